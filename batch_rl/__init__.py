@@ -1,0 +1,12 @@
+"""Offline reinforcement learning on the DQN Replay Dataset.
+
+Importing this package prepares the Python process for Dopamine's TensorFlow
+agents (see `batch_rl.dopamine_compat`), so import it before TensorFlow is used.
+It does not import TensorFlow itself.
+"""
+
+from batch_rl import dopamine_compat
+
+__version__ = '1.0.0'
+
+dopamine_compat.activate()
