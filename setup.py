@@ -7,52 +7,53 @@ import setuptools
 
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(
-    r"^__version__ = '(.+)'$", (ROOT / 'batch_rl/__init__.py').read_text(), re.M
+  r"^__version__ = '(.+)'$", (ROOT / 'batch_rl/__init__.py').read_text(), re.M
 ).group(1)
 
 INSTALL_REQUIRES = [
-    # The agents subclass it and dopamine_compat.py mends this very version.
-    'dopamine-rl==4.1.2',
-    # Seen to work; each TensorFlow release has broken Dopamine in a new way.
-    'tensorflow==2.21.*',
-    'tf_keras==2.21.*',  # Keras 3 refuses Dopamine's networks
-    # jax 0.7 dropped what tensorflow-probability 0.25 reads, and Dopamine
-    # imports that; flax is the last one that takes this jax.
-    'tensorflow-probability==0.25.0',
-    'jax==0.6.2',
-    'jaxlib==0.6.2',
-    'flax>=0.10.6,<=0.11.2',
-    'gym==0.25.2',  # 0.26 changed the step() that Dopamine's gym_lib calls
-    'gymnasium>=1.0,<2',
-    # ROM md5s and the equality of frames with atari-py hold for this one.
-    'ale-py==0.12.1',
-    'numpy>=2.1,<2.5',
-    'pandas<3',  # rliable's dependency arch does not take 3
-    'opencv-python>=4.10',
-    'tensorboard>=2.20',  # Dopamine uses it and does not declare it
-    'absl-py>=2.1',
-    'gin-config>=0.5',
-    'tqdm>=4.66',
+  # The agents subclass it and dopamine_compat.py mends this very version.
+  'dopamine-rl==4.1.2',
+  # Seen to work; each TensorFlow release has broken Dopamine in a new way.
+  'tensorflow==2.21.*',
+  'tf_keras==2.21.*',  # Keras 3 refuses Dopamine's networks
+  # jax 0.7 dropped what tensorflow-probability 0.25 reads, and Dopamine
+  # imports that; flax is the last one that takes this jax.
+  'tensorflow-probability==0.25.0',
+  'jax==0.6.2',
+  'jaxlib==0.6.2',
+  'flax>=0.10.6,<=0.11.2',
+  'gym==0.25.2',  # 0.26 changed the step() that Dopamine's gym_lib calls
+  'gymnasium>=1.0,<2',
+  # ROM md5s and the equality of frames with atari-py hold for this one.
+  'ale-py==0.12.1',
+  'numpy>=2.1,<2.5',
+  'pandas<3',  # rliable's dependency arch does not take 3
+  'opencv-python>=4.10',
+  'tensorboard>=2.20',  # Dopamine uses it and does not declare it
+  'absl-py>=2.1',
+  'gin-config>=0.5',
+  'psutil>=5.9',
+  'tqdm>=4.66',
 ]
 
 EXTRAS = {
-    'cuda': ['tensorflow[and-cuda]==2.21.*'],
-    # The ROMs that the dataset was made with. Builds from source: needs cmake,
-    # a C++ compiler and the zlib headers.
-    'legacy-roms': ['atari-py==0.2.5'],
-    'dev': ['pytest>=8', 'hypothesis>=6.100', 'ruff>=0.12'],
+  'cuda': ['tensorflow[and-cuda]==2.21.*'],
+  # The ROMs that the dataset was made with. Builds from source: needs cmake,
+  # a C++ compiler and the zlib headers.
+  'legacy-roms': ['atari-py==0.2.5'],
+  'dev': ['pytest>=8', 'hypothesis>=6.100', 'ruff>=0.12'],
 }
 
 setuptools.setup(
-    name='batch_rl',
-    version=VERSION,
-    description='Offline reinforcement learning on the DQN Replay Dataset',
-    long_description=(ROOT / 'README.md').read_text(encoding='utf-8'),
-    long_description_content_type='text/markdown',
-    license='Apache-2.0',
-    packages=setuptools.find_packages(include=['batch_rl', 'batch_rl.*']),
-    package_data={'': ['*.gin', '*.csv', 'py.typed']},
-    python_requires='>=3.10,<3.14',
-    install_requires=INSTALL_REQUIRES,
-    extras_require=EXTRAS,
+  name='batch_rl',
+  version=VERSION,
+  description='Offline reinforcement learning on the DQN Replay Dataset',
+  long_description=(ROOT / 'README.md').read_text(encoding='utf-8'),
+  long_description_content_type='text/markdown',
+  license='Apache-2.0',
+  packages=setuptools.find_packages(include=['batch_rl', 'batch_rl.*']),
+  package_data={'': ['*.gin', '*.csv', 'py.typed']},
+  python_requires='>=3.10,<3.14',
+  install_requires=INSTALL_REQUIRES,
+  extras_require=EXTRAS,
 )

@@ -56,9 +56,9 @@ def _use_legacy_keras() -> None:
   keras = getattr(tf, '__dict__', {}).get('keras')
   if keras is not None and getattr(keras, '__version__', '').startswith('3'):
     raise ImportError(
-        'tf.keras is already Keras 3, with which the agents do not work: '
-        'import batch_rl before tf.keras is used, or set '
-        'TF_USE_LEGACY_KERAS=1 in the environment.'
+      'tf.keras is already Keras 3, with which the agents do not work: '
+      'import batch_rl before tf.keras is used, or set '
+      'TF_USE_LEGACY_KERAS=1 in the environment.'
     )
 
 
@@ -118,7 +118,7 @@ def _provide_estimator():
 
   if not hasattr(tf, 'estimator'):
     tf.estimator = types.SimpleNamespace(
-        SessionRunHook=tf.compat.v1.train.SessionRunHook
+      SessionRunHook=tf.compat.v1.train.SessionRunHook
     )
   with _silence_deprecations():
     yield
@@ -151,12 +151,12 @@ def _use_our_atari():
 
 
 _AROUND_IMPORT = {
-    'tensorflow': _silence_tensorflow_import,
-    'tensorflow_probability': _silence_deprecations,
-    'gym': _silence_gym,
-    'gin.tf': _provide_estimator,
-    'dopamine.tf.agents': _use_graph_mode,
-    'dopamine.discrete_domains.atari_lib': _use_our_atari,
+  'tensorflow': _silence_tensorflow_import,
+  'tensorflow_probability': _silence_deprecations,
+  'gym': _silence_gym,
+  'gin.tf': _provide_estimator,
+  'dopamine.tf.agents': _use_graph_mode,
+  'dopamine.discrete_domains.atari_lib': _use_our_atari,
 }
 
 
@@ -185,7 +185,11 @@ class _ImportHooks(importlib.abc.MetaPathFinder):
 class _BaselinesStandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
   """Stands in for OpenAI Baselines, which only Dopamine's PPO uses."""
 
-  _MODULES = ('baselines', 'baselines.common', 'baselines.common.atari_wrappers')
+  _MODULES = (
+    'baselines',
+    'baselines.common',
+    'baselines.common.atari_wrappers',
+  )
 
   def find_spec(self, name, path=None, target=None):
     if name not in self._MODULES:
@@ -203,8 +207,8 @@ class _BaselinesStandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
       if attribute.startswith('__'):
         raise AttributeError(attribute)
       raise ImportError(
-          f'{module.__name__}.{attribute} needs OpenAI Baselines, which is not '
-          "installed; in Dopamine only PPO's Atari preprocessing uses it."
+        f'{module.__name__}.{attribute} needs OpenAI Baselines, which is not '
+        "installed; in Dopamine only PPO's Atari preprocessing uses it."
       )
 
     module.__getattr__ = missing

@@ -1,0 +1,16 @@
+"""Offline agents.
+
+`AGENTS` names them for `--agent_name`: `{name: (module, class)}`, so that the
+names can be checked before TensorFlow is imported.
+"""
+
+AGENTS = {
+  'dqn': ('dqn_agent', 'FixedReplayDQNAgent'),
+  'c51': ('rainbow_agent', 'FixedReplayRainbowAgent'),
+  'quantile': ('quantile_agent', 'FixedReplayQuantileAgent'),
+  'multi_head_dqn': ('multi_head_dqn_agent', 'FixedReplayMultiHeadDQNAgent'),
+  'multi_network_dqn': (
+    'multi_network_dqn_agent',
+    'FixedReplayMultiNetworkDQNAgent',
+  ),
+}

@@ -1,0 +1,16 @@
+"""DQN that logs its experience."""
+
+import gin
+from dopamine.tf.agents.dqn import dqn_agent
+
+from batch_rl import signatures
+from batch_rl.baselines.agents import logged_agent
+
+
+@gin.configurable
+@signatures.forwards_to(dqn_agent.DQNAgent)
+class LoggedDQNAgent(logged_agent.LoggedAgentMixin, dqn_agent.DQNAgent):
+  """DQN (Mnih et al., 2015) that logs its experience.
+
+  See `LoggedAgentMixin` for the arguments that DQNAgent does not have.
+  """

@@ -1,0 +1,18 @@
+"""QR-DQN that logs its experience."""
+
+import gin
+
+from batch_rl import signatures
+from batch_rl.baselines.agents import logged_agent
+from batch_rl.multi_head import quantile_agent
+
+
+@gin.configurable
+@signatures.forwards_to(quantile_agent.QuantileAgent)
+class LoggedQuantileAgent(
+  logged_agent.LoggedAgentMixin, quantile_agent.QuantileAgent
+):
+  """QR-DQN (Dabney et al., 2018) that logs its experience.
+
+  See `LoggedAgentMixin` for the arguments that QuantileAgent does not have.
+  """

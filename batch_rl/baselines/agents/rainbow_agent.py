@@ -1,0 +1,18 @@
+"""C51 that logs its experience."""
+
+import gin
+from dopamine.tf.agents.rainbow import rainbow_agent
+
+from batch_rl import signatures
+from batch_rl.baselines.agents import logged_agent
+
+
+@gin.configurable
+@signatures.forwards_to(rainbow_agent.RainbowAgent, replay_scheme='uniform')
+class LoggedRainbowAgent(
+  logged_agent.LoggedAgentMixin, rainbow_agent.RainbowAgent
+):
+  """C51 (Bellemare et al., 2017): one-step Rainbow, uniform replay that logs its experience.
+
+  See `LoggedAgentMixin` for the arguments that RainbowAgent does not have.
+  """

@@ -1,0 +1,95 @@
+"""An agent that acts uniformly at random and logs it."""
+
+import gin
+import numpy as np
+import tensorflow as tf
+from dopamine.tf.agents.dqn import dqn_agent
+
+from batch_rl import seeding
+from batch_rl.baselines.agents import logged_agent
+from batch_rl.baselines.replay_memory import logged_replay_buffer
+from batch_rl.baselines.replay_memory import replay_log
+
+
+@gin.configurable
+class RandomAgent:
+  """Acts uniformly at random; has Dopamine's agent interface and no network.
+
+  Args:
+    sess: unused, there for Dopamine's interface.
+    num_actions: number of actions.
+    replay_log_dir: the run's directory; shards go to its `replay_logs`.
+    observation_shape: of one observation.
+    observation_dtype: `tf.DType` of an observation.
+    stack_size: of the agents that will train on the log: an episode starts with
+      `stack_size - 1` rows of padding.
+    shard_capacity: rows of a shard.
+    summary_writer: a directory or a v1 FileWriter for the runner's summaries.
+  """
+
+  def __init__(
+    self,
+    sess,
+    num_actions,
+    replay_log_dir,
+    observation_shape=dqn_agent.NATURE_DQN_OBSERVATION_SHAPE,
+    observation_dtype=dqn_agent.NATURE_DQN_DTYPE,
+    stack_size=dqn_agent.NATURE_DQN_STACK_SIZE,
+    shard_capacity=1_000_000,
+    summary_writer=None,
+  ):
+    self._sess = sess or tf.compat.v1.Session()
+    self.num_actions = num_actions
+    self.eval_mode = False
+    self.summary_writer = summary_writer
+    if isinstance(summary_writer, str):
+      self.summary_writer = tf.compat.v1.summary.FileWriter(summary_writer)
+    self._observation_shape = tuple(observation_shape)
+    self._random = np.random.default_rng(seeding.derive('exploration'))
+    self._log = replay_log.ReplayLog(
+      logged_agent.log_directory(replay_log_dir),
+      self._observation_shape,
+      observation_dtype.as_numpy_dtype,
+      shard_capacity=shard_capacity,
+      stack_size=stack_size,
+    )
+
+  @property
+  def replay_log(self) -> replay_log.ReplayLog:
+    """The log of the run."""
+    return self._log
+
+  def begin_episode(self, observation) -> int:
+    """Returns the first action of an episode."""
+    return self._act(observation)
+
+  def step(self, reward, observation) -> int:
+    """Logs what the last action led to and returns the next."""
+    self._store(reward, terminal=False)
+    return self._act(observation)
+
+  def end_episode(self, reward) -> None:
+    """Logs the end of an episode."""
+    self._store(reward, terminal=True)
+
+  def bundle_and_checkpoint(self, checkpoint_dir, iteration_number) -> dict:
+    """Checkpoints the log; the generator's state goes into the bundle."""
+    logged_replay_buffer.save_log(self._log, checkpoint_dir, iteration_number)
+    return {'random_state': self._random.bit_generator.state}
+
+  def unbundle(self, checkpoint_dir, iteration_number, bundle) -> bool:
+    """Comes back to a checkpoint. False if there is none."""
+    if bundle is None:
+      return False
+    logged_replay_buffer.load_log(self._log, checkpoint_dir, iteration_number)
+    self._random.bit_generator.state = bundle['random_state']
+    return True
+
+  def _act(self, observation) -> int:
+    self._observation = np.reshape(observation, self._observation_shape)
+    self._action = int(self._random.integers(self.num_actions))
+    return self._action
+
+  def _store(self, reward, terminal: bool) -> None:
+    if not self.eval_mode:
+      self._log.add(self._observation, self._action, reward, terminal)

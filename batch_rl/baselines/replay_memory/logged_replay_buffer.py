@@ -1,0 +1,174 @@
+"""Dopamine's replay memory, with everything that is added to it logged."""
+
+import json
+import os
+
+import gin
+import numpy as np
+import tensorflow as tf
+from dopamine.tf.replay_memory import circular_replay_buffer
+
+from batch_rl import signatures
+from batch_rl.baselines.replay_memory import replay_log
+
+STATE_NAME = 'replay_log_ckpt.{}.json'
+
+
+class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
+  """A circular replay memory whose checkpoint is the log itself.
+
+  Dopamine writes the whole memory (7 GB for a million frames) at every
+  checkpoint. Here the rows are on disk already: `save` makes the log durable and
+  writes down the position, `load` goes back to it and reads the memory from it.
+
+  Args:
+    log: where to log.
+    *args: as Dopamine's `OutOfGraphReplayBuffer`.
+    **kwargs: as Dopamine's `OutOfGraphReplayBuffer`.
+  """
+
+  def __init__(self, log: replay_log.ReplayLog, *args, **kwargs):
+    # Private, or Dopamine would take it for an array to checkpoint.
+    self._log = log
+    super().__init__(*args, **kwargs)
+
+  @property
+  def log(self) -> replay_log.ReplayLog:
+    """The log of the run."""
+    return self._log
+
+  def add(self, observation, action, reward, terminal, *args, **kwargs):
+    """See the base class; also logs the transition."""
+    super().add(observation, action, reward, terminal, *args, **kwargs)
+    self._log.add(observation, action, reward, terminal)
+
+  def save(self, checkpoint_dir: str, iteration_number: int) -> None:
+    """Makes the log durable and records its position.
+
+    Args:
+      checkpoint_dir: of the agent's checkpoints.
+      iteration_number: names the checkpoint.
+    """
+    save_log(self._log, checkpoint_dir, iteration_number)
+    stale = iteration_number - self._checkpoint_duration
+    path = os.path.join(checkpoint_dir, STATE_NAME.format(stale))
+    if stale >= 0 and tf.io.gfile.exists(path):
+      tf.io.gfile.remove(path)
+
+  def load(self, checkpoint_dir: str, suffix: int) -> None:
+    """Takes the log back to a checkpoint and refills the memory from it.
+
+    Args:
+      checkpoint_dir: as in `save`.
+      suffix: the iteration number of the checkpoint.
+
+    Raises:
+      tf.errors.NotFoundError: if there is no such checkpoint.
+      ValueError: if the log does not reach it.
+    """
+    load_log(self._log, checkpoint_dir, suffix)
+    capacity = self._replay_capacity
+    for name, first_row, rows in self._log.read_back(capacity):
+      slots = np.arange(first_row, first_row + len(rows)) % capacity
+      self._store[name][slots] = rows
+    self.add_count = np.array(self._log.rows)
+    self.invalid_range = circular_replay_buffer.invalid_range(
+      self.cursor(), capacity, self._stack_size, self._update_horizon
+    )
+    filled = min(self._log.rows, capacity)
+    self.episode_end_indices = set(
+      np.flatnonzero(self._store['terminal'][:filled]).tolist()
+    )
+    self._next_experience_is_episode_start = True
+
+
+def save_log(
+  log: replay_log.ReplayLog, checkpoint_dir: str, number: int
+) -> None:
+  """Checkpoints a log beside the agent's checkpoint of that number."""
+  path = os.path.join(checkpoint_dir, STATE_NAME.format(number))
+  with tf.io.gfile.GFile(path + '.tmp', 'w') as file:
+    file.write(json.dumps(log.checkpoint()))
+  tf.io.gfile.rename(path + '.tmp', path, overwrite=True)
+
+
+def load_log(
+  log: replay_log.ReplayLog, checkpoint_dir: str, number: int
+) -> None:
+  """Takes a log back to the checkpoint of that number.
+
+  Raises:
+    tf.errors.NotFoundError: if there is no such checkpoint.
+    ValueError: if the log does not reach it.
+  """
+  path = os.path.join(checkpoint_dir, STATE_NAME.format(number))
+  with tf.io.gfile.GFile(path) as file:
+    log.restore(json.loads(file.read()))
+
+
+@gin.configurable(
+  denylist=['log_dir', 'observation_shape', 'stack_size', 'update_horizon']
+)
+@signatures.forwards_to(
+  circular_replay_buffer.WrappedReplayBuffer, without=('wrapped_memory',)
+)
+class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
+  """Dopamine's in-graph replay memory around a `LoggedReplayBuffer`.
+
+  Args:
+    log_dir: where the shards go.
+    observation_shape: of one frame.
+    stack_size: frames in a state.
+    use_staging: has no effect in current Dopamine.
+    replay_capacity: frames kept in memory for training.
+    batch_size: transitions in a batch.
+    update_horizon: the 'n' of n-step returns.
+    gamma: discount factor.
+    observation_dtype: NumPy dtype of a frame.
+    shard_capacity: rows of a shard; `replay_capacity` if None, as in the dataset.
+    **kwargs: as Dopamine's `OutOfGraphReplayBuffer`.
+  """
+
+  def __init__(
+    self,
+    log_dir,
+    observation_shape,
+    stack_size,
+    use_staging=False,
+    replay_capacity=1_000_000,
+    batch_size=32,
+    update_horizon=1,
+    gamma=0.99,
+    observation_dtype=np.uint8,
+    shard_capacity=None,
+    **kwargs,
+  ):
+    log = replay_log.ReplayLog(
+      log_dir,
+      observation_shape,
+      observation_dtype,
+      shard_capacity=shard_capacity or replay_capacity,
+      stack_size=stack_size,
+      update_horizon=update_horizon,
+    )
+    memory = LoggedReplayBuffer(
+      log,
+      observation_shape,
+      stack_size,
+      replay_capacity,
+      batch_size,
+      update_horizon,
+      gamma,
+      observation_dtype=observation_dtype,
+      **kwargs,
+    )
+    super().__init__(
+      observation_shape,
+      stack_size,
+      use_staging,
+      replay_capacity,
+      batch_size,
+      update_horizon,
+      gamma,
+      wrapped_memory=memory,
+    )

@@ -1,0 +1,104 @@
+"""Online training that logs everything the agent experiences."""
+
+import importlib
+
+import gin
+from absl import logging
+from dopamine.discrete_domains import atari_lib
+from dopamine.discrete_domains import run_experiment
+
+from batch_rl import command_line
+from batch_rl import runner
+from batch_rl import signatures
+from batch_rl.baselines.agents import AGENTS
+
+# Imported so that gin knows every agent, whichever one is trained.
+for _module, _ in AGENTS.values():
+  importlib.import_module(f'batch_rl.baselines.agents.{_module}')
+
+
+@gin.configurable
+def create_online_agent(
+  sess, environment, replay_log_dir, agent_name=None, summary_writer=None
+):
+  """Creates an agent that logs its experience.
+
+  Args:
+    sess: `tf.compat.v1.Session`, or None for the agent to make its own.
+    environment: whose action space the agent gets.
+    replay_log_dir: the run's directory; shards go to its `replay_logs`.
+    agent_name: a name in `AGENTS`.
+    summary_writer: where TensorBoard files go.
+
+  Raises:
+    ValueError: if the name is unknown.
+  """
+  command_line.choose('agent', agent_name, AGENTS)
+  module, name = AGENTS[agent_name]
+  module = importlib.import_module(f'batch_rl.baselines.agents.{module}')
+  return getattr(module, name)(
+    sess,
+    environment.action_space.n,
+    replay_log_dir,
+    summary_writer=summary_writer,
+  )
+
+
+@gin.configurable
+@signatures.forwards_to(run_experiment.Runner)
+class LoggedRunner(runner.RecordedRunner):
+  """Dopamine's runner for an agent with a `replay_log`.
+
+  Args:
+    base_dir: for checkpoints, logs, TensorBoard files and `run.json`.
+    create_agent_fn: `(sess, environment, summary_writer) -> agent`.
+    create_environment_fn: returns the environment.
+    **kwargs: as Dopamine's `Runner`.
+
+  Raises:
+    ValueError: if episodes are to go on across iterations: a checkpoint does not
+      hold the emulator, so an episode would be cut where the run resumes.
+  """
+
+  def __init__(
+    self,
+    base_dir,
+    create_agent_fn,
+    create_environment_fn=atari_lib.create_atari_environment,
+    **kwargs,
+  ):
+    super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
+    if self._max_steps_per_episode is None:
+      raise ValueError(
+        'Runner.max_steps_per_episode must be a number of steps.'
+      )
+    self._log = self._agent.replay_log
+    self._log.metadata.update(self.record)
+
+  def _run_one_step(self, action):
+    observation, reward, is_terminal = super()._run_one_step(action)
+    # The agent gets it clipped; the manifest shall have it as it was.
+    self._log.unclipped_reward = reward
+    return observation, reward, is_terminal
+
+  def _run_one_iteration(self, iteration):
+    statistics = super()._run_one_iteration(iteration)
+    logging.info(
+      'Iteration %d: training return %.2f, evaluation return %.2f; %d rows '
+      'logged, %.1f agent steps/s.',
+      iteration,
+      statistics['train_average_return'][0],
+      statistics['eval_average_return'][0],
+      self._log.rows,
+      statistics['train_average_steps_per_second'][0],
+    )
+    return statistics
+
+  def run_experiment(self):
+    """Runs all iterations, then completes the last shard."""
+    super().run_experiment()
+    self._log.close()
+
+  def where(self) -> dict[str, str]:
+    """What the run leaves behind: `{what: path}`."""
+    return {**super().where(), 'shards': self._log.directory}

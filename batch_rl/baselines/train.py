@@ -1,0 +1,48 @@
+r"""Trains an agent online and logs its experience in the dataset's format.
+
+  python -um batch_rl.baselines.train --base_dir=/tmp/dqn \
+    --replay_log_dir=$DATA_DIR/Pong/1 \
+    --gin_files=batch_rl/baselines/configs/dqn.gin
+"""
+
+import functools
+
+from absl import flags
+
+from batch_rl import command_line
+from batch_rl.baselines.agents import AGENTS
+
+flags.DEFINE_string(
+  'replay_log_dir', None, 'The run to make; shards go to its replay_logs.'
+)
+FLAGS = flags.FLAGS
+
+
+def main() -> None:
+  """Checks what can be checked, builds the runner, and runs it."""
+  with command_line.user_errors():
+    if FLAGS.agent_name:
+      command_line.choose('agent', FLAGS.agent_name, AGENTS)
+    # TensorFlow is imported here, after the mistakes that need no TensorFlow.
+    from batch_rl.baselines import run_experiment
+    from batch_rl.baselines.agents import logged_agent
+    from batch_rl.baselines.replay_memory import replay_log
+
+    record = command_line.start_run('create_online_agent', AGENTS)
+    replay_log.check_log_directory(
+      logged_agent.log_directory(FLAGS.replay_log_dir), record['run_id']
+    )
+    runner = run_experiment.LoggedRunner(
+      FLAGS.base_dir,
+      functools.partial(
+        run_experiment.create_online_agent,
+        replay_log_dir=FLAGS.replay_log_dir,
+      ),
+    )
+    command_line.warn_of_unused_bindings()
+  runner.run_experiment()
+  command_line.report(runner.where())
+
+
+if __name__ == '__main__':
+  command_line.run(main, required=('base_dir', 'replay_log_dir'))

@@ -1,0 +1,18 @@
+"""DQN on a fixed replay."""
+
+import gin
+from dopamine.tf.agents.dqn import dqn_agent
+
+from batch_rl import signatures
+from batch_rl.fixed_replay.agents import fixed_replay_agent
+
+
+@gin.configurable
+@signatures.forwards_to(dqn_agent.DQNAgent)
+class FixedReplayDQNAgent(
+  fixed_replay_agent.FixedReplayAgentMixin, dqn_agent.DQNAgent
+):
+  """DQN (Mnih et al., 2015) on a fixed replay.
+
+  See `FixedReplayAgentMixin` for the arguments that DQNAgent does not have.
+  """

@@ -1,0 +1,165 @@
+"""What makes a Dopamine agent an offline agent."""
+
+import os
+import re
+
+import numpy as np
+import tensorflow as tf
+
+from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
+
+
+class FixedReplayAgentMixin:
+  """Put before a Dopamine agent, it makes the agent's data a fixed replay.
+
+  The agent trains by `train_steps`, or by Dopamine's `begin_episode` and `step`,
+  and adds nothing to its replay memory. `min_replay_history` does not apply: the
+  history is all there is.
+
+  Args:
+    sess: `tf.compat.v1.Session`, or None for the agent to make its own.
+    num_actions: number of actions.
+    replay_data_dir: the directory of the shards (`<run>/replay_logs`).
+    replay_suffix: the one shard to use; None for
+      `WrappedFixedReplayBuffer.num_buffers` random ones.
+    init_checkpoint_dir: a run's `base_dir`, or a folder of TensorFlow checkpoints,
+      whose newest weights this agent starts from.
+    **kwargs: as the agent's.
+
+  Raises:
+    ValueError: if the data has more actions than the environment, or the
+      checkpoint is not of these networks.
+  """
+
+  def __init__(
+    self,
+    sess,
+    num_actions,
+    replay_data_dir,
+    replay_suffix=None,
+    init_checkpoint_dir=None,
+    **kwargs,
+  ):
+    self._replay_data_dir = replay_data_dir
+    self._replay_suffix = replay_suffix
+    super().__init__(sess, num_actions, **{**kwargs, 'min_replay_history': 0})
+    if init_checkpoint_dir is not None:
+      self._load_weights(init_checkpoint_dir)
+
+  def train_steps(self, count: int):
+    """Trains; an update every `update_period` steps, as if acting.
+
+    Args:
+      count: agent steps.
+
+    Yields:
+      The loss of each update, float.
+
+    Raises:
+      FloatingPointError: if the loss is not a number.
+    """
+    for _ in range(count):
+      loss = self._train_step()
+      if loss is not None:
+        yield loss
+
+  def _train_step(self):
+    """One agent step's worth of training; returns the loss of an update."""
+    loss = None
+    if self.training_steps % self.update_period == 0:
+      _, loss = self._sess.run((self._train_op, self._loss))
+      if not np.isfinite(loss):
+        raise FloatingPointError(
+          f'The loss is {loss} at update '
+          f'{self.training_steps // self.update_period}.'
+        )
+      if (
+        self.summary_writer is not None
+        and self.training_steps > 0
+        and self.training_steps % self.summary_writing_frequency == 0
+      ):
+        summary = self._sess.run(self._merged_summaries)
+        self.summary_writer.add_summary(summary, self.training_steps)
+    if self.training_steps % self.target_update_period == 0:
+      self._sess.run(self._sync_qt_ops)
+    self.training_steps += 1
+    return loss
+
+  def begin_iteration(self, iteration: int) -> None:
+    """Draws the data of an iteration."""
+    self._replay.begin_iteration(iteration)
+
+  def _build_replay_buffer(self, use_staging):
+    replay = fixed_replay_buffer.WrappedFixedReplayBuffer(
+      data_dir=self._replay_data_dir,
+      replay_suffix=self._replay_suffix,
+      observation_shape=self.observation_shape,
+      stack_size=self.stack_size,
+      use_staging=use_staging,
+      update_horizon=self.update_horizon,
+      gamma=self.gamma,
+      observation_dtype=self.observation_dtype.as_numpy_dtype,
+    )
+    largest = replay.memory.largest_action()
+    if largest >= self.num_actions:
+      raise ValueError(
+        f'{self._replay_data_dir} holds action {largest}, but the environment '
+        f'has {self.num_actions} actions: is it the same game?'
+      )
+    return replay
+
+  def _build_train_op(self):
+    """Also keeps the loss, which Dopamine's agents hand to the optimiser only."""
+    optimizer = self.optimizer
+    minimize = optimizer.minimize
+
+    def keep_and_minimize(loss, *args, **kwargs):
+      self._loss = loss
+      return minimize(loss, *args, **kwargs)
+
+    optimizer.minimize = keep_and_minimize
+    try:
+      return super()._build_train_op()
+    finally:
+      del optimizer.minimize
+
+  def _store_transition(self, *args, **kwargs):
+    """The replay is fixed: what the agent sees is not added to it."""
+
+  def _load_weights(self, directory):
+    """Loads online and target weights from the newest checkpoint."""
+    path = latest_checkpoint(directory)
+    reader = tf.train.load_checkpoint(path)
+    saved = reader.get_variable_to_shape_map()
+    wanted = tf.compat.v1.trainable_variables()
+    wrong = [
+      variable.op.name
+      for variable in wanted
+      if saved.get(variable.op.name) != variable.shape.as_list()
+    ]
+    if wrong:
+      raise ValueError(
+        f'{path} is not of these networks: {len(wrong)} of {len(wanted)} '
+        f'variables are missing or have another shape, the first {wrong[0]}.'
+      )
+    tf.compat.v1.train.Saver(wanted).restore(self._sess, path)
+
+
+def latest_checkpoint(directory: str) -> str:
+  """The newest TensorFlow checkpoint in a folder or its `checkpoints` folder.
+
+  Returns:
+    Its prefix, e.g. `<directory>/checkpoints/tf_ckpt-199`.
+
+  Raises:
+    ValueError: if there is none.
+  """
+  found = []
+  for folder in (directory, os.path.join(directory, 'checkpoints')):
+    for path in tf.io.gfile.glob(os.path.join(folder, 'tf_ckpt-*.index')):
+      number = re.search(r'tf_ckpt-(\d+)\.index$', path)
+      if number:
+        found.append((int(number[1]), path.removesuffix('.index')))
+  if not found:
+    raise ValueError(f'No TensorFlow checkpoint (tf_ckpt-*) in {directory}.')
+  return max(found)[1]

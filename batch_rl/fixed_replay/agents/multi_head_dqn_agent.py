@@ -1,0 +1,19 @@
+"""Ensemble-DQN and REM with many heads on a fixed replay."""
+
+import gin
+
+from batch_rl import signatures
+from batch_rl.fixed_replay.agents import fixed_replay_agent
+from batch_rl.multi_head import multi_head_dqn_agent
+
+
+@gin.configurable
+@signatures.forwards_to(multi_head_dqn_agent.MultiHeadDQNAgent)
+class FixedReplayMultiHeadDQNAgent(
+  fixed_replay_agent.FixedReplayAgentMixin,
+  multi_head_dqn_agent.MultiHeadDQNAgent,
+):
+  """Ensemble-DQN and REM with many heads (Agarwal et al., 2020) on a fixed replay.
+
+  See `FixedReplayAgentMixin` for the arguments that MultiHeadDQNAgent does not have.
+  """

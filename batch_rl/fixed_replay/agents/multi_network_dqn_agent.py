@@ -1,0 +1,19 @@
+"""Ensemble-DQN and REM with separate networks on a fixed replay."""
+
+import gin
+
+from batch_rl import signatures
+from batch_rl.fixed_replay.agents import fixed_replay_agent
+from batch_rl.multi_head import multi_network_dqn_agent
+
+
+@gin.configurable
+@signatures.forwards_to(multi_network_dqn_agent.MultiNetworkDQNAgent)
+class FixedReplayMultiNetworkDQNAgent(
+  fixed_replay_agent.FixedReplayAgentMixin,
+  multi_network_dqn_agent.MultiNetworkDQNAgent,
+):
+  """Ensemble-DQN and REM with separate networks (Agarwal et al., 2020) on a fixed replay.
+
+  See `FixedReplayAgentMixin` for the arguments that MultiNetworkDQNAgent does not have.
+  """

@@ -1,0 +1,18 @@
+"""QR-DQN on a fixed replay."""
+
+import gin
+
+from batch_rl import signatures
+from batch_rl.fixed_replay.agents import fixed_replay_agent
+from batch_rl.multi_head import quantile_agent
+
+
+@gin.configurable
+@signatures.forwards_to(quantile_agent.QuantileAgent)
+class FixedReplayQuantileAgent(
+  fixed_replay_agent.FixedReplayAgentMixin, quantile_agent.QuantileAgent
+):
+  """QR-DQN (Dabney et al., 2018) on a fixed replay.
+
+  See `FixedReplayAgentMixin` for the arguments that QuantileAgent does not have.
+  """

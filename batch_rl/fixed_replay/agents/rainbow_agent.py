@@ -1,0 +1,18 @@
+"""C51 on a fixed replay."""
+
+import gin
+from dopamine.tf.agents.rainbow import rainbow_agent
+
+from batch_rl import signatures
+from batch_rl.fixed_replay.agents import fixed_replay_agent
+
+
+@gin.configurable
+@signatures.forwards_to(rainbow_agent.RainbowAgent, replay_scheme='uniform')
+class FixedReplayRainbowAgent(
+  fixed_replay_agent.FixedReplayAgentMixin, rainbow_agent.RainbowAgent
+):
+  """C51 (Bellemare et al., 2017): one-step Rainbow, uniform replay on a fixed replay.
+
+  See `FixedReplayAgentMixin` for the arguments that RainbowAgent does not have.
+  """

@@ -1,0 +1,175 @@
+"""Offline training: a train phase on logged data, then evaluation in Atari."""
+
+import importlib
+import json
+import os
+import time
+
+import gin
+from absl import logging
+from dopamine.discrete_domains import atari_lib
+from dopamine.discrete_domains import iteration_statistics
+from dopamine.discrete_domains import run_experiment
+from dopamine.metrics import statistics_instance
+
+from batch_rl import command_line
+from batch_rl import runner
+from batch_rl import signatures
+from batch_rl.atari import roms
+from batch_rl.fixed_replay.agents import AGENTS
+
+# Imported so that gin knows every agent, whichever one is trained.
+for _module, _ in AGENTS.values():
+  importlib.import_module(f'batch_rl.fixed_replay.agents.{_module}')
+
+
+def agent_class(agent_name: str) -> type:
+  """The class of a name in `AGENTS`.
+
+  Raises:
+    ValueError: if there is none, with the names.
+  """
+  command_line.choose('agent', agent_name, AGENTS)
+  module, name = AGENTS[agent_name]
+  module = importlib.import_module(f'batch_rl.fixed_replay.agents.{module}')
+  return getattr(module, name)
+
+
+@gin.configurable
+def create_offline_agent(
+  sess,
+  environment,
+  replay_data_dir,
+  agent_name=None,
+  init_checkpoint_dir=None,
+  summary_writer=None,
+):
+  """Creates an agent that trains on a fixed replay.
+
+  Args:
+    sess: `tf.compat.v1.Session`, or None for the agent to make its own.
+    environment: whose action space the agent gets.
+    replay_data_dir: the directory of the shards.
+    agent_name: a name in `AGENTS`.
+    init_checkpoint_dir: whose weights to start from, or None.
+    summary_writer: where TensorBoard files go.
+
+  Raises:
+    ValueError: if the name is unknown.
+  """
+  return agent_class(agent_name)(
+    sess,
+    environment.action_space.n,
+    replay_data_dir,
+    init_checkpoint_dir=init_checkpoint_dir,
+    summary_writer=summary_writer,
+  )
+
+
+def check_game(replay_data_dir: str, game_name: str | None) -> None:
+  """Refuses data of another game than the one to evaluate in.
+
+  The data's game is the manifest's, or that of the path `<Game>/<run>/...`.
+
+  Raises:
+    ValueError: if the two differ.
+  """
+  path = os.path.normpath(os.path.abspath(replay_data_dir))
+  logged = os.path.basename(os.path.dirname(os.path.dirname(path)))
+  manifest = os.path.join(replay_data_dir, 'manifest.json')
+  if '://' not in replay_data_dir and os.path.exists(manifest):
+    with open(manifest, encoding='utf-8') as file:
+      logged = json.load(file).get('environment', {}).get('game', logged)
+  if game_name and logged in roms.games() and logged != game_name:
+    raise ValueError(
+      f'{replay_data_dir} holds {logged}, but '
+      f'atari_lib.create_atari_environment.game_name is {game_name!r}: bind '
+      f'it to "{logged}".'
+    )
+
+
+@gin.configurable
+@signatures.forwards_to(run_experiment.Runner)
+class FixedReplayRunner(runner.RecordedRunner):
+  """Trains on logged data and evaluates after each iteration.
+
+  An iteration is `training_steps` agent steps' worth of updates (250,000 steps
+  with an update every 4 are the paper's 62,500 updates), then evaluation in
+  complete episodes until `evaluation_steps` agent steps are reached.
+
+  Args:
+    base_dir: for checkpoints, logs, TensorBoard files and `run.json`.
+    create_agent_fn: `(sess, environment, summary_writer) -> agent`.
+    create_environment_fn: returns the environment to evaluate in.
+    **kwargs: as Dopamine's `Runner`.
+  """
+
+  def __init__(
+    self,
+    base_dir,
+    create_agent_fn,
+    create_environment_fn=atari_lib.create_atari_environment,
+    **kwargs,
+  ):
+    super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
+
+  def _run_train_phase(self, statistics):
+    """Trains on the iteration's data.
+
+    Args:
+      statistics: `IterationStatistics` to append to.
+
+    Returns:
+      The mean loss of the updates, and updates per second.
+    """
+    self._agent.eval_mode = False
+    self._agent.begin_iteration(self._iteration)
+    updates, total = 0, 0.0
+    start = time.time()
+    steps = self._training_steps
+    expected = -(-steps // self._agent.update_period)
+    with self._show_progress(expected, 'train', 'update') as progress:
+      for loss in self._agent.train_steps(steps):
+        updates += 1
+        total += loss
+        progress.update()
+        if updates % 100 == 0:
+          progress.set_postfix(loss=f'{total / updates:.4g}', refresh=False)
+    mean_loss = total / max(updates, 1)
+    rate = updates / (time.time() - start)
+    statistics.append(
+      {
+        'train_updates': updates,
+        'train_average_loss': mean_loss,
+        'train_updates_per_second': rate,
+      }
+    )
+    return mean_loss, rate
+
+  def _run_one_iteration(self, iteration):
+    statistics = iteration_statistics.IterationStatistics()
+    mean_loss, rate = self._run_train_phase(statistics)
+    episodes, average_return = self._run_eval_phase(statistics)
+    logging.info(
+      'Iteration %d: evaluation return %.2f (mean of %d episodes), training '
+      'loss %.4g, %.1f updates/s.',
+      iteration,
+      average_return,
+      episodes,
+      mean_loss,
+      rate,
+    )
+    scalars = {
+      'Train/AverageLoss': mean_loss,
+      'Train/UpdatesPerSecond': rate,
+      'Eval/NumEpisodes': episodes,
+      'Eval/AverageReturns': average_return,
+    }
+    self._write_scalars(scalars, iteration)
+    self._collector_dispatcher.write(
+      [
+        statistics_instance.StatisticsInstance(tag, value, iteration)
+        for tag, value in scalars.items()
+      ]
+    )
+    return statistics.data_lists

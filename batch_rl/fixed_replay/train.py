@@ -1,0 +1,50 @@
+r"""Trains an agent offline on a run of the DQN Replay Dataset.
+
+  python -um batch_rl.fixed_replay.train --base_dir=/tmp/rem \
+    --replay_dir=$DATA_DIR/Pong/1 \
+    --gin_files=batch_rl/fixed_replay/configs/rem.gin
+"""
+
+import functools
+
+from absl import flags
+
+from batch_rl import command_line
+from batch_rl.dataset import shard
+from batch_rl.fixed_replay.agents import AGENTS
+
+flags.DEFINE_string(
+  'replay_dir', None, 'A run: the directory above its replay_logs folder.'
+)
+flags.DEFINE_string(
+  'init_checkpoint_dir', None, "A run's base_dir whose weights to start from."
+)
+FLAGS = flags.FLAGS
+
+
+def main() -> None:
+  """Checks what can be checked, builds the runner, and runs it."""
+  with command_line.user_errors():
+    replay_data_dir = shard.replay_logs_dir(FLAGS.replay_dir)
+    if FLAGS.agent_name:
+      command_line.choose('agent', FLAGS.agent_name, AGENTS)
+    # TensorFlow is imported here, after the mistakes that need no TensorFlow.
+    from batch_rl.fixed_replay import run_experiment
+
+    command_line.start_run('create_offline_agent', AGENTS)
+    run_experiment.check_game(replay_data_dir, command_line.atari_game())
+    runner = run_experiment.FixedReplayRunner(
+      FLAGS.base_dir,
+      functools.partial(
+        run_experiment.create_offline_agent,
+        replay_data_dir=replay_data_dir,
+        init_checkpoint_dir=FLAGS.init_checkpoint_dir,
+      ),
+    )
+    command_line.warn_of_unused_bindings()
+  runner.run_experiment()
+  command_line.report(runner.where())
+
+
+if __name__ == '__main__':
+  command_line.run(main, required=('base_dir', 'replay_dir'))

@@ -1,0 +1,146 @@
+"""DQN with many heads: Ensemble-DQN, Averaged Ensemble-DQN and REM."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gin
+import tensorflow as tf
+from dopamine.tf.agents.dqn import dqn_agent
+
+from batch_rl import signatures
+from batch_rl.multi_head import atari_helpers
+
+TRANSFORM_STRATEGIES = ('IDENTITY', 'AVERAGE', 'STOCHASTIC')
+
+
+@gin.configurable
+@signatures.forwards_to(dqn_agent.DQNAgent)
+class MultiHeadDQNAgent(dqn_agent.DQNAgent):
+  """A DQN whose network has several heads, each a Q-function.
+
+  `transform_strategy` says what is learnt, and from which target (Agarwal et
+  al., 2020). With online heads Q_k and target heads Q'_k:
+
+  | strategy   | learns        | target: r + gamma^n ...     |
+  | ---------- | ------------- | --------------------------- |
+  | IDENTITY   | each Q_k      | max_a Q'_k(s', a)           |
+  | AVERAGE    | each Q_k      | max_a mean_j Q'_j(s', a)    |
+  | STOCHASTIC | sum_k w_k Q_k | max_a sum_k w_k Q'_k(s', a) |
+
+  IDENTITY is Ensemble-DQN. AVERAGE is Averaged Ensemble-DQN: all heads have one
+  target, the maximum of the mean, as in Averaged-DQN (Anschel et al., 2017).
+  STOCHASTIC is REM, Random Ensemble Mixture: the weights w are drawn for each
+  minibatch, and are the same for online and target heads.
+
+  The loss is Huber's (delta 1), its mean over heads or mixtures and over the
+  batch. The agent acts on the mean of the heads.
+  """
+
+  def __init__(
+    self,
+    sess: tf.compat.v1.Session | None,
+    num_actions: int,
+    network: Callable[..., tf.keras.Model] = atari_helpers.MultiHeadQNetwork,
+    num_heads: int = 200,
+    transform_strategy: str = 'IDENTITY',
+    num_convex_combinations: int = 1,
+    **kwargs: Any,
+  ):
+    """Builds the agent's graph.
+
+    Args:
+      sess: runs the graph; None makes a session.
+      num_actions: number of actions.
+      network: builds a network from `(num_actions, num_heads, name=...)`; its
+        `call` returns a `MultiHeadNetworkType`.
+      num_heads: number of heads.
+      transform_strategy: 'IDENTITY', 'AVERAGE' or 'STOCHASTIC'; see the class.
+      num_convex_combinations: mixtures of the heads trained on in a minibatch;
+        only STOCHASTIC has any.
+      **kwargs: Dopamine's `DQNAgent` documents the rest.
+
+    Raises:
+      ValueError: if `transform_strategy` is none of the three, if `num_heads`
+        or `num_convex_combinations` is below 1, or if
+        `num_convex_combinations` is set for a strategy that ignores it.
+    """
+    if transform_strategy not in TRANSFORM_STRATEGIES:
+      raise ValueError(
+        f'transform_strategy={transform_strategy!r} is none of '
+        f'{", ".join(TRANSFORM_STRATEGIES)}'
+      )
+    if num_heads < 1:
+      raise ValueError(f'num_heads={num_heads} must be at least 1')
+    if num_convex_combinations < 1:
+      raise ValueError(
+        f'num_convex_combinations={num_convex_combinations} must be at least 1'
+      )
+    if num_convex_combinations != 1 and transform_strategy != 'STOCHASTIC':
+      raise ValueError(
+        f'num_convex_combinations={num_convex_combinations} has no effect '
+        f'with transform_strategy={transform_strategy!r}, only with STOCHASTIC'
+      )
+    self.num_heads = num_heads
+    self.transform_strategy = transform_strategy
+    self.num_convex_combinations = num_convex_combinations
+    super().__init__(sess, num_actions, network=network, **kwargs)
+
+  def _create_network(self, name: str) -> tf.keras.Model:
+    return self.network(self.num_actions, self.num_heads, name=name)
+
+  def _build_train_op(self) -> tf.Operation:
+    q_heads = atari_helpers.select_actions(
+      self._replay_net_outputs.q_heads, self._replay.actions
+    )
+    next_q_heads = self._replay_next_target_net_outputs.q_heads
+    if self.transform_strategy == 'AVERAGE':
+      next_q_heads = tf.reduce_mean(next_q_heads, axis=2, keepdims=True)
+    elif self.transform_strategy == 'STOCHASTIC':
+      mixtures = atari_helpers.random_stochastic_matrix(
+        self.num_heads, self.num_convex_combinations
+      )
+      q_heads = mix_heads(q_heads, mixtures)
+      next_q_heads = mix_heads(next_q_heads, mixtures)
+    targets = atari_helpers.bellman_targets(
+      tf.reduce_max(next_q_heads, axis=1),
+      self._replay.rewards,
+      self._replay.terminals,
+      self.cumulative_gamma,
+    )
+    loss = tf.reduce_mean(ensemble_loss(q_heads, targets))
+    if self.summary_writer is not None:
+      tf.compat.v1.summary.scalar('Losses/HuberLoss', loss)
+    # Keeps the backward pass of a network on its device.
+    return self.optimizer.minimize(loss, colocate_gradients_with_ops=True)
+
+
+def mix_heads(q_heads: tf.Tensor, mixtures: tf.Tensor) -> tf.Tensor:
+  """Computes sum_k w_k Q_k for each column w of `mixtures`, as REM does.
+
+  Args:
+    q_heads: float32, (..., num_heads).
+    mixtures: float32, (num_heads, num_mixtures), columns that sum to 1.
+
+  Returns:
+    float32 tensor, (..., num_mixtures).
+  """
+  return tf.tensordot(q_heads, mixtures, axes=1)
+
+
+def ensemble_loss(estimates: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+  """Computes the Huber loss (delta 1) of each transition, mean over estimates.
+
+  Args:
+    estimates: float32, (batch, num_estimates), of the actions taken.
+    targets: float32, (batch, num_estimates), or (batch, 1) where all estimates
+      have the same target.
+
+  Returns:
+    float32 tensor, (batch,).
+  """
+  losses = tf.compat.v1.losses.huber_loss(
+    tf.broadcast_to(targets, tf.shape(estimates)),
+    estimates,
+    reduction=tf.compat.v1.losses.Reduction.NONE,
+  )
+  return tf.reduce_mean(losses, axis=1)

@@ -1,0 +1,105 @@
+"""QR-DQN (Dabney et al., 2018): quantile regression of the return."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gin
+import tensorflow as tf
+from dopamine.tf.agents.dqn import dqn_agent
+
+from batch_rl import signatures
+from batch_rl.multi_head import atari_helpers
+
+
+@gin.configurable
+@signatures.forwards_to(dqn_agent.DQNAgent)
+class QuantileAgent(dqn_agent.DQNAgent):
+  """A DQN that learns quantiles of the return (QR-DQN, Algorithm 1).
+
+  It acts on their mean, and takes the target's greedy action from it too.
+  """
+
+  def __init__(
+    self,
+    sess: tf.compat.v1.Session | None,
+    num_actions: int,
+    network: Callable[..., tf.keras.Model] = atari_helpers.QuantileNetwork,
+    num_atoms: int = 200,
+    kappa: float = 1.0,
+    **kwargs: Any,
+  ):
+    """Builds the agent's graph.
+
+    Args:
+      sess: runs the graph; None makes a session.
+      num_actions: number of actions.
+      network: builds a network from `(num_actions, num_atoms, name=...)`; its
+        `call` returns a `QuantileNetworkType`.
+      num_atoms: number of quantiles, N in the paper.
+      kappa: error up to which the Huber loss is quadratic, in units of the
+        return; 0 makes it the quantile regression loss.
+      **kwargs: Dopamine's `DQNAgent` documents the rest.
+
+    Raises:
+      ValueError: if `num_atoms` is below 1 or `kappa` is negative.
+    """
+    if num_atoms < 1:
+      raise ValueError(f'num_atoms={num_atoms} must be at least 1')
+    if kappa < 0:
+      raise ValueError(f'kappa={kappa} must not be negative')
+    self.num_atoms = num_atoms
+    self.kappa = kappa
+    super().__init__(sess, num_actions, network=network, **kwargs)
+
+  def _create_network(self, name: str) -> tf.keras.Model:
+    return self.network(self.num_actions, self.num_atoms, name=name)
+
+  def _build_train_op(self) -> tf.Operation:
+    quantiles = atari_helpers.select_actions(
+      self._replay_net_outputs.quantile_values, self._replay.actions
+    )
+    next_outputs = self._replay_next_target_net_outputs
+    next_quantiles = atari_helpers.select_actions(
+      next_outputs.quantile_values, tf.argmax(next_outputs.q_values, axis=1)
+    )
+    targets = atari_helpers.bellman_targets(
+      next_quantiles,
+      self._replay.rewards,
+      self._replay.terminals,
+      self.cumulative_gamma,
+    )
+    loss = tf.reduce_mean(quantile_huber_loss(quantiles, targets, self.kappa))
+    if self.summary_writer is not None:
+      tf.compat.v1.summary.scalar('Losses/QuantileLoss', loss)
+    return self.optimizer.minimize(loss)
+
+
+def quantile_huber_loss(
+  quantiles: tf.Tensor, targets: tf.Tensor, kappa: float
+) -> tf.Tensor:
+  """Computes the loss of QR-DQN's Algorithm 1, with rho of Eq. 10.
+
+  sum_i mean_j |tau_i - 1{u_ij < 0}| L_kappa(u_ij), with u_ij = targets_j -
+  quantiles_i, tau_i = (i + 1/2) / num_atoms for i = 0, 1, ... (Lemma 2) and L
+  the Huber loss of Eq. 9. Where kappa = 0, L(u) = |u|.
+
+  Args:
+    quantiles: float32, (batch, num_atoms), predicted.
+    targets: float32, (batch, num_samples), samples of the Bellman target.
+    kappa: error up to which the loss is quadratic.
+
+  Returns:
+    float32 tensor, (batch,).
+  """
+  num_atoms = quantiles.shape.as_list()[1]
+  taus = (tf.range(num_atoms, dtype=tf.float32) + 0.5) / num_atoms
+  errors = targets[:, None, :] - quantiles[:, :, None]
+  huber = abs_errors = tf.abs(errors)
+  if kappa > 0:
+    huber = tf.where(
+      abs_errors <= kappa,
+      0.5 * tf.square(errors),
+      kappa * (abs_errors - 0.5 * kappa),
+    )
+  weights = tf.abs(taus[:, None] - tf.cast(errors < 0, tf.float32))
+  return tf.reduce_sum(tf.reduce_mean(weights * huber, axis=2), axis=1)

@@ -1,0 +1,110 @@
+"""What the online and the offline runner share, over Dopamine's `Runner`."""
+
+import json
+import os
+import sys
+
+import tensorflow as tf
+import tqdm.auto as tqdm
+from absl import logging
+from dopamine.discrete_domains import atari_lib
+from dopamine.discrete_domains import run_experiment
+
+from batch_rl import run_record
+from batch_rl import seeding
+from batch_rl.atari import environment
+
+
+class RecordedRunner(run_experiment.Runner):
+  """Dopamine's runner with progress, seeds, and a record of what ran.
+
+  Args:
+    base_dir: for checkpoints, logs, TensorBoard files and `run.json`.
+    create_agent_fn: `(sess, environment, summary_writer) -> agent`.
+    create_environment_fn: returns the environment.
+    **kwargs: as Dopamine's `Runner`.
+  """
+
+  def __init__(
+    self,
+    base_dir,
+    create_agent_fn,
+    create_environment_fn=atari_lib.create_atari_environment,
+    **kwargs,
+  ):
+    seeding.seed_libraries(iteration=0)
+    kwargs['fine_grained_print_to_console'] = False  # there is a progress bar
+    super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
+    self._progress = None
+    self._iteration = self._start_iteration
+    described = environment.describe(self._environment)
+    self.record = run_record.update(base_dir, environment=described)
+    logging.info('Environment: %s', json.dumps(described))
+
+  def run_experiment(self) -> None:
+    """Runs the iterations that are left; each ends with a checkpoint."""
+    if self._start_iteration >= self._num_iterations:
+      logging.warning(
+        'Nothing to do: %d of %d iterations are done.',
+        self._start_iteration,
+        self._num_iterations,
+      )
+    elif self._start_iteration:
+      logging.info('Resuming with iteration %d.', self._start_iteration)
+    for iteration in range(self._start_iteration, self._num_iterations):
+      self._iteration = iteration
+      seeding.seed_libraries(iteration)
+      statistics = self._run_one_iteration(iteration)
+      self._log_experiment(iteration, statistics)
+      self._checkpoint_experiment(iteration)
+      self._collector_dispatcher.flush()
+    if self._summary_writer is not None:
+      self._summary_writer.flush()
+    self._collector_dispatcher.close()
+
+  def _run_one_phase(self, min_steps, statistics, run_mode_str):
+    with self._show_progress(min_steps, run_mode_str, 'step'):
+      return super()._run_one_phase(min_steps, statistics, run_mode_str)
+
+  def _run_one_step(self, action):
+    if self._progress is not None:
+      self._progress.update()
+    return super()._run_one_step(action)
+
+  def _show_progress(self, total, phase, unit):
+    """A bar with rate and ETA; in a log file, a line every half minute."""
+    interactive = sys.stderr.isatty()
+    self._progress = tqdm.tqdm(
+      total=total,
+      desc=f'iteration {self._iteration} of {self._num_iterations}, {phase}',
+      unit=unit,
+      unit_scale=True,
+      leave=False,
+      delay=0 if interactive else 30,
+      mininterval=0.2 if interactive else 30,
+    )
+    return self._progress
+
+  def _write_scalars(self, scalars, iteration):
+    """Writes `{tag: value}` for TensorBoard at an iteration."""
+    if self._summary_writer is None:
+      return
+    self._summary_writer.add_summary(
+      tf.compat.v1.Summary(
+        value=[
+          tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
+          for tag, value in scalars.items()
+        ]
+      ),
+      iteration,
+    )
+    self._summary_writer.flush()
+
+  def where(self) -> dict[str, str]:
+    """What the run leaves behind: `{what: path}`."""
+    return {
+      'TensorBoard': self._base_dir,
+      'logs': os.path.join(self._base_dir, 'logs'),
+      'checkpoints': self._checkpoint_dir,
+      'record': os.path.join(self._base_dir, run_record.FILE_NAME),
+    }

@@ -1,0 +1,51 @@
+"""Every random choice of a run derives from one seed.
+
+The seed is a gin parameter, `run_seed.seed`, which the programs bind from
+`--seed`. Components ask for a number of their own by purpose, so that adding one
+does not change the others.
+"""
+
+import random
+import zlib
+
+import gin
+import numpy as np
+
+
+@gin.configurable(module='batch_rl')
+def run_seed(seed: int | None = None) -> int | None:
+  """The seed of the run; None leaves everything to chance."""
+  return seed
+
+
+def derive(purpose: str, index: int = 0) -> int | None:
+  """A 31-bit seed for one purpose.
+
+  Args:
+    purpose: what it is for, e.g. 'emulator'.
+    index: tells apart uses of one purpose, e.g. the iteration.
+
+  Returns:
+    An int in [0, 2**31), or None if the run has no seed.
+  """
+  seed = run_seed()
+  if seed is None:
+    return None
+  entropy = (seed, zlib.crc32(purpose.encode()), index)
+  return int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1)
+
+
+def seed_libraries(iteration: int) -> None:
+  """Seeds what Dopamine draws from: `random`, NumPy and TensorFlow's graph.
+
+  Called at the start of every iteration, with which Dopamine's checkpoints end:
+  a run that resumes there draws what it would have drawn.
+  """
+  if run_seed() is None:
+    return
+  random.seed(derive('random', iteration))
+  np.random.seed(derive('numpy', iteration))
+  if iteration == 0:
+    import tensorflow as tf
+
+    tf.compat.v1.set_random_seed(derive('tensorflow'))

@@ -1,0 +1,286 @@
+"""Environments: the paper's protocol, through Dopamine and in C++ threads."""
+
+import copy
+import json
+import subprocess
+import sys
+import types
+
+import ale_py.roms
+import gin
+import gymnasium
+import numpy as np
+import pytest
+from dopamine.discrete_domains import atari_lib, gym_lib
+
+from batch_rl.atari import environment
+from batch_rl.tests.atari import roms_test
+
+
+@pytest.fixture(autouse=True)
+def only_roms_of_ale_py():
+  """Lets every game be made wherever the tests run; undoes gin bindings."""
+  gin.clear_config()
+  gin.bind_parameter('batch_rl.atari.make_atari.rom_set', 'current')
+  yield
+  gin.clear_config()
+
+
+def play(env, num_steps, seed=0):
+  """Random actions; returns observations, rewards and ends of episodes."""
+  rng = np.random.default_rng(seed)
+  history = [(env.reset(), 0.0, False)]
+  for _ in range(num_steps):
+    observation, reward, done, _ = env.step(rng.integers(env.action_space.n))
+    history.append((observation, reward, done))
+    if done:
+      history.append((env.reset(), 0.0, False))
+  return [np.array(column) for column in zip(*history, strict=True)]
+
+
+def equal(history, other):
+  return all(map(np.array_equal, history, other))
+
+
+@pytest.mark.parametrize('game', ['Pong', 'Breakout', 'Seaquest'])
+@pytest.mark.parametrize('sticky_actions', [True, False])
+def test_plays_as_gymnasiums_environment(game, sticky_actions, monkeypatch):
+  gin.bind_parameter('make_atari.seed', 7)
+  ours = atari_lib.create_atari_environment(game, sticky_actions)
+  monkeypatch.setattr(atari_lib, 'gym', gymnasium)
+  theirs = atari_lib.create_atari_environment(game, sticky_actions)
+  assert environment.describe(ours) and not environment.describe(theirs)
+  theirs.environment.reset(seed=7)
+  assert equal(play(ours, 300), play(theirs, 300))
+
+
+def test_protocol():
+  env = atari_lib.create_atari_environment('Breakout')
+  assert environment.describe(env) == {
+    'game': 'Breakout',
+    'rom_md5': 'f34f08e5eb96e500e851a80be3277a56',
+    'rom_set': 'current',
+    'rom_same_in_both_sets': True,
+    'engine': 'ale-py',
+    'engine_version': '0.12.1',
+    'repeat_action_probability': 0.25,
+    'frame_skip': 4,
+    'max_num_frames_per_episode': 108_000,
+    'num_actions': 4,
+  }
+  observation = env.reset()
+  assert observation.shape == env.observation_space.shape == (84, 84, 1)
+  assert observation.dtype == np.uint8
+  assert env.action_space.n == 4
+  ale = env.environment.unwrapped.ale
+  for step in range(1, 11):
+    env.step(0)
+    assert ale.getEpisodeFrameNumber() == 4 * step
+
+
+def test_losing_a_life_ends_nothing():
+  env = atari_lib.create_atari_environment('Breakout')
+  env.reset()
+  ale = env.environment.unwrapped.ale
+  while ale.lives() == 5:
+    assert not env.step(1)[2]  # Fire, and let the ball drop.
+  assert not env.game_over
+
+
+def test_sticky_actions_are_dopamines_to_choose():
+  env = atari_lib.create_atari_environment('Pong', sticky_actions=False)
+  assert environment.describe(env)['repeat_action_probability'] == 0.0
+  with pytest.raises(ValueError, match='repeat_action_probability'):
+    gin.bind_parameter('make_atari.repeat_action_probability', 0.0)
+
+
+def test_frame_cap_truncates():
+  gin.bind_parameter('make_atari.max_num_frames_per_episode', 400)
+  env = atari_lib.create_atari_environment('Pong')
+  _, _, dones = play(env, 100)
+  assert dones.tolist().index(True) == 100
+
+  env = environment.make_atari('Pong')
+  env.reset()
+  ends = [env.step(0)[2:4] for _ in range(400)]
+  assert ends.index((False, True)) == 399
+
+
+def test_raw_environment_has_the_screen():
+  env = environment.make_atari('Pong')
+  first, _ = env.reset()
+  observation, *_ = env.step(0)
+  assert env.observation_space.contains(first)
+  assert env.observation_space.contains(observation)
+  assert observation.shape == (210, 160)
+  assert environment.describe(env)['frame_skip'] == 1
+
+
+def test_seed():
+  def first_two_episodes(seed):
+    gin.bind_parameter('make_atari.max_num_frames_per_episode', 400)
+    gin.bind_parameter('make_atari.seed', seed)
+    env = atari_lib.create_atari_environment('Seaquest')
+    return play(env, 100), play(env, 100)
+
+  first, second = first_two_episodes(1)
+  again, second_again = first_two_episodes(1)
+  assert equal(first, again) and equal(second, second_again)
+  assert not equal(first, second)
+  assert not equal(first, first_two_episodes(2)[0])
+  assert not equal(first_two_episodes(None)[0], first_two_episodes(None)[0])
+
+
+def test_copies():
+  env = environment.make_atari('Pong', max_num_frames_per_episode=400)
+  assert environment.describe(copy.deepcopy(env)) == environment.describe(env)
+
+
+def test_unknown_game_through_dopamine():
+  with pytest.raises(
+    ValueError, match="Unknown game 'Pnog'; did you mean Pong"
+  ):
+    atari_lib.create_atari_environment('Pnog')
+
+
+def test_continuous_actions_stay_gymnasiums():
+  env = atari_lib.create_atari_environment(
+    'Pong', continuous_action_threshold=0.5
+  )
+  assert env.action_space.shape == (3,)
+  env.reset()
+  assert env.step(env.action_space.sample())[0].shape == (84, 84, 1)
+
+
+def test_everything_else_is_the_real_gymnasiums():
+  made = []
+  real = types.SimpleNamespace(
+    make=lambda id, **kwargs: made.append((id, kwargs)), registry='theirs'
+  )
+  gym = environment.GymWithRomSets(real)
+  gym.make('CartPole-v1', max_episode_steps=3)
+  gym.make('ALE/Pong-v5', continuous=True)
+  assert made == [
+    ('CartPole-v1', {'max_episode_steps': 3}),
+    ('ALE/Pong-v5', {'continuous': True}),
+  ]
+  assert gym.registry == 'theirs'
+
+
+def test_describe():
+  assert (
+    environment.describe(gym_lib.create_gym_environment('CartPole', 'v1')) == {}
+  )
+  assert environment.describe(gymnasium.make('CartPole-v1')) == {}
+  assert environment.describe(object()) == {}
+  env = environment.make_atari('Pong', repeat_action_probability=0.1)
+  described = environment.describe(env)
+  assert described['repeat_action_probability'] == 0.1
+  assert json.loads(json.dumps(described)) == described
+
+
+def test_no_banner():
+  code = (
+    'from batch_rl.atari import environment as e;'
+    'e.make_atari("Pong"); e.make_vector_environment("Pong", 1)'
+  )
+  done = subprocess.run([sys.executable, '-c', code], capture_output=True)
+  assert (done.returncode, done.stdout, done.stderr) == (0, b'', b'')
+
+
+def assert_vector_equals_single(game, num_steps, probability, **kwargs):
+  single = environment.make_atari(
+    game, repeat_action_probability=probability, **kwargs
+  )
+  vector = environment.make_vector_environment(
+    game, 1, repeat_action_probability=probability, **kwargs
+  )
+  # The same seed for both emulators, without what either makes of a seed first.
+  single.ale.setInt('random_seed', 5)
+  single.load_game()
+  stacks, _ = vector.reset(seed=5)
+  single = atari_lib.AtariPreprocessing(gymnasium.Wrapper(single))
+  observation = single.reset()
+  stack = np.zeros((4, 84, 84), np.uint8)
+  stack[-1] = observation[..., 0]
+  np.testing.assert_array_equal(stacks[0], stack)
+  rng = np.random.default_rng(0)
+  episodes = 0
+  for _ in range(num_steps):
+    action = rng.integers(single.action_space.n)
+    observation, reward, done, _ = single.step(action)
+    stacks, rewards, terminated, truncated, _ = vector.step(np.array([action]))
+    assert rewards[0] == reward
+    assert (terminated[0] or truncated[0]) == done
+    stack = np.append(stack[1:], observation[None, ..., 0], axis=0)
+    if done:
+      episodes += 1
+      stack = np.zeros_like(stack)
+      stack[-1] = single.reset()[..., 0]
+      stacks, *_ = vector.step(np.array([action]))
+    np.testing.assert_array_equal(stacks[0], stack)
+  return episodes
+
+
+@pytest.mark.parametrize(
+  'game', ['Breakout', 'SpaceInvaders', 'MsPacman', 'Qbert']
+)
+@pytest.mark.parametrize('probability', [0.0, 0.25])
+def test_vector_environment_plays_as_the_single_one(game, probability):
+  assert assert_vector_equals_single(game, 600, probability) >= 1
+
+
+@roms_test.needs_atari_py
+def test_legacy_rom_that_ale_py_does_not_ship(monkeypatch):
+  monkeypatch.delenv('BATCH_RL_LEGACY_ROMS', raising=False)
+  assert_vector_equals_single('Amidar', 100, 0.0, rom_set='legacy')
+  gin.bind_parameter('make_atari.rom_set', 'legacy')
+  legacy = atari_lib.create_atari_environment('Amidar', sticky_actions=False)
+  assert environment.describe(legacy)['rom_set'] == 'legacy'
+  gin.bind_parameter('make_atari.rom_set', 'current')
+  current = atari_lib.create_atari_environment('Amidar', sticky_actions=False)
+  assert not equal(play(legacy, 100), play(current, 100))
+
+
+def test_vector_environment_cap_counts_frames():
+  env = environment.make_vector_environment(
+    'Pong', 2, max_num_frames_per_episode=400
+  )
+  ends = [env.step(np.zeros(2, int))[2:4] for _ in range(100)]
+  assert [truncated.any() for _, truncated in ends].index(True) == 99
+  assert not any(terminated.any() for terminated, _ in ends)
+
+
+def test_vector_environment_seeds():
+  def screens(seed):
+    env = environment.make_vector_environment('Seaquest', 3, seed=seed)
+    rng = np.random.default_rng(0)
+    steps = [env.step(np.full(3, rng.integers(18)))[0] for _ in range(100)]
+    return [screen.tobytes() for screen in np.stack(steps, axis=1)]
+
+  assert screens(1) == screens(1)
+  assert len({*screens(1), *screens(2)}) == 6
+  assert len({*screens(None), *screens(None)}) == 6
+
+
+def test_vector_environment_options():
+  env = environment.make_vector_environment(
+    'Pong', 2, num_threads=1, autoreset_mode='SameStep'
+  )
+  assert env.autoreset_mode is gymnasium.vector.AutoresetMode.SAME_STEP
+  assert env.observation_space.shape == (2, 4, 84, 84)
+  assert env.single_action_space.n == 6
+
+
+def test_vector_environment_takes_the_roms_bound_in_gin(tmp_path):
+  gin.bind_parameter('make_atari.rom_set', str(tmp_path))
+  with pytest.raises(ValueError, match='no pong.bin in .*' + tmp_path.name):
+    environment.make_vector_environment('Pong', 1)
+  roms_test.copy_rom('pong', tmp_path)
+  environment.make_vector_environment('Pong', 1)
+  environment.make_vector_environment('Amidar', 1, rom_set='current')
+
+
+def test_ale_py_is_left_as_it_was():
+  environment.make_vector_environment('Pong', 1)
+  assert environment.vector_env.roms is ale_py.roms

@@ -1,0 +1,205 @@
+"""ROM sets: which file is taken, and what is said when it can't be."""
+
+import hashlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+
+import ale_py.roms
+import gymnasium
+import pytest
+
+from batch_rl.atari import roms
+
+needs_atari_py = pytest.mark.skipif(
+  importlib.util.find_spec('atari_py') is None,
+  reason='the legacy ROMs come with atari-py, which is not installed',
+)
+
+
+def copy_rom(rom_id, directory):
+  """Puts ale-py's ROM, which for Pong is the legacy one too, in a directory."""
+  directory.mkdir(exist_ok=True)
+  return shutil.copy(ale_py.roms.get_rom_path(rom_id), directory)
+
+
+def one_line(excinfo):
+  text = str(excinfo.value)
+  assert '\n' not in text
+  return text
+
+
+@pytest.fixture
+def legacy_directory(tmp_path, monkeypatch):
+  """An empty directory in place of the legacy ROMs."""
+  directory = tmp_path / 'legacy_roms'
+  directory.mkdir()
+  monkeypatch.setenv('BATCH_RL_LEGACY_ROMS', str(directory))
+  return directory
+
+
+def test_games_are_those_that_gymnasium_has():
+  gymnasium.register_envs(ale_py)
+  ids = {name for name in gymnasium.registry if name.startswith('ALE/')}
+  assert {f'ALE/{game}-v5' for game in roms.games()} == ids
+
+
+@pytest.mark.parametrize('game', roms.games())
+def test_current_is_what_ale_py_ships(game):
+  rom = roms.find_rom(game, 'current')
+  assert rom.game == game
+  assert rom.rom_set == 'current'
+  assert rom.path == ale_py.roms.get_rom_path(rom.rom_id)
+  assert rom.md5 == hashlib.md5(rom.path.read_bytes()).hexdigest()
+
+
+@needs_atari_py
+def test_legacy_is_what_atari_py_ships(monkeypatch):
+  monkeypatch.delenv('BATCH_RL_LEGACY_ROMS', raising=False)
+  found = [roms.find_rom(game) for game in roms.games()]
+  legacy = [rom for rom in found if rom.rom_set == 'legacy']
+  assert len(legacy) == 63
+  assert all(rom.path.parent.name == 'atari_roms' for rom in legacy)
+  assert sum(rom.same_in_both_sets for rom in legacy) == 63 - 31
+
+
+@pytest.mark.parametrize(
+  'typed, game',
+  [
+    ('Pong', 'Pong'),
+    ('pong', 'Pong'),
+    ('MontezumaRevenge', 'MontezumaRevenge'),
+    ('montezuma_revenge', 'MontezumaRevenge'),
+    ('UpNDown', 'UpNDown'),
+    ('up_n_down', 'UpNDown'),
+    ('MsPacman', 'MsPacman'),
+    ('tic_tac_toe_3d', 'TicTacToe3D'),
+  ],
+)
+def test_names_as_users_type_them(typed, game):
+  assert roms.find_rom(typed, 'current').game == game
+
+
+def test_rom_id():
+  assert roms.find_rom('YarsRevenge', 'current').rom_id == 'yars_revenge'
+
+
+@pytest.mark.parametrize(
+  'typed, meant', [('Pnog', 'Pong'), ('Quebert', 'Qbert')]
+)
+def test_unknown_game_names_the_nearest(typed, meant):
+  with pytest.raises(ValueError) as excinfo:
+    roms.find_rom(typed)
+  text = one_line(excinfo)
+  assert f'Unknown game {typed!r}; did you mean ' in text
+  assert meant in text
+
+
+def test_auto_prefers_legacy(legacy_directory):
+  copy_rom('pong', legacy_directory)
+  rom = roms.find_rom('Pong')
+  assert rom.rom_set == 'legacy'
+  assert rom.path == legacy_directory / 'pong.bin'
+  assert rom.same_in_both_sets
+
+
+def test_auto_takes_the_same_file_from_ale_py(legacy_directory):
+  rom = roms.find_rom('Pong')
+  assert rom.rom_set == 'current'
+  assert rom.same_in_both_sets
+
+
+def test_auto_refuses_another_rom_than_the_datasets(legacy_directory):
+  with pytest.raises(ValueError) as excinfo:
+    roms.find_rom('Amidar')
+  text = one_line(excinfo)
+  assert 'Amidar' in text
+  assert "pip install 'batch_rl[legacy-roms]'" in text
+  assert 'BATCH_RL_LEGACY_ROMS' in text
+  assert "make_atari.rom_set = 'current'" in text
+  assert not roms.find_rom('Amidar', 'current').same_in_both_sets
+
+
+def test_game_without_legacy_rom(legacy_directory):
+  rom = roms.find_rom('DonkeyKong')
+  assert rom.rom_set == 'current'
+  assert not rom.same_in_both_sets
+  with pytest.raises(ValueError, match="had no ROM of DonkeyKong.*'current'"):
+    roms.find_rom('DonkeyKong', 'legacy')
+
+
+def test_legacy_that_is_not_there(legacy_directory):
+  with pytest.raises(ValueError) as excinfo:
+    roms.find_rom('Pong', 'legacy')
+  text = one_line(excinfo)
+  assert 'no pong.bin' in text
+  assert "pip install 'batch_rl[legacy-roms]'" in text
+
+
+@pytest.mark.parametrize('rom_set', ['legacy', 'auto'])
+def test_wrong_file_among_the_legacy_roms(legacy_directory, rom_set):
+  path = copy_rom('amidar', legacy_directory)
+  with pytest.raises(ValueError) as excinfo:
+    roms.find_rom('Amidar', rom_set)
+  text = one_line(excinfo)
+  assert str(path) in text
+  assert roms.find_rom('Amidar', 'current').md5 in text
+
+
+def test_legacy_variable_that_names_no_directory(monkeypatch, tmp_path):
+  monkeypatch.setenv('BATCH_RL_LEGACY_ROMS', str(tmp_path / 'none'))
+  with pytest.raises(
+    ValueError, match='BATCH_RL_LEGACY_ROMS=.*none.*not a dir'
+  ):
+    roms.find_rom('Pong')
+
+
+def test_atari_py_is_found_but_not_imported(tmp_path, monkeypatch):
+  package = tmp_path / 'atari_py'
+  package.mkdir()
+  (package / '__init__.py').write_text('raise RuntimeError("imported")')
+  path = copy_rom('pong', package / 'atari_roms')
+  monkeypatch.delenv('BATCH_RL_LEGACY_ROMS', raising=False)
+  monkeypatch.syspath_prepend(tmp_path)
+  rom = roms.find_rom('Pong')
+  assert (rom.rom_set, str(rom.path)) == ('legacy', str(path))
+
+
+@pytest.mark.parametrize('as_type', [str, lambda path: path])
+def test_directory(tmp_path, as_type):
+  copy_rom('pong', tmp_path)
+  copy_rom('amidar', tmp_path)
+  pong = roms.find_rom('Pong', as_type(tmp_path))
+  amidar = roms.find_rom('Amidar', as_type(tmp_path))
+  assert (pong.rom_set, pong.same_in_both_sets) == ('legacy', True)
+  assert (amidar.rom_set, amidar.same_in_both_sets) == ('current', False)
+  assert amidar.path == tmp_path / 'amidar.bin'
+
+
+def test_directory_with_an_unknown_file(tmp_path):
+  (tmp_path / 'pong.bin').write_bytes(b'no ROM')
+  with pytest.raises(ValueError) as excinfo:
+    roms.find_rom('Pong', str(tmp_path))
+  text = one_line(excinfo)
+  assert str(tmp_path / 'pong.bin') in text
+  assert hashlib.md5(b'no ROM').hexdigest() in text
+
+
+def test_directory_without_the_file(tmp_path):
+  with pytest.raises(ValueError, match='no pong.bin in .*' + tmp_path.name):
+    roms.find_rom('Pong', str(tmp_path))
+
+
+def test_rom_set_that_is_none():
+  with pytest.raises(ValueError, match="'legcy'.*'auto', 'legacy', 'current'"):
+    roms.find_rom('Pong', 'legcy')
+
+
+def test_imports_nothing_heavy():
+  code = (
+    'import sys; from batch_rl.atari import roms; roms.find_rom("Pong", "current");'
+    'heavy = {"tensorflow", "dopamine", "gin", "ale_py", "numpy"};'
+    'sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)'
+  )
+  subprocess.run([sys.executable, '-c', code], check=True)

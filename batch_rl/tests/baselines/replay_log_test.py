@@ -1,0 +1,188 @@
+"""The log of an online run survives being stopped anywhere."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import batch_rl  # noqa: F401  (prepares the process for Dopamine)
+from batch_rl.baselines.replay_memory import logged_replay_buffer, replay_log
+from batch_rl.dataset import shard
+from batch_rl.tests import shards
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+  lengths=st.lists(st.integers(1, 30), min_size=2, max_size=12),
+  capacity=st.integers(9, 60),
+  stack_size=st.integers(1, 5),
+  data=st.data(),
+)
+def test_stopped_anywhere_it_continues_as_one_seamless_run(
+  tmp_path_factory, lengths, capacity, stack_size, data
+):
+  """Checkpoint after some episodes, log on (or finish), be killed, resume."""
+  directory = tmp_path_factory.mktemp('log')
+  episodes = shards.make_episodes(lengths)
+  checkpointed = data.draw(st.integers(0, len(episodes)))
+  killed = data.draw(st.integers(checkpointed, len(episodes)))
+  finished = data.draw(st.booleans())
+
+  def log_episodes(log, chosen):
+    for episode in chosen:
+      for row in episode:
+        shards.add_row(log, row)
+
+  first = shards.make_log(directory, capacity, stack_size, run_id='a')
+  log_episodes(first, episodes[:checkpointed])
+  state = json.loads(json.dumps(first.checkpoint()))
+  log_episodes(first, episodes[checkpointed:killed])
+  if finished:
+    first.close()
+  else:
+    first.checkpoint()  # a later one, whose agent checkpoint was never written
+
+  second = shards.make_log(directory, capacity, stack_size, run_id='a')
+  second.restore(state)
+  expected = shards.with_padding(episodes[:checkpointed], stack_size)
+  assert second.rows == len(expected)
+  count = data.draw(st.integers(1, len(expected) + 5))
+  read = {}
+  for name, start, rows in second.read_back(count):
+    for offset, row in enumerate(rows):
+      assert (name, start + offset) not in read
+      read[name, start + offset] = row
+  for number in range(max(0, len(expected) - count), len(expected)):
+    assert read['observation', number][0, 0] == expected[number].frame
+    assert read['action', number] == expected[number].action
+    assert read['terminal', number] == expected[number].terminal
+
+  log_episodes(second, episodes[checkpointed:])
+  second.close()
+  expected = shards.with_padding(episodes, stack_size)
+  assert shards.read_run(directory) == expected
+
+  with open(directory / 'manifest.json', encoding='utf-8') as file:
+    manifest = json.load(file)
+  assert manifest['rows'] == len(expected)
+  assert manifest['episodes']['count'] == len(episodes)
+  assert sum(s['rows'] for s in manifest['shards']) == len(expected)
+  assert sum(s['episodes']['count'] for s in manifest['shards']) == len(episodes)
+
+
+def test_manifest_has_hashes_and_returns(tmp_path):
+  log = shards.make_log(tmp_path / 'log', 40, game='Pong')
+  for rewards in ([1, 0, 1], [-1, -1]):
+    for step, reward in enumerate(rewards):
+      log.unclipped_reward = 10 * reward
+      log.add(np.ones((2, 2)), 1, reward, step == len(rewards) - 1)
+  log.close()
+  with open(tmp_path / 'log/manifest.json', encoding='utf-8') as file:
+    manifest = json.load(file)
+  assert manifest['game'] == 'Pong'
+  statistics = manifest['shards'][0]['episodes']
+  assert statistics['return'] == {'mean': 0.0, 'min': -2.0, 'max': 2.0}
+  assert statistics['unclipped_return'] == {'mean': 0.0, 'min': -20, 'max': 20}
+  assert statistics['agent_steps'] == {'mean': 2.5, 'min': 2.0, 'max': 3.0}
+  for name, described in manifest['shards'][0]['files'].items():
+    path = tmp_path / 'log' / name
+    assert described == replay_log._describe_file(path)
+    assert described['bytes'] == os.path.getsize(path)
+
+
+def test_another_runs_log_is_refused(tmp_path):
+  log = shards.make_log(tmp_path / 'log', 40, run_id='a')
+  shards.add_row(log, shards.Row(1, 0, 0.0, 1))
+  log.close()
+  before = sorted(os.listdir(tmp_path / 'log'))
+  other = shards.make_log(tmp_path / 'log', 40, run_id='b')
+  with pytest.raises(ValueError, match='already holds the log of another run'):
+    shards.add_row(other, shards.Row(1, 0, 0.0, 1))
+  assert sorted(os.listdir(tmp_path / 'log')) == before
+  (tmp_path / 'mine').mkdir()
+  (tmp_path / 'mine/thesis.tex').write_text('dear')
+  with pytest.raises(ValueError, match='another run'):
+    replay_log.check_log_directory(str(tmp_path / 'mine'), 'a')
+
+
+def test_other_settings_are_refused_on_resume(tmp_path):
+  log = shards.make_log(tmp_path / 'log', 40, run_id='a')
+  shards.add_row(log, shards.Row(1, 0, 0.0, 1))
+  state = log.checkpoint()
+  with pytest.raises(ValueError, match="'shard_capacity': 40"):
+    shards.make_log(tmp_path / 'log', 50, run_id='a').restore(state)
+
+
+def test_a_log_cut_short_is_refused_on_resume(tmp_path):
+  log = shards.make_log(tmp_path / 'log', 40, run_id='a')
+  shards.add_row(log, shards.Row(1, 0, 0.0, 1))
+  state = log.checkpoint()
+  shutil.rmtree(tmp_path / 'log/partial')
+  with pytest.raises(ValueError, match='shorter than at the checkpoint'):
+    shards.make_log(tmp_path / 'log', 40, run_id='a').restore(state)
+
+
+def test_an_error_of_the_writing_thread_reaches_the_caller(
+  tmp_path, monkeypatch
+):
+  log = shards.make_log(tmp_path / 'log', 40)
+
+  def full_disk(self, columns):
+    raise OSError(28, 'No space left on device')
+
+  monkeypatch.setattr(shard.ShardWriter, 'append', full_disk)
+  shards.add_row(log, shards.Row(1, 0, 0.0, 1))
+  with pytest.raises(OSError, match='No space left'):
+    log.checkpoint()
+
+
+@pytest.mark.parametrize('replay_capacity', [30, 64, 1000])
+def test_memory_is_refilled_from_the_log(tmp_path, replay_capacity):
+  """After `load`, the memory is the one that was saved, to the last row."""
+  (tmp_path / 'checkpoints').mkdir()
+
+  def make():
+    log = shards.make_log(tmp_path / 'log', 50, run_id='a')
+    return logged_replay_buffer.LoggedReplayBuffer(
+      log, (2, 2), 4, replay_capacity, 8, update_horizon=2
+    )
+
+  episodes = shards.make_episodes([20, 33, 41, 7])
+  saved = make()
+  for episode in episodes[:3]:
+    for row in episode:
+      shards.add_row(saved, row)
+  saved.save(str(tmp_path / 'checkpoints'), 5)
+  expected = {name: array.copy() for name, array in saved._store.items()}
+  for row in episodes[3]:
+    shards.add_row(saved, row)
+
+  loaded = make()
+  loaded.load(str(tmp_path / 'checkpoints'), 5)
+  assert loaded.add_count == 20 + 33 + 41 + 9
+  filled = min(int(loaded.add_count), replay_capacity)
+  for name, array in expected.items():
+    np.testing.assert_array_equal(loaded._store[name][:filled], array[:filled])
+  for row in episodes[3]:
+    shards.add_row(loaded, row)
+  for attribute in ('add_count', 'episode_end_indices'):
+    assert getattr(loaded, attribute) == getattr(saved, attribute)
+  np.testing.assert_array_equal(loaded.invalid_range, saved.invalid_range)
+  for name, array in saved._store.items():
+    filled = min(int(loaded.add_count), replay_capacity)
+    np.testing.assert_array_equal(loaded._store[name][:filled], array[:filled])
+  loaded.log.close()
+  assert shards.read_run(tmp_path / 'log') == shards.with_padding(episodes, 4)
+
+
+def test_a_missing_checkpoint_is_not_found(tmp_path):
+  log = shards.make_log(tmp_path / 'log', 50, run_id='a')
+  memory = logged_replay_buffer.LoggedReplayBuffer(log, (2, 2), 4, 30, 8)
+  import tensorflow as tf
+
+  with pytest.raises(tf.errors.NotFoundError):
+    memory.load(str(tmp_path), 3)

@@ -1,0 +1,177 @@
+import gin
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from batch_rl.multi_head import gym_helpers, quantile_agent
+
+GAMMA = 0.9
+
+
+@pytest.fixture
+def make_quantile(make_agent):
+  def make(**kwargs):
+    return make_agent(
+      quantile_agent.QuantileAgent,
+      network=gym_helpers.CartpoleQuantileNetwork,
+      **{'num_atoms': 7, 'gamma': GAMMA, **kwargs},
+    )
+
+  return make
+
+
+def reference_loss(quantiles, targets, kappa):
+  """QR-DQN's loss of one transition, one number at a time, in float64."""
+  total = 0.0
+  for i, theta in enumerate(np.float64(quantiles)):
+    tau = (2 * i + 1) / (2 * len(quantiles))  # Lemma 2
+    rho = 0.0
+    for target in np.float64(targets):
+      u = target - theta
+      if kappa == 0:
+        huber = abs(u)
+      elif abs(u) <= kappa:  # Eq. 9
+        huber = 0.5 * u**2
+      else:
+        huber = kappa * (abs(u) - 0.5 * kappa)
+      rho += abs(tau - (1 if u < 0 else 0)) * huber  # Eq. 10
+    total += rho / len(targets)
+  return total
+
+
+@pytest.mark.parametrize('kappa', [0, 0.5, 1.0, 2])
+@pytest.mark.parametrize('shape', [(1, 1, 1), (3, 5, 5), (2, 4, 9), (2, 9, 4)])
+def test_loss_is_that_of_the_paper(evaluate, shape, kappa):
+  batch_size, num_atoms, num_samples = shape
+  rng = np.random.default_rng(0)
+  quantiles = rng.normal(0, 2, (batch_size, num_atoms)).astype(np.float32)
+  targets = rng.normal(0, 2, (batch_size, num_samples)).astype(np.float32)
+  loss = quantile_agent.quantile_huber_loss(
+    tf.constant(quantiles), tf.constant(targets), kappa
+  )
+  expected = [
+    reference_loss(quantiles[i], targets[i], kappa) for i in range(batch_size)
+  ]
+  np.testing.assert_allclose(evaluate(loss), expected, rtol=1e-5)
+
+
+def test_loss_by_hand(evaluate):
+  # tau = 1/4 and 3/4, u = 2 and -1, so the weights are 1/4 and |3/4 - 1|.
+  loss = quantile_agent.quantile_huber_loss(
+    tf.constant([[0.0, 3.0]]), tf.constant([[2.0]]), kappa=1.0
+  )
+  np.testing.assert_allclose(evaluate(loss), [0.25 * 1.5 + 0.25 * 0.5])
+
+
+def test_plain_loss_is_least_at_the_quantiles(evaluate):
+  # d/d theta_i of quantile regression is P(target < theta_i) - tau_i.
+  targets = tf.range(100, dtype=tf.float32)[None]
+  quantiles = tf.constant([[9.5, 30.5, 79.5]])
+  loss = quantile_agent.quantile_huber_loss(quantiles, targets, kappa=0.0)
+  [gradient] = evaluate(tf.gradients(loss, quantiles))
+  expected = np.array([[0.10, 0.31, 0.80]]) - [[1 / 6, 1 / 2, 5 / 6]]
+  np.testing.assert_allclose(gradient, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize('kappa', [0.0, 1.0])
+def test_the_agent_minimises_that_loss(make_quantile, make_batch, kappa):
+  agent = make_quantile(kappa=kappa, update_horizon=3)
+  [loss] = agent.optimizer.losses
+  loss, quantiles, next_quantiles = agent._sess.run(
+    [
+      loss,
+      agent._replay_net_outputs.quantile_values,
+      agent._replay_next_target_net_outputs.quantile_values,
+    ]
+  )
+  batch = make_batch()
+  expected = []
+  for i, action in enumerate(batch['actions']):
+    greedy = max(range(3), key=lambda b, i=i: sum(next_quantiles[i, b]))
+    discount = 0.0 if batch['terminals'][i] else GAMMA**3
+    targets = np.float64(batch['rewards'][i]) + discount * np.float64(
+      next_quantiles[i, greedy]
+    )
+    expected.append(reference_loss(quantiles[i, action], targets, kappa))
+  assert loss == pytest.approx(np.mean(expected), rel=1e-5)
+
+
+def test_no_gradient_flows_into_targets(make_quantile):
+  agent = make_quantile()
+  [loss] = agent.optimizer.losses
+  target = agent.target_convnet.trainable_variables
+  assert tf.gradients(loss, target) == [None] * len(target)
+  online = agent.online_convnet.trainable_variables
+  assert all(gradient is not None for gradient in tf.gradients(loss, online))
+
+
+def test_updates_lower_the_loss(make_quantile):
+  agent = make_quantile()
+  [loss] = agent.optimizer.losses
+  before = agent._sess.run(loss)
+  for _ in range(30):
+    agent._sess.run(agent._train_op)
+  assert agent._sess.run(loss) < 0.8 * before
+
+
+def test_sync_copies_every_variable(make_quantile):
+  agent = make_quantile()
+  agent._sess.run(agent._train_op)
+  agent._sess.run(agent._sync_qt_ops)
+  online, target = agent._sess.run(
+    [
+      agent.online_convnet.trainable_variables,
+      agent.target_convnet.trainable_variables,
+    ]
+  )
+  assert len(online) == 6
+  for of_online, of_target in zip(online, target, strict=True):
+    np.testing.assert_array_equal(of_online, of_target)
+
+
+def test_acts_on_the_mean_of_the_quantiles(make_quantile):
+  agent = make_quantile(num_actions=5, eval_mode=True)
+  for observation in np.random.default_rng(0).uniform(-2, 2, (20, 4)):
+    action = agent.begin_episode(observation)
+    quantiles = agent._sess.run(
+      agent._net_outputs.quantile_values, {agent.state_ph: agent.state}
+    )
+    assert action == quantiles[0].mean(axis=1).argmax()
+
+
+def test_loss_is_a_scalar_and_summarised(make_quantile, tmp_path):
+  agent = make_quantile(summary_writer=str(tmp_path))
+  [loss] = agent.optimizer.losses
+  assert loss.shape == ()
+  value, summaries = agent._sess.run([loss, agent._merged_summaries])
+  summary = tf.compat.v1.Summary.FromString(summaries)
+  [scalar] = [v for v in summary.value if v.tag == 'Losses/QuantileLoss']
+  assert scalar.simple_value == value
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'message'),
+  [({'num_atoms': 0}, 'num_atoms=0'), ({'kappa': -1.0}, r'kappa=-1\.0')],
+)
+def test_bad_arguments(make_quantile, arguments, message):
+  with pytest.raises(ValueError, match=message):
+    make_quantile(**arguments)
+
+
+def test_gin_bindings_take_effect(make_agent):
+  gin.parse_config("""
+      QuantileAgent.network = @CartpoleQuantileNetwork
+      QuantileAgent.num_atoms = 5
+      QuantileAgent.kappa = 0.5
+      QuantileAgent.gamma = 0.7
+  """)
+  agent = make_agent(quantile_agent.QuantileAgent)
+  assert agent._net_outputs.quantile_values.shape.as_list() == [1, 3, 5]
+  assert agent.kappa == 0.5
+  assert agent.gamma == 0.7
+
+
+def test_defaults_are_those_of_the_paper():
+  agent = quantile_agent.QuantileAgent(None, 6)
+  assert agent._net_outputs.quantile_values.shape.as_list() == [1, 6, 200]
+  assert agent.kappa == 1.0

@@ -1,0 +1,90 @@
+"""Small logs for the tests, and the format transcribed row by row."""
+
+import dataclasses
+
+import numpy as np
+
+from batch_rl.baselines.replay_memory import replay_log
+from batch_rl.dataset import shard
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+  """One row of a run; `frame` is what its observation is filled with."""
+
+  frame: int
+  action: int
+  reward: float
+  terminal: int
+
+
+def make_episodes(lengths, seed=0):
+  """Transitions by episode; frames are distinct and never zero."""
+  random = np.random.default_rng(seed)
+  episodes, frame = [], 0
+  for length in lengths:
+    episode = []
+    for step in range(length):
+      frame = frame % 250 + 1
+      episode.append(
+        Row(
+          frame,
+          int(random.integers(1, 4)),
+          float(random.integers(-1, 2)),
+          int(step == length - 1),
+        )
+      )
+    episodes.append(episode)
+  return episodes
+
+
+def with_padding(episodes, stack_size):
+  """The rows of the run as the format wants them: padding, then the episode."""
+  padding = [Row(0, 0, 0.0, 0)] * (stack_size - 1)
+  return [row for episode in episodes for row in padding + episode]
+
+
+def make_log(directory, capacity, stack_size=4, **metadata):
+  """A log of 2 x 2 frames."""
+  return replay_log.ReplayLog(
+    str(directory), (2, 2), np.uint8, capacity, stack_size, metadata=metadata
+  )
+
+
+def add_row(log_or_buffer, row):
+  """Adds a transition to a log or a Dopamine replay memory."""
+  log_or_buffer.add(
+    np.full((2, 2), row.frame, np.uint8), row.action, row.reward, row.terminal
+  )
+
+
+def write_run(directory, lengths, capacity, stack_size=4):
+  """Logs episodes; returns the rows that should be on disk, in time order."""
+  episodes = make_episodes(lengths)
+  log = make_log(directory, capacity, stack_size)
+  for episode in episodes:
+    for row in episode:
+      add_row(log, row)
+  log.close()
+  return with_padding(episodes, stack_size)
+
+
+def read_run(directory):
+  """All rows on disk, stitched by the rule: [last row] + [:cursor], in turn."""
+  rows = []
+  for suffix in shard.list_suffixes(str(directory)):
+    loaded = shard.read_shard(str(directory), suffix)
+    columns = loaded.columns
+    cursor = loaded.add_count % loaded.capacity
+    for i in ([loaded.capacity - 1] if suffix else []) + list(range(cursor)):
+      frame = columns['observation'][i]
+      assert (frame == frame.flat[0]).all()
+      rows.append(
+        Row(
+          int(frame.flat[0]),
+          int(columns['action'][i]),
+          float(columns['reward'][i]),
+          int(columns['terminal'][i]),
+        )
+      )
+  return rows
