@@ -81,8 +81,10 @@ def _not_dopamine_chatter(record: std_logging.LogRecord) -> bool:
 
 def fail(error: Exception) -> None:
   """Ends the program with the error on one line."""
+  # gin appends where in the configuration an exception passed by.
+  message = str(error).split('\n  In call to configurable')[0]
   program = os.path.basename(sys.argv[0])
-  print(f'{program}: error: {" ".join(str(error).split())}', file=sys.stderr)
+  print(f'{program}: error: {" ".join(message.split())}', file=sys.stderr)
   sys.exit(2)
 
 

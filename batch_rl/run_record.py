@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import secrets
+import shlex
 import sys
 import time
 
@@ -56,7 +57,7 @@ def start(base_dir: str, seed: int | None, agent_name: str) -> dict:
         f'{base_dir} holds a run with {name} {record[name]!r}, not {given!r}; '
         'choose another --base_dir.'
       )
-  record['command'] = ' '.join(sys.argv)
+  record['command'] = _command()
   _write(base_dir, record)
   return record
 
@@ -84,6 +85,13 @@ def versions() -> dict[str, str]:
     except importlib.metadata.PackageNotFoundError:
       found[package] = 'not installed'
   return found
+
+
+def _command() -> str:
+  """The command line, as it would be typed again."""
+  module = getattr(sys.modules['__main__'], '__spec__', None)
+  program = f'-m {module.name}' if module else sys.argv[0]
+  return shlex.join(['python', *program.split(), *sys.argv[1:]])
 
 
 def _write(base_dir: str, record: dict) -> None:

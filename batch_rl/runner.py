@@ -7,11 +7,9 @@ import sys
 import tensorflow as tf
 import tqdm.auto as tqdm
 from absl import logging
-from dopamine.discrete_domains import atari_lib
-from dopamine.discrete_domains import run_experiment
+from dopamine.discrete_domains import atari_lib, run_experiment
 
-from batch_rl import run_record
-from batch_rl import seeding
+from batch_rl import run_record, seeding
 from batch_rl.atari import environment
 
 
@@ -52,8 +50,7 @@ class RecordedRunner(run_experiment.Runner):
     elif self._start_iteration:
       logging.info('Resuming with iteration %d.', self._start_iteration)
     for iteration in range(self._start_iteration, self._num_iterations):
-      self._iteration = iteration
-      seeding.seed_libraries(iteration)
+      self._begin_iteration(iteration)
       statistics = self._run_one_iteration(iteration)
       self._log_experiment(iteration, statistics)
       self._checkpoint_experiment(iteration)
@@ -61,6 +58,15 @@ class RecordedRunner(run_experiment.Runner):
     if self._summary_writer is not None:
       self._summary_writer.flush()
     self._collector_dispatcher.close()
+
+  def _begin_iteration(self, iteration):
+    """Seeds the iteration: resumed, it draws what it would have drawn."""
+    self._iteration = iteration
+    seeding.seed_libraries(iteration)
+    seed = seeding.derive('environment', iteration)
+    if seed is not None:
+      # Dopamine's wrappers take no seed, what they wrap does.
+      self._environment.environment.reset(seed=seed)
 
   def _run_one_phase(self, min_steps, statistics, run_mode_str):
     with self._show_progress(min_steps, run_mode_str, 'step'):

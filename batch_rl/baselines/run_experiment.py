@@ -4,12 +4,9 @@ import importlib
 
 import gin
 from absl import logging
-from dopamine.discrete_domains import atari_lib
-from dopamine.discrete_domains import run_experiment
+from dopamine.discrete_domains import atari_lib, run_experiment
 
-from batch_rl import command_line
-from batch_rl import runner
-from batch_rl import signatures
+from batch_rl import command_line, runner, signatures
 from batch_rl.baselines.agents import AGENTS
 
 # Imported so that gin knows every agent, whichever one is trained.

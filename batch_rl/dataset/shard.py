@@ -85,22 +85,23 @@ def time_order(add_count: int, capacity: int) -> np.ndarray:
   return np.roll(np.arange(capacity), -cursor)
 
 
-def padding_rows(observation: np.ndarray, terminal: np.ndarray) -> int:
+def padding_rows(observation: np.ndarray, order: np.ndarray, ends) -> int:
   """How many all-zero rows this data has at the start of each episode.
 
   It is the logger's `stack_size - 1`: three in the DQN Replay Dataset. More are
   never assumed, since a game's first screens may be black.
 
   Args:
-    observation: (n, ...), rows in time order.
-    terminal: (n,), nonzero at the last row of an episode.
+    observation: (capacity, ...), rows of the ring.
+    order: (n,), ring positions in time order.
+    ends: bool (n,), whether an episode ends with the row, in time order.
 
   Returns:
     The largest number, at most 3, that holds for every episode start seen.
   """
-  starts = np.flatnonzero(terminal[:-3]) + 1
+  starts = np.flatnonzero(ends[:-3])[:1000] + 1
   for rows in (3, 2, 1):
-    if all(not observation[s : s + rows].any() for s in starts[:1000]):
+    if not any(observation[order[s : s + rows]].any() for s in starts):
       return rows
   return 0
 

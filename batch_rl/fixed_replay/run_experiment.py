@@ -7,14 +7,14 @@ import time
 
 import gin
 from absl import logging
-from dopamine.discrete_domains import atari_lib
-from dopamine.discrete_domains import iteration_statistics
-from dopamine.discrete_domains import run_experiment
+from dopamine.discrete_domains import (
+  atari_lib,
+  iteration_statistics,
+  run_experiment,
+)
 from dopamine.metrics import statistics_instance
 
-from batch_rl import command_line
-from batch_rl import runner
-from batch_rl import signatures
+from batch_rl import command_line, runner, signatures
 from batch_rl.atari import roms
 from batch_rl.fixed_replay.agents import AGENTS
 

@@ -2,8 +2,7 @@
 
 import os
 
-from batch_rl.baselines.replay_memory import logged_replay_buffer
-from batch_rl.baselines.replay_memory import replay_log
+from batch_rl.baselines.replay_memory import logged_replay_buffer, replay_log
 
 
 def log_directory(replay_log_dir: str) -> str:

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from batch_rl.dataset import files
-from batch_rl.dataset import shard
+from batch_rl.dataset import files, shard
 
 MANIFEST = 'manifest.json'
 _BLOCK_ROWS = 512

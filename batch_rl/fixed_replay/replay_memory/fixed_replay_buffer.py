@@ -8,8 +8,7 @@ import numpy as np
 from absl import logging
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl import seeding
-from batch_rl import signatures
+from batch_rl import seeding, signatures
 from batch_rl.dataset import shard
 
 
@@ -114,7 +113,8 @@ def valid_indices(
   A row is valid if it is not padding, if none of the `stack_size - 1` rows before
   it, in time, ends an episode, and if the next state `update_horizon` rows later
   is in the shard or an episode ends before it: the last transition of an episode
-  is valid, stale rows never are.
+  is valid, stale rows never are. Dopamine's own memory fails on a terminal row
+  without a row after it, so there the next state must exist.
 
   Returns:
     int64 (n,), ascending in time.
@@ -135,9 +135,12 @@ def valid_indices(
   valid &= ends_before[row] == ends_before[stack_start]
   after = row + horizon
   ends_within = ends_before[np.minimum(after, count)] > ends_before[row]
-  valid &= (after < count) | ends_within
+  if isinstance(buffer, ShardReplayBuffer):
+    valid &= (after < count) | ends_within
+  else:
+    valid &= after < count
 
-  padding = shard.padding_rows(observation, terminal)
+  padding = shard.padding_rows(observation, order, ends)
   for start in np.flatnonzero(ends) + 1:
     valid[start : start + padding] = False
   # The shard may start within the padding of an episode.

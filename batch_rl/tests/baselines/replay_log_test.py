@@ -71,7 +71,9 @@ def test_stopped_anywhere_it_continues_as_one_seamless_run(
   assert manifest['rows'] == len(expected)
   assert manifest['episodes']['count'] == len(episodes)
   assert sum(s['rows'] for s in manifest['shards']) == len(expected)
-  assert sum(s['episodes']['count'] for s in manifest['shards']) == len(episodes)
+  assert sum(s['episodes']['count'] for s in manifest['shards']) == len(
+    episodes
+  )
 
 
 def test_manifest_has_hashes_and_returns(tmp_path):

@@ -7,13 +7,13 @@ import shutil
 
 import numpy as np
 import pytest
+from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import batch_rl  # noqa: F401  (prepares the process for Dopamine)
 from batch_rl.dataset import shard
 from batch_rl.tests import shards
-from dopamine.tf.replay_memory import circular_replay_buffer
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=12)
 CAPACITIES = st.integers(9, 60)
@@ -101,7 +101,11 @@ def test_files_are_those_of_the_dataset(tmp_path):
   """Names, dtypes and counters that the original stack wrote (FACTS)."""
   shards.write_run(tmp_path, [120], capacity=50)
   assert sorted(os.listdir(tmp_path)) == sorted(
-    [f'{n}_ckpt.{k}.gz' for k in (0, 1, 2) for n in ('add_count', 'invalid_range')]
+    [
+      f'{n}_ckpt.{k}.gz'
+      for k in (0, 1, 2)
+      for n in ('add_count', 'invalid_range')
+    ]
     + [
       f'$store$_{n}_ckpt.{k}.gz'
       for k in (0, 1, 2)
@@ -114,7 +118,10 @@ def test_files_are_those_of_the_dataset(tmp_path):
     file.seek(0)
     assert np.load(file).tolist() == [48, 49, 0, 1, 2]
   dtypes = {
-    'observation': '|u1', 'action': '<i4', 'reward': '<f4', 'terminal': '|u1'
+    'observation': '|u1',
+    'action': '<i4',
+    'reward': '<f4',
+    'terminal': '|u1',
   }
   for name, dtype in dtypes.items():
     array = shard.read_array(str(tmp_path / shard.file_name(name, 1)))

@@ -1,0 +1,344 @@
+"""The fixed replay: what may be sampled, how often, and with which values."""
+
+import os
+
+import gin
+import numpy as np
+import pytest
+from dopamine.tf.replay_memory import circular_replay_buffer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batch_rl.dataset import shard
+from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
+from batch_rl.tests import shards
+
+FixedReplayBuffer = fixed_replay_buffer.FixedReplayBuffer
+STATE, ACTION, REWARD, NEXT_STATE, _, _, TERMINAL, INDICES = range(8)
+
+
+def load(directory, suffix=0, stack_size=4, batch_size=8, **kwargs):
+  """A fixed replay of 2 x 2 frames."""
+  return FixedReplayBuffer(
+    str(directory),
+    suffix,
+    (2, 2),
+    stack_size,
+    kwargs.pop('replay_capacity', 1000),
+    batch_size,
+    seed=0,
+    **kwargs,
+  )
+
+
+def reference_transitions(loaded, stack_size, horizon, padding=3):
+  """Slow: `{row: (stack of frames, action, return, terminal, next stack)}`.
+
+  Walks the rows of one shard in time order, as FACTS describes them, and forgets
+  everything at an episode's end.
+  """
+  columns = loaded.columns
+  cursor = loaded.add_count % loaded.capacity
+  order = list(range(cursor))
+  if loaded.add_count >= loaded.capacity:
+    order = list(range(cursor, loaded.capacity)) + order
+  transitions = {}
+  episode_start, is_first = 0, True
+  for at, row in enumerate(order):
+    first_real = episode_start + (0 if is_first else padding)
+    in_padding = at < first_real or (
+      is_first and at < padding and not columns['observation'][row].any()
+    )
+    stack = order[at - stack_size + 1 : at + 1]
+    if not in_padding and at - stack_size + 1 >= episode_start:
+      total, terminal, next_stack = 0.0, 0, None
+      for step in range(horizon):
+        if at + step >= len(order):
+          break
+        total += 0.5**step * columns['reward'][order[at + step]]
+        if columns['terminal'][order[at + step]]:
+          terminal = 1
+          break
+      else:
+        after = at + horizon
+        if after < len(order):
+          next_stack = order[after - stack_size + 1 : after + 1]
+      if terminal or next_stack is not None:
+        frames = columns['observation'][:, 0, 0]
+        transitions[row] = (
+          frames[stack].tolist(),
+          columns['action'][row],
+          total,
+          terminal,
+          None if terminal else frames[next_stack].tolist(),
+        )
+    if columns['terminal'][row]:
+      episode_start, is_first = at + 1, False
+  return transitions
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+  lengths=st.lists(st.integers(1, 25), min_size=3, max_size=12),
+  capacity=st.integers(20, 60),
+  stack_size=st.integers(1, 5),
+  horizon=st.integers(1, 4),
+  data=st.data(),
+)
+def test_samples_are_exactly_the_valid_transitions(
+  tmp_path_factory, lengths, capacity, stack_size, horizon, data
+):
+  """Data logged with stacks of 4, read with any stack size and horizon."""
+  directory = tmp_path_factory.mktemp('log')
+  shards.write_run(directory, lengths, capacity)
+  suffix = data.draw(st.sampled_from(shard.list_suffixes(str(directory))))
+  loaded = shard.read_shard(str(directory), suffix)
+  expected = reference_transitions(loaded, stack_size, horizon)
+  try:
+    buffer = load(
+      directory, suffix, stack_size, update_horizon=horizon, gamma=0.5
+    )
+  except ValueError as error:
+    assert 'No whole transition' in str(error)
+    assert not expected
+    return
+  assert set(buffer._valid.tolist()) == set(expected)
+  assert len(buffer._valid) == len(expected) == buffer.add_count
+  batch = buffer.sample_transition_batch(len(expected), list(expected))
+  for i, (row, transition) in enumerate(expected.items()):
+    stack, action, reward, terminal, next_stack = transition
+    assert batch[INDICES][i] == row
+    assert batch[STATE][i, 0, 0].tolist() == stack
+    assert batch[ACTION][i] == action
+    assert batch[REWARD][i] == pytest.approx(reward)
+    assert batch[TERMINAL][i] == terminal
+    if next_stack:
+      assert batch[NEXT_STATE][i, 1, 1].tolist() == next_stack
+
+
+def test_padding_stale_rows_and_seams_of_episodes_are_never_sampled(tmp_path):
+  rows = shards.write_run(tmp_path, [12, 12, 12, 12], capacity=50)
+  for suffix in (0, 1):
+    buffer = load(tmp_path, suffix)
+    states = buffer.sample_transition_batch(4000)[STATE][:, 0, 0]
+    frames = {row.frame: i for i, row in enumerate(rows)}
+    for newest in np.unique(states[:, -1]):
+      assert newest != 0  # padding and stale rows are zero
+    ends = {row.frame for row in rows if row.terminal}
+    assert not np.isin(states[:, :-1], list(ends)).any()
+    # The last transition before a terminal is there.
+    present = ends & {row.frame for row in rows[50 * suffix :][:48]}
+    assert present and present <= set(states[:, -1].tolist())
+    assert (
+      len(frames) == 49
+    )  # frames are distinct, so the above means something
+
+
+@pytest.mark.parametrize('horizon', [1, 3])
+@pytest.mark.parametrize('suffix', [0, 1, 2])
+def test_batches_equal_dopamines_for_the_same_indices(
+  tmp_path, suffix, horizon
+):
+  shards.write_run(tmp_path, [31, 44, 60, 17], capacity=60)
+  settings_ = dict(update_horizon=horizon, gamma=0.9)
+  dopamine = circular_replay_buffer.OutOfGraphReplayBuffer(
+    (2, 2), 4, 60, 8, **settings_
+  )
+  dopamine.load(str(tmp_path), suffix)
+  ours = load(tmp_path, suffix, **settings_)
+  rows = [
+    row
+    for row in range(60)
+    if dopamine.is_valid_transition(row) and row < 60 - horizon
+  ]
+  assert len(rows) > 10
+  theirs = dopamine.sample_transition_batch(len(rows), rows)
+  for element, a, b in zip(
+    ours.get_transition_elements(len(rows)),
+    ours.sample_transition_batch(len(rows), rows),
+    theirs,
+    strict=True,
+  ):
+    np.testing.assert_array_equal(a, b, err_msg=element.name)
+    assert (a.dtype, a.shape) == (b.dtype, b.shape), element.name
+    assert a.dtype == element.type and a.shape == tuple(element.shape)
+
+
+def test_sampling_is_uniform_over_all_shards(tmp_path):
+  shards.write_run(tmp_path, [30, 25, 40, 11], capacity=50)
+  buffer = load(tmp_path, None)
+  valid = buffer._valid
+  draws = 200 * len(valid)
+  counts = np.bincount(buffer.sample_index_batch(draws), minlength=valid.max())
+  assert counts.sum() == counts[valid].sum() == draws
+  chi_square = ((counts[valid] - 200) ** 2 / 200).sum()
+  freedom = len(valid) - 1
+  assert chi_square < freedom + 5 * np.sqrt(2 * freedom)
+
+
+def test_batches_across_shards_are_those_of_the_shards(tmp_path):
+  shards.write_run(tmp_path, [30, 25, 40, 11], capacity=50)
+  together = load(tmp_path, None)
+  batch = together.sample_transition_batch(64)
+  for i, index in enumerate(batch[INDICES]):
+    alone = load(tmp_path, int(index) // 50)
+    one = alone.sample_transition_batch(batch_size=1, indices=[index % 50])
+    for whole, piece in zip(batch[:INDICES], one[:INDICES], strict=True):
+      np.testing.assert_array_equal(whole[i], piece[0])
+
+
+def test_a_seed_decides_the_batches(tmp_path):
+  shards.write_run(tmp_path, [30, 25, 40], capacity=50)
+  a, b = load(tmp_path, None), load(tmp_path, None)
+  first = a.sample_transition_batch()[INDICES]
+  np.testing.assert_array_equal(first, b.sample_transition_batch()[INDICES])
+  a.reseed(1)
+  b.reseed(2)
+  assert a.sample_index_batch(50).tolist() != b.sample_index_batch(50).tolist()
+
+
+def test_suffix_zero_is_shard_zero(tmp_path):
+  shards.write_run(tmp_path, [30, 25, 40], capacity=50)
+  buffer = load(tmp_path, 0)
+  assert len(buffer._replay_buffers) == 1
+  assert buffer._replay_buffers[0].add_count == 49
+  buffer.load_single_buffer(1)
+  assert buffer._replay_buffers[0].add_count == 99
+
+
+def test_a_shard_that_does_not_exist_is_an_error(tmp_path):
+  shards.write_run(tmp_path, [30], capacity=50)
+  with pytest.raises(ValueError, match=r'ckpt\.7\.gz'):
+    load(tmp_path, 7)
+  with pytest.raises(ValueError, match='No shards'):
+    os.mkdir(tmp_path / 'empty')
+    load(tmp_path / 'empty', None)
+  with pytest.raises(ValueError, match='has 1, numbered 0 to 0'):
+    load(tmp_path, None, replay_file_start_index=3)
+
+
+def test_shards_are_drawn_anew_and_not_read_twice(tmp_path, monkeypatch):
+  shards.write_run(tmp_path, [30] * 10, capacity=50)
+  read = []
+  original = shard.read_shard
+
+  def count(data_dir, suffix, **kwargs):
+    read.append(suffix)
+    return original(data_dir, suffix, **kwargs)
+
+  monkeypatch.setattr(shard, 'read_shard', count)
+  buffer = load(tmp_path, None, num_buffers=3)
+  assert len(read) == 3 == len(set(read))
+  seen = set(read)
+  for _ in range(20):
+    before = set(buffer._buffers_by_suffix)
+    del read[:]
+    buffer.reload_buffer(num_buffers=3)
+    assert set(read) == set(buffer._buffers_by_suffix) - before
+    seen |= set(buffer._buffers_by_suffix)
+  assert seen == set(range(7))
+  buffer.reload_buffer(num_buffers=100)  # more than there are
+  assert sorted(buffer._buffers_by_suffix) == list(range(7))
+
+
+def test_a_range_of_shards_can_be_chosen(tmp_path):
+  shards.write_run(tmp_path, [30] * 10, capacity=50)
+  buffer = load(
+    tmp_path,
+    None,
+    replay_file_start_index=1,
+    replay_file_end_index=3,
+    num_buffers=None,
+  )
+  assert sorted(buffer._buffers_by_suffix) == [1, 2]
+
+
+def test_replay_capacity_limits_the_rows_of_a_shard(tmp_path):
+  rows = shards.write_run(tmp_path, [30] * 4, capacity=100)
+  buffer = load(tmp_path, 0, replay_capacity=40)
+  assert buffer._valid.max() < 40
+  assert len(buffer._replay_buffers[0]._store['terminal']) == 40
+  batch = buffer.sample_transition_batch(100)
+  for newest, row in zip(
+    batch[STATE][:, 0, 0, -1], batch[INDICES], strict=True
+  ):
+    assert newest == rows[row].frame
+
+
+def test_too_little_memory_is_said_before_anything_is_read(
+  tmp_path, monkeypatch
+):
+  shards.write_run(tmp_path, [30] * 4, capacity=50)
+
+  class NoMemory:
+    available = 100
+
+  monkeypatch.setattr(shard.psutil, 'virtual_memory', NoMemory)
+  with pytest.raises(ValueError, match='num_buffers lower'):
+    load(tmp_path, None)
+
+
+def test_frames_of_another_shape_are_refused(tmp_path):
+  shards.write_run(tmp_path, [30], capacity=50)
+  with pytest.raises(
+    ValueError, match=r'\(2, 2\), the agent expects \(84, 84\)'
+  ):
+    FixedReplayBuffer(str(tmp_path), 0, (84, 84), 4, 100, 8)
+
+
+def test_subclasses_may_load_dopamines_memory(tmp_path):
+  """As `dopamine.labs.offline_rl.fixed_replay.JaxFixedReplayBuffer` does."""
+  shards.write_run(tmp_path, [30, 30], capacity=50)
+
+  class Subclass(FixedReplayBuffer):
+    def _load_buffer(self, suffix):
+      memory = circular_replay_buffer.OutOfGraphReplayBuffer(
+        *self._args, **self._kwargs
+      )
+      memory.load(self._data_dir, suffix)
+      return memory
+
+  buffer = Subclass(
+    data_dir=str(tmp_path),
+    replay_suffix=None,
+    observation_shape=(2, 2),
+    stack_size=4,
+    replay_capacity=50,
+    batch_size=8,
+  )
+  assert buffer._replay_buffers[0]._replay_capacity == 50
+  ours = load(tmp_path, None)
+  # Dopamine can't return the very last row: the run's last terminal.
+  np.testing.assert_array_equal(buffer._valid, ours._valid[:-1])
+  rows = list(buffer._valid)
+  np.testing.assert_array_equal(
+    buffer.sample_transition_batch(len(rows), rows)[STATE],
+    ours.sample_transition_batch(len(rows), rows)[STATE],
+  )
+
+
+def test_wrapped_buffer_feeds_the_graph_and_its_iterations(tmp_path):
+  import tensorflow as tf
+
+  shards.write_run(tmp_path, [30] * 10, capacity=50)
+  gin.parse_config('run_seed.seed = 1')
+  try:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+      replay = fixed_replay_buffer.WrappedFixedReplayBuffer(
+        str(tmp_path), None, (2, 2), 4, batch_size=16, num_buffers=2
+      )
+      drawn = []
+      for iteration in (0, 1, 2, 1):
+        replay.begin_iteration(iteration)
+        states, rows = session.run((replay.states, replay.indices))
+        assert states.shape == (16, 2, 2, 4) and states.dtype == np.uint8
+        suffixes = sorted(replay.memory._buffers_by_suffix)
+        drawn.append((suffixes, rows.tolist()))
+      assert drawn[1] == drawn[3] != drawn[2]
+  finally:
+    gin.clear_config()
+
+
+def test_misspelt_bindings_are_refused():
+  with pytest.raises(ValueError, match='batch_sise'):
+    gin.parse_config('WrappedFixedReplayBuffer.batch_sise = 3')
