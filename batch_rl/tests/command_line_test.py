@@ -1,0 +1,225 @@
+"""The programs, as typed: results on disk, mistakes in one line, resuming."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from batch_rl import command_line
+from batch_rl.baselines import train as online
+from batch_rl.dataset import shard
+from batch_rl.fixed_replay import train as offline
+from batch_rl.tests import shards
+
+ONLINE = 'batch_rl/baselines/configs/random.gin'
+OFFLINE = 'batch_rl/fixed_replay/configs/rem.gin'
+
+
+def command(program, **options):
+  """The command line of a program; a list gives a flag several times."""
+  line = [sys.executable, '-um', f'batch_rl.{program}.train']
+  for name, values in options.items():
+    for value in values if isinstance(values, list) else [values]:
+      line.append(f'--{name}={value}')
+  return line
+
+
+def run(line, cwd):
+  return subprocess.run(
+    line, cwd=cwd, capture_output=True, text=True, check=False, timeout=300
+  )
+
+
+def online_options(base_dir, log_dir, iterations=4):
+  return dict(
+    base_dir=base_dir,
+    replay_log_dir=log_dir,
+    gin_files=ONLINE,
+    seed=5,
+    gin_bindings=[
+      f'LoggedRunner.num_iterations={iterations}',
+      'LoggedRunner.training_steps=700',
+      'LoggedRunner.evaluation_steps=1',
+      'LoggedRunner.max_steps_per_episode=300',
+      'RandomAgent.shard_capacity=500',
+    ],
+  )
+
+
+def read_columns(log_dir):
+  """The columns of a run, stitched."""
+  columns = {name: [] for name in shard.COLUMNS}
+  for suffix in shard.list_suffixes(str(log_dir)):
+    loaded = shard.read_shard(str(log_dir), suffix)
+    cursor = loaded.add_count % loaded.capacity
+    rows = ([loaded.capacity - 1] if suffix else []) + list(range(cursor))
+    for name, column in loaded.columns.items():
+      columns[name].append(column[rows])
+  return {name: np.concatenate(parts) for name, parts in columns.items()}
+
+
+def test_killed_and_started_again_the_log_is_that_of_an_unbroken_run(tmp_path):
+  unbroken = command('baselines', **online_options('whole', 'data/Pong/1'))
+  assert run(unbroken, tmp_path).returncode == 0
+  broken = command('baselines', **online_options('parts', 'data/Pong/2'))
+  checkpoints = tmp_path / 'parts' / 'checkpoints'
+  for iteration in (0, 2):
+    with subprocess.Popen(
+      broken, cwd=tmp_path, stderr=subprocess.DEVNULL
+    ) as process:
+      sentinel = checkpoints / f'sentinel_checkpoint_complete.{iteration}'
+      while not sentinel.exists():
+        assert process.poll() is None
+        time.sleep(0.002)
+      process.send_signal(signal.SIGKILL)
+  assert run(broken, tmp_path).returncode == 0
+  whole = read_columns(tmp_path / 'data/Pong/1/replay_logs')
+  parts = read_columns(tmp_path / 'data/Pong/2/replay_logs')
+  for name in shard.COLUMNS:
+    np.testing.assert_array_equal(whole[name], parts[name], err_msg=name)
+  assert len(whole['terminal']) > 4 * 700
+  manifests = [
+    json.loads(
+      (tmp_path / f'data/Pong/{k}/replay_logs/manifest.json').read_text()
+    )
+    for k in (1, 2)
+  ]
+  for key in ('rows', 'episodes', 'shards', 'environment', 'seed', 'versions'):
+    assert manifests[0][key] == manifests[1][key], key
+  assert manifests[0]['rows'] == len(whole['terminal'])
+  assert 'batch_rl.baselines.train' in manifests[0]['command']
+
+  # Another run must not write there.
+  other = command('baselines', **online_options('other', 'data/Pong/1'))
+  refused = run(other, tmp_path)
+  assert refused.returncode == 2
+  assert 'already holds the log of another run' in refused.stderr
+
+  # The data is good for training, from any directory.
+  trained = run(
+    command(
+      'fixed_replay',
+      base_dir='rem',
+      replay_dir='data/Pong/1',
+      gin_files=OFFLINE,
+      seed=1,
+      gin_bindings=[
+        'FixedReplayRunner.num_iterations=1',
+        'FixedReplayRunner.training_steps=40',
+        'FixedReplayRunner.evaluation_steps=10',
+        'FixedReplayRunner.max_steps_per_episode=20',
+      ],
+    ),
+    tmp_path,
+  )
+  assert trained.returncode == 0, trained.stderr
+  assert 'Iteration 0: evaluation return' in trained.stderr
+  assert 'has no effect' not in trained.stderr
+  record = json.loads((tmp_path / 'rem/run.json').read_text())
+  assert record['environment']['game'] == 'Pong'
+  assert record['environment']['rom_md5'] == '60e0ea3cbe0913d39803477945e9e5ec'
+  assert record['seed'] == 1
+  assert 'FixedReplayMultiHeadDQNAgent.num_heads = 200' in record['gin_config']
+
+
+@pytest.mark.parametrize(
+  'program, options, message',
+  [
+    ('fixed_replay', {}, 'missing --base_dir, --replay_dir'),
+    ('fixed_replay', {'base_dri': 'x'}, "Unknown command line flag 'base_dri'"),
+    ('baselines', {'base_dir': 'x'}, 'missing --replay_log_dir'),
+  ],
+)
+def test_mistakes_in_flags(tmp_path, program, options, message):
+  done = run(command(program, **options), tmp_path)
+  assert done.returncode == 2
+  assert message in done.stderr
+  assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+  """A run with shards of tiny frames."""
+  shards.write_run(tmp_path / 'Pong/1/replay_logs', [30], capacity=50)
+  return str(tmp_path / 'Pong' / '1')
+
+
+GAME = 'atari_lib.create_atari_environment.game_name'
+
+
+@pytest.mark.parametrize(
+  'options, message',
+  [
+    ({'replay_dir': '{run_dir}/replay_logs'}, 'give the run directory above'),
+    ({'replay_dir': '{run_dir}/..'}, 'game directory with runs 1'),
+    ({'agent_name': 'dqnn'}, "Unknown agent 'dqnn' (did you mean dqn?)"),
+    ({'gin_files': []}, 'No agent: give a gin file or --agent_name'),
+    ({'gin_files': ['batch_rl/fixed_replay/configs/renn.gin']}, 'rem.gin'),
+    ({'gin_files': ['/nowhere/a.gin']}, 'There is no gin file /nowhere/a.gin'),
+    ({'gin_bindings': ['Nonsense.x = 1']}, 'Nonsense'),
+    (
+      {'gin_bindings': ['FixedReplayMultiHeadDQNAgent.num_haeds = 1']},
+      'num_haeds',
+    ),
+    ({'gin_bindings': [f'{GAME} = "Pnog"']}, 'Pong'),
+    ({'gin_bindings': [f'{GAME} = "Breakout"']}, 'holds Pong'),
+    ({'gin_bindings': ['make_atari.rom_set = "ancient"']}, 'ancient'),
+  ],
+)
+def test_mistakes_end_in_one_line_before_anything_is_built(
+  tmp_path, run_dir, capsys, options, message
+):
+  base_dir = tmp_path / 'base'
+  given = dict(
+    base_dir=str(base_dir),
+    replay_dir=run_dir,
+    gin_files=[OFFLINE],
+    gin_bindings=[],
+    agent_name=None,
+    init_checkpoint_dir=None,
+    seed=None,
+  )
+  given.update(options)
+  given['replay_dir'] = given['replay_dir'].format(run_dir=run_dir)
+  if not flags.FLAGS.is_parsed():
+    flags.FLAGS.mark_as_parsed()
+  with flagsaver.flagsaver(**given), pytest.raises(SystemExit) as exit_:
+    offline.main()
+  assert exit_.value.code == 2
+  printed = capsys.readouterr().err
+  assert message in printed
+  assert len(printed.splitlines()) == 1
+  assert not (base_dir / 'checkpoints').exists()
+
+
+def test_a_base_dir_of_another_run_is_refused(tmp_path, capsys):
+  if not flags.FLAGS.is_parsed():
+    flags.FLAGS.mark_as_parsed()
+  options = dict(
+    base_dir=str(tmp_path / 'base'),
+    replay_log_dir=str(tmp_path / 'data'),
+    gin_files=[ONLINE],
+    gin_bindings=[
+      'LoggedRunner.num_iterations=0',
+    ],
+    agent_name=None,
+  )
+  with flagsaver.flagsaver(**options, seed=1):
+    online.main()
+  with flagsaver.flagsaver(**options, seed=2), pytest.raises(SystemExit):
+    online.main()
+  assert 'holds a run with seed 1, not 2' in capsys.readouterr().err
+
+
+def test_choices_name_the_nearest():
+  with pytest.raises(ValueError, match='did you mean quantile'):
+    command_line.choose('agent', 'quantil', ['dqn', 'quantile'])
+  with pytest.raises(ValueError, match='choose a, b'):
+    command_line.choose('agent', 'zzzz', ['b', 'a'])

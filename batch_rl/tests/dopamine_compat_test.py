@@ -1,0 +1,107 @@
+"""The mends of dopamine_compat, each seen from a fresh interpreter."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(code, *options, **environment):
+  """Runs code in a new interpreter; returns what it printed, stderr last."""
+  return subprocess.run(
+    [sys.executable, *options, '-c', code],
+    capture_output=True,
+    text=True,
+    env={**__import__('os').environ, **environment},
+    check=False,
+    timeout=300,
+  )
+
+
+def test_dopamine_imports_and_builds_without_a_word():
+  """All of the issues at once: Keras 3, Baselines, Estimators, eager C51."""
+  done = run("""
+import batch_rl
+import gin.tf.external_configurables
+from dopamine.discrete_domains import run_experiment
+from dopamine.tf.agents.rainbow import rainbow_agent
+from dopamine.discrete_domains import atari_lib
+atari_lib.create_atari_environment('Pong')
+agent = rainbow_agent.RainbowAgent(None, 6, replay_scheme='uniform')
+print(agent._sess.run(agent._support)[0])
+""")
+  assert (done.returncode, done.stdout, done.stderr) == (0, '-10.0\n', '')
+
+
+def test_importing_the_package_imports_nothing_heavy():
+  done = run("""
+import sys
+import batch_rl
+print([m for m in ('tensorflow', 'numpy', 'gin', 'jax', 'gym') if m in sys.modules])
+""")
+  assert done.stdout == '[]\n', done.stderr
+
+
+def test_an_installed_baselines_is_kept(tmp_path):
+  package = tmp_path / 'baselines' / 'common'
+  package.mkdir(parents=True)
+  (package.parent / '__init__.py').write_text('')
+  (package / '__init__.py').write_text('')
+  (package / 'atari_wrappers.py').write_text('REAL = True')
+  code = """
+import batch_rl
+from baselines.common import atari_wrappers
+print(atari_wrappers.REAL)
+"""
+  assert run(code, PYTHONPATH=str(tmp_path)).stdout == 'True\n'
+  missing = run(code)
+  assert 'needs OpenAI Baselines, which is not installed' in missing.stderr
+
+
+def test_an_estimator_that_is_there_is_kept():
+  done = run("""
+import types
+import tensorflow as tf
+tf.estimator = types.SimpleNamespace(SessionRunHook=int)
+import batch_rl
+import gin.tf.utils
+print(tf.estimator.SessionRunHook is int)
+""")
+  assert done.stdout == 'True\n', done.stderr
+
+
+@pytest.mark.parametrize('first', ['import tensorflow as tf', ''])
+def test_legacy_keras_is_used_whatever_is_imported_first(first):
+  done = run(f"""
+{first}
+import batch_rl
+import tensorflow as tf
+print(tf.keras.Model.__module__.split('.')[0])
+""")
+  assert done.stdout == 'tf_keras\n', done.stderr
+
+
+def test_keras_3_already_in_use_is_said_clearly():
+  done = run("""
+import os
+os.environ['TF_USE_LEGACY_KERAS'] = '0'
+import tensorflow as tf
+tf.keras.Model
+import batch_rl
+""")
+  assert done.returncode == 1
+  assert 'ImportError: tf.keras is already Keras 3' in done.stderr
+
+
+def test_other_messages_during_the_import_of_tensorflow_are_kept(tmp_path):
+  fake = tmp_path / 'tensorflow'
+  fake.mkdir()
+  (fake / '__init__.py').write_text("""
+import os
+os.write(2, b'I0000 00:00:17.3  1 port.cc:153] oneDNN is on.\\n')
+os.write(2, b'W0000 00:00:17.3  1 gpu.cc:1] Your driver is too old.\\n')
+""")
+  done = run('import batch_rl, tensorflow', PYTHONPATH=str(tmp_path))
+  assert (
+    done.stderr == 'W0000 00:00:17.3  1 gpu.cc:1] Your driver is too old.\n'
+  )

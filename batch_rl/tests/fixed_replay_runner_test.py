@@ -1,0 +1,141 @@
+"""Trains, evaluates, checkpoints and resumes on a run that you have.
+
+  python -um batch_rl.tests.fixed_replay_runner_test --replay_dir=<run dir>
+
+Without `--replay_dir` it takes the sample in the repository.
+"""
+
+import functools
+import glob
+import json
+import os
+import pathlib
+
+import gin
+import numpy as np
+import tensorflow as tf
+from absl import flags
+from absl.testing import absltest
+
+from batch_rl import command_line
+from batch_rl.dataset import shard
+from batch_rl.fixed_replay import run_experiment
+from batch_rl.fixed_replay import train  # noqa: F401  (defines --replay_dir)
+
+SAMPLE = pathlib.Path(__file__).parents[2] / 'data' / 'Pong' / '1'
+_BINDINGS = [
+  'FixedReplayRunner.training_steps = 40',
+  'FixedReplayRunner.evaluation_steps = 10',
+  'FixedReplayRunner.max_steps_per_episode = 30',
+  'WrappedFixedReplayBuffer.num_buffers = 1',
+  'WrappedFixedReplayBuffer.replay_capacity = 20000',
+  'run_seed.seed = 1',
+]
+
+
+def replay_dir() -> str:
+  """The run given on the command line, or the sample."""
+  given = flags.FLAGS.is_parsed() and flags.FLAGS.replay_dir
+  return given or str(SAMPLE)
+
+
+class FixedReplayRunnerTest(absltest.TestCase):
+  """The whole of `FixedReplayRunner` on real shards."""
+
+  def setUp(self):
+    super().setUp()
+    gin.clear_config()
+    self.base_dir = self.create_tempdir().full_path
+    self.data_dir = shard.replay_logs_dir(replay_dir())
+
+  def tearDown(self):
+    super().tearDown()
+    gin.clear_config()
+
+  def make_runner(self, num_iterations):
+    """A runner as the program makes it, in a graph of its own."""
+    tf.compat.v1.reset_default_graph()
+    game = 'Pong'
+    manifest = os.path.join(self.data_dir, 'manifest.json')
+    if os.path.exists(manifest):
+      with open(manifest, encoding='utf-8') as file:
+        game = json.load(file)['environment']['game']
+    with gin.unlock_config():
+      command_line.load_gin(
+        ['batch_rl/fixed_replay/configs/dqn.gin'],
+        [
+          *_BINDINGS,
+          f'FixedReplayRunner.num_iterations = {num_iterations}',
+          f'atari_lib.create_atari_environment.game_name = "{game}"',
+        ],
+      )
+    return run_experiment.FixedReplayRunner(
+      self.base_dir,
+      functools.partial(
+        run_experiment.create_offline_agent, replay_data_dir=self.data_dir
+      ),
+    )
+
+  def test_trains_evaluates_and_resumes(self):
+    runner = self.make_runner(num_iterations=2)
+    runner.run_experiment()
+    self.assertEqual(runner._agent.training_steps, 80)
+    weights = runner._sess.run(tf.compat.v1.global_variables())
+    for path in (
+      'checkpoints/tf_ckpt-1.index',
+      'checkpoints/ckpt.1',
+      'checkpoints/sentinel_checkpoint_complete.1',
+      'logs/log_1',
+      'run.json',
+    ):
+      self.assertTrue(os.path.exists(os.path.join(self.base_dir, path)), path)
+
+    # A restart has nothing left to do, and is where the first one was.
+    again = self.make_runner(num_iterations=2)
+    again.run_experiment()
+    self.assertEqual(again._agent.training_steps, 80)
+    for before, after in zip(
+      weights, again._sess.run(tf.compat.v1.global_variables()), strict=True
+    ):
+      np.testing.assert_array_equal(before, after)
+
+    # With one more iteration it does that one.
+    more = self.make_runner(num_iterations=3)
+    more.run_experiment()
+    self.assertEqual(more._agent.training_steps, 120)
+    self.assertEqual(
+      sorted(more._logger.data), ['iteration_0', 'iteration_1', 'iteration_2']
+    )
+    statistics = more._logger.data['iteration_2']
+    self.assertEqual(statistics['train_updates'], [10])
+    self.assertTrue(np.isfinite(statistics['train_average_loss'][0]))
+    self.assertGreaterEqual(sum(statistics['eval_episode_lengths']), 10)
+
+  def test_tensorboard_has_loss_and_returns_of_each_iteration(self):
+    self.make_runner(num_iterations=2).run_experiment()
+    scalars = {}
+    for path in glob.glob(os.path.join(self.base_dir, 'events.*')):
+      for event in tf.compat.v1.train.summary_iterator(path):
+        for value in event.summary.value:
+          scalars.setdefault(value.tag, []).append(event.step)
+    for tag in (
+      'Train/AverageLoss',
+      'Train/UpdatesPerSecond',
+      'Eval/AverageReturns',
+      'Eval/NumEpisodes',
+    ):
+      self.assertEqual(scalars[tag], [0, 1], tag)
+
+  def test_a_seed_decides_the_losses(self):
+    runs = []
+    for _ in range(2):
+      self.base_dir = self.create_tempdir().full_path
+      runner = self.make_runner(num_iterations=1)
+      runner._begin_iteration(0)
+      runner._agent.begin_iteration(0)
+      runs.append(list(runner._agent.train_steps(20)))
+    self.assertEqual(runs[0], runs[1])
+
+
+if __name__ == '__main__':
+  absltest.main()
