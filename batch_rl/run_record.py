@@ -5,7 +5,6 @@ identity and seed.
 """
 
 import importlib.metadata
-import json
 import os
 import secrets
 import shlex
@@ -40,17 +39,14 @@ def start(base_dir: str, seed: int | None, agent_name: str) -> dict:
   Raises:
     ValueError: if the run there has another seed or agent.
   """
-  try:
-    with open(os.path.join(base_dir, FILE_NAME), encoding='utf-8') as file:
-      record = json.load(file)
-  except FileNotFoundError:
-    record = {
-      'run_id': secrets.token_hex(8),
-      'agent': agent_name,
-      'seed': secrets.randbits(31) if seed is None else seed,
-      'started': time.strftime('%Y-%m-%dT%H:%M:%S%z'),
-      'versions': versions(),
-    }
+  path = os.path.join(base_dir, FILE_NAME)
+  record = files.read_json(path) or {
+    'run_id': secrets.token_hex(8),
+    'agent': agent_name,
+    'seed': secrets.randbits(31) if seed is None else seed,
+    'started': time.strftime('%Y-%m-%dT%H:%M:%S%z'),
+    'versions': versions(),
+  }
   for name, given in (('seed', seed), ('agent', agent_name)):
     if given is not None and given != record[name]:
       raise ValueError(
@@ -58,19 +54,15 @@ def start(base_dir: str, seed: int | None, agent_name: str) -> dict:
         'choose another --base_dir.'
       )
   record['command'] = _command()
-  _write(base_dir, record)
+  files.write_json(path, record)
   return record
 
 
 def update(base_dir: str, **entries) -> dict:
   """Adds entries to the record (starting one if there is none); returns it."""
   path = os.path.join(base_dir, FILE_NAME)
-  record = {}
-  if os.path.exists(path):
-    with open(path, encoding='utf-8') as file:
-      record = json.load(file)
-  record.update(entries)
-  _write(base_dir, record)
+  record = {**(files.read_json(path) or {}), **entries}
+  files.write_json(path, record)
   return record
 
 
@@ -92,8 +84,3 @@ def _command() -> str:
   module = getattr(sys.modules['__main__'], '__spec__', None)
   program = f'-m {module.name}' if module else sys.argv[0]
   return shlex.join(['python', *program.split(), *sys.argv[1:]])
-
-
-def _write(base_dir: str, record: dict) -> None:
-  os.makedirs(base_dir, exist_ok=True)
-  files.write_json(os.path.join(base_dir, FILE_NAME), record)

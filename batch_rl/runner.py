@@ -1,8 +1,10 @@
 """What the online and the offline runner share, over Dopamine's `Runner`."""
 
+import importlib
 import json
 import os
 import sys
+from collections.abc import Mapping
 
 import tensorflow as tf
 import tqdm.auto as tqdm
@@ -11,6 +13,22 @@ from dopamine.discrete_domains import atari_lib, run_experiment
 
 from batch_rl import run_record, seeding
 from batch_rl.atari import environment
+
+
+def agent_classes(package: str, agents: Mapping) -> dict[str, type]:
+  """Imports agents, so that gin knows each of them, whichever one is trained.
+
+  Args:
+    package: where their modules are.
+    agents: `{name: (module, class)}`.
+
+  Returns:
+    `{name: class}`.
+  """
+  return {
+    name: getattr(importlib.import_module(f'{package}.{module}'), class_name)
+    for name, (module, class_name) in agents.items()
+  }
 
 
 class RecordedRunner(run_experiment.Runner):

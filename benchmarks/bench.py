@@ -37,7 +37,9 @@ def seconds(function, repeat: int) -> float:
 
 def row(what: str, dopamine: str, ours: str, ratio: str = '') -> None:
   """Prints a line of the table."""
-  print(f'| {what:<44} | {dopamine:>16} | {ours:>16} | {ratio:>7} |', flush=True)
+  print(
+    f'| {what:<44} | {dopamine:>16} | {ours:>16} | {ratio:>7} |', flush=True
+  )
 
 
 def sampling() -> None:

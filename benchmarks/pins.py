@@ -1,6 +1,6 @@
 """Merges `pip freeze` of several Pythons into one requirements.txt.
 
-  python benchmarks/pins.py 3.10=a.txt 3.11=b.txt ... > requirements.txt
+python benchmarks/pins.py 3.10=a.txt 3.11=b.txt ... > requirements.txt
 """
 
 import collections

@@ -1,0 +1,1 @@
+"""Online agents that make the data."""

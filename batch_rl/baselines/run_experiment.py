@@ -1,23 +1,24 @@
 """Online training that logs everything the agent experiences."""
 
-import importlib
-
 import gin
+import tensorflow as tf
 from absl import logging
 from dopamine.discrete_domains import atari_lib, run_experiment
 
 from batch_rl import command_line, runner, signatures
-from batch_rl.baselines.agents import AGENTS
+from batch_rl.baselines.agents import AGENTS, logged_agent, random_agent
 
-# Imported so that gin knows every agent, whichever one is trained.
-for _module, _ in AGENTS.values():
-  importlib.import_module(f'batch_rl.baselines.agents.{_module}')
+_CLASSES = runner.agent_classes('batch_rl.baselines.agents', AGENTS)
 
 
 @gin.configurable
 def create_online_agent(
-  sess, environment, replay_log_dir, agent_name=None, summary_writer=None
-):
+  sess: tf.compat.v1.Session | None,
+  environment: object,
+  replay_log_dir: str,
+  agent_name: str | None = None,
+  summary_writer: object = None,
+) -> logged_agent.LoggedAgentMixin | random_agent.RandomAgent:
   """Creates an agent that logs its experience.
 
   Args:
@@ -30,10 +31,7 @@ def create_online_agent(
   Raises:
     ValueError: if the name is unknown.
   """
-  command_line.choose('agent', agent_name, AGENTS)
-  module, name = AGENTS[agent_name]
-  module = importlib.import_module(f'batch_rl.baselines.agents.{module}')
-  return getattr(module, name)(
+  return _CLASSES[command_line.choose('agent', agent_name, AGENTS)](
     sess,
     environment.action_space.n,
     replay_log_dir,
@@ -91,7 +89,7 @@ class LoggedRunner(runner.RecordedRunner):
     )
     return statistics
 
-  def run_experiment(self):
+  def run_experiment(self) -> None:
     """Runs all iterations, then completes the last shard."""
     super().run_experiment()
     self._log.close()

@@ -1,0 +1,1 @@
+"""Logged data: the shard format and tools."""

@@ -1,18 +1,17 @@
 r"""Tools for logged data.
 
-  python -m batch_rl.dataset verify $DATA_DIR/Pong/1
+python -m batch_rl.dataset verify $DATA_DIR/Pong/1
 """
 
 import argparse
 import hashlib
-import json
 import os
 import sys
 
 import numpy as np
 import tqdm.auto as tqdm
 
-from batch_rl.dataset import shard
+from batch_rl.dataset import files, shard
 
 
 def verify(run_dir: str) -> list[str]:
@@ -28,7 +27,7 @@ def verify(run_dir: str) -> list[str]:
     ValueError: if there are no shards at all.
   """
   data_dir = shard.replay_logs_dir(run_dir)
-  manifest = _read_manifest(data_dir)
+  manifest = files.read_json(os.path.join(data_dir, shard.MANIFEST)) or {}
   described = {entry['suffix']: entry for entry in manifest.get('shards', ())}
   suffixes = shard.list_suffixes(data_dir)
   wrong = [
@@ -61,18 +60,10 @@ def _print_shard(loaded: shard.Shard) -> None:
   )
 
 
-def _read_manifest(data_dir: str) -> dict:
-  path = os.path.join(data_dir, 'manifest.json')
-  if not os.path.exists(path):
-    return {}
-  with open(path, encoding='utf-8') as file:
-    return json.load(file)
-
-
-def _compare(data_dir: str, files: dict) -> list[str]:
+def _compare(data_dir: str, described: dict) -> list[str]:
   """Compares files with the hashes that the manifest has of them."""
   wrong = []
-  for name, expected in files.items():
+  for name, expected in described.items():
     path = os.path.join(data_dir, name)
     with open(path, 'rb') as file:
       digest = hashlib.sha256(file.read()).hexdigest()

@@ -30,6 +30,8 @@ import psutil
 
 from batch_rl.dataset import files
 
+# Written beside the shards by our loggers; readers do not need it.
+MANIFEST = 'manifest.json'
 COLUMNS = ('observation', 'action', 'reward', 'terminal')
 # Column dtypes of the format; the observation's is whatever was logged.
 _DTYPES = {'action': np.int32, 'reward': np.float32, 'terminal': np.uint8}
@@ -426,7 +428,15 @@ class ShardWriter:
       self._streams[name] = stream
 
   @classmethod
-  def resume(cls, directory, suffix, capacity, dtypes, carry, cut):
+  def resume(
+    cls,
+    directory: str,
+    suffix: int,
+    capacity: int,
+    dtypes: Mapping[str, tuple[np.dtype, tuple[int, ...]]],
+    carry: Mapping[str, np.ndarray] | None,
+    cut: Mapping,
+  ) -> 'ShardWriter':
     """Comes back to the point of a `cut`, whatever has happened since.
 
     Args:

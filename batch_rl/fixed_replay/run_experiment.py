@@ -1,11 +1,10 @@
 """Offline training: a train phase on logged data, then evaluation in Atari."""
 
-import importlib
-import json
 import os
 import time
 
 import gin
+import tensorflow as tf
 from absl import logging
 from dopamine.discrete_domains import (
   atari_lib,
@@ -16,34 +15,21 @@ from dopamine.metrics import statistics_instance
 
 from batch_rl import command_line, runner, signatures
 from batch_rl.atari import roms
-from batch_rl.fixed_replay.agents import AGENTS
+from batch_rl.dataset import files, shard
+from batch_rl.fixed_replay.agents import AGENTS, fixed_replay_agent
 
-# Imported so that gin knows every agent, whichever one is trained.
-for _module, _ in AGENTS.values():
-  importlib.import_module(f'batch_rl.fixed_replay.agents.{_module}')
-
-
-def agent_class(agent_name: str) -> type:
-  """The class of a name in `AGENTS`.
-
-  Raises:
-    ValueError: if there is none, with the names.
-  """
-  command_line.choose('agent', agent_name, AGENTS)
-  module, name = AGENTS[agent_name]
-  module = importlib.import_module(f'batch_rl.fixed_replay.agents.{module}')
-  return getattr(module, name)
+_CLASSES = runner.agent_classes('batch_rl.fixed_replay.agents', AGENTS)
 
 
 @gin.configurable
 def create_offline_agent(
-  sess,
-  environment,
-  replay_data_dir,
-  agent_name=None,
-  init_checkpoint_dir=None,
-  summary_writer=None,
-):
+  sess: tf.compat.v1.Session | None,
+  environment: object,
+  replay_data_dir: str,
+  agent_name: str | None = None,
+  init_checkpoint_dir: str | None = None,
+  summary_writer: object = None,
+) -> fixed_replay_agent.FixedReplayAgentMixin:
   """Creates an agent that trains on a fixed replay.
 
   Args:
@@ -57,7 +43,7 @@ def create_offline_agent(
   Raises:
     ValueError: if the name is unknown.
   """
-  return agent_class(agent_name)(
+  return _CLASSES[command_line.choose('agent', agent_name, AGENTS)](
     sess,
     environment.action_space.n,
     replay_data_dir,
@@ -76,10 +62,9 @@ def check_game(replay_data_dir: str, game_name: str | None) -> None:
   """
   path = os.path.normpath(os.path.abspath(replay_data_dir))
   logged = os.path.basename(os.path.dirname(os.path.dirname(path)))
-  manifest = os.path.join(replay_data_dir, 'manifest.json')
-  if '://' not in replay_data_dir and os.path.exists(manifest):
-    with open(manifest, encoding='utf-8') as file:
-      logged = json.load(file).get('environment', {}).get('game', logged)
+  manifest = files.read_json(os.path.join(replay_data_dir, shard.MANIFEST))
+  if manifest:
+    logged = manifest.get('environment', {}).get('game', logged)
   if game_name and logged in roms.games() and logged != game_name:
     raise ValueError(
       f'{replay_data_dir} holds {logged}, but '

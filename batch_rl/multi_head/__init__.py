@@ -1,0 +1,1 @@
+"""Networks, losses and agents of the ensemble family; QR-DQN."""

@@ -1,7 +1,6 @@
 """The programs, as typed: results on disk, mistakes in one line, resuming."""
 
 import json
-import os
 import signal
 import subprocess
 import sys

@@ -19,8 +19,10 @@ from absl.testing import absltest
 
 from batch_rl import command_line
 from batch_rl.dataset import shard
-from batch_rl.fixed_replay import run_experiment
-from batch_rl.fixed_replay import train  # noqa: F401  (defines --replay_dir)
+from batch_rl.fixed_replay import (
+  run_experiment,
+  train,  # noqa: F401  (defines --replay_dir)
+)
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'data' / 'Pong' / '1'
 _BINDINGS = [

@@ -37,7 +37,7 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     """The log of the run."""
     return self._log
 
-  def add(self, observation, action, reward, terminal, *args, **kwargs):
+  def add(self, observation, action, reward, terminal, *args, **kwargs) -> None:
     """See the base class; also logs the transition."""
     super().add(observation, action, reward, terminal, *args, **kwargs)
     self._log.add(observation, action, reward, terminal)

@@ -20,7 +20,6 @@ import numpy as np
 
 from batch_rl.dataset import files, shard
 
-MANIFEST = 'manifest.json'
 _BLOCK_ROWS = 512
 # Blocks that may wait for the compressor before the training thread does.
 _MAX_WAITING = 8
@@ -38,12 +37,8 @@ def check_log_directory(directory: str, run_id: str | None) -> None:
   """
   if not os.path.isdir(directory) or not os.listdir(directory):
     return
-  try:
-    with open(os.path.join(directory, MANIFEST), encoding='utf-8') as file:
-      owner = json.load(file).get('run_id')
-  except (OSError, ValueError):
-    owner = None
-  if run_id is None or owner != run_id:
+  manifest = files.read_json(os.path.join(directory, shard.MANIFEST)) or {}
+  if run_id is None or manifest.get('run_id') != run_id:
     raise ValueError(
       f'{directory} already holds the log of another run; choose an empty '
       'directory, or continue that run with its own base_dir.'
@@ -294,7 +289,7 @@ class ReplayLog:
   def _finish_run(self) -> None:
     if self.rows:
       self._finish_shard()
-    shutil.rmtree(os.path.join(self.directory, 'partial'))
+      shutil.rmtree(os.path.join(self.directory, 'partial'))
 
   def _cut(self) -> dict:
     carry = self._writer.carry
@@ -356,7 +351,7 @@ class ReplayLog:
       'format': self._describe_rows(),
       'shards': self._shards,
     }
-    files.write_json(os.path.join(self.directory, MANIFEST), content)
+    files.write_json(os.path.join(self.directory, shard.MANIFEST), content)
 
 
 def _episode_statistics(episodes: list) -> dict:

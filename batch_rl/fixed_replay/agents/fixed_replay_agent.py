@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -46,7 +47,7 @@ class FixedReplayAgentMixin:
     if init_checkpoint_dir is not None:
       self._load_weights(init_checkpoint_dir)
 
-  def train_steps(self, count: int):
+  def train_steps(self, count: int) -> Iterator[float]:
     """Trains; an update every `update_period` steps, as if acting.
 
     Args:

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import os
+from collections.abc import Sequence
 
 import gin
 import numpy as np
@@ -59,7 +60,11 @@ class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
       np.flatnonzero(self._store['terminal']).tolist()
     )
 
-  def sample_transition_batch(self, batch_size=None, indices=None):
+  def sample_transition_batch(
+    self,
+    batch_size: int | None = None,
+    indices: Sequence[int] | np.ndarray | None = None,
+  ) -> tuple[np.ndarray, ...]:
     """See the base class; gathers the batch without a loop over transitions."""
     batch_size = self._batch_size if batch_size is None else batch_size
     if indices is None:
@@ -286,7 +291,9 @@ class FixedReplayBuffer:
     """The largest action in the shards in memory."""
     return max(int(b._store['action'].max()) for b in self._replay_buffers)
 
-  def get_transition_elements(self, batch_size=None):
+  def get_transition_elements(
+    self, batch_size: int | None = None
+  ) -> list[circular_replay_buffer.ReplayElement]:
     """Names, shapes and types of a batch; see `OutOfGraphReplayBuffer`."""
     return self._replay_buffers[0].get_transition_elements(batch_size)
 
@@ -294,7 +301,11 @@ class FixedReplayBuffer:
     """Valid indices, uniform with replacement: int64 (batch_size,)."""
     return self._valid[self._random.integers(len(self._valid), size=batch_size)]
 
-  def sample_transition_batch(self, batch_size=None, indices=None):
+  def sample_transition_batch(
+    self,
+    batch_size: int | None = None,
+    indices: Sequence[int] | np.ndarray | None = None,
+  ) -> tuple[np.ndarray, ...]:
     """A batch of transitions, as Dopamine's `OutOfGraphReplayBuffer` gives it.
 
     Args:

@@ -1,8 +1,7 @@
-"""A fresh graph for each test, and small agents on a batch that stays."""
+"""Small agents on a batch that stays."""
 
 import types
 
-import gin
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -38,11 +37,8 @@ class RecordingOptimizer(tf.compat.v1.train.AdamOptimizer):
 
 
 @pytest.fixture(autouse=True)
-def _fresh_graph():
-  with tf.Graph().as_default():
-    tf.compat.v1.set_random_seed(7)
-    yield
-  gin.clear_config()
+def _seeded_graph():
+  tf.compat.v1.set_random_seed(7)
 
 
 @pytest.fixture

@@ -1,0 +1,217 @@
+"""The contract that every offline agent keeps."""
+
+import pickle
+
+import gin
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from batch_rl.fixed_replay import run_experiment
+from batch_rl.fixed_replay.agents import AGENTS
+from batch_rl.tests import cartpole
+
+
+@pytest.fixture(params=AGENTS)
+def name(request):
+  return request.param
+
+
+@pytest.fixture(scope='module')
+def log_dir(tmp_path_factory):
+  directory = tmp_path_factory.mktemp('log')
+  cartpole.write_log(directory)
+  return directory
+
+
+@pytest.fixture
+def make_agent(name, log_dir):
+  """Returns a function that builds the agent, in a graph of its own."""
+
+  def make(num_actions=cartpole.NUM_ACTIONS, data_dir=log_dir, **kwargs):
+    # Adam's slots, unlike RMSProp's, all change at the first update.
+    kwargs.setdefault('optimizer', tf.compat.v1.train.AdamOptimizer(0.01))
+    with tf.Graph().as_default():
+      return run_experiment.agent_class(name)(
+        None,
+        num_actions,
+        str(data_dir),
+        **cartpole.OBSERVATION,
+        **cartpole.SMALL[name],
+        **kwargs,
+      )
+
+  return make
+
+
+def play(agent, episodes=3, steps=30):
+  """Acts on random observations; returns the actions."""
+  random = np.random.default_rng(0)
+  actions = []
+  for _ in range(episodes):
+    actions.append(agent.begin_episode(random.uniform(-1, 1, 4)))
+    for _ in range(steps):
+      actions.append(agent.step(1.0, random.uniform(-1, 1, 4)))
+    agent.end_episode(1.0)
+  return actions
+
+
+def read_files(directory):
+  return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def assert_same(left, right):
+  assert left.keys() == right.keys()
+  for variable, array in left.items():
+    np.testing.assert_array_equal(array, right[variable], err_msg=variable)
+
+
+def test_training_changes_every_weight(make_agent):
+  agent = make_agent(update_period=4)
+  before = cartpole.values(agent)
+  losses = list(agent.train_steps(10))
+  assert len(losses) == 3  # at steps 0, 4 and 8
+  assert np.isfinite(losses).all()
+  assert agent.training_steps == 10
+  after = cartpole.values(agent)
+  online = [variable for variable in before if variable.startswith('Online/')]
+  assert online
+  for variable in online:
+    assert not np.array_equal(before[variable], after[variable]), variable
+
+
+def test_target_network_is_updated_when_due(make_agent):
+  agent = make_agent(update_period=2, target_update_period=6)
+  for step in range(15):
+    before = cartpole.weights(agent, 'Target')
+    list(agent.train_steps(1))
+    after = cartpole.weights(agent, 'Target')
+    if step % 6 == 0:
+      assert not np.array_equal(before, after)
+      np.testing.assert_array_equal(after, cartpole.weights(agent, 'Online'))
+    else:
+      np.testing.assert_array_equal(before, after)
+
+
+def test_a_short_history_is_no_obstacle(make_agent):
+  agent = make_agent(min_replay_history=1_000_000)
+  before = cartpole.weights(agent, 'Online')
+  assert len(list(agent.train_steps(1))) == 1
+  assert not np.array_equal(before, cartpole.weights(agent, 'Online'))
+
+
+def test_evaluation_only_acts(make_agent):
+  agent = make_agent(eval_mode=True, epsilon_eval=0.5)
+  before = cartpole.values(agent)
+  assert set(play(agent)) == set(range(cartpole.NUM_ACTIONS))
+  assert agent.training_steps == 0
+  assert_same(before, cartpole.values(agent))
+
+
+def test_evaluation_acts_greedily(make_agent):
+  agent = make_agent(num_actions=3, eval_mode=True, epsilon_eval=0.0)
+  for observation in np.random.default_rng(0).uniform(-2, 2, (20, 4)):
+    action = agent.begin_episode(observation)
+    q_values = agent._sess.run(
+      agent._net_outputs.q_values, {agent.state_ph: agent.state}
+    )
+    assert action == q_values.argmax()
+
+
+@pytest.mark.parametrize('eval_mode', [False, True])
+def test_acting_leaves_the_data_alone(make_agent, log_dir, eval_mode):
+  agent = make_agent(eval_mode=eval_mode)
+  memory = agent._replay.memory
+  rows = range(100)  # all of both shards
+  before = memory.sample_transition_batch(len(rows), rows)
+  add_count, files = int(memory.add_count), read_files(log_dir)
+  play(agent, episodes=2, steps=3)
+  assert agent.training_steps == (0 if eval_mode else 2 * (1 + 3))
+  assert memory.add_count == add_count
+  assert read_files(log_dir) == files
+  after = memory.sample_transition_batch(len(rows), rows)
+  for left, right in zip(before, after, strict=True):
+    np.testing.assert_array_equal(left, right)
+
+
+def test_a_checkpoint_restores_everything(make_agent, tmp_path):
+  agent = make_agent(update_period=1, target_update_period=3)
+  list(agent.train_steps(5))
+  bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 7))
+  saved = cartpole.values(agent)
+  online = [variable for variable in saved if variable.startswith('Online/')]
+  # Between two updates of the target network there is more to restore.
+  assert any((saved[v] != saved[f'Target/{v[7:]}']).any() for v in online[:6])
+  slots = [variable for variable in saved if variable.endswith('/Adam')]
+  assert len(slots) >= 6 and all(saved[slot].any() for slot in slots)
+  list(agent.train_steps(1))
+
+  fresh = make_agent(update_period=1, target_update_period=3)
+  assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
+  assert fresh.training_steps == 5
+  assert_same(cartpole.values(fresh), saved)
+  # The clock of the target network goes on: its next update is at step 6.
+  list(fresh.train_steps(1))
+  np.testing.assert_array_equal(
+    cartpole.weights(fresh, 'Target'), concatenate(saved, 'Target')
+  )
+  list(fresh.train_steps(1))
+  np.testing.assert_array_equal(
+    cartpole.weights(fresh, 'Target'), cartpole.weights(fresh, 'Online')
+  )
+
+
+def concatenate(saved, network):
+  raise NotImplementedError
+
+
+@pytest.mark.parametrize('folder', ['.', 'checkpoints'])
+def test_starts_from_the_newest_weights_of_a_run(make_agent, tmp_path, folder):
+  (tmp_path / 'checkpoints').mkdir()
+  agent = make_agent(update_period=1)
+  for number in (9, 10):  # '10' < '9'
+    list(agent.train_steps(2))
+    agent.bundle_and_checkpoint(str(tmp_path / 'checkpoints'), number)
+  started = make_agent(init_checkpoint_dir=str(tmp_path / folder))
+  for network in ('Online', 'Target'):
+    np.testing.assert_array_equal(
+      cartpole.weights(started, network), cartpole.weights(agent, network)
+    )
+  # It is another run: only the weights are taken.
+  assert started.training_steps == 0
+  for variable, array in cartpole.values(started).items():
+    assert not (variable.endswith('/Adam') and array.any())
+
+
+def test_refuses_weights_of_other_networks(make_agent, tmp_path):
+  other = make_agent(num_actions=3)
+  other.bundle_and_checkpoint(str(tmp_path), 0)
+  with pytest.raises(ValueError, match='tf_ckpt-0 is not of these networks'):
+    make_agent(init_checkpoint_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize('folder', ['empty', 'missing'])
+def test_refuses_a_run_without_checkpoint(make_agent, tmp_path, folder):
+  (tmp_path / 'empty' / 'checkpoints').mkdir(parents=True)
+  with pytest.raises(ValueError, match=f'No TensorFlow checkpoint.*{folder}'):
+    make_agent(init_checkpoint_dir=str(tmp_path / folder))
+
+
+def test_is_gin_configurable_under_its_own_name(make_agent, name):
+  _, class_name = AGENTS[name]
+  gin.parse_config(f'{class_name}.gamma = 0.5')
+  assert make_agent().gamma == 0.5
+  with pytest.raises(ValueError, match="doesn't have a parameter"):
+    gin.parse_config(f'{class_name}.gama = 0.5')
+
+
+def test_refuses_actions_that_the_environment_has_not(make_agent):
+  with pytest.raises(ValueError, match='holds action 1, but .* has 1 actions'):
+    make_agent(num_actions=1)
+
+
+def test_stops_when_the_loss_is_not_a_number(make_agent, tmp_path):
+  cartpole.write_log(tmp_path, reward=np.nan)
+  agent = make_agent(data_dir=tmp_path)
+  with pytest.raises(FloatingPointError, match='nan at update 0'):
+    list(agent.train_steps(1))
