@@ -176,7 +176,26 @@ def start_run(create_agent: str, agents: Iterable[str]) -> dict:
     raise ValueError(f'No game: bind {_GAME_NAME}, e.g. to "Pong".')
   record = run_record.start(flags.FLAGS.base_dir, flags.FLAGS.seed, agent_name)
   _bind('run_seed.seed', record['seed'])
-  return run_record.update(flags.FLAGS.base_dir, gin_config=gin.config_str())
+  config = gin.config_str()
+  _check_same_config(flags.FLAGS.base_dir, record.get('gin_config'), config)
+  return run_record.update(flags.FLAGS.base_dir, gin_config=config)
+
+
+def _check_same_config(base_dir: str, before: str | None, now: str) -> None:
+  """Refuses to resume a run with other settings; it may get more iterations.
+
+  TensorFlow restores variables of another shape without a word.
+  """
+  changed = [
+    line
+    for line in difflib.ndiff((before or now).split('\n'), now.split('\n'))
+    if line[0] in '+-' and '=' in line and 'num_iterations' not in line
+  ]
+  if changed:
+    raise ValueError(
+      f'{base_dir} holds a run with other settings; choose another --base_dir, '
+      f'or the same settings: {"; ".join(changed[:6])}'
+    )
 
 
 def _bind(parameter: str, value) -> None:

@@ -4,6 +4,7 @@ python benchmarks/pins.py 3.10=a.txt 3.11=b.txt ... > requirements.txt
 """
 
 import collections
+import itertools
 import sys
 
 
@@ -24,8 +25,16 @@ def main() -> None:
     if len(by_python) == len(pythons) and len(set(by_python.values())) == 1:
       print(f'{name}=={by_python[pythons[0]]}')
       continue
-    for python, version in by_python.items():
-      print(f"{name}=={version} ; python_version == '{python}'")
+    groups = itertools.groupby(pythons, by_python.get)
+    for version, group in groups:
+      group, conditions = list(group), []
+      if group[0] != pythons[0]:
+        conditions.append(f"python_version >= '{group[0]}'")
+      if group[-1] != pythons[-1]:
+        after = pythons[pythons.index(group[-1]) + 1]
+        conditions.append(f"python_version < '{after}'")
+      if version:
+        print(f'{name}=={version} ; {" and ".join(conditions)}')
 
 
 if __name__ == '__main__':

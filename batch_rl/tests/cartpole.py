@@ -30,7 +30,7 @@ SMALL = {
   },
   'multi_network_dqn': {
     'network': gym_helpers.CartpoleMultiNetworkQNetwork,
-    'num_networks': 3,
+    'num_networks': 2,
   },
 }
 
