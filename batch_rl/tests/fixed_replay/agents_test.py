@@ -1,6 +1,7 @@
 """The contract that every offline agent keeps."""
 
 import pickle
+import re
 
 import gin
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from batch_rl import runner
+from batch_rl.baselines.replay_memory import replay_log
 from batch_rl.fixed_replay.agents import AGENTS
 from batch_rl.tests import cartpole
 
@@ -146,7 +148,7 @@ def test_a_checkpoint_restores_everything(make_agent, tmp_path):
   saved = cartpole.values(agent)
   target = cartpole.weights(agent, 'Target')
   assert not np.array_equal(target, cartpole.weights(agent, 'Online'))
-  slots = [name for name in saved if re.fullmatch('Online/.*/Adam(_1)?', name)]
+  slots = [v for v in saved if re.fullmatch('Online/.*/Adam(_1)?', v)]
   assert slots and all(saved[slot].any() for slot in slots)
   list(agent.train_steps(1))
 
@@ -212,6 +214,73 @@ def test_stops_when_the_loss_is_not_a_number(make_agent, tmp_path):
   agent = make_agent(data_dir=tmp_path)
   with pytest.raises(FloatingPointError, match='nan at update 0'):
     list(agent.train_steps(1))
+
+
+def atari_variables(outputs):
+  """Names and shapes in checkpoints that TensorFlow 1 wrote, 6 actions."""
+  network = {
+    'Conv/kernel': (8, 8, 4, 32),
+    'Conv/bias': (32,),
+    'Conv_1/kernel': (4, 4, 32, 64),
+    'Conv_1/bias': (64,),
+    'Conv_2/kernel': (3, 3, 64, 64),
+    'Conv_2/bias': (64,),
+    'fully_connected/kernel': (11 * 11 * 64, 512),
+    'fully_connected/bias': (512,),
+    'fully_connected_1/kernel': (512, 6 * outputs),
+    'fully_connected_1/bias': (6 * outputs,),
+  }
+  return {
+    f'{scope}/{variable}': shape
+    for scope in ('Online', 'Target')
+    for variable, shape in network.items()
+  }
+
+
+def write_checkpoint(directory, arrays):
+  """A checkpoint by TensorFlow alone, of variables as TensorFlow 1 had them."""
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    for variable, array in arrays.items():
+      tf.compat.v1.get_variable(variable, initializer=array, use_resource=False)
+    session.run(tf.compat.v1.global_variables_initializer())
+    saver = tf.compat.v1.train.Saver()
+    saver.save(session, str(directory / 'tf_ckpt'), global_step=199)
+
+
+@pytest.mark.parametrize(
+  ('name', 'outputs'),
+  [('dqn', 1), ('c51', 51), ('quantile', 200), ('multi_head_dqn', 200)],
+)
+def test_atari_networks_load_what_tensorflow_1_wrote(name, outputs, tmp_path):
+  log = replay_log.ReplayLog(str(tmp_path / 'log'), (84, 84), np.uint8, 50)
+  for step in range(20):
+    log.add(np.full((84, 84), step), step % 6, 0.0, step == 9)
+  log.close()
+  random = np.random.default_rng(0)
+  arrays = {
+    variable: random.standard_normal(shape, np.float32)
+    for variable, shape in atari_variables(outputs).items()
+  }
+  # What else such a checkpoint holds.
+  arrays['Online/Conv/kernel/RMSProp'] = arrays['Online/Conv/kernel']
+  (tmp_path / 'checkpoints').mkdir()
+  write_checkpoint(tmp_path / 'checkpoints', arrays)
+
+  with tf.Graph().as_default() as graph:
+    agent = CLASSES[name](
+      None, 6, str(tmp_path / 'log'), init_checkpoint_dir=str(tmp_path)
+    )
+    found = graph.get_collection('trainable_variables')
+  loaded = agent._sess.run({variable.op.name: variable for variable in found})
+  assert loaded.keys() == atari_variables(outputs).keys()
+  for variable, array in loaded.items():
+    np.testing.assert_array_equal(array, arrays[variable], err_msg=variable)
+
+
+def test_refuses_a_checkpoint_that_lacks_weights(make_agent, tmp_path):
+  write_checkpoint(tmp_path, {'Online/Conv/kernel': np.zeros(3, np.float32)})
+  with pytest.raises(ValueError, match='missing or have another shape'):
+    make_agent(init_checkpoint_dir=str(tmp_path))
 
 
 def test_c51_samples_uniformly():
