@@ -41,7 +41,7 @@ EXTRAS = {
   # The ROMs that the dataset was made with. Builds from source: needs cmake,
   # a C++ compiler and the zlib headers.
   'legacy-roms': ['atari-py==0.2.5'],
-  'dev': ['pytest>=8', 'hypothesis>=6.100', 'ruff>=0.12'],
+  'dev': ['pytest>=8', 'hypothesis>=6.100', 'ruff>=0.12', 'mypy>=1.15'],
 }
 
 setuptools.setup(

@@ -9,6 +9,7 @@ import logging as std_logging
 import os
 import sys
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import gin
 from absl import app, flags, logging
@@ -100,12 +101,12 @@ class user_errors:  # noqa: N801 (a context manager)
       fail(error)
 
 
-def choose(kind: str, name: str, choices: Iterable[str]) -> str:
+def choose(kind: str, name: str | None, choices: Iterable[str]) -> str:
   """Returns the name, or raises ValueError with the choices."""
   choices = sorted(choices)
-  if name in choices:
+  if name is not None and name in choices:
     return name
-  near = difflib.get_close_matches(name, choices, 1)
+  near = difflib.get_close_matches(str(name), choices, 1)
   hint = f' (did you mean {near[0]}?)' if near else ''
   raise ValueError(
     f'Unknown {kind} {name!r}{hint}; choose {", ".join(choices)}.'
@@ -170,8 +171,8 @@ def start_run(create_agent: str, agents: Iterable[str]) -> dict:
       f'No agent: give a gin file or --agent_name ({", ".join(agents)}).'
     )
   choose('agent', agent_name, agents)
-  if atari_game():
-    roms.find_rom(atari_game(), query_gin('make_atari.rom_set') or 'auto')
+  if game := atari_game():
+    roms.find_rom(game, query_gin('make_atari.rom_set') or 'auto')
   elif 'create_environment_fn' not in gin.config_str():
     raise ValueError(f'No game: bind {_GAME_NAME}, e.g. to "Pong".')
   record = run_record.start(flags.FLAGS.base_dir, flags.FLAGS.seed, agent_name)
@@ -203,7 +204,7 @@ def _bind(parameter: str, value) -> None:
     gin.bind_parameter(parameter, value)
 
 
-def query_gin(parameter: str) -> object:
+def query_gin(parameter: str) -> Any:
   """The value bound to a gin parameter, or None."""
   try:
     return gin.query_parameter(parameter)

@@ -229,5 +229,5 @@ def describe(environment: Any) -> dict[str, Any]:
     'repeat_action_probability': round(probability, 6),  # It is a float32.
     'frame_skip': getattr(environment, 'frame_skip', 1),
     'max_num_frames_per_episode': env.ale.getInt('max_num_frames_per_episode'),
-    'num_actions': int(env.action_space.n),
+    'num_actions': int(env.action_space.n),  # type: ignore[attr-defined]
   }

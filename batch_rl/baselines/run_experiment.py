@@ -1,5 +1,7 @@
 """Online training that logs everything the agent experiences."""
 
+from typing import Any
+
 import gin
 import tensorflow as tf
 from absl import logging
@@ -14,10 +16,10 @@ _CLASSES = runner.agent_classes('batch_rl.baselines.agents', AGENTS)
 @gin.configurable
 def create_online_agent(
   sess: tf.compat.v1.Session | None,
-  environment: object,
+  environment: Any,
   replay_log_dir: str,
   agent_name: str | None = None,
-  summary_writer: object = None,
+  summary_writer: Any = None,
 ) -> logged_agent.LoggedAgentMixin | random_agent.RandomAgent:
   """Creates an agent that logs its experience.
 

@@ -23,7 +23,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import psutil
@@ -558,7 +558,7 @@ class _GzipStream:
   def __init__(self, file: BinaryIO, level: int):
     self._file = file
     self._level = level
-    self._compressor = None
+    self._compressor: Any = None
 
   def write(self, data) -> None:
     if self._compressor is None:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from typing import Any
 
 import gin
 import tensorflow as tf
@@ -24,11 +25,11 @@ _CLASSES = runner.agent_classes('batch_rl.fixed_replay.agents', AGENTS)
 @gin.configurable
 def create_offline_agent(
   sess: tf.compat.v1.Session | None,
-  environment: object,
+  environment: Any,
   replay_data_dir: str,
   agent_name: str | None = None,
   init_checkpoint_dir: str | None = None,
-  summary_writer: object = None,
+  summary_writer: Any = None,
 ) -> fixed_replay_agent.FixedReplayAgentMixin:
   """Creates an agent that trains on a fixed replay.
 

@@ -15,6 +15,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -93,15 +94,15 @@ class ReplayLog:
     # [return, unclipped return, agent steps] of the episode under way.
     self._episode = [0.0, 0.0, 0]
     # The same of finished episodes, after the number of their terminal row.
-    self._episodes = []
-    self._shards = []  # manifest entries of finished shards
+    self._episodes: list[list] = []
+    self._shards: list[dict] = []  # manifest entries of finished shards
     # What the environment gave before clipping; the runner sets it.
     self.unclipped_reward = None
-    self._writer = None
+    self._writer: Any = None  # a shard.ShardWriter once rows arrive
     self._thread = concurrent.futures.ThreadPoolExecutor(
       1, thread_name_prefix='replay_log'
     )
-    self._waiting = []
+    self._waiting: list[concurrent.futures.Future] = []
 
   def add(
     self, observation, action: int, reward: float, terminal: bool
@@ -357,7 +358,7 @@ class ReplayLog:
 def _episode_statistics(episodes: list) -> dict:
   """Count, and mean, least and greatest return and length of episodes."""
   names = ('return', 'unclipped_return', 'agent_steps')
-  statistics = {'count': len(episodes)}
+  statistics: dict = {'count': len(episodes)}
   for name, values in (
     zip(names, np.array(episodes)[:, 1:].T, strict=True) if (episodes) else ()
   ):

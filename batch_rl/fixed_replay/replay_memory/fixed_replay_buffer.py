@@ -149,8 +149,8 @@ def valid_indices(
   for start in np.flatnonzero(ends) + 1:
     valid[start : start + padding] = False
   # The shard may start within the padding of an episode.
-  for start in range(min(padding, count)):
-    valid[start] &= bool(observation[order[start]].any())
+  first_rows = order[:padding]
+  valid[:padding] &= observation[first_rows].reshape(len(first_rows), -1).any(1)
   return order[valid]
 
 
