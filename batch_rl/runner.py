@@ -103,7 +103,7 @@ class RecordedRunner(run_experiment.Runner):
       desc=f'iteration {self._iteration} of {self._num_iterations}, {phase}',
       unit=unit,
       unit_scale=True,
-      leave=False,
+      leave=not interactive,
       delay=0 if interactive else 30,
       mininterval=0.2 if interactive else 30,
     )
