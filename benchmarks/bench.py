@@ -3,6 +3,8 @@
 Prints a table; each row is a ratio measured on this machine, now. Asserts nothing.
 """
 
+import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+
 import functools
 import os
 import tempfile
