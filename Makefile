@@ -15,7 +15,7 @@ $(INSTALLED): setup.py requirements.txt
 	touch $(INSTALLED)
 
 demo: $(INSTALLED)
-	VENV=$(VENV) DEMO_DIR=$(DEMO_DIR) bash benchmarks/demo.sh
+	VENV=$(VENV) DEMO_DIR='$(DEMO_DIR)' bash benchmarks/demo.sh
 
 test: $(INSTALLED)
 	$(RUN) pytest -q --durations=5

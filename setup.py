@@ -52,7 +52,8 @@ setuptools.setup(
   long_description_content_type='text/markdown',
   license='Apache-2.0',
   packages=setuptools.find_packages(include=['batch_rl', 'batch_rl.*']),
-  package_data={'': ['*.gin', '*.csv', 'py.typed']},
+  # configs/ folders are no packages, hence their path.
+  package_data={'': ['configs/*.gin', '*.csv', 'py.typed']},
   python_requires='>=3.10,<3.14',
   install_requires=INSTALL_REQUIRES,
   extras_require=EXTRAS,

@@ -4,6 +4,7 @@ A user's mistake ends in one line on stderr and exit code 2.
 """
 
 import difflib
+import functools
 import glob
 import logging as std_logging
 import os
@@ -20,22 +21,29 @@ from batch_rl.atari import roms
 _GAME_NAME = 'atari_lib.create_atari_environment.game_name'
 _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-flags.DEFINE_string(
-  'base_dir', None, 'Directory for checkpoints, logs and TensorBoard files.'
-)
-flags.DEFINE_string('agent_name', None, 'Which agent; taken from gin if unset.')
-flags.DEFINE_multi_string(
-  'gin_files',
-  [],
-  'gin configuration files; a path that starts with batch_rl/ is found '
-  'wherever the package is.',
-)
-flags.DEFINE_multi_string(
-  'gin_bindings', [], 'gin bindings that override the files, e.g. "A.b=1".'
-)
-flags.DEFINE_integer(
-  'seed', None, 'Seed of everything random; drawn and recorded if unset.'
-)
+
+@functools.cache
+def define_flags() -> None:
+  """Defines the flags of both programs.
+
+  Not at import: who imports an agent may have flags of these names.
+  """
+  flags.DEFINE_string(
+    'base_dir', None, 'Directory for checkpoints, logs and TensorBoard files.'
+  )
+  flags.DEFINE_string('agent_name', None, "Overrides the gin file's agent.")
+  flags.DEFINE_multi_string(
+    'gin_files',
+    [],
+    'gin configuration files; a path that starts with batch_rl/ is found '
+    'wherever the package is.',
+  )
+  flags.DEFINE_multi_string(
+    'gin_bindings', [], 'gin bindings that override the files, e.g. "A.b=1".'
+  )
+  flags.DEFINE_integer(
+    'seed', None, 'Seed of everything random; drawn and recorded if unset.'
+  )
 
 
 def run(main: Callable, required: Iterable[str]) -> None:
@@ -69,14 +77,23 @@ def run(main: Callable, required: Iterable[str]) -> None:
     )
     if logging.get_verbosity() <= logging.INFO:
       handler.addFilter(_not_dopamine_chatter)
-    main()
+    try:
+      main()
+    except KeyboardInterrupt:
+      logging.warning(
+        'Interrupted. The same command continues after the last complete '
+        'iteration.'
+      )
+      sys.exit(130)
 
   app.run(start, flags_parser=parse)
 
 
 def _not_dopamine_chatter(record: std_logging.LogRecord) -> bool:
   """Drops what Dopamine logs of its arguments; run.json has the gin config."""
-  chatter = record.levelno <= std_logging.INFO or 'DEPRECATION' in record.msg
+  chatter = record.levelno <= std_logging.INFO or 'DEPRECATION' in str(
+    record.msg
+  )
   return not (chatter and f'{os.sep}dopamine{os.sep}' in record.pathname)
 
 
@@ -96,8 +113,9 @@ class user_errors:  # noqa: N801 (a context manager)
     return self
 
   def __exit__(self, kind, error, traceback):
-    if isinstance(error, (ValueError, TypeError, OSError)):
-      logging.debug('', exc_info=error)
+    mistakes = (ValueError, TypeError, OSError, SyntaxError, ImportError)
+    if isinstance(error, mistakes):
+      logging.debug('', exc_info=error)  # with --verbosity=1
       fail(error)
 
 
@@ -148,19 +166,22 @@ def _find_gin_file(path: str) -> str:
   )
 
 
-def start_run(create_agent: str, agents: Iterable[str]) -> dict:
+def start_run(
+  create_agent: str, agents: Iterable[str], **settings: str
+) -> dict[str, Any]:
   """Loads the configuration that the flags name, and starts or finds the run.
 
   Args:
     create_agent: the configurable whose `agent_name` `--agent_name` overrides.
     agents: names of the agents that there are.
+    **settings: more that a resumed run may not change.
 
   Returns:
-    The run's record (`run_record.start`), with the gin configuration.
+    The run's record, not yet written (`run_record.start`).
 
   Raises:
-    ValueError: if a gin file, name, agent or game is unknown, or `base_dir` holds
-      another run.
+    ValueError: if a gin file, name, agent or game is unknown, or `base_dir` is in
+      use or holds a run with other settings.
   """
   load_gin(flags.FLAGS.gin_files, flags.FLAGS.gin_bindings)
   if flags.FLAGS.agent_name:
@@ -168,35 +189,28 @@ def start_run(create_agent: str, agents: Iterable[str]) -> dict:
   agent_name = query_gin(f'{create_agent}.agent_name')
   if agent_name is None:
     raise ValueError(
-      f'No agent: give a gin file or --agent_name ({", ".join(agents)}).'
+      f'No agent: name one ({", ".join(agents)}) with --agent_name, or give a '
+      f'gin file that binds {create_agent}.agent_name.'
     )
   choose('agent', agent_name, agents)
   if game := atari_game():
     roms.find_rom(game, query_gin('make_atari.rom_set') or 'auto')
   elif 'create_environment_fn' not in gin.config_str():
     raise ValueError(f'No game: bind {_GAME_NAME}, e.g. to "Pong".')
-  record = run_record.start(flags.FLAGS.base_dir, flags.FLAGS.seed, agent_name)
+  seed = flags.FLAGS.seed
+  if seed is None:
+    seed = query_gin('run_seed.seed')
+  run_record.lock(flags.FLAGS.base_dir)
+  record = run_record.start(
+    flags.FLAGS.base_dir,
+    seed,
+    agent=agent_name,
+    # Long lines, so that each binding is one: they are compared line by line.
+    gin_config=gin.config_str(max_line_length=10**6),
+    **settings,
+  )
   _bind('run_seed.seed', record['seed'])
-  config = gin.config_str()
-  _check_same_config(flags.FLAGS.base_dir, record.get('gin_config'), config)
-  return run_record.update(flags.FLAGS.base_dir, gin_config=config)
-
-
-def _check_same_config(base_dir: str, before: str | None, now: str) -> None:
-  """Refuses to resume a run with other settings; it may get more iterations.
-
-  TensorFlow restores variables of another shape without a word.
-  """
-  changed = [
-    line
-    for line in difflib.ndiff((before or now).split('\n'), now.split('\n'))
-    if line[0] in '+-' and '=' in line and 'num_iterations' not in line
-  ]
-  if changed:
-    raise ValueError(
-      f'{base_dir} holds a run with other settings; choose another --base_dir, '
-      f'or the same settings: {"; ".join(changed[:6])}'
-    )
+  return record
 
 
 def _bind(parameter: str, value) -> None:

@@ -164,13 +164,16 @@ class _ImportHooks(importlib.abc.MetaPathFinder):
   """Runs each mend around the import it belongs to; finds nothing itself."""
 
   def __init__(self):
-    self._seen = set()
+    self._looking_for = set()
 
   def find_spec(self, name, path=None, target=None):
-    if name not in _AROUND_IMPORT or name in self._seen:
+    if name not in _AROUND_IMPORT or name in self._looking_for:
       return None
-    self._seen.add(name)
-    spec = importlib.util.find_spec(name)
+    self._looking_for.add(name)
+    try:
+      spec = importlib.util.find_spec(name)
+    finally:
+      self._looking_for.remove(name)
     if spec is not None and spec.loader is not None:
       execute = spec.loader.exec_module
 

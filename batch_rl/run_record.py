@@ -1,15 +1,19 @@
 """`run.json`: what a run is, written beside its results.
 
-It is made when a run first starts in a `base_dir` and tells a restart the run's
-identity and seed.
+It tells a restart the run's identity and seed, and with which settings it was
+started; and whoever reads the results, what they are results of.
 """
 
+import difflib
+import fcntl
+import glob
 import importlib.metadata
 import os
 import secrets
 import shlex
 import sys
 import time
+from typing import Any
 
 from batch_rl.dataset import files
 
@@ -23,47 +27,96 @@ _PACKAGES = (
   'opencv-python',
   'gin-config',
 )
+_locks: list[Any] = []  # held until the process ends
 
 
-def start(base_dir: str, seed: int | None, agent_name: str) -> dict:
-  """Starts a run in a directory, or finds the one that started there.
+def start(
+  base_dir: str, seed: int | None = None, **settings: str | None
+) -> dict[str, Any]:
+  """Makes the record of a run, or continues that of the run in a directory.
+
+  Nothing is written; see `write`.
 
   Args:
     base_dir: the run's directory.
     seed: of the run; None draws one, or keeps the one that is recorded.
-    agent_name: what the run trains.
+    **settings: what a run with checkpoints may not change, as text. Lines about
+      `num_iterations` may: a run can be prolonged.
 
   Returns:
-    The record: run_id, seed, agent, command, versions, start time.
+    The record: run_id, seed, settings, command, versions, start time.
 
   Raises:
-    ValueError: if the run there has another seed or agent.
+    ValueError: if the run there has checkpoints and another seed or settings.
   """
-  path = os.path.join(base_dir, FILE_NAME)
-  record = files.read_json(path) or {
-    'run_id': secrets.token_hex(8),
-    'agent': agent_name,
-    'seed': secrets.randbits(31) if seed is None else seed,
-    'started': time.strftime('%Y-%m-%dT%H:%M:%S%z'),
-    'versions': versions(),
-  }
-  for name, given in (('seed', seed), ('agent', agent_name)):
-    if given is not None and given != record[name]:
-      raise ValueError(
-        f'{base_dir} holds a run with {name} {record[name]!r}, not {given!r}; '
-        'choose another --base_dir.'
-      )
-  record['command'] = _command()
-  files.write_json(path, record)
-  return record
+  record = files.read_json(os.path.join(base_dir, FILE_NAME)) or {}
+  if not glob.glob(os.path.join(base_dir, 'checkpoints', 'sentinel_*')):
+    # Nothing to be true to yet, but its log knows the run by its id.
+    record = {key: record[key] for key in ('run_id', 'seed') if key in record}
+    if seed is not None:
+      record['seed'] = seed
+  record.setdefault('run_id', secrets.token_hex(8))
+  record.setdefault('seed', secrets.randbits(31) if seed is None else seed)
+  changes = [
+    change
+    for name, now in {'seed': seed, **settings}.items()
+    if now is not None
+    for change in _changes(name, str(record.setdefault(name, now)), str(now))
+  ]
+  if changes:
+    raise ValueError(
+      f'{base_dir} holds a run with other settings; choose another --base_dir, '
+      f'or its settings: {"; ".join(changes[:6])}'
+    )
+  record.setdefault('started', time.strftime('%Y-%m-%dT%H:%M:%S%z'))
+  command = _command()
+  if record.setdefault('command', command) != command:
+    record.setdefault('resumed_with', []).append(command)
+  record['versions'] = versions()
+  # It may have been prolonged.
+  return {**record, **{k: v for k, v in settings.items() if v is not None}}
 
 
-def update(base_dir: str, **entries) -> dict:
-  """Adds entries to the record (starting one if there is none); returns it."""
-  path = os.path.join(base_dir, FILE_NAME)
-  record = {**(files.read_json(path) or {}), **entries}
-  files.write_json(path, record)
-  return record
+def _changes(name: str, before: str, now: str) -> list[str]:
+  """The lines that differ, with - for what was and + for what is."""
+  if '\n' not in before + now:
+    return (
+      [] if before == now else [f'- {name} = {before}', f'+ {name} = {now}']
+    )
+  return [
+    line
+    for line in difflib.ndiff(before.split('\n'), now.split('\n'))
+    if line[0] in '+-' and '=' in line and 'num_iterations' not in line
+  ]
+
+
+def write(base_dir: str, record: dict[str, Any]) -> None:
+  """Writes the record into the run's directory."""
+  files.write_json(os.path.join(base_dir, FILE_NAME), record)
+
+
+def lock(base_dir: str) -> None:
+  """Keeps other processes out of a local directory until this one ends.
+
+  Raises:
+    ValueError: if another process has it; the message says which.
+  """
+  if '://' in base_dir:
+    return
+  os.makedirs(base_dir, exist_ok=True)
+  file = open(os.path.join(base_dir, '.lock'), 'a+', encoding='utf-8')
+  try:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except OSError as error:
+    file.seek(0)
+    raise ValueError(
+      f'{base_dir} is in use by {file.read().strip() or "another process"}; wait '
+      'for it, stop it, or choose another --base_dir.'
+    ) from error
+  file.truncate(0)
+  file.write(f'process {os.getpid()} on {os.uname().nodename}\n')
+  file.flush()
+  _locks.append(file)
 
 
 def versions() -> dict[str, str]:

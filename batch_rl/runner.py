@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import tensorflow as tf
 import tqdm.auto as tqdm
 from absl import logging
-from dopamine.discrete_domains import atari_lib, run_experiment
+from dopamine.discrete_domains import atari_lib, checkpointer, run_experiment
 
-from batch_rl import run_record, seeding
+from batch_rl import run_record, seeding, signatures
 from batch_rl.atari import environment
 
 
@@ -31,6 +31,7 @@ def agent_classes(package: str, agents: Mapping) -> dict[str, type]:
   }
 
 
+@signatures.forwards_to(run_experiment.Runner)
 class RecordedRunner(run_experiment.Runner):
   """Dopamine's runner with progress, seeds, and a record of what ran.
 
@@ -38,6 +39,7 @@ class RecordedRunner(run_experiment.Runner):
     base_dir: for checkpoints, logs, TensorBoard files and `run.json`.
     create_agent_fn: `(sess, environment, summary_writer) -> agent`.
     create_environment_fn: returns the environment.
+    record: of the run, as `run_record.start` makes it (and here does if None).
     **kwargs: as Dopamine's `Runner`.
   """
 
@@ -46,19 +48,42 @@ class RecordedRunner(run_experiment.Runner):
     base_dir,
     create_agent_fn,
     create_environment_fn=atari_lib.create_atari_environment,
+    record=None,
     **kwargs,
   ):
     seeding.seed_libraries(iteration=0)
+    self.record = dict(record or run_record.start(base_dir, seeding.run_seed()))
     kwargs['fine_grained_print_to_console'] = False  # there is a progress bar
-    super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
     self._progress = None
+    super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
     self._iteration = self._start_iteration
-    described = environment.describe(self._environment)
-    self.record = run_record.update(base_dir, environment=described)
-    logging.info('Environment: %s', json.dumps(described))
+
+  def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
+    """Resumes from the newest checkpoint; also completes the record.
+
+    Raises:
+      ValueError: if there is a checkpoint that can't be restored.
+    """
+    self.record['environment'] = environment.describe(self._environment)
+    logging.info('Environment: %s', json.dumps(self.record['environment']))
+    gpus = [gpu.name for gpu in tf.config.list_physical_devices('GPU')]
+    logging.info('Devices: %s', ', '.join(gpus) or 'CPU only')
+    super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
+    newest = checkpointer.get_latest_checkpoint_number(self._checkpoint_dir)
+    if newest >= 0 and self._start_iteration == 0:
+      raise ValueError(
+        f'Checkpoint {newest} in {self._checkpoint_dir} is incomplete: it needs '
+        'Checkpointer.checkpoint_frequency = 1, and all of its files.'
+      )
+    state = tf.train.get_checkpoint_state(self._checkpoint_dir)
+    saver = getattr(self._agent, '_saver', None)
+    if newest >= 0 and state is not None and saver is not None:
+      # Or those from before the restart would never be removed.
+      saver.recover_last_checkpoints(list(state.all_model_checkpoint_paths))
 
   def run_experiment(self) -> None:
     """Runs the iterations that are left; each ends with a checkpoint."""
+    run_record.write(self._base_dir, self.record)
     if self._start_iteration >= self._num_iterations:
       logging.warning(
         'Nothing to do: %d of %d iterations are done.',

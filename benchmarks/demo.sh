@@ -5,7 +5,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${VENV:-.venv}/bin/python
 demo=${DEMO_DIR:-demo}
+if [ -e "$demo" ] && [ ! -e "$demo/.made_by_demo" ]; then
+  echo "$demo exists and is not an earlier demo's; choose another DEMO_DIR." >&2
+  exit 2
+fi
 rm -rf "$demo"
+mkdir -p "$demo"
+touch "$demo/.made_by_demo"
 
 show() {
   printf '\n$ %s\n' "$*"

@@ -58,6 +58,15 @@ def games() -> list[str]:
   return [_camel_case(rom_id) for rom_id in _table()]
 
 
+def canonical_name(game: str) -> str:
+  """The CamelCase name of a game: `pong` is `Pong`.
+
+  Raises:
+    ValueError: for an unknown game, with the nearest names.
+  """
+  return _camel_case(_rom_id(game))
+
+
 def find_rom(game: str, rom_set: str | os.PathLike[str] = 'auto') -> Rom:
   """Finds a game's ROM and checks its md5.
 

@@ -5,7 +5,7 @@ from typing import Any
 import gin
 import tensorflow as tf
 from absl import logging
-from dopamine.discrete_domains import atari_lib, run_experiment
+from dopamine.discrete_domains import atari_lib
 
 from batch_rl import command_line, runner, signatures
 from batch_rl.baselines.agents import AGENTS, logged_agent, random_agent
@@ -42,7 +42,7 @@ def create_online_agent(
 
 
 @gin.configurable
-@signatures.forwards_to(run_experiment.Runner)
+@signatures.forwards_to(runner.RecordedRunner)
 class LoggedRunner(runner.RecordedRunner):
   """Dopamine's runner for an agent with a `replay_log`.
 
@@ -69,8 +69,11 @@ class LoggedRunner(runner.RecordedRunner):
       raise ValueError(
         'Runner.max_steps_per_episode must be a number of steps.'
       )
+
+  def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
     self._log = self._agent.replay_log
-    self._log.metadata.update(self.record)
+    self._log.metadata = self.record  # before the log is taken back
+    super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
 
   def _run_one_step(self, action):
     observation, reward, is_terminal = super()._run_one_step(action)

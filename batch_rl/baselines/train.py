@@ -12,6 +12,7 @@ from absl import flags
 from batch_rl import command_line
 from batch_rl.baselines.agents import AGENTS
 
+command_line.define_flags()
 flags.DEFINE_string(
   'replay_log_dir', None, 'The run to make; shards go to its replay_logs.'
 )
@@ -21,6 +22,11 @@ FLAGS = flags.FLAGS
 def main() -> None:
   """Checks what can be checked, builds the runner, and runs it."""
   with command_line.user_errors():
+    if '://' in FLAGS.replay_log_dir:
+      raise ValueError(
+        f'--replay_log_dir={FLAGS.replay_log_dir} is remote; log to a local '
+        'directory and copy the shards from there.'
+      )
     if FLAGS.agent_name:
       command_line.choose('agent', FLAGS.agent_name, AGENTS)
     # TensorFlow is imported here, after the mistakes that need no TensorFlow.
@@ -38,6 +44,7 @@ def main() -> None:
         run_experiment.create_online_agent,
         replay_log_dir=FLAGS.replay_log_dir,
       ),
+      record=record,
     )
     command_line.warn_of_unused_bindings()
   runner.run_experiment()

@@ -34,6 +34,7 @@ def verify(run_dir: str) -> list[str]:
     f'Shard {suffix} is in the manifest, but not in {data_dir}.'
     for suffix in sorted(set(described) - set(suffixes))
   ]
+  wrong += shard.find_gaps(data_dir, suffixes)
   num_actions = manifest.get('environment', {}).get('num_actions')
   for suffix in tqdm.tqdm(suffixes, unit='shard', disable=None):
     try:

@@ -235,8 +235,48 @@ def read_shard(
   return Shard(suffix, arrays, int(add_count), rows_on_disk)
 
 
-def check_memory(data_dir: str, suffixes: list[int]) -> None:
+def find_gaps(data_dir: str, suffixes: list[int]) -> list[str]:
+  """Rows that were lost between shards, a line each.
+
+  The original logger could skip a dump: `add_count` then jumps by more than the
+  capacity. The last shard's counter may have started over, and tells nothing.
+
+  Args:
+    data_dir: the directory of the files.
+    suffixes: shards in it, ascending.
+
+  Raises:
+    ValueError: if a file cannot be read.
+  """
+  gaps = []
+  counts = [
+    int(read_array(os.path.join(data_dir, file_name('add_count', suffix))))
+    for suffix in suffixes
+  ]
+  for i in range(1, len(suffixes)):
+    a, b = suffixes[i - 1], suffixes[i]
+    capacity = read_header(
+      os.path.join(data_dir, file_name('terminal', b))
+    ).shape[0]
+    if b != a + 1:
+      gaps.append(f'{data_dir}: no shard between {a} and {b}.')
+    elif counts[i] != counts[i - 1] + capacity and counts[i] >= capacity:
+      gaps.append(
+        f'{data_dir}: add_count is {counts[i - 1]} in shard {a} and {counts[i]} '
+        f'in shard {b}, where {capacity} rows apart is whole.'
+      )
+  return gaps
+
+
+def check_memory(
+  data_dir: str, suffixes: list[int], max_rows: int | None = None
+) -> None:
   """Refuses shards that would not fit into memory, before any is read.
+
+  Args:
+    data_dir: the directory of the files.
+    suffixes: shards in it.
+    max_rows: as in `read_shard`.
 
   Raises:
     ValueError: if a file's header cannot be read, or with the sizes and what to
@@ -246,13 +286,15 @@ def check_memory(data_dir: str, suffixes: list[int]) -> None:
   for suffix in suffixes:
     path = os.path.join(data_dir, file_name('observation', suffix))
     header = read_header(path)
-    needed += int(np.prod(header.shape, dtype=np.int64)) * header.dtype.itemsize
+    rows = min(header.shape[0], max_rows or header.shape[0])
+    row = int(np.prod(header.shape[1:], dtype=np.int64))
+    needed += rows * row * header.dtype.itemsize
   available = psutil.virtual_memory().available
   if needed > available:
     raise ValueError(
       f'{len(suffixes)} shards need {needed / 1e9:.1f} GB of memory and '
       f'{available / 1e9:.1f} GB are available: set '
-      'WrappedFixedReplayBuffer.num_buffers lower.'
+      'WrappedFixedReplayBuffer.num_buffers, or its replay_capacity, lower.'
     )
 
 

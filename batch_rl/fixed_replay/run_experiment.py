@@ -8,9 +8,7 @@ import gin
 import tensorflow as tf
 from absl import logging
 from dopamine.discrete_domains import (
-  atari_lib,
   iteration_statistics,
-  run_experiment,
 )
 from dopamine.metrics import statistics_instance
 
@@ -53,20 +51,35 @@ def create_offline_agent(
   )
 
 
+def logged_game(replay_data_dir: str) -> str | None:
+  """The game of a log: the manifest's, or that of the path `<Game>/<run>/...`.
+
+  Args:
+    replay_data_dir: the directory of the shards.
+
+  Returns:
+    Its CamelCase name, or None if it can't be told.
+  """
+  manifest = files.read_json(os.path.join(replay_data_dir, shard.MANIFEST))
+  if manifest and 'environment' in manifest:
+    return manifest['environment'].get('game')
+  path = os.path.normpath(os.path.abspath(replay_data_dir))
+  try:
+    return roms.canonical_name(
+      os.path.basename(os.path.dirname(os.path.dirname(path)))
+    )
+  except ValueError:
+    return None
+
+
 def check_game(replay_data_dir: str, game_name: str | None) -> None:
   """Refuses data of another game than the one to evaluate in.
-
-  The data's game is the manifest's, or that of the path `<Game>/<run>/...`.
 
   Raises:
     ValueError: if the two differ.
   """
-  path = os.path.normpath(os.path.abspath(replay_data_dir))
-  logged = os.path.basename(os.path.dirname(os.path.dirname(path)))
-  manifest = files.read_json(os.path.join(replay_data_dir, shard.MANIFEST))
-  if manifest:
-    logged = manifest.get('environment', {}).get('game', logged)
-  if game_name and logged in roms.games() and logged != game_name:
+  logged = logged_game(replay_data_dir)
+  if game_name and logged and logged != roms.canonical_name(game_name):
     raise ValueError(
       f'{replay_data_dir} holds {logged}, but '
       f'atari_lib.create_atari_environment.game_name is {game_name!r}: bind '
@@ -75,7 +88,7 @@ def check_game(replay_data_dir: str, game_name: str | None) -> None:
 
 
 @gin.configurable
-@signatures.forwards_to(run_experiment.Runner)
+@signatures.forwards_to(runner.RecordedRunner)
 class FixedReplayRunner(runner.RecordedRunner):
   """Trains on logged data and evaluates after each iteration.
 
@@ -89,15 +102,6 @@ class FixedReplayRunner(runner.RecordedRunner):
     create_environment_fn: returns the environment to evaluate in.
     **kwargs: as Dopamine's `Runner`.
   """
-
-  def __init__(
-    self,
-    base_dir,
-    create_agent_fn,
-    create_environment_fn=atari_lib.create_atari_environment,
-    **kwargs,
-  ):
-    super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
 
   def _run_train_phase(self, statistics):
     """Trains on the iteration's data.

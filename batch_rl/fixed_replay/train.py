@@ -6,6 +6,7 @@ r"""Trains an agent offline on a run of the DQN Replay Dataset.
 """
 
 import functools
+import os
 
 from absl import flags
 
@@ -13,6 +14,7 @@ from batch_rl import command_line
 from batch_rl.dataset import shard
 from batch_rl.fixed_replay.agents import AGENTS
 
+command_line.define_flags()
 flags.DEFINE_string(
   'replay_dir', None, 'A run: the directory above its replay_logs folder.'
 )
@@ -30,9 +32,16 @@ def main() -> None:
       command_line.choose('agent', FLAGS.agent_name, AGENTS)
     # TensorFlow is imported here, after the mistakes that need no TensorFlow.
     from batch_rl.fixed_replay import run_experiment
+    from batch_rl.fixed_replay.agents import fixed_replay_agent
 
-    command_line.start_run('create_offline_agent', AGENTS)
+    record = command_line.start_run(
+      'create_offline_agent',
+      AGENTS,
+      replay_dir=os.path.realpath(replay_data_dir),
+    )
     run_experiment.check_game(replay_data_dir, command_line.atari_game())
+    if FLAGS.init_checkpoint_dir:
+      fixed_replay_agent.latest_checkpoint(FLAGS.init_checkpoint_dir)
     runner = run_experiment.FixedReplayRunner(
       FLAGS.base_dir,
       functools.partial(
@@ -40,6 +49,7 @@ def main() -> None:
         replay_data_dir=replay_data_dir,
         init_checkpoint_dir=FLAGS.init_checkpoint_dir,
       ),
+      record=record,
     )
     command_line.warn_of_unused_bindings()
   runner.run_experiment()

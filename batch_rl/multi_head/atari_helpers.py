@@ -127,24 +127,23 @@ class MultiNetworkQNetwork(tf.keras.Model):
 
 
 def random_stochastic_matrix(
-  num_rows: int, num_columns: int, seed: int | None = None
+  num_rows: int, num_columns: int, seed: tf.Tensor
 ) -> tf.Tensor:
   """Draws a left stochastic matrix: its columns are points of the simplex.
 
   Each column is a vector of U(0, 1) draws divided by its sum, as in REM, Random
-  Ensemble Mixture (Agarwal et al., 2020). In a graph every `session.run` draws
-  anew.
+  Ensemble Mixture (Agarwal et al., 2020).
 
   Args:
     num_rows: number of weights in a column: the heads.
     num_columns: number of columns: the convex combinations.
-    seed: of the TensorFlow op; None leaves it to the graph's seed.
+    seed: integers, (2,), which decide the draw.
 
   Returns:
     float32 tensor, (num_rows, num_columns); each column sums to 1.
   """
   # The draw is from [0, 1). Its complement is never 0, so neither is the sum.
-  weights = 1.0 - tf.random.uniform((num_rows, num_columns), seed=seed)
+  weights = 1.0 - tf.random.stateless_uniform((num_rows, num_columns), seed)
   return weights / tf.reduce_sum(weights, axis=0, keepdims=True)
 
 

@@ -1,13 +1,15 @@
 """DQN with many heads: Ensemble-DQN, Averaged Ensemble-DQN and REM."""
 
+import secrets
 from collections.abc import Callable
 from typing import Any
 
 import gin
+import numpy as np
 import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 
-from batch_rl import signatures
+from batch_rl import seeding, signatures
 from batch_rl.multi_head import atari_helpers
 
 TRANSFORM_STRATEGIES = ('IDENTITY', 'AVERAGE', 'STOCHASTIC')
@@ -83,10 +85,17 @@ class MultiHeadDQNAgent(dqn_agent.DQNAgent):
     self.num_heads = num_heads
     self.transform_strategy = transform_strategy
     self.num_convex_combinations = num_convex_combinations
+    self._mixture_base = seeding.derive('mixtures')
+    if self._mixture_base is None:
+      self._mixture_base = secrets.randbits(31)
     super().__init__(sess, num_actions, network=network, **kwargs)
 
   def _create_network(self, name: str) -> tf.keras.Model:
     return self.network(self.num_actions, self.num_heads, name=name)
+
+  def _mixture_seed(self) -> np.ndarray:
+    """Seed and step: a run that resumes draws what it would have drawn."""
+    return np.array([self._mixture_base, self.training_steps], np.int64)
 
   def _build_train_op(self) -> tf.Operation:
     q_heads = atari_helpers.select_actions(
@@ -96,8 +105,11 @@ class MultiHeadDQNAgent(dqn_agent.DQNAgent):
     if self.transform_strategy == 'AVERAGE':
       next_q_heads = tf.reduce_mean(next_q_heads, axis=2, keepdims=True)
     elif self.transform_strategy == 'STOCHASTIC':
+      seed = tf.numpy_function(self._mixture_seed, [], tf.int64)
       mixtures = atari_helpers.random_stochastic_matrix(
-        self.num_heads, self.num_convex_combinations
+        self.num_heads,
+        self.num_convex_combinations,
+        tf.ensure_shape(seed, (2,)),
       )
       q_heads = mix_heads(q_heads, mixtures)
       next_q_heads = mix_heads(next_q_heads, mixtures)

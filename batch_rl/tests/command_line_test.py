@@ -1,18 +1,23 @@
 """The programs, as typed: results on disk, mistakes in one line, resuming."""
 
 import json
+import os
+import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
+import gin
 import numpy as np
 import pytest
+import tensorflow as tf
 from absl import flags
 from absl.testing import flagsaver
 
-from batch_rl import command_line
-from batch_rl.baselines import train as online
+from batch_rl import command_line, run_record
+from batch_rl.baselines.replay_memory import replay_log
 from batch_rl.dataset import shard
 from batch_rl.fixed_replay import train as offline
 from batch_rl.tests import shards
@@ -68,13 +73,20 @@ def test_killed_and_started_again_the_log_is_that_of_an_unbroken_run(tmp_path):
   unbroken = command('baselines', **online_options('whole', 'data/Pong/1'))
   assert run(unbroken, tmp_path).returncode == 0
   broken = command('baselines', **online_options('parts', 'data/Pong/2'))
-  checkpoints = tmp_path / 'parts' / 'checkpoints'
-  for iteration in (0, 2):
+  sentinel = tmp_path / 'parts/checkpoints/sentinel_checkpoint_complete.{}'
+  partial = tmp_path / 'data/Pong/2/replay_logs/partial'
+  for kill_when in (
+    partial.exists,  # before there is any checkpoint
+    pathlib.Path(str(sentinel).format(0)).exists,
+    lambda: partial.exists() and time.sleep(0.1) is None,  # just resumed
+    pathlib.Path(str(sentinel).format(2)).exists,
+  ):
     with subprocess.Popen(
-      broken, cwd=tmp_path, stderr=subprocess.DEVNULL
+      broken, cwd=tmp_path, stderr=subprocess.PIPE
     ) as process:
-      sentinel = checkpoints / f'sentinel_checkpoint_complete.{iteration}'
-      while not sentinel.exists():
+      # What an earlier start left does not count.
+      process.stderr.readline()
+      while not kill_when():
         assert process.poll() is None
         time.sleep(0.002)
       process.send_signal(signal.SIGKILL)
@@ -159,7 +171,7 @@ GAME = 'atari_lib.create_atari_environment.game_name'
     ({'replay_dir': '{run_dir}/replay_logs'}, 'give the run directory above'),
     ({'replay_dir': '{run_dir}/..'}, 'game directory with runs 1'),
     ({'agent_name': 'dqnn'}, "Unknown agent 'dqnn' (did you mean dqn?)"),
-    ({'gin_files': []}, 'No agent: give a gin file or --agent_name'),
+    ({'gin_files': []}, 'No agent: name one (dqn, c51, quantile'),
     ({'gin_files': ['batch_rl/fixed_replay/configs/renn.gin']}, 'rem.gin'),
     ({'gin_files': ['/nowhere/a.gin']}, 'There is no gin file /nowhere/a.gin'),
     ({'gin_bindings': ['Nonsense.x = 1']}, 'Nonsense'),
@@ -198,27 +210,98 @@ def test_mistakes_end_in_one_line_before_anything_is_built(
   assert not (base_dir / 'checkpoints').exists()
 
 
-def test_a_base_dir_of_another_run_is_refused(tmp_path, capsys):
-  if not flags.FLAGS.is_parsed():
-    flags.FLAGS.mark_as_parsed()
-  options = dict(
-    base_dir=str(tmp_path / 'base'),
-    replay_log_dir=str(tmp_path / 'data'),
-    gin_files=[ONLINE],
-    gin_bindings=[
-      'LoggedRunner.num_iterations=0',
-    ],
-    agent_name=None,
-  )
-  with flagsaver.flagsaver(**options, seed=1):
-    online.main()
-  with flagsaver.flagsaver(**options, seed=2), pytest.raises(SystemExit):
-    online.main()
-  assert 'holds a run with seed 1, not 2' in capsys.readouterr().err
-
-
 def test_choices_name_the_nearest():
   with pytest.raises(ValueError, match='did you mean quantile'):
     command_line.choose('agent', 'quantil', ['dqn', 'quantile'])
   with pytest.raises(ValueError, match='choose a, b'):
     command_line.choose('agent', 'zzzz', ['b', 'a'])
+
+
+def offline_main(base_dir, replay_dir, bindings, seed=1):
+  """Runs the offline program in this process as in a new one."""
+  gin.clear_config()
+  tf.compat.v1.reset_default_graph()
+  run_record._locks.clear()
+  if not flags.FLAGS.is_parsed():
+    flags.FLAGS.mark_as_parsed()
+  with flagsaver.flagsaver(
+    base_dir=str(base_dir),
+    replay_dir=str(replay_dir),
+    gin_files=['batch_rl/fixed_replay/configs/dqn.gin'],
+    gin_bindings=[
+      'FixedReplayRunner.training_steps=8',
+      'FixedReplayRunner.evaluation_steps=1',
+      'FixedReplayRunner.max_steps_per_episode=5',
+      'WrappedFixedReplayBuffer.num_buffers=1',
+      *bindings,
+    ],
+    agent_name=None,
+    init_checkpoint_dir=None,
+    seed=seed,
+  ):
+    offline.main()
+
+
+@pytest.fixture
+def atari_run(tmp_path):
+  """A short run of 84 x 84 frames, as Pong's."""
+  log = replay_log.ReplayLog(
+    str(tmp_path / 'Pong/1/replay_logs'), (84, 84), np.uint8, 50
+  )
+  for step in range(40):
+    log.add(np.full((84, 84), step + 1), 0, 0.0, step % 20 == 19)
+  log.close()
+  return tmp_path / 'Pong' / '1'
+
+
+def test_a_corrected_mistake_does_not_poison_the_base_dir(
+  tmp_path, atari_run, capsys
+):
+  base_dir = tmp_path / 'base'
+  with pytest.raises(SystemExit):
+    offline_main(base_dir, atari_run, [f'{GAME}="Breakout"'])
+  assert 'bind it to "Pong"' in capsys.readouterr().err
+  offline_main(base_dir, atari_run, ['FixedReplayRunner.num_iterations=1'])
+
+
+def test_a_run_with_checkpoints_keeps_its_settings(tmp_path, atari_run, capsys):
+  base_dir = tmp_path / 'base'
+  once = ['FixedReplayRunner.num_iterations=1']
+  offline_main(base_dir, atari_run, once)
+  long_name = 'FixedReplayRunner.logging_file_prefix="' + 'x' * 90 + '"'
+  copy = shutil.copytree(atari_run, tmp_path / 'Pong' / '2')
+  for run_dir, bindings, seed, message in (
+    (atari_run, ['FixedReplayDQNAgent.gamma=0.5'], 1, 'gamma = 0.5'),
+    (atari_run, [long_name], 1, 'x' * 90),  # gin would wrap the line
+    (copy, [], 1, 'Pong/2'),
+    (atari_run, [], 2, '- seed = 1; + seed = 2'),
+  ):
+    with pytest.raises(SystemExit):
+      offline_main(base_dir, run_dir, once + bindings, seed)
+    printed = capsys.readouterr().err
+    assert 'holds a run with other settings' in printed
+    assert message in printed
+  # It may be prolonged.
+  offline_main(base_dir, atari_run, ['FixedReplayRunner.num_iterations=2'])
+  assert (base_dir / 'checkpoints/sentinel_checkpoint_complete.1').exists()
+
+
+def test_a_base_dir_in_use_says_by_whom(tmp_path):
+  run_record.lock(str(tmp_path))
+  code = f'from batch_rl import run_record; run_record.lock({str(tmp_path)!r})'
+  done = run([sys.executable, '-c', code], tmp_path)
+  assert f'is in use by process {os.getpid()} on' in done.stderr
+  run_record._locks.clear()
+  assert run([sys.executable, '-c', code], tmp_path).returncode == 0
+
+
+def test_a_checkpoint_that_cannot_be_restored_is_an_error(
+  tmp_path, atari_run, capsys
+):
+  """Rather than a silent start from nothing."""
+  base_dir = tmp_path / 'base'
+  offline_main(base_dir, atari_run, ['FixedReplayRunner.num_iterations=1'])
+  os.remove(base_dir / 'checkpoints' / 'ckpt.0')
+  with pytest.raises(SystemExit):
+    offline_main(base_dir, atari_run, ['FixedReplayRunner.num_iterations=1'])
+  assert 'Checkpoint 0 in' in capsys.readouterr().err

@@ -7,7 +7,6 @@ Without `--replay_dir` it takes the sample in the repository.
 
 import functools
 import glob
-import json
 import os
 import pathlib
 
@@ -57,11 +56,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
   def make_runner(self, num_iterations):
     """A runner as the program makes it, in a graph of its own."""
     tf.compat.v1.reset_default_graph()
-    game = 'Pong'
-    manifest = os.path.join(self.data_dir, 'manifest.json')
-    if os.path.exists(manifest):
-      with open(manifest, encoding='utf-8') as file:
-        game = json.load(file)['environment']['game']
+    game = run_experiment.logged_game(self.data_dir) or 'Pong'
     with gin.unlock_config():
       command_line.load_gin(
         ['batch_rl/fixed_replay/configs/dqn.gin'],

@@ -12,8 +12,9 @@ from batch_rl.multi_head import multi_network_dqn_agent
 class LoggedMultiNetworkDQNAgent(
   logged_agent.LoggedAgentMixin, multi_network_dqn_agent.MultiNetworkDQNAgent
 ):
-  """Ensemble-DQN and REM with separate networks (Agarwal et al., 2020) that logs its experience; acts on one random mixture
-  an episode.
+  """Ensemble-DQN and REM, separate networks (Agarwal et al., 2020), that log.
+
+  Acts on one random mixture an episode.
 
   See `LoggedAgentMixin` for the arguments that MultiNetworkDQNAgent does not have.
   """

@@ -12,7 +12,7 @@ from batch_rl.baselines.agents import logged_agent
 class LoggedRainbowAgent(
   logged_agent.LoggedAgentMixin, rainbow_agent.RainbowAgent
 ):
-  """C51 (Bellemare et al., 2017): one-step Rainbow, uniform replay that logs its experience.
+  """C51 (Bellemare et al., 2017) that logs: one-step Rainbow, uniform replay.
 
   See `LoggedAgentMixin` for the arguments that RainbowAgent does not have.
   """

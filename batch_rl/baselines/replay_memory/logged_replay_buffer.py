@@ -12,6 +12,7 @@ from batch_rl import signatures
 from batch_rl.baselines.replay_memory import replay_log
 
 STATE_NAME = 'replay_log_ckpt.{}.json'
+_KEPT = 4
 
 
 class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
@@ -50,10 +51,6 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
       iteration_number: names the checkpoint.
     """
     save_log(self._log, checkpoint_dir, iteration_number)
-    stale = iteration_number - self._checkpoint_duration
-    path = os.path.join(checkpoint_dir, STATE_NAME.format(stale))
-    if stale >= 0 and tf.io.gfile.exists(path):
-      tf.io.gfile.remove(path)
 
   def load(self, checkpoint_dir: str, suffix: int) -> None:
     """Takes the log back to a checkpoint and refills the memory from it.
@@ -85,11 +82,17 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
 def save_log(
   log: replay_log.ReplayLog, checkpoint_dir: str, number: int
 ) -> None:
-  """Checkpoints a log beside the agent's checkpoint of that number."""
+  """Checkpoints a log beside the agent's checkpoint of that number.
+
+  As many are kept as Dopamine keeps of its own.
+  """
   path = os.path.join(checkpoint_dir, STATE_NAME.format(number))
   with tf.io.gfile.GFile(path + '.tmp', 'w') as file:
     file.write(json.dumps(log.checkpoint()))
   tf.io.gfile.rename(path + '.tmp', path, overwrite=True)
+  stale = os.path.join(checkpoint_dir, STATE_NAME.format(number - _KEPT))
+  if tf.io.gfile.exists(stale):
+    tf.io.gfile.remove(stale)
 
 
 def load_log(

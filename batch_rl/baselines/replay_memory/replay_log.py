@@ -98,6 +98,11 @@ class ReplayLog:
     self._shards: list[dict] = []  # manifest entries of finished shards
     # What the environment gave before clipping; the runner sets it.
     self.unclipped_reward = None
+    # Rows that the checkpoint before the last one had: a run that goes on has
+    # that one for certain.
+    self._safe_rows = 0
+    self._last_checkpoint_rows = 0
+    self._error: Exception | None = None  # of the thread; nothing follows it
     self._writer: Any = None  # a shard.ShardWriter once rows arrive
     self._thread = concurrent.futures.ThreadPoolExecutor(
       1, thread_name_prefix='replay_log'
@@ -142,6 +147,8 @@ class ReplayLog:
     if self._writer is None:
       self._begin()
     self._submit_block()
+    self._safe_rows = self._last_checkpoint_rows
+    self._last_checkpoint_rows = self.rows
     return self._on_thread(self._cut)
 
   def restore(self, state: Mapping) -> None:
@@ -195,6 +202,7 @@ class ReplayLog:
     self._submit_block()
     self._on_thread(self._finish_run)
     self._thread.shutdown()
+    self._writer = None
 
   def _new_block(self) -> dict[str, np.ndarray]:
     return {
@@ -211,10 +219,17 @@ class ReplayLog:
   def _begin(self) -> None:
     """Starts a log from nothing, discarding what never reached a checkpoint."""
     check_log_directory(self.directory, self.metadata.get('run_id'))
+    path = os.path.join(self.directory, shard.MANIFEST)
+    rows = (files.read_json(path) or {}).get('safe_rows', 0)
+    if rows:
+      raise ValueError(
+        f'{self.directory} holds {rows} rows of this run, but its checkpoints '
+        'are gone: restore them, or start again with other directories.'
+      )
     os.makedirs(self.directory, exist_ok=True)
+    self._write_manifest(0)
     self._remove_shards_from(0)
     self._open_writer(0, None)
-    self._write_manifest(0)
 
   def _remove_shards_from(self, suffix: int) -> None:
     for found in shard.list_suffixes(self.directory, complete=False):
@@ -233,7 +248,7 @@ class ReplayLog:
   def _submit_block(self) -> None:
     block = {name: rows[: self._filled] for name, rows in self._block.items()}
     self._block, self._filled = self._new_block(), 0
-    self._waiting.append(self._thread.submit(self._write, block))
+    self._waiting.append(self._thread.submit(self._run, self._write, block))
     while len(self._waiting) > _MAX_WAITING or (
       self._waiting and self._waiting[0].done()
     ):
@@ -244,9 +259,19 @@ class ReplayLog:
     for future in self._waiting:
       future.result()
     self._waiting = []
-    return self._thread.submit(function, *args).result()
+    return self._thread.submit(self._run, function, *args).result()
 
   # What follows runs on the writing thread.
+
+  def _run(self, function, *args):
+    """Runs a task, unless one before it failed: no row may be left out."""
+    if self._error is not None:
+      raise self._error
+    try:
+      return function(*args)
+    except Exception as error:
+      self._error = error
+      raise
 
   def _write(self, block: Mapping[str, np.ndarray]) -> None:
     while len(block['terminal']):
@@ -289,6 +314,7 @@ class ReplayLog:
 
   def _finish_run(self) -> None:
     if self.rows:
+      self._safe_rows = self._last_checkpoint_rows
       self._finish_shard()
       shutil.rmtree(os.path.join(self.directory, 'partial'))
 
@@ -330,6 +356,7 @@ class ReplayLog:
     self._episode = list(state['episode'])
     self._episodes = list(state['episodes'])
     self._shards = list(state['shards'])
+    self._safe_rows = self._last_checkpoint_rows = self.rows
     self._write_manifest(self.rows)
 
   def _describe_rows(self) -> dict:
@@ -348,6 +375,7 @@ class ReplayLog:
       'manifest_version': 1,
       **self.metadata,
       'rows': rows,
+      'safe_rows': self._safe_rows,
       'episodes': _episode_statistics(episodes),
       'format': self._describe_rows(),
       'shards': self._shards,

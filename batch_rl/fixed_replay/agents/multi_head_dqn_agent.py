@@ -13,7 +13,7 @@ class FixedReplayMultiHeadDQNAgent(
   fixed_replay_agent.FixedReplayAgentMixin,
   multi_head_dqn_agent.MultiHeadDQNAgent,
 ):
-  """Ensemble-DQN and REM with many heads (Agarwal et al., 2020) on a fixed replay.
+  """Offline Ensemble-DQN and REM, many heads (Agarwal et al., 2020).
 
   See `FixedReplayAgentMixin` for the arguments that MultiHeadDQNAgent does not have.
   """

@@ -13,7 +13,7 @@ class FixedReplayMultiNetworkDQNAgent(
   fixed_replay_agent.FixedReplayAgentMixin,
   multi_network_dqn_agent.MultiNetworkDQNAgent,
 ):
-  """Ensemble-DQN and REM with separate networks (Agarwal et al., 2020) on a fixed replay.
+  """Offline Ensemble-DQN and REM, separate networks (Agarwal et al., 2020).
 
   See `FixedReplayAgentMixin` for the arguments that MultiNetworkDQNAgent does not have.
   """

@@ -12,7 +12,7 @@ from batch_rl.fixed_replay.agents import fixed_replay_agent
 class FixedReplayRainbowAgent(
   fixed_replay_agent.FixedReplayAgentMixin, rainbow_agent.RainbowAgent
 ):
-  """C51 (Bellemare et al., 2017): one-step Rainbow, uniform replay on a fixed replay.
+  """Offline C51 (Bellemare et al., 2017): one-step Rainbow, uniform replay.
 
   See `FixedReplayAgentMixin` for the arguments that RainbowAgent does not have.
   """

@@ -1,6 +1,7 @@
 """A replay memory that holds logged shards and never changes."""
 
 import concurrent.futures
+import inspect
 import os
 from collections.abc import Sequence
 
@@ -37,19 +38,22 @@ class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     loaded = shard.read_shard(
       checkpoint_dir, suffix, max_rows=self._replay_capacity
     )
-    shape = loaded.columns['observation'].shape[1:]
-    if shape != self._observation_shape:
+    frames = loaded.columns['observation']
+    found = (frames.shape[1:], frames.dtype)
+    expected = (self._observation_shape, np.dtype(self._observation_dtype))
+    if found != expected:
       raise ValueError(
         f'Shard {suffix} in {checkpoint_dir} holds observations of shape '
-        f'{shape}, the agent expects {self._observation_shape}.'
+        f'{found[0]} {found[1]}, the agent expects {expected[0]} {expected[1]}.'
       )
     self._store = dict(loaded.columns)
-    cut_off = loaded.capacity < loaded.rows_on_disk
     self._replay_capacity = loaded.capacity
-    # The rows kept of a longer shard are in order: a memory that hasn't wrapped.
-    self.add_count = np.array(
-      min(loaded.add_count, loaded.capacity) if cut_off else loaded.add_count
-    )
+    self.add_count = np.array(loaded.add_count)
+    if loaded.capacity < loaded.rows_on_disk:
+      # Of a longer shard, rows up to the cursor are in order: a memory that
+      # hasn't wrapped.
+      in_order = (loaded.add_count - 1) % loaded.rows_on_disk + 1
+      self.add_count = np.array(min(in_order, loaded.capacity))
     self.invalid_range = circular_replay_buffer.invalid_range(
       self.cursor(),
       self._replay_capacity,
@@ -150,10 +154,12 @@ def valid_indices(
     valid[start : start + padding] = False
   # The shard may start within the padding of an episode.
   first_rows = order[:padding]
-  valid[:padding] &= observation[first_rows].reshape(len(first_rows), -1).any(1)
+  axes = tuple(range(1, observation.ndim))
+  valid[:padding] &= observation[first_rows].any(axis=axes)
   return order[valid]
 
 
+@gin.configurable(denylist=['data_dir', 'replay_suffix'])
 class FixedReplayBuffer:
   """Some shards of a run, sampled uniformly over their valid transitions.
 
@@ -196,6 +202,8 @@ class FixedReplayBuffer:
         f'and replay_file_end_index={replay_file_end_index}: {data_dir} has '
         f'{len(suffixes)}, numbered {suffixes[0]} to {suffixes[-1]}.'
       )
+    for gap in shard.find_gaps(data_dir, self._suffixes):
+      logging.warning('%s', gap)
     if replay_suffix is not None:
       self.load_single_buffer(replay_suffix)
     else:
@@ -208,9 +216,14 @@ class FixedReplayBuffer:
       suffix: its number.
 
     Raises:
-      ValueError: if there is no such shard or it cannot be read.
+      ValueError: if there is no such shard, it cannot be read, or it holds no
+        whole transition.
     """
     self._load([suffix])
+    if not len(self._valid):
+      raise ValueError(
+        f'No whole transition in shard {suffix} of {self._data_dir}.'
+      )
 
   def reload_buffer(self, num_buffers: int | None = None) -> None:
     """Makes randomly chosen shards the data; those in memory are not read again.
@@ -219,11 +232,18 @@ class FixedReplayBuffer:
       num_buffers: how many; None for all, fewer if there are fewer.
 
     Raises:
-      ValueError: if a shard cannot be read, or memory does not suffice.
+      ValueError: if a shard cannot be read, memory does not suffice, or no shard
+        holds a whole transition.
     """
-    count = min(num_buffers or len(self._suffixes), len(self._suffixes))
-    chosen = self._random.choice(self._suffixes, count, replace=False)
-    self._load(sorted(int(suffix) for suffix in chosen))
+    while self._suffixes:
+      count = min(num_buffers or len(self._suffixes), len(self._suffixes))
+      chosen = self._random.choice(self._suffixes, count, replace=False)
+      self._load(sorted(int(suffix) for suffix in chosen))
+      if len(self._valid):
+        return
+      # The final shard of a run may be a row or two.
+      self._suffixes = [s for s in self._suffixes if s not in chosen]
+    raise ValueError(f'No whole transition in any shard of {self._data_dir}.')
 
   def reseed(self, seed: int | None) -> None:
     """Restarts the random choice of shards and transitions from a seed."""
@@ -238,7 +258,7 @@ class FixedReplayBuffer:
       if suffix in suffixes
     }
     missing = [s for s in suffixes if s not in self._buffers_by_suffix]
-    shard.check_memory(self._data_dir, missing)
+    shard.check_memory(self._data_dir, missing, self._rows_of_a_shard())
     # Inflating releases the interpreter's lock, so threads do.
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
       for suffix, buffer in zip(
@@ -259,10 +279,6 @@ class FixedReplayBuffer:
         )
       ]
     )
-    if not len(self._valid):
-      raise ValueError(
-        f'No whole transition in shard(s) {suffixes} of {self._data_dir}.'
-      )
     logging.info(
       'Replay: %d transitions in %d of %d shards (%s).',
       len(self._valid),
@@ -270,6 +286,13 @@ class FixedReplayBuffer:
       len(self._suffixes),
       self._data_dir,
     )
+
+  def _rows_of_a_shard(self):
+    """At most so many rows of a shard are kept: `replay_capacity`."""
+    arguments = inspect.signature(ShardReplayBuffer.__init__).bind(
+      None, *self._args, **self._kwargs
+    )
+    return arguments.arguments['replay_capacity']
 
   def _load_buffer(self, suffix):
     """Reads one shard; subclasses may return another buffer, or None."""

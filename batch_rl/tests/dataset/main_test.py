@@ -1,7 +1,9 @@
 """`python -m batch_rl.dataset verify` finds what is wrong."""
 
+import gzip
 import os
 
+import numpy as np
 import pytest
 
 from batch_rl.dataset import __main__ as tools
@@ -47,6 +49,23 @@ def test_a_lost_shard_is_found(run_dir):
     os.remove(run_dir / 'replay_logs' / shard.file_name(name, 1))
   (line,) = tools.verify(str(run_dir))
   assert line.startswith('Shard 1 is in the manifest')
+
+
+def test_rows_lost_between_shards_are_found(tmp_path):
+  """As the original logger lost them; there is no manifest to tell."""
+  logs = tmp_path / 'replay_logs'
+  shards.write_run(logs, [50, 50, 40], capacity=40)
+  os.remove(logs / shard.MANIFEST)
+  assert not tools.verify(str(tmp_path))
+  path = str(logs / shard.file_name('add_count', 2))
+  with gzip.open(path, 'wb') as file:
+    np.save(file, np.array(159))
+  (line,) = tools.verify(str(tmp_path))
+  assert 'add_count is 79 in shard 1 and 159 in shard 2' in line
+  for name in shard.FILES:
+    os.remove(logs / shard.file_name(name, 2))
+  (line,) = tools.verify(str(tmp_path))
+  assert 'no shard between 1 and 3' in line
 
 
 def test_no_run_at_all_is_an_error(tmp_path, monkeypatch, capsys):

@@ -274,14 +274,14 @@ def test_too_little_memory_is_said_before_anything_is_read(
     available = 100
 
   monkeypatch.setattr(shard.psutil, 'virtual_memory', NoMemory)
-  with pytest.raises(ValueError, match='num_buffers lower'):
+  with pytest.raises(ValueError, match='num_buffers, or its replay_capacity'):
     load(tmp_path, None)
 
 
 def test_frames_of_another_shape_are_refused(tmp_path):
   shards.write_run(tmp_path, [30], capacity=50)
   with pytest.raises(
-    ValueError, match=r'\(2, 2\), the agent expects \(84, 84\)'
+    ValueError, match=r'\(2, 2\) uint8, the agent expects \(84, 84\)'
   ):
     FixedReplayBuffer(str(tmp_path), 0, (84, 84), 4, 100, 8)
 
@@ -342,3 +342,44 @@ def test_wrapped_buffer_feeds_the_graph_and_its_iterations(tmp_path):
 def test_misspelt_bindings_are_refused():
   with pytest.raises(ValueError, match='batch_sise'):
     gin.parse_config('WrappedFixedReplayBuffer.batch_sise = 3')
+
+
+@pytest.mark.parametrize('rows', [100, 101, 102])
+def test_a_final_shard_without_a_transition_is_passed_over(tmp_path, rows):
+  """One that is drawn alone, as with `num_buffers = 1`."""
+  shards.write_run(tmp_path, [rows - 3], capacity=50)
+  assert shard.list_suffixes(str(tmp_path)) == [0, 1, 2]
+  buffer = load(tmp_path, None, num_buffers=1)
+  for _ in range(20):
+    buffer.reload_buffer(1)
+    assert buffer.add_count > 0
+  assert load(tmp_path, None, num_buffers=None).add_count > 80
+  with pytest.raises(ValueError, match='No whole transition in shard 2'):
+    load(tmp_path, 2)
+
+
+def test_a_ring_cut_off_by_replay_capacity_is_not_read_across_its_seam(
+  tmp_path,
+):
+  memory = circular_replay_buffer.OutOfGraphReplayBuffer((2, 2), 4, 60, 8)
+  for row in shards.make_episodes([87])[0]:
+    shards.add_row(memory, row)
+  memory.save(str(tmp_path), 0)
+  buffer = load(tmp_path, 0, replay_capacity=50)
+  states = buffer.sample_transition_batch(500)[STATE][:, 0, 0]
+  assert (np.diff(states.astype(int), axis=1) == 1).all()
+  assert buffer._valid.max() == 29  # the terminal, the newest row
+
+
+def test_frames_of_another_dtype_are_refused(tmp_path):
+  shards.write_run(tmp_path, [30], capacity=50)
+  with pytest.raises(ValueError, match='uint8, the agent expects .* float64'):
+    load(tmp_path, 0, observation_dtype=np.float64)
+
+
+def test_lost_rows_are_warned_of(tmp_path, caplog):
+  shards.write_run(tmp_path, [30] * 6, capacity=50)
+  for name in shard.FILES:
+    os.remove(tmp_path / shard.file_name(name, 1))
+  load(tmp_path, None)
+  assert 'no shard between 0 and 2' in caplog.text

@@ -125,7 +125,8 @@ def test_loss_is_that_of_the_paper(
   mixtures = np.float32(mixtures / mixtures.sum(axis=0))
   draws = []
 
-  def draw(num_rows, num_columns):
+  def draw(num_rows, num_columns, seed):
+    assert seed.shape == (2,)
     draws.append((num_rows, num_columns))
     return tf.constant(mixtures)
 
@@ -172,11 +173,18 @@ def test_rem_mixes_online_and_target_heads_alike(make_multi_head, make_batch):
     assert agent._sess.run(loss) == pytest.approx(0, abs=1e-12)
 
 
-def test_rem_draws_a_mixture_for_each_run(make_multi_head):
+def test_rem_draws_a_mixture_for_each_training_step(make_multi_head):
   agent = make_multi_head(transform_strategy='STOCHASTIC')
   [loss] = agent.optimizer.losses
-  losses = {float(agent._sess.run(loss)) for _ in range(5)}
-  assert len(losses) == 5
+
+  def loss_at(step):
+    agent.training_steps = step
+    return float(agent._sess.run(loss))
+
+  losses = [loss_at(step) for step in range(0, 20, 4)]
+  assert len(set(losses)) == 5
+  # A run that resumes at a step draws what it would have drawn there.
+  assert loss_at(8) == losses[2]
 
 
 @pytest.mark.parametrize('strategy', multi_head_dqn_agent.TRANSFORM_STRATEGIES)
