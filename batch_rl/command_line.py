@@ -106,6 +106,17 @@ def fail(error: Exception) -> None:
   sys.exit(2)
 
 
+# Among them are what gin raises: KeyError for a name that fits two things.
+_MISTAKES = (
+  ValueError,
+  TypeError,
+  KeyError,
+  OSError,
+  SyntaxError,
+  ImportError,
+)
+
+
 class user_errors:  # noqa: N801 (a context manager)
   """Turns a mistake in flags, files or configs into one line and exit code 2."""
 
@@ -113,8 +124,7 @@ class user_errors:  # noqa: N801 (a context manager)
     return self
 
   def __exit__(self, kind, error, traceback):
-    mistakes = (ValueError, TypeError, OSError, SyntaxError, ImportError)
-    if isinstance(error, mistakes):
+    if isinstance(error, _MISTAKES):
       logging.debug('', exc_info=error)  # with --verbosity=1
       fail(error)
 

@@ -1,5 +1,6 @@
 """The mends of dopamine_compat, each seen from a fresh interpreter."""
 
+import os
 import subprocess
 import sys
 
@@ -7,12 +8,14 @@ import pytest
 
 
 def run(code, *options, **environment):
-  """Runs code in a new interpreter; returns what it printed, stderr last."""
+  """Runs code in a new interpreter, as from a new shell."""
+  # JAX writes this one into the environment.
+  inherited = {k: v for k, v in os.environ.items() if not k.startswith('TF_')}
   return subprocess.run(
     [sys.executable, *options, '-c', code],
     capture_output=True,
     text=True,
-    env={**__import__('os').environ, **environment},
+    env={**inherited, **environment},
     check=False,
     timeout=300,
   )

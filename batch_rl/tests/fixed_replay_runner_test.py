@@ -9,6 +9,7 @@ import functools
 import glob
 import os
 import pathlib
+import tempfile
 
 import gin
 import numpy as np
@@ -46,12 +47,18 @@ class FixedReplayRunnerTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     gin.clear_config()
-    self.base_dir = self.create_tempdir().full_path
+    self.base_dir = self.make_directory()
     self.data_dir = shard.replay_logs_dir(replay_dir())
 
   def tearDown(self):
     super().tearDown()
     gin.clear_config()
+
+  def make_directory(self):
+    """A new directory, gone after the test."""
+    directory = tempfile.TemporaryDirectory()
+    self.addCleanup(directory.cleanup)
+    return directory.name
 
   def make_runner(self, num_iterations):
     """A runner as the program makes it, in a graph of its own."""
@@ -126,7 +133,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
   def test_a_seed_decides_the_losses(self):
     runs = []
     for _ in range(2):
-      self.base_dir = self.create_tempdir().full_path
+      self.base_dir = self.make_directory()
       runner = self.make_runner(num_iterations=1)
       runner._begin_iteration(0)
       runner._agent.begin_iteration(0)

@@ -102,7 +102,8 @@ def test_without_devices_the_enclosing_scope_holds():
   'binding',
   [
     'MultiHeadQNetwork.num_heads = 3',
-    'QuantileNetwork.num_atoms = 3',
+    # Dopamine has a JAX network of this name.
+    'atari_helpers.QuantileNetwork.num_atoms = 3',
     'MultiNetworkQNetwork.num_networks = 3',
     'CartpoleMultiHeadQNetwork.num_heads = 3',
     'CartpoleQuantileNetwork.num_atoms = 3',
