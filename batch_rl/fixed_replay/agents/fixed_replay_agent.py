@@ -69,6 +69,7 @@ class FixedReplayAgentMixin:
     loss = None
     if self.training_steps % self.update_period == 0:
       _, loss = self._sess.run((self._train_op, self._loss))
+      loss = float(loss)
       if not np.isfinite(loss):
         raise FloatingPointError(
           f'The loss is {loss} at update '
@@ -87,8 +88,13 @@ class FixedReplayAgentMixin:
     return loss
 
   def begin_iteration(self, iteration: int) -> None:
-    """Draws the data of an iteration."""
+    """Draws the data of an iteration.
+
+    Raises:
+      ValueError: if it holds actions that the environment does not have.
+    """
     self._replay.begin_iteration(iteration)
+    self._check_actions(self._replay.memory)
 
   def _build_replay_buffer(self, use_staging):
     replay = fixed_replay_buffer.WrappedFixedReplayBuffer(
@@ -101,13 +107,16 @@ class FixedReplayAgentMixin:
       gamma=self.gamma,
       observation_dtype=self.observation_dtype.as_numpy_dtype,
     )
-    largest = replay.memory.largest_action()
-    if largest >= self.num_actions:
-      raise ValueError(
-        f'{self._replay_data_dir} holds action {largest}, but the environment '
-        f'has {self.num_actions} actions: is it the same game?'
-      )
+    self._check_actions(replay.memory)
     return replay
+
+  def _check_actions(self, memory):
+    for action in memory.action_range():
+      if not 0 <= action < self.num_actions:
+        raise ValueError(
+          f'{self._replay_data_dir} holds action {action}, but the environment '
+          f'has {self.num_actions} actions: is it the same game?'
+        )
 
   def _build_train_op(self):
     """Also keeps the loss, which Dopamine's agents hand to the optimiser only."""

@@ -310,9 +310,13 @@ class FixedReplayBuffer:
     """Shards to choose from."""
     return len(self._suffixes)
 
-  def largest_action(self) -> int:
-    """The largest action in the shards in memory."""
-    return max(int(b._store['action'].max()) for b in self._replay_buffers)
+  def action_range(self) -> tuple[int, int]:
+    """The smallest and the largest action in the shards in memory."""
+    actions = [buffer._store['action'] for buffer in self._replay_buffers]
+    return (
+      min(int(column.min()) for column in actions),
+      max(int(column.max()) for column in actions),
+    )
 
   def get_transition_elements(
     self, batch_size: int | None = None

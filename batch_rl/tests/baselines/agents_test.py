@@ -1,0 +1,235 @@
+"""The contract that every online agent keeps."""
+
+import pickle
+import re
+
+import gin
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from batch_rl import runner
+from batch_rl.baselines.agents import AGENTS
+from batch_rl.dataset import shard
+from batch_rl.tests import cartpole
+
+CLASSES = runner.agent_classes('batch_rl.baselines.agents', AGENTS)
+MEMORY = """
+    WrappedLoggedReplayBuffer.replay_capacity = 70
+    WrappedLoggedReplayBuffer.batch_size = 8
+    WrappedLoggedReplayBuffer.shard_capacity = 40
+    RandomAgent.shard_capacity = 40
+"""
+
+
+@pytest.fixture(params=AGENTS)
+def name(request):
+  return request.param
+
+
+@pytest.fixture(params=[name for name in AGENTS if name != 'random'])
+def learner(request):
+  return request.param
+
+
+@pytest.fixture
+def make_agent(tmp_path):
+  """Returns a function that builds an agent, in a graph of its own."""
+
+  def make(name, num_actions=cartpole.NUM_ACTIONS, graph_seed=None, **kwargs):
+    gin.parse_config(MEMORY)
+    if name != 'random':
+      kwargs.setdefault('optimizer', tf.compat.v1.train.AdamOptimizer(0.01))
+      kwargs.setdefault('min_replay_history', 20)
+    with tf.Graph().as_default():
+      tf.compat.v1.set_random_seed(graph_seed)
+      return CLASSES[name](
+        None,
+        num_actions,
+        str(tmp_path),
+        **cartpole.OBSERVATION,
+        **cartpole.SMALL[name],
+        **kwargs,
+      )
+
+  return make
+
+
+def play(agent, lengths, seed=0):
+  """Plays episodes of noise; returns what should be logged, by column."""
+  random = np.random.default_rng(seed)
+  rows = []
+  for length in lengths:
+    observation = random.uniform(-1, 1, (4, 1))
+    action = agent.begin_episode(observation)
+    for step in range(length):
+      terminal = step == length - 1
+      reward = np.float32(random.uniform(-1, 1))
+      rows.append((observation, action, reward, terminal))
+      observation = random.uniform(-1, 1, (4, 1))
+      if terminal:
+        agent.end_episode(reward)
+      else:
+        action = agent.step(reward, observation)
+  columns = zip(*rows, strict=True)
+  return dict(zip(shard.COLUMNS, map(np.array, columns), strict=True))
+
+
+def join(*parts):
+  return {
+    name: np.concatenate([part[name] for part in parts])
+    for name in shard.COLUMNS
+  }
+
+
+def assert_logged(agent, tmp_path, expected):
+  """Ends the log and compares it."""
+  agent.replay_log.close()
+  logged = cartpole.read_log(tmp_path / 'replay_logs')
+  for column, rows in expected.items():
+    np.testing.assert_array_equal(logged[column], rows, err_msg=column)
+
+
+def test_logs_each_transition(name, make_agent, tmp_path):
+  agent = make_agent(name)
+  played = play(agent, [25, 30, 1, 44])
+  assert set(played['action']) == set(range(cartpole.NUM_ACTIONS))
+  assert_logged(agent, tmp_path, played)
+  assert shard.list_suffixes(str(tmp_path / 'replay_logs')) == [0, 1, 2]
+
+
+def test_evaluation_is_not_logged(name, make_agent, tmp_path):
+  agent = make_agent(name)
+  before = play(agent, [30])
+  agent.eval_mode = True
+  evaluated = play(agent, [30], seed=1)
+  assert set(evaluated['action']) <= set(range(cartpole.NUM_ACTIONS))
+  agent.eval_mode = False
+  after = play(agent, [30], seed=2)
+  assert_logged(agent, tmp_path, join(before, after))
+
+
+def test_trains_once_there_is_a_history(learner, make_agent):
+  agent = make_agent(learner, update_period=1)
+  before = cartpole.weights(agent, 'Online')
+  play(agent, [20])
+  np.testing.assert_array_equal(before, cartpole.weights(agent, 'Online'))
+  play(agent, [5])
+  after = cartpole.weights(agent, 'Online')
+  assert not np.array_equal(before, after)
+  assert np.isfinite(after).all()
+  agent.eval_mode = True
+  play(agent, [5])
+  np.testing.assert_array_equal(after, cartpole.weights(agent, 'Online'))
+
+
+def test_a_checkpoint_restores_a_learner(learner, make_agent, tmp_path):
+  agent = make_agent(learner, update_period=1)
+  play(agent, [40, 60])
+  bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 7))
+  saved = cartpole.values(agent)
+  slots = [v for v in saved if re.fullmatch('Online/.*/Adam(_1)?', v)]
+  assert slots and all(saved[slot].any() for slot in slots)
+  training_steps = agent.training_steps
+  memory = agent._replay.memory
+  rows = [row for row in range(70) if memory.is_valid_transition(row)]
+  assert len(rows) > 60
+  transitions = memory.sample_transition_batch(len(rows), rows)
+  play(agent, [5])
+
+  fresh = make_agent(learner, update_period=1)
+  assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
+  assert fresh.training_steps == training_steps
+  restored = cartpole.values(fresh)
+  assert restored.keys() == saved.keys()
+  for variable, array in saved.items():
+    np.testing.assert_array_equal(array, restored[variable], err_msg=variable)
+  memory = fresh._replay.memory
+  assert rows == [r for r in range(70) if memory.is_valid_transition(r)]
+  for left, right in zip(
+    transitions,
+    memory.sample_transition_batch(len(rows), rows),
+    strict=True,
+  ):
+    np.testing.assert_array_equal(left, right)
+
+
+def test_a_checkpoint_restores_the_log(name, make_agent, tmp_path):
+  agent = make_agent(name)
+  before = play(agent, [30, 25])
+  bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 7))
+  play(agent, [33], seed=1)  # the run stops here, so this is lost
+  fresh = make_agent(name)
+  assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
+  after = play(fresh, [40], seed=2)
+  assert_logged(fresh, tmp_path, join(before, after))
+
+
+def test_a_checkpoint_restores_the_random_agents_draws(make_agent, tmp_path):
+  agent = make_agent('random')
+  play(agent, [30])
+  bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 7))
+  expected = play(agent, [50])['action']
+  fresh = make_agent('random')
+  assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
+  np.testing.assert_array_equal(play(fresh, [50])['action'], expected)
+
+
+def test_does_not_restore_what_is_not_there(name, make_agent, tmp_path):
+  assert not make_agent(name).unbundle(str(tmp_path), 7, None)
+
+
+def test_is_gin_configurable_under_its_own_name(learner, make_agent):
+  _, class_name = AGENTS[learner]
+  gin.parse_config(f'{class_name}.gamma = 0.5')
+  assert make_agent(learner).gamma == 0.5
+  with pytest.raises(ValueError, match="doesn't have a parameter"):
+    gin.parse_config(f'{class_name}.gama = 0.5')
+
+
+def test_random_agent_is_gin_configurable(make_agent):
+  assert make_agent('random').replay_log.shard_capacity == 40
+  with pytest.raises(ValueError, match="doesn't have a parameter"):
+    gin.parse_config('RandomAgent.shard_capasity = 40')
+
+
+def test_random_agent_acts_uniformly(make_agent):
+  actions = play(make_agent('random'), [4000])['action']
+  # Five standard deviations of a fair coin.
+  assert abs((actions == 0).sum() - 2000) < 5 * np.sqrt(4000 * 0.25)
+
+
+def test_c51_samples_uniformly():
+  with pytest.raises(ValueError, match="doesn't have a parameter"):
+    gin.parse_config('LoggedRainbowAgent.replay_scheme = "prioritized"')
+
+
+def test_separate_networks_take_turns_by_episode(make_agent):
+  agent = make_agent(
+    'multi_network_dqn',
+    num_actions=6,  # so that two networks rarely agree
+    graph_seed=1,
+    transform_strategy='IDENTITY',
+    epsilon_fn=lambda *args: 0.0,
+    min_replay_history=1_000_000,
+    acting_seed=1,
+  )
+  # In each episode all actions are those of one network.
+  random = np.random.default_rng(0)
+  acting = set()
+  for _ in range(12):
+    agreeing = np.ones(agent.num_heads, bool)
+    for step, observation in enumerate(random.uniform(-3, 3, (30, 4))):
+      action = (
+        agent.step(0.0, observation)
+        if step
+        else agent.begin_episode(observation)
+      )
+      [q_heads] = agent._sess.run(
+        agent._net_outputs.q_heads, {agent.state_ph: agent.state}
+      )
+      agreeing &= q_heads.argmax(axis=0) == action
+    agent.end_episode(0.0)
+    [network] = np.flatnonzero(agreeing)
+    acting.add(network)
+  assert acting == set(range(agent.num_heads))

@@ -1,0 +1,271 @@
+"""Each shipped config builds what the paper describes, and nothing is unused."""
+
+import functools
+import glob
+import os
+
+import gin
+import numpy as np
+import pytest
+
+import batch_rl
+from batch_rl import command_line
+from batch_rl.baselines import agents as online_agents
+from batch_rl.baselines import run_experiment as online
+from batch_rl.baselines.replay_memory import replay_log
+from batch_rl.fixed_replay import agents as offline_agents
+from batch_rl.fixed_replay import run_experiment as offline
+
+# Optimisers, Agarwal et al. (2020) and, for RMSProp, Mnih et al. (2015).
+RMSPROP = {
+  'optimizer': 'RMSPropOptimizer',
+  'learning_rate': 2.5e-4,
+  'decay': 0.95,
+  'momentum': 0.0,
+  'epsilon': 1e-5,
+  'centered': True,
+}
+ADAM = {
+  'optimizer': 'AdamOptimizer',
+  'learning_rate': 5e-5,
+  'beta1': 0.9,
+  'beta2': 0.999,
+  'epsilon': 0.01 / 32,
+}
+ADAM_C51 = {**ADAM, 'learning_rate': 2.5e-4}
+ADAM_ONLINE_ENSEMBLE = {**ADAM, 'epsilon': 3.125e-5}
+
+C51 = {'atoms': 51, 'support': (-10.0, 10.0)}
+QUANTILES = {'num_atoms': 200, 'kappa': 1.0}
+
+
+def ensemble(num_heads, strategy):
+  return {
+    'num_heads': num_heads,
+    'transform_strategy': strategy,
+    'num_convex_combinations': 1,
+  }
+
+
+# {config: (class, what sets it apart)}.
+OFFLINE = {
+  'dqn': ('FixedReplayDQNAgent', RMSPROP),
+  'dqn_adam': ('FixedReplayDQNAgent', ADAM),
+  'c51': ('FixedReplayRainbowAgent', {**ADAM_C51, **C51}),
+  'quantile': ('FixedReplayQuantileAgent', {**ADAM, **QUANTILES}),
+  'multi_head_dqn': (
+    'FixedReplayMultiHeadDQNAgent',
+    {**ADAM, **ensemble(200, 'IDENTITY')},
+  ),
+  'averaged_ensemble_dqn': (
+    'FixedReplayMultiHeadDQNAgent',
+    {**ADAM, **ensemble(200, 'AVERAGE')},
+  ),
+  'rem': (
+    'FixedReplayMultiHeadDQNAgent',
+    {**ADAM, **ensemble(200, 'STOCHASTIC')},
+  ),
+  'multi_network_rem': (
+    'FixedReplayMultiNetworkDQNAgent',
+    {**ADAM, **ensemble(4, 'STOCHASTIC')},
+  ),
+}
+ONLINE = {
+  'random': ('RandomAgent', {}),
+  'dqn': ('LoggedDQNAgent', RMSPROP),
+  'dqn_adam': ('LoggedDQNAgent', ADAM),
+  'c51': ('LoggedRainbowAgent', {**ADAM_C51, **C51}),
+  'quantile': ('LoggedQuantileAgent', {**ADAM, **QUANTILES}),
+  'ensemble_dqn': (
+    'LoggedMultiNetworkDQNAgent',
+    {**ADAM_ONLINE_ENSEMBLE, **ensemble(4, 'IDENTITY')},
+  ),
+  'rem': (
+    'LoggedMultiNetworkDQNAgent',
+    {**ADAM_ONLINE_ENSEMBLE, **ensemble(4, 'STOCHASTIC')},
+  ),
+}
+LEARNER = {
+  'gamma': 0.99,
+  'update_horizon': 1,
+  'batch_size': 32,
+  'update_period': 4,
+  'target_update_period': 8_000,  # agent steps: 2,000 updates
+  'epsilon_eval': 0.001,
+}
+EXPLORATION = {
+  'min_replay_history': 20_000,
+  'epsilon_train': 0.01,
+  'epsilon_decay_period': 250_000,
+}
+RUNNER = {
+  'num_iterations': 200,
+  'training_steps': 250_000,  # 62,500 updates
+  'evaluation_steps': 125_000,
+  'max_steps_per_episode': 27_000,
+  'clip_rewards': True,
+}
+
+
+def config_file(program, name):
+  return f'batch_rl/{program}/configs/{name}.gin'
+
+
+@pytest.fixture(scope='module')
+def data_dir(tmp_path_factory):
+  """Two shards of 84 x 84 frames."""
+  directory = str(tmp_path_factory.mktemp('data'))
+  random = np.random.default_rng(0)
+  log = replay_log.ReplayLog(directory, (84, 84), np.uint8, shard_capacity=40)
+  for step in range(60):
+    frame = random.integers(1, 256, (84, 84))
+    log.add(frame, step % 6, 0.0, step % 15 == 14)
+  log.close()
+  return directory
+
+
+def make_runner(program, name, data_dir, base_dir, bindings=()):
+  """The runner as the program makes it of its flags."""
+  command_line.load_gin([config_file(program, name)], list(bindings))
+  if program == 'fixed_replay':
+    runner_class, create_agent = (
+      offline.FixedReplayRunner,
+      functools.partial(offline.create_offline_agent, replay_data_dir=data_dir),
+    )
+  else:
+    runner_class, create_agent = (
+      online.LoggedRunner,
+      functools.partial(
+        online.create_online_agent, replay_log_dir=str(base_dir / 'data')
+      ),
+    )
+  return runner_class(str(base_dir), create_agent)
+
+
+def optimizer_parameters(optimizer):
+  # TensorFlow has no public way to read them back.
+  names = {
+    'AdamOptimizer': {
+      'learning_rate': '_lr',
+      'beta1': '_beta1',
+      'beta2': '_beta2',
+      'epsilon': '_epsilon',
+    },
+    'RMSPropOptimizer': {
+      'learning_rate': '_learning_rate',
+      'decay': '_decay',
+      'momentum': '_momentum',
+      'epsilon': '_epsilon',
+      'centered': '_centered',
+    },
+  }[type(optimizer).__name__]
+  return {
+    'optimizer': type(optimizer).__name__,
+    **{name: getattr(optimizer, field) for name, field in names.items()},
+  }
+
+
+def hyper_parameters(agent, expected):
+  """Those of the agent that are named in `expected`, from what was built."""
+  found = {**vars(agent), **optimizer_parameters(agent.optimizer)}
+  found['batch_size'] = agent._replay.states.shape.as_list()[0]
+  if 'support' in expected:
+    support = agent._sess.run(agent._support)
+    found['atoms'] = len(support)
+    found['support'] = (support[0], support[-1])
+  return {name: found[name] for name in expected}
+
+
+def check_network(agent, expected):
+  """The network's outputs are as many as the hyper-parameters say."""
+  outputs = agent._net_outputs
+  assert outputs.q_values.shape.as_list() == [1, 6]
+  for field, number in (
+    ('q_heads', expected.get('num_heads')),
+    ('quantile_values', expected.get('num_atoms')),
+    ('probabilities', expected.get('atoms')),
+  ):
+    assert (number is not None) == hasattr(outputs, field)
+    if number is not None:
+      assert getattr(outputs, field).shape.as_list() == [1, 6, number]
+
+
+def check_runner(runner):
+  assert {name: getattr(runner, f'_{name}') for name in RUNNER} == RUNNER
+  environment = runner._environment
+  assert environment.frame_skip == 4
+  assert not environment.terminal_on_life_loss
+  described = runner.record['environment']
+  assert described['game'] == 'Pong'
+  assert described['repeat_action_probability'] == 0.25
+  assert described['max_num_frames_per_episode'] == 4 * 27_000
+
+
+def check_acts(runner):
+  agent = runner._agent
+  agent.eval_mode = True
+  assert agent.begin_episode(runner._environment.reset()) in range(6)
+  assert agent.step(0.0, runner._environment.step(0)[0]) in range(6)
+
+
+@pytest.mark.parametrize('name', OFFLINE)
+def test_offline(name, data_dir, tmp_path):
+  class_name, specific = OFFLINE[name]
+  runner = make_runner('fixed_replay', name, data_dir, tmp_path)
+  assert command_line.unused_bindings() == []
+  check_runner(runner)
+  agent = runner._agent
+  assert type(agent).__name__ == class_name
+  expected = {**LEARNER, **specific}
+  assert hyper_parameters(agent, expected) == expected
+  check_network(agent, expected)
+  assert agent._replay._num_buffers == 5
+  [loss] = agent.train_steps(4)
+  assert np.isfinite(loss)
+  check_acts(runner)
+
+
+@pytest.mark.parametrize('name', ONLINE)
+def test_online(name, tmp_path):
+  class_name, specific = ONLINE[name]
+  runner = make_runner('baselines', name, None, tmp_path)
+  assert command_line.unused_bindings() == []
+  check_runner(runner)
+  agent = runner._agent
+  assert type(agent).__name__ == class_name
+  assert agent.replay_log.shard_capacity == 1_000_000
+  if name != 'random':
+    expected = {**LEARNER, **EXPLORATION, **specific}
+    assert hyper_parameters(agent, expected) == expected
+    check_network(agent, expected)
+    assert agent._replay.memory._replay_capacity == 1_000_000
+  check_acts(runner)
+
+
+@pytest.mark.parametrize(
+  ('program', 'described', 'agents', 'create_agent'),
+  [
+    ('fixed_replay', OFFLINE, offline_agents.AGENTS, 'create_offline_agent'),
+    ('baselines', ONLINE, online_agents.AGENTS, 'create_online_agent'),
+  ],
+)
+def test_every_config_is_tested_and_every_agent_has_one(
+  program, described, agents, create_agent
+):
+  package = os.path.dirname(batch_rl.__file__)
+  files = glob.glob(os.path.join(package, program, 'configs', '*.gin'))
+  names = {os.path.basename(file).removesuffix('.gin') for file in files}
+  assert names == set(described)
+  configured = set()
+  for name in names:
+    gin.clear_config()
+    command_line.load_gin([config_file(program, name)], [])
+    configured.add(gin.query_parameter(f'{create_agent}.agent_name'))
+  assert configured == set(agents)
+
+
+def test_an_unused_binding_is_found(data_dir, tmp_path):
+  binding = 'FixedReplayQuantileAgent.kappa = 2.0'
+  make_runner('fixed_replay', 'dqn', data_dir, tmp_path, [binding])
+  [unused] = command_line.unused_bindings()
+  assert unused.endswith('FixedReplayQuantileAgent.kappa')

@@ -1,0 +1,203 @@
+"""Agents learn CartPole, from logged data and while they log it.
+
+The reward is 1 in each step, so only the ends of episodes tell good actions from
+bad: an agent learns if, and only if, the right transitions are terminal.
+"""
+
+import functools
+import json
+import pickle
+
+import gin
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from batch_rl import command_line
+from batch_rl.baselines import agents as online_agents
+from batch_rl.baselines import run_experiment as online
+from batch_rl.baselines.replay_memory import replay_log
+from batch_rl.fixed_replay import agents as offline_agents
+from batch_rl.fixed_replay import run_experiment as offline
+from batch_rl.tests import cartpole
+
+SEED = 1
+# An agent that has learnt returns 150 to 200, the cap, whatever the seed; random
+# actions 22, and an agent that does not learn 9 to 40.
+LEARNT = 100
+
+EVERYWHERE = """
+    import dopamine.discrete_domains.gym_lib
+    create_gym_environment.environment_name = 'CartPole'
+    create_gym_environment.version = 'v1'
+    {runner}.create_environment_fn = @gym_lib.create_gym_environment
+    {runner}.max_steps_per_episode = 200
+    {agent}.observation_shape = %gym_lib.CARTPOLE_OBSERVATION_SHAPE
+    {agent}.observation_dtype = %gym_lib.CARTPOLE_OBSERVATION_DTYPE
+    {agent}.stack_size = %gym_lib.CARTPOLE_STACK_SIZE
+"""
+RANDOM = """
+    create_online_agent.agent_name = 'random'
+    RandomAgent.shard_capacity = 2500
+    LoggedRunner.num_iterations = 1
+    LoggedRunner.training_steps = 10000
+    LoggedRunner.evaluation_steps = 2000
+"""
+LEARNER = """
+    import batch_rl.multi_head.gym_helpers
+    import gin.tf.external_configurables
+    {create_agent}.agent_name = '{name}'
+    {agent}.gamma = 0.9
+    {agent}.epsilon_eval = 0.0
+    {agent}.optimizer = @tf.train.AdamOptimizer()
+    tf.train.AdamOptimizer.learning_rate = 0.001
+    tf.train.AdamOptimizer.epsilon = 0.0003125
+"""
+NETWORKS = {
+  'dqn': '{agent}.network = @CartpoleDQNNetwork',
+  'c51': '{agent}.network = @CartpoleRainbowNetwork',
+  'quantile': """
+    {agent}.network = @CartpoleQuantileNetwork
+    {agent}.num_atoms = 20
+""",
+  'multi_head_dqn': """
+    {agent}.network = @CartpoleMultiHeadQNetwork
+    {agent}.num_heads = 20
+    {agent}.transform_strategy = 'STOCHASTIC'
+""",
+  'multi_network_dqn': """
+    {agent}.network = @CartpoleMultiNetworkQNetwork
+    {agent}.num_networks = 2
+    {agent}.transform_strategy = 'STOCHASTIC'
+""",
+}
+OFFLINE = """
+    {agent}.update_period = 4
+    {agent}.target_update_period = 400  # agent steps: 100 updates
+    WrappedFixedReplayBuffer.num_buffers = 2  # of five, others each iteration
+    FixedReplayRunner.num_iterations = 4
+    FixedReplayRunner.training_steps = 1600  # agent steps: 400 updates
+    FixedReplayRunner.evaluation_steps = 600
+"""
+ONLINE = """
+    {agent}.update_period = 2
+    {agent}.target_update_period = 200  # agent steps: 100 updates
+    {agent}.min_replay_history = 200
+    {agent}.epsilon_train = 0.1
+    {agent}.epsilon_decay_period = 800
+    WrappedLoggedReplayBuffer.replay_capacity = 10000
+    WrappedLoggedReplayBuffer.shard_capacity = 1000
+    LoggedRunner.num_iterations = 4
+    LoggedRunner.training_steps = 800
+    LoggedRunner.evaluation_steps = 600
+"""
+
+
+def run(runner_class, create_agent, base_dir, bindings, seed):
+  """Runs all iterations; returns the average returns of the evaluations."""
+  gin.clear_config()
+  with tf.Graph().as_default():
+    command_line.load_gin([], [*bindings, f'run_seed.seed = {seed}'])
+    runner = runner_class(str(base_dir), create_agent)
+    assert command_line.unused_bindings() == []
+    runner.run_experiment()
+  gin.clear_config()
+  *_, newest = sorted((base_dir / 'logs').iterdir())
+  statistics = pickle.loads(newest.read_bytes()).values()
+  return [iteration['eval_average_return'][0] for iteration in statistics]
+
+
+def run_online(run_dir, agent, *templates, name=None, seed=SEED):
+  """Logs to `run_dir / 'replay_logs'`; see `run`."""
+  names = {
+    'runner': 'LoggedRunner',
+    'create_agent': 'create_online_agent',
+    'agent': agent,
+    'name': name,
+  }
+  return run(
+    online.LoggedRunner,
+    functools.partial(online.create_online_agent, replay_log_dir=str(run_dir)),
+    run_dir / 'online',
+    [template.format(**names) for template in (EVERYWHERE, *templates)],
+    seed,
+  )
+
+
+def learn_offline(name, run_dir, base_dir, *bindings, seed=SEED):
+  """Trains on a run; returns the mean of the last two evaluations."""
+  names = {
+    'runner': 'FixedReplayRunner',
+    'create_agent': 'create_offline_agent',
+    'agent': offline_agents.AGENTS[name][1],
+    'name': name,
+  }
+  templates = EVERYWHERE, LEARNER, NETWORKS[name], OFFLINE
+  evaluations = run(
+    offline.FixedReplayRunner,
+    functools.partial(
+      offline.create_offline_agent,
+      replay_data_dir=str(run_dir / 'replay_logs'),
+    ),
+    base_dir,
+    [*(template.format(**names) for template in templates), *bindings],
+    seed,
+  )
+  return np.mean(evaluations[-2:])
+
+
+def learn_online(name, run_dir, *bindings, seed=SEED):
+  """Trains and logs; returns the mean of the last two evaluations."""
+  agent = online_agents.AGENTS[name][1]
+  templates = LEARNER, NETWORKS[name], ONLINE, *bindings
+  evaluations = run_online(run_dir, agent, *templates, name=name, seed=seed)
+  return np.mean(evaluations[-2:])
+
+
+def average_return(run_dir):
+  """The mean return of the episodes in a log."""
+  manifest = run_dir / 'replay_logs' / 'manifest.json'
+  return json.loads(manifest.read_text())['episodes']['return']['mean']
+
+
+def shuffle_terminals(run_dir, other_dir):
+  """Copies a log, but ends its episodes anywhere."""
+  rows = cartpole.read_log(run_dir / 'replay_logs')
+  np.random.default_rng(0).shuffle(rows['terminal'])
+  log = replay_log.ReplayLog(
+    str(other_dir / 'replay_logs'), (4, 1), np.float64, 2500, stack_size=1
+  )
+  for row in zip(*rows.values(), strict=True):
+    log.add(*row)
+  log.close()
+
+
+@pytest.fixture(scope='module')
+def random_run(tmp_path_factory):
+  """10,000 random actions in five shards."""
+  run_dir = tmp_path_factory.mktemp('random')
+  [evaluation] = run_online(run_dir, 'RandomAgent', RANDOM)
+  assert max(evaluation, average_return(run_dir)) < LEARNT / 3
+  return run_dir
+
+
+@pytest.mark.parametrize('name', offline_agents.AGENTS)
+def test_learns_from_random_actions(name, random_run, tmp_path):
+  assert learn_offline(name, random_run, tmp_path) > LEARNT
+
+
+def test_does_not_learn_without_learning_rate(random_run, tmp_path):
+  binding = 'tf.train.AdamOptimizer.learning_rate = 0.0'
+  assert learn_offline('dqn', random_run, tmp_path, binding) < LEARNT / 2
+
+
+def test_does_not_learn_without_true_terminals(random_run, tmp_path):
+  shuffle_terminals(random_run, tmp_path)
+  assert learn_offline('dqn', tmp_path, tmp_path) < LEARNT / 2
+
+
+@pytest.mark.parametrize(
+  'name', [name for name in online_agents.AGENTS if name != 'random']
+)
+def test_learns_online(name, tmp_path):
+  assert learn_online(name, tmp_path) > LEARNT
