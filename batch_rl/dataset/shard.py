@@ -36,6 +36,11 @@ COLUMNS = ('observation', 'action', 'reward', 'terminal')
 # Column dtypes of the format; the observation's is whatever was logged.
 _DTYPES = {'action': np.int32, 'reward': np.float32, 'terminal': np.uint8}
 _FILE_PATTERN = re.compile(r'(?P<name>.+)_ckpt\.(?P<suffix>\d+)\.gz')
+# Python 2 wrote lengths with an L.
+_NPY_HEADER = re.compile(
+  rb"\{'descr': '(?P<descr>[^']+)', 'fortran_order': (?P<order>True|False), "
+  rb"'shape': \((?P<shape>(?:\d+L?,? ?)*)\),? ?\} *\n"
+)
 _CHUNK_BYTES = 1 << 22
 
 
@@ -314,7 +319,7 @@ def read_array(path: str, max_rows: int | None = None) -> np.ndarray:
     out = np.empty((rows, *header.shape[1:]), header.dtype)
     for start, chunk in chunks:
       out[start : start + len(chunk)] = chunk[: max(rows - start, 0)]
-  return out if header.ndim else out[0]
+  return out if header.ndim else out.reshape(())
 
 
 def read_header(path: str) -> 'Header':
@@ -351,16 +356,33 @@ class Header:
   ndim: int
 
 
+def _parse_header(
+  stream: gzip.GzipFile,
+) -> tuple[np.dtype, bool, tuple[int, ...]]:
+  """Reads the header of a `.npy`: dtype, whether Fortran order, shape.
+
+  Not by NumPy, which evaluates it as Python: that fails now and then when threads
+  do it at once (CPython issue 106905, in 3.11.7 for one).
+  """
+  magic = stream.read(8)
+  if magic[:6] != b'\x93NUMPY':
+    raise ValueError('it is not a .npy file')
+  length_bytes = 2 if magic[6] == 1 else 4
+  length = int.from_bytes(stream.read(length_bytes), 'little')
+  text = stream.read(min(length, 10_000))
+  match = _NPY_HEADER.fullmatch(text)
+  if match is None:
+    raise ValueError(f'its .npy header is {text[:80]!r}')
+  shape = tuple(int(n) for n in re.findall(rb'\d+', match['shape']))
+  return np.dtype(match['descr'].decode()), match['order'] == b'True', shape
+
+
 def _read_chunks(
   raw: BinaryIO, stop: int | None = None
 ) -> tuple[Header, Iterator[tuple[int, np.ndarray]]]:
   """Parses the header of a gzipped `.npy`; its rows follow in chunks."""
   stream = gzip.GzipFile(fileobj=raw, mode='rb')
-  version = np.lib.format.read_magic(stream)
-  if version == (1, 0):
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-  else:
-    shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
+  dtype, fortran, shape = _parse_header(stream)
   if dtype.hasobject:
     raise ValueError('it holds pickled objects, which are never loaded')
   if fortran and len(shape) > 1:

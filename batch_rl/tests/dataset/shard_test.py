@@ -216,3 +216,18 @@ def test_usual_mistakes_with_the_directory(tmp_path):
   (run / 'replay_logs').mkdir()
   with pytest.raises(ValueError, match='empty of shards'):
     shard.replay_logs_dir(str(run))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+  dtype=st.sampled_from(['u1', '<i4', '<f4', '<f8', '>i8', '?']),
+  shape=st.lists(st.integers(0, 4), max_size=4),
+)
+def test_arrays_are_read_as_numpy_reads_them(tmp_path_factory, dtype, shape):
+  path = tmp_path_factory.mktemp('array') / 'x.gz'
+  array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+  with gzip.open(path, 'wb') as file:
+    np.save(file, array)
+  read = shard.read_array(str(path))
+  np.testing.assert_array_equal(read, array)
+  assert (read.dtype, read.shape) == (array.dtype, array.shape)
