@@ -48,7 +48,7 @@ def reference_loss(batch, q, next_q, strategy, mixtures, discount=GAMMA):
     mixtures: (num_heads, num_mixtures), for STOCHASTIC.
     discount: gamma to the power of n.
   """
-  q, next_q = np.float64(q), np.float64(next_q)
+  q, next_q = np.asarray(q, float), np.asarray(next_q, float)
   _, num_actions, num_heads = q.shape
   losses = []
   for i, action in enumerate(batch['actions']):
@@ -58,7 +58,7 @@ def reference_loss(batch, q, next_q, strategy, mixtures, discount=GAMMA):
           mix(q[i, action], weights),
           max(mix(next_q[i, b], weights) for b in range(num_actions)),
         )
-        for weights in np.float64(mixtures).T
+        for weights in np.asarray(mixtures, float).T
       ]
     elif strategy == 'AVERAGE':
       best = max(sum(next_q[i, b]) / num_heads for b in range(num_actions))
@@ -122,7 +122,7 @@ def test_loss_is_that_of_the_paper(
   make_multi_head, make_batch, monkeypatch, num_heads, strategy, num_mixtures
 ):
   mixtures = np.random.default_rng(5).uniform(size=(num_heads, num_mixtures))
-  mixtures = np.float32(mixtures / mixtures.sum(axis=0))
+  mixtures = (mixtures / mixtures.sum(axis=0)).astype(np.float32)
   draws = []
 
   def draw(num_rows, num_columns, seed):

@@ -23,10 +23,10 @@ def make_quantile(make_agent):
 def reference_loss(quantiles, targets, kappa):
   """QR-DQN's loss of one transition, one number at a time, in float64."""
   total = 0.0
-  for i, theta in enumerate(np.float64(quantiles)):
+  for i, theta in enumerate(np.asarray(quantiles, float)):
     tau = (2 * i + 1) / (2 * len(quantiles))  # Lemma 2
     rho = 0.0
-    for target in np.float64(targets):
+    for target in np.asarray(targets, float):
       u = target - theta
       if kappa == 0:
         huber = abs(u)
