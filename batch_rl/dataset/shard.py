@@ -361,8 +361,8 @@ def _parse_header(
 ) -> tuple[np.dtype, bool, tuple[int, ...]]:
   """Reads the header of a `.npy`: dtype, whether Fortran order, shape.
 
-  Not by NumPy, which evaluates it as Python: that fails now and then when threads
-  do it at once (CPython issue 106905, in 3.11.7 for one).
+  Not by NumPy, which evaluates it as Python: on CPython 3.11.7 that was seen to
+  fail on an intact file ('AST constructor recursion depth mismatch').
   """
   magic = stream.read(8)
   if magic[:6] != b'\x93NUMPY':
