@@ -220,6 +220,7 @@ def start_run(
     **settings,
   )
   _bind('run_seed.seed', record['seed'])
+  _bind('run_seed.drawn', record['seed_drawn'])
   return record
 
 

@@ -5,7 +5,6 @@ started; and whoever reads the results, what they are results of.
 """
 
 import difflib
-import fcntl
 import glob
 import importlib.metadata
 import os
@@ -44,7 +43,7 @@ def start(
       `num_iterations` may: a run can be prolonged.
 
   Returns:
-    The record: run_id, seed, settings, command, versions, start time.
+    The record: run_id, seed, whether it was drawn, settings, command, versions, start time.
 
   Raises:
     ValueError: if the run there has checkpoints and another seed or settings.
@@ -52,10 +51,12 @@ def start(
   record = files.read_json(os.path.join(base_dir, FILE_NAME)) or {}
   if not glob.glob(os.path.join(base_dir, 'checkpoints', 'sentinel_*')):
     # Nothing to be true to yet, but its log knows the run by its id.
-    record = {key: record[key] for key in ('run_id', 'seed') if key in record}
+    kept = ('run_id', 'seed', 'seed_drawn')
+    record = {key: record[key] for key in kept if key in record}
     if seed is not None:
-      record['seed'] = seed
+      record.update(seed=seed, seed_drawn=False)
   record.setdefault('run_id', secrets.token_hex(8))
+  record.setdefault('seed_drawn', seed is None and 'seed' not in record)
   record.setdefault('seed', secrets.randbits(31) if seed is None else seed)
   changes = [
     change
@@ -104,19 +105,14 @@ def lock(base_dir: str) -> None:
   if '://' in base_dir:
     return
   os.makedirs(base_dir, exist_ok=True)
-  file = open(os.path.join(base_dir, '.lock'), 'a+', encoding='utf-8')
-  try:
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-  except OSError as error:
-    file.seek(0)
+  path = os.path.join(base_dir, '.lock')
+  held = files.try_lock(path)
+  if held is None:
     raise ValueError(
-      f'{base_dir} is in use by {file.read().strip() or "another process"}; wait '
-      'for it, stop it, or choose another --base_dir.'
-    ) from error
-  file.truncate(0)
-  file.write(f'process {os.getpid()} on {os.uname().nodename}\n')
-  file.flush()
-  _locks.append(file)
+      f'{base_dir} is in use by {files.lock_holder(path)}; wait for it, stop it, '
+      'or choose another --base_dir.'
+    )
+  _locks.append(held)
 
 
 def versions() -> dict[str, str]:

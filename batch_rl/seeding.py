@@ -13,9 +13,22 @@ import numpy as np
 
 
 @gin.configurable(module='batch_rl')
-def run_seed(seed: int | None = None) -> int | None:
-  """The seed of the run; None leaves everything to chance."""
+def run_seed(seed: int | None = None, drawn: bool = False) -> int | None:
+  """The seed of the run; None leaves everything to chance.
+
+  Args:
+    seed: an int.
+    drawn: whether nobody asked for it: the program drew it, to be recorded.
+  """
   return seed
+
+
+def is_drawn() -> bool:
+  """Whether nobody asked for the run's seed, so nobody waits for its results."""
+  try:
+    return bool(gin.query_parameter('run_seed.drawn'))
+  except ValueError:
+    return False
 
 
 def derive(purpose: str, index: int = 0) -> int | None:

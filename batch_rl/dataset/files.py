@@ -1,14 +1,17 @@
-"""JSON files that are never seen half-written, local or remote."""
+"""Files: JSON that is never seen half-written, locks, hashes; local or remote."""
 
+import fcntl
+import hashlib
 import json
 import os
+from typing import Any
 
 
 def read_json(path: str) -> dict | None:
   """The contents of a file, or None if there is no such file.
 
   Raises:
-    ValueError: if it is not JSON.
+    ValueError: if it cannot be read or is not JSON.
   """
   try:
     if '://' in path:
@@ -22,6 +25,8 @@ def read_json(path: str) -> dict | None:
       return json.load(file)
   except FileNotFoundError:
     return None
+  except OSError as error:
+    raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
   except ValueError as error:
     raise ValueError(f'{path} is not JSON: {error}.') from error
 
@@ -36,10 +41,15 @@ def write_json(path: str, content: object) -> None:
     with tf.io.gfile.GFile(path, 'w') as file:
       file.write(text)
     return
+  write_bytes(path, text.encode())
+
+
+def write_bytes(path: str, content: bytes) -> None:
+  """Writes a local file atomically."""
   os.makedirs(os.path.dirname(path) or '.', exist_ok=True)
   temporary = path + '.tmp'
-  with open(temporary, 'w', encoding='utf-8') as file:
-    file.write(text)
+  with open(temporary, 'wb') as file:
+    file.write(content)
     file.flush()
     os.fsync(file.fileno())
   os.replace(temporary, path)
@@ -53,3 +63,78 @@ def sync_directory(path: str) -> None:
     os.fsync(descriptor)
   finally:
     os.close(descriptor)
+
+
+def stat(path: str) -> dict[str, int]:
+  """Size and time of last change of a file, local or remote.
+
+  Raises:
+    ValueError: if it cannot be read.
+  """
+  try:
+    if '://' in path:
+      import tensorflow as tf
+
+      if not tf.io.gfile.exists(path):
+        raise ValueError(f'{path} does not exist.')
+      found = tf.io.gfile.stat(path)
+      return {'bytes': found.length, 'mtime_ns': found.mtime_nsec}
+    local = os.stat(path)
+    return {'bytes': local.st_size, 'mtime_ns': local.st_mtime_ns}
+  except OSError as error:
+    raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
+
+
+def sha256(path: str) -> str:
+  """Hash of a file's contents, local or remote, in hex."""
+  digest = hashlib.sha256()
+  if '://' in path:
+    import tensorflow as tf
+
+    file = tf.io.gfile.GFile(path, 'rb')
+  else:
+    file = open(path, 'rb')
+  with file:
+    while chunk := file.read(1 << 22):
+      digest.update(chunk)
+  return digest.hexdigest()
+
+
+def try_lock(path: str) -> Any:
+  """Takes a lock that other processes respect, without waiting for it.
+
+  The system releases it when the file is closed or the process ends.
+
+  Args:
+    path: a local file, made if it does not exist; says who holds the lock.
+
+  Returns:
+    The open file to keep, or None if another process has the lock.
+
+  Raises:
+    OSError: if the file cannot be made.
+  """
+  file = open(path, 'a+', encoding='utf-8')
+  try:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except OSError:
+    file.close()
+    return None
+  file.truncate(0)
+  file.write(f'process {os.getpid()} on {os.uname().nodename}\n')
+  file.flush()
+  return file
+
+
+def lock_holder(path: str) -> str:
+  """Who holds a lock that `try_lock` did not get."""
+  try:
+    with open(path, encoding='utf-8') as file:
+      return file.read().strip() or 'another process'
+  except OSError:
+    return 'another process'
+
+
+def num_cpus() -> int:
+  """Processors that this process may use."""
+  return len(os.sched_getaffinity(0))

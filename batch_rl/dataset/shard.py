@@ -17,16 +17,17 @@ checksum is verified, and an error is one line that names the file. Remote paths
 
 import collections
 import dataclasses
-import gzip
 import io
+import itertools
+import logging
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
-import psutil
+from isal import igzip  # several times the speed of gzip
 
 from batch_rl.dataset import files
 
@@ -92,33 +93,16 @@ def time_order(add_count: int, capacity: int) -> np.ndarray:
   return np.roll(np.arange(capacity), -cursor)
 
 
-def padding_rows(observation: np.ndarray, order: np.ndarray, ends) -> int:
-  """How many all-zero rows this data has at the start of each episode.
-
-  It is the logger's `stack_size - 1`: three in the DQN Replay Dataset. More are
-  never assumed, since a game's first screens may be black.
-
-  Args:
-    observation: (capacity, ...), rows of the ring.
-    order: (n,), ring positions in time order.
-    ends: bool (n,), whether an episode ends with the row, in time order.
-
-  Returns:
-    The largest number, at most 3, that holds for every episode start seen.
-  """
-  starts = np.flatnonzero(ends[:-3])[:1000] + 1
-  for rows in (3, 2, 1):
-    if not any(observation[order[s : s + rows]].any() for s in starts):
-      return rows
-  return 0
-
-
-def list_suffixes(data_dir: str, complete: bool = True) -> list[int]:
+def list_suffixes(
+  data_dir: str, complete: bool = True, skip_incomplete: bool = False
+) -> list[int]:
   """The numbers of the shards in a directory, ascending.
 
   Args:
     data_dir: the directory.
     complete: whether to insist on shards, and on all files of each.
+    skip_incomplete: whether to leave out shards that lack a file, with a
+      warning, rather than fail.
 
   Raises:
     ValueError: if the directory does not exist or holds no shard (the message
@@ -133,14 +117,22 @@ def list_suffixes(data_dir: str, complete: bool = True) -> list[int]:
     return sorted(found)
   if not found:
     raise ValueError(_explain_no_shards(data_dir, names))
+  whole = []
   for suffix, present in sorted(found.items()):
     missing = {file_name(name, suffix) for name in FILES} - present
-    if missing:
-      raise ValueError(
-        f'Shard {suffix} in {data_dir} is incomplete: missing '
-        f'{", ".join(sorted(missing))}.'
-      )
-  return sorted(found)
+    if not missing:
+      whole.append(suffix)
+      continue
+    message = (
+      f'Shard {suffix} in {data_dir} is incomplete: missing '
+      f'{", ".join(sorted(missing))}.'
+    )
+    if not skip_incomplete:
+      raise ValueError(message)
+    logging.getLogger('absl').warning('%s It is not used.', message)
+  if not whole:
+    raise ValueError(f'Every shard in {data_dir} is incomplete.')
+  return whole
 
 
 def _explain_no_shards(data_dir: str, names: list[str]) -> str:
@@ -211,109 +203,214 @@ def read_shard(
     ValueError: if a file is missing, damaged, a pickle, or its dtype or length
       is not that of the format.
   """
-  add_count = read_array(os.path.join(data_dir, file_name('add_count', suffix)))
-  if add_count.shape or add_count.dtype.kind not in 'iu' or add_count < 0:
-    raise ValueError(
-      f'{file_name("add_count", suffix)} in {data_dir} holds {add_count!r}, '
-      'not a count of rows.'
-    )
+  add_count = read_add_count(data_dir, suffix)
   arrays = {}
   for name in ('terminal', *columns):
     if name in arrays:
       continue
     path = os.path.join(data_dir, file_name(name, suffix))
     arrays[name] = array = read_array(path, max_rows)
-    expected = _DTYPES.get(name, array.dtype)
-    if array.dtype != expected or array.ndim == 0:
-      raise ValueError(
-        f'{path} holds {array.dtype} {array.shape}, expected '
-        f'{np.dtype(expected)} (rows, ...).'
-      )
-    if len(array) != len(arrays['terminal']):
-      raise ValueError(
-        f'{path} has {len(array)} rows, but the terminal column of shard '
-        f'{suffix} has {len(arrays["terminal"])}.'
-      )
+    rows = len(arrays['terminal']) if arrays['terminal'].ndim else 0
+    check_column(path, name, array.shape, array.dtype, rows)
   rows_on_disk = read_header(
     os.path.join(data_dir, file_name('terminal', suffix))
   ).shape[0]
-  return Shard(suffix, arrays, int(add_count), rows_on_disk)
+  return Shard(suffix, arrays, add_count, rows_on_disk)
 
 
-def find_gaps(data_dir: str, suffixes: list[int]) -> list[str]:
-  """Rows that were lost between shards, a line each.
+@dataclasses.dataclass(frozen=True)
+class Placement:
+  """Which rows of a shard belong to the run, and whether they follow on.
 
-  The original logger could skip a dump: `add_count` then jumps by more than the
-  capacity. The last shard's counter may have started over, and tells nothing.
+  In time order they are at ring positions `(start + j) % capacity`, `j < rows`.
+
+  Attributes:
+    suffix: the number of the shard.
+    capacity: rows of its ring.
+    start: ring position of its oldest row that no shard before it has.
+    rows: how many it adds to the run; 0 if it only repeats.
+    follows: whether its oldest row comes right after the last one of the shard
+      before it. If not, no transition may cross the seam.
+  """
+
+  suffix: int
+  capacity: int
+  start: int
+  rows: int
+  follows: bool
+
+
+def stitch(
+  suffixes: Sequence[int], add_counts: Sequence[int], capacities: Sequence[int]
+) -> tuple[list[Placement], list[str]]:
+  """Lays the shards of a run end to end, in time order.
+
+  A shard whose ring has wrapped holds rows `[add_count - capacity, add_count)`
+  of the run. The last shard's counter may have started over: it is the cursor
+  then, and the shard follows on from one that was dumped at `capacity - 1`.
+
+  Args:
+    suffixes: shards of one run, ascending.
+    add_counts: of each.
+    capacities: rows of the ring of each.
+
+  Returns:
+    A placement for each shard; the rows that are missing between neighbours, or
+    there twice, a line each.
+
+  Raises:
+    ValueError: if these cannot be shards of one run.
+  """
+  placements: list[Placement] = []
+  problems = []
+  end = 0  # run row after the last one placed
+  before = None
+  for i, (suffix, count, capacity) in enumerate(
+    zip(suffixes, add_counts, capacities, strict=True)
+  ):
+    cursor, begin = count % capacity, max(0, count - capacity)
+    start, rows, follows = (
+      cursor if count >= capacity else 0,
+      count - begin,
+      False,
+    )
+    if before is not None:
+      if capacity != capacities[i - 1]:
+        raise ValueError(
+          f'shards {before} and {suffix} have {capacities[i - 1]} and '
+          f'{capacity} rows: are these two runs in one directory?'
+        )
+      neighbours = suffix == before + 1
+      restarted = count < capacity and count < end
+      if restarted and i == len(suffixes) - 1:
+        if neighbours and end % capacity == capacity - 1:
+          start, rows, follows = capacity - 1, count + 1, True
+      elif count < end:
+        raise ValueError(
+          f'add_count falls from {add_counts[i - 1]} in shard {before} to '
+          f'{count} in shard {suffix}: are these two runs in one directory?'
+        )
+      elif begin > end:
+        if neighbours:
+          problems.append(
+            f'{begin - end} rows are missing between shards {before} and '
+            f'{suffix} (add_count is {add_counts[i - 1]} and {count}, the ring '
+            f'has {capacity} rows)'
+          )
+      else:
+        again = end - begin
+        if again:
+          problems.append(
+            f'shard {suffix} repeats {again} rows of shard {before} (add_count '
+            f'is {add_counts[i - 1]} and {count}); they are used once'
+          )
+        start, rows, follows = (start + again) % capacity, rows - again, True
+    placements.append(Placement(suffix, capacity, start, rows, follows))
+    end, before = count, suffix
+  return placements, problems
+
+
+def find_missing(suffixes: Sequence[int]) -> list[str]:
+  """Says which numbers are missing between those of shards, a line each."""
+  return [
+    f'no shard between {a} and {b}'
+    for a, b in itertools.pairwise(suffixes)
+    if b != a + 1
+  ]
+
+
+def place(
+  data_dir: str, suffixes: Sequence[int]
+) -> tuple[list[Placement], list[str]]:
+  """Reads the counters of shards and stitches them; see `stitch`.
 
   Args:
     data_dir: the directory of the files.
     suffixes: shards in it, ascending.
 
   Raises:
-    ValueError: if a file cannot be read.
+    ValueError: if a file cannot be read, or these are not of one run.
   """
-  gaps = []
-  counts = [
-    int(read_array(os.path.join(data_dir, file_name('add_count', suffix))))
-    for suffix in suffixes
-  ]
-  for i in range(1, len(suffixes)):
-    a, b = suffixes[i - 1], suffixes[i]
-    capacity = read_header(
-      os.path.join(data_dir, file_name('terminal', b))
-    ).shape[0]
-    if b != a + 1:
-      gaps.append(f'{data_dir}: no shard between {a} and {b}.')
-    elif counts[i] != counts[i - 1] + capacity and counts[i] >= capacity:
-      gaps.append(
-        f'{data_dir}: add_count is {counts[i - 1]} in shard {a} and {counts[i]} '
-        f'in shard {b}, where {capacity} rows apart is whole.'
-      )
-  return gaps
+  counts, capacities = [], []
+  for suffix in suffixes:
+    counts.append(read_add_count(data_dir, suffix))
+    path = os.path.join(data_dir, file_name('terminal', suffix))
+    capacities.append(read_header(path).shape[0])
+    if not capacities[-1]:
+      raise ValueError(f'{path} has no rows.')
+  try:
+    placements, problems = stitch(suffixes, counts, capacities)
+  except ValueError as error:
+    raise ValueError(f'{data_dir}: {error}') from None
+  problems = find_missing(suffixes) + problems
+  return placements, [f'{data_dir}: {problem}.' for problem in problems]
 
 
-def check_memory(
-  data_dir: str, suffixes: list[int], max_rows: int | None = None
-) -> None:
-  """Refuses shards that would not fit into memory, before any is read.
-
-  Args:
-    data_dir: the directory of the files.
-    suffixes: shards in it.
-    max_rows: as in `read_shard`.
+def read_add_count(data_dir: str, suffix: int) -> int:
+  """Rows that were added when a shard was dumped; the cursor in a final one.
 
   Raises:
-    ValueError: if a file's header cannot be read, or with the sizes and what to
-      do about them.
+    ValueError: if the file is missing or damaged, or holds something else.
   """
-  needed = 0
-  for suffix in suffixes:
-    path = os.path.join(data_dir, file_name('observation', suffix))
-    header = read_header(path)
-    rows = min(header.shape[0], max_rows or header.shape[0])
-    row = int(np.prod(header.shape[1:], dtype=np.int64))
-    needed += rows * row * header.dtype.itemsize
-  available = psutil.virtual_memory().available
-  if needed > available:
+  path = os.path.join(data_dir, file_name('add_count', suffix))
+  return check_add_count(path, read_array(path))
+
+
+def check_add_count(path: str, count: np.ndarray) -> int:
+  """The count that a file holds.
+
+  Raises:
+    ValueError: if it holds something else.
+  """
+  if count.shape or count.dtype.kind not in 'iu' or count < 0:
+    raise ValueError(f'{path} holds {count!r}, not a count of rows.')
+  return int(count)
+
+
+def check_column(
+  path: str, name: str, shape: tuple[int, ...], dtype: np.dtype, rows: int
+) -> None:
+  """Refuses a column that is not of the format.
+
+  Args:
+    path: its file.
+    name: in `COLUMNS`.
+    shape: what the file holds.
+    dtype: likewise.
+    rows: of the shard's terminal column.
+
+  Raises:
+    ValueError: with what was expected.
+  """
+  expected = _DTYPES.get(name, dtype)
+  if dtype != expected or not shape or (name in _DTYPES and len(shape) > 1):
     raise ValueError(
-      f'{len(suffixes)} shards need {needed / 1e9:.1f} GB of memory and '
-      f'{available / 1e9:.1f} GB are available: set '
-      'WrappedFixedReplayBuffer.num_buffers, or its replay_capacity, lower.'
+      f'{path} holds {dtype} {shape}, expected {np.dtype(expected)} '
+      f'({"rows," if name in _DTYPES else "rows, ..."}).'
+    )
+  if shape[0] != rows or not rows:
+    raise ValueError(
+      f'{path} has {shape[0]} rows, but the terminal column of its shard has '
+      f'{rows}.'
+      if rows
+      else f'{path} has no rows.'
     )
 
 
-def read_array(path: str, max_rows: int | None = None) -> np.ndarray:
+def read_array(
+  path: str, max_rows: int | None = None, digest: Any = None
+) -> np.ndarray:
   """Reads a gzipped `.npy`, verifying its length and checksum.
 
   Args:
     path: the file.
     max_rows: if given, only the first rows are kept (all are still verified).
+    digest: a `hashlib` object to update with the file's bytes.
 
   Raises:
     ValueError: if the file is missing, damaged, or holds a pickle.
   """
-  with _open(path) as raw, _one_line_errors(path):
+  with _open(path, digest) as raw, _one_line_errors(path):
     header, chunks = _read_chunks(raw)
     rows = min(header.shape[0], max_rows or header.shape[0])
     out = np.empty((rows, *header.shape[1:]), header.dtype)
@@ -332,18 +429,26 @@ def read_header(path: str) -> 'Header':
     return _read_chunks(raw)[0]
 
 
-def iterate_rows(path: str, rows: int) -> Iterator[tuple[int, np.ndarray]]:
-  """Yields `(first row, chunk of rows)` of a file that may still be growing.
+def iterate_rows(
+  path: str,
+  rows: int | None = None,
+  digest: Any = None,
+  multiple: int = 1,
+) -> Iterator[tuple[int, np.ndarray]]:
+  """Yields `(first row, chunk of rows)` of a file, never all of it at once.
 
   Args:
-    path: a gzipped `.npy`, of which at least `rows` rows have been written.
-    rows: where to stop.
+    path: a gzipped `.npy`.
+    rows: where to stop, in a file that may still be growing; None to read and
+      verify all of it.
+    digest: a `hashlib` object to update with the file's bytes.
+    multiple: chunks start at multiples of so many rows.
 
   Raises:
     ValueError: if the file is missing, damaged, or holds a pickle.
   """
-  with _open(path) as raw, _one_line_errors(path):
-    _, chunks = _read_chunks(raw, stop=rows)
+  with _open(path, digest) as raw, _one_line_errors(path):
+    _, chunks = _read_chunks(raw, rows, multiple)
     yield from chunks
 
 
@@ -357,7 +462,7 @@ class Header:
 
 
 def _parse_header(
-  stream: gzip.GzipFile,
+  stream: BinaryIO,
 ) -> tuple[np.dtype, bool, tuple[int, ...]]:
   """Reads the header of a `.npy`: dtype, whether Fortran order, shape.
 
@@ -378,10 +483,10 @@ def _parse_header(
 
 
 def _read_chunks(
-  raw: BinaryIO, stop: int | None = None
+  raw: Any, stop: int | None = None, multiple: int = 1
 ) -> tuple[Header, Iterator[tuple[int, np.ndarray]]]:
   """Parses the header of a gzipped `.npy`; its rows follow in chunks."""
-  stream = gzip.GzipFile(fileobj=raw, mode='rb')
+  stream = igzip.GzipFile(fileobj=raw, mode='rb')
   dtype, fortran, shape = _parse_header(stream)
   if dtype.hasobject:
     raise ValueError('it holds pickled objects, which are never loaded')
@@ -392,7 +497,7 @@ def _read_chunks(
   def chunks():
     row_bytes = dtype.itemsize * int(np.prod(header.shape[1:], dtype=np.int64))
     total = header.shape[0] if stop is None else min(stop, header.shape[0])
-    step = max(1, _CHUNK_BYTES // max(row_bytes, 1))
+    step = max(1, _CHUNK_BYTES // (max(row_bytes, 1) * multiple)) * multiple
     for start in range(0, total, step):
       count = min(step, total - start)
       data = stream.read(count * row_bytes)
@@ -423,17 +528,40 @@ class _one_line_errors:  # noqa: N801 (a context manager)
       raise ValueError(f'{self._path} is damaged: {reason}.') from error
 
 
-def _open(path: str) -> BinaryIO:
+def _open(path: str, digest: Any = None) -> Any:
   if '://' in path:
     import tensorflow as tf
 
     if not tf.io.gfile.exists(path):
       raise ValueError(f'{path} does not exist.')
-    return tf.io.gfile.GFile(path, 'rb')
+    return _Adapter(tf.io.gfile.GFile(path, 'rb'), digest)
   try:
-    return open(path, 'rb')
+    file = open(path, 'rb')
   except OSError as error:
     raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
+  return file if digest is None else _Adapter(file, digest)
+
+
+class _Adapter(io.RawIOBase):
+  """Gives any file the `readinto` that igzip wants, and updates a digest."""
+
+  def __init__(self, file: Any, digest: Any):
+    self._file = file
+    self._digest = digest
+
+  def readable(self) -> bool:
+    return True
+
+  def readinto(self, buffer) -> int:
+    data = self._file.read(len(buffer))
+    buffer[: len(data)] = data
+    if self._digest is not None:
+      self._digest.update(data)
+    return len(data)
+
+  def close(self) -> None:
+    self._file.close()
+    super().close()
 
 
 def _list_directory(path: str) -> list[str]:

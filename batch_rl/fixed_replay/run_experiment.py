@@ -103,6 +103,23 @@ class FixedReplayRunner(runner.RecordedRunner):
     **kwargs: as Dopamine's `Runner`.
   """
 
+  def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
+    """Resumes from the newest checkpoint, if it is of a run on this data.
+
+    Raises:
+      ValueError: if it is not, or can't be restored.
+    """
+    data = self._agent.describe_data()
+    before = self.record.get('data', data)
+    if before.get('subset_hash') != data.get('subset_hash'):
+      raise ValueError(
+        f'{self._base_dir} holds a run on other data ({_brief(before)}) than '
+        f'there is now ({_brief(data)}); choose another --base_dir.'
+      )
+    self.record['data'] = data
+    logging.info('Data: %s', _brief(data))
+    super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
+
   def _run_train_phase(self, statistics):
     """Trains on the iteration's data.
 
@@ -163,3 +180,12 @@ class FixedReplayRunner(runner.RecordedRunner):
       ]
     )
     return statistics.data_lists
+
+
+def _brief(data: dict[str, Any]) -> str:
+  if not data:
+    return 'loaded by a subclass'
+  return (
+    f'subset {data["subset"] or "all"}, hash {data["subset_hash"]}, '
+    f'{data["trajectories"]} trajectories in {len(data["shards"])} shards'
+  )

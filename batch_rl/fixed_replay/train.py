@@ -11,12 +11,14 @@ import os
 from absl import flags
 
 from batch_rl import command_line
-from batch_rl.dataset import shard
+from batch_rl.dataset import store
 from batch_rl.fixed_replay.agents import AGENTS
 
 command_line.define_flags()
 flags.DEFINE_string(
-  'replay_dir', None, 'A run: the directory above its replay_logs folder.'
+  'replay_dir',
+  None,
+  'A run: the directory above its replay_logs folder; or a converted store.',
 )
 flags.DEFINE_string(
   'init_checkpoint_dir', None, "A run's base_dir whose weights to start from."
@@ -27,7 +29,7 @@ FLAGS = flags.FLAGS
 def main() -> None:
   """Checks what can be checked, builds the runner, and runs it."""
   with command_line.user_errors():
-    replay_data_dir = shard.replay_logs_dir(FLAGS.replay_dir)
+    replay_data_dir = store.find_data(FLAGS.replay_dir)
     if FLAGS.agent_name:
       command_line.choose('agent', FLAGS.agent_name, AGENTS)
     # TensorFlow is imported here, after the mistakes that need no TensorFlow.

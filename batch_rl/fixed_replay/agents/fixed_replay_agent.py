@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,8 +22,7 @@ class FixedReplayAgentMixin:
     sess: `tf.compat.v1.Session`, or None for the agent to make its own.
     num_actions: number of actions.
     replay_data_dir: the directory of the shards (`<run>/replay_logs`).
-    replay_suffix: the one shard to use; None for
-      `WrappedFixedReplayBuffer.num_buffers` random ones.
+    replay_suffix: the one shard to use; None for all.
     init_checkpoint_dir: a run's `base_dir`, or a folder of TensorFlow checkpoints,
       whose newest weights this agent starts from.
     **kwargs: as the agent's.
@@ -95,6 +95,10 @@ class FixedReplayAgentMixin:
     """
     self._replay.begin_iteration(iteration)
     self._check_actions(self._replay.memory)
+
+  def describe_data(self) -> dict[str, Any]:
+    """What the agent trains on: subset, its hash, shards, trajectories."""
+    return self._replay.memory.describe()
 
   def _build_replay_buffer(self, use_staging):
     replay = fixed_replay_buffer.WrappedFixedReplayBuffer(

@@ -1,181 +1,111 @@
-"""A replay memory that holds logged shards and never changes."""
+"""A replay memory that holds a logged run and never changes."""
 
-import concurrent.futures
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import cv2
 import gin
 import numpy as np
+import tensorflow as tf
 from absl import logging
 from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl import seeding, signatures
-from batch_rl.dataset import shard
+from batch_rl.dataset import sampler as sampler_lib
+from batch_rl.dataset import store as store_lib
+from batch_rl.fixed_replay.replay_memory import loaded_buffers
+
+# Of uncompressed buffers that a subclass loads, so many at a time.
+_DEFAULT_UNCOMPRESSED = 5
+
+
+_SMALL_ELEMENTS = (
+  'action',
+  'reward',
+  'next_action',
+  'next_reward',
+  'terminal',
+  'indices',
+)
+# Dopamine's, in its order.
+_GRAPH_ELEMENTS = (
+  'state',
+  'action',
+  'reward',
+  'next_state',
+  'next_action',
+  'next_reward',
+  'terminal',
+  'indices',
+)
 
 
 class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
-  """One shard in memory, with Dopamine's interface.
+  """One shard of a store, with Dopamine's interface; read-only.
 
-  Its size is that of the shard, or the first `replay_capacity` rows of it. Takes
-  the arguments of `OutOfGraphReplayBuffer`; nothing is allocated before `load`.
+  Takes the arguments of `OutOfGraphReplayBuffer` after the store and the number
+  of the shard. Its size is that of the shard, at most `replay_capacity`.
   """
 
-  def _create_storage(self):
-    self._store = {}
-
-  def load(self, checkpoint_dir: str, suffix: int) -> None:
-    """Reads the shard.
-
-    Args:
-      checkpoint_dir: the directory of the shards.
-      suffix: the number of the shard.
-
-    Raises:
-      ValueError: if the shard is missing or damaged, or its frames are not
-        `observation_shape`.
-    """
-    loaded = shard.read_shard(
-      checkpoint_dir, suffix, max_rows=self._replay_capacity
-    )
-    frames = loaded.columns['observation']
-    found = (frames.shape[1:], frames.dtype)
-    expected = (self._observation_shape, np.dtype(self._observation_dtype))
-    if found != expected:
-      raise ValueError(
-        f'Shard {suffix} in {checkpoint_dir} holds observations of shape '
-        f'{found[0]} {found[1]}, the agent expects {expected[0]} {expected[1]}.'
-      )
-    self._store = dict(loaded.columns)
-    self._replay_capacity = loaded.capacity
-    self.add_count = np.array(loaded.add_count)
-    if loaded.capacity < loaded.rows_on_disk:
-      # Of a longer shard, rows up to the cursor are in order: a memory that
-      # hasn't wrapped.
-      in_order = (loaded.add_count - 1) % loaded.rows_on_disk + 1
-      self.add_count = np.array(min(in_order, loaded.capacity))
+  def __init__(self, store: store_lib.Store, suffix: int, *args, **kwargs):
+    super().__init__(*args, **kwargs)
+    self._store = store.ring_columns(suffix)
+    self._replay_capacity = store.capacity(suffix)
+    self.add_count = np.array(store.add_count(suffix))
     self.invalid_range = circular_replay_buffer.invalid_range(
       self.cursor(),
       self._replay_capacity,
       self._stack_size,
       self._update_horizon,
     )
-    self.episode_end_indices = set(
-      np.flatnonzero(self._store['terminal']).tolist()
-    )
 
-  def sample_transition_batch(
-    self,
-    batch_size: int | None = None,
-    indices: Sequence[int] | np.ndarray | None = None,
-  ) -> tuple[np.ndarray, ...]:
-    """See the base class; gathers the batch without a loop over transitions."""
-    batch_size = self._batch_size if batch_size is None else batch_size
-    if indices is None:
-      indices = self.sample_index_batch(batch_size)
-    if len(indices) != batch_size:
-      raise ValueError(f'{len(indices)} indices for batch_size={batch_size}.')
-    rows = np.asarray(indices, np.int64)
-    reward, terminal, steps = self._n_step(rows)
-    next_rows = (rows + steps) % self._replay_capacity
-    values = {
-      'state': lambda: self._stacks(rows),
-      'action': lambda: self._store['action'][rows],
-      'reward': lambda: reward,
-      'next_state': lambda: self._stacks(next_rows),
-      'next_action': lambda: self._store['action'][next_rows],
-      'next_reward': lambda: self._store['reward'][next_rows],
-      'terminal': lambda: terminal,
-      'indices': lambda: rows,
-    }
-    return tuple(
-      np.ascontiguousarray(values[element.name](), element.type)
-      for element in self.get_transition_elements(batch_size)
-    )
+  def _create_storage(self):
+    self._store = {}
 
-  def _n_step(self, rows):
-    """Returns of up to `update_horizon` steps, ends of episodes, steps taken.
+  def add(self, *args) -> None:
+    """The data does not change.
 
-    R = sum_{j < n} gamma^j r_{t+j}, cut after the first terminal; n is
-    `update_horizon`. All are (batch,).
+    Raises:
+      RuntimeError: always.
     """
-    horizon = self._update_horizon
-    window = (rows[:, None] + np.arange(horizon)) % self._replay_capacity
-    ends = self._store['terminal'][window] != 0
-    ended_before = np.cumsum(ends, axis=1) - ends > 0
-    discounts = np.where(ended_before, 0, self._cumulative_discount_vector)
-    reward = np.sum(discounts * self._store['reward'][window], axis=1)
-    return reward, ends.any(axis=1), horizon - ended_before.sum(axis=1)
-
-  def _stacks(self, rows):
-    """States, (batch, *observation_shape, stack_size)."""
-    window = rows[:, None] + np.arange(1 - self._stack_size, 1)
-    stacks = self._store['observation'][window % self._replay_capacity]
-    return np.moveaxis(stacks, 1, -1)
-
-
-def valid_indices(
-  buffer: circular_replay_buffer.OutOfGraphReplayBuffer,
-) -> np.ndarray:
-  """Rows of a loaded shard that are the state of a whole transition.
-
-  A row is valid if it is not padding, if none of the `stack_size - 1` rows before
-  it, in time, ends an episode, and if the next state `update_horizon` rows later
-  is in the shard or an episode ends before it: the last transition of an episode
-  is valid, stale rows never are. Dopamine's own memory fails on a terminal row
-  without a row after it, so there the next state must exist.
-
-  Returns:
-    int64 (n,), ascending in time.
-  """
-  # pylint: disable=protected-access
-  stack_size, horizon = buffer._stack_size, buffer._update_horizon
-  terminal = buffer._store['terminal']
-  observation = buffer._store['observation']
-  order = shard.time_order(
-    int(buffer.add_count), min(buffer._replay_capacity, len(terminal))
-  )
-  ends = terminal[order] != 0
-  count = len(order)
-  ends_before = np.concatenate([[0], np.cumsum(ends)])  # in rows [0, i)
-  row = np.arange(count)
-  stack_start = np.maximum(row - stack_size + 1, 0)
-  valid = row >= stack_size - 1
-  valid &= ends_before[row] == ends_before[stack_start]
-  after = row + horizon
-  ends_within = ends_before[np.minimum(after, count)] > ends_before[row]
-  if isinstance(buffer, ShardReplayBuffer):
-    valid &= (after < count) | ends_within
-  else:
-    valid &= after < count
-
-  padding = shard.padding_rows(observation, order, ends)
-  for start in np.flatnonzero(ends) + 1:
-    valid[start : start + padding] = False
-  # The shard may start within the padding of an episode.
-  first_rows = order[:padding]
-  axes = tuple(range(1, observation.ndim))
-  valid[:padding] &= observation[first_rows].any(axis=axes)
-  return order[valid]
+    raise RuntimeError('A fixed replay cannot be added to.')
 
 
 @gin.configurable(denylist=['data_dir', 'replay_suffix'])
 class FixedReplayBuffer:
-  """Some shards of a run, sampled uniformly over their valid transitions.
+  """A logged run, sampled uniformly over its valid transitions.
+
+  The run is compressed in memory, or in a directory that is memory-mapped. Which
+  rows are valid, and that a batch is a function of the seed and its number, see
+  `batch_rl.dataset.sampler`.
 
   Args:
-    data_dir: the directory of the shards (`<run>/replay_logs`).
-    replay_suffix: the one shard to use; None for `num_buffers` random ones.
-    *args: as `OutOfGraphReplayBuffer`, for each shard.
-    replay_file_start_index: first shard to choose from, counted from 0.
+    data_dir: the directory of the shards (`<run>/replay_logs`), or a store made
+      by `python -m batch_rl.dataset convert`.
+    replay_suffix: the one shard to use; None for all in the range below.
+    *args: as `OutOfGraphReplayBuffer`. Of each shard, `replay_capacity` rows are
+      used.
+    replay_file_start_index: first shard to use, counted from 0.
     replay_file_end_index: one past the last; None for all.
-    num_buffers: how many shards are in memory at a time; None for all.
-    seed: of the choice of shards and transitions.
-    **kwargs: as `OutOfGraphReplayBuffer`, for each shard.
+    num_buffers: so many random shards are sampled from at a time, as in the paper
+      (5); `reload_buffer` draws others. None for all.
+    subset: which part of the data to use, e.g. 'random_trajectories(0.1)'; see
+      `batch_rl.dataset.subsets`. None for all.
+    cache_dir: where compressed runs are kept for other processes and the next
+      time. None to keep this one in memory only.
+    deterministic: whether to wait for all the shards, so that batches depend on
+      the seed alone. If not, training starts with the first shard, the others
+      arrive in the background. None: if somebody chose the seed.
+    skip_damaged: whether to do without damaged shards, with a warning, rather
+      than fail.
+    seed: of the choice of shards and transitions; None for one by chance.
+    **kwargs: as `OutOfGraphReplayBuffer`.
 
   Raises:
-    ValueError: if there is no such shard, or it cannot be read, or the shards
-      would not fit into memory.
+    ValueError: if there is no such shard, it cannot be read, the run does not fit
+      into memory, or holds no whole transition.
   """
 
   def __init__(
@@ -185,29 +115,46 @@ class FixedReplayBuffer:
     *args,
     replay_file_start_index=0,
     replay_file_end_index=None,
-    num_buffers=5,
+    num_buffers=None,
+    subset=None,
+    cache_dir=None,
+    deterministic=None,
+    skip_damaged=False,
     seed=None,
     **kwargs,
   ):
     self._args = args
     self._kwargs = kwargs
     self._data_dir = data_dir
-    self._random = np.random.default_rng(seed)
-    self._buffers_by_suffix = {}
-    suffixes = shard.list_suffixes(data_dir)
+    self._subset = subset
+    self._cache_dir = cache_dir
+    if deterministic is None:
+      deterministic = seed is not None and not seeding.is_drawn()
+    self._deterministic = deterministic
+    self._skip_damaged = skip_damaged
+    self._store: store_lib.Store | None = None
+    self._source: Any = None
+    suffixes = store_lib.list_shards(data_dir, skip_damaged)
     self._suffixes = suffixes[replay_file_start_index:replay_file_end_index]
+    self._num_buffers = None
     if not self._suffixes:
       raise ValueError(
         f'No shard between replay_file_start_index={replay_file_start_index} '
         f'and replay_file_end_index={replay_file_end_index}: {data_dir} has '
         f'{len(suffixes)}, numbered {suffixes[0]} to {suffixes[-1]}.'
       )
-    for gap in shard.find_gaps(data_dir, self._suffixes):
-      logging.warning('%s', gap)
+    self._seed = seed
+    self._random = np.random.default_rng(seed)
+    self._alone = False
     if replay_suffix is not None:
       self.load_single_buffer(replay_suffix)
     else:
+      if num_buffers is None and self.loads_uncompressed:
+        num_buffers = _DEFAULT_UNCOMPRESSED
+      self._num_buffers = num_buffers
       self.reload_buffer(num_buffers)
+
+  # --- what the data is ------------------------------------------------------
 
   def load_single_buffer(self, suffix: int) -> None:
     """Makes one shard the data.
@@ -219,14 +166,15 @@ class FixedReplayBuffer:
       ValueError: if there is no such shard, it cannot be read, or it holds no
         whole transition.
     """
-    self._load([suffix])
-    if not len(self._valid):
+    self._alone = True  # the others are not wanted in memory
+    self._use([suffix])
+    if not self._source.num_transitions:
       raise ValueError(
         f'No whole transition in shard {suffix} of {self._data_dir}.'
       )
 
   def reload_buffer(self, num_buffers: int | None = None) -> None:
-    """Makes randomly chosen shards the data; those in memory are not read again.
+    """Makes randomly chosen shards the data; nothing is read twice.
 
     Args:
       num_buffers: how many; None for all, fewer if there are fewer.
@@ -235,11 +183,12 @@ class FixedReplayBuffer:
       ValueError: if a shard cannot be read, memory does not suffice, or no shard
         holds a whole transition.
     """
+    self._alone = False
     while self._suffixes:
       count = min(num_buffers or len(self._suffixes), len(self._suffixes))
       chosen = self._random.choice(self._suffixes, count, replace=False)
-      self._load(sorted(int(suffix) for suffix in chosen))
-      if len(self._valid):
+      self._use(sorted(int(suffix) for suffix in chosen))
+      if self._source.num_transitions:
         return
       # The final shard of a run may be a row or two.
       self._suffixes = [s for s in self._suffixes if s not in chosen]
@@ -248,75 +197,142 @@ class FixedReplayBuffer:
   def reseed(self, seed: int | None) -> None:
     """Restarts the random choice of shards and transitions from a seed."""
     self._random = np.random.default_rng(seed)
+    self._source.reseed(seed)
 
-  def _load(self, suffixes: list[int]) -> None:
-    # Forget first: old and new shards need not fit into memory together.
-    self._replay_buffers = []
-    self._buffers_by_suffix = {
-      suffix: buffer
-      for suffix, buffer in self._buffers_by_suffix.items()
-      if suffix in suffixes
-    }
-    missing = [s for s in suffixes if s not in self._buffers_by_suffix]
-    shard.check_memory(self._data_dir, missing, self._rows_of_a_shard())
-    # Inflating releases the interpreter's lock, so threads do.
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-      for suffix, buffer in zip(
-        missing, pool.map(self._load_buffer, missing), strict=True
-      ):
-        if buffer is None:
-          raise ValueError(f'There is no shard {suffix} in {self._data_dir}.')
-        self._buffers_by_suffix[suffix] = buffer
-    self._replay_buffers = [self._buffers_by_suffix[s] for s in suffixes]
-    capacities = [b._replay_capacity for b in self._replay_buffers]
-    # Row i of the data is row i - first_row[j] of the shard j it falls into.
-    self._first_rows = np.concatenate([[0], np.cumsum(capacities)])
-    self._valid = np.concatenate(
-      [
-        first + valid_indices(buffer)
-        for first, buffer in zip(
-          self._first_rows, self._replay_buffers, strict=False
-        )
-      ]
-    )
+  def redraw(self) -> None:
+    """Draws other shards, if `num_buffers` has it that not all are the data."""
+    if self._num_buffers and self._num_buffers < self.num_shards:
+      self.reload_buffer(self._num_buffers)
+
+  @property
+  def loads_uncompressed(self) -> bool:
+    """Whether a subclass loads shards by itself."""
+    return type(self)._load_buffer is not FixedReplayBuffer._load_buffer
+
+  def _load_buffer(self, suffix):
+    """For subclasses: returns a replay memory with the shard, or None.
+
+    One that overrides this has its uncompressed memories sampled in place of the
+    store; `OutOfGraphReplayBuffer(*self._args, **self._kwargs)` is what to fill.
+    """
+    return ShardReplayBuffer(self._store, suffix, *self._args, **self._kwargs)
+
+  def _use(self, suffixes: list[int]) -> None:
+    if self.loads_uncompressed:
+      self._source = self._load_uncompressed(suffixes)
+    else:
+      self._use_store(suffixes)
     logging.info(
       'Replay: %d transitions in %d of %d shards (%s).',
-      len(self._valid),
+      self._source.num_transitions,
       len(suffixes),
       len(self._suffixes),
       self._data_dir,
     )
 
-  def _rows_of_a_shard(self):
-    """At most so many rows of a shard are kept: `replay_capacity`."""
-    arguments = inspect.signature(ShardReplayBuffer.__init__).bind(
+  def _load_uncompressed(self, suffixes):
+    before: Mapping = getattr(self._source, 'by_suffix', {})
+    # Forget first: old and new shards need not fit into memory together.
+    self._source = None
+    by_suffix = {s: before[s] for s in suffixes if s in before}
+    del before
+    for suffix in suffixes:
+      if suffix not in by_suffix:
+        by_suffix[suffix] = self._load_buffer(suffix)
+      if by_suffix[suffix] is None:
+        raise ValueError(f'There is no shard {suffix} in {self._data_dir}.')
+    source = loaded_buffers.LoadedBuffers(
+      [by_suffix[s] for s in suffixes], self._seed
+    )
+    source.by_suffix = by_suffix
+    return source
+
+  def _use_store(self, suffixes):
+    if self._store is None:
+      self._open_store(suffixes)
+    elif not set(self._wanted(suffixes)) <= set(self._store.asked_for):
+      self._store.close()
+      self._open_store(suffixes)
+    self._store.prefer(suffixes)
+    if self._deterministic:
+      self._store.wait(suffixes)
+    else:
+      self._store.wait(suffixes, count=1)
+    self._source.restrict(suffixes)
+
+  def _wanted(self, suffixes):
+    """The shards that should be in the store."""
+    return suffixes if self._alone else self._suffixes
+
+  def _open_store(self, suffixes):
+    constructor = circular_replay_buffer.OutOfGraphReplayBuffer.__init__
+    bound = inspect.signature(constructor).bind(
       None, *self._args, **self._kwargs
     )
-    return arguments.arguments['replay_capacity']
+    bound.apply_defaults()
+    arguments = bound.arguments
+    directory = self._cache_dir and os.path.join(
+      self._cache_dir, store_lib.cache_name(self._data_dir)
+    )
+    self._store = store_lib.Store(
+      self._data_dir,
+      self._wanted(suffixes),
+      directory,
+      max_rows=arguments['replay_capacity'],
+      first=suffixes,
+      skip_damaged=self._skip_damaged,
+    )
+    found = (self._store.frame_shape, self._store.frame_dtype)
+    expected = (
+      tuple(arguments['observation_shape']),
+      np.dtype(arguments['observation_dtype']),
+    )
+    if found != expected:
+      raise ValueError(
+        f'{self._data_dir} holds observations of shape {found[0]} {found[1]}, '
+        f'the agent expects {expected[0]} {expected[1]}.'
+      )
+    self._source = _StoreSource(
+      self._store,
+      sampler_lib.Sampler(
+        self._store,
+        arguments['stack_size'],
+        arguments['update_horizon'],
+        arguments['gamma'],
+        self._subset,
+        self._seed,
+      ),
+      self,
+    )
 
-  def _load_buffer(self, suffix):
-    """Reads one shard; subclasses may return another buffer, or None."""
-    buffer = ShardReplayBuffer(*self._args, **self._kwargs)
-    buffer.load(self._data_dir, suffix)
-    return buffer
+  # --- what it says of itself ------------------------------------------------
+
+  @property
+  def _replay_buffers(self) -> list[Any]:
+    """The shards that are sampled from, as replay memories."""
+    return self._source.buffers
 
   @property
   def add_count(self) -> np.ndarray:
     """Transitions that can be sampled, int64 ()."""
-    return np.array(len(self._valid))
+    return np.array(self._source.num_transitions)
 
   @property
   def num_shards(self) -> int:
     """Shards to choose from."""
     return len(self._suffixes)
 
+  def describe(self) -> dict[str, Any]:
+    """What the data is, for the record of a run; {} of uncompressed buffers."""
+    return {} if self._store is None else self._source.describe()
+
   def action_range(self) -> tuple[int, int]:
-    """The smallest and the largest action in the shards in memory."""
-    actions = [buffer._store['action'] for buffer in self._replay_buffers]
-    return (
-      min(int(column.min()) for column in actions),
-      max(int(column.max()) for column in actions),
-    )
+    """The smallest and the largest action in the data."""
+    return self._source.action_range()
+
+  def valid_indices(self) -> np.ndarray:
+    """Indices of all transitions that can be sampled now, int64."""
+    return self._source.valid_indices()
 
   def get_transition_elements(
     self, batch_size: int | None = None
@@ -324,9 +340,11 @@ class FixedReplayBuffer:
     """Names, shapes and types of a batch; see `OutOfGraphReplayBuffer`."""
     return self._replay_buffers[0].get_transition_elements(batch_size)
 
+  # --- sampling --------------------------------------------------------------
+
   def sample_index_batch(self, batch_size: int) -> np.ndarray:
     """Valid indices, uniform with replacement: int64 (batch_size,)."""
-    return self._valid[self._random.integers(len(self._valid), size=batch_size)]
+    return self._source.draw(batch_size)
 
   def sample_transition_batch(
     self,
@@ -337,41 +355,65 @@ class FixedReplayBuffer:
 
     Args:
       batch_size: number of transitions; None for the constructor's.
-      indices: rows of the shards in memory, laid end to end in ascending order
+      indices: rows of the rings of the shards, laid end to end in ascending order
         of their numbers; None for uniformly random valid ones.
 
     Returns:
       A tuple of arrays, described by `get_transition_elements`.
+
+    Raises:
+      ValueError: if indices and batch size disagree, or there is no such row.
     """
     if batch_size is None:
-      batch_size = self._replay_buffers[0]._batch_size
+      batch_size = self._batch_size()
     if indices is None:
-      indices = self.sample_index_batch(batch_size)
-    if len(self._replay_buffers) == 1:
-      return self._replay_buffers[0].sample_transition_batch(
-        batch_size, indices
-      )
-    indices = np.asarray(indices)
+      indices = self._source.draw(batch_size)
     if len(indices) != batch_size:
       raise ValueError(f'{len(indices)} indices for batch_size={batch_size}.')
-    which = np.searchsorted(self._first_rows, indices, side='right') - 1
-    batch = tuple(
-      np.empty(element.shape, element.type)
-      for element in self.get_transition_elements(batch_size)
+    return self._source.transitions(np.asarray(indices, np.int64))
+
+  def sample_windows(self) -> tuple[np.ndarray, ...]:
+    """A random batch with state and next state in one window of frames.
+
+    Returns:
+      Windows (n, stack_size + update_horizon, *observation_shape), steps to the
+      next state int64 (n,), then action, reward, next action, next reward,
+      terminal and indices as in `sample_transition_batch`.
+    """
+    return self._source.windows()
+
+  def sample(
+    self, size: int | None = None, *, with_sample_metadata: bool = False
+  ) -> Any:
+    """A batch of transitions, as Dopamine's JAX replay buffer gives it.
+
+    Args:
+      size: number of transitions; None for the constructor's.
+      with_sample_metadata: whether to return the keys of the transitions, too.
+
+    Returns:
+      Dopamine's `ReplayElement` with `state`, `action`, `reward`, `next_state`,
+      `is_terminal` and `episode_end`, or it and a `SampleMetadata`.
+    """
+    from dopamine.jax.replay_memory import elements, samplers
+
+    names = [e.name for e in self.get_transition_elements()]
+    batch = dict(zip(names, self.sample_transition_batch(size), strict=True))
+    terminal = batch['terminal'].astype(bool)
+    element = elements.ReplayElement(
+      state=batch['state'],
+      action=batch['action'],
+      reward=batch['reward'],
+      next_state=batch['next_state'],
+      is_terminal=terminal,
+      episode_end=terminal,
     )
-    for j in np.unique(which):
-      places = np.flatnonzero(which == j)
-      part = self._replay_buffers[j].sample_transition_batch(
-        len(places), indices[places] - self._first_rows[j]
-      )
-      for whole, piece in zip(batch, part, strict=True):
-        whole[places] = piece
-    for element, array in zip(
-      self.get_transition_elements(batch_size), batch, strict=True
-    ):
-      if element.name == 'indices':
-        array[:] = indices
-    return batch
+    if not with_sample_metadata:
+      return element
+    return element, samplers.SampleMetadata(keys=batch['indices'])
+
+  def _batch_size(self) -> int:
+    return self._replay_buffers[0]._batch_size
 
   def save(self, checkpoint_dir, iteration_number) -> None:
     """The data does not change, so a checkpoint of it is nothing."""
@@ -380,8 +422,163 @@ class FixedReplayBuffer:
     """The data does not change, so a checkpoint of it is nothing."""
 
 
+class _StoreSource:
+  """Samples a store for a `FixedReplayBuffer`."""
+
+  def __init__(
+    self,
+    store: store_lib.Store,
+    sampler: sampler_lib.Sampler,
+    buffer: FixedReplayBuffer,
+  ):
+    self.sampler = sampler
+    self._store = store
+    self._buffer = buffer
+    self._suffixes: list[int] = []
+    self._buffers: list[Any] = []
+
+  def restrict(self, suffixes: list[int]) -> None:
+    self._suffixes = suffixes
+    self._buffers = []
+    self.sampler.restrict(suffixes)
+    capacities = [self._store.capacity(suffix) for suffix in suffixes]
+    # Index i is row i - first_index[j] of the ring of the shard j it falls into.
+    self._first_index = np.concatenate([[0], np.cumsum(capacities)])
+
+  def reseed(self, seed: int | None) -> None:
+    self.sampler.reseed(seed)
+
+  @property
+  def buffers(self) -> list[Any]:
+    if not self._buffers:
+      self._buffers = [self._buffer._load_buffer(s) for s in self._suffixes]
+    return self._buffers
+
+  @property
+  def num_transitions(self) -> int:
+    return self.sampler.num_transitions
+
+  def action_range(self) -> tuple[int, int]:
+    return self._store.action_range()
+
+  def describe(self) -> dict[str, Any]:
+    return {
+      'subset': self.sampler.subset,
+      'subset_hash': self.sampler.subset_hash(),
+      'shards': self._store.suffixes,
+      'trajectories': self.sampler.num_trajectories,
+    }
+
+  def valid_indices(self) -> np.ndarray:
+    return self.indices_of(self.sampler.valid_rows())
+
+  def draw(self, count: int) -> np.ndarray:
+    sampler = self.sampler
+    return self.indices_of(sampler.draw(sampler.next_number(), count))
+
+  def indices_of(self, rows: np.ndarray) -> np.ndarray:
+    """Indices of rows of the run."""
+    shard_of, ring = self._store.ring_of(rows)
+    numbers = np.asarray(self._store.suffixes)[shard_of]
+    return self._first_index[np.searchsorted(self._suffixes, numbers)] + ring
+
+  def transitions(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Dopamine's arrays for indices, int64 (n,).
+
+    Indices that are no whole transition get what Dopamine's memory would give.
+    """
+    if len(indices) and not (
+      0 <= min(indices) and max(indices) < self._first_index[-1]
+    ):
+      raise ValueError(
+        f'Indices are in [0, {self._first_index[-1]}), not {indices.tolist()}.'
+      )
+    which = np.searchsorted(self._first_index, indices, side='right') - 1
+    ring = indices - self._first_index[which]
+    rows = self._store.rows_of(np.asarray(self._suffixes)[which], ring)
+    whole = self.sampler.is_valid(rows)
+    if whole.all():
+      return self._whole_transitions(rows, indices)
+    elements = self._buffer.get_transition_elements(len(indices))
+    batch = tuple(np.empty(e.shape, e.type) for e in elements)
+    if whole.any():
+      part = self._whole_transitions(rows[whole], indices[whole])
+      for array, values in zip(batch, part, strict=True):
+        array[whole] = values
+    for i in np.flatnonzero(~whole):
+      try:
+        one = self.buffers[which[i]].sample_transition_batch(1, [int(ring[i])])
+      except AssertionError as error:
+        raise ValueError(f'Index {indices[i]}: {error}') from error
+      for element, array, value in zip(elements, batch, one, strict=True):
+        array[i] = indices[i] if element.name == 'indices' else value[0]
+    return batch
+
+  def _whole_transitions(self, rows, indices):
+    batch = self.sampler.gather(rows)
+    stack_size = self.sampler.stack_size
+    next_action, next_reward = self.sampler.next_action_and_reward(batch)
+    first = np.zeros_like(batch.steps)
+    values = {
+      'state': channels_last(batch.windows, first, stack_size),
+      'action': batch.action,
+      'reward': batch.reward,
+      'next_state': channels_last(batch.windows, batch.steps, stack_size),
+      'next_action': next_action,
+      'next_reward': next_reward,
+      'terminal': batch.terminal,
+      'indices': indices,
+    }
+    return tuple(
+      np.asarray(values[element.name], element.type)
+      for element in self._buffer.get_transition_elements(len(indices))
+    )
+
+  def windows(self) -> tuple[np.ndarray, ...]:
+    """A random batch as the graph takes it; see `WrappedFixedReplayBuffer`."""
+    sampler = self.sampler
+    batch = sampler.batch(sampler.next_number(), self._buffer._batch_size())
+    return (
+      batch.windows,
+      batch.steps,
+      batch.action.astype(np.int32),
+      batch.reward,
+      *sampler.next_action_and_reward(batch),
+      batch.terminal,
+      self.indices_of(batch.rows).astype(np.int32),
+    )
+
+
+def channels_last(
+  windows: np.ndarray, start: np.ndarray, stack_size: int
+) -> np.ndarray:
+  """Cuts stacks of frames out of windows, frames last.
+
+  Args:
+    windows: (n, w, *frame_shape).
+    start: int64 (n,), the first frame of each stack.
+    stack_size: frames in a stack.
+
+  Returns:
+    (n, *frame_shape, stack_size).
+  """
+  n, _, *frame_shape = windows.shape
+  out = np.empty((n, *frame_shape, stack_size), windows.dtype)
+  if windows.dtype == np.uint8 and len(frame_shape) == 2:
+    # OpenCV interleaves several times as fast as NumPy copies with strides.
+    for i, first in enumerate(start.tolist()):
+      cv2.merge(list(windows[i, first : first + stack_size]), out[i])
+    return out
+  for j in range(stack_size):
+    out[..., j] = windows[np.arange(n), start + j]
+  return out
+
+
 @gin.configurable(
   denylist=['data_dir', 'observation_shape', 'stack_size', 'update_horizon']
+)
+@signatures.forwards_to(
+  FixedReplayBuffer, without=('data_dir', 'replay_suffix', 'seed')
 )
 @signatures.forwards_to(
   circular_replay_buffer.WrappedReplayBuffer, without=('wrapped_memory',)
@@ -390,8 +587,8 @@ class WrappedFixedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
   """Dopamine's in-graph replay memory around a `FixedReplayBuffer`.
 
   Args:
-    data_dir: the directory of the shards.
-    replay_suffix: the one shard to use; None for `num_buffers` random ones.
+    data_dir: the directory of the shards, or a store.
+    replay_suffix: the one shard to use; None for all.
     observation_shape: of one frame.
     stack_size: frames in a state.
     use_staging: has no effect in current Dopamine.
@@ -400,11 +597,7 @@ class WrappedFixedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
     update_horizon: the 'n' of n-step returns.
     gamma: discount factor.
     observation_dtype: NumPy dtype of a frame.
-    num_buffers: shards in memory at a time; drawn anew every iteration, as in the
-      paper. None for all.
-    replay_file_start_index: first shard to choose from, counted from 0.
-    replay_file_end_index: one past the last; None for all.
-    **kwargs: as Dopamine's `OutOfGraphReplayBuffer`.
+    **kwargs: as `FixedReplayBuffer` and Dopamine's `OutOfGraphReplayBuffer`.
   """
 
   def __init__(
@@ -419,14 +612,11 @@ class WrappedFixedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
     update_horizon=1,
     gamma=0.99,
     observation_dtype=np.uint8,
-    num_buffers=5,
-    replay_file_start_index=0,
-    replay_file_end_index=None,
     **kwargs,
   ):
-    # A single shard is never drawn again.
-    self._num_buffers = num_buffers if replay_suffix is None else None
     self._drawn = True
+    self._stack_size = stack_size
+    self._window = stack_size + update_horizon
     memory = FixedReplayBuffer(
       data_dir,
       replay_suffix,
@@ -437,9 +627,6 @@ class WrappedFixedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
       update_horizon,
       gamma,
       observation_dtype=observation_dtype,
-      num_buffers=num_buffers,
-      replay_file_start_index=replay_file_start_index,
-      replay_file_end_index=replay_file_end_index,
       seed=seeding.derive('replay'),
       **kwargs,
     )
@@ -454,8 +641,46 @@ class WrappedFixedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
       wrapped_memory=memory,
     )
 
+  def create_sampling_ops(self, use_staging) -> None:
+    """Makes `transition`: each `session.run` of its tensors draws a batch.
+
+    A window of frames crosses into the graph once; state and next state are cut
+    out of it and transposed there.
+    """
+    elements = self.memory.get_transition_elements()
+    types = {element.name: element for element in elements}
+    state = types['state']
+    if tuple(types) != _GRAPH_ELEMENTS or self.memory.loads_uncompressed:
+      super().create_sampling_ops(use_staging)
+      return
+    with tf.name_scope('sample_replay'):
+      with tf.device('/cpu:*'):
+        windows, steps, *rest = tf.numpy_function(
+          self.memory.sample_windows,
+          [],
+          [state.type, np.int64]
+          + [types[name].type for name in _SMALL_ELEMENTS],
+          name='replay_sample_py_func',
+        )
+      batch, *frame_shape, _ = state.shape
+      windows.set_shape((batch, self._window, *frame_shape))
+      steps.set_shape((batch,))
+      permutation = (0, *range(2, 2 + len(frame_shape)), 1)
+
+      def stack(first):
+        places = first[:, None] + tf.range(self._stack_size, dtype=tf.int64)
+        frames = tf.gather(windows, places, batch_dims=1)
+        return tf.transpose(frames, permutation)
+
+      tensors = dict(zip(_SMALL_ELEMENTS, rest, strict=True))
+      tensors['state'] = stack(tf.zeros_like(steps))
+      tensors['next_state'] = stack(steps)
+      ordered = [tensors[element.name] for element in elements]
+      self._set_transition_shape(ordered, elements)
+      self.unpack_transition(ordered, elements)
+
   def begin_iteration(self, iteration: int) -> None:
-    """Draws the iteration's shards, if not all of them are in memory.
+    """Draws the iteration's shards, if `num_buffers` is set, and batches.
 
     Args:
       iteration: with the run's seed, it decides the shards and the batches.
@@ -466,5 +691,4 @@ class WrappedFixedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
     if seed is None and drawn:
       return
     self.memory.reseed(seed)
-    if self._num_buffers and self._num_buffers < self.memory.num_shards:
-      self.memory.reload_buffer(self._num_buffers)
+    self.memory.redraw()

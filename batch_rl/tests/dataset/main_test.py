@@ -1,76 +1,203 @@
-"""`python -m batch_rl.dataset verify` finds what is wrong."""
+"""The tools' command line: what they print, and their exit codes."""
 
-import gzip
-import os
+import json
+import pathlib
+import subprocess
+import sys
 
-import numpy as np
 import pytest
 
 from batch_rl.dataset import __main__ as tools
 from batch_rl.dataset import shard
 from batch_rl.tests import shards
 
+SAMPLE = pathlib.Path(__file__).parents[3] / 'data' / 'Pong' / '1'
+
 
 @pytest.fixture
-def run_dir(tmp_path):
-  shards.write_run(tmp_path / 'replay_logs', [30, 30], capacity=40)
+def root(tmp_path):
+  for run in ('1', '2'):
+    logs = tmp_path / 'Pong' / run / 'replay_logs'
+    shards.write_run(logs, [30, 30], capacity=40)
   return tmp_path
 
 
-def test_a_good_run_is_well(run_dir, monkeypatch, capsys):
-  monkeypatch.setattr('sys.argv', ['x', 'verify', str(run_dir)])
-  with pytest.raises(SystemExit) as exit_:
-    tools.main()
-  assert exit_.value.code == 0
-  printed = capsys.readouterr().out
-  assert 'shard 0: 39 rows, 1 episodes end' in printed
-  assert printed.endswith('all is well\n')
+@pytest.fixture
+def run(capsys):
+  """Runs a command in this process: exit code, stdout, stderr."""
+
+  def run_command(*arguments):
+    with pytest.raises(SystemExit) as exit_:
+      tools.main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    return exit_.value.code, printed.out, printed.err
+
+  return run_command
 
 
-def test_damage_is_found(run_dir):
-  path = run_dir / 'replay_logs' / shard.file_name('reward', 1)
+def run_process(*arguments):
+  command = [sys.executable, '-m', 'batch_rl.dataset', *map(str, arguments)]
+  done = subprocess.run(command, capture_output=True, text=True, check=False)
+  return done.returncode, done.stdout, done.stderr
+
+
+def damage(path):
   content = bytearray(path.read_bytes())
   content[len(content) // 2] ^= 1
   path.write_bytes(content)
-  (line,) = tools.verify(str(run_dir))
-  assert str(path) in line and 'damaged' in line
 
 
-def test_a_file_of_another_run_is_found(run_dir, tmp_path):
-  shards.write_run(tmp_path / 'other', [29, 31], capacity=40)
-  name = shard.file_name('terminal', 0)
-  os.replace(tmp_path / 'other' / name, run_dir / 'replay_logs' / name)
-  (line,) = tools.verify(str(run_dir))
-  assert 'not the file that the manifest describes' in line
+def is_one_line(err):
+  return err.startswith('error: ') and err.count('\n') == 1
 
 
-def test_a_lost_shard_is_found(run_dir):
-  for name in shard.FILES:
-    os.remove(run_dir / 'replay_logs' / shard.file_name(name, 1))
-  (line,) = tools.verify(str(run_dir))
-  assert line.startswith('Shard 1 is in the manifest')
+def test_verify_the_sample():
+  code, out, err = run_process('verify', SAMPLE)
+  assert code == 0 and not err
+  assert 'shard 0: 9,999 rows, 11 episodes end, mean return -20.64' in out
+  assert out.endswith('all is well (7 shards, 3.2 MB, 1 note)\n')
 
 
-def test_rows_lost_between_shards_are_found(tmp_path):
-  """As the original logger lost them; there is no manifest to tell."""
-  logs = tmp_path / 'replay_logs'
-  shards.write_run(logs, [50, 50, 40], capacity=40)
-  os.remove(logs / shard.MANIFEST)
-  assert not tools.verify(str(tmp_path))
-  path = str(logs / shard.file_name('add_count', 2))
-  with gzip.open(path, 'wb') as file:
-    np.save(file, np.array(159))
-  (line,) = tools.verify(str(tmp_path))
-  assert 'add_count is 79 in shard 1 and 159 in shard 2' in line
-  for name in shard.FILES:
-    os.remove(logs / shard.file_name(name, 2))
-  (line,) = tools.verify(str(tmp_path))
-  assert 'no shard between 1 and 3' in line
+def test_inspect_the_sample_with_pictures(tmp_path):
+  plot, video = tmp_path / 'plot.png', tmp_path / 'episode.gif'
+  code, out, err = run_process(
+    'inspect', SAMPLE, '--plot', plot, '--video', video, '--episode', 0
+  )
+  assert code == 0 and not err
+  assert out.startswith(f'{SAMPLE}: Pong by dqn, observations 84 x 84 uint8')
+  (total,) = [line for line in out.splitlines() if line.startswith('total')]
+  assert total.split()[1:5] == ['62,702', '62,495', '207', '69']
+  assert 'action  0:  16.5 %       10,317' in out
+  assert 'episode 0: 884 agent steps, return -21, ends in shard 0' in out
+  assert plot.stat().st_size > 10_000 and video.stat().st_size > 10_000
 
 
-def test_no_run_at_all_is_an_error(tmp_path, monkeypatch, capsys):
-  monkeypatch.setattr('sys.argv', ['x', 'verify', str(tmp_path)])
-  with pytest.raises(SystemExit) as exit_:
-    tools.main()
-  assert exit_.value.code == 2
-  assert 'has no replay_logs folder' in capsys.readouterr().err
+def test_a_wrong_argument_is_one_line():
+  code, out, err = run_process('verify', SAMPLE, '--fast')
+  assert code == 2 and not out and is_one_line(err) and '--fast' in err
+
+
+def test_damage_is_named_and_exits_with_1(root, run):
+  path = root / 'Pong' / '1' / 'replay_logs' / shard.file_name('reward', 1)
+  damage(path)
+  code, out, err = run('verify', root / 'Pong' / '1')
+  assert code == 1 and not err
+  (line,) = [line for line in out.splitlines() if line.startswith('error:')]
+  assert str(path) in line
+  assert 'NOT well (2 shards' in out and '1 error' in out
+
+
+def test_suspicious_data_exits_with_1(root, run):
+  logs = root / 'Pong' / '1' / 'replay_logs'
+  (logs / shard.MANIFEST).unlink()
+  frames = [logs / shard.file_name('observation', n) for n in (0, 1)]
+  frames[1].write_bytes(frames[0].read_bytes())
+  code, out, _ = run('verify', logs)
+  assert code == 1 and 'suspicious: ' in out and 'error: ' not in out
+
+
+def test_json_is_all_there_is(root):
+  code, out, err = run_process('verify', '--json', root / 'Pong' / '1')
+  document = json.loads(out)
+  assert code == 0 and not err and document['ok']
+  assert [entry['rows'] for entry in document['shards']] == [39, 27]
+  assert document['findings'][0]['level'] == 'note'
+  code, out, err = run_process('inspect', '--json', root / 'Pong' / '1')
+  document = json.loads(out)
+  assert code == 0 and not err
+  assert document['total']['episodes'] == 2
+  assert document['frames'] == {'shape': [2, 2], 'dtype': 'uint8'}
+
+
+def test_several_runs_are_listed(root, run):
+  code, out, err = run('inspect', root)
+  assert code == 0 and not err
+  assert [line.split()[:4] for line in out.splitlines()[1:]] == [
+    ['Pong', '1', '2', '66'],
+    ['Pong', '2', '2', '66'],
+  ]
+  code, listed, err = run('verify', root / 'Pong')
+  assert code == 2 and listed == out and is_one_line(err) and '--all' in err
+  code, out, _ = run('inspect', '--json', root)
+  assert [entry['run'] for entry in json.loads(out)['runs']] == ['1', '2']
+
+
+def test_all_runs_are_verified(root, run):
+  code, out, _ = run('verify', '--all', root)
+  assert code == 0 and out.endswith('2 runs: all is well\n')
+  damage(root / 'Pong' / '2' / 'replay_logs' / shard.file_name('reward', 1))
+  (root / 'Pong' / '3' / 'replay_logs').mkdir(parents=True)
+  code, out, _ = run('verify', '--all', root)
+  wrong = f'{root}/Pong/2, {root}/Pong/3'
+  assert code == 1 and out.endswith(f'3 runs: NOT well: {wrong}\n')
+  code, out, _ = run('verify', '--all', '--json', root)
+  document = json.loads(out)
+  assert code == 1 and not document['ok']
+  assert [entry['ok'] for entry in document['runs']] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    (['verify', '{root}/nowhere'], 'cannot be listed'),
+    (['inspect', '{root}/Pong/1', '--video', 'a.avi'], '.gif or .mp4'),
+    (['inspect', '{root}/Pong/1', '--plot', 'a.doc'], '.png'),
+    (['inspect', '{root}/Pong/1', '--episode', '1'], 'add --video'),
+    (
+      ['inspect', '{root}/Pong/1', '--video', '{root}/a.gif', '--episode', '2'],
+      'no episode 2',
+    ),
+    (['inspect', '{root}/Pong', '--plot', '{root}/a.png'], 'choose one'),
+    (['look', '{root}'], 'look'),
+    ([], 'COMMAND'),
+  ],
+)
+def test_mistakes_are_one_line(root, run, arguments, message):
+  code, _, err = run(*(a.format(root=root) for a in arguments))
+  assert code == 2 and is_one_line(err) and message in err
+
+
+def test_an_empty_folder_of_shards_is_an_error(tmp_path, run):
+  (tmp_path / 'replay_logs').mkdir()
+  for command in ('verify', 'inspect'):
+    code, _, err = run(command, tmp_path)
+    assert code == 2 and is_one_line(err) and 'empty of shards' in err
+
+
+@pytest.mark.parametrize(
+  'module, option, name',
+  [('matplotlib', '--plot', 'a.png'), ('PIL', '--video', 'a.gif')],
+)
+def test_what_is_not_installed_is_named(
+  root, run, monkeypatch, module, option, name
+):
+  monkeypatch.setitem(sys.modules, module, None)
+  code, _, err = run('inspect', root / 'Pong' / '1', option, root / name)
+  assert code == 2 and is_one_line(err) and 'pip install' in err
+
+
+def test_help_is_there(run):
+  for arguments in (['--help'], ['verify', '--help'], ['inspect', '--help']):
+    code, out, _ = run(*arguments)
+    assert code == 0 and 'usage' in out
+
+
+def test_remote_runs(run):
+  """TensorFlow's file systems; this one is in memory."""
+  import tensorflow as tf
+
+  game = 'ram://data/Pong'
+  logs = f'{game}/1/replay_logs'
+  tf.io.gfile.makedirs(logs)
+  for path in (SAMPLE / 'replay_logs').iterdir():
+    if '.5.gz' in path.name or '.6.gz' in path.name:
+      with tf.io.gfile.GFile(f'{logs}/{path.name}', 'wb') as file:
+        file.write(path.read_bytes())
+  code, out, _ = run('verify', f'{game}/1')
+  assert code == 0 and 'all is well (2 shards' in out
+  code, out, _ = run('inspect', f'{game}/1')
+  assert code == 0 and 'total  12,703' in out
+  code, out, _ = run('inspect', game)
+  assert code == 0 and out.splitlines()[1].split()[:3] == ['Pong', '1', '2']
+  code, _, err = run('verify', 'ram://nowhere')
+  assert code == 2 and is_one_line(err)

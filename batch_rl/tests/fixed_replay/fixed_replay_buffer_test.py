@@ -9,7 +9,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_rl.dataset import shard
+from batch_rl.dataset import packed_shard, shard, store
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.tests import shards
 
@@ -102,8 +102,8 @@ def test_samples_are_exactly_the_valid_transitions(
     assert 'No whole transition' in str(error)
     assert not expected
     return
-  assert set(buffer._valid.tolist()) == set(expected)
-  assert len(buffer._valid) == len(expected) == buffer.add_count
+  assert set(buffer.valid_indices().tolist()) == set(expected)
+  assert len(buffer.valid_indices()) == len(expected) == buffer.add_count
   batch = buffer.sample_transition_batch(len(expected), list(expected))
   for i, (row, transition) in enumerate(expected.items()):
     stack, action, reward, terminal, next_stack = transition
@@ -167,7 +167,7 @@ def test_batches_equal_dopamines_for_the_same_indices(
 def test_sampling_is_uniform_over_all_shards(tmp_path):
   shards.write_run(tmp_path, [30, 25, 40, 11], capacity=50)
   buffer = load(tmp_path, None)
-  valid = buffer._valid
+  valid = buffer.valid_indices()
   draws = 200 * len(valid)
   counts = np.bincount(buffer.sample_index_batch(draws), minlength=valid.max())
   assert counts.sum() == counts[valid].sum() == draws
@@ -176,15 +176,28 @@ def test_sampling_is_uniform_over_all_shards(tmp_path):
   assert chi_square < freedom + 5 * np.sqrt(2 * freedom)
 
 
-def test_batches_across_shards_are_those_of_the_shards(tmp_path):
-  shards.write_run(tmp_path, [30, 25, 40, 11], capacity=50)
-  together = load(tmp_path, None)
-  batch = together.sample_transition_batch(64)
-  for i, index in enumerate(batch[INDICES]):
-    alone = load(tmp_path, int(index) // 50)
-    one = alone.sample_transition_batch(batch_size=1, indices=[index % 50])
-    for whole, piece in zip(batch[:INDICES], one[:INDICES], strict=True):
-      np.testing.assert_array_equal(whole[i], piece[0])
+@pytest.mark.parametrize('horizon', [1, 3])
+def test_seams_of_shards_are_no_seams_of_transitions(tmp_path, horizon):
+  """Every transition of the run can be drawn, with its frames in order."""
+  rows = shards.write_run(tmp_path, [30, 25, 40, 11], capacity=50)
+  buffer = load(tmp_path, None, update_horizon=horizon, gamma=0.5)
+  steps = [i for i, row in enumerate(rows) if row.frame]
+  indices = buffer.valid_indices()
+  assert len(indices) == len(steps)
+  batch = buffer.sample_transition_batch(len(indices), indices)
+  for i, at in enumerate(steps):
+    until = next(j for j in range(at, len(rows)) if rows[j].terminal)
+    taken = rows[at : min(at + horizon, until + 1)]
+    frames = [row.frame for row in rows[at - 3 : at + 1]]
+    assert batch[STATE][i, 0, 0].tolist() == frames
+    assert batch[ACTION][i] == rows[at].action
+    assert batch[REWARD][i] == sum(
+      0.5**j * r.reward for j, r in enumerate(taken)
+    )
+    assert batch[TERMINAL][i] == (at + horizon > until)
+    if not batch[TERMINAL][i]:
+      after = [row.frame for row in rows[at + horizon - 3 : at + horizon + 1]]
+      assert batch[NEXT_STATE][i, 1, 1].tolist() == after
 
 
 def test_a_seed_decides_the_batches(tmp_path):
@@ -208,7 +221,7 @@ def test_suffix_zero_is_shard_zero(tmp_path):
 
 def test_a_shard_that_does_not_exist_is_an_error(tmp_path):
   shards.write_run(tmp_path, [30], capacity=50)
-  with pytest.raises(ValueError, match=r'ckpt\.7\.gz'):
+  with pytest.raises(ValueError, match='There is no shard 7'):
     load(tmp_path, 7)
   with pytest.raises(ValueError, match='No shards'):
     os.mkdir(tmp_path / 'empty')
@@ -217,28 +230,32 @@ def test_a_shard_that_does_not_exist_is_an_error(tmp_path):
     load(tmp_path, None, replay_file_start_index=3)
 
 
-def test_shards_are_drawn_anew_and_not_read_twice(tmp_path, monkeypatch):
+def shards_drawn(buffer):
+  """The shards that a buffer samples from, by their indices."""
+  return sorted(set((buffer.sample_index_batch(500) // 50).tolist()))
+
+
+def test_shards_are_drawn_anew_and_not_packed_twice(tmp_path, monkeypatch):
   shards.write_run(tmp_path, [30] * 10, capacity=50)
-  read = []
-  original = shard.read_shard
+  packed = []
+  original = packed_shard.pack_to_memory
 
-  def count(data_dir, suffix, **kwargs):
-    read.append(suffix)
-    return original(data_dir, suffix, **kwargs)
+  def count(data_dir, columns, *args):
+    packed.append(columns.suffix)
+    return original(data_dir, columns, *args)
 
-  monkeypatch.setattr(shard, 'read_shard', count)
+  monkeypatch.setattr(packed_shard, 'pack_to_memory', count)
   buffer = load(tmp_path, None, num_buffers=3)
-  assert len(read) == 3 == len(set(read))
-  seen = set(read)
+  seen = set()
   for _ in range(20):
-    before = set(buffer._buffers_by_suffix)
-    del read[:]
+    assert len(buffer._replay_buffers) == 3
+    assert shards_drawn(buffer) == [0, 1, 2]  # of three rings, end to end
+    seen |= set(buffer._source._suffixes)
     buffer.reload_buffer(num_buffers=3)
-    assert set(read) == set(buffer._buffers_by_suffix) - before
-    seen |= set(buffer._buffers_by_suffix)
-  assert seen == set(range(7))
+  assert seen == set(range(7)) == set(packed)
+  assert len(packed) == 7
   buffer.reload_buffer(num_buffers=100)  # more than there are
-  assert sorted(buffer._buffers_by_suffix) == list(range(7))
+  assert len(buffer._replay_buffers) == 7
 
 
 def test_a_range_of_shards_can_be_chosen(tmp_path):
@@ -250,13 +267,13 @@ def test_a_range_of_shards_can_be_chosen(tmp_path):
     replay_file_end_index=3,
     num_buffers=None,
   )
-  assert sorted(buffer._buffers_by_suffix) == [1, 2]
+  assert buffer._store.suffixes == [1, 2]
 
 
 def test_replay_capacity_limits_the_rows_of_a_shard(tmp_path):
   rows = shards.write_run(tmp_path, [30] * 4, capacity=100)
   buffer = load(tmp_path, 0, replay_capacity=40)
-  assert buffer._valid.max() < 40
+  assert buffer.valid_indices().max() < 40
   assert len(buffer._replay_buffers[0]._store['terminal']) == 40
   batch = buffer.sample_transition_batch(100)
   for newest, row in zip(
@@ -265,16 +282,14 @@ def test_replay_capacity_limits_the_rows_of_a_shard(tmp_path):
     assert newest == rows[row].frame
 
 
-def test_too_little_memory_is_said_before_anything_is_read(
-  tmp_path, monkeypatch
-):
+def test_too_little_memory_is_said_after_the_first_shard(tmp_path, monkeypatch):
   shards.write_run(tmp_path, [30] * 4, capacity=50)
 
   class NoMemory:
     available = 100
 
-  monkeypatch.setattr(shard.psutil, 'virtual_memory', NoMemory)
-  with pytest.raises(ValueError, match='num_buffers, or its replay_capacity'):
+  monkeypatch.setattr(store.psutil, 'virtual_memory', NoMemory)
+  with pytest.raises(ValueError, match='set FixedReplayBuffer.cache_dir'):
     load(tmp_path, None)
 
 
@@ -308,9 +323,9 @@ def test_subclasses_may_load_dopamines_memory(tmp_path):
   )
   assert buffer._replay_buffers[0]._replay_capacity == 50
   ours = load(tmp_path, None)
-  # Dopamine can't return the very last row: the run's last terminal.
-  np.testing.assert_array_equal(buffer._valid, ours._valid[:-1])
-  rows = list(buffer._valid)
+  # Dopamine's memories end at the seam, and at the run's last terminal.
+  rows = list(buffer.valid_indices())
+  assert len(rows) > 40 and set(rows) < set(ours.valid_indices())
   np.testing.assert_array_equal(
     buffer.sample_transition_batch(len(rows), rows)[STATE],
     ours.sample_transition_batch(len(rows), rows)[STATE],
@@ -332,7 +347,7 @@ def test_wrapped_buffer_feeds_the_graph_and_its_iterations(tmp_path):
         replay.begin_iteration(iteration)
         states, rows = session.run((replay.states, replay.indices))
         assert states.shape == (16, 2, 2, 4) and states.dtype == np.uint8
-        suffixes = sorted(replay.memory._buffers_by_suffix)
+        suffixes = replay.memory._source._suffixes
         drawn.append((suffixes, rows.tolist()))
       assert drawn[1] == drawn[3] != drawn[2]
   finally:
@@ -368,7 +383,7 @@ def test_a_ring_cut_off_by_replay_capacity_is_not_read_across_its_seam(
   buffer = load(tmp_path, 0, replay_capacity=50)
   states = buffer.sample_transition_batch(500)[STATE][:, 0, 0]
   assert (np.diff(states.astype(int), axis=1) == 1).all()
-  assert buffer._valid.max() == 29  # the terminal, the newest row
+  assert buffer.valid_indices().max() == 29  # the terminal, the newest row
 
 
 def test_frames_of_another_dtype_are_refused(tmp_path):

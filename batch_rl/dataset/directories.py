@@ -1,0 +1,187 @@
+"""Where runs are: a run, a game with its runs, or the root of a dataset."""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import os
+import re
+from typing import Any
+
+from batch_rl.dataset import files, shard
+
+LOGS = 'replay_logs'
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """A run on disk.
+
+  Attributes:
+    directory: where it is, `<root>/<Game>/<run>` (or the folder of its shards).
+    logs: the folder of its shards.
+  """
+
+  directory: str
+  logs: str
+
+  @property
+  def game(self) -> str:
+    """The name of the folder above the run."""
+    return os.path.basename(os.path.dirname(self._run_folder()))
+
+  @property
+  def name(self) -> str:
+    """The name of the run's folder."""
+    return os.path.basename(self._run_folder())
+
+  def _run_folder(self) -> str:
+    path = _absolute(self.directory)
+    is_logs = os.path.basename(path) == LOGS
+    return os.path.dirname(path) if is_logs else path
+
+
+def _absolute(path: str) -> str:
+  return path.rstrip('/') if '://' in path else os.path.abspath(path)
+
+
+def as_run(directory: str) -> Run | None:
+  """The run that a directory is, if it is one.
+
+  Args:
+    directory: of a run, or its `replay_logs`; local or remote.
+
+  Raises:
+    ValueError: if it cannot be listed.
+  """
+  return _as_run(directory, list_names(directory))
+
+
+def find_runs(directory: str) -> list[Run]:
+  """The run that a directory is, or the runs up to two levels below it.
+
+  Args:
+    directory: a run, its `replay_logs`, a game or the root of a dataset; local
+      or remote.
+
+  Raises:
+    ValueError: if there is none.
+  """
+  names = list_names(directory)
+  level = {directory: names}
+  for depth in range(3):
+    runs = [_as_run(path, names) for path, names in level.items()]
+    found = [run for run in runs if run is not None]
+    if found:
+      return found
+    if depth < 2:
+      level = _one_level_down(level)
+  listing = ', '.join(sorted(names)[:8]) + (', ...' if len(names) > 8 else '')
+  raise ValueError(
+    f'{directory} holds no run (found: {listing or "nothing"}); give a run, '
+    '<root>/<Game>/<run>, with its shards in a replay_logs folder.'
+  )
+
+
+def _as_run(path: str, names: list[str]) -> Run | None:
+  if LOGS in names:
+    return Run(path, os.path.join(path, LOGS))
+  holds_shards = any('_ckpt.' in n and n.endswith('.gz') for n in names)
+  if holds_shards or os.path.basename(_absolute(path)) == LOGS:
+    return Run(path, path)
+  return None
+
+
+def _one_level_down(level: dict[str, list[str]]) -> dict[str, list[str]]:
+  below = {}
+  for path, names in level.items():
+    for name in sorted(names, key=_natural):
+      with contextlib.suppress(ValueError):  # files, and what may not be read
+        child = os.path.join(path, name)
+        below[child] = list_names(child)
+  return below
+
+
+def _natural(name: str) -> list:
+  """Sorts run 10 after run 9."""
+  parts = re.split(r'(\d+)', name)
+  return [int(part) if part.isdigit() else part for part in parts]
+
+
+def list_names(path: str) -> list[str]:
+  """What is in a directory, local or remote.
+
+  Raises:
+    ValueError: if it cannot be listed.
+  """
+  if '://' not in path:
+    try:
+      return os.listdir(path)
+    except OSError as error:
+      reason = error.strerror or error
+      raise ValueError(f'{path} cannot be listed: {reason}.') from error
+  import tensorflow as tf
+
+  try:
+    if not tf.io.gfile.isdir(path):
+      raise ValueError(f'{path} is not a directory.')
+    return [name.rstrip('/') for name in tf.io.gfile.listdir(path)]
+  except tf.errors.OpError as error:
+    reason = ' '.join(str(error.message).split())
+    raise ValueError(f'{path} cannot be listed: {reason}.') from error
+
+
+def read_manifest(logs: str) -> dict[str, Any]:
+  """What the logger wrote beside the shards; empty if there is nothing.
+
+  Raises:
+    ValueError: if it is not JSON, or not an object.
+  """
+  path = os.path.join(logs, shard.MANIFEST)
+  manifest = files.read_json(path)
+  if manifest is None:
+    return {}
+  if not isinstance(manifest, dict):
+    raise ValueError(f'{path} is not a manifest: it holds no JSON object.')
+  return manifest
+
+
+def look_up(content: Any, *keys: str, kind: Any) -> Any:
+  """An entry deep in JSON, or None if it is absent or of another kind."""
+  for key in keys:
+    content = content.get(key) if isinstance(content, dict) else None
+  return content if isinstance(content, kind) else None
+
+
+def describe_runs(runs: list[Run]) -> list[dict[str, Any]]:
+  """What can be said of runs without reading their rows.
+
+  Returns:
+    For each: game, run, directory, shards, rows, bytes and agent; None for what
+    cannot be told cheaply, as the rows of a remote run without a manifest.
+  """
+  with concurrent.futures.ThreadPoolExecutor(files.num_cpus()) as pool:
+    return list(pool.map(_describe, runs))
+
+
+def _describe(run: Run) -> dict[str, Any]:
+  suffixes = shard.list_suffixes(run.logs, complete=False)
+  manifest: dict[str, Any] = {}
+  with contextlib.suppress(ValueError):  # `verify` says what is wrong with it
+    manifest = read_manifest(run.logs)
+  rows = look_up(manifest, 'rows', kind=int)
+  size = None
+  if '://' not in run.logs:
+    with os.scandir(run.logs) as entries:
+      size = sum(entry.stat().st_size for entry in entries if entry.is_file())
+    with contextlib.suppress(ValueError):
+      placements, _ = shard.place(run.logs, suffixes)
+      rows = sum(placement.rows for placement in placements)
+  return {
+    'game': look_up(manifest, 'environment', 'game', kind=str) or run.game,
+    'run': run.name,
+    'directory': run.directory,
+    'shards': len(suffixes),
+    'rows': rows,
+    'bytes': size,
+    'agent': look_up(manifest, 'agent', kind=str),
+  }

@@ -1,0 +1,230 @@
+"""Named parts of a run, written as text: 'random_trajectories(0.1, seed=3)'.
+
+Several are applied one after the other: 'shards(0, 10) & best_trajectories(0.5)'.
+The text is what gin, the command line and the results have of a subset.
+"""
+
+import ast
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Trajectories:
+  """The trajectories of a run in time order, and what is selected of each.
+
+  A trajectory is an episode, or what is there of one where rows are missing. Rows
+  count from the start of the run; n is the number of trajectories.
+
+  Attributes:
+    begin: int64 (n,), first row of each, ascending.
+    steps_begin: int64 (n,), first row that is not padding.
+    start: int64 (n,), first selected row.
+    stop: int64 (n,), the row after the last selected; at most `start` if none is.
+    returns: float64 (n,), sum of the logged rewards of the whole trajectory.
+    shard: int64 (n,), number of the shard in which it begins.
+    shard_rows: `{number: (first row, row after the last)}`.
+  """
+
+  begin: np.ndarray
+  steps_begin: np.ndarray
+  start: np.ndarray
+  stop: np.ndarray
+  returns: np.ndarray
+  shard: np.ndarray
+  shard_rows: Mapping[int, tuple[int, int]]
+
+  @property
+  def selected(self) -> np.ndarray:
+    """Trajectories of which something is selected: int64 (m,)."""
+    return np.flatnonzero(self.stop > np.maximum(self.start, self.steps_begin))
+
+  def only(self, chosen: np.ndarray) -> 'Trajectories':
+    """These trajectories (int64), as far as they were selected before."""
+    stop = self.start.copy()
+    stop[chosen] = self.stop[chosen]
+    return dataclasses.replace(self, stop=stop)
+
+  def between(self, first: int, last: int) -> 'Trajectories':
+    """Rows `[first, last)`, as far as they were selected before."""
+    return dataclasses.replace(
+      self,
+      start=np.maximum(self.start, first),
+      stop=np.minimum(self.stop, last),
+    )
+
+
+def _share(name: str, fraction: float, count: int) -> int:
+  """A fraction of a number of trajectories, at least one."""
+  if not 0 < fraction <= 1:
+    raise ValueError(f'{name}: fraction={fraction} is not in (0, 1].')
+  return max(1, round(fraction * count)) if count else 0
+
+
+def shards(
+  data: Trajectories, first: int, stop: int | None = None
+) -> Trajectories:
+  """The shards with numbers in [first, stop); trajectories may be cut."""
+  rows = [
+    span
+    for number, span in data.shard_rows.items()
+    if number >= first and (stop is None or number < stop)
+  ]
+  if not rows:
+    raise ValueError(
+      f'shards({first}, {stop}): the run has shards {min(data.shard_rows)} to '
+      f'{max(data.shard_rows)}.'
+    )
+  return data.between(rows[0][0], rows[-1][1])
+
+
+def random_trajectories(
+  data: Trajectories, fraction: float, seed: int = 0
+) -> Trajectories:
+  """A random fraction of whole trajectories, as in the paper's section 5.2."""
+  candidates = data.selected
+  count = _share('random_trajectories', fraction, len(candidates))
+  random = np.random.default_rng(seed)
+  return data.only(random.permutation(candidates)[:count])
+
+
+def first_trajectories(data: Trajectories, fraction: float) -> Trajectories:
+  """The first fraction of the trajectories that begin in each shard."""
+  candidates = data.selected
+  chosen = []
+  for number in data.shard_rows:
+    here = candidates[data.shard[candidates] == number]
+    chosen.append(here[: _share('first_trajectories', fraction, len(here))])
+  return data.only(np.concatenate(chosen))
+
+
+def first_transitions(data: Trajectories, count: int) -> Trajectories:
+  """The first `count` agent steps of the run."""
+  return _some_transitions('first_transitions', data, count, False)
+
+
+def last_transitions(data: Trajectories, count: int) -> Trajectories:
+  """The last `count` agent steps of the run."""
+  return _some_transitions('last_transitions', data, count, True)
+
+
+def _some_transitions(name, data, count, from_end):
+  if count < 1:
+    raise ValueError(f'{name}: count={count} is not positive.')
+  start = np.maximum(data.start, data.steps_begin)
+  lengths = np.maximum(data.stop - start, 0)
+  if from_end:
+    after = np.cumsum(lengths[::-1])[::-1] - lengths
+    keep = np.clip(count - after, 0, lengths)
+    return dataclasses.replace(data, start=data.stop - keep)
+  before = np.cumsum(lengths) - lengths
+  keep = np.clip(count - before, 0, lengths)
+  stop = np.where(keep > 0, start + keep, data.start)
+  return dataclasses.replace(data, stop=stop)
+
+
+def trajectories_by_return(
+  data: Trajectories, lowest: float = -np.inf, highest: float = np.inf
+) -> Trajectories:
+  """Whole trajectories with lowest <= return <= highest (rewards as logged)."""
+  found = data.selected
+  returns = data.returns[found]
+  return data.only(found[(returns >= lowest) & (returns <= highest)])
+
+
+def best_trajectories(data: Trajectories, fraction: float) -> Trajectories:
+  """The fraction of whole trajectories with the highest returns."""
+  return _by_rank('best_trajectories', data, fraction, -1)
+
+
+def worst_trajectories(data: Trajectories, fraction: float) -> Trajectories:
+  """The fraction of whole trajectories with the lowest returns."""
+  return _by_rank('worst_trajectories', data, fraction, 1)
+
+
+def _by_rank(name, data, fraction, sign):
+  found = data.selected
+  count = _share(name, fraction, len(found))
+  # Stable: of equal returns, those that came first.
+  order = np.argsort(sign * data.returns[found], kind='stable')
+  return data.only(found[order[:count]])
+
+
+SUBSETS: dict[str, Callable[..., Trajectories]] = {
+  function.__name__: function
+  for function in (
+    shards,
+    random_trajectories,
+    first_trajectories,
+    first_transitions,
+    last_transitions,
+    trajectories_by_return,
+    best_trajectories,
+    worst_trajectories,
+  )
+}
+
+
+def select(data: Trajectories, text: str) -> Trajectories:
+  """What a subset has of the trajectories of a run.
+
+  Args:
+    data: of the run.
+    text: of the subset: a name in `SUBSETS` with its arguments, or several,
+      joined by '&' and applied from left to right.
+
+  Raises:
+    ValueError: if the text is wrong (the message shows how it should look), or
+      nothing is left.
+  """
+  for function, arguments, keywords in parse(text):
+    data = function(data, *arguments, **keywords)
+  if not len(data.selected):
+    raise ValueError(f'The subset {text!r} is empty.')
+  return data
+
+
+def parse(text: str) -> list[tuple[Callable[..., Trajectories], list, dict]]:
+  """Parses a subset without evaluating anything.
+
+  Returns:
+    Function, arguments and keyword arguments of each part.
+
+  Raises:
+    ValueError: if it is not a subset.
+  """
+  try:
+    node = ast.parse(text.strip(), mode='eval').body
+    parts = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
+      parts.append(node.right)
+      node = node.left
+    return [_parse_part(part) for part in [node, *reversed(parts)]]
+  except (SyntaxError, TypeError, ValueError) as error:
+    raise ValueError(
+      f'{text!r} is not a subset ({error}); there are '
+      f'{", ".join(map(_usage, SUBSETS.values()))}; join several by &.'
+    ) from error
+
+
+def _parse_part(node):
+  if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+    raise ValueError('it is not of the form name(arguments)')
+  function = SUBSETS.get(node.func.id)
+  if function is None:
+    raise ValueError(f'there is no {node.func.id}')
+  arguments = [ast.literal_eval(argument) for argument in node.args]
+  keywords = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords}
+  for value in (*arguments, *keywords.values()):
+    if value is not None and type(value) not in (int, float):
+      raise ValueError(f'{value!r} is not a number')
+  inspect.signature(function).bind(None, *arguments, **keywords)
+  return function, arguments, keywords
+
+
+def _usage(function) -> str:
+  parameters = list(inspect.signature(function).parameters.values())[1:]
+  return f'{function.__name__}({", ".join(p.name for p in parameters)})'

@@ -1,0 +1,153 @@
+"""`inspect` counts what is in a run, as a row-by-row count does."""
+
+import gzip
+import os
+import pathlib
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from batch_rl.dataset import directories, inspection, shard
+from batch_rl.tests import shards
+
+SAMPLE = pathlib.Path(__file__).parents[3] / 'data' / 'Pong' / '1'
+
+
+def inspect(directory):
+  return inspection.inspect(directories.as_run(str(directory)))
+
+
+def remove_shard(logs, suffix):
+  for name in shard.FILES:
+    os.remove(logs / shard.file_name(name, suffix))
+
+
+@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.given(
+  lengths=st.lists(st.integers(1, 30), min_size=1, max_size=12),
+  capacity=st.integers(8, 60),
+  stack_size=st.integers(1, 4),
+  data=st.data(),
+)
+def test_whole_runs_are_counted_right(
+  lengths, capacity, stack_size, data, tmp_path_factory
+):
+  logs = tmp_path_factory.mktemp('run') / 'replay_logs'
+  rows = shards.write_run(logs, lengths, capacity, stack_size)
+  episodes = shards.make_episodes(lengths)
+  if data.draw(st.booleans()) and stack_size == 4:
+    os.remove(logs / shard.MANIFEST)
+  found = inspect(logs.parent)
+  total = found.totals()
+  assert total['rows'] == len(rows)
+  assert total['agent_steps'] == sum(lengths)
+  assert total['padding_rows'] == (stack_size - 1) * len(lengths)
+  assert total['episodes'] == len(lengths) and not total['episodes_cut']
+  np.testing.assert_array_equal(found.lengths, lengths)
+  np.testing.assert_allclose(
+    found.episodes.returns, [sum(r.reward for r in e) for e in episodes]
+  )
+  counts = np.bincount([row.action for e in episodes for row in e])
+  np.testing.assert_array_equal(found.actions, counts)
+  assert sum(s['rows'] for s in found.shards()) == len(rows)
+  assert sum(s['episodes'] for s in found.shards()) == len(lengths)
+
+
+def test_an_episode_across_a_seam_is_one(tmp_path):
+  shards.write_run(tmp_path / 'replay_logs', [30, 30], 40)
+  found = inspect(tmp_path)
+  first, second = found.shards()
+  assert (first['rows'], second['rows']) == (39, 27)
+  assert (first['episodes'], second['episodes']) == (1, 1)
+  assert second['length']['mean'] == 30
+  assert (first['padding_rows'], second['padding_rows']) == (6, 0)
+
+
+def test_padding_across_a_seam_is_counted_where_it_is(tmp_path):
+  shards.write_run(tmp_path / 'replay_logs', [35, 30], 40)  # 38 rows, then 33
+  found = inspect(tmp_path)
+  assert found.padding_rows.tolist() == [3 + 1, 2]
+
+
+def test_nothing_is_joined_across_a_gap(tmp_path):
+  logs = tmp_path / 'replay_logs'
+  shards.write_run(logs, [30] * 5, 40)  # 165 rows: 39, 40, 40, 40 and 6
+  remove_shard(logs, 1)
+  found = inspect(tmp_path)
+  assert 'no shard between 0 and 2' in found.problems[0]
+  assert found.totals()['episodes_cut'] == 1
+  # 0 ends in shard 0; 2 begins in shard 1; 3 ends in shard 3, 4 in shard 4.
+  assert found.lengths.tolist() == [30, 30, 30]
+  assert found.episodes.suffix.tolist() == [0, 3, 4]
+
+
+def test_a_run_that_begins_later_has_a_cut_episode(tmp_path):
+  logs = tmp_path / 'replay_logs'
+  shards.write_run(logs, [30] * 5, 40)
+  remove_shard(logs, 0)
+  found = inspect(tmp_path)
+  assert found.totals()['episodes_cut'] == 1
+  assert found.lengths.tolist() == [30, 30, 30]
+
+
+def test_the_sample_agrees_with_its_manifest():
+  found = inspect(SAMPLE)
+  manifest = found.manifest
+  for told, entry in zip(manifest['shards'], found.shards(), strict=True):
+    assert told['rows'] == entry['rows']
+    assert told['episodes']['count'] == entry['episodes']
+    for key in ('mean', 'min', 'max'):
+      assert told['episodes']['return'][key] == pytest.approx(
+        entry['return'][key]
+      )
+      assert told['episodes']['agent_steps'][key] == pytest.approx(
+        entry['length'][key]
+      )
+    assert told['episodes']['unclipped_return'] == entry['unclipped_return']
+    assert sum(f['bytes'] for f in told['files'].values()) == entry['bytes']
+  total = found.totals()
+  assert total['rows'] == manifest['rows']
+  assert total['episodes'] == manifest['episodes']['count']
+  assert found.frame_shape == (84, 84) and found.frame_dtype == np.uint8
+  assert found.actions.sum() == total['agent_steps']
+
+
+def test_frames_are_not_read(tmp_path):
+  """All but the header of the observation files may be anything."""
+  logs = tmp_path / 'replay_logs'
+  shards.write_run(logs, [30, 30], 40)
+  path = logs / shard.file_name('observation', 1)
+  path.write_bytes(b'nothing')
+  assert inspect(tmp_path).totals()['episodes'] == 2
+
+
+def test_damage_is_one_line(tmp_path):
+  logs = tmp_path / 'replay_logs'
+  shards.write_run(logs, [30, 30], 40)
+  path = logs / shard.file_name('reward', 1)
+  intact = path.read_bytes()
+  with gzip.open(path, 'wb') as file:
+    np.save(file, np.full(40, np.nan, np.float32))
+  with pytest.raises(ValueError, match='Shard 1 .* reward nan; `verify'):
+    inspect(tmp_path)
+  path.write_bytes(intact)
+  path = logs / shard.file_name('action', 1)
+  with gzip.open(path, 'wb') as file:
+    np.save(file, np.full(40, -3, np.int32))
+  with pytest.raises(ValueError, match='Shard 1 .* action -3; `verify'):
+    inspect(tmp_path)
+  path.write_bytes(b'')
+  with pytest.raises(ValueError, match='is damaged'):
+    inspect(tmp_path)
+
+
+def test_a_run_without_a_whole_episode(tmp_path):
+  log = shards.make_log(tmp_path / 'replay_logs', 40)
+  for row in shards.make_episodes([30])[0][:-1]:
+    shards.add_row(log, row)
+  log.close()
+  found = inspect(tmp_path)
+  assert found.totals()['return'] is None
+  assert found.totals()['agent_steps'] == 29

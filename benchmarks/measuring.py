@@ -1,0 +1,97 @@
+"""Times, tables and figures of fresh processes, for the benchmarks.
+
+`in_new_process` runs one of the functions of `benchmarks/processes.py`.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+WARM_UP = 3
+
+
+def interleave(
+  functions: Mapping[str, Callable[..., Any]],
+  rounds: int,
+  arguments: Callable[[], Iterable] = list,
+) -> dict[str, np.ndarray]:
+  """Calls functions in turn, so that what disturbs one disturbs all.
+
+  Args:
+    functions: by name.
+    rounds: how often each is called.
+    arguments: makes what all are called with in a round.
+
+  Returns:
+    Seconds of each call: `{name: (rounds,)}`.
+  """
+  times = np.empty((rounds + WARM_UP, len(functions)))
+  for i in range(len(times)):
+    same = list(arguments())
+    for j, function in enumerate(functions.values()):
+      start = time.perf_counter()
+      function(*same)
+      times[i, j] = time.perf_counter() - start
+  return dict(zip(functions, times[WARM_UP:].T, strict=True))
+
+
+def ms(seconds: np.ndarray) -> str:
+  """Median and, in brackets, 10th percentile of times, in ms."""
+  low, middle = np.quantile(seconds, (0.1, 0.5)) * 1e3
+  digits = 2 if middle < 100 else 0
+  return f'{middle:.{digits}f} ({low:.{digits}f})'
+
+
+def times(slow: np.ndarray | float, fast: np.ndarray | float) -> str:
+  """How many times as fast, by medians."""
+  return f'{np.median(slow) / np.median(fast):.3g} x'
+
+
+def row(
+  what: str, dopamine: str = '', ours: str = '', ratio='', target=''
+) -> None:
+  """Prints a line of the table that `bench` and `data_path` share."""
+  print(
+    f'| {what:<56} | {dopamine:>15} | {ours:>15} | {ratio:>7} | {target:<16} |',
+    flush=True,
+  )
+
+
+def header() -> None:
+  """Prints the head of that table."""
+  row('', 'Dopamine', 'batch_rl', 'ratio', 'target')
+  row('---', '---', '---', '---', '---')
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+  """Prints a Markdown table."""
+  lines = [head, ['---'] * len(head), *rows]
+  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+  for line in lines:
+    first, *rest = zip(line, widths, strict=True)
+    cells = [first[0].ljust(first[1])] + [text.rjust(w) for text, w in rest]
+    print(f'| {" | ".join(cells)} |', flush=True)
+  print(flush=True)
+
+
+def in_new_process(function: Callable[..., dict], *arguments) -> dict:
+  """Runs a function of `benchmarks.processes` in a Python of its own.
+
+  Returns:
+    What it returns. If that has a `clock`, it becomes `from_start`, the seconds
+    from the start of the process until then.
+  """
+  command = [sys.executable, '-m', 'benchmarks.processes', function.__name__]
+  started = time.time()
+  done = subprocess.run(
+    [*command, *map(str, arguments)], stdout=subprocess.PIPE, check=True
+  )
+  result = json.loads(done.stdout)
+  if 'clock' in result:
+    result['from_start'] = result['clock'] - started
+  return result

@@ -1,0 +1,149 @@
+"""What a benchmark measures in a process of its own, memory above all.
+
+`measuring.in_new_process` starts it; the result is printed as JSON. Imports are
+inside the functions, as what they need counts.
+"""
+
+import json
+import os
+import sys
+import time
+
+import numpy as np
+
+
+def memory(kind: str = 'VmRSS') -> int:
+  """Bytes of memory of this process: `VmRSS` now, `VmHWM` at most.
+
+  Not `ru_maxrss`, which a process inherits from the one that started it.
+  """
+  with open('/proc/self/status', encoding='ascii') as file:
+    fields = dict(line.split(':', 1) for line in file)
+  return int(fields[kind].split()[0]) << 10
+
+
+def anonymous_memory() -> int:
+  """Bytes in memory that are no file's; the rest of VmRSS is page cache."""
+  with open('/proc/self/smaps_rollup', encoding='ascii') as file:
+    fields = dict(line.split(':', 1) for line in file if ':' in line)
+  return int(fields['Anonymous'].split()[0]) << 10
+
+
+def load(data_dir: str, suffix: str) -> dict:
+  """Loads a shard into memory and draws from it."""
+  from batch_rl.dataset import sampler, store
+
+  before = memory()
+  start = time.perf_counter()
+  loaded = store.Store(data_dir, [int(suffix)])
+  loaded.wait()
+  seconds = time.perf_counter() - start
+  drawn = sampler.Sampler(loaded, 4)
+  drawn.batch(0, 32)
+  return {
+    'rows': loaded.rows,
+    'seconds': seconds,
+    'resident': memory() - before,
+    'peak': memory('VmHWM') - before,
+    'nbytes': loaded.nbytes,
+  }
+
+
+def load_dopamine(data_dir: str, suffix: str, capacity: str) -> dict:
+  """Loads a shard as Dopamine does."""
+  import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+  from dopamine.tf.replay_memory import circular_replay_buffer
+
+  before = memory()
+  buffer = circular_replay_buffer.OutOfGraphReplayBuffer(
+    (84, 84), 4, int(capacity), 32
+  )
+  start = time.perf_counter()
+  buffer.load(data_dir, int(suffix))
+  seconds = time.perf_counter() - start
+  buffer.sample_transition_batch()
+  return {
+    'seconds': seconds,
+    'resident': memory() - before,
+    'peak': memory('VmHWM') - before,
+  }
+
+
+def convert(data_dir: str, directory: str) -> dict:
+  """Makes a run a store on disk; rows that are there already do not count."""
+  from batch_rl.dataset import store
+
+  before = memory()
+  done: list[int] = []
+  start = time.perf_counter()
+  made = store.convert(data_dir, directory, done.append)
+  return {
+    'rows': sum(done),
+    'seconds': time.perf_counter() - start,
+    'peak': memory('VmHWM') - before,
+    'bytes_a_row': made.nbytes / made.rows,
+  }
+
+
+def forget(directory: str) -> dict:
+  """Drops the files of a directory from the page cache."""
+  for name in os.listdir(directory):
+    descriptor = os.open(os.path.join(directory, name), os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+  return {}
+
+
+def draw(directory: str, seconds: str) -> dict:
+  """Opens a store on disk and draws batches from it."""
+  from batch_rl.dataset import sampler, store
+
+  before = memory()
+  start = time.perf_counter()
+  opened = store.Store(directory)
+  drawn = sampler.Sampler(opened, 4, seed=0)
+  drawn.batch(0, 32)
+  result = {'first': time.perf_counter() - start, 'clock': time.time()}
+  times, rows = [], []
+  stop = time.perf_counter() + float(seconds)
+  while (now := time.perf_counter()) < stop:
+    rows.append(drawn.batch(len(times) + 1, 32).rows)
+    times.append(time.perf_counter() - now)
+  result |= {
+    'rows': opened.rows,
+    'transitions': drawn.num_transitions,
+    'before': before,
+    'resident': memory(),
+    'anonymous': anonymous_memory(),
+    'times': times,
+  }
+  if rows:
+    result |= {
+      'drawn': _by_shard(opened, np.concatenate(rows)),
+      'valid': _by_shard(opened, drawn.valid_rows()),
+    }
+  return result
+
+
+def _by_shard(opened, rows: np.ndarray) -> list[int]:
+  return np.histogram(rows, opened.starts)[0].tolist()
+
+
+def open_buffer(directory: str) -> dict:
+  """Opens a store on disk as agents do, with TensorFlow."""
+  start = time.perf_counter()
+  import batch_rl.fixed_replay.replay_memory.fixed_replay_buffer as module
+
+  imported = time.perf_counter()
+  buffer = module.FixedReplayBuffer(directory, None, (84, 84), 4, 1_000_000, 32)
+  buffer.sample_windows()
+  return {
+    'import': imported - start,
+    'first': time.perf_counter() - imported,
+    'clock': time.time(),
+  }
+
+
+if __name__ == '__main__':
+  result = globals()[sys.argv[1]](*sys.argv[2:])
+  print(json.dumps(result))
