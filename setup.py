@@ -29,6 +29,13 @@ INSTALL_REQUIRES = [
   'numpy>=2.1,<2.5',
   'pandas<3',  # rliable's dependency arch does not take 3
   'opencv-python>=4.10',
+  # Data at rest: lz4_blocks.py calls the library inside lz4, seen in 4.4;
+  # zstandard trains the dictionary; isal inflates 5 to 10 times as fast as zlib.
+  'lz4>=4.4,<5',
+  'zstandard>=0.23',
+  'isal>=1.7',
+  'matplotlib>=3.9',
+  'pillow>=10',
   'tensorboard>=2.20',  # Dopamine uses it and does not declare it
   'absl-py>=2.1',
   'gin-config>=0.5',

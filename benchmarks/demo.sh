@@ -41,8 +41,7 @@ show "$python" -um batch_rl.fixed_replay.train \
   --gin_files=batch_rl/fixed_replay/configs/rem.gin \
   --gin_bindings='FixedReplayRunner.num_iterations=2' \
   --gin_bindings='FixedReplayRunner.training_steps=4000' \
-  --gin_bindings='FixedReplayRunner.evaluation_steps=1000' \
-  --gin_bindings='WrappedFixedReplayBuffer.num_buffers=None'
+  --gin_bindings='FixedReplayRunner.evaluation_steps=1000'
 
 cat <<END
 

@@ -4,6 +4,7 @@
 inside the functions, as what they need counts.
 """
 
+import array
 import json
 import os
 import sys
@@ -98,35 +99,30 @@ def draw(directory: str, seconds: str) -> dict:
   """Opens a store on disk and draws batches from it."""
   from batch_rl.dataset import sampler, store
 
-  before = memory()
   start = time.perf_counter()
   opened = store.Store(directory)
   drawn = sampler.Sampler(opened, 4, seed=0)
   drawn.batch(0, 32)
   result = {'first': time.perf_counter() - start, 'clock': time.time()}
-  times, rows = [], []
+  times = array.array('d')
+  found = np.zeros(len(opened.suffixes), np.int64)
   stop = time.perf_counter() + float(seconds)
   while (now := time.perf_counter()) < stop:
-    rows.append(drawn.batch(len(times) + 1, 32).rows)
+    rows = drawn.batch(len(times) + 1, 32).rows
     times.append(time.perf_counter() - now)
+    found += np.histogram(rows, opened.starts)[0]
   result |= {
     'rows': opened.rows,
     'transitions': drawn.num_transitions,
-    'before': before,
     'resident': memory(),
     'anonymous': anonymous_memory(),
-    'times': times,
+    'times': list(times),
+    'drawn': found.tolist(),
   }
-  if rows:
-    result |= {
-      'drawn': _by_shard(opened, np.concatenate(rows)),
-      'valid': _by_shard(opened, drawn.valid_rows()),
-    }
+  if times:
+    valid = np.histogram(drawn.valid_rows(), opened.starts)[0]
+    result['valid'] = valid.tolist()
   return result
-
-
-def _by_shard(opened, rows: np.ndarray) -> list[int]:
-  return np.histogram(rows, opened.starts)[0].tolist()
 
 
 def open_buffer(directory: str) -> dict:

@@ -65,7 +65,7 @@ class Tiles:
 
 def make(
   directory: str, game: str, shards: int, rows: int, slow: int = 0
-) -> str:
+) -> tuple[str, int]:
   """Writes a run, two shards at a time; those that are there are kept.
 
   The last of several shards is partial, and half full.
@@ -79,7 +79,7 @@ def make(
       takes twenty times as long as the fast one of the others.
 
   Returns:
-    The folder of the shards.
+    The folder of the shards; how many had to be written.
 
   Raises:
     ValueError: if the directory holds another run.
@@ -97,7 +97,7 @@ def make(
     if not os.path.exists(_path(data_dir, 'add_count', suffix))
   ]
   if not missing:
-    return data_dir
+    return data_dir, 0
   logs.make(game, 'random')
   with concurrent.futures.ProcessPoolExecutor(
     2, multiprocessing.get_context('spawn')
@@ -117,7 +117,7 @@ def make(
     done = concurrent.futures.as_completed(waiting)
     for future in tqdm.tqdm(done, f'making {directory}', len(waiting)):
       future.result()
-  return data_dir
+  return data_dir, len(missing)
 
 
 _tiles = functools.cache(Tiles)

@@ -2,6 +2,8 @@
 
 python -m batch_rl.dataset verify $DATA_DIR/Pong/1
 python -m batch_rl.dataset inspect $DATA_DIR/Pong/1 --plot pong.png
+python -m batch_rl.dataset convert $DATA_DIR/Pong/1 stores/Pong-1
+python -m batch_rl.dataset subset $DATA_DIR/Pong/1 'random_trajectories(0.1)'
 """
 
 import argparse
@@ -11,11 +13,19 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
+import tqdm.auto as tqdm
+
 from batch_rl.dataset import (
   directories,
   inspection,
+  packed_shard,
   pictures,
+  sampler,
+  shard,
   shard_checks,
+  store,
+  store_directory,
+  subsets,
   verification,
 )
 
@@ -66,6 +76,8 @@ def _add_verify(commands: Any) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+  if store_directory.is_store(arguments.directory):
+    return _verify_store(arguments)
   run = directories.as_run(arguments.directory)
   if run is None and not arguments.all:
     _print_runs(arguments)
@@ -159,6 +171,11 @@ def _inspect(arguments: argparse.Namespace) -> int:
     pictures.check_output(arguments.plot, pictures.plot_endings())
   if arguments.video:
     pictures.check_output(arguments.video, pictures.VIDEO_ENDINGS)
+  if store_directory.is_store(arguments.directory):
+    _fail(
+      f'{arguments.directory} is a store, which inspect does not read; inspect '
+      'the run that it was made from.'
+    )
   run = directories.as_run(arguments.directory)
   if run is None:
     if arguments.plot or arguments.video:
@@ -253,6 +270,136 @@ def _inspection_line(entry: dict[str, Any], with_unclipped: bool) -> list[str]:
   ]
 
 
+def _add_convert(commands: Any) -> None:
+  command = _add_command(
+    commands,
+    'convert',
+    _convert,
+    'compress a run into a store that takes its place. --replay_dir and these '
+    'tools accept it. Start it again to go on where it was stopped.',
+  )
+  command.add_argument('directory', help='a run, <root>/<Game>/<run>')
+  command.add_argument('store', help='the directory to make')
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+  data_dir = _logs(arguments.directory)
+  suffixes = shard.list_suffixes(data_dir)
+  placements, _ = shard.place(data_dir, suffixes)
+  with tqdm.tqdm(
+    total=sum(placement.capacity for placement in placements),
+    unit='row',
+    unit_scale=True,
+    disable=None,
+  ) as bar:
+    made = store.convert(data_dir, arguments.store, bar.update)
+  size = sum(
+    os.path.getsize(path)
+    for suffix in made.suffixes
+    for path in packed_shard.paths(arguments.store, suffix)
+  )
+  document = {
+    'store': arguments.store,
+    'shards': len(made.suffixes),
+    'rows': made.rows,
+    'bytes': size,
+    'bytes_per_row': size / max(made.rows, 1),
+  }
+  if arguments.json:
+    _print_json(document)
+  else:
+    print(
+      f'{arguments.store}: {len(made.suffixes)} shards, {made.rows:,} rows, '
+      f'{_size(size)}, {document["bytes_per_row"]:.1f} bytes a row'
+    )
+  return 0
+
+
+def _add_subset(commands: Any) -> None:
+  command = _add_command(
+    commands,
+    'subset',
+    _subset,
+    'show the size and the hash of a part of a run. The text is what '
+    'FixedReplayBuffer.subset takes in gin.',
+  )
+  command.formatter_class = argparse.RawDescriptionHelpFormatter
+  command.epilog = "subsets (join several by '&'):\n" + '\n'.join(
+    f'  {subsets.usage(function)}\n      {function.__doc__}'
+    for function in subsets.SUBSETS.values()
+  )
+  command.add_argument('directory', help='a run or a store')
+  command.add_argument(
+    'subset', nargs='?', help="e.g. 'random_trajectories(0.1)'; default: all"
+  )
+
+
+def _subset(arguments: argparse.Namespace) -> int:
+  if arguments.subset:
+    subsets.parse(arguments.subset)
+  data = store.Store(_logs(arguments.directory), pack=False)
+  chosen = sampler.trajectories(data)
+  if arguments.subset:
+    chosen = subsets.select(chosen, arguments.subset)
+  which = chosen.selected
+  returns = chosen.returns[which]
+  document = {
+    'run': arguments.directory,
+    'subset': arguments.subset,
+    'hash': sampler.hash_of(data, chosen),
+    'trajectories': len(which),
+    'transitions': chosen.num_steps,
+    'of_transitions': sampler.trajectories(data).num_steps,
+    'return': {
+      'mean': float(returns.mean()),
+      'min': float(returns.min()),
+      'max': float(returns.max()),
+    },
+  }
+  if arguments.json:
+    _print_json(document)
+    return 0
+  share = chosen.num_steps / max(document['of_transitions'], 1)
+  print(
+    f'{arguments.directory}, {arguments.subset or "all of it"}\n'
+    f'hash          {document["hash"]}\n'
+    f'trajectories  {len(which):,} (returns {returns.min():g} to '
+    f'{returns.max():g}, mean {returns.mean():.2f})\n'
+    f'transitions   {chosen.num_steps:,}, {100 * share:.2f} % of the run'
+  )
+  return 0
+
+
+def _logs(directory: str) -> str:
+  """The folder of a run's shards, or a store."""
+  if store_directory.is_store(directory):
+    return directory
+  run = directories.as_run(directory)
+  if run is None:
+    _fail(f'{directory} is not a run; give one, <root>/<Game>/<run>.')
+  return run.logs
+
+
+def _verify_store(arguments: argparse.Namespace) -> int:
+  """The hashes of a store; what it was made from may be gone."""
+  suffixes = store_directory.StoreDirectory(arguments.directory).shards()
+  wrong = [
+    message
+    for suffix in tqdm.tqdm(suffixes, unit='shard', disable=None)
+    if (message := packed_shard.verify_packed(arguments.directory, suffix))
+  ]
+  if arguments.json:
+    _print_json(
+      {'store': arguments.directory, 'ok': not wrong, 'errors': wrong}
+    )
+    return int(bool(wrong))
+  for message in wrong:
+    print(f'error: {message}')
+  verdict = 'NOT well' if wrong else 'all is well'
+  print(f'{arguments.directory}: {verdict} (store of {len(suffixes)} shards)')
+  return int(bool(wrong))
+
+
 def _print_runs(arguments: argparse.Namespace) -> None:
   runs = directories.describe_runs(directories.find_runs(arguments.directory))
   if arguments.json:
@@ -313,7 +460,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
   commands = parser.add_subparsers(
     dest='command', metavar='COMMAND', required=True
   )
-  for add in (_add_verify, _add_inspect):
+  for add in (_add_verify, _add_inspect, _add_convert, _add_subset):
     add(commands)
   chosen = parser.parse_args(arguments)
   try:

@@ -101,7 +101,7 @@ def _digest(columns: Columns) -> str:
     (columns.reward, '<f4'),
     (columns.terminal, '<u1'),
   ):
-    content.update(np.ascontiguousarray(column, dtype))
+    content.update(np.ascontiguousarray(column, dtype).tobytes())
   return content.hexdigest()
 
 
@@ -291,7 +291,7 @@ def _kept_rows(
 def _compress(
   rows: np.ndarray, compress: Callable[[Any], bytes]
 ) -> list[bytes]:
-  data = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8))
+  data = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
   size = BLOCK_ROWS * rows[0].nbytes
   return [compress(data[at : at + size]) for at in range(0, len(data), size)]
 
@@ -347,7 +347,7 @@ def train_dictionary(runs: list[np.ndarray]) -> bytes:
   random = np.random.default_rng(0)
   most = len(frames) - BLOCK_ROWS
   starts = np.sort(random.choice(most, min(most, 500), False))
-  samples = [frames[s : s + BLOCK_ROWS].tobytes() for s in starts]
+  samples: list = [frames[s : s + BLOCK_ROWS].tobytes() for s in starts]
   try:
     trained = zstandard.train_dictionary(
       _DICTIONARY_TRAINED_BYTES, samples, k=256, d=8
@@ -474,13 +474,16 @@ def pack_to_disk(
   return open_packed(directory, columns.suffix, dictionary)
 
 
-def open_packed(directory: str, suffix: int, dictionary: bytes) -> PackedShard:
-  """Opens a packed shard on disk, memory-mapped.
+def open_packed(
+  directory: str, suffix: int, dictionary: bytes, preload: bool = False
+) -> PackedShard:
+  """Opens a packed shard on disk.
 
   Args:
     directory: of the store.
     suffix: the number of the shard.
     dictionary: of the store.
+    preload: whether to read it into memory, rather than map it.
 
   Raises:
     ValueError: if it is missing, incomplete, or of another store.
@@ -496,9 +499,13 @@ def open_packed(directory: str, suffix: int, dictionary: bytes) -> PackedShard:
     if size != about['bytes']:
       raise ValueError(f'it has {size} bytes in place of {about["bytes"]}')
     with open(binary, 'rb') as file:
-      data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    # Windows are drawn from all over the file.
-    data.madvise(mmap.MADV_RANDOM)
+      data: Any
+      if preload:
+        data = file.read()
+      else:
+        data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        # Windows are drawn from all over the file.
+        data.madvise(mmap.MADV_RANDOM)
     # Copies: they are small, and read all the time.
     column = {
       name: np.frombuffer(data, dtype, count, at).copy()

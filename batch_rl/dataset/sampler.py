@@ -126,21 +126,8 @@ class Sampler:
     return (rows >= first[at]) & (rows < first[at] + cumulative[at] - before)
 
   def subset_hash(self) -> str:
-    """Identifies the data: the shards, and the rows that the subset has of them.
-
-    Equal on all machines that have this run; does not depend on `stack_size`,
-    `update_horizon` or the seed. 16 hex digits.
-    """
-    content = hashlib.sha256()
-    for placement in self.store.placements:
-      content.update(
-        f'{placement.suffix} {placement.start} {placement.rows} '
-        f'{self.store.digest(placement.suffix)}\n'.encode()
-      )
-    chosen = self._trajectories
-    for column in (chosen.start, chosen.stop):
-      content.update(np.ascontiguousarray(column[chosen.selected], '<i8'))
-    return content.hexdigest()[:16]
+    """Identifies the data; see `hash_of`."""
+    return hash_of(self.store, self._trajectories)
 
   def _valid_stretches(self, suffixes: Sequence[int]):
     """First rows of stretches of valid rows, and the rows after them."""
@@ -312,3 +299,23 @@ def trajectories(store: store_lib.Store) -> subsets.Trajectories:
       for i, suffix in enumerate(store.suffixes)
     },
   )
+
+
+def hash_of(store: store_lib.Store, chosen: subsets.Trajectories) -> str:
+  """Identifies data: the shards of a run, and the rows selected of them.
+
+  Equal on all machines that have this run; does not depend on `stack_size`,
+  `update_horizon` or a seed.
+
+  Returns:
+    16 hex digits.
+  """
+  content = hashlib.sha256()
+  for placement in store.placements:
+    content.update(
+      f'{placement.suffix} {placement.start} {placement.rows} '
+      f'{store.digest(placement.suffix)}\n'.encode()
+    )
+  for column in (chosen.start, chosen.stop):
+    content.update(column[chosen.selected].astype('<i8').tobytes())
+  return content.hexdigest()[:16]

@@ -462,7 +462,7 @@ class Header:
 
 
 def _parse_header(
-  stream: BinaryIO,
+  stream: Any,
 ) -> tuple[np.dtype, bool, tuple[int, ...]]:
   """Reads the header of a `.npy`: dtype, whether Fortran order, shape.
 

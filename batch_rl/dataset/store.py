@@ -1,38 +1,33 @@
 """A whole run with its frames compressed, and random access to them.
 
 A store holds the shards of a run, packed (`packed_shard.py`) and stitched in time
-order, in memory or in a directory that is memory-mapped. Rows of the run are
-numbered from 0; `windows` decodes stacks of consecutive frames.
+order, in memory or in a directory that is memory-mapped (`store_directory.py`). Rows
+of the run are numbered from 0; `windows` decodes stacks of consecutive frames.
 
-Shards are packed in the background, one after the other, with all cores. The small
-columns of all shards are read first, so what the run consists of is known at once.
-A directory may be a cache beside the shards, or stand by itself (`convert`):
-
-  store.json   what the shards have in common
-  dictionary   for the compression
-  shard-0.bin, shard-0.json, ...
-  manifest.json   of the run, if it has one
+Shards are packed in the background (`packer.py`). The small columns of all shards
+are read first, so what the run consists of is known at once. A directory may be a
+cache beside the shards, or take their place (`convert`).
 """
 
 import concurrent.futures
 import ctypes
 import dataclasses
-import hashlib
 import logging
 import os
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import psutil
 
-from batch_rl.dataset import files, lz4_blocks, packed_shard, shard
+from batch_rl.dataset import (
+  files,
+  lz4_blocks,
+  packed_shard,
+  packer,
+  shard,
+  store_directory,
+)
 
-_ABOUT = 'store.json'
-_DICTIONARY = 'dictionary'
-_VERSION = 1
 _log = logging.getLogger('absl')
 
 
@@ -46,8 +41,10 @@ class Store:
       None for memory only.
     max_rows: if given, only so many rows from the start of each shard's ring are
       used.
-    first: the shards to pack first.
+    preload: whether to read what is packed on disk into memory at once, rather
+      than map it.
     skip_damaged: whether to do without damaged shards, with a warning.
+    pack: whether to start to pack; see `start`.
     progress: called with numbers of rows that were packed.
 
   Attributes:
@@ -72,31 +69,32 @@ class Store:
     suffixes: Sequence[int] | None = None,
     directory: str | None = None,
     max_rows: int | None = None,
-    first: Iterable[int] = (),
+    preload: bool = False,
     skip_damaged: bool = False,
+    pack: bool = True,
     progress: Callable[[int], None] = lambda rows: None,
   ):
     self.data_dir = data_dir
     self._max_rows = max_rows
     self._skip_damaged = skip_damaged
-    self._progress = progress
-    self._dictionary = b''
-    self._changed = threading.Condition()
-    self._error: Exception | None = None
-    self._closed = False
-    self._damaged: frozenset[int] = frozenset()  # found while packing
-    self._stands_alone = is_store(data_dir)
-    self._directory = data_dir if self._stands_alone else directory
-    if self._directory:
-      self._open_directory()
-    self._place(suffixes)
-    self._preferred = list(first)
-    missing = [s for s in self.suffixes if s not in self.packed]
-    self._thread = threading.Thread(
-      target=self._pack_all, args=(missing,), name='store', daemon=True
+    self._stands_alone = store_directory.is_store(data_dir)
+    path = data_dir if self._stands_alone else directory
+    self._directory = (
+      store_directory.StoreDirectory(path, preload) if path else None
     )
-    if missing:
-      self._thread.start()
+    self._place(suffixes)
+    self._packer = packer.Packer(
+      data_dir,
+      self._directory,
+      self.suffixes,
+      self._rows_kept.tolist(),
+      self._digests,
+      self._arrive,
+      skip_damaged,
+      progress,
+    )
+    if pack:
+      self.start()
 
   # --- what there is ---------------------------------------------------------
 
@@ -129,8 +127,7 @@ class Store:
     between = [s for s in there if chosen[0] <= s <= chosen[-1]]
     for problem in shard.find_missing(between) + problems:
       _log.warning('%s: %s.', self.data_dir, problem)
-    if self._max_rows is not None:
-      self.placements = [self._cut(p) for p in self.placements]
+    self.placements = [self._cut(p) for p in self.placements]
     self.frame_shape = columns[0].frame_shape
     self.frame_dtype = columns[0].frame_dtype
     self._frame_bytes = self.frame_dtype.itemsize * int(
@@ -163,10 +160,11 @@ class Store:
     self._first_block = np.concatenate([[0], np.cumsum(counts + 1)])
     self._offsets = np.zeros(self._first_block[-1], np.uint32)
     self._address = [0] * len(self._packed)  # of their blocks; 0 if not packed
-    self._decoders: dict[bytes, Any] = {}
+    self._decode: Any = None
+    dictionary = self._directory.dictionary if self._directory else b''
     for i, packed in enumerate(self._packed):
       if packed is not None:
-        self._add(i, packed)
+        self._add(i, packed, dictionary)
 
   def _in_time(self, columns: Iterable[np.ndarray]) -> list[np.ndarray]:
     """The rows of each shard that are part of the run, oldest first."""
@@ -183,11 +181,9 @@ class Store:
     """The columns of a shard, and the shard if it is packed already."""
     try:
       if self._stands_alone:
-        packed = packed_shard.open_packed(
-          self._directory, suffix, self._dictionary
-        )
+        packed = self._directory.open(suffix)
         return packed.columns, packed
-      packed = self._find_packed(suffix)
+      packed = self._directory and self._directory.find(suffix, self.data_dir)
       if packed is not None:
         return packed.columns, packed
       return packed_shard.read_columns(self.data_dir, suffix), None
@@ -196,27 +192,6 @@ class Store:
         raise
       _log.warning('Shard %d is not used: %s', suffix, error)
       return None
-
-  def _find_packed(self, suffix):
-    """A shard from the cache, if it is there and still that of `data_dir`."""
-    if not self._directory or not self._dictionary_is_there():
-      return None
-    description = packed_shard.paths(self._directory, suffix)[1]
-    if not os.path.exists(description):
-      return None
-    try:
-      packed = packed_shard.open_packed(
-        self._directory, suffix, self._dictionary
-      )
-    except ValueError as error:
-      _log.warning('Shard %d is packed again: %s', suffix, error)
-      return None
-    if packed_shard.is_fresh(packed, self.data_dir):
-      return packed
-    _log.warning(
-      'Shard %d in %s has changed and is packed again.', suffix, self.data_dir
-    )
-    return None
 
   def _check_alike(self, columns: Sequence[packed_shard.Columns]) -> None:
     one = columns[0]
@@ -235,7 +210,7 @@ class Store:
   def _cut(self, placement: shard.Placement) -> shard.Placement:
     """Only rows before `max_rows` of the ring, as far as they are in order."""
     capacity, rows = placement.capacity, placement.rows
-    if capacity <= self._max_rows or not rows:
+    if self._max_rows is None or capacity <= self._max_rows or not rows:
       return placement
     end = (placement.start + rows - 1) % capacity + 1
     start = placement.start if placement.start < end else 0
@@ -252,7 +227,7 @@ class Store:
     """Bytes of what is packed and of all columns, in memory or mapped."""
     blocks = sum(len(p.blocks) for p in self._packed if p is not None)
     columns = (self.action, self.reward, self.ends, self._offsets)
-    return blocks + sum(c.nbytes for c in columns) + len(self._dictionary)
+    return blocks + sum(c.nbytes for c in columns)
 
   def digest(self, suffix: int) -> str:
     """Identifies a shard's actions, rewards and terminals: hex sha256."""
@@ -285,6 +260,10 @@ class Store:
     capacity = self._columns[self._index[suffix]].capacity
     return capacity if self._max_rows is None else min(capacity, self._max_rows)
 
+  def ring_sizes(self) -> list[int]:
+    """Rows of the rings of all shards, used or not."""
+    return [columns.capacity for columns in self._columns]
+
   def add_count(self, suffix: int) -> int:
     """Rows added when a shard was dumped, as far as they are in `capacity`."""
     i = self._index[suffix]
@@ -305,10 +284,6 @@ class Store:
     within = (ring - self._ring_start[i]) % self._capacities[i]
     there = within < self.starts[i + 1] - self.starts[i]
     return np.where(there, self.starts[i] + within, -1)
-
-  def ring_columns(self, suffix: int) -> 'RingColumns':
-    """A shard's columns as arrays in the order of its ring."""
-    return RingColumns(self, suffix)
 
   def padding(self, suffix: int) -> int:
     """All-zero rows at the start of the episodes that begin in a packed shard.
@@ -367,9 +342,18 @@ class Store:
       frames.append(chunk[max(0, start - at) :].copy())
     return np.concatenate(frames)
 
+  def start(self, first: Iterable[int] = ()) -> None:
+    """Starts to pack in the background what is not packed yet.
+
+    Args:
+      first: the shards to begin with.
+    """
+    packed = set(self.packed)
+    self._packer.start([s for s in self.suffixes if s not in packed], first)
+
   def prefer(self, suffixes: Iterable[int]) -> None:
     """Packs these shards next."""
-    self._preferred = list(suffixes)
+    self._packer.prefer(suffixes)
 
   def wait(
     self, suffixes: Iterable[int] | None = None, count: int | None = None
@@ -381,254 +365,45 @@ class Store:
       count: how many of them are enough; None for all.
 
     Raises:
-      ValueError: if one cannot be.
+      ValueError: if one cannot be packed.
     """
-    wanted = set(self.suffixes if suffixes is None else suffixes)
-    enough = len(wanted) if count is None else min(count, len(wanted))
-    with self._changed:
-      while True:
-        # With skip_damaged, those that turn out damaged are no longer wanted.
-        wanted &= set(self.suffixes) - self._damaged
-        if len(wanted.intersection(self.packed)) >= min(enough, len(wanted)):
-          break
-        self.raise_error()
-        if self._closed:
-          raise ValueError(f'The store of {self.data_dir} was closed.')
-        self._changed.wait()
-    self.raise_error()
+    self._packer.wait(self.suffixes if suffixes is None else suffixes, count)
 
   def raise_error(self) -> None:
     """Raises what went wrong in the background, if anything did."""
-    if self._error is not None:
-      raise self._error
+    self._packer.raise_error()
 
   def close(self) -> None:
     """Stops packing; what was packed stays."""
-    self._closed = True
-    if self._thread.ident is not None:
-      self._thread.join()
+    self._packer.stop()
 
-  def _add(self, i: int, packed: packed_shard.PackedShard) -> None:
+  def _arrive(
+    self, suffix: int, packed: packed_shard.PackedShard, dictionary: bytes
+  ) -> None:
+    self._add(self._index[suffix], packed, dictionary)
+
+  def _add(
+    self, i: int, packed: packed_shard.PackedShard, dictionary: bytes
+  ) -> None:
+    if self._decode is None:
+      size = packed_shard.BLOCK_ROWS * self._frame_bytes
+      self._decode = lz4_blocks.decoder(dictionary, size)
+    offsets = self._offsets
+    if packed.offsets[-1] > np.iinfo(offsets.dtype).max:
+      offsets = offsets.astype(np.uint64)
     at = self._first_block[i]
-    if packed.offsets[-1] > np.iinfo(self._offsets.dtype).max:
-      self._offsets = self._offsets.astype(np.uint64)
-    self._offsets[at : at + len(packed.offsets)] = packed.offsets
-    self._address[i] = packed.blocks.ctypes.data
-    self._packed[i] = packed_shard.PackedShard(
-      self._columns[i],
-      packed.blocks,
-      packed.offsets[:0],
-      packed.padding,
-      packed.zero_rows,
+    offsets[at : at + len(packed.offsets)] = packed.offsets
+    self._offsets = offsets
+    # All that is needed of it is in the arrays of the run.
+    self._packed[i] = dataclasses.replace(
+      packed, columns=self._columns[i], offsets=packed.offsets[:0]
     )
-
-  # --- packing ---------------------------------------------------------------
-
-  def _open_directory(self) -> None:
-    """Reads what the shards of a store on disk have in common."""
-    about = files.read_json(os.path.join(self._directory, _ABOUT))
-    if about is None:
-      return
-    if about.get('version') != _VERSION:
-      raise ValueError(
-        f'{self._directory} is a store of version {about.get("version")}, this '
-        f'package reads {_VERSION}; delete it to have it made again.'
-      )
-    with open(os.path.join(self._directory, _DICTIONARY), 'rb') as file:
-      self._dictionary = file.read()
-    if hashlib.sha256(self._dictionary).hexdigest() != about['dictionary']:
-      raise ValueError(
-        f'{self._directory}/{_DICTIONARY} is damaged; delete the directory to '
-        'have it made again.'
-      )
-
-  def _dictionary_is_there(self) -> bool:
-    return os.path.exists(os.path.join(self._directory, _ABOUT))
-
-  def _pack_all(self, suffixes: list[int]) -> None:
-    """Packs shards, on a thread of its own."""
-    try:
-      if self._directory is None:
-        self._dictionary = self._train_dictionary()
-        self._pack_in_turn(suffixes)
-      else:
-        self._pack_on_disk(suffixes)
-    except Exception as error:
-      self._error = error
-    finally:
-      with self._changed:
-        self._changed.notify_all()
-
-  def _pack_on_disk(self, suffixes: list[int]) -> None:
-    """Packs into the directory, or waits for the process that does."""
-    try:
-      os.makedirs(self._directory, exist_ok=True)
-      lock = self._wait_for_lock(suffixes)
-      if lock is None:
-        return
-      with lock:
-        for name in os.listdir(self._directory):
-          if name.endswith('.tmp'):
-            os.remove(os.path.join(self._directory, name))
-        self._begin_directory()
-        self._pack_in_turn(self._collect(suffixes))
-    except OSError as error:
-      raise ValueError(
-        f'{self._directory} cannot be written: {error.strerror}; shards that '
-        'were packed before are kept.'
-      ) from error
-
-  def _wait_for_lock(self, suffixes: list[int]) -> Any:
-    """Locks the directory; None if another process packs all that is wanted."""
-    path = os.path.join(self._directory, '.lock')
-    waiting = False
-    while not self._closed:
-      lock = files.try_lock(path)
-      if lock is not None:
-        return lock
-      if not waiting:
-        holder = files.lock_holder(path)
-        _log.info('Replay: %s is being packed by %s.', self.data_dir, holder)
-      waiting = True
-      self._open_directory()
-      suffixes = self._collect(suffixes)
-      if not suffixes:
-        return None
-      time.sleep(0.5)
-    return None
-
-  def _begin_directory(self) -> None:
-    """Writes what the shards have in common, unless it is there."""
-    self._open_directory()
-    path = os.path.join(self._directory, _ABOUT)
-    about = files.read_json(path)
-    if about is None:
-      self._dictionary = self._train_dictionary()
-      files.write_bytes(
-        os.path.join(self._directory, _DICTIONARY), self._dictionary
-      )
-      about = {
-        'version': _VERSION,
-        'source': absolute(self.data_dir),
-        'dictionary': hashlib.sha256(self._dictionary).hexdigest(),
-        'block_rows': packed_shard.BLOCK_ROWS,
-        'shards': [],
-      }
-    manifest = files.read_json(os.path.join(self.data_dir, shard.MANIFEST))
-    if manifest:
-      files.write_json(os.path.join(self._directory, shard.MANIFEST), manifest)
-    about['shards'] = sorted({*about['shards'], *self.suffixes})
-    files.write_json(path, about)
-
-  def _collect(self, suffixes: list[int]) -> list[int]:
-    """Takes what is packed on disk by now; returns the rest."""
-    rest = []
-    for suffix in suffixes:
-      packed = self._find_packed(suffix)
-      if packed is None:
-        rest.append(suffix)
-      else:
-        self._arrive(suffix, packed)
-    return rest
-
-  def _arrive(self, suffix: int, packed: packed_shard.PackedShard) -> None:
-    with self._changed:
-      self._add(self._index[suffix], packed)
-      self._changed.notify_all()
-
-  def _pack_in_turn(self, suffixes: list[int]) -> None:
-    started, done = time.monotonic(), 0
-    total = sum(self._rows_kept[self._index[s]] for s in suffixes)
-    with concurrent.futures.ThreadPoolExecutor(
-      files.num_cpus(), thread_name_prefix='pack'
-    ) as pool:
-      left, count = list(suffixes), len(suffixes)
-      while left and not self._closed:
-        preferred = [s for s in self._preferred if s in left]
-        suffix = (preferred or left)[0]
-        left.remove(suffix)
-        try:
-          packed = self._pack(suffix, pool)
-        except ValueError as error:
-          if not self._skip_damaged:
-            raise
-          _log.warning('Shard %d is not used: %s', suffix, error)
-          with self._changed:
-            self._damaged = self._damaged | {suffix}
-            self._changed.notify_all()
-          continue
-        self._arrive(suffix, packed)
-        done += packed.columns.rows
-        seconds = time.monotonic() - started
-        _log.info(
-          'Replay: shard %d packed (%d of %d), %.0f bytes a row, %.2g million '
-          'rows/min, %.0f min to go.',
-          suffix,
-          count - len(left),
-          count,
-          packed.nbytes / max(packed.columns.rows, 1),
-          done / seconds * 60e-6,
-          seconds / max(done, 1) * (total - done) / 60,
-        )
-        self._check_room(total - done)
-
-  def _pack(self, suffix: int, pool) -> packed_shard.PackedShard:
-    columns = packed_shard.read_columns(self.data_dir, suffix)
-    if columns.digest != self.digest(suffix):
-      raise ValueError(
-        f'Shard {suffix} in {self.data_dir} has changed since it was opened.'
-      )
-    if self._directory is None:
-      return packed_shard.pack_to_memory(
-        self.data_dir, columns, self._dictionary, pool, self._progress
-      )
-    return packed_shard.pack_to_disk(
-      self.data_dir,
-      columns,
-      self._dictionary,
-      self._directory,
-      pool,
-      self._progress,
-    )
-
-  def _check_room(self, rows_to_go: int) -> None:
-    """Refuses early what would not fit."""
-    rows = sum(
-      r
-      for r, p in zip(self._rows_kept, self._packed, strict=True)
-      if p is not None
-    )
-    needed = self.nbytes / max(rows, 1) * rows_to_go
-    if self._directory is None:
-      available = psutil.virtual_memory().available
-      where, remedy = 'of memory', 'set FixedReplayBuffer.cache_dir'
-    else:
-      found = os.statvfs(self._directory)
-      available = found.f_bavail * found.f_frsize
-      where, remedy = f'in {self._directory}', 'make room'
-    if needed > available:
-      raise ValueError(
-        f'The rest of {self.data_dir} needs {needed / 1e9:.1f} GB {where}, and '
-        f'{available / 1e9:.1f} GB are free: {remedy}, or use fewer shards.'
-      )
-
-  def _train_dictionary(self) -> bytes:
-    """Trains it on the first frames of shards from all of the run."""
-    spread = np.linspace(0, len(self.suffixes) - 1, 8).round().astype(int)
-    runs = []
-    for i in np.unique(spread):
-      if not self._rows_kept[i]:
-        continue
-      name = shard.file_name('observation', self.suffixes[i])
-      path = os.path.join(self.data_dir, name)
-      # More than padding, or a black screen, of several episodes.
-      rows = min(int(self._rows_kept[i]), 1000)
-      try:
-        runs += [c.copy() for _, c in shard.iterate_rows(path, rows)]
-      except ValueError:
-        if not self._skip_damaged:
-          raise
-    return packed_shard.train_dictionary(runs) if runs else b''
+    # Last, and at once: who reads looks at the addresses first.
+    self._address = [
+      *self._address[:i],
+      packed.blocks.ctypes.data,
+      *self._address[i + 1 :],
+    ]
 
   # --- frames ----------------------------------------------------------------
 
@@ -646,6 +421,7 @@ class Store:
     Raises:
       ValueError: if the store is damaged.
     """
+    addresses = self._address
     shard_of = np.searchsorted(self.starts[1:-1], rows, side='right')
     within = rows - self.starts[shard_of]
     kept_rows = self._rows_kept[shard_of]
@@ -665,8 +441,8 @@ class Store:
     wanted, size = length * frame, packed_shard.BLOCK_ROWS * frame
     out = np.empty(len(rows) * wanted, np.uint8)
     scratch = np.empty(size, np.uint8)
-    target, spare, decode = out.ctypes.data, scratch.ctypes.data, self._decode()
-    copy = ctypes.memmove
+    target, spare = out.ctypes.data, scratch.ctypes.data
+    decode, copy = self._decode, ctypes.memmove
     for i, (s, bound, begin, is_plain) in enumerate(
       zip(
         shard_of.tolist(),
@@ -676,7 +452,7 @@ class Store:
         strict=True,
       )
     ):
-      address = self._address[s]
+      address = addresses[s]
       if not (is_plain and address):
         window = self._frames_one_by_one(int(rows[i]), length)
         out[i * wanted : (i + 1) * wanted] = np.frombuffer(window, np.uint8)
@@ -700,16 +476,6 @@ class Store:
     return out.view(self.frame_dtype).reshape(
       len(rows), length, *self.frame_shape
     )
-
-  def _decode(self) -> Any:
-    """The decoder for the store's dictionary, which may arrive late."""
-    decode = self._decoders.get(self._dictionary)
-    if decode is None:
-      decode = lz4_blocks.decoder(
-        self._dictionary, packed_shard.BLOCK_ROWS * self._frame_bytes
-      )
-      self._decoders[self._dictionary] = decode
-    return decode
 
   def _frames_one_by_one(self, row: int, length: int) -> bytes:
     """A window that crosses a seam, of shards or of a ring."""
@@ -744,13 +510,13 @@ class Store:
       (n, *frame_shape).
     """
     out = np.zeros((len(at), self._frame_bytes), np.uint8)
-    frame, decode = self._frame_bytes, self._decode()
+    frame, decode, addresses = self._frame_bytes, self._decode, self._address
     scratch = np.empty((packed_shard.BLOCK_ROWS, frame), np.uint8)
     last = None
     for i, (s, position) in enumerate(
       zip(shard_of.tolist(), at.tolist(), strict=True)
     ):
-      address = self._address[s]
+      address = addresses[s]
       if position < 0 or not address:
         continue
       block, skip = divmod(position, packed_shard.BLOCK_ROWS)
@@ -775,91 +541,16 @@ class Store:
       return ValueError(
         f'Shard {self.suffixes[s]} is damaged in memory: {error}'
       )
-    path = packed_shard.paths(self._directory, self.suffixes[s])[0]
+    path = packed_shard.paths(self._directory.path, self.suffixes[s])[0]
     return ValueError(
       f'{path} is damaged ({error}); delete it to have it made again.'
     )
-
-
-class RingColumns(Mapping):
-  """A shard's columns by name, in the order of its ring; stale rows are zero.
-
-  `observation` is decoded where it is indexed; the others are made when they are
-  first asked for.
-  """
-
-  def __init__(self, store: Store, suffix: int):
-    self._store = store
-    self._suffix = suffix
-    self._made: dict[str, Any] = {}
-
-  def __iter__(self):
-    return iter(shard.COLUMNS)
-
-  def __len__(self) -> int:
-    return len(shard.COLUMNS)
-
-  def __getitem__(self, name: str) -> Any:
-    if name not in shard.COLUMNS:
-      raise KeyError(name)
-    if name not in self._made:
-      self._made[name] = self._make(name)
-    return self._made[name]
-
-  def _make(self, name):
-    store = self._store
-    if name == 'observation':
-      return RingFrames(store, self._suffix)
-    rows = store.rows_of(
-      np.full(store.capacity(self._suffix), self._suffix),
-      np.arange(store.capacity(self._suffix)),
-    )
-    there = rows >= 0
-    if name == 'terminal':
-      ends = np.isin(rows, store.ends)
-      return (ends & there).astype(np.uint8)
-    column = {'action': store.action, 'reward': store.reward}[name]
-    dtype = {'action': np.int32, 'reward': np.float32}[name]
-    return np.where(there, column[rows], 0).astype(dtype)
-
-
-class RingFrames:
-  """The frames of a shard in the order of its ring, decoded where indexed."""
-
-  def __init__(self, store: Store, suffix: int):
-    self._store = store
-    self._suffix = suffix
-    self.shape = (store.capacity(suffix), *store.frame_shape)
-    self.dtype = store.frame_dtype
-    self.ndim = len(self.shape)
-
-  def __len__(self) -> int:
-    return self.shape[0]
-
-  def __getitem__(self, key: Any) -> np.ndarray:
-    first, *rest = key if isinstance(key, tuple) else (key,)
-    ring = np.arange(len(self))[first]
-    rows = self._store.rows_of(np.full(ring.size, self._suffix), np.ravel(ring))
-    frames = self._store.frames(rows)
-    return frames.reshape(*np.shape(ring), *self._store.frame_shape)[
-      (slice(None),) * np.ndim(ring) + tuple(r for r in rest if r is not ...)
-    ]
-
-  def __array__(self, dtype=None, copy=None) -> np.ndarray:
-    return np.asarray(self[:], dtype)
 
 
 def _without_arrays(columns: packed_shard.Columns) -> packed_shard.Columns:
   nothing = np.empty(0)
   return dataclasses.replace(
     columns, action=nothing, reward=nothing, terminal=nothing
-  )
-
-
-def is_store(directory: str) -> bool:
-  """Whether a directory is a store, rather than a run's shards."""
-  return '://' not in directory and os.path.exists(
-    os.path.join(directory, _ABOUT)
   )
 
 
@@ -872,7 +563,7 @@ def find_data(run_dir: str) -> str:
   Raises:
     ValueError: if it is neither; the usual mistakes are named.
   """
-  if is_store(run_dir):
+  if store_directory.is_store(run_dir):
     list_shards(run_dir)
     return run_dir
   return shard.replay_logs_dir(run_dir)
@@ -889,21 +580,9 @@ def list_shards(data_dir: str, skip_incomplete: bool = False) -> list[int]:
   Raises:
     ValueError: if there are none, or one is incomplete.
   """
-  if not is_store(data_dir):
+  if not store_directory.is_store(data_dir):
     return shard.list_suffixes(data_dir, skip_incomplete=skip_incomplete)
-  about = files.read_json(os.path.join(data_dir, _ABOUT)) or {}
-  suffixes = about.get('shards', [])
-  missing = [
-    str(suffix)
-    for suffix in suffixes
-    if not os.path.exists(packed_shard.paths(data_dir, suffix)[1])
-  ]
-  if missing or not suffixes:
-    raise ValueError(
-      f'{data_dir} is an incomplete store: shards {", ".join(missing)} are '
-      f'missing; convert {about.get("source")} again.'
-    )
-  return suffixes
+  return store_directory.StoreDirectory(data_dir).shards()
 
 
 def convert(
@@ -927,36 +606,14 @@ def convert(
     ValueError: if a shard is damaged, the directory holds something else or
       cannot be written, or another process is at it.
   """
-  if is_store(data_dir):
+  if store_directory.is_store(data_dir):
     raise ValueError(f'{data_dir} is a store already.')
-  about = files.read_json(os.path.join(directory, _ABOUT))
-  try:
-    there = os.listdir(directory)
-  except FileNotFoundError:
-    there = []
-  except OSError as error:
-    raise ValueError(f'{directory}: {error.strerror}.') from error
-  # What a conversion that was killed at its start may have left.
-  ours = {_ABOUT, _DICTIONARY, shard.MANIFEST}
-  if about is None and {name.removesuffix('.tmp') for name in there} - {
-    '.lock',
-    *ours,
-  }:
-    raise ValueError(
-      f'{directory} holds something else; choose a new directory for the store.'
-    )
-  if about is not None and about['source'] != absolute(data_dir):
-    raise ValueError(
-      f'{directory} is the store of {about["source"]}, not of {data_dir}; '
-      'choose another directory.'
-    )
-  if there:
-    path = os.path.join(directory, '.lock')
-    lock = files.try_lock(path)
+  target = store_directory.StoreDirectory(directory)
+  target.check_empty_or_of(data_dir)
+  if os.path.exists(directory):
+    lock = target.try_lock()
     if lock is None:
-      raise ValueError(
-        f'{directory} is being written by {files.lock_holder(path)}.'
-      )
+      raise ValueError(f'{directory} is being written by {target.lock_holder}.')
     lock.close()
   made = Store(data_dir, directory=directory, progress=progress)
   try:
@@ -964,18 +621,3 @@ def convert(
   finally:
     made.close()
   return made
-
-
-def absolute(path: str) -> str:
-  """The path without links, if it is local."""
-  return path if '://' in path else os.path.realpath(path)
-
-
-def cache_name(data_dir: str) -> str:
-  """The folder of a run in a cache: its game, run, and a hash of its path."""
-  path = absolute(data_dir).rstrip('/')
-  run = [part for part in path.split('/') if part and part != 'replay_logs'][
-    -2:
-  ]
-  digest = hashlib.sha256(path.encode()).hexdigest()[:8]
-  return '-'.join([*run, digest])

@@ -42,6 +42,12 @@ class Trajectories:
     """Trajectories of which something is selected: int64 (m,)."""
     return np.flatnonzero(self.stop > np.maximum(self.start, self.steps_begin))
 
+  @property
+  def num_steps(self) -> int:
+    """Agent steps that are selected."""
+    lengths = self.stop - np.maximum(self.start, self.steps_begin)
+    return int(np.maximum(lengths, 0).sum())
+
   def only(self, chosen: np.ndarray) -> 'Trajectories':
     """These trajectories (int64), as far as they were selected before."""
     stop = self.start.copy()
@@ -84,7 +90,7 @@ def shards(
 def random_trajectories(
   data: Trajectories, fraction: float, seed: int = 0
 ) -> Trajectories:
-  """A random fraction of whole trajectories, as in the paper's section 5.2."""
+  """A random fraction of whole trajectories, as in the paper."""
   candidates = data.selected
   count = _share('random_trajectories', fraction, len(candidates))
   random = np.random.default_rng(seed)
@@ -206,7 +212,7 @@ def parse(text: str) -> list[tuple[Callable[..., Trajectories], list, dict]]:
   except (SyntaxError, TypeError, ValueError) as error:
     raise ValueError(
       f'{text!r} is not a subset ({error}); there are '
-      f'{", ".join(map(_usage, SUBSETS.values()))}; join several by &.'
+      f'{", ".join(map(usage, SUBSETS.values()))}; join several by &.'
     ) from error
 
 
@@ -225,6 +231,7 @@ def _parse_part(node):
   return function, arguments, keywords
 
 
-def _usage(function) -> str:
+def usage(function: Callable[..., Trajectories]) -> str:
+  """How a subset is written: its name and its arguments."""
   parameters = list(inspect.signature(function).parameters.values())[1:]
   return f'{function.__name__}({", ".join(p.name for p in parameters)})'

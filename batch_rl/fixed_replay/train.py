@@ -11,7 +11,7 @@ import os
 from absl import flags
 
 from batch_rl import command_line
-from batch_rl.dataset import store
+from batch_rl.dataset import packer, store
 from batch_rl.fixed_replay.agents import AGENTS
 
 command_line.define_flags()
@@ -54,7 +54,10 @@ def main() -> None:
       record=record,
     )
     command_line.warn_of_unused_bindings()
-  runner.run_experiment()
+  try:
+    runner.run_experiment()
+  except packer.DataError as error:
+    command_line.fail(error)
   command_line.report(runner.where())
 
 

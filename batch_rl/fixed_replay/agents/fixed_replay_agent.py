@@ -1,8 +1,9 @@
 """What makes a Dopamine agent an offline agent."""
 
+import collections
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ class FixedReplayAgentMixin:
 
     Raises:
       FloatingPointError: if the loss is not a number.
+      batch_rl.dataset.packer.DataError: if the data turns out damaged.
     """
     for _ in range(count):
       loss = self._train_step()
@@ -68,7 +70,12 @@ class FixedReplayAgentMixin:
     """One agent step's worth of training; returns the loss of an update."""
     loss = None
     if self.training_steps % self.update_period == 0:
-      _, loss = self._sess.run((self._train_op, self._loss))
+      try:
+        _, loss = self._sess.run((self._train_op, self._loss))
+      except tf.errors.OpError:
+        # What the data has to say is hidden in TensorFlow's report.
+        self._replay.memory.raise_error()
+        raise
       loss = float(loss)
       if not np.isfinite(loss):
         raise FloatingPointError(
@@ -146,17 +153,56 @@ class FixedReplayAgentMixin:
     reader = tf.train.load_checkpoint(path)
     saved = reader.get_variable_to_shape_map()
     wanted = tf.compat.v1.trainable_variables()
-    wrong = [
-      variable.op.name
-      for variable in wanted
-      if saved.get(variable.op.name) != variable.shape.as_list()
-    ]
-    if wrong:
-      raise ValueError(
-        f'{path} is not of these networks: {len(wrong)} of {len(wanted)} '
-        f'variables are missing or have another shape, the first {wrong[0]}.'
-      )
-    tf.compat.v1.train.Saver(wanted).restore(self._sess, path)
+    names = [variable.op.name for variable in wanted]
+    wrong: list[str] = []
+    for named in _names_in_checkpoints(names, saved):
+      wrong = [
+        variable.op.name
+        for variable, name in zip(wanted, named, strict=True)
+        if saved.get(name) != variable.shape.as_list()
+      ]
+      if not wrong:
+        variables = dict(zip(named, wanted, strict=True))
+        tf.compat.v1.train.Saver(variables).restore(self._sess, path)
+        return
+    raise ValueError(
+      f'{path} is not of these networks: {len(wrong)} of {len(wanted)} '
+      f'variables are missing or have another shape, the first {wrong[0]}.'
+    )
+
+
+def _names_in_checkpoints(
+  names: list[str], saved: Iterable[str]
+) -> Iterator[list[str]]:
+  """What variables are called in checkpoints of all ages; ours come last.
+
+  Args:
+    names: of variables here, e.g. `Online/Conv/kernel`.
+    saved: names in the checkpoint.
+  """
+  # Dopamine 1 and 2, whose networks were built by tf.contrib.slim.
+  ends = {'kernel': 'weights', 'bias': 'biases'}
+  yield [
+    f'{layer}/{ends.get(end, end)}'
+    for layer, end in (name.rsplit('/', 1) for name in names)
+  ]
+  # Keras layers without names are numbered through the graph, in order.
+  by_scope = collections.defaultdict(list)
+  for name in saved:
+    if match := re.fullmatch(r'(\w+)/(conv2d|dense)_?(\d*)/kernel', name):
+      scope, kind, number = match.groups()
+      by_scope[scope].append((kind, int(number or 0), name[: -len('/kernel')]))
+  numbered: dict[str, str] = {}
+  for scope, layers in by_scope.items():
+    ours = dict.fromkeys(
+      name.rsplit('/', 1)[0] for name in names if name.startswith(f'{scope}/')
+    )
+    numbered |= zip(ours, (path for _, _, path in sorted(layers)), strict=False)
+  yield [
+    f'{numbered.get(layer, layer)}/{end}'
+    for layer, end in (name.rsplit('/', 1) for name in names)
+  ]
+  yield names
 
 
 def latest_checkpoint(directory: str) -> str:

@@ -15,7 +15,11 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 from batch_rl import seeding, signatures
 from batch_rl.dataset import sampler as sampler_lib
 from batch_rl.dataset import store as store_lib
-from batch_rl.fixed_replay.replay_memory import loaded_buffers
+from batch_rl.dataset import store_directory, subsets
+from batch_rl.fixed_replay.replay_memory import (
+  loaded_buffers,
+  shard_replay_buffer,
+)
 
 # Of uncompressed buffers that a subclass loads, so many at a time.
 _DEFAULT_UNCOMPRESSED = 5
@@ -42,37 +46,6 @@ _GRAPH_ELEMENTS = (
 )
 
 
-class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
-  """One shard of a store, with Dopamine's interface; read-only.
-
-  Takes the arguments of `OutOfGraphReplayBuffer` after the store and the number
-  of the shard. Its size is that of the shard, at most `replay_capacity`.
-  """
-
-  def __init__(self, store: store_lib.Store, suffix: int, *args, **kwargs):
-    super().__init__(*args, **kwargs)
-    self._store = store.ring_columns(suffix)
-    self._replay_capacity = store.capacity(suffix)
-    self.add_count = np.array(store.add_count(suffix))
-    self.invalid_range = circular_replay_buffer.invalid_range(
-      self.cursor(),
-      self._replay_capacity,
-      self._stack_size,
-      self._update_horizon,
-    )
-
-  def _create_storage(self):
-    self._store = {}
-
-  def add(self, *args) -> None:
-    """The data does not change.
-
-    Raises:
-      RuntimeError: always.
-    """
-    raise RuntimeError('A fixed replay cannot be added to.')
-
-
 @gin.configurable(denylist=['data_dir', 'replay_suffix'])
 class FixedReplayBuffer:
   """A logged run, sampled uniformly over its valid transitions.
@@ -94,7 +67,9 @@ class FixedReplayBuffer:
     subset: which part of the data to use, e.g. 'random_trajectories(0.1)'; see
       `batch_rl.dataset.subsets`. None for all.
     cache_dir: where compressed runs are kept for other processes and the next
-      time. None to keep this one in memory only.
+      time, memory-mapped. None to keep this one in memory only.
+    preload: whether to read it from there into memory at once, where disks are
+      slow at random access.
     deterministic: whether to wait for all the shards, so that batches depend on
       the seed alone. If not, training starts with the first shard, the others
       arrive in the background. None: if somebody chose the seed.
@@ -118,6 +93,7 @@ class FixedReplayBuffer:
     num_buffers=None,
     subset=None,
     cache_dir=None,
+    preload=False,
     deterministic=None,
     skip_damaged=False,
     seed=None,
@@ -126,8 +102,11 @@ class FixedReplayBuffer:
     self._args = args
     self._kwargs = kwargs
     self._data_dir = data_dir
+    if subset:
+      subsets.parse(subset)  # before anything slow
     self._subset = subset
     self._cache_dir = cache_dir
+    self._preload = preload
     if deterministic is None:
       deterministic = seed is not None and not seeding.is_drawn()
     self._deterministic = deterministic
@@ -215,7 +194,9 @@ class FixedReplayBuffer:
     One that overrides this has its uncompressed memories sampled in place of the
     store; `OutOfGraphReplayBuffer(*self._args, **self._kwargs)` is what to fill.
     """
-    return ShardReplayBuffer(self._store, suffix, *self._args, **self._kwargs)
+    return shard_replay_buffer.ShardReplayBuffer(
+      self._store, suffix, *self._args, **self._kwargs
+    )
 
   def _use(self, suffixes: list[int]) -> None:
     if self.loads_uncompressed:
@@ -253,12 +234,16 @@ class FixedReplayBuffer:
     elif not set(self._wanted(suffixes)) <= set(self._store.asked_for):
       self._store.close()
       self._open_store(suffixes)
+    # Without those that are skipped as damaged.
+    suffixes = [s for s in suffixes if s in self._store.suffixes]
     self._store.prefer(suffixes)
-    if self._deterministic:
-      self._store.wait(suffixes)
-    else:
-      self._store.wait(suffixes, count=1)
+    enough = len(suffixes) if self._deterministic else 1
+    self._store.wait(suffixes, enough)
     self._source.restrict(suffixes)
+    while not self._source.num_transitions and enough < len(suffixes):
+      enough += 1  # a shard may hold no whole transition
+      self._store.wait(suffixes, enough)
+      self._source.restrict(suffixes)
 
   def _wanted(self, suffixes):
     """The shards that should be in the store."""
@@ -272,16 +257,25 @@ class FixedReplayBuffer:
     bound.apply_defaults()
     arguments = bound.arguments
     directory = self._cache_dir and os.path.join(
-      self._cache_dir, store_lib.cache_name(self._data_dir)
+      self._cache_dir, store_directory.cache_name(self._data_dir)
     )
     self._store = store_lib.Store(
       self._data_dir,
       self._wanted(suffixes),
       directory,
       max_rows=arguments['replay_capacity'],
-      first=suffixes,
+      preload=self._preload,
       skip_damaged=self._skip_damaged,
+      pack=False,
     )
+    if arguments['replay_capacity'] < max(self._store.ring_sizes()):
+      logging.warning(
+        'Of each shard in %s only the first %d of %d rows are used: see '
+        'replay_capacity.',
+        self._data_dir,
+        arguments['replay_capacity'],
+        max(self._store.ring_sizes()),
+      )
     found = (self._store.frame_shape, self._store.frame_dtype)
     expected = (
       tuple(arguments['observation_shape']),
@@ -304,6 +298,7 @@ class FixedReplayBuffer:
       ),
       self,
     )
+    self._store.start(suffixes)
 
   # --- what it says of itself ------------------------------------------------
 
@@ -325,6 +320,16 @@ class FixedReplayBuffer:
   def describe(self) -> dict[str, Any]:
     """What the data is, for the record of a run; {} of uncompressed buffers."""
     return {} if self._store is None else self._source.describe()
+
+  def raise_error(self) -> None:
+    """Raises what went wrong in the background, if anything did.
+
+    Raises:
+      batch_rl.dataset.packer.DataError: if a shard is damaged, or there is no
+        room.
+    """
+    if self._store is not None:
+      self._store.raise_error()
 
   def action_range(self) -> tuple[int, int]:
     """The smallest and the largest action in the data."""

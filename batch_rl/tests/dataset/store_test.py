@@ -227,7 +227,8 @@ def test_shards_arrive_one_by_one_those_that_are_preferred_first(
   tmp_path, gate
 ):
   rows = shards.write_run(tmp_path, [30] * 8, capacity=50)
-  made = store.Store(str(tmp_path), first=[2])
+  made = store.Store(str(tmp_path), pack=False)
+  made.start(first=[2])
   assert made.packed == [] and made.rows == len(rows)
   assert not made.frames(np.arange(made.rows)).any()
   gate.release()
@@ -327,7 +328,7 @@ def test_a_cache_is_used_while_the_shards_are_the_same(
   changed = shards.write_run(logs, [30] * 3 + [27] * 4, capacity=50)
   assert rows_in(open_store(logs, directory=cache)) == changed
   assert 2 in packings and 0 not in packings
-  assert 'has changed and is packed again' in caplog.text
+  assert caplog.text.count('Shard 2 is packed again: it has changed') == 1
 
 
 def test_a_damaged_cache_is_made_again(tmp_path, packings, caplog):
@@ -360,10 +361,11 @@ def test_a_damaged_store_never_crashes(tmp_path_factory, data):
   content = bytearray(path.read_bytes())
   if not content:
     return
+  # Times in the files make their lengths vary.
+  at = data.draw(st.integers(0, 1 << 20)) % len(content)
   if data.draw(st.booleans()):
-    content = content[: data.draw(st.integers(0, len(content) - 1))]
+    content = content[:at]
   else:
-    at = data.draw(st.integers(0, len(content) - 1))
     content[at] ^= 1 << data.draw(st.integers(0, 7))
   path.write_bytes(content)
   try:

@@ -264,11 +264,33 @@ def write_checkpoint(directory, arrays):
     saver.save(session, str(directory / 'tf_ckpt'), global_step=199)
 
 
+def slim_name(name):
+  """As Dopamine 1 and 2 named variables."""
+  return name.replace('/kernel', '/weights').replace('/bias', '/biases')
+
+
+def unnamed(name):
+  """As Keras names layers that have no name: numbered through the graph."""
+  scope, layer, *end = name.split('/')
+  kind, _, number = layer.partition('_')
+  if kind == 'fully':
+    kind, number = 'dense', layer.removeprefix('fully_connected').strip('_')
+  else:
+    kind = 'conv2d'
+  place = int(number or 0)
+  if scope == 'Target':
+    place += {'conv2d': 3, 'dense': 2}[kind]
+  return '/'.join([scope, f'{kind}_{place}' if place else kind, *end])
+
+
+@pytest.mark.parametrize('named', [str, slim_name, unnamed])
 @pytest.mark.parametrize(
   ('name', 'outputs'),
   [('dqn', 1), ('c51', 51), ('quantile', 200), ('multi_head_dqn', 200)],
 )
-def test_atari_networks_load_what_tensorflow_1_wrote(name, outputs, tmp_path):
+def test_atari_networks_load_what_tensorflow_1_wrote(
+  name, outputs, named, tmp_path
+):
   log = replay_log.ReplayLog(str(tmp_path / 'log'), (84, 84), np.uint8, 50)
   for step in range(20):
     log.add(np.full((84, 84), step), step % 6, 0.0, step == 9)
@@ -281,7 +303,9 @@ def test_atari_networks_load_what_tensorflow_1_wrote(name, outputs, tmp_path):
   # What else such a checkpoint holds.
   arrays['Online/Conv/kernel/RMSProp'] = arrays['Online/Conv/kernel']
   (tmp_path / 'checkpoints').mkdir()
-  write_checkpoint(tmp_path / 'checkpoints', arrays)
+  write_checkpoint(
+    tmp_path / 'checkpoints', {named(n): array for n, array in arrays.items()}
+  )
 
   with tf.Graph().as_default() as graph:
     agent = CLASSES[name](

@@ -9,7 +9,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_rl.dataset import packed_shard, shard, store
+from batch_rl.dataset import packed_shard, packer, shard
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.tests import shards
 
@@ -288,7 +288,7 @@ def test_too_little_memory_is_said_after_the_first_shard(tmp_path, monkeypatch):
   class NoMemory:
     available = 100
 
-  monkeypatch.setattr(store.psutil, 'virtual_memory', NoMemory)
+  monkeypatch.setattr(packer.psutil, 'virtual_memory', NoMemory)
   with pytest.raises(ValueError, match='set FixedReplayBuffer.cache_dir'):
     load(tmp_path, None)
 

@@ -1,0 +1,225 @@
+"""The directory of a store: what its shards have in common, and who writes it.
+
+store.json     version, source, numbers of the shards; see `StoreDirectory.begin`
+dictionary     of the compression
+shard-0.bin, shard-0.json, ...   see `packed_shard`
+manifest.json  of the run, if it has one
+.lock          held by the process that packs
+"""
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from batch_rl.dataset import files, packed_shard, shard
+
+_ABOUT = 'store.json'
+_DICTIONARY = 'dictionary'
+_VERSION = 1
+_log = logging.getLogger('absl')
+
+
+def is_store(directory: str) -> bool:
+  """Whether a directory is a store, rather than a run's shards."""
+  return '://' not in directory and os.path.exists(
+    os.path.join(directory, _ABOUT)
+  )
+
+
+def cache_name(data_dir: str) -> str:
+  """The folder of a run in a cache: its game, run, and a hash of its path."""
+  path = absolute(data_dir).rstrip('/')
+  run = [part for part in path.split('/') if part and part != 'replay_logs'][
+    -2:
+  ]
+  digest = hashlib.sha256(path.encode()).hexdigest()[:8]
+  return '-'.join([*run, digest])
+
+
+def absolute(path: str) -> str:
+  """The path without links, if it is local."""
+  return path if '://' in path else os.path.realpath(path)
+
+
+class StoreDirectory:
+  """A directory that holds a store, or will.
+
+  Args:
+    path: of the directory; local.
+    preload: whether to read its shards into memory, rather than map them.
+
+  Attributes:
+    dictionary: of its compression; empty until there is one.
+
+  Raises:
+    ValueError: if there is a store of another version, or a damaged one.
+  """
+
+  def __init__(self, path: str, preload: bool = False):
+    self.path = path
+    self._preload = preload
+    self.dictionary = b''
+    self._about: dict[str, Any] | None = None
+    self.read()
+
+  def read(self) -> None:
+    """Reads what another process may have written by now."""
+    about = files.read_json(os.path.join(self.path, _ABOUT))
+    if about is None:
+      return
+    remedy = f'delete {self.path} to have it made again'
+    if about.get('version') != _VERSION:
+      raise ValueError(
+        f'{self.path} is a store of version {about.get("version")}, this '
+        f'package reads {_VERSION}; {remedy}.'
+      )
+    try:
+      with open(os.path.join(self.path, _DICTIONARY), 'rb') as file:
+        self.dictionary = file.read()
+      intact = _hash(self.dictionary) == about['dictionary']
+    except (OSError, KeyError):
+      intact = False
+    if not intact:
+      raise ValueError(f'{self.path}/{_DICTIONARY} is damaged; {remedy}.')
+    self._about = about
+
+  @property
+  def source(self) -> str | None:
+    """The directory of the shards that it was made from."""
+    return self._about['source'] if self._about else None
+
+  def shards(self) -> list[int]:
+    """Numbers of its shards, ascending.
+
+    Raises:
+      ValueError: if some are not there: a store is used as a whole.
+    """
+    suffixes = (self._about or {}).get('shards', [])
+    missing = [
+      str(suffix)
+      for suffix in suffixes
+      if not os.path.exists(packed_shard.paths(self.path, suffix)[1])
+    ]
+    if missing or not suffixes:
+      raise ValueError(
+        f'{self.path} is an incomplete store: shards {", ".join(missing)} are '
+        f'missing; convert {self.source} again.'
+      )
+    return suffixes
+
+  def open(self, suffix: int) -> packed_shard.PackedShard:
+    """Opens one of its shards; see `packed_shard.open_packed`."""
+    return packed_shard.open_packed(
+      self.path, suffix, self.dictionary, self._preload
+    )
+
+  def find(
+    self, suffix: int, data_dir: str, quiet: bool = False
+  ) -> packed_shard.PackedShard | None:
+    """A shard, if it is here, and is still that of `data_dir`.
+
+    Args:
+      suffix: its number.
+      data_dir: the directory of the shards.
+      quiet: whether to say nothing of one that cannot be used.
+    """
+    description = packed_shard.paths(self.path, suffix)[1]
+    if self._about is None or not os.path.exists(description):
+      return None
+    try:
+      packed = self.open(suffix)
+    except ValueError as error:
+      if not quiet:
+        _log.warning('Shard %d is packed again: %s', suffix, error)
+      return None
+    if packed_shard.is_fresh(packed, data_dir):
+      return packed
+    if not quiet:
+      _log.warning('Shard %d is packed again: it has changed.', suffix)
+    return None
+
+  # --- for the process that packs --------------------------------------------
+
+  def try_lock(self) -> Any:
+    """Takes the lock, or returns None; see `files.try_lock`.
+
+    Raises:
+      OSError: if the directory cannot be written.
+    """
+    os.makedirs(self.path, exist_ok=True)
+    return files.try_lock(self._lock_path)
+
+  @property
+  def lock_holder(self) -> str:
+    """Who has the lock."""
+    return files.lock_holder(self._lock_path)
+
+  @property
+  def _lock_path(self) -> str:
+    return os.path.join(self.path, '.lock')
+
+  def begin(
+    self,
+    data_dir: str,
+    suffixes: Sequence[int],
+    train: Callable[[], bytes],
+  ) -> None:
+    """Writes what the shards have in common, and clears what was left behind.
+
+    Args:
+      data_dir: the directory of the shards.
+      suffixes: that will be here.
+      train: makes the dictionary, if there is none.
+
+    Raises:
+      OSError: if the directory cannot be written.
+    """
+    for name in os.listdir(self.path):
+      if name.endswith('.tmp'):
+        os.remove(os.path.join(self.path, name))
+    self.read()
+    if self._about is None:
+      self.dictionary = train()
+      files.write_bytes(os.path.join(self.path, _DICTIONARY), self.dictionary)
+    manifest = files.read_json(os.path.join(data_dir, shard.MANIFEST))
+    if manifest:
+      files.write_json(os.path.join(self.path, shard.MANIFEST), manifest)
+    there = (self._about or {}).get('shards', [])
+    self._about = {
+      'version': _VERSION,
+      'source': absolute(data_dir),
+      'dictionary': _hash(self.dictionary),
+      'block_rows': packed_shard.BLOCK_ROWS,
+      'shards': sorted({*there, *suffixes}),
+    }
+    files.write_json(os.path.join(self.path, _ABOUT), self._about)
+
+  def check_empty_or_of(self, data_dir: str) -> None:
+    """Refuses a directory that holds something else than the store of a run.
+
+    Raises:
+      ValueError: if it does.
+    """
+    try:
+      there = os.listdir(self.path)
+    except FileNotFoundError:
+      return
+    except OSError as error:
+      raise ValueError(f'{self.path}: {error.strerror}.') from error
+    # What a conversion that was killed at its start may have left.
+    ours = {_ABOUT, _DICTIONARY, shard.MANIFEST, '.lock'}
+    if self._about is None and {n.removesuffix('.tmp') for n in there} - ours:
+      raise ValueError(
+        f'{self.path} holds something else; choose a new directory for the store.'
+      )
+    if self._about is not None and self.source != absolute(data_dir):
+      raise ValueError(
+        f'{self.path} is the store of {self.source}, not of {data_dir}; choose '
+        'another directory.'
+      )
+
+
+def _hash(content: bytes) -> str:
+  return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,109 @@
+"""A shard of a store as one of Dopamine's replay memories."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from dopamine.tf.replay_memory import circular_replay_buffer
+
+from batch_rl.dataset import shard
+from batch_rl.dataset import store as store_lib
+
+
+class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
+  """One shard of a store, with Dopamine's interface; read-only.
+
+  Takes the arguments of `OutOfGraphReplayBuffer` after the store and the number
+  of the shard. Its size is that of the shard, at most `replay_capacity`.
+  """
+
+  def __init__(self, store: store_lib.Store, suffix: int, *args, **kwargs):
+    super().__init__(*args, **kwargs)
+    self._store = RingColumns(store, suffix)
+    self._replay_capacity = store.capacity(suffix)
+    self.add_count = np.array(store.add_count(suffix))
+    self.invalid_range = circular_replay_buffer.invalid_range(
+      self.cursor(),
+      self._replay_capacity,
+      self._stack_size,
+      self._update_horizon,
+    )
+
+  def _create_storage(self):
+    self._store = {}
+
+  def add(self, *args) -> None:
+    """The data does not change.
+
+    Raises:
+      RuntimeError: always.
+    """
+    raise RuntimeError('A fixed replay cannot be added to.')
+
+
+class RingColumns(Mapping):
+  """A shard's columns by name, in the order of its ring; stale rows are zero.
+
+  `observation` is decoded where it is indexed; the others are made when they are
+  first asked for.
+  """
+
+  def __init__(self, store: store_lib.Store, suffix: int):
+    self._store = store
+    self._suffix = suffix
+    self._made: dict[str, Any] = {}
+
+  def __iter__(self):
+    return iter(shard.COLUMNS)
+
+  def __len__(self) -> int:
+    return len(shard.COLUMNS)
+
+  def __getitem__(self, name: str) -> Any:
+    if name not in shard.COLUMNS:
+      raise KeyError(name)
+    if name not in self._made:
+      self._made[name] = self._make(name)
+    return self._made[name]
+
+  def _make(self, name):
+    store = self._store
+    if name == 'observation':
+      return RingFrames(store, self._suffix)
+    rows = store.rows_of(
+      np.full(store.capacity(self._suffix), self._suffix),
+      np.arange(store.capacity(self._suffix)),
+    )
+    there = rows >= 0
+    if name == 'terminal':
+      ends = np.isin(rows, store.ends)
+      return (ends & there).astype(np.uint8)
+    column = {'action': store.action, 'reward': store.reward}[name]
+    dtype = {'action': np.int32, 'reward': np.float32}[name]
+    return np.where(there, column[rows], 0).astype(dtype)
+
+
+class RingFrames:
+  """The frames of a shard in the order of its ring, decoded where indexed."""
+
+  def __init__(self, store: store_lib.Store, suffix: int):
+    self._store = store
+    self._suffix = suffix
+    self.shape = (store.capacity(suffix), *store.frame_shape)
+    self.dtype = store.frame_dtype
+    self.ndim = len(self.shape)
+
+  def __len__(self) -> int:
+    return self.shape[0]
+
+  def __getitem__(self, key: Any) -> np.ndarray:
+    first, *rest = key if isinstance(key, tuple) else (key,)
+    ring = np.arange(len(self))[first]
+    rows = self._store.rows_of(np.full(ring.size, self._suffix), np.ravel(ring))
+    frames = self._store.frames(rows)
+    return frames.reshape(*np.shape(ring), *self._store.frame_shape)[
+      (slice(None),) * np.ndim(ring) + tuple(r for r in rest if r is not ...)
+    ]
+
+  def __array__(self, dtype=None, copy=None) -> np.ndarray:
+    return np.asarray(self[:], dtype)

@@ -1,0 +1,69 @@
+"""Runs on disk as the original logger left them, transcribed from the format.
+
+Unlike our own logger (`shards.write_run`), it leaves the rows of the previous lap
+in the final shard.
+"""
+
+import gzip
+import os
+
+import numpy as np
+
+from batch_rl.tests import shards
+
+
+def write_shard(
+  directory, suffix, add_count, observation, action, reward, terminal
+):
+  """Writes the six files of a shard, from arrays in the order of its ring."""
+  os.makedirs(directory, exist_ok=True)
+  capacity = len(terminal)
+  for name, array in (
+    ('$store$_observation', np.asarray(observation)),
+    ('$store$_action', np.asarray(action, np.int32)),
+    ('$store$_reward', np.asarray(reward, np.float32)),
+    ('$store$_terminal', np.asarray(terminal, np.uint8)),
+    ('add_count', np.asarray(add_count, np.int64)),
+    ('invalid_range', (add_count + np.arange(-1, 4)) % capacity),
+  ):
+    path = os.path.join(directory, f'{name}_ckpt.{suffix}.gz')
+    with gzip.open(path, 'wb', compresslevel=1) as file:
+      np.save(file, array, allow_pickle=False)
+
+
+def write_run(directory, rows, capacity):
+  """Lets rows (`shards.Row`) pass through a ring that is dumped when it is full.
+
+  Returns:
+    For each row, the number of the shard it is part of.
+  """
+  ring = [shards.Row(0, 0, 0.0, 0)] * capacity
+
+  def dump(suffix, add_count):
+    frames = np.array([row.frame for row in ring], np.uint8)
+    write_shard(
+      str(directory),
+      suffix,
+      add_count,
+      np.broadcast_to(frames[:, None, None], (capacity, 2, 2)),
+      [row.action for row in ring],
+      [row.reward for row in ring],
+      [row.terminal for row in ring],
+    )
+
+  shard_of, suffix = [], 0
+  for count, row in enumerate(rows, 1):
+    ring[(count - 1) % capacity] = row
+    shard_of.append(suffix)
+    if count % capacity == capacity - 1:
+      dump(suffix, count)
+      suffix += 1
+  if shard_of[-1] == suffix:
+    dump(suffix, len(rows) % capacity)
+  return shard_of
+
+
+def remove_shard(directory, suffix):
+  for name in os.listdir(directory):
+    if name.endswith(f'_ckpt.{suffix}.gz'):
+      os.remove(os.path.join(directory, name))

@@ -1,0 +1,219 @@
+"""What data costs, beside Dopamine's memory on the same rows, in the same run.
+
+  python -um benchmarks.data_path
+
+Runs of 1,000,000-row shards are made of the logs of random players, once
+(`benchmarks/tiles.py`, some minutes): seven shards of Pong, one of Breakout and
+Seaquest each. Then it takes three minutes. Times of batches are medians and, in
+brackets, 10th percentiles, in one thread, taken in turn. Memory is that of processes
+which only load. Dopamine's load is that of 20,000 rows, scaled up, as its memory
+takes 7 GB for a million and its load twice that: see for yourself with
+`--dopamine_peak`.
+"""
+
+import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+
+import argparse
+import os
+import subprocess
+import time
+
+import numpy as np
+from absl import logging
+from dopamine.tf.replay_memory import circular_replay_buffer
+
+from batch_rl.dataset import sampler, shard, store
+from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
+from benchmarks import logs, measuring, processes, tiles
+
+ROWS = 1_000_000
+SHARDS = {'Pong': 7, 'Breakout': 1, 'Seaquest': 1}
+MEMORY_TARGETS = {'Pong': 100, 'Breakout': 80, 'Seaquest': 150}
+DOPAMINE_ROWS = 250_000  # that it holds to draw from: 1.8 GB
+row = measuring.row
+
+
+def make(game: str) -> tuple[str, str]:
+  """Returns the folder of a run's shards, and its store; makes them first."""
+  run = os.path.join(logs.DIRECTORY, f'{game}-tiled')
+  data_dir, _ = tiles.make(run, game, SHARDS[game], ROWS, slow=1)
+  directory = os.path.join(run, 'store')
+  if not store.is_store(directory):
+    measuring.in_new_process(processes.convert, data_dir, directory)
+  return data_dir, directory
+
+
+def dopamine_memory(source: store.Store, rows: int):
+  """Dopamine's memory, filled with the first rows of a run."""
+  memory = circular_replay_buffer.OutOfGraphReplayBuffer((84, 84), 4, rows, 32)
+  memory._store['observation'] = source.frames(np.arange(rows))
+  memory._store['action'][:] = source.action[:rows]
+  memory._store['reward'][:] = source.reward[:rows]
+  memory._store['terminal'][:] = np.isin(np.arange(rows), source.ends)
+  memory.add_count = np.array(rows - 1)
+  return memory
+
+
+def our_memory(directory: str, suffix: int | None, rows: int, **kwargs):
+  """A run's store, all of it in memory, as if loaded from the shards."""
+  memory = fixed_replay_buffer.FixedReplayBuffer(
+    directory, suffix, (84, 84), 4, rows, 32, **kwargs
+  )
+  for packed in memory._store._packed:
+    packed.blocks.max()  # a mapped page is slow when it is first touched
+  return memory
+
+
+def sampling(game: str, directory: str) -> None:
+  """Batches of 32."""
+  ours = our_memory(directory, None, ROWS)
+  same = our_memory(directory, 0, DOPAMINE_ROWS)
+  source = ours._store
+  drawn = sampler.Sampler(source, 4)
+  theirs = dopamine_memory(source, DOPAMINE_ROWS)
+  frames, random = theirs._store['observation'], np.random.default_rng(0)
+
+  def gather():
+    rows = random.integers(DOPAMINE_ROWS - 5, size=32)
+    return frames[rows[:, None] + np.arange(5)]
+
+  times = measuring.interleave(
+    {
+      'dopamine': theirs.sample_transition_batch,
+      'batch': lambda: drawn.batch(drawn.next_number(), 32),
+      'windows': ours.sample_windows,
+      'same': same.sample_windows,
+      'eight': ours.sample_transition_batch,
+      'gather': gather,
+    },
+    300,
+  )
+  slow = times['dopamine']
+  for name, what, target in (
+    ('batch', f'of {source.rows:,} rows', '0.3 ms, 10 x'),
+    ('windows', "as the graph's input", '0.3 ms, 10 x'),
+    ('same', f'only the {DOPAMINE_ROWS:,} of Dopamine', ''),
+    ('gather', 'raw frames, gathered by NumPy', ''),
+    ('eight', "as Dopamine's eight arrays", '1.0 ms'),
+  ):
+    row(
+      f'{game}: ms a batch, {what}',
+      measuring.ms(slow),
+      measuring.ms(times[name]),
+      measuring.times(slow, times[name]),
+      target,
+    )
+
+
+def loading(game: str, data_dir: str) -> None:
+  """A shard from its files into memory: time, memory, and the most of it."""
+  path = os.path.join(data_dir, shard.file_name('observation', 0))
+  start = time.perf_counter()
+  subprocess.run(['gzip', '-dc', path], stdout=subprocess.DEVNULL, check=True)
+  gzip_seconds = time.perf_counter() - start
+  ours = measuring.in_new_process(processes.load, data_dir, 0)
+  millions = ours['rows'] / 1e6
+  theirs = dopamine_seconds(game)
+  row(
+    f'{game}: seconds to load a million rows',
+    f'{theirs:.1f}',
+    f'{ours["seconds"] / millions:.1f}',
+    measuring.times(theirs, ours['seconds'] / millions),
+    f'gzip -dc: {gzip_seconds / millions:.1f}',
+  )
+  size = ours['resident'] / ours['rows']
+  row(
+    f'{game}: bytes a row in memory (`nbytes`: '
+    f'{ours["nbytes"] / ours["rows"]:.1f})',
+    '7065',
+    f'{size:.1f}',
+    measuring.times(7065, size),
+    f'{MEMORY_TARGETS[game]}',
+  )
+  row(
+    f'{game}: GB more while loading than after it',
+    '',
+    f'{(ours["peak"] - ours["resident"]) / 1e9:.2f}',
+    '',
+    '0.5',
+  )
+
+
+def dopamine_seconds(game: str) -> float:
+  """Seconds in which Dopamine loads a million rows, from fewer."""
+  memory = circular_replay_buffer.OutOfGraphReplayBuffer(
+    (84, 84), 4, logs.CAPACITY, 32
+  )
+  data_dir = logs.make(game, 'random')
+  times = measuring.interleave({'': lambda: memory.load(data_dir, 1)}, 3)['']
+  return float(np.median(times)) * 1e6 / logs.CAPACITY
+
+
+def dopamine_peak(data_dir: str) -> None:
+  """The most memory that Dopamine takes to load a shard."""
+  found = measuring.in_new_process(processes.load_dopamine, data_dir, 0, ROWS)
+  row(
+    'the same of Dopamine, and seconds of that load',
+    f'{(found["peak"] - found["resident"]) / 1e9:.2f}',
+    f'{found["seconds"]:.1f} s',
+  )
+
+
+def opening(directory: str) -> None:
+  """From a store on disk to the first batch, in a new process."""
+  bare = measuring.in_new_process(processes.draw, directory, 0)
+  buffer = measuring.in_new_process(processes.open_buffer, directory)
+  for what, seconds, target in (
+    ('Store and Sampler', bare['first'], '2'),
+    ('the same, from the start of Python', bare['from_start'], ''),
+    ('FixedReplayBuffer', buffer['first'], '2'),
+    ('import of TensorFlow and Dopamine before', buffer['import'], ''),
+  ):
+    row(f'seconds to the first batch: {what}', '', f'{seconds:.2f}', '', target)
+
+
+def reloading(directory: str) -> None:
+  """The stall between iterations that draw five shards each."""
+  ours = our_memory(directory, None, ROWS, num_buffers=5)
+
+  def reload():
+    ours.reload_buffer(5)
+    ours.sample_windows()
+
+  stall = measuring.interleave({'': reload}, 20)['']
+  slow = 5 * dopamine_seconds('Pong')
+  row(
+    f'ms to draw 5 of {ours.num_shards} shards, and a batch',
+    f'{slow * 1e3:.0f}',
+    measuring.ms(stall),
+    measuring.times(slow, stall),
+  )
+
+
+def table(with_dopamine_peak: bool = False) -> None:
+  """Prints the lines of the table."""
+  made = {game: make(game) for game in SHARDS}
+  for game, (_, directory) in made.items():
+    sampling(game, directory)
+  for game, (data_dir, _) in made.items():
+    loading(game, data_dir)
+  if with_dopamine_peak:
+    dopamine_peak(made['Pong'][0])
+  opening(made['Pong'][1])
+  reloading(made['Pong'][1])
+
+
+def main() -> None:
+  """Prints the table."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument(
+    '--dopamine_peak', action='store_true', help='takes 14 GB of memory'
+  )
+  arguments = parser.parse_args()
+  logging.set_verbosity(logging.ERROR)
+  measuring.header()
+  table(arguments.dopamine_peak)
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,113 @@
+"""A run as large as the dataset's: 51 shards of 1,000,000 rows.
+
+  python -um benchmarks.full_scale
+
+The run is made of a log of a random player (`benchmarks/tiles.py`), then converted
+into a store on disk; both continue where they were stopped, and stay for the next
+time. A new process opens the store, first from disk, then from the page cache, and
+draws batches of 32 windows for 30 seconds in one thread. Their rows should be spread
+over the shards as valid transitions are: chi-square, with its p-value in Wilson and
+Hilferty's approximation.
+"""
+
+import argparse
+import math
+import os
+import time
+
+import numpy as np
+
+from benchmarks import logs, measuring, processes, tiles
+
+
+def chi_square(
+  found: list[int], weights: list[int]
+) -> tuple[float, int, float]:
+  """Pearson's test: the statistic, degrees of freedom, p-value.
+
+  Args:
+    found: counts, one or more.
+    weights: what they should be proportional to, all positive.
+  """
+  expected = np.array(weights) * (sum(found) / sum(weights))
+  statistic = float(np.sum((np.array(found) - expected) ** 2 / expected))
+  freedom = len(found) - 1
+  if not freedom:
+    return statistic, freedom, 1.0
+  spread = 2 / (9 * freedom)
+  normal = ((statistic / freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread)
+  return statistic, freedom, math.erfc(normal / math.sqrt(2)) / 2
+
+
+def directory_bytes(directory: str) -> int:
+  """Bytes of the files in a directory."""
+  return sum(entry.stat().st_size for entry in os.scandir(directory))
+
+
+def rate(rows: int, seconds: float) -> str:
+  """Rows a second, or that there was nothing to do."""
+  if not rows:
+    return 'were there already'
+  return f'{seconds:,.0f} s for {rows:,} rows: {rows / seconds:,.0f} rows/s'
+
+
+def main() -> None:
+  """Makes the run and prints the table."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument(
+    '--directory', default=os.path.join(logs.DIRECTORY, 'full_scale')
+  )
+  parser.add_argument('--shards', type=int, default=51)
+  parser.add_argument('--rows', type=int, default=1_000_000, help='of a shard')
+  parser.add_argument('--game', default='Pong')
+  parser.add_argument('--seconds', type=int, default=30, help='of drawing')
+  options = parser.parse_args()
+
+  start = time.perf_counter()
+  data_dir, written = tiles.make(
+    options.directory, options.game, options.shards, options.rows
+  )
+  making = time.perf_counter() - start
+  store = os.path.join(options.directory, 'store')
+  made = measuring.in_new_process(processes.convert, data_dir, store)
+  measuring.in_new_process(processes.forget, store)
+  cold = measuring.in_new_process(processes.draw, store, 0)
+  drawn = measuring.in_new_process(processes.draw, store, options.seconds)
+  rows, times = drawn['rows'], np.array(drawn['times'])
+  statistic, freedom, p = chi_square(drawn['drawn'], drawn['valid'])
+  low, middle = np.quantile(times, (0.1, 0.5)) * 1e3
+  measuring.table(
+    ['', f'{options.game}, {options.shards} shards, {rows:,} rows'],
+    [
+      ['writing shards', rate(written * options.rows, making)],
+      ['bytes a row, .gz', f'{directory_bytes(data_dir) / rows:.1f}'],
+      ['converting into a store', rate(made['rows'], made['seconds'])],
+      ['most memory while converting', f'{made["peak"] / 1e9:.2f} GB'],
+      ['bytes a row, store on disk', f'{directory_bytes(store) / rows:.1f}'],
+      [
+        'open to first batch, from disk',
+        f'{cold["first"]:.2f} s ({cold["from_start"]:.2f} s with Python)',
+      ],
+      [
+        'open to first batch, from page cache',
+        f'{drawn["first"]:.2f} s ({drawn["from_start"]:.2f} s with Python)',
+      ],
+      ['batches/s', f'{len(times) / times.sum():,.0f}'],
+      ['ms a batch: median (10th percentile)', f'{middle:.3f} ({low:.3f})'],
+      ['resident memory', f'{drawn["resident"] / 1e9:.2f} GB'],
+      [
+        'of it anonymous; the rest is page cache',
+        f'{drawn["anonymous"] / 1e9:.2f} GB '
+        f'({drawn["anonymous"] / rows:.1f} bytes a row)',
+      ],
+      ['transitions', f'{drawn["transitions"]:,}'],
+      [
+        'chi-square over shards',
+        f'{statistic:.1f}, {freedom} degrees of freedom, p = {p:.2f}',
+      ],
+    ],
+  )
+
+
+if __name__ == '__main__':
+  main()
