@@ -87,7 +87,10 @@ def _changes(name: str, before: str, now: str) -> list[str]:
   return [
     line
     for line in difflib.ndiff(before.split('\n'), now.split('\n'))
-    if line[0] in '+-' and '=' in line and 'num_iterations' not in line
+    if line[0] in '+-'
+    and '=' in line
+    and not line[2:].startswith('#')
+    and 'num_iterations' not in line
   ]
 
 

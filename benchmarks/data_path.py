@@ -38,7 +38,9 @@ def make(game: str) -> tuple[str, str]:
   run = os.path.join(logs.DIRECTORY, f'{game}-tiled')
   data_dir, _ = tiles.make(run, game, SHARDS[game], ROWS, slow=1)
   directory = os.path.join(run, 'store')
-  if not store.is_store(directory):
+  try:
+    store.list_shards(directory)
+  except ValueError:  # it is not there, or not whole
     measuring.in_new_process(processes.convert, data_dir, directory)
   return data_dir, directory
 
@@ -56,12 +58,9 @@ def dopamine_memory(source: store.Store, rows: int):
 
 def our_memory(directory: str, suffix: int | None, rows: int, **kwargs):
   """A run's store, all of it in memory, as if loaded from the shards."""
-  memory = fixed_replay_buffer.FixedReplayBuffer(
-    directory, suffix, (84, 84), 4, rows, 32, **kwargs
+  return fixed_replay_buffer.FixedReplayBuffer(
+    directory, suffix, (84, 84), 4, rows, 32, preload=True, **kwargs
   )
-  for packed in memory._store._packed:
-    packed.blocks.max()  # a mapped page is slow when it is first touched
-  return memory
 
 
 def sampling(game: str, directory: str) -> None:

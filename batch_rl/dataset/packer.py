@@ -107,6 +107,11 @@ class Packer:
           raise ValueError(f'The store of {self._data_dir} was closed.')
         self._changed.wait()
 
+  @property
+  def damaged(self) -> frozenset[int]:
+    """Shards that were skipped, as far as is known."""
+    return frozenset(self._damaged)
+
   def raise_error(self) -> None:
     """Raises what went wrong, if anything did.
 

@@ -312,6 +312,8 @@ def hash_of(store: store_lib.Store, chosen: subsets.Trajectories) -> str:
   """
   content = hashlib.sha256()
   for placement in store.placements:
+    if placement.suffix in store.damaged:
+      continue
     content.update(
       f'{placement.suffix} {placement.start} {placement.rows} '
       f'{store.digest(placement.suffix)}\n'.encode()

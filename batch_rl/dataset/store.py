@@ -369,6 +369,11 @@ class Store:
     """
     self._packer.wait(self.suffixes if suffixes is None else suffixes, count)
 
+  @property
+  def damaged(self) -> frozenset[int]:
+    """Shards whose frames turned out damaged, with `skip_damaged`."""
+    return self._packer.damaged
+
   def raise_error(self) -> None:
     """Raises what went wrong in the background, if anything did."""
     self._packer.raise_error()

@@ -273,6 +273,12 @@ def test_a_run_with_checkpoints_keeps_its_settings(tmp_path, atari_run, capsys):
   for run_dir, bindings, seed, message in (
     (atari_run, ['FixedReplayDQNAgent.gamma=0.5'], 1, 'gamma = 0.5'),
     (atari_run, [long_name], 1, 'x' * 90),  # gin would wrap the line
+    (
+      atari_run,
+      ['FixedReplayBuffer.subset="first_transitions(99)"'],
+      1,
+      'first_transitions(99)',
+    ),
     (copy, [], 1, 'Pong/2'),
     (atari_run, [], 2, '- seed = 1; + seed = 2'),
   ):
@@ -280,6 +286,7 @@ def test_a_run_with_checkpoints_keeps_its_settings(tmp_path, atari_run, capsys):
       offline_main(base_dir, run_dir, once + bindings, seed)
     printed = capsys.readouterr().err
     assert 'holds a run with other settings' in printed
+    assert len(printed) < 2000  # what changed, not gin's rulers
     assert message in printed
   # It may be prolonged.
   offline_main(base_dir, atari_run, ['FixedReplayRunner.num_iterations=2'])

@@ -74,7 +74,7 @@ class FixedReplayBuffer:
       the seed alone. If not, training starts with the first shard, the others
       arrive in the background. None: if somebody chose the seed.
     skip_damaged: whether to do without damaged shards, with a warning, rather
-      than fail.
+      than fail. Waits for all shards, to know which are whole.
     seed: of the choice of shards and transitions; None for one by chance.
     **kwargs: as `OutOfGraphReplayBuffer`.
 
@@ -109,7 +109,8 @@ class FixedReplayBuffer:
     self._preload = preload
     if deterministic is None:
       deterministic = seed is not None and not seeding.is_drawn()
-    self._deterministic = deterministic
+    # What the data is depends on which shards are whole.
+    self._deterministic = deterministic or skip_damaged
     self._skip_damaged = skip_damaged
     self._store: store_lib.Store | None = None
     self._source: Any = None
@@ -470,7 +471,7 @@ class _StoreSource:
     return {
       'subset': self.sampler.subset,
       'subset_hash': self.sampler.subset_hash(),
-      'shards': self._store.suffixes,
+      'shards': sorted(set(self._store.suffixes) - self._store.damaged),
       'trajectories': self.sampler.num_trajectories,
     }
 

@@ -213,9 +213,7 @@ def test_no_transition_is_lost_at_a_seam(tmp_path, offset):
   """Wherever an episode lies around it, padding, first step and last."""
   run = write_run(tmp_path, [15 + offset, 1, 2, 30, 12], capacity=20)
   for horizon in (1, 3):
-    assert_draws(
-      open_sampler(tmp_path, horizon=horizon), run, run.suffixes
-    )
+    assert_draws(open_sampler(tmp_path, horizon=horizon), run, run.suffixes)
   made = open_sampler(tmp_path)
   assert made.num_transitions == sum(run.is_step)
   crossing = [
@@ -456,8 +454,8 @@ def gate(monkeypatch):
 
 
 def test_shards_are_taken_in_as_they_arrive(small, gate):
-  arriving = store.Store(small.directory)
-  arriving.prefer([3, 1])
+  arriving = store.Store(small.directory, pack=False)
+  arriving.start(first=[3, 1])
   made = make_sampler(arriving, horizon=2, seed=0)
   assert made.num_transitions == 0
   with pytest.raises(ValueError, match='No whole transition'):

@@ -265,7 +265,7 @@ def test_what_fails_in_the_background_is_raised(tmp_path, caplog):
   with pytest.raises(ValueError, match='observation_ckpt.5.gz is damaged'):
     made.wait()
   skipping = open_store(tmp_path, skip_damaged=True)
-  assert skipping.packed == [4, 6]
+  assert skipping.packed == [4, 6] and skipping.damaged == {5}
   assert 'Shard 5 is not used' in caplog.text
 
 
@@ -392,7 +392,9 @@ def test_a_store_takes_the_place_of_the_shards(tmp_path):
   assert rows_in(open_store(directory, suffixes=[0])) == rows[:49]
   assert (directory / 'manifest.json').exists()
   os.remove(directory / 'shard-2.json')
-  with pytest.raises(ValueError, match='incomplete store: shards 2 are missing'):
+  with pytest.raises(
+    ValueError, match='incomplete store: shards 2 are missing'
+  ):
     store.Store(str(directory))
 
 

@@ -283,10 +283,16 @@ def unnamed(name):
   return '/'.join([scope, f'{kind}_{place}' if place else kind, *end])
 
 
-@pytest.mark.parametrize('named', [str, slim_name, unnamed])
 @pytest.mark.parametrize(
-  ('name', 'outputs'),
-  [('dqn', 1), ('c51', 51), ('quantile', 200), ('multi_head_dqn', 200)],
+  ('name', 'outputs', 'named'),
+  [
+    ('dqn', 1, str),
+    ('c51', 51, str),
+    ('multi_head_dqn', 200, str),
+    ('dqn', 1, slim_name),
+    ('quantile', 200, slim_name),
+    ('quantile', 200, unnamed),
+  ],
 )
 def test_atari_networks_load_what_tensorflow_1_wrote(
   name, outputs, named, tmp_path
