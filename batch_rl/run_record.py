@@ -57,6 +57,8 @@ def start(
       record.update(seed=seed, seed_drawn=False)
   record.setdefault('run_id', secrets.token_hex(8))
   record.setdefault('seed_drawn', seed is None and 'seed' not in record)
+  if seed is not None:
+    record['seed_drawn'] = False  # somebody wants this very one
   record.setdefault('seed', secrets.randbits(31) if seed is None else seed)
   changes = [
     change

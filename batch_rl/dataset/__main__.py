@@ -283,6 +283,8 @@ def _add_convert(commands: Any) -> None:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
+  if store_directory.is_store(arguments.directory):
+    _fail(f'{arguments.directory} is a store already.')
   data_dir = _logs(arguments.directory)
   suffixes = shard.list_suffixes(data_dir)
   placements, _ = shard.place(data_dir, suffixes)

@@ -1,10 +1,31 @@
 """Files: JSON that is never seen half-written, locks, hashes; local or remote."""
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
+
+import psutil
+
+
+@contextlib.contextmanager
+def remote_errors(path: str) -> Iterator[Any]:
+  """Gives TensorFlow, whose failures at a remote path become a ValueError."""
+  import tensorflow as tf
+
+  try:
+    yield tf
+  except tf.errors.OpError as error:
+    reason = ' '.join(str(error.message).split())
+    raise ValueError(f'{path} cannot be read: {reason}.') from error
+
+
+def is_remote(path: str) -> bool:
+  """Whether a path is for `tf.io.gfile`, e.g. `gs://...`."""
+  return '://' in path
 
 
 def read_json(path: str) -> dict | None:
@@ -14,13 +35,12 @@ def read_json(path: str) -> dict | None:
     ValueError: if it cannot be read or is not JSON.
   """
   try:
-    if '://' in path:
-      import tensorflow as tf
-
-      if not tf.io.gfile.exists(path):
-        return None
-      with tf.io.gfile.GFile(path) as file:
-        return json.loads(file.read())
+    if is_remote(path):
+      with remote_errors(path) as tf:
+        if not tf.io.gfile.exists(path):
+          return None
+        with tf.io.gfile.GFile(path) as file:
+          return json.loads(file.read())
     with open(path, encoding='utf-8') as file:
       return json.load(file)
   except FileNotFoundError:
@@ -34,7 +54,7 @@ def read_json(path: str) -> dict | None:
 def write_json(path: str, content: object) -> None:
   """Writes JSON atomically: a reader sees the old file or the new one."""
   text = json.dumps(content, indent=1) + '\n'
-  if '://' in path:
+  if is_remote(path):
     import tensorflow as tf
 
     # Object stores show a file once it is complete.
@@ -72,13 +92,12 @@ def stat(path: str) -> dict[str, int]:
     ValueError: if it cannot be read.
   """
   try:
-    if '://' in path:
-      import tensorflow as tf
-
-      if not tf.io.gfile.exists(path):
-        raise ValueError(f'{path} does not exist.')
-      found = tf.io.gfile.stat(path)
-      return {'bytes': found.length, 'mtime_ns': found.mtime_nsec}
+    if is_remote(path):
+      with remote_errors(path) as tf:
+        if not tf.io.gfile.exists(path):
+          raise ValueError(f'{path} does not exist.')
+        found = tf.io.gfile.stat(path)
+        return {'bytes': found.length, 'mtime_ns': found.mtime_nsec}
     local = os.stat(path)
     return {'bytes': local.st_size, 'mtime_ns': local.st_mtime_ns}
   except OSError as error:
@@ -88,13 +107,12 @@ def stat(path: str) -> dict[str, int]:
 def sha256(path: str) -> str:
   """Hash of a file's contents, local or remote, in hex."""
   digest = hashlib.sha256()
-  if '://' in path:
-    import tensorflow as tf
-
-    file = tf.io.gfile.GFile(path, 'rb')
-  else:
-    file = open(path, 'rb')
-  with file:
+  if is_remote(path):
+    with remote_errors(path) as tf, tf.io.gfile.GFile(path, 'rb') as file:
+      while chunk := file.read(1 << 22):
+        digest.update(chunk)
+    return digest.hexdigest()
+  with open(path, 'rb') as file:
     while chunk := file.read(1 << 22):
       digest.update(chunk)
   return digest.hexdigest()
@@ -138,3 +156,33 @@ def lock_holder(path: str) -> str:
 def num_cpus() -> int:
   """Processors that this process may use."""
   return len(os.sched_getaffinity(0))
+
+
+def available_memory() -> int:
+  """Bytes of memory that can be had, in the limits of a container."""
+  available = psutil.virtual_memory().available
+  try:
+    with open('/sys/fs/cgroup/memory.max', encoding='ascii') as file:
+      limit = int(file.read())
+    with open('/sys/fs/cgroup/memory.current', encoding='ascii') as file:
+      return min(available, limit - int(file.read()))
+  except (OSError, ValueError):  # no limit: 'max'
+    return available
+
+
+def with_hash(content: dict[str, Any]) -> dict[str, Any]:
+  """The content with a hash of itself, for `check_hash`."""
+  content = {k: v for k, v in content.items() if k != 'hash'}
+  text = json.dumps(content, sort_keys=True)
+  return {**content, 'hash': hashlib.sha256(text.encode()).hexdigest()}
+
+
+def check_hash(path: str, content: Any) -> dict[str, Any]:
+  """Returns content that `with_hash` made.
+
+  Raises:
+    ValueError: if it is not as it was then; names the path.
+  """
+  if not isinstance(content, dict) or content != with_hash(content):
+    raise ValueError(f'{path} is damaged')
+  return content

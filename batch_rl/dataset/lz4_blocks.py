@@ -36,23 +36,26 @@ def compressor(dictionary: bytes, level: int) -> Callable[[Any], bytes]:
       store_size=False,
       dict=dictionary,
     )
-  index = ctypes.c_void_p(library.LZ4_createStreamHC())
-  library.LZ4_resetStreamHC_fast(index, level)
-  library.LZ4_loadDictHC(index, dictionary, len(dictionary))
+  index = _Stream(library)
+  library.LZ4_resetStreamHC_fast(index.pointer, level)
+  # It refers to the dictionary, which must stay.
+  index.dictionary = dictionary
+  library.LZ4_loadDictHC(index.pointer, dictionary, len(dictionary))
   mine = threading.local()
 
   def compress(block: Any) -> bytes:
     if not hasattr(mine, 'stream'):
-      mine.stream = ctypes.c_void_p(library.LZ4_createStreamHC())
+      mine.stream = _Stream(library)
       mine.room = ctypes.create_string_buffer(0)
     block = bytes(block)
     bound = library.LZ4_compressBound(len(block))
     if len(mine.room) < bound:
       mine.room = ctypes.create_string_buffer(bound)
-    library.LZ4_resetStreamHC_fast(mine.stream, level)
-    library.LZ4_attach_HC_dictionary(mine.stream, index)
+    stream = mine.stream.pointer
+    library.LZ4_resetStreamHC_fast(stream, level)
+    library.LZ4_attach_HC_dictionary(stream, index.pointer)
     size = library.LZ4_compress_HC_continue(
-      mine.stream, block, mine.room, len(block), bound
+      stream, block, mine.room, len(block), bound
     )
     if size <= 0:
       raise RuntimeError(f'LZ4 failed on a block of {len(block)} bytes.')
@@ -61,12 +64,25 @@ def compressor(dictionary: bytes, level: int) -> Callable[[Any], bytes]:
   return compress
 
 
+class _Stream:
+  """LZ4's state for compressing, 262 KB, freed with this object."""
+
+  dictionary = b''
+
+  def __init__(self, library: Any):
+    self._free = library.LZ4_freeStreamHC
+    self.pointer = ctypes.c_void_p(library.LZ4_createStreamHC())
+
+  def __del__(self):
+    self._free(self.pointer)
+
+
 def decoder(dictionary: bytes, block_size: int) -> Callable[..., None]:
   """Returns `decode(source, size, target, wanted)`, which decodes a block's start.
 
   `source` and `target` are addresses, of `size` bytes to read and room for
   `wanted` bytes to write. It raises DamagedBlock if the block has less than that,
-  and never reads or writes elsewhere, however damaged the block is.
+  and reads and writes nowhere else, however damaged the block is.
 
   Args:
     dictionary: the one that the blocks were compressed with.
@@ -107,6 +123,7 @@ def _library() -> Any:
     for name, result, arguments in (
       ('LZ4_compressBound', integer, [integer]),
       ('LZ4_createStreamHC', pointer, []),
+      ('LZ4_freeStreamHC', integer, [pointer]),
       ('LZ4_resetStreamHC_fast', None, [pointer, integer]),
       ('LZ4_loadDictHC', integer, [pointer, text, integer]),
       ('LZ4_attach_HC_dictionary', None, [pointer, pointer]),

@@ -12,6 +12,7 @@ files it was made from; it is written last, so a shard with it is whole.
 
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import hashlib
 import mmap
@@ -33,7 +34,7 @@ _LEVEL = 5
 _DICTIONARY_TRAINED_BYTES = 48 << 10
 _DICTIONARY_FRAMES_BYTES = 14 << 10
 # What a shard keeps of its rows beside the frames.
-_SMALL_COLUMNS = ('action', 'reward', 'terminal')
+SMALL_COLUMNS = ('action', 'reward', 'terminal')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +117,7 @@ def read_columns(data_dir: str, suffix: int) -> Columns:
     ValueError: if a file is missing, damaged, or not of the format.
   """
   arrays, sources = {}, {}
-  for name in (*_SMALL_COLUMNS, 'add_count', 'invalid_range'):
+  for name in (*SMALL_COLUMNS, 'add_count', 'invalid_range'):
     file_name = shard.file_name(name, suffix)
     path = os.path.join(data_dir, file_name)
     digest = hashlib.sha256()
@@ -126,7 +127,7 @@ def read_columns(data_dir: str, suffix: int) -> Columns:
   path = os.path.join(data_dir, shard.file_name('observation', suffix))
   frames = shard.read_header(path)
   capacity = len(arrays['terminal']) if arrays['terminal'].ndim else 0
-  for name in _SMALL_COLUMNS:
+  for name in SMALL_COLUMNS:
     shard.check_column(
       os.path.join(data_dir, shard.file_name(name, suffix)),
       name,
@@ -177,7 +178,7 @@ class PackedShard:
     columns: the rest of it.
     blocks: the compressed frames, uint8 (bytes,).
     offsets: unsigned (blocks + 1,); block b is `blocks[offsets[b]:offsets[b + 1]]`.
-    padding: all-zero rows at the start of its episodes (`shard.padding_rows`).
+    padding: all-zero rows at the start of its episodes (at most 3).
     zero_rows: which of its possibly first rows are all zero: ring positions.
   """
 
@@ -187,10 +188,26 @@ class PackedShard:
   padding: int
   zero_rows: frozenset[int]
 
-  def __post_init__(self):
-    # Where to read in memory follows from these: nothing damaged may pass.
-    steps = np.diff(self.offsets.astype(np.int64))
-    if len(steps) and (steps.min() < 0 or self.offsets[-1] > len(self.blocks)):
+  def check(self) -> None:
+    """Refuses what would have us read elsewhere in memory, or rows in vain.
+
+    Raises:
+      ValueError: if offsets and columns do not fit together.
+    """
+    columns, offsets = self.columns, self.offsets
+    rows = columns.rows
+    for name in SMALL_COLUMNS:
+      if getattr(columns, name).shape != (rows,):
+        raise ValueError(f'its {name} is not of {rows} rows')
+    if offsets.dtype not in (np.uint32, np.uint64) or (
+      offsets.shape != (-(-rows // BLOCK_ROWS) + 1,)
+    ):
+      raise ValueError('its offsets are not those of its rows')
+    if (
+      offsets[0] != 0
+      or np.any(offsets[1:] < offsets[:-1])
+      or offsets[-1] > len(self.blocks)
+    ):
       raise ValueError('its offsets are damaged')
 
   @property
@@ -198,13 +215,13 @@ class PackedShard:
     """Bytes in memory or on disk."""
     columns = self.columns
     small = (columns.action, columns.reward, columns.terminal, self.offsets)
-    return len(self.blocks) + sum(column.nbytes for column in small)
+    return int(self.offsets[-1]) + sum(column.nbytes for column in small)
 
 
 def pack(
   data_dir: str,
   columns: Columns,
-  dictionary: bytes,
+  compress: Callable[[Any], bytes],
   write: Callable[[bytes], Any],
   pool: concurrent.futures.ThreadPoolExecutor,
   progress: Callable[[int], None] = lambda rows: None,
@@ -216,7 +233,7 @@ def pack(
   Args:
     data_dir: the directory of the shards.
     columns: of the shard.
-    dictionary: of the store.
+    compress: makes a block; see `compressor`.
     write: takes the compressed blocks, in order.
     pool: compresses.
     progress: called with numbers of rows read.
@@ -233,7 +250,6 @@ def pack(
   digest = hashlib.sha256()
   stat = files.stat(path)
   probe = _ZeroRows(columns)
-  compress = lz4_blocks.compressor(dictionary, _LEVEL)
   sizes: list[int] = []
   waiting: collections.deque = collections.deque()
 
@@ -263,6 +279,11 @@ def pack(
     probe.zero_rows(),
     columns,
   )
+
+
+def compressor(dictionary: bytes) -> Callable[[Any], bytes]:
+  """Returns what compresses blocks with a store's dictionary."""
+  return lz4_blocks.compressor(dictionary, _LEVEL)
 
 
 def _kept_rows(
@@ -391,23 +412,26 @@ def paths(directory: str, suffix: int) -> tuple[str, str]:
 def pack_to_memory(
   data_dir: str,
   columns: Columns,
-  dictionary: bytes,
+  compress: Callable[[Any], bytes],
   pool: concurrent.futures.ThreadPoolExecutor,
   progress: Callable[[int], None] = lambda rows: None,
 ) -> PackedShard:
   """Packs a shard into memory; see `pack`."""
   blocks: list[bytes] = []
   offsets, padding, zero_rows, columns = pack(
-    data_dir, columns, dictionary, blocks.append, pool, progress
+    data_dir, columns, compress, blocks.append, pool, progress
   )
   whole = np.frombuffer(b''.join(blocks), np.uint8)
-  return PackedShard(columns, whole, offsets, padding, zero_rows)
+  packed = PackedShard(columns, whole, offsets, padding, zero_rows)
+  packed.check()
+  return packed
 
 
 def pack_to_disk(
   data_dir: str,
   columns: Columns,
   dictionary: bytes,
+  compress: Callable[[Any], bytes],
   directory: str,
   pool: concurrent.futures.ThreadPoolExecutor,
   progress: Callable[[int], None] = lambda rows: None,
@@ -429,12 +453,12 @@ def pack_to_disk(
         file.write(data)
 
       offsets, padding, zero_rows, columns = pack(
-        data_dir, columns, dictionary, write, pool, progress
+        data_dir, columns, compress, write, pool, progress
       )
       sections, checks = {}, {}
       for name, column in (
         ('offsets', offsets),
-        *((name, getattr(columns, name)) for name in _SMALL_COLUMNS),
+        *((name, getattr(columns, name)) for name in SMALL_COLUMNS),
       ):
         write(bytes(-file.tell() % 64))
         sections[name] = [file.tell(), column.dtype.str, len(column)]
@@ -454,22 +478,25 @@ def pack_to_disk(
     raise
   files.write_json(
     description,
-    {
-      'suffix': columns.suffix,
-      'capacity': columns.capacity,
-      'add_count': columns.add_count,
-      'frame_shape': list(columns.frame_shape),
-      'frame_dtype': columns.frame_dtype.str,
-      'dictionary': hashlib.sha256(dictionary).hexdigest(),
-      'padding': padding,
-      'zero_rows': sorted(zero_rows),
-      'sections': sections,
-      'crc32': checks,
-      'digest': columns.digest,
-      'bytes': size,
-      'sha256': content.hexdigest(),
-      'sources': columns.sources,
-    },
+    files.with_hash(
+      {
+        'suffix': columns.suffix,
+        'capacity': columns.capacity,
+        'add_count': columns.add_count,
+        'frame_shape': list(columns.frame_shape),
+        'frame_dtype': columns.frame_dtype.str,
+        'dictionary': hashlib.sha256(dictionary).hexdigest(),
+        'block_rows': BLOCK_ROWS,
+        'padding': padding,
+        'zero_rows': sorted(zero_rows),
+        'sections': sections,
+        'crc32': checks,
+        'digest': columns.digest,
+        'bytes': size,
+        'sha256': content.hexdigest(),
+        'sources': columns.sources,
+      }
+    ),
   )
   return open_packed(directory, columns.suffix, dictionary)
 
@@ -478,6 +505,9 @@ def open_packed(
   directory: str, suffix: int, dictionary: bytes, preload: bool = False
 ) -> PackedShard:
   """Opens a packed shard on disk.
+
+  Mapped, its file must not be cut off while it is in use: the system would end
+  the process.
 
   Args:
     directory: of the store.
@@ -489,12 +519,12 @@ def open_packed(
     ValueError: if it is missing, incomplete, or of another store.
   """
   binary, description = paths(directory, suffix)
-  about = files.read_json(description)
-  if about is None:
-    raise ValueError(f'{directory} has no whole shard {suffix}.')
   try:
+    about = _describe(description)
     if about['dictionary'] != hashlib.sha256(dictionary).hexdigest():
       raise ValueError('it was packed with another dictionary')
+    if about['block_rows'] != BLOCK_ROWS:
+      raise ValueError(f'it has {about["block_rows"]} rows in a block')
     size = os.path.getsize(binary)
     if size != about['bytes']:
       raise ValueError(f'it has {size} bytes in place of {about["bytes"]}')
@@ -526,19 +556,32 @@ def open_packed(
       about['sources'],
       about['digest'],
     )
-    offsets = column['offsets']
-    return PackedShard(
+    packed = PackedShard(
       columns,
       np.frombuffer(data, np.uint8),
-      offsets,
+      column['offsets'],
       about['padding'],
       frozenset(about['zero_rows']),
     )
+    packed.check()
+    return packed
   except (OSError, KeyError, TypeError, ValueError) as error:
     raise ValueError(
       f'{binary} cannot be used ({error}); delete it and {description} to have '
       'it made again.'
     ) from error
+
+
+def _describe(description: str) -> dict[str, Any]:
+  """Reads the description of a packed shard.
+
+  Raises:
+    ValueError: if it is missing or damaged.
+  """
+  about = files.read_json(description)
+  if about is None:
+    raise ValueError(f'there is no {description}')
+  return files.check_hash(description, about)
 
 
 def verify_packed(directory: str, suffix: int) -> str | None:
@@ -549,30 +592,38 @@ def verify_packed(directory: str, suffix: int) -> str | None:
   """
   binary, description = paths(directory, suffix)
   try:
-    about = files.read_json(description)
-    if about is None:
-      return f'{description} is missing.'
-    if files.sha256(binary) != about['sha256']:
+    if files.sha256(binary) != _describe(description)['sha256']:
       return f'{binary} is damaged: its hash is not that in {description}.'
-  except (OSError, KeyError, TypeError, ValueError) as error:
+  except (OSError, ValueError) as error:
     return f'{binary} cannot be verified: {error}'
   return None
 
 
-def is_fresh(packed: PackedShard, data_dir: str) -> bool:
+def is_fresh(packed: PackedShard, data_dir: str, directory: str) -> bool:
   """Whether a packed shard was made from the shard that is there now.
 
-  Sizes and times decide; where only a time differs (a copy, a download), hashes.
+  Sizes and times decide; where only a time differs (a copy, a download), hashes,
+  and then the new time is noted for the next time.
+
+  Args:
+    packed: the packed shard.
+    data_dir: the directory of the shards.
+    directory: of the store.
 
   Raises:
     ValueError: if a file of the shard cannot be read.
   """
+  now = {}
   for name, source in packed.columns.sources.items():
     path = os.path.join(data_dir, name)
-    now = files.stat(path)
-    if now['bytes'] != source['bytes']:
+    now[name] = {**source, **files.stat(path)}
+    if now[name]['bytes'] != source['bytes']:
       return False
-    if now['mtime_ns'] != source['mtime_ns']:
-      if files.sha256(path) != source['sha256']:
-        return False
+    if now[name] != source and files.sha256(path) != source['sha256']:
+      return False
+  if now != packed.columns.sources:
+    description = paths(directory, packed.columns.suffix)[1]
+    about = {**_describe(description), 'sources': now}
+    with contextlib.suppress(OSError):  # a cache that is only read
+      files.write_json(description, files.with_hash(about))
   return True

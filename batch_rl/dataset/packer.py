@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import psutil
@@ -95,6 +96,8 @@ class Packer:
     Raises:
       ValueError: if one cannot be.
     """
+    if self._thread is None:
+      raise ValueError(f'The store of {self._data_dir} was not started.')
     with self._changed:
       while True:
         # With skip_damaged, those that turn out damaged are not waited for.
@@ -173,8 +176,8 @@ class Packer:
         self._pack_in_turn(self._collect(directory, missing))
     except OSError as error:
       raise ValueError(
-        f'{directory.path} cannot be written: {error.strerror}; shards that '
-        'were packed before are kept.'
+        f'{directory.path} cannot be written: {error.strerror}; what was packed '
+        'before is kept.'
       ) from error
 
   def _collect(
@@ -194,6 +197,7 @@ class Packer:
   def _pack_in_turn(self, missing: list[int]) -> None:
     left = list(missing)
     rows_done, bytes_done, started = 0, 0, time.monotonic()
+    compress = packed_shard.compressor(self._dictionary)
     with concurrent.futures.ThreadPoolExecutor(
       files.num_cpus(), thread_name_prefix='pack'
     ) as pool:
@@ -202,7 +206,7 @@ class Packer:
         suffix = (preferred or left)[0]
         left.remove(suffix)
         try:
-          packed = self._pack(suffix, pool)
+          packed = self._pack(suffix, compress, pool)
         except ValueError as error:
           if not self._skip_damaged:
             raise
@@ -229,7 +233,10 @@ class Packer:
         self._check_room(bytes_done / max(rows_done, 1) * rows_left)
 
   def _pack(
-    self, suffix: int, pool: concurrent.futures.ThreadPoolExecutor
+    self,
+    suffix: int,
+    compress: Callable[[Any], bytes],
+    pool: concurrent.futures.ThreadPoolExecutor,
   ) -> packed_shard.PackedShard:
     columns = packed_shard.read_columns(self._data_dir, suffix)
     if columns.digest != self._digests[suffix]:
@@ -238,12 +245,13 @@ class Packer:
       )
     if self._directory is None:
       return packed_shard.pack_to_memory(
-        self._data_dir, columns, self._dictionary, pool, self._progress
+        self._data_dir, columns, compress, pool, self._progress
       )
     return packed_shard.pack_to_disk(
       self._data_dir,
       columns,
       self._dictionary,
+      compress,
       self._directory.path,
       pool,
       self._progress,
@@ -252,7 +260,7 @@ class Packer:
   def _check_room(self, needed: float) -> None:
     """Refuses early what would not fit."""
     if self._directory is None:
-      available = psutil.virtual_memory().available
+      available = files.available_memory()
       where, remedy = 'of memory', 'set FixedReplayBuffer.cache_dir'
     else:
       available = psutil.disk_usage(self._directory.path).free

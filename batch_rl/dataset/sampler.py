@@ -78,6 +78,7 @@ class Sampler:
       self._trajectories = subsets.select(self._trajectories, subset)
     self._shards: frozenset[int] | None = None
     self._lock = threading.Lock()
+    self._refreshing = threading.Lock()
     self.reseed(seed)
     self.refresh()
 
@@ -90,22 +91,21 @@ class Sampler:
 
   def refresh(self) -> None:
     """Takes in the shards that have been packed by now."""
-    packed = self.store.packed
-    self._seen = len(packed)
-    used = [
-      suffix
-      for suffix in packed
-      if self._shards is None or suffix in self._shards
-    ]
-    first, stop = self._valid_stretches(used)
-    # Only now, and at once: other threads may be drawing.
-    self._stretches = (first, np.cumsum(stop - first))
+    with self._refreshing:
+      packed = self.store.packed
+      used = [
+        suffix
+        for suffix in packed
+        if self._shards is None or suffix in self._shards
+      ]
+      first, stop = self._valid_stretches(used)
+      # All at once: other threads may be drawing.
+      self._stretches = (len(packed), first, np.cumsum(stop - first))
 
   @property
   def num_transitions(self) -> int:
     """Transitions that can be drawn now."""
-    cumulative = self._stretches[1]
-    return int(cumulative[-1]) if len(cumulative) else 0
+    return _total(self._stretches)
 
   @property
   def num_trajectories(self) -> int:
@@ -114,11 +114,12 @@ class Sampler:
 
   def valid_rows(self) -> np.ndarray:
     """All rows that can be drawn now, ascending: int64 (num_transitions,)."""
-    return self._row(np.arange(self.num_transitions))
+    stretches = self._stretches
+    return _rows(stretches, np.arange(_total(stretches)))
 
   def is_valid(self, rows: np.ndarray) -> np.ndarray:
     """Whether rows, int64 (n,), can be drawn now: bool (n,)."""
-    first, cumulative = self._stretches
+    _, first, cumulative = self._stretches
     if not len(first):
       return np.zeros(len(rows), bool)
     at = np.maximum(np.searchsorted(first, rows, side='right') - 1, 0)
@@ -209,22 +210,19 @@ class Sampler:
       rows.
     """
     self.store.raise_error()
-    if self._seen != self.store.num_packed:
+    if self._stretches[0] != self.store.num_packed:
       self.refresh()
     # The counter's lowest word counts within the batch.
     bits = np.random.Philox(key=self._key, counter=[0, number, 0, 0])
-    total = self.num_transitions
+    stretches = self._stretches
+    total = _total(stretches)
     if not total:
       raise ValueError(
         f'No whole transition in {self.store.data_dir}'
         + (f', subset {self.subset}.' if self.subset else '.')
       )
-    return self._row(np.random.Generator(bits).integers(total, size=count))
-
-  def _row(self, number: np.ndarray) -> np.ndarray:
-    first, cumulative = self._stretches
-    stretch = np.searchsorted(cumulative, number, side='right')
-    return first[stretch] + number - np.concatenate([[0], cumulative])[stretch]
+    numbers = np.random.Generator(bits).integers(total, size=count)
+    return _rows(stretches, numbers)
 
   def batch(self, number: int, count: int) -> Batch:
     """Batch `number`, of `count` transitions."""
@@ -268,6 +266,24 @@ class Sampler:
       self.store.action[rows].astype(np.int32),
       self.store.reward[rows].astype(np.float32),
     )
+
+
+# How many shards are taken in, first rows of stretches, and how many rows there
+# are up to the end of each.
+_Stretches = tuple[int, np.ndarray, np.ndarray]
+
+
+def _total(stretches: _Stretches) -> int:
+  """Rows in stretches."""
+  cumulative = stretches[2]
+  return int(cumulative[-1]) if len(cumulative) else 0
+
+
+def _rows(stretches: _Stretches, numbers: np.ndarray) -> np.ndarray:
+  """The rows with these numbers among all rows of the stretches."""
+  _, first, cumulative = stretches
+  at = np.searchsorted(cumulative, numbers, side='right')
+  return first[at] + numbers - np.where(at > 0, cumulative[at - 1], 0)
 
 
 def trajectories(store: store_lib.Store) -> subsets.Trajectories:

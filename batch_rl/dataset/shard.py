@@ -108,7 +108,7 @@ def list_suffixes(
     ValueError: if the directory does not exist or holds no shard (the message
       lists what was found and the usual causes), or if a shard lacks a file.
   """
-  names = _list_directory(data_dir)
+  names = list_directory(data_dir)
   found = collections.defaultdict(set)
   for name in names:
     if match := _FILE_PATTERN.fullmatch(name):
@@ -161,7 +161,7 @@ def replay_logs_dir(run_dir: str) -> str:
     ValueError: if there are no shards where they should be; the usual mistakes
       (the game's directory, the `replay_logs` folder itself) are named.
   """
-  names = _list_directory(run_dir)
+  names = list_directory(run_dir)
   if 'replay_logs' in names:
     logs = os.path.join(run_dir, 'replay_logs')
     list_suffixes(logs)
@@ -529,11 +529,10 @@ class _one_line_errors:  # noqa: N801 (a context manager)
 
 
 def _open(path: str, digest: Any = None) -> Any:
-  if '://' in path:
-    import tensorflow as tf
-
-    if not tf.io.gfile.exists(path):
-      raise ValueError(f'{path} does not exist.')
+  if files.is_remote(path):
+    with files.remote_errors(path) as tf:
+      if not tf.io.gfile.exists(path):
+        raise ValueError(f'{path} does not exist.')
     return _Adapter(tf.io.gfile.GFile(path, 'rb'), digest)
   try:
     file = open(path, 'rb')
@@ -564,13 +563,17 @@ class _Adapter(io.RawIOBase):
     super().close()
 
 
-def _list_directory(path: str) -> list[str]:
-  if '://' in path:
-    import tensorflow as tf
+def list_directory(path: str) -> list[str]:
+  """Names in a directory, local or remote.
 
-    if not tf.io.gfile.isdir(path):
-      raise ValueError(f'{path} is not a directory.')
-    return [name.rstrip('/') for name in tf.io.gfile.listdir(path)]
+  Raises:
+    ValueError: if it cannot be listed.
+  """
+  if files.is_remote(path):
+    with files.remote_errors(path) as tf:
+      if not tf.io.gfile.isdir(path):
+        raise ValueError(f'{path} is not a directory.')
+      return [name.rstrip('/') for name in tf.io.gfile.listdir(path)]
   try:
     return os.listdir(path)
   except OSError as error:

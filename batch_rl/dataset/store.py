@@ -161,6 +161,8 @@ class Store:
     self._offsets = np.zeros(self._first_block[-1], np.uint32)
     self._address = [0] * len(self._packed)  # of their blocks; 0 if not packed
     self._decode: Any = None
+    self._dictionary = b''
+    self._fault: packer.DataError | None = None
     dictionary = self._directory.dictionary if self._directory else b''
     for i, packed in enumerate(self._packed):
       if packed is not None:
@@ -246,14 +248,14 @@ class Store:
     """Numbers of the shards whose frames are there."""
     return [
       suffix
-      for suffix, packed in zip(self.suffixes, self._packed, strict=True)
-      if packed is not None
+      for suffix, address in zip(self.suffixes, self._address, strict=True)
+      if address
     ]
 
   @property
   def num_packed(self) -> int:
     """How many shards' frames are there."""
-    return len(self._packed) - self._address.count(0)
+    return len(self._address) - self._address.count(0)
 
   def capacity(self, suffix: int) -> int:
     """Rows of a shard's ring, at most `max_rows`."""
@@ -321,10 +323,15 @@ class Store:
       i = int(np.searchsorted(self.starts, end, side='right') - 1)
       if end + 4 > self.starts[i + 1]:
         continue  # look where they are in one shard
-      if self._packed[i] is not None:
-        frames = self.frames(np.arange(end + 1, end + 4))
-      else:
-        frames = self._read_frames(i, end + 1, 3)
+      try:
+        if self._address[i]:
+          frames = self.frames(np.arange(end + 1, end + 4))
+        else:
+          frames = self._read_frames(i, end + 1, 3)
+      except ValueError:
+        if not self._skip_damaged:
+          raise
+        continue
       zero = ~frames.reshape(3, -1).any(axis=1)
       return int(np.argmin(np.append(zero, False)))
     return 3
@@ -375,7 +382,9 @@ class Store:
     return self._packer.damaged
 
   def raise_error(self) -> None:
-    """Raises what went wrong in the background, if anything did."""
+    """Raises what went wrong in the background or while decoding, if anything."""
+    if self._fault is not None:
+      raise self._fault
     self._packer.raise_error()
 
   def close(self) -> None:
@@ -393,6 +402,12 @@ class Store:
     if self._decode is None:
       size = packed_shard.BLOCK_ROWS * self._frame_bytes
       self._decode = lz4_blocks.decoder(dictionary, size)
+      self._dictionary = dictionary
+    elif dictionary != self._dictionary:
+      raise ValueError(
+        f'The store of {self.data_dir} was deleted and made again by another '
+        'process; start again.'
+      )
     offsets = self._offsets
     if packed.offsets[-1] > np.iinfo(offsets.dtype).max:
       offsets = offsets.astype(np.uint64)
@@ -541,15 +556,14 @@ class Store:
       out[i] = scratch[skip]
     return out.view(self.frame_dtype).reshape(len(at), *self.frame_shape)
 
-  def _damaged_block(self, s: int, error: Exception) -> ValueError:
-    if self._directory is None:
-      return ValueError(
-        f'Shard {self.suffixes[s]} is damaged in memory: {error}'
-      )
-    path = packed_shard.paths(self._directory.path, self.suffixes[s])[0]
-    return ValueError(
-      f'{path} is damaged ({error}); delete it to have it made again.'
+  def _damaged_block(self, s: int, error: Exception) -> packer.DataError:
+    where = f'Shard {self.suffixes[s]} of {self.data_dir}, in memory,'
+    if self._directory is not None:
+      where = packed_shard.paths(self._directory.path, self.suffixes[s])[0]
+    self._fault = packer.DataError(
+      f'{where} is damaged ({error}); have it made again.'
     )
+    return self._fault
 
 
 def _without_arrays(columns: packed_shard.Columns) -> packed_shard.Columns:

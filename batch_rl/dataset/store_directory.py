@@ -23,7 +23,7 @@ _log = logging.getLogger('absl')
 
 def is_store(directory: str) -> bool:
   """Whether a directory is a store, rather than a run's shards."""
-  return '://' not in directory and os.path.exists(
+  return not files.is_remote(directory) and os.path.exists(
     os.path.join(directory, _ABOUT)
   )
 
@@ -40,7 +40,7 @@ def cache_name(data_dir: str) -> str:
 
 def absolute(path: str) -> str:
   """The path without links, if it is local."""
-  return path if '://' in path else os.path.realpath(path)
+  return path if files.is_remote(path) else os.path.realpath(path)
 
 
 class StoreDirectory:
@@ -58,6 +58,8 @@ class StoreDirectory:
   """
 
   def __init__(self, path: str, preload: bool = False):
+    if files.is_remote(path):
+      raise ValueError(f'{path} is remote; a store is a local directory.')
     self.path = path
     self._preload = preload
     self.dictionary = b''
@@ -66,24 +68,27 @@ class StoreDirectory:
 
   def read(self) -> None:
     """Reads what another process may have written by now."""
-    about = files.read_json(os.path.join(self.path, _ABOUT))
+    path = os.path.join(self.path, _ABOUT)
+    about = files.read_json(path)
     if about is None:
       return
     remedy = f'delete {self.path} to have it made again'
-    if about.get('version') != _VERSION:
-      raise ValueError(
-        f'{self.path} is a store of version {about.get("version")}, this '
-        f'package reads {_VERSION}; {remedy}.'
-      )
     try:
+      about = files.check_hash(path, about)
+      if about['version'] != _VERSION:
+        raise ValueError(
+          f'it is a store of version {about["version"]}, this package reads '
+          f'{_VERSION}'
+        )
       with open(os.path.join(self.path, _DICTIONARY), 'rb') as file:
-        self.dictionary = file.read()
-      intact = _hash(self.dictionary) == about['dictionary']
-    except (OSError, KeyError):
-      intact = False
-    if not intact:
-      raise ValueError(f'{self.path}/{_DICTIONARY} is damaged; {remedy}.')
-    self._about = about
+        dictionary = file.read()
+      if _hash(dictionary) != about['dictionary']:
+        raise ValueError('its dictionary is damaged')
+    except (OSError, ValueError) as error:
+      raise ValueError(
+        f'{self.path} cannot be used ({error}); {remedy}.'
+      ) from error
+    self.dictionary, self._about = dictionary, about
 
   @property
   def source(self) -> str | None:
@@ -134,7 +139,7 @@ class StoreDirectory:
       if not quiet:
         _log.warning('Shard %d is packed again: %s', suffix, error)
       return None
-    if packed_shard.is_fresh(packed, data_dir):
+    if packed_shard.is_fresh(packed, data_dir, self.path):
       return packed
     if not quiet:
       _log.warning('Shard %d is packed again: it has changed.', suffix)
@@ -187,13 +192,14 @@ class StoreDirectory:
     if manifest:
       files.write_json(os.path.join(self.path, shard.MANIFEST), manifest)
     there = (self._about or {}).get('shards', [])
-    self._about = {
-      'version': _VERSION,
-      'source': absolute(data_dir),
-      'dictionary': _hash(self.dictionary),
-      'block_rows': packed_shard.BLOCK_ROWS,
-      'shards': sorted({*there, *suffixes}),
-    }
+    self._about = files.with_hash(
+      {
+        'version': _VERSION,
+        'source': absolute(data_dir),
+        'dictionary': _hash(self.dictionary),
+        'shards': sorted({*there, *suffixes}),
+      }
+    )
     files.write_json(os.path.join(self.path, _ABOUT), self._about)
 
   def check_empty_or_of(self, data_dir: str) -> None:

@@ -8,6 +8,7 @@ import ast
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -63,10 +64,8 @@ class Trajectories:
     )
 
 
-def _share(name: str, fraction: float, count: int) -> int:
+def _share(fraction: float, count: int) -> int:
   """A fraction of a number of trajectories, at least one."""
-  if not 0 < fraction <= 1:
-    raise ValueError(f'{name}: fraction={fraction} is not in (0, 1].')
   return max(1, round(fraction * count)) if count else 0
 
 
@@ -92,7 +91,7 @@ def random_trajectories(
 ) -> Trajectories:
   """A random fraction of whole trajectories, as in the paper."""
   candidates = data.selected
-  count = _share('random_trajectories', fraction, len(candidates))
+  count = _share(fraction, len(candidates))
   random = np.random.default_rng(seed)
   return data.only(random.permutation(candidates)[:count])
 
@@ -103,23 +102,21 @@ def first_trajectories(data: Trajectories, fraction: float) -> Trajectories:
   chosen = []
   for number in data.shard_rows:
     here = candidates[data.shard[candidates] == number]
-    chosen.append(here[: _share('first_trajectories', fraction, len(here))])
+    chosen.append(here[: _share(fraction, len(here))])
   return data.only(np.concatenate(chosen))
 
 
 def first_transitions(data: Trajectories, count: int) -> Trajectories:
   """The first `count` agent steps of the run."""
-  return _some_transitions('first_transitions', data, count, False)
+  return _some_transitions(data, count, False)
 
 
 def last_transitions(data: Trajectories, count: int) -> Trajectories:
   """The last `count` agent steps of the run."""
-  return _some_transitions('last_transitions', data, count, True)
+  return _some_transitions(data, count, True)
 
 
-def _some_transitions(name, data, count, from_end):
-  if count < 1:
-    raise ValueError(f'{name}: count={count} is not positive.')
+def _some_transitions(data, count, from_end):
   start = np.maximum(data.start, data.steps_begin)
   lengths = np.maximum(data.stop - start, 0)
   if from_end:
@@ -143,17 +140,17 @@ def trajectories_by_return(
 
 def best_trajectories(data: Trajectories, fraction: float) -> Trajectories:
   """The fraction of whole trajectories with the highest returns."""
-  return _by_rank('best_trajectories', data, fraction, -1)
+  return _by_rank(data, fraction, -1)
 
 
 def worst_trajectories(data: Trajectories, fraction: float) -> Trajectories:
   """The fraction of whole trajectories with the lowest returns."""
-  return _by_rank('worst_trajectories', data, fraction, 1)
+  return _by_rank(data, fraction, 1)
 
 
-def _by_rank(name, data, fraction, sign):
+def _by_rank(data, fraction, sign):
   found = data.selected
-  count = _share(name, fraction, len(found))
+  count = _share(fraction, len(found))
   # Stable: of equal returns, those that came first.
   order = np.argsort(sign * data.returns[found], kind='stable')
   return data.only(found[order[:count]])
@@ -203,13 +200,15 @@ def parse(text: str) -> list[tuple[Callable[..., Trajectories], list, dict]]:
     ValueError: if it is not a subset.
   """
   try:
+    if not isinstance(text, str):
+      raise ValueError('it is not text')
     node = ast.parse(text.strip(), mode='eval').body
     parts = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
       parts.append(node.right)
       node = node.left
     return [_parse_part(part) for part in [node, *reversed(parts)]]
-  except (SyntaxError, TypeError, ValueError) as error:
+  except (SyntaxError, TypeError, ValueError, OverflowError) as error:
     raise ValueError(
       f'{text!r} is not a subset ({error}); there are '
       f'{", ".join(map(usage, SUBSETS.values()))}; join several by &.'
@@ -224,11 +223,29 @@ def _parse_part(node):
     raise ValueError(f'there is no {node.func.id}')
   arguments = [ast.literal_eval(argument) for argument in node.args]
   keywords = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords}
-  for value in (*arguments, *keywords.values()):
-    if value is not None and type(value) not in (int, float):
-      raise ValueError(f'{value!r} is not a number')
-  inspect.signature(function).bind(None, *arguments, **keywords)
-  return function, arguments, keywords
+  signature = inspect.signature(function)
+  bound = signature.bind(None, *arguments, **keywords)
+  for name, value in list(bound.arguments.items())[1:]:
+    parameter = signature.parameters[name]
+    bound.arguments[name] = _number(name, value, parameter)
+  return function, list(bound.args[1:]), bound.kwargs
+
+
+def _number(name: str, value: Any, parameter: inspect.Parameter) -> Any:
+  """The value of an argument as the function wants it."""
+  if value is None and parameter.default is None:
+    return None
+  if type(value) not in (int, float):
+    raise ValueError(f'{name}={value!r} is not a number')
+  if parameter.annotation is float:
+    if name == 'fraction' and not 0 < value <= 1:
+      raise ValueError(f'fraction={value} is not in (0, 1]')
+    return float(value)
+  if value != int(value) or value < 0:
+    raise ValueError(f'{name}={value} is not a whole number, 0 or more')
+  if name == 'count' and not value:
+    raise ValueError('count=0 selects nothing')
+  return int(value)
 
 
 def usage(function: Callable[..., Trajectories]) -> str:

@@ -14,7 +14,7 @@ from dopamine.metrics import statistics_instance
 
 from batch_rl import command_line, runner, signatures
 from batch_rl.atari import roms
-from batch_rl.dataset import files, shard
+from batch_rl.dataset import files, shard, store_directory
 from batch_rl.fixed_replay.agents import AGENTS, fixed_replay_agent
 
 _CLASSES = runner.agent_classes('batch_rl.fixed_replay.agents', AGENTS)
@@ -55,7 +55,7 @@ def logged_game(replay_data_dir: str) -> str | None:
   """The game of a log: the manifest's, or that of the path `<Game>/<run>/...`.
 
   Args:
-    replay_data_dir: the directory of the shards.
+    replay_data_dir: the directory of the shards, or a store.
 
   Returns:
     Its CamelCase name, or None if it can't be told.
@@ -63,6 +63,9 @@ def logged_game(replay_data_dir: str) -> str | None:
   manifest = files.read_json(os.path.join(replay_data_dir, shard.MANIFEST))
   if manifest and 'environment' in manifest:
     return manifest['environment'].get('game')
+  if store_directory.is_store(replay_data_dir):
+    source = store_directory.StoreDirectory(replay_data_dir).source
+    replay_data_dir = source or replay_data_dir
   path = os.path.normpath(os.path.abspath(replay_data_dir))
   try:
     return roms.canonical_name(

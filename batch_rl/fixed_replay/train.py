@@ -6,12 +6,11 @@ r"""Trains an agent offline on a run of the DQN Replay Dataset.
 """
 
 import functools
-import os
 
 from absl import flags
 
 from batch_rl import command_line
-from batch_rl.dataset import packer, store
+from batch_rl.dataset import packer, store, store_directory
 from batch_rl.fixed_replay.agents import AGENTS
 
 command_line.define_flags()
@@ -39,7 +38,7 @@ def main() -> None:
     record = command_line.start_run(
       'create_offline_agent',
       AGENTS,
-      replay_dir=os.path.realpath(replay_data_dir),
+      replay_dir=store_directory.absolute(replay_data_dir),
     )
     run_experiment.check_game(replay_data_dir, command_line.atari_game())
     if FLAGS.init_checkpoint_dir:

@@ -14,8 +14,8 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl import seeding, signatures
 from batch_rl.dataset import sampler as sampler_lib
+from batch_rl.dataset import shard, store_directory, subsets
 from batch_rl.dataset import store as store_lib
-from batch_rl.dataset import store_directory, subsets
 from batch_rl.fixed_replay.replay_memory import (
   loaded_buffers,
   shard_replay_buffer,
@@ -102,8 +102,15 @@ class FixedReplayBuffer:
     self._args = args
     self._kwargs = kwargs
     self._data_dir = data_dir
-    if subset:
-      subsets.parse(subset)  # before anything slow
+    # Before anything slow.
+    if subset is not None:
+      subsets.parse(subset)
+    if num_buffers is not None and (
+      num_buffers != int(num_buffers) or num_buffers < 1
+    ):
+      raise ValueError(
+        f'num_buffers={num_buffers} is neither a number of shards nor None.'
+      )
     self._subset = subset
     self._cache_dir = cache_dir
     self._preload = preload
@@ -164,14 +171,15 @@ class FixedReplayBuffer:
         holds a whole transition.
     """
     self._alone = False
-    while self._suffixes:
-      count = min(num_buffers or len(self._suffixes), len(self._suffixes))
-      chosen = self._random.choice(self._suffixes, count, replace=False)
+    candidates = self._suffixes
+    while candidates:
+      count = min(num_buffers or len(candidates), len(candidates))
+      chosen = self._random.choice(candidates, count, replace=False)
       self._use(sorted(int(suffix) for suffix in chosen))
       if self._source.num_transitions:
         return
       # The final shard of a run may be a row or two.
-      self._suffixes = [s for s in self._suffixes if s not in chosen]
+      candidates = [s for s in candidates if s not in chosen]
     raise ValueError(f'No whole transition in any shard of {self._data_dir}.')
 
   def reseed(self, seed: int | None) -> None:
@@ -183,6 +191,11 @@ class FixedReplayBuffer:
     """Draws other shards, if `num_buffers` has it that not all are the data."""
     if self._num_buffers and self._num_buffers < self.num_shards:
       self.reload_buffer(self._num_buffers)
+
+  def close(self) -> None:
+    """Stops reading shards in the background; what is there can be sampled."""
+    if self._store is not None:
+      self._store.close()
 
   @property
   def loads_uncompressed(self) -> bool:
@@ -223,8 +236,14 @@ class FixedReplayBuffer:
         by_suffix[suffix] = self._load_buffer(suffix)
       if by_suffix[suffix] is None:
         raise ValueError(f'There is no shard {suffix} in {self._data_dir}.')
+    rings = [
+      shard.read_header(
+        os.path.join(self._data_dir, shard.file_name('terminal', s))
+      ).shape[0]
+      for s in suffixes
+    ]
     source = loaded_buffers.LoadedBuffers(
-      [by_suffix[s] for s in suffixes], self._seed
+      [by_suffix[s] for s in suffixes], rings, self._seed
     )
     source.by_suffix = by_suffix
     return source
@@ -237,6 +256,8 @@ class FixedReplayBuffer:
       self._open_store(suffixes)
     # Without those that are skipped as damaged.
     suffixes = [s for s in suffixes if s in self._store.suffixes]
+    if self._skip_damaged:
+      self._store.wait()
     self._store.prefer(suffixes)
     enough = len(suffixes) if self._deterministic else 1
     self._store.wait(suffixes, enough)
@@ -260,6 +281,13 @@ class FixedReplayBuffer:
     directory = self._cache_dir and os.path.join(
       self._cache_dir, store_directory.cache_name(self._data_dir)
     )
+    if directory:
+      try:
+        os.makedirs(directory, exist_ok=True)
+      except OSError as error:
+        raise ValueError(
+          f'cache_dir {self._cache_dir} cannot be written: {error.strerror}.'
+        ) from error
     self._store = store_lib.Store(
       self._data_dir,
       self._wanted(suffixes),
@@ -500,6 +528,7 @@ class _StoreSource:
         f'Indices are in [0, {self._first_index[-1]}), not {indices.tolist()}.'
       )
     which = np.searchsorted(self._first_index, indices, side='right') - 1
+    self._wait({self._suffixes[i] for i in np.unique(which)})
     ring = indices - self._first_index[which]
     rows = self._store.rows_of(np.asarray(self._suffixes)[which], ring)
     whole = self.sampler.is_valid(rows)
@@ -519,6 +548,13 @@ class _StoreSource:
       for element, array, value in zip(elements, batch, one, strict=True):
         array[i] = indices[i] if element.name == 'indices' else value[0]
     return batch
+
+  def _wait(self, suffixes: set[int]) -> None:
+    """Until the shards of indices that a user asks for are there."""
+    if not suffixes <= set(self._store.packed):
+      self._store.prefer(suffixes)
+      self._store.wait(suffixes)
+      self.sampler.refresh()
 
   def _whole_transitions(self, rows, indices):
     batch = self.sampler.gather(rows)

@@ -16,12 +16,14 @@ class LoadedBuffers:
 
   Args:
     buffers: in order; the indices of a batch count their rows, end to end.
+    rings: rows of the shard on disk of each, which may be more than it has.
     seed: of the choice of transitions.
   """
 
   def __init__(
     self,
     buffers: Sequence[circular_replay_buffer.OutOfGraphReplayBuffer],
+    rings: Sequence[int],
     seed: int | None = None,
   ):
     self.buffers = list(buffers)
@@ -30,8 +32,10 @@ class LoadedBuffers:
     self._first_rows = np.concatenate([[0], np.cumsum(capacities)])
     self._valid = np.concatenate(
       [
-        first + valid_indices(buffer)
-        for first, buffer in zip(self._first_rows, buffers, strict=False)
+        first + valid_indices(buffer, ring)
+        for first, buffer, ring in zip(
+          self._first_rows, buffers, rings, strict=False
+        )
       ]
     )
 
@@ -79,12 +83,16 @@ class LoadedBuffers:
 
 
 def valid_indices(
-  buffer: circular_replay_buffer.OutOfGraphReplayBuffer,
+  buffer: circular_replay_buffer.OutOfGraphReplayBuffer, ring: int
 ) -> np.ndarray:
   """Rows of a loaded shard that are the state of a whole transition.
 
   As `batch_rl.dataset.sampler` has it, but that the next state must be there even
   where an episode ends before it: Dopamine's memory would fail without.
+
+  Args:
+    buffer: with the shard, or with some rows that follow one another in its ring.
+    ring: rows of the shard on disk.
 
   Returns:
     int64 (n,), ascending in time.
@@ -93,9 +101,14 @@ def valid_indices(
   stack_size, horizon = buffer._stack_size, buffer._update_horizon
   terminal = buffer._store['terminal']
   observation = buffer._store['observation']
-  order = shard.time_order(
-    int(buffer.add_count), min(buffer._replay_capacity, len(terminal))
-  )
+  rows = min(buffer._replay_capacity, len(terminal))
+  if rows < ring:
+    # The ring's last row, if it came along, comes before the others in time.
+    end = len(terminal) < buffer._replay_capacity + stack_size
+    order = np.arange(rows - (end and rows == len(terminal)))
+    order = order[order < int(buffer.add_count)]
+  else:
+    order = shard.time_order(int(buffer.add_count), rows)
   ends = terminal[order] != 0
   count = len(order)
   ends_before = np.concatenate([[0], np.cumsum(ends)])  # in rows [0, i)

@@ -97,6 +97,9 @@ class RingFrames:
     return self.shape[0]
 
   def __getitem__(self, key: Any) -> np.ndarray:
+    if self._suffix not in self._store.packed:
+      self._store.prefer([self._suffix])
+      self._store.wait([self._suffix])
     first, *rest = key if isinstance(key, tuple) else (key,)
     ring = np.arange(len(self))[first]
     rows = self._store.rows_of(np.full(ring.size, self._suffix), np.ravel(ring))

@@ -496,3 +496,61 @@ def test_closing_stops_the_packing(tmp_path, gate):
   assert time.monotonic() - started < 20
   with pytest.raises(ValueError, match='was closed'):
     made.wait()
+
+
+def test_a_description_that_was_edited_is_not_trusted(tmp_path):
+  logs, directory = tmp_path / 'replay_logs', tmp_path / 'store'
+  shards.write_run(logs, [30] * 6, capacity=50)
+  store.convert(str(logs), str(directory))
+  path = directory / 'shard-1.json'
+  about = json.loads(path.read_text())
+  path.write_text(json.dumps({**about, 'add_count': 90}))
+  assert 'is damaged' in packed_shard.verify_packed(str(directory), 1)
+  with pytest.raises(ValueError, match=r'shard-1.json is damaged'):
+    store.Store(str(directory))
+
+
+def test_new_times_of_the_same_files_are_noted(tmp_path, monkeypatch):
+  logs, cache = tmp_path / 'logs', str(tmp_path / 'cache')
+  shards.write_run(logs, [30] * 2, capacity=50)
+  open_store(logs, directory=cache)
+  os.utime(logs / shard.file_name('reward', 0))
+  hashed = []
+  original = packed_shard.files.sha256
+  monkeypatch.setattr(
+    packed_shard.files, 'sha256', lambda p: hashed.append(p) or original(p)
+  )
+  for _ in range(3):
+    open_store(logs, directory=cache)
+  assert [os.path.basename(path) for path in hashed] == [
+    shard.file_name('reward', 0)
+  ]
+
+
+def test_a_store_is_local():
+  with pytest.raises(ValueError, match='is remote; a store is a local'):
+    store.convert(SAMPLE, 'gs://bucket/store')
+
+
+def test_waiting_for_what_was_not_started_is_an_error(tmp_path):
+  shards.write_run(tmp_path, [30] * 2, capacity=50)
+  with pytest.raises(ValueError, match='was not started'):
+    store.Store(str(tmp_path), pack=False).wait()
+
+
+def test_remote_shards(tmp_path):
+  """TensorFlow's file system in memory stands for gs://."""
+  import tensorflow as tf
+
+  rows = shards.write_run(tmp_path / 'logs', [30] * 6, capacity=50)
+  remote = 'ram://store_test/replay_logs'
+  tf.io.gfile.makedirs(remote)
+  for path in (tmp_path / 'logs').iterdir():
+    if path.is_file():
+      tf.io.gfile.copy(str(path), f'{remote}/{path.name}')
+  assert rows_in(open_store(remote)) == rows
+  cache = str(tmp_path / 'cache')
+  assert rows_in(open_store(remote, directory=cache)) == rows
+  assert rows_in(open_store(remote, directory=cache)) == rows
+  with pytest.raises(ValueError, match='ram://nowhere'):
+    store.Store('ram://nowhere')

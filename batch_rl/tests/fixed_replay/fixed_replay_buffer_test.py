@@ -1,6 +1,7 @@
 """The fixed replay: what may be sampled, how often, and with which values."""
 
 import os
+import shutil
 
 import gin
 import numpy as np
@@ -398,3 +399,134 @@ def test_lost_rows_are_warned_of(tmp_path, caplog):
     os.remove(tmp_path / shard.file_name(name, 1))
   load(tmp_path, None)
   assert 'no shard between 0 and 2' in caplog.text
+
+
+SAMPLE = 'data/Pong/1/replay_logs'
+
+
+def load_sample(**kwargs):
+  return FixedReplayBuffer(
+    SAMPLE, None, (84, 84), 4, 10_000, 32, **{'seed': 1, **kwargs}
+  )
+
+
+def test_rows_that_are_asked_for_are_waited_for():
+  buffer = load_sample(deterministic=False)
+  [state, *_] = buffer.sample_transition_batch(1, [60_500])
+  assert state.any()
+  assert (
+    load_sample(deterministic=False)
+    ._replay_buffers[6]
+    ._store['observation'][500]
+    .any()
+  )
+
+
+@pytest.mark.parametrize('on_disk', [False, True])
+def test_where_the_data_is_does_not_change_the_batches(tmp_path, on_disk):
+  memory = load_sample(subset='random_trajectories(0.5)')
+  cached = load_sample(
+    subset='random_trajectories(0.5)',
+    cache_dir=str(tmp_path),
+    preload=on_disk,
+  )
+  again = load_sample(
+    subset='random_trajectories(0.5)', cache_dir=str(tmp_path), preload=True
+  )
+  assert memory.describe() == cached.describe() == again.describe()
+  for _ in range(3):
+    one = memory.sample_transition_batch()
+    for other in (cached, again):
+      for a, b in zip(one, other.sample_transition_batch(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize('horizon', [1, 3])
+@pytest.mark.parametrize('suffix', [0, 3, 6])
+def test_real_batches_equal_dopamines(suffix, horizon):
+  arguments = ((84, 84), 4, 10_000, 32, horizon)
+  dopamine = circular_replay_buffer.OutOfGraphReplayBuffer(*arguments)
+  dopamine.load(SAMPLE, suffix)
+  ours = FixedReplayBuffer(SAMPLE, suffix, *arguments, seed=1)
+  valid = set(ours.valid_indices().tolist())
+  indices = [
+    i
+    for i in np.random.default_rng(0).integers(0, 10_000, 400).tolist()
+    if i in valid and dopamine.is_valid_transition(i)
+  ]
+  assert len(indices) > 80
+  for a, b in zip(
+    ours.sample_transition_batch(len(indices), indices),
+    dopamine.sample_transition_batch(len(indices), indices),
+    strict=True,
+  ):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_a_prefix_of_the_ring_is_not_read_around_its_end(tmp_path):
+  """JaxFixedReplayBuffer keeps the first rows of each shard only."""
+  from dopamine.labs.offline_rl import fixed_replay
+
+  shards.write_run(tmp_path, [300], capacity=100)
+  buffer = fixed_replay.JaxFixedReplayBuffer(
+    data_dir=str(tmp_path),
+    replay_suffix=1,
+    observation_shape=(2, 2),
+    stack_size=4,
+    replay_capacity=50,
+    batch_size=8,
+  )
+  indices = buffer.valid_indices()
+  assert len(indices) > 30
+  states = buffer.sample_transition_batch(len(indices), indices)[STATE]
+  frames = states[:, 0, 0].astype(int)
+  assert set(np.diff(frames, axis=1).ravel()) <= {1, -249}
+
+
+@pytest.mark.parametrize('number', [0, -1, 1.5])
+def test_num_buffers_is_a_number_of_shards(tmp_path, number):
+  shards.write_run(tmp_path, [30] * 4, capacity=50)
+  with pytest.raises(ValueError, match='is neither a number of shards'):
+    load(tmp_path, None, num_buffers=number)
+
+
+def test_skipping_a_damaged_shard_gives_one_hash(tmp_path):
+  for suffix in (3, 4, 5, 6):
+    for name in shard.FILES:
+      shutil.copy(f'{SAMPLE}/{shard.file_name(name, suffix)}', tmp_path)
+  path = tmp_path / shard.file_name('observation', 3)
+  content = bytearray(path.read_bytes())
+  content[len(content) // 2] ^= 255
+  path.write_bytes(content)
+  found = [
+    FixedReplayBuffer(
+      str(tmp_path),
+      None,
+      (84, 84),
+      4,
+      10_000,
+      32,
+      skip_damaged=True,
+      num_buffers=number,
+      subset='first_transitions(20000)',
+    ).describe()
+    for number in (None, 1)
+  ]
+  assert found[0] == found[1]
+  assert found[0]['shards'] == [4, 5, 6]
+
+
+def test_what_is_damaged_while_sampling_is_one_line(tmp_path):
+  buffer = load_sample(cache_dir=str(tmp_path))
+  del buffer
+  [binary] = tmp_path.glob('*/shard-0.bin')
+  content = bytearray(binary.read_bytes())
+  half = len(content) // 2
+  content[half // 2 : half] = bytes(half - half // 2)
+  binary.write_bytes(content)
+  buffer = load_sample(cache_dir=str(tmp_path))
+  with pytest.raises(packer.DataError, match='shard-0.bin is damaged'):
+    for _ in range(20):
+      buffer.sample_transition_batch()
+  with pytest.raises(packer.DataError):
+    buffer.raise_error()
