@@ -334,6 +334,7 @@ def hash_of(store: store_lib.Store, chosen: subsets.Trajectories) -> str:
       f'{placement.suffix} {placement.start} {placement.rows} '
       f'{store.digest(placement.suffix)}\n'.encode()
     )
-  for column in (chosen.start, chosen.stop):
+  # Whether padding is selected makes no difference.
+  for column in (np.maximum(chosen.start, chosen.steps_begin), chosen.stop):
     content.update(column[chosen.selected].astype('<i8').tobytes())
   return content.hexdigest()[:16]

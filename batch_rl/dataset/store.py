@@ -318,16 +318,19 @@ class Store:
     return first.suffix == 0 and first.add_count <= first.capacity
 
   def first_padding(self) -> int:
-    """Padding rows after the first end of an episode, packed or not; at most 3."""
-    for end in self.ends.tolist():
-      i = int(np.searchsorted(self.starts, end, side='right') - 1)
-      if end + 4 > self.starts[i + 1]:
+    """Padding rows at the first start of an episode that is seen; at most 3."""
+    starts = (self.ends + 1).tolist()
+    if self.starts_with_run:
+      starts.append(0)
+    for row in starts:
+      i = int(np.searchsorted(self.starts[1:-1], row, side='right'))
+      if row + 3 > self.starts[i + 1]:
         continue  # look where they are in one shard
       try:
         if self._address[i]:
-          frames = self.frames(np.arange(end + 1, end + 4))
+          frames = self.frames(np.arange(row, row + 3))
         else:
-          frames = self._read_frames(i, end + 1, 3)
+          frames = self._read_frames(i, row, 3)
       except ValueError:
         if not self._skip_damaged:
           raise

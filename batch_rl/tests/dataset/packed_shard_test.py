@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import ctypes
+import dataclasses
 import hashlib
 import json
 import os
@@ -39,6 +40,20 @@ def write(directory, suffix, add_count, terminal, frames=None, **columns):
     str(directory), suffix, add_count, frames, terminal=terminal, **columns
   )
   return frames
+
+
+def pack_to_memory(logs, columns, dictionary, pool, *progress):
+  compress = packed_shard.compressor(dictionary)
+  return packed_shard.pack_to_memory(
+    str(logs), columns, compress, pool, *progress
+  )
+
+
+def pack_to_disk(logs, columns, dictionary, directory, pool):
+  compress = packed_shard.compressor(dictionary)
+  return packed_shard.pack_to_disk(
+    str(logs), columns, dictionary, compress, str(directory), pool
+  )
 
 
 def kept_rows(suffix, add_count, capacity):
@@ -185,7 +200,7 @@ def test_frames_are_those_on_disk_however_they_are_read(
   passed = []
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(shard, '_CHUNK_BYTES', chunk)
-    in_memory = packed_shard.pack_to_memory(
+    in_memory = pack_to_memory(
       str(logs), columns, dictionary, pool, passed.append
     )
   assert sum(passed) == capacity
@@ -195,9 +210,7 @@ def test_frames_are_those_on_disk_however_they_are_read(
   assert in_memory.offsets[-1] == len(in_memory.blocks)
 
   directory = tmp_path_factory.mktemp('store')
-  on_disk = packed_shard.pack_to_disk(
-    str(logs), columns, dictionary, str(directory), pool
-  )
+  on_disk = pack_to_disk(str(logs), columns, dictionary, str(directory), pool)
   again = [
     packed_shard.open_packed(str(directory), suffix, dictionary, preload)
     for preload in (False, True)
@@ -215,7 +228,7 @@ def test_frames_are_those_on_disk_however_they_are_read(
     assert packed.columns.digest == columns.digest
     assert packed.columns.frame_dtype == np.dtype(dtype)
     assert len(packed.columns.sources) == 6
-    assert packed_shard.is_fresh(packed, str(logs))
+    assert packed_shard.is_fresh(packed, str(logs), str(directory))
   assert packed_shard.verify_packed(str(directory), suffix) is None
   assert sorted(os.listdir(directory)) == [
     f'shard-{suffix}.bin',
@@ -239,7 +252,7 @@ def test_padding_is_what_every_episode_starts_with(
   logs = tmp_path_factory.mktemp('logs')
   write(logs, suffix, add_count, terminal, frames)
   columns = packed_shard.read_columns(str(logs), suffix)
-  packed = packed_shard.pack_to_memory(str(logs), columns, b'', pool)
+  packed = pack_to_memory(str(logs), columns, b'', pool)
 
   cursor = add_count % capacity
   if add_count < capacity:
@@ -270,9 +283,7 @@ def test_a_shard_that_changes_while_it_is_read_is_noticed(tmp_path, pool):
   directory.mkdir()
   for _ in range(2):
     with pytest.raises(ValueError, match='observation_ckpt.0.gz is damaged'):
-      packed_shard.pack_to_disk(
-        str(tmp_path), columns, b'', str(directory), pool
-      )
+      pack_to_disk(str(tmp_path), columns, b'', str(directory), pool)
     assert os.listdir(directory) == []
 
 
@@ -289,9 +300,7 @@ def on_disk(tmp_path, pool):
 
   def pack():
     columns = packed_shard.read_columns(str(logs), 1)
-    return packed_shard.pack_to_disk(
-      str(logs), columns, dictionary, str(directory), pool
-    )
+    return pack_to_disk(str(logs), columns, dictionary, str(directory), pool)
 
   pack()
   pack.logs, pack.directory, pack.dictionary = logs, directory, dictionary
@@ -320,27 +329,26 @@ def test_what_is_no_packed_shard_is_refused(on_disk):
   assert 'No such file' in refusal(on_disk)
   on_disk()
   os.remove(description)
-  assert 'no whole shard 1' in refusal(on_disk)
+  assert f'there is no {description}' in refusal(on_disk)
 
 
-@pytest.mark.parametrize('value', [None, 'x', -1, [], {}, [1, 2], 1.5])
-def test_a_description_that_makes_no_sense_is_refused(on_disk, value):
+@pytest.mark.parametrize('value', [None, 'x', -1, [], {}, [1, 2], 1.5, 7])
+def test_a_description_that_was_changed_is_refused(on_disk, value):
   _, description = packed_shard.paths(str(on_disk.directory), 1)
   about = json.loads(open(description, encoding='utf-8').read())
-  for key in ('sections', 'crc32', 'dictionary', 'bytes', 'frame_dtype'):
-    with open(description, 'w', encoding='utf-8') as file:
-      json.dump({**about, key: value}, file)
-    if (key, value) == ('crc32', {}):
-      continue  # nothing to compare with
-    if (key, value) == ('frame_dtype', None):
-      continue  # NumPy's default
-    refusal(on_disk)
   for key in about:
-    if key == 'sha256':
-      continue  # only `verify_packed` needs it
-    with open(description, 'w', encoding='utf-8') as file:
-      json.dump({k: v for k, v in about.items() if k != key}, file)
-    refusal(on_disk)
+    for changed in (
+      {**about, key: value},
+      {k: v for k, v in about.items() if k != key},
+    ):
+      if changed == about:
+        continue  # no row is zero
+      with open(description, 'w', encoding='utf-8') as file:
+        json.dump(changed, file)
+      refusal(on_disk)
+  with open(description, 'w', encoding='utf-8') as file:
+    json.dump(value, file)
+  refusal(on_disk)
 
 
 @settings(max_examples=60, deadline=None)
@@ -351,9 +359,7 @@ def test_a_flipped_bit_is_found(tmp_path_factory, pool, data):
   write(logs, 0, 50, np.arange(50) % 7 == 6)
   columns = packed_shard.read_columns(str(logs), 0)
   directory = tmp_path_factory.mktemp('store')
-  packed = packed_shard.pack_to_disk(
-    str(logs), columns, b'', str(directory), pool
-  )
+  packed = pack_to_disk(str(logs), columns, b'', str(directory), pool)
   path = directory / 'shard-0.bin'
   content = bytearray(path.read_bytes())
   at = data.draw(st.integers(0, len(content) - 1))
@@ -376,15 +382,34 @@ def test_a_flipped_bit_is_found(tmp_path_factory, pool, data):
 
 
 def test_offsets_that_point_elsewhere_are_refused(tmp_path, pool):
+  """They are addresses in memory."""
   write(tmp_path, 0, 50, np.zeros(50))
   columns = packed_shard.read_columns(str(tmp_path), 0)
-  packed = packed_shard.pack_to_memory(str(tmp_path), columns, b'', pool)
+  packed = pack_to_memory(tmp_path, columns, b'', pool)
+  good = packed.offsets.astype(np.int64)
   size = len(packed.blocks)
-  for offsets in ([0, 9, 5, size], [0, size + 1], [0, 2**32 - 1, size]):
-    with pytest.raises(ValueError, match='offsets'):
-      packed_shard.PackedShard(
-        columns, packed.blocks, np.array(offsets, np.uint32), 3, frozenset()
-      )
+  packed.check()
+  for wrong in (
+    good + 1,
+    np.where(good == size, size + 1, good),
+    np.where(good == good[2], good[1] - 1, good),
+    np.where(good == good[2], 2**32 - 1, good),
+    good[:-1],
+    np.append(good, size),
+    good[:0],
+  ):
+    for dtype in (np.uint32, np.uint64):
+      damaged = dataclasses.replace(packed, offsets=wrong.astype(dtype))
+      with pytest.raises(ValueError, match='offsets'):
+        damaged.check()
+  with pytest.raises(ValueError, match='offsets'):
+    dataclasses.replace(packed, offsets=good).check()  # signed
+  for name in ('action', 'reward', 'terminal'):
+    shorter = dataclasses.replace(
+      columns, **{name: getattr(columns, name)[:-1]}
+    )
+    with pytest.raises(ValueError, match=name):
+      dataclasses.replace(packed, columns=shorter).check()
 
 
 def test_a_shard_is_fresh_while_its_files_are_the_same(on_disk):
@@ -392,19 +417,21 @@ def test_a_shard_is_fresh_while_its_files_are_the_same(on_disk):
   packed = packed_shard.open_packed(directory, 1, on_disk.dictionary)
   name = shard.file_name('reward', 1)
   path, logs = on_disk.logs / name, str(on_disk.logs)
-  assert packed_shard.is_fresh(packed, logs)
+  assert packed_shard.is_fresh(packed, logs, directory)
   os.utime(path, (1, 1))
-  assert packed_shard.is_fresh(packed, logs)  # copied, say
+  assert packed_shard.is_fresh(packed, logs, directory)  # copied, say
+  again = packed_shard.open_packed(directory, 1, on_disk.dictionary)
+  assert again.columns.sources[name]['mtime_ns'] == 10**9  # so it was noted
   content = bytearray(path.read_bytes())
   content[4] ^= 1  # gzip's own time stamp
   path.write_bytes(content)
   os.utime(path, (1, 1))
-  assert not packed_shard.is_fresh(packed, logs)
+  assert not packed_shard.is_fresh(packed, logs, directory)
   path.write_bytes(bytes(content) + b'x')
-  assert not packed_shard.is_fresh(packed, logs)
+  assert not packed_shard.is_fresh(packed, logs, directory)
   os.remove(path)
   with pytest.raises(ValueError, match='reward_ckpt.1.gz'):
-    packed_shard.is_fresh(packed, logs)
+    packed_shard.is_fresh(packed, logs, directory)
 
 
 def test_verifying_says_what_is_missing(on_disk):
@@ -413,7 +440,11 @@ def test_verifying_says_what_is_missing(on_disk):
   os.remove(binary)
   assert 'No such file' in packed_shard.verify_packed(str(on_disk.directory), 1)
   os.remove(description)
-  assert 'missing' in packed_shard.verify_packed(str(on_disk.directory), 1)
+  on_disk()
+  os.remove(description)
+  assert f'no {description}' in packed_shard.verify_packed(
+    str(on_disk.directory), 1
+  )
   with open(description, 'w', encoding='utf-8') as file:
     file.write('[]')
   assert 'cannot be verified' in packed_shard.verify_packed(

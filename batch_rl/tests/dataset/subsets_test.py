@@ -296,23 +296,6 @@ def test_nothing_is_ever_evaluated(tmp_path, code):
   assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-  'text',
-  [
-    '(' * 300 + 'shards(0)' + ')' * 300,
-    'shards(' + '-' * 20_000 + '1)',
-    'shards(0)' + ' & shards(0)' * 20_000,
-    'shards(0' + '+0' * 20_000 + ')',
-  ],
-)
-def test_endless_texts_are_refused_too(text):
-  """What Python's parser says to them is no ValueError."""
-  try:
-    subsets.parse(text)
-  except ValueError as error:
-    assert len(str(error).splitlines()) == 1
-
-
 @pytest.mark.parametrize('value', [0.1, 3, ['shards(0)'], ('shards(0)',), True])
 def test_what_is_not_even_text_is_refused(value):
   """As gin gives it for `subset = 0.1`."""
@@ -338,7 +321,8 @@ def test_fractions_are_in_range(name, fraction):
 @pytest.mark.parametrize('name', ['first_transitions', 'last_transitions'])
 def test_counts_are_positive(name):
   for count in (0, -3):
-    assert f'{name}: count={count}' in refusal(f'{name}({count})')
+    text = f'{name}({count})'
+    assert repr(text) in refusal(text) and f'count={count}' in refusal(text)
 
 
 @pytest.mark.parametrize('name', ['first_transitions', 'last_transitions'])

@@ -2,13 +2,20 @@
 
 import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
 
+import dataclasses
+import os
+
+import gin
 import jax
 import numpy as np
 import pytest
 from dopamine.jax.agents.dqn import dqn_agent
+from dopamine.jax.replay_memory import accumulator, replay_buffer, samplers
+from dopamine.jax.replay_memory import elements as elements_lib
 from dopamine.labs.offline_rl import fixed_replay
 
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
+from batch_rl.tests import ring_logs, shards
 
 DATA_DIR = 'data/Pong/1/replay_logs'
 
@@ -46,7 +53,7 @@ def ours():
 
 
 @pytest.mark.parametrize('make', [dopamines, ours])
-def test_an_offline_agent_trains_on_it(make, tmp_path):
+def test_an_offline_agent_trains_on_it(make, tmp_path, caplog):
   replay = make()
   agent = OfflineJaxDQNAgent(6, replay, seed=1)
   before = jax.tree_util.tree_map(np.array, agent.online_params)
@@ -57,7 +64,7 @@ def test_an_offline_agent_trains_on_it(make, tmp_path):
     lambda a, b: float(np.abs(a - b).max()), before, agent.online_params
   )
   for change in jax.tree_util.tree_leaves(changes):
-    assert 0 < change < 0.1
+    assert 0 < change < 0.1  # so it is a number
   batch = agent.replay_elements
   assert batch['state'].shape == (32, 84, 84, 4)
   assert batch['state'].dtype == np.uint8
@@ -72,8 +79,10 @@ def test_an_offline_agent_trains_on_it(make, tmp_path):
   assert agent.begin_episode(frame) in range(6)
   assert agent.step(1.0, frame) in range(6)
   agent.end_episode(1.0)
+  assert 'have episode_end' not in caplog.text  # the agent looks for it
   assert replay.add_count == count
   bundle = agent.bundle_and_checkpoint(str(tmp_path), 0)
+  assert os.listdir(tmp_path) == []  # the data stays where it is
   other = OfflineJaxDQNAgent(6, replay, seed=2)
   assert other.unbundle(str(tmp_path), 0, bundle)
   for a, b in zip(
@@ -82,6 +91,9 @@ def test_an_offline_agent_trains_on_it(make, tmp_path):
     strict=True,
   ):
     np.testing.assert_array_equal(a, b)
+  assert other.training_steps == agent.training_steps == 11
+  other._train_step()
+  other._train_step()  # an update, the fourth
 
 
 def test_dopamines_buffer_is_used_as_it_is_written():
@@ -97,3 +109,137 @@ def test_dopamines_buffer_is_used_as_it_is_written():
   np.testing.assert_array_equal(again[0], elements.state[7])
   only = replay.sample(5)
   assert only.next_state.shape == (5, 84, 84, 4)
+  replay.save('/nowhere', 0)
+  replay.load('/nowhere', 0)
+  assert replay.add_count == len(replay.valid_indices()) > 10_000
+
+
+# --- batches as Dopamine's JAX replay memory gives them -----------------------
+
+CAPACITY = 50
+
+
+@pytest.fixture(scope='module')
+def small(tmp_path_factory):
+  """The directory of a small run, and its episodes."""
+  directory = tmp_path_factory.mktemp('small')
+  episodes = shards.make_episodes([30, 25, 40, 11, 60, 33])
+  rows = shards.with_padding(episodes, 4)
+  ring_logs.write_run(directory, rows, CAPACITY)
+  return str(directory), episodes
+
+
+def small_buffer(kind, data_dir, **kwargs):
+  return kind(
+    data_dir=data_dir,
+    replay_suffix=None,
+    observation_shape=(2, 2),
+    stack_size=4,
+    batch_size=16,
+    **{'replay_capacity': CAPACITY, **kwargs},
+  )
+
+
+BUFFERS = (
+  fixed_replay.JaxFixedReplayBuffer,
+  fixed_replay_buffer.FixedReplayBuffer,
+)
+
+
+def dopamines_sample():
+  """A batch that Dopamine's JAX replay memory made of what it was given."""
+  memory = replay_buffer.ReplayBuffer(
+    accumulator.TransitionAccumulator(4, 1, gamma=0.5),
+    samplers.UniformSamplingDistribution(seed=0),
+    batch_size=16,
+    max_capacity=1000,
+  )
+  for step in range(8):
+    memory.add(
+      elements_lib.TransitionElement(
+        np.full((2, 2), step, np.uint8), 1, 0.5, step == 7, step == 7
+      )
+    )
+  return memory.sample(with_sample_metadata=True)
+
+
+@pytest.mark.parametrize('kind', BUFFERS)
+def test_batches_have_the_types_that_dopamines_agents_are_given(small, kind):
+  ours, metadata = small_buffer(kind, small[0]).sample(
+    with_sample_metadata=True
+  )
+  theirs, their_metadata = dopamines_sample()
+  assert type(ours) is type(theirs)
+  assert type(metadata) is type(their_metadata)
+  for field in dataclasses.fields(theirs):
+    one, other = getattr(ours, field.name), getattr(theirs, field.name)
+    assert one.shape == other.shape, field.name
+    # On the way into a jitted function 64 bits become 32.
+    one, other = jax.numpy.asarray(one), jax.numpy.asarray(other)
+    assert one.dtype == other.dtype, field.name
+
+
+@pytest.mark.parametrize('kind', BUFFERS)
+@pytest.mark.parametrize('horizon', [1, 3])
+def test_batches_are_the_transitions_of_the_run(small, kind, horizon):
+  directory, episodes = small
+  expected = {}  # by the newest frame: each is in the run once
+  for episode in episodes:
+    frames = [0, 0, 0] + [row.frame for row in episode]
+    for step, row in enumerate(episode):
+      ahead = episode[step : step + horizon]
+      expected[row.frame] = (
+        frames[step : step + 4],
+        row.action,
+        sum(0.5**j * other.reward for j, other in enumerate(ahead)),
+        bool(ahead[-1].terminal),
+        frames[step + horizon : step + horizon + 4],
+      )
+  replay = small_buffer(kind, directory, update_horizon=horizon, gamma=0.5)
+  batch = replay.sample(3000)
+  newest = batch.state[:, 0, 0, -1].tolist()
+  # Dopamine's reader ends where a shard does.
+  every = kind is fixed_replay_buffer.FixedReplayBuffer
+  assert len(set(newest)) == 199 if every else 150 < len(set(newest)) < 199
+  for i, frame in enumerate(newest):
+    stack, action, reward, terminal, next_stack = expected[frame]
+    assert batch.state[i, 1, 0].tolist() == stack
+    assert batch.action[i] == action and batch.reward[i] == reward
+    assert batch.is_terminal[i] == batch.episode_end[i] == terminal
+    if not terminal:
+      assert batch.next_state[i, 0, 1].tolist() == next_stack
+
+
+@pytest.mark.parametrize('kind', BUFFERS)
+def test_keys_are_indices(small, kind):
+  replay = small_buffer(kind, small[0])
+  batch, metadata = replay.sample(with_sample_metadata=True)
+  assert batch.state.shape == (16, 2, 2, 4)
+  assert replay.sample(3).state.shape == (3, 2, 2, 4)
+  for i, key in enumerate(metadata.keys):
+    [state, *_, index] = replay.sample_transition_batch(
+      batch_size=1, indices=[key]
+    )
+    np.testing.assert_array_equal(state[0], batch.state[i])
+    assert index == [key]
+
+
+def test_a_capacity_that_no_shard_fills(small):
+  """As the dataset's million for a run with shorter shards."""
+  fitting = small_buffer(BUFFERS[0], small[0])
+  ample = small_buffer(BUFFERS[0], small[0], replay_capacity=1000)
+  batches = []
+  for replay in (fitting, ample):
+    valid = replay.valid_indices()
+    batches.append(replay.sample_transition_batch(len(valid), valid)[:7])
+  for one, other in zip(*batches, strict=True):
+    np.testing.assert_array_equal(one, other)
+
+
+def test_settings_that_would_have_no_effect_are_refused(small):
+  """Dopamine's memories hold whole shards."""
+  gin.parse_config('FixedReplayBuffer.subset = "random_trajectories(0.1)"')
+  with pytest.raises(ValueError, match='subset'):
+    small_buffer(BUFFERS[0], small[0])
+  ours_ = small_buffer(BUFFERS[1], small[0])
+  assert ours_.add_count < 100
