@@ -529,18 +529,18 @@ def open_packed(
     if size != about['bytes']:
       raise ValueError(f'it has {size} bytes in place of {about["bytes"]}')
     with open(binary, 'rb') as file:
+      column = {
+        name: np.fromfile(file, dtype, count, offset=at - file.seek(0))
+        for name, (at, dtype, count) in about['sections'].items()
+      }
       data: Any
       if preload:
+        file.seek(0)
         data = file.read()
       else:
         data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         # Windows are drawn from all over the file.
         data.madvise(mmap.MADV_RANDOM)
-    # Copies: they are small, and read all the time.
-    column = {
-      name: np.frombuffer(data, dtype, count, at).copy()
-      for name, (at, dtype, count) in about['sections'].items()
-    }
     for name, check in about['crc32'].items():
       if isal_zlib.crc32(column[name]) != check:
         raise ValueError(f'its {name} is damaged')

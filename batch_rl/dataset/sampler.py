@@ -301,14 +301,18 @@ def trajectories(store: store_lib.Store) -> subsets.Trajectories:
   stop = np.append(begin[1:], store.rows)
   padded = ~np.isin(begin, cut)
   padded[:1] |= store.starts_with_run
-  total = np.concatenate([[0], np.cumsum(store.reward, dtype=np.float64)])
   shard_of = np.searchsorted(store.starts, begin, side='right') - 1
+  rewarded = np.flatnonzero(store.reward)
   return subsets.Trajectories(
     begin=begin,
     steps_begin=begin + padded * store.first_padding(),
     start=begin,
     stop=stop,
-    returns=total[stop] - total[begin],
+    returns=np.bincount(
+      np.searchsorted(begin, rewarded, side='right') - 1,
+      store.reward[rewarded],
+      len(begin),
+    ),
     shard=np.asarray(store.suffixes)[shard_of],
     shard_rows={
       suffix: (int(store.starts[i]), int(store.starts[i + 1]))

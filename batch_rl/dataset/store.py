@@ -144,12 +144,9 @@ class Store:
       ]
     )
     self._rows_kept = np.array([c.rows for c in columns])
-    self.action = np.concatenate(self._in_time(c.action for c in columns))
-    self.reward = np.concatenate(self._in_time(c.reward for c in columns))
-    ends = self._in_time(c.terminal for c in columns)
-    self.ends = np.concatenate(
-      [at + np.flatnonzero(e) for at, e in zip(self.starts, ends, strict=False)]
-    )
+    self.action = self._in_time([c.action for c in columns])
+    self.reward = self._in_time([c.reward for c in columns])
+    self.ends = np.flatnonzero(self._in_time([c.terminal for c in columns]))
     self._digests = [c.digest for c in columns]
     # Now all in time order, they need not be there twice.
     self._columns = [_without_arrays(c) for c in columns]
@@ -168,16 +165,16 @@ class Store:
       if packed is not None:
         self._add(i, packed, dictionary)
 
-  def _in_time(self, columns: Iterable[np.ndarray]) -> list[np.ndarray]:
-    """The rows of each shard that are part of the run, oldest first."""
-    parts = []
-    for column, first, placement in zip(
-      columns, self._first, self.placements, strict=True
+  def _in_time(self, columns: Sequence[np.ndarray]) -> np.ndarray:
+    """The rows of all shards that are part of the run, oldest first: (rows,)."""
+    out = np.empty(self.rows, np.result_type(*{c.dtype for c in columns}))
+    for column, first, start, stop in zip(
+      columns, self._first, self.starts, self.starts[1:], strict=False
     ):
-      rows = placement.rows
-      wrapped = column[: max(0, first + rows - len(column))]
-      parts.append(np.concatenate([column[first : first + rows], wrapped]))
-    return parts
+      to_end = min(len(column) - first, stop - start)
+      out[start : start + to_end] = column[first : first + to_end]
+      out[start + to_end : stop] = column[: stop - start - to_end]
+    return out
 
   def _open_shard(self, suffix):
     """The columns of a shard, and the shard if it is packed already."""

@@ -208,7 +208,14 @@ def parse(text: str) -> list[tuple[Callable[..., Trajectories], list, dict]]:
       parts.append(node.right)
       node = node.left
     return [_parse_part(part) for part in [node, *reversed(parts)]]
-  except (SyntaxError, TypeError, ValueError, OverflowError) as error:
+  except (
+    SyntaxError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    MemoryError,
+  ) as error:
     raise ValueError(
       f'{text!r} is not a subset ({error}); there are '
       f'{", ".join(map(usage, SUBSETS.values()))}; join several by &.'

@@ -130,6 +130,7 @@ def small(tmp_path_factory):
 
 
 def small_buffer(kind, data_dir, **kwargs):
+  gin.bind_parameter('FixedReplayBuffer.seed', 0)
   return kind(
     data_dir=data_dir,
     replay_suffix=None,

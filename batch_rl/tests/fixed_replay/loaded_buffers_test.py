@@ -1,0 +1,224 @@
+"""Dopamine's own memories sampled as one: which rows, and whose."""
+
+import numpy as np
+import pytest
+from dopamine.tf.replay_memory import circular_replay_buffer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batch_rl.fixed_replay.replay_memory import loaded_buffers
+from batch_rl.tests import ring_logs, shards
+
+STATE, ACTION, REWARD, NEXT_STATE, _, _, TERMINAL, INDICES = range(8)
+
+
+def load(directory, suffix, capacity, stack_size=4, horizon=1):
+  memory = circular_replay_buffer.OutOfGraphReplayBuffer(
+    (2, 2), stack_size, capacity, 8, horizon, gamma=0.5
+  )
+  memory.load(str(directory), suffix)
+  return memory
+
+
+def write_run(directory, lengths, capacity):
+  rows = shards.with_padding(shards.make_episodes(lengths), 4)
+  ring_logs.write_run(directory, rows, capacity)
+  return rows
+
+
+def rings(rows, capacity):
+  """For each shard, the run's rows in its ring, oldest first: (position, row).
+
+  Without what the final one has of the lap before.
+  """
+  found, suffix = [], 0
+  while suffix * capacity + capacity - 1 <= len(rows):
+    end = suffix * capacity + capacity - 1
+    found.append(range(max(0, end - capacity), end))
+    suffix += 1
+  if not found or found[-1].stop < len(rows):
+    start = suffix * capacity
+    # The row before it is the shard's, too, but Dopamine's memory cannot tell.
+    found.append(range(start, len(rows)))
+  return [[(row % capacity, row) for row in ring] for ring in found]
+
+
+def transitions(rows, ring, stack_size, horizon):
+  """Slow: `{position: (stack, action, reward, terminal, next stack)}`."""
+  there = {row: position for position, row in ring}
+  found = {}
+  for row, position in there.items():
+    stack = range(row - stack_size + 1, row + 1)
+    if not rows[row].frame or row + horizon not in there:
+      continue
+    if any(r not in there for r in stack):
+      continue
+    if any(rows[r].terminal for r in stack[:-1]):
+      continue
+    reward, terminal = 0.0, 0
+    for step in range(horizon):
+      if not terminal:
+        reward += 0.5**step * rows[row + step].reward
+        terminal = rows[row + step].terminal
+    found[position] = (
+      [rows[r].frame for r in stack],
+      rows[row].action,
+      reward,
+      terminal,
+      [rows[r + horizon].frame for r in stack],
+    )
+  return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+  lengths=st.lists(st.integers(1, 25), min_size=2, max_size=10),
+  capacity=st.integers(12, 50),
+  stack_size=st.integers(1, 5),
+  horizon=st.integers(1, 4),
+)
+def test_what_is_drawn_are_the_transitions_of_each_shard(
+  tmp_path_factory, lengths, capacity, stack_size, horizon
+):
+  directory = tmp_path_factory.mktemp('run')
+  rows = write_run(directory, lengths, capacity)
+  found = rings(rows, capacity)
+  memories = [
+    load(directory, suffix, capacity, stack_size, horizon)
+    for suffix in range(len(found))
+  ]
+  made = loaded_buffers.LoadedBuffers(memories, [capacity] * len(found), 0)
+  expected = {
+    suffix * capacity + position: transition
+    for suffix, ring in enumerate(found)
+    for position, transition in transitions(
+      rows, ring, stack_size, horizon
+    ).items()
+  }
+  valid = made.valid_indices()
+  if stack_size >= 4:
+    assert sorted(valid) == sorted(expected)
+  else:  # with fewer, the first steps after padding that is not seen to be such
+    assert set(valid) <= set(expected)
+  assert made.num_transitions == len(valid) == len(set(valid.tolist()))
+  if not len(valid):
+    return
+  order = np.random.default_rng(0).permutation(valid)
+  batch = made.transitions(order)
+  assert batch[INDICES].tolist() == order.tolist()
+  for i, index in enumerate(order):
+    stack, action, reward, terminal, next_stack = expected[index]
+    assert batch[STATE][i, 0, 1].tolist() == stack
+    assert batch[ACTION][i] == action and batch[REWARD][i] == reward
+    assert batch[TERMINAL][i] == terminal
+    if not terminal:
+      assert batch[NEXT_STATE][i, 1, 0].tolist() == next_stack
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+  lengths=st.lists(st.integers(5, 40), min_size=4, max_size=8),
+  kept=st.integers(10, 60),
+  stack_size=st.integers(1, 5),
+)
+def test_of_a_part_of_a_ring_nothing_is_read_around_its_end(
+  tmp_path_factory, lengths, kept, stack_size
+):
+  """`JaxFixedReplayBuffer` cuts off what `replay_capacity` has no room for."""
+  directory = tmp_path_factory.mktemp('run')
+  rows = write_run(directory, lengths, capacity=50)
+  found = rings(rows, 50)
+  for suffix, ring in enumerate(found):
+    memory = load(directory, suffix, 50, stack_size)
+    memory._replay_capacity = kept
+    for name, column in memory._store.items():
+      memory._store[name] = column[: kept + stack_size].copy()
+    if kept > 50:
+      memory._replay_capacity = 50
+    valid = loaded_buffers.valid_indices(memory, 50)
+    whole = transitions(rows, ring, stack_size, 1)
+    assert set(valid) <= set(whole)
+    for index in valid.tolist():
+      [state, action, reward, next_state, _, _, terminal, _] = (
+        memory.sample_transition_batch(1, [index])
+      )
+      expected = whole[index]
+      assert state[0, 0, 0].tolist() == expected[0]
+      assert (action, reward, terminal) == expected[1:4]
+      if not terminal:
+        assert next_state[0, 0, 0].tolist() == expected[4]
+    # What is lost are rows at either end.
+    inner = [i for i in whole if stack_size <= i < min(kept, 50) - 2]
+    if stack_size >= 4:
+      assert set(inner) <= set(valid.tolist())
+
+
+@pytest.fixture(scope='module')
+def memories(tmp_path_factory):
+  directory = tmp_path_factory.mktemp('run')
+  write_run(directory, [30, 25, 40, 11, 60, 33], 50)
+  return [load(directory, suffix, 50) for suffix in range(5)]
+
+
+def test_draws_are_uniform_over_all_memories(memories):
+  made = loaded_buffers.LoadedBuffers(memories, [50] * 5, seed=0)
+  valid = made.valid_indices()
+  assert set(valid // 50) == set(range(5))
+  drawn = made.draw(200 * len(valid))
+  counts = np.array([np.count_nonzero(drawn == index) for index in valid])
+  assert counts.sum() == len(drawn)
+  chi_square = ((counts - 200) ** 2 / 200).sum()
+  freedom = len(valid) - 1
+  assert abs(chi_square - freedom) < 6 * np.sqrt(2 * freedom)
+
+
+def test_a_seed_decides_the_draws(memories):
+  one = loaded_buffers.LoadedBuffers(memories, [50] * 5, seed=1)
+  other = loaded_buffers.LoadedBuffers(memories, [50] * 5, seed=1)
+  first = one.draw(40).tolist()
+  assert other.draw(40).tolist() == first
+  assert one.draw(40).tolist() != first
+  one.reseed(2)
+  assert one.draw(40).tolist() != first
+  one.reseed(1)
+  assert one.draw(40).tolist() == first
+  chance = loaded_buffers.LoadedBuffers(memories, [50] * 5)
+  assert chance.draw(40).tolist() != first
+
+
+def test_the_range_of_actions_is_that_of_all_memories(memories, monkeypatch):
+  actions = memories[3]._store['action'].copy()
+  actions[7] = 11
+  monkeypatch.setitem(memories[3]._store, 'action', actions)
+  made = loaded_buffers.LoadedBuffers(memories, [50] * 5)
+  assert made.action_range() == (0, 11)
+
+
+def black(rows, count):
+  """Observations of which those at these rows are zero."""
+  frames = np.ones((count, 2, 2), np.uint8)
+  frames[list(rows)] = 0
+  return frames
+
+
+@pytest.mark.parametrize(
+  ('ends', 'zero', 'padding'),
+  [
+    ([10], [11, 12, 13], 3),
+    ([10], [11, 12, 13, 14, 15], 3),
+    ([10], [11, 12], 2),
+    ([10], [12, 13], 0),
+    ([10, 20], [11, 12, 13, 21], 1),
+    ([10, 20], [11, 12, 13], 0),
+    ([10, 29], [11, 12, 13], 3),  # nothing can be seen after the last row
+    ([], [], 3),  # nothing is known
+  ],
+)
+def test_padding_is_what_every_episode_starts_with(ends, zero, padding):
+  is_end = np.zeros(30, bool)
+  is_end[ends] = True
+  for shift in (0, 12):  # the ring starts anywhere
+    order = np.roll(np.arange(30), -shift)
+    frames = np.empty((30, 2, 2), np.uint8)
+    frames[order] = black(zero, 30)
+    assert loaded_buffers.padding_rows(frames, order, is_end) == padding

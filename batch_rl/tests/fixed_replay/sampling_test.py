@@ -1,0 +1,286 @@
+"""Batches of a fixed replay: from threads, while shards arrive, of subsets."""
+
+import concurrent.futures
+import threading
+
+import gin
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from batch_rl.dataset import packed_shard, store
+from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
+from batch_rl.tests import ring_logs, shards
+
+FixedReplayBuffer = fixed_replay_buffer.FixedReplayBuffer
+LENGTHS = [30, 25, 40, 11, 60, 33]
+STEPS = sum(LENGTHS)
+
+
+@pytest.fixture(scope='module')
+def data_dir(tmp_path_factory):
+  """A run of five shards."""
+  directory = tmp_path_factory.mktemp('run')
+  rows = shards.with_padding(shards.make_episodes(LENGTHS), 4)
+  ring_logs.write_run(directory, rows, capacity=50)
+  return str(directory)
+
+
+def load(data_dir, **kwargs):
+  return FixedReplayBuffer(data_dir, None, (2, 2), 4, 50, 8, **kwargs)
+
+
+def as_bytes(batch):
+  return tuple(np.asarray(array).tobytes() for array in batch)
+
+
+# --- from threads -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'method', ['sample_transition_batch', 'sample_windows']
+)
+def test_threads_share_the_batches_of_a_seed(data_dir, method):
+  """Each is drawn once, whoever draws it."""
+  alone = load(data_dir, seed=3)
+  expected = [as_bytes(getattr(alone, method)()) for _ in range(200)]
+  assert len(set(expected)) == 200
+  shared = load(data_dir, seed=3)
+  with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    futures = [pool.submit(getattr(shared, method)) for _ in range(200)]
+  assert sorted(as_bytes(f.result()) for f in futures) == sorted(expected)
+
+
+def test_both_ways_to_sample_draw_the_same_batches(data_dir):
+  """In the graph a state and its next state are cut out of one window."""
+  arrays, windows = load(data_dir, seed=3), load(data_dir, seed=3)
+  for _ in range(20):
+    (
+      state,
+      action,
+      reward,
+      next_state,
+      next_action,
+      next_reward,
+      terminal,
+      rows,
+    ) = arrays.sample_transition_batch()
+    frames, steps, *small = windows.sample_windows()
+    for one, other in zip(
+      (action, reward, next_action, next_reward, terminal, rows),
+      small,
+      strict=True,
+    ):
+      np.testing.assert_array_equal(one, other)
+      assert one.dtype == other.dtype
+    np.testing.assert_array_equal(np.moveaxis(frames[:, :4], 1, -1), state)
+    for i, first in enumerate(steps):
+      np.testing.assert_array_equal(
+        np.moveaxis(frames[i, first : first + 4], 0, -1), next_state[i]
+      )
+
+
+# --- while shards arrive ------------------------------------------------------
+
+
+@pytest.fixture
+def gate(monkeypatch):
+  """Lets shards be packed one at a time, by `release`."""
+  semaphore = threading.Semaphore(0)
+  original = packed_shard.pack
+
+  def pack(*args, **kwargs):
+    semaphore.acquire()
+    return original(*args, **kwargs)
+
+  monkeypatch.setattr(packed_shard, 'pack', pack)
+  yield semaphore
+  semaphore.release(100)  # no thread is left waiting
+
+
+def in_thread(function, *args, **kwargs):
+  """Starts it; returns a future."""
+  pool = concurrent.futures.ThreadPoolExecutor(1)
+  future = pool.submit(function, *args, **kwargs)
+  pool.shutdown(wait=False)
+  return future
+
+
+def is_waiting(future):
+  """Whether it goes on waiting; may err in favour of what is tested."""
+  return not concurrent.futures.wait([future], timeout=0.3).done
+
+
+@pytest.mark.parametrize(
+  'settings',
+  [{'deterministic': True}, {'seed': 1}, {'seed': 1, 'deterministic': True}],
+)
+def test_it_waits_for_all_shards_if_batches_depend_on_them(
+  data_dir, gate, settings
+):
+  future = in_thread(load, data_dir, **settings)
+  gate.release(4)
+  assert is_waiting(future)
+  gate.release()
+  assert future.result().add_count == STEPS
+
+
+@pytest.mark.parametrize(
+  'settings',
+  [{}, {'deterministic': False}, {'seed': 1, 'deterministic': False}],
+)
+def test_it_starts_with_one_shard_and_takes_in_the_others(
+  data_dir, gate, settings
+):
+  future = in_thread(load, data_dir, **settings)
+  assert is_waiting(future)
+  gate.release()
+  buffer = future.result()
+  counts = [int(buffer.add_count)]
+  assert 0 < counts[0] < STEPS / 2
+  for _ in range(4):
+    indices = buffer.sample_transition_batch()[-1]
+    assert set(indices) <= set(buffer.valid_indices())
+    assert buffer.add_count == counts[-1]
+    gate.release()
+    while buffer.add_count == counts[-1]:
+      buffer.sample_index_batch(8)
+    counts.append(int(buffer.add_count))
+  assert counts[-1] == STEPS
+  assert counts == sorted(counts)
+
+
+def test_a_seed_that_nobody_asked_for_is_not_waited_for(data_dir, gate):
+  """The program drew it, to have it in the record of the run."""
+  gin.parse_config('run_seed.seed = 1\nrun_seed.drawn = True')
+  future = in_thread(load, data_dir, seed=1)
+  gate.release()
+  assert 0 < future.result().add_count < STEPS
+
+
+def test_of_some_shards_only_those_are_waited_for(data_dir, gate):
+  future = in_thread(load, data_dir, seed=1, num_buffers=2)
+  gate.release()
+  assert is_waiting(future)
+  gate.release()
+  buffer = future.result()
+  first = buffer.sample_transition_batch()
+  gate.release(3)
+  buffer._store.wait()
+  buffer.reseed(1)
+  assert as_bytes(buffer.sample_transition_batch()) == as_bytes(first)
+
+
+@pytest.mark.parametrize(
+  'subset', ['last_transitions(20)', 'shards(3)', 'shards(2, 3) & shards(2)']
+)
+@pytest.mark.parametrize('deterministic', [False, True])
+def test_a_subset_may_be_in_shards_that_arrive_last(
+  data_dir, gate, subset, deterministic
+):
+  gate.release(5)
+  buffer = load(data_dir, subset=subset, deterministic=deterministic)
+  assert buffer.add_count > 0
+  buffer._store.wait()
+  buffer.sample_index_batch(1)
+  whole = load_settled(data_dir, subset=subset)
+  np.testing.assert_array_equal(buffer.valid_indices(), whole.valid_indices())
+
+
+def load_settled(data_dir, **kwargs):
+  return load(data_dir, deterministic=True, **kwargs)
+
+
+# --- subsets ------------------------------------------------------------------
+
+
+def wrap(data_dir):
+  """The memory of the wrapped buffer, which agents make."""
+  with tf.Graph().as_default():
+    wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer(
+      data_dir, None, (2, 2), 4, replay_capacity=50, batch_size=8
+    )
+  return wrapped.memory
+
+
+@pytest.mark.parametrize(
+  'name', ['FixedReplayBuffer', 'WrappedFixedReplayBuffer']
+)
+def test_gin_chooses_a_subset(data_dir, name):
+  gin.parse_config('FixedReplayBuffer.deterministic = True')
+  assert wrap(data_dir).add_count == STEPS
+  text = 'shards(1) & first_transitions(33)'
+  gin.parse_config(f'{name}.subset = "{text}"')
+  memory = wrap(data_dir)
+  assert memory.add_count == 33
+  assert memory.valid_indices().min() >= 49
+  assert memory.describe()['subset'] == text
+  indices = np.concatenate([memory.sample_index_batch(50) for _ in range(20)])
+  assert set(indices) == set(memory.valid_indices())
+
+
+def test_the_wrapped_buffers_own_binding_comes_first(data_dir):
+  gin.parse_config(
+    'FixedReplayBuffer.deterministic = True\n'
+    'FixedReplayBuffer.subset = "first_transitions(9)"\n'
+    'WrappedFixedReplayBuffer.subset = "first_transitions(7)"'
+  )
+  assert wrap(data_dir).add_count == 7
+  assert load(data_dir).add_count == 9
+
+
+@pytest.mark.parametrize(
+  'name', ['FixedReplayBuffer', 'WrappedFixedReplayBuffer']
+)
+@pytest.mark.parametrize('parameter', ['subsets', 'subest', 'Subset'])
+def test_a_misspelt_binding_is_refused(name, parameter):
+  with pytest.raises(ValueError, match=parameter):
+    gin.parse_config(f'{name}.{parameter} = "shards(1)"')
+
+
+@pytest.mark.parametrize(
+  'value', ['"shard(1)"', '"shards(9)"', '0.1', '""', '"best_trajectories(2)"']
+)
+def test_a_subset_that_makes_no_sense_is_refused(data_dir, value):
+  gin.parse_config(f'FixedReplayBuffer.subset = {value}')
+  with pytest.raises(ValueError, match='shards'):
+    load_settled(data_dir)
+
+
+def test_the_record_says_what_the_data_is(data_dir, tmp_path):
+  """However it is kept and read; see also `dataset/subsets_test.py`."""
+  text = 'random_trajectories(0.5)'
+  expected = load_settled(data_dir, subset=text).describe()
+  assert expected['subset'] == text and expected['trajectories'] == 3
+  store.convert(data_dir, str(tmp_path / 'store'))
+  cache = str(tmp_path / 'cache')
+  for found in (
+    load(data_dir, subset=text),
+    load(data_dir, subset=text, seed=9, update_horizon=3),
+    load(data_dir, subset=text, cache_dir=cache),
+    load(data_dir, subset=text, cache_dir=cache),
+    load(str(tmp_path / 'store'), subset=text),
+    FixedReplayBuffer(data_dir, None, (2, 2), 1, 50, 32, subset=text),
+  ):
+    assert found.describe() == expected
+  other = load(data_dir).describe()
+  assert other['subset'] is None and other['trajectories'] == 6
+  assert other['subset_hash'] != expected['subset_hash']
+
+
+def test_shards_and_subsets_go_together(data_dir):
+  """A subset is of the run; a draw of shards has what it has of them."""
+  text = 'random_trajectories(0.5)'
+  whole = load_settled(data_dir, subset=text)
+  # An index is a row of the shards' rings laid end to end: all of them here.
+  every = set(whole.valid_indices().tolist())
+  some = load_settled(data_dir, subset=text, num_buffers=2)
+  for _ in range(10):
+    drawn = some._source._suffixes
+    assert len(drawn) == 2
+    valid = {
+      50 * drawn[index // 50] + index % 50
+      for index in some.valid_indices().tolist()
+    }
+    assert valid <= every
+    some.reload_buffer(2)
