@@ -229,7 +229,7 @@ def main() -> None:
     times = measuring.interleave(
       {name: windows for name, (_, _, windows) in found.items() if windows},
       ROUNDS,
-      lambda random=random: [random.integers(DRAWN, size=BATCH)],
+      arguments=lambda random=random: [random.integers(DRAWN, size=BATCH)],
     )
     for name, (size, speed, windows) in found.items():
       sizes[name].append(f'{size:.1f}' if size else '-')

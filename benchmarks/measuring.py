@@ -12,32 +12,35 @@ from typing import Any
 
 import numpy as np
 
-WARM_UP = 3
+WARM_UP = 3  # rounds
 
 
 def interleave(
   functions: Mapping[str, Callable[..., Any]],
   rounds: int,
+  in_a_row: int = 1,
   arguments: Callable[[], Iterable] = list,
 ) -> dict[str, np.ndarray]:
   """Calls functions in turn, so that what disturbs one disturbs all.
 
   Args:
     functions: by name.
-    rounds: how often each is called.
+    rounds: how many turns each gets.
+    in_a_row: calls in each turn.
     arguments: makes what all are called with in a round.
 
   Returns:
-    Seconds of each call: `{name: (rounds,)}`.
+    Seconds of each call: `{name: (rounds * in_a_row,)}`.
   """
-  times = np.empty((rounds + WARM_UP, len(functions)))
-  for i in range(len(times)):
+  taken: dict[str, list[float]] = {name: [] for name in functions}
+  for _ in range(rounds + WARM_UP):
     same = list(arguments())
-    for j, function in enumerate(functions.values()):
-      start = time.perf_counter()
-      function(*same)
-      times[i, j] = time.perf_counter() - start
-  return dict(zip(functions, times[WARM_UP:].T, strict=True))
+    for name, function in functions.items():
+      for _ in range(in_a_row):
+        start = time.perf_counter()
+        function(*same)
+        taken[name].append(time.perf_counter() - start)
+  return {name: np.array(t[WARM_UP * in_a_row :]) for name, t in taken.items()}
 
 
 def ms(seconds: np.ndarray) -> str:
@@ -49,7 +52,8 @@ def ms(seconds: np.ndarray) -> str:
 
 def times(slow: np.ndarray | float, fast: np.ndarray | float) -> str:
   """How many times as fast, by medians."""
-  return f'{np.median(slow) / np.median(fast):.3g} x'
+  ratio = np.median(slow) / np.median(fast)
+  return f'{ratio:,.0f} x' if ratio > 100 else f'{ratio:.2g} x'
 
 
 def row(

@@ -35,15 +35,16 @@ def load(data_dir: str, suffix: str) -> dict:
   from batch_rl.dataset import sampler, store
 
   before = memory()
-  start = time.perf_counter()
+  start, cpu = time.perf_counter(), time.process_time()
   loaded = store.Store(data_dir, [int(suffix)])
   loaded.wait()
-  seconds = time.perf_counter() - start
+  seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
   drawn = sampler.Sampler(loaded, 4)
   drawn.batch(0, 32)
   return {
     'rows': loaded.rows,
     'seconds': seconds,
+    'cpu': cpu,
     'resident': memory() - before,
     'peak': memory('VmHWM') - before,
     'nbytes': loaded.nbytes,
@@ -77,22 +78,30 @@ def convert(data_dir: str, directory: str) -> dict:
   before = memory()
   done: list[int] = []
   start = time.perf_counter()
-  made = store.convert(data_dir, directory, done.append)
+  store.convert(data_dir, directory, done.append)
   return {
     'rows': sum(done),
     'seconds': time.perf_counter() - start,
     'peak': memory('VmHWM') - before,
-    'bytes_a_row': made.nbytes / made.rows,
   }
 
 
 def forget(directory: str) -> dict:
   """Drops the files of a directory from the page cache."""
   for name in os.listdir(directory):
-    descriptor = os.open(os.path.join(directory, name), os.O_RDONLY)
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(descriptor)
+    with open(os.path.join(directory, name), 'rb') as file:
+      os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
   return {}
+
+
+def read_through(directory: str) -> dict:
+  """Reads the files of a directory once, into the page cache."""
+  start = time.perf_counter()
+  for name in os.listdir(directory):
+    with open(os.path.join(directory, name), 'rb') as file:
+      while file.read(1 << 22):
+        pass
+  return {'seconds': time.perf_counter() - start}
 
 
 def draw(directory: str, seconds: str) -> dict:
@@ -103,7 +112,11 @@ def draw(directory: str, seconds: str) -> dict:
   opened = store.Store(directory)
   drawn = sampler.Sampler(opened, 4, seed=0)
   drawn.batch(0, 32)
-  result = {'first': time.perf_counter() - start, 'clock': time.time()}
+  result = {
+    'first': time.perf_counter() - start,
+    'clock': time.time(),
+    'peak': memory('VmHWM'),
+  }
   times = array.array('d')
   found = np.zeros(len(opened.suffixes), np.int64)
   stop = time.perf_counter() + float(seconds)

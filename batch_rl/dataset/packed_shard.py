@@ -417,14 +417,36 @@ def pack_to_memory(
   progress: Callable[[int], None] = lambda rows: None,
 ) -> PackedShard:
   """Packs a shard into memory; see `pack`."""
-  blocks: list[bytes] = []
+  memory = _Memory()
   offsets, padding, zero_rows, columns = pack(
-    data_dir, columns, compress, blocks.append, pool, progress
+    data_dir, columns, compress, memory.write, pool, progress
   )
-  whole = np.frombuffer(b''.join(blocks), np.uint8)
+  whole = memory.finish()
   packed = PackedShard(columns, whole, offsets, padding, zero_rows)
   packed.check()
   return packed
+
+
+class _Memory:
+  """Grows without a copy, and leaves nothing behind in the heap."""
+
+  def __init__(self):
+    self._size = 0
+    self._map = mmap.mmap(
+      -1, 1 << 24, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    )
+
+  def write(self, data: bytes) -> None:
+    end = self._size + len(data)
+    if end > len(self._map):
+      # What is not written to takes no memory.
+      self._map.resize(2 * len(self._map))
+    self._map[self._size : end] = data
+    self._size = end
+
+  def finish(self) -> np.ndarray:
+    self._map.resize(max(self._size, 1))
+    return np.frombuffer(self._map, np.uint8)
 
 
 def pack_to_disk(

@@ -459,42 +459,43 @@ class Store:
     bounds = self._offsets[np.minimum(table, len(self._offsets) - 1)]
     frame = self._frame_bytes
     wanted, size = length * frame, packed_shard.BLOCK_ROWS * frame
-    out = np.empty(len(rows) * wanted, np.uint8)
-    scratch = np.empty(size, np.uint8)
-    target, spare = out.ctypes.data, scratch.ctypes.data
-    decode, copy = self._decode, ctypes.memmove
-    for i, (s, bound, begin, is_plain) in enumerate(
-      zip(
-        shard_of.tolist(),
-        bounds.tolist(),
-        (skip * frame).tolist(),
-        plain.tolist(),
-        strict=True,
-      )
+    # A block is decoded to where its last frames are wanted, so that nothing is
+    # copied; those before land on earlier windows, which are decoded later.
+    before = size - frame
+    out = np.empty(before + len(rows) * wanted, np.uint8)
+    target, decode = out.ctypes.data + len(out), self._decode
+    for i, s, bound, begin, is_plain in zip(
+      range(len(rows) - 1, -1, -1),
+      shard_of[::-1].tolist(),
+      bounds[::-1].tolist(),
+      (skip * frame)[::-1].tolist(),
+      plain[::-1].tolist(),
+      strict=True,
     ):
+      target -= wanted
       address = addresses[s]
       if not (is_plain and address):
         window = self._frames_one_by_one(int(rows[i]), length)
-        out[i * wanted : (i + 1) * wanted] = np.frombuffer(window, np.uint8)
-        target += wanted
+        ctypes.memmove(target, window, wanted)
         continue
       try:
         end = begin + wanted
-        first = min(end, size)
-        decode(address + bound[0], bound[1] - bound[0], spare, first)
-        copy(target, spare + begin, first - begin)
-        target += first - begin
+        at = target - begin
+        part = min(end, size)
+        decode(address + bound[0], bound[1] - bound[0], at, part)
         j = 1
         while end > size:
+          at += part
           end -= size
           part = min(end, size)
-          decode(address + bound[j], bound[j + 1] - bound[j], target, part)
-          target += part
+          decode(address + bound[j], bound[j + 1] - bound[j], at, part)
           j += 1
       except lz4_blocks.DamagedBlock as error:
         raise self._damaged_block(s, error) from error
-    return out.view(self.frame_dtype).reshape(
-      len(rows), length, *self.frame_shape
+    return (
+      out[before:]
+      .view(self.frame_dtype)
+      .reshape(len(rows), length, *self.frame_shape)
     )
 
   def _frames_one_by_one(self, row: int, length: int) -> bytes:

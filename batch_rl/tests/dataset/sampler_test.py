@@ -440,7 +440,7 @@ def test_restricting_is_like_having_no_other_shards(small, opened):
 @pytest.fixture
 def gate(monkeypatch):
   """Lets shards be packed one at a time, by `release`."""
-  semaphore = threading.Semaphore(0)
+  semaphore, before = threading.Semaphore(0), set(threading.enumerate())
   original = packed_shard.pack
 
   def pack(*args, **kwargs):
@@ -449,7 +449,10 @@ def gate(monkeypatch):
 
   monkeypatch.setattr(packed_shard, 'pack', pack)
   yield semaphore
-  semaphore.release(100)  # no thread is left waiting
+  # No thread is left waiting, nor comes to the gate of another test.
+  semaphore.release(100)
+  for thread in set(threading.enumerate()) - before:
+    thread.join(60)
 
 
 def test_shards_are_taken_in_as_they_arrive(small, opened, gate):

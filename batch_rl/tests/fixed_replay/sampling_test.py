@@ -86,7 +86,7 @@ def test_both_ways_to_sample_draw_the_same_batches(data_dir):
 @pytest.fixture
 def gate(monkeypatch):
   """Lets shards be packed one at a time, by `release`."""
-  semaphore = threading.Semaphore(0)
+  semaphore, before = threading.Semaphore(0), set(threading.enumerate())
   original = packed_shard.pack
 
   def pack(*args, **kwargs):
@@ -95,7 +95,10 @@ def gate(monkeypatch):
 
   monkeypatch.setattr(packed_shard, 'pack', pack)
   yield semaphore
-  semaphore.release(100)  # no thread is left waiting
+  # No thread is left waiting, nor comes to the gate of another test.
+  semaphore.release(100)
+  for thread in set(threading.enumerate()) - before:
+    thread.join(60)
 
 
 def in_thread(function, *args, **kwargs):
