@@ -12,7 +12,6 @@ interface, with the store's dictionary; "ours" is `batch_rl.dataset.lz4_blocks`.
 """
 
 import collections
-import ctypes
 import functools
 import os
 import time
@@ -91,23 +90,22 @@ class Blocks:
     return frames.reshape(-1, FRAME)[at[:, None] + np.arange(WINDOW)]
 
   def in_place(self, decode, rows: np.ndarray) -> np.ndarray:
-    """Windows, as `Store.windows` has them: decoded where they belong."""
+    """Windows, as `Store.windows` has them: decoded where they are wanted."""
     size, wanted = self.rows * FRAME, WINDOW * FRAME
-    out = np.empty(len(rows) * wanted, np.uint8)
-    scratch = np.empty(size, np.uint8)
+    before = size - FRAME
+    out = np.empty(before + len(rows) * wanted, np.uint8)
+    target = out.ctypes.data + len(out)
     source = np.frombuffer(self.joined, np.uint8).ctypes.data
-    target, spare = out.ctypes.data, scratch.ctypes.data
-    first, skip = np.divmod(rows, self.rows)
+    first, skip = np.divmod(rows[::-1], self.rows)
     table = self.offsets[first[:, None] + np.arange(3)].tolist()
     for (a, b, c), begin in zip(table, (skip * FRAME).tolist(), strict=True):
+      target -= wanted
       end = begin + wanted
       part = min(end, size)
-      decode(source + a, b - a, spare, part)
-      ctypes.memmove(target, spare + begin, part - begin)
+      decode(source + a, b - a, target - begin, part)
       if end > size:
-        decode(source + b, c - b, target + part - begin, end - size)
-      target += wanted
-    return _frames(out)
+        decode(source + b, c - b, target - begin + part, end - size)
+    return _frames(out[before:])
 
 
 def _frames(data) -> np.ndarray:

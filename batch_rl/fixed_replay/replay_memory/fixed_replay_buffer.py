@@ -47,6 +47,7 @@ _GRAPH_ELEMENTS = (
 
 
 @gin.configurable(denylist=['data_dir', 'replay_suffix'])
+@signatures.forwards_to(circular_replay_buffer.OutOfGraphReplayBuffer)
 class FixedReplayBuffer:
   """A logged run, sampled uniformly over its valid transitions.
 
@@ -129,6 +130,18 @@ class FixedReplayBuffer:
         f'No shard between replay_file_start_index={replay_file_start_index} '
         f'and replay_file_end_index={replay_file_end_index}: {data_dir} has '
         f'{len(suffixes)}, numbered {suffixes[0]} to {suffixes[-1]}.'
+      )
+    idle = {
+      'subset': subset,
+      'cache_dir': cache_dir,
+      'preload': preload,
+      'skip_damaged': skip_damaged,
+    }
+    if self.loads_uncompressed and any(idle.values()):
+      names = ', '.join(name for name, value in idle.items() if value)
+      raise ValueError(
+        f'{type(self).__name__} loads whole shards by itself: {names} would have '
+        'no effect.'
       )
     self._seed = seed
     self._random = np.random.default_rng(seed)

@@ -27,6 +27,10 @@ class LoadedBuffers:
     seed: int | None = None,
   ):
     self.buffers = list(buffers)
+    for buffer in buffers:
+      # Or Dopamine's memory would go around a ring that it doesn't have.
+      rows = len(buffer._store['terminal'])
+      buffer._replay_capacity = min(buffer._replay_capacity, rows)
     self.reseed(seed)
     capacities = [buffer._replay_capacity for buffer in buffers]
     self._first_rows = np.concatenate([[0], np.cumsum(capacities)])

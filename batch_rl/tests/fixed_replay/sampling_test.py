@@ -181,17 +181,17 @@ def test_of_some_shards_only_those_are_waited_for(data_dir, gate):
 def test_a_subset_may_be_in_shards_that_arrive_last(
   data_dir, gate, subset, deterministic
 ):
-  gate.release(5)
-  buffer = load(data_dir, subset=subset, deterministic=deterministic)
+  future = in_thread(load, data_dir, subset=subset, deterministic=deterministic)
+  for _ in range(5):
+    gate.release()
+    concurrent.futures.wait([future], timeout=0.1)
+  buffer = future.result()
   assert buffer.add_count > 0
   buffer._store.wait()
   buffer.sample_index_batch(1)
-  whole = load_settled(data_dir, subset=subset)
+  gate.release(5)
+  whole = load(data_dir, subset=subset, deterministic=True)
   np.testing.assert_array_equal(buffer.valid_indices(), whole.valid_indices())
-
-
-def load_settled(data_dir, **kwargs):
-  return load(data_dir, deterministic=True, **kwargs)
 
 
 # --- subsets ------------------------------------------------------------------
@@ -247,13 +247,13 @@ def test_a_misspelt_binding_is_refused(name, parameter):
 def test_a_subset_that_makes_no_sense_is_refused(data_dir, value):
   gin.parse_config(f'FixedReplayBuffer.subset = {value}')
   with pytest.raises(ValueError, match='shards'):
-    load_settled(data_dir)
+    load(data_dir, deterministic=True)
 
 
 def test_the_record_says_what_the_data_is(data_dir, tmp_path):
   """However it is kept and read; see also `dataset/subsets_test.py`."""
   text = 'random_trajectories(0.5)'
-  expected = load_settled(data_dir, subset=text).describe()
+  expected = load(data_dir, deterministic=True, subset=text).describe()
   assert expected['subset'] == text and expected['trajectories'] == 3
   store.convert(data_dir, str(tmp_path / 'store'))
   cache = str(tmp_path / 'cache')
@@ -274,10 +274,10 @@ def test_the_record_says_what_the_data_is(data_dir, tmp_path):
 def test_shards_and_subsets_go_together(data_dir):
   """A subset is of the run; a draw of shards has what it has of them."""
   text = 'random_trajectories(0.5)'
-  whole = load_settled(data_dir, subset=text)
+  whole = load(data_dir, deterministic=True, subset=text)
   # An index is a row of the shards' rings laid end to end: all of them here.
   every = set(whole.valid_indices().tolist())
-  some = load_settled(data_dir, subset=text, num_buffers=2)
+  some = load(data_dir, deterministic=True, subset=text, num_buffers=2)
   for _ in range(10):
     drawn = some._source._suffixes
     assert len(drawn) == 2
