@@ -446,7 +446,7 @@ class _Memory:
 
   def finish(self) -> np.ndarray:
     self._map.resize(max(self._size, 1))
-    return np.frombuffer(self._map, np.uint8)
+    return np.frombuffer(self._map, np.uint8)[: self._size]
 
 
 def pack_to_disk(
