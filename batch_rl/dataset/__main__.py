@@ -24,13 +24,13 @@ from batch_rl.dataset import (
   shard,
   shard_checks,
   store,
-  store_directory,
   subsets,
   verification,
 )
 
 _DIRECTORY = (
-  'a run, <root>/<Game>/<run>; of a game or a root, the runs are listed'
+  'a run, <root>/<Game>/<run>, or a store; of a game or a root, the runs are '
+  'listed'
 )
 
 
@@ -76,8 +76,6 @@ def _add_verify(commands: Any) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-  if store_directory.is_store(arguments.directory):
-    return _verify_store(arguments)
   run = directories.as_run(arguments.directory)
   if run is None and not arguments.all:
     _print_runs(arguments)
@@ -107,6 +105,8 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 def _verify_run(run: directories.Run, one_of_many: bool) -> verification.Report:
   try:
+    if run.is_store:
+      return verification.verify_store(run)
     return verification.verify(run.logs, f'{run.game}/{run.name}')
   except ValueError as error:
     if not one_of_many:
@@ -171,11 +171,6 @@ def _inspect(arguments: argparse.Namespace) -> int:
     pictures.check_output(arguments.plot, pictures.plot_endings())
   if arguments.video:
     pictures.check_output(arguments.video, pictures.VIDEO_ENDINGS)
-  if store_directory.is_store(arguments.directory):
-    _fail(
-      f'{arguments.directory} is a store, which inspect does not read; inspect '
-      'the run that it was made from.'
-    )
   run = directories.as_run(arguments.directory)
   if run is None:
     if arguments.plot or arguments.video:
@@ -278,14 +273,15 @@ def _add_convert(commands: Any) -> None:
     'compress a run into a store that takes its place. --replay_dir and these '
     'tools accept it. Start it again to go on where it was stopped.',
   )
-  command.add_argument('directory', help='a run, <root>/<Game>/<run>')
+  command.add_argument('directory', help=_DIRECTORY)
   command.add_argument('store', help='the directory to make')
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-  if store_directory.is_store(arguments.directory):
+  run = _one_run(arguments)
+  if run.is_store:
     _fail(f'{arguments.directory} is a store already.')
-  data_dir = _logs(arguments.directory)
+  data_dir = run.logs
   suffixes = shard.list_suffixes(data_dir)
   placements, _ = shard.place(data_dir, suffixes)
   with tqdm.tqdm(
@@ -330,7 +326,7 @@ def _add_subset(commands: Any) -> None:
     f'  {subsets.usage(function)}\n      {function.__doc__}'
     for function in subsets.SUBSETS.values()
   )
-  command.add_argument('directory', help='a run or a store')
+  command.add_argument('directory', help=_DIRECTORY)
   command.add_argument(
     'subset', nargs='?', help="e.g. 'random_trajectories(0.1)'; default: all"
   )
@@ -339,7 +335,7 @@ def _add_subset(commands: Any) -> None:
 def _subset(arguments: argparse.Namespace) -> int:
   if arguments.subset:
     subsets.parse(arguments.subset)
-  data = store.Store(_logs(arguments.directory), pack=False)
+  data = store.Store(_one_run(arguments).logs, pack=False)
   chosen = sampler.trajectories(data)
   if arguments.subset:
     chosen = subsets.select(chosen, arguments.subset)
@@ -372,34 +368,13 @@ def _subset(arguments: argparse.Namespace) -> int:
   return 0
 
 
-def _logs(directory: str) -> str:
-  """The folder of a run's shards, or a store."""
-  if store_directory.is_store(directory):
-    return directory
-  run = directories.as_run(directory)
+def _one_run(arguments: argparse.Namespace) -> directories.Run:
+  """The run or store that a command is about; of what is above one, lists them."""
+  run = directories.as_run(arguments.directory)
   if run is None:
-    _fail(f'{directory} is not a run; give one, <root>/<Game>/<run>.')
-  return run.logs
-
-
-def _verify_store(arguments: argparse.Namespace) -> int:
-  """The hashes of a store; what it was made from may be gone."""
-  suffixes = store_directory.StoreDirectory(arguments.directory).shards()
-  wrong = [
-    message
-    for suffix in tqdm.tqdm(suffixes, unit='shard', disable=None)
-    if (message := packed_shard.verify_packed(arguments.directory, suffix))
-  ]
-  if arguments.json:
-    _print_json(
-      {'store': arguments.directory, 'ok': not wrong, 'errors': wrong}
-    )
-    return int(bool(wrong))
-  for message in wrong:
-    print(f'error: {message}')
-  verdict = 'NOT well' if wrong else 'all is well'
-  print(f'{arguments.directory}: {verdict} (store of {len(suffixes)} shards)')
-  return int(bool(wrong))
+    _print_runs(arguments)
+    _fail(f'{arguments.directory} is not a run; choose one.')
+  return run
 
 
 def _print_runs(arguments: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Where runs are: a run, a game with its runs, or the root of a dataset."""
+"""Where runs are: a run or a store, a game with its runs, or a dataset's root."""
 
 import concurrent.futures
 import contextlib
@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any
 
-from batch_rl.dataset import files, shard
+from batch_rl.dataset import files, shard, store_directory
 
 LOGS = 'replay_logs'
 
@@ -17,12 +17,20 @@ class Run:
   """A run on disk.
 
   Attributes:
-    directory: where it is, `<root>/<Game>/<run>` (or the folder of its shards).
-    logs: the folder of its shards.
+    directory: where it is, `<root>/<Game>/<run>` (or the folder of its shards, or
+      a store).
+    logs: the folder of its shards, or the store.
+    source: of a store, the folder of the shards that it was made from.
   """
 
   directory: str
   logs: str
+  source: str | None = None
+
+  @property
+  def is_store(self) -> bool:
+    """Whether it is a store, rather than shards."""
+    return self.source is not None
 
   @property
   def game(self) -> str:
@@ -35,7 +43,7 @@ class Run:
     return os.path.basename(self._run_folder())
 
   def _run_folder(self) -> str:
-    path = _absolute(self.directory)
+    path = _absolute(self.source or self.directory)
     is_logs = os.path.basename(path) == LOGS
     return os.path.dirname(path) if is_logs else path
 
@@ -48,10 +56,10 @@ def as_run(directory: str) -> Run | None:
   """The run that a directory is, if it is one.
 
   Args:
-    directory: of a run, or its `replay_logs`; local or remote.
+    directory: of a run, or its `replay_logs`, local or remote; or a store.
 
   Raises:
-    ValueError: if it cannot be listed.
+    ValueError: if it cannot be listed, or is a store that cannot be used.
   """
   return _as_run(directory, list_names(directory))
 
@@ -60,8 +68,8 @@ def find_runs(directory: str) -> list[Run]:
   """The run that a directory is, or the runs up to two levels below it.
 
   Args:
-    directory: a run, its `replay_logs`, a game or the root of a dataset; local
-      or remote.
+    directory: a run, its `replay_logs`, a store, a game or the root of a dataset;
+      local or remote.
 
   Raises:
     ValueError: if there is none.
@@ -83,6 +91,9 @@ def find_runs(directory: str) -> list[Run]:
 
 
 def _as_run(path: str, names: list[str]) -> Run | None:
+  if store_directory.is_store(path):
+    source = store_directory.StoreDirectory(path).source
+    return Run(path, path, source)
   if LOGS in names:
     return Run(path, os.path.join(path, LOGS))
   holds_shards = any('_ckpt.' in n and n.endswith('.gz') for n in names)
@@ -164,7 +175,12 @@ def describe_runs(runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def _describe(run: Run) -> dict[str, Any]:
-  suffixes = shard.list_suffixes(run.logs, complete=False)
+  suffixes: list[int] | None = None
+  if not run.is_store:
+    suffixes = shard.list_suffixes(run.logs, complete=False)
+  else:
+    with contextlib.suppress(ValueError):  # one that is being made
+      suffixes = store_directory.StoreDirectory(run.logs).shards()
   manifest: dict[str, Any] = {}
   with contextlib.suppress(ValueError):  # `verify` says what is wrong with it
     manifest = read_manifest(run.logs)
@@ -173,14 +189,15 @@ def _describe(run: Run) -> dict[str, Any]:
   if '://' not in run.logs:
     with os.scandir(run.logs) as entries:
       size = sum(entry.stat().st_size for entry in entries if entry.is_file())
-    with contextlib.suppress(ValueError):
-      placements, _ = shard.place(run.logs, suffixes)
-      rows = sum(placement.rows for placement in placements)
+    if suffixes is not None and not run.is_store:
+      with contextlib.suppress(ValueError):
+        placements, _ = shard.place(run.logs, suffixes)
+        rows = sum(placement.rows for placement in placements)
   return {
     'game': look_up(manifest, 'environment', 'game', kind=str) or run.game,
     'run': run.name,
     'directory': run.directory,
-    'shards': len(suffixes),
+    'shards': None if suffixes is None else len(suffixes),
     'rows': rows,
     'bytes': size,
     'agent': look_up(manifest, 'agent', kind=str),

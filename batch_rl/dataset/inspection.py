@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 import tqdm.auto as tqdm
 
-from batch_rl.dataset import directories, files, shard
+from batch_rl.dataset import (
+  directories,
+  files,
+  packed_shard,
+  shard,
+)
+from batch_rl.dataset import store as store_lib
 
 # More than any environment has; what is above is damage.
 _MAX_ACTIONS = 10_000
@@ -277,24 +283,28 @@ def _statistics(values: np.ndarray) -> dict[str, float] | None:
 def inspect(run: directories.Run) -> Inspection:
   """Reads actions, rewards and terminals of a run, with all cores.
 
+  Args:
+    run: of shards, or a store.
+
   Raises:
     ValueError: if there are no shards, one is incomplete, a file is damaged, or
       these are not shards of one run (`verify` says all that is wrong).
   """
-  suffixes = shard.list_suffixes(run.logs)
   manifest = directories.read_manifest(run.logs)
-  placements, problems = shard.place(run.logs, suffixes)
-  bar = tqdm.tqdm(total=len(suffixes), unit='shard', disable=None, leave=False)
-
-  def read(placement):
-    result = _read_shard(run.logs, placement)
-    bar.update()
-    return result
-
-  with bar, concurrent.futures.ThreadPoolExecutor(files.num_cpus()) as pool:
-    parts, actions, paddings, sizes = zip(
-      *pool.map(read, placements), strict=True
+  if run.is_store:
+    data = store_lib.Store(run.logs, pack=False)
+    placements, problems = data.placements, data.problems
+    frame_shape, frame_dtype = data.frame_shape, data.frame_dtype
+    summaries = [_read_packed(data, i) for i in range(len(placements))]
+  else:
+    suffixes = shard.list_suffixes(run.logs)
+    placements, problems = shard.place(run.logs, suffixes)
+    header = shard.read_header(
+      os.path.join(run.logs, shard.file_name('observation', suffixes[0]))
     )
+    frame_shape, frame_dtype = header.shape[1:], header.dtype
+    summaries = _read_shards(run.logs, placements)
+  parts, actions, paddings, sizes = zip(*summaries, strict=True)
   episodes = join(placements, parts)
   stack_size = directories.look_up(manifest, 'format', 'stack_size', kind=int)
   padding = min(paddings) if stack_size is None else max(stack_size - 1, 0)
@@ -303,16 +313,13 @@ def inspect(run: directories.Run) -> Inspection:
   for counts in actions:
     steps[: len(counts)] += counts
   steps[0] -= padding_rows.sum()  # padding has action 0
-  header = shard.read_header(
-    os.path.join(run.logs, shard.file_name('observation', suffixes[0]))
-  )
   return Inspection(
     run=run,
     manifest=manifest,
     placements=placements,
     problems=problems,
-    frame_shape=header.shape[1:],
-    frame_dtype=header.dtype,
+    frame_shape=frame_shape,
+    frame_dtype=frame_dtype,
     padding=padding,
     padding_rows=padding_rows,
     bytes=np.array(sizes),
@@ -321,17 +328,68 @@ def inspect(run: directories.Run) -> Inspection:
   )
 
 
-def _read_shard(
-  logs: str, placement: shard.Placement
-) -> tuple[Rows, np.ndarray, int, int]:
-  """Episodes, action counts, padding and size of a shard."""
+# Of a shard: episodes, action counts, padding and bytes on disk.
+_Summary = tuple[Rows, np.ndarray, int, int]
+
+
+def _read_shards(
+  logs: str, placements: Sequence[shard.Placement]
+) -> list[_Summary]:
+  bar = tqdm.tqdm(
+    total=len(placements), unit='shard', disable=None, leave=False
+  )
+
+  def read(placement):
+    result = _read_shard(logs, placement)
+    bar.update()
+    return result
+
+  with bar, concurrent.futures.ThreadPoolExecutor(files.num_cpus()) as pool:
+    return list(pool.map(read, placements))
+
+
+def _read_shard(logs: str, placement: shard.Placement) -> _Summary:
   columns = {}
   for name in ('terminal', 'action', 'reward'):
     path = os.path.join(logs, shard.file_name(name, placement.suffix))
     array = shard.read_array(path)
     shard.check_column(path, name, array.shape, array.dtype, placement.capacity)
     columns[name] = in_time_order(array, placement)
-  action, reward = columns['action'], columns['reward']
+  size = sum(
+    files.stat(os.path.join(logs, shard.file_name(name, placement.suffix)))[
+      'bytes'
+    ]
+    for name in shard.FILES
+  )
+  return _summarize(logs, placement.suffix, size, **columns)
+
+
+def _read_packed(data: store_lib.Store, i: int) -> _Summary:
+  """Of shard i of a store."""
+  start, stop = data.starts[i : i + 2]
+  terminal = np.zeros(stop - start, bool)
+  ends = data.ends[slice(*np.searchsorted(data.ends, (start, stop)))]
+  terminal[ends - start] = True
+  suffix = data.suffixes[i]
+  size = sum(map(os.path.getsize, packed_shard.paths(data.data_dir, suffix)))
+  return _summarize(
+    data.data_dir,
+    suffix,
+    size,
+    data.action[start:stop],
+    data.reward[start:stop],
+    terminal,
+  )
+
+
+def _summarize(
+  logs: str,
+  suffix: int,
+  size: int,
+  action: np.ndarray,
+  reward: np.ndarray,
+  terminal: np.ndarray,
+) -> _Summary:
   wrong = None
   if len(odd := action[(action < 0) | (action >= _MAX_ACTIONS)]):
     wrong = f'action {odd[0]}'
@@ -339,17 +397,11 @@ def _read_shard(
     wrong = f'reward {odd[0]}'
   if wrong:
     raise ValueError(
-      f'Shard {placement.suffix} in {logs} has {wrong}; `verify {logs}` says '
+      f'Shard {suffix} in {logs} has {wrong}; `verify {logs}` says '
       'what else is wrong.'
     )
-  rows = split(reward, columns['terminal'])
+  rows = split(reward, terminal)
   padding = _padding(action, reward, rows)
-  size = sum(
-    files.stat(os.path.join(logs, shard.file_name(name, placement.suffix)))[
-      'bytes'
-    ]
-    for name in shard.FILES
-  )
   return rows, np.bincount(action, minlength=1), padding, size
 
 

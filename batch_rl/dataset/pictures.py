@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tqdm.auto as tqdm
 
-from batch_rl.dataset import files, inspection, shard
+from batch_rl.dataset import files, inspection, shard, store
 
 VIDEO_ENDINGS = ('.gif', '.mp4')
 _SCALE = 3
@@ -93,6 +93,8 @@ def read_frames(found: inspection.Inspection, rows: np.ndarray) -> np.ndarray:
   Raises:
     ValueError: if a file is damaged.
   """
+  if found.run.is_store:
+    return store.Store(found.run.logs, pack=False).frames(rows)
   out = np.empty((len(rows), *found.frame_shape), found.frame_dtype)
   jobs = []
   for i, placement in enumerate(found.placements):

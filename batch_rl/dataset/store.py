@@ -51,6 +51,7 @@ class Store:
     asked_for: numbers of the shards that were asked for.
     suffixes: of those that are used, ascending.
     placements: where the rows of each shard belong (`shard.Placement`).
+    problems: gaps and repetitions, a line each.
     starts: int64 (shards + 1,), the run's row at which each shard starts.
     action: ints (rows,), in time order like the next one.
     reward: (rows,).
@@ -125,8 +126,10 @@ class Store:
     except ValueError as error:
       raise ValueError(f'{self.data_dir}: {error}') from None
     between = [s for s in there if chosen[0] <= s <= chosen[-1]]
-    for problem in shard.find_missing(between) + problems:
-      _log.warning('%s: %s.', self.data_dir, problem)
+    problems = shard.find_missing(between) + problems
+    self.problems = [f'{self.data_dir}: {problem}.' for problem in problems]
+    for problem in self.problems:
+      _log.warning('%s', problem)
     self.placements = [self._cut(p) for p in self.placements]
     self.frame_shape = columns[0].frame_shape
     self.frame_dtype = columns[0].frame_dtype

@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 import tqdm.auto as tqdm
 
-from batch_rl.dataset import directories, files, inspection, shard, shard_checks
+from batch_rl.dataset import (
+  directories,
+  files,
+  inspection,
+  packed_shard,
+  shard,
+  shard_checks,
+  store_directory,
+)
 
 _PADDING = 3  # in the DQN Replay Dataset
 _MAX_EPISODE_STEPS = 27_000  # 108,000 frames
@@ -81,6 +89,42 @@ def verify(logs: str, title: str = '') -> Report:
     ValueError: if there are no shards at all.
   """
   return _Verification(logs).run(title)
+
+
+def verify_store(run: directories.Run) -> Report:
+  """Compares a store with its hashes; what it was made from may be gone.
+
+  Args:
+    run: a store.
+
+  Raises:
+    ValueError: if it is incomplete, or what its shards share is damaged.
+  """
+  suffixes = store_directory.StoreDirectory(run.logs).shards()
+  findings = [
+    shard_checks.Finding(
+      'error', packed_shard.paths(run.logs, suffix)[0], wrong
+    )
+    for suffix in tqdm.tqdm(suffixes, unit='shard', disable=None, leave=False)
+    if (wrong := packed_shard.verify_packed(run.logs, suffix))
+  ]
+  if findings:
+    return Report(run.logs, [], findings, 0)
+  found = inspection.inspect(run)
+  notes = [
+    shard_checks.Finding('note', run.logs, note) for note in found.problems
+  ]
+  shards = [
+    {
+      'shard': entry['shard'],
+      'rows': entry['rows'],
+      'stale_rows': None,
+      'episodes': entry['episodes'],
+      'mean_return': entry['return'] and entry['return']['mean'],
+    }
+    for entry in found.shards()
+  ]
+  return Report(run.logs, shards, notes, found.totals()['bytes'])
 
 
 class _Verification:

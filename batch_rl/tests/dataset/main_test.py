@@ -122,6 +122,66 @@ def test_several_runs_are_listed(root, run):
   assert [entry['run'] for entry in json.loads(out)['runs']] == ['1', '2']
 
 
+@pytest.mark.parametrize('command', ['convert', 'subset'])
+def test_runs_are_listed_to_choose_from(root, run, command):
+  target = [root / 'store'] if command == 'convert' else []
+  listed = run('inspect', root)[1]
+  code, out, err = run(command, root, *target)
+  assert code == 2 and out == listed and is_one_line(err)
+  assert 'choose one' in err and not (root / 'store').exists()
+
+
+def test_a_store_takes_the_place_of_its_run(root, run, tmp_path):
+  directory, path = root / 'Pong' / '1', root / 'stores' / 'pong'
+  code, out, err = run('convert', directory, path)
+  assert code == 0 and not err.replace('\r', '').startswith('error')
+  assert out.startswith(f'{path}: 2 shards, 66 rows')
+  for arguments in (['inspect', '--json'], ['subset', '--json']):
+    _, of_run, _ = run(*arguments, directory)
+    code, of_store, _ = run(*arguments, path)
+    assert code == 0
+    documents = [json.loads(text) for text in (of_run, of_store)]
+    for document in documents:
+      document.pop('directory', None)
+      document.pop('run', None)
+      for entry in [*document.get('shards', []), document.get('total', {})]:
+        entry.pop('bytes', None)
+        entry.pop('bytes_per_transition', None)
+    assert documents[0] == documents[1]
+  code, out, _ = run('inspect', root / 'stores')
+  assert code == 0 and out.splitlines()[1].split()[:4] == [
+    'Pong',
+    '1',
+    '2',
+    '66',
+  ]
+  code, _, err = run('convert', path, root / 'again')
+  assert code == 2 and is_one_line(err) and 'is a store already' in err
+
+
+def test_a_store_is_verified(root, run):
+  path = root / 'stores' / 'pong'
+  run('convert', root / 'Pong' / '1', path)
+  code, out, _ = run('verify', path)
+  assert code == 0 and out.startswith('shard 0: 39 rows, 1 episodes end')
+  assert f'{path}: all is well (2 shards' in out
+  damage(path / 'shard-1.bin')
+  code, out, _ = run('verify', '--all', root / 'stores')
+  assert code == 1 and f'error: {path}/shard-1.bin is damaged' in out
+  assert out.endswith(f'1 runs: NOT well: {path}\n')
+
+
+def test_pictures_of_a_store_are_those_of_its_run(root, run):
+  path = root / 'stores' / 'pong'
+  run('convert', root / 'Pong' / '1', path)
+  videos = []
+  for directory in (root / 'Pong' / '1', path):
+    videos.append(root / f'{len(videos)}.gif')
+    code, _, err = run('inspect', directory, '--video', videos[-1])
+    assert code == 0 and not err
+  assert videos[0].read_bytes() == videos[1].read_bytes()
+
+
 def test_all_runs_are_verified(root, run):
   code, out, _ = run('verify', '--all', root)
   assert code == 0 and out.endswith('2 runs: all is well\n')
