@@ -49,7 +49,7 @@ class Run:
 
 
 def _absolute(path: str) -> str:
-  return path.rstrip('/') if '://' in path else os.path.abspath(path)
+  return path.rstrip('/') if files.is_remote(path) else os.path.abspath(path)
 
 
 def as_run(directory: str) -> Run | None:
@@ -61,7 +61,7 @@ def as_run(directory: str) -> Run | None:
   Raises:
     ValueError: if it cannot be listed, or is a store that cannot be used.
   """
-  return _as_run(directory, list_names(directory))
+  return _as_run(directory, shard.list_directory(directory))
 
 
 def find_runs(directory: str) -> list[Run]:
@@ -74,7 +74,7 @@ def find_runs(directory: str) -> list[Run]:
   Raises:
     ValueError: if there is none.
   """
-  names = list_names(directory)
+  names = shard.list_directory(directory)
   level = {directory: names}
   for depth in range(3):
     runs = [_as_run(path, names) for path, names in level.items()]
@@ -108,7 +108,7 @@ def _one_level_down(level: dict[str, list[str]]) -> dict[str, list[str]]:
     for name in sorted(names, key=_natural):
       with contextlib.suppress(ValueError):  # files, and what may not be read
         child = os.path.join(path, name)
-        below[child] = list_names(child)
+        below[child] = shard.list_directory(child)
   return below
 
 
@@ -116,29 +116,6 @@ def _natural(name: str) -> list:
   """Sorts run 10 after run 9."""
   parts = re.split(r'(\d+)', name)
   return [int(part) if part.isdigit() else part for part in parts]
-
-
-def list_names(path: str) -> list[str]:
-  """What is in a directory, local or remote.
-
-  Raises:
-    ValueError: if it cannot be listed.
-  """
-  if '://' not in path:
-    try:
-      return os.listdir(path)
-    except OSError as error:
-      reason = error.strerror or error
-      raise ValueError(f'{path} cannot be listed: {reason}.') from error
-  import tensorflow as tf
-
-  try:
-    if not tf.io.gfile.isdir(path):
-      raise ValueError(f'{path} is not a directory.')
-    return [name.rstrip('/') for name in tf.io.gfile.listdir(path)]
-  except tf.errors.OpError as error:
-    reason = ' '.join(str(error.message).split())
-    raise ValueError(f'{path} cannot be listed: {reason}.') from error
 
 
 def read_manifest(logs: str) -> dict[str, Any]:
@@ -186,7 +163,7 @@ def _describe(run: Run) -> dict[str, Any]:
     manifest = read_manifest(run.logs)
   rows = look_up(manifest, 'rows', kind=int)
   size = None
-  if '://' not in run.logs:
+  if not files.is_remote(run.logs):
     with os.scandir(run.logs) as entries:
       size = sum(entry.stat().st_size for entry in entries if entry.is_file())
     if suffixes is not None and not run.is_store:

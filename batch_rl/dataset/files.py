@@ -1,6 +1,7 @@
 """Files: JSON that is never seen half-written, locks, hashes; local or remote."""
 
 import contextlib
+import ctypes
 import fcntl
 import hashlib
 import json
@@ -168,6 +169,13 @@ def available_memory() -> int:
       return min(available, limit - int(file.read()))
   except (OSError, ValueError):  # no limit: 'max'
     return available
+
+
+def return_freed_memory() -> None:
+  """Gives what was freed back to the system; the C library may keep it."""
+  trim = getattr(ctypes.CDLL(None), 'malloc_trim', None)  # only glibc has it
+  if trim is not None:
+    trim(0)
 
 
 def with_hash(content: dict[str, Any]) -> dict[str, Any]:

@@ -215,6 +215,7 @@ class Packer:
             self._damaged.add(suffix)
             self._changed.notify_all()
           continue
+        files.return_freed_memory()
         self._arrive(suffix, packed)
         rows_done += packed.columns.rows
         bytes_done += packed.nbytes

@@ -189,7 +189,6 @@ def read_shard(
   data_dir: str,
   suffix: int,
   columns: tuple[str, ...] = COLUMNS,
-  max_rows: int | None = None,
 ) -> Shard:
   """Reads a shard, each array straight into its own memory, never twice.
 
@@ -197,7 +196,6 @@ def read_shard(
     data_dir: the directory of the files.
     suffix: the number of the shard.
     columns: what to read; `terminal` is always included.
-    max_rows: if given, only the first rows of the ring are kept.
 
   Raises:
     ValueError: if a file is missing, damaged, a pickle, or its dtype or length
@@ -209,7 +207,7 @@ def read_shard(
     if name in arrays:
       continue
     path = os.path.join(data_dir, file_name(name, suffix))
-    arrays[name] = array = read_array(path, max_rows)
+    arrays[name] = array = read_array(path)
     rows = len(arrays['terminal']) if arrays['terminal'].ndim else 0
     check_column(path, name, array.shape, array.dtype, rows)
   rows_on_disk = read_header(
@@ -397,14 +395,11 @@ def check_column(
     )
 
 
-def read_array(
-  path: str, max_rows: int | None = None, digest: Any = None
-) -> np.ndarray:
+def read_array(path: str, digest: Any = None) -> np.ndarray:
   """Reads a gzipped `.npy`, verifying its length and checksum.
 
   Args:
     path: the file.
-    max_rows: if given, only the first rows are kept (all are still verified).
     digest: a `hashlib` object to update with the file's bytes.
 
   Raises:
@@ -412,10 +407,9 @@ def read_array(
   """
   with _open(path, digest) as raw, _one_line_errors(path):
     header, chunks = _read_chunks(raw)
-    rows = min(header.shape[0], max_rows or header.shape[0])
-    out = np.empty((rows, *header.shape[1:]), header.dtype)
+    out = np.empty(header.shape, header.dtype)
     for start, chunk in chunks:
-      out[start : start + len(chunk)] = chunk[: max(rows - start, 0)]
+      out[start : start + len(chunk)] = chunk
   return out if header.ndim else out.reshape(())
 
 

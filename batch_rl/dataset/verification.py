@@ -132,7 +132,7 @@ class _Verification:
 
   def __init__(self, logs: str):
     self._logs = logs
-    self._names = set(directories.list_names(logs))
+    self._names = set(shard.list_directory(logs))
     self._progress = _Progress()
     suffixes = shard.list_suffixes(logs, complete=False)
     self._shards = [
