@@ -13,6 +13,7 @@ import concurrent.futures
 import ctypes
 import dataclasses
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -28,6 +29,7 @@ from batch_rl.dataset import (
   store_directory,
 )
 
+_ALIGNMENT = 64
 _log = logging.getLogger('absl')
 
 
@@ -464,9 +466,9 @@ class Store:
     wanted, size = length * frame, packed_shard.BLOCK_ROWS * frame
     # A block is decoded to where its last frames are wanted, so that nothing is
     # copied; those before land on earlier windows, which are decoded later.
-    before = size - frame
-    out = np.empty(before + len(rows) * wanted, np.uint8)
-    target, decode = out.ctypes.data + len(out), self._decode
+    shape = (len(rows), length, *self.frame_shape)
+    out = aligned(shape, self.frame_dtype, before=size - frame)
+    target, decode = out.ctypes.data + out.nbytes, self._decode
     for i, s, bound, begin, is_plain in zip(
       range(len(rows) - 1, -1, -1),
       shard_of[::-1].tolist(),
@@ -495,11 +497,7 @@ class Store:
           j += 1
       except lz4_blocks.DamagedBlock as error:
         raise self._damaged_block(s, error) from error
-    return (
-      out[before:]
-      .view(self.frame_dtype)
-      .reshape(len(rows), length, *self.frame_shape)
-    )
+    return out
 
   def _frames_one_by_one(self, row: int, length: int) -> bytes:
     """A window that crosses a seam, of shards or of a ring."""
@@ -568,6 +566,22 @@ class Store:
       f'{where} is damaged ({error}); have it made again.'
     )
     return self._fault
+
+
+def aligned(
+  shape: Sequence[int], dtype: np.dtype, before: int = 0
+) -> np.ndarray:
+  """An array that TensorFlow takes without a copy, with garbage in it.
+
+  Args:
+    shape: of the array.
+    dtype: of the array.
+    before: so many bytes before it may be written to, too.
+  """
+  size = math.prod(shape) * dtype.itemsize
+  room = np.empty(before + _ALIGNMENT + size, np.uint8)
+  start = before + -(room.ctypes.data + before) % _ALIGNMENT
+  return room[start : start + size].view(dtype).reshape(shape)
 
 
 def _without_arrays(columns: packed_shard.Columns) -> packed_shard.Columns:

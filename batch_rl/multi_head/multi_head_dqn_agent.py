@@ -36,7 +36,13 @@ class MultiHeadDQNAgent(dqn_agent.DQNAgent):
 
   The loss is Huber's (delta 1), its mean over heads or mixtures and over the
   batch. The agent acts on the mean of the heads.
+
+  Attributes:
+    step_tensor: where the graph depends on it, `training_steps`, int64 (); else
+      None.
   """
+
+  step_tensor: tf.Tensor | None = None
 
   def __init__(
     self,
@@ -93,10 +99,6 @@ class MultiHeadDQNAgent(dqn_agent.DQNAgent):
   def _create_network(self, name: str) -> tf.keras.Model:
     return self.network(self.num_actions, self.num_heads, name=name)
 
-  def _mixture_seed(self) -> np.ndarray:
-    """Seed and step: a run that resumes draws what it would have drawn."""
-    return np.array([self._mixture_base, self.training_steps], np.int64)
-
   def _build_train_op(self) -> tf.Operation:
     q_heads = atari_helpers.select_actions(
       self._replay_net_outputs.q_heads, self._replay.actions
@@ -105,11 +107,15 @@ class MultiHeadDQNAgent(dqn_agent.DQNAgent):
     if self.transform_strategy == 'AVERAGE':
       next_q_heads = tf.reduce_mean(next_q_heads, axis=2, keepdims=True)
     elif self.transform_strategy == 'STOCHASTIC':
-      seed = tf.numpy_function(self._mixture_seed, [], tf.int64)
+      # A run that resumes draws what it would have drawn.
+      step = tf.numpy_function(
+        lambda: np.int64(self.training_steps), [], tf.int64
+      )
+      self.step_tensor = tf.ensure_shape(step, ())
       mixtures = atari_helpers.random_stochastic_matrix(
         self.num_heads,
         self.num_convex_combinations,
-        tf.ensure_shape(seed, (2,)),
+        tf.stack([self._mixture_base, self.step_tensor]),
       )
       q_heads = mix_heads(q_heads, mixtures)
       next_q_heads = mix_heads(next_q_heads, mixtures)

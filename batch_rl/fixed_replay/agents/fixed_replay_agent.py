@@ -1,6 +1,7 @@
 """What makes a Dopamine agent an offline agent."""
 
 import collections
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -8,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
+from batch_rl.fixed_replay import update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 
 
@@ -26,7 +29,15 @@ class FixedReplayAgentMixin:
     replay_suffix: the one shard to use; None for all.
     init_checkpoint_dir: a run's `base_dir`, or a folder of TensorFlow checkpoints,
       whose newest weights this agent starts from.
+    updates_per_run: updates in a `session.run`, at most; the results are the
+      same. 1 for a `session.run` each, as in Dopamine.
+    jit_compile: whether XLA compiles the update. It may be faster, and results
+      differ in the last digits.
     **kwargs: as the agent's.
+
+  Attributes:
+    seconds_waited: seconds that updates have waited for data, as far as it is
+      known: those with a `session.run` each are left out.
 
   Raises:
     ValueError: if the data has more actions than the environment, or the
@@ -40,16 +51,28 @@ class FixedReplayAgentMixin:
     replay_data_dir,
     replay_suffix=None,
     init_checkpoint_dir=None,
+    updates_per_run=50,
+    jit_compile=False,
     **kwargs,
   ):
+    if updates_per_run != int(updates_per_run) or updates_per_run < 1:
+      raise ValueError(
+        f'updates_per_run={updates_per_run} is not a number from 1 on.'
+      )
     self._replay_data_dir = replay_data_dir
     self._replay_suffix = replay_suffix
+    self._updates_per_run = int(updates_per_run)
+    self.seconds_waited = 0.0
     super().__init__(sess, num_actions, **{**kwargs, 'min_replay_history': 0})
+    self._loop = self._make_loop(jit_compile)
     if init_checkpoint_dir is not None:
       self._load_weights(init_checkpoint_dir)
 
   def train_steps(self, count: int) -> Iterator[float]:
     """Trains; an update every `update_period` steps, as if acting.
+
+    Up to `updates_per_run` updates are done before the loss of the first of them
+    is yielded.
 
     Args:
       count: agent steps.
@@ -61,38 +84,107 @@ class FixedReplayAgentMixin:
       FloatingPointError: if the loss is not a number.
       batch_rl.dataset.packer.DataError: if the data turns out damaged.
     """
-    for _ in range(count):
-      loss = self._train_step()
-      if loss is not None:
+    end = self.training_steps + count
+    while self.training_steps < end:
+      updates = self._updates_at_once(end - self.training_steps)
+      if updates:
+        yield from self._run_loop(updates)
+      elif (loss := self._train_step()) is not None:
         yield loss
+
+  def _updates_at_once(self, steps):
+    """How many updates the loop can do next; none of them writes a summary."""
+    if self._loop is None or self.training_steps % self.update_period:
+      return 0
+    most = min(self._updates_per_run, steps // self.update_period)
+    if self.summary_writer is None:
+      return most
+    for count in range(most):
+      if self._is_summary_due(self.training_steps + count * self.update_period):
+        return count
+    return most
+
+  def _is_summary_due(self, step):
+    return (
+      self.summary_writer is not None
+      and step > 0
+      and step % self.summary_writing_frequency == 0
+    )
+
+  def _run_loop(self, count):
+    first = self.training_steps
+    with self._explained():
+      losses, waited = self._loop.run(self._sess, first, count)
+    self.training_steps += len(losses) * self.update_period
+    self.seconds_waited += waited
+    for i, loss in enumerate(losses.tolist()):
+      self._check_loss(loss, first + i * self.update_period)
+      yield loss
 
   def _train_step(self):
     """One agent step's worth of training; returns the loss of an update."""
     loss = None
     if self.training_steps % self.update_period == 0:
-      try:
-        _, loss = self._sess.run((self._train_op, self._loss))
-      except tf.errors.OpError:
-        # What the data has to say is hidden in TensorFlow's report.
-        self._replay.memory.raise_error()
-        raise
+      fetches = [self._loss, self._train_op]
+      if self._is_summary_due(self.training_steps):
+        fetches.append(self._merged_summaries)
+      with self._explained():
+        loss, _, *summary = self._sess.run(fetches)
       loss = float(loss)
-      if not np.isfinite(loss):
-        raise FloatingPointError(
-          f'The loss is {loss} at update '
-          f'{self.training_steps // self.update_period}.'
-        )
-      if (
-        self.summary_writer is not None
-        and self.training_steps > 0
-        and self.training_steps % self.summary_writing_frequency == 0
-      ):
-        summary = self._sess.run(self._merged_summaries)
-        self.summary_writer.add_summary(summary, self.training_steps)
+      self._check_loss(loss, self.training_steps)
+      if summary:
+        self.summary_writer.add_summary(summary[0], self.training_steps)
     if self.training_steps % self.target_update_period == 0:
       self._sess.run(self._sync_qt_ops)
     self.training_steps += 1
     return loss
+
+  @contextlib.contextmanager
+  def _explained(self):
+    """Says what the data has to say, which TensorFlow's report hides."""
+    try:
+      yield
+    except tf.errors.OpError:
+      self._replay.memory.raise_error()
+      raise
+
+  def _check_loss(self, loss, step):
+    if not np.isfinite(loss):
+      raise FloatingPointError(
+        f'The loss is {loss} at update {step // self.update_period}.'
+      )
+
+  def _make_loop(self, jit_compile):
+    """A loop of updates; None if each is to have, or needs, its own run."""
+    if self._updates_per_run == 1 and not jit_compile:
+      return None
+    replay = self._replay
+    try:
+      if type(self)._train_step is not FixedReplayAgentMixin._train_step:
+        raise ValueError('it has a _train_step of its own')
+      return update_loop.UpdateLoop(
+        self._train_op,
+        self._loss,
+        self._sync_qt_ops,
+        replay.batch,
+        replay.feed.next if replay.feed else list,
+        [replay.feed.ready] if replay.feed else [],
+        getattr(self, 'step_tensor', None),
+        self.update_period,
+        self.target_update_period,
+        jit_compile,
+      )
+    except ValueError as error:
+      if jit_compile:
+        raise ValueError(
+          f'{type(self).__name__} cannot have jit_compile: {error}.'
+        ) from error
+      logging.warning(
+        '%s cannot have several updates in a session.run: %s.',
+        type(self).__name__,
+        error,
+      )
+      return None
 
   def begin_iteration(self, iteration: int) -> None:
     """Draws the data of an iteration.

@@ -16,6 +16,7 @@ from batch_rl import seeding, signatures
 from batch_rl.dataset import sampler as sampler_lib
 from batch_rl.dataset import shard, store_directory, subsets
 from batch_rl.dataset import store as store_lib
+from batch_rl.fixed_replay.replay_memory import feed as feed_lib
 from batch_rl.fixed_replay.replay_memory import (
   loaded_buffers,
   shard_replay_buffer,
@@ -419,15 +420,26 @@ class FixedReplayBuffer:
       raise ValueError(f'{len(indices)} indices for batch_size={batch_size}.')
     return self._source.transitions(np.asarray(indices, np.int64))
 
-  def sample_windows(self) -> tuple[np.ndarray, ...]:
+  def sample_stacks(self, number: int | None = None) -> tuple[np.ndarray, ...]:
+    """A random batch, as `sample_transition_batch` gives it.
+
+    Args:
+      number: of the batch since the last `reseed`; None for the next one.
+    """
+    return self._source.stacks(number)
+
+  def sample_windows(self, number: int | None = None) -> tuple[np.ndarray, ...]:
     """A random batch with state and next state in one window of frames.
+
+    Args:
+      number: of the batch since the last `reseed`; None for the next one.
 
     Returns:
       Windows (n, stack_size + update_horizon, *observation_shape), steps to the
       next state int64 (n,), then action, reward, next action, next reward,
       terminal and indices as in `sample_transition_batch`.
     """
-    return self._source.windows()
+    return self._source.windows(number)
 
   def sample(
     self, size: int | None = None, *, with_sample_metadata: bool = False
@@ -589,10 +601,21 @@ class _StoreSource:
       for element in self._buffer.get_transition_elements(len(indices))
     )
 
-  def windows(self) -> tuple[np.ndarray, ...]:
-    """A random batch as the graph takes it; see `WrappedFixedReplayBuffer`."""
+  def _rows(self, number):
+    """Rows of a batch; None for the next one."""
+    if number is None:
+      number = self.sampler.next_number()
+    return self.sampler.draw(number, self._buffer._batch_size())
+
+  def stacks(self, number: int | None) -> tuple[np.ndarray, ...]:
+    """A random batch as Dopamine's arrays."""
+    rows = self._rows(number)
+    return self._whole_transitions(rows, self.indices_of(rows))
+
+  def windows(self, number: int | None) -> tuple[np.ndarray, ...]:
+    """A random batch with windows of frames."""
     sampler = self.sampler
-    batch = sampler.batch(sampler.next_number(), self._buffer._batch_size())
+    batch = sampler.gather(self._rows(number))
     return (
       batch.windows,
       batch.steps,
@@ -618,7 +641,7 @@ def channels_last(
     (n, *frame_shape, stack_size).
   """
   n, _, *frame_shape = windows.shape
-  out = np.empty((n, *frame_shape, stack_size), windows.dtype)
+  out = store_lib.aligned((n, *frame_shape, stack_size), windows.dtype)
   if windows.dtype == np.uint8 and len(frame_shape) == 2:
     # OpenCV interleaves several times as fast as NumPy copies with strides.
     for i, first in enumerate(start.tolist()):
@@ -652,7 +675,21 @@ class WrappedFixedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
     update_horizon: the 'n' of n-step returns.
     gamma: discount factor.
     observation_dtype: NumPy dtype of a frame.
+    prefetch: batches that are prepared ahead; 0 to prepare each when it is asked
+      for. The batches are the same.
+    prefetch_threads: that prepare them.
+    stack_on_device: whether windows of frames become states on the agent's device,
+      which takes half of what is sent there; if not, the threads do it, in a
+      fraction of a CPU's time. None: if there is a GPU.
     **kwargs: as `FixedReplayBuffer` and Dopamine's `OutOfGraphReplayBuffer`.
+
+  Attributes:
+    feed: where batches come from (`feed.Feed`); None if they are not prefetched.
+    batch: the tensors that come from there.
+
+  Raises:
+    ValueError: if `prefetch` or `prefetch_threads` is too small, or as
+      `FixedReplayBuffer`.
   """
 
   def __init__(
@@ -667,8 +704,24 @@ class WrappedFixedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
     update_horizon=1,
     gamma=0.99,
     observation_dtype=np.uint8,
+    prefetch=8,
+    prefetch_threads=2,
+    stack_on_device=None,
     **kwargs,
   ):
+    for name, value, least in (
+      ('prefetch', prefetch, 0),
+      ('prefetch_threads', prefetch_threads, 1),
+    ):
+      if value != int(value) or value < least:
+        raise ValueError(f'{name}={value} is not a number from {least} on.')
+    self._prefetch = int(prefetch)
+    self._prefetch_threads = int(prefetch_threads)
+    if stack_on_device is None:
+      stack_on_device = bool(tf.config.list_physical_devices('GPU'))
+    self._stack_on_device = stack_on_device
+    self.feed = None
+    self.batch = []
     self._drawn = True
     self._stack_size = stack_size
     self._window = stack_size + update_horizon
@@ -699,40 +752,64 @@ class WrappedFixedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
   def create_sampling_ops(self, use_staging) -> None:
     """Makes `transition`: each `session.run` of its tensors draws a batch.
 
-    A window of frames crosses into the graph once; state and next state are cut
-    out of it and transposed there.
+    Args:
+      use_staging: has no effect.
     """
     elements = self.memory.get_transition_elements()
-    types = {element.name: element for element in elements}
-    state = types['state']
-    if tuple(types) != _GRAPH_ELEMENTS or self.memory.loads_uncompressed:
+    names = tuple(element.name for element in elements)
+    if names != _GRAPH_ELEMENTS or self.memory.loads_uncompressed:
       super().create_sampling_ops(use_staging)
       return
     with tf.name_scope('sample_replay'):
-      with tf.device('/cpu:*'):
-        windows, steps, *rest = tf.numpy_function(
-          self.memory.sample_windows,
-          [],
-          [state.type, np.int64]
-          + [types[name].type for name in _SMALL_ELEMENTS],
-          name='replay_sample_py_func',
+      if self._stack_on_device:
+        tensors = self._stack_windows(elements)
+      else:
+        tensors = self._draw(
+          self.memory.sample_stacks,
+          [element.type for element in elements],
+          [element.shape for element in elements],
         )
-      batch, *frame_shape, _ = state.shape
-      windows.set_shape((batch, self._window, *frame_shape))
-      steps.set_shape((batch,))
-      permutation = (0, *range(2, 2 + len(frame_shape)), 1)
+      self._set_transition_shape(tensors, elements)
+      self.unpack_transition(tensors, elements)
 
-      def stack(first):
-        places = first[:, None] + tf.range(self._stack_size, dtype=tf.int64)
-        frames = tf.gather(windows, places, batch_dims=1)
-        return tf.transpose(frames, permutation)
+  def _stack_windows(self, elements):
+    """A window crosses into the graph; state and next state are cut out of it."""
+    types = {element.name: element for element in elements}
+    state = types['state']
+    batch, *frame_shape, _ = state.shape
+    windows, steps, *rest = self._draw(
+      self.memory.sample_windows,
+      [state.type, np.int64] + [types[name].type for name in _SMALL_ELEMENTS],
+      [(batch, self._window, *frame_shape), (batch,)]
+      + [types[name].shape for name in _SMALL_ELEMENTS],
+    )
+    permutation = (0, *range(2, 2 + len(frame_shape)), 1)
 
-      tensors = dict(zip(_SMALL_ELEMENTS, rest, strict=True))
-      tensors['state'] = stack(tf.zeros_like(steps))
-      tensors['next_state'] = stack(steps)
-      ordered = [tensors[element.name] for element in elements]
-      self._set_transition_shape(ordered, elements)
-      self.unpack_transition(ordered, elements)
+    def stack(first):
+      places = first[:, None] + tf.range(self._stack_size, dtype=tf.int64)
+      frames = tf.gather(windows, places, batch_dims=1)
+      return tf.transpose(frames, permutation)
+
+    tensors = dict(zip(_SMALL_ELEMENTS, rest, strict=True))
+    tensors['state'] = stack(tf.zeros_like(steps))
+    tensors['next_state'] = stack(steps)
+    return [tensors[element.name] for element in elements]
+
+  def _draw(self, draw, dtypes, shapes):
+    """Tensors of what `draw` returns, given the number of the batch or None."""
+    if self._prefetch:
+      self.feed = feed_lib.Feed(
+        draw, dtypes, shapes, self._prefetch, self._prefetch_threads
+      )
+      with tf.control_dependencies([self.feed.ready]):
+        self.batch = self.feed.next()
+      return self.batch
+    with tf.device('/cpu:*'):
+      arrays = tf.numpy_function(draw, [], dtypes, name='replay_sample_py_func')
+    return [
+      tf.ensure_shape(array, shape)
+      for array, shape in zip(arrays, shapes, strict=True)
+    ]
 
   def begin_iteration(self, iteration: int) -> None:
     """Draws the iteration's shards, if `num_buffers` is set, and batches.
@@ -747,3 +824,5 @@ class WrappedFixedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
       return
     self.memory.reseed(seed)
     self.memory.redraw()
+    if self.feed is not None:
+      self.feed.restart()

@@ -1,0 +1,229 @@
+"""Several updates of an agent in one `session.run`.
+
+An agent builds the operations of one update. `UpdateLoop` copies them, as they are,
+into the body of a loop in the graph, with the next batch in place of the batch, so
+that it serves any agent, and gives the same results to the bit.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+# A loop of TensorFlow 1, or what is fed, has no place in the body of a loop.
+_UNSUITABLE = frozenset({
+  'Enter', 'Exit', 'LoopCond', 'Merge', 'NextIteration', 'Placeholder', 'Switch'
+})  # fmt: skip
+
+
+class UpdateLoop:
+  """Updates, and the target network's synchronisation at its exact update.
+
+  Args:
+    train: what a `session.run` would fetch to do an update.
+    loss: of the update, float32 ().
+    sync: what it would fetch to synchronise the target network.
+    batch: the tensors of the batch that the update is made of.
+    next_batch: makes tensors of the next batch.
+    ready: operations that have to run before `next_batch`.
+    step: a tensor of the update that stands for the agent step, int64 (); None if
+      there is none.
+    update_period: agent steps from one update to the next.
+    target_update_period: agent steps from one synchronisation to the next.
+    jit_compile: whether XLA compiles the update.
+
+  Raises:
+    ValueError: if the update cannot be repeated in the graph.
+  """
+
+  def __init__(
+    self,
+    train: Any,
+    loss: tf.Tensor,
+    sync: Any,
+    batch: Sequence[tf.Tensor],
+    next_batch: Callable[[], Sequence[tf.Tensor]],
+    ready: Sequence[tf.Operation],
+    step: tf.Tensor | None,
+    update_period: int,
+    target_update_period: int,
+    jit_compile: bool = False,
+  ):
+    steps = [] if step is None else [step]
+    self._update = _Copy([*tf.nest.flatten(train), loss], [*batch, *steps])
+    self._sync = _Copy(tf.nest.flatten(sync), [])
+    if jit_compile and 'PyFunc' in self._update.types:
+      raise ValueError('the update calls Python, which XLA cannot compile')
+    self._next_batch = next_batch
+    self._has_step = step is not None
+    self._update_period = update_period
+    self._target_update_period = target_update_period
+    self._apply = tf.function(
+      self._update_once, autograph=False, jit_compile=jit_compile or None
+    )
+    self._first_step = tf.compat.v1.placeholder(tf.int64, ())
+    self._count = tf.compat.v1.placeholder(tf.int32, ())
+    with tf.control_dependencies(ready):
+      self._results = tf.function(self._updates, autograph=False)(
+        self._first_step, self._count
+      )
+
+  def run(
+    self, session: tf.compat.v1.Session, first_step: int, count: int
+  ) -> tuple[np.ndarray, float]:
+    """Does updates; stops after one whose loss is not a number.
+
+    Args:
+      session: of the agent.
+      first_step: agent step of the first update.
+      count: of updates.
+
+    Returns:
+      The loss of each update, float32 (at most count,), and for how many seconds
+      the updates waited for batches.
+    """
+    losses, done, waited = session.run(
+      self._results,
+      {self._first_step: first_step, self._count: count},
+    )
+    return losses[:done], float(waited)
+
+  def _updates(self, first_step: tf.Tensor, count: tf.Tensor) -> Any:
+    losses = tf.TensorArray(tf.float32, count)
+    nothing = (
+      tf.constant(0),
+      losses,
+      tf.constant(True),
+      tf.zeros((), tf.float64),
+    )
+
+    def body(i, losses, _, waited):
+      step = first_step + tf.cast(i, tf.int64) * self._update_period
+      start = tf.timestamp()
+      with tf.control_dependencies([start]):
+        batch = self._next_batch()
+      with tf.control_dependencies(batch):
+        end = tf.timestamp()
+      with tf.control_dependencies([end]):
+        batch = [tf.identity(tensor) for tensor in batch]
+      loss = self._apply(batch, step)
+      with tf.control_dependencies([loss]):
+        synchronised = tf.cond(
+          self._is_due(step), self._synchronise, lambda: tf.constant(False)
+        )
+      with tf.control_dependencies([synchronised]):
+        losses = losses.write(i, loss)
+      return i + 1, losses, tf.math.is_finite(loss), waited + end - start
+
+    done, losses, _, waited = tf.while_loop(
+      lambda i, _, is_finite, __: is_finite & (i < count),
+      body,
+      nothing,
+      parallel_iterations=1,
+    )
+    return losses.stack(), done, waited
+
+  def _update_once(self, batch, step):
+    steps = [step] if self._has_step else []
+    *train, loss = self._update([*batch, *steps])
+    with tf.control_dependencies(_operations(train)):
+      return tf.identity(loss)
+
+  def _is_due(self, step):
+    """Whether to synchronise before the next update."""
+    last = step + self._update_period - 1
+    return last - last % self._target_update_period >= step
+
+  def _synchronise(self):
+    with tf.control_dependencies(_operations(self._sync([]))):
+      return tf.constant(True)
+
+
+class _Copy:
+  """A part of the graph that is being built, to be copied into functions.
+
+  Args:
+    targets: operations, tensors or variables to be computed.
+    inputs: tensors that are replaced in the copies.
+
+  Attributes:
+    types: of the operations.
+
+  Raises:
+    ValueError: if it cannot be copied.
+  """
+
+  def __init__(self, targets: Iterable[Any], inputs: Sequence[tf.Tensor]):
+    graph = tf.compat.v1.get_default_graph()
+    elements = [graph.as_graph_element(target) for target in targets]
+    replaced = {tensor.name for tensor in inputs}
+    operations, self._outside = _ancestors(elements, replaced)
+    used = {tensor.name for op in operations for tensor in op.inputs}
+    self._inputs = [t.name if t.name in used else None for t in inputs]
+    self._names = [element.name for element in elements]
+    self.types = {op.type for op in operations}
+    if unsuitable := self.types & _UNSUITABLE:
+      raise ValueError(f'it has operations of type {min(unsuitable)}')
+    if any(t.dtype._is_ref_dtype for op in operations for t in op.outputs):
+      raise ValueError('it has variables that are not resource variables')
+    whole = graph.as_graph_def()
+    self._graph_def = tf.compat.v1.GraphDef(
+      versions=whole.versions, library=whole.library
+    )
+    names = {op.name for op in operations}
+    for node in whole.node:
+      if node.name in names:
+        copy = self._graph_def.node.add()
+        copy.CopyFrom(node)
+        # What it should be beside may not be there; devices are given.
+        copy.attr.pop('_class', None)
+
+  def __call__(self, values: Sequence[tf.Tensor]) -> list[Any]:
+    """Copies it into the function that is being built.
+
+    Args:
+      values: in place of the inputs.
+
+    Returns:
+      The copies of the targets.
+    """
+    function = tf.compat.v1.get_default_graph()
+    given = {
+      name: value
+      for name, value in zip(self._inputs, values, strict=True)
+      if name is not None
+    }
+    given |= {tensor.name: tensor for tensor in self._outside}
+    return tf.import_graph_def(
+      self._graph_def,
+      {name: function.capture(value) for name, value in given.items()},
+      self._names,
+      name='copy',
+    )
+
+
+def _ancestors(
+  elements: Iterable[tf.Operation | tf.Tensor], replaced: set[str]
+) -> tuple[list[tf.Operation], list[tf.Tensor]]:
+  """Operations to compute elements with, and the variables that they use."""
+  todo = _operations(elements)
+  found: dict[str, tf.Operation] = {}
+  variables: dict[str, tf.Tensor] = {}
+  while todo:
+    op = todo.pop()
+    if op.name in found:
+      continue
+    if op.type == 'VarHandleOp':
+      variables[op.name] = op.outputs[0]
+      continue
+    found[op.name] = op
+    todo += [t.op for t in op.inputs if t.name not in replaced]
+    todo += op.control_inputs
+  return list(found.values()), list(variables.values())
+
+
+def _operations(
+  elements: Iterable[tf.Operation | tf.Tensor],
+) -> list[tf.Operation]:
+  return [e if isinstance(e, tf.Operation) else e.op for e in elements]

@@ -1,0 +1,153 @@
+"""Updates a second of offline agents, and what bounds them.
+
+  python -um benchmarks.training
+
+In turn, so that what disturbs one disturbs all:
+
+- the agent as the main job runs it;
+- the same graph with a constant batch: what it would be if data cost nothing;
+- Dopamine's way, on the same versions: batches drawn by Python when they are
+  asked for, from an uncompressed memory, and a `session.run` for each update.
+"""
+
+import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+
+import time
+from collections.abc import Callable
+
+import gin
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from dopamine.tf.agents.dqn import dqn_agent
+
+from batch_rl.fixed_replay import run_experiment, update_loop
+from batch_rl.multi_head import multi_head_dqn_agent
+from benchmarks import measuring
+
+DATA_DIR = 'data/Pong/1/replay_logs'
+NUM_ACTIONS = 6
+UPDATES = 20  # in a turn
+ROUNDS = 40
+
+
+class _Environment:
+  class action_space:  # noqa: N801  (as Gymnasium calls it)
+    n = NUM_ACTIONS
+
+
+def offline_agent(name: str, **bindings):
+  """An offline agent in a graph of its own, as its gin file configures it."""
+  gin.clear_config()
+  gin.parse_config_file(f'batch_rl/fixed_replay/configs/{name}.gin')
+  for parameter, value in bindings.items():
+    gin.bind_parameter(parameter.replace('__', '.'), value)
+  with tf.Graph().as_default():
+    return run_experiment.create_offline_agent(None, _Environment, DATA_DIR)
+
+
+def constant_loop(agent) -> Callable[[], None]:
+  """Updates of an agent with one batch, always the same."""
+  with agent._sess.graph.as_default():
+    values = agent._sess.run(agent._replay.batch)
+    # Not a constant, of which TensorFlow could compute a part once and for all.
+    constants = tf.numpy_function(
+      lambda: values, [], [tensor.dtype for tensor in agent._replay.batch]
+    )
+    loop = update_loop.UpdateLoop(
+      agent._train_op,
+      agent._loss,
+      agent._sync_qt_ops,
+      agent._replay.batch,
+      lambda: [
+        tf.ensure_shape(constant, tensor.shape)
+        for constant, tensor in zip(constants, agent._replay.batch, strict=True)
+      ],
+      [],
+      agent.step_tensor if hasattr(agent, 'step_tensor') else None,
+      agent.update_period,
+      agent.target_update_period,
+    )
+  return lambda: loop.run(agent._sess, 4, UPDATES)
+
+
+def dopamine_agent(name: str):
+  """The same update on Dopamine's replay memory, filled with a shard."""
+  gin.clear_config()
+  gin.parse_config_file(f'batch_rl/fixed_replay/configs/{name}.gin')
+  gin.bind_parameter('OutOfGraphReplayBuffer.replay_capacity', 10_000)
+  classes = {
+    'dqn': dqn_agent.DQNAgent,
+    'rem': multi_head_dqn_agent.MultiHeadDQNAgent,
+  }
+  options = {'rem': {'transform_strategy': 'STOCHASTIC'}}.get(name, {})
+  with tf.Graph().as_default():
+    agent = classes[name](None, NUM_ACTIONS, min_replay_history=0, **options)
+    agent._replay.memory.load(DATA_DIR, 0)
+  return agent
+
+
+def dopamine_updates(agent) -> None:
+  """Trains as Dopamine's agents do, an update every fourth step."""
+  for _ in range(UPDATES * agent.update_period):
+    agent._train_step()
+
+
+def times(name: str) -> dict[str, np.ndarray]:
+  """Seconds of each turn, of each way; and the share of time spent waiting."""
+  agent = offline_agent(name)
+  plain = dopamine_agent(name)
+  steps = UPDATES * agent.update_period
+  taken = measuring.interleave(
+    {
+      'ours': lambda: list(agent.train_steps(steps)),
+      'constant': constant_loop(agent),
+      'dopamine': lambda: dopamine_updates(plain),
+    },
+    ROUNDS,
+  )
+  agent.seconds_waited = 0.0
+  start = time.perf_counter()
+  list(agent.train_steps(4 * steps))
+  waited = agent.seconds_waited / (time.perf_counter() - start)
+  return taken | {'waited': waited}
+
+
+def table() -> None:
+  """Prints lines of the table of `bench`."""
+  for name in ('dqn', 'rem'):
+    found = times(name)
+    ours, constant, dopamine = (
+      found[way] for way in ('ours', 'constant', 'dopamine')
+    )
+    # Of neighbours in time: the machine's speed changes by the minute.
+    measuring.row(
+      f'{name}: updates/s',
+      f'{UPDATES / np.median(dopamine):.1f}',
+      f'{UPDATES / np.median(ours):.1f}',
+      f'{np.median(dopamine / ours):.2f} x',
+      '1.12 x',
+    )
+    measuring.row(
+      f'{name}: updates/s, of those with a constant batch',
+      f'{100 * np.median(constant / dopamine):.0f} %',
+      f'{100 * np.median(constant / ours):.1f} %',
+      '',
+      '97 %',
+    )
+    measuring.row(
+      f'{name}: time that the graph waits for data',
+      '',
+      f'{100 * found["waited"]:.2f} %',
+    )
+
+
+def main() -> None:
+  """Prints the table."""
+  logging.set_verbosity(logging.ERROR)
+  measuring.header()
+  table()
+
+
+if __name__ == '__main__':
+  main()
