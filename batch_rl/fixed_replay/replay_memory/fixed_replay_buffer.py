@@ -642,13 +642,18 @@ def channels_last(
   """
   n, _, *frame_shape = windows.shape
   out = store_lib.aligned((n, *frame_shape, stack_size), windows.dtype)
-  if windows.dtype == np.uint8 and len(frame_shape) == 2:
-    # OpenCV interleaves several times as fast as NumPy copies with strides.
-    for i, first in enumerate(start.tolist()):
-      cv2.merge(list(windows[i, first : first + stack_size]), out[i])
-    return out
-  for j in range(stack_size):
-    out[..., j] = windows[np.arange(n), start + j]
+  which = np.arange(n)
+  if windows.dtype == np.uint8 and n:
+    # OpenCV interleaves several times as fast as NumPy copies with strides. Most
+    # start at the same frame; an image has a frame in each row.
+    first = int(start.max())
+    frames = windows.reshape(n, windows.shape[1], -1)
+    planes = [frames[:, first + j] for j in range(stack_size)]
+    cv2.merge(planes, out.reshape(n, -1, stack_size))
+    which = np.flatnonzero(start != first)
+  if len(which):
+    for j in range(stack_size):
+      out[which, ..., j] = windows[which, start[which] + j]
   return out
 
 
