@@ -5,16 +5,16 @@ import time
 from typing import Any
 
 import gin
+import numpy as np
 import tensorflow as tf
 from absl import logging
-from dopamine.discrete_domains import (
-  iteration_statistics,
-)
+from dopamine.discrete_domains import atari_lib, iteration_statistics
 from dopamine.metrics import statistics_instance
 
-from batch_rl import command_line, runner, signatures
+from batch_rl import command_line, runner, seeding, signatures
 from batch_rl.atari import roms
 from batch_rl.dataset import files, shard, store_directory
+from batch_rl.fixed_replay import evaluation
 from batch_rl.fixed_replay.agents import AGENTS, fixed_replay_agent
 
 _CLASSES = runner.agent_classes('batch_rl.fixed_replay.agents', AGENTS)
@@ -103,8 +103,30 @@ class FixedReplayRunner(runner.RecordedRunner):
     base_dir: for checkpoints, logs, TensorBoard files and `run.json`.
     create_agent_fn: `(sess, environment, summary_writer) -> agent`.
     create_environment_fn: returns the environment to evaluate in.
+    evaluation_environments: emulators that play side by side in an evaluation, 1
+      for Dopamine's loop over one. None for four a processor, and one for every
+      10,000 `evaluation_steps` at most; a run that resumes keeps its number.
     **kwargs: as Dopamine's `Runner`.
   """
+
+  def __init__(
+    self,
+    base_dir,
+    create_agent_fn,
+    create_environment_fn=atari_lib.create_atari_environment,
+    evaluation_environments=None,
+    **kwargs,
+  ):
+    count = evaluation_environments
+    if count is not None and (count != int(count) or count < 1):
+      raise ValueError(
+        f'evaluation_environments={count} is not a number from 1 on.'
+      )
+    self._evaluation_environments = count
+    self._environments = None
+    self._episodes: list[evaluation.Episode] = []
+    self._clipped_return = 0.0
+    super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
 
   def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
     """Resumes from the newest checkpoint, if it is of a run on this data.
@@ -121,7 +143,27 @@ class FixedReplayRunner(runner.RecordedRunner):
       )
     self.record['data'] = data
     logging.info('Data: %s', _brief(data))
+    self._make_environments()
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
+
+  def _make_environments(self):
+    """Makes those to evaluate in, if they are to be several, and can be."""
+    count = (
+      self._evaluation_environments
+      or self.record.get('evaluation_environments')
+      or evaluation.default_environments(self._evaluation_steps)
+    )
+    if (
+      count > 1
+      and self._max_steps_per_episode is not None
+      and self._agent.acts_on_batches
+    ):
+      self._environments = evaluation.make_environments(
+        self._environment, count, self._max_steps_per_episode
+      )
+    self.record['evaluation_environments'] = (
+      1 if self._environments is None else count
+    )
 
   def _run_train_phase(self, statistics):
     """Trains on the iteration's data.
@@ -155,6 +197,72 @@ class FixedReplayRunner(runner.RecordedRunner):
       }
     )
     return mean_loss, rate
+
+  def _run_eval_phase(self, statistics):
+    """Plays, and keeps what every episode gave.
+
+    Args:
+      statistics: `IterationStatistics` to append to.
+
+    Returns:
+      The number of episodes, and their mean return.
+    """
+    self._episodes = []
+    if self._environments is None:
+      result = super()._run_eval_phase(statistics)
+    else:
+      result = self._play_side_by_side(statistics)
+    for episode in self._episodes:
+      statistics.append(
+        {'eval_episode_clipped_returns': episode.clipped_return}
+      )
+    evaluation.write(
+      self._base_dir,
+      self._iteration,
+      self._episodes,
+      self.record['evaluation_environments'],
+    )
+    return result
+
+  def _play_side_by_side(self, statistics):
+    self._agent.eval_mode = True
+    random = np.random.default_rng(
+      seeding.derive('evaluation actions', self._iteration)
+    )
+    with self._show_progress(
+      self._evaluation_steps, 'eval', 'step'
+    ) as progress:
+      self._episodes = evaluation.play(
+        self._environments,
+        lambda states: self._agent.select_actions(states, random),
+        self._evaluation_steps,
+        seeding.derive('evaluation environments', self._iteration),
+        progress.update,
+      )
+    for episode in self._episodes:
+      statistics.append(
+        {
+          'eval_episode_lengths': episode.length,
+          'eval_episode_returns': episode.undiscounted_return,
+        }
+      )
+    returns = [episode.undiscounted_return for episode in self._episodes]
+    mean = float(np.mean(returns))
+    statistics.append({'eval_average_return': mean})
+    return len(returns), mean
+
+  def _run_one_step(self, action):
+    observation, reward, is_terminal = super()._run_one_step(action)
+    self._clipped_return += float(np.clip(reward, -1, 1))
+    return observation, reward, is_terminal
+
+  def _run_one_episode(self):
+    self._clipped_return = 0.0
+    length, total = super()._run_one_episode()
+    self._episodes.append(
+      evaluation.Episode(0, length, float(total), self._clipped_return)
+    )
+    return length, total
 
   def _run_one_iteration(self, iteration):
     statistics = iteration_statistics.IterationStatistics()

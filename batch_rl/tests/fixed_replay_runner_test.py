@@ -7,6 +7,7 @@ Without `--replay_dir` it takes the sample in the repository.
 
 import functools
 import glob
+import json
 import os
 import pathlib
 import tempfile
@@ -130,6 +131,27 @@ class FixedReplayRunnerTest(absltest.TestCase):
       'Eval/NumEpisodes',
     ):
       self.assertEqual(scalars[tag], [0, 1], tag)
+
+  def test_evaluates_side_by_side(self):
+    gin.bind_parameter('FixedReplayRunner.evaluation_environments', 3)
+    runner = self.make_runner(num_iterations=1)
+    runner.run_experiment()
+    statistics = runner._logger.data['iteration_0']
+    self.assertEqual(statistics['eval_episode_lengths'], [30, 30, 30])
+    self.assertLen(statistics['eval_episode_clipped_returns'], 3)
+    path = os.path.join(self.base_dir, 'evaluations', '0.json')
+    with open(path, encoding='utf-8') as file:
+      episodes = json.load(file)['episodes']
+    self.assertEqual([e['environment'] for e in episodes], [0, 1, 2])
+    self.assertEqual(
+      [e['undiscounted_return'] for e in episodes],
+      statistics['eval_episode_returns'],
+    )
+
+    # The number belongs to the run, wherever it goes on.
+    gin.bind_parameter('FixedReplayRunner.evaluation_environments', None)
+    again = self.make_runner(num_iterations=2)
+    self.assertEqual(again.record['evaluation_environments'], 3)
 
   def test_a_seed_decides_the_losses(self):
     runs = []

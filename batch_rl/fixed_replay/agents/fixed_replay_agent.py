@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from absl import logging
+from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.fixed_replay import update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
@@ -31,8 +32,8 @@ class FixedReplayAgentMixin:
       whose newest weights this agent starts from.
     updates_per_run: updates in a `session.run`, at most; the results are the
       same. 1 for a `session.run` each, as in Dopamine.
-    jit_compile: whether XLA compiles the update. It may be faster, and results
-      differ in the last digits.
+    jit_compile: whether XLA compiles the update. Results differ in the last
+      digits, and REM's mixtures are others.
     **kwargs: as the agent's.
 
   Attributes:
@@ -65,6 +66,7 @@ class FixedReplayAgentMixin:
     self.seconds_waited = 0.0
     super().__init__(sess, num_actions, **{**kwargs, 'min_replay_history': 0})
     self._loop = self._make_loop(jit_compile)
+    self._build_acting()
     if init_checkpoint_dir is not None:
       self._load_weights(init_checkpoint_dir)
 
@@ -185,6 +187,45 @@ class FixedReplayAgentMixin:
         error,
       )
       return None
+
+  def _build_acting(self):
+    """The greedy actions for any number of states, frames before channels."""
+    self._states_ph = tf.compat.v1.placeholder(
+      self.observation_dtype, (None, self.stack_size, *self.observation_shape)
+    )
+    axes = (0, *range(2, 2 + len(self.observation_shape)), 1)
+    self._greedy_actions = self._build_greedy_actions(
+      tf.transpose(self._states_ph, axes)
+    )
+
+  def _build_greedy_actions(self, states: tf.Tensor) -> tf.Tensor:
+    """Actions, int64 (n,), for states (n, *observation_shape, stack_size).
+
+    For agents whose greedy action is another than that of the mean Q-values.
+    """
+    return tf.argmax(self.online_convnet(states).q_values, axis=1)
+
+  @property
+  def acts_on_batches(self) -> bool:
+    """Whether `select_actions` acts as the agent does; not if it has a way."""
+    return type(self)._select_action is dqn_agent.DQNAgent._select_action
+
+  def select_actions(
+    self, states: np.ndarray, random: np.random.Generator
+  ) -> np.ndarray:
+    """Acts for evaluation: at random with probability `epsilon_eval`, or greedily.
+
+    Args:
+      states: (n, stack_size, *observation_shape), the oldest frame first.
+      random: makes the random choices.
+
+    Returns:
+      int64 (n,).
+    """
+    actions = self._sess.run(self._greedy_actions, {self._states_ph: states})
+    explore = random.random(len(states)) <= self.epsilon_eval
+    others = random.integers(self.num_actions, size=len(states))
+    return np.where(explore, others, actions)
 
   def begin_iteration(self, iteration: int) -> None:
     """Draws the data of an iteration.

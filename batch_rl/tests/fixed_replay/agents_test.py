@@ -125,6 +125,34 @@ def test_evaluation_acts_greedily(make_agent):
     assert action == q_values.argmax()
 
 
+def test_acts_on_many_states_as_on_one(make_agent):
+  agent = make_agent(num_actions=3, epsilon_eval=0.0)
+  agent.eval_mode = True
+  assert agent.acts_on_batches
+  random = np.random.default_rng(0)
+  # Other than those it begins with, by which one action may be best everywhere.
+  variables = agent._sess.graph.get_collection('trainable_variables', 'Online')
+  for variable in variables:
+    variable.load(random.normal(size=variable.shape), agent._sess)
+  observations = random.uniform(-2, 2, (20, 4))
+  states = observations.reshape(20, 1, 4, 1)
+  actions = agent.select_actions(states, np.random.default_rng(0))
+  one_by_one = [agent.begin_episode(o) for o in observations]
+  assert actions.tolist() == one_by_one and len(set(one_by_one)) > 1
+
+
+def test_explores_in_evaluation_as_often_as_it_should(make_agent):
+  agent = make_agent(num_actions=5, epsilon_eval=0.25)
+  states = np.zeros((10_000, 1, 4, 1))
+  random = np.random.default_rng(0)
+  greedy = agent.select_actions(states[:1], np.random.default_rng(3))[0]
+  counts = np.bincount(agent.select_actions(states, random), minlength=5)
+  expected = np.full(5, 10_000 * 0.25 / 5)
+  expected[np.argmax(counts)] += 10_000 * 0.75
+  assert np.argmax(counts) == greedy
+  assert np.sum((counts - expected) ** 2 / expected) < 18.5  # p = 0.001
+
+
 @pytest.mark.parametrize('eval_mode', [False, True])
 def test_acting_leaves_the_data_alone(make_agent, log_dir, eval_mode):
   agent = make_agent()
