@@ -1,7 +1,8 @@
 """`make bench`: what this package costs, beside Dopamine, in one run.
 
-Prints a table, measured on this machine, now. Asserts nothing. Its first part is
-`benchmarks/data_path.py`, which makes large shards at its first run. There are also
+Prints a table, measured on this machine, now. Asserts nothing. Its parts are
+`benchmarks/data_path.py`, which makes large shards at its first run,
+`benchmarks/iteration.py`, and online data generation. There are also
 `benchmarks/codecs.py`, why frames are compressed as they are, and
 `benchmarks/full_scale.py`, a run of 51 million rows.
 """
@@ -19,26 +20,7 @@ from dopamine.discrete_domains import atari_lib
 from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.baselines.agents import dqn_agent as logged_dqn_agent
-from batch_rl.fixed_replay import run_experiment
-from benchmarks import data_path, measuring
-
-DATA_DIR = 'data/Pong/1/replay_logs'
-
-
-def updates(name: str) -> None:
-  """Updates a second of an offline agent, as its gin file configures it."""
-  tf.compat.v1.reset_default_graph()
-  gin.clear_config()
-  gin.parse_config_file(f'batch_rl/fixed_replay/configs/{name}.gin')
-  environment = atari_lib.create_atari_environment()
-  agent = run_experiment.create_offline_agent(
-    None, environment, replay_data_dir=DATA_DIR
-  )
-  list(agent.train_steps(40))
-  start = time.perf_counter()
-  count = len(list(agent.train_steps(600)))
-  rate = count / (time.perf_counter() - start)
-  measuring.row(f'updates/s, offline {name}', '', f'{rate:.1f}')
+from benchmarks import data_path, iteration, measuring
 
 
 def online() -> None:
@@ -55,9 +37,9 @@ def online() -> None:
         agent = logged_dqn_agent.LoggedDQNAgent(
           None, 6, directory, min_replay_history=200
         )
-      play(agent, environment, 300)
+      iteration.single_steps(agent, environment, 300)
       start = time.perf_counter()
-      play(agent, environment, 1000)
+      iteration.single_steps(agent, environment, 1000)
       rates.setdefault(kind, []).append(1000 / (time.perf_counter() - start))
       if kind == 'logged':
         agent.replay_log.close()
@@ -70,27 +52,13 @@ def online() -> None:
   )
 
 
-def play(agent, environment, steps: int) -> None:
-  """Lets an agent learn online for some agent steps."""
-  action = agent.begin_episode(environment.reset())
-  for _ in range(steps):
-    observation, reward, terminal, _ = environment.step(action)
-    if terminal:
-      agent.end_episode(reward)
-      action = agent.begin_episode(environment.reset())
-    else:
-      action = agent.step(reward, observation)
-
-
 def main() -> None:
   """Prints the table."""
   logging.set_verbosity(logging.ERROR)
   measuring.header()
   data_path.table()
+  iteration.table()
   online()
-  for name in ('dqn', 'c51', 'quantile', 'multi_head_dqn', 'rem'):
-    updates(name)
-  updates('multi_network_rem')
 
 
 if __name__ == '__main__':

@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 from absl import logging
 
@@ -81,7 +80,7 @@ def make_environments(
 
 
 def play(
-  environments: gymnasium.vector.VectorEnv,
+  environments: Any,
   act: Callable[[np.ndarray], np.ndarray],
   num_steps: int,
   seed: int | None,
@@ -94,7 +93,8 @@ def play(
   favour short episodes.
 
   Args:
-    environments: that start the next episode in the step after an end.
+    environments: an `AtariVectorEnv` that starts the next episode in the step
+      after an end, and takes a seed for each emulator.
     act: returns actions int (n,), given states uint8 (n, stack, height, width).
     num_steps: agent steps of all environments.
     seed: of the environments; None for chance.

@@ -172,12 +172,13 @@ class FixedReplayRunner(runner.RecordedRunner):
       statistics: `IterationStatistics` to append to.
 
     Returns:
-      The mean loss of the updates, and updates per second.
+      The mean loss of the updates, updates per second, and the share of the time
+      that they waited for data.
     """
     self._agent.eval_mode = False
     self._agent.begin_iteration(self._iteration)
     updates, total = 0, 0.0
-    start = time.time()
+    start, waited = time.time(), self._agent.seconds_waited
     steps = self._training_steps
     expected = -(-steps // self._agent.update_period)
     with self._show_progress(expected, 'train', 'update') as progress:
@@ -188,15 +189,18 @@ class FixedReplayRunner(runner.RecordedRunner):
         if updates % 100 == 0:
           progress.set_postfix(loss=f'{total / updates:.4g}', refresh=False)
     mean_loss = total / max(updates, 1)
-    rate = updates / (time.time() - start)
+    seconds = time.time() - start
+    rate = updates / seconds
+    waiting = (self._agent.seconds_waited - waited) / seconds
     statistics.append(
       {
         'train_updates': updates,
         'train_average_loss': mean_loss,
         'train_updates_per_second': rate,
+        'train_waiting_for_data': waiting,
       }
     )
-    return mean_loss, rate
+    return mean_loss, rate, waiting
 
   def _run_eval_phase(self, statistics):
     """Plays, and keeps what every episode gave.
@@ -266,20 +270,22 @@ class FixedReplayRunner(runner.RecordedRunner):
 
   def _run_one_iteration(self, iteration):
     statistics = iteration_statistics.IterationStatistics()
-    mean_loss, rate = self._run_train_phase(statistics)
+    mean_loss, rate, waiting = self._run_train_phase(statistics)
     episodes, average_return = self._run_eval_phase(statistics)
     logging.info(
       'Iteration %d: evaluation return %.2f (mean of %d episodes), training '
-      'loss %.4g, %.1f updates/s.',
+      'loss %.4g, %.1f updates/s (%.1f %% of the time waiting for data).',
       iteration,
       average_return,
       episodes,
       mean_loss,
       rate,
+      100 * waiting,
     )
     scalars = {
       'Train/AverageLoss': mean_loss,
       'Train/UpdatesPerSecond': rate,
+      'Train/WaitingForData': waiting,
       'Eval/NumEpisodes': episodes,
       'Eval/AverageReturns': average_return,
     }
@@ -291,6 +297,11 @@ class FixedReplayRunner(runner.RecordedRunner):
       ]
     )
     return statistics.data_lists
+
+  def where(self) -> dict[str, str]:
+    """What the run leaves behind: `{what: path}`."""
+    directory = os.path.join(self._base_dir, evaluation.DIRECTORY)
+    return {**super().where(), 'evaluations': directory}
 
 
 def _brief(data: dict[str, Any]) -> str:

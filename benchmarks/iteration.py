@@ -1,17 +1,22 @@
-"""Updates a second of offline agents, and what bounds them.
+"""What an iteration of offline training costs: updates, then evaluation.
 
-  python -um benchmarks.training
+  python -um benchmarks.iteration
 
-In turn, so that what disturbs one disturbs all:
+Updates, in turn, so that what disturbs one disturbs all:
 
 - the agent as the main job runs it;
 - the same graph with a constant batch: what it would be if data cost nothing;
 - Dopamine's way, on the same versions: batches drawn by Python when they are
   asked for, from an uncompressed memory, and a `session.run` for each update.
+
+Evaluation: Dopamine's loop over one environment (ours, which is faster than
+Dopamine's own) and several environments side by side. No episode ends early, so
+nothing is said of environments that wait for the last episode of others.
 """
 
 import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
 
+import functools
 import time
 from collections.abc import Callable
 
@@ -19,9 +24,11 @@ import gin
 import numpy as np
 import tensorflow as tf
 from absl import logging
+from dopamine.discrete_domains import atari_lib
 from dopamine.tf.agents.dqn import dqn_agent
+from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl.fixed_replay import run_experiment, update_loop
+from batch_rl.fixed_replay import evaluation, run_experiment, update_loop
 from batch_rl.multi_head import multi_head_dqn_agent
 from benchmarks import measuring
 
@@ -29,6 +36,9 @@ DATA_DIR = 'data/Pong/1/replay_logs'
 NUM_ACTIONS = 6
 UPDATES = 20  # in a turn
 ROUNDS = 40
+STEPS = 250  # of each environment in a turn
+EVALUATION_ROUNDS = 5
+ENVIRONMENTS = (1, 2, 4, 8, 12)
 
 
 class _Environment:
@@ -64,7 +74,7 @@ def constant_loop(agent) -> Callable[[], None]:
         for constant, tensor in zip(constants, agent._replay.batch, strict=True)
       ],
       [],
-      agent.step_tensor if hasattr(agent, 'step_tensor') else None,
+      getattr(agent, 'step_tensor', None),
       agent.update_period,
       agent.target_update_period,
     )
@@ -113,10 +123,61 @@ def times(name: str) -> dict[str, np.ndarray]:
   return taken | {'waited': waited}
 
 
+def single_steps(agent, environment, steps: int) -> None:
+  """Evaluation as Dopamine does it: one environment, a state at a time."""
+  action = agent.begin_episode(environment.reset())
+  for _ in range(steps):
+    observation, reward, terminal, _ = environment.step(action)
+    if terminal:
+      agent.end_episode(reward)
+      action = agent.begin_episode(environment.reset())
+    else:
+      action = agent.step(reward, observation)
+
+
+def evaluation_times(name: str) -> dict[int, np.ndarray]:
+  """Seconds of an agent step by number of environments; 0 for Dopamine's loop."""
+  agent = offline_agent(name)
+  agent.eval_mode = True
+  single = atari_lib.create_atari_environment('Pong')
+  random = np.random.default_rng(0)
+
+  def side_by_side(count):
+    environments = evaluation.make_environments(single, count, STEPS)
+    return lambda: evaluation.play(
+      environments,
+      lambda states: agent.select_actions(states, random),
+      count * STEPS,
+      seed=0,
+    )
+
+  functions = {
+    count: side_by_side(count)
+    if count
+    else functools.partial(single_steps, agent, single, STEPS)
+    for count in (0, *ENVIRONMENTS)
+  }
+  taken = measuring.interleave(functions, EVALUATION_ROUNDS)
+  return {
+    count: times / (STEPS * max(count, 1)) for count, times in taken.items()
+  }
+
+
+def seconds_to_load() -> float:
+  """Of five shards of a million rows, as Dopamine does it; scaled."""
+  memory = circular_replay_buffer.OutOfGraphReplayBuffer(
+    (84, 84), 4, 10_000, 32
+  )
+  start = time.perf_counter()
+  for suffix in range(5):
+    memory.load(DATA_DIR, suffix)
+  return (time.perf_counter() - start) * 1_000_000 / 10_000
+
+
 def table() -> None:
   """Prints lines of the table of `bench`."""
-  for name in ('dqn', 'rem'):
-    found = times(name)
+  training = {name: times(name) for name in ('dqn', 'rem')}
+  for name, found in training.items():
     ours, constant, dopamine = (
       found[way] for way in ('ours', 'constant', 'dopamine')
     )
@@ -139,6 +200,46 @@ def table() -> None:
       f'{name}: time that the graph waits for data',
       '',
       f'{100 * found["waited"]:.2f} %',
+    )
+  evaluating = {name: evaluation_times(name) for name in ('dqn', 'rem')}
+  for name, found in evaluating.items():
+    for count in ENVIRONMENTS:
+      measuring.row(
+        f'{name}: agent steps/s in evaluation, {count} environments',
+        f'{1 / np.median(found[0]):.0f}',
+        f'{1 / np.median(found[count]):.0f}',
+        f'{np.median(found[0] / found[count]):.2f} x',
+        '2.5 x' if count == 8 else '',
+      )
+  loading = seconds_to_load()
+  for name, found in training.items():
+    project(name, found, evaluating[name], loading)
+
+
+def project(
+  name: str,
+  training: dict[str, np.ndarray],
+  evaluating: dict[int, np.ndarray],
+  loading: float,
+) -> None:
+  """Prints what an iteration of the paper would take, and its parts."""
+  parts = {
+    'reading five shards': (loading, 0.0),
+    '62,500 updates': tuple(
+      62_500 / UPDATES * np.median(training[way])
+      for way in ('dopamine', 'ours')
+    ),
+    '125,000 agent steps of evaluation': tuple(
+      125_000 * np.median(evaluating[count]) for count in (0, 8)
+    ),
+  }
+  whole = np.sum(list(parts.values()), axis=0)
+  for what, (dopamine, ours) in [*parts.items(), ('whole iteration', whole)]:
+    measuring.row(
+      f'{name}: minutes, projected: {what}',
+      f'{dopamine / 60:.1f}',
+      f'{ours / 60:.1f}',
+      f'{dopamine / ours:.2f} x' if ours else '',
     )
 
 
