@@ -1,8 +1,9 @@
 """Pictures of a run: a plot, and a video of an episode."""
 
 import concurrent.futures
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -162,35 +163,50 @@ def write_video(found: inspection.Inspection, number: int, path: str) -> None:
   first = found.episodes.first[number] + found.padding
   rows = np.arange(first, found.episodes.last[number] + 1)
   images = _as_images(read_frames(found, rows))
+  write_images(images, path)
+
+
+def write_images(
+  images: Iterable[np.ndarray], path: str, scale: int = _SCALE
+) -> None:
+  """Writes a video of 15 images a second, enlarged.
+
+  Args:
+    images: uint8, each (height, width), or (height, width, 3) in RGB.
+    path: a file that ends in one of `VIDEO_ENDINGS`.
+    scale: how many times their size.
+
+  Raises:
+    ValueError: if what writes the file is not there.
+  """
   write = _write_gif if path.lower().endswith('.gif') else _write_mp4
-  write(path, images)
+  write(
+    path,
+    (image.repeat(scale, axis=0).repeat(scale, axis=1) for image in images),
+  )
 
 
-def _enlarged(images: np.ndarray) -> Iterator[np.ndarray]:
-  for image in images:
-    yield image.repeat(_SCALE, axis=0).repeat(_SCALE, axis=1)
-
-
-def _write_gif(path: str, images: np.ndarray) -> None:
+def _write_gif(path: str, images: Iterator[np.ndarray]) -> None:
   try:
     from PIL import Image
   except ImportError:
     raise ValueError('A .gif needs Pillow: pip install pillow.') from None
-  first, *rest = (Image.fromarray(image) for image in _enlarged(images))
+  first, *rest = (Image.fromarray(image) for image in images)
   # GIF knows hundredths of a second; 0 repeats for ever.
   duration = round(100 / _STEPS_PER_SECOND) * 10
   first.save(path, save_all=True, append_images=rest, duration=duration, loop=0)
 
 
-def _write_mp4(path: str, images: np.ndarray) -> None:
+def _write_mp4(path: str, images: Iterator[np.ndarray]) -> None:
   import cv2
 
-  height, width = (_SCALE * size for size in images.shape[1:3])
+  first = next(images)
+  height, width = first.shape[:2]
   fourcc = cv2.VideoWriter.fourcc(*'mp4v')
   writer = cv2.VideoWriter(path, fourcc, _STEPS_PER_SECOND, (width, height))
   if not writer.isOpened():
     raise ValueError(f'OpenCV cannot write {path} here; choose a .gif.')
-  for image in _enlarged(images):
+  for image in itertools.chain([first], images):
     color = cv2.COLOR_GRAY2BGR if image.ndim == 2 else cv2.COLOR_RGB2BGR
     writer.write(cv2.cvtColor(image, color))
   writer.release()

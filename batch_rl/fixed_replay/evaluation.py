@@ -2,14 +2,17 @@
 
 import dataclasses
 import os
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import tqdm.auto as tqdm
 from absl import logging
+from dopamine.discrete_domains import atari_lib
 
 from batch_rl.atari import environment as atari
-from batch_rl.dataset import files
+from batch_rl.dataset import files, pictures
 
 DIRECTORY = 'evaluations'
 # So that the last episodes, which end after the others, are a small part.
@@ -134,20 +137,148 @@ def play(
   return [episode for played in episodes for episode in played]
 
 
+class Player:
+  """An agent that plays Atari, without data and without learning.
+
+  Args:
+    create_agent: `(session, environment, replay_data_dir) -> agent`, of offline
+      agents.
+    num_environments: emulators that it plays in, side by side.
+    max_steps_per_episode: agent steps after which an episode is cut off.
+
+  Attributes:
+    num_environments: how many it plays in; 1 if it cannot play in several.
+  """
+
+  def __init__(
+    self,
+    create_agent: Callable[..., Any],
+    num_environments: int,
+    max_steps_per_episode: int,
+  ):
+    self._environment = atari_lib.create_atari_environment()
+    self._max_steps = max_steps_per_episode
+    self._agent = create_agent(None, self._environment, replay_data_dir=None)
+    self._agent.eval_mode = True
+    self._environments = None
+    if num_environments > 1 and self._agent.acts_on_batches:
+      self._environments = make_environments(
+        self._environment, num_environments, max_steps_per_episode
+      )
+    self.num_environments = num_environments if self._environments else 1
+
+  def load(self, prefix: str) -> None:
+    """Loads all variables of a TensorFlow checkpoint."""
+    self._agent._saver.restore(self._agent._sess, prefix)
+
+  def play(self, num_steps: int, seed: int) -> list[Episode]:
+    """Plays complete episodes until there are at least so many agent steps."""
+    with tqdm.tqdm(
+      total=num_steps, unit='step', unit_scale=True, disable=None, leave=False
+    ) as bar:
+      if self._environments is not None:
+        choices = np.random.default_rng(seed)
+        return play(
+          self._environments,
+          lambda states: self._agent.select_actions(states, choices),
+          num_steps,
+          seed,
+          bar.update,
+        )
+      self._seed(seed)
+      episodes: list[Episode] = []
+      while sum(episode.length for episode in episodes) < num_steps:
+        rewards = [reward for reward, _ in self._play_one()]
+        bar.update(len(rewards))
+        episodes.append(
+          Episode(
+            0,
+            len(rewards),
+            float(np.sum(rewards)),
+            float(np.clip(rewards, -1, 1).sum()),
+          )
+        )
+      return episodes
+
+  def record(self, path: str, seed: int) -> tuple[float, int]:
+    """Writes a video of an episode, in color.
+
+    Args:
+      path: a file that ends in one of `pictures.VIDEO_ENDINGS`.
+      seed: of the episode.
+
+    Returns:
+      Its return, and its length in agent steps.
+    """
+    self._seed(seed)
+    rewards = []
+
+    def screens():
+      for reward, screen in self._play_one():
+        rewards.append(reward)
+        yield screen()
+
+    pictures.write_images(screens(), path, scale=2)
+    return float(np.sum(rewards)), len(rewards)
+
+  def _seed(self, seed: int) -> None:
+    random.seed(seed)  # of Dopamine's epsilon-greedy choice
+    self._environment.environment.reset(seed=seed % 2**31)
+
+  def _play_one(self) -> Iterator[tuple[float, Callable[[], np.ndarray]]]:
+    """Yields rewards, and what gets the screen after each."""
+    agent, environment = self._agent, self._environment
+    screen = environment.environment.unwrapped.ale.getScreenRGB
+    action = agent.begin_episode(environment.reset())
+    for _ in range(self._max_steps):
+      observation, reward, terminal, _ = environment.step(action)
+      yield float(reward), screen
+      if environment.game_over:
+        break
+      if terminal:  # a life is lost, and that counts
+        agent.end_episode(reward)
+        action = agent.begin_episode(observation)
+      else:
+        action = agent.step(reward, observation)
+    agent.end_episode(reward)
+
+
+def summary(episodes: list[Episode]) -> str:
+  """One line about episodes."""
+  returns = np.array([episode.undiscounted_return for episode in episodes])
+  error = returns.std(ddof=1) / len(returns) ** 0.5 if len(returns) > 1 else 0
+  return (
+    f'mean return {returns.mean():.2f} (standard error {error:.2f}), '
+    f'{returns.min():g} to {returns.max():g}, of {len(returns)} episodes in '
+    f'{sum(episode.length for episode in episodes):,} agent steps'
+  )
+
+
 def write(
-  base_dir: str, iteration: int, episodes: list[Episode], environments: int
-) -> None:
-  """Writes `evaluations/<iteration>.json`: every episode, and the mean return.
+  base_dir: str,
+  iteration: int,
+  episodes: list[Episode],
+  environments: int,
+  name: str | None = None,
+  **about: Any,
+) -> str:
+  """Writes `evaluations/<name>.json`: every episode, and the mean return.
 
   Args:
     base_dir: of the run.
     iteration: that was evaluated.
     episodes: that were played.
     environments: in how many they were.
+    name: of the file; None for the iteration.
+    **about: more to be written.
+
+  Returns:
+    The path of the file.
   """
   returns = [episode.undiscounted_return for episode in episodes]
   content = {
     'iteration': iteration,
+    **about,
     'environments': environments,
     'mean_return': float(np.mean(returns)) if returns else None,
     'agent_steps': sum(episode.length for episode in episodes),
@@ -155,4 +286,6 @@ def write(
   }
   directory = os.path.join(base_dir, DIRECTORY)
   os.makedirs(directory, exist_ok=True)
-  files.write_json(os.path.join(directory, f'{iteration}.json'), content)
+  path = os.path.join(directory, f'{iteration if name is None else name}.json')
+  files.write_json(path, content)
+  return path

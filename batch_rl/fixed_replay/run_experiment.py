@@ -24,7 +24,7 @@ _CLASSES = runner.agent_classes('batch_rl.fixed_replay.agents', AGENTS)
 def create_offline_agent(
   sess: tf.compat.v1.Session | None,
   environment: Any,
-  replay_data_dir: str,
+  replay_data_dir: str | None,
   agent_name: str | None = None,
   init_checkpoint_dir: str | None = None,
   summary_writer: Any = None,
@@ -34,7 +34,7 @@ def create_offline_agent(
   Args:
     sess: `tf.compat.v1.Session`, or None for the agent to make its own.
     environment: whose action space the agent gets.
-    replay_data_dir: the directory of the shards.
+    replay_data_dir: the directory of the shards; None for an agent that only acts.
     agent_name: a name in `AGENTS`.
     init_checkpoint_dir: whose weights to start from, or None.
     summary_writer: where TensorBoard files go.

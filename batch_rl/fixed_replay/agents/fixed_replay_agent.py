@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
+from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.fixed_replay import update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
@@ -26,7 +27,8 @@ class FixedReplayAgentMixin:
   Args:
     sess: `tf.compat.v1.Session`, or None for the agent to make its own.
     num_actions: number of actions.
-    replay_data_dir: the directory of the shards (`<run>/replay_logs`).
+    replay_data_dir: the directory of the shards (`<run>/replay_logs`); None for an
+      agent that only acts.
     replay_suffix: the one shard to use; None for all.
     init_checkpoint_dir: a run's `base_dir`, or a folder of TensorFlow checkpoints,
       whose newest weights this agent starts from.
@@ -158,7 +160,8 @@ class FixedReplayAgentMixin:
 
   def _make_loop(self, jit_compile):
     """A loop of updates; None if each is to have, or needs, its own run."""
-    if self._updates_per_run == 1 and not jit_compile:
+    only_acts = self._replay_data_dir is None
+    if only_acts or (self._updates_per_run == 1 and not jit_compile):
       return None
     replay = self._replay
     try:
@@ -241,6 +244,15 @@ class FixedReplayAgentMixin:
     return self._replay.memory.describe()
 
   def _build_replay_buffer(self, use_staging):
+    if self._replay_data_dir is None:
+      return circular_replay_buffer.WrappedReplayBuffer(
+        self.observation_shape,
+        self.stack_size,
+        replay_capacity=self.stack_size + self.update_horizon,
+        batch_size=1,
+        update_horizon=self.update_horizon,
+        observation_dtype=self.observation_dtype.as_numpy_dtype,
+      )
     replay = fixed_replay_buffer.WrappedFixedReplayBuffer(
       data_dir=self._replay_data_dir,
       replay_suffix=self._replay_suffix,
