@@ -16,28 +16,34 @@ from batch_rl.dataset import files, pictures
 
 _PREFIX = 'tf_ckpt-'
 
-flags.DEFINE_string('base_dir', None, "A run's directory.")
-flags.DEFINE_string(
-  'checkpoints',
-  'last',
-  "'last', 'best' (by the run's own evaluations), 'all', or iterations, e.g. 3,7.",
-)
-flags.DEFINE_integer(
-  'evaluation_steps', None, "Agent steps to play at least; None for the run's."
-)
-flags.DEFINE_integer(
-  'environments',
-  None,
-  "Emulators to play in, side by side; None for the run's.",
-)
-flags.DEFINE_integer('seed', 0, 'Of the episodes.')
-flags.DEFINE_string(
-  'video', None, 'Also record an episode of the last of them: a .mp4 or .gif.'
-)
-flags.DEFINE_multi_string(
-  'gin_bindings', [], "gin bindings that override the run's configuration."
-)
 FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+  """Not at import: `train` has some of these, too."""
+  flags.DEFINE_string('base_dir', None, "A run's directory.")
+  flags.DEFINE_string(
+    'checkpoints',
+    'last',
+    "'last', 'best' (by the run's own evaluations), 'all', or iterations, e.g. 3,7.",
+  )
+  flags.DEFINE_integer(
+    'evaluation_steps',
+    None,
+    "Agent steps to play at least; None for the run's.",
+  )
+  flags.DEFINE_integer(
+    'environments',
+    None,
+    "Emulators to play in, side by side; None for the run's.",
+  )
+  flags.DEFINE_integer('seed', 0, 'Of the episodes.')
+  flags.DEFINE_string(
+    'video', None, 'Also record an episode of the last of them: a .mp4 or .gif.'
+  )
+  flags.DEFINE_multi_string(
+    'gin_bindings', [], "gin bindings that override the run's configuration."
+  )
 
 
 def list_checkpoints(base_dir: str) -> dict[int, str]:
@@ -90,7 +96,7 @@ def choose_checkpoints(base_dir: str, chosen: str) -> dict[int, str]:
       raise ValueError(
         f'The checkpoint of iteration {number} is not in {base_dir} (any more): '
         f'there are {listed}. A run keeps the last '
-        'DQNAgent.max_tf_checkpoints_to_keep.'
+        'max_tf_checkpoints_to_keep of its agent.'
       )
   return {number: there[number] for number in numbers}
 
@@ -169,4 +175,5 @@ def main() -> None:
 
 
 if __name__ == '__main__':
+  define_flags()
   command_line.run(main, required=('base_dir',))
