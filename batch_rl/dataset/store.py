@@ -13,7 +13,6 @@ import concurrent.futures
 import ctypes
 import dataclasses
 import logging
-import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -26,10 +25,10 @@ from batch_rl.dataset import (
   packed_shard,
   packer,
   shard,
+  stacks,
   store_directory,
 )
 
-_ALIGNMENT = 64
 _log = logging.getLogger('absl')
 
 
@@ -467,7 +466,7 @@ class Store:
     # A block is decoded to where its last frames are wanted, so that nothing is
     # copied; those before land on earlier windows, which are decoded later.
     shape = (len(rows), length, *self.frame_shape)
-    out = aligned(shape, self.frame_dtype, before=size - frame)
+    out = stacks.aligned(shape, self.frame_dtype, before=size - frame)
     target, decode = out.ctypes.data + out.nbytes, self._decode
     for i, s, bound, begin, is_plain in zip(
       range(len(rows) - 1, -1, -1),
@@ -566,22 +565,6 @@ class Store:
       f'{where} is damaged ({error}); have it made again.'
     )
     return self._fault
-
-
-def aligned(
-  shape: Sequence[int], dtype: np.dtype, before: int = 0
-) -> np.ndarray:
-  """An array that TensorFlow takes without a copy, with garbage in it.
-
-  Args:
-    shape: of the array.
-    dtype: of the array.
-    before: so many bytes before it may be written to, too.
-  """
-  size = math.prod(shape) * dtype.itemsize
-  room = np.empty(before + _ALIGNMENT + size, np.uint8)
-  start = before + -(room.ctypes.data + before) % _ALIGNMENT
-  return room[start : start + size].view(dtype).reshape(shape)
 
 
 def _without_arrays(columns: packed_shard.Columns) -> packed_shard.Columns:

@@ -1,7 +1,9 @@
 """Dopamine's replay memory, with everything that is added to it logged."""
 
+import functools
 import json
 import os
+from collections.abc import Sequence
 
 import gin
 import numpy as np
@@ -10,9 +12,15 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl import signatures
 from batch_rl.baselines.replay_memory import replay_log
+from batch_rl.dataset import stacks
 
 STATE_NAME = 'replay_log_ckpt.{}.json'
 _KEPT = 4
+# What Dopamine's memory samples; subclasses may add more.
+_ELEMENTS = frozenset({
+  'state', 'action', 'reward', 'next_state', 'next_action', 'next_reward',
+  'terminal', 'indices',
+})  # fmt: skip
 
 
 class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
@@ -42,6 +50,96 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     """See the base class; also logs the transition."""
     super().add(observation, action, reward, terminal, *args, **kwargs)
     self._log.add(observation, action, reward, terminal)
+
+  def sample_index_batch(self, batch_size: int) -> list[int]:
+    """Valid indices, the ones that the base class would draw.
+
+    Args:
+      batch_size: how many.
+
+    Raises:
+      RuntimeError: as the base class.
+    """
+    newest = int(self.cursor()) - self._update_horizon
+    oldest = self._stack_size - 1
+    if self.is_full():
+      oldest += int(self.cursor()) - self._replay_capacity
+    elif newest <= oldest:
+      return super().sample_index_batch(batch_size)  # which says what is wrong
+    indices: list[int] = []
+    attempts = 0
+    while len(indices) < batch_size and attempts < self._max_sample_attempts:
+      drawn = np.random.randint(oldest, newest, batch_size - len(indices))
+      drawn %= self._replay_capacity
+      valid = drawn[self._are_valid(drawn)]
+      attempts += len(drawn) - len(valid)
+      indices += valid.tolist()
+    if len(indices) != batch_size:
+      raise RuntimeError(
+        f'Only {len(indices)} of {batch_size} indices were valid after '
+        f'{attempts} failed attempts (max_sample_attempts).'
+      )
+    return indices
+
+  def _are_valid(self, indices: np.ndarray) -> np.ndarray:
+    """`is_valid_transition` of indices in the range that is drawn from."""
+    capacity, terminal = self._replay_capacity, self._store['terminal']
+    before = np.arange(1 - self._stack_size, 0)
+    valid = ~np.isin(indices, self.invalid_range)
+    valid &= ~terminal[(indices[:, None] + before) % capacity].any(axis=1)
+    # Episodes may end without a terminal.
+    for i, index in enumerate(indices.tolist()):
+      for j in range(self._update_horizon):
+        row = (index + j) % capacity
+        if row in self.episode_end_indices and not terminal[row]:
+          valid[i] = False
+    return valid
+
+  def sample_transition_batch(
+    self,
+    batch_size: int | None = None,
+    indices: Sequence[int] | None = None,
+  ) -> tuple[np.ndarray, ...]:
+    """What the base class returns, several times as fast.
+
+    Args:
+      batch_size: number of transitions; None for the constructor's.
+      indices: of the transitions; None for random valid ones.
+    """
+    if batch_size is None:
+      batch_size = self._batch_size
+    elements = self.get_transition_elements(batch_size)
+    if {element.name for element in elements} != _ELEMENTS:
+      return super().sample_transition_batch(batch_size, indices)
+    if indices is None:
+      indices = self.sample_index_batch(batch_size)
+    assert len(indices) == batch_size
+    rows = np.asarray(indices, np.int64)
+    store, capacity = self._store, self._replay_capacity
+    horizon = self._update_horizon
+    ahead = (rows[:, None] + np.arange(horizon)) % capacity
+    terminals = store['terminal'][ahead] != 0
+    terminal = terminals.any(axis=1)
+    steps = np.where(terminal, terminals.argmax(axis=1) + 1, horizon)
+    rewards = self._cumulative_discount_vector * store['reward'][ahead]
+    rewards[np.arange(horizon) >= steps[:, None]] = 0
+    window = np.arange(1 - self._stack_size, horizon + 1)
+    windows = store['observation'][(rows[:, None] + window) % capacity]
+    following = (rows + steps) % capacity
+    stack = functools.partial(
+      stacks.channels_last, windows, stack_size=self._stack_size
+    )
+    values = {
+      'state': stack(np.zeros_like(steps)),
+      'action': store['action'][rows],
+      'reward': rewards.sum(axis=1),
+      'next_state': stack(steps),
+      'next_action': store['action'][following],
+      'next_reward': store['reward'][following],
+      'terminal': terminal,
+      'indices': rows,
+    }
+    return tuple(np.asarray(values[e.name], e.type) for e in elements)
 
   def save(self, checkpoint_dir: str, iteration_number: int) -> None:
     """Makes the log durable and records its position.

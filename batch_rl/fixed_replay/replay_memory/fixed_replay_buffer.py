@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import cv2
 import gin
 import numpy as np
 import tensorflow as tf
@@ -14,7 +13,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl import seeding, signatures
 from batch_rl.dataset import sampler as sampler_lib
-from batch_rl.dataset import shard, store_directory, subsets
+from batch_rl.dataset import shard, stacks, store_directory, subsets
 from batch_rl.dataset import store as store_lib
 from batch_rl.fixed_replay.replay_memory import feed as feed_lib
 from batch_rl.fixed_replay.replay_memory import (
@@ -587,10 +586,12 @@ class _StoreSource:
     next_action, next_reward = self.sampler.next_action_and_reward(batch)
     first = np.zeros_like(batch.steps)
     values = {
-      'state': channels_last(batch.windows, first, stack_size),
+      'state': stacks.channels_last(batch.windows, first, stack_size),
       'action': batch.action,
       'reward': batch.reward,
-      'next_state': channels_last(batch.windows, batch.steps, stack_size),
+      'next_state': stacks.channels_last(
+        batch.windows, batch.steps, stack_size
+      ),
       'next_action': next_action,
       'next_reward': next_reward,
       'terminal': batch.terminal,
@@ -625,36 +626,6 @@ class _StoreSource:
       batch.terminal,
       self.indices_of(batch.rows).astype(np.int32),
     )
-
-
-def channels_last(
-  windows: np.ndarray, start: np.ndarray, stack_size: int
-) -> np.ndarray:
-  """Cuts stacks of frames out of windows, frames last.
-
-  Args:
-    windows: (n, w, *frame_shape).
-    start: int64 (n,), the first frame of each stack.
-    stack_size: frames in a stack.
-
-  Returns:
-    (n, *frame_shape, stack_size).
-  """
-  n, _, *frame_shape = windows.shape
-  out = store_lib.aligned((n, *frame_shape, stack_size), windows.dtype)
-  which = np.arange(n)
-  if windows.dtype == np.uint8 and n:
-    # OpenCV interleaves several times as fast as NumPy copies with strides. Most
-    # start at the same frame; an image has a frame in each row.
-    first = int(start.max())
-    frames = windows.reshape(n, windows.shape[1], -1)
-    planes = [frames[:, first + j] for j in range(stack_size)]
-    cv2.merge(planes, out.reshape(n, -1, stack_size))
-    which = np.flatnonzero(start != first)
-  if len(which):
-    for j in range(stack_size):
-      out[which, ..., j] = windows[which, start[which] + j]
-  return out
 
 
 @gin.configurable(

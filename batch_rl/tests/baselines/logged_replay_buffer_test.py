@@ -1,0 +1,103 @@
+"""The memory of logged agents samples what Dopamine's does, from the same draws."""
+
+import hypothesis
+import numpy as np
+import pytest
+from dopamine.tf.replay_memory import circular_replay_buffer
+from hypothesis import strategies as st
+
+from batch_rl.baselines.replay_memory import logged_replay_buffer
+
+
+class _NoLog:
+  def add(self, *row):
+    """Nothing is kept."""
+
+
+def make_memories(capacity, stack_size, horizon, shape=(3, 2), **kwargs):
+  """Dopamine's and ours, empty."""
+  arguments = (shape, stack_size, capacity, 16, horizon, 0.9)
+  return (
+    circular_replay_buffer.OutOfGraphReplayBuffer(*arguments, **kwargs),
+    logged_replay_buffer.LoggedReplayBuffer(_NoLog(), *arguments, **kwargs),
+  )
+
+
+def fill(memories, lengths, terminals, extra=()):
+  """Episodes of rows that tell where they come from."""
+  random = np.random.default_rng(0)
+  for length, terminal in zip(lengths, terminals, strict=True):
+    for step in range(length):
+      last = step == length - 1
+      row = (
+        random.integers(0, 256, (3, 2), np.uint8),
+        int(random.integers(9)),
+        float(random.normal()),
+        int(last and terminal),
+        *extra,
+      )
+      for memory in memories:
+        memory.add(*row, episode_end=last)
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(
+  capacity=st.integers(12, 60),
+  stack_size=st.integers(1, 4),
+  horizon=st.integers(1, 4),
+  lengths=st.lists(st.integers(1, 20), min_size=1, max_size=12),
+  data=st.data(),
+)
+def test_samples_are_dopamines(capacity, stack_size, horizon, lengths, data):
+  terminals = data.draw(
+    st.lists(st.booleans(), min_size=len(lengths), max_size=len(lengths))
+  )
+  memories = make_memories(capacity, stack_size, horizon)
+  fill(memories, lengths, terminals)
+  found = []
+  for memory in memories:
+    np.random.seed(1)
+    try:
+      found.append(
+        [*memory.sample_transition_batch(), *memory.sample_transition_batch(5)]
+      )
+    except RuntimeError as error:
+      found.append([str(error)[:4]])  # too few rows, or none is valid
+  assert len(found[0]) == len(found[1])
+  if len(found[0]) == 1:
+    assert found[0][0] in ('Cann', 'Max ')
+    return
+  for theirs, ours in zip(*found, strict=True):
+    assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+    if theirs.dtype == np.float32:
+      np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    else:
+      np.testing.assert_array_equal(ours, theirs)
+
+
+def test_rewards_of_one_step_are_dopamines_to_the_bit():
+  memories = make_memories(50, 4, 1)
+  fill(memories, [20, 30, 25], [True] * 3)
+  for name, theirs, ours in zip(
+    [element.name for element in memories[0].get_transition_elements()],
+    *(m.sample_transition_batch(3, [10, 30, 49]) for m in memories),
+    strict=True,
+  ):
+    np.testing.assert_array_equal(ours, theirs, err_msg=name)
+
+
+def test_what_is_stored_beside_is_sampled_too():
+  extra = [circular_replay_buffer.ReplayElement('colour', (), np.int32)]
+  memories = make_memories(50, 2, 1, extra_storage_types=extra)
+  fill(memories, [20, 20], [True, True], extra=(7,))
+  np.random.seed(0)
+  batch = memories[1].sample_transition_batch()
+  assert (batch[-1] == 7).all()
+
+
+def test_no_valid_row_is_an_error():
+  _, memory = make_memories(50, 4, 1)
+  fill([memory], [20], [True])
+  memory._store['terminal'][:] = 1
+  with pytest.raises(RuntimeError, match='max_sample_attempts'):
+    memory.sample_index_batch(4)
