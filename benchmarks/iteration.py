@@ -69,6 +69,7 @@ def constant_loop(agent) -> Callable[[], None]:
       agent._loss,
       agent._sync_qt_ops,
       agent._replay.batch,
+      agent._replay.transition.values(),
       lambda: [
         tf.ensure_shape(constant, tensor.shape)
         for constant, tensor in zip(constants, agent._replay.batch, strict=True)

@@ -24,7 +24,10 @@ class UpdateLoop:
     train: what a `session.run` would fetch to do an update.
     loss: of the update, float32 ().
     sync: what it would fetch to synchronise the target network.
-    batch: the tensors of the batch that the update is made of.
+    batch: the tensors of the batch that the update is made of; none if the update
+      itself draws it.
+    drawn: the batch as the agent takes it. What Python does to draw it may be
+      repeated; other calls of Python may depend on what is not in the graph.
     next_batch: makes tensors of the next batch.
     ready: operations that have to run before `next_batch`.
     step: a tensor of the update that stands for the agent step, int64 (); None if
@@ -43,6 +46,7 @@ class UpdateLoop:
     loss: tf.Tensor,
     sync: Any,
     batch: Sequence[tf.Tensor],
+    drawn: Iterable[tf.Tensor],
     next_batch: Callable[[], Sequence[tf.Tensor]],
     ready: Sequence[tf.Operation],
     step: tf.Tensor | None,
@@ -53,8 +57,10 @@ class UpdateLoop:
     steps = [] if step is None else [step]
     self._update = _Copy([*tf.nest.flatten(train), loss], [*batch, *steps])
     self._sync = _Copy(tf.nest.flatten(sync), [])
-    if jit_compile and 'PyFunc' in self._update.types:
-      raise ValueError('the update calls Python, which XLA cannot compile')
+    calls = _calls_of_python(self._update.operations)
+    drawing, _ = _ancestors(drawn, set())
+    if jit_compile and calls or calls - _calls_of_python(drawing):
+      raise ValueError('it calls Python')
     self._next_batch = next_batch
     self._has_step = step is not None
     self._update_period = update_period
@@ -91,7 +97,7 @@ class UpdateLoop:
 
   def _updates(self, first_step: tf.Tensor, count: tf.Tensor) -> Any:
     losses = tf.TensorArray(tf.float32, count)
-    nothing = (
+    initial = (
       tf.constant(0),
       losses,
       tf.constant(True),
@@ -119,7 +125,7 @@ class UpdateLoop:
     done, losses, _, waited = tf.while_loop(
       lambda i, _, is_finite, __: is_finite & (i < count),
       body,
-      nothing,
+      initial,
       parallel_iterations=1,
     )
     return losses.stack(), done, waited
@@ -148,7 +154,7 @@ class _Copy:
     inputs: tensors that are replaced in the copies.
 
   Attributes:
-    types: of the operations.
+    operations: that are copied.
 
   Raises:
     ValueError: if it cannot be copied.
@@ -158,20 +164,19 @@ class _Copy:
     graph = tf.compat.v1.get_default_graph()
     elements = [graph.as_graph_element(target) for target in targets]
     replaced = {tensor.name for tensor in inputs}
-    operations, self._outside = _ancestors(elements, replaced)
-    used = {tensor.name for op in operations for tensor in op.inputs}
+    self.operations, self._outside = _ancestors(elements, replaced)
+    used = {tensor.name for op in self.operations for tensor in op.inputs}
     self._inputs = [t.name if t.name in used else None for t in inputs]
     self._names = [element.name for element in elements]
-    self.types = {op.type for op in operations}
-    if unsuitable := self.types & _UNSUITABLE:
-      raise ValueError(f'it has operations of type {min(unsuitable)}')
-    if any(t.dtype._is_ref_dtype for op in operations for t in op.outputs):
+    if wrong := {op.type for op in self.operations} & _UNSUITABLE:
+      raise ValueError(f'it has operations of type {min(wrong)}')
+    if any(t.dtype._is_ref_dtype for op in self.operations for t in op.outputs):
       raise ValueError('it has variables that are not resource variables')
     whole = graph.as_graph_def()
     self._graph_def = tf.compat.v1.GraphDef(
       versions=whole.versions, library=whole.library
     )
-    names = {op.name for op in operations}
+    names = {op.name for op in self.operations}
     for node in whole.node:
       if node.name in names:
         copy = self._graph_def.node.add()
@@ -221,6 +226,10 @@ def _ancestors(
     todo += [t.op for t in op.inputs if t.name not in replaced]
     todo += op.control_inputs
   return list(found.values()), list(variables.values())
+
+
+def _calls_of_python(operations: Iterable[tf.Operation]) -> set[str]:
+  return {op.name for op in operations if op.type in ('PyFunc', 'EagerPyFunc')}
 
 
 def _operations(

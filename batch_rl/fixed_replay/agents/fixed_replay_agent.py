@@ -172,6 +172,7 @@ class FixedReplayAgentMixin:
         self._loss,
         self._sync_qt_ops,
         replay.batch,
+        replay.transition.values(),
         replay.feed.next if replay.feed else list,
         [replay.feed.ready] if replay.feed else [],
         getattr(self, 'step_tensor', None),
@@ -179,7 +180,7 @@ class FixedReplayAgentMixin:
         self.target_update_period,
         jit_compile,
       )
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
       if jit_compile:
         raise ValueError(
           f'{type(self).__name__} cannot have jit_compile: {error}.'

@@ -174,6 +174,24 @@ def test_what_cannot_be_copied_is_run_one_at_a_time(make_agent):
     make_agent(class_=Agent, jit_compile=True)
 
 
+def test_what_calls_python_is_run_one_at_a_time(make_agent):
+  """Here the target depends on the step, of which the loop does not know."""
+
+  class Agent(fixed_replay_agent.FixedReplayAgentMixin, dqn_agent.DQNAgent):
+    def _build_target_q_op(self):
+      step = tf.numpy_function(
+        lambda: np.float32(self.training_steps), [], tf.float32
+      )
+      return super()._build_target_q_op() + tf.ensure_shape(step, ())
+
+  assert make_agent(class_=Agent)._loop is None
+  with pytest.raises(ValueError, match='jit_compile: it calls Python'):
+    make_agent(class_=Agent, jit_compile=True)
+  with pytest.raises(ValueError, match='jit_compile: it calls Python'):
+    make_agent(prefetch=0, jit_compile=True)
+  assert make_agent(prefetch=0)._loop is not None
+
+
 @pytest.mark.parametrize('value', [0, 1.5, -1])
 def test_wrong_numbers_are_refused(make_agent, value):
   with pytest.raises(ValueError, match=f'updates_per_run={value} is not'):
