@@ -6,21 +6,44 @@ r"""Trains an agent online and logs its experience in the dataset's format.
 """
 
 import functools
+import sys
 
 from absl import flags
 
 from batch_rl import command_line
+from batch_rl.baselines import parallel_runs
 from batch_rl.baselines.agents import AGENTS
 
 command_line.define_flags()
 flags.DEFINE_string(
   'replay_log_dir', None, 'The run to make; shards go to its replay_logs.'
 )
+flags.DEFINE_string(
+  'runs',
+  None,
+  'Makes several runs at once, e.g. 1-5: each has a process, a seed, and the '
+  'folder of its number in base_dir and replay_log_dir.',
+)
 FLAGS = flags.FLAGS
 
 
 def main() -> None:
   """Checks what can be checked, builds the runner, and runs it."""
+  if FLAGS.runs:
+    with command_line.user_errors():
+      numbers = parallel_runs.parse(FLAGS.runs)
+    directories = {
+      name: str(FLAGS[name].value) for name in ('base_dir', 'replay_log_dir')
+    }
+    sys.exit(
+      parallel_runs.run(
+        'batch_rl.baselines.train',
+        sys.argv[1:],
+        numbers,
+        directories,
+        FLAGS.seed,
+      )
+    )
   with command_line.user_errors():
     if '://' in FLAGS.replay_log_dir:
       raise ValueError(
