@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import functools
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -65,9 +66,11 @@ class FixedReplayAgentMixin:
     self._replay_data_dir = replay_data_dir
     self._replay_suffix = replay_suffix
     self._updates_per_run = int(updates_per_run)
+    self._jit_compile = jit_compile
     self.seconds_waited = 0.0
     super().__init__(sess, num_actions, **{**kwargs, 'min_replay_history': 0})
-    self._loop = self._make_loop(jit_compile)
+    if jit_compile:
+      _ = self._loop  # or say now why it cannot be
     self._build_acting()
     if init_checkpoint_dir is not None:
       self._load_weights(init_checkpoint_dir)
@@ -158,30 +161,16 @@ class FixedReplayAgentMixin:
         f'The loss is {loss} at update {step // self.update_period}.'
       )
 
-  def _make_loop(self, jit_compile):
+  @functools.cached_property
+  def _loop(self):
     """A loop of updates; None if each is to have, or needs, its own run."""
-    only_acts = self._replay_data_dir is None
-    if only_acts or (self._updates_per_run == 1 and not jit_compile):
+    if self._updates_per_run == 1 and not self._jit_compile:
       return None
-    replay = self._replay
     try:
-      if type(self)._train_step is not FixedReplayAgentMixin._train_step:
-        raise ValueError('it has a _train_step of its own')
-      return update_loop.UpdateLoop(
-        self._train_op,
-        self._loss,
-        self._sync_qt_ops,
-        replay.batch,
-        replay.transition.values(),
-        replay.feed.next if replay.feed else list,
-        [replay.feed.ready] if replay.feed else [],
-        getattr(self, 'step_tensor', None),
-        self.update_period,
-        self.target_update_period,
-        jit_compile,
-      )
+      with self._sess.graph.as_default():
+        return self._make_loop()
     except (ValueError, TypeError) as error:
-      if jit_compile:
+      if self._jit_compile:
         raise ValueError(
           f'{type(self).__name__} cannot have jit_compile: {error}.'
         ) from error
@@ -191,6 +180,24 @@ class FixedReplayAgentMixin:
         error,
       )
       return None
+
+  def _make_loop(self):
+    replay = self._replay
+    if type(self)._train_step is not FixedReplayAgentMixin._train_step:
+      raise ValueError('it has a _train_step of its own')
+    return update_loop.UpdateLoop(
+      self._train_op,
+      self._loss,
+      self._sync_qt_ops,
+      replay.batch,
+      replay.transition.values(),
+      replay.feed.next if replay.feed else list,
+      [replay.feed.ready] if replay.feed else [],
+      getattr(self, 'step_tensor', None),
+      self.update_period,
+      self.target_update_period,
+      self._jit_compile,
+    )
 
   def _build_acting(self):
     """The greedy actions for any number of states, frames before channels."""

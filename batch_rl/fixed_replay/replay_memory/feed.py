@@ -78,7 +78,10 @@ class Feed:
   def _start(self, first: tf.Tensor) -> tf.Tensor:
     dataset = tf.data.Dataset.range(first, np.iinfo(np.int64).max)
     dataset = dataset.map(
-      self._make, num_parallel_calls=self._threads, deterministic=True
+      # AutoGraph, which rewrites Python, does not keep up with new versions.
+      tf.autograph.experimental.do_not_convert(self._make),
+      num_parallel_calls=self._threads,
+      deterministic=True,
     ).prefetch(self._ahead)
     with tf.control_dependencies([self._iterator.make_initializer(dataset)]):
       return tf.constant(True)
