@@ -1,6 +1,7 @@
 """What every test starts from."""
 
 import sys
+import threading
 
 import gin
 import pytest
@@ -14,3 +15,23 @@ def _nothing_left_behind():
   # Many tests do without TensorFlow, which takes seconds to import.
   if 'tensorflow' in sys.modules:
     sys.modules['tensorflow'].compat.v1.reset_default_graph()
+
+
+@pytest.fixture
+def gate(monkeypatch):
+  """Lets shards be packed one at a time, by `release`."""
+  from batch_rl.dataset import packed_shard
+
+  semaphore, before = threading.Semaphore(0), set(threading.enumerate())
+  original = packed_shard.pack
+
+  def pack(*args, **kwargs):
+    semaphore.acquire()
+    return original(*args, **kwargs)
+
+  monkeypatch.setattr(packed_shard, 'pack', pack)
+  yield semaphore
+  # No thread is left waiting, nor comes to the gate of another test.
+  semaphore.release(100)
+  for thread in set(threading.enumerate()) - before:
+    thread.join(60)

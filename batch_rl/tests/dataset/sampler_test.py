@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_rl.dataset import packed_shard, sampler, store
+from batch_rl.dataset import sampler, store
 from batch_rl.tests import ring_logs, shards
 
 SAMPLE = 'data/Pong/1/replay_logs'
@@ -435,24 +435,6 @@ def test_restricting_is_like_having_no_other_shards(small, opened):
 
 
 # --- while shards arrive ------------------------------------------------------
-
-
-@pytest.fixture
-def gate(monkeypatch):
-  """Lets shards be packed one at a time, by `release`."""
-  semaphore, before = threading.Semaphore(0), set(threading.enumerate())
-  original = packed_shard.pack
-
-  def pack(*args, **kwargs):
-    semaphore.acquire()
-    return original(*args, **kwargs)
-
-  monkeypatch.setattr(packed_shard, 'pack', pack)
-  yield semaphore
-  # No thread is left waiting, nor comes to the gate of another test.
-  semaphore.release(100)
-  for thread in set(threading.enumerate()) - before:
-    thread.join(60)
 
 
 def test_shards_are_taken_in_as_they_arrive(small, opened, gate):

@@ -209,20 +209,6 @@ def test_two_runs_in_one_directory_are_refused(tmp_path):
 # --- in the background --------------------------------------------------------
 
 
-@pytest.fixture
-def gate(monkeypatch):
-  """Lets shards be packed one at a time, by `release`."""
-  opened = threading.Semaphore(0)
-  original = packed_shard.pack
-
-  def pack(*args, **kwargs):
-    opened.acquire()
-    return original(*args, **kwargs)
-
-  monkeypatch.setattr(packed_shard, 'pack', pack)
-  return opened
-
-
 def test_shards_arrive_one_by_one_those_that_are_preferred_first(
   tmp_path, gate
 ):

@@ -1,14 +1,13 @@
 """Batches of a fixed replay: from threads, while shards arrive, of subsets."""
 
 import concurrent.futures
-import threading
 
 import gin
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.dataset import packed_shard, store
+from batch_rl.dataset import store
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.tests import ring_logs, shards
 
@@ -81,24 +80,6 @@ def test_both_ways_to_sample_draw_the_same_batches(data_dir):
 
 
 # --- while shards arrive ------------------------------------------------------
-
-
-@pytest.fixture
-def gate(monkeypatch):
-  """Lets shards be packed one at a time, by `release`."""
-  semaphore, before = threading.Semaphore(0), set(threading.enumerate())
-  original = packed_shard.pack
-
-  def pack(*args, **kwargs):
-    semaphore.acquire()
-    return original(*args, **kwargs)
-
-  monkeypatch.setattr(packed_shard, 'pack', pack)
-  yield semaphore
-  # No thread is left waiting, nor comes to the gate of another test.
-  semaphore.release(100)
-  for thread in set(threading.enumerate()) - before:
-    thread.join(60)
 
 
 def in_thread(function, *args, **kwargs):
