@@ -48,7 +48,13 @@ EXTRAS = {
   # The ROMs that the dataset was made with. Builds from source: needs cmake,
   # a C++ compiler and the zlib headers.
   'legacy-roms': ['atari-py==0.2.5'],
-  'dev': ['pytest>=8', 'hypothesis>=6.100', 'ruff>=0.12', 'mypy>=1.15'],
+  'dev': [
+    'pytest>=8',
+    'pytest-xdist>=3.6',
+    'hypothesis>=6.100',
+    'ruff>=0.12',
+    'mypy>=1.15',
+  ],
 }
 
 setuptools.setup(

@@ -34,6 +34,10 @@ from benchmarks import measuring
 
 DATA_DIR = 'data/Pong/1/replay_logs'
 NUM_ACTIONS = 6
+CLASSES = {
+  'dqn': 'FixedReplayDQNAgent',
+  'rem': 'FixedReplayMultiHeadDQNAgent',
+}
 UPDATES = 20  # in a turn
 ROUNDS = 40
 STEPS = 250  # of each environment in a turn
@@ -124,6 +128,28 @@ def times(name: str) -> dict[str, np.ndarray]:
   return taken | {'waited': waited}
 
 
+def options(name: str) -> None:
+  """Prints what the update's options make of it."""
+  functions = {}
+  for option in (None, 'mixed_precision', 'jit_compile'):
+    bindings = {f'{CLASSES[name]}__{option}': True} if option else {}
+    agent = offline_agent(name, **bindings)
+    steps = UPDATES * agent.update_period
+    functions[option] = functools.partial(_train, agent, steps)
+  taken = measuring.interleave(functions, ROUNDS // 2)
+  for option in ('mixed_precision', 'jit_compile'):
+    measuring.row(
+      f'{name}: updates/s without and with {option}',
+      f'{UPDATES / np.median(taken[None]):.1f}',
+      f'{UPDATES / np.median(taken[option]):.1f}',
+      f'{np.median(taken[None] / taken[option]):.2f} x',
+    )
+
+
+def _train(agent, steps: int) -> None:
+  list(agent.train_steps(steps))
+
+
 def single_steps(agent, environment, steps: int) -> None:
   """Evaluation as Dopamine does it: one environment, a state at a time."""
   action = agent.begin_episode(environment.reset())
@@ -202,6 +228,8 @@ def table() -> None:
       '',
       f'{100 * found["waited"]:.2f} %',
     )
+  for name in training:
+    options(name)
   evaluating = {name: evaluation_times(name) for name in ('dqn', 'rem')}
   for name, found in evaluating.items():
     for count in ENVIRONMENTS:

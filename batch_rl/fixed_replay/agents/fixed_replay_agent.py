@@ -14,7 +14,7 @@ from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl.fixed_replay import update_loop
+from batch_rl.fixed_replay import mixed_precision, update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 
 
@@ -37,6 +37,8 @@ class FixedReplayAgentMixin:
       same. 1 for a `session.run` each, as in Dopamine.
     jit_compile: whether XLA compiles the update. Results differ in the last
       digits, and REM's mixtures are others.
+    mixed_precision: whether networks compute in bfloat16 (see `mixed_precision`).
+      Results differ; checkpoints are the same.
     **kwargs: as the agent's.
 
   Attributes:
@@ -57,6 +59,7 @@ class FixedReplayAgentMixin:
     init_checkpoint_dir=None,
     updates_per_run=50,
     jit_compile=False,
+    mixed_precision=False,
     **kwargs,
   ):
     if updates_per_run != int(updates_per_run) or updates_per_run < 1:
@@ -67,6 +70,7 @@ class FixedReplayAgentMixin:
     self._replay_suffix = replay_suffix
     self._updates_per_run = int(updates_per_run)
     self._jit_compile = jit_compile
+    self._mixed_precision = mixed_precision
     self.seconds_waited = 0.0
     super().__init__(sess, num_actions, **{**kwargs, 'min_replay_history': 0})
     if jit_compile:
@@ -197,6 +201,13 @@ class FixedReplayAgentMixin:
       self.update_period,
       self.target_update_period,
       self._jit_compile,
+    )
+
+  def _create_network(self, name):
+    if not self._mixed_precision:
+      return super()._create_network(name)
+    return mixed_precision.build(
+      functools.partial(super()._create_network, name)
     )
 
   def _build_acting(self):

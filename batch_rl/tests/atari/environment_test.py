@@ -260,7 +260,8 @@ def test_vector_environment_seeds():
 
   assert screens(1) == screens(1)
   assert len({*screens(1), *screens(2)}) == 6
-  assert len({*screens(None), *screens(None)}) == 6
+  # One in a hundred plays by chance as another.
+  assert len({*screens(None), *screens(None)}) > 3
 
 
 def test_vector_environment_options():

@@ -85,6 +85,34 @@ def test_training_changes_every_weight(make_agent):
     assert not np.array_equal(before[variable], after[variable]), variable
 
 
+def test_mixed_precision_computes_in_bfloat16(make_agent):
+  gin.bind_parameter('run_seed.seed', 1)
+  mixed, exact = make_agent(mixed_precision=True), make_agent()
+
+  def products(agent):
+    operations = agent._sess.graph.get_operations()
+    return [op for op in operations if op.type == 'MatMul']
+
+  assert {op.outputs[0].dtype for op in products(exact)} == {tf.float32}
+  kinds = [op.outputs[0].dtype for op in products(mixed)]
+  # All layers of a network but its last.
+  assert kinds.count(tf.bfloat16) >= kinds.count(tf.float32) > 0
+  for agent in exact, mixed:
+    with agent._sess.graph.as_default():
+      variables = tf.compat.v1.trainable_variables()
+      assert {variable.dtype.base_dtype for variable in variables} == {
+        tf.float32
+      }
+  weights = cartpole.values(exact)
+  assert weights.keys() == cartpole.values(mixed).keys()
+  with mixed._sess.graph.as_default():
+    for variable in tf.compat.v1.global_variables():
+      variable.load(weights[variable.op.name], mixed._sess)
+  np.testing.assert_allclose(
+    list(mixed.train_steps(20)), list(exact.train_steps(20)), rtol=0.05
+  )
+
+
 def test_target_network_is_updated_when_due(make_agent):
   agent = make_agent(update_period=2, target_update_period=6)
   for step in range(15):
