@@ -131,13 +131,6 @@ def loading(game: str, data_dir: str) -> None:
     f'{MEMORY_TARGETS[game]}',
   )
   row(
-    f'{game}: `nbytes` a row of a log as it was played',
-    '7065',
-    f'{small["nbytes"] / small["rows"]:.1f}',
-    measuring.times(7065, small['nbytes'] / small['rows']),
-    f'{MEMORY_TARGETS[game]}',
-  )
-  row(
     f'{game}: GB more while loading than after it',
     '',
     f'{(ours["peak"] - ours["resident"]) / 1e9:.2f}',
