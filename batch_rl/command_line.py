@@ -3,20 +3,22 @@
 A user's mistake ends in one line on stderr and exit code 2.
 """
 
+import contextlib
 import difflib
 import functools
 import glob
 import logging as std_logging
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import gin
 from absl import app, flags, logging
 
-from batch_rl import run_record
+from batch_rl import interruption, run_record
 from batch_rl.atari import roms
+from batch_rl.dataset import packer
 
 _GAME_NAME = 'atari_lib.create_atari_environment.game_name'
 _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -40,6 +42,11 @@ def define_flags() -> None:
   )
   flags.DEFINE_multi_string(
     'gin_bindings', [], 'gin bindings that override the files, e.g. "A.b=1".'
+  )
+  flags.DEFINE_bool(
+    'accept_changes',
+    False,
+    'Go on with a run even if its settings or data have changed.',
   )
   flags.DEFINE_integer(
     'seed', None, 'Seed of everything random; drawn and recorded if unset.'
@@ -81,8 +88,7 @@ def run(main: Callable, required: Iterable[str]) -> None:
       main()
     except KeyboardInterrupt:
       logging.warning(
-        'Interrupted. The same command continues after the last complete '
-        'iteration.'
+        'Interrupted. The same command continues after the last checkpoint.'
       )
       sys.exit(130)
 
@@ -127,6 +133,18 @@ class user_errors:  # noqa: N801 (a context manager)
     if isinstance(error, _MISTAKES):
       logging.debug('', exc_info=error)  # with --verbosity=1
       fail(error)
+
+
+@contextlib.contextmanager
+def run_errors() -> Iterator[None]:
+  """Says in a line why a run ended: asked to, or for the data, disk or loss."""
+  try:
+    yield
+  except interruption.Interrupted as asked:
+    logging.warning('%s', asked)
+  except (packer.DataError, FloatingPointError, MemoryError, OSError) as error:
+    logging.debug('', exc_info=error)  # with --verbosity=1
+    fail(error)
 
 
 def choose(kind: str, name: str | None, choices: Iterable[str]) -> str:
@@ -214,6 +232,7 @@ def start_run(
   record = run_record.start(
     flags.FLAGS.base_dir,
     seed,
+    flags.FLAGS.accept_changes,
     agent=agent_name,
     # Long lines, so that each binding is one: they are compared line by line.
     gin_config=gin.config_str(max_line_length=10**6),

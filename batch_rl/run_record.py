@@ -5,7 +5,7 @@ started; and whoever reads the results, what they are results of.
 """
 
 import difflib
-import glob
+import hashlib
 import importlib.metadata
 import os
 import secrets
@@ -14,6 +14,9 @@ import sys
 import time
 from typing import Any
 
+from absl import logging
+
+from batch_rl import checkpoints
 from batch_rl.dataset import files
 
 FILE_NAME = 'run.json'
@@ -30,7 +33,10 @@ _locks: list[Any] = []  # held until the process ends
 
 
 def start(
-  base_dir: str, seed: int | None = None, **settings: str | None
+  base_dir: str,
+  seed: int | None = None,
+  accept_changes: bool = False,
+  **settings: str | None,
 ) -> dict[str, Any]:
   """Makes the record of a run, or continues that of the run in a directory.
 
@@ -39,17 +45,19 @@ def start(
   Args:
     base_dir: the run's directory.
     seed: of the run; None draws one, or keeps the one that is recorded.
+    accept_changes: whether a run may go on with another seed or settings.
     **settings: what a run with checkpoints may not change, as text. Lines about
       `num_iterations` may: a run can be prolonged.
 
   Returns:
-    The record: run_id, seed, whether it was drawn, settings, command, versions, start time.
+    The record: run_id, seed, whether it was drawn, settings and the hash of each,
+    command, versions, start time.
 
   Raises:
     ValueError: if the run there has checkpoints and another seed or settings.
   """
   record = files.read_json(os.path.join(base_dir, FILE_NAME)) or {}
-  if not glob.glob(os.path.join(base_dir, 'checkpoints', 'sentinel_*')):
+  if not checkpoints.find(base_dir):
     # Nothing to be true to yet, but its log knows the run by its id.
     kept = ('run_id', 'seed', 'seed_drawn')
     record = {key: record[key] for key in kept if key in record}
@@ -67,17 +75,50 @@ def start(
     for change in _changes(name, str(record.setdefault(name, now)), str(now))
   ]
   if changes:
-    raise ValueError(
-      f'{base_dir} holds a run with other settings; choose another --base_dir, '
-      f'or its settings: {"; ".join(changes[:6])}'
+    refuse_or_note(
+      record,
+      f'{base_dir} holds a run with other settings',
+      changes,
+      accept_changes,
     )
+    if seed is not None:
+      record['seed'] = seed
   record.setdefault('started', time.strftime('%Y-%m-%dT%H:%M:%S%z'))
   command = _command()
   if record.setdefault('command', command) != command:
     record.setdefault('resumed_with', []).append(command)
   record['versions'] = versions()
   # It may have been prolonged.
-  return {**record, **{k: v for k, v in settings.items() if v is not None}}
+  given = {k: v for k, v in settings.items() if v is not None}
+  record['hashes'] = {
+    name: hashlib.sha256(text.encode()).hexdigest()[:16]
+    for name, text in given.items()
+  }
+  return {**record, **given}
+
+
+def refuse_or_note(
+  record: dict[str, Any], what: str, changes: list[str], accept: bool
+) -> None:
+  """Refuses to go on with a run that has changed, or notes the changes in it.
+
+  Args:
+    record: of the run.
+    what: what is the matter, for the message.
+    changes: lines, with - for what was and + for what is.
+    accept: whether to go on.
+
+  Raises:
+    ValueError: if not.
+  """
+  text = '; '.join(changes[:6])
+  if not accept:
+    raise ValueError(
+      f'{what}; choose another --base_dir, or its settings, or go on with '
+      f'--accept_changes: {text}'
+    )
+  logging.warning('%s; going on: %s', what, text)
+  record.setdefault('changes', []).append(changes)
 
 
 def _changes(name: str, before: str, now: str) -> list[str]:

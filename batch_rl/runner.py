@@ -4,14 +4,16 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 import tqdm.auto as tqdm
 from absl import logging
-from dopamine.discrete_domains import atari_lib, checkpointer, run_experiment
+from dopamine.discrete_domains import atari_lib, run_experiment
+from dopamine.metrics import statistics_instance
 
-from batch_rl import run_record, seeding, signatures
+from batch_rl import checkpoints, interruption, run_record, seeding, signatures
 from batch_rl.atari import environment
 
 
@@ -33,13 +35,14 @@ def agent_classes(package: str, agents: Mapping) -> dict[str, type]:
 
 @signatures.forwards_to(run_experiment.Runner)
 class RecordedRunner(run_experiment.Runner):
-  """Dopamine's runner with progress, seeds, and a record of what ran.
+  """Dopamine's runner with progress, seeds, exact resume, and a record of it all.
 
   Args:
     base_dir: for checkpoints, logs, TensorBoard files and `run.json`.
     create_agent_fn: `(sess, environment, summary_writer) -> agent`.
     create_environment_fn: returns the environment.
     record: of the run, as `run_record.start` makes it (and here does if None).
+    accept_changes: whether a run may resume on other data than it had.
     **kwargs: as Dopamine's `Runner`.
   """
 
@@ -49,40 +52,57 @@ class RecordedRunner(run_experiment.Runner):
     create_agent_fn,
     create_environment_fn=atari_lib.create_atari_environment,
     record=None,
+    accept_changes=False,
     **kwargs,
   ):
     seeding.seed_libraries(iteration=0)
     self.record = dict(record or run_record.start(base_dir, seeding.run_seed()))
     kwargs['fine_grained_print_to_console'] = False  # there is a progress bar
+    self._accept_changes = accept_changes
     self._progress = None
+    # What a checkpoint within an iteration has of it, until it is resumed.
+    self._partial: dict[str, Any] | None = None
+    self._interruption = interruption.Interruption()
     super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
     self._iteration = self._start_iteration
 
   def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
-    """Resumes from the newest checkpoint; also completes the record.
+    """Resumes from the newest checkpoint that is whole; completes the record.
 
     Raises:
-      ValueError: if there is a checkpoint that can't be restored.
+      ValueError: if there are checkpoints, and none can be restored.
     """
+    del checkpoint_file_prefix  # names are those of `checkpoints`
     self.record['environment'] = environment.describe(self._environment)
     logging.info('Environment: %s', json.dumps(self.record['environment']))
     gpus = [gpu.name for gpu in tf.config.list_physical_devices('GPU')]
     logging.info('Devices: %s', ', '.join(gpus) or 'CPU only')
-    super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
-    newest = checkpointer.get_latest_checkpoint_number(self._checkpoint_dir)
-    if newest >= 0 and self._start_iteration == 0:
+    self._checkpoints = checkpoints.Checkpoints(self._base_dir)
+    self._start_iteration = 0
+    found = self._checkpoints.newest()
+    if found is None:
+      return
+    checkpoint, state = found
+    position = checkpoint.position
+    if not self._agent.unbundle(
+      checkpoint.directory, position.number, state['agent']
+    ):
       raise ValueError(
-        f'Checkpoint {newest} in {self._checkpoint_dir} is incomplete: it needs '
-        'Checkpointer.checkpoint_frequency = 1, and all of its files.'
+        f'The agent cannot be restored from checkpoint {position.name} in '
+        f'{checkpoint.directory}.'
       )
-    state = tf.train.get_checkpoint_state(self._checkpoint_dir)
-    saver = getattr(self._agent, '_saver', None)
-    if newest >= 0 and state is not None and saver is not None:
-      # Or those from before the restart would never be removed.
-      saver.recover_last_checkpoints(list(state.all_model_checkpoint_paths))
+    if self._use_legacy_logger:
+      self._logger.data = state['logs']
+    self._start_iteration = position.iteration
+    self._partial = state.get('partial')
+    logging.info('Resuming after %s.', position)
 
   def run_experiment(self) -> None:
-    """Runs the iterations that are left; each ends with a checkpoint."""
+    """Runs the iterations that are left; each ends with a checkpoint.
+
+    Raises:
+      interruption.Interrupted: if the run was asked to stop, and has saved.
+    """
     run_record.write(self._base_dir, self.record)
     if self._start_iteration >= self._num_iterations:
       logging.warning(
@@ -90,17 +110,57 @@ class RecordedRunner(run_experiment.Runner):
         self._start_iteration,
         self._num_iterations,
       )
-    elif self._start_iteration:
-      logging.info('Resuming with iteration %d.', self._start_iteration)
-    for iteration in range(self._start_iteration, self._num_iterations):
-      self._begin_iteration(iteration)
-      statistics = self._run_one_iteration(iteration)
-      self._log_experiment(iteration, statistics)
-      self._checkpoint_experiment(iteration)
-      self._collector_dispatcher.flush()
+    with interruption.listen() as self._interruption:
+      for iteration in range(self._start_iteration, self._num_iterations):
+        self._begin_iteration(iteration)
+        statistics = self._run_one_iteration(iteration)
+        self._log_experiment(iteration, statistics)
+        self._save(checkpoints.Position(iteration + 1), None)
+        self._collector_dispatcher.flush()
+        if iteration + 1 < self._num_iterations:
+          self._stop_if_asked(f'iteration {iteration}')
     if self._summary_writer is not None:
       self._summary_writer.flush()
     self._collector_dispatcher.close()
+
+  def _safe_point(self, steps: int, partial: Callable[[], dict]) -> None:
+    """Saves, if it is time, or the run shall stop.
+
+    Args:
+      steps: agent steps taken of the iteration.
+      partial: returns what an iteration that goes on from here has to know.
+
+    Raises:
+      interruption.Interrupted: if the run shall stop.
+    """
+    position = checkpoints.Position(self._iteration, steps)
+    if self._interruption.requested or self._checkpoints.is_due(position):
+      if steps:  # or the checkpoint before says it all
+        self._save(position, partial())
+    self._stop_if_asked(str(position))
+
+  def _save(self, position, partial):
+    self._checkpoints.save(
+      position,
+      self._write_agent,
+      {
+        'logs': self._logger.data if self._use_legacy_logger else {},
+        'partial': partial,
+      },
+      self.record,
+    )
+
+  def _write_agent(self, directory, number):
+    bundle = self._agent.bundle_and_checkpoint(directory, number)
+    if saver := getattr(self._agent, '_saver', None):
+      saver.set_last_checkpoints_with_time([])  # or it would remove them
+    return bundle
+
+  def _stop_if_asked(self, where):
+    if self._interruption.requested:
+      raise interruption.Interrupted(
+        f'Stopped and saved at {where}; the same command goes on from there.'
+      )
 
   def _begin_iteration(self, iteration):
     """Seeds the iteration: resumed, it draws what it would have drawn."""
@@ -134,8 +194,14 @@ class RecordedRunner(run_experiment.Runner):
     )
     return self._progress
 
-  def _write_scalars(self, scalars, iteration):
-    """Writes `{tag: value}` for TensorBoard at an iteration."""
+  def _report_scalars(self, scalars, iteration):
+    """Gives `{tag: value}` of an iteration to the collectors and TensorBoard."""
+    self._collector_dispatcher.write(
+      [
+        statistics_instance.StatisticsInstance(tag, value, iteration)
+        for tag, value in scalars.items()
+      ]
+    )
     if self._summary_writer is None:
       return
     self._summary_writer.add_summary(

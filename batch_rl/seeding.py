@@ -7,6 +7,8 @@ does not change the others.
 
 import random
 import zlib
+from collections.abc import Mapping
+from typing import Any
 
 import gin
 import numpy as np
@@ -51,8 +53,8 @@ def derive(purpose: str, index: int = 0) -> int | None:
 def seed_libraries(iteration: int) -> None:
   """Seeds what Dopamine draws from: `random`, NumPy and TensorFlow's graph.
 
-  Called at the start of every iteration, with which Dopamine's checkpoints end:
-  a run that resumes there draws what it would have drawn.
+  Called at the start of every iteration: a run that resumes there draws what it
+  would have drawn. Within one, see `library_states`.
   """
   if run_seed() is None:
     return
@@ -62,3 +64,14 @@ def seed_libraries(iteration: int) -> None:
     import tensorflow as tf
 
     tf.compat.v1.set_random_seed(derive('tensorflow'))
+
+
+def library_states() -> dict[str, Any]:
+  """The state of what Dopamine draws from, plain data; but for TensorFlow's."""
+  return {'random': random.getstate(), 'numpy': np.random.get_state()}
+
+
+def restore_library_states(states: Mapping[str, Any]) -> None:
+  """Goes back to what `library_states` returned."""
+  random.setstate(states['random'])
+  np.random.set_state(states['numpy'])

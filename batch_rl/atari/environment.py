@@ -15,6 +15,7 @@ choices), or to make its environments repeatable:
 import os
 import re
 import types
+from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
@@ -145,6 +146,67 @@ class GymWithRomSets:
     probability = kwargs.get('repeat_action_probability', 0.25)
     env = make_atari(match[1], repeat_action_probability=probability)
     return gymnasium.Wrapper(_ScreenUnread(env))
+
+
+class ResumableEnvironment:
+  """Dopamine's Atari environment, and a way to go on with an episode later.
+
+  An emulator's state leaves out which action sticks. What is kept is how the
+  episode began and the actions since: some seconds to play again, at most.
+
+  Args:
+    environment: `AtariPreprocessing` around what `make_atari` returned.
+  """
+
+  def __init__(self, environment: Any):
+    self._preprocessing = environment
+    self._ale = environment.environment.unwrapped.ale
+    self._beginning: dict[str, Any] | None = None
+    self._actions: list[int] = []
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._preprocessing, name)
+
+  def reset(self) -> np.ndarray:
+    """See `AtariPreprocessing`."""
+    observation = self._preprocessing.reset()
+    self._beginning = {
+      'emulator': self._ale.cloneState(include_rng=True).serialize(),
+      'screens': [screen.copy() for screen in self.screen_buffer],
+    }
+    self._actions = []
+    return observation
+
+  def step(self, action: int) -> tuple:
+    """See `AtariPreprocessing`."""
+    self._actions.append(int(action))
+    return self._preprocessing.step(action)
+
+  def state(self) -> dict[str, Any] | None:
+    """What `restore` needs, plain data; None before the first episode."""
+    if self._beginning is None:
+      return None
+    return {**self._beginning, 'actions': np.array(self._actions, np.uint8)}
+
+  def restore(self, state: Mapping[str, Any] | None) -> None:
+    """Goes to where another environment of the game was at its `state()`."""
+    if state is None:
+      return
+    self.reset()
+    self._ale.restoreState(ale_py.ALEState(state['emulator']))
+    self._preprocessing.screen_buffer = [s.copy() for s in state['screens']]
+    self._preprocessing.lives = self._ale.lives()
+    self._beginning = {name: state[name] for name in ('emulator', 'screens')}
+    for action in state['actions'].tolist():
+      self.step(action)
+
+
+def make_resumable(environment: Any) -> Any:
+  """The environment as a `ResumableEnvironment` if it can be one, or as it is."""
+  inside = getattr(environment, 'environment', None)
+  if isinstance(getattr(inside, 'unwrapped', None), AtariEnvironment):
+    return ResumableEnvironment(environment)
+  return environment
 
 
 def make_vector_environment(

@@ -1,13 +1,16 @@
 """Online training that logs everything the agent experiences."""
 
+import time
 from typing import Any
 
 import gin
+import numpy as np
 import tensorflow as tf
 from absl import logging
-from dopamine.discrete_domains import atari_lib
+from dopamine.discrete_domains import atari_lib, iteration_statistics
 
-from batch_rl import command_line, runner, signatures
+from batch_rl import command_line, interruption, runner, seeding, signatures
+from batch_rl.atari import environment as environment_lib
 from batch_rl.baselines.agents import AGENTS, logged_agent, random_agent
 
 _CLASSES = runner.agent_classes('batch_rl.baselines.agents', AGENTS)
@@ -41,6 +44,16 @@ def create_online_agent(
   )
 
 
+# How far a phase of an iteration is: `phase_steps` are those of whole episodes.
+_NO_PHASE = {
+  'phase_steps': 0,
+  'returns': 0.0,
+  'episodes': 0,
+  'seconds': 0.0,
+  'episode': None,
+}
+
+
 @gin.configurable
 @signatures.forwards_to(runner.RecordedRunner)
 class LoggedRunner(runner.RecordedRunner):
@@ -53,8 +66,7 @@ class LoggedRunner(runner.RecordedRunner):
     **kwargs: as Dopamine's `Runner`.
 
   Raises:
-    ValueError: if episodes are to go on across iterations: a checkpoint does not
-      hold the emulator, so an episode would be cut where the run resumes.
+    ValueError: if episodes are to go on across iterations.
   """
 
   def __init__(
@@ -64,7 +76,12 @@ class LoggedRunner(runner.RecordedRunner):
     create_environment_fn=atari_lib.create_atari_environment,
     **kwargs,
   ):
-    super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
+    super().__init__(
+      base_dir,
+      create_agent_fn,
+      lambda: environment_lib.make_resumable(create_environment_fn()),
+      **kwargs,
+    )
     if self._max_steps_per_episode is None:
       raise ValueError(
         'Runner.max_steps_per_episode must be a number of steps.'
@@ -77,22 +94,132 @@ class LoggedRunner(runner.RecordedRunner):
 
   def _run_one_step(self, action):
     observation, reward, is_terminal = super()._run_one_step(action)
+    self._now['steps'] += 1
     # The agent gets it clipped; the manifest shall have it as it was.
     self._log.unclipped_reward = reward
     return observation, reward, is_terminal
 
   def _run_one_iteration(self, iteration):
-    statistics = super()._run_one_iteration(iteration)
+    """Trains, then evaluates; goes on where a checkpoint within it was made."""
+    self._resume_iteration()
+    statistics = iteration_statistics.IterationStatistics()
+    statistics.data_lists = self._now['statistics']
+    if self._now['phase'] == 'train':
+      self._agent.eval_mode = False
+      self._now['train'] = self._run_one_phase(
+        self._training_steps, statistics, 'train'
+      )
+      self._now.update(phase='eval', **_NO_PHASE)
+    self._agent.eval_mode = True
+    evaluation = self._run_one_phase(self._evaluation_steps, statistics, 'eval')
+    train = self._now['train']
+    statistics.append(
+      {
+        'train_average_return': train['return'],
+        'train_average_steps_per_second': train['rate'],
+        'eval_average_return': evaluation['return'],
+      }
+    )
+    self._report_scalars(
+      {
+        'Train/NumEpisodes': train['episodes'],
+        'Train/AverageReturns': train['return'],
+        'Train/AverageStepsPerSecond': train['rate'],
+        'Eval/NumEpisodes': evaluation['episodes'],
+        'Eval/AverageReturns': evaluation['return'],
+      },
+      iteration,
+    )
     logging.info(
       'Iteration %d: training return %.2f, evaluation return %.2f; %d rows '
       'logged, %.1f agent steps/s.',
       iteration,
-      statistics['train_average_return'][0],
-      statistics['eval_average_return'][0],
+      train['return'],
+      evaluation['return'],
       self._log.rows,
-      statistics['train_average_steps_per_second'][0],
+      train['rate'],
     )
-    return statistics
+    return statistics.data_lists
+
+  def _resume_iteration(self):
+    self._now = {'phase': 'train', 'steps': 0, 'statistics': {}, **_NO_PHASE}
+    if self._partial is not None:
+      partial, self._partial = self._partial, None
+      seeding.restore_library_states(partial.pop('random'))
+      self._environment.restore(partial.pop('environment'))
+      self._now.update(partial)
+
+  def _run_one_phase(self, min_steps, statistics, run_mode_str):
+    """Plays complete episodes, until there are so many agent steps.
+
+    Returns:
+      Number of episodes, their mean return, agent steps a second.
+    """
+    now = self._now
+    self._since = time.monotonic() - now['seconds']
+    with self._show_progress(min_steps, run_mode_str, 'step') as progress:
+      progress.update(now['phase_steps'])
+      while now['phase_steps'] < min_steps or now['episode'] is not None:
+        length, total = self._run_one_episode()
+        statistics.append(
+          {
+            f'{run_mode_str}_episode_lengths': length,
+            f'{run_mode_str}_episode_returns': total,
+          }
+        )
+        now['phase_steps'] += length
+        now['returns'] += total
+        now['episodes'] += 1
+    return {
+      'episodes': now['episodes'],
+      'return': now['returns'] / max(now['episodes'], 1),
+      'rate': now['phase_steps'] / (time.monotonic() - self._since),
+    }
+
+  def _run_one_episode(self):
+    """Dopamine's loop, which can be left and entered at any step."""
+    episode = self._now['episode']
+    if episode is None:
+      action = self._initialize_episode()
+      episode = {'steps': 0, 'return': 0.0, 'action': action}
+      self._now['episode'] = episode
+    while True:
+      self._safe_point(self._now['steps'], self._state_of_iteration)
+      observation, reward, terminal = self._run_one_step(episode['action'])
+      episode['return'] += reward
+      episode['steps'] += 1
+      if self._clip_rewards:
+        reward = np.clip(reward, -1, 1)
+      if (
+        self._environment.game_over
+        or episode['steps'] == self._max_steps_per_episode
+      ):
+        break
+      if terminal:  # a life, say, but not the game
+        self._end_episode(reward, terminal)
+        episode['action'] = self._agent.begin_episode(observation)
+      else:
+        episode['action'] = self._agent.step(reward, observation)
+    self._end_episode(reward, terminal)
+    self._now['episode'] = None
+    return episode['steps'], episode['return']
+
+  def _state_of_iteration(self):
+    return {
+      **self._now,
+      'seconds': time.monotonic() - self._since,
+      'random': seeding.library_states(),
+      'environment': self._environment.state(),
+    }
+
+  def _safe_point(self, steps, partial):
+    if isinstance(self._environment, environment_lib.ResumableEnvironment):
+      super()._safe_point(steps, partial)
+    elif self._interruption.requested:
+      raise interruption.Interrupted(
+        'Stopped; the same command goes on after the last complete iteration, '
+        'as this environment cannot be kept within one.'
+      )
 
   def run_experiment(self) -> None:
     """Runs all iterations, then completes the last shard."""

@@ -70,8 +70,9 @@ def main() -> None:
       record=record,
     )
     command_line.warn_of_unused_bindings()
-  runner.run_experiment()
-  command_line.report(runner.where())
+  with command_line.run_errors():
+    runner.run_experiment()
+    command_line.report(runner.where())
 
 
 if __name__ == '__main__':

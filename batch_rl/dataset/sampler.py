@@ -191,6 +191,11 @@ class Sampler:
     self._key = sequence.generate_state(2, np.uint64)
     self._next = 0
 
+  def skip(self, batches: int) -> None:
+    """Leaves out so many of the numbers that `next_number` gives."""
+    with self._lock:
+      self._next += batches
+
   def next_number(self) -> int:
     """Numbers batches: 0, 1, 2, ... since the last `reseed`."""
     with self._lock:

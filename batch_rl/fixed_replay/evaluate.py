@@ -11,10 +11,8 @@ import zlib
 import gin
 from absl import flags, logging
 
-from batch_rl import command_line, run_record
+from batch_rl import checkpoints, command_line, run_record
 from batch_rl.dataset import files, pictures
-
-_PREFIX = 'tf_ckpt-'
 
 FLAGS = flags.FLAGS
 
@@ -52,18 +50,17 @@ def list_checkpoints(base_dir: str) -> dict[int, str]:
   Raises:
     ValueError: if there are none.
   """
-  directory = os.path.join(base_dir, 'checkpoints')
-  names = os.listdir(directory) if os.path.isdir(directory) else []
   found = {
-    int(match[1]): os.path.join(directory, name.removesuffix('.index'))
-    for name in names
-    if (match := re.fullmatch(_PREFIX + r'(\d+)\.index', name))
+    checkpoint.position.number: checkpoint.weights
+    for checkpoint in checkpoints.find(base_dir)
+    if not checkpoint.position.steps
+    and os.path.exists(checkpoint.weights + '.index')
   }
   if not found:
     raise ValueError(
       f'{base_dir} has no checkpoints; is it the base_dir of a run?'
     )
-  return dict(sorted(found.items()))
+  return found
 
 
 def choose_checkpoints(base_dir: str, chosen: str) -> dict[int, str]:
@@ -95,8 +92,7 @@ def choose_checkpoints(base_dir: str, chosen: str) -> dict[int, str]:
     if number not in there:
       raise ValueError(
         f'The checkpoint of iteration {number} is not in {base_dir} (any more): '
-        f'there are {listed}. A run keeps the last '
-        'max_tf_checkpoints_to_keep of its agent.'
+        f'there are {listed}. A run keeps the last Checkpoints.keep of them.'
       )
   return {number: there[number] for number in numbers}
 

@@ -9,9 +9,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 from dopamine.discrete_domains import atari_lib, iteration_statistics
-from dopamine.metrics import statistics_instance
 
-from batch_rl import command_line, runner, seeding, signatures
+from batch_rl import command_line, run_record, runner, seeding, signatures
 from batch_rl.atari import roms
 from batch_rl.dataset import files, shard, store_directory
 from batch_rl.fixed_replay import evaluation
@@ -90,6 +89,16 @@ def check_game(replay_data_dir: str, game_name: str | None) -> None:
     )
 
 
+def _no_progress() -> dict[str, Any]:
+  return {
+    'steps': 0,
+    'updates': 0,
+    'total_loss': 0.0,
+    'seconds': 0.0,
+    'seconds_waited': 0.0,
+  }
+
+
 @gin.configurable
 @signatures.forwards_to(runner.RecordedRunner)
 class FixedReplayRunner(runner.RecordedRunner):
@@ -126,6 +135,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     self._environments = None
     self._episodes: list[evaluation.Episode] = []
     self._clipped_return = 0.0
+    self._trained: dict[str, Any] = {}
     super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
 
   def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
@@ -137,9 +147,11 @@ class FixedReplayRunner(runner.RecordedRunner):
     data = self._agent.describe_data()
     before = self.record.get('data', data)
     if before.get('subset_hash') != data.get('subset_hash'):
-      raise ValueError(
-        f'{self._base_dir} holds a run on other data ({_brief(before)}) than '
-        f'there is now ({_brief(data)}); choose another --base_dir.'
+      run_record.refuse_or_note(
+        self.record,
+        f'{self._base_dir} holds a run on other data',
+        [f'- {_brief(before)}', f'+ {_brief(data)}'],
+        self._accept_changes,
       )
     self.record['data'] = data
     logging.info('Data: %s', _brief(data))
@@ -176,31 +188,49 @@ class FixedReplayRunner(runner.RecordedRunner):
       that they waited for data.
     """
     self._agent.eval_mode = False
-    self._agent.begin_iteration(self._iteration)
-    updates, total = 0, 0.0
-    start, waited = time.time(), self._agent.seconds_waited
-    steps = self._training_steps
-    expected = -(-steps // self._agent.update_period)
+    done, self._partial = self._partial or _no_progress(), None
+    self._agent.begin_iteration(self._iteration, done['updates'])
+    if 'random' in done:
+      seeding.restore_library_states(done['random'])
+    expected = -(-self._training_steps // self._agent.update_period)
     with self._show_progress(expected, 'train', 'update') as progress:
-      for loss in self._agent.train_steps(steps):
-        updates += 1
-        total += loss
-        progress.update()
-        if updates % 100 == 0:
-          progress.set_postfix(loss=f'{total / updates:.4g}', refresh=False)
-    mean_loss = total / max(updates, 1)
-    seconds = time.time() - start
-    rate = updates / seconds
-    waiting = (self._agent.seconds_waited - waited) / seconds
+      progress.update(done['updates'])
+      while (left := self._training_steps - done['steps']) > 0:
+        steps = min(left, self._agent.steps_per_run)
+        start, waited = time.monotonic(), self._agent.seconds_waited
+        for loss in self._agent.train_steps(steps):
+          done['updates'] += 1
+          done['total_loss'] += loss
+          progress.update()
+          if done['updates'] % 100 == 0:
+            mean = done['total_loss'] / done['updates']
+            progress.set_postfix(loss=f'{mean:.4g}', refresh=False)
+        done['steps'] += steps
+        done['seconds'] += time.monotonic() - start
+        done['seconds_waited'] += self._agent.seconds_waited - waited
+        if steps < left:
+          self._safe_point(done['steps'], lambda: self._train_state(done))
+    # What evaluation starts from: it does not train.
+    self._trained = self._train_state(done)
+    mean_loss = done['total_loss'] / max(done['updates'], 1)
+    rate = done['updates'] / max(done['seconds'], 1e-9)
+    waiting = done['seconds_waited'] / max(done['seconds'], 1e-9)
     statistics.append(
       {
-        'train_updates': updates,
+        'train_updates': done['updates'],
         'train_average_loss': mean_loss,
         'train_updates_per_second': rate,
         'train_waiting_for_data': waiting,
       }
     )
     return mean_loss, rate, waiting
+
+  def _train_state(self, done):
+    return {**done, 'random': seeding.library_states()}
+
+  def _evaluation_safe_point(self):
+    """Evaluation that is interrupted starts again, from where training ended."""
+    self._safe_point(self._training_steps, lambda: self._trained)
 
   def _run_eval_phase(self, statistics):
     """Plays, and keeps what every episode gave.
@@ -236,12 +266,17 @@ class FixedReplayRunner(runner.RecordedRunner):
     with self._show_progress(
       self._evaluation_steps, 'eval', 'step'
     ) as progress:
+
+      def update(steps):
+        progress.update(steps)
+        self._evaluation_safe_point()
+
       self._episodes = evaluation.play(
         self._environments,
         lambda states: self._agent.select_actions(states, random),
         self._evaluation_steps,
         seeding.derive('evaluation environments', self._iteration),
-        progress.update,
+        update,
       )
     for episode in self._episodes:
       statistics.append(
@@ -256,6 +291,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     return len(returns), mean
 
   def _run_one_step(self, action):
+    self._evaluation_safe_point()
     observation, reward, is_terminal = super()._run_one_step(action)
     self._clipped_return += float(np.clip(reward, -1, 1))
     return observation, reward, is_terminal
@@ -289,13 +325,7 @@ class FixedReplayRunner(runner.RecordedRunner):
       'Eval/NumEpisodes': episodes,
       'Eval/AverageReturns': average_return,
     }
-    self._write_scalars(scalars, iteration)
-    self._collector_dispatcher.write(
-      [
-        statistics_instance.StatisticsInstance(tag, value, iteration)
-        for tag, value in scalars.items()
-      ]
-    )
+    self._report_scalars(scalars, iteration)
     return statistics.data_lists
 
   def where(self) -> dict[str, str]:

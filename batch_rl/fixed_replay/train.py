@@ -10,7 +10,7 @@ import functools
 from absl import flags
 
 from batch_rl import command_line
-from batch_rl.dataset import packer, store, store_directory
+from batch_rl.dataset import store, store_directory
 from batch_rl.fixed_replay.agents import AGENTS
 
 command_line.define_flags()
@@ -51,13 +51,12 @@ def main() -> None:
         init_checkpoint_dir=FLAGS.init_checkpoint_dir,
       ),
       record=record,
+      accept_changes=FLAGS.accept_changes,
     )
     command_line.warn_of_unused_bindings()
-  try:
+  with command_line.run_errors():
     runner.run_experiment()
-  except packer.DataError as error:
-    command_line.fail(error)
-  command_line.report(runner.where())
+    command_line.report(runner.where())
 
 
 if __name__ == '__main__':

@@ -73,7 +73,7 @@ def test_killed_and_started_again_the_log_is_that_of_an_unbroken_run(tmp_path):
   unbroken = command('baselines', **online_options('whole', 'data/Pong/1'))
   assert run(unbroken, tmp_path).returncode == 0
   broken = command('baselines', **online_options('parts', 'data/Pong/2'))
-  sentinel = tmp_path / 'parts/checkpoints/sentinel_checkpoint_complete.{}'
+  sentinel = tmp_path / 'parts/checkpoints/ckpt-{}'
   partial = tmp_path / 'data/Pong/2/replay_logs/partial'
   for kill_when in (
     partial.exists,  # before there is any checkpoint
@@ -290,7 +290,7 @@ def test_a_run_with_checkpoints_keeps_its_settings(tmp_path, atari_run, capsys):
     assert message in printed
   # It may be prolonged.
   offline_main(base_dir, atari_run, ['FixedReplayRunner.num_iterations=2'])
-  assert (base_dir / 'checkpoints/sentinel_checkpoint_complete.1').exists()
+  assert (base_dir / 'checkpoints/ckpt-1').exists()
 
 
 def test_a_base_dir_in_use_says_by_whom(tmp_path):
@@ -308,7 +308,7 @@ def test_a_checkpoint_that_cannot_be_restored_is_an_error(
   """Rather than a silent start from nothing."""
   base_dir = tmp_path / 'base'
   offline_main(base_dir, atari_run, ['FixedReplayRunner.num_iterations=1'])
-  os.remove(base_dir / 'checkpoints' / 'ckpt.0')
+  os.remove(base_dir / 'checkpoints/ckpt-0/state.pickle')
   with pytest.raises(SystemExit):
     offline_main(base_dir, atari_run, ['FixedReplayRunner.num_iterations=1'])
-  assert 'Checkpoint 0 in' in capsys.readouterr().err
+  assert 'Checkpoint ckpt-0 in' in capsys.readouterr().err

@@ -88,9 +88,9 @@ class FixedReplayRunnerTest(absltest.TestCase):
     self.assertEqual(runner._agent.training_steps, 80)
     weights = runner._sess.run(tf.compat.v1.global_variables())
     for path in (
-      'checkpoints/tf_ckpt-1.index',
-      'checkpoints/ckpt.1',
-      'checkpoints/sentinel_checkpoint_complete.1',
+      'checkpoints/ckpt-1/tf_ckpt-1.index',
+      'checkpoints/ckpt-1/state.pickle',
+      'checkpoints/ckpt-1/checkpoint.json',
       'logs/log_1',
       'run.json',
     ):

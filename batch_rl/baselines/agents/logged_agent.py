@@ -4,6 +4,9 @@ import os
 
 from batch_rl.baselines.replay_memory import logged_replay_buffer, replay_log
 
+# What an agent knows of its episode, beside `state`.
+_EPISODE = ('action', '_observation', '_last_observation')
+
 
 def log_directory(replay_log_dir: str) -> str:
   """Where a run's shards go: `replay_logs` inside the run's directory."""
@@ -30,6 +33,29 @@ class LoggedAgentMixin:
   def replay_log(self) -> replay_log.ReplayLog:
     """The log of the run; the runner tells it unclipped rewards and metadata."""
     return self._replay.memory.log
+
+  def bundle_and_checkpoint(
+    self, checkpoint_dir: str, iteration_number: int
+  ) -> dict | None:
+    """Dopamine's, and what the agent has to know within an episode."""
+    bundle = super().bundle_and_checkpoint(checkpoint_dir, iteration_number)
+    if bundle is not None:
+      bundle['episode'] = {name: vars(self).get(name) for name in _EPISODE}
+    return bundle
+
+  def unbundle(
+    self,
+    checkpoint_dir: str,
+    iteration_number: int,
+    bundle_dictionary: dict | None,
+  ) -> bool:
+    """Comes back to a checkpoint. False if it is not whole."""
+    if not super().unbundle(
+      checkpoint_dir, iteration_number, bundle_dictionary
+    ):
+      return False
+    vars(self).update((bundle_dictionary or {}).get('episode', {}))
+    return True
 
   def _build_replay_buffer(self, use_staging):
     return logged_replay_buffer.WrappedLoggedReplayBuffer(

@@ -44,6 +44,7 @@ class RandomAgent:
     if isinstance(summary_writer, str):
       self.summary_writer = tf.compat.v1.summary.FileWriter(summary_writer)
     self._observation_shape = tuple(observation_shape)
+    self._observation, self._action = None, 0
     self._random = np.random.default_rng(seeding.derive('exploration'))
     self._log = replay_log.ReplayLog(
       logged_agent.log_directory(replay_log_dir),
@@ -74,7 +75,10 @@ class RandomAgent:
   def bundle_and_checkpoint(self, checkpoint_dir, iteration_number) -> dict:
     """Checkpoints the log; the generator's state goes into the bundle."""
     logged_replay_buffer.save_log(self._log, checkpoint_dir, iteration_number)
-    return {'random_state': self._random.bit_generator.state}
+    return {
+      'random_state': self._random.bit_generator.state,
+      'episode': (self._observation, self._action),
+    }
 
   def unbundle(self, checkpoint_dir, iteration_number, bundle) -> bool:
     """Comes back to a checkpoint. False if there is none."""
@@ -82,6 +86,7 @@ class RandomAgent:
       return False
     logged_replay_buffer.load_log(self._log, checkpoint_dir, iteration_number)
     self._random.bit_generator.state = bundle['random_state']
+    self._observation, self._action = bundle.get('episode', (None, 0))
     return True
 
   def _act(self, observation) -> int:

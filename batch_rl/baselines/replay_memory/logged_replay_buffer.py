@@ -174,7 +174,7 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     self.episode_end_indices = set(
       np.flatnonzero(self._store['terminal'][:filled]).tolist()
     )
-    self._next_experience_is_episode_start = True
+    self._next_experience_is_episode_start = self._log.at_episode_start
 
 
 def save_log(

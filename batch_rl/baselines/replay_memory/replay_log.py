@@ -138,6 +138,11 @@ class ReplayLog:
     if self._filled >= _BLOCK_ROWS - self._stack_size:
       self._submit_block()
 
+  @property
+  def at_episode_start(self) -> bool:
+    """Whether the next row is the first of an episode."""
+    return self._at_episode_start
+
   def checkpoint(self) -> dict:
     """Makes every row so far durable.
 

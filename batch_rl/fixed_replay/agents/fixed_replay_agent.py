@@ -14,6 +14,7 @@ from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
 
+from batch_rl import checkpoints
 from batch_rl.fixed_replay import mixed_precision, update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 
@@ -249,13 +250,22 @@ class FixedReplayAgentMixin:
     others = random.integers(self.num_actions, size=len(states))
     return np.where(explore, others, actions)
 
-  def begin_iteration(self, iteration: int) -> None:
+  @property
+  def steps_per_run(self) -> int:
+    """Agent steps that `train_steps` does at once, at most."""
+    return self._updates_per_run * self.update_period
+
+  def begin_iteration(self, iteration: int, updates: int = 0) -> None:
     """Draws the data of an iteration.
+
+    Args:
+      iteration: its number.
+      updates: that it has had already, each with one batch.
 
     Raises:
       ValueError: if it holds actions that the environment does not have.
     """
-    self._replay.begin_iteration(iteration)
+    self._replay.begin_iteration(iteration, updates)
     self._check_actions(self._replay.memory)
 
   def describe_data(self) -> dict[str, Any]:
@@ -370,14 +380,20 @@ def _names_in_checkpoints(
 
 
 def latest_checkpoint(directory: str) -> str:
-  """The newest TensorFlow checkpoint in a folder or its `checkpoints` folder.
+  """The newest TensorFlow checkpoint of a run, or in a folder.
+
+  Args:
+    directory: a run's base_dir, or a folder with `tf_ckpt-*`, which are Dopamine's.
 
   Returns:
-    Its prefix, e.g. `<directory>/checkpoints/tf_ckpt-199`.
+    Its prefix, e.g. `<directory>/checkpoints/ckpt-199/tf_ckpt-199`.
 
   Raises:
     ValueError: if there is none.
   """
+  for checkpoint in reversed(checkpoints.find(directory)):
+    if tf.io.gfile.exists(checkpoint.weights + '.index'):
+      return checkpoint.weights
   found = []
   for folder in (directory, os.path.join(directory, 'checkpoints')):
     for path in tf.io.gfile.glob(os.path.join(folder, 'tf_ckpt-*.index')):

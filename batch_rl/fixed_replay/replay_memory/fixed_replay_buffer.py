@@ -200,6 +200,10 @@ class FixedReplayBuffer:
     self._random = np.random.default_rng(seed)
     self._source.reseed(seed)
 
+  def skip(self, batches: int) -> None:
+    """Leaves out so many random batches."""
+    self._source.skip(batches, self._batch_size())
+
   def redraw(self) -> None:
     """Draws other shards, if `num_buffers` has it that not all are the data."""
     if self._num_buffers and self._num_buffers < self.num_shards:
@@ -506,6 +510,9 @@ class _StoreSource:
   def reseed(self, seed: int | None) -> None:
     self.sampler.reseed(seed)
 
+  def skip(self, batches: int, batch_size: int) -> None:
+    self.sampler.skip(batches)
+
   @property
   def buffers(self) -> list[Any]:
     if not self._buffers:
@@ -787,11 +794,12 @@ class WrappedFixedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
       for array, shape in zip(arrays, shapes, strict=True)
     ]
 
-  def begin_iteration(self, iteration: int) -> None:
+  def begin_iteration(self, iteration: int, first_batch: int = 0) -> None:
     """Draws the iteration's shards, if `num_buffers` is set, and batches.
 
     Args:
       iteration: with the run's seed, it decides the shards and the batches.
+      first_batch: number of the iteration's batch to begin with.
     """
     seed = seeding.derive('replay', iteration)
     # Without a seed the draw at construction is as good as another.
@@ -800,5 +808,6 @@ class WrappedFixedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
       return
     self.memory.reseed(seed)
     self.memory.redraw()
+    self.memory.skip(first_batch)
     if self.feed is not None:
-      self.feed.restart()
+      self.feed.restart(first_batch)

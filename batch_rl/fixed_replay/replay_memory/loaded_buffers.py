@@ -47,6 +47,11 @@ class LoadedBuffers:
     """Restarts the random choice from a seed."""
     self._random = np.random.default_rng(seed)
 
+  def skip(self, batches: int, batch_size: int) -> None:
+    """Leaves out so many batches."""
+    for _ in range(batches):
+      self.draw(batch_size)
+
   @property
   def num_transitions(self) -> int:
     """Transitions that can be sampled."""

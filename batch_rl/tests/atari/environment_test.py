@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from dopamine.discrete_domains import atari_lib, gym_lib
 
+from batch_rl import safe_pickle
 from batch_rl.atari import environment
 from batch_rl.tests.atari import roms_test
 
@@ -285,3 +286,37 @@ def test_vector_environment_takes_the_roms_bound_in_gin(tmp_path):
 def test_ale_py_is_left_as_it_was():
   environment.make_vector_environment('Pong', 1)
   assert environment.vector_env.roms is ale_py.roms
+
+
+@pytest.mark.parametrize('game', ['Pong', 'Seaquest', 'Breakout'])
+@pytest.mark.parametrize('steps', [0, 1, 237])
+def test_an_episode_goes_on_in_another_process(game, steps):
+  def make(seed):
+    env = environment.make_resumable(
+      atari_lib.create_atari_environment(game, sticky_actions=True)
+    )
+    env.environment.reset(seed=seed)
+    env.reset()
+    return env
+
+  def run(env, seed, count):
+    random = np.random.default_rng(seed)
+    seen = []
+    for _ in range(count):
+      screen, *rest = env.step(random.integers(env.action_space.n))
+      seen.append((screen.tobytes(), *rest[:2], env.game_over, env.lives))
+      if env.game_over:
+        env.reset()
+    return seen
+
+  first, other = make(1), make(2)
+  run(first, 0, steps)
+  state = first.state()
+  run(other, 5, 100)
+  other.restore(safe_pickle.loads(safe_pickle.dumps(state)))
+  assert run(first, 3, 300) == run(other, 3, 300)
+
+
+def test_only_the_emulator_is_resumable():
+  other = gymnasium.make('CartPole-v1')
+  assert environment.make_resumable(other) is other

@@ -90,9 +90,14 @@ def test_mistakes_are_one_line(base_dir, tmp_path):
 @pytest.fixture
 def checkpoints(tmp_path):
   """Files as a run leaves them: the last four of ten, and all evaluations."""
-  (tmp_path / 'checkpoints').mkdir()
+  within = tmp_path / 'checkpoints' / 'ckpt-10-400'
+  within.mkdir(parents=True)
+  (within / 'checkpoint.json').touch()
   for number in (6, 7, 8, 9):
-    (tmp_path / 'checkpoints' / f'tf_ckpt-{number}.index').touch()
+    folder = tmp_path / 'checkpoints' / f'ckpt-{number}'
+    folder.mkdir()
+    (folder / f'tf_ckpt-{number}.index').touch()
+    (folder / 'checkpoint.json').touch()
   (tmp_path / 'evaluations').mkdir()
   for number, mean in enumerate([1, 2, 3, 9, 1, 2, 3, 8, 8, 1]):
     write(tmp_path, number, mean)

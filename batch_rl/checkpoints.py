@@ -1,0 +1,330 @@
+"""Checkpoints of a run: whole or not there, verified before they are used.
+
+Each is a folder of `<base_dir>/checkpoints`, with what the agent wrote, all that is
+not TensorFlow's in `state.pickle`, and `checkpoint.json`, which has the hashes of
+both and says what run it is of. It is written under another name, made durable, and
+renamed. `ckpt-3` is what there was after iteration 3, `ckpt-4-120000` that after
+120,000 agent steps of iteration 4.
+
+Those that Dopamine wrote (`ckpt.3` beside `tf_ckpt-3.index`) are read, too.
+"""
+
+import dataclasses
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gin
+from absl import logging
+
+from batch_rl import safe_pickle
+from batch_rl.dataset import files
+
+_DESCRIPTION = 'checkpoint.json'
+_STATE = 'state.pickle'
+_WEIGHTS = 'tf_ckpt-'
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Position:
+  """Where in a run a checkpoint was made.
+
+  Attributes:
+    iteration: the one that was under way, or was next.
+    steps: agent steps that had been taken of it.
+  """
+
+  iteration: int
+  steps: int = 0
+
+  @property
+  def number(self) -> int:
+    """That of the agent's files: the iteration that has ended or was under way."""
+    return self.iteration if self.steps else self.iteration - 1
+
+  @property
+  def name(self) -> str:
+    """The name of the checkpoint's folder."""
+    return f'ckpt-{self.number}' + (f'-{self.steps}' if self.steps else '')
+
+  def __str__(self) -> str:
+    if self.steps:
+      return f'agent step {self.steps} of iteration {self.iteration}'
+    return f'the end of iteration {self.number}'
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+  """One that is there.
+
+  Attributes:
+    position: where in the run it was made.
+    directory: with the agent's files.
+    by_dopamine: whether Dopamine's checkpointer wrote it.
+  """
+
+  position: Position
+  directory: str
+  by_dopamine: bool = False
+
+  @property
+  def weights(self) -> str:
+    """Prefix of TensorFlow's files."""
+    return os.path.join(self.directory, f'{_WEIGHTS}{self.position.number}')
+
+  def read(self) -> dict[str, Any]:
+    """Verifies all of it.
+
+    Returns:
+      The state that was given to `Checkpoints.save`.
+
+    Raises:
+      ValueError: if a part is missing or damaged, or would run code.
+    """
+    try:
+      if self.by_dopamine:
+        path = os.path.join(self.directory, f'ckpt.{self.position.number}')
+        bundle = dict(_load(path))
+        own = ('logs', 'current_iteration')
+        agent = {key: bundle[key] for key in bundle if key not in own}
+        return {'agent': agent, 'logs': bundle['logs']}
+      path = os.path.join(self.directory, _DESCRIPTION)
+      about = files.check_hash(path, files.read_json(path))
+      for name, expected in about['files'].items():
+        path = os.path.join(self.directory, name)
+        if files.sha256(path) != expected:
+          raise ValueError(f'{path} is damaged')
+      return _load(os.path.join(self.directory, _STATE))
+    except (OSError, KeyError, TypeError, ValueError) as error:
+      raise ValueError(
+        f'Checkpoint {self.position.name} in {self.directory} cannot be used: '
+        f'{error}.'
+      ) from error
+
+
+def _load(path: str) -> dict[str, Any]:
+  if files.is_remote(path):
+    with files.remote_errors(path) as tf, tf.io.gfile.GFile(path, 'rb') as file:
+      content = file.read()
+  else:
+    with open(path, 'rb') as file:
+      content = file.read()
+  try:
+    return safe_pickle.loads(content)
+  except ValueError as error:
+    raise ValueError(f'{path}: {error}') from error
+
+
+def find(base_dir: str) -> list[Checkpoint]:
+  """The checkpoints of a run that look whole, the oldest first."""
+  directory = os.path.join(base_dir, 'checkpoints')
+  found = []
+  names = _list(directory)
+  for name in names:
+    if match := re.fullmatch(r'ckpt-(\d+)(?:-(\d+))?', name):
+      number, steps = int(match[1]), int(match[2] or 0)
+      position = Position(number if steps else number + 1, steps)
+      path = os.path.join(directory, name)
+      if _DESCRIPTION in _list(path):
+        found.append(Checkpoint(position, path))
+    elif match := re.fullmatch(r'sentinel_checkpoint_complete\.(\d+)', name):
+      position = Position(int(match[1]) + 1)
+      # Dopamine keeps fewer of TensorFlow's.
+      found.append(Checkpoint(position, directory, by_dopamine=True))
+  return sorted(found, key=lambda checkpoint: checkpoint.position)
+
+
+def _list(directory: str) -> list[str]:
+  if files.is_remote(directory):
+    with files.remote_errors(directory) as tf:
+      if not tf.io.gfile.isdir(directory):
+        return []
+      return [name.rstrip('/') for name in tf.io.gfile.listdir(directory)]
+  return os.listdir(directory) if os.path.isdir(directory) else []
+
+
+@gin.configurable(denylist=['base_dir'])
+class Checkpoints:
+  """Writes and finds the checkpoints of a run.
+
+  Args:
+    base_dir: of the run.
+    keep: iterations whose checkpoints are kept, the newest ones.
+    keep_every: of the older ones, every how many-th is kept; None for none.
+    every_minutes: minutes after which there is one within an iteration; None for
+      iterations' ends only. The two newest checkpoints are kept, whatever they are.
+    every_steps: agent steps after which there is one within an iteration.
+
+  Raises:
+    ValueError: if a number is too small.
+  """
+
+  def __init__(
+    self,
+    base_dir: str,
+    keep: int = 4,
+    keep_every: int | None = None,
+    every_minutes: float | None = 10.0,
+    every_steps: int | None = None,
+  ):
+    for name, value in (
+      ('keep', keep),
+      ('keep_every', keep_every),
+      ('every_minutes', every_minutes),
+      ('every_steps', every_steps),
+    ):
+      if value is not None and value <= 0:
+        raise ValueError(f'Checkpoints.{name}={value} is not above 0.')
+    self._base_dir = base_dir
+    self._directory = os.path.join(base_dir, 'checkpoints')
+    self._keep = keep
+    self._keep_every = keep_every
+    self._every_minutes = every_minutes
+    self._every_steps = every_steps
+    self._last_time = time.monotonic()
+    self._last = Position(0)
+
+  def newest(
+    self,
+  ) -> tuple[Checkpoint, dict[str, Any]] | None:
+    """The newest checkpoint that is whole, and its state; None if there is none.
+
+    Raises:
+      ValueError: if there are some, and none of them can be used.
+    """
+    found = find(self._base_dir)
+    problem = None
+    for checkpoint in reversed(found):
+      try:
+        state = checkpoint.read()
+      except ValueError as error:
+        logging.warning('%s', error)
+        problem = error
+        continue
+      if problem is not None:
+        logging.warning('Going back to %s.', checkpoint.position)
+      self._last = checkpoint.position
+      return checkpoint, state
+    if problem is not None:
+      raise ValueError(f'No checkpoint is left to go back to. {problem}')
+    return None
+
+  def is_due(self, position: Position) -> bool:
+    """Whether it is time for a checkpoint within an iteration."""
+    if self._every_minutes is not None:
+      if time.monotonic() - self._last_time >= 60 * self._every_minutes:
+        return True
+    same = position.iteration == self._last.iteration
+    since = position.steps - (self._last.steps if same else 0)
+    return self._every_steps is not None and since >= self._every_steps
+
+  def save(
+    self,
+    position: Position,
+    write: Callable[[str, int], Any],
+    state: Mapping[str, Any],
+    about: Mapping[str, Any],
+  ) -> None:
+    """Writes a checkpoint, and removes those that are not to be kept.
+
+    Args:
+      position: where the run is.
+      write: writes the agent's files into a folder, with a number in their names;
+        returns what else there is to keep of the agent.
+      state: the rest of the state, plain data.
+      about: what the run is, for JSON.
+
+    Raises:
+      OSError: if there is no room, say; the checkpoints before are as they were.
+      ValueError: if the state is not plain data.
+    """
+    import tensorflow as tf
+
+    path = os.path.join(self._directory, position.name)
+    to_path = self._write_remote if files.is_remote(path) else self._write_local
+    try:
+      to_path(path, position, write, state, about)
+    except (OSError, tf.errors.OpError) as error:
+      reason = getattr(error, 'strerror', None) or str(error).split('\n')[0]
+      raise OSError(
+        f'Checkpoint {path} cannot be written: {reason}; those before it are kept.'
+      ) from error
+    self._last, self._last_time = position, time.monotonic()
+    self._clean()
+
+  def _write_local(self, path, position, write, state, about):
+    work = path + '.tmp'
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+      os.makedirs(work)
+      names = self._write_files(work, position, write, state)
+      hashes = {}
+      for name in names:
+        file_path = os.path.join(work, name)
+        hashes[name] = files.sha256(file_path)
+        with open(file_path, 'rb+') as file:
+          os.fsync(file.fileno())
+      files.write_json(
+        os.path.join(work, _DESCRIPTION), _describe(position, hashes, about)
+      )
+    except BaseException:
+      shutil.rmtree(work, ignore_errors=True)
+      raise
+    shutil.rmtree(path, ignore_errors=True)  # of a run that had to go back
+    os.rename(work, path)
+    files.sync_directory(self._directory)
+
+  def _write_remote(self, path, position, write, state, about):
+    """Object stores rename nothing; the description comes last."""
+    import tensorflow as tf
+
+    description = os.path.join(path, _DESCRIPTION)
+    if tf.io.gfile.exists(description):
+      tf.io.gfile.remove(description)
+    tf.io.gfile.makedirs(path)
+    names = self._write_files(path, position, write, state)
+    hashes = {name: files.sha256(os.path.join(path, name)) for name in names}
+    files.write_json(description, _describe(position, hashes, about))
+
+  def _write_files(self, work, position, write, state):
+    """Writes all but the description; returns the names of the files."""
+    import tensorflow as tf
+
+    bundle = write(work, position.number)
+    content = safe_pickle.dumps({**state, 'agent': bundle})
+    with tf.io.gfile.GFile(os.path.join(work, _STATE), 'wb') as file:
+      file.write(content)
+    # TensorFlow notes there where the files were before they are renamed.
+    if tf.io.gfile.exists(os.path.join(work, 'checkpoint')):
+      tf.io.gfile.remove(os.path.join(work, 'checkpoint'))
+    return sorted(
+      os.path.relpath(os.path.join(folder, name), work)
+      for folder, _, names in tf.io.gfile.walk(work)
+      for name in names
+    )
+
+  def _clean(self):
+    import tensorflow as tf
+
+    found = [c for c in find(self._base_dir) if not c.by_dopamine]
+    ends = [c for c in found if not c.position.steps]
+    kept = [*found[-2:], *ends[-self._keep :]]
+    if self._keep_every is not None:
+      kept += [c for c in ends if c.position.iteration % self._keep_every == 0]
+    for checkpoint in found:
+      if checkpoint not in kept:
+        tf.io.gfile.rmtree(checkpoint.directory)
+
+
+def _describe(position, hashes, about):
+  return files.with_hash(
+    {
+      'iteration': position.iteration,
+      'agent_steps': position.steps,
+      'files': hashes,
+      'run': about,
+    }
+  )

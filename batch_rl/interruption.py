@@ -1,0 +1,50 @@
+"""Asking a run to stop: SIGTERM, or Ctrl-C, and it saves its state first."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+from absl import logging
+
+
+class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
+  """A run has stopped because it was asked to; the message says where."""
+
+
+class Interruption:
+  """Whether a run has been asked to stop."""
+
+  requested = False
+
+
+@contextlib.contextmanager
+def listen() -> Iterator[Interruption]:
+  """Takes SIGTERM and SIGINT as requests; a second Ctrl-C stops at once.
+
+  Python leaves signals to the main thread: in others nothing is changed.
+  """
+  interruption = Interruption()
+  if threading.current_thread() is not threading.main_thread():
+    yield interruption
+    return
+
+  def request(number, frame):
+    del frame
+    if interruption.requested and number == signal.SIGINT:
+      raise KeyboardInterrupt
+    interruption.requested = True
+    logging.warning(
+      'Asked to stop (%s): saving. Another Ctrl-C stops at once.',
+      signal.Signals(number).name,
+    )
+
+  before = {
+    number: signal.signal(number, request)
+    for number in (signal.SIGTERM, signal.SIGINT)
+  }
+  try:
+    yield interruption
+  finally:
+    for number, handler in before.items():
+      signal.signal(number, handler)

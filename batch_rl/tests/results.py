@@ -1,0 +1,54 @@
+"""What a run leaves behind, as far as it does not depend on time or place."""
+
+import gzip
+import hashlib
+import os
+import pathlib
+import pickle
+
+import tensorflow as tf
+
+from batch_rl import checkpoints
+from batch_rl.dataset import shard
+from batch_rl.fixed_replay import evaluation
+
+# Of a log: how long things took.
+_TIMES = (
+  'train_updates_per_second',
+  'train_waiting_for_data',
+  'train_average_steps_per_second',
+)
+
+
+def of_run(base_dir, log_dir=None) -> dict:
+  """Hashes and values that are equal for runs that did the same.
+
+  Args:
+    base_dir: of the run, which has ended.
+    log_dir: where its shards are, if it makes any.
+  """
+  base_dir = pathlib.Path(base_dir)
+  *_, last = checkpoints.find(str(base_dir))
+  found = {'position': last.position}
+  if os.path.exists(last.weights + '.index'):
+    reader = tf.train.load_checkpoint(last.weights)
+    for name in reader.get_variable_to_shape_map():
+      array = reader.get_tensor(name)
+      found[f'variable {name}'] = hashlib.sha256(array.tobytes()).hexdigest()
+  number = last.position.number
+  with open(base_dir / 'logs' / f'log_{number}', 'rb') as file:
+    for iteration, statistics in pickle.load(file).items():
+      for name, values in statistics.items():
+        if name not in _TIMES:
+          found[f'{iteration} {name}'] = [float(value) for value in values]
+  for path in sorted((base_dir / evaluation.DIRECTORY).glob('*.json')):
+    found[path.name] = path.read_text()
+  if log_dir is not None:
+    for suffix in shard.list_suffixes(str(log_dir)):
+      for name in shard.FILES:
+        path = os.path.join(log_dir, shard.file_name(name, suffix))
+        # Where a log was made durable shows in how it is compressed.
+        with gzip.open(path) as file:
+          content = file.read()
+        found[os.path.basename(path)] = hashlib.sha256(content).hexdigest()
+  return found
