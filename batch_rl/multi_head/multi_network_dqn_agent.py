@@ -115,7 +115,7 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
   def bundle_and_checkpoint(
     self, checkpoint_dir: str, iteration_number: int
   ) -> dict[str, Any] | None:
-    """Saves as `DQNAgent` does, and the state of the acting generator too.
+    """Saves as `DQNAgent` does, and on which mixture it acts and will act.
 
     Args:
       checkpoint_dir: directory of the TensorFlow checkpoint.
@@ -126,8 +126,24 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
     """
     bundle = super().bundle_and_checkpoint(checkpoint_dir, iteration_number)
     if bundle is not None:
-      bundle['_acting_rng'] = self._acting_rng  # unbundle() sets it by name
+      bundle['_episode_mixture'] = self._episode_mixture  # set by name
+      bundle['acting_rng_state'] = self._acting_rng.bit_generator.state
     return bundle
+
+  def unbundle(
+    self,
+    checkpoint_dir: str,
+    iteration_number: int,
+    bundle_dictionary: dict[str, Any] | None,
+  ) -> bool:
+    """Restores what `bundle_and_checkpoint` has saved; see `DQNAgent`."""
+    if not super().unbundle(
+      checkpoint_dir, iteration_number, bundle_dictionary
+    ):
+      return False
+    if state := (bundle_dictionary or {}).get('acting_rng_state'):
+      self._acting_rng.bit_generator.state = state
+    return True
 
 
 def draw_acting_mixture(

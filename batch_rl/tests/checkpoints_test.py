@@ -1,0 +1,208 @@
+import json
+import os
+import pathlib
+import pickle
+import resource
+import signal
+
+import numpy as np
+import pytest
+
+from batch_rl import checkpoints
+
+Position = checkpoints.Position
+
+
+def save(kept, position, content='weights'):
+  def write(directory, number):
+    folder = pathlib.Path(directory)
+    (folder / f'tf_ckpt-{number}.index').write_text(content)
+    (folder / 'checkpoint').write_text(directory)
+    return {'training_steps': position.steps}
+
+  kept.save(position, write, {'logs': {}, 'partial': None}, {'seed': 1})
+
+
+def names(base_dir):
+  return sorted(os.listdir(base_dir / 'checkpoints'))
+
+
+@pytest.fixture
+def kept(tmp_path):
+  return checkpoints.Checkpoints(str(tmp_path), keep=2)
+
+
+def test_what_is_saved_is_found(tmp_path, kept):
+  assert kept.newest() is None
+  save(kept, Position(0, 40))
+  checkpoint, state = kept.newest()
+  assert checkpoint.position == Position(0, 40)
+  assert checkpoint.directory == str(tmp_path / 'checkpoints/ckpt-0-40')
+  assert pathlib.Path(checkpoint.weights + '.index').read_text() == 'weights'
+  assert state['agent'] == {'training_steps': 40}
+  about = json.loads(
+    (tmp_path / 'checkpoints/ckpt-0-40/checkpoint.json').read_text()
+  )
+  assert about['run'] == {'seed': 1}
+  assert set(about['files']) == {'state.pickle', 'tf_ckpt-0.index'}
+
+
+def test_positions_are_in_the_order_of_time(tmp_path, kept):
+  positions = [Position(0, 8), Position(1), Position(1, 4), Position(2)]
+  assert [p.name for p in positions] == [
+    'ckpt-0-8',
+    'ckpt-0',
+    'ckpt-1-4',
+    'ckpt-1',
+  ]
+  assert sorted(positions) == positions
+  for position in reversed(positions[1:3]):
+    save(kept, position)
+  assert kept.newest()[0].position == Position(1, 4)
+
+
+def test_old_ones_are_removed(tmp_path, kept):
+  save(kept, Position(0, 4))
+  save(kept, Position(0, 8))
+  save(kept, Position(0, 12))
+  assert names(tmp_path) == ['ckpt-0-12', 'ckpt-0-8']
+  for iteration in (1, 2, 3):
+    save(kept, Position(iteration))
+    save(kept, Position(iteration, 4))
+  # Two ends of iterations, and the two newest of all.
+  assert names(tmp_path) == ['ckpt-1', 'ckpt-2', 'ckpt-3-4']
+
+
+def test_every_so_many_iterations_are_kept(tmp_path):
+  kept = checkpoints.Checkpoints(str(tmp_path), keep=1, keep_every=3)
+  for iteration in range(1, 9):
+    save(kept, Position(iteration))
+  # 2 and 5 ended the third and the sixth.
+  assert names(tmp_path) == ['ckpt-2', 'ckpt-5', 'ckpt-6', 'ckpt-7']
+
+
+@pytest.mark.parametrize(
+  'name', ['checkpoint.json', 'state.pickle', 'tf_ckpt-1.index']
+)
+@pytest.mark.parametrize('how', ['flip', 'cut', 'remove', 'empty'])
+def test_a_damaged_one_is_named_and_the_one_before_is_used(
+  tmp_path, kept, caplog, name, how
+):
+  save(kept, Position(1))
+  save(kept, Position(2))
+  path = tmp_path / 'checkpoints' / 'ckpt-1' / name
+  content = bytearray(path.read_bytes())
+  if how == 'flip':
+    content[len(content) // 2] ^= 1
+  elif how == 'cut':
+    content = content[: len(content) // 2]
+  elif how == 'empty':
+    content = b''
+  path.write_bytes(content)
+  if how == 'remove':
+    path.unlink()
+  assert kept.newest()[0].position == Position(1)
+  if (name, how) != ('checkpoint.json', 'remove'):  # then it never was whole
+    assert 'Checkpoint ckpt-1 in' in caplog.text
+    assert 'Going back to the end of iteration 0' in caplog.text
+  # It is made again.
+  save(kept, Position(2))
+  assert kept.newest()[0].position == Position(2)
+
+
+def test_all_damaged_is_an_error_not_a_new_start(tmp_path, kept):
+  save(kept, Position(1))
+  (tmp_path / 'checkpoints/ckpt-0/state.pickle').write_bytes(b'')
+  with pytest.raises(ValueError, match='No checkpoint is left.*ckpt-0'):
+    kept.newest()
+
+
+def test_half_written_ones_do_not_count(tmp_path, kept):
+  save(kept, Position(1))
+  os.rename(
+    tmp_path / 'checkpoints/ckpt-0', tmp_path / 'checkpoints/ckpt-0.tmp'
+  )
+  assert checkpoints.find(str(tmp_path)) == []
+  save(kept, Position(1))
+  assert names(tmp_path) == ['ckpt-0']
+
+
+def test_no_room_leaves_what_is_there(tmp_path, kept):
+  save(kept, Position(1))
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+  try:
+    with pytest.raises(OSError, match='ckpt-1 cannot be written: .*are kept'):
+      save(kept, Position(2), 'x' * 2000)
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, ignored)
+  assert names(tmp_path) == ['ckpt-0']
+  assert kept.newest()[0].position == Position(1)
+
+
+def test_it_is_due_by_time_and_by_steps(tmp_path, monkeypatch):
+  now = [0.0]
+  monkeypatch.setattr(checkpoints.time, 'monotonic', lambda: now[0])
+  kept = checkpoints.Checkpoints(str(tmp_path), every_minutes=2, every_steps=50)
+  assert not kept.is_due(Position(0, 49))
+  assert kept.is_due(Position(0, 50))
+  save(kept, Position(0, 60))
+  assert not kept.is_due(Position(0, 109))
+  assert kept.is_due(Position(0, 110))
+  assert not kept.is_due(Position(1, 49))
+  now[0] = 119.0
+  assert not kept.is_due(Position(0, 61))
+  now[0] = 120.0
+  assert kept.is_due(Position(0, 61))
+  never = checkpoints.Checkpoints(str(tmp_path), every_minutes=None)
+  assert not never.is_due(Position(0, 10**9))
+
+
+@pytest.mark.parametrize(
+  'name', ['keep', 'keep_every', 'every_minutes', 'every_steps']
+)
+def test_numbers_are_positive(tmp_path, name):
+  with pytest.raises(ValueError, match=f'Checkpoints.{name}=0 is not'):
+    checkpoints.Checkpoints(str(tmp_path), **{name: 0})
+
+
+def write_as_dopamine(base_dir, number, content):
+  folder = base_dir / 'checkpoints'
+  folder.mkdir(exist_ok=True)
+  (folder / f'ckpt.{number}').write_bytes(pickle.dumps(content))
+  (folder / f'sentinel_checkpoint_complete.{number}').write_text('done')
+
+
+def test_those_of_dopamine_are_read(tmp_path, kept):
+  bundle = {
+    'state': np.zeros((1, 84, 84, 4), np.uint8),
+    'training_steps': 12,
+    'logs': {'iteration_0': {'loss': [1.0]}},
+    'current_iteration': 3,
+  }
+  write_as_dopamine(tmp_path, 3, bundle)
+  checkpoint, state = kept.newest()
+  assert checkpoint.position == Position(4)
+  assert checkpoint.weights == str(tmp_path / 'checkpoints' / 'tf_ckpt-3')
+  assert state['logs'] == bundle['logs']
+  assert sorted(state['agent']) == ['state', 'training_steps']
+  save(kept, Position(5))
+  assert kept.newest()[0].position == Position(5)
+
+
+class Exploit:
+  def __init__(self, path):
+    self.path = path
+
+  def __reduce__(self):
+    return os.mkdir, (self.path,)
+
+
+def test_those_of_strangers_run_nothing(tmp_path, kept):
+  proof = tmp_path / 'proof'
+  write_as_dopamine(tmp_path, 0, {'logs': Exploit(str(proof))})
+  with pytest.raises(ValueError, match='posix.mkdir, which is not plain data'):
+    kept.newest()
+  assert not proof.exists()

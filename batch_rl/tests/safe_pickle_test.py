@@ -1,0 +1,105 @@
+import collections
+import io
+import os
+import pickle
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batch_rl import safe_pickle
+
+PLAIN = st.recursive(
+  st.none() | st.booleans() | st.integers() | st.text() | st.binary(),
+  lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(PLAIN)
+def test_plain_data_comes_back(content):
+  assert safe_pickle.loads(safe_pickle.dumps(content)) == content
+
+
+@pytest.mark.parametrize(
+  'content',
+  [
+    np.arange(6.0).reshape(2, 3),
+    np.float32(1.5),
+    np.zeros((2, 84, 84, 4), np.uint8)[:, ::2],
+    np.array(['a', None], object),
+  ],
+  ids=lambda content: str(np.asarray(content).dtype),
+)
+# 3 is the first of Python 3, and so of Dopamine.
+@pytest.mark.parametrize('protocol', range(3, pickle.HIGHEST_PROTOCOL + 1))
+def test_arrays_come_back(content, protocol):
+  read = safe_pickle.loads(pickle.dumps(content, protocol))
+  np.testing.assert_array_equal(read, content)
+
+
+def test_random_states_come_back():
+  state = (random.getstate(), np.random.get_state())
+  other = safe_pickle.loads(safe_pickle.dumps(state))
+  np.random.set_state(other[1])
+  assert other[0] == state[0]
+  assert safe_pickle.loads(
+    safe_pickle.dumps(collections.OrderedDict(a={1}))
+  ) == {'a': {1}}
+
+
+class Exploit:
+  def __init__(self, function, *arguments):
+    self._call = function, arguments
+
+  def __reduce__(self):
+    return self._call
+
+
+@pytest.mark.parametrize('protocol', range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize(
+  'exploit',
+  [
+    lambda path: Exploit(os.system, f'touch {path}'),
+    lambda path: Exploit(eval, f'open({path!r}, "w")'),
+    lambda path: Exploit(open, path, 'w'),
+    lambda path: Exploit(np.load, path),
+    # In the middle of what is harmless.
+    lambda path: {'logs': [np.zeros(3), Exploit(os.mkdir, path)]},
+  ],
+)
+def test_nothing_is_run(tmp_path, exploit, protocol):
+  path = tmp_path / 'proof'
+  content = pickle.dumps(exploit(str(path)), protocol)
+  with pytest.raises(ValueError, match='is not plain data'):
+    safe_pickle.loads(content)
+  assert not path.exists()
+
+
+def test_names_with_dots_lead_nowhere():
+  """With protocol 4, a name may be a path of attributes."""
+  stream = io.BytesIO()
+  pickler = pickle._Pickler(stream, 4)
+  pickler.write(pickle.PROTO + b'\x04')
+  pickler.save('numpy')
+  pickler.save('dtype.__class__')
+  pickler.write(pickle.STACK_GLOBAL + pickle.STOP)
+  with pytest.raises(ValueError, match='numpy.dtype.__class__'):
+    safe_pickle.loads(stream.getvalue())
+
+
+def test_what_cannot_be_read_is_not_written():
+  with pytest.raises(ValueError, match='pathlib'):
+    safe_pickle.dumps({'a': __import__('pathlib').PurePosixPath('x')})
+
+
+@given(st.data())
+def test_damage_is_a_value_error_or_harmless(data):
+  content = bytearray(safe_pickle.dumps({'a': [1.5, 'b'], 'c': np.arange(3)}))
+  at = data.draw(st.integers(0, len(content) - 1))
+  content[at] = data.draw(st.integers(0, 255))
+  try:
+    safe_pickle.loads(bytes(content[: data.draw(st.integers(1, len(content)))]))
+  except ValueError:
+    pass
