@@ -248,9 +248,9 @@ class Checkpoints:
     try:
       to_path(path, position, write, state, about)
     except (OSError, tf.errors.OpError) as error:
-      reason = getattr(error, 'strerror', None) or str(error).split('\n')[0]
       raise OSError(
-        f'Checkpoint {path} cannot be written: {reason}; those before it are kept.'
+        f'Checkpoint {path} cannot be written: {files.reason(error)}; those before '
+        'it are kept.'
       ) from error
     self._last, self._last_time = position, time.monotonic()
     self._clean()

@@ -211,6 +211,7 @@ def start_run(
     ValueError: if a gin file, name, agent or game is unknown, or `base_dir` is in
       use or holds a run with other settings.
   """
+  interruption.leave_at_sigterm()
   load_gin(flags.FLAGS.gin_files, flags.FLAGS.gin_bindings)
   if flags.FLAGS.agent_name:
     _bind(f'{create_agent}.agent_name', flags.FLAGS.agent_name)

@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -16,6 +17,19 @@ class Interruption:
   """Whether a run has been asked to stop."""
 
   requested = False
+
+
+def leave_at_sigterm() -> None:
+  """Until a run listens, there is nothing to save: SIGTERM ends the program, with 0."""
+  if threading.current_thread() is not threading.main_thread():
+    return
+
+  def leave(number, frame):
+    del number, frame
+    logging.warning('Stopped while starting; the same command starts again.')
+    sys.exit(0)
+
+  signal.signal(signal.SIGTERM, leave)
 
 
 @contextlib.contextmanager

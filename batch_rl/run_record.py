@@ -29,6 +29,9 @@ _PACKAGES = (
   'opencv-python',
   'gin-config',
 )
+# What of the configuration a run may change: a run can be prolonged, and when it is
+# saved makes no difference to it.
+_CHANGEABLE = ('num_iterations', 'Checkpoints.')
 _locks: list[Any] = []  # held until the process ends
 
 
@@ -46,8 +49,8 @@ def start(
     base_dir: the run's directory.
     seed: of the run; None draws one, or keeps the one that is recorded.
     accept_changes: whether a run may go on with another seed or settings.
-    **settings: what a run with checkpoints may not change, as text. Lines about
-      `num_iterations` may: a run can be prolonged.
+    **settings: what a run with checkpoints may not change, as text, but for lines
+      about `num_iterations` and `Checkpoints`.
 
   Returns:
     The record: run_id, seed, whether it was drawn, settings and the hash of each,
@@ -133,7 +136,7 @@ def _changes(name: str, before: str, now: str) -> list[str]:
     if line[0] in '+-'
     and '=' in line
     and not line[2:].startswith('#')
-    and 'num_iterations' not in line
+    and not any(name in line for name in _CHANGEABLE)
   ]
 
 

@@ -15,6 +15,7 @@ from dopamine.metrics import statistics_instance
 
 from batch_rl import checkpoints, interruption, run_record, seeding, signatures
 from batch_rl.atari import environment
+from batch_rl.dataset import files
 
 
 def agent_classes(package: str, agents: Mapping) -> dict[str, type]:
@@ -161,6 +162,15 @@ class RecordedRunner(run_experiment.Runner):
       raise interruption.Interrupted(
         f'Stopped and saved at {where}; the same command goes on from there.'
       )
+
+  def _log_experiment(self, iteration, statistics):
+    """Dopamine's; a full disk is an OSError, as anywhere else."""
+    try:
+      super()._log_experiment(iteration, statistics)
+    except tf.errors.OpError as error:
+      raise OSError(
+        f'{self._base_dir}/logs cannot be written: {files.reason(error)}'
+      ) from error
 
   def _begin_iteration(self, iteration):
     """Seeds the iteration: resumed, it draws what it would have drawn."""

@@ -24,6 +24,17 @@ def remote_errors(path: str) -> Iterator[Any]:
     raise ValueError(f'{path} cannot be read: {reason}.') from error
 
 
+def reason(error: Exception) -> str:
+  """What is the matter, out of an OSError or of TensorFlow's report, in a line."""
+  if text := getattr(error, 'strerror', None):
+    return text
+  lines = str(getattr(error, 'message', error)).split('\n')
+  # Before it names the operation, a session says what happened.
+  nodes = [i for i, line in enumerate(lines) if '[[{{node' in line]
+  line = lines[max(nodes[0] - 1, 0)] if nodes else lines[0]
+  return line.split('; ')[-1].strip()
+
+
 def is_remote(path: str) -> bool:
   """Whether a path is for `tf.io.gfile`, e.g. `gs://...`."""
   return '://' in path

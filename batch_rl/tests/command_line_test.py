@@ -41,7 +41,7 @@ def run(line, cwd):
   )
 
 
-def online_options(base_dir, log_dir, iterations=4):
+def online_options(base_dir, log_dir, iterations=5):
   return dict(
     base_dir=base_dir,
     replay_log_dir=log_dir,
@@ -90,12 +90,26 @@ def test_killed_and_started_again_the_log_is_that_of_an_unbroken_run(tmp_path):
         assert process.poll() is None
         time.sleep(0.002)
       process.send_signal(signal.SIGKILL)
+  for ask_when, says in (
+    ('Devices', 'Stopped while starting'),
+    ('rows logged', 'Stopped and saved at'),
+  ):
+    with subprocess.Popen(
+      broken, cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as process:
+      printed = ''
+      for line in process.stderr:
+        if ask_when in line:
+          process.send_signal(signal.SIGTERM)
+        printed += line
+    assert process.returncode == 0
+    assert says in printed
   assert run(broken, tmp_path).returncode == 0
   whole = read_columns(tmp_path / 'data/Pong/1/replay_logs')
   parts = read_columns(tmp_path / 'data/Pong/2/replay_logs')
   for name in shard.COLUMNS:
     np.testing.assert_array_equal(whole[name], parts[name], err_msg=name)
-  assert len(whole['terminal']) > 4 * 700
+  assert len(whole['terminal']) > 5 * 700
   manifests = [
     json.loads(
       (tmp_path / f'data/Pong/{k}/replay_logs/manifest.json').read_text()
@@ -217,7 +231,7 @@ def test_choices_name_the_nearest():
     command_line.choose('agent', 'zzzz', ['b', 'a'])
 
 
-def offline_main(base_dir, replay_dir, bindings, seed=1):
+def offline_main(base_dir, replay_dir, bindings, seed=1, accept_changes=False):
   """Runs the offline program in this process as in a new one."""
   gin.clear_config()
   tf.compat.v1.reset_default_graph()
@@ -238,6 +252,7 @@ def offline_main(base_dir, replay_dir, bindings, seed=1):
     agent_name=None,
     init_checkpoint_dir=None,
     seed=seed,
+    accept_changes=accept_changes,
   ):
     offline.main()
 
@@ -288,9 +303,23 @@ def test_a_run_with_checkpoints_keeps_its_settings(tmp_path, atari_run, capsys):
     assert 'holds a run with other settings' in printed
     assert len(printed) < 2000  # what changed, not gin's rulers
     assert message in printed
-  # It may be prolonged.
-  offline_main(base_dir, atari_run, ['FixedReplayRunner.num_iterations=2'])
+  # It may be prolonged, and saved as one likes.
+  longer = ['FixedReplayRunner.num_iterations=2', 'Checkpoints.keep=9']
+  offline_main(base_dir, atari_run, longer)
   assert (base_dir / 'checkpoints/ckpt-1').exists()
+  # It may change, if that is meant.
+  changed = [
+    'FixedReplayRunner.num_iterations=3',
+    'FixedReplayDQNAgent.gamma=0.5',
+  ]
+  changed += ['FixedReplayBuffer.subset="first_transitions(30)"']
+  offline_main(base_dir, atari_run, changed, accept_changes=True)
+  assert (base_dir / 'checkpoints/ckpt-2').exists()
+  record = json.loads((base_dir / 'run.json').read_text())
+  settings, data = record['changes']
+  assert any('gamma = 0.5' in line for line in settings)
+  assert 'first_transitions(30)' in data[1]
+  assert 'gamma = 0.5' in record['gin_config']
 
 
 def test_a_base_dir_in_use_says_by_whom(tmp_path):

@@ -38,3 +38,14 @@ def test_other_threads_do_without():
   thread.start()
   thread.join()
   assert seen == [(False, before)]
+
+
+def test_sigterm_ends_what_has_not_begun():
+  before = signal.getsignal(signal.SIGTERM)
+  try:
+    interruption.leave_at_sigterm()
+    with pytest.raises(SystemExit) as left:
+      os.kill(os.getpid(), signal.SIGTERM)
+    assert left.value.code == 0
+  finally:
+    signal.signal(signal.SIGTERM, before)

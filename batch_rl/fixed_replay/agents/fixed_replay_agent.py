@@ -15,6 +15,7 @@ from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl import checkpoints
+from batch_rl.dataset import files
 from batch_rl.fixed_replay import mixed_precision, update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 
@@ -77,6 +78,11 @@ class FixedReplayAgentMixin:
     if jit_compile:
       _ = self._loop  # or say now why it cannot be
     self._build_acting()
+    with self._sess.graph.as_default():
+      weights = tf.compat.v1.trainable_variables()
+      self._weights_are_finite = tf.reduce_all(
+        [tf.reduce_all(tf.math.is_finite(weight)) for weight in weights]
+      )
     if init_checkpoint_dir is not None:
       self._load_weights(init_checkpoint_dir)
 
@@ -153,17 +159,31 @@ class FixedReplayAgentMixin:
 
   @contextlib.contextmanager
   def _explained(self):
-    """Says what the data has to say, which TensorFlow's report hides."""
+    """Says in a line what TensorFlow's report hides.
+
+    Raises:
+      batch_rl.dataset.packer.DataError: if it is the data's fault.
+      MemoryError: if the device has too little of it.
+    """
     try:
       yield
-    except tf.errors.OpError:
+    except tf.errors.OpError as error:
       self._replay.memory.raise_error()
+      if isinstance(error, tf.errors.ResourceExhaustedError):
+        network = getattr(self.network, '__name__', self.network)
+        raise MemoryError(
+          f'Out of memory in an update of {network} with batches of '
+          f'{self._replay.transition["action"].shape[0]}: make '
+          'WrappedFixedReplayBuffer.batch_size or the network smaller, or leave '
+          f'more memory. TensorFlow: {files.reason(error)}'
+        ) from error
       raise
 
   def _check_loss(self, loss, step):
     if not np.isfinite(loss):
       raise FloatingPointError(
-        f'The loss is {loss} at update {step // self.update_period}.'
+        f'The loss is {loss} at update {step // self.update_period}: training has '
+        'diverged. The checkpoints before it are kept.'
       )
 
   @functools.cached_property
@@ -302,6 +322,23 @@ class FixedReplayAgentMixin:
           f'{self._replay_data_dir} holds action {action}, but the environment '
           f'has {self.num_actions} actions: is it the same game?'
         )
+
+  def bundle_and_checkpoint(
+    self, checkpoint_dir: str, iteration_number: int
+  ) -> dict[str, Any] | None:
+    """Saves as the agent does.
+
+    Raises:
+      FloatingPointError: if weights are not numbers: the checkpoint before is
+        better.
+    """
+    if not self._sess.run(self._weights_are_finite):
+      raise FloatingPointError(
+        f'Weights are not finite after update '
+        f'{self.training_steps // self.update_period}: training has diverged. '
+        'The checkpoints before it are kept.'
+      )
+    return super().bundle_and_checkpoint(checkpoint_dir, iteration_number)
 
   def _build_train_op(self):
     """Also keeps the loss, which Dopamine's agents hand to the optimiser only."""

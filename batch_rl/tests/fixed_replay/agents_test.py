@@ -113,6 +113,30 @@ def test_mixed_precision_computes_in_bfloat16(make_agent):
   )
 
 
+def test_weights_that_are_no_numbers_are_not_saved(make_agent, tmp_path):
+  agent = make_agent()
+  with agent._sess.graph.as_default():
+    *_, last = tf.compat.v1.trainable_variables()
+    last.load(np.full(last.shape.as_list(), np.inf, np.float32), agent._sess)
+  with pytest.raises(FloatingPointError, match='not finite after update 0'):
+    agent.bundle_and_checkpoint(str(tmp_path), 0)
+  assert not list(tmp_path.iterdir())
+
+
+def test_too_little_memory_names_batch_and_network(make_agent):
+  agent = make_agent()
+
+  class Loop:
+    def run(self, *arguments):
+      raise tf.errors.ResourceExhaustedError(None, None, 'OOM of 9 GB\n...')
+
+  agent.__dict__['_loop'] = Loop()
+  with pytest.raises(
+    MemoryError, match='Cartpole.* batches of 32.*OOM of 9 GB'
+  ):
+    list(agent.train_steps(4))
+
+
 def test_target_network_is_updated_when_due(make_agent):
   agent = make_agent(update_period=2, target_update_period=6)
   for step in range(15):
