@@ -15,20 +15,33 @@ import numpy as np
 
 
 @gin.configurable(module='batch_rl')
-def run_seed(seed: int | None = None, drawn: bool = False) -> int | None:
+def run_seed(
+  seed: int | None = None, drawn: bool = False, deterministic_ops: bool = False
+) -> int | None:
   """The seed of the run; None leaves everything to chance.
 
   Args:
     seed: an int.
     drawn: whether nobody asked for it: the program drew it, to be recorded.
+    deterministic_ops: whether TensorFlow shall use operations that give the same
+      bits every time, which on a GPU are slower; a CPU's do anyway.
   """
   return seed
 
 
 def is_drawn() -> bool:
   """Whether nobody asked for the run's seed, so nobody waits for its results."""
+  return _query('drawn')
+
+
+def has_deterministic_ops() -> bool:
+  """Whether TensorFlow is to use operations that give the same bits every time."""
+  return _query('deterministic_ops')
+
+
+def _query(parameter: str) -> bool:
   try:
-    return bool(gin.query_parameter('run_seed.drawn'))
+    return bool(gin.query_parameter(f'run_seed.{parameter}'))
   except ValueError:
     return False
 
@@ -64,6 +77,8 @@ def seed_libraries(iteration: int) -> None:
     import tensorflow as tf
 
     tf.compat.v1.set_random_seed(derive('tensorflow'))
+    if has_deterministic_ops():
+      tf.config.experimental.enable_op_determinism()
 
 
 def library_states() -> dict[str, Any]:

@@ -3,8 +3,9 @@
 Prints a table, measured on this machine, now. Asserts nothing. Its parts are
 `benchmarks/data_path.py`, which makes large shards at its first run,
 `benchmarks/iteration.py`, and online data generation. There are also
-`benchmarks/codecs.py`, why frames are compressed as they are, and
-`benchmarks/full_scale.py`, a run of 51 million rows.
+`benchmarks/codecs.py`, why frames are compressed as they are,
+`benchmarks/full_scale.py`, a run of 51 million rows, `benchmarks/faults.py`, runs
+killed at random, and `benchmarks/endurance.py`, memory over 200,000 updates.
 """
 
 import batch_rl  # noqa: F401  isort: skip  (before Dopamine)

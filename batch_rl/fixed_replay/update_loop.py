@@ -35,6 +35,7 @@ class UpdateLoop:
     update_period: agent steps from one update to the next.
     target_update_period: agent steps from one synchronisation to the next.
     jit_compile: whether XLA compiles the update.
+    timed: whether to measure how long updates wait for batches.
 
   Raises:
     ValueError: if the update cannot be repeated in the graph.
@@ -53,6 +54,7 @@ class UpdateLoop:
     update_period: int,
     target_update_period: int,
     jit_compile: bool = False,
+    timed: bool = True,
   ):
     steps = [] if step is None else [step]
     self._update = _Copy([*tf.nest.flatten(train), loss], [*batch, *steps])
@@ -63,6 +65,7 @@ class UpdateLoop:
       raise ValueError('it calls Python')
     self._next_batch = next_batch
     self._has_step = step is not None
+    self._now = tf.timestamp if timed else lambda: tf.zeros((), tf.float64)
     self._update_period = update_period
     self._target_update_period = target_update_period
     self._apply = tf.function(
@@ -106,11 +109,11 @@ class UpdateLoop:
 
     def body(i, losses, _, waited):
       step = first_step + tf.cast(i, tf.int64) * self._update_period
-      start = tf.timestamp()
+      start = self._now()
       with tf.control_dependencies([start]):
         batch = self._next_batch()
       with tf.control_dependencies(batch):
-        end = tf.timestamp()
+        end = self._now()
       with tf.control_dependencies([end]):
         batch = [tf.identity(tensor) for tensor in batch]
       loss = self._apply(batch, step)

@@ -3,10 +3,13 @@
 import functools
 import os
 import signal
+import subprocess
+import sys
 
 import gin
 import pytest
 import tensorflow as tf
+from dopamine.discrete_domains import atari_lib
 
 from batch_rl import checkpoints, command_line, interruption
 from batch_rl.baselines import run_experiment as online
@@ -35,6 +38,7 @@ ONLINE = """
 """
 LOGGED = """
     {agent}.num_networks = 2
+    MultiNetworkQNetwork.network = @TinyNetwork
     {agent}.transform_strategy = 'STOCHASTIC'
     {agent}.min_replay_history = 40
     {agent}.epsilon_train = 0.3
@@ -43,15 +47,33 @@ LOGGED = """
 """
 
 
+@gin.configurable
+class TinyNetwork(tf.keras.Model):
+  """Looks at a few pixels."""
+
+  def __init__(self, num_actions, name=None):
+    super().__init__(name=name)
+    self.flatten = tf.keras.layers.Flatten()
+    self.dense = tf.keras.layers.Dense(num_actions)
+
+  def call(self, state):
+    pixels = tf.cast(state[:, ::8, ::8], tf.float32) / 255
+    return atari_lib.DQNNetworkType(self.dense(self.flatten(pixels)))
+
+
+class Crash(Exception):  # noqa: N818
+  """Ends a run without a word, as SIGKILL would."""
+
+
 def run(runner_class, create_agent, base_dir, bindings, stop_at=None):
-  """Runs until it is done, or SIGTERM comes when a checkpoint may be made.
+  """Runs until it is done, or is stopped when a checkpoint may be made.
 
   Args:
     runner_class: of the run.
     create_agent: for it.
     base_dir: for it.
     bindings: of gin.
-    stop_at: the number of times that checkpoints could be made before.
+    stop_at: when that is for this time, SIGTERM comes; if negative, it crashes.
 
   Returns:
     Whether it is done.
@@ -65,6 +87,8 @@ def run(runner_class, create_agent, base_dir, bindings, stop_at=None):
     calls += 1
     if calls == stop_at:
       os.kill(os.getpid(), signal.SIGTERM)
+    if -calls == stop_at:
+      raise Crash
     return is_due(self, position)
 
   with pytest.MonkeyPatch.context() as patch, tf.Graph().as_default():
@@ -74,7 +98,7 @@ def run(runner_class, create_agent, base_dir, bindings, stop_at=None):
     assert command_line.unused_bindings() == []
     try:
       runner.run_experiment()
-    except interruption.Interrupted:
+    except (interruption.Interrupted, Crash):
       return False
   return True
 
@@ -111,7 +135,7 @@ def test_offline(tmp_path, name):
   run_in_parts(
     functools.partial(start, tmp_path / 'parts', bindings),
     # While it trains, at the end of that, and while it evaluates.
-    [2, 3, 6, 40],
+    [2, -4, 40],
   )
   assert results.of_run(tmp_path / 'parts') == results.of_run(
     tmp_path / 'whole'
@@ -138,7 +162,7 @@ def test_online(tmp_path, name):
     )
 
   assert start('whole')
-  run_in_parts(functools.partial(start, 'parts'), [2, 60, 61, 47])
+  run_in_parts(functools.partial(start, 'parts'), [-50, 60, -47])
   found = {
     part: results.of_run(
       tmp_path / part / 'run', tmp_path / part / 'replay_logs'
@@ -147,3 +171,32 @@ def test_online(tmp_path, name):
   }
   assert found['parts'] == found['whole']
   assert any('terminal' in key for key in found['whole'])
+
+
+def test_deterministic_operations_train_alike(tmp_path):
+  """In a process of their own: TensorFlow does not go back."""
+  cartpole.write_log(tmp_path)
+  code = f"""
+import batch_rl, gin, sys
+import tensorflow as tf
+from batch_rl import seeding
+from batch_rl.fixed_replay.agents import dqn_agent
+from batch_rl.tests import cartpole
+gin.parse_config(["run_seed.seed = 1", "run_seed.deterministic_ops = " + sys.argv[1]])
+seeding.seed_libraries(0)
+agent = dqn_agent.FixedReplayDQNAgent(
+  None, 2, {str(tmp_path)!r}, **cartpole.OBSERVATION, **cartpole.SMALL['dqn'])
+agent.begin_iteration(0)
+print(list(agent.train_steps(40)), agent.seconds_waited > 0)
+"""
+  printed = {
+    switch: subprocess.run(
+      [sys.executable, '-c', code, switch],
+      capture_output=True,
+      text=True,
+      check=True,
+    ).stdout
+    for switch in ('True', 'False')
+  }
+  assert printed['True'].replace('False', 'True') == printed['False']
+  assert printed['False'].count(',') == 9

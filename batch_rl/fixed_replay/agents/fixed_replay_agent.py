@@ -14,7 +14,7 @@ from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl import checkpoints
+from batch_rl import checkpoints, seeding
 from batch_rl.dataset import files
 from batch_rl.fixed_replay import mixed_precision, update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
@@ -45,7 +45,7 @@ class FixedReplayAgentMixin:
 
   Attributes:
     seconds_waited: seconds that updates have waited for data, as far as it is
-      known: those with a `session.run` each are left out.
+      known: not of those with a `session.run` each, nor with `deterministic_ops`.
 
   Raises:
     ValueError: if the data has more actions than the environment, or the
@@ -222,6 +222,8 @@ class FixedReplayAgentMixin:
       self.update_period,
       self.target_update_period,
       self._jit_compile,
+      # Clocks are not deterministic.
+      timed=not seeding.has_deterministic_ops(),
     )
 
   def _create_network(self, name):
