@@ -212,8 +212,14 @@ class Checkpoints:
       raise ValueError(f'No checkpoint is left to go back to. {problem}')
     return None
 
+  def is_saved(self, position: Position) -> bool:
+    """Whether the newest checkpoint is that of a position."""
+    return self._last == position
+
   def is_due(self, position: Position) -> bool:
     """Whether it is time for a checkpoint within an iteration."""
+    if self.is_saved(position):
+      return False
     if self._every_minutes is not None:
       if time.monotonic() - self._last_time >= 60 * self._every_minutes:
         return True

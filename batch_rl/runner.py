@@ -135,8 +135,10 @@ class RecordedRunner(run_experiment.Runner):
       interruption.Interrupted: if the run shall stop.
     """
     position = checkpoints.Position(self._iteration, steps)
-    if self._interruption.requested or self._checkpoints.is_due(position):
-      if steps:  # or the checkpoint before says it all
+    asked = self._interruption.requested
+    # Without a step, the checkpoint before says it all.
+    if steps and (asked or self._checkpoints.is_due(position)):
+      if not self._checkpoints.is_saved(position):
         self._save(position, partial())
     self._stop_if_asked(str(position))
 

@@ -99,14 +99,13 @@ class Tester:
     self.rounds = dict.fromkeys(KINDS, 0)
     self.kills = dict.fromkeys(KINDS, 0)
     self.different: list[str] = []
+    self._seconds: dict[str, float] = {}  # from start-up to end
 
   @functools.cache  # noqa: B019  (there is one)
   def unbroken(self, kind: str) -> dict:
     """The outcome of a run that nobody kills."""
     directory = f'{self._directory}/{kind.replace(" ", "-")}'
-    subprocess.run(
-      command(kind, directory), check=True, stderr=subprocess.DEVNULL
-    )
+    self._start(kind, directory, None)
     return outcome(kind, directory)
 
   def break_run(self, kind: str) -> None:
@@ -137,21 +136,46 @@ class Tester:
 
   def _start_and_kill(self, kind: str, directory: str) -> bool:
     """Starts a run; whether it was killed, rather than done."""
-    early = self._random.random() < 0.15
-    delay = self._random.uniform(0.0, 7.0)
+    if self._random.random() < 0.1:
+      return self._start(kind, directory, self._random.uniform(0, 5), '')
+    return self._start(
+      kind, directory, self._random.uniform(0, self._seconds[kind])
+    )
+
+  def _start(
+    self, kind: str, directory: str, delay: float | None, since: str = 'Devices'
+  ) -> bool:
+    """Starts a run, and kills it some time after it has said something.
+
+    Args:
+      kind: of the run.
+      directory: of the run.
+      delay: seconds; None to let it be, and to measure how long it takes.
+      since: what it says first; '' for its start.
+
+    Returns:
+      Whether it was killed.
+    """
+    if kind == 'conversion':
+      since = ''
+    begun = time.monotonic()
     last = ''
     with subprocess.Popen(
       command(kind, directory), stderr=subprocess.PIPE, text=True
     ) as process:
-      timer = threading.Timer(delay, process.kill)
-      if early or kind == 'conversion':
+      timer = threading.Timer(delay or 0, process.kill)
+      if delay is not None and not since:
         timer.start()
       for line in process.stderr:
         last = line
-        if 'Devices' in line and not timer.is_alive() and not early:
-          timer.start()
+        if since and since in line:
+          begun = time.monotonic()
+          if delay is not None:
+            timer.start()
       process.wait()
       timer.cancel()
+    if delay is None:
+      self._seconds[kind] = time.monotonic() - begun
     if process.returncode not in (0, -signal.SIGKILL):
       raise RuntimeError(f'{kind} ended with {process.returncode}: {last}')
     return process.returncode != 0

@@ -156,6 +156,7 @@ def test_it_is_due_by_time_and_by_steps(tmp_path, monkeypatch):
   assert not kept.is_due(Position(0, 61))
   now[0] = 120.0
   assert kept.is_due(Position(0, 61))
+  assert not kept.is_due(Position(0, 60))  # it is there
   never = checkpoints.Checkpoints(str(tmp_path), every_minutes=None)
   assert not never.is_due(Position(0, 10**9))
 
