@@ -53,6 +53,8 @@ class Position:
   def __str__(self) -> str:
     if self.steps:
       return f'agent step {self.steps} of iteration {self.iteration}'
+    if not self.iteration:
+      return 'the start'
     return f'the end of iteration {self.number}'
 
 
@@ -83,6 +85,7 @@ class Checkpoint:
 
     Raises:
       ValueError: if a part is missing or damaged, or would run code.
+      OSError: if it cannot be read now.
     """
     try:
       if self.by_dopamine:
@@ -98,7 +101,7 @@ class Checkpoint:
         if files.sha256(path) != expected:
           raise ValueError(f'{path} is damaged')
       return _load(os.path.join(self.directory, _STATE))
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
       raise ValueError(
         f'Checkpoint {self.position.name} in {self.directory} cannot be used: '
         f'{error}.'
@@ -192,25 +195,56 @@ class Checkpoints:
   ) -> tuple[Checkpoint, dict[str, Any]] | None:
     """The newest checkpoint that is whole, and its state; None if there is none.
 
+    Those that are damaged are put aside, or what has to be done again would be
+    older than they are.
+
     Raises:
       ValueError: if there are some, and none of them can be used.
+      OSError: if one cannot be read now, which says nothing of how it is.
     """
-    found = find(self._base_dir)
-    problem = None
-    for checkpoint in reversed(found):
+    self._remove_unfinished()
+    damaged: list[Checkpoint] = []
+    for checkpoint in reversed(find(self._base_dir)):
       try:
         state = checkpoint.read()
       except ValueError as error:
         logging.warning('%s', error)
+        damaged.append(checkpoint)
         problem = error
         continue
-      if problem is not None:
+      if damaged:
         logging.warning('Going back to %s.', checkpoint.position)
+      for other in damaged:
+        self._put_aside(other)
       self._last = checkpoint.position
       return checkpoint, state
-    if problem is not None:
+    if damaged:
       raise ValueError(f'No checkpoint is left to go back to. {problem}')
     return None
+
+  def _remove_unfinished(self):
+    import tensorflow as tf
+
+    for name in _list(self._directory):
+      path = os.path.join(self._directory, name)
+      whole = _DESCRIPTION in _list(path) and not name.endswith('.tmp')
+      if re.match(r'ckpt-\d', name) and not whole:
+        tf.io.gfile.rmtree(path)
+
+  def _put_aside(self, checkpoint):
+    import tensorflow as tf
+
+    if checkpoint.by_dopamine:
+      number = checkpoint.position.number
+      name = f'sentinel_checkpoint_complete.{number}'
+      tf.io.gfile.remove(os.path.join(self._directory, name))
+    else:
+      aside = os.path.join(
+        self._directory, f'damaged-{os.path.basename(checkpoint.directory)}'
+      )
+      if tf.io.gfile.exists(aside):
+        tf.io.gfile.rmtree(aside)
+      tf.io.gfile.rename(checkpoint.directory, aside)
 
   def is_saved(self, position: Position) -> bool:
     """Whether the newest checkpoint is that of a position."""
@@ -253,13 +287,13 @@ class Checkpoints:
     to_path = self._write_remote if files.is_remote(path) else self._write_local
     try:
       to_path(path, position, write, state, about)
+      self._last, self._last_time = position, time.monotonic()
+      self._clean()
     except (OSError, tf.errors.OpError) as error:
       raise OSError(
         f'Checkpoint {path} cannot be written: {files.reason(error)}; those before '
         'it are kept.'
       ) from error
-    self._last, self._last_time = position, time.monotonic()
-    self._clean()
 
   def _write_local(self, path, position, write, state, about):
     work = path + '.tmp'

@@ -170,9 +170,9 @@ def load_gin(gin_files: list[str], gin_bindings: list[str]) -> None:
     ValueError: if a file does not exist or a name in it is unknown.
   """
   gin.add_config_file_search_path(_PACKAGE_PARENT)  # for `include`
-  # The runner itself writes to the console and, because Dopamine's collector
-  # writes nothing in graph mode, to TensorBoard.
-  gin.parse_config("CollectorDispatcher.collectors = ('pickle',)")
+  # The runner itself writes to the console, to TensorBoard, as Dopamine's collector
+  # writes nothing in graph mode, and to logs, which resume as pickles do not.
+  gin.parse_config('CollectorDispatcher.collectors = ()')
   gin.parse_config_files_and_bindings(
     [_find_gin_file(path) for path in gin_files], gin_bindings
   )
@@ -211,7 +211,6 @@ def start_run(
     ValueError: if a gin file, name, agent or game is unknown, or `base_dir` is in
       use or holds a run with other settings.
   """
-  interruption.leave_at_sigterm()
   load_gin(flags.FLAGS.gin_files, flags.FLAGS.gin_bindings)
   if flags.FLAGS.agent_name:
     _bind(f'{create_agent}.agent_name', flags.FLAGS.agent_name)

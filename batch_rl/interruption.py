@@ -1,12 +1,11 @@
 """Asking a run to stop: SIGTERM, or Ctrl-C, and it saves its state first."""
 
 import contextlib
+import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-
-from absl import logging
 
 
 class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
@@ -19,6 +18,11 @@ class Interruption:
   requested = False
 
 
+def _say(text: str) -> None:
+  """Not by logging: what is interrupted may be just that."""
+  os.write(2, f'{text}\n'.encode())
+
+
 def leave_at_sigterm() -> None:
   """Until a run listens, there is nothing to save: SIGTERM ends the program, with 0."""
   if threading.current_thread() is not threading.main_thread():
@@ -26,7 +30,7 @@ def leave_at_sigterm() -> None:
 
   def leave(number, frame):
     del number, frame
-    logging.warning('Stopped while starting; the same command starts again.')
+    _say('Stopped while starting; the same command starts again.')
     sys.exit(0)
 
   signal.signal(signal.SIGTERM, leave)
@@ -48,9 +52,9 @@ def listen() -> Iterator[Interruption]:
     if interruption.requested and number == signal.SIGINT:
       raise KeyboardInterrupt
     interruption.requested = True
-    logging.warning(
-      'Asked to stop (%s): saving. Another Ctrl-C stops at once.',
-      signal.Signals(number).name,
+    _say(
+      f'Asked to stop ({signal.Signals(number).name}): saving. Another Ctrl-C '
+      'stops at once.'
     )
 
   before = {

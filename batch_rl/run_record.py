@@ -90,7 +90,19 @@ def start(
   command = _command()
   if record.setdefault('command', command) != command:
     record.setdefault('resumed_with', []).append(command)
-  record['versions'] = versions()
+  now = versions()
+  before = record.setdefault('versions', now)
+  if before != now:
+    changes = [
+      f'{name} {before.get(name)} is now {version}'
+      for name, version in now.items()
+      if before.get(name) != version
+    ]
+    logging.warning(
+      '%s began with other versions: %s.', base_dir, '; '.join(changes)
+    )
+    record.setdefault('changes', []).append(changes)
+    record['versions'] = now
   # It may have been prolonged.
   given = {k: v for k, v in settings.items() if v is not None}
   record['hashes'] = {

@@ -17,6 +17,8 @@ from batch_rl import checkpoints, interruption, run_record, seeding, signatures
 from batch_rl.atari import environment
 from batch_rl.dataset import files
 
+_DOPAMINE_KEEPS = 4  # unless its agents are told otherwise
+
 
 def agent_classes(package: str, agents: Mapping) -> dict[str, type]:
   """Imports agents, so that gin knows each of them, whichever one is trained.
@@ -60,6 +62,7 @@ class RecordedRunner(run_experiment.Runner):
     self.record = dict(record or run_record.start(base_dir, seeding.run_seed()))
     kwargs['fine_grained_print_to_console'] = False  # there is a progress bar
     self._accept_changes = accept_changes
+    self._has_run = False
     self._progress = None
     # What a checkpoint within an iteration has of it, until it is resumed.
     self._partial: dict[str, Any] | None = None
@@ -74,23 +77,48 @@ class RecordedRunner(run_experiment.Runner):
       ValueError: if there are checkpoints, and none can be restored.
     """
     del checkpoint_file_prefix  # names are those of `checkpoints`
-    self.record['environment'] = environment.describe(self._environment)
+    now = environment.describe(self._environment)
+    before = self.record.get('environment', now)
+    if changes := [
+      f'{sign} {name} = {found.get(name)}'
+      for name in sorted(before.keys() | now.keys())
+      if before.get(name) != now.get(name)
+      for sign, found in (('-', before), ('+', now))
+    ]:
+      run_record.refuse_or_note(
+        self.record,
+        f'{self._base_dir} holds a run in another environment',
+        changes,
+        self._accept_changes,
+      )
+    self.record['environment'] = now
     logging.info('Environment: %s', json.dumps(self.record['environment']))
     gpus = [gpu.name for gpu in tf.config.list_physical_devices('GPU')]
     logging.info('Devices: %s', ', '.join(gpus) or 'CPU only')
+    saver = getattr(self._agent, '_saver', None)
+    if (
+      saver is not None and saver.as_saver_def().max_to_keep != _DOPAMINE_KEEPS
+    ):
+      logging.warning(
+        'max_tf_checkpoints_to_keep has no effect: bind Checkpoints.keep.'
+      )
     self._checkpoints = checkpoints.Checkpoints(self._base_dir)
     self._start_iteration = 0
     found = self._checkpoints.newest()
     if found is None:
       return
     checkpoint, state = found
-    position = checkpoint.position
-    if not self._agent.unbundle(
-      checkpoint.directory, position.number, state['agent']
-    ):
+    position, why = checkpoint.position, 'a part of it is missing'
+    try:
+      restored = self._agent.unbundle(
+        checkpoint.directory, position.number, state['agent']
+      )
+    except tf.errors.OpError as error:
+      restored, why = False, files.reason(error)
+    if not restored:
       raise ValueError(
         f'The agent cannot be restored from checkpoint {position.name} in '
-        f'{checkpoint.directory}.'
+        f'{checkpoint.directory}: {why}.'
       )
     if self._use_legacy_logger:
       self._logger.data = state['logs']
@@ -103,7 +131,11 @@ class RecordedRunner(run_experiment.Runner):
 
     Raises:
       interruption.Interrupted: if the run was asked to stop, and has saved.
+      ValueError: if it is called again.
     """
+    if self._has_run:
+      raise ValueError('A runner runs once: make another one to go on.')
+    self._has_run = True
     run_record.write(self._base_dir, self.record)
     if self._start_iteration >= self._num_iterations:
       logging.warning(
@@ -143,6 +175,8 @@ class RecordedRunner(run_experiment.Runner):
     self._stop_if_asked(str(position))
 
   def _save(self, position, partial):
+    if self._summary_writer is not None:
+      self._summary_writer.flush()
     self._checkpoints.save(
       position,
       self._write_agent,

@@ -1,39 +1,115 @@
 """Pickle that holds data only: reading it runs nothing that the file asks for.
 
-A pickle names functions to be called when it is read. Here, those that make plain
-Python and NumPy data are all there are.
+A pickle names functions to be called when it is read, and NumPy's own believe what
+they are given. Here, those that make plain Python data are all there are, and arrays
+are made by functions that check what they get.
 """
 
+import collections
 import io
+import math
 import pickle
 from typing import Any
 
-_ALLOWED = frozenset({
-  ('builtins', 'bytearray'),
-  ('builtins', 'complex'),
-  ('builtins', 'frozenset'),
-  ('builtins', 'set'),
-  ('collections', 'OrderedDict'),
-  ('numpy', 'dtype'),
-  ('numpy', 'ndarray'),
+import numpy as np
+
+# Booleans, integers, floats, complex numbers, bytes, text: no pointers.
+_KINDS = frozenset('biufcSU')
+
+
+class _Array:
+  """Stands for `numpy.ndarray` as the class of an array."""
+
+
+def _dtype(code: Any, *_: Any) -> np.dtype:
+  dtype = np.dtype(code) if isinstance(code, str) else None
+  if dtype is None or dtype.kind not in _KINDS or dtype.subdtype:
+    raise ValueError(f'it has an array of {code!r}, which is not plain data')
+  return np.dtype(code, copy=True)
+
+
+def _reconstruct(kind: Any, *_: Any) -> np.ndarray:
+  if kind is not _Array:
+    raise ValueError('it has an array that is none')
+  return np.empty(0)
+
+
+def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
+  array = np.empty(0)
+  array.__setstate__(_array_state((1, shape, dtype, order == 'F', bytes(data))))
+  return array
+
+
+def _scalar(dtype: Any, data: Any) -> Any:
+  array = np.empty(0)
+  array.__setstate__(_array_state((1, (), dtype, False, data)))
+  return array[()]
+
+
+def _array_state(state: Any) -> tuple:
+  version, shape, dtype, is_fortran, data = state
+  if not (
+    isinstance(dtype, np.dtype)
+    and isinstance(data, bytes)
+    and isinstance(shape, tuple)
+    and all(isinstance(n, int) and n >= 0 for n in shape)
+    and math.prod(shape) * dtype.itemsize == len(data)
+  ):
+    raise ValueError('it has a damaged array')
+  return version, shape, dtype, bool(is_fortran), data
+
+
+_ALLOWED = {
+  ('builtins', 'bytearray'): bytearray,
+  ('builtins', 'complex'): complex,
+  ('builtins', 'frozenset'): frozenset,
+  ('builtins', 'set'): set,
+  ('collections', 'OrderedDict'): collections.OrderedDict,
+  ('numpy', 'dtype'): _dtype,
+  ('numpy', 'ndarray'): _Array,
   # NumPy 2 and 1 have them in different places.
-  *(
-    (f'numpy.{core}.{module}', name)
+  **{
+    (f'numpy.{core}.{module}', name): ours
     for core in ('_core', 'core')
-    for module, name in (
-      ('multiarray', '_reconstruct'),
-      ('multiarray', 'scalar'),
-      ('numeric', '_frombuffer'),
+    for module, name, ours in (
+      ('multiarray', '_reconstruct', _reconstruct),
+      ('multiarray', 'scalar', _scalar),
+      ('numeric', '_frombuffer', _from_buffer),
     )
-  ),
-})  # fmt: skip
+  },
+}
 
 
-class _Unpickler(pickle.Unpickler):
+# Python's, not C's: of that one, few parts can be overridden.
+_PurePython: Any = pickle._Unpickler  # type: ignore[attr-defined]
+
+
+class _Unpickler(_PurePython):
+  dispatch = dict(_PurePython.dispatch)
+
   def find_class(self, module: str, name: str) -> Any:
     if (module, name) not in _ALLOWED:
       raise ValueError(f'it asks for {module}.{name}, which is not plain data')
-    return super().find_class(module, name)
+    return _ALLOWED[module, name]
+
+  def load_build(self) -> None:
+    """Gives an array or its type the state that it was pickled with."""
+    state = self.stack.pop()
+    built = self.stack[-1]
+    if type(built) is np.ndarray:
+      built.__setstate__(_array_state(state))
+    elif isinstance(built, np.dtype):
+      _, order, *_ = state
+      # All but the order of bytes is in the code that it was made from.
+      if order in ('<', '>'):
+        self.stack[-1] = built.newbyteorder(order)
+        for key, value in self.memo.items():
+          if value is built:
+            self.memo[key] = self.stack[-1]
+    else:
+      raise ValueError(f'it changes a {type(built).__name__}')
+
+  dispatch[pickle.BUILD[0]] = load_build
 
 
 def loads(content: bytes) -> Any:

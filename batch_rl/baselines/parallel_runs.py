@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -59,7 +59,8 @@ def run(
   threads = str(max(1, files.num_cpus() // len(numbers)))
   for name in ('TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS'):
     environment.setdefault(name, threads)
-  processes = {}
+  processes: dict[int, subprocess.Popen] = {}
+  _forward(signal.SIGTERM, processes)
   for number in numbers:
     own = [
       f'--{k}={os.path.join(v, str(number))}' for k, v in directories.items()
@@ -80,7 +81,6 @@ def run(
   ]
   for reader in readers:
     reader.start()
-  _forward(signal.SIGTERM, processes.values())
   try:
     codes = {number: process.wait() for number, process in processes.items()}
   except KeyboardInterrupt:  # which the runs get, too
@@ -101,9 +101,11 @@ def _pass_on(number: int, lines: Iterable[str]) -> None:
       print(f'run {number} | {text}', file=sys.stderr, flush=True)
 
 
-def _forward(number: int, processes: Iterable[subprocess.Popen]) -> None:
+def _forward(number: int, processes: Mapping[int, subprocess.Popen]) -> None:
+  """Passes a signal on to those that have been started by then."""
+
   def forward(*_):
-    for process in processes:
+    for process in list(processes.values()):
       process.send_signal(number)
 
   signal.signal(number, forward)

@@ -10,7 +10,7 @@ import sys
 
 from absl import flags
 
-from batch_rl import command_line
+from batch_rl import command_line, interruption
 from batch_rl.baselines import parallel_runs
 from batch_rl.baselines.agents import AGENTS
 
@@ -44,6 +44,7 @@ def main() -> None:
         FLAGS.seed,
       )
     )
+  interruption.leave_at_sigterm()
   with command_line.user_errors():
     if '://' in FLAGS.replay_log_dir:
       raise ValueError(

@@ -9,7 +9,7 @@ import functools
 
 from absl import flags
 
-from batch_rl import command_line
+from batch_rl import command_line, interruption
 from batch_rl.dataset import store, store_directory
 from batch_rl.fixed_replay.agents import AGENTS
 
@@ -27,6 +27,7 @@ FLAGS = flags.FLAGS
 
 def main() -> None:
   """Checks what can be checked, builds the runner, and runs it."""
+  interruption.leave_at_sigterm()
   with command_line.user_errors():
     replay_data_dir = store.find_data(FLAGS.replay_dir)
     if FLAGS.agent_name:
@@ -39,6 +40,8 @@ def main() -> None:
       'create_offline_agent',
       AGENTS,
       replay_dir=store_directory.absolute(replay_data_dir),
+      init_checkpoint_dir=FLAGS.init_checkpoint_dir
+      and store_directory.absolute(FLAGS.init_checkpoint_dir),
     )
     run_experiment.check_game(replay_data_dir, command_line.atari_game())
     if FLAGS.init_checkpoint_dir:

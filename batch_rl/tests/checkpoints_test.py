@@ -105,7 +105,9 @@ def test_a_damaged_one_is_named_and_the_one_before_is_used(
   if (name, how) != ('checkpoint.json', 'remove'):  # then it never was whole
     assert 'Checkpoint ckpt-1 in' in caplog.text
     assert 'Going back to the end of iteration 0' in caplog.text
-  # It is made again.
+  # What is done again is older, and is kept all the same.
+  save(kept, Position(1, 4))
+  assert names(tmp_path)[:2] == ['ckpt-0', 'ckpt-1-4']
   save(kept, Position(2))
   assert kept.newest()[0].position == Position(2)
 
@@ -123,6 +125,8 @@ def test_half_written_ones_do_not_count(tmp_path, kept):
     tmp_path / 'checkpoints/ckpt-0', tmp_path / 'checkpoints/ckpt-0.tmp'
   )
   assert checkpoints.find(str(tmp_path)) == []
+  assert kept.newest() is None
+  assert names(tmp_path) == []
   save(kept, Position(1))
   assert names(tmp_path) == ['ckpt-0']
 

@@ -117,6 +117,20 @@ class FixedReplayRunnerTest(absltest.TestCase):
     self.assertTrue(np.isfinite(statistics['train_average_loss'][0]))
     self.assertGreaterEqual(sum(statistics['eval_episode_lengths']), 10)
 
+    # It would begin again, with what it has learnt.
+    with self.assertRaisesRegex(ValueError, 'make another'):
+      more.run_experiment()
+
+    # Another ROM is another environment.
+    path = os.path.join(self.base_dir, 'run.json')
+    with open(path, encoding='utf-8') as file:
+      text = file.read()
+    digest = json.loads(text)['environment']['rom_md5']
+    with open(path, 'w', encoding='utf-8') as file:
+      file.write(text.replace(digest, 'f' * 32))
+    with self.assertRaisesRegex(ValueError, f'- rom_md5 = f+; .*{digest}'):
+      self.make_runner(num_iterations=4)
+
   def test_tensorboard_has_loss_and_returns_of_each_iteration(self):
     self.make_runner(num_iterations=2).run_experiment()
     scalars = {}

@@ -28,7 +28,9 @@ def test_plain_data_comes_back(content):
     np.arange(6.0).reshape(2, 3),
     np.float32(1.5),
     np.zeros((2, 84, 84, 4), np.uint8)[:, ::2],
-    np.array(['a', None], object),
+    np.array(['a', 'bc']),
+    np.arange(6, dtype='>i4').reshape(2, 3).T,
+    np.array(True),
   ],
   ids=lambda content: str(np.asarray(content).dtype),
 )
@@ -87,6 +89,34 @@ def test_names_with_dots_lead_nowhere():
   pickler.write(pickle.STACK_GLOBAL + pickle.STOP)
   with pytest.raises(ValueError, match='numpy.dtype.__class__'):
     safe_pickle.loads(stream.getvalue())
+
+
+class Forged:
+  """A type of array whose bytes would be taken for pointers."""
+
+  def __reduce__(self):
+    state = (3, '|', None, ('f',), {'f': (np.dtype('O'), 0)}, 8, 1, 0)
+    return np.dtype, ('V8', False, True), state
+
+
+@pytest.mark.parametrize(
+  'content',
+  [
+    Forged(),
+    np.array([None]),
+    np.zeros(2, [('a', int)]),
+    np.dtype('O'),
+    Exploit(np._core.numeric._frombuffer, b'12345678', Forged(), (1,), 'C'),
+    Exploit(np._core.multiarray.scalar, np.dtype('f8'), b'1234'),
+    Exploit(np._core.multiarray._reconstruct, np.ndarray, (0,), b'b', 7),
+    Exploit(np.ndarray, (10**9,)),
+  ],
+)
+def test_arrays_have_no_pointers_and_end_where_they_should(content):
+  with pytest.raises(ValueError):
+    result = safe_pickle.loads(pickle.dumps(content, 4))
+    assert isinstance(result, np.ndarray) and not result.size, result
+    raise ValueError('an empty array is harmless')
 
 
 def test_what_cannot_be_read_is_not_written():

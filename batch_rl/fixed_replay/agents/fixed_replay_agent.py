@@ -422,7 +422,7 @@ def latest_checkpoint(directory: str) -> str:
   """The newest TensorFlow checkpoint of a run, or in a folder.
 
   Args:
-    directory: a run's base_dir, or a folder with `tf_ckpt-*`, which are Dopamine's.
+    directory: a run's base_dir, its `checkpoints`, or a folder with `tf_ckpt-*`.
 
   Returns:
     Its prefix, e.g. `<directory>/checkpoints/ckpt-199/tf_ckpt-199`.
@@ -430,9 +430,18 @@ def latest_checkpoint(directory: str) -> str:
   Raises:
     ValueError: if there is none.
   """
-  for checkpoint in reversed(checkpoints.find(directory)):
-    if tf.io.gfile.exists(checkpoint.weights + '.index'):
-      return checkpoint.weights
+  path = directory.rstrip('/')
+  inside = os.path.basename(path) == 'checkpoints'
+  run = os.path.dirname(path) if inside else path
+  for checkpoint in reversed(checkpoints.find(run)):
+    if not tf.io.gfile.exists(checkpoint.weights + '.index'):
+      continue
+    try:
+      checkpoint.read()
+    except ValueError as error:
+      logging.warning('%s', error)
+      continue
+    return checkpoint.weights
   found = []
   for folder in (directory, os.path.join(directory, 'checkpoints')):
     for path in tf.io.gfile.glob(os.path.join(folder, 'tf_ckpt-*.index')):
