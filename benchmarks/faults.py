@@ -132,6 +132,7 @@ class Tester:
         self.different.append(f'{kind}: {", ".join(wrong)} ({directory})')
         print(self.different[-1], flush=True)
         return
+      print(f'{kind}: the same as unbroken', flush=True)
     shutil.rmtree(directory)
 
   def _start_and_kill(self, kind: str, directory: str) -> bool:
