@@ -9,7 +9,7 @@ import functools
 
 from absl import flags
 
-from batch_rl import command_line, interruption
+from batch_rl import checkpoints, command_line, interruption
 from batch_rl.dataset import store, store_directory
 from batch_rl.fixed_replay.agents import AGENTS
 
@@ -44,14 +44,17 @@ def main() -> None:
       and store_directory.absolute(FLAGS.init_checkpoint_dir),
     )
     run_experiment.check_game(replay_data_dir, command_line.atari_game())
-    if FLAGS.init_checkpoint_dir:
-      fixed_replay_agent.latest_checkpoint(FLAGS.init_checkpoint_dir)
+    init_checkpoint_dir = FLAGS.init_checkpoint_dir
+    if checkpoints.find(FLAGS.base_dir):
+      init_checkpoint_dir = None  # it is past that
+    if init_checkpoint_dir:
+      fixed_replay_agent.latest_checkpoint(init_checkpoint_dir)
     runner = run_experiment.FixedReplayRunner(
       FLAGS.base_dir,
       functools.partial(
         run_experiment.create_offline_agent,
         replay_data_dir=replay_data_dir,
-        init_checkpoint_dir=FLAGS.init_checkpoint_dir,
+        init_checkpoint_dir=init_checkpoint_dir,
       ),
       record=record,
       accept_changes=FLAGS.accept_changes,

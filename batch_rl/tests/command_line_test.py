@@ -231,7 +231,14 @@ def test_choices_name_the_nearest():
     command_line.choose('agent', 'zzzz', ['b', 'a'])
 
 
-def offline_main(base_dir, replay_dir, bindings, seed=1, accept_changes=False):
+def offline_main(
+  base_dir,
+  replay_dir,
+  bindings,
+  seed=1,
+  accept_changes=False,
+  init_checkpoint_dir=None,
+):
   """Runs the offline program in this process as in a new one."""
   gin.clear_config()
   tf.compat.v1.reset_default_graph()
@@ -250,7 +257,7 @@ def offline_main(base_dir, replay_dir, bindings, seed=1, accept_changes=False):
       *bindings,
     ],
     agent_name=None,
-    init_checkpoint_dir=None,
+    init_checkpoint_dir=init_checkpoint_dir,
     seed=seed,
     accept_changes=accept_changes,
   ):
@@ -320,6 +327,27 @@ def test_a_run_with_checkpoints_keeps_its_settings(tmp_path, atari_run, capsys):
   assert any('gamma = 0.5' in line for line in settings)
   assert 'first_transitions(30)' in data[1]
   assert 'gamma = 0.5' in record['gin_config']
+
+
+def test_weights_to_start_from_are_needed_once(tmp_path, atari_run, capsys):
+  start = tmp_path / 'start'
+  once = ['FixedReplayRunner.num_iterations=1']
+  offline_main(start, atari_run, once)
+  given = dict(init_checkpoint_dir=str(start / 'checkpoints'))
+  offline_main(tmp_path / 'base', atari_run, once, **given)
+  with pytest.raises(SystemExit):
+    offline_main(
+      tmp_path / 'base', atari_run, once, init_checkpoint_dir=str(tmp_path)
+    )
+  assert 'init_checkpoint_dir = ' in capsys.readouterr().err
+  shutil.rmtree(start)
+  offline_main(
+    tmp_path / 'base',
+    atari_run,
+    ['FixedReplayRunner.num_iterations=2'],
+    **given,
+  )
+  assert (tmp_path / 'base/checkpoints/ckpt-1').exists()
 
 
 def test_a_base_dir_in_use_says_by_whom(tmp_path):
