@@ -34,14 +34,10 @@ def build(create: Callable[[], tf.keras.Model]) -> tf.keras.Model:
 
 def _give_float32(network: tf.keras.layers.Layer) -> None:
   """Makes the layers that give the output compute in float32."""
-  parts = {
-    name: part if isinstance(part, list) else [part]
-    for name, part in vars(network).items()
-  }
   layers = [
     (name, layer)
-    for name, part in parts.items()
-    for layer in part
+    for name, part in vars(network).items()
+    for layer in (part if isinstance(part, list) else [part])
     if isinstance(layer, tf.keras.layers.Layer)
   ]
   networks = {id(part): part for _, part in layers if part.submodules}
@@ -49,5 +45,9 @@ def _give_float32(network: tf.keras.layers.Layer) -> None:
     _give_float32(part)
   if not networks:
     name, last = layers[-1]
-    config = {**last.get_config(), 'dtype': 'float32'}
-    setattr(network, name, type(last).from_config(config))
+    exact = type(last).from_config({**last.get_config(), 'dtype': 'float32'})
+    attribute = getattr(network, name)
+    if isinstance(attribute, list):
+      # A new list: Keras does not save one in which an element was replaced.
+      exact = [exact if layer is last else layer for layer in attribute]
+    setattr(network, name, exact)

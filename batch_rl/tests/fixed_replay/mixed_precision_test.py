@@ -1,0 +1,36 @@
+"""Networks of users' own, whose layers compute in bfloat16."""
+
+import tensorflow as tf
+
+from batch_rl.fixed_replay import mixed_precision
+
+
+class Listed(tf.keras.Model):
+  """A network that keeps its layers in a list."""
+
+  def __init__(self):
+    super().__init__()
+    self.listed = [tf.keras.layers.Dense(units) for units in (8, 5, 2)]
+
+  def call(self, x):
+    for layer in self.listed:
+      x = layer(x)
+    return x
+
+
+def test_the_last_layer_of_a_list_computes_in_float32(tmp_path):
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    network = mixed_precision.build(Listed)
+    output = network(tf.zeros((3, 4)))
+    assert [layer.compute_dtype for layer in network.listed] == [
+      'bfloat16',
+      'bfloat16',
+      'float32',
+    ]
+    assert output.dtype == tf.float32
+    assert output.shape == (3, 2)
+    assert len(network.trainable_weights) == 6
+    # Keras refuses to save a list in which an element was replaced.
+    session.run(tf.compat.v1.global_variables_initializer())
+    with session.as_default():
+      assert tf.train.Checkpoint(network=network).write(str(tmp_path / 'saved'))
