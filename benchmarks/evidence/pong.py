@@ -42,7 +42,8 @@ def offline_command(agent: str, seed: int, base_dir: pathlib.Path) -> list[str]:
   agent_class, network = AGENTS[agent]
   bindings = [
     f'{agent_class}.network = @{network}',
-    f'{agent_class}.target_update_period = 2000',
+    f'{agent_class}.update_horizon = 10',
+    f'{agent_class}.target_update_period = 2000',  # agent steps: 500 updates
   ]
   return [
     *(sys.executable, '-um', 'batch_rl.fixed_replay.train'),
