@@ -2,9 +2,9 @@
 
   python -um benchmarks.evidence.control
 
-For each environment and seed an online DQN makes 40,000 agent steps of data,
+For each environment and seed an online DQN makes 100,000 agent steps of data,
 and a random policy as many more. Each offline agent trains on all of the DQN's
-data, on its last tenth, and on the random policy's, 6,000 updates each, with
+data, on its last tenth, and on the random policy's, 15,000 updates each, with
 the same settings (`small_control.gin`). Two controls must not learn: one with a
 learning rate of 0, and one on data whose ends of episodes are shuffled.
 
@@ -48,7 +48,7 @@ FIRST_SEED = 21
 # Which log, and which part of it.
 DATA = {
   'all': ('online', None),
-  'last tenth': ('online', 'last_transitions(4000)'),
+  'last tenth': ('online', 'last_transitions(10000)'),
   'random': ('random', None),
 }
 SHUFFLED = {'shuffled ends': ('shuffled', None)}
@@ -217,7 +217,7 @@ def shuffle(cell: Cell, work_dir) -> dict:
   directory = log_dir(cell, 'shuffled', work_dir)
   shutil.rmtree(directory, ignore_errors=True)  # of an attempt that was killed
   log = replay_log.ReplayLog(
-    str(directory / 'replay_logs'), (4, 1), np.float64, 10000, stack_size=1
+    str(directory / 'replay_logs'), (4, 1), np.float64, 25000, stack_size=1
   )
   for row in zip(*rows.values(), strict=True):
     log.add(*row)

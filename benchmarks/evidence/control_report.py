@@ -211,7 +211,7 @@ def _plot_online(ax, results, environment):
   random = results.about_data(environment, 'random', 'average_return').mean()
   ax.axhline(random, color='#666666', linestyle=':')
   ax.set_title(f'{environment}: online DQN')
-  ax.set_xlabel('iteration, 4,000 agent steps each')
+  ax.set_xlabel('iteration, 10,000 agent steps each')
   ax.set_ylabel('return')
   ax.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
 
