@@ -21,7 +21,7 @@ from batch_rl.atari import roms
 from batch_rl.dataset import packer
 
 _GAME_NAME = 'atari_lib.create_atari_environment.game_name'
-_PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 @functools.cache
@@ -113,7 +113,7 @@ def fail(error: Exception) -> None:
 
 
 # Among them are what gin raises: KeyError for a name that fits two things.
-_MISTAKES = (
+MISTAKES = (
   ValueError,
   TypeError,
   KeyError,
@@ -130,7 +130,7 @@ class user_errors:  # noqa: N801 (a context manager)
     return self
 
   def __exit__(self, kind, error, traceback):
-    if isinstance(error, _MISTAKES):
+    if isinstance(error, MISTAKES):
       logging.debug('', exc_info=error)  # with --verbosity=1
       fail(error)
 
@@ -169,7 +169,7 @@ def load_gin(gin_files: list[str], gin_bindings: list[str]) -> None:
   Raises:
     ValueError: if a file does not exist or a name in it is unknown.
   """
-  gin.add_config_file_search_path(_PACKAGE_PARENT)  # for `include`
+  gin.add_config_file_search_path(PACKAGE_PARENT)  # for `include`
   # The runner itself writes to the console, to TensorBoard, as Dopamine's collector
   # writes nothing in graph mode, and to logs, which resume as pickles do not.
   gin.parse_config('CollectorDispatcher.collectors = ()')
@@ -179,7 +179,7 @@ def load_gin(gin_files: list[str], gin_bindings: list[str]) -> None:
 
 
 def _find_gin_file(path: str) -> str:
-  packaged = os.path.join(_PACKAGE_PARENT, path)
+  packaged = os.path.join(PACKAGE_PARENT, path)
   for candidate in (path, packaged):
     if '://' in candidate or os.path.exists(candidate):
       return candidate

@@ -20,6 +20,7 @@ from batch_rl import checkpoints
 from batch_rl.dataset import files
 
 FILE_NAME = 'run.json'
+LOCK = '.lock'
 _PACKAGES = (
   'dopamine-rl',
   'tensorflow',
@@ -166,7 +167,7 @@ def lock(base_dir: str) -> None:
   if '://' in base_dir:
     return
   os.makedirs(base_dir, exist_ok=True)
-  path = os.path.join(base_dir, '.lock')
+  path = os.path.join(base_dir, LOCK)
   held = files.try_lock(path)
   if held is None:
     raise ValueError(

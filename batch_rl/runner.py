@@ -3,17 +3,22 @@
 import importlib
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
-import tqdm.auto as tqdm
 from absl import logging
 from dopamine.discrete_domains import atari_lib, run_experiment
 from dopamine.metrics import statistics_instance
 
-from batch_rl import checkpoints, interruption, run_record, seeding, signatures
+from batch_rl import (
+  checkpoints,
+  interruption,
+  progress,
+  run_record,
+  seeding,
+  signatures,
+)
 from batch_rl.atari import environment
 from batch_rl.dataset import files
 
@@ -69,6 +74,7 @@ class RecordedRunner(run_experiment.Runner):
     self._interruption = interruption.Interruption()
     super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
     self._iteration = self._start_iteration
+    self._run_progress = progress.Progress(base_dir, self._num_iterations)
 
   def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
     """Resumes from the newest checkpoint that is whole; completes the record.
@@ -155,6 +161,7 @@ class RecordedRunner(run_experiment.Runner):
     if self._summary_writer is not None:
       self._summary_writer.flush()
     self._collector_dispatcher.close()
+    self._run_progress.finish()
 
   def _safe_point(self, steps: int, partial: Callable[[], dict]) -> None:
     """Saves, if it is time, or the run shall stop.
@@ -226,22 +233,16 @@ class RecordedRunner(run_experiment.Runner):
       self._progress.update()
     return super()._run_one_step(action)
 
-  def _show_progress(self, total, phase, unit):
-    """A bar with rate and ETA; in a log file, a line every half minute."""
-    interactive = sys.stderr.isatty()
-    self._progress = tqdm.tqdm(
-      total=total,
-      desc=f'iteration {self._iteration} of {self._num_iterations}, {phase}',
-      unit=unit,
-      unit_scale=True,
-      leave=not interactive,
-      delay=0 if interactive else 30,
-      mininterval=0.2 if interactive else 30,
+  def _show_progress(self, total, phase, unit, done=0):
+    """A bar with rate and ETA, whose position `progress.json` has, too."""
+    self._progress = self._run_progress.bar(
+      self._iteration, phase, total, unit, done
     )
     return self._progress
 
   def _report_scalars(self, scalars, iteration):
     """Gives `{tag: value}` of an iteration to the collectors and TensorBoard."""
+    self._run_progress.evaluation = scalars['Eval/AverageReturns']
     self._collector_dispatcher.write(
       [
         statistics_instance.StatisticsInstance(tag, value, iteration)

@@ -157,8 +157,9 @@ class LoggedRunner(runner.RecordedRunner):
     """
     now = self._now
     self._since = time.monotonic() - now['seconds']
-    with self._show_progress(min_steps, run_mode_str, 'step') as progress:
-      progress.update(now['phase_steps'])
+    with self._show_progress(
+      min_steps, run_mode_str, 'step', now['phase_steps']
+    ):
       while now['phase_steps'] < min_steps or now['episode'] is not None:
         length, total = self._run_one_episode()
         statistics.append(

@@ -198,8 +198,9 @@ class FixedReplayRunner(runner.RecordedRunner):
     if 'random' in done:
       seeding.restore_library_states(done['random'])
     expected = -(-self._training_steps // self._agent.update_period)
-    with self._show_progress(expected, 'train', 'update') as progress:
-      progress.update(done['updates'])
+    with self._show_progress(
+      expected, 'train', 'update', done['updates']
+    ) as progress:
       while (left := self._training_steps - done['steps']) > 0:
         steps = min(left, self._agent.steps_per_run)
         start, waited = time.monotonic(), self._agent.seconds_waited

@@ -1,0 +1,1 @@
+"""Many runs from one file: on this machine, a Ray cluster, or SLURM."""

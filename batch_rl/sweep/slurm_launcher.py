@@ -1,0 +1,137 @@
+"""Runs the cells of a sweep as jobs of SLURM, through submitit."""
+
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Sequence
+
+import submitit
+
+from batch_rl.dataset import files
+from batch_rl.sweep import cells as cell_lib
+from batch_rl.sweep import plan
+
+_SUBMITTED = 'submitted.json'
+# What a job gets, unless the sweep says otherwise; by submitit's names.
+_DEFAULTS = {'name': 'batch_rl', 'timeout_min': 24 * 60}
+
+
+class Job:
+  """A job of SLURM: cells that share its processors and GPU.
+
+  Pre-empted, or out of time, it asks them to save, and queues for the rest.
+
+  Args:
+    cells: that it runs side by side.
+    sweep: that they are of.
+  """
+
+  def __init__(self, cells: Sequence[plan.Cell], sweep: plan.Sweep):
+    self._cells = tuple(cells)
+    self._settings = (sweep.retries, sweep.cpus, sweep.gpus)
+
+  def __call__(self) -> list[str]:
+    """Runs them; returns their states."""
+    self._stop = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(len(self._cells)) as pool:
+      self._runs = [
+        pool.submit(cell_lib.run, cell, *self._settings, self._stop)
+        for cell in self._cells
+      ]
+      return [run.result().state for run in self._runs]
+
+  def __getstate__(self) -> dict:
+    return {'_cells': self._cells, '_settings': self._settings}
+
+  def checkpoint(self) -> submitit.helpers.DelayedSubmission:
+    """Called by submitit when SLURM takes the job's machine away."""
+    self._stop.set()
+    concurrent.futures.wait(self._runs)
+    return submitit.helpers.DelayedSubmission(self)
+
+
+def run(
+  sweep: plan.Sweep,
+  cells: Sequence[plan.Cell],
+  cluster: str,
+  watch: Callable[[], bool],
+) -> bool:
+  """Submits the cells that are not in the queue yet, and watches all.
+
+  Args:
+    sweep: that they are of.
+    cells: that are not done.
+    cluster: 'slurm'; or 'local', where the jobs are processes of this machine.
+    watch: called every few seconds; returns whether to leave.
+
+  Returns:
+    Whether the jobs have ended; if not, they go on without this process.
+
+  Raises:
+    ValueError: if there is no SLURM, or it does not know a setting.
+  """
+  folder = os.path.join(sweep.base_dir, 'slurm')
+  jobs = _jobs_in_queue(folder, cluster)
+  queued = {name for _, names in jobs for name in names}
+  new = [cell for cell in cells if cell.name not in queued]
+  if new:
+    jobs += _submit(sweep, new, folder, cluster)
+    files.write_json(
+      os.path.join(folder, _SUBMITTED),
+      [{'job': job.job_id, 'cells': names} for job, names in jobs],
+    )
+  print(
+    f'{len(jobs)} jobs in the queue, {len(new)} of {len(cells)} cells submitted '
+    f'now; their logs: {folder}'
+  )
+  waiting = [job for job, _ in jobs]
+  while waiting:
+    if watch():
+      return False
+    waiting = [job for job in waiting if not job.done()]
+  return True
+
+
+def cells_in_a_job(sweep: plan.Sweep) -> int:
+  """As many as a GPU has room for: SLURM gives away whole ones."""
+  return max(int(1 / sweep.gpus), 1) if sweep.gpus else 1
+
+
+def _submit(sweep, cells, folder, cluster):
+  together = cells_in_a_job(sweep)
+  try:
+    executor = submitit.AutoExecutor(folder, cluster=cluster)
+  except RuntimeError as error:
+    raise ValueError(f'{" ".join(str(error).split())}') from error
+  parameters = {
+    **_DEFAULTS,
+    'cpus_per_task': max(1, round(sweep.cpus * together)),
+    **(
+      {'gpus_per_node': max(1, round(sweep.gpus * together))}
+      if sweep.gpus
+      else {}
+    ),
+    **({'mem_gb': sweep.memory_gb * together} if sweep.memory_gb else {}),
+    **sweep.slurm,
+  }
+  try:
+    executor.update_parameters(**parameters)
+  except (NameError, TypeError, AssertionError) as error:
+    raise ValueError(f'slurm: {" ".join(str(error).split())}') from error
+  groups = [cells[i : i + together] for i in range(0, len(cells), together)]
+  with executor.batch():
+    jobs = [executor.submit(Job(group, sweep)) for group in groups]
+  return [
+    (job, [cell.name for cell in group])
+    for job, group in zip(jobs, groups, strict=True)
+  ]
+
+
+def _jobs_in_queue(folder, cluster):
+  kinds = {'slurm': submitit.SlurmJob, 'local': submitit.LocalJob}
+  submitted = files.read_json(os.path.join(folder, _SUBMITTED)) or []
+  jobs = [
+    (kinds[cluster](folder, entry['job']), entry['cells'])
+    for entry in submitted
+  ]
+  return [(job, names) for job, names in jobs if not job.done()]
