@@ -26,7 +26,7 @@ from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan, projection
 from batch_rl.sweep import view as view_lib
 
-_LAUNCHERS = ('ray', 'slurm', 'jobs')
+_LAUNCHERS = ('ray', 'slurm')
 _SECONDS = 60  # between lines, where the output is no terminal
 _LOCK = '.sweep.lock'
 
@@ -64,8 +64,7 @@ def _parser():
     '--launcher',
     choices=_LAUNCHERS,
     default='ray',
-    help="'ray' (default), 'slurm', or 'jobs': those of 'slurm' as processes of "
-    'this machine',
+    help='default: ray',
   )
   add('--address', help='of a Ray cluster; default: this machine')
   add(
@@ -86,32 +85,37 @@ def _sweep(options):
   if options.address and options.launcher != 'ray':
     raise ValueError('--address is of a Ray cluster: choose --launcher=ray.')
   sweep = plan.read(options.file, given)
-  launcher = None if options.status else _import(options.launcher)
-  view = view_lib.View(sweep, projection.measure(sweep))
   if options.status:
+    view = view_lib.View(sweep, projection.measure(sweep))
     rich.console.Console().print(view.table(10**6))
     return 0
+  launcher = _import(options.launcher)
   if options.dry_run:
+    view = view_lib.View(sweep, projection.measure(sweep))
     _print_plan(sweep, view, options, launcher)
     return 0
+  with _alone(sweep.base_dir):
+    view = view_lib.View(sweep, projection.measure(sweep))
+    _run(sweep, view, options, launcher)
+  view.refresh()
+  return _conclude(view)
+
+
+def _run(sweep, view, options, launcher):
   left = [
     cell
     for cell, status in view.statuses.items()
     if status.state != cell_lib.DONE
   ]
-  if len(left) < len(sweep.cells):
-    done = len(sweep.cells) - len(left)
+  if done := len(sweep.cells) - len(left):
     print(f'{done} of {len(sweep.cells)} cells are done.')
-  if left:
-    with _alone(sweep.base_dir), _watching(view) as watch:
-      if options.launcher == 'ray':
-        launcher.run(sweep, left, options.address, watch)
-      else:
-        cluster = {'slurm': 'slurm', 'jobs': 'local'}[options.launcher]
-        if not launcher.run(sweep, left, cluster, watch):
-          print('The jobs go on; the same command watches them again.')
-    view.refresh()
-  return _conclude(view)
+  if not left:
+    return
+  with _watching(view) as watch:
+    if options.launcher == 'ray':
+      launcher.run(sweep, left, options.address, watch)
+    elif not launcher.run(sweep, left, watch):
+      print('The jobs go on; the same command watches them again.')
 
 
 def _import(launcher) -> Any:

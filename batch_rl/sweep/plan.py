@@ -115,7 +115,7 @@ class _Method:
 
   @property
   def folder(self) -> str:
-    return os.path.join(self.agent, self.variant.replace(' ', ','))
+    return '/'.join(filter(None, (self.agent, self.variant.replace(' ', ','))))
 
 
 def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
@@ -260,7 +260,7 @@ def _methods(job, settings) -> list[_Method]:
           (
             *_texts(settings, 'gin_bindings'),
             *bindings,
-            *(f'{p} = {_as_gin(v)}' for p, v in combination),
+            *(f'{p} = {as_gin(v)}' for p, v in combination),
           ),
         )
       )
@@ -409,7 +409,7 @@ def _short_names(grid) -> dict[str, str]:
   }
 
 
-def _as_gin(value) -> str:
+def as_gin(value) -> str:
   """A value of YAML as gin writes it; text may be gin already."""
   if isinstance(value, str):
     if value[:1] in ('@', '%'):

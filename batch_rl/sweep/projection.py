@@ -34,12 +34,8 @@ class Work:
   train: float
   eval: float
 
-  def seconds(self, rates: Mapping[str, float]) -> float:
-    """How long all of it takes, at rates a second in 'train' and 'eval'."""
-    return self.iterations * self.seconds_an_iteration(rates)
-
   def seconds_an_iteration(self, rates: Mapping[str, float]) -> float:
-    """How long an iteration takes."""
+    """How long an iteration takes, at rates a second in 'train' and 'eval'."""
     return (self.train / rates['train'] if self.train else 0.0) + (
       self.eval / rates['eval'] if self.eval else 0.0
     )
@@ -51,12 +47,14 @@ class Work:
     now = status.progress
     if status.state == cell_lib.DONE:
       return 0.0
-    if not now or now.get('phase') == progress.FINISHED:
-      return self.seconds(rates)
+    if not now:
+      return self.iterations * self.seconds_an_iteration(rates)
     rates = {**rates, **now.get('rates', {})}
     iteration = self.seconds_an_iteration(rates)
-    left = max(self.iterations - now['iteration'] - 1, 0) * iteration
     phase = now['phase']
+    if phase == progress.FINISHED:  # and is to be prolonged
+      return max(self.iterations - now['iteration'], 0) * iteration
+    left = max(self.iterations - now['iteration'] - 1, 0) * iteration
     done = now['done'] / max(rates.get(phase, 1.0), 1e-9)
     done += self.train / rates['train'] if phase == 'eval' else 0.0
     running = status.seconds if status.state == cell_lib.RUNNING else 0.0

@@ -1,8 +1,10 @@
 """Runs the cells of a sweep as jobs of SLURM, through submitit."""
 
 import concurrent.futures
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import submitit
@@ -13,6 +15,16 @@ from batch_rl.sweep import plan
 
 _SUBMITTED = 'submitted.json'
 # What a job gets, unless the sweep says otherwise; by submitit's names.
+_POLL = 2.0  # seconds
+_IN_QUEUE = (
+  'PENDING',
+  'CONFIGURING',
+  'RUNNING',
+  'COMPLETING',
+  'REQUEUED',
+  'SUSPENDED',
+)
+_MAX_TIMEOUTS = 1000  # a run may take many times a job's limit
 _DEFAULTS = {'name': 'batch_rl', 'timeout_min': 24 * 60}
 
 
@@ -53,7 +65,6 @@ class Job:
 def run(
   sweep: plan.Sweep,
   cells: Sequence[plan.Cell],
-  cluster: str,
   watch: Callable[[], bool],
 ) -> bool:
   """Submits the cells that are not in the queue yet, and watches all.
@@ -61,33 +72,34 @@ def run(
   Args:
     sweep: that they are of.
     cells: that are not done.
-    cluster: 'slurm'; or 'local', where the jobs are processes of this machine.
     watch: called every few seconds; returns whether to leave.
 
   Returns:
     Whether the jobs have ended; if not, they go on without this process.
 
   Raises:
-    ValueError: if there is no SLURM, or it does not know a setting.
+    ValueError: if there is no SLURM, or a setting is none of submitit's.
   """
   folder = os.path.join(sweep.base_dir, 'slurm')
-  jobs = _jobs_in_queue(folder, cluster)
+  executor = _executor(sweep, folder)
+  jobs = _jobs_in_queue(folder)
   queued = {name for _, names in jobs for name in names}
   new = [cell for cell in cells if cell.name not in queued]
   if new:
-    jobs += _submit(sweep, new, folder, cluster)
+    jobs += _submit(executor, sweep, new)
     files.write_json(
       os.path.join(folder, _SUBMITTED),
       [{'job': job.job_id, 'cells': names} for job, names in jobs],
     )
   print(
-    f'{len(jobs)} jobs in the queue, {len(new)} of {len(cells)} cells submitted '
-    f'now; their logs: {folder}'
+    f'{len(jobs)} jobs in the queue, with {len(new)} cells that were submitted now; '
+    f'their logs: {folder}'
   )
   waiting = [job for job, _ in jobs]
   while waiting:
     if watch():
       return False
+    time.sleep(_POLL)
     waiting = [job for job in waiting if not job.done()]
   return True
 
@@ -97,27 +109,29 @@ def cells_in_a_job(sweep: plan.Sweep) -> int:
   return max(int(1 / sweep.gpus), 1) if sweep.gpus else 1
 
 
-def _submit(sweep, cells, folder, cluster):
+def _executor(sweep, folder):
   together = cells_in_a_job(sweep)
-  try:
-    executor = submitit.AutoExecutor(folder, cluster=cluster)
-  except RuntimeError as error:
-    raise ValueError(f'{" ".join(str(error).split())}') from error
   parameters = {
     **_DEFAULTS,
     'cpus_per_task': max(1, round(sweep.cpus * together)),
-    **(
-      {'gpus_per_node': max(1, round(sweep.gpus * together))}
-      if sweep.gpus
-      else {}
-    ),
-    **({'mem_gb': sweep.memory_gb * together} if sweep.memory_gb else {}),
+    'gpus_per_node': math.ceil(sweep.gpus * together) or None,
+    'mem_gb': (sweep.memory_gb or 0) * together or None,
     **sweep.slurm,
   }
   try:
-    executor.update_parameters(**parameters)
-  except (NameError, TypeError, AssertionError) as error:
+    executor = submitit.AutoExecutor(
+      folder, cluster='slurm', slurm_max_num_timeout=_MAX_TIMEOUTS
+    )
+    executor.update_parameters(
+      **{name: value for name, value in parameters.items() if value is not None}
+    )
+  except (RuntimeError, NameError, TypeError, AssertionError) as error:
     raise ValueError(f'slurm: {" ".join(str(error).split())}') from error
+  return executor
+
+
+def _submit(executor, sweep, cells):
+  together = cells_in_a_job(sweep)
   groups = [cells[i : i + together] for i in range(0, len(cells), together)]
   with executor.batch():
     jobs = [executor.submit(Job(group, sweep)) for group in groups]
@@ -127,11 +141,12 @@ def _submit(sweep, cells, folder, cluster):
   ]
 
 
-def _jobs_in_queue(folder, cluster):
-  kinds = {'slurm': submitit.SlurmJob, 'local': submitit.LocalJob}
+def _jobs_in_queue(folder):
   submitted = files.read_json(os.path.join(folder, _SUBMITTED)) or []
   jobs = [
-    (kinds[cluster](folder, entry['job']), entry['cells'])
+    (submitit.SlurmJob(folder, entry['job']), entry['cells'])
     for entry in submitted
   ]
-  return [(job, names) for job, names in jobs if not job.done()]
+  # Of jobs that are long gone SLURM knows nothing. A cell that is submitted twice is
+  # run once, as the second job waits for the first.
+  return [(job, names) for job, names in jobs if job.state in _IN_QUEUE]

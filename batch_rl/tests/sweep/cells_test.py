@@ -1,0 +1,181 @@
+"""One cell: what becomes of programs that end in all kinds of ways."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from batch_rl import progress, run_record
+from batch_rl.dataset import files
+from batch_rl.sweep import cells, plan
+
+# Ends well at the third start; each leaves a line in `starts`.
+PROGRAM = """
+import os, signal, sys, time
+sys.path.insert(0, {root!r})
+from batch_rl import progress, run_record
+run_record.lock('.')
+with open('starts', 'a') as file:
+  file.write('x')
+starts = open('starts').read().count('x')
+progress.Progress('.', 2).write(5, 2.5, {{'iteration': 0, 'phase': 'train', 'total': 10, 'unit': 'update'}})
+{body}
+progress.Progress('.', 2).finish()
+"""
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+  """Makes a cell whose program is the given one; see `PROGRAM`."""
+  monkeypatch.chdir(tmp_path)
+
+  def cell(body, job='offline'):
+    root = str(pathlib.Path(progress.__file__).parents[1])
+    code = PROGRAM.format(root=root, body=textwrap.dedent(body))
+    return plan.Cell('one', job, str(tmp_path), ('-c', code))
+
+  return cell
+
+
+def starts():
+  return len(pathlib.Path('starts').read_text())
+
+
+def wait_for(condition):
+  end = time.monotonic() + 60
+  while not condition():
+    assert time.monotonic() < end
+    time.sleep(0.02)
+
+
+def test_done_once_is_done(make):
+  cell = make('')
+  assert cells.status(cell).state == cells.WAITING
+  assert cells.run(cell).state == cells.DONE
+  assert cells.run(cell).state == cells.DONE
+  assert starts() == 1
+  assert cells.status(make('pass')).state == cells.WAITING  # another command
+
+
+def test_killed_is_started_again(make):
+  cell = make('if starts < 3: os.kill(os.getpid(), signal.SIGKILL)')
+  status = cells.run(cell, retries=1)
+  assert (status.state, status.attempts) == (cells.FAILED, 2)
+  assert status.message.startswith('killed by SIGKILL')
+  status = cells.run(cell, retries=1)
+  assert (status.state, status.attempts) == (cells.DONE, 3)
+
+
+def test_a_mistake_is_not_tried_again(make):
+  status = cells.run(make("print('no such game'); sys.exit(2)"), retries=5)
+  assert (status.state, status.attempts) == (cells.FAILED, 1)
+  assert status.message == 'exit code 2: no such game'
+
+
+def test_any_other_end_is_tried_again(make):
+  status = cells.run(
+    make("if starts < 3: raise RuntimeError('flaky')"), retries=2
+  )
+  assert (status.state, status.attempts) == (cells.DONE, 3)
+  assert b'RuntimeError: flaky' in cells.log_path(make('')).read_bytes()
+
+
+def test_stopped_from_outside_is_not_done(make):
+  """A run that gets SIGTERM saves, and its exit code is 0, too."""
+  status = cells.run(make('if starts < 2: sys.exit(0)'), retries=0)
+  assert status.state == cells.FAILED
+  assert status.message.startswith('stopped from outside')
+  assert cells.run(make('if starts < 2: sys.exit(0)')).state == cells.DONE
+
+
+def test_asked_to_stop_it_saves(make):
+  cell = make("""
+    if starts < 2:
+      signal.signal(signal.SIGTERM, lambda *_: (open('saved', 'w'), sys.exit(0)))
+      open('ready', 'w').close()
+      time.sleep(60)
+  """)
+  stop = threading.Event()
+  found = []
+  thread = threading.Thread(
+    target=lambda: found.append(cells.run(cell, 3, stop=stop))
+  )
+  thread.start()
+  wait_for(lambda: os.path.exists('ready'))
+  running = cells.status(cell)
+  assert running.state == cells.RUNNING
+  assert str(os.getpid()) in running.where
+  assert running.progress['done'] == 5
+  stop.set()
+  thread.join(60)
+  assert [status.state for status in found] == [cells.STOPPED]
+  assert os.path.exists('saved')
+  assert cells.run(cell).state == cells.DONE
+
+
+def test_a_killed_worker_takes_its_program_along(make):
+  cell = make("""
+    if starts < 2:
+      open('pid', 'w').write(str(os.getpid()))
+      time.sleep(60)
+  """)
+  code = (
+    'import sys, json; from batch_rl.sweep import cells, plan; '
+    'cells.run(plan.Cell(*json.loads(sys.argv[1])))'
+  )
+  fields = [cell.name, cell.job, cell.directory, cell.arguments]
+  root = str(pathlib.Path(progress.__file__).parents[1])
+  worker = subprocess.Popen(
+    [sys.executable, '-c', code, json.dumps(fields)],
+    env={**os.environ, 'PYTHONPATH': root},
+  )
+  wait_for(lambda: os.path.exists('pid') and pathlib.Path('pid').read_text())
+  worker.kill()
+  worker.wait()
+  path = os.path.join(cell.directory, run_record.LOCK)
+  wait_for(lambda: files.try_lock(path) is not None)  # the program has ended
+  assert cells.status(cell).state == cells.STOPPED
+  assert cells.run(cell).state == cells.DONE
+  assert starts() == 2
+
+
+def test_a_program_whose_parent_is_gone_does_not_start(tmp_path):
+  from batch_rl.sweep import tied
+
+  done = subprocess.run(
+    [sys.executable, tied.__file__, '1', '-c', 'open("started", "w")'],
+    cwd=tmp_path,
+    check=False,
+  )
+  assert done.returncode == 128 + signal.SIGTERM
+  assert not list(tmp_path.iterdir())
+
+
+def test_two_workers_on_a_cell_run_it_once(make):
+  cell = make('time.sleep(0.5)')
+  found = []
+  threads = [
+    threading.Thread(target=lambda: found.append(cells.run(cell).state))
+    for _ in range(3)
+  ]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert found == [cells.DONE] * 3
+  assert starts() == 1
+
+
+def test_damaged_records_are_as_none(make):
+  cell = make('')
+  pathlib.Path('sweep-offline.json').write_text('{"state": ')
+  pathlib.Path('progress.json').write_text('')
+  assert cells.status(cell) == cells.Status(cells.WAITING)
+  assert cells.run(cell).state == cells.DONE

@@ -1,0 +1,211 @@
+"""From a sweep's file to commands."""
+
+import os
+
+import gin
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+
+from batch_rl.baselines import parallel_runs
+from batch_rl.sweep import plan
+from batch_rl.tests import cartpole
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+  """Runs 1 and 2 of two games, with the same rows."""
+  made = tmp_path / 'made/replay_logs'
+  cartpole.write_log(made)
+  for game in ('Pong', 'Breakout'):
+    for run in '12':
+      there = tmp_path / 'data' / game / run
+      there.mkdir(parents=True)
+      (there / 'replay_logs').symlink_to(made)
+  return tmp_path / 'data'
+
+
+def read(tmp_path, text='', **given):
+  path = tmp_path / 'sweep.yaml'
+  path.write_text(
+    f'base_dir: {tmp_path}/out\ndata_dir: {tmp_path}/data\n{text}'
+  )
+  return plan.read(str(path), given)
+
+
+def flag(cell, name):
+  """The values of a flag in a cell's command."""
+  start = f'--{name}='
+  return [a[len(start) :] for a in cell.arguments if a.startswith(start)]
+
+
+def test_every_combination_is_a_cell(data_dir, tmp_path):
+  sweep = read(
+    tmp_path,
+    """
+games: [Pong, Breakout]
+runs: 1-2
+agents: [dqn, rem]
+seeds: [3, 5]
+grid:
+  FixedReplayRunner.training_steps: [100, 200, 300]
+""",
+  )
+  assert len(sweep.cells) == 2 * 2 * 2 * 2 * 3
+  assert len({cell.directory for cell in sweep.cells}) == len(sweep.cells)
+  assert len({cell.name for cell in sweep.cells}) == len(sweep.cells)
+  # Each seed is complete before the next, each run before the next.
+  seeds = [flag(cell, 'seed') for cell in sweep.cells]
+  assert seeds == sorted(seeds)
+  cell = sweep.cells[0]
+  assert cell.name == 'dqn training_steps=100 Pong 1 seed 3'
+  out = f'{tmp_path}/out'
+  assert cell.directory == f'{out}/dqn/training_steps=100/Pong/run-1/seed-3'
+  assert cell.arguments == (
+    '-um',
+    'batch_rl.fixed_replay.train',
+    f'--base_dir={cell.directory}',
+    f'--replay_dir={tmp_path}/data/Pong/1',
+    '--seed=3',
+    '--gin_files=batch_rl/fixed_replay/configs/dqn.gin',
+    '--gin_bindings=FixedReplayRunner.training_steps = 100',
+    '--gin_bindings=atari_lib.create_atari_environment.game_name = "Pong"',
+    f'--gin_bindings=FixedReplayBuffer.cache_dir = "{out}/stores"',
+  )
+
+
+def test_flags_override_the_file(data_dir, tmp_path):
+  text = 'games: Pong\nruns: 1-2\nagents: dqn\ncpus: 3\n'
+  sweep = read(
+    tmp_path, text, games=['breakout'], runs='2', cpus=0.5, seeds=None
+  )
+  (cell,) = sweep.cells
+  assert cell.name == 'dqn Breakout 2 seed 1'
+  assert sweep.cpus == 0.5
+
+
+def test_agents_may_have_files_and_bindings_of_their_own(data_dir, tmp_path):
+  sweep = read(
+    tmp_path,
+    """
+games: Pong
+agents:
+  dqn_adam:
+  mine: my/agent.gin
+  small: {gin_files: [batch_rl/a.gin, b.gin], gin_bindings: [A.b = 1]}
+gin_files: shared.gin
+gin_bindings: C.d = 2
+store_dir: null
+""",
+  )
+  here = os.getcwd()
+  assert [
+    (flag(c, 'gin_files'), flag(c, 'gin_bindings')[:-1]) for c in sweep.cells
+  ] == [
+    (
+      ['batch_rl/fixed_replay/configs/dqn_adam.gin', f'{here}/shared.gin'],
+      ['C.d = 2'],
+    ),
+    ([f'{here}/my/agent.gin', f'{here}/shared.gin'], ['C.d = 2']),
+    (
+      ['batch_rl/a.gin', f'{here}/b.gin', f'{here}/shared.gin'],
+      # An agent's own come later: they win.
+      ['C.d = 2', 'A.b = 1'],
+    ),
+  ]
+
+
+def test_online_runs_log_where_offline_ones_look(tmp_path):
+  text = (
+    'job: online\ngames: [Pong, Asterix]\nruns: 1-3\nagents: dqn\nseeds: 7\n'
+  )
+  sweep = read(tmp_path, text)
+  assert len(sweep.cells) == 6
+  assert [flag(cell, 'replay_log_dir') for cell in sweep.cells[:2]] == [
+    [f'{tmp_path}/data/Pong/1'],
+    [f'{tmp_path}/data/Asterix/1'],
+  ]
+  # As `--seed=7 --runs=1-3` of the program.
+  assert flag(sweep.cells[2], 'seed') == [str(parallel_runs.seed_of(7, 2))]
+  both = read(tmp_path, text.replace('agents: dqn', 'agents: [dqn, rem]'))
+  logs = [flag(cell, 'replay_log_dir')[0] for cell in both.cells]
+  assert len(set(logs)) == 12
+  assert f'{tmp_path}/data/rem/Pong/1' in logs
+
+
+def test_evaluations_are_of_the_runs_that_were_trained(data_dir, tmp_path):
+  text = 'games: [Pong, Breakout]\nruns: 1-2\nagents: rem\n'
+  trained = read(tmp_path, text)
+  extra = 'job: evaluate\nevaluate: {checkpoints: best, evaluation_steps: 9}\n'
+  sweep = read(tmp_path, text + extra)
+  assert [c.directory for c in sweep.cells] == [
+    c.directory for c in trained.cells
+  ]
+  assert sweep.cells[0].arguments == (
+    '-um',
+    'batch_rl.fixed_replay.evaluate',
+    f'--base_dir={trained.cells[0].directory}',
+    '--checkpoints=best',
+    '--evaluation_steps=9',
+  )
+
+
+def test_all_are_the_games_of_the_dataset(tmp_path):
+  sweep = read(tmp_path, 'job: online\ngames: all\nagents: random\nruns: 1-5\n')
+  assert len(sweep.cells) == 300
+
+
+@pytest.mark.parametrize(
+  ('text', 'said'),
+  [
+    ('games: Pong', 'does not say agents'),
+    ('games: Pong\nagents: dqn\ngamse: 3', 'did you mean games'),
+    ('games: Pong\nagents: dqn\nruns: 1-3', 'Pong/3'),
+    ('games: Pogn\nagents: dqn', "'Pogn'"),
+    ('games: Pong\nagents: dnq', 'did you mean dqn'),
+    ('games: Pong\nagents: {a: 3}', 'The agent a is described by 3'),
+    ('games: Pong\nagents: {a: {gin_file: x}}', 'did you mean gin_files'),
+    ('games: Pong\nagents: [dqn, x/dqn.gin]', 'has dqn twice'),
+    ('games: Pong\nagents: dqn\ngrid: 3', 'grid=3 is no mapping'),
+    ('games: Pong\nagents: dqn\nrates: {trian: 3}', 'did you mean train'),
+    ('games: Pong\nagents: dqn\ngpus: two', "gpus='two'"),
+    ('games: Pong\nagents: dqn\ngin_bindings: [A.b: 1]', 'is no text'),
+    ('games: Pong\nagents: dqn\nseeds: 1-2\njob: online', 'has one seed'),
+    ('games: [Pong', 'is not YAML'),
+    ('- Pong', 'is not YAML'),
+  ],
+)
+def test_mistakes(data_dir, tmp_path, text, said):
+  with pytest.raises(ValueError, match='.') as error:
+    read(tmp_path, text)
+  assert said in str(error.value)
+
+
+def test_a_file_that_is_not_there():
+  with pytest.raises(ValueError, match='no.yaml cannot be read: No such file'):
+    plan.read('no.yaml', {})
+
+
+@gin.configurable
+def swept_value(value=None):
+  return value
+
+
+@hypothesis.given(
+  st.one_of(
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.booleans(),
+    st.lists(st.integers(), max_size=3),
+    st.sampled_from(['subset(0.1)', 'MEAN', 'a b', "it's", 'x\ny']),
+  )
+)
+def test_values_of_a_grid_reach_gin_as_they_are(value):
+  gin.clear_config()
+  gin.parse_config(f'swept_value.value = {plan.as_gin(value)}')
+  assert swept_value() == value
+
+
+def test_text_of_a_grid_may_be_gin_already():
+  for text in ('@tf.train.AdamOptimizer()', '%gamma', '"quoted"', '(1, 2)'):
+    assert plan.as_gin(text) == text

@@ -1,0 +1,171 @@
+"""Jobs of SLURM, of a SLURM that is made up."""
+
+import os
+import pathlib
+import textwrap
+import time
+
+import pytest
+import submitit
+
+from batch_rl import progress
+from batch_rl.sweep import cells, plan, slurm_launcher
+from batch_rl.tests.sweep import fake_slurm
+
+PROGRAM = """
+import os, signal, sys, time
+sys.path.insert(0, {root!r})
+os.chdir({directory!r})
+from batch_rl import progress
+with open('starts', 'a') as file:
+  file.write('x')
+starts = open('starts').read().count('x')
+{body}
+progress.Progress('.', 2).finish()
+"""
+WAITS = """
+if starts < 2:
+  signal.signal(signal.SIGTERM, lambda *_: (open('saved', 'w'), sys.exit(0)))
+  open('ready', 'w').close()
+  time.sleep(60)
+"""
+
+
+@pytest.fixture
+def make(tmp_path):
+  """Makes a sweep of cells with these programs."""
+
+  def sweep(*bodies, **kwargs):
+    root = str(pathlib.Path(progress.__file__).parents[1])
+    the_cells = []
+    for i, body in enumerate(bodies):
+      directory = tmp_path / f'cell{i}'
+      directory.mkdir(exist_ok=True)
+      code = PROGRAM.format(
+        root=root, directory=str(directory), body=textwrap.dedent(body)
+      )
+      the_cells.append(
+        plan.Cell(f'cell{i}', 'offline', str(directory), ('-c', code))
+      )
+    fields = dict(
+      base_dir=str(tmp_path),
+      job='offline',
+      cells=tuple(the_cells),
+      cpus=1,
+      gpus=0,
+      memory_gb=None,
+      retries=1,
+      rates={},
+      slurm={},
+    )
+    return plan.Sweep(**{**fields, **kwargs})
+
+  return sweep
+
+
+def wait_for(condition):
+  end = time.monotonic() + 60
+  while not condition():
+    assert time.monotonic() < end
+    time.sleep(0.05)
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+  folder = tmp_path / 'fake'
+  fake_slurm.install(folder)
+  monkeypatch.setenv('FAKE_SLURM', str(folder))
+  monkeypatch.setenv('PATH', f'{folder}{os.pathsep}{os.environ["PATH"]}')
+  monkeypatch.setattr(slurm_launcher, '_POLL', 0.1)
+  return folder
+
+
+def wait():
+  return False
+
+
+def states(sweep):
+  return [cells.status(cell).state for cell in sweep.cells]
+
+
+def starts(sweep):
+  return [
+    pathlib.Path(cell.directory, 'starts').read_text() for cell in sweep.cells
+  ]
+
+
+def test_jobs_run_the_cells(make, slurm):
+  sweep = make('', "print('no'); sys.exit(2)", 'if starts < 2: sys.exit(1)')
+  assert slurm_launcher.run(sweep, sweep.cells, wait)
+  assert states(sweep) == [cells.DONE, cells.FAILED, cells.DONE]
+  assert len(fake_slurm.jobs(slurm)) == 3
+
+
+def test_who_leaves_finds_the_jobs_again(make, slurm, monkeypatch):
+  """The same command submits no cell twice, and those that failed again."""
+  sweep = make('time.sleep(3)', 'if starts < 3: sys.exit(1)')
+  assert not slurm_launcher.run(sweep, sweep.cells, lambda: True)
+  wait_for(lambda: states(sweep)[1] == cells.FAILED)
+  wait_for(lambda: (slurm / 'state-100_1').read_text() != 'RUNNING')
+  left = [
+    cell for cell in sweep.cells if cells.status(cell).state != cells.DONE
+  ]
+  submitit.SlurmJob.watcher.clear()
+  assert slurm_launcher.run(sweep, left, wait)
+  assert states(sweep) == [cells.DONE] * 2
+  assert starts(sweep) == ['x', 'xxx']
+
+
+def test_a_job_that_is_preempted_saves_and_goes_on(make, slurm):
+  sweep = make(WAITS, WAITS, gpus=0.5)  # together they are one job
+  preempted = []
+
+  def watch():
+    ready = [os.path.exists(f'{cell.directory}/ready') for cell in sweep.cells]
+    if all(ready) and not preempted:
+      (job,) = fake_slurm.jobs(slurm)
+      fake_slurm.preempt(slurm, job)
+      preempted.append(job)
+    return False
+
+  assert slurm_launcher.run(sweep, sweep.cells, watch)
+  assert preempted
+  assert states(sweep) == [cells.DONE] * 2
+  assert starts(sweep) == ['xx'] * 2
+  for cell in sweep.cells:
+    assert os.path.exists(f'{cell.directory}/saved')
+
+
+def test_settings_reach_slurm(make, slurm, tmp_path):
+  sweep = make(
+    '',
+    cpus=3,
+    gpus=0.25,
+    memory_gb=5,
+    slurm={'slurm_partition': 'long', 'timeout_min': 7},
+  )
+  assert slurm_launcher.run(sweep, sweep.cells, wait)
+  (file,) = slurm.glob('file-*')
+  text = pathlib.Path(file.read_text()).read_text()
+  for line in (
+    '--cpus-per-task=12',
+    '--gpus-per-node=1',
+    '--mem=20GB',
+    '--partition=long',
+    '--time=7',
+  ):
+    assert f'#SBATCH {line}\n' in text
+
+
+def test_a_setting_that_slurm_does_not_know(make, slurm):
+  sweep = make('', slurm={'partitoin': 'gpu'})
+  with pytest.raises(ValueError, match='slurm: .*partitoin'):
+    slurm_launcher.run(sweep, sweep.cells, wait)
+  assert not fake_slurm.jobs(slurm)
+
+
+def test_without_slurm(make, monkeypatch, tmp_path):
+  monkeypatch.setenv('PATH', str(tmp_path))
+  sweep = make('')
+  with pytest.raises(ValueError, match='slurm cluster'):
+    slurm_launcher.run(sweep, sweep.cells, wait)
