@@ -43,6 +43,8 @@ INSTALL_REQUIRES = [
   'tqdm>=4.66',
   'rliable>=1.2,<2',  # the report's aggregates and intervals
   'tabulate>=0.9',
+  'pyyaml>=6',
+  'rich>=13',
 ]
 
 EXTRAS = {
@@ -50,12 +52,16 @@ EXTRAS = {
   # The ROMs that the dataset was made with. Builds from source: needs cmake,
   # a C++ compiler and the zlib headers.
   'legacy-roms': ['atari-py==0.2.5'],
+  # Many runs on this machine, a cluster, or SLURM.
+  'sweep': ['ray>=2.40', 'submitit>=1.5'],
   'dev': [
     'pytest>=8',
     'pytest-xdist>=3.6',
     'hypothesis>=6.100',
     'ruff>=0.12',
     'mypy>=1.15',
+    'ray>=2.40',
+    'submitit>=1.5',
   ],
 }
 
@@ -68,7 +74,7 @@ setuptools.setup(
   license='Apache-2.0',
   packages=setuptools.find_packages(include=['batch_rl', 'batch_rl.*']),
   # configs/ folders are no packages, hence their path.
-  package_data={'': ['configs/*.gin', '*.csv', 'py.typed']},
+  package_data={'': ['configs/*.gin', '*.csv', '*.yaml', 'py.typed']},
   python_requires='>=3.10,<3.14',
   install_requires=INSTALL_REQUIRES,
   extras_require=EXTRAS,

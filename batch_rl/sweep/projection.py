@@ -75,7 +75,7 @@ def measure(sweep: plan.Sweep) -> dict[plan.Cell, Work]:
   spawn = multiprocessing.get_context('spawn')
   with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:
     found = list(pool.map(_measure, kinds))
-  works = {}
+  works: dict[plan.Cell, Work] = {}
   for (kind, cells), work in zip(kinds.items(), found, strict=True):
     del kind
     if isinstance(work, str):

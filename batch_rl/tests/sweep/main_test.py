@@ -100,8 +100,6 @@ def test_workers_and_drivers_are_killed_and_nothing_is_lost(directory):
   alone[2] = f'--base_dir={directory / "alone"}'
   assert run([sys.executable, *alone], directory).returncode == 0
   assert evaluations(cell) == evaluations(directory / 'alone')
-  status = run(sweep('--status'), directory)
-  assert '3/3' in status.stdout
 
 
 @pytest.mark.parametrize(
@@ -112,10 +110,8 @@ def test_workers_and_drivers_are_killed_and_nothing_is_lost(directory):
     (['--runs', '1-9'], '8 of 9 runs cannot be read below'),
     (['--runs', '7-3'], 'runs=7-3'),
     (['--job', 'train'], "Unknown job 'train'"),
-    (['--gin_bindings', 'NoSuch.thing = 1'], 'NoSuch'),
     (['--base_dir', 'gs://bucket/out'], 'all machines share'),
     (['--cpus', '0'], 'cpus=0'),
-    (['--cpus', '4096'], 'no machine has that'),
     (['--address', 'nowhere:1', '--launcher=slurm'], '--launcher=ray'),
   ],
 )

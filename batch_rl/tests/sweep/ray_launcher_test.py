@@ -1,0 +1,51 @@
+"""What of Ray needs no Ray; the rest is in `main_test`."""
+
+import pytest
+
+from batch_rl.sweep import plan, ray_launcher
+
+
+def sweep(**needs):
+  fields = dict(cpus=1, gpus=0, memory_gb=None)
+  return plan.Sweep(
+    base_dir='out',
+    job='offline',
+    cells=(),
+    retries=0,
+    rates={},
+    slurm={},
+    **{**fields, **needs},
+  )
+
+
+@pytest.fixture
+def machines(monkeypatch):
+  nodes = [
+    {'Alive': True, 'Resources': {'CPU': 16.0, 'GPU': 2.0, 'memory': 60e9}},
+    {'Alive': True, 'Resources': {'CPU': 7.0, 'memory': 30e9}},
+    {'Alive': False, 'Resources': {'CPU': 99.0, 'GPU': 9.0, 'memory': 1e12}},
+  ]
+  monkeypatch.setattr(ray_launcher.ray, 'nodes', lambda: nodes)
+
+
+@pytest.mark.parametrize(
+  ('needs', 'room'),
+  [
+    (dict(cpus=1), [16, 7]),
+    (dict(cpus=4), [4, 1]),
+    (dict(cpus=4, gpus=0.25), [4, 0]),
+    (dict(cpus=1, gpus=0.25), [8, 0]),
+    (dict(cpus=1, memory_gb=20), [3, 1]),
+  ],
+)
+def test_how_many_cells_a_cluster_has_room_for(machines, needs, room):
+  assert ray_launcher._room(sweep(**needs)) == room
+
+
+def test_a_cell_that_fits_nowhere(machines):
+  with pytest.raises(ValueError) as error:
+    ray_launcher._room(sweep(cpus=8, gpus=3))
+  assert str(error.value) == (
+    'A cell needs 8 CPU, 3 GPU, and no machine has that: 16 CPU, 2 GPU; 7 CPU, '
+    '0 GPU.'
+  )
