@@ -153,6 +153,28 @@ def open_buffer(directory: str) -> dict:
   }
 
 
+def hold_buffer(data_dir: str, cache_dir: str, batches: str) -> dict:
+  """Opens a run as agents do, draws from it, and keeps it until its input ends."""
+  import batch_rl.fixed_replay.replay_memory.fixed_replay_buffer as module
+
+  buffer = module.FixedReplayBuffer(
+    data_dir,
+    None,
+    (84, 84),
+    4,
+    1_000_000,
+    32,
+    cache_dir=cache_dir or None,
+    deterministic=True,
+    seed=os.getpid(),
+  )
+  for _ in range(int(batches)):
+    buffer.sample_windows()
+  print('ready', flush=True)
+  sys.stdin.read()
+  return {}
+
+
 if __name__ == '__main__':
   result = globals()[sys.argv[1]](*sys.argv[2:])
   print(json.dumps(result))

@@ -28,6 +28,7 @@ from batch_rl.sweep import view as view_lib
 
 _LAUNCHERS = ('ray', 'slurm')
 _SECONDS = 60  # between lines, where the output is no terminal
+_SHOWN = 20  # cells of a plan
 _LOCK = '.sweep.lock'
 
 
@@ -94,6 +95,7 @@ def _sweep(options):
     view = view_lib.View(sweep, projection.measure(sweep))
     _print_plan(sweep, view, options, launcher)
     return 0
+  plan.check_data(sweep)
   with _alone(sweep.base_dir):
     view = view_lib.View(sweep, projection.measure(sweep))
     _run(sweep, view, options, launcher)
@@ -170,23 +172,29 @@ def _watching(view):
 
 
 def _print_plan(sweep, view, options, launcher):
-  for cell, status in view.statuses.items():
+  shown = list(view.statuses.items())[:_SHOWN]
+  for cell, status in shown:
     print(f'{cell.name}: {view_lib.describe(status)}, in {cell.directory}')
-  shown = next(iter(view.statuses))
-  print(f'The first is: {plan.command(shown)}')
+  if len(sweep.cells) > len(shown):
+    print(f'... and {len(sweep.cells) - len(shown)} more')
+  print(f'\nThe first is:\n{plan.command(sweep.cells[0])}\n')
+  try:
+    plan.check_data(sweep)
+  except ValueError as error:
+    print(f'NOT THERE YET: {error}\n')
+  print(view.summary())
   rates, origin = view.rates()
   rated = ', '.join(f'{rate:.4g}/s in {phase}' for phase, rate in rates.items())
-  print(f'{view.summary()}')
   seconds = view.seconds_left()
   print(
-    f'{view_lib.duration(seconds)} of work for one cell after the other '
-    f'({rated}: {origin})'
+    f'{view_lib.duration(seconds)} of one cell after the other, at {rated}:'
   )
+  print(f'rates {origin}.')
   if options.launcher == 'ray':
     slots = launcher.slots(sweep, options.address)
     print(
       f'{slots} at a time: {view_lib.duration(seconds / slots)}, if they do not '
-      'slow each other'
+      'slow each other.'
     )
 
 

@@ -62,6 +62,7 @@ class Cell:
     arguments: of Python, which run it.
     gin_files: that it reads, in this order.
     gin_bindings: that it is given, in this order.
+    replay_dir: the run that it trains on, of an offline one.
   """
 
   name: str
@@ -70,6 +71,7 @@ class Cell:
   arguments: tuple[str, ...]
   gin_files: tuple[str, ...] = ()
   gin_bindings: tuple[str, ...] = ()
+  replay_dir: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,8 +128,8 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
     given: what the command line says; it overrides the file. None is not given.
 
   Raises:
-    ValueError: if anything in it is unknown, missing, of a wrong kind, or names a
-      run or file that is not there; says what, and what there is instead.
+    ValueError: if anything in it is unknown, missing or of a wrong kind; says what,
+      and what there is instead.
   """
   settings = _DEFAULTS | _read_yaml(path)
   settings |= {
@@ -170,6 +172,8 @@ def command(cell: Cell) -> str:
 def _read_yaml(path):
   if path is None:
     return {}
+  if path.startswith('batch_rl/') and not os.path.exists(path):
+    path = os.path.join(command_line.PACKAGE_PARENT, path)
   try:
     with open(path, encoding='utf-8') as file:
       content = yaml.safe_load(file)
@@ -233,10 +237,9 @@ def _list_cells(job, base_dir, settings):
         tuple(arguments),
         method.gin_files,
         tuple(bindings),
+        flags.get('replay_dir'),
       )
     )
-  if job == 'offline':
-    _check_data(data_dir, games, runs)
   return cells
 
 
@@ -339,23 +342,28 @@ def _game(name, settings, job):
     raise
 
 
-def _check_data(data_dir, games, runs):
-  """Raises a ValueError that names all runs that are not there."""
+def check_data(sweep: Sweep) -> None:
+  """Looks for the runs that the cells of a sweep train on.
+
+  Raises:
+    ValueError: if some cannot be read; names them.
+  """
   wrong = []
-  for game, run in itertools.product(games, runs):
+  runs = sorted({cell.replay_dir for cell in sweep.cells if cell.replay_dir})
+  for run in runs:
     try:
-      store.find_data(os.path.join(data_dir, game, str(run)))
+      store.find_data(run)
     except ValueError as error:
-      wrong.append((f'{game}/{run}', error))
+      wrong.append((run, error))
   if not wrong:
     return
   if len(wrong) == 1:
     raise wrong[0][1]
-  named = ', '.join(name for name, _ in wrong[:6])
+  named = ', '.join('/'.join(run.split('/')[-2:]) for run, _ in wrong[:6])
   named += ', ...' if len(wrong) > 6 else ''
   raise ValueError(
-    f'{len(wrong)} of {len(games) * len(runs)} runs cannot be read below '
-    f'{data_dir} ({named}), the first for this reason: {wrong[0][1]}'
+    f'{len(wrong)} of {len(runs)} runs cannot be read ({named}), the first for '
+    f'this reason: {wrong[0][1]}'
   )
 
 

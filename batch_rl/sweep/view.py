@@ -94,9 +94,11 @@ class View:
     counts = ', '.join(
       f'{count} {state}' for state in _ORDER if (count := self.count(state))
     )
-    running = max(self.count(cell_lib.RUNNING), 1)
-    left = self.seconds_left() / running
-    eta = f'; {duration(left)} left at this pace' if left else ''
+    eta = ''
+    if (running := self.count(cell_lib.RUNNING)) and (
+      left := self.seconds_left()
+    ):
+      eta = f'; {duration(left / running)} left at this pace'
     return f'{self._sweep.base_dir}: {counts} of {len(self._statuses)}{eta}'
 
   def news(self) -> Iterator[str]:

@@ -107,7 +107,7 @@ def test_workers_and_drivers_are_killed_and_nothing_is_lost(directory):
   [
     (['--games', 'Pnog'], "'Pnog'"),
     (['--agents', 'rme'], 'did you mean rem'),
-    (['--runs', '1-9'], '8 of 9 runs cannot be read below'),
+    (['--runs', '1-9'], '8 of 9 runs cannot be read'),
     (['--runs', '7-3'], 'runs=7-3'),
     (['--job', 'train'], "Unknown job 'train'"),
     (['--base_dir', 'gs://bucket/out'], 'all machines share'),
@@ -119,7 +119,7 @@ def test_mistakes_are_told_in_a_line(
   directory, monkeypatch, capsys, flags, said
 ):
   monkeypatch.chdir(directory)
-  assert sweep_main.main(['sweep.yaml', *flags, '--dry_run']) == 2
+  assert sweep_main.main(['sweep.yaml', *flags]) == 2
   told = capsys.readouterr().err
   assert said in told
   assert told.count('\n') == 1, told

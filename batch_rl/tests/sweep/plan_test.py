@@ -160,7 +160,6 @@ def test_all_are_the_games_of_the_dataset(tmp_path):
   [
     ('games: Pong', 'does not say agents'),
     ('games: Pong\nagents: dqn\ngamse: 3', 'did you mean games'),
-    ('games: Pong\nagents: dqn\nruns: 1-3', 'Pong/3'),
     ('games: Pogn\nagents: dqn', "'Pogn'"),
     ('games: Pong\nagents: dnq', 'did you mean dqn'),
     ('games: Pong\nagents: {a: 3}', 'The agent a is described by 3'),
@@ -179,6 +178,15 @@ def test_mistakes(data_dir, tmp_path, text, said):
   with pytest.raises(ValueError, match='.') as error:
     read(tmp_path, text)
   assert said in str(error.value)
+
+
+def test_data_that_is_not_there(data_dir, tmp_path):
+  plan.check_data(read(tmp_path, 'games: Pong\nagents: dqn\nruns: 1-2'))
+  with pytest.raises(ValueError, match='Pong/3'):
+    plan.check_data(read(tmp_path, 'games: Pong\nagents: dqn\nruns: 1-3'))
+  both = 'games: [Pong, Breakout]\nagents: [dqn, rem]\nruns: 1-3'
+  with pytest.raises(ValueError, match='^2 of 6 runs .*Breakout/3, Pong/3'):
+    plan.check_data(read(tmp_path, both))
 
 
 def test_a_file_that_is_not_there():

@@ -1,0 +1,89 @@
+"""Memory of several cells of a sweep on one machine, which train on the same run.
+
+  python -um benchmarks.shared_store
+
+Each cell is a process with TensorFlow that has opened the run and drawn most of it:
+first with the run in its own memory, then from one memory-mapped store, as
+`python -m batch_rl.sweep` has it. A page that several processes have counts for each
+in part (Linux's PSS), so that the figures of the processes add up.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+
+from benchmarks import logs, measuring, processes, tiles
+
+
+def proportional_memory(process: int) -> int:
+  """Bytes of memory of a process, those that it shares divided among all."""
+  with open(f'/proc/{process}/smaps_rollup', encoding='ascii') as file:
+    fields = dict(line.split(':', 1) for line in file if ':' in line)
+  return int(fields['Pss'].split()[0]) << 10
+
+
+def memory_of(count: int, data_dir: str, cache_dir: str, batches: int) -> int:
+  """Bytes that so many cells have together."""
+  command = [sys.executable, '-m', 'benchmarks.processes']
+  command += [processes.hold_buffer.__name__, data_dir, cache_dir, str(batches)]
+  cells = [
+    subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    for _ in range(count)
+  ]
+  try:
+    for cell in cells:
+      cell.stdout.readline()  # it has drawn
+    return sum(proportional_memory(cell.pid) for cell in cells)
+  finally:
+    for cell in cells:
+      cell.communicate()
+
+
+def main() -> None:
+  """Makes the run and prints the table."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument(
+    '--directory', default=os.path.join(logs.DIRECTORY, 'shared_store')
+  )
+  parser.add_argument('--shards', type=int, default=4)
+  parser.add_argument('--rows', type=int, default=1_000_000, help='of a shard')
+  parser.add_argument('--game', default='Seaquest')
+  parser.add_argument(
+    '--batches', type=int, default=20_000, help='that are drawn'
+  )
+  options = parser.parse_args()
+  data_dir, _ = tiles.make(
+    options.directory, options.game, options.shards, options.rows
+  )
+  stores = os.path.join(options.directory, 'stores')
+  lines = []
+  for name, cache_dir in (('its own memory', ''), ('one shared store', stores)):
+    one, four = (
+      memory_of(count, data_dir, cache_dir, options.batches) / 1e9
+      for count in (1, 4)
+    )
+    lines.append(
+      [
+        name,
+        f'{one:.2f}',
+        f'{four:.2f}',
+        f'{four / one:.2f} x',
+        f'{(four - one) / 3:.2f}',
+      ]
+    )
+  rows = options.shards * options.rows
+  measuring.table(
+    [
+      f'{options.game}, up to {rows:,} rows, in',
+      '1 cell, GB',
+      '4 cells, GB',
+      '',
+      'each further, GB',
+    ],
+    lines,
+  )
+
+
+if __name__ == '__main__':
+  main()
