@@ -1,6 +1,8 @@
 """Runs the cells of a sweep on Ray: on this machine, or on a cluster."""
 
 import contextlib
+import re
+import socket
 from collections.abc import Callable, Sequence
 
 import ray
@@ -11,6 +13,7 @@ from batch_rl.sweep import plan
 
 _STORE_BYTES = 100 << 20  # of Ray's object store: cells give nothing back
 _POLL = 2.0  # seconds
+_TIMEOUT = 5.0  # seconds
 
 
 def run(
@@ -58,6 +61,7 @@ def _connected(sweep, address):
       'include_dashboard': False,
     }
   )
+  _check_address(address)
   try:
     # 'local' starts one, whatever the environment says of others.
     ray.init(
@@ -65,12 +69,26 @@ def _connected(sweep, address):
     )
   except ConnectionError as error:
     raise ValueError(
-      f'There is no Ray cluster at {address}: {" ".join(str(error).split())}'
+      f'The Ray cluster at {address} does not answer: {" ".join(str(error).split())}. '
+      'One that was started with a token needs RAY_AUTH_MODE=token here.'
     ) from error
   try:
     yield _room(sweep)
   finally:
     ray.shutdown()
+
+
+def _check_address(address):
+  """Raises a ValueError if nobody listens there: Ray would try for a minute."""
+  match = re.fullmatch(r'(?:ray://)?([^:/]+):(\d+)', address or '')
+  if match is None:
+    return
+  try:
+    socket.create_connection((match[1], int(match[2])), _TIMEOUT).close()
+  except OSError as error:
+    raise ValueError(
+      f'There is no Ray cluster at {address}: {error}.'
+    ) from error
 
 
 def _room(sweep) -> list[int]:

@@ -49,3 +49,10 @@ def test_a_cell_that_fits_nowhere(machines):
     'A cell needs 8 CPU, 3 GPU, and no machine has that: 16 CPU, 2 GPU; 7 CPU, '
     '0 GPU.'
   )
+
+
+def test_a_cluster_that_is_not_there():
+  with pytest.raises(
+    ValueError, match='no Ray cluster at 127.0.0.1:1: .*refused'
+  ):
+    ray_launcher.slots(sweep(), '127.0.0.1:1')
