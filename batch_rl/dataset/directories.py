@@ -105,17 +105,38 @@ def _as_run(path: str, names: list[str]) -> Run | None:
 def _one_level_down(level: dict[str, list[str]]) -> dict[str, list[str]]:
   below = {}
   for path, names in level.items():
-    for name in sorted(names, key=_natural):
+    for name in sorted(names, key=natural):
       with contextlib.suppress(ValueError):  # files, and what may not be read
         child = os.path.join(path, name)
         below[child] = shard.list_directory(child)
   return below
 
 
-def _natural(name: str) -> list:
+def natural(name: str) -> list:
   """Sorts run 10 after run 9."""
   parts = re.split(r'(\d+)', name)
   return [int(part) if part.isdigit() else part for part in parts]
+
+
+def parse_numbers(text: str, option: str) -> list[int]:
+  """Numbers of runs or shards: '1-5', or '2,4', or both.
+
+  Args:
+    text: what the user wrote.
+    option: where, for the message.
+
+  Raises:
+    ValueError: if it is neither, or has a number twice.
+  """
+  numbers: list[int] = []
+  for part in text.split(','):
+    match = re.fullmatch(r'(\d+)(?:-(\d+))?', part.strip())
+    if match is None or int(match[2] or match[1]) < int(match[1]):
+      raise ValueError(f'{option}={text} is neither like 1-5 nor like 2,4.')
+    numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
+  if len(set(numbers)) < len(numbers):
+    raise ValueError(f'{option}={text} has a number twice.')
+  return numbers
 
 
 def read_manifest(logs: str) -> dict[str, Any]:

@@ -51,6 +51,18 @@ def file_name(name: str, suffix: int) -> str:
   return f'{prefix}{name}_ckpt.{suffix}.gz'
 
 
+def suffix_of(name: str) -> int | None:
+  """The number of the shard that a file is of; None if it is of no shard."""
+  match = _FILE_PATTERN.fullmatch(name)
+  return int(match['suffix']) if match else None
+
+
+def what_of(name: str) -> str:
+  """The column or counter that a file of the format is named after."""
+  match = _FILE_PATTERN.fullmatch(name)
+  return match['name'].removeprefix('$store$_') if match else ''
+
+
 # `add_count` last: a shard is complete once it exists (see `ShardWriter`).
 FILES = (*COLUMNS, 'invalid_range', 'add_count')
 
