@@ -603,7 +603,7 @@ class _Received:
           if stopped.is_set():
             raise KeyboardInterrupt
         if stat.size is not None and end < stat.size:
-          raise sources.Interrupted(f'it ended at {end:,} of {stat.size:,} B')
+          raise sources.Interrupted(sources.DROPPED)
       except sources.Interrupted as error:
         error.progress = end > self._longest
         self._longest = max(self._longest, end)

@@ -18,6 +18,7 @@ from typing import Any
 
 from batch_rl.dataset import files
 
+DROPPED = 'the connection was dropped'
 # So much is lost of each file when a process is killed.
 _CHUNK_BYTES = 1 << 16
 _CONNECT_SECONDS = 10
@@ -265,6 +266,10 @@ class _HttpSource(Source):
     try:
       with response:
         yield from response.raw.stream(_CHUNK_BYTES, decode_content=False)
+    except urllib3.exceptions.ReadTimeoutError as error:
+      raise Interrupted(f'no byte for {self._timeout} seconds') from error
+    except urllib3.exceptions.ProtocolError as error:
+      raise Interrupted(DROPPED) from error
     except (
       self._requests.exceptions.RequestException,
       urllib3.exceptions.HTTPError,

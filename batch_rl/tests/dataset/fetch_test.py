@@ -232,7 +232,9 @@ def test_dropped_connections_are_taken_up(root, server, run, logs):
   code, _, _ = run(server.url, '--jobs=1', '--retries=1')
   assert code == 0
   assert_all_there(root, logs)
-  assert server.gets(FRAMES) == [0, 30_000, 60_000, 90_000, 120_000]
+  assert server.gets(FRAMES) == list(
+    range(0, len(contents(logs)[FRAMES]), 30_000)
+  )
 
 
 def test_a_server_without_ranges(root, server, run, logs):
@@ -309,7 +311,7 @@ def test_a_refusal_is_said_once(server, run, status, lists, tmp_path):
     assert instead in err
   assert not (tmp_path / 'data').exists()
   if status == 403:
-    assert len(server.requests) < 40  # not one for each file there might be
+    assert len(server.requests) <= 40  # not one for each file there might be
 
 
 def test_a_missing_shard_is_reported(root, server, run, logs):
