@@ -41,6 +41,10 @@ INSTALL_REQUIRES = [
   'gin-config>=0.5',
   'psutil>=5.9',
   'tqdm>=4.66',
+  # `dataset fetch`: HTTP, and folders or other URLs. TensorFlow and flax bring
+  # them, too.
+  'requests>=2.31',
+  'fsspec>=2024.6',
   'rliable>=1.2,<2',  # the report's aggregates and intervals
   'tabulate>=0.9',
 ]
@@ -50,6 +54,9 @@ EXTRAS = {
   # The ROMs that the dataset was made with. Builds from source: needs cmake,
   # a C++ compiler and the zlib headers.
   'legacy-roms': ['atari-py==0.2.5'],
+  # `dataset fetch` from gs:// and s3://. Each release takes the fsspec of its own
+  # version only, so pip chooses all three.
+  'fetch': ['gcsfs>=2024.6', 's3fs>=2024.6'],
   'dev': [
     'pytest>=8',
     'pytest-xdist>=3.6',

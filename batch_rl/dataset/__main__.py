@@ -1,6 +1,7 @@
 """Tools for logged data.
 
 python -m batch_rl.dataset fetch https://host/dqn --game=Pong --run=1-5
+python -m batch_rl.dataset import downloads/pong stores/Pong-1
 python -m batch_rl.dataset verify $DATA_DIR/Pong/1
 python -m batch_rl.dataset inspect $DATA_DIR/Pong/1 --plot pong.png
 python -m batch_rl.dataset convert $DATA_DIR/Pong/1 stores/Pong-1
@@ -21,6 +22,7 @@ from batch_rl.dataset import (
   directories,
   fetch,
   inspection,
+  layouts,
   packed_shard,
   pictures,
   sampler,
@@ -534,6 +536,89 @@ def _print_result(result: fetch.Result, runs: Sequence[fetch.Run]) -> None:
   )
 
 
+def _add_import(commands: Any) -> None:
+  command = _add_command(
+    commands,
+    'import',
+    _import,
+    "make a store of other people's data. Shards of Dopamine's format are found in "
+    'any layout, by what the files hold. Exit code 0 if all was taken, 1 if a shard '
+    'was left out, 2 for a wrong argument.',
+  )
+  command.add_argument(
+    'source', help='the folder that holds the data, somewhere'
+  )
+  command.add_argument(
+    'destination', help='the store to make; with --shards, the run'
+  )
+  command.add_argument(
+    '--format',
+    choices=sorted(_IMPORTS),
+    default='dopamine',
+    help="what the data is: dopamine, shards of Dopamine's format (default)",
+  )
+  command.add_argument(
+    '--shards',
+    action='store_true',
+    help='put shards into DESTINATION/replay_logs instead, by the names of the '
+    'format; your files stay, and are linked where that can be',
+  )
+  command.add_argument(
+    '--dry_run', action='store_true', help='show what would be taken for what'
+  )
+
+
+def _import(arguments: argparse.Namespace) -> int:
+  return _IMPORTS[arguments.format](arguments)
+
+
+def _import_dopamine(arguments: argparse.Namespace) -> int:
+  layout = layouts.find(arguments.source)
+  document = {
+    'source': layout.source,
+    'destination': arguments.destination,
+    'shards': sorted(layout.shards),
+    'ignored': layout.ignored,
+    'left_out': layout.left_out,
+    'assumed': layout.assumed,
+    'taken': layout.table()[1:],
+    'notes': [],
+  }
+  if not arguments.json:
+    _print_table(layout.table(), left=(1, 2, 3))
+    for name, why in layout.ignored.items():
+      print(f'ignored: {name}: {why}')
+    for line in layout.assumed:
+      print(f'assumed: {line}')
+    for line in layout.left_out:
+      print(f'missing: {line}')
+  if not arguments.dry_run:
+    document['notes'] = _do_import(arguments, layout)
+  if arguments.json:
+    _print_json(document)
+  elif not arguments.dry_run:
+    for line in document['notes']:
+      print(f'note: {line}')
+    print(f'{arguments.destination}: {len(layout.shards)} shards')
+  return int(bool(layout.left_out))
+
+
+def _do_import(
+  arguments: argparse.Namespace, layout: layouts.Layout
+) -> list[str]:
+  if arguments.shards:
+    logs = os.path.join(arguments.destination, directories.LOGS)
+    total = len(layout.shards) * len(shard.FILES)
+    with tqdm.tqdm(total=total, unit='file', disable=None, leave=False) as bar:
+      return layouts.import_shards(layout, logs, bar.update)
+  with tqdm.tqdm(unit='row', unit_scale=True, disable=None, leave=False) as bar:
+    return layouts.import_store(layout, arguments.destination, bar.update)[1]
+
+
+# By --format.
+_IMPORTS = {'dopamine': _import_dopamine}
+
+
 def _one_run(arguments: argparse.Namespace) -> directories.Run:
   """The run or store that a command is about; of what is above one, lists them."""
   run = directories.as_run(arguments.directory)
@@ -563,13 +648,18 @@ def _print_runs(arguments: argparse.Namespace) -> None:
   _print_table([head, *lines])
 
 
-def _print_table(lines: Iterable[Sequence[str]]) -> None:
+def _print_table(
+  lines: Iterable[Sequence[str]], left: Sequence[int] = ()
+) -> None:
+  """Prints columns; those in `left` begin at the left."""
   lines = list(lines)
   widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
   for line in lines:
-    print(
-      '  '.join(cell.rjust(w) for cell, w in zip(line, widths, strict=True))
-    )
+    cells = [
+      cell.ljust(width) if i in left else cell.rjust(width)
+      for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+    ]
+    print('  '.join(cells).rstrip())
 
 
 def _number(value: float | None, digits: int = 0) -> str:
@@ -605,6 +695,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
   )
   for add in (
     _add_fetch,
+    _add_import,
     _add_verify,
     _add_inspect,
     _add_convert,

@@ -108,6 +108,7 @@ class Arrivals:
     if path != final:
       sync(path)
       os.replace(path, final)
+      self.remove(name)  # still there if both were links to one file
       files.sync_directory(self.logs)
     with self._change:
       self._noted[name] = entry

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from batch_rl.dataset import files, shard, store_directory
@@ -137,6 +138,17 @@ def parse_numbers(text: str, option: str) -> list[int]:
   if len(set(numbers)) < len(numbers):
     raise ValueError(f'{option}={text} has a number twice.')
   return numbers
+
+
+def brief(numbers: Sequence[int]) -> str:
+  """Ascending numbers, as `parse_numbers` takes them: '0-4,50'."""
+  spans: list[list[int]] = []
+  for number in numbers:
+    if spans and number == spans[-1][1] + 1:
+      spans[-1][1] = number
+    else:
+      spans.append([number, number])
+  return ','.join(str(a) if a == b else f'{a}-{b}' for a, b in spans) or 'none'
 
 
 def read_manifest(logs: str) -> dict[str, Any]:

@@ -306,7 +306,7 @@ class _LookUp:
     for suffix in there if self._wanted is None else self._wanted:
       if suffix not in there:
         missing.append(
-          f'{title}: the source has no shard {suffix} (it has {_brief(there)})'
+          f'{title}: the source has no shard {suffix} (it has {directories.brief(there)})'
         )
         continue
       needed = [shard.file_name(name, suffix) for name in shard.FILES]
@@ -350,13 +350,6 @@ class _LookUp:
     partial = os.path.join(self.logs, 'partial', name)
     begun = os.path.getsize(partial) if os.path.exists(partial) else 0
     return File(name, f'{self._folder}/{name}', size, there, begun)
-
-
-def _brief(numbers: Sequence[int]) -> str:
-  """`0 to 50`, or `0, 1, 4`."""
-  if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
-    return f'{numbers[0]} to {numbers[-1]}'
-  return ', '.join(map(str, numbers)) or 'none'
 
 
 def _suffix(name: str) -> int:

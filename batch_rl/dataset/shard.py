@@ -467,10 +467,13 @@ class Header:
   ndim: int
 
 
-def _parse_header(
+def parse_header(
   stream: Any,
 ) -> tuple[np.dtype, bool, tuple[int, ...]]:
   """Reads the header of a `.npy`: dtype, whether Fortran order, shape.
+
+  Raises:
+    ValueError: if it is none.
 
   Not by NumPy, which evaluates it as Python: on CPython 3.11.7 that was seen to
   fail on an intact file ('AST constructor recursion depth mismatch').
@@ -493,7 +496,7 @@ def _read_chunks(
 ) -> tuple[Header, Iterator[tuple[int, np.ndarray]]]:
   """Parses the header of a gzipped `.npy`; its rows follow in chunks."""
   stream = igzip.GzipFile(fileobj=raw, mode='rb')
-  dtype, fortran, shape = _parse_header(stream)
+  dtype, fortran, shape = parse_header(stream)
   if dtype.hasobject:
     raise ValueError('it holds pickled objects, which are never loaded')
   if fortran and len(shape) > 1:

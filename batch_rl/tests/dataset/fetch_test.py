@@ -476,7 +476,7 @@ def test_one_process_at_a_time(server, run, logs):
     (dict(run='7'), 'no run 7 of Pong; it has 1'),
     (dict(run='x'), '--run=x is neither'),
     (dict(arguments=['--shards=4-2']), '--shards=4-2 is neither'),
-    (dict(arguments=['--shards=99']), 'no shard 99 (it has 0 to 2)'),
+    (dict(arguments=['--shards=99']), 'no shard 99 (it has 0-2)'),
     (dict(arguments=['--jobs=0']), 'jobs'),
     (dict(source='{url}/Pong/1'), 'the folder above the games'),
     (dict(source='/nowhere'), 'is not a directory'),
