@@ -218,7 +218,7 @@ def _identify(path: str, name: str) -> Found:
     raise
   except Exception as error:  # of a damaged file: any
     if said:
-      raise ValueError(f'{path} cannot be read: {error}.') from error
+      raise ValueError(f'{path} is damaged: {error}.') from error
     raise _NotOfAShard(f'holds no array: {error}') from error
   if fortran and len(shape) > 1:
     raise _NotOfAShard('it is stored column by column')

@@ -368,7 +368,7 @@ def without_number(source):
     (put('add_count', np.array(-1)), 'not a count of rows'),
     (put('observation', np.zeros((3, 2, 2), np.uint8)), 'has 3 rows'),
     (damage, 'is damaged'),
-    (bad_header, 'cannot be read'),
+    (bad_header, 'not a .npy'),
     (without_number, 'has no number that tells its shard'),
   ],
 )
