@@ -54,9 +54,8 @@ EXTRAS = {
   # The ROMs that the dataset was made with. Builds from source: needs cmake,
   # a C++ compiler and the zlib headers.
   'legacy-roms': ['atari-py==0.2.5'],
-  # `dataset fetch` from gs:// and s3://. Each release takes the fsspec of its own
-  # version only, so pip chooses all three.
-  'fetch': ['gcsfs>=2024.6', 's3fs>=2024.6'],
+  # `dataset fetch` from gs://; seen to work: 2026.10.1, with fsspec 2026.9.0.
+  'fetch': ['gcsfs>=2024.6'],
   'dev': [
     'pytest>=8',
     'pytest-xdist>=3.6',

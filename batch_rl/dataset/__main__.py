@@ -386,8 +386,8 @@ def _add_fetch(commands: Any) -> None:
   command.add_argument(
     'source',
     help='the root of a dataset, above <Game>/<run>/replay_logs: http(s)://, '
-    'gs://, s3:// (those two: pip install "batch_rl[fetch]"), a folder, or '
-    'another URL that fsspec can read',
+    'gs:// (pip install "batch_rl[fetch]"), a folder, or another URL that fsspec '
+    'can read, e.g. s3:// (pip install s3fs)',
   )
   command.add_argument(
     '--game',

@@ -37,6 +37,11 @@ _VERSION_KEYS = (
   'last_modified',
   'created',
 )
+_PACKAGES = {
+  'gs': "'batch_rl[fetch]'",
+  'gcs': "'batch_rl[fetch]'",
+  's3': 's3fs',
+}
 _REFUSALS = ('forbidden', 'access denied', 'anonymous caller', 'credential')
 
 
@@ -321,15 +326,19 @@ class _FsspecSource(Source):
   """A local folder, or what fsspec has a file system for."""
 
   def __init__(self, url: str):
+    # What gcsfs has for special buckets complains, at each request, of missing
+    # credentials, which public buckets do not need.
+    os.environ.setdefault('GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT', 'false')
     import fsspec.core
 
     protocol = url.partition('://')[0] if '://' in url else ''
     try:
       self._fs, self._root = fsspec.core.url_to_fs(url)
     except ImportError as error:
+      package = _PACKAGES.get(protocol)
+      remedy = f'pip install {package}' if package else f'{error}'
       raise ValueError(
-        f"{protocol}:// needs a package: pip install 'batch_rl[fetch]' for gs:// "
-        f'and s3:// (fsspec: {error}).'
+        f'{protocol}:// needs a package that is not installed: {remedy}.'
       ) from None
     except ValueError as error:
       raise ValueError(f'{url} cannot be fetched from: {error}.') from None
@@ -398,7 +407,8 @@ class _translated:  # noqa: N801 (a context manager)
     code = getattr(error, 'code', None)
     refused = code in (401, 403) or any(t in text.lower() for t in _REFUSALS)
     if isinstance(error, PermissionError) or refused:
-      raise Refused(text) from error
+      forbidden = 'forbidden' in text.lower() or code == 403
+      raise Refused('403 Forbidden' if forbidden else text) from error
     raise Interrupted(text) from error
 
 

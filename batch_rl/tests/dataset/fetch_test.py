@@ -507,11 +507,17 @@ def test_no_destination(server, capsys, monkeypatch):
   assert exit_.value.code == 2 and is_one_line(err) and 'DATA_DIR' in err
 
 
-@pytest.mark.parametrize('protocol, package', [('gs', 'gcsfs'), ('s3', 's3fs')])
-def test_a_missing_package_is_named(run, monkeypatch, protocol, package):
+@pytest.mark.parametrize(
+  'protocol, package, remedy',
+  [('gs', 'gcsfs', "'batch_rl[fetch]'"), ('s3', 's3fs', 's3fs')],
+)
+def test_a_missing_package_is_named(
+  run, monkeypatch, protocol, package, remedy
+):
   monkeypatch.setitem(sys.modules, package, None)
   code, _, err = run(f'{protocol}://bucket/dqn')
-  assert code == 2 and is_one_line(err) and 'batch_rl[fetch]' in err
+  assert code == 2 and is_one_line(err)
+  assert f'not installed: pip install {remedy}.' in err
 
 
 def test_a_server_that_is_not_there(run, monkeypatch):
