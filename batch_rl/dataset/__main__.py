@@ -475,7 +475,7 @@ def _fetch(arguments: argparse.Namespace) -> int:
     source,
     arguments.jobs,
     arguments.retries,
-    (lambda line: None) if arguments.json else tqdm.tqdm.write,
+    (lambda line: None) if arguments.json else _say,
   )
   result = fetcher.fetch(planned)
   if arguments.json:
@@ -485,6 +485,11 @@ def _fetch(arguments: argparse.Namespace) -> int:
   else:
     _print_result(result, planned)
   return int(bool(result.wrong))
+
+
+def _say(line: str) -> None:
+  tqdm.tqdm.write(line)  # above the bar
+  sys.stdout.flush()
 
 
 def _describe_fetch(run: fetch.Run, with_files: bool) -> dict[str, Any]:
@@ -612,7 +617,7 @@ def _do_import(
     with tqdm.tqdm(total=total, unit='file', disable=None, leave=False) as bar:
       return layouts.import_shards(layout, logs, bar.update)
   with tqdm.tqdm(unit='row', unit_scale=True, disable=None, leave=False) as bar:
-    return layouts.import_store(layout, arguments.destination, bar.update)[1]
+    return layouts.import_store(layout, arguments.destination, bar.update)
 
 
 # By --format.

@@ -50,6 +50,7 @@ class Found:
     name: its path below the source.
     what: one of `shard.FILES`.
     number: of the shard; None if no name has one.
+    pattern: `name` with N for that number.
     named: whether its name says what it is, too.
     zipped: whether it is gzipped.
     dtype: of the array in it.
@@ -60,6 +61,7 @@ class Found:
   name: str
   what: str
   number: int | None
+  pattern: str
   named: bool
   zipped: bool
   dtype: np.dtype
@@ -96,7 +98,7 @@ class Layout:
       for what in shard.FILES:
         found = shard_files[what]
         if isinstance(found, Found):
-          pattern = re.sub(rf'(?<!\d){number}(?!\d)', 'N', found.name)
+          pattern = found.pattern
           holds = f'{found.dtype} {found.shape}'
         else:
           pattern, holds = '(assumed)', f'{found.dtype} {found.shape}'
@@ -233,8 +235,9 @@ def _identify(path: str, name: str) -> Found:
     )
   if what is None:
     raise _NotOfAShard(f'holds {dtype} {shape}, which is nothing of a shard')
-  number = _number_in(name)
-  return Found(path, name, what, number, bool(said), zipped, dtype, shape)
+  return Found(
+    path, name, what, *_number_in(name), bool(said), zipped, dtype, shape
+  )
 
 
 def _recognise(dtype: np.dtype, shape: tuple[int, ...]) -> str | None:
@@ -256,16 +259,24 @@ def _recognise(dtype: np.dtype, shape: tuple[int, ...]) -> str | None:
   return None if too_long else what
 
 
-def _number_in(name: str) -> int | None:
-  """The number of the shard: in the file's name, or the nearest folder's."""
-  folders, base = os.path.split(name)
-  for pattern in _NUMBERS:
-    if match := pattern.search(base):
-      return int(match[1])
-  for folder in reversed(folders.split(os.sep)):
-    if match := _NUMBERS[-1].search(folder):
-      return int(match[1])
-  return None
+def _number_in(name: str) -> tuple[int | None, str]:
+  """The number of the shard, in the file's name or the nearest folder's.
+
+  Returns:
+    It, None if there is none; and the name with N in its place.
+  """
+  folder, base = os.path.split(name)
+  places = [(base, pattern) for pattern in _NUMBERS]
+  places += [(f, _NUMBERS[-1]) for f in reversed(folder.split(os.sep))]
+  end = len(name)
+  for part, pattern in places:
+    begin = name.rindex(part, 0, end)
+    if match := pattern.search(part):
+      at, stop = begin + match.start(1), begin + match.end(1)
+      return int(match[1]), f'{name[:at]}N{name[stop:]}'
+    if pattern is _NUMBERS[-1]:
+      end = begin
+  return None, name
 
 
 def _number(
@@ -517,7 +528,7 @@ def _prepare(found: Any, path: str, symlinks: bool) -> None:
 
 def import_store(
   layout: Layout, directory: str, progress: Callable[[int], None]
-) -> tuple[store.Store, list[str]]:
+) -> list[str]:
   """Makes a store of shards in any layout.
 
   Args:
@@ -526,7 +537,7 @@ def import_store(
     progress: called with numbers of rows that were packed.
 
   Returns:
-    The store, and gaps and repetitions between the shards, a line each.
+    Gaps and repetitions between the shards, a line each.
 
   Raises:
     ValueError: if a file is damaged, or the directory holds something else.
@@ -540,6 +551,6 @@ def import_store(
   work = f'{directory.rstrip(os.sep)}.import'
   logs = os.path.join(work, *parts[-2:], directories.LOGS)
   notes = import_shards(layout, logs, symlinks=True)
-  made = store.convert(logs, directory, progress)
+  store.convert(logs, directory, progress)
   shutil.rmtree(work)
-  return made, notes
+  return notes

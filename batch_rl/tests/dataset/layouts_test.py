@@ -471,6 +471,20 @@ def test_a_dry_run_does_nothing(original, tmp_path, run):
   ]
 
 
+def test_only_the_number_of_the_shard_is_replaced(original, tmp_path):
+  """Of `.1.gz.1`, and of `7/1/frames-1`."""
+  source = rename(original, tmp_path / 'a', collided)
+  table = layouts.find(str(source)).table()
+  assert [line[:3] for line in table[1:4]] == [
+    ['0-2', 'observation', '.N.gz'],
+    ['0-2', 'action', '.N.gz.1'],
+    ['0-2', 'reward', '.N.gz.2'],
+  ]
+  source = rename(original, tmp_path / 'b', lambda n, s: f'7/{s}/{n}.gz')
+  table = layouts.find(str(source)).table()
+  assert table[1][:3] == ['0-2', 'observation', '7/N/observation.gz']
+
+
 def test_our_own_manifest_comes_along(tmp_path, run):
   shards.write_run(tmp_path / 'Pong/1/replay_logs', [30, 30], CAPACITY)
   source = tmp_path / 'Pong/1'
