@@ -401,16 +401,25 @@ def test_a_file_that_changes_is_not_spliced(
   assert_all_there(root, logs)
 
 
-def test_object_stores_hashes_are_compared(tmp_path):
-  shards.write_run(tmp_path, [30], 40)
-  path = str(tmp_path / shard.file_name('action', 0))
-  with open(path, 'rb') as file:
-    md5 = hashlib.md5(file.read()).digest()
-  good = arrivals.base64.b64encode(md5).decode()
-  name = os.path.basename(path)
-  assert arrivals.check_file(path, name, {'md5': good})['bytes'] > 0
-  with pytest.raises(ValueError, match='its md5 is'):
-    arrivals.check_file(path, name, {'md5': 'A' + good[1:]})
+def test_hashes_of_object_stores_have_to_hold(original, server, run):
+  server.md5s = True
+  assert run(server.url, '--shards=2')[0] == 0
+  frames = original / 'Pong/1/replay_logs' / shard.file_name('observation', 0)
+  server.bodies = {FRAMES: frames.read_bytes()}
+  code, out, _ = run(server.url)
+  assert code == 1 and 'its md5 is' in out and out.count('missing') == 1
+
+
+def test_a_silent_server_is_given_up(root, server, run, logs):
+  server.stalls = 1
+  code, _, _ = run(server.url, '--timeout=1', '--retries=1')
+  assert code == 0 and server.stalls == 0
+  assert_all_there(root, logs)
+  server.stalls = 2
+  code, out, _ = run(
+    server.url, '--timeout=1', '--retries=1', '--jobs=1', to='other'
+  )
+  assert code == 1 and 'no byte for 1 seconds, after 1 retries' in out
 
 
 # --- what is here ---------------------------------------------------------------

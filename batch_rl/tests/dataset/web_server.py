@@ -3,8 +3,10 @@
 python -m batch_rl.tests.dataset.web_server FOLDER [BYTES_PER_SECOND]
 """
 
+import base64
 import contextlib
 import email.utils
+import hashlib
 import html
 import http.server
 import os
@@ -27,6 +29,9 @@ class WebServer(http.server.ThreadingHTTPServer):
     etags: whether there is an ETag (a Last-Modified otherwise).
     bodies: by part of a path, what is given in place of the file.
     bytes_per_second: of each connection; None for all there are.
+    lengths: whether there is a Content-Length.
+    md5s: whether there are hashes of the files, as Google's storage gives them.
+    stalls: how many more bodies stop in the middle, until `close`.
   """
 
   daemon_threads = True
@@ -38,12 +43,14 @@ class WebServer(http.server.ThreadingHTTPServer):
     self.requests, self.statuses, self.bodies = [], {}, {}
     self.drop_after, self.bytes_per_second = None, None
     self.lists, self.ranges, self.etags = False, True, True
-    self.lengths = True
+    self.lengths, self.md5s = True, False
+    self.stalls, self._closing = 0, threading.Event()
     self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
     self._thread.start()
 
   def close(self):
     """Stops it."""
+    self._closing.set()
     self.shutdown()
     self._thread.join()
     self.server_close()
@@ -55,6 +62,12 @@ class WebServer(http.server.ThreadingHTTPServer):
       for method, path, start in self.requests
       if method == 'GET' and path.endswith('.gz') and part in path
     ]
+
+  def stall(self):
+    """Waits until `close`, if it is time to stall."""
+    if self.stalls > 0:
+      self.stalls -= 1
+      self._closing.wait(30)
 
   def handle_error(self, request, client_address):
     """Clients may hang up."""
@@ -97,11 +110,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     with open(file, 'rb') as opened:
       body = opened.read()
     time_ = email.utils.formatdate(os.path.getmtime(file), usegmt=True)
+    md5 = base64.b64encode(hashlib.md5(body).digest()).decode()
     for part, other in server.bodies.items():
       if part in path:
         body = other
     etag = f'"{hash(body)}"'
     version = {'ETag': etag} if server.etags else {'Last-Modified': time_}
+    if server.md5s:
+      version['x-goog-hash'] = f'md5={md5}'
     condition = self.headers.get('If-Range', '')
     if condition and condition not in version.values():
       asked = ''
@@ -137,6 +153,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     limit = server.drop_after if kind.endswith('octet-stream') else None
     step = max((server.bytes_per_second or len(body)) // 20, 1)
     with contextlib.suppress(OSError):
+      if limit is None and kind.endswith('octet-stream'):
+        self.wfile.flush()
+        server.stall()
       for at in range(0, min(len(body), limit or len(body)), step):
         self.wfile.write(body[at : min(at + step, limit or len(body))])
         if server.bytes_per_second:
