@@ -41,6 +41,10 @@ INSTALL_REQUIRES = [
   'gin-config>=0.5',
   'psutil>=5.9',
   'tqdm>=4.66',
+  # `dataset fetch`: HTTP, and folders or other URLs. TensorFlow and flax bring
+  # them, too.
+  'requests>=2.31',
+  'fsspec>=2024.6',
   'rliable>=1.2,<2',  # the report's aggregates and intervals
   'tabulate>=0.9',
   'pyyaml>=6',
@@ -54,6 +58,8 @@ EXTRAS = {
   'legacy-roms': ['atari-py==0.2.5'],
   # Many runs on this machine, a cluster, or SLURM.
   'sweep': ['ray>=2.40', 'submitit>=1.5'],
+  # `dataset fetch` from gs://; seen to work: 2026.10.1, with fsspec 2026.9.0.
+  'fetch': ['gcsfs>=2024.6'],
   'dev': [
     'pytest>=8',
     'pytest-xdist>=3.6',

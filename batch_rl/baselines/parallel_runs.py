@@ -1,7 +1,6 @@
 """Several runs at once on one machine, each in a process of its own."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -10,24 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from batch_rl.dataset import files
+from batch_rl.dataset import directories, files
 
 
 def parse(text: str) -> list[int]:
   """Numbers of runs: '1-5', or '2,4'.
 
   Raises:
-    ValueError: if it is neither.
+    ValueError: if it is neither, or a run is there twice.
   """
-  numbers: list[int] = []
-  for part in text.split(','):
-    match = re.fullmatch(r'(\d+)(?:-(\d+))?', part.strip())
-    if match is None or int(match[2] or match[1]) < int(match[1]):
-      raise ValueError(f'--runs={text} is neither like 1-5 nor like 2,4.')
-    numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
-  if len(set(numbers)) < len(numbers):
-    raise ValueError(f'--runs={text} has a run twice.')
-  return numbers
+  return directories.parse_numbers(text, '--runs')
 
 
 def seed_of(seed: int, number: int) -> int:

@@ -1,5 +1,7 @@
 """Tools for logged data.
 
+python -m batch_rl.dataset fetch https://host/dqn --game=Pong --run=1-5
+python -m batch_rl.dataset import downloads/pong stores/Pong-1
 python -m batch_rl.dataset verify $DATA_DIR/Pong/1
 python -m batch_rl.dataset inspect $DATA_DIR/Pong/1 --plot pong.png
 python -m batch_rl.dataset convert $DATA_DIR/Pong/1 stores/Pong-1
@@ -7,6 +9,7 @@ python -m batch_rl.dataset subset $DATA_DIR/Pong/1 'random_trajectories(0.1)'
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -17,12 +20,15 @@ import tqdm.auto as tqdm
 
 from batch_rl.dataset import (
   directories,
+  fetch,
   inspection,
+  layouts,
   packed_shard,
   pictures,
   sampler,
   shard,
   shard_checks,
+  sources,
   store,
   subsets,
   verification,
@@ -368,6 +374,256 @@ def _subset(arguments: argparse.Namespace) -> int:
   return 0
 
 
+def _add_fetch(commands: Any) -> None:
+  command = _add_command(
+    commands,
+    'fetch',
+    _fetch,
+    'fetch runs, or some of their shards. Each file is verified as it arrives. '
+    'Start it again to go on where it was stopped. Exit code 0 if all of it is '
+    'there, 1 if something is missing, 2 for a wrong argument.',
+  )
+  command.add_argument(
+    'source',
+    help='the root of a dataset, above <Game>/<run>/replay_logs: http(s)://, '
+    'gs:// (pip install "batch_rl[fetch]"), a folder, or another URL that fsspec '
+    'can read, e.g. s3:// (pip install s3fs)',
+  )
+  command.add_argument(
+    '--game',
+    nargs='+',
+    required=True,
+    metavar='GAME',
+    help='e.g. Pong Breakout',
+  )
+  command.add_argument(
+    '--run', required=True, dest='runs', metavar='N', help='e.g. 1-5, or 2,4'
+  )
+  command.add_argument(
+    '--shards', metavar='N', help='e.g. 0-4,50; default: all that a run has'
+  )
+  command.add_argument(
+    '--data_dir',
+    default=os.environ.get('DATA_DIR'),
+    help='where <Game>/<run>/replay_logs goes; default: $DATA_DIR',
+  )
+  command.add_argument(
+    '--dry_run', action='store_true', help='show what would be fetched'
+  )
+  for name, default, least, what in (
+    ('jobs', 4, 1, 'files at once'),
+    ('retries', 8, 0, 'in a row, for a file of which no byte comes'),
+    ('timeout', 60, 1, 'seconds without a byte'),
+  ):
+    command.add_argument(
+      f'--{name}',
+      default=default,
+      type=_at_least(least),
+      metavar='N',
+      help=f'{what}; default: {default}',
+    )
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+  def integer(text: str) -> int:
+    if not text.isdigit() or int(text) < least:
+      raise argparse.ArgumentTypeError(f'{text} is no number from {least} on')
+    return int(text)
+
+  return integer
+
+
+def _fetch(arguments: argparse.Namespace) -> int:
+  runs = directories.parse_numbers(arguments.runs, '--run')
+  shards = arguments.shards and directories.parse_numbers(
+    arguments.shards, '--shards'
+  )
+  if not arguments.data_dir:
+    _fail('say where to with --data_dir, or set DATA_DIR.')
+  source = sources.connect(arguments.source, arguments.timeout)
+  try:
+    planned = fetch.plan(
+      source,
+      arguments.game,
+      runs,
+      shards,
+      arguments.data_dir,
+      arguments.jobs,
+    )
+  except (sources.Refused, sources.Interrupted) as error:
+    message = str(error)
+    if isinstance(error, sources.Interrupted):
+      message = f'{source.name} cannot be reached: {message}.'
+    print(f'error: {message}', file=sys.stderr)
+    return 1
+  document = {
+    'source': source.name,
+    'data_dir': arguments.data_dir,
+    'runs': [_describe_fetch(run, arguments.dry_run) for run in planned],
+    'bytes_to_fetch': fetch.bytes_to_fetch(planned),
+  }
+  if arguments.dry_run:
+    wrong = [line for run in planned for line in run.missing]
+    document |= {'ok': not wrong, 'missing': wrong}
+    if arguments.json:
+      _print_json(document)
+    else:
+      _print_plan(planned, arguments.data_dir)
+    return int(bool(wrong))
+  fetch.check_room(planned, arguments.data_dir)
+  fetcher = fetch.Fetcher(
+    source,
+    arguments.jobs,
+    arguments.retries,
+    (lambda line: None) if arguments.json else _say,
+  )
+  result = fetcher.fetch(planned)
+  if arguments.json:
+    _print_json(
+      {**document, 'ok': not result.wrong, **dataclasses.asdict(result)}
+    )
+  else:
+    _print_result(result, planned)
+  return int(bool(result.wrong))
+
+
+def _say(line: str) -> None:
+  tqdm.tqdm.write(line)  # above the bar
+  sys.stdout.flush()
+
+
+def _describe_fetch(run: fetch.Run, with_files: bool) -> dict[str, Any]:
+  document: dict[str, Any] = {
+    'game': run.game,
+    'run': run.number,
+    'directory': os.path.dirname(run.logs),
+    'shards': run.suffixes,
+  }
+  if with_files:
+    document['files'] = [dataclasses.asdict(file) for file in run.files]
+  return document
+
+
+def _print_plan(runs: Sequence[fetch.Run], data_dir: str) -> None:
+  lines = [['run', 'shard', 'files', 'size', 'to fetch']]
+  for run in runs:
+    for suffix in run.suffixes:
+      own = [f for f in run.files if shard.suffix_of(f.name) == suffix]
+      sizes = [file.size for file in own if file.size is not None]
+      part = dataclasses.replace(run, files=own)
+      lines.append(
+        [
+          run.title,
+          str(suffix),
+          str(len(own)),
+          _size(sum(sizes) if len(sizes) == len(own) else None),
+          _size(fetch.bytes_to_fetch([part])),
+        ]
+      )
+  _print_table(lines)
+  for run in runs:
+    for line in run.missing:
+      print(f'missing: {line}')
+  print(f'{_size(fetch.bytes_to_fetch(runs))} would be fetched to {data_dir}')
+
+
+def _print_result(result: fetch.Result, runs: Sequence[fetch.Run]) -> None:
+  for line in result.notes:
+    print(f'note: {line}')
+  for line in result.wrong:
+    print(f'missing: {line}')
+  rate = _size(int(result.bytes / max(result.seconds, 1e-9)))
+  verdict = 'NOT complete' if result.wrong else 'complete'
+  where = ', '.join(os.path.dirname(run.logs) for run in runs if run.files)
+  print(
+    f'{where}: {verdict} ({result.fetched} files fetched, {result.there} were '
+    f'there, {_size(result.bytes)} in {result.seconds:,.0f} s, {rate}/s)'
+  )
+
+
+def _add_import(commands: Any) -> None:
+  command = _add_command(
+    commands,
+    'import',
+    _import,
+    "make a store of other people's data. Shards of Dopamine's format are found in "
+    'any layout, by what the files hold. Exit code 0 if all was taken, 1 if a shard '
+    'was left out, 2 for a wrong argument.',
+  )
+  command.add_argument(
+    'source', help='the folder that holds the data, somewhere'
+  )
+  command.add_argument(
+    'destination', help='the store to make; with --shards, the run'
+  )
+  command.add_argument(
+    '--format',
+    choices=sorted(_IMPORTS),
+    default='dopamine',
+    help="what the data is: dopamine, shards of Dopamine's format (default)",
+  )
+  command.add_argument(
+    '--shards',
+    action='store_true',
+    help='put shards into DESTINATION/replay_logs instead, by the names of the '
+    'format; your files stay, and are linked where that can be',
+  )
+  command.add_argument(
+    '--dry_run', action='store_true', help='show what would be taken for what'
+  )
+
+
+def _import(arguments: argparse.Namespace) -> int:
+  return _IMPORTS[arguments.format](arguments)
+
+
+def _import_dopamine(arguments: argparse.Namespace) -> int:
+  layout = layouts.find(arguments.source)
+  document = {
+    'source': layout.source,
+    'destination': arguments.destination,
+    'shards': sorted(layout.shards),
+    'ignored': layout.ignored,
+    'left_out': layout.left_out,
+    'assumed': layout.assumed,
+    'taken': layout.table()[1:],
+    'notes': [],
+  }
+  if not arguments.json:
+    _print_table(layout.table(), left=(1, 2, 3))
+    for name, why in layout.ignored.items():
+      print(f'ignored: {name}: {why}')
+    for line in layout.assumed:
+      print(f'assumed: {line}')
+    for line in layout.left_out:
+      print(f'missing: {line}')
+  if not arguments.dry_run:
+    document['notes'] = _do_import(arguments, layout)
+  if arguments.json:
+    _print_json(document)
+  elif not arguments.dry_run:
+    for line in document['notes']:
+      print(f'note: {line}')
+    print(f'{arguments.destination}: {len(layout.shards)} shards')
+  return int(bool(layout.left_out))
+
+
+def _do_import(
+  arguments: argparse.Namespace, layout: layouts.Layout
+) -> list[str]:
+  if arguments.shards:
+    logs = os.path.join(arguments.destination, directories.LOGS)
+    total = len(layout.shards) * len(shard.FILES)
+    with tqdm.tqdm(total=total, unit='file', disable=None, leave=False) as bar:
+      return layouts.import_shards(layout, logs, bar.update)
+  with tqdm.tqdm(unit='row', unit_scale=True, disable=None, leave=False) as bar:
+    return layouts.import_store(layout, arguments.destination, bar.update)
+
+
+# By --format.
+_IMPORTS = {'dopamine': _import_dopamine}
+
+
 def _one_run(arguments: argparse.Namespace) -> directories.Run:
   """The run or store that a command is about; of what is above one, lists them."""
   run = directories.as_run(arguments.directory)
@@ -397,13 +653,18 @@ def _print_runs(arguments: argparse.Namespace) -> None:
   _print_table([head, *lines])
 
 
-def _print_table(lines: Iterable[Sequence[str]]) -> None:
+def _print_table(
+  lines: Iterable[Sequence[str]], left: Sequence[int] = ()
+) -> None:
+  """Prints columns; those in `left` begin at the left."""
   lines = list(lines)
   widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
   for line in lines:
-    print(
-      '  '.join(cell.rjust(w) for cell, w in zip(line, widths, strict=True))
-    )
+    cells = [
+      cell.ljust(width) if i in left else cell.rjust(width)
+      for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+    ]
+    print('  '.join(cells).rstrip())
 
 
 def _number(value: float | None, digits: int = 0) -> str:
@@ -437,7 +698,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
   commands = parser.add_subparsers(
     dest='command', metavar='COMMAND', required=True
   )
-  for add in (_add_verify, _add_inspect, _add_convert, _add_subset):
+  for add in (
+    _add_fetch,
+    _add_import,
+    _add_verify,
+    _add_inspect,
+    _add_convert,
+    _add_subset,
+  ):
     add(commands)
   chosen = parser.parse_args(arguments)
   try:

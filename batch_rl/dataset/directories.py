@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from batch_rl.dataset import files, shard, store_directory
@@ -105,17 +106,49 @@ def _as_run(path: str, names: list[str]) -> Run | None:
 def _one_level_down(level: dict[str, list[str]]) -> dict[str, list[str]]:
   below = {}
   for path, names in level.items():
-    for name in sorted(names, key=_natural):
+    for name in sorted(names, key=natural):
       with contextlib.suppress(ValueError):  # files, and what may not be read
         child = os.path.join(path, name)
         below[child] = shard.list_directory(child)
   return below
 
 
-def _natural(name: str) -> list:
+def natural(name: str) -> list:
   """Sorts run 10 after run 9."""
   parts = re.split(r'(\d+)', name)
   return [int(part) if part.isdigit() else part for part in parts]
+
+
+def parse_numbers(text: str, option: str) -> list[int]:
+  """Numbers of runs or shards: '1-5', or '2,4', or both.
+
+  Args:
+    text: what the user wrote.
+    option: where, for the message.
+
+  Raises:
+    ValueError: if it is neither, or has a number twice.
+  """
+  numbers: list[int] = []
+  for part in text.split(','):
+    match = re.fullmatch(r'(\d+)(?:-(\d+))?', part.strip())
+    if match is None or int(match[2] or match[1]) < int(match[1]):
+      raise ValueError(f'{option}={text} is neither like 1-5 nor like 2,4.')
+    numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
+  if len(set(numbers)) < len(numbers):
+    raise ValueError(f'{option}={text} has a number twice.')
+  return numbers
+
+
+def brief(numbers: Sequence[int]) -> str:
+  """Ascending numbers, as `parse_numbers` takes them: '0-4,50'."""
+  spans: list[list[int]] = []
+  for number in numbers:
+    if spans and number == spans[-1][1] + 1:
+      spans[-1][1] = number
+    else:
+      spans.append([number, number])
+  return ','.join(str(a) if a == b else f'{a}-{b}' for a, b in spans) or 'none'
 
 
 def read_manifest(logs: str) -> dict[str, Any]:

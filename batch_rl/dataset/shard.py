@@ -51,6 +51,18 @@ def file_name(name: str, suffix: int) -> str:
   return f'{prefix}{name}_ckpt.{suffix}.gz'
 
 
+def suffix_of(name: str) -> int | None:
+  """The number of the shard that a file is of; None if it is of no shard."""
+  match = _FILE_PATTERN.fullmatch(name)
+  return int(match['suffix']) if match else None
+
+
+def what_of(name: str) -> str:
+  """The column or counter that a file of the format is named after."""
+  match = _FILE_PATTERN.fullmatch(name)
+  return match['name'].removeprefix('$store$_') if match else ''
+
+
 # `add_count` last: a shard is complete once it exists (see `ShardWriter`).
 FILES = (*COLUMNS, 'invalid_range', 'add_count')
 
@@ -455,10 +467,13 @@ class Header:
   ndim: int
 
 
-def _parse_header(
+def parse_header(
   stream: Any,
 ) -> tuple[np.dtype, bool, tuple[int, ...]]:
   """Reads the header of a `.npy`: dtype, whether Fortran order, shape.
+
+  Raises:
+    ValueError: if it is none.
 
   Not by NumPy, which evaluates it as Python: on CPython 3.11.7 that was seen to
   fail on an intact file ('AST constructor recursion depth mismatch').
@@ -481,7 +496,7 @@ def _read_chunks(
 ) -> tuple[Header, Iterator[tuple[int, np.ndarray]]]:
   """Parses the header of a gzipped `.npy`; its rows follow in chunks."""
   stream = igzip.GzipFile(fileobj=raw, mode='rb')
-  dtype, fortran, shape = _parse_header(stream)
+  dtype, fortran, shape = parse_header(stream)
   if dtype.hasobject:
     raise ValueError('it holds pickled objects, which are never loaded')
   if fortran and len(shape) > 1:
