@@ -4,6 +4,8 @@ python -m batch_rl.dataset verify $DATA_DIR/Pong/1
 python -m batch_rl.dataset inspect $DATA_DIR/Pong/1 --plot pong.png
 python -m batch_rl.dataset convert $DATA_DIR/Pong/1 stores/Pong-1
 python -m batch_rl.dataset subset $DATA_DIR/Pong/1 'random_trajectories(0.1)'
+python -m batch_rl.dataset import rlu_atari/Pong_run_1/1.3.0 stores/Pong-1
+python -m batch_rl.dataset export $DATA_DIR/Pong/1 datasets/pong-v0 --format minari
 """
 
 import argparse
@@ -18,6 +20,7 @@ import tqdm.auto as tqdm
 from batch_rl.dataset import (
   directories,
   inspection,
+  interchange,
   packed_shard,
   pictures,
   sampler,
@@ -368,6 +371,38 @@ def _subset(arguments: argparse.Namespace) -> int:
   return 0
 
 
+def _add_import(commands: Any) -> None:
+  command = _add_command(
+    commands,
+    'import',
+    lambda arguments: _print_made(arguments, interchange.import_(arguments)),
+    "make a store, or shards, of another library's dataset. Start it again to go "
+    'on where it was stopped.',
+  )
+  interchange.add_import_arguments(command)
+
+
+def _add_export(commands: Any) -> None:
+  command = _add_command(
+    commands,
+    'export',
+    lambda arguments: _print_made(
+      arguments, interchange.export(arguments, _one_run(arguments))
+    ),
+    "write a run as another library's dataset. It is there once it is whole.",
+  )
+  command.add_argument('directory', help=_DIRECTORY)
+  interchange.add_export_arguments(command)
+
+
+def _print_made(arguments: argparse.Namespace, made: dict[str, Any]) -> int:
+  if arguments.json:
+    _print_json(made)
+  else:
+    print('\n'.join(interchange.describe(made)))
+  return 0
+
+
 def _one_run(arguments: argparse.Namespace) -> directories.Run:
   """The run or store that a command is about; of what is above one, lists them."""
   run = directories.as_run(arguments.directory)
@@ -437,7 +472,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
   commands = parser.add_subparsers(
     dest='command', metavar='COMMAND', required=True
   )
-  for add in (_add_verify, _add_inspect, _add_convert, _add_subset):
+  for add in (
+    _add_verify,
+    _add_inspect,
+    _add_convert,
+    _add_subset,
+    _add_import,
+    _add_export,
+  ):
     add(commands)
   chosen = parser.parse_args(arguments)
   try:
