@@ -45,7 +45,19 @@ INSTALL_REQUIRES = [
   'tabulate>=0.9',
 ]
 
+# `python -m batch_rl.dataset import` and `export`.
+RLDS = [
+  'tensorflow-datasets>=4.9.10,<5',  # 4.9.10 was seen to work with protobuf 7
+  # TFDS imports it to make its own datasets, and does not declare it.
+  'importlib-resources>=6',
+]
+# 0.5.4 is the first that was seen to store frames without loss (jpeg_encoding);
+# the extra does not bring the pillow that its HDF5 storage imports.
+MINARI = ['minari[hdf5]>=0.5.4,<0.6', 'pillow>=10']
+
 EXTRAS = {
+  'rlds': RLDS,
+  'minari': MINARI,
   'cuda': ['tensorflow[and-cuda]==2.21.*'],
   # The ROMs that the dataset was made with. Builds from source: needs cmake,
   # a C++ compiler and the zlib headers.
@@ -56,6 +68,8 @@ EXTRAS = {
     'hypothesis>=6.100',
     'ruff>=0.12',
     'mypy>=1.15',
+    *RLDS,
+    *MINARI,
   ],
 }
 

@@ -128,7 +128,7 @@ def _dataset_id(minari: Any, destination: str) -> str:
   name = os.path.basename(path) if below.startswith('..') else below
   try:
     parse_dataset_id(name)
-  except ValueError:
+  except (ValueError, TypeError):  # TypeError if there is no version
     raise ValueError(
       f'{destination} is no name for a Minari dataset: it ends in a version, as '
       'in pong-v0.'

@@ -49,6 +49,8 @@ _STEP_FEATURES = {
 _CHECKPOINT = re.compile(r'checkpoint_(\d+)')
 _CONFIG = re.compile(r'(?P<game>[A-Za-z]+)_run_(?P<run>\d+)')
 _CHUNK_STEPS = 1024
+# A dataset may have less than a million steps if it is smaller.
+_SMALL_BYTES = 500e6
 # Rows between two points from which an import that was stopped goes on.
 _ROWS_BETWEEN_CUTS = 100_000
 
@@ -243,7 +245,7 @@ class _Steps:
       return None
     if self.episode_return is None:
       return 'transition'
-    for reward in (self.reward, self.unclipped):
+    for reward in (self.unclipped, self.reward):
       total = float(reward.sum(dtype=np.float64))
       for what, expected in (
         ('transition', total),
@@ -459,6 +461,20 @@ class _Source:
       arrays.get('observation'),
     )
 
+  def shard_rows(self, progress: Callable[[str, int, int], None]) -> int:
+    """A million, as in the DQN Replay Dataset, or all rows if they are fewer.
+
+    A shard is as long on disk and for its readers whatever is in it.
+    """
+    if sum(s.num_bytes for s in self.info.splits.values()) > _SMALL_BYTES:
+      return 1_000_000
+    rows, total = 0, sum(self.splits.values())
+    for split in self.splits:
+      for steps in self.read(split, frames=False):
+        rows += len(steps.action) + 3
+        progress('counting', 1, total)
+    return min(1_000_000, max(rows + 1, 100))
+
   def last_step(self, progress: Callable[[str, int, int], None]) -> str:
     """Finds out what the last step of an episode that ended is.
 
@@ -576,8 +592,10 @@ class _Importer:
     self._state = state
     waiting = None
     safe_rows = self._log.rows
-    for split in self._source.splits:
+    for split, count in self._source.splits.items():
       done = state['done'].get(split, 0)
+      if done == count:
+        continue
       for steps in self._source.read(split, done):
         if waiting is not None:
           self._add(waiting, truncated=True)
@@ -725,7 +743,7 @@ def import_run(
     'run': run,
     'shard_rows': shard_rows
     or directories.look_up(source.metadata, 'shard_capacity', kind=int)
-    or 1_000_000,
+    or source.shard_rows(progress),
     'last_step': last_step,
   }
   with staging.Staging(destination) as stage:

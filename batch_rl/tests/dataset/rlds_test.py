@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,14 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.rl_unplugged import atari_utils
 
 from batch_rl.dataset import __main__ as tools
-from batch_rl.dataset import directories, episodes, rlds, shard, verification
+from batch_rl.dataset import (
+  directories,
+  episodes,
+  interchange,
+  rlds,
+  shard,
+  verification,
+)
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import shards
 
@@ -24,6 +32,7 @@ def run(capsys):
   """Runs a command in this process: exit code, stdout, stderr."""
 
   def run_command(*arguments):
+    capsys.readouterr()  # TFDS may have shown its progress
     with pytest.raises(SystemExit) as exit_:
       tools.main([str(argument) for argument in arguments])
     printed = capsys.readouterr()
@@ -336,7 +345,7 @@ def test_rewards_are_clipped_and_returns_kept(tmp_path, import_json):
     episode['steps']['reward'] *= 5
     episode['episode_return'] *= 5
   raw[1]['steps']['reward'][3] = 200
-  raw[1]['episode_return'] += 200 - made[1][2][3]
+  raw[1]['episode_return'] = float(raw[1]['steps']['reward'].sum())
   made[1][2][3] = 1
   source = build(tmp_path, {'train': raw})
   target = tmp_path / 'Pong' / '1'
@@ -346,7 +355,8 @@ def test_rewards_are_clipped_and_returns_kept(tmp_path, import_json):
   manifest = json.loads((logs / shard.MANIFEST).read_text())
   returns = [e['episode_return'] for e in raw]
   assert manifest['episodes']['unclipped_return']['max'] == max(returns)
-  assert manifest['episodes']['return']['max'] == 1
+  returns = [float(reward.sum()) for _, _, reward in made]
+  assert manifest['episodes']['return']['max'] == max(returns)
 
 
 def test_a_dataset_with_both_rewards(tmp_path, import_json):
@@ -382,10 +392,11 @@ _KILLED = """
 import os, signal, sys
 from batch_rl.dataset import __main__ as tools, interchange, rlds
 rlds._ROWS_BETWEEN_CUTS = 50
-left = {'episodes': int(sys.argv[1]), 'packing': 1, 'steps': 2}
+left = int(sys.argv[1])
 def progress(self, what, count, total):
-  left[what] -= 1
-  if what == sys.argv[2] and not left[what]:
+  global left
+  left -= what == sys.argv[2]
+  if not left:
     os.kill(os.getpid(), signal.SIGKILL)
 interchange._Progress.__call__ = progress
 tools.main(sys.argv[3:])
@@ -399,7 +410,9 @@ def run_until_killed(count, what, *arguments):
   assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-def test_an_import_that_was_killed_goes_on(tmp_path, import_json, monkeypatch):
+def test_an_import_that_was_killed_goes_on(
+  tmp_path, import_json, run, monkeypatch
+):
   made = runs.make_episodes(*LENGTHS)
   how = {1: 'cut', 2: 'cut'}
   source = build(
@@ -417,7 +430,14 @@ def test_an_import_that_was_killed_goes_on(tmp_path, import_json, monkeypatch):
   assert sorted(os.listdir(tmp_path)) == ['store.unfinished', 'tfds']
   state = json.loads((tmp_path / 'store.unfinished/state.json').read_text())
   assert state['done'] == {'checkpoint_00': 3} and state['log']['rows'] == 194
-  run_until_killed(1, 'packing', *arguments)
+
+  def interrupt(self, what, count, total):
+    if what == 'packing':
+      raise ValueError('stopped')  # the packer's thread passes it on
+
+  with monkeypatch.context() as patch:
+    patch.setattr(interchange._Progress, '__call__', interrupt)
+    assert run(*arguments)[0] == 2
   assert not target.exists()
   read = []
   original = rlds._Source.read
@@ -441,7 +461,7 @@ def test_other_options_do_not_go_on_with_it(tmp_path, run, monkeypatch):
   monkeypatch.setattr(rlds, '_ROWS_BETWEEN_CUTS', 50)
 
   def stop(what, count, total):
-    stop.left -= 1
+    stop.left -= what == 'episodes'
     if not stop.left:
       raise KeyboardInterrupt
 
@@ -484,7 +504,11 @@ def dataset(tmp_path_factory):
   os.symlink(build(root / 'a', {'train': [good]}), root / 'good')
   unnamed = build(root / 'b', {'train': [good]}, config='expert', name='other')
   os.symlink(unnamed, root / 'unnamed')
-  os.symlink(build(root / 'c', {'train': []}), root / 'empty')
+  shutil.copytree(root / 'good', root / 'empty')
+  about = root / 'empty' / 'dataset_info.json'
+  info = json.loads(about.read_text())
+  info['splits'][0] |= {'shardLengths': ['0'], 'numBytes': '0'}
+  about.write_text(json.dumps(info))
   steps = dict(atari_utils.features_dict()['steps'].feature)
   for name, changed in (
     ('no_terminal', {k: v for k, v in steps.items() if k != 'is_terminal'}),
@@ -503,7 +527,8 @@ def dataset(tmp_path_factory):
     made = build(root / name, {'train': [example]}, features)
     os.symlink(made, root / f'{name}.link')
   flat = tfds.features.FeaturesDict({'image': tfds.features.Image()})
-  made = build(root / 'd', {'train': [{'image': frame}]}, flat)
+  picture = np.zeros((8, 8, 3), np.uint8)
+  made = build(root / 'd', {'train': [{'image': picture}]}, flat)
   os.symlink(made, root / 'flat')
   two = raw_episode(episode)
   two['steps']['is_last'][3] = True
