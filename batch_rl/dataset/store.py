@@ -340,8 +340,9 @@ class Store:
       starts.append(0)
     for row in starts:
       i = int(np.searchsorted(self.starts[1:-1], row, side='right'))
-      if row + 3 > self.starts[i + 1]:
-        continue  # look where they are in one shard
+      ring = (self._ring_start[i] + row - self.starts[i]) % self._capacities[i]
+      if row + 3 > self.starts[i + 1] or ring + 3 > self._capacities[i]:
+        continue  # look where they are in one stretch of one shard
       try:
         if self._address[i]:
           frames = self.frames(np.arange(row, row + 3))

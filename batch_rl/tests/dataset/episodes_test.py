@@ -71,6 +71,15 @@ def test_episodes_come_back_as_they_were_logged(
       runs.assert_same(runs.transitions(source), expected)
 
 
+def test_an_episode_that_begins_with_the_last_row_of_a_ring(tmp_path):
+  # Rows 0 to 5 are the first; row 6 is kept at the end of the second ring.
+  made = tiny_episodes([3, 5])
+  runs.write_run(tmp_path, made, 7)
+  found = list(read(tmp_path))
+  assert [len(e.action) for e in found] == [3, 5]
+  assert all(e.whole and e.ended for e in found)
+
+
 def test_nothing_is_drawn_where_an_episode_was_cut_off(tmp_path):
   made = runs.make_episodes(40, 30, 50)
   how = {0: 'cut', 1: 'cut'}
