@@ -51,13 +51,27 @@ INSTALL_REQUIRES = [
   'rich>=13',
 ]
 
+# `python -m batch_rl.dataset import` and `export`.
+RLDS = [
+  'tensorflow-datasets>=4.9.10,<5',  # 4.9.10 was seen to work with protobuf 7
+  # TFDS imports it to make its own datasets, and does not declare it.
+  'importlib-resources>=6',
+]
+# 0.5.4 is the first that was seen to store frames without loss (jpeg_encoding);
+# the extra does not bring the pillow that its HDF5 storage imports.
+MINARI = ['minari[hdf5]>=0.5.4,<0.6', 'pillow>=10']
+
+SWEEP = ['ray>=2.40', 'submitit>=1.5']
+
 EXTRAS = {
+  'rlds': RLDS,
+  'minari': MINARI,
   'cuda': ['tensorflow[and-cuda]==2.21.*'],
   # The ROMs that the dataset was made with. Builds from source: needs cmake,
   # a C++ compiler and the zlib headers.
   'legacy-roms': ['atari-py==0.2.5'],
   # Many runs on this machine, a cluster, or SLURM.
-  'sweep': ['ray>=2.40', 'submitit>=1.5'],
+  'sweep': SWEEP,
   # `dataset fetch` from gs://; seen to work: 2026.10.1, with fsspec 2026.9.0.
   'fetch': ['gcsfs>=2024.6'],
   'dev': [
@@ -66,8 +80,9 @@ EXTRAS = {
     'hypothesis>=6.100',
     'ruff>=0.12',
     'mypy>=1.15',
-    'ray>=2.40',
-    'submitit>=1.5',
+    *RLDS,
+    *MINARI,
+    *SWEEP,
   ],
 }
 

@@ -6,68 +6,37 @@ python -m batch_rl.dataset verify $DATA_DIR/Pong/1
 python -m batch_rl.dataset inspect $DATA_DIR/Pong/1 --plot pong.png
 python -m batch_rl.dataset convert $DATA_DIR/Pong/1 stores/Pong-1
 python -m batch_rl.dataset subset $DATA_DIR/Pong/1 'random_trajectories(0.1)'
+python -m batch_rl.dataset import rlu_atari/Pong_run_1/1.3.0 stores/Pong-1
+python -m batch_rl.dataset export $DATA_DIR/Pong/1 datasets/pong-v0 --format minari
 """
 
 import argparse
-import dataclasses
-import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import tqdm.auto as tqdm
 
 from batch_rl.dataset import (
+  console,
   directories,
-  fetch,
+  fetch_command,
   inspection,
-  layouts,
+  interchange,
   packed_shard,
   pictures,
   sampler,
   shard,
   shard_checks,
-  sources,
   store,
   subsets,
   verification,
 )
 
-_DIRECTORY = (
-  'a run, <root>/<Game>/<run>, or a store; of a game or a root, the runs are '
-  'listed'
-)
-
-
-class _Parser(argparse.ArgumentParser):
-  """Says what is wrong in one line."""
-
-  def error(self, message: str) -> NoReturn:
-    _fail(f'{message} (see `{self.prog} --help`)')
-
-
-def _fail(message: object) -> NoReturn:
-  print(f'error: {" ".join(str(message).split())}', file=sys.stderr)
-  sys.exit(2)
-
-
-def _add_command(
-  commands: Any, name: str, run: Callable[[argparse.Namespace], int], what: str
-) -> argparse.ArgumentParser:
-  """Adds a command; `run` returns the exit code."""
-  command = commands.add_parser(
-    name, help=what.split('.')[0], description=what[0].upper() + what[1:]
-  )
-  command.set_defaults(run=run)
-  command.add_argument(
-    '--json', action='store_true', help='print one JSON document, nothing else'
-  )
-  return command
-
 
 def _add_verify(commands: Any) -> None:
-  command = _add_command(
+  command = console.add_command(
     commands,
     'verify',
     _verify,
@@ -75,7 +44,7 @@ def _add_verify(commands: Any) -> None:
     'hashes of the manifest, gaps, values, and what looks suspicious. Exit code '
     '0 if all is well, 1 if not, 2 for a wrong argument.',
   )
-  command.add_argument('directory', help=_DIRECTORY)
+  command.add_argument('directory', help=console.DIRECTORY)
   command.add_argument(
     '--all', action='store_true', help='verify every run below the directory'
   )
@@ -84,8 +53,10 @@ def _add_verify(commands: Any) -> None:
 def _verify(arguments: argparse.Namespace) -> int:
   run = directories.as_run(arguments.directory)
   if run is None and not arguments.all:
-    _print_runs(arguments)
-    _fail(f'{arguments.directory} is not a run; choose one, or add --all.')
+    console.print_runs(arguments)
+    console.fail(
+      f'{arguments.directory} is not a run; choose one, or add --all.'
+    )
   runs = [run] if run else directories.find_runs(arguments.directory)
   reports = []
   for run in runs:
@@ -97,7 +68,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     documents = [
       {'run': run.directory, **report.to_json()} for run, report in reports
     ]
-    _print_json(
+    console.print_json(
       {'ok': all(document['ok'] for document in documents), 'runs': documents}
       if arguments.all
       else documents[0]
@@ -124,9 +95,9 @@ def _verify_run(run: directories.Run, one_of_many: bool) -> verification.Report:
 def _print_report(run: directories.Run, report: verification.Report) -> None:
   for entry in report.shards:
     print(
-      f'shard {entry["shard"]}: {_number(entry["rows"])} rows, '
-      f'{_number(entry["episodes"])} episodes end, mean return '
-      f'{_number(entry["mean_return"], 2)}'
+      f'shard {entry["shard"]}: {console.number(entry["rows"])} rows, '
+      f'{console.number(entry["episodes"])} episodes end, mean return '
+      f'{console.number(entry["mean_return"], 2)}'
     )
   for found in report.findings:
     print(f'{found.level}: {found.message}')
@@ -142,19 +113,19 @@ def _print_report(run: directories.Run, report: verification.Report) -> None:
   verdict = 'NOT well' if report.wrong else 'all is well'
   print(
     f'{run.directory}: {verdict} ({len(report.shards)} shards, '
-    f'{_size(report.bytes)}{listed and ", " + listed})'
+    f'{console.size(report.bytes)}{listed and ", " + listed})'
   )
 
 
 def _add_inspect(commands: Any) -> None:
-  command = _add_command(
+  command = console.add_command(
     commands,
     'inspect',
     _inspect,
     'show what is in a run. Episodes, returns, lengths, actions and sizes; with '
     '--plot and --video also frames.',
   )
-  command.add_argument('directory', help=_DIRECTORY)
+  command.add_argument('directory', help=console.DIRECTORY)
   command.add_argument(
     '--plot', metavar='FILE', help='draw it, with frames, to a .png, .pdf, ...'
   )
@@ -172,7 +143,7 @@ def _add_inspect(commands: Any) -> None:
 
 def _inspect(arguments: argparse.Namespace) -> int:
   if arguments.episode is not None and not arguments.video:
-    _fail('--episode chooses what --video shows; add --video FILE.')
+    console.fail('--episode chooses what --video shows; add --video FILE.')
   if arguments.plot:
     pictures.check_output(arguments.plot, pictures.plot_endings())
   if arguments.video:
@@ -180,8 +151,8 @@ def _inspect(arguments: argparse.Namespace) -> int:
   run = directories.as_run(arguments.directory)
   if run is None:
     if arguments.plot or arguments.video:
-      _fail(f'{arguments.directory} is not a run; choose one to draw.')
-    _print_runs(arguments)
+      console.fail(f'{arguments.directory} is not a run; choose one to draw.')
+    console.print_runs(arguments)
     return 0
   found = inspection.inspect(run)
   written = {}
@@ -193,7 +164,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     pictures.write_video(found, number, arguments.video)
     written |= {'video': arguments.video, 'episode': number}
   if arguments.json:
-    _print_json(found.to_json() | written)
+    console.print_json(found.to_json() | written)
   else:
     _print_inspection(found, written)
   return 0
@@ -219,7 +190,7 @@ def _print_inspection(
     _inspection_line(entry, with_unclipped)
     for entry in [*document['shards'], {'shard': 'total', **total}]
   ]
-  _print_table([head, *lines])
+  console.print_table([head, *lines])
   print()
   for name, unit in (('length', ' agent steps'), ('return', '')):
     if values := total[name]:
@@ -258,35 +229,38 @@ def _inspection_line(entry: dict[str, Any], with_unclipped: bool) -> list[str]:
   steps = entry['agent_steps']
   line = [str(entry['shard'])]
   line += [
-    _number(entry[key])
+    console.number(entry[key])
     for key in ('rows', 'agent_steps', 'padding_rows', 'episodes')
   ]
-  line += [_number(lengths.get('mean'), 1), _number(returns.get('mean'), 2)]
-  line += [_number(returns.get(key)) for key in ('min', 'max')]
-  line += [_number(unclipped.get('mean'), 1)] if with_unclipped else []
+  line += [
+    console.number(lengths.get('mean'), 1),
+    console.number(returns.get('mean'), 2),
+  ]
+  line += [console.number(returns.get(key)) for key in ('min', 'max')]
+  line += [console.number(unclipped.get('mean'), 1)] if with_unclipped else []
   return [
     *line,
-    _size(entry['bytes']),
-    _number(entry['bytes'] / steps if steps else None, 1),
+    console.size(entry['bytes']),
+    console.number(entry['bytes'] / steps if steps else None, 1),
   ]
 
 
 def _add_convert(commands: Any) -> None:
-  command = _add_command(
+  command = console.add_command(
     commands,
     'convert',
     _convert,
     'compress a run into a store that takes its place. --replay_dir and these '
     'tools accept it. Start it again to go on where it was stopped.',
   )
-  command.add_argument('directory', help=_DIRECTORY)
+  command.add_argument('directory', help=console.DIRECTORY)
   command.add_argument('store', help='the directory to make')
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-  run = _one_run(arguments)
+  run = console.one_run(arguments)
   if run.is_store:
-    _fail(f'{arguments.directory} is a store already.')
+    console.fail(f'{arguments.directory} is a store already.')
   data_dir = run.logs
   suffixes = shard.list_suffixes(data_dir)
   placements, _ = shard.place(data_dir, suffixes)
@@ -310,17 +284,17 @@ def _convert(arguments: argparse.Namespace) -> int:
     'bytes_per_row': size / max(made.rows, 1),
   }
   if arguments.json:
-    _print_json(document)
+    console.print_json(document)
   else:
     print(
       f'{arguments.store}: {len(made.suffixes)} shards, {made.rows:,} rows, '
-      f'{_size(size)}, {document["bytes_per_row"]:.1f} bytes a row'
+      f'{console.size(size)}, {document["bytes_per_row"]:.1f} bytes a row'
     )
   return 0
 
 
 def _add_subset(commands: Any) -> None:
-  command = _add_command(
+  command = console.add_command(
     commands,
     'subset',
     _subset,
@@ -332,7 +306,7 @@ def _add_subset(commands: Any) -> None:
     f'  {subsets.usage(function)}\n      {function.__doc__}'
     for function in subsets.SUBSETS.values()
   )
-  command.add_argument('directory', help=_DIRECTORY)
+  command.add_argument('directory', help=console.DIRECTORY)
   command.add_argument(
     'subset', nargs='?', help="e.g. 'random_trajectories(0.1)'; default: all"
   )
@@ -341,7 +315,7 @@ def _add_subset(commands: Any) -> None:
 def _subset(arguments: argparse.Namespace) -> int:
   if arguments.subset:
     subsets.parse(arguments.subset)
-  data = store.Store(_one_run(arguments).logs, pack=False)
+  data = store.Store(console.one_run(arguments).logs, pack=False)
   chosen = sampler.trajectories(data)
   if arguments.subset:
     chosen = subsets.select(chosen, arguments.subset)
@@ -361,7 +335,7 @@ def _subset(arguments: argparse.Namespace) -> int:
     },
   }
   if arguments.json:
-    _print_json(document)
+    console.print_json(document)
     return 0
   share = chosen.num_steps / max(document['of_transitions'], 1)
   print(
@@ -374,337 +348,26 @@ def _subset(arguments: argparse.Namespace) -> int:
   return 0
 
 
-def _add_fetch(commands: Any) -> None:
-  command = _add_command(
-    commands,
-    'fetch',
-    _fetch,
-    'fetch runs, or some of their shards. Each file is verified as it arrives. '
-    'Start it again to go on where it was stopped. Exit code 0 if all of it is '
-    'there, 1 if something is missing, 2 for a wrong argument.',
-  )
-  command.add_argument(
-    'source',
-    help='the root of a dataset, above <Game>/<run>/replay_logs: http(s)://, '
-    'gs:// (pip install "batch_rl[fetch]"), a folder, or another URL that fsspec '
-    'can read, e.g. s3:// (pip install s3fs)',
-  )
-  command.add_argument(
-    '--game',
-    nargs='+',
-    required=True,
-    metavar='GAME',
-    help='e.g. Pong Breakout',
-  )
-  command.add_argument(
-    '--run', required=True, dest='runs', metavar='N', help='e.g. 1-5, or 2,4'
-  )
-  command.add_argument(
-    '--shards', metavar='N', help='e.g. 0-4,50; default: all that a run has'
-  )
-  command.add_argument(
-    '--data_dir',
-    default=os.environ.get('DATA_DIR'),
-    help='where <Game>/<run>/replay_logs goes; default: $DATA_DIR',
-  )
-  command.add_argument(
-    '--dry_run', action='store_true', help='show what would be fetched'
-  )
-  for name, default, least, what in (
-    ('jobs', 4, 1, 'files at once'),
-    ('retries', 8, 0, 'in a row, for a file of which no byte comes'),
-    ('timeout', 60, 1, 'seconds without a byte'),
-  ):
-    command.add_argument(
-      f'--{name}',
-      default=default,
-      type=_at_least(least),
-      metavar='N',
-      help=f'{what}; default: {default}',
-    )
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-  def integer(text: str) -> int:
-    if not text.isdigit() or int(text) < least:
-      raise argparse.ArgumentTypeError(f'{text} is no number from {least} on')
-    return int(text)
-
-  return integer
-
-
-def _fetch(arguments: argparse.Namespace) -> int:
-  runs = directories.parse_numbers(arguments.runs, '--run')
-  shards = arguments.shards and directories.parse_numbers(
-    arguments.shards, '--shards'
-  )
-  if not arguments.data_dir:
-    _fail('say where to with --data_dir, or set DATA_DIR.')
-  source = sources.connect(arguments.source, arguments.timeout)
-  try:
-    planned = fetch.plan(
-      source,
-      arguments.game,
-      runs,
-      shards,
-      arguments.data_dir,
-      arguments.jobs,
-    )
-  except (sources.Refused, sources.Interrupted) as error:
-    message = str(error)
-    if isinstance(error, sources.Interrupted):
-      message = f'{source.name} cannot be reached: {message}.'
-    print(f'error: {message}', file=sys.stderr)
-    return 1
-  document = {
-    'source': source.name,
-    'data_dir': arguments.data_dir,
-    'runs': [_describe_fetch(run, arguments.dry_run) for run in planned],
-    'bytes_to_fetch': fetch.bytes_to_fetch(planned),
-  }
-  if arguments.dry_run:
-    wrong = [line for run in planned for line in run.missing]
-    document |= {'ok': not wrong, 'missing': wrong}
-    if arguments.json:
-      _print_json(document)
-    else:
-      _print_plan(planned, arguments.data_dir)
-    return int(bool(wrong))
-  fetch.check_room(planned, arguments.data_dir)
-  fetcher = fetch.Fetcher(
-    source,
-    arguments.jobs,
-    arguments.retries,
-    (lambda line: None) if arguments.json else _say,
-  )
-  result = fetcher.fetch(planned)
-  if arguments.json:
-    _print_json(
-      {**document, 'ok': not result.wrong, **dataclasses.asdict(result)}
-    )
-  else:
-    _print_result(result, planned)
-  return int(bool(result.wrong))
-
-
-def _say(line: str) -> None:
-  tqdm.tqdm.write(line)  # above the bar
-  sys.stdout.flush()
-
-
-def _describe_fetch(run: fetch.Run, with_files: bool) -> dict[str, Any]:
-  document: dict[str, Any] = {
-    'game': run.game,
-    'run': run.number,
-    'directory': os.path.dirname(run.logs),
-    'shards': run.suffixes,
-  }
-  if with_files:
-    document['files'] = [dataclasses.asdict(file) for file in run.files]
-  return document
-
-
-def _print_plan(runs: Sequence[fetch.Run], data_dir: str) -> None:
-  lines = [['run', 'shard', 'files', 'size', 'to fetch']]
-  for run in runs:
-    for suffix in run.suffixes:
-      own = [f for f in run.files if shard.suffix_of(f.name) == suffix]
-      sizes = [file.size for file in own if file.size is not None]
-      part = dataclasses.replace(run, files=own)
-      lines.append(
-        [
-          run.title,
-          str(suffix),
-          str(len(own)),
-          _size(sum(sizes) if len(sizes) == len(own) else None),
-          _size(fetch.bytes_to_fetch([part])),
-        ]
-      )
-  _print_table(lines)
-  for run in runs:
-    for line in run.missing:
-      print(f'missing: {line}')
-  print(f'{_size(fetch.bytes_to_fetch(runs))} would be fetched to {data_dir}')
-
-
-def _print_result(result: fetch.Result, runs: Sequence[fetch.Run]) -> None:
-  for line in result.notes:
-    print(f'note: {line}')
-  for line in result.wrong:
-    print(f'missing: {line}')
-  rate = _size(int(result.bytes / max(result.seconds, 1e-9)))
-  verdict = 'NOT complete' if result.wrong else 'complete'
-  where = ', '.join(os.path.dirname(run.logs) for run in runs if run.files)
-  print(
-    f'{where}: {verdict} ({result.fetched} files fetched, {result.there} were '
-    f'there, {_size(result.bytes)} in {result.seconds:,.0f} s, {rate}/s)'
-  )
-
-
-def _add_import(commands: Any) -> None:
-  command = _add_command(
-    commands,
-    'import',
-    _import,
-    "make a store of other people's data. Shards of Dopamine's format are found in "
-    'any layout, by what the files hold. Exit code 0 if all was taken, 1 if a shard '
-    'was left out, 2 for a wrong argument.',
-  )
-  command.add_argument(
-    'source', help='the folder that holds the data, somewhere'
-  )
-  command.add_argument(
-    'destination', help='the store to make; with --shards, the run'
-  )
-  command.add_argument(
-    '--format',
-    choices=sorted(_IMPORTS),
-    default='dopamine',
-    help="what the data is: dopamine, shards of Dopamine's format (default)",
-  )
-  command.add_argument(
-    '--shards',
-    action='store_true',
-    help='put shards into DESTINATION/replay_logs instead, by the names of the '
-    'format; your files stay, and are linked where that can be',
-  )
-  command.add_argument(
-    '--dry_run', action='store_true', help='show what would be taken for what'
-  )
-
-
-def _import(arguments: argparse.Namespace) -> int:
-  return _IMPORTS[arguments.format](arguments)
-
-
-def _import_dopamine(arguments: argparse.Namespace) -> int:
-  layout = layouts.find(arguments.source)
-  document = {
-    'source': layout.source,
-    'destination': arguments.destination,
-    'shards': sorted(layout.shards),
-    'ignored': layout.ignored,
-    'left_out': layout.left_out,
-    'assumed': layout.assumed,
-    'taken': layout.table()[1:],
-    'notes': [],
-  }
-  if not arguments.json:
-    _print_table(layout.table(), left=(1, 2, 3))
-    for name, why in layout.ignored.items():
-      print(f'ignored: {name}: {why}')
-    for line in layout.assumed:
-      print(f'assumed: {line}')
-    for line in layout.left_out:
-      print(f'missing: {line}')
-  if not arguments.dry_run:
-    document['notes'] = _do_import(arguments, layout)
-  if arguments.json:
-    _print_json(document)
-  elif not arguments.dry_run:
-    for line in document['notes']:
-      print(f'note: {line}')
-    print(f'{arguments.destination}: {len(layout.shards)} shards')
-  return int(bool(layout.left_out))
-
-
-def _do_import(
-  arguments: argparse.Namespace, layout: layouts.Layout
-) -> list[str]:
-  if arguments.shards:
-    logs = os.path.join(arguments.destination, directories.LOGS)
-    total = len(layout.shards) * len(shard.FILES)
-    with tqdm.tqdm(total=total, unit='file', disable=None, leave=False) as bar:
-      return layouts.import_shards(layout, logs, bar.update)
-  with tqdm.tqdm(unit='row', unit_scale=True, disable=None, leave=False) as bar:
-    return layouts.import_store(layout, arguments.destination, bar.update)
-
-
-# By --format.
-_IMPORTS = {'dopamine': _import_dopamine}
-
-
-def _one_run(arguments: argparse.Namespace) -> directories.Run:
-  """The run or store that a command is about; of what is above one, lists them."""
-  run = directories.as_run(arguments.directory)
-  if run is None:
-    _print_runs(arguments)
-    _fail(f'{arguments.directory} is not a run; choose one.')
-  return run
-
-
-def _print_runs(arguments: argparse.Namespace) -> None:
-  runs = directories.describe_runs(directories.find_runs(arguments.directory))
-  if arguments.json:
-    _print_json({'directory': arguments.directory, 'runs': runs})
-    return
-  head = ['game', 'run', 'shards', 'rows', 'size', 'agent']
-  lines = [
-    [
-      run['game'],
-      run['run'],
-      _number(run['shards']),
-      _number(run['rows']),
-      _size(run['bytes']),
-      run['agent'] or '?',
-    ]
-    for run in runs
-  ]
-  _print_table([head, *lines])
-
-
-def _print_table(
-  lines: Iterable[Sequence[str]], left: Sequence[int] = ()
-) -> None:
-  """Prints columns; those in `left` begin at the left."""
-  lines = list(lines)
-  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-  for line in lines:
-    cells = [
-      cell.ljust(width) if i in left else cell.rjust(width)
-      for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-    ]
-    print('  '.join(cells).rstrip())
-
-
-def _number(value: float | None, digits: int = 0) -> str:
-  return '?' if value is None else f'{value:,.{digits}f}'
-
-
-def _size(count: int | None) -> str:
-  if count is None:
-    return '?'
-  size = float(count)
-  for unit in ('B', 'kB', 'MB', 'GB'):
-    if size < 1000:
-      return f'{size:.3g} {unit}'
-    size /= 1000
-  return f'{size:,.1f} TB'
-
-
-def _print_json(document: Any) -> None:
-  print(json.dumps(document, indent=1))
-
-
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
   """Parses the command line, runs a command and exits.
 
   Args:
     arguments: of the command line; None for the program's.
   """
-  parser = _Parser(
+  parser = console.Parser(
     prog='python -m batch_rl.dataset', description='Tools for logged data.'
   )
   commands = parser.add_subparsers(
     dest='command', metavar='COMMAND', required=True
   )
   for add in (
-    _add_fetch,
-    _add_import,
+    fetch_command.add,
     _add_verify,
     _add_inspect,
     _add_convert,
     _add_subset,
+    interchange.add_import,
+    interchange.add_export,
   ):
     add(commands)
   chosen = parser.parse_args(arguments)
@@ -716,7 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(141)
   except (ValueError, OSError) as error:
-    _fail(error)
+    console.fail(error)
   except KeyboardInterrupt:
     sys.exit(130)
 

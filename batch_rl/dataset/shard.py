@@ -33,6 +33,8 @@ from batch_rl.dataset import files
 
 # Written beside the shards by our loggers; readers do not need it.
 MANIFEST = 'manifest.json'
+# In it: rows of the run that end an episode, but were no end to the agent.
+TRUNCATED_ROWS = 'truncated_rows'
 COLUMNS = ('observation', 'action', 'reward', 'terminal')
 # Column dtypes of the format; the observation's is whatever was logged.
 _DTYPES = {'action': np.int32, 'reward': np.float32, 'terminal': np.uint8}

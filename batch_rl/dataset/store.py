@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset import (
+  directories,
   files,
   lz4_blocks,
   packed_shard,
@@ -57,6 +58,7 @@ class Store:
     action: ints (rows,), in time order like the next one.
     reward: (rows,).
     ends: int64 (episodes,), rows that end an episode, ascending.
+    cuts: int64 (cuts,), those of them where it was cut off: no terminals.
     frame_shape: of an observation.
     frame_dtype: of an observation.
 
@@ -151,11 +153,12 @@ class Store:
     self.action = self._in_time([c.action for c in columns])
     self.reward = self._in_time([c.reward for c in columns])
     self.ends = np.flatnonzero(self._in_time([c.terminal for c in columns]))
+    self._ring_start = np.array([p.start for p in self.placements])
+    self._capacities = np.array([p.capacity for p in self.placements])
+    self.cuts = np.intersect1d(self.ends, self._read_cuts())
     self._digests = [c.digest for c in columns]
     # Now all in time order, they need not be there twice.
     self._columns = [_without_arrays(c) for c in columns]
-    self._ring_start = np.array([p.start for p in self.placements])
-    self._capacities = np.array([p.capacity for p in self.placements])
     counts = -(-self._rows_kept // packed_shard.BLOCK_ROWS)
     # Block b of shard i is at self._offsets[self._first_block[i] + b].
     self._first_block = np.concatenate([[0], np.cumsum(counts + 1)])
@@ -179,6 +182,18 @@ class Store:
       out[start : start + to_end] = column[first : first + to_end]
       out[start + to_end : stop] = column[: stop - start - to_end]
     return out
+
+  def _read_cuts(self) -> np.ndarray:
+    """Rows that the manifest says were cut off: int64 (cuts,)."""
+    manifest = directories.read_manifest(self.data_dir)
+    key = shard.TRUNCATED_ROWS
+    listed = directories.look_up(manifest, key, kind=list) or []
+    rows, capacity = np.array(listed, np.int64), int(self._capacities[0])
+    # A ring's last row is the first of its shard in time.
+    suffixes, ring = (rows + 1) // capacity, rows % capacity
+    there = np.isin(suffixes, self.suffixes)
+    found = self.rows_of(suffixes[there], ring[there])
+    return found[found >= 0]
 
   def _open_shard(self, suffix):
     """The columns of a shard, and the shard if it is packed already."""
@@ -325,8 +340,9 @@ class Store:
       starts.append(0)
     for row in starts:
       i = int(np.searchsorted(self.starts[1:-1], row, side='right'))
-      if row + 3 > self.starts[i + 1]:
-        continue  # look where they are in one shard
+      ring = (self._ring_start[i] + row - self.starts[i]) % self._capacities[i]
+      if row + 3 > self.starts[i + 1] or ring + 3 > self._capacities[i]:
+        continue  # look where they are in one stretch of one shard
       try:
         if self._address[i]:
           frames = self.frames(np.arange(row, row + 3))

@@ -95,9 +95,11 @@ class ReplayLog:
     self._episode = [0.0, 0.0, 0]
     # The same of finished episodes, after the number of their terminal row.
     self._episodes: list[list] = []
+    # Last rows of episodes that were cut off, not ended.
+    self._truncated: list[int] = []
     self._shards: list[dict] = []  # manifest entries of finished shards
     # What the environment gave before clipping; the runner sets it.
-    self.unclipped_reward = None
+    self.unclipped_reward: float | None = None
     # Rows that the checkpoint before the last one had: a run that goes on has
     # that one for certain.
     self._safe_rows = 0
@@ -110,7 +112,13 @@ class ReplayLog:
     self._waiting: list[concurrent.futures.Future] = []
 
   def add(
-    self, observation, action: int, reward: float, terminal: bool
+    self,
+    observation,
+    action: int,
+    reward: float,
+    terminal: bool,
+    truncated: bool = False,
+    padded: bool = True,
   ) -> None:
     """Logs one transition, after the padding rows if it starts an episode.
 
@@ -119,10 +127,16 @@ class ReplayLog:
       action: what it did.
       reward: what it got for it (clipped, if the agent's rewards are).
       terminal: whether the episode ended with it.
+      truncated: whether the episode was cut off with it. The format can only
+        call that a terminal; the manifest lists the row in `truncated_rows`, and
+        `batch_rl.dataset` takes it for what follows the row before, no more.
+      padded: whether an episode that starts with it gets padding rows; not if
+        its true beginning is missing.
     """
+    terminal = terminal or truncated
     if self._writer is None:
       self._begin()
-    if self._at_episode_start:
+    if self._at_episode_start and padded:
       for _ in range(self._stack_size - 1):
         self._add_row(0, 0, 0, 0)
     self._add_row(observation, action, reward, terminal)
@@ -132,6 +146,8 @@ class ReplayLog:
     self._episode[1] += float(reward if unclipped is None else unclipped)
     self._episode[2] += 1
     self._at_episode_start = bool(terminal)
+    if truncated:
+      self._truncated.append(self.rows - 1)
     if terminal:
       self._episodes.append([self.rows - 1, *self._episode])
       self._episode = [0.0, 0.0, 0]
@@ -334,6 +350,7 @@ class ReplayLog:
       'at_episode_start': self._at_episode_start,
       'episode': self._episode,
       'episodes': self._episodes,
+      'truncated_rows': self._truncated,
       'shards': self._shards,
     }
     self._write_manifest(self.rows)
@@ -360,6 +377,7 @@ class ReplayLog:
     self._at_episode_start = state['at_episode_start']
     self._episode = list(state['episode'])
     self._episodes = list(state['episodes'])
+    self._truncated = list(state.get('truncated_rows', []))
     self._shards = list(state['shards'])
     self._safe_rows = self._last_checkpoint_rows = self.rows
     self._write_manifest(self.rows)
@@ -385,6 +403,8 @@ class ReplayLog:
       'format': self._describe_rows(),
       'shards': self._shards,
     }
+    if self._truncated:
+      content[shard.TRUNCATED_ROWS] = [r for r in self._truncated if r < rows]
     files.write_json(os.path.join(self.directory, shard.MANIFEST), content)
 
 

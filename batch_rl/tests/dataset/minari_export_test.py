@@ -1,0 +1,169 @@
+"""Minari datasets made from runs, as Minari reads them."""
+
+import json
+import sys
+
+import minari
+import numpy as np
+import pytest
+
+from batch_rl.dataset import __main__ as tools
+from batch_rl.dataset import directories, episodes
+from batch_rl.tests import interchange_runs as runs
+from batch_rl.tests import shards
+
+LENGTHS = (60, 45, 80, 30)
+
+
+@pytest.fixture
+def run(capsys):
+  """Runs a command in this process: exit code, stdout, stderr."""
+
+  def run_command(*arguments):
+    with pytest.raises(SystemExit) as exit_:
+      tools.main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    return exit_.value.code, printed.out, printed.err
+
+  return run_command
+
+
+def transitions_of(dataset, stacked):
+  """All transitions of a Minari dataset, like `runs.transitions`."""
+  parts = []
+  for episode in dataset.iterate_episodes():
+    observation, n = episode.observations, len(episode.actions)
+    assert len(observation) == n + 1
+    assert not episode.terminations[:-1].any()
+    assert not episode.truncations[:-1].any()
+    assert episode.terminations[-1] != episode.truncations[-1]
+    states = observation if stacked else runs.stacks(observation)
+    following = states[1:].copy()
+    if episode.terminations[-1]:
+      # There was no last observation.
+      assert not observation[-1].any()
+      following[-1] = 0
+    late = not next(iter(dataset.storage.get_episode_metadata([episode.id])))[
+      'begins_at_reset'
+    ]
+    first = 3 if late and not stacked else 0
+    columns = (states[:-1], episode.actions, episode.rewards, following)
+    columns += (episode.terminations.astype(np.uint8),)
+    parts.append([column[first:] for column in columns])
+  names = ('state', 'action', 'reward', 'next_state', 'terminal')
+  columns = [np.concatenate(c) for c in zip(*parts, strict=True)]
+  return dict(zip(names, columns, strict=True))
+
+
+@pytest.mark.parametrize('stack', [None, 4])
+@pytest.mark.parametrize('how', [{}, {0: 'cut', 1: 'late', 3: 'open'}])
+def test_minari_has_the_same_transitions(
+  tmp_path, run, monkeypatch, stack, how
+):
+  made = runs.make_episodes(*LENGTHS)
+  logs = runs.write_run(tmp_path / 'Pong' / '1', made, how=how)
+  root = tmp_path / 'datasets'
+  monkeypatch.setenv('MINARI_DATASETS_PATH', str(root))
+  target = root / 'atari' / 'pong-v0'
+  options = ['--stack', stack] if stack else []
+  code, out, err = run(
+    'export', logs, target, '--format=minari', '--json', *options
+  )
+  assert code == 0, err
+  document = json.loads(out)
+  dataset = minari.load_dataset('atari/pong-v0')
+  expected = runs.expected_transitions(made, how)
+  runs.assert_same(transitions_of(dataset, stack), expected)
+  runs.assert_same(runs.transitions(logs), expected)
+  reader = episodes.Reader(directories.as_run(str(logs)))
+  about = dataset.storage.metadata
+  assert about['total_steps'] == document['steps'] == dataset.total_steps
+  assert about['total_episodes'] == document['episodes'] == 4
+  assert about['game'] == 'Pong' and about['algorithm_name'] == 'dqn'
+  assert about['seed'] == 7 and about['environment'] == runs.ENVIRONMENT
+  assert about['source_hash'] == document['hash'] == reader.hash
+  assert about['source'] == str(logs)
+  assert about['action_meanings'][:3] == ['NOOP', 'FIRE', 'RIGHT']
+  assert document['truncated'] == len(how) - ('late' in how.values())
+  assert dataset.action_space.n == 6
+  for evaluation in (False, True):
+    env = dataset.recover_environment(eval_env=evaluation)
+    assert env.spec.id == 'ALE/Pong-v5'
+    observation, _ = env.reset(seed=1)
+    assert dataset.observation_space.contains(observation)
+    assert env.observation_space == dataset.observation_space
+    # Its frames are of the kind that was logged: the same screen, to begin with.
+    frame = observation[-1] if stack else observation
+    assert (frame != made[0][0][0]).mean() < 0.05
+    env.close()
+
+
+def test_other_observations_have_no_environment(tmp_path, run, monkeypatch):
+  logs = tmp_path / 'Grid' / '1' / 'replay_logs'
+  shards.write_run(logs, [9, 8], 20)
+  monkeypatch.setenv('MINARI_DATASETS_PATH', str(tmp_path))
+  code, out, _ = run('export', logs, tmp_path / 'grid-v1', '--format=minari')
+  assert code == 0 and "load_dataset('grid-v1')" in out
+  assert 'environment not known' in out
+  dataset = minari.load_dataset('grid-v1')
+  assert dataset.total_steps == 17
+  runs.assert_same(transitions_of(dataset, None), runs.transitions(logs))
+
+
+def test_elsewhere_the_name_is_the_id(tmp_path, run, monkeypatch):
+  monkeypatch.setenv('MINARI_DATASETS_PATH', str(tmp_path / 'other'))
+  runs.write_run(tmp_path / 'Pong' / '1', runs.make_episodes(8))
+  target = tmp_path / 'here' / 'pong-v3'
+  code, out, _ = run(
+    'export', tmp_path / 'Pong/1', target, '--format=minari', '--json'
+  )
+  assert code == 0 and json.loads(out)['dataset_id'] == 'pong-v3'
+  monkeypatch.setenv('MINARI_DATASETS_PATH', str(target.parent))
+  assert minari.load_dataset('pong-v3').total_steps == 8
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    (['{out}'], 'pong-v0'),  # no version
+    (['{out}-v0', '--stack=0'], 'at least 1'),
+    (['{out}-v0', '--stack=many'], 'many'),
+    (['{root}'], 'exists already'),
+    (['s3://bucket/pong-v0'], 'local'),
+  ],
+)
+def test_mistakes_are_one_line(tmp_path, run, arguments, message):
+  root = tmp_path / 'Pong' / '1'
+  runs.write_run(root, runs.make_episodes(8))
+  arguments = [a.format(root=root, out=tmp_path / 'out') for a in arguments]
+  code, _, err = run('export', root, *arguments, '--format=minari')
+  assert code == 2 and message in err
+  assert err.startswith('error: ') and err.count('\n') == 1
+  assert [path.name for path in tmp_path.iterdir()] == ['Pong']
+
+
+@pytest.mark.parametrize('module', ['minari', 'h5py'])
+def test_what_is_not_installed_is_named(tmp_path, run, monkeypatch, module):
+  root = tmp_path / 'Pong' / '1'
+  runs.write_run(root, runs.make_episodes(8))
+  monkeypatch.setitem(sys.modules, module, None)
+  code, _, err = run('export', root, tmp_path / 'pong-v0', '--format=minari')
+  assert code == 2 and module in err and 'pip install' in err
+  assert err.startswith('error: ') and err.count('\n') == 1
+
+
+def test_an_error_leaves_nothing_behind(tmp_path, run, monkeypatch):
+  from minari.dataset import minari_storage
+  from minari.dataset._storages import hdf5_storage
+
+  root = tmp_path / 'Pong' / '1'
+  runs.write_run(root, runs.make_episodes(8))
+
+  def full(*args):
+    raise OSError(28, 'No space left on device')
+
+  monkeypatch.setattr(hdf5_storage.HDF5Storage, 'update_episodes', full)
+  assert issubclass(hdf5_storage.HDF5Storage, minari_storage.MinariStorage)
+  code, _, err = run('export', root, tmp_path / 'pong-v0', '--format=minari')
+  assert code == 2 and 'No space left' in err
+  assert [path.name for path in tmp_path.iterdir()] == ['Pong']
