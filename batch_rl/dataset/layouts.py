@@ -154,7 +154,10 @@ def find(source: str) -> Layout:
       'no file is a .npy, gzipped or not, with frames, actions, rewards or '
       'terminals'
     )
-    raise ValueError(f'There is no whole shard in {source}: {why}.')
+    raise ValueError(
+      f'There is no whole shard in {source}: {why}. (A TFDS dataset is the folder '
+      'with dataset_info.json.)'
+    )
   described = {}
   if len(manifests) == 1:
     content = files.read_json(manifests[0])

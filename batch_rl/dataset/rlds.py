@@ -258,8 +258,10 @@ class _Steps:
 
 def is_dataset(directory: str) -> bool:
   """Whether a directory, local or remote, looks like a TFDS dataset."""
-  about = os.path.join(directory, 'dataset_info.json')
-  return files.read_json(about) is not None
+  with contextlib.suppress(ValueError):  # nor what cannot be read
+    about = os.path.join(directory, 'dataset_info.json')
+    return files.read_json(about) is not None
+  return False
 
 
 class _Source:

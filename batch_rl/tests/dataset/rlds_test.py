@@ -541,8 +541,16 @@ def dataset(tmp_path_factory):
 @pytest.mark.parametrize(
   'arguments, messages',
   [
-    (['import', '{root}/Pong/1', '{out}'], ['not a TFDS directory', 'replay_']),
-    (['import', '{root}/nowhere', '{out}'], ['not a TFDS directory']),
+    (
+      ['import', '{root}/Pong/1', '{out}', '--format=rlds'],
+      ['not a TFDS directory', 'replay_'],
+    ),
+    (
+      ['import', '{root}/nowhere', '{out}', '--format=rlds'],
+      ['not a TFDS directory'],
+    ),
+    (['import', '{root}/tiny', '{out}', '--game=Pong'], ['--game', 'dopamine']),
+    (['import', '{root}/good', '{out}', '--dry_run'], ['--dry_run', 'rlds']),
     (['import', '{root}/no_terminal.link', '{out}'], ['no is_terminal, but']),
     (['import', '{root}/continuous.link', '{out}'], ['action is float32']),
     (['import', '{root}/large.link', '{out}'], ['(96, 96, 1)', '(84, 84, 1)']),
