@@ -519,7 +519,10 @@ class Fetcher:
     """Fetches a file and has it accepted; raises ValueError if it is damaged."""
     final = os.path.join(place.logs, file.name)
     if os.path.exists(final):
-      place.accept(file.name, path=final)
+      try:
+        place.accept(file.name, path=final)
+      except ValueError as error:
+        raise ValueError(f'{error} Move it away to have it fetched.') from None
       return
     stat = sources.try_again(
       lambda: received.go_on(self._source, self._stopped),

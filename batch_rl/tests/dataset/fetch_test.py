@@ -348,7 +348,9 @@ def test_a_damaged_file_is_fetched_twice_and_named(root, server, run, logs):
 
 
 @pytest.mark.parametrize(
-  'body', [b'', b'<html>sign in</html>', gzip.compress(b'not an array')]
+  'body',
+  [b'', b'<html>sign in</html>', gzip.compress(b'not an array')],
+  ids=['empty', 'a page', 'no array'],
 )
 def test_what_is_no_shard_is_refused(server, run, body):
   server.bodies = {FRAMES: body}
@@ -451,6 +453,7 @@ def test_files_that_are_there_are_verified(root, server, run, logs):
   (other / FRAMES).write_bytes(corrupt(other / FRAMES))
   code, out, _ = run(server.url, to='other')
   assert code == 1 and f'{other / FRAMES} is damaged' in out
+  assert 'Move it away' in out
 
 
 def test_there_has_to_be_room(root, server, run, monkeypatch, tmp_path):
