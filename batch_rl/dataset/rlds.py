@@ -504,7 +504,7 @@ class _Source:
 
 def _decode_png(data: bytes) -> Any:
   """A frame, or None if it is none of ours."""
-  frame = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+  frame: Any = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
   right = frame is not None and frame.dtype == np.uint8
   return frame if right and frame.shape == FRAME_SHAPE else None
 
