@@ -304,6 +304,13 @@ def inspect(run: directories.Run) -> Inspection:
     )
     frame_shape, frame_dtype = header.shape[1:], header.dtype
     summaries = _read_shards(run.logs, placements)
+  key = shard.TRUNCATED_ROWS
+  if truncated := directories.look_up(manifest, key, kind=list):
+    problems = [
+      *problems,
+      f'{len(truncated):,} episodes were cut off, and have a terminal for want of '
+      f'another sign; nothing here takes it for one (see {key} in the manifest).',
+    ]
   parts, actions, paddings, sizes = zip(*summaries, strict=True)
   episodes = join(placements, parts)
   stack_size = directories.look_up(manifest, 'format', 'stack_size', kind=int)

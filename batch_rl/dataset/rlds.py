@@ -11,7 +11,7 @@ an observation only in either format.
 logged episode had rows, marks the last one `is_terminal`, and says that only its
 observation is valid. It was made from the DQN Replay Dataset, whose logger never
 had that observation, but has a reward there. So what a last step is, is found out
-from the data, see `_Reader.last_step`.
+from the data, see `_Source.last_step`.
 
 TensorFlow and TFDS are imported when they are needed.
 """
@@ -439,7 +439,12 @@ class _Source:
       if pool is not None:
         frames = chunk['observation'].numpy()
         if self._is_png:
-          frames = np.stack(list(pool.map(_decode_png, frames)))
+          decoded = list(pool.map(_decode_png, frames))
+          if any(frame is None for frame in decoded):
+            raise ValueError(
+              f'The {name} has frames that are not 84 x 84 gray.'
+            )
+          frames = np.stack(decoded)
         columns['observation'].append(frames.reshape(-1, *FRAME_SHAPE))
     if not columns:
       raise ValueError(f'The {name} has no steps.')
@@ -504,11 +509,11 @@ class _Source:
     return 'observation'
 
 
-def _decode_png(data: bytes) -> np.ndarray:
-  frame = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-  if frame is None or frame.dtype != np.uint8 or frame.size != 84 * 84:
-    raise ValueError('a frame is not a PNG of 84 x 84 in 8-bit gray')
-  return frame
+def _decode_png(data: bytes) -> Any:
+  """A frame, or None if it is none of ours."""
+  frame: Any = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+  right = frame is not None and frame.dtype == np.uint8
+  return frame if right and frame.shape == FRAME_SHAPE else None
 
 
 def _first_line(error: Exception) -> str:

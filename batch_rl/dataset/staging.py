@@ -54,7 +54,7 @@ class Staging:
     if kind is not None:
       for path in self._fresh:
         shutil.rmtree(path, ignore_errors=True)
-      if os.listdir(self.path) == ['.lock']:
+      if os.path.isdir(self.path) and os.listdir(self.path) == ['.lock']:
         shutil.rmtree(self.path)
     self._lock.close()
 
