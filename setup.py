@@ -59,7 +59,11 @@ RLDS = [
 ]
 # 0.5.4 is the first that was seen to store frames without loss (jpeg_encoding);
 # the extra does not bring the pillow that its HDF5 storage imports.
-MINARI = ['minari[hdf5]>=0.5.4,<0.6', 'pillow>=10']
+# It needs Python 3.11.
+MINARI = [
+  "minari[hdf5]>=0.5.4,<0.6 ; python_version >= '3.11'",
+  'pillow>=10',
+]
 
 SWEEP = ['ray>=2.40', 'submitit>=1.5']
 

@@ -18,8 +18,7 @@ import numpy as np
 import tqdm.auto as tqdm
 from dopamine.discrete_domains import atari_lib
 
-from batch_rl.baselines.replay_memory import replay_log
-from batch_rl.dataset import files, shard
+from batch_rl.dataset import files, replay_log, shard
 
 DIRECTORY = os.path.join(os.path.dirname(__file__), '.logs')
 ROWS, CAPACITY = 60_000, 20_000

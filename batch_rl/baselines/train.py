@@ -56,7 +56,7 @@ def main() -> None:
     # TensorFlow is imported here, after the mistakes that need no TensorFlow.
     from batch_rl.baselines import run_experiment
     from batch_rl.baselines.agents import logged_agent
-    from batch_rl.baselines.replay_memory import replay_log
+    from batch_rl.dataset import replay_log
 
     record = command_line.start_run('create_online_agent', AGENTS)
     replay_log.check_log_directory(

@@ -27,7 +27,7 @@ def _import_minari() -> Any:
   except ImportError as error:
     raise ValueError(
       f'Minari needs {error.name}: pip install "minari[hdf5]>=0.5.4,<0.6", or '
-      "this package with its extra, '.[minari]'."
+      "this package with its extra, '.[minari]'; on Python 3.11 or newer."
     ) from None
   return minari
 

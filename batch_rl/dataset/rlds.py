@@ -30,7 +30,14 @@ from typing import Any
 import cv2
 import numpy as np
 
-from batch_rl.dataset import directories, episodes, files, shard, staging
+from batch_rl.dataset import (
+  directories,
+  episodes,
+  files,
+  replay_log,
+  shard,
+  staging,
+)
 from batch_rl.dataset import store as store_lib
 
 FRAME_SHAPE = (84, 84)
@@ -524,9 +531,6 @@ class _Importer:
   """Writes episodes to a log, and knows how to go on after a stop."""
 
   def __init__(self, source: _Source, stage: staging.Staging, options: dict):
-    # The log is a layer above, for agents; what it does is needed here.
-    from batch_rl.baselines.replay_memory import replay_log
-
     self._source, self._stage = source, stage
     self._state_path = stage.join('state.json')
     self._options = {'fingerprint': source.fingerprint(), **options}

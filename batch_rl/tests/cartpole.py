@@ -4,8 +4,7 @@ import numpy as np
 import tensorflow as tf
 from dopamine.discrete_domains import gym_lib
 
-from batch_rl.baselines.replay_memory import replay_log
-from batch_rl.dataset import shard
+from batch_rl.dataset import replay_log, shard
 from batch_rl.multi_head import gym_helpers
 
 NUM_ACTIONS = 2

@@ -17,8 +17,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from batch_rl import command_line, run_record
-from batch_rl.baselines.replay_memory import replay_log
-from batch_rl.dataset import shard
+from batch_rl.dataset import replay_log, shard
 from batch_rl.fixed_replay import train as offline
 from batch_rl.tests import shards
 

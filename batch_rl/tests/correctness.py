@@ -13,7 +13,7 @@ from dopamine.discrete_domains import gym_lib
 
 from batch_rl import command_line, runner, seeding
 from batch_rl.baselines import agents as online_agents
-from batch_rl.baselines.replay_memory import replay_log
+from batch_rl.dataset import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.multi_head import gym_helpers
 from batch_rl.tests import equations

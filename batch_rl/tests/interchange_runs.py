@@ -5,8 +5,7 @@ import pathlib
 
 import numpy as np
 
-from batch_rl.baselines.replay_memory import replay_log
-from batch_rl.dataset import sampler, shard, store
+from batch_rl.dataset import replay_log, sampler, shard, store
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'data' / 'Pong' / '1'
 ENVIRONMENT = {'game': 'Pong', 'num_actions': 6, 'frame_skip': 4}

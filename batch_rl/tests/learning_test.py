@@ -16,7 +16,7 @@ import tensorflow as tf
 from batch_rl import command_line
 from batch_rl.baselines import agents as online_agents
 from batch_rl.baselines import run_experiment as online
-from batch_rl.baselines.replay_memory import replay_log
+from batch_rl.dataset import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.tests import cartpole

@@ -4,8 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from batch_rl.baselines.replay_memory import replay_log
-from batch_rl.dataset import shard
+from batch_rl.dataset import replay_log, shard
 
 
 @dataclasses.dataclass(frozen=True)

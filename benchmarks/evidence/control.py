@@ -33,8 +33,7 @@ from absl import logging
 
 from batch_rl import command_line, interruption, safe_pickle
 from batch_rl.baselines import run_experiment as online
-from batch_rl.baselines.replay_memory import replay_log
-from batch_rl.dataset import files, sampler, store, subsets
+from batch_rl.dataset import files, replay_log, sampler, store, subsets
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.tests import cartpole
 from benchmarks.evidence import control_report

@@ -2,7 +2,8 @@
 
 import os
 
-from batch_rl.baselines.replay_memory import logged_replay_buffer, replay_log
+from batch_rl.baselines.replay_memory import logged_replay_buffer
+from batch_rl.dataset import replay_log
 
 # What an agent knows of its episode, beside `state`.
 _EPISODE = ('action', '_observation', '_last_observation')

@@ -11,8 +11,7 @@ import tensorflow as tf
 from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl import signatures
-from batch_rl.baselines.replay_memory import replay_log
-from batch_rl.dataset import stacks
+from batch_rl.dataset import replay_log, stacks
 
 STATE_NAME = 'replay_log_ckpt.{}.json'
 _KEPT = 4

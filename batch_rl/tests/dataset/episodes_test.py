@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from batch_rl.baselines.replay_memory import replay_log
-from batch_rl.dataset import directories, episodes, shard, store
+from batch_rl.dataset import directories, episodes, replay_log, shard, store
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import ring_logs
 

@@ -3,7 +3,6 @@
 import json
 import sys
 
-import minari
 import numpy as np
 import pytest
 
@@ -11,6 +10,10 @@ from batch_rl.dataset import __main__ as tools
 from batch_rl.dataset import directories, episodes
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import shards
+
+if sys.version_info < (3, 11):
+  pytest.skip('Minari needs Python 3.11', allow_module_level=True)
+import minari  # noqa: E402
 
 LENGTHS = (60, 45, 80, 30)
 

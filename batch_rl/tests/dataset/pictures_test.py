@@ -99,7 +99,7 @@ def test_a_plot_is_drawn_of_any_run(found, tmp_path):
 
 
 def test_what_is_no_picture_is_refused(tmp_path):
-  from batch_rl.baselines.replay_memory import replay_log
+  from batch_rl.dataset import replay_log
 
   log = replay_log.ReplayLog(str(tmp_path), (4,), np.float32, 40)
   log.add(np.ones(4), 1, 1.0, True)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from batch_rl import runner
-from batch_rl.baselines.replay_memory import replay_log
+from batch_rl.dataset import replay_log
 from batch_rl.fixed_replay.agents import AGENTS
 from batch_rl.tests import cartpole
 

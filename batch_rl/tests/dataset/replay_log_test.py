@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import batch_rl  # noqa: F401  (prepares the process for Dopamine)
-from batch_rl.baselines.replay_memory import logged_replay_buffer, replay_log
-from batch_rl.dataset import shard
+from batch_rl.baselines.replay_memory import logged_replay_buffer
+from batch_rl.dataset import replay_log, shard
 from batch_rl.tests import shards
 
 
