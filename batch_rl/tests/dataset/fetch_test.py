@@ -27,6 +27,7 @@ from batch_rl.dataset import (
 )
 from batch_rl.tests import shards
 from batch_rl.tests.dataset import web_server
+from batch_rl.tests.dataset.conftest import is_one_line
 
 SAMPLE = pathlib.Path(__file__).parents[3] / 'data'
 FRAMES = shard.file_name('observation', 1)
@@ -96,10 +97,6 @@ def contents(folder, suffixes=None):
     for path in pathlib.Path(folder).glob('*_ckpt.*')
     if suffixes is None or shard.suffix_of(path.name) in suffixes
   }
-
-
-def is_one_line(err):
-  return err.startswith('error: ') and err.count('\n') == 1
 
 
 def assert_all_there(root, logs, suffixes=None):

@@ -9,9 +9,9 @@ import shutil
 import numpy as np
 import pytest
 
-from batch_rl.dataset import __main__ as tools
 from batch_rl.dataset import layouts, shard, store, verification
 from batch_rl.tests import ring_logs, shards
+from batch_rl.tests.dataset.conftest import is_one_line
 
 CAPACITY = 40
 
@@ -23,23 +23,6 @@ def original(tmp_path):
   rows = shards.with_padding(shards.make_episodes([30, 30, 30]), 4)
   ring_logs.write_run(folder, rows, CAPACITY)
   return folder
-
-
-@pytest.fixture
-def run(capsys):
-  """Runs a command: exit code, stdout, stderr."""
-
-  def run_command(*arguments):
-    with pytest.raises(SystemExit) as exit_:
-      tools.main([str(argument) for argument in arguments])
-    printed = capsys.readouterr()
-    return exit_.value.code, printed.out, printed.err
-
-  return run_command
-
-
-def is_one_line(err):
-  return err.startswith('error: ') and err.count('\n') == 1
 
 
 def rename(original, folder, name_of, suffixes=(0, 1, 2)):

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from batch_rl.dataset import __main__ as tools
 from batch_rl.dataset import shard
 from batch_rl.tests import shards
+from batch_rl.tests.dataset.conftest import is_one_line
 
 SAMPLE = pathlib.Path(__file__).parents[3] / 'data' / 'Pong' / '1'
 
@@ -22,19 +22,6 @@ def root(tmp_path):
   return tmp_path
 
 
-@pytest.fixture
-def run(capsys):
-  """Runs a command in this process: exit code, stdout, stderr."""
-
-  def run_command(*arguments):
-    with pytest.raises(SystemExit) as exit_:
-      tools.main([str(argument) for argument in arguments])
-    printed = capsys.readouterr()
-    return exit_.value.code, printed.out, printed.err
-
-  return run_command
-
-
 def run_process(*arguments):
   command = [sys.executable, '-m', 'batch_rl.dataset', *map(str, arguments)]
   done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -45,10 +32,6 @@ def damage(path):
   content = bytearray(path.read_bytes())
   content[len(content) // 2] ^= 1
   path.write_bytes(content)
-
-
-def is_one_line(err):
-  return err.startswith('error: ') and err.count('\n') == 1
 
 
 def test_verify_the_sample():

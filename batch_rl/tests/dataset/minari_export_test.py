@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pytest
 
-from batch_rl.dataset import __main__ as tools
 from batch_rl.dataset import directories, episodes
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import shards
@@ -16,19 +15,6 @@ if sys.version_info < (3, 11):
 import minari  # noqa: E402
 
 LENGTHS = (60, 45, 80, 30)
-
-
-@pytest.fixture
-def run(capsys):
-  """Runs a command in this process: exit code, stdout, stderr."""
-
-  def run_command(*arguments):
-    with pytest.raises(SystemExit) as exit_:
-      tools.main([str(argument) for argument in arguments])
-    printed = capsys.readouterr()
-    return exit_.value.code, printed.out, printed.err
-
-  return run_command
 
 
 def transitions_of(dataset, stacked):

@@ -10,9 +10,9 @@ import sys
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
+from tensorflow.python.eager import context
 from tensorflow_datasets.rl_unplugged import atari_utils
 
-from batch_rl.dataset import __main__ as tools
 from batch_rl.dataset import (
   directories,
   episodes,
@@ -23,22 +23,16 @@ from batch_rl.dataset import (
 )
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import shards
+from batch_rl.tests.dataset.conftest import is_one_line
 
 LENGTHS = (60, 45, 80, 30)
 
 
-@pytest.fixture
-def run(capsys):
-  """Runs a command in this process: exit code, stdout, stderr."""
-
-  def run_command(*arguments):
-    capsys.readouterr()  # TFDS may have shown its progress
-    with pytest.raises(SystemExit) as exit_:
-      tools.main([str(argument) for argument in arguments])
-    printed = capsys.readouterr()
-    return exit_.value.code, printed.out, printed.err
-
-  return run_command
+@pytest.fixture(autouse=True)
+def eager():
+  """As in a program of its own: Dopamine, in other tests, switches that off."""
+  with context.eager_mode():
+    yield
 
 
 @pytest.fixture
@@ -488,10 +482,6 @@ def test_an_export_that_was_killed_starts_again(tmp_path, run):
 
 
 # --- mistakes -----------------------------------------------------------------
-
-
-def is_one_line(err):
-  return err.startswith('error: ') and err.count('\n') == 1
 
 
 @pytest.fixture(scope='module')

@@ -12,7 +12,7 @@ import pytest
 from batch_rl.sweep import __main__ as sweep_main
 from batch_rl.tests import cartpole
 
-GIN_FILE = 'batch_rl/tests/sweep/cartpole.gin'
+GIN_FILE = 'batch_rl/tests/sweep/configs/cartpole.gin'
 LONG = {
   'FixedReplayRunner.num_iterations': 3,
   'FixedReplayRunner.training_steps': 1200,

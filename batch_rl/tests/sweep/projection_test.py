@@ -3,6 +3,7 @@
 import pytest
 
 from batch_rl.sweep import cells, plan, projection
+from batch_rl.tests.sweep import sweeps
 
 WORK = projection.Work(iterations=10, train=100.0, eval=50.0)
 RATES = {'train': 10.0, 'eval': 25.0}  # 12 s an iteration
@@ -43,30 +44,17 @@ def test_what_is_left(where, seconds):
   assert WORK.seconds_left(where, RATES) == pytest.approx(seconds)
 
 
-def sweep(*the_cells, **kwargs):
-  fields = dict(
-    base_dir='out',
-    job='offline',
-    cells=the_cells,
-    cpus=1,
-    gpus=0,
-    memory_gb=None,
-    retries=0,
-    rates={},
-    slurm={},
-  )
-  return plan.Sweep(**{**fields, **kwargs})
-
-
 def test_rates_are_given_or_seen_or_those_of_two_cores():
   seen = [
     status(cells.RUNNING, rates={'train': rate}) for rate in (3.0, 9.0, 5.0)
   ]
-  assert projection.rates(sweep(), [])[0] == projection.TWO_CORES['offline']
-  rates, origin = projection.rates(sweep(), seen)
+  assert (
+    projection.rates(sweeps.make(), [])[0] == projection.TWO_CORES['offline']
+  )
+  rates, origin = projection.rates(sweeps.make(), seen)
   assert rates['train'] == 5
   assert 'measured in this sweep' in origin
-  rates, origin = projection.rates(sweep(rates={'train': 200.0}), seen)
+  rates, origin = projection.rates(sweeps.make(rates={'train': 200.0}), seen)
   assert rates['train'] == 200
   assert origin == 'given by the sweep'
 
@@ -94,7 +82,7 @@ def test_the_work_is_that_of_the_gin_files():
   evaluated = plan.Cell('e', 'evaluate', 'e', (), (rem,))
   fewer = plan.Cell('f', 'evaluate', 'f', ('--evaluation_steps=70',), (rem,))
   works = projection.measure(
-    sweep(paper, game, short, logged, evaluated, fewer)
+    sweeps.make(paper, game, short, logged, evaluated, fewer)
   )
   assert works[paper] == projection.Work(200, 62_500, 125_000)
   assert works[game] == works[paper]
@@ -109,4 +97,4 @@ def test_a_wrong_configuration_is_named():
   with pytest.raises(
     ValueError, match=r'^this one: There is no gin file no\.gin'
   ):
-    projection.measure(sweep(wrong))
+    projection.measure(sweeps.make(wrong))

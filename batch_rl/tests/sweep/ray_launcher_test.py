@@ -2,20 +2,8 @@
 
 import pytest
 
-from batch_rl.sweep import plan, ray_launcher
-
-
-def sweep(**needs):
-  fields = dict(cpus=1, gpus=0, memory_gb=None)
-  return plan.Sweep(
-    base_dir='out',
-    job='offline',
-    cells=(),
-    retries=0,
-    rates={},
-    slurm={},
-    **{**fields, **needs},
-  )
+from batch_rl.sweep import ray_launcher
+from batch_rl.tests.sweep import sweeps
 
 
 @pytest.fixture
@@ -39,12 +27,12 @@ def machines(monkeypatch):
   ],
 )
 def test_how_many_cells_a_cluster_has_room_for(machines, needs, room):
-  assert ray_launcher._room(sweep(**needs)) == room
+  assert ray_launcher._room(sweeps.make(**needs)) == room
 
 
 def test_a_cell_that_fits_nowhere(machines):
   with pytest.raises(ValueError) as error:
-    ray_launcher._room(sweep(cpus=8, gpus=3))
+    ray_launcher._room(sweeps.make(cpus=8, gpus=3))
   assert str(error.value) == (
     'A cell needs 8 CPU, 3 GPU, and no machine has that: 16 CPU, 2 GPU; 7 CPU, '
     '0 GPU.'
@@ -55,4 +43,4 @@ def test_a_cluster_that_is_not_there():
   with pytest.raises(
     ValueError, match='no Ray cluster at 127.0.0.1:1: .*refused'
   ):
-    ray_launcher.slots(sweep(), '127.0.0.1:1')
+    ray_launcher.slots(sweeps.make(), '127.0.0.1:1')

@@ -10,7 +10,7 @@ import submitit
 
 from batch_rl import progress
 from batch_rl.sweep import cells, plan, slurm_launcher
-from batch_rl.tests.sweep import fake_slurm
+from batch_rl.tests.sweep import fake_slurm, sweeps
 
 PROGRAM = """
 import os, signal, sys, time
@@ -47,18 +47,9 @@ def make(tmp_path):
       the_cells.append(
         plan.Cell(f'cell{i}', 'offline', str(directory), ('-c', code))
       )
-    fields = dict(
-      base_dir=str(tmp_path),
-      job='offline',
-      cells=tuple(the_cells),
-      cpus=1,
-      gpus=0,
-      memory_gb=None,
-      retries=1,
-      rates={},
-      slurm={},
+    return sweeps.make(
+      *the_cells, **{'base_dir': tmp_path, 'retries': 1, **kwargs}
     )
-    return plan.Sweep(**{**fields, **kwargs})
 
   return sweep
 

@@ -8,6 +8,7 @@ import rich.console
 
 from batch_rl.dataset import files
 from batch_rl.sweep import cells, plan, projection, view
+from batch_rl.tests.sweep import sweeps
 
 WORK = projection.Work(iterations=4, train=100.0, eval=50.0)
 
@@ -21,7 +22,7 @@ def sweep(tmp_path):
   )
   for cell in the_cells:
     (tmp_path / cell.name).mkdir()
-  return plan.Sweep(str(tmp_path), 'offline', the_cells, 1, 0, None, 0, {}, {})
+  return sweeps.make(*the_cells, base_dir=tmp_path)
 
 
 def note(cell, state, progress=None, **more):
@@ -76,17 +77,11 @@ def test_what_there_is_no_room_for_is_counted(sweep):
   note(sweep.cells[3], cells.FAILED, message='x')
   text = show(view.View(sweep, dict.fromkeys(sweep.cells, WORK)), height=10)
   assert 'and 0 more' not in text
-  many = plan.Sweep(
-    **{
-      **vars(sweep),
-      'cells': sweep.cells[:1] * 1
-      + tuple(
-        plan.Cell(f'cell {i}', 'offline', f'{sweep.base_dir}/{i}', ())
-        for i in range(30)
-      )
-      + sweep.cells[3:],
-    }
-  )
+  cells_to_come = [
+    plan.Cell(f'cell {i}', 'offline', f'{sweep.base_dir}/{i}', ())
+    for i in range(31)
+  ]
+  many = sweeps.make(*cells_to_come, sweep.cells[3])
   text = show(view.View(many, dict.fromkeys(many.cells, WORK)), height=20)
   assert 'and 20 more' in text
   assert text.index('fourth') < text.index('cell 0')  # what failed comes first
