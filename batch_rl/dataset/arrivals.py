@@ -21,7 +21,7 @@ from batch_rl.dataset import directories, files, shard
 _PARTIAL = 'partial'
 _LOCK = '.lock'
 # Of a manifest, what is said of a run as a whole.
-_OF_THE_WHOLE = ('rows', 'safe_rows', 'episodes')
+OF_THE_WHOLE = ('rows', 'safe_rows', 'episodes')
 
 
 class Arrivals:
@@ -62,6 +62,10 @@ class Arrivals:
         f'{self.logs} is being written by {files.lock_holder(path)}.'
       )
     self._noted = noted(self.logs)
+    if not self._described:
+      # The source says nothing (any more); what it said before is still true.
+      before = directories.read_manifest(self.logs)
+      self._described = {k: v for k, v in before.items() if k != 'origin'}
     return self
 
   def __exit__(self, kind, error, traceback):
@@ -73,11 +77,18 @@ class Arrivals:
     """Where a file is prepared."""
     return os.path.join(self.logs, _PARTIAL, name)
 
-  def has(self, name: str) -> bool:
-    """Whether a file is in place, and noted."""
-    size = self._noted.get(name, {}).get('bytes')
+  def has(self, name: str, identity: list[int] | None = None) -> bool:
+    """Whether a file is in place, and noted.
+
+    Args:
+      name: of the file; that of the format.
+      identity: what was given to `accept`, if that matters.
+    """
+    entry = self._noted.get(name, {})
+    if identity is not None and entry.get('identity') != identity:
+      return False
     path = os.path.join(self.logs, name)
-    return os.path.exists(path) and os.path.getsize(path) == size
+    return os.path.exists(path) and os.path.getsize(path) == entry.get('bytes')
 
   def accept(
     self,
@@ -85,6 +96,7 @@ class Arrivals:
     hashes: Mapping[str, str] | None = None,
     come_from: str | None = None,
     path: str | None = None,
+    identity: list[int] | None = None,
   ) -> None:
     """Verifies a file that was prepared, and moves it into place.
 
@@ -94,17 +106,20 @@ class Arrivals:
         `check_file`.
       come_from: the name it had, for the manifest.
       path: where it is, if it was not prepared in `partial`.
+      identity: of the file that it was made of, for `has`.
 
     Raises:
       ValueError: if it is damaged, or not the file that it should be.
     """
-    promised = self._promised.get(name, {}).get('sha256')
+    promised = directories.look_up(self._promised, name, 'sha256', kind=str)
     hashes = {**(hashes or {}), **({'sha256': promised} if promised else {})}
     final = os.path.join(self.logs, name)
     path = path or self.partial(name)
     entry = check_file(path, name, hashes)
     if come_from:
       entry['from'] = come_from
+    if identity:
+      entry['identity'] = identity
     if path != final:
       sync(path)
       os.replace(path, final)
@@ -132,12 +147,13 @@ class Arrivals:
         by_suffix[suffix][name] = entry
     entries = {
       suffix: entry
-      for entry in self._described.get('shards') or []
+      for entry in directories.look_up(self._described, 'shards', kind=list)
+      or []
       if (suffix := directories.look_up(entry, 'suffix', kind=int)) is not None
     }
     manifest: dict[str, Any] = {'manifest_version': 1, **self._described}
     if set(entries) - set(by_suffix):
-      for key in _OF_THE_WHOLE:
+      for key in OF_THE_WHOLE:
         manifest.pop(key, None)
     manifest['origin'] = self._origin
     manifest['shards'] = [

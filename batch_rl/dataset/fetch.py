@@ -213,7 +213,7 @@ class _LookUp:
     self._folder = f'{game}/{number}/{directories.LOGS}'
     self.logs = os.path.join(data_dir, game, str(number), directories.LOGS)
     self.reason = 'not found'
-    self._refused = False
+    self._refused: dict[str, str] = {}  # why, by name
 
   def run(self) -> Run | None:
     """What there is; None if nothing."""
@@ -235,6 +235,7 @@ class _LookUp:
     if not sizes:
       return None
     chosen, missing = self._choose(sizes)
+    missing += self._refusals(sizes)
     for name in chosen:
       if chosen[name] is None:
         chosen[name] = directories.look_up(promised, name, 'bytes', kind=int)
@@ -267,8 +268,26 @@ class _LookUp:
       return self._ask(lambda: self._source.stat(f'{self._folder}/{name}'))
     except sources.Refused as error:
       self.reason = str(error)
-      self._refused |= not isinstance(error, sources.Absent)
+      if not isinstance(error, sources.Absent):
+        self._refused[name] = str(error)
       return None
+
+  def _refusals(self, sizes: Mapping[str, int | None]) -> list[str]:
+    """A line about the shards whose files are not given, be they there or not."""
+    refused = {
+      suffix: reason
+      for name, reason in self._refused.items()
+      if (suffix := _suffix(name)) >= 0
+      and name == shard.file_name('observation', suffix)
+      and (self._wanted is None or suffix in self._wanted)
+    }
+    if not refused or not sizes:
+      return []
+    shards = directories.brief(sorted(refused))
+    return [
+      f'{self._game}/{self._number}: the source refuses shards {shards} '
+      f'({next(iter(refused.values()))})'
+    ]
 
   def _probe(self) -> dict[str, int | None]:
     """Sizes of files, by asking for the names that the format has."""
@@ -288,11 +307,10 @@ class _LookUp:
       return {}
     arrivals.on_each(probe, wanted[2:], self._jobs)
     if self._wanted is None and sizes:
-      suffix = _MOST_SHARDS
-      while shard.file_name('observation', suffix - 1) in sizes and probe(
-        suffix
-      ):
-        suffix += 1
+      for suffix in range(_MOST_SHARDS, 10 * _MOST_SHARDS):
+        before = shard.file_name('observation', suffix - 1)
+        if before not in sizes or not probe(suffix):
+          break
     return sizes
 
   def _choose(
@@ -530,8 +548,8 @@ class Fetcher:
       self._stopped.wait,
       _FIRST_WAIT,
     )
+    received.forget()  # first: nobody would look for it later
     place.accept(file.name, stat.hashes)
-    received.forget()
 
   def _count(self, change: int, received: int) -> None:
     with self._change:
@@ -580,9 +598,16 @@ class _Received:
     known = self._known()
     there = os.path.getsize(self._path) if known else 0
     if known and there == known.size:
-      return known
+      now = source.stat(self._file.path)
+      if now.same(known):
+        return now
+      there = 0
     stat, start, chunks = source.open(self._file.path, there, known)
     end = start
+    if start == 0:
+      # What is there may be a link to a file of the user's (`import`).
+      with contextlib.suppress(FileNotFoundError):
+        os.remove(self._path)
     with open(self._path, 'r+b' if start else 'wb') as out:
       if start == 0:
         # Before there is anything that it could be wrong about.

@@ -9,7 +9,14 @@ from typing import Any
 
 import tqdm.auto as tqdm
 
-from batch_rl.dataset import console, directories, fetch, shard, sources
+from batch_rl.dataset import (
+  console,
+  directories,
+  fetch,
+  files,
+  shard,
+  sources,
+)
 
 
 def add(commands: Any) -> None:
@@ -52,7 +59,7 @@ def add(commands: Any) -> None:
   for name, default, least, what in (
     ('jobs', 4, 1, 'files at once'),
     ('retries', 8, 0, 'in a row, for a file of which no byte comes'),
-    ('timeout', 60, 1, 'seconds without a byte'),
+    ('timeout', 60, 1, 'seconds without a byte, of http(s)'),
   ):
     command.add_argument(
       f'--{name}',
@@ -79,6 +86,9 @@ def _fetch(arguments: argparse.Namespace) -> int:
   )
   if not arguments.data_dir:
     console.fail('say where to with --data_dir, or set DATA_DIR.')
+  files.check_local(arguments.data_dir)
+  if len(set(arguments.game)) < len(arguments.game):
+    console.fail(f'--game={" ".join(arguments.game)} has a game twice.')
   source = sources.connect(arguments.source, arguments.timeout)
   try:
     planned = fetch.plan(

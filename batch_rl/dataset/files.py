@@ -40,6 +40,12 @@ def is_remote(path: str) -> bool:
   return '://' in path
 
 
+def check_local(path: str) -> None:
+  """Raises a ValueError if something is to be made at a remote path."""
+  if is_remote(path):
+    raise ValueError(f'{path} is remote; choose a local directory.')
+
+
 def read_json(path: str) -> dict | None:
   """The contents of a file, or None if there is no such file.
 

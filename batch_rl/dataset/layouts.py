@@ -20,7 +20,14 @@ from typing import Any
 import numpy as np
 from isal import igzip
 
-from batch_rl.dataset import arrivals, directories, files, shard, store
+from batch_rl.dataset import (
+  arrivals,
+  directories,
+  files,
+  shard,
+  store,
+  store_directory,
+)
 
 _GZIP, _NPY = b'\x1f\x8b', b'\x93NUMPY'
 # Endings of what download tools have not finished.
@@ -66,6 +73,11 @@ class Found:
   zipped: bool
   dtype: np.dtype
   shape: tuple[int, ...]
+
+  def identity(self) -> list[int]:
+    """Bytes and time of change: another file has others."""
+    found = os.stat(self.path)
+    return [found.st_size, found.st_mtime_ns]
 
 
 @dataclasses.dataclass
@@ -453,6 +465,7 @@ def import_shards(
   origin: dict[str, Any] = {'how': 'import', 'source': layout.source}
   if layout.assumed:
     origin['assumed'] = layout.assumed
+  files.check_local(logs)
   _check_target(layout, logs)
   with arrivals.Arrivals(logs, origin, _still_true(layout)) as place:
     place.finish()  # the folder is this import's from now on
@@ -460,12 +473,14 @@ def import_shards(
     def arrive(task: tuple[int, str]) -> None:
       number, what = task
       name, found = shard.file_name(what, number), layout.shards[number][what]
-      if not place.has(name):
+      come_from = identity = None  # of a counter that is worked out
+      if isinstance(found, Found):
+        come_from, identity = found.name, found.identity()
+      if identity is None or not place.has(name, identity):
         place.remove(name)
         _prepare(found, place.partial(name), symlinks)
-        come_from = found.name if isinstance(found, Found) else None
         try:
-          place.accept(name, come_from=come_from)
+          place.accept(name, come_from=come_from, identity=identity)
         except ValueError as error:
           path = found.path if isinstance(found, Found) else name
           place.remove(name)
@@ -495,7 +510,12 @@ def _still_true(layout: Layout) -> dict[str, Any]:
       ).values()
     )
   ]
-  return {**layout.described, 'shards': kept}
+  described = {**layout.described, 'shards': kept}
+  for entry in directories.look_up(layout.described, 'shards', kind=list) or []:
+    if directories.look_up(entry, 'suffix', kind=int) not in layout.shards:
+      for key in arrivals.OF_THE_WHOLE:
+        described.pop(key, None)
+  return described
 
 
 def _check_target(layout: Layout, logs: str) -> None:
@@ -550,9 +570,11 @@ def import_store(
     for part in layout.source.split(os.sep)
     if part not in ('', directories.LOGS, 'checkpoints')
   ]
+  files.check_local(directory)
   # Links, for as long as it takes; named as the run is, for the store to know.
   work = f'{directory.rstrip(os.sep)}.import'
   logs = os.path.join(work, *parts[-2:], directories.LOGS)
+  store_directory.StoreDirectory(directory).check_empty_or_of(logs)
   notes = import_shards(layout, logs, symlinks=True)
   store.convert(logs, directory, progress)
   shutil.rmtree(work)

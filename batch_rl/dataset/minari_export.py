@@ -163,7 +163,7 @@ def _environment(
   import gymnasium
   from gymnasium import wrappers
 
-  known = reader.manifest.get('environment') or {}
+  known = directories.look_up(reader.manifest, 'environment', kind=dict) or {}
   if reader.frame_shape != (84, 84):
     return None, None
   gymnasium.register_envs(ale_py)
@@ -200,7 +200,7 @@ def _metadata(
   meanings: list[str] | None,
 ) -> dict[str, Any]:
   manifest = reader.manifest
-  environment = manifest.get('environment') or {}
+  environment = directories.look_up(manifest, 'environment', kind=dict) or {}
   about = {
     'dataset_id': name,
     'minari_version': _version('minari'),

@@ -171,7 +171,9 @@ def _writer(tfds: Any, reader: episodes.Reader, directory: str) -> Any:
         'agent': reader.agent,
         'environment': {
           'num_actions': reader.num_actions,
-          **(reader.manifest.get('environment') or {}),
+          **(
+            directories.look_up(reader.manifest, 'environment', kind=dict) or {}
+          ),
           'game': game,
         },
       }
@@ -657,7 +659,8 @@ class _Importer:
     """Logs an episode; returns its last row if it depends on what follows."""
     state = self._state
     what, found = state['last_step'], steps.last_step()
-    if found and found != what:
+    chosen = self._options['last_step'] != 'auto'
+    if found and found != what and not chosen:
       raise ValueError(
         f'The last step of {steps.name} is a{"n" * (found[0] == "o")} {found} by '
         f'its return, of others it is not; choose with --last_step.'

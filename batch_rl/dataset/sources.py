@@ -152,6 +152,15 @@ def connect(url: str, timeout: float) -> Source:
   return _FsspecSource(url)
 
 
+def _without_secrets(url: str) -> str:
+  """The URL, for messages and manifests: no user, password or query."""
+  if '://' not in url:
+    return url
+  parts = urllib.parse.urlsplit(url)
+  host = parts.netloc.rpartition('@')[2]
+  return f'{parts.scheme}://{host}{parts.path}'.rstrip('/')
+
+
 class _HttpSource(Source):
   """A web server."""
 
@@ -164,8 +173,7 @@ class _HttpSource(Source):
     if not self._url.hostname:
       raise ValueError(f'{url} names no host.')
     # A token in the URL goes with every request, and nowhere else.
-    host = self._url.netloc.rpartition('@')[2]
-    self.name = f'{self._url.scheme}://{host}{self._url.path}'.rstrip('/')
+    self.name = _without_secrets(url)
     self._sessions = threading.local()
 
   def list(self, folder):
@@ -190,6 +198,8 @@ class _HttpSource(Source):
         raise
       response = self._request('GET', path, {'Range': 'bytes=0-0'})
     with response:
+      if 'html' in response.headers.get('Content-Type', ''):
+        raise Absent('a web page in its place')  # of those that answer anything
       return self._stat(response)
 
   def open(self, path, start=0, known=None):
@@ -342,7 +352,7 @@ class _FsspecSource(Source):
       ) from None
     except ValueError as error:
       raise ValueError(f'{url} cannot be fetched from: {error}.') from None
-    self.name = url.rstrip('/')
+    self.name = '::'.join(map(_without_secrets, url.split('::')))
     if not protocol:
       self.name = os.path.abspath(os.path.expanduser(url))
       if not os.path.isdir(self.name):

@@ -5,7 +5,9 @@ where, or how it ended; `progress.json` and `evaluations/` are the run's own. No
 else is remembered, so whoever can read the directory can tell.
 """
 
+import contextlib
 import dataclasses
+import hashlib
 import os
 import pathlib
 import signal
@@ -59,7 +61,9 @@ def status(cell: plan.Cell) -> Status:
   """How a cell stands, from the files in its directory."""
   record = _read(cell)
   state = record.get('state', WAITING)
-  if record.get('arguments') != list(cell.arguments):
+  if record.get('arguments') != list(cell.arguments) or (
+    state == DONE and record.get('basis') != _basis(cell)
+  ):
     state = WAITING  # the sweep asks for something else now
   elif state == RUNNING and not _is_held(cell):
     state = STOPPED
@@ -107,9 +111,10 @@ def run(
       attempts = _read(cell).get('attempts', 0) + 1
       where = f'{os.uname().nodename}, process {os.getpid()}'
       _write(cell, state=RUNNING, attempts=attempts, where=where)
+      started = time.time()
       code = _execute(cell, cpus, gpus, stop)
-      if code == 0 and _has_finished(cell):
-        _write(cell, state=DONE, attempts=attempts)
+      if code == 0 and _has_finished(cell, started):
+        _write(cell, state=DONE, attempts=attempts, basis=_basis(cell))
         break
       if stop.is_set():
         _write(cell, state=STOPPED, attempts=attempts)
@@ -133,6 +138,17 @@ def note_failure(cell: plan.Cell, message: str) -> None:
 def log_path(cell: plan.Cell) -> pathlib.Path:
   """The file with what the cell's program prints."""
   return pathlib.Path(cell.directory, f'sweep-{cell.job}.log')
+
+
+def _basis(cell):
+  """What a cell depends on that its arguments do not say."""
+  if cell.job == 'evaluate':  # the training that it is of
+    return (progress.read(cell.directory) or {}).get('iteration')
+  texts = []
+  for path in filter(os.path.isabs, cell.gin_files):  # others are the package's
+    with contextlib.suppress(OSError), open(path, 'rb') as file:
+      texts.append(hashlib.sha256(file.read()).hexdigest())
+  return texts
 
 
 def _record_path(cell):
@@ -224,12 +240,15 @@ def _end(process):
     process.wait()
 
 
-def _has_finished(cell) -> bool:
-  """Whether a run that ended well has done all; asked to stop, it also ends well."""
+def _has_finished(cell, started) -> bool:
+  """Whether a run that ended well has done all; asked to stop, it also ends well.
+
+  What is written of an earlier run, which was shorter, does not count.
+  """
   if cell.job == 'evaluate':
     return True
   now = progress.read(cell.directory) or {}
-  return now.get('phase') == progress.FINISHED
+  return now.get('phase') == progress.FINISHED and now['time'] >= started
 
 
 def _why(cell, code) -> str:

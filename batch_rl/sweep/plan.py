@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import itertools
+import math
 import os
 import re
 import shlex
@@ -144,6 +145,11 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
       + ' and '.join(f'`{name}:`' for name in missing)
       + ' to its file, or the flag of that name.'
     )
+  for name in ('base_dir', 'data_dir', 'store_dir'):
+    if not isinstance(settings[name], str | None):
+      raise ValueError(
+        f'{name}={settings[name]!r} is no text; put it in quotes.'
+      )
   if files.is_remote(settings['base_dir']):
     raise ValueError(
       f'base_dir={settings["base_dir"]} is remote: the cells of a sweep are told '
@@ -151,6 +157,7 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
     )
   base_dir = os.path.abspath(os.path.expanduser(settings['base_dir']))
   cells = _list_cells(job, base_dir, settings)
+  rates = _only(settings, 'rates', _RATES)
   return Sweep(
     base_dir=base_dir,
     job=job,
@@ -159,7 +166,7 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
     gpus=_number(settings, 'gpus', 0),
     memory_gb=settings['memory_gb'] and _number(settings, 'memory_gb', 0),
     retries=int(_number(settings, 'retries', 0)),
-    rates=_only(settings, 'rates', _RATES),
+    rates={name: _number(rates, name, 1e-6, 'rates.') for name in rates},
     slurm=_mapping(settings, 'slurm'),
   )
 
@@ -190,7 +197,7 @@ def _read_yaml(path):
 
 def _list_cells(job, base_dir, settings):
   methods = _methods(job, settings)
-  games = [_game(name, settings, job) for name in _games(settings['games'])]
+  games = [_game(name, settings) for name in _games(settings['games'])]
   runs = _numbers('runs', settings['runs'])
   seeds = _numbers('seeds', settings['seeds'])
   if job == 'online' and len(seeds) > 1:
@@ -240,12 +247,19 @@ def _list_cells(job, base_dir, settings):
         flags.get('replay_dir'),
       )
     )
+  directories = [cell.directory for cell in cells]
+  if len(set(directories)) < len(cells):
+    twice = next(d for d in directories if directories.count(d) > 1)
+    raise ValueError(f'The sweep has {os.path.relpath(twice, base_dir)} twice.')
   return cells
 
 
 def _methods(job, settings) -> list[_Method]:
   """Every agent with every combination of the grid."""
   grid = _mapping(settings, 'grid')
+  for parameter, values in grid.items():
+    if not isinstance(parameter, str) or values in ([], None):
+      raise ValueError(f'grid: {parameter!r} is no parameter with values.')
   choices = [
     [(parameter, value) for value in (v if isinstance(v, list) else [v])]
     for parameter, v in grid.items()
@@ -267,10 +281,6 @@ def _methods(job, settings) -> list[_Method]:
           ),
         )
       )
-  names = [method.folder for method in methods]
-  for name in names:
-    if names.count(name) > 1:
-      raise ValueError(f'The sweep has {name} twice.')
   return methods
 
 
@@ -279,10 +289,15 @@ def _agents(
 ) -> Iterable[tuple[str, tuple[str, ...], tuple[str, ...]]]:
   """Name, gin files and gin bindings of each."""
   if isinstance(agents, (str, list)):
-    agents = dict.fromkeys(agents if isinstance(agents, list) else [agents])
+    agents = agents if isinstance(agents, list) else [agents]
+    if wrong := [name for name in agents if not isinstance(name, str)]:
+      raise ValueError(f'agents: {wrong[0]!r} is no text; put it in quotes.')
+    agents = dict.fromkeys(agents)
   if not isinstance(agents, dict):
     raise ValueError(f'agents={agents} is neither a list nor a mapping.')
   for name, about in agents.items():
+    if not isinstance(name, str):
+      raise ValueError(f'agents: {name!r} is no text; put it in quotes.')
     about = {'gin_files': about} if isinstance(about, (str, list)) else about
     about = about or {}
     if not isinstance(about, dict):
@@ -329,15 +344,13 @@ def _is_atari(game):
     return False
 
 
-def _game(name, settings, job):
+def _game(name, settings):
   """Its name in CamelCase; any other is a folder of the user's data."""
   try:
     return roms.canonical_name(name)
   except ValueError:
-    if settings['data_dir'] and job != 'online':
-      if os.path.isdir(os.path.join(_user(settings['data_dir']), name)):
-        return name
-    if job == 'online' and 'create_environment_fn' in str(settings):
+    data_dir = settings['data_dir']
+    if data_dir and os.path.isdir(os.path.join(_user(data_dir), name)):
       return name
     raise
 
@@ -376,14 +389,13 @@ def _numbers(name, value) -> list[int]:
     raise ValueError(str(error).replace('--runs', name)) from error
 
 
-def _number(settings, name, least) -> float:
+def _number(settings, name, least, prefix='') -> float:
   value = settings[name]
-  if (
-    isinstance(value, bool)
-    or not isinstance(value, (int, float))
-    or value < least
-  ):
-    raise ValueError(f'{name}={value!r} is not a number from {least} on.')
+  right = isinstance(value, (int, float)) and not isinstance(value, bool)
+  if not right or not least <= value < math.inf:
+    raise ValueError(
+      f'{prefix}{name}={value!r} is not a number from {least} on.'
+    )
   return value
 
 

@@ -138,13 +138,13 @@ def _run(sweep, cells, watch):
       except ray.exceptions.TaskCancelledError:
         pass
       except ray.exceptions.RayError as error:
-        cell_lib.note_failure(cell, _first_line(error))
+        cell_lib.note_failure(cell, _last_line(error))
     if watch() and not stopping:
       stopping = True
       for reference in waiting:
         ray.cancel(reference)
 
 
-def _first_line(error) -> str:
+def _last_line(error) -> str:
   lines = [line.strip() for line in str(error).split('\n') if line.strip()]
   return lines[-1] if lines else type(error).__name__

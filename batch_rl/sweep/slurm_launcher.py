@@ -14,7 +14,6 @@ from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
 
 _SUBMITTED = 'submitted.json'
-# What a job gets, unless the sweep says otherwise; by submitit's names.
 _POLL = 2.0  # seconds
 _IN_QUEUE = (
   'PENDING',
@@ -25,6 +24,7 @@ _IN_QUEUE = (
   'SUSPENDED',
 )
 _MAX_TIMEOUTS = 1000  # a run may take many times a job's limit
+# What a job gets, unless the sweep says otherwise; by submitit's names.
 _DEFAULTS = {'name': 'batch_rl', 'timeout_min': 24 * 60}
 
 

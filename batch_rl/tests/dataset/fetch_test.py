@@ -579,3 +579,113 @@ def test_a_killed_fetch_goes_on(tmp_path):
   )
   # What was in place was not asked for again.
   assert server.gets(shard.file_name('action', 1)) == [0]
+
+
+# --- found in review --------------------------------------------------------------
+
+
+def test_a_refused_shard_is_missing(server, run, logs):
+  server.statuses = {shard.file_name('observation', 2): [403, 100]}
+  code, out, _ = run(server.url)
+  assert code == 1 and 'missing: Pong/1: the source refuses shards 2' in out
+  assert len(contents(logs)) == 12
+
+
+def test_a_complete_partial_of_another_version_is_not_taken(
+  root, server, run, logs
+):
+  name = shard.file_name('observation', 0)
+  (logs / 'partial').mkdir(parents=True)
+  stale = (root / 'Pong/1/replay_logs' / FRAMES).read_bytes()
+  (logs / 'partial' / name).write_bytes(stale)
+  note = {'bytes': len(stale), 'version': '"old"'}
+  (logs / 'partial' / f'{name}.json').write_text(json.dumps(note))
+  assert run(server.url)[0] == 0
+  assert_all_there(root, logs)
+
+
+def test_what_the_source_once_said_stays_true(root, server, run, logs):
+  """A manifest that is gone takes no truncated episode along."""
+  manifest = root / 'Pong/1/replay_logs' / shard.MANIFEST
+  said = {'truncated_rows': [65, 98], 'environment': {'game': 'Pong'}}
+  manifest.write_text(json.dumps(said))
+  assert run(server.url, '--shards', '0-1')[0] == 0
+  manifest.unlink()
+  assert run(server.url)[0] == 0
+  kept = json.loads((logs / shard.MANIFEST).read_text())
+  assert {key: kept[key] for key in said} == said
+  assert [entry['suffix'] for entry in kept['shards']] == [0, 1, 2]
+
+
+def test_a_fetch_leaves_the_files_alone_that_an_import_has_linked(
+  root, server, run, logs, tmp_path
+):
+  """An import that was killed has links to the user's files in `partial`."""
+  mine = tmp_path / 'mine'
+  mine.write_bytes(b'a thesis')
+  (logs / 'partial').mkdir(parents=True)
+  os.link(mine, logs / 'partial' / shard.file_name('observation', 0))
+  assert run(server.url)[0] == 0
+  assert_all_there(root, logs)
+  assert mine.read_bytes() == b'a thesis'
+
+
+@pytest.mark.parametrize(
+  'manifest',
+  [
+    {'shards': 5},
+    {'shards': [{'suffix': 0, 'files': {FRAMES: {'sha256': 5}}}]},
+    {'shards': [3], 'environment': 'Pong'},
+  ],
+)
+def test_any_manifest_will_do(root, server, run, logs, manifest):
+  server.lists = True
+  path = root / 'Pong/1/replay_logs' / shard.MANIFEST
+  path.write_text(json.dumps(manifest))
+  assert run(server.url)[0] == 0
+  assert contents(logs) == contents(root / 'Pong/1/replay_logs')
+
+
+def test_a_server_that_answers_anything_has_nothing(server, run, monkeypatch):
+  asked = []
+
+  def stat(source, path):
+    asked.append(path)
+    return sources.Stat(100, None)
+
+  monkeypatch.setattr(sources._HttpSource, 'stat', stat)
+  monkeypatch.setattr(fetch, '_MOST_SHARDS', 3)
+  code, _, _ = run(server.url, '--dry_run')  # it ends
+  assert code == 0 and len(asked) <= 7 * 30
+
+
+@pytest.mark.parametrize(
+  ('url', 'name'),
+  [
+    ('memory://user:secret@host/d?token=x', 'memory://host/d'),
+    ('https://user:secret@host/d?token=x', 'https://host/d'),
+  ],
+)
+def test_secrets_are_not_told(url, name):
+  assert sources.connect(url, 1).name == name
+
+
+@pytest.mark.parametrize(
+  ('options', 'said'),
+  [
+    (dict(game='Pong Pong'), 'has a game twice'),
+    (dict(to='gs://bucket/data'), 'is remote'),
+  ],
+)
+def test_mistakes_of_users(server, capsys, tmp_path, options, said):
+  arguments = {'game': 'Pong', 'to': str(tmp_path / 'data'), **options}
+  with pytest.raises(SystemExit) as exit_:
+    tools.main(
+      [
+        *('fetch', server.url, '--game', *arguments['game'].split()),
+        *('--run', '1', '--data_dir', arguments['to']),
+      ]
+    )
+  err = capsys.readouterr().err
+  assert exit_.value.code == 2 and is_one_line(err) and said in err
+  assert not server.requests

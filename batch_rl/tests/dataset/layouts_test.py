@@ -486,3 +486,52 @@ def test_our_own_manifest_comes_along(tmp_path, run):
   shutil.copy(other, frames)
   code, _, err = run('import', source, tmp_path / 'other', '--shards')
   assert code == 2 and is_one_line(err) and 'its sha256 is' in err
+
+
+def test_an_import_again_takes_what_is_new(original, tmp_path, run):
+  """Here the counter that had been assumed, and a file with other contents."""
+  counter = original / shard.file_name('add_count', 2)
+  kept, said = counter.read_bytes(), int(shard.read_array(str(counter)))
+  ranges = original / shard.file_name('invalid_range', 2)
+  kept_ranges = ranges.read_bytes()
+  counter.unlink()
+  ranges.unlink()
+  logs = tmp_path / 'run/replay_logs'
+  target = logs / counter.name
+  run('import', original, tmp_path / 'run', '--shards')
+  assert not target.exists() or int(shard.read_array(str(target))) != said
+  counter.write_bytes(kept)
+  ranges.write_bytes(kept_ranges)
+  assert run('import', original, tmp_path / 'run', '--shards')[0] == 0
+  assert int(shard.read_array(str(target))) == said
+  actions = original / shard.file_name('action', 0)
+  changed = shard.read_array(str(actions))[::-1].copy()
+  actions.unlink()
+  with gzip.open(actions, 'wb') as file:
+    np.save(file, changed)
+  assert run('import', original, tmp_path / 'run', '--shards')[0] == 0
+  np.testing.assert_array_equal(
+    shard.read_array(str(logs / actions.name)), changed
+  )
+
+
+def test_an_occupied_store_is_refused_at_once(
+  original, tmp_path, run, monkeypatch
+):
+  monkeypatch.delattr(layouts, '_prepare')  # nothing is to be read for it
+  (tmp_path / 'store').mkdir()
+  (tmp_path / 'store/thesis.tex').write_text('x')
+  code, _, err = run('import', original, tmp_path / 'store')
+  assert code == 2 and is_one_line(err) and 'holds something else' in err
+  assert not (tmp_path / 'store.import').exists()
+
+
+def test_a_part_of_a_run_is_not_described_as_the_whole(tmp_path, run):
+  logs = tmp_path / 'source'
+  shards.write_run(logs, [30, 30, 30], capacity=40)
+  (logs / shard.file_name('reward', 1)).unlink()
+  assert run('import', logs, tmp_path / 'run', '--shards')[0] == 1
+  path = tmp_path / 'run/replay_logs' / shard.MANIFEST
+  manifest = json.loads(path.read_text())
+  assert [entry['suffix'] for entry in manifest['shards']] == [0, 2]
+  assert not {'rows', 'safe_rows', 'episodes'} & manifest.keys()

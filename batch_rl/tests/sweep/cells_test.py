@@ -1,5 +1,6 @@
 """One cell: what becomes of programs that end in all kinds of ways."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -179,3 +180,32 @@ def test_damaged_records_are_as_none(make):
   pathlib.Path('progress.json').write_text('')
   assert cells.status(cell) == cells.Status(cells.WAITING)
   assert cells.run(cell).state == cells.DONE
+
+
+def test_a_longer_run_that_is_stopped_at_its_start_is_not_done(make):
+  """`progress.json` still says that the shorter one has finished."""
+  assert cells.run(make('')).state == cells.DONE
+  longer = make('if starts == 2: sys.exit(0)')
+  progress.Progress(longer.directory, 2).finish()
+  time.sleep(0.01)
+  cell = plan.Cell('one', 'offline', longer.directory, ('-c', 'pass'))
+  assert cells.run(cell).state == cells.FAILED
+
+
+def test_what_a_cell_is_made_of_has_changed(make, tmp_path):
+  path = tmp_path / 'own.gin'
+  path.write_text('A.b = 1')
+  made = make('')
+  cell = dataclasses.replace(made, gin_files=(str(path),))
+  assert cells.run(cell).state == cells.DONE
+  path.write_text('A.b = 2')
+  assert cells.status(cell).state == cells.WAITING
+  assert cells.run(cell).state == cells.DONE
+  assert starts() == 2
+
+
+def test_an_evaluation_is_of_the_training_so_far(make):
+  cell = make('', job='evaluate')
+  assert cells.run(cell).state == cells.DONE
+  progress.Progress(cell.directory, 7).finish()  # it has gone on
+  assert cells.status(cell).state == cells.WAITING
