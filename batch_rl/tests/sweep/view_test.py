@@ -26,7 +26,8 @@ def sweep(tmp_path):
 
 
 def note(cell, state, progress=None, **more):
-  content = {'arguments': cell.arguments, 'state': state, 'attempts': 1, **more}
+  content = {'arguments': cell.arguments, 'state': state, 'attempts': 1}
+  content |= {'basis': [], **more}  # of a DONE cell: it has no gin files
   files.write_json(f'{cell.directory}/sweep-offline.json', content)
   if progress:
     files.write_json(f'{cell.directory}/progress.json', progress)
