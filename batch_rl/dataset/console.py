@@ -42,6 +42,19 @@ def add_command(
   return command
 
 
+def at_least(least: int) -> Callable[[str], int]:
+  """A kind of argument: a number from `least` on."""
+
+  def number(text: str) -> int:
+    value = int(text)
+    if value < least:
+      raise ValueError
+    return value
+
+  number.__name__ = f'number (at least {least})'
+  return number
+
+
 def one_run(arguments: argparse.Namespace) -> directories.Run:
   """The run or store that a command is about; of what is above one, lists them."""
   run = directories.as_run(arguments.directory)

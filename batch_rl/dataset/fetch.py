@@ -25,7 +25,6 @@ from batch_rl.dataset import arrivals, directories, files, shard, sources
 # The dataset's runs have shards 0 to 50 at most; probed where nothing is listed.
 _MOST_SHARDS = 51
 # Dopamine's seventh file; readers do not need it.
-_OPTIONAL = 'episode_end_indices'
 _LOOK_UP_RETRIES = 3
 # A file that arrives damaged is fetched once more.
 _TRIES_AT_DAMAGE = 2
@@ -295,7 +294,9 @@ class _LookUp:
     sizes: dict[str, int | None] = {}
 
     def probe(suffix: int) -> bool:
-      names = [shard.file_name(n, suffix) for n in (*shard.FILES, _OPTIONAL)]
+      names = [
+        shard.file_name(n, suffix) for n in (*shard.FILES, shard.OPTIONAL)
+      ]
       found = {name: self._stat(name) for name in names[:1]}
       if found[names[0]] is not None:
         found |= {name: self._stat(name) for name in names[1:]}
@@ -336,7 +337,7 @@ class _LookUp:
         )
         continue
       chosen |= {name: sizes[name] for name in needed}
-      optional = shard.file_name(_OPTIONAL, suffix)
+      optional = shard.file_name(shard.OPTIONAL, suffix)
       if optional in sizes:
         chosen[optional] = sizes[optional]
     return chosen, missing

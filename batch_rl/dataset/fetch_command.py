@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tqdm.auto as tqdm
@@ -64,19 +64,10 @@ def add(commands: Any) -> None:
     command.add_argument(
       f'--{name}',
       default=default,
-      type=_at_least(least),
+      type=console.at_least(least),
       metavar='N',
       help=f'{what}; default: {default}',
     )
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-  def integer(text: str) -> int:
-    if not text.isdigit() or int(text) < least:
-      raise argparse.ArgumentTypeError(f'{text} is no number from {least} on')
-    return int(text)
-
-  return integer
 
 
 def _fetch(arguments: argparse.Namespace) -> int:

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from collections.abc import Callable
 from typing import Any
 
 import tqdm.auto as tqdm
@@ -57,7 +56,7 @@ def add_import(commands: Any) -> None:
   rlds_only.add_argument(
     '--shard_rows',
     metavar='N',
-    type=_at_least(100),
+    type=console.at_least(100),
     help='rows of a shard; default: as in the run that was exported, or 1000000',
   )
   rlds_only.add_argument(
@@ -171,7 +170,7 @@ def add_export(commands: Any) -> None:
   command.add_argument(
     '--stack',
     metavar='N',
-    type=_at_least(1),
+    type=console.at_least(1),
     help='frames in an observation, for minari; default: single frames',
   )
   command.add_argument(
@@ -230,17 +229,6 @@ def _describe(made: dict[str, Any]) -> list[str]:
       f'{made["environment"] or "not known"}'
     )
   return lines
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-  def number(text: str) -> int:
-    value = int(text)
-    if value < least:
-      raise ValueError
-    return value
-
-  number.__name__ = f'number (at least {least})'
-  return number
 
 
 class _Progress:

@@ -35,7 +35,6 @@ _UNFINISHED = ('.gstmp', '.part', '.partial', '.crdownload', '.aria2', '.tmp')
 # Folders in which a logger or `fetch` is at work.
 _WORK_FOLDERS = ('partial',)
 _SENTINEL = re.compile(r'sentinel_checkpoint_complete\.(\d+)')
-_OPTIONAL = 'episode_end_indices'
 # Where the number of a shard is in a name; the first that fits.
 _NUMBERS = (
   re.compile(r'ckpt[._-]?(\d+)'),
@@ -220,7 +219,7 @@ def _identify(path: str, name: str) -> Found:
   said = words[0] if len(words) == 1 else None
   if base.lower().endswith(_UNFINISHED):
     raise _NotOfAShard('a download that was not finished')
-  if _OPTIONAL in base:
+  if shard.OPTIONAL in base:
     raise _NotOfAShard('readers do not need it')
   try:
     with open(path, 'rb') as raw:

@@ -34,6 +34,7 @@ from batch_rl.dataset import files
 # Written beside the shards by our loggers; readers do not need it.
 MANIFEST = 'manifest.json'
 # In it: rows of the run that end an episode, but were no end to the agent.
+OPTIONAL = 'episode_end_indices'  # a file that Dopamine adds, and nobody needs
 TRUNCATED_ROWS = 'truncated_rows'
 COLUMNS = ('observation', 'action', 'reward', 'terminal')
 # Column dtypes of the format; the observation's is whatever was logged.

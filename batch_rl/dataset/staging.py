@@ -89,8 +89,7 @@ def check_new(destination: str) -> None:
   Raises:
     ValueError: if it does.
   """
-  if files.is_remote(destination):
-    raise ValueError(f'{destination} is remote; choose a local directory.')
+  files.check_local(destination)
   if not os.path.lexists(destination):
     return
   if not os.path.isdir(destination) or os.listdir(destination):

@@ -37,6 +37,7 @@ class View:
   ):
     self._sweep, self._works = sweep, works
     self._statuses: dict[plan.Cell, cell_lib.Status] = {}
+    self._rates: tuple[dict[str, float], str] = ({}, '')
     self._told: dict[plan.Cell, str] = {}
     self.refresh()
 
@@ -51,6 +52,7 @@ class View:
       before = self._statuses.get(cell)
       if before is None or before.state != cell_lib.DONE:
         self._statuses[cell] = cell_lib.status(cell)
+    self._rates = projection.rates(self._sweep, list(self._statuses.values()))
 
   def count(self, state: str) -> int:
     """Cells that are in a state."""
@@ -67,7 +69,7 @@ class View:
 
   def rates(self) -> tuple[dict[str, float], str]:
     """Rates that are projected with, and where they are from."""
-    return projection.rates(self._sweep, list(self._statuses.values()))
+    return self._rates
 
   def table(self, height: int) -> rich.table.Table:
     """The cells that matter most, a line each.

@@ -581,7 +581,7 @@ def test_a_killed_fetch_goes_on(tmp_path):
   assert server.gets(shard.file_name('action', 1)) == [0]
 
 
-# --- found in review --------------------------------------------------------------
+# --- what is there already, and what the source says of it ----------------------
 
 
 def test_a_refused_shard_is_missing(server, run, logs):
