@@ -18,7 +18,6 @@ from typing import Any
 
 from batch_rl.dataset import directories, files, shard
 
-_PARTIAL = 'partial'
 _LOCK = '.lock'
 # Of a manifest, what is said of a run as a whole.
 OF_THE_WHOLE = ('rows', 'safe_rows', 'episodes')
@@ -75,7 +74,7 @@ class Arrivals:
 
   def partial(self, name: str) -> str:
     """Where a file is prepared."""
-    return os.path.join(self.logs, _PARTIAL, name)
+    return os.path.join(self.logs, shard.PARTIAL, name)
 
   def has(self, name: str, identity: list[int] | None = None) -> bool:
     """Whether a file is in place, and noted.
@@ -295,9 +294,9 @@ def check_shards(
     rows = None
     for what in ('terminal', *shard.COLUMNS):
       path = os.path.join(logs, shard.file_name(what, suffix))
-      header = shard.read_header(path)
-      rows = header.shape[0] if rows is None else rows
       try:
+        header = shard.read_header(path)
+        rows = header.shape[0] if rows is None else rows
         shard.check_column(path, what, header.shape, header.dtype, rows)
       except ValueError as error:
         wrong.append(str(error))

@@ -366,7 +366,7 @@ class _LookUp:
           f'({"?" if size is None else f"{size:,}"} B): is it of another run? '
           'Move it away, or choose another --data_dir.'
         )
-    partial = os.path.join(self.logs, 'partial', name)
+    partial = os.path.join(self.logs, shard.PARTIAL, name)
     begun = os.path.getsize(partial) if os.path.exists(partial) else 0
     return File(name, f'{self._folder}/{name}', size, there, begun)
 

@@ -148,14 +148,21 @@ def try_lock(path: str) -> Any:
     The open file to keep, or None if another process has the lock.
 
   Raises:
-    OSError: if the file cannot be made.
+    OSError: if the file cannot be made, or the file system has no locks.
   """
   file = open(path, 'a+', encoding='utf-8')
   try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-  except OSError:
+  except BlockingIOError:
     file.close()
     return None
+  except OSError as error:
+    file.close()
+    raise OSError(
+      error.errno,
+      f'{path} cannot be locked ({error.strerror}): choose a directory on another '
+      'file system, or mount this one with locks (Lustre: -o flock).',
+    ) from error
   file.truncate(0)
   file.write(f'process {os.getpid()} on {os.uname().nodename}\n')
   file.flush()

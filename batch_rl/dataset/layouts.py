@@ -32,8 +32,6 @@ from batch_rl.dataset import (
 _GZIP, _NPY = b'\x1f\x8b', b'\x93NUMPY'
 # Endings of what download tools have not finished.
 _UNFINISHED = ('.gstmp', '.part', '.partial', '.crdownload', '.aria2', '.tmp')
-# Folders in which a logger or `fetch` is at work.
-_WORK_FOLDERS = ('partial',)
 _SENTINEL = re.compile(r'sentinel_checkpoint_complete\.(\d+)')
 # Where the number of a shard is in a name; the first that fits.
 _NUMBERS = (
@@ -184,11 +182,10 @@ def _scan(
   """All files that may be part of a shard, and the manifests."""
   found, manifests = [], []
   for folder, folders, names in os.walk(source):
-    for work in set(folders) & set(_WORK_FOLDERS):
-      ignored[os.path.relpath(os.path.join(folder, work), source)] = (
-        'files that are being written'
-      )
-    folders[:] = sorted(set(folders) - set(_WORK_FOLDERS))
+    if shard.PARTIAL in folders:  # a logger or `fetch` is at work
+      work = os.path.relpath(os.path.join(folder, shard.PARTIAL), source)
+      ignored[work] = 'files that are being written'
+    folders[:] = sorted(set(folders) - {shard.PARTIAL})
     complete = {int(m[1]) for name in names if (m := _SENTINEL.fullmatch(name))}
     for name in sorted(names):
       path = os.path.join(folder, name)
@@ -522,7 +519,7 @@ def _check_target(layout: Layout, logs: str) -> None:
     return
   manifest = directories.read_manifest(logs)
   ours = directories.look_up(manifest, 'origin', 'source', kind=str)
-  if ours != layout.source and set(os.listdir(logs)) - set(_WORK_FOLDERS):
+  if ours != layout.source and set(os.listdir(logs)) - {shard.PARTIAL}:
     raise ValueError(
       f'{logs} holds something else than shards of {layout.source}; choose '
       'another destination.'

@@ -337,7 +337,7 @@ class ReplayLog:
     if self.rows:
       self._safe_rows = self._last_checkpoint_rows
       self._finish_shard()
-      shutil.rmtree(os.path.join(self.directory, 'partial'))
+      shutil.rmtree(os.path.join(self.directory, shard.PARTIAL))
 
   def _cut(self) -> dict:
     carry = self._writer.carry

@@ -34,8 +34,10 @@ from batch_rl.dataset import files
 # Written beside the shards by our loggers; readers do not need it.
 MANIFEST = 'manifest.json'
 # In it: rows of the run that end an episode, but were no end to the agent.
-OPTIONAL = 'episode_end_indices'  # a file that Dopamine adds, and nobody needs
 TRUNCATED_ROWS = 'truncated_rows'
+OPTIONAL = 'episode_end_indices'  # a file that Dopamine adds, and nobody needs
+# The folder in which files grow until they are whole.
+PARTIAL = 'partial'
 COLUMNS = ('observation', 'action', 'reward', 'terminal')
 # Column dtypes of the format; the observation's is whatever was logged.
 _DTYPES = {'action': np.int32, 'reward': np.float32, 'terminal': np.uint8}
@@ -627,7 +629,7 @@ class ShardWriter:
     self.suffix = suffix
     self.carry = carry
     self.rows = 0
-    os.makedirs(os.path.join(directory, 'partial'), exist_ok=True)
+    os.makedirs(os.path.join(directory, PARTIAL), exist_ok=True)
     self._streams = {}
     for name in COLUMNS:
       stream = _GzipStream(open(self.partial_path(name), 'wb'), self._LEVEL)
@@ -662,7 +664,7 @@ class ShardWriter:
     self._dtypes, self.suffix, self.carry = dtypes, suffix, carry
     self.rows = cut['rows']
     self._streams = {}
-    os.makedirs(os.path.join(directory, 'partial'), exist_ok=True)
+    os.makedirs(os.path.join(directory, PARTIAL), exist_ok=True)
     # The reverse of `finish`: first the shard stops being complete.
     for name in reversed(FILES):
       final = os.path.join(directory, file_name(name, suffix))
@@ -685,9 +687,7 @@ class ShardWriter:
 
   def partial_path(self, name: str) -> str:
     """Where a column grows until the shard is finished."""
-    return os.path.join(
-      self._directory, 'partial', file_name(name, self.suffix)
-    )
+    return os.path.join(self._directory, PARTIAL, file_name(name, self.suffix))
 
   @property
   def room(self) -> int:

@@ -46,7 +46,15 @@ _REFUSALS = ('forbidden', 'access denied', 'anonymous caller', 'credential')
 
 
 class Refused(ValueError):
-  """The source does not give something, e.g. `403 Forbidden`; it won't later."""
+  """The source does not give something, e.g. `403 Forbidden`; it won't later.
+
+  Attributes:
+    code: of HTTP, if it has one.
+  """
+
+  def __init__(self, what: str, code: int | None = None):
+    super().__init__(what)
+    self.code = code
 
 
 class Absent(Refused):
@@ -194,7 +202,7 @@ class _HttpSource(Source):
     try:
       response = self._request('HEAD', path)
     except Refused as error:
-      if not str(error).startswith(tuple(map(str, _NO_HEAD))):
+      if error.code not in _NO_HEAD:
         raise
       response = self._request('GET', path, {'Range': 'bytes=0-0'})
     with response:
@@ -258,7 +266,7 @@ class _HttpSource(Source):
     what = f'{code} {response.reason}'.strip()
     if code in _TRY_AGAIN:
       raise Interrupted(what, _seconds(response.headers.get('Retry-After')))
-    raise (Absent if code in (404, 410) else Refused)(what)
+    raise (Absent if code in (404, 410) else Refused)(what, code)
 
   def _stat(self, response: Any) -> Stat:
     headers = response.headers

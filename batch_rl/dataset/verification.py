@@ -213,9 +213,9 @@ class _Verification:
     if others:
       listing = ', '.join(others[:4]) + (', ...' if len(others) > 4 else '')
       oddities.append(f'has files that no reader opens: {listing}')
-    if 'partial' in self._names:
+    if shard.PARTIAL in self._names:
       oddities.append(
-        'has a folder `partial`: the run is under way or was stopped, and its '
+        f'has a folder `{shard.PARTIAL}`: the run is under way or was stopped, and its '
         'last rows are in no shard yet'
       )
     if first := self._shards[0].suffix:

@@ -29,6 +29,7 @@ from batch_rl.sweep import view as view_lib
 _LAUNCHERS = ('ray', 'slurm')
 _SECONDS = 60  # between lines, where the output is no terminal
 _SHOWN = 20  # cells of a plan
+_LOOKED_AT = 100  # cells, every two seconds
 _LOCK = '.sweep.lock'
 
 
@@ -153,7 +154,7 @@ def _watching(view):
 
   def watch() -> bool:
     nonlocal last
-    view.refresh()
+    view.refresh(_LOOKED_AT)
     if console.is_terminal:
       live.update(view.table(console.height), refresh=True)
     else:

@@ -1,5 +1,6 @@
 """A sweep as a table: of the terminal, live, or lines of a log."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 import rich.table
@@ -39,6 +40,7 @@ class View:
     self._statuses: dict[plan.Cell, cell_lib.Status] = {}
     self._rates: tuple[dict[str, float], str] = ({}, '')
     self._told: dict[plan.Cell, str] = {}
+    self._turns = itertools.cycle(sweep.cells)
     self.refresh()
 
   @property
@@ -46,9 +48,21 @@ class View:
     """Those of the last refresh."""
     return self._statuses
 
-  def refresh(self) -> None:
-    """Looks at the directories of the cells that are not known to be done."""
-    for cell in self._sweep.cells:
+  def refresh(self, most: int | None = None) -> None:
+    """Looks at the directories of the cells that are not known to be done.
+
+    Args:
+      most: of the others than those that run, so many are looked at, in turns: a
+        network's file system takes seconds for a thousand. All of them, if None.
+    """
+    cells = self._sweep.cells
+    turn = itertools.islice(self._turns, min(most or len(cells), len(cells)))
+    running = [
+      cell
+      for cell, status in self._statuses.items()
+      if status.state == cell_lib.RUNNING
+    ]
+    for cell in dict.fromkeys([*running, *turn]):
       before = self._statuses.get(cell)
       if before is None or before.state != cell_lib.DONE:
         self._statuses[cell] = cell_lib.status(cell)

@@ -453,6 +453,15 @@ def test_files_that_are_there_are_verified(root, server, run, logs):
   assert 'Move it away' in out
 
 
+def test_a_file_that_was_damaged_here_is_named(server, run, logs):
+  assert run(server.url)[0] == 0
+  path = logs / shard.file_name('reward', 1)
+  size = path.stat().st_size
+  path.write_bytes(gzip.compress(b'no array').ljust(size, b'\0'))
+  code, out, err = run(server.url)
+  assert code == 1 and str(path) in out + err
+
+
 def test_there_has_to_be_room(root, server, run, monkeypatch, tmp_path):
   usage = psutil.disk_usage('/')._replace(free=1_000)
   monkeypatch.setattr(psutil, 'disk_usage', lambda path: usage)

@@ -1,0 +1,33 @@
+"""Locks, and what becomes of them."""
+
+import errno
+import fcntl
+
+import pytest
+
+from batch_rl.dataset import files
+
+
+def test_a_lock_is_held_until_it_is_closed(tmp_path):
+  path = str(tmp_path / '.lock')
+  with files.try_lock(path):
+    assert files.try_lock(path) is None
+    assert files.lock_holder(path).startswith('process ')
+  with files.try_lock(path) as held:
+    assert held is not None
+
+
+def test_a_file_system_without_locks_is_not_taken_for_one_that_is_locked(
+  tmp_path, monkeypatch
+):
+  def fail(file, operation):
+    del file, operation
+    raise OSError(errno.ENOSYS, 'Function not implemented')
+
+  monkeypatch.setattr(fcntl, 'flock', fail)
+  path = str(tmp_path / '.lock')
+  with pytest.raises(
+    OSError, match='cannot be locked.*not implemented'
+  ) as error:
+    files.try_lock(path)
+  assert path in str(error.value)
