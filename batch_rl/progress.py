@@ -64,15 +64,16 @@ class Progress:
       mininterval=0.2 if interactive else 30,
     )
 
-  def write(self, done: int, rate: float, about: dict[str, Any]) -> None:
+  def write(self, done: int, rate: float | None, about: dict[str, Any]) -> None:
     """Writes the file.
 
     Args:
       done: units of the phase.
-      rate: units a second.
+      rate: units a second; None if that can't be told yet, and the last one stays.
       about: the phase.
     """
-    self._rates[about['phase']] = rate
+    if rate is not None:
+      self._rates[about['phase']] = rate
     self._write({**about, 'done': done})
 
   def finish(self) -> None:
@@ -94,13 +95,17 @@ class Progress:
 
 
 class Bar(tqdm.tqdm):
-  """A bar of `Progress`."""
+  """A bar of `Progress`.
+
+  The rate that it tells leaves out the first seconds, in which TensorFlow gets ready.
+  """
 
   def __init__(self, progress: Progress, about: dict[str, Any], **kwargs: Any):
     self._shared, self._about = progress, about
-    self._first = self._count = kwargs['initial']
-    self._start = time.monotonic()
-    self._next = self._start
+    self._count = kwargs['initial']
+    self._begun = (time.monotonic(), self._count)
+    self._warm: tuple[float, float] | None = None
+    self._next = self._begun[0]
     super().__init__(**kwargs)
 
   def update(self, n: float | None = 1) -> bool | None:
@@ -108,19 +113,24 @@ class Bar(tqdm.tqdm):
     self._count += n
     if (now := time.monotonic()) >= self._next:
       self._next = now + _SECONDS
-      self._write()
+      self._write(self._warm and self._rate_since(self._warm))
+      if self._warm is None and now - self._begun[0] >= _SECONDS:
+        self._warm = (now, self._count)
     return super().update(n)
 
   def close(self) -> None:
-    """Writes the rate of the whole phase."""
-    if self._count > self._first and self._next < float('inf'):
+    """Writes the rate of the phase; all of it counts if it was short."""
+    if self._count > self._begun[1] and self._next < float('inf'):
       self._next = float('inf')  # tqdm closes itself again
-      self._write()
+      short = not self._warm or time.monotonic() - self._warm[0] < _SECONDS
+      self._write(self._rate_since(self._begun if short else self._warm))
     super().close()
 
-  def _write(self):
-    seconds = max(time.monotonic() - self._start, 1e-9)
-    rate = (self._count - self._first) / seconds
+  def _rate_since(self, since):
+    start, count = since
+    return (self._count - count) / max(time.monotonic() - start, 1e-9)
+
+  def _write(self, rate):
     self._shared.write(int(self._count), rate, self._about)
 
 

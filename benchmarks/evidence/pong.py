@@ -18,6 +18,7 @@ import subprocess
 import sys
 
 from batch_rl import run_record
+from batch_rl.dataset import files
 from batch_rl.fixed_replay import results
 
 HERE = pathlib.Path('benchmarks/evidence')
@@ -41,10 +42,15 @@ def run(*arguments: object, threads: int | None = None) -> None:
 
 
 def keep(base_dir: pathlib.Path, out: pathlib.Path) -> None:
-  """Copies what a report reads of a run."""
+  """Copies what a report reads of a run, without this machine's directories."""
   shutil.rmtree(out, ignore_errors=True)
   out.mkdir(parents=True)
-  shutil.copy(base_dir / run_record.FILE_NAME, out)
+  record = files.read_json(str(base_dir / run_record.FILE_NAME))
+  for name in ('command', 'resumed_with'):
+    record.pop(name, None)
+  if record.get('replay_dir'):
+    record['replay_dir'] = os.path.relpath(record['replay_dir'])
+  files.write_json(str(out / run_record.FILE_NAME), record)
   evaluations = base_dir / results.DIRECTORY
   if evaluations.exists():
     shutil.copytree(evaluations, out / results.DIRECTORY)
