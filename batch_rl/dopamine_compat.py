@@ -11,12 +11,14 @@ part, and touches nothing that the machine has for real:
 | gin's TensorFlow support needs `tf.estimator`       | `_provide_estimator` |
 | C51 builds an eager tensor into its graph           | `_use_graph_mode`    |
 | Atari: a 100,000-frame cap, no choice of ROM        | `_use_our_atari`     |
+| runners import JAX agents: 2 s, 90 MB a process     | `_defer_jax_agents`  |
 | warnings that a user can do nothing about           | `_silence_*`         |
 
 Nothing heavy is imported here: each mend waits for the import that needs it.
 """
 
 import contextlib
+import importlib
 import importlib.abc
 import importlib.util
 import io
@@ -150,6 +152,42 @@ def _use_our_atari():
   atari_lib.gym = environment.GymWithRomSets(atari_lib.gym)
 
 
+@contextlib.contextmanager
+def _defer_jax_agents():
+  """Lets Dopamine's runners import its JAX agents when one is asked for.
+
+  They import all of them, with Flax, Optax and TensorFlow Probability. Whoever else
+  imports an agent, as gin files do, gets it at once.
+  """
+  deferred = [name for name in _JAX_AGENTS if name not in sys.modules]
+  sys.modules.update((name, _Deferred(name)) for name in deferred)
+  try:
+    yield
+  finally:
+    for name in deferred:
+      del sys.modules[name]
+
+
+class _Deferred(types.ModuleType):
+  """What a module of this name has, imported at the first use."""
+
+  def __getattr__(self, attribute):
+    if attribute.startswith('__'):
+      raise AttributeError(attribute)
+    return getattr(importlib.import_module(self.__name__), attribute)
+
+
+_JAX_AGENTS = [
+  f'dopamine.jax.agents.{kind}.{kind}_agent'
+  for kind in (
+    'dqn',
+    'full_rainbow',
+    'implicit_quantile',
+    'ppo',
+    'quantile',
+    'rainbow',
+  )
+]
 _AROUND_IMPORT = {
   'tensorflow': _silence_tensorflow_import,
   'tensorflow_probability': _silence_deprecations,
@@ -157,6 +195,7 @@ _AROUND_IMPORT = {
   'gin.tf': _provide_estimator,
   'dopamine.tf.agents': _use_graph_mode,
   'dopamine.discrete_domains.atari_lib': _use_our_atari,
+  'dopamine.discrete_domains.run_experiment': _defer_jax_agents,
 }
 
 

@@ -233,6 +233,11 @@ class RecordedRunner(run_experiment.Runner):
       self._progress.update()
     return super()._run_one_step(action)
 
+  def _end_episode(self, reward, terminal=True):
+    # Dopamine's asks whether the agent is a JAX agent, and imports JAX to know.
+    del terminal
+    self._agent.end_episode(reward)
+
   def _show_progress(self, total, phase, unit, done=0):
     """A bar with rate and ETA, whose position `progress.json` has, too."""
     self._progress = self._run_progress.bar(

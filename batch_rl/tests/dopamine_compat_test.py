@@ -45,6 +45,33 @@ print([m for m in ('tensorflow', 'numpy', 'gin', 'jax', 'gym') if m in sys.modul
   assert done.stdout == '[]\n', done.stderr
 
 
+def test_jax_agents_are_imported_when_they_are_used():
+  done = run("""
+import sys
+import batch_rl.fixed_replay.run_experiment, batch_rl.baselines.run_experiment
+heavy = ('flax', 'optax', 'tensorflow_probability')
+print([m for m in heavy if m in sys.modules])
+from dopamine.discrete_domains import run_experiment
+deferred = run_experiment.jax_dqn_agent
+from dopamine.jax.agents.dqn import dqn_agent
+print(dqn_agent is not deferred, dqn_agent.JaxDQNAgent is deferred.JaxDQNAgent)
+import gin
+gin.parse_config('JaxDQNAgent.gamma = 0.5')
+print(run_experiment.full_rainbow_agent.JaxFullRainbowAgent.__name__)
+try:
+  deferred.absent
+except AttributeError as error:
+  print(error)
+""")
+  assert done.stdout.split('\n') == [
+    '[]',
+    'True True',
+    'JaxFullRainbowAgent',
+    "module 'dopamine.jax.agents.dqn.dqn_agent' has no attribute 'absent'",
+    '',
+  ], done.stderr
+
+
 def test_an_installed_baselines_is_kept(tmp_path):
   package = tmp_path / 'baselines' / 'common'
   package.mkdir(parents=True)
