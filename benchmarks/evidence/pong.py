@@ -5,8 +5,8 @@
 
 Everything is done by the package's own commands, which are printed: the offline runs
 are a sweep, `pong.yaml`. The same command goes on with those that are not done. What
-each gave so far goes to `--out`, where `python -m batch_rl.report` can read it, and a
-report to `--work_dir`.
+each gave so far goes to `--out`, where `python -m batch_rl.report` can read it, with a
+table and a figure; a report goes to `--work_dir`.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import sys
 from batch_rl import run_record
 from batch_rl.dataset import files
 from batch_rl.fixed_replay import results
+from benchmarks.evidence import pong_report
 
 HERE = pathlib.Path('benchmarks/evidence')
 DATA = 'data/Pong/1'
@@ -96,6 +97,7 @@ def main() -> None:
     agent, seed = path.relative_to(options.work_dir).parts[::3]
     if (path / results.DIRECTORY).exists():
       keep(path, options.out / 'runs' / agent / seed)
+  pong_report.report(options.out)
   run(
     'batch_rl.report',
     options.out / 'runs',
