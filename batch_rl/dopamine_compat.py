@@ -165,7 +165,7 @@ def _defer_jax_agents():
     yield
   finally:
     for name in deferred:
-      del sys.modules[name]
+      sys.modules.pop(name, None)
 
 
 class _Deferred(types.ModuleType):

@@ -161,7 +161,7 @@ def try_lock(path: str) -> Any:
     raise OSError(
       error.errno,
       f'{path} cannot be locked ({error.strerror}): choose a directory on another '
-      'file system, or mount this one with locks (Lustre: -o flock).',
+      'file system, or mount this one with locks (Lustre: -o flock)',
     ) from error
   file.truncate(0)
   file.write(f'process {os.getpid()} on {os.uname().nodename}\n')
