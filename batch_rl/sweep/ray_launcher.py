@@ -2,7 +2,9 @@
 
 import contextlib
 import re
+import signal
 import socket
+import threading
 from collections.abc import Callable, Sequence
 
 import ray
@@ -62,6 +64,7 @@ def _connected(sweep, address):
     }
   )
   _check_address(address)
+  handler = signal.getsignal(signal.SIGTERM)
   try:
     # 'local' starts one, whatever the environment says of others.
     ray.init(
@@ -72,6 +75,8 @@ def _connected(sweep, address):
       f'The Ray cluster at {address} does not answer: {" ".join(str(error).split())}. '
       'One that was started with a token needs RAY_AUTH_MODE=token here.'
     ) from error
+  if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGTERM, handler)  # Ray has put its own there
   try:
     yield _room(sweep)
   finally:

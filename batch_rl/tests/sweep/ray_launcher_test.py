@@ -1,5 +1,7 @@
 """What of Ray needs no Ray; the rest is in `main_test`."""
 
+import signal
+
 import pytest
 
 from batch_rl.sweep import ray_launcher
@@ -44,3 +46,22 @@ def test_a_cluster_that_is_not_there():
     ValueError, match='no Ray cluster at 127.0.0.1:1: .*refused'
   ):
     ray_launcher.slots(sweeps.make(), '127.0.0.1:1')
+
+
+def test_a_sweep_still_hears_sigterm(tmp_path, monkeypatch):
+  """Ray's driver takes SIGTERM for itself, and dies of it."""
+  ray = ray_launcher.ray
+  monkeypatch.setattr(
+    ray, 'init', lambda *_, **__: signal.signal(signal.SIGTERM, signal.SIG_DFL)
+  )
+  monkeypatch.setattr(ray, 'shutdown', lambda: None)
+  machine = {'Alive': True, 'Resources': {'CPU': 4.0, 'memory': 1e12}}
+  monkeypatch.setattr(ray, 'nodes', lambda: [machine])
+  heard = []
+  before = signal.signal(signal.SIGTERM, lambda *_: heard.append(True))
+  try:
+    assert ray_launcher.slots(sweeps.make(base_dir=tmp_path), None) > 0
+    signal.raise_signal(signal.SIGTERM)
+  finally:
+    signal.signal(signal.SIGTERM, before)
+  assert heard == [True]
