@@ -67,7 +67,7 @@ def seed_libraries(iteration: int) -> None:
   """Seeds what Dopamine draws from: `random`, NumPy and TensorFlow's graph.
 
   Called at the start of every iteration: a run that resumes there draws what it
-  would have drawn. Within one, see `library_states`.
+  would have drawn. Within one, see `random_states`.
   """
   if run_seed() is None:
     return
@@ -81,12 +81,12 @@ def seed_libraries(iteration: int) -> None:
       tf.config.experimental.enable_op_determinism()
 
 
-def library_states() -> dict[str, Any]:
+def random_states() -> dict[str, Any]:
   """The state of what Dopamine draws from, plain data; but for TensorFlow's."""
   return {'random': random.getstate(), 'numpy': np.random.get_state()}
 
 
-def restore_library_states(states: Mapping[str, Any]) -> None:
-  """Goes back to what `library_states` returned."""
+def restore_random_states(states: Mapping[str, Any]) -> None:
+  """Goes back to what `random_states` returned."""
   random.setstate(states['random'])
   np.random.set_state(states['numpy'])

@@ -145,7 +145,7 @@ class LoggedRunner(runner.RecordedRunner):
     self._now = {'phase': 'train', 'steps': 0, 'statistics': {}, **_NO_PHASE}
     if self._partial is not None:
       partial, self._partial = self._partial, None
-      seeding.restore_library_states(partial.pop('random'))
+      seeding.restore_random_states(partial.pop('random'))
       self._environment.restore(partial.pop('environment'))
       self._now.update(partial)
 
@@ -209,7 +209,7 @@ class LoggedRunner(runner.RecordedRunner):
     return {
       **self._now,
       'seconds': time.monotonic() - self._since,
-      'random': seeding.library_states(),
+      'random': seeding.random_states(),
       'environment': self._environment.state(),
     }
 

@@ -24,7 +24,6 @@ from batch_rl.dataset import arrivals, directories, files, shard, sources
 
 # The dataset's runs have shards 0 to 50 at most; probed where nothing is listed.
 _MOST_SHARDS = 51
-# Dopamine's seventh file; readers do not need it.
 _LOOK_UP_RETRIES = 3
 # A file that arrives damaged is fetched once more.
 _TRIES_AT_DAMAGE = 2

@@ -153,11 +153,10 @@ def try_lock(path: str) -> Any:
   file = open(path, 'a+', encoding='utf-8')
   try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-  except BlockingIOError:
-    file.close()
-    return None
   except OSError as error:
     file.close()
+    if isinstance(error, BlockingIOError):
+      return None
     raise OSError(
       error.errno,
       f'{path} cannot be locked ({error.strerror}): choose a directory on another '

@@ -196,7 +196,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     done, self._partial = self._partial or _no_progress(), None
     self._agent.begin_iteration(self._iteration, done['updates'])
     if 'random' in done:
-      seeding.restore_library_states(done['random'])
+      seeding.restore_random_states(done['random'])
     expected = -(-self._training_steps // self._agent.update_period)
     with self._show_progress(
       expected, 'train', 'update', done['updates']
@@ -232,7 +232,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     return mean_loss, rate, waiting
 
   def _train_state(self, done):
-    return {**done, 'random': seeding.library_states()}
+    return {**done, 'random': seeding.random_states()}
 
   def _evaluation_safe_point(self):
     """Evaluation that is interrupted starts again, from where training ended."""

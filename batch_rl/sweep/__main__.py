@@ -184,13 +184,14 @@ def _print_plan(sweep, view, options, launcher):
   except ValueError as error:
     print(f'NOT THERE YET: {error}\n')
   print(view.summary())
-  rates, origin = view.rates()
-  rated = ', '.join(f'{rate:.4g}/s in {phase}' for phase, rate in rates.items())
+  rated = ', '.join(
+    f'{rate:.4g}/s in {phase}' for phase, rate in view.rates.items()
+  )
   seconds = view.seconds_left()
   print(
     f'{view_lib.duration(seconds)} of one cell after the other, at {rated}:'
   )
-  print(f'rates {origin}.')
+  print(f'rates {view.origin_of_rates}.')
   if options.launcher == 'ray':
     slots = launcher.slots(sweep, options.address)
     print(

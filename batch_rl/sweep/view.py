@@ -52,11 +52,10 @@ class View:
     """Looks at the directories of the cells that are not known to be done.
 
     Args:
-      most: of the others than those that run, so many are looked at, in turns: a
-        network's file system takes seconds for a thousand. All of them, if None.
+      most: how many of those that do not run, in turns, as a network's file system
+        takes seconds for a thousand; all of them, if None.
     """
-    cells = self._sweep.cells
-    turn = itertools.islice(self._turns, min(most or len(cells), len(cells)))
+    turn = itertools.islice(self._turns, most or len(self._sweep.cells))
     running = [
       cell
       for cell, status in self._statuses.items()
@@ -74,16 +73,21 @@ class View:
 
   def seconds_left(self) -> float:
     """Of work, of all cells together."""
-    rates, _ = self.rates()
     return sum(
-      self._works[cell].seconds_left(status, rates)
+      self._works[cell].seconds_left(status, self.rates)
       for cell, status in self._statuses.items()
       if status.state != cell_lib.FAILED
     )
 
-  def rates(self) -> tuple[dict[str, float], str]:
-    """Rates that are projected with, and where they are from."""
-    return self._rates
+  @property
+  def rates(self) -> dict[str, float]:
+    """Those that are projected with."""
+    return self._rates[0]
+
+  @property
+  def origin_of_rates(self) -> str:
+    """Where they are from."""
+    return self._rates[1]
 
   def table(self, height: int) -> rich.table.Table:
     """The cells that matter most, a line each.
@@ -136,8 +140,7 @@ class View:
     ):
       rate = f'{now["rates"][now["phase"]]:.3g} {now["unit"]}s/s'
     if status.state in (cell_lib.RUNNING, cell_lib.STOPPED):
-      rates, _ = self.rates()
-      left = duration(self._works[cell].seconds_left(status, rates))
+      left = duration(self._works[cell].seconds_left(status, self.rates))
     state = status.state
     if status.state == cell_lib.FAILED:
       state += f': {status.message[-60:]}'

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib import figure, ticker
-from matplotlib.backends import backend_agg
 
 ENVIRONMENTS = ('CartPole', 'Acrobot')
 DATA = ('all', 'last tenth', 'random')
@@ -199,8 +198,7 @@ def plot(results: Results, path: pathlib.Path) -> None:
   fig.legend(
     handles, labels, loc='outside lower center', ncols=4, frameon=False
   )
-  canvas = backend_agg.FigureCanvasAgg(fig)
-  canvas.print_png(str(path), pil_kwargs={'optimize': True})
+  fig.savefig(path, pil_kwargs={'optimize': True})
 
 
 def _plot_online(ax, results, environment):

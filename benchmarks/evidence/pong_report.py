@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib import figure
-from matplotlib.backends import backend_agg
 
 from batch_rl import safe_pickle
 from batch_rl.fixed_replay import results
@@ -137,8 +136,7 @@ def plot(
   ax.xaxis.set_major_formatter(lambda value, _: f'{value:,.0f}')
   ax.grid(color='#dddddd')
   fig.legend(loc='outside right center', frameon=False)
-  canvas = backend_agg.FigureCanvasAgg(fig)
-  canvas.print_png(str(path), pil_kwargs={'optimize': True})
+  fig.savefig(path, pil_kwargs={'optimize': True})
 
 
 def report(out: pathlib.Path) -> None:

@@ -680,21 +680,15 @@ def test_secrets_are_not_told(url, name):
 
 
 @pytest.mark.parametrize(
-  ('options', 'said'),
+  ('game', 'flags', 'said'),
   [
-    (dict(game='Pong Pong'), 'has a game twice'),
-    (dict(to='gs://bucket/data'), 'is remote'),
+    ('Pong Pong', (), 'has a game twice'),
+    ('Pong', ('--data_dir=gs://bucket/data',), 'is remote'),
   ],
 )
-def test_mistakes_of_users(server, capsys, tmp_path, options, said):
-  arguments = {'game': 'Pong', 'to': str(tmp_path / 'data'), **options}
-  with pytest.raises(SystemExit) as exit_:
-    tools.main(
-      [
-        *('fetch', server.url, '--game', *arguments['game'].split()),
-        *('--run', '1', '--data_dir', arguments['to']),
-      ]
-    )
-  err = capsys.readouterr().err
-  assert exit_.value.code == 2 and is_one_line(err) and said in err
+def test_nothing_is_asked_for_a_mistake_in_flags(
+  server, run, game, flags, said
+):
+  code, _, err = run(server.url, *flags, game=game)
+  assert code == 2 and is_one_line(err) and said in err
   assert not server.requests

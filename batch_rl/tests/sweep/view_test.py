@@ -99,15 +99,12 @@ def test_news_are_told_once(sweep):
 
 def test_cells_that_do_not_run_are_looked_at_in_turns(sweep):
   shown = view.View(sweep, dict.fromkeys(sweep.cells, WORK))
-  first, second, third, fourth = sweep.cells
+  *_, third, fourth = sweep.cells
   with files.try_lock(f'{fourth.directory}/.sweep-offline.lock'):
     for cell in sweep.cells:
       note(cell, cells.RUNNING if cell is fourth else cells.DONE)
     shown.refresh(2)
-    assert [shown.count(state) for state in (cells.DONE, cells.WAITING)] == [
-      2,
-      2,
-    ]
+    assert (shown.count(cells.DONE), shown.count(cells.WAITING)) == (2, 2)
     shown.refresh(2)
     assert shown.statuses[third].state == cells.DONE
     assert shown.statuses[fourth].state == cells.RUNNING
