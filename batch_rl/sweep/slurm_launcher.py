@@ -3,6 +3,7 @@
 import concurrent.futures
 import math
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ _IN_QUEUE = (
   'SUSPENDED',
 )
 _MAX_TIMEOUTS = 1000  # a run may take many times a job's limit
+_GRACE = 600.0  # seconds; that of clusters is shorter
 # What a job gets, unless the sweep says otherwise; by submitit's names.
 _DEFAULTS = {'name': 'batch_rl', 'timeout_min': 24 * 60}
 
@@ -31,7 +33,9 @@ _DEFAULTS = {'name': 'batch_rl', 'timeout_min': 24 * 60}
 class Job:
   """A job of SLURM: cells that share its processors and GPU.
 
-  Pre-empted, or out of time, it asks them to save, and queues for the rest.
+  Out of time, pre-empted or cancelled, it asks them to save. It queues for the rest when
+  it gets submitit's signal. Where there is only SIGTERM, and SIGKILL after a time of grace,
+  SLURM queues a job that it pre-empts, if it finds it running then.
 
   Args:
     cells: that it runs side by side.
@@ -45,12 +49,18 @@ class Job:
   def __call__(self) -> list[str]:
     """Runs them; returns their states."""
     self._stop = threading.Event()
-    with concurrent.futures.ThreadPoolExecutor(len(self._cells)) as pool:
-      self._runs = [
-        pool.submit(cell_lib.run, cell, *self._settings, self._stop)
-        for cell in self._cells
-      ]
-      return [run.result().state for run in self._runs]
+    signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
+    while True:
+      with concurrent.futures.ThreadPoolExecutor(len(self._cells)) as pool:
+        self._runs = [
+          pool.submit(cell_lib.run, cell, *self._settings, self._stop)
+          for cell in self._cells
+        ]
+        states = [run.result().state for run in self._runs]
+      if not self._stop.is_set():
+        return states
+      time.sleep(_GRACE)
+      self._stop.clear()  # it was not meant
 
   def __getstate__(self) -> dict:
     return {'_cells': self._cells, '_settings': self._settings}

@@ -25,9 +25,15 @@ def install(folder: pathlib.Path) -> None:
     path.chmod(0o755)
 
 
-def preempt(folder: pathlib.Path, job: str) -> None:
+def preempt(folder: pathlib.Path, job: str, sent=signal.SIGUSR2) -> None:
   """Sends a job the signal that says that its machine is wanted."""
-  os.kill(int((folder / f'pid-{job}').read_text()), signal.SIGUSR2)
+  os.kill(int((folder / f'pid-{job}').read_text()), sent)
+
+
+def requeue(folder: pathlib.Path, job: str) -> None:
+  """Ends a job whose time of grace is over, and runs it again."""
+  (folder / f'again-{job}').touch()
+  preempt(folder, job, signal.SIGKILL)
 
 
 def jobs(folder: pathlib.Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import textwrap
 import time
 
@@ -125,6 +126,29 @@ def test_a_job_that_is_preempted_saves_and_goes_on(make, slurm):
   assert starts(sweep) == ['xx'] * 2
   for cell in sweep.cells:
     assert os.path.exists(f'{cell.directory}/saved')
+
+
+def test_a_job_that_will_be_killed_saves_at_once(make, slurm):
+  """Many clusters pre-empt so; submitit alone does nothing until SIGKILL."""
+  sweep = make(WAITS, '')
+  (first, _) = sweep.cells
+  sent = []
+
+  def watch():
+    if not sent and os.path.exists(f'{first.directory}/ready'):
+      fake_slurm.preempt(slurm, '100_0', signal.SIGTERM)
+      sent.append(signal.SIGTERM)
+    elif len(sent) == 1 and states(sweep) == [cells.STOPPED, cells.DONE]:
+      assert os.path.exists(f'{first.directory}/saved')
+      time.sleep(0.5)
+      assert (slurm / 'state-100_0').read_text() == 'RUNNING'  # it waits
+      fake_slurm.requeue(slurm, '100_0')
+      sent.append(signal.SIGKILL)
+    return False
+
+  assert slurm_launcher.run(sweep, sweep.cells, watch)
+  assert states(sweep) == [cells.DONE] * 2
+  assert starts(sweep) == ['xx', 'x']
 
 
 def test_settings_reach_slurm(make, slurm, tmp_path):
