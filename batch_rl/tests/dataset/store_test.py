@@ -120,9 +120,9 @@ def test_frames_of_any_type(tmp_path):
 def test_without_direct_access_to_lz4_the_blocks_are_the_same(
   tmp_path, monkeypatch
 ):
-  direct = open_store(SAMPLE, suffixes=[6])
+  direct = open_store(SAMPLE, suffixes=[10])
   monkeypatch.setattr(lz4_blocks, '_library', lambda: None)
-  package = open_store(SAMPLE, suffixes=[6])
+  package = open_store(SAMPLE, suffixes=[10])
   rows = np.arange(0, package.rows - 5, 7)
   np.testing.assert_array_equal(
     package.windows(rows, 5), direct.windows(rows, 5)
@@ -240,20 +240,20 @@ def test_shards_arrive_one_by_one_those_that_are_preferred_first(
 
 
 def test_what_fails_in_the_background_is_raised(tmp_path, caplog):
-  for suffix in (4, 5, 6):
+  for suffix in (8, 9, 10):
     for name in shard.FILES:
       shutil.copy(f'{SAMPLE}/{shard.file_name(name, suffix)}', tmp_path)
-  path = tmp_path / shard.file_name('observation', 5)
+  path = tmp_path / shard.file_name('observation', 9)
   content = bytearray(path.read_bytes())
   content[-len(content) // 3] ^= 255
   path.write_bytes(content)
   made = store.Store(str(tmp_path))
-  made.wait([4])
-  with pytest.raises(ValueError, match='observation_ckpt.5.gz is damaged'):
+  made.wait([8])
+  with pytest.raises(ValueError, match='observation_ckpt.9.gz is damaged'):
     made.wait()
   skipping = open_store(tmp_path, skip_damaged=True)
-  assert skipping.packed == [4, 6] and skipping.damaged == {5}
-  assert 'Shard 5 is not used' in caplog.text
+  assert skipping.packed == [8, 10] and skipping.damaged == {9}
+  assert 'Shard 9 is not used' in caplog.text
 
 
 @pytest.mark.parametrize('name', ['reward', 'add_count', 'observation'])
