@@ -135,7 +135,9 @@ def plot(
   ax.set_ylabel('return')
   ax.xaxis.set_major_formatter(lambda value, _: f'{value:,.0f}')
   ax.grid(color='#dddddd')
-  fig.legend(loc='outside right center', frameon=False)
+  fig.legend(
+    loc='outside right center', frameon=False, title='a line for each run'
+  )
   fig.savefig(path, pil_kwargs={'optimize': True})
 
 
