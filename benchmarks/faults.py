@@ -1,17 +1,19 @@
 """Kills runs at random instants, and compares what they become with unbroken ones.
 
-  python -um benchmarks.faults [--kills 200] [--seed 0]
+  python -um benchmarks.faults [--kills 200] [--work_dir runs/faults]
 
 Each kind of run (an offline agent of each family, online agents with their logs, a
 conversion) is made once as it is, then again and again with SIGKILL at random:
 while it starts, trains, evaluates, writes a checkpoint or a shard. Started again
 until it is done, it must have the same weights, losses, episodes, and rows. Two runs
-at a time; 200 kills take half an hour. Exits with 1 if anything differs.
+at a time; 200 kills take an hour on two cores that do nothing else (the moments are
+drawn from how long a run took alone), and the same command goes on where it was
+stopped. Exits with 1 if anything differs; what does is kept in `--work_dir`.
 """
 
 import argparse
+import collections
 import concurrent.futures
-import functools
 import hashlib
 import os
 import pathlib
@@ -24,6 +26,8 @@ import tempfile
 import threading
 import time
 
+from batch_rl.dataset import files
+from batch_rl.sweep import tied
 from batch_rl.tests import results
 
 DATA_DIR = os.path.abspath('data/Pong/1')
@@ -53,15 +57,15 @@ def command(kind: str, directory: str) -> list[str]:
     flags = [f'--replay_log_dir={directory}']
   bindings += ['num_iterations=2', 'max_steps_per_episode=250']
   short = config == 'multi_network_rem'
-  steps = {'training_steps': 200 if short else 800, 'evaluation_steps': 500}
+  steps = {'training_steps': 120 if short else 400, 'evaluation_steps': 250}
   bindings += [f'{name}={value}' for name, value in steps.items()]
   bindings = [f'{runner}.{binding}' for binding in bindings]
-  bindings += [f'Checkpoints.every_steps={40 if short else 150}']
+  bindings += [f'Checkpoints.every_steps={30 if short else 80}']
   if kind == 'online dqn':
     bindings += ['LoggedDQNAgent.min_replay_history=200']
-    bindings += ['WrappedLoggedReplayBuffer.shard_capacity=700']
+    bindings += ['WrappedLoggedReplayBuffer.shard_capacity=300']
   if kind == 'online random':
-    bindings += ['RandomAgent.shard_capacity=300']
+    bindings += ['RandomAgent.shard_capacity=200']
   return [
     sys.executable,
     '-um',
@@ -87,82 +91,121 @@ def outcome(kind: str, directory: str) -> dict:
 
 
 class Tester:
-  """Breaks runs until there were enough kills."""
+  """Breaks runs until there were enough kills.
 
-  def __init__(self, directory: str, kills: int, seed: int):
-    self._directory = directory
-    self._kills = kills
-    self._random = random.Random(seed)
+  Attributes:
+    kills: in runs that ended and were compared, by kind.
+    rounds: runs that were broken and compared, by kind.
+    different: those that have not become what they should.
+  """
+
+  def __init__(self, work_dir: str, kills: int):
+    self._work_dir = work_dir
+    self._wanted = kills
     self._lock = threading.Lock()
-    self._done = 0
+    self._busy: collections.Counter[str] = collections.Counter()
+    self._path = os.path.join(work_dir, 'state.json')
+    state = files.read_json(self._path) or {}
+    self.kills: dict[str, int] = state.get('kills', dict.fromkeys(KINDS, 0))
+    self.rounds: dict[str, int] = state.get('rounds', dict.fromkeys(KINDS, 0))
+    self.different: list[str] = state.get('different', [])
+    # From start-up to end, of runs that nobody kills.
+    self._seconds: dict[str, float] = state.get('seconds', {})
     self._started = time.monotonic()
-    self.rounds = dict.fromkeys(KINDS, 0)
-    self.kills = dict.fromkeys(KINDS, 0)
-    self.different: list[str] = []
-    self._seconds: dict[str, float] = {}  # from start-up to end
+    self._kills_before = sum(self.kills.values())
 
-  @functools.cache  # noqa: B019  (there is one)
-  def unbroken(self, kind: str) -> dict:
-    """The outcome of a run that nobody kills."""
-    directory = f'{self._directory}/{kind.replace(" ", "-")}'
-    self._start(kind, directory, None)
-    return outcome(kind, directory)
+  def _save(self) -> None:
+    files.write_json(
+      self._path,
+      {
+        'kills': self.kills,
+        'rounds': self.rounds,
+        'different': self.different,
+        'seconds': self._seconds,
+      },
+    )
 
-  def break_run(self, kind: str) -> None:
+  def make_unbroken(self, kind: str) -> None:
+    """Makes the run that nobody kills, if it is not there."""
+    if kind in self._seconds:
+      return
+    directory = self._unbroken(kind)
+    shutil.rmtree(directory, ignore_errors=True)
+    seconds, _ = self._start(kind, directory, None)
+    with self._lock:
+      self._seconds[kind] = seconds
+      self._save()
+    print(f'{kind}: {seconds:.0f} s if nobody kills it', flush=True)
+
+  def _unbroken(self, kind: str) -> str:
+    return os.path.join(self._work_dir, kind.replace(' ', '-'))
+
+  def _break_run(self, kind: str) -> None:
     """Kills a run until it is done, and compares it."""
-    expected = self.unbroken(kind)
-    directory = tempfile.mkdtemp(dir=self._directory)
+    directory = tempfile.mkdtemp(prefix='broken-', dir=self._work_dir)
+    kills = 0
     while self._start_and_kill(kind, directory):
-      with self._lock:
-        self._done += 1
-        self.kills[kind] += 1
-        minutes = (time.monotonic() - self._started) / 60
-        left = minutes / self._done * max(0, self._kills - self._done)
-        print(
-          f'{self._done} of {self._kills} kills, {minutes:.0f} min, '
-          f'{left:.0f} min to go ({kind})',
-          flush=True,
-        )
-    found = outcome(kind, directory)
+      kills += 1
+    found, expected = (
+      outcome(kind, path) for path in (directory, self._unbroken(kind))
+    )
     names = found.keys() | expected.keys()
     wrong = [n for n in sorted(names) if found.get(n) != expected.get(n)]
     with self._lock:
+      self.kills[kind] += kills
       self.rounds[kind] += 1
       if wrong:
-        self.different.append(f'{kind}: {", ".join(wrong)} ({directory})')
+        kept = directory.replace('broken-', 'different-')
+        os.rename(directory, kept)
+        self.different.append(f'{kind}: {", ".join(wrong)} ({kept})')
         print(self.different[-1], flush=True)
-        return
-      print(f'{kind}: the same as unbroken', flush=True)
-    shutil.rmtree(directory)
+      self._save()
+      self._say(kind, kills)
+    shutil.rmtree(directory, ignore_errors=True)
+
+  def _say(self, kind, kills):
+    done = sum(self.kills.values())
+    minutes = (time.monotonic() - self._started) / 60
+    rate = (done - self._kills_before) / minutes
+    left = max(0, self._wanted - done)
+    print(
+      f'{kind}: killed {kills} times; {done} of {self._wanted} kills, '
+      f'{len(self.different)} runs differ, {rate:.1f} kills/min'
+      + (f', {left / rate:.0f} min to go' if rate else ''),
+      flush=True,
+    )
 
   def _start_and_kill(self, kind: str, directory: str) -> bool:
     """Starts a run; whether it was killed, rather than done."""
-    if self._random.random() < 0.1:
-      return self._start(kind, directory, self._random.uniform(0, 5), '')
-    return self._start(
-      kind, directory, self._random.uniform(0, self._seconds[kind])
-    )
+    if random.random() < 0.1:
+      delay, since = random.uniform(0, 5), ''
+    else:
+      delay, since = random.uniform(0, self._seconds[kind]), 'Devices'
+    _, killed = self._start(kind, directory, delay, since)
+    return killed
 
   def _start(
     self, kind: str, directory: str, delay: float | None, since: str = 'Devices'
-  ) -> bool:
+  ) -> tuple[float, bool]:
     """Starts a run, and kills it some time after it has said something.
 
     Args:
       kind: of the run.
       directory: of the run.
-      delay: seconds; None to let it be, and to measure how long it takes.
+      delay: seconds; None to let it be.
       since: what it says first; '' for its start.
 
     Returns:
-      Whether it was killed.
+      How long it took since then, in seconds, and whether it was killed.
     """
     if kind == 'conversion':
       since = ''
     begun = time.monotonic()
     last = ''
+    # No run is left behind, where a next one would meet it.
+    program = [sys.executable, tied.__file__, str(os.getpid())]
     with subprocess.Popen(
-      command(kind, directory), stderr=subprocess.PIPE, text=True
+      program + command(kind, directory)[1:], stderr=subprocess.PIPE, text=True
     ) as process:
       timer = threading.Timer(delay or 0, process.kill)
       if delay is not None and not since:
@@ -175,42 +218,46 @@ class Tester:
             timer.start()
       process.wait()
       timer.cancel()
-    if delay is None:
-      self._seconds[kind] = time.monotonic() - begun
     if process.returncode not in (0, -signal.SIGKILL):
       raise RuntimeError(f'{kind} ended with {process.returncode}: {last}')
-    return process.returncode != 0
+    return time.monotonic() - begun, process.returncode != 0
 
   def work(self) -> None:
     """Breaks runs of all kinds in turn."""
     while True:
       with self._lock:
-        if self._done >= self._kills:
+        if sum(self.kills.values()) >= self._wanted:
           return
-        kind = min(KINDS, key=lambda k: (self.kills[k], self.rounds[k]))
-        self.kills[kind] += 1  # for the others to take another kind
+        kind = min(
+          KINDS, key=lambda k: (self._busy[k], self.kills[k], self.rounds[k])
+        )
+        self._busy[kind] += 1
       try:
-        self.break_run(kind)
+        self._break_run(kind)
       finally:
         with self._lock:
-          self.kills[kind] -= 1
+          self._busy[kind] -= 1
 
 
 def main() -> int:
   """Prints how many kills of each kind there were, and what differs."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--kills', type=int, default=200)
-  parser.add_argument('--seed', type=int, default=0)
+  parser.add_argument('--work_dir', default='runs/faults')
   arguments = parser.parse_args()
-  with tempfile.TemporaryDirectory() as directory:
-    tester = Tester(directory, arguments.kills, arguments.seed)
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-      for worker in [pool.submit(tester.work) for _ in range(2)]:
-        worker.result()
-    for kind in KINDS:
-      print(f'{kind}: {tester.kills[kind]} kills in {tester.rounds[kind]} runs')
-    print(f'{sum(tester.rounds.values())} runs, {len(tester.different)} differ')
-    return bool(tester.different)
+  work_dir = os.path.abspath(arguments.work_dir)
+  os.makedirs(work_dir, exist_ok=True)
+  for path in pathlib.Path(work_dir).glob('broken-*'):
+    shutil.rmtree(path)
+  tester = Tester(work_dir, arguments.kills)
+  with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    list(pool.map(tester.make_unbroken, KINDS))
+    for worker in [pool.submit(tester.work) for _ in range(2)]:
+      worker.result()
+  for kind in KINDS:
+    print(f'{kind}: {tester.kills[kind]} kills in {tester.rounds[kind]} runs')
+  print(f'{sum(tester.rounds.values())} runs, {len(tester.different)} differ')
+  return bool(tester.different)
 
 
 if __name__ == '__main__':
