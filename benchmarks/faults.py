@@ -61,6 +61,8 @@ def command(kind: str, directory: str) -> list[str]:
   bindings += [f'{name}={value}' for name, value in steps.items()]
   bindings = [f'{runner}.{binding}' for binding in bindings]
   bindings += [f'Checkpoints.every_steps={30 if short else 80}']
+  if kind in OFFLINE:  # a start is not to be loading above all
+    bindings += ['FixedReplayBuffer.replay_file_end_index=2']
   if kind == 'online dqn':
     bindings += ['LoggedDQNAgent.min_replay_history=200']
     bindings += ['WrappedLoggedReplayBuffer.shard_capacity=300']
