@@ -7,7 +7,8 @@ Updates, in turn, so that what disturbs one disturbs all:
 - the agent as the main job runs it;
 - the same graph with a constant batch: what it would be if data cost nothing;
 - Dopamine's way, on the same versions: batches drawn by Python when they are
-  asked for, from an uncompressed memory, and a `session.run` for each update.
+  asked for, from an uncompressed memory, and a `session.run` for each update. In a
+  process of its own: TensorFlow's settings are for a whole process.
 
 Evaluation: Dopamine's loop over one environment (ours, which is faster than
 Dopamine's own) and several environments side by side. No episode ends early, so
@@ -16,9 +17,13 @@ nothing is said of environments that wait for the last episode of others.
 
 import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
 
+import concurrent.futures
+import contextlib
 import functools
+import multiprocessing
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import gin
 import numpy as np
@@ -102,25 +107,42 @@ def dopamine_agent(name: str):
   return agent
 
 
-def dopamine_updates(agent) -> None:
+@contextlib.contextmanager
+def dopamine_apart(name: str) -> Iterator[Callable[[], None]]:
+  """A function that does updates as Dopamine does, in a process of its own."""
+  pool = concurrent.futures.ProcessPoolExecutor(
+    1, multiprocessing.get_context('spawn'), _start_dopamine, (name,)
+  )
+  with pool:
+    yield lambda: pool.submit(_dopamine_updates).result()
+
+
+def _start_dopamine(name: str) -> None:
+  global _dopamine
+  os.environ['TF_CPU_ALLOCATOR_USE_BFC'] = 'false'  # TensorFlow's default
+  logging.set_verbosity(logging.ERROR)
+  _dopamine = dopamine_agent(name)
+
+
+def _dopamine_updates() -> None:
   """Trains as Dopamine's agents do, an update every fourth step."""
-  for _ in range(UPDATES * agent.update_period):
-    agent._train_step()
+  for _ in range(UPDATES * _dopamine.update_period):
+    _dopamine._train_step()
 
 
 def times(name: str) -> dict[str, np.ndarray]:
   """Seconds of each turn, of each way; and the share of time spent waiting."""
   agent = offline_agent(name)
-  plain = dopamine_agent(name)
   steps = UPDATES * agent.update_period
-  taken = measuring.interleave(
-    {
-      'ours': lambda: list(agent.train_steps(steps)),
-      'constant': constant_loop(agent),
-      'dopamine': lambda: dopamine_updates(plain),
-    },
-    ROUNDS,
-  )
+  with dopamine_apart(name) as dopamine_updates:
+    taken = measuring.interleave(
+      {
+        'ours': lambda: list(agent.train_steps(steps)),
+        'constant': constant_loop(agent),
+        'dopamine': dopamine_updates,
+      },
+      ROUNDS,
+    )
   agent.seconds_waited = 0.0
   start = time.perf_counter()
   list(agent.train_steps(4 * steps))
