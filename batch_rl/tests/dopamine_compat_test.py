@@ -111,6 +111,21 @@ print(tf.keras.Model.__module__.split('.')[0])
   assert done.stdout == 'tf_keras\n', done.stderr
 
 
+def test_memory_is_used_again():
+  done = run("""
+import resource
+import tensorflow as tf
+import batch_rl
+def page_faults():
+  return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+  total = tf.reduce_sum(tf.exp(tf.random.uniform((1000, 10_000))))
+  counts = [(session.run(total), page_faults())[1] for _ in range(6)]
+  print(counts[5] - counts[1] < 40_000_000 / resource.getpagesize())
+""")
+  assert done.stdout == 'True\n', done.stderr
+
+
 def test_keras_3_already_in_use_is_said_clearly():
   done = run("""
 import os
