@@ -83,6 +83,11 @@ class Feed:
       num_parallel_calls=self._threads,
       deterministic=True,
     ).prefetch(self._ahead)
+    # There is nothing to tune, and the thread that would may sleep through the end of
+    # the pipeline: a restart waited for it, up to a minute.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    dataset = dataset.with_options(options)
     with tf.control_dependencies([self._iterator.make_initializer(dataset)]):
       return tf.constant(True)
 

@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.framework import dataset_options_pb2
 
 from batch_rl.fixed_replay.replay_memory import feed as feed_lib
 
@@ -42,6 +43,21 @@ def test_batches_are_in_order_whatever_the_threads_do(make_feed):
   for number in range(100):
     found, array = get()
     assert found == number and (array == number).all()
+
+
+def test_nothing_is_tuned(make_feed):
+  """A restart would wait, now and then, for the thread that does it."""
+  feed, _ = make_feed(
+    lambda number: (np.int64(number), np.zeros(2, np.float32))
+  )
+  graph_def = feed.ready.graph.as_graph_def()
+  functions = graph_def.library.function
+  nodes = [*graph_def.node, *(n for f in functions for n in f.node_def)]
+  [node] = [node for node in nodes if node.op == 'OptionsDataset']
+  options = dataset_options_pb2.Options()
+  options.ParseFromString(node.attr['serialized_options'].s)
+  assert not options.autotune_options.enabled
+  assert options.autotune_options.HasField('enabled')
 
 
 def test_batches_are_prepared_ahead_in_threads(make_feed):
