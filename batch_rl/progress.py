@@ -91,7 +91,8 @@ class Progress:
     }
     # A run does not end because nobody can watch it.
     with contextlib.suppress(OSError):
-      files.write_json(self._path, content)
+      # Nor does it wait for a slow disk.
+      files.write_json(self._path, content, durable=False)
 
 
 class Bar(tqdm.tqdm):

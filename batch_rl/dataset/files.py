@@ -69,8 +69,14 @@ def read_json(path: str) -> dict | None:
     raise ValueError(f'{path} is not JSON: {error}.') from error
 
 
-def write_json(path: str, content: object) -> None:
-  """Writes JSON atomically: a reader sees the old file or the new one."""
+def write_json(path: str, content: object, durable: bool = True) -> None:
+  """Writes JSON atomically: a reader sees the old file or the new one.
+
+  Args:
+    path: local or remote.
+    content: of the file.
+    durable: whether to wait until a local file survives the loss of power.
+  """
   text = json.dumps(content, indent=1) + '\n'
   if is_remote(path):
     import tensorflow as tf
@@ -79,19 +85,21 @@ def write_json(path: str, content: object) -> None:
     with tf.io.gfile.GFile(path, 'w') as file:
       file.write(text)
     return
-  write_bytes(path, text.encode())
+  write_bytes(path, text.encode(), durable)
 
 
-def write_bytes(path: str, content: bytes) -> None:
-  """Writes a local file atomically."""
+def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
+  """Writes a local file atomically; see `write_json`."""
   os.makedirs(os.path.dirname(path) or '.', exist_ok=True)
   temporary = path + '.tmp'
   with open(temporary, 'wb') as file:
     file.write(content)
-    file.flush()
-    os.fsync(file.fileno())
+    if durable:
+      file.flush()
+      os.fsync(file.fileno())
   os.replace(temporary, path)
-  sync_directory(os.path.dirname(path) or '.')
+  if durable:
+    sync_directory(os.path.dirname(path) or '.')
 
 
 def sync_directory(path: str) -> None:

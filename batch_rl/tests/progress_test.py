@@ -1,6 +1,7 @@
 """`progress.json`, as somebody else reads it."""
 
 import json
+import os
 import time
 
 import pytest
@@ -14,6 +15,13 @@ def clock(monkeypatch):
   now = [100.0]
   monkeypatch.setattr(time, 'monotonic', lambda: now[0])
   return now
+
+
+def test_nobody_waits_for_the_disk(tmp_path, monkeypatch):
+  monkeypatch.delattr(os, 'fsync')
+  with progress.Progress(str(tmp_path), 3).bar(1, 'train', 10, 'update') as bar:
+    bar.update()
+  assert progress.read(str(tmp_path)) is not None
 
 
 def test_a_run_that_is_watched(tmp_path, clock):
