@@ -11,7 +11,7 @@ part, and touches nothing that the machine has for real:
 | gin's TensorFlow support needs `tf.estimator`       | `_provide_estimator` |
 | C51 builds an eager tensor into its graph           | `_use_graph_mode`    |
 | Atari: a 100,000-frame cap, no choice of ROM        | `_use_our_atari`     |
-| runners import JAX agents: 2 s, 90 MB a process     | `_defer_jax_agents`  |
+| JAX and pandas are imported, unused: 3 s, 220 MB    | `_defer_...`         |
 | memory is cleared for each tensor: a sixth slower   | `_reuse_memory`      |
 | warnings that a user can do nothing about           | `_silence_*`         |
 
@@ -163,15 +163,36 @@ def _use_our_atari():
   atari_lib.gym = environment.GymWithRomSets(atari_lib.gym)
 
 
-@contextlib.contextmanager
 def _defer_jax_agents():
   """Lets Dopamine's runners import its JAX agents when one is asked for.
 
-  They import all of them, with Flax, Optax and TensorFlow Probability. Whoever else
-  imports an agent, as gin files do, gets it at once.
+  They import all of them, with Flax, Optax and TensorFlow Probability.
   """
-  deferred = [name for name in _JAX_AGENTS if name not in sys.modules]
-  sys.modules.update((name, _Deferred(name)) for name in deferred)
+  return _defer(_JAX_AGENTS)
+
+
+def _defer_jax():
+  """TensorFlow Lite takes a function of JAX, to convert functions of JAX."""
+  return _defer(
+    ['jax'], jit=lambda *args: importlib.import_module('jax').jit(*args)
+  )
+
+
+def _defer_pandas():
+  """Keras wants to know a data frame when it trains on one."""
+  return _defer(['pandas'])
+
+
+@contextlib.contextmanager
+def _defer(names, **attributes):
+  """Whoever imports these modules here, gets them when something of them is used.
+
+  Whoever else imports one, gets it at once.
+  """
+  deferred = [name for name in names if name not in sys.modules]
+  for name in deferred:
+    sys.modules[name] = _Deferred(name)
+    vars(sys.modules[name]).update(attributes)
   try:
     yield
   finally:
@@ -201,6 +222,8 @@ _JAX_AGENTS = [
 ]
 _AROUND_IMPORT = {
   'tensorflow': _silence_tensorflow_import,
+  'tensorflow.lite.python.util': _defer_jax,
+  'tf_keras.src.engine.data_adapter': _defer_pandas,
   'tensorflow_probability': _silence_deprecations,
   'gym': _silence_gym,
   'gin.tf': _provide_estimator,
