@@ -75,7 +75,7 @@ OFFLINE = """
     {agent}.update_period = 4
     {agent}.target_update_period = 400  # agent steps: 100 updates
     WrappedFixedReplayBuffer.num_buffers = 2  # of five, others each iteration
-    FixedReplayRunner.num_iterations = 4
+    FixedReplayRunner.num_iterations = 3
     FixedReplayRunner.training_steps = 1600  # agent steps: 400 updates
     FixedReplayRunner.evaluation_steps = 600
 """
@@ -87,7 +87,7 @@ ONLINE = """
     {agent}.epsilon_decay_period = 800
     WrappedLoggedReplayBuffer.replay_capacity = 10000
     WrappedLoggedReplayBuffer.shard_capacity = 1000
-    LoggedRunner.num_iterations = 4
+    LoggedRunner.num_iterations = 3
     LoggedRunner.training_steps = 800
     LoggedRunner.evaluation_steps = 600
 """

@@ -16,6 +16,10 @@ from batch_rl.tests import cartpole
 CLASSES = runner.agent_classes('batch_rl.fixed_replay.agents', AGENTS)
 
 
+# What only `FixedReplayAgentMixin` does.
+with_any_agent = pytest.mark.parametrize('name', ['dqn'], indirect=True)
+
+
 @pytest.fixture(params=AGENTS)
 def name(request):
   return request.param
@@ -123,6 +127,7 @@ def test_weights_that_are_no_numbers_are_not_saved(make_agent, tmp_path):
   assert not list(tmp_path.iterdir())
 
 
+@with_any_agent
 def test_too_little_memory_names_batch_and_network(make_agent):
   agent = make_agent()
 
@@ -150,6 +155,7 @@ def test_target_network_is_updated_when_due(make_agent):
       np.testing.assert_array_equal(before, after)
 
 
+@with_any_agent
 def test_a_short_history_is_no_obstacle(make_agent):
   agent = make_agent(min_replay_history=1_000_000)
   before = cartpole.weights(agent, 'Online')
@@ -205,6 +211,7 @@ def test_explores_in_evaluation_as_often_as_it_should(make_agent):
   assert np.sum((counts - expected) ** 2 / expected) < 18.5  # p = 0.001
 
 
+@with_any_agent
 @pytest.mark.parametrize('eval_mode', [False, True])
 def test_acting_leaves_the_data_alone(make_agent, log_dir, eval_mode):
   agent = make_agent()
@@ -271,6 +278,7 @@ def test_refuses_weights_of_other_networks(make_agent, tmp_path):
     make_agent(init_checkpoint_dir=str(tmp_path))
 
 
+@with_any_agent
 @pytest.mark.parametrize('folder', ['empty', 'missing'])
 def test_refuses_a_run_without_checkpoint(make_agent, tmp_path, folder):
   (tmp_path / 'empty' / 'checkpoints').mkdir(parents=True)
@@ -286,6 +294,7 @@ def test_is_gin_configurable_under_its_own_name(make_agent, name):
     gin.parse_config(f'{class_name}.gama = 0.5')
 
 
+@with_any_agent
 def test_refuses_actions_that_the_environment_has_not(make_agent):
   with pytest.raises(ValueError, match='holds action 1, but .* has 1 actions'):
     make_agent(num_actions=1)
