@@ -225,6 +225,7 @@ _AROUND_IMPORT = {
   'tensorflow.lite.python.util': _defer_jax,
   'tf_keras.src.engine.data_adapter': _defer_pandas,
   'tensorflow_probability': _silence_deprecations,
+  'tensorflow_probability.substrates.jax': _silence_deprecations,
   'gym': _silence_gym,
   'gin.tf': _provide_estimator,
   'dopamine.tf.agents': _use_graph_mode,

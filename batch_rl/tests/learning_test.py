@@ -87,7 +87,7 @@ ONLINE = """
     {agent}.epsilon_decay_period = 800
     WrappedLoggedReplayBuffer.replay_capacity = 10000
     WrappedLoggedReplayBuffer.shard_capacity = 1000
-    LoggedRunner.num_iterations = 3
+    LoggedRunner.num_iterations = 4
     LoggedRunner.training_steps = 800
     LoggedRunner.evaluation_steps = 600
 """
