@@ -135,7 +135,7 @@ def test_offline(tmp_path, name):
   run_in_parts(
     functools.partial(start, tmp_path / 'parts', bindings),
     # While it trains, at the end of that, and while it evaluates. Where it stops is
-    # the runner's business; what is in a checkpoint, each agent's.
+    # the runner's business; what is in a checkpoint, each agent's: -3 is after one.
     [2, -4, 40] if name == 'dqn' else [-3],
   )
   assert results.of_run(tmp_path / 'parts') == results.of_run(
