@@ -1,10 +1,16 @@
 """Networks that compute in bfloat16, for speed, and keep their weights in float32."""
 
+import functools
+import pathlib
+import re
 from collections.abc import Callable
 
 import tensorflow as tf
+from absl import logging
 
 _POLICY = 'mixed_bfloat16'
+_PROCESSOR = pathlib.Path('/proc/cpuinfo')
+_FLAGS = r'\b(avx512_bf16|amx_bf16|bf16)\b'
 
 
 def build(create: Callable[[], tf.keras.Model]) -> tf.keras.Model:
@@ -12,6 +18,7 @@ def build(create: Callable[[], tf.keras.Model]) -> tf.keras.Model:
 
   Weights are float32, and so is what the last layer gives: losses are computed
   as ever. bfloat16 has the exponents of float32, so that gradients need no scale.
+  Warns, once, if this machine computes in it slowly.
 
   Args:
     create: builds the network. Of it, and of each network in it, the layer that
@@ -20,6 +27,7 @@ def build(create: Callable[[], tf.keras.Model]) -> tf.keras.Model:
   Returns:
     The network.
   """
+  _warn_if_slow()
   layers = tf.compat.v1.keras.layers
   layers.enable_v2_dtype_behavior()  # importing Dopamine has disabled it
   tf.keras.mixed_precision.set_global_policy(_POLICY)
@@ -30,6 +38,25 @@ def build(create: Callable[[], tf.keras.Model]) -> tf.keras.Model:
     layers.disable_v2_dtype_behavior()
   _give_float32(network)
   return network
+
+
+def is_slow() -> bool:
+  """Whether bfloat16 is known to be slower than float32: no GPU, no such processor."""
+  return (
+    not tf.config.list_physical_devices('GPU')
+    and _PROCESSOR.exists()
+    and not re.search(_FLAGS, _PROCESSOR.read_text())
+  )
+
+
+@functools.cache
+def _warn_if_slow() -> None:
+  if is_slow():
+    logging.warning(
+      'mixed_precision: this processor does not multiply bfloat16 (it has no '
+      'avx512_bf16, amx_bf16 or bf16): training takes about five times as long '
+      'as without.'
+    )
 
 
 def _give_float32(network: tf.keras.layers.Layer) -> None:

@@ -1,5 +1,6 @@
 """Networks of users' own, whose layers compute in bfloat16."""
 
+import pytest
 import tensorflow as tf
 
 from batch_rl.fixed_replay import mixed_precision
@@ -34,3 +35,30 @@ def test_the_last_layer_of_a_list_computes_in_float32(tmp_path):
     session.run(tf.compat.v1.global_variables_initializer())
     with session.as_default():
       assert tf.train.Checkpoint(network=network).write(str(tmp_path / 'saved'))
+
+
+@pytest.mark.parametrize(
+  ('flags', 'gpus', 'warnings'),
+  [
+    ('flags : fma avx2 avx512f', [], 1),
+    ('flags : fma avx512_bf16 avx512vl', [], 0),
+    ('Features : asimd bf16', [], 0),
+    ('flags : fma avx2', ['GPU:0'], 0),
+    (None, [], 0),
+  ],
+)
+def test_warns_once_of_a_processor_that_is_slow_at_it(
+  flags, gpus, warnings, tmp_path, monkeypatch, caplog
+):
+  processor = tmp_path / 'cpuinfo'
+  if flags:
+    processor.write_text(f'processor : 0\n{flags}\n')
+  monkeypatch.setattr(mixed_precision, '_PROCESSOR', processor)
+  monkeypatch.setattr(tf.config, 'list_physical_devices', lambda kind: gpus)
+  mixed_precision._warn_if_slow.cache_clear()
+  with tf.Graph().as_default():
+    mixed_precision.build(Listed)
+    mixed_precision.build(Listed)
+  found = [r for r in caplog.records if 'does not multiply' in r.getMessage()]
+  assert len(found) == warnings
+  mixed_precision._warn_if_slow.cache_clear()
