@@ -1,10 +1,19 @@
 """What every test starts from."""
 
+import os
 import sys
 import threading
 
 import gin
 import pytest
+
+# Of workers side by side (`-n`), each has its share of the processors: two threads on
+# each of them are slower than one. Programs that tests start do likewise.
+_workers = int(os.environ.get('PYTEST_XDIST_WORKER_COUNT', '1'))
+if _workers > 1:
+  os.environ.setdefault(
+    'TF_NUM_INTRAOP_THREADS', str(max(1, (os.cpu_count() or 1) // _workers))
+  )
 
 
 @pytest.fixture(autouse=True)

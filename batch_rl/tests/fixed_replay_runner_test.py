@@ -46,6 +46,13 @@ def replay_dir() -> str:
 class FixedReplayRunnerTest(absltest.TestCase):
   """The whole of `FixedReplayRunner` on real shards."""
 
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    directory = tempfile.TemporaryDirectory()
+    cls.addClassCleanup(directory.cleanup)
+    cls.stores = directory.name  # shards are compressed once for all tests
+
   def setUp(self):
     super().setUp()
     gin.clear_config()
@@ -71,6 +78,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
         ['batch_rl/fixed_replay/configs/dqn.gin'],
         [
           *_BINDINGS,
+          f'FixedReplayBuffer.cache_dir = "{self.stores}"',
           f'FixedReplayRunner.num_iterations = {num_iterations}',
           f'atari_lib.create_atari_environment.game_name = "{game}"',
         ],

@@ -53,6 +53,33 @@ def make_agent(name, log_dir):
   return make
 
 
+@pytest.fixture(scope='module')
+def actor(request, log_dir):
+  """An agent for all tests that only act, greedily, by 5 actions."""
+  name = request.param
+  with tf.Graph().as_default():
+    agent = CLASSES[name](
+      None,
+      5,
+      str(log_dir),
+      epsilon_eval=0.0,
+      **cartpole.OBSERVATION,
+      **cartpole.SMALL[name],
+    )
+  agent.eval_mode = True
+  # Weights other than those it begins with, by which one action may be best
+  # everywhere; so it may where positive inputs and weights add up.
+  random = np.random.default_rng(1)
+  variables = agent._sess.graph.get_collection('trainable_variables', 'Online')
+  for variable in variables:
+    values = random.normal(size=variable.shape)
+    variable.load(values - values.mean(axis=0), agent._sess)
+  return agent
+
+
+each_actor = pytest.mark.parametrize('actor', AGENTS, indirect=True)
+
+
 def play(agent, episodes=3, steps=30):
   """Acts on random observations; returns the actions."""
   random = np.random.default_rng(0)
@@ -163,48 +190,43 @@ def test_a_short_history_is_no_obstacle(make_agent):
   assert not np.array_equal(before, cartpole.weights(agent, 'Online'))
 
 
-def test_evaluation_only_acts(make_agent):
-  agent = make_agent(epsilon_eval=0.5)
-  agent.eval_mode = True
-  before = cartpole.values(agent)
-  assert set(play(agent)) == set(range(cartpole.NUM_ACTIONS))
-  assert agent.training_steps == 0
-  assert_same(before, cartpole.values(agent))
+@each_actor
+def test_evaluation_only_acts(actor, monkeypatch):
+  monkeypatch.setattr(actor, 'epsilon_eval', 0.5)
+  before = cartpole.values(actor)
+  assert set(play(actor)) == set(range(5))
+  assert actor.training_steps == 0
+  assert_same(before, cartpole.values(actor))
 
 
-def test_evaluation_acts_greedily(make_agent):
-  agent = make_agent(num_actions=3, epsilon_eval=0.0)
-  agent.eval_mode = True
+@each_actor
+def test_evaluation_acts_greedily(actor):
   for observation in np.random.default_rng(0).uniform(-2, 2, (20, 4)):
-    action = agent.begin_episode(observation)
-    q_values = agent._sess.run(
-      agent._net_outputs.q_values, {agent.state_ph: agent.state}
+    action = actor.begin_episode(observation)
+    q_values = actor._sess.run(
+      actor._net_outputs.q_values, {actor.state_ph: actor.state}
     )
     assert action == q_values.argmax()
 
 
-def test_acts_on_many_states_as_on_one(make_agent):
-  agent = make_agent(num_actions=3, epsilon_eval=0.0)
-  agent.eval_mode = True
-  assert agent.acts_on_batches
-  random = np.random.default_rng(0)
-  # Other than those it begins with, by which one action may be best everywhere.
-  variables = agent._sess.graph.get_collection('trainable_variables', 'Online')
-  for variable in variables:
-    variable.load(random.normal(size=variable.shape), agent._sess)
-  observations = random.uniform(-2, 2, (20, 4))
+@each_actor
+def test_acts_on_many_states_as_on_one(actor):
+  assert actor.acts_on_batches
+  observations = np.random.default_rng(0).uniform(-2, 2, (20, 4))
   states = observations.reshape(20, 1, 4, 1)
-  actions = agent.select_actions(states, np.random.default_rng(0))
-  one_by_one = [agent.begin_episode(o) for o in observations]
-  assert actions.tolist() == one_by_one and len(set(one_by_one)) > 1
+  actions = actor.select_actions(states, np.random.default_rng(0))
+  one_by_one = [actor.begin_episode(o) for o in observations]
+  assert actions.tolist() == one_by_one
+  assert len(set(one_by_one)) > 1
 
 
-def test_explores_in_evaluation_as_often_as_it_should(make_agent):
-  agent = make_agent(num_actions=5, epsilon_eval=0.25)
+@each_actor
+def test_explores_in_evaluation_as_often_as_it_should(actor, monkeypatch):
   states = np.zeros((10_000, 1, 4, 1))
   random = np.random.default_rng(0)
-  greedy = agent.select_actions(states[:1], np.random.default_rng(3))[0]
-  counts = np.bincount(agent.select_actions(states, random), minlength=5)
+  greedy = actor.select_actions(states[:1], np.random.default_rng(3))[0]
+  monkeypatch.setattr(actor, 'epsilon_eval', 0.25)
+  counts = np.bincount(actor.select_actions(states, random), minlength=5)
   expected = np.full(5, 10_000 * 0.25 / 5)
   expected[np.argmax(counts)] += 10_000 * 0.75
   assert np.argmax(counts) == greedy
@@ -300,6 +322,7 @@ def test_refuses_actions_that_the_environment_has_not(make_agent):
     make_agent(num_actions=1)
 
 
+@with_any_agent
 def test_stops_when_the_loss_is_not_a_number(make_agent, tmp_path):
   cartpole.write_log(tmp_path, reward=np.nan)
   agent = make_agent(data_dir=tmp_path)
