@@ -1,9 +1,9 @@
 """`make bench`: what this package costs, beside Dopamine, in one run.
 
-Prints a table, measured on this machine, now. Asserts nothing. Its parts are
+Prints tables, measured on this machine, now. Asserts nothing. Their parts are
 `benchmarks/data_path.py`, which makes large shards at its first run,
-`benchmarks/iteration.py`, and online data generation. There are also
-`benchmarks/codecs.py`, why frames are compressed as they are,
+`benchmarks/iteration.py`, online data generation, and `benchmarks/settings.py`. There
+are also `benchmarks/codecs.py`, why frames are compressed as they are,
 `benchmarks/full_scale.py`, a run of 51 million rows, `benchmarks/faults.py`, runs
 killed at random, and `benchmarks/endurance.py`, memory over 200,000 updates.
 """
@@ -22,7 +22,7 @@ from dopamine.discrete_domains import atari_lib
 from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.baselines.agents import dqn_agent as logged_dqn_agent
-from benchmarks import data_path, iteration, measuring
+from benchmarks import data_path, iteration, measuring, settings
 
 _STEPS = 100  # in a turn
 
@@ -83,6 +83,8 @@ def main() -> None:
   data_path.table()
   iteration.table()
   online()
+  print()
+  settings.table()
 
 
 if __name__ == '__main__':

@@ -17,13 +17,11 @@ nothing is said of environments that wait for the last episode of others.
 
 import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
 
-import concurrent.futures
 import contextlib
 import functools
-import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import gin
 import numpy as np
@@ -39,12 +37,8 @@ from benchmarks import measuring
 
 DATA_DIR = 'data/Pong/1/replay_logs'
 NUM_ACTIONS = 6
-CLASSES = {
-  'dqn': 'FixedReplayDQNAgent',
-  'rem': 'FixedReplayMultiHeadDQNAgent',
-}
 UPDATES = 20  # in a turn
-ROUNDS = 40
+ROUNDS = 60
 STEPS = 250  # of each environment in a turn
 EVALUATION_ROUNDS = 5
 ENVIRONMENTS = (1, 2, 4, 8, 12)
@@ -107,34 +101,23 @@ def dopamine_agent(name: str):
   return agent
 
 
-@contextlib.contextmanager
-def dopamine_apart(name: str) -> Iterator[Callable[[], None]]:
-  """A function that does updates as Dopamine does, in a process of its own."""
-  pool = concurrent.futures.ProcessPoolExecutor(
-    1, multiprocessing.get_context('spawn'), _start_dopamine, (name,)
-  )
-  with pool:
-    yield lambda: pool.submit(_dopamine_updates).result()
+def dopamine_loop(name: str) -> Callable[[], None]:
+  """Updates as Dopamine's agents do them, one every fourth step."""
+  agent = dopamine_agent(name)
 
+  def updates():
+    for _ in range(UPDATES * agent.update_period):
+      agent._train_step()
 
-def _start_dopamine(name: str) -> None:
-  global _dopamine
-  os.environ['TF_CPU_ALLOCATOR_USE_BFC'] = 'false'  # TensorFlow's default
-  logging.set_verbosity(logging.ERROR)
-  _dopamine = dopamine_agent(name)
-
-
-def _dopamine_updates() -> None:
-  """Trains as Dopamine's agents do, an update every fourth step."""
-  for _ in range(UPDATES * _dopamine.update_period):
-    _dopamine._train_step()
+  return updates
 
 
 def times(name: str) -> dict[str, np.ndarray]:
   """Seconds of each turn, of each way; and the share of time spent waiting."""
   agent = offline_agent(name)
   steps = UPDATES * agent.update_period
-  with dopamine_apart(name) as dopamine_updates:
+  default = {'TF_CPU_ALLOCATOR_USE_BFC': 'false'}  # TensorFlow's
+  with measuring.apart(dopamine_loop, name, **default) as dopamine_updates:
     taken = measuring.interleave(
       {
         'ours': lambda: list(agent.train_steps(steps)),
@@ -148,28 +131,6 @@ def times(name: str) -> dict[str, np.ndarray]:
   list(agent.train_steps(4 * steps))
   waited = agent.seconds_waited / (time.perf_counter() - start)
   return taken | {'waited': waited}
-
-
-def options(name: str) -> None:
-  """Prints what the update's options make of it."""
-  functions = {}
-  for option in (None, 'mixed_precision', 'jit_compile'):
-    bindings = {f'{CLASSES[name]}__{option}': True} if option else {}
-    agent = offline_agent(name, **bindings)
-    steps = UPDATES * agent.update_period
-    functions[option] = functools.partial(_train, agent, steps)
-  taken = measuring.interleave(functions, ROUNDS // 2)
-  for option in ('mixed_precision', 'jit_compile'):
-    measuring.row(
-      f'{name}: updates/s without and with {option}',
-      f'{UPDATES / np.median(taken[None]):.1f}',
-      f'{UPDATES / np.median(taken[option]):.1f}',
-      f'{np.median(taken[None] / taken[option]):.2f} x',
-    )
-
-
-def _train(agent, steps: int) -> None:
-  list(agent.train_steps(steps))
 
 
 def single_steps(agent, environment, steps: int) -> None:
@@ -189,19 +150,8 @@ def evaluation_times(name: str) -> dict[int, np.ndarray]:
   agent = offline_agent(name)
   agent.eval_mode = True
   single = atari_lib.create_atari_environment('Pong')
-  random = np.random.default_rng(0)
-
-  def side_by_side(count):
-    environments = evaluation.make_environments(single, count, STEPS)
-    return lambda: evaluation.play(
-      environments,
-      lambda states: agent.select_actions(states, random),
-      count * STEPS,
-      seed=0,
-    )
-
   functions = {
-    count: side_by_side(count)
+    count: side_by_side(agent, single, count)
     if count
     else functools.partial(single_steps, agent, single, STEPS)
     for count in (0, *ENVIRONMENTS)
@@ -210,6 +160,53 @@ def evaluation_times(name: str) -> dict[int, np.ndarray]:
   return {
     count: times / (STEPS * max(count, 1)) for count, times in taken.items()
   }
+
+
+def side_by_side(agent, single, count: int) -> Callable[[], None]:
+  """Evaluation in several environments, `STEPS` agent steps of each."""
+  environments = evaluation.make_environments(single, count, STEPS)
+  random = np.random.default_rng(0)
+
+  def play():
+    evaluation.play(
+      environments,
+      lambda states: agent.select_actions(states, random),
+      count * STEPS,
+      seed=0,
+    )
+
+  return play
+
+
+def evaluation_by_cores(name: str) -> None:
+  """Prints how evaluation grows with cores, four environments for each."""
+  cores = sorted(os.sched_getaffinity(0))
+  counts = [2**i for i in range(len(cores).bit_length())]
+  with contextlib.ExitStack() as stack:
+    functions = {
+      count: stack.enter_context(
+        measuring.apart(_evaluation_on, name, cores[:count])
+      )
+      for count in counts
+    }
+    taken = measuring.interleave(functions, EVALUATION_ROUNDS)
+  for count in counts:
+    # Each plays for as long, with environments in proportion.
+    times = taken[1] / taken[count] * count
+    measuring.row(
+      f'{name}: agent steps/s in evaluation, {count} of the cores',
+      '',
+      f'{4 * count * STEPS / np.median(taken[count]):.0f}',
+      f'{np.median(times):.2f} x' if count > 1 else '',
+    )
+
+
+def _evaluation_on(name: str, cores: list[int]) -> Callable[[], None]:
+  os.sched_setaffinity(0, cores)
+  agent = offline_agent(name)
+  agent.eval_mode = True
+  single = atari_lib.create_atari_environment('Pong')
+  return side_by_side(agent, single, 4 * len(cores))
 
 
 def seconds_to_load() -> float:
@@ -231,6 +228,8 @@ def table() -> None:
       found[way] for way in ('ours', 'constant', 'dopamine')
     )
     # Of neighbours in time: the machine's speed changes by the minute.
+    share = 100 * constant / ours
+    error = np.std(share) / len(share) ** 0.5
     measuring.row(
       f'{name}: updates/s',
       f'{UPDATES / np.median(dopamine):.1f}',
@@ -241,7 +240,7 @@ def table() -> None:
     measuring.row(
       f'{name}: updates/s, of those with a constant batch',
       f'{100 * np.median(constant / dopamine):.0f} %',
-      f'{100 * np.median(constant / ours):.1f} %',
+      f'{np.median(share):.1f} ± {error:.1f} %',
       '',
       '97 %',
     )
@@ -250,8 +249,6 @@ def table() -> None:
       '',
       f'{100 * found["waited"]:.2f} %',
     )
-  for name in training:
-    options(name)
   evaluating = {name: evaluation_times(name) for name in ('dqn', 'rem')}
   for name, found in evaluating.items():
     for count in ENVIRONMENTS:
@@ -262,6 +259,7 @@ def table() -> None:
         f'{np.median(found[0] / found[count]):.2f} x',
         '2.5 x' if count == 8 else '',
       )
+    evaluation_by_cores(name)
   loading = seconds_to_load()
   for name, found in training.items():
     project(name, found, evaluating[name], loading)

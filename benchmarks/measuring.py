@@ -1,16 +1,22 @@
 """Times, tables and figures of fresh processes, for the benchmarks.
 
-`in_new_process` runs one of the functions of `benchmarks/processes.py`.
+`in_new_process` runs one of the functions of `benchmarks/processes.py`; `apart` keeps
+a process that is called in turn with others.
 """
 
+import concurrent.futures
+import contextlib
 import json
+import multiprocessing
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 WARM_UP = 3  # rounds
 
@@ -43,6 +49,41 @@ def interleave(
   return {name: np.array(t[WARM_UP * in_a_row :]) for name, t in taken.items()}
 
 
+@contextlib.contextmanager
+def apart(
+  start: Callable[..., Callable[[], Any]], *arguments: Any, **environment: str
+) -> Iterator[Callable[[], Any]]:
+  """Something to be called in a process of its own, for settings of a whole process.
+
+  Args:
+    start: makes it, there.
+    *arguments: of `start`.
+    **environment: variables of that process.
+
+  Yields:
+    A function that calls it there, and returns what it returns.
+  """
+  pool = concurrent.futures.ProcessPoolExecutor(
+    1,
+    multiprocessing.get_context('spawn'),
+    _start_apart,
+    (start, arguments, environment),
+  )
+  with pool:
+    yield lambda: pool.submit(_call_apart).result()
+
+
+def _start_apart(start, arguments, environment) -> None:
+  global _function
+  os.environ.update(environment)
+  logging.set_verbosity(logging.ERROR)
+  _function = start(*arguments)
+
+
+def _call_apart() -> Any:
+  return _function()
+
+
 def ms(seconds: np.ndarray) -> str:
   """Median and, in brackets, 10th percentile of times, in ms."""
   low, middle = np.quantile(seconds, (0.1, 0.5)) * 1e3
@@ -66,9 +107,9 @@ def row(
   )
 
 
-def header() -> None:
-  """Prints the head of that table."""
-  row('', 'Dopamine', 'batch_rl', 'ratio', 'target')
+def header(left: str = 'Dopamine', right: str = 'batch_rl') -> None:
+  """Prints the head of such a table."""
+  row('', left, right, 'ratio', 'target')
   row('---', '---', '---', '---', '---')
 
 

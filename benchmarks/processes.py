@@ -5,6 +5,8 @@ inside the functions, as what they need counts.
 """
 
 import array
+import contextlib
+import importlib
 import json
 import os
 import sys
@@ -173,6 +175,23 @@ def hold_buffer(data_dir: str, cache_dir: str, batches: str) -> dict:
   print('ready', flush=True)
   sys.stdin.read()
   return {}
+
+
+def start_up(imports: str) -> dict:
+  """Imports what offline training needs; with `all`, JAX and pandas at once."""
+  from batch_rl import dopamine_compat
+
+  if imports == 'all':
+    for name in (
+      'tensorflow.lite.python.util',
+      'tf_keras.src.engine.data_adapter',
+    ):
+      dopamine_compat._AROUND_IMPORT[name] = contextlib.nullcontext
+  importlib.import_module('batch_rl.fixed_replay.run_experiment')
+  return {
+    'cpu': time.process_time(),
+    'peak': memory('VmHWM'),
+  }
 
 
 if __name__ == '__main__':
