@@ -12,7 +12,7 @@ part, and touches nothing that the machine has for real:
 | C51 builds an eager tensor into its graph           | `_use_graph_mode`    |
 | Atari: a 100,000-frame cap, no choice of ROM        | `_use_our_atari`     |
 | JAX and pandas are imported, unused: 3 s, 220 MB    | `_defer_...`         |
-| memory is cleared for each tensor: a sixth slower   | `_reuse_memory`      |
+| memory is cleared for tensors: DQN a sixth slower   | `_reuse_memory`      |
 | warnings that a user can do nothing about           | `_silence_*`         |
 
 Nothing heavy is imported here: each mend waits for the import that needs it.
@@ -69,8 +69,8 @@ def _use_legacy_keras() -> None:
 def _reuse_memory() -> None:
   """TensorFlow keeps a CPU's memory for other tensors, as it does a GPU's.
 
-  By default it goes back to the system, which clears it: 6,500 page faults in an
-  update of DQN.
+  By default it may go back to the system, which clears it: 7,000 page faults in an
+  update of DQN, though hardly any in one of REM.
   """
   os.environ.setdefault('TF_CPU_ALLOCATOR_USE_BFC', 'true')
 

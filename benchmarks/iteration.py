@@ -37,8 +37,8 @@ from benchmarks import measuring
 
 DATA_DIR = 'data/Pong/1/replay_logs'
 NUM_ACTIONS = 6
-UPDATES = 20  # in a turn
-ROUNDS = 60
+UPDATES = 50  # in a turn: in a `session.run`, by default
+ROUNDS = 25
 STEPS = 250  # of each environment in a turn
 EVALUATION_ROUNDS = 5
 ENVIRONMENTS = (1, 2, 4, 8, 12)

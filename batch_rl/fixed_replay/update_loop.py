@@ -28,7 +28,8 @@ class UpdateLoop:
       itself draws it.
     drawn: the batch as the agent takes it. What Python does to draw it may be
       repeated; other calls of Python may depend on what is not in the graph.
-    next_batch: makes tensors of the next batch.
+    next_batch: makes tensors of the next batch; it is taken while the update before
+      it computes.
     ready: operations that have to run before `next_batch`.
     step: a tensor of the update that stands for the agent step, int64 (); None if
       there is none.
@@ -86,7 +87,7 @@ class UpdateLoop:
     Args:
       session: of the agent.
       first_step: agent step of the first update.
-      count: of updates.
+      count: of updates, from 1 on.
 
     Returns:
       The loss of each update, float32 (at most count,), and for how many seconds
@@ -99,34 +100,34 @@ class UpdateLoop:
     return losses[:done], float(waited)
 
   def _updates(self, first_step: tf.Tensor, count: tf.Tensor) -> Any:
+    start = self._now()
+    with tf.control_dependencies([start]):
+      batch = self._next_batch()
+    with tf.control_dependencies(batch):
+      end = self._now()
     losses = tf.TensorArray(tf.float32, count)
-    initial = (
-      tf.constant(0),
-      losses,
-      tf.constant(True),
-      tf.zeros((), tf.float64),
-    )
+    initial = tf.constant(0), losses, tf.constant(True), end - start, batch
 
-    def body(i, losses, _, waited):
+    def body(i, losses, _, waited, batch):
       step = first_step + tf.cast(i, tf.int64) * self._update_period
-      start = self._now()
-      with tf.control_dependencies([start]):
-        batch = self._next_batch()
-      with tf.control_dependencies(batch):
-        end = self._now()
-      with tf.control_dependencies([end]):
-        batch = [tf.identity(tensor) for tensor in batch]
       loss = self._apply(batch, step)
+      # Of what is prepared; none is taken that this run does not use.
+      following = (
+        tf.cond(i + 1 < count, self._next_batch, lambda: batch) if batch else []
+      )
       with tf.control_dependencies([loss]):
         synchronised = tf.cond(
           self._is_due(step), self._synchronise, lambda: tf.constant(False)
         )
       with tf.control_dependencies([synchronised]):
         losses = losses.write(i, loss)
-      return i + 1, losses, tf.math.is_finite(loss), waited + end - start
+        start = self._now()
+      with tf.control_dependencies([start, *following]):
+        waited += self._now() - start
+      return i + 1, losses, tf.math.is_finite(loss), waited, following
 
-    done, losses, _, waited = tf.while_loop(
-      lambda i, _, is_finite, __: is_finite & (i < count),
+    done, losses, _, waited, _ = tf.while_loop(
+      lambda i, _, is_finite, *others: is_finite & (i < count),
       body,
       initial,
       parallel_iterations=1,

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import functools
 import threading
 import time
 import weakref
@@ -17,8 +18,8 @@ _feeds: weakref.WeakSet['Feed'] = weakref.WeakSet()
 class Feed:
   """Numbered batches through a `tf.data` pipeline, in order.
 
-  Threads prepare batches ahead of the graph. Which thread prepares a batch makes
-  no difference: what is in it depends on its number.
+  Threads prepare batches ahead of the graph, each one at the same time. Which thread
+  prepares a batch makes no difference: what is in it depends on its number.
 
   Args:
     load: makes a batch, given its number: a tuple of arrays.
@@ -76,13 +77,15 @@ class Feed:
     return np.int64(first)
 
   def _start(self, first: tf.Tensor) -> tf.Tensor:
-    dataset = tf.data.Dataset.range(first, np.iinfo(np.int64).max)
+    # AutoGraph, which rewrites Python, does not keep up with new versions.
+    as_it_is = tf.autograph.experimental.do_not_convert
+    dataset = tf.data.Dataset.range(
+      first, np.iinfo(np.int64).max, self._threads
+    )
     dataset = dataset.map(
-      # AutoGraph, which rewrites Python, does not keep up with new versions.
-      tf.autograph.experimental.do_not_convert(self._make),
-      num_parallel_calls=self._threads,
-      deterministic=True,
-    ).prefetch(self._ahead)
+      as_it_is(self._make_some), num_parallel_calls=1, deterministic=True
+    )
+    dataset = dataset.flat_map(as_it_is(_one_by_one)).prefetch(self._ahead)
     # There is nothing to tune, and the thread that would may sleep through the end of
     # the pipeline: a restart waited for it, up to a minute.
     options = tf.data.Options()
@@ -90,6 +93,14 @@ class Feed:
     dataset = dataset.with_options(options)
     with tf.control_dependencies([self._iterator.make_initializer(dataset)]):
       return tf.constant(True)
+
+  def _make_some(self, first: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], ...]:
+    """Makes a batch for each thread, all at the same time.
+
+    The threads of an operation of the graph wait for each other: to take the
+    processor of one costs as much time as to take those of all.
+    """
+    return tuple(self._make(first + i) for i in range(self._threads))
 
   def _make(self, number: tf.Tensor) -> tuple[tf.Tensor, ...]:
     arrays = tf.numpy_function(self._call, [number], self._dtypes)
@@ -123,6 +134,11 @@ class Feed:
     while self._busy or calls != self._calls:
       calls = self._calls
       time.sleep(0.02)
+
+
+def _one_by_one(*batches: tuple[tf.Tensor, ...]) -> tf.data.Dataset:
+  datasets = map(tf.data.Dataset.from_tensors, batches)
+  return functools.reduce(tf.data.Dataset.concatenate, datasets)
 
 
 @atexit.register
