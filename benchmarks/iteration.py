@@ -11,8 +11,9 @@ Updates, in turn, so that what disturbs one disturbs all:
   process of its own: TensorFlow's settings are for a whole process.
 
 Evaluation: Dopamine's loop over one environment (ours, which is faster than
-Dopamine's own) and several environments side by side. No episode ends early, so
-nothing is said of environments that wait for the last episode of others.
+Dopamine's own) and several environments side by side; and how that grows with
+the cores. No episode ends early, so nothing is said of environments that wait for the
+last episode of others.
 """
 
 import batch_rl  # noqa: F401  isort: skip  (before Dopamine)

@@ -97,8 +97,8 @@ def restarts() -> None:
   for way, found in seconds.items():
     for _ in range(FEEDS):
       with tuned if way == 'tuned' else contextlib.nullcontext():
-        first = _first_batch(found)
-      threads.append(threading.Thread(target=first))
+        restart = _restarting(found)
+      threads.append(threading.Thread(target=restart))
   for thread in threads:
     thread.start()
   for thread in threads:
@@ -113,7 +113,7 @@ def restarts() -> None:
   )
 
 
-def _first_batch(seconds: list[float]) -> Callable[[], None]:
+def _restarting(seconds: list[float]) -> Callable[[], None]:
   """Restarts a pipeline again and again; appends how long its first batch took."""
   with tf.Graph().as_default():
     batches = feed.Feed(

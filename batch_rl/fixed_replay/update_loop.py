@@ -111,7 +111,7 @@ class UpdateLoop:
     def body(i, losses, _, waited, batch):
       step = first_step + tf.cast(i, tf.int64) * self._update_period
       loss = self._apply(batch, step)
-      # Of what is prepared; none is taken that this run does not use.
+      # Taken beside the update. The last takes none: it is the next run's.
       following = (
         tf.cond(i + 1 < count, self._next_batch, lambda: batch) if batch else []
       )
