@@ -80,6 +80,7 @@ EXTRAS = {
   'fetch': ['gcsfs>=2024.6'],
   'dev': [
     'pytest>=8',
+    'pytest-timeout>=2.3',
     'pytest-xdist>=3.6',
     'hypothesis>=6.100',
     'ruff>=0.12',

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 
@@ -24,14 +23,18 @@ def _say(text: str) -> None:
 
 
 def leave_at_sigterm() -> None:
-  """Until a run listens, there is nothing to save: SIGTERM ends the program, with 0."""
+  """Until a run listens, there is nothing to save: SIGTERM ends the program, with 0.
+
+  At once, and whatever it does: an exception may meet a thread that is just
+  starting, for which Python's exit would then wait for ever.
+  """
   if threading.current_thread() is not threading.main_thread():
     return
 
   def leave(number, frame):
     del number, frame
     _say('Stopped while starting; the same command starts again.')
-    sys.exit(0)
+    os._exit(0)
 
   signal.signal(signal.SIGTERM, leave)
 

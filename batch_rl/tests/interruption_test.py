@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -40,12 +42,33 @@ def test_other_threads_do_without():
   assert seen == [(False, before)]
 
 
+# The signal comes between a pool's starting its thread and noting that it did.
+_STARTS_A_THREAD = """
+import concurrent.futures, os, signal, threading
+from batch_rl import interruption
+
+class Thread(threading.Thread):
+  def start(self):
+    super().start()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread = Thread
+interruption.leave_at_sigterm()
+pool = concurrent.futures.ThreadPoolExecutor(1)
+pool.submit(print, 'running').result()
+print('not stopped')
+"""
+
+
 def test_sigterm_ends_what_has_not_begun():
-  before = signal.getsignal(signal.SIGTERM)
-  try:
-    interruption.leave_at_sigterm()
-    with pytest.raises(SystemExit) as left:
-      os.kill(os.getpid(), signal.SIGTERM)
-    assert left.value.code == 0
-  finally:
-    signal.signal(signal.SIGTERM, before)
+  left = subprocess.run(
+    [sys.executable, '-c', _STARTS_A_THREAD],
+    capture_output=True,
+    text=True,
+    timeout=60,
+  )
+  assert left.returncode == 0
+  assert left.stderr == (
+    'Stopped while starting; the same command starts again.\n'
+  )
+  assert 'not stopped' not in left.stdout
