@@ -16,6 +16,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from batch_rl import command_line, run_record
+from batch_rl.baselines import train as online
 from batch_rl.dataset import replay_log, shard
 from batch_rl.fixed_replay import train as offline
 from batch_rl.tests import shards
@@ -39,11 +40,23 @@ def run(line, cwd):
   )
 
 
+def main(program, **given):
+  """Runs a program in this process as in a new one."""
+  gin.clear_config()
+  tf.compat.v1.reset_default_graph()
+  run_record._locks.clear()
+  if not flags.FLAGS.is_parsed():
+    flags.FLAGS.mark_as_parsed()
+  unset = dict(gin_bindings=[], agent_name=None, seed=None)
+  with flagsaver.flagsaver(**unset | given):
+    program.main()
+
+
 def online_options(base_dir, log_dir, iterations=5):
   return dict(
     base_dir=base_dir,
     replay_log_dir=log_dir,
-    gin_files=ONLINE,
+    gin_files=[ONLINE],
     seed=5,
     gin_bindings=[
       f'LoggedRunner.num_iterations={iterations}',
@@ -67,7 +80,10 @@ def read_columns(log_dir):
   return {name: np.concatenate(parts) for name, parts in columns.items()}
 
 
-def test_killed_and_started_again_the_log_is_that_of_an_unbroken_run(tmp_path):
+@pytest.mark.waits
+def test_killed_and_started_again_the_log_is_that_of_an_unbroken_run(
+  tmp_path, monkeypatch, capsys
+):
   unbroken = command('baselines', **online_options('whole', 'data/Pong/1'))
   assert run(unbroken, tmp_path).returncode == 0
   broken = command('baselines', **online_options('parts', 'data/Pong/2'))
@@ -118,10 +134,11 @@ def test_killed_and_started_again_the_log_is_that_of_an_unbroken_run(tmp_path):
   assert 'batch_rl.baselines.train' in manifests[0]['command']
 
   # Another run must not write there.
-  other = command('baselines', **online_options('other', 'data/Pong/1'))
-  refused = run(other, tmp_path)
-  assert refused.returncode == 2
-  assert 'already holds the log of another run' in refused.stderr
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(SystemExit) as refused:
+    main(online, **online_options('other', 'data/Pong/1'))
+  assert refused.value.code == 2
+  assert 'already holds the log of another run' in capsys.readouterr().err
 
   # The data is good for training, from any directory.
   trained = run(
@@ -200,20 +217,12 @@ def test_mistakes_end_in_one_line_before_anything_is_built(
 ):
   base_dir = tmp_path / 'base'
   given = dict(
-    base_dir=str(base_dir),
-    replay_dir=run_dir,
-    gin_files=[OFFLINE],
-    gin_bindings=[],
-    agent_name=None,
-    init_checkpoint_dir=None,
-    seed=None,
+    base_dir=str(base_dir), replay_dir='{run_dir}', gin_files=[OFFLINE]
   )
-  given.update(options)
+  given |= options
   given['replay_dir'] = given['replay_dir'].format(run_dir=run_dir)
-  if not flags.FLAGS.is_parsed():
-    flags.FLAGS.mark_as_parsed()
-  with flagsaver.flagsaver(**given), pytest.raises(SystemExit) as exit_:
-    offline.main()
+  with pytest.raises(SystemExit) as exit_:
+    main(offline, **given)
   assert exit_.value.code == 2
   printed = capsys.readouterr().err
   assert message in printed
@@ -236,13 +245,8 @@ def offline_main(
   accept_changes=False,
   init_checkpoint_dir=None,
 ):
-  """Runs the offline program in this process as in a new one."""
-  gin.clear_config()
-  tf.compat.v1.reset_default_graph()
-  run_record._locks.clear()
-  if not flags.FLAGS.is_parsed():
-    flags.FLAGS.mark_as_parsed()
-  with flagsaver.flagsaver(
+  main(
+    offline,
     base_dir=str(base_dir),
     replay_dir=str(replay_dir),
     gin_files=['batch_rl/fixed_replay/configs/dqn.gin'],
@@ -253,12 +257,10 @@ def offline_main(
       'WrappedFixedReplayBuffer.num_buffers=1',
       *bindings,
     ],
-    agent_name=None,
     init_checkpoint_dir=init_checkpoint_dir,
     seed=seed,
     accept_changes=accept_changes,
-  ):
-    offline.main()
+  )
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """What every test starts from."""
 
+import gc
 import os
 import sys
 import threading
@@ -14,6 +15,17 @@ if _workers > 1:
   os.environ.setdefault(
     'TF_NUM_INTRAOP_THREADS', str(max(1, (os.cpu_count() or 1) // _workers))
   )
+
+
+def pytest_collection_modifyitems(items):
+  """Tests that wait for programs begin first: others run beside them."""
+  items.sort(key=lambda item: item.get_closest_marker('waits') is None)
+
+
+def pytest_collection_finish():
+  """What was imported stays: the garbage collector need not look at it again."""
+  gc.collect()
+  gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -71,6 +71,7 @@ def evaluations(base_dir):
   return {p.name: p.read_text() for p in (base_dir / 'evaluations').iterdir()}
 
 
+@pytest.mark.waits
 def test_workers_and_drivers_are_killed_and_nothing_is_lost(directory):
   cell = directory / 'out/dqn/CartPole/run-1/seed-1'
 
