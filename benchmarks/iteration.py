@@ -116,17 +116,21 @@ def dopamine_loop(name: str) -> Callable[[], None]:
 def times(name: str) -> dict[str, np.ndarray]:
   """Seconds of each turn, of each way; and the share of time spent waiting."""
   agent = offline_agent(name)
+  constant = constant_loop(agent)
   steps = UPDATES * agent.update_period
   default = {'TF_CPU_ALLOCATOR_USE_BFC': 'false'}  # TensorFlow's
   with measuring.apart(dopamine_loop, name, **default) as dopamine_updates:
     taken = measuring.interleave(
       {
+        # Before and after, as the machine's speed changes by the minute.
+        'before': constant,
         'ours': lambda: list(agent.train_steps(steps)),
-        'constant': constant_loop(agent),
+        'after': constant,
         'dopamine': dopamine_updates,
       },
       ROUNDS,
     )
+  taken['constant'] = (taken.pop('before') + taken.pop('after')) / 2
   agent.seconds_waited = 0.0
   start = time.perf_counter()
   list(agent.train_steps(4 * steps))
@@ -228,7 +232,6 @@ def table() -> None:
     ours, constant, dopamine = (
       found[way] for way in ('ours', 'constant', 'dopamine')
     )
-    # Of neighbours in time: the machine's speed changes by the minute.
     share = 100 * constant / ours
     error = np.std(share) / len(share) ** 0.5
     measuring.row(
@@ -240,8 +243,8 @@ def table() -> None:
     )
     measuring.row(
       f'{name}: updates/s, of those with a constant batch',
-      f'{100 * np.median(constant / dopamine):.0f} %',
-      f'{np.median(share):.1f} ± {error:.1f} %',
+      f'{100 * np.mean(constant / dopamine):.0f} %',
+      f'{np.mean(share):.1f} ± {error:.1f} %',
       '',
       '97 %',
     )
