@@ -28,8 +28,8 @@ class UpdateLoop:
       itself draws it.
     drawn: the batch as the agent takes it. What Python does to draw it may be
       repeated; other calls of Python may depend on what is not in the graph.
-    next_batch: makes tensors of the next batch; it is taken while the update before
-      it computes.
+    next_batch: makes tensors of the next batch; it is taken, and sent to the
+      update's device, while the update before it computes.
     ready: operations that have to run before `next_batch`.
     step: a tensor of the update that stands for the agent step, int64 (); None if
       there is none.
@@ -65,6 +65,7 @@ class UpdateLoop:
     if jit_compile and calls or calls - _calls_of_python(drawing):
       raise ValueError('it calls Python')
     self._next_batch = next_batch
+    self._device = loss.device
     self._has_step = step is not None
     self._now = tf.timestamp if timed else lambda: tf.zeros((), tf.float64)
     self._update_period = update_period
@@ -102,7 +103,7 @@ class UpdateLoop:
   def _updates(self, first_step: tf.Tensor, count: tf.Tensor) -> Any:
     start = self._now()
     with tf.control_dependencies([start]):
-      batch = self._next_batch()
+      batch = self._take_batch()
     with tf.control_dependencies(batch):
       end = self._now()
     losses = tf.TensorArray(tf.float32, count)
@@ -112,9 +113,10 @@ class UpdateLoop:
       step = first_step + tf.cast(i, tf.int64) * self._update_period
       loss = self._apply(batch, step)
       # Taken beside the update. The last takes none: it is the next run's.
-      following = (
-        tf.cond(i + 1 < count, self._next_batch, lambda: batch) if batch else []
-      )
+      following = []
+      if batch:
+        with tf.device(self._device):
+          following = tf.cond(i + 1 < count, self._take_batch, lambda: batch)
       with tf.control_dependencies([loss]):
         synchronised = tf.cond(
           self._is_due(step), self._synchronise, lambda: tf.constant(False)
@@ -133,6 +135,12 @@ class UpdateLoop:
       parallel_iterations=1,
     )
     return losses.stack(), done, waited
+
+  def _take_batch(self):
+    batch = self._next_batch()
+    # Else the loop has it where it came from, and an update waits for the copy.
+    with tf.device(self._device):
+      return [tf.identity(tensor) for tensor in batch]
 
   def _update_once(self, batch, step):
     steps = [step] if self._has_step else []

@@ -1,5 +1,9 @@
 """Several updates in a `session.run` are what one at a time would be."""
 
+import collections
+import functools
+import types
+
 import gin
 import numpy as np
 import pytest
@@ -80,6 +84,41 @@ def test_results_are_the_same_without_a_feed(make_agent):
     make_agent(prefetch=0, updates_per_run=1),
     make_agent(prefetch=0, updates_per_run=5),
   )
+
+
+def test_batches_are_sent_to_the_agents_device_ahead(make_agent, monkeypatch):
+  """Two devices of the processor stand for it and a GPU."""
+  new_session, device = tf.compat.v1.Session, tf.device
+
+  def session(target, config, **kwargs):
+    config.device_count['CPU'] = 2
+    return new_session(target, config=config, **kwargs)
+
+  monkeypatch.setattr(tf.compat.v1, 'Session', session)
+  monkeypatch.setattr(
+    tf, 'device', lambda n: device('/cpu:0' if n == '/cpu:*' else n)
+  )
+  agent = make_agent(tf_device='/cpu:1')
+  run = tf.compat.v1.RunMetadata()
+  traced = types.SimpleNamespace(
+    run=functools.partial(
+      agent._sess.run,
+      options=tf.compat.v1.RunOptions(output_partition_graphs=True),
+      run_metadata=run,
+    )
+  )
+  losses, _ = agent._loop.run(traced, 0, 3)
+  assert np.isfinite(losses).all()
+  # What an update hands to the next.
+  handed_over = collections.Counter(
+    (tf.as_dtype(node.attr['T'].type), node.device[-1])
+    for graph in run.partition_graphs
+    for node in graph.node
+    if node.op == 'NextIteration'
+  )
+  assert handed_over[tf.uint8, '1'] == 1  # terminals
+  assert handed_over[tf.uint8, '0'] == 0
+  assert handed_over[tf.float64, '1'] == 2  # states and next states
 
 
 def test_the_target_network_is_synchronised_in_the_loop(make_agent):
