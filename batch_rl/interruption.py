@@ -17,9 +17,9 @@ class Interruption:
   requested = False
 
 
-def _say(text: str) -> None:
+def _say(text: str, stderr: int = 2) -> None:
   """Not by logging: what is interrupted may be just that."""
-  os.write(2, f'{text}\n'.encode())
+  os.write(stderr, f'{text}\n'.encode())
 
 
 def leave_at_sigterm() -> None:
@@ -30,10 +30,11 @@ def leave_at_sigterm() -> None:
   """
   if threading.current_thread() is not threading.main_thread():
     return
+  stderr = os.dup(2)  # which is caught while TensorFlow is imported
 
   def leave(number, frame):
     del number, frame
-    _say('Stopped while starting; the same command starts again.')
+    _say('Stopped while starting; the same command starts again.', stderr)
     os._exit(0)
 
   signal.signal(signal.SIGTERM, leave)

@@ -42,7 +42,8 @@ def test_other_threads_do_without():
   assert seen == [(False, before)]
 
 
-# The signal comes between a pool's starting its thread and noting that it did.
+# The signal comes between a pool's starting its thread and noting that it did, and
+# while stderr is caught.
 _STARTS_A_THREAD = """
 import concurrent.futures, os, signal, threading
 from batch_rl import interruption
@@ -54,6 +55,7 @@ class Thread(threading.Thread):
 
 threading.Thread = Thread
 interruption.leave_at_sigterm()
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 pool = concurrent.futures.ThreadPoolExecutor(1)
 pool.submit(print, 'running').result()
 print('not stopped')
