@@ -69,8 +69,8 @@ def _use_legacy_keras() -> None:
 def _reuse_memory() -> None:
   """TensorFlow keeps a CPU's memory for other tensors, as it does a GPU's.
 
-  By default it may go back to the system, which clears it: 7,000 page faults in an
-  update of DQN, though hardly any in one of REM.
+  By default it may go back to the system, which clears it: up to 7,000 page faults in
+  an update.
   """
   os.environ.setdefault('TF_CPU_ALLOCATOR_USE_BFC', 'true')
 
