@@ -47,8 +47,7 @@ def main(program, **given):
   run_record._locks.clear()
   if not flags.FLAGS.is_parsed():
     flags.FLAGS.mark_as_parsed()
-  unset = dict(gin_bindings=[], agent_name=None, seed=None)
-  with flagsaver.flagsaver(**unset | given):
+  with flagsaver.flagsaver(**given):
     program.main()
 
 
