@@ -21,7 +21,8 @@ import numpy as np
 import tqdm.auto as tqdm
 import zstandard
 
-from batch_rl.dataset import lz4_blocks, packed_shard, shard
+from batch_rl.dataset.shards import shard_files, shard_reader, stitching
+from batch_rl.dataset.store import lz4_blocks, packed_shard
 from benchmarks import logs, measuring
 
 try:
@@ -205,8 +206,12 @@ def _blosc2(frames: np.ndarray) -> tuple[float, float, Windows | None]:
 def read(data_dir: str) -> tuple[np.ndarray, list[np.ndarray]]:
   """Frames from all of a run, (30,000, 7056), and those for dictionaries."""
   parts = []
-  for place in shard.place(data_dir, shard.list_suffixes(data_dir))[0]:
-    frames = shard.read_shard(data_dir, place.suffix).columns['observation']
+  for place in stitching.place(data_dir, shard_files.list_suffixes(data_dir))[
+    0
+  ]:
+    frames = shard_reader.read_shard(data_dir, place.suffix).columns[
+      'observation'
+    ]
     order = (place.start + np.arange(place.rows)) % place.capacity
     parts.append(frames.reshape(-1, FRAME)[order])
   runs = [part[:STRETCH] for part in parts]

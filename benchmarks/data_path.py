@@ -22,7 +22,9 @@ import numpy as np
 from absl import logging
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl.dataset import sampler, shard, store
+from batch_rl.dataset.sampling import sampler
+from batch_rl.dataset.shards import shard_files
+from batch_rl.dataset.store import store
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from benchmarks import logs, measuring, processes, tiles
 
@@ -104,7 +106,7 @@ def sampling(game: str, directory: str) -> None:
 
 def loading(game: str, data_dir: str) -> None:
   """A shard from its files into memory: time, memory, and the most of it."""
-  path = os.path.join(data_dir, shard.file_name('observation', 0))
+  path = os.path.join(data_dir, shard_files.file_name('observation', 0))
   start = time.perf_counter()
   subprocess.run(['gzip', '-dc', path], stdout=subprocess.DEVNULL, check=True)
   gzip_seconds = time.perf_counter() - start

@@ -16,8 +16,8 @@ import time
 import gin
 from absl import logging
 
-from batch_rl import command_line
 from batch_rl.fixed_replay import run_experiment
+from batch_rl.runs import command_line
 from batch_rl.tests import cartpole, learning_test
 from benchmarks import measuring, processes
 

@@ -27,9 +27,9 @@ import tempfile
 import threading
 import time
 
-from batch_rl.dataset import files
 from batch_rl.sweep import tied
 from batch_rl.tests import results
+from batch_rl.utils import files
 
 DATA_DIR = os.path.abspath('data/Pong/1')
 OFFLINE = {

@@ -32,7 +32,7 @@ from dopamine.discrete_domains import atari_lib
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl.fixed_replay import evaluation, run_experiment, update_loop
+from batch_rl.fixed_replay import run_experiment, update_loop, vector_evaluation
 from batch_rl.multi_head import multi_head_dqn_agent
 from benchmarks import measuring
 
@@ -169,11 +169,11 @@ def evaluation_times(name: str) -> dict[int, np.ndarray]:
 
 def side_by_side(agent, single, count: int) -> Callable[[], None]:
   """Evaluation in several environments, `STEPS` agent steps of each."""
-  environments = evaluation.make_environments(single, count, STEPS)
+  environments = vector_evaluation.make_environments(single, count, STEPS)
   random = np.random.default_rng(0)
 
   def play():
-    evaluation.play(
+    vector_evaluation.play(
       environments,
       lambda states: agent.select_actions(states, random),
       count * STEPS,

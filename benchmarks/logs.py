@@ -18,7 +18,13 @@ import numpy as np
 import tqdm.auto as tqdm
 from dopamine.discrete_domains import atari_lib
 
-from batch_rl.dataset import files, replay_log, shard
+from batch_rl.dataset.shards import (
+  replay_log,
+  shard_files,
+  shard_reader,
+  stitching,
+)
+from batch_rl.utils import files
 
 DIRECTORY = os.path.join(os.path.dirname(__file__), '.logs')
 ROWS, CAPACITY = 60_000, 20_000
@@ -77,9 +83,9 @@ def columns(game: str, player: str) -> dict[str, np.ndarray]:
   """All rows of a log in time order, by column."""
   data_dir = make(game, player)
   parts = []
-  for suffix in shard.list_suffixes(data_dir):
-    loaded = shard.read_shard(data_dir, suffix)
-    order = shard.time_order(loaded.add_count, loaded.capacity)
+  for suffix in shard_files.list_suffixes(data_dir):
+    loaded = shard_reader.read_shard(data_dir, suffix)
+    order = stitching.time_order(loaded.add_count, loaded.capacity)
     parts.append({name: c[order] for name, c in loaded.columns.items()})
   return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
 

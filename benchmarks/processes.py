@@ -34,7 +34,8 @@ def anonymous_memory() -> int:
 
 def load(data_dir: str, suffix: str) -> dict:
   """Loads a shard into memory and draws from it."""
-  from batch_rl.dataset import sampler, store
+  from batch_rl.dataset.sampling import sampler
+  from batch_rl.dataset.store import store
 
   before = memory()
   start, cpu = time.perf_counter(), time.process_time()
@@ -75,7 +76,7 @@ def load_dopamine(data_dir: str, suffix: str, capacity: str) -> dict:
 
 def convert(data_dir: str, directory: str) -> dict:
   """Makes a run a store on disk; rows that are there already do not count."""
-  from batch_rl.dataset import store
+  from batch_rl.dataset.store import store
 
   before = memory()
   done: list[int] = []
@@ -108,7 +109,8 @@ def read_through(directory: str) -> dict:
 
 def draw(directory: str, seconds: str) -> dict:
   """Opens a store on disk and draws batches from it."""
-  from batch_rl.dataset import sampler, store
+  from batch_rl.dataset.sampling import sampler
+  from batch_rl.dataset.store import store
 
   start = time.perf_counter()
   opened = store.Store(directory)

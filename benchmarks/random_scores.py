@@ -24,8 +24,8 @@ import ale_py
 import numpy as np
 
 from batch_rl.atari import environment, roms
-from batch_rl.dataset import files
 from batch_rl.report import normalisation
+from batch_rl.utils import files
 
 # Each plays as many complete episodes as the others: of whatever ends first, short
 # episodes would be too many.

@@ -23,7 +23,7 @@ import tensorflow as tf
 from absl import logging
 
 from batch_rl.fixed_replay import mixed_precision
-from batch_rl.fixed_replay.replay_memory import feed
+from batch_rl.fixed_replay.replay_memory import prefetch
 from benchmarks import iteration, measuring, processes
 
 ROUNDS = 10
@@ -116,7 +116,7 @@ def restarts() -> None:
 def _restarting(seconds: list[float]) -> Callable[[], None]:
   """Restarts a pipeline again and again; appends how long its first batch took."""
   with tf.Graph().as_default():
-    batches = feed.Feed(
+    batches = prefetch.Feed(
       lambda number: (np.full(8, number),), [np.int64], [(8,)], 8, 2
     )
     with tf.control_dependencies([batches.ready]):

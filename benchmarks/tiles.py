@@ -15,7 +15,8 @@ import numpy as np
 import tqdm.auto as tqdm
 from isal import igzip
 
-from batch_rl.dataset import files, shard
+from batch_rl.dataset.shards import shard_files
+from batch_rl.utils import files
 from benchmarks import logs
 
 _CHUNK_ROWS = 1000
@@ -38,7 +39,7 @@ class Tiles:
     log = logs.columns(game, player)
     ends = np.flatnonzero(log['terminal'])
     self.rows = int(ends[-1]) + 1
-    self._log = {name: log[name][: self.rows] for name in shard.COLUMNS}
+    self._log = {name: log[name][: self.rows] for name in shard_files.COLUMNS}
     self._starts = np.concatenate([[0], ends[:-1] + 1])
     self._padding = np.zeros(self.rows, bool)
     self._padding[self._starts[:, None] + np.arange(3)] = True
@@ -124,7 +125,7 @@ _tiles = functools.cache(Tiles)
 
 
 def _path(data_dir: str, name: str, suffix: int) -> str:
-  return os.path.join(data_dir, shard.file_name(name, suffix))
+  return os.path.join(data_dir, shard_files.file_name(name, suffix))
 
 
 def _write(
@@ -136,7 +137,7 @@ def _write(
   """
   tiles, first = _tiles(game), suffix * rows
   spans = (first, first + cursor), (first - rows + cursor, first)
-  for name in shard.COLUMNS:
+  for name in shard_files.COLUMNS:
     path = _path(data_dir, name, suffix)
     frame = (84, 84) if name == 'observation' else ()
     with _open(path + '.tmp', slow) as file:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from batch_rl.dataset import directories, files
+from batch_rl.utils import machine, number_ranges
 
 
 def parse(text: str) -> list[int]:
@@ -18,7 +18,7 @@ def parse(text: str) -> list[int]:
   Raises:
     ValueError: if it is neither, or a run is there twice.
   """
-  return directories.parse_numbers(text, '--runs')
+  return number_ranges.parse(text, '--runs')
 
 
 def seed_of(seed: int, number: int) -> int:
@@ -47,7 +47,7 @@ def run(
   """
   environment = {**os.environ}
   # Each would take all processors; they would only wait for each other.
-  threads = str(max(1, files.num_cpus() // len(numbers)))
+  threads = str(max(1, machine.num_cpus() // len(numbers)))
   for name in ('TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS'):
     environment.setdefault(name, threads)
   processes: dict[int, subprocess.Popen] = {}

@@ -9,9 +9,10 @@ import tensorflow as tf
 from absl import logging
 from dopamine.discrete_domains import atari_lib, iteration_statistics
 
-from batch_rl import command_line, interruption, runner, seeding, signatures
 from batch_rl.atari import environment as environment_lib
 from batch_rl.baselines.agents import AGENTS, logged_agent, random_agent
+from batch_rl.runs import command_line, interruption, runner
+from batch_rl.utils import gin_signatures, seeding
 
 _CLASSES = runner.agent_classes('batch_rl.baselines.agents', AGENTS)
 
@@ -55,7 +56,7 @@ _NO_PHASE = {
 
 
 @gin.configurable
-@signatures.forwards_to(runner.RecordedRunner)
+@gin_signatures.forwards_to(runner.RecordedRunner)
 class LoggedRunner(runner.RecordedRunner):
   """Dopamine's runner for an agent with a `replay_log`.
 

@@ -10,9 +10,9 @@ import sys
 
 from absl import flags
 
-from batch_rl import command_line, interruption
 from batch_rl.baselines import parallel_runs
 from batch_rl.baselines.agents import AGENTS
+from batch_rl.runs import command_line, interruption
 
 command_line.define_flags()
 flags.DEFINE_string(
@@ -56,7 +56,7 @@ def main() -> None:
     # TensorFlow is imported here, after the mistakes that need no TensorFlow.
     from batch_rl.baselines import run_experiment
     from batch_rl.baselines.agents import logged_agent
-    from batch_rl.dataset import replay_log
+    from batch_rl.dataset.shards import replay_log
 
     record = command_line.start_run('create_online_agent', AGENTS)
     replay_log.check_log_directory(

@@ -1,1 +1,16 @@
-"""Logged data: the shard format and tools."""
+"""The dataset: shards, stores, batches, checks, and the tools around them."""
+
+import importlib
+from typing import Any
+
+# The README's `from batch_rl.dataset import sampler, store`.
+_SHORT_NAMES = {
+  'sampler': 'batch_rl.dataset.sampling.sampler',
+  'subsets': 'batch_rl.dataset.sampling.subsets',
+}
+
+
+def __getattr__(name: str) -> Any:
+  if name in _SHORT_NAMES:
+    return importlib.import_module(_SHORT_NAMES[name])
+  raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

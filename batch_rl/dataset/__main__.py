@@ -18,21 +18,17 @@ from typing import Any, NoReturn
 
 import tqdm.auto as tqdm
 
-from batch_rl.dataset import (
-  console,
-  directories,
-  fetch_command,
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.checks import (
   inspection,
-  interchange,
-  packed_shard,
   pictures,
-  sampler,
-  shard,
   shard_checks,
-  store,
-  subsets,
   verification,
 )
+from batch_rl.dataset.commands import console, fetch, import_export
+from batch_rl.dataset.sampling import sampler, subsets
+from batch_rl.dataset.shards import shard_files, stitching
+from batch_rl.dataset.store import packed_shard, store
 
 
 def _add_verify(commands: Any) -> None:
@@ -51,13 +47,13 @@ def _add_verify(commands: Any) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-  run = directories.as_run(arguments.directory)
+  run = run_directories.as_run(arguments.directory)
   if run is None and not arguments.all:
     console.print_runs(arguments)
     console.fail(
       f'{arguments.directory} is not a run; choose one, or add --all.'
     )
-  runs = [run] if run else directories.find_runs(arguments.directory)
+  runs = [run] if run else run_directories.find_runs(arguments.directory)
   reports = []
   for run in runs:
     report = _verify_run(run, arguments.all)
@@ -80,7 +76,9 @@ def _verify(arguments: argparse.Namespace) -> int:
   return int(any(report.wrong for _, report in reports))
 
 
-def _verify_run(run: directories.Run, one_of_many: bool) -> verification.Report:
+def _verify_run(
+  run: run_directories.RunDirectory, one_of_many: bool
+) -> verification.Report:
   try:
     if run.is_store:
       return verification.verify_store(run)
@@ -92,7 +90,9 @@ def _verify_run(run: directories.Run, one_of_many: bool) -> verification.Report:
     return verification.Report(run.logs, [], [found], 0)
 
 
-def _print_report(run: directories.Run, report: verification.Report) -> None:
+def _print_report(
+  run: run_directories.RunDirectory, report: verification.Report
+) -> None:
   for entry in report.shards:
     print(
       f'shard {entry["shard"]}: {console.number(entry["rows"])} rows, '
@@ -148,7 +148,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     pictures.check_output(arguments.plot, pictures.plot_endings())
   if arguments.video:
     pictures.check_output(arguments.video, pictures.VIDEO_ENDINGS)
-  run = directories.as_run(arguments.directory)
+  run = run_directories.as_run(arguments.directory)
   if run is None:
     if arguments.plot or arguments.video:
       console.fail(f'{arguments.directory} is not a run; choose one to draw.')
@@ -262,8 +262,8 @@ def _convert(arguments: argparse.Namespace) -> int:
   if run.is_store:
     console.fail(f'{arguments.directory} is a store already.')
   data_dir = run.logs
-  suffixes = shard.list_suffixes(data_dir)
-  placements, _ = shard.place(data_dir, suffixes)
+  suffixes = shard_files.list_suffixes(data_dir)
+  placements, _ = stitching.place(data_dir, suffixes)
   with tqdm.tqdm(
     total=sum(placement.capacity for placement in placements),
     unit='row',
@@ -361,13 +361,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     dest='command', metavar='COMMAND', required=True
   )
   for add in (
-    fetch_command.add,
+    fetch.add,
     _add_verify,
     _add_inspect,
     _add_convert,
     _add_subset,
-    interchange.add_import,
-    interchange.add_export,
+    import_export.add_import,
+    import_export.add_export,
   ):
     add(commands)
   chosen = parser.parse_args(arguments)

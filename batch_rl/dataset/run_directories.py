@@ -4,17 +4,17 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import os
-import re
-from collections.abc import Sequence
 from typing import Any
 
-from batch_rl.dataset import files, shard, store_directory
+from batch_rl.dataset.shards import manifests, shard_files, stitching
+from batch_rl.dataset.store import store_directory
+from batch_rl.utils import files, machine, number_ranges
 
 LOGS = 'replay_logs'
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class RunDirectory:
   """A run on disk.
 
   Attributes:
@@ -53,7 +53,7 @@ def _absolute(path: str) -> str:
   return path.rstrip('/') if files.is_remote(path) else os.path.abspath(path)
 
 
-def as_run(directory: str) -> Run | None:
+def as_run(directory: str) -> RunDirectory | None:
   """The run that a directory is, if it is one.
 
   Args:
@@ -62,10 +62,10 @@ def as_run(directory: str) -> Run | None:
   Raises:
     ValueError: if it cannot be listed, or is a store that cannot be used.
   """
-  return _as_run(directory, shard.list_directory(directory))
+  return _as_run(directory, files.list_directory(directory))
 
 
-def find_runs(directory: str) -> list[Run]:
+def find_runs(directory: str) -> list[RunDirectory]:
   """The run that a directory is, or the runs up to two levels below it.
 
   Args:
@@ -75,7 +75,7 @@ def find_runs(directory: str) -> list[Run]:
   Raises:
     ValueError: if there is none.
   """
-  names = shard.list_directory(directory)
+  names = files.list_directory(directory)
   level = {directory: names}
   for depth in range(3):
     runs = [_as_run(path, names) for path, names in level.items()]
@@ -91,124 +91,65 @@ def find_runs(directory: str) -> list[Run]:
   )
 
 
-def _as_run(path: str, names: list[str]) -> Run | None:
+def _as_run(path: str, names: list[str]) -> RunDirectory | None:
   if store_directory.is_store(path):
     source = store_directory.StoreDirectory(path).source
-    return Run(path, path, source)
+    return RunDirectory(path, path, source)
   if LOGS in names:
-    return Run(path, os.path.join(path, LOGS))
+    return RunDirectory(path, os.path.join(path, LOGS))
   holds_shards = any('_ckpt.' in n and n.endswith('.gz') for n in names)
   if holds_shards or os.path.basename(_absolute(path)) == LOGS:
-    return Run(path, path)
+    return RunDirectory(path, path)
   return None
 
 
 def _one_level_down(level: dict[str, list[str]]) -> dict[str, list[str]]:
   below = {}
   for path, names in level.items():
-    for name in sorted(names, key=natural):
+    for name in sorted(names, key=number_ranges.natural_key):
       with contextlib.suppress(ValueError):  # files, and what may not be read
         child = os.path.join(path, name)
-        below[child] = shard.list_directory(child)
+        below[child] = files.list_directory(child)
   return below
 
 
-def natural(name: str) -> list:
-  """Sorts run 10 after run 9."""
-  parts = re.split(r'(\d+)', name)
-  return [int(part) if part.isdigit() else part for part in parts]
-
-
-def parse_numbers(text: str, option: str) -> list[int]:
-  """Numbers of runs or shards: '1-5', or '2,4', or both.
-
-  Args:
-    text: what the user wrote.
-    option: where, for the message.
-
-  Raises:
-    ValueError: if it is neither, or has a number twice.
-  """
-  numbers: list[int] = []
-  for part in text.split(','):
-    match = re.fullmatch(r'(\d+)(?:-(\d+))?', part.strip())
-    if match is None or int(match[2] or match[1]) < int(match[1]):
-      raise ValueError(f'{option}={text} is neither like 1-5 nor like 2,4.')
-    numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
-  if len(set(numbers)) < len(numbers):
-    raise ValueError(f'{option}={text} has a number twice.')
-  return numbers
-
-
-def brief(numbers: Sequence[int]) -> str:
-  """Ascending numbers, as `parse_numbers` takes them: '0-4,50'."""
-  spans: list[list[int]] = []
-  for number in numbers:
-    if spans and number == spans[-1][1] + 1:
-      spans[-1][1] = number
-    else:
-      spans.append([number, number])
-  return ','.join(str(a) if a == b else f'{a}-{b}' for a, b in spans) or 'none'
-
-
-def read_manifest(logs: str) -> dict[str, Any]:
-  """What the logger wrote beside the shards; empty if there is nothing.
-
-  Raises:
-    ValueError: if it is not JSON, or not an object.
-  """
-  path = os.path.join(logs, shard.MANIFEST)
-  manifest = files.read_json(path)
-  if manifest is None:
-    return {}
-  if not isinstance(manifest, dict):
-    raise ValueError(f'{path} is not a manifest: it holds no JSON object.')
-  return manifest
-
-
-def look_up(content: Any, *keys: str, kind: Any) -> Any:
-  """An entry deep in JSON, or None if it is absent or of another kind."""
-  for key in keys:
-    content = content.get(key) if isinstance(content, dict) else None
-  return content if isinstance(content, kind) else None
-
-
-def describe_runs(runs: list[Run]) -> list[dict[str, Any]]:
+def describe_runs(runs: list[RunDirectory]) -> list[dict[str, Any]]:
   """What can be said of runs without reading their rows.
 
   Returns:
     For each: game, run, directory, shards, rows, bytes and agent; None for what
     cannot be told cheaply, as the rows of a remote run without a manifest.
   """
-  with concurrent.futures.ThreadPoolExecutor(files.num_cpus()) as pool:
+  with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
     return list(pool.map(_describe, runs))
 
 
-def _describe(run: Run) -> dict[str, Any]:
+def _describe(run: RunDirectory) -> dict[str, Any]:
   suffixes: list[int] | None = None
   if not run.is_store:
-    suffixes = shard.list_suffixes(run.logs, complete=False)
+    suffixes = shard_files.list_suffixes(run.logs, complete=False)
   else:
     with contextlib.suppress(ValueError):  # one that is being made
       suffixes = store_directory.StoreDirectory(run.logs).shards()
   manifest: dict[str, Any] = {}
   with contextlib.suppress(ValueError):  # `verify` says what is wrong with it
-    manifest = read_manifest(run.logs)
-  rows = look_up(manifest, 'rows', kind=int)
+    manifest = manifests.read(run.logs)
+  rows = manifests.look_up(manifest, 'rows', kind=int)
   size = None
   if not files.is_remote(run.logs):
     with os.scandir(run.logs) as entries:
       size = sum(entry.stat().st_size for entry in entries if entry.is_file())
     if suffixes is not None and not run.is_store:
       with contextlib.suppress(ValueError):
-        placements, _ = shard.place(run.logs, suffixes)
+        placements, _ = stitching.place(run.logs, suffixes)
         rows = sum(placement.rows for placement in placements)
   return {
-    'game': look_up(manifest, 'environment', 'game', kind=str) or run.game,
+    'game': manifests.look_up(manifest, 'environment', 'game', kind=str)
+    or run.game,
     'run': run.name,
     'directory': run.directory,
     'shards': None if suffixes is None else len(suffixes),
     'rows': rows,
     'bytes': size,
-    'agent': look_up(manifest, 'agent', kind=str),
+    'agent': manifests.look_up(manifest, 'agent', kind=str),
   }

@@ -11,9 +11,9 @@ import zlib
 import gin
 from absl import flags, logging
 
-from batch_rl import checkpoints, command_line, run_record
-from batch_rl.dataset import files, pictures
-from batch_rl.fixed_replay import results
+from batch_rl.dataset.checks import pictures
+from batch_rl.runs import checkpoints, command_line, evaluations, run_record
+from batch_rl.utils import files
 
 FLAGS = flags.FLAGS
 
@@ -106,7 +106,7 @@ def best_iteration(base_dir: str) -> int:
   """
   means = {
     iteration: content['mean_return']
-    for iteration, content in results.read(base_dir).items()
+    for iteration, content in evaluations.read(base_dir).items()
     if content.get('mean_return') is not None
   }
   if not means:
@@ -128,12 +128,12 @@ def main() -> None:
     chosen = choose_checkpoints(FLAGS.base_dir, FLAGS.checkpoints)
     if FLAGS.video:
       pictures.check_output(FLAGS.video, pictures.VIDEO_ENDINGS)
-    from batch_rl.fixed_replay import evaluation, run_experiment
+    from batch_rl.fixed_replay import run_experiment, vector_evaluation
 
     gin.parse_config(record['gin_config'])
     gin.parse_config(FLAGS.gin_bindings)
     gin.bind_parameter('create_offline_agent.agent_name', record['agent'])
-    player = evaluation.Player(
+    player = vector_evaluation.Player(
       run_experiment.create_offline_agent,
       FLAGS.environments or record.get('evaluation_environments') or 1,
       command_line.query_gin('FixedReplayRunner.max_steps_per_episode')
@@ -146,7 +146,7 @@ def main() -> None:
     player.load(prefix)
     seed = zlib.crc32(f'{FLAGS.seed} {iteration}'.encode())
     episodes = player.play(num_steps or 125_000, seed)
-    path = results.write(
+    path = evaluations.write(
       FLAGS.base_dir,
       iteration,
       episodes,
@@ -154,7 +154,7 @@ def main() -> None:
       f'evaluate-{iteration}',
       seed=FLAGS.seed,
     )
-    logging.info('Iteration %d: %s.', iteration, results.summary(episodes))
+    logging.info('Iteration %d: %s.', iteration, evaluations.summary(episodes))
     logging.info('episodes: %s', path)
   if FLAGS.video:
     total, length = player.record(FLAGS.video, FLAGS.seed)

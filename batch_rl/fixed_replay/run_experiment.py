@@ -10,11 +10,13 @@ import tensorflow as tf
 from absl import logging
 from dopamine.discrete_domains import atari_lib, iteration_statistics
 
-from batch_rl import command_line, run_record, runner, seeding, signatures
 from batch_rl.atari import roms
-from batch_rl.dataset import files, shard, store_directory
-from batch_rl.fixed_replay import evaluation, results
+from batch_rl.dataset.shards import manifests
+from batch_rl.dataset.store import store_directory
+from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.fixed_replay.agents import AGENTS, fixed_replay_agent
+from batch_rl.runs import command_line, evaluations, run_record, runner
+from batch_rl.utils import files, gin_signatures, seeding
 
 _CLASSES = runner.agent_classes('batch_rl.fixed_replay.agents', AGENTS)
 
@@ -59,7 +61,7 @@ def logged_game(replay_data_dir: str) -> str | None:
   Returns:
     Its CamelCase name, or None if it can't be told.
   """
-  manifest = files.read_json(os.path.join(replay_data_dir, shard.MANIFEST))
+  manifest = files.read_json(os.path.join(replay_data_dir, manifests.FILE_NAME))
   if manifest and 'environment' in manifest:
     return manifest['environment'].get('game')
   if store_directory.is_store(replay_data_dir):
@@ -100,7 +102,7 @@ def _no_progress() -> dict[str, Any]:
 
 
 @gin.configurable
-@signatures.forwards_to(runner.RecordedRunner)
+@gin_signatures.forwards_to(runner.RecordedRunner)
 class FixedReplayRunner(runner.RecordedRunner):
   """Trains on logged data and evaluates after each iteration.
 
@@ -133,7 +135,7 @@ class FixedReplayRunner(runner.RecordedRunner):
       )
     self._evaluation_environments = count
     self._environments = None
-    self._episodes: list[results.Episode] = []
+    self._episodes: list[evaluations.Episode] = []
     self._clipped_return = 0.0
     self._trained: dict[str, Any] = {}
     super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
@@ -160,7 +162,7 @@ class FixedReplayRunner(runner.RecordedRunner):
 
   def run_experiment(self) -> None:
     """Runs the iterations that are left; see `RecordedRunner`."""
-    results.put_aside(self._base_dir, self._start_iteration)
+    evaluations.put_aside(self._base_dir, self._start_iteration)
     super().run_experiment()
 
   def _make_environments(self):
@@ -168,14 +170,14 @@ class FixedReplayRunner(runner.RecordedRunner):
     count = (
       self._evaluation_environments
       or self.record.get('evaluation_environments')
-      or evaluation.default_environments(self._evaluation_steps)
+      or vector_evaluation.default_environments(self._evaluation_steps)
     )
     if (
       count > 1
       and self._max_steps_per_episode is not None
       and self._agent.acts_on_batches
     ):
-      self._environments = evaluation.make_environments(
+      self._environments = vector_evaluation.make_environments(
         self._environment, count, self._max_steps_per_episode
       )
     self.record['evaluation_environments'] = (
@@ -256,7 +258,7 @@ class FixedReplayRunner(runner.RecordedRunner):
       statistics.append(
         {'eval_episode_clipped_returns': episode.clipped_return}
       )
-    results.write(
+    evaluations.write(
       self._base_dir,
       self._iteration,
       self._episodes,
@@ -277,7 +279,7 @@ class FixedReplayRunner(runner.RecordedRunner):
         progress.update(steps)
         self._evaluation_safe_point()
 
-      self._episodes = evaluation.play(
+      self._episodes = vector_evaluation.play(
         self._environments,
         lambda states: self._agent.select_actions(states, random),
         self._evaluation_steps,
@@ -306,7 +308,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     self._clipped_return = 0.0
     length, total = super()._run_one_episode()
     self._episodes.append(
-      results.Episode(0, length, float(total), self._clipped_return)
+      evaluations.Episode(0, length, float(total), self._clipped_return)
     )
     return length, total
 
@@ -336,7 +338,7 @@ class FixedReplayRunner(runner.RecordedRunner):
 
   def where(self) -> dict[str, str]:
     """What the run leaves behind: `{what: path}`."""
-    directory = os.path.join(self._base_dir, results.DIRECTORY)
+    directory = os.path.join(self._base_dir, evaluations.DIRECTORY)
     return {**super().where(), 'evaluations': directory}
 
 

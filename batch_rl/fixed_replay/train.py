@@ -9,9 +9,9 @@ import functools
 
 from absl import flags
 
-from batch_rl import checkpoints, command_line, interruption
-from batch_rl.dataset import store, store_directory
+from batch_rl.dataset.store import store, store_directory
 from batch_rl.fixed_replay.agents import AGENTS
+from batch_rl.runs import checkpoints, command_line, interruption
 
 command_line.define_flags()
 flags.DEFINE_string(

@@ -10,8 +10,9 @@ from absl import logging
 from dopamine.discrete_domains import atari_lib
 
 from batch_rl.atari import environment as atari
-from batch_rl.dataset import files, pictures
-from batch_rl.fixed_replay import results
+from batch_rl.dataset.checks import pictures
+from batch_rl.runs import evaluations
+from batch_rl.utils import machine
 
 # So that the last episodes, which end after the others, are a small part.
 _STEPS_PER_ENVIRONMENT = 10_000
@@ -24,7 +25,7 @@ def default_environments(num_steps: int) -> int:
     num_steps: agent steps to play in all.
   """
   most = max(1, num_steps // _STEPS_PER_ENVIRONMENT)
-  return min(4 * files.num_cpus(), most)
+  return min(4 * machine.num_cpus(), most)
 
 
 def make_environments(
@@ -59,7 +60,7 @@ def make_environments(
     max_num_frames_per_episode=min(
       about['max_num_frames_per_episode'], 4 * max_steps_per_episode
     ),
-    num_threads=min(num_envs, files.num_cpus()),
+    num_threads=min(num_envs, machine.num_cpus()),
   )
 
 
@@ -69,7 +70,7 @@ def play(
   num_steps: int,
   seed: int | None,
   progress: Callable[[int], Any] = lambda steps: None,
-) -> list[results.Episode]:
+) -> list[evaluations.Episode]:
   """Plays complete episodes until there are at least so many steps.
 
   That is Dopamine's rule (Machado et al., 2018), kept in each environment for its
@@ -91,7 +92,7 @@ def play(
   seeds = np.random.SeedSequence(seed).generate_state(count) >> 1  # int32
   states, _ = environments.reset(seed=seeds)
   share = -(-num_steps // count)
-  episodes: list[list[results.Episode]] = [[] for _ in range(count)]
+  episodes: list[list[evaluations.Episode]] = [[] for _ in range(count)]
   taken = np.zeros(count, np.int64)
   length = np.zeros(count, np.int64)
   total, clipped = np.zeros(count), np.zeros(count)
@@ -108,7 +109,7 @@ def play(
     progress(int(stepped.sum()))
     ended = terminated | truncated
     for i in np.flatnonzero(ended & stepped):
-      episode = results.Episode(
+      episode = evaluations.Episode(
         int(i), int(length[i]), float(total[i]), float(clipped[i])
       )
       episodes[i].append(episode)
@@ -152,7 +153,7 @@ class Player:
     """Loads all variables of a TensorFlow checkpoint."""
     self._agent._saver.restore(self._agent._sess, prefix)
 
-  def play(self, num_steps: int, seed: int) -> list[results.Episode]:
+  def play(self, num_steps: int, seed: int) -> list[evaluations.Episode]:
     """Plays complete episodes until there are at least so many agent steps."""
     with tqdm.tqdm(
       total=num_steps, unit='step', unit_scale=True, disable=None, leave=False
@@ -167,12 +168,12 @@ class Player:
           bar.update,
         )
       self._seed(seed)
-      episodes: list[results.Episode] = []
+      episodes: list[evaluations.Episode] = []
       while sum(episode.length for episode in episodes) < num_steps:
         rewards = [reward for reward, _ in self._play_one()]
         bar.update(len(rewards))
         episodes.append(
-          results.Episode(
+          evaluations.Episode(
             0,
             len(rewards),
             float(np.sum(rewards)),

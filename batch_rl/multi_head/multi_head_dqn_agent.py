@@ -9,14 +9,14 @@ import numpy as np
 import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 
-from batch_rl import seeding, signatures
 from batch_rl.multi_head import atari_helpers
+from batch_rl.utils import gin_signatures, seeding
 
 TRANSFORM_STRATEGIES = ('IDENTITY', 'AVERAGE', 'STOCHASTIC')
 
 
 @gin.configurable
-@signatures.forwards_to(dqn_agent.DQNAgent)
+@gin_signatures.forwards_to(dqn_agent.DQNAgent)
 class MultiHeadDQNAgent(dqn_agent.DQNAgent):
   """A DQN whose network has several heads, each a Q-function.
 

@@ -7,12 +7,12 @@ import gin
 import numpy as np
 import tensorflow as tf
 
-from batch_rl import seeding, signatures
 from batch_rl.multi_head import atari_helpers, multi_head_dqn_agent
+from batch_rl.utils import gin_signatures, seeding
 
 
 @gin.configurable
-@signatures.forwards_to(
+@gin_signatures.forwards_to(
   multi_head_dqn_agent.MultiHeadDQNAgent, without=('num_heads',)
 )
 class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):

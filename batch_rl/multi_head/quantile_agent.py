@@ -7,12 +7,12 @@ import gin
 import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 
-from batch_rl import signatures
 from batch_rl.multi_head import atari_helpers
+from batch_rl.utils import gin_signatures
 
 
 @gin.configurable
-@signatures.forwards_to(dqn_agent.DQNAgent)
+@gin_signatures.forwards_to(dqn_agent.DQNAgent)
 class QuantileAgent(dqn_agent.DQNAgent):
   """A DQN that learns quantiles of the return (QR-DQN, Algorithm 1).
 

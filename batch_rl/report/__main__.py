@@ -18,17 +18,17 @@ from collections.abc import Iterator
 import tqdm.auto as tqdm
 
 from batch_rl.atari import roms
-from batch_rl.dataset import files
 from batch_rl.report import (
   aggregates,
   comparison,
   normalisation,
   page,
   plots,
+  run_results,
   tables,
 )
-from batch_rl.report import runs as run_lib
 from batch_rl.report.comparison import Comparison
+from batch_rl.utils import files
 
 _PAGE = 'index.html'
 
@@ -167,7 +167,7 @@ class _Report:
   def __init__(
     self,
     compared: Comparison,
-    unread: list[run_lib.Excluded],
+    unread: list[run_results.Excluded],
     options: argparse.Namespace,
   ):
     self._compared, self._options = compared, options
@@ -277,14 +277,14 @@ class _Report:
     files.write_bytes(path, ('\n\n'.join(parts) + '\n').encode())
 
 
-def _read(options) -> tuple[list[run_lib.Run], list[run_lib.Excluded]]:
+def _read(options) -> tuple[list[run_results.Run], list[run_results.Excluded]]:
   names = {}
   for name in options.name:
     match = re.fullmatch(r'(.+)=([^=/]+)(?:/([^/]+))?', name)
     if not match:
       raise ValueError(f"--name={name} is not 'DIR=AGENT' or 'DIR=AGENT/GAME'.")
     names[os.path.realpath(match[1])] = match[2], match[3] or ''
-  directories, unread = run_lib.find(options.directories)
+  directories, unread = run_results.find(options.directories)
   for path in names:
     if not any(_is_inside(directory, path) for directory in directories):
       raise ValueError(f'--name: there is no run in {path}.')
@@ -294,8 +294,8 @@ def _read(options) -> tuple[list[run_lib.Run], list[run_lib.Excluded]]:
   ):
     given = [names[path] for path in names if _is_inside(directory, path)]
     try:
-      found.append(run_lib.read(directory, *(given[-1] if given else ())))
-    except run_lib.NoResults as error:
+      found.append(run_results.read(directory, *(given[-1] if given else ())))
+    except run_results.NoResults as error:
       unread.append((directory, str(error)))
   if not found and not unread:
     raise ValueError(

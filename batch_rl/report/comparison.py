@@ -15,7 +15,7 @@ import numpy as np
 
 from batch_rl.atari import roms
 from batch_rl.report import normalisation
-from batch_rl.report.runs import AGENTS, Excluded, Run
+from batch_rl.report.run_results import AGENTS, Excluded, Run
 
 KINDS = ('final', 'best')
 # How the random agent and the online DQN of the normalisers were evaluated.

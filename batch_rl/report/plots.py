@@ -11,11 +11,11 @@ import matplotlib
 import numpy as np
 from matplotlib import figure, ticker
 
-from batch_rl.dataset import files
 from batch_rl.report import aggregates, normalisation
 from batch_rl.report.aggregates import Summary
 from batch_rl.report.comparison import Comparison
-from batch_rl.report.runs import Run
+from batch_rl.report.run_results import Run
+from batch_rl.utils import files
 
 # Okabe and Ito, 2008: told apart by the colour-blind; yellow is left out, as it
 # cannot be told from paper.

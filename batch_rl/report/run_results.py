@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl import run_record, safe_pickle
 from batch_rl.atari import roms
-from batch_rl.dataset import files
-from batch_rl.fixed_replay import results
+from batch_rl.runs import evaluations as evaluations_lib
+from batch_rl.runs import run_record
+from batch_rl.utils import files, safe_pickle
 
 _LOGS = 'logs'
 # What of a configuration makes no other agent: where it runs, how long, how fast.
@@ -147,7 +147,7 @@ def find(directories: Iterable[str]) -> tuple[list[str], list[Excluded]]:
       subdirectories.sort()
       if run_record.FILE_NAME in names or _has_logs(path):
         found.setdefault(real, os.path.normpath(path))
-        inside = {'checkpoints', _LOGS, results.DIRECTORY}
+        inside = {'checkpoints', _LOGS, evaluations_lib.DIRECTORY}
         subdirectories[:] = [s for s in subdirectories if s not in inside]
   return list(found.values()), unread
 
@@ -272,7 +272,7 @@ def _evaluations(directory: str) -> dict[int, tuple[float, int]]:
   Raises:
     ValueError: if a file is damaged.
   """
-  written = results.read(directory)
+  written = evaluations_lib.read(directory)
   if written:
     found = {}
     for iteration, content in written.items():

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import tabulate
 
-from batch_rl.dataset import files
 from batch_rl.report import aggregates, normalisation
 from batch_rl.report.aggregates import Summary
 from batch_rl.report.comparison import Comparison, Excluded
-from batch_rl.report.runs import Run
+from batch_rl.report.run_results import Run
+from batch_rl.utils import files
 
 
 @dataclasses.dataclass(frozen=True)

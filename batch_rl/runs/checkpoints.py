@@ -20,8 +20,7 @@ from typing import Any
 import gin
 from absl import logging
 
-from batch_rl import safe_pickle
-from batch_rl.dataset import files
+from batch_rl.utils import files, safe_pickle
 
 _DESCRIPTION = 'checkpoint.json'
 _STATE = 'state.pickle'

@@ -9,6 +9,7 @@ import functools
 import glob
 import logging as std_logging
 import os
+import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -16,12 +17,13 @@ from typing import Any
 import gin
 from absl import app, flags, logging
 
-from batch_rl import interruption, run_record
+import batch_rl
 from batch_rl.atari import roms
-from batch_rl.dataset import packer
+from batch_rl.dataset.shards import shard_reader
+from batch_rl.runs import interruption, run_record
 
 _GAME_NAME = 'atari_lib.create_atari_environment.game_name'
-PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PACKAGE_PARENT = str(pathlib.Path(batch_rl.__file__).parents[1])
 
 
 @functools.cache
@@ -142,7 +144,12 @@ def run_errors() -> Iterator[None]:
     yield
   except interruption.Interrupted as asked:
     logging.warning('%s', asked)
-  except (packer.DataError, FloatingPointError, MemoryError, OSError) as error:
+  except (
+    shard_reader.DataError,
+    FloatingPointError,
+    MemoryError,
+    OSError,
+  ) as error:
     logging.debug('', exc_info=error)  # with --verbosity=1
     fail(error)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset import files
+from batch_rl.utils import files
 
 DIRECTORY = 'evaluations'
 

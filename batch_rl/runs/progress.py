@@ -8,7 +8,7 @@ from typing import Any
 
 import tqdm.auto as tqdm
 
-from batch_rl.dataset import files
+from batch_rl.utils import files
 
 FILE_NAME = 'progress.json'
 FINISHED = 'finished'  # the phase of a run that has done all its iterations

@@ -16,8 +16,8 @@ from typing import Any
 
 from absl import logging
 
-from batch_rl import checkpoints
-from batch_rl.dataset import files
+from batch_rl.runs import checkpoints
+from batch_rl.utils import files, locks
 
 FILE_NAME = 'run.json'
 LOCK = '.lock'
@@ -168,10 +168,10 @@ def lock(base_dir: str) -> None:
     return
   os.makedirs(base_dir, exist_ok=True)
   path = os.path.join(base_dir, LOCK)
-  held = files.try_lock(path)
+  held = locks.try_lock(path)
   if held is None:
     raise ValueError(
-      f'{base_dir} is in use by {files.lock_holder(path)}; wait for it, stop it, '
+      f'{base_dir} is in use by {locks.lock_holder(path)}; wait for it, stop it, '
       'or choose another --base_dir.'
     )
   _locks.append(held)

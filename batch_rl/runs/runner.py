@@ -11,16 +11,9 @@ from absl import logging
 from dopamine.discrete_domains import atari_lib, run_experiment
 from dopamine.metrics import statistics_instance
 
-from batch_rl import (
-  checkpoints,
-  interruption,
-  progress,
-  run_record,
-  seeding,
-  signatures,
-)
 from batch_rl.atari import environment
-from batch_rl.dataset import files
+from batch_rl.runs import checkpoints, interruption, progress, run_record
+from batch_rl.utils import files, gin_signatures, seeding
 
 _DOPAMINE_KEEPS = 4  # unless its agents are told otherwise
 
@@ -41,7 +34,7 @@ def agent_classes(package: str, agents: Mapping) -> dict[str, type]:
   }
 
 
-@signatures.forwards_to(run_experiment.Runner)
+@gin_signatures.forwards_to(run_experiment.Runner)
 class RecordedRunner(run_experiment.Runner):
   """Dopamine's runner with progress, seeds, exact resume, and a record of it all.
 

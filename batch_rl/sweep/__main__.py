@@ -20,11 +20,11 @@ from typing import Any
 import rich.console
 import rich.live
 
-from batch_rl import interruption
-from batch_rl.dataset import files
+from batch_rl.runs import interruption
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan, projection
 from batch_rl.sweep import view as view_lib
+from batch_rl.utils import files, locks
 
 _LAUNCHERS = ('ray', 'slurm')
 _SECONDS = 60  # between lines, where the output is no terminal
@@ -136,10 +136,10 @@ def _alone(base_dir) -> Iterator[None]:
   """Keeps other sweeps out of the directory."""
   os.makedirs(base_dir, exist_ok=True)
   path = os.path.join(base_dir, _LOCK)
-  held = files.try_lock(path)
+  held = locks.try_lock(path)
   if held is None:
     raise ValueError(
-      f'{base_dir} is swept by {files.lock_holder(path)}; wait for it or stop it. '
+      f'{base_dir} is swept by {locks.lock_holder(path)}; wait for it or stop it. '
       '--status shows how it stands.'
     )
   with held:

@@ -18,9 +18,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from batch_rl import progress, run_record
-from batch_rl.dataset import files
+from batch_rl.runs import progress, run_record
 from batch_rl.sweep import plan, tied
+from batch_rl.utils import files, locks
 
 # What `Status.state` may be.
 WAITING, RUNNING, STOPPED, FAILED, DONE = STATES = (
@@ -177,7 +177,7 @@ def _take(cell, stop):
   """The lock of a cell; another worker's that has been killed is given up soon."""
   end = time.monotonic() + _LOCK_WAIT
   while time.monotonic() < end and not stop.is_set():
-    if (held := files.try_lock(_lock_path(cell))) is not None:
+    if (held := locks.try_lock(_lock_path(cell))) is not None:
       return held
     time.sleep(_POLL)
   return None
@@ -185,7 +185,7 @@ def _take(cell, stop):
 
 def _is_held(cell):
   try:
-    held = files.try_lock(_lock_path(cell))
+    held = locks.try_lock(_lock_path(cell))
   except OSError:
     return True
   if held is not None:
@@ -198,7 +198,7 @@ def _wait_for_run(cell, stop):
   end = time.monotonic() + _LOCK_WAIT
   path = os.path.join(cell.directory, run_record.LOCK)
   while time.monotonic() < end and not stop.is_set():
-    if (held := files.try_lock(path)) is not None:
+    if (held := locks.try_lock(path)) is not None:
       held.close()
       return
     time.sleep(_POLL)

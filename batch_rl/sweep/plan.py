@@ -12,11 +12,12 @@ from typing import Any
 
 import yaml
 
-from batch_rl import command_line
 from batch_rl.atari import roms
 from batch_rl.baselines import parallel_runs
-from batch_rl.dataset import files, store
+from batch_rl.dataset.store import store
 from batch_rl.report import normalisation
+from batch_rl.runs import command_line
+from batch_rl.utils import files
 
 _PROGRAMS = {
   'offline': 'batch_rl.fixed_replay.train',

@@ -7,7 +7,7 @@ import multiprocessing
 import statistics
 from collections.abc import Mapping, Sequence
 
-from batch_rl import command_line, progress
+from batch_rl.runs import command_line, progress
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 import ray
 
-from batch_rl.dataset import files
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
+from batch_rl.utils import machine as machine_lib
 
 _STORE_BYTES = 100 << 20  # of Ray's object store: cells give nothing back
 _POLL = 2.0  # seconds
@@ -58,7 +58,7 @@ def _connected(sweep, address):
     {}
     if address
     else {
-      'num_cpus': files.num_cpus(),
+      'num_cpus': machine_lib.num_cpus(),
       'object_store_memory': _STORE_BYTES,
       'include_dashboard': False,
     }

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 import submitit
 
-from batch_rl.dataset import files
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
+from batch_rl.utils import files
 
 _SUBMITTED = 'submitted.json'
 _POLL = 2.0  # seconds

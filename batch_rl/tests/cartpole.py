@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from dopamine.discrete_domains import gym_lib
 
-from batch_rl.dataset import replay_log, shard
+from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.multi_head import gym_helpers
 
 NUM_ACTIONS = 2
@@ -54,14 +54,16 @@ def read_log(directory):
   cursor.
   """
   parts = []
-  for suffix in shard.list_suffixes(str(directory)):
-    loaded = shard.read_shard(str(directory), suffix)
+  for suffix in shard_files.list_suffixes(str(directory)):
+    loaded = shard_reader.read_shard(str(directory), suffix)
     last = [loaded.capacity - 1] if suffix else []
     rows = [*last, *range(loaded.add_count % loaded.capacity)]
-    parts.append({name: loaded.columns[name][rows] for name in shard.COLUMNS})
+    parts.append(
+      {name: loaded.columns[name][rows] for name in shard_files.COLUMNS}
+    )
   return {
     name: np.concatenate([part[name] for part in parts])
-    for name in shard.COLUMNS
+    for name in shard_files.COLUMNS
   }
 
 

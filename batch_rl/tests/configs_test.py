@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import batch_rl
-from batch_rl import command_line
 from batch_rl.baselines import agents as online_agents
 from batch_rl.baselines import run_experiment as online
-from batch_rl.dataset import replay_log
+from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.fixed_replay import run_experiment as offline
+from batch_rl.runs import command_line
 
 # Optimisers, Agarwal et al. (2020) and, for RMSProp, Mnih et al. (2015).
 RMSPROP = {

@@ -41,7 +41,7 @@ def _nothing_left_behind():
 @pytest.fixture
 def gate(monkeypatch):
   """Lets shards be packed one at a time, by `release`."""
-  from batch_rl.dataset import packed_shard
+  from batch_rl.dataset.store import packed_shard
 
   semaphore, before = threading.Semaphore(0), set(threading.enumerate())
   original = packed_shard.pack

@@ -11,12 +11,13 @@ import numpy as np
 import tensorflow as tf
 from dopamine.discrete_domains import gym_lib
 
-from batch_rl import command_line, runner, seeding
 from batch_rl.baselines import agents as online_agents
-from batch_rl.dataset import replay_log
+from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.multi_head import gym_helpers
+from batch_rl.runs import command_line, runner
 from batch_rl.tests import equations
+from batch_rl.utils import seeding
 
 NUM_ACTIONS = 3
 BATCH_SIZE = 32

@@ -18,12 +18,12 @@ import tensorflow as tf
 from absl import flags
 from absl.testing import absltest
 
-from batch_rl import command_line
-from batch_rl.dataset import shard
+from batch_rl.dataset.shards import shard_files
 from batch_rl.fixed_replay import (
   run_experiment,
   train,  # noqa: F401  (defines --replay_dir)
 )
+from batch_rl.runs import command_line
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'data' / 'Pong' / '1'
 _BINDINGS = [
@@ -57,7 +57,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
     super().setUp()
     gin.clear_config()
     self.base_dir = self.make_directory()
-    self.data_dir = shard.replay_logs_dir(replay_dir())
+    self.data_dir = shard_files.replay_logs_dir(replay_dir())
 
   def tearDown(self):
     super().tearDown()

@@ -5,7 +5,9 @@ import pathlib
 
 import numpy as np
 
-from batch_rl.dataset import replay_log, sampler, shard, store
+from batch_rl.dataset.sampling import sampler
+from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
+from batch_rl.dataset.store import store
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'data' / 'Pong' / '1'
 ENVIRONMENT = {'game': 'Pong', 'num_actions': 6, 'frame_skip': 4}
@@ -15,11 +17,14 @@ ENVIRONMENT = {'game': 'Pong', 'num_actions': 6, 'frame_skip': 4}
 def sample_rows(count):
   """The first agent steps of the sample: observation, action, reward."""
   logs = str(SAMPLE / 'replay_logs')
-  name = shard.file_name('observation', 0)
+  name = shard_files.file_name('observation', 0)
   frames = np.concatenate(
-    [c.copy() for _, c in shard.iterate_rows(f'{logs}/{name}', count + 3)]
+    [
+      c.copy()
+      for _, c in shard_reader.iterate_rows(f'{logs}/{name}', count + 3)
+    ]
   )
-  others = shard.read_shard(logs, 0, ('action', 'reward')).columns
+  others = shard_reader.read_shard(logs, 0, ('action', 'reward')).columns
   rows = slice(3, count + 3)  # without the padding
   return frames[rows], others['action'][rows], others['reward'][rows]
 

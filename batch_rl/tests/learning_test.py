@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl import command_line
 from batch_rl.baselines import agents as online_agents
 from batch_rl.baselines import run_experiment as online
-from batch_rl.dataset import replay_log
+from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.fixed_replay import run_experiment as offline
+from batch_rl.runs import command_line
 from batch_rl.tests import cartpole
 
 SEED = 1

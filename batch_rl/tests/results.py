@@ -8,9 +8,8 @@ import pickle
 
 import tensorflow as tf
 
-from batch_rl import checkpoints
-from batch_rl.dataset import shard
-from batch_rl.fixed_replay import results
+from batch_rl.dataset.shards import shard_files
+from batch_rl.runs import checkpoints, evaluations
 
 # Of a log: how long things took.
 _TIMES = (
@@ -41,12 +40,12 @@ def of_run(base_dir, log_dir=None) -> dict:
       for name, values in statistics.items():
         if name not in _TIMES:
           found[f'{iteration} {name}'] = [float(value) for value in values]
-  for path in sorted((base_dir / results.DIRECTORY).glob('*.json')):
+  for path in sorted((base_dir / evaluations.DIRECTORY).glob('*.json')):
     found[path.name] = path.read_text()
   if log_dir is not None:
-    for suffix in shard.list_suffixes(str(log_dir)):
-      for name in shard.FILES:
-        path = os.path.join(log_dir, shard.file_name(name, suffix))
+    for suffix in shard_files.list_suffixes(str(log_dir)):
+      for name in shard_files.FILES:
+        path = os.path.join(log_dir, shard_files.file_name(name, suffix))
         # Where a log was made durable shows in how it is compressed.
         with gzip.open(path) as file:
           content = file.read()

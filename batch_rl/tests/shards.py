@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from batch_rl.dataset import replay_log, shard
+from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +71,8 @@ def write_run(directory, lengths, capacity, stack_size=4):
 def read_run(directory):
   """All rows on disk, stitched by the rule: [last row] + [:cursor], in turn."""
   rows = []
-  for suffix in shard.list_suffixes(str(directory)):
-    loaded = shard.read_shard(str(directory), suffix)
+  for suffix in shard_files.list_suffixes(str(directory)):
+    loaded = shard_reader.read_shard(str(directory), suffix)
     columns = loaded.columns
     cursor = loaded.add_count % loaded.capacity
     for i in ([loaded.capacity - 1] if suffix else []) + list(range(cursor)):

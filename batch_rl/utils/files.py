@@ -1,15 +1,11 @@
 """Files: JSON that is never seen half-written, locks, hashes; local or remote."""
 
 import contextlib
-import ctypes
-import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Iterator
 from typing import Any
-
-import psutil
 
 
 @contextlib.contextmanager
@@ -144,71 +140,6 @@ def sha256(path: str) -> str:
   return digest.hexdigest()
 
 
-def try_lock(path: str) -> Any:
-  """Takes a lock that other processes respect, without waiting for it.
-
-  The system releases it when the file is closed or the process ends.
-
-  Args:
-    path: a local file, made if it does not exist; says who holds the lock.
-
-  Returns:
-    The open file to keep, or None if another process has the lock.
-
-  Raises:
-    OSError: if the file cannot be made, or the file system has no locks.
-  """
-  file = open(path, 'a+', encoding='utf-8')
-  try:
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-  except OSError as error:
-    file.close()
-    if isinstance(error, BlockingIOError):
-      return None
-    raise OSError(
-      error.errno,
-      f'{path} cannot be locked ({error.strerror}): choose a directory on another '
-      'file system, or mount this one with locks (Lustre: -o flock)',
-    ) from error
-  file.truncate(0)
-  file.write(f'process {os.getpid()} on {os.uname().nodename}\n')
-  file.flush()
-  return file
-
-
-def lock_holder(path: str) -> str:
-  """Who holds a lock that `try_lock` did not get."""
-  try:
-    with open(path, encoding='utf-8') as file:
-      return file.read().strip() or 'another process'
-  except OSError:
-    return 'another process'
-
-
-def num_cpus() -> int:
-  """Processors that this process may use."""
-  return len(os.sched_getaffinity(0))
-
-
-def available_memory() -> int:
-  """Bytes of memory that can be had, in the limits of a container."""
-  available = psutil.virtual_memory().available
-  try:
-    with open('/sys/fs/cgroup/memory.max', encoding='ascii') as file:
-      limit = int(file.read())
-    with open('/sys/fs/cgroup/memory.current', encoding='ascii') as file:
-      return min(available, limit - int(file.read()))
-  except (OSError, ValueError):  # no limit: 'max'
-    return available
-
-
-def return_freed_memory() -> None:
-  """Gives what was freed back to the system; the C library may keep it."""
-  trim = getattr(ctypes.CDLL(None), 'malloc_trim', None)  # only glibc has it
-  if trim is not None:
-    trim(0)
-
-
 def with_hash(content: dict[str, Any]) -> dict[str, Any]:
   """The content with a hash of itself, for `check_hash`."""
   content = {k: v for k, v in content.items() if k != 'hash'}
@@ -225,3 +156,20 @@ def check_hash(path: str, content: Any) -> dict[str, Any]:
   if not isinstance(content, dict) or content != with_hash(content):
     raise ValueError(f'{path} is damaged')
   return content
+
+
+def list_directory(path: str) -> list[str]:
+  """Names in a directory, local or remote.
+
+  Raises:
+    ValueError: if it cannot be listed.
+  """
+  if is_remote(path):
+    with remote_errors(path) as tf:
+      if not tf.io.gfile.isdir(path):
+        raise ValueError(f'{path} is not a directory.')
+      return [name.rstrip('/') for name in tf.io.gfile.listdir(path)]
+  try:
+    return os.listdir(path)
+  except OSError as error:
+    raise ValueError(f'{path} cannot be listed: {error.strerror}.') from error

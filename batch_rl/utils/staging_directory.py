@@ -3,10 +3,10 @@
 import os
 import shutil
 
-from batch_rl.dataset import files
+from batch_rl.utils import files, locks
 
 
-class Staging:
+class StagingDirectory:
   """A folder beside a destination, for what is being made.
 
   It is locked while it is in use, and what a killed process left in it is there
@@ -36,7 +36,7 @@ class Staging:
       )
     try:
       os.makedirs(self.path, exist_ok=True)
-      self._lock = files.try_lock(lock)
+      self._lock = locks.try_lock(lock)
     except OSError as error:
       raise ValueError(
         f'{self.path} cannot be made: {error.strerror}.'
@@ -44,7 +44,7 @@ class Staging:
     self._fresh: list[str] = []
     if self._lock is None:
       raise ValueError(
-        f'{destination} is being made by {files.lock_holder(lock)}.'
+        f'{destination} is being made by {locks.lock_holder(lock)}.'
       )
 
   def __enter__(self):

@@ -31,11 +31,14 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from batch_rl import command_line, interruption, safe_pickle
 from batch_rl.baselines import run_experiment as online
-from batch_rl.dataset import files, replay_log, sampler, store, subsets
+from batch_rl.dataset.sampling import sampler, subsets
+from batch_rl.dataset.shards import replay_log
+from batch_rl.dataset.store import store
 from batch_rl.fixed_replay import run_experiment as offline
+from batch_rl.runs import command_line, interruption
 from batch_rl.tests import cartpole
+from batch_rl.utils import files, machine, safe_pickle
 from benchmarks.evidence import control_report
 
 GIN_FILES = {
@@ -332,7 +335,7 @@ def main() -> None:
   parser.add_argument('--out', default='benchmarks/evidence/control')
   parser.add_argument('--work_dir', default='runs/control')
   parser.add_argument('--seeds', type=int, default=5)
-  parser.add_argument('--workers', type=int, default=files.num_cpus())
+  parser.add_argument('--workers', type=int, default=machine.num_cpus())
   parser.add_argument(
     '--collect', action='store_true', help='only report what is finished'
   )

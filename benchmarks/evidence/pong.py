@@ -17,9 +17,9 @@ import shutil
 import subprocess
 import sys
 
-from batch_rl import run_record
-from batch_rl.dataset import files
-from batch_rl.fixed_replay import results
+from batch_rl.runs import evaluations as evaluations_lib
+from batch_rl.runs import run_record
+from batch_rl.utils import files
 from benchmarks.evidence import pong_report
 
 HERE = pathlib.Path('benchmarks/evidence')
@@ -52,9 +52,9 @@ def keep(base_dir: pathlib.Path, out: pathlib.Path) -> None:
   if record.get('replay_dir'):
     record['replay_dir'] = os.path.relpath(record['replay_dir'])
   files.write_json(str(out / run_record.FILE_NAME), record)
-  evaluations = base_dir / results.DIRECTORY
+  evaluations = base_dir / evaluations_lib.DIRECTORY
   if evaluations.exists():
-    shutil.copytree(evaluations, out / results.DIRECTORY)
+    shutil.copytree(evaluations, out / evaluations_lib.DIRECTORY)
     return
   *_, newest = sorted(
     (base_dir / 'logs').iterdir(), key=lambda path: path.stat().st_mtime
@@ -95,7 +95,7 @@ def main() -> None:
     run('batch_rl.sweep', HERE / 'pong.yaml', f'--base_dir={options.work_dir}')
   for path in sorted(options.work_dir.glob('*/Pong/run-1/seed-*')):
     agent, seed = path.relative_to(options.work_dir).parts[::3]
-    if (path / results.DIRECTORY).exists():
+    if (path / evaluations_lib.DIRECTORY).exists():
       keep(path, options.out / 'runs' / agent / seed)
   pong_report.report(options.out)
   run(

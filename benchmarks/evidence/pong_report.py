@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib import figure
 
-from batch_rl import safe_pickle
-from batch_rl.fixed_replay import results
 from batch_rl.report import normalisation
+from batch_rl.runs import evaluations
+from batch_rl.utils import safe_pickle
 from benchmarks.evidence import control_report
 
 # By the names of their directories.
@@ -63,7 +63,7 @@ def read(out: pathlib.Path) -> list[Run]:
       int(path.name.removeprefix('seed-')),
       [
         [episode['undiscounted_return'] for episode in content['episodes']]
-        for content in results.read(str(path)).values()
+        for content in evaluations.read(str(path)).values()
       ],
     )
     for agent, label in AGENTS.items()

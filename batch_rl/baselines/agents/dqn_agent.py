@@ -3,12 +3,12 @@
 import gin
 from dopamine.tf.agents.dqn import dqn_agent
 
-from batch_rl import signatures
 from batch_rl.baselines.agents import logged_agent
+from batch_rl.utils import gin_signatures
 
 
 @gin.configurable
-@signatures.forwards_to(dqn_agent.DQNAgent)
+@gin_signatures.forwards_to(dqn_agent.DQNAgent)
 class LoggedDQNAgent(logged_agent.LoggedAgentMixin, dqn_agent.DQNAgent):
   """DQN (Mnih et al., 2015) that logs its experience.
 

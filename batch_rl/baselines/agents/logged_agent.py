@@ -3,7 +3,7 @@
 import os
 
 from batch_rl.baselines.replay_memory import logged_replay_buffer
-from batch_rl.dataset import replay_log
+from batch_rl.dataset.shards import replay_log
 
 # What an agent knows of its episode, beside `state`.
 _EPISODE = ('action', '_observation', '_last_observation')

@@ -3,12 +3,12 @@
 import gin
 from dopamine.tf.agents.rainbow import rainbow_agent
 
-from batch_rl import signatures
 from batch_rl.baselines.agents import logged_agent
+from batch_rl.utils import gin_signatures
 
 
 @gin.configurable
-@signatures.forwards_to(rainbow_agent.RainbowAgent, replay_scheme='uniform')
+@gin_signatures.forwards_to(rainbow_agent.RainbowAgent, replay_scheme='uniform')
 class LoggedRainbowAgent(
   logged_agent.LoggedAgentMixin, rainbow_agent.RainbowAgent
 ):

@@ -5,10 +5,10 @@ import numpy as np
 import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 
-from batch_rl import seeding
 from batch_rl.baselines.agents import logged_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
-from batch_rl.dataset import replay_log
+from batch_rl.dataset.shards import replay_log
+from batch_rl.utils import seeding
 
 
 @gin.configurable

@@ -10,8 +10,9 @@ import numpy as np
 import tensorflow as tf
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl import signatures
-from batch_rl.dataset import replay_log, stacks
+from batch_rl.dataset.shards import replay_log
+from batch_rl.dataset.store import frame_stacks
+from batch_rl.utils import gin_signatures
 
 STATE_NAME = 'replay_log_ckpt.{}.json'
 _KEPT = 4
@@ -126,7 +127,7 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     windows = store['observation'][(rows[:, None] + window) % capacity]
     following = (rows + steps) % capacity
     stack = functools.partial(
-      stacks.channels_last, windows, stack_size=self._stack_size
+      frame_stacks.channels_last, windows, stack_size=self._stack_size
     )
     values = {
       'state': stack(np.zeros_like(steps)),
@@ -209,7 +210,7 @@ def load_log(
 @gin.configurable(
   denylist=['log_dir', 'observation_shape', 'stack_size', 'update_horizon']
 )
-@signatures.forwards_to(
+@gin_signatures.forwards_to(
   circular_replay_buffer.WrappedReplayBuffer, without=('wrapped_memory',)
 )
 class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):

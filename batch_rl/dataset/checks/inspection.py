@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 import tqdm.auto as tqdm
 
-from batch_rl.dataset import (
-  directories,
-  files,
-  packed_shard,
-  shard,
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.shards import (
+  manifests,
+  shard_files,
+  shard_reader,
+  stitching,
 )
-from batch_rl.dataset import store as store_lib
+from batch_rl.dataset.store import packed_shard
+from batch_rl.dataset.store import store as store_lib
+from batch_rl.utils import files, machine
 
 # More than any environment has; what is above is damage.
 _MAX_ACTIONS = 10_000
@@ -83,7 +86,7 @@ class Episodes:
 
 
 def join(
-  placements: Sequence[shard.Placement], parts: Sequence[Rows | None]
+  placements: Sequence[stitching.Placement], parts: Sequence[Rows | None]
 ) -> Episodes:
   """Puts episodes together across the seams of shards.
 
@@ -133,7 +136,9 @@ def join(
   return Episodes(suffix, first, last, returns, begins, cut)
 
 
-def in_time_order(array: np.ndarray, placement: shard.Placement) -> np.ndarray:
+def in_time_order(
+  array: np.ndarray, placement: stitching.Placement
+) -> np.ndarray:
   """The rows of a ring that a shard adds to the run, oldest first."""
   end = placement.start + placement.rows
   over = max(end - placement.capacity, 0)
@@ -160,9 +165,9 @@ class Inspection:
     episodes: those that are there as a whole.
   """
 
-  run: directories.Run
+  run: run_directories.RunDirectory
   manifest: dict[str, Any]
-  placements: list[shard.Placement]
+  placements: list[stitching.Placement]
   problems: list[str]
   frame_shape: tuple[int, ...]
   frame_dtype: np.dtype
@@ -187,7 +192,7 @@ class Inspection:
   def game(self) -> str:
     """As the manifest says, or the folder above the run."""
     environment = ('environment', 'game')
-    named = directories.look_up(self.manifest, *environment, kind=str)
+    named = manifests.look_up(self.manifest, *environment, kind=str)
     return named or self.run.game
 
   def shards(self) -> list[dict[str, Any]]:
@@ -230,7 +235,7 @@ class Inspection:
     return {
       'directory': self.run.directory,
       'game': self.game,
-      'agent': directories.look_up(self.manifest, 'agent', kind=str),
+      'agent': manifests.look_up(self.manifest, 'agent', kind=str),
       'frames': {
         'shape': list(self.frame_shape),
         'dtype': str(self.frame_dtype),
@@ -250,19 +255,19 @@ class Inspection:
 
   def _unclipped_returns(self) -> dict[int, dict[str, float]]:
     """What the manifest has of them by shard; rows have clipped rewards only."""
-    entries = directories.look_up(self.manifest, 'shards', kind=list) or []
+    entries = manifests.look_up(self.manifest, 'shards', kind=list) or []
     by_shard = {}
     for entry in entries:
-      suffix = directories.look_up(entry, 'suffix', kind=int)
+      suffix = manifests.look_up(entry, 'suffix', kind=int)
       if (found := self._statistics_of(entry)) is not None:
         by_shard[suffix] = found
     return by_shard
 
   def _statistics_of(self, entry: Any) -> dict[str, float] | None:
     keys = ('episodes', 'unclipped_return')
-    found = directories.look_up(entry, *keys, kind=dict) or {}
+    found = manifests.look_up(entry, *keys, kind=dict) or {}
     numbers = {
-      key: directories.look_up(found, key, kind=(int, float))
+      key: manifests.look_up(found, key, kind=(int, float))
       for key in ('mean', 'min', 'max')
     }
     return None if None in numbers.values() else numbers
@@ -280,7 +285,7 @@ def _statistics(values: np.ndarray) -> dict[str, float] | None:
   }
 
 
-def inspect(run: directories.Run) -> Inspection:
+def inspect(run: run_directories.RunDirectory) -> Inspection:
   """Reads actions, rewards and terminals of a run, with all cores.
 
   Args:
@@ -290,22 +295,22 @@ def inspect(run: directories.Run) -> Inspection:
     ValueError: if there are no shards, one is incomplete, a file is damaged, or
       these are not shards of one run (`verify` says all that is wrong).
   """
-  manifest = directories.read_manifest(run.logs)
+  manifest = manifests.read(run.logs)
   if run.is_store:
     data = store_lib.Store(run.logs, pack=False)
     placements, problems = data.placements, data.problems
     frame_shape, frame_dtype = data.frame_shape, data.frame_dtype
     summaries = [_read_packed(data, i) for i in range(len(placements))]
   else:
-    suffixes = shard.list_suffixes(run.logs)
-    placements, problems = shard.place(run.logs, suffixes)
-    header = shard.read_header(
-      os.path.join(run.logs, shard.file_name('observation', suffixes[0]))
+    suffixes = shard_files.list_suffixes(run.logs)
+    placements, problems = stitching.place(run.logs, suffixes)
+    header = shard_reader.read_header(
+      os.path.join(run.logs, shard_files.file_name('observation', suffixes[0]))
     )
     frame_shape, frame_dtype = header.shape[1:], header.dtype
     summaries = _read_shards(run.logs, placements)
-  key = shard.TRUNCATED_ROWS
-  if truncated := directories.look_up(manifest, key, kind=list):
+  key = manifests.TRUNCATED_ROWS
+  if truncated := manifests.look_up(manifest, key, kind=list):
     problems = [
       *problems,
       f'{len(truncated):,} episodes were cut off, and have a terminal for want of '
@@ -313,7 +318,7 @@ def inspect(run: directories.Run) -> Inspection:
     ]
   parts, actions, paddings, sizes = zip(*summaries, strict=True)
   episodes = join(placements, parts)
-  stack_size = directories.look_up(manifest, 'format', 'stack_size', kind=int)
+  stack_size = manifests.look_up(manifest, 'format', 'stack_size', kind=int)
   padding = min(paddings) if stack_size is None else max(stack_size - 1, 0)
   padding_rows = _count_padding(placements, episodes.starts, padding)
   steps = np.zeros(max(len(counts) for counts in actions), np.int64)
@@ -340,7 +345,7 @@ _Summary = tuple[Rows, np.ndarray, int, int]
 
 
 def _read_shards(
-  logs: str, placements: Sequence[shard.Placement]
+  logs: str, placements: Sequence[stitching.Placement]
 ) -> list[_Summary]:
   bar = tqdm.tqdm(
     total=len(placements), unit='shard', disable=None, leave=False
@@ -351,22 +356,24 @@ def _read_shards(
     bar.update()
     return result
 
-  with bar, concurrent.futures.ThreadPoolExecutor(files.num_cpus()) as pool:
+  with bar, concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
     return list(pool.map(read, placements))
 
 
-def _read_shard(logs: str, placement: shard.Placement) -> _Summary:
+def _read_shard(logs: str, placement: stitching.Placement) -> _Summary:
   columns = {}
   for name in ('terminal', 'action', 'reward'):
-    path = os.path.join(logs, shard.file_name(name, placement.suffix))
-    array = shard.read_array(path)
-    shard.check_column(path, name, array.shape, array.dtype, placement.capacity)
+    path = os.path.join(logs, shard_files.file_name(name, placement.suffix))
+    array = shard_reader.read_array(path)
+    shard_reader.check_column(
+      path, name, array.shape, array.dtype, placement.capacity
+    )
     columns[name] = in_time_order(array, placement)
   size = sum(
-    files.stat(os.path.join(logs, shard.file_name(name, placement.suffix)))[
-      'bytes'
-    ]
-    for name in shard.FILES
+    files.stat(
+      os.path.join(logs, shard_files.file_name(name, placement.suffix))
+    )['bytes']
+    for name in shard_files.FILES
   )
   return _summarize(logs, placement.suffix, size, **columns)
 
@@ -427,7 +434,7 @@ def _padding(action: np.ndarray, reward: np.ndarray, rows: Rows) -> int:
 
 
 def _count_padding(
-  placements: Sequence[shard.Placement], starts: np.ndarray, padding: int
+  placements: Sequence[stitching.Placement], starts: np.ndarray, padding: int
 ) -> np.ndarray:
   """Padding rows of each shard, int64 (shards,)."""
   edges = np.concatenate([[0], np.cumsum([p.rows for p in placements])])

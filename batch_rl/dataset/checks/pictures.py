@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import tqdm.auto as tqdm
 
-from batch_rl.dataset import files, inspection, shard, store
+from batch_rl.dataset.checks import inspection
+from batch_rl.dataset.shards import shard_files, shard_reader, stitching
+from batch_rl.dataset.store import store
+from batch_rl.utils import machine
 
 VIDEO_ENDINGS = ('.gif', '.mp4')
 _SCALE = 3
@@ -113,18 +116,21 @@ def read_frames(found: inspection.Inspection, rows: np.ndarray) -> np.ndarray:
     for count in _copy_frames(found.run.logs, placement, ring, target):
       bar.update(count)
 
-  with bar, concurrent.futures.ThreadPoolExecutor(files.num_cpus()) as pool:
+  with bar, concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
     list(pool.map(read, jobs))
   return out
 
 
 def _copy_frames(
-  logs: str, placement: shard.Placement, ring: np.ndarray, target: np.ndarray
+  logs: str,
+  placement: stitching.Placement,
+  ring: np.ndarray,
+  target: np.ndarray,
 ) -> Iterator[int]:
   """Fills `target` with rows of a ring; yields how many were passed."""
-  name = shard.file_name('observation', placement.suffix)
+  name = shard_files.file_name('observation', placement.suffix)
   path = os.path.join(logs, name)
-  for start, chunk in shard.iterate_rows(path, int(ring.max()) + 1):
+  for start, chunk in shard_reader.iterate_rows(path, int(ring.max()) + 1):
     inside = (ring >= start) & (ring < start + len(chunk))
     target[inside] = chunk[ring[inside] - start]
     yield len(chunk)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset import inspection, shard
+from batch_rl.dataset.checks import inspection
+from batch_rl.dataset.shards import shard_files, shard_reader, stitching
 
 # Errors: a file is damaged, missing or not of the format, rows are missing or
 # there twice, a value cannot be right. Suspicious: it can be right, but hardly is.
@@ -90,17 +91,17 @@ class ShardChecks:
   ):
     self.suffix = suffix
     self.paths: dict[str, str] = {}
-    self.headers: dict[str, shard.Header] = {}
+    self.headers: dict[str, shard_reader.Header] = {}
     self.hashes: dict[str, str] = {}
     self.add_count: int | None = None
-    self.placement: shard.Placement | None = None
+    self.placement: stitching.Placement | None = None
     self.rows: inspection.Rows | None = None
     self.picture: np.ndarray | None = None
     self.findings: list[Finding] = []
     self._advance = advance
-    for name in shard.FILES:
-      path = os.path.join(logs, shard.file_name(name, suffix))
-      if shard.file_name(name, suffix) in names:
+    for name in shard_files.FILES:
+      path = os.path.join(logs, shard_files.file_name(name, suffix))
+      if shard_files.file_name(name, suffix) in names:
         self.paths[name] = path
       else:
         self.findings.append(Finding('error', path, f'{path} is missing.'))
@@ -110,11 +111,13 @@ class ShardChecks:
     count = self._read('add_count')
     if count is not None:
       path = self.paths['add_count']
-      self.add_count = self._refused(path, shard.check_add_count, path, count)
-    for name in shard.COLUMNS:
+      self.add_count = self._refused(
+        path, shard_reader.check_add_count, path, count
+      )
+    for name in shard_files.COLUMNS:
       if name in self.paths:
         path = self.paths[name]
-        header = self._refused(path, shard.read_header, path)
+        header = self._refused(path, shard_reader.read_header, path)
         if header is not None:
           self.headers[name] = header
 
@@ -155,7 +158,7 @@ class ShardChecks:
     if path is None:
       return None
     meter = _Meter(self._advance)
-    array = self._refused(path, shard.read_array, path, digest=meter)
+    array = self._refused(path, shard_reader.read_array, path, digest=meter)
     if array is not None:
       self.hashes[name] = meter.hexdigest()
     return array
@@ -169,7 +172,7 @@ class ShardChecks:
     path, shape = self.paths[name], header.shape if header.ndim else ()
     length = shape[0] if shape else 1
     self._refused(
-      path, shard.check_column, path, name, shape, header.dtype, length
+      path, shard_reader.check_column, path, name, shape, header.dtype, length
     )
     if len(self.findings) > before:
       return False
@@ -181,7 +184,7 @@ class ShardChecks:
     return len(self.findings) == before
 
   def _check_kind(
-    self, header: shard.Header, expected: tuple[Any, tuple]
+    self, header: shard_reader.Header, expected: tuple[Any, tuple]
   ) -> None:
     dtype, shape = header.dtype, header.shape[1:]
     kind = f'{dtype.str} {shape}'
@@ -329,7 +332,7 @@ class _FrameScan:
     same: bool (capacity,), whether it equals the one before it in the ring.
   """
 
-  def __init__(self, placement: shard.Placement):
+  def __init__(self, placement: stitching.Placement):
     capacity = placement.capacity
     self.zero = np.zeros(capacity, bool)
     self.same = np.zeros(capacity, bool)
@@ -347,7 +350,7 @@ class _FrameScan:
     """
     first: Any = None
     before: Any = None
-    for start, chunk in shard.iterate_rows(path, digest=digest):
+    for start, chunk in shard_reader.iterate_rows(path, digest=digest):
       words = _as_words(chunk)
       stop = start + len(chunk)
       self.zero[start:stop] = words.max(axis=1) == 0

@@ -15,15 +15,11 @@ from typing import Any
 import numpy as np
 import tqdm.auto as tqdm
 
-from batch_rl.dataset import (
-  directories,
-  files,
-  inspection,
-  packed_shard,
-  shard,
-  shard_checks,
-  store_directory,
-)
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.checks import inspection, shard_checks
+from batch_rl.dataset.shards import manifests, shard_files, stitching
+from batch_rl.dataset.store import packed_shard, store_directory
+from batch_rl.utils import files, machine
 
 _PADDING = 3  # in the DQN Replay Dataset
 _MAX_EPISODE_STEPS = 27_000  # 108,000 frames
@@ -91,7 +87,7 @@ def verify(logs: str, title: str = '') -> Report:
   return _Verification(logs).run(title)
 
 
-def verify_store(run: directories.Run) -> Report:
+def verify_store(run: run_directories.RunDirectory) -> Report:
   """Compares a store with its hashes; what it was made from may be gone.
 
   Args:
@@ -132,18 +128,18 @@ class _Verification:
 
   def __init__(self, logs: str):
     self._logs = logs
-    self._names = set(shard.list_directory(logs))
+    self._names = set(files.list_directory(logs))
     self._progress = _Progress()
-    suffixes = shard.list_suffixes(logs, complete=False)
+    suffixes = shard_files.list_suffixes(logs, complete=False)
     self._shards = [
       shard_checks.ShardChecks(
         logs, suffix, self._names, self._progress.advance
       )
-      for suffix in suffixes or shard.list_suffixes(logs)
+      for suffix in suffixes or shard_files.list_suffixes(logs)
     ]
     self._findings: list[shard_checks.Finding] = []
     self._manifest: dict[str, Any] = {}
-    self._manifest_path = os.path.join(logs, shard.MANIFEST)
+    self._manifest_path = os.path.join(logs, manifests.FILE_NAME)
 
   def run(self, title: str) -> Report:
     size = sum(
@@ -176,7 +172,7 @@ class _Verification:
   def _for_each_shard(
     self, check: Callable[[shard_checks.ShardChecks], None]
   ) -> None:
-    with concurrent.futures.ThreadPoolExecutor(files.num_cpus()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
       try:
         list(pool.map(check, self._shards))
       except BaseException:
@@ -188,12 +184,12 @@ class _Verification:
     self._findings.append(shard_checks.Finding(level, file, message))
 
   def _look_up(self, *keys: str, kind: Any) -> Any:
-    return directories.look_up(self._manifest, *keys, kind=kind)
+    return manifests.look_up(self._manifest, *keys, kind=kind)
 
   def _read_manifest(self) -> None:
     path = self._manifest_path
     try:
-      self._manifest = directories.read_manifest(self._logs)
+      self._manifest = manifests.read(self._logs)
     except ValueError as error:
       self._add('error', path, str(error))
       return
@@ -204,18 +200,18 @@ class _Verification:
 
   def _note_oddities(self) -> None:
     expected = {
-      shard.file_name(name, checks.suffix)
+      shard_files.file_name(name, checks.suffix)
       for checks in self._shards
-      for name in shard.FILES
+      for name in shard_files.FILES
     }
     others = sorted(n for n in self._names - expected if '_ckpt.' in n)
     oddities = []
     if others:
       listing = ', '.join(others[:4]) + (', ...' if len(others) > 4 else '')
       oddities.append(f'has files that no reader opens: {listing}')
-    if shard.PARTIAL in self._names:
+    if shard_files.PARTIAL in self._names:
       oddities.append(
-        f'has a folder `{shard.PARTIAL}`: the run is under way or was stopped, and its '
+        f'has a folder `{shard_files.PARTIAL}`: the run is under way or was stopped, and its '
         'last rows are in no shard yet'
       )
     if first := self._shards[0].suffix:
@@ -241,27 +237,27 @@ class _Verification:
         groups[-1].append((checks, capacity))
       else:
         groups.append([])
-    for missing in shard.find_missing([c.suffix for c in self._shards]):
+    for missing in stitching.find_missing([c.suffix for c in self._shards]):
       self._add('error', self._logs, f'{self._logs}: {missing}.')
     for group in filter(None, groups):
       self._stitch(group)
 
   def _guess_placement(
     self, checks: shard_checks.ShardChecks, capacity: int
-  ) -> shard.Placement:
+  ) -> stitching.Placement:
     """Where a shard is if its neighbours tell nothing."""
     count = checks.add_count
     if count is None:
       # Every shard but the last was dumped when it was full.
       last = checks is self._shards[-1]
       count = 0 if last else (checks.suffix + 1) * capacity - 1
-    return shard.stitch([checks.suffix], [count], [capacity])[0][0]
+    return stitching.stitch([checks.suffix], [count], [capacity])[0][0]
 
   def _stitch(
     self, group: Sequence[tuple[shard_checks.ShardChecks, int]]
   ) -> None:
     try:
-      placements, problems = shard.stitch(
+      placements, problems = stitching.stitch(
         [checks.suffix for checks, _ in group],
         [checks.add_count or 0 for checks, _ in group],
         [capacity for _, capacity in group],
@@ -324,8 +320,8 @@ class _Verification:
       return
     described: dict[int, dict] = {}
     for entry in entries:
-      suffix = directories.look_up(entry, 'suffix', kind=int)
-      listed = directories.look_up(entry, 'files', kind=dict)
+      suffix = manifests.look_up(entry, 'suffix', kind=int)
+      listed = manifests.look_up(entry, 'files', kind=dict)
       if suffix is None or listed is None:
         shown = repr(entry)[:60]
         self._add(
@@ -354,13 +350,15 @@ class _Verification:
     self, checks: shard_checks.ShardChecks, described: Mapping[str, Any]
   ) -> None:
     """Compares the files of a shard with what the manifest says of them."""
-    own = {shard.file_name(name, checks.suffix) for name in shard.FILES}
+    own = {
+      shard_files.file_name(name, checks.suffix) for name in shard_files.FILES
+    }
     for file in sorted(described.keys() - self._names - own):
       path = os.path.join(self._logs, file)
       self._add('error', path, f'{path} is in the manifest, but missing.')
     for name, path in checks.paths.items():
-      file = shard.file_name(name, checks.suffix)
-      expected = directories.look_up(described, file, 'sha256', kind=str)
+      file = shard_files.file_name(name, checks.suffix)
+      expected = manifests.look_up(described, file, 'sha256', kind=str)
       found = checks.hashes.get(name, expected)
       if expected is None:
         self._add('error', path, f'The manifest has no sha256 of {path}.')

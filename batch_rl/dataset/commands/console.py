@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-from batch_rl.dataset import directories
+from batch_rl.dataset import run_directories
 
 DIRECTORY = (
   'a run, <root>/<Game>/<run>, or a store; of a game or a root, the runs are '
@@ -55,9 +55,9 @@ def at_least(least: int) -> Callable[[str], int]:
   return number
 
 
-def one_run(arguments: argparse.Namespace) -> directories.Run:
+def one_run(arguments: argparse.Namespace) -> run_directories.RunDirectory:
   """The run or store that a command is about; of what is above one, lists them."""
-  run = directories.as_run(arguments.directory)
+  run = run_directories.as_run(arguments.directory)
   if run is None:
     print_runs(arguments)
     fail(f'{arguments.directory} is not a run; choose one.')
@@ -66,7 +66,9 @@ def one_run(arguments: argparse.Namespace) -> directories.Run:
 
 def print_runs(arguments: argparse.Namespace) -> None:
   """Lists the runs in a directory."""
-  runs = directories.describe_runs(directories.find_runs(arguments.directory))
+  runs = run_directories.describe_runs(
+    run_directories.find_runs(arguments.directory)
+  )
   if arguments.json:
     print_json({'directory': arguments.directory, 'runs': runs})
     return

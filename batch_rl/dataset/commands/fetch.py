@@ -9,14 +9,11 @@ from typing import Any
 
 import tqdm.auto as tqdm
 
-from batch_rl.dataset import (
-  console,
-  directories,
-  fetch,
-  files,
-  shard,
-  sources,
-)
+from batch_rl.dataset.commands import console
+from batch_rl.dataset.fetch import fetcher as fetcher_lib
+from batch_rl.dataset.fetch import remote_sources
+from batch_rl.dataset.shards import shard_files
+from batch_rl.utils import files, number_ranges
 
 
 def add(commands: Any) -> None:
@@ -71,8 +68,8 @@ def add(commands: Any) -> None:
 
 
 def _fetch(arguments: argparse.Namespace) -> int:
-  runs = directories.parse_numbers(arguments.runs, '--run')
-  shards = arguments.shards and directories.parse_numbers(
+  runs = number_ranges.parse(arguments.runs, '--run')
+  shards = arguments.shards and number_ranges.parse(
     arguments.shards, '--shards'
   )
   if not arguments.data_dir:
@@ -80,9 +77,9 @@ def _fetch(arguments: argparse.Namespace) -> int:
   files.check_local(arguments.data_dir)
   if len(set(arguments.game)) < len(arguments.game):
     console.fail(f'--game={" ".join(arguments.game)} has a game twice.')
-  source = sources.connect(arguments.source, arguments.timeout)
+  source = remote_sources.connect(arguments.source, arguments.timeout)
   try:
-    planned = fetch.plan(
+    planned = fetcher_lib.plan(
       source,
       arguments.game,
       runs,
@@ -90,9 +87,9 @@ def _fetch(arguments: argparse.Namespace) -> int:
       arguments.data_dir,
       arguments.jobs,
     )
-  except (sources.Refused, sources.Interrupted) as error:
+  except (remote_sources.Refused, remote_sources.Interrupted) as error:
     message = str(error)
-    if isinstance(error, sources.Interrupted):
+    if isinstance(error, remote_sources.Interrupted):
       message = f'{source.name} cannot be reached: {message}.'
     print(f'error: {message}', file=sys.stderr)
     return 1
@@ -100,7 +97,7 @@ def _fetch(arguments: argparse.Namespace) -> int:
     'source': source.name,
     'data_dir': arguments.data_dir,
     'runs': [_describe_fetch(run, arguments.dry_run) for run in planned],
-    'bytes_to_fetch': fetch.bytes_to_fetch(planned),
+    'bytes_to_fetch': fetcher_lib.bytes_to_fetch(planned),
   }
   if arguments.dry_run:
     wrong = [line for run in planned for line in run.missing]
@@ -110,8 +107,8 @@ def _fetch(arguments: argparse.Namespace) -> int:
     else:
       _print_plan(planned, arguments.data_dir)
     return int(bool(wrong))
-  fetch.check_room(planned, arguments.data_dir)
-  fetcher = fetch.Fetcher(
+  fetcher_lib.check_room(planned, arguments.data_dir)
+  fetcher = fetcher_lib.Fetcher(
     source,
     arguments.jobs,
     arguments.retries,
@@ -132,7 +129,7 @@ def _say(line: str) -> None:
   sys.stdout.flush()
 
 
-def _describe_fetch(run: fetch.Run, with_files: bool) -> dict[str, Any]:
+def _describe_fetch(run: fetcher_lib.Run, with_files: bool) -> dict[str, Any]:
   document: dict[str, Any] = {
     'game': run.game,
     'run': run.number,
@@ -144,11 +141,11 @@ def _describe_fetch(run: fetch.Run, with_files: bool) -> dict[str, Any]:
   return document
 
 
-def _print_plan(runs: Sequence[fetch.Run], data_dir: str) -> None:
+def _print_plan(runs: Sequence[fetcher_lib.Run], data_dir: str) -> None:
   lines = [['run', 'shard', 'files', 'size', 'to fetch']]
   for run in runs:
     for suffix in run.suffixes:
-      own = [f for f in run.files if shard.suffix_of(f.name) == suffix]
+      own = [f for f in run.files if shard_files.suffix_of(f.name) == suffix]
       sizes = [file.size for file in own if file.size is not None]
       part = dataclasses.replace(run, files=own)
       lines.append(
@@ -157,7 +154,7 @@ def _print_plan(runs: Sequence[fetch.Run], data_dir: str) -> None:
           str(suffix),
           str(len(own)),
           console.size(sum(sizes) if len(sizes) == len(own) else None),
-          console.size(fetch.bytes_to_fetch([part])),
+          console.size(fetcher_lib.bytes_to_fetch([part])),
         ]
       )
   console.print_table(lines)
@@ -165,11 +162,13 @@ def _print_plan(runs: Sequence[fetch.Run], data_dir: str) -> None:
     for line in run.missing:
       print(f'missing: {line}')
   print(
-    f'{console.size(fetch.bytes_to_fetch(runs))} would be fetched to {data_dir}'
+    f'{console.size(fetcher_lib.bytes_to_fetch(runs))} would be fetched to {data_dir}'
   )
 
 
-def _print_result(result: fetch.Result, runs: Sequence[fetch.Run]) -> None:
+def _print_result(
+  result: fetcher_lib.Result, runs: Sequence[fetcher_lib.Run]
+) -> None:
   for line in result.notes:
     print(f'note: {line}')
   for line in result.wrong:

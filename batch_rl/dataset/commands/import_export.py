@@ -6,14 +6,10 @@ from typing import Any
 
 import tqdm.auto as tqdm
 
-from batch_rl.dataset import (
-  console,
-  directories,
-  layouts,
-  minari_export,
-  rlds,
-  shard,
-)
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.commands import console
+from batch_rl.dataset.interchange import dopamine_import, minari_export, rlds
+from batch_rl.dataset.shards import shard_files
 
 
 def add_import(commands: Any) -> None:
@@ -108,7 +104,7 @@ def _import_rlds(arguments: argparse.Namespace) -> int:
 
 
 def _import_dopamine(arguments: argparse.Namespace) -> int:
-  layout = layouts.find(arguments.source)
+  layout = dopamine_import.find(arguments.source)
   document = {
     'source': layout.source,
     'destination': arguments.destination,
@@ -139,15 +135,17 @@ def _import_dopamine(arguments: argparse.Namespace) -> int:
 
 
 def _do_import(
-  arguments: argparse.Namespace, layout: layouts.Layout
+  arguments: argparse.Namespace, layout: dopamine_import.Layout
 ) -> list[str]:
   if arguments.shards:
-    logs = os.path.join(arguments.destination, directories.LOGS)
-    total = len(layout.shards) * len(shard.FILES)
+    logs = os.path.join(arguments.destination, run_directories.LOGS)
+    total = len(layout.shards) * len(shard_files.FILES)
     with tqdm.tqdm(total=total, unit='file', disable=None, leave=False) as bar:
-      return layouts.import_shards(layout, logs, bar.update)
+      return dopamine_import.import_shards(layout, logs, bar.update)
   with tqdm.tqdm(unit='row', unit_scale=True, disable=None, leave=False) as bar:
-    return layouts.import_store(layout, arguments.destination, bar.update)
+    return dopamine_import.import_store(
+      layout, arguments.destination, bar.update
+    )
 
 
 def add_export(commands: Any) -> None:

@@ -20,7 +20,10 @@ import psutil
 import tqdm.auto as tqdm
 
 from batch_rl.atari import roms
-from batch_rl.dataset import arrivals, directories, files, shard, sources
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.fetch import incoming_shards, remote_sources
+from batch_rl.dataset.shards import manifests, shard_files
+from batch_rl.utils import files, number_ranges
 
 # The dataset's runs have shards 0 to 50 at most; probed where nothing is listed.
 _MOST_SHARDS = 51
@@ -85,7 +88,7 @@ class Run:
   @property
   def suffixes(self) -> list[int]:
     """Numbers of the shards."""
-    found = {shard.suffix_of(file.name) for file in self.files}
+    found = {shard_files.suffix_of(file.name) for file in self.files}
     return sorted(s for s in found if s is not None)
 
 
@@ -111,7 +114,7 @@ class Result:
 
 
 def plan(
-  source: sources.Source,
+  source: remote_sources.Source,
   games: Sequence[str],
   numbers: Sequence[int],
   suffixes: Sequence[int] | None,
@@ -154,7 +157,7 @@ def plan(
   if not any(run.files for run in found):
     runs = ', '.join(run.title for run in found)
     if reasons:
-      raise sources.Refused(
+      raise remote_sources.Refused(
         f'{source.name} has no {runs}, or does not give it: '
         f'{", ".join(sorted(set(reasons)))}{_hint(games)}. {_INSTEAD}.'
       )
@@ -163,20 +166,22 @@ def plan(
   return found
 
 
-def _check_names(source: sources.Source, game: str, number: int) -> None:
+def _check_names(source: remote_sources.Source, game: str, number: int) -> None:
   """Says which games or runs there are, if the source tells."""
   parts = source.name.rstrip('/').split('/')[-3:]
-  if directories.LOGS in parts or game in parts:
+  if run_directories.LOGS in parts or game in parts:
     raise ValueError(
-      f'{source.name} has no {game}/{number}/{directories.LOGS} in it: give the '
+      f'{source.name} has no {game}/{number}/{run_directories.LOGS} in it: give the '
       "dataset's root, the folder above the games."
     )
   for folder, name, what in ((game, str(number), 'run'), ('', game, 'game')):
     names: Iterable[str] | None = None
-    with contextlib.suppress(sources.Refused, sources.Interrupted):
+    with contextlib.suppress(
+      remote_sources.Refused, remote_sources.Interrupted
+    ):
       names = source.list(folder)
     if names and name not in names:
-      listed = sorted(names, key=directories.natural)[:20]
+      listed = sorted(names, key=number_ranges.natural_key)[:20]
       raise ValueError(
         f'{source.name} has no {what} {name}'
         f'{f" of {game}" if what == "run" else ""}; it has {", ".join(listed)}.'
@@ -208,8 +213,8 @@ class _LookUp:
     self._game, self._number = game, number
     self._wanted = suffixes
     self._jobs = jobs
-    self._folder = f'{game}/{number}/{directories.LOGS}'
-    self.logs = os.path.join(data_dir, game, str(number), directories.LOGS)
+    self._folder = f'{game}/{number}/{run_directories.LOGS}'
+    self.logs = os.path.join(data_dir, game, str(number), run_directories.LOGS)
     self.reason = 'not found'
     self._refused: dict[str, str] = {}  # why, by name
 
@@ -217,15 +222,15 @@ class _LookUp:
     """What there is; None if nothing."""
     try:
       names = self._ask(lambda: self._source.list(self._folder))
-    except sources.Absent as error:
+    except remote_sources.Absent as error:
       self.reason = str(error)
       return None
-    shards = [n for n in names or () if shard.suffix_of(n) is not None]
+    shards = [n for n in names or () if shard_files.suffix_of(n) is not None]
     listed = bool(shards)
     described: dict[str, Any] = {}
-    if not listed or shard.MANIFEST in names:
+    if not listed or manifests.FILE_NAME in names:
       described = self._manifest()
-    promised = arrivals.files_of(described)
+    promised = incoming_shards.files_of(described)
     if listed:
       sizes = {name: names[name] for name in shards}
     else:
@@ -236,14 +241,14 @@ class _LookUp:
     missing += self._refusals(sizes)
     for name in chosen:
       if chosen[name] is None:
-        chosen[name] = directories.look_up(promised, name, 'bytes', kind=int)
+        chosen[name] = manifests.look_up(promised, name, 'bytes', kind=int)
     self._fill_in_sizes(chosen)
-    noted = arrivals.noted(self.logs) if os.path.isdir(self.logs) else {}
+    noted = incoming_shards.noted(self.logs) if os.path.isdir(self.logs) else {}
     found = [self._file(n, chosen[n], noted, promised) for n in chosen]
     return Run(self._game, self._number, self.logs, found, missing, described)
 
   def _ask(self, function: Callable[[], Any]) -> Any:
-    return sources.try_again(
+    return remote_sources.try_again(
       function, _LOOK_UP_RETRIES, time.sleep, _FIRST_WAIT
     )
 
@@ -251,22 +256,22 @@ class _LookUp:
     """The source's, if it has one that can be read."""
 
     def read():
-      _, _, chunks = self._source.open(f'{self._folder}/{shard.MANIFEST}')
+      _, _, chunks = self._source.open(f'{self._folder}/{manifests.FILE_NAME}')
       return b''.join(chunks)
 
-    with contextlib.suppress(sources.Refused, ValueError):
+    with contextlib.suppress(remote_sources.Refused, ValueError):
       content = json.loads(self._ask(read))
       if isinstance(content, dict):
         return content
     return {}
 
-  def _stat(self, name: str) -> sources.Stat | None:
+  def _stat(self, name: str) -> remote_sources.Stat | None:
     """None if it is not there, or not given: `reason` is why."""
     try:
       return self._ask(lambda: self._source.stat(f'{self._folder}/{name}'))
-    except sources.Refused as error:
+    except remote_sources.Refused as error:
       self.reason = str(error)
-      if not isinstance(error, sources.Absent):
+      if not isinstance(error, remote_sources.Absent):
         self._refused[name] = str(error)
       return None
 
@@ -276,12 +281,12 @@ class _LookUp:
       suffix: reason
       for name, reason in self._refused.items()
       if (suffix := _suffix(name)) >= 0
-      and name == shard.file_name('observation', suffix)
+      and name == shard_files.file_name('observation', suffix)
       and (self._wanted is None or suffix in self._wanted)
     }
     if not refused or not sizes:
       return []
-    shards = directories.brief(sorted(refused))
+    shards = number_ranges.brief(sorted(refused))
     return [
       f'{self._game}/{self._number}: the source refuses shards {shards} '
       f'({next(iter(refused.values()))})'
@@ -294,7 +299,8 @@ class _LookUp:
 
     def probe(suffix: int) -> bool:
       names = [
-        shard.file_name(n, suffix) for n in (*shard.FILES, shard.OPTIONAL)
+        shard_files.file_name(n, suffix)
+        for n in (*shard_files.FILES, shard_files.OPTIONAL)
       ]
       found = {name: self._stat(name) for name in names[:1]}
       if found[names[0]] is not None:
@@ -305,10 +311,10 @@ class _LookUp:
     # One by one as long as nothing is there: it may be refused altogether.
     if not any([probe(suffix) for suffix in wanted[:2]]) and self._refused:
       return {}
-    arrivals.on_each(probe, wanted[2:], self._jobs)
+    incoming_shards.on_each(probe, wanted[2:], self._jobs)
     if self._wanted is None and sizes:
       for suffix in range(_MOST_SHARDS, 10 * _MOST_SHARDS):
-        before = shard.file_name('observation', suffix - 1)
+        before = shard_files.file_name('observation', suffix - 1)
         if before not in sizes or not probe(suffix):
           break
     return sizes
@@ -324,10 +330,12 @@ class _LookUp:
     for suffix in there if self._wanted is None else self._wanted:
       if suffix not in there:
         missing.append(
-          f'{title}: the source has no shard {suffix} (it has {directories.brief(there)})'
+          f'{title}: the source has no shard {suffix} (it has {number_ranges.brief(there)})'
         )
         continue
-      needed = [shard.file_name(name, suffix) for name in shard.FILES]
+      needed = [
+        shard_files.file_name(name, suffix) for name in shard_files.FILES
+      ]
       lacking = [name for name in needed if name not in sizes]
       if lacking:
         missing.append(
@@ -336,7 +344,7 @@ class _LookUp:
         )
         continue
       chosen |= {name: sizes[name] for name in needed}
-      optional = shard.file_name(shard.OPTIONAL, suffix)
+      optional = shard_files.file_name(shard_files.OPTIONAL, suffix)
       if optional in sizes:
         chosen[optional] = sizes[optional]
     return chosen, missing
@@ -344,7 +352,9 @@ class _LookUp:
   def _fill_in_sizes(self, chosen: dict[str, int | None]) -> None:
     unknown = [name for name, size in chosen.items() if size is None]
     for name, stat in zip(
-      unknown, arrivals.on_each(self._stat, unknown, self._jobs), strict=True
+      unknown,
+      incoming_shards.on_each(self._stat, unknown, self._jobs),
+      strict=True,
     ):
       chosen[name] = stat.size if stat else None
 
@@ -352,7 +362,7 @@ class _LookUp:
     """Compares with what is here."""
     final = os.path.join(self.logs, name)
     about = noted.get(name)
-    promise = directories.look_up(promised, name, 'sha256', kind=str)
+    promise = manifests.look_up(promised, name, 'sha256', kind=str)
     there = False
     if os.path.exists(final):
       found = os.path.getsize(final)
@@ -365,13 +375,13 @@ class _LookUp:
           f'({"?" if size is None else f"{size:,}"} B): is it of another run? '
           'Move it away, or choose another --data_dir.'
         )
-    partial = os.path.join(self.logs, shard.PARTIAL, name)
+    partial = os.path.join(self.logs, shard_files.PARTIAL, name)
     begun = os.path.getsize(partial) if os.path.exists(partial) else 0
     return File(name, f'{self._folder}/{name}', size, there, begun)
 
 
 def _suffix(name: str) -> int:
-  suffix = shard.suffix_of(name)
+  suffix = shard_files.suffix_of(name)
   return -1 if suffix is None else suffix
 
 
@@ -414,7 +424,7 @@ class Fetcher:
 
   def __init__(
     self,
-    source: sources.Source,
+    source: remote_sources.Source,
     jobs: int,
     retries: int,
     say: Callable[[str], None] = lambda line: None,
@@ -447,7 +457,7 @@ class Fetcher:
         if not run.files:
           continue
         origin = {'how': 'fetch', 'source': self._source.name}
-        place = arrivals.Arrivals(run.logs, origin, run.described)
+        place = incoming_shards.Arrivals(run.logs, origin, run.described)
         places[run.title] = stack.enter_context(place)
         waiting = [file for file in run.files if not file.there]
         result.there += len(run.files) - len(waiting)
@@ -467,7 +477,9 @@ class Fetcher:
         )
       )
       self._show_files(len(tasks))
-      arrivals.on_each(self._fetch_one, tasks, self._jobs, self._stopped.set)
+      incoming_shards.on_each(
+        self._fetch_one, tasks, self._jobs, self._stopped.set
+      )
       for run in runs:
         result.wrong += run.missing
         if run.title in places:
@@ -487,17 +499,21 @@ class Fetcher:
         continue
       whole = [
         suffix
-        for suffix in shard.list_suffixes(run.logs, complete=False)
+        for suffix in shard_files.list_suffixes(run.logs, complete=False)
         if all(
-          os.path.exists(os.path.join(run.logs, shard.file_name(n, suffix)))
-          for n in shard.FILES
+          os.path.exists(
+            os.path.join(run.logs, shard_files.file_name(n, suffix))
+          )
+          for n in shard_files.FILES
         )
       ]
-      wrong, notes = arrivals.check_shards(run.logs, whole)
+      wrong, notes = incoming_shards.check_shards(run.logs, whole)
       self._result.wrong += wrong
       self._result.notes += notes
 
-  def _fetch_one(self, task: tuple[Run, arrivals.Arrivals, File]) -> None:
+  def _fetch_one(
+    self, task: tuple[Run, incoming_shards.Arrivals, File]
+  ) -> None:
     run, place, file = task
     try:
       received = _Received(place, file, self._count)
@@ -505,15 +521,15 @@ class Fetcher:
         try:
           self._obtain(place, file, received)
           break
-        except sources.Refused:
+        except remote_sources.Refused:
           raise
         except ValueError:
           received.discard()
           if not last:
             raise
-    except (sources.Interrupted, ValueError) as error:
+    except (remote_sources.Interrupted, ValueError) as error:
       reason = str(error).replace(place.partial(file.name), file.name)
-      if isinstance(error, sources.Interrupted):
+      if isinstance(error, remote_sources.Interrupted):
         reason += f', after {self._retries} retries'
       with self._change:
         self._failures.setdefault(reason, []).append(f'{run.title} {file.name}')
@@ -532,7 +548,7 @@ class Fetcher:
       self._show_files(sum(self._left.values()))
 
   def _obtain(
-    self, place: arrivals.Arrivals, file: File, received: '_Received'
+    self, place: incoming_shards.Arrivals, file: File, received: '_Received'
   ) -> None:
     """Fetches a file and has it accepted; raises ValueError if it is damaged."""
     final = os.path.join(place.logs, file.name)
@@ -542,7 +558,7 @@ class Fetcher:
       except ValueError as error:
         raise ValueError(f'{error} Move it away to have it fetched.') from None
       return
-    stat = sources.try_again(
+    stat = remote_sources.try_again(
       lambda: received.go_on(self._source, self._stopped),
       self._retries,
       self._stopped.wait,
@@ -571,7 +587,7 @@ class _Received:
 
   def __init__(
     self,
-    place: arrivals.Arrivals,
+    place: incoming_shards.Arrivals,
     file: File,
     count: Callable[[int, int], None],
   ):
@@ -583,8 +599,8 @@ class _Received:
     self._longest = 0
 
   def go_on(
-    self, source: sources.Source, stopped: threading.Event
-  ) -> sources.Stat:
+    self, source: remote_sources.Source, stopped: threading.Event
+  ) -> remote_sources.Stat:
     """Reads on from the source to the end of the file.
 
     Raises:
@@ -624,8 +640,8 @@ class _Received:
           if stopped.is_set():
             raise KeyboardInterrupt
         if stat.size is not None and end < stat.size:
-          raise sources.Interrupted(sources.DROPPED)
-      except sources.Interrupted as error:
+          raise remote_sources.Interrupted(remote_sources.DROPPED)
+      except remote_sources.Interrupted as error:
         error.progress = end > self._longest
         self._longest = max(self._longest, end)
         raise
@@ -633,7 +649,7 @@ class _Received:
       raise ValueError(f'{self._path} is longer than {stat.size:,} B.')
     return stat
 
-  def _known(self) -> sources.Stat | None:
+  def _known(self) -> remote_sources.Stat | None:
     """What the source said when the first bytes came; None without them."""
     if not os.path.exists(self._path):
       return None
@@ -641,9 +657,9 @@ class _Received:
       note = files.read_json(self._note) or {}
     except ValueError:
       return None
-    size = directories.look_up(note, 'bytes', kind=int)
-    version = directories.look_up(note, 'version', kind=str)
-    return None if size is None else sources.Stat(size, version)
+    size = manifests.look_up(note, 'bytes', kind=int)
+    version = manifests.look_up(note, 'version', kind=str)
+    return None if size is None else remote_sources.Stat(size, version)
 
   def _set_length(self, length: int, received: int) -> None:
     self._count(length - self._length, received)

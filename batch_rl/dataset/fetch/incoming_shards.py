@@ -16,7 +16,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from batch_rl.dataset import directories, files, shard
+from batch_rl.dataset.shards import (
+  manifests,
+  shard_files,
+  shard_reader,
+  stitching,
+)
+from batch_rl.utils import files, locks
 
 _LOCK = '.lock'
 # Of a manifest, what is said of a run as a whole.
@@ -55,15 +61,15 @@ class Arrivals:
   def __enter__(self) -> 'Arrivals':
     os.makedirs(self.partial(''), exist_ok=True)
     path = self.partial(_LOCK)
-    self._lock = files.try_lock(path)
+    self._lock = locks.try_lock(path)
     if self._lock is None:
       raise ValueError(
-        f'{self.logs} is being written by {files.lock_holder(path)}.'
+        f'{self.logs} is being written by {locks.lock_holder(path)}.'
       )
     self._noted = noted(self.logs)
     if not self._described:
       # The source says nothing (any more); what it said before is still true.
-      before = directories.read_manifest(self.logs)
+      before = manifests.read(self.logs)
       self._described = {k: v for k, v in before.items() if k != 'origin'}
     return self
 
@@ -74,7 +80,7 @@ class Arrivals:
 
   def partial(self, name: str) -> str:
     """Where a file is prepared."""
-    return os.path.join(self.logs, shard.PARTIAL, name)
+    return os.path.join(self.logs, shard_files.PARTIAL, name)
 
   def has(self, name: str, identity: list[int] | None = None) -> bool:
     """Whether a file is in place, and noted.
@@ -110,7 +116,7 @@ class Arrivals:
     Raises:
       ValueError: if it is damaged, or not the file that it should be.
     """
-    promised = directories.look_up(self._promised, name, 'sha256', kind=str)
+    promised = manifests.look_up(self._promised, name, 'sha256', kind=str)
     hashes = {**(hashes or {}), **({'sha256': promised} if promised else {})}
     final = os.path.join(self.logs, name)
     path = path or self.partial(name)
@@ -141,14 +147,13 @@ class Arrivals:
   def _write(self) -> None:
     by_suffix: dict[int, dict[str, Any]] = collections.defaultdict(dict)
     for name, entry in self._noted.items():
-      suffix = shard.suffix_of(name)
+      suffix = shard_files.suffix_of(name)
       if suffix is not None and os.path.exists(os.path.join(self.logs, name)):
         by_suffix[suffix][name] = entry
     entries = {
       suffix: entry
-      for entry in directories.look_up(self._described, 'shards', kind=list)
-      or []
-      if (suffix := directories.look_up(entry, 'suffix', kind=int)) is not None
+      for entry in manifests.look_up(self._described, 'shards', kind=list) or []
+      if (suffix := manifests.look_up(entry, 'suffix', kind=int)) is not None
     }
     manifest: dict[str, Any] = {'manifest_version': 1, **self._described}
     if set(entries) - set(by_suffix):
@@ -163,17 +168,17 @@ class Arrivals:
       }
       for suffix, found in sorted(by_suffix.items())
     ]
-    files.write_json(os.path.join(self.logs, shard.MANIFEST), manifest)
+    files.write_json(os.path.join(self.logs, manifests.FILE_NAME), manifest)
 
 
 def files_of(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
   """What a manifest says of each file of its shards, by name."""
   found = {}
-  for entry in directories.look_up(manifest, 'shards', kind=list) or []:
+  for entry in manifests.look_up(manifest, 'shards', kind=list) or []:
     for name, about in (
-      directories.look_up(entry, 'files', kind=dict) or {}
+      manifests.look_up(entry, 'files', kind=dict) or {}
     ).items():
-      if shard.suffix_of(name) is not None and isinstance(about, dict):
+      if shard_files.suffix_of(name) is not None and isinstance(about, dict):
         found[name] = about
   return found
 
@@ -184,7 +189,7 @@ def noted(logs: str) -> dict[str, dict[str, Any]]:
   Raises:
     ValueError: if its shards were made here, or its manifest cannot be read.
   """
-  manifest = directories.read_manifest(logs)
+  manifest = manifests.read(logs)
   if manifest and 'origin' not in manifest:
     raise ValueError(
       f'{logs} holds a run that was not fetched or imported, by its manifest; '
@@ -258,17 +263,17 @@ def check_file(
     ValueError: if it is damaged, or not the file that it should be.
   """
   hashes = Hashes(expected or {})
-  what = shard.what_of(name)
-  if what in shard.COLUMNS:
-    header = shard.read_header(path)
+  what = shard_files.what_of(name)
+  if what in shard_files.COLUMNS:
+    header = shard_reader.read_header(path)
     shape = header.shape if header.ndim else ()
-    shard.check_column(path, what, shape, header.dtype, header.shape[0])
-    for _ in shard.iterate_rows(path, digest=hashes):
+    shard_reader.check_column(path, what, shape, header.dtype, header.shape[0])
+    for _ in shard_reader.iterate_rows(path, digest=hashes):
       pass
-  elif what in shard.FILES:
-    values = shard.read_array(path, digest=hashes)
+  elif what in shard_files.FILES:
+    values = shard_reader.read_array(path, digest=hashes)
     if what == 'add_count':
-      shard.check_add_count(path, values)
+      shard_reader.check_add_count(path, values)
   else:  # a pickle, which no reader opens
     with open(path, 'rb') as file:
       while chunk := file.read(1 << 20):
@@ -292,18 +297,18 @@ def check_shards(
   wrong = []
   for suffix in suffixes:
     rows = None
-    for what in ('terminal', *shard.COLUMNS):
-      path = os.path.join(logs, shard.file_name(what, suffix))
+    for what in ('terminal', *shard_files.COLUMNS):
+      path = os.path.join(logs, shard_files.file_name(what, suffix))
       try:
-        header = shard.read_header(path)
+        header = shard_reader.read_header(path)
         rows = header.shape[0] if rows is None else rows
-        shard.check_column(path, what, header.shape, header.dtype, rows)
+        shard_reader.check_column(path, what, header.shape, header.dtype, rows)
       except ValueError as error:
         wrong.append(str(error))
   if wrong or not suffixes:
     return wrong, []
   try:
-    return [], shard.place(logs, suffixes)[1]
+    return [], stitching.place(logs, suffixes)[1]
   except ValueError as error:
     return [str(error)], []
 

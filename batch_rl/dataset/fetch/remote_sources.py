@@ -16,7 +16,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from batch_rl.dataset import files
+from batch_rl.utils import files
 
 DROPPED = 'the connection was dropped'
 # So much is lost of each file when a process is killed.

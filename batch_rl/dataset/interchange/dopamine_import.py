@@ -20,14 +20,13 @@ from typing import Any
 import numpy as np
 from isal import igzip
 
-from batch_rl.dataset import (
-  arrivals,
-  directories,
-  files,
-  shard,
-  store,
-  store_directory,
-)
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.fetch import incoming_shards
+from batch_rl.dataset.shards import manifests as manifests_lib
+from batch_rl.dataset.shards import shard_files as shard_files_lib
+from batch_rl.dataset.shards import shard_reader
+from batch_rl.dataset.store import store, store_directory
+from batch_rl.utils import files, machine, number_ranges
 
 _GZIP, _NPY = b'\x1f\x8b', b'\x93NUMPY'
 # Endings of what download tools have not finished.
@@ -104,7 +103,7 @@ class Layout:
     """
     lines: dict[tuple, list[int]] = collections.defaultdict(list)
     for number, shard_files in sorted(self.shards.items()):
-      for what in shard.FILES:
+      for what in shard_files_lib.FILES:
         found = shard_files[what]
         if isinstance(found, Found):
           pattern = found.pattern
@@ -115,12 +114,12 @@ class Layout:
     table = [['shard', 'is', 'file', 'holds']]
     for (what, pattern, holds), numbers in sorted(
       lines.items(),
-      key=lambda item: (item[1][0], shard.FILES.index(item[0][0])),
+      key=lambda item: (item[1][0], shard_files_lib.FILES.index(item[0][0])),
     ):
       if len(numbers) == 1:
         shown = self.shards[numbers[0]][what]
         pattern = shown.name if isinstance(shown, Found) else pattern
-      table.append([directories.brief(numbers), what, pattern, holds])
+      table.append([number_ranges.brief(numbers), what, pattern, holds])
     return table
 
 
@@ -147,7 +146,7 @@ def find(source: str) -> Layout:
   groups = _group(numbered, ignored)
   shards, left_out = {}, []
   for number, group in sorted(groups.items()):
-    lacking = [name for name in shard.COLUMNS if name not in group]
+    lacking = [name for name in shard_files_lib.COLUMNS if name not in group]
     if lacking:
       there = ', '.join(sorted(f.name for f in group.values()))
       left_out.append(
@@ -182,15 +181,17 @@ def _scan(
   """All files that may be part of a shard, and the manifests."""
   found, manifests = [], []
   for folder, folders, names in os.walk(source):
-    if shard.PARTIAL in folders:  # a logger or `fetch` is at work
-      work = os.path.relpath(os.path.join(folder, shard.PARTIAL), source)
+    if shard_files_lib.PARTIAL in folders:  # a logger or `fetch` is at work
+      work = os.path.relpath(
+        os.path.join(folder, shard_files_lib.PARTIAL), source
+      )
       ignored[work] = 'files that are being written'
-    folders[:] = sorted(set(folders) - {shard.PARTIAL})
+    folders[:] = sorted(set(folders) - {shard_files_lib.PARTIAL})
     complete = {int(m[1]) for name in names if (m := _SENTINEL.fullmatch(name))}
     for name in sorted(names):
       path = os.path.join(folder, name)
       relative = os.path.relpath(path, source)
-      if name == shard.MANIFEST:
+      if name == manifests_lib.FILE_NAME:
         manifests.append(path)
         continue
       try:
@@ -212,11 +213,11 @@ class _NotOfAShard(Exception):  # noqa: N818
 
 def _identify(path: str, name: str) -> Found:
   base = os.path.basename(name)
-  words = [what for what in shard.FILES if what in base.lower()]
+  words = [what for what in shard_files_lib.FILES if what in base.lower()]
   said = words[0] if len(words) == 1 else None
   if base.lower().endswith(_UNFINISHED):
     raise _NotOfAShard('a download that was not finished')
-  if shard.OPTIONAL in base:
+  if shard_files_lib.OPTIONAL in base:
     raise _NotOfAShard('readers do not need it')
   try:
     with open(path, 'rb') as raw:
@@ -226,7 +227,7 @@ def _identify(path: str, name: str) -> Found:
       if not zipped and start != _NPY:
         raise _NotOfAShard('neither gzip nor .npy' if said else '')
       stream = igzip.GzipFile(fileobj=raw) if zipped else raw
-      dtype, fortran, shape = shard.parse_header(stream)
+      dtype, fortran, shape = shard_reader.parse_header(stream)
   except _NotOfAShard:
     raise
   except Exception as error:  # of a damaged file: any
@@ -348,7 +349,7 @@ def _check_one_run(groups: Mapping[int, Mapping[str, Found]]) -> None:
 
   They are in one folder, or in folders that differ in the number of the shard.
   """
-  for what in shard.COLUMNS:
+  for what in shard_files_lib.COLUMNS:
     found = [(n, group[what]) for n, group in groups.items() if what in group]
     folders = [os.path.dirname(file.name) for _, file in found]
     alike = [
@@ -365,17 +366,17 @@ def _check_one_run(groups: Mapping[int, Mapping[str, Found]]) -> None:
 
 def _check_rows(group: Mapping[str, Found]) -> None:
   rows = group['terminal'].shape[0]
-  for what in shard.COLUMNS:
+  for what in shard_files_lib.COLUMNS:
     file = group[what]
-    shard.check_column(file.path, what, file.shape, file.dtype, rows)
+    shard_reader.check_column(file.path, what, file.shape, file.dtype, rows)
 
 
 def _load(file: Found) -> np.ndarray:
   """The array of a counter."""
   if file.zipped:
-    return shard.read_array(file.path)
+    return shard_reader.read_array(file.path)
   with open(file.path, 'rb') as raw:
-    dtype, _, shape = shard.parse_header(raw)
+    dtype, _, shape = shard_reader.parse_header(raw)
     data = raw.read()
   if len(data) != dtype.itemsize * int(np.prod(shape)):
     raise ValueError(
@@ -389,7 +390,7 @@ def _complete(
 ) -> None:
   """Works out counters that are not there, where the format tells them."""
   counts = {
-    number: shard.check_add_count(
+    number: shard_reader.check_add_count(
       group['add_count'].path, _load(group['add_count'])
     )
     for number, group in shards.items()
@@ -463,12 +464,15 @@ def import_shards(
     origin['assumed'] = layout.assumed
   files.check_local(logs)
   _check_target(layout, logs)
-  with arrivals.Arrivals(logs, origin, _still_true(layout)) as place:
+  with incoming_shards.Arrivals(logs, origin, _still_true(layout)) as place:
     place.finish()  # the folder is this import's from now on
 
     def arrive(task: tuple[int, str]) -> None:
       number, what = task
-      name, found = shard.file_name(what, number), layout.shards[number][what]
+      name, found = (
+        shard_files_lib.file_name(what, number),
+        layout.shards[number][what],
+      )
       come_from = identity = None  # of a counter that is worked out
       if isinstance(found, Found):
         come_from, identity = found.name, found.identity()
@@ -485,9 +489,11 @@ def import_shards(
           ) from None
       progress(1)
 
-    tasks = [(n, what) for n in sorted(layout.shards) for what in shard.FILES]
-    arrivals.on_each(arrive, tasks, files.num_cpus())
-  wrong, notes = arrivals.check_shards(logs, sorted(layout.shards))
+    tasks = [
+      (n, what) for n in sorted(layout.shards) for what in shard_files_lib.FILES
+    ]
+    incoming_shards.on_each(arrive, tasks, machine.num_cpus())
+  wrong, notes = incoming_shards.check_shards(logs, sorted(layout.shards))
   if wrong:
     raise ValueError(f'{layout.source}: {"; ".join(wrong)}')
   return notes
@@ -497,19 +503,21 @@ def _still_true(layout: Layout) -> dict[str, Any]:
   """The manifest, but for shards some of whose files are not taken as they are."""
   kept = [
     entry
-    for entry in directories.look_up(layout.described, 'shards', kind=list)
+    for entry in manifests_lib.look_up(layout.described, 'shards', kind=list)
     or []
     if all(
       isinstance(found, Found) and found.zipped
       for found in layout.shards.get(
-        directories.look_up(entry, 'suffix', kind=int), {'': None}
+        manifests_lib.look_up(entry, 'suffix', kind=int), {'': None}
       ).values()
     )
   ]
   described = {**layout.described, 'shards': kept}
-  for entry in directories.look_up(layout.described, 'shards', kind=list) or []:
-    if directories.look_up(entry, 'suffix', kind=int) not in layout.shards:
-      for key in arrivals.OF_THE_WHOLE:
+  for entry in (
+    manifests_lib.look_up(layout.described, 'shards', kind=list) or []
+  ):
+    if manifests_lib.look_up(entry, 'suffix', kind=int) not in layout.shards:
+      for key in incoming_shards.OF_THE_WHOLE:
         described.pop(key, None)
   return described
 
@@ -517,9 +525,11 @@ def _still_true(layout: Layout) -> dict[str, Any]:
 def _check_target(layout: Layout, logs: str) -> None:
   if not os.path.isdir(logs):
     return
-  manifest = directories.read_manifest(logs)
-  ours = directories.look_up(manifest, 'origin', 'source', kind=str)
-  if ours != layout.source and set(os.listdir(logs)) - {shard.PARTIAL}:
+  manifest = manifests_lib.read(logs)
+  ours = manifests_lib.look_up(manifest, 'origin', 'source', kind=str)
+  if ours != layout.source and set(os.listdir(logs)) - {
+    shard_files_lib.PARTIAL
+  }:
     raise ValueError(
       f'{logs} holds something else than shards of {layout.source}; choose '
       'another destination.'
@@ -564,12 +574,12 @@ def import_store(
   parts = [
     part
     for part in layout.source.split(os.sep)
-    if part not in ('', directories.LOGS, 'checkpoints')
+    if part not in ('', run_directories.LOGS, 'checkpoints')
   ]
   files.check_local(directory)
   # Links, for as long as it takes; named as the run is, for the store to know.
   work = f'{directory.rstrip(os.sep)}.import'
-  logs = os.path.join(work, *parts[-2:], directories.LOGS)
+  logs = os.path.join(work, *parts[-2:], run_directories.LOGS)
   store_directory.StoreDirectory(directory).check_empty_or_of(logs)
   notes = import_shards(layout, logs, symlinks=True)
   store.convert(logs, directory, progress)

@@ -15,7 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset import directories, episodes, staging
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.sampling import episodes
+from batch_rl.dataset.shards import manifests
+from batch_rl.utils import staging_directory
 
 _log = logging.getLogger('absl')
 
@@ -33,7 +36,7 @@ def _import_minari() -> Any:
 
 
 def export(
-  run: directories.Run,
+  run: run_directories.RunDirectory,
   destination: str,
   stack_size: int | None = None,
   subset: str | None = None,
@@ -62,7 +65,7 @@ def export(
     ValueError: if the run cannot be read, the destination exists, cannot be
       written or has no version, or Minari is not installed.
   """
-  staging.check_new(destination)
+  staging_directory.check_new(destination)
   if stack_size is not None and stack_size < 1:
     raise ValueError(f'A stack has at least one frame, not {stack_size}.')
   minari = _import_minari()
@@ -73,7 +76,7 @@ def export(
   reader = episodes.Reader(run, subset)
   spec, meanings = _environment(reader, stack_size)
   truncated = written = 0
-  with staging.Staging(destination) as stage:
+  with staging_directory.StagingDirectory(destination) as stage:
     made = stage.fresh('made')
     storage = MinariStorage.new(
       os.path.join(made, 'data'),
@@ -163,7 +166,7 @@ def _environment(
   import gymnasium
   from gymnasium import wrappers
 
-  known = directories.look_up(reader.manifest, 'environment', kind=dict) or {}
+  known = manifests.look_up(reader.manifest, 'environment', kind=dict) or {}
   if reader.frame_shape != (84, 84):
     return None, None
   gymnasium.register_envs(ale_py)
@@ -200,7 +203,7 @@ def _metadata(
   meanings: list[str] | None,
 ) -> dict[str, Any]:
   manifest = reader.manifest
-  environment = directories.look_up(manifest, 'environment', kind=dict) or {}
+  environment = manifests.look_up(manifest, 'environment', kind=dict) or {}
   about = {
     'dataset_id': name,
     'minari_version': _version('minari'),
@@ -212,7 +215,7 @@ def _metadata(
     ),
     'game': reader.game,
     'action_meanings': meanings,
-    'seed': directories.look_up(manifest, 'seed', kind=int),
+    'seed': manifests.look_up(manifest, 'seed', kind=int),
     'stack_size': stack_size,
     'environment': environment,
     'requirements': ['ale-py', 'gymnasium'],

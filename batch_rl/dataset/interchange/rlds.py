@@ -30,15 +30,16 @@ from typing import Any
 import cv2
 import numpy as np
 
-from batch_rl.dataset import (
-  directories,
-  episodes,
-  files,
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.sampling import episodes
+from batch_rl.dataset.shards import (
+  manifests,
   replay_log,
-  shard,
-  staging,
+  shard_files,
+  stitching,
 )
-from batch_rl.dataset import store as store_lib
+from batch_rl.dataset.store import store as store_lib
+from batch_rl.utils import files, machine, staging_directory
 
 FRAME_SHAPE = (84, 84)
 LAST_STEPS = ('auto', 'transition', 'observation')
@@ -81,7 +82,7 @@ def _import_tfds() -> Any:
 
 
 def export(
-  run: directories.Run,
+  run: run_directories.RunDirectory,
   destination: str,
   subset: str | None = None,
   progress: Callable[[str, int, int], None] = lambda what, count, total: None,
@@ -105,7 +106,7 @@ def export(
     ValueError: if the run cannot be read or has other frames than 84 x 84 uint8,
       the destination exists or cannot be written, or TFDS is not installed.
   """
-  staging.check_new(destination)
+  staging_directory.check_new(destination)
   tfds = _import_tfds()
   reader = episodes.Reader(run, subset)
   if (reader.frame_shape, reader.frame_dtype) != (FRAME_SHAPE, np.uint8):
@@ -116,9 +117,9 @@ def export(
     )
   truncated = 0
   with (
-    staging.Staging(destination) as stage,
+    staging_directory.StagingDirectory(destination) as stage,
     files.remote_errors(destination),
-    concurrent.futures.ThreadPoolExecutor(files.num_cpus()) as pool,
+    concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool,
   ):
     writer = _writer(tfds, reader, stage.fresh('made'))
     writer.initialize_splits(['train'])
@@ -165,14 +166,14 @@ def _writer(tfds: Any, reader: episodes.Reader, directory: str) -> Any:
         'hash': reader.hash,
         'last_step': 'observation',
         'steps': reader.rows,
-        'shard_capacity': directories.look_up(
+        'shard_capacity': manifests.look_up(
           reader.manifest, 'format', 'shard_capacity', kind=int
         ),
         'agent': reader.agent,
         'environment': {
           'num_actions': reader.num_actions,
           **(
-            directories.look_up(reader.manifest, 'environment', kind=dict) or {}
+            manifests.look_up(reader.manifest, 'environment', kind=dict) or {}
           ),
           'game': game,
         },
@@ -303,7 +304,7 @@ class _Source:
       return
     below = []
     with contextlib.suppress(ValueError, OSError):
-      below = sorted(shard.list_directory(self.directory))
+      below = sorted(files.list_directory(self.directory))
     shown = ', '.join(below[:8]) + (', ...' if len(below) > 8 else '')
     raise ValueError(
       f'{self.directory} is not a TFDS directory: it has no dataset_info.json '
@@ -393,7 +394,7 @@ class _Source:
   def game_and_run(self) -> tuple[str | None, str]:
     """Out of the configuration's name, e.g. 'Pong_run_1'."""
     match = _CONFIG.fullmatch(self.info.config_name or '')
-    named = directories.look_up(self.metadata, 'environment', 'game', kind=str)
+    named = manifests.look_up(self.metadata, 'environment', 'game', kind=str)
     return named or (match and match['game']), match['run'] if match else '1'
 
   def fingerprint(self) -> str:
@@ -417,7 +418,7 @@ class _Source:
     decoders = None
     if self._is_png:  # decoded here, by all cores
       decoders = {'steps': {'observation': tfds.decode.SkipDecoding()}}
-    with concurrent.futures.ThreadPoolExecutor(files.num_cpus()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
       try:
         found = self._builder.as_dataset(
           split=f'{split}[{first}:]',
@@ -507,7 +508,7 @@ class _Source:
     Returns:
       'transition' or 'observation'.
     """
-    if known := directories.look_up(self.metadata, 'last_step', kind=str):
+    if known := manifests.look_up(self.metadata, 'last_step', kind=str):
       return known
     total = sum(self.splits.values())
     for split in self.splits:
@@ -532,7 +533,12 @@ def _first_line(error: Exception) -> str:
 class _Importer:
   """Writes episodes to a log, and knows how to go on after a stop."""
 
-  def __init__(self, source: _Source, stage: staging.Staging, options: dict):
+  def __init__(
+    self,
+    source: _Source,
+    stage: staging_directory.StagingDirectory,
+    options: dict,
+  ):
     self._source, self._stage = source, stage
     self._state_path = stage.join('state.json')
     self._options = {'fingerprint': source.fingerprint(), **options}
@@ -545,7 +551,7 @@ class _Importer:
     run = os.path.join(options['game'], options['run'])
     self.run_directory = stage.join('runs', run)
     self._log = replay_log.ReplayLog(
-      os.path.join(self.run_directory, directories.LOGS),
+      os.path.join(self.run_directory, run_directories.LOGS),
       FRAME_SHAPE,
       np.uint8,
       options['shard_rows'],
@@ -645,8 +651,8 @@ class _Importer:
 
   def _forget_unclipped_returns(self) -> None:
     """Nobody knows them: the dataset has clipped rewards only."""
-    path = os.path.join(self._log.directory, shard.MANIFEST)
-    manifest = directories.read_manifest(self._log.directory)
+    path = os.path.join(self._log.directory, manifests.FILE_NAME)
+    manifest = manifests.read(self._log.directory)
     for entry in (manifest, *manifest['shards']):
       entry['episodes'].pop('unclipped_return', None)
     files.write_json(path, manifest)
@@ -746,7 +752,7 @@ def import_run(
       another or not known, the destination exists or cannot be written, or TFDS
       is not installed.
   """
-  staging.check_new(destination)
+  staging_directory.check_new(destination)
   source = _Source(directory)
   if checkpoints is not None:
     source.choose(checkpoints)
@@ -761,23 +767,23 @@ def import_run(
     'game': named or game,
     'run': run,
     'shard_rows': shard_rows
-    or directories.look_up(source.metadata, 'shard_capacity', kind=int)
+    or manifests.look_up(source.metadata, 'shard_capacity', kind=int)
     or source.shard_rows(progress),
     'last_step': last_step,
   }
-  with staging.Staging(destination) as stage:
+  with staging_directory.StagingDirectory(destination) as stage:
     importer = _Importer(source, stage, options)
     state = importer.run(progress)
     made = importer.run_directory
     if not shards:
       made = stage.join('store')
-      logs = os.path.join(importer.run_directory, directories.LOGS)
-      placements, _ = shard.place(logs, shard.list_suffixes(logs))
+      logs = os.path.join(importer.run_directory, run_directories.LOGS)
+      placements, _ = stitching.place(logs, shard_files.list_suffixes(logs))
       total = sum(placement.capacity for placement in placements)
       store_lib.convert(
         logs, made, lambda rows: progress('packing', rows, total)
       )
-    data = episodes.Reader(directories.find_runs(made)[0])
+    data = episodes.Reader(run_directories.find_runs(made)[0])
     stage.publish(os.path.relpath(made, stage.path))
   return {
     'destination': destination,

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset import (
-  directories,
-  files,
-  packed_shard,
-  sampler,
-  subsets,
-)
-from batch_rl.dataset import store as store_lib
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.sampling import sampler, subsets
+from batch_rl.dataset.shards import manifests
+from batch_rl.dataset.store import packed_shard
+from batch_rl.dataset.store import store as store_lib
+from batch_rl.utils import machine
 
 _CHUNK_ROWS = 1024
 
@@ -72,9 +70,11 @@ class Reader:
       trajectories, or there is nothing in it.
   """
 
-  def __init__(self, run: directories.Run, subset: str | None = None):
+  def __init__(
+    self, run: run_directories.RunDirectory, subset: str | None = None
+  ):
     self.run = run
-    self.manifest = directories.read_manifest(run.logs)
+    self.manifest = manifests.read(run.logs)
     self._store = store = store_lib.Store(run.logs, pack=False)
     chosen = everything = sampler.trajectories(store)
     if subset:
@@ -98,7 +98,7 @@ class Reader:
     follows[0] = store.starts_with_run
     padded = ~np.isin(self._begin, store.starts[:-1][~follows])
     named = ('format', 'stack_size')
-    stack_size = directories.look_up(self.manifest, *named, kind=int)
+    stack_size = manifests.look_up(self.manifest, *named, kind=int)
     padding = stack_size - 1 if stack_size else store.first_padding()
     self._steps = np.minimum(self._begin + padded * padding, self._stop)
     self._padded = padded
@@ -109,7 +109,7 @@ class Reader:
     self.count = len(which)
     named = ('environment', 'num_actions')
     self.num_actions = (
-      directories.look_up(self.manifest, *named, kind=int)
+      manifests.look_up(self.manifest, *named, kind=int)
       or store.action_range()[1] + 1
     )
     self.hash = sampler.hash_of(store, chosen)
@@ -118,12 +118,12 @@ class Reader:
   def game(self) -> str:
     """As the manifest says, or the folder above the run."""
     named = ('environment', 'game')
-    return directories.look_up(self.manifest, *named, kind=str) or self.run.game
+    return manifests.look_up(self.manifest, *named, kind=str) or self.run.game
 
   @property
   def agent(self) -> str | None:
     """Who played, as far as the manifest says."""
-    return directories.look_up(self.manifest, 'agent', kind=str)
+    return manifests.look_up(self.manifest, 'agent', kind=str)
 
   def __iter__(self) -> Iterator[Episode]:
     for i, number in enumerate(self._number.tolist()):
@@ -165,7 +165,7 @@ class Reader:
     """Packs one shard, and lets go of the one before."""
     if self._loaded is None or self._loaded[0] != i:
       self._loaded = None
-      files.return_freed_memory()
+      machine.return_freed_memory()
       suffix = self._store.suffixes[i]
       columns = packed_shard.read_columns(self.run.logs, suffix)
       loaded = store_lib.Store(self.run.logs, [suffix])

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batch_rl.dataset import store as store_lib
-from batch_rl.dataset import subsets
+from batch_rl.dataset.sampling import subsets
+from batch_rl.dataset.store import store as store_lib
 
 
 class Batch(NamedTuple):

@@ -19,7 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset import files, shard
+from batch_rl.dataset.shards import (
+  manifests,
+  shard_files,
+  shard_reader,
+  shard_writer,
+)
+from batch_rl.utils import files
 
 _BLOCK_ROWS = 512
 # Blocks that may wait for the compressor before the training thread does.
@@ -38,7 +44,7 @@ def check_log_directory(directory: str, run_id: str | None) -> None:
   """
   if not os.path.isdir(directory) or not os.listdir(directory):
     return
-  manifest = files.read_json(os.path.join(directory, shard.MANIFEST)) or {}
+  manifest = files.read_json(os.path.join(directory, manifests.FILE_NAME)) or {}
   if run_id is None or manifest.get('run_id') != run_id:
     raise ValueError(
       f'{directory} already holds the log of another run; choose an empty '
@@ -199,15 +205,17 @@ class ReplayLog:
     capacity, writer = self.shard_capacity, self._writer
     for suffix in range(max(0, first // capacity), writer.suffix + 1):
       start = suffix * capacity
-      for name in shard.COLUMNS:
+      for name in shard_files.COLUMNS:
         if suffix == writer.suffix:
           path, stop = writer.partial_path(name), writer.rows
           if writer.carry is not None:
             yield name, start - 1, np.asarray(writer.carry[name])[None]
         else:
-          path = os.path.join(self.directory, shard.file_name(name, suffix))
+          path = os.path.join(
+            self.directory, shard_files.file_name(name, suffix)
+          )
           stop = capacity
-        for row, chunk in shard.iterate_rows(path, stop):
+        for row, chunk in shard_reader.iterate_rows(path, stop):
           last = row + len(chunk) == capacity
           body = chunk[:-1] if last else chunk
           skip = max(0, first - start - row)
@@ -232,7 +240,7 @@ class ReplayLog:
     }
 
   def _add_row(self, *values) -> None:
-    for name, value in zip(shard.COLUMNS, values, strict=True):
+    for name, value in zip(shard_files.COLUMNS, values, strict=True):
       self._block[name][self._filled] = value
     self._filled += 1
     self.rows += 1
@@ -240,7 +248,7 @@ class ReplayLog:
   def _begin(self) -> None:
     """Starts a log from nothing, discarding what never reached a checkpoint."""
     check_log_directory(self.directory, self.metadata.get('run_id'))
-    path = os.path.join(self.directory, shard.MANIFEST)
+    path = os.path.join(self.directory, manifests.FILE_NAME)
     rows = (files.read_json(path) or {}).get('safe_rows', 0)
     if rows:
       raise ValueError(
@@ -253,16 +261,16 @@ class ReplayLog:
     self._open_writer(0, None)
 
   def _remove_shards_from(self, suffix: int) -> None:
-    for found in shard.list_suffixes(self.directory, complete=False):
+    for found in shard_files.list_suffixes(self.directory, complete=False):
       if found >= suffix:
-        for name in shard.FILES:
+        for name in shard_files.FILES:
           with contextlib.suppress(FileNotFoundError):
             os.remove(
-              os.path.join(self.directory, shard.file_name(name, found))
+              os.path.join(self.directory, shard_files.file_name(name, found))
             )
 
   def _open_writer(self, suffix: int, carry) -> None:
-    self._writer = shard.ShardWriter(
+    self._writer = shard_writer.ShardWriter(
       self.directory, suffix, self.shard_capacity, self._dtypes, carry
     )
 
@@ -337,7 +345,7 @@ class ReplayLog:
     if self.rows:
       self._safe_rows = self._last_checkpoint_rows
       self._finish_shard()
-      shutil.rmtree(os.path.join(self.directory, shard.PARTIAL))
+      shutil.rmtree(os.path.join(self.directory, shard_files.PARTIAL))
 
   def _cut(self) -> dict:
     carry = self._writer.carry
@@ -359,12 +367,12 @@ class ReplayLog:
   def _roll_back(self, state: Mapping) -> None:
     carry = state['carry'] and {
       name: _unpack(state['carry'][name], *self._dtypes[name])
-      for name in shard.COLUMNS
+      for name in shard_files.COLUMNS
     }
     if self._writer is not None:
       self._writer.close()
     self._remove_shards_from(state['suffix'] + 1)
-    self._writer = shard.ShardWriter.resume(
+    self._writer = shard_writer.ShardWriter.resume(
       self.directory,
       state['suffix'],
       self.shard_capacity,
@@ -404,8 +412,10 @@ class ReplayLog:
       'shards': self._shards,
     }
     if self._truncated:
-      content[shard.TRUNCATED_ROWS] = [r for r in self._truncated if r < rows]
-    files.write_json(os.path.join(self.directory, shard.MANIFEST), content)
+      content[manifests.TRUNCATED_ROWS] = [
+        r for r in self._truncated if r < rows
+      ]
+    files.write_json(os.path.join(self.directory, manifests.FILE_NAME), content)
 
 
 def _episode_statistics(episodes: list) -> dict:

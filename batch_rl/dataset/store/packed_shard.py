@@ -24,7 +24,9 @@ import numpy as np
 import zstandard
 from isal import isal_zlib
 
-from batch_rl.dataset import files, lz4_blocks, shard
+from batch_rl.dataset.shards import shard_files, shard_reader, stitching
+from batch_rl.dataset.store import lz4_blocks
+from batch_rl.utils import files, machine
 
 BLOCK_ROWS = 12
 # Of LZ4's twelve: the highest that packs a shard while gzip unpacks it.
@@ -118,26 +120,28 @@ def read_columns(data_dir: str, suffix: int) -> Columns:
   """
   arrays, sources = {}, {}
   for name in (*SMALL_COLUMNS, 'add_count', 'invalid_range'):
-    file_name = shard.file_name(name, suffix)
+    file_name = shard_files.file_name(name, suffix)
     path = os.path.join(data_dir, file_name)
     digest = hashlib.sha256()
     stat = files.stat(path)
-    arrays[name] = shard.read_array(path, digest=digest)
+    arrays[name] = shard_reader.read_array(path, digest=digest)
     sources[file_name] = {**stat, 'sha256': digest.hexdigest()}
-  path = os.path.join(data_dir, shard.file_name('observation', suffix))
-  frames = shard.read_header(path)
+  path = os.path.join(data_dir, shard_files.file_name('observation', suffix))
+  frames = shard_reader.read_header(path)
   capacity = len(arrays['terminal']) if arrays['terminal'].ndim else 0
   for name in SMALL_COLUMNS:
-    shard.check_column(
-      os.path.join(data_dir, shard.file_name(name, suffix)),
+    shard_reader.check_column(
+      os.path.join(data_dir, shard_files.file_name(name, suffix)),
       name,
       arrays[name].shape,
       arrays[name].dtype,
       capacity,
     )
-  shard.check_column(path, 'observation', frames.shape, frames.dtype, capacity)
-  add_count = shard.check_add_count(
-    os.path.join(data_dir, shard.file_name('add_count', suffix)),
+  shard_reader.check_column(
+    path, 'observation', frames.shape, frames.dtype, capacity
+  )
+  add_count = shard_reader.check_add_count(
+    os.path.join(data_dir, shard_files.file_name('add_count', suffix)),
     arrays['add_count'],
   )
   columns = Columns(
@@ -245,7 +249,7 @@ def pack(
   Raises:
     ValueError: if the shard is damaged, or changed since its columns were read.
   """
-  name = shard.file_name('observation', columns.suffix)
+  name = shard_files.file_name('observation', columns.suffix)
   path = os.path.join(data_dir, name)
   digest = hashlib.sha256()
   stat = files.stat(path)
@@ -262,7 +266,7 @@ def pack(
   for start, rows in _kept_rows(path, columns, digest, progress):
     probe.see(start, rows)
     waiting.append(pool.submit(_compress, rows, compress))
-    drain(2 * files.num_cpus())
+    drain(2 * machine.num_cpus())
   drain(0)
   offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.uint64)])
   small = offsets[-1] < 1 << 32
@@ -293,7 +297,7 @@ def _kept_rows(
   prefix, capacity = columns.prefix, columns.capacity
   last_is_apart = columns.rows > prefix
   tail_at, tail = 0, None  # an incomplete block, for the last row to join
-  for start, chunk in shard.iterate_rows(
+  for start, chunk in shard_reader.iterate_rows(
     path, digest=digest, multiple=BLOCK_ROWS
   ):
     kept = chunk[: max(0, prefix - start)]
@@ -323,7 +327,7 @@ class _ZeroRows:
   def __init__(self, columns: Columns):
     self._columns = columns
     order = columns.positions(
-      shard.time_order(columns.add_count, columns.capacity)
+      stitching.time_order(columns.add_count, columns.capacity)
     )
     ends = np.flatnonzero(columns.terminal[order][:-3])[:1000]
     # (episodes, 3) positions of the rows after an end.

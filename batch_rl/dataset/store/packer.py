@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 import psutil
 
-from batch_rl.dataset import files, packed_shard, shard
-from batch_rl.dataset.store_directory import StoreDirectory
+from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.store import packed_shard
+from batch_rl.dataset.store.store_directory import StoreDirectory
+from batch_rl.utils import machine
 
 _log = logging.getLogger('absl')
-
-
-class DataError(ValueError):
-  """The data turned out damaged, or too large, while it was being used."""
 
 
 class Packer:
@@ -122,7 +120,7 @@ class Packer:
       DataError: if it is the data's fault.
     """
     if isinstance(self._error, ValueError):
-      raise DataError(str(self._error)) from self._error
+      raise shard_reader.DataError(str(self._error)) from self._error
     if self._error is not None:
       raise self._error
 
@@ -199,7 +197,7 @@ class Packer:
     rows_done, bytes_done, started = 0, 0, time.monotonic()
     compress = packed_shard.compressor(self._dictionary)
     with concurrent.futures.ThreadPoolExecutor(
-      files.num_cpus(), thread_name_prefix='pack'
+      machine.num_cpus(), thread_name_prefix='pack'
     ) as pool:
       while left and not self._stopped:
         preferred = [suffix for suffix in self._preferred if suffix in left]
@@ -215,7 +213,7 @@ class Packer:
             self._damaged.add(suffix)
             self._changed.notify_all()
           continue
-        files.return_freed_memory()
+        machine.return_freed_memory()
         self._arrive(suffix, packed)
         rows_done += packed.columns.rows
         bytes_done += packed.nbytes
@@ -261,7 +259,7 @@ class Packer:
   def _check_room(self, needed: float) -> None:
     """Refuses early what would not fit."""
     if self._directory is None:
-      available = files.available_memory()
+      available = machine.available_memory()
       where, remedy = 'of memory', 'set FixedReplayBuffer.cache_dir'
     else:
       available = psutil.disk_usage(self._directory.path).free
@@ -278,12 +276,14 @@ class Packer:
     runs: list[np.ndarray] = []
     for i in np.unique(spread).tolist():
       suffix = self._suffixes[i]
-      name = shard.file_name('observation', suffix)
+      name = shard_files.file_name('observation', suffix)
       path = os.path.join(self._data_dir, name)
       # More than padding and a black screen.
       rows = min(self._rows[suffix], 1000)
       try:
-        runs += [chunk.copy() for _, chunk in shard.iterate_rows(path, rows)]
+        runs += [
+          chunk.copy() for _, chunk in shard_reader.iterate_rows(path, rows)
+        ]
       except ValueError:
         if not self._skip_damaged:
           raise

@@ -19,16 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset import (
-  directories,
-  files,
+from batch_rl.dataset.shards import (
+  manifests,
+  shard_files,
+  shard_reader,
+  stitching,
+)
+from batch_rl.dataset.store import (
+  frame_stacks,
   lz4_blocks,
   packed_shard,
   packer,
-  shard,
-  stacks,
   store_directory,
 )
+from batch_rl.utils import machine
 
 _log = logging.getLogger('absl')
 
@@ -110,7 +114,7 @@ class Store:
     for suffix in chosen:
       if suffix not in there:
         raise ValueError(f'There is no shard {suffix} in {self.data_dir}.')
-    with concurrent.futures.ThreadPoolExecutor(files.num_cpus()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
       opened = list(pool.map(self._open_shard, chosen))
     found = [pair for pair in opened if pair is not None]
     if not found:
@@ -121,7 +125,7 @@ class Store:
     self._index = {suffix: i for i, suffix in enumerate(self.suffixes)}
     self._check_alike(columns)
     try:
-      self.placements, problems = shard.stitch(
+      self.placements, problems = stitching.stitch(
         self.suffixes,
         [c.add_count for c in columns],
         [c.capacity for c in columns],
@@ -129,7 +133,7 @@ class Store:
     except ValueError as error:
       raise ValueError(f'{self.data_dir}: {error}') from None
     between = [s for s in there if chosen[0] <= s <= chosen[-1]]
-    problems = shard.find_missing(between) + problems
+    problems = stitching.find_missing(between) + problems
     self.problems = [f'{self.data_dir}: {problem}.' for problem in problems]
     for problem in self.problems:
       _log.warning('%s', problem)
@@ -166,7 +170,7 @@ class Store:
     self._address = [0] * len(self._packed)  # of their blocks; 0 if not packed
     self._decode: Any = None
     self._dictionary = b''
-    self._fault: packer.DataError | None = None
+    self._fault: shard_reader.DataError | None = None
     dictionary = self._directory.dictionary if self._directory else b''
     for i, packed in enumerate(self._packed):
       if packed is not None:
@@ -185,9 +189,9 @@ class Store:
 
   def _read_cuts(self) -> np.ndarray:
     """Rows that the manifest says were cut off: int64 (cuts,)."""
-    manifest = directories.read_manifest(self.data_dir)
-    key = shard.TRUNCATED_ROWS
-    listed = directories.look_up(manifest, key, kind=list) or []
+    manifest = manifests.read(self.data_dir)
+    key = manifests.TRUNCATED_ROWS
+    listed = manifests.look_up(manifest, key, kind=list) or []
     rows, capacity = np.array(listed, np.int64), int(self._capacities[0])
     # A ring's last row is the first of its shard in time.
     suffixes, ring = (rows + 1) // capacity, rows % capacity
@@ -225,7 +229,7 @@ class Store:
           'one directory?'
         )
 
-  def _cut(self, placement: shard.Placement) -> shard.Placement:
+  def _cut(self, placement: stitching.Placement) -> stitching.Placement:
     """Only rows before `max_rows` of the ring, as far as they are in order."""
     capacity, rows = placement.capacity, placement.rows
     if self._max_rows is None or capacity <= self._max_rows or not rows:
@@ -360,10 +364,10 @@ class Store:
     """Frames of a shard that is not packed; all but few are read past."""
     placement = self.placements[i]
     start = (placement.start + row - self.starts[i]) % placement.capacity
-    name = shard.file_name('observation', self.suffixes[i])
+    name = shard_files.file_name('observation', self.suffixes[i])
     stop = int(start) + count
     frames = []
-    for at, chunk in shard.iterate_rows(
+    for at, chunk in shard_reader.iterate_rows(
       os.path.join(self.data_dir, name), stop
     ):
       frames.append(chunk[max(0, start - at) :].copy())
@@ -482,7 +486,7 @@ class Store:
     # A block is decoded to where its last frames are wanted, so that nothing is
     # copied; those before land on earlier windows, which are decoded later.
     shape = (len(rows), length, *self.frame_shape)
-    out = stacks.aligned(shape, self.frame_dtype, before=size - frame)
+    out = frame_stacks.aligned(shape, self.frame_dtype, before=size - frame)
     target, decode = out.ctypes.data + out.nbytes, self._decode
     for i, s, bound, begin, is_plain in zip(
       range(len(rows) - 1, -1, -1),
@@ -573,11 +577,11 @@ class Store:
       out[i] = scratch[skip]
     return out.view(self.frame_dtype).reshape(len(at), *self.frame_shape)
 
-  def _damaged_block(self, s: int, error: Exception) -> packer.DataError:
+  def _damaged_block(self, s: int, error: Exception) -> shard_reader.DataError:
     where = f'Shard {self.suffixes[s]} of {self.data_dir}, in memory,'
     if self._directory is not None:
       where = packed_shard.paths(self._directory.path, self.suffixes[s])[0]
-    self._fault = packer.DataError(
+    self._fault = shard_reader.DataError(
       f'{where} is damaged ({error}); have it made again.'
     )
     return self._fault
@@ -602,7 +606,7 @@ def find_data(run_dir: str) -> str:
   if store_directory.is_store(run_dir):
     list_shards(run_dir)
     return run_dir
-  return shard.replay_logs_dir(run_dir)
+  return shard_files.replay_logs_dir(run_dir)
 
 
 def list_shards(data_dir: str, skip_incomplete: bool = False) -> list[int]:
@@ -617,7 +621,7 @@ def list_shards(data_dir: str, skip_incomplete: bool = False) -> list[int]:
     ValueError: if there are none, or one is incomplete.
   """
   if not store_directory.is_store(data_dir):
-    return shard.list_suffixes(data_dir, skip_incomplete=skip_incomplete)
+    return shard_files.list_suffixes(data_dir, skip_incomplete=skip_incomplete)
   return store_directory.StoreDirectory(data_dir).shards()
 
 

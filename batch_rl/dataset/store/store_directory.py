@@ -13,7 +13,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from batch_rl.dataset import files, packed_shard, shard
+from batch_rl.dataset.shards import manifests
+from batch_rl.dataset.store import packed_shard
+from batch_rl.utils import files, locks
 
 _ABOUT = 'store.json'
 _DICTIONARY = 'dictionary'
@@ -154,12 +156,12 @@ class StoreDirectory:
       OSError: if the directory cannot be written.
     """
     os.makedirs(self.path, exist_ok=True)
-    return files.try_lock(self._lock_path)
+    return locks.try_lock(self._lock_path)
 
   @property
   def lock_holder(self) -> str:
     """Who has the lock."""
-    return files.lock_holder(self._lock_path)
+    return locks.lock_holder(self._lock_path)
 
   @property
   def _lock_path(self) -> str:
@@ -188,9 +190,9 @@ class StoreDirectory:
     if self._about is None:
       self.dictionary = train()
       files.write_bytes(os.path.join(self.path, _DICTIONARY), self.dictionary)
-    manifest = files.read_json(os.path.join(data_dir, shard.MANIFEST))
+    manifest = files.read_json(os.path.join(data_dir, manifests.FILE_NAME))
     if manifest:
-      files.write_json(os.path.join(self.path, shard.MANIFEST), manifest)
+      files.write_json(os.path.join(self.path, manifests.FILE_NAME), manifest)
     there = (self._about or {}).get('shards', [])
     self._about = files.with_hash(
       {
@@ -215,7 +217,7 @@ class StoreDirectory:
     except OSError as error:
       raise ValueError(f'{self.path}: {error.strerror}.') from error
     # What a conversion that was killed at its start may have left.
-    ours = {_ABOUT, _DICTIONARY, shard.MANIFEST, '.lock'}
+    ours = {_ABOUT, _DICTIONARY, manifests.FILE_NAME, '.lock'}
     if self._about is None and {n.removesuffix('.tmp') for n in there} - ours:
       raise ValueError(
         f'{self.path} holds something else; choose a new directory for the store.'

@@ -14,10 +14,10 @@ from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl import checkpoints, seeding
-from batch_rl.dataset import files
 from batch_rl.fixed_replay import mixed_precision, update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
+from batch_rl.runs import checkpoints
+from batch_rl.utils import files, seeding
 
 
 class FixedReplayAgentMixin:

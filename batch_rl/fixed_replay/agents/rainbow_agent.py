@@ -3,12 +3,12 @@
 import gin
 from dopamine.tf.agents.rainbow import rainbow_agent
 
-from batch_rl import signatures
 from batch_rl.fixed_replay.agents import fixed_replay_agent
+from batch_rl.utils import gin_signatures
 
 
 @gin.configurable
-@signatures.forwards_to(rainbow_agent.RainbowAgent, replay_scheme='uniform')
+@gin_signatures.forwards_to(rainbow_agent.RainbowAgent, replay_scheme='uniform')
 class FixedReplayRainbowAgent(
   fixed_replay_agent.FixedReplayAgentMixin, rainbow_agent.RainbowAgent
 ):

@@ -11,15 +11,17 @@ import tensorflow as tf
 from absl import logging
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl import seeding, signatures
-from batch_rl.dataset import sampler as sampler_lib
-from batch_rl.dataset import shard, stacks, store_directory, subsets
-from batch_rl.dataset import store as store_lib
-from batch_rl.fixed_replay.replay_memory import feed as feed_lib
+from batch_rl.dataset.sampling import sampler as sampler_lib
+from batch_rl.dataset.sampling import subsets
+from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.store import frame_stacks, store_directory
+from batch_rl.dataset.store import store as store_lib
 from batch_rl.fixed_replay.replay_memory import (
   loaded_buffers,
   shard_replay_buffer,
 )
+from batch_rl.fixed_replay.replay_memory import prefetch as prefetch_lib
+from batch_rl.utils import gin_signatures, seeding
 
 # Of uncompressed buffers that a subclass loads, so many at a time.
 _DEFAULT_UNCOMPRESSED = 5
@@ -47,7 +49,7 @@ _GRAPH_ELEMENTS = (
 
 
 @gin.configurable(denylist=['data_dir', 'replay_suffix'])
-@signatures.forwards_to(circular_replay_buffer.OutOfGraphReplayBuffer)
+@gin_signatures.forwards_to(circular_replay_buffer.OutOfGraphReplayBuffer)
 class FixedReplayBuffer:
   """A logged run, sampled uniformly over its valid transitions.
 
@@ -254,8 +256,8 @@ class FixedReplayBuffer:
       if by_suffix[suffix] is None:
         raise ValueError(f'There is no shard {suffix} in {self._data_dir}.')
     rings = [
-      shard.read_header(
-        os.path.join(self._data_dir, shard.file_name('terminal', s))
+      shard_reader.read_header(
+        os.path.join(self._data_dir, shard_files.file_name('terminal', s))
       ).shape[0]
       for s in suffixes
     ]
@@ -593,10 +595,10 @@ class _StoreSource:
     next_action, next_reward = self.sampler.next_action_and_reward(batch)
     first = np.zeros_like(batch.steps)
     values = {
-      'state': stacks.channels_last(batch.windows, first, stack_size),
+      'state': frame_stacks.channels_last(batch.windows, first, stack_size),
       'action': batch.action,
       'reward': batch.reward,
-      'next_state': stacks.channels_last(
+      'next_state': frame_stacks.channels_last(
         batch.windows, batch.steps, stack_size
       ),
       'next_action': next_action,
@@ -638,10 +640,10 @@ class _StoreSource:
 @gin.configurable(
   denylist=['data_dir', 'observation_shape', 'stack_size', 'update_horizon']
 )
-@signatures.forwards_to(
+@gin_signatures.forwards_to(
   FixedReplayBuffer, without=('data_dir', 'replay_suffix', 'seed')
 )
-@signatures.forwards_to(
+@gin_signatures.forwards_to(
   circular_replay_buffer.WrappedReplayBuffer, without=('wrapped_memory',)
 )
 class WrappedFixedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
@@ -781,7 +783,7 @@ class WrappedFixedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
   def _draw(self, draw, dtypes, shapes):
     """Tensors of what `draw` returns, given the number of the batch or None."""
     if self._prefetch:
-      self.feed = feed_lib.Feed(
+      self.feed = prefetch_lib.Feed(
         draw, dtypes, shapes, self._prefetch, self._prefetch_threads
       )
       with tf.control_dependencies([self.feed.ready]):

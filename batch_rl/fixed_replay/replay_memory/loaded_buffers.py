@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl.dataset import shard
+from batch_rl.dataset.shards import stitching
 
 
 class LoadedBuffers:
@@ -117,7 +117,7 @@ def valid_indices(
     order = np.arange(rows - (end and rows == len(terminal)))
     order = order[order < int(buffer.add_count)]
   else:
-    order = shard.time_order(int(buffer.add_count), rows)
+    order = stitching.time_order(int(buffer.add_count), rows)
   ends = terminal[order] != 0
   count = len(order)
   ends_before = np.concatenate([[0], np.cumsum(ends)])  # in rows [0, i)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl.dataset import shard
-from batch_rl.dataset import store as store_lib
+from batch_rl.dataset.shards import shard_files
+from batch_rl.dataset.store import store as store_lib
 
 
 class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
@@ -54,13 +54,13 @@ class RingColumns(Mapping):
     self._made: dict[str, Any] = {}
 
   def __iter__(self):
-    return iter(shard.COLUMNS)
+    return iter(shard_files.COLUMNS)
 
   def __len__(self) -> int:
-    return len(shard.COLUMNS)
+    return len(shard_files.COLUMNS)
 
   def __getitem__(self, name: str) -> Any:
-    if name not in shard.COLUMNS:
+    if name not in shard_files.COLUMNS:
       raise KeyError(name)
     if name not in self._made:
       self._made[name] = self._make(name)

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from dopamine.discrete_domains import atari_lib, gym_lib
 
-from batch_rl import safe_pickle
 from batch_rl.atari import environment
 from batch_rl.tests.atari import roms_test
+from batch_rl.utils import safe_pickle
 
 
 @pytest.fixture(autouse=True)

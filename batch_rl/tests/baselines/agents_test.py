@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl import runner
 from batch_rl.baselines.agents import AGENTS
-from batch_rl.dataset import shard
+from batch_rl.dataset.shards import shard_files
+from batch_rl.runs import runner
 from batch_rl.tests import cartpole
 
 CLASSES = runner.agent_classes('batch_rl.baselines.agents', AGENTS)
@@ -72,13 +72,13 @@ def play(agent, lengths, seed=0):
       else:
         action = agent.step(reward, observation)
   columns = zip(*rows, strict=True)
-  return dict(zip(shard.COLUMNS, map(np.array, columns), strict=True))
+  return dict(zip(shard_files.COLUMNS, map(np.array, columns), strict=True))
 
 
 def join(*parts):
   return {
     name: np.concatenate([part[name] for part in parts])
-    for name in shard.COLUMNS
+    for name in shard_files.COLUMNS
   }
 
 
@@ -95,7 +95,7 @@ def test_logs_each_transition(name, make_agent, tmp_path):
   played = play(agent, [25, 30, 1, 44])
   assert set(played['action']) == set(range(cartpole.NUM_ACTIONS))
   assert_logged(agent, tmp_path, played)
-  assert shard.list_suffixes(str(tmp_path / 'replay_logs')) == [0, 1, 2]
+  assert shard_files.list_suffixes(str(tmp_path / 'replay_logs')) == [0, 1, 2]
 
 
 def test_evaluation_is_not_logged(name, make_agent, tmp_path):

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from batch_rl.dataset import directories, shard
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests import shards
 
 
@@ -27,30 +28,32 @@ def names(runs):
 
 def test_every_level_has_its_runs(root):
   pong = [('Pong', '1'), ('Pong', '2'), ('Pong', '10')]
-  assert names(directories.find_runs(str(root))) == [*pong, ('Qbert', '1')]
-  assert names(directories.find_runs(f'{root}/Pong/')) == pong
+  assert names(run_directories.find_runs(str(root))) == [*pong, ('Qbert', '1')]
+  assert names(run_directories.find_runs(f'{root}/Pong/')) == pong
   for path in ('Pong/2', 'Pong/2/', 'Pong/2/replay_logs'):
-    run = directories.as_run(str(root / path))
+    run = run_directories.as_run(str(root / path))
     assert names([run]) == [('Pong', '2')]
-    assert shard.list_suffixes(run.logs) == [0]
-  assert directories.as_run(str(root)) is None
-  assert directories.as_run(str(root / 'Pong')) is None
+    assert shard_files.list_suffixes(run.logs) == [0]
+  assert run_directories.as_run(str(root)) is None
+  assert run_directories.as_run(str(root / 'Pong')) is None
 
 
 def test_paths_may_be_relative(root, monkeypatch):
   monkeypatch.chdir(root / 'Pong' / '2' / 'replay_logs')
-  assert names([directories.as_run('.')]) == [('Pong', '2')]
+  assert names([run_directories.as_run('.')]) == [('Pong', '2')]
   monkeypatch.chdir(root / 'Pong' / '2')
-  assert names([directories.as_run('replay_logs')]) == [('Pong', '2')]
-  assert names([directories.as_run('.')]) == [('Pong', '2')]
+  assert names([run_directories.as_run('replay_logs')]) == [('Pong', '2')]
+  assert names([run_directories.as_run('.')]) == [('Pong', '2')]
 
 
 def test_runs_are_described_without_their_rows(root):
-  os.remove(root / 'Pong' / '2' / 'replay_logs' / shard.MANIFEST)
+  os.remove(root / 'Pong' / '2' / 'replay_logs' / manifests.FILE_NAME)
   (root / 'Pong' / '10' / 'replay_logs' / 'add_count_ckpt.0.gz').write_bytes(
     b''
   )
-  runs = directories.describe_runs(directories.find_runs(str(root / 'Pong')))
+  runs = run_directories.describe_runs(
+    run_directories.find_runs(str(root / 'Pong'))
+  )
   assert [run['rows'] for run in runs] == [33, 33, 33]
   assert [run['shards'] for run in runs] == [1, 1, 1]
   assert all(run['bytes'] > 0 and run['game'] == 'Pong' for run in runs)
@@ -68,4 +71,4 @@ def test_no_run_is_one_line(tmp_path, path, message):
   for name in ('README', 'a file', 'c'):
     (tmp_path / name).write_text('')
   with pytest.raises(ValueError, match=message):
-    directories.find_runs(str(tmp_path / path))
+    run_directories.find_runs(str(tmp_path / path))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl import runner
-from batch_rl.dataset import replay_log
+from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay.agents import AGENTS
+from batch_rl.runs import runner
 from batch_rl.tests import cartpole
 
 CLASSES = runner.agent_classes('batch_rl.fixed_replay.agents', AGENTS)

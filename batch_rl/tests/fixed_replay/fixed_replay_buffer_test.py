@@ -10,7 +10,8 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_rl.dataset import packed_shard, packer, shard
+from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.store import packed_shard, packer
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.tests import shards
 
@@ -92,8 +93,8 @@ def test_samples_are_exactly_the_valid_transitions(
   """Data logged with stacks of 4, read with any stack size and horizon."""
   directory = tmp_path_factory.mktemp('log')
   shards.write_run(directory, lengths, capacity)
-  suffix = data.draw(st.sampled_from(shard.list_suffixes(str(directory))))
-  loaded = shard.read_shard(str(directory), suffix)
+  suffix = data.draw(st.sampled_from(shard_files.list_suffixes(str(directory))))
+  loaded = shard_reader.read_shard(str(directory), suffix)
   expected = reference_transitions(loaded, stack_size, horizon)
   try:
     buffer = load(
@@ -364,7 +365,7 @@ def test_misspelt_bindings_are_refused():
 def test_a_final_shard_without_a_transition_is_passed_over(tmp_path, rows):
   """One that is drawn alone, as with `num_buffers = 1`."""
   shards.write_run(tmp_path, [rows - 3], capacity=50)
-  assert shard.list_suffixes(str(tmp_path)) == [0, 1, 2]
+  assert shard_files.list_suffixes(str(tmp_path)) == [0, 1, 2]
   buffer = load(tmp_path, None, num_buffers=1)
   for _ in range(20):
     buffer.reload_buffer(1)
@@ -395,8 +396,8 @@ def test_frames_of_another_dtype_are_refused(tmp_path):
 
 def test_lost_rows_are_warned_of(tmp_path, caplog):
   shards.write_run(tmp_path, [30] * 6, capacity=50)
-  for name in shard.FILES:
-    os.remove(tmp_path / shard.file_name(name, 1))
+  for name in shard_files.FILES:
+    os.remove(tmp_path / shard_files.file_name(name, 1))
   load(tmp_path, None)
   assert 'no shard between 0 and 2' in caplog.text
 
@@ -484,9 +485,9 @@ def test_num_buffers_is_a_number_of_shards(tmp_path, number):
 
 def test_skipping_a_damaged_shard_gives_one_hash(tmp_path):
   for suffix in (8, 9, 10):
-    for name in shard.FILES:
-      shutil.copy(f'{SAMPLE}/{shard.file_name(name, suffix)}', tmp_path)
-  path = tmp_path / shard.file_name('observation', 8)
+    for name in shard_files.FILES:
+      shutil.copy(f'{SAMPLE}/{shard_files.file_name(name, suffix)}', tmp_path)
+  path = tmp_path / shard_files.file_name('observation', 8)
   content = bytearray(path.read_bytes())
   content[len(content) // 2] ^= 255
   path.write_bytes(content)
@@ -517,8 +518,8 @@ def test_what_is_damaged_while_sampling_is_one_line(tmp_path):
   content[half // 2 : half] = bytes(half - half // 2)
   binary.write_bytes(content)
   buffer = load_sample(**part)
-  with pytest.raises(packer.DataError, match='shard-0.bin is damaged'):
+  with pytest.raises(shard_reader.DataError, match='shard-0.bin is damaged'):
     for _ in range(20):
       buffer.sample_transition_batch()
-  with pytest.raises(packer.DataError):
+  with pytest.raises(shard_reader.DataError):
     buffer.raise_error()

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import dataset_options_pb2
 
-from batch_rl.fixed_replay.replay_memory import feed as feed_lib
+from batch_rl.fixed_replay.replay_memory import prefetch
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def make_feed():
   def make(load, ahead=4, threads=3):
     graph = tf.Graph()
     with graph.as_default():
-      feed = feed_lib.Feed(
+      feed = prefetch.Feed(
         load, [np.int64, np.float32], [(), (2,)], ahead, threads
       )
       with tf.control_dependencies([feed.ready]):
@@ -109,7 +109,7 @@ import time
 import numpy as np
 import batch_rl
 import tensorflow as tf
-from batch_rl.fixed_replay.replay_memory import feed as feed_lib
+from batch_rl.fixed_replay.replay_memory import prefetch as feed_lib
 tf.compat.v1.disable_v2_behavior()
 def load(number):
   time.sleep(0.01)

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 
-from batch_rl import runner
 from batch_rl.fixed_replay.agents import AGENTS, fixed_replay_agent
+from batch_rl.runs import runner
 from batch_rl.tests import cartpole
 
 CLASSES = runner.agent_classes('batch_rl.fixed_replay.agents', AGENTS)

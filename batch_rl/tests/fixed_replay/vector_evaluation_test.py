@@ -10,7 +10,8 @@ import pytest
 from dopamine.discrete_domains import atari_lib
 from hypothesis import strategies as st
 
-from batch_rl.fixed_replay import evaluation, results
+from batch_rl.fixed_replay import vector_evaluation
+from batch_rl.runs import evaluations
 
 
 class ScriptedEnvironments:
@@ -69,7 +70,9 @@ def test_each_environment_plays_whole_episodes_for_its_share(
     # Worth more the later in an episode, and more than a clipped reward.
     return states[:, 2] + states[:, 0]
 
-  episodes = evaluation.play(environments, act, num_steps, 1, steps.append)
+  episodes = vector_evaluation.play(
+    environments, act, num_steps, 1, steps.append
+  )
   share = -(-num_steps // len(lengths))
   expected = []
   for i, own in enumerate(lengths):
@@ -78,7 +81,9 @@ def test_each_environment_plays_whole_episodes_for_its_share(
       length = own[min(episode, len(own) - 1)]
       rewards = np.arange(length) + i
       expected.append(
-        results.Episode(i, length, rewards.sum(), np.clip(rewards, -1, 1).sum())
+        evaluations.Episode(
+          i, length, rewards.sum(), np.clip(rewards, -1, 1).sum()
+        )
       )
       taken, episode = taken + length, episode + 1
   assert episodes == expected
@@ -107,9 +112,9 @@ def play_one_by_one(game, num_episodes, seed):
 def test_random_play_is_the_same_side_by_side():
   """Means differ by less than four standard errors; seeds make it repeatable."""
   single = atari_lib.create_atari_environment('Breakout')
-  environments = evaluation.make_environments(single, 4, 27_000)
+  environments = vector_evaluation.make_environments(single, 4, 27_000)
   random = np.random.default_rng(0)
-  episodes = evaluation.play(
+  episodes = vector_evaluation.play(
     environments,
     lambda states: random.integers(single.action_space.n, size=len(states)),
     10_000,
@@ -128,9 +133,9 @@ def test_a_seed_decides_the_episodes():
   runs = []
   for seed in (1, 1, 2):
     random = np.random.default_rng(0)
-    environments = evaluation.make_environments(single, 2, 200)
+    environments = vector_evaluation.make_environments(single, 2, 200)
     runs.append(
-      evaluation.play(
+      vector_evaluation.play(
         environments, lambda s, r=random: r.integers(6, size=len(s)), 800, seed
       )
     )
@@ -142,37 +147,37 @@ def test_what_would_be_played_otherwise_is_played_in_one(caplog):
   class Other(gymnasium.Env):
     pass
 
-  assert evaluation.make_environments(Other(), 4, 27_000) is None
+  assert vector_evaluation.make_environments(Other(), 4, 27_000) is None
   gin.bind_parameter('AtariPreprocessing.terminal_on_life_loss', True)
   single = atari_lib.create_atari_environment('Pong')
-  assert evaluation.make_environments(single, 4, 27_000) is None
+  assert vector_evaluation.make_environments(single, 4, 27_000) is None
 
 
 def test_few_steps_are_played_in_few_environments():
-  assert evaluation.default_environments(100) == 1
-  assert evaluation.default_environments(29_999) == 2
-  assert 1 < evaluation.default_environments(125_000) <= 12
+  assert vector_evaluation.default_environments(100) == 1
+  assert vector_evaluation.default_environments(29_999) == 2
+  assert 1 < vector_evaluation.default_environments(125_000) <= 12
 
 
 @pytest.mark.parametrize('returns', [[1.0, 4.0], []])
 def test_every_episode_is_written(tmp_path, returns):
   episodes = [
-    results.Episode(i, 10 + i, value, min(value, 1.0))
+    evaluations.Episode(i, 10 + i, value, min(value, 1.0))
     for i, value in enumerate(returns)
   ]
-  results.write(str(tmp_path), 7, episodes, 2)
+  evaluations.write(str(tmp_path), 7, episodes, 2)
   content = json.loads((tmp_path / 'evaluations' / '7.json').read_text())
-  assert results.read(str(tmp_path)) == {7: content}
+  assert evaluations.read(str(tmp_path)) == {7: content}
   assert content['iteration'] == 7 and content['environments'] == 2
   assert content['mean_return'] == (2.5 if returns else None)
-  assert [results.Episode(**e) for e in content['episodes']] == episodes
+  assert [evaluations.Episode(**e) for e in content['episodes']] == episodes
 
 
 def test_evaluations_of_iterations_to_come_are_put_aside(tmp_path):
   for iteration in range(4):
-    results.write(str(tmp_path), iteration, [], 1)
-  results.write(str(tmp_path), 3, [], 1, 'evaluate-3')
-  results.put_aside(str(tmp_path), 2)
-  assert list(results.read(str(tmp_path))) == [0, 1]
+    evaluations.write(str(tmp_path), iteration, [], 1)
+  evaluations.write(str(tmp_path), 3, [], 1, 'evaluate-3')
+  evaluations.put_aside(str(tmp_path), 2)
+  assert list(evaluations.read(str(tmp_path))) == [0, 1]
   left = {path.name for path in (tmp_path / 'evaluations').iterdir()}
   assert {'2.json.before', '3.json.before', 'evaluate-3.json'} <= left

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from batch_rl.atari import roms
-from batch_rl.report import comparison, normalisation, runs
-from batch_rl.tests.report import made_up_runs, runs_test
+from batch_rl.report import comparison, normalisation, run_results
+from batch_rl.tests.report import made_up_runs, run_results_test
 
 
 @pytest.fixture
@@ -17,8 +17,8 @@ def compare(tmp_path):
   def make(*descriptions, iterations=None):
     for i, (returns, options) in enumerate(descriptions):
       made_up_runs.write(tmp_path / f'run{i}', returns, **options)
-    directories, _ = runs.find([str(tmp_path)])
-    read = [runs.read(path) for path in directories]
+    directories, _ = run_results.find([str(tmp_path)])
+    read = [run_results.read(path) for path in directories]
     return comparison.compare(read, iterations)
 
   return make
@@ -171,8 +171,8 @@ def test_a_prolonged_copy_counts_once(compare):
 def test_logs_of_other_length_are_not_averaged(tmp_path):
   found = []
   for name, returns in (('a', [1.0, 2.0]), ('b', [3.0]), ('c', [1.0, 2.0])):
-    runs_test.write_dopamine_log(tmp_path / name, returns)
-    found.append(runs.read(str(tmp_path / name), 'Rainbow', 'Pong'))
+    run_results_test.write_dopamine_log(tmp_path / name, returns)
+    found.append(run_results.read(str(tmp_path / name), 'Rainbow', 'Pong'))
   compared = comparison.compare(found)
   assert shape(compared) == {
     'Rainbow [iterations=1]': {'Pong': 1},

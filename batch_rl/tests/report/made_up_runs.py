@@ -4,8 +4,8 @@ import os
 import pathlib
 
 from batch_rl.atari import roms
-from batch_rl.dataset import files
-from batch_rl.fixed_replay import results
+from batch_rl.runs import evaluations
+from batch_rl.utils import files
 
 OPTIMIZERS = {
   'RMSProp': '@tf.train.RMSPropOptimizer()',
@@ -77,8 +77,8 @@ def write(
   files.write_json(os.path.join(base_dir, 'run.json'), record)
   for iteration, mean in enumerate(returns):
     played = [
-      results.Episode(i, 100, mean + difference, mean)
+      evaluations.Episode(i, 100, mean + difference, mean)
       for i, difference in enumerate((-1.0, 1.0))
     ]
-    results.write(str(base_dir), iteration, played, 2)
+    evaluations.write(str(base_dir), iteration, played, 2)
   return pathlib.Path(base_dir)

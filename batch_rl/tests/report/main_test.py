@@ -10,8 +10,14 @@ import pytest
 from PIL import Image
 
 from batch_rl.report import __main__ as report
-from batch_rl.report import aggregates, comparison, normalisation, plots, runs
-from batch_rl.tests.report import made_up_runs, runs_test
+from batch_rl.report import (
+  aggregates,
+  comparison,
+  normalisation,
+  plots,
+  run_results,
+)
+from batch_rl.tests.report import made_up_runs, run_results_test
 
 REM = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
 
@@ -51,7 +57,9 @@ def many_runs(tmp_path):
   made_up_runs.write(tmp_path / 'runs' / 'nan', [np.nan], seed=8)
   (tmp_path / 'runs' / 'empty').mkdir()
   (tmp_path / 'runs' / 'empty' / 'run.json').write_text('{}')
-  runs_test.write_dopamine_log(tmp_path / 'runs' / 'dopamine', [1.0, 2.0, 4.0])
+  run_results_test.write_dopamine_log(
+    tmp_path / 'runs' / 'dopamine', [1.0, 2.0, 4.0]
+  )
   return tmp_path / 'runs'
 
 
@@ -221,7 +229,7 @@ def test_nothing_else_is_overwritten(run, tmp_path):
 def test_names_with_signs(run, tmp_path):
   name = '_<b>A|B</b> $x_1$ & 100%'
   for i in (1, 2):
-    runs_test.write_dopamine_log(tmp_path / 'runs' / str(i), [1.0 + i])
+    run_results_test.write_dopamine_log(tmp_path / 'runs' / str(i), [1.0 + i])
   code, _, out = run(
     f'--name={tmp_path}/runs={name.replace("/", " ")}/Pong', '--iterations=1'
   )
@@ -276,8 +284,8 @@ def many_methods(tmp_path):
         subset=f'random_trajectories(0.{i + 1})',
         **REM,
       )
-  directories, _ = runs.find([str(tmp_path)])
-  compared = comparison.compare(map(runs.read, directories))
+  directories, _ = run_results.find([str(tmp_path)])
+  compared = comparison.compare(map(run_results.read, directories))
   assert min(map(len, compared.runs)) > 70
   summary = aggregates.summarise(compared, 'final', 'dqn_final', 100)
   return compared, summary, plots.Style(list(compared.runs))

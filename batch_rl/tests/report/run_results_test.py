@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from batch_rl.report import runs
+from batch_rl.report import run_results
 from batch_rl.tests.report import made_up_runs
 
 
@@ -46,7 +46,7 @@ def write_dopamine_log(base_dir, returns, number=None):
 )
 def test_agents_have_their_names(tmp_path, agent, bindings, name):
   made_up_runs.write(tmp_path / 'run', [1.0], agent=agent, **bindings)
-  assert runs.read(str(tmp_path / 'run')).agent == name
+  assert run_results.read(str(tmp_path / 'run')).agent == name
 
 
 def test_what_a_run_tells(tmp_path):
@@ -60,7 +60,7 @@ def test_what_a_run_tells(tmp_path):
     gamma=0.9,
     epsilon_eval=0.05,
   )
-  run = runs.read(str(tmp_path / 'run'))
+  run = run_results.read(str(tmp_path / 'run'))
   assert (run.game, run.seed, run.data) == ('Pong', '7', 'Pong/4')
   assert run.returns.tolist() == [-21.0, 3.5]
   assert run.episodes.tolist() == [2, 2]
@@ -82,23 +82,23 @@ def test_macros_are_what_they_stand_for(tmp_path):
   record = json.loads((path / 'run.json').read_text())
   record['gin_config'] = f'exploration = \\\n    0.07\n{record["gin_config"]}'
   (path / 'run.json').write_text(json.dumps(record))
-  run = runs.read(str(path))
+  run = run_results.read(str(path))
   assert run.protocol['epsilon'] == '0.07'
   assert run.config['Agent.gamma'] == '%unknown.GAMMA'
 
 
 def test_online_runs_are_named_so(tmp_path):
   made_up_runs.write(tmp_path / 'run', [1.0], data=None)
-  run = runs.read(str(tmp_path / 'run'))
+  run = run_results.read(str(tmp_path / 'run'))
   assert (run.agent, run.data) == ('DQN (Adam), online', '')
 
 
 def test_dopamine_logs(tmp_path):
   base_dir = tmp_path / 'Breakout' / 'run'
   write_dopamine_log(base_dir, [1.0, 2.0, 5.0])
-  with pytest.raises(runs.NoResults, match='AGENT/GAME'):
-    runs.read(str(base_dir))
-  run = runs.read(str(base_dir), 'Rainbow')
+  with pytest.raises(run_results.NoResults, match='AGENT/GAME'):
+    run_results.read(str(base_dir))
+  run = run_results.read(str(base_dir), 'Rainbow')
   assert (run.agent, run.game) == ('Rainbow', 'Breakout')
   assert run.returns.tolist() == [1.0, 2.0, 5.0]
   assert run.episodes.tolist() == [2, 2, 2]
@@ -109,7 +109,7 @@ def test_the_newest_log_counts(tmp_path):
   write_dopamine_log(tmp_path / 'run', [1.0, 2.0])
   old = pickle.dumps({'iteration_0': {'eval_average_return': [9.0]}})
   (tmp_path / 'run' / 'logs' / 'log_0').write_bytes(old)
-  run = runs.read(str(tmp_path / 'run'), 'DQN', 'Pong')
+  run = run_results.read(str(tmp_path / 'run'), 'DQN', 'Pong')
   assert run.returns.tolist() == [1.0, 2.0]
 
 
@@ -121,8 +121,8 @@ def test_logs_that_would_run_code_are_refused(tmp_path):
   (tmp_path / 'run' / 'logs').mkdir(parents=True)
   path = tmp_path / 'run' / 'logs' / 'log_0'
   path.write_bytes(pickle.dumps({'iteration_0': Evil()}))
-  with pytest.raises(runs.NoResults):
-    runs.read(str(tmp_path / 'run'), 'DQN', 'Pong')
+  with pytest.raises(run_results.NoResults):
+    run_results.read(str(tmp_path / 'run'), 'DQN', 'Pong')
   assert not (tmp_path / 'stolen').exists()
 
 
@@ -147,8 +147,8 @@ def test_logs_that_would_run_code_are_refused(tmp_path):
 def test_what_is_not_whole_is_said(tmp_path, break_it, message):
   run = made_up_runs.write(tmp_path / 'run', [1.0, 2.0, 3.0])
   break_it(run)
-  with pytest.raises(runs.NoResults, match=message):
-    runs.read(str(run))
+  with pytest.raises(run_results.NoResults, match=message):
+    run_results.read(str(run))
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_what_is_not_whole_is_said(tmp_path, break_it, message):
 def test_records_of_something_else(tmp_path, content):
   run = made_up_runs.write(tmp_path / 'run', [1.0])
   (run / 'run.json').write_text(content)
-  with pytest.raises(runs.NoResults):
-    runs.read(str(run))
+  with pytest.raises(run_results.NoResults):
+    run_results.read(str(run))
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ def test_records_of_something_else(tmp_path, content):
 def test_evaluations_of_something_else(tmp_path, content):
   run = made_up_runs.write(tmp_path / 'run', [1.0])
   (run / 'evaluations' / '0.json').write_text(content)
-  with pytest.raises(runs.NoResults):
-    runs.read(str(run))
+  with pytest.raises(run_results.NoResults):
+    run_results.read(str(run))
 
 
 def test_nulls_are_nothing(tmp_path):
@@ -183,25 +183,25 @@ def test_nulls_are_nothing(tmp_path):
   record = json.loads((run / 'run.json').read_text())
   record |= dict.fromkeys(('data', 'versions', 'evaluation_environments'))
   (run / 'run.json').write_text(json.dumps(record))
-  assert runs.read(str(run)).protocol['subset'] == 'all'
+  assert run_results.read(str(run)).protocol['subset'] == 'all'
 
 
 def test_games_have_one_name(tmp_path):
   made_up_runs.write(tmp_path / 'run', [1.0])
   path = tmp_path / 'run' / 'run.json'
   path.write_text(path.read_text().replace('"Pong"', '"pong"'))
-  assert runs.read(str(tmp_path / 'run')).game == 'Pong'
+  assert run_results.read(str(tmp_path / 'run')).game == 'Pong'
 
 
 def test_what_a_run_says_goes_before_what_it_is_called(tmp_path):
   made_up_runs.write(tmp_path / 'run', [1.0])
-  run = runs.read(str(tmp_path / 'run'), 'Rainbow', 'Breakout')
+  run = run_results.read(str(tmp_path / 'run'), 'Rainbow', 'Breakout')
   assert (run.agent, run.game) == ('DQN (Adam)', 'Pong')
 
 
 def test_evaluations_beyond_the_plan_do_not_count(tmp_path):
   made_up_runs.write(tmp_path / 'run', [1.0, 2.0, 9.0], planned=2)
-  assert runs.read(str(tmp_path / 'run')).returns.tolist() == [1.0, 2.0]
+  assert run_results.read(str(tmp_path / 'run')).returns.tolist() == [1.0, 2.0]
 
 
 def test_find(tmp_path):
@@ -210,7 +210,7 @@ def test_find(tmp_path):
   write_dopamine_log(tmp_path / 'a' / 'dopamine', [1.0])
   (tmp_path / 'a' / 'nothing').mkdir()
   (tmp_path / 'a' / 'round').symlink_to(tmp_path)
-  found, unread = runs.find([str(tmp_path / 'b'), str(tmp_path)])
+  found, unread = run_results.find([str(tmp_path / 'b'), str(tmp_path)])
   assert [path.removeprefix(f'{tmp_path}/') for path in found] == [
     'b/Pong/1',
     'a/dopamine',
@@ -218,12 +218,12 @@ def test_find(tmp_path):
   ]
   assert not unread
   with pytest.raises(ValueError, match='no_such'):
-    runs.find([str(tmp_path / 'no_such')])
+    run_results.find([str(tmp_path / 'no_such')])
 
 
 def test_find_follows_links(tmp_path):
   made_up_runs.write(tmp_path / 'elsewhere' / 'run', [1.0])
   (tmp_path / 'runs').mkdir()
   (tmp_path / 'runs' / 'link').symlink_to(tmp_path / 'elsewhere')
-  found, _ = runs.find([str(tmp_path / 'runs')])
+  found, _ = run_results.find([str(tmp_path / 'runs')])
   assert len(found) == 1

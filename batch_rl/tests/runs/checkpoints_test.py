@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from batch_rl import checkpoints
+from batch_rl.runs import checkpoints
 
 Position = checkpoints.Position
 

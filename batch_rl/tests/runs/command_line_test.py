@@ -15,10 +15,10 @@ import tensorflow as tf
 from absl import flags
 from absl.testing import flagsaver
 
-from batch_rl import command_line, run_record
 from batch_rl.baselines import train as online
-from batch_rl.dataset import replay_log, shard
+from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.fixed_replay import train as offline
+from batch_rl.runs import command_line, run_record
 from batch_rl.tests import shards
 
 ONLINE = 'batch_rl/baselines/configs/random.gin'
@@ -69,9 +69,9 @@ def online_options(base_dir, log_dir, iterations=5):
 
 def read_columns(log_dir):
   """The columns of a run, stitched."""
-  columns = {name: [] for name in shard.COLUMNS}
-  for suffix in shard.list_suffixes(str(log_dir)):
-    loaded = shard.read_shard(str(log_dir), suffix)
+  columns = {name: [] for name in shard_files.COLUMNS}
+  for suffix in shard_files.list_suffixes(str(log_dir)):
+    loaded = shard_reader.read_shard(str(log_dir), suffix)
     cursor = loaded.add_count % loaded.capacity
     rows = ([loaded.capacity - 1] if suffix else []) + list(range(cursor))
     for name, column in loaded.columns.items():
@@ -118,7 +118,7 @@ def test_killed_and_started_again_the_log_is_that_of_an_unbroken_run(
   assert run(broken, tmp_path).returncode == 0
   whole = read_columns(tmp_path / 'data/Pong/1/replay_logs')
   parts = read_columns(tmp_path / 'data/Pong/2/replay_logs')
-  for name in shard.COLUMNS:
+  for name in shard_files.COLUMNS:
     np.testing.assert_array_equal(whole[name], parts[name], err_msg=name)
   assert len(whole['terminal']) > 5 * 700
   manifests = [
@@ -350,7 +350,9 @@ def test_weights_to_start_from_are_needed_once(tmp_path, atari_run, capsys):
 
 def test_a_base_dir_in_use_says_by_whom(tmp_path):
   run_record.lock(str(tmp_path))
-  code = f'from batch_rl import run_record; run_record.lock({str(tmp_path)!r})'
+  code = (
+    f'from batch_rl.runs import run_record; run_record.lock({str(tmp_path)!r})'
+  )
   done = run([sys.executable, '-c', code], tmp_path)
   assert f'is in use by process {os.getpid()} on' in done.stderr
   run_record._locks.clear()

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from batch_rl import interruption
+from batch_rl.runs import interruption
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
@@ -46,7 +46,7 @@ def test_other_threads_do_without():
 # while stderr is caught.
 _STARTS_A_THREAD = """
 import concurrent.futures, os, signal, threading
-from batch_rl import interruption
+from batch_rl.runs import interruption
 
 class Thread(threading.Thread):
   def start(self):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from batch_rl import progress
+from batch_rl.runs import progress
 
 
 @pytest.fixture

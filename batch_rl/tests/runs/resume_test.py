@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 from dopamine.discrete_domains import atari_lib
 
-from batch_rl import checkpoints, command_line, interruption
 from batch_rl.baselines import run_experiment as online
 from batch_rl.fixed_replay import agents
 from batch_rl.fixed_replay import run_experiment as offline
+from batch_rl.runs import checkpoints, command_line, interruption
 from batch_rl.tests import cartpole, learning_test, results
 
 OFFLINE = """
@@ -180,7 +180,7 @@ def test_deterministic_operations_train_alike(tmp_path):
   code = f"""
 import batch_rl, gin, sys
 import tensorflow as tf
-from batch_rl import seeding
+from batch_rl.utils import seeding
 from batch_rl.fixed_replay.agents import dqn_agent
 from batch_rl.tests import cartpole
 gin.parse_config(["run_seed.seed = 1", "run_seed.deterministic_ops = " + sys.argv[1]])

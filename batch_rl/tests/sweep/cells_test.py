@@ -13,15 +13,15 @@ import time
 
 import pytest
 
-from batch_rl import progress, run_record
-from batch_rl.dataset import files
+from batch_rl.runs import progress, run_record
 from batch_rl.sweep import cells, plan
+from batch_rl.utils import locks
 
 # Ends well at the third start; each leaves a line in `starts`.
 PROGRAM = """
 import os, signal, sys, time
 sys.path.insert(0, {root!r})
-from batch_rl import progress, run_record
+from batch_rl.runs import progress, run_record
 run_record.lock('.')
 with open('starts', 'a') as file:
   file.write('x')
@@ -38,7 +38,7 @@ def make(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
 
   def cell(body, job='offline'):
-    root = str(pathlib.Path(progress.__file__).parents[1])
+    root = str(pathlib.Path(progress.__file__).parents[2])
     code = PROGRAM.format(root=root, body=textwrap.dedent(body))
     return plan.Cell('one', job, str(tmp_path), ('-c', code))
 
@@ -132,7 +132,7 @@ def test_a_killed_worker_takes_its_program_along(make):
     'cells.run(plan.Cell(*json.loads(sys.argv[1])))'
   )
   fields = [cell.name, cell.job, cell.directory, cell.arguments]
-  root = str(pathlib.Path(progress.__file__).parents[1])
+  root = str(pathlib.Path(progress.__file__).parents[2])
   worker = subprocess.Popen(
     [sys.executable, '-c', code, json.dumps(fields)],
     env={**os.environ, 'PYTHONPATH': root},
@@ -141,7 +141,7 @@ def test_a_killed_worker_takes_its_program_along(make):
   worker.kill()
   worker.wait()
   path = os.path.join(cell.directory, run_record.LOCK)
-  wait_for(lambda: files.try_lock(path) is not None)  # the program has ended
+  wait_for(lambda: locks.try_lock(path) is not None)  # the program has ended
   assert cells.status(cell).state == cells.STOPPED
   assert cells.run(cell).state == cells.DONE
   assert starts() == 2

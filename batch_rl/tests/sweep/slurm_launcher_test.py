@@ -9,7 +9,7 @@ import time
 import pytest
 import submitit
 
-from batch_rl import progress
+from batch_rl.runs import progress
 from batch_rl.sweep import cells, plan, slurm_launcher
 from batch_rl.tests.sweep import fake_slurm, sweeps
 
@@ -17,7 +17,7 @@ PROGRAM = """
 import os, signal, sys, time
 sys.path.insert(0, {root!r})
 os.chdir({directory!r})
-from batch_rl import progress
+from batch_rl.runs import progress
 with open('starts', 'a') as file:
   file.write('x')
 starts = open('starts').read().count('x')
@@ -37,7 +37,7 @@ def make(tmp_path):
   """Makes a sweep of cells with these programs."""
 
   def sweep(*bodies, **kwargs):
-    root = str(pathlib.Path(progress.__file__).parents[1])
+    root = str(pathlib.Path(progress.__file__).parents[2])
     the_cells = []
     for i, body in enumerate(bodies):
       directory = tmp_path / f'cell{i}'

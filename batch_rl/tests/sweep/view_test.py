@@ -6,9 +6,9 @@ import time
 import pytest
 import rich.console
 
-from batch_rl.dataset import files
 from batch_rl.sweep import cells, plan, projection, view
 from batch_rl.tests.sweep import sweeps
+from batch_rl.utils import files, locks
 
 WORK = projection.Work(iterations=4, train=100.0, eval=50.0)
 
@@ -56,7 +56,7 @@ def test_a_table_of_what_the_cells_do(sweep):
   note(first, cells.RUNNING, now, where='here, process 7')
   note(second, cells.FAILED, message='exit code 2: no such game')
   note(third, cells.DONE, {**now, 'iteration': 4, 'phase': 'finished'})
-  with files.try_lock(f'{first.directory}/.sweep-offline.lock'):
+  with locks.try_lock(f'{first.directory}/.sweep-offline.lock'):
     text = show(view.View(sweep, dict.fromkeys(sweep.cells, WORK)))
   lines = {line.split()[0]: line for line in text.split('\n') if line.split()}
   assert lines['first'].split() == [
@@ -100,7 +100,7 @@ def test_news_are_told_once(sweep):
 def test_cells_that_do_not_run_are_looked_at_in_turns(sweep):
   shown = view.View(sweep, dict.fromkeys(sweep.cells, WORK))
   *_, third, fourth = sweep.cells
-  with files.try_lock(f'{fourth.directory}/.sweep-offline.lock'):
+  with locks.try_lock(f'{fourth.directory}/.sweep-offline.lock'):
     for cell in sweep.cells:
       note(cell, cells.RUNNING if cell is fourth else cells.DONE)
     shown.refresh(2)

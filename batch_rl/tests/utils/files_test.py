@@ -5,15 +5,15 @@ import fcntl
 
 import pytest
 
-from batch_rl.dataset import files
+from batch_rl.utils import locks
 
 
 def test_a_lock_is_held_until_it_is_closed(tmp_path):
   path = str(tmp_path / '.lock')
-  with files.try_lock(path):
-    assert files.try_lock(path) is None
-    assert files.lock_holder(path).startswith('process ')
-  with files.try_lock(path) as held:
+  with locks.try_lock(path):
+    assert locks.try_lock(path) is None
+    assert locks.lock_holder(path).startswith('process ')
+  with locks.try_lock(path) as held:
     assert held is not None
 
 
@@ -29,5 +29,5 @@ def test_a_file_system_without_locks_is_not_taken_for_one_that_is_locked(
   with pytest.raises(
     OSError, match='cannot be locked.*not implemented'
   ) as error:
-    files.try_lock(path)
+    locks.try_lock(path)
   assert path in str(error.value)

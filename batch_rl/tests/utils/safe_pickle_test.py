@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batch_rl import safe_pickle
+from batch_rl.utils import safe_pickle
 
 PLAIN = st.recursive(
   st.none() | st.booleans() | st.integers() | st.text() | st.binary(),

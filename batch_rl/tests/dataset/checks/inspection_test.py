@@ -9,19 +9,21 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from batch_rl.dataset import directories, inspection, shard
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.checks import inspection
+from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests import shards
 
-SAMPLE = pathlib.Path(__file__).parents[3] / 'data' / 'Pong' / '1'
+SAMPLE = pathlib.Path(__file__).parents[4] / 'data' / 'Pong' / '1'
 
 
 def inspect(directory):
-  return inspection.inspect(directories.as_run(str(directory)))
+  return inspection.inspect(run_directories.as_run(str(directory)))
 
 
 def remove_shard(logs, suffix):
-  for name in shard.FILES:
-    os.remove(logs / shard.file_name(name, suffix))
+  for name in shard_files.FILES:
+    os.remove(logs / shard_files.file_name(name, suffix))
 
 
 @hypothesis.settings(max_examples=25, deadline=None)
@@ -38,7 +40,7 @@ def test_whole_runs_are_counted_right(
   rows = shards.write_run(logs, lengths, capacity, stack_size)
   episodes = shards.make_episodes(lengths)
   if data.draw(st.booleans()) and stack_size == 4:
-    os.remove(logs / shard.MANIFEST)
+    os.remove(logs / manifests.FILE_NAME)
   found = inspect(logs.parent)
   total = found.totals()
   assert total['rows'] == len(rows)
@@ -118,7 +120,7 @@ def test_frames_are_not_read(tmp_path):
   """All but the header of the observation files may be anything."""
   logs = tmp_path / 'replay_logs'
   shards.write_run(logs, [30, 30], 40)
-  path = logs / shard.file_name('observation', 1)
+  path = logs / shard_files.file_name('observation', 1)
   path.write_bytes(b'nothing')
   assert inspect(tmp_path).totals()['episodes'] == 2
 
@@ -126,14 +128,14 @@ def test_frames_are_not_read(tmp_path):
 def test_damage_is_one_line(tmp_path):
   logs = tmp_path / 'replay_logs'
   shards.write_run(logs, [30, 30], 40)
-  path = logs / shard.file_name('reward', 1)
+  path = logs / shard_files.file_name('reward', 1)
   intact = path.read_bytes()
   with gzip.open(path, 'wb') as file:
     np.save(file, np.full(40, np.nan, np.float32))
   with pytest.raises(ValueError, match='Shard 1 .* reward nan; `verify'):
     inspect(tmp_path)
   path.write_bytes(intact)
-  path = logs / shard.file_name('action', 1)
+  path = logs / shard_files.file_name('action', 1)
   with gzip.open(path, 'wb') as file:
     np.save(file, np.full(40, -3, np.int32))
   with pytest.raises(ValueError, match='Shard 1 .* action -3; `verify'):

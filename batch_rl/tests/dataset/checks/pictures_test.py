@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from batch_rl.dataset import directories, inspection, pictures
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.checks import inspection, pictures
 from batch_rl.tests import shards
 
-SAMPLE = pathlib.Path(__file__).parents[3] / 'data' / 'Pong' / '1'
+SAMPLE = pathlib.Path(__file__).parents[4] / 'data' / 'Pong' / '1'
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def found(tmp_path):
 
 
 def inspect(directory):
-  return inspection.inspect(directories.as_run(str(directory)))
+  return inspection.inspect(run_directories.as_run(str(directory)))
 
 
 def test_frames_are_those_of_the_rows(found):
@@ -99,7 +100,7 @@ def test_a_plot_is_drawn_of_any_run(found, tmp_path):
 
 
 def test_what_is_no_picture_is_refused(tmp_path):
-  from batch_rl.dataset import replay_log
+  from batch_rl.dataset.shards import replay_log
 
   log = replay_log.ReplayLog(str(tmp_path), (4,), np.float32, 40)
   log.add(np.ones(4), 1, 1.0, True)

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from batch_rl.dataset import shard, verification
+from batch_rl.dataset.checks import verification
+from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.tests import shards
 
-SAMPLE = pathlib.Path(__file__).parents[3] / 'data' / 'Pong' / '1'
+SAMPLE = pathlib.Path(__file__).parents[4] / 'data' / 'Pong' / '1'
 PONG = SAMPLE / 'replay_logs'
 CAPACITY = 40
 
@@ -40,12 +41,12 @@ def fuzzed_logs(good_logs, tmp_path_factory):
   """Those without a manifest; whoever damages them restores them."""
   directory = tmp_path_factory.mktemp('fuzzed') / 'replay_logs'
   shutil.copytree(good_logs, directory)
-  (directory / shard.MANIFEST).unlink()
+  (directory / manifests.FILE_NAME).unlink()
   return directory
 
 
 def file_of(logs, name, suffix):
-  return logs / shard.file_name(name, suffix)
+  return logs / shard_files.file_name(name, suffix)
 
 
 def load(path):
@@ -61,7 +62,7 @@ def save(path, array, pickled=False):
 
 def change(logs, name, suffix, function):
   """Rewrites a column; the manifest would tell, so it goes."""
-  (logs / shard.MANIFEST).unlink(missing_ok=True)
+  (logs / manifests.FILE_NAME).unlink(missing_ok=True)
   path = file_of(logs, name, suffix)
   save(path, function(load(path)))
   return path
@@ -80,7 +81,7 @@ def the_only(logs, level):
 
 
 def describe(logs, edit):
-  path = logs / shard.MANIFEST
+  path = logs / manifests.FILE_NAME
   manifest = json.loads(path.read_text())
   edit(manifest)
   path.write_text(json.dumps(manifest))
@@ -108,7 +109,7 @@ def test_the_sample_is_well():
 
 
 def test_without_a_manifest_the_format_is_verified(logs):
-  (logs / shard.MANIFEST).unlink()
+  (logs / manifests.FILE_NAME).unlink()
   messages = [found.message for found in findings(logs)]
   assert any('only the format was verified' in line for line in messages)
   assert not findings(logs, 'error')
@@ -177,9 +178,9 @@ DAMAGE = (
 
 
 @pytest.mark.parametrize('damage', DAMAGE)
-@pytest.mark.parametrize('name', shard.FILES)
+@pytest.mark.parametrize('name', shard_files.FILES)
 def test_a_damaged_file_is_named_and_the_others_are_checked(logs, name, damage):
-  (logs / shard.MANIFEST).unlink()
+  (logs / manifests.FILE_NAME).unlink()
   path = file_of(logs, name, 1)
   damage(path)
   change(logs, 'action', 2, lambda a: a - 9)  # so that this one is seen, too
@@ -193,13 +194,13 @@ def test_a_damaged_file_is_named_and_the_others_are_checked(logs, name, damage):
 
 
 def test_every_damaged_column_of_a_shard_is_named(logs):
-  paths = [file_of(logs, name, 1) for name in shard.FILES]
+  paths = [file_of(logs, name, 1) for name in shard_files.FILES]
   for path in paths:
     flip_a_bit(path)
   assert {f.file for f in findings(logs, 'error')} == set(map(str, paths))
 
 
-@pytest.mark.parametrize('name', shard.FILES)
+@pytest.mark.parametrize('name', shard_files.FILES)
 def test_a_missing_file_is_named(logs, name):
   path = file_of(logs, name, 1)
   path.unlink()
@@ -218,8 +219,8 @@ def test_a_directory_in_place_of_a_file_is_named(logs):
 @hypothesis.given(data=st.data())
 def test_any_damage_is_reported_or_harmless(data, fuzzed_logs):
   """Bytes are changed, cut off, or appended, in any file of a shard."""
-  path = file_of(fuzzed_logs, data.draw(st.sampled_from(shard.FILES)), 1)
-  intact, before = path.read_bytes(), shard.read_array(str(path))
+  path = file_of(fuzzed_logs, data.draw(st.sampled_from(shard_files.FILES)), 1)
+  intact, before = path.read_bytes(), shard_reader.read_array(str(path))
   kind = data.draw(st.sampled_from(['change', 'cut', 'append', 'insert']))
   at = data.draw(st.integers(0, len(intact) - 1))
   some = data.draw(st.binary(min_size=1, max_size=8))
@@ -235,7 +236,7 @@ def test_any_damage_is_reported_or_harmless(data, fuzzed_logs):
     wrong = verification.verify(str(fuzzed_logs)).wrong
     if str(path) not in [found.file for found in wrong]:
       # Such as bytes of the gzip header: a reader gets what was written.
-      after = shard.read_array(str(path))
+      after = shard_reader.read_array(str(path))
       assert after.dtype == before.dtype
       np.testing.assert_array_equal(after, before)
   finally:
@@ -246,7 +247,7 @@ def test_any_damage_is_reported_or_harmless(data, fuzzed_logs):
 @hypothesis.given(data=st.data())
 def test_any_content_is_judged_without_a_crash(data, fuzzed_logs):
   """The gzip is intact, what is in it is not; the header above all."""
-  path = file_of(fuzzed_logs, data.draw(st.sampled_from(shard.FILES)), 1)
+  path = file_of(fuzzed_logs, data.draw(st.sampled_from(shard_files.FILES)), 1)
   intact = path.read_bytes()
   content = gzip.decompress(intact)
   at = data.draw(st.integers(0, 127) | st.integers(0, len(content) - 1))
@@ -280,7 +281,7 @@ def test_any_manifest_is_judged_without_a_crash(data, fuzzed_logs):
       st.sampled_from(keys), values | nested | st.lists(nested, max_size=3)
     )
   )
-  path = fuzzed_logs / shard.MANIFEST
+  path = fuzzed_logs / manifests.FILE_NAME
   path.write_text(json.dumps(manifest))
   try:
     verification.verify(str(fuzzed_logs))
@@ -301,7 +302,7 @@ def test_a_file_of_another_run_is_found(logs, tmp_path):
 
 
 def test_a_shard_that_the_manifest_alone_has_is_found(logs):
-  for name in shard.FILES:
+  for name in shard_files.FILES:
     file_of(logs, name, 2).unlink()
   assert 'Shard 2 is in the manifest' in the_only(logs, 'error').message
 
@@ -319,11 +320,11 @@ def test_a_file_that_the_manifest_lacks_is_found(logs):
 
 
 def test_a_damaged_manifest_does_not_stop_the_check(logs):
-  (logs / shard.MANIFEST).write_text('{"shards": [')
+  (logs / manifests.FILE_NAME).write_text('{"shards": [')
   flip_a_bit(file_of(logs, 'reward', 1))
   files = {found.file for found in findings(logs, 'error')}
   assert files == {
-    str(logs / shard.MANIFEST),
+    str(logs / manifests.FILE_NAME),
     str(file_of(logs, 'reward', 1)),
   }
 
@@ -332,8 +333,8 @@ def test_a_damaged_manifest_does_not_stop_the_check(logs):
 
 
 def test_a_lost_shard_is_found(logs):
-  (logs / shard.MANIFEST).unlink()
-  for name in shard.FILES:
+  (logs / manifests.FILE_NAME).unlink()
+  for name in shard_files.FILES:
     file_of(logs, name, 1).unlink()
   assert 'no shard between 0 and 2' in the_only(logs, 'error').message
 
@@ -350,15 +351,15 @@ def test_rows_lost_between_shards_are_found(tmp_path):
 
 def test_two_runs_in_a_directory_are_found(logs, tmp_path):
   shards.write_run(tmp_path / 'other', [90, 90], 50)
-  for name in shard.FILES:
+  for name in shard_files.FILES:
     shutil.copy(file_of(tmp_path / 'other', name, 1), logs)
   messages = [found.message for found in findings(logs, 'error')]
   assert any('two runs in one directory' in message for message in messages)
 
 
 def test_a_shard_that_is_there_twice_is_found(logs):
-  (logs / shard.MANIFEST).unlink()
-  for name in shard.FILES:
+  (logs / manifests.FILE_NAME).unlink()
+  for name in shard_files.FILES:
     shutil.copy(file_of(logs, name, 1), file_of(logs, name, 2))
   wrong = verification.verify(str(logs)).wrong
   assert [found.level for found in wrong] == ['error', 'suspicious']
@@ -387,12 +388,12 @@ def test_all_shards_hold_the_same_kind_of_observation(logs):
 
 
 def test_a_run_without_a_row_is_found(logs):
-  for name in shard.COLUMNS:
+  for name in shard_files.COLUMNS:
     change(logs, name, 0, lambda column: column[:0])
     for suffix in (1, 2):
       file_of(logs, name, suffix).unlink()
   found = {f.file for f in findings(logs, 'error') if 'no rows' in f.message}
-  assert found == {str(file_of(logs, name, 0)) for name in shard.COLUMNS}
+  assert found == {str(file_of(logs, name, 0)) for name in shard_files.COLUMNS}
 
 
 def test_frames_are_uint8(logs):
@@ -471,7 +472,7 @@ def write_returns(logs, means, capacity=200, spread=2):
       shards.add_row(log, shards.Row(frame, 1, reward, int(step == 19)))
     row += 23
   log.close()
-  (logs / shard.MANIFEST).unlink()
+  (logs / manifests.FILE_NAME).unlink()
 
 
 LEARNING = [-20, -20, -19, -12, 5, 14, 16, 17, 12, 15, 17, 17]
@@ -497,7 +498,7 @@ def test_a_return_out_of_line_is_suspicious(tmp_path):
 def copy_sample(tmp_path, suffixes):
   """Some shards of Pong, and nothing that would tell if they were changed."""
   for suffix in suffixes:
-    for name in shard.FILES:
+    for name in shard_files.FILES:
       shutil.copy(file_of(PONG, name, suffix), tmp_path)
 
 
@@ -551,7 +552,7 @@ def test_missing_padding_is_suspicious(logs):
 def test_the_manifest_says_how_much_padding_there_is(tmp_path):
   shards.write_run(tmp_path, [30, 30], CAPACITY, stack_size=1)
   assert not verification.verify(str(tmp_path)).wrong
-  (tmp_path / shard.MANIFEST).unlink()
+  (tmp_path / manifests.FILE_NAME).unlink()
   assert verification.verify(str(tmp_path)).wrong
 
 

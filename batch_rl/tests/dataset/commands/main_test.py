@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from batch_rl.dataset import shard
+from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.conftest import is_one_line
 
-SAMPLE = pathlib.Path(__file__).parents[3] / 'data' / 'Pong' / '1'
+SAMPLE = pathlib.Path(__file__).parents[4] / 'data' / 'Pong' / '1'
 
 
 @pytest.fixture
@@ -61,7 +61,9 @@ def test_a_wrong_argument_is_one_line():
 
 
 def test_damage_is_named_and_exits_with_1(root, run):
-  path = root / 'Pong' / '1' / 'replay_logs' / shard.file_name('reward', 1)
+  path = (
+    root / 'Pong' / '1' / 'replay_logs' / shard_files.file_name('reward', 1)
+  )
   damage(path)
   code, out, err = run('verify', root / 'Pong' / '1')
   assert code == 1 and not err
@@ -72,8 +74,8 @@ def test_damage_is_named_and_exits_with_1(root, run):
 
 def test_suspicious_data_exits_with_1(root, run):
   logs = root / 'Pong' / '1' / 'replay_logs'
-  (logs / shard.MANIFEST).unlink()
-  frames = [logs / shard.file_name('observation', n) for n in (0, 1)]
+  (logs / manifests.FILE_NAME).unlink()
+  frames = [logs / shard_files.file_name('observation', n) for n in (0, 1)]
   frames[1].write_bytes(frames[0].read_bytes())
   code, out, _ = run('verify', logs)
   assert code == 1 and 'suspicious: ' in out and 'error: ' not in out
@@ -168,7 +170,9 @@ def test_pictures_of_a_store_are_those_of_its_run(root, run):
 def test_all_runs_are_verified(root, run):
   code, out, _ = run('verify', '--all', root)
   assert code == 0 and out.endswith('2 runs: all is well\n')
-  damage(root / 'Pong' / '2' / 'replay_logs' / shard.file_name('reward', 1))
+  damage(
+    root / 'Pong' / '2' / 'replay_logs' / shard_files.file_name('reward', 1)
+  )
   (root / 'Pong' / '3' / 'replay_logs').mkdir(parents=True)
   code, out, _ = run('verify', '--all', root)
   wrong = f'{root}/Pong/2, {root}/Pong/3'

@@ -17,20 +17,16 @@ import psutil
 import pytest
 
 from batch_rl.dataset import __main__ as tools
-from batch_rl.dataset import (
-  arrivals,
-  directories,
-  fetch,
-  shard,
-  sources,
-  verification,
-)
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.checks import verification
+from batch_rl.dataset.fetch import fetcher, incoming_shards, remote_sources
+from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.tests import shards
-from batch_rl.tests.dataset import web_server
 from batch_rl.tests.dataset.conftest import is_one_line
+from batch_rl.tests.dataset.fetch import web_server
 
-SAMPLE = pathlib.Path(__file__).parents[3] / 'data'
-FRAMES = shard.file_name('observation', 1)
+SAMPLE = pathlib.Path(__file__).parents[4] / 'data'
+FRAMES = shard_files.file_name('observation', 1)
 
 
 def write_run(logs):
@@ -54,13 +50,13 @@ def original(tmp_path_factory):
 def root(original, tmp_path):
   """A dataset as the original one is: without manifests."""
   shutil.copytree(original, tmp_path / 'source')
-  (tmp_path / 'source/Pong/1/replay_logs' / shard.MANIFEST).unlink()
+  (tmp_path / 'source/Pong/1/replay_logs' / manifests.FILE_NAME).unlink()
   return tmp_path / 'source'
 
 
 @pytest.fixture
 def server(root, monkeypatch):
-  monkeypatch.setattr(fetch, '_FIRST_WAIT', 0.001)
+  monkeypatch.setattr(fetcher, '_FIRST_WAIT', 0.001)
   server = web_server.WebServer(root)
   yield server
   server.close()
@@ -95,7 +91,7 @@ def contents(folder, suffixes=None):
   return {
     path.name: path.read_bytes()
     for path in pathlib.Path(folder).glob('*_ckpt.*')
-    if suffixes is None or shard.suffix_of(path.name) in suffixes
+    if suffixes is None or shard_files.suffix_of(path.name) in suffixes
   }
 
 
@@ -122,7 +118,7 @@ def test_a_run_is_fetched_by_http(root, server, run, logs, lists, etags):
   assert code == 0 and not err
   assert '18 files fetched, 0 were there' in out
   assert_all_there(root, logs)
-  manifest = json.loads((logs / shard.MANIFEST).read_text())
+  manifest = json.loads((logs / manifests.FILE_NAME).read_text())
   assert manifest['origin'] == {'how': 'fetch', 'source': server.url}
   about = manifest['shards'][1]['files'][FRAMES]
   content = (logs / FRAMES).read_bytes()
@@ -158,7 +154,7 @@ def test_several_games_and_runs(root, run, tmp_path):
     shutil.copytree(root / 'Pong' / '1', root / name)
   code, out, _ = run(root, '--shards', '1', game='Pong Qbert', run='1,3')
   assert code == 0 and '24 files fetched' in out
-  found = directories.find_runs(str(tmp_path / 'data'))
+  found = run_directories.find_runs(str(tmp_path / 'data'))
   names = [(r.game, r.name) for r in found]
   assert names == [(g, n) for g in ('Pong', 'Qbert') for n in '13']
 
@@ -174,7 +170,7 @@ def test_other_sources(root, run, logs, kind):
 
 
 def test_the_sources_manifest_is_kept(original, server, run, logs, root):
-  name = shard.MANIFEST
+  name = manifests.FILE_NAME
   manifest = json.loads((original / 'Pong/1/replay_logs' / name).read_text())
   (root / 'Pong/1/replay_logs' / name).write_text(json.dumps(manifest))
   code, _, _ = run(server.url)
@@ -279,17 +275,17 @@ def test_waits_double(monkeypatch):
   waits = []
 
   def fail():
-    raise sources.Interrupted('no')
+    raise remote_sources.Interrupted('no')
 
-  with pytest.raises(sources.Interrupted):
-    sources.try_again(fail, 8, waits.append)
+  with pytest.raises(remote_sources.Interrupted):
+    remote_sources.try_again(fail, 8, waits.append)
   assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
 
   def fail_as_told():
-    raise sources.Interrupted('no', wait=7)
+    raise remote_sources.Interrupted('no', wait=7)
 
-  with pytest.raises(sources.Interrupted):
-    sources.try_again(fail_as_told, 1, waits.append)
+  with pytest.raises(remote_sources.Interrupted):
+    remote_sources.try_again(fail_as_told, 1, waits.append)
   assert waits[-1] == 7
 
 
@@ -318,12 +314,12 @@ def test_a_missing_shard_is_reported(root, server, run, logs):
 
 
 def test_an_incomplete_shard_is_not_fetched(root, server, run, logs):
-  (root / 'Pong/1/replay_logs' / shard.file_name('reward', 1)).unlink()
+  (root / 'Pong/1/replay_logs' / shard_files.file_name('reward', 1)).unlink()
   for server.lists in (False, True):
     code, out, _ = run(server.url)
     assert code == 1 and 'shard 1 is incomplete at the source' in out
-    assert shard.file_name('reward', 1) in out
-    assert shard.list_suffixes(str(logs)) == [0, 2]
+    assert shard_files.file_name('reward', 1) in out
+    assert shard_files.list_suffixes(str(logs)) == [0, 2]
 
 
 def test_a_missing_run_does_not_stop_the_others(root, server, run, logs):
@@ -365,10 +361,14 @@ def test_a_truncated_file_is_refused(root, server, run):
 
 def test_hashes_of_the_manifest_have_to_hold(original, server, run):
   """A file that is whole, and another one than it should be."""
-  manifest = (original / 'Pong/1/replay_logs' / shard.MANIFEST).read_bytes()
-  frames = original / 'Pong/1/replay_logs' / shard.file_name('observation', 0)
+  manifest = (
+    original / 'Pong/1/replay_logs' / manifests.FILE_NAME
+  ).read_bytes()
+  frames = (
+    original / 'Pong/1/replay_logs' / shard_files.file_name('observation', 0)
+  )
   (
-    pathlib.Path(server.folder) / 'Pong/1/replay_logs' / shard.MANIFEST
+    pathlib.Path(server.folder) / 'Pong/1/replay_logs' / manifests.FILE_NAME
   ).write_bytes(manifest)
   server.bodies = {FRAMES: frames.read_bytes()}
   code, out, _ = run(server.url)
@@ -386,9 +386,9 @@ def test_a_file_that_changes_is_not_spliced(
   begun = logs / 'partial' / FRAMES
   assert code == 1 and begun.stat().st_size == 30_000
   columns = (
-    shard.read_array(str(path))[:, ::-1]
+    shard_reader.read_array(str(path))[:, ::-1]
     if same_size
-    else (np.zeros_like(shard.read_array(str(path))))
+    else (np.zeros_like(shard_reader.read_array(str(path))))
   )
   with gzip.GzipFile(path, 'wb', 0 if same_size else 9, mtime=0) as file:
     np.save(file, columns)
@@ -403,7 +403,9 @@ def test_a_file_that_changes_is_not_spliced(
 def test_hashes_of_object_stores_have_to_hold(original, server, run):
   server.md5s = True
   assert run(server.url, '--shards=2')[0] == 0
-  frames = original / 'Pong/1/replay_logs' / shard.file_name('observation', 0)
+  frames = (
+    original / 'Pong/1/replay_logs' / shard_files.file_name('observation', 0)
+  )
   server.bodies = {FRAMES: frames.read_bytes()}
   code, out, _ = run(server.url)
   assert code == 1 and 'its md5 is' in out and out.count('missing') == 1
@@ -455,7 +457,7 @@ def test_files_that_are_there_are_verified(root, server, run, logs):
 
 def test_a_file_that_was_damaged_here_is_named(server, run, logs):
   assert run(server.url)[0] == 0
-  path = logs / shard.file_name('reward', 1)
+  path = logs / shard_files.file_name('reward', 1)
   size = path.stat().st_size
   path.write_bytes(gzip.compress(b'no array').ljust(size, b'\0'))
   code, out, err = run(server.url)
@@ -474,14 +476,14 @@ def test_a_full_disk_ends_it_in_words(server, run, monkeypatch):
   def fail(path):
     raise OSError(28, 'No space left on device')
 
-  monkeypatch.setattr(arrivals, 'sync', fail)
+  monkeypatch.setattr(incoming_shards, 'sync', fail)
   code, _, err = run(server.url)
   assert code == 2 and is_one_line(err)
   assert 'No space left' in err and 'the same command goes on' in err
 
 
 def test_one_process_at_a_time(server, run, logs):
-  with arrivals.Arrivals(str(logs), {'how': 'fetch'}):
+  with incoming_shards.Arrivals(str(logs), {'how': 'fetch'}):
     code, _, err = run(server.url)
   assert code == 2 and is_one_line(err)
   assert f'is being written by process {os.getpid()}' in err
@@ -539,7 +541,7 @@ def test_a_missing_package_is_named(
 
 
 def test_a_server_that_is_not_there(run, monkeypatch):
-  monkeypatch.setattr(fetch, '_FIRST_WAIT', 0.001)
+  monkeypatch.setattr(fetcher, '_FIRST_WAIT', 0.001)
   code, _, err = run('http://127.0.0.1:1')
   assert code == 1 and is_one_line(err) and 'Connection refused' in err
 
@@ -548,7 +550,7 @@ def test_passwords_and_tokens_stay_secret(root, server, run, logs):
   host = server.url.removeprefix('http://')
   code, out, err = run(f'http://me:secret@{host}/?token=secret')
   assert code == 0
-  assert 'secret' not in out + err + (logs / shard.MANIFEST).read_text()
+  assert 'secret' not in out + err + (logs / manifests.FILE_NAME).read_text()
   assert_all_there(root, logs)
 
 
@@ -564,7 +566,7 @@ def test_a_killed_fetch_goes_on(tmp_path):
     *(sys.executable, '-m', 'batch_rl.dataset', 'fetch', server.url),
     *('--game=Pong', '--run=1', '--shards=1-2', f'--data_dir={tmp_path}'),
   ]
-  frames = logs / 'partial' / shard.file_name('observation', 2)
+  frames = logs / 'partial' / shard_files.file_name('observation', 2)
   try:
     for least in (100_000, 500_000, 1_000_000):
       process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -582,19 +584,19 @@ def test_a_killed_fetch_goes_on(tmp_path):
   expected = contents(SAMPLE / 'Pong/1/replay_logs', (1, 2))
   assert contents(logs) == expected
   assert not verification.verify(str(logs)).wrong
-  starts = server.gets(shard.file_name('observation', 2))
+  starts = server.gets(shard_files.file_name('observation', 2))
   assert (
     len(starts) == 4 and starts == sorted(starts) and starts[3] >= 1_000_000
   )
   # What was in place was not asked for again.
-  assert server.gets(shard.file_name('action', 1)) == [0]
+  assert server.gets(shard_files.file_name('action', 1)) == [0]
 
 
 # --- what is there already, and what the source says of it ----------------------
 
 
 def test_a_refused_shard_is_missing(server, run, logs):
-  server.statuses = {shard.file_name('observation', 2): [403, 100]}
+  server.statuses = {shard_files.file_name('observation', 2): [403, 100]}
   code, out, _ = run(server.url)
   assert code == 1 and 'missing: Pong/1: the source refuses shards 2' in out
   assert len(contents(logs)) == 12
@@ -603,7 +605,7 @@ def test_a_refused_shard_is_missing(server, run, logs):
 def test_a_complete_partial_of_another_version_is_not_taken(
   root, server, run, logs
 ):
-  name = shard.file_name('observation', 0)
+  name = shard_files.file_name('observation', 0)
   (logs / 'partial').mkdir(parents=True)
   stale = (root / 'Pong/1/replay_logs' / FRAMES).read_bytes()
   (logs / 'partial' / name).write_bytes(stale)
@@ -615,13 +617,13 @@ def test_a_complete_partial_of_another_version_is_not_taken(
 
 def test_what_the_source_once_said_stays_true(root, server, run, logs):
   """A manifest that is gone takes no truncated episode along."""
-  manifest = root / 'Pong/1/replay_logs' / shard.MANIFEST
+  manifest = root / 'Pong/1/replay_logs' / manifests.FILE_NAME
   said = {'truncated_rows': [65, 98], 'environment': {'game': 'Pong'}}
   manifest.write_text(json.dumps(said))
   assert run(server.url, '--shards', '0-1')[0] == 0
   manifest.unlink()
   assert run(server.url)[0] == 0
-  kept = json.loads((logs / shard.MANIFEST).read_text())
+  kept = json.loads((logs / manifests.FILE_NAME).read_text())
   assert {key: kept[key] for key in said} == said
   assert [entry['suffix'] for entry in kept['shards']] == [0, 1, 2]
 
@@ -633,7 +635,7 @@ def test_a_fetch_leaves_the_files_alone_that_an_import_has_linked(
   mine = tmp_path / 'mine'
   mine.write_bytes(b'a thesis')
   (logs / 'partial').mkdir(parents=True)
-  os.link(mine, logs / 'partial' / shard.file_name('observation', 0))
+  os.link(mine, logs / 'partial' / shard_files.file_name('observation', 0))
   assert run(server.url)[0] == 0
   assert_all_there(root, logs)
   assert mine.read_bytes() == b'a thesis'
@@ -649,7 +651,7 @@ def test_a_fetch_leaves_the_files_alone_that_an_import_has_linked(
 )
 def test_any_manifest_will_do(root, server, run, logs, manifest):
   server.lists = True
-  path = root / 'Pong/1/replay_logs' / shard.MANIFEST
+  path = root / 'Pong/1/replay_logs' / manifests.FILE_NAME
   path.write_text(json.dumps(manifest))
   assert run(server.url)[0] == 0
   assert contents(logs) == contents(root / 'Pong/1/replay_logs')
@@ -660,10 +662,10 @@ def test_a_server_that_answers_anything_has_nothing(server, run, monkeypatch):
 
   def stat(source, path):
     asked.append(path)
-    return sources.Stat(100, None)
+    return remote_sources.Stat(100, None)
 
-  monkeypatch.setattr(sources._HttpSource, 'stat', stat)
-  monkeypatch.setattr(fetch, '_MOST_SHARDS', 3)
+  monkeypatch.setattr(remote_sources._HttpSource, 'stat', stat)
+  monkeypatch.setattr(fetcher, '_MOST_SHARDS', 3)
   code, _, _ = run(server.url, '--dry_run')  # it ends
   assert code == 0 and len(asked) <= 7 * 30
 
@@ -676,7 +678,7 @@ def test_a_server_that_answers_anything_has_nothing(server, run, monkeypatch):
   ],
 )
 def test_secrets_are_not_told(url, name):
-  assert sources.connect(url, 1).name == name
+  assert remote_sources.connect(url, 1).name == name
 
 
 @pytest.mark.parametrize(

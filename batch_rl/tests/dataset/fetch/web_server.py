@@ -1,6 +1,6 @@
 """A web server on this machine that has the faults of those far away.
 
-python -m batch_rl.tests.dataset.web_server FOLDER [BYTES_PER_SECOND]
+python -m batch_rl.tests.dataset.fetch.web_server FOLDER [BYTES_PER_SECOND]
 """
 
 import base64

@@ -9,7 +9,10 @@ import shutil
 import numpy as np
 import pytest
 
-from batch_rl.dataset import layouts, shard, store, verification
+from batch_rl.dataset.checks import verification
+from batch_rl.dataset.interchange import dopamine_import
+from batch_rl.dataset.shards import manifests, shard_files, shard_reader
+from batch_rl.dataset.store import store
 from batch_rl.tests import ring_logs, shards
 from batch_rl.tests.dataset.conftest import is_one_line
 
@@ -28,10 +31,10 @@ def original(tmp_path):
 def rename(original, folder, name_of, suffixes=(0, 1, 2)):
   """Copies shards to other names: `name_of(column or counter, number)`."""
   for suffix in suffixes:
-    for name in shard.FILES:
+    for name in shard_files.FILES:
       target = folder / name_of(name, suffix)
       target.parent.mkdir(parents=True, exist_ok=True)
-      shutil.copy(original / shard.file_name(name, suffix), target)
+      shutil.copy(original / shard_files.file_name(name, suffix), target)
   return folder
 
 
@@ -44,25 +47,27 @@ def unzip(folder, ending=''):
 
 
 def percent(name, suffix):
-  return shard.file_name(name, suffix).replace('$', '%24')
+  return shard_files.file_name(name, suffix).replace('$', '%24')
 
 
 def renamed(old, new):
-  return lambda name, suffix: shard.file_name(name, suffix).replace(old, new)
+  return lambda name, suffix: shard_files.file_name(name, suffix).replace(
+    old, new
+  )
 
 
 def collided(name, suffix):
   """`cp $f $store$_observation_ckpt.0.gz` gives `.0.gz`, `--backup` `.0.gz.~1~`."""
-  if name not in shard.COLUMNS:
-    return shard.file_name(name, suffix)
-  again = shard.COLUMNS.index(name)
+  if name not in shard_files.COLUMNS:
+    return shard_files.file_name(name, suffix)
+  again = shard_files.COLUMNS.index(name)
   return f'.{suffix}.gz' + (f'.{again}' if again else '')
 
 
 NAMES = {
-  'as they are': shard.file_name,
+  'as they are': shard_files.file_name,
   'in replay_logs of a run': (
-    lambda n, s: f'Pong/1/replay_logs/{shard.file_name(n, s)}'
+    lambda n, s: f'Pong/1/replay_logs/{shard_files.file_name(n, s)}'
   ),
   'percent-encoded': percent,
   'dollars lost': renamed('$', '_'),
@@ -76,12 +81,16 @@ NAMES = {
     lambda n, s: f'{s}/{n}.gz'
   ),
   'a folder for each shard, too': (
-    lambda n, s: f'Pong/1/shard-{s}/all/{shard.file_name(n, s)}'
+    lambda n, s: f'Pong/1/shard-{s}/all/{shard_files.file_name(n, s)}'
   ),
   'folders called as checkpoints': lambda n, s: f'ckpt.{s}/{n}.gz',
-  'a prefix, flat': lambda n, s: f'Pong_1_{shard.file_name(n, s)}',
-  'a prefix with another number': lambda n, s: f'run7-{shard.file_name(n, s)}',
-  'nothing but numbers': lambda n, s: f'{shard.FILES.index(n)}/x_ckpt.{s}.bin',
+  'a prefix, flat': lambda n, s: f'Pong_1_{shard_files.file_name(n, s)}',
+  'a prefix with another number': lambda n, s: (
+    f'run7-{shard_files.file_name(n, s)}'
+  ),
+  'nothing but numbers': lambda n, s: (
+    f'{shard_files.FILES.index(n)}/x_ckpt.{s}.bin'
+  ),
   'no dots': lambda n, s: f'{n}_ckpt_{s}',
 }
 
@@ -97,20 +106,20 @@ def test_layouts(original, tmp_path, run, layout):
   logs = target / 'replay_logs'
   assert shards.read_run(logs) == expected
   assert sorted(os.listdir(logs)) == sorted(
-    [shard.MANIFEST, *(p.name for p in original.iterdir())]
+    [manifests.FILE_NAME, *(p.name for p in original.iterdir())]
   )
   assert not verification.verify(str(logs)).wrong
   assert sorted(p for p in source.rglob('*') if p.is_file()) == before
   assert 'assumed' not in out and 'ignored' not in out
-  manifest = json.loads((logs / shard.MANIFEST).read_text())
+  manifest = json.loads((logs / manifests.FILE_NAME).read_text())
   assert manifest['origin'] == {'how': 'import', 'source': str(source)}
-  about = manifest['shards'][1]['files'][shard.file_name('reward', 1)]
+  about = manifest['shards'][1]['files'][shard_files.file_name('reward', 1)]
   assert about['from'] == NAMES[layout]('reward', 1)
 
 
 @pytest.mark.parametrize('ending', ['', '.npy', '.gz'])
 def test_files_that_were_unzipped(original, tmp_path, run, ending):
-  source = rename(original, tmp_path / 'source', shard.file_name)
+  source = rename(original, tmp_path / 'source', shard_files.file_name)
   unzip(source, ending)
   code, _, _ = run('import', source, tmp_path / 'run', '--shards')
   assert code == 0
@@ -133,7 +142,7 @@ def test_a_store_is_the_default(original, tmp_path, run):
   theirs.wait()
   rows = np.arange(theirs.rows)
   np.testing.assert_array_equal(ours.frames(rows), theirs.frames(rows))
-  manifest = json.loads((tmp_path / 'store' / shard.MANIFEST).read_text())
+  manifest = json.loads((tmp_path / 'store' / manifests.FILE_NAME).read_text())
   assert manifest['origin']['source'] == str(source.parent)
   assert sorted(os.listdir(tmp_path)) == ['Pong', 'original', 'store']
   code, out, _ = run('inspect', tmp_path / 'store', '--json')
@@ -160,7 +169,7 @@ def test_checkpoints_of_an_online_run(tmp_path, run):
     (folder / f'tf_ckpt-{number}.index').write_bytes(b'weights')
     (folder / f'sentinel_checkpoint_complete.{number}').write_bytes(b'')
   memory.save(str(folder), 3)
-  (folder / shard.file_name('reward', 3)).unlink()
+  (folder / shard_files.file_name('reward', 3)).unlink()
   code, out, err = run('import', tmp_path / 'run', tmp_path / 'r', '--shards')
   assert code == 0 and not err
   assert 'its checkpoint was not finished (no sentinel)' in out
@@ -178,22 +187,22 @@ def test_checkpoints_of_an_online_run(tmp_path, run):
 @pytest.mark.parametrize('named', [False, True])
 def test_a_single_shard(original, tmp_path, run, named):
   def name_of(name, suffix):
-    index = shard.FILES.index(name)
+    index = shard_files.FILES.index(name)
     return f'{name}.gz' if named else f'{"abcdef"[index]}.bin'
 
   source = rename(original, tmp_path / 'source', name_of, [1])
   code, out, _ = run('import', source, tmp_path / 'run', '--shards')
   assert code == 0 and 'assumed: no name has the number of a shard' in out
-  ours = shard.read_shard(str(tmp_path / 'run/replay_logs'), 0)
-  theirs = shard.read_shard(str(original), 1)
+  ours = shard_reader.read_shard(str(tmp_path / 'run/replay_logs'), 0)
+  theirs = shard_reader.read_shard(str(original), 1)
   assert ours.add_count == theirs.add_count
-  for name in shard.COLUMNS:
+  for name in shard_files.COLUMNS:
     np.testing.assert_array_equal(ours.columns[name], theirs.columns[name])
 
 
 def test_what_is_beside_shards_is_left_alone(original, tmp_path, run):
-  source = rename(original, tmp_path / 'source', shard.file_name)
-  name = shard.file_name('observation', 0)
+  source = rename(original, tmp_path / 'source', shard_files.file_name)
+  name = shard_files.file_name('observation', 0)
   np.save(source / 'embeddings_0.npy', np.zeros((9,), np.float64))
   np.save(source / 'labels_0.npy', np.zeros(CAPACITY, np.int32))
   (source / f'{name}_.gstmp').write_bytes((source / name).read_bytes()[:9])
@@ -229,11 +238,11 @@ def test_what_is_beside_shards_is_left_alone(original, tmp_path, run):
 
 def remove(folder, what, suffixes=(0, 1, 2)):
   for suffix in suffixes:
-    (folder / shard.file_name(what, suffix)).unlink()
+    (folder / shard_files.file_name(what, suffix)).unlink()
 
 
 def test_counters_are_told_by_the_format(original, tmp_path, run):
-  source = rename(original, tmp_path / 'source', shard.file_name)
+  source = rename(original, tmp_path / 'source', shard_files.file_name)
   remove(source, 'add_count')
   code, out, _ = run('import', source, tmp_path / 'run', '--shards')
   assert code == 0
@@ -260,24 +269,24 @@ def test_shards_without_any_counter(original, tmp_path, run):
   assert 'add_count of shard 1 is 79: the ring was full' in out
   logs = tmp_path / 'run/replay_logs'
   assert shards.read_run(logs) == shards.read_run(original)[:79]
-  manifest = json.loads((logs / shard.MANIFEST).read_text())
+  manifest = json.loads((logs / manifests.FILE_NAME).read_text())
   assert len(manifest['origin']['assumed']) == 4
   assert not verification.verify(str(logs)).wrong
 
 
 def test_an_add_count_that_nothing_tells(original, tmp_path, run):
-  source = rename(original, tmp_path / 'source', shard.file_name)
+  source = rename(original, tmp_path / 'source', shard_files.file_name)
   remove(source, 'add_count', [1])
   count = np.array(30)  # of a ring that is saved whenever
-  with gzip.open(source / shard.file_name('add_count', 0), 'wb') as file:
+  with gzip.open(source / shard_files.file_name('add_count', 0), 'wb') as file:
     np.save(file, count)
   code, out, _ = run('import', source, tmp_path / 'run', '--shards')
   assert code == 1 and 'missing: shard 1 is left out: its add_count' in out
-  assert shard.list_suffixes(str(tmp_path / 'run/replay_logs')) == [0, 2]
+  assert shard_files.list_suffixes(str(tmp_path / 'run/replay_logs')) == [0, 2]
 
 
 def test_an_incomplete_shard_is_left_out(original, tmp_path, run):
-  source = rename(original, tmp_path / 'source', shard.file_name)
+  source = rename(original, tmp_path / 'source', shard_files.file_name)
   remove(source, 'reward', [1])
   code, out, _ = run('import', source, tmp_path / 'run', '--shards')
   assert code == 1 and 'missing: shard 1 is left out, there is no reward' in out
@@ -295,8 +304,8 @@ def test_an_incomplete_shard_is_left_out(original, tmp_path, run):
 def test_two_runs_are_not_mixed(original, tmp_path, run):
   source = tmp_path / 'source'
   for number in (1, 2):
-    rename(original, source / str(number), shard.file_name)
-  other = source / '2' / shard.file_name('reward', 1)
+    rename(original, source / str(number), shard_files.file_name)
+  other = source / '2' / shard_files.file_name('reward', 1)
   with gzip.open(other, 'wb') as file:
     np.save(file, np.ones(CAPACITY, np.float32))
   code, out, err = run('import', source, tmp_path / 'run', '--shards')
@@ -307,9 +316,12 @@ def test_two_runs_are_not_mixed(original, tmp_path, run):
 
 def test_two_runs_are_not_mixed_though_they_would_fit(original, tmp_path, run):
   source = rename(
-    original, tmp_path / 's', lambda n, s: f'1/{shard.file_name(n, s)}', (0, 1)
+    original,
+    tmp_path / 's',
+    lambda n, s: f'1/{shard_files.file_name(n, s)}',
+    (0, 1),
   )
-  rename(original, source, lambda n, s: f'2/{shard.file_name(n, s)}', [2])
+  rename(original, source, lambda n, s: f'2/{shard_files.file_name(n, s)}', [2])
   code, out, err = run('import', source, tmp_path / 'run', '--shards')
   assert code == 2 and not out and is_one_line(err) and 'two runs' in err
   code, out, _ = run('import', source / '1', tmp_path / 'run', '--shards')
@@ -318,25 +330,25 @@ def test_two_runs_are_not_mixed_though_they_would_fit(original, tmp_path, run):
 
 def put(column, array):
   def change(source):
-    with gzip.open(source / shard.file_name(column, 1), 'wb') as file:
+    with gzip.open(source / shard_files.file_name(column, 1), 'wb') as file:
       np.save(file, array)
 
   return change
 
 
 def damage(source):
-  path = source / shard.file_name('observation', 1)
+  path = source / shard_files.file_name('observation', 1)
   content = path.read_bytes()
   path.write_bytes(content[:-6] + bytes([content[-6] ^ 1]) + content[-5:])
 
 
 def bad_header(source):
-  path = source / shard.file_name('action', 1)
+  path = source / shard_files.file_name('action', 1)
   path.write_bytes(gzip.compress(b'no array at all'))
 
 
 def without_number(source):
-  shutil.copy(source / shard.file_name('action', 1), source / 'action.gz')
+  shutil.copy(source / shard_files.file_name('action', 1), source / 'action.gz')
 
 
 @pytest.mark.parametrize(
@@ -356,7 +368,7 @@ def without_number(source):
   ],
 )
 def test_what_cannot_be_is_an_error(original, tmp_path, run, change, message):
-  source = rename(original, tmp_path / 'source', shard.file_name)
+  source = rename(original, tmp_path / 'source', shard_files.file_name)
   change(source)
   code, _, err = run('import', source, tmp_path / 'run', '--shards')
   assert code == 2 and is_one_line(err) and message in err
@@ -381,9 +393,9 @@ def test_mistakes_are_one_line(tmp_path, run, source, message):
 def test_a_name_beats_its_likes_but_not_its_contents(original, tmp_path):
   """Headers alone tell all columns of one shard apart."""
   source = rename(original, tmp_path / 'source', collided)
-  found = layouts.find(str(source))
+  found = dopamine_import.find(str(source))
   for number in (0, 1, 2):
-    for what in shard.COLUMNS:
+    for what in shard_files.COLUMNS:
       name = found.shards[number][what].name
       assert name == collided(what, number) and not (
         found.shards[number][what].named
@@ -399,11 +411,11 @@ def test_files_are_linked_and_the_destination_is_kept(original, tmp_path, run):
   document = json.loads(out)
   assert code == 0 and document['shards'] == [0, 1, 2]
   assert len(document['taken']) == 6
-  name = shard.file_name('observation', 1)
+  name = shard_files.file_name('observation', 1)
   assert (target / 'replay_logs' / name).samefile(original / name)
-  before = (target / 'replay_logs' / shard.MANIFEST).read_bytes()
+  before = (target / 'replay_logs' / manifests.FILE_NAME).read_bytes()
   assert run('import', original, target, '--shards')[0] == 0
-  assert (target / 'replay_logs' / shard.MANIFEST).read_bytes() == before
+  assert (target / 'replay_logs' / manifests.FILE_NAME).read_bytes() == before
   other = pathlib.Path(shutil.copytree(original, tmp_path / 'other'))
   code, _, err = run('import', other, target, '--shards')
   assert code == 2 and is_one_line(err) and 'holds something else' in err
@@ -428,7 +440,7 @@ def test_an_import_that_was_stopped_goes_on(
   original, tmp_path, run, monkeypatch
 ):
   done = []
-  prepare = layouts._prepare
+  prepare = dopamine_import._prepare
 
   def crash(found, path, symlinks):
     if len(done) == 7:
@@ -436,9 +448,9 @@ def test_an_import_that_was_stopped_goes_on(
     done.append(path)
     prepare(found, path, symlinks)
 
-  monkeypatch.setattr(layouts, '_prepare', crash)
+  monkeypatch.setattr(dopamine_import, '_prepare', crash)
   assert run('import', original, tmp_path / 'run', '--shards')[0] == 130
-  monkeypatch.setattr(layouts, '_prepare', prepare)
+  monkeypatch.setattr(dopamine_import, '_prepare', prepare)
   assert run('import', original, tmp_path / 'run', '--shards')[0] == 0
   logs = tmp_path / 'run/replay_logs'
   assert shards.read_run(logs) == shards.read_run(original)
@@ -458,30 +470,32 @@ def test_a_dry_run_does_nothing(original, tmp_path, run):
 def test_only_the_number_of_the_shard_is_replaced(original, tmp_path):
   """Of `.1.gz.1`, and of `7/1/frames-1`."""
   source = rename(original, tmp_path / 'a', collided)
-  table = layouts.find(str(source)).table()
+  table = dopamine_import.find(str(source)).table()
   assert [line[:3] for line in table[1:4]] == [
     ['0-2', 'observation', '.N.gz'],
     ['0-2', 'action', '.N.gz.1'],
     ['0-2', 'reward', '.N.gz.2'],
   ]
   source = rename(original, tmp_path / 'b', lambda n, s: f'7/{s}/{n}.gz')
-  table = layouts.find(str(source)).table()
+  table = dopamine_import.find(str(source)).table()
   assert table[1][:3] == ['0-2', 'observation', '7/N/observation.gz']
 
 
 def test_our_own_manifest_comes_along(tmp_path, run):
   shards.write_run(tmp_path / 'Pong/1/replay_logs', [30, 30], CAPACITY)
   source = tmp_path / 'Pong/1'
-  manifest = json.loads((source / 'replay_logs' / shard.MANIFEST).read_text())
+  manifest = json.loads(
+    (source / 'replay_logs' / manifests.FILE_NAME).read_text()
+  )
   assert run('import', source, tmp_path / 'run', '--shards')[0] == 0
   found = json.loads(
-    (tmp_path / 'run/replay_logs' / shard.MANIFEST).read_text()
+    (tmp_path / 'run/replay_logs' / manifests.FILE_NAME).read_text()
   )
   assert found['format'] == manifest['format']
   assert found['shards'][0]['episodes'] == manifest['shards'][0]['episodes']
   assert not verification.verify(str(tmp_path / 'run/replay_logs')).wrong
-  frames = source / 'replay_logs' / shard.file_name('observation', 1)
-  other = source / 'replay_logs' / shard.file_name('observation', 0)
+  frames = source / 'replay_logs' / shard_files.file_name('observation', 1)
+  other = source / 'replay_logs' / shard_files.file_name('observation', 0)
   frames.unlink()
   shutil.copy(other, frames)
   code, _, err = run('import', source, tmp_path / 'other', '--shards')
@@ -490,35 +504,39 @@ def test_our_own_manifest_comes_along(tmp_path, run):
 
 def test_an_import_again_takes_what_is_new(original, tmp_path, run):
   """Here the counter that had been assumed, and a file with other contents."""
-  counter = original / shard.file_name('add_count', 2)
-  kept, said = counter.read_bytes(), int(shard.read_array(str(counter)))
-  ranges = original / shard.file_name('invalid_range', 2)
+  counter = original / shard_files.file_name('add_count', 2)
+  kept, said = counter.read_bytes(), int(shard_reader.read_array(str(counter)))
+  ranges = original / shard_files.file_name('invalid_range', 2)
   kept_ranges = ranges.read_bytes()
   counter.unlink()
   ranges.unlink()
   logs = tmp_path / 'run/replay_logs'
   target = logs / counter.name
   run('import', original, tmp_path / 'run', '--shards')
-  assert not target.exists() or int(shard.read_array(str(target))) != said
+  assert (
+    not target.exists() or int(shard_reader.read_array(str(target))) != said
+  )
   counter.write_bytes(kept)
   ranges.write_bytes(kept_ranges)
   assert run('import', original, tmp_path / 'run', '--shards')[0] == 0
-  assert int(shard.read_array(str(target))) == said
-  actions = original / shard.file_name('action', 0)
-  changed = shard.read_array(str(actions))[::-1].copy()
+  assert int(shard_reader.read_array(str(target))) == said
+  actions = original / shard_files.file_name('action', 0)
+  changed = shard_reader.read_array(str(actions))[::-1].copy()
   actions.unlink()
   with gzip.open(actions, 'wb') as file:
     np.save(file, changed)
   assert run('import', original, tmp_path / 'run', '--shards')[0] == 0
   np.testing.assert_array_equal(
-    shard.read_array(str(logs / actions.name)), changed
+    shard_reader.read_array(str(logs / actions.name)), changed
   )
 
 
 def test_an_occupied_store_is_refused_at_once(
   original, tmp_path, run, monkeypatch
 ):
-  monkeypatch.delattr(layouts, '_prepare')  # nothing is to be read for it
+  monkeypatch.delattr(
+    dopamine_import, '_prepare'
+  )  # nothing is to be read for it
   (tmp_path / 'store').mkdir()
   (tmp_path / 'store/thesis.tex').write_text('x')
   code, _, err = run('import', original, tmp_path / 'store')
@@ -529,9 +547,9 @@ def test_an_occupied_store_is_refused_at_once(
 def test_a_part_of_a_run_is_not_described_as_the_whole(tmp_path, run):
   logs = tmp_path / 'source'
   shards.write_run(logs, [30, 30, 30], capacity=40)
-  (logs / shard.file_name('reward', 1)).unlink()
+  (logs / shard_files.file_name('reward', 1)).unlink()
   assert run('import', logs, tmp_path / 'run', '--shards')[0] == 1
-  path = tmp_path / 'run/replay_logs' / shard.MANIFEST
+  path = tmp_path / 'run/replay_logs' / manifests.FILE_NAME
   manifest = json.loads(path.read_text())
   assert [entry['suffix'] for entry in manifest['shards']] == [0, 2]
   assert not {'rows', 'safe_rows', 'episodes'} & manifest.keys()

@@ -6,7 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from batch_rl.dataset import directories, episodes
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.sampling import episodes
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import shards
 
@@ -64,7 +65,7 @@ def test_minari_has_the_same_transitions(
   expected = runs.expected_transitions(made, how)
   runs.assert_same(transitions_of(dataset, stack), expected)
   runs.assert_same(runs.transitions(logs), expected)
-  reader = episodes.Reader(directories.as_run(str(logs)))
+  reader = episodes.Reader(run_directories.as_run(str(logs)))
   about = dataset.storage.metadata
   assert about['total_steps'] == document['steps'] == dataset.total_steps
   assert about['total_episodes'] == document['episodes'] == 4

@@ -13,14 +13,12 @@ import tensorflow_datasets as tfds
 from tensorflow.python.eager import context
 from tensorflow_datasets.rl_unplugged import atari_utils
 
-from batch_rl.dataset import (
-  directories,
-  episodes,
-  interchange,
-  rlds,
-  shard,
-  verification,
-)
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.checks import verification
+from batch_rl.dataset.commands import import_export
+from batch_rl.dataset.interchange import rlds
+from batch_rl.dataset.sampling import episodes
+from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.conftest import is_one_line
@@ -133,12 +131,12 @@ def read_steps(directory, split='train'):
 
 def same_shards(one, two):
   """Whether two folders have the same shards, row for row."""
-  suffixes = shard.list_suffixes(str(one))
-  assert shard.list_suffixes(str(two)) == suffixes
+  suffixes = shard_files.list_suffixes(str(one))
+  assert shard_files.list_suffixes(str(two)) == suffixes
   for suffix in suffixes:
-    a, b = (shard.read_shard(str(logs), suffix) for logs in (one, two))
+    a, b = (shard_reader.read_shard(str(logs), suffix) for logs in (one, two))
     assert a.add_count == b.add_count
-    for name in shard.COLUMNS:
+    for name in shard_files.COLUMNS:
       np.testing.assert_array_equal(a.columns[name], b.columns[name])
 
 
@@ -192,7 +190,7 @@ def test_a_round_trip_changes_nothing(tmp_path, import_json, run, how):
   target = tmp_path / 'again' / 'Pong' / '1'
   document = import_json(tmp_path / 'rlds', target, '--shards')
   same_shards(logs, target / 'replay_logs')
-  reader = episodes.Reader(directories.as_run(str(logs)))
+  reader = episodes.Reader(run_directories.as_run(str(logs)))
   assert document['hash'] == reader.hash and reader.hash in out
   assert document['last_step'] == 'observation'
   assert document['truncated'] == sum(
@@ -235,7 +233,7 @@ def test_checkpoints_become_one_run_in_their_order(tmp_path, import_json, run):
   runs.assert_same(
     runs.transitions(logs), runs.expected_transitions(made, {1: 'cut'})
   )
-  manifest = json.loads((logs / shard.MANIFEST).read_text())
+  manifest = json.loads((logs / manifests.FILE_NAME).read_text())
   assert manifest['agent'] == 'dqn'
   assert manifest['environment']['game'] == 'Pong'
   about = manifest['source']
@@ -347,7 +345,7 @@ def test_rewards_are_clipped_and_returns_kept(tmp_path, import_json):
   assert import_json(source, target, '--shards')['last_step'] == 'transition'
   logs = target / 'replay_logs'
   runs.assert_same(runs.transitions(logs), runs.expected_transitions(made))
-  manifest = json.loads((logs / shard.MANIFEST).read_text())
+  manifest = json.loads((logs / manifests.FILE_NAME).read_text())
   returns = [e['episode_return'] for e in raw]
   assert manifest['episodes']['unclipped_return']['max'] == max(returns)
   returns = [float(reward.sum()) for _, _, reward in made]
@@ -375,7 +373,7 @@ def test_a_dataset_with_both_rewards(tmp_path, import_json):
   import_json(source, target, '--shards')
   logs = target / 'replay_logs'
   runs.assert_same(runs.transitions(logs), runs.expected_transitions(made))
-  manifest = json.loads((logs / shard.MANIFEST).read_text())
+  manifest = json.loads((logs / manifests.FILE_NAME).read_text())
   assert manifest['episodes']['unclipped_return']['min'] == min(
     e['episode_return'] for e in raw
   )
@@ -385,7 +383,9 @@ def test_a_dataset_with_both_rewards(tmp_path, import_json):
 
 _KILLED = """
 import os, signal, sys
-from batch_rl.dataset import __main__ as tools, interchange, rlds
+from batch_rl.dataset import __main__ as tools
+from batch_rl.dataset.commands import import_export
+from batch_rl.dataset.interchange import rlds
 rlds._ROWS_BETWEEN_CUTS = 50
 left = int(sys.argv[1])
 def progress(self, what, count, total):
@@ -393,7 +393,7 @@ def progress(self, what, count, total):
   left -= what == sys.argv[2]
   if not left:
     os.kill(os.getpid(), signal.SIGKILL)
-interchange._Progress.__call__ = progress
+import_export._Progress.__call__ = progress
 tools.main(sys.argv[3:])
 """
 
@@ -431,7 +431,7 @@ def test_an_import_that_was_killed_goes_on(
       raise ValueError('stopped')  # the packer's thread passes it on
 
   with monkeypatch.context() as patch:
-    patch.setattr(interchange._Progress, '__call__', interrupt)
+    patch.setattr(import_export._Progress, '__call__', interrupt)
     assert run(*arguments)[0] == 2
   assert not target.exists()
   read = []
@@ -611,9 +611,9 @@ def test_a_damaged_dataset_is_one_line(dataset, tmp_path, run):
 
 
 def test_two_imports_of_one_destination(dataset, tmp_path, run):
-  from batch_rl.dataset import staging
+  from batch_rl.utils import staging_directory
 
-  with staging.Staging(str(tmp_path / 'out')):
+  with staging_directory.StagingDirectory(str(tmp_path / 'out')):
     code, _, err = run('import', dataset / 'good', tmp_path / 'out')
   assert code == 2 and is_one_line(err) and f'process {os.getpid()}' in err
 

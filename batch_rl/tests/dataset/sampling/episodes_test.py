@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from batch_rl.dataset import directories, episodes, replay_log, shard, store
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.sampling import episodes
+from batch_rl.dataset.shards import manifests, replay_log
+from batch_rl.dataset.store import store
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import ring_logs
 
 
 def read(directory, subset=None):
-  return episodes.Reader(directories.as_run(str(directory)), subset)
+  return episodes.Reader(run_directories.as_run(str(directory)), subset)
 
 
 def tiny_episodes(lengths):
@@ -89,8 +92,8 @@ def test_nothing_is_drawn_where_an_episode_was_cut_off(tmp_path):
   # In three steps, too: two rows fewer each, but for the one that ended.
   found = runs.transitions(logs, horizon=3)
   assert len(found['action']) == 120 - 3 - 3 and found['terminal'].sum() == 3
-  manifest = json.loads((logs / shard.MANIFEST).read_text())
-  assert manifest[shard.TRUNCATED_ROWS] == [42, 75]
+  manifest = json.loads((logs / manifests.FILE_NAME).read_text())
+  assert manifest[manifests.TRUNCATED_ROWS] == [42, 75]
 
 
 def test_what_was_cut_off_is_part_of_the_hash(tmp_path):
@@ -129,8 +132,8 @@ def test_a_log_that_goes_on_has_the_cuts_before(tmp_path):
   log.restore(json.loads(json.dumps(state)))
   add(log, made[1])
   log.close()
-  manifest = json.loads((tmp_path / shard.MANIFEST).read_text())
-  assert manifest[shard.TRUNCATED_ROWS] == [42, 75]
+  manifest = json.loads((tmp_path / manifests.FILE_NAME).read_text())
+  assert manifest[manifests.TRUNCATED_ROWS] == [42, 75]
 
 
 def test_where_a_shard_is_missing_an_episode_begins_late(tmp_path):

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_rl.dataset import sampler, store
+from batch_rl.dataset.sampling import sampler
+from batch_rl.dataset.store import store
 from batch_rl.tests import ring_logs, shards
 
 SAMPLE = 'data/Pong/1/replay_logs'

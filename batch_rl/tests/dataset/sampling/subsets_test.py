@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_rl.dataset import sampler, store, subsets
+from batch_rl.dataset.sampling import sampler, subsets
+from batch_rl.dataset.store import store
 from batch_rl.tests import ring_logs, shards
 
 PADDING = 3

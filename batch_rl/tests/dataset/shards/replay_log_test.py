@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import batch_rl  # noqa: F401  (prepares the process for Dopamine)
 from batch_rl.baselines.replay_memory import logged_replay_buffer
-from batch_rl.dataset import replay_log, shard
+from batch_rl.dataset.shards import replay_log, shard_writer
 from batch_rl.tests import shards
 
 
@@ -136,7 +136,7 @@ def test_an_error_of_the_writing_thread_reaches_the_caller(
   def full_disk(self, columns):
     raise OSError(28, 'No space left on device')
 
-  monkeypatch.setattr(shard.ShardWriter, 'append', full_disk)
+  monkeypatch.setattr(shard_writer.ShardWriter, 'append', full_disk)
   shards.add_row(log, shards.Row(1, 0, 0.0, 1))
   with pytest.raises(OSError, match='No space left'):
     log.checkpoint()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import batch_rl  # noqa: F401  (prepares the process for Dopamine)
-from batch_rl.dataset import shard
+from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.tests import shards
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=12)
@@ -55,15 +55,15 @@ def test_shards_equal_dumps_of_dopamines_memory(
     for row in episode:
       shards.add_row(memory, row)
   for suffix, (columns, add_count, invalid_range) in enumerate(memory.dumps):
-    loaded = shard.read_shard(str(ours), suffix)
+    loaded = shard_reader.read_shard(str(ours), suffix)
     assert loaded.add_count == add_count == (suffix + 1) * capacity - 1
     # Shard 0's last row was never written: whatever NumPy found in memory.
     rows = capacity if suffix else capacity - 1
     for name, column in columns.items():
       np.testing.assert_array_equal(loaded.columns[name][:rows], column[:rows])
       assert loaded.columns[name].dtype == column.dtype
-    path = ours / shard.file_name('invalid_range', suffix)
-    written = shard.read_array(str(path))
+    path = ours / shard_files.file_name('invalid_range', suffix)
+    written = shard_reader.read_array(str(path))
     assert written.tolist() == list(invalid_range)
     assert written.dtype == np.int64
 
@@ -90,8 +90,8 @@ def test_we_load_dopamines_shards(tmp_path, with_episode_ends):
   memory.save(str(tmp_path), 7)
   if not with_episode_ends:
     os.remove(tmp_path / 'episode_end_indices_ckpt.7.gz')
-  assert shard.list_suffixes(str(tmp_path)) == [7]
-  loaded = shard.read_shard(str(tmp_path), 7)
+  assert shard_files.list_suffixes(str(tmp_path)) == [7]
+  loaded = shard_reader.read_shard(str(tmp_path), 7)
   assert loaded.add_count == 20 + 45 + 6
   for name, column in memory._store.items():
     np.testing.assert_array_equal(loaded.columns[name], column)
@@ -124,12 +124,17 @@ def test_files_are_those_of_the_dataset(tmp_path):
     'terminal': '|u1',
   }
   for name, dtype in dtypes.items():
-    array = shard.read_array(str(tmp_path / shard.file_name(name, 1)))
+    array = shard_reader.read_array(
+      str(tmp_path / shard_files.file_name(name, 1))
+    )
     assert array.dtype.str == dtype
-  assert shard.read_array(str(tmp_path / 'add_count_ckpt.1.gz')).dtype == '<i8'
+  assert (
+    shard_reader.read_array(str(tmp_path / 'add_count_ckpt.1.gz')).dtype
+    == '<i8'
+  )
   # 123 rows: 49, then 50 more, and the rest in the final one.
-  assert shard.read_shard(str(tmp_path), 1).add_count == 99
-  assert shard.read_shard(str(tmp_path), 2).add_count == 23
+  assert shard_reader.read_shard(str(tmp_path), 1).add_count == 99
+  assert shard_reader.read_shard(str(tmp_path), 2).add_count == 23
 
 
 @settings(max_examples=150, deadline=None)
@@ -137,8 +142,8 @@ def test_files_are_those_of_the_dataset(tmp_path):
 def test_damage_is_never_read_as_data(tmp_path_factory, data):
   directory = tmp_path_factory.mktemp('log')
   shards.write_run(directory, [30], capacity=40)
-  name = data.draw(st.sampled_from(shard.FILES))
-  path = directory / shard.file_name(name, 0)
+  name = data.draw(st.sampled_from(shard_files.FILES))
+  path = directory / shard_files.file_name(name, 0)
   content = bytearray(path.read_bytes())
   truncated = data.draw(st.booleans())
   if truncated:
@@ -146,10 +151,10 @@ def test_damage_is_never_read_as_data(tmp_path_factory, data):
   else:
     at = data.draw(st.integers(0, len(content) - 1))
     content[at] ^= 1 << data.draw(st.integers(0, 7))
-  intact = shard.read_array(str(path))
+  intact = shard_reader.read_array(str(path))
   path.write_bytes(content)
   try:
-    read = shard.read_array(str(path))
+    read = shard_reader.read_array(str(path))
   except ValueError as error:
     assert str(path) in str(error)
     assert '\n' not in str(error)
@@ -175,13 +180,13 @@ def test_pickles_are_refused(tmp_path, monkeypatch):
     with gzip.open(path, 'wb') as file:
       write(file)
     with pytest.raises(ValueError, match='x.gz is damaged'):
-      shard.read_array(str(path))
+      shard_reader.read_array(str(path))
   assert not os.path.exists('exploited')
 
 
 def test_wrong_dtype_and_length_are_refused(tmp_path):
   shards.write_run(tmp_path, [30], capacity=40)
-  path = tmp_path / shard.file_name('action', 0)
+  path = tmp_path / shard_files.file_name('action', 0)
   for array, message in (
     (np.zeros(40, np.float64), 'expected int32'),
     (np.zeros(39, np.int32), '39 rows'),
@@ -189,21 +194,21 @@ def test_wrong_dtype_and_length_are_refused(tmp_path):
     with gzip.open(path, 'wb') as file:
       np.save(file, array)
     with pytest.raises(ValueError, match=message):
-      shard.read_shard(str(tmp_path), 0)
+      shard_reader.read_shard(str(tmp_path), 0)
 
 
 def test_an_incomplete_shard_is_named(tmp_path):
   shards.write_run(tmp_path, [60], capacity=40)
-  os.remove(tmp_path / shard.file_name('reward', 1))
+  os.remove(tmp_path / shard_files.file_name('reward', 1))
   with pytest.raises(ValueError, match='Shard 1 .*reward_ckpt.1.gz'):
-    shard.list_suffixes(str(tmp_path))
+    shard_files.list_suffixes(str(tmp_path))
 
 
 def test_usual_mistakes_with_the_directory(tmp_path):
   run = tmp_path / 'Pong' / '1'
   shards.write_run(run / 'replay_logs', [20], capacity=40)
   (tmp_path / 'Pong' / '2').mkdir()
-  assert shard.replay_logs_dir(str(run)) == str(run / 'replay_logs')
+  assert shard_files.replay_logs_dir(str(run)) == str(run / 'replay_logs')
   for path, message in (
     (run / 'replay_logs', 'give the run directory above'),
     (tmp_path / 'Pong', 'game directory with runs 1, 2'),
@@ -211,11 +216,11 @@ def test_usual_mistakes_with_the_directory(tmp_path):
     (tmp_path / 'nowhere', 'No such file'),
   ):
     with pytest.raises(ValueError, match=message):
-      shard.replay_logs_dir(str(path))
+      shard_files.replay_logs_dir(str(path))
   shutil.rmtree(run / 'replay_logs')
   (run / 'replay_logs').mkdir()
   with pytest.raises(ValueError, match='empty of shards'):
-    shard.replay_logs_dir(str(run))
+    shard_files.replay_logs_dir(str(run))
 
 
 @settings(max_examples=50, deadline=None)
@@ -228,6 +233,6 @@ def test_arrays_are_read_as_numpy_reads_them(tmp_path_factory, dtype, shape):
   array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
   with gzip.open(path, 'wb') as file:
     np.save(file, array)
-  read = shard.read_array(str(path))
+  read = shard_reader.read_array(str(path))
   np.testing.assert_array_equal(read, array)
   assert (read.dtype, read.shape) == (array.dtype, array.shape)

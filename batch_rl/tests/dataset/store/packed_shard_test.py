@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_rl.dataset import lz4_blocks, packed_shard, shard
+from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.store import lz4_blocks, packed_shard
 from batch_rl.tests import ring_logs
 
 SAMPLE = 'data/Pong/1/replay_logs'
@@ -199,7 +200,7 @@ def test_frames_are_those_on_disk_however_they_are_read(
   dictionary = rng.bytes(data.draw(st.sampled_from([0, 9, 1000])))
   passed = []
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(shard, '_CHUNK_BYTES', chunk)
+    patch.setattr(shard_reader, '_CHUNK_BYTES', chunk)
     in_memory = pack_to_memory(
       str(logs), columns, dictionary, pool, passed.append
     )
@@ -277,7 +278,7 @@ def test_padding_is_what_every_episode_starts_with(
 def test_a_shard_that_changes_while_it_is_read_is_noticed(tmp_path, pool):
   write(tmp_path, 0, 50, np.zeros(50))
   columns = packed_shard.read_columns(str(tmp_path), 0)
-  path = tmp_path / shard.file_name('observation', 0)
+  path = tmp_path / shard_files.file_name('observation', 0)
   path.write_bytes(path.read_bytes()[:-9])
   directory = tmp_path / 'store'
   directory.mkdir()
@@ -415,7 +416,7 @@ def test_offsets_that_point_elsewhere_are_refused(tmp_path, pool):
 def test_a_shard_is_fresh_while_its_files_are_the_same(on_disk):
   directory = str(on_disk.directory)
   packed = packed_shard.open_packed(directory, 1, on_disk.dictionary)
-  name = shard.file_name('reward', 1)
+  name = shard_files.file_name('reward', 1)
   path, logs = on_disk.logs / name, str(on_disk.logs)
   assert packed_shard.is_fresh(packed, logs, directory)
   os.utime(path, (1, 1))
@@ -465,8 +466,10 @@ def test_a_shard_packed_again_replaces_the_old_one(on_disk):
 
 @pytest.fixture(scope='module')
 def real_frames():
-  path = f'{SAMPLE}/{shard.file_name("observation", 6)}'
-  return np.concatenate([c.copy() for _, c in shard.iterate_rows(path, 1200)])
+  path = f'{SAMPLE}/{shard_files.file_name("observation", 6)}'
+  return np.concatenate(
+    [c.copy() for _, c in shard_reader.iterate_rows(path, 1200)]
+  )
 
 
 def test_a_dictionary_is_small_and_the_same_every_time(real_frames):
@@ -648,8 +651,8 @@ def test_damaged_blocks_are_refused_or_of_the_wanted_size(library):
 
 _AT_THE_EDGE = """
 import ctypes, mmap, random, sys
-from batch_rl.dataset import lz4_blocks
-from batch_rl.tests.dataset import packed_shard_test
+from batch_rl.dataset.store import lz4_blocks
+from batch_rl.tests.dataset.store import packed_shard_test
 
 if sys.argv[1] == 'package':
   lz4_blocks._library = lambda: None

@@ -18,7 +18,8 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_rl.dataset import lz4_blocks, packed_shard, shard, store
+from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.store import lz4_blocks, packed_shard, store
 from batch_rl.tests import shards
 
 SAMPLE = 'data/Pong/1/replay_logs'
@@ -88,7 +89,7 @@ def test_real_frames(tmp_path):
   assert made.rows == nine.rows + ten.rows == 30_000 + 12_041
   rows = []
   for placement in made.placements:
-    loaded = shard.read_shard(SAMPLE, placement.suffix)
+    loaded = shard_reader.read_shard(SAMPLE, placement.suffix)
     order = (placement.start + np.arange(placement.rows)) % placement.capacity
     rows.append(loaded.columns['observation'][order])
   frames = np.concatenate(rows)
@@ -134,16 +135,16 @@ def test_without_direct_access_to_lz4_the_blocks_are_the_same(
 
 
 def copy_shard(directory, old, new):
-  for name in shard.FILES:
+  for name in shard_files.FILES:
     shutil.copy(
-      directory / shard.file_name(name, old),
-      directory / shard.file_name(name, new),
+      directory / shard_files.file_name(name, old),
+      directory / shard_files.file_name(name, new),
     )
 
 
 def remove_shard(directory, suffix):
-  for name in shard.FILES:
-    os.remove(directory / shard.file_name(name, suffix))
+  for name in shard_files.FILES:
+    os.remove(directory / shard_files.file_name(name, suffix))
 
 
 def test_missing_rows_are_a_seam(tmp_path, caplog):
@@ -169,7 +170,7 @@ def test_a_lost_dump_is_noticed(tmp_path, caplog):
 
 def test_a_shard_that_is_there_twice_is_used_once(tmp_path, caplog):
   rows = shards.write_run(tmp_path, [30] * 6, capacity=50)
-  last = max(shard.list_suffixes(str(tmp_path)))
+  last = max(shard_files.list_suffixes(str(tmp_path)))
   copy_shard(tmp_path, last, last + 1)
   copy_shard(tmp_path, last - 1, last)
   made = open_store(tmp_path)
@@ -198,8 +199,8 @@ def test_checkpoints_of_a_growing_ring_overlap(tmp_path):
 def test_two_runs_in_one_directory_are_refused(tmp_path):
   shards.write_run(tmp_path / 'a', [30] * 8, capacity=50)
   shards.write_run(tmp_path / 'b', [30] * 8, capacity=40)
-  for name in shard.FILES:
-    shutil.copy(tmp_path / 'b' / shard.file_name(name, 2), tmp_path / 'a')
+  for name in shard_files.FILES:
+    shutil.copy(tmp_path / 'b' / shard_files.file_name(name, 2), tmp_path / 'a')
   with pytest.raises(ValueError, match='50 and 40 rows: are these two runs'):
     store.Store(str(tmp_path / 'a'))
   copy_shard(tmp_path / 'b', 0, 2)
@@ -241,9 +242,9 @@ def test_shards_arrive_one_by_one_those_that_are_preferred_first(
 
 def test_what_fails_in_the_background_is_raised(tmp_path, caplog):
   for suffix in (8, 9, 10):
-    for name in shard.FILES:
-      shutil.copy(f'{SAMPLE}/{shard.file_name(name, suffix)}', tmp_path)
-  path = tmp_path / shard.file_name('observation', 9)
+    for name in shard_files.FILES:
+      shutil.copy(f'{SAMPLE}/{shard_files.file_name(name, suffix)}', tmp_path)
+  path = tmp_path / shard_files.file_name('observation', 9)
   content = bytearray(path.read_bytes())
   content[-len(content) // 3] ^= 255
   path.write_bytes(content)
@@ -259,10 +260,10 @@ def test_what_fails_in_the_background_is_raised(tmp_path, caplog):
 @pytest.mark.parametrize('name', ['reward', 'add_count', 'observation'])
 def test_damage_that_shows_at_once(tmp_path, name, caplog):
   shards.write_run(tmp_path, [30] * 6, capacity=50)
-  (tmp_path / shard.file_name(name, 1)).write_bytes(b'')
+  (tmp_path / shard_files.file_name(name, 1)).write_bytes(b'')
   with pytest.raises(ValueError, match=rf'{name}_ckpt.1.gz is damaged'):
     store.Store(str(tmp_path))
-  os.remove(tmp_path / shard.file_name('action', 2))
+  os.remove(tmp_path / shard_files.file_name('action', 2))
   with pytest.raises(ValueError, match='Shard 2 .* incomplete'):
     store.Store(str(tmp_path))
   made = open_store(tmp_path, skip_damaged=True)
@@ -275,8 +276,8 @@ def test_a_shard_that_changes_under_way_is_an_error(tmp_path, gate):
   made = store.Store(str(tmp_path))
   other = tmp_path / 'other'
   shards.write_run(other, [25] * 8, capacity=50)
-  for name in shard.FILES:
-    shutil.copy(other / shard.file_name(name, 2), tmp_path)
+  for name in shard_files.FILES:
+    shutil.copy(other / shard_files.file_name(name, 2), tmp_path)
   for _ in made.suffixes:
     gate.release()
   with pytest.raises(ValueError, match='Shard 2 .* has changed'):
@@ -308,7 +309,7 @@ def test_a_cache_is_used_while_the_shards_are_the_same(
   open_store(logs, directory=cache)
   assert packings == [0, 1, 2, 3]
   del packings[:]
-  os.utime(logs / shard.file_name('observation', 1))  # copied, say
+  os.utime(logs / shard_files.file_name('observation', 1))  # copied, say
   assert rows_in(open_store(logs, directory=cache)) == rows
   assert packings == []
   shutil.rmtree(logs)
@@ -391,7 +392,7 @@ def test_a_killed_conversion_goes_on(tmp_path, moment, packings):
   rows = shards.write_run(logs, [40] * 10, capacity=50)
   code = (
     'import os, signal\n'
-    'from batch_rl.dataset import packed_shard, store\n'
+    'from batch_rl.dataset.store import packed_shard, store\n'
     'count = 0\n'
     'write = packed_shard.files.write_json\n'
     'def stop(path, content):\n'
@@ -456,11 +457,11 @@ def test_a_full_disk_leaves_no_part_of_a_shard(tmp_path):
   """A limit on the size of files stands for the full disk."""
   logs, directory = tmp_path / 'logs', tmp_path / 'store'
   logs.mkdir()
-  for suffix, name in itertools.product((9, 10), shard.FILES):
-    shutil.copy(f'{SAMPLE}/{shard.file_name(name, suffix)}', logs)
+  for suffix, name in itertools.product((9, 10), shard_files.FILES):
+    shutil.copy(f'{SAMPLE}/{shard_files.file_name(name, suffix)}', logs)
   code = (
     'import resource, signal\n'
-    'from batch_rl.dataset import store\n'
+    'from batch_rl.dataset.store import store\n'
     'signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n'
     'resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n'
     f'store.convert({str(logs)!r}, {str(directory)!r})\n'
@@ -503,7 +504,7 @@ def test_new_times_of_the_same_files_are_noted(tmp_path, monkeypatch):
   logs, cache = tmp_path / 'logs', str(tmp_path / 'cache')
   shards.write_run(logs, [30] * 2, capacity=50)
   open_store(logs, directory=cache)
-  os.utime(logs / shard.file_name('reward', 0))
+  os.utime(logs / shard_files.file_name('reward', 0))
   hashed = []
   original = packed_shard.files.sha256
   monkeypatch.setattr(
@@ -512,7 +513,7 @@ def test_new_times_of_the_same_files_are_noted(tmp_path, monkeypatch):
   for _ in range(3):
     open_store(logs, directory=cache)
   assert [os.path.basename(path) for path in hashed] == [
-    shard.file_name('reward', 0)
+    shard_files.file_name('reward', 0)
   ]
 
 

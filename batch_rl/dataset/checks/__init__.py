@@ -1,0 +1,1 @@
+"""Checks, statistics, plots and videos of logged data."""

@@ -1,0 +1,1 @@
+"""Downloads of runs from remote copies of the dataset."""

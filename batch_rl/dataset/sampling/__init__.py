@@ -1,0 +1,1 @@
+"""Batches, subsets and episodes of a store."""

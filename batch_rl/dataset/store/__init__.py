@@ -1,0 +1,5 @@
+"""A whole run with compressed frames and random access."""
+
+from batch_rl.dataset.store.store import Store, convert, find_data, list_shards
+
+__all__ = ['Store', 'convert', 'find_data', 'list_shards']

@@ -1,0 +1,1 @@
+"""The parts that online and offline runs share."""
