@@ -1,11 +1,12 @@
-"""`make bench`: what this package costs, beside Dopamine, in one run.
+"""`make bench`: the speed of this package beside Dopamine's, on this machine.
 
-Prints tables, measured on this machine, now. Asserts nothing. Their parts are
-`benchmarks/data_path.py`, which makes large shards at its first run,
-`benchmarks/iteration.py`, online data generation, and `benchmarks/settings.py`. There
-are also `benchmarks/codecs.py`, why frames are compressed as they are,
-`benchmarks/full_scale.py`, a run of 51 million rows, `benchmarks/faults.py`, runs
-killed at random, and `benchmarks/endurance.py`, memory over 200,000 updates.
+Prints tables and asserts nothing. The parts: `benchmarks/data_path.py` (makes large
+shards on its first run), `benchmarks/iteration.py`, online data generation, and
+`benchmarks/settings.py`.
+
+Not included: `benchmarks/codecs.py` (the choice of compression),
+`benchmarks/full_scale.py` (a run of 51 million rows), `benchmarks/faults.py` (runs
+killed at random times) and `benchmarks/endurance.py` (memory over 200,000 updates).
 """
 
 import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
@@ -24,11 +25,11 @@ from dopamine.tf.agents.dqn import dqn_agent
 from batch_rl.baselines.agents import dqn_agent as logged_dqn_agent
 from benchmarks import data_path, iteration, measuring, settings
 
-_STEPS = 100  # in a turn
+_STEPS = 100  # agent steps a round
 
 
 def online() -> None:
-  """Agent steps a second of an online DQN, with and without the log."""
+  """Measures the agent steps/s of an online DQN, with and without a log."""
   with tempfile.TemporaryDirectory() as directory:
     plain = online_agent(None)
     logged = online_agent(os.path.join(directory, 'logged'))
@@ -57,7 +58,7 @@ def online() -> None:
   )
   share = 1 - np.median(taken['silent'] / taken['logged'])
   measuring.row(
-    'online DQN on Pong, time that logging takes',
+    'online DQN on Pong, share of time for logging',
     '',
     f'{100 * share:.1f} %',
     '',
@@ -66,7 +67,7 @@ def online() -> None:
 
 
 def online_agent(directory: str | None):
-  """An online DQN that logs into a directory; Dopamine's own without one."""
+  """Returns an online DQN that logs to `directory`; if None, Dopamine's DQN."""
   gin.clear_config()
   with tf.Graph().as_default():
     if directory is None:
@@ -77,7 +78,7 @@ def online_agent(directory: str | None):
 
 
 def main() -> None:
-  """Prints the table."""
+  """Prints the tables."""
   logging.set_verbosity(logging.ERROR)
   measuring.header()
   data_path.table()

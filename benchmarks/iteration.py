@@ -1,19 +1,18 @@
-"""What an iteration of offline training costs: updates, then evaluation.
+"""The speed of an iteration of offline training: updates and evaluation.
 
   python -um benchmarks.iteration
 
-Updates, in turn, so that what disturbs one disturbs all:
+Updates, interleaved so that disturbances affect all variants alike:
 
 - the agent as the main job runs it;
-- the same graph with a constant batch: what it would be if data cost nothing;
-- Dopamine's way, on the same versions: batches drawn by Python when they are
-  asked for, from an uncompressed memory, and a `session.run` for each update. In a
-  process of its own: TensorFlow's settings are for a whole process.
+- the same graph with a constant batch: the upper bound, with free data;
+- Dopamine's loop, with the same library versions: Python draws each batch on demand
+  from uncompressed memory, and each update is a `session.run`. It has a separate
+  process, since TensorFlow's settings apply to a whole process.
 
 Evaluation: Dopamine's loop over one environment (ours, which is faster than
-Dopamine's own) and several environments side by side; and how that grows with
-the cores. No episode ends early, so nothing is said of environments that wait for the
-last episode of others.
+Dopamine's), several environments side by side, and scaling with the cores. No episode
+ends early, so waiting for the last episode is not measured.
 """
 
 import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
@@ -38,9 +37,9 @@ from benchmarks import measuring
 
 DATA_DIR = 'data/Pong/1/replay_logs'
 NUM_ACTIONS = 6
-UPDATES = 50  # in a turn: in a `session.run`, by default
+UPDATES = 50  # a round: the default number in a `session.run`
 ROUNDS = 25
-STEPS = 250  # of each environment in a turn
+STEPS = 250  # agent steps of each environment a round
 EVALUATION_ROUNDS = 5
 ENVIRONMENTS = (1, 2, 4, 8, 12)
 
@@ -51,7 +50,7 @@ class _Environment:
 
 
 def offline_agent(name: str, **bindings):
-  """An offline agent in a graph of its own, as its gin file configures it."""
+  """Returns an offline agent in its own graph, configured by its gin file."""
   gin.clear_config()
   gin.parse_config_file(f'batch_rl/fixed_replay/configs/{name}.gin')
   for parameter, value in bindings.items():
@@ -61,10 +60,10 @@ def offline_agent(name: str, **bindings):
 
 
 def constant_loop(agent) -> Callable[[], None]:
-  """Updates of an agent with one batch, always the same."""
+  """Returns a function that runs updates of an agent with a constant batch."""
   with agent._sess.graph.as_default():
     values = agent._sess.run(agent._replay.batch)
-    # Not a constant, of which TensorFlow could compute a part once and for all.
+    # Not a `tf.constant`: TensorFlow could fold parts of the computation.
     constants = tf.numpy_function(
       lambda: values, [], [tensor.dtype for tensor in agent._replay.batch]
     )
@@ -87,7 +86,7 @@ def constant_loop(agent) -> Callable[[], None]:
 
 
 def dopamine_agent(name: str):
-  """The same update on Dopamine's replay memory, filled with a shard."""
+  """Returns the same agent on Dopamine's replay memory, filled with a shard."""
   gin.clear_config()
   gin.parse_config_file(f'batch_rl/fixed_replay/configs/{name}.gin')
   gin.bind_parameter('OutOfGraphReplayBuffer.replay_capacity', 10_000)
@@ -103,7 +102,7 @@ def dopamine_agent(name: str):
 
 
 def dopamine_loop(name: str) -> Callable[[], None]:
-  """Updates as Dopamine's agents do them, one every fourth step."""
+  """Returns a function that runs updates as Dopamine's agents do."""
   agent = dopamine_agent(name)
 
   def updates():
@@ -114,7 +113,7 @@ def dopamine_loop(name: str) -> Callable[[], None]:
 
 
 def times(name: str) -> dict[str, np.ndarray]:
-  """Seconds of each turn, of each way; and the share of time spent waiting."""
+  """Returns the seconds of each round by variant, and the share spent waiting."""
   agent = offline_agent(name)
   constant = constant_loop(agent)
   steps = UPDATES * agent.update_period
@@ -122,7 +121,7 @@ def times(name: str) -> dict[str, np.ndarray]:
   with measuring.apart(dopamine_loop, name, **default) as dopamine_updates:
     taken = measuring.interleave(
       {
-        # Before and after, as the machine's speed changes by the minute.
+        # Before and after: the machine's speed drifts within minutes.
         'before': constant,
         'ours': lambda: list(agent.train_steps(steps)),
         'after': constant,
@@ -139,7 +138,7 @@ def times(name: str) -> dict[str, np.ndarray]:
 
 
 def single_steps(agent, environment, steps: int) -> None:
-  """Evaluation as Dopamine does it: one environment, a state at a time."""
+  """Evaluates as Dopamine does: one environment, one state at a time."""
   action = agent.begin_episode(environment.reset())
   for _ in range(steps):
     observation, reward, terminal, _ = environment.step(action)
@@ -151,7 +150,7 @@ def single_steps(agent, environment, steps: int) -> None:
 
 
 def evaluation_times(name: str) -> dict[int, np.ndarray]:
-  """Seconds of an agent step by number of environments; 0 for Dopamine's loop."""
+  """Returns seconds an agent step by number of environments; 0: Dopamine's loop."""
   agent = offline_agent(name)
   agent.eval_mode = True
   single = atari_lib.create_atari_environment('Pong')
@@ -168,7 +167,7 @@ def evaluation_times(name: str) -> dict[int, np.ndarray]:
 
 
 def side_by_side(agent, single, count: int) -> Callable[[], None]:
-  """Evaluation in several environments, `STEPS` agent steps of each."""
+  """Returns a function that plays `STEPS` agent steps in each environment."""
   environments = vector_evaluation.make_environments(single, count, STEPS)
   random = np.random.default_rng(0)
 
@@ -184,7 +183,7 @@ def side_by_side(agent, single, count: int) -> Callable[[], None]:
 
 
 def evaluation_by_cores(name: str) -> None:
-  """Prints how evaluation grows with cores, four environments for each."""
+  """Prints how evaluation scales with cores, at four environments a core."""
   cores = sorted(os.sched_getaffinity(0))
   counts = [2**i for i in range(len(cores).bit_length())]
   with contextlib.ExitStack() as stack:
@@ -196,7 +195,7 @@ def evaluation_by_cores(name: str) -> None:
     }
     taken = measuring.interleave(functions, EVALUATION_ROUNDS)
   for count in counts:
-    # Each plays for as long, with environments in proportion.
+    # The number of environments is proportional to the cores.
     times = taken[1] / taken[count] * count
     measuring.row(
       f'{name}: agent steps/s in evaluation, {count} of the cores',
@@ -215,7 +214,10 @@ def _evaluation_on(name: str, cores: list[int]) -> Callable[[], None]:
 
 
 def seconds_to_load() -> float:
-  """Of five shards of a million rows, as Dopamine does it; scaled."""
+  """Returns the seconds that Dopamine takes for five shards of a million rows.
+
+  Extrapolated from shards of 10,000 rows.
+  """
   memory = circular_replay_buffer.OutOfGraphReplayBuffer(
     (84, 84), 4, 10_000, 32
   )
@@ -226,7 +228,7 @@ def seconds_to_load() -> float:
 
 
 def table() -> None:
-  """Prints lines of the table of `bench`."""
+  """Prints this module's lines of the table of `bench`."""
   training = {name: times(name) for name in ('dqn', 'rem')}
   for name, found in training.items():
     ours, constant, dopamine = (
@@ -242,14 +244,14 @@ def table() -> None:
       '1.12 x',
     )
     measuring.row(
-      f'{name}: updates/s, of those with a constant batch',
+      f'{name}: updates/s, share of the rate with a constant batch',
       f'{100 * np.mean(constant / dopamine):.0f} %',
       f'{np.mean(share):.1f} ± {error:.1f} %',
       '',
       '97 %',
     )
     measuring.row(
-      f'{name}: time that the graph waits for data',
+      f'{name}: share of time waiting for data',
       '',
       f'{100 * found["waited"]:.2f} %',
     )
@@ -275,7 +277,7 @@ def project(
   evaluating: dict[int, np.ndarray],
   loading: float,
 ) -> None:
-  """Prints what an iteration of the paper would take, and its parts."""
+  """Prints the projected minutes of an iteration of the paper, by part."""
   parts = {
     'reading five shards': (loading, 0.0),
     '62,500 updates': tuple(

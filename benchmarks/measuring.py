@@ -1,7 +1,7 @@
-"""Times, tables and figures of fresh processes, for the benchmarks.
+"""Timing, tables, and measurements in separate processes.
 
-`in_new_process` runs one of the functions of `benchmarks/processes.py`; `apart` keeps
-a process that is called in turn with others.
+`in_new_process` runs a function of `benchmarks/processes.py` in a fresh process;
+`apart` keeps a process for repeated calls.
 """
 
 import concurrent.futures
@@ -27,13 +27,13 @@ def interleave(
   in_a_row: int = 1,
   arguments: Callable[[], Iterable] = list,
 ) -> dict[str, np.ndarray]:
-  """Calls functions in turn, so that what disturbs one disturbs all.
+  """Calls functions in turn, so that disturbances affect all alike.
 
   Args:
-    functions: by name.
-    rounds: how many turns each gets.
-    in_a_row: calls in each turn.
-    arguments: makes what all are called with in a round.
+    functions: Functions to call, by name.
+    rounds: Number of rounds.
+    in_a_row: Number of consecutive calls of each function a round.
+    arguments: Makes the arguments of all calls of a round.
 
   Returns:
     Seconds of each call: `{name: (rounds * in_a_row,)}`.
@@ -53,15 +53,15 @@ def interleave(
 def apart(
   start: Callable[..., Callable[[], Any]], *arguments: Any, **environment: str
 ) -> Iterator[Callable[[], Any]]:
-  """Something to be called in a process of its own, for settings of a whole process.
+  """Keeps a function in a separate process, for process-wide settings.
 
   Args:
-    start: makes it, there.
-    *arguments: of `start`.
-    **environment: variables of that process.
+    start: Makes the function, in that process.
+    *arguments: Arguments of `start`.
+    **environment: Environment variables of the process.
 
   Yields:
-    A function that calls it there, and returns what it returns.
+    A function that calls the other one in its process and returns the result.
   """
   pool = concurrent.futures.ProcessPoolExecutor(
     1,
@@ -85,14 +85,14 @@ def _call_apart() -> Any:
 
 
 def ms(seconds: np.ndarray) -> str:
-  """Median and, in brackets, 10th percentile of times, in ms."""
+  """Formats the median and, in brackets, the 10th percentile in ms."""
   low, middle = np.quantile(seconds, (0.1, 0.5)) * 1e3
   digits = 2 if middle < 100 else 0
   return f'{middle:.{digits}f} ({low:.{digits}f})'
 
 
 def times(slow: np.ndarray | float, fast: np.ndarray | float) -> str:
-  """How many times as fast, by medians."""
+  """Formats the ratio of medians."""
   ratio = np.median(slow) / np.median(fast)
   return f'{ratio:,.0f} x' if ratio > 100 else f'{ratio:.2g} x'
 
@@ -100,7 +100,7 @@ def times(slow: np.ndarray | float, fast: np.ndarray | float) -> str:
 def row(
   what: str, dopamine: str = '', ours: str = '', ratio='', target=''
 ) -> None:
-  """Prints a line of the table that `bench` and `data_path` share."""
+  """Prints a row of the table that `bench` and `data_path` share."""
   print(
     f'| {what:<56} | {dopamine:>15} | {ours:>15} | {ratio:>7} | {target:<16} |',
     flush=True,
@@ -108,7 +108,7 @@ def row(
 
 
 def header(left: str = 'Dopamine', right: str = 'batch_rl') -> None:
-  """Prints the head of such a table."""
+  """Prints the head of that table."""
   row('', left, right, 'ratio', 'target')
   row('---', '---', '---', '---', '---')
 
@@ -125,11 +125,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def in_new_process(function: Callable[..., dict], *arguments) -> dict:
-  """Runs a function of `benchmarks.processes` in a Python of its own.
+  """Runs a function of `benchmarks.processes` in a new process.
 
   Returns:
-    What it returns. If that has a `clock`, it becomes `from_start`, the seconds
-    from the start of the process until then.
+    The function's result. If it has a `clock`, `from_start` is added: the seconds from
+    the start of the process to that time.
   """
   command = [sys.executable, '-m', 'benchmarks.processes', function.__name__]
   started = time.time()
