@@ -1,14 +1,14 @@
-"""Why the store compresses as it does: candidates on real frames, one thread.
+"""The choice of the store's compression: candidates on real frames, one thread.
 
   python -um benchmarks.codecs          # two minutes
 
-Sources are the logs of `benchmarks/logs.py`, where a scripted player stands for a
-trained agent, and `data/Pong/1`, what a DQN saw while it learned. Of each, 30,000
-frames, from all of it, are compressed by every candidate: bytes a frame, and speed.
-Then all draw the same random batches of 32 windows of 5 frames, in turn: ms, median
-and 10th percentile. Dictionaries are trained on what the store trains its own on,
-the first 1,000 frames of shards. "lz4 package" is LZ4 through the package's Python
-interface, with the store's dictionary; "ours" is `batch_rl.dataset.lz4_blocks`.
+The frames come from the logs of `benchmarks/logs.py`, where a scripted player stands
+for a trained agent, and from `data/Pong/1`, the experience of a learning DQN. Each
+candidate compresses 30,000 frames spread over a log: bytes a frame and speed. Then all
+candidates in turn draw the same random batches of 32 windows of 5 frames: ms, median and
+10th percentile. Dictionaries are trained like the store's, on the first 1,000 frames of
+each shard. "lz4 package" is LZ4 through the package's Python interface with the store's
+dictionary; "ours" is `batch_rl.dataset.store.lz4_blocks`.
 """
 
 import collections
@@ -34,19 +34,19 @@ import lz4.block
 BATCH, WINDOW, FRAME = 32, 5, 84 * 84
 ROWS, STRETCH = 30_000, 1000
 ROUNDS = 100
-DRAWN = ROWS - 100  # a window and the blocks that it is in end before the last
+DRAWN = ROWS - 100  # windows and their blocks end before the last row
 SAMPLE = os.path.join('data', 'Pong', '1', 'replay_logs')
 
 Windows = Callable[[np.ndarray], np.ndarray]
 
 
 class Blocks:
-  """Frames compressed in blocks of so many rows.
+  """Frames compressed in blocks of a fixed number of rows.
 
   Attributes:
-    parts: the blocks.
-    bytes_a_frame: of them.
-    speed: MB/s of frames that were compressed.
+    parts: Compressed blocks.
+    bytes_a_frame: Mean compressed size of a frame in bytes.
+    speed: Compression speed in MB/s of raw frames.
   """
 
   def __init__(self, frames: np.ndarray, rows: int, compress) -> None:
@@ -63,7 +63,7 @@ class Blocks:
     self.joined = b''.join(self.parts)
 
   def loop(self, decompress, rows: np.ndarray) -> np.ndarray:
-    """Windows, by a function from the bytes of a block to those of frames."""
+    """Returns windows, decoded block by block."""
     found = []
     for row in rows.tolist():
       block, skip = divmod(row, self.rows)
@@ -75,7 +75,7 @@ class Blocks:
     return _frames(b''.join(found))
 
   def at_once(self, decompressor, rows: np.ndarray) -> np.ndarray:
-    """Windows, by zstd's function that takes many blocks."""
+    """Returns windows, decoded by zstd's function for many blocks."""
     first, skip = np.divmod(rows, self.rows)
     most = (WINDOW + self.rows - 2) // self.rows + 1
     blocks = (first[:, None] + np.arange(most)).ravel()
@@ -91,7 +91,7 @@ class Blocks:
     return frames.reshape(-1, FRAME)[at[:, None] + np.arange(WINDOW)]
 
   def in_place(self, decode, rows: np.ndarray) -> np.ndarray:
-    """Windows, as `Store.windows` has them: decoded where they are wanted."""
+    """Returns windows, decoded in place as in `Store.windows`."""
     size, wanted = self.rows * FRAME, WINDOW * FRAME
     before = size - FRAME
     out = np.empty(before + len(rows) * wanted, np.uint8)
@@ -116,11 +116,11 @@ def _frames(data) -> np.ndarray:
 def candidates(
   frames: np.ndarray, runs: list[np.ndarray]
 ) -> dict[str, tuple[float, float, Windows | None]]:
-  """Compresses frames, uint8 (n, 7056), in all ways.
+  """Compresses frames, uint8 (n, 7056), with every candidate.
 
   Returns:
-    By name: bytes a frame, MB/s of compression (0 if there is none), and what
-    decodes windows of rows.
+    By name: bytes a frame, compression speed in MB/s (0 without compression), and a
+    function from rows to windows.
   """
   found: dict[str, tuple[float, float, Windows | None]] = {
     'raw NumPy gather': (
@@ -134,7 +134,7 @@ def candidates(
     windows = method and functools.partial(method, blocks, decode)
     found[name] = blocks.bytes_a_frame, blocks.speed, windows
 
-  # Single frames as samples serve blocks of any size better than blocks do.
+  # Training on single frames works better than on blocks, for any block size.
   samples = [frame.tobytes() for run in runs for frame in run]
   dictionary = zstandard.train_dictionary(112 << 10, samples)
   dictionary.precompute_compress(level=3)
@@ -204,7 +204,7 @@ def _blosc2(frames: np.ndarray) -> tuple[float, float, Windows | None]:
 
 
 def read(data_dir: str) -> tuple[np.ndarray, list[np.ndarray]]:
-  """Frames from all of a run, (30,000, 7056), and those for dictionaries."""
+  """Returns 30,000 frames of a run, (30,000, 7056), and the dictionary's frames."""
   parts = []
   for place in stitching.place(data_dir, shard_files.list_suffixes(data_dir))[
     0
@@ -221,7 +221,7 @@ def read(data_dir: str) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def main() -> None:
-  """Prints three tables, a column for each source."""
+  """Prints three tables with a column for each log."""
   sources = {
     f'{game}, {player}': (game, player) for game, player in logs.LOGS
   } | {'Pong, learning DQN': None}
@@ -248,7 +248,7 @@ def main() -> None:
       ['', *sources], [[name, *texts] for name, texts in cells.items()]
     )
   if blosc2 is None:
-    print('blosc2 is not installed (pip install blosc2): nothing in its row.')
+    print('blosc2 is not installed (pip install blosc2); its row is empty.')
 
 
 if __name__ == '__main__':

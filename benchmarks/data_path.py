@@ -1,14 +1,14 @@
-"""What data costs, beside Dopamine's memory on the same rows, in the same run.
+"""The cost of data: loading, memory and sampling, beside Dopamine's memory.
 
   python -um benchmarks.data_path
 
-Runs of 1,000,000-row shards are made of the logs of random players, once
-(`benchmarks/tiles.py`, some minutes): seven shards of Pong, one of Breakout and
-Seaquest each. Then it takes four minutes. Times of batches are medians and, in
-brackets, 10th percentiles, in one thread, taken in turn, ten at a time. Memory is
-that of processes which only load, above that of one which loads 20,000 rows.
-Dopamine's load is that of 20,000 rows, scaled up, as a million take 7 GB and more
-while they load; `--dopamine_peak` measures it.
+The first run makes shards of 1,000,000 rows from the logs of random players
+(`benchmarks/tiles.py`; a few minutes): seven of Pong, one each of Breakout and
+Seaquest. The measurements take four minutes. Batch times are medians with 10th
+percentiles in brackets, from one thread; variants alternate after ten batches. Memory is
+measured in processes that only load, relative to one that loads 20,000 rows.
+Dopamine's loading time is extrapolated from 20,000 rows, since a million rows need
+over 7 GB; `--dopamine_peak` measures its peak.
 """
 
 import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
@@ -31,12 +31,12 @@ from benchmarks import logs, measuring, processes, tiles
 ROWS = 1_000_000
 SHARDS = {'Pong': 7, 'Breakout': 1, 'Seaquest': 1}
 MEMORY_TARGETS = {'Pong': 100, 'Breakout': 80, 'Seaquest': 150}
-DOPAMINE_ROWS = 250_000  # that it holds to draw from: 1.8 GB
+DOPAMINE_ROWS = 250_000  # capacity of Dopamine's memory: 1.8 GB
 row = measuring.row
 
 
 def make(game: str) -> tuple[str, str]:
-  """Returns the folder of a run's shards, and its store; makes them first."""
+  """Returns the directories of a run's shards and store; makes missing ones."""
   run = os.path.join(logs.DIRECTORY, f'{game}-tiled')
   data_dir, _ = tiles.make(run, game, SHARDS[game], ROWS, slow=1)
   directory = os.path.join(run, 'store')
@@ -45,7 +45,7 @@ def make(game: str) -> tuple[str, str]:
 
 
 def dopamine_memory(source: store.Store, rows: int):
-  """Dopamine's memory, filled with the first rows of a run."""
+  """Returns Dopamine's memory, filled with the first rows of a run."""
   memory = circular_replay_buffer.OutOfGraphReplayBuffer((84, 84), 4, rows, 32)
   memory._store['observation'] = source.frames(np.arange(rows))
   memory._store['action'][:] = source.action[:rows]
@@ -56,14 +56,14 @@ def dopamine_memory(source: store.Store, rows: int):
 
 
 def our_memory(directory: str, suffix: int | None, rows: int, **kwargs):
-  """A run's store, all of it in memory, as if loaded from the shards."""
+  """Returns a buffer with the whole store in memory, as if loaded from shards."""
   return fixed_replay_buffer.FixedReplayBuffer(
     directory, suffix, (84, 84), 4, rows, 32, preload=True, **kwargs
   )
 
 
 def sampling(game: str, directory: str) -> None:
-  """Batches of 32."""
+  """Measures batches of 32."""
   ours = our_memory(directory, None, ROWS)
   same = our_memory(directory, 0, DOPAMINE_ROWS)
   source = ours._store
@@ -91,8 +91,8 @@ def sampling(game: str, directory: str) -> None:
   for name, what, target in (
     ('batch', f'of {source.rows:,} rows', '0.3 ms, 10 x'),
     ('windows', "as the graph's input", '0.3 ms, 10 x'),
-    ('same', f'only the {DOPAMINE_ROWS:,} of Dopamine', ''),
-    ('gather', 'raw frames, gathered by NumPy', ''),
+    ('same', f'the same {DOPAMINE_ROWS:,} rows', ''),
+    ('gather', 'NumPy gather of raw frames', ''),
     ('eight', "as Dopamine's eight arrays", '1.0 ms'),
   ):
     row(
@@ -105,7 +105,7 @@ def sampling(game: str, directory: str) -> None:
 
 
 def loading(game: str, data_dir: str) -> None:
-  """A shard from its files into memory: time, memory, and the most of it."""
+  """Measures loading of a shard: time, memory, and peak memory."""
   path = os.path.join(data_dir, shard_files.file_name('observation', 0))
   start = time.perf_counter()
   subprocess.run(['gzip', '-dc', path], stdout=subprocess.DEVNULL, check=True)
@@ -121,11 +121,11 @@ def loading(game: str, data_dir: str) -> None:
     measuring.times(theirs, ours['seconds'] / millions),
     f'{gzip_seconds / millions:.1f} (gzip -dc)',
   )
-  # What a process takes whatever it loads is told by a small log.
+  # A small log gives the memory that is independent of the data.
   small = measuring.in_new_process(processes.load, logs.make(game, 'random'), 0)
   size = (ours['resident'] - small['resident']) / (ours['rows'] - small['rows'])
   row(
-    f'{game}: bytes a row in memory, all told (`nbytes`: '
+    f'{game}: bytes a row in memory, in total (`nbytes`: '
     f'{ours["nbytes"] / ours["rows"]:.1f})',
     '7065',
     f'{size:.1f}',
@@ -133,7 +133,7 @@ def loading(game: str, data_dir: str) -> None:
     f'{MEMORY_TARGETS[game]}',
   )
   row(
-    f'{game}: GB more while loading than after it',
+    f'{game}: GB of peak memory above the final memory',
     '',
     f'{(ours["peak"] - ours["resident"]) / 1e9:.2f}',
     '',
@@ -142,7 +142,7 @@ def loading(game: str, data_dir: str) -> None:
 
 
 def dopamine_seconds(game: str) -> float:
-  """Seconds in which Dopamine loads a million rows, from fewer."""
+  """Returns Dopamine's loading time in seconds, extrapolated to a million rows."""
   memory = circular_replay_buffer.OutOfGraphReplayBuffer(
     (84, 84), 4, logs.CAPACITY, 32
   )
@@ -152,29 +152,29 @@ def dopamine_seconds(game: str) -> float:
 
 
 def dopamine_peak(data_dir: str) -> None:
-  """The most memory that Dopamine takes to load a shard."""
+  """Measures Dopamine's peak memory while loading a shard."""
   found = measuring.in_new_process(processes.load_dopamine, data_dir, 0, ROWS)
   row(
-    f'Pong: the same of Dopamine, which took {found["seconds"]:.1f} s',
+    f'Pong: the same for Dopamine ({found["seconds"]:.1f} s)',
     f'{(found["peak"] - found["resident"]) / 1e9:.2f}',
   )
 
 
 def opening(directory: str) -> None:
-  """From a store on disk to the first batch, in a new process."""
+  """Measures the time from a store on disk to the first batch, in a new process."""
   bare = measuring.in_new_process(processes.draw, directory, 0)
   buffer = measuring.in_new_process(processes.open_buffer, directory)
   for what, seconds, target in (
     ('to first batch, Store and Sampler', bare['first'], '2'),
     ('to first batch, from the start of Python', bare['from_start'], ''),
     ('to first batch, FixedReplayBuffer', buffer['first'], '2'),
-    ('to import TensorFlow and Dopamine before', buffer['import'], ''),
+    ('to import TensorFlow and Dopamine', buffer['import'], ''),
   ):
     row(f'seconds {what}', '', f'{seconds:.2f}', '', target)
 
 
 def reloading(directory: str) -> None:
-  """The stall between iterations that draw five shards each."""
+  """Measures the pause between iterations that draw five shards each."""
   ours = our_memory(directory, None, ROWS, num_buffers=5)
 
   def reload():
@@ -192,7 +192,7 @@ def reloading(directory: str) -> None:
 
 
 def table(with_dopamine_peak: bool = False) -> None:
-  """Prints the lines of the table."""
+  """Prints the rows of the table."""
   made = {game: make(game) for game in SHARDS}
   for game, (_, directory) in made.items():
     sampling(game, directory)
@@ -208,7 +208,7 @@ def main() -> None:
   """Prints the table."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument(
-    '--dopamine_peak', action='store_true', help='takes 14 GB of memory'
+    '--dopamine_peak', action='store_true', help='needs 14 GB of memory'
   )
   arguments = parser.parse_args()
   logging.set_verbosity(logging.ERROR)

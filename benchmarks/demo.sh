@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# `make demo`: makes a little data online, verifies it, trains REM offline on the
-# shipped sample, evaluates. A few minutes on two cores.
+# `make demo`: logs a little data online, verifies it, trains REM offline on the shipped
+# sample, and evaluates it. A few minutes on two cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${VENV:-.venv}/bin/python
 demo=${DEMO_DIR:-demo}
 if [ -e "$demo" ] && [ ! -e "$demo/.made_by_demo" ]; then
-  echo "$demo exists and is not an earlier demo's; choose another DEMO_DIR." >&2
+  echo "$demo was not made by an earlier demo; choose another DEMO_DIR." >&2
   exit 2
 fi
 rm -rf "$demo"
@@ -18,7 +18,7 @@ show() {
   "$@"
 }
 
-printf '=== 1 of 4: a DQN plays Pong and logs what it experiences ===\n'
+printf '=== 1 of 4: a DQN plays Pong and logs its experience ===\n'
 show "$python" -um batch_rl.baselines.train \
   --base_dir="$demo/online" --replay_log_dir="$demo/data/Pong/1" --seed=1 \
   --gin_files=batch_rl/baselines/configs/dqn.gin \
@@ -29,13 +29,13 @@ show "$python" -um batch_rl.baselines.train \
   --gin_bindings='WrappedLoggedReplayBuffer.shard_capacity=1000' \
   --gin_bindings='WrappedLoggedReplayBuffer.replay_capacity=100000'
 
-printf '\n=== 2 of 4: every file of that log is verified ===\n'
+printf '\n=== 2 of 4: verification of the log ===\n'
 show "$python" -m batch_rl.dataset verify "$demo/data/Pong/1"
 
-printf '\n=== 3 of 4: so is the sample in the repository ===\n'
+printf '\n=== 3 of 4: verification of the sample in the repository ===\n'
 show "$python" -m batch_rl.dataset verify data/Pong/1
 
-printf '\n=== 4 of 4: REM trains on the sample, and is evaluated in Pong ===\n'
+printf '\n=== 4 of 4: REM trains on the sample and is evaluated in Pong ===\n'
 show "$python" -um batch_rl.fixed_replay.train \
   --base_dir="$demo/rem" --replay_dir=data/Pong/1 --seed=1 \
   --gin_files=batch_rl/fixed_replay/configs/rem.gin \
@@ -45,11 +45,11 @@ show "$python" -um batch_rl.fixed_replay.train \
 
 cat <<END
 
-=== What is where ===
-  data made online     $demo/data/Pong/1/replay_logs (shards, manifest.json)
+=== Results ===
+  logged data          $demo/data/Pong/1/replay_logs (shards, manifest.json)
   TensorBoard files    $demo/online, $demo/rem   (tensorboard --logdir $demo)
   Dopamine's logs      $demo/online/logs, $demo/rem/logs
   checkpoints          $demo/online/checkpoints, $demo/rem/checkpoints
-  what ran             $demo/online/run.json, $demo/rem/run.json
-A few thousand steps show that everything works; they do not teach Pong.
+  settings, versions   $demo/online/run.json, $demo/rem/run.json
+A few thousand steps show that everything works, but do not suffice to learn Pong.
 END

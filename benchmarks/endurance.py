@@ -1,9 +1,9 @@
-"""Whether memory grows: 200,000 updates of a small network, with all that belongs.
+"""Memory over 200,000 updates of a small network.
 
   python -um benchmarks.endurance
 
-An offline DQN on CartPole: twenty iterations of 10,000 updates, each evaluated and
-checkpointed, by the runner of the main job. Takes some minutes.
+An offline DQN on CartPole, with the runner of the main job: twenty iterations of 10,000
+updates, each with an evaluation and a checkpoint. Takes a few minutes.
 """
 
 import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
@@ -21,7 +21,7 @@ from batch_rl.runs import command_line
 from batch_rl.tests import cartpole, learning_test
 from benchmarks import measuring, processes
 
-UPDATES = 10_000  # of an iteration
+UPDATES = 10_000  # an iteration
 ITERATIONS = 20
 BINDINGS = f"""
     {{agent}}.update_period = 4

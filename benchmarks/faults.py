@@ -1,14 +1,14 @@
-"""Kills runs at random instants, and compares what they become with unbroken ones.
+"""Kills runs at random times and compares the results with uninterrupted runs.
 
   python -um benchmarks.faults [--kills 200] [--work_dir runs/faults]
 
 Each kind of run (an offline agent of each family, online agents with their logs, a
-conversion) is made once as it is, then again and again with SIGKILL at random:
-while it starts, trains, evaluates, writes a checkpoint or a shard. Started again
-until it is done, it must have the same weights, losses, episodes, and rows. Two runs
-at a time; 200 kills take an hour on two cores that do nothing else, and the same command
-goes on where it was stopped. Exits with 1 if anything differs; what does is kept in
-`--work_dir`.
+conversion) runs once without interruption. Then it runs repeatedly with SIGKILL at
+random times: during start-up, training, evaluation, or the writing of a checkpoint or a
+shard. Restarted until it is done, it must have the same weights, losses, episodes and
+rows. Two runs execute at a time. 200 kills take an hour on two otherwise idle cores; the
+same command continues an interrupted benchmark. The exit code is 1 if any run differs;
+such runs are kept in `--work_dir`.
 """
 
 import argparse
@@ -44,7 +44,7 @@ KINDS = (*OFFLINE, *ONLINE, 'conversion')
 
 
 def command(kind: str, directory: str) -> list[str]:
-  """The command line of a run."""
+  """Returns the command line of a run."""
   if kind == 'conversion':
     program = ['batch_rl.dataset', 'convert', DATA_DIR, f'{directory}/store']
     return [sys.executable, '-um', *program]
@@ -53,7 +53,7 @@ def command(kind: str, directory: str) -> list[str]:
     bindings = ['evaluation_environments=2']
     flags = [
       f'--replay_dir={DATA_DIR}',
-      # A start is not to be loading above all.
+      # Fewer shards, so that loading does not dominate start-up.
       '--gin_bindings=FixedReplayBuffer.replay_file_end_index=2',
     ]
   else:
@@ -84,7 +84,7 @@ def command(kind: str, directory: str) -> list[str]:
 
 
 def outcome(kind: str, directory: str) -> dict:
-  """What must be the same."""
+  """Returns the results that kills must not change."""
   if kind == 'conversion':
     store = pathlib.Path(directory) / 'store'
     return {
@@ -96,12 +96,12 @@ def outcome(kind: str, directory: str) -> dict:
 
 
 class Tester:
-  """Breaks runs until there were enough kills.
+  """Kills and compares runs until the number of kills is reached.
 
   Attributes:
-    kills: in runs that ended and were compared, by kind.
-    rounds: runs that were broken and compared, by kind.
-    different: those that have not become what they should.
+    kills: Kills in finished and compared runs, by kind.
+    rounds: Killed and compared runs, by kind.
+    different: Descriptions of runs with other results.
   """
 
   def __init__(self, work_dir: str, kills: int):
@@ -115,7 +115,7 @@ class Tester:
     self.kills: dict[str, int] = state.get('kills', dict.fromkeys(KINDS, 0))
     self.rounds: dict[str, int] = state.get('rounds', dict.fromkeys(KINDS, 0))
     self.different: list[str] = state.get('different', [])
-    # From start-up to end, of runs that nobody kills.
+    # Durations of uninterrupted runs after start-up.
     self._seconds: dict[str, float] = state.get('seconds', {})
     self._started = time.monotonic()
     self._kills_before = sum(self.kills.values())
@@ -132,7 +132,7 @@ class Tester:
     )
 
   def make_unbroken(self, kind: str) -> None:
-    """Makes the run that nobody kills, if it is not there."""
+    """Makes the uninterrupted run if it does not exist."""
     if kind in self._seconds:
       return
     directory = self._unbroken(kind)
@@ -141,7 +141,7 @@ class Tester:
     with self._lock:
       self._seconds[kind] = seconds
       self._save()
-    print(f'{kind}: {seconds:.0f} s if nobody kills it', flush=True)
+    print(f'{kind}: {seconds:.0f} s without kills', flush=True)
 
   def _unbroken(self, kind: str) -> str:
     return os.path.join(self._work_dir, kind.replace(' ', '-'))
@@ -150,7 +150,7 @@ class Tester:
     return outcome(kind, self._unbroken(kind))
 
   def _break_run(self, kind: str) -> None:
-    """Kills a run until it is done, and compares it."""
+    """Kills and restarts a run until it is done, and compares it."""
     directory = tempfile.mkdtemp(prefix='broken-', dir=self._work_dir)
     kills = 0
     while self._start_and_kill(kind, directory):
@@ -178,12 +178,12 @@ class Tester:
     print(
       f'{kind}: killed {kills} times; {done} of {self._wanted} kills, '
       f'{len(self.different)} runs differ, {rate:.1f} kills/min'
-      + (f', {left / rate:.0f} min to go' if rate else ''),
+      + (f', ETA {left / rate:.0f} min' if rate else ''),
       flush=True,
     )
 
   def _start_and_kill(self, kind: str, directory: str) -> bool:
-    """Starts a run; whether it was killed, rather than done."""
+    """Starts a run; returns whether it was killed before its end."""
     if random.random() < 0.1:
       delay, since = random.uniform(0, 5), ''
     else:
@@ -194,22 +194,22 @@ class Tester:
   def _start(
     self, kind: str, directory: str, delay: float | None, since: str = 'Devices'
   ) -> tuple[float, bool]:
-    """Starts a run, and kills it some time after it has said something.
+    """Starts a run and kills it after a delay.
 
     Args:
-      kind: of the run.
-      directory: of the run.
-      delay: seconds; None to let it be.
-      since: what it says first; '' for its start.
+      kind: Kind of the run.
+      directory: Directory of the run.
+      delay: Seconds until the kill; None for no kill.
+      since: Output that starts the delay; '' for the start of the process.
 
     Returns:
-      How long it took since then, in seconds, and whether it was killed.
+      Seconds from then to the end, and whether the run was killed.
     """
     if kind == 'conversion':
       since = ''
     begun = time.monotonic()
     last = ''
-    # No run is left behind, where a next one would meet it.
+    # The run ends with this process, so that a later one cannot meet it.
     program = [sys.executable, tied.__file__, str(os.getpid())]
     with subprocess.Popen(
       program + command(kind, directory)[1:], stderr=subprocess.PIPE, text=True
@@ -230,7 +230,7 @@ class Tester:
     return time.monotonic() - begun, process.returncode != 0
 
   def work(self) -> None:
-    """Breaks runs of all kinds in turn."""
+    """Kills and compares runs of all kinds in turn."""
     while True:
       with self._lock:
         if sum(self.kills.values()) >= self._wanted:
@@ -247,7 +247,7 @@ class Tester:
 
 
 def main() -> int:
-  """Prints how many kills of each kind there were, and what differs."""
+  """Prints the number of kills by kind, and the runs that differ."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--kills', type=int, default=200)
   parser.add_argument('--work_dir', default='runs/faults')

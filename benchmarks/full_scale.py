@@ -1,13 +1,13 @@
-"""A run as large as the dataset's: 51 shards of 1,000,000 rows.
+"""A run of the dataset's size: 51 shards of 1,000,000 rows.
 
   python -um benchmarks.full_scale
 
-The run is made of a log of a random player (`benchmarks/tiles.py`), then converted
-into a store on disk; both continue where they were stopped, and stay for the next
-time. New processes open the store and draw batches of 32 windows, in one thread:
-first while nothing of it is in the page cache, then while all of it is. The rows
-that were drawn should be spread over the shards as valid transitions are:
-chi-square, with its p-value in Wilson and Hilferty's approximation.
+The run is made from a log of a random player (`benchmarks/tiles.py`) and converted to a
+store on disk. Both steps resume after an interruption, and the results are kept. New
+processes open the store and draw batches of 32 windows in one thread: first with an empty
+page cache, then with a warm one. A chi-square test compares the distribution of drawn
+rows over the shards with that of valid transitions; the p-value uses the approximation of
+Wilson and Hilferty.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from benchmarks import logs, measuring, processes, tiles
 def chi_square(
   found: list[int], weights: list[int]
 ) -> tuple[float, int, float]:
-  """Pearson's test: the statistic, degrees of freedom, p-value.
+  """Returns statistic, degrees of freedom and p-value of Pearson's test.
 
   Args:
-    found: counts, one or more.
-    weights: what they should be proportional to, all positive.
+    found: Counts, at least one.
+    weights: Positive weights, proportional to the expected counts.
   """
   expected = np.array(weights) * (sum(found) / sum(weights))
   statistic = float(np.sum((np.array(found) - expected) ** 2 / expected))
@@ -40,24 +40,24 @@ def chi_square(
 
 
 def directory_bytes(directory: str) -> int:
-  """Bytes of the files in a directory."""
+  """Returns the total size of the files in a directory."""
   return sum(entry.stat().st_size for entry in os.scandir(directory))
 
 
 def rate(rows: int, seconds: float) -> str:
-  """Rows a second, or that there was nothing to do."""
+  """Formats a rate, or says that the rows existed."""
   if not rows:
-    return 'were there already'
+    return 'existed already'
   return f'{seconds:,.0f} s for {rows:,} rows: {rows / seconds:,.0f} rows/s'
 
 
 def opening(drawn: dict) -> str:
-  """Seconds to the first batch."""
+  """Formats the seconds to the first batch."""
   return f'{drawn["first"]:.2f} s ({drawn["from_start"]:.2f} s with Python)'
 
 
 def drawing(drawn: dict) -> str:
-  """Median time of a batch, its 10th percentile, and batches a second."""
+  """Formats median and 10th percentile of batch times, and batches/s."""
   times = np.array(drawn['times'])
   return f'{measuring.ms(times)}, {len(times) / times.sum():,.0f}'
 
@@ -69,9 +69,13 @@ def main() -> None:
     '--directory', default=os.path.join(logs.DIRECTORY, 'full_scale')
   )
   parser.add_argument('--shards', type=int, default=51)
-  parser.add_argument('--rows', type=int, default=1_000_000, help='of a shard')
+  parser.add_argument(
+    '--rows', type=int, default=1_000_000, help='rows of a shard'
+  )
   parser.add_argument('--game', default='Pong')
-  parser.add_argument('--seconds', type=int, default=30, help='of drawing')
+  parser.add_argument(
+    '--seconds', type=int, default=30, help='seconds of drawing'
+  )
   options = parser.parse_args()
 
   start = time.perf_counter()
@@ -92,18 +96,18 @@ def main() -> None:
     [
       ['writing shards', rate(written * options.rows, making)],
       ['bytes a row, .gz', f'{directory_bytes(data_dir) / rows:.1f}'],
-      ['converting into a store', rate(made['rows'], made['seconds'])],
-      ['most memory while converting', f'{made["peak"] / 1e9:.2f} GB'],
+      ['converting to a store', rate(made['rows'], made['seconds'])],
+      ['peak memory, converting', f'{made["peak"] / 1e9:.2f} GB'],
       ['bytes a row, store on disk', f'{directory_bytes(store) / rows:.1f}'],
       ['from disk: open to first batch', opening(cold)],
       ['from disk: ms a batch (10th percentile), batches/s', drawing(cold)],
       ['reading the store once', f'{read["seconds"]:.1f} s'],
       ['from page cache: open to first batch', opening(warm)],
       ['from page cache: the same', drawing(warm)],
-      ['most memory while opening', f'{warm["peak"] / 1e9:.2f} GB'],
+      ['peak memory, opening', f'{warm["peak"] / 1e9:.2f} GB'],
       ['memory after drawing', f'{warm["resident"] / 1e9:.2f} GB'],
       [
-        'of it anonymous; the rest is page cache',
+        'anonymous part; the rest is page cache',
         f'{warm["anonymous"] / 1e9:.2f} GB',
       ],
       ['transitions', f'{warm["transitions"]:,}'],

@@ -1,11 +1,11 @@
-"""Logs to measure on: real frames of several games, made once and kept.
+"""Logs of real frames for the benchmarks, made once and kept.
 
-  python -um benchmarks.logs          # makes all of them, some minutes
+  python -um benchmarks.logs          # makes all logs, a few minutes
 
-Each is a run in the shard format under `benchmarks/.logs/<game>-<player>`. Players:
-`random`, and `scripted`, which reads ball and paddle from the console's memory and
-follows the ball, so that its frames are those of long rallies and broken walls, as a
-trained agent's are.
+Each log is a run in the shard format in `benchmarks/.logs/<game>-<player>`. The
+`random` player acts uniformly. The `scripted` player reads the ball and the paddle from
+the console's memory and follows the ball: its frames resemble a trained agent's, with
+long rallies and broken walls.
 """
 
 import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
@@ -28,8 +28,8 @@ from batch_rl.utils import files
 
 DIRECTORY = os.path.join(os.path.dirname(__file__), '.logs')
 ROWS, CAPACITY = 60_000, 20_000
-# Bytes of the console's memory: (ball, paddle), and the actions by which the
-# paddle's byte grows and shrinks. Action 1 serves.
+# Addresses in the console's memory (ball, paddle), and the actions that increase and
+# decrease the paddle's byte. Action 1 serves.
 _BALL_GAMES = {'Pong': (54, 51, 3, 2), 'Breakout': (99, 72, 2, 3)}
 LOGS = (
   ('Pong', 'random'),
@@ -53,7 +53,7 @@ def _scripted(
 
 
 def make(game: str, player: str, rows: int = ROWS) -> str:
-  """Returns the folder of the shards; plays if it is not there yet."""
+  """Returns the directory of a log's shards; makes a missing log."""
   run = os.path.join(DIRECTORY, f'{game}-{player}')
   data_dir = os.path.join(run, 'replay_logs')
   if files.read_json(os.path.join(run, 'done.json')):
@@ -80,7 +80,7 @@ def make(game: str, player: str, rows: int = ROWS) -> str:
 
 
 def columns(game: str, player: str) -> dict[str, np.ndarray]:
-  """All rows of a log in time order, by column."""
+  """Returns all rows of a log in time order, by column."""
   data_dir = make(game, player)
   parts = []
   for suffix in shard_files.list_suffixes(data_dir):

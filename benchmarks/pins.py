@@ -1,4 +1,4 @@
-"""Merges `pip freeze` of several Pythons into one requirements.txt.
+"""Merges the `pip freeze` of several Pythons into one requirements.txt.
 
 python benchmarks/pins.py 3.10=a.txt 3.11=b.txt ... > requirements.txt
 """
@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> None:
-  """Reads `<python>=<file>` arguments, prints pins with markers."""
+  """Reads `<python>=<file>` arguments and prints pins with markers."""
   pins = collections.defaultdict(dict)
   pythons = []
   for argument in sys.argv[1:]:
@@ -20,7 +20,7 @@ def main() -> None:
         name, _, version = line.strip().partition('==')
         if version:
           pins[name.lower().replace('_', '-')][python] = version
-  print('# The versions that the tests ran on; made by benchmarks/pins.py.')
+  print('# The tested versions; made by benchmarks/pins.py.')
   for name, by_python in sorted(pins.items()):
     if len(by_python) == len(pythons) and len(set(by_python.values())) == 1:
       print(f'{name}=={by_python[pythons[0]]}')

@@ -1,7 +1,7 @@
-"""What a benchmark measures in a process of its own, memory above all.
+"""Measurements that need a separate process, memory above all.
 
-`measuring.in_new_process` starts it; the result is printed as JSON. Imports are
-inside the functions, as what they need counts.
+`measuring.in_new_process` starts the process, which prints its result as JSON. Imports
+are inside the functions, so that a process imports only its own requirements.
 """
 
 import array
@@ -16,9 +16,9 @@ import numpy as np
 
 
 def memory(kind: str = 'VmRSS') -> int:
-  """Bytes of memory of this process: `VmRSS` now, `VmHWM` at most.
+  """Returns this process's memory in bytes: `VmRSS` current, `VmHWM` peak.
 
-  Not `ru_maxrss`, which a process inherits from the one that started it.
+  `ru_maxrss` is unsuitable: a process inherits it from its parent.
   """
   with open('/proc/self/status', encoding='ascii') as file:
     fields = dict(line.split(':', 1) for line in file)
@@ -26,7 +26,7 @@ def memory(kind: str = 'VmRSS') -> int:
 
 
 def anonymous_memory() -> int:
-  """Bytes in memory that are no file's; the rest of VmRSS is page cache."""
+  """Returns the bytes of anonymous memory; the rest of VmRSS is page cache."""
   with open('/proc/self/smaps_rollup', encoding='ascii') as file:
     fields = dict(line.split(':', 1) for line in file if ':' in line)
   return int(fields['Anonymous'].split()[0]) << 10
@@ -75,7 +75,7 @@ def load_dopamine(data_dir: str, suffix: str, capacity: str) -> dict:
 
 
 def convert(data_dir: str, directory: str) -> dict:
-  """Makes a run a store on disk; rows that are there already do not count."""
+  """Converts a run to a store on disk; counts only newly packed rows."""
   from batch_rl.dataset.store import store
 
   before = memory()
@@ -90,7 +90,7 @@ def convert(data_dir: str, directory: str) -> dict:
 
 
 def forget(directory: str) -> dict:
-  """Drops the files of a directory from the page cache."""
+  """Removes the files of a directory from the page cache."""
   for name in os.listdir(directory):
     with open(os.path.join(directory, name), 'rb') as file:
       os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -158,7 +158,7 @@ def open_buffer(directory: str) -> dict:
 
 
 def hold_buffer(data_dir: str, cache_dir: str, batches: str) -> dict:
-  """Opens a run as agents do, draws from it, and keeps it until its input ends."""
+  """Opens a run as agents do, draws from it, and holds it until stdin ends."""
   import batch_rl.fixed_replay.replay_memory.fixed_replay_buffer as module
 
   buffer = module.FixedReplayBuffer(
@@ -180,7 +180,7 @@ def hold_buffer(data_dir: str, cache_dir: str, batches: str) -> dict:
 
 
 def start_up(imports: str) -> dict:
-  """Imports what offline training needs; with `all`, JAX and pandas at once."""
+  """Imports the offline runner; with `all`, JAX and pandas are not deferred."""
   from batch_rl import dopamine_compat
 
   if imports == 'all':

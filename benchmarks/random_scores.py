@@ -1,14 +1,14 @@
-"""What random actions score in each game, for `batch_rl/report/random_scores.csv`.
+"""Random scores of each game, for `batch_rl/report/random_scores.csv`.
 
   python -um benchmarks.random_scores [--games Pong Breakout] [--episodes 100]
 
 Uniformly random actions of the minimal set under the dataset's protocol: sticky
-actions 0.25, frame skip 4, losing a life ends nothing, episodes are cut off after
-27,000 agent steps. In the ROMs of the dataset and, where they differ, in those of
-ale-py. Rows that the file has are not measured again. With --normalisers, the scores
-in the dataset's ROMs then replace those of `normalisers.csv`.
+actions 0.25, frame skip 4, no life-loss terminals, episodes of at most 27,000 agent
+steps. Each game is played with the dataset's ROM and, if it differs, ale-py's. Existing
+rows of the file are not measured again. With --normalisers, the scores for the dataset's
+ROMs then replace those in `normalisers.csv`.
 
-Takes about an hour of one processor. Scores follow from the seed and the engine.
+Takes about an hour of one processor. Seed and engine determine the scores.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from batch_rl.atari import environment, roms
 from batch_rl.report import normalisation
 from batch_rl.utils import files
 
-# Each plays as many complete episodes as the others: of whatever ends first, short
-# episodes would be too many.
+# All play the same number of complete episodes. Taking the first episodes to end would
+# favour short ones.
 ENVIRONMENTS = 10
 FRAME_SKIP = 4
-MOST_STEPS = 27_000  # of an episode
-# Where 100 episodes would be more than some 400,000 agent steps.
+MOST_STEPS = 27_000  # agent steps an episode
+# Games in which 100 episodes would exceed about 400,000 agent steps.
 FEWER_EPISODES = {'ElevatorAction': 20, 'Solaris': 60}
 
 
@@ -42,15 +42,15 @@ class Score:
 
   Attributes:
     game: CamelCase name.
-    rom_md5: hexadecimal md5 of the ROM.
-    rom_set: 'legacy' for the dataset's, 'current' for ale-py's, 'both'.
-    mean_return: of the episodes, undiscounted and unclipped.
-    standard_error: of `mean_return`.
-    episodes: complete episodes.
-    agent_steps: of all episodes.
-    mean_clipped_return: with each reward clipped to [-1, 1].
-    seed: of actions, sticky actions and initial memory.
-    engine_version: of ale-py.
+    rom_md5: Hexadecimal md5 of the ROM.
+    rom_set: 'legacy' for the dataset's ROM, 'current' for ale-py's, or 'both'.
+    mean_return: Mean undiscounted, unclipped return.
+    standard_error: Standard error of `mean_return`.
+    episodes: Number of complete episodes.
+    agent_steps: Agent steps of all episodes.
+    mean_clipped_return: Mean return with rewards clipped to [-1, 1].
+    seed: Seed of actions, sticky actions and initial memory.
+    engine_version: Version of ale-py.
   """
 
   game: str
@@ -68,19 +68,20 @@ class Score:
 def measure(rom: roms.Rom, episodes: int, seed: int) -> Score:
   """Plays random actions.
 
-  These are, to the bit, the episodes of `make_vector_environment` with the seed and
-  with the actions of one generator. Its emulators wait for each other in every step,
-  which on a busy machine takes ten times as long; here they play one by one.
+  The episodes are bit for bit those of `make_vector_environment` with the same seed and
+  the actions of one generator. The vector environment synchronises its emulators in
+  every step, which takes ten times as long on a busy machine; here they play one after
+  the other.
 
   Args:
-    rom: of the game.
-    episodes: a multiple of `ENVIRONMENTS`.
-    seed: of actions, sticky actions and initial memory.
+    rom: ROM of the game.
+    episodes: Number of episodes, a multiple of `ENVIRONMENTS`.
+    seed: Seed of actions, sticky actions and initial memory.
   """
   shape = (ENVIRONMENTS, episodes // ENVIRONMENTS)
   ale = environment.make_atari(rom.game, rom.path.parent).ale
   minimal = ale.getMinimalActionSet()
-  # Of each emulator in each step; between two episodes one is ignored.
+  # By step and emulator; the action between two episodes is ignored.
   actions = np.random.default_rng(seed).integers(
     len(minimal), size=(shape[1] * (MOST_STEPS + 1), ENVIRONMENTS)
   )
@@ -123,7 +124,7 @@ def _rom_set(rom: roms.Rom) -> str:
 
 
 def find_roms(game: str) -> list[roms.Rom]:
-  """The dataset's ROM of a game and ale-py's, or one if they are the same."""
+  """Returns the dataset's ROM and ale-py's, or one if they are identical."""
   current = roms.find_rom(game, 'current')
   if current.same_in_both_sets:
     return [current]
@@ -135,7 +136,7 @@ def find_roms(game: str) -> list[roms.Rom]:
 
 
 def read_scores() -> dict[tuple[str, str], dict[str, str]]:
-  """The rows of `random_scores.csv` by game and md5; {} without a file."""
+  """Returns the rows of `random_scores.csv` by game and md5; {} without a file."""
   if not normalisation.RANDOM_SCORES_CSV.exists():
     return {}
   rows = _read(normalisation.RANDOM_SCORES_CSV)
@@ -143,7 +144,7 @@ def read_scores() -> dict[tuple[str, str], dict[str, str]]:
 
 
 def is_done(row: Mapping[str, str], episodes: int, seed: int) -> bool:
-  """Whether a row is of enough episodes, of this seed and of this engine."""
+  """Returns whether a row has enough episodes, this seed and this engine."""
   return (
     int(row['episodes']) >= episodes
     and row['seed'] == str(seed)
@@ -154,7 +155,7 @@ def is_done(row: Mapping[str, str], episodes: int, seed: int) -> bool:
 def update_normalisers() -> None:
   """Rewrites the random scores of `normalisers.csv`.
 
-  They are those of the dataset's ROM or, where that was not measured, of ale-py's.
+  The score is that of the dataset's ROM or, if not measured, of ale-py's.
   """
   random: dict[str, dict[str, str]] = {}
   for row in read_scores().values():
@@ -192,7 +193,7 @@ def _write(path: pathlib.Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def main() -> None:
-  """Measures what is missing, one row after the other."""
+  """Measures the missing rows one by one."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--games', nargs='+', default=list(normalisation.load()))
   parser.add_argument('--episodes', type=int, default=100)

@@ -1,10 +1,10 @@
-"""What settings of TensorFlow make of training: those we set, those users may.
+"""The effect of TensorFlow's settings on training.
 
   python -um benchmarks.settings
 
-- We set: that TensorFlow keeps its memory, that `tf.data` tunes nothing, and that
-  JAX and pandas are imported when something uses them. Beside the default.
-- Users may: `mixed_precision`, unless this processor is known to be slow at it, and
+- The package's settings, beside TensorFlow's defaults: kept memory, no autotuning in
+  `tf.data`, lazy imports of JAX and pandas.
+- Options for users: `mixed_precision`, unless this processor lacks fast bfloat16, and
   `jit_compile`.
 """
 
@@ -33,13 +33,13 @@ CLASSES = {
 }
 FEEDS = 6
 RESTARTS = 15
-# The tuning thread sleeps for 10 ms, then each time twice as long: at 5.6 s, it has
-# just begun to sleep for 5.1 s.
+# The tuning thread sleeps 10 ms, then twice as long each time: after 5.6 s it has just
+# started a sleep of 5.1 s.
 SECONDS = 5.6
 
 
 def kept_memory(name: str) -> None:
-  """Prints what it is worth that TensorFlow keeps the memory of its tensors."""
+  """Prints the effect of keeping the memory of tensors."""
   found: dict[str, list[dict]] = {'false': [], 'true': []}
   with contextlib.ExitStack() as stack:
 
@@ -61,7 +61,7 @@ def kept_memory(name: str) -> None:
     ),
   )
   measuring.row(
-    f'{name}: memory of the process at most, MB',
+    f'{name}: peak memory of the process, MB',
     *(f'{found[kept][-1]["peak"] / 1e6:.0f}' for kept in found),
   )
 
@@ -86,7 +86,7 @@ def _train(agent) -> None:
 
 
 def restarts() -> None:
-  """Prints how long the first batch of an iteration takes, with tuning and without."""
+  """Prints the latency of the first batch of an iteration, with and without tuning."""
   tuned = mock.patch.object(
     tf.data.experimental.AutotuneOptions,
     'enabled',
@@ -104,17 +104,17 @@ def restarts() -> None:
   for thread in threads:
     thread.join()
   measuring.row(
-    f'restarts of the pipeline that took over 1 s, of {FEEDS * RESTARTS}',
+    f'pipeline restarts over 1 s, of {FEEDS * RESTARTS}',
     *(f'{sum(s > 1 for s in found)}' for found in seconds.values()),
   )
   measuring.row(
-    'the slowest of them, s',
+    'slowest restart, s',
     *(f'{max(found):.1f}' for found in seconds.values()),
   )
 
 
 def _restarting(seconds: list[float]) -> Callable[[], None]:
-  """Restarts a pipeline again and again; appends how long its first batch took."""
+  """Returns a function that restarts a pipeline and appends first-batch latencies."""
   with tf.Graph().as_default():
     batches = prefetch.Feed(
       lambda number: (np.full(8, number),), [np.int64], [(8,)], 8, 2
@@ -137,7 +137,7 @@ def _restarting(seconds: list[float]) -> Callable[[], None]:
 
 
 def start_up() -> None:
-  """Prints what the import of the offline runner takes."""
+  """Prints the cost of importing the offline runner."""
   found = {
     imports: [
       measuring.in_new_process(processes.start_up, imports) for _ in range(3)
@@ -158,7 +158,7 @@ def start_up() -> None:
 
 
 def options(name: str) -> None:
-  """Prints what the update's options make of it."""
+  """Prints the effect of the update's options."""
   functions = {}
   slow = mixed_precision.is_slow()
   for option in (
@@ -173,7 +173,7 @@ def options(name: str) -> None:
   for option, taken in others:
     _rates(f'{name}: updates/s, {option}', plain[1], taken)
   if slow:
-    measuring.row(f'{name}: mixed_precision: not on this processor')
+    measuring.row(f'{name}: mixed_precision: too slow on this processor')
 
 
 def _rates(what: str, without: np.ndarray, with_it: np.ndarray) -> None:

@@ -1,11 +1,11 @@
-"""Memory of several cells of a sweep on one machine, which train on the same run.
+"""Memory of several cells of a sweep that train on one run on one machine.
 
   python -um benchmarks.shared_store
 
-Each cell is a process with TensorFlow that has opened the run and drawn most of it:
-first with the run in its own memory, then from one memory-mapped store, as
-`python -m batch_rl.sweep` has it. A page that several processes have counts for each
-in part (Linux's PSS), so that the figures of the processes add up.
+Each cell is a process with TensorFlow that has opened the run and drawn most of its
+rows: first with the run in its own memory, then from a shared memory-mapped store, as
+in `python -m batch_rl.sweep`. Memory is Linux's proportional set size (PSS), which
+divides shared pages among their processes and can be summed.
 """
 
 import argparse
@@ -17,14 +17,14 @@ from benchmarks import logs, measuring, processes, tiles
 
 
 def proportional_memory(process: int) -> int:
-  """Bytes of memory of a process, those that it shares divided among all."""
+  """Returns the proportional set size of a process in bytes."""
   with open(f'/proc/{process}/smaps_rollup', encoding='ascii') as file:
     fields = dict(line.split(':', 1) for line in file if ':' in line)
   return int(fields['Pss'].split()[0]) << 10
 
 
 def memory_of(count: int, data_dir: str, cache_dir: str, batches: int) -> int:
-  """Bytes that so many cells have together."""
+  """Returns the total memory of `count` cells in bytes."""
   command = [sys.executable, '-m', 'benchmarks.processes']
   command += [processes.hold_buffer.__name__, data_dir, cache_dir, str(batches)]
   cells = [
@@ -33,7 +33,7 @@ def memory_of(count: int, data_dir: str, cache_dir: str, batches: int) -> int:
   ]
   try:
     for cell in cells:
-      cell.stdout.readline()  # it has drawn
+      cell.stdout.readline()  # until it has drawn
     return sum(proportional_memory(cell.pid) for cell in cells)
   finally:
     for cell in cells:
@@ -47,10 +47,12 @@ def main() -> None:
     '--directory', default=os.path.join(logs.DIRECTORY, 'shared_store')
   )
   parser.add_argument('--shards', type=int, default=4)
-  parser.add_argument('--rows', type=int, default=1_000_000, help='of a shard')
+  parser.add_argument(
+    '--rows', type=int, default=1_000_000, help='rows of a shard'
+  )
   parser.add_argument('--game', default='Seaquest')
   parser.add_argument(
-    '--batches', type=int, default=20_000, help='that are drawn'
+    '--batches', type=int, default=20_000, help='batches to draw'
   )
   options = parser.parse_args()
   data_dir, _ = tiles.make(
@@ -79,7 +81,7 @@ def main() -> None:
       '1 cell, GB',
       '4 cells, GB',
       '',
-      'each further, GB',
+      'each additional, GB',
     ],
     lines,
   )

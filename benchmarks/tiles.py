@@ -1,7 +1,7 @@
-"""Runs of any size, made of a log by repeating its episodes, each time changed.
+"""Runs of any size, made from the repeated, modified episodes of a log.
 
-Row n of such a run is a function of the log and n, so shards can be written in
-any order, by several processes, and without ever being whole in memory.
+Row n of such a run is a function of the log and n. So several processes can write shards
+in any order, without holding a whole shard in memory.
 """
 
 import concurrent.futures
@@ -29,10 +29,10 @@ _DTYPES = {
 
 
 class Tiles:
-  """An endless run: the whole episodes of a log again and again.
+  """An endless run that repeats the complete episodes of a log.
 
-  Each tile starts with a random one of them, and two small squares of its frames
-  have other values; padding stays zero.
+  Each repetition (tile) starts with a random episode and modifies two small squares of
+  its frames. Padding stays zero.
   """
 
   def __init__(self, game: str, player: str = 'random'):
@@ -45,7 +45,7 @@ class Tiles:
     self._padding[self._starts[:, None] + np.arange(3)] = True
 
   def read(self, name: str, first: int, stop: int) -> Iterator[np.ndarray]:
-    """Yields rows [first, stop) of a column; before row 0 there are zeros."""
+    """Yields rows [first, stop) of a column; rows before 0 are zeros."""
     if first < 0:
       yield np.zeros_like(self._log[name][first:])
       first = 0
@@ -67,28 +67,28 @@ class Tiles:
 def make(
   directory: str, game: str, shards: int, rows: int, slow: int = 0
 ) -> tuple[str, int]:
-  """Writes a run, two shards at a time; those that are there are kept.
+  """Writes a run, two shards at a time; keeps existing shards.
 
-  The last of several shards is partial, and half full.
+  The last of several shards is half full.
 
   Args:
-    directory: of the run.
-    game: the log's; its player is the random one.
-    shards: how many.
-    rows: of each shard's ring.
-    slow: so many are compressed by zlib's level 6, as an agent's log is, which
-      takes twenty times as long as the fast one of the others.
+    directory: Directory of the run.
+    game: Game of the log; its player is the random one.
+    shards: Number of shards.
+    rows: Capacity of each shard's ring.
+    slow: Number of shards to compress with zlib's level 6, as an agent's log is. The
+      others use a level that is twenty times as fast.
 
   Returns:
-    The folder of the shards; how many had to be written.
+    Directory of the shards, and the number of shards written.
 
   Raises:
-    ValueError: if the directory holds another run.
+    ValueError: If the directory holds another run.
   """
   about = {'game': game, 'shards': shards, 'rows': rows, 'slow': slow}
   path = os.path.join(directory, 'tiles.json')
   if (files.read_json(path) or about) != about:
-    raise ValueError(f'{directory} holds another run than {about}; delete it.')
+    raise ValueError(f'{directory} holds a run other than {about}; delete it.')
   data_dir = os.path.join(directory, 'replay_logs')
   os.makedirs(data_dir, exist_ok=True)
   files.write_json(path, about)
@@ -133,7 +133,7 @@ def _write(
 ) -> None:
   """Writes a shard whose ring was dumped at a cursor.
 
-  What lies at or after the cursor is of the lap before.
+  Rows at or after the cursor belong to the previous lap.
   """
   tiles, first = _tiles(game), suffix * rows
   spans = (first, first + cursor), (first - rows + cursor, first)
