@@ -22,7 +22,7 @@ import tqdm.auto as tqdm
 import zstandard
 
 from batch_rl.dataset.shards import shard_files, shard_reader, stitching
-from batch_rl.dataset.store import lz4_blocks, packed_shard
+from batch_rl.dataset.store import compression_dictionary, lz4_blocks
 from benchmarks import logs, measuring
 
 try:
@@ -153,7 +153,7 @@ def candidates(
   add('zstd 3, no dictionary, blocks of 8', blocks, Blocks.loop, decompress)
   found['blosc2, zstd 3, blocks of 8'] = _blosc2(frames)
 
-  shared = packed_shard.train_dictionary(runs)
+  shared = compression_dictionary.train(runs)
   for rows in (4, 8, 12):
     compress = functools.partial(
       lz4.block.compress,

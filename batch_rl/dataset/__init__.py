@@ -1,9 +1,10 @@
-"""The dataset: shards, stores, batches, checks, and the tools around them."""
+"""Logged data: shards, stores, batches, checks, and the tools around them."""
 
 import importlib
 from typing import Any
 
-# The README's `from batch_rl.dataset import sampler, store`.
+# Modules that users import from here: `from batch_rl.dataset import sampler, store`.
+# They are imported on first use, since most tools do without them.
 _SHORT_NAMES = {
   'sampler': 'batch_rl.dataset.sampling.sampler',
   'subsets': 'batch_rl.dataset.sampling.subsets',

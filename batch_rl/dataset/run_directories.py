@@ -1,4 +1,4 @@
-"""Where runs are: a run or a store, a game with its runs, or a dataset's root."""
+"""Finds the runs in a directory: a run, a store, a game, or a dataset's root."""
 
 import concurrent.futures
 import contextlib
@@ -18,33 +18,34 @@ class RunDirectory:
   """A run on disk.
 
   Attributes:
-    directory: where it is, `<root>/<Game>/<run>` (or the folder of its shards, or
-      a store).
-    logs: the folder of its shards, or the store.
-    source: of a store, the folder of the shards that it was made from.
+    directory: Run directory, `<root>/<Game>/<run>`; the directory of the shards
+      or the store, if that was given.
+    logs: Directory of the shards, or the store.
+    shards_dir: Directory of the shards that a store was made from; None for
+      shards.
   """
 
   directory: str
   logs: str
-  source: str | None = None
+  shards_dir: str | None = None
 
   @property
   def is_store(self) -> bool:
-    """Whether it is a store, rather than shards."""
-    return self.source is not None
+    """Whether the run is a store rather than shards."""
+    return self.shards_dir is not None
 
   @property
   def game(self) -> str:
-    """The name of the folder above the run."""
+    """Name of the folder above the run."""
     return os.path.basename(os.path.dirname(self._run_folder()))
 
   @property
   def name(self) -> str:
-    """The name of the run's folder."""
+    """Name of the run's folder."""
     return os.path.basename(self._run_folder())
 
   def _run_folder(self) -> str:
-    path = _absolute(self.source or self.directory)
+    path = _absolute(self.shards_dir or self.directory)
     is_logs = os.path.basename(path) == LOGS
     return os.path.dirname(path) if is_logs else path
 
@@ -54,71 +55,72 @@ def _absolute(path: str) -> str:
 
 
 def as_run(directory: str) -> RunDirectory | None:
-  """The run that a directory is, if it is one.
+  """Returns the run in a directory, or None if the directory is no run.
 
   Args:
-    directory: of a run, or its `replay_logs`, local or remote; or a store.
+    directory: Local or remote directory of a run, its `replay_logs`, or a store.
 
   Raises:
-    ValueError: if it cannot be listed, or is a store that cannot be used.
+    ValueError: If the directory cannot be listed, or is an unusable store.
   """
   return _as_run(directory, files.list_directory(directory))
 
 
 def find_runs(directory: str) -> list[RunDirectory]:
-  """The run that a directory is, or the runs up to two levels below it.
+  """Returns the run in a directory, or the runs up to two levels below.
 
   Args:
-    directory: a run, its `replay_logs`, a store, a game or the root of a dataset;
-      local or remote.
+    directory: Local or remote directory of a run, its `replay_logs`, a store, a
+      game, or a dataset's root.
 
   Raises:
-    ValueError: if there is none.
+    ValueError: If there is no run.
   """
   names = files.list_directory(directory)
   level = {directory: names}
   for depth in range(3):
-    runs = [_as_run(path, names) for path, names in level.items()]
-    found = [run for run in runs if run is not None]
-    if found:
-      return found
+    candidates = [_as_run(path, names) for path, names in level.items()]
+    runs = [run for run in candidates if run is not None]
+    if runs:
+      return runs
     if depth < 2:
-      level = _one_level_down(level)
-  listing = ', '.join(sorted(names)[:8]) + (', ...' if len(names) > 8 else '')
+      level = _list_subdirectories(level)
   raise ValueError(
-    f'{directory} holds no run (found: {listing or "nothing"}); give a run, '
+    f'{directory} holds no run (found: {files.format_names(names)}); give a run, '
     '<root>/<Game>/<run>, with its shards in a replay_logs folder.'
   )
 
 
 def _as_run(path: str, names: list[str]) -> RunDirectory | None:
   if store_directory.is_store(path):
-    source = store_directory.StoreDirectory(path).source
-    return RunDirectory(path, path, source)
+    shards_dir = store_directory.StoreDirectory(path).shards_dir
+    return RunDirectory(path, path, shards_dir)
   if LOGS in names:
     return RunDirectory(path, os.path.join(path, LOGS))
-  holds_shards = any('_ckpt.' in n and n.endswith('.gz') for n in names)
-  if holds_shards or os.path.basename(_absolute(path)) == LOGS:
+  has_shards = any('_ckpt.' in n and n.endswith('.gz') for n in names)
+  if has_shards or os.path.basename(_absolute(path)) == LOGS:
     return RunDirectory(path, path)
   return None
 
 
-def _one_level_down(level: dict[str, list[str]]) -> dict[str, list[str]]:
+def _list_subdirectories(level: dict[str, list[str]]) -> dict[str, list[str]]:
+  """Lists the directories one level below, `{path: names}`."""
   below = {}
   for path, names in level.items():
     for name in sorted(names, key=number_ranges.natural_key):
-      with contextlib.suppress(ValueError):  # files, and what may not be read
+      with contextlib.suppress(ValueError):  # Files and unreadable directories.
         child = os.path.join(path, name)
         below[child] = files.list_directory(child)
   return below
 
 
 def describe_runs(runs: list[RunDirectory]) -> list[dict[str, Any]]:
-  """What can be said of runs without reading their rows.
+  """Describes runs without reading their rows.
 
   Returns:
-    For each: game, run, directory, shards, rows, bytes and agent; None for what
-    cannot be told cheaply, as the rows of a remote run without a manifest.
+    The game, run, directory, shards, rows, bytes and agent of each run. A value
+    is None if finding it would be slow, e.g. the rows of a remote run without a
+    manifest.
   """
   with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
     return list(pool.map(_describe, runs))
@@ -129,10 +131,10 @@ def _describe(run: RunDirectory) -> dict[str, Any]:
   if not run.is_store:
     suffixes = shard_files.list_suffixes(run.logs, complete=False)
   else:
-    with contextlib.suppress(ValueError):  # one that is being made
+    with contextlib.suppress(ValueError):  # An incomplete store.
       suffixes = store_directory.StoreDirectory(run.logs).shards()
   manifest: dict[str, Any] = {}
-  with contextlib.suppress(ValueError):  # `verify` says what is wrong with it
+  with contextlib.suppress(ValueError):  # `verify` reports a damaged manifest.
     manifest = manifests.read(run.logs)
   rows = manifests.look_up(manifest, 'rows', kind=int)
   size = None

@@ -65,7 +65,7 @@ def logged_game(replay_data_dir: str) -> str | None:
   if manifest and 'environment' in manifest:
     return manifest['environment'].get('game')
   if store_directory.is_store(replay_data_dir):
-    source = store_directory.StoreDirectory(replay_data_dir).source
+    source = store_directory.StoreDirectory(replay_data_dir).shards_dir
     replay_data_dir = source or replay_data_dir
   path = os.path.normpath(os.path.abspath(replay_data_dir))
   try:

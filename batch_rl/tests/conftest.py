@@ -41,16 +41,16 @@ def _nothing_left_behind():
 @pytest.fixture
 def gate(monkeypatch):
   """Lets shards be packed one at a time, by `release`."""
-  from batch_rl.dataset.store import packed_shard
+  from batch_rl.dataset.store import shard_packing
 
   semaphore, before = threading.Semaphore(0), set(threading.enumerate())
-  original = packed_shard.pack
+  original = shard_packing.pack
 
   def pack(*args, **kwargs):
     semaphore.acquire()
     return original(*args, **kwargs)
 
-  monkeypatch.setattr(packed_shard, 'pack', pack)
+  monkeypatch.setattr(shard_packing, 'pack', pack)
   yield semaphore
   # No thread is left waiting, nor comes to the gate of another test.
   semaphore.release(100)

@@ -1,7 +1,7 @@
-"""Runs on disk as the original logger left them, transcribed from the format.
+"""Runs on disk as the original logger wrote them.
 
-Unlike our own logger (`shards.write_run`), it leaves the rows of the previous lap
-in the final shard.
+Unlike our logger (`shards.write_run`), it leaves stale rows of the ring's previous
+lap in the final shard.
 """
 
 import gzip
@@ -15,7 +15,7 @@ from batch_rl.tests import shards
 def write_shard(
   directory, suffix, add_count, observation, action, reward, terminal
 ):
-  """Writes the six files of a shard, from arrays in the order of its ring."""
+  """Writes the six files of a shard, from arrays in ring order."""
   os.makedirs(directory, exist_ok=True)
   capacity = len(terminal)
   for name, array in (
@@ -32,10 +32,10 @@ def write_shard(
 
 
 def write_run(directory, rows, capacity):
-  """Lets rows (`shards.Row`) pass through a ring that is dumped when it is full.
+  """Adds rows (`shards.Row`) to a ring that is dumped whenever it is full.
 
   Returns:
-    For each row, the number of the shard it is part of.
+    The shard number of each row.
   """
   ring = [shards.Row(0, 0, 0.0, 0)] * capacity
 

@@ -1,4 +1,4 @@
-"""Small logs for the tests, and the format transcribed row by row."""
+"""Small logs for the tests, and an independent reader of the format."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """One row of a run; `frame` is what its observation is filled with."""
+  """One row of a run; all pixels of its observation equal `frame`."""
 
   frame: int
   action: int
@@ -18,7 +18,10 @@ class Row:
 
 
 def make_episodes(lengths, seed=0):
-  """Transitions by episode; frames are distinct and never zero."""
+  """Returns the transitions of each episode.
+
+  Frames are never zero, and distinct among 250 in succession.
+  """
   random = np.random.default_rng(seed)
   episodes, frame = [], 0
   for length in lengths:
@@ -38,13 +41,13 @@ def make_episodes(lengths, seed=0):
 
 
 def with_padding(episodes, stack_size):
-  """The rows of the run as the format wants them: padding, then the episode."""
+  """Returns the rows of a run: padding, then transitions, for each episode."""
   padding = [Row(0, 0, 0.0, 0)] * (stack_size - 1)
   return [row for episode in episodes for row in padding + episode]
 
 
 def make_log(directory, capacity, stack_size=4, **metadata):
-  """A log of 2 x 2 frames."""
+  """Returns a log of 2 x 2 frames."""
   return replay_log.ReplayLog(
     str(directory), (2, 2), np.uint8, capacity, stack_size, metadata=metadata
   )
@@ -58,7 +61,7 @@ def add_row(log_or_buffer, row):
 
 
 def write_run(directory, lengths, capacity, stack_size=4):
-  """Logs episodes; returns the rows that should be on disk, in time order."""
+  """Logs episodes and returns the rows expected on disk, in time order."""
   episodes = make_episodes(lengths)
   log = make_log(directory, capacity, stack_size)
   for episode in episodes:
@@ -69,7 +72,7 @@ def write_run(directory, lengths, capacity, stack_size=4):
 
 
 def read_run(directory):
-  """All rows on disk, stitched by the rule: [last row] + [:cursor], in turn."""
+  """Reads all rows in time order: each shard's last row, then those before."""
   rows = []
   for suffix in shard_files.list_suffixes(str(directory)):
     loaded = shard_reader.read_shard(str(directory), suffix)

@@ -1,1 +1,1 @@
-"""Helpers that know nothing of reinforcement learning: files, machine, seeds."""
+"""General helpers: files, locks, machine limits, pickles, gin and seeds."""

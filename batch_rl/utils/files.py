@@ -1,16 +1,16 @@
-"""Files: JSON that is never seen half-written, locks, hashes; local or remote."""
+"""Local and remote files: atomic writes, JSON, hashes and listings."""
 
 import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 
 @contextlib.contextmanager
 def remote_errors(path: str) -> Iterator[Any]:
-  """Gives TensorFlow, whose failures at a remote path become a ValueError."""
+  """Yields TensorFlow; its errors at a remote path become a ValueError."""
   import tensorflow as tf
 
   try:
@@ -21,32 +21,32 @@ def remote_errors(path: str) -> Iterator[Any]:
 
 
 def reason(error: Exception) -> str:
-  """What is the matter, out of an OSError or of TensorFlow's report, in a line."""
+  """Returns the cause of an OSError or a TensorFlow error in one line."""
   if text := getattr(error, 'strerror', None):
     return text
   lines = str(getattr(error, 'message', error)).split('\n')
-  # Before it names the operation, a session says what happened.
+  # A session reports the cause on the line before the operation's name.
   nodes = [i for i, line in enumerate(lines) if '[[{{node' in line]
   line = lines[max(nodes[0] - 1, 0)] if nodes else lines[0]
   return line.split('; ')[-1].strip()
 
 
 def is_remote(path: str) -> bool:
-  """Whether a path is for `tf.io.gfile`, e.g. `gs://...`."""
+  """Returns whether `tf.io.gfile` must read a path, e.g. `gs://...`."""
   return '://' in path
 
 
 def check_local(path: str) -> None:
-  """Raises a ValueError if something is to be made at a remote path."""
+  """Raises a ValueError if a path to write to is remote."""
   if is_remote(path):
     raise ValueError(f'{path} is remote; choose a local directory.')
 
 
 def read_json(path: str) -> dict | None:
-  """The contents of a file, or None if there is no such file.
+  """Returns the content of a JSON file, or None if the file does not exist.
 
   Raises:
-    ValueError: if it cannot be read or is not JSON.
+    ValueError: If the file cannot be read or is not JSON.
   """
   try:
     if is_remote(path):
@@ -69,15 +69,15 @@ def write_json(path: str, content: object, durable: bool = True) -> None:
   """Writes JSON atomically: a reader sees the old file or the new one.
 
   Args:
-    path: local or remote.
-    content: of the file.
-    durable: whether to wait until a local file survives the loss of power.
+    path: Local or remote path.
+    content: JSON-serialisable content of the file.
+    durable: Whether to wait until a local file would survive a power failure.
   """
   text = json.dumps(content, indent=1) + '\n'
   if is_remote(path):
     import tensorflow as tf
 
-    # Object stores show a file once it is complete.
+    # An object store shows a file only when it is complete.
     with tf.io.gfile.GFile(path, 'w') as file:
       file.write(text)
     return
@@ -85,7 +85,7 @@ def write_json(path: str, content: object, durable: bool = True) -> None:
 
 
 def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
-  """Writes a local file atomically; see `write_json`."""
+  """Writes a local file atomically, durably by default (see `write_json`)."""
   os.makedirs(os.path.dirname(path) or '.', exist_ok=True)
   temporary = path + '.tmp'
   with open(temporary, 'wb') as file:
@@ -99,7 +99,7 @@ def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
 
 
 def sync_directory(path: str) -> None:
-  """Makes the renames inside a local directory durable."""
+  """Makes renames inside a local directory durable."""
   descriptor = os.open(path, os.O_RDONLY)
   try:
     os.fsync(descriptor)
@@ -108,18 +108,21 @@ def sync_directory(path: str) -> None:
 
 
 def stat(path: str) -> dict[str, int]:
-  """Size and time of last change of a file, local or remote.
+  """Returns the size and modification time of a local or remote file.
+
+  Returns:
+    `{'bytes': size, 'mtime_ns': time of the last change in nanoseconds}`.
 
   Raises:
-    ValueError: if it cannot be read.
+    ValueError: If the file cannot be read.
   """
   try:
     if is_remote(path):
       with remote_errors(path) as tf:
         if not tf.io.gfile.exists(path):
           raise ValueError(f'{path} does not exist.')
-        found = tf.io.gfile.stat(path)
-        return {'bytes': found.length, 'mtime_ns': found.mtime_nsec}
+        remote = tf.io.gfile.stat(path)
+        return {'bytes': remote.length, 'mtime_ns': remote.mtime_nsec}
     local = os.stat(path)
     return {'bytes': local.st_size, 'mtime_ns': local.st_mtime_ns}
   except OSError as error:
@@ -127,7 +130,7 @@ def stat(path: str) -> dict[str, int]:
 
 
 def sha256(path: str) -> str:
-  """Hash of a file's contents, local or remote, in hex."""
+  """Returns the SHA-256 of a local or remote file, in hex."""
   digest = hashlib.sha256()
   if is_remote(path):
     with remote_errors(path) as tf, tf.io.gfile.GFile(path, 'rb') as file:
@@ -141,17 +144,17 @@ def sha256(path: str) -> str:
 
 
 def with_hash(content: dict[str, Any]) -> dict[str, Any]:
-  """The content with a hash of itself, for `check_hash`."""
+  """Returns the content with its own hash added, for `check_hash`."""
   content = {k: v for k, v in content.items() if k != 'hash'}
   text = json.dumps(content, sort_keys=True)
   return {**content, 'hash': hashlib.sha256(text.encode()).hexdigest()}
 
 
 def check_hash(path: str, content: Any) -> dict[str, Any]:
-  """Returns content that `with_hash` made.
+  """Returns content made by `with_hash`, after comparing its hash.
 
   Raises:
-    ValueError: if it is not as it was then; names the path.
+    ValueError: If the content has changed; the message names the path.
   """
   if not isinstance(content, dict) or content != with_hash(content):
     raise ValueError(f'{path} is damaged')
@@ -159,10 +162,10 @@ def check_hash(path: str, content: Any) -> dict[str, Any]:
 
 
 def list_directory(path: str) -> list[str]:
-  """Names in a directory, local or remote.
+  """Returns the names in a local or remote directory.
 
   Raises:
-    ValueError: if it cannot be listed.
+    ValueError: If the directory cannot be listed.
   """
   if is_remote(path):
     with remote_errors(path) as tf:
@@ -173,3 +176,9 @@ def list_directory(path: str) -> list[str]:
     return os.listdir(path)
   except OSError as error:
     raise ValueError(f'{path} cannot be listed: {error.strerror}.') from error
+
+
+def format_names(names: Collection[str]) -> str:
+  """Formats the names in a directory for a message: at most eight, sorted."""
+  shown = ', '.join(sorted(names)[:8]) or 'nothing'
+  return f'{shown}, ...' if len(names) > 8 else shown

@@ -1,8 +1,8 @@
-"""Constructors that forward `**kwargs` and still say what they take.
+"""Explicit signatures for constructors that forward `**kwargs`.
 
 gin accepts any parameter name for a constructor with `**kwargs`, so a misspelt
-binding would fail deep inside, or never. `forwards_to` writes the forwarded
-parameters into the signature, which gin and `help()` read.
+binding would fail late or never. `forwards_to` adds the forwarded parameters to
+the signature that gin and `help()` read.
 """
 
 import functools
@@ -11,14 +11,15 @@ from collections.abc import Callable
 
 
 def forwards_to(base: type, without: tuple[str, ...] = (), **fixed) -> Callable:
-  """Class decorator: the constructor's `**kwargs` go to `base.__init__`.
+  """Returns a class decorator that lists the parameters behind `**kwargs`.
 
-  A class without a constructor of its own gets one that calls the inherited one.
+  The decorated class must pass `**kwargs` to `base.__init__`. A class that
+  inherits its constructor gets a wrapper around the inherited one.
 
   Args:
-    base: whose constructor gets the keyword arguments.
-    without: its parameters that are not forwarded.
-    **fixed: arguments that the class supplies itself; no longer parameters.
+    base: Class whose constructor receives the keyword arguments.
+    without: Parameters of `base` that are not forwarded.
+    **fixed: Arguments that the class sets itself; they cease to be parameters.
   """
 
   def decorate(cls: type) -> type:
@@ -41,7 +42,7 @@ def forwards_to(base: type, without: tuple[str, ...] = (), **fixed) -> Callable:
     def __init__(self, *args, **kwargs):  # noqa: N807
       construct(self, *args, **kwargs, **fixed)
 
-    # gin would look through the wrapper, at the signature inside.
+    # With `__wrapped__`, gin would read the signature inside the wrapper.
     del __init__.__wrapped__
     __init__.__signature__ = inspect.Signature(
       [*own.values(), *forwarded.values()]

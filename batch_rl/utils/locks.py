@@ -1,4 +1,4 @@
-"""Locks between processes, on local files."""
+"""Locks between processes, as local lock files."""
 
 import fcntl
 import os
@@ -6,18 +6,19 @@ from typing import Any
 
 
 def try_lock(path: str) -> Any:
-  """Takes a lock that other processes respect, without waiting for it.
+  """Acquires an advisory lock without waiting.
 
-  The system releases it when the file is closed or the process ends.
+  The system releases the lock when the file is closed or the process ends.
 
   Args:
-    path: a local file, made if it does not exist; says who holds the lock.
+    path: Local lock file, created if missing; it records the lock's holder.
 
   Returns:
-    The open file to keep, or None if another process has the lock.
+    The open file, to be kept while the lock is needed; None if another process
+    holds the lock.
 
   Raises:
-    OSError: if the file cannot be made, or the file system has no locks.
+    OSError: If the file cannot be created, or the file system has no locks.
   """
   file = open(path, 'a+', encoding='utf-8')
   try:
@@ -38,7 +39,7 @@ def try_lock(path: str) -> Any:
 
 
 def lock_holder(path: str) -> str:
-  """Who holds a lock that `try_lock` did not get."""
+  """Returns the holder of a lock that `try_lock` could not acquire."""
   try:
     with open(path, encoding='utf-8') as file:
       return file.read().strip() or 'another process'

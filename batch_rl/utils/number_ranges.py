@@ -1,32 +1,34 @@
-"""Lists of numbers as users type and read them: `1-5,50`."""
+"""Number lists on the command line, e.g. `1-5,50`, and natural sort order."""
 
 import re
 from collections.abc import Sequence
 
 
 def parse(text: str, option: str) -> list[int]:
-  """Numbers of runs or shards: '1-5', or '2,4', or both.
+  """Returns the run or shard numbers in a list such as '1-5,8'.
 
   Args:
-    text: what the user wrote.
-    option: where, for the message.
+    text: Comma-separated numbers and ranges.
+    option: Command-line option named in the error message.
 
   Raises:
-    ValueError: if it is neither, or has a number twice.
+    ValueError: If the text is not such a list, or repeats a number.
   """
   numbers: list[int] = []
   for part in text.split(','):
     match = re.fullmatch(r'(\d+)(?:-(\d+))?', part.strip())
     if match is None or int(match[2] or match[1]) < int(match[1]):
-      raise ValueError(f'{option}={text} is neither like 1-5 nor like 2,4.')
+      raise ValueError(
+        f'{option}={text} is neither a range like 1-5 nor a list like 2,4.'
+      )
     numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
   if len(set(numbers)) < len(numbers):
-    raise ValueError(f'{option}={text} has a number twice.')
+    raise ValueError(f'{option}={text} repeats a number.')
   return numbers
 
 
 def brief(numbers: Sequence[int]) -> str:
-  """Ascending numbers, as `parse` takes them: '0-4,50'."""
+  """Formats ascending numbers for `parse`, e.g. '0-4,50'; 'none' if empty."""
   spans: list[list[int]] = []
   for number in numbers:
     if spans and number == spans[-1][1] + 1:
@@ -37,6 +39,6 @@ def brief(numbers: Sequence[int]) -> str:
 
 
 def natural_key(name: str) -> list:
-  """Sorts run 10 after run 9."""
+  """Returns a sort key that puts run 10 after run 9."""
   parts = re.split(r'(\d+)', name)
   return [int(part) if part.isdigit() else part for part in parts]

@@ -1,8 +1,8 @@
-"""Pickle that holds data only: reading it runs nothing that the file asks for.
+"""Pickles of plain data, safe to read from untrusted files.
 
-A pickle names functions to be called when it is read, and NumPy's own believe what
-they are given. Here, those that make plain Python data are all there are, and arrays
-are made by functions that check what they get.
+A pickle names functions that are called when it is read, and NumPy's array
+constructors trust their arguments. This reader allows only the constructors of
+plain Python data, and its own array constructors validate their arguments.
 """
 
 import collections
@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-# Booleans, integers, floats, complex numbers, bytes, text: no pointers.
+# Booleans, integers, floats, complex numbers, bytes and text: no pointers.
 _KINDS = frozenset('biufcSU')
 
 
 class _Array:
-  """Stands for `numpy.ndarray` as the class of an array."""
+  """Placeholder for `numpy.ndarray`, so that no pickle can call it."""
 
 
 def _dtype(code: Any, *_: Any) -> np.dtype:
@@ -30,7 +30,7 @@ def _dtype(code: Any, *_: Any) -> np.dtype:
 
 def _reconstruct(kind: Any, *_: Any) -> np.ndarray:
   if kind is not _Array:
-    raise ValueError('it has an array that is none')
+    raise ValueError('it has an array of a foreign class')
   return np.empty(0)
 
 
@@ -67,7 +67,7 @@ _ALLOWED = {
   ('collections', 'OrderedDict'): collections.OrderedDict,
   ('numpy', 'dtype'): _dtype,
   ('numpy', 'ndarray'): _Array,
-  # NumPy 2 and 1 have them in different places.
+  # NumPy 1 and 2 keep these functions in different modules.
   **{
     (f'numpy.{core}.{module}', name): ours
     for core in ('_core', 'core')
@@ -80,7 +80,7 @@ _ALLOWED = {
 }
 
 
-# Python's, not C's: of that one, few parts can be overridden.
+# The pure Python unpickler: the C one does not let `load_build` be overridden.
 _PurePython: Any = pickle._Unpickler  # type: ignore[attr-defined]
 
 
@@ -93,36 +93,36 @@ class _Unpickler(_PurePython):
     return _ALLOWED[module, name]
 
   def load_build(self) -> None:
-    """Gives an array or its type the state that it was pickled with."""
+    """Restores the pickled state of an array or a dtype."""
     state = self.stack.pop()
     built = self.stack[-1]
     if type(built) is np.ndarray:
       built.__setstate__(_array_state(state))
     elif isinstance(built, np.dtype):
       _, order, *_ = state
-      # All but the order of bytes is in the code that it was made from.
+      # The dtype's code holds everything but the byte order.
       if order in ('<', '>'):
         self.stack[-1] = built.newbyteorder(order)
         for key, value in self.memo.items():
           if value is built:
             self.memo[key] = self.stack[-1]
     else:
-      raise ValueError(f'it changes a {type(built).__name__}')
+      raise ValueError(f'it sets the state of a {type(built).__name__}')
 
   dispatch[pickle.BUILD[0]] = load_build
 
 
 def loads(content: bytes) -> Any:
-  """Reads plain data: numbers, text, lists, dictionaries, sets, arrays.
+  """Reads plain data: numbers, text, lists, dictionaries, sets and arrays.
 
   Raises:
-    ValueError: if it is damaged, or holds anything else.
+    ValueError: If the content is damaged or holds anything else.
   """
   try:
     return _Unpickler(io.BytesIO(content)).load()
   except ValueError:
     raise
-  except Exception as error:  # what a damaged pickle raises can be anything
+  except Exception as error:  # A damaged pickle can raise any exception.
     raise ValueError(f'it is damaged ({error})') from error
 
 
@@ -130,7 +130,7 @@ def dumps(content: Any) -> bytes:
   """Writes plain data.
 
   Raises:
-    ValueError: if `loads` would not read it.
+    ValueError: If `loads` would refuse the content.
   """
   data = pickle.dumps(content, protocol=4)
   loads(data)

@@ -1,4 +1,4 @@
-"""Directories that appear when they are whole, or not at all."""
+"""Output directories that appear atomically, when they are complete."""
 
 import os
 import shutil
@@ -7,21 +7,21 @@ from batch_rl.utils import files, locks
 
 
 class StagingDirectory:
-  """A folder beside a destination, for what is being made.
+  """A locked folder beside a destination, for unfinished output.
 
-  It is locked while it is in use, and what a killed process left in it is there
-  for the next one. `publish` makes what is in it the destination.
+  The content survives a killed process, and the next process can continue from
+  it. `publish` moves finished output to the destination.
 
   Args:
-    destination: the directory to make; local.
+    destination: Local directory to create.
 
   Attributes:
-    destination: as given.
-    path: of the folder.
+    destination: Absolute path of the directory to create.
+    path: Path of the staging folder, `<destination>.unfinished`.
 
   Raises:
-    ValueError: if the destination is remote or holds something, the folder is
-      not ours, another process is at it, or it cannot be made.
+    ValueError: If the destination is remote or not empty, or the staging folder
+      cannot be created, has other content, or is in use by another process.
   """
 
   def __init__(self, destination: str):
@@ -31,8 +31,8 @@ class StagingDirectory:
     lock = os.path.join(self.path, '.lock')
     if os.path.exists(self.path) and not os.path.exists(lock):
       raise ValueError(
-        f'{self.path} is where {destination} would be made, and holds something '
-        'else; move it.'
+        f'{self.path} is needed to make {destination}, but holds something '
+        'else; move it away.'
       )
     try:
       os.makedirs(self.path, exist_ok=True)
@@ -59,11 +59,11 @@ class StagingDirectory:
     self._lock.close()
 
   def join(self, *names: str) -> str:
-    """The path of something in the folder."""
+    """Returns the path of an entry in the folder."""
     return os.path.join(self.path, *names)
 
   def fresh(self, name: str) -> str:
-    """A new, empty directory in the folder, removed again on an error."""
+    """Creates an empty directory in the folder; an error removes it again."""
     path = self.join(name)
     self._fresh.append(path)
     shutil.rmtree(path, ignore_errors=True)
@@ -71,7 +71,7 @@ class StagingDirectory:
     return path
 
   def publish(self, name: str) -> None:
-    """Makes a directory in the folder the destination, and removes the folder."""
+    """Moves a directory to the destination and removes the staging folder."""
     made = self.join(name)
     for directory, _, names in os.walk(made):
       for file in names:
@@ -84,10 +84,10 @@ class StagingDirectory:
 
 
 def check_new(destination: str) -> None:
-  """Refuses a destination that is remote, or holds something.
+  """Checks that a destination is local, and is missing or an empty directory.
 
   Raises:
-    ValueError: if it does.
+    ValueError: If the destination is remote or has content.
   """
   files.check_local(destination)
   if not os.path.lexists(destination):

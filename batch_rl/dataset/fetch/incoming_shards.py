@@ -263,7 +263,7 @@ def check_file(
     ValueError: if it is damaged, or not the file that it should be.
   """
   hashes = Hashes(expected or {})
-  what = shard_files.what_of(name)
+  what = shard_files.column_of(name)
   if what in shard_files.COLUMNS:
     header = shard_reader.read_header(path)
     shape = header.shape if header.ndim else ()

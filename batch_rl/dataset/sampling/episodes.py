@@ -9,7 +9,7 @@ import numpy as np
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import sampler, subsets
 from batch_rl.dataset.shards import manifests
-from batch_rl.dataset.store import packed_shard
+from batch_rl.dataset.store import packed_columns
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils import machine
 
@@ -102,7 +102,9 @@ class Reader:
     padding = stack_size - 1 if stack_size else store.first_padding()
     self._steps = np.minimum(self._begin + padded * padding, self._stop)
     self._padded = padded
-    self._ended = np.isin(self._stop - 1, np.setdiff1d(store.ends, store.cuts))
+    self._ended = np.isin(
+      self._stop - 1, np.setdiff1d(store.ends, store.truncations)
+    )
     self._loaded: Any = None  # a shard: its place, its store, its columns
     self.frame_shape, self.frame_dtype = store.frame_shape, store.frame_dtype
     self.rows = int((self._stop - self._steps).sum())
@@ -161,13 +163,13 @@ class Reader:
       first = end
     return out
 
-  def _load(self, i: int) -> tuple[store_lib.Store, packed_shard.Columns]:
+  def _load(self, i: int) -> tuple[store_lib.Store, packed_columns.Columns]:
     """Packs one shard, and lets go of the one before."""
     if self._loaded is None or self._loaded[0] != i:
       self._loaded = None
       machine.return_freed_memory()
       suffix = self._store.suffixes[i]
-      columns = packed_shard.read_columns(self.run.logs, suffix)
+      columns = packed_columns.read(self.run.logs, suffix)
       loaded = store_lib.Store(self.run.logs, [suffix])
       loaded.wait()
       self._loaded = i, loaded, columns

@@ -3,7 +3,7 @@
 A transition of row `i` is valid if its state, the `stack_size` frames that end with
 row `i`, lies in one episode without padding that replaces frames of another, and
 its next state, up to `update_horizon` rows later, is there, or the episode ends
-before it; where it was cut off (`Store.cuts`) it did not end. Seams of shards are no
+before it; where it was cut off (`Store.truncations`) it did not end. Seams of shards are no
 seams for a transition; missing rows are.
 
 Valid rows are stretches, one an episode, so an index of them is small however long
@@ -138,7 +138,7 @@ class Sampler:
     for start, stop, lead, paddings in self._connected(suffixes):
       ends = store.ends[slice(*np.searchsorted(store.ends, (start, stop)))]
       begins = np.concatenate([[start], ends + 1])
-      ended = np.append(~np.isin(ends, store.cuts), False)
+      ended = np.append(~np.isin(ends, store.truncations), False)
       after = np.append(ends + 1, stop)
       # Rows before which something else than this episode, or nothing, lies.
       shard_of = np.searchsorted(paddings[:, 0], begins, side='right') - 1
@@ -347,5 +347,5 @@ def hash_of(store: store_lib.Store, chosen: subsets.Trajectories) -> str:
   # Whether padding is selected makes no difference.
   for column in (np.maximum(chosen.start, chosen.steps_begin), chosen.stop):
     content.update(column[chosen.selected].astype('<i8').tobytes())
-  content.update(store.cuts.astype('<i8').tobytes())
+  content.update(store.truncations.astype('<i8').tobytes())
   return content.hexdigest()[:16]

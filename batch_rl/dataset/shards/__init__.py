@@ -1,1 +1,1 @@
-"""One shard of a run: names, reading, writing, and its place in the run."""
+"""The shard format: names, reader, writer, stitching, manifest and log."""

@@ -1,4 +1,4 @@
-"""`manifest.json`: what a logger writes beside the shards of a run."""
+"""Manifests: the `manifest.json` that a logger writes beside a run's shards."""
 
 import os
 from typing import Any
@@ -6,17 +6,20 @@ from typing import Any
 from batch_rl.utils import files
 
 FILE_NAME = 'manifest.json'
-# Key of the rows that end an episode for the environment, but not for the agent.
+# Key of the rows at which an episode was truncated rather than ended.
 TRUNCATED_ROWS = 'truncated_rows'
 
 
-def read(logs: str) -> dict[str, Any]:
-  """What the logger wrote beside the shards; empty if there is nothing.
+def read(data_dir: str) -> dict[str, Any]:
+  """Returns the manifest in a directory; empty if there is none.
+
+  Args:
+    data_dir: Directory of the shards, or a store; local or remote.
 
   Raises:
-    ValueError: if it is not JSON, or not an object.
+    ValueError: If the manifest cannot be read, or is not a JSON object.
   """
-  path = os.path.join(logs, FILE_NAME)
+  path = os.path.join(data_dir, FILE_NAME)
   manifest = files.read_json(path)
   if manifest is None:
     return {}
@@ -26,7 +29,16 @@ def read(logs: str) -> dict[str, Any]:
 
 
 def look_up(content: Any, *keys: str, kind: Any) -> Any:
-  """An entry deep in JSON, or None if it is absent or of another kind."""
+  """Returns a nested entry of a JSON object.
+
+  Args:
+    content: Parsed JSON.
+    *keys: Keys from the outermost object to the entry.
+    kind: Expected type of the entry.
+
+  Returns:
+    The entry, or None if it is missing or of another type.
+  """
   for key in keys:
     content = content.get(key) if isinstance(content, dict) else None
   return content if isinstance(content, kind) else None

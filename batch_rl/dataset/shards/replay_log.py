@@ -1,15 +1,14 @@
-"""Writes everything an agent experiences to shards, off the training thread.
+"""Logs the transitions of an online run to shards, on a background thread.
 
-`ReplayLog` numbers the rows of a run and cuts them into shards in the dataset's
-format (`batch_rl.dataset.shard`). It keeps no ring in memory: rows are compressed
-as they come. `checkpoint` and `restore` tie the log to the agent's checkpoints,
-so that a run that was stopped anywhere continues as one seamless run.
+`ReplayLog` numbers the rows of a run and splits them into shards of the dataset's
+format (`shard_reader`). It keeps no ring in memory: rows are compressed as they
+arrive. `checkpoint` and `restore` tie the log to the agent's checkpoints, so that
+a run interrupted at any point resumes without a gap or a repeated row.
 """
 
 import base64
 import concurrent.futures
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -28,19 +27,19 @@ from batch_rl.dataset.shards import (
 from batch_rl.utils import files
 
 _BLOCK_ROWS = 512
-# Blocks that may wait for the compressor before the training thread does.
+# Blocks in the queue before the training thread waits for the writing thread.
 _MAX_WAITING = 8
 
 
 def check_log_directory(directory: str, run_id: str | None) -> None:
-  """Refuses a directory that holds the rows of another run.
+  """Checks that a directory is empty, or has the log of this run.
 
   Args:
-    directory: where shards are to be written.
-    run_id: of the run that is about to write; None never matches.
+    directory: Directory to write shards to.
+    run_id: Identifier of the run; None matches no existing log.
 
   Raises:
-    ValueError: if logging there would mix two runs.
+    ValueError: If logging there would mix two runs.
   """
   if not os.path.isdir(directory) or not os.listdir(directory):
     return
@@ -48,7 +47,7 @@ def check_log_directory(directory: str, run_id: str | None) -> None:
   if run_id is None or manifest.get('run_id') != run_id:
     raise ValueError(
       f'{directory} already holds the log of another run; choose an empty '
-      'directory, or continue that run with its own base_dir.'
+      'directory, or resume that run with its own base_dir.'
     )
 
 
@@ -56,14 +55,24 @@ class ReplayLog:
   """The log of one run.
 
   Args:
-    directory: where the shards go; local.
-    observation_shape: of one observation.
-    observation_dtype: of one observation.
-    shard_capacity: rows of a shard's ring.
-    stack_size: frames in a state; each episode starts with `stack_size - 1`
-      all-zero rows.
-    update_horizon: the 'n' of n-step, which the format's `invalid_range` needs.
-    metadata: goes into the manifest; `run_id` in it claims the directory.
+    directory: Local directory of the shards.
+    observation_shape: Shape of one observation.
+    observation_dtype: Dtype of one observation.
+    shard_capacity: Number of rows in a shard's ring.
+    stack_size: Number of frames in a state; each episode starts with
+      `stack_size - 1` all-zero rows.
+    update_horizon: Number of steps in n-step returns, which the format's
+      `invalid_range` depends on.
+    metadata: Entries for the manifest; its `run_id` identifies the run that owns
+      the directory.
+
+  Attributes:
+    directory: Local directory of the shards.
+    metadata: Entries for the manifest.
+    shard_capacity: Number of rows in a shard's ring.
+    rows: Number of rows logged, padding included.
+    unclipped_reward: Unclipped reward of the next `add`, if it is not an
+      argument; `add` resets it to None.
   """
 
   def __init__(
@@ -92,26 +101,26 @@ class ReplayLog:
       'reward': (np.dtype(np.float32), ()),
       'terminal': (np.dtype(np.uint8), ()),
     }
-    # Rows given to `add`, of which the last `_filled` wait in `_block`.
+    # The last `_filled` of the rows are still in `_block`.
     self.rows = 0
     self._block = self._new_block()
     self._filled = 0
     self._at_episode_start = True
-    # [return, unclipped return, agent steps] of the episode under way.
+    # [return, unclipped return, agent steps] of the current episode.
     self._episode = [0.0, 0.0, 0]
-    # The same of finished episodes, after the number of their terminal row.
+    # [last row, return, unclipped return, agent steps] of finished episodes.
     self._episodes: list[list] = []
-    # Last rows of episodes that were cut off, not ended.
+    # Last rows of truncated episodes.
     self._truncated: list[int] = []
-    self._shards: list[dict] = []  # manifest entries of finished shards
-    # What the environment gave before clipping; the runner sets it.
+    self._shards: list[dict] = []  # Manifest entries of finished shards.
     self.unclipped_reward: float | None = None
-    # Rows that the checkpoint before the last one had: a run that goes on has
-    # that one for certain.
+    # Rows at the last checkpoint but one. The agent's side of the last one may
+    # never have been written, so a resumed run is certain to have only these.
     self._safe_rows = 0
     self._last_checkpoint_rows = 0
-    self._error: Exception | None = None  # of the thread; nothing follows it
-    self._writer: Any = None  # a shard.ShardWriter once rows arrive
+    # First error of the writing thread, which then writes nothing more.
+    self._error: Exception | None = None
+    self._writer: Any = None  # A ShardWriter once rows arrive.
     self._thread = concurrent.futures.ThreadPoolExecutor(
       1, thread_name_prefix='replay_log'
     )
@@ -125,19 +134,22 @@ class ReplayLog:
     terminal: bool,
     truncated: bool = False,
     padded: bool = True,
+    unclipped_reward: float | None = None,
   ) -> None:
     """Logs one transition, after the padding rows if it starts an episode.
 
     Args:
-      observation: what the agent saw, observation_shape.
-      action: what it did.
-      reward: what it got for it (clipped, if the agent's rewards are).
-      terminal: whether the episode ended with it.
-      truncated: whether the episode was cut off with it. The format can only
-        call that a terminal; the manifest lists the row in `truncated_rows`, and
-        `batch_rl.dataset` takes it for what follows the row before, no more.
-      padded: whether an episode that starts with it gets padding rows; not if
-        its true beginning is missing.
+      observation: Observation before the action, of shape `observation_shape`.
+      action: Action taken.
+      reward: Reward received, clipped if the agent's rewards are.
+      terminal: Whether the transition ended the episode.
+      truncated: Whether the episode was truncated here. The format stores a
+        terminal; the manifest lists the row in `truncated_rows`, and readers then
+        use its observation only as the row before's next one.
+      padded: Whether to write padding rows if an episode starts here; False if
+        the episode's true beginning is missing.
+      unclipped_reward: Reward before clipping, for the manifest's statistics;
+        None if it equals `reward`.
     """
     terminal = terminal or truncated
     if self._writer is None:
@@ -146,10 +158,13 @@ class ReplayLog:
       for _ in range(self._stack_size - 1):
         self._add_row(0, 0, 0, 0)
     self._add_row(observation, action, reward, terminal)
-    unclipped = self.unclipped_reward
+    if unclipped_reward is None:
+      unclipped_reward = self.unclipped_reward
     self.unclipped_reward = None
+    if unclipped_reward is None:
+      unclipped_reward = reward
     self._episode[0] += float(reward)
-    self._episode[1] += float(reward if unclipped is None else unclipped)
+    self._episode[1] += float(unclipped_reward)
     self._episode[2] += 1
     self._at_episode_start = bool(terminal)
     if truncated:
@@ -169,37 +184,43 @@ class ReplayLog:
     """Makes every row so far durable.
 
     Returns:
-      A JSON-able state for `restore`.
+      A JSON-serialisable state for `restore`.
     """
     if self._writer is None:
       self._begin()
     self._submit_block()
     self._safe_rows = self._last_checkpoint_rows
     self._last_checkpoint_rows = self.rows
-    return self._on_thread(self._cut)
+    return self._on_thread(self._checkpoint)
 
   def restore(self, state: Mapping) -> None:
-    """Comes back to a checkpoint: rows logged since are discarded.
+    """Returns to a checkpoint; rows logged since are discarded.
 
     Args:
-      state: what `checkpoint` returned, in this or another process.
+      state: Result of `checkpoint`, from this or another process.
 
     Raises:
-      ValueError: if the log does not reach the checkpoint, or was written with
-        another shard capacity or kind of observation.
+      ValueError: If the log ends before the checkpoint, or was written with
+        another shard capacity, stack size or observation format.
     """
     described = self._describe_rows()
     if state['format'] != described:
       raise ValueError(
         f'The log in {self.directory} was written as {state["format"]}, not '
-        f'{described}: restore the settings it was made with.'
+        f'{described}: resume with the settings it was made with.'
       )
     self._on_thread(self._roll_back, state)
 
   def read_back(self, count: int) -> Iterator[tuple[str, int, np.ndarray]]:
-    """Yields the last `count` rows: `(column, number of first row, rows)`.
+    """Yields the last rows of the log, in chunks of no particular order.
 
-    Only after `checkpoint` or `restore`; chunks come in no particular order.
+    May be called only right after `checkpoint` or `restore`.
+
+    Args:
+      count: Number of rows.
+
+    Yields:
+      `(column, first_row, rows)`, rows of shape (n, ...).
     """
     first = max(0, self.rows - count)
     capacity, writer = self.shard_capacity, self._writer
@@ -225,7 +246,7 @@ class ReplayLog:
             yield name, start - 1, chunk[-1:]
 
   def close(self) -> None:
-    """Writes the final, partial shard and the manifest. `restore` undoes it."""
+    """Writes the final, partial shard and the manifest; `restore` can undo it."""
     if self._writer is None:
       return
     self._submit_block()
@@ -246,7 +267,7 @@ class ReplayLog:
     self.rows += 1
 
   def _begin(self) -> None:
-    """Starts a log from nothing, discarding what never reached a checkpoint."""
+    """Starts an empty log, discarding rows that no checkpoint covers."""
     check_log_directory(self.directory, self.metadata.get('run_id'))
     path = os.path.join(self.directory, manifests.FILE_NAME)
     rows = (files.read_json(path) or {}).get('safe_rows', 0)
@@ -261,12 +282,12 @@ class ReplayLog:
     self._open_writer(0, None)
 
   def _remove_shards_from(self, suffix: int) -> None:
-    for found in shard_files.list_suffixes(self.directory, complete=False):
-      if found >= suffix:
+    for other in shard_files.list_suffixes(self.directory, complete=False):
+      if other >= suffix:
         for name in shard_files.FILES:
           with contextlib.suppress(FileNotFoundError):
             os.remove(
-              os.path.join(self.directory, shard_files.file_name(name, found))
+              os.path.join(self.directory, shard_files.file_name(name, other))
             )
 
   def _open_writer(self, suffix: int, carry) -> None:
@@ -284,16 +305,16 @@ class ReplayLog:
       self._waiting.pop(0).result()
 
   def _on_thread(self, function, *args):
-    """Runs a function behind all that waits, and returns its result."""
+    """Runs a function after all queued blocks, and returns its result."""
     for future in self._waiting:
       future.result()
     self._waiting = []
     return self._thread.submit(self._run, function, *args).result()
 
-  # What follows runs on the writing thread.
+  # The methods below run on the writing thread.
 
   def _run(self, function, *args):
-    """Runs a task, unless one before it failed: no row may be left out."""
+    """Runs a task, unless an earlier one failed: no row may be skipped."""
     if self._error is not None:
       raise self._error
     try:
@@ -308,14 +329,14 @@ class ReplayLog:
       self._writer.append({name: rows[:room] for name, rows in block.items()})
       block = {name: rows[room:] for name, rows in block.items()}
       if self._writer.room == 0 and len(block['terminal']):
-        # The ring's last row is the first thing that the next shard holds.
+        # The next shard holds this row at the last position of its ring.
         carry = {name: rows[0].copy() for name, rows in block.items()}
         block = {name: rows[1:] for name, rows in block.items()}
         self._finish_shard()
         self._open_writer(self._writer.suffix + 1, carry)
 
   def _finish_shard(self) -> None:
-    """Puts the shard in place; it is full, or the final one."""
+    """Finishes the current shard, which is full or the final one."""
     writer, capacity = self._writer, self.shard_capacity
     start = writer.suffix * capacity
     full = writer.room == 0
@@ -347,14 +368,14 @@ class ReplayLog:
       self._finish_shard()
       shutil.rmtree(os.path.join(self.directory, shard_files.PARTIAL))
 
-  def _cut(self) -> dict:
+  def _checkpoint(self) -> dict:
     carry = self._writer.carry
     state = {
       'format': self._describe_rows(),
       'rows': self.rows,
       'suffix': self._writer.suffix,
-      'cut': self._writer.cut(),
-      'carry': carry and {name: _pack(row) for name, row in carry.items()},
+      'cut': self._writer.checkpoint(),  # The key of existing checkpoints.
+      'carry': carry and {name: _encode(row) for name, row in carry.items()},
       'at_episode_start': self._at_episode_start,
       'episode': self._episode,
       'episodes': self._episodes,
@@ -366,7 +387,7 @@ class ReplayLog:
 
   def _roll_back(self, state: Mapping) -> None:
     carry = state['carry'] and {
-      name: _unpack(state['carry'][name], *self._dtypes[name])
+      name: _decode(state['carry'][name], *self._dtypes[name])
       for name in shard_files.COLUMNS
     }
     if self._writer is not None:
@@ -419,7 +440,11 @@ class ReplayLog:
 
 
 def _episode_statistics(episodes: list) -> dict:
-  """Count, and mean, least and greatest return and length of episodes."""
+  """Returns the count of episodes, and their returns' and lengths' statistics.
+
+  Args:
+    episodes: `[last row, return, unclipped return, agent steps]` of each.
+  """
   names = ('return', 'unclipped_return', 'agent_steps')
   statistics: dict = {'count': len(episodes)}
   for name, values in (
@@ -434,17 +459,13 @@ def _episode_statistics(episodes: list) -> dict:
 
 
 def _describe_file(path: str) -> dict:
-  digest = hashlib.sha256()
-  with open(path, 'rb') as file:
-    while chunk := file.read(1 << 20):
-      digest.update(chunk)
-  return {'bytes': os.path.getsize(path), 'sha256': digest.hexdigest()}
+  return {'bytes': os.path.getsize(path), 'sha256': files.sha256(path)}
 
 
-def _pack(row: np.ndarray) -> str:
+def _encode(row: np.ndarray) -> str:
   return base64.b64encode(zlib.compress(np.asarray(row).tobytes())).decode()
 
 
-def _unpack(text: str, dtype, shape) -> np.ndarray:
+def _decode(text: str, dtype, shape) -> np.ndarray:
   data = zlib.decompress(base64.b64decode(text))
   return np.frombuffer(data, dtype).reshape(shape)

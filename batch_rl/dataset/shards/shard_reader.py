@@ -1,18 +1,18 @@
-"""One shard of a run: the only definition of the file format.
+"""Reads shards, and defines their format.
 
-A shard is Dopamine's `OutOfGraphReplayBuffer` written to disk: a ring of
-`capacity` rows, one gzipped `.npy` for each column, plus two small files. Row
-`i` holds `(o_i, a_i, r_i, terminal_i)`; the next observation is the next row in
-time. An episode starts with `stack_size - 1` all-zero rows (padding).
+A shard is a dump of the ring in Dopamine's `OutOfGraphReplayBuffer`: one gzipped
+`.npy` of `capacity` rows for each column, and two small files. Row `i` is
+`(o_i, a_i, r_i, terminal_i)`; the next observation is in the next row in time
+order. An episode starts with `stack_size - 1` all-zero rows (padding).
 
-The logger dumps the ring when its cursor reaches `capacity - 1`, so shard `k`
+The logger dumps the ring when its cursor reaches `capacity - 1`. Shard `k` thus
 holds, in time order, its last row (row `k * capacity - 1` of the run, absent
-from shard 0) and then rows `0 ... capacity - 2`. The final, partial shard has
-`add_count` equal to its cursor.
+from shard 0) and then rows `0 ... capacity - 2`. In the final, partial shard
+`add_count` equals the cursor.
 
-Reading needs neither TensorFlow nor trust: pickles are refused, every length and
-checksum is verified, and an error is one line that names the file. Remote paths
-(`gs://...`) go through `tf.io.gfile`, imported only for them.
+Files are not trusted: pickles are refused, every length and checksum is verified,
+and an error is one line that names the file. Remote paths (`gs://...`) are read
+through `tf.io.gfile`; TensorFlow is imported only for them.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from isal import igzip  # several times the speed of gzip
+from isal import igzip  # Several times as fast as gzip.
 
 from batch_rl.dataset.shards import shard_files
 from batch_rl.utils import files
 
-# Column dtypes of the format; the observation's is whatever was logged.
+# Column dtypes of the format; observations may have any dtype.
 _DTYPES = {'action': np.int32, 'reward': np.float32, 'terminal': np.uint8}
-# Python 2 wrote lengths with an L.
+# Python 2 wrote integers with an L.
 _NPY_HEADER = re.compile(
   rb"\{'descr': '(?P<descr>[^']+)', 'fortran_order': (?P<order>True|False), "
   rb"'shape': \((?P<shape>(?:\d+L?,? ?)*)\),? ?\} *\n"
@@ -39,19 +39,20 @@ _CHUNK_BYTES = 1 << 22
 
 
 class DataError(ValueError):
-  """The data turned out damaged, or too large, while it was being used."""
+  """Data found to be damaged, or too large, while in use."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-  """The contents of a shard.
+  """The content of a shard.
 
   Attributes:
-    suffix: the number in the shard's file names.
-    columns: arrays by column name, first axis the `capacity` rows of the ring;
-      `observation` is (capacity, ...), the others (capacity,).
-    add_count: rows added since the run began; the cursor in a final shard.
-    rows_on_disk: rows of the ring on disk; `columns` may hold fewer.
+    suffix: Shard number.
+    columns: Arrays in ring order by column name; `observation` is
+      (capacity, ...), the others (capacity,).
+    add_count: Number of rows added since the run began; the cursor in a final
+      shard.
+    rows_on_disk: Number of rows in the ring on disk, at least `capacity`.
   """
 
   suffix: int
@@ -61,7 +62,7 @@ class Shard:
 
   @property
   def capacity(self) -> int:
-    """Rows of the ring that were read."""
+    """Number of rows that were read."""
     return len(self.columns['terminal'])
 
 
@@ -70,16 +71,16 @@ def read_shard(
   suffix: int,
   columns: tuple[str, ...] = shard_files.COLUMNS,
 ) -> Shard:
-  """Reads a shard, each array straight into its own memory, never twice.
+  """Reads a shard without ever holding a second copy of an array.
 
   Args:
-    data_dir: the directory of the files.
-    suffix: the number of the shard.
-    columns: what to read; `terminal` is always included.
+    data_dir: Directory of the shards.
+    suffix: Shard number.
+    columns: Columns to read; `terminal` is always included.
 
   Raises:
-    ValueError: if a file is missing, damaged, a pickle, or its dtype or length
-      is not that of the format.
+    ValueError: If a file is missing, damaged or a pickle, or has a dtype or
+      length that the format does not allow.
   """
   add_count = read_add_count(data_dir, suffix)
   arrays = {}
@@ -97,20 +98,26 @@ def read_shard(
 
 
 def read_add_count(data_dir: str, suffix: int) -> int:
-  """Rows that were added when a shard was dumped; the cursor in a final one.
+  """Returns the number of rows added before a shard's dump.
+
+  In a final shard it is the cursor.
 
   Raises:
-    ValueError: if the file is missing or damaged, or holds something else.
+    ValueError: If the file is missing or damaged, or is not a count.
   """
   path = os.path.join(data_dir, shard_files.file_name('add_count', suffix))
   return check_add_count(path, read_array(path))
 
 
 def check_add_count(path: str, count: np.ndarray) -> int:
-  """The count that a file holds.
+  """Returns the row count in an array, after validating it.
+
+  Args:
+    path: File of the array, for the error message.
+    count: Array read from the file.
 
   Raises:
-    ValueError: if it holds something else.
+    ValueError: If the array is not a non-negative integer scalar.
   """
   if count.shape or count.dtype.kind not in 'iu' or count < 0:
     raise ValueError(f'{path} holds {count!r}, not a count of rows.')
@@ -120,17 +127,18 @@ def check_add_count(path: str, count: np.ndarray) -> int:
 def check_column(
   path: str, name: str, shape: tuple[int, ...], dtype: np.dtype, rows: int
 ) -> None:
-  """Refuses a column that is not of the format.
+  """Validates the dtype and shape of a column.
 
   Args:
-    path: its file.
-    name: in `COLUMNS`.
-    shape: what the file holds.
-    dtype: likewise.
-    rows: of the shard's terminal column.
+    path: File of the column, for the error message.
+    name: Column name, one of `shard_files.COLUMNS`.
+    shape: Shape of the array in the file.
+    dtype: Dtype of the array in the file.
+    rows: Number of rows in the shard's terminal column.
 
   Raises:
-    ValueError: with what was expected.
+    ValueError: If the column is not of the format; the message says what was
+      expected.
   """
   expected = _DTYPES.get(name, dtype)
   if dtype != expected or not shape or (name in _DTYPES and len(shape) > 1):
@@ -151,11 +159,11 @@ def read_array(path: str, digest: Any = None) -> np.ndarray:
   """Reads a gzipped `.npy`, verifying its length and checksum.
 
   Args:
-    path: the file.
-    digest: a `hashlib` object to update with the file's bytes.
+    path: Local or remote path of the file.
+    digest: `hashlib` object to update with the file's bytes, if any.
 
   Raises:
-    ValueError: if the file is missing, damaged, or holds a pickle.
+    ValueError: If the file is missing, damaged or a pickle.
   """
   with _open(path, digest) as raw, _one_line_errors(path):
     header, chunks = _read_chunks(raw)
@@ -166,10 +174,10 @@ def read_array(path: str, digest: Any = None) -> np.ndarray:
 
 
 def read_header(path: str) -> 'Header':
-  """Shape and dtype of a gzipped `.npy`, without reading its rows.
+  """Reads the shape and dtype of a gzipped `.npy`, but not its rows.
 
   Raises:
-    ValueError: if the file is missing, damaged, or holds a pickle.
+    ValueError: If the file is missing, damaged or a pickle.
   """
   with _open(path) as raw, _one_line_errors(path):
     return _read_chunks(raw)[0]
@@ -181,17 +189,20 @@ def iterate_rows(
   digest: Any = None,
   multiple: int = 1,
 ) -> Iterator[tuple[int, np.ndarray]]:
-  """Yields `(first row, chunk of rows)` of a file, never all of it at once.
+  """Yields a file's rows in chunks of a few MB.
 
   Args:
-    path: a gzipped `.npy`.
-    rows: where to stop, in a file that may still be growing; None to read and
-      verify all of it.
-    digest: a `hashlib` object to update with the file's bytes.
-    multiple: chunks start at multiples of so many rows.
+    path: Local or remote path of a gzipped `.npy`.
+    rows: Number of rows to read from a file that may still grow; None reads and
+      verifies the whole file.
+    digest: `hashlib` object to update with the file's bytes, if any.
+    multiple: Divisor of every chunk's first row, for readers of fixed blocks.
+
+  Yields:
+    `(first_row, chunk)`, the chunk of shape (n, ...).
 
   Raises:
-    ValueError: if the file is missing, damaged, or holds a pickle.
+    ValueError: If the file is missing, damaged or a pickle.
   """
   with _open(path, digest) as raw, _one_line_errors(path):
     _, chunks = _read_chunks(raw, rows, multiple)
@@ -200,7 +211,7 @@ def iterate_rows(
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-  """What a `.npy` says of its array; a scalar counts as one row."""
+  """The header of a `.npy`; a scalar counts as one row."""
 
   shape: tuple[int, ...]
   dtype: np.dtype
@@ -210,13 +221,19 @@ class Header:
 def parse_header(
   stream: Any,
 ) -> tuple[np.dtype, bool, tuple[int, ...]]:
-  """Reads the header of a `.npy`: dtype, whether Fortran order, shape.
+  """Reads the header of a `.npy`.
+
+  NumPy's own parser evaluates the header as Python. On CPython 3.11.7 that has
+  failed on an intact file ('AST constructor recursion depth mismatch').
+
+  Args:
+    stream: Binary stream at the start of the header.
+
+  Returns:
+    The dtype, whether the array is in Fortran order, and the shape.
 
   Raises:
-    ValueError: if it is none.
-
-  Not by NumPy, which evaluates it as Python: on CPython 3.11.7 that was seen to
-  fail on an intact file ('AST constructor recursion depth mismatch').
+    ValueError: If the stream does not start with a `.npy` header.
   """
   magic = stream.read(8)
   if magic[:6] != b'\x93NUMPY':
@@ -234,7 +251,7 @@ def parse_header(
 def _read_chunks(
   raw: Any, stop: int | None = None, multiple: int = 1
 ) -> tuple[Header, Iterator[tuple[int, np.ndarray]]]:
-  """Parses the header of a gzipped `.npy`; its rows follow in chunks."""
+  """Returns the header of a gzipped `.npy` and an iterator of its chunks."""
   stream = igzip.GzipFile(fileobj=raw, mode='rb')
   dtype, fortran, shape = parse_header(stream)
   if dtype.hasobject:
@@ -254,7 +271,7 @@ def _read_chunks(
         raise EOFError(f'it ends before row {start + count} of {total}')
       chunk = np.frombuffer(data, dtype).reshape(count, *header.shape[1:])
       yield start, chunk
-    # Reading to the end is what makes gzip compare the checksum.
+    # gzip verifies the checksum at the end of the file.
     if stop is None and stream.read(1):
       raise ValueError('it is longer than its header says')
 
@@ -262,7 +279,7 @@ def _read_chunks(
 
 
 class _one_line_errors:  # noqa: N801 (a context manager)
-  """Turns whatever a damaged file raises into one line that names it."""
+  """Turns any error of a damaged file into one line that names the file."""
 
   def __init__(self, path: str):
     self._path = path
@@ -271,7 +288,7 @@ class _one_line_errors:  # noqa: N801 (a context manager)
     return self
 
   def __exit__(self, kind, error, traceback):
-    # Any exception: NumPy's header parser alone raises half a dozen kinds.
+    # A damaged file can raise many kinds: zlib's, EOFError, UnicodeDecodeError.
     if isinstance(error, Exception):
       reason = ' '.join(str(error).split()) or kind.__name__
       raise ValueError(f'{self._path} is damaged: {reason}.') from error
@@ -291,7 +308,7 @@ def _open(path: str, digest: Any = None) -> Any:
 
 
 class _Adapter(io.RawIOBase):
-  """Gives any file the `readinto` that igzip wants, and updates a digest."""
+  """Adds the `readinto` that igzip needs to a file, and updates a digest."""
 
   def __init__(self, file: Any, digest: Any):
     self._file = file

@@ -1,4 +1,4 @@
-"""Writing one shard row by row, durable at every checkpoint."""
+"""Writes one shard row by row, durably at every checkpoint."""
 
 import io
 import os
@@ -13,24 +13,29 @@ from batch_rl.utils import files
 
 
 class ShardWriter:
-  """Writes one shard as its rows arrive, so that no ring is kept in memory.
+  """Writes one shard as its rows arrive, without keeping the ring in memory.
 
-  The columns grow in the folder `partial` and are moved into place when the
-  shard is finished, `add_count` last: a shard whose `add_count` exists is whole.
-  `cut` makes what was written durable and says how to come back to this point;
-  `ShardWriter.resume` does so, even if the shard was finished in between, because
-  a finished file begins with the bytes of the cut (gzip members concatenate).
+  The columns grow in the folder `partial`. `finish` moves them into place,
+  `add_count` last, so that a shard with an `add_count` is complete. `checkpoint`
+  makes the rows durable, and `resume` returns to a checkpoint. That works even
+  for a shard finished since: gzip members concatenate, so the finished file
+  begins with the bytes of the checkpoint.
 
   Args:
-    directory: where the shards of the run are.
-    suffix: the number of this shard.
-    capacity: rows of the ring.
-    dtypes: `{column: (dtype, shape of a row)}`.
-    carry: the row of the run that precedes this shard's row 0 (`{column: row}`),
-      which the format keeps at ring position `capacity - 1`; None in shard 0.
+    directory: Directory of the shards.
+    suffix: Shard number.
+    capacity: Number of rows in the ring.
+    dtypes: Dtype and shape of a row by column, `{column: (dtype, shape)}`.
+    carry: Row of the run before this shard's row 0, `{column: row}`, which the
+      format keeps at ring position `capacity - 1`; None for shard 0.
+
+  Attributes:
+    suffix: Shard number.
+    carry: Row of the run before this shard's row 0, or None.
+    rows: Number of rows written, without `carry`.
   """
 
-  # Level 6 takes 0.1 ms for a frame, off the training thread.
+  # Level 6 takes 0.1 ms a frame, on the log's own thread.
   _LEVEL = 6
 
   def __init__(
@@ -62,28 +67,28 @@ class ShardWriter:
     capacity: int,
     dtypes: Mapping[str, tuple[np.dtype, tuple[int, ...]]],
     carry: Mapping[str, np.ndarray] | None,
-    cut: Mapping,
+    checkpoint: Mapping,
   ) -> 'ShardWriter':
-    """Comes back to the point of a `cut`, whatever has happened since.
+    """Returns a writer at a checkpoint; rows written since are discarded.
 
     Args:
-      directory: as in the constructor, like the next four.
-      suffix: see there.
-      capacity: see there.
-      dtypes: see there.
-      carry: see there.
-      cut: what `cut` returned.
+      directory: Directory of the shards.
+      suffix: Shard number.
+      capacity: Number of rows in the ring.
+      dtypes: Dtype and shape of a row by column, `{column: (dtype, shape)}`.
+      carry: Row of the run before this shard's row 0, or None for shard 0.
+      checkpoint: Result of `ShardWriter.checkpoint` for this shard.
 
     Raises:
-      ValueError: if a file is shorter than it was at the cut.
+      ValueError: If a file is shorter than it was at the checkpoint.
     """
     self = cls.__new__(cls)
     self._directory, self._capacity = directory, capacity
     self._dtypes, self.suffix, self.carry = dtypes, suffix, carry
-    self.rows = cut['rows']
+    self.rows = checkpoint['rows']
     self._streams = {}
     os.makedirs(os.path.join(directory, shard_files.PARTIAL), exist_ok=True)
-    # The reverse of `finish`: first the shard stops being complete.
+    # In reverse order of `finish`, so that the shard first becomes incomplete.
     for name in reversed(shard_files.FILES):
       final = os.path.join(directory, shard_files.file_name(name, suffix))
       if os.path.exists(final):
@@ -92,7 +97,7 @@ class ShardWriter:
         else:
           os.remove(final)
     for name in shard_files.COLUMNS:
-      path, size = self.partial_path(name), cut['bytes'][name]
+      path, size = self.partial_path(name), checkpoint['bytes'][name]
       if not os.path.exists(path) or os.path.getsize(path) < size:
         raise ValueError(
           f'{path} is shorter than at the checkpoint ({size} B).'
@@ -104,7 +109,7 @@ class ShardWriter:
     return self
 
   def partial_path(self, name: str) -> str:
-    """Where a column grows until the shard is finished."""
+    """Returns the path of a column's file while the shard is unfinished."""
     return os.path.join(
       self._directory,
       shard_files.PARTIAL,
@@ -113,26 +118,37 @@ class ShardWriter:
 
   @property
   def room(self) -> int:
-    """Rows that still fit; the last ring position belongs to `carry`."""
+    """Number of rows that still fit; the last position is for `carry`."""
     return self._capacity - 1 - self.rows
 
   def append(self, columns: Mapping[str, np.ndarray]) -> None:
-    """Appends rows, `{column: (n, ...)}`; n must not exceed `room`."""
+    """Appends rows.
+
+    Args:
+      columns: Rows by column, `{column: (n, ...)}` with n at most `room`.
+    """
     for name, stream in self._streams.items():
       stream.write(np.ascontiguousarray(columns[name], self._dtypes[name][0]))
     self.rows += len(columns['terminal'])
 
-  def cut(self) -> dict:
-    """Makes the rows so far durable; returns a JSON-able way back here."""
-    sizes = {name: stream.cut() for name, stream in self._streams.items()}
+  def checkpoint(self) -> dict:
+    """Makes the rows so far durable.
+
+    Returns:
+      A JSON-serialisable position for `resume`.
+    """
+    sizes = {name: stream.sync() for name, stream in self._streams.items()}
     return {'rows': self.rows, 'bytes': sizes}
 
   def finish(self, add_count: int, invalid_range: np.ndarray) -> list[str]:
-    """Completes the ring, moves the files into place, returns their paths.
+    """Fills the rest of the ring and moves the files into place.
 
     Args:
-      add_count: what the shard's counter shall say.
-      invalid_range: ring positions around the cursor, int64 (n,).
+      add_count: Value of the shard's `add_count`.
+      invalid_range: Ring positions around the cursor, int64 (n,).
+
+    Returns:
+      The paths of the shard's files.
     """
     for name, stream in self._streams.items():
       dtype, shape = self._dtypes[name]
@@ -184,7 +200,7 @@ class ShardWriter:
 
 
 class _GzipStream:
-  """A gzip file written in members, so that it can be cut and continued."""
+  """A gzip file written in members, so that it can be truncated and continued."""
 
   def __init__(self, file: BinaryIO, level: int):
     self._file = file
@@ -196,8 +212,8 @@ class _GzipStream:
       self._compressor = zlib.compressobj(self._level, wbits=31)  # 31: gzip
     self._file.write(self._compressor.compress(data))
 
-  def cut(self) -> int:
-    """Ends the member, makes it durable, returns the size of the file."""
+  def sync(self) -> int:
+    """Ends the gzip member, makes the file durable and returns its size."""
     if self._compressor is not None:
       self._file.write(self._compressor.flush())
       self._compressor = None
@@ -207,5 +223,5 @@ class _GzipStream:
 
   def close(self) -> None:
     if not self._file.closed:
-      self.cut()
+      self.sync()
       self._file.close()

@@ -1,4 +1,4 @@
-"""The rows of a run in time order, from the rings of its shards."""
+"""Stitching: the time order of a run's rows across the rings of its shards."""
 
 import dataclasses
 import itertools
@@ -11,10 +11,14 @@ from batch_rl.dataset.shards import shard_files, shard_reader
 
 
 def time_order(add_count: int, capacity: int) -> np.ndarray:
-  """Ring positions, oldest first, of the rows that a ring holds.
+  """Returns the ring positions of a ring's valid rows, oldest first.
 
-  A ring that has wrapped is whole and starts at its cursor; one that has not ends
-  there, and what lies beyond is stale.
+  A ring that has wrapped is full, and its oldest row is at the cursor. Otherwise
+  its rows end at the cursor, and the rows beyond are stale.
+
+  Args:
+    add_count: Number of rows added to the ring.
+    capacity: Number of rows in the ring.
 
   Returns:
     int64 (n,).
@@ -27,17 +31,17 @@ def time_order(add_count: int, capacity: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-  """Which rows of a shard belong to the run, and whether they follow on.
+  """The rows that a shard adds to the run, and whether they continue it.
 
   In time order they are at ring positions `(start + j) % capacity`, `j < rows`.
 
   Attributes:
-    suffix: the number of the shard.
-    capacity: rows of its ring.
-    start: ring position of its oldest row that no shard before it has.
-    rows: how many it adds to the run; 0 if it only repeats.
-    follows: whether its oldest row comes right after the last one of the shard
-      before it. If not, no transition may cross the seam.
+    suffix: Shard number.
+    capacity: Number of rows in the shard's ring.
+    start: Ring position of the shard's oldest row that no earlier shard has.
+    rows: Number of rows added to the run; 0 if the shard only repeats rows.
+    follows: Whether the rows directly continue the previous shard's. If not, no
+      transition may span the two shards.
   """
 
   suffix: int
@@ -50,27 +54,27 @@ class Placement:
 def stitch(
   suffixes: Sequence[int], add_counts: Sequence[int], capacities: Sequence[int]
 ) -> tuple[list[Placement], list[str]]:
-  """Lays the shards of a run end to end, in time order.
+  """Places the shards of a run end to end, in time order.
 
   A shard whose ring has wrapped holds rows `[add_count - capacity, add_count)`
-  of the run. The last shard's counter may have started over: it is the cursor
-  then, and the shard follows on from one that was dumped at `capacity - 1`.
+  of the run. In the last shard the count may be the cursor instead; the shard
+  then continues one that was dumped at cursor `capacity - 1`.
 
   Args:
-    suffixes: shards of one run, ascending.
-    add_counts: of each.
-    capacities: rows of the ring of each.
+    suffixes: Shard numbers of one run, ascending.
+    add_counts: Number of rows added before each shard's dump.
+    capacities: Number of rows in each shard's ring.
 
   Returns:
-    A placement for each shard; the rows that are missing between neighbours, or
-    there twice, a line each.
+    One placement for each shard, and one line for each gap or repetition of rows
+    between neighbouring shards.
 
   Raises:
-    ValueError: if these cannot be shards of one run.
+    ValueError: If these cannot be shards of one run.
   """
   placements: list[Placement] = []
   problems = []
-  end = 0  # run row after the last one placed
+  end = 0  # The run's row count after the shard before.
   before = None
   for i, (suffix, count, capacity) in enumerate(
     zip(suffixes, add_counts, capacities, strict=True)
@@ -105,20 +109,21 @@ def stitch(
             f'has {capacity} rows)'
           )
       else:
-        again = end - begin
-        if again:
+        repeated = end - begin
+        if repeated:
           problems.append(
-            f'shard {suffix} repeats {again} rows of shard {before} (add_count '
-            f'is {add_counts[i - 1]} and {count}); they are used once'
+            f'shard {suffix} repeats {repeated} rows of shard {before} '
+            f'(add_count is {add_counts[i - 1]} and {count}); they are used once'
           )
-        start, rows, follows = (start + again) % capacity, rows - again, True
+        start = (start + repeated) % capacity
+        rows, follows = rows - repeated, True
     placements.append(Placement(suffix, capacity, start, rows, follows))
     end, before = count, suffix
   return placements, problems
 
 
 def find_missing(suffixes: Sequence[int]) -> list[str]:
-  """Says which numbers are missing between those of shards, a line each."""
+  """Returns one line for each gap between ascending shard numbers."""
   return [
     f'no shard between {a} and {b}'
     for a, b in itertools.pairwise(suffixes)
@@ -129,14 +134,17 @@ def find_missing(suffixes: Sequence[int]) -> list[str]:
 def place(
   data_dir: str, suffixes: Sequence[int]
 ) -> tuple[list[Placement], list[str]]:
-  """Reads the counters of shards and stitches them; see `stitch`.
+  """Reads the counters of shards and places the shards with `stitch`.
 
   Args:
-    data_dir: the directory of the files.
-    suffixes: shards in it, ascending.
+    data_dir: Directory of the shards.
+    suffixes: Shard numbers, ascending.
+
+  Returns:
+    One placement for each shard, and one line for each gap or repetition.
 
   Raises:
-    ValueError: if a file cannot be read, or these are not of one run.
+    ValueError: If a file cannot be read, or the shards are not of one run.
   """
   counts, capacities = [], []
   for suffix in suffixes:

@@ -1,4 +1,4 @@
-"""A whole run with compressed frames and random access."""
+"""Stores: whole runs with compressed frames and random access."""
 
 from batch_rl.dataset.store.store import Store, convert, find_data, list_shards
 

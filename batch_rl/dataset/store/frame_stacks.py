@@ -1,4 +1,4 @@
-"""Stacks of frames, as agents take them."""
+"""Stacks of frames in the memory layout that agents expect."""
 
 import math
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ _ALIGNMENT = 64
 def aligned(
   shape: Sequence[int], dtype: np.dtype, before: int = 0
 ) -> np.ndarray:
-  """An array that TensorFlow takes without a copy, with garbage in it.
+  """Returns an uninitialised array, aligned so that TensorFlow does not copy it.
 
   Args:
-    shape: of the array.
-    dtype: of the array.
-    before: so many bytes before it may be written to, too.
+    shape: Shape of the array.
+    dtype: Dtype of the array.
+    before: Number of writable bytes to reserve directly before the array.
   """
   size = math.prod(shape) * dtype.itemsize
   room = np.empty(before + _ALIGNMENT + size, np.uint8)
@@ -28,28 +28,29 @@ def aligned(
 def channels_last(
   windows: np.ndarray, start: np.ndarray, stack_size: int
 ) -> np.ndarray:
-  """Cuts stacks of frames out of windows, frames last.
+  """Extracts one stack of frames from each window, with frames last.
 
   Args:
-    windows: (n, w, *frame_shape).
-    start: int64 (n,), the first frame of each stack.
-    stack_size: frames in a stack.
+    windows: Consecutive frames, (n, w, *frame_shape).
+    start: Index of each stack's first frame in its window, int64 (n,).
+    stack_size: Number of frames in a stack.
 
   Returns:
     (n, *frame_shape, stack_size).
   """
   n, _, *frame_shape = windows.shape
   out = aligned((n, *frame_shape, stack_size), windows.dtype)
-  which = np.arange(n)
+  remaining = np.arange(n)
   if windows.dtype == np.uint8 and n:
-    # OpenCV interleaves several times as fast as NumPy copies with strides. Most
-    # start at the same frame; an image has a frame in each row.
+    # OpenCV interleaves several times as fast as NumPy's strided copies. Most
+    # stacks start at the same frame, and one call handles all of these: each
+    # image row is the frame of one stack.
     first = int(start.max())
     frames = windows.reshape(n, windows.shape[1], -1)
     planes = [frames[:, first + j] for j in range(stack_size)]
     cv2.merge(planes, out.reshape(n, -1, stack_size))
-    which = np.flatnonzero(start != first)
-  if len(which):
+    remaining = np.flatnonzero(start != first)
+  if len(remaining):
     for j in range(stack_size):
-      out[which, ..., j] = windows[which, start[which] + j]
+      out[remaining, ..., j] = windows[remaining, start[remaining] + j]
   return out

@@ -1,10 +1,10 @@
-"""LZ4 blocks that share a dictionary, decoded as far as they are needed.
+"""LZ4 blocks with a shared dictionary and partial decoding.
 
-The `lz4` package can do neither: for each block that it compresses it indexes the
-dictionary anew, a third of the time, and it decodes whole blocks, into new memory.
-So the LZ4 library that the package brings is called directly. Where its functions
-are out of reach (another build of the package), the package is used as it is: the
-same blocks, slower.
+The `lz4` package supports neither well: it indexes the dictionary again for each
+block, a third of the compression time, and it decodes whole blocks into new memory.
+The LZ4 library inside the package is therefore called directly. If its functions
+are not exported (another build of the package), the package itself is used, which
+makes the same blocks more slowly.
 """
 
 import ctypes
@@ -17,15 +17,15 @@ import lz4.block
 
 
 class DamagedBlock(ValueError):
-  """What should be a block is not one."""
+  """A block that cannot be decoded as far as wanted."""
 
 
 def compressor(dictionary: bytes, level: int) -> Callable[[Any], bytes]:
-  """Returns a function that compresses one block; threads may share it.
+  """Returns a thread-safe function that compresses one block.
 
   Args:
-    dictionary: at most 64 KB that blocks may refer to.
-    level: 3 to 12; higher is smaller and slower.
+    dictionary: Shared dictionary of at most 64 KB.
+    level: LZ4 level from 3 to 12; higher levels are smaller and slower.
   """
   library = _library()
   if library is None or not dictionary:
@@ -38,34 +38,34 @@ def compressor(dictionary: bytes, level: int) -> Callable[[Any], bytes]:
     )
   index = _Stream(library)
   library.LZ4_resetStreamHC_fast(index.pointer, level)
-  # It refers to the dictionary, which must stay.
+  # LZ4 keeps a pointer to the dictionary, so the object must stay alive.
   index.dictionary = dictionary
   library.LZ4_loadDictHC(index.pointer, dictionary, len(dictionary))
-  mine = threading.local()
+  local = threading.local()
 
   def compress(block: Any) -> bytes:
-    if not hasattr(mine, 'stream'):
-      mine.stream = _Stream(library)
-      mine.room = ctypes.create_string_buffer(0)
+    if not hasattr(local, 'stream'):
+      local.stream = _Stream(library)
+      local.output = ctypes.create_string_buffer(0)
     block = bytes(block)
     bound = library.LZ4_compressBound(len(block))
-    if len(mine.room) < bound:
-      mine.room = ctypes.create_string_buffer(bound)
-    stream = mine.stream.pointer
+    if len(local.output) < bound:
+      local.output = ctypes.create_string_buffer(bound)
+    stream = local.stream.pointer
     library.LZ4_resetStreamHC_fast(stream, level)
     library.LZ4_attach_HC_dictionary(stream, index.pointer)
     size = library.LZ4_compress_HC_continue(
-      stream, block, mine.room, len(block), bound
+      stream, block, local.output, len(block), bound
     )
     if size <= 0:
       raise RuntimeError(f'LZ4 failed on a block of {len(block)} bytes.')
-    return ctypes.string_at(mine.room, size)
+    return ctypes.string_at(local.output, size)
 
   return compress
 
 
 class _Stream:
-  """LZ4's state for compressing, 262 KB, freed with this object."""
+  """LZ4's compression state of 262 KB, freed with this object."""
 
   dictionary = b''
 
@@ -80,13 +80,13 @@ class _Stream:
 def decoder(dictionary: bytes, block_size: int) -> Callable[..., None]:
   """Returns `decode(source, size, target, wanted)`, which decodes a block's start.
 
-  `source` and `target` are addresses, of `size` bytes to read and room for
-  `wanted` bytes to write. It raises DamagedBlock if the block has less than that,
-  and reads and writes nowhere else, however damaged the block is.
+  `decode` reads the `size` bytes at address `source` and writes `wanted` bytes at
+  address `target`. It accesses no other memory, however damaged the block is, and
+  raises DamagedBlock if the block yields fewer bytes.
 
   Args:
-    dictionary: the one that the blocks were compressed with.
-    block_size: bytes in a whole block.
+    dictionary: Dictionary that the blocks were compressed with.
+    block_size: Number of bytes in a whole decoded block.
   """
   library = _library()
   if library is None:
@@ -99,7 +99,7 @@ def decoder(dictionary: bytes, block_size: int) -> Callable[..., None]:
       except lz4.block.LZ4BlockError as error:
         raise DamagedBlock(str(error)) from error
       if len(data) < wanted:
-        raise DamagedBlock(f'{len(data)} bytes in place of {wanted}')
+        raise DamagedBlock(f'it has {len(data)} bytes, expected {wanted}')
       ctypes.memmove(target, data, wanted)
 
     return decode
@@ -110,13 +110,13 @@ def decoder(dictionary: bytes, block_size: int) -> Callable[..., None]:
   def decode_part(source: int, size: int, target: int, wanted: int) -> None:
     done = partial(source, target, size, wanted, wanted, dictionary, length)
     if done != wanted:
-      raise DamagedBlock(f'LZ4 says {done} in place of {wanted} bytes')
+      raise DamagedBlock(f'LZ4 returned {done}, expected {wanted} bytes')
 
   return decode_part
 
 
 def _library() -> Any:
-  """The LZ4 library inside the package, or None if it is out of reach."""
+  """Returns the LZ4 library inside the package, or None if it is not exported."""
   pointer, text, integer = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
   try:
     library = ctypes.CDLL(lz4.block._block.__file__)

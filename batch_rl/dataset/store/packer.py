@@ -1,4 +1,4 @@
-"""Packs the shards of a run on a thread of its own, for a `Store`."""
+"""Packs the shards of a run on a background thread, for a `Store`."""
 
 import concurrent.futures
 import logging
@@ -12,7 +12,12 @@ import numpy as np
 import psutil
 
 from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.dataset.store import packed_shard
+from batch_rl.dataset.store import (
+  compression_dictionary,
+  packed_columns,
+  packed_shard,
+  shard_packing,
+)
 from batch_rl.dataset.store.store_directory import StoreDirectory
 from batch_rl.utils import machine
 
@@ -20,20 +25,21 @@ _log = logging.getLogger('absl')
 
 
 class Packer:
-  """Packs shards in the background, one after the other, each with all cores.
+  """Packs shards in the background, one at a time, each on all cores.
 
-  Into memory, or into a directory; there, one process packs, and the others take
-  what it has packed.
+  Shards are packed into memory or into a directory. One process packs into a
+  directory, and the others use its packed shards.
 
   Args:
-    data_dir: the directory of the shards.
-    directory: of the store; None for memory.
-    suffixes: numbers of all shards of the store.
-    rows: of each.
-    digests: of each, `packed_shard.Columns.digest`.
-    arrive: takes the number of a shard, the shard, and the dictionary.
-    skip_damaged: whether to go on after a damaged shard.
-    progress: called with numbers of rows that were packed.
+    data_dir: Directory of the shards.
+    directory: Directory of the store; None for memory.
+    suffixes: Numbers of all shards of the store.
+    rows: Number of rows of each shard.
+    digests: `Columns.digest` of each shard.
+    on_packed: Callback that receives a shard's number, the packed shard and the
+      dictionary.
+    skip_damaged: Whether to skip damaged shards rather than fail.
+    progress: Callback that receives the number of rows packed each time.
   """
 
   def __init__(
@@ -43,7 +49,7 @@ class Packer:
     suffixes: Sequence[int],
     rows: Sequence[int],
     digests: Sequence[str],
-    arrive: Callable[[int, packed_shard.PackedShard, bytes], None],
+    on_packed: Callable[[int, packed_shard.PackedShard, bytes], None],
     skip_damaged: bool,
     progress: Callable[[int], None],
   ):
@@ -52,7 +58,7 @@ class Packer:
     self._suffixes = list(suffixes)
     self._rows = dict(zip(suffixes, rows, strict=True))
     self._digests = dict(zip(suffixes, digests, strict=True))
-    self._give = arrive
+    self._on_packed = on_packed
     self._skip_damaged = skip_damaged
     self._progress = progress
     self._dictionary = b''
@@ -65,11 +71,11 @@ class Packer:
     self._thread: threading.Thread | None = None
 
   def start(self, missing: Iterable[int], first: Iterable[int]) -> None:
-    """Starts to pack.
+    """Starts the thread.
 
     Args:
-      missing: the shards to pack.
-      first: those of them that go first.
+      missing: Numbers of the shards to pack.
+      first: Numbers of the shards to begin with.
     """
     missing = list(missing)
     self._preferred = list(first)
@@ -88,17 +94,18 @@ class Packer:
     """Waits until shards are packed.
 
     Args:
-      suffixes: which.
-      count: how many of them are enough; None for all.
+      suffixes: Numbers of the shards.
+      count: Number of these shards to wait for; None for all.
 
     Raises:
-      ValueError: if one cannot be.
+      ValueError: If a shard cannot be packed, or packing was not started or was
+        stopped.
     """
     if self._thread is None:
       raise ValueError(f'The store of {self._data_dir} was not started.')
     with self._changed:
       while True:
-        # With skip_damaged, those that turn out damaged are not waited for.
+        # With skip_damaged, no caller waits for a shard known to be damaged.
         wanted = set(suffixes) - self._damaged
         packed = sum(self._done[suffix] for suffix in wanted)
         if packed >= min(count or len(wanted), len(wanted)):
@@ -110,14 +117,14 @@ class Packer:
 
   @property
   def damaged(self) -> frozenset[int]:
-    """Shards that were skipped, as far as is known."""
+    """Numbers of the shards skipped so far."""
     return frozenset(self._damaged)
 
   def raise_error(self) -> None:
-    """Raises what went wrong, if anything did.
+    """Raises the error of the thread, if there was one.
 
     Raises:
-      DataError: if it is the data's fault.
+      DataError: If data turned out damaged, or too large.
     """
     if isinstance(self._error, ValueError):
       raise shard_reader.DataError(str(self._error)) from self._error
@@ -125,7 +132,7 @@ class Packer:
       raise self._error
 
   def stop(self) -> None:
-    """Stops packing, after the shard that is under way."""
+    """Stops packing after the current shard."""
     self._stopped = True
     if self._thread is not None:
       self._thread.join()
@@ -143,8 +150,8 @@ class Packer:
       with self._changed:
         self._changed.notify_all()
 
-  def _arrive(self, suffix: int, packed: packed_shard.PackedShard) -> None:
-    self._give(suffix, packed, self._dictionary)
+  def _publish(self, suffix: int, packed: packed_shard.PackedShard) -> None:
+    self._on_packed(suffix, packed, self._dictionary)
     with self._changed:
       self._done[suffix] = True
       self._changed.notify_all()
@@ -152,7 +159,7 @@ class Packer:
   def _pack_on_disk(
     self, directory: StoreDirectory, missing: list[int]
   ) -> None:
-    """Packs into the directory, or waits for the process that does."""
+    """Packs into the directory, or waits for another process that does."""
     try:
       lock = None
       waiting = False
@@ -174,14 +181,14 @@ class Packer:
         self._pack_in_turn(self._collect(directory, missing))
     except OSError as error:
       raise ValueError(
-        f'{directory.path} cannot be written: {error.strerror}; what was packed '
-        'before is kept.'
+        f'{directory.path} cannot be written: {error.strerror}; the shards packed '
+        'so far are kept.'
       ) from error
 
   def _collect(
     self, directory: StoreDirectory, missing: list[int]
   ) -> list[int]:
-    """Takes what is packed in the directory by now; returns the rest."""
+    """Publishes shards that are in the directory, and returns the others."""
     self._dictionary = directory.dictionary
     rest = []
     for suffix in missing:
@@ -189,13 +196,13 @@ class Packer:
       if packed is None:
         rest.append(suffix)
       else:
-        self._arrive(suffix, packed)
+        self._publish(suffix, packed)
     return rest
 
   def _pack_in_turn(self, missing: list[int]) -> None:
     left = list(missing)
     rows_done, bytes_done, started = 0, 0, time.monotonic()
-    compress = packed_shard.compressor(self._dictionary)
+    compress = shard_packing.compressor(self._dictionary)
     with concurrent.futures.ThreadPoolExecutor(
       machine.num_cpus(), thread_name_prefix='pack'
     ) as pool:
@@ -214,7 +221,7 @@ class Packer:
             self._changed.notify_all()
           continue
         machine.return_freed_memory()
-        self._arrive(suffix, packed)
+        self._publish(suffix, packed)
         rows_done += packed.columns.rows
         bytes_done += packed.nbytes
         rows_left = sum(self._rows[suffix] for suffix in left)
@@ -237,16 +244,16 @@ class Packer:
     compress: Callable[[Any], bytes],
     pool: concurrent.futures.ThreadPoolExecutor,
   ) -> packed_shard.PackedShard:
-    columns = packed_shard.read_columns(self._data_dir, suffix)
+    columns = packed_columns.read(self._data_dir, suffix)
     if columns.digest != self._digests[suffix]:
       raise ValueError(
         f'Shard {suffix} in {self._data_dir} has changed since it was opened.'
       )
     if self._directory is None:
-      return packed_shard.pack_to_memory(
+      return shard_packing.pack_to_memory(
         self._data_dir, columns, compress, pool, self._progress
       )
-    return packed_shard.pack_to_disk(
+    return shard_packing.pack_to_disk(
       self._data_dir,
       columns,
       self._dictionary,
@@ -257,7 +264,7 @@ class Packer:
     )
 
   def _check_room(self, needed: float) -> None:
-    """Refuses early what would not fit."""
+    """Fails early if the remaining shards will not fit."""
     if self._directory is None:
       available = machine.available_memory()
       where, remedy = 'of memory', 'set FixedReplayBuffer.cache_dir'
@@ -266,19 +273,19 @@ class Packer:
       where, remedy = f'in {self._directory.path}', 'make room'
     if needed > available:
       raise ValueError(
-        f'The rest of {self._data_dir} needs {needed / 1e9:.1f} GB {where}, and '
-        f'{available / 1e9:.1f} GB are free: {remedy}, or use fewer shards.'
+        f'The rest of {self._data_dir} needs {needed / 1e9:.1f} GB {where}, but '
+        f'only {available / 1e9:.1f} GB are free: {remedy}, or use fewer shards.'
       )
 
   def _train_dictionary(self) -> bytes:
-    """Trains it on the first frames of shards from all of the run."""
+    """Trains the dictionary on the first frames of shards across the run."""
     spread = np.linspace(0, len(self._suffixes) - 1, 8).round().astype(int)
     runs: list[np.ndarray] = []
     for i in np.unique(spread).tolist():
       suffix = self._suffixes[i]
       name = shard_files.file_name('observation', suffix)
       path = os.path.join(self._data_dir, name)
-      # More than padding and a black screen.
+      # Enough to go beyond padding and a black first screen.
       rows = min(self._rows[suffix], 1000)
       try:
         runs += [
@@ -287,4 +294,4 @@ class Packer:
       except ValueError:
         if not self._skip_damaged:
           raise
-    return packed_shard.train_dictionary(runs) if runs else b''
+    return compression_dictionary.train(runs) if runs else b''

@@ -1,10 +1,10 @@
-"""The directory of a store: what its shards have in common, and who writes it.
+"""The directory of a store: its description, its shards and its lock.
 
-store.json     version, source, numbers of the shards; see `StoreDirectory.begin`
-dictionary     of the compression
-shard-0.bin, shard-0.json, ...   see `packed_shard`
-manifest.json  of the run, if it has one
-.lock          held by the process that packs
+store.json     version, directory and numbers of the shards
+dictionary     compression dictionary
+shard-0.bin, shard-0.json, ...   packed shards (see `packed_shard`)
+manifest.json  manifest of the run, if it has one
+.lock          lock of the process that packs
 """
 
 import hashlib
@@ -24,14 +24,14 @@ _log = logging.getLogger('absl')
 
 
 def is_store(directory: str) -> bool:
-  """Whether a directory is a store, rather than a run's shards."""
+  """Returns whether a directory is a store rather than a run's shards."""
   return not files.is_remote(directory) and os.path.exists(
     os.path.join(directory, _ABOUT)
   )
 
 
 def cache_name(data_dir: str) -> str:
-  """The folder of a run in a cache: its game, run, and a hash of its path."""
+  """Returns a run's folder name in a cache: game, run, and a hash of its path."""
   path = absolute(data_dir).rstrip('/')
   run = [part for part in path.split('/') if part and part != 'replay_logs'][
     -2:
@@ -41,22 +41,27 @@ def cache_name(data_dir: str) -> str:
 
 
 def absolute(path: str) -> str:
-  """The path without links, if it is local."""
+  """Returns the absolute path of a local directory, with links resolved.
+
+  A remote path is returned unchanged.
+  """
   return path if files.is_remote(path) else os.path.realpath(path)
 
 
 class StoreDirectory:
-  """A directory that holds a store, or will.
+  """A directory for a store, which may not exist yet.
 
   Args:
-    path: of the directory; local.
-    preload: whether to read its shards into memory, rather than map them.
+    path: Local path of the directory.
+    preload: Whether to read shards into memory rather than map them.
 
   Attributes:
-    dictionary: of its compression; empty until there is one.
+    path: Local path of the directory.
+    dictionary: Compression dictionary; empty until the store has one.
 
   Raises:
-    ValueError: if there is a store of another version, or a damaged one.
+    ValueError: If the path is remote, or the store is damaged or of another
+      version.
   """
 
   def __init__(self, path: str, preload: bool = False):
@@ -69,18 +74,16 @@ class StoreDirectory:
     self.read()
 
   def read(self) -> None:
-    """Reads what another process may have written by now."""
+    """Reads the description, which another process may have written since."""
     path = os.path.join(self.path, _ABOUT)
     about = files.read_json(path)
     if about is None:
       return
-    remedy = f'delete {self.path} to have it made again'
     try:
       about = files.check_hash(path, about)
       if about['version'] != _VERSION:
         raise ValueError(
-          f'it is a store of version {about["version"]}, this package reads '
-          f'{_VERSION}'
+          f'it has version {about["version"]}, this package reads {_VERSION}'
         )
       with open(os.path.join(self.path, _DICTIONARY), 'rb') as file:
         dictionary = file.read()
@@ -88,20 +91,21 @@ class StoreDirectory:
         raise ValueError('its dictionary is damaged')
     except (OSError, ValueError) as error:
       raise ValueError(
-        f'{self.path} cannot be used ({error}); {remedy}.'
+        f'{self.path} cannot be used ({error}); delete it and convert the run '
+        'again.'
       ) from error
     self.dictionary, self._about = dictionary, about
 
   @property
-  def source(self) -> str | None:
-    """The directory of the shards that it was made from."""
+  def shards_dir(self) -> str | None:
+    """Directory of the shards that the store was made from."""
     return self._about['source'] if self._about else None
 
   def shards(self) -> list[int]:
-    """Numbers of its shards, ascending.
+    """Returns the shard numbers of a complete store, ascending.
 
     Raises:
-      ValueError: if some are not there: a store is used as a whole.
+      ValueError: If a shard is missing.
     """
     suffixes = (self._about or {}).get('shards', [])
     missing = [
@@ -112,12 +116,17 @@ class StoreDirectory:
     if missing or not suffixes:
       raise ValueError(
         f'{self.path} is an incomplete store: shards {", ".join(missing)} are '
-        f'missing; convert {self.source} again.'
+        f'missing; convert {self.shards_dir} again.'
       )
     return suffixes
 
   def open(self, suffix: int) -> packed_shard.PackedShard:
-    """Opens one of its shards; see `packed_shard.open_packed`."""
+    """Opens a packed shard.
+
+    Raises:
+      ValueError: If the shard is missing, incomplete, damaged, or of another
+        store.
+    """
     return packed_shard.open_packed(
       self.path, suffix, self.dictionary, self._preload
     )
@@ -125,12 +134,15 @@ class StoreDirectory:
   def find(
     self, suffix: int, data_dir: str, quiet: bool = False
   ) -> packed_shard.PackedShard | None:
-    """A shard, if it is here, and is still that of `data_dir`.
+    """Returns a packed shard if it is present, intact and up to date.
 
     Args:
-      suffix: its number.
-      data_dir: the directory of the shards.
-      quiet: whether to say nothing of one that cannot be used.
+      suffix: Shard number.
+      data_dir: Directory of the shards.
+      quiet: Whether to skip the warning about an unusable packed shard.
+
+    Returns:
+      The packed shard, or None.
     """
     description = packed_shard.paths(self.path, suffix)[1]
     if self._about is None or not os.path.exists(description):
@@ -147,20 +159,23 @@ class StoreDirectory:
       _log.warning('Shard %d is packed again: it has changed.', suffix)
     return None
 
-  # --- for the process that packs --------------------------------------------
+  # --- writing ---------------------------------------------------------------
 
   def try_lock(self) -> Any:
-    """Takes the lock, or returns None; see `files.try_lock`.
+    """Acquires the directory's lock without waiting (see `locks.try_lock`).
+
+    Returns:
+      The open lock file, or None if another process holds the lock.
 
     Raises:
-      OSError: if the directory cannot be written.
+      OSError: If the directory cannot be written.
     """
     os.makedirs(self.path, exist_ok=True)
     return locks.try_lock(self._lock_path)
 
   @property
   def lock_holder(self) -> str:
-    """Who has the lock."""
+    """Process that holds the lock, for messages."""
     return locks.lock_holder(self._lock_path)
 
   @property
@@ -173,15 +188,15 @@ class StoreDirectory:
     suffixes: Sequence[int],
     train: Callable[[], bytes],
   ) -> None:
-    """Writes what the shards have in common, and clears what was left behind.
+    """Writes the description and removes files of an interrupted process.
 
     Args:
-      data_dir: the directory of the shards.
-      suffixes: that will be here.
-      train: makes the dictionary, if there is none.
+      data_dir: Directory of the shards.
+      suffixes: Numbers of the shards to be packed, or packed already.
+      train: Function that makes the dictionary, called if there is none.
 
     Raises:
-      OSError: if the directory cannot be written.
+      OSError: If the directory cannot be written.
     """
     for name in os.listdir(self.path):
       if name.endswith('.tmp'):
@@ -193,39 +208,42 @@ class StoreDirectory:
     manifest = files.read_json(os.path.join(data_dir, manifests.FILE_NAME))
     if manifest:
       files.write_json(os.path.join(self.path, manifests.FILE_NAME), manifest)
-    there = (self._about or {}).get('shards', [])
+    known = (self._about or {}).get('shards', [])
     self._about = files.with_hash(
       {
         'version': _VERSION,
         'source': absolute(data_dir),
         'dictionary': _hash(self.dictionary),
-        'shards': sorted({*there, *suffixes}),
+        'shards': sorted({*known, *suffixes}),
       }
     )
     files.write_json(os.path.join(self.path, _ABOUT), self._about)
 
   def check_empty_or_of(self, data_dir: str) -> None:
-    """Refuses a directory that holds something else than the store of a run.
+    """Checks that the directory is missing, empty, or the store of a run.
+
+    Args:
+      data_dir: Directory of the run's shards.
 
     Raises:
-      ValueError: if it does.
+      ValueError: If the directory has other content or cannot be listed.
     """
     try:
-      there = os.listdir(self.path)
+      names = os.listdir(self.path)
     except FileNotFoundError:
       return
     except OSError as error:
       raise ValueError(f'{self.path}: {error.strerror}.') from error
-    # What a conversion that was killed at its start may have left.
+    # A conversion killed at its start may leave these files.
     ours = {_ABOUT, _DICTIONARY, manifests.FILE_NAME, '.lock'}
-    if self._about is None and {n.removesuffix('.tmp') for n in there} - ours:
+    if self._about is None and {n.removesuffix('.tmp') for n in names} - ours:
       raise ValueError(
         f'{self.path} holds something else; choose a new directory for the store.'
       )
-    if self._about is not None and self.source != absolute(data_dir):
+    if self._about is not None and self.shards_dir != absolute(data_dir):
       raise ValueError(
-        f'{self.path} is the store of {self.source}, not of {data_dir}; choose '
-        'another directory.'
+        f'{self.path} is the store of {self.shards_dir}, not of {data_dir}; '
+        'choose another directory.'
       )
 
 

@@ -1,16 +1,26 @@
-"""The tools' command line, in the process of a test."""
+"""Fixtures of the tests of logged data."""
+
+import os
 
 import pytest
 
 from batch_rl.dataset import __main__ as tools
 
 
+@pytest.fixture(autouse=True, scope='module')
+def _without_fsync():
+  """Skips waits for the disk, which matter only after a power failure."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(os, 'fsync', lambda descriptor: None)
+    yield
+
+
 @pytest.fixture
 def run(capsys):
-  """Runs a command in this process: exit code, stdout, stderr."""
+  """Runs a command and returns its exit code, stdout and stderr."""
 
   def run_command(*arguments):
-    capsys.readouterr()  # of what came before, as TFDS's progress
+    capsys.readouterr()  # Drops earlier output, e.g. TFDS's progress bar.
     with pytest.raises(SystemExit) as exit_:
       tools.main([str(argument) for argument in arguments])
     printed = capsys.readouterr()
@@ -20,5 +30,5 @@ def run(capsys):
 
 
 def is_one_line(err):
-  """Whether an error was told in a line."""
+  """Returns whether stderr is a single line with an error."""
   return err.startswith('error: ') and err.count('\n') == 1

@@ -1,4 +1,4 @@
-"""Runs are found from any level of a dataset."""
+"""Runs are found from every level of a dataset."""
 
 import os
 
@@ -26,7 +26,7 @@ def names(runs):
   return [(run.game, run.name) for run in runs]
 
 
-def test_every_level_has_its_runs(root):
+def test_runs_are_found_from_every_level(root):
   pong = [('Pong', '1'), ('Pong', '2'), ('Pong', '10')]
   assert names(run_directories.find_runs(str(root))) == [*pong, ('Qbert', '1')]
   assert names(run_directories.find_runs(f'{root}/Pong/')) == pong
@@ -38,7 +38,7 @@ def test_every_level_has_its_runs(root):
   assert run_directories.as_run(str(root / 'Pong')) is None
 
 
-def test_paths_may_be_relative(root, monkeypatch):
+def test_relative_paths_are_accepted(root, monkeypatch):
   monkeypatch.chdir(root / 'Pong' / '2' / 'replay_logs')
   assert names([run_directories.as_run('.')]) == [('Pong', '2')]
   monkeypatch.chdir(root / 'Pong' / '2')
@@ -46,7 +46,7 @@ def test_paths_may_be_relative(root, monkeypatch):
   assert names([run_directories.as_run('.')]) == [('Pong', '2')]
 
 
-def test_runs_are_described_without_their_rows(root):
+def test_description_needs_no_rows(root):
   os.remove(root / 'Pong' / '2' / 'replay_logs' / manifests.FILE_NAME)
   (root / 'Pong' / '10' / 'replay_logs' / 'add_count_ckpt.0.gz').write_bytes(
     b''
@@ -67,7 +67,7 @@ def test_runs_are_described_without_their_rows(root):
     ('absent', 'cannot be listed: No such file'),
   ],
 )
-def test_no_run_is_one_line(tmp_path, path, message):
+def test_missing_run_is_reported_in_one_line(tmp_path, path, message):
   for name in ('README', 'a file', 'c'):
     (tmp_path / name).write_text('')
   with pytest.raises(ValueError, match=message):

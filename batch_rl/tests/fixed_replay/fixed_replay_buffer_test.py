@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.dataset.store import packed_shard, packer
+from batch_rl.dataset.store import packer, shard_packing
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.tests import shards
 
@@ -240,13 +240,13 @@ def shards_drawn(buffer):
 def test_shards_are_drawn_anew_and_not_packed_twice(tmp_path, monkeypatch):
   shards.write_run(tmp_path, [30] * 10, capacity=50)
   packed = []
-  original = packed_shard.pack_to_memory
+  original = shard_packing.pack_to_memory
 
   def count(data_dir, columns, *args):
     packed.append(columns.suffix)
     return original(data_dir, columns, *args)
 
-  monkeypatch.setattr(packed_shard, 'pack_to_memory', count)
+  monkeypatch.setattr(shard_packing, 'pack_to_memory', count)
   buffer = load(tmp_path, None, num_buffers=3)
   seen = set()
   for _ in range(20):

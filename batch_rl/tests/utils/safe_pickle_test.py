@@ -1,3 +1,5 @@
+"""Safe pickles hold plain data only, and run no code."""
+
 import collections
 import io
 import os
@@ -18,7 +20,7 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN)
-def test_plain_data_comes_back(content):
+def test_plain_data_round_trips(content):
   assert safe_pickle.loads(safe_pickle.dumps(content)) == content
 
 
@@ -34,14 +36,14 @@ def test_plain_data_comes_back(content):
   ],
   ids=lambda content: str(np.asarray(content).dtype),
 )
-# 3 is the first of Python 3, and so of Dopamine.
+# Protocol 3 is the first of Python 3, and so of Dopamine.
 @pytest.mark.parametrize('protocol', range(3, pickle.HIGHEST_PROTOCOL + 1))
-def test_arrays_come_back(content, protocol):
+def test_arrays_round_trip(content, protocol):
   read = safe_pickle.loads(pickle.dumps(content, protocol))
   np.testing.assert_array_equal(read, content)
 
 
-def test_random_states_come_back():
+def test_random_states_round_trip():
   state = (random.getstate(), np.random.get_state())
   other = safe_pickle.loads(safe_pickle.dumps(state))
   np.random.set_state(other[1])
@@ -67,11 +69,11 @@ class Exploit:
     lambda path: Exploit(eval, f'open({path!r}, "w")'),
     lambda path: Exploit(open, path, 'w'),
     lambda path: Exploit(np.load, path),
-    # In the middle of what is harmless.
+    # Among harmless content.
     lambda path: {'logs': [np.zeros(3), Exploit(os.mkdir, path)]},
   ],
 )
-def test_nothing_is_run(tmp_path, exploit, protocol):
+def test_no_code_is_run(tmp_path, exploit, protocol):
   path = tmp_path / 'proof'
   content = pickle.dumps(exploit(str(path)), protocol)
   with pytest.raises(ValueError, match='is not plain data'):
@@ -79,8 +81,8 @@ def test_nothing_is_run(tmp_path, exploit, protocol):
   assert not path.exists()
 
 
-def test_names_with_dots_lead_nowhere():
-  """With protocol 4, a name may be a path of attributes."""
+def test_dotted_names_are_refused():
+  """In protocol 4, a name may be a path of attributes."""
   stream = io.BytesIO()
   pickler = pickle._Pickler(stream, 4)
   pickler.write(pickle.PROTO + b'\x04')
@@ -92,7 +94,7 @@ def test_names_with_dots_lead_nowhere():
 
 
 class Forged:
-  """A type of array whose bytes would be taken for pointers."""
+  """A dtype whose bytes NumPy would take for pointers."""
 
   def __reduce__(self):
     state = (3, '|', None, ('f',), {'f': (np.dtype('O'), 0)}, 8, 1, 0)
@@ -112,20 +114,20 @@ class Forged:
     Exploit(np.ndarray, (10**9,)),
   ],
 )
-def test_arrays_have_no_pointers_and_end_where_they_should(content):
+def test_forged_arrays_are_refused(content):
   with pytest.raises(ValueError):
     result = safe_pickle.loads(pickle.dumps(content, 4))
     assert isinstance(result, np.ndarray) and not result.size, result
     raise ValueError('an empty array is harmless')
 
 
-def test_what_cannot_be_read_is_not_written():
+def test_unreadable_content_is_not_written():
   with pytest.raises(ValueError, match='pathlib'):
     safe_pickle.dumps({'a': __import__('pathlib').PurePosixPath('x')})
 
 
 @given(st.data())
-def test_damage_is_a_value_error_or_harmless(data):
+def test_damage_raises_value_error_or_is_harmless(data):
   content = bytearray(safe_pickle.dumps({'a': [1.5, 'b'], 'c': np.arange(3)}))
   at = data.draw(st.integers(0, len(content) - 1))
   content[at] = data.draw(st.integers(0, 255))

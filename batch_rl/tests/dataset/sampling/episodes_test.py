@@ -107,10 +107,10 @@ def test_some_shards_know_their_own_cuts(tmp_path):
   made = runs.make_episodes(40, 30, 50)
   logs = runs.write_run(tmp_path, made, 30, {0: 'cut', 1: 'cut'})
   everything = store.Store(str(logs), pack=False)
-  assert everything.cuts.tolist() == [42, 75]
+  assert everything.truncations.tolist() == [42, 75]
   part = store.Store(str(logs), [2, 3], pack=False)
   first = everything.starts[2]
-  assert part.cuts.tolist() == [75 - first]
+  assert part.truncations.tolist() == [75 - first]
 
 
 def test_a_log_that_goes_on_has_the_cuts_before(tmp_path):

@@ -1,4 +1,4 @@
-"""The log of an online run survives being stopped anywhere."""
+"""The log of an online run resumes exactly from any checkpoint."""
 
 import json
 import os
@@ -22,10 +22,10 @@ from batch_rl.tests import shards
   stack_size=st.integers(1, 5),
   data=st.data(),
 )
-def test_stopped_anywhere_it_continues_as_one_seamless_run(
+def test_log_resumes_from_any_checkpoint(
   tmp_path_factory, lengths, capacity, stack_size, data
 ):
-  """Checkpoint after some episodes, log on (or finish), be killed, resume."""
+  """A log is checkpointed, continued or finished, killed, and resumed."""
   directory = tmp_path_factory.mktemp('log')
   episodes = shards.make_episodes(lengths)
   checkpointed = data.draw(st.integers(0, len(episodes)))
@@ -44,7 +44,7 @@ def test_stopped_anywhere_it_continues_as_one_seamless_run(
   if finished:
     first.close()
   else:
-    first.checkpoint()  # a later one, whose agent checkpoint was never written
+    first.checkpoint()  # The agent's side of this checkpoint was never written.
 
   second = shards.make_log(directory, capacity, stack_size, run_id='a')
   second.restore(state)
@@ -80,8 +80,13 @@ def test_manifest_has_hashes_and_returns(tmp_path):
   log = shards.make_log(tmp_path / 'log', 40, game='Pong')
   for rewards in ([1, 0, 1], [-1, -1]):
     for step, reward in enumerate(rewards):
-      log.unclipped_reward = 10 * reward
-      log.add(np.ones((2, 2)), 1, reward, step == len(rewards) - 1)
+      log.add(
+        np.ones((2, 2)),
+        1,
+        reward,
+        step == len(rewards) - 1,
+        unclipped_reward=10 * reward,
+      )
   log.close()
   with open(tmp_path / 'log/manifest.json', encoding='utf-8') as file:
     manifest = json.load(file)
@@ -92,11 +97,11 @@ def test_manifest_has_hashes_and_returns(tmp_path):
   assert statistics['agent_steps'] == {'mean': 2.5, 'min': 2.0, 'max': 3.0}
   for name, described in manifest['shards'][0]['files'].items():
     path = tmp_path / 'log' / name
-    assert described == replay_log._describe_file(path)
+    assert described == replay_log._describe_file(str(path))
     assert described['bytes'] == os.path.getsize(path)
 
 
-def test_another_runs_log_is_refused(tmp_path):
+def test_log_of_another_run_is_refused(tmp_path):
   log = shards.make_log(tmp_path / 'log', 40, run_id='a')
   shards.add_row(log, shards.Row(1, 0, 0.0, 1))
   log.close()
@@ -111,7 +116,7 @@ def test_another_runs_log_is_refused(tmp_path):
     replay_log.check_log_directory(str(tmp_path / 'mine'), 'a')
 
 
-def test_other_settings_are_refused_on_resume(tmp_path):
+def test_resume_refuses_other_settings(tmp_path):
   log = shards.make_log(tmp_path / 'log', 40, run_id='a')
   shards.add_row(log, shards.Row(1, 0, 0.0, 1))
   state = log.checkpoint()
@@ -119,7 +124,7 @@ def test_other_settings_are_refused_on_resume(tmp_path):
     shards.make_log(tmp_path / 'log', 50, run_id='a').restore(state)
 
 
-def test_a_log_cut_short_is_refused_on_resume(tmp_path):
+def test_resume_refuses_truncated_log(tmp_path):
   log = shards.make_log(tmp_path / 'log', 40, run_id='a')
   shards.add_row(log, shards.Row(1, 0, 0.0, 1))
   state = log.checkpoint()
@@ -128,9 +133,7 @@ def test_a_log_cut_short_is_refused_on_resume(tmp_path):
     shards.make_log(tmp_path / 'log', 40, run_id='a').restore(state)
 
 
-def test_an_error_of_the_writing_thread_reaches_the_caller(
-  tmp_path, monkeypatch
-):
+def test_writing_thread_errors_reach_the_caller(tmp_path, monkeypatch):
   log = shards.make_log(tmp_path / 'log', 40)
 
   def full_disk(self, columns):
@@ -143,8 +146,8 @@ def test_an_error_of_the_writing_thread_reaches_the_caller(
 
 
 @pytest.mark.parametrize('replay_capacity', [30, 64, 1000])
-def test_memory_is_refilled_from_the_log(tmp_path, replay_capacity):
-  """After `load`, the memory is the one that was saved, to the last row."""
+def test_replay_memory_is_refilled_from_the_log(tmp_path, replay_capacity):
+  """After `load`, the memory equals the saved one in every row."""
   (tmp_path / 'checkpoints').mkdir()
 
   def make():
@@ -181,7 +184,7 @@ def test_memory_is_refilled_from_the_log(tmp_path, replay_capacity):
   assert shards.read_run(tmp_path / 'log') == shards.with_padding(episodes, 4)
 
 
-def test_a_missing_checkpoint_is_not_found(tmp_path):
+def test_missing_checkpoint_raises_not_found(tmp_path):
   log = shards.make_log(tmp_path / 'log', 50, run_id='a')
   memory = logged_replay_buffer.LoggedReplayBuffer(log, (2, 2), 4, 30, 8)
   import tensorflow as tf

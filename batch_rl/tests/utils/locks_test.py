@@ -1,4 +1,4 @@
-"""Locks, and what becomes of them."""
+"""Lock files between processes."""
 
 import errno
 import fcntl
@@ -8,7 +8,7 @@ import pytest
 from batch_rl.utils import locks
 
 
-def test_a_lock_is_held_until_it_is_closed(tmp_path):
+def test_lock_is_held_until_closed(tmp_path):
   path = str(tmp_path / '.lock')
   with locks.try_lock(path):
     assert locks.try_lock(path) is None
@@ -17,9 +17,7 @@ def test_a_lock_is_held_until_it_is_closed(tmp_path):
     assert held is not None
 
 
-def test_a_file_system_without_locks_is_not_taken_for_one_that_is_locked(
-  tmp_path, monkeypatch
-):
+def test_missing_lock_support_is_an_error(tmp_path, monkeypatch):
   def fail(file, operation):
     del file, operation
     raise OSError(errno.ENOSYS, 'Function not implemented')

@@ -1,0 +1,66 @@
+"""Training of the LZ4 dictionary that all blocks of a store share."""
+
+import numpy as np
+import zstandard
+
+from batch_rl.dataset.store import packed_shard
+
+# LZ4 can refer 64 KB back. zstd's trainer finds patterns that recur anywhere; the
+# whole frames serve as backgrounds.
+_TRAINED_BYTES = 48 << 10
+_FRAMES_BYTES = 14 << 10
+
+
+def train(runs: list[np.ndarray]) -> bytes:
+  """Trains a dictionary of at most 62 KB.
+
+  Args:
+    runs: Consecutive frames from several places, each (rows, *frame_shape).
+
+  Returns:
+    The dictionary; empty if the frames are too few, or too large to gain from it.
+  """
+  frames = np.concatenate([run.reshape(len(run), -1) for run in runs])
+  frames = np.ascontiguousarray(frames).view(np.uint8)
+  frames = frames[frames.any(axis=1)]
+  size = frames.shape[1]
+  block_rows = packed_shard.BLOCK_ROWS
+  if len(frames) < 200 or size * block_rows > 1 << 20:
+    return b''
+  random = np.random.default_rng(0)
+  most = len(frames) - block_rows
+  starts = np.sort(random.choice(most, min(most, 500), False))
+  samples: list = [frames[s : s + block_rows].tobytes() for s in starts]
+  try:
+    trained = zstandard.train_dictionary(
+      _TRAINED_BYTES, samples, k=256, d=8
+    ).as_bytes()
+  except zstandard.ZstdError:
+    trained = b''  # No pattern recurs.
+  count = _FRAMES_BYTES // size
+  return trained + b''.join(
+    frame.tobytes() for frame in _typical_frames(frames, count, random)
+  )
+
+
+def _typical_frames(
+  frames: np.ndarray, count: int, random: np.random.Generator
+) -> list[np.ndarray]:
+  """Chooses frames greedily, so that every frame resembles one of them.
+
+  The cost is the number of stretches in which two frames differ, since each
+  stretch costs LZ4 a reference.
+  """
+  candidates = frames[random.choice(len(frames), 60)]
+  cost = np.empty((len(candidates), len(candidates)))
+  for i, candidate in enumerate(candidates):
+    differs = candidates != candidate
+    cost[i] = np.count_nonzero(differs[:, 1:] > differs[:, :-1], axis=1)
+  chosen: list[int] = []
+  best = np.full(len(candidates), np.inf)
+  for _ in range(count):
+    chosen.append(int(np.minimum(best, cost).sum(axis=1).argmin()))
+    best = np.minimum(best, cost[chosen[-1]])
+  # The most useful frame goes last: distance costs nothing, but the start of the
+  # dictionary falls out of LZ4's reach towards the end of a block.
+  return [candidates[i] for i in reversed(chosen)]

@@ -1,0 +1,164 @@
+"""A shard's small columns and counters: everything but its frames."""
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.utils import files
+
+NAMES = ('action', 'reward', 'terminal')
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+  """A shard without its frames.
+
+  Rows are kept in ring order, without stale ones.
+
+  Attributes:
+    suffix: Shard number.
+    capacity: Number of rows in the shard's ring.
+    add_count: Number of rows added before the dump; the cursor in a final shard.
+    action: Integer actions, (rows,).
+    reward: Rewards, (rows,); int8 if that is exact, else float32.
+    terminal: Booleans, (rows,).
+    frame_shape: Shape of an observation.
+    frame_dtype: Dtype of an observation.
+    sources: Shard files the columns were read from,
+      `{file name: {'bytes', 'mtime_ns', 'sha256'}}`.
+    digest: SHA-256 of actions, rewards and terminals, in hex.
+  """
+
+  suffix: int
+  capacity: int
+  add_count: int
+  action: np.ndarray
+  reward: np.ndarray
+  terminal: np.ndarray
+  frame_shape: tuple[int, ...]
+  frame_dtype: np.dtype
+  sources: Mapping[str, Mapping]
+  digest: str = ''
+
+  @property
+  def prefix(self) -> int:
+    """Number of valid rows at the start of the ring."""
+    return min(self.add_count, self.capacity)
+
+  @property
+  def rows(self) -> int:
+    """Number of rows kept.
+
+    The ring's last row may follow the prefix: it may be the row before the
+    ring's first in time order (see `stitching.stitch`).
+    """
+    return self.prefix + (self.add_count < self.capacity and self.suffix > 0)
+
+  def positions(self, ring: np.ndarray) -> np.ndarray:
+    """Returns the positions at which rows of the ring are kept.
+
+    Args:
+      ring: Ring positions, of any shape.
+
+    Returns:
+      int64 of the same shape; -1 for stale rows.
+    """
+    ring = np.asarray(ring, np.int64)
+    kept = np.where(ring < self.prefix, ring, -1)
+    if self.rows > self.prefix:
+      kept = np.where(ring == self.capacity - 1, self.rows - 1, kept)
+    return kept
+
+  def ring_positions(self, positions: np.ndarray) -> np.ndarray:
+    """Returns ring positions; the inverse of `positions`."""
+    if self.rows == self.prefix:
+      return positions
+    last = positions == self.rows - 1
+    return np.where(last, self.capacity - 1, positions)
+
+  def without_arrays(self) -> 'Columns':
+    """Returns a copy with empty actions, rewards and terminals."""
+    empty = np.empty(0)
+    return dataclasses.replace(self, action=empty, reward=empty, terminal=empty)
+
+
+def read(data_dir: str, suffix: int) -> Columns:
+  """Reads a shard's counters and small columns.
+
+  Args:
+    data_dir: Directory of the shards.
+    suffix: Shard number.
+
+  Raises:
+    ValueError: If a file is missing, damaged, or not of the format.
+  """
+  arrays, sources = {}, {}
+  for name in (*NAMES, 'add_count', 'invalid_range'):
+    file_name = shard_files.file_name(name, suffix)
+    path = os.path.join(data_dir, file_name)
+    digest = hashlib.sha256()
+    stat = files.stat(path)
+    arrays[name] = shard_reader.read_array(path, digest=digest)
+    sources[file_name] = {**stat, 'sha256': digest.hexdigest()}
+  path = os.path.join(data_dir, shard_files.file_name('observation', suffix))
+  frames = shard_reader.read_header(path)
+  capacity = len(arrays['terminal']) if arrays['terminal'].ndim else 0
+  for name in NAMES:
+    shard_reader.check_column(
+      os.path.join(data_dir, shard_files.file_name(name, suffix)),
+      name,
+      arrays[name].shape,
+      arrays[name].dtype,
+      capacity,
+    )
+  shard_reader.check_column(
+    path, 'observation', frames.shape, frames.dtype, capacity
+  )
+  add_count = shard_reader.check_add_count(
+    os.path.join(data_dir, shard_files.file_name('add_count', suffix)),
+    arrays['add_count'],
+  )
+  columns = Columns(
+    suffix,
+    capacity,
+    add_count,
+    arrays['action'],
+    arrays['reward'],
+    arrays['terminal'],
+    frames.shape[1:],
+    frames.dtype,
+    sources,
+  )
+  keep = columns.ring_positions(np.arange(columns.rows))
+  columns = dataclasses.replace(
+    columns,
+    action=_narrow(columns.action[keep], np.uint8),
+    reward=_narrow(columns.reward[keep], np.int8),
+    terminal=columns.terminal[keep] != 0,
+  )
+  return dataclasses.replace(columns, digest=_digest(columns))
+
+
+def _narrow(column: np.ndarray, dtype) -> np.ndarray:
+  """Returns the column in a smaller dtype, if no value changes."""
+  info = np.iinfo(dtype)
+  # False for NaN as well.
+  if not np.all((column >= info.min) & (column <= info.max)):
+    return column
+  narrow = column.astype(dtype)
+  return narrow if np.array_equal(narrow, column) else column
+
+
+def _digest(columns: Columns) -> str:
+  content = hashlib.sha256()
+  for column, dtype in (
+    (columns.action, '<i4'),
+    (columns.reward, '<f4'),
+    (columns.terminal, '<u1'),
+  ):
+    content.update(np.ascontiguousarray(column, dtype).tobytes())
+  return content.hexdigest()

@@ -1,0 +1,209 @@
+"""The rows of a run in time order: actions, rewards and ends, without frames."""
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+
+from batch_rl.dataset.shards import manifests, stitching
+from batch_rl.dataset.store import packed_columns
+
+_log = logging.getLogger('absl')
+
+
+class RunRows:
+  """The rows of a run, stitched from its shards and numbered from 0.
+
+  Args:
+    data_dir: Directory of the shards, or a store.
+    columns: Small columns of the shards to use, in ascending order.
+    listed: Numbers of the shards in the directory over the same range, ascending.
+    max_rows: Number of rows to use from the start of each shard's ring; None for
+      all.
+
+  Attributes:
+    data_dir: Directory of the shards, or a store.
+    suffixes: Numbers of the shards in use, ascending.
+    placements: Rows that each shard adds to the run (`stitching.Placement`).
+    problems: Gaps and repetitions, one line each.
+    starts: First row of each shard, then the number of rows: int64 (shards + 1,).
+    action: Integer actions in time order, (rows,).
+    reward: Rewards in time order, (rows,).
+    ends: Last rows of episodes, ascending: int64 (episodes,).
+    truncations: Entries of `ends` at which the episode was truncated, so that the
+      row is no terminal: int64 (truncations,).
+    frame_shape: Shape of an observation.
+    frame_dtype: Dtype of an observation.
+
+  Raises:
+    ValueError: If these are not shards of one run.
+  """
+
+  def __init__(
+    self,
+    data_dir: str,
+    columns: Sequence[packed_columns.Columns],
+    listed: Sequence[int],
+    max_rows: int | None = None,
+  ):
+    self.data_dir = data_dir
+    self._max_rows = max_rows
+    self.suffixes = [c.suffix for c in columns]
+    self._index = {suffix: i for i, suffix in enumerate(self.suffixes)}
+    self._check_frames_alike(columns)
+    self.frame_shape = columns[0].frame_shape
+    self.frame_dtype = columns[0].frame_dtype
+    self._stitch(columns, listed)
+    rows = [p.rows for p in self.placements]
+    self.starts = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
+    # Row `starts[i] + t` is at position `(_first[i] + t) % _rows_kept[i]` of its
+    # packed shard, and at `(_ring_start[i] + t) % _capacities[i]` of its ring.
+    self._first = np.array(
+      [
+        int(c.positions(np.array(p.start))) if p.rows else 0
+        for c, p in zip(columns, self.placements, strict=True)
+      ]
+    )
+    self._rows_kept = np.array([c.rows for c in columns])
+    self._ring_start = np.array([p.start for p in self.placements])
+    self._capacities = np.array([p.capacity for p in self.placements])
+    self.action = self._in_time_order([c.action for c in columns])
+    self.reward = self._in_time_order([c.reward for c in columns])
+    terminal = self._in_time_order([c.terminal for c in columns])
+    self.ends = np.flatnonzero(terminal)
+    self.truncations = np.intersect1d(self.ends, self._read_truncated_rows())
+    # The arrays above replace those of the shards.
+    self._columns = [c.without_arrays() for c in columns]
+
+  def _check_frames_alike(
+    self, columns: Sequence[packed_columns.Columns]
+  ) -> None:
+    one = columns[0]
+    for other in columns:
+      if (other.frame_shape, other.frame_dtype) != (
+        one.frame_shape,
+        one.frame_dtype,
+      ):
+        raise ValueError(
+          f'{self.data_dir}: observations are {one.frame_dtype} '
+          f'{one.frame_shape} in shard {one.suffix} and {other.frame_dtype} '
+          f'{other.frame_shape} in shard {other.suffix}: are these two runs in '
+          'one directory?'
+        )
+
+  def _stitch(
+    self, columns: Sequence[packed_columns.Columns], listed: Sequence[int]
+  ) -> None:
+    try:
+      placements, problems = stitching.stitch(
+        self.suffixes,
+        [c.add_count for c in columns],
+        [c.capacity for c in columns],
+      )
+    except ValueError as error:
+      raise ValueError(f'{self.data_dir}: {error}') from None
+    problems = stitching.find_missing(listed) + problems
+    self.problems = [f'{self.data_dir}: {problem}.' for problem in problems]
+    for problem in self.problems:
+      _log.warning('%s', problem)
+    self.placements = [self._limit(p) for p in placements]
+
+  def _limit(self, placement: stitching.Placement) -> stitching.Placement:
+    """Limits a placement to the first `max_rows` of its ring, in time order."""
+    capacity, rows = placement.capacity, placement.rows
+    if self._max_rows is None or capacity <= self._max_rows or not rows:
+      return placement
+    end = (placement.start + rows - 1) % capacity + 1
+    start = placement.start if placement.start < end else 0
+    rows = max(0, min(end, self._max_rows) - start)
+    return dataclasses.replace(placement, start=start, rows=rows, follows=False)
+
+  def _in_time_order(self, columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Joins one column of all shards, oldest row first: (rows,)."""
+    out = np.empty(self.rows, np.result_type(*{c.dtype for c in columns}))
+    for column, first, start, stop in zip(
+      columns, self._first, self.starts, self.starts[1:], strict=False
+    ):
+      to_end = min(len(column) - first, stop - start)
+      out[start : start + to_end] = column[first : first + to_end]
+      out[start + to_end : stop] = column[: stop - start - to_end]
+    return out
+
+  def _read_truncated_rows(self) -> np.ndarray:
+    """Returns the rows that the manifest lists as truncated: int64 (n,)."""
+    manifest = manifests.read(self.data_dir)
+    key = manifests.TRUNCATED_ROWS
+    listed = manifests.look_up(manifest, key, kind=list) or []
+    rows, capacity = np.array(listed, np.int64), int(self._capacities[0])
+    # A ring's last row is its shard's first in time order.
+    suffixes, ring = (rows + 1) // capacity, rows % capacity
+    in_use = np.isin(suffixes, self.suffixes)
+    truncated = self.rows_of(suffixes[in_use], ring[in_use])
+    return truncated[truncated >= 0]
+
+  @property
+  def rows(self) -> int:
+    """Number of rows in the run, padding included."""
+    return int(self.starts[-1])
+
+  @property
+  def starts_with_run(self) -> bool:
+    """Whether row 0 is the first row that was ever logged."""
+    first = self._columns[0]
+    return first.suffix == 0 and first.add_count <= first.capacity
+
+  def action_range(self) -> tuple[int, int]:
+    """Returns the smallest and the largest action; (0, -1) without rows."""
+    if not self.rows:
+      return 0, -1
+    return int(self.action.min()), int(self.action.max())
+
+  def digest(self, suffix: int) -> str:
+    """Returns the SHA-256 of a shard's small columns, in hex."""
+    return self._columns[self._index[suffix]].digest
+
+  def capacity(self, suffix: int) -> int:
+    """Returns the number of rows in a shard's ring, at most `max_rows`."""
+    capacity = self._columns[self._index[suffix]].capacity
+    return capacity if self._max_rows is None else min(capacity, self._max_rows)
+
+  def ring_sizes(self) -> list[int]:
+    """Returns the capacities of all shards' rings, regardless of `max_rows`."""
+    return [columns.capacity for columns in self._columns]
+
+  def add_count(self, suffix: int) -> int:
+    """Returns the rows added before a shard's dump, limited to `capacity`."""
+    i = self._index[suffix]
+    columns, placement = self._columns[i], self.placements[i]
+    if self.capacity(suffix) < columns.capacity:
+      return placement.start + placement.rows
+    return columns.add_count
+
+  def ring_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the shards and ring positions of rows.
+
+    Args:
+      rows: Rows of the run, int64 (n,).
+
+    Returns:
+      Indices into `suffixes`, and positions in those shards' rings: int64 (n,).
+    """
+    shard_of = np.searchsorted(self.starts[1:-1], rows, side='right')
+    ring = self._ring_start[shard_of] + rows - self.starts[shard_of]
+    return shard_of, ring % self._capacities[shard_of]
+
+  def rows_of(self, suffixes: np.ndarray, ring: np.ndarray) -> np.ndarray:
+    """Returns rows of the run, given shard numbers and ring positions.
+
+    Args:
+      suffixes: Shard numbers, (n,).
+      ring: Positions in those shards' rings, (n,).
+
+    Returns:
+      int64 (n,); -1 for positions that hold no row of the run.
+    """
+    i = np.searchsorted(self.suffixes, suffixes)
+    within = (ring - self._ring_start[i]) % self._capacities[i]
+    in_run = within < self.starts[i + 1] - self.starts[i]
+    return np.where(in_run, self.starts[i] + within, -1)

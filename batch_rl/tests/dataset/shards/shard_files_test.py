@@ -1,0 +1,35 @@
+"""Listings of shards, and messages for wrong directories."""
+
+import os
+import shutil
+
+import pytest
+
+from batch_rl.dataset.shards import shard_files
+from batch_rl.tests import shards
+
+
+def test_incomplete_shard_is_reported(tmp_path):
+  shards.write_run(tmp_path, [60], capacity=40)
+  os.remove(tmp_path / shard_files.file_name('reward', 1))
+  with pytest.raises(ValueError, match='Shard 1 .*reward_ckpt.1.gz'):
+    shard_files.list_suffixes(str(tmp_path))
+
+
+def test_messages_name_the_likely_mistake(tmp_path):
+  run = tmp_path / 'Pong' / '1'
+  shards.write_run(run / 'replay_logs', [20], capacity=40)
+  (tmp_path / 'Pong' / '2').mkdir()
+  assert shard_files.replay_logs_dir(str(run)) == str(run / 'replay_logs')
+  for path, message in (
+    (run / 'replay_logs', 'give the run directory above'),
+    (tmp_path / 'Pong', 'game directory with runs 1, 2'),
+    (tmp_path, r'found: Pong'),
+    (tmp_path / 'nowhere', 'No such file'),
+  ):
+    with pytest.raises(ValueError, match=message):
+      shard_files.replay_logs_dir(str(path))
+  shutil.rmtree(run / 'replay_logs')
+  (run / 'replay_logs').mkdir()
+  with pytest.raises(ValueError, match='empty of shards'):
+    shard_files.replay_logs_dir(str(run))

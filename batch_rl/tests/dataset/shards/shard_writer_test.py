@@ -1,0 +1,118 @@
+"""Written shards have every row once, in the format that Dopamine reads."""
+
+import gzip
+import os
+
+import numpy as np
+from dopamine.tf.replay_memory import circular_replay_buffer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import batch_rl  # noqa: F401  (prepares the process for Dopamine)
+from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.tests import shards
+
+LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=12)
+CAPACITIES = st.integers(9, 60)
+STACK_SIZES = st.integers(1, 5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=LENGTHS, capacity=CAPACITIES, stack_size=STACK_SIZES)
+def test_every_row_is_written_once_in_order(
+  tmp_path_factory, lengths, capacity, stack_size
+):
+  directory = tmp_path_factory.mktemp('log')
+  expected = shards.write_run(directory, lengths, capacity, stack_size)
+  assert shards.read_run(directory) == expected
+  assert not os.path.exists(directory / 'partial')
+
+
+@settings(max_examples=30, deadline=None)
+@given(lengths=LENGTHS, capacity=CAPACITIES, stack_size=STACK_SIZES)
+def test_shards_equal_dumps_of_dopamine_memory(
+  tmp_path_factory, lengths, capacity, stack_size
+):
+  """Dopamine's ring is dumped whenever its cursor is at capacity - 1."""
+  ours = tmp_path_factory.mktemp('ours')
+  shards.write_run(ours, lengths, capacity, stack_size)
+
+  class DumpingMemory(circular_replay_buffer.OutOfGraphReplayBuffer):
+    dumps = []
+
+    def _add(self, *args):
+      super()._add(*args)
+      if self.cursor() == self._replay_capacity - 1:
+        columns = {name: array.copy() for name, array in self._store.items()}
+        self.dumps.append((columns, int(self.add_count), self.invalid_range))
+
+  memory = DumpingMemory((2, 2), stack_size, capacity, 1)
+  memory.dumps = []
+  for episode in shards.make_episodes(lengths):
+    for row in episode:
+      shards.add_row(memory, row)
+  for suffix, (columns, add_count, invalid_range) in enumerate(memory.dumps):
+    loaded = shard_reader.read_shard(str(ours), suffix)
+    assert loaded.add_count == add_count == (suffix + 1) * capacity - 1
+    # Shard 0's last row was never written, so the memory there is arbitrary.
+    rows = capacity if suffix else capacity - 1
+    for name, column in columns.items():
+      np.testing.assert_array_equal(loaded.columns[name][:rows], column[:rows])
+      assert loaded.columns[name].dtype == column.dtype
+    path = ours / shard_files.file_name('invalid_range', suffix)
+    written = shard_reader.read_array(str(path))
+    assert written.tolist() == list(invalid_range)
+    assert written.dtype == np.int64
+
+
+def test_dopamine_loads_written_shards(tmp_path):
+  expected = shards.write_run(tmp_path, [40, 40, 40], capacity=50)
+  for suffix in (0, 1, 2):
+    memory = circular_replay_buffer.OutOfGraphReplayBuffer((2, 2), 4, 50, 8)
+    memory.load(str(tmp_path), suffix)
+    batch = memory.sample_transition_batch()
+    states, rows = batch[0], batch[7]
+    for state, row in zip(states, rows, strict=True):
+      in_run = suffix * 50 + row
+      frames = [expected[in_run - back].frame for back in (3, 2, 1, 0)]
+      assert state[0, 0].tolist() == frames
+
+
+def test_files_match_the_dataset_format(tmp_path):
+  """Names, dtypes and counters are those of the original logger."""
+  shards.write_run(tmp_path, [120], capacity=50)
+  assert sorted(os.listdir(tmp_path)) == sorted(
+    [
+      f'{n}_ckpt.{k}.gz'
+      for k in (0, 1, 2)
+      for n in ('add_count', 'invalid_range')
+    ]
+    + [
+      f'$store$_{n}_ckpt.{k}.gz'
+      for k in (0, 1, 2)
+      for n in ('observation', 'action', 'reward', 'terminal')
+    ]
+    + ['manifest.json']
+  )
+  with gzip.open(tmp_path / 'invalid_range_ckpt.1.gz') as file:
+    assert file.read(8) == b'\x93NUMPY\x01\x00'
+    file.seek(0)
+    assert np.load(file).tolist() == [48, 49, 0, 1, 2]
+  dtypes = {
+    'observation': '|u1',
+    'action': '<i4',
+    'reward': '<f4',
+    'terminal': '|u1',
+  }
+  for name, dtype in dtypes.items():
+    array = shard_reader.read_array(
+      str(tmp_path / shard_files.file_name(name, 1))
+    )
+    assert array.dtype.str == dtype
+  assert (
+    shard_reader.read_array(str(tmp_path / 'add_count_ckpt.1.gz')).dtype
+    == '<i8'
+  )
+  # Of 123 rows, shard 0 has 49, shard 1 has 50, and shard 2 the rest.
+  assert shard_reader.read_shard(str(tmp_path), 1).add_count == 99
+  assert shard_reader.read_shard(str(tmp_path), 2).add_count == 23

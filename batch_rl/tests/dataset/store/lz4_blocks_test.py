@@ -1,0 +1,191 @@
+"""LZ4 blocks: partial decoding, threads, and damage."""
+
+import concurrent.futures
+import ctypes
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batch_rl.dataset.store import lz4_blocks
+
+
+@pytest.fixture(params=['direct', 'package'])
+def library(request, monkeypatch):
+  """Runs a test with direct calls of the LZ4 library, and with the package."""
+  if request.param == 'direct':
+    assert lz4_blocks._library() is not None
+  else:
+    monkeypatch.setattr(lz4_blocks, '_library', lambda: None)
+
+
+def decode(decoder, block, wanted):
+  """Decodes a block, and checks that memory around the target is unchanged."""
+  memory = (ctypes.c_uint8 * (wanted + 200))(*b'\xaa' * (wanted + 200))
+  source = ctypes.create_string_buffer(block, len(block))
+  target = ctypes.addressof(memory) + 100
+  decoder(ctypes.addressof(source), len(block), target, wanted)
+  content = bytes(memory)
+  assert set(content[:100] + content[100 + wanted :]) == {0xAA}
+  return content[100 : 100 + wanted]
+
+
+# Byte strings with common parts, as in frames.
+WORDS = st.lists(
+  st.sampled_from(
+    [b'', b'\0' * 40, b'frame', b'abcdefgh' * 9, bytes(range(256))]
+  ),
+  max_size=12,
+).map(b''.join)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+  dictionary=WORDS,
+  blocks=st.lists(WORDS.filter(bool), min_size=1, max_size=5),
+  level=st.sampled_from([3, 5, 9, 12]),
+  data=st.data(),
+)
+def test_blocks_are_decoded_partially(dictionary, blocks, level, data):
+  """Direct calls and the package decode each other's blocks."""
+  size = max(map(len, blocks)) + data.draw(st.integers(0, 9))
+  compressors = [lz4_blocks.compressor(dictionary, level)]
+  decoders = [lz4_blocks.decoder(dictionary, size)]
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(lz4_blocks, '_library', lambda: None)
+    compressors.append(lz4_blocks.compressor(dictionary, level))
+    decoders.append(lz4_blocks.decoder(dictionary, size))
+  for compress in compressors:
+    for block in blocks:
+      compressed = compress(memoryview(block))
+      wanted = data.draw(st.integers(1, len(block)))
+      for decoder in decoders:
+        assert decode(decoder, compressed, wanted) == block[:wanted]
+        assert decode(decoder, compressed, len(block)) == block
+        with pytest.raises(lz4_blocks.DamagedBlock):
+          decode(decoder, compressed, len(block) + 1)
+
+
+def test_threads_share_a_compressor(library, pool):
+  rng = np.random.default_rng(0)
+  dictionary = rng.bytes(60_000)
+  blocks = [
+    dictionary[i : i + 2000] + rng.bytes(100) + dictionary[-i - 500 :][:400]
+    for i in range(0, 40_000, 100)
+  ]
+  compress = lz4_blocks.compressor(dictionary, 5)
+  alone = [lz4_blocks.compressor(dictionary, 5)(block) for block in blocks[:20]]
+  with concurrent.futures.ThreadPoolExecutor(8) as threads:
+    together = list(threads.map(compress, blocks))
+  assert together[:20] == alone
+  decoder = lz4_blocks.decoder(dictionary, 3000)
+  with concurrent.futures.ThreadPoolExecutor(8) as threads:
+    decoded = threads.map(
+      lambda pair: decode(decoder, pair[0], len(pair[1])),
+      zip(together, blocks, strict=True),
+    )
+  assert list(decoded) == blocks
+  assert sum(map(len, together)) < sum(map(len, blocks)) / 4
+
+
+def damage(block, rng):
+  """Truncates, changes, extends or replaces a block, at random."""
+  content = bytearray(block)
+  for _ in range(rng.randint(1, 4)):
+    kind = rng.randrange(5)
+    at = rng.randrange(len(content) + 1)
+    if kind == 0 and content:
+      content[at % len(content)] ^= 1 << rng.randrange(8)
+    elif kind == 1 and content:
+      content[at % len(content)] = rng.choice([0, 15, 240, 255])
+    elif kind == 2:
+      del content[at:]
+    elif kind == 3:
+      content[at:at] = rng.randbytes(rng.randint(1, 9))
+    elif kind == 4:
+      content = bytearray(rng.randbytes(rng.randint(1, 60)))
+  return bytes(content)
+
+
+def test_damaged_blocks_are_refused_or_fill_the_target(library):
+  rng = random.Random(0)
+  dictionary = rng.randbytes(500) + b'frame' * 99
+  block = (dictionary[100:300] + b'\0' * 400 + rng.randbytes(30)) * 3
+  good = lz4_blocks.compressor(dictionary, 5)(block)
+  decoder = lz4_blocks.decoder(dictionary, len(block))
+  refused = 0
+  for _ in range(3000):
+    wanted = rng.randint(1, len(block))
+    try:
+      assert len(decode(decoder, damage(good, rng), wanted)) == wanted
+    except lz4_blocks.DamagedBlock as error:
+      assert '\n' not in str(error)
+      refused += 1
+  assert 500 < refused < 3000
+
+
+_DECODE_BESIDE_GUARD_PAGES = """
+import ctypes, mmap, random, sys
+from batch_rl.dataset.store import lz4_blocks
+from batch_rl.tests.dataset.store import lz4_blocks_test
+
+libc = ctypes.CDLL(None, use_errno=True)
+page = mmap.PAGESIZE
+
+def guarded_pages():
+  # The first and the last page can be neither read nor written.
+  memory = mmap.mmap(-1, 6 * page)
+  start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+  for at in (start, start + 5 * page):
+    assert libc.mprotect(ctypes.c_void_p(at), page, 0) == 0
+  return memory, start + page, start + 5 * page
+
+keep_source, first, after = guarded_pages()
+keep_target, target_first, target_after = guarded_pages()
+if sys.argv[1] == 'read a guard page':
+  ctypes.string_at(after, 1)
+rng = random.Random(1)
+dictionary = rng.randbytes(500) + b'frame' * 99
+block = (dictionary[100:300] + bytes(400) + rng.randbytes(30)) * 3
+good = lz4_blocks.compressor(dictionary, 5)(block)
+decoders = [lz4_blocks.decoder(dictionary, len(block))]
+lz4_blocks._library = lambda: None
+decoders.append(lz4_blocks.decoder(dictionary, len(block)))
+for i in range(40_000):
+  decode = decoders[i % 2]
+  damaged = lz4_blocks_test.damage(good, rng) if i % 50 > 1 else good
+  wanted = rng.randint(1, len(block))
+  source = rng.choice([first, after - len(damaged)])
+  target = rng.choice([target_first, target_after - wanted])
+  ctypes.memmove(source, damaged, len(damaged))
+  try:
+    decode(source, len(damaged), target, wanted)
+    ok = True
+  except lz4_blocks.DamagedBlock:
+    ok = False
+  if damaged is good:
+    assert ok and ctypes.string_at(target, wanted) == block[:wanted]
+print('survived')
+"""
+
+
+def run_beside_guard_pages(mode):
+  return subprocess.run(
+    [sys.executable, '-c', _DECODE_BESIDE_GUARD_PAGES, mode],
+    capture_output=True,
+    text=True,
+  )
+
+
+def test_damaged_blocks_cause_no_access_out_of_bounds():
+  """Blocks and targets lie beside guard pages, in a process of their own."""
+  done = run_beside_guard_pages('decode')
+  assert (done.returncode, done.stdout) == (0, 'survived\n'), done.stderr
+
+
+def test_guard_pages_end_the_process():
+  assert run_beside_guard_pages('read a guard page').returncode < 0

@@ -1,0 +1,90 @@
+"""Shards are packed in the background; errors reach the caller."""
+
+import shutil
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from batch_rl.dataset import store
+from batch_rl.dataset.shards import shard_files
+from batch_rl.tests import shards
+from batch_rl.tests.dataset.store import packing, stores
+
+
+def test_preferred_shards_are_packed_first(tmp_path, gate):
+  rows = shards.write_run(tmp_path, [30] * 8, capacity=50)
+  made = store.Store(str(tmp_path), pack=False)
+  made.start(first=[2])
+  assert made.packed == [] and made.rows == len(rows)
+  assert not made.frames(np.arange(made.rows)).any()
+  gate.release()
+  made.wait(count=1)
+  assert made.packed == [2]
+  made.prefer([4])
+  gate.release()
+  made.wait(count=2)
+  if made.packed != [2, 4]:  # Another shard was at the gate already.
+    gate.release()
+    made.wait(count=3)
+  assert 4 in made.packed and len(made.packed) <= 3
+  frames = made.frames(np.arange(made.rows))[:, 0, 0]
+  present = [i for i, row in enumerate(rows) if frames[i] == row.frame != 0]
+  assert len(present) > 80
+  seen = {int(np.searchsorted(made.starts, i, 'right')) - 1 for i in present}
+  assert [made.suffixes[i] for i in sorted(seen)] == made.packed
+  for _ in made.suffixes:
+    gate.release()
+  made.wait()
+  assert stores.rows_in(made) == rows
+
+
+def test_background_errors_are_raised(tmp_path, caplog):
+  # The damage is beyond the rows that training of the dictionary reads.
+  frames = np.zeros((1300, 84, 84), np.uint8)
+  frames[1000:] = np.random.default_rng(0).integers(0, 256, (300, 84, 84))
+  for suffix in range(3):
+    add_count = 1300 * (suffix + 1) - 1
+    packing.write(tmp_path, suffix, add_count, np.zeros(1300), frames)
+  path = tmp_path / shard_files.file_name('observation', 1)
+  content = bytearray(path.read_bytes())
+  content[-len(content) // 3] ^= 255
+  path.write_bytes(content)
+  made = store.Store(str(tmp_path))
+  made.wait([0])
+  with pytest.raises(ValueError, match='observation_ckpt.1.gz is damaged'):
+    made.wait()
+  skipping = stores.open_store(tmp_path, skip_damaged=True)
+  assert skipping.packed == [0, 2] and skipping.damaged == {1}
+  assert 'Shard 1 is not used' in caplog.text
+
+
+def test_shard_changed_since_opening_is_an_error(tmp_path, gate):
+  shards.write_run(tmp_path, [30] * 6, capacity=50)
+  made = store.Store(str(tmp_path))
+  other = tmp_path / 'other'
+  shards.write_run(other, [25] * 8, capacity=50)
+  for name in shard_files.FILES:
+    shutil.copy(other / shard_files.file_name(name, 2), tmp_path)
+  for _ in made.suffixes:
+    gate.release()
+  with pytest.raises(ValueError, match='Shard 2 .* has changed'):
+    made.wait()
+
+
+def test_closing_stops_packing(tmp_path, gate):
+  shards.write_run(tmp_path, [30] * 6, capacity=50)
+  made = store.Store(str(tmp_path))
+  threading.Timer(0.2, gate.release).start()
+  started = time.monotonic()
+  made.close()
+  assert time.monotonic() - started < 20
+  with pytest.raises(ValueError, match='was closed'):
+    made.wait()
+
+
+def test_waiting_before_start_is_an_error(tmp_path):
+  shards.write_run(tmp_path, [30] * 2, capacity=50)
+  with pytest.raises(ValueError, match='was not started'):
+    store.Store(str(tmp_path), pack=False).wait()

@@ -1,0 +1,72 @@
+"""Rows are stitched in time order across gaps, repetitions and overlaps."""
+
+import shutil
+
+import numpy as np
+import pytest
+from dopamine.tf.replay_memory import circular_replay_buffer
+
+from batch_rl.dataset import store
+from batch_rl.dataset.shards import shard_files
+from batch_rl.tests import shards
+from batch_rl.tests.dataset.store import stores
+
+
+def test_windows_stop_at_a_gap(tmp_path, caplog):
+  rows = shards.write_run(tmp_path, [30] * 6, capacity=50)
+  stores.remove_shard(tmp_path, 1)
+  made = stores.open_store(tmp_path)
+  assert 'no shard between 0 and 2' in caplog.text
+  assert stores.rows_in(made) == rows[:49] + rows[99:]
+  [window] = made.windows(np.array([47]), 4)[..., 0, 0]
+  assert window.tolist() == [rows[47].frame, rows[48].frame, 0, 0]
+
+
+def test_lost_dump_is_reported(tmp_path, caplog):
+  """The original logger lost dumps so: shard numbers go on, `add_count` jumps."""
+  rows = shards.write_run(tmp_path, [30] * 8, capacity=50)
+  stores.remove_shard(tmp_path, 1)
+  for suffix in (1, 2):
+    stores.copy_shard(tmp_path, suffix + 1, suffix)
+  made = stores.open_store(tmp_path, suffixes=[0, 1, 2])
+  assert '50 rows are missing between shards 0 and 1' in caplog.text
+  assert stores.rows_in(made) == rows[:49] + rows[99:199]
+
+
+def test_repeated_shard_is_used_once(tmp_path, caplog):
+  rows = shards.write_run(tmp_path, [30] * 6, capacity=50)
+  last = max(shard_files.list_suffixes(str(tmp_path)))
+  stores.copy_shard(tmp_path, last, last + 1)
+  stores.copy_shard(tmp_path, last - 1, last)
+  made = stores.open_store(tmp_path)
+  assert 'repeats 50 rows of shard' in caplog.text
+  assert stores.rows_in(made) == rows
+
+
+def test_overlapping_checkpoints_are_joined(tmp_path):
+  """Each of Dopamine's own checkpoints holds the whole ring."""
+  memory = circular_replay_buffer.OutOfGraphReplayBuffer((2, 2), 4, 60, 8)
+  episodes = shards.make_episodes([27, 31, 44, 29])
+  rows, suffix = [], 0
+  for episode in episodes:
+    for row in episode:
+      shards.add_row(memory, row)
+      rows.append(row)
+      if len(rows) % 25 == 0:
+        memory.save(str(tmp_path), suffix)
+        suffix += 1
+  made = stores.open_store(tmp_path)
+  assert [row for row in stores.rows_in(made) if row.frame] == rows[:125]
+  assert all(p.follows for p in made.placements[1:])
+
+
+def test_two_runs_in_one_directory_are_refused(tmp_path):
+  shards.write_run(tmp_path / 'a', [30] * 8, capacity=50)
+  shards.write_run(tmp_path / 'b', [30] * 8, capacity=40)
+  for name in shard_files.FILES:
+    shutil.copy(tmp_path / 'b' / shard_files.file_name(name, 2), tmp_path / 'a')
+  with pytest.raises(ValueError, match='50 and 40 rows: are these two runs'):
+    store.Store(str(tmp_path / 'a'))
+  stores.copy_shard(tmp_path / 'b', 0, 2)
+  with pytest.raises(ValueError, match='add_count falls from .* in shard 1'):
+    store.Store(str(tmp_path / 'b'))

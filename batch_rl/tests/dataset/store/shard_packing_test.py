@@ -1,0 +1,128 @@
+"""Packed frames equal those on disk, and padding is recognised."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.store import packed_columns, packed_shard
+from batch_rl.tests.dataset.store import packing
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+  ring=packing.RINGS,
+  chunk=st.integers(1, 400),
+  kind=st.sampled_from(
+    [((), 'u1'), ((3,), 'u1'), ((2, 2), 'f8'), ((1,), '<i2')]
+  ),
+  data=st.data(),
+)
+def test_packed_frames_equal_the_files(
+  tmp_path_factory, pool, ring, chunk, kind, data
+):
+  """Chunks may have any size, and the ring's last row comes by itself."""
+  suffix, capacity, add_count = ring
+  shape, dtype = kind
+  seed = data.draw(st.integers(0, 99))
+  rng = np.random.default_rng(seed)
+  frames = rng.integers(0, 100, (capacity, *shape)).astype(dtype)
+  logs = tmp_path_factory.mktemp('logs')
+  packing.write(logs, suffix, add_count, np.zeros(capacity), frames)
+  columns = packed_columns.read(str(logs), suffix)
+  dictionary = rng.bytes(data.draw(st.sampled_from([0, 9, 1000])))
+  progress = []
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(shard_reader, '_CHUNK_BYTES', chunk)
+    in_memory = packing.pack_to_memory(
+      str(logs), columns, dictionary, pool, progress.append
+    )
+  assert sum(progress) == capacity
+  kept = packing.kept_rows(suffix, add_count, capacity)
+  np.testing.assert_array_equal(
+    packing.unpack(in_memory, dictionary), frames[kept]
+  )
+  assert len(in_memory.offsets) == -(-len(kept) // packed_shard.BLOCK_ROWS) + 1
+  assert in_memory.offsets[-1] == len(in_memory.blocks)
+
+  directory = tmp_path_factory.mktemp('store')
+  on_disk = packing.pack_to_disk(
+    str(logs), columns, dictionary, str(directory), pool
+  )
+  again = [
+    packed_shard.open_packed(str(directory), suffix, dictionary, preload)
+    for preload in (False, True)
+  ]
+  for packed in (on_disk, *again):
+    np.testing.assert_array_equal(
+      packing.unpack(packed, dictionary), frames[kept]
+    )
+    assert (packed.padding, packed.zero_rows) == (
+      in_memory.padding,
+      in_memory.zero_rows,
+    )
+    for name in ('action', 'reward', 'terminal'):
+      one, other = getattr(packed.columns, name), getattr(columns, name)
+      assert one.dtype == other.dtype
+      np.testing.assert_array_equal(one, other)
+    assert packed.columns.digest == columns.digest
+    assert packed.columns.frame_dtype == np.dtype(dtype)
+    assert len(packed.columns.sources) == 6
+    assert packed_shard.is_fresh(packed, str(logs), str(directory))
+  assert packed_shard.verify_packed(str(directory), suffix) is None
+  assert sorted(os.listdir(directory)) == [
+    f'shard-{suffix}.bin',
+    f'shard-{suffix}.json',
+  ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(ring=packing.RINGS, data=st.data())
+def test_padding_is_detected(tmp_path_factory, pool, ring, data):
+  """At most three rows count, since games may begin with black screens."""
+  suffix, capacity, add_count = ring
+  flags = st.lists(st.booleans(), min_size=capacity, max_size=capacity)
+  terminal = np.array(data.draw(flags)) & np.array(data.draw(flags))
+  black = np.array(data.draw(flags)) | np.array(data.draw(flags))
+  for row in np.flatnonzero(terminal):  # Otherwise padding would be rare.
+    black[row + 1 : row + 1 + data.draw(st.integers(1, 3))] = True
+  frames = np.where(black, 0, 7).astype(np.uint8)[:, None]
+  logs = tmp_path_factory.mktemp('logs')
+  packing.write(logs, suffix, add_count, terminal, frames)
+  columns = packed_columns.read(str(logs), suffix)
+  packed = packing.pack_to_memory(str(logs), columns, b'', pool)
+
+  cursor = add_count % capacity
+  if add_count < capacity:
+    order = list(range(cursor))
+  else:
+    order = [(cursor + i) % capacity for i in range(capacity)]
+  zero_after = [
+    [black[order[at + step]] for step in (1, 2, 3)]
+    for at, row in enumerate(order[:-3])
+    if terminal[row]
+  ]
+  padding = 0
+  while padding < 3 and all(zeros[padding] for zeros in zero_after):
+    padding += 1
+  assert packed.padding == padding
+  kept = packing.kept_rows(*ring[::2], capacity)
+  for row in {0, 1, 2, *order[:3], capacity - 1} & set(kept):
+    assert (row in packed.zero_rows) == black[row], row
+  assert all(black[row] for row in packed.zero_rows)
+
+
+def test_shard_changed_before_packing_is_refused(tmp_path, pool):
+  packing.write(tmp_path, 0, 50, np.zeros(50))
+  columns = packed_columns.read(str(tmp_path), 0)
+  path = tmp_path / shard_files.file_name('observation', 0)
+  path.write_bytes(path.read_bytes()[:-9])
+  directory = tmp_path / 'store'
+  directory.mkdir()
+  for _ in range(2):
+    with pytest.raises(ValueError, match='observation_ckpt.0.gz is damaged'):
+      packing.pack_to_disk(str(tmp_path), columns, b'', str(directory), pool)
+    assert os.listdir(directory) == []

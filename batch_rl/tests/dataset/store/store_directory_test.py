@@ -1,0 +1,236 @@
+"""Stores on disk: caches, conversions, damage, and interrupted processes."""
+
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batch_rl.dataset import store
+from batch_rl.dataset.shards import shard_files
+from batch_rl.dataset.store import packed_shard
+from batch_rl.tests import shards
+from batch_rl.tests.dataset.store import stores
+
+
+def test_cache_is_used_until_shards_change(tmp_path, packings, caplog):
+  logs, cache = tmp_path / 'logs', str(tmp_path / 'cache')
+  rows = shards.write_run(logs, [30] * 6, capacity=50)
+  stores.open_store(logs, directory=cache)
+  assert packings == [0, 1, 2, 3]
+  del packings[:]
+  os.utime(logs / shard_files.file_name('observation', 1))  # As after a copy.
+  assert stores.rows_in(stores.open_store(logs, directory=cache)) == rows
+  assert packings == []
+  shutil.rmtree(logs)
+  changed = shards.write_run(logs, [30] * 3 + [27] * 4, capacity=50)
+  assert stores.rows_in(stores.open_store(logs, directory=cache)) == changed
+  assert 2 in packings and 0 not in packings
+  assert caplog.text.count('Shard 2 is packed again: it has changed') == 1
+
+
+def test_damaged_cache_is_packed_again(tmp_path, packings, caplog):
+  logs, cache = tmp_path / 'logs', tmp_path / 'cache'
+  rows = shards.write_run(logs, [30] * 6, capacity=50)
+  stores.open_store(logs, directory=str(cache))
+  binary = cache / 'shard-0.bin'
+  binary.write_bytes(binary.read_bytes()[:-1])
+  (cache / 'shard-1.json').write_text('{"suffix": 1')
+  os.remove(cache / 'shard-2.bin')
+  content = bytearray((cache / 'shard-3.bin').read_bytes())
+  content[-1] ^= 1  # In the terminals.
+  (cache / 'shard-3.bin').write_bytes(content)
+  del packings[:]
+  assert stores.rows_in(stores.open_store(logs, directory=str(cache))) == rows
+  assert packings == [0, 1, 2, 3]
+  assert 'Shard 1 is packed again' in caplog.text
+
+
+@pytest.fixture(scope='module')
+def intact_store(tmp_path_factory):
+  """The directory and rows of a store."""
+  logs = tmp_path_factory.mktemp('run')
+  shards.write_run(logs, [30] * 2, capacity=50)
+  directory = tmp_path_factory.mktemp('store')
+  return directory, stores.rows_in(store.convert(str(logs), str(directory)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_damaged_store_never_crashes(tmp_path_factory, intact_store, data):
+  """Only damage to frames may pass unnoticed, and `verify_packed` finds it."""
+  intact, rows = intact_store
+  directory = tmp_path_factory.mktemp('damaged') / 'store'
+  shutil.copytree(intact, directory)
+  names = ['shard-0.bin', 'shard-0.json', 'store.json', 'dictionary']
+  path = directory / data.draw(st.sampled_from(names))
+  content = bytearray(path.read_bytes())
+  if not content:
+    return
+  # Times in the files make their lengths vary from run to run.
+  at = data.draw(st.integers(0, 1 << 20)) % len(content)
+  if data.draw(st.booleans()):
+    content = content[:at]
+  else:
+    content[at] ^= 1 << data.draw(st.integers(0, 7))
+  path.write_bytes(content)
+  try:
+    made = stores.open_store(directory)
+    frames = made.frames(np.arange(made.rows))
+    made.windows(np.arange(made.rows), 5)
+  except ValueError as error:
+    assert '\n' not in str(error)
+    return
+  terminal = np.isin(np.arange(made.rows), made.ends)
+  assert [r.action for r in rows] == made.action.tolist()
+  assert [r.terminal for r in rows] == terminal.tolist()
+  if [r.frame for r in rows] != frames[:, 0, 0].tolist():
+    assert packed_shard.verify_packed(str(directory), 0)
+
+
+def test_store_replaces_the_shards(tmp_path):
+  logs, directory = tmp_path / 'run' / 'replay_logs', tmp_path / 'store'
+  rows = shards.write_run(logs, [30] * 6, capacity=50)
+  store.convert(str(logs), str(directory))
+  shutil.rmtree(logs)
+  assert store.find_data(str(directory)) == str(directory)
+  assert stores.rows_in(stores.open_store(directory)) == rows
+  assert stores.rows_in(stores.open_store(directory, suffixes=[0])) == rows[:49]
+  assert (directory / 'manifest.json').exists()
+  os.remove(directory / 'shard-2.json')
+  with pytest.raises(
+    ValueError, match='incomplete store: shards 2 are missing'
+  ):
+    store.Store(str(directory))
+
+
+@pytest.mark.parametrize('moment', [0.0, 0.3, 0.6, 0.9])
+def test_killed_conversion_continues(tmp_path, moment, packings):
+  logs, directory = tmp_path / 'replay_logs', tmp_path / 'store'
+  rows = shards.write_run(logs, [40] * 10, capacity=50)
+  code = (
+    'import os, signal\n'
+    'from batch_rl.dataset.store import packed_shard, store\n'
+    'count = 0\n'
+    'write = packed_shard.files.write_json\n'
+    'def stop(path, content):\n'
+    '  global count\n'
+    '  count += 1\n'
+    f'  if count == {2 + int(moment * 9)}:\n'
+    '    os.kill(os.getpid(), signal.SIGKILL)\n'
+    '  write(path, content)\n'
+    'packed_shard.files.write_json = stop\n'
+    f'store.convert({str(logs)!r}, {str(directory)!r})\n'
+  )
+  killed = subprocess.run([sys.executable, '-c', code], capture_output=True)
+  assert killed.returncode == -signal.SIGKILL, killed.stderr
+  packed = {int(p.stem[6:]) for p in directory.glob('shard-*.json')}
+  made = store.convert(str(logs), str(directory))
+  assert stores.rows_in(made) == rows
+  assert set(packings) == set(made.suffixes) - packed
+  assert not list(directory.glob('*.tmp'))
+  assert all(
+    packed_shard.verify_packed(str(directory), s) is None for s in made.suffixes
+  )
+
+
+def test_two_conversions_at_once(tmp_path, gate, caplog):
+  """A second conversion is refused; a training run waits and uses the result."""
+  caplog.set_level(logging.INFO, 'absl')
+  logs, directory = tmp_path / 'replay_logs', tmp_path / 'store'
+  rows = shards.write_run(logs, [30] * 6, capacity=50)
+  first = store.Store(str(logs), directory=str(directory))
+  gate.release()
+  first.wait(count=1)
+  with pytest.raises(ValueError, match=f'written by process {os.getpid()}'):
+    store.convert(str(logs), str(directory))
+  second = store.Store(str(logs), directory=str(directory))
+  for _ in range(3):
+    gate.release()
+  second.wait()
+  assert 'is being packed by process' in caplog.text
+  assert stores.rows_in(second) == rows
+
+
+def test_unusable_directories_are_refused(tmp_path):
+  logs = tmp_path / 'replay_logs'
+  shards.write_run(logs, [30] * 2, capacity=50)
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(ValueError, match='Not a directory'):
+    store.convert(str(logs), str(tmp_path / 'file'))
+  with pytest.raises(ValueError, match='cannot be written'):
+    store.convert(str(logs), '/proc/store')
+  with pytest.raises(ValueError, match='holds something else'):
+    store.convert(str(logs), str(logs))
+  other = tmp_path / 'other'
+  shards.write_run(other, [20] * 2, capacity=50)
+  store.convert(str(logs), str(tmp_path / 'store'))
+  with pytest.raises(ValueError, match='is the store of .*replay_logs, not of'):
+    store.convert(str(other), str(tmp_path / 'store'))
+  with pytest.raises(ValueError, match='is a store already'):
+    store.convert(str(tmp_path / 'store'), str(tmp_path / 'again'))
+
+
+def test_full_disk_leaves_no_partial_shard(tmp_path):
+  """A limit on file sizes simulates the full disk."""
+  logs, directory = tmp_path / 'logs', tmp_path / 'store'
+  logs.mkdir()
+  for name in shard_files.FILES:
+    shutil.copy(f'{stores.SAMPLE}/{shard_files.file_name(name, 10)}', logs)
+  code = (
+    'import resource, signal\n'
+    'from batch_rl.dataset.store import store\n'
+    'signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n'
+    'resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n'
+    f'store.convert({str(logs)!r}, {str(directory)!r})\n'
+  )
+  full = subprocess.run(
+    [sys.executable, '-c', code], capture_output=True, text=True
+  )
+  assert full.returncode == 1
+  assert 'cannot be written: File too large' in full.stderr.splitlines()[-1]
+  assert not list(directory.glob('shard-*'))
+  store.convert(str(logs), str(directory))
+  content = json.loads((directory / 'store.json').read_text())
+  assert content['shards'] == [10]
+
+
+def test_store_with_edited_description_is_refused(tmp_path):
+  logs, directory = tmp_path / 'replay_logs', tmp_path / 'store'
+  shards.write_run(logs, [30] * 6, capacity=50)
+  store.convert(str(logs), str(directory))
+  path = directory / 'shard-1.json'
+  about = json.loads(path.read_text())
+  path.write_text(json.dumps({**about, 'add_count': 90}))
+  assert 'is damaged' in packed_shard.verify_packed(str(directory), 1)
+  with pytest.raises(ValueError, match=r'shard-1.json is damaged'):
+    store.Store(str(directory))
+
+
+def test_new_times_of_unchanged_files_are_stored(tmp_path, monkeypatch):
+  logs, cache = tmp_path / 'logs', str(tmp_path / 'cache')
+  shards.write_run(logs, [30] * 2, capacity=50)
+  stores.open_store(logs, directory=cache)
+  os.utime(logs / shard_files.file_name('reward', 0))
+  hashed = []
+  original = packed_shard.files.sha256
+  monkeypatch.setattr(
+    packed_shard.files, 'sha256', lambda p: hashed.append(p) or original(p)
+  )
+  for _ in range(3):
+    stores.open_store(logs, directory=cache)
+  assert [os.path.basename(path) for path in hashed] == [
+    shard_files.file_name('reward', 0)
+  ]
+
+
+def test_remote_store_is_refused():
+  with pytest.raises(ValueError, match='is remote; a store is a local'):
+    store.convert(stores.SAMPLE, 'gs://bucket/store')

@@ -1,0 +1,44 @@
+"""Helpers of the tests of stores."""
+
+import os
+import shutil
+
+import numpy as np
+
+from batch_rl.dataset import store
+from batch_rl.dataset.shards import shard_files
+from batch_rl.tests import shards
+
+SAMPLE = 'data/Pong/1/replay_logs'
+
+
+def open_store(*args, **kwargs):
+  made = store.Store(*map(str, args), **kwargs)
+  made.wait()
+  return made
+
+
+def rows_in(made):
+  """Returns all rows of a store of 2 x 2 frames as `shards.Row`."""
+  frames = made.frames(np.arange(made.rows))
+  assert (frames == frames[:, :1, :1]).all()
+  terminal = np.isin(np.arange(made.rows), made.ends)
+  return [
+    shards.Row(int(f), int(a), float(r), int(t))
+    for f, a, r, t in zip(
+      frames[:, 0, 0], made.action, made.reward, terminal, strict=True
+    )
+  ]
+
+
+def copy_shard(directory, old, new):
+  for name in shard_files.FILES:
+    shutil.copy(
+      directory / shard_files.file_name(name, old),
+      directory / shard_files.file_name(name, new),
+    )
+
+
+def remove_shard(directory, suffix):
+  for name in shard_files.FILES:
+    os.remove(directory / shard_files.file_name(name, suffix))
