@@ -11,7 +11,7 @@ import zlib
 import gin
 from absl import flags, logging
 
-from batch_rl.dataset.checks import pictures
+from batch_rl.dataset.checks import videos
 from batch_rl.runs import checkpoints, command_line, evaluations, run_record
 from batch_rl.utils import files
 
@@ -127,7 +127,7 @@ def main() -> None:
       raise ValueError(f'{FLAGS.base_dir} is not a run of offline training.')
     chosen = choose_checkpoints(FLAGS.base_dir, FLAGS.checkpoints)
     if FLAGS.video:
-      pictures.check_output(FLAGS.video, pictures.VIDEO_ENDINGS)
+      videos.check_output(FLAGS.video)
     from batch_rl.fixed_replay import run_experiment, vector_evaluation
 
     gin.parse_config(record['gin_config'])

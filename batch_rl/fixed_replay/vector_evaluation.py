@@ -10,7 +10,7 @@ from absl import logging
 from dopamine.discrete_domains import atari_lib
 
 from batch_rl.atari import environment as atari
-from batch_rl.dataset.checks import pictures
+from batch_rl.dataset.checks import videos
 from batch_rl.runs import evaluations
 from batch_rl.utils import machine
 
@@ -186,7 +186,7 @@ class Player:
     """Writes a video of an episode, in color.
 
     Args:
-      path: a file that ends in one of `pictures.VIDEO_ENDINGS`.
+      path: Output file, .gif or .mp4.
       seed: of the episode.
 
     Returns:
@@ -200,7 +200,7 @@ class Player:
         rewards.append(reward)
         yield screen()
 
-    pictures.write_images(screens(), path, scale=2)
+    videos.write_images(screens(), path, scale=2)
     return float(np.sum(rewards)), len(rewards)
 
   def _seed(self, seed: int) -> None:

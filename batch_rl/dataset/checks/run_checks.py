@@ -1,7 +1,7 @@
-"""Finds what is wrong with the files of a run.
+"""Checks of all files of a run.
 
-Every file is read once, as a stream, and hashed on the way; shards are read side by
-side. Damage to one file does not keep the others from being checked.
+Each file is read and hashed once, as a stream, and shards are read in parallel. Damage
+to one file does not keep the others from being checked.
 """
 
 import collections
@@ -16,41 +16,30 @@ import numpy as np
 import tqdm.auto as tqdm
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.checks import inspection, shard_checks
+from batch_rl.dataset.checks import (
+  episode_table,
+  outlying_shards,
+  run_statistics,
+  shard_checks,
+)
 from batch_rl.dataset.shards import manifests, shard_files, stitching
 from batch_rl.dataset.store import packed_shard, store_directory
 from batch_rl.utils import files, machine
 
 _PADDING = 3  # in the DQN Replay Dataset
 _MAX_EPISODE_STEPS = 27_000  # 108,000 frames
-# A shard's mean return is out of line if it is outside the range of its two
-# neighbours on each side by more than three times that range plus the standard
-# deviation of their episodes (at least 1). A shard at either end is not judged:
-# agents learn, and leave the first returns behind for good. On the DQN curves of
-# 60 games in shards of a million steps it fires nowhere, if that deviation is at
-# least a tenth of the return.
-_RETURN_TOLERANCE = 3.0
-_FEWEST_EPISODES = 3
-# A shard is of another game if its picture differs from both neighbours' by more
-# than 10 gray levels (the mean over pixels) and by more than four times what they
-# differ. Random play in 20 games: 0.2 to 9 between the halves of 3,000 steps, but
-# 37 in Enduro, where night falls; 15 to 150 between games. At either end of a run
-# there is one side only, and what the agent learns shows: 40 levels.
-_PICTURE_TOLERANCE = 4.0
-_PICTURE_LEVELS = 10.0
-_PICTURE_LEVELS_AT_ENDS = 40.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-  """What `verify` found in a run.
+  """Result of the verification of a run.
 
   Attributes:
-    logs: the folder of the shards.
-    shards: for each a JSON-able summary: shard, rows, stale_rows, episodes,
-      mean_return; None for what cannot be read.
-    findings: errors first, then what is suspicious, then notes.
-    bytes: size of the files.
+    logs: Directory of the shards.
+    shards: JSON-serialisable summary of each shard: shard, rows, stale_rows, episodes,
+      mean_return; None for values that cannot be read.
+    findings: Findings: errors, then suspicious data, then notes.
+    bytes: Total size of the files.
   """
 
   logs: str
@@ -61,40 +50,40 @@ class Report:
   @property
   def wrong(self) -> list[shard_checks.Finding]:
     """All findings but notes."""
-    return [found for found in self.findings if found.level != 'note']
+    return [f for f in self.findings if f.level != 'note']
 
   def to_json(self) -> dict[str, Any]:
-    """All of it, JSON-able."""
+    """Returns the report, JSON-serialisable."""
     return {
       'replay_logs': self.logs,
       'ok': not self.wrong,
       'shards': self.shards,
-      'findings': [dataclasses.asdict(found) for found in self.findings],
+      'findings': [dataclasses.asdict(f) for f in self.findings],
       'bytes': self.bytes,
     }
 
 
 def verify(logs: str, title: str = '') -> Report:
-  """Reads every file of a run and compares it with format and manifest.
+  """Reads every file of a run and checks it against the format and the manifest.
 
   Args:
-    logs: the folder of the shards; local or remote.
-    title: what the progress bar is called.
+    logs: Directory of the shards, local or remote.
+    title: Title of the progress bar.
 
   Raises:
-    ValueError: if there are no shards at all.
+    ValueError: If there are no shards.
   """
   return _Verification(logs).run(title)
 
 
 def verify_store(run: run_directories.RunDirectory) -> Report:
-  """Compares a store with its hashes; what it was made from may be gone.
+  """Checks a store against its own hashes, without the shards it was made from.
 
   Args:
-    run: a store.
+    run: Store to check.
 
   Raises:
-    ValueError: if it is incomplete, or what its shards share is damaged.
+    ValueError: If the store is incomplete, or a file common to its shards is damaged.
   """
   suffixes = store_directory.StoreDirectory(run.logs).shards()
   findings = [
@@ -106,9 +95,10 @@ def verify_store(run: run_directories.RunDirectory) -> Report:
   ]
   if findings:
     return Report(run.logs, [], findings, 0)
-  found = inspection.inspect(run)
+  statistics = run_statistics.compute(run)
   notes = [
-    shard_checks.Finding('note', run.logs, note) for note in found.problems
+    shard_checks.Finding('note', run.logs, problem)
+    for problem in statistics.problems
   ]
   shards = [
     {
@@ -118,13 +108,13 @@ def verify_store(run: run_directories.RunDirectory) -> Report:
       'episodes': entry['episodes'],
       'mean_return': entry['return'] and entry['return']['mean'],
     }
-    for entry in found.shards()
+    for entry in statistics.shards()
   ]
-  return Report(run.logs, shards, notes, found.totals()['bytes'])
+  return Report(run.logs, shards, notes, statistics.totals()['bytes'])
 
 
 class _Verification:
-  """One pass over a run."""
+  """State of one pass over a run."""
 
   def __init__(self, logs: str):
     self._logs = logs
@@ -156,10 +146,12 @@ class _Verification:
       self._for_each_shard(lambda checks: checks.check_columns(expected))
     self._note_stale_rows()
     self._check_manifest()
-    self._check_duplicates()
-    self._check_pictures()
+    self._findings += outlying_shards.find_repeated_frames(self._shards)
+    self._findings += outlying_shards.find_unlike_frames(self._shards)
     episodes = self._join_episodes()
-    self._check_returns(episodes)
+    self._findings += outlying_shards.find_outlying_returns(
+      self._shards, episodes
+    )
     findings = [f for checks in self._shards for f in checks.findings]
     findings += self._findings
     return Report(
@@ -195,7 +187,7 @@ class _Verification:
       return
     if not self._manifest:
       self._add(
-        'note', path, f'{path} is not there; only the format was verified.'
+        'note', path, f'{path} does not exist; only the format was verified.'
       )
 
   def _note_oddities(self) -> None:
@@ -208,24 +200,24 @@ class _Verification:
     oddities = []
     if others:
       listing = ', '.join(others[:4]) + (', ...' if len(others) > 4 else '')
-      oddities.append(f'has files that no reader opens: {listing}')
+      oddities.append(f'has files that are never read: {listing}')
     if shard_files.PARTIAL in self._names:
       oddities.append(
-        f'has a folder `{shard_files.PARTIAL}`: the run is under way or was stopped, and its '
-        'last rows are in no shard yet'
+        f'has a folder `{shard_files.PARTIAL}`: the run is under way or was '
+        'stopped, and its last rows are not in a shard yet'
       )
     if first := self._shards[0].suffix:
       oddities.append(f'begins with shard {first}')
-    for what in oddities:
-      self._add('note', self._logs, f'{self._logs} {what}.')
+    for oddity in oddities:
+      self._add('note', self._logs, f'{self._logs} {oddity}.')
 
   def _place(self) -> None:
-    """Finds out which rows of each shard are its own, and what is missing."""
+    """Determines which rows each shard adds to the run, and which are missing."""
     lengths = [
       [h.shape[0] for h in checks.headers.values() if h.ndim]
       for checks in self._shards
     ]
-    # Shards whose counters are known, in groups that nothing unknown parts.
+    # Groups of consecutive shards with known counters.
     groups: list[list[tuple[shard_checks.ShardChecks, int]]] = [[]]
     for checks, own in zip(self._shards, lengths, strict=True):
       capacity = (
@@ -245,10 +237,10 @@ class _Verification:
   def _guess_placement(
     self, checks: shard_checks.ShardChecks, capacity: int
   ) -> stitching.Placement:
-    """Where a shard is if its neighbours tell nothing."""
+    """Places a shard without regard to its neighbours."""
     count = checks.add_count
     if count is None:
-      # Every shard but the last was dumped when it was full.
+      # Every shard but the last was dumped with a full ring.
       last = checks is self._shards[-1]
       count = 0 if last else (checks.suffix + 1) * capacity - 1
     return stitching.stitch([checks.suffix], [count], [capacity])[0][0]
@@ -276,24 +268,24 @@ class _Verification:
       self._look_up('environment', key, kind=int)
       for key in ('max_num_frames_per_episode', 'frame_skip')
     )
-    kinds = [
+    types = [
       (header.dtype.str, header.shape[1:])
       for checks in self._shards
       if (header := checks.headers.get('observation'))
     ]
-    kind: tuple = ('', ())
-    if kinds:
-      kind = collections.Counter(kinds).most_common(1)[0][0]
+    observation: tuple = ('', ())
+    if types:
+      observation = collections.Counter(types).most_common(1)[0][0]
     described = self._look_up('format', 'columns', 'observation', kind=list)
     if described and len(described) == 2 and isinstance(described[1], list):
-      kind = (described[0], tuple(described[1]))
+      observation = (described[0], tuple(described[1]))
     return shard_checks.Expected(
       num_actions=self._look_up('environment', 'num_actions', kind=int),
       padding=_PADDING if stack_size is None else stack_size - 1,
       max_episode_steps=(
         frames // skip if frames and skip else _MAX_EPISODE_STEPS
       ),
-      observation=kind,
+      observation=observation,
     )
 
   def _note_stale_rows(self) -> None:
@@ -301,14 +293,14 @@ class _Verification:
       placement, count = checks.placement, checks.add_count
       if placement is None or count is None:
         continue
-      # A ring that was dumped at its first lap's end lacks its last row only.
+      # A ring dumped at the end of its first lap lacks only its last row.
       if count < placement.capacity - 1:
         stale = placement.capacity - placement.rows
         self._add(
           'note',
           self._logs,
           f'Shard {checks.suffix} has {stale:,} stale rows at or past its '
-          f'cursor, {count:,}; no reader uses them.',
+          f'cursor, {count:,}; they are never read.',
         )
 
   def _check_manifest(self) -> None:
@@ -329,8 +321,8 @@ class _Verification:
         )
       else:
         described[suffix] = listed
-    there = {checks.suffix for checks in self._shards}
-    for suffix in sorted(described.keys() - there):
+    on_disk = {checks.suffix for checks in self._shards}
+    for suffix in sorted(described.keys() - on_disk):
       self._add(
         'error',
         path,
@@ -349,7 +341,7 @@ class _Verification:
   def _compare(
     self, checks: shard_checks.ShardChecks, described: Mapping[str, Any]
   ) -> None:
-    """Compares the files of a shard with what the manifest says of them."""
+    """Compares the files of a shard with their manifest entries."""
     own = {
       shard_files.file_name(name, checks.suffix) for name in shard_files.FILES
     }
@@ -359,99 +351,43 @@ class _Verification:
     for name, path in checks.paths.items():
       file = shard_files.file_name(name, checks.suffix)
       expected = manifests.look_up(described, file, 'sha256', kind=str)
-      found = checks.hashes.get(name, expected)
+      actual = checks.hashes.get(name, expected)
       if expected is None:
         self._add('error', path, f'The manifest has no sha256 of {path}.')
-      elif found != expected:
+      elif actual != expected:
         self._add(
           'error',
           path,
           f'{path} is not the file that the manifest describes (sha256 '
-          f'{found[:12]}..., not {expected[:12]}...).',
+          f'{actual[:12]}..., not {expected[:12]}...).',
         )
 
-  def _check_duplicates(self) -> None:
-    first: dict[str, str] = {}
-    for checks in self._shards:
-      if digest := checks.hashes.get('observation'):
-        path = checks.paths['observation']
-        other = first.setdefault(digest, path)
-        if other != path:
-          self._add(
-            'suspicious', path, f'{path} has the same frames as {other}.'
-          )
-
-  def _join_episodes(self) -> inspection.Episodes:
-    placements, parts = [], []
+  def _join_episodes(self) -> episode_table.EpisodeTable:
+    placements, segments = [], []
     for checks in self._shards:
       if checks.placement is not None:
         placements.append(checks.placement)
-        parts.append(checks.rows)
-    return inspection.join(placements, parts)
-
-  def _check_returns(self, episodes: inspection.Episodes) -> None:
-    found = []
-    for checks in self._shards:
-      returns = episodes.returns[episodes.suffix == checks.suffix]
-      if len(returns) >= _FEWEST_EPISODES and np.isfinite(returns).all():
-        found.append((checks.paths['reward'], returns.mean(), returns.std()))
-    for i, (path, mean, _) in list(enumerate(found))[1:-1]:
-      beside = found[max(i - 2, 0) : i] + found[i + 1 : i + 3]
-      low, high = min(b[1] for b in beside), max(b[1] for b in beside)
-      deviation = max(float(np.mean([b[2] for b in beside])), 1.0)
-      margin = _RETURN_TOLERANCE * (high - low + deviation)
-      if not low - margin <= mean <= high + margin:
-        self._add(
-          'suspicious',
-          path,
-          f'{path}: the mean return is {mean:.1f}, in the shards beside it '
-          f'{low:.1f} to {high:.1f}: is it of another run or game?',
-        )
-
-  def _check_pictures(self) -> None:
-    found = [
-      (checks.paths['observation'], checks.picture)
-      for checks in self._shards
-      if checks.picture is not None
-    ]
-    if len(found) < 3:
-      return
-
-    def differ(i, j):
-      return float(np.abs(found[i][1] - found[j][1]).mean())
-
-    last = len(found) - 1
-    for i, (path, _) in enumerate(found):
-      inside = 0 < i < last
-      a, b = (i - 1, i + 1) if inside else (1, 2) if i == 0 else (i - 1, i - 2)
-      least = min(differ(i, a), differ(i, b))
-      levels = _PICTURE_LEVELS if inside else _PICTURE_LEVELS_AT_ENDS
-      if least > max(levels, _PICTURE_TOLERANCE * differ(a, b)):
-        self._add(
-          'suspicious',
-          path,
-          f'{path} looks unlike the shards beside it (its mean frame is '
-          f'{least:.0f} gray levels away): is it of another game?',
-        )
+        segments.append(checks.segments)
+    return episode_table.join_shards(placements, segments)
 
 
 def _summarize(
-  checks: shard_checks.ShardChecks, episodes: inspection.Episodes
+  checks: shard_checks.ShardChecks, episodes: episode_table.EpisodeTable
 ) -> dict[str, Any]:
-  placement, rows = checks.placement, checks.rows
+  placement, segments = checks.placement, checks.segments
   returns = episodes.returns[episodes.suffix == checks.suffix]
   finite = len(returns) > 0 and np.isfinite(returns).all()
   return {
     'shard': checks.suffix,
     'rows': placement.rows if placement else None,
     'stale_rows': placement.capacity - placement.rows if placement else None,
-    'episodes': len(rows.ends) if rows else None,
+    'episodes': len(segments.ends) if segments else None,
     'mean_return': float(returns.mean()) if finite else None,
   }
 
 
 def _majority(values: Sequence[int]) -> int | None:
-  """The value that most have, or None if two are as frequent."""
+  """Returns the most frequent value, or None if there are two of them."""
   ranking = collections.Counter(values).most_common(2)
   if not ranking or (len(ranking) == 2 and ranking[0][1] == ranking[1][1]):
     return None
@@ -459,7 +395,7 @@ def _majority(values: Sequence[int]) -> int | None:
 
 
 class _Progress:
-  """A progress bar in bytes read, moved by several threads."""
+  """Progress bar of the bytes read, shared by several threads."""
 
   def __init__(self) -> None:
     self._bar: Any = None
@@ -467,23 +403,23 @@ class _Progress:
     self._stopped = False
 
   def show(self, total: int, title: str) -> Any:
-    """Makes the bar, to be closed by `with`."""
+    """Creates the bar, a context manager."""
     self._bar = tqdm.tqdm(
       total=total,
       desc=title or None,
       unit='B',
       unit_scale=True,
-      disable=None,  # unless on a terminal
+      disable=None,  # no bar unless on a terminal
       leave=False,
     )
     return self._bar
 
   def stop(self) -> None:
-    """Ends the threads that are reading."""
+    """Stops the reading threads at their next `advance`."""
     self._stopped = True
 
   def advance(self, count: int) -> None:
-    """Counts bytes that were read."""
+    """Advances the bar by a number of bytes."""
     if self._stopped:
       raise KeyboardInterrupt
     with self._lock:

@@ -1,4 +1,4 @@
-"""Finds what is wrong with the files of one shard (see `verification.py`)."""
+"""Checks of the files of one shard; `run_checks` checks the run as a whole."""
 
 import dataclasses
 import hashlib
@@ -8,32 +8,31 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.checks import inspection
+from batch_rl.dataset.checks import episode_table
 from batch_rl.dataset.shards import shard_files, shard_reader, stitching
 
-# Errors: a file is damaged, missing or not of the format, rows are missing or
-# there twice, a value cannot be right. Suspicious: it can be right, but hardly is.
+# error: a file is damaged, missing or of another format, rows are missing or repeated,
+# or a value is impossible. suspicious: possible, but unlikely in intact data.
 LEVELS = ('error', 'suspicious', 'note')
 _SMALL_COLUMNS = ('action', 'reward', 'terminal')
 _ALE_ACTIONS = 18
-# Rows without a terminal beyond the longest episode: its padding, and some more.
+# Rows without a terminal may exceed the longest episode by its padding, and some.
 _EPISODE_MARGIN = 50
-# Frames stand still if more than half of them equal the one before. In fewer
-# pairs than this they may: games begin with a pause.
+# Fewer equal frames are not suspicious: games begin with a still picture.
 _FEWEST_FRAMES = 100
-# The picture of a shard is the mean of every 64th frame, if that many were seen.
-_PICTURE_STEP = 64
-_PICTURE_FRAMES = 100
+# The mean frame of a shard is that of every 64th frame, if there are 100 of them.
+_MEAN_FRAME_STEP = 64
+_MEAN_FRAME_MINIMUM = 100
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-  """Something that `verify` found.
+  """A problem or remark about a run.
 
   Attributes:
-    level: one of `LEVELS`.
-    file: the path it is about, a file or a directory.
-    message: one line, which names the file.
+    level: One of `LEVELS`.
+    file: Path of the file or directory concerned.
+    message: One line that names the file.
   """
 
   level: str
@@ -43,13 +42,13 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-  """What the rows of a run should be like.
+  """Properties that all shards of a run should have.
 
   Attributes:
-    num_actions: of the game; None if there is no manifest to tell.
-    padding: all-zero rows at the start of an episode.
-    max_episode_steps: the longest an episode can be, in agent steps.
-    observation: dtype (as `numpy.dtype.str`) and shape of one.
+    num_actions: Number of actions of the game; None if the manifest lacks it.
+    padding: Number of all-zero rows at the start of an episode.
+    max_episode_steps: Longest possible episode, in agent steps.
+    observation: Dtype (as `numpy.dtype.str`) and shape of an observation.
   """
 
   num_actions: int | None
@@ -59,27 +58,27 @@ class Expected:
 
 
 class ShardChecks:
-  """The checks of one shard, each of its files read once.
+  """Checks of one shard that read each of its files once.
 
   Call `read_counters`, then set `placement`, then call `check_columns`.
 
   Args:
-    logs: the folder of the shards.
-    suffix: the number of the shard.
-    names: the names of the files that are in the folder.
-    advance: called with numbers of bytes that were read.
+    logs: Directory of the shards.
+    suffix: Number of the shard.
+    names: Names of the files in the directory.
+    advance: Callback for the number of bytes read since its last call.
 
   Attributes:
-    suffix: the number of the shard.
-    paths: by column or counter, of the files that are there.
-    headers: by column, of those that can be read.
-    hashes: sha256 of the files that were read to their end, by column or counter.
-    add_count: the counter; None if it cannot be read.
-    placement: which rows are the shard's own (`shard.Placement`); None if no
-      column has rows.
-    rows: its episodes; None if rewards or terminals cannot be read.
-    picture: the mean frame, float64; None if there are too few.
-    findings: so far.
+    suffix: Number of the shard.
+    paths: Paths of the existing files, by column or counter.
+    headers: Headers of the readable columns, by column.
+    hashes: SHA-256 of the files that were read completely, by column or counter.
+    add_count: Value of the counter; None if it cannot be read.
+    placement: Rows that the shard adds to the run; None if no column has rows.
+    segments: Episode segments of the shard; None if rewards or terminals cannot be
+      read.
+    mean_frame: Mean frame, float64; None if there are too few frames.
+    findings: Findings so far.
   """
 
   def __init__(
@@ -95,8 +94,8 @@ class ShardChecks:
     self.hashes: dict[str, str] = {}
     self.add_count: int | None = None
     self.placement: stitching.Placement | None = None
-    self.rows: inspection.Rows | None = None
-    self.picture: np.ndarray | None = None
+    self.segments: episode_table.Segments | None = None
+    self.mean_frame: np.ndarray | None = None
     self.findings: list[Finding] = []
     self._advance = advance
     for name in shard_files.FILES:
@@ -111,24 +110,26 @@ class ShardChecks:
     count = self._read('add_count')
     if count is not None:
       path = self.paths['add_count']
-      self.add_count = self._refused(
+      self.add_count = self._call(
         path, shard_reader.check_add_count, path, count
       )
     for name in shard_files.COLUMNS:
       if name in self.paths:
         path = self.paths[name]
-        header = self._refused(path, shard_reader.read_header, path)
+        header = self._call(path, shard_reader.read_header, path)
         if header is not None:
           self.headers[name] = header
 
   def check_columns(self, expected: Expected) -> None:
-    """Reads all other files."""
+    """Reads and checks all other files."""
     self._check_invalid_range()
     live = {}
     for name in _SMALL_COLUMNS:
-      array = self._read(name) if self._is_of_format(name, expected) else None
+      array = (
+        self._read(name) if self._has_valid_header(name, expected) else None
+      )
       if array is not None and self.placement is not None:
-        live[name] = inspection.in_time_order(array, self.placement)
+        live[name] = episode_table.in_time_order(array, self.placement)
     if 'action' in live:
       self._check_actions(live['action'], expected.num_actions)
     if 'reward' in live:
@@ -136,16 +137,18 @@ class ShardChecks:
     if 'terminal' in live:
       self._check_terminals(live['terminal'], expected.max_episode_steps)
     if 'terminal' in live and 'reward' in live:
-      self.rows = inspection.split(live['reward'], live['terminal'])
-    if self._is_of_format('observation', expected):
+      self.segments = episode_table.split_shard(
+        live['reward'], live['terminal']
+      )
+    if self._has_valid_header('observation', expected):
       self._check_frames(live, expected.padding)
 
-  def _add(self, level: str, name: str, what: str) -> None:
+  def _add(self, level: str, name: str, problem: str) -> None:
     path = self.paths[name]
-    self.findings.append(Finding(level, path, f'{path} {what}.'))
+    self.findings.append(Finding(level, path, f'{path} {problem}.'))
 
-  def _refused(self, path: str, function, *args, **kwargs) -> Any:
-    """What a function returns; if it raises ValueError, None and a finding."""
+  def _call(self, path: str, function, *args, **kwargs) -> Any:
+    """Calls a function; turns a ValueError into a finding and returns None."""
     try:
       return function(*args, **kwargs)
     except ValueError as error:
@@ -153,25 +156,25 @@ class ShardChecks:
       return None
 
   def _read(self, name: str) -> np.ndarray | None:
-    """Reads a small file; None, and a finding, if it cannot."""
+    """Reads a small file; returns None and adds a finding if that fails."""
     path = self.paths.get(name)
     if path is None:
       return None
     meter = _Meter(self._advance)
-    array = self._refused(path, shard_reader.read_array, path, digest=meter)
+    array = self._call(path, shard_reader.read_array, path, digest=meter)
     if array is not None:
       self.hashes[name] = meter.hexdigest()
     return array
 
-  def _is_of_format(self, name: str, expected: Expected) -> bool:
-    """Whether a column is there and its header is as it should be."""
+  def _has_valid_header(self, name: str, expected: Expected) -> bool:
+    """Returns whether a column exists and has the expected dtype and shape."""
     header, placement = self.headers.get(name), self.placement
     if header is None:
       return False
     before = len(self.findings)
     path, shape = self.paths[name], header.shape if header.ndim else ()
     length = shape[0] if shape else 1
-    self._refused(
+    self._call(
       path, shard_reader.check_column, path, name, shape, header.dtype, length
     )
     if len(self.findings) > before:
@@ -180,29 +183,32 @@ class ShardChecks:
     if length != capacity:
       self._add('error', name, f'has {length} rows, the shard has {capacity}')
     elif name == 'observation':
-      self._check_kind(header, expected.observation)
+      self._check_observation_type(header, expected.observation)
     return len(self.findings) == before
 
-  def _check_kind(
+  def _check_observation_type(
     self, header: shard_reader.Header, expected: tuple[Any, tuple]
   ) -> None:
     dtype, shape = header.dtype, header.shape[1:]
-    kind = f'{dtype.str} {shape}'
+    described = f'{dtype.str} {shape}'
     if (dtype.str, shape) != expected:
       self._add(
         'error',
         'observation',
-        f'holds observations of {kind}, the run has {expected[0]} {expected[1]}',
+        f'holds observations of {described}, the run has {expected[0]} '
+        f'{expected[1]}',
       )
     elif not np.prod(shape, dtype=np.int64):
-      self._add('error', 'observation', f'holds empty observations, {kind}')
+      self._add(
+        'error', 'observation', f'holds empty observations, {described}'
+      )
     elif len(shape) > 1 and dtype != np.uint8:
       self._add(
         'error', 'observation', f'holds frames of {dtype}, not of uint8'
       )
 
   def _check_invalid_range(self) -> None:
-    """It has the ring positions around the cursor, one after the other."""
+    """Checks that the range is consecutive ring positions around the cursor."""
     values = self._read('invalid_range')
     if values is None or self.placement is None:
       return
@@ -213,9 +219,9 @@ class ShardChecks:
     if values.ndim != 1 or values.dtype.kind not in 'iu' or not values.size:
       wrong = f'holds {values.dtype} {values.shape}, not ring positions'
     elif ((values < 0) | (values >= capacity)).any():
-      wrong = f'holds {shown}, which are not all in the ring'
+      wrong = f'holds {shown}, but the ring has positions 0 to {capacity - 1}'
     elif (np.mod(np.diff(values.astype(np.int64)), capacity) != 1).any():
-      wrong = f'holds {shown}, which do not follow one another'
+      wrong = f'holds {shown}, which are not consecutive'
     elif cursor is not None and cursor not in values:
       wrong = f'holds {shown}, but the cursor is at {cursor} (see add_count)'
     if wrong:
@@ -225,11 +231,11 @@ class ShardChecks:
     limit = _ALE_ACTIONS if known is None else known
     wrong = action[(action < 0) | (action >= limit)]
     if len(wrong):
-      who = 'the ALE' if known is None else 'the game'
+      owner = 'the ALE' if known is None else 'the game'
       self._add(
         'error',
         'action',
-        f'has action {wrong[0]}, but {who} has {limit} (wrong in '
+        f'has action {wrong[0]}, but {owner} has {limit} (wrong in '
         f'{len(wrong):,} rows)',
       )
 
@@ -263,44 +269,32 @@ class ShardChecks:
       self._add(
         'suspicious',
         'terminal',
-        f'has {gaps.max():,} rows on end without a terminal ({len(ends):,} in '
-        f'all), but an episode has at most {max_steps:,} steps',
+        f'has {gaps.max():,} consecutive rows without a terminal '
+        f'({len(ends):,} terminals in all), but an episode has at most '
+        f'{max_steps:,} steps',
       )
 
   def _check_frames(self, live: Mapping[str, np.ndarray], padding: int) -> None:
     path, placement = self.paths['observation'], self.placement
     assert placement is not None
     meter, scan = _Meter(self._advance), _FrameScan(placement)
-    if not self._refused(path, scan.read, path, meter):
+    if not self._call(path, scan.read, path, meter):
       return
     self.hashes['observation'] = meter.hexdigest()
-    self.picture = scan.picture()
-    zero = inspection.in_time_order(scan.zero, placement)
-    same = inspection.in_time_order(scan.same, placement)
-    self._check_movement(zero, same)
-    self._check_padding(zero, live, padding)
-
-  def _check_movement(self, zero: np.ndarray, same: np.ndarray) -> None:
-    """Whether frames change; padding rows, all zero, do not count."""
-    if len(same) < _FEWEST_FRAMES:
-      return
-    pairs = ~zero[1:] & ~zero[:-1]
-    still, count = int((same[1:] & pairs).sum()), int(pairs.sum())
-    if same[1:].all():
-      self._add(
-        'suspicious', 'observation', f'has {len(same):,} times the same frame'
-      )
-    elif count >= _FEWEST_FRAMES and still > count / 2:
+    self.mean_frame = scan.mean_frame()
+    zero = episode_table.in_time_order(scan.zero, placement)
+    if scan.constant and len(zero) >= _FEWEST_FRAMES:
       self._add(
         'suspicious',
         'observation',
-        f'hardly moves: {still:,} of {count:,} frames equal the one before',
+        f'has the same frame in all {len(zero):,} rows',
       )
+    self._check_padding(zero, live, padding)
 
   def _check_padding(
     self, zero: np.ndarray, live: Mapping[str, np.ndarray], padding: int
   ) -> None:
-    """Whether each episode that begins here begins with padding rows."""
+    """Checks that episodes that begin in the shard begin with padding rows."""
     if 'terminal' not in live or padding < 1:
       return
     empty = zero.copy()
@@ -316,26 +310,26 @@ class ShardChecks:
       self._add(
         'suspicious',
         'observation',
-        f'has {int((~padded).sum()):,} of {len(starts):,} episodes begin with '
-        f'fewer than {padding} padding rows (all zero)',
+        f'has fewer than {padding} padding rows (all zero) at the start of '
+        f'{int((~padded).sum()):,} of {len(starts):,} episodes',
       )
 
 
 class _FrameScan:
-  """What a stream of frames shows.
+  """Properties of a shard's frames, computed from a stream.
 
   Args:
-    placement: of the shard.
+    placement: Placement of the shard.
 
   Attributes:
-    zero: bool (capacity,), whether all of a frame is zero.
-    same: bool (capacity,), whether it equals the one before it in the ring.
+    zero: bool (capacity,), whether a frame is all zero, by ring position.
+    constant: Whether all frames are equal, apart from those of stale rows.
   """
 
   def __init__(self, placement: stitching.Placement):
     capacity = placement.capacity
     self.zero = np.zeros(capacity, bool)
-    self.same = np.zeros(capacity, bool)
+    self.constant = True
     self._live = (
       np.arange(capacity) - placement.start
     ) % capacity < placement.rows
@@ -343,46 +337,45 @@ class _FrameScan:
     self._frames = 0
 
   def read(self, path: str, digest: Any) -> bool:
-    """Reads a file, a chunk at a time; returns True.
+    """Reads a file in chunks; returns True.
 
     Raises:
-      ValueError: if it is damaged.
+      ValueError: If the file is damaged.
     """
     first: Any = None
-    before: Any = None
     for start, chunk in shard_reader.iterate_rows(path, digest=digest):
       words = _as_words(chunk)
-      stop = start + len(chunk)
-      self.zero[start:stop] = words.max(axis=1) == 0
-      self.same[start] = before is not None and (words[0] == before).all()
-      self.same[start + 1 : stop] = (words[1:] == words[:-1]).all(axis=1)
-      first = words[0].copy() if first is None else first
-      before = words[-1].copy()
+      self.zero[start : start + len(chunk)] = words.max(axis=1) == 0
+      live = self._live[start : start + len(chunk)]
+      if first is None and live.any():
+        first = words[live.argmax()].copy()
+      if self.constant and first is not None:
+        equal = (words == first).all(axis=1)
+        self.constant = bool((equal | ~live).all())
       if chunk.dtype == np.uint8 and chunk.ndim > 2:
-        self._add_to_picture(start, chunk)
-    # In time, the last row of the ring comes before the first.
-    self.same[0] = first is not None and np.array_equal(first, before)
+        self._add_to_mean(start, chunk)
     return True
 
-  def _add_to_picture(self, start: int, chunk: np.ndarray) -> None:
-    step = slice(-start % _PICTURE_STEP, None, _PICTURE_STEP)
+  def _add_to_mean(self, start: int, chunk: np.ndarray) -> None:
+    step = slice(-start % _MEAN_FRAME_STEP, None, _MEAN_FRAME_STEP)
     chosen = chunk[step][self._live[start : start + len(chunk)][step]]
     self._sum = self._sum + chosen.sum(axis=0, dtype=np.float64)
     self._frames += len(chosen)
 
-  def picture(self) -> np.ndarray | None:
-    """The mean frame, float64; None if there are too few."""
-    return self._sum / self._frames if self._frames >= _PICTURE_FRAMES else None
+  def mean_frame(self) -> np.ndarray | None:
+    """Returns the mean frame, float64; None if there are too few frames."""
+    enough = self._frames >= _MEAN_FRAME_MINIMUM
+    return self._sum / self._frames if enough else None
 
 
 def _as_words(chunk: np.ndarray) -> np.ndarray:
-  """Rows as wide unsigned words, where they divide evenly: (n, words)."""
+  """Returns rows as 64-bit words if their size allows, or as bytes: (n, words)."""
   as_bytes = chunk.reshape(len(chunk), -1).view(np.uint8)
   return as_bytes.view(np.uint64) if as_bytes.shape[1] % 8 == 0 else as_bytes
 
 
 class _Meter:
-  """A digest of a file that also counts its bytes."""
+  """SHA-256 digest that reports the number of bytes it receives."""
 
   def __init__(self, advance: Callable[[int], None]):
     self._advance = advance

@@ -1,4 +1,4 @@
-"""What the commands of `python -m batch_rl.dataset` share: arguments, tables, errors."""
+"""Arguments, tables and errors common to the commands of `python -m batch_rl.dataset`."""
 
 import argparse
 import json
@@ -9,31 +9,43 @@ from typing import Any, NoReturn
 from batch_rl.dataset import run_directories
 
 DIRECTORY = (
-  'a run, <root>/<Game>/<run>, or a store; of a game or a root, the runs are '
+  'a run, <root>/<Game>/<run>, or a store; for a game or a root, its runs are '
   'listed'
 )
 
 
 class Parser(argparse.ArgumentParser):
-  """Says what is wrong in one line."""
+  """Argument parser with one-line errors."""
 
   def error(self, message: str) -> NoReturn:
-    """Ends the program."""
+    """Ends the program with exit code 2."""
     fail(f'{message} (see `{self.prog} --help`)')
 
 
 def fail(message: object) -> NoReturn:
-  """Ends the program with a line and exit code 2."""
+  """Ends the program with a one-line error and exit code 2."""
   print(f'error: {" ".join(str(message).split())}', file=sys.stderr)
   sys.exit(2)
 
 
 def add_command(
-  commands: Any, name: str, run: Callable[[argparse.Namespace], int], what: str
+  commands: Any,
+  name: str,
+  run: Callable[[argparse.Namespace], int],
+  description: str,
 ) -> argparse.ArgumentParser:
-  """Adds a command; `run` returns the exit code."""
+  """Adds a command with the option `--json`.
+
+  Args:
+    commands: Subcommands of the main parser.
+    name: Name of the command.
+    run: Function of the parsed arguments that returns the exit code.
+    description: Help text; its first sentence is the summary.
+  """
   command = commands.add_parser(
-    name, help=what.split('.')[0], description=what[0].upper() + what[1:]
+    name,
+    help=description.split('.')[0],
+    description=description[0].upper() + description[1:],
   )
   command.set_defaults(run=run)
   command.add_argument(
@@ -43,7 +55,7 @@ def add_command(
 
 
 def at_least(least: int) -> Callable[[str], int]:
-  """A kind of argument: a number from `least` on."""
+  """Returns an argument type for integers of at least `least`."""
 
   def number(text: str) -> int:
     value = int(text)
@@ -56,7 +68,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def one_run(arguments: argparse.Namespace) -> run_directories.RunDirectory:
-  """The run or store that a command is about; of what is above one, lists them."""
+  """Returns the run or store in `directory`; above one, lists the runs and fails."""
   run = run_directories.as_run(arguments.directory)
   if run is None:
     print_runs(arguments)
@@ -65,7 +77,7 @@ def one_run(arguments: argparse.Namespace) -> run_directories.RunDirectory:
 
 
 def print_runs(arguments: argparse.Namespace) -> None:
-  """Lists the runs in a directory."""
+  """Prints the runs in `directory`."""
   runs = run_directories.describe_runs(
     run_directories.find_runs(arguments.directory)
   )
@@ -90,7 +102,12 @@ def print_runs(arguments: argparse.Namespace) -> None:
 def print_table(
   lines: Iterable[Sequence[str]], left: Sequence[int] = ()
 ) -> None:
-  """Prints columns; those in `left` begin at the left."""
+  """Prints a table.
+
+  Args:
+    lines: Cells of each line, as many in each.
+    left: Indices of the left-aligned columns.
+  """
   lines = list(lines)
   widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
   for line in lines:
@@ -102,12 +119,12 @@ def print_table(
 
 
 def number(value: float | None, digits: int = 0) -> str:
-  """With commas; '?' for None."""
+  """Formats a number with thousands separators; '?' for None."""
   return '?' if value is None else f'{value:,.{digits}f}'
 
 
 def size(count: int | None) -> str:
-  """Of bytes, in kB, MB and so on; '?' for None."""
+  """Formats a number of bytes as B, kB, MB, GB or TB; '?' for None."""
   if count is None:
     return '?'
   amount = float(count)

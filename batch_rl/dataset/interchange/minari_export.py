@@ -93,7 +93,7 @@ def export(
             {
               'episode': episode.number,
               'shard': episode.shard,
-              'begins_at_reset': episode.whole,
+              'begins_at_reset': episode.begins_at_reset,
             }
           ],
           [written],
@@ -237,7 +237,7 @@ def _buffer(
   """An episode as Minari has it; None if there is no transition in it."""
   n = len(episode.action)
   # Without the beginning, stacks are whole from here on.
-  first = 0 if episode.whole or stack_size is None else stack_size - 1
+  first = 0 if episode.begins_at_reset or stack_size is None else stack_size - 1
   stop = n if episode.ended else n - 1
   if stop <= first:
     return None

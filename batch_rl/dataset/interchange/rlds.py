@@ -195,7 +195,7 @@ def _example(
   flags = {
     key: np.zeros(n, bool) for key in ('is_first', 'is_last', 'is_terminal')
   }
-  flags['is_first'][0] = episode.whole
+  flags['is_first'][0] = episode.begins_at_reset
   flags['is_last'][-1] = True
   flags['is_terminal'][-1] = episode.ended
   discount = np.ones(n, np.float32)

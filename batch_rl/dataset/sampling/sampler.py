@@ -1,13 +1,16 @@
-"""Transitions of a run, drawn uniformly; batch k is a function of (seed, k).
+"""Uniform sampling of a run's transitions; batch k is a function of (seed, k).
 
-A transition of row `i` is valid if its state, the `stack_size` frames that end with
-row `i`, lies in one episode without padding that replaces frames of another, and
-its next state, up to `update_horizon` rows later, is there, or the episode ends
-before it; where it was cut off (`Store.truncations`) it did not end. Seams of shards are no
-seams for a transition; missing rows are.
+The transition at row `i` is valid if
 
-Valid rows are stretches, one an episode, so an index of them is small however long
-the run is, and drawing from them is exact.
+- row `i` is not padding;
+- its state, the `stack_size` frames up to row `i`, lies within one trajectory;
+- its next state, `update_horizon` rows later, lies in the same trajectory, or the
+  episode terminates before. A truncated episode (`Store.truncations`) does not terminate.
+
+Transitions may span shards, but not gaps.
+
+The valid rows of a trajectory are one contiguous range, so their index is small even
+for long runs, and sampling from it is exactly uniform.
 """
 
 import hashlib
@@ -22,16 +25,16 @@ from batch_rl.dataset.store import store as store_lib
 
 
 class Batch(NamedTuple):
-  """Transitions; n is their number, w is `stack_size + update_horizon`.
+  """A batch of n transitions; w is `stack_size + update_horizon`.
 
   Attributes:
-    rows: int64 (n,), the run's row of each.
-    windows: (n, w, *frame_shape). The state is the first `stack_size` frames, the
-      next state the `stack_size` frames from `steps` on.
-    action: ints (n,).
-    reward: float32 (n,), sum over j < steps of gamma^j r_{i+j}.
-    terminal: uint8 (n,), whether an episode ends within the steps.
-    steps: int64 (n,), `update_horizon`, or fewer where the episode ends before.
+    rows: int64 (n,), row of each transition in the run.
+    windows: (n, w, *frame_shape), consecutive frames. The state is the first
+      `stack_size` of them; the next state begins at frame `steps`.
+    action: Integers (n,).
+    reward: float32 (n,), n-step return: sum over j < steps of gamma^j r_{i+j}.
+    terminal: uint8 (n,), 1 if the episode terminates within the steps.
+    steps: int64 (n,), `update_horizon`, or fewer if the episode ends earlier.
   """
 
   rows: np.ndarray
@@ -46,16 +49,17 @@ class Sampler:
   """Draws transitions from a store.
 
   Args:
-    store: of a run; shards that are not packed yet are left out until `refresh`.
-    stack_size: frames in a state.
-    update_horizon: the 'n' of n-step returns.
-    gamma: discount factor, for n-step returns.
-    subset: which part of the data, e.g. 'random_trajectories(0.1)'; see `subsets`.
-      None for all.
-    seed: of the batches; None for one by chance.
+    store: Store of a run. Shards that are not packed yet are excluded until
+      `refresh`.
+    stack_size: Number of frames in a state.
+    update_horizon: Number of steps in the n-step return.
+    gamma: Discount factor of the n-step return.
+    subset: Selection of trajectories or transitions, e.g.
+      'random_trajectories(0.1)' (see `subsets`); None for the whole run.
+    seed: Seed of the batches; None for a random one.
 
   Raises:
-    ValueError: if the subset's text is wrong, or it selects nothing.
+    ValueError: If the subset cannot be parsed or is empty.
   """
 
   def __init__(
@@ -83,15 +87,15 @@ class Sampler:
     self.reseed(seed)
     self.refresh()
 
-  # --- which transitions -----------------------------------------------------
+  # --- index of valid rows -----------------------------------------------------
 
   def restrict(self, suffixes: Iterable[int] | None) -> None:
-    """Draws from these shards only, as if there were no others; None for all."""
+    """Draws from these shards only, as if the run had no others; None for all."""
     self._shards = None if suffixes is None else frozenset(suffixes)
     self.refresh()
 
   def refresh(self) -> None:
-    """Takes in the shards that have been packed by now."""
+    """Updates the index with the shards packed since the last refresh."""
     with self._refreshing:
       packed = self.store.packed
       used = [
@@ -99,28 +103,28 @@ class Sampler:
         for suffix in packed
         if self._shards is None or suffix in self._shards
       ]
-      first, stop = self._valid_stretches(used)
-      # All at once: other threads may be drawing.
-      self._stretches = (len(packed), first, np.cumsum(stop - first))
+      first, stop = self._valid_ranges(used)
+      # One assignment, because other threads may be drawing.
+      self._ranges = (len(packed), first, np.cumsum(stop - first))
 
   @property
   def num_transitions(self) -> int:
-    """Transitions that can be drawn now."""
-    return _total(self._stretches)
+    """Number of transitions that can be drawn now."""
+    return _total(self._ranges)
 
   @property
   def num_trajectories(self) -> int:
-    """Trajectories in the subset, whole or cut, of all shards."""
+    """Number of trajectories in the subset, partial ones included, in all shards."""
     return len(self._trajectories.selected)
 
   def valid_rows(self) -> np.ndarray:
-    """All rows that can be drawn now, ascending: int64 (num_transitions,)."""
-    stretches = self._stretches
-    return _rows(stretches, np.arange(_total(stretches)))
+    """Returns all rows that can be drawn now, ascending: int64 (num_transitions,)."""
+    ranges = self._ranges
+    return _rows(ranges, np.arange(_total(ranges)))
 
   def is_valid(self, rows: np.ndarray) -> np.ndarray:
-    """Whether rows, int64 (n,), can be drawn now: bool (n,)."""
-    _, first, cumulative = self._stretches
+    """Returns whether rows, int64 (n,), can be drawn now: bool (n,)."""
+    _, first, cumulative = self._ranges
     if not len(first):
       return np.zeros(len(rows), bool)
     at = np.maximum(np.searchsorted(first, rows, side='right') - 1, 0)
@@ -128,39 +132,39 @@ class Sampler:
     return (rows >= first[at]) & (rows < first[at] + cumulative[at] - before)
 
   def subset_hash(self) -> str:
-    """Identifies the data; see `hash_of`."""
+    """Returns the hash of the subset; see `hash_of`."""
     return hash_of(self.store, self._trajectories)
 
-  def _valid_stretches(self, suffixes: Sequence[int]):
-    """First rows of stretches of valid rows, and the rows after them."""
+  def _valid_ranges(self, suffixes: Sequence[int]):
+    """Returns the first rows of the ranges of valid rows, and their stops."""
     store, chosen = self.store, self._trajectories
     low, high = [], []
-    for start, stop, lead, paddings in self._connected(suffixes):
+    for start, stop, lead, paddings in self._gapless(suffixes):
       ends = store.ends[slice(*np.searchsorted(store.ends, (start, stop)))]
       begins = np.concatenate([[start], ends + 1])
       ended = np.append(~np.isin(ends, store.truncations), False)
       after = np.append(ends + 1, stop)
-      # Rows before which something else than this episode, or nothing, lies.
+      # Skip padding, and rows whose stack would begin before the trajectory.
       shard_of = np.searchsorted(paddings[:, 0], begins, side='right') - 1
       padding = paddings[shard_of, 1]
       padding[0] = lead
       first = begins + np.maximum(self.stack_size - 1, padding)
       last = np.where(ended, after, after - self.update_horizon)
-      # What the subset has of each episode.
-      episode = np.searchsorted(chosen.begin, begins, side='right') - 1
-      low.append(np.maximum(first, chosen.start[episode]))
-      high.append(np.minimum(last, chosen.stop[episode]))
+      # Restrict each range to the subset.
+      trajectory = np.searchsorted(chosen.begin, begins, side='right') - 1
+      low.append(np.maximum(first, chosen.start[trajectory]))
+      high.append(np.minimum(last, chosen.stop[trajectory]))
     if not low:
       return np.zeros(0, np.int64), np.zeros(0, np.int64)
     first, stop = np.concatenate(low), np.concatenate(high)
-    some = stop > first
-    return first[some], stop[some]
+    not_empty = stop > first
+    return first[not_empty], stop[not_empty]
 
-  def _connected(self, suffixes: Sequence[int]):
-    """Yields `(start, stop, lead, paddings)` of rows without a seam.
+  def _gapless(self, suffixes: Sequence[int]):
+    """Yields `(start, stop, lead, paddings)` of each gapless range of rows.
 
-    `lead` is how many of the first rows are padding, `paddings` is int64
-    (shards, 2): from which row on episodes have how much padding.
+    `lead` is the number of padding rows at its start. `paddings`, int64 (shards, 2),
+    has the first row of each shard and the padding of the episodes that begin in it.
     """
     store = self.store
     start = stop = lead = 0
@@ -187,55 +191,57 @@ class Sampler:
   # --- drawing ---------------------------------------------------------------
 
   def reseed(self, seed: int | None) -> None:
-    """Starts again with batch 0 of another seed; None for one by chance."""
+    """Restarts at batch 0 with another seed; None for a random one."""
     sequence = np.random.SeedSequence(seed)
     self._key = sequence.generate_state(2, np.uint64)
     self._next = 0
 
   def skip(self, batches: int) -> None:
-    """Leaves out so many of the numbers that `next_number` gives."""
+    """Advances the counter of `next_number` by a number of batches."""
     with self._lock:
       self._next += batches
 
   def next_number(self) -> int:
-    """Numbers batches: 0, 1, 2, ... since the last `reseed`."""
+    """Returns the next batch number: 0, 1, 2, ... since the last `reseed`."""
     with self._lock:
       number = self._next
       self._next += 1
     return number
 
   def draw(self, number: int, count: int) -> np.ndarray:
-    """The rows of a batch: uniform over valid ones, with replacement.
+    """Draws the rows of a batch uniformly from the valid rows, with replacement.
 
     Args:
-      number: of the batch.
-      count: how many.
+      number: Number of the batch, at least 0.
+      count: Number of rows to draw.
 
     Returns:
-      int64 (count,), a function of the seed, the number, the count and the valid
-      rows.
+      Rows, int64 (count,): a function of seed, number, count and valid rows.
+
+    Raises:
+      ValueError: If there is no valid row, or packing in the background failed.
     """
     self.store.raise_error()
-    if self._stretches[0] != self.store.num_packed:
+    if self._ranges[0] != self.store.num_packed:
       self.refresh()
-    # The counter's lowest word counts within the batch.
+    # Philox itself advances the counter's lowest word within the batch.
     bits = np.random.Philox(key=self._key, counter=[0, number, 0, 0])
-    stretches = self._stretches
-    total = _total(stretches)
+    ranges = self._ranges
+    total = _total(ranges)
     if not total:
       raise ValueError(
         f'No whole transition in {self.store.data_dir}'
         + (f', subset {self.subset}.' if self.subset else '.')
       )
     numbers = np.random.Generator(bits).integers(total, size=count)
-    return _rows(stretches, numbers)
+    return _rows(ranges, numbers)
 
   def batch(self, number: int, count: int) -> Batch:
-    """Batch `number`, of `count` transitions."""
+    """Returns batch `number` with `count` transitions; see `draw`."""
     return self.gather(self.draw(number, count))
 
   def gather(self, rows: np.ndarray) -> Batch:
-    """The transitions of rows, int64 (n,)."""
+    """Returns the transitions at rows, int64 (n,), as one batch."""
     store, horizon = self.store, self.update_horizon
     windows = store.windows(
       rows - (self.stack_size - 1), self.stack_size + horizon
@@ -266,7 +272,7 @@ class Sampler:
   def next_action_and_reward(
     self, batch: Batch
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Action int32 and reward float32 of the row of the next state, (n,)."""
+    """Returns action, int32 (n,), and reward, float32 (n,), of the next states."""
     rows = np.minimum(batch.rows + batch.steps, self.store.rows - 1)
     return (
       self.store.action[rows].astype(np.int32),
@@ -274,38 +280,40 @@ class Sampler:
     )
 
 
-# How many shards are taken in, first rows of stretches, and how many rows there
-# are up to the end of each.
-_Stretches = tuple[int, np.ndarray, np.ndarray]
+# Number of shards in the index, first row of each range of valid rows, and the
+# cumulative number of rows up to the end of each range.
+_Ranges = tuple[int, np.ndarray, np.ndarray]
 
 
-def _total(stretches: _Stretches) -> int:
-  """Rows in stretches."""
-  cumulative = stretches[2]
+def _total(ranges: _Ranges) -> int:
+  """Returns the number of valid rows."""
+  cumulative = ranges[2]
   return int(cumulative[-1]) if len(cumulative) else 0
 
 
-def _rows(stretches: _Stretches, numbers: np.ndarray) -> np.ndarray:
-  """The rows with these numbers among all rows of the stretches."""
-  _, first, cumulative = stretches
+def _rows(ranges: _Ranges, numbers: np.ndarray) -> np.ndarray:
+  """Returns the rows at positions `numbers` in the list of all valid rows."""
+  _, first, cumulative = ranges
   at = np.searchsorted(cumulative, numbers, side='right')
   return first[at] + numbers - np.where(at > 0, cumulative[at - 1], 0)
 
 
 def trajectories(store: store_lib.Store) -> subsets.Trajectories:
-  """The trajectories of a run: what lies between ends and missing rows."""
-  # Where rows are missing, and at the start unless it is that of the run.
-  cut = [
+  """Returns the trajectories of a run: its rows, divided at ends and gaps."""
+  # First rows after a gap, and the first row of all.
+  after_gap = [
     int(start)
     for start, placement in zip(
       store.starts[:-1], store.placements, strict=True
     )
     if not placement.follows and placement.rows
   ]
-  begin = np.unique(np.concatenate([cut, store.ends + 1])).astype(np.int64)
+  begin = np.unique(np.concatenate([after_gap, store.ends + 1])).astype(
+    np.int64
+  )
   begin = begin[begin < store.rows]
   stop = np.append(begin[1:], store.rows)
-  padded = ~np.isin(begin, cut)
+  padded = ~np.isin(begin, after_gap)
   padded[:1] |= store.starts_with_run
   shard_of = np.searchsorted(store.starts, begin, side='right') - 1
   rewarded = np.flatnonzero(store.reward)
@@ -328,13 +336,13 @@ def trajectories(store: store_lib.Store) -> subsets.Trajectories:
 
 
 def hash_of(store: store_lib.Store, chosen: subsets.Trajectories) -> str:
-  """Identifies data: the shards of a run, and the rows selected of them.
+  """Returns a hash of the data: the shards of a run and the rows selected.
 
-  Equal on all machines that have this run; does not depend on `stack_size`,
-  `update_horizon` or a seed.
+  It is the same on every machine and independent of `stack_size`,
+  `update_horizon` and seed.
 
   Returns:
-    16 hex digits.
+    16 hexadecimal digits.
   """
   content = hashlib.sha256()
   for placement in store.placements:
@@ -344,7 +352,7 @@ def hash_of(store: store_lib.Store, chosen: subsets.Trajectories) -> str:
       f'{placement.suffix} {placement.start} {placement.rows} '
       f'{store.digest(placement.suffix)}\n'.encode()
     )
-  # Whether padding is selected makes no difference.
+  # Padding is never drawn, so the hash ignores whether it is selected.
   for column in (np.maximum(chosen.start, chosen.steps_begin), chosen.stop):
     content.update(column[chosen.selected].astype('<i8').tobytes())
   content.update(store.truncations.astype('<i8').tobytes())

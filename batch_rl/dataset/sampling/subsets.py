@@ -1,7 +1,7 @@
-"""Named parts of a run, written as text: 'random_trajectories(0.1, seed=3)'.
+"""Subsets of a run, selected by text such as 'random_trajectories(0.1, seed=3)'.
 
-Several are applied one after the other: 'shards(0, 10) & best_trajectories(0.5)'.
-The text is what gin, the command line and the results have of a subset.
+Subsets are combined from left to right: 'shards(0, 10) & best_trajectories(0.5)'.
+gin, the command line and the results all use the same text.
 """
 
 import ast
@@ -15,19 +15,19 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Trajectories:
-  """The trajectories of a run in time order, and what is selected of each.
+  """The n trajectories of a run in time order, and the selected rows of each.
 
-  A trajectory is an episode, or what is there of one where rows are missing. Rows
-  count from the start of the run; n is the number of trajectories.
+  A trajectory is the logged part of an episode: all of it, unless rows are missing.
+  Rows are numbered from the start of the run.
 
   Attributes:
-    begin: int64 (n,), first row of each, ascending.
-    steps_begin: int64 (n,), first row that is not padding.
+    begin: int64 (n,), first row of each trajectory, ascending.
+    steps_begin: int64 (n,), first row after the padding.
     start: int64 (n,), first selected row.
-    stop: int64 (n,), the row after the last selected; at most `start` if none is.
-    returns: float64 (n,), sum of the logged rewards of the whole trajectory.
-    shard: int64 (n,), number of the shard in which it begins.
-    shard_rows: `{number: (first row, row after the last)}`.
+    stop: int64 (n,), row after the last selected one; `start` or less if none is.
+    returns: float64 (n,), sum of the trajectory's logged rewards, selected or not.
+    shard: int64 (n,), number of the shard in which the trajectory begins.
+    shard_rows: First row and row after the last of each shard, by shard number.
   """
 
   begin: np.ndarray
@@ -40,23 +40,23 @@ class Trajectories:
 
   @property
   def selected(self) -> np.ndarray:
-    """Trajectories of which something is selected: int64 (m,)."""
+    """Indices of the trajectories with at least one selected step: int64 (m,)."""
     return np.flatnonzero(self.stop > np.maximum(self.start, self.steps_begin))
 
   @property
   def num_steps(self) -> int:
-    """Agent steps that are selected."""
+    """Number of selected agent steps."""
     lengths = self.stop - np.maximum(self.start, self.steps_begin)
     return int(np.maximum(lengths, 0).sum())
 
   def only(self, chosen: np.ndarray) -> 'Trajectories':
-    """These trajectories (int64), as far as they were selected before."""
+    """Keeps the selection in the trajectories `chosen`, int64 (m,), only."""
     stop = self.start.copy()
     stop[chosen] = self.stop[chosen]
     return dataclasses.replace(self, stop=stop)
 
   def between(self, first: int, last: int) -> 'Trajectories':
-    """Rows `[first, last)`, as far as they were selected before."""
+    """Keeps the selection in the rows `[first, last)` only."""
     return dataclasses.replace(
       self,
       start=np.maximum(self.start, first),
@@ -65,14 +65,14 @@ class Trajectories:
 
 
 def _share(fraction: float, count: int) -> int:
-  """A fraction of a number of trajectories, at least one."""
+  """Returns a fraction of a number of trajectories, rounded, at least one."""
   return max(1, round(fraction * count)) if count else 0
 
 
 def shards(
   data: Trajectories, first: int, stop: int | None = None
 ) -> Trajectories:
-  """The shards with numbers in [first, stop); trajectories may be cut."""
+  """The shards with numbers in [first, stop); may split trajectories."""
   rows = [
     span
     for number, span in data.shard_rows.items()
@@ -101,8 +101,8 @@ def first_trajectories(data: Trajectories, fraction: float) -> Trajectories:
   candidates = data.selected
   chosen = []
   for number in data.shard_rows:
-    here = candidates[data.shard[candidates] == number]
-    chosen.append(here[: _share(fraction, len(here))])
+    in_shard = candidates[data.shard[candidates] == number]
+    chosen.append(in_shard[: _share(fraction, len(in_shard))])
   return data.only(np.concatenate(chosen))
 
 
@@ -133,9 +133,9 @@ def trajectories_by_return(
   data: Trajectories, lowest: float = -np.inf, highest: float = np.inf
 ) -> Trajectories:
   """Whole trajectories with lowest <= return <= highest (rewards as logged)."""
-  found = data.selected
-  returns = data.returns[found]
-  return data.only(found[(returns >= lowest) & (returns <= highest)])
+  candidates = data.selected
+  returns = data.returns[candidates]
+  return data.only(candidates[(returns >= lowest) & (returns <= highest)])
 
 
 def best_trajectories(data: Trajectories, fraction: float) -> Trajectories:
@@ -149,11 +149,11 @@ def worst_trajectories(data: Trajectories, fraction: float) -> Trajectories:
 
 
 def _by_rank(data, fraction, sign):
-  found = data.selected
-  count = _share(fraction, len(found))
-  # Stable: of equal returns, those that came first.
-  order = np.argsort(sign * data.returns[found], kind='stable')
-  return data.only(found[order[:count]])
+  candidates = data.selected
+  count = _share(fraction, len(candidates))
+  # A stable sort prefers the earlier of trajectories with equal returns.
+  order = np.argsort(sign * data.returns[candidates], kind='stable')
+  return data.only(candidates[order[:count]])
 
 
 SUBSETS: dict[str, Callable[..., Trajectories]] = {
@@ -172,16 +172,16 @@ SUBSETS: dict[str, Callable[..., Trajectories]] = {
 
 
 def select(data: Trajectories, text: str) -> Trajectories:
-  """What a subset has of the trajectories of a run.
+  """Returns the trajectories of a run, restricted to a subset.
 
   Args:
-    data: of the run.
-    text: of the subset: a name in `SUBSETS` with its arguments, or several,
-      joined by '&' and applied from left to right.
+    data: All trajectories of the run.
+    text: Name in `SUBSETS` with its arguments, or several joined by '&' and applied
+      from left to right.
 
   Raises:
-    ValueError: if the text is wrong (the message shows how it should look), or
-      nothing is left.
+    ValueError: If the text cannot be parsed (the message lists the subsets), or the
+      subset is empty.
   """
   for function, arguments, keywords in parse(text):
     data = function(data, *arguments, **keywords)
@@ -191,17 +191,17 @@ def select(data: Trajectories, text: str) -> Trajectories:
 
 
 def parse(text: str) -> list[tuple[Callable[..., Trajectories], list, dict]]:
-  """Parses a subset without evaluating anything.
+  """Parses the text of a subset without evaluating it as code.
 
   Returns:
     Function, arguments and keyword arguments of each part.
 
   Raises:
-    ValueError: if it is not a subset.
+    ValueError: If the text is not a subset.
   """
   try:
     if not isinstance(text, str):
-      raise ValueError('it is not text')
+      raise ValueError('it is not a string')
     node = ast.parse(text.strip(), mode='eval').body
     parts = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
@@ -217,8 +217,8 @@ def parse(text: str) -> list[tuple[Callable[..., Trajectories], list, dict]]:
     MemoryError,
   ) as error:
     raise ValueError(
-      f'{text!r} is not a subset ({error}); there are '
-      f'{", ".join(map(usage, SUBSETS.values()))}; join several by &.'
+      f'{text!r} is not a subset ({error}); use '
+      f'{", ".join(map(usage, SUBSETS.values()))}, and join several by &.'
     ) from error
 
 
@@ -227,7 +227,7 @@ def _parse_part(node):
     raise ValueError('it is not of the form name(arguments)')
   function = SUBSETS.get(node.func.id)
   if function is None:
-    raise ValueError(f'there is no {node.func.id}')
+    raise ValueError(f'no subset is called {node.func.id}')
   arguments = [ast.literal_eval(argument) for argument in node.args]
   keywords = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords}
   signature = inspect.signature(function)
@@ -239,7 +239,7 @@ def _parse_part(node):
 
 
 def _number(name: str, value: Any, parameter: inspect.Parameter) -> Any:
-  """The value of an argument as the function wants it."""
+  """Returns an argument's value, checked and converted to the parameter's type."""
   if value is None and parameter.default is None:
     return None
   if type(value) not in (int, float):
@@ -249,13 +249,13 @@ def _number(name: str, value: Any, parameter: inspect.Parameter) -> Any:
       raise ValueError(f'fraction={value} is not in (0, 1]')
     return float(value)
   if value != int(value) or value < 0:
-    raise ValueError(f'{name}={value} is not a whole number, 0 or more')
+    raise ValueError(f'{name}={value} is not an integer of at least 0')
   if name == 'count' and not value:
     raise ValueError('count=0 selects nothing')
   return int(value)
 
 
 def usage(function: Callable[..., Trajectories]) -> str:
-  """How a subset is written: its name and its arguments."""
+  """Returns the syntax of a subset, e.g. 'shards(first, stop)'."""
   parameters = list(inspect.signature(function).parameters.values())[1:]
   return f'{function.__name__}({", ".join(p.name for p in parameters)})'

@@ -18,7 +18,7 @@ import pytest
 
 from batch_rl.dataset import __main__ as tools
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.checks import verification
+from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.fetch import fetcher, incoming_shards, remote_sources
 from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.tests import shards
@@ -98,7 +98,7 @@ def contents(folder, suffixes=None):
 def assert_all_there(root, logs, suffixes=None):
   assert contents(logs) == contents(root / 'Pong/1/replay_logs', suffixes)
   assert not (logs / 'partial').exists()
-  assert not verification.verify(str(logs)).wrong
+  assert not run_checks.verify(str(logs)).wrong
 
 
 def corrupt(path):
@@ -184,7 +184,7 @@ def test_the_sources_manifest_is_kept(original, server, run, logs, root):
   logs = logs.parents[3] / 'other/Pong/1/replay_logs'
   found = json.loads((logs / name).read_text())
   assert found['shards'] == manifest['shards'][1:2] and 'rows' not in found
-  assert not verification.verify(str(logs)).wrong
+  assert not run_checks.verify(str(logs)).wrong
 
 
 def test_the_seventh_file_comes_too(root, server, run, logs):
@@ -583,7 +583,7 @@ def test_a_killed_fetch_goes_on(tmp_path):
   assert done.returncode == 0, done.stderr
   expected = contents(SAMPLE / 'Pong/1/replay_logs', (1, 2))
   assert contents(logs) == expected
-  assert not verification.verify(str(logs)).wrong
+  assert not run_checks.verify(str(logs)).wrong
   starts = server.gets(shard_files.file_name('observation', 2))
   assert (
     len(starts) == 4 and starts == sorted(starts) and starts[3] >= 1_000_000

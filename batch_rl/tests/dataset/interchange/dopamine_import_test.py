@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from batch_rl.dataset.checks import verification
+from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.interchange import dopamine_import
 from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import store
@@ -108,7 +108,7 @@ def test_layouts(original, tmp_path, run, layout):
   assert sorted(os.listdir(logs)) == sorted(
     [manifests.FILE_NAME, *(p.name for p in original.iterdir())]
   )
-  assert not verification.verify(str(logs)).wrong
+  assert not run_checks.verify(str(logs)).wrong
   assert sorted(p for p in source.rglob('*') if p.is_file()) == before
   assert 'assumed' not in out and 'ignored' not in out
   manifest = json.loads((logs / manifests.FILE_NAME).read_text())
@@ -271,7 +271,7 @@ def test_shards_without_any_counter(original, tmp_path, run):
   assert shards.read_run(logs) == shards.read_run(original)[:79]
   manifest = json.loads((logs / manifests.FILE_NAME).read_text())
   assert len(manifest['origin']['assumed']) == 4
-  assert not verification.verify(str(logs)).wrong
+  assert not run_checks.verify(str(logs)).wrong
 
 
 def test_an_add_count_that_nothing_tells(original, tmp_path, run):
@@ -493,7 +493,7 @@ def test_our_own_manifest_comes_along(tmp_path, run):
   )
   assert found['format'] == manifest['format']
   assert found['shards'][0]['episodes'] == manifest['shards'][0]['episodes']
-  assert not verification.verify(str(tmp_path / 'run/replay_logs')).wrong
+  assert not run_checks.verify(str(tmp_path / 'run/replay_logs')).wrong
   frames = source / 'replay_logs' / shard_files.file_name('observation', 1)
   other = source / 'replay_logs' / shard_files.file_name('observation', 0)
   frames.unlink()

@@ -14,7 +14,7 @@ from tensorflow.python.eager import context
 from tensorflow_datasets.rl_unplugged import atari_utils
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.checks import verification
+from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.commands import import_export
 from batch_rl.dataset.interchange import rlds
 from batch_rl.dataset.sampling import episodes
@@ -202,7 +202,7 @@ def test_a_round_trip_changes_nothing(tmp_path, import_json, run, how):
   runs.assert_same(runs.transitions(tmp_path / 'store'), expected)
   found = [
     f.message
-    for f in verification.verify(str(target / 'replay_logs')).wrong
+    for f in run_checks.verify(str(target / 'replay_logs')).wrong
     if 'hardly moves' not in f.message  # Pong begins with a pause
   ]
   # An episode without its beginning has no padding, which looks odd.
@@ -255,7 +255,7 @@ def test_checkpoints_become_one_run_in_their_order(tmp_path, import_json, run):
   assert manifest['episodes']['count'] == 4
   code, out, _ = run('inspect', target)
   assert code == 0 and 'Pong by dqn' in out
-  assert 'note: 1 episodes were cut off' in out
+  assert 'note: 1 episodes were truncated' in out
   # Some of them only.
   import_json(source, tmp_path / 'store', '--checkpoints=9-10')
   runs.assert_same(

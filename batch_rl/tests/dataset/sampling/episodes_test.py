@@ -1,4 +1,4 @@
-"""Runs as episodes: what is cut off, begins late, or goes over seams."""
+"""Episodes of a run: complete, truncated, partial, or spanning shards."""
 
 import json
 import tempfile
@@ -46,66 +46,66 @@ def tiny_episodes(lengths):
 def test_episodes_come_back_as_they_were_logged(
   kinds, capacity, last_is_open, as_store
 ):
-  # Three rows without padding may as well be padding's place.
+  # The first three rows of an episode without padding serve as context.
   lengths = [n + 3 * (kind == 'late') for n, kind in kinds]
   how = {i: kind for i, (_, kind) in enumerate(kinds)}
   if last_is_open:
     how[len(kinds) - 1] = 'open'
-  made = tiny_episodes(lengths)
+  logged = tiny_episodes(lengths)
   with tempfile.TemporaryDirectory() as directory:
-    logs = runs.write_run(directory, made, capacity, how)
+    logs = runs.write_run(directory, logged, capacity, how)
     source = str(logs)
     if as_store:
       source = f'{directory}/store'
       store.convert(str(logs), source).close()
     found = list(read(source))
-    assert len(found) == len(made)
-    for i, (episode, columns) in enumerate(zip(found, made, strict=True)):
-      assert episode.whole == (how[i] != 'late')
+    assert len(found) == len(logged)
+    for i, (episode, columns) in enumerate(zip(found, logged, strict=True)):
+      assert episode.begins_at_reset == (how[i] != 'late')
       assert episode.ended == (how[i] in (None, 'late'))
       assert episode.number == i
       for name, column in zip(
         ('observation', 'action', 'reward'), columns, strict=True
       ):
         np.testing.assert_array_equal(getattr(episode, name), column)
-    expected = runs.expected_transitions(made, how)
+    expected = runs.expected_transitions(logged, how)
     if len(expected['action']):
       runs.assert_same(runs.transitions(source), expected)
 
 
 def test_an_episode_that_begins_with_the_last_row_of_a_ring(tmp_path):
-  # Rows 0 to 5 are the first; row 6 is kept at the end of the second ring.
-  made = tiny_episodes([3, 5])
-  runs.write_run(tmp_path, made, 7)
+  # The first episode is rows 0 to 5; row 6 is the last row of the second ring.
+  logged = tiny_episodes([3, 5])
+  runs.write_run(tmp_path, logged, 7)
   found = list(read(tmp_path))
   assert [len(e.action) for e in found] == [3, 5]
-  assert all(e.whole and e.ended for e in found)
+  assert all(e.begins_at_reset and e.ended for e in found)
 
 
-def test_nothing_is_drawn_where_an_episode_was_cut_off(tmp_path):
-  made = runs.make_episodes(40, 30, 50)
+def test_truncated_ends_are_not_drawn(tmp_path):
+  logged = runs.make_episodes(40, 30, 50)
   how = {0: 'cut', 1: 'cut'}
-  logs = runs.write_run(tmp_path, made, 30, how)
-  expected = runs.expected_transitions(made, how)
+  logs = runs.write_run(tmp_path, logged, 30, how)
+  expected = runs.expected_transitions(logged, how)
   assert expected['terminal'].sum() == 1 and len(expected['action']) == 118
   runs.assert_same(runs.transitions(logs), expected)
-  # In three steps, too: two rows fewer each, but for the one that ended.
+  # Three-step transitions lack the last three rows of a truncated episode.
   found = runs.transitions(logs, horizon=3)
   assert len(found['action']) == 120 - 3 - 3 and found['terminal'].sum() == 3
   manifest = json.loads((logs / manifests.FILE_NAME).read_text())
   assert manifest[manifests.TRUNCATED_ROWS] == [42, 75]
 
 
-def test_what_was_cut_off_is_part_of_the_hash(tmp_path):
-  made = runs.make_episodes(20, 20)
+def test_truncations_are_part_of_the_hash(tmp_path):
+  logged = runs.make_episodes(20, 20)
   for name, how in (('a', {}), ('b', {0: 'cut'})):
-    runs.write_run(tmp_path / name, made, 30, how)
+    runs.write_run(tmp_path / name, logged, 30, how)
   assert read(tmp_path / 'a').hash != read(tmp_path / 'b').hash
 
 
-def test_some_shards_know_their_own_cuts(tmp_path):
-  made = runs.make_episodes(40, 30, 50)
-  logs = runs.write_run(tmp_path, made, 30, {0: 'cut', 1: 'cut'})
+def test_a_part_of_the_shards_has_its_own_truncations(tmp_path):
+  logged = runs.make_episodes(40, 30, 50)
+  logs = runs.write_run(tmp_path, logged, 30, {0: 'cut', 1: 'cut'})
   everything = store.Store(str(logs), pack=False)
   assert everything.truncations.tolist() == [42, 75]
   part = store.Store(str(logs), [2, 3], pack=False)
@@ -113,8 +113,8 @@ def test_some_shards_know_their_own_cuts(tmp_path):
   assert part.truncations.tolist() == [75 - first]
 
 
-def test_a_log_that_goes_on_has_the_cuts_before(tmp_path):
-  made = runs.make_episodes(40, 30)
+def test_a_resumed_log_keeps_earlier_truncations(tmp_path):
+  logged = runs.make_episodes(40, 30)
   arguments = (str(tmp_path), (84, 84), np.uint8, 30)
   log = replay_log.ReplayLog(*arguments, metadata={'run_id': 'a'})
 
@@ -124,38 +124,38 @@ def test_a_log_that_goes_on_has_the_cuts_before(tmp_path):
       last = j == len(action) - 1
       log.add(observation[j], action[j], reward[j], False, truncated=last)
 
-  add(log, made[0])
+  add(log, logged[0])
   state = log.checkpoint()
-  add(log, made[1])  # lost
+  add(log, logged[1])  # lost
   log.close()
   log = replay_log.ReplayLog(*arguments, metadata={'run_id': 'a'})
   log.restore(json.loads(json.dumps(state)))
-  add(log, made[1])
+  add(log, logged[1])
   log.close()
   manifest = json.loads((tmp_path / manifests.FILE_NAME).read_text())
   assert manifest[manifests.TRUNCATED_ROWS] == [42, 75]
 
 
-def test_where_a_shard_is_missing_an_episode_begins_late(tmp_path):
-  made = runs.make_episodes(40, 100, 50)
-  logs = runs.write_run(tmp_path, made, 30)
+def test_a_missing_shard_divides_an_episode(tmp_path):
+  logged = runs.make_episodes(40, 100, 50)
+  logs = runs.write_run(tmp_path, logged, 30)
   ring_logs.remove_shard(logs, 2)
   found = list(read(tmp_path))
-  flags = [(e.whole, e.ended, len(e.action)) for e in found]
+  flags = [(e.begins_at_reset, e.ended, len(e.action)) for e in found]
   assert flags[0] == (True, True, 40)
   assert flags[1][:2] == (True, False) and flags[2][:2] == (False, True)
   assert flags[1][2] + flags[2][2] == 100 - 30
   assert flags[3] == (True, True, 50)
   np.testing.assert_array_equal(
-    found[2].observation, made[1][0][-flags[2][2] :]
+    found[2].observation, logged[1][0][-flags[2][2] :]
   )
 
 
-def test_a_subset_is_whole_trajectories(tmp_path):
-  made = runs.make_episodes(40, 30, 50)
-  runs.write_run(tmp_path, made, 60)
+def test_only_complete_trajectories_can_be_chosen(tmp_path):
+  logged = runs.make_episodes(40, 30, 50)
+  runs.write_run(tmp_path, logged, 60)
   reader = read(tmp_path, 'random_trajectories(0.6)')
   assert reader.count == 2 and len(list(reader)) == 2
   assert reader.rows == sum(len(e.action) for e in reader)
-  with pytest.raises(ValueError, match='cuts trajectories'):
+  with pytest.raises(ValueError, match='splits trajectories'):
     read(tmp_path, 'first_transitions(45)')

@@ -1,24 +1,16 @@
-"""`inspect` counts what is in a run, as a row-by-row count does."""
+"""Statistics of a run, compared with counts over the logged episodes."""
 
 import gzip
 import os
-import pathlib
 
 import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from batch_rl.dataset import run_directories
-from batch_rl.dataset.checks import inspection
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests import shards
-
-SAMPLE = pathlib.Path(__file__).parents[4] / 'data' / 'Pong' / '1'
-
-
-def inspect(directory):
-  return inspection.inspect(run_directories.as_run(str(directory)))
+from batch_rl.tests.dataset.checks.run_files import compute
 
 
 def remove_shard(logs, suffix):
@@ -33,7 +25,7 @@ def remove_shard(logs, suffix):
   stack_size=st.integers(1, 4),
   data=st.data(),
 )
-def test_whole_runs_are_counted_right(
+def test_statistics_agree_with_the_logged_episodes(
   lengths, capacity, stack_size, data, tmp_path_factory
 ):
   logs = tmp_path_factory.mktemp('run') / 'replay_logs'
@@ -41,115 +33,114 @@ def test_whole_runs_are_counted_right(
   episodes = shards.make_episodes(lengths)
   if data.draw(st.booleans()) and stack_size == 4:
     os.remove(logs / manifests.FILE_NAME)
-  found = inspect(logs.parent)
-  total = found.totals()
+  statistics = compute(logs.parent)
+  total = statistics.totals()
   assert total['rows'] == len(rows)
   assert total['agent_steps'] == sum(lengths)
   assert total['padding_rows'] == (stack_size - 1) * len(lengths)
   assert total['episodes'] == len(lengths) and not total['episodes_cut']
-  np.testing.assert_array_equal(found.lengths, lengths)
+  np.testing.assert_array_equal(statistics.lengths, lengths)
   np.testing.assert_allclose(
-    found.episodes.returns, [sum(r.reward for r in e) for e in episodes]
+    statistics.episodes.returns, [sum(r.reward for r in e) for e in episodes]
   )
   counts = np.bincount([row.action for e in episodes for row in e])
-  np.testing.assert_array_equal(found.actions, counts)
-  assert sum(s['rows'] for s in found.shards()) == len(rows)
-  assert sum(s['episodes'] for s in found.shards()) == len(lengths)
+  np.testing.assert_array_equal(statistics.actions, counts)
+  assert sum(s['rows'] for s in statistics.shards()) == len(rows)
+  assert sum(s['episodes'] for s in statistics.shards()) == len(lengths)
 
 
-def test_an_episode_across_a_seam_is_one(tmp_path):
+def test_an_episode_may_span_shards(tmp_path):
   shards.write_run(tmp_path / 'replay_logs', [30, 30], 40)
-  found = inspect(tmp_path)
-  first, second = found.shards()
+  statistics = compute(tmp_path)
+  first, second = statistics.shards()
   assert (first['rows'], second['rows']) == (39, 27)
   assert (first['episodes'], second['episodes']) == (1, 1)
   assert second['length']['mean'] == 30
   assert (first['padding_rows'], second['padding_rows']) == (6, 0)
 
 
-def test_padding_across_a_seam_is_counted_where_it_is(tmp_path):
+def test_padding_across_shards_is_counted_in_each(tmp_path):
   shards.write_run(tmp_path / 'replay_logs', [35, 30], 40)  # 38 rows, then 33
-  found = inspect(tmp_path)
-  assert found.padding_rows.tolist() == [3 + 1, 2]
+  statistics = compute(tmp_path)
+  assert statistics.padding_rows.tolist() == [3 + 1, 2]
 
 
-def test_nothing_is_joined_across_a_gap(tmp_path):
+def test_no_episode_spans_a_gap(tmp_path):
   logs = tmp_path / 'replay_logs'
   shards.write_run(logs, [30] * 5, 40)  # 165 rows: 39, 40, 40, 40 and 6
   remove_shard(logs, 1)
-  found = inspect(tmp_path)
-  assert 'no shard between 0 and 2' in found.problems[0]
-  assert found.totals()['episodes_cut'] == 1
+  statistics = compute(tmp_path)
+  assert 'no shard between 0 and 2' in statistics.problems[0]
+  assert statistics.totals()['episodes_cut'] == 1
   # 0 ends in shard 0; 2 begins in shard 1; 3 ends in shard 3, 4 in shard 4.
-  assert found.lengths.tolist() == [30, 30, 30]
-  assert found.episodes.suffix.tolist() == [0, 3, 4]
+  assert statistics.lengths.tolist() == [30, 30, 30]
+  assert statistics.episodes.suffix.tolist() == [0, 3, 4]
 
 
-def test_a_run_that_begins_later_has_a_cut_episode(tmp_path):
+def test_a_run_without_its_first_shard_has_a_partial_episode(tmp_path):
   logs = tmp_path / 'replay_logs'
   shards.write_run(logs, [30] * 5, 40)
   remove_shard(logs, 0)
-  found = inspect(tmp_path)
-  assert found.totals()['episodes_cut'] == 1
-  assert found.lengths.tolist() == [30, 30, 30]
+  statistics = compute(tmp_path)
+  assert statistics.totals()['episodes_cut'] == 1
+  assert statistics.lengths.tolist() == [30, 30, 30]
 
 
-def test_the_sample_agrees_with_its_manifest():
-  found = inspect(SAMPLE)
-  manifest = found.manifest
-  for told, entry in zip(manifest['shards'], found.shards(), strict=True):
-    assert told['rows'] == entry['rows']
-    assert told['episodes']['count'] == entry['episodes']
+def test_the_sample_agrees_with_its_manifest(sample):
+  manifest = sample.manifest
+  for recorded, entry in zip(manifest['shards'], sample.shards(), strict=True):
+    assert recorded['rows'] == entry['rows']
+    assert recorded['episodes']['count'] == entry['episodes']
     for key in ('mean', 'min', 'max'):
-      assert told['episodes']['return'][key] == pytest.approx(
+      assert recorded['episodes']['return'][key] == pytest.approx(
         entry['return'][key]
       )
-      assert told['episodes']['agent_steps'][key] == pytest.approx(
+      assert recorded['episodes']['agent_steps'][key] == pytest.approx(
         entry['length'][key]
       )
-    assert told['episodes']['unclipped_return'] == entry['unclipped_return']
-    assert sum(f['bytes'] for f in told['files'].values()) == entry['bytes']
-  total = found.totals()
+    assert recorded['episodes']['unclipped_return'] == entry['unclipped_return']
+    assert sum(f['bytes'] for f in recorded['files'].values()) == entry['bytes']
+  total = sample.totals()
   assert total['rows'] == manifest['rows']
   assert total['episodes'] == manifest['episodes']['count']
-  assert found.frame_shape == (84, 84) and found.frame_dtype == np.uint8
-  assert found.actions.sum() == total['agent_steps']
+  assert sample.frame_shape == (84, 84) and sample.frame_dtype == np.uint8
+  assert sample.actions.sum() == total['agent_steps']
 
 
 def test_frames_are_not_read(tmp_path):
-  """All but the header of the observation files may be anything."""
+  """Only the header of the first observation file is read."""
   logs = tmp_path / 'replay_logs'
   shards.write_run(logs, [30, 30], 40)
   path = logs / shard_files.file_name('observation', 1)
-  path.write_bytes(b'nothing')
-  assert inspect(tmp_path).totals()['episodes'] == 2
+  path.write_bytes(b'damaged')
+  assert compute(tmp_path).totals()['episodes'] == 2
 
 
-def test_damage_is_one_line(tmp_path):
+def test_errors_are_one_line(tmp_path):
   logs = tmp_path / 'replay_logs'
   shards.write_run(logs, [30, 30], 40)
   path = logs / shard_files.file_name('reward', 1)
   intact = path.read_bytes()
   with gzip.open(path, 'wb') as file:
     np.save(file, np.full(40, np.nan, np.float32))
-  with pytest.raises(ValueError, match='Shard 1 .* reward nan; `verify'):
-    inspect(tmp_path)
+  with pytest.raises(ValueError, match='Shard 1 .* reward nan; run `verify'):
+    compute(tmp_path)
   path.write_bytes(intact)
   path = logs / shard_files.file_name('action', 1)
   with gzip.open(path, 'wb') as file:
     np.save(file, np.full(40, -3, np.int32))
-  with pytest.raises(ValueError, match='Shard 1 .* action -3; `verify'):
-    inspect(tmp_path)
+  with pytest.raises(ValueError, match='Shard 1 .* action -3; run `verify'):
+    compute(tmp_path)
   path.write_bytes(b'')
   with pytest.raises(ValueError, match='is damaged'):
-    inspect(tmp_path)
+    compute(tmp_path)
 
 
-def test_a_run_without_a_whole_episode(tmp_path):
+def test_a_run_without_a_complete_episode(tmp_path):
   log = shards.make_log(tmp_path / 'replay_logs', 40)
   for row in shards.make_episodes([30])[0][:-1]:
     shards.add_row(log, row)
   log.close()
-  found = inspect(tmp_path)
-  assert found.totals()['return'] is None
-  assert found.totals()['agent_steps'] == 29
+  statistics = compute(tmp_path)
+  assert statistics.totals()['return'] is None
+  assert statistics.totals()['agent_steps'] == 29

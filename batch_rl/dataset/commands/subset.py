@@ -1,0 +1,65 @@
+"""The command `subset`."""
+
+import argparse
+from typing import Any
+
+from batch_rl.dataset.commands import console
+from batch_rl.dataset.sampling import sampler, subsets
+from batch_rl.dataset.store import store
+
+
+def add(commands: Any) -> None:
+  """Adds the command to a parser's subcommands."""
+  command = console.add_command(
+    commands,
+    'subset',
+    _subset,
+    'show the size and the hash of a subset of a run. The text is that of '
+    'FixedReplayBuffer.subset in gin.',
+  )
+  command.formatter_class = argparse.RawDescriptionHelpFormatter
+  command.epilog = "subsets (join several by '&'):\n" + '\n'.join(
+    f'  {subsets.usage(function)}\n      {function.__doc__}'
+    for function in subsets.SUBSETS.values()
+  )
+  command.add_argument('directory', help=console.DIRECTORY)
+  command.add_argument(
+    'subset',
+    nargs='?',
+    help="e.g. 'random_trajectories(0.1)'; default: the whole run",
+  )
+
+
+def _subset(arguments: argparse.Namespace) -> int:
+  if arguments.subset:
+    subsets.parse(arguments.subset)  # before the run is read
+  data = store.Store(console.one_run(arguments).logs, pack=False)
+  chosen = all_trajectories = sampler.trajectories(data)
+  if arguments.subset:
+    chosen = subsets.select(chosen, arguments.subset)
+  returns = chosen.returns[chosen.selected]
+  document = {
+    'run': arguments.directory,
+    'subset': arguments.subset,
+    'hash': sampler.hash_of(data, chosen),
+    'trajectories': len(returns),
+    'transitions': chosen.num_steps,
+    'of_transitions': all_trajectories.num_steps,
+    'return': {
+      'mean': float(returns.mean()),
+      'min': float(returns.min()),
+      'max': float(returns.max()),
+    },
+  }
+  if arguments.json:
+    console.print_json(document)
+    return 0
+  share = chosen.num_steps / max(document['of_transitions'], 1)
+  print(
+    f'{arguments.directory}, {arguments.subset or "all of it"}\n'
+    f'hash          {document["hash"]}\n'
+    f'trajectories  {len(returns):,} (returns {returns.min():g} to '
+    f'{returns.max():g}, mean {returns.mean():.2f})\n'
+    f'transitions   {chosen.num_steps:,}, {100 * share:.2f} % of the run'
+  )
+  return 0

@@ -1,0 +1,96 @@
+"""The command `verify`."""
+
+import argparse
+from typing import Any
+
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.checks import run_checks, shard_checks
+from batch_rl.dataset.commands import console
+
+
+def add(commands: Any) -> None:
+  """Adds the command to a parser's subcommands."""
+  command = console.add_command(
+    commands,
+    'verify',
+    _verify,
+    'check every file of a run. Each is read once: checksums, format, hashes of '
+    'the manifest, gaps, values, suspicious data. Exit code 0 if all is well, 1 '
+    'if not, 2 for a wrong argument.',
+  )
+  command.add_argument('directory', help=console.DIRECTORY)
+  command.add_argument(
+    '--all', action='store_true', help='verify every run below the directory'
+  )
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+  run = run_directories.as_run(arguments.directory)
+  if run is None and not arguments.all:
+    console.print_runs(arguments)
+    console.fail(
+      f'{arguments.directory} is not a run; choose one, or add --all.'
+    )
+  runs = [run] if run else run_directories.find_runs(arguments.directory)
+  reports = []
+  for run in runs:
+    report = _check(run, arguments.all)
+    reports.append((run, report))
+    if not arguments.json:
+      _print_report(run, report)
+  if arguments.json:
+    documents = [
+      {'run': run.directory, **report.to_json()} for run, report in reports
+    ]
+    console.print_json(
+      {'ok': all(document['ok'] for document in documents), 'runs': documents}
+      if arguments.all
+      else documents[0]
+    )
+  elif arguments.all:
+    wrong = [run.directory for run, report in reports if report.wrong]
+    verdict = f'NOT well: {", ".join(wrong)}' if wrong else 'all is well'
+    print(f'{len(runs)} runs: {verdict}')
+  return int(any(report.wrong for _, report in reports))
+
+
+def _check(
+  run: run_directories.RunDirectory, one_of_many: bool
+) -> run_checks.Report:
+  """Verifies a run; of many runs, an unreadable one becomes a finding."""
+  try:
+    if run.is_store:
+      return run_checks.verify_store(run)
+    return run_checks.verify(run.logs, f'{run.game}/{run.name}')
+  except ValueError as error:
+    if not one_of_many:
+      raise
+    finding = shard_checks.Finding('error', run.logs, str(error))
+    return run_checks.Report(run.logs, [], [finding], 0)
+
+
+def _print_report(
+  run: run_directories.RunDirectory, report: run_checks.Report
+) -> None:
+  for entry in report.shards:
+    print(
+      f'shard {entry["shard"]}: {console.number(entry["rows"])} rows, '
+      f'{console.number(entry["episodes"])} episodes end, mean return '
+      f'{console.number(entry["mean_return"], 2)}'
+    )
+  for finding in report.findings:
+    print(f'{finding.level}: {finding.message}')
+  counts = {
+    level: sum(finding.level == level for finding in report.findings)
+    for level in shard_checks.LEVELS
+  }
+  listed = ', '.join(
+    f'{count} {level}' + ('s' if count > 1 and level != 'suspicious' else '')
+    for level, count in counts.items()
+    if count
+  )
+  verdict = 'NOT well' if report.wrong else 'all is well'
+  print(
+    f'{run.directory}: {verdict} ({len(report.shards)} shards, '
+    f'{console.size(report.bytes)}{listed and ", " + listed})'
+  )

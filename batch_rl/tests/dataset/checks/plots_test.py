@@ -1,0 +1,36 @@
+"""Plots of a run, and the rows that they show."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from batch_rl.dataset.checks import frame_images, plots
+from batch_rl.tests import shards
+from batch_rl.tests.dataset.checks.run_files import compute
+
+
+def test_the_sheet_spans_the_run_without_padding(tmp_path):
+  shards.write_run(tmp_path / 'replay_logs', [30] * 6, 40)
+  statistics = compute(tmp_path)
+  rows = plots.choose_sheet_rows(statistics)
+  assert len(rows) == 24 and (np.diff(rows) > 0).all()
+  assert rows[0] < 12 and rows[-1] >= statistics.starts[-1] - 12
+  assert frame_images.read_frames(statistics, rows).all()  # padding is all zero
+
+
+def test_a_run_without_an_episode_is_plotted(tmp_path):
+  log = shards.make_log(tmp_path, 40)
+  shards.add_row(log, shards.Row(1, 0, 0.0, 0))
+  log.close()
+  path = tmp_path / 'plot.png'
+  plots.plot(compute(tmp_path), str(path))
+  assert Image.open(path).size == (1320, 1155)
+
+
+def test_wrong_outputs_are_refused_at_once(tmp_path):
+  plots.check_output(f'{tmp_path}/a.png')
+  plots.check_output(f'{tmp_path}/a.PDF')
+  with pytest.raises(ValueError, match=r'a\.doc does not end in .*\.png'):
+    plots.check_output('a.doc')
+  with pytest.raises(ValueError, match='there is no folder'):
+    plots.check_output(f'{tmp_path}/no/a.png')

@@ -1,0 +1,182 @@
+"""Checks of a whole run: its manifest, gaps, and shards that do not fit together."""
+
+import json
+import os
+import shutil
+
+import hypothesis
+import numpy as np
+from hypothesis import strategies as st
+
+from batch_rl.dataset.checks import run_checks
+from batch_rl.dataset.shards import manifests, shard_files
+from batch_rl.tests import shards
+from batch_rl.tests.dataset.checks.run_files import (
+  CAPACITY,
+  change,
+  file_of,
+  findings,
+  flip_a_bit,
+  is_well,
+  the_only,
+)
+
+
+def edit_manifest(logs, edit):
+  path = logs / manifests.FILE_NAME
+  manifest = json.loads(path.read_text())
+  edit(manifest)
+  path.write_text(json.dumps(manifest))
+
+
+# --- intact runs ----------------------------------------------------------------
+
+
+def test_an_intact_run_has_only_notes(logs):
+  report = run_checks.verify(str(logs))
+  assert not report.wrong
+  # 3 episodes of 3 + 30 rows: 39, 40 and the last 20.
+  assert [entry['rows'] for entry in report.shards] == [39, 40, 20]
+  assert [entry['episodes'] for entry in report.shards] == [1, 1, 1]
+  (note,) = report.findings
+  assert 'Shard 2 has 20 stale rows at or past its cursor, 19' in note.message
+  assert report.bytes == sum(path.stat().st_size for path in logs.glob('*.gz'))
+
+
+def test_without_a_manifest_the_format_is_verified(logs):
+  (logs / manifests.FILE_NAME).unlink()
+  messages = [finding.message for finding in findings(logs)]
+  assert any('only the format was verified' in line for line in messages)
+  assert not findings(logs, 'error')
+
+
+def test_dopamines_seventh_file_is_never_read(logs):
+  name = 'episode_end_indices_ckpt.0.gz'
+  (logs / name).write_bytes(b'a pickle')
+  assert any(name in finding.message for finding in findings(logs, 'note'))
+  assert is_well(logs)
+
+
+def test_a_run_under_way_is_noted(logs):
+  (logs / 'partial').mkdir()
+  assert any(
+    'under way' in finding.message for finding in findings(logs, 'note')
+  )
+
+
+VALUES = st.recursive(
+  st.none() | st.booleans() | st.integers(-2, 2) | st.text(max_size=3),
+  lambda inner: st.lists(inner, max_size=3),
+  max_leaves=5,
+)
+KEYS = ('environment', 'format', 'shards', 'rows', 'agent')
+INNER_KEYS = ('num_actions', 'frame_skip', 'max_num_frames_per_episode')
+INNER_KEYS += ('stack_size', 'columns', 'suffix', 'files', 'observation')
+NESTED = st.dictionaries(st.sampled_from(INNER_KEYS), VALUES)
+MANIFESTS = VALUES | st.dictionaries(
+  st.sampled_from(KEYS), VALUES | NESTED | st.lists(NESTED, max_size=3)
+)
+
+
+@hypothesis.settings(max_examples=50, deadline=None)
+@hypothesis.given(manifest=MANIFESTS)
+def test_no_manifest_crashes_the_checks(manifest, fuzzed_logs):
+  path = fuzzed_logs / manifests.FILE_NAME
+  path.write_text(json.dumps(manifest))
+  try:
+    run_checks.verify(str(fuzzed_logs))
+  finally:
+    path.unlink()
+
+
+# --- the manifest -------------------------------------------------------------
+
+
+def test_a_file_of_another_run_is_found(logs, tmp_path):
+  shards.write_run(tmp_path / 'other', [29, 31, 30], CAPACITY)
+  path = file_of(logs, 'terminal', 0)
+  os.replace(tmp_path / 'other' / path.name, path)
+  (finding,) = findings(logs, 'error')
+  assert finding.file == str(path)
+  assert 'not the file that the manifest describes' in finding.message
+
+
+def test_a_shard_that_exists_only_in_the_manifest_is_found(logs):
+  for name in shard_files.FILES:
+    file_of(logs, name, 2).unlink()
+  assert 'Shard 2 is in the manifest' in the_only(logs, 'error').message
+
+
+def test_a_shard_that_the_manifest_lacks_is_found(logs):
+  edit_manifest(logs, lambda manifest: manifest['shards'].pop())
+  assert 'Shard 2' in the_only(logs, 'error').message
+
+
+def test_a_file_that_the_manifest_lacks_is_found(logs):
+  path = file_of(logs, 'reward', 1)
+  edit_manifest(logs, lambda m: m['shards'][1]['files'].pop(path.name))
+  finding = the_only(logs, 'error')
+  assert finding.file == str(path) and 'no sha256' in finding.message
+
+
+def test_a_damaged_manifest_does_not_stop_the_check(logs):
+  (logs / manifests.FILE_NAME).write_text('{"shards": [')
+  flip_a_bit(file_of(logs, 'reward', 1))
+  files = {finding.file for finding in findings(logs, 'error')}
+  assert files == {
+    str(logs / manifests.FILE_NAME),
+    str(file_of(logs, 'reward', 1)),
+  }
+
+
+# --- rows and shards ----------------------------------------------------------
+
+
+def test_a_lost_shard_is_found(logs):
+  (logs / manifests.FILE_NAME).unlink()
+  for name in shard_files.FILES:
+    file_of(logs, name, 1).unlink()
+  assert 'no shard between 0 and 2' in the_only(logs, 'error').message
+
+
+def test_rows_lost_between_shards_are_found(tmp_path):
+  """The original logger could lose rows, and wrote no manifest."""
+  logs = tmp_path / 'replay_logs'
+  shards.write_run(logs, [50, 50, 40], CAPACITY)
+  assert is_well(logs)
+  change(logs, 'add_count', 2, lambda count: count + 40)
+  finding = the_only(logs, 'error')
+  assert '40 rows are missing between shards 1 and 2' in finding.message
+
+
+def test_two_runs_in_a_directory_are_found(logs, tmp_path):
+  shards.write_run(tmp_path / 'other', [90, 90], 50)
+  for name in shard_files.FILES:
+    shutil.copy(file_of(tmp_path / 'other', name, 1), logs)
+  messages = [finding.message for finding in findings(logs, 'error')]
+  assert any('two runs in one directory' in message for message in messages)
+
+
+def test_a_repeated_shard_is_found(logs):
+  (logs / manifests.FILE_NAME).unlink()
+  for name in shard_files.FILES:
+    shutil.copy(file_of(logs, name, 1), file_of(logs, name, 2))
+  wrong = run_checks.verify(str(logs)).wrong
+  assert [finding.level for finding in wrong] == ['error', 'suspicious']
+  assert 'shard 2 repeats 40 rows of shard 1' in wrong[0].message
+  assert wrong[1].file == str(file_of(logs, 'observation', 2))
+
+
+def test_observations_of_another_shape_are_found(logs):
+  path = change(logs, 'observation', 1, lambda o: np.repeat(o, 2, axis=2))
+  finding = the_only(logs, 'error')
+  assert finding.file == str(path) and '(2, 4)' in finding.message
+
+
+def test_a_run_without_rows_is_found(logs):
+  for name in shard_files.COLUMNS:
+    change(logs, name, 0, lambda column: column[:0])
+    for suffix in (1, 2):
+      file_of(logs, name, suffix).unlink()
+  found = {f.file for f in findings(logs, 'error') if 'no rows' in f.message}
+  assert found == {str(file_of(logs, name, 0)) for name in shard_files.COLUMNS}

@@ -1,0 +1,285 @@
+"""Checks of one shard: damaged files, impossible values, frames, padding, terminals."""
+
+import gzip
+import json
+import pickle
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from batch_rl.dataset.checks import run_checks
+from batch_rl.dataset.shards import manifests, shard_files, shard_reader
+from batch_rl.tests import shards
+from batch_rl.tests.dataset.checks.run_files import (
+  CAPACITY,
+  change,
+  file_of,
+  findings,
+  flip_a_bit,
+  is_well,
+  load,
+  put,
+  save,
+  the_only,
+)
+
+# --- damaged files ------------------------------------------------------------
+
+
+def truncate(path):
+  path.write_bytes(path.read_bytes()[:-9])
+
+
+def empty(path):
+  path.write_bytes(b'')
+
+
+def append(path):
+  path.write_bytes(path.read_bytes() + gzip.compress(b'more'))
+
+
+def misshape(path):
+  array = load(path)
+  save(path, array[:-1] if array.ndim else np.stack([array, array]))
+
+
+def mistype(path):
+  save(path, load(path).astype(np.float64))
+
+
+def pickled(path):
+  save(path, np.array([{'a': 1}], object), pickled=True)
+
+
+def bare_pickle(path):
+  path.write_bytes(gzip.compress(pickle.dumps({'a': 1})))
+
+
+DAMAGE = (
+  truncate,
+  flip_a_bit,
+  empty,
+  append,
+  misshape,
+  mistype,
+  pickled,
+  bare_pickle,
+)
+
+
+@pytest.mark.parametrize('damage', DAMAGE)
+@pytest.mark.parametrize('name', shard_files.FILES)
+def test_a_damaged_file_is_named_and_the_others_are_checked(logs, name, damage):
+  (logs / manifests.FILE_NAME).unlink()
+  path = file_of(logs, name, 1)
+  damage(path)
+  change(logs, 'action', 2, lambda a: a - 9)  # a second finding
+  wrong = [finding.file for finding in findings(logs, 'error')]
+  if name == 'invalid_range' and damage is misshape:
+    assert str(path) not in wrong  # a shorter range is valid
+  else:
+    assert wrong.count(str(path)) == 1
+  assert str(file_of(logs, 'action', 2)) in wrong
+  assert set(wrong) <= {str(path), str(file_of(logs, 'action', 2))}
+
+
+def test_every_damaged_column_of_a_shard_is_named(logs):
+  paths = [file_of(logs, name, 1) for name in shard_files.FILES]
+  for path in paths:
+    flip_a_bit(path)
+  assert {f.file for f in findings(logs, 'error')} == set(map(str, paths))
+
+
+@pytest.mark.parametrize('name', shard_files.FILES)
+def test_a_missing_file_is_named(logs, name):
+  path = file_of(logs, name, 1)
+  path.unlink()
+  finding = the_only(logs, 'error')
+  assert finding.file == str(path) and 'missing' in finding.message
+
+
+def test_a_directory_in_place_of_a_file_is_named(logs):
+  path = file_of(logs, 'reward', 0)
+  path.unlink()
+  path.mkdir()
+  assert the_only(logs, 'error').file == str(path)
+
+
+@hypothesis.settings(max_examples=100, deadline=None)
+@hypothesis.given(data=st.data())
+def test_damaged_bytes_are_reported_or_harmless(data, fuzzed_logs):
+  """Bytes are changed, cut off, or appended, in any file of a shard."""
+  path = file_of(fuzzed_logs, data.draw(st.sampled_from(shard_files.FILES)), 1)
+  intact, before = path.read_bytes(), shard_reader.read_array(str(path))
+  kind = data.draw(st.sampled_from(['change', 'cut', 'append', 'insert']))
+  at = data.draw(st.integers(0, len(intact) - 1))
+  some = data.draw(st.binary(min_size=1, max_size=8))
+  path.write_bytes(
+    {
+      'change': intact[:at] + some + intact[at + len(some) :],
+      'cut': intact[:at],
+      'append': intact + some,
+      'insert': intact[:at] + some + intact[at:],
+    }[kind]
+  )
+  try:
+    wrong = run_checks.verify(str(fuzzed_logs)).wrong
+    if str(path) not in [finding.file for finding in wrong]:
+      # Some bytes of the gzip header do not affect the content.
+      after = shard_reader.read_array(str(path))
+      assert after.dtype == before.dtype
+      np.testing.assert_array_equal(after, before)
+  finally:
+    path.write_bytes(intact)
+
+
+@hypothesis.settings(max_examples=100, deadline=None)
+@hypothesis.given(data=st.data())
+def test_no_content_crashes_the_checks(data, fuzzed_logs):
+  """The gzip file is intact, but not its content, above all the .npy header."""
+  path = file_of(fuzzed_logs, data.draw(st.sampled_from(shard_files.FILES)), 1)
+  intact = path.read_bytes()
+  content = gzip.decompress(intact)
+  at = data.draw(st.integers(0, 127) | st.integers(0, len(content) - 1))
+  some = data.draw(st.binary(min_size=1, max_size=4))
+  changed = content[:at] + some + content[at + len(some) :]
+  path.write_bytes(gzip.compress(changed, 1))
+  try:
+    report = run_checks.verify(str(fuzzed_logs))
+    named = str(path) in [finding.file for finding in report.wrong]
+    # The minor version and the padding of the header have no meaning.
+    assert at >= 128 or named or changed[10:] == content[10:]
+  finally:
+    path.write_bytes(intact)
+
+
+@pytest.mark.parametrize(
+  'values',
+  [[-1, 0, 1], [38, 39, 40], [5, 6, 7], [39, 38, 37], [], [[39, 0]], [0.5]],
+)
+def test_a_wrong_invalid_range_is_found(logs, values):
+  path = change(logs, 'invalid_range', 0, lambda _: np.array(values))
+  assert the_only(logs, 'error').file == str(path)
+
+
+def test_a_negative_counter_is_found(logs):
+  path = change(logs, 'add_count', 0, lambda count: -count)
+  assert the_only(logs, 'error').file == str(path)
+
+
+def test_frames_are_uint8(logs):
+  for suffix in range(3):
+    change(logs, 'observation', suffix, lambda o: o.astype(np.float32))
+  assert len(findings(logs, 'error')) == 3
+
+
+# --- values -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'name, value, problem',
+  [
+    ('action', -1, 'action -1'),
+    ('action', 18, 'action 18, but the ALE has 18'),
+    ('reward', np.nan, 'reward nan'),
+    ('reward', -np.inf, 'reward -inf'),
+    ('terminal', 2, 'terminal 2'),
+  ],
+)
+def test_impossible_values_are_found(logs, name, value, problem):
+  path = change(logs, name, 1, put(20, value))
+  matching = [f for f in findings(logs, 'error') if f.file == str(path)]
+  assert len(matching) == 1 and problem in matching[0].message
+
+
+def test_the_number_of_actions_is_that_of_the_manifest(logs):
+  path = logs / manifests.FILE_NAME
+  manifest = json.loads(path.read_text())
+  manifest['environment'] = {'num_actions': 3}
+  del manifest['shards']
+  path.write_text(json.dumps(manifest))
+  assert 'the game has 3' in findings(logs, 'error')[0].message
+
+
+def test_large_rewards_are_a_note(logs):
+  path = change(logs, 'reward', 1, put(20, 7))
+  assert is_well(logs)
+  (note,) = [f for f in findings(logs, 'note') if f.file == str(path)]
+  assert 'to 7' in note.message
+
+
+@pytest.mark.parametrize(
+  'name, value', [('action', -1), ('reward', np.nan), ('terminal', 7)]
+)
+def test_stale_rows_may_hold_anything(logs, name, value):
+  """Dopamine's rings begin as uninitialised memory."""
+  change(logs, name, 2, put(30, value))
+  change(logs, name, 0, put(CAPACITY - 1, value))
+  assert is_well(logs)
+
+
+# --- frames, padding and terminals ---
+
+
+def write_frames(logs, count=300):
+  """Writes one shard of distinct frames without a manifest."""
+  log = shards.make_log(logs, count)
+  for step in range(count - 50):
+    shards.add_row(log, shards.Row(1 + step % 250, 1, 0.0, 0))
+  log.close()
+  (logs / manifests.FILE_NAME).unlink()
+
+
+def test_equal_frames_are_suspicious(tmp_path):
+  write_frames(tmp_path)
+  path = change(tmp_path, 'observation', 0, np.zeros_like)
+  change(tmp_path, 'observation', 0, put(slice(260, 300), 5))  # stale rows
+  finding = the_only(tmp_path, 'suspicious')
+  assert finding.file == str(path) and 'the same frame' in finding.message
+
+
+def test_still_frames_are_not_suspicious(tmp_path):
+  """In Breakout nothing moves until the agent serves."""
+  write_frames(tmp_path)
+  change(tmp_path, 'observation', 0, put(slice(10, 240), 9))
+  assert is_well(tmp_path)
+
+
+def test_missing_padding_is_suspicious(logs):
+  # Rows 33 to 35 are the padding of the second episode.
+  path = change(logs, 'observation', 0, put(34, 1))
+  finding = the_only(logs, 'suspicious')
+  assert finding.file == str(path)
+  assert 'fewer than 3 padding rows' in finding.message
+  assert finding.message.endswith('1 of 2 episodes.')
+
+
+def test_the_padding_is_that_of_the_manifest(tmp_path):
+  shards.write_run(tmp_path, [30, 30], CAPACITY, stack_size=1)
+  assert is_well(tmp_path)
+  (tmp_path / manifests.FILE_NAME).unlink()
+  assert not is_well(tmp_path)
+
+
+def test_an_endless_episode_is_suspicious(tmp_path):
+  """One shard of 27,100 rows with frames of two bytes."""
+  capacity = 27_100
+  columns = {
+    'observation': np.arange(capacity * 2, dtype=np.uint8).reshape(-1, 1, 2),
+    'action': np.zeros(capacity, np.int32),
+    'reward': np.zeros(capacity, np.float32),
+    'terminal': np.zeros(capacity, np.uint8),
+    'add_count': np.array(capacity - 1),
+    'invalid_range': np.array([capacity - 2, capacity - 1, 0, 1, 2]),
+  }
+  columns['observation'][:3] = 0
+  for name, array in columns.items():
+    save(file_of(tmp_path, name, 0), array)
+  finding = the_only(tmp_path, 'suspicious')
+  assert finding.file == str(file_of(tmp_path, 'terminal', 0))
+  assert '27,099 consecutive rows without a terminal' in finding.message
+  change(tmp_path, 'terminal', 0, put(9_000, 1))
+  change(tmp_path, 'observation', 0, put(slice(9_001, 9_004), 0))
+  assert is_well(tmp_path)

@@ -1,0 +1,62 @@
+"""Videos show the logged frames of an episode."""
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from batch_rl.dataset.checks import frame_images, videos
+from batch_rl.tests import shards
+from batch_rl.tests.dataset.checks.run_files import compute
+
+
+@pytest.mark.parametrize('ending', ['.gif', '.mp4'])
+def test_a_video_has_the_frames_of_its_episode(sample, tmp_path, ending):
+  shortest = int(np.argmin(sample.lengths))
+  path = str(tmp_path / f'episode{ending}')
+  videos.write_episode(sample, shortest, path)
+  row = sample.episodes.first[shortest] + 3
+  # The players appear later than the field.
+  frames = frame_images.read_frames(sample, row + np.arange(200))
+  expected = frames[199].repeat(3, axis=0).repeat(3, axis=1)
+  if ending == '.gif':
+    video = Image.open(path)
+    shown = 0
+    for frame in range(video.n_frames):  # equal frames are written once
+      video.seek(frame)
+      shown += video.info['duration'] / 70
+      if shown > 199:
+        break
+    image = np.asarray(video.convert('L'))
+    np.testing.assert_array_equal(image, expected)
+    return
+  video = cv2.VideoCapture(path)
+  assert video.get(cv2.CAP_PROP_FRAME_COUNT) == sample.lengths[shortest]
+  for _ in range(200):
+    _, image = video.read()
+  assert image.shape == (252, 252, 3)
+  difference = np.abs(image.mean(axis=2) - expected).mean()
+  assert difference < 5
+
+
+def test_the_default_is_the_best_episode_of_the_last_shard(tmp_path):
+  shards.write_run(tmp_path / 'replay_logs', [30] * 6, 40)
+  statistics = compute(tmp_path)
+  number = videos.choose_episode(statistics, None)
+  last = statistics.episodes.suffix == statistics.episodes.suffix[-1]
+  assert last[number]
+  assert (
+    statistics.episodes.returns[number]
+    == statistics.episodes.returns[last].max()
+  )
+  assert videos.choose_episode(statistics, 2) == 2
+  for wrong in (-1, 6):
+    with pytest.raises(ValueError, match=f'no episode {wrong}: .* 0 to 5'):
+      videos.choose_episode(statistics, wrong)
+
+
+def test_wrong_outputs_are_refused_at_once(tmp_path):
+  with pytest.raises(ValueError, match=r'avi does not end in \.gif or \.mp4'):
+    videos.check_output('a.avi')
+  with pytest.raises(ValueError, match='there is no folder'):
+    videos.check_output(f'{tmp_path}/no/a.gif')

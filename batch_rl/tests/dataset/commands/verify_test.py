@@ -1,0 +1,105 @@
+"""The command `verify`: what it prints, and its exit codes."""
+
+import json
+
+import pytest
+
+from batch_rl.dataset.shards import manifests, shard_files
+from batch_rl.tests.dataset.checks.run_files import SAMPLE, flip_a_bit
+from batch_rl.tests.dataset.conftest import is_one_line
+
+
+def test_damage_is_named_and_exits_with_1(root, run):
+  path = (
+    root / 'Pong' / '1' / 'replay_logs' / shard_files.file_name('reward', 1)
+  )
+  flip_a_bit(path)
+  code, out, err = run('verify', root / 'Pong' / '1')
+  assert code == 1 and not err
+  (line,) = [line for line in out.splitlines() if line.startswith('error:')]
+  assert str(path) in line
+  assert 'NOT well (2 shards' in out and '1 error' in out
+
+
+def test_suspicious_data_exits_with_1(root, run):
+  logs = root / 'Pong' / '1' / 'replay_logs'
+  (logs / manifests.FILE_NAME).unlink()
+  frames = [logs / shard_files.file_name('observation', n) for n in (0, 1)]
+  frames[1].write_bytes(frames[0].read_bytes())
+  code, out, _ = run('verify', logs)
+  assert code == 1 and 'suspicious: ' in out and 'error: ' not in out
+
+
+def test_json_has_every_shard_and_finding(root, run):
+  code, out, err = run('verify', '--json', root / 'Pong' / '1')
+  document = json.loads(out)
+  assert code == 0 and not err and document['ok']
+  assert [entry['rows'] for entry in document['shards']] == [39, 27]
+  assert document['findings'][0]['level'] == 'note'
+
+
+def test_a_game_lists_its_runs(root, run):
+  listed = run('inspect', root)[1]
+  code, out, err = run('verify', root / 'Pong')
+  assert code == 2 and out == listed and is_one_line(err) and '--all' in err
+
+
+def test_all_runs_are_verified(root, run):
+  code, out, _ = run('verify', '--all', root)
+  assert code == 0 and out.endswith('2 runs: all is well\n')
+  flip_a_bit(
+    root / 'Pong' / '2' / 'replay_logs' / shard_files.file_name('reward', 1)
+  )
+  (root / 'Pong' / '3' / 'replay_logs').mkdir(parents=True)
+  code, out, _ = run('verify', '--all', root)
+  wrong = f'{root}/Pong/2, {root}/Pong/3'
+  assert code == 1 and out.endswith(f'3 runs: NOT well: {wrong}\n')
+  code, out, _ = run('verify', '--all', '--json', root)
+  document = json.loads(out)
+  assert code == 1 and not document['ok']
+  assert [entry['ok'] for entry in document['runs']] == [True, False, False]
+
+
+def test_a_store_is_verified(root, run):
+  path = root / 'stores' / 'pong'
+  run('convert', root / 'Pong' / '1', path)
+  code, out, _ = run('verify', path)
+  assert code == 0 and out.startswith('shard 0: 39 rows, 1 episodes end')
+  assert f'{path}: all is well (2 shards' in out
+  flip_a_bit(path / 'shard-1.bin')
+  code, out, _ = run('verify', '--all', root / 'stores')
+  assert code == 1 and f'error: {path}/shard-1.bin is damaged' in out
+  assert out.endswith(f'1 runs: NOT well: {path}\n')
+
+
+@pytest.mark.parametrize('command', ['verify', 'inspect'])
+def test_a_directory_without_shards_is_an_error(tmp_path, run, command):
+  (tmp_path / 'replay_logs').mkdir()
+  code, _, err = run(command, tmp_path)
+  assert code == 2 and is_one_line(err) and 'empty of shards' in err
+
+
+def test_a_directory_that_does_not_exist_is_an_error(tmp_path, run):
+  code, _, err = run('verify', tmp_path / 'missing')
+  assert code == 2 and is_one_line(err) and 'cannot be listed' in err
+
+
+def test_remote_runs(run):
+  """Paths of TensorFlow's file systems; this one is in memory."""
+  import tensorflow as tf
+
+  game = 'ram://data/Pong'
+  logs = f'{game}/1/replay_logs'
+  tf.io.gfile.makedirs(logs)
+  for path in (SAMPLE / 'replay_logs').iterdir():
+    if '.9.gz' in path.name or '.10.gz' in path.name:
+      with tf.io.gfile.GFile(f'{logs}/{path.name}', 'wb') as file:
+        file.write(path.read_bytes())
+  code, out, _ = run('verify', f'{game}/1')
+  assert code == 0 and 'all is well (2 shards' in out
+  code, out, _ = run('inspect', f'{game}/1')
+  assert code == 0 and 'total  42,041' in out
+  code, out, _ = run('inspect', game)
+  assert code == 0 and out.splitlines()[1].split()[:3] == ['Pong', '1', '2']
+  code, _, err = run('verify', 'ram://missing')
+  assert code == 2 and is_one_line(err)

@@ -1,0 +1,42 @@
+"""The program `python -m batch_rl.dataset`."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from batch_rl.tests.dataset.checks.run_files import SAMPLE
+from batch_rl.tests.dataset.conftest import is_one_line
+
+
+def test_the_program_verifies_the_sample():
+  """One process for the whole program; all other tests call `main`."""
+  command = [sys.executable, '-m', 'batch_rl.dataset', 'verify', str(SAMPLE)]
+  done = subprocess.run(command, capture_output=True, text=True, check=False)
+  assert done.returncode == 0 and not done.stderr
+  out = done.stdout
+  assert 'shard 0: 29,999 rows, 31 episodes end, mean return -20.39' in out
+  assert out.endswith('all is well (11 shards, 16.9 MB, 1 note)\n')
+  shards = re.findall(r'^shard \d+: ([\d,]+) rows, (\d+) episodes', out, re.M)
+  assert sum(int(rows.replace(',', '')) for rows, _ in shards) == 312_040
+  assert sum(int(episodes) for _, episodes in shards) == 167
+
+
+@pytest.mark.parametrize('command', [[], ['verify'], ['inspect'], ['convert']])
+def test_every_command_has_help(run, command):
+  code, out, _ = run(*command, '--help')
+  assert code == 0 and 'usage' in out
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    (['verify', str(SAMPLE), '--fast'], '--fast'),
+    (['look', str(SAMPLE)], 'look'),
+    ([], 'COMMAND'),
+  ],
+)
+def test_wrong_arguments_are_one_line(run, arguments, message):
+  code, out, err = run(*arguments)
+  assert code == 2 and not out and is_one_line(err) and message in err

@@ -1,0 +1,251 @@
+"""Subsets of stores: the rows that can be drawn, and the hash of the data."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from batch_rl.dataset.sampling import sampler, subsets
+from batch_rl.dataset.store import store
+from batch_rl.tests import ring_logs, shards
+from batch_rl.tests.dataset.sampling.trajectories import make, steps
+
+LENGTHS = [30, 25, 40, 11, 60, 33]
+
+
+def opened_store(*args, **kwargs):
+  packed = store.Store(*map(str, args), **kwargs)
+  packed.wait()
+  return packed
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+  """A run of five shards: its directory, rows, and the shard of each."""
+  directory = tmp_path_factory.mktemp('run') / 'replay_logs'
+  rows = shards.with_padding(shards.make_episodes(LENGTHS), 4)
+  shard_of = ring_logs.write_run(directory, rows, capacity=50)
+  return str(directory), rows, shard_of
+
+
+@pytest.fixture(scope='module')
+def opened(run):
+  return opened_store(run[0])
+
+
+def steps_of(rows):
+  """Returns the rows that are steps: only padding is black."""
+  return [i for i, row in enumerate(rows) if row.frame]
+
+
+def drawn(packed, text, stack_size=4, **kwargs):
+  """Returns all rows that a sampler draws from a subset of a store."""
+  return sampler.Sampler(
+    packed, stack_size, subset=text, seed=0, **kwargs
+  ).valid_rows()
+
+
+@pytest.mark.parametrize('count', [1, 2, 29, 30, 31, 100, 198, 199, 200, 10**9])
+def test_first_and_last_transitions_are_exact(run, opened, count):
+  every = steps_of(run[1])
+  first = drawn(opened, f'first_transitions({count})')
+  assert first.tolist() == every[:count]
+  last = drawn(opened, f'last_transitions({count})')
+  assert last.tolist() == every[-count:]
+  if count < len(every):  # together, and never twice
+    rest = drawn(opened, f'last_transitions({len(every) - count})')
+    assert [*first, *rest] == every
+
+
+def test_transitions_are_exact_for_any_padding(tmp_path):
+  for logged_with in (1, 2, 3, 4):
+    directory = tmp_path / str(logged_with)
+    rows = shards.with_padding(shards.make_episodes(LENGTHS), logged_with)
+    ring_logs.write_run(directory, rows, capacity=50)
+    packed = opened_store(directory)
+    for count in (1, 30, 31, 77):
+      for stack_size in range(1, logged_with + 1):
+        first = drawn(packed, f'first_transitions({count})', stack_size)
+        assert first.tolist() == steps_of(rows)[:count]
+        last = drawn(packed, f'last_transitions({count})', stack_size)
+        assert last.tolist() == steps_of(rows)[-count:]
+
+
+@pytest.mark.parametrize('logged_with', [1, 2, 3, 4])
+def test_transitions_of_a_single_episode_are_exact(tmp_path, logged_with):
+  """The start of the run reveals the padding, as no other episode does."""
+  rows = shards.with_padding(shards.make_episodes([30]), logged_with)
+  ring_logs.write_run(tmp_path, rows, capacity=50)
+  packed = opened_store(tmp_path)
+  first = drawn(packed, 'first_transitions(10)', stack_size=1)
+  assert first.tolist() == steps_of(rows)[:10]
+
+
+def test_black_first_frames_are_transitions(tmp_path):
+  """The padding is that of an episode whose first frame is not black."""
+  episodes = shards.make_episodes(LENGTHS)
+  for i in (0, 2, 3):
+    episodes[i][0] = shards.Row(0, *list(vars(episodes[i][0]).values())[1:])
+  rows = shards.with_padding(episodes, 4)
+  at = [3 + 3 * i + sum(LENGTHS[:i]) for i in range(len(LENGTHS))]
+  every = [r for a, n in zip(at, LENGTHS, strict=True) for r in range(a, a + n)]
+  ring_logs.write_run(tmp_path, rows, capacity=50)
+  packed = opened_store(tmp_path)
+  assert drawn(packed, 'first_transitions(60)').tolist() == every[:60]
+  assert drawn(packed, 'last_transitions(145)').tolist() == every[-145:]
+
+
+@pytest.mark.parametrize(
+  'text',
+  [
+    'shards(1, 3)',
+    'shards(2)',
+    'random_trajectories(0.5, seed=1)',
+    'first_trajectories(0.5)',
+    'trajectories_by_return(0)',
+    'trajectories_by_return(-3, 2)',
+    'best_trajectories(0.5)',
+    'worst_trajectories(0.3)',
+    'shards(0, 3) & best_trajectories(0.5) & last_transitions(40)',
+    'last_transitions(100) & random_trajectories(0.5) & shards(1)',
+  ],
+)
+def test_subsets_of_a_store_agree_with_brute_force(run, opened, text):
+  """The expected trajectories are made from the rows on disk."""
+  _, rows, shard_of = run
+  begins = np.cumsum([0, *(3 + n for n in LENGTHS)])
+  by_hand = make(
+    LENGTHS,
+    [
+      sum(r.reward for r in rows[a:b])
+      for a, b in zip(begins, begins[1:], strict=False)
+    ],
+    shard=[shard_of[begin] for begin in begins[:-1]],
+    num_shards=5,
+  )
+  of_shard = {n: np.flatnonzero(np.equal(shard_of, n)) for n in range(5)}
+  by_hand.shard_rows.update(
+    {n: (int(r[0]), int(r[-1]) + 1) for n, r in of_shard.items()}
+  )
+  draws = sampler.Sampler(opened, 4, subset=text, seed=0)
+  expected = steps(subsets.select(by_hand, text))
+  assert draws.valid_rows().tolist() == sum(expected, [])
+  assert draws.num_trajectories == sum(map(bool, expected))
+
+
+def test_the_logged_part_of_an_episode_is_a_trajectory(run, tmp_path):
+  """A missing shard leaves one or two parts of an episode."""
+  directory, rows, shard_of = run
+  shutil.copytree(directory, tmp_path / 'run')
+  ring_logs.remove_shard(tmp_path / 'run', 2)
+  packed = opened_store(tmp_path / 'run')
+  on_disk = [i for i, suffix in enumerate(shard_of) if suffix != 2]
+  expected = [[]]
+  for i, row in enumerate(on_disk):
+    if i and (row != on_disk[i - 1] + 1 or rows[on_disk[i - 1]].terminal):
+      expected.append([])
+    expected[-1].append(i)
+  data = sampler.trajectories(packed)
+  spans = list(zip(data.begin.tolist(), data.stop.tolist(), strict=True))
+  assert spans == [(t[0], t[-1] + 1) for t in expected]
+  assert len(spans) == 5  # one lay in shard 2, two were divided by it
+  assert data.returns.tolist() == [
+    sum(rows[on_disk[i]].reward for i in t) for t in expected
+  ]
+  assert data.shard.tolist() == [shard_of[on_disk[t[0]]] for t in expected]
+  assert data.shard_rows == {
+    number: (
+      min(i for i, row in enumerate(on_disk) if shard_of[row] == number),
+      max(i for i, row in enumerate(on_disk) if shard_of[row] == number) + 1,
+    )
+    for number in (0, 1, 3, 4)
+  }
+
+
+# --- the hash -----------------------------------------------------------------
+
+
+def hash_of(packed, text=None, **kwargs):
+  kwargs = {'stack_size': 4, 'seed': 0, **kwargs}
+  return sampler.Sampler(packed, subset=text, **kwargs).subset_hash()
+
+
+TEXTS = [
+  None,
+  'shards(0, 3)',
+  'random_trajectories(0.5)',
+  'random_trajectories(0.5, seed=1)',
+  'best_trajectories(0.5)',
+  'first_transitions(60)',
+  'first_transitions(61)',
+  'last_transitions(60)',
+]
+
+
+def test_the_hash_depends_on_the_data_alone(run, opened, tmp_path):
+  """Neither the place of the data nor the way it is read matters."""
+  directory, _, _ = run
+  cache = tmp_path / 'cache'
+  copy = tmp_path / 'elsewhere'
+  shutil.copytree(directory, copy)
+  others = [
+    opened_store(directory, directory=str(cache)),
+    opened_store(directory, directory=str(cache)),  # from the cache
+    opened_store(copy),
+    store.convert(directory, str(tmp_path / 'store')),
+    opened_store(tmp_path / 'store'),
+  ]
+  for text in TEXTS:
+    expected = hash_of(opened, text)
+    for packed in others:
+      assert hash_of(packed, text) == expected
+    for stack_size in (1, 2, 5):
+      assert hash_of(opened, text, stack_size=stack_size) == expected
+    assert hash_of(opened, text, seed=9, update_horizon=3) == expected
+
+
+def test_other_subsets_have_other_hashes(opened):
+  assert len({hash_of(opened, text) for text in TEXTS}) == len(TEXTS)
+  for text in TEXTS:
+    assert len(hash_of(opened, text)) == 16
+    assert int(hash_of(opened, text), 16) >= 0
+
+
+def test_the_hash_depends_on_the_selection_not_on_the_text(opened):
+  for one, other in (
+    ('shards(0,2)', ' shards(first=0, stop=2)'),
+    ('random_trajectories(0.5)', 'random_trajectories(0.5, seed=0)'),
+    ('first_transitions(60)', 'first_transitions(70) & first_transitions(60)'),
+    ('shards(0)', None),
+    ('first_transitions(1000)', None),
+    ('last_transitions(1000)', None),
+    ('random_trajectories(1.0)', None),
+  ):
+    assert hash_of(opened, one) == hash_of(opened, other), one
+
+
+@pytest.mark.parametrize('column', ['action', 'reward', 'terminal'])
+def test_other_data_has_another_hash(run, opened, tmp_path, column):
+  """The selected rows are the same, their contents are not."""
+  _, rows, _ = run
+  changed = list(rows)
+  old = vars(rows[100])
+  value = {'action': 7, 'reward': old['reward'] + 1, 'terminal': 1}[column]
+  changed[100] = shards.Row(**{**old, column: value})
+  ring_logs.write_run(tmp_path, changed, capacity=50)
+  other = opened_store(tmp_path)
+  for text in (None, 'shards(0, 2)', 'first_transitions(60)'):
+    assert hash_of(other, text) != hash_of(opened, text)
+
+
+def test_other_shards_have_another_hash(run, opened):
+  directory, _, _ = run
+  hashes = {
+    hash_of(opened),
+    *(
+      hash_of(opened_store(directory, suffixes=suffixes))
+      for suffixes in ([0, 1, 2], [1, 2], [3, 4], [0, 2])
+    ),
+    hash_of(opened_store(directory, max_rows=40)),
+  }
+  assert len(hashes) == 6
