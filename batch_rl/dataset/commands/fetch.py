@@ -10,21 +10,20 @@ from typing import Any
 import tqdm.auto as tqdm
 
 from batch_rl.dataset.commands import console
-from batch_rl.dataset.fetch import fetcher as fetcher_lib
-from batch_rl.dataset.fetch import remote_sources
-from batch_rl.dataset.shards import shard_files
+from batch_rl.dataset.fetch import fetcher, remotes
+from batch_rl.dataset.fetch import plan as plan_lib
 from batch_rl.utils import files, number_ranges
 
 
 def add(commands: Any) -> None:
-  """Adds it to the commands."""
+  """Adds the command to a parser's subcommands."""
   command = console.add_command(
     commands,
     'fetch',
     _fetch,
     'fetch runs, or some of their shards. Each file is verified as it arrives. '
-    'Start it again to go on where it was stopped. Exit code 0 if all of it is '
-    'there, 1 if something is missing, 2 for a wrong argument.',
+    'The same command resumes an interrupted fetch. Exit code 0 if everything is '
+    'in place, 1 if something is missing, 2 for a wrong argument.',
   )
   command.add_argument(
     'source',
@@ -43,27 +42,27 @@ def add(commands: Any) -> None:
     '--run', required=True, dest='runs', metavar='N', help='e.g. 1-5, or 2,4'
   )
   command.add_argument(
-    '--shards', metavar='N', help='e.g. 0-4,50; default: all that a run has'
+    '--shards', metavar='N', help='e.g. 0-4,50; default: all shards'
   )
   command.add_argument(
     '--data_dir',
     default=os.environ.get('DATA_DIR'),
-    help='where <Game>/<run>/replay_logs goes; default: $DATA_DIR',
+    help='local root, for <Game>/<run>/replay_logs; default: $DATA_DIR',
   )
   command.add_argument(
-    '--dry_run', action='store_true', help='show what would be fetched'
+    '--dry_run', action='store_true', help='print the plan, fetch nothing'
   )
-  for name, default, least, what in (
-    ('jobs', 4, 1, 'files at once'),
-    ('retries', 8, 0, 'in a row, for a file of which no byte comes'),
-    ('timeout', 60, 1, 'seconds without a byte, of http(s)'),
+  for name, default, least, meaning in (
+    ('jobs', 4, 1, 'files fetched in parallel'),
+    ('retries', 8, 0, 'retries in a row of a file without a new byte'),
+    ('timeout', 60, 1, 'seconds without a byte before an HTTP request fails'),
   ):
     command.add_argument(
       f'--{name}',
       default=default,
       type=console.at_least(least),
       metavar='N',
-      help=f'{what}; default: {default}',
+      help=f'{meaning}; default: {default}',
     )
 
 
@@ -73,101 +72,100 @@ def _fetch(arguments: argparse.Namespace) -> int:
     arguments.shards, '--shards'
   )
   if not arguments.data_dir:
-    console.fail('say where to with --data_dir, or set DATA_DIR.')
+    console.fail('there is no destination: give --data_dir, or set DATA_DIR.')
   files.check_local(arguments.data_dir)
   if len(set(arguments.game)) < len(arguments.game):
     console.fail(f'--game={" ".join(arguments.game)} has a game twice.')
-  source = remote_sources.connect(arguments.source, arguments.timeout)
+  remote = remotes.connect(arguments.source, arguments.timeout)
   try:
-    planned = fetcher_lib.plan(
-      source,
+    plans = plan_lib.make_plan(
+      remote,
       arguments.game,
       runs,
       shards,
       arguments.data_dir,
       arguments.jobs,
     )
-  except (remote_sources.Refused, remote_sources.Interrupted) as error:
+  except remotes.RemoteError as error:
     message = str(error)
-    if isinstance(error, remote_sources.Interrupted):
-      message = f'{source.name} cannot be reached: {message}.'
+    if isinstance(error, remotes.TransientError):
+      message = f'{remote.name} cannot be reached: {message}.'
     print(f'error: {message}', file=sys.stderr)
     return 1
   document = {
-    'source': source.name,
+    'source': remote.name,
     'data_dir': arguments.data_dir,
-    'runs': [_describe_fetch(run, arguments.dry_run) for run in planned],
-    'bytes_to_fetch': fetcher_lib.bytes_to_fetch(planned),
+    'runs': [_describe(plan, arguments.dry_run) for plan in plans],
+    'bytes_to_fetch': plan_lib.bytes_to_fetch(plans),
   }
   if arguments.dry_run:
-    wrong = [line for run in planned for line in run.missing]
-    document |= {'ok': not wrong, 'missing': wrong}
+    missing = [line for plan in plans for line in plan.missing]
+    document |= {'ok': not missing, 'missing': missing}
     if arguments.json:
       console.print_json(document)
     else:
-      _print_plan(planned, arguments.data_dir)
-    return int(bool(wrong))
-  fetcher_lib.check_room(planned, arguments.data_dir)
-  fetcher = fetcher_lib.Fetcher(
-    source,
+      _print_plans(plans, arguments.data_dir)
+    return int(bool(missing))
+  plan_lib.check_disk_space(plans, arguments.data_dir)
+  result = fetcher.Fetcher(
+    remote,
     arguments.jobs,
     arguments.retries,
-    (lambda line: None) if arguments.json else _say,
-  )
-  result = fetcher.fetch(planned)
+    (lambda line: None) if arguments.json else _log,
+  ).fetch(plans)
   if arguments.json:
     console.print_json(
       {**document, 'ok': not result.wrong, **dataclasses.asdict(result)}
     )
   else:
-    _print_result(result, planned)
+    _print_result(result, plans)
   return int(bool(result.wrong))
 
 
-def _say(line: str) -> None:
-  tqdm.tqdm.write(line)  # above the bar
+def _log(line: str) -> None:
+  tqdm.tqdm.write(line)  # above the progress bar
   sys.stdout.flush()
 
 
-def _describe_fetch(run: fetcher_lib.Run, with_files: bool) -> dict[str, Any]:
+def _describe(plan: plan_lib.RunPlan, with_files: bool) -> dict[str, Any]:
   document: dict[str, Any] = {
-    'game': run.game,
-    'run': run.number,
-    'directory': os.path.dirname(run.logs),
-    'shards': run.suffixes,
+    'game': plan.game,
+    'run': plan.number,
+    'directory': os.path.dirname(plan.data_dir),
+    'shards': plan.suffixes,
   }
   if with_files:
-    document['files'] = [dataclasses.asdict(file) for file in run.files]
+    document['files'] = [dataclasses.asdict(file) for file in plan.files]
   return document
 
 
-def _print_plan(runs: Sequence[fetcher_lib.Run], data_dir: str) -> None:
+def _print_plans(plans: Sequence[plan_lib.RunPlan], destination: str) -> None:
   lines = [['run', 'shard', 'files', 'size', 'to fetch']]
-  for run in runs:
-    for suffix in run.suffixes:
-      own = [f for f in run.files if shard_files.suffix_of(f.name) == suffix]
-      sizes = [file.size for file in own if file.size is not None]
-      part = dataclasses.replace(run, files=own)
+  for plan in plans:
+    for suffix in plan.suffixes:
+      shard_files = [file for file in plan.files if file.suffix == suffix]
+      sizes = [file.size for file in shard_files if file.size is not None]
+      complete = len(sizes) == len(shard_files)
+      part = dataclasses.replace(plan, files=shard_files)
       lines.append(
         [
-          run.title,
+          plan.title,
           str(suffix),
-          str(len(own)),
-          console.size(sum(sizes) if len(sizes) == len(own) else None),
-          console.size(fetcher_lib.bytes_to_fetch([part])),
+          str(len(shard_files)),
+          console.size(sum(sizes) if complete else None),
+          console.size(plan_lib.bytes_to_fetch([part])),
         ]
       )
   console.print_table(lines)
-  for run in runs:
-    for line in run.missing:
+  for plan in plans:
+    for line in plan.missing:
       print(f'missing: {line}')
-  print(
-    f'{console.size(fetcher_lib.bytes_to_fetch(runs))} would be fetched to {data_dir}'
-  )
+  size = console.size(plan_lib.bytes_to_fetch(plans))
+  print(f'{size} would be fetched to {destination}')
 
 
 def _print_result(
-  result: fetcher_lib.Result, runs: Sequence[fetcher_lib.Run]
+  result: fetcher.Result, plans: Sequence[plan_lib.RunPlan]
 ) -> None:
   for line in result.notes:
     print(f'note: {line}')
@@ -175,8 +173,10 @@ def _print_result(
     print(f'missing: {line}')
   rate = console.size(int(result.bytes / max(result.seconds, 1e-9)))
   verdict = 'NOT complete' if result.wrong else 'complete'
-  where = ', '.join(os.path.dirname(run.logs) for run in runs if run.files)
+  directories = ', '.join(
+    os.path.dirname(plan.data_dir) for plan in plans if plan.files
+  )
   print(
-    f'{where}: {verdict} ({result.fetched} files fetched, {result.there} were '
-    f'there, {console.size(result.bytes)} in {result.seconds:,.0f} s, {rate}/s)'
+    f'{directories}: {verdict} ({result.fetched} files fetched, {result.there} '
+    f'already there, {console.size(result.bytes)} in {result.seconds:,.0f} s, {rate}/s)'
   )

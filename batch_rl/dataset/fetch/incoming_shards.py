@@ -1,8 +1,8 @@
-"""Shards that come from elsewhere, put into the folder of a run file by file.
+"""The directory of a run's shards while files from elsewhere arrive in it.
 
-A file is prepared in the folder `partial`, verified, synced, moved into place, and
-noted in `manifest.json` with its hash. So what is in place is whole, and whoever was
-stopped knows what is there.
+A file is prepared in the folder `partial`, verified, synced, moved into place and
+recorded in `manifest.json` with its hash. So files in place are complete, and an
+interrupted fetch or import knows them when it resumes.
 """
 
 import base64
@@ -25,52 +25,53 @@ from batch_rl.dataset.shards import (
 from batch_rl.utils import files, locks
 
 _LOCK = '.lock'
-# Of a manifest, what is said of a run as a whole.
-OF_THE_WHOLE = ('rows', 'safe_rows', 'episodes')
+# Keys of a manifest that describe the whole run, not single shards.
+RUN_TOTALS = ('rows', 'safe_rows', 'episodes')
 
 
-class Arrivals:
-  """The folder of a run's shards, while they arrive.
+class IncomingShards:
+  """The directory of a run's shards, open to one writing process at a time.
 
-  A context manager: one process at a time is in a folder.
+  A context manager; leaving it removes `partial` unless it holds unfinished files.
 
   Args:
-    logs: the folder; local, made if it does not exist.
-    origin: goes into the manifest: where the shards are from.
-    described: the manifest at the origin, or empty. Its hashes have to hold.
+    data_dir: Local directory of the shards, created if it does not exist.
+    origin: Origin of the shards, written to the manifest.
+    described: Manifest of the origin, or empty. Its hashes are verified.
 
   Raises:
-    ValueError: by `with`, if another process is at it, or there are shards with
-      a manifest that is not of an origin.
+    ValueError: In `with`, if another process is writing, or the directory has a
+      manifest without an origin.
   """
 
   def __init__(
     self,
-    logs: str,
+    data_dir: str,
     origin: Mapping[str, Any],
     described: Mapping[str, Any] | None = None,
   ):
-    self.logs = logs
+    self.data_dir = data_dir
     self._origin = dict(origin)
     self._described = dict(described or {})
-    self._promised = files_of(self._described)
-    self._noted: dict[str, dict[str, Any]] = {}
+    self._expected = manifest_files(self._described)
+    self._records: dict[str, dict[str, Any]] = {}
     self._change = threading.Lock()
     self._lock: Any = None
 
-  def __enter__(self) -> 'Arrivals':
+  def __enter__(self) -> 'IncomingShards':
     os.makedirs(self.partial(''), exist_ok=True)
     path = self.partial(_LOCK)
     self._lock = locks.try_lock(path)
     if self._lock is None:
       raise ValueError(
-        f'{self.logs} is being written by {locks.lock_holder(path)}.'
+        f'{self.data_dir} is being written by {locks.lock_holder(path)}.'
       )
-    self._noted = noted(self.logs)
+    self._records = recorded_files(self.data_dir)
     if not self._described:
-      # The source says nothing (any more); what it said before is still true.
-      before = manifests.read(self.logs)
-      self._described = {k: v for k, v in before.items() if k != 'origin'}
+      # The origin's manifest may be gone; keep what it said when it existed.
+      manifest = manifests.read(self.data_dir)
+      manifest.pop('origin', None)
+      self._described = manifest
     return self
 
   def __exit__(self, kind, error, traceback):
@@ -79,21 +80,30 @@ class Arrivals:
     self._lock.close()
 
   def partial(self, name: str) -> str:
-    """Where a file is prepared."""
-    return os.path.join(self.logs, shard_files.PARTIAL, name)
+    """Returns the path at which a file is prepared."""
+    return os.path.join(self.data_dir, shard_files.PARTIAL, name)
 
   def has(self, name: str, identity: list[int] | None = None) -> bool:
-    """Whether a file is in place, and noted.
+    """Returns whether a file is in place and recorded.
 
     Args:
-      name: of the file; that of the format.
-      identity: what was given to `accept`, if that matters.
+      name: Name in the dataset's format.
+      identity: Required identity of the original file, if any; see `accept`.
     """
-    entry = self._noted.get(name, {})
-    if identity is not None and entry.get('identity') != identity:
+    record = self._records.get(name, {})
+    if identity is not None and record.get('identity') != identity:
       return False
-    path = os.path.join(self.logs, name)
-    return os.path.exists(path) and os.path.getsize(path) == entry.get('bytes')
+    path = os.path.join(self.data_dir, name)
+    return os.path.exists(path) and os.path.getsize(path) == record.get('bytes')
+
+  def complete_suffixes(self) -> list[int]:
+    """Returns the numbers of the shards with all their files in place."""
+    names = set(os.listdir(self.data_dir))
+    return [
+      suffix
+      for suffix in shard_files.list_suffixes(self.data_dir, complete=False)
+      if names >= {shard_files.file_name(n, suffix) for n in shard_files.FILES}
+    ]
 
   def accept(
     self,
@@ -103,53 +113,54 @@ class Arrivals:
     path: str | None = None,
     identity: list[int] | None = None,
   ) -> None:
-    """Verifies a file that was prepared, and moves it into place.
+    """Verifies a prepared file and moves it into place.
 
     Args:
-      name: of the file; that of the format.
-      hashes: what it has to have beside what the origin's manifest says; see
+      name: Name in the dataset's format.
+      hashes: Expected hashes beside those of the origin's manifest; see
         `check_file`.
-      come_from: the name it had, for the manifest.
-      path: where it is, if it was not prepared in `partial`.
-      identity: of the file that it was made of, for `has`.
+      come_from: Name of the original file, for the manifest.
+      path: Current path of the file; default: `partial(name)`.
+      identity: Identity of the original file, for `has`.
 
     Raises:
-      ValueError: if it is damaged, or not the file that it should be.
+      ValueError: If the file is damaged, or not the expected one.
     """
-    promised = manifests.look_up(self._promised, name, 'sha256', kind=str)
-    hashes = {**(hashes or {}), **({'sha256': promised} if promised else {})}
-    final = os.path.join(self.logs, name)
+    sha256 = manifests.look_up(self._expected, name, 'sha256', kind=str)
+    hashes = {**(hashes or {}), **({'sha256': sha256} if sha256 else {})}
+    final = os.path.join(self.data_dir, name)
     path = path or self.partial(name)
-    entry = check_file(path, name, hashes)
+    record = check_file(path, name, hashes)
     if come_from:
-      entry['from'] = come_from
+      record['from'] = come_from
     if identity:
-      entry['identity'] = identity
+      record['identity'] = identity
     if path != final:
-      sync(path)
+      sync_file(path)
       os.replace(path, final)
-      self.remove(name)  # still there if both were links to one file
-      files.sync_directory(self.logs)
+      self.remove(name)  # a rename between links to one file keeps both
+      files.sync_directory(self.data_dir)
     with self._change:
-      self._noted[name] = entry
-      self._write()
+      self._records[name] = record
+      self._write_manifest()
 
   def remove(self, name: str) -> None:
-    """Forgets what was prepared of a file."""
+    """Removes a prepared file, if there is one."""
     with contextlib.suppress(FileNotFoundError):
       os.remove(self.partial(name))
 
   def finish(self) -> None:
-    """Writes the manifest, if no file has been the occasion."""
+    """Writes the manifest, even if no file was accepted."""
     with self._change:
-      self._write()
+      self._write_manifest()
 
-  def _write(self) -> None:
+  def _write_manifest(self) -> None:
     by_suffix: dict[int, dict[str, Any]] = collections.defaultdict(dict)
-    for name, entry in self._noted.items():
+    for name, record in self._records.items():
       suffix = shard_files.suffix_of(name)
-      if suffix is not None and os.path.exists(os.path.join(self.logs, name)):
-        by_suffix[suffix][name] = entry
+      path = os.path.join(self.data_dir, name)
+      if suffix is not None and os.path.exists(path):
+        by_suffix[suffix][name] = record
     entries = {
       suffix: entry
       for entry in manifests.look_up(self._described, 'shards', kind=list) or []
@@ -157,54 +168,56 @@ class Arrivals:
     }
     manifest: dict[str, Any] = {'manifest_version': 1, **self._described}
     if set(entries) - set(by_suffix):
-      for key in OF_THE_WHOLE:
+      for key in RUN_TOTALS:
         manifest.pop(key, None)
     manifest['origin'] = self._origin
     manifest['shards'] = [
       {
         'suffix': suffix,
         **entries.get(suffix, {}),
-        'files': dict(sorted(found.items())),
+        'files': dict(sorted(records.items())),
       }
-      for suffix, found in sorted(by_suffix.items())
+      for suffix, records in sorted(by_suffix.items())
     ]
-    files.write_json(os.path.join(self.logs, manifests.FILE_NAME), manifest)
+    path = os.path.join(self.data_dir, manifests.FILE_NAME)
+    files.write_json(path, manifest)
 
 
-def files_of(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-  """What a manifest says of each file of its shards, by name."""
-  found = {}
+def manifest_files(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+  """Returns a manifest's records of shard files, by name."""
+  records = {}
   for entry in manifests.look_up(manifest, 'shards', kind=list) or []:
-    for name, about in (
+    for name, record in (
       manifests.look_up(entry, 'files', kind=dict) or {}
     ).items():
-      if shard_files.suffix_of(name) is not None and isinstance(about, dict):
-        found[name] = about
-  return found
+      if shard_files.suffix_of(name) is not None and isinstance(record, dict):
+        records[name] = record
+  return records
 
 
-def noted(logs: str) -> dict[str, dict[str, Any]]:
-  """What is noted of the files in a folder of shards that arrived; by name.
+def recorded_files(data_dir: str) -> dict[str, dict[str, Any]]:
+  """Returns the local manifest's records of fetched or imported files, by name.
 
   Raises:
-    ValueError: if its shards were made here, or its manifest cannot be read.
+    ValueError: If the shards were not fetched or imported, or the manifest cannot
+      be read.
   """
-  manifest = manifests.read(logs)
+  manifest = manifests.read(data_dir)
   if manifest and 'origin' not in manifest:
     raise ValueError(
-      f'{logs} holds a run that was not fetched or imported, by its manifest; '
-      'choose another directory.'
+      f'{data_dir} holds a run that was not fetched or imported, according to its '
+      'manifest; choose another directory.'
     )
-  return files_of(manifest)
+  return manifest_files(manifest)
 
 
-class Hashes:
-  """Digests of a file by kind, to be compared with those that it should have.
+class Digests:
+  """Digests of a file's bytes, computed while it is read.
 
   Args:
-    expected: by kind: 'sha256' in hex; 'md5' and 'crc32c' in base64, as object
-      stores give them. sha256 is always made; crc32c needs google-crc32c, which
-      comes with gcsfs.
+    expected: Expected digests by kind: 'sha256' in hex; 'md5' and 'crc32c' in
+      base64, as object stores give them. sha256 is always computed; crc32c needs
+      google-crc32c, a dependency of gcsfs.
   """
 
   def __init__(self, expected: Mapping[str, str]):
@@ -219,126 +232,127 @@ class Hashes:
         self._digests['crc32c'] = google_crc32c.Checksum()
 
   def update(self, data: bytes) -> None:
-    """Takes the next bytes of the file."""
+    """Adds the next bytes of the file."""
     for digest in self._digests.values():
       digest.update(data)
 
   def sha256(self) -> str:
-    """In hex."""
+    """Returns the SHA-256 in hex."""
     return self._digests['sha256'].hexdigest()
 
   def check(self, path: str) -> None:
-    """Compares.
-
-    Raises:
-      ValueError: if one is not as expected.
-    """
+    """Raises a ValueError about `path` if a digest differs from the expected."""
     for kind, digest in self._digests.items():
-      found = (
-        digest.hexdigest()
+      value = (
+        self.sha256()
         if kind == 'sha256'
         else base64.b64encode(digest.digest()).decode()
       )
-      if found != self._expected.get(kind, found):
+      expected = self._expected.get(kind, value)
+      if value != expected:
         raise ValueError(
-          f'{path} is damaged: its {kind} is {found[:12]}..., not '
-          f'{self._expected[kind][:12]}...'
+          f'{path} is damaged: its {kind} is {value[:12]}..., not '
+          f'{expected[:12]}...'
         )
 
 
 def check_file(
   path: str, name: str, expected: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-  """Reads a file of a shard once, to its end: checksum, format, hashes.
+  """Verifies gzip checksum, format and hashes of a shard file in one pass.
 
   Args:
-    path: where it is.
-    name: what it is called in the format.
-    expected: see `Hashes`.
+    path: Path of the file.
+    name: Name in the dataset's format.
+    expected: Expected hashes; see `Digests`.
 
   Returns:
-    `{'bytes', 'sha256'}`.
+    `{'bytes', 'sha256'}` of the file.
 
   Raises:
-    ValueError: if it is damaged, or not the file that it should be.
+    ValueError: If the file is damaged, or not the expected one.
   """
-  hashes = Hashes(expected or {})
-  what = shard_files.column_of(name)
-  if what in shard_files.COLUMNS:
+  digests = Digests(expected or {})
+  column = shard_files.column_of(name)
+  if column in shard_files.COLUMNS:
     header = shard_reader.read_header(path)
     shape = header.shape if header.ndim else ()
-    shard_reader.check_column(path, what, shape, header.dtype, header.shape[0])
-    for _ in shard_reader.iterate_rows(path, digest=hashes):
+    shard_reader.check_column(
+      path, column, shape, header.dtype, header.shape[0]
+    )
+    for _ in shard_reader.iterate_rows(path, digest=digests):
       pass
-  elif what in shard_files.FILES:
-    values = shard_reader.read_array(path, digest=hashes)
-    if what == 'add_count':
+  elif column in shard_files.FILES:
+    values = shard_reader.read_array(path, digest=digests)
+    if column == 'add_count':
       shard_reader.check_add_count(path, values)
   else:  # a pickle, which no reader opens
     with open(path, 'rb') as file:
       while chunk := file.read(1 << 20):
-        hashes.update(chunk)
-  hashes.check(path)
-  return {'bytes': os.path.getsize(path), 'sha256': hashes.sha256()}
+        digests.update(chunk)
+  digests.check(path)
+  return {'bytes': os.path.getsize(path), 'sha256': digests.sha256()}
 
 
 def check_shards(
-  logs: str, suffixes: Sequence[int]
+  data_dir: str, suffixes: Sequence[int]
 ) -> tuple[list[str], list[str]]:
-  """Whether files that are whole make up shards of one run.
+  """Checks that complete shards belong together.
 
   Args:
-    logs: the folder of the shards.
-    suffixes: numbers of shards in it all of whose files are there.
+    data_dir: Directory of the shards.
+    suffixes: Numbers of the complete shards to check.
 
   Returns:
-    What is wrong; gaps and repetitions between the shards. A line each.
+    Errors; gaps and repetitions between the shards. A line each.
   """
   wrong = []
   for suffix in suffixes:
     rows = None
-    for what in ('terminal', *shard_files.COLUMNS):
-      path = os.path.join(logs, shard_files.file_name(what, suffix))
+    for column in ('terminal', *shard_files.COLUMNS):
+      path = os.path.join(data_dir, shard_files.file_name(column, suffix))
       try:
         header = shard_reader.read_header(path)
         rows = header.shape[0] if rows is None else rows
-        shard_reader.check_column(path, what, header.shape, header.dtype, rows)
+        shard_reader.check_column(
+          path, column, header.shape, header.dtype, rows
+        )
       except ValueError as error:
         wrong.append(str(error))
   if wrong or not suffixes:
     return wrong, []
   try:
-    return [], stitching.place(logs, suffixes)[1]
+    return [], stitching.place(data_dir, suffixes)[1]
   except ValueError as error:
     return [str(error)], []
 
 
-def sync(path: str) -> None:
+def sync_file(path: str) -> None:
   """Makes the contents of a local file durable."""
   with open(path, 'rb') as file:
     os.fsync(file.fileno())
 
 
-def on_each(
+def parallel_map(
   function: Callable[[Any], Any],
-  things: Iterable[Any],
+  items: Iterable[Any],
   jobs: int,
   stop: Callable[[], None] = lambda: None,
 ) -> list[Any]:
-  """Calls a function with each of many things, some at once.
+  """Calls a function on each item, in threads.
 
   Args:
-    function: what to call.
-    things: with which.
-    jobs: how many at once.
-    stop: called at the first exception, or Ctrl-C, to end the others that are
-      under way; what has not begun by then is left undone.
+    function: Function of one item.
+    items: Arguments of the calls.
+    jobs: Number of threads.
+    stop: Function called at the first exception or Ctrl-C, to end running calls.
+      Calls that have not begun are cancelled.
 
   Returns:
-    What it returned, in order.
+    Results in the order of the items.
   """
   with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-    futures = [pool.submit(function, thing) for thing in things]
+    futures = [pool.submit(function, item) for item in items]
     try:
       for future in concurrent.futures.as_completed(futures):
         future.result()

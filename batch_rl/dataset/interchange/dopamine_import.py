@@ -464,7 +464,9 @@ def import_shards(
     origin['assumed'] = layout.assumed
   files.check_local(logs)
   _check_target(layout, logs)
-  with incoming_shards.Arrivals(logs, origin, _still_true(layout)) as place:
+  with incoming_shards.IncomingShards(
+    logs, origin, _still_true(layout)
+  ) as place:
     place.finish()  # the folder is this import's from now on
 
     def arrive(task: tuple[int, str]) -> None:
@@ -492,7 +494,7 @@ def import_shards(
     tasks = [
       (n, what) for n in sorted(layout.shards) for what in shard_files_lib.FILES
     ]
-    incoming_shards.on_each(arrive, tasks, machine.num_cpus())
+    incoming_shards.parallel_map(arrive, tasks, machine.num_cpus())
   wrong, notes = incoming_shards.check_shards(logs, sorted(layout.shards))
   if wrong:
     raise ValueError(f'{layout.source}: {"; ".join(wrong)}')
@@ -517,7 +519,7 @@ def _still_true(layout: Layout) -> dict[str, Any]:
     manifests_lib.look_up(layout.described, 'shards', kind=list) or []
   ):
     if manifests_lib.look_up(entry, 'suffix', kind=int) not in layout.shards:
-      for key in incoming_shards.OF_THE_WHOLE:
+      for key in incoming_shards.RUN_TOTALS:
         described.pop(key, None)
   return described
 

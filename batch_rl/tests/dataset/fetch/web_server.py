@@ -1,4 +1,4 @@
-"""A web server on this machine that has the faults of those far away.
+"""A local web server with the faults of remote ones.
 
 python -m batch_rl.tests.dataset.fetch.web_server FOLDER [BYTES_PER_SECOND]
 """
@@ -20,18 +20,20 @@ class WebServer(http.server.ThreadingHTTPServer):
   """Serves a folder on a port of 127.0.0.1, until `close`.
 
   Attributes:
-    url: of the folder.
-    requests: method, path and first byte asked for, of each request so far.
-    statuses: by part of a path, `[code, times]`: answers so often so.
-    drop_after: bytes of a body after which the connection is cut; None for never.
-    lists: whether there are pages with links for folders.
-    ranges: whether `Range` is heeded.
-    etags: whether there is an ETag (a Last-Modified otherwise).
-    bodies: by part of a path, what is given in place of the file.
-    bytes_per_second: of each connection; None for all there are.
-    lengths: whether there is a Content-Length.
-    md5s: whether there are hashes of the files, as Google's storage gives them.
-    stalls: how many more bodies stop in the middle, until `close`.
+    url: URL of the folder.
+    requests: Method, path and first byte of each request so far.
+    statuses: `[code, times]` by part of a path: error codes to answer with.
+    retry_after: Value of the Retry-After header of 429 and 503.
+    drop_after: Bytes of a body before the connection is dropped; None for never.
+    lists: Whether folders are answered with a page of links.
+    ranges: Whether the `Range` header is respected.
+    if_range: Whether the `If-Range` header is respected.
+    etags: Whether files have an ETag, or else a Last-Modified header.
+    bodies: Contents to send in place of a file, by part of its path.
+    bytes_per_second: Bandwidth of each connection; None for unlimited.
+    lengths: Whether answers have a Content-Length.
+    md5s: Whether files have hashes, as from Google Cloud Storage.
+    stalls: Number of further bodies that stop in the middle, until `close`.
   """
 
   daemon_threads = True
@@ -43,20 +45,21 @@ class WebServer(http.server.ThreadingHTTPServer):
     self.requests, self.statuses, self.bodies = [], {}, {}
     self.drop_after, self.bytes_per_second = None, None
     self.lists, self.ranges, self.etags = False, True, True
-    self.lengths, self.md5s = True, False
+    self.lengths, self.md5s, self.if_range = True, False, True
+    self.retry_after = '0'
     self.stalls, self._closing = 0, threading.Event()
     self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
     self._thread.start()
 
   def close(self):
-    """Stops it."""
+    """Stops the server."""
     self._closing.set()
     self.shutdown()
     self._thread.join()
     self.server_close()
 
   def gets(self, part=''):
-    """First bytes that were asked for of files whose path has a part."""
+    """Returns the first bytes of requests for files with `part` in their path."""
     return [
       start
       for method, path, start in self.requests
@@ -64,20 +67,20 @@ class WebServer(http.server.ThreadingHTTPServer):
     ]
 
   def stall(self):
-    """Waits until `close`, if it is time to stall."""
+    """Waits until `close` if the body is to stall."""
     if self.stalls > 0:
       self.stalls -= 1
       self._closing.wait(30)
 
   def handle_error(self, request, client_address):
-    """Clients may hang up."""
+    """Ignores errors: clients may disconnect."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
   protocol_version = 'HTTP/1.1'
 
   def log_message(self, *args):
-    """Says nothing."""
+    """Logs nothing."""
 
   def do_HEAD(self):
     self._answer()
@@ -88,11 +91,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
   def _answer(self):
     server = self.server
     raw = urllib.parse.urlsplit(self.path).path
-    if '$' in raw:  # as strict as the strictest
+    if '$' in raw:  # some servers are that strict
       return self._fail(400)
     path = urllib.parse.unquote(raw)
-    asked = self.headers.get('Range', '')
-    start = int(asked.removeprefix('bytes=').partition('-')[0]) if asked else 0
+    range_ = self.headers.get('Range', '')
+    start = (
+      int(range_.removeprefix('bytes=').partition('-')[0]) if range_ else 0
+    )
     server.requests.append((self.command, path, start))
     for part, status in server.statuses.items():
       if part in f'{self.command} {path}' and status[1] > 0:
@@ -109,23 +114,24 @@ class _Handler(http.server.BaseHTTPRequestHandler):
       return self._fail(404)
     with open(file, 'rb') as opened:
       body = opened.read()
-    time_ = email.utils.formatdate(os.path.getmtime(file), usegmt=True)
+    modified = email.utils.formatdate(os.path.getmtime(file), usegmt=True)
     md5 = base64.b64encode(hashlib.md5(body).digest()).decode()
     for part, other in server.bodies.items():
       if part in path:
         body = other
     etag = f'"{hash(body)}"'
-    version = {'ETag': etag} if server.etags else {'Last-Modified': time_}
+    version = {'ETag': etag} if server.etags else {'Last-Modified': modified}
     if server.md5s:
       version['x-goog-hash'] = f'md5={md5}'
     condition = self.headers.get('If-Range', '')
-    if condition and condition not in version.values():
-      asked = ''
-    if not asked or not server.ranges:
+    changed = condition and condition not in version.values()
+    if changed and server.if_range:
+      range_ = ''
+    if not range_ or not server.ranges:
       return self._send(body, headers=version)
     if start >= len(body):
       return self._fail(416, {'Content-Range': f'bytes */{len(body)}'})
-    stop = asked.partition('-')[2]
+    stop = range_.partition('-')[2]
     part = body[start : int(stop) + 1 if stop else None]
     span = f'bytes {start}-{start + len(part) - 1}/{len(body)}'
     self._send(part, headers={**version, 'Content-Range': span}, code=206)
@@ -144,7 +150,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     else:
       self.send_header('Connection', 'close')
     if code in (429, 503):
-      self.send_header('Retry-After', '0')
+      self.send_header('Retry-After', server.retry_after)
     for key, value in (headers or {}).items():
       self.send_header(key, value)
     self.end_headers()

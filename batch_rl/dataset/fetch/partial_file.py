@@ -1,0 +1,112 @@
+"""A partly fetched file and a note of its version, to resume from."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+
+from batch_rl.dataset.fetch import remotes
+from batch_rl.dataset.shards import manifests
+from batch_rl.utils import files
+
+
+class PartialFile:
+  """A local file that grows while it is fetched.
+
+  The note beside it, `<path>.json`, has the size and version that the remote gave
+  with the first bytes. Another version is fetched from its beginning.
+
+  Args:
+    path: Local path.
+    count: Function called with the change of the file's size and the number of
+      bytes received.
+  """
+
+  def __init__(self, path: str, count: Callable[[int, int], None]):
+    self._path = path
+    self._note = f'{path}.json'
+    self._count = count
+
+  def size(self) -> int:
+    """Returns the size in bytes; 0 if there is no file."""
+    with contextlib.suppress(FileNotFoundError):
+      return os.path.getsize(self._path)
+    return 0
+
+  def download(
+    self, remote: remotes.Remote, remote_path: str, stopped: threading.Event
+  ) -> remotes.RemoteStat:
+    """Fetches the rest of the file.
+
+    Args:
+      remote: Remote that has the file.
+      remote_path: Path at the remote.
+      stopped: Event that ends the download.
+
+    Returns:
+      The remote's description of the complete file.
+
+    Raises:
+      PermanentError: If the remote refuses the file.
+      TransientError: If the download was interrupted.
+      ValueError: If the remote sent too many bytes.
+      KeyboardInterrupt: If `stopped` was set.
+    """
+    if stopped.is_set():
+      raise KeyboardInterrupt
+    known = self._known()
+    size = self.size()
+    start = size if known else 0
+    if known and start == known.size:
+      stat = remote.stat(remote_path)
+      if stat.matches(known):
+        return stat
+      start = 0
+    stat, start, chunks = remote.open(remote_path, start, known)
+    self._count(start - size, 0)
+    if start == 0:
+      # A new file: the old one may be a hard link to a user's file (`import`).
+      self._unlink(self._path)
+      # The note comes first, so that it is never about an older version.
+      files.write_json(
+        self._note, {'bytes': stat.size, 'version': stat.version}
+      )
+    end = start
+    with open(self._path, 'ab') as out:
+      for chunk in chunks:
+        out.write(chunk)
+        end += len(chunk)
+        self._count(len(chunk), len(chunk))
+        if stopped.is_set():
+          raise KeyboardInterrupt
+    if stat.size is not None and end < stat.size:
+      raise remotes.TransientError(remotes.DROPPED)
+    if stat.size is not None and end > stat.size:
+      raise ValueError(f'{self._path} is longer than {stat.size:,} B.')
+    return stat
+
+  def _known(self) -> remotes.RemoteStat | None:
+    """Returns the noted description; None without a file and a valid note."""
+    if not os.path.exists(self._path):
+      return None
+    try:
+      note = files.read_json(self._note)
+    except ValueError:
+      return None
+    size = manifests.look_up(note, 'bytes', kind=int)
+    version = manifests.look_up(note, 'version', kind=str)
+    return None if size is None else remotes.RemoteStat(size, version)
+
+  def discard(self) -> None:
+    """Removes the file and its note."""
+    self._count(-self.size(), 0)
+    self._unlink(self._path)
+    self.remove_note()
+
+  def remove_note(self) -> None:
+    """Removes the note, e.g. of a complete file."""
+    self._unlink(self._note)
+
+  def _unlink(self, path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+      os.remove(path)

@@ -1,0 +1,68 @@
+"""A small run, a web server that has it, and the command `fetch`."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from batch_rl.dataset import __main__ as tools
+from batch_rl.dataset.fetch import plan, remotes
+from batch_rl.dataset.shards import manifests, replay_log
+from batch_rl.tests.dataset.fetch import web_server
+
+
+@pytest.fixture(scope='session')
+def original(tmp_path_factory):
+  """Root of a dataset: three shards with some 100 kB of noise as frames each."""
+  root = tmp_path_factory.mktemp('original')
+  random = np.random.default_rng(0)
+  data_dir = root / 'Pong' / '1' / 'replay_logs'
+  log = replay_log.ReplayLog(str(data_dir), (40, 40), np.uint8, 80)
+  for step in range(200):
+    frame = random.integers(1, 255, (40, 40), np.uint8)
+    log.add(frame, 1, 0.0, step % 30 == 29)
+  log.close()
+  return root
+
+
+@pytest.fixture
+def root(original, tmp_path):
+  """A copy of the dataset without the manifest, as in the public bucket."""
+  shutil.copytree(original, tmp_path / 'source')
+  (tmp_path / 'source/Pong/1/replay_logs' / manifests.FILE_NAME).unlink()
+  return tmp_path / 'source'
+
+
+@pytest.fixture
+def server(root, monkeypatch):
+  """A web server of `root`; a run is probed for 4 shards in place of 51."""
+  monkeypatch.setattr(remotes, '_FIRST_WAIT', 0.001)
+  monkeypatch.setattr(plan, '_MOST_SHARDS', 4)
+  server = web_server.WebServer(root)
+  yield server
+  server.close()
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
+  """Runs `fetch` into the folder `data`; returns exit code, stdout, stderr."""
+  monkeypatch.delenv('DATA_DIR', raising=False)
+
+  def run_command(source, *arguments, game='Pong', run='1', to='data'):
+    with pytest.raises(SystemExit) as exit_:
+      tools.main(
+        [
+          *('fetch', str(source), '--game', *game.split(), '--run', run),
+          *('--data_dir', str(tmp_path / to), *map(str, arguments)),
+        ]
+      )
+    printed = capsys.readouterr()
+    return exit_.value.code, printed.out, printed.err
+
+  return run_command
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+  """Directory of the shards of Pong/1 that `run` fetches."""
+  return tmp_path / 'data' / 'Pong' / '1' / 'replay_logs'

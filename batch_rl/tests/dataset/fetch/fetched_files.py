@@ -1,0 +1,34 @@
+"""Helpers to compare fetched files with the originals."""
+
+import pathlib
+
+from batch_rl.dataset.checks import run_checks
+from batch_rl.dataset.shards import shard_files
+
+# Path of the run of the tests below a dataset's root.
+RUN = 'Pong/1/replay_logs'
+# Frames of shard 1: a file that faults of the tests concern.
+FRAMES = shard_files.file_name('observation', 1)
+
+
+def contents(folder, suffixes=None):
+  """Returns the bytes of shard files by name."""
+  return {
+    path.name: path.read_bytes()
+    for path in pathlib.Path(folder).glob('*_ckpt.*')
+    if suffixes is None or shard_files.suffix_of(path.name) in suffixes
+  }
+
+
+def assert_complete(root, data_dir, suffixes=None):
+  """Asserts that all files were fetched, and nothing else is left."""
+  assert contents(data_dir) == contents(root / RUN, suffixes)
+  assert not (data_dir / 'partial').exists()
+  assert not run_checks.verify(str(data_dir)).wrong
+
+
+def corrupt(path):
+  """Returns the contents of a file with one bit flipped."""
+  content = bytearray(path.read_bytes())
+  content[len(content) // 2] ^= 1
+  return bytes(content)

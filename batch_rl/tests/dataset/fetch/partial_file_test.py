@@ -1,0 +1,138 @@
+"""An interrupted fetch resumes, unless the file has changed."""
+
+import gzip
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from batch_rl.dataset.checks import run_checks
+from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.tests.dataset.fetch import web_server
+from batch_rl.tests.dataset.fetch.fetched_files import (
+  FRAMES,
+  RUN,
+  assert_complete,
+  contents,
+)
+
+SAMPLE = pathlib.Path(__file__).parents[4] / 'data'
+
+
+def test_dropped_connections_are_resumed(root, server, run, data_dir):
+  server.drop_after = 30_000
+  code, _, _ = run(server.url, '--shards=1', '--jobs=1', '--retries=1')
+  assert code == 0
+  assert_complete(root, data_dir, (1,))
+  size = len(contents(data_dir)[FRAMES])
+  assert server.gets(FRAMES) == list(range(0, size, 30_000))
+
+
+def test_server_without_ranges(root, server, run, data_dir):
+  server.ranges, server.drop_after = False, 30_000
+  code, out, _ = run(server.url, '--retries=2')
+  assert code == 1 and '3 files were not fetched (Pong/1 $store$_obs' in out
+  assert 'after 2 retries' in out and FRAMES not in contents(data_dir)
+  server.drop_after = None
+  code, out, _ = run(server.url)
+  assert code == 0 and '3 files fetched' in out
+  assert_complete(root, data_dir)
+
+
+@pytest.mark.parametrize(
+  ('etags', 'same_size', 'if_range'),
+  [
+    (False, False, True),
+    (False, True, True),
+    (True, False, True),
+    (True, True, True),
+    (True, True, False),
+    (False, False, False),
+  ],
+)
+def test_versions_of_a_file_are_not_spliced(
+  root, server, run, data_dir, etags, same_size, if_range
+):
+  server.etags, server.if_range, server.drop_after = etags, if_range, 30_000
+  path = root / RUN / FRAMES
+  code, _, _ = run(server.url, '--shards=1', '--retries=0')
+  partial = data_dir / 'partial' / FRAMES
+  assert code == 1 and partial.stat().st_size == 30_000
+  rows = shard_reader.read_array(str(path))
+  rows = rows[:, ::-1] if same_size else np.zeros_like(rows)
+  with gzip.GzipFile(path, 'wb', 0 if same_size else 9, mtime=0) as file:
+    np.save(file, rows)
+  os.utime(path, (0, 1_000_000_000))
+  server.drop_after = None
+  server.requests.clear()
+  code, _, _ = run(server.url, '--shards=1')
+  assert code == 0
+  assert_complete(root, data_dir, (1,))
+
+
+def test_complete_partial_file_of_another_version_is_not_used(
+  root, server, run, data_dir
+):
+  name = shard_files.file_name('observation', 0)
+  (data_dir / 'partial').mkdir(parents=True)
+  stale = (root / RUN / FRAMES).read_bytes()
+  (data_dir / 'partial' / name).write_bytes(stale)
+  note = {'bytes': len(stale), 'version': '"old"'}
+  (data_dir / 'partial' / f'{name}.json').write_text(json.dumps(note))
+  assert run(server.url, '--shards=0')[0] == 0
+  assert_complete(root, data_dir, (0,))
+
+
+def test_hard_links_of_an_import_are_not_written_to(
+  root, server, run, data_dir, tmp_path
+):
+  """A killed import leaves links to the user's files in `partial`."""
+  mine = tmp_path / 'mine'
+  mine.write_bytes(b'a thesis')
+  (data_dir / 'partial').mkdir(parents=True)
+  name = shard_files.file_name('observation', 0)
+  os.link(mine, data_dir / 'partial' / name)
+  assert run(server.url, '--shards=0')[0] == 0
+  assert_complete(root, data_dir, (0,))
+  assert mine.read_bytes() == b'a thesis'
+
+
+@pytest.mark.waits
+def test_killed_fetch_resumes(run, data_dir, tmp_path):
+  """A process is killed twice while bytes arrive."""
+  server = web_server.WebServer(SAMPLE)
+  server.bytes_per_second = 2_000_000
+  flags = ('--game=Pong', '--run=1', '--shards=1-2')
+  command = [
+    *(sys.executable, '-m', 'batch_rl.dataset', 'fetch', server.url),
+    *(*flags, f'--data_dir={tmp_path / "data"}'),
+  ]
+  frames = shard_files.file_name('observation', 2)
+  partial = data_dir / 'partial' / frames
+  try:
+    for least in (100_000, 1_000_000):
+      process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+      deadline = time.monotonic() + 60
+      while not partial.exists() or partial.stat().st_size < least:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+      process.send_signal(signal.SIGKILL)
+      process.wait()
+    server.bytes_per_second = None
+    code, _, err = run(server.url, '--shards=1-2')
+  finally:
+    server.close()
+  assert code == 0, err
+  assert contents(data_dir) == contents(SAMPLE / RUN, (1, 2))
+  assert not run_checks.verify(str(data_dir)).wrong
+  starts = server.gets(frames)
+  assert len(starts) == 3 and starts == sorted(starts)
+  assert starts[2] >= 1_000_000
+  # Files in place were not requested again.
+  assert server.gets(shard_files.file_name('action', 1)) == [0]

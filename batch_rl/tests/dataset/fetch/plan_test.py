@@ -1,0 +1,207 @@
+"""Remote and local files are compared before anything is fetched."""
+
+import json
+import shutil
+
+import psutil
+import pytest
+
+from batch_rl.dataset import __main__ as tools
+from batch_rl.dataset.fetch import http_remote, plan, remotes
+from batch_rl.dataset.shards import manifests, shard_files
+from batch_rl.tests.dataset.conftest import is_one_line
+from batch_rl.tests.dataset.fetch.fetched_files import (
+  FRAMES,
+  RUN,
+  assert_complete,
+  contents,
+)
+
+
+def test_dry_run_fetches_nothing(root, server, run, tmp_path):
+  code, out, _ = run(server.url, '--dry_run')
+  size = sum(map(len, contents(root / RUN).values()))
+  assert code == 0 and not server.gets() and not (tmp_path / 'data').exists()
+  assert [line.split()[:3] for line in out.splitlines()[1:4]] == [
+    ['Pong/1', str(suffix), '6'] for suffix in range(3)
+  ]
+  code, out, _ = run(server.url, '--dry_run', '--json')
+  document = json.loads(out)
+  assert code == 0 and document['bytes_to_fetch'] == size
+  assert len(document['runs'][0]['files']) == 18
+  assert set(document['runs'][0]['files'][0]) == {
+    *('name', 'path', 'size', 'there', 'begun')
+  }
+
+
+# --- missing and refused files --------------------------------------------------
+
+
+@pytest.mark.parametrize('lists', [False, True])
+@pytest.mark.parametrize('status', [401, 403, 404])
+def test_refusal_is_reported_once(server, run, status, lists, tmp_path):
+  server.lists, server.statuses = lists, {'': [status, 10_000]}
+  code, out, err = run(server.url, run='1-5')
+  assert code == 1 and not out and is_one_line(err)
+  assert f' {status} ' in err and err.count(f' {status} ') == 1
+  for alternative in (
+    'batch_rl.dataset import',
+    'rlu_atari_checkpoints_ordered',
+    'batch_rl.baselines.train',
+  ):
+    assert alternative in err
+  assert not (tmp_path / 'data').exists()
+
+
+def test_refusal_ends_probing(server, run, monkeypatch):
+  monkeypatch.setattr(plan, '_MOST_SHARDS', 51)
+  server.statuses = {'': [403, 10_000]}
+  assert run(server.url, run='1-5')[0] == 1
+  assert len(server.requests) <= 40  # far fewer than possible file names
+
+
+def test_missing_shard_is_reported(root, server, run, data_dir):
+  code, out, _ = run(server.url, '--shards', '1,2,50')
+  assert code == 1 and 'missing: Pong/1: the source has no shard 50' in out
+  assert_complete(root, data_dir, (1, 2))
+
+
+def test_incomplete_shard_is_not_fetched(root, server, run, data_dir):
+  (root / RUN / shard_files.file_name('reward', 1)).unlink()
+  for server.lists in (False, True):
+    code, out, _ = run(server.url)
+    assert code == 1 and 'shard 1 is incomplete at the source' in out
+    assert shard_files.file_name('reward', 1) in out
+    assert shard_files.list_suffixes(str(data_dir)) == [0, 2]
+
+
+def test_missing_run_does_not_stop_the_others(root, server, run, data_dir):
+  code, out, _ = run(server.url, run='1,2')
+  assert code == 1 and 'missing: Pong/2: the source says 404' in out
+  assert_complete(root, data_dir)
+
+
+def test_refused_shard_is_reported(server, run, data_dir):
+  server.statuses = {shard_files.file_name('observation', 2): [403, 100]}
+  code, out, _ = run(server.url)
+  assert code == 1 and 'missing: Pong/1: the source refuses shards 2' in out
+  assert len(contents(data_dir)) == 12
+
+
+def test_probing_finds_more_shards_than_usual(
+  root, server, run, data_dir, monkeypatch
+):
+  monkeypatch.setattr(plan, '_MOST_SHARDS', 2)
+  assert run(server.url)[0] == 0
+  assert_complete(root, data_dir)
+
+
+def test_probing_ends_if_the_server_answers_anything(server, run, monkeypatch):
+  requests = []
+
+  def stat(remote, path):
+    requests.append(path)
+    return remotes.RemoteStat(100, None)
+
+  monkeypatch.setattr(http_remote.HttpRemote, 'stat', stat)
+  monkeypatch.setattr(plan, '_MOST_SHARDS', 3)
+  code, _, _ = run(server.url, '--dry_run')
+  assert code == 0 and len(requests) <= 7 * 30
+
+
+@pytest.mark.parametrize(
+  'manifest',
+  [
+    {'shards': 5},
+    {'shards': [{'suffix': 0, 'files': {FRAMES: {'sha256': 5}}}]},
+    {'shards': [3], 'environment': 'Pong'},
+  ],
+)
+def test_malformed_manifest_is_tolerated(root, server, run, data_dir, manifest):
+  server.lists = True
+  (root / RUN / manifests.FILE_NAME).write_text(json.dumps(manifest))
+  assert run(server.url)[0] == 0
+  assert contents(data_dir) == contents(root / RUN)
+
+
+# --- local files ----------------------------------------------------------------
+
+
+def test_other_files_are_not_overwritten(server, run, data_dir):
+  data_dir.mkdir(parents=True)
+  (data_dir / FRAMES).write_bytes(b'mine')
+  code, out, err = run(server.url)
+  assert code == 2 and not out and is_one_line(err) and 'another run' in err
+  assert contents(data_dir) == {FRAMES: b'mine'}
+
+
+def test_logged_run_is_not_mixed_with_a_fetched_one(
+  original, server, run, data_dir
+):
+  shutil.copytree(original / RUN, data_dir)
+  code, _, err = run(server.url)
+  assert code == 2 and is_one_line(err) and 'not fetched or imported' in err
+
+
+def test_disk_space_is_checked(server, run, monkeypatch, tmp_path):
+  usage = psutil.disk_usage('/')._replace(free=1_000)
+  monkeypatch.setattr(psutil, 'disk_usage', lambda path: usage)
+  code, out, err = run(server.url)
+  assert code == 2 and not out and is_one_line(err)
+  assert '1e-06 GB are free' in err and not (tmp_path / 'data').exists()
+
+
+# --- mistakes of the user -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    (dict(game='Pnog'), 'no game Pnog; it has Pong'),
+    (dict(run='7'), 'no run 7 of Pong; it has 1'),
+    (dict(run='x'), '--run=x is neither'),
+    (dict(arguments=['--shards=4-2']), '--shards=4-2 is neither'),
+    (dict(arguments=['--shards=99']), 'no shard 99 (it has 0-2)'),
+    (dict(arguments=['--jobs=0']), 'jobs'),
+    (dict(source='{url}/Pong/1'), 'the folder above the games'),
+    (dict(source='/nowhere'), 'is not a directory'),
+    (dict(source='gopher://a'), 'cannot be fetched from'),
+    (dict(source='http://'), 'names no host'),
+  ],
+)
+def test_mistakes_are_one_line(server, run, tmp_path, arguments, message):
+  server.lists = True
+  arguments = dict(arguments)
+  source = arguments.pop('source', '{url}').format(url=server.url)
+  more = arguments.pop('arguments', [])
+  code, out, err = run(source, *more, **arguments)
+  assert code == 2 and not out and is_one_line(err) and message in err
+  assert not (tmp_path / 'data').exists()
+
+
+def test_misspelt_game_is_guessed_without_a_listing(server, run):
+  code, _, err = run(server.url, game='pong')
+  assert code == 1 and is_one_line(err) and 'is Pong meant?' in err
+
+
+def test_destination_is_required(server, capsys, monkeypatch):
+  monkeypatch.delenv('DATA_DIR', raising=False)
+  with pytest.raises(SystemExit) as exit_:
+    tools.main(['fetch', server.url, '--game=Pong', '--run=1'])
+  err = capsys.readouterr().err
+  assert exit_.value.code == 2 and is_one_line(err) and 'DATA_DIR' in err
+
+
+@pytest.mark.parametrize(
+  ('game', 'flags', 'message'),
+  [
+    ('Pong Pong', (), 'has a game twice'),
+    ('Pong', ('--data_dir=gs://bucket/data',), 'is remote'),
+  ],
+)
+def test_flags_are_checked_before_any_request(
+  server, run, game, flags, message
+):
+  code, _, err = run(server.url, *flags, game=game)
+  assert code == 2 and is_one_line(err) and message in err
+  assert not server.requests
