@@ -1,4 +1,4 @@
-"""Short runs with frames of the sample, and all transitions of a run."""
+"""Short runs with frames of the sample, and the transitions expected of them."""
 
 import functools
 import pathlib
@@ -10,12 +10,14 @@ from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.dataset.store import store
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'data' / 'Pong' / '1'
+# Lengths of the episodes of a typical run.
+LENGTHS = (60, 45, 80, 30)
 ENVIRONMENT = {'game': 'Pong', 'num_actions': 6, 'frame_skip': 4}
 
 
 @functools.cache
 def sample_rows(count):
-  """The first agent steps of the sample: observation, action, reward."""
+  """Returns the first agent steps of the sample: observation, action, reward."""
   logs = str(SAMPLE / 'replay_logs')
   name = shard_files.file_name('observation', 0)
   frames = np.concatenate(
@@ -30,23 +32,33 @@ def sample_rows(count):
 
 
 def make_episodes(*lengths):
-  """Episodes `(observation, action, reward)` of lengths, out of the sample.
+  """Returns episodes `(observation, action, reward)` of given lengths.
 
-  Rewards are rare there; these have one in the middle and one at the end.
+  Frames and actions are the sample's. Each episode has a reward of 1 in the middle
+  and of -1 at the end, because rewards are rare in the sample.
   """
   observation, action, reward = sample_rows(sum(lengths))
-  reward, start, found = reward.copy(), 0, []
+  reward, start, episodes = reward.copy(), 0, []
   for length in lengths:
     part = slice(start, start + length)
     reward[start + length // 2] = 1
     reward[start + length - 1] = -1
-    found.append((observation[part], action[part], reward[part]))
+    episodes.append((observation[part], action[part], reward[part]))
     start += length
-  return found
+  return episodes
 
 
-def write_run(directory, episodes, capacity=100, how=None, **metadata):
-  """Logs episodes; `how[i]` is 'cut' or 'late' (its beginning is missing)."""
+def write_run(directory, episodes, capacity=100, kinds=None, **metadata):
+  """Logs episodes as a run; returns the folder of its shards.
+
+  Args:
+    directory: Directory of the run.
+    episodes: Episodes of `make_episodes`.
+    capacity: Rows of a shard.
+    kinds: Kind of some episodes: 'truncated', 'late' (its beginning is missing)
+      or 'open' (the run ends within it).
+    **metadata: More entries of the manifest.
+  """
   logs = pathlib.Path(directory) / 'replay_logs'
   log = replay_log.ReplayLog(
     str(logs),
@@ -61,15 +73,15 @@ def write_run(directory, episodes, capacity=100, how=None, **metadata):
     },
   )
   for i, (observation, action, reward) in enumerate(episodes):
-    kind = (how or {}).get(i)
+    kind = (kinds or {}).get(i)
     for j in range(len(action)):
       last = j == len(action) - 1
       log.add(
         observation[j],
         action[j],
         reward[j],
-        last and kind not in ('cut', 'open'),
-        truncated=last and kind == 'cut',
+        last and kind not in ('truncated', 'open'),
+        truncated=last and kind == 'truncated',
         padded=kind != 'late',
       )
   log.close()
@@ -77,7 +89,7 @@ def write_run(directory, episodes, capacity=100, how=None, **metadata):
 
 
 def transitions(data_dir, stack_size=4, horizon=1):
-  """All transitions of a run: state, action, reward, next state, terminal."""
+  """Reads all transitions of a run by column, e.g. `state` and `next_state`."""
   run = store.Store(str(data_dir))
   run.wait()
   draw = sampler.Sampler(run, stack_size, horizon, gamma=0.5)
@@ -95,21 +107,21 @@ def transitions(data_dir, stack_size=4, horizon=1):
 
 
 def stacks(observation, stack_size=4):
-  """Stacks of an episode's frames, slowly: zeros before the first."""
+  """Stacks an episode's frames one by one, with zeros before the first."""
   padding = np.zeros_like(observation[:1]).repeat(stack_size - 1, axis=0)
   padded = np.concatenate([padding, observation])
   return np.stack([padded[i : i + stack_size] for i in range(len(observation))])
 
 
-def expected_transitions(episodes, how=None):
-  """What `transitions` should give, written down from the definition."""
+def expected_transitions(episodes, kinds=None):
+  """Returns the transitions of episodes, transcribed from their definition."""
   parts = []
   for i, (observation, action, reward) in enumerate(episodes):
-    kind, n = (how or {}).get(i), len(action)
+    kind, n = (kinds or {}).get(i), len(action)
     states = stacks(observation)
     after = np.concatenate([states[1:], np.zeros_like(states[:1])])
     first = 3 if kind == 'late' else 0
-    stop = n - 1 if kind in ('cut', 'open') else n
+    stop = n - 1 if kind in ('truncated', 'open') else n
     terminal = np.zeros(n, np.uint8)
     terminal[-1] = 1
     parts.append(
@@ -124,7 +136,7 @@ def expected_transitions(episodes, how=None):
 
 
 def assert_same(found, expected):
-  """Compares what `transitions` and `expected_transitions` return."""
+  """Compares the results of `transitions` and `expected_transitions`."""
   assert found.keys() == expected.keys() and len(expected['action']) > 0
   for name in expected:
     np.testing.assert_array_equal(found[name], expected[name], err_msg=name)

@@ -1,16 +1,16 @@
-"""Do the offline agents learn CartPole and Acrobot, and from which data?
+"""Trains the offline agents on CartPole and Acrobot, on three kinds of data.
 
   python -um benchmarks.evidence.control
 
-For each environment and seed an online DQN makes 100,000 agent steps of data,
-and a random policy as many more. Each offline agent trains on all of the DQN's
-data, on its last tenth, and on the random policy's, 15,000 updates each, with
-the same settings (`small_control.gin`). Two controls must not learn: one with a
-learning rate of 0, and one on data whose ends of episodes are shuffled.
+For each environment and seed, an online DQN and a random policy make 100,000 agent
+steps of data each. Each offline agent trains on all of the DQN's data, on its last
+tenth, and on the random policy's data: 15,000 updates each, with the same settings
+(`small_control.gin`). Two controls must not learn: one with a learning rate of 0, and
+one on data with shuffled ends of episodes.
 
-Everything runs through the package's runners, on shards on disk. Finished runs
-are kept in `--work_dir`, and the same command goes on from there. At the end
-`--out` gets `results.csv`, `data.csv`, and the table and figure made of them.
+Everything runs through the package's runners, on shards on disk. Results of finished
+runs are kept in `--work_dir`; run the command again to continue. `--out` receives
+`results.csv`, `data.csv`, and a table and a figure made from them.
 """
 
 import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
@@ -45,16 +45,16 @@ GIN_FILES = {
   'CartPole': 'benchmarks/evidence/cartpole.gin',
   'Acrobot': 'benchmarks/evidence/acrobot.gin',
 }
-# The settings were chosen with others, on DQN alone.
+# The settings were chosen with other seeds, for DQN alone.
 FIRST_SEED = 21
-# Which log, and which part of it.
+# Logs and subsets of them, by kind of data.
 DATA = {
   'all': ('online', None),
   'last tenth': ('online', 'last_transitions(10000)'),
   'random': ('random', None),
 }
 SHUFFLED = {'shuffled ends': ('shuffled', None)}
-# The agent's name in the package, and what makes it this one.
+# Names in the package and gin bindings, by agent.
 AGENTS = {
   'DQN': ('dqn', ()),
   'C51': ('c51', ()),
@@ -82,7 +82,7 @@ NOT_LEARNING = {
     ('tf.train.AdamOptimizer.learning_rate = 0.0',),
   )
 }
-# Who makes data, and what has to be there first.
+# Agents that make data, and the log that each needs.
 LOGS = {'online': None, 'random': None, 'shuffled': 'online'}
 
 
@@ -91,10 +91,11 @@ class Cell:
   """One run.
 
   Attributes:
-    environment: a name in `GIN_FILES`.
-    data: what is trained on; '' for a run that makes data.
-    agent: a name in `AGENTS` or `NOT_LEARNING`; in `LOGS` if it makes data.
-    seed: of the run; equal for data and what is trained on it.
+    environment: Name in `GIN_FILES`.
+    data: Kind of training data, a name in `DATA` or `SHUFFLED`; '' for a run that
+      makes data.
+    agent: Name in `AGENTS` or `NOT_LEARNING`; in `LOGS` if it makes data.
+    seed: Seed of the run, and of its training data.
   """
 
   environment: str
@@ -103,13 +104,13 @@ class Cell:
   seed: int
 
   def __str__(self):
-    what = (
+    task = (
       f'{self.agent} on {self.data}' if self.data else f'data: {self.agent}'
     )
-    return f'{self.environment}, seed {self.seed}, {what}'
+    return f'{self.environment}, seed {self.seed}, {task}'
 
   def path(self, work_dir: pathlib.Path) -> pathlib.Path:
-    """The file with the result."""
+    """Returns the path of the result."""
     words = (self.environment, str(self.seed), self.data, self.agent)
     name = '-'.join(word for word in words if word)
     return (
@@ -118,7 +119,7 @@ class Cell:
 
 
 def list_cells(seeds: int) -> tuple[list[Cell], list[Cell], list[Cell]]:
-  """All runs: those that make data, copies of it, trainings."""
+  """Returns the runs that make data, the copies of data, and the trainings."""
   logs: list[Cell] = []
   derived: list[Cell] = []
   trainings: list[Cell] = []
@@ -135,19 +136,19 @@ def list_cells(seeds: int) -> tuple[list[Cell], list[Cell], list[Cell]]:
 
 
 def log_dir(cell: Cell, log: str, work_dir: pathlib.Path) -> pathlib.Path:
-  """The run's directory of a log of the cell's environment and seed."""
+  """Returns the run directory of a log, for a cell's environment and seed."""
   return work_dir / 'data' / cell.environment / str(cell.seed) / log
 
 
 def run_cell(cell: Cell, work_dir: pathlib.Path) -> dict:
-  """Runs it, unless it is done; returns its result, which is also on disk."""
+  """Runs a cell unless its result is on disk; returns the result."""
   result = files.read_json(str(cell.path(work_dir)))
   if result is not None:
     return result
   try:
     return _run_cell(cell, work_dir)
   except (interruption.Interrupted, KeyboardInterrupt):
-    os._exit(130)  # or the pool would give this process the next cell
+    os._exit(130)  # else the pool gives this process the next cell
 
 
 def _run_cell(cell, work_dir):
@@ -171,7 +172,7 @@ def _run_cell(cell, work_dir):
 
 
 def run(runner_class, create_agent, base_dir, cell: Cell, bindings) -> None:
-  """Runs all iterations in a graph of their own; goes on in `base_dir`."""
+  """Runs all iterations in a new graph; resumes a run in `base_dir`."""
   gin.clear_config()
   with tf.Graph().as_default():
     command_line.load_gin(
@@ -184,7 +185,7 @@ def run(runner_class, create_agent, base_dir, cell: Cell, bindings) -> None:
 
 
 def make_log(cell: Cell, base_dir, work_dir) -> dict:
-  """Lets an online agent play and log; returns its evaluations."""
+  """Trains an online agent that logs its data; returns its evaluations."""
   directory = log_dir(cell, cell.agent, work_dir)
   name = {'online': 'dqn', 'random': 'random'}[cell.agent]
   run(
@@ -213,7 +214,7 @@ def make_log(cell: Cell, base_dir, work_dir) -> dict:
 
 
 def shuffle(cell: Cell, work_dir) -> dict:
-  """Copies the online log, but ends its episodes anywhere."""
+  """Copies the online log with its terminals shuffled."""
   rows = cartpole.read_log(log_dir(cell, 'online', work_dir) / 'replay_logs')
   np.random.default_rng(cell.seed).shuffle(rows['terminal'])
   directory = log_dir(cell, 'shuffled', work_dir)
@@ -245,7 +246,7 @@ def train(cell: Cell, base_dir, work_dir) -> dict:
       f'FixedReplayBuffer.subset = {subset!r}',
     ],
   )
-  found = [
+  evaluations = [
     files.read_json(str(path))
     for path in (base_dir / 'evaluations').iterdir()
     if path.suffix == '.json'
@@ -257,13 +258,13 @@ def train(cell: Cell, base_dir, work_dir) -> dict:
         'return': evaluation['mean_return'],
         'episodes': len(evaluation['episodes']),
       }
-      for evaluation in sorted(found, key=lambda one: one['iteration'])
+      for evaluation in sorted(evaluations, key=lambda one: one['iteration'])
     ]
   }
 
 
 def describe(cell: Cell, data: str, work_dir: pathlib.Path) -> dict:
-  """What an agent is given: agent steps, episodes, their average return."""
+  """Returns the agent steps, episodes and average return of training data."""
   log, subset = (DATA | SHUFFLED)[data]
   logged = store.Store(str(log_dir(cell, log, work_dir) / 'replay_logs'))
   logged.wait()
@@ -282,15 +283,15 @@ def describe(cell: Cell, data: str, work_dir: pathlib.Path) -> dict:
 
 
 def start_worker() -> None:
-  """Keeps what the runners say of their progress to themselves."""
+  """Silences the progress messages of the runners."""
   logging.set_verbosity(logging.ERROR)
 
 
 def run_all(
   stages: Iterable[list[Cell]], work_dir: pathlib.Path, workers: int
 ) -> None:
-  """Runs cells, stage after stage, several at a time."""
-  # Processes of one thread each share two cores better than threads do.
+  """Runs the cells of each stage in parallel, one stage after the other."""
+  # On few cores, single-threaded processes are faster than threads.
   os.environ |= {
     'TF_NUM_INTRAOP_THREADS': '1',
     'TF_NUM_INTEROP_THREADS': '1',
@@ -303,7 +304,7 @@ def run_all(
   with multiprocessing.get_context('spawn').Pool(
     workers,
     start_worker,
-    maxtasksperchild=25,  # the graphs of a process stay in its memory
+    maxtasksperchild=25,  # a process never frees its graphs
   ) as pool:
     for cells in stages:
       _run_stage(pool, cells, work_dir)
@@ -330,14 +331,16 @@ def _run(work_dir: pathlib.Path, cell: Cell) -> tuple[Cell, dict]:
 
 
 def main() -> None:
-  """Runs what is not done yet, then writes results, table and figure."""
+  """Runs the unfinished cells, then writes results, table and figure."""
   parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
   parser.add_argument('--out', default='benchmarks/evidence/control')
   parser.add_argument('--work_dir', default='runs/control')
   parser.add_argument('--seeds', type=int, default=5)
   parser.add_argument('--workers', type=int, default=machine.num_cpus())
   parser.add_argument(
-    '--collect', action='store_true', help='only report what is finished'
+    '--collect',
+    action='store_true',
+    help='report finished runs without training',
   )
   arguments = parser.parse_args()
   work_dir = pathlib.Path(arguments.work_dir).absolute()

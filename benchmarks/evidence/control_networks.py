@@ -1,7 +1,6 @@
-"""Networks for `control.py`: two layers of 128 units, Dopamine's have 512.
+"""Networks of `control.py`: two layers of 128 units instead of Dopamine's 512.
 
-An update costs a third of what it does with Dopamine's. Observations are scaled
-by Dopamine's ranges.
+An update takes a third of the time. Observations are scaled by Dopamine's ranges.
 """
 
 import gin
@@ -12,8 +11,8 @@ from dopamine.discrete_domains import atari_lib, gym_lib
 from batch_rl.multi_head import atari_helpers
 
 _RANGES = {
-  values.size: (values, most)
-  for values, most in (
+  low.size: (low, high)
+  for low, high in (
     (gym_lib.CARTPOLE_MIN_VALS, gym_lib.CARTPOLE_MAX_VALS),
     (gym_lib.ACROBOT_MIN_VALS, gym_lib.ACROBOT_MAX_VALS),
   )
@@ -22,7 +21,7 @@ _RANGES = {
 
 @gin.configurable(denylist=['num_actions', 'name'])
 class ControlDQNNetwork(tf.keras.Model):
-  """Two dense layers, then a Q-value for each action."""
+  """A network of two dense layers and a Q-value for each action."""
 
   def __init__(self, num_actions: int, name: str | None = None):
     super().__init__(name=name)
@@ -36,7 +35,7 @@ class ControlDQNNetwork(tf.keras.Model):
   def call(self, state: tf.Tensor) -> atari_lib.DQNNetworkType:
     """Maps states, (batch, size, 1, 1), to Q-values, (batch, num_actions)."""
     size = int(np.prod(state.shape[1:]))
-    low, high = (tf.constant(ends, tf.float32) for ends in _RANGES[size])
+    low, high = (tf.constant(end, tf.float32) for end in _RANGES[size])
     x = tf.reshape(tf.cast(state, tf.float32), (-1, size))
     x = 2 * (x - low) / (high - low) - 1
     for layer in self._layers_in_order:
@@ -46,14 +45,14 @@ class ControlDQNNetwork(tf.keras.Model):
 
 @gin.configurable(denylist=['num_actions', 'num_heads', 'name'])
 class ControlMultiHeadQNetwork(atari_helpers.MultiHead, ControlDQNNetwork):
-  """`num_heads` Q-values for each action."""
+  """A network with `num_heads` Q-values for each action."""
 
 
 @gin.configurable(denylist=['num_actions', 'num_atoms', 'name'])
 class ControlQuantileNetwork(atari_helpers.Quantile, ControlDQNNetwork):
-  """`num_atoms` quantiles of each action's return."""
+  """A network with `num_atoms` quantiles of each action's return."""
 
 
 @gin.configurable(denylist=['num_actions', 'num_atoms', 'support', 'name'])
 class ControlRainbowNetwork(atari_helpers.Categorical, ControlDQNNetwork):
-  """A distribution over `num_atoms` returns for each action (C51)."""
+  """A network with a distribution over `num_atoms` returns for each action (C51)."""

@@ -1,4 +1,4 @@
-"""Table and figure of `control.py`, made of the results that it has written.
+"""The table and figure of `control.py`, made from its results.
 
 python -m benchmarks.evidence.control_report [benchmarks/evidence/control]
 """
@@ -13,8 +13,7 @@ from matplotlib import figure, ticker
 
 ENVIRONMENTS = ('CartPole', 'Acrobot')
 DATA = ('all', 'last tenth', 'random')
-# In the order of the figure; colours that the colour-blind tell apart (Okabe
-# and Ito).
+# In the order of the figure; a palette for colour-blind readers (Okabe and Ito).
 COLORS = {
   'DQN': '#000000',
   'C51': '#56B4E9',
@@ -26,7 +25,7 @@ COLORS = {
   'DQN, learning rate 0': '#888888',
   'DQN, shuffled ends': '#888888',
 }
-FINAL = 2  # the last evaluations of a run, whose mean is its score
+FINAL = 2  # last evaluations of a run whose mean is its score
 RESAMPLES = 10_000
 _RESULTS = (
   'environment',
@@ -53,9 +52,9 @@ def write_results(
   """Writes `results.csv`, a row for each evaluation, and `data.csv`.
 
   Args:
-    out: directory.
-    results: what `control.run_cell` returns.
-    described: what `control.describe` returns.
+    out: Directory of the files.
+    results: Results of `control.run_cell`.
+    described: Statistics of the data by `control.describe`.
   """
   out.mkdir(parents=True, exist_ok=True)
   rows = [
@@ -79,10 +78,10 @@ def write_results(
 
 
 class Results:
-  """What the two files say.
+  """The contents of the two files.
 
   Args:
-    out: directory with `results.csv` and `data.csv`.
+    out: Directory with `results.csv` and `data.csv`.
   """
 
   def __init__(self, out: pathlib.Path):
@@ -102,19 +101,19 @@ class Results:
       self._data.setdefault(key, {})[int(row['seed'])] = row
 
   def curves(self, environment: str, data: str, agent: str) -> np.ndarray:
-    """Returns of the evaluations, (seeds, iterations), or empty."""
+    """Returns the returns of evaluations, (seeds, iterations), or empty."""
     seeds = self._curves.get((environment, data, agent), {})
     return np.array([seeds[seed] for seed in sorted(seeds)])
 
   def scores(self, environment: str, data: str, agent: str) -> np.ndarray:
-    """Mean return of the final evaluations, (seeds,)."""
+    """Returns the mean returns of the final evaluations, (seeds,)."""
     curves = self.curves(environment, data, agent)
     return curves[:, -FINAL:].mean(axis=1) if len(curves) else curves
 
-  def about_data(self, environment: str, data: str, what: str) -> np.ndarray:
-    """A column of `data.csv`, (seeds,)."""
+  def data_column(self, environment: str, data: str, name: str) -> np.ndarray:
+    """Returns a column of `data.csv`, (seeds,)."""
     seeds = self._data[environment, data]
-    return np.array([float(seeds[seed][what]) for seed in sorted(seeds)])
+    return np.array([float(seeds[seed][name]) for seed in sorted(seeds)])
 
 
 def _read(path):
@@ -123,10 +122,10 @@ def _read(path):
 
 
 def interval(scores: np.ndarray) -> tuple[float, float]:
-  """A 95 % interval of the mean: percentiles of bootstrap samples of seeds.
+  """Returns a 95 % interval of the mean by percentile bootstrap over seeds.
 
   Args:
-    scores: (seeds,).
+    scores: Score of each seed, (seeds,).
   """
   random = np.random.default_rng(0)
   samples = random.choice(scores, (RESAMPLES, len(scores)))
@@ -135,7 +134,7 @@ def interval(scores: np.ndarray) -> tuple[float, float]:
 
 
 def cell(scores: np.ndarray) -> str:
-  """'mean [low, high]', or nothing."""
+  """Returns 'mean [low, high]', or '' without scores."""
   if not len(scores):
     return ''
   low, high = interval(scores)
@@ -143,7 +142,7 @@ def cell(scores: np.ndarray) -> str:
 
 
 def summary(results: Results) -> str:
-  """The table of each environment, in Markdown."""
+  """Returns a Markdown table for each environment."""
   blocks = []
   for environment in ENVIRONMENTS:
     lines = []
@@ -156,23 +155,23 @@ def summary(results: Results) -> str:
     seeds = ' to '.join(map(str, sorted({min(counts), max(counts)})))
     columns = [f'{environment}, {seeds} seeds; trained on', *DATA]
     lines[:0] = [columns, ['---'] * len(columns)]
-    # Not an agent's row: beside what they were given.
+    # Rows about the data, for comparison.
     lines.append(
       [
         '*average return of the data*',
         *(
-          cell(results.about_data(environment, data, 'average_return'))
+          cell(results.data_column(environment, data, 'average_return'))
           for data in DATA
         ),
       ]
     )
     steps = [
-      results.about_data(environment, data, 'agent_steps').mean()
+      results.data_column(environment, data, 'agent_steps').mean()
       for data in DATA
     ]
     lines.append(['*agent steps*', *(f'{count:,.0f}' for count in steps)])
     online = results.scores(environment, '', 'online')
-    random = results.about_data(environment, 'random', 'average_return')
+    random = results.data_column(environment, 'random', 'average_return')
     table = '\n'.join(f'| {" | ".join(line)} |' for line in lines)
     blocks.append(
       f'{table}\n\nThe online DQN that made the data ended at {cell(online)}; '
@@ -185,7 +184,7 @@ def summary(results: Results) -> str:
 
 
 def plot(results: Results, path: pathlib.Path) -> None:
-  """Draws how the data came about, and what was learnt from it."""
+  """Plots the learning curves of the online DQN and the offline scores."""
   fig = figure.Figure(figsize=(12, 6.4), layout='constrained')
   axes = fig.subplots(2, 4, width_ratios=(1.1, 1, 1, 1))
   for row, environment in zip(axes, ENVIRONMENTS, strict=True):
@@ -206,7 +205,7 @@ def _plot_online(ax, results, environment):
   iterations = np.arange(1, curves.shape[1] + 1)
   ax.plot(iterations, curves.T, color='#999999', linewidth=0.8)
   ax.plot(iterations, curves.mean(axis=0), color='#000000', linewidth=2)
-  random = results.about_data(environment, 'random', 'average_return').mean()
+  random = results.data_column(environment, 'random', 'average_return').mean()
   ax.axhline(random, color='#666666', linestyle=':')
   ax.set_title(f'{environment}: online DQN')
   ax.set_xlabel('iteration, 10,000 agent steps each')
@@ -221,13 +220,13 @@ def _plot_scores(ax, results, environment, data):
     if len(results.scores(environment, DATA[0], agent))
   ]
   marks = (
-    ('random policy', results.about_data, ('random', 'average_return'), ':'),
-    ('average of the data', results.about_data, (data, 'average_return'), '-'),
+    ('random policy', results.data_column, ('random', 'average_return'), ':'),
+    ('average of the data', results.data_column, (data, 'average_return'), '-'),
     ('online DQN in the end', results.scores, ('', 'online'), '--'),
   )
   colors = ('#666666', '#009E73', '#000000')
-  for (label, get, what, style), color in zip(marks, colors, strict=True):
-    mean = get(environment, *what).mean()
+  for (label, get, key, style), color in zip(marks, colors, strict=True):
+    mean = get(environment, *key).mean()
     ax.axvline(mean, color=color, linestyle=style, linewidth=1.2, label=label)
   for y, agent in enumerate(agents):
     scores = results.scores(environment, data, agent)
@@ -265,7 +264,7 @@ def report(out: pathlib.Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-  """Writes both for the directory that is named, or the usual one."""
+  """Writes the report of the given directory, or of the default one."""
   report(pathlib.Path(*(arguments or ['benchmarks/evidence/control'])))
 
 

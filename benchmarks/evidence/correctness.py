@@ -1,17 +1,18 @@
-"""Prints how far each agent is from its paper's equations, and writes it down.
+"""Measures the errors of each agent against its paper's equations.
 
-The cases are those of `batch_rl/tests/equations_test.py`: the agent of a
-shipped config, on a small network, beside a transcription in NumPy and float64,
-on fixed weights and two batches. Errors are max |ours - expected| / max
-|expected|, the largest over all variables:
+The cases are those of `batch_rl/tests/equations_test.py`: the agent of a shipped
+config, on a small network, beside a float64 transcription in NumPy, with fixed weights
+and two batches. An error is max |ours - expected| / max |expected|, the largest over
+all variables:
 
-  loss, gradient: of both updates;
-  weights k: after k updates;
-  step k: what k updates have changed, where weights were zero before. Of the
-    others float32 keeps a few digits of the change, so `weights k` says little.
+  loss, gradient: errors of both updates;
+  weights k: errors of the weights after k updates;
+  step k: errors of the change by k updates, over weights that were zero before. For
+    the others float32 keeps only a few digits of the change, so `weights k` is a weak
+    check.
 
-The last rows are of updates on batches from a log on disk, n-step returns and
-the synchronised target network included.
+The last rows are updates on batches from a log on disk, including n-step returns and
+the synchronisation of the target network.
 """
 
 import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
@@ -28,7 +29,7 @@ _COLUMNS = ('agent', 'n', 'data', 'config', 'optimiser', *_MEASURES)
 
 
 def main() -> None:
-  """Prints the table, as Markdown, and writes it to `correctness.csv`."""
+  """Prints the table as Markdown and writes it to `correctness.csv`."""
   print(*(f'| {column} ' for column in _COLUMNS), '|', sep='')
   print('| --- ' * len(_COLUMNS), '|', sep='')
   with open(_CSV, 'w', newline='') as file:
@@ -63,8 +64,9 @@ def _row(case, data, errors):
 
 
 def _describe(optimizer):
-  made = optimizer()
-  return f'{type(made).__name__} {made.learning_rate:g}, {made.epsilon:g}'
+  instance = optimizer()
+  name = type(instance).__name__
+  return f'{name} {instance.learning_rate:g}, {instance.epsilon:g}'
 
 
 if __name__ == '__main__':

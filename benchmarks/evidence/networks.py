@@ -1,7 +1,7 @@
-"""The network of Mnih et al., 2013, for the agents that learn Pong on two cores.
+"""The network of Mnih et al., 2013, for agents that learn Pong on two cores.
 
-A quarter of the arithmetic of Nature DQN's: 16 filters of 8x8 with stride 4, 32 of 4x4
-with stride 2, 256 units. Everything else about the agents is the package's.
+It has 16 filters of 8x8 with stride 4, 32 of 4x4 with stride 2, and 256 units: a quarter
+of the arithmetic of Nature DQN's network.
 """
 
 import gin
@@ -13,7 +13,7 @@ from batch_rl.multi_head import atari_helpers
 
 @gin.configurable(denylist=['num_actions', 'name'])
 class SmallDQNNetwork(tf.keras.Model):
-  """Two convolutions and a dense layer, then a Q-value for each action."""
+  """A network of two convolutions, a dense layer and a Q-value for each action."""
 
   def __init__(self, num_actions: int, name: str | None = None):
     super().__init__(name=name)
@@ -36,14 +36,14 @@ class SmallDQNNetwork(tf.keras.Model):
 
 @gin.configurable(denylist=['num_actions', 'num_heads', 'name'])
 class SmallMultiHeadQNetwork(atari_helpers.MultiHead, SmallDQNNetwork):
-  """`num_heads` Q-values for each action."""
+  """A network with `num_heads` Q-values for each action."""
 
 
 @gin.configurable(denylist=['num_actions', 'num_atoms', 'name'])
 class SmallQuantileNetwork(atari_helpers.Quantile, SmallDQNNetwork):
-  """`num_atoms` quantiles of each action's return."""
+  """A network with `num_atoms` quantiles of each action's return."""
 
 
 @gin.configurable(denylist=['num_actions', 'num_atoms', 'support', 'name'])
 class SmallRainbowNetwork(atari_helpers.Categorical, SmallDQNNetwork):
-  """A distribution over `num_atoms` returns for each action (C51)."""
+  """A network with a distribution over `num_atoms` returns for each action (C51)."""

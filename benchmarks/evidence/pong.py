@@ -1,12 +1,12 @@
-"""Do the offline agents learn Pong from what an online DQN has logged?
+"""Trains offline agents on the Pong data that an online DQN logged.
 
-  python -um benchmarks.evidence.pong              # train, and report
-  python -um benchmarks.evidence.pong --make_data  # play and log the data anew
+  python -um benchmarks.evidence.pong              # train and report
+  python -um benchmarks.evidence.pong --make_data  # make the data again
 
-Everything is done by the package's own commands, which are printed: the offline runs
-are a sweep, `pong.yaml`. The same command goes on with those that are not done. What
-each gave so far goes to `--out`, where `python -m batch_rl.report` can read it, with a
-table and a figure; a report goes to `--work_dir`.
+Everything runs by the package's own commands, which are printed. The offline runs are
+a sweep, `pong.yaml`; run the command again to continue it. `--out` receives the
+records and evaluations of all runs so far as `runs.zip`, with a table and a figure.
+A report by `batch_rl.report` goes to `--work_dir`.
 """
 
 import argparse
@@ -25,25 +25,26 @@ from benchmarks.evidence import pong_report
 HERE = pathlib.Path('benchmarks/evidence')
 DATA = 'data/Pong/1'
 SEED_OF_DATA = 1
+COLLECTED = 'collected'  # in the work directory: the contents of `runs.zip`
 
 
 def run(*arguments: object, threads: int | None = None) -> None:
-  """Runs `python -um` with arguments; exits with its code if it fails."""
+  """Runs `python -um` with arguments; exits with its code on failure."""
   command = ['-um', *map(str, arguments)]
   print(shlex.join(['python', *command]), flush=True)
   environment = {**os.environ}
   if threads:
     names = ('TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS')
     environment |= dict.fromkeys(names, str(threads))
-  ended = subprocess.run(
+  completed = subprocess.run(
     [sys.executable, *command], env=environment, check=False
   )
-  if ended.returncode:
-    sys.exit(ended.returncode)
+  if completed.returncode:
+    sys.exit(completed.returncode)
 
 
 def keep(base_dir: pathlib.Path, out: pathlib.Path) -> None:
-  """Copies what a report reads of a run, without this machine's directories."""
+  """Copies the files that a report reads, without this machine's directories."""
   shutil.rmtree(out, ignore_errors=True)
   out.mkdir(parents=True)
   record = files.read_json(str(base_dir / run_record.FILE_NAME))
@@ -64,28 +65,33 @@ def keep(base_dir: pathlib.Path, out: pathlib.Path) -> None:
 
 
 def make_data(work_dir: pathlib.Path, out: pathlib.Path) -> None:
-  """Plays, learns, and logs it."""
-  base_dir, made = work_dir / 'online', work_dir / DATA
+  """Trains the online agent and logs its data."""
+  base_dir, logged = work_dir / 'online', work_dir / DATA
   run(
     'batch_rl.baselines.train',
     f'--base_dir={base_dir}',
-    f'--replay_log_dir={made}',
+    f'--replay_log_dir={logged}',
     f'--gin_files={HERE}/online.gin',
     f'--seed={SEED_OF_DATA}',
     threads=2,
   )
-  keep(base_dir, out / 'runs/online')
-  print(f'{made} can take the place of {DATA}.')
+  runs = work_dir / COLLECTED
+  pong_report.unpack(out, runs)
+  keep(base_dir, runs / 'online')
+  pong_report.pack(runs, out)
+  print(f'{logged} can replace {DATA}.')
 
 
 def main() -> None:
-  """Runs what is not done, and reports."""
+  """Runs the unfinished part of the sweep, and reports."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--work_dir', type=pathlib.Path, default='runs/pong')
   parser.add_argument('--out', type=pathlib.Path, default=HERE / 'pong')
   parser.add_argument('--make_data', action='store_true')
   parser.add_argument(
-    '--collect', action='store_true', help='report what there is, train nothing'
+    '--collect',
+    action='store_true',
+    help='report the results so far without training',
   )
   options = parser.parse_args()
   if options.make_data:
@@ -93,16 +99,15 @@ def main() -> None:
     return
   if not options.collect:
     run('batch_rl.sweep', HERE / 'pong.yaml', f'--base_dir={options.work_dir}')
+  runs = options.work_dir / COLLECTED
+  pong_report.unpack(options.out, runs)
   for path in sorted(options.work_dir.glob('*/Pong/run-1/seed-*')):
     agent, seed = path.relative_to(options.work_dir).parts[::3]
     if (path / evaluations_lib.DIRECTORY).exists():
-      keep(path, options.out / 'runs' / agent / seed)
+      keep(path, runs / agent / seed)
+  pong_report.pack(runs, options.out)
   pong_report.report(options.out)
-  run(
-    'batch_rl.report',
-    options.out / 'runs',
-    f'--out={options.work_dir / "report"}',
-  )
+  run('batch_rl.report', runs, f'--out={options.work_dir / "report"}')
 
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-"""Table and figure of `pong.py`, made of what its runs have left.
+"""The table and figure of `pong.py`, made from its archived runs.
 
 python -m benchmarks.evidence.pong_report [benchmarks/evidence/pong]
 """
@@ -6,7 +6,10 @@ python -m benchmarks.evidence.pong_report [benchmarks/evidence/pong]
 import csv
 import dataclasses
 import pathlib
+import shutil
 import sys
+import tempfile
+import zipfile
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +20,7 @@ from batch_rl.runs import evaluations
 from batch_rl.utils import safe_pickle
 from benchmarks.evidence import control_report
 
-# By the names of their directories.
+# Names of the agents by their directories.
 AGENTS = {
   'dqn_adam': 'DQN',
   'c51': 'C51',
@@ -25,9 +28,10 @@ AGENTS = {
   'multi_head_dqn': 'Ensemble-DQN',
   'rem': 'REM',
 }
-UPDATES = 2500  # in an offline run's iteration: `offline.gin`
-ONLINE_UPDATES = 6250  # in the online run's: `online.gin`
-FINAL = 4  # the last evaluations of a run, whose episodes are its score
+ARCHIVE = 'runs.zip'
+UPDATES = 2500  # of an iteration of an offline run: `offline.gin`
+ONLINE_UPDATES = 6250  # of an iteration of the online run: `online.gin`
+FINAL = 4  # last evaluations of a run whose episodes make its score
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +39,9 @@ class Run:
   """An offline run.
 
   Attributes:
-    agent: one of `AGENTS`.
-    seed: of the run.
-    returns: of the episodes of each evaluation.
+    agent: Name of the agent, a value of `AGENTS`.
+    seed: Seed of the run.
+    returns: Returns of the episodes of each evaluation.
   """
 
   agent: str
@@ -46,17 +50,35 @@ class Run:
 
   @property
   def updates(self) -> np.ndarray:
-    """After which it was evaluated, (evaluations,)."""
+    """Numbers of updates at the evaluations, (evaluations,)."""
     return UPDATES * np.arange(1, len(self.returns) + 1)
 
   @property
   def means(self) -> np.ndarray:
-    """Of the evaluations, (evaluations,)."""
+    """Mean returns of the evaluations, (evaluations,)."""
     return np.array([np.mean(returns) for returns in self.returns])
 
 
-def read(out: pathlib.Path) -> list[Run]:
-  """The offline runs in `<out>/runs/<agent>/seed-<seed>`."""
+def unpack(out: pathlib.Path, runs: pathlib.Path) -> None:
+  """Unpacks `runs.zip`, if there is one, into a directory; empties it first."""
+  shutil.rmtree(runs, ignore_errors=True)
+  runs.mkdir(parents=True)
+  if (out / ARCHIVE).exists():
+    shutil.unpack_archive(out / ARCHIVE, runs)
+
+
+def pack(runs: pathlib.Path, out: pathlib.Path) -> None:
+  """Writes `runs.zip`; the same files always give the same bytes."""
+  with zipfile.ZipFile(out / ARCHIVE, 'w') as archive:
+    for path in sorted(runs.rglob('*')):
+      if path.is_file():
+        entry = zipfile.ZipInfo(path.relative_to(runs).as_posix())
+        content = path.read_bytes()
+        archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
+
+
+def read(runs: pathlib.Path) -> list[Run]:
+  """Returns the offline runs in `<runs>/<agent>/seed-<seed>`."""
   return [
     Run(
       label,
@@ -67,19 +89,19 @@ def read(out: pathlib.Path) -> list[Run]:
       ],
     )
     for agent, label in AGENTS.items()
-    for path in sorted((out / 'runs' / agent).glob('seed-*'))
+    for path in sorted((runs / agent).glob('seed-*'))
   ]
 
 
-def online_returns(out: pathlib.Path) -> list[float]:
-  """Mean return in training of the agent that made the data, by iteration."""
-  (path,) = (out / 'runs/online/logs').iterdir()
+def online_returns(runs: pathlib.Path) -> list[float]:
+  """Returns the mean training return of the online agent, by iteration."""
+  (path,) = (runs / 'online/logs').iterdir()
   logged = safe_pickle.loads(path.read_bytes())
   return [iteration['train_average_return'][0] for iteration in logged.values()]
 
 
 def write_results(runs: Sequence[Run], path: pathlib.Path) -> None:
-  """Writes a row for each evaluation."""
+  """Writes a row for each evaluation to a CSV file."""
   with open(path, 'w', newline='', encoding='utf-8') as file:
     writer = csv.writer(file, lineterminator='\n')
     writer.writerow(('agent', 'seed', 'updates', 'mean_return', 'episodes'))
@@ -92,7 +114,7 @@ def write_results(runs: Sequence[Run], path: pathlib.Path) -> None:
 
 
 def summary(runs: Sequence[Run]) -> str:
-  """A line for each run, in Markdown."""
+  """Returns a Markdown table with a line for each run."""
   lines = [
     f'| agent | seed | updates | last {FINAL} evaluations | best evaluation |',
     '| --- | --- | --- | --- | --- |',
@@ -110,7 +132,7 @@ def summary(runs: Sequence[Run]) -> str:
 def plot(
   runs: Sequence[Run], online: Sequence[float], path: pathlib.Path
 ) -> None:
-  """Draws returns over updates: offline, online, and of random actions."""
+  """Plots returns of the offline, online and random agents over updates."""
   fig = figure.Figure(figsize=(7.5, 4.2), layout='constrained')
   ax = fig.subplots()
   grey = {'color': '#666666', 'linewidth': 1.2}
@@ -121,8 +143,8 @@ def plot(
   random = normalisation.random_score('Pong')
   ax.axhline(random, linestyle=':', label='random actions', **grey)
   for label in AGENTS.values():
-    mine = [run for run in runs if run.agent == label]
-    for number, run in enumerate(mine):
+    of_agent = [run for run in runs if run.agent == label]
+    for number, run in enumerate(of_agent):
       ax.plot(
         run.updates,
         run.means,
@@ -142,17 +164,20 @@ def plot(
 
 
 def report(out: pathlib.Path) -> None:
-  """Writes `results.csv`, `summary.md` and `pong.png` into the runs' directory."""
-  runs = read(out)
+  """Writes `results.csv`, `summary.md` and `pong.png` from `runs.zip`."""
+  with tempfile.TemporaryDirectory() as directory:
+    unpacked = pathlib.Path(directory, 'runs')
+    unpack(out, unpacked)
+    runs, online = read(unpacked), online_returns(unpacked)
   write_results(runs, out / 'results.csv')
   text = summary(runs)
   (out / 'summary.md').write_text(text, encoding='utf-8')
-  plot(runs, online_returns(out), out / 'pong.png')
+  plot(runs, online, out / 'pong.png')
   print(text)
 
 
 def main(arguments: Sequence[str]) -> None:
-  """Reports on the directory that is named, or the usual one."""
+  """Writes the report of the given directory, or of the default one."""
   report(pathlib.Path(*(arguments or ['benchmarks/evidence/pong'])))
 
 

@@ -8,156 +8,170 @@ import tqdm.auto as tqdm
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.commands import console
-from batch_rl.dataset.interchange import dopamine_import, minari_export, rlds
+from batch_rl.dataset.interchange import (
+  dopamine_import,
+  episode_import,
+  minari_export,
+  rlds_export,
+  rlds_format,
+  rlds_import,
+  shard_discovery,
+)
 from batch_rl.dataset.shards import shard_files
+
+# Options that only one input format has.
+_OPTIONS = {
+  'dopamine': ('dry_run',),
+  'rlds': ('shard_rows', 'game', 'checkpoints', 'last_step'),
+}
 
 
 def add_import(commands: Any) -> None:
-  """Adds it to the commands."""
+  """Adds the command `import`."""
   command = console.add_command(
     commands,
     'import',
     _import,
-    "make a store of other people's data. Shards of Dopamine's format are found in "
-    'any layout, by what the files hold; TFDS datasets are those with the features '
-    'of rlu_atari. Start it again to go on where it was stopped. Exit code 0 if all '
-    'was taken, 1 if a shard was left out, 2 for a wrong argument.',
+    'make a store of data in another layout or format. Shards of the Dopamine '
+    'format are found in any layout, by their contents; TFDS datasets must have the '
+    'features of rlu_atari. Run it again to continue a stopped import. Exit code 0 '
+    'if everything was imported, 1 if a shard was left out, 2 for a wrong argument.',
   )
   command.add_argument(
-    'source',
-    help='the folder that holds shards, somewhere; or a TFDS directory, local or '
-    'remote: the one of a version, e.g. .../rlu_atari/Pong_run_1/1.3.0',
+    'input_dir',
+    metavar='source',
+    help='folder with shards in any layout; or a TFDS directory of a version, local '
+    'or remote, e.g. .../rlu_atari/Pong_run_1/1.3.0',
   )
   command.add_argument(
     'destination',
-    help='the store to make, or with --shards the run, <root>/<Game>/<run>',
+    help='store to create, or with --shards the run, <root>/<Game>/<run>',
   )
   command.add_argument(
     '--format',
-    choices=['dopamine', 'rlds'],
-    help='of the source; default: rlds for a TFDS directory, else dopamine',
+    choices=sorted(_OPTIONS),
+    help='format of the source; default: rlds for a TFDS directory, else dopamine',
   )
   command.add_argument(
     '--shards',
     action='store_true',
-    help='make shards, not a store; those that are there are linked where that '
-    'can be',
+    help='write shards, not a store; existing shard files are linked where possible',
   )
   command.add_argument(
     '--dry_run',
     action='store_true',
-    help='of shards: show what would be taken for what',
+    help='only show what each file of the shards is recognised as',
   )
-  rlds_only = command.add_argument_group('of TFDS datasets')
-  rlds_only.add_argument(
+  rlds = command.add_argument_group('options for TFDS datasets')
+  rlds.add_argument(
     '--shard_rows',
     metavar='N',
     type=console.at_least(100),
-    help='rows of a shard; default: as in the run that was exported, or 1000000',
+    help='rows of a shard; default: those of the exported run, or 1000000',
   )
-  rlds_only.add_argument(
+  rlds.add_argument(
     '--game', help='needed if the dataset is not named like Pong_run_1'
   )
-  rlds_only.add_argument(
+  rlds.add_argument(
     '--checkpoints',
     metavar='A-B',
-    help='only these of the splits checkpoint_00, checkpoint_01, ...',
+    help='import only these of the splits checkpoint_00, checkpoint_01, ...',
   )
-  rlds_only.add_argument(
+  rlds.add_argument(
     '--last_step',
-    choices=rlds.LAST_STEPS,
-    help='what the last step of an episode that ended has: a transition, or (as '
-    'RLDS says) an observation only; default: auto, found out by returns',
+    choices=episode_import.LAST_STEPS,
+    help='content of terminal steps: a transition, or only an observation as RLDS '
+    'defines; default: auto, inferred from returns',
   )
 
 
 def _import(arguments: argparse.Namespace) -> int:
-  chosen = arguments.format or (
-    'rlds' if rlds.is_dataset(arguments.source) else 'dopamine'
+  input_format = arguments.format or (
+    'rlds' if rlds_format.is_dataset(arguments.input_dir) else 'dopamine'
   )
-  others = {
-    'rlds': ('dry_run',),
-    'dopamine': ('shard_rows', 'game', 'checkpoints', 'last_step'),
-  }[chosen]
-  for name in others:
-    if getattr(arguments, name):
-      raise ValueError(
-        f'--{name} has no meaning for {arguments.source}, which is taken for '
-        f'{chosen} data (--format).'
-      )
-  return {'rlds': _import_rlds, 'dopamine': _import_dopamine}[chosen](arguments)
+  for other, names in _OPTIONS.items():
+    for name in names:
+      if other != input_format and getattr(arguments, name):
+        raise ValueError(
+          f'--{name} does not apply to {arguments.input_dir}, which is taken for '
+          f'{input_format} data (--format).'
+        )
+  if input_format == 'rlds':
+    return _import_rlds(arguments)
+  return _import_dopamine(arguments)
 
 
 def _import_rlds(arguments: argparse.Namespace) -> int:
-  with _Progress() as progress:
-    made = rlds.import_run(
-      arguments.source,
+  with _ProgressBars() as progress:
+    summary = episode_import.import_run(
+      rlds_import.RldsReader(arguments.input_dir, arguments.checkpoints),
       arguments.destination,
       arguments.shards,
       arguments.shard_rows,
       arguments.game,
-      arguments.checkpoints,
       arguments.last_step or 'auto',
       progress,
     )
-  return _print_made(arguments, made)
+  return _print_summary(arguments, summary)
 
 
 def _import_dopamine(arguments: argparse.Namespace) -> int:
-  layout = dopamine_import.find(arguments.source)
+  shards = shard_discovery.discover(arguments.input_dir)
+  table = shards.table()
   document = {
-    'source': layout.source,
+    'source': shards.input_dir,
     'destination': arguments.destination,
-    'shards': sorted(layout.shards),
-    'ignored': layout.ignored,
-    'left_out': layout.left_out,
-    'assumed': layout.assumed,
-    'taken': layout.table()[1:],
+    'shards': sorted(shards.contents),
+    'ignored': shards.ignored,
+    'left_out': shards.left_out,
+    'assumed': shards.assumed,
+    'taken': table[1:],
     'notes': [],
   }
   if not arguments.json:
-    console.print_table(layout.table(), left=(1, 2, 3))
-    for name, why in layout.ignored.items():
-      print(f'ignored: {name}: {why}')
-    for line in layout.assumed:
+    console.print_table(table, left=(1, 2, 3))
+    for name, reason in shards.ignored.items():
+      print(f'ignored: {name}: {reason}')
+    for line in shards.assumed:
       print(f'assumed: {line}')
-    for line in layout.left_out:
+    for line in shards.left_out:
       print(f'missing: {line}')
   if not arguments.dry_run:
-    document['notes'] = _do_import(arguments, layout)
+    document['notes'] = _import_shards(arguments, shards)
   if arguments.json:
     console.print_json(document)
   elif not arguments.dry_run:
     for line in document['notes']:
       print(f'note: {line}')
-    print(f'{arguments.destination}: {len(layout.shards)} shards')
-  return int(bool(layout.left_out))
+    print(f'{arguments.destination}: {len(shards.contents)} shards')
+  return int(bool(shards.left_out))
 
 
-def _do_import(
-  arguments: argparse.Namespace, layout: dopamine_import.Layout
+def _import_shards(
+  arguments: argparse.Namespace, shards: shard_discovery.DiscoveredShards
 ) -> list[str]:
   if arguments.shards:
     logs = os.path.join(arguments.destination, run_directories.LOGS)
-    total = len(layout.shards) * len(shard_files.FILES)
+    total = len(shards.contents) * len(shard_files.FILES)
     with tqdm.tqdm(total=total, unit='file', disable=None, leave=False) as bar:
-      return dopamine_import.import_shards(layout, logs, bar.update)
+      return dopamine_import.import_shards(shards, logs, bar.update)
   with tqdm.tqdm(unit='row', unit_scale=True, disable=None, leave=False) as bar:
     return dopamine_import.import_store(
-      layout, arguments.destination, bar.update
+      shards, arguments.destination, bar.update
     )
 
 
 def add_export(commands: Any) -> None:
-  """Adds it to the commands."""
+  """Adds the command `export`."""
   command = console.add_command(
     commands,
     'export',
     _export,
-    "write a run as another library's dataset. It is there once it is whole.",
+    "write a run as another library's dataset. The destination appears when it is "
+    'complete.',
   )
   command.add_argument('directory', help=console.DIRECTORY)
-  command.add_argument('destination', help='the directory to make')
+  command.add_argument('destination', help='directory to create')
   command.add_argument(
     '--format',
     choices=['rlds', 'minari'],
@@ -169,71 +183,73 @@ def add_export(commands: Any) -> None:
     '--stack',
     metavar='N',
     type=console.at_least(1),
-    help='frames in an observation, for minari; default: single frames',
+    help='frames of an observation, for minari; default: single frames',
   )
   command.add_argument(
     '--subset',
     metavar='TEXT',
-    help="whole trajectories only, e.g. 'random_trajectories(0.1)'",
+    help="complete trajectories only, e.g. 'random_trajectories(0.1)'",
   )
 
 
 def _export(arguments: argparse.Namespace) -> int:
   run = console.one_run(arguments)
-  target = arguments.destination
-  with _Progress() as progress:
+  destination = arguments.destination
+  with _ProgressBars() as progress:
     if arguments.format == 'minari':
-      made = minari_export.export(
-        run, target, arguments.stack, arguments.subset, progress
+      summary = minari_export.export(
+        run, destination, arguments.stack, arguments.subset, progress
       )
     elif arguments.stack is not None:
       raise ValueError('--stack is for minari; rlu_atari has single frames.')
     else:
-      made = rlds.export(run, target, arguments.subset, progress)
-  return _print_made(arguments, made)
+      summary = rlds_export.export(run, destination, arguments.subset, progress)
+  return _print_summary(arguments, summary)
 
 
-def _print_made(arguments: argparse.Namespace, made: dict[str, Any]) -> int:
+def _print_summary(
+  arguments: argparse.Namespace, summary: dict[str, Any]
+) -> int:
   if arguments.json:
-    console.print_json(made)
+    console.print_json(summary)
   else:
-    print('\n'.join(_describe(made)))
+    print('\n'.join(_describe(summary)))
   return 0
 
 
-def _describe(made: dict[str, Any]) -> list[str]:
-  """Lines that say what was made, out of what an import or export returned."""
+def _describe(summary: dict[str, Any]) -> list[str]:
+  """Returns the lines that report an import or export."""
   lines = [
-    f'{made["destination"]}: {made["game"]}, {made["episodes"]:,} episodes, '
-    f'{made["steps"]:,} steps, hash {made["hash"]}'
+    f'{summary["destination"]}: {summary["game"]}, {summary["episodes"]:,} '
+    f'episodes, {summary["steps"]:,} steps, hash {summary["hash"]}'
   ]
-  if 'last_step' in made:
-    lines.append(f'last steps of episodes that ended: {made["last_step"]}')
-  if made.get('order') == 'as stored':
+  if 'last_step' in summary:
+    lines.append(f'terminal steps: {summary["last_step"]}')
+  if summary.get('order') == 'as stored':
     lines.append(
       'note: the dataset was shuffled; episodes are in the order of its files, '
       'not of time.'
     )
-  if made.get('skipped'):
-    lines.append(f'note: {made["skipped"]:,} episodes have no transition.')
-  if made['truncated']:
+  if summary.get('skipped'):
+    lines.append(f'note: {summary["skipped"]:,} episodes have no transition.')
+  if summary['truncated']:
     lines.append(
-      f'note: {made["truncated"]:,} episodes were cut off; they have no terminal, '
-      'and no transition at their last observation.'
+      f'note: {summary["truncated"]:,} episodes are truncated: they have no '
+      'terminal, and their last row is an observation only.'
     )
-  if 'dataset_id' in made:
+  if 'dataset_id' in summary:
     lines.append(
-      f'minari.load_dataset({made["dataset_id"]!r}), environment '
-      f'{made["environment"] or "not known"}'
+      f'minari.load_dataset({summary["dataset_id"]!r}), environment '
+      f'{summary["environment"] or "not known"}'
     )
   return lines
 
 
-class _Progress:
-  """A bar for one thing that is being done after the other."""
+class _ProgressBars:
+  """Shows a progress bar for each stage in turn."""
 
   def __init__(self) -> None:
-    self._what: str | None = None
+    self._stage: str | None = None
     self._bar: Any = None
 
   def __enter__(self):
@@ -243,12 +259,12 @@ class _Progress:
     if self._bar is not None:
       self._bar.close()
 
-  def __call__(self, what: str, count: int, total: int) -> None:
-    """See `rlds.import_run`."""
-    if what != self._what:
+  def __call__(self, stage: str, count: int, total: int) -> None:
+    """Advances the bar of a stage; see `episode_import.import_run`."""
+    if stage != self._stage:
       self.__exit__()
-      self._what = what
+      self._stage = stage
       self._bar = tqdm.tqdm(
-        total=total, desc=what, unit='', unit_scale=True, disable=None
+        total=total, desc=stage, unit='', unit_scale=True, disable=None
       )
     self._bar.update(count)

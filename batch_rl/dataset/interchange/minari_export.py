@@ -1,21 +1,26 @@
-"""Runs as Minari datasets.
+"""Exports a run as a Minari dataset.
 
-Minari stores, for an episode of n transitions, n + 1 observations. Our format has no
-observation after a terminal, so there the last one is of zeros; an episode that was
-cut off is one transition shorter than its rows, and its last one is a truncation.
-Frames are stored without loss (Minari's default for images is JPEG).
+Minari stores n + 1 observations for an episode of n transitions. Our format logs no
+observation after a terminal, so the last one is zeros in that case. A truncated episode
+has one transition fewer than rows, and its last transition is a truncation. Frames
+are stored losslessly (Minari's default for images is JPEG).
 
-Minari is imported when it is needed.
+Minari is imported on first use.
 """
 
+import contextlib
+import functools
+import importlib.metadata
+import itertools
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from batch_rl.dataset import run_directories
+from batch_rl.dataset.interchange import episode_export
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
 from batch_rl.utils import staging_directory
@@ -40,86 +45,78 @@ def export(
   destination: str,
   stack_size: int | None = None,
   subset: str | None = None,
-  progress: Callable[[str, int, int], None] = lambda what, count, total: None,
+  progress: episode_export.Progress = lambda stage, count, total: None,
 ) -> dict[str, Any]:
   """Writes a run as a Minari dataset.
 
-  Below `$MINARI_DATASETS_PATH` (or Minari's default), the id by which
-  `minari.load_dataset` finds it is the path from there; elsewhere, it is the last
-  part of the path, for a `MINARI_DATASETS_PATH` that is the rest.
+  The id for `minari.load_dataset` is the path below `$MINARI_DATASETS_PATH` (or
+  Minari's default). For a destination elsewhere, it is the last part of the path;
+  load it with `MINARI_DATASETS_PATH` set to the folder above.
 
   Args:
-    run: shards, or a store.
-    destination: the directory to make; its name ends in a version, as in
-      `pong-v0`.
-    stack_size: frames in an observation, oldest first, zeros before the first:
-      (stack_size, *frame_shape). None for single frames.
-    subset: of whole trajectories (`subsets`); None for all.
-    progress: called with what is being done, how much more of it has been, and
-      how much there is.
+    run: Run or store to export.
+    destination: Directory to create; its name ends in a version, as in `pong-v0`.
+    stack_size: Number of frames of an observation, oldest first, zeros before the
+      first frame: (stack_size, *frame_shape). None for single frames.
+    subset: Subset of complete trajectories (`subsets`); None for all.
+    progress: Callback with the name of the stage, the amount done since the last
+      call and the total amount.
 
   Returns:
-    What was written, JSON-able.
+    A summary of the export, JSON-able.
 
   Raises:
-    ValueError: if the run cannot be read, the destination exists, cannot be
+    ValueError: If the run cannot be read, the destination exists, cannot be
       written or has no version, or Minari is not installed.
   """
   staging_directory.check_new(destination)
   if stack_size is not None and stack_size < 1:
     raise ValueError(f'A stack has at least one frame, not {stack_size}.')
-  minari = _import_minari()
+  name = _dataset_id(_import_minari(), destination)
+  open_writer = functools.partial(_open_writer, name, stack_size)
+  return episode_export.export(run, destination, subset, open_writer, progress)
+
+
+@contextlib.contextmanager
+def _open_writer(
+  name: str, stack_size: int | None, reader: episodes.Reader, directory: str
+) -> Iterator[tuple[Callable[[episodes.Episode], int], dict[str, Any]]]:
+  """See `episode_export.OpenWriter`."""
   from minari.data_collector import EpisodeBuffer
   from minari.dataset.minari_storage import MinariStorage
 
-  name = _dataset_id(minari, destination)
-  reader = episodes.Reader(run, subset)
   spec, meanings = _environment(reader, stack_size)
-  truncated = written = 0
-  with staging_directory.StagingDirectory(destination) as stage:
-    made = stage.fresh('made')
-    storage = MinariStorage.new(
-      os.path.join(made, 'data'),
-      **_spaces(reader, stack_size),
-      env_spec=spec,
-      jpeg_encoding=False,
-    )
-    for episode in reader:
-      buffer = _buffer(episode, stack_size)
-      if buffer is not None:
-        storage.update_episodes([EpisodeBuffer(id=written, **buffer)])
-        storage.update_episode_metadata(
-          [
-            {
-              'episode': episode.number,
-              'shard': episode.shard,
-              'begins_at_reset': episode.begins_at_reset,
-            }
-          ],
-          [written],
-        )
-        written += 1
-        truncated += not episode.ended
-      progress('steps', len(episode.action), reader.rows)
-    if not written:
-      raise ValueError(f'{run.directory} has no transitions.')
-    about = _metadata(reader, name, stack_size, meanings)
-    if spec is not None:
-      about['eval_env_spec'] = spec.to_json()
-    storage.update_metadata(about)
-    steps = storage.total_steps
-    stage.publish('made')
-  return {
-    'destination': destination,
-    'format': 'minari',
-    'dataset_id': name,
-    'game': reader.game,
-    'environment': spec.id if spec else None,
-    'episodes': written,
-    'steps': steps,
-    'truncated': truncated,
-    'hash': reader.hash,
-  }
+  storage = MinariStorage.new(
+    os.path.join(directory, 'data'),
+    **_spaces(reader, stack_size),
+    env_spec=spec,
+    jpeg_encoding=False,
+  )
+  ids = itertools.count()
+
+  def write(episode: episodes.Episode) -> int:
+    columns = _columns(episode, stack_size)
+    if columns is None:
+      return 0
+    number = next(ids)
+    storage.update_episodes([EpisodeBuffer(id=number, **columns)])
+    metadata = {
+      'episode': episode.number,
+      'shard': episode.shard,
+      'begins_at_reset': episode.begins_at_reset,
+    }
+    storage.update_episode_metadata([metadata], [number])
+    return len(columns['actions'])
+
+  environment = spec.id if spec else None
+  yield (
+    write,
+    {'format': 'minari', 'dataset_id': name, 'environment': environment},
+  )
+  metadata = _metadata(reader, name, stack_size, meanings)
+  if spec is not None:
+    metadata['eval_env_spec'] = spec.to_json()
+  storage.update_metadata(metadata)
 
 
 def _dataset_id(minari: Any, destination: str) -> str:
@@ -133,8 +130,8 @@ def _dataset_id(minari: Any, destination: str) -> str:
     parse_dataset_id(name)
   except (ValueError, TypeError):  # TypeError if there is no version
     raise ValueError(
-      f'{destination} is no name for a Minari dataset: it ends in a version, as '
-      'in pong-v0.'
+      f'{destination} is not a valid name of a Minari dataset; end it in a '
+      'version, as in pong-v0.'
     ) from None
   return name
 
@@ -157,16 +154,16 @@ def _spaces(reader: episodes.Reader, stack_size: int | None) -> dict[str, Any]:
 def _environment(
   reader: episodes.Reader, stack_size: int | None
 ) -> tuple[Any, list[str] | None]:
-  """The Gymnasium environment that gives such observations, if it can be made.
+  """Makes the Gymnasium environment with the run's observations, if possible.
 
   Returns:
-    Its specification, and the meanings of its actions; None if there is none.
+    The environment's specification and the meanings of its actions, or Nones.
   """
   import ale_py
   import gymnasium
   from gymnasium import wrappers
 
-  known = manifests.look_up(reader.manifest, 'environment', kind=dict) or {}
+  logged = manifests.look_up(reader.manifest, 'environment', kind=dict) or {}
   if reader.frame_shape != (84, 84):
     return None, None
   gymnasium.register_envs(ale_py)
@@ -175,21 +172,21 @@ def _environment(
     env = gymnasium.make(
       f'ALE/{reader.game}-v5',
       frameskip=1,
-      repeat_action_probability=known.get('repeat_action_probability', 0.25),
-      max_num_frames_per_episode=known.get(
+      repeat_action_probability=logged.get('repeat_action_probability', 0.25),
+      max_num_frames_per_episode=logged.get(
         'max_num_frames_per_episode', 108_000
       ),
       full_action_space=False,
     )
     meanings = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
     env = wrappers.AtariPreprocessing(
-      env, noop_max=0, frame_skip=known.get('frame_skip', 4)
+      env, noop_max=0, frame_skip=logged.get('frame_skip', 4)
     )
     if stack_size is not None:
       env = wrappers.FrameStackObservation(env, stack_size, padding_type='zero')
     env.close()
-  except Exception as error:  # an unknown game, a ROM that is not there
-    _log.warning('There is no environment for %s: %s', reader.game, error)
+  except Exception as error:  # an unknown game or a missing ROM
+    _log.warning('No environment for %s: %s', reader.game, error)
     return None, None
   if len(meanings) != reader.num_actions:
     return None, None
@@ -204,14 +201,14 @@ def _metadata(
 ) -> dict[str, Any]:
   manifest = reader.manifest
   environment = manifests.look_up(manifest, 'environment', kind=dict) or {}
-  about = {
+  metadata = {
     'dataset_id': name,
-    'minari_version': _version('minari'),
+    'minari_version': importlib.metadata.version('minari'),
     'algorithm_name': reader.agent,
     'description': (
-      f'What an agent ({reader.agent or "not known"}) experienced in '
-      f'{reader.game}, in time order, with rewards as logged. Where an episode '
-      'ended, no last observation was logged: it is zeros.'
+      f'The transitions that an agent ({reader.agent or "unknown"}) experienced '
+      f'in {reader.game}, in time order, with rewards as logged. The last '
+      'observation of a terminated episode is zeros, because none was logged.'
     ),
     'game': reader.game,
     'action_meanings': meanings,
@@ -222,45 +219,37 @@ def _metadata(
     'source': reader.run.directory,
     'source_hash': reader.hash,
   }
-  return {key: value for key, value in about.items() if value is not None}
+  return {key: value for key, value in metadata.items() if value is not None}
 
 
-def _version(package: str) -> str:
-  import importlib.metadata
-
-  return importlib.metadata.version(package)
-
-
-def _buffer(
+def _columns(
   episode: episodes.Episode, stack_size: int | None
 ) -> dict[str, Any] | None:
-  """An episode as Minari has it; None if there is no transition in it."""
+  """Returns an episode as Minari's columns; None if it has no transition."""
   n = len(episode.action)
-  # Without the beginning, stacks are whole from here on.
+  # If the beginning is missing, the first stacks are incomplete.
   first = 0 if episode.begins_at_reset or stack_size is None else stack_size - 1
   stop = n if episode.ended else n - 1
   if stop <= first:
     return None
-  ends = np.zeros(stop - first, bool)
-  ends[-1] = True
-  never = np.zeros_like(ends)
+  last = np.arange(first, stop) == stop - 1
   return {
     'observations': _observations(episode, stack_size)[first:],
     'actions': episode.action[first:stop].astype(np.int64),
     'rewards': episode.reward[first:stop],
-    'terminations': ends if episode.ended else never,
-    'truncations': never if episode.ended else ends,
+    'terminations': last & episode.ended,
+    'truncations': last & (not episode.ended),
   }
 
 
 def _observations(
   episode: episodes.Episode, stack_size: int | None
 ) -> np.ndarray:
-  """Frames, or stacks of them, and zeros for the one after the end."""
+  """Returns frames or stacks of frames, with zeros after a terminal."""
   frames = episode.observation
   n, size = len(frames), stack_size or 1
   out = np.zeros((n + episode.ended, size, *frames.shape[1:]), frames.dtype)
   for j in range(size):
-    behind = size - 1 - j
-    out[behind:n, j] = frames[: max(n - behind, 0)]
+    delay = size - 1 - j
+    out[delay:n, j] = frames[: max(n - delay, 0)]
   return out[:, 0] if stack_size is None else out

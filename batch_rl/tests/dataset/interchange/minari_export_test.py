@@ -1,4 +1,4 @@
-"""Minari datasets made from runs, as Minari reads them."""
+"""Tests for exported Minari datasets, read by Minari."""
 
 import json
 import sys
@@ -15,11 +15,9 @@ if sys.version_info < (3, 11):
   pytest.skip('Minari needs Python 3.11', allow_module_level=True)
 import minari  # noqa: E402
 
-LENGTHS = (60, 45, 80, 30)
-
 
 def transitions_of(dataset, stacked):
-  """All transitions of a Minari dataset, like `runs.transitions`."""
+  """Returns all transitions of a Minari dataset, like `runs.transitions`."""
   parts = []
   for episode in dataset.iterate_episodes():
     observation, n = episode.observations, len(episode.actions)
@@ -30,7 +28,7 @@ def transitions_of(dataset, stacked):
     states = observation if stacked else runs.stacks(observation)
     following = states[1:].copy()
     if episode.terminations[-1]:
-      # There was no last observation.
+      # The last observation was never logged.
       assert not observation[-1].any()
       following[-1] = 0
     late = not next(iter(dataset.storage.get_episode_metadata([episode.id])))[
@@ -46,12 +44,12 @@ def transitions_of(dataset, stacked):
 
 
 @pytest.mark.parametrize('stack', [None, 4])
-@pytest.mark.parametrize('how', [{}, {0: 'cut', 1: 'late', 3: 'open'}])
+@pytest.mark.parametrize('kinds', [{}, {0: 'truncated', 1: 'late', 3: 'open'}])
 def test_minari_has_the_same_transitions(
-  tmp_path, run, monkeypatch, stack, how
+  tmp_path, run, monkeypatch, stack, kinds
 ):
-  made = runs.make_episodes(*LENGTHS)
-  logs = runs.write_run(tmp_path / 'Pong' / '1', made, how=how)
+  logged = runs.make_episodes(*runs.LENGTHS)
+  logs = runs.write_run(tmp_path / 'Pong' / '1', logged, kinds=kinds)
   root = tmp_path / 'datasets'
   monkeypatch.setenv('MINARI_DATASETS_PATH', str(root))
   target = root / 'atari' / 'pong-v0'
@@ -62,7 +60,7 @@ def test_minari_has_the_same_transitions(
   assert code == 0, err
   document = json.loads(out)
   dataset = minari.load_dataset('atari/pong-v0')
-  expected = runs.expected_transitions(made, how)
+  expected = runs.expected_transitions(logged, kinds)
   runs.assert_same(transitions_of(dataset, stack), expected)
   runs.assert_same(runs.transitions(logs), expected)
   reader = episodes.Reader(run_directories.as_run(str(logs)))
@@ -74,17 +72,28 @@ def test_minari_has_the_same_transitions(
   assert about['source_hash'] == document['hash'] == reader.hash
   assert about['source'] == str(logs)
   assert about['action_meanings'][:3] == ['NOOP', 'FIRE', 'RIGHT']
-  assert document['truncated'] == len(how) - ('late' in how.values())
+  assert document['truncated'] == len(kinds) - ('late' in kinds.values())
   assert dataset.action_space.n == 6
+
+
+@pytest.mark.parametrize('stack', [None, 4])
+def test_the_environment_is_recovered(tmp_path, run, monkeypatch, stack):
+  logged = runs.make_episodes(8)
+  logs = runs.write_run(tmp_path / 'Pong' / '1', logged)
+  monkeypatch.setenv('MINARI_DATASETS_PATH', str(tmp_path))
+  options = ['--stack', stack] if stack else []
+  target = tmp_path / 'pong-v0'
+  assert run('export', logs, target, '--format=minari', *options)[0] == 0
+  dataset = minari.load_dataset('pong-v0')
   for evaluation in (False, True):
     env = dataset.recover_environment(eval_env=evaluation)
     assert env.spec.id == 'ALE/Pong-v5'
     observation, _ = env.reset(seed=1)
     assert dataset.observation_space.contains(observation)
     assert env.observation_space == dataset.observation_space
-    # Its frames are of the kind that was logged: the same screen, to begin with.
+    # The same preprocessing: the first screen is like the logged one.
     frame = observation[-1] if stack else observation
-    assert (frame != made[0][0][0]).mean() < 0.05
+    assert (frame != logged[0][0][0]).mean() < 0.05
     env.close()
 
 
@@ -100,7 +109,9 @@ def test_other_observations_have_no_environment(tmp_path, run, monkeypatch):
   runs.assert_same(transitions_of(dataset, None), runs.transitions(logs))
 
 
-def test_elsewhere_the_name_is_the_id(tmp_path, run, monkeypatch):
+def test_elsewhere_the_last_part_of_the_path_is_the_id(
+  tmp_path, run, monkeypatch
+):
   monkeypatch.setenv('MINARI_DATASETS_PATH', str(tmp_path / 'other'))
   runs.write_run(tmp_path / 'Pong' / '1', runs.make_episodes(8))
   target = tmp_path / 'here' / 'pong-v3'
@@ -122,7 +133,7 @@ def test_elsewhere_the_name_is_the_id(tmp_path, run, monkeypatch):
     (['s3://bucket/pong-v0'], 'local'),
   ],
 )
-def test_mistakes_are_one_line(tmp_path, run, arguments, message):
+def test_a_mistake_is_one_line(tmp_path, run, arguments, message):
   root = tmp_path / 'Pong' / '1'
   runs.write_run(root, runs.make_episodes(8))
   arguments = [a.format(root=root, out=tmp_path / 'out') for a in arguments]
@@ -133,7 +144,7 @@ def test_mistakes_are_one_line(tmp_path, run, arguments, message):
 
 
 @pytest.mark.parametrize('module', ['minari', 'h5py'])
-def test_what_is_not_installed_is_named(tmp_path, run, monkeypatch, module):
+def test_a_missing_package_is_named(tmp_path, run, monkeypatch, module):
   root = tmp_path / 'Pong' / '1'
   runs.write_run(root, runs.make_episodes(8))
   monkeypatch.setitem(sys.modules, module, None)

@@ -35,7 +35,7 @@ def tiny_episodes(lengths):
 @hypothesis.settings(max_examples=20, deadline=None)
 @hypothesis.given(
   kinds=st.lists(
-    st.tuples(st.integers(1, 9), st.sampled_from([None, 'cut', 'late'])),
+    st.tuples(st.integers(1, 9), st.sampled_from([None, 'truncated', 'late'])),
     min_size=1,
     max_size=8,
   ),
@@ -84,7 +84,7 @@ def test_an_episode_that_begins_with_the_last_row_of_a_ring(tmp_path):
 
 def test_truncated_ends_are_not_drawn(tmp_path):
   logged = runs.make_episodes(40, 30, 50)
-  how = {0: 'cut', 1: 'cut'}
+  how = {0: 'truncated', 1: 'truncated'}
   logs = runs.write_run(tmp_path, logged, 30, how)
   expected = runs.expected_transitions(logged, how)
   assert expected['terminal'].sum() == 1 and len(expected['action']) == 118
@@ -98,14 +98,14 @@ def test_truncated_ends_are_not_drawn(tmp_path):
 
 def test_truncations_are_part_of_the_hash(tmp_path):
   logged = runs.make_episodes(20, 20)
-  for name, how in (('a', {}), ('b', {0: 'cut'})):
+  for name, how in (('a', {}), ('b', {0: 'truncated'})):
     runs.write_run(tmp_path / name, logged, 30, how)
   assert read(tmp_path / 'a').hash != read(tmp_path / 'b').hash
 
 
 def test_a_part_of_the_shards_has_its_own_truncations(tmp_path):
   logged = runs.make_episodes(40, 30, 50)
-  logs = runs.write_run(tmp_path, logged, 30, {0: 'cut', 1: 'cut'})
+  logs = runs.write_run(tmp_path, logged, 30, {0: 'truncated', 1: 'truncated'})
   everything = store.Store(str(logs), pack=False)
   assert everything.truncations.tolist() == [42, 75]
   part = store.Store(str(logs), [2, 3], pack=False)

@@ -1,0 +1,68 @@
+"""Exports the episodes of a run; common to all formats of other libraries."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.sampling import episodes
+from batch_rl.utils import staging_directory
+
+Progress = Callable[[str, int, int], None]
+# Opens a dataset in an empty directory. Gives a function that writes an episode and
+# returns its number of steps (0 if it was skipped), and entries for the summary.
+OpenWriter = Callable[
+  [episodes.Reader, str],
+  AbstractContextManager[
+    tuple[Callable[[episodes.Episode], int], dict[str, Any]]
+  ],
+]
+
+
+def export(
+  run: run_directories.RunDirectory,
+  destination: str,
+  subset: str | None,
+  open_writer: OpenWriter,
+  progress: Progress,
+) -> dict[str, Any]:
+  """Writes a run in another format; the destination appears when it is complete.
+
+  Args:
+    run: Run or store to export.
+    destination: Directory to create.
+    subset: Subset of complete trajectories (`subsets`); None for all.
+    open_writer: Opener of the dataset in the other format.
+    progress: Callback with the name of the stage, the amount done since the last
+      call and the total amount.
+
+  Returns:
+    A summary of the export, JSON-able.
+
+  Raises:
+    ValueError: If the run cannot be read or has no transitions, or the destination
+      exists or cannot be written.
+  """
+  staging_directory.check_new(destination)
+  reader = episodes.Reader(run, subset)
+  count = steps = truncated = 0
+  with staging_directory.StagingDirectory(destination) as stage:
+    with open_writer(reader, stage.fresh('made')) as (write, summary):
+      for episode in reader:
+        if written := write(episode):
+          count += 1
+          steps += written
+          truncated += not episode.ended
+        progress('steps', len(episode.action), reader.rows)
+      if not count:
+        raise ValueError(f'{run.directory} has no transitions.')
+    stage.publish('made')
+  return {
+    'destination': destination,
+    'game': reader.game,
+    'episodes': count,
+    'steps': steps,
+    'truncated': truncated,
+    'hash': reader.hash,
+    **summary,
+  }

@@ -1,0 +1,150 @@
+"""Exports a run as RLDS episodes in TFDS, with the features of `rlu_atari`."""
+
+import concurrent.futures
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.interchange import episode_export, rlds_format
+from batch_rl.dataset.sampling import episodes
+from batch_rl.dataset.shards import manifests
+from batch_rl.utils import files, machine, staging_directory
+
+_EPISODES_PER_FILE = 200  # some 100 to 400 MB
+
+
+def export(
+  run: run_directories.RunDirectory,
+  destination: str,
+  subset: str | None = None,
+  progress: episode_export.Progress = lambda stage, count, total: None,
+) -> dict[str, Any]:
+  """Writes a run as a dataset that `tfds.builder_from_directory` loads.
+
+  `checkpoint_id` is the number of the shard in which an episode begins. Split
+  `train` has all episodes in time order.
+
+  Args:
+    run: Run or store to export, with frames of 84 x 84 uint8.
+    destination: Directory to create.
+    subset: Subset of complete trajectories (`subsets`); None for all.
+    progress: Callback with the name of the stage, the amount done since the last
+      call and the total amount.
+
+  Returns:
+    A summary of the export, JSON-able.
+
+  Raises:
+    ValueError: If the run cannot be read or has other frames, the destination
+      exists or cannot be written, or TFDS is not installed.
+  """
+  staging_directory.check_new(destination)
+  tfds = rlds_format.import_tfds()
+  open_writer = functools.partial(_open_writer, tfds)
+  with files.remote_errors(destination):
+    return episode_export.export(
+      run, destination, subset, open_writer, progress
+    )
+
+
+@contextlib.contextmanager
+def _open_writer(
+  tfds: Any, reader: episodes.Reader, directory: str
+) -> Iterator[tuple[Callable[[episodes.Episode], int], dict[str, Any]]]:
+  """See `episode_export.OpenWriter`; images are encoded on all cores."""
+  shape, dtype = reader.frame_shape, reader.frame_dtype
+  if (shape, dtype) != (rlds_format.FRAME_SHAPE, np.uint8):
+    text = ' x '.join(map(str, shape)) or 'one number'
+    raise ValueError(
+      f'{reader.run.directory} has observations of {text} {dtype}; rlu_atari has '
+      '84 x 84 uint8.'
+    )
+  info = _dataset_info(tfds, reader, directory)
+  writer = tfds.core.SequentialWriter(info, _EPISODES_PER_FILE)
+  writer.initialize_splits(['train'])
+  with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
+
+    def write(episode: episodes.Episode) -> int:
+      writer.add_examples({'train': [_example(episode, pool)]})
+      return len(episode.action)
+
+    yield write, {'format': 'rlds'}
+  writer.close_all()
+
+
+def _dataset_info(tfds: Any, reader: episodes.Reader, directory: str) -> Any:
+  from tensorflow_datasets.rl_unplugged import atari_utils
+
+  manifest = reader.manifest
+  environment = manifests.look_up(manifest, 'environment', kind=dict) or {}
+  return tfds.core.DatasetInfo(
+    builder=tfds.core.dataset_info.DatasetIdentity(
+      name=rlds_format.NAME,
+      version=tfds.core.Version(rlds_format.VERSION),
+      data_dir=directory,
+      module_name=__name__,
+      config_name=f'{reader.game}_run_{reader.run.name}',
+    ),
+    description=(
+      'A run of the DQN Replay Dataset, or in its format, with the features of '
+      'rlu_atari. Rewards are as logged (clipped, in that dataset). The last step '
+      'of an episode has a valid observation only. It is zeros if the episode '
+      'terminated, because none was logged.'
+    ),
+    features=atari_utils.features_dict(),
+    disable_shuffling=True,
+    metadata=tfds.core.MetadataDict(
+      {
+        'source': reader.run.directory,
+        'hash': reader.hash,
+        'last_step': 'observation',
+        'steps': reader.rows,
+        'shard_capacity': manifests.look_up(
+          manifest, 'format', 'shard_capacity', kind=int
+        ),
+        'agent': reader.agent,
+        'environment': {
+          'num_actions': reader.num_actions,
+          **environment,
+          'game': reader.game,
+        },
+      }
+    ),
+  )
+
+
+def _example(
+  episode: episodes.Episode, pool: concurrent.futures.ThreadPoolExecutor
+) -> dict[str, Any]:
+  """Returns an episode with the features of `rlu_atari`, observations as PNG."""
+  # The observation after a terminal was never logged: a frame of zeros.
+  extra = int(episode.ended)
+  frames = list(pool.map(rlds_format.encode_png, episode.observation))
+  blank = np.zeros(rlds_format.FRAME_SHAPE, np.uint8)
+  frames += [rlds_format.encode_png(blank)] * extra
+  n = len(frames)
+  flags = {
+    key: np.zeros(n, bool) for key in ('is_first', 'is_last', 'is_terminal')
+  }
+  flags['is_first'][0] = episode.begins_at_reset
+  flags['is_last'][-1] = True
+  flags['is_terminal'][-1] = episode.ended
+  discount = np.ones(n, np.float32)
+  if episode.ended:
+    discount[-2:] = 0
+  return {
+    'steps': {
+      'observation': frames,
+      'action': np.pad(episode.action, (0, extra)).astype(np.int64),
+      'reward': np.pad(episode.reward, (0, extra)),
+      'discount': discount,
+      **flags,
+    },
+    'checkpoint_id': episode.shard,
+    'episode_id': episode.number,
+    'episode_return': float(episode.reward.sum(dtype=np.float64)),
+  }

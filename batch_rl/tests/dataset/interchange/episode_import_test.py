@@ -1,0 +1,109 @@
+"""Tests for the import of episodes from any reader, without TensorFlow."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from batch_rl.dataset.interchange import episode_import
+from batch_rl.tests import interchange_runs as runs
+
+KINDS = {1: 'truncated', 2: 'truncated'}
+# Runs `import_until_killed` in a process of its own.
+_PROGRAM = """
+import sys
+from batch_rl.tests.dataset.interchange import episode_import_test
+episode_import_test.import_until_killed(sys.argv[1])
+"""
+
+
+class ListReader(episode_import.EpisodeReader):
+  """Reads four episodes of the sample, split in three and one."""
+
+  directory = 'list'
+  splits = {'first': 3, 'second': 1}
+  frame_shape = (84, 84)
+  num_bytes = 0
+  name = 'list'
+  game = 'Pong'
+  run = '1'
+  manifest = {
+    'agent': 'dqn',
+    'environment': runs.ENVIRONMENT,
+    'source': {'format': 'list', 'order': 'time'},
+  }
+  shard_rows = 100
+  last_step = 'transition'
+  has_unclipped = False
+
+  def __init__(self):
+    self.reads = []
+
+  def read(self, split, first=0, frames=True):
+    self.reads.append(split)
+    logged = runs.make_episodes(*runs.LENGTHS)
+    numbers = range(3) if split == 'first' else [3]
+    for number in numbers[first:]:
+      observation, action, reward = logged[number]
+      yield episode_import.StoredEpisode(
+        f'episode {number}',
+        None,
+        True,
+        number not in KINDS,
+        action.astype(np.int32),
+        reward,
+        reward,
+        None,
+        observation if frames else None,
+      )
+
+  def fingerprint(self):
+    return '0123456789abcdef'
+
+
+def import_until_killed(destination):
+  """Kills the process at the fourth episode."""
+  episode_import._ROWS_BETWEEN_CHECKPOINTS = 50
+  left = 4
+
+  def progress(stage, count, total):
+    nonlocal left
+    left -= stage == 'episodes'
+    if not left:
+      os.kill(os.getpid(), signal.SIGKILL)
+
+  episode_import.import_run(ListReader(), destination, progress=progress)
+
+
+def test_a_killed_import_continues(tmp_path):
+  target = tmp_path / 'store'
+  command = [sys.executable, '-c', _PROGRAM, str(target)]
+  killed = subprocess.run(command, capture_output=True, check=False)
+  assert killed.returncode == -signal.SIGKILL, killed.stderr
+  assert os.listdir(tmp_path) == ['store.unfinished']
+  state = json.loads((tmp_path / 'store.unfinished/state.json').read_text())
+  assert state['done'] == {'first': 3} and state['log']['rows'] == 194
+
+  def stop(stage, count, total):
+    if stage == 'packing':
+      raise ValueError('stopped')  # raised through the packer's thread
+
+  reader = ListReader()
+  with pytest.raises(ValueError, match='stopped'):
+    episode_import.import_run(reader, str(target), progress=stop)
+  assert reader.reads == ['second']  # the first split was logged
+  assert not target.exists()
+  reader = ListReader()
+  summary = episode_import.import_run(reader, str(target))
+  assert not reader.reads  # all episodes were logged
+  assert summary['episodes'] == 4 and summary['truncated'] == 2
+  assert summary['format'] == 'list' and summary['order'] == 'time'
+  assert os.listdir(tmp_path) == ['store']
+  runs.assert_same(
+    runs.transitions(target),
+    runs.expected_transitions(runs.make_episodes(*runs.LENGTHS), KINDS),
+  )

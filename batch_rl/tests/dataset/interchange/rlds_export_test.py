@@ -1,0 +1,151 @@
+"""Tests for exported RLDS datasets, read by TFDS and imported again."""
+
+import os
+import sys
+
+import numpy as np
+import pytest
+from tensorflow_datasets.rl_unplugged import atari_utils
+
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.checks import run_checks
+from batch_rl.dataset.sampling import episodes
+from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.tests import interchange_runs as runs
+from batch_rl.tests import shards
+from batch_rl.tests.dataset.conftest import is_one_line
+from batch_rl.tests.dataset.interchange import tfds_datasets
+
+pytestmark = pytest.mark.usefixtures('eager')
+
+
+def assert_same_shards(one, two):
+  """Compares the shards of two folders, row for row."""
+  suffixes = shard_files.list_suffixes(str(one))
+  assert shard_files.list_suffixes(str(two)) == suffixes
+  for suffix in suffixes:
+    a, b = (shard_reader.read_shard(str(logs), suffix) for logs in (one, two))
+    assert a.add_count == b.add_count
+    for name in shard_files.COLUMNS:
+      np.testing.assert_array_equal(a.columns[name], b.columns[name])
+
+
+def test_tfds_loads_an_exported_run(tmp_path, run):
+  """Also after an export that was killed."""
+  logged = runs.make_episodes(*runs.LENGTHS)
+  runs.write_run(tmp_path / 'Pong' / '4', logged)
+  target = tmp_path / 'rlds'
+  killed = tmp_path / 'rlds.unfinished'
+  (killed / 'made').mkdir(parents=True)
+  (killed / '.lock').write_text('')
+  (killed / 'made' / 'dataset_info.json').write_text('{')
+  (killed / 'made' / 'dqn_replay-train.tfrecord-00000').write_bytes(b'x')
+  code, out, _ = run('export', tmp_path / 'Pong/4', target, '--format=rlds')
+  assert code == 0 and '4 episodes, 215 steps' in out
+  info, found = tfds_datasets.read_steps(target)
+  assert repr(info.features) == repr(atari_utils.features_dict())
+  assert info.full_name == 'dqn_replay/Pong_run_4/1.0.0'
+  assert info.metadata['environment'] == runs.ENVIRONMENT
+  assert len(found) == len(logged)
+  # Padding counts: the fourth episode begins in row 194 of shards of 100.
+  for i, ((steps, rest), (observation, action, reward)) in enumerate(
+    zip(found, logged, strict=True)
+  ):
+    n = len(action)
+    assert len(steps['action']) == n + 1
+    np.testing.assert_array_equal(steps['observation'][:n, ..., 0], observation)
+    np.testing.assert_array_equal(steps['action'][:n], action)
+    np.testing.assert_array_equal(steps['reward'][:n], reward)
+    last = np.arange(n + 1) == n
+    for key in ('is_last', 'is_terminal'):
+      np.testing.assert_array_equal(steps[key], last)
+    np.testing.assert_array_equal(steps['is_first'], np.arange(n + 1) == 0)
+    # 0 for the last action and for the step without a valid action.
+    np.testing.assert_array_equal(
+      steps['discount'] == 0, np.arange(n + 1) > n - 2
+    )
+    assert not steps['observation'][n].any()
+    assert not steps['action'][n] and not steps['reward'][n]
+    assert rest['episode_return'] == reward.sum()
+    assert rest['episode_id'] == i and rest['checkpoint_id'] == (0, 0, 1, 1)[i]
+  assert sorted(os.listdir(tmp_path)) == ['Pong', 'rlds']
+
+
+@pytest.mark.parametrize(
+  'kinds',
+  [
+    {},
+    {3: 'open'},
+    {1: 'truncated', 3: 'open'},
+    {0: 'truncated', 1: 'late', 2: 'truncated'},
+  ],
+)
+def test_a_round_trip_changes_nothing(tmp_path, import_json, run, kinds):
+  logged = runs.make_episodes(*runs.LENGTHS)
+  logs = runs.write_run(tmp_path / 'Pong' / '1', logged, kinds=kinds)
+  code, out, _ = run('export', logs, tmp_path / 'rlds', '--format=rlds')
+  assert code == 0
+  target = tmp_path / 'again' / 'Pong' / '1'
+  document = import_json(tmp_path / 'rlds', target, '--shards')
+  assert_same_shards(logs, target / 'replay_logs')
+  reader = episodes.Reader(run_directories.as_run(str(logs)))
+  assert document['hash'] == reader.hash and reader.hash in out
+  assert document['last_step'] == 'observation'
+  assert document['truncated'] == sum(
+    kind in ('truncated', 'open') for kind in kinds.values()
+  )
+  expected = runs.expected_transitions(logged, kinds)
+  runs.assert_same(runs.transitions(target / 'replay_logs'), expected)
+  if 'late' in kinds.values():
+    import_json(tmp_path / 'rlds', tmp_path / 'store')
+    runs.assert_same(runs.transitions(tmp_path / 'store'), expected)
+  found = [
+    f.message
+    for f in run_checks.verify(str(target / 'replay_logs')).wrong
+    if 'hardly moves' not in f.message  # Pong begins with a pause
+  ]
+  # An episode without its beginning has no padding, which looks odd.
+  assert len(found) == ('late' in kinds.values())
+
+
+@pytest.fixture(scope='module')
+def logged_runs(tmp_path_factory):
+  """A folder with a run of Pong, one of 2 x 2 frames, and a full folder."""
+  root = tmp_path_factory.mktemp('runs')
+  runs.write_run(root / 'Pong' / '1', runs.make_episodes(8))
+  shards.write_run(root / 'tiny' / '1' / 'replay_logs', [9], 20)
+  (root / 'full').mkdir()
+  (root / 'full' / 'thesis.tex').write_text('x')
+  return root
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    (['{root}/Pong/1', '{out}'], '--format'),
+    (['{root}/Pong/1', '{out}', '--format=csv'], 'csv'),
+    (['{root}/Pong', '{out}', '--format=rlds'], 'choose one'),
+    (['{root}/no', '{out}', '--format=rlds'], 'cannot be listed'),
+    (['{root}/tiny/1', '{out}', '--format=rlds'], '2 x 2 uint8'),
+    (['{root}/Pong/1', '{out}', '--format=rlds', '--stack=4'], '--stack'),
+    (
+      ['{root}/Pong/1', '{out}', '--format=rlds', '--subset=all()'],
+      'is not a subset',
+    ),
+    (['{root}/Pong/1', '{root}/full', '--format=rlds'], 'exists already'),
+  ],
+)
+def test_a_mistake_is_one_line(logged_runs, tmp_path, run, arguments, message):
+  out = tmp_path / 'out'
+  arguments = [a.format(root=logged_runs, out=out) for a in arguments]
+  code, _, err = run('export', *arguments)
+  assert code == 2 and is_one_line(err) and message in err, err
+  assert not os.listdir(tmp_path)  # nothing is left behind
+
+
+def test_missing_tfds_is_named(logged_runs, tmp_path, run, monkeypatch):
+  monkeypatch.setitem(sys.modules, 'tensorflow_datasets', None)
+  code, _, err = run(
+    'export', logged_runs / 'Pong/1', tmp_path / 'out', '--format=rlds'
+  )
+  assert code == 2 and is_one_line(err) and 'pip install' in err
