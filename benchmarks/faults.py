@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 
-from batch_rl.sweep import tied
+from batch_rl.sweep import stop_with_parent
 from batch_rl.tests import results
 from batch_rl.utils import files
 
@@ -210,7 +210,7 @@ class Tester:
     begun = time.monotonic()
     last = ''
     # The run ends with this process, so that a later one cannot meet it.
-    program = [sys.executable, tied.__file__, str(os.getpid())]
+    program = [sys.executable, stop_with_parent.__file__, str(os.getpid())]
     with subprocess.Popen(
       program + command(kind, directory)[1:], stderr=subprocess.PIPE, text=True
     ) as process:

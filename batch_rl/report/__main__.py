@@ -1,10 +1,9 @@
-"""Reports on any number of runs: tables, aggregates with intervals, plots, a page.
+"""Reports on training runs: tables, aggregates with intervals, plots, and a page.
 
   python -m batch_rl.report runs/ --out=report
 
-Reads all runs in the directories that it is given, ours and Dopamine's logs. Runs of
-one agent are averaged if they differ in nothing but seed and data; what is not
-comparable is said to be.
+Reads all runs in the given directories, including Dopamine's logs. Runs of one agent are
+averaged if they differ only in seed and data. Other differences are noted.
 """
 
 import argparse
@@ -22,6 +21,7 @@ from batch_rl.report import (
   aggregates,
   comparison,
   normalisation,
+  notes,
   page,
   plots,
   run_results,
@@ -34,7 +34,7 @@ _PAGE = 'index.html'
 
 
 def main(arguments: list[str] | None = None) -> int:
-  """Makes the report; returns the exit code."""
+  """Runs the command line; returns the exit code."""
   options = _parser().parse_args(arguments)
   try:
     write_report(options)
@@ -53,98 +53,97 @@ def _parser() -> argparse.ArgumentParser:
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
-  parser.add_argument(
-    'directories', nargs='+', help='base_dirs, or directories of them'
+  add = parser.add_argument
+  add(
+    'directories', nargs='+', help='run directories, or directories above them'
   )
-  parser.add_argument('--out', required=True, help='directory for the report')
-  parser.add_argument(
+  add('--out', required=True, help='directory for the report')
+  add(
     '--name',
     action='append',
     default=[],
     metavar='DIR=AGENT[/GAME]',
-    help='what the runs in DIR are, where they do not say it (Dopamine)',
+    help='agent and game of the runs in DIR, if not recorded (Dopamine)',
   )
-  parser.add_argument(
+  add(
     '--iterations',
     type=int,
     metavar='K',
-    help='of each run, the first K count: compares runs of different length, and '
-    'those under way',
+    help='use the first K iterations of each run, to compare runs of different '
+    'length, or under way',
   )
-  parser.add_argument(
+  add(
     '--agents',
     metavar='REGEX',
     default='',
-    help='only methods whose name matches',
+    help='only methods that match REGEX',
   )
-  parser.add_argument(
-    '--games', metavar='A,B', help='only these games', default=''
-  )
-  parser.add_argument(
+  add('--games', metavar='A,B', default='', help='only these games')
+  add(
     '--normaliser',
     choices=('dqn', 'human'),
     default='dqn',
-    help='of the plots; tables have both (default: %(default)s, as in the paper)',
+    help='normaliser of the plots; tables have both (default: %(default)s, as in '
+    'the paper)',
   )
-  parser.add_argument(
+  add(
     '--repetitions',
     type=int,
     default=2000,
     metavar='N',
-    help='of the bootstrap (default: %(default)s)',
+    help='number of bootstrap samples (default: %(default)s)',
   )
   return parser
 
 
 def write_report(options: argparse.Namespace) -> None:
-  """Reads, compares, writes.
+  """Reads and compares runs, writes the report, and prints its main results.
 
   Raises:
-    ValueError: if there is nothing to report, or an option is wrong.
+    ValueError: If there is nothing to report, or an option is wrong.
   """
   _check(options)
-  found, unread = _read(options)
-  compared = comparison.compare(found, options.iterations)
+  results, unread = _read(options)
+  compared = comparison.compare(results, options.iterations)
   compared = compared.only(
     options.agents, _games(options.games, compared.games_with_curves)
   )
-  if not compared.runs and not compared.unfinished:
-    reasons = ''.join(f'; {path}: {why}' for path, why in unread[:4])
+  if not compared.methods:
+    reasons = ''.join(f'; {path}: {reason}' for path, reason in unread[:4])
     raise ValueError(f'No run can be reported on{reasons}.')
+  excluded = sorted([*unread, *compared.excluded])
   with _replaced(options.out) as directory:
-    parts = _Report(compared, unread, options)
-    parts.write(directory)
-  parts.show()
-  print(f'report: {os.path.join(options.out, _PAGE)}')
+    text = _write_files(compared, excluded, options, directory)
+  print(f'{text}\nreport: {os.path.join(options.out, _PAGE)}')
 
 
 def _check(options: argparse.Namespace) -> None:
   if options.repetitions < 100:
     raise ValueError(
-      f'--repetitions={options.repetitions}: intervals need 100 at least.'
+      f'--repetitions={options.repetitions}: intervals need at least 100.'
     )
   if options.iterations is not None and options.iterations < 1:
-    raise ValueError(f'--iterations={options.iterations} is not from 1 on.')
+    raise ValueError(f'--iterations={options.iterations} must be at least 1.')
   try:
     re.compile(options.agents)
   except re.error as error:
     raise ValueError(
       f'--agents={options.agents} is not a regular expression: {error}.'
     ) from error
-  there = os.path.exists(options.out)
-  if there and not os.path.isdir(options.out):
+  exists = os.path.exists(options.out)
+  if exists and not os.path.isdir(options.out):
     raise ValueError(f'--out={options.out} is a file; choose a directory.')
-  if there and os.listdir(options.out):
-    if not os.path.exists(os.path.join(options.out, _PAGE)):
-      raise ValueError(
-        f'--out={options.out} holds something that is no report; choose another '
-        'directory.'
-      )
+  page_path = os.path.join(options.out, _PAGE)
+  if exists and os.listdir(options.out) and not os.path.exists(page_path):
+    raise ValueError(
+      f'--out={options.out} contains files that are not a report: choose another '
+      'directory.'
+    )
 
 
 @contextlib.contextmanager
 def _replaced(directory: str) -> Iterator[str]:
-  """A new directory that takes the place of one when it is complete."""
+  """Yields a temporary directory that replaces `directory` at the end."""
   new = f'{os.path.normpath(directory)}.partial-{os.getpid()}'
   os.makedirs(os.path.join(new, 'plots'))
   try:
@@ -155,154 +154,112 @@ def _replaced(directory: str) -> Iterator[str]:
     shutil.rmtree(new, ignore_errors=True)
 
 
-class _Report:
-  """All parts of a report.
+def _write_files(
+  compared: Comparison,
+  excluded: list[run_results.Excluded],
+  options: argparse.Namespace,
+  directory: str,
+) -> str:
+  """Writes all files of the report, the page last; returns the text to print."""
+  kinds = () if compared.runs.empty else comparison.KINDS
+  summaries = [
+    aggregates.summarise(compared, kind, normaliser, options.repetitions)
+    for kind in kinds
+    for normaliser in (f'dqn_{kind}', 'human')
+  ]
+  remarks = notes.notes_on(compared.runs)
+  for summary in summaries:
+    remarks += [
+      f'Aggregates by {summary.normaliser}: {note}.'
+      for note in summary.matrices.notes
+    ]
+  remarks = list(dict.fromkeys(remarks))
+  left_out = [f'{path}: {reason}' for path, reason in excluded]
+  summaries = [summary for summary in summaries if summary.metrics]
+  totals = [tables.aggregates_table(compared, summaries)] if summaries else []
+  scores = [
+    tables.scores_table(compared, kind, options.repetitions) for kind in kinds
+  ]
+  runs = tables.runs_table(compared, excluded)
+  for table in (*totals, *scores, runs, tables.curves_table(compared)):
+    table.write(directory)
+  pictures = _draw(compared, summaries, options, directory)
+  curves = [p for name, p in pictures.items() if name.startswith('curves')]
+  others = [p for name, p in pictures.items() if not name.startswith('curves')]
+  about = [
+    f'{len(compared.runs)} runs count.',
+    *map(
+      normalisation.describe, dict.fromkeys(s.normaliser for s in summaries)
+    ),
+    f'Intervals: 95 %, {options.repetitions} bootstrap samples, stratified by game '
+    '(rliable).',
+  ]
+  sections: list[page.Section] = [
+    ('Read this first', [remarks] if remarks else []),
+    ('Aggregates', [*totals, *others]),
+    ('Scores', [*scores]),
+    ('Learning curves', [*curves]),
+    ('Runs', [runs]),
+    ('Left out', [left_out] if left_out else []),
+  ]
+  for name, render in (('report.md', page.to_markdown), (_PAGE, page.to_html)):
+    path = os.path.join(directory, name)
+    files.write_bytes(path, render(about, sections).encode())
+  printed = [f'{t.caption}\n{t.render("simple")}\n' for t in (*scores, *totals)]
+  return '\n'.join(
+    [*printed, *remarks, *(f'Left out: {line}' for line in left_out)]
+  )
 
-  Args:
-    compared: the runs.
-    unread: directories with nothing to report.
-    options: of the command line.
-  """
 
-  def __init__(
-    self,
-    compared: Comparison,
-    unread: list[run_results.Excluded],
-    options: argparse.Namespace,
-  ):
-    self._compared, self._options = compared, options
-    self._excluded = sorted([*unread, *compared.excluded])
-    summaries = [
-      aggregates.summarise(compared, kind, normaliser, options.repetitions)
-      for kind in comparison.KINDS
-      for normaliser in (f'dqn_{kind}', 'human')
-      if compared.runs
-    ]
-    self._summaries = [summary for summary in summaries if summary.metrics]
-    notes = [
-      *comparison.notes_on(compared.runs),
-      *(
-        f'Aggregates by {summary.normaliser}: {note}.'
-        for summary in summaries
-        for note in summary.matrices.notes
-      ),
-    ]
-    self._notes = list(dict.fromkeys(notes))
-    self._scores = [
-      tables.of_scores(compared, kind, options.repetitions)
-      for kind in comparison.KINDS
-      if compared.runs
-    ]
-    self._aggregates = [
-      tables.of_aggregates(compared, self._summaries)
-      for _ in self._summaries[:1]
-    ]
-    self._runs = tables.of_runs(compared, self._excluded)
-
-  @property
-  def _left_out(self) -> list[str]:
-    return [f'{path}: {why}' for path, why in self._excluded]
-
-  def write(self, directory: str) -> None:
-    """Writes all files; the page is the last."""
-    curves = tables.of_curves(self._compared)
-    written = [*self._aggregates, *self._scores, self._runs, curves]
-    for table in written:
-      table.write(directory)
-    self._write_markdown(directory, [t for t in written if t.header])
-    pictures = self._draw(os.path.join(directory, 'plots'))
-    is_curve = {name: name.startswith('curves') for name in pictures}
-    others = [pictures[name] for name in pictures if not is_curve[name]]
-    sections = [
-      ('Read this first', [page.listing(self._notes)] if self._notes else []),
-      ('Aggregates', [*map(page.table, self._aggregates), *others]),
-      ('Scores', [*map(page.table, self._scores)]),
-      (
-        'Learning curves',
-        [pictures[name] for name in pictures if is_curve[name]],
-      ),
-      ('Runs', [page.table(self._runs)]),
-      ('Left out', [page.listing(self._left_out)] if self._excluded else []),
-    ]
-    text = page.render(
-      'Offline reinforcement learning: report', self._about(), sections
+def _draw(
+  compared: Comparison,
+  summaries: list[aggregates.Summary],
+  options: argparse.Namespace,
+  directory: str,
+) -> dict[str, page.Picture]:
+  """Writes the figures; returns them by name."""
+  shown = [s for s in summaries if s.normaliser.startswith(options.normaliser)]
+  figures = list(plots.Plotter(compared, options.repetitions).figures(shown))
+  folder = os.path.join(directory, 'plots')
+  return {
+    name: page.Picture(plots.write(draw(), folder, name), caption)
+    for name, caption, draw in tqdm.tqdm(
+      figures, desc='plots', disable=None, leave=False
     )
-    files.write_bytes(os.path.join(directory, _PAGE), text.encode())
-
-  def show(self) -> None:
-    """Prints what is most important."""
-    for table in (*self._scores, *self._aggregates):
-      print(f'{table.caption}\n{table.render("simple")}\n')
-    for line in (*self._notes, *(f'Left out: {x}' for x in self._left_out)):
-      print(line)
-
-  def _about(self) -> list[str]:
-    counts = sum(
-      len(runs)
-      for by_game in self._compared.runs.values()
-      for runs in by_game.values()
-    )
-    normalisers = dict.fromkeys(s.normaliser for s in self._summaries)
-    return [
-      f'{counts} runs count.',
-      *map(normalisation.describe, normalisers),
-      f'Intervals: 95 %, {self._options.repetitions} bootstrap samples, stratified '
-      'by game (rliable).',
-    ]
-
-  def _draw(self, directory: str) -> dict[str, str]:
-    """Writes the figures; `{name: HTML}`."""
-    wanted = self._options.normaliser
-    shown = [s for s in self._summaries if s.normaliser.startswith(wanted)]
-    todo = plots.all_of(self._compared, shown, self._options.repetitions)
-    return {
-      name: page.picture(plots.write(draw(), directory, name), caption)
-      for name, caption, draw in tqdm.tqdm(
-        list(todo), desc='plots', disable=None, leave=False
-      )
-    }
-
-  def _write_markdown(self, directory: str, shown: list[tables.Table]) -> None:
-    lists = {'Read this first': self._notes, 'Left out': self._left_out}
-    parts = ['# Report', '\n'.join(f'- {line}' for line in self._about())]
-    parts += [
-      f'## {heading}\n\n' + '\n'.join(f'- {line}' for line in lines)
-      for heading, lines in lists.items()
-      if lines
-    ]
-    for table in shown:
-      text = table.render('github')
-      parts.append(f'## {table.name}\n\n{table.caption}\n\n{text}')
-    path = os.path.join(directory, 'report.md')
-    files.write_bytes(path, ('\n\n'.join(parts) + '\n').encode())
+  }
 
 
-def _read(options) -> tuple[list[run_results.Run], list[run_results.Excluded]]:
+def _read(
+  options: argparse.Namespace,
+) -> tuple[list[run_results.RunResults], list[run_results.Excluded]]:
+  """Returns the results of all runs, and the directories without results."""
   names = {}
   for name in options.name:
     match = re.fullmatch(r'(.+)=([^=/]+)(?:/([^/]+))?', name)
     if not match:
       raise ValueError(f"--name={name} is not 'DIR=AGENT' or 'DIR=AGENT/GAME'.")
     names[os.path.realpath(match[1])] = match[2], match[3] or ''
-  directories, unread = run_results.find(options.directories)
+  directories, unread = run_results.find_runs(options.directories)
   for path in names:
     if not any(_is_inside(directory, path) for directory in directories):
       raise ValueError(f'--name: there is no run in {path}.')
-  found = []
+  results = []
   for directory in tqdm.tqdm(
     directories, desc='runs', disable=None, leave=False
   ):
     given = [names[path] for path in names if _is_inside(directory, path)]
     try:
-      found.append(run_results.read(directory, *(given[-1] if given else ())))
-    except run_results.NoResults as error:
+      results.append(
+        run_results.read_run(directory, *(given[-1] if given else ()))
+      )
+    except run_results.NoResultsError as error:
       unread.append((directory, str(error)))
-  if not found and not unread:
+  if not results and not unread:
     raise ValueError(
       f'No runs in {", ".join(options.directories)}: a run has a run.json, or '
       'logs of Dopamine.'
     )
-  return found, unread
+  return results, unread
 
 
 def _is_inside(path: str, directory: str) -> bool:
@@ -310,17 +267,18 @@ def _is_inside(path: str, directory: str) -> bool:
   return os.path.commonpath([path, directory]) == directory
 
 
-def _games(text: str, there: list[str]) -> list[str]:
-  wanted = []
+def _games(text: str, available: list[str]) -> list[str]:
+  """Returns the games in `--games`."""
+  games = []
   for game in filter(None, map(str.strip, text.split(','))):
     with contextlib.suppress(ValueError):
       game = roms.canonical_name(game)
-    if game not in there:
+    if game not in available:
       raise ValueError(
-        f'--games={text}: there is no run of {game}, but of {", ".join(there)}.'
+        f'--games={text}: there is no run of {game}, but of {", ".join(available)}.'
       )
-    wanted.append(game)
-  return wanted
+    games.append(game)
+  return games
 
 
 if __name__ == '__main__':

@@ -1,8 +1,8 @@
-"""Aggregates over games with stratified-bootstrap intervals, by rliable.
+"""Aggregates over games with stratified bootstrap intervals, by rliable.
 
-Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical
-Precipice, NeurIPS 2021. Scores are float (runs, games), normalised; intervals are
-of 95 %, and reproducible.
+See Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical
+Precipice, NeurIPS 2021. Scores are normalised, float (runs, games). Intervals are
+reproducible 95 % intervals.
 """
 
 import contextlib
@@ -17,18 +17,17 @@ from batch_rl.report import comparison, normalisation
 from batch_rl.report.comparison import Comparison, Matrices
 
 METRICS = ('IQM', 'Median', 'Mean', 'Optimality gap')
-REPETITIONS = 10_000  # of the bootstrap
 _SEED = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-  """A number, or a curve, with its interval.
+  """Estimates with their 95 % intervals, arrays of the same shape.
 
   Attributes:
-    value: the estimate.
-    low: lower end of the 95 % interval; NaN if there is one run only.
-    high: upper end.
+    value: Point estimates.
+    low: Lower ends; NaN for a single run.
+    high: Upper ends; NaN for a single run.
   """
 
   value: np.ndarray
@@ -36,21 +35,25 @@ class Estimate:
   high: np.ndarray
 
   def by_name(self, names: Iterable[str]) -> dict[str, tuple]:
-    """`{name: (value, low, high)}` of the elements."""
-    numbers = zip(self.value, self.low, self.high, strict=True)
-    return dict(zip(names, numbers, strict=True))
+    """Returns `{name: (value, low, high)}`; the ends are None for a single run."""
+    rows = np.stack([self.value, self.low, self.high], axis=1).tolist()
+    return {
+      name: tuple(None if np.isnan(x) else x for x in row)
+      for name, row in zip(names, rows, strict=True)
+    }
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-  """What is aggregated over games, by method.
+  """Aggregates over games by method.
 
   Attributes:
     kind: 'final' or 'best'.
-    normaliser: of the scores.
-    matrices: the scores.
-    metrics: `{method: estimate}` of `aggregates.METRICS`.
-    games_above: `{method: estimate}`; empty without an online DQN to be above.
+    normaliser: One of `normalisation.NORMALISERS`.
+    matrices: Normalised scores.
+    metrics: Estimates of `METRICS`, `{method: estimate}`.
+    games_above: Number of games above the online DQN, `{method: estimate}`; empty for
+      other normalisers.
   """
 
   kind: str
@@ -63,43 +66,35 @@ class Summary:
 def summarise(
   compared: Comparison, kind: str, normaliser: str, repetitions: int
 ) -> Summary:
-  """Aggregates scores over the games that all methods have."""
-  found = comparison.matrices(compared, kind, normaliser)
-  above = {}
-  if normaliser.startswith('dqn'):
-    # A DQN that is worse than random is at 0.
-    known = normalisation.load()
-    reference = np.array(
-      [
-        normalisation.normalise(known[game][normaliser], game, normaliser)
-        for game in found.games
-      ]
-    )
-    above = {
-      method: games_above(scores, reference, repetitions)
-      for method, scores in found.scores.items()
-    }
-  return Summary(
-    kind,
-    normaliser,
-    found,
-    {
-      method: metrics_of(scores, repetitions)
-      for method, scores in found.scores.items()
-    },
-    above,
-  )
-
-
-def metrics_of(scores: np.ndarray, repetitions: int = REPETITIONS) -> Estimate:
-  """The four `METRICS`.
+  """Aggregates scores over the games that all methods have.
 
   Args:
-    scores: (runs, games).
-    repetitions: of the bootstrap.
+    compared: Runs.
+    kind: 'final' or 'best'.
+    normaliser: One of `normalisation.NORMALISERS`.
+    repetitions: Number of bootstrap samples.
+  """
+  matrices = comparison.matrices(compared, kind, normaliser)
+  metric_estimates, above = {}, {}
+  known = normalisation.load()
+  for method, scores in matrices.scores.items():
+    metric_estimates[method] = metrics_of(scores, repetitions)
+    if normaliser.startswith('dqn'):
+      # The online DQN's score is 1, or 0 where it is worse than random.
+      reference = [
+        normalisation.normalise(known[game][normaliser], game, normaliser)
+        for game in matrices.games
+      ]
+      above[method] = games_above(scores, np.array(reference), repetitions)
+  return Summary(kind, normaliser, matrices, metric_estimates, above)
 
-  Returns:
-    Arrays (4,).
+
+def metrics_of(scores: np.ndarray, repetitions: int) -> Estimate:
+  """Returns estimates of the four `METRICS`.
+
+  Args:
+    scores: Scores, float (runs, games).
+    repetitions: Number of bootstrap samples.
   """
   functions = (
     metrics.aggregate_iqm,
@@ -114,28 +109,25 @@ def metrics_of(scores: np.ndarray, repetitions: int = REPETITIONS) -> Estimate:
   )
 
 
-def game_means(scores: np.ndarray, repetitions: int = REPETITIONS) -> Estimate:
-  """The mean over runs, (games,), of scores (runs, games)."""
+def game_means(scores: np.ndarray, repetitions: int) -> Estimate:
+  """Returns the mean over runs, (games,), of scores (runs, games)."""
   return _estimate(lambda sample: sample.mean(axis=0), scores, repetitions)
 
 
-def curve(scores: np.ndarray, repetitions: int = REPETITIONS) -> Estimate:
-  """The IQM as training goes on.
+def curve(scores: np.ndarray, repetitions: int) -> Estimate:
+  """Returns the IQM by iteration, (iterations,).
 
   Args:
-    scores: (runs, games, iterations).
-    repetitions: of the bootstrap.
-
-  Returns:
-    Arrays (iterations,).
+    scores: Scores, float (runs, games, iterations).
+    repetitions: Number of bootstrap samples.
   """
   return _estimate(_iqms, scores, repetitions)
 
 
 def profile(
-  scores: np.ndarray, thresholds: np.ndarray, repetitions: int = REPETITIONS
+  scores: np.ndarray, thresholds: np.ndarray, repetitions: int
 ) -> Estimate:
-  """The share of runs whose score is above each threshold: (thresholds,)."""
+  """Returns the fraction of runs above each threshold, (thresholds,)."""
 
   def above(sample):
     ordered = np.sort(sample, axis=None)
@@ -145,18 +137,19 @@ def profile(
 
 
 def improvements(
-  scores: Mapping[str, np.ndarray], repetitions: int = REPETITIONS
+  scores: Mapping[str, np.ndarray], repetitions: int
 ) -> dict[tuple[str, str], Estimate]:
-  """How likely each method is better than each that comes before it.
+  """Returns the probability of improvement of each method over each earlier one.
+
+  It is the probability that a run of the method scores higher than a run of the other
+  on the same game, averaged over games. Ties count half.
 
   Args:
-    scores: `{method: (runs, games)}`, with the same games.
-    repetitions: of the bootstrap.
+    scores: Scores on the same games, `{method: float (runs, games)}`.
+    repetitions: Number of bootstrap samples.
 
   Returns:
-    `{(method, other): estimate}` of the probability that a run of the method
-    has a higher score than one of the other on a game, the mean over games;
-    ties count half.
+    Estimates (1,), `{(method, other): estimate}`.
   """
   return {
     (later, earlier): _estimate(
@@ -167,14 +160,14 @@ def improvements(
 
 
 def games_above(
-  scores: np.ndarray, reference: np.ndarray, repetitions: int = REPETITIONS
+  scores: np.ndarray, reference: np.ndarray, repetitions: int
 ) -> Estimate:
-  """In how many games the mean over runs is above a reference.
+  """Returns the number of games, (1,), where the mean over runs exceeds a reference.
 
   Args:
-    scores: (runs, games).
-    reference: (games,), e.g. the online DQN's scores.
-    repetitions: of the bootstrap.
+    scores: Scores, float (runs, games).
+    reference: Scores of the reference, e.g. the online DQN, float (games,).
+    repetitions: Number of bootstrap samples.
   """
   return _estimate(
     lambda sample: np.array([(sample.mean(axis=0) > reference).sum()]),
@@ -184,14 +177,14 @@ def games_above(
 
 
 def _iqms(scores: np.ndarray) -> np.ndarray:
-  """`metrics.aggregate_iqm` of each iteration, at once."""
+  """Returns `metrics.aggregate_iqm` of all iterations at once."""
   ordered = np.sort(scores.reshape(-1, scores.shape[-1]), axis=0)
-  cut = int(0.25 * len(ordered))
-  return ordered[cut : len(ordered) - cut].mean(axis=0)
+  quarter = int(0.25 * len(ordered))
+  return ordered[quarter : len(ordered) - quarter].mean(axis=0)
 
 
 def _probability(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
-  """`metrics.probability_of_improvement`, without a call for each game."""
+  """Returns `metrics.probability_of_improvement`, with one call for all games."""
   above = scores[:, None] > others[None]
   equal = scores[:, None] == others[None]
   return np.array([(above + 0.5 * equal).mean()])
@@ -202,20 +195,20 @@ def _estimate(
   scores: np.ndarray | list[np.ndarray],
   repetitions: int,
 ) -> Estimate:
+  arrays = scores if isinstance(scores, list) else [scores]
+  if min(map(len, arrays)) < 2:
+    value = function(*arrays)
+    return Estimate(value, *np.full((2, *value.shape), np.nan))
   with _seeded(_SEED):
     values, intervals = library.get_interval_estimates(
       {'': scores}, function, reps=repetitions
     )
-  value, (low, high) = values[''], intervals['']
-  arrays = [scores] if isinstance(scores, np.ndarray) else scores
-  if min(map(len, arrays)) < 2:
-    low = high = np.full_like(value, np.nan, dtype=float)
-  return Estimate(value, low, high)
+  return Estimate(values[''], *intervals[''])
 
 
 @contextlib.contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-  """rliable draws from NumPy's global generator, which is left as it was."""
+  """Seeds NumPy's global generator, which rliable uses, and restores it."""
   state = np.random.get_state()
   np.random.seed(seed)
   try:

@@ -1,14 +1,14 @@
-"""Normalised scores: a return beside those of a random agent and of a reference.
+"""Normalises scores by those of a random agent and of a reference.
 
-`normalisers.csv` has the figures, each with its source:
+`normalisers.csv` has the scores and their sources:
 
-  random     our own random agent under the dataset's protocol, in the dataset's ROM
-  dqn_final  the online DQN after 199 iterations of 250,000 agent steps
-  dqn_best   the online DQN in the best iteration of each run
-  human      a professional tester; published for 55 of the dataset's 60 games
+  random     random agent under the dataset's protocol, with the dataset's ROM
+  dqn_final  online DQN after 199 iterations of 250,000 agent steps
+  dqn_best   online DQN in the best iteration of each run
+  human      professional tester; published for 55 of the dataset's 60 games
 
-`random_scores.csv` has what the random agent scored in each ROM, and how it was
-measured (`benchmarks/random_scores.py`).
+`random_scores.csv` has the random agent's score with each ROM, and how it was measured
+(`benchmarks/random_scores.py`).
 """
 
 import csv
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from batch_rl.atari import roms
 
-VERSION = '1'  # of `normalisers.csv`: another figure, another version
+VERSION = '1'  # Of `normalisers.csv`; changes with any score in it.
 NORMALISERS = ('dqn_final', 'dqn_best', 'human')
 NORMALISERS_CSV = pathlib.Path(__file__).with_name('normalisers.csv')
 RANDOM_SCORES_CSV = pathlib.Path(__file__).with_name('random_scores.csv')
@@ -47,20 +47,20 @@ _ORIGINS = {
 
 
 def load() -> dict[str, dict[str, float]]:
-  """The scores by game, undiscounted and unclipped returns of an episode.
+  """Returns the scores by game: undiscounted, unclipped returns of an episode.
 
   Returns:
-    `{game: {score: value}}` with CamelCase names of games, sorted. The scores are
-    'random', 'dqn_final', 'dqn_best' and, where one is published, 'human'.
+    `{game: {name: score}}` with games in CamelCase, sorted. The names are 'random',
+    'dqn_final', 'dqn_best' and, if published, 'human'.
   """
   return {game: dict(scores) for game, scores in _scores().items()}
 
 
 def describe(normaliser: str) -> str:
-  """Name, version, hash, formula and sources of a normaliser, in a line.
+  """Returns version, hash, formula and sources of a normaliser, in a line.
 
   Raises:
-    ValueError: if there is no such normaliser.
+    ValueError: If the normaliser is unknown.
   """
   _check(normaliser)
   if normaliser == 'human':
@@ -75,13 +75,13 @@ def describe(normaliser: str) -> str:
 
 
 def has(game: str, normaliser: str) -> bool:
-  """Whether returns in a game can be normalised.
+  """Returns whether returns in a game can be normalised.
 
-  Not in a game that is unknown here, nor where the reference scores what the random
-  agent does: `dqn_final` of Montezuma's Revenge.
+  They cannot if the game has no scores, or if the reference scores the same as the
+  random agent, as `dqn_final` does in Montezuma's Revenge.
 
   Raises:
-    ValueError: if there is no such normaliser.
+    ValueError: If the normaliser is unknown.
   """
   _check(normaliser)
   try:
@@ -93,20 +93,20 @@ def has(game: str, normaliser: str) -> bool:
 def normalise(returns: npt.ArrayLike, game: str, normaliser: str) -> np.ndarray:
   """Normalises returns: 0 is the random agent and 1 the reference.
 
-  By a DQN that is worse than random, 0 is the DQN and 1 the random agent:
-  (agent - min(DQN, random)) / |DQN - random| (Agarwal et al., 2020).
-  By humans it is (agent - random) / (human - random) (Mnih et al., 2015).
+  With a DQN: (agent - min(DQN, random)) / |DQN - random| (Agarwal et al., 2020). If it
+  is worse than random, 0 is the DQN and 1 the random agent.
+  With a human: (agent - random) / (human - random) (Mnih et al., 2015).
 
   Args:
-    returns: undiscounted and unclipped returns of an episode, of any shape.
-    game: `Pong`, `pong`, `MontezumaRevenge`, `montezuma_revenge`, ...
-    normaliser: of `NORMALISERS`.
+    returns: Undiscounted, unclipped returns of an episode, any shape.
+    game: Name of the game, e.g. `MontezumaRevenge` or `montezuma_revenge`.
+    normaliser: One of `NORMALISERS`.
 
   Returns:
-    float64, of the same shape.
+    Normalised returns, float64 of the same shape.
 
   Raises:
-    ValueError: for an unknown game or normaliser, and where `has` is False.
+    ValueError: If the game or the normaliser is unknown, or `has` is False.
   """
   _check(normaliser)
   bounds = _zero_and_one(game, normaliser)
@@ -122,17 +122,17 @@ def normalise(returns: npt.ArrayLike, game: str, normaliser: str) -> np.ndarray:
 
 
 def random_score(game: str, rom_md5: str | None = None) -> float | None:
-  """The mean return of random actions, undiscounted and unclipped.
+  """Returns the mean undiscounted, unclipped return of random actions.
 
   Args:
-    game: as in `normalise`.
-    rom_md5: hexadecimal md5 of the ROM; None for the dataset's.
+    game: Name of the game, as in `normalise`.
+    rom_md5: Hexadecimal MD5 of the ROM; None for the dataset's.
 
   Returns:
     The score, or None if it was not measured.
 
   Raises:
-    ValueError: for an unknown game.
+    ValueError: If the game is unknown.
   """
   game = roms.canonical_name(game)
   if rom_md5 is None:
@@ -143,12 +143,12 @@ def random_score(game: str, rom_md5: str | None = None) -> float | None:
 def _check(normaliser: str) -> None:
   if normaliser not in NORMALISERS:
     raise ValueError(
-      f'Unknown normaliser {normaliser!r}: choose of {", ".join(NORMALISERS)}.'
+      f'Unknown normaliser {normaliser!r}: choose one of {", ".join(NORMALISERS)}.'
     )
 
 
 def _zero_and_one(game: str, normaliser: str) -> tuple[float, float] | None:
-  """The returns that become 0 and 1; None if there are no such two."""
+  """Returns the returns that map to 0 and 1; None if missing or equal."""
   scores = _scores().get(roms.canonical_name(game), {})
   if 'random' not in scores or normaliser not in scores:
     return None
@@ -169,7 +169,7 @@ def _scores() -> dict[str, dict[str, float]]:
 
 @functools.cache
 def _random_scores() -> dict[tuple[str, str], float]:
-  """Mean returns by game and md5."""
+  """Returns the mean returns by game and MD5."""
   with RANDOM_SCORES_CSV.open(encoding='utf-8', newline='') as rows:
     return {
       (row['game'], row['rom_md5']): float(row['mean_return'])

@@ -1,11 +1,13 @@
-"""One self-contained HTML page with all of a report."""
+"""A report as one Markdown file, and as one HTML page that needs no other file."""
 
 import base64
+import dataclasses
 import html
 import time
 
 from batch_rl.report.tables import Table
 
+_TITLE = 'Offline reinforcement learning: report'
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 72em;
   padding: 0 1em; color: #222; }
@@ -21,54 +23,64 @@ figcaption, .about { color: #555; font-size: 13px; }
 """
 
 
-def render(
-  title: str,
-  about: list[str],
-  sections: list[tuple[str, list[str]]],
-) -> str:
-  """The page.
+@dataclasses.dataclass(frozen=True)
+class Picture:
+  """A figure as PNG, with its caption."""
+
+  png: bytes
+  caption: str
+
+
+# Heading, and its parts: a list of strings is a bullet list.
+Section = tuple[str, list[Table | Picture | list[str]]]
+
+
+def to_html(about: list[str], sections: list[Section]) -> str:
+  """Returns the page.
 
   Args:
-    title: of the page.
-    about: lines below it.
-    sections: `(heading, parts)`, parts as HTML.
-
-  Returns:
-    HTML that needs no other file.
+    about: Lines below the title.
+    sections: Sections; those without parts are left out.
   """
-  lines = ''.join(f'<li>{html.escape(line)}</li>' for line in about)
-  made = time.strftime('%Y-%m-%d %H:%M')
+  date = time.strftime('%Y-%m-%d %H:%M')
   body = ''.join(
-    f'<h2>{html.escape(heading)}</h2>\n' + '\n'.join(parts) + '\n'
+    f'<h2>{html.escape(heading)}</h2>\n' + '\n'.join(map(_html, parts)) + '\n'
     for heading, parts in sections
     if parts
   )
   return (
     '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    f'<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n'
-    f'<body>\n<h1>{html.escape(title)}</h1>\n'
-    f'<p class="about">Made on {made}.</p>\n<ul class="about">{lines}</ul>\n'
-    f'{body}</body>\n</html>\n'
+    f'<title>{_TITLE}</title>\n<style>{_STYLE}</style>\n</head>\n'
+    f'<body>\n<h1>{_TITLE}</h1>\n<div class="about">Made on {date}.\n'
+    f'{_html(about)}</div>\n{body}</body>\n</html>\n'
   )
 
 
-def table(content: Table) -> str:
-  """A table with its caption."""
-  caption = html.escape(content.caption)
-  return f'<p class="about">{caption}</p>\n{content.render("html")}'
+def to_markdown(about: list[str], sections: list[Section]) -> str:
+  """Returns the report without its pictures; see `to_html`."""
+  blocks = ['# Report', _markdown(about)]
+  for heading, parts in sections:
+    readable = [part for part in parts if not isinstance(part, Picture)]
+    if readable:
+      blocks += [f'## {heading}', *map(_markdown, readable)]
+  return '\n\n'.join(blocks) + '\n'
 
 
-def picture(png: bytes, caption: str) -> str:
-  """A figure with its caption."""
-  data = base64.b64encode(png).decode()
-  text = html.escape(caption)
+def _html(part: Table | Picture | list[str]) -> str:
+  if isinstance(part, list):
+    items = ''.join(f'<li>{html.escape(line)}</li>' for line in part)
+    return f'<ul>{items}</ul>'
+  caption = html.escape(part.caption)
+  if isinstance(part, Table):
+    return f'<p class="about">{caption}</p>\n{part.render("html")}'
+  data = base64.b64encode(part.png).decode()
   return (
-    f'<figure><img alt="{text}" src="data:image/png;base64,{data}">'
-    f'<figcaption>{text}</figcaption></figure>'
+    f'<figure><img alt="{caption}" src="data:image/png;base64,{data}">'
+    f'<figcaption>{caption}</figcaption></figure>'
   )
 
 
-def listing(lines: list[str]) -> str:
-  """A list of sentences; '' if there are none."""
-  items = ''.join(f'<li>{html.escape(line)}</li>' for line in lines)
-  return f'<ul>{items}</ul>' if items else ''
+def _markdown(part: Table | list[str]) -> str:
+  if isinstance(part, list):
+    return '\n'.join(f'- {line}' for line in part)
+  return f'{part.caption}\n\n{part.render("github")}'

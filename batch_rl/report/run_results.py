@@ -1,7 +1,7 @@
-"""What a run is and what it gave, read from its `base_dir`.
+"""Settings and evaluations of a run, read from its run directory.
 
-Ours tell all of it (`run.json`, `evaluations/`); of a run of Dopamine there are the
-logs only, and somebody has to say which agent and game it was.
+Our runs are self-describing (`run.json`, `evaluations/`). Dopamine's runs have logs
+only, so the user has to name the agent and the game.
 """
 
 import dataclasses
@@ -21,39 +21,33 @@ from batch_rl.runs import run_record
 from batch_rl.utils import files, safe_pickle
 
 _LOGS = 'logs'
-# What of a configuration makes no other agent: where it runs, how long, how fast.
+# Settings that do not define a method: place, length and speed of a run.
 _IMMATERIAL = re.compile(
   r'(\.game_name|\.agent_name|\.environment_name|\.num_iterations|\.tf_device'
   r'|\.updates_per_run|\.evaluation_environments|\.prefetch\w*|\.cache_dir'
   r'|\.preload|\.deterministic|\.collectors|\.summary_writing_frequency'
   r'|\.max_tf_checkpoints_to_keep|\.jit_compile)$'
   r'|^(run_seed|Checkpoints|gym_lib|\w*[Rr]unner\.evaluation_steps)\b'
-  # What is in the protocol.
+  # Part of the protocol.
   r'|\.(epsilon_eval|sticky_actions|max_steps_per_episode|rom_set|subset)$'
 )
-# An offline agent has these parameters, and they mean nothing.
+# Parameters that offline agents inherit and ignore.
 _ONLINE_ONLY = re.compile(
   r'\.(epsilon_train|epsilon_decay_period|min_replay_history)$'
 )
-_ITERATIONS = 200  # of Dopamine's runner, unless it is told otherwise
-_STRATEGIES = {
-  'multi_head_dqn': {
-    'IDENTITY': 'Ensemble-DQN',
-    'AVERAGE': 'Averaged Ensemble-DQN',
-    'STOCHASTIC': 'REM',
-  },
-  'multi_network_dqn': {
-    'IDENTITY': 'Ensemble-DQN (networks)',
-    'AVERAGE': 'Averaged Ensemble-DQN (networks)',
-    'STOCHASTIC': 'REM (networks)',
-  },
+_ITERATIONS = 200  # Default of Dopamine's runner.
+_ENSEMBLES = {
+  'IDENTITY': 'Ensemble-DQN',
+  'AVERAGE': 'Averaged Ensemble-DQN',
+  'STOCHASTIC': 'REM',
 }
-_DEFAULT_STRATEGIES = {
-  'multi_head_dqn': 'IDENTITY',
-  'multi_network_dqn': 'STOCHASTIC',
+# Suffix of the name and default strategy.
+_ENSEMBLE_AGENTS = {
+  'multi_head_dqn': ('', 'IDENTITY'),
+  'multi_network_dqn': (' (networks)', 'STOCHASTIC'),
 }
 _NAMES = {'c51': 'C51', 'quantile': 'QR-DQN', 'random': 'Random'}
-# In the paper's order; others follow.
+# In the paper's order.
 AGENTS = (
   'DQN (Nature)',
   'DQN (Adam)',
@@ -66,22 +60,22 @@ AGENTS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-  """A run and its evaluations.
+class RunResults:
+  """Settings and evaluations of a run.
 
   Attributes:
-    directory: its `base_dir`.
-    agent: what the field calls it, e.g. `REM`.
-    game: in CamelCase, or the name of another environment.
-    returns: float (iterations,): the mean return of each evaluation, unclipped.
-    episodes: int (iterations,): of how many episodes; 0 where that is unknown.
-    planned: iterations that it was told to do; None if unknown.
-    seed: as text; '' if unknown.
-    data: which log it was trained on, e.g. `Pong/1`; '' if it made its data.
-    config: bindings that make the agent what it is, `{name: value}`.
-    protocol: how it was evaluated and on what data, `{what: value}`: runs that
-      differ in any of it are not averaged. '?' where it is unknown.
-    about: what else is known, for the record.
+    directory: Run directory.
+    agent: Name of the agent in the literature, e.g. `REM`.
+    game: Name of the game in CamelCase, or of another environment.
+    returns: Mean unclipped return of each evaluation, float (iterations,).
+    episodes: Number of episodes of each evaluation, int (iterations,); 0 if unknown.
+    planned: Configured number of iterations; None if unknown.
+    seed: Seed as text; '' if unknown.
+    data: Run of the dataset that it trained on, e.g. `Pong/1`; '' for an online run.
+    config: Gin bindings that define the method, `{name: value}`.
+    protocol: Conditions of data and evaluation, `{name: value}`, '?' if unknown. Runs
+      with different protocols are not averaged.
+    provenance: Further facts for the record, `{name: value}`.
   """
 
   directory: str
@@ -94,39 +88,47 @@ class Run:
   data: str = ''
   config: Mapping[str, str] = dataclasses.field(default_factory=dict)
   protocol: Mapping[str, str] = dataclasses.field(default_factory=dict)
-  about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   @property
   def done(self) -> int:
-    """Iterations that have been evaluated."""
+    """Number of evaluated iterations."""
     return len(self.returns)
 
   @property
   def is_finished(self) -> bool:
-    """Whether it has done what it was told to do, as far as that is known."""
+    """Whether all planned iterations are done, as far as known."""
     return self.planned is None or self.done >= self.planned
 
   @functools.cached_property
   def config_hash(self) -> str:
-    """Of what makes the agent what it is."""
+    """Hash of `config`."""
     text = '\n'.join(f'{k} = {v}' for k, v in sorted(self.config.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
+  @functools.cached_property
+  def data_root(self) -> str:
+    """Directory of the dataset, above `<Game>/<run>`; '' if unknown."""
+    path = str(self.provenance.get('replay_dir') or '')
+    return os.path.dirname(
+      path.removesuffix('/replay_logs').removesuffix(self.data)
+    )
 
-Excluded = tuple[str, str]  # a directory, and why it does not count
+
+Excluded = tuple[str, str]  # Directory and reason.
 
 
-class NoResults(ValueError):
-  """A directory from which there is nothing to report; the message says why."""
+class NoResultsError(ValueError):
+  """A directory without usable results. The message gives the reason."""
 
 
-def find(directories: Iterable[str]) -> tuple[list[str], list[Excluded]]:
-  """All `base_dir`s in directories, each once, and what could not be looked into.
+def find_runs(directories: Iterable[str]) -> tuple[list[str], list[Excluded]]:
+  """Returns all run directories below `directories`, and unreadable directories.
 
   Raises:
-    ValueError: if a directory is not there.
+    ValueError: If a directory is missing.
   """
-  found: dict[str, str] = {}
+  runs: dict[str, str] = {}
   unread: list[Excluded] = []
 
   def note(error):
@@ -140,61 +142,58 @@ def find(directories: Iterable[str]) -> tuple[list[str], list[Excluded]]:
       directory, onerror=note, followlinks=True
     ):
       real = os.path.realpath(path)
-      if real in seen:  # links can go round in circles
+      if real in seen:  # Links may form a cycle.
         subdirectories.clear()
         continue
       seen.add(real)
       subdirectories.sort()
       if run_record.FILE_NAME in names or _has_logs(path):
-        found.setdefault(real, os.path.normpath(path))
+        runs.setdefault(real, os.path.normpath(path))
         inside = {'checkpoints', _LOGS, evaluations_lib.DIRECTORY}
         subdirectories[:] = [s for s in subdirectories if s not in inside]
-  return list(found.values()), unread
+  return list(runs.values()), unread
 
 
 def _has_logs(directory: str) -> bool:
   try:
     return bool(_log_numbers(directory))
   except OSError:
-    return True  # whoever reads it says what the matter is
+    return True  # `read_run` reports the error.
 
 
-def read(directory: str, agent: str = '', game: str = '') -> Run:
+def read_run(directory: str, agent: str = '', game: str = '') -> RunResults:
   """Reads a run.
 
   Args:
-    directory: its `base_dir`.
-    agent: what to call it if it does not say.
-    game: likewise.
-
-  Returns:
-    The run.
+    directory: Run directory.
+    agent: Name of the agent, if the run does not record it.
+    game: Name of the game, if the run does not record it.
 
   Raises:
-    NoResults: if there are no evaluations, or they are not whole; or if neither
-      the run nor the caller says what it is.
+    NoResultsError: If there are no evaluations, if they are damaged or incomplete, or
+      if the agent or the game is unknown.
   """
   try:
-    return _read(directory, agent, game)
-  except NoResults:
+    return _read_run(directory, agent, game)
+  except NoResultsError:
     raise
   except OSError as error:
-    raise NoResults(f'it cannot be read: {files.reason(error)}') from error
+    raise NoResultsError(f'it cannot be read: {files.reason(error)}') from error
   except ValueError as error:
-    raise NoResults(str(error)) from error
+    raise NoResultsError(str(error)) from error
   except (TypeError, AttributeError, LookupError) as error:
-    # Whatever is not what a run writes.
-    raise NoResults(
+    # The files have an unexpected structure.
+    raise NoResultsError(
       f'it is damaged ({type(error).__name__}: {error})'
     ) from error
 
 
-def _read(directory: str, agent: str, game: str) -> Run:
+def _read_run(directory: str, agent: str, game: str) -> RunResults:
   record = files.read_json(os.path.join(directory, run_record.FILE_NAME))
   if not isinstance(record, dict | None):
-    raise NoResults(f'its {run_record.FILE_NAME} is no record of a run')
+    raise NoResultsError(f'its {run_record.FILE_NAME} is not a record of a run')
   record = record or {}
-  # A null is nothing.
+  # A null counts as missing.
   data, environment = record.get('data') or {}, record.get('environment') or {}
   versions = record.get('versions') or {}
   bindings = _bindings(record.get('gin_config') or '')
@@ -202,19 +201,18 @@ def _read(directory: str, agent: str, game: str) -> Run:
     'agent': _agent(record, bindings) or agent,
     'game': _game(environment, bindings) or game or _game_in_path(directory),
   }
-  for what, value in named.items():
-    if not value:
-      raise NoResults(
-        f"it does not say its {what}: name both with --name '{directory}="
-        "AGENT/GAME'"
+  for kind, name in named.items():
+    if not name:
+      raise NoResultsError(
+        f"its {kind} is unknown: name both with --name '{directory}=AGENT/GAME'"
       )
   returns, episodes = _curve(_evaluations(directory))
   planned = None
   if record:
     planned = _number(_value(bindings, 'num_iterations'), _ITERATIONS)
-  return Run(
+  return RunResults(
     directory,
-    named['agent'].lstrip('_'),  # matplotlib hides names with an underscore
+    named['agent'].lstrip('_'),  # matplotlib hides names with an underscore.
     _canonical(named['game']),
     returns[:planned],
     episodes[:planned],
@@ -223,7 +221,7 @@ def _read(directory: str, agent: str, game: str) -> Run:
     data=_data(record),
     config=_config(record, bindings),
     protocol=_protocol(record, environment, data, bindings),
-    about={
+    provenance={
       'run_id': record.get('run_id', ''),
       'replay_dir': record.get('replay_dir') or '',
       'subset_hash': data.get('subset_hash', ''),
@@ -238,7 +236,7 @@ def _read(directory: str, agent: str, game: str) -> Run:
 
 
 def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:
-  """What makes an agent what it is."""
+  """Returns the bindings that define the method."""
   kept = {
     name: value
     for name, value in bindings.items()
@@ -253,48 +251,46 @@ def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:
 def _curve(
   evaluations: dict[int, tuple[float, int]],
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns and numbers of episodes, of iterations 0 to the last."""
+  """Returns mean returns and numbers of episodes, from iteration 0 to the last."""
   if not evaluations:
-    raise NoResults('it has no evaluations (yet)')
+    raise NoResultsError('it has no evaluations (yet)')
   if missing := set(range(max(evaluations) + 1)) - evaluations.keys():
-    raise NoResults(f'it lacks the evaluation of iteration {min(missing)}')
+    raise NoResultsError(f'it lacks the evaluation of iteration {min(missing)}')
   ordered = [evaluations[i] for i in sorted(evaluations)]
   returns = np.array([mean for mean, _ in ordered], float)
   if not np.isfinite(returns).all():
     first = int(np.flatnonzero(~np.isfinite(returns))[0])
-    raise NoResults(f'the return of iteration {first} is {returns[first]}')
+    raise NoResultsError(f'the return of iteration {first} is {returns[first]}')
   return returns, np.array([count for _, count in ordered], int)
 
 
 def _evaluations(directory: str) -> dict[int, tuple[float, int]]:
-  """Mean returns and numbers of episodes, `{iteration: (mean, count)}`.
+  """Returns mean return and number of episodes, `{iteration: (mean, count)}`.
 
   Raises:
-    ValueError: if a file is damaged.
+    ValueError: If a file is damaged.
   """
-  written = evaluations_lib.read(directory)
-  if written:
-    found = {}
+  evaluations = {}
+  if written := evaluations_lib.read(directory):
     for iteration, content in written.items():
       mean = content.get('mean_return')
       if mean is None:
         raise ValueError(f'the evaluation of iteration {iteration} is empty')
-      found[iteration] = float(mean), len(content.get('episodes', ()))
-    return found
+      evaluations[iteration] = float(mean), len(content.get('episodes', ()))
+    return evaluations
   numbers = _log_numbers(directory)
   if not numbers:
     return {}
   path = os.path.join(directory, _LOGS, f'log_{max(numbers)}')
   with open(path, 'rb') as file:
     logged = safe_pickle.loads(file.read())
-  found = {}
   for name, statistics in logged.items():
     match = re.fullmatch(r'iteration_(\d+)', str(name))
     if match and 'eval_average_return' in statistics:
       mean = statistics['eval_average_return'][-1]
       count = len(statistics.get('eval_episode_returns', ()))
-      found[int(match[1])] = float(mean), count
-  return found
+      evaluations[int(match[1])] = float(mean), count
+  return evaluations
 
 
 def _log_numbers(directory: str) -> list[int]:
@@ -306,26 +302,20 @@ def _log_numbers(directory: str) -> list[int]:
 
 
 def _bindings(text: str) -> dict[str, str]:
-  """Lines `name = value` of a configuration, macros replaced by their values."""
-  lines = text.replace('\\\n', ' ').split(
-    '\n'
-  )  # a value may be on the next line
-  pairs = (line.split(' = ', 1) for line in lines if ' = ' in line)
-  found = {
-    name.strip(): value.strip()
-    for name, value in pairs
-    if not name.startswith('#')
-  }
+  """Returns the bindings `name = value` of a gin config, macros resolved."""
+  bindings = {}
+  for line in text.replace('\\\n', ' ').split('\n'):  # Joins continued lines.
+    name, separator, value = line.partition(' = ')
+    if separator and not name.startswith('#'):
+      bindings[name.strip()] = value.strip()
   return {
-    name: found.get(value.removeprefix('%'), value)
-    if value.startswith('%')
-    else value
-    for name, value in found.items()
+    name: bindings.get(value[1:], value) if value.startswith('%') else value
+    for name, value in bindings.items()
   }
 
 
 def _value(bindings: Mapping[str, str], name: str) -> str:
-  """What a parameter of any configurable is bound to; '' if it is not."""
+  """Returns the value of a parameter of any configurable; '' if it is unbound."""
   for key, value in bindings.items():
     if '.' in key and key.rsplit('.', 1)[-1] == name:
       return value.strip('\'"')
@@ -345,12 +335,13 @@ def _agent(record: Mapping, bindings: Mapping[str, str]) -> str:
     optimizer = re.search(
       r'(\w+?)(Optimizer)?\(', _value(bindings, 'optimizer')
     )
-    kind = optimizer[1] if optimizer else 'RMSProp'  # as Dopamine's
+    kind = optimizer[1] if optimizer else 'RMSProp'  # Dopamine's default.
     name = f'DQN ({"Nature" if kind == "RMSProp" else kind})'
-  elif name in _STRATEGIES:
-    strategy = _value(bindings, 'transform_strategy')
-    names = _STRATEGIES[name]
-    name = names.get(strategy or _DEFAULT_STRATEGIES[name], strategy)
+  elif name in _ENSEMBLE_AGENTS:
+    suffix, default = _ENSEMBLE_AGENTS[name]
+    strategy = _value(bindings, 'transform_strategy') or default
+    known = strategy in _ENSEMBLES
+    name = _ENSEMBLES[strategy] + suffix if known else strategy
   else:
     name = _NAMES.get(name, name)
   is_online = name and name != 'Random' and 'replay_dir' not in record
@@ -373,7 +364,7 @@ def _game_in_path(directory: str) -> str:
 
 
 def _canonical(game: str) -> str:
-  """In CamelCase if it is a game of Atari's, as it is otherwise."""
+  """Returns an Atari game in CamelCase, any other name unchanged."""
   try:
     return roms.canonical_name(game)
   except ValueError:
@@ -381,7 +372,7 @@ def _canonical(game: str) -> str:
 
 
 def _data(record: Mapping) -> str:
-  """The last two parts of the path of a run's shards, `<Game>/<run>`."""
+  """Returns `<Game>/<run>` from the path of the shards."""
   parts = os.path.normpath(record.get('replay_dir') or '').split(os.sep)
   if parts[-1] == 'replay_logs':
     parts = parts[:-1]
@@ -397,13 +388,13 @@ def _protocol(
   if not record:
     names = ('subset', 'epsilon', 'sticky', 'rom', 'frame cap', 'steps')
     return dict.fromkeys(names, '?')
-  most_steps = _number(_value(bindings, 'max_steps_per_episode'), 27_000)
-  most_frames = environment.get('max_num_frames_per_episode') or math.inf
+  max_steps = _number(_value(bindings, 'max_steps_per_episode'), 27_000)
+  max_frames = environment.get('max_num_frames_per_episode') or math.inf
   return {
     'subset': str(data.get('subset') or 'all'),
     'epsilon': _value(bindings, 'epsilon_eval') or '0.001',
     'sticky': str(environment.get('repeat_action_probability', '?')),
     'rom': str(environment.get('rom_md5', '?')),
-    'frame cap': str(min(most_frames, 4 * most_steps)),
+    'frame cap': str(min(max_frames, 4 * max_steps)),
     'steps': _value(bindings, 'evaluation_steps') or '125000',
   }

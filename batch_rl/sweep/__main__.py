@@ -3,9 +3,9 @@
   python -m batch_rl.sweep sweep.yaml --dry_run
   python -m batch_rl.sweep sweep.yaml
 
-The file says games, runs of the dataset, agents, seeds and gin bindings; each cell of
-their product is a run of its own, in a directory of its own below `base_dir`. The same
-command goes on with those that are not done. Flags override what the file says.
+The file lists games, runs of the dataset, agents, seeds and gin bindings. Each cell of
+their product is one training run, in its own directory below `base_dir`. The same
+command resumes the cells that are not done. Flags override the file.
 """
 
 import argparse
@@ -22,19 +22,19 @@ import rich.live
 
 from batch_rl.runs import interruption
 from batch_rl.sweep import cells as cell_lib
-from batch_rl.sweep import plan, projection
-from batch_rl.sweep import view as view_lib
+from batch_rl.sweep import monitor as monitor_lib
+from batch_rl.sweep import plan, workload
 from batch_rl.utils import files, locks
 
 _LAUNCHERS = ('ray', 'slurm')
-_SECONDS = 60  # between lines, where the output is no terminal
-_SHOWN = 20  # cells of a plan
-_LOOKED_AT = 100  # cells, every two seconds
+_SUMMARY_SECONDS = 60  # Between summaries, if the output is not a terminal.
+_PLAN_CELLS = 20  # Cells that a plan lists.
+_CELLS_PER_REFRESH = 100
 _LOCK = '.sweep.lock'
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-  """Plans, and runs what is not done; returns the exit code."""
+  """Runs the command line; returns the exit code."""
   options = _parser().parse_args(arguments)
   try:
     return _sweep(options)
@@ -51,30 +51,21 @@ def _parser():
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
   add = parser.add_argument
-  add('file', nargs='?', help='YAML')
+  add('file', nargs='?', help='YAML file')
   add('--job', help='offline, online or evaluate')
-  add('--base_dir', help='of the results; all machines have to see it')
-  add('--data_dir', help='of the runs, <data_dir>/<Game>/<run>')
-  add('--games', nargs='+', help="or 'all', the 60 of the dataset")
-  add('--runs', help='e.g. 1-5')
-  add('--agents', nargs='+', help='gin files, or names of those of the package')
-  add('--seeds', help='e.g. 1-3')
-  add('--gin_bindings', nargs='+', help='for all cells')
-  add('--cpus', type=float, help='of a cell')
-  add('--gpus', type=float, help='of a cell; 0.25 is a quarter of one')
-  add(
-    '--launcher',
-    choices=_LAUNCHERS,
-    default='ray',
-    help='default: ray',
-  )
-  add('--address', help='of a Ray cluster; default: this machine')
-  add(
-    '--dry_run',
-    action='store_true',
-    help='show the plan, and how long it takes',
-  )
-  add('--status', action='store_true', help='show how it stands, and no more')
+  add('--base_dir', help='directory of the results, shared by all machines')
+  add('--data_dir', help='directory of the runs, <data_dir>/<Game>/<run>')
+  add('--games', nargs='+', help="games, or 'all' for the 60 of the dataset")
+  add('--runs', help='runs of the dataset, e.g. 1-5')
+  add('--agents', nargs='+', help="gin files, or names of the package's agents")
+  add('--seeds', help='seeds, e.g. 1-3')
+  add('--gin_bindings', nargs='+', help='gin bindings of all cells')
+  add('--cpus', type=float, help='processors per cell')
+  add('--gpus', type=float, help='GPUs per cell; 0.25 is a quarter of one')
+  add('--launcher', choices=_LAUNCHERS, default='ray', help='default: ray')
+  add('--address', help='address of a Ray cluster; default: this machine')
+  add('--dry_run', action='store_true', help='only show the plan and its cost')
+  add('--status', action='store_true', help='only show the status of the cells')
   return parser
 
 
@@ -85,40 +76,42 @@ def _sweep(options):
   if given['games'] == ['all']:
     given['games'] = 'all'
   if options.address and options.launcher != 'ray':
-    raise ValueError('--address is of a Ray cluster: choose --launcher=ray.')
+    raise ValueError(
+      f'--address={options.address} is for Ray: choose --launcher=ray.'
+    )
   sweep = plan.read(options.file, given)
   if options.status:
-    view = view_lib.View(sweep, projection.measure(sweep))
-    rich.console.Console().print(view.table(10**6))
+    monitor = monitor_lib.Monitor(sweep, workload.measure(sweep))
+    rich.console.Console().print(monitor.table(10**6))
     return 0
   launcher = _import(options.launcher)
   if options.dry_run:
-    view = view_lib.View(sweep, projection.measure(sweep))
-    _print_plan(sweep, view, options, launcher)
+    monitor = monitor_lib.Monitor(sweep, workload.measure(sweep))
+    _print_plan(sweep, monitor, options, launcher)
     return 0
   plan.check_data(sweep)
-  with _alone(sweep.base_dir):
-    view = view_lib.View(sweep, projection.measure(sweep))
-    _run(sweep, view, options, launcher)
-  view.refresh()
-  return _conclude(view)
+  with _locked(sweep.base_dir):
+    monitor = monitor_lib.Monitor(sweep, workload.measure(sweep))
+    _run(sweep, monitor, options, launcher)
+  monitor.refresh()
+  return _conclude(monitor)
 
 
-def _run(sweep, view, options, launcher):
+def _run(sweep, monitor, options, launcher):
   left = [
     cell
-    for cell, status in view.statuses.items()
+    for cell, status in monitor.statuses.items()
     if status.state != cell_lib.DONE
   ]
   if done := len(sweep.cells) - len(left):
     print(f'{done} of {len(sweep.cells)} cells are done.')
   if not left:
     return
-  with _watching(view) as watch:
+  with _watching(monitor) as watch:
     if options.launcher == 'ray':
       launcher.run(sweep, left, options.address, watch)
     elif not launcher.run(sweep, left, watch):
-      print('The jobs go on; the same command watches them again.')
+      print('The jobs go on. The same command watches them again.')
 
 
 def _import(launcher) -> Any:
@@ -132,85 +125,86 @@ def _import(launcher) -> Any:
 
 
 @contextlib.contextmanager
-def _alone(base_dir) -> Iterator[None]:
-  """Keeps other sweeps out of the directory."""
+def _locked(base_dir) -> Iterator[None]:
+  """Locks the directory against other sweeps."""
   os.makedirs(base_dir, exist_ok=True)
   path = os.path.join(base_dir, _LOCK)
-  held = locks.try_lock(path)
-  if held is None:
+  lock = locks.try_lock(path)
+  if lock is None:
     raise ValueError(
-      f'{base_dir} is swept by {locks.lock_holder(path)}; wait for it or stop it. '
-      '--status shows how it stands.'
+      f'{base_dir} is in use by the sweep of {locks.lock_holder(path)}: wait for it '
+      'or stop it. --status shows its progress.'
     )
-  with held:
+  with lock:
     yield
 
 
 @contextlib.contextmanager
-def _watching(view):
-  """Yields a function that shows how the sweep stands, and tells whether to stop."""
+def _watching(monitor):
+  """Yields a function that shows the status and returns whether to stop."""
   console = rich.console.Console()
   last = time.monotonic()
 
   def watch() -> bool:
     nonlocal last
-    view.refresh(_LOOKED_AT)
+    monitor.refresh(_CELLS_PER_REFRESH)
     if console.is_terminal:
-      live.update(view.table(console.height), refresh=True)
+      live.update(monitor.table(console.height), refresh=True)
     else:
-      for line in view.news():
+      for line in monitor.state_changes():
         print(line, flush=True)
-      if time.monotonic() - last > _SECONDS:
+      if time.monotonic() - last > _SUMMARY_SECONDS:
         last = time.monotonic()
-        print(view.summary(), flush=True)
-    return asked.requested
+        print(monitor.summary(), flush=True)
+    return interrupted.requested
 
   with (
-    interruption.listen() as asked,
+    interruption.listen() as interrupted,
     rich.live.Live(console=console, auto_refresh=False) as live,
   ):
     yield watch
 
 
-def _print_plan(sweep, view, options, launcher):
-  shown = list(view.statuses.items())[:_SHOWN]
+def _print_plan(sweep, monitor, options, launcher):
+  shown = list(monitor.statuses.items())[:_PLAN_CELLS]
   for cell, status in shown:
-    print(f'{cell.name}: {view_lib.describe(status)}, in {cell.directory}')
+    print(f'{cell.name}: {monitor_lib.describe(status)}, in {cell.directory}')
   if len(sweep.cells) > len(shown):
     print(f'... and {len(sweep.cells) - len(shown)} more')
-  print(f'\nThe first is:\n{plan.command(sweep.cells[0])}\n')
+  print(f'\nCommand of the first:\n{plan.command(sweep.cells[0])}\n')
   try:
     plan.check_data(sweep)
   except ValueError as error:
-    print(f'NOT THERE YET: {error}\n')
-  print(view.summary())
-  rated = ', '.join(
-    f'{rate:.4g}/s in {phase}' for phase, rate in view.rates.items()
+    print(f'DATA IS MISSING: {error}\n')
+  print(monitor.summary())
+  rates = ', '.join(
+    f'{rate:.4g}/s in {phase}' for phase, rate in monitor.rates.items()
   )
-  seconds = view.seconds_left()
+  seconds = monitor.seconds_left()
   print(
-    f'{view_lib.duration(seconds)} of one cell after the other, at {rated}:'
+    f'{monitor_lib.duration(seconds)}, one cell after the other, at {rates}:'
   )
-  print(f'rates {view.origin_of_rates}.')
+  print(f'rates {monitor.origin_of_rates}.')
   if options.launcher == 'ray':
     slots = launcher.slots(sweep, options.address)
     print(
-      f'{slots} at a time: {view_lib.duration(seconds / slots)}, if they do not '
-      'slow each other.'
+      f'{slots} at a time: {monitor_lib.duration(seconds / slots)}, if they do not '
+      'slow each other down.'
     )
 
 
-def _conclude(view) -> int:
+def _conclude(monitor) -> int:
+  """Prints failures and a summary; returns the exit code."""
   failed = [
     (cell, status)
-    for cell, status in view.statuses.items()
+    for cell, status in monitor.statuses.items()
     if status.state == cell_lib.FAILED
   ]
   for cell, status in failed:
-    print(f'{cell.name}: {view_lib.describe(status)}', file=sys.stderr)
-    print(f'  its output: {cell_lib.log_path(cell)}', file=sys.stderr)
-  print(view.summary())
-  return int(view.count(cell_lib.DONE) < len(view.statuses))
+    print(f'{cell.name}: {monitor_lib.describe(status)}', file=sys.stderr)
+    print(f'  log: {cell_lib.log_path(cell)}', file=sys.stderr)
+  print(monitor.summary())
+  return int(monitor.count(cell_lib.DONE) < len(monitor.statuses))
 
 
 if __name__ == '__main__':

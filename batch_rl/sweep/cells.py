@@ -1,8 +1,8 @@
-"""A cell of a sweep, on the machine that it runs on; and how it stands, from anywhere.
+"""Runs one cell of a sweep on this machine, and reads its status from anywhere.
 
-What a cell has come to is in its directory: `sweep-<job>.json` says whether it runs,
-where, or how it ended; `progress.json` and `evaluations/` are the run's own. Nothing
-else is remembered, so whoever can read the directory can tell.
+The status of a cell is in its directory: `sweep-<job>.json` says whether it is running,
+where, or how it ended; `progress.json` and `evaluations/` are written by the run
+itself. There is no other state, so any machine that can read the directory can tell.
 """
 
 import contextlib
@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from batch_rl.runs import progress, run_record
-from batch_rl.sweep import plan, tied
+from batch_rl.sweep import plan, stop_with_parent
 from batch_rl.utils import files, locks
 
-# What `Status.state` may be.
+# Values of `Status.state`.
 WAITING, RUNNING, STOPPED, FAILED, DONE = STATES = (
   'waiting',
   'running',
@@ -30,23 +30,23 @@ WAITING, RUNNING, STOPPED, FAILED, DONE = STATES = (
   'failed',
   'done',
 )
-_MISTAKE = 2  # the exit code after which another try ends the same
-_POLL = 0.2  # seconds
-_LOCK_WAIT = 600.0  # seconds; a run that is asked to stop saves first
-_GRACE = 300.0  # seconds
+_USER_ERROR = 2  # Exit code of a wrong setting: a retry would fail again.
+_POLL = 0.2  # Seconds.
+_LOCK_WAIT = 600.0  # Seconds: a run that is asked to stop saves first.
+_GRACE = 300.0  # Seconds from SIGTERM to SIGKILL.
 
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-  """How a cell stands.
+  """Status of a cell.
 
   Attributes:
-    state: one of `STATES`.
-    attempts: times it was started.
-    message: why it failed, or ''.
-    where: host and process that it runs in, or ''.
-    progress: what the run has last written of it; see `progress.Progress`.
-    seconds: since that was written.
+    state: One of `STATES`.
+    attempts: Number of times it was started.
+    message: Reason of a failure, or ''.
+    where: Host and process of a running cell, or ''.
+    progress: Last progress that the run wrote, see `progress.Progress`.
+    seconds: Age of `progress` in seconds.
   """
 
   state: str
@@ -58,23 +58,23 @@ class Status:
 
 
 def status(cell: plan.Cell) -> Status:
-  """How a cell stands, from the files in its directory."""
-  record = _read(cell)
+  """Returns the status of a cell, from the files in its directory."""
+  record = _read_record(cell)
   state = record.get('state', WAITING)
   if record.get('arguments') != list(cell.arguments) or (
     state == DONE and record.get('basis') != _basis(cell)
   ):
-    state = WAITING  # the sweep asks for something else now
-  elif state == RUNNING and not _is_held(cell):
+    state = WAITING  # The sweep has changed since.
+  elif state == RUNNING and not _is_locked(cell):
     state = STOPPED
-  now = progress.read(cell.directory) or {}
+  latest = progress.read(cell.directory) or {}
   return Status(
     state,
     record.get('attempts', 0),
     record.get('message', '') if state == FAILED else '',
     record.get('where', '') if state == RUNNING else '',
-    now,
-    max(time.time() - now['time'], 0.0) if now else 0.0,
+    latest,
+    max(time.time() - latest['time'], 0.0) if latest else 0.0,
   )
 
 
@@ -87,82 +87,82 @@ def run(
 ) -> Status:
   """Runs a cell to its end, unless it is done.
 
-  A run that is killed is started again, and goes on where it was. One that says that
-  its settings are wrong is not.
+  A run that is killed is started again and resumes. A run that ends with a user error
+  is not.
 
   Args:
-    cell: to run.
-    retries: times that it is started again.
-    cpus: threads that TensorFlow gets.
-    gpus: of the machine's; a part of one is shared with other cells.
-    stop: asks to save and end, when it is set.
+    cell: Cell to run.
+    retries: Number of times to start it again.
+    cpus: Number of threads for TensorFlow.
+    gpus: Number of GPUs. A fraction is shared with other cells.
+    stop: Event that asks the run to save and end.
 
   Returns:
-    How it stands then.
+    The final status.
   """
   stop = stop or threading.Event()
   os.makedirs(cell.directory, exist_ok=True)
-  held = _take(cell, stop)
+  lock = _wait_for_lock(_lock_path(cell), stop)
   try:
-    if held is None or status(cell).state == DONE:
+    if lock is None or status(cell).state == DONE:
       return status(cell)
     for attempt in range(retries + 1):
-      _wait_for_run(cell, stop)
-      attempts = _read(cell).get('attempts', 0) + 1
+      _wait_for_earlier_run(cell, stop)
+      attempts = _read_record(cell).get('attempts', 0) + 1
       where = f'{os.uname().nodename}, process {os.getpid()}'
-      _write(cell, state=RUNNING, attempts=attempts, where=where)
+      _write_record(cell, state=RUNNING, attempts=attempts, where=where)
       started = time.time()
       code = _execute(cell, cpus, gpus, stop)
       if code == 0 and _has_finished(cell, started):
-        _write(cell, state=DONE, attempts=attempts, basis=_basis(cell))
+        _write_record(cell, state=DONE, attempts=attempts, basis=_basis(cell))
         break
       if stop.is_set():
-        _write(cell, state=STOPPED, attempts=attempts)
+        _write_record(cell, state=STOPPED, attempts=attempts)
         break
-      message = _why(cell, code)
-      _write(cell, state=FAILED, attempts=attempts, message=message)
-      if code == _MISTAKE or attempt == retries:
+      message = _describe_exit(cell, code)
+      _write_record(cell, state=FAILED, attempts=attempts, message=message)
+      if code == _USER_ERROR or attempt == retries:
         break
   finally:
-    if held is not None:
-      held.close()
+    if lock is not None:
+      lock.close()
   return status(cell)
 
 
-def note_failure(cell: plan.Cell, message: str) -> None:
-  """Says of a cell that its worker is lost, too often to try again."""
-  attempts = _read(cell).get('attempts', 0)
-  _write(cell, state=FAILED, attempts=attempts, message=message)
+def record_failure(cell: plan.Cell, message: str) -> None:
+  """Records that the worker of a cell was lost too often to try again."""
+  attempts = _read_record(cell).get('attempts', 0)
+  _write_record(cell, state=FAILED, attempts=attempts, message=message)
 
 
 def log_path(cell: plan.Cell) -> pathlib.Path:
-  """The file with what the cell's program prints."""
+  """Returns the path of the cell's log, the output of its program."""
   return pathlib.Path(cell.directory, f'sweep-{cell.job}.log')
 
 
 def _basis(cell):
-  """What a cell depends on that its arguments do not say."""
-  if cell.job == 'evaluate':  # the training that it is of
+  """Returns the inputs of a cell that its arguments do not contain."""
+  if cell.job == 'evaluate':  # The training that is evaluated.
     return (progress.read(cell.directory) or {}).get('iteration')
-  texts = []
-  for path in filter(os.path.isabs, cell.gin_files):  # others are the package's
+  hashes = []
+  for path in filter(os.path.isabs, cell.gin_files):  # Not the package's own.
     with contextlib.suppress(OSError), open(path, 'rb') as file:
-      texts.append(hashlib.sha256(file.read()).hexdigest())
-  return texts
+      hashes.append(hashlib.sha256(file.read()).hexdigest())
+  return hashes
 
 
 def _record_path(cell):
   return os.path.join(cell.directory, f'sweep-{cell.job}.json')
 
 
-def _read(cell) -> dict[str, Any]:
+def _read_record(cell) -> dict[str, Any]:
   try:
     return files.read_json(_record_path(cell)) or {}
-  except ValueError:  # lost with a machine: the run itself knows where it is
+  except ValueError:  # Damaged by a crash. The run resumes without it.
     return {}
 
 
-def _write(cell, **content):
+def _write_record(cell, **content):
   now = time.strftime('%Y-%m-%dT%H:%M:%S%z')
   files.write_json(
     _record_path(cell), {'arguments': cell.arguments, 'time': now, **content}
@@ -173,35 +173,31 @@ def _lock_path(cell):
   return os.path.join(cell.directory, f'.sweep-{cell.job}.lock')
 
 
-def _take(cell, stop):
-  """The lock of a cell; another worker's that has been killed is given up soon."""
+def _wait_for_lock(path, stop):
+  """Returns the lock, or None after `_LOCK_WAIT` or if `stop` is set."""
   end = time.monotonic() + _LOCK_WAIT
   while time.monotonic() < end and not stop.is_set():
-    if (held := locks.try_lock(_lock_path(cell))) is not None:
-      return held
+    if (lock := locks.try_lock(path)) is not None:
+      return lock
     time.sleep(_POLL)
   return None
 
 
-def _is_held(cell):
+def _is_locked(cell):
   try:
-    held = locks.try_lock(_lock_path(cell))
+    lock = locks.try_lock(_lock_path(cell))
   except OSError:
     return True
-  if held is not None:
-    held.close()
-  return held is None
+  if lock is not None:
+    lock.close()
+  return lock is None
 
 
-def _wait_for_run(cell, stop):
-  """Until the process of an earlier attempt has saved and ended."""
-  end = time.monotonic() + _LOCK_WAIT
+def _wait_for_earlier_run(cell, stop):
+  """Waits until the process of an earlier attempt has saved and ended."""
   path = os.path.join(cell.directory, run_record.LOCK)
-  while time.monotonic() < end and not stop.is_set():
-    if (held := locks.try_lock(path)) is not None:
-      held.close()
-      return
-    time.sleep(_POLL)
+  if (lock := _wait_for_lock(path, stop)) is not None:
+    lock.close()
 
 
 def _execute(cell, cpus, gpus, stop) -> int:
@@ -211,27 +207,28 @@ def _execute(cell, cpus, gpus, stop) -> int:
   for name in ('TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS'):
     environment.setdefault(name, threads)
   if 0 < gpus < 1:
-    # TensorFlow would take all of the GPU's memory.
+    # By default, TensorFlow reserves all memory of the GPU.
     environment.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
+  program = [sys.executable, stop_with_parent.__file__, str(os.getpid())]
   with log_path(cell).open('ab') as log:
     process = subprocess.Popen(
-      [sys.executable, tied.__file__, str(os.getpid()), *cell.arguments],
+      [*program, *cell.arguments],
       stdin=subprocess.DEVNULL,
       stdout=log,
       stderr=log,
       env=environment,
-      start_new_session=True,  # Ctrl-C is for the sweep
+      start_new_session=True,  # The sweep handles Ctrl-C.
     )
     try:
       while process.poll() is None and not stop.wait(_POLL):
         pass
     finally:
       if process.poll() is None:
-        _end(process)
+        _terminate(process)
   return process.returncode
 
 
-def _end(process):
+def _terminate(process):
   process.send_signal(signal.SIGTERM)
   try:
     process.wait(_GRACE)
@@ -241,27 +238,27 @@ def _end(process):
 
 
 def _has_finished(cell, started) -> bool:
-  """Whether a run that ended well has done all; asked to stop, it also ends well.
+  """Whether a run with exit code 0 did everything: a stopped run exits with 0, too.
 
-  What is written of an earlier run, which was shorter, does not count.
+  Progress from before `started` is that of an earlier, shorter run.
   """
   if cell.job == 'evaluate':
     return True
-  now = progress.read(cell.directory) or {}
-  return now.get('phase') == progress.FINISHED and now['time'] >= started
+  latest = progress.read(cell.directory) or {}
+  return latest.get('phase') == progress.FINISHED and latest['time'] >= started
 
 
-def _why(cell, code) -> str:
-  """The exit code in words, and the last thing that was printed."""
+def _describe_exit(cell, code) -> str:
+  """Returns the exit code in words and the last line of the log."""
   if code < 0:
     try:
-      what = f'killed by {signal.Signals(-code).name}'
+      reason = f'killed by {signal.Signals(-code).name}'
     except ValueError:
-      what = f'killed by signal {-code}'
+      reason = f'killed by signal {-code}'
   else:
-    what = f'exit code {code}' if code else 'stopped from outside'
+    reason = f'exit code {code}' if code else 'stopped from outside'
   with log_path(cell).open('rb') as log:
     log.seek(max(log.seek(0, os.SEEK_END) - 4096, 0))
     lines = log.read().decode(errors='replace').replace('\r', '\n').split('\n')
   last = [line.strip() for line in lines if line.strip()][-1:]
-  return ': '.join([what, *last])
+  return ': '.join([reason, *last])

@@ -1,4 +1,4 @@
-"""A sweep as a table: of the terminal, live, or lines of a log."""
+"""Shows a sweep: as a live table in a terminal, or as lines in a log."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -7,14 +7,14 @@ import rich.table
 from rich import box
 
 from batch_rl.sweep import cells as cell_lib
-from batch_rl.sweep import plan, projection
+from batch_rl.sweep import plan, workload
 
 _STYLES = {
   cell_lib.RUNNING: 'bold',
   cell_lib.FAILED: 'bold red',
   cell_lib.DONE: 'green',
 }
-# In this order, as many as there is room for.
+# Order in the table, most important first.
 _ORDER = (
   cell_lib.RUNNING,
   cell_lib.FAILED,
@@ -22,95 +22,88 @@ _ORDER = (
   cell_lib.WAITING,
   cell_lib.DONE,
 )
-_HEAD = ('cell', 'state', 'iteration', 'rate', 'last evaluation', 'left')
+_HEADER = ('cell', 'state', 'iteration', 'rate', 'last evaluation', 'left')
 
 
-class View:
-  """How the cells of a sweep stand.
+class Monitor:
+  """Status of the cells of a sweep, as of the last `refresh`.
 
   Args:
-    sweep: to show.
-    works: what each cell has to do.
+    sweep: Sweep to show.
+    workloads: Work of each cell.
+
+  Attributes:
+    statuses: Status of each cell.
+    rates: Units per second by phase, for estimates.
+    origin_of_rates: Origin of the rates in words.
   """
 
   def __init__(
-    self, sweep: plan.Sweep, works: Mapping[plan.Cell, projection.Work]
+    self, sweep: plan.Sweep, workloads: Mapping[plan.Cell, workload.Workload]
   ):
-    self._sweep, self._works = sweep, works
-    self._statuses: dict[plan.Cell, cell_lib.Status] = {}
-    self._rates: tuple[dict[str, float], str] = ({}, '')
-    self._told: dict[plan.Cell, str] = {}
+    self._sweep, self._workloads = sweep, workloads
+    self.statuses: dict[plan.Cell, cell_lib.Status] = {}
+    self.rates: dict[str, float] = {}
+    self.origin_of_rates = ''
+    self._reported: dict[plan.Cell, str] = {}
     self._turns = itertools.cycle(sweep.cells)
     self.refresh()
 
-  @property
-  def statuses(self) -> dict[plan.Cell, cell_lib.Status]:
-    """Those of the last refresh."""
-    return self._statuses
-
-  def refresh(self, most: int | None = None) -> None:
-    """Looks at the directories of the cells that are not known to be done.
+  def refresh(self, limit: int | None = None) -> None:
+    """Reads the status of all cells that are running, and of others in turn.
 
     Args:
-      most: how many of those that do not run, in turns, as a network's file system
-        takes seconds for a thousand; all of them, if None.
+      limit: Number of other cells to read; None for all. A network file system takes
+        seconds for a thousand.
     """
-    turn = itertools.islice(self._turns, most or len(self._sweep.cells))
+    turn = itertools.islice(self._turns, limit or len(self._sweep.cells))
     running = [
       cell
-      for cell, status in self._statuses.items()
+      for cell, status in self.statuses.items()
       if status.state == cell_lib.RUNNING
     ]
     for cell in dict.fromkeys([*running, *turn]):
-      before = self._statuses.get(cell)
+      before = self.statuses.get(cell)
       if before is None or before.state != cell_lib.DONE:
-        self._statuses[cell] = cell_lib.status(cell)
-    self._rates = projection.rates(self._sweep, list(self._statuses.values()))
+        self.statuses[cell] = cell_lib.status(cell)
+    self.rates, self.origin_of_rates = workload.rates(
+      self._sweep, list(self.statuses.values())
+    )
 
   def count(self, state: str) -> int:
-    """Cells that are in a state."""
-    return sum(status.state == state for status in self._statuses.values())
+    """Returns the number of cells in a state."""
+    return sum(status.state == state for status in self.statuses.values())
 
   def seconds_left(self) -> float:
-    """Of work, of all cells together."""
+    """Returns the seconds of work left in all cells, one after the other."""
     return sum(
-      self._works[cell].seconds_left(status, self.rates)
-      for cell, status in self._statuses.items()
+      self._workloads[cell].seconds_left(status, self.rates)
+      for cell, status in self.statuses.items()
       if status.state != cell_lib.FAILED
     )
 
-  @property
-  def rates(self) -> dict[str, float]:
-    """Those that are projected with."""
-    return self._rates[0]
-
-  @property
-  def origin_of_rates(self) -> str:
-    """Where they are from."""
-    return self._rates[1]
-
   def table(self, height: int) -> rich.table.Table:
-    """The cells that matter most, a line each.
+    """Returns a table with a line for each of the most important cells.
 
     Args:
-      height: lines that there is room for.
+      height: Number of lines of the terminal.
     """
     table = rich.table.Table(box=box.SIMPLE, title=self.summary())
-    for name in _HEAD:
-      left = name in ('cell', 'state')
-      table.add_column(name, justify='left' if left else 'right')
-    shown = sorted(
-      self._statuses.items(), key=lambda item: _ORDER.index(item[1].state)
+    for name in _HEADER:
+      is_text = name in ('cell', 'state')
+      table.add_column(name, justify='left' if is_text else 'right')
+    ordered = sorted(
+      self.statuses.items(), key=lambda item: _ORDER.index(item[1].state)
     )
-    room = max(height - 8, 4)
-    for cell, status in shown[:room]:
-      table.add_row(*self._line(cell, status), style=_STYLES.get(status.state))
-    if len(shown) > room:
-      table.caption = f'and {len(shown) - room} more'
+    shown = max(height - 8, 4)
+    for cell, status in ordered[:shown]:
+      table.add_row(*self._row(cell, status), style=_STYLES.get(status.state))
+    if len(ordered) > shown:
+      table.caption = f'and {len(ordered) - shown} more'
     return table
 
   def summary(self) -> str:
-    """All cells in a line."""
+    """Returns the number of cells in each state and the time left, in a line."""
     counts = ', '.join(
       f'{count} {state}' for state in _ORDER if (count := self.count(state))
     )
@@ -119,38 +112,36 @@ class View:
       left := self.seconds_left()
     ):
       eta = f'; {duration(left / running)} left at this pace'
-    return f'{self._sweep.base_dir}: {counts} of {len(self._statuses)}{eta}'
+    return f'{self._sweep.base_dir}: {counts} of {len(self.statuses)}{eta}'
 
-  def news(self) -> Iterator[str]:
-    """A line for each cell whose state has changed since it was last asked."""
-    for cell, status in self._statuses.items():
-      if self._told.get(cell, cell_lib.WAITING) != status.state:
-        self._told[cell] = status.state
+  def state_changes(self) -> Iterator[str]:
+    """Yields a line for each cell whose state has changed since the last call."""
+    for cell, status in self.statuses.items():
+      if self._reported.get(cell, cell_lib.WAITING) != status.state:
+        self._reported[cell] = status.state
         yield f'{cell.name}: {describe(status)}'
 
-  def _line(self, cell, status):
-    now = status.progress
-    iteration = rate = left = ''
-    if now:
-      iteration = (
-        f'{min(now["iteration"] + 1, now["iterations"])}/{now["iterations"]}'
-      )
-    if status.state == cell_lib.RUNNING and now.get('phase') in now.get(
-      'rates', {}
-    ):
-      rate = f'{now["rates"][now["phase"]]:.3g} {now["unit"]}s/s'
+  def _row(self, cell, status):
+    latest = status.progress
+    iteration = rate = left = score = ''
+    if latest:
+      total = latest['iterations']
+      iteration = f'{min(latest["iteration"] + 1, total)}/{total}'
+    phase, rates = latest.get('phase'), latest.get('rates', {})
+    if status.state == cell_lib.RUNNING and phase in rates:
+      rate = f'{rates[phase]:.3g} {latest["unit"]}s/s'
     if status.state in (cell_lib.RUNNING, cell_lib.STOPPED):
-      left = duration(self._works[cell].seconds_left(status, self.rates))
+      left = duration(self._workloads[cell].seconds_left(status, self.rates))
     state = status.state
     if status.state == cell_lib.FAILED:
       state += f': {status.message[-60:]}'
-    value = now.get('evaluation')
-    score = '' if value is None else f'{value:.2f}'
+    if (value := latest.get('evaluation')) is not None:
+      score = f'{value:.2f}'
     return cell.name, state, iteration, rate, score, left
 
 
 def describe(status: cell_lib.Status) -> str:
-  """A state in words."""
+  """Returns the state, with the process or the reason of a failure."""
   words = {
     cell_lib.RUNNING: f'running ({status.where})',
     cell_lib.FAILED: f'failed after {status.attempts} attempts: {status.message}',
@@ -159,7 +150,7 @@ def describe(status: cell_lib.Status) -> str:
 
 
 def duration(seconds: float) -> str:
-  """Of a few digits: '45 s', '3.2 h', '12 days'."""
+  """Returns a duration in few digits: '45 s', '3.2 h', '12.0 days'."""
   for limit, unit, name in (
     (90, 1, 's'),
     (90 * 60, 60, 'min'),

@@ -1,4 +1,4 @@
-"""What a sweep consists of: from its file to the command of every cell."""
+"""The cells of a sweep and their command lines, read from its file."""
 
 import ast
 import dataclasses
@@ -55,16 +55,16 @@ _EVALUATE = ('checkpoints', 'evaluation_steps', 'environments', 'seed')
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-  """One run of the sweep.
+  """One run of a sweep.
 
   Attributes:
-    name: what tells it from the others, e.g. 'rem Pong 1 seed 1'.
+    name: Unique name, e.g. 'rem Pong 1 seed 1'.
     job: 'offline', 'online' or 'evaluate'.
-    directory: its base_dir.
-    arguments: of Python, which run it.
-    gin_files: that it reads, in this order.
-    gin_bindings: that it is given, in this order.
-    replay_dir: the run that it trains on, of an offline one.
+    directory: Run directory.
+    arguments: Command line, without the Python interpreter.
+    gin_files: Paths of gin files, in the order of reading.
+    gin_bindings: Gin bindings, in the order of parsing.
+    replay_dir: Directory of the dataset's run, for an offline job.
   """
 
   name: str
@@ -78,19 +78,19 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-  """All of them, and what they need.
+  """All cells of a sweep and their resources.
 
   Attributes:
-    base_dir: above the directories of the cells.
+    base_dir: Directory above the directories of the cells.
     job: 'offline', 'online' or 'evaluate'.
-    cells: in the order in which they are started.
-    cpus: processors of a cell.
-    gpus: GPUs of a cell; 0.25 is a quarter of one.
-    memory_gb: gigabytes of a cell, or None if it does not matter.
-    retries: how often a cell that was killed is started again.
-    rates: of a cell, if they are known: updates a second in 'train', agent steps a
-      second in 'eval'.
-    slurm: more for SLURM, as `submitit` names it.
+    cells: Cells in the order in which they start.
+    cpus: Processors per cell.
+    gpus: GPUs per cell; 0.25 is a quarter of one.
+    memory_gb: Memory per cell in gigabytes, or None if unlimited.
+    retries: Number of times that a killed cell is started again.
+    rates: Known speed of a cell: updates a second in 'train', agent steps a second in
+      'eval'. May be empty.
+    slurm: Further SLURM parameters, named as in `submitit`.
   """
 
   base_dir: str
@@ -106,7 +106,7 @@ class Sweep:
 
 @dataclasses.dataclass(frozen=True)
 class _Method:
-  """An agent with its settings."""
+  """Agent with its settings."""
 
   agent: str
   variant: str
@@ -123,15 +123,15 @@ class _Method:
 
 
 def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
-  """The sweep that a file describes.
+  """Returns the sweep that a file and the command line describe.
 
   Args:
-    path: a YAML file; None for none.
-    given: what the command line says; it overrides the file. None is not given.
+    path: Path of a YAML file, or None.
+    given: Settings from the command line, which override the file. None means that a
+      setting was not given.
 
   Raises:
-    ValueError: if anything in it is unknown, missing or of a wrong kind; says what,
-      and what there is instead.
+    ValueError: If a setting is unknown, missing or of a wrong type.
   """
   settings = _DEFAULTS | _read_yaml(path)
   settings |= {
@@ -142,23 +142,23 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
   needed += [] if job == 'evaluate' else ['data_dir']
   if missing := [name for name in needed if not settings[name]]:
     raise ValueError(
-      f'The sweep does not say {", ".join(missing)}: add '
+      f'The sweep lacks {", ".join(missing)}: add '
       + ' and '.join(f'`{name}:`' for name in missing)
       + ' to its file, or the flag of that name.'
     )
   for name in ('base_dir', 'data_dir', 'store_dir'):
     if not isinstance(settings[name], str | None):
       raise ValueError(
-        f'{name}={settings[name]!r} is no text; put it in quotes.'
+        f'{name}={settings[name]!r} is not a string: put it in quotes.'
       )
   if files.is_remote(settings['base_dir']):
     raise ValueError(
-      f'base_dir={settings["base_dir"]} is remote: the cells of a sweep are told '
-      'apart by files, so it has to be a directory that all machines share.'
+      f'base_dir={settings["base_dir"]} is remote: choose a directory that all '
+      'machines share, as the cells coordinate through lock files.'
     )
   base_dir = os.path.abspath(os.path.expanduser(settings['base_dir']))
   cells = _list_cells(job, base_dir, settings)
-  rates = _only(settings, 'rates', _RATES)
+  rates = _known_mapping(settings, 'rates', _RATES)
   return Sweep(
     base_dir=base_dir,
     job=job,
@@ -173,7 +173,7 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
 
 
 def command(cell: Cell) -> str:
-  """A cell's command line, as it would be typed."""
+  """Returns a cell's command line for a shell."""
   return shlex.join(['python', *cell.arguments])
 
 
@@ -188,9 +188,9 @@ def _read_yaml(path):
   except OSError as error:
     raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
   except (yaml.YAMLError, UnicodeDecodeError) as error:
-    raise ValueError(f'{path} is not YAML: {error}') from error
+    raise ValueError(f'{path} is not valid YAML: {error}') from error
   if not isinstance(content, dict):
-    raise ValueError(f'{path} holds no settings, `name: value`.')
+    raise ValueError(f'{path} is not a YAML mapping of `name: value`.')
   for name in content:
     command_line.choose(f'setting in {path}:', name, _DEFAULTS)
   return content
@@ -203,70 +203,77 @@ def _list_cells(job, base_dir, settings):
   seeds = _numbers('seeds', settings['seeds'])
   if job == 'online' and len(seeds) > 1:
     raise ValueError(
-      f'seeds={settings["seeds"]}: an online sweep has one seed, from which each '
-      'of its runs gets its own; ask for more runs.'
+      f'seeds={settings["seeds"]}: an online sweep has one seed, from which the '
+      'seed of each run is derived. Increase `runs:` instead.'
     )
-  data_dir = settings['data_dir'] and _absolute(settings['data_dir'])
-  cells = []
-  for seed, run, method, game in itertools.product(seeds, runs, methods, games):
-    name = f'{method.name} {game} {run}'
-    directory = os.path.join(base_dir, method.folder, game, f'run-{run}')
-    if job != 'online':
-      name += f' seed {seed}'
-      directory = os.path.join(directory, f'seed-{seed}')
-    bindings = list(method.gin_bindings)
-    if job == 'evaluate':
-      options = _only(settings, 'evaluate', _EVALUATE)
-      flags = {'base_dir': directory, **options}
-    else:
-      if _is_atari(game):
-        bindings.append(f'{GAME} = "{game}"')
-      flags = {'base_dir': directory}
-      if job == 'offline':
-        flags['replay_dir'] = os.path.join(data_dir, game, str(run))
-        flags['seed'] = seed
-        if settings['store_dir']:
-          stores = os.path.join(base_dir, _user(settings['store_dir']))
-          bindings.append(f'FixedReplayBuffer.cache_dir = "{stores}"')
-      else:
-        parts = (method.folder,) if len(methods) > 1 else ()
-        flags['replay_log_dir'] = os.path.join(data_dir, *parts, game, str(run))
-        flags['seed'] = parallel_runs.seed_of(seed, run)
-    arguments = ['-um', _PROGRAMS[job]]
-    arguments += [f'--{flag}={value}' for flag, value in flags.items()]
-    if job != 'evaluate':
-      arguments += [f'--gin_files={path}' for path in method.gin_files]
-      arguments += [f'--gin_bindings={binding}' for binding in bindings]
-    cells.append(
-      Cell(
-        name,
-        job,
-        directory,
-        tuple(arguments),
-        method.gin_files,
-        tuple(bindings),
-        flags.get('replay_dir'),
-      )
-    )
+  grid = itertools.product(seeds, runs, methods, games)
+  cells = [
+    _cell(job, base_dir, settings, method, game, run, seed, len(methods) > 1)
+    for seed, run, method, game in grid
+  ]
   directories = [cell.directory for cell in cells]
   if len(set(directories)) < len(cells):
-    twice = next(d for d in directories if directories.count(d) > 1)
-    raise ValueError(f'The sweep has {os.path.relpath(twice, base_dir)} twice.')
+    duplicate = next(d for d in directories if directories.count(d) > 1)
+    raise ValueError(
+      f'The sweep has {os.path.relpath(duplicate, base_dir)} twice: remove one.'
+    )
   return cells
 
 
+def _cell(job, base_dir, settings, method, game, run, seed, has_others) -> Cell:
+  """Returns one cell; `has_others` tells whether there are several methods."""
+  data_dir = settings['data_dir'] and _absolute(settings['data_dir'])
+  name = f'{method.name} {game} {run}'
+  directory = os.path.join(base_dir, method.folder, game, f'run-{run}')
+  if job != 'online':
+    name += f' seed {seed}'
+    directory = os.path.join(directory, f'seed-{seed}')
+  flags: dict[str, Any] = {'base_dir': directory}
+  bindings = list(method.gin_bindings)
+  if job != 'evaluate' and _is_atari(game):
+    bindings.append(f'{GAME} = "{game}"')
+  if job == 'offline':
+    flags['replay_dir'] = os.path.join(data_dir, game, str(run))
+    flags['seed'] = seed
+    if settings['store_dir']:
+      stores = os.path.join(base_dir, _expand_user(settings['store_dir']))
+      bindings.append(f'FixedReplayBuffer.cache_dir = "{stores}"')
+  elif job == 'online':
+    parts = (method.folder,) if has_others else ()
+    flags['replay_log_dir'] = os.path.join(data_dir, *parts, game, str(run))
+    flags['seed'] = parallel_runs.seed_of(seed, run)
+  else:
+    flags |= _known_mapping(settings, 'evaluate', _EVALUATE)
+  arguments = ['-um', _PROGRAMS[job]]
+  arguments += [f'--{flag}={value}' for flag, value in flags.items()]
+  if job != 'evaluate':
+    arguments += [f'--gin_files={path}' for path in method.gin_files]
+    arguments += [f'--gin_bindings={binding}' for binding in bindings]
+  return Cell(
+    name,
+    job,
+    directory,
+    tuple(arguments),
+    method.gin_files,
+    tuple(bindings),
+    flags.get('replay_dir'),
+  )
+
+
 def _methods(job, settings) -> list[_Method]:
-  """Every agent with every combination of the grid."""
+  """Returns every agent with every combination of the grid."""
   grid = _mapping(settings, 'grid')
   for parameter, values in grid.items():
     if not isinstance(parameter, str) or values in ([], None):
-      raise ValueError(f'grid: {parameter!r} is no parameter with values.')
+      raise ValueError(
+        f'grid: {parameter!r} is not a parameter with a list of values.'
+      )
   choices = [
     [(parameter, value) for value in (v if isinstance(v, list) else [v])]
     for parameter, v in grid.items()
   ]
   labels = _short_names(grid)
-  shared = tuple(_absolute(p) for p in _texts(settings, 'gin_files'))
+  shared = tuple(_absolute(p) for p in _strings(settings, 'gin_files'))
   methods = []
   for agent, gin_files, bindings in _agents(job, settings['agents']):
     for combination in itertools.product(*choices):
@@ -276,7 +283,7 @@ def _methods(job, settings) -> list[_Method]:
           ' '.join(f'{labels[p]}={_for_path(v)}' for p, v in combination),
           (*gin_files, *shared),
           (
-            *_texts(settings, 'gin_bindings'),
+            *_strings(settings, 'gin_bindings'),
             *bindings,
             *(f'{p} = {as_gin(v)}' for p, v in combination),
           ),
@@ -288,46 +295,44 @@ def _methods(job, settings) -> list[_Method]:
 def _agents(
   job, agents
 ) -> Iterable[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-  """Name, gin files and gin bindings of each."""
-  if isinstance(agents, (str, list)):
-    agents = agents if isinstance(agents, list) else [agents]
-    if wrong := [name for name in agents if not isinstance(name, str)]:
-      raise ValueError(f'agents: {wrong[0]!r} is no text; put it in quotes.')
-    agents = dict.fromkeys(agents)
+  """Yields name, gin files and gin bindings of each agent."""
+  if isinstance(agents, str):
+    agents = [agents]
+  if isinstance(agents, list):
+    agents = dict.fromkeys(_strings({'agents': agents}, 'agents'))
   if not isinstance(agents, dict):
     raise ValueError(f'agents={agents} is neither a list nor a mapping.')
-  for name, about in agents.items():
+  for name, settings in agents.items():
     if not isinstance(name, str):
-      raise ValueError(f'agents: {name!r} is no text; put it in quotes.')
-    about = {'gin_files': about} if isinstance(about, (str, list)) else about
-    about = about or {}
-    if not isinstance(about, dict):
+      raise ValueError(f'agents: {name!r} is not a string: put it in quotes.')
+    if isinstance(settings, (str, list)):
+      settings = {'gin_files': settings}
+    settings = settings or {}
+    if not isinstance(settings, dict):
       raise ValueError(
-        f'The agent {name} is described by {about!r}: give '
-        '`gin_files:` and `gin_bindings:`.'
+        f'agents: {name}: {settings!r} is not a mapping: give `gin_files:` and '
+        '`gin_bindings:`.'
       )
-    for key in about:
+    for key in settings:
       command_line.choose(
         f'setting of agent {name}:', key, ('gin_files', 'gin_bindings')
       )
-    paths = _texts(about, 'gin_files')
+    paths = _strings(settings, 'gin_files')
     if not paths:
-      paths = [name if name.endswith('.gin') else _packaged(job, name)]
+      paths = [name if name.endswith('.gin') else _packaged_config(job, name)]
     name = os.path.basename(name).removesuffix('.gin')
     yield (
       name,
       tuple(map(_absolute, paths)),
-      tuple(_texts(about, 'gin_bindings')),
+      tuple(_strings(settings, 'gin_bindings')),
     )
 
 
-def _packaged(job, name):
-  """The package's own gin file of an agent."""
+def _packaged_config(job, name):
+  """Returns the path of the package's own gin file for an agent."""
   folder = _CONFIGS.get(job, _CONFIGS['offline'])
-  there = os.path.join(command_line.PACKAGE_PARENT, folder)
-  configs = [
-    n.removesuffix('.gin') for n in os.listdir(there) if n.endswith('.gin')
-  ]
+  names = os.listdir(os.path.join(command_line.PACKAGE_PARENT, folder))
+  configs = [n.removesuffix('.gin') for n in names if n.endswith('.gin')]
   return f'{folder}/{command_line.choose("agent", name, configs)}.gin'
 
 
@@ -346,21 +351,21 @@ def _is_atari(game):
 
 
 def _game(name, settings):
-  """Its name in CamelCase; any other is a folder of the user's data."""
+  """Returns a game in CamelCase, or the name of a folder in `data_dir`."""
   try:
     return roms.canonical_name(name)
   except ValueError:
     data_dir = settings['data_dir']
-    if data_dir and os.path.isdir(os.path.join(_user(data_dir), name)):
+    if data_dir and os.path.isdir(os.path.join(_expand_user(data_dir), name)):
       return name
     raise
 
 
 def check_data(sweep: Sweep) -> None:
-  """Looks for the runs that the cells of a sweep train on.
+  """Checks that the runs for training can be read.
 
   Raises:
-    ValueError: if some cannot be read; names them.
+    ValueError: If any cannot. The message names them.
   """
   wrong = []
   runs = sorted({cell.replay_dir for cell in sweep.cells if cell.replay_dir})
@@ -376,13 +381,13 @@ def check_data(sweep: Sweep) -> None:
   named = ', '.join('/'.join(run.split('/')[-2:]) for run, _ in wrong[:6])
   named += ', ...' if len(wrong) > 6 else ''
   raise ValueError(
-    f'{len(wrong)} of {len(runs)} runs cannot be read ({named}), the first for '
-    f'this reason: {wrong[0][1]}'
+    f'{len(wrong)} of {len(runs)} runs cannot be read ({named}). Error of the '
+    f'first: {wrong[0][1]}'
   )
 
 
 def _numbers(name, value) -> list[int]:
-  """`3`, `[1, 2]`, `'1-5'` or `'1,3'`."""
+  """Returns the numbers in `3`, `[1, 2]`, `'1-5'` or `'1,3'`."""
   text = ','.join(map(str, value)) if isinstance(value, list) else str(value)
   try:
     return parallel_runs.parse(text)
@@ -395,34 +400,36 @@ def _number(settings, name, least, prefix='') -> float:
   right = isinstance(value, (int, float)) and not isinstance(value, bool)
   if not right or not least <= value < math.inf:
     raise ValueError(
-      f'{prefix}{name}={value!r} is not a number from {least} on.'
+      f'{prefix}{name}={value!r} is not a number, at least {least}.'
     )
   return value
 
 
 def _mapping(settings, name) -> dict[str, Any]:
   if not isinstance(settings[name] or {}, dict):
-    raise ValueError(f'{name}={settings[name]!r} is no mapping, `name: value`.')
+    raise ValueError(
+      f'{name}={settings[name]!r} is not a mapping of `name: value`.'
+    )
   return settings[name] or {}
 
 
-def _only(settings, name, keys):
-  found = _mapping(settings, name)
-  for key in found:
+def _known_mapping(settings, name, keys):
+  mapping = _mapping(settings, name)
+  for key in mapping:
     command_line.choose(f'setting of {name}:', key, keys)
-  return found
+  return mapping
 
 
-def _texts(settings, name) -> list[str]:
+def _strings(settings, name) -> list[str]:
   value = settings.get(name) or []
   value = value if isinstance(value, list) else [value]
   if wrong := [v for v in value if not isinstance(v, str)]:
-    raise ValueError(f'{name}: {wrong[0]!r} is no text; put it in quotes.')
+    raise ValueError(f'{name}: {wrong[0]!r} is not a string: put it in quotes.')
   return value
 
 
 def _short_names(grid) -> dict[str, str]:
-  """Of gin parameters, the last part, where that tells them apart."""
+  """Returns the last part of each gin parameter, or all of it if ambiguous."""
   last = [parameter.split('.')[-1] for parameter in grid]
   return {
     parameter: parameter if last.count(short) > 1 else short
@@ -431,7 +438,7 @@ def _short_names(grid) -> dict[str, str]:
 
 
 def as_gin(value) -> str:
-  """A value of YAML as gin writes it; text may be gin already."""
+  """Returns a YAML value in gin's syntax. A string may be gin syntax already."""
   if isinstance(value, str):
     if value[:1] in ('@', '%'):
       return value
@@ -447,13 +454,13 @@ def _for_path(value) -> str:
   return re.sub(r'[^\w.+-]+', '_', str(value)).strip('_')
 
 
-def _user(path) -> str:
+def _expand_user(path) -> str:
   return os.path.expanduser(str(path))
 
 
 def _absolute(path) -> str:
-  """Absolute, but for what is remote or in the package."""
-  path = _user(path)
+  """Returns an absolute path, unless it is remote or in the package."""
+  path = _expand_user(path)
   if files.is_remote(path) or path.startswith('batch_rl/'):
     return path
   return os.path.abspath(path)

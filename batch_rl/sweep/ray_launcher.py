@@ -13,9 +13,9 @@ from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
 from batch_rl.utils import machine as machine_lib
 
-_STORE_BYTES = 100 << 20  # of Ray's object store: cells give nothing back
-_POLL = 2.0  # seconds
-_TIMEOUT = 5.0  # seconds
+_STORE_BYTES = 100 << 20  # Ray's object store: cells return next to nothing.
+_POLL = 2.0  # Seconds.
+_TIMEOUT = 5.0  # Seconds.
 
 
 def run(
@@ -24,36 +24,36 @@ def run(
   address: str | None,
   watch: Callable[[], bool],
 ) -> None:
-  """Runs cells, as many at once as there is room for.
+  """Runs cells, as many at once as fit.
 
-  A cell whose worker or machine is lost is started again elsewhere, and goes on.
+  A cell whose worker or machine is lost is started again elsewhere, and resumes.
 
   Args:
-    sweep: that they are of.
-    cells: to run, in this order.
-    address: of a cluster; None for this machine.
-    watch: called every few seconds; returns whether to stop.
+    sweep: Sweep of the cells.
+    cells: Cells to run, in this order.
+    address: Address of a cluster; None for this machine.
+    watch: Function to call every few seconds. Returns whether to stop.
 
   Raises:
-    ValueError: if there is no cluster, or it has no machine for a cell.
+    ValueError: If there is no cluster, or a cell fits on none of its machines.
   """
   with _connected(sweep, address):
     _run(sweep, cells, watch)
 
 
 def slots(sweep: plan.Sweep, address: str | None) -> int:
-  """Cells that run at once.
+  """Returns the number of cells that run at once.
 
   Raises:
-    ValueError: if there is no cluster, or it has no machine for a cell.
+    ValueError: If there is no cluster, or a cell fits on none of its machines.
   """
-  with _connected(sweep, address) as machines:
-    return sum(machines)
+  with _connected(sweep, address) as capacities:
+    return sum(capacities)
 
 
 @contextlib.contextmanager
 def _connected(sweep, address):
-  """Yields how many cells each machine has room for."""
+  """Connects to Ray; yields the number of cells that fit on each machine."""
   options = (
     {}
     if address
@@ -66,25 +66,25 @@ def _connected(sweep, address):
   _check_address(address)
   handler = signal.getsignal(signal.SIGTERM)
   try:
-    # 'local' starts one, whatever the environment says of others.
+    # 'local' starts a new cluster, even if RAY_ADDRESS is set.
     ray.init(
       address or 'local', log_to_driver=False, logging_level='error', **options
     )
   except ConnectionError as error:
     raise ValueError(
       f'The Ray cluster at {address} does not answer: {" ".join(str(error).split())}. '
-      'One that was started with a token needs RAY_AUTH_MODE=token here.'
+      'If it was started with a token, set RAY_AUTH_MODE=token here.'
     ) from error
   if threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGTERM, handler)  # Ray has put its own there
+    signal.signal(signal.SIGTERM, handler)  # ray.init installs its own.
   try:
-    yield _room(sweep)
+    yield _capacities(sweep)
   finally:
     ray.shutdown()
 
 
 def _check_address(address):
-  """Raises a ValueError if nobody listens there: Ray would try for a minute."""
+  """Raises a ValueError if the port is closed: Ray would retry for a minute."""
   match = re.fullmatch(r'(?:ray://)?([^:/]+):(\d+)', address or '')
   if match is None:
     return
@@ -96,20 +96,21 @@ def _check_address(address):
     ) from error
 
 
-def _room(sweep) -> list[int]:
+def _capacities(sweep) -> list[int]:
   needs = {'CPU': sweep.cpus, 'GPU': sweep.gpus, 'memory': _memory(sweep)}
   needs = {kind: amount for kind, amount in needs.items() if amount}
   machines = [node['Resources'] for node in ray.nodes() if node['Alive']]
-  room = [
+  capacities = [
     min(int(machine.get(kind, 0) / amount) for kind, amount in needs.items())
     for machine in machines
   ]
-  if not any(room):
-    has = '; '.join(_resources(machine, needs) for machine in machines)
+  if not any(capacities):
+    available = '; '.join(_resources(machine, needs) for machine in machines)
     raise ValueError(
-      f'A cell needs {_resources(needs, needs)}, and no machine has that: {has}.'
+      f'A cell needs {_resources(needs, needs)}, and no machine has that: '
+      f'{available}.'
     )
-  return room
+  return capacities
 
 
 def _resources(amounts, kinds) -> str:
@@ -143,7 +144,7 @@ def _run(sweep, cells, watch):
       except ray.exceptions.TaskCancelledError:
         pass
       except ray.exceptions.RayError as error:
-        cell_lib.note_failure(cell, _last_line(error))
+        cell_lib.record_failure(cell, _last_line(error))
     if watch() and not stopping:
       stopping = True
       for reference in waiting:

@@ -1,4 +1,4 @@
-"""Runs the cells of a sweep as jobs of SLURM, through submitit."""
+"""Runs the cells of a sweep as SLURM jobs, through submitit."""
 
 import concurrent.futures
 import math
@@ -15,7 +15,7 @@ from batch_rl.sweep import plan
 from batch_rl.utils import files
 
 _SUBMITTED = 'submitted.json'
-_POLL = 2.0  # seconds
+_POLL = 2.0  # Seconds.
 _IN_QUEUE = (
   'PENDING',
   'CONFIGURING',
@@ -24,22 +24,23 @@ _IN_QUEUE = (
   'REQUEUED',
   'SUSPENDED',
 )
-_MAX_TIMEOUTS = 1000  # a run may take many times a job's limit
-_GRACE = 600.0  # seconds; that of clusters is shorter
-# What a job gets, unless the sweep says otherwise; by submitit's names.
+_MAX_TIMEOUTS = 1000  # A run may take many times a job's time limit.
+_GRACE = 600.0  # Seconds; longer than the grace time of clusters.
+# Parameters of submitit, overridden by the sweep.
 _DEFAULTS = {'name': 'batch_rl', 'timeout_min': 24 * 60}
 
 
 class Job:
-  """A job of SLURM: cells that share its processors and GPU.
+  """SLURM job: one or more cells that share processors and a GPU.
 
-  Out of time, pre-empted or cancelled, it asks them to save. It queues for the rest when
-  it gets submitit's signal. Where there is only SIGTERM, and SIGKILL after a time of grace,
-  SLURM queues a job that it pre-empts, if it finds it running then.
+  When the job runs out of time or is pre-empted or cancelled, its cells save. On
+  submitit's signal the job queues again for the rest. On some clusters there is only
+  SIGTERM, and SIGKILL after a grace time: SLURM requeues the job that it pre-empts,
+  provided it is still running then.
 
   Args:
-    cells: that it runs side by side.
-    sweep: that they are of.
+    cells: Cells to run side by side.
+    sweep: Sweep of the cells.
   """
 
   def __init__(self, cells: Sequence[plan.Cell], sweep: plan.Sweep):
@@ -47,7 +48,7 @@ class Job:
     self._settings = (sweep.retries, sweep.cpus, sweep.gpus)
 
   def __call__(self) -> list[str]:
-    """Runs them; returns their states."""
+    """Runs the cells; returns their states."""
     self._stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
     while True:
@@ -60,13 +61,13 @@ class Job:
       if not self._stop.is_set():
         return states
       time.sleep(_GRACE)
-      self._stop.clear()  # it was not meant
+      self._stop.clear()  # No SIGKILL followed: go on.
 
   def __getstate__(self) -> dict:
     return {'_cells': self._cells, '_settings': self._settings}
 
   def checkpoint(self) -> submitit.helpers.DelayedSubmission:
-    """Called by submitit when SLURM takes the job's machine away."""
+    """Saves and queues again; submitit calls it when SLURM ends the job."""
     self._stop.set()
     concurrent.futures.wait(self._runs)
     return submitit.helpers.DelayedSubmission(self)
@@ -80,15 +81,15 @@ def run(
   """Submits the cells that are not in the queue yet, and watches all.
 
   Args:
-    sweep: that they are of.
-    cells: that are not done.
-    watch: called every few seconds; returns whether to leave.
+    sweep: Sweep of the cells.
+    cells: Cells that are not done.
+    watch: Function to call every few seconds. Returns whether to leave.
 
   Returns:
-    Whether the jobs have ended; if not, they go on without this process.
+    Whether the jobs have ended. Otherwise they go on without this process.
 
   Raises:
-    ValueError: if there is no SLURM, or a setting is none of submitit's.
+    ValueError: If there is no SLURM, or submitit does not know a setting.
   """
   folder = os.path.join(sweep.base_dir, 'slurm')
   executor = _executor(sweep, folder)
@@ -102,8 +103,8 @@ def run(
       [{'job': job.job_id, 'cells': names} for job, names in jobs],
     )
   print(
-    f'{len(jobs)} jobs in the queue, with {len(new)} cells that were submitted now; '
-    f'their logs: {folder}'
+    f'{len(jobs)} jobs in the queue, {len(new)} cells submitted now; logs: '
+    f'{folder}'
   )
   waiting = [job for job, _ in jobs]
   while waiting:
@@ -114,18 +115,18 @@ def run(
   return True
 
 
-def cells_in_a_job(sweep: plan.Sweep) -> int:
-  """As many as a GPU has room for: SLURM gives away whole ones."""
+def cells_per_job(sweep: plan.Sweep) -> int:
+  """Returns the number of cells that share a GPU: SLURM grants whole ones."""
   return max(int(1 / sweep.gpus), 1) if sweep.gpus else 1
 
 
 def _executor(sweep, folder):
-  together = cells_in_a_job(sweep)
+  count = cells_per_job(sweep)
   parameters = {
     **_DEFAULTS,
-    'cpus_per_task': max(1, round(sweep.cpus * together)),
-    'gpus_per_node': math.ceil(sweep.gpus * together) or None,
-    'mem_gb': (sweep.memory_gb or 0) * together or None,
+    'cpus_per_task': max(1, round(sweep.cpus * count)),
+    'gpus_per_node': math.ceil(sweep.gpus * count) or None,
+    'mem_gb': (sweep.memory_gb or 0) * count or None,
     **sweep.slurm,
   }
   try:
@@ -141,8 +142,8 @@ def _executor(sweep, folder):
 
 
 def _submit(executor, sweep, cells):
-  together = cells_in_a_job(sweep)
-  groups = [cells[i : i + together] for i in range(0, len(cells), together)]
+  count = cells_per_job(sweep)
+  groups = [cells[i : i + count] for i in range(0, len(cells), count)]
   with executor.batch():
     jobs = [executor.submit(Job(group, sweep)) for group in groups]
   return [
@@ -157,6 +158,6 @@ def _jobs_in_queue(folder):
     (submitit.SlurmJob(folder, entry['job']), entry['cells'])
     for entry in submitted
   ]
-  # Of jobs that are long gone SLURM knows nothing. A cell that is submitted twice is
-  # run once, as the second job waits for the first.
+  # SLURM forgets old jobs. A cell that is submitted twice still runs once: the second
+  # job waits for the lock of the first and finds the cell done.
   return [(job, names) for job, names in jobs if job.state in _IN_QUEUE]

@@ -1,10 +1,11 @@
-"""Runs Python with arguments, and asks it to stop when whoever started it dies.
+"""Runs Python as a child process that stops when its parent dies.
 
-  python tied.py PARENT -um some.module ...
+  python stop_with_parent.py PARENT_PID -um some.module ...
 
-Without this, a cell whose worker is killed would live on, unwatched. Linux sends
-SIGTERM, upon which a run saves and ends. A program of its own, as between fork and
-exec a process of many threads may do little.
+Without it, a cell would outlive a killed worker, and nobody would watch it. Linux
+sends the child SIGTERM, so a training run saves and ends. This is a program rather
+than a `preexec_fn` because few calls are safe between fork and exec in a process with
+many threads.
 """
 
 import ctypes
@@ -16,11 +17,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-  """Becomes the program."""
+  """Asks the kernel for the signal, then replaces itself with the program."""
   parent, arguments = int(sys.argv[1]), sys.argv[2:]
   if sys.platform == 'linux':
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-  if os.getppid() != parent:  # it has died before
+  if os.getppid() != parent:  # The parent died before the call.
     sys.exit(143)
   os.execv(sys.executable, [sys.executable, *arguments])
 

@@ -1,4 +1,4 @@
-"""How much a cell has to do, and how long that takes at measured rates."""
+"""Amount of work in a cell, and the time it takes at measured rates."""
 
 import concurrent.futures
 import dataclasses
@@ -11,8 +11,8 @@ from batch_rl.runs import command_line, progress
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
 
-# Of a cell that has two cores and no GPU, by benchmarks/iteration.py and
-# benchmarks/bench.py, for Atari: updates and agent steps a second.
+# Updates and agent steps a second of an Atari cell on two cores without a GPU, measured
+# with benchmarks/iteration.py and benchmarks/bench.py.
 TWO_CORES = {
   'offline': {'train': 28.0, 'eval': 1100.0},
   'online': {'train': 90.0, 'eval': 400.0},
@@ -21,21 +21,21 @@ TWO_CORES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
-  """What a cell has to do.
+class Workload:
+  """Work of a cell.
 
   Attributes:
-    iterations: each trains, and evaluates.
-    train: an iteration's updates; of an online run, its agent steps.
-    eval: an iteration's agent steps of evaluation.
+    iterations: Number of iterations of training and evaluation.
+    train: Updates in an iteration; agent steps for an online run.
+    eval: Agent steps of evaluation in an iteration.
   """
 
   iterations: int
   train: float
   eval: float
 
-  def seconds_an_iteration(self, rates: Mapping[str, float]) -> float:
-    """How long an iteration takes, at rates a second in 'train' and 'eval'."""
+  def seconds_per_iteration(self, rates: Mapping[str, float]) -> float:
+    """Returns the seconds of an iteration at rates per second by phase."""
     return (self.train / rates['train'] if self.train else 0.0) + (
       self.eval / rates['eval'] if self.eval else 0.0
     )
@@ -43,77 +43,81 @@ class Work:
   def seconds_left(
     self, status: cell_lib.Status, rates: Mapping[str, float]
   ) -> float:
-    """How long what is left takes of a cell that stands so."""
-    now = status.progress
+    """Returns the seconds that the rest of a cell takes.
+
+    Args:
+      status: Status of the cell. Rates in its progress take precedence.
+      rates: Units per second in 'train' and 'eval'.
+    """
+    latest = status.progress
     if status.state == cell_lib.DONE:
       return 0.0
-    if not now:
-      return self.iterations * self.seconds_an_iteration(rates)
-    rates = {**rates, **now.get('rates', {})}
-    iteration = self.seconds_an_iteration(rates)
-    phase = now['phase']
-    if phase == progress.FINISHED:  # and is to be prolonged
-      return max(self.iterations - now['iteration'], 0) * iteration
-    left = max(self.iterations - now['iteration'] - 1, 0) * iteration
-    done = now['done'] / max(rates.get(phase, 1.0), 1e-9)
+    if not latest:
+      return self.iterations * self.seconds_per_iteration(rates)
+    rates = {**rates, **latest.get('rates', {})}
+    iteration = self.seconds_per_iteration(rates)
+    phase = latest['phase']
+    if phase == progress.FINISHED:  # A longer run is asked for now.
+      return max(self.iterations - latest['iteration'], 0) * iteration
+    later = max(self.iterations - latest['iteration'] - 1, 0) * iteration
+    done = latest['done'] / max(rates.get(phase, 1.0), 1e-9)
     done += self.train / rates['train'] if phase == 'eval' else 0.0
-    running = status.seconds if status.state == cell_lib.RUNNING else 0.0
-    return left + max(iteration - done - running, 0.0)
+    since = status.seconds if status.state == cell_lib.RUNNING else 0.0
+    return later + max(iteration - done - since, 0.0)
 
 
-def measure(sweep: plan.Sweep) -> dict[plan.Cell, Work]:
-  """What the cells have to do, by their gin configurations.
+def measure(sweep: plan.Sweep) -> dict[plan.Cell, Workload]:
+  """Returns the work of each cell, read from its gin configuration.
 
-  It loads each of those, in another process, as TensorFlow is needed for that.
+  The configurations are loaded in another process because that imports TensorFlow.
 
   Raises:
-    ValueError: if one cannot be loaded; names the cell.
+    ValueError: If a configuration cannot be loaded. The message names the cell.
   """
-  kinds: dict[tuple, list[plan.Cell]] = {}
+  groups: dict[tuple, list[plan.Cell]] = {}
   for cell in sweep.cells:
-    kinds.setdefault(_kind(cell), []).append(cell)
+    groups.setdefault(_settings(cell), []).append(cell)
   spawn = multiprocessing.get_context('spawn')
   with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:
-    found = list(pool.map(_measure, kinds))
-  works: dict[plan.Cell, Work] = {}
-  for (kind, cells), work in zip(kinds.items(), found, strict=True):
-    del kind
-    if isinstance(work, str):
-      raise ValueError(f'{cells[0].name}: {work}')
-    works |= dict.fromkeys(cells, work)
-  return works
+    measured = list(pool.map(_measure, groups))
+  workloads: dict[plan.Cell, Workload] = {}
+  for cells, workload in zip(groups.values(), measured, strict=True):
+    if isinstance(workload, str):
+      raise ValueError(f'{cells[0].name}: {workload}')
+    workloads |= dict.fromkeys(cells, workload)
+  return workloads
 
 
 def rates(
   sweep: plan.Sweep, statuses: Sequence[cell_lib.Status]
 ) -> tuple[dict[str, float], str]:
-  """Rates to project with, and where they are from.
+  """Returns rates for estimates and their origin in words.
 
-  Those that the sweep's file names; else the medians of its cells that have run;
-  else those that were measured on two cores.
+  The rates in the sweep's file take precedence over the medians of its cells so far,
+  and those over measurements on two cores.
   """
-  found = dict(TWO_CORES[sweep.job])
+  chosen = dict(TWO_CORES[sweep.job])
   origin = (
     'measured with Atari agents on two cores without a GPU for each cell; give '
     'your own as `rates:`, or run a cell'
   )
-  for phase in found:
-    seen = [
+  for phase in chosen:
+    measured = [
       status.progress['rates'][phase]
       for status in statuses
       if status.progress.get('rates', {}).get(phase)
     ]
-    if seen and sweep.job != 'evaluate':
-      found[phase] = statistics.median(seen)
+    if measured and sweep.job != 'evaluate':
+      chosen[phase] = statistics.median(measured)
       origin = 'measured in this sweep'
   if sweep.rates:
-    found |= sweep.rates
+    chosen |= sweep.rates
     origin = 'given by the sweep'
-  return found, origin
+  return chosen, origin
 
 
-def _kind(cell):
-  """Cells of one kind have the same work; the game makes no difference."""
+def _settings(cell):
+  """Returns the settings that decide the work. The game does not."""
   bindings = [b for b in cell.gin_bindings if not b.startswith(plan.GAME)]
   steps = next(
     (
@@ -126,16 +130,16 @@ def _kind(cell):
   return cell.job, cell.gin_files, tuple(bindings), steps
 
 
-def _measure(kind) -> Work | str:
-  """Loads a configuration as the program would; an error is returned in words."""
+def _measure(settings) -> Workload | str:
+  """Returns the work, or the message of an error."""
   try:
-    return _load(*kind)
+    return _load(*settings)
   except command_line.MISTAKES as error:
     return ' '.join(str(error).split())
 
 
 def _load(job, gin_files, bindings, evaluation_steps):
-  # Here, as they load TensorFlow.
+  # Imported here because they import TensorFlow.
   import gin
 
   from batch_rl.baselines import agents as online_agents
@@ -162,11 +166,11 @@ def _load(job, gin_files, bindings, evaluation_steps):
     **gin.get_bindings(runner),
   }
   if job == 'evaluate':
-    return Work(1, 0, evaluation_steps or values['evaluation_steps'])
+    return Workload(1, 0, evaluation_steps or values['evaluation_steps'])
   train = values['training_steps']
   if job == 'offline':
     agent = gin.get_bindings(create).get('agent_name')
     _, class_name = agents[command_line.choose('agent', agent, agents)]
     period = gin.get_bindings(class_name).get('update_period', 4)
     train = -(-train // period)
-  return Work(values['num_iterations'], train, values['evaluation_steps'])
+  return Workload(values['num_iterations'], train, values['evaluation_steps'])

@@ -1,4 +1,4 @@
-"""Aggregates are rliable's, and their intervals cover."""
+"""Aggregates and intervals, against rliable and by hand."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from rliable import metrics
 
 from batch_rl.report import aggregates
 
-REPETITIONS = 500
+REPETITIONS = 200
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def scores():
 def test_metrics_by_hand():
   scores = np.array([[0.0, 2.0, 1.0, 3.0], [0.0, 4.0, 1.0, 5.0]])
   value = aggregates.metrics_of(scores, REPETITIONS).value
-  # Sorted: 0 0 1 1 2 3 4 5; the middle half is 1 1 2 3. Means of the games: 0 3 1 4.
+  # Sorted: 0 0 1 1 2 3 4 5. Middle half: 1 1 2 3. Means of games: 0 3 1 4.
   np.testing.assert_allclose(value, [7 / 4, 2.0, 2.0, 1 - 6 / 8])
 
 
@@ -25,13 +25,13 @@ def test_intervals(scores):
   estimate = aggregates.metrics_of(scores, REPETITIONS)
   assert (estimate.low < estimate.value).all()
   assert (estimate.value < estimate.high).all()
-  # As wide as the standard error of the mean says.
+  # The width agrees with the standard error of the mean.
   width = estimate.high[2] - estimate.low[2]
   error = np.sqrt((scores.var(axis=0) / 5).mean() / 7)
   assert width == pytest.approx(2 * 1.96 * error, rel=0.2)
 
 
-def test_intervals_are_reproducible_and_disturb_nothing(scores):
+def test_intervals_are_reproducible_and_leave_the_global_generator(scores):
   np.random.seed(3)
   before = np.random.get_state()[1].copy()
   first = aggregates.metrics_of(scores, REPETITIONS)
@@ -47,7 +47,7 @@ def test_one_run_has_no_interval(scores):
   assert np.isnan(estimate.low).all() and np.isnan(estimate.high).all()
 
 
-def test_curve_is_rliables_iqm(scores):
+def test_curve_equals_the_iqm_of_rliable(scores):
   scores = np.stack([scores, 2 * scores, scores - 1], axis=2)
   estimate = aggregates.curve(scores, REPETITIONS)
   expected = [metrics.aggregate_iqm(scores[..., i]) for i in range(3)]
@@ -55,11 +55,11 @@ def test_curve_is_rliables_iqm(scores):
   assert (estimate.low < estimate.high).all()
 
 
-def test_improvements_are_rliables(scores):
+def test_improvements_equal_those_of_rliable(scores):
   methods = {'a': scores, 'b': scores[:3] + 0.2, 'c': np.round(scores)}
-  found = aggregates.improvements(methods, REPETITIONS)
-  assert list(found) == [('b', 'a'), ('c', 'a'), ('c', 'b')]
-  for (x, y), estimate in found.items():
+  estimates = aggregates.improvements(methods, REPETITIONS)
+  assert list(estimates) == [('b', 'a'), ('c', 'a'), ('c', 'b')]
+  for (x, y), estimate in estimates.items():
     expected = metrics.probability_of_improvement(methods[x], methods[y])
     assert estimate.value[0] == pytest.approx(expected)
     assert estimate.low[0] <= expected <= estimate.high[0]
@@ -82,5 +82,5 @@ def test_games_above():
   scores = np.array([[1.0, 0.0, 3.0], [2.0, 0.5, 1.0]])
   reference = np.array([1.4, 1.0, 2.0])
   estimate = aggregates.games_above(scores, reference, REPETITIONS)
-  assert estimate.value[0] == 1  # equal is not above
+  assert estimate.value[0] == 1  # A tie does not count.
   assert estimate.low[0] == 0 and estimate.high[0] == 2

@@ -1,4 +1,4 @@
-"""What is the same is averaged, what is not is told apart."""
+"""Grouping of runs into methods, and the selection of scores."""
 
 import re
 
@@ -7,28 +7,14 @@ import pytest
 
 from batch_rl.atari import roms
 from batch_rl.report import comparison, normalisation, run_results
-from batch_rl.tests.report import made_up_runs, run_results_test
+from batch_rl.tests.report import made_up_runs
 
 
-@pytest.fixture
-def compare(tmp_path):
-  """Returns a function that compares runs given as arguments of `write`."""
-
-  def make(*descriptions, iterations=None):
-    for i, (returns, options) in enumerate(descriptions):
-      made_up_runs.write(tmp_path / f'run{i}', returns, **options)
-    directories, _ = run_results.find([str(tmp_path)])
-    read = [run_results.read(path) for path in directories]
-    return comparison.compare(read, iterations)
-
-  return make
-
-
-def shape(compared):
-  """Numbers of runs, `{method: {game: number}}`."""
+def counts(runs):
+  """Returns the number of runs, `{method: {game: number}}`."""
   return {
-    method: {game: len(found) for game, found in by_game.items()}
-    for method, by_game in compared.runs.items()
+    method: group.game.value_counts().to_dict()
+    for method, group in runs.groupby('method', sort=False)
   }
 
 
@@ -38,7 +24,7 @@ def test_seeds_and_data_are_averaged(compare):
     ([1.0, 0.0, 4.0], {'seed': 2, 'data': 2}),
     ([7.0, 7.0, 7.0], {'seed': 1, 'data': 1, 'game': 'Breakout'}),
   )
-  assert shape(compared) == {'DQN (Adam)': {'Pong': 2, 'Breakout': 1}}
+  assert counts(compared.runs) == {'DQN (Adam)': {'Pong': 2, 'Breakout': 1}}
   final, best = compared.scores('final'), compared.scores('best')
   assert final['DQN (Adam)']['Pong'].tolist() == [2.0, 4.0]
   assert best['DQN (Adam)']['Pong'].tolist() == [3.0, 4.0]
@@ -56,15 +42,15 @@ def test_seeds_and_data_are_averaged(compare):
     ({'init_checkpoint_dir': '/x'}, "weights=another run's"),
   ],
 )
-def test_what_differs_is_another_method(compare, options, name):
+def test_a_difference_makes_another_method(compare, options, name):
   compared = compare(([1.0], {'seed': 1}), ([2.0], {'seed': 2, **options}))
-  assert len(compared.runs) == 2
-  assert any(f'[{name}]' in method for method in compared.runs)
-  assert all(len(by_game['Pong']) == 1 for by_game in compared.runs.values())
+  assert len(compared.runs) == len(compared.methods) == 2
+  assert any(f'[{name}]' in method for method in compared.methods)
+  assert set(compared.runs.game) == {'Pong'}
 
 
 def test_no_difference_is_hidden(compare):
-  """However many there are, each combination is a method of its own."""
+  """Each combination is a separate method, however many settings differ."""
   first = {'gamma': 0.9, 'num_heads': 50, 'update_horizon': 1, 'batch_size': 8}
   compared = compare(
     ([1.0], {'seed': 1, **first}),
@@ -80,10 +66,10 @@ def test_no_difference_is_hidden(compare):
     by_game['Pong'].tolist() for by_game in compared.scores('final').values()
   ]
   assert sorted(scores) == [[1.0, 2.0], [3.0], [100.0], [100.0]]
-  assert any('subset=first(0.1)' in method for method in compared.runs)
+  assert any('subset=first(0.1)' in method for method in compared.methods)
 
 
-def test_a_rom_splits_one_game_only(compare):
+def test_another_rom_splits_one_game_only(compare):
   md5s = roms.md5s('Amidar')
   compared = compare(
     ([1.0], {'game': 'Amidar', 'seed': 1}),
@@ -91,29 +77,28 @@ def test_a_rom_splits_one_game_only(compare):
     ([3.0], {'game': 'Pong'}),
     ([4.0], {'game': 'Asterix'}),
   )
-  assert shape(compared) == {
+  assert counts(compared.runs) == {
     'DQN (Adam)': {'Amidar': 1, 'Asterix': 1, 'Pong': 1},
     "DQN (Adam) [rom=ale-py's]": {'Amidar': 1},
   }
 
 
-def test_other_data_under_the_same_name(compare):
+def test_different_data_with_the_same_name(compare):
   compared = compare(
     ([1.0], {'seed': 1, 'subset_hash': 'a'}),
     ([2.0], {'seed': 2, 'subset_hash': 'a'}),
     ([3.0], {'seed': 1, 'subset_hash': 'b', 'root': '/other/random'}),
   )
-  assert shape(compared) == {
+  assert counts(compared.runs) == {
     'DQN (Adam) [data=/data]': {'Pong': 2},
     'DQN (Adam) [data=/other/random]': {'Pong': 1},
   }
-  assert 'different places' in ' '.join(comparison.notes_on(compared.runs))
 
 
 def test_another_length_is_another_method(compare):
   described = ([1.0, 5.0], {'seed': 1}), ([2.0, 9.0, 3.0], {'seed': 2})
   compared = compare(*described)
-  assert list(compared.runs) == [
+  assert compared.methods == [
     'DQN (Adam) [iterations=2]',
     'DQN (Adam) [iterations=3]',
   ]
@@ -126,73 +111,73 @@ def test_the_first_iterations_can_be_compared(compare):
     ([4.0], {'seed': 3, 'planned': 3}),
     iterations=2,
   )
-  assert shape(compared) == {'DQN (Adam)': {'Pong': 2}}
+  assert counts(compared.runs) == {'DQN (Adam)': {'Pong': 2}}
   assert compared.scores('final')['DQN (Adam)']['Pong'].tolist() == [5.0, 9.0]
   [(_, why)] = compared.excluded
   assert 'has 1 iterations, --iterations wants 2' in why
 
 
-def test_roms_of_different_games_are_no_difference(compare):
+def test_roms_of_different_games_do_not_count(compare):
   compared = compare(([1.0], {}), ([1.0], {'game': 'Breakout'}))
-  assert list(compared.runs) == ['DQN (Adam)']
+  assert compared.methods == ['DQN (Adam)']
 
 
-def test_how_a_run_is_run_is_no_difference(compare):
+def test_speed_and_device_do_not_count(compare):
   compared = compare(
     ([1.0], {'seed': 1, 'updates_per_run': 50, 'tf_device': "'/gpu:0'"}),
     ([1.0], {'seed': 2, 'updates_per_run': 1, 'tf_device': "'/cpu:0'"}),
   )
-  assert list(compared.runs) == ['DQN (Adam)']
+  assert compared.methods == ['DQN (Adam)']
 
 
 def test_runs_under_way_do_not_count(compare):
   compared = compare(
     ([1.0, 2.0], {'seed': 1}), ([1.0], {'seed': 2, 'planned': 2})
   )
-  assert shape(compared) == {'DQN (Adam)': {'Pong': 1}}
-  assert len(compared.unfinished['DQN (Adam)']['Pong']) == 1
+  assert counts(compared.runs) == {'DQN (Adam)': {'Pong': 1}}
+  assert counts(compared.unfinished) == {'DQN (Adam)': {'Pong': 1}}
   [(_, why)] = compared.excluded
   assert '1 of 2 iterations' in why
 
 
-def test_repetitions_count_once(compare):
+def test_a_repeated_run_counts_once(compare):
   compared = compare(([1.0], {'seed': 1}), ([1.0], {'seed': 1}))
-  assert shape(compared) == {'DQN (Adam)': {'Pong': 1}}
+  assert counts(compared.runs) == {'DQN (Adam)': {'Pong': 1}}
   assert 'repeats' in compared.excluded[0][1]
 
 
-def test_a_prolonged_copy_counts_once(compare):
+def test_a_longer_copy_counts_once(compare):
   compared = compare(
     ([1.0, 2.0], {'seed': 1}), ([1.0, 2.0, 3.0], {'seed': 1}), iterations=2
   )
-  assert shape(compared) == {'DQN (Adam)': {'Pong': 1}}
+  assert counts(compared.runs) == {'DQN (Adam)': {'Pong': 1}}
 
 
-def test_logs_of_other_length_are_not_averaged(tmp_path):
-  found = []
+def test_logs_of_different_length_are_not_averaged(tmp_path):
+  runs = []
   for name, returns in (('a', [1.0, 2.0]), ('b', [3.0]), ('c', [1.0, 2.0])):
-    run_results_test.write_dopamine_log(tmp_path / name, returns)
-    found.append(run_results.read(str(tmp_path / name), 'Rainbow', 'Pong'))
-  compared = comparison.compare(found)
-  assert shape(compared) == {
+    made_up_runs.write_dopamine_log(tmp_path / name, returns)
+    runs.append(run_results.read_run(str(tmp_path / name), 'Rainbow', 'Pong'))
+  compared = comparison.compare(runs)
+  assert counts(compared.runs) == {
     'Rainbow [iterations=1]': {'Pong': 1},
     'Rainbow [iterations=2]': {'Pong': 1},
   }
   assert 'repeats' in compared.excluded[0][1]  # c is a copy of a
 
 
-def test_numbers_are_in_their_order(compare):
+def test_methods_are_sorted_by_number(compare):
   compared = compare(
     *[([1.0], {'seed': n, 'num_heads': n}) for n in (100, 9, 20)]
   )
-  assert [re.findall(r'\d+', name) for name in compared.runs] == [
+  assert [re.findall(r'\d+', name) for name in compared.methods] == [
     ['9'],
     ['20'],
     ['100'],
   ]
 
 
-def test_methods_are_in_the_papers_order(compare):
+def test_methods_are_in_the_order_of_the_paper(compare):
   rem = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
   compared = compare(
     ([1.0], {'data': None}),
@@ -201,7 +186,7 @@ def test_methods_are_in_the_papers_order(compare):
     ([1.0], {'optimizer': 'RMSProp'}),
     ([1.0], {}),
   )
-  assert list(compared.runs) == [
+  assert compared.methods == [
     'DQN (Nature)',
     'DQN (Adam)',
     'QR-DQN',
@@ -210,32 +195,7 @@ def test_methods_are_in_the_papers_order(compare):
   ]
 
 
-def test_notes(compare):
-  compared = compare(
-    ([1.0], {'seed': 1, 'game': 'Alien'}),
-    ([1.0], {'seed': 2, 'game': 'Alien'}),
-    ([1.0, 2.0], {'agent': 'c51', 'game': 'Alien', 'epsilon_eval': 0.1}),
-    ([1.0], {'agent': 'c51', 'game': 'Pong', 'rom_md5': 'ab' * 16}),
-  )
-  notes = ' '.join(comparison.notes_on(compared.runs))
-  assert 'Methods differ in epsilon (0.001, 0.1) in Alien' in notes
-  assert 'Methods differ in iterations (1, 2) in Alien' in notes
-  assert 'another ROM' in notes and 'Pong' in notes
-  assert 'all runs of Alien trained on the same log' in notes
-  assert 'Some scores are of 1 run only' in notes
-  assert 'Evaluated with epsilon 0.1; the reference' in notes
-  assert 'Something was changed' not in notes
-  assert not comparison.notes_on({})
-
-
-def test_roms_of_the_dataset_are_not_noted(compare):
-  compared = compare(([1.0], {'game': 'Amidar'}))
-  assert 'another ROM' not in ' '.join(comparison.notes_on(compared.runs))
-  md5s = roms.md5s('Amidar')
-  assert md5s['legacy'] != md5s['current']
-
-
-def test_matrices_have_the_games_of_all_methods(compare):
+def test_matrices_have_the_games_that_all_methods_share(compare):
   compared = compare(
     ([5.0], {'seed': 1}),
     ([9.0], {'seed': 2}),
@@ -268,7 +228,7 @@ def test_a_method_of_few_games_does_not_remove_the_others(compare):
   assert 'C51 has 1 of 3 games and is left out' in found.notes
 
 
-def test_nothing_in_common(compare):
+def test_methods_without_common_games(compare):
   compared = compare(([1.0], {}), ([1.0], {'game': 'Alien', 'agent': 'c51'}))
   found = comparison.matrices(compared, 'final', 'dqn_final')
   assert not found.scores and 'choose with --agents' in ' '.join(found.notes)
@@ -276,7 +236,6 @@ def test_nothing_in_common(compare):
 
 def test_environments_without_normalisers(compare):
   compared = compare(([5.0], {}))
-  pong = compared.runs['DQN (Adam)'].pop('Pong')
-  compared.runs['DQN (Adam)']['CartPole'] = pong
+  compared.runs['game'] = 'CartPole'
   found = comparison.matrices(compared, 'final', 'human')
   assert found.scores == {} and 'CartPole' in found.notes[0]

@@ -1,7 +1,10 @@
-"""Runs with results that were made up, in the files that runs leave behind."""
+"""Directories of runs with made-up results."""
 
 import os
 import pathlib
+import pickle
+
+import numpy as np
 
 from batch_rl.atari import roms
 from batch_rl.runs import evaluations
@@ -33,21 +36,21 @@ def write(
   """Writes a run's `run.json` and evaluations of two episodes each.
 
   Args:
-    base_dir: of the run.
-    returns: mean return of each evaluation.
-    agent: as in `run.json`, e.g. 'multi_head_dqn'.
-    game: in CamelCase.
-    seed: of the run.
-    data: number of the dataset's run that it trained on; None for an online run.
-    planned: iterations; None for as many as there are returns.
-    optimizer: of `OPTIMIZERS`.
-    rom_md5: None for the dataset's.
-    subset: that it trained on.
-    sticky: probability that an action is repeated.
-    subset_hash: of the data; None for one that is the run of the dataset's.
-    root: of the dataset.
-    init_checkpoint_dir: whose weights it started from.
-    **bindings: more parameters of the agent.
+    base_dir: Run directory.
+    returns: Mean return of each evaluation.
+    agent: Name as in `run.json`, e.g. 'multi_head_dqn'.
+    game: Name in CamelCase.
+    seed: Seed of the run.
+    data: Number of the dataset's run that it trained on; None for an online run.
+    planned: Number of iterations; None for the number of returns.
+    optimizer: One of `OPTIMIZERS`.
+    rom_md5: MD5 of the ROM; None for the dataset's.
+    subset: Expression of the subset that it trained on.
+    sticky: Probability of a repeated action.
+    subset_hash: Hash of the data; None for one derived from game, run and subset.
+    root: Directory of the dataset.
+    init_checkpoint_dir: Run directory of the initial weights.
+    **bindings: Further parameters of the agent.
   """
   bindings = {'optimizer': OPTIMIZERS[optimizer], **bindings}
   lines = [f'Agent.{name} = {value}' for name, value in bindings.items()]
@@ -82,3 +85,19 @@ def write(
     ]
     evaluations.write(str(base_dir), iteration, played, 2)
   return pathlib.Path(base_dir)
+
+
+def write_dopamine_log(base_dir, returns, number=None):
+  """Writes the last log of Dopamine's logger."""
+  (base_dir / 'logs').mkdir(parents=True)
+  content = {
+    f'iteration_{i}': {
+      'train_average_return': [0.0],
+      'eval_episode_returns': [value - 1, value + 1],
+      'eval_average_return': [np.float64(value)],
+    }
+    for i, value in enumerate(returns)
+  }
+  number = len(returns) - 1 if number is None else number
+  path = base_dir / 'logs' / f'log_{number}'
+  path.write_bytes(pickle.dumps(content))

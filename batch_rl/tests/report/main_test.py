@@ -1,8 +1,10 @@
-"""`python -m batch_rl.report`, from runs on disk to what a reader gets."""
+"""`python -m batch_rl.report`, from run directories to the files of a report."""
 
+import contextlib
 import csv
-import itertools
+import io
 import json
+import pathlib
 import re
 
 import numpy as np
@@ -11,15 +13,19 @@ from PIL import Image
 
 from batch_rl.report import __main__ as report
 from batch_rl.report import (
-  aggregates,
-  comparison,
   normalisation,
   plots,
-  run_results,
 )
-from batch_rl.tests.report import made_up_runs, run_results_test
+from batch_rl.tests.report import made_up_runs
 
 REM = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
+
+
+def make_report(directory, *arguments):
+  """Makes a report of `<directory>/runs`; returns its exit code and directory."""
+  out = directory / 'report'
+  arguments = [str(directory / 'runs'), f'--out={out}', *arguments]
+  return report.main([*arguments, '--repetitions=100']), out
 
 
 @pytest.fixture
@@ -27,9 +33,7 @@ def run(tmp_path, capsys):
   """Returns a function that makes a report; returns code, output, directory."""
 
   def make(*arguments):
-    out = tmp_path / 'report'
-    arguments = [str(tmp_path / 'runs'), f'--out={out}', *arguments]
-    code = report.main([*arguments, '--repetitions=100'])
+    code, out = make_report(tmp_path, *arguments)
     captured = capsys.readouterr()
     return code, captured.out + captured.err, out
 
@@ -37,30 +41,48 @@ def run(tmp_path, capsys):
 
 
 @pytest.fixture
-def many_runs(tmp_path):
-  """Two methods, two games, two runs each, and one of everything odd."""
+def no_rendering(monkeypatch):
+  """Draws the figures of a report and writes empty files in their place."""
+
+  def write(plot, directory, name):
+    del plot
+    pathlib.Path(directory, f'{name}.png').touch()
+    return b''
+
+  monkeypatch.setattr(plots, 'write', write)
+
+
+def write_runs(directory):
+  """Writes two methods, two games, two runs each, and one of everything odd."""
   for game, scale in (('Pong', 20), ('Breakout', 100)):
     for i in (1, 2):
       for name, options, gain in (('dqn', {}, 0.5), ('rem', REM, 1.0)):
         returns = [scale * gain * x for x in (0.1, 0.9, 0.5 + 0.1 * i)]
         made_up_runs.write(
-          tmp_path / 'runs' / name / game / str(i),
+          directory / name / game / str(i),
           returns,
           game=game,
           seed=i,
           data=i,
           **options,
         )
-  made_up_runs.write(
-    tmp_path / 'runs' / 'half', [3.0], seed=9, planned=3, game='Pong'
-  )
-  made_up_runs.write(tmp_path / 'runs' / 'nan', [np.nan], seed=8)
-  (tmp_path / 'runs' / 'empty').mkdir()
-  (tmp_path / 'runs' / 'empty' / 'run.json').write_text('{}')
-  run_results_test.write_dopamine_log(
-    tmp_path / 'runs' / 'dopamine', [1.0, 2.0, 4.0]
-  )
-  return tmp_path / 'runs'
+  made_up_runs.write(directory / 'half', [3.0], seed=9, planned=3, game='Pong')
+  made_up_runs.write(directory / 'nan', [np.nan], seed=8)
+  (directory / 'empty').mkdir()
+  (directory / 'empty' / 'run.json').write_text('{}')
+  made_up_runs.write_dopamine_log(directory / 'dopamine', [1.0, 2.0, 4.0])
+
+
+@pytest.fixture(scope='module')
+def many_runs(tmp_path_factory):
+  """Makes a report of `write_runs`; returns output and directory."""
+  directory = tmp_path_factory.mktemp('many_runs')
+  write_runs(directory / 'runs')
+  name = f'--name={directory}/runs/dopamine=Rainbow/Pong'
+  with contextlib.redirect_stdout(io.StringIO()) as output:
+    code, out = make_report(directory, name)
+  assert code == 0
+  return output.getvalue(), out
 
 
 def rows(path):
@@ -68,33 +90,38 @@ def rows(path):
     return list(csv.DictReader(file))
 
 
-def test_a_report(run, many_runs):
-  code, text, out = run(f'--name={many_runs}/dopamine=Rainbow/Pong')
-  assert code == 0
-  # Every oddity is named with its reason.
+def by_method_and_game(path):
+  return {(row['method'], row['game']): row for row in rows(path)}
+
+
+def test_excluded_runs_are_printed_with_their_reason(many_runs):
+  text, _ = many_runs
   assert re.search(r'half: is under way: 1 of 3 iterations', text)
   assert re.search(r'nan: the return of iteration 0 is nan', text)
-  assert re.search(r'empty: it does not say its agent', text)
+  assert re.search(r'empty: its agent is unknown', text)
   assert 'Rainbow lacks 1 of 2 games' in text
-  scores = {
-    (row['method'], row['game']): row for row in rows(out / 'scores_final.csv')
-  }
-  pong = scores['REM', 'Pong']
+
+
+def test_scores(many_runs):
+  _, out = many_runs
+  final = by_method_and_game(out / 'scores_final.csv')
+  pong = final['REM', 'Pong']
   assert float(pong['mean']) == pytest.approx(20 * 0.65)
   assert float(pong['low']) == pytest.approx(20 * 0.6)
   assert float(pong['high']) == pytest.approx(20 * 0.7)
   expected = normalisation.normalise(np.array(13.0), 'Pong', 'dqn_final')
   assert float(pong['normalised_dqn_final']) == pytest.approx(float(expected))
-  assert scores['Rainbow', 'Pong']['low'] == ''
-  best = {
-    (row['method'], row['game']): row for row in rows(out / 'scores_best.csv')
-  }
+  assert final['Rainbow', 'Pong']['low'] == ''
+  best = by_method_and_game(out / 'scores_best.csv')
   assert float(best['REM', 'Breakout']['mean']) == pytest.approx(90)
   online = normalisation.load()['Breakout']['dqn_best']
   assert float(best['Online DQN', 'Breakout']['mean']) == online
-  # The record of what makes each result comparable.
-  record = rows(out / 'runs.csv')
-  counted = [row for row in record if row['method']]
+
+
+def test_every_run_and_evaluation_is_recorded(many_runs):
+  _, out = many_runs
+  records = rows(out / 'runs.csv')
+  counted = [row for row in records if row['method']]
   assert len(counted) == 9
   for row in counted:
     if row['method'] != 'Rainbow':
@@ -103,11 +130,15 @@ def test_a_report(run, many_runs):
       assert row['episodes_of_final'] == '2' and row['normalisers'] == '1'
   left_out = {
     row['directory'].rsplit('/', 1)[-1]: row['left_out']
-    for row in record
+    for row in records
     if not row['method']
   }
   assert left_out.keys() == {'half', 'nan', 'empty'}
   assert len(rows(out / 'curves.csv')) == 8 * 3 + 3 + 1
+
+
+def test_aggregates(many_runs):
+  _, out = many_runs
   aggregated = rows(out / 'aggregates.csv')
   assert {row['metric'] for row in aggregated} >= {
     'IQM',
@@ -123,19 +154,27 @@ def test_a_report(run, many_runs):
     assert row['names_of_games'] == 'Pong'
 
 
-def test_the_files_of_a_report(run, many_runs):
-  code, _, out = run('--agents=DQN|REM')
-  assert code == 0
+def test_the_page_needs_no_other_file(many_runs):
+  _, out = many_runs
   page = (out / 'index.html').read_text()
-  assert page.count('<img') == page.count('src="data:image/png;base64,')
-  assert 'http' not in re.sub(r'base64,[^"]*', '', page)  # needs nothing else
+  count = len(list((out / 'plots').glob('*.png')))
+  assert (
+    page.count('<img') == page.count('src="data:image/png;base64,') == count
+  )
+  assert 'http' not in re.sub(r'base64,[^"]*', '', page)
   assert 'under way' in page and 'IQM' in page
+
+
+def test_plots(many_runs):
+  _, out = many_runs
   names = {path.stem for path in (out / 'plots').glob('*.png')}
   assert names == {path.stem for path in (out / 'plots').glob('*.pdf')}
-  assert names >= {
+  assert names == {
     'metrics_final_dqn_final',
     'metrics_best_dqn_best',
     'profiles_final_dqn_final',
+    'profiles_best_dqn_best',
+    'improvement_final_dqn_final',
     'improvement_best_dqn_best',
     'efficiency_final_dqn_final',
     'curves',
@@ -144,27 +183,39 @@ def test_the_files_of_a_report(run, many_runs):
   }
   for path in (out / 'plots').glob('*.png'):
     pixels = np.asarray(Image.open(path).convert('L'))
-    assert pixels.std() > 5 and min(pixels.shape) > 150  # something is drawn
-    assert pixels[[0, -1]].min() > 250  # and nothing is cut off
+    assert pixels.std() > 5 and min(pixels.shape) > 150  # Something is drawn.
+    assert pixels[[0, -1]].min() > 250  # Nothing touches the edges.
     assert pixels[:, [0, -1]].min() > 250
+
+
+def test_tables_as_markdown_and_latex(many_runs):
+  _, out = many_runs
   assert r'\toprule' in (out / 'aggregates.tex').read_text()
   assert (out / 'scores_best.md').read_text().count('\n| ') >= 3
-  assert '## Left out' in (out / 'report.md').read_text()
+  text = (out / 'report.md').read_text()
+  assert '## Read this first' in text and '## Left out' in text
+  for name in ('aggregates', 'scores_final', 'scores_best', 'runs'):
+    assert (out / f'{name}.md').read_text() in text
 
 
-def test_the_same_runs_give_the_same_report(run, many_runs):
-  _, _, out = run()
-  first = (out / 'aggregates.csv').read_bytes()
-  _, _, out = run()
-  assert (out / 'aggregates.csv').read_bytes() == first
+def test_the_same_runs_give_the_same_report(many_runs, tmp_path, no_rendering):
+  _, first = many_runs
+  runs = first.parent / 'runs'
+  arguments = [str(runs), f'--name={runs}/dopamine=Rainbow/Pong']
+  arguments += [f'--out={tmp_path}/again', '--repetitions=100']
+  assert report.main(arguments) == 0
+  for name in ('aggregates', 'scores_final', 'scores_best', 'runs', 'curves'):
+    again = tmp_path / 'again' / f'{name}.csv'
+    assert again.read_bytes() == (first / f'{name}.csv').read_bytes()
 
 
-def test_games_and_iterations_can_be_chosen(run, many_runs):
+def test_games_and_iterations_can_be_chosen(run, tmp_path, no_rendering):
+  write_runs(tmp_path / 'runs')
   code, text, out = run('--games=Pong', '--iterations=1', '--agents=^DQN')
   assert code == 0 and 'Breakout' not in text
   scores = rows(out / 'scores_final.csv')
   [dqn] = [row for row in scores if row['method'] == 'DQN (Adam)']
-  assert dqn['runs'] == '3'  # the one under way has got so far
+  assert dqn['runs'] == '3'  # Including the run under way.
   assert float(dqn['mean']) == pytest.approx((1.0 + 1.0 + 3.0) / 3)
 
 
@@ -207,7 +258,7 @@ def test_mistakes(run, tmp_path, arguments, message):
   assert not out.exists()
 
 
-def test_a_report_takes_the_place_of_one(run, tmp_path):
+def test_a_report_replaces_another(run, tmp_path, no_rendering):
   made_up_runs.write(tmp_path / 'runs' / 'a', [3.0])
   made_up_runs.write(tmp_path / 'runs' / 'b', [3.0], game='Breakout')
   _, _, out = run()
@@ -217,19 +268,19 @@ def test_a_report_takes_the_place_of_one(run, tmp_path):
   assert not list(tmp_path.glob('*partial*'))
 
 
-def test_nothing_else_is_overwritten(run, tmp_path):
+def test_other_files_are_not_overwritten(run, tmp_path):
   made_up_runs.write(tmp_path / 'runs' / 'a', [3.0])
   (tmp_path / 'report').mkdir()
   (tmp_path / 'report' / 'thesis.txt').write_text('Chapter 1')
   code, text, out = run()
-  assert code == 2 and 'is no report' in text
+  assert code == 2 and 'not a report' in text
   assert (out / 'thesis.txt').read_text() == 'Chapter 1'
 
 
-def test_names_with_signs(run, tmp_path):
+def test_special_characters_in_names(run, tmp_path):
   name = '_<b>A|B</b> $x_1$ & 100%'
   for i in (1, 2):
-    run_results_test.write_dopamine_log(tmp_path / 'runs' / str(i), [1.0 + i])
+    made_up_runs.write_dopamine_log(tmp_path / 'runs' / str(i), [1.0 + i])
   code, _, out = run(
     f'--name={tmp_path}/runs={name.replace("/", " ")}/Pong', '--iterations=1'
   )
@@ -237,58 +288,6 @@ def test_names_with_signs(run, tmp_path):
   assert '&lt;b&gt;A|B' in (out / 'index.html').read_text()
   assert r'A\|B' in (out / 'scores_final.md').read_text()
   assert r'\$x\_1\$ \& 100\%' in (out / 'scores_final.tex').read_text()
-
-
-def test_labels_of_many_methods_do_not_overlap(many_methods):
-  compared, summary, style = many_methods
-  for plot in (
-    plots.of_metrics(summary, style),
-    plots.of_profiles(summary, style, 100),
-    plots.of_improvements(summary, 100),
-    plots.of_efficiency(compared, summary, style, 100),
-    plots.of_game(compared, 'Pong', style, 100),
-    plots.of_games(compared, style, 100),
-  ):
-    plot.draw_without_rendering()
-    page = plot.bbox
-    texts = [
-      text.get_window_extent()
-      for ax in plot.axes
-      if ax.get_visible()
-      for text in ax.get_yticklabels()
-      if text.get_text()
-    ]
-    axes = [ax.get_window_extent() for ax in plot.axes if ax.get_visible()]
-    for legend in plot.legends:
-      box = legend.get_window_extent()
-      assert page.x0 <= box.x0 and box.x1 <= page.x1
-      assert page.y0 <= box.y0 and box.y1 <= page.y1
-      assert not any(box.overlaps(other) for other in axes)
-    if len(plot.axes) in (1, 4) and not plot.legends:  # a label a row
-      labels = sorted(texts, key=lambda box: box.y0)[: 15 * len(plot.axes)]
-      for below, above in itertools.pairwise(labels):
-        assert below.y1 <= above.y0 + 1 or below.y0 == above.y0
-
-
-@pytest.fixture
-def many_methods(tmp_path):
-  """Fifteen methods with long names."""
-  for i in range(15):
-    for game in ('Pong', 'MontezumaRevenge'):
-      made_up_runs.write(
-        tmp_path / f'{i}{game}',
-        [1.0 + i, 2.0 + i],
-        game=game,
-        num_heads=i,
-        num_convex_combinations=i,
-        subset=f'random_trajectories(0.{i + 1})',
-        **REM,
-      )
-  directories, _ = run_results.find([str(tmp_path)])
-  compared = comparison.compare(map(run_results.read, directories))
-  assert min(map(len, compared.runs)) > 70
-  summary = aggregates.summarise(compared, 'final', 'dqn_final', 100)
-  return compared, summary, plots.Style(list(compared.runs))
 
 
 def test_nothing_to_report(run, tmp_path):

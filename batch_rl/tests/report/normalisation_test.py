@@ -1,4 +1,4 @@
-"""Normalised scores: the figures, the formulas, and how figures were measured."""
+"""Normalised scores: the values, the formulas, and the measurement of random play."""
 
 import csv
 import dataclasses
@@ -13,7 +13,7 @@ from batch_rl.atari import environment, roms
 from batch_rl.report import normalisation
 from benchmarks import random_scores
 
-# To change a figure is to change the version, too: scores name it.
+# Scores name the version, so a changed value needs a new one.
 HASHES = {
   '1': '9071f843caf680bba9a8d110c28c288a2e42305f8bb93b080ea59d6f55e2285b',
 }
@@ -27,13 +27,13 @@ def rows(path):
 
 @pytest.fixture
 def scores(monkeypatch):
-  """Lets a test make up scores."""
+  """Replaces the scores by an empty dictionary that a test fills."""
   made_up = {}
   monkeypatch.setattr(normalisation, '_scores', lambda: made_up)
   return made_up
 
 
-def test_figures_are_those_of_the_version():
+def test_the_values_match_the_version():
   content = normalisation.NORMALISERS_CSV.read_bytes()
   digest = hashlib.sha256(content).hexdigest()
   assert HASHES[normalisation.VERSION] == digest
@@ -52,7 +52,7 @@ def test_all_games_of_the_dataset_have_scores():
   ]  # fmt: skip
 
 
-def test_rows_are_sorted_unique_finite_and_have_sources():
+def test_rows_are_sorted_unique_and_finite_and_have_sources():
   found = rows(normalisation.NORMALISERS_CSV)
   keys = [(row['game'], SCORES.index(row['score'])) for row in found]
   assert keys == sorted(set(keys))
@@ -60,13 +60,13 @@ def test_rows_are_sorted_unique_finite_and_have_sources():
   assert all(row['source'] for row in found)
 
 
-def test_known_figures():
+def test_known_values():
   scores = normalisation.load()
   assert scores['Pong']['dqn_final'] == 16.61
   assert scores['Pong']['dqn_best'] == 17.437
   assert scores['Pong']['human'] == 14.6
   assert -21 <= scores['Pong']['random'] < -20
-  scores['Pong']['human'] = 0  # the caller's to change
+  scores['Pong']['human'] = 0  # `load` returns a copy.
   assert normalisation.load()['Pong']['human'] == 14.6
 
 
@@ -82,7 +82,7 @@ def test_formulas(scores):
     np.testing.assert_allclose(found, expected, atol=1e-15)
 
   check('dqn_final', [[0, 1], [-0.2, 2]])
-  # Below random: what is better still has the higher score.
+  # A DQN below random: better is still higher.
   check('dqn_best', [[1, 6], [0, 11]])
   check('human', [[0, -15], [3, -30]])
   assert normalisation.normalise(10, 'Pong', 'dqn_final') == 1
@@ -96,7 +96,7 @@ def test_a_dqn_below_random():
   np.testing.assert_array_equal(normalised, [0, 1])
 
 
-def test_every_score_that_there_is_can_be_used():
+def test_every_reference_can_be_normalised():
   for game, scores in normalisation.load().items():
     for name in normalisation.NORMALISERS:
       if normalisation.has(game, name):
@@ -106,10 +106,10 @@ def test_every_score_that_there_is_can_be_used():
         assert value == (0 if below else 1)
 
 
-def test_what_has_no_score(scores):
+def test_missing_scores(scores):
   scores['Pooyan'] = {'random': 500.0, 'dqn_final': 4000.0, 'dqn_best': 500.0}
   assert normalisation.has('pooyan', 'dqn_final')
-  assert not normalisation.has('Pooyan', 'dqn_best')  # as random
+  assert not normalisation.has('Pooyan', 'dqn_best')  # Same as random.
   assert not normalisation.has('Pooyan', 'human')
   assert not normalisation.has('Surround', 'dqn_final')
   assert not normalisation.has('CartPole', 'human')
@@ -143,7 +143,7 @@ def test_description(normaliser):
   assert '\n' not in text and 'random_scores.py' in text
 
 
-def test_random_scores_are_those_of_the_datasets_roms():
+def test_random_scores_of_the_datasets_roms():
   measured = rows(normalisation.RANDOM_SCORES_CSV)
   keys = [(row['game'], row['rom_md5']) for row in measured]
   assert len(keys) == len(set(keys))
@@ -172,14 +172,15 @@ def test_a_random_score_can_be_measured_again():
   assert {k: str(v) for k, v in dataclasses.asdict(score).items()} == row
 
 
-def test_random_play_is_that_of_the_vector_environment(monkeypatch):
+def test_random_play_equals_that_in_the_vector_environment(monkeypatch):
   make = environment.make_atari
 
-  def cut_off(*args):
+  def short_episodes(*args):
     return make(*args, max_num_frames_per_episode=602)
 
-  monkeypatch.setattr(environment, 'make_atari', cut_off)
-  count = random_scores.ENVIRONMENTS
+  monkeypatch.setattr(environment, 'make_atari', short_episodes)
+  count = 4
+  monkeypatch.setattr(random_scores, 'ENVIRONMENTS', count)
   score = random_scores.measure(roms.find_rom('Breakout', 'current'), count, 7)
   env = environment.make_vector_environment(
     'Breakout', count, 'current', max_num_frames_per_episode=602, seed=7

@@ -1,29 +1,12 @@
-"""Runs are read as what they are, or said to be unreadable."""
+"""Reading of runs, and the errors for damaged ones."""
 
 import json
 import pickle
 
-import numpy as np
 import pytest
 
 from batch_rl.report import run_results
 from batch_rl.tests.report import made_up_runs
-
-
-def write_dopamine_log(base_dir, returns, number=None):
-  """What Dopamine's logger leaves after each iteration."""
-  (base_dir / 'logs').mkdir(parents=True)
-  content = {
-    f'iteration_{i}': {
-      'train_average_return': [0.0],
-      'eval_episode_returns': [value - 1, value + 1],
-      'eval_average_return': [np.float64(value)],
-    }
-    for i, value in enumerate(returns)
-  }
-  number = len(returns) - 1 if number is None else number
-  path = base_dir / 'logs' / f'log_{number}'
-  path.write_bytes(pickle.dumps(content))
 
 
 @pytest.mark.parametrize(
@@ -44,12 +27,12 @@ def write_dopamine_log(base_dir, returns, number=None):
     ('my_agent', {}, 'my_agent'),
   ],
 )
-def test_agents_have_their_names(tmp_path, agent, bindings, name):
+def test_names_of_agents(tmp_path, agent, bindings, name):
   made_up_runs.write(tmp_path / 'run', [1.0], agent=agent, **bindings)
-  assert run_results.read(str(tmp_path / 'run')).agent == name
+  assert run_results.read_run(str(tmp_path / 'run')).agent == name
 
 
-def test_what_a_run_tells(tmp_path):
+def test_the_facts_of_a_run(tmp_path):
   made_up_runs.write(
     tmp_path / 'run',
     [-21.0, 3.5],
@@ -60,7 +43,7 @@ def test_what_a_run_tells(tmp_path):
     gamma=0.9,
     epsilon_eval=0.05,
   )
-  run = run_results.read(str(tmp_path / 'run'))
+  run = run_results.read_run(str(tmp_path / 'run'))
   assert (run.game, run.seed, run.data) == ('Pong', '7', 'Pong/4')
   assert run.returns.tolist() == [-21.0, 3.5]
   assert run.episodes.tolist() == [2, 2]
@@ -75,45 +58,45 @@ def test_what_a_run_tells(tmp_path):
   }
 
 
-def test_macros_are_what_they_stand_for(tmp_path):
+def test_macros_are_resolved(tmp_path):
   path = made_up_runs.write(
     tmp_path / 'run', [1.0], epsilon_eval='%exploration', gamma='%unknown.GAMMA'
   )
   record = json.loads((path / 'run.json').read_text())
   record['gin_config'] = f'exploration = \\\n    0.07\n{record["gin_config"]}'
   (path / 'run.json').write_text(json.dumps(record))
-  run = run_results.read(str(path))
+  run = run_results.read_run(str(path))
   assert run.protocol['epsilon'] == '0.07'
   assert run.config['Agent.gamma'] == '%unknown.GAMMA'
 
 
-def test_online_runs_are_named_so(tmp_path):
+def test_an_online_run_is_named_online(tmp_path):
   made_up_runs.write(tmp_path / 'run', [1.0], data=None)
-  run = run_results.read(str(tmp_path / 'run'))
+  run = run_results.read_run(str(tmp_path / 'run'))
   assert (run.agent, run.data) == ('DQN (Adam), online', '')
 
 
 def test_dopamine_logs(tmp_path):
   base_dir = tmp_path / 'Breakout' / 'run'
-  write_dopamine_log(base_dir, [1.0, 2.0, 5.0])
-  with pytest.raises(run_results.NoResults, match='AGENT/GAME'):
-    run_results.read(str(base_dir))
-  run = run_results.read(str(base_dir), 'Rainbow')
+  made_up_runs.write_dopamine_log(base_dir, [1.0, 2.0, 5.0])
+  with pytest.raises(run_results.NoResultsError, match='AGENT/GAME'):
+    run_results.read_run(str(base_dir))
+  run = run_results.read_run(str(base_dir), 'Rainbow')
   assert (run.agent, run.game) == ('Rainbow', 'Breakout')
   assert run.returns.tolist() == [1.0, 2.0, 5.0]
   assert run.episodes.tolist() == [2, 2, 2]
   assert run.is_finished and run.protocol['rom'] == '?'
 
 
-def test_the_newest_log_counts(tmp_path):
-  write_dopamine_log(tmp_path / 'run', [1.0, 2.0])
+def test_the_last_log_counts(tmp_path):
+  made_up_runs.write_dopamine_log(tmp_path / 'run', [1.0, 2.0])
   old = pickle.dumps({'iteration_0': {'eval_average_return': [9.0]}})
   (tmp_path / 'run' / 'logs' / 'log_0').write_bytes(old)
-  run = run_results.read(str(tmp_path / 'run'), 'DQN', 'Pong')
+  run = run_results.read_run(str(tmp_path / 'run'), 'DQN', 'Pong')
   assert run.returns.tolist() == [1.0, 2.0]
 
 
-def test_logs_that_would_run_code_are_refused(tmp_path):
+def test_logs_that_would_run_code_are_rejected(tmp_path):
   class Evil:
     def __reduce__(self):
       return (open, (str(tmp_path / 'stolen'), 'w'))
@@ -121,13 +104,13 @@ def test_logs_that_would_run_code_are_refused(tmp_path):
   (tmp_path / 'run' / 'logs').mkdir(parents=True)
   path = tmp_path / 'run' / 'logs' / 'log_0'
   path.write_bytes(pickle.dumps({'iteration_0': Evil()}))
-  with pytest.raises(run_results.NoResults):
-    run_results.read(str(tmp_path / 'run'), 'DQN', 'Pong')
+  with pytest.raises(run_results.NoResultsError):
+    run_results.read_run(str(tmp_path / 'run'), 'DQN', 'Pong')
   assert not (tmp_path / 'stolen').exists()
 
 
 @pytest.mark.parametrize(
-  ('break_it', 'message'),
+  ('damage', 'message'),
   [
     (lambda d: [p.unlink() for p in d.glob('evaluations/*')], 'no evaluations'),
     (lambda d: (d / 'evaluations' / '1.json').unlink(), 'iteration 1'),
@@ -144,11 +127,11 @@ def test_logs_that_would_run_code_are_refused(tmp_path):
     (lambda d: (d / 'run.json').write_text('{"agent": "x"}'), 'its game'),
   ],
 )
-def test_what_is_not_whole_is_said(tmp_path, break_it, message):
+def test_damaged_or_incomplete_runs(tmp_path, damage, message):
   run = made_up_runs.write(tmp_path / 'run', [1.0, 2.0, 3.0])
-  break_it(run)
-  with pytest.raises(run_results.NoResults, match=message):
-    run_results.read(str(run))
+  damage(run)
+  with pytest.raises(run_results.NoResultsError, match=message):
+    run_results.read_run(str(run))
 
 
 @pytest.mark.parametrize(
@@ -161,56 +144,59 @@ def test_what_is_not_whole_is_said(tmp_path, break_it, message):
     '{"agent": "dqn", "environment": {"game": "Pong"}, "gin_config": 4}',
   ],
 )
-def test_records_of_something_else(tmp_path, content):
+def test_records_with_another_structure(tmp_path, content):
   run = made_up_runs.write(tmp_path / 'run', [1.0])
   (run / 'run.json').write_text(content)
-  with pytest.raises(run_results.NoResults):
-    run_results.read(str(run))
+  with pytest.raises(run_results.NoResultsError):
+    run_results.read_run(str(run))
 
 
 @pytest.mark.parametrize(
   'content', ['[]', '{"mean_return": [1]}', '{"mean_return": 1, "episodes": 3}']
 )
-def test_evaluations_of_something_else(tmp_path, content):
+def test_evaluations_with_another_structure(tmp_path, content):
   run = made_up_runs.write(tmp_path / 'run', [1.0])
   (run / 'evaluations' / '0.json').write_text(content)
-  with pytest.raises(run_results.NoResults):
-    run_results.read(str(run))
+  with pytest.raises(run_results.NoResultsError):
+    run_results.read_run(str(run))
 
 
-def test_nulls_are_nothing(tmp_path):
+def test_nulls_count_as_missing(tmp_path):
   run = made_up_runs.write(tmp_path / 'run', [1.0])
   record = json.loads((run / 'run.json').read_text())
   record |= dict.fromkeys(('data', 'versions', 'evaluation_environments'))
   (run / 'run.json').write_text(json.dumps(record))
-  assert run_results.read(str(run)).protocol['subset'] == 'all'
+  assert run_results.read_run(str(run)).protocol['subset'] == 'all'
 
 
-def test_games_have_one_name(tmp_path):
+def test_names_of_games_are_in_camel_case(tmp_path):
   made_up_runs.write(tmp_path / 'run', [1.0])
   path = tmp_path / 'run' / 'run.json'
   path.write_text(path.read_text().replace('"Pong"', '"pong"'))
-  assert run_results.read(str(tmp_path / 'run')).game == 'Pong'
+  assert run_results.read_run(str(tmp_path / 'run')).game == 'Pong'
 
 
-def test_what_a_run_says_goes_before_what_it_is_called(tmp_path):
+def test_the_record_precedes_the_given_names(tmp_path):
   made_up_runs.write(tmp_path / 'run', [1.0])
-  run = run_results.read(str(tmp_path / 'run'), 'Rainbow', 'Breakout')
+  run = run_results.read_run(str(tmp_path / 'run'), 'Rainbow', 'Breakout')
   assert (run.agent, run.game) == ('DQN (Adam)', 'Pong')
 
 
 def test_evaluations_beyond_the_plan_do_not_count(tmp_path):
   made_up_runs.write(tmp_path / 'run', [1.0, 2.0, 9.0], planned=2)
-  assert run_results.read(str(tmp_path / 'run')).returns.tolist() == [1.0, 2.0]
+  assert run_results.read_run(str(tmp_path / 'run')).returns.tolist() == [
+    1.0,
+    2.0,
+  ]
 
 
-def test_find(tmp_path):
+def test_find_runs(tmp_path):
   made_up_runs.write(tmp_path / 'b' / 'Pong' / '1', [1.0])
   made_up_runs.write(tmp_path / 'a' / 'logs' / '2', [1.0])
-  write_dopamine_log(tmp_path / 'a' / 'dopamine', [1.0])
+  made_up_runs.write_dopamine_log(tmp_path / 'a' / 'dopamine', [1.0])
   (tmp_path / 'a' / 'nothing').mkdir()
   (tmp_path / 'a' / 'round').symlink_to(tmp_path)
-  found, unread = run_results.find([str(tmp_path / 'b'), str(tmp_path)])
+  found, unread = run_results.find_runs([str(tmp_path / 'b'), str(tmp_path)])
   assert [path.removeprefix(f'{tmp_path}/') for path in found] == [
     'b/Pong/1',
     'a/dopamine',
@@ -218,12 +204,12 @@ def test_find(tmp_path):
   ]
   assert not unread
   with pytest.raises(ValueError, match='no_such'):
-    run_results.find([str(tmp_path / 'no_such')])
+    run_results.find_runs([str(tmp_path / 'no_such')])
 
 
-def test_find_follows_links(tmp_path):
+def test_find_runs_follows_links(tmp_path):
   made_up_runs.write(tmp_path / 'elsewhere' / 'run', [1.0])
   (tmp_path / 'runs').mkdir()
   (tmp_path / 'runs' / 'link').symlink_to(tmp_path / 'elsewhere')
-  found, _ = run_results.find([str(tmp_path / 'runs')])
+  found, _ = run_results.find_runs([str(tmp_path / 'runs')])
   assert len(found) == 1

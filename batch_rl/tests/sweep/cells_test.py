@@ -1,4 +1,4 @@
-"""One cell: what becomes of programs that end in all kinds of ways."""
+"""One cell: programs that end in different ways, and the resulting status."""
 
 import dataclasses
 import json
@@ -14,10 +14,10 @@ import time
 import pytest
 
 from batch_rl.runs import progress, run_record
-from batch_rl.sweep import cells, plan
+from batch_rl.sweep import cells, plan, stop_with_parent
 from batch_rl.utils import locks
 
-# Ends well at the third start; each leaves a line in `starts`.
+# Adds a letter to `starts`, writes progress, runs `body`, and finishes.
 PROGRAM = """
 import os, signal, sys, time
 sys.path.insert(0, {root!r})
@@ -34,7 +34,7 @@ progress.Progress('.', 2).finish()
 
 @pytest.fixture
 def make(tmp_path, monkeypatch):
-  """Makes a cell whose program is the given one; see `PROGRAM`."""
+  """Returns a function that makes a cell with a program, see `PROGRAM`."""
   monkeypatch.chdir(tmp_path)
 
   def cell(body, job='offline'):
@@ -56,16 +56,16 @@ def wait_for(condition):
     time.sleep(0.02)
 
 
-def test_done_once_is_done(make):
+def test_a_cell_that_is_done_is_not_run_again(make):
   cell = make('')
   assert cells.status(cell).state == cells.WAITING
   assert cells.run(cell).state == cells.DONE
   assert cells.run(cell).state == cells.DONE
   assert starts() == 1
-  assert cells.status(make('pass')).state == cells.WAITING  # another command
+  assert cells.status(make('pass')).state == cells.WAITING  # Another command.
 
 
-def test_killed_is_started_again(make):
+def test_a_killed_program_is_started_again(make):
   cell = make('if starts < 3: os.kill(os.getpid(), signal.SIGKILL)')
   status = cells.run(cell, retries=1)
   assert (status.state, status.attempts) == (cells.FAILED, 2)
@@ -74,13 +74,13 @@ def test_killed_is_started_again(make):
   assert (status.state, status.attempts) == (cells.DONE, 3)
 
 
-def test_a_mistake_is_not_tried_again(make):
+def test_a_user_error_is_not_retried(make):
   status = cells.run(make("print('no such game'); sys.exit(2)"), retries=5)
   assert (status.state, status.attempts) == (cells.FAILED, 1)
   assert status.message == 'exit code 2: no such game'
 
 
-def test_any_other_end_is_tried_again(make):
+def test_another_error_is_retried(make):
   status = cells.run(
     make("if starts < 3: raise RuntimeError('flaky')"), retries=2
   )
@@ -88,15 +88,15 @@ def test_any_other_end_is_tried_again(make):
   assert b'RuntimeError: flaky' in cells.log_path(make('')).read_bytes()
 
 
-def test_stopped_from_outside_is_not_done(make):
-  """A run that gets SIGTERM saves, and its exit code is 0, too."""
+def test_a_cell_that_is_stopped_from_outside_is_not_done(make):
+  """A run that gets SIGTERM saves and exits with 0, too."""
   status = cells.run(make('if starts < 2: sys.exit(0)'), retries=0)
   assert status.state == cells.FAILED
   assert status.message.startswith('stopped from outside')
   assert cells.run(make('if starts < 2: sys.exit(0)')).state == cells.DONE
 
 
-def test_asked_to_stop_it_saves(make):
+def test_a_cell_saves_when_it_is_asked_to_stop(make):
   cell = make("""
     if starts < 2:
       signal.signal(signal.SIGTERM, lambda *_: (open('saved', 'w'), sys.exit(0)))
@@ -121,7 +121,7 @@ def test_asked_to_stop_it_saves(make):
   assert cells.run(cell).state == cells.DONE
 
 
-def test_a_killed_worker_takes_its_program_along(make):
+def test_a_program_ends_with_its_worker(make):
   cell = make("""
     if starts < 2:
       open('pid', 'w').write(str(os.getpid()))
@@ -141,17 +141,21 @@ def test_a_killed_worker_takes_its_program_along(make):
   worker.kill()
   worker.wait()
   path = os.path.join(cell.directory, run_record.LOCK)
-  wait_for(lambda: locks.try_lock(path) is not None)  # the program has ended
+  wait_for(lambda: locks.try_lock(path) is not None)  # The program has ended.
   assert cells.status(cell).state == cells.STOPPED
   assert cells.run(cell).state == cells.DONE
   assert starts() == 2
 
 
-def test_a_program_whose_parent_is_gone_does_not_start(tmp_path):
-  from batch_rl.sweep import tied
-
+def test_a_program_without_its_parent_does_not_start(tmp_path):
   done = subprocess.run(
-    [sys.executable, tied.__file__, '1', '-c', 'open("started", "w")'],
+    [
+      sys.executable,
+      stop_with_parent.__file__,
+      '1',
+      '-c',
+      'open("started", "w")',
+    ],
     cwd=tmp_path,
     check=False,
   )
@@ -159,7 +163,7 @@ def test_a_program_whose_parent_is_gone_does_not_start(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-def test_two_workers_on_a_cell_run_it_once(make):
+def test_several_workers_run_a_cell_once(make):
   cell = make('time.sleep(0.5)')
   found = []
   threads = [
@@ -174,7 +178,7 @@ def test_two_workers_on_a_cell_run_it_once(make):
   assert starts() == 1
 
 
-def test_damaged_records_are_as_none(make):
+def test_damaged_records_count_as_missing(make):
   cell = make('')
   pathlib.Path('sweep-offline.json').write_text('{"state": ')
   pathlib.Path('progress.json').write_text('')
@@ -182,8 +186,8 @@ def test_damaged_records_are_as_none(make):
   assert cells.run(cell).state == cells.DONE
 
 
-def test_a_longer_run_that_is_stopped_at_its_start_is_not_done(make):
-  """`progress.json` still says that the shorter one has finished."""
+def test_a_longer_run_that_is_stopped_early_is_not_done(make):
+  """`progress.json` still says that the shorter run has finished."""
   assert cells.run(make('')).state == cells.DONE
   longer = make('if starts == 2: sys.exit(0)')
   progress.Progress(longer.directory, 2).finish()
@@ -192,7 +196,7 @@ def test_a_longer_run_that_is_stopped_at_its_start_is_not_done(make):
   assert cells.run(cell).state == cells.FAILED
 
 
-def test_what_a_cell_is_made_of_has_changed(make, tmp_path):
+def test_a_cell_runs_again_after_its_gin_file_changes(make, tmp_path):
   path = tmp_path / 'own.gin'
   path.write_text('A.b = 1')
   made = make('')
@@ -204,8 +208,8 @@ def test_what_a_cell_is_made_of_has_changed(make, tmp_path):
   assert starts() == 2
 
 
-def test_an_evaluation_is_of_the_training_so_far(make):
+def test_an_evaluation_is_outdated_after_more_training(make):
   cell = make('', job='evaluate')
   assert cells.run(cell).state == cells.DONE
-  progress.Progress(cell.directory, 7).finish()  # it has gone on
+  progress.Progress(cell.directory, 7).finish()  # Training has gone on.
   assert cells.status(cell).state == cells.WAITING

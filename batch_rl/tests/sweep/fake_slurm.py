@@ -1,7 +1,7 @@
-"""A SLURM of one machine, in so far as submitit uses it; for tests.
+"""A SLURM of one machine, with the features that submitit uses.
 
-`install` puts `sbatch`, `srun`, `sacct` and `scontrol` into a folder; what they know is
-in files beside them. Jobs start at once, and are queued again when they ask for it.
+`install` puts `sbatch`, `srun`, `sacct` and `scontrol` into a folder, and their state is
+in files beside them. Jobs start at once, and are queued again on request.
 """
 
 import os
@@ -15,7 +15,7 @@ COMMANDS = ('sbatch', 'srun', 'sacct', 'scontrol')
 
 
 def install(folder: pathlib.Path) -> None:
-  """Makes the commands; the folder has to be on the PATH, and in FAKE_SLURM."""
+  """Writes the commands. The folder must be on the PATH and in FAKE_SLURM."""
   folder.mkdir()
   for name in COMMANDS:
     path = folder / name
@@ -26,18 +26,18 @@ def install(folder: pathlib.Path) -> None:
 
 
 def preempt(folder: pathlib.Path, job: str, sent=signal.SIGUSR2) -> None:
-  """Sends a job the signal that says that its machine is wanted."""
+  """Sends a job the signal of a pre-emption."""
   os.kill(int((folder / f'pid-{job}').read_text()), sent)
 
 
 def requeue(folder: pathlib.Path, job: str) -> None:
-  """Ends a job whose time of grace is over, and runs it again."""
+  """Kills a job at the end of its grace time, and runs it again."""
   (folder / f'again-{job}').touch()
   preempt(folder, job, signal.SIGKILL)
 
 
 def jobs(folder: pathlib.Path) -> list[str]:
-  """All that were ever submitted."""
+  """Returns all jobs that were ever submitted."""
   return sorted(p.name.removeprefix('state-') for p in folder.glob('state-*'))
 
 
@@ -61,7 +61,7 @@ def _sbatch(folder, file):
 
 
 def _machine(folder, job, file):
-  """Runs a job, again and again as long as it asks for it."""
+  """Runs a job, again as long as it asks for it."""
   array, _, index = job.partition('_')
   one = {'SLURM_JOB_ID': job, 'SLURM_JOB_NODELIST': 'here', 'SLURM_PROCID': '0'}
   one |= {'SLURM_NTASKS': '1', 'SLURM_LOCALID': '0', 'SLURM_NODEID': '0'}

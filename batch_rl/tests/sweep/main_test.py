@@ -1,23 +1,28 @@
-"""Sweeps as typed: real runs, on a Ray of their own, that lose workers and drivers."""
+"""Sweeps from the command line, on a Ray of their own, with workers and drivers killed.
 
+The cells run `stub_training`. `benchmarks/faults.py` kills real training.
+"""
+
+import copy
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
 import time
 
+import gin
 import pytest
 
+from batch_rl.fixed_replay import run_experiment, train
+from batch_rl.runs import command_line
 from batch_rl.sweep import __main__ as sweep_main
+from batch_rl.sweep import plan, ray_launcher
 from batch_rl.tests import cartpole
+from batch_rl.tests.sweep import stub_training
 
 GIN_FILE = 'batch_rl/tests/sweep/configs/cartpole.gin'
-LONG = {
-  'FixedReplayRunner.num_iterations': 3,
-  'FixedReplayRunner.training_steps': 1200,
-  'Checkpoints.every_steps': 100,
-}
 SWEEP = f"""
 base_dir: out
 data_dir: data
@@ -26,53 +31,60 @@ agents:
   dqn: {GIN_FILE}
   broken:
     gin_files: {GIN_FILE}
-    # The loss is infinite at once.
     gin_bindings: tf.train.AdamOptimizer.learning_rate = 1e30
 gin_bindings:
-  - run_seed.deterministic_ops = False
+  - FixedReplayRunner.num_iterations = 3
+  - FixedReplayRunner.training_steps = 1200
+"""
+# `python -m batch_rl.sweep` with another training program, and without loading gin
+# files, which imports TensorFlow.
+DRIVER = """
+import sys
+from batch_rl.sweep import __main__, plan, workload
+plan._PROGRAMS['offline'] = 'batch_rl.tests.sweep.stub_training'
+work = workload.Workload(1, 40, 0)
+workload.measure = lambda sweep: dict.fromkeys(sweep.cells, work)
+sys.exit(__main__.main(sys.argv[1:]))
 """
 
 
-def sweep(*flags):
-  return [sys.executable, '-m', 'batch_rl.sweep', 'sweep.yaml', *flags]
-
-
-def run(line, cwd):
-  return subprocess.run(
-    line, cwd=cwd, capture_output=True, text=True, check=False, timeout=300
+def start(directory):
+  root = str(pathlib.Path(stub_training.__file__).parents[3])
+  return subprocess.Popen(
+    [sys.executable, '-c', DRIVER, 'sweep.yaml'],
+    cwd=directory,
+    env={**os.environ, 'PYTHONPATH': root},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
   )
 
 
 @pytest.fixture
 def directory(tmp_path):
   cartpole.write_log(tmp_path / 'data/CartPole/1/replay_logs')
-  bindings = ''.join(f'  - {k} = {v}\n' for k, v in LONG.items())
-  (tmp_path / 'sweep.yaml').write_text(SWEEP + bindings)
+  (tmp_path / 'sweep.yaml').write_text(SWEEP)
   return tmp_path
 
 
 def read(path):
-  """JSON that is being written again and again."""
+  """Returns the content of a JSON file that may be missing."""
   try:
     return json.loads(path.read_text())
   except (OSError, ValueError):
     return {}
 
 
-def wait_for(condition, what):
+def wait_for(condition, description):
   end = time.monotonic() + 120
-  while not (found := condition()):
-    assert time.monotonic() < end, what
-    time.sleep(0.1)
-  return found
-
-
-def evaluations(base_dir):
-  return {p.name: p.read_text() for p in (base_dir / 'evaluations').iterdir()}
+  while not (value := condition()):
+    assert time.monotonic() < end, description
+    time.sleep(0.05)
+  return value
 
 
 @pytest.mark.waits
-def test_workers_and_drivers_are_killed_and_nothing_is_lost(directory):
+def test_a_sweep_survives_the_death_of_a_worker_and_of_its_driver(directory):
   cell = directory / 'out/dqn/CartPole/run-1/seed-1'
 
   def worker(attempt):
@@ -82,29 +94,62 @@ def test_workers_and_drivers_are_killed_and_nothing_is_lost(directory):
       return int(record['where'].split()[-1])
     return None
 
-  with subprocess.Popen(sweep(), cwd=directory) as driver:
+  with start(directory) as driver:
     os.kill(wait_for(lambda: worker(1), 'first worker'), signal.SIGKILL)
-    second = run(sweep(), directory)
+    with start(directory) as second:
+      _, errors = second.communicate(timeout=120)
     assert second.returncode == 2
-    assert f'is swept by process {driver.pid}' in second.stderr
+    assert f'is in use by the sweep of process {driver.pid}' in errors
     wait_for(lambda: worker(2), 'second worker')
     driver.kill()
-  ended = run(sweep(), directory)
-  assert ended.returncode == 1
-  broken = [line for line in ended.stderr.split('\n') if line[:6] == 'broken']
+  step = read(cell / 'state.json')['step']
+  assert 0 < step < stub_training.STEPS
+  with start(directory) as resumed:
+    output, errors = resumed.communicate(timeout=300)
+  assert resumed.returncode == 1
+  broken = [line for line in errors.split('\n') if line[:6] == 'broken']
   assert len(broken) == 1
   assert 'exit code 2' in broken[0]
   assert 'The loss is nan at update' in broken[0]
-  assert '1 failed, 1 done of 2' in ended.stdout
-  # What it would have been without a sweep.
-  alone = json.loads((cell / 'sweep-offline.json').read_text())['arguments']
-  alone[2] = f'--base_dir={directory / "alone"}'
-  assert run([sys.executable, *alone], directory).returncode == 0
-  assert evaluations(cell) == evaluations(directory / 'alone')
+  assert '1 failed, 1 done of 2' in output
+  assert read(cell / 'result.json') == stub_training.result(seed=1)
+
+
+def test_the_training_program_accepts_a_cells_command(directory, monkeypatch):
+  monkeypatch.chdir(directory)
+  cell, _ = plan.read('sweep.yaml', {}).cells
+  module, arguments = cell.arguments[1], cell.arguments[2:]
+  assert module == train.__name__
+  flags = copy.deepcopy(train.FLAGS)
+  assert flags(['train', *arguments]) == ['train']
+  assert flags.base_dir == cell.directory
+  assert flags.replay_dir == cell.replay_dir
+  assert flags.seed == 1
+  assert tuple(flags.gin_files) == cell.gin_files
+  assert tuple(flags.gin_bindings) == cell.gin_bindings
+  command_line.load_gin(flags.gin_files, flags.gin_bindings)
+  bound = gin.get_bindings(run_experiment.FixedReplayRunner)
+  assert (bound['num_iterations'], bound['training_steps']) == (3, 1200)
+
+
+def test_a_dry_run_shows_the_plan(directory, monkeypatch, capsys):
+  monkeypatch.chdir(directory)
+  monkeypatch.setattr(ray_launcher, 'slots', lambda sweep, address: 2)
+  assert sweep_main.main(['sweep.yaml', '--runs=1-2', '--dry_run']) == 0
+  output = capsys.readouterr().out
+  assert 'dqn CartPole 1 seed 1: waiting, in ' in output
+  assert 'python -um batch_rl.fixed_replay.train --base_dir=' in output
+  assert 'DATA IS MISSING: ' in output  # Run 2.
+  assert '4 waiting of 4' in output
+  # Four cells of three iterations: 1,200 updates, 20 agent steps of evaluation.
+  seconds = 4 * 3 * (1200 / 28 + 20 / 1100)
+  assert f'{seconds / 60:.1f} min, one cell after the other' in output
+  assert f'2 at a time: {seconds / 120:.1f} min' in output
+  assert not (directory / 'out').exists()
 
 
 @pytest.mark.parametrize(
-  ('flags', 'said'),
+  ('flags', 'message'),
   [
     (['--games', 'Pnog'], "'Pnog'"),
     (['--agents', 'rme'], 'did you mean rem'),
@@ -116,11 +161,11 @@ def test_workers_and_drivers_are_killed_and_nothing_is_lost(directory):
     (['--address', 'nowhere:1', '--launcher=slurm'], '--launcher=ray'),
   ],
 )
-def test_mistakes_are_told_in_a_line(
-  directory, monkeypatch, capsys, flags, said
+def test_a_mistake_is_reported_in_one_line(
+  directory, monkeypatch, capsys, flags, message
 ):
   monkeypatch.chdir(directory)
   assert sweep_main.main(['sweep.yaml', *flags]) == 2
-  told = capsys.readouterr().err
-  assert said in told
-  assert told.count('\n') == 1, told
+  errors = capsys.readouterr().err
+  assert message in errors
+  assert errors.count('\n') == 1, errors

@@ -1,4 +1,4 @@
-"""From a sweep's file to commands."""
+"""The file of a sweep, and the commands made from it."""
 
 import os
 
@@ -14,14 +14,14 @@ from batch_rl.tests import cartpole
 
 @pytest.fixture
 def data_dir(tmp_path):
-  """Runs 1 and 2 of two games, with the same rows."""
+  """Runs 1 and 2 of two games, all with the same rows."""
   made = tmp_path / 'made/replay_logs'
   cartpole.write_log(made)
   for game in ('Pong', 'Breakout'):
     for run in '12':
-      there = tmp_path / 'data' / game / run
-      there.mkdir(parents=True)
-      (there / 'replay_logs').symlink_to(made)
+      directory = tmp_path / 'data' / game / run
+      directory.mkdir(parents=True)
+      (directory / 'replay_logs').symlink_to(made)
   return tmp_path / 'data'
 
 
@@ -34,7 +34,7 @@ def read(tmp_path, text='', **given):
 
 
 def flag(cell, name):
-  """The values of a flag in a cell's command."""
+  """Returns the values of a flag in a cell's command."""
   start = f'--{name}='
   return [a[len(start) :] for a in cell.arguments if a.startswith(start)]
 
@@ -54,7 +54,7 @@ grid:
   assert len(sweep.cells) == 2 * 2 * 2 * 2 * 3
   assert len({cell.directory for cell in sweep.cells}) == len(sweep.cells)
   assert len({cell.name for cell in sweep.cells}) == len(sweep.cells)
-  # Each seed is complete before the next, each run before the next.
+  # Each seed, and in it each run, is complete before the next.
   seeds = [flag(cell, 'seed') for cell in sweep.cells]
   assert seeds == sorted(seeds)
   cell = sweep.cells[0]
@@ -84,7 +84,7 @@ def test_flags_override_the_file(data_dir, tmp_path):
   assert sweep.cpus == 0.5
 
 
-def test_agents_may_have_files_and_bindings_of_their_own(data_dir, tmp_path):
+def test_agents_with_their_own_files_and_bindings(data_dir, tmp_path):
   sweep = read(
     tmp_path,
     """
@@ -109,13 +109,13 @@ store_dir: null
     ([f'{here}/my/agent.gin', f'{here}/shared.gin'], ['C.d = 2']),
     (
       ['batch_rl/a.gin', f'{here}/b.gin', f'{here}/shared.gin'],
-      # An agent's own come later: they win.
+      # An agent's own bindings come later, so they win.
       ['C.d = 2', 'A.b = 1'],
     ),
   ]
 
 
-def test_online_runs_log_where_offline_ones_look(tmp_path):
+def test_online_runs_write_where_offline_runs_read(tmp_path):
   text = (
     'job: online\ngames: [Pong, Asterix]\nruns: 1-3\nagents: dqn\nseeds: 7\n'
   )
@@ -125,7 +125,7 @@ def test_online_runs_log_where_offline_ones_look(tmp_path):
     [f'{tmp_path}/data/Pong/1'],
     [f'{tmp_path}/data/Asterix/1'],
   ]
-  # As `--seed=7 --runs=1-3` of the program.
+  # The seed that the program derives from `--seed=7 --runs=1-3`.
   assert flag(sweep.cells[2], 'seed') == [str(parallel_runs.seed_of(7, 2))]
   both = read(tmp_path, text.replace('agents: dqn', 'agents: [dqn, rem]'))
   logs = [flag(cell, 'replay_log_dir')[0] for cell in both.cells]
@@ -133,7 +133,7 @@ def test_online_runs_log_where_offline_ones_look(tmp_path):
   assert f'{tmp_path}/data/rem/Pong/1' in logs
 
 
-def test_evaluations_are_of_the_runs_that_were_trained(data_dir, tmp_path):
+def test_evaluations_use_the_directories_of_training(data_dir, tmp_path):
   text = 'games: [Pong, Breakout]\nruns: 1-2\nagents: rem\n'
   trained = read(tmp_path, text)
   extra = 'job: evaluate\nevaluate: {checkpoints: best, evaluation_steps: 9}\n'
@@ -150,46 +150,49 @@ def test_evaluations_are_of_the_runs_that_were_trained(data_dir, tmp_path):
   )
 
 
-def test_all_are_the_games_of_the_dataset(tmp_path):
+def test_all_games_of_the_dataset(tmp_path):
   sweep = read(tmp_path, 'job: online\ngames: all\nagents: random\nruns: 1-5\n')
   assert len(sweep.cells) == 300
 
 
 @pytest.mark.parametrize(
-  ('text', 'said'),
+  ('text', 'message'),
   [
-    ('games: Pong', 'does not say agents'),
+    ('games: Pong', 'lacks agents'),
     ('games: Pong\nagents: dqn\ngamse: 3', 'did you mean games'),
     ('games: Pogn\nagents: dqn', "'Pogn'"),
     ('games: Pong\nagents: dnq', 'did you mean dqn'),
-    ('games: Pong\nagents: {a: 3}', 'The agent a is described by 3'),
+    ('games: Pong\nagents: {a: 3}', 'agents: a: 3 is not a mapping'),
     ('games: Pong\nagents: {a: {gin_file: x}}', 'did you mean gin_files'),
     ('games: Pong\nagents: [dqn, x/dqn.gin]', 'dqn/Pong/run-1/seed-1 twice'),
-    ('games: Pong\nagents: dqn\ngrid: 3', 'grid=3 is no mapping'),
+    ('games: Pong\nagents: dqn\ngrid: 3', 'grid=3 is not a mapping'),
     ('games: Pong\nagents: dqn\nrates: {trian: 3}', 'did you mean train'),
     ('games: Pong\nagents: dqn\ngpus: two', "gpus='two'"),
-    ('games: Pong\nagents: dqn\ngin_bindings: [A.b: 1]', 'is no text'),
+    ('games: Pong\nagents: dqn\ngin_bindings: [A.b: 1]', 'is not a string'),
     ('games: Pong\nagents: dqn\nseeds: 1-2\njob: online', 'has one seed'),
     ('games: Pong\nagents: 51', 'agents=51 is neither'),
-    ('games: Pong\nagents: [[dqn]]', 'is no text'),
-    ('games: Pong\nagents: dqn\ngrid: {1: [2]}', 'grid: 1 is no parameter'),
-    ('games: Pong\nagents: dqn\ngrid: {a.b: []}', 'no parameter with values'),
+    ('games: Pong\nagents: [[dqn]]', 'is not a string'),
+    ('games: Pong\nagents: dqn\ngrid: {1: [2]}', 'grid: 1 is not a parameter'),
+    (
+      'games: Pong\nagents: dqn\ngrid: {a.b: []}',
+      'not a parameter with a list',
+    ),
     ('games: Pong\nagents: dqn\nrates: {train: 0}', 'rates.train=0'),
     ('games: Pong\nagents: dqn\nrates: {train: fast}', "rates.train='fast'"),
     ('games: Pong\nagents: dqn\ncpus: .nan', 'cpus=nan'),
     ('games: [Pong, Pong]\nagents: dqn', 'Pong/run-1/seed-1 twice'),
-    ('games: Pong\nagents: dqn\nstore_dir: 5', 'store_dir=5 is no text'),
-    ('games: [Pong', 'is not YAML'),
-    ('- Pong', 'is not YAML'),
+    ('games: Pong\nagents: dqn\nstore_dir: 5', 'store_dir=5 is not a string'),
+    ('games: [Pong', 'is not valid YAML'),
+    ('- Pong', 'is not valid YAML'),
   ],
 )
-def test_mistakes(data_dir, tmp_path, text, said):
+def test_mistakes(data_dir, tmp_path, text, message):
   with pytest.raises(ValueError, match='.') as error:
     read(tmp_path, text)
-  assert said in str(error.value)
+  assert message in str(error.value)
 
 
-def test_data_that_is_not_there(data_dir, tmp_path):
+def test_missing_data(data_dir, tmp_path):
   plan.check_data(read(tmp_path, 'games: Pong\nagents: dqn\nruns: 1-2'))
   with pytest.raises(ValueError, match='Pong/3'):
     plan.check_data(read(tmp_path, 'games: Pong\nagents: dqn\nruns: 1-3'))
@@ -198,7 +201,13 @@ def test_data_that_is_not_there(data_dir, tmp_path):
     plan.check_data(read(tmp_path, both))
 
 
-def test_a_file_that_is_not_there():
+def test_a_file_without_a_mapping(tmp_path):
+  (tmp_path / 'sweep.yaml').write_text('- Pong')
+  with pytest.raises(ValueError, match='is not a YAML mapping'):
+    plan.read(str(tmp_path / 'sweep.yaml'), {})
+
+
+def test_a_missing_file():
   with pytest.raises(ValueError, match='no.yaml cannot be read: No such file'):
     plan.read('no.yaml', {})
 
@@ -217,12 +226,12 @@ def swept_value(value=None):
     st.sampled_from(['subset(0.1)', 'MEAN', 'a b', "it's", 'x\ny']),
   )
 )
-def test_values_of_a_grid_reach_gin_as_they_are(value):
+def test_gin_reads_the_values_of_a_grid(value):
   gin.clear_config()
   gin.parse_config(f'swept_value.value = {plan.as_gin(value)}')
   assert swept_value() == value
 
 
-def test_text_of_a_grid_may_be_gin_already():
+def test_a_grid_may_have_gin_syntax():
   for text in ('@tf.train.AdamOptimizer()', '%gamma', '"quoted"', '(1, 2)'):
     assert plan.as_gin(text) == text

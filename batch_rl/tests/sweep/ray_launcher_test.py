@@ -1,11 +1,11 @@
-"""What of Ray needs no Ray; the rest is in `main_test`."""
+"""The parts of the Ray launcher that need no cluster; see `main_test` for the rest."""
 
 import signal
 
 import pytest
 
 from batch_rl.sweep import ray_launcher
-from batch_rl.tests.sweep import sweeps
+from batch_rl.tests.sweep import made_up_sweeps
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def machines(monkeypatch):
 
 
 @pytest.mark.parametrize(
-  ('needs', 'room'),
+  ('needs', 'capacities'),
   [
     (dict(cpus=1), [16, 7]),
     (dict(cpus=4), [4, 1]),
@@ -28,28 +28,28 @@ def machines(monkeypatch):
     (dict(cpus=1, memory_gb=20), [3, 1]),
   ],
 )
-def test_how_many_cells_a_cluster_has_room_for(machines, needs, room):
-  assert ray_launcher._room(sweeps.make(**needs)) == room
+def test_capacities_of_a_cluster(machines, needs, capacities):
+  assert ray_launcher._capacities(made_up_sweeps.make(**needs)) == capacities
 
 
-def test_a_cell_that_fits_nowhere(machines):
+def test_a_cell_too_large_for_the_cluster(machines):
   with pytest.raises(ValueError) as error:
-    ray_launcher._room(sweeps.make(cpus=8, gpus=3))
+    ray_launcher._capacities(made_up_sweeps.make(cpus=8, gpus=3))
   assert str(error.value) == (
     'A cell needs 8 CPU, 3 GPU, and no machine has that: 16 CPU, 2 GPU; 7 CPU, '
     '0 GPU.'
   )
 
 
-def test_a_cluster_that_is_not_there():
+def test_a_missing_cluster():
   with pytest.raises(
     ValueError, match='no Ray cluster at 127.0.0.1:1: .*refused'
   ):
-    ray_launcher.slots(sweeps.make(), '127.0.0.1:1')
+    ray_launcher.slots(made_up_sweeps.make(), '127.0.0.1:1')
 
 
-def test_a_sweep_still_hears_sigterm(tmp_path, monkeypatch):
-  """Ray's driver takes SIGTERM for itself, and dies of it."""
+def test_the_sweep_keeps_its_sigterm_handler(tmp_path, monkeypatch):
+  """`ray.init` installs a handler that ends the process."""
   ray = ray_launcher.ray
   monkeypatch.setattr(
     ray, 'init', lambda *_, **__: signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -57,11 +57,11 @@ def test_a_sweep_still_hears_sigterm(tmp_path, monkeypatch):
   monkeypatch.setattr(ray, 'shutdown', lambda: None)
   machine = {'Alive': True, 'Resources': {'CPU': 4.0, 'memory': 1e12}}
   monkeypatch.setattr(ray, 'nodes', lambda: [machine])
-  heard = []
-  before = signal.signal(signal.SIGTERM, lambda *_: heard.append(True))
+  received = []
+  before = signal.signal(signal.SIGTERM, lambda *_: received.append(True))
   try:
-    assert ray_launcher.slots(sweeps.make(base_dir=tmp_path), None) > 0
+    assert ray_launcher.slots(made_up_sweeps.make(base_dir=tmp_path), None) > 0
     signal.raise_signal(signal.SIGTERM)
   finally:
     signal.signal(signal.SIGTERM, before)
-  assert heard == [True]
+  assert received == [True]

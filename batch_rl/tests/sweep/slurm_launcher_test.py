@@ -1,4 +1,4 @@
-"""Jobs of SLURM, of a SLURM that is made up."""
+"""SLURM jobs, on a fake SLURM."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ import submitit
 
 from batch_rl.runs import progress
 from batch_rl.sweep import cells, plan, slurm_launcher
-from batch_rl.tests.sweep import fake_slurm, sweeps
+from batch_rl.tests.sweep import fake_slurm, made_up_sweeps
 
 PROGRAM = """
 import os, signal, sys, time
@@ -34,7 +34,7 @@ if starts < 2:
 
 @pytest.fixture
 def make(tmp_path):
-  """Makes a sweep of cells with these programs."""
+  """Returns a function that makes a sweep of cells with the given programs."""
 
   def sweep(*bodies, **kwargs):
     root = str(pathlib.Path(progress.__file__).parents[2])
@@ -48,7 +48,7 @@ def make(tmp_path):
       the_cells.append(
         plan.Cell(f'cell{i}', 'offline', str(directory), ('-c', code))
       )
-    return sweeps.make(
+    return made_up_sweeps.make(
       *the_cells, **{'base_dir': tmp_path, 'retries': 1, **kwargs}
     )
 
@@ -72,7 +72,7 @@ def slurm(tmp_path, monkeypatch):
   return folder
 
 
-def wait():
+def go_on():
   return False
 
 
@@ -88,13 +88,13 @@ def starts(sweep):
 
 def test_jobs_run_the_cells(make, slurm):
   sweep = make('', "print('no'); sys.exit(2)", 'if starts < 2: sys.exit(1)')
-  assert slurm_launcher.run(sweep, sweep.cells, wait)
+  assert slurm_launcher.run(sweep, sweep.cells, go_on)
   assert states(sweep) == [cells.DONE, cells.FAILED, cells.DONE]
   assert len(fake_slurm.jobs(slurm)) == 3
 
 
-def test_who_leaves_finds_the_jobs_again(make, slurm, monkeypatch):
-  """The same command submits no cell twice, and those that failed again."""
+def test_the_same_command_finds_its_jobs_again(make, slurm, monkeypatch):
+  """It submits failed cells again, and no queued cell twice."""
   sweep = make('time.sleep(3)', 'if starts < 3: sys.exit(1)')
   assert not slurm_launcher.run(sweep, sweep.cells, lambda: True)
   wait_for(lambda: states(sweep)[1] == cells.FAILED)
@@ -103,13 +103,13 @@ def test_who_leaves_finds_the_jobs_again(make, slurm, monkeypatch):
     cell for cell in sweep.cells if cells.status(cell).state != cells.DONE
   ]
   submitit.SlurmJob.watcher.clear()
-  assert slurm_launcher.run(sweep, left, wait)
+  assert slurm_launcher.run(sweep, left, go_on)
   assert states(sweep) == [cells.DONE] * 2
   assert starts(sweep) == ['x', 'xxx']
 
 
-def test_a_job_that_is_preempted_saves_and_goes_on(make, slurm):
-  sweep = make(WAITS, WAITS, gpus=0.5)  # together they are one job
+def test_a_preempted_job_saves_and_resumes(make, slurm):
+  sweep = make(WAITS, WAITS, gpus=0.5)  # They share a job.
   preempted = []
 
   def watch():
@@ -128,8 +128,8 @@ def test_a_job_that_is_preempted_saves_and_goes_on(make, slurm):
     assert os.path.exists(f'{cell.directory}/saved')
 
 
-def test_a_job_that_will_be_killed_saves_at_once(make, slurm):
-  """Many clusters pre-empt so; submitit alone does nothing until SIGKILL."""
+def test_a_job_saves_at_sigterm(make, slurm):
+  """Many clusters pre-empt with SIGTERM, which submitit alone ignores."""
   sweep = make(WAITS, '')
   (first, _) = sweep.cells
   sent = []
@@ -141,7 +141,7 @@ def test_a_job_that_will_be_killed_saves_at_once(make, slurm):
     elif len(sent) == 1 and states(sweep) == [cells.STOPPED, cells.DONE]:
       assert os.path.exists(f'{first.directory}/saved')
       time.sleep(0.5)
-      assert (slurm / 'state-100_0').read_text() == 'RUNNING'  # it waits
+      assert (slurm / 'state-100_0').read_text() == 'RUNNING'  # It waits.
       fake_slurm.requeue(slurm, '100_0')
       sent.append(signal.SIGKILL)
     return False
@@ -159,7 +159,7 @@ def test_settings_reach_slurm(make, slurm, tmp_path):
     memory_gb=5,
     slurm={'slurm_partition': 'long', 'timeout_min': 7},
   )
-  assert slurm_launcher.run(sweep, sweep.cells, wait)
+  assert slurm_launcher.run(sweep, sweep.cells, go_on)
   (file,) = slurm.glob('file-*')
   text = pathlib.Path(file.read_text()).read_text()
   for line in (
@@ -172,10 +172,10 @@ def test_settings_reach_slurm(make, slurm, tmp_path):
     assert f'#SBATCH {line}\n' in text
 
 
-def test_a_setting_that_slurm_does_not_know(make, slurm):
+def test_an_unknown_slurm_setting(make, slurm):
   sweep = make('', slurm={'partitoin': 'gpu'})
   with pytest.raises(ValueError, match='slurm: .*partitoin'):
-    slurm_launcher.run(sweep, sweep.cells, wait)
+    slurm_launcher.run(sweep, sweep.cells, go_on)
   assert not fake_slurm.jobs(slurm)
 
 
@@ -183,4 +183,4 @@ def test_without_slurm(make, monkeypatch, tmp_path):
   monkeypatch.setenv('PATH', str(tmp_path))
   sweep = make('')
   with pytest.raises(ValueError, match='slurm cluster'):
-    slurm_launcher.run(sweep, sweep.cells, wait)
+    slurm_launcher.run(sweep, sweep.cells, go_on)

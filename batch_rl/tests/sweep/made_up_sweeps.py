@@ -1,10 +1,10 @@
-"""Sweeps without a file."""
+"""Sweeps for tests, built without a file."""
 
 from batch_rl.sweep import plan
 
 
 def make(*cells, base_dir='out', **needs):
-  """A sweep of cells that need a processor, unless it is said otherwise."""
+  """Returns a sweep of cells that need one processor each, unless `needs` differ."""
   fields = dict(
     job='offline',
     cpus=1,

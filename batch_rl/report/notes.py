@@ -1,0 +1,112 @@
+"""Notes on a comparison: the differences and gaps that a reader has to know."""
+
+import pandas as pd
+
+from batch_rl.report import normalisation
+from batch_rl.report.comparison import listed, rom_name
+from batch_rl.report.run_results import RunResults
+
+# Protocol of the random agent and of the online DQN of the normalisers.
+REFERENCE = {'epsilon': '0.001', 'sticky': '0.25', 'frame cap': '108000'}
+
+
+def notes_on(runs: pd.DataFrame) -> list[str]:
+  """Returns the notes on runs, the frame of a `Comparison`."""
+  # By game, in the order of the first run of each.
+  groups = [group for _, group in runs.groupby('game', sort=False)]
+  by_game = pd.concat(groups) if groups else runs
+  return [
+    *_differences(by_game),
+    *_departures_from_reference(list(by_game.results)),
+    *_uncertain_runs(list(by_game.results)),
+    *_small_samples(runs),
+  ]
+
+
+def _differences(runs: pd.DataFrame) -> list[str]:
+  """Returns notes on different protocols of methods in a game."""
+  protocols = pd.DataFrame(
+    [{**run.protocol, 'iterations': str(run.done)} for run in runs.results]
+  ).fillna('?')
+  notes = []
+  for name in protocols:
+    values = protocols[name].groupby(list(runs.game), sort=False).unique()
+    if differing := [game for game in values.index if len(values[game]) > 1]:
+      example = ', '.join(sorted(values[differing[0]]))
+      notes.append(
+        f'Methods differ in {name} ({example}) in {listed(differing)}: compare '
+        'them with care.'
+      )
+  return notes
+
+
+def _departures_from_reference(runs: list[RunResults]) -> list[str]:
+  """Returns notes on protocols that differ from that of the reference scores."""
+  notes = []
+  runs = [run for run in runs if run.game in normalisation.load()]
+  for name, expected in REFERENCE.items():
+    values = {run.protocol.get(name, '?') for run in runs} - {'?', expected}
+    if values:
+      notes.append(
+        f'Evaluated with {name} {", ".join(sorted(values))}; the reference scores '
+        f'were measured with {expected}.'
+      )
+  others = {
+    run.game
+    for run in runs
+    if run.protocol.get('rom', '?') != '?' and rom_name(run) != "the dataset's"
+  }
+  if others:
+    notes.append(
+      'Evaluated on another ROM than that of the dataset and its online DQN: '
+      f'{listed(sorted(others))}.'
+    )
+  return notes
+
+
+def _uncertain_runs(runs: list[RunResults]) -> list[str]:
+  """Returns notes on unknown protocols, changed settings, and roots of the data."""
+  notes = []
+  if unknown := sorted(r.directory for r in runs if '?' in r.protocol.values()):
+    notes.append(
+      'The protocol (epsilon, sticky actions, ROM) of these runs is not recorded: '
+      f'{listed(unknown)}.'
+    )
+  if changed := sorted(
+    run.directory for run in runs if run.provenance.get('changes')
+  ):
+    notes.append(
+      'Settings, data or versions changed during these runs, see their run.json: '
+      f'{listed(changed)}.'
+    )
+  roots = sorted(
+    {run.data_root for run in runs if run.provenance.get('replay_dir')}
+  )
+  if len(roots) > 1:
+    notes.append(
+      f'Trained on logs in different places: {listed(roots)}; make sure that they '
+      'are of the same dataset.'
+    )
+  return notes
+
+
+def _small_samples(runs: pd.DataFrame) -> list[str]:
+  """Returns notes on scores of few runs, or of one run of the dataset."""
+  groups = runs.groupby(['method', 'game'], sort=False).results
+  one_log: dict[str, list[str]] = {}
+  for (method, game), group in groups:
+    data = {run.data for run in group}
+    if len(group) > 1 and len(data) == 1 and data != {''}:
+      one_log.setdefault(method, []).append(game)
+  notes = [
+    f'{method}: all runs of {listed(games)} trained on the same log; their '
+    'intervals are over seeds, not over data.'
+    for method, games in one_log.items()
+  ]
+  fewest = min(groups.size(), default=3)
+  if fewest < 3:
+    notes.append(
+      f'Some scores are of {fewest} run{"s" if fewest > 1 else ""} only: their '
+      'intervals say little.'
+    )
+  return notes

@@ -1,0 +1,36 @@
+"""Notes on differences between runs."""
+
+from batch_rl.atari import roms
+from batch_rl.report import notes
+
+
+def test_notes(compare):
+  compared = compare(
+    ([1.0], {'seed': 1, 'game': 'Alien'}),
+    ([1.0], {'seed': 2, 'game': 'Alien'}),
+    ([1.0, 2.0], {'agent': 'c51', 'game': 'Alien', 'epsilon_eval': 0.1}),
+    ([1.0], {'agent': 'c51', 'game': 'Pong', 'rom_md5': 'ab' * 16}),
+  )
+  text = ' '.join(notes.notes_on(compared.runs))
+  assert 'Methods differ in epsilon (0.001, 0.1) in Alien' in text
+  assert 'Methods differ in iterations (1, 2) in Alien' in text
+  assert 'another ROM' in text and 'Pong' in text
+  assert 'all runs of Alien trained on the same log' in text
+  assert 'Some scores are of 1 run only' in text
+  assert 'Evaluated with epsilon 0.1; the reference' in text
+  assert 'Settings, data or versions changed' not in text
+  nothing = compared.only('Nothing', ())
+  assert not notes.notes_on(nothing.runs)
+
+
+def test_the_roms_of_the_dataset_are_not_noted(compare):
+  compared = compare(([1.0], {'game': 'Amidar'}))
+  assert 'another ROM' not in ' '.join(notes.notes_on(compared.runs))
+  md5s = roms.md5s('Amidar')
+  assert md5s['legacy'] != md5s['current']
+
+
+def test_data_in_different_places(compare):
+  compared = compare(([1.0], {}), ([1.0], {'agent': 'c51', 'root': '/other'}))
+  text = ' '.join(notes.notes_on(compared.runs))
+  assert 'Trained on logs in different places: /data, /other' in text

@@ -1,0 +1,65 @@
+"""A training program without TensorFlow, for tests that kill it.
+
+It takes the flags of `batch_rl.fixed_replay.train`, counts steps, and saves each. Its
+result depends on the seed and on every step: a step that is lost or done twice changes
+it. A program whose base_dir contains 'broken' ends with a user error.
+"""
+
+import argparse
+import os
+import sys
+import time
+
+from batch_rl.runs import progress, run_record
+from batch_rl.utils import files
+
+STEPS = 80
+_STEP_SECONDS = 0.05
+
+
+def result(seed: int, steps: int = STEPS) -> int:
+  """Returns the result of an unbroken run."""
+  value = seed
+  for step in range(steps):
+    value = _next(value, step)
+  return value
+
+
+def result_path(base_dir) -> str:
+  """Returns the path of the file with the result."""
+  return os.path.join(base_dir, 'result.json')
+
+
+def _next(value, step):
+  return (value * 1_000_003 + step) % 2**31
+
+
+def _main(arguments):
+  parser = argparse.ArgumentParser(allow_abbrev=False)
+  parser.add_argument('--base_dir', required=True)
+  parser.add_argument('--replay_dir', required=True)
+  parser.add_argument('--seed', type=int, required=True)
+  parser.add_argument('--gin_files', action='append')
+  parser.add_argument('--gin_bindings', action='append')
+  options = parser.parse_args(arguments)
+  if 'broken' in options.base_dir:
+    print('train: error: The loss is nan at update 1.')
+    return 2
+  run_record.lock(options.base_dir)  # Fails if two of them run at once.
+  state_path = os.path.join(options.base_dir, 'state.json')
+  state = files.read_json(state_path) or {'step': 0, 'value': options.seed}
+  reporter = progress.Progress(options.base_dir, 1)
+  phase = {'iteration': 0, 'phase': 'train', 'total': STEPS, 'unit': 'update'}
+  while state['step'] < STEPS:
+    time.sleep(_STEP_SECONDS)
+    value = _next(state['value'], state['step'])
+    state = {'step': state['step'] + 1, 'value': value}
+    files.write_json(state_path, state, durable=False)
+    reporter.write(state['step'], None, phase)
+  files.write_json(result_path(options.base_dir), state['value'])
+  reporter.finish()
+  return 0
+
+
+if __name__ == '__main__':
+  sys.exit(_main(sys.argv[1:]))
