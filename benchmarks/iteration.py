@@ -172,7 +172,7 @@ def side_by_side(agent, single, count: int) -> Callable[[], None]:
   random = np.random.default_rng(0)
 
   def play():
-    vector_evaluation.play(
+    vector_evaluation.play_episodes(
       environments,
       lambda states: agent.select_actions(states, random),
       count * STEPS,

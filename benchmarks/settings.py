@@ -116,7 +116,7 @@ def restarts() -> None:
 def _restarting(seconds: list[float]) -> Callable[[], None]:
   """Returns a function that restarts a pipeline and appends first-batch latencies."""
   with tf.Graph().as_default():
-    batches = prefetch.Feed(
+    batches = prefetch.Prefetcher(
       lambda number: (np.full(8, number),), [np.int64], [(8,)], 8, 2
     )
     with tf.control_dependencies([batches.ready]):

@@ -1,1 +1,1 @@
-"""Offline agents."""
+"""Offline training and evaluation."""

@@ -1,4 +1,4 @@
-r"""Evaluates checkpoints of a finished or a running run; needs no data.
+r"""Program that evaluates checkpoints of an offline run, without its data.
 
   python -um batch_rl.fixed_replay.evaluate --base_dir=/tmp/rem \
     --checkpoints=best --video=best.mp4
@@ -19,8 +19,8 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-  """Not at import: `train` has some of these, too."""
-  flags.DEFINE_string('base_dir', None, "A run's directory.")
+  """Defines the flags; not at import, since `train` defines some of them too."""
+  flags.DEFINE_string('base_dir', None, "Run's directory.")
   flags.DEFINE_string(
     'checkpoints',
     'last',
@@ -29,16 +29,18 @@ def define_flags() -> None:
   flags.DEFINE_integer(
     'evaluation_steps',
     None,
-    "Agent steps to play at least; None for the run's.",
+    "Minimum number of agent steps a checkpoint; None for the run's.",
   )
   flags.DEFINE_integer(
     'environments',
     None,
-    "Emulators to play in, side by side; None for the run's.",
+    "Number of emulators; None for the run's.",
   )
-  flags.DEFINE_integer('seed', 0, 'Of the episodes.')
+  flags.DEFINE_integer('seed', 0, 'Seed of the episodes.')
   flags.DEFINE_string(
-    'video', None, 'Also record an episode of the last of them: a .mp4 or .gif.'
+    'video',
+    None,
+    'File name (.mp4 or .gif) for a video of an episode of the last checkpoint.',
   )
   flags.DEFINE_multi_string(
     'gin_bindings', [], "gin bindings that override the run's configuration."
@@ -46,40 +48,40 @@ def define_flags() -> None:
 
 
 def list_checkpoints(base_dir: str) -> dict[int, str]:
-  """The checkpoints of a run that are there: `{iteration: prefix}`, ascending.
+  """Returns a run's checkpoints after whole iterations: `{iteration: prefix}`.
 
   Raises:
-    ValueError: if there are none.
+    ValueError: If there are none.
   """
-  found = {
+  prefixes = {
     checkpoint.position.number: checkpoint.weights
     for checkpoint in checkpoints.find(base_dir)
     if not checkpoint.position.steps
     and os.path.exists(checkpoint.weights + '.index')
   }
-  if not found:
+  if not prefixes:
     raise ValueError(
       f'{base_dir} has no checkpoints; is it the base_dir of a run?'
     )
-  return found
+  return prefixes
 
 
 def choose_checkpoints(base_dir: str, chosen: str) -> dict[int, str]:
-  """Those that a user asks for: `{iteration: prefix}`.
+  """Returns the checkpoints that a user asks for: `{iteration: prefix}`.
 
   Args:
-    base_dir: of the run.
+    base_dir: Run's directory.
     chosen: 'last', 'best', 'all', or numbers of iterations with commas.
 
   Raises:
-    ValueError: if one is not there.
+    ValueError: If a checkpoint is missing.
   """
-  there = list_checkpoints(base_dir)
-  listed = ', '.join(map(str, there))
+  available = list_checkpoints(base_dir)
+  listed = ', '.join(map(str, available))
   if chosen == 'all':
-    return there
+    return available
   if chosen == 'last':
-    numbers = [max(there)]
+    numbers = [max(available)]
   elif chosen == 'best':
     numbers = [best_iteration(base_dir)]
   elif re.fullmatch(r'\d+(,\d+)*', chosen):
@@ -90,19 +92,19 @@ def choose_checkpoints(base_dir: str, chosen: str) -> dict[int, str]:
       '3,7.'
     )
   for number in numbers:
-    if number not in there:
+    if number not in available:
       raise ValueError(
         f'The checkpoint of iteration {number} is not in {base_dir} (any more): '
-        f'there are {listed}. A run keeps the last Checkpoints.keep of them.'
+        f'there are {listed}. A run keeps its last Checkpoints.keep checkpoints.'
       )
-  return {number: there[number] for number in numbers}
+  return {number: available[number] for number in numbers}
 
 
 def best_iteration(base_dir: str) -> int:
-  """The iteration whose evaluation gave the highest mean return.
+  """Returns the iteration with the highest mean return in the run's evaluations.
 
   Raises:
-    ValueError: if the run has not written any.
+    ValueError: If the run has no evaluations.
   """
   means = {
     iteration: content['mean_return']
@@ -110,12 +112,14 @@ def best_iteration(base_dir: str) -> int:
     if content.get('mean_return') is not None
   }
   if not means:
-    raise ValueError(f'{base_dir} has no evaluations to choose the best by.')
+    raise ValueError(
+      f'{base_dir} has no evaluations to choose the best checkpoint by.'
+    )
   return max(means, key=lambda iteration: (means[iteration], iteration))
 
 
 def main() -> None:
-  """Evaluates, prints a line for each checkpoint, and writes the episodes."""
+  """Evaluates each checkpoint, logs its mean return, and writes its episodes."""
   with command_line.user_errors():
     record = files.read_json(os.path.join(FLAGS.base_dir, run_record.FILE_NAME))
     if record is None:
@@ -133,7 +137,7 @@ def main() -> None:
     gin.parse_config(record['gin_config'])
     gin.parse_config(FLAGS.gin_bindings)
     gin.bind_parameter('create_offline_agent.agent_name', record['agent'])
-    player = vector_evaluation.Player(
+    evaluator = vector_evaluation.Evaluator(
       run_experiment.create_offline_agent,
       FLAGS.environments or record.get('evaluation_environments') or 1,
       command_line.query_gin('FixedReplayRunner.max_steps_per_episode')
@@ -143,21 +147,21 @@ def main() -> None:
       'FixedReplayRunner.evaluation_steps'
     )
   for iteration, prefix in chosen.items():
-    player.load(prefix)
+    evaluator.load(prefix)
     seed = zlib.crc32(f'{FLAGS.seed} {iteration}'.encode())
-    episodes = player.play(num_steps or 125_000, seed)
+    episodes = evaluator.evaluate(num_steps or 125_000, seed)
     path = evaluations.write(
       FLAGS.base_dir,
       iteration,
       episodes,
-      player.num_environments,
+      evaluator.num_environments,
       f'evaluate-{iteration}',
       seed=FLAGS.seed,
     )
     logging.info('Iteration %d: %s.', iteration, evaluations.summary(episodes))
     logging.info('episodes: %s', path)
   if FLAGS.video:
-    total, length = player.record(FLAGS.video, FLAGS.seed)
+    total, length = evaluator.record_video(FLAGS.video, FLAGS.seed)
     logging.info(
       'video of an episode of %d agent steps, return %g: %s',
       length,

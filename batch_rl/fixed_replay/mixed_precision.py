@@ -1,4 +1,4 @@
-"""Networks that compute in bfloat16, for speed, and keep their weights in float32."""
+"""Networks that compute in bfloat16, for speed, with weights in float32."""
 
 import functools
 import pathlib
@@ -16,16 +16,13 @@ _FLAGS = r'\b(avx512_bf16|amx_bf16|bf16)\b'
 def build(create: Callable[[], tf.keras.Model]) -> tf.keras.Model:
   """Builds a network whose layers compute in bfloat16.
 
-  Weights are float32, and so is what the last layer gives: losses are computed
-  as ever. bfloat16 has the exponents of float32, so that gradients need no scale.
-  Warns, once, if this machine computes in it slowly.
+  Weights and outputs are float32, so losses are computed as without. Gradients
+  need no scaling, since bfloat16 has the exponents of float32. Warns once if this
+  machine is slow at bfloat16.
 
   Args:
-    create: builds the network. Of it, and of each network in it, the layer that
-      was made last gives the output.
-
-  Returns:
-    The network.
+    create: Function that builds the network. The last layer created in it, and in
+      each network inside it, must give its output.
   """
   _warn_if_slow()
   layers = tf.compat.v1.keras.layers
@@ -41,7 +38,7 @@ def build(create: Callable[[], tf.keras.Model]) -> tf.keras.Model:
 
 
 def is_slow() -> bool:
-  """Whether bfloat16 is known to be slower than float32: no GPU, no such processor."""
+  """Whether bfloat16 is slower here: no GPU, and no processor support for it."""
   return (
     not tf.config.list_physical_devices('GPU')
     and _PROCESSOR.exists()
@@ -54,13 +51,13 @@ def _warn_if_slow() -> None:
   if is_slow():
     logging.warning(
       'mixed_precision: this processor does not multiply bfloat16 (it has no '
-      'avx512_bf16, amx_bf16 or bf16): training takes about five times as long '
-      'as without.'
+      'avx512_bf16, amx_bf16 or bf16), so training takes about five times as '
+      'long; set it to False.'
     )
 
 
 def _give_float32(network: tf.keras.layers.Layer) -> None:
-  """Makes the layers that give the output compute in float32."""
+  """Replaces the output layers by ones that compute in float32."""
   layers = [
     (name, layer)
     for name, part in vars(network).items()
@@ -75,6 +72,6 @@ def _give_float32(network: tf.keras.layers.Layer) -> None:
     exact = type(last).from_config({**last.get_config(), 'dtype': 'float32'})
     attribute = getattr(network, name)
     if isinstance(attribute, list):
-      # A new list: Keras does not save one in which an element was replaced.
+      # A new list, since Keras does not save a list with a replaced element.
       exact = [exact if layer is last else layer for layer in attribute]
     setattr(network, name, exact)

@@ -1,4 +1,4 @@
-"""Offline training: a train phase on logged data, then evaluation in Atari."""
+"""Runner of offline training: train phases on logged data, evaluations in Atari."""
 
 import os
 import time
@@ -34,14 +34,14 @@ def create_offline_agent(
 
   Args:
     sess: `tf.compat.v1.Session`, or None for the agent to make its own.
-    environment: whose action space the agent gets.
-    replay_data_dir: the directory of the shards; None for an agent that only acts.
-    agent_name: a name in `AGENTS`.
-    init_checkpoint_dir: whose weights to start from, or None.
-    summary_writer: where TensorBoard files go.
+    environment: Environment whose action space the agent gets.
+    replay_data_dir: Directory of the shards; None for an agent that only acts.
+    agent_name: Name in `AGENTS`.
+    init_checkpoint_dir: Directory of the initial weights; None for random weights.
+    summary_writer: Writer of TensorBoard files, or None.
 
   Raises:
-    ValueError: if the name is unknown.
+    ValueError: If the name is unknown.
   """
   return _CLASSES[command_line.choose('agent', agent_name, AGENTS)](
     sess,
@@ -53,13 +53,13 @@ def create_offline_agent(
 
 
 def logged_game(replay_data_dir: str) -> str | None:
-  """The game of a log: the manifest's, or that of the path `<Game>/<run>/...`.
+  """Returns the game of a log, from its manifest or its path `<Game>/<run>/...`.
 
   Args:
-    replay_data_dir: the directory of the shards, or a store.
+    replay_data_dir: Directory of the shards, or a store.
 
   Returns:
-    Its CamelCase name, or None if it can't be told.
+    The game's CamelCase name, or None if it is unknown.
   """
   manifest = files.read_json(os.path.join(replay_data_dir, manifests.FILE_NAME))
   if manifest and 'environment' in manifest:
@@ -77,10 +77,10 @@ def logged_game(replay_data_dir: str) -> str | None:
 
 
 def check_game(replay_data_dir: str, game_name: str | None) -> None:
-  """Refuses data of another game than the one to evaluate in.
+  """Checks that the data is of the game to evaluate in.
 
   Raises:
-    ValueError: if the two differ.
+    ValueError: If the two games differ.
   """
   logged = logged_game(replay_data_dir)
   if game_name and logged and logged != roms.canonical_name(game_name):
@@ -106,18 +106,19 @@ def _no_progress() -> dict[str, Any]:
 class FixedReplayRunner(runner.RecordedRunner):
   """Trains on logged data and evaluates after each iteration.
 
-  An iteration is `training_steps` agent steps' worth of updates (250,000 steps
-  with an update every 4 are the paper's 62,500 updates), then evaluation in
-  complete episodes until `evaluation_steps` agent steps are reached.
+  An iteration has two phases. The train phase does the updates of
+  `training_steps` agent steps: 250,000 steps with an update every 4 are the paper's
+  62,500 updates. The evaluation phase plays complete episodes until
+  `evaluation_steps` agent steps are reached.
 
   Args:
-    base_dir: for checkpoints, logs, TensorBoard files and `run.json`.
-    create_agent_fn: `(sess, environment, summary_writer) -> agent`.
-    create_environment_fn: returns the environment to evaluate in.
-    evaluation_environments: emulators that play side by side in an evaluation, 1
-      for Dopamine's loop over one. None for four a processor, and one for every
-      10,000 `evaluation_steps` at most; a run that resumes keeps its number.
-    **kwargs: as Dopamine's `Runner`.
+    base_dir: Directory of checkpoints, logs, TensorBoard files and `run.json`.
+    create_agent_fn: Function `(sess, environment, summary_writer) -> agent`.
+    create_environment_fn: Function that returns the environment to evaluate in.
+    evaluation_environments: Number of emulators of an evaluation; 1 uses
+      Dopamine's own loop. None for four a processor, at most one for every 10,000
+      `evaluation_steps`; a resumed run keeps its number.
+    **kwargs: Keyword arguments of Dopamine's `Runner`.
   """
 
   def __init__(
@@ -131,7 +132,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     count = evaluation_environments
     if count is not None and (count != int(count) or count < 1):
       raise ValueError(
-        f'evaluation_environments={count} is not a number from 1 on.'
+        f'evaluation_environments={count} is not an integer of at least 1.'
       )
     self._evaluation_environments = count
     self._environments = None
@@ -141,10 +142,10 @@ class FixedReplayRunner(runner.RecordedRunner):
     super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
 
   def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
-    """Resumes from the newest checkpoint, if it is of a run on this data.
+    """Resumes from the newest checkpoint, if its run is on the same data.
 
     Raises:
-      ValueError: if it is not, or can't be restored.
+      ValueError: If the data differs, or the checkpoint cannot be restored.
     """
     data = self._agent.describe_data()
     before = self.record.get('data', data)
@@ -161,12 +162,12 @@ class FixedReplayRunner(runner.RecordedRunner):
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
 
   def run_experiment(self) -> None:
-    """Runs the iterations that are left; see `RecordedRunner`."""
+    """Runs the remaining iterations; see `RecordedRunner`."""
     evaluations.put_aside(self._base_dir, self._start_iteration)
     super().run_experiment()
 
   def _make_environments(self):
-    """Makes those to evaluate in, if they are to be several, and can be."""
+    """Creates the emulators of evaluations, if several are wanted and supported."""
     count = (
       self._evaluation_environments
       or self.record.get('evaluation_environments')
@@ -191,8 +192,8 @@ class FixedReplayRunner(runner.RecordedRunner):
       statistics: `IterationStatistics` to append to.
 
     Returns:
-      The mean loss of the updates, updates per second, and the share of the time
-      that they waited for data.
+      The mean loss of the updates, the updates per second, and the share of the
+      time spent waiting for data.
     """
     self._agent.eval_mode = False
     done, self._partial = self._partial or _no_progress(), None
@@ -218,7 +219,7 @@ class FixedReplayRunner(runner.RecordedRunner):
         done['seconds_waited'] += self._agent.seconds_waited - waited
         if steps < left:
           self._safe_point(done['steps'], lambda: self._train_state(done))
-    # What evaluation starts from: it does not train.
+    # Evaluation does not train, so an interrupted one restarts from this state.
     self._trained = self._train_state(done)
     mean_loss = done['total_loss'] / max(done['updates'], 1)
     rate = done['updates'] / max(done['seconds'], 1e-9)
@@ -237,11 +238,11 @@ class FixedReplayRunner(runner.RecordedRunner):
     return {**done, 'random': seeding.random_states()}
 
   def _evaluation_safe_point(self):
-    """Evaluation that is interrupted starts again, from where training ended."""
+    """Allows an interruption; the evaluation then restarts from its beginning."""
     self._safe_point(self._training_steps, lambda: self._trained)
 
   def _run_eval_phase(self, statistics):
-    """Plays, and keeps what every episode gave.
+    """Evaluates the agent and writes the episodes.
 
     Args:
       statistics: `IterationStatistics` to append to.
@@ -279,7 +280,7 @@ class FixedReplayRunner(runner.RecordedRunner):
         progress.update(steps)
         self._evaluation_safe_point()
 
-      self._episodes = vector_evaluation.play(
+      self._episodes = vector_evaluation.play_episodes(
         self._environments,
         lambda states: self._agent.select_actions(states, random),
         self._evaluation_steps,
@@ -337,7 +338,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     return statistics.data_lists
 
   def where(self) -> dict[str, str]:
-    """What the run leaves behind: `{what: path}`."""
+    """Returns the paths of the run's outputs, by name."""
     directory = os.path.join(self._base_dir, evaluations.DIRECTORY)
     return {**super().where(), 'evaluations': directory}
 

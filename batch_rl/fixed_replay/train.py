@@ -17,24 +17,26 @@ command_line.define_flags()
 flags.DEFINE_string(
   'replay_dir',
   None,
-  'A run: the directory above its replay_logs folder; or a converted store.',
+  "Run's directory, above its replay_logs folder; or a converted store.",
 )
 flags.DEFINE_string(
-  'init_checkpoint_dir', None, "A run's base_dir whose weights to start from."
+  'init_checkpoint_dir',
+  None,
+  "Directory of the initial weights: another run's base_dir.",
 )
 FLAGS = flags.FLAGS
 
 
 def main() -> None:
-  """Checks what can be checked, builds the runner, and runs it."""
+  """Checks the flags and the configuration, then builds and runs the runner."""
   interruption.leave_at_sigterm()
   with command_line.user_errors():
     replay_data_dir = store.find_data(FLAGS.replay_dir)
     if FLAGS.agent_name:
       command_line.choose('agent', FLAGS.agent_name, AGENTS)
-    # TensorFlow is imported here, after the mistakes that need no TensorFlow.
+    # TensorFlow is slow to import, so flags are checked first.
     from batch_rl.fixed_replay import run_experiment
-    from batch_rl.fixed_replay.agents import fixed_replay_agent
+    from batch_rl.fixed_replay.agents import initial_weights
 
     record = command_line.start_run(
       'create_offline_agent',
@@ -46,9 +48,9 @@ def main() -> None:
     run_experiment.check_game(replay_data_dir, command_line.atari_game())
     init_checkpoint_dir = FLAGS.init_checkpoint_dir
     if checkpoints.find(FLAGS.base_dir):
-      init_checkpoint_dir = None  # it is past that
+      init_checkpoint_dir = None  # a resumed run has its own weights
     if init_checkpoint_dir:
-      fixed_replay_agent.latest_checkpoint(init_checkpoint_dir)
+      initial_weights.latest_checkpoint(init_checkpoint_dir)
     runner = run_experiment.FixedReplayRunner(
       FLAGS.base_dir,
       functools.partial(

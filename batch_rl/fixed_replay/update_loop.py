@@ -1,8 +1,8 @@
 """Several updates of an agent in one `session.run`.
 
-An agent builds the operations of one update. `UpdateLoop` copies them, as they are,
-into the body of a loop in the graph, with the next batch in place of the batch, so
-that it serves any agent, and gives the same results to the bit.
+An agent builds the operations of one update. `UpdateLoop` copies them unchanged into
+the body of a loop in the graph, and replaces the batch by the next batch. So it works
+with any agent, and results are identical to the bit.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,35 +11,35 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# A loop of TensorFlow 1, or what is fed, has no place in the body of a loop.
+# Loops of TensorFlow 1 and placeholders cannot be copied into the body of a loop.
 _UNSUITABLE = frozenset({
   'Enter', 'Exit', 'LoopCond', 'Merge', 'NextIteration', 'Placeholder', 'Switch'
 })  # fmt: skip
 
 
 class UpdateLoop:
-  """Updates, and the target network's synchronisation at its exact update.
+  """Loop of updates that synchronises the target network at its exact steps.
 
   Args:
-    train: what a `session.run` would fetch to do an update.
-    loss: of the update, float32 ().
-    sync: what it would fetch to synchronise the target network.
-    batch: the tensors of the batch that the update is made of; none if the update
-      itself draws it.
-    drawn: the batch as the agent takes it. What Python does to draw it may be
-      repeated; other calls of Python may depend on what is not in the graph.
-    next_batch: makes tensors of the next batch; it is taken, and sent to the
-      update's device, while the update before it computes.
-    ready: operations that have to run before `next_batch`.
-    step: a tensor of the update that stands for the agent step, int64 (); None if
-      there is none.
-    update_period: agent steps from one update to the next.
-    target_update_period: agent steps from one synchronisation to the next.
-    jit_compile: whether XLA compiles the update.
-    timed: whether to measure how long updates wait for batches.
+    train: Fetches of a `session.run` that does one update.
+    loss: Loss of the update, float32 ().
+    sync: Fetches of a `session.run` that synchronises the target network.
+    batch: Tensors of the batch that the update depends on; empty if the update
+      draws its own batch.
+    drawn: Tensors of the batch as the agent uses it. Python calls that draw it may
+      be repeated in the loop; others may depend on state outside the graph.
+    next_batch: Function that returns tensors of the next batch. It is fetched, and
+      sent to the update's device, while the previous update computes.
+    ready: Operations to run before `next_batch`.
+    step: Tensor of the agent step in the update, int64 (); None if it has none.
+    update_period: Number of agent steps from one update to the next.
+    target_update_period: Number of agent steps from one synchronisation to the
+      next.
+    jit_compile: Whether XLA compiles the update.
+    timed: Whether to measure the time that updates wait for batches.
 
   Raises:
-    ValueError: if the update cannot be repeated in the graph.
+    ValueError: If the update cannot be repeated in the graph.
   """
 
   def __init__(
@@ -60,9 +60,9 @@ class UpdateLoop:
     steps = [] if step is None else [step]
     self._update = _Copy([*tf.nest.flatten(train), loss], [*batch, *steps])
     self._sync = _Copy(tf.nest.flatten(sync), [])
-    calls = _calls_of_python(self._update.operations)
+    calls = _python_calls(self._update.operations)
     drawing, _ = _ancestors(drawn, set())
-    if jit_compile and calls or calls - _calls_of_python(drawing):
+    if jit_compile and calls or calls - _python_calls(drawing):
       raise ValueError('it calls Python')
     self._next_batch = next_batch
     self._device = loss.device
@@ -83,16 +83,16 @@ class UpdateLoop:
   def run(
     self, session: tf.compat.v1.Session, first_step: int, count: int
   ) -> tuple[np.ndarray, float]:
-    """Does updates; stops after one whose loss is not a number.
+    """Runs updates, and stops after the first loss that is not finite.
 
     Args:
-      session: of the agent.
-      first_step: agent step of the first update.
-      count: of updates, from 1 on.
+      session: Session of the agent.
+      first_step: Agent step of the first update.
+      count: Number of updates, at least 1.
 
     Returns:
-      The loss of each update, float32 (at most count,), and for how many seconds
-      the updates waited for batches.
+      The loss of each update, float32 (at most count,), and the time in seconds
+      that the updates waited for batches.
     """
     losses, done, waited = session.run(
       self._results,
@@ -112,7 +112,8 @@ class UpdateLoop:
     def body(i, losses, _, waited, batch):
       step = first_step + tf.cast(i, tf.int64) * self._update_period
       loss = self._apply(batch, step)
-      # Taken beside the update. The last takes none: it is the next run's.
+      # Fetched beside the update. The last update fetches none, since the next run
+      # starts with that batch.
       following = []
       if batch:
         with tf.device(self._device):
@@ -138,7 +139,7 @@ class UpdateLoop:
 
   def _take_batch(self):
     batch = self._next_batch()
-    # Else the loop has it where it came from, and an update waits for the copy.
+    # Otherwise the batch stays on its own device, and the update waits for a copy.
     with tf.device(self._device):
       return [tf.identity(tensor) for tensor in batch]
 
@@ -149,7 +150,7 @@ class UpdateLoop:
       return tf.identity(loss)
 
   def _is_due(self, step):
-    """Whether to synchronise before the next update."""
+    """Whether to synchronise the target network before the next update."""
     last = step + self._update_period - 1
     return last - last % self._target_update_period >= step
 
@@ -159,17 +160,17 @@ class UpdateLoop:
 
 
 class _Copy:
-  """A part of the graph that is being built, to be copied into functions.
+  """Part of the current graph that can be copied into functions.
 
   Args:
-    targets: operations, tensors or variables to be computed.
-    inputs: tensors that are replaced in the copies.
+    targets: Operations, tensors or variables to compute.
+    inputs: Tensors to replace in the copies.
 
   Attributes:
-    operations: that are copied.
+    operations: Operations to copy.
 
   Raises:
-    ValueError: if it cannot be copied.
+    ValueError: If an operation cannot be copied.
   """
 
   def __init__(self, targets: Iterable[Any], inputs: Sequence[tf.Tensor]):
@@ -184,37 +185,37 @@ class _Copy:
       raise ValueError(f'it has operations of type {min(wrong)}')
     if any(t.dtype._is_ref_dtype for op in self.operations for t in op.outputs):
       raise ValueError('it has variables that are not resource variables')
-    whole = graph.as_graph_def()
+    graph_def = graph.as_graph_def()
     self._graph_def = tf.compat.v1.GraphDef(
-      versions=whole.versions, library=whole.library
+      versions=graph_def.versions, library=graph_def.library
     )
     names = {op.name for op in self.operations}
-    for node in whole.node:
+    for node in graph_def.node:
       if node.name in names:
         copy = self._graph_def.node.add()
         copy.CopyFrom(node)
-        # What it should be beside may not be there; devices are given.
+        # Colocation may name an operation that is not copied; devices are explicit.
         copy.attr.pop('_class', None)
 
   def __call__(self, values: Sequence[tf.Tensor]) -> list[Any]:
-    """Copies it into the function that is being built.
+    """Copies the operations into the current function.
 
     Args:
-      values: in place of the inputs.
+      values: Replacements of the inputs, in order.
 
     Returns:
       The copies of the targets.
     """
     function = tf.compat.v1.get_default_graph()
-    given = {
+    replacements = {
       name: value
       for name, value in zip(self._inputs, values, strict=True)
       if name is not None
     }
-    given |= {tensor.name: tensor for tensor in self._outside}
+    replacements |= {tensor.name: tensor for tensor in self._outside}
     return tf.import_graph_def(
       self._graph_def,
-      {name: function.capture(value) for name, value in given.items()},
+      {name: function.capture(value) for name, value in replacements.items()},
       self._names,
       name='copy',
     )
@@ -223,24 +224,24 @@ class _Copy:
 def _ancestors(
   elements: Iterable[tf.Operation | tf.Tensor], replaced: set[str]
 ) -> tuple[list[tf.Operation], list[tf.Tensor]]:
-  """Operations to compute elements with, and the variables that they use."""
+  """Operations that compute the elements, and the variables that they use."""
   todo = _operations(elements)
-  found: dict[str, tf.Operation] = {}
+  visited: dict[str, tf.Operation] = {}
   variables: dict[str, tf.Tensor] = {}
   while todo:
     op = todo.pop()
-    if op.name in found:
+    if op.name in visited:
       continue
     if op.type == 'VarHandleOp':
       variables[op.name] = op.outputs[0]
       continue
-    found[op.name] = op
+    visited[op.name] = op
     todo += [t.op for t in op.inputs if t.name not in replaced]
     todo += op.control_inputs
-  return list(found.values()), list(variables.values())
+  return list(visited.values()), list(variables.values())
 
 
-def _calls_of_python(operations: Iterable[tf.Operation]) -> set[str]:
+def _python_calls(operations: Iterable[tf.Operation]) -> set[str]:
   return {op.name for op in operations if op.type in ('PyFunc', 'EagerPyFunc')}
 
 

@@ -1,4 +1,8 @@
-"""Plays episodes in many emulators at once, as Dopamine plays in one."""
+"""Evaluation of an agent in one emulator or several at once.
+
+Episodes are played by Dopamine's rules. `runs/evaluations.py` has their files, and
+`evaluate.py` is the program that evaluates a finished run.
+"""
 
 import random
 from collections.abc import Callable, Iterator
@@ -14,15 +18,15 @@ from batch_rl.dataset.checks import videos
 from batch_rl.runs import evaluations
 from batch_rl.utils import machine
 
-# So that the last episodes, which end after the others, are a small part.
+# Limits the share of time in which emulators wait for the last episode to end.
 _STEPS_PER_ENVIRONMENT = 10_000
 
 
 def default_environments(num_steps: int) -> int:
-  """Four for each processor, none of them with but a few steps to play.
+  """Number of emulators: four a processor, each with at least 10,000 steps to play.
 
   Args:
-    num_steps: agent steps to play in all.
+    num_steps: Number of agent steps in all emulators together.
   """
   most = max(1, num_steps // _STEPS_PER_ENVIRONMENT)
   return min(4 * machine.num_cpus(), most)
@@ -31,24 +35,29 @@ def default_environments(num_steps: int) -> int:
 def make_environments(
   single: Any, num_envs: int, max_steps_per_episode: int
 ) -> Any:
-  """Emulators that play what a single environment plays, together.
+  """Returns several emulators with the settings of a single environment.
 
   Args:
     single: Dopamine's `AtariPreprocessing`.
-    num_envs: how many.
-    max_steps_per_episode: agent steps after which an episode is cut off.
+    num_envs: Number of emulators.
+    max_steps_per_episode: Number of agent steps after which an episode is
+      truncated.
 
   Returns:
-    An `AtariVectorEnv`, or None if it would play something else.
+    An `AtariVectorEnv`, or None if it does not support the settings.
   """
   about = atari.describe(single)
   if not about:
     return None
-  plain = {'frame_skip': 4, 'terminal_on_life_loss': False, 'screen_size': 84}
-  for name, value in plain.items():
+  supported = {
+    'frame_skip': 4,
+    'terminal_on_life_loss': False,
+    'screen_size': 84,
+  }
+  for name, value in supported.items():
     if getattr(single, name) != value:
       logging.warning(
-        'AtariPreprocessing.%s = %s: evaluation is in one environment.',
+        'AtariPreprocessing.%s = %s: evaluation uses a single emulator.',
         name,
         getattr(single, name),
       )
@@ -64,29 +73,30 @@ def make_environments(
   )
 
 
-def play(
+def play_episodes(
   environments: Any,
   act: Callable[[np.ndarray], np.ndarray],
   num_steps: int,
   seed: int | None,
   progress: Callable[[int], Any] = lambda steps: None,
 ) -> list[evaluations.Episode]:
-  """Plays complete episodes until there are at least so many steps.
+  """Plays complete episodes until a number of agent steps is reached.
 
-  That is Dopamine's rule (Machado et al., 2018), kept in each environment for its
-  share of the steps: to stop as soon as all of them together have enough would
-  favour short episodes.
+  Each emulator plays complete episodes until its share of the steps is reached,
+  which is Dopamine's rule for one emulator (Machado et al., 2018). Stopping as soon
+  as all together reach the number would favour short episodes.
 
   Args:
-    environments: an `AtariVectorEnv` that starts the next episode in the step
-      after an end, and takes a seed for each emulator.
-    act: returns actions int (n,), given states uint8 (n, stack, height, width).
-    num_steps: agent steps of all environments.
-    seed: of the environments; None for chance.
-    progress: called with numbers of steps that were taken.
+    environments: `AtariVectorEnv` that resets an emulator in the step after its
+      episode ends, and takes one seed an emulator.
+    act: Function from states uint8 (n, stack_size, height, width) to actions int
+      (n,).
+    num_steps: Number of agent steps in all emulators together.
+    seed: Seed of the emulators; None draws one.
+    progress: Function called with the number of steps since its last call.
 
   Returns:
-    The episodes, by environment, in the order in which they were played.
+    The episodes by emulator, in the order played.
   """
   count = environments.num_envs
   seeds = np.random.SeedSequence(seed).generate_state(count) >> 1  # int32
@@ -99,10 +109,10 @@ def play(
   playing, ended = np.ones(count, bool), np.zeros(count, bool)
   actions = np.zeros(count, np.int64)
   while playing.any():
-    # What is done plays on, with any action: the emulators step together.
+    # Finished emulators keep stepping; their results are ignored.
     actions[playing] = act(states[playing])
     states, rewards, terminated, truncated, _ = environments.step(actions)
-    stepped = playing & ~ended  # the others have begun an episode
+    stepped = playing & ~ended  # the others were reset
     length[stepped] += 1
     total[stepped] += rewards[stepped]
     clipped[stepped] += np.clip(rewards[stepped], -1, 1)
@@ -119,17 +129,18 @@ def play(
   return [episode for played in episodes for episode in played]
 
 
-class Player:
-  """An agent that plays Atari, without data and without learning.
+class Evaluator:
+  """Evaluates checkpoints of an offline agent in Atari, without data.
 
   Args:
-    create_agent: `(session, environment, replay_data_dir) -> agent`, of offline
-      agents.
-    num_environments: emulators that it plays in, side by side.
-    max_steps_per_episode: agent steps after which an episode is cut off.
+    create_agent: Function `(session, environment, replay_data_dir) -> agent`.
+    num_environments: Number of emulators.
+    max_steps_per_episode: Number of agent steps after which an episode is
+      truncated.
 
   Attributes:
-    num_environments: how many it plays in; 1 if it cannot play in several.
+    num_environments: Number of emulators in use; 1 if the agent or the settings
+      do not support several.
   """
 
   def __init__(
@@ -150,19 +161,24 @@ class Player:
     self.num_environments = num_environments if self._environments else 1
 
   def load(self, prefix: str) -> None:
-    """Loads all variables of a TensorFlow checkpoint."""
+    """Loads all variables of the TensorFlow checkpoint with this prefix."""
     self._agent._saver.restore(self._agent._sess, prefix)
 
-  def play(self, num_steps: int, seed: int) -> list[evaluations.Episode]:
-    """Plays complete episodes until there are at least so many agent steps."""
+  def evaluate(self, num_steps: int, seed: int) -> list[evaluations.Episode]:
+    """Plays complete episodes until a number of agent steps is reached.
+
+    Args:
+      num_steps: Number of agent steps.
+      seed: Seed of the emulators and the random actions.
+    """
     with tqdm.tqdm(
       total=num_steps, unit='step', unit_scale=True, disable=None, leave=False
     ) as bar:
       if self._environments is not None:
-        choices = np.random.default_rng(seed)
-        return play(
+        generator = np.random.default_rng(seed)
+        return play_episodes(
           self._environments,
-          lambda states: self._agent.select_actions(states, choices),
+          lambda states: self._agent.select_actions(states, generator),
           num_steps,
           seed,
           bar.update,
@@ -182,15 +198,15 @@ class Player:
         )
       return episodes
 
-  def record(self, path: str, seed: int) -> tuple[float, int]:
-    """Writes a video of an episode, in color.
+  def record_video(self, path: str, seed: int) -> tuple[float, int]:
+    """Writes a video of one episode, in color.
 
     Args:
       path: Output file, .gif or .mp4.
-      seed: of the episode.
+      seed: Seed of the episode.
 
     Returns:
-      Its return, and its length in agent steps.
+      The episode's return, and its length in agent steps.
     """
     self._seed(seed)
     rewards = []
@@ -204,11 +220,11 @@ class Player:
     return float(np.sum(rewards)), len(rewards)
 
   def _seed(self, seed: int) -> None:
-    random.seed(seed)  # of Dopamine's epsilon-greedy choice
+    random.seed(seed)  # for Dopamine's epsilon-greedy choice
     self._environment.environment.reset(seed=seed % 2**31)
 
   def _play_one(self) -> Iterator[tuple[float, Callable[[], np.ndarray]]]:
-    """Yields rewards, and what gets the screen after each."""
+    """Yields each reward with a function that returns the screen after it."""
     agent, environment = self._agent, self._environment
     screen = environment.environment.unwrapped.ale.getScreenRGB
     action = agent.begin_episode(environment.reset())
@@ -217,7 +233,7 @@ class Player:
       yield float(reward), screen
       if environment.game_over:
         break
-      if terminal:  # a life is lost, and that counts
+      if terminal:  # a lost life ends the agent's episode, but not the game
         agent.end_episode(reward)
         action = agent.begin_episode(observation)
       else:

@@ -1,7 +1,7 @@
 """Offline agents.
 
-`AGENTS` names them for `--agent_name`: `{name: (module, class)}`, so that the
-names can be checked before TensorFlow is imported.
+`AGENTS` maps each `--agent_name` to its module and class. It is separate from the
+classes so that names are checked before TensorFlow is imported.
 """
 
 AGENTS = {

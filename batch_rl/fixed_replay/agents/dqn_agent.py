@@ -12,7 +12,7 @@ from batch_rl.utils import gin_signatures
 class FixedReplayDQNAgent(
   fixed_replay_agent.FixedReplayAgentMixin, dqn_agent.DQNAgent
 ):
-  """DQN (Mnih et al., 2015) on a fixed replay.
+  """Offline DQN (Mnih et al., 2015).
 
-  See `FixedReplayAgentMixin` for the arguments that DQNAgent does not have.
+  Takes the arguments of `DQNAgent` and `FixedReplayAgentMixin`.
   """

@@ -15,5 +15,5 @@ class FixedReplayMultiHeadDQNAgent(
 ):
   """Offline Ensemble-DQN and REM, many heads (Agarwal et al., 2020).
 
-  See `FixedReplayAgentMixin` for the arguments that MultiHeadDQNAgent does not have.
+  Takes the arguments of `MultiHeadDQNAgent` and `FixedReplayAgentMixin`.
   """

@@ -15,5 +15,5 @@ class FixedReplayMultiNetworkDQNAgent(
 ):
   """Offline Ensemble-DQN and REM, separate networks (Agarwal et al., 2020).
 
-  See `FixedReplayAgentMixin` for the arguments that MultiNetworkDQNAgent does not have.
+  Takes the arguments of `MultiNetworkDQNAgent` and `FixedReplayAgentMixin`.
   """

@@ -12,7 +12,7 @@ from batch_rl.utils import gin_signatures
 class FixedReplayQuantileAgent(
   fixed_replay_agent.FixedReplayAgentMixin, quantile_agent.QuantileAgent
 ):
-  """QR-DQN (Dabney et al., 2018) on a fixed replay.
+  """Offline QR-DQN (Dabney et al., 2018).
 
-  See `FixedReplayAgentMixin` for the arguments that QuantileAgent does not have.
+  Takes the arguments of `QuantileAgent` and `FixedReplayAgentMixin`.
   """

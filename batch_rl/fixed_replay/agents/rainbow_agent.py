@@ -14,5 +14,5 @@ class FixedReplayRainbowAgent(
 ):
   """Offline C51 (Bellemare et al., 2017): one-step Rainbow, uniform replay.
 
-  See `FixedReplayAgentMixin` for the arguments that RainbowAgent does not have.
+  Takes the arguments of `RainbowAgent` and `FixedReplayAgentMixin`.
   """

@@ -1,1 +1,1 @@
-"""The replay memory that holds logged shards."""
+"""Replay memories with logged data."""

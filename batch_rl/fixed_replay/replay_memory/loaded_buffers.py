@@ -1,6 +1,6 @@
-"""Sampling from replay memories that were loaded from shards, uncompressed.
+"""Sampling from uncompressed replay memories loaded from shards.
 
-What `FixedReplayBuffer` uses for a subclass that loads Dopamine's own memories.
+`FixedReplayBuffer` uses it for subclasses that load Dopamine's own memories.
 """
 
 from collections.abc import Sequence
@@ -12,23 +12,24 @@ from batch_rl.dataset.shards import stitching
 
 
 class LoadedBuffers:
-  """Replay memories, each with a shard, sampled as one.
+  """Replay memories, each with one shard, sampled as one.
 
   Args:
-    buffers: in order; the indices of a batch count their rows, end to end.
-    rings: rows of the shard on disk of each, which may be more than it has.
-    seed: of the choice of transitions.
+    buffers: Replay memories, in order. An index counts their rows, laid end to
+      end.
+    ring_sizes: Number of rows of each shard on disk; a memory may hold fewer.
+    seed: Seed of the choice of transitions; None draws one.
   """
 
   def __init__(
     self,
     buffers: Sequence[circular_replay_buffer.OutOfGraphReplayBuffer],
-    rings: Sequence[int],
+    ring_sizes: Sequence[int],
     seed: int | None = None,
   ):
     self.buffers = list(buffers)
     for buffer in buffers:
-      # Or Dopamine's memory would go around a ring that it doesn't have.
+      # Otherwise Dopamine's memory would index rows that it does not have.
       rows = len(buffer._store['terminal'])
       buffer._replay_capacity = min(buffer._replay_capacity, rows)
     self.reseed(seed)
@@ -36,29 +37,29 @@ class LoadedBuffers:
     self._first_rows = np.concatenate([[0], np.cumsum(capacities)])
     self._valid = np.concatenate(
       [
-        first + valid_indices(buffer, ring)
-        for first, buffer, ring in zip(
-          self._first_rows, buffers, rings, strict=False
+        first + valid_indices(buffer, ring_size)
+        for first, buffer, ring_size in zip(
+          self._first_rows, buffers, ring_sizes, strict=False
         )
       ]
     )
 
   def reseed(self, seed: int | None) -> None:
-    """Restarts the random choice from a seed."""
+    """Restarts the random choice of transitions from a seed."""
     self._random = np.random.default_rng(seed)
 
-  def skip(self, batches: int, batch_size: int) -> None:
-    """Leaves out so many batches."""
+  def skip(self, batches: int) -> None:
+    """Skips this many batches."""
     for _ in range(batches):
-      self.draw(batch_size)
+      self.draw(self.buffers[0]._batch_size)
 
   @property
   def num_transitions(self) -> int:
-    """Transitions that can be sampled."""
+    """Number of transitions that can be sampled."""
     return len(self._valid)
 
   def valid_indices(self) -> np.ndarray:
-    """Indices of all of them, int64."""
+    """Indices of all transitions that can be sampled, int64."""
     return self._valid
 
   def action_range(self) -> tuple[int, int]:
@@ -74,17 +75,17 @@ class LoadedBuffers:
     return self._valid[self._random.integers(len(self._valid), size=count)]
 
   def transitions(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Dopamine's arrays for indices, int64 (n,)."""
-    which = np.searchsorted(self._first_rows, indices, side='right') - 1
+    """Returns Dopamine's arrays for indices, int64 (n,)."""
+    buffer_of = np.searchsorted(self._first_rows, indices, side='right') - 1
     elements = self.buffers[0].get_transition_elements(len(indices))
     batch = tuple(np.empty(element.shape, element.type) for element in elements)
-    for j in np.unique(which):
-      places = np.flatnonzero(which == j)
+    for j in np.unique(buffer_of):
+      positions = np.flatnonzero(buffer_of == j)
       part = self.buffers[j].sample_transition_batch(
-        len(places), (indices[places] - self._first_rows[j]).tolist()
+        len(positions), (indices[positions] - self._first_rows[j]).tolist()
       )
-      for whole, piece in zip(batch, part, strict=True):
-        whole[places] = piece
+      for array, values in zip(batch, part, strict=True):
+        array[positions] = values
     for element, array in zip(elements, batch, strict=True):
       if element.name == 'indices':
         array[:] = indices
@@ -92,16 +93,17 @@ class LoadedBuffers:
 
 
 def valid_indices(
-  buffer: circular_replay_buffer.OutOfGraphReplayBuffer, ring: int
+  buffer: circular_replay_buffer.OutOfGraphReplayBuffer, ring_size: int
 ) -> np.ndarray:
-  """Rows of a loaded shard that are the state of a whole transition.
+  """Rows of a loaded shard whose transitions are valid.
 
-  As `batch_rl.dataset.sampler` has it, but that the next state must be there even
-  where an episode ends before it: Dopamine's memory would fail without.
+  Validity is that of `batch_rl.dataset.sampling.sampler`, except that the next
+  state must be in memory even if the episode ends before it: Dopamine's memory
+  fails without it.
 
   Args:
-    buffer: with the shard, or with some rows that follow one another in its ring.
-    ring: rows of the shard on disk.
+    buffer: Replay memory with the shard, or with consecutive rows of its ring.
+    ring_size: Number of rows of the shard on disk.
 
   Returns:
     int64 (n,), ascending in time.
@@ -111,8 +113,8 @@ def valid_indices(
   terminal = buffer._store['terminal']
   observation = buffer._store['observation']
   rows = min(buffer._replay_capacity, len(terminal))
-  if rows < ring:
-    # The ring's last row, if it came along, comes before the others in time.
+  if rows < ring_size:
+    # The ring's last row, if loaded, precedes the others in time.
     end = len(terminal) < buffer._replay_capacity + stack_size
     order = np.arange(rows - (end and rows == len(terminal)))
     order = order[order < int(buffer.add_count)]
@@ -130,7 +132,7 @@ def valid_indices(
   padding = padding_rows(observation, order, ends)
   for start in np.flatnonzero(ends) + 1:
     valid[start : start + padding] = False
-  # The shard may start within the padding of an episode.
+  # The shard may start within an episode's padding.
   first_rows = order[:padding]
   axes = tuple(range(1, observation.ndim))
   valid[:padding] &= observation[first_rows].any(axis=axes)
@@ -138,18 +140,18 @@ def valid_indices(
 
 
 def padding_rows(observation: np.ndarray, order: np.ndarray, ends) -> int:
-  """How many all-zero rows this data has at the start of each episode.
+  """Number of all-zero padding rows at the start of each episode.
 
-  It is the logger's `stack_size - 1`: three in the DQN Replay Dataset. More are
-  never assumed, since a game's first screens may be black.
+  The logger writes `stack_size - 1` of them: three in the DQN Replay Dataset.
+  More are never assumed, since a game's first screens may be black.
 
   Args:
-    observation: (capacity, ...), rows of the ring.
-    order: (n,), ring positions in time order.
-    ends: bool (n,), whether an episode ends with the row, in time order.
+    observation: Observations in ring order, (capacity, ...).
+    order: Rows of the ring in time order, int64 (n,).
+    ends: Whether an episode ends with the row, in time order, bool (n,).
 
   Returns:
-    The largest number, at most 3, that holds for every episode start seen.
+    The largest number, at most 3, true of the first thousand episode starts.
   """
   starts = np.flatnonzero(ends[:-3])[:1000] + 1
   for rows in (3, 2, 1):

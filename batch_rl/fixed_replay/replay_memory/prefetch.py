@@ -1,4 +1,4 @@
-"""Batches that Python makes, ready before the graph asks for them."""
+"""Prefetching of batches that Python makes for a TensorFlow graph."""
 
 import atexit
 import contextlib
@@ -12,24 +12,24 @@ import numpy as np
 import tensorflow as tf
 
 _NO_RESTART = -1
-_feeds: weakref.WeakSet['Feed'] = weakref.WeakSet()
+_prefetchers: weakref.WeakSet['Prefetcher'] = weakref.WeakSet()
 
 
-class Feed:
+class Prefetcher:
   """Numbered batches through a `tf.data` pipeline, in order.
 
-  Threads prepare batches ahead of the graph, each one at the same time. Which thread
-  prepares a batch makes no difference: what is in it depends on its number.
+  Worker threads prepare batches ahead of the graph, one each at the same time. A
+  batch depends only on its number, not on the worker that prepares it.
 
   Args:
-    load: makes a batch, given its number: a tuple of arrays.
-    dtypes: of the arrays.
-    shapes: of the arrays.
-    ahead: batches that are prepared ahead, at least 1.
-    threads: that prepare them.
+    load: Function from the number of a batch to a tuple of its arrays.
+    dtypes: Dtypes of the arrays.
+    shapes: Shapes of the arrays.
+    ahead: Number of batches prepared ahead, at least 1.
+    threads: Number of worker threads, at least 1.
 
   Attributes:
-    ready: an operation that has to run before what `next` returns.
+    ready: Operation to run before the tensors of `next` are computed.
   """
 
   def __init__(
@@ -50,7 +50,7 @@ class Feed:
     self._calls = 0
     self._closed = False
     self._lock = threading.Lock()
-    _feeds.add(self)
+    _prefetchers.add(self)
     with tf.device('/cpu:*'):
       self._iterator = tf.compat.v1.data.Iterator.from_structure(
         self._dtypes, self._shapes
@@ -64,11 +64,11 @@ class Feed:
     self.ready = started.op
 
   def restart(self, first: int = 0) -> None:
-    """Drops what was prepared; the next batch is the one with this number."""
+    """Drops the prepared batches; the next batch is number `first`."""
     self._first = first
 
   def next(self) -> list[tf.Tensor]:
-    """Makes tensors of the next batch, in the graph that is being built."""
+    """Returns tensors of the next batch, in the current graph."""
     with tf.device('/cpu:*'):
       return list(self._iterator.get_next())
 
@@ -77,32 +77,34 @@ class Feed:
     return np.int64(first)
 
   def _start(self, first: tf.Tensor) -> tf.Tensor:
-    # AutoGraph, which rewrites Python, does not keep up with new versions.
-    as_it_is = tf.autograph.experimental.do_not_convert
+    # AutoGraph does not support new Python versions.
+    unconverted = tf.autograph.experimental.do_not_convert
     dataset = tf.data.Dataset.range(
       first, np.iinfo(np.int64).max, self._threads
     )
     dataset = dataset.map(
-      as_it_is(self._make_some), num_parallel_calls=1, deterministic=True
+      unconverted(self._load_batches), num_parallel_calls=1, deterministic=True
     )
-    dataset = dataset.flat_map(as_it_is(_one_by_one)).prefetch(self._ahead)
-    # There is nothing to tune, and the thread that would may sleep through the end of
-    # the pipeline: a restart waited for it, up to a minute.
+    dataset = dataset.flat_map(unconverted(_one_by_one)).prefetch(self._ahead)
+    # There is nothing to tune, and a restart would wait for the tuning thread to
+    # wake up, up to a minute.
     options = tf.data.Options()
     options.autotune.enabled = False
     dataset = dataset.with_options(options)
     with tf.control_dependencies([self._iterator.make_initializer(dataset)]):
       return tf.constant(True)
 
-  def _make_some(self, first: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], ...]:
-    """Makes a batch for each thread, all at the same time.
+  def _load_batches(
+    self, first: tf.Tensor
+  ) -> tuple[tuple[tf.Tensor, ...], ...]:
+    """Loads a batch in each worker thread, all at the same time.
 
-    The threads of an operation of the graph wait for each other: to take the
-    processor of one costs as much time as to take those of all.
+    Stalling one thread of a TensorFlow op stalls the whole op, so the workers run
+    together.
     """
-    return tuple(self._make(first + i) for i in range(self._threads))
+    return tuple(self._load_batch(first + i) for i in range(self._threads))
 
-  def _make(self, number: tf.Tensor) -> tuple[tf.Tensor, ...]:
+  def _load_batch(self, number: tf.Tensor) -> tuple[tf.Tensor, ...]:
     arrays = tf.numpy_function(self._call, [number], self._dtypes)
     return tuple(
       tf.ensure_shape(array, shape)
@@ -112,7 +114,7 @@ class Feed:
   def _call(self, number: np.int64) -> tuple[np.ndarray, ...]:
     with self._counted():
       if self._closed:
-        raise ValueError('Python exits.')
+        raise ValueError('The prefetcher is closed: Python is exiting.')
       return self._load(int(number))
 
   @contextlib.contextmanager
@@ -127,10 +129,10 @@ class Feed:
         self._busy -= 1
 
   def close(self) -> None:
-    """Ends the preparation of batches; waits until no thread is at it."""
+    """Stops preparing batches, and waits for the worker threads to finish."""
     self._closed = True
     calls = None
-    # Once as many batches as wanted have failed, nobody asks for more.
+    # No more batches are requested once all pending requests have failed.
     while self._busy or calls != self._calls:
       calls = self._calls
       time.sleep(0.02)
@@ -143,9 +145,10 @@ def _one_by_one(*batches: tuple[tf.Tensor, ...]) -> tf.data.Dataset:
 
 @atexit.register
 def _close_all() -> None:
-  """Lets Python exit.
+  """Closes all prefetchers, so that Python can exit.
 
-  A session that closes waits for threads, which could wait for Python for ever.
+  Otherwise a closing session waits for worker threads, which may wait for Python
+  forever.
   """
-  for feed in list(_feeds):
-    feed.close()
+  for prefetcher in list(_prefetchers):
+    prefetcher.close()

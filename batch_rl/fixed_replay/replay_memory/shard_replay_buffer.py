@@ -1,4 +1,4 @@
-"""A shard of a store as one of Dopamine's replay memories."""
+"""One shard of a store as one of Dopamine's replay memories."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,10 +11,15 @@ from batch_rl.dataset.store import store as store_lib
 
 
 class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
-  """One shard of a store, with Dopamine's interface; read-only.
+  """One shard of a store with Dopamine's interface, read-only.
 
-  Takes the arguments of `OutOfGraphReplayBuffer` after the store and the number
-  of the shard. Its size is that of the shard, at most `replay_capacity`.
+  Its capacity is that of the shard, at most `replay_capacity`.
+
+  Args:
+    store: Store of the run.
+    suffix: Number of the shard.
+    *args: Positional arguments of `OutOfGraphReplayBuffer`.
+    **kwargs: Keyword arguments of `OutOfGraphReplayBuffer`.
   """
 
   def __init__(self, store: store_lib.Store, suffix: int, *args, **kwargs):
@@ -33,25 +38,25 @@ class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     self._store = {}
 
   def add(self, *args) -> None:
-    """The data does not change.
+    """Refuses transitions, since the data never changes.
 
     Raises:
-      RuntimeError: always.
+      RuntimeError: Always.
     """
-    raise RuntimeError('A fixed replay cannot be added to.')
+    raise RuntimeError('A fixed replay is read-only: nothing can be added.')
 
 
 class RingColumns(Mapping):
-  """A shard's columns by name, in the order of its ring; stale rows are zero.
+  """A shard's columns by name, in ring order; stale rows are zero.
 
-  `observation` is decoded where it is indexed; the others are made when they are
-  first asked for.
+  Observations are decoded where they are indexed. The other columns are built on
+  first use.
   """
 
   def __init__(self, store: store_lib.Store, suffix: int):
     self._store = store
     self._suffix = suffix
-    self._made: dict[str, Any] = {}
+    self._columns: dict[str, Any] = {}
 
   def __iter__(self):
     return iter(shard_files.COLUMNS)
@@ -62,11 +67,11 @@ class RingColumns(Mapping):
   def __getitem__(self, name: str) -> Any:
     if name not in shard_files.COLUMNS:
       raise KeyError(name)
-    if name not in self._made:
-      self._made[name] = self._make(name)
-    return self._made[name]
+    if name not in self._columns:
+      self._columns[name] = self._build(name)
+    return self._columns[name]
 
-  def _make(self, name):
+  def _build(self, name):
     store = self._store
     if name == 'observation':
       return RingFrames(store, self._suffix)
@@ -74,17 +79,17 @@ class RingColumns(Mapping):
       np.full(store.capacity(self._suffix), self._suffix),
       np.arange(store.capacity(self._suffix)),
     )
-    there = rows >= 0
+    logged = rows >= 0
     if name == 'terminal':
       ends = np.isin(rows, store.ends)
-      return (ends & there).astype(np.uint8)
+      return (ends & logged).astype(np.uint8)
     column = {'action': store.action, 'reward': store.reward}[name]
     dtype = {'action': np.int32, 'reward': np.float32}[name]
-    return np.where(there, column[rows], 0).astype(dtype)
+    return np.where(logged, column[rows], 0).astype(dtype)
 
 
 class RingFrames:
-  """The frames of a shard in the order of its ring, decoded where indexed."""
+  """The frames of a shard in ring order, decoded where they are indexed."""
 
   def __init__(self, store: store_lib.Store, suffix: int):
     self._store = store

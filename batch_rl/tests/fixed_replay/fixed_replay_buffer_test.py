@@ -101,7 +101,7 @@ def test_samples_are_exactly_the_valid_transitions(
       directory, suffix, stack_size, update_horizon=horizon, gamma=0.5
     )
   except ValueError as error:
-    assert 'No whole transition' in str(error)
+    assert 'No valid transition' in str(error)
     assert not expected
     return
   assert set(buffer.valid_indices().tolist()) == set(expected)
@@ -252,7 +252,7 @@ def test_shards_are_drawn_anew_and_not_packed_twice(tmp_path, monkeypatch):
   for _ in range(20):
     assert len(buffer._replay_buffers) == 3
     assert shards_drawn(buffer) == [0, 1, 2]  # of three rings, end to end
-    seen |= set(buffer._source._suffixes)
+    seen |= set(buffer._backend._suffixes)
     buffer.reload_buffer(num_buffers=3)
   assert seen == set(range(7)) == set(packed)
   assert len(packed) == 7
@@ -349,7 +349,7 @@ def test_wrapped_buffer_feeds_the_graph_and_its_iterations(tmp_path):
         replay.begin_iteration(iteration)
         states, rows = session.run((replay.states, replay.indices))
         assert states.shape == (16, 2, 2, 4) and states.dtype == np.uint8
-        suffixes = replay.memory._source._suffixes
+        suffixes = replay.memory._backend._suffixes
         drawn.append((suffixes, rows.tolist()))
       assert drawn[1] == drawn[3] != drawn[2]
   finally:
@@ -371,7 +371,7 @@ def test_a_final_shard_without_a_transition_is_passed_over(tmp_path, rows):
     buffer.reload_buffer(1)
     assert buffer.add_count > 0
   assert load(tmp_path, None, num_buffers=None).add_count > 80
-  with pytest.raises(ValueError, match='No whole transition in shard 2'):
+  with pytest.raises(ValueError, match='No valid transition in shard 2'):
     load(tmp_path, 2)
 
 

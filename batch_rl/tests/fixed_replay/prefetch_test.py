@@ -20,7 +20,7 @@ def make_feed():
   def make(load, ahead=4, threads=3):
     graph = tf.Graph()
     with graph.as_default():
-      feed = prefetch.Feed(
+      feed = prefetch.Prefetcher(
         load, [np.int64, np.float32], [(), (2,)], ahead, threads
       )
       with tf.control_dependencies([feed.ready]):
@@ -114,7 +114,7 @@ tf.compat.v1.disable_v2_behavior()
 def load(number):
   time.sleep(0.01)
   return (np.int64(number),)
-feed = feed_lib.Feed(load, [np.int64], [()], 8, 2)
+feed = feed_lib.Prefetcher(load, [np.int64], [()], 8, 2)
 with tf.control_dependencies([feed.ready]):
   batch = feed.next()
 session = tf.compat.v1.Session()

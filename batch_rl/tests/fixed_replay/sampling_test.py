@@ -260,7 +260,7 @@ def test_shards_and_subsets_go_together(data_dir):
   every = set(whole.valid_indices().tolist())
   some = load(data_dir, deterministic=True, subset=text, num_buffers=2)
   for _ in range(10):
-    drawn = some._source._suffixes
+    drawn = some._backend._suffixes
     assert len(drawn) == 2
     valid = {
       50 * drawn[index // 50] + index % 50

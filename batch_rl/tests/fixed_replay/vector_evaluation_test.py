@@ -70,7 +70,7 @@ def test_each_environment_plays_whole_episodes_for_its_share(
     # Worth more the later in an episode, and more than a clipped reward.
     return states[:, 2] + states[:, 0]
 
-  episodes = vector_evaluation.play(
+  episodes = vector_evaluation.play_episodes(
     environments, act, num_steps, 1, steps.append
   )
   share = -(-num_steps // len(lengths))
@@ -114,7 +114,7 @@ def test_random_play_is_the_same_side_by_side():
   single = atari_lib.create_atari_environment('Breakout')
   environments = vector_evaluation.make_environments(single, 4, 27_000)
   random = np.random.default_rng(0)
-  episodes = vector_evaluation.play(
+  episodes = vector_evaluation.play_episodes(
     environments,
     lambda states: random.integers(single.action_space.n, size=len(states)),
     10_000,
@@ -135,7 +135,7 @@ def test_a_seed_decides_the_episodes():
     random = np.random.default_rng(0)
     environments = vector_evaluation.make_environments(single, 2, 200)
     runs.append(
-      vector_evaluation.play(
+      vector_evaluation.play_episodes(
         environments, lambda s, r=random: r.integers(6, size=len(s)), 800, seed
       )
     )

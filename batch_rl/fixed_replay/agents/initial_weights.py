@@ -1,0 +1,117 @@
+"""Initial weights of an agent, from a checkpoint of any Dopamine version."""
+
+import collections
+import os
+import re
+from collections.abc import Iterable, Iterator
+
+import tensorflow as tf
+from absl import logging
+
+from batch_rl.runs import checkpoints
+
+
+def load(session: tf.compat.v1.Session, directory: str) -> None:
+  """Loads online and target weights from a run's newest checkpoint.
+
+  Args:
+    session: Session whose trainable variables get the weights.
+    directory: Directory of the checkpoint, as in `latest_checkpoint`.
+
+  Raises:
+    ValueError: If there is no checkpoint, or a variable is missing in it or has
+      another shape.
+  """
+  path = latest_checkpoint(directory)
+  reader = tf.train.load_checkpoint(path)
+  saved = reader.get_variable_to_shape_map()
+  with session.graph.as_default():
+    variables = tf.compat.v1.trainable_variables()
+    names = [variable.op.name for variable in variables]
+    wrong: list[str] = []
+    for saved_names in _names_in_checkpoints(names, saved):
+      wrong = [
+        variable.op.name
+        for variable, name in zip(variables, saved_names, strict=True)
+        if saved.get(name) != variable.shape.as_list()
+      ]
+      if not wrong:
+        by_name = dict(zip(saved_names, variables, strict=True))
+        tf.compat.v1.train.Saver(by_name).restore(session, path)
+        return
+  raise ValueError(
+    f'{path} is not of these networks: {len(wrong)} of {len(variables)} '
+    f'variables are missing or have another shape, the first {wrong[0]}.'
+  )
+
+
+def _names_in_checkpoints(
+  names: list[str], saved: Iterable[str]
+) -> Iterator[list[str]]:
+  """Yields possible names of variables in checkpoints, the current names last.
+
+  Args:
+    names: Names of variables here, e.g. `Online/Conv/kernel`.
+    saved: Names in the checkpoint.
+  """
+  # Dopamine 1 and 2 built networks by tf.contrib.slim.
+  ends = {'kernel': 'weights', 'bias': 'biases'}
+  yield [
+    f'{layer}/{ends.get(end, end)}'
+    for layer, end in (name.rsplit('/', 1) for name in names)
+  ]
+  # Keras numbers unnamed layers through the graph, in order.
+  by_scope = collections.defaultdict(list)
+  for name in saved:
+    if match := re.fullmatch(r'(\w+)/(conv2d|dense)_?(\d*)/kernel', name):
+      scope, kind, number = match.groups()
+      by_scope[scope].append((kind, int(number or 0), name[: -len('/kernel')]))
+  numbered: dict[str, str] = {}
+  for scope, layers in by_scope.items():
+    ours = dict.fromkeys(
+      name.rsplit('/', 1)[0] for name in names if name.startswith(f'{scope}/')
+    )
+    numbered |= zip(ours, (path for _, _, path in sorted(layers)), strict=False)
+  yield [
+    f'{numbered.get(layer, layer)}/{end}'
+    for layer, end in (name.rsplit('/', 1) for name in names)
+  ]
+  yield names
+
+
+def latest_checkpoint(directory: str) -> str:
+  """Returns the newest TensorFlow checkpoint of a run.
+
+  Args:
+    directory: A run's base_dir, its `checkpoints` folder, or any folder with
+      `tf_ckpt-*` files.
+
+  Returns:
+    The prefix of the checkpoint's files, e.g.
+    `<directory>/checkpoints/ckpt-199/tf_ckpt-199`.
+
+  Raises:
+    ValueError: If there is no checkpoint.
+  """
+  path = directory.rstrip('/')
+  inside = os.path.basename(path) == 'checkpoints'
+  run = os.path.dirname(path) if inside else path
+  for checkpoint in reversed(checkpoints.find(run)):
+    if not tf.io.gfile.exists(checkpoint.weights + '.index'):
+      continue
+    try:
+      checkpoint.read()
+    except ValueError as error:
+      logging.warning('%s', error)
+      continue
+    return checkpoint.weights
+  # Dopamine's own layout.
+  numbered = []
+  for folder in (directory, os.path.join(directory, 'checkpoints')):
+    for path in tf.io.gfile.glob(os.path.join(folder, 'tf_ckpt-*.index')):
+      number = re.search(r'tf_ckpt-(\d+)\.index$', path)
+      if number:
+        numbered.append((int(number[1]), path.removesuffix('.index')))
+  if not numbered:
+    raise ValueError(f'No TensorFlow checkpoint (tf_ckpt-*) in {directory}.')
+  return max(numbered)[1]
