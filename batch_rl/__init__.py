@@ -1,8 +1,8 @@
 """Offline reinforcement learning on the DQN Replay Dataset.
 
-Importing this package prepares the Python process for Dopamine's TensorFlow
-agents (see `batch_rl.dopamine_compat`), so import it before TensorFlow is used.
-It does not import TensorFlow itself.
+Importing this package prepares the process for Dopamine's TensorFlow agents (see
+`batch_rl.dopamine_compat`), so import it before TensorFlow is used. It does not
+import TensorFlow itself.
 """
 
 from batch_rl import dopamine_compat

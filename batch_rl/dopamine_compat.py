@@ -1,10 +1,10 @@
-"""The one place that makes the pinned Dopamine importable, quiet and right.
+"""Fixes that make the pinned Dopamine work with current TensorFlow.
 
-`pip install dopamine-rl==4.1.2` gives a package that fails at its first import
-beside current TensorFlow. `activate()` mends that, one function below for each
-part, and touches nothing that the machine has for real:
+`dopamine-rl==4.1.2` fails at its first import beside current TensorFlow.
+`activate()` installs one fix for each problem. A fix leaves alone whatever is
+installed for real:
 
-| what breaks                                         | mended by            |
+| problem                                             | fix                  |
 | --------------------------------------------------- | -------------------- |
 | Keras 3 refuses Dopamine's networks                 | `_use_legacy_keras`  |
 | `baselines` is imported, not declared, unobtainable | `_BaselinesStandIn`  |
@@ -12,10 +12,10 @@ part, and touches nothing that the machine has for real:
 | C51 builds an eager tensor into its graph           | `_use_graph_mode`    |
 | Atari: a 100,000-frame cap, no choice of ROM        | `_use_our_atari`     |
 | JAX and pandas are imported, unused: 3 s, 220 MB    | `_defer_...`         |
-| memory is cleared for tensors: DQN a sixth slower   | `_reuse_memory`      |
-| warnings that a user can do nothing about           | `_silence_*`         |
+| cleared memory for each tensor: DQN a sixth slower  | `_reuse_memory`      |
+| warnings that are no use to users                   | `_silence_*`         |
 
-Nothing heavy is imported here: each mend waits for the import that needs it.
+Nothing heavy is imported here: each fix waits for the import that needs it.
 """
 
 import contextlib
@@ -33,10 +33,10 @@ import warnings
 
 
 def activate() -> None:
-  """Installs the mends. Calling it again does nothing.
+  """Installs the fixes; another call does nothing.
 
   Raises:
-    ImportError: if TensorFlow has already bound `tf.keras` to Keras 3.
+    ImportError: If TensorFlow has already bound `tf.keras` to Keras 3.
   """
   if any(isinstance(finder, _ImportHooks) for finder in sys.meta_path):
     return
@@ -44,11 +44,11 @@ def activate() -> None:
   _reuse_memory()
   _silence_start_up()
   sys.meta_path.insert(0, _ImportHooks())
-  # Last in line, so that an installed `baselines` is found before it.
+  # Last, so that an installed `baselines` takes precedence.
   sys.meta_path.append(_BaselinesStandIn())
-  for name, mend in _AROUND_IMPORT.items():
+  for name, fix in _AROUND_IMPORT.items():
     if name in sys.modules:
-      with mend():
+      with fix():
         pass
 
 
@@ -67,29 +67,28 @@ def _use_legacy_keras() -> None:
 
 
 def _reuse_memory() -> None:
-  """TensorFlow keeps a CPU's memory for other tensors, as it does a GPU's.
+  """Lets TensorFlow keep CPU memory for later tensors, as it does GPU memory.
 
-  By default it may go back to the system, which clears it: up to 7,000 page faults in
-  an update.
+  Memory that it returns to the system is cleared again: up to 7,000 page faults an
+  update.
   """
   os.environ.setdefault('TF_CPU_ALLOCATOR_USE_BFC', 'true')
 
 
 def _silence_start_up() -> None:
-  """Notices that TensorFlow, CUDA and JAX print on a machine without a GPU."""
+  """Silences start-up notices of TensorFlow, CUDA and JAX without a GPU."""
   gpu = any(map(os.path.exists, ('/dev/nvidiactl', '/dev/dxg')))
-  # Level 3 only to hide 'failed call to cuInit', logged as an error; errors
-  # that matter are raised as exceptions too.
+  # Level 3 hides 'failed call to cuInit', which is logged as an error. Errors that
+  # matter are raised as exceptions, too.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2' if gpu else '3')
   logging.getLogger('jax').setLevel(logging.ERROR)
 
 
 @contextlib.contextmanager
 def _silence_tensorflow_import():
-  """Drops the lines that TensorFlow's C++ logs before it can be configured.
+  """Drops the lines that TensorFlow's C++ code logs before it reads its log level.
 
-  They come from code that runs before TF_CPP_MIN_LOG_LEVEL is read, so only the
-  file descriptor can be told. Every other line is passed on.
+  Only the file descriptor can catch them. Every other line is passed on.
   """
   noise = re.compile(rb'(I0000 |WARNING: All log messages before absl).*\n?')
   stderr = os.dup(2)
@@ -106,7 +105,7 @@ def _silence_tensorflow_import():
 
 @contextlib.contextmanager
 def _silence_gym():
-  """Gym prints 'unmaintained since 2022'; Dopamine imports it regardless."""
+  """Silences Gym's note that it is unmaintained; Dopamine still imports it."""
   with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
     warnings.simplefilter('ignore')
     yield
@@ -114,7 +113,7 @@ def _silence_gym():
 
 @contextlib.contextmanager
 def _silence_deprecations():
-  """gin and TensorFlow Probability use distutils and retired parts of JAX."""
+  """Silences warnings of gin and TensorFlow Probability about distutils and JAX."""
   with warnings.catch_warnings():
     warnings.simplefilter('ignore', DeprecationWarning)
     yield
@@ -122,10 +121,10 @@ def _silence_deprecations():
 
 @contextlib.contextmanager
 def _provide_estimator():
-  """Gives gin the one class of `tf.estimator` that it subclasses.
+  """Provides the one class of `tf.estimator` that gin subclasses.
 
-  `gin.tf.external_configurables`, imported by every TensorFlow gin file, defines
-  a hook for Estimators, which TensorFlow dropped. Nothing here uses that hook.
+  `gin.tf.external_configurables`, which every TensorFlow gin file imports, defines a
+  hook for Estimators, which TensorFlow dropped. This package does not use the hook.
   """
   import tensorflow as tf
 
@@ -141,13 +140,13 @@ def _provide_estimator():
 def _use_graph_mode():
   """Turns v2 behaviour off before any agent builds a tensor.
 
-  Dopamine does so inside `DQNAgent.__init__`, which is after C51 has made its
-  support as an eager tensor: 'Attempting to capture an EagerTensor'.
+  Dopamine does so in `DQNAgent.__init__`, after C51 has built its support as an
+  eager tensor, which fails with 'Attempting to capture an EagerTensor'.
   """
   import tensorflow as tf
   from tensorflow.python.util import deprecation
 
-  # TensorFlow warns of its own v1 optimisers; there is no public switch.
+  # The warnings about v1 optimisers have no public switch.
   deprecation._PRINT_DEPRECATION_WARNINGS = False
   tf.compat.v1.disable_v2_behavior()
   yield
@@ -164,30 +163,34 @@ def _use_our_atari():
 
 
 def _defer_jax_agents():
-  """Lets Dopamine's runners import its JAX agents when one is asked for.
+  """Defers Dopamine's JAX agents until one is used.
 
-  They import all of them, with Flax, Optax and TensorFlow Probability.
+  Its runners import all of them, with Flax, Optax and TensorFlow Probability.
   """
   return _defer(_JAX_AGENTS)
 
 
 def _defer_jax():
-  """TensorFlow Lite takes a function of JAX, to convert functions of JAX."""
+  """Defers JAX; TensorFlow Lite imports it only to convert JAX functions."""
   return _defer(
     ['jax'], jit=lambda *args: importlib.import_module('jax').jit(*args)
   )
 
 
 def _defer_pandas():
-  """Keras wants to know a data frame when it trains on one."""
+  """Defers pandas; Keras imports it only to recognise data frames."""
   return _defer(['pandas'])
 
 
 @contextlib.contextmanager
 def _defer(names, **attributes):
-  """Whoever imports these modules here, gets them when something of them is used.
+  """Makes imports of these modules lazy inside the context.
 
-  Whoever else imports one, gets it at once.
+  Imports elsewhere are not affected.
+
+  Args:
+    names: Names of the modules.
+    **attributes: Attributes that the lazy modules have at once.
   """
   deferred = [name for name in names if name not in sys.modules]
   for name in deferred:
@@ -201,7 +204,7 @@ def _defer(names, **attributes):
 
 
 class _Deferred(types.ModuleType):
-  """What a module of this name has, imported at the first use."""
+  """A module that is imported at the first use of an attribute."""
 
   def __getattr__(self, attribute):
     if attribute.startswith('__'):
@@ -235,7 +238,7 @@ _AROUND_IMPORT = {
 
 
 class _ImportHooks(importlib.abc.MetaPathFinder):
-  """Runs each mend around the import it belongs to; finds nothing itself."""
+  """A finder that runs each fix around its import, and finds nothing itself."""
 
   def __init__(self):
     self._looking_for = set()
@@ -251,16 +254,16 @@ class _ImportHooks(importlib.abc.MetaPathFinder):
     if spec is not None and spec.loader is not None:
       execute = spec.loader.exec_module
 
-      def execute_mended(module):
+      def execute_fixed(module):
         with _AROUND_IMPORT[name]():
           execute(module)
 
-      spec.loader.exec_module = execute_mended
+      spec.loader.exec_module = execute_fixed
     return spec
 
 
 class _BaselinesStandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-  """Stands in for OpenAI Baselines, which only Dopamine's PPO uses."""
+  """Stand-in for OpenAI Baselines, which only Dopamine's PPO uses."""
 
   _MODULES = (
     'baselines',

@@ -34,7 +34,7 @@ def online() -> None:
     plain = online_agent(None)
     logged = online_agent(os.path.join(directory, 'logged'))
     silent = online_agent(os.path.join(directory, 'silent'))
-    silent.replay_log.add = lambda *transition: None
+    silent.replay_log.add = lambda *transition, **_: None
     functions = {}
     for name, agent in (
       ('plain', plain),

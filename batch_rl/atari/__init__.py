@@ -1,1 +1,1 @@
-"""Atari 2600: ROMs and environments under the dataset's protocol."""
+"""Atari 2600 ROMs and environments under the dataset's protocol."""

@@ -1,12 +1,12 @@
 """Atari 2600 games under the protocol of the DQN Replay Dataset.
 
-Sticky actions with probability 0.25, minimal action set, frame skip 4, losing
-a life ends nothing, episodes end after 108,000 frames (27,000 agent steps).
-`make_atari` builds the emulator; Dopamine's `create_atari_environment`, which
-adds frame skip and 84x84 pictures, calls it through `GymWithRomSets`.
+The protocol: sticky actions with probability 0.25, minimal action set, frame skip
+4, no end of episode at the loss of a life, episodes of at most 108,000 frames
+(27,000 agent steps). `make_atari` builds the emulator; Dopamine's
+`create_atari_environment` calls it through `GymWithRomSets` and adds frame skip
+and 84x84 frames.
 
-To choose the ROMs of a whole process in gin (see `roms.find_rom` for the
-choices), or to make its environments repeatable:
+gin chooses the ROMs of all environments (see `roms.find_rom`) and their seed:
 
   batch_rl.atari.make_atari.rom_set = 'current'
   batch_rl.atari.make_atari.seed = 1
@@ -28,18 +28,18 @@ from ale_py import vector_env
 
 from batch_rl.atari import roms
 
-# Before the first emulator, or it prints a banner.
+# The first emulator would print a banner.
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
 class AtariEnvironment(ale_env.AtariEnv):
   """The emulator as a Gymnasium environment: one frame a step, any ROM.
 
-  Observations are the screen in grayscale, uint8, (210, 160) in most games;
-  rewards are unclipped. At the frame cap, `step` returns `truncated`.
+  Observations are grayscale screens, uint8, (210, 160) in most games; rewards are
+  unclipped. At the frame cap, `step` returns `truncated`.
 
   Attributes:
-    rom: the `roms.Rom` that is loaded.
+    rom: The loaded `roms.Rom`.
   """
 
   def __init__(
@@ -48,7 +48,7 @@ class AtariEnvironment(ale_env.AtariEnv):
     repeat_action_probability: float,
     max_num_frames_per_episode: int,
   ):
-    self.rom = rom  # First, because the constructor calls `load_game`.
+    self.rom = rom  # first, because the constructor calls `load_game`
     super().__init__(
       rom.rom_id,
       obs_type='grayscale',
@@ -56,17 +56,17 @@ class AtariEnvironment(ale_env.AtariEnv):
       repeat_action_probability=repeat_action_probability,
       max_num_frames_per_episode=max_num_frames_per_episode,
     )
-    # What pickle and copy construct it from.
+    # Arguments for pickle and copy.
     gymnasium.utils.EzPickle.__init__(
       self, rom, repeat_action_probability, max_num_frames_per_episode
     )
 
   def load_game(self) -> None:
-    """Loads `rom`, where ale-py would take only a ROM that it ships itself."""
+    """Loads `rom`; ale-py itself would only load a ROM that it ships."""
     self.ale.loadROM(self.rom.path)
 
 
-# Dopamine passes repeat_action_probability: a binding would have no effect.
+# Dopamine passes repeat_action_probability, so a binding would have no effect.
 @gin.configurable(
   module='batch_rl.atari', denylist=['game', 'repeat_action_probability']
 )
@@ -80,18 +80,19 @@ def make_atari(
   """Makes the emulator of a game, without preprocessing.
 
   Args:
-    game: e.g. `Pong` or `montezuma_revenge`.
-    rom_set: 'auto', 'legacy', 'current' or a directory; see `roms.find_rom`.
-    repeat_action_probability: probability, at each frame, that the previous
-      action is repeated in place of the agent's.
-    max_num_frames_per_episode: emulator frames after which an episode is
+    game: Name of the game, e.g. `Pong` or `montezuma_revenge`.
+    rom_set: ROM set: 'auto', 'legacy', 'current' or a directory; see
+      `roms.find_rom`.
+    repeat_action_probability: Probability, at each frame, that the emulator repeats
+      the previous action.
+    max_num_frames_per_episode: Number of emulator frames after which an episode is
       truncated; 4 are one agent step.
-    seed: of the sticky actions and the initial memory; None for a fresh one.
-      Applied once: the episodes that follow differ from one another. All
-      environments made with one seed are the same.
+    seed: Seed of the sticky actions and the initial memory; None for a random one.
+      It is applied once, so the episodes of an environment differ. All environments
+      with one seed are the same.
 
   Raises:
-    ValueError: if the game is unknown or its ROM is missing or the wrong one.
+    ValueError: If the game is unknown, or its ROM is missing or the wrong one.
   """
   env = AtariEnvironment(
     roms.find_rom(game, rom_set),
@@ -104,10 +105,10 @@ def make_atari(
 
 
 class _ScreenUnread(gymnasium.Wrapper):
-  """Steps without fetching the screen, a sixth of an agent step's time.
+  """Steps without fetching the screen, which saves a sixth of an agent step.
 
-  `AtariPreprocessing` drops these observations: it fetches the screen itself,
-  of the last two frames in four.
+  `AtariPreprocessing` drops these observations and fetches the last two screens of
+  four itself.
   """
 
   def __init__(self, env: AtariEnvironment):
@@ -134,11 +135,11 @@ class GymWithRomSets:
     return getattr(self._gym, name)
 
   def make(self, id: str, **kwargs: Any) -> gymnasium.Env:
-    """Makes `ALE/<Game>-v5` with `make_atari`, all else with Gymnasium.
+    """Makes `ALE/<Game>-v5` with `make_atari`, everything else with Gymnasium.
 
-    The result is for `atari_lib.create_atari_environment`: it removes the
-    outermost wrapper, and its cap of 100,000 frames is overruled by
-    `make_atari`'s. Environments with continuous actions stay Gymnasium's.
+    The result is for `atari_lib.create_atari_environment`, which removes the
+    outermost wrapper. The frame cap of `make_atari` replaces its 100,000 frames.
+    Environments with continuous actions come from Gymnasium.
     """
     match = re.fullmatch(r'ALE/(\w+)-v5', id)
     if match is None or kwargs.get('continuous'):
@@ -149,13 +150,14 @@ class GymWithRomSets:
 
 
 class ResumableEnvironment:
-  """Dopamine's Atari environment, and a way to go on with an episode later.
+  """Dopamine's Atari environment with a state that can be saved in an episode.
 
-  An emulator's state leaves out which action sticks. What is kept is how the
-  episode began and the actions since: some seconds to play again, at most.
+  An emulator's state lacks the last action, which may stick. The saved state is
+  therefore the start of the episode and the actions since, which take a few seconds
+  at most to repeat.
 
   Args:
-    environment: `AtariPreprocessing` around what `make_atari` returned.
+    environment: `AtariPreprocessing` around an environment of `make_atari`.
   """
 
   def __init__(self, environment: Any):
@@ -168,7 +170,7 @@ class ResumableEnvironment:
     return getattr(self._preprocessing, name)
 
   def reset(self) -> np.ndarray:
-    """See `AtariPreprocessing`."""
+    """Starts an episode; see `AtariPreprocessing`."""
     observation = self._preprocessing.reset()
     self._beginning = {
       'emulator': self._ale.cloneState(include_rng=True).serialize(),
@@ -178,18 +180,18 @@ class ResumableEnvironment:
     return observation
 
   def step(self, action: int) -> tuple:
-    """See `AtariPreprocessing`."""
+    """Takes an agent step; see `AtariPreprocessing`."""
     self._actions.append(int(action))
     return self._preprocessing.step(action)
 
   def state(self) -> dict[str, Any] | None:
-    """What `restore` needs, plain data; None before the first episode."""
+    """Returns the state as plain data; None before the first episode."""
     if self._beginning is None:
       return None
     return {**self._beginning, 'actions': np.array(self._actions, np.uint8)}
 
   def restore(self, state: Mapping[str, Any] | None) -> None:
-    """Goes to where another environment of the game was at its `state()`."""
+    """Restores a state that an environment of the same game returned."""
     if state is None:
       return
     self.reset()
@@ -202,7 +204,7 @@ class ResumableEnvironment:
 
 
 def make_resumable(environment: Any) -> Any:
-  """The environment as a `ResumableEnvironment` if it can be one, or as it is."""
+  """Wraps an Atari environment in `ResumableEnvironment`; returns others as is."""
   inside = getattr(environment, 'environment', None)
   if isinstance(getattr(inside, 'unwrapped', None), AtariEnvironment):
     return ResumableEnvironment(environment)
@@ -218,31 +220,33 @@ def make_vector_environment(
   seed: int | None = None,
   **kwargs: Any,
 ) -> vector_env.AtariVectorEnv:
-  """Makes emulators that step together, in C++ threads, with preprocessing.
+  """Makes emulators that step together in C++ threads, with preprocessing.
 
-  Observations are stacks of 4 pictures, uint8 (num_envs, 4, 84, 84), oldest
-  first, zeros before an episode's first. They, the unclipped rewards and the
-  ends of episodes equal those of Dopamine's environment, save the observation
-  at the end of an episode, which either leaves undefined. The step after that
-  ignores its action and returns the first observation of the next episode.
+  Observations are stacks of 4 frames, uint8 (num_envs, 4, 84, 84), oldest first,
+  zeros before an episode's first frame. Observations, unclipped rewards and ends of
+  episodes equal those of Dopamine's environment, except the observation at the end
+  of an episode, which both leave undefined. The step after that ignores its action
+  and returns the first observation of the next episode.
 
   Args:
-    game: e.g. `Pong` or `montezuma_revenge`.
-    num_envs: number of emulators.
-    rom_set: as in `make_atari`; None for what gin binds there, or 'auto'.
-    repeat_action_probability: as in `make_atari`.
-    max_num_frames_per_episode: as in `make_atari`.
-    seed: each emulator gets its own seed from it; None for fresh ones. A call
-      of `reset(seed=...)` overrides it.
-    **kwargs: of `AtariVectorEnv`, e.g. `num_threads` or `autoreset_mode`.
+    game: Name of the game, e.g. `Pong` or `montezuma_revenge`.
+    num_envs: Number of emulators.
+    rom_set: ROM set; None for the gin binding of `make_atari`, or 'auto'.
+    repeat_action_probability: Probability, at each frame, that an emulator repeats
+      the previous action.
+    max_num_frames_per_episode: Number of emulator frames after which an episode is
+      truncated.
+    seed: Seed from which each emulator's is derived; None for random ones. A call of
+      `reset(seed=...)` overrides it.
+    **kwargs: Arguments of `AtariVectorEnv`, e.g. `num_threads`, `autoreset_mode`.
 
   Raises:
-    ValueError: if the game is unknown or its ROM is missing or the wrong one.
+    ValueError: If the game is unknown, or its ROM is missing or the wrong one.
   """
   if rom_set is None:
     rom_set = gin.get_bindings(make_atari).get('rom_set', 'auto')
   rom = roms.find_rom(game, rom_set)
-  # The constructor looks `game` up among ale-py's ROMs; let it be a path.
+  # The constructor looks up `game` in ale-py's ROMs; this lets it be a path.
   paths = types.SimpleNamespace(get_rom_path=lambda path: path)
   with mock.patch.object(vector_env, 'roms', paths):
     env = vector_env.AtariVectorEnv(
@@ -257,24 +261,24 @@ def make_vector_environment(
       reward_clipping=False,
       **kwargs,
     )
-  # Left unseeded, emulators made in the same millisecond are the same; with an
-  # int, seeds 1 and 2 have all emulators but one in common.
+  # Unseeded emulators made in the same millisecond are the same. With an int, seeds 1
+  # and 2 would share all emulators but one.
   seeds = np.random.SeedSequence(seed).generate_state(num_envs) >> 1  # int32
   env.reset(seed=seeds)
   return env
 
 
 def describe(environment: Any) -> dict[str, Any]:
-  """What was played, as values that JSON takes, to be kept beside results.
+  """Describes an environment in values for JSON, to be kept beside results.
 
   Args:
-    environment: Dopamine's `AtariPreprocessing`, or what `make_atari` returned.
+    environment: Environment of `make_atari`, or `AtariPreprocessing` around one.
 
   Returns:
-    game (CamelCase), rom_md5, rom_set, rom_same_in_both_sets, engine,
-    engine_version, repeat_action_probability, frame_skip (frames an agent
-    step), max_num_frames_per_episode (frames) and num_actions; {} for an
-    environment that `make_atari` did not make.
+    A dict of game (CamelCase), rom_md5, rom_set, rom_same_in_both_sets, engine,
+    engine_version, repeat_action_probability, frame_skip (frames an agent step),
+    max_num_frames_per_episode (frames) and num_actions; {} for an environment that
+    `make_atari` did not make.
   """
   env = getattr(environment, 'environment', environment)
   env = getattr(env, 'unwrapped', env)
@@ -288,7 +292,7 @@ def describe(environment: Any) -> dict[str, Any]:
     'rom_same_in_both_sets': env.rom.same_in_both_sets,
     'engine': 'ale-py',
     'engine_version': ale_py.__version__,
-    'repeat_action_probability': round(probability, 6),  # It is a float32.
+    'repeat_action_probability': round(probability, 6),  # a float32
     'frame_skip': getattr(environment, 'frame_skip', 1),
     'max_num_frames_per_episode': env.ale.getInt('max_num_frames_per_episode'),
     'num_actions': int(env.action_space.n),  # type: ignore[attr-defined]

@@ -1,9 +1,9 @@
-"""Which ROM file is which game: the dataset's ROMs and those of ale-py.
+"""ROM files of games: those of the dataset and those of ale-py.
 
 The DQN Replay Dataset was made with the ROMs of atari-py 0.2.5, here called
-`legacy`. ale-py ships its own, `current`: about half of the games are a
-different dump there, with other frames or other rewards. `roms.csv` has the
-md5 of both; `legacy_md5` is empty for games that atari-py did not have.
+`legacy`. ale-py ships its own, called `current`. About half of the games differ
+between the sets, in frames or rewards. `roms.csv` has the md5s of both;
+`legacy_md5` is empty for games that atari-py did not have.
 """
 
 import csv
@@ -25,15 +25,15 @@ _PACKAGE_FOLDERS = {
 
 @dataclasses.dataclass(frozen=True)
 class Rom:
-  """A ROM file whose md5 has been checked.
+  """A ROM file with a verified md5.
 
   Attributes:
     game: CamelCase name as in Gymnasium's ids and the dataset's folders, e.g.
       `MontezumaRevenge`.
-    rom_set: 'legacy' or 'current', the set it was taken from. For a file from
-      a directory: the set its md5 belongs to, 'legacy' if it is in both.
-    md5: hexadecimal md5 of the file.
-    path: the file, `<rom id>.bin`.
+    rom_set: Set of the file, 'legacy' or 'current'. A file from a directory has the
+      set of its md5, 'legacy' if both sets have it.
+    md5: Hexadecimal md5 of the file.
+    path: Path of the file, `<rom id>.bin`.
   """
 
   game: str
@@ -48,30 +48,32 @@ class Rom:
 
   @property
   def same_in_both_sets(self) -> bool:
-    """Whether the legacy and the current set have the same file."""
+    """Whether both sets have the same file."""
     md5s = _table()[self.rom_id]
     return md5s['legacy'] == md5s['current']
 
 
 def games() -> list[str]:
-  """The CamelCase names of all single-player games, sorted by ROM id."""
+  """Returns the CamelCase names of all single-player games, sorted by ROM id."""
   return [_camel_case(rom_id) for rom_id in _table()]
 
 
 def canonical_name(game: str) -> str:
-  """The CamelCase name of a game: `pong` is `Pong`.
+  """Returns the CamelCase name of a game, e.g. `Pong` for `pong`.
 
   Raises:
-    ValueError: for an unknown game, with the nearest names.
+    ValueError: If the game is unknown; the message has the nearest names.
   """
   return _camel_case(_rom_id(game))
 
 
 def md5s(game: str) -> dict[str, str]:
-  """The md5s of a game's ROMs, `{'legacy': ..., 'current': ...}`; '' for none.
+  """Returns the md5s of a game's ROMs, `{'legacy': ..., 'current': ...}`.
+
+  A set without the game has ''.
 
   Raises:
-    ValueError: if the game is unknown.
+    ValueError: If the game is unknown.
   """
   return dict(_table()[_rom_id(game)])
 
@@ -80,20 +82,18 @@ def find_rom(game: str, rom_set: str | os.PathLike[str] = 'auto') -> Rom:
   """Finds a game's ROM and checks its md5.
 
   Args:
-    game: `Pong`, `pong`, `MontezumaRevenge`, `montezuma_revenge`, ...
-    rom_set: which file to take:
-      'legacy', the ROM the dataset was made with, from the directory that the
-        environment variable BATCH_RL_LEGACY_ROMS names or else from the
-        installed `atari_py` package;
-      'current', the one in the `ale_py` package;
-      'auto', legacy where its ROM is found, else current if that is the same
+    game: Name of the game, e.g. `Pong`, `pong` or `montezuma_revenge`.
+    rom_set: ROM set of the file:
+      'legacy': the dataset's ROM, from the directory in the environment variable
+        BATCH_RL_LEGACY_ROMS, or else from the installed `atari_py` package;
+      'current': the ROM of the `ale_py` package;
+      'auto': 'legacy' if its ROM is found, else 'current' if both sets have the same
         file or the game has no legacy ROM;
-      or a directory that holds `<rom id>.bin`, of either set.
+      a directory: its `<rom id>.bin`, of either set.
 
   Raises:
-    ValueError: for an unknown game, for a ROM that is not there, for a file
-      with an unexpected md5, and for 'auto' if only a ROM that differs from
-      the dataset's is there.
+    ValueError: If the game is unknown, the ROM is missing, its md5 is unexpected, or
+      'auto' finds only a ROM that differs from the dataset's.
   """
   rom_id = _rom_id(game)
   game = _camel_case(rom_id)
@@ -146,13 +146,13 @@ def _how_to_get_legacy(rom_id: str) -> str:
 
 
 def _file(rom_id: str, rom_set: str) -> pathlib.Path | None:
-  """The ROM file in a set or a directory; None if it is not there."""
+  """Returns the ROM file of a set or a directory; None if there is none."""
   named = rom_set
   if rom_set == 'legacy':
     named = os.environ.get(LEGACY_ROMS_VARIABLE) or rom_set
   if named in _PACKAGE_FOLDERS:
     package, folder = _PACKAGE_FOLDERS[named]
-    # Found, not imported: importing atari_py would load a second emulator.
+    # Importing atari_py would load a second emulator.
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
       return None
@@ -171,7 +171,7 @@ def _file(rom_id: str, rom_set: str) -> pathlib.Path | None:
 
 @functools.cache
 def _table() -> dict[str, dict[str, str]]:
-  """The md5s of each ROM id: `{'pong': {'legacy': ..., 'current': ...}}`."""
+  """Returns the md5s by ROM id: `{'pong': {'legacy': ..., 'current': ...}}`."""
   file = pathlib.Path(__file__).with_name('roms.csv')
   with file.open(encoding='utf-8', newline='') as rows:
     return {
@@ -181,7 +181,7 @@ def _table() -> dict[str, dict[str, str]]:
 
 
 def _camel_case(rom_id: str) -> str:
-  # As ale-py makes its Gymnasium ids: `tic_tac_toe_3d` is `TicTacToe3D`.
+  # ale-py forms Gymnasium ids like this: `tic_tac_toe_3d` is `TicTacToe3D`.
   return rom_id.title().replace('_', '')
 
 

@@ -1,1 +1,1 @@
-"""Online agents that make the data."""
+"""Online agents, which log data for offline training."""

@@ -1,4 +1,4 @@
-"""Several runs at once on one machine, each in a process of its own."""
+"""Several runs in parallel on one machine, each in its own process."""
 
 import os
 import signal
@@ -13,16 +13,16 @@ from batch_rl.utils import machine, number_ranges
 
 
 def parse(text: str) -> list[int]:
-  """Numbers of runs: '1-5', or '2,4'.
+  """Parses numbers of runs, such as '1-5' or '2,4'.
 
   Raises:
-    ValueError: if it is neither, or a run is there twice.
+    ValueError: If the text has another form, or a number twice.
   """
   return number_ranges.parse(text, '--runs')
 
 
 def seed_of(seed: int, number: int) -> int:
-  """The seed of a run among several, in [0, 2**31)."""
+  """Returns the seed of one of several runs, in [0, 2**31)."""
   return int(np.random.SeedSequence((seed, number)).generate_state(1)[0] >> 1)
 
 
@@ -33,20 +33,21 @@ def run(
   directories: dict[str, str],
   seed: int | None,
 ) -> int:
-  """Runs a program several times at once; what they print is told apart.
+  """Runs a program several times in parallel; prefixes its output with the run.
 
   Args:
-    module: the program, for `python -m`.
-    arguments: its command line, with `--runs`.
-    numbers: of the runs.
-    directories: `{flag: directory}`; each run gets the folder of its number in it.
-    seed: of all of them, from which each gets its own; None for chance.
+    module: Module of the program, for `python -m`.
+    arguments: Command line with `--runs`.
+    numbers: Numbers of the runs.
+    directories: Directories `{flag: directory}`; each run gets its numbered folder
+      in them.
+    seed: Seed from which each run's is derived; None lets each run draw one.
 
   Returns:
-    The exit code: that of a run that failed, or 0.
+    The exit code of a run that failed, or 0.
   """
   environment = {**os.environ}
-  # Each would take all processors; they would only wait for each other.
+  # By default each process would use all processors, and they would contend.
   threads = str(max(1, machine.num_cpus() // len(numbers)))
   for name in ('TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS'):
     environment.setdefault(name, threads)
@@ -59,7 +60,7 @@ def run(
     if seed is not None:
       own.append(f'--seed={seed_of(seed, number)}')
     processes[number] = subprocess.Popen(
-      # The last of a flag counts.
+      # The last value of a flag counts.
       [sys.executable, '-um', module, *arguments, *own, '--runs='],
       env=environment,
       stderr=subprocess.PIPE,
@@ -74,7 +75,7 @@ def run(
     reader.start()
   try:
     codes = {number: process.wait() for number, process in processes.items()}
-  except KeyboardInterrupt:  # which the runs get, too
+  except KeyboardInterrupt:  # the runs get it, too
     codes = {number: process.wait() for number, process in processes.items()}
   for reader in readers:
     reader.join()
@@ -86,14 +87,14 @@ def run(
 
 def _pass_on(number: int, lines: Iterable[str]) -> None:
   for line in lines:
-    # A progress bar writes over itself.
+    # A progress bar overwrites its line.
     text = line.rstrip('\n').split('\r')[-1].rstrip()
     if text:
       print(f'run {number} | {text}', file=sys.stderr, flush=True)
 
 
 def _forward(number: int, processes: Mapping[int, subprocess.Popen]) -> None:
-  """Passes a signal on to those that have been started by then."""
+  """Forwards a signal to the processes started so far."""
 
   def forward(*_):
     for process in list(processes.values()):

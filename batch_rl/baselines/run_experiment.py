@@ -1,16 +1,16 @@
-"""Online training that logs everything the agent experiences."""
+"""Online training that logs every transition."""
 
 import time
 from typing import Any
 
 import gin
-import numpy as np
 import tensorflow as tf
 from absl import logging
 from dopamine.discrete_domains import atari_lib, iteration_statistics
 
 from batch_rl.atari import environment as environment_lib
 from batch_rl.baselines.agents import AGENTS, logged_agent, random_agent
+from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.runs import command_line, interruption, runner
 from batch_rl.utils import gin_signatures, seeding
 
@@ -25,28 +25,32 @@ def create_online_agent(
   agent_name: str | None = None,
   summary_writer: Any = None,
 ) -> logged_agent.LoggedAgentMixin | random_agent.RandomAgent:
-  """Creates an agent that logs its experience.
+  """Creates an agent that logs its experience, with the seed of the run.
+
+  A replacement for this function has to pass `seed=seeding.run_seed()`, too: an
+  agent constructed without a seed is unseeded.
 
   Args:
-    sess: `tf.compat.v1.Session`, or None for the agent to make its own.
-    environment: whose action space the agent gets.
-    replay_log_dir: the run's directory; shards go to its `replay_logs`.
-    agent_name: a name in `AGENTS`.
-    summary_writer: where TensorBoard files go.
+    sess: TensorFlow session; None lets the agent make its own.
+    environment: Environment whose action space the agent gets.
+    replay_log_dir: Run directory; shards go to its `replay_logs`.
+    agent_name: Name in `AGENTS`.
+    summary_writer: Directory or writer of the TensorBoard files.
 
   Raises:
-    ValueError: if the name is unknown.
+    ValueError: If the name is unknown.
   """
   return _CLASSES[command_line.choose('agent', agent_name, AGENTS)](
     sess,
     environment.action_space.n,
     replay_log_dir,
     summary_writer=summary_writer,
+    seed=seeding.run_seed(),
   )
 
 
-# How far a phase of an iteration is: `phase_steps` are those of whole episodes.
-_NO_PHASE = {
+# State of a phase at its start. `phase_steps` counts the steps of complete episodes.
+_PHASE_START = {
   'phase_steps': 0,
   'returns': 0.0,
   'episodes': 0,
@@ -60,14 +64,17 @@ _NO_PHASE = {
 class LoggedRunner(runner.RecordedRunner):
   """Dopamine's runner for an agent with a `replay_log`.
 
+  With `clip_rewards`, the agent gets rewards as `ClippedReward`, from which the log
+  takes the unclipped ones.
+
   Args:
-    base_dir: for checkpoints, logs, TensorBoard files and `run.json`.
-    create_agent_fn: `(sess, environment, summary_writer) -> agent`.
-    create_environment_fn: returns the environment.
-    **kwargs: as Dopamine's `Runner`.
+    base_dir: Directory of checkpoints, logs, TensorBoard files and `run.json`.
+    create_agent_fn: Function `(sess, environment, summary_writer) -> agent`.
+    create_environment_fn: Function that returns the environment.
+    **kwargs: Arguments of Dopamine's `Runner`.
 
   Raises:
-    ValueError: if episodes are to go on across iterations.
+    ValueError: If `max_steps_per_episode` is None.
   """
 
   def __init__(
@@ -90,18 +97,16 @@ class LoggedRunner(runner.RecordedRunner):
 
   def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
     self._log = self._agent.replay_log
-    self._log.metadata = self.record  # before the log is taken back
+    self._log.metadata = self.record  # before a checkpoint restores the log
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
 
   def _run_one_step(self, action):
     observation, reward, is_terminal = super()._run_one_step(action)
     self._now['steps'] += 1
-    # The agent gets it clipped; the manifest shall have it as it was.
-    self._log.unclipped_reward = reward
     return observation, reward, is_terminal
 
   def _run_one_iteration(self, iteration):
-    """Trains, then evaluates; goes on where a checkpoint within it was made."""
+    """Trains, then evaluates; resumes from a checkpoint within the iteration."""
     self._resume_iteration()
     statistics = iteration_statistics.IterationStatistics()
     statistics.data_lists = self._now['statistics']
@@ -110,7 +115,7 @@ class LoggedRunner(runner.RecordedRunner):
       self._now['train'] = self._run_one_phase(
         self._training_steps, statistics, 'train'
       )
-      self._now.update(phase='eval', **_NO_PHASE)
+      self._now.update(phase='eval', **_PHASE_START)
     self._agent.eval_mode = True
     evaluation = self._run_one_phase(self._evaluation_steps, statistics, 'eval')
     train = self._now['train']
@@ -143,7 +148,7 @@ class LoggedRunner(runner.RecordedRunner):
     return statistics.data_lists
 
   def _resume_iteration(self):
-    self._now = {'phase': 'train', 'steps': 0, 'statistics': {}, **_NO_PHASE}
+    self._now = {'phase': 'train', 'steps': 0, 'statistics': {}, **_PHASE_START}
     if self._partial is not None:
       partial, self._partial = self._partial, None
       seeding.restore_random_states(partial.pop('random'))
@@ -151,13 +156,13 @@ class LoggedRunner(runner.RecordedRunner):
       self._now.update(partial)
 
   def _run_one_phase(self, min_steps, statistics, run_mode_str):
-    """Plays complete episodes, until there are so many agent steps.
+    """Plays complete episodes until `min_steps` agent steps are reached.
 
     Returns:
-      Number of episodes, their mean return, agent steps a second.
+      The number of episodes, their mean return, and agent steps a second.
     """
     now = self._now
-    self._since = time.monotonic() - now['seconds']
+    self._phase_start = time.monotonic() - now['seconds']
     with self._show_progress(
       min_steps, run_mode_str, 'step', now['phase_steps']
     ):
@@ -175,11 +180,11 @@ class LoggedRunner(runner.RecordedRunner):
     return {
       'episodes': now['episodes'],
       'return': now['returns'] / max(now['episodes'], 1),
-      'rate': now['phase_steps'] / (time.monotonic() - self._since),
+      'rate': now['phase_steps'] / (time.monotonic() - self._phase_start),
     }
 
   def _run_one_episode(self):
-    """Dopamine's loop, which can be left and entered at any step."""
+    """Runs Dopamine's loop, but resumably at any step."""
     episode = self._now['episode']
     if episode is None:
       action = self._initialize_episode()
@@ -191,13 +196,13 @@ class LoggedRunner(runner.RecordedRunner):
       episode['return'] += reward
       episode['steps'] += 1
       if self._clip_rewards:
-        reward = np.clip(reward, -1, 1)
+        reward = logged_replay_buffer.ClippedReward(reward)
       if (
         self._environment.game_over
         or episode['steps'] == self._max_steps_per_episode
       ):
         break
-      if terminal:  # a life, say, but not the game
+      if terminal:  # e.g. a lost life, but not the end of the game
         self._end_episode(reward, terminal)
         episode['action'] = self._agent.begin_episode(observation)
       else:
@@ -209,7 +214,7 @@ class LoggedRunner(runner.RecordedRunner):
   def _state_of_iteration(self):
     return {
       **self._now,
-      'seconds': time.monotonic() - self._since,
+      'seconds': time.monotonic() - self._phase_start,
       'random': seeding.random_states(),
       'environment': self._environment.state(),
     }
@@ -219,8 +224,8 @@ class LoggedRunner(runner.RecordedRunner):
       super()._safe_point(steps, partial)
     elif self._interruption.requested:
       raise interruption.Interrupted(
-        'Stopped; the same command goes on after the last complete iteration, '
-        'as this environment cannot be kept within one.'
+        'Stopped; the same command continues after the last complete iteration, '
+        'because this environment cannot be saved within one.'
       )
 
   def run_experiment(self) -> None:
@@ -228,6 +233,6 @@ class LoggedRunner(runner.RecordedRunner):
     super().run_experiment()
     self._log.close()
 
-  def where(self) -> dict[str, str]:
-    """What the run leaves behind: `{what: path}`."""
-    return {**super().where(), 'shards': self._log.directory}
+  def result_paths(self) -> dict[str, str]:
+    """Returns the paths of the run's results, `{name: path}`."""
+    return {**super().result_paths(), 'shards': self._log.directory}

@@ -16,19 +16,21 @@ from batch_rl.runs import command_line, interruption
 
 command_line.define_flags()
 flags.DEFINE_string(
-  'replay_log_dir', None, 'The run to make; shards go to its replay_logs.'
+  'replay_log_dir',
+  None,
+  'Run directory to log to; shards go to its replay_logs.',
 )
 flags.DEFINE_string(
   'runs',
   None,
-  'Makes several runs at once, e.g. 1-5: each has a process, a seed, and the '
-  'folder of its number in base_dir and replay_log_dir.',
+  'Numbers of runs to make at once, e.g. 1-5. Each has its own process, seed, and '
+  'numbered folder in base_dir and replay_log_dir.',
 )
 FLAGS = flags.FLAGS
 
 
 def main() -> None:
-  """Checks what can be checked, builds the runner, and runs it."""
+  """Checks the settings, builds the runner and runs it."""
   if FLAGS.runs:
     with command_line.user_errors():
       numbers = parallel_runs.parse(FLAGS.runs)
@@ -49,11 +51,11 @@ def main() -> None:
     if '://' in FLAGS.replay_log_dir:
       raise ValueError(
         f'--replay_log_dir={FLAGS.replay_log_dir} is remote; log to a local '
-        'directory and copy the shards from there.'
+        'directory and copy the shards from it.'
       )
     if FLAGS.agent_name:
       command_line.choose('agent', FLAGS.agent_name, AGENTS)
-    # TensorFlow is imported here, after the mistakes that need no TensorFlow.
+    # TensorFlow takes seconds to import, so cheap checks come first.
     from batch_rl.baselines import run_experiment
     from batch_rl.baselines.agents import logged_agent
     from batch_rl.dataset.shards import replay_log
@@ -70,10 +72,7 @@ def main() -> None:
       ),
       record=record,
     )
-    command_line.warn_of_unused_bindings()
-  with command_line.run_errors():
-    runner.run_experiment()
-    command_line.report(runner.where())
+  command_line.finish(runner)
 
 
 if __name__ == '__main__':

@@ -49,6 +49,8 @@ def create_offline_agent(
     replay_data_dir,
     init_checkpoint_dir=init_checkpoint_dir,
     summary_writer=summary_writer,
+    seed=seeding.run_seed(),
+    seed_drawn=seeding.is_drawn(),
   )
 
 
@@ -270,7 +272,7 @@ class FixedReplayRunner(runner.RecordedRunner):
   def _play_side_by_side(self, statistics):
     self._agent.eval_mode = True
     random = np.random.default_rng(
-      seeding.derive('evaluation actions', self._iteration)
+      seeding.derive(self._seed, 'evaluation actions', self._iteration)
     )
     with self._show_progress(
       self._evaluation_steps, 'eval', 'step'
@@ -284,7 +286,7 @@ class FixedReplayRunner(runner.RecordedRunner):
         self._environments,
         lambda states: self._agent.select_actions(states, random),
         self._evaluation_steps,
-        seeding.derive('evaluation environments', self._iteration),
+        seeding.derive(self._seed, 'evaluation environments', self._iteration),
         update,
       )
     for episode in self._episodes:
@@ -337,10 +339,10 @@ class FixedReplayRunner(runner.RecordedRunner):
     self._report_scalars(scalars, iteration)
     return statistics.data_lists
 
-  def where(self) -> dict[str, str]:
+  def result_paths(self) -> dict[str, str]:
     """Returns the paths of the run's outputs, by name."""
     directory = os.path.join(self._base_dir, evaluations.DIRECTORY)
-    return {**super().where(), 'evaluations': directory}
+    return {**super().result_paths(), 'evaluations': directory}
 
 
 def _brief(data: dict[str, Any]) -> str:

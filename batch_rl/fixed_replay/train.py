@@ -61,10 +61,7 @@ def main() -> None:
       record=record,
       accept_changes=FLAGS.accept_changes,
     )
-    command_line.warn_of_unused_bindings()
-  with command_line.run_errors():
-    runner.run_experiment()
-    command_line.report(runner.where())
+  command_line.finish(runner)
 
 
 if __name__ == '__main__':

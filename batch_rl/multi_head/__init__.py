@@ -1,1 +1,1 @@
-"""Networks, losses and agents of the ensemble family; QR-DQN."""
+"""Networks, losses and agents with several outputs an action: ensembles, REM, QR-DQN."""

@@ -1,9 +1,9 @@
-"""Networks with many estimates of each action's value, and tensor helpers.
+"""Networks with several estimates of each action's value, and tensor helpers.
 
-`MultiHead`, `Quantile` and `Categorical` turn any Q-network like Dopamine's into one
-with several outputs an action, torso and variable names unchanged;
-`MultiNetworkQNetwork` puts several whole networks side by side. The classes
-here are for Atari, those in `gym_helpers` for CartPole and Acrobot.
+`MultiHead`, `Quantile` and `Categorical` give any Q-network like Dopamine's several
+outputs an action and keep its torso and variable names. `MultiNetworkQNetwork`
+puts separate networks side by side. These classes are for Atari; `gym_helpers` has
+those for CartPole and Acrobot.
 """
 
 import itertools
@@ -16,11 +16,11 @@ from dopamine.discrete_domains import atari_lib
 
 
 class MultiHeadNetworkType(NamedTuple):
-  """What a network of `num_heads` Q-functions returns.
+  """Output of a network of `num_heads` Q-functions.
 
   Attributes:
-    q_heads: float32 tensor, (batch, num_actions, num_heads).
-    q_values: float32 tensor, (batch, num_actions), the mean over the heads.
+    q_heads: Q-values of the heads, float32 (batch, num_actions, num_heads).
+    q_values: Mean over the heads, float32 (batch, num_actions).
   """
 
   q_heads: tf.Tensor
@@ -28,11 +28,11 @@ class MultiHeadNetworkType(NamedTuple):
 
 
 class QuantileNetworkType(NamedTuple):
-  """What a network of `num_atoms` quantiles of the return returns.
+  """Output of a network of `num_atoms` quantiles of the return.
 
   Attributes:
-    quantile_values: float32 tensor, (batch, num_actions, num_atoms).
-    q_values: float32 tensor, (batch, num_actions), the mean over the quantiles.
+    quantile_values: Quantiles, float32 (batch, num_actions, num_atoms).
+    q_values: Mean over the quantiles, float32 (batch, num_actions).
   """
 
   quantile_values: tf.Tensor
@@ -40,9 +40,9 @@ class QuantileNetworkType(NamedTuple):
 
 
 class MultiHead:
-  """Mixin: gives a Q-network `num_heads` Q-functions on its one torso.
+  """Mixin that gives a Q-network `num_heads` Q-functions on one torso.
 
-  Comes before the base, which is any Keras model with the constructor
+  It precedes the base class: any Keras model with the constructor
   `(num_actions, name=None)` whose `call(state)` returns `.q_values` of shape
   (batch, num_actions).
   """
@@ -58,9 +58,9 @@ class MultiHead:
 
 
 class Quantile:
-  """Mixin: gives a Q-network `num_atoms` quantiles of each action's return.
+  """Mixin that gives a Q-network `num_atoms` quantiles of each action's return.
 
-  Goes before the same bases as `MultiHead`.
+  It precedes the same base classes as `MultiHead`.
   """
 
   def __init__(self, num_actions: int, num_atoms: int, name: str | None = None):
@@ -74,9 +74,9 @@ class Quantile:
 
 
 class Categorical:
-  """Mixin: gives a Q-network a distribution over returns for each action (C51).
+  """Mixin that gives a Q-network a distribution of each action's return (C51).
 
-  Goes before the same bases as `MultiHead`.
+  It precedes the same base classes as `MultiHead`.
   """
 
   def __init__(
@@ -98,7 +98,7 @@ class Categorical:
     return atari_lib.RainbowNetworkType(q_values, logits, probabilities)
 
 
-# The denied parameters come from the agent, which would overrule a binding.
+# The agent passes the denied parameters, which would override a binding.
 @gin.configurable(denylist=['num_actions', 'num_heads', 'name'])
 class MultiHeadQNetwork(MultiHead, atari_lib.NatureDQNNetwork):
   """Nature DQN's network with `num_heads` heads."""
@@ -111,7 +111,7 @@ class QuantileNetwork(Quantile, atari_lib.NatureDQNNetwork):
 
 @gin.configurable(denylist=['num_actions', 'num_networks', 'devices', 'name'])
 class MultiNetworkQNetwork(tf.keras.Model):
-  """Several separate Q-networks, which share no weights."""
+  """Several Q-networks that share no weights."""
 
   def __init__(
     self,
@@ -121,17 +121,16 @@ class MultiNetworkQNetwork(tf.keras.Model):
     network: Callable[..., tf.keras.Model] = atari_lib.NatureDQNNetwork,
     name: str | None = None,
   ):
-    """Creates the networks, as `subnet_0`, `subnet_1` and so on.
+    """Creates the networks `subnet_0`, `subnet_1` and so on.
 
     Args:
-      num_actions: number of actions.
-      num_networks: number of networks.
-      devices: TensorFlow devices that the networks, variables included, are
-        dealt out to in turn; none leaves them where the caller's scope puts
-        them.
-      network: builds one network from `(num_actions, name=...)`; its `call`
+      num_actions: Number of actions.
+      num_networks: Number of networks.
+      devices: TensorFlow devices, assigned to the networks and their variables in
+        turn; empty to keep the device scope of the caller.
+      network: Function `(num_actions, name=...)` that builds a network, whose `call`
         returns `.q_values`.
-      name: scope of the variables, as in `Online/subnet_0/Conv/kernel`.
+      name: Scope of the variables, as in `Online/subnet_0/Conv/kernel`.
     """
     super().__init__(name=name)
     self._devices = tuple(devices) or ('',)  # '' keeps the enclosing scope
@@ -160,14 +159,14 @@ def random_stochastic_matrix(
   Ensemble Mixture (Agarwal et al., 2020).
 
   Args:
-    num_rows: number of weights in a column: the heads.
-    num_columns: number of columns: the convex combinations.
-    seed: integers, (2,), which decide the draw.
+    num_rows: Number of rows, one a head.
+    num_columns: Number of columns, one a convex combination.
+    seed: Seed of the draw, integers (2,).
 
   Returns:
-    float32 tensor, (num_rows, num_columns); each column sums to 1.
+    The matrix, float32 (num_rows, num_columns); each column sums to 1.
   """
-  # The draw is from [0, 1). Its complement is never 0, so neither is the sum.
+  # Draws are in [0, 1), so their complements are never 0, nor is the sum.
   weights = 1.0 - tf.random.stateless_uniform((num_rows, num_columns), seed)
   return weights / tf.reduce_sum(weights, axis=0, keepdims=True)
 
@@ -176,11 +175,11 @@ def select_actions(values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
   """Picks the estimates of one action for each state.
 
   Args:
-    values: float32, (batch, num_actions, num_estimates).
-    actions: integers, (batch,).
+    values: Estimates, float32 (batch, num_actions, num_estimates).
+    actions: Actions, integers (batch,).
 
   Returns:
-    float32 tensor, (batch, num_estimates).
+    The estimates of the actions, float32 (batch, num_estimates).
   """
   one_hot = tf.one_hot(actions, tf.shape(values)[1], dtype=values.dtype)
   return tf.reduce_sum(values * one_hot[:, :, None], axis=1)
@@ -195,13 +194,13 @@ def bellman_targets(
   """Computes r + discount * (1 - terminal) * next_values, without gradient.
 
   Args:
-    next_values: float32, (batch, num_estimates), values of the next states.
-    rewards: float32, (batch,), sums of the discounted n-step rewards.
-    terminals: (batch,), 1 where the episode ends within the n steps, else 0.
-    discount: gamma ** n.
+    next_values: Values of the next states, float32 (batch, num_estimates).
+    rewards: Sums of the discounted n-step rewards, float32 (batch,).
+    terminals: 1 if the episode ends within the n steps, else 0; (batch,).
+    discount: Discount factor of the next state, gamma ** n.
 
   Returns:
-    float32 tensor, (batch, num_estimates).
+    The targets, float32 (batch, num_estimates).
   """
   discounts = discount * (1.0 - tf.cast(terminals, tf.float32))
   return tf.stop_gradient(rewards[:, None] + discounts[:, None] * next_values)

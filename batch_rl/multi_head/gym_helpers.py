@@ -1,4 +1,4 @@
-"""The networks of `atari_helpers`, for CartPole and Acrobot, on a CPU."""
+"""The networks of `atari_helpers` for CartPole and Acrobot."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ from batch_rl.multi_head import atari_helpers
 
 
 class _MultiNetwork(atari_helpers.MultiNetworkQNetwork):
-  """Several of one kind of network, which a subclass names."""
+  """Several networks of the class that a subclass names."""
 
   _network: Callable[..., tf.keras.Model]
 

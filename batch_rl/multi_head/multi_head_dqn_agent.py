@@ -20,8 +20,8 @@ TRANSFORM_STRATEGIES = ('IDENTITY', 'AVERAGE', 'STOCHASTIC')
 class MultiHeadDQNAgent(dqn_agent.DQNAgent):
   """A DQN whose network has several heads, each a Q-function.
 
-  `transform_strategy` says what is learnt, and from which target (Agarwal et
-  al., 2020). With online heads Q_k and target heads Q'_k:
+  `transform_strategy` chooses the estimates and their targets (Agarwal et al.,
+  2020). With online heads Q_k and target heads Q'_k:
 
   | strategy   | learns        | target: r + gamma^n ...     |
   | ---------- | ------------- | --------------------------- |
@@ -29,17 +29,17 @@ class MultiHeadDQNAgent(dqn_agent.DQNAgent):
   | AVERAGE    | each Q_k      | max_a mean_j Q'_j(s', a)    |
   | STOCHASTIC | sum_k w_k Q_k | max_a sum_k w_k Q'_k(s', a) |
 
-  IDENTITY is Ensemble-DQN. AVERAGE is Averaged Ensemble-DQN: all heads have one
-  target, the maximum of the mean, as in Averaged-DQN (Anschel et al., 2017).
+  IDENTITY is Ensemble-DQN. AVERAGE is Averaged Ensemble-DQN: all heads share one
+  target, the maximum of their mean, as in Averaged-DQN (Anschel et al., 2017).
   STOCHASTIC is REM, Random Ensemble Mixture: the weights w are drawn for each
-  minibatch, and are the same for online and target heads.
+  minibatch and shared by online and target heads.
 
-  The loss is Huber's (delta 1), its mean over heads or mixtures and over the
+  The loss is the Huber loss (delta 1), averaged over heads or mixtures and over the
   batch. The agent acts on the mean of the heads.
 
   Attributes:
-    step_tensor: where the graph depends on it, `training_steps`, int64 (); else
-      None.
+    step_tensor: The tensor of `training_steps`, int64 (), with STOCHASTIC; None
+      otherwise.
   """
 
   step_tensor: tf.Tensor | None = None
@@ -52,25 +52,27 @@ class MultiHeadDQNAgent(dqn_agent.DQNAgent):
     num_heads: int = 200,
     transform_strategy: str = 'IDENTITY',
     num_convex_combinations: int = 1,
+    seed: int | None = None,
     **kwargs: Any,
   ):
     """Builds the agent's graph.
 
     Args:
-      sess: runs the graph; None makes a session.
-      num_actions: number of actions.
-      network: builds a network from `(num_actions, num_heads, name=...)`; its
-        `call` returns a `MultiHeadNetworkType`.
-      num_heads: number of heads.
-      transform_strategy: 'IDENTITY', 'AVERAGE' or 'STOCHASTIC'; see the class.
-      num_convex_combinations: mixtures of the heads trained on in a minibatch;
-        only STOCHASTIC has any.
-      **kwargs: Dopamine's `DQNAgent` documents the rest.
+      sess: TensorFlow session; None makes one.
+      num_actions: Number of actions.
+      network: Function `(num_actions, num_heads, name=...)` that builds a network,
+        whose `call` returns a `MultiHeadNetworkType`.
+      num_heads: Number of heads.
+      transform_strategy: One of 'IDENTITY', 'AVERAGE' and 'STOCHASTIC'.
+      num_convex_combinations: Number of mixtures trained on in a minibatch; above
+        1 only with STOCHASTIC.
+      seed: Seed of the run, which decides the mixtures; None for an unseeded agent.
+      **kwargs: Arguments of Dopamine's `DQNAgent`.
 
     Raises:
-      ValueError: if `transform_strategy` is none of the three, if `num_heads`
-        or `num_convex_combinations` is below 1, or if
-        `num_convex_combinations` is set for a strategy that ignores it.
+      ValueError: If `transform_strategy` is unknown, `num_heads` or
+        `num_convex_combinations` is below 1, or `num_convex_combinations` is set
+        for a strategy that ignores it.
     """
     if transform_strategy not in TRANSFORM_STRATEGIES:
       raise ValueError(
@@ -91,7 +93,7 @@ class MultiHeadDQNAgent(dqn_agent.DQNAgent):
     self.num_heads = num_heads
     self.transform_strategy = transform_strategy
     self.num_convex_combinations = num_convex_combinations
-    self._mixture_base = seeding.derive('mixtures')
+    self._mixture_base = seeding.derive(seed, 'mixtures')
     if self._mixture_base is None:
       self._mixture_base = secrets.randbits(31)
     super().__init__(sess, num_actions, network=network, **kwargs)
@@ -107,7 +109,7 @@ class MultiHeadDQNAgent(dqn_agent.DQNAgent):
     if self.transform_strategy == 'AVERAGE':
       next_q_heads = tf.reduce_mean(next_q_heads, axis=2, keepdims=True)
     elif self.transform_strategy == 'STOCHASTIC':
-      # A run that resumes draws what it would have drawn.
+      # Mixtures depend on the step, so a resumed run draws the same ones.
       step = tf.numpy_function(
         lambda: np.int64(self.training_steps), [], tf.int64
       )
@@ -128,7 +130,7 @@ class MultiHeadDQNAgent(dqn_agent.DQNAgent):
     loss = tf.reduce_mean(ensemble_loss(q_heads, targets))
     if self.summary_writer is not None:
       tf.compat.v1.summary.scalar('Losses/HuberLoss', loss)
-    # Keeps the backward pass of a network on its device.
+    # Keeps the backward pass of each network on its device.
     return self.optimizer.minimize(loss, colocate_gradients_with_ops=True)
 
 
@@ -136,25 +138,25 @@ def mix_heads(q_heads: tf.Tensor, mixtures: tf.Tensor) -> tf.Tensor:
   """Computes sum_k w_k Q_k for each column w of `mixtures`, as REM does.
 
   Args:
-    q_heads: float32, (..., num_heads).
-    mixtures: float32, (num_heads, num_mixtures), columns that sum to 1.
+    q_heads: Q-values of the heads, float32 (..., num_heads).
+    mixtures: Weights, float32 (num_heads, num_mixtures); columns sum to 1.
 
   Returns:
-    float32 tensor, (..., num_mixtures).
+    The mixed Q-values, float32 (..., num_mixtures).
   """
   return tf.tensordot(q_heads, mixtures, axes=1)
 
 
 def ensemble_loss(estimates: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-  """Computes the Huber loss (delta 1) of each transition, mean over estimates.
+  """Computes the Huber loss (delta 1) of each transition, averaged over estimates.
 
   Args:
-    estimates: float32, (batch, num_estimates), of the actions taken.
-    targets: float32, (batch, num_estimates), or (batch, 1) where all estimates
-      have the same target.
+    estimates: Estimates of the actions taken, float32 (batch, num_estimates).
+    targets: Targets, float32 (batch, num_estimates), or (batch, 1) if all estimates
+      share one target.
 
   Returns:
-    float32 tensor, (batch,).
+    The losses, float32 (batch,).
   """
   losses = tf.compat.v1.losses.huber_loss(
     tf.broadcast_to(targets, tf.shape(estimates)),

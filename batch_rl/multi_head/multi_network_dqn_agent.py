@@ -18,8 +18,8 @@ from batch_rl.utils import gin_signatures, seeding
 class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
   """A `MultiHeadDQNAgent` whose heads are networks that share no weights.
 
-  While it trains online it acts on one mixture of the networks throughout an
-  episode, drawn when the episode begins (online REM, Agarwal et al., 2020):
+  In online training it acts on one mixture of the networks throughout an episode,
+  drawn when the episode begins (online REM, Agarwal et al., 2020):
 
   | strategy   | the episode's mixture                                        |
   | ---------- | ------------------------------------------------------------ |
@@ -39,26 +39,29 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
     transform_strategy: str = 'STOCHASTIC',
     devices: Sequence[str] | None = None,
     acting_seed: int | None = None,
+    seed: int | None = None,
     **kwargs: Any,
   ):
     """Builds the agent's graph.
 
     Args:
-      sess: runs the graph; None makes a session.
-      num_actions: number of actions.
-      network: builds the networks from `(num_actions, num_networks, devices,
-        name=...)`; its `call` returns a `MultiHeadNetworkType`.
-      num_networks: number of networks.
-      transform_strategy: 'IDENTITY', 'AVERAGE' or 'STOCHASTIC'; see this class
-        for acting and `MultiHeadDQNAgent` for training.
-      devices: TensorFlow devices that the networks are dealt out to in turn.
-        None means every GPU there is. Where there is no device to deal to, and
-        for the rest of the graph, Dopamine's `tf_device` holds.
-      acting_seed: of the episodes' mixtures; None derives one from the run's.
-      **kwargs: `MultiHeadDQNAgent` and Dopamine's `DQNAgent` document the rest.
+      sess: TensorFlow session; None makes one.
+      num_actions: Number of actions.
+      network: Function `(num_actions, num_networks, devices, name=...)` that builds
+        the networks; their `call` returns a `MultiHeadNetworkType`.
+      num_networks: Number of networks.
+      transform_strategy: One of 'IDENTITY', 'AVERAGE' and 'STOCHASTIC'; see this
+        class for acting and `MultiHeadDQNAgent` for training.
+      devices: TensorFlow devices, assigned to the networks in turn; None for all
+        GPUs. Without devices, and for the rest of the graph, Dopamine's `tf_device`
+        applies.
+      acting_seed: Seed of the episodes' mixtures; None derives it from `seed`.
+      seed: Seed of the run; None for an unseeded agent.
+      **kwargs: Arguments of `MultiHeadDQNAgent` and Dopamine's `DQNAgent`.
 
     Raises:
-      ValueError: if `num_networks` is below 1, or as `MultiHeadDQNAgent`.
+      ValueError: If `num_networks` is below 1, or `MultiHeadDQNAgent` refuses an
+        argument.
     """
     if num_networks < 1:
       raise ValueError(f'num_networks={num_networks} must be at least 1')
@@ -67,7 +70,7 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
       devices = [f'/gpu:{i}' for i in range(len(gpus))]
     self._devices = tuple(devices)
     if acting_seed is None:
-      acting_seed = seeding.derive('acting mixture')
+      acting_seed = seeding.derive(seed, 'acting mixture')
     self._acting_rng = np.random.default_rng(acting_seed)
     self._mean_mixture = np.full(num_networks, 1 / num_networks, np.float32)
     self._episode_mixture = self._mean_mixture
@@ -77,6 +80,7 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
       network=network,
       num_heads=num_networks,
       transform_strategy=transform_strategy,
+      seed=seed,
       **kwargs,
     )
 
@@ -87,21 +91,21 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
 
   def _build_networks(self) -> None:
     super()._build_networks()
-    with tf.device('/cpu:*'):  # where Python runs
+    with tf.device('/cpu:*'):  # Python functions run on the CPU
       mixture = tf.numpy_function(self._acting_mixture, [], tf.float32)
     mixture.set_shape((self.num_heads,))
     q_values = tf.tensordot(self._net_outputs.q_heads, mixture, axes=1)
     self._q_argmax = tf.argmax(q_values, axis=1)[0]
 
   def _acting_mixture(self) -> np.ndarray:
-    """Returns the mixture to act on now, float32 (num_heads,)."""
+    """Returns the current acting mixture, float32 (num_heads,)."""
     return self._mean_mixture if self.eval_mode else self._episode_mixture
 
   def begin_episode(self, observation: np.ndarray) -> int:
     """Draws the episode's mixture and returns the first action.
 
     Args:
-      observation: the first observation, of shape `observation_shape`.
+      observation: First observation, of shape `observation_shape`.
 
     Returns:
       The action.
@@ -115,18 +119,19 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
   def bundle_and_checkpoint(
     self, checkpoint_dir: str, iteration_number: int
   ) -> dict[str, Any] | None:
-    """Saves as `DQNAgent` does, and on which mixture it acts and will act.
+    """Saves as `DQNAgent` does, with the mixture and its generator.
 
     Args:
-      checkpoint_dir: directory of the TensorFlow checkpoint.
-      iteration_number: names the checkpoint.
+      checkpoint_dir: Directory of the TensorFlow checkpoint.
+      iteration_number: Number in the name of the checkpoint.
 
     Returns:
-      What `unbundle` takes; None if there is no such directory.
+      The bundle for `unbundle`; None if the directory does not exist.
     """
     bundle = super().bundle_and_checkpoint(checkpoint_dir, iteration_number)
     if bundle is not None:
-      bundle['_episode_mixture'] = self._episode_mixture  # set by name
+      # DQNAgent.unbundle restores entries named like attributes.
+      bundle['_episode_mixture'] = self._episode_mixture
       bundle['acting_rng_state'] = self._acting_rng.bit_generator.state
     return bundle
 
@@ -136,7 +141,7 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
     iteration_number: int,
     bundle_dictionary: dict[str, Any] | None,
   ) -> bool:
-    """Restores what `bundle_and_checkpoint` has saved; see `DQNAgent`."""
+    """Restores a bundle of `bundle_and_checkpoint`; see `DQNAgent`."""
     if not super().unbundle(
       checkpoint_dir, iteration_number, bundle_dictionary
     ):
@@ -149,16 +154,16 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
 def draw_acting_mixture(
   rng: np.random.Generator, num_networks: int, transform_strategy: str
 ) -> np.ndarray:
-  """Draws the weights of the networks in one episode's behaviour.
+  """Draws the weights of the networks for acting in one episode.
 
   Args:
-    rng: source of the draw.
-    num_networks: number of networks.
-    transform_strategy: 'IDENTITY': one network, uniformly; 'AVERAGE': all
-      alike; 'STOCHASTIC': U(0, 1) draws divided by their sum.
+    rng: Generator of the draw.
+    num_networks: Number of networks.
+    transform_strategy: Kind of mixture. 'IDENTITY' is one uniformly random network,
+      'AVERAGE' the mean, 'STOCHASTIC' U(0, 1) draws divided by their sum.
 
   Returns:
-    float32 array, (num_networks,), that sums to 1.
+    The weights, float32 (num_networks,); they sum to 1.
   """
   if transform_strategy == 'IDENTITY':
     weights = np.eye(num_networks)[rng.integers(num_networks)]

@@ -16,7 +16,7 @@ from batch_rl.utils import gin_signatures
 class QuantileAgent(dqn_agent.DQNAgent):
   """A DQN that learns quantiles of the return (QR-DQN, Algorithm 1).
 
-  It acts on their mean, and takes the target's greedy action from it too.
+  Both acting and the greedy action of the target use the mean of the quantiles.
   """
 
   def __init__(
@@ -31,17 +31,17 @@ class QuantileAgent(dqn_agent.DQNAgent):
     """Builds the agent's graph.
 
     Args:
-      sess: runs the graph; None makes a session.
-      num_actions: number of actions.
-      network: builds a network from `(num_actions, num_atoms, name=...)`; its
-        `call` returns a `QuantileNetworkType`.
-      num_atoms: number of quantiles, N in the paper.
-      kappa: error up to which the Huber loss is quadratic, in units of the
-        return; 0 makes it the quantile regression loss.
-      **kwargs: Dopamine's `DQNAgent` documents the rest.
+      sess: TensorFlow session; None makes one.
+      num_actions: Number of actions.
+      network: Function `(num_actions, num_atoms, name=...)` that builds a network,
+        whose `call` returns a `QuantileNetworkType`.
+      num_atoms: Number of quantiles, N in the paper.
+      kappa: Largest error with a quadratic Huber loss, in units of the return; 0 for
+        the quantile regression loss.
+      **kwargs: Arguments of Dopamine's `DQNAgent`.
 
     Raises:
-      ValueError: if `num_atoms` is below 1 or `kappa` is negative.
+      ValueError: If `num_atoms` is below 1 or `kappa` is negative.
     """
     if num_atoms < 1:
       raise ValueError(f'num_atoms={num_atoms} must be at least 1')
@@ -81,15 +81,15 @@ def quantile_huber_loss(
 
   sum_i mean_j |tau_i - 1{u_ij < 0}| L_kappa(u_ij), with u_ij = targets_j -
   quantiles_i, tau_i = (i + 1/2) / num_atoms for i = 0, 1, ... (Lemma 2) and L
-  the Huber loss of Eq. 9. Where kappa = 0, L(u) = |u|.
+  the Huber loss of Eq. 9. For kappa = 0, L(u) = |u|.
 
   Args:
-    quantiles: float32, (batch, num_atoms), predicted.
-    targets: float32, (batch, num_samples), samples of the Bellman target.
-    kappa: error up to which the loss is quadratic.
+    quantiles: Predicted quantiles, float32 (batch, num_atoms).
+    targets: Samples of the Bellman target, float32 (batch, num_samples).
+    kappa: Largest error with a quadratic loss.
 
   Returns:
-    float32 tensor, (batch,).
+    The losses, float32 (batch,).
   """
   num_atoms = quantiles.shape.as_list()[1]
   taus = (tf.range(num_atoms, dtype=tf.float32) + 0.5) / num_atoms

@@ -1,1 +1,1 @@
-"""The parts that online and offline runs share."""
+"""Parts shared by online and offline runs."""

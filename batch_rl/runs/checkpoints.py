@@ -1,12 +1,14 @@
-"""Checkpoints of a run: whole or not there, verified before they are used.
+"""Checkpoints of a run, written atomically and verified when read.
 
-Each is a folder of `<base_dir>/checkpoints`, with what the agent wrote, all that is
-not TensorFlow's in `state.pickle`, and `checkpoint.json`, which has the hashes of
-both and says what run it is of. It is written under another name, made durable, and
-renamed. `ckpt-3` is what there was after iteration 3, `ckpt-4-120000` that after
-120,000 agent steps of iteration 4.
+A checkpoint is a folder in `<base_dir>/checkpoints`. It holds the agent's
+TensorFlow files, everything else in `state.pickle`, and `checkpoint.json` with the
+hashes of the files and the record of the run. The folder appears only when it is
+complete: it is written under another name, made durable and renamed. `ckpt-3` is
+the state after iteration 3, `ckpt-4-120000` the state after 120,000 agent steps of
+iteration 4.
 
-Those that Dopamine wrote (`ckpt.3` beside `tf_ckpt-3.index`) are read, too.
+Checkpoints of Dopamine's own checkpointer (`ckpt.3` beside `tf_ckpt-3.index`) are
+readable, too.
 """
 
 import dataclasses
@@ -29,11 +31,11 @@ _WEIGHTS = 'tf_ckpt-'
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Position:
-  """Where in a run a checkpoint was made.
+  """Position of a checkpoint in a run.
 
   Attributes:
-    iteration: the one that was under way, or was next.
-    steps: agent steps that had been taken of it.
+    iteration: Iteration under way, or the next one.
+    steps: Agent steps taken in that iteration.
   """
 
   iteration: int
@@ -41,12 +43,12 @@ class Position:
 
   @property
   def number(self) -> int:
-    """That of the agent's files: the iteration that has ended or was under way."""
+    """Number in the agent's file names: the last iteration, or the one under way."""
     return self.iteration if self.steps else self.iteration - 1
 
   @property
   def name(self) -> str:
-    """The name of the checkpoint's folder."""
+    """Name of the checkpoint's folder."""
     return f'ckpt-{self.number}' + (f'-{self.steps}' if self.steps else '')
 
   def __str__(self) -> str:
@@ -59,12 +61,12 @@ class Position:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-  """One that is there.
+  """A checkpoint on disk.
 
   Attributes:
-    position: where in the run it was made.
-    directory: with the agent's files.
-    by_dopamine: whether Dopamine's checkpointer wrote it.
+    position: Position in the run.
+    directory: Folder of the agent's files.
+    by_dopamine: Whether Dopamine's checkpointer wrote it.
   """
 
   position: Position
@@ -77,14 +79,11 @@ class Checkpoint:
     return os.path.join(self.directory, f'{_WEIGHTS}{self.position.number}')
 
   def read(self) -> dict[str, Any]:
-    """Verifies all of it.
-
-    Returns:
-      The state that was given to `Checkpoints.save`.
+    """Verifies the checkpoint and returns the state given to `Checkpoints.save`.
 
     Raises:
-      ValueError: if a part is missing or damaged, or would run code.
-      OSError: if it cannot be read now.
+      ValueError: If a file is missing or damaged, or its pickle would run code.
+      OSError: If a file cannot be read at the moment.
     """
     try:
       if self.by_dopamine:
@@ -94,8 +93,8 @@ class Checkpoint:
         agent = {key: bundle[key] for key in bundle if key not in own}
         return {'agent': agent, 'logs': bundle['logs']}
       path = os.path.join(self.directory, _DESCRIPTION)
-      about = files.check_hash(path, files.read_json(path))
-      for name, expected in about['files'].items():
+      description = files.check_hash(path, files.read_json(path))
+      for name, expected in description['files'].items():
         path = os.path.join(self.directory, name)
         if files.sha256(path) != expected:
           raise ValueError(f'{path} is damaged')
@@ -121,11 +120,10 @@ def _load(path: str) -> dict[str, Any]:
 
 
 def find(base_dir: str) -> list[Checkpoint]:
-  """The checkpoints of a run that look whole, the oldest first."""
+  """Returns the complete checkpoints of a run, oldest first."""
   directory = os.path.join(base_dir, 'checkpoints')
   found = []
-  names = _list(directory)
-  for name in names:
+  for name in _list(directory):
     if match := re.fullmatch(r'ckpt-(\d+)(?:-(\d+))?', name):
       number, steps = int(match[1]), int(match[2] or 0)
       position = Position(number if steps else number + 1, steps)
@@ -134,7 +132,7 @@ def find(base_dir: str) -> list[Checkpoint]:
         found.append(Checkpoint(position, path))
     elif match := re.fullmatch(r'sentinel_checkpoint_complete\.(\d+)', name):
       position = Position(int(match[1]) + 1)
-      # Dopamine keeps fewer of TensorFlow's.
+      # Its TensorFlow files may be gone: Dopamine keeps fewer of them.
       found.append(Checkpoint(position, directory, by_dopamine=True))
   return sorted(found, key=lambda checkpoint: checkpoint.position)
 
@@ -150,18 +148,22 @@ def _list(directory: str) -> list[str]:
 
 @gin.configurable(denylist=['base_dir'])
 class Checkpoints:
-  """Writes and finds the checkpoints of a run.
+  """Writes, finds and removes the checkpoints of a run.
+
+  The two newest checkpoints are always kept.
 
   Args:
-    base_dir: of the run.
-    keep: iterations whose checkpoints are kept, the newest ones.
-    keep_every: of the older ones, every how many-th is kept; None for none.
-    every_minutes: minutes after which there is one within an iteration; None for
-      iterations' ends only. The two newest checkpoints are kept, whatever they are.
-    every_steps: agent steps after which there is one within an iteration.
+    base_dir: Directory of the run.
+    keep: Number of newest iterations whose final checkpoints are kept.
+    keep_every: Interval, in iterations, of the older checkpoints to keep; None
+      keeps no older ones.
+    every_minutes: Minutes between checkpoints within an iteration; None disables
+      them.
+    every_steps: Agent steps between checkpoints within an iteration; None disables
+      them.
 
   Raises:
-    ValueError: if a number is too small.
+    ValueError: If a number is not above 0.
   """
 
   def __init__(
@@ -189,17 +191,15 @@ class Checkpoints:
     self._last_time = time.monotonic()
     self._last = Position(0)
 
-  def newest(
-    self,
-  ) -> tuple[Checkpoint, dict[str, Any]] | None:
-    """The newest checkpoint that is whole, and its state; None if there is none.
+  def newest(self) -> tuple[Checkpoint, dict[str, Any]] | None:
+    """Returns the newest intact checkpoint and its state; None if there is none.
 
-    Those that are damaged are put aside, or what has to be done again would be
-    older than they are.
+    Damaged checkpoints that are newer are renamed: the run repeats iterations, and
+    they would look newer than the checkpoints it is about to write.
 
     Raises:
-      ValueError: if there are some, and none of them can be used.
-      OSError: if one cannot be read now, which says nothing of how it is.
+      ValueError: If all checkpoints are damaged.
+      OSError: If one cannot be read at the moment, which does not mean damage.
     """
     self._remove_unfinished()
     damaged: list[Checkpoint] = []
@@ -214,7 +214,7 @@ class Checkpoints:
       if damaged:
         logging.warning('Going back to %s.', checkpoint.position)
       for other in damaged:
-        self._put_aside(other)
+        self._rename_damaged(other)
       self._last = checkpoint.position
       return checkpoint, state
     if damaged:
@@ -226,11 +226,11 @@ class Checkpoints:
 
     for name in _list(self._directory):
       path = os.path.join(self._directory, name)
-      whole = _DESCRIPTION in _list(path) and not name.endswith('.tmp')
-      if re.match(r'ckpt-\d', name) and not whole:
+      complete = _DESCRIPTION in _list(path) and not name.endswith('.tmp')
+      if re.match(r'ckpt-\d', name) and not complete:
         tf.io.gfile.rmtree(path)
 
-  def _put_aside(self, checkpoint):
+  def _rename_damaged(self, checkpoint):
     import tensorflow as tf
 
     if checkpoint.by_dopamine:
@@ -238,19 +238,19 @@ class Checkpoints:
       name = f'sentinel_checkpoint_complete.{number}'
       tf.io.gfile.remove(os.path.join(self._directory, name))
     else:
-      aside = os.path.join(
+      renamed = os.path.join(
         self._directory, f'damaged-{os.path.basename(checkpoint.directory)}'
       )
-      if tf.io.gfile.exists(aside):
-        tf.io.gfile.rmtree(aside)
-      tf.io.gfile.rename(checkpoint.directory, aside)
+      if tf.io.gfile.exists(renamed):
+        tf.io.gfile.rmtree(renamed)
+      tf.io.gfile.rename(checkpoint.directory, renamed)
 
   def is_saved(self, position: Position) -> bool:
-    """Whether the newest checkpoint is that of a position."""
+    """Returns whether the newest checkpoint is at a position."""
     return self._last == position
 
   def is_due(self, position: Position) -> bool:
-    """Whether it is time for a checkpoint within an iteration."""
+    """Returns whether a checkpoint within an iteration is due."""
     if self.is_saved(position):
       return False
     if self._every_minutes is not None:
@@ -267,31 +267,34 @@ class Checkpoints:
     state: Mapping[str, Any],
     about: Mapping[str, Any],
   ) -> None:
-    """Writes a checkpoint, and removes those that are not to be kept.
+    """Writes a checkpoint and removes the expired ones.
 
     Args:
-      position: where the run is.
-      write: writes the agent's files into a folder, with a number in their names;
-        returns what else there is to keep of the agent.
-      state: the rest of the state, plain data.
-      about: what the run is, for JSON.
+      position: Position in the run.
+      write: Function `(folder, number)` that writes the agent's files, named by the
+        number, and returns the rest of the agent's state.
+      state: State of the runner, plain data.
+      about: Record of the run, for JSON.
 
     Raises:
-      OSError: if there is no room, say; the checkpoints before are as they were.
-      ValueError: if the state is not plain data.
+      OSError: If the checkpoint cannot be written, e.g. to a full disk. Earlier
+        checkpoints are intact.
+      ValueError: If the state is not plain data.
     """
     import tensorflow as tf
 
     path = os.path.join(self._directory, position.name)
-    to_path = self._write_remote if files.is_remote(path) else self._write_local
+    write_folder = (
+      self._write_remote if files.is_remote(path) else self._write_local
+    )
     try:
-      to_path(path, position, write, state, about)
+      write_folder(path, position, write, state, about)
       self._last, self._last_time = position, time.monotonic()
       self._clean()
     except (OSError, tf.errors.OpError) as error:
       raise OSError(
-        f'Checkpoint {path} cannot be written: {files.reason(error)}; those before '
-        'it are kept.'
+        f'Checkpoint {path} cannot be written: {files.reason(error)}; earlier ones '
+        'are kept.'
       ) from error
 
   def _write_local(self, path, position, write, state, about):
@@ -312,12 +315,13 @@ class Checkpoints:
     except BaseException:
       shutil.rmtree(work, ignore_errors=True)
       raise
-    shutil.rmtree(path, ignore_errors=True)  # of a run that had to go back
+    # The run may have gone back to an older checkpoint.
+    shutil.rmtree(path, ignore_errors=True)
     os.rename(work, path)
     files.sync_directory(self._directory)
 
   def _write_remote(self, path, position, write, state, about):
-    """Object stores rename nothing; the description comes last."""
+    """Writes to an object store, which cannot rename: the description goes last."""
     import tensorflow as tf
 
     description = os.path.join(path, _DESCRIPTION)
@@ -329,14 +333,14 @@ class Checkpoints:
     files.write_json(description, _describe(position, hashes, about))
 
   def _write_files(self, work, position, write, state):
-    """Writes all but the description; returns the names of the files."""
+    """Writes everything but the description; returns the file names."""
     import tensorflow as tf
 
     bundle = write(work, position.number)
     content = safe_pickle.dumps({**state, 'agent': bundle})
     with tf.io.gfile.GFile(os.path.join(work, _STATE), 'wb') as file:
       file.write(content)
-    # TensorFlow notes there where the files were before they are renamed.
+    # TensorFlow records the paths of the files, which change with the folder.
     if tf.io.gfile.exists(os.path.join(work, 'checkpoint')):
       tf.io.gfile.remove(os.path.join(work, 'checkpoint'))
     return sorted(

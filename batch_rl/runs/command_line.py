@@ -1,12 +1,11 @@
-"""What the programs of this package share: flags, configs, errors.
+"""Command line of the training programs: flags, gin configuration, errors.
 
-A user's mistake ends in one line on stderr and exit code 2.
+A user's mistake ends the program with one line on stderr and exit code 2.
 """
 
 import contextlib
 import difflib
 import functools
-import glob
 import logging as std_logging
 import os
 import pathlib
@@ -20,6 +19,7 @@ from absl import app, flags, logging
 import batch_rl
 from batch_rl.atari import roms
 from batch_rl.dataset.shards import shard_reader
+from batch_rl.runs import gin_files as gin_files_lib
 from batch_rl.runs import interruption, run_record
 
 _GAME_NAME = 'atari_lib.create_atari_environment.game_name'
@@ -28,9 +28,10 @@ PACKAGE_PARENT = str(pathlib.Path(batch_rl.__file__).parents[1])
 
 @functools.cache
 def define_flags() -> None:
-  """Defines the flags of both programs.
+  """Defines the flags shared by the training programs.
 
-  Not at import: who imports an agent may have flags of these names.
+  It is no side effect of the import, because programs that import an agent may
+  define flags of the same names.
   """
   flags.DEFINE_string(
     'base_dir', None, 'Directory for checkpoints, logs and TensorBoard files.'
@@ -39,8 +40,8 @@ def define_flags() -> None:
   flags.DEFINE_multi_string(
     'gin_files',
     [],
-    'gin configuration files; a path that starts with batch_rl/ is found '
-    'wherever the package is.',
+    'gin configuration files. Paths that start with batch_rl/ are found in the '
+    'installed package.',
   )
   flags.DEFINE_multi_string(
     'gin_bindings', [], 'gin bindings that override the files, e.g. "A.b=1".'
@@ -48,19 +49,21 @@ def define_flags() -> None:
   flags.DEFINE_bool(
     'accept_changes',
     False,
-    'Go on with a run even if its settings or data have changed.',
+    'Continue a run even if its settings or data have changed.',
   )
   flags.DEFINE_integer(
-    'seed', None, 'Seed of everything random; drawn and recorded if unset.'
+    'seed',
+    None,
+    'Seed of everything random; if unset, one is drawn and recorded.',
   )
 
 
 def run(main: Callable, required: Iterable[str]) -> None:
-  """Runs a program: `main()` after the flags are parsed and checked.
+  """Parses and checks the flags, then runs a program.
 
   Args:
-    main: takes no arguments.
-    required: names of the flags that must be given.
+    main: Function of the program, without arguments.
+    required: Names of the flags that must be given.
   """
 
   def parse(argv):
@@ -98,7 +101,7 @@ def run(main: Callable, required: Iterable[str]) -> None:
 
 
 def _not_dopamine_chatter(record: std_logging.LogRecord) -> bool:
-  """Drops what Dopamine logs of its arguments; run.json has the gin config."""
+  """Drops Dopamine's log of its arguments; run.json has the gin config."""
   chatter = record.levelno <= std_logging.INFO or 'DEPRECATION' in str(
     record.msg
   )
@@ -107,14 +110,14 @@ def _not_dopamine_chatter(record: std_logging.LogRecord) -> bool:
 
 def fail(error: Exception) -> None:
   """Ends the program with the error on one line."""
-  # gin appends where in the configuration an exception passed by.
+  # gin appends the configurables that an exception passed through.
   message = str(error).split('\n  In call to configurable')[0]
   program = os.path.basename(sys.argv[0])
   print(f'{program}: error: {" ".join(message.split())}', file=sys.stderr)
   sys.exit(2)
 
 
-# Among them are what gin raises: KeyError for a name that fits two things.
+# Includes what gin raises, such as KeyError for an ambiguous name.
 MISTAKES = (
   ValueError,
   TypeError,
@@ -126,7 +129,7 @@ MISTAKES = (
 
 
 class user_errors:  # noqa: N801 (a context manager)
-  """Turns a mistake in flags, files or configs into one line and exit code 2."""
+  """Reports a mistake in flags, files or configs in one line; exit code 2."""
 
   def __enter__(self):
     return self
@@ -139,11 +142,11 @@ class user_errors:  # noqa: N801 (a context manager)
 
 @contextlib.contextmanager
 def run_errors() -> Iterator[None]:
-  """Says in a line why a run ended: asked to, or for the data, disk or loss."""
+  """Reports in one line why a run ended: a request, or its data, disk or loss."""
   try:
     yield
-  except interruption.Interrupted as asked:
-    logging.warning('%s', asked)
+  except interruption.Interrupted as interrupted:
+    logging.warning('%s', interrupted)
   except (
     shard_reader.DataError,
     FloatingPointError,
@@ -155,7 +158,11 @@ def run_errors() -> Iterator[None]:
 
 
 def choose(kind: str, name: str | None, choices: Iterable[str]) -> str:
-  """Returns the name, or raises ValueError with the choices."""
+  """Returns the name.
+
+  Raises:
+    ValueError: If it is not among the choices; the message lists them.
+  """
   choices = sorted(choices)
   if name is not None and name in choices:
     return name
@@ -170,52 +177,33 @@ def load_gin(gin_files: list[str], gin_bindings: list[str]) -> None:
   """Loads gin files and bindings.
 
   Args:
-    gin_files: paths; those that start with `batch_rl/` are found in the package.
-    gin_bindings: override the files.
+    gin_files: Paths of gin files (see `gin_files` for the lookup).
+    gin_bindings: Lines of gin, e.g. 'A.b = 1'; they override the files.
 
   Raises:
-    ValueError: if a file does not exist or a name in it is unknown.
+    ValueError: If a file is missing or a name in it is unknown.
   """
-  gin.add_config_file_search_path(PACKAGE_PARENT)  # for `include`
-  # The runner itself writes to the console, to TensorBoard, as Dopamine's collector
-  # writes nothing in graph mode, and to logs, which resume as pickles do not.
+  # The runner itself writes to the console, to TensorBoard (Dopamine's collector
+  # writes nothing in graph mode) and to logs, which unlike Dopamine's pickles resume.
   gin.parse_config('CollectorDispatcher.collectors = ()')
-  gin.parse_config_files_and_bindings(
-    [_find_gin_file(path) for path in gin_files], gin_bindings
-  )
-
-
-def _find_gin_file(path: str) -> str:
-  packaged = os.path.join(PACKAGE_PARENT, path)
-  for candidate in (path, packaged):
-    if '://' in candidate or os.path.exists(candidate):
-      return candidate
-  there = sorted(
-    os.path.basename(found)
-    for folder in (path, packaged)
-    for found in glob.glob(os.path.join(os.path.dirname(folder), '*.gin'))
-  )
-  raise ValueError(
-    f'There is no gin file {path}'
-    + (f'; in that folder are {", ".join(there)}.' if there else '.')
-  )
+  gin_files_lib.parse(gin_files, gin_bindings)
 
 
 def start_run(
   create_agent: str, agents: Iterable[str], **settings: str
 ) -> dict[str, Any]:
-  """Loads the configuration that the flags name, and starts or finds the run.
+  """Loads the configuration that the flags name, and starts or resumes the run.
 
   Args:
-    create_agent: the configurable whose `agent_name` `--agent_name` overrides.
-    agents: names of the agents that there are.
-    **settings: more that a resumed run may not change.
+    create_agent: Configurable whose `agent_name` `--agent_name` overrides.
+    agents: Names of the agents.
+    **settings: Further settings that a resumed run may not change.
 
   Returns:
-    The run's record, not yet written (`run_record.start`).
+    The run's record, not yet written (see `run_record.start`).
 
   Raises:
-    ValueError: if a gin file, name, agent or game is unknown, or `base_dir` is in
+    ValueError: If a gin file, name, agent or game is unknown, or `base_dir` is in
       use or holds a run with other settings.
   """
   load_gin(flags.FLAGS.gin_files, flags.FLAGS.gin_bindings)
@@ -250,9 +238,9 @@ def start_run(
 
 
 def _gin_config() -> str:
-  """What is bound, a line each however long: they are compared line by line."""
+  """Returns the bindings, each on one line, for comparison line by line."""
   lines = gin.config_str(max_line_length=10**6).split('\n')
-  # Rulers are as long as the longest line may be.
+  # gin draws rulers as long as `max_line_length`.
   return '\n'.join(line for line in lines if not line.startswith('# ==='))
 
 
@@ -262,7 +250,7 @@ def _bind(parameter: str, value) -> None:
 
 
 def query_gin(parameter: str) -> Any:
-  """The value bound to a gin parameter, or None."""
+  """Returns the value bound to a gin parameter, or None."""
   try:
     return gin.query_parameter(parameter)
   except ValueError:
@@ -270,18 +258,25 @@ def query_gin(parameter: str) -> Any:
 
 
 def atari_game() -> str | None:
-  """The game that Dopamine's Atari environment is configured for, or None."""
+  """Returns the game of Dopamine's Atari environment by the config, or None."""
   return query_gin(_GAME_NAME)
 
 
-def report(where: dict[str, str]) -> None:
-  """Says where the results of a run are."""
-  for what, path in where.items():
-    logging.info('%s: %s', what, path)
+def finish(runner: Any) -> None:
+  """Runs a runner that is built, and logs the paths of its results.
+
+  Args:
+    runner: A `RecordedRunner`.
+  """
+  warn_of_unused_bindings()
+  with run_errors():
+    runner.run_experiment()
+    for name, path in runner.result_paths().items():
+      logging.info('%s: %s', name, path)
 
 
 def warn_of_unused_bindings() -> list[str]:
-  """Logs gin bindings that nothing has read; returns them.
+  """Logs and returns the gin bindings that nothing has read.
 
   Call it once everything is built.
   """
@@ -292,8 +287,8 @@ def warn_of_unused_bindings() -> list[str]:
 
 
 def unused_bindings() -> list[str]:
-  """The gin bindings, as `Configurable.parameter`, that nothing has read."""
-  # No public way: gin prints what was read, but does not return it.
+  """Returns gin bindings that nothing has read, as `Configurable.parameter`."""
+  # gin prints the operative config, but has no public way to query it.
   given, read = gin.config._CONFIG, gin.config._OPERATIVE_CONFIG
   return sorted(
     f'{"/".join(filter(None, scope_and_selector))}.{parameter}'

@@ -1,4 +1,7 @@
-"""What evaluations gave, as files of a run; read without TensorFlow."""
+"""Files of evaluations, `<base_dir>/evaluations/<iteration>.json`.
+
+Reading them does not need TensorFlow.
+"""
 
 import dataclasses
 import os
@@ -17,10 +20,10 @@ class Episode:
   """A complete episode.
 
   Attributes:
-    environment: the emulator that it was played in.
-    length: agent steps.
-    undiscounted_return: the sum of its rewards.
-    clipped_return: the sum of its rewards, each clipped to [-1, 1].
+    environment: Number of the emulator.
+    length: Length in agent steps.
+    undiscounted_return: Sum of the rewards.
+    clipped_return: Sum of the rewards, each clipped to [-1, 1].
   """
 
   environment: int
@@ -30,7 +33,7 @@ class Episode:
 
 
 def summary(episodes: list[Episode]) -> str:
-  """One line about episodes."""
+  """Returns a one-line summary of episodes."""
   returns = np.array([episode.undiscounted_return for episode in episodes])
   error = returns.std(ddof=1) / len(returns) ** 0.5 if len(returns) > 1 else 0
   return (
@@ -48,15 +51,15 @@ def write(
   name: str | None = None,
   **about: Any,
 ) -> str:
-  """Writes `evaluations/<name>.json`: every episode, and the mean return.
+  """Writes the episodes of an evaluation and their mean return.
 
   Args:
-    base_dir: of the run.
-    iteration: that was evaluated.
-    episodes: that were played.
-    environments: in how many they were.
-    name: of the file; None for the iteration.
-    **about: more to be written.
+    base_dir: Directory of the run.
+    iteration: Evaluated iteration.
+    episodes: Episodes of the evaluation.
+    environments: Number of emulators.
+    name: Name of the file without `.json`; None for the iteration.
+    **about: Further entries of the file.
 
   Returns:
     The path of the file.
@@ -78,16 +81,16 @@ def write(
 
 
 def read(base_dir: str) -> dict[int, dict[str, Any]]:
-  """The evaluations that a run has made itself: `{iteration: content}`.
+  """Returns the evaluations that a run made itself: `{iteration: content}`.
 
   Args:
-    base_dir: of the run.
+    base_dir: Directory of the run.
 
   Returns:
-    What `write` has written, by iteration, ascending; {} if there is nothing.
+    The contents of the files by iteration, ascending; {} if there are none.
 
   Raises:
-    ValueError: if a file is damaged.
+    ValueError: If a file is damaged.
   """
   return {
     number: files.read_json(_path(base_dir, number)) or {}
@@ -96,14 +99,14 @@ def read(base_dir: str) -> dict[int, dict[str, Any]]:
 
 
 def put_aside(base_dir: str, first: int) -> None:
-  """Renames evaluations that are there before their iteration has begun.
+  """Renames evaluations of iterations that are still to come.
 
-  They are of a run that was here before, or will be made again: left, they would
-  look like results of the run that begins.
+  They belong to an earlier run in this directory, or will be repeated. Left in
+  place, they would look like results of the run that starts now.
 
   Args:
-    base_dir: of the run.
-    first: iteration, the next one of the run.
+    base_dir: Directory of the run.
+    first: Next iteration of the run.
   """
   for number in _numbers(base_dir):
     if number >= first:

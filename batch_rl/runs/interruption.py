@@ -1,4 +1,4 @@
-"""Asking a run to stop: SIGTERM, or Ctrl-C, and it saves its state first."""
+"""Stopping a run by SIGTERM or Ctrl-C, after a checkpoint."""
 
 import contextlib
 import os
@@ -8,29 +8,33 @@ from collections.abc import Iterator
 
 
 class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
-  """A run has stopped because it was asked to; the message says where."""
+  """Raised when a run stops on request; the message has the position."""
 
 
 class Interruption:
-  """Whether a run has been asked to stop."""
+  """A request to stop.
+
+  Attributes:
+    requested: Whether a signal has arrived.
+  """
 
   requested = False
 
 
 def _say(text: str, stderr: int = 2) -> None:
-  """Not by logging: what is interrupted may be just that."""
+  """Writes a line to stderr; a logging call may be what the signal interrupts."""
   os.write(stderr, f'{text}\n'.encode())
 
 
 def leave_at_sigterm() -> None:
-  """Until a run listens, there is nothing to save: SIGTERM ends the program, with 0.
+  """Lets SIGTERM end the program with exit code 0 until `listen` is entered.
 
-  At once, and whatever it does: an exception may meet a thread that is just
-  starting, for which Python's exit would then wait for ever.
+  There is nothing to save before. The program ends at once: after an exception,
+  Python's exit could wait forever for a thread that was just starting.
   """
   if threading.current_thread() is not threading.main_thread():
     return
-  stderr = os.dup(2)  # which is caught while TensorFlow is imported
+  stderr = os.dup(2)  # fd 2 is redirected while TensorFlow is imported
 
   def leave(number, frame):
     del number, frame
@@ -42,9 +46,10 @@ def leave_at_sigterm() -> None:
 
 @contextlib.contextmanager
 def listen() -> Iterator[Interruption]:
-  """Takes SIGTERM and SIGINT as requests; a second Ctrl-C stops at once.
+  """Takes SIGTERM and SIGINT as requests to stop; a second Ctrl-C stops at once.
 
-  Python leaves signals to the main thread: in others nothing is changed.
+  Python handles signals in the main thread only; in other threads this does
+  nothing.
   """
   interruption = Interruption()
   if threading.current_thread() is not threading.main_thread():

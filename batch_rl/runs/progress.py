@@ -1,4 +1,4 @@
-"""`progress.json`: where a run is, for whoever watches it from outside."""
+"""Progress of a run: a bar on the console, and `progress.json` for other programs."""
 
 import contextlib
 import os
@@ -11,24 +11,31 @@ import tqdm.auto as tqdm
 from batch_rl.utils import files
 
 FILE_NAME = 'progress.json'
-FINISHED = 'finished'  # the phase of a run that has done all its iterations
+FINISHED = 'finished'  # phase of a run with all iterations done
 _SECONDS = 10  # between writes
 
 
 class Progress:
-  """Shows the progress of a run, and keeps `progress.json` in its directory.
+  """Shows the progress of a run and keeps `progress.json` in its directory.
 
-  The file has `iteration`, of how many `iterations`, `phase` ('train', 'eval' or
-  'finished'), how much of it is `done`, of what `total`, in which `unit`; `rates`, of
-  each phase the last, in units a second; `evaluation`, the mean return of the last one;
-  and the `time` of writing, in seconds since 1970.
+  Keys of the file:
+
+  | key                  | value                                              |
+  | -------------------- | -------------------------------------------------- |
+  | iteration            | number of the iteration                            |
+  | iterations           | number of iterations in the run                    |
+  | phase                | 'train', 'eval' or 'finished'                      |
+  | done, total, unit    | progress of the phase                              |
+  | rates                | last rate of each phase, in units a second         |
+  | evaluation           | mean return of the last evaluation, or null        |
+  | time                 | time of writing, in seconds since 1970             |
 
   Args:
-    base_dir: of the run. Nothing is written to a remote one.
-    iterations: of the whole run.
+    base_dir: Directory of the run. Nothing is written to a remote one.
+    iterations: Number of iterations in the run.
 
   Attributes:
-    evaluation: the mean return of the last evaluation, once there is one.
+    evaluation: Mean return of the last evaluation; None before the first.
   """
 
   def __init__(self, base_dir: str, iterations: int):
@@ -41,14 +48,14 @@ class Progress:
   def bar(
     self, iteration: int, phase: str, total: int, unit: str, done: int = 0
   ) -> 'Bar':
-    """A bar with rate and ETA; in a log file, a line every half minute.
+    """Returns a bar with rate and ETA; in a log file, a line every half minute.
 
     Args:
-      iteration: counted from 0.
-      phase: of the iteration.
-      total: units of the phase.
-      unit: what is counted.
-      done: units that were done before.
+      iteration: Number of the iteration, from 0.
+      phase: Phase of the iteration.
+      total: Number of units in the phase.
+      unit: Name of the unit.
+      done: Number of units done before.
     """
     interactive = sys.stderr.isatty()
     return Bar(
@@ -68,16 +75,16 @@ class Progress:
     """Writes the file.
 
     Args:
-      done: units of the phase.
-      rate: units a second; None if that can't be told yet, and the last one stays.
-      about: the phase.
+      done: Number of units done in the phase.
+      rate: Units a second; None keeps the last known rate.
+      about: Entries of the phase: iteration, phase, total and unit.
     """
     if rate is not None:
       self._rates[about['phase']] = rate
     self._write({**about, 'done': done})
 
   def finish(self) -> None:
-    """Says that all iterations are done."""
+    """Records that all iterations are done."""
     self._write({'iteration': self._iterations, 'phase': FINISHED})
 
   def _write(self, content):
@@ -89,16 +96,15 @@ class Progress:
       'evaluation': self.evaluation,
       'time': time.time(),
     }
-    # A run does not end because nobody can watch it.
+    # Progress is not worth ending a run, nor waiting for a slow disk.
     with contextlib.suppress(OSError):
-      # Nor does it wait for a slow disk.
       files.write_json(self._path, content, durable=False)
 
 
 class Bar(tqdm.tqdm):
   """A bar of `Progress`.
 
-  The rate that it tells leaves out the first seconds, in which TensorFlow gets ready.
+  Its rate excludes the first seconds, in which TensorFlow warms up.
   """
 
   def __init__(self, progress: Progress, about: dict[str, Any], **kwargs: Any):
@@ -110,7 +116,7 @@ class Bar(tqdm.tqdm):
     super().__init__(**kwargs)
 
   def update(self, n: float | None = 1) -> bool | None:
-    """Counts; shows and writes it if it is time."""
+    """Counts units; shows and writes the progress when due."""
     self._count += n
     if (now := time.monotonic()) >= self._next:
       self._next = now + _SECONDS
@@ -120,7 +126,7 @@ class Bar(tqdm.tqdm):
     return super().update(n)
 
   def close(self) -> None:
-    """Writes the rate of the phase; all of it counts if it was short."""
+    """Writes the rate of the phase, warm-up included if the phase was short."""
     if self._count > self._begun[1] and self._next < float('inf'):
       self._next = float('inf')  # tqdm closes itself again
       short = not self._warm or time.monotonic() - self._warm[0] < _SECONDS
@@ -136,9 +142,9 @@ class Bar(tqdm.tqdm):
 
 
 def read(base_dir: str) -> dict[str, Any] | None:
-  """What a run has last written of its progress; None if that can't be told."""
+  """Returns the content of a run's progress file; None if unknown."""
   try:
-    found = files.read_json(os.path.join(base_dir, FILE_NAME))
-  except ValueError:  # it is no record, and may be lost with a machine
+    content = files.read_json(os.path.join(base_dir, FILE_NAME))
+  except ValueError:  # not written durably, so a crash may damage it
     return None
-  return found if isinstance(found, dict) else None
+  return content if isinstance(content, dict) else None

@@ -1,7 +1,7 @@
-"""`run.json`: what a run is, written beside its results.
+"""The record of a run, `<base_dir>/run.json`: identity, seed, settings, versions.
 
-It tells a restart the run's identity and seed, and with which settings it was
-started; and whoever reads the results, what they are results of.
+A restart compares its settings with the record; a reader learns from it how the
+results were made.
 """
 
 import difflib
@@ -30,8 +30,7 @@ _PACKAGES = (
   'opencv-python',
   'gin-config',
 )
-# What of the configuration a run may change: a run can be prolonged, and when it is
-# saved makes no difference to it.
+# Settings that a run may change: its length, and the times of its checkpoints.
 _CHANGEABLE = ('num_iterations', 'Checkpoints.')
 _locks: list[Any] = []  # held until the process ends
 
@@ -42,27 +41,27 @@ def start(
   accept_changes: bool = False,
   **settings: str | None,
 ) -> dict[str, Any]:
-  """Makes the record of a run, or continues that of the run in a directory.
+  """Returns a new record, or the updated record of the run in a directory.
 
-  Nothing is written; see `write`.
+  It writes nothing; see `write`.
 
   Args:
-    base_dir: the run's directory.
-    seed: of the run; None draws one, or keeps the one that is recorded.
-    accept_changes: whether a run may go on with another seed or settings.
-    **settings: what a run with checkpoints may not change, as text, but for lines
+    base_dir: Directory of the run.
+    seed: Seed of the run; None keeps the recorded one, or draws one.
+    accept_changes: Whether a run may continue with another seed or settings.
+    **settings: Settings as text. A run with checkpoints may change only the lines
       about `num_iterations` and `Checkpoints`.
 
   Returns:
-    The record: run_id, seed, whether it was drawn, settings and the hash of each,
-    command, versions, start time.
+    The record: run_id, seed, seed_drawn, the settings and their hashes, command,
+    versions, start time.
 
   Raises:
-    ValueError: if the run there has checkpoints and another seed or settings.
+    ValueError: If the run has checkpoints and another seed or settings.
   """
   record = files.read_json(os.path.join(base_dir, FILE_NAME)) or {}
   if not checkpoints.find(base_dir):
-    # Nothing to be true to yet, but its log knows the run by its id.
+    # The run has no results yet, but its log may name its id.
     kept = ('run_id', 'seed', 'seed_drawn')
     record = {key: record[key] for key in kept if key in record}
     if seed is not None:
@@ -70,7 +69,7 @@ def start(
   record.setdefault('run_id', secrets.token_hex(8))
   record.setdefault('seed_drawn', seed is None and 'seed' not in record)
   if seed is not None:
-    record['seed_drawn'] = False  # somebody wants this very one
+    record['seed_drawn'] = False
   record.setdefault('seed', secrets.randbits(31) if seed is None else seed)
   changes = [
     change
@@ -104,7 +103,7 @@ def start(
     )
     record.setdefault('changes', []).append(changes)
     record['versions'] = now
-  # It may have been prolonged.
+  # The number of iterations may have changed.
   given = {k: v for k, v in settings.items() if v is not None}
   record['hashes'] = {
     name: hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -114,31 +113,31 @@ def start(
 
 
 def refuse_or_note(
-  record: dict[str, Any], what: str, changes: list[str], accept: bool
+  record: dict[str, Any], problem: str, changes: list[str], accept: bool
 ) -> None:
-  """Refuses to go on with a run that has changed, or notes the changes in it.
+  """Refuses to continue a run with changes, or notes the changes in its record.
 
   Args:
-    record: of the run.
-    what: what is the matter, for the message.
-    changes: lines, with - for what was and + for what is.
-    accept: whether to go on.
+    record: Record of the run.
+    problem: First words of the message.
+    changes: Changed lines, with - for the old and + for the new ones.
+    accept: Whether to continue.
 
   Raises:
-    ValueError: if not.
+    ValueError: If `accept` is False.
   """
   text = '; '.join(changes[:6])
   if not accept:
     raise ValueError(
-      f'{what}; choose another --base_dir, or its settings, or go on with '
+      f'{problem}; choose another --base_dir, restore its settings, or continue with '
       f'--accept_changes: {text}'
     )
-  logging.warning('%s; going on: %s', what, text)
+  logging.warning('%s; continuing: %s', problem, text)
   record.setdefault('changes', []).append(changes)
 
 
 def _changes(name: str, before: str, now: str) -> list[str]:
-  """The lines that differ, with - for what was and + for what is."""
+  """Returns the changed lines, with - for the old and + for the new ones."""
   if '\n' not in before + now:
     return (
       [] if before == now else [f'- {name} = {before}', f'+ {name} = {now}']
@@ -159,10 +158,10 @@ def write(base_dir: str, record: dict[str, Any]) -> None:
 
 
 def lock(base_dir: str) -> None:
-  """Keeps other processes out of a local directory until this one ends.
+  """Locks a local run directory until this process ends.
 
   Raises:
-    ValueError: if another process has it; the message says which.
+    ValueError: If another process has locked it.
   """
   if '://' in base_dir:
     return
@@ -178,7 +177,7 @@ def lock(base_dir: str) -> None:
 
 
 def versions() -> dict[str, str]:
-  """Versions of Python, of this package and of those that decide results."""
+  """Returns the versions of Python, this package and those that affect results."""
   import batch_rl
 
   found = {'python': sys.version.split()[0], 'batch_rl': batch_rl.__version__}
@@ -191,7 +190,7 @@ def versions() -> dict[str, str]:
 
 
 def _command() -> str:
-  """The command line, as it would be typed again."""
+  """Returns the command line in a form that can be typed again."""
   module = getattr(sys.modules['__main__'], '__spec__', None)
   program = f'-m {module.name}' if module else sys.argv[0]
   return shlex.join(['python', *program.split(), *sys.argv[1:]])

@@ -1,4 +1,4 @@
-"""What the online and the offline runner share, over Dopamine's `Runner`."""
+"""The base of the online and the offline runner, on Dopamine's `Runner`."""
 
 import importlib
 import json
@@ -15,18 +15,18 @@ from batch_rl.atari import environment
 from batch_rl.runs import checkpoints, interruption, progress, run_record
 from batch_rl.utils import files, gin_signatures, seeding
 
-_DOPAMINE_KEEPS = 4  # unless its agents are told otherwise
+_DOPAMINE_KEEPS = 4  # default of its agents' max_tf_checkpoints_to_keep
 
 
 def agent_classes(package: str, agents: Mapping) -> dict[str, type]:
-  """Imports agents, so that gin knows each of them, whichever one is trained.
+  """Imports all agents, so that gin knows the names of each.
 
   Args:
-    package: where their modules are.
-    agents: `{name: (module, class)}`.
+    package: Package of the modules.
+    agents: Modules and class names, `{name: (module, class)}`.
 
   Returns:
-    `{name: class}`.
+    The classes, `{name: class}`.
   """
   return {
     name: getattr(importlib.import_module(f'{package}.{module}'), class_name)
@@ -36,15 +36,16 @@ def agent_classes(package: str, agents: Mapping) -> dict[str, type]:
 
 @gin_signatures.forwards_to(run_experiment.Runner)
 class RecordedRunner(run_experiment.Runner):
-  """Dopamine's runner with progress, seeds, exact resume, and a record of it all.
+  """Dopamine's runner with progress, seeds, exact resume and a record of the run.
 
   Args:
-    base_dir: for checkpoints, logs, TensorBoard files and `run.json`.
-    create_agent_fn: `(sess, environment, summary_writer) -> agent`.
-    create_environment_fn: returns the environment.
-    record: of the run, as `run_record.start` makes it (and here does if None).
-    accept_changes: whether a run may resume on other data than it had.
-    **kwargs: as Dopamine's `Runner`.
+    base_dir: Directory of checkpoints, logs, TensorBoard files and `run.json`.
+    create_agent_fn: Function `(sess, environment, summary_writer) -> agent`. It passes
+      `seed=seeding.run_seed()` to the agent, which is unseeded otherwise.
+    create_environment_fn: Function that returns the environment.
+    record: Record of the run from `run_record.start`; None calls that here.
+    accept_changes: Whether a run may resume on changed data.
+    **kwargs: Arguments of Dopamine's `Runner`.
   """
 
   def __init__(
@@ -56,13 +57,16 @@ class RecordedRunner(run_experiment.Runner):
     accept_changes=False,
     **kwargs,
   ):
-    seeding.seed_libraries(iteration=0)
-    self.record = dict(record or run_record.start(base_dir, seeding.run_seed()))
+    self._seed = seeding.run_seed()
+    seeding.seed_libraries(
+      self._seed, iteration=0, deterministic_ops=seeding.has_deterministic_ops()
+    )
+    self.record = dict(record or run_record.start(base_dir, self._seed))
     kwargs['fine_grained_print_to_console'] = False  # there is a progress bar
     self._accept_changes = accept_changes
     self._has_run = False
     self._progress = None
-    # What a checkpoint within an iteration has of it, until it is resumed.
+    # State of an iteration restored from a checkpoint within it, until it resumes.
     self._partial: dict[str, Any] | None = None
     self._interruption = interruption.Interruption()
     super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
@@ -70,19 +74,19 @@ class RecordedRunner(run_experiment.Runner):
     self._run_progress = progress.Progress(base_dir, self._num_iterations)
 
   def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
-    """Resumes from the newest checkpoint that is whole; completes the record.
+    """Resumes from the newest intact checkpoint and completes the record.
 
     Raises:
-      ValueError: if there are checkpoints, and none can be restored.
+      ValueError: If there are checkpoints and none can be restored.
     """
-    del checkpoint_file_prefix  # names are those of `checkpoints`
+    del checkpoint_file_prefix  # `checkpoints` names the files
     now = environment.describe(self._environment)
     before = self.record.get('environment', now)
     if changes := [
-      f'{sign} {name} = {found.get(name)}'
+      f'{sign} {name} = {values.get(name)}'
       for name in sorted(before.keys() | now.keys())
       if before.get(name) != now.get(name)
-      for sign, found in (('-', before), ('+', now))
+      for sign, values in (('-', before), ('+', now))
     ]:
       run_record.refuse_or_note(
         self.record,
@@ -103,21 +107,21 @@ class RecordedRunner(run_experiment.Runner):
       )
     self._checkpoints = checkpoints.Checkpoints(self._base_dir)
     self._start_iteration = 0
-    found = self._checkpoints.newest()
-    if found is None:
+    newest = self._checkpoints.newest()
+    if newest is None:
       return
-    checkpoint, state = found
-    position, why = checkpoint.position, 'a part of it is missing'
+    checkpoint, state = newest
+    position, reason = checkpoint.position, 'a part of it is missing'
     try:
       restored = self._agent.unbundle(
         checkpoint.directory, position.number, state['agent']
       )
     except tf.errors.OpError as error:
-      restored, why = False, files.reason(error)
+      restored, reason = False, files.reason(error)
     if not restored:
       raise ValueError(
         f'The agent cannot be restored from checkpoint {position.name} in '
-        f'{checkpoint.directory}: {why}.'
+        f'{checkpoint.directory}: {reason}.'
       )
     if self._use_legacy_logger:
       self._logger.data = state['logs']
@@ -126,14 +130,14 @@ class RecordedRunner(run_experiment.Runner):
     logging.info('Resuming after %s.', position)
 
   def run_experiment(self) -> None:
-    """Runs the iterations that are left; each ends with a checkpoint.
+    """Runs the remaining iterations; each ends with a checkpoint.
 
     Raises:
-      interruption.Interrupted: if the run was asked to stop, and has saved.
-      ValueError: if it is called again.
+      interruption.Interrupted: If a signal asked the run to stop; it has saved.
+      ValueError: If it is called a second time.
     """
     if self._has_run:
-      raise ValueError('A runner runs once: make another one to go on.')
+      raise ValueError('A runner runs once; make another one to continue.')
     self._has_run = True
     run_record.write(self._base_dir, self.record)
     if self._start_iteration >= self._num_iterations:
@@ -150,29 +154,29 @@ class RecordedRunner(run_experiment.Runner):
         self._save(checkpoints.Position(iteration + 1), None)
         self._collector_dispatcher.flush()
         if iteration + 1 < self._num_iterations:
-          self._stop_if_asked(f'iteration {iteration}')
+          self._stop_if_requested(f'iteration {iteration}')
     if self._summary_writer is not None:
       self._summary_writer.flush()
     self._collector_dispatcher.close()
     self._run_progress.finish()
 
   def _safe_point(self, steps: int, partial: Callable[[], dict]) -> None:
-    """Saves, if it is time, or the run shall stop.
+    """Saves if a checkpoint is due or a signal asks the run to stop.
 
     Args:
-      steps: agent steps taken of the iteration.
-      partial: returns what an iteration that goes on from here has to know.
+      steps: Agent steps taken in the iteration.
+      partial: Function that returns the state needed to resume within the iteration.
 
     Raises:
-      interruption.Interrupted: if the run shall stop.
+      interruption.Interrupted: If a signal asked the run to stop.
     """
     position = checkpoints.Position(self._iteration, steps)
-    asked = self._interruption.requested
-    # Without a step, the checkpoint before says it all.
-    if steps and (asked or self._checkpoints.is_due(position)):
+    requested = self._interruption.requested
+    # At step 0 the previous iteration's checkpoint has the same state.
+    if steps and (requested or self._checkpoints.is_due(position)):
       if not self._checkpoints.is_saved(position):
         self._save(position, partial())
-    self._stop_if_asked(str(position))
+    self._stop_if_requested(str(position))
 
   def _save(self, position, partial):
     if self._summary_writer is not None:
@@ -190,17 +194,18 @@ class RecordedRunner(run_experiment.Runner):
   def _write_agent(self, directory, number):
     bundle = self._agent.bundle_and_checkpoint(directory, number)
     if saver := getattr(self._agent, '_saver', None):
-      saver.set_last_checkpoints_with_time([])  # or it would remove them
+      # Otherwise it would remove older checkpoints.
+      saver.set_last_checkpoints_with_time([])
     return bundle
 
-  def _stop_if_asked(self, where):
+  def _stop_if_requested(self, position):
     if self._interruption.requested:
       raise interruption.Interrupted(
-        f'Stopped and saved at {where}; the same command goes on from there.'
+        f'Stopped and saved at {position}; the same command continues from there.'
       )
 
   def _log_experiment(self, iteration, statistics):
-    """Dopamine's; a full disk is an OSError, as anywhere else."""
+    """Logs as Dopamine does; raises OSError for a full disk, not an OpError."""
     try:
       super()._log_experiment(iteration, statistics)
     except tf.errors.OpError as error:
@@ -209,12 +214,12 @@ class RecordedRunner(run_experiment.Runner):
       ) from error
 
   def _begin_iteration(self, iteration):
-    """Seeds the iteration: resumed, it draws what it would have drawn."""
+    """Seeds the iteration, so that a resumed run makes the same draws."""
     self._iteration = iteration
-    seeding.seed_libraries(iteration)
-    seed = seeding.derive('environment', iteration)
+    seeding.seed_libraries(self._seed, iteration)
+    seed = seeding.derive(self._seed, 'environment', iteration)
     if seed is not None:
-      # Dopamine's wrappers take no seed, what they wrap does.
+      # Dopamine's wrapper takes no seed; the environment inside does.
       self._environment.environment.reset(seed=seed)
 
   def _run_one_phase(self, min_steps, statistics, run_mode_str):
@@ -227,19 +232,19 @@ class RecordedRunner(run_experiment.Runner):
     return super()._run_one_step(action)
 
   def _end_episode(self, reward, terminal=True):
-    # Dopamine's asks whether the agent is a JAX agent, and imports JAX to know.
+    # Dopamine's version imports JAX, to ask whether the agent is a JAX agent.
     del terminal
     self._agent.end_episode(reward)
 
   def _show_progress(self, total, phase, unit, done=0):
-    """A bar with rate and ETA, whose position `progress.json` has, too."""
+    """Returns a progress bar with rate and ETA, mirrored in `progress.json`."""
     self._progress = self._run_progress.bar(
       self._iteration, phase, total, unit, done
     )
     return self._progress
 
   def _report_scalars(self, scalars, iteration):
-    """Gives `{tag: value}` of an iteration to the collectors and TensorBoard."""
+    """Reports `{tag: value}` of an iteration to the collectors and TensorBoard."""
     self._run_progress.evaluation = scalars['Eval/AverageReturns']
     self._collector_dispatcher.write(
       [
@@ -260,8 +265,8 @@ class RecordedRunner(run_experiment.Runner):
     )
     self._summary_writer.flush()
 
-  def where(self) -> dict[str, str]:
-    """What the run leaves behind: `{what: path}`."""
+  def result_paths(self) -> dict[str, str]:
+    """Returns the paths of the run's results, `{name: path}`."""
     return {
       'TensorBoard': self._base_dir,
       'logs': os.path.join(self._base_dir, 'logs'),

@@ -332,7 +332,11 @@ def _packaged_config(job, name):
   """Returns the path of the package's own gin file for an agent."""
   folder = _CONFIGS.get(job, _CONFIGS['offline'])
   names = os.listdir(os.path.join(command_line.PACKAGE_PARENT, folder))
-  configs = [n.removesuffix('.gin') for n in names if n.endswith('.gin')]
+  configs = [
+    name.removesuffix('.gin')
+    for name in names
+    if name.endswith('.gin') and name != 'base.gin'
+  ]
   return f'{folder}/{command_line.choose("agent", name, configs)}.gin'
 
 

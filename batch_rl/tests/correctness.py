@@ -359,9 +359,7 @@ def build_agent(case, *mixins, data_dir='', **attributes):
     The agent, on weights from `draw_weights`, its optimiser as the case starts.
   """
   gin.clear_config()
-  command_line.load_gin(
-    [f'batch_rl/{case.config}'], [f'run_seed.seed = {SEED}']
-  )
+  command_line.load_gin([f'batch_rl/{case.config}'], [])
   program, agents, create = (
     ('baselines', online_agents, 'create_online_agent')
     if case.config.startswith('baselines')
@@ -379,6 +377,7 @@ def build_agent(case, *mixins, data_dir='', **attributes):
     stack_size=1,
     update_horizon=case.horizon,
     tf_device='/cpu:*',
+    seed=SEED,
     **case.arguments,
   )
   for seed, scope in enumerate(('Online', 'Target')):
@@ -436,10 +435,7 @@ def draw_mixtures(case):
   """
   if not case.num_mixtures:
     return {}
-  gin.clear_config()
-  gin.parse_config(f'run_seed.seed = {SEED}')
-  base = seeding.derive('mixtures')
-  gin.clear_config()
+  base = seeding.derive(SEED, 'mixtures')
   shape = (case.estimates, case.num_mixtures)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     numbers = session.run(

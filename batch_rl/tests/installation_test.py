@@ -1,5 +1,6 @@
 """An installed package has what the repository has."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -30,3 +31,30 @@ def test_a_wheel_has_every_module_config_and_table(tmp_path):
   }
   assert len(expected) > 60
   assert expected <= packed
+  check_packaged_gin_files_are_found(wheel, tmp_path)
+
+
+def check_packaged_gin_files_are_found(wheel, tmp_path):
+  """A user's file includes one of the installed package, from any directory."""
+  zipfile.ZipFile(wheel).extractall(tmp_path / 'site')
+  (tmp_path / 'mine.gin').write_text(
+    "include 'batch_rl/baselines/configs/random.gin'"
+  )
+  code = """
+import batch_rl, gin
+from batch_rl.runs import gin_files
+gin_files.parse(['mine.gin'], [])
+print(batch_rl.__file__, gin.query_parameter('RandomAgent.shard_capacity'))
+"""
+  done = subprocess.run(
+    [sys.executable, '-c', code],
+    cwd=tmp_path,
+    env={**os.environ, 'PYTHONPATH': str(tmp_path / 'site')},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert done.stdout.split() == [
+    str(tmp_path / 'site/batch_rl/__init__.py'),
+    '1000000',
+  ]

@@ -51,3 +51,13 @@ def forwards_to(base: type, without: tuple[str, ...] = (), **fixed) -> Callable:
     return cls
 
   return decorate
+
+
+def accepts(function: Callable, name: str) -> bool:
+  """Returns whether a function has a parameter of this name.
+
+  Args:
+    function: Function or bound constructor, possibly wrapped by gin.
+    name: Name of the parameter.
+  """
+  return name in inspect.signature(function).parameters

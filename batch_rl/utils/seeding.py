@@ -1,8 +1,9 @@
-"""Every random choice of a run derives from one seed.
+"""Seeds of a run's components, all derived from the seed of the run.
 
-The seed is a gin parameter, `run_seed.seed`, which the programs bind from
-`--seed`. Components ask for a number of their own by purpose, so that adding one
-does not change the others.
+Each component derives its seed by purpose, so adding a component leaves the
+others unchanged. The run's seed is the gin parameter `run_seed.seed`, which the
+programs bind from `--seed`. Only runners and `create_*_agent` functions read it;
+they pass it on as an argument.
 """
 
 import random
@@ -18,24 +19,24 @@ import numpy as np
 def run_seed(
   seed: int | None = None, drawn: bool = False, deterministic_ops: bool = False
 ) -> int | None:
-  """The seed of the run; None leaves everything to chance.
+  """Returns the seed of the run; None if the run is unseeded.
 
   Args:
-    seed: an int.
-    drawn: whether nobody asked for it: the program drew it, to be recorded.
-    deterministic_ops: whether TensorFlow shall use operations that give the same
-      bits every time, which on a GPU are slower; a CPU's do anyway.
+    seed: Seed of everything random in a run; None for an unseeded run.
+    drawn: Whether the program drew the seed, only to record it.
+    deterministic_ops: Whether TensorFlow is restricted to operations that give
+      the same bits every time. They are slower on a GPU; on a CPU all of them do.
   """
   return seed
 
 
 def is_drawn() -> bool:
-  """Whether nobody asked for the run's seed, so nobody waits for its results."""
+  """Returns whether the program drew the run's seed, so nobody asked for it."""
   return _query('drawn')
 
 
 def has_deterministic_ops() -> bool:
-  """Whether TensorFlow is to use operations that give the same bits every time."""
+  """Returns whether the run is restricted to deterministic operations."""
   return _query('deterministic_ops')
 
 
@@ -46,47 +47,54 @@ def _query(parameter: str) -> bool:
     return False
 
 
-def derive(purpose: str, index: int = 0) -> int | None:
-  """A 31-bit seed for one purpose.
+def derive(seed: int | None, purpose: str, index: int = 0) -> int | None:
+  """Returns the 31-bit seed for one purpose.
 
   Args:
-    purpose: what it is for, e.g. 'emulator'.
-    index: tells apart uses of one purpose, e.g. the iteration.
+    seed: Seed of the run; None for an unseeded run.
+    purpose: Name of the purpose, e.g. 'emulator'.
+    index: Number of the use, e.g. the iteration.
 
   Returns:
-    An int in [0, 2**31), or None if the run has no seed.
+    An int in [0, 2**31), or None if `seed` is None.
   """
-  seed = run_seed()
   if seed is None:
     return None
   entropy = (seed, zlib.crc32(purpose.encode()), index)
   return int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1)
 
 
-def seed_libraries(iteration: int) -> None:
-  """Seeds what Dopamine draws from: `random`, NumPy and TensorFlow's graph.
+def seed_libraries(
+  seed: int | None, iteration: int, deterministic_ops: bool = False
+) -> None:
+  """Seeds Dopamine's sources of randomness: `random`, NumPy and the graph.
 
-  Called at the start of every iteration: a run that resumes there draws what it
-  would have drawn. Within one, see `random_states`.
+  A run calls it at the start of every iteration, so a run that resumes there
+  makes the same draws. `random_states` covers resuming within an iteration.
+
+  Args:
+    seed: Seed of the run; None leaves everything unseeded.
+    iteration: Number of the iteration. The first one also seeds the graph.
+    deterministic_ops: Whether to restrict TensorFlow to deterministic operations.
   """
-  if run_seed() is None:
+  if seed is None:
     return
-  random.seed(derive('random', iteration))
-  np.random.seed(derive('numpy', iteration))
+  random.seed(derive(seed, 'random', iteration))
+  np.random.seed(derive(seed, 'numpy', iteration))
   if iteration == 0:
     import tensorflow as tf
 
-    tf.compat.v1.set_random_seed(derive('tensorflow'))
-    if has_deterministic_ops():
+    tf.compat.v1.set_random_seed(derive(seed, 'tensorflow'))
+    if deterministic_ops:
       tf.config.experimental.enable_op_determinism()
 
 
 def random_states() -> dict[str, Any]:
-  """The state of what Dopamine draws from, plain data; but for TensorFlow's."""
+  """Returns the states of `random` and NumPy as plain data."""
   return {'random': random.getstate(), 'numpy': np.random.get_state()}
 
 
 def restore_random_states(states: Mapping[str, Any]) -> None:
-  """Goes back to what `random_states` returned."""
+  """Restores the states that `random_states` returned."""
   random.setstate(states['random'])
   np.random.set_state(states['numpy'])

@@ -1,7 +1,7 @@
-"""Online agents that log what they experience.
+"""Online agents that log their experience.
 
-`AGENTS` names them for `--agent_name`: `{name: (module, class)}`, so that the
-names can be checked before TensorFlow is imported.
+`AGENTS` has the choices of `--agent_name` as `{name: (module, class)}`, so that a
+name can be checked before TensorFlow is imported.
 """
 
 AGENTS = {

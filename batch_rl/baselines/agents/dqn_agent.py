@@ -12,5 +12,5 @@ from batch_rl.utils import gin_signatures
 class LoggedDQNAgent(logged_agent.LoggedAgentMixin, dqn_agent.DQNAgent):
   """DQN (Mnih et al., 2015) that logs its experience.
 
-  See `LoggedAgentMixin` for the arguments that DQNAgent does not have.
+  `LoggedAgentMixin` documents the arguments beyond those of `DQNAgent`.
   """

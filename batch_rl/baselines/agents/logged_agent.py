@@ -1,44 +1,48 @@
-"""What makes a Dopamine agent log everything it experiences."""
+"""The mixin that makes a Dopamine agent log its experience."""
 
 import os
 
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import replay_log
+from batch_rl.utils import gin_signatures
 
-# What an agent knows of its episode, beside `state`.
+# Attributes of the episode under way, beside `state`.
 _EPISODE = ('action', '_observation', '_last_observation')
 
 
 def log_directory(replay_log_dir: str) -> str:
-  """Where a run's shards go: `replay_logs` inside the run's directory."""
+  """Returns the directory of a run's shards, `<run>/replay_logs`."""
   if os.path.basename(os.path.normpath(replay_log_dir)) == 'replay_logs':
     return replay_log_dir
   return os.path.join(replay_log_dir, 'replay_logs')
 
 
 class LoggedAgentMixin:
-  """Put before a Dopamine agent, it makes the agent's replay memory a log.
+  """Mixin, placed before a Dopamine agent: its replay memory also writes a log.
 
   Args:
-    sess: `tf.compat.v1.Session`, or None for the agent to make its own.
-    num_actions: number of actions.
-    replay_log_dir: the run's directory; shards go to its `replay_logs`.
-    **kwargs: as the agent's.
+    sess: TensorFlow session; None lets the agent make its own.
+    num_actions: Number of actions.
+    replay_log_dir: Run directory; shards go to its `replay_logs`.
+    seed: Seed of the run; None for an unseeded agent.
+    **kwargs: Arguments of the agent.
   """
 
-  def __init__(self, sess, num_actions, replay_log_dir, **kwargs):
+  def __init__(self, sess, num_actions, replay_log_dir, seed=None, **kwargs):
     self._log_dir = log_directory(replay_log_dir)
+    if gin_signatures.accepts(super().__init__, 'seed'):
+      kwargs['seed'] = seed
     super().__init__(sess, num_actions, **kwargs)
 
   @property
   def replay_log(self) -> replay_log.ReplayLog:
-    """The log of the run; the runner tells it unclipped rewards and metadata."""
+    """Log of the run."""
     return self._replay.memory.log
 
   def bundle_and_checkpoint(
     self, checkpoint_dir: str, iteration_number: int
   ) -> dict | None:
-    """Dopamine's, and what the agent has to know within an episode."""
+    """Saves as the agent does, with the state of the episode under way."""
     bundle = super().bundle_and_checkpoint(checkpoint_dir, iteration_number)
     if bundle is not None:
       bundle['episode'] = {name: vars(self).get(name) for name in _EPISODE}
@@ -50,7 +54,7 @@ class LoggedAgentMixin:
     iteration_number: int,
     bundle_dictionary: dict | None,
   ) -> bool:
-    """Comes back to a checkpoint. False if it is not whole."""
+    """Restores a checkpoint; returns False if it is incomplete."""
     if not super().unbundle(
       checkpoint_dir, iteration_number, bundle_dictionary
     ):
@@ -72,6 +76,6 @@ class LoggedAgentMixin:
   def _store_transition(
     self, last_observation, action, reward, is_terminal, priority=None
   ):
-    del priority  # Rainbow's; the memory of a logged agent samples uniformly
+    del priority  # Rainbow's; the memory of logged agents samples uniformly
     if not self.eval_mode:
       self._replay.add(last_observation, action, reward, is_terminal)

@@ -1,4 +1,4 @@
-"""Ensemble-DQN and REM with separate networks that logs its experience."""
+"""Ensemble-DQN and REM with separate networks that log their experience."""
 
 import gin
 
@@ -12,9 +12,9 @@ from batch_rl.utils import gin_signatures
 class LoggedMultiNetworkDQNAgent(
   logged_agent.LoggedAgentMixin, multi_network_dqn_agent.MultiNetworkDQNAgent
 ):
-  """Ensemble-DQN and REM, separate networks (Agarwal et al., 2020), that log.
+  """Ensemble-DQN and REM (Agarwal et al., 2020) with separate networks and a log.
 
-  Acts on one random mixture an episode.
+  The agent acts on one random mixture throughout an episode.
 
-  See `LoggedAgentMixin` for the arguments that MultiNetworkDQNAgent does not have.
+  `LoggedAgentMixin` documents the arguments beyond those of `MultiNetworkDQNAgent`.
   """

@@ -14,5 +14,5 @@ class LoggedQuantileAgent(
 ):
   """QR-DQN (Dabney et al., 2018) that logs its experience.
 
-  See `LoggedAgentMixin` for the arguments that QuantileAgent does not have.
+  `LoggedAgentMixin` documents the arguments beyond those of `QuantileAgent`.
   """

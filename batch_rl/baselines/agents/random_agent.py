@@ -1,4 +1,4 @@
-"""An agent that acts uniformly at random and logs it."""
+"""An agent that acts uniformly at random and logs its experience."""
 
 import gin
 import numpy as np
@@ -13,18 +13,19 @@ from batch_rl.utils import seeding
 
 @gin.configurable
 class RandomAgent:
-  """Acts uniformly at random; has Dopamine's agent interface and no network.
+  """An agent with Dopamine's interface, random actions and no network.
 
   Args:
-    sess: unused, there for Dopamine's interface.
-    num_actions: number of actions.
-    replay_log_dir: the run's directory; shards go to its `replay_logs`.
-    observation_shape: of one observation.
+    sess: TensorFlow session, unused.
+    num_actions: Number of actions.
+    replay_log_dir: Run directory; shards go to its `replay_logs`.
+    observation_shape: Shape of one observation.
     observation_dtype: `tf.DType` of an observation.
-    stack_size: of the agents that will train on the log: an episode starts with
-      `stack_size - 1` rows of padding.
-    shard_capacity: rows of a shard.
-    summary_writer: a directory or a v1 FileWriter for the runner's summaries.
+    stack_size: Number of frames in a state of the agents that will train on the
+      log. Each episode starts with `stack_size - 1` rows of padding.
+    shard_capacity: Number of rows in a shard.
+    summary_writer: Directory or v1 FileWriter of the runner's summaries.
+    seed: Seed of the run, which decides the actions; None for an unseeded agent.
   """
 
   def __init__(
@@ -37,6 +38,7 @@ class RandomAgent:
     stack_size=dqn_agent.NATURE_DQN_STACK_SIZE,
     shard_capacity=1_000_000,
     summary_writer=None,
+    seed=None,
   ):
     self._sess = sess or tf.compat.v1.Session()
     self.num_actions = num_actions
@@ -46,7 +48,7 @@ class RandomAgent:
       self.summary_writer = tf.compat.v1.summary.FileWriter(summary_writer)
     self._observation_shape = tuple(observation_shape)
     self._observation, self._action = None, 0
-    self._random = np.random.default_rng(seeding.derive('exploration'))
+    self._random = np.random.default_rng(seeding.derive(seed, 'exploration'))
     self._log = replay_log.ReplayLog(
       logged_agent.log_directory(replay_log_dir),
       self._observation_shape,
@@ -57,7 +59,7 @@ class RandomAgent:
 
   @property
   def replay_log(self) -> replay_log.ReplayLog:
-    """The log of the run."""
+    """Log of the run."""
     return self._log
 
   def begin_episode(self, observation) -> int:
@@ -65,7 +67,7 @@ class RandomAgent:
     return self._act(observation)
 
   def step(self, reward, observation) -> int:
-    """Logs what the last action led to and returns the next."""
+    """Logs the last transition and returns the next action."""
     self._store(reward, terminal=False)
     return self._act(observation)
 
@@ -74,7 +76,7 @@ class RandomAgent:
     self._store(reward, terminal=True)
 
   def bundle_and_checkpoint(self, checkpoint_dir, iteration_number) -> dict:
-    """Checkpoints the log; the generator's state goes into the bundle."""
+    """Checkpoints the log; returns the states of generator and episode."""
     logged_replay_buffer.save_log(self._log, checkpoint_dir, iteration_number)
     return {
       'random_state': self._random.bit_generator.state,
@@ -82,7 +84,7 @@ class RandomAgent:
     }
 
   def unbundle(self, checkpoint_dir, iteration_number, bundle) -> bool:
-    """Comes back to a checkpoint. False if there is none."""
+    """Restores a checkpoint; returns False if there is none."""
     if bundle is None:
       return False
     logged_replay_buffer.load_log(self._log, checkpoint_dir, iteration_number)
@@ -97,4 +99,10 @@ class RandomAgent:
 
   def _store(self, reward, terminal: bool) -> None:
     if not self.eval_mode:
-      self._log.add(self._observation, self._action, reward, terminal)
+      self._log.add(
+        self._observation,
+        self._action,
+        reward,
+        terminal,
+        unclipped_reward=logged_replay_buffer.unclipped(reward),
+      )

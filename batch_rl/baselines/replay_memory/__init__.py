@@ -1,1 +1,1 @@
-"""The replay memory that logs."""
+"""A replay memory that also writes a log."""

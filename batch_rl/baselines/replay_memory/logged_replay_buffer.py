@@ -1,4 +1,4 @@
-"""Dopamine's replay memory, with everything that is added to it logged."""
+"""Dopamine's replay memory, which logs every transition added to it."""
 
 import functools
 import json
@@ -16,11 +16,35 @@ from batch_rl.utils import gin_signatures
 
 STATE_NAME = 'replay_log_ckpt.{}.json'
 _KEPT = 4
-# What Dopamine's memory samples; subclasses may add more.
+# Elements of Dopamine's batches; memories with extra storage have more.
 _ELEMENTS = frozenset({
   'state', 'action', 'reward', 'next_state', 'next_action', 'next_reward',
   'terminal', 'indices',
 })  # fmt: skip
+
+
+class ClippedReward(float):
+  """A reward clipped to [-1, 1] that carries the unclipped one to the log.
+
+  Dopamine's agents hand a reward to their replay memory as one value, unchanged,
+  and have no other argument for the unclipped reward.
+
+  Attributes:
+    unclipped: Reward of the environment.
+  """
+
+  unclipped: float
+
+  def __new__(cls, reward: float) -> 'ClippedReward':
+    """Clips a reward of the environment."""
+    clipped = super().__new__(cls, np.clip(reward, -1, 1))
+    clipped.unclipped = float(reward)
+    return clipped
+
+
+def unclipped(reward: float) -> float:
+  """Returns the unclipped value of a reward, or the reward if it is not clipped."""
+  return reward.unclipped if isinstance(reward, ClippedReward) else reward
 
 
 class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
@@ -28,44 +52,50 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
 
   Dopamine writes the whole memory (7 GB for a million frames) at every
   checkpoint. Here the rows are on disk already: `save` makes the log durable and
-  writes down the position, `load` goes back to it and reads the memory from it.
+  records the position, `load` returns to it and reads the memory from the log.
 
   Args:
-    log: where to log.
-    *args: as Dopamine's `OutOfGraphReplayBuffer`.
-    **kwargs: as Dopamine's `OutOfGraphReplayBuffer`.
+    log: Log of the run.
+    *args: Positional arguments of Dopamine's `OutOfGraphReplayBuffer`.
+    **kwargs: Keyword arguments of Dopamine's `OutOfGraphReplayBuffer`.
   """
 
   def __init__(self, log: replay_log.ReplayLog, *args, **kwargs):
-    # Private, or Dopamine would take it for an array to checkpoint.
+    # Dopamine would checkpoint a public attribute as an array.
     self._log = log
     super().__init__(*args, **kwargs)
 
   @property
   def log(self) -> replay_log.ReplayLog:
-    """The log of the run."""
+    """Log of the run."""
     return self._log
 
   def add(self, observation, action, reward, terminal, *args, **kwargs) -> None:
-    """See the base class; also logs the transition."""
+    """Adds a transition to the memory and to the log; see the base class."""
     super().add(observation, action, reward, terminal, *args, **kwargs)
-    self._log.add(observation, action, reward, terminal)
+    self._log.add(
+      observation,
+      action,
+      reward,
+      terminal,
+      unclipped_reward=unclipped(reward),
+    )
 
   def sample_index_batch(self, batch_size: int) -> list[int]:
-    """Valid indices, the ones that the base class would draw.
+    """Returns random valid indices, the same as the base class would draw.
 
     Args:
-      batch_size: how many.
+      batch_size: Number of indices.
 
     Raises:
-      RuntimeError: as the base class.
+      RuntimeError: If there are too few rows, or too many draws are invalid.
     """
     newest = int(self.cursor()) - self._update_horizon
     oldest = self._stack_size - 1
     if self.is_full():
       oldest += int(self.cursor()) - self._replay_capacity
     elif newest <= oldest:
-      return super().sample_index_batch(batch_size)  # which says what is wrong
+      return super().sample_index_batch(batch_size)  # raises the error
     indices: list[int] = []
     attempts = 0
     while len(indices) < batch_size and attempts < self._max_sample_attempts:
@@ -82,7 +112,7 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     return indices
 
   def _are_valid(self, indices: np.ndarray) -> np.ndarray:
-    """`is_valid_transition` of indices in the range that is drawn from."""
+    """Returns `is_valid_transition` of indices in the drawn range, bool (n,)."""
     capacity, terminal = self._replay_capacity, self._store['terminal']
     before = np.arange(1 - self._stack_size, 0)
     valid = ~np.isin(indices, self.invalid_range)
@@ -100,11 +130,11 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     batch_size: int | None = None,
     indices: Sequence[int] | None = None,
   ) -> tuple[np.ndarray, ...]:
-    """What the base class returns, several times as fast.
+    """Returns the batch of the base class, but several times as fast.
 
     Args:
-      batch_size: number of transitions; None for the constructor's.
-      indices: of the transitions; None for random valid ones.
+      batch_size: Number of transitions; None for the constructor's.
+      indices: Indices of the transitions; None for random valid ones.
     """
     if batch_size is None:
       batch_size = self._batch_size
@@ -145,21 +175,21 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     """Makes the log durable and records its position.
 
     Args:
-      checkpoint_dir: of the agent's checkpoints.
-      iteration_number: names the checkpoint.
+      checkpoint_dir: Directory of the agent's checkpoint.
+      iteration_number: Number in the name of the checkpoint.
     """
     save_log(self._log, checkpoint_dir, iteration_number)
 
   def load(self, checkpoint_dir: str, suffix: int) -> None:
-    """Takes the log back to a checkpoint and refills the memory from it.
+    """Restores the log from a checkpoint and refills the memory from the log.
 
     Args:
-      checkpoint_dir: as in `save`.
-      suffix: the iteration number of the checkpoint.
+      checkpoint_dir: Directory of the agent's checkpoint.
+      suffix: Iteration number of the checkpoint.
 
     Raises:
-      tf.errors.NotFoundError: if there is no such checkpoint.
-      ValueError: if the log does not reach it.
+      tf.errors.NotFoundError: If there is no such checkpoint.
+      ValueError: If the log is shorter than at the checkpoint.
     """
     load_log(self._log, checkpoint_dir, suffix)
     capacity = self._replay_capacity
@@ -180,9 +210,9 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
 def save_log(
   log: replay_log.ReplayLog, checkpoint_dir: str, number: int
 ) -> None:
-  """Checkpoints a log beside the agent's checkpoint of that number.
+  """Checkpoints a log beside the agent's checkpoint of the same number.
 
-  As many are kept as Dopamine keeps of its own.
+  It keeps as many checkpoints as Dopamine does.
   """
   path = os.path.join(checkpoint_dir, STATE_NAME.format(number))
   with tf.io.gfile.GFile(path + '.tmp', 'w') as file:
@@ -196,11 +226,11 @@ def save_log(
 def load_log(
   log: replay_log.ReplayLog, checkpoint_dir: str, number: int
 ) -> None:
-  """Takes a log back to the checkpoint of that number.
+  """Restores a log from the checkpoint of a number.
 
   Raises:
-    tf.errors.NotFoundError: if there is no such checkpoint.
-    ValueError: if the log does not reach it.
+    tf.errors.NotFoundError: If there is no such checkpoint.
+    ValueError: If the log is shorter than at the checkpoint.
   """
   path = os.path.join(checkpoint_dir, STATE_NAME.format(number))
   with tf.io.gfile.GFile(path) as file:
@@ -217,17 +247,18 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
   """Dopamine's in-graph replay memory around a `LoggedReplayBuffer`.
 
   Args:
-    log_dir: where the shards go.
-    observation_shape: of one frame.
-    stack_size: frames in a state.
-    use_staging: has no effect in current Dopamine.
-    replay_capacity: frames kept in memory for training.
-    batch_size: transitions in a batch.
-    update_horizon: the 'n' of n-step returns.
-    gamma: discount factor.
+    log_dir: Directory of the shards.
+    observation_shape: Shape of one frame.
+    stack_size: Number of frames in a state.
+    use_staging: Unused, as in current Dopamine.
+    replay_capacity: Number of frames in memory.
+    batch_size: Number of transitions in a batch.
+    update_horizon: Number of steps in a return, the n of n-step.
+    gamma: Discount factor.
     observation_dtype: NumPy dtype of a frame.
-    shard_capacity: rows of a shard; `replay_capacity` if None, as in the dataset.
-    **kwargs: as Dopamine's `OutOfGraphReplayBuffer`.
+    shard_capacity: Number of rows in a shard; None for `replay_capacity`, as in the
+      dataset.
+    **kwargs: Arguments of Dopamine's `OutOfGraphReplayBuffer`.
   """
 
   def __init__(

@@ -71,8 +71,6 @@ class ReplayLog:
     metadata: Entries for the manifest.
     shard_capacity: Number of rows in a shard's ring.
     rows: Number of rows logged, padding included.
-    unclipped_reward: Unclipped reward of the next `add`, if it is not an
-      argument; `add` resets it to None.
   """
 
   def __init__(
@@ -113,7 +111,6 @@ class ReplayLog:
     # Last rows of truncated episodes.
     self._truncated: list[int] = []
     self._shards: list[dict] = []  # Manifest entries of finished shards.
-    self.unclipped_reward: float | None = None
     # Rows at the last checkpoint but one. The agent's side of the last one may
     # never have been written, so a resumed run is certain to have only these.
     self._safe_rows = 0
@@ -158,9 +155,6 @@ class ReplayLog:
       for _ in range(self._stack_size - 1):
         self._add_row(0, 0, 0, 0)
     self._add_row(observation, action, reward, terminal)
-    if unclipped_reward is None:
-      unclipped_reward = self.unclipped_reward
-    self.unclipped_reward = None
     if unclipped_reward is None:
       unclipped_reward = reward
     self._episode[0] += float(reward)

@@ -10,11 +10,12 @@ import tensorflow as tf
 from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
+from tensorflow.python.framework import config as tf_config
 
 from batch_rl.fixed_replay import mixed_precision, update_loop
 from batch_rl.fixed_replay.agents import initial_weights
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from batch_rl.utils import files, seeding
+from batch_rl.utils import files, gin_signatures
 
 
 class FixedReplayAgentMixin:
@@ -39,6 +40,9 @@ class FixedReplayAgentMixin:
       digits, and REM's mixtures differ.
     mixed_precision: Whether networks compute in bfloat16 (see `mixed_precision`).
       Results differ; checkpoints have the same format.
+    seed: Seed of the run, from which the seeds of the data and of all random choices
+      derive; None for an unseeded agent.
+    seed_drawn: Whether the program drew the seed (see `FixedReplayBuffer`).
     **kwargs: Keyword arguments of the agent.
 
   Attributes:
@@ -60,6 +64,8 @@ class FixedReplayAgentMixin:
     updates_per_run=50,
     jit_compile=False,
     mixed_precision=False,
+    seed=None,
+    seed_drawn=False,
     **kwargs,
   ):
     if updates_per_run != int(updates_per_run) or updates_per_run < 1:
@@ -71,8 +77,13 @@ class FixedReplayAgentMixin:
     self._updates_per_run = int(updates_per_run)
     self._jit_compile = jit_compile
     self._mixed_precision = mixed_precision
+    self._seed = seed
+    self._seed_drawn = seed_drawn
     self.seconds_waited = 0.0
-    super().__init__(sess, num_actions, **{**kwargs, 'min_replay_history': 0})
+    kwargs['min_replay_history'] = 0
+    if gin_signatures.accepts(super().__init__, 'seed'):
+      kwargs['seed'] = seed
+    super().__init__(sess, num_actions, **kwargs)
     if jit_compile:
       _ = self._loop  # raises early if the update cannot be compiled
     self._build_acting()
@@ -221,7 +232,7 @@ class FixedReplayAgentMixin:
       self.target_update_period,
       self._jit_compile,
       # Clocks are not deterministic.
-      timed=not seeding.has_deterministic_ops(),
+      timed=not tf_config.is_op_determinism_enabled(),
     )
 
   def _create_network(self, name):
@@ -311,6 +322,8 @@ class FixedReplayAgentMixin:
       replay_suffix=self._replay_suffix,
       use_staging=use_staging,
       gamma=self.gamma,
+      seed=self._seed,
+      seed_drawn=self._seed_drawn,
       **arguments,
     )
     self._check_actions(replay.memory)

@@ -20,13 +20,13 @@ from batch_rl.fixed_replay.replay_memory import (
   shard_replay_buffer,
   store_replay,
 )
-from batch_rl.utils import gin_signatures, seeding
+from batch_rl.utils import gin_signatures
 
 # Default `num_buffers` of a subclass that loads uncompressed shards.
 _DEFAULT_UNCOMPRESSED = 5
 
 
-@gin.configurable(denylist=['data_dir', 'replay_suffix'])
+@gin.configurable(denylist=['data_dir', 'replay_suffix', 'seed_drawn'])
 @gin_signatures.forwards_to(circular_replay_buffer.OutOfGraphReplayBuffer)
 class FixedReplayBuffer:
   """A logged run, sampled uniformly over its valid transitions.
@@ -58,6 +58,7 @@ class FixedReplayBuffer:
     skip_damaged: Whether to skip damaged shards, with a warning, rather than
       fail. Waits for all shards, to know which are damaged.
     seed: Seed of the choice of shards and transitions; None draws one.
+    seed_drawn: Whether the program drew the seed, so that nobody relies on it.
     **kwargs: Keyword arguments of `OutOfGraphReplayBuffer`.
 
   Raises:
@@ -79,6 +80,7 @@ class FixedReplayBuffer:
     deterministic=None,
     skip_damaged=False,
     seed=None,
+    seed_drawn=False,
     **kwargs,
   ):
     self._args = args
@@ -97,7 +99,7 @@ class FixedReplayBuffer:
     self._cache_dir = cache_dir
     self._preload = preload
     if deterministic is None:
-      deterministic = seed is not None and not seeding.is_drawn()
+      deterministic = seed is not None and not seed_drawn
     # The data depends on which of the shards are damaged.
     self._deterministic = deterministic or skip_damaged
     self._skip_damaged = skip_damaged
@@ -429,7 +431,14 @@ class FixedReplayBuffer:
 
 
 @gin.configurable(
-  denylist=['data_dir', 'observation_shape', 'stack_size', 'update_horizon']
+  denylist=[
+    'data_dir',
+    'observation_shape',
+    'stack_size',
+    'update_horizon',
+    'seed',
+    'seed_drawn',
+  ]
 )
 @gin_signatures.forwards_to(
   FixedReplayBuffer, without=('data_dir', 'replay_suffix', 'seed')

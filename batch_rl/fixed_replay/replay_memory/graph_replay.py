@@ -50,6 +50,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       frames, which halves the bytes sent to it. Otherwise the prefetching threads
       build them, in a fraction of the time that a CPU device takes. None chooses the
       device if there is a GPU.
+    seed: Seed of the run; None for an unseeded memory.
     **kwargs: Keyword arguments of `memory_class`.
 
   Attributes:
@@ -78,6 +79,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     prefetch=8,
     prefetch_threads=2,
     stack_on_device=None,
+    seed=None,
     **kwargs,
   ):
     # Checked before the memory reads shards.
@@ -94,6 +96,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     if stack_on_device is None:
       stack_on_device = bool(tf.config.list_physical_devices('GPU'))
     self._stack_on_device = stack_on_device
+    self._seed = seed
     self.prefetcher = None
     self.batch = []
     self._drawn = True
@@ -109,7 +112,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       update_horizon,
       gamma,
       observation_dtype=observation_dtype,
-      seed=seeding.derive('replay'),
+      seed=seeding.derive(seed, 'replay'),
       **kwargs,
     )
     super().__init__(
@@ -200,7 +203,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
         shards and the batches.
       first_batch: Number of the iteration's first batch to draw.
     """
-    seed = seeding.derive('replay', iteration)
+    seed = seeding.derive(self._seed, 'replay', iteration)
     # Without a seed, the constructor's draw serves the first iteration.
     drawn, self._drawn = self._drawn, False
     if seed is None and drawn:

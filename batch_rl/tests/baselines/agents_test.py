@@ -1,5 +1,6 @@
 """The contract that every online agent keeps."""
 
+import json
 import pickle
 import re
 
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.baselines.agents import AGENTS
+from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import shard_files
 from batch_rl.runs import runner
 from batch_rl.tests import cartpole
@@ -107,6 +109,21 @@ def test_evaluation_is_not_logged(name, make_agent, tmp_path):
   agent.eval_mode = False
   after = play(agent, [30], seed=2)
   assert_logged(agent, tmp_path, join(before, after))
+
+
+def test_logs_the_unclipped_reward_beside_the_clipped_one(
+  name, make_agent, tmp_path
+):
+  agent = make_agent(name)
+  agent.begin_episode(np.zeros((4, 1)))
+  for reward in (5.0, -0.5):
+    clipped = logged_replay_buffer.ClippedReward(reward)
+    agent.step(clipped, np.zeros((4, 1)))
+  agent.end_episode(logged_replay_buffer.ClippedReward(-30))
+  assert_logged(agent, tmp_path, {'reward': [1, -0.5, -1]})
+  manifest = json.loads((tmp_path / 'replay_logs/manifest.json').read_text())
+  assert manifest['episodes']['return']['mean'] == -0.5
+  assert manifest['episodes']['unclipped_return']['mean'] == -25.5
 
 
 def test_trains_once_there_is_a_history(learner, make_agent):

@@ -10,7 +10,7 @@ from batch_rl.baselines.replay_memory import logged_replay_buffer
 
 
 class _NoLog:
-  def add(self, *row):
+  def add(self, *row, unclipped_reward):
     """Nothing is kept."""
 
 

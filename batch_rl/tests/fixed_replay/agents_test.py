@@ -117,8 +117,8 @@ def test_training_changes_every_weight(make_agent):
 
 
 def test_mixed_precision_computes_in_bfloat16(make_agent):
-  gin.bind_parameter('run_seed.seed', 1)
-  mixed, exact = make_agent(mixed_precision=True), make_agent()
+  mixed = make_agent(mixed_precision=True, seed=1)
+  exact = make_agent(seed=1)
 
   def products(agent):
     operations = agent._sess.graph.get_operations()

@@ -338,11 +338,10 @@ def test_wrapped_buffer_feeds_the_graph_and_its_iterations(tmp_path):
   import tensorflow as tf
 
   shards.write_run(tmp_path, [30] * 10, capacity=50)
-  gin.parse_config('run_seed.seed = 1')
   try:
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
       replay = fixed_replay_buffer.WrappedFixedReplayBuffer(
-        str(tmp_path), None, (2, 2), 4, batch_size=16, num_buffers=2
+        str(tmp_path), None, (2, 2), 4, batch_size=16, num_buffers=2, seed=1
       )
       drawn = []
       for iteration in (0, 1, 2, 1):

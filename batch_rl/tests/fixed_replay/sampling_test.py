@@ -136,8 +136,7 @@ def test_it_starts_with_one_shard_and_takes_in_the_others(
 
 def test_a_seed_that_nobody_asked_for_is_not_waited_for(data_dir, gate):
   """The program drew it, to have it in the record of the run."""
-  gin.parse_config('run_seed.seed = 1\nrun_seed.drawn = True')
-  future = in_thread(load, data_dir, seed=1)
+  future = in_thread(load, data_dir, seed=1, seed_drawn=True)
   gate.release()
   assert 0 < future.result().add_count < STEPS
 

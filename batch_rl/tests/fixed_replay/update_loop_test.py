@@ -29,7 +29,7 @@ def make_agent(log_dir):
   """Builds an agent with weights and data of seed 1, in a graph of its own."""
 
   def make(name='dqn', class_=None, prefetch=8, data_dir=log_dir, **kwargs):
-    gin.bind_parameter('run_seed.seed', 1)
+    kwargs.setdefault('seed', 1)
     gin.bind_parameter('WrappedFixedReplayBuffer.prefetch', prefetch)
     kwargs.setdefault('optimizer', tf.compat.v1.train.AdamOptimizer(0.01))
     with tf.Graph().as_default():

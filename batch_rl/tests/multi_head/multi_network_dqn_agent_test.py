@@ -102,10 +102,9 @@ def test_a_checkpoint_resumes_the_draws(make_multi_network, tmp_path):
 
 
 def test_the_seed_of_the_run_decides_the_draws(make_multi_network):
-  gin.parse_config('run_seed.seed = 5')
-  first = episode_mixtures(make_multi_network(acting_seed=None), 2)
+  first = episode_mixtures(make_multi_network(acting_seed=None, seed=5), 2)
   with tf.Graph().as_default():
-    second = episode_mixtures(make_multi_network(acting_seed=None), 2)
+    second = episode_mixtures(make_multi_network(acting_seed=None, seed=5), 2)
   np.testing.assert_array_equal(first, second)
 
 

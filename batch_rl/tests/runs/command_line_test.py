@@ -201,6 +201,7 @@ GAME = 'atari_lib.create_atari_environment.game_name'
     ({'gin_files': []}, 'No agent: name one (dqn, c51, quantile'),
     ({'gin_files': ['batch_rl/fixed_replay/configs/renn.gin']}, 'rem.gin'),
     ({'gin_files': ['/nowhere/a.gin']}, 'There is no gin file /nowhere/a.gin'),
+    ({'gin_bindings': ["include 'no/a.gin'"]}, 'There is no gin file no/a.gin'),
     ({'gin_bindings': ['Nonsense.x = 1']}, 'Nonsense'),
     (
       {'gin_bindings': ['FixedReplayMultiHeadDQNAgent.num_haeds = 1']},

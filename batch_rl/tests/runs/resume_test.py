@@ -178,15 +178,14 @@ def test_deterministic_operations_train_alike(tmp_path):
   """In a process of their own: TensorFlow does not go back."""
   cartpole.write_log(tmp_path)
   code = f"""
-import batch_rl, gin, sys
+import batch_rl, sys
 import tensorflow as tf
 from batch_rl.utils import seeding
 from batch_rl.fixed_replay.agents import dqn_agent
 from batch_rl.tests import cartpole
-gin.parse_config(["run_seed.seed = 1", "run_seed.deterministic_ops = " + sys.argv[1]])
-seeding.seed_libraries(0)
+seeding.seed_libraries(1, 0, deterministic_ops=sys.argv[1] == 'True')
 agent = dqn_agent.FixedReplayDQNAgent(
-  None, 2, {str(tmp_path)!r}, **cartpole.OBSERVATION, **cartpole.SMALL['dqn'])
+  None, 2, {str(tmp_path)!r}, seed=1, **cartpole.OBSERVATION, **cartpole.SMALL['dqn'])
 agent.begin_iteration(0)
 print(list(agent.train_steps(40)), agent.seconds_waited > 0)
 """

@@ -1,0 +1,1 @@
+"""gin files of the offline agents; a package, so that gin finds them anywhere."""

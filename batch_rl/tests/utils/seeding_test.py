@@ -1,0 +1,49 @@
+"""Seeds of components are pure functions of the run's seed."""
+
+import random
+
+import numpy as np
+import pytest
+
+from batch_rl.utils import seeding
+
+
+@pytest.mark.parametrize(
+  ('seed', 'purpose', 'index', 'derived'),
+  [
+    (1, 'replay', 0, 400487385),
+    (1, 'replay', 3, 1602052867),
+    (7, 'mixtures', 0, 1121228573),
+  ],
+)
+def test_derived_seeds_stay_the_same_in_all_versions(
+  seed, purpose, index, derived
+):
+  assert seeding.derive(seed, purpose, index) == derived
+
+
+def test_seeds_differ_by_seed_purpose_and_index():
+  seeds = {
+    seeding.derive(seed, purpose, index)
+    for seed in range(10)
+    for purpose in ('replay', 'numpy')
+    for index in range(10)
+  }
+  assert len(seeds) == 200
+  assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_without_a_seed_nothing_is_seeded():
+  assert seeding.derive(None, 'replay') is None
+  states = seeding.random_states()
+  seeding.seed_libraries(None, 1)
+  assert random.getstate() == states['random']
+  assert str(np.random.get_state()) == str(states['numpy'])
+
+
+def test_an_iteration_makes_the_same_draws_again():
+  draws = []
+  for iteration in (1, 2, 1):
+    seeding.seed_libraries(3, iteration)
+    draws.append((random.random(), np.random.random()))
+  assert draws[0] == draws[2] != draws[1]
