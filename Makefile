@@ -18,7 +18,7 @@ demo: $(INSTALLED)
 	VENV=$(VENV) DEMO_DIR='$(DEMO_DIR)' bash benchmarks/demo.sh
 
 test: $(INSTALLED)
-	$(RUN) pytest -q -n 3 --dist worksteal --durations=5
+	$(RUN) pytest -q -n 2 --dist worksteal --durations=10
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

@@ -30,7 +30,10 @@ def create_offline_agent(
   init_checkpoint_dir: str | None = None,
   summary_writer: Any = None,
 ) -> fixed_replay_agent.FixedReplayAgentMixin:
-  """Creates an agent that trains on a fixed replay.
+  """Creates an agent that trains on a fixed replay, with the seed of the run.
+
+  A function in place of this one has to pass `seed=seeding.run_seed()`, too: an agent
+  constructed without a seed is unseeded.
 
   Args:
     sess: `tf.compat.v1.Session`, or None for the agent to make its own.

@@ -1,11 +1,14 @@
-"""CartPole's agents and data: small enough to build many of them."""
+"""Small agents and logs of CartPole."""
 
+import gin
 import numpy as np
 import tensorflow as tf
 from dopamine.discrete_domains import gym_lib
 
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
+from batch_rl.fixed_replay.agents import AGENTS
 from batch_rl.multi_head import gym_helpers
+from batch_rl.runs import runner
 
 NUM_ACTIONS = 2
 OBSERVATION = {
@@ -13,7 +16,11 @@ OBSERVATION = {
   'observation_dtype': tf.float64,
   'stack_size': 1,
 }
-# What makes each agent, by its name in `AGENTS`, a small one.
+OFFLINE_CLASSES = runner.agent_classes('batch_rl.fixed_replay.agents', AGENTS)
+PERIODS = {'update_period': 4, 'target_update_period': 6}
+GAMMA = 0.95  # Differs from the default, 0.99.
+SHARED_SETTINGS = {'num_actions': 5, 'gamma': GAMMA, **PERIODS}
+# Arguments that make each agent, by its name in `AGENTS`, a small one.
 SMALL = {
   'random': {},
   'dqn': {'network': gym_lib.CartpoleDQNNetwork},
@@ -35,7 +42,7 @@ SMALL = {
 
 
 def write_log(directory, reward=1.0):
-  """Logs six episodes in two shards, without learning anything from them."""
+  """Logs six episodes of random observations in two shards."""
   random = np.random.default_rng(0)
   log = replay_log.ReplayLog(
     str(directory), (4, 1), np.float64, shard_capacity=50, stack_size=1
@@ -48,10 +55,10 @@ def write_log(directory, reward=1.0):
 
 
 def read_log(directory):
-  """All rows on disk in time order, `{column: (n, ...)}`.
+  """Returns all rows on disk in time order, `{column: (n, ...)}`.
 
-  The format's rule: a shard's last row (but shard 0's), then those up to the
-  cursor.
+  In time order a shard is its last row (except in shard 0), then the rows up to
+  the cursor.
   """
   parts = []
   for suffix in shard_files.list_suffixes(str(directory)):
@@ -68,12 +75,98 @@ def read_log(directory):
 
 
 def values(agent):
-  """All of the agent's variables, `{name: array}`."""
+  """Returns all variables of the agent, `{name: array}`."""
   variables = agent._sess.graph.get_collection('variables')
   return agent._sess.run({v.op.name: v for v in variables})
 
 
 def weights(agent, network):
-  """The weights of the 'Online' or the 'Target' network, as one vector."""
+  """Returns the weights of the 'Online' or the 'Target' network, as one vector."""
   variables = agent._sess.graph.get_collection('trainable_variables', network)
   return np.concatenate([array.ravel() for array in agent._sess.run(variables)])
+
+
+def build_offline_agent(
+  name, data_dir, class_=None, num_actions=NUM_ACTIONS, prefetch=8, **kwargs
+):
+  """Builds a small offline agent, in a graph of its own, with seed 1.
+
+  Args:
+    name: Name of the agent in `AGENTS`.
+    data_dir: Directory of the shards.
+    class_: Class to build instead of the named agent's.
+    num_actions: Number of actions.
+    prefetch: Number of batches prepared ahead.
+    **kwargs: Arguments of the agent.
+
+  Returns:
+    The agent. The gin bindings of seed and data stay until the test ends.
+  """
+  gin.bind_parameter('run_seed.seed', 1)
+  gin.bind_parameter('FixedReplayBuffer.deterministic', True)
+  gin.bind_parameter('WrappedFixedReplayBuffer.prefetch', prefetch)
+  # Adam's slots, unlike RMSProp's, all change at the first update.
+  kwargs.setdefault('optimizer', tf.compat.v1.train.AdamOptimizer(0.01))
+  with tf.Graph().as_default():
+    tf.compat.v1.set_random_seed(1)
+    return (class_ or OFFLINE_CLASSES[name])(
+      None,
+      num_actions,
+      str(data_dir),
+      **OBSERVATION,
+      **SMALL[name],
+      **kwargs,
+    )
+
+
+def load_values(agent, arrays):
+  """Sets variables of the agent, `{name: array}`, without new operations."""
+  variables = {
+    variable.op.name: variable
+    for variable in agent._sess.graph.get_collection('variables')
+  }
+  initializers = {name: variables[name].initializer for name in arrays}
+  agent._sess.run(
+    list(initializers.values()),
+    {
+      initializer.inputs[1]: arrays[name]
+      for name, initializer in initializers.items()
+    },
+  )
+
+
+class SharedAgents:
+  """Offline agents that tests share: building one takes a second.
+
+  Each has 5 actions, an update every 4 agent steps and a target network that is
+  synchronised every 6, hence both together with an update and between two.
+  `min_replay_history` is huge, for it must have no effect.
+  """
+
+  def __init__(self, data_dir):
+    self._data_dir = data_dir
+    self._built = {}
+
+  def __call__(self, name):
+    """Returns the named agent as it was when it was built."""
+    gin.bind_parameter('run_seed.seed', 1)
+    if name not in self._built:
+      # Only the gin name of the agent itself reaches it.
+      gin.bind_parameter(f'{AGENTS[name][1]}.gamma', GAMMA)
+      agent = build_offline_agent(
+        name, self._data_dir, num_actions=5, min_replay_history=10**6, **PERIODS
+      )
+      self._built[name] = agent, values(agent)
+    agent, first_values = self._built[name]
+    restart(agent, first_values)
+    return agent
+
+
+def restart(agent, first_values):
+  """Returns an agent to variables, settings and data of its first update."""
+  load_values(agent, first_values)
+  agent.training_steps = 0
+  agent.eval_mode = False
+  agent.epsilon_eval = 0.0
+  agent._updates_per_run = 50
+  agent.begin_iteration(0)

@@ -1,4 +1,4 @@
-"""What every test starts from."""
+"""Set-up of every test."""
 
 import gc
 import os
@@ -8,39 +8,41 @@ import threading
 import gin
 import pytest
 
-# Of workers side by side (`-n`), each has its share of the processors: two threads on
-# each of them are slower than one. Programs that tests start do likewise.
+# Workers (`-n`), and the programs that tests start, share the processors: more
+# threads than processors only wait for each other.
 _workers = int(os.environ.get('PYTEST_XDIST_WORKER_COUNT', '1'))
 if _workers > 1:
   os.environ.setdefault(
     'TF_NUM_INTRAOP_THREADS', str(max(1, (os.cpu_count() or 1) // _workers))
   )
+# Threads of OpenBLAS spin while they wait. NumPy is not imported yet.
+os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
 
 
 def pytest_collection_modifyitems(items):
-  """Tests that wait for programs begin first: others run beside them."""
+  """Runs tests that wait for programs first, beside others."""
   items.sort(key=lambda item: item.get_closest_marker('waits') is None)
 
 
 def pytest_collection_finish():
-  """What was imported stays: the garbage collector need not look at it again."""
+  """Exempts imported modules from garbage collection."""
   gc.collect()
   gc.freeze()
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left_behind():
-  """Each test finds gin without bindings and the default graph empty."""
+def _clean_up():
+  """Clears gin and the default graph after each test."""
   yield
   gin.clear_config()
-  # Many tests do without TensorFlow, which takes seconds to import.
+  # TensorFlow takes seconds to import, and many tests do without.
   if 'tensorflow' in sys.modules:
     sys.modules['tensorflow'].compat.v1.reset_default_graph()
 
 
 @pytest.fixture
 def gate(monkeypatch):
-  """Lets shards be packed one at a time, by `release`."""
+  """A semaphore that lets one shard be packed for each `release`."""
   from batch_rl.dataset.store import shard_packing
 
   semaphore, before = threading.Semaphore(0), set(threading.enumerate())
@@ -52,7 +54,7 @@ def gate(monkeypatch):
 
   monkeypatch.setattr(shard_packing, 'pack', pack)
   yield semaphore
-  # No thread is left waiting, nor comes to the gate of another test.
+  # Otherwise threads would wait on, or pass the gate of another test.
   semaphore.release(100)
   for thread in set(threading.enumerate()) - before:
     thread.join(60)

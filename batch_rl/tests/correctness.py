@@ -1,4 +1,4 @@
-"""Agents and the papers' equations, on the same weights and the same batch."""
+"""Agents compared with the papers' equations on the same weights and batches."""
 
 import dataclasses
 import functools
@@ -30,10 +30,10 @@ SEED = 1
 RMSPROP = functools.partial(
   equations.CenteredRMSProp, learning_rate=2.5e-4, decay=0.95, epsilon=1e-5
 )
-# As it is after many updates, when epsilon and the mean of gradients count.
+# As after many updates, when epsilon and the mean of gradients matter.
 RMSPROP_LATER = functools.partial(RMSPROP, start=1e-4)
-# beta2 is what float32 makes of 0.999: TensorFlow takes 1 - beta2 of it, which
-# is smaller by 1.3e-5 of itself and would be most of the error that is left.
+# beta2 is 0.999 rounded to float32, as in TensorFlow: it makes 1 - beta2 smaller by
+# a factor of 1.3e-5, which would be most of the remaining error.
 ADAM = functools.partial(
   equations.Adam,
   learning_rate=5e-5,
@@ -46,21 +46,21 @@ ADAM_ONLINE = functools.partial(ADAM, epsilon=3.125e-5)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-  """An agent as it is shipped, but for small networks, and its equation.
+  """A shipped agent with a small network, and its equation.
 
   Attributes:
-    name: of the algorithm, in the paper.
-    config: a shipped gin file, from which the agent, its optimiser and all that
-      is not in `arguments` are taken.
-    equation: `(q, target_q, transitions, ...)`, of `equations`.
-    optimizer: makes the optimiser, of `equations`.
-    network: of the agent.
-    estimates: outputs for an action; None for a Q-value and no axis for it.
-    num_networks: separate networks, which give an estimate each.
-    num_mixtures: what the agent draws for each update.
-    horizon: the 'n' of n-step returns.
-    arguments: of the agent.
-    terms: more arguments of the equation.
+    name: Name of the algorithm in the paper.
+    config: Shipped gin file of the agent, its optimiser and everything that is not
+      in `arguments`.
+    equation: Function `(q, target_q, transitions, ...)` in `equations`.
+    optimizer: Function that makes the optimiser of `equations`.
+    network: Network of the agent.
+    estimates: Number of outputs an action; None for a Q-value without that axis.
+    num_networks: Number of separate networks, each with one estimate.
+    num_mixtures: Number of mixtures drawn for each update.
+    horizon: The n of n-step returns.
+    arguments: Arguments of the agent.
+    terms: Further arguments of the equation.
   """
 
   name: str
@@ -216,7 +216,7 @@ class Batch(NamedTuple):
     states: float64 (B, 4, 1, 1).
     next_states: float64 (B, 4, 1, 1).
     actions: int32 (B,).
-    rewards: float32 (B,), n-step returns without the bootstrap.
+    rewards: N-step returns without the bootstrap, float32 (B,).
     terminals: uint8 (B,).
   """
 
@@ -228,15 +228,14 @@ class Batch(NamedTuple):
 
 
 class Updates(NamedTuple):
-  """What two updates did.
+  """The results of two updates.
 
   Attributes:
-    losses: [of each update].
-    gradients: [of each update, a list as the weights]; empty where unknown.
-    weights: [after each update, the list of arrays]; the last where the others
+    losses: Loss of each update.
+    gradients: Gradients of each update, a list as the weights; empty if unknown.
+    weights: List of arrays after each update, or only after the last if the others
       are unknown.
-    margins: [of each update, how close to zero an input of a ReLU came]; empty
-      where unknown.
+    margins: Smallest absolute input of a ReLU in each update; empty if unknown.
   """
 
   losses: list
@@ -246,7 +245,7 @@ class Updates(NamedTuple):
 
 
 def make_batch(num_actions=NUM_ACTIONS, batch_size=BATCH_SIZE, seed=3):
-  """A batch with terminals, and errors for both pieces of the Huber loss."""
+  """Returns a batch with terminals, and errors for both pieces of the Huber loss."""
   random = np.random.default_rng(seed)
   return Batch(
     states=random.uniform(-1, 1, (batch_size, 4, 1, 1)),
@@ -257,19 +256,19 @@ def make_batch(num_actions=NUM_ACTIONS, batch_size=BATCH_SIZE, seed=3):
   )
 
 
-# One an update: twice the same would leave Adam's momentum without effect.
+# One an update: with the same batch twice Adam's momentum would have no effect.
 BATCHES = [make_batch(seed=10 + k) for k in range(len(STEPS))]
 
 
 def draw_weights(shapes, seed):
-  """Weights, every other one zero.
+  """Draws weights, every other one zero.
 
-  In float32 a weight that starts at zero has all digits of its update, of which
-  the sum with another weight leaves a few.
+  In float32 a weight that starts at zero keeps all digits of its update; another
+  keeps few of them.
 
   Args:
-    shapes: of the arrays, kernels (inputs, outputs) and biases (outputs,).
-    seed: of the numbers.
+    shapes: Shapes of the arrays, kernels (inputs, outputs) and biases (outputs,).
+    seed: Seed of the numbers.
 
   Returns:
     List of float32 arrays.
@@ -278,7 +277,7 @@ def draw_weights(shapes, seed):
   arrays = []
   for shape in shapes:
     scale = np.sqrt(0.2 / shape[0]) if len(shape) == 2 else 0.1
-    # Not around zero, so that the mean of many heads is not there either.
+    # Not around zero, where the mean of many heads would vanish.
     array = (scale * random.normal(0.5, 1, shape)).astype(np.float32)
     array[np.indices(shape).sum(axis=0) % 2 == 0] = 0
     arrays.append(array)
@@ -289,12 +288,12 @@ def draw_weights(shapes, seed):
 
 
 class FixedBatch:
-  """Mixin for an agent: the replay memory is one batch, training is by hand.
+  """Mixin for an agent: one batch is the replay memory, and tests run the updates.
 
-  Its tensors may be fed others.
+  Tests may feed other batches to its tensors.
 
   Attributes:
-    batch: `{name: array}`, as a `Batch` has them.
+    batch: Arrays of a `Batch`, `{name: array}`.
   """
 
   def _build_replay_buffer(self, use_staging):
@@ -318,11 +317,11 @@ class FixedBatch:
 
 
 class _Recorded:
-  """Mixin for an agent: keeps what its optimiser is given.
+  """Mixin for an agent: records the inputs of its optimiser.
 
   Attributes:
-    loss: the tensor that is minimised.
-    gradients: `{variable name: tensor}`, what is applied to the variables.
+    loss: Tensor that is minimised.
+    gradients: Gradients applied to the variables, `{variable name: tensor}`.
   """
 
   def _build_train_op(self):
@@ -347,16 +346,16 @@ class _Recorded:
 
 
 def build_agent(case, *mixins, data_dir='', **attributes):
-  """The agent of the shipped config, with CartPole's network.
+  """Builds the agent of a shipped config, with CartPole's network.
 
   Args:
-    case: which agent.
-    *mixins: before the agent's class.
-    data_dir: where its data is.
-    **attributes: of the class.
+    case: Agent to build.
+    *mixins: Classes to put before the agent's class.
+    data_dir: Directory of the shards.
+    **attributes: Attributes of the class.
 
   Returns:
-    The agent, on weights from `draw_weights`, its optimiser as the case starts.
+    The agent, with weights of `draw_weights` and the first slots of the case.
   """
   gin.clear_config()
   command_line.load_gin([f'batch_rl/{case.config}'], [])
@@ -395,12 +394,12 @@ def build_agent(case, *mixins, data_dir='', **attributes):
 
 
 def trainable(agent, scope):
-  """Variables of the 'Online' or the 'Target' network, layer by layer."""
+  """Returns the variables of the 'Online' or the 'Target' network, layer by layer."""
   return agent._sess.graph.get_collection('trainable_variables', f'{scope}/')
 
 
 def run_agent(case):
-  """Updates of the agent on `BATCHES`; returns `Updates`."""
+  """Updates the agent on `BATCHES`; returns `Updates`."""
   updates = Updates([], [], [], [])
   with tf.Graph().as_default():
     agent = build_agent(case, FixedBatch, batch=BATCHES[0]._asdict())
@@ -428,10 +427,10 @@ def run_agent(case):
 
 
 def draw_mixtures(case):
-  """The numbers that the agent draws, as mixtures by the paper in float64.
+  """Makes mixtures, by the paper and in float64, of the numbers an agent draws.
 
   Returns:
-    `{agent step: (K, M)}`, empty for an agent that draws nothing.
+    Mixtures `{agent step: (K, M)}`; empty for an agent that draws none.
   """
   if not case.num_mixtures:
     return {}
@@ -444,7 +443,7 @@ def draw_mixtures(case):
         for step in STEPS
       }
     )
-  # U(0, 1) by its complement, of which not all can be zero.
+  # The complements of U[0, 1) cannot all be zero.
   return {
     step: equations.simplex_points(1 - np.float64(drawn))
     for step, drawn in numbers.items()
@@ -455,7 +454,7 @@ def draw_mixtures(case):
 
 
 class Log(NamedTuple):
-  """What an agent experienced, step by step.
+  """The experience of an agent, step by step.
 
   Attributes:
     observations: float64 (T, 4, 1).
@@ -470,19 +469,19 @@ class Log(NamedTuple):
   terminals: np.ndarray
 
   def find(self, states):
-    """The steps of states, (B, 4, 1, 1)."""
+    """Returns the steps of states (B, 4, 1, 1)."""
     return [
       int(np.flatnonzero((self.observations == state[..., 0]).all((1, 2)))[0])
       for state in states
     ]
 
   def batch(self, steps, horizon):
-    """The `Batch` of transitions that begin with these steps."""
+    """Returns the `Batch` of transitions that begin at these steps."""
     returns = [
       equations.n_step(self.rewards, self.terminals, t, horizon, GAMMA)
       for t in steps
     ]
-    # After the end of an episode anything may come.
+    # The next state of a terminal transition is arbitrary.
     last = len(self.rewards) - 1
     following = [min(t + horizon, last) for t in steps]
     return Batch(
@@ -518,14 +517,14 @@ def write_log(directory):
 
 
 def network_shapes(case):
-  """Shapes of the weights, in the order of `trainable`."""
+  """Returns the shapes of the weights, in the order of `trainable`."""
   last = NUM_ACTIONS * (case.estimates or 1) // case.num_networks
   network = [(4, 512), (512,), (512, 512), (512,), (512, last), (last,)]
   return network * case.num_networks
 
 
 def first_weights(case):
-  """Of the online and of the target network, lists of float64 arrays."""
+  """Returns the first weights of online and target network, lists of arrays."""
   return tuple(
     [np.float64(array) for array in draw_weights(network_shapes(case), seed)]
     for seed in (0, 1)
@@ -535,15 +534,14 @@ def first_weights(case):
 def transcribe(
   case, batches=BATCHES, synchronise=False, mixtures=None, **changes
 ):
-  """Updates by the papers' equations alone, in float64.
+  """Does the updates by the papers' equations alone, in float64.
 
   Args:
-    case: which agent.
-    batches: a `Batch` for each update.
-    synchronise: whether the target network becomes the online network after the
-      first update.
-    mixtures: `{agent step: (K, M)}`; None for the agent's.
-    **changes: in place of fields of `case`, or 'discount'.
+    case: Agent to transcribe.
+    batches: One `Batch` for each update.
+    synchronise: Whether the target network is synchronised after the first update.
+    mixtures: Mixtures `{agent step: (K, M)}`; None for the agent's own.
+    **changes: Values that replace fields of `case`, or 'discount'.
 
   Returns:
     `Updates`.
@@ -578,14 +576,14 @@ def transcribe(
 
 
 def _networks_of(case, weights):
-  """[(kernel, bias), ...] for each network."""
+  """Returns [(kernel, bias), ...] for each network."""
   layers = list(zip(weights[::2], weights[1::2], strict=True))
   size = len(layers) // case.num_networks
   return [layers[i : i + size] for i in range(0, len(layers), size)]
 
 
 def outputs(case, weights, states):
-  """Activations of each network; what they say together of each action."""
+  """Returns the activations of each network, and the joint outputs an action."""
   states = states.reshape(len(states), 4)
   passes = [
     equations.forward(layers, states) for layers in _networks_of(case, weights)
@@ -599,7 +597,7 @@ def outputs(case, weights, states):
 
 
 def _gradients(case, weights, passes, gradient):
-  """Of each array of weights, from that of the outputs."""
+  """Returns the gradient of each array of weights, from that of the outputs."""
   gradients = []
   for k, (layers, activations) in enumerate(
     zip(_networks_of(case, weights), passes, strict=True)
@@ -621,24 +619,24 @@ def relative_error(ours, expected):
 
 
 def _largest(ours, expected):
-  """The largest relative error of arrays in a list."""
+  """Returns the largest relative error of arrays in a list."""
   return max(map(relative_error, ours, expected))
 
 
 def compare(case, ours, expected):
-  """Relative errors, each the largest over the arrays.
+  """Returns relative errors, each the largest over the arrays.
 
-  `step k` is that of what k updates have changed, relative to the largest
-  change of the array so far, where weights were zero before: in the others
-  float32 has lost the last digits of the change.
+  `step k` is the error of the change by k updates, relative to the largest change
+  of the array so far. It counts weights that were zero before: float32 rounds off
+  the last digits of the change of others.
 
   Args:
-    case: which agent.
-    ours: its `Updates`.
+    case: Agent to compare.
+    ours: The agent's `Updates`.
     expected: `Updates` by the equations.
 
   Returns:
-    `{name: error}`.
+    Errors `{name: error}`.
   """
   errors = {'loss': _largest(ours.losses, expected.losses)}
   if ours.gradients:
@@ -660,18 +658,18 @@ def compare(case, ours, expected):
 
 
 def compare_on_log(case, data_dir, log):
-  """Two updates with data from disk, by the path that it is shipped with.
+  """Compares two updates on data from disk, sampled as in training.
 
-  The target network is synchronised after the first of them.
+  The target network is synchronised after the first update.
 
   Args:
-    case: an offline agent.
-    data_dir: where the log is.
-    log: what is in it.
+    case: Offline agent.
+    data_dir: Directory of the log.
+    log: Content of the log.
 
   Returns:
-    Relative errors as of `compare`, without gradients and first weights, and
-    the steps that each update's batch begins with, [list].
+    Relative errors of `compare`, without gradients and first weights, and the list
+    of steps at which the transitions of each update begin.
   """
   with tf.Graph().as_default():
     agent = build_agent(case, data_dir=str(data_dir))

@@ -1,4 +1,4 @@
-"""The mends of dopamine_compat, each seen from a fresh interpreter."""
+"""The repairs of dopamine_compat, seen from a new interpreter."""
 
 import os
 import subprocess
@@ -6,8 +6,8 @@ import sys
 
 
 def run(code, *options, **environment):
-  """Runs code in a new interpreter, as from a new shell."""
-  # JAX writes this one into the environment.
+  """Runs code in a new interpreter, with the environment of a new shell."""
+  # JAX adds TF_ variables to the environment.
   inherited = {k: v for k, v in os.environ.items() if not k.startswith('TF_')}
   return subprocess.run(
     [sys.executable, *options, '-c', code],
@@ -19,8 +19,8 @@ def run(code, *options, **environment):
   )
 
 
-def test_dopamine_imports_and_builds_without_a_word():
-  """All of the issues at once: Keras 3, Baselines, Estimators, eager C51."""
+def test_dopamine_imports_and_builds_silently():
+  """Covers Keras 3, Baselines, Estimators, eager C51 and the banner of ale-py."""
   done = run("""
 import batch_rl
 import gin.tf.external_configurables
@@ -28,6 +28,9 @@ from dopamine.discrete_domains import run_experiment
 from dopamine.tf.agents.rainbow import rainbow_agent
 from dopamine.discrete_domains import atari_lib
 atari_lib.create_atari_environment('Pong')
+from batch_rl.atari import environment
+environment.make_atari('Pong')
+environment.make_vector_environment('Pong', 1)
 agent = rainbow_agent.RainbowAgent(None, 6, replay_scheme='uniform')
 print(agent._sess.run(agent._support)[0])
 """)
@@ -43,7 +46,7 @@ print([m for m in ('tensorflow', 'numpy', 'gin', 'jax', 'gym') if m in sys.modul
   assert done.stdout == '[]\n', done.stderr
 
 
-def test_what_is_heavy_is_imported_when_it_is_used():
+def test_heavy_packages_are_imported_at_their_first_use():
   done = run("""
 import sys
 import batch_rl.fixed_replay.run_experiment, batch_rl.baselines.run_experiment
@@ -97,23 +100,16 @@ print(atari_wrappers.REAL)
   assert 'needs OpenAI Baselines, which is not installed' in missing.stderr
 
 
-def test_an_estimator_that_is_there_is_kept():
+def test_repairs_work_if_tensorflow_was_imported_first():
+  """An Estimator that TensorFlow has is kept."""
   done = run("""
+import resource
 import types
 import tensorflow as tf
 tf.estimator = types.SimpleNamespace(SessionRunHook=int)
 import batch_rl
 import gin.tf.utils
 print(tf.estimator.SessionRunHook is int)
-""")
-  assert done.stdout == 'True\n', done.stderr
-
-
-def test_settings_hold_if_tensorflow_was_imported_first():
-  done = run("""
-import resource
-import tensorflow as tf
-import batch_rl
 print(tf.keras.Model.__module__.split('.')[0])
 def page_faults():
   return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -122,10 +118,10 @@ with tf.Graph().as_default(), tf.compat.v1.Session() as session:
   counts = [(session.run(total), page_faults())[1] for _ in range(6)]
   print(counts[5] - counts[1] < 40_000_000 / resource.getpagesize())
 """)
-  assert done.stdout == 'tf_keras\nTrue\n', done.stderr
+  assert done.stdout == 'True\ntf_keras\nTrue\n', done.stderr
 
 
-def test_keras_3_already_in_use_is_said_clearly():
+def test_keras_3_already_in_use_is_an_error():
   done = run("""
 import os
 os.environ['TF_USE_LEGACY_KERAS'] = '0'

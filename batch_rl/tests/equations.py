@@ -1,8 +1,8 @@
 """The papers' equations in NumPy and float64, slow and plain.
 
-What the agents are held against: written from the papers, not from the
-package. Every loss is the mean over the minibatch and comes with its gradient
-by the outputs of the online network, derived by hand.
+Tests compare the agents with these equations, which are written from the papers,
+not from the package. Every loss is the mean over the minibatch and comes with its
+gradient with respect to the outputs of the online network, derived by hand.
 
 Papers:
   DQN: Mnih et al., Human-level control through deep reinforcement learning,
@@ -34,8 +34,8 @@ class Loss(NamedTuple):
   """A loss and its gradient.
 
   Attributes:
-    value: the mean over the minibatch.
-    gradient: d value / d outputs of the online network, in their shape.
+    value: Mean over the minibatch.
+    gradient: Array d value / d outputs of the online network, in their shape.
   """
 
   value: float
@@ -44,13 +44,13 @@ class Loss(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Transitions:
-  """What a loss knows of a minibatch besides the networks' outputs.
+  """A minibatch without states: the input of a loss besides network outputs.
 
   Attributes:
-    actions: (B,) integers, what was done.
-    rewards: (B,), the n-step returns R without the bootstrap.
-    terminals: (B,), whether the episode ended within the n steps.
-    discount: gamma^n, the weight of what follows.
+    actions: Integers, (B,).
+    rewards: N-step returns R without the bootstrap, (B,).
+    terminals: Whether the episode ended within the n steps, (B,).
+    discount: Factor gamma^n of the bootstrap.
   """
 
   actions: np.ndarray
@@ -75,11 +75,11 @@ def n_step(rewards, terminals, start, horizon, gamma):
   """R = r_t + gamma r_{t+1} + ... for `horizon` steps or to the episode's end.
 
   Args:
-    rewards: (T,), one a step.
-    terminals: (T,), nonzero at the last step of an episode.
-    start: t.
-    horizon: n.
-    gamma: discount of one step.
+    rewards: One reward a step, (T,).
+    terminals: Nonzero at the last step of an episode, (T,).
+    start: Step t.
+    horizon: Number of steps n.
+    gamma: Discount of one step.
 
   Returns:
     R and whether the episode ended within the n steps, in which case nothing
@@ -107,7 +107,7 @@ def huber(error, kappa=1.0):
 
 
 def huber_slope(error, kappa=1.0):
-  """The derivative of `huber`: the error, clipped."""
+  """Returns the derivative of `huber`: the error, clipped."""
   return min(max(error, -kappa), kappa)
 
 
@@ -115,10 +115,10 @@ def dqn(q, target_q, transitions, kappa=1.0):
   """Mnih et al., Algorithm 1: y_j = r_j + gamma max_a' Q^(s', a').
 
   Args:
-    q: (B, A), the online network at the states.
-    target_q: (B, A), the target network at the next states.
-    transitions: the rest of the minibatch.
-    kappa: where the Huber loss becomes linear.
+    q: Outputs of the online network at the states, (B, A).
+    target_q: Outputs of the target network at the next states, (B, A).
+    transitions: Rest of the minibatch.
+    kappa: Error at which the Huber loss becomes linear.
   """
   value, gradient = 0.0, np.zeros_like(q)
   for j in range(len(transitions)):
@@ -135,10 +135,10 @@ def ensemble_dqn(q, target_q, transitions, kappa=1.0):
     1/K sum_k huber(Q_k(s, a) - r - gamma max_a' Q'_k(s', a'))
 
   Args:
-    q: (B, A, K), the online heads at the states.
-    target_q: (B, A, K), the target heads at the next states.
-    transitions: the rest of the minibatch.
-    kappa: where the Huber loss becomes linear.
+    q: Online heads at the states, (B, A, K).
+    target_q: Target heads at the next states, (B, A, K).
+    transitions: Rest of the minibatch.
+    kappa: Error at which the Huber loss becomes linear.
   """
   num_heads = q.shape[2]
   value, gradient = 0.0, np.zeros_like(q)
@@ -150,7 +150,7 @@ def ensemble_dqn(q, target_q, transitions, kappa=1.0):
 
 
 def averaged_ensemble_dqn(q, target_q, transitions, kappa=1.0):
-  """As `ensemble_dqn`, but the target of all heads is that of their mean.
+  """Ensemble-DQN with one target for all heads, that of their mean.
 
     y = r + gamma max_a' 1/K sum_k Q'_k(s', a')
 
@@ -171,11 +171,11 @@ def rem(q, target_q, transitions, mixtures, kappa=1.0):
   over alpha is the mean over `mixtures`.
 
   Args:
-    q: (B, A, K), the online heads at the states.
-    target_q: (B, A, K), the target heads at the next states.
-    transitions: the rest of the minibatch.
-    mixtures: (K, M), every column an alpha.
-    kappa: where the Huber loss becomes linear.
+    q: Online heads at the states, (B, A, K).
+    target_q: Target heads at the next states, (B, A, K).
+    transitions: Rest of the minibatch.
+    mixtures: One alpha a column, (K, M).
+    kappa: Error at which the Huber loss becomes linear.
   """
   num_heads, num_mixtures = mixtures.shape
   value, gradient = 0.0, np.zeros_like(q)
@@ -194,7 +194,7 @@ def simplex_points(numbers):
   """Agarwal et al., REM: numbers of U(0, 1), divided by their sum.
 
   Args:
-    numbers: (K, M), nonnegative.
+    numbers: Nonnegative numbers, (K, M).
 
   Returns:
     (K, M), every column a point of the simplex.
@@ -205,14 +205,14 @@ def simplex_points(numbers):
 def quantile_huber(error, tau, kappa=1.0):
   """Dabney et al., Equation 10: |tau - 1[u < 0]| huber(u).
 
-  Where kappa = 0 it is quantile regression's |tau - 1[u < 0]| |u|, Equation 8.
+  With kappa = 0 it is quantile regression's |tau - 1[u < 0]| |u|, Equation 8.
   """
   loss = huber(error, kappa) if kappa > 0 else abs(error)
   return abs(tau - (error < 0)) * loss
 
 
 def quantile_huber_slope(error, tau, kappa=1.0):
-  """The derivative of `quantile_huber` by the error."""
+  """Returns the derivative of `quantile_huber` with respect to the error."""
   slope = huber_slope(error, kappa) if kappa > 0 else np.sign(error)
   return abs(tau - (error < 0)) * slope
 
@@ -223,9 +223,9 @@ def quantile_regression(theta, targets, kappa=1.0):
   tau^_i = (tau_{i-1} + tau_i) / 2 with tau_i = i / N, by Lemma 2.
 
   Args:
-    theta: (N,), quantiles of one state and action.
-    targets: (samples,), T theta.
-    kappa: where the Huber loss becomes linear.
+    theta: Quantiles of one state and action, (N,).
+    targets: Samples of T theta, (samples,).
+    kappa: Error at which the Huber loss becomes linear.
   """
   value, gradient = 0.0, np.zeros(len(theta))
   for i in range(len(theta)):
@@ -241,10 +241,10 @@ def qr_dqn(theta, target_theta, transitions, kappa=1.0):
   """Dabney et al., Algorithm 1.
 
   Args:
-    theta: (B, A, N), the online quantiles at the states.
-    target_theta: (B, A, N), the target quantiles at the next states.
-    transitions: the rest of the minibatch.
-    kappa: where the Huber loss becomes linear.
+    theta: Online quantiles at the states, (B, A, N).
+    target_theta: Target quantiles at the next states, (B, A, N).
+    transitions: Rest of the minibatch.
+    kappa: Error at which the Huber loss becomes linear.
   """
   value, gradient = 0.0, np.zeros_like(theta)
   for b in range(len(transitions)):
@@ -268,12 +268,12 @@ def project(atoms, probabilities, support):
   """Bellemare et al., Algorithm 1: mass is shared between the two neighbours.
 
   Args:
-    atoms: (N,), where the mass lies.
-    probabilities: (N,), how much lies there.
-    support: (N,), ascending and evenly spaced, where it may lie.
+    atoms: Positions of the mass, (N,).
+    probabilities: Mass at each atom, (N,).
+    support: Ascending, evenly spaced positions to move the mass to, (N,).
 
   Returns:
-    (N,), the mass of each point of `support`.
+    The mass at each point of `support`, (N,).
   """
   v_min, v_max = support[0], support[-1]
   spacing = (v_max - v_min) / (len(support) - 1)
@@ -294,10 +294,10 @@ def c51(logits, target_logits, transitions, support):
   """Bellemare et al., Algorithm 1: -sum_i m_i log p_i(s, a).
 
   Args:
-    logits: (B, A, N), the online network at the states.
-    target_logits: (B, A, N), the target network at the next states.
-    transitions: the rest of the minibatch.
-    support: (N,), the atoms z.
+    logits: Outputs of the online network at the states, (B, A, N).
+    target_logits: Outputs of the target network at the next states, (B, A, N).
+    transitions: Rest of the minibatch.
+    support: Atoms z, (N,).
   """
   p, next_p = softmax(logits), softmax(target_logits)
   value, gradient = 0.0, np.zeros_like(logits)
@@ -319,12 +319,12 @@ STATE_BOUNDS = np.array([2.4, 5.0, math.pi / 12, 2 * math.pi])
 
 
 class Activations(NamedTuple):
-  """What the backward pass needs of the forward pass.
+  """Results of the forward pass that the backward pass needs.
 
   Attributes:
-    inputs: of each layer, (B, width).
-    sums: of each layer but the last, (B, width), what its ReLU gets.
-    outputs: of the last layer, (B, outputs).
+    inputs: Input of each layer, (B, width).
+    sums: Input of the ReLU of each layer but the last, (B, width).
+    outputs: Output of the last layer, (B, outputs).
   """
 
   inputs: list
@@ -333,11 +333,11 @@ class Activations(NamedTuple):
 
 
 def forward(layers, states):
-  """Dense layers with a ReLU after each but the last.
+  """Applies dense layers, with a ReLU after each but the last.
 
   Args:
-    layers: list of (kernel (inputs, outputs), bias (outputs,)).
-    states: (B, 4), scaled so that their bounds become -1 and 1.
+    layers: List of (kernel (inputs, outputs), bias (outputs,)).
+    states: States (B, 4); they are scaled from their bounds to [-1, 1].
   """
   low, high = -STATE_BOUNDS, STATE_BOUNDS
   x = 2 * (states - low) / (high - low) - 1
@@ -350,12 +350,12 @@ def forward(layers, states):
 
 
 def backward(layers, activations, gradient):
-  """The chain rule through `forward`.
+  """Applies the chain rule through `forward`.
 
   Args:
-    layers: as for `forward`.
-    activations: what `forward` returned.
-    gradient: (B, outputs), d loss / d outputs.
+    layers: Layers given to `forward`.
+    activations: Result of `forward`.
+    gradient: Array d loss / d outputs, (B, outputs).
 
   Returns:
     d loss / d layers, in the shape of `layers`.
@@ -379,11 +379,11 @@ class CenteredRMSProp:
   """Graves, Equations 38 to 41, without momentum.
 
   n <- decay n + (1 - decay) g^2
-  m <- decay m + (1 - decay) g, from 0 on
+  m <- decay m + (1 - decay) g, starting with 0
   w <- w - learning_rate g / sqrt(n - m^2 + epsilon)
 
   Attributes:
-    start: where n begins, in TensorFlow with 1.
+    start: First value of n; TensorFlow starts with 1.
   """
 
   def __init__(self, learning_rate, decay, epsilon, start=1.0):

@@ -1,4 +1,4 @@
-"""An installed package has what the repository has."""
+"""An installed package is complete."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""What a run leaves behind, as far as it does not depend on time or place."""
+"""The results of a run, except what depends on time or place."""
 
 import gzip
 import hashlib
@@ -11,7 +11,7 @@ import tensorflow as tf
 from batch_rl.dataset.shards import shard_files
 from batch_rl.runs import checkpoints, evaluations
 
-# Of a log: how long things took.
+# Statistics in the log that depend on the speed of the machine.
 _TIMES = (
   'train_updates_per_second',
   'train_waiting_for_data',
@@ -20,11 +20,11 @@ _TIMES = (
 
 
 def of_run(base_dir, log_dir=None) -> dict:
-  """Hashes and values that are equal for runs that did the same.
+  """Returns hashes and values, equal for runs with the same results.
 
   Args:
-    base_dir: of the run, which has ended.
-    log_dir: where its shards are, if it makes any.
+    base_dir: Directory of the run, which has ended.
+    log_dir: Directory of its shards; None for an offline run.
   """
   base_dir = pathlib.Path(base_dir)
   *_, last = checkpoints.find(str(base_dir))
@@ -46,7 +46,7 @@ def of_run(base_dir, log_dir=None) -> dict:
     for suffix in shard_files.list_suffixes(str(log_dir)):
       for name in shard_files.FILES:
         path = os.path.join(log_dir, shard_files.file_name(name, suffix))
-        # Where a log was made durable shows in how it is compressed.
+        # The compressed bytes depend on the positions of checkpoints.
         with gzip.open(path) as file:
           content = file.read()
         found[os.path.basename(path)] = hashlib.sha256(content).hexdigest()

@@ -230,7 +230,7 @@ class Sampler:
     total = _total(ranges)
     if not total:
       raise ValueError(
-        f'No whole transition in {self.store.data_dir}'
+        f'No valid transition in {self.store.data_dir}'
         + (f', subset {self.subset}.' if self.subset else '.')
       )
     numbers = np.random.Generator(bits).integers(total, size=count)

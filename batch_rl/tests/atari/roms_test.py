@@ -1,4 +1,4 @@
-"""ROM sets: which file is taken, and what is said when it can't be."""
+"""ROM sets: the chosen file, and the message if there is none."""
 
 import hashlib
 import importlib.util
@@ -19,7 +19,7 @@ needs_atari_py = pytest.mark.skipif(
 
 
 def copy_rom(rom_id, directory):
-  """Puts ale-py's ROM, which for Pong is the legacy one too, in a directory."""
+  """Copies a ROM of ale-py to a directory; that of Pong is the legacy ROM, too."""
   directory.mkdir(exist_ok=True)
   return shutil.copy(ale_py.roms.get_rom_path(rom_id), directory)
 
@@ -39,7 +39,7 @@ def legacy_directory(tmp_path, monkeypatch):
   return directory
 
 
-def test_games_are_those_that_gymnasium_has():
+def test_games_are_those_of_gymnasium():
   gymnasium.register_envs(ale_py)
   ids = {name for name in gymnasium.registry if name.startswith('ALE/')}
   assert {f'ALE/{game}-v5' for game in roms.games()} == ids
@@ -129,7 +129,7 @@ def test_game_without_legacy_rom(legacy_directory):
     roms.find_rom('DonkeyKong', 'legacy')
 
 
-def test_legacy_that_is_not_there(legacy_directory):
+def test_missing_legacy_rom(legacy_directory):
   with pytest.raises(ValueError) as excinfo:
     roms.find_rom('Pong', 'legacy')
   text = one_line(excinfo)

@@ -1,5 +1,6 @@
-"""The contract that every online agent keeps."""
+"""The contract of every online agent."""
 
+import functools
 import json
 import pickle
 import re
@@ -34,31 +35,47 @@ def learner(request):
   return request.param
 
 
+GAMMA = 0.5  # Bound under the gin name of each learner.
+
+
+def build_agent(
+  name, log_dir, num_actions=cartpole.NUM_ACTIONS, graph_seed=None, **kwargs
+):
+  """Builds an agent in a graph of its own; its gin bindings stay."""
+  gin.parse_config(MEMORY)
+  if name != 'random':
+    gin.bind_parameter(f'{AGENTS[name][1]}.gamma', GAMMA)
+    kwargs.setdefault('optimizer', tf.compat.v1.train.AdamOptimizer(0.01))
+    kwargs.setdefault('min_replay_history', 20)
+    kwargs.setdefault('update_period', 1)
+  with tf.Graph().as_default():
+    tf.compat.v1.set_random_seed(graph_seed)
+    return CLASSES[name](
+      None,
+      num_actions,
+      str(log_dir),
+      **cartpole.OBSERVATION,
+      **cartpole.SMALL[name],
+      **kwargs,
+    )
+
+
 @pytest.fixture
 def make_agent(tmp_path):
-  """Returns a function that builds an agent, in a graph of its own."""
+  """Returns a function that builds an agent which logs to `tmp_path`."""
+  return functools.partial(build_agent, log_dir=tmp_path)
 
-  def make(name, num_actions=cartpole.NUM_ACTIONS, graph_seed=None, **kwargs):
-    gin.parse_config(MEMORY)
-    if name != 'random':
-      kwargs.setdefault('optimizer', tf.compat.v1.train.AdamOptimizer(0.01))
-      kwargs.setdefault('min_replay_history', 20)
-    with tf.Graph().as_default():
-      tf.compat.v1.set_random_seed(graph_seed)
-      return CLASSES[name](
-        None,
-        num_actions,
-        str(tmp_path),
-        **cartpole.OBSERVATION,
-        **cartpole.SMALL[name],
-        **kwargs,
-      )
 
-  return make
+@pytest.fixture(scope='module')
+def shared_agents(tmp_path_factory):
+  """Returns a function that gives an agent, the same each time."""
+  return functools.cache(
+    lambda name: build_agent(name, tmp_path_factory.mktemp(name))
+  )
 
 
 def play(agent, lengths, seed=0):
-  """Plays episodes of noise; returns what should be logged, by column."""
+  """Plays episodes of noise; returns the expected rows, by column."""
   random = np.random.default_rng(seed)
   rows = []
   for length in lengths:
@@ -85,30 +102,24 @@ def join(*parts):
 
 
 def assert_logged(agent, tmp_path, expected):
-  """Ends the log and compares it."""
+  """Closes the log and compares it with the expected rows."""
   agent.replay_log.close()
   logged = cartpole.read_log(tmp_path / 'replay_logs')
   for column, rows in expected.items():
     np.testing.assert_array_equal(logged[column], rows, err_msg=column)
 
 
-def test_logs_each_transition(name, make_agent, tmp_path):
+def test_logs_each_transition_but_not_evaluation(name, make_agent, tmp_path):
   agent = make_agent(name)
-  played = play(agent, [25, 30, 1, 44])
-  assert set(played['action']) == set(range(cartpole.NUM_ACTIONS))
-  assert_logged(agent, tmp_path, played)
-  assert shard_files.list_suffixes(str(tmp_path / 'replay_logs')) == [0, 1, 2]
-
-
-def test_evaluation_is_not_logged(name, make_agent, tmp_path):
-  agent = make_agent(name)
-  before = play(agent, [30])
+  before = play(agent, [25, 30, 1, 44])
+  assert set(before['action']) == set(range(cartpole.NUM_ACTIONS))
   agent.eval_mode = True
   evaluated = play(agent, [30], seed=1)
   assert set(evaluated['action']) <= set(range(cartpole.NUM_ACTIONS))
   agent.eval_mode = False
-  after = play(agent, [30], seed=2)
+  after = play(agent, [10], seed=2)
   assert_logged(agent, tmp_path, join(before, after))
+  assert shard_files.list_suffixes(str(tmp_path / 'replay_logs')) == [0, 1, 2]
 
 
 def test_logs_the_unclipped_reward_beside_the_clipped_one(
@@ -126,8 +137,8 @@ def test_logs_the_unclipped_reward_beside_the_clipped_one(
   assert manifest['episodes']['unclipped_return']['mean'] == -25.5
 
 
-def test_trains_once_there_is_a_history(learner, make_agent):
-  agent = make_agent(learner, update_period=1)
+def test_trains_once_there_is_a_history(learner, shared_agents):
+  agent = shared_agents(learner)
   before = cartpole.weights(agent, 'Online')
   play(agent, [20])
   np.testing.assert_array_equal(before, cartpole.weights(agent, 'Online'))
@@ -140,46 +151,44 @@ def test_trains_once_there_is_a_history(learner, make_agent):
   np.testing.assert_array_equal(after, cartpole.weights(agent, 'Online'))
 
 
-def test_a_checkpoint_restores_a_learner(learner, make_agent, tmp_path):
-  agent = make_agent(learner, update_period=1)
-  play(agent, [40, 60])
+def test_a_checkpoint_restores_learner_and_log(name, make_agent, tmp_path):
+  agent = make_agent(name)
+  before = play(agent, [40, 60])
   bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 7))
-  saved = cartpole.values(agent)
-  slots = [v for v in saved if re.fullmatch('Online/.*/Adam(_1)?', v)]
-  assert slots and all(saved[slot].any() for slot in slots)
-  training_steps = agent.training_steps
+  if name != 'random':
+    expected = learner_state(agent)
+  play(agent, [33], seed=1)  # Not in the checkpoint, hence lost.
+
+  fresh = make_agent(name)
+  assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
+  if name != 'random':
+    assert_same_learner(learner_state(fresh), expected)
+  after = play(fresh, [40], seed=2)
+  assert_logged(fresh, tmp_path, join(before, after))
+
+
+def learner_state(agent):
+  """Returns agent steps, variables, and all valid transitions in memory."""
   memory = agent._replay.memory
   rows = [row for row in range(70) if memory.is_valid_transition(row)]
   assert len(rows) > 60
   transitions = memory.sample_transition_batch(len(rows), rows)
-  play(agent, [5])
+  return agent.training_steps, cartpole.values(agent), rows, transitions
 
-  fresh = make_agent(learner, update_period=1)
-  assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
-  assert fresh.training_steps == training_steps
-  restored = cartpole.values(fresh)
-  assert restored.keys() == saved.keys()
-  for variable, array in saved.items():
-    np.testing.assert_array_equal(array, restored[variable], err_msg=variable)
-  memory = fresh._replay.memory
-  assert rows == [r for r in range(70) if memory.is_valid_transition(r)]
-  for left, right in zip(
-    transitions,
-    memory.sample_transition_batch(len(rows), rows),
-    strict=True,
-  ):
+
+def assert_same_learner(restored, expected):
+  steps, variables, rows, transitions = expected
+  slots = [v for v in variables if re.fullmatch('Online/.*/Adam(_1)?', v)]
+  assert slots and all(variables[slot].any() for slot in slots)
+  assert restored[0] == steps
+  assert restored[1].keys() == variables.keys()
+  for variable, array in variables.items():
+    np.testing.assert_array_equal(
+      array, restored[1][variable], err_msg=variable
+    )
+  assert restored[2] == rows
+  for left, right in zip(transitions, restored[3], strict=True):
     np.testing.assert_array_equal(left, right)
-
-
-def test_a_checkpoint_restores_the_log(name, make_agent, tmp_path):
-  agent = make_agent(name)
-  before = play(agent, [30, 25])
-  bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 7))
-  play(agent, [33], seed=1)  # the run stops here, so this is lost
-  fresh = make_agent(name)
-  assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
-  after = play(fresh, [40], seed=2)
-  assert_logged(fresh, tmp_path, join(before, after))
 
 
 def test_a_checkpoint_restores_the_random_agents_draws(make_agent, tmp_path):
@@ -192,16 +201,14 @@ def test_a_checkpoint_restores_the_random_agents_draws(make_agent, tmp_path):
   np.testing.assert_array_equal(play(fresh, [50])['action'], expected)
 
 
-def test_does_not_restore_what_is_not_there(name, make_agent, tmp_path):
-  assert not make_agent(name).unbundle(str(tmp_path), 7, None)
+def test_restores_nothing_without_a_checkpoint(name, shared_agents, tmp_path):
+  assert not shared_agents(name).unbundle(str(tmp_path), 7, None)
 
 
-def test_is_gin_configurable_under_its_own_name(learner, make_agent):
-  _, class_name = AGENTS[learner]
-  gin.parse_config(f'{class_name}.gamma = 0.5')
-  assert make_agent(learner).gamma == 0.5
+def test_is_gin_configurable_under_its_own_name(learner, shared_agents):
+  assert shared_agents(learner).gamma == GAMMA
   with pytest.raises(ValueError, match="doesn't have a parameter"):
-    gin.parse_config(f'{class_name}.gama = 0.5')
+    gin.parse_config(f'{AGENTS[learner][1]}.gama = 0.5')
 
 
 def test_random_agent_is_gin_configurable(make_agent):
@@ -224,14 +231,14 @@ def test_c51_samples_uniformly():
 def test_separate_networks_take_turns_by_episode(make_agent):
   agent = make_agent(
     'multi_network_dqn',
-    num_actions=6,  # so that two networks rarely agree
+    num_actions=6,  # Two networks rarely agree.
     graph_seed=1,
     transform_strategy='IDENTITY',
     epsilon_fn=lambda *args: 0.0,
     min_replay_history=1_000_000,
     acting_seed=1,
   )
-  # In each episode all actions are those of one network.
+  # All actions of an episode are those of one network.
   random = np.random.default_rng(0)
   acting = set()
   for _ in range(12):

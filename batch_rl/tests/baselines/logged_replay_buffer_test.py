@@ -1,4 +1,4 @@
-"""The memory of logged agents samples what Dopamine's does, from the same draws."""
+"""The memory of logged agents samples the same batches as Dopamine's."""
 
 import hypothesis
 import numpy as np
@@ -11,11 +11,11 @@ from batch_rl.baselines.replay_memory import logged_replay_buffer
 
 class _NoLog:
   def add(self, *row, unclipped_reward):
-    """Nothing is kept."""
+    """Drops the row."""
 
 
 def make_memories(capacity, stack_size, horizon, shape=(3, 2), **kwargs):
-  """Dopamine's and ours, empty."""
+  """Returns Dopamine's memory and ours, empty."""
   arguments = (shape, stack_size, capacity, 16, horizon, 0.9)
   return (
     circular_replay_buffer.OutOfGraphReplayBuffer(*arguments, **kwargs),
@@ -24,7 +24,7 @@ def make_memories(capacity, stack_size, horizon, shape=(3, 2), **kwargs):
 
 
 def fill(memories, lengths, terminals, extra=()):
-  """Episodes of rows that tell where they come from."""
+  """Adds episodes of distinct rows."""
   random = np.random.default_rng(0)
   for length, terminal in zip(lengths, terminals, strict=True):
     for step in range(length):
@@ -62,7 +62,7 @@ def test_samples_are_dopamines(capacity, stack_size, horizon, lengths, data):
         [*memory.sample_transition_batch(), *memory.sample_transition_batch(5)]
       )
     except RuntimeError as error:
-      found.append([str(error)[:4]])  # too few rows, or none is valid
+      found.append([str(error)[:4]])  # Too few rows, or no valid one.
   assert len(found[0]) == len(found[1])
   if len(found[0]) == 1:
     assert found[0][0] in ('Cann', 'Max ')
@@ -86,7 +86,7 @@ def test_rewards_of_one_step_are_dopamines_to_the_bit():
     np.testing.assert_array_equal(ours, theirs, err_msg=name)
 
 
-def test_what_is_stored_beside_is_sampled_too():
+def test_extra_columns_are_sampled():
   extra = [circular_replay_buffer.ReplayElement('colour', (), np.int32)]
   memories = make_memories(50, 2, 1, extra_storage_types=extra)
   fill(memories, [20, 20], [True, True], extra=(7,))

@@ -1,12 +1,12 @@
-"""Several runs at once are runs as any other."""
+"""Several online runs at once."""
 
 import json
-import subprocess
-import sys
+import signal
 
 import pytest
 
 from batch_rl.baselines import parallel_runs
+from batch_rl.tests import programs
 
 
 @pytest.mark.parametrize(
@@ -23,56 +23,77 @@ def test_wrong_lists_are_refused(text):
     parallel_runs.parse(text)
 
 
-def test_each_has_a_seed_of_its_own():
+def test_every_run_has_its_own_seed():
   seeds = {parallel_runs.seed_of(s, n) for s in range(10) for n in range(10)}
   assert len(seeds) == 100
 
 
-def run(cwd, *arguments):
-  return subprocess.run(
-    [
-      sys.executable,
-      '-um',
-      'batch_rl.baselines.train',
-      '--base_dir=runs',
-      '--replay_log_dir=data/Pong',
-      '--gin_files=batch_rl/baselines/configs/random.gin',
-      '--gin_bindings=LoggedRunner.num_iterations=1',
-      '--gin_bindings=LoggedRunner.training_steps=100',
-      '--gin_bindings=LoggedRunner.evaluation_steps=1',
-      '--gin_bindings=LoggedRunner.max_steps_per_episode=100',
-      '--gin_bindings=RandomAgent.shard_capacity=500',
-      *arguments,
+STUB = """
+import pathlib, sys, time
+
+options = dict(argument.split('=', 1) for argument in sys.argv[1:])
+here = pathlib.Path(options['--base_dir'])
+here.mkdir(parents=True)
+# Each waits until all of them run.
+deadline = time.monotonic() + 60
+while len(list(here.parent.iterdir())) < 3:
+  assert time.monotonic() < deadline
+  time.sleep(0.01)
+print('seed', options['--seed'], file=sys.stderr)
+sys.exit(2 if here.name == '3' else 0)
+"""
+
+
+def test_runs_are_side_by_side(tmp_path, monkeypatch, capfd):
+  """A run that fails does not stop the others."""
+  (tmp_path / 'stub.py').write_text(STUB)
+  monkeypatch.setenv('PYTHONPATH', str(tmp_path))
+  before = signal.getsignal(signal.SIGTERM)
+  try:
+    code = parallel_runs.run(
+      'stub',
+      ['--base_dir=runs', '--runs=1-3'],
+      [1, 2, 3],
+      {'base_dir': str(tmp_path / 'runs')},
+      seed=7,
+    )
+  finally:
+    signal.signal(signal.SIGTERM, before)
+  assert code == 2
+  printed = capfd.readouterr().err
+  for number in (1, 2, 3):
+    assert f'run {number} | seed {parallel_runs.seed_of(7, number)}' in printed
+  assert printed.splitlines()[-1] == 'run 3 failed, exit code 2'
+
+
+def command(*arguments):
+  return programs.command(
+    'baselines.train',
+    base_dir='runs',
+    replay_log_dir='data/Pong',
+    gin_files='batch_rl/baselines/configs/random.gin',
+    gin_bindings=[
+      'LoggedRunner.num_iterations=1',
+      'LoggedRunner.training_steps=100',
+      'LoggedRunner.evaluation_steps=1',
+      'LoggedRunner.max_steps_per_episode=100',
+      'RandomAgent.shard_capacity=500',
     ],
-    cwd=cwd,
-    capture_output=True,
-    text=True,
-    check=False,
-    timeout=300,
-  )
+  ) + list(arguments)
 
 
-def test_runs_side_by_side(tmp_path):
-  """And one that cannot start, which is no obstacle for the others."""
-  (tmp_path / 'runs' / '3').mkdir(parents=True)
-  (tmp_path / 'runs' / '3' / 'run.json').write_text('nonsense')
-  done = run(tmp_path, '--seed=7', '--runs=1-3')
-  assert done.returncode == 2
-  assert 'run 3 failed, exit code 2' in done.stderr
-  manifests = []
-  for number in (1, 2):
-    assert f'run {number} | ' in done.stderr
-    path = tmp_path / f'data/Pong/{number}/replay_logs/manifest.json'
-    manifests.append(json.loads(path.read_text()))
-    record = json.loads((tmp_path / f'runs/{number}/run.json').read_text())
-    assert record['seed'] == parallel_runs.seed_of(7, number)
-    assert record['environment']['game'] == 'Pong'
-  assert manifests[0]['rows'] > 100 and manifests[1]['rows'] > 100
-  assert manifests[0]['run_id'] != manifests[1]['run_id']
-  assert manifests[0]['shards'] != manifests[1]['shards']
+def test_a_run_has_its_own_seed_and_directories(tmp_path):
+  done = programs.run(command('--seed=7', '--runs=2'), tmp_path)
+  assert done.returncode == 0, done.stderr
+  assert 'run 2 | ' in done.stderr
+  path = tmp_path / 'data/Pong/2/replay_logs/manifest.json'
+  assert json.loads(path.read_text())['rows'] > 100
+  record = json.loads((tmp_path / 'runs/2/run.json').read_text())
+  assert record['seed'] == parallel_runs.seed_of(7, 2)
+  assert record['environment']['game'] == 'Pong'
 
 
 def test_a_wrong_list_is_one_line(tmp_path):
-  done = run(tmp_path, '--runs=two')
+  done = programs.run(command('--runs=two'), tmp_path)
   assert done.returncode == 2 and done.stderr.count('\n') == 1
   assert '--runs=two' in done.stderr

@@ -1,4 +1,4 @@
-"""The contract that every offline agent keeps."""
+"""The contract of every offline agent."""
 
 import pickle
 import re
@@ -8,15 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.dataset.shards import replay_log
-from batch_rl.fixed_replay.agents import AGENTS
-from batch_rl.runs import runner
+from batch_rl.fixed_replay.agents import AGENTS, initial_weights
 from batch_rl.tests import cartpole
 
-CLASSES = runner.agent_classes('batch_rl.fixed_replay.agents', AGENTS)
-
-
-# What only `FixedReplayAgentMixin` does.
+# For behaviour of `FixedReplayAgentMixin` alone, the same for all agents.
 with_any_agent = pytest.mark.parametrize('name', ['dqn'], indirect=True)
 
 
@@ -25,59 +20,36 @@ def name(request):
   return request.param
 
 
-@pytest.fixture(scope='module')
-def log_dir(tmp_path_factory):
-  directory = tmp_path_factory.mktemp('log')
-  cartpole.write_log(directory)
-  return directory
+@pytest.fixture
+def agent(name, shared_agents):
+  """An agent in its first state, shared by the tests."""
+  return shared_agents(name)
+
+
+@pytest.fixture
+def actor(agent):
+  """An agent that acts greedily by random weights."""
+  agent.eval_mode = True
+  # With its first weights one action may be best everywhere; likewise where
+  # positive inputs and weights add up.
+  random = np.random.default_rng(1)
+  variables = agent._sess.graph.get_collection('trainable_variables', 'Online')
+  arrays = {}
+  for variable in variables:
+    array = random.normal(size=variable.shape)
+    arrays[variable.op.name] = array - array.mean(axis=0)
+  cartpole.load_values(agent, arrays)
+  return agent
 
 
 @pytest.fixture
 def make_agent(name, log_dir):
-  """Returns a function that builds the agent, in a graph of its own."""
+  """Returns a function that builds another agent of this name."""
 
-  def make(num_actions=cartpole.NUM_ACTIONS, data_dir=log_dir, **kwargs):
-    # Adam's slots, unlike RMSProp's, all change at the first update.
-    gin.bind_parameter('FixedReplayBuffer.deterministic', True)
-    kwargs.setdefault('optimizer', tf.compat.v1.train.AdamOptimizer(0.01))
-    with tf.Graph().as_default():
-      return CLASSES[name](
-        None,
-        num_actions,
-        str(data_dir),
-        **cartpole.OBSERVATION,
-        **cartpole.SMALL[name],
-        **kwargs,
-      )
+  def make(data_dir=log_dir, **kwargs):
+    return cartpole.build_offline_agent(name, data_dir, **kwargs)
 
   return make
-
-
-@pytest.fixture(scope='module')
-def actor(request, log_dir):
-  """An agent for all tests that only act, greedily, by 5 actions."""
-  name = request.param
-  with tf.Graph().as_default():
-    agent = CLASSES[name](
-      None,
-      5,
-      str(log_dir),
-      epsilon_eval=0.0,
-      **cartpole.OBSERVATION,
-      **cartpole.SMALL[name],
-    )
-  agent.eval_mode = True
-  # Weights other than those it begins with, by which one action may be best
-  # everywhere; so it may where positive inputs and weights add up.
-  random = np.random.default_rng(1)
-  variables = agent._sess.graph.get_collection('trainable_variables', 'Online')
-  for variable in variables:
-    values = random.normal(size=variable.shape)
-    variable.load(values - values.mean(axis=0), agent._sess)
-  return agent
-
-
-each_actor = pytest.mark.parametrize('actor', AGENTS, indirect=True)
 
 
 def play(agent, episodes=3, steps=30):
@@ -102,8 +74,15 @@ def assert_same(left, right):
     np.testing.assert_array_equal(array, right[variable], err_msg=variable)
 
 
-def test_training_changes_every_weight(make_agent):
-  agent = make_agent(update_period=4)
+def scramble(agent):
+  """Gives all variables and counters of an agent other values."""
+  arrays = {name: array + 1 for name, array in cartpole.values(agent).items()}
+  cartpole.load_values(agent, arrays)
+  agent.training_steps = 10**6
+
+
+def test_training_changes_every_weight_whatever_the_history(agent):
+  """`min_replay_history`, here larger than the data, has no effect."""
   before = cartpole.values(agent)
   losses = list(agent.train_steps(10))
   assert len(losses) == 3  # at steps 0, 4 and 8
@@ -116,90 +95,74 @@ def test_training_changes_every_weight(make_agent):
     assert not np.array_equal(before[variable], after[variable]), variable
 
 
-def test_mixed_precision_computes_in_bfloat16(make_agent):
-  mixed = make_agent(mixed_precision=True, seed=1)
-  exact = make_agent(seed=1)
+def test_mixed_precision_computes_in_bfloat16(agent, make_agent):
+  exact = agent
+  mixed = make_agent(mixed_precision=True, **cartpole.SHARED_SETTINGS)
 
   def products(agent):
     operations = agent._sess.graph.get_operations()
     return [op for op in operations if op.type == 'MatMul']
 
   assert {op.outputs[0].dtype for op in products(exact)} == {tf.float32}
-  kinds = [op.outputs[0].dtype for op in products(mixed)]
-  # All layers of a network but its last.
-  assert kinds.count(tf.bfloat16) >= kinds.count(tf.float32) > 0
+  dtypes = [op.outputs[0].dtype for op in products(mixed)]
+  # Only the last layer of a network computes in float32.
+  assert dtypes.count(tf.bfloat16) >= dtypes.count(tf.float32) > 0
   for agent in exact, mixed:
     with agent._sess.graph.as_default():
       variables = tf.compat.v1.trainable_variables()
       assert {variable.dtype.base_dtype for variable in variables} == {
         tf.float32
       }
-  weights = cartpole.values(exact)
-  assert weights.keys() == cartpole.values(mixed).keys()
-  with mixed._sess.graph.as_default():
-    for variable in tf.compat.v1.global_variables():
-      variable.load(weights[variable.op.name], mixed._sess)
-  np.testing.assert_allclose(
-    list(mixed.train_steps(20)), list(exact.train_steps(20)), rtol=0.05
-  )
+  arrays = cartpole.values(exact)
+  assert arrays.keys() == cartpole.values(mixed).keys()
+  cartpole.load_values(mixed, arrays)
+  losses = list(exact.train_steps(20))
+  np.testing.assert_allclose(list(mixed.train_steps(20)), losses, rtol=0.05)
 
 
-def test_weights_that_are_no_numbers_are_not_saved(make_agent, tmp_path):
-  agent = make_agent()
+def test_infinite_weights_are_not_saved(agent, tmp_path):
   with agent._sess.graph.as_default():
     *_, last = tf.compat.v1.trainable_variables()
-    last.load(np.full(last.shape.as_list(), np.inf, np.float32), agent._sess)
+  infinite = np.full(last.shape.as_list(), np.inf, np.float32)
+  cartpole.load_values(agent, {last.op.name: infinite})
   with pytest.raises(FloatingPointError, match='not finite after update 0'):
     agent.bundle_and_checkpoint(str(tmp_path), 0)
   assert not list(tmp_path.iterdir())
 
 
 @with_any_agent
-def test_too_little_memory_names_batch_and_network(make_agent):
-  agent = make_agent()
-
+def test_out_of_memory_names_batch_and_network(agent, monkeypatch):
   class Loop:
     def run(self, *arguments):
       raise tf.errors.ResourceExhaustedError(None, None, 'OOM of 9 GB\n...')
 
-  agent.__dict__['_loop'] = Loop()
+  monkeypatch.setitem(agent.__dict__, '_loop', Loop())
   with pytest.raises(
     MemoryError, match='Cartpole.* batches of 32.*OOM of 9 GB'
   ):
     list(agent.train_steps(4))
 
 
-def test_target_network_is_updated_when_due(make_agent):
-  agent = make_agent(update_period=2, target_update_period=6)
+def test_target_network_is_updated_when_due(agent):
   for step in range(15):
     before = cartpole.weights(agent, 'Target')
     list(agent.train_steps(1))
     after = cartpole.weights(agent, 'Target')
-    if step % 6 == 0:
+    if step % cartpole.PERIODS['target_update_period'] == 0:
       assert not np.array_equal(before, after)
       np.testing.assert_array_equal(after, cartpole.weights(agent, 'Online'))
     else:
       np.testing.assert_array_equal(before, after)
 
 
-@with_any_agent
-def test_a_short_history_is_no_obstacle(make_agent):
-  agent = make_agent(min_replay_history=1_000_000)
-  before = cartpole.weights(agent, 'Online')
-  assert len(list(agent.train_steps(1))) == 1
-  assert not np.array_equal(before, cartpole.weights(agent, 'Online'))
-
-
-@each_actor
-def test_evaluation_only_acts(actor, monkeypatch):
-  monkeypatch.setattr(actor, 'epsilon_eval', 0.5)
+def test_evaluation_only_acts(actor):
+  actor.epsilon_eval = 0.5
   before = cartpole.values(actor)
   assert set(play(actor)) == set(range(5))
   assert actor.training_steps == 0
   assert_same(before, cartpole.values(actor))
 
 
-@each_actor
 def test_evaluation_acts_greedily(actor):
   for observation in np.random.default_rng(0).uniform(-2, 2, (20, 4)):
     action = actor.begin_episode(observation)
@@ -209,8 +172,7 @@ def test_evaluation_acts_greedily(actor):
     assert action == q_values.argmax()
 
 
-@each_actor
-def test_acts_on_many_states_as_on_one(actor):
+def test_batched_actions_are_those_of_single_states(actor):
   assert actor.acts_on_batches
   observations = np.random.default_rng(0).uniform(-2, 2, (20, 4))
   states = observations.reshape(20, 1, 4, 1)
@@ -220,12 +182,11 @@ def test_acts_on_many_states_as_on_one(actor):
   assert len(set(one_by_one)) > 1
 
 
-@each_actor
-def test_explores_in_evaluation_as_often_as_it_should(actor, monkeypatch):
+def test_evaluation_explores_at_the_set_rate(actor):
   states = np.zeros((10_000, 1, 4, 1))
   random = np.random.default_rng(0)
   greedy = actor.select_actions(states[:1], np.random.default_rng(3))[0]
-  monkeypatch.setattr(actor, 'epsilon_eval', 0.25)
+  actor.epsilon_eval = 0.25
   counts = np.bincount(actor.select_actions(states, random), minlength=5)
   expected = np.full(5, 10_000 * 0.25 / 5)
   expected[np.argmax(counts)] += 10_000 * 0.75
@@ -235,8 +196,7 @@ def test_explores_in_evaluation_as_often_as_it_should(actor, monkeypatch):
 
 @with_any_agent
 @pytest.mark.parametrize('eval_mode', [False, True])
-def test_acting_leaves_the_data_alone(make_agent, log_dir, eval_mode):
-  agent = make_agent()
+def test_acting_leaves_the_data_alone(agent, log_dir, eval_mode):
   agent.eval_mode = eval_mode
   memory = agent._replay.memory
   rows = memory.valid_indices()  # of both shards
@@ -252,72 +212,82 @@ def test_acting_leaves_the_data_alone(make_agent, log_dir, eval_mode):
     np.testing.assert_array_equal(left, right)
 
 
-def test_a_checkpoint_restores_everything(make_agent, tmp_path):
-  agent = make_agent(update_period=1, target_update_period=3)
-  list(agent.train_steps(5))  # the last update of the target network: step 3
+def test_a_checkpoint_resumes_to_the_bit(agent, make_agent, tmp_path):
+  list(agent.train_steps(9))  # The last synchronisation was at step 6.
   bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 7))
   saved = cartpole.values(agent)
   target = cartpole.weights(agent, 'Target')
   assert not np.array_equal(target, cartpole.weights(agent, 'Online'))
   slots = [v for v in saved if re.fullmatch('Online/.*/Adam(_1)?', v)]
   assert slots and all(saved[slot].any() for slot in slots)
-  list(agent.train_steps(1))
+  losses = list(agent.train_steps(12))
 
-  fresh = make_agent(update_period=1, target_update_period=3)
+  fresh = make_agent(**cartpole.SHARED_SETTINGS)
+  scramble(fresh)
   assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
-  assert fresh.training_steps == 5
+  assert fresh.training_steps == 9
   assert_same(cartpole.values(fresh), saved)
-  list(fresh.train_steps(1))  # step 5
-  np.testing.assert_array_equal(cartpole.weights(fresh, 'Target'), target)
-  list(fresh.train_steps(1))  # step 6
-  np.testing.assert_array_equal(
-    cartpole.weights(fresh, 'Target'), cartpole.weights(fresh, 'Online')
-  )
+  fresh.begin_iteration(0, updates=3)  # at steps 0, 4 and 8
+  assert list(fresh.train_steps(12)) == losses
+  assert_same(cartpole.values(fresh), cartpole.values(agent))
 
 
-def test_starts_from_the_newest_weights_of_a_run(make_agent, tmp_path):
-  (tmp_path / 'checkpoints').mkdir()
-  agent = make_agent(update_period=1)
+def save_two_checkpoints(agent, base_dir):
+  """Trains and saves twice; returns the weights that were saved last."""
+  (base_dir / 'checkpoints').mkdir()
   for number in (9, 10):  # '10' < '9'
-    list(agent.train_steps(2))
-    agent.bundle_and_checkpoint(str(tmp_path / 'checkpoints'), number)
+    list(agent.train_steps(4))
+    agent.bundle_and_checkpoint(str(base_dir / 'checkpoints'), number)
+  return {name: cartpole.weights(agent, name) for name in ('Online', 'Target')}
+
+
+def load_weights(agent, directory):
+  """Loads weights as an agent with this `init_checkpoint_dir` does."""
+  with agent._sess.graph.as_default():
+    initial_weights.load(agent._sess, str(directory))
+
+
+def assert_has_weights(agent, expected):
+  for network, array in expected.items():
+    np.testing.assert_array_equal(cartpole.weights(agent, network), array)
+
+
+def test_loads_the_newest_weights_of_a_run(agent, tmp_path):
+  expected = save_two_checkpoints(agent, tmp_path)
   for folder in (tmp_path, tmp_path / 'checkpoints'):
-    started = make_agent(init_checkpoint_dir=str(folder))
-    for network in ('Online', 'Target'):
-      np.testing.assert_array_equal(
-        cartpole.weights(started, network), cartpole.weights(agent, network)
-      )
-    # It is another run: only the weights are taken.
-    assert started.training_steps == 0
-    for variable, array in cartpole.values(started).items():
-      assert not (variable.endswith('/Adam') and array.any())
+    scramble(agent)
+    load_weights(agent, folder)
+    assert_has_weights(agent, expected)
 
 
-def test_refuses_weights_of_other_networks(make_agent, tmp_path):
-  other = make_agent(num_actions=3)
-  other.bundle_and_checkpoint(str(tmp_path), 0)
-  with pytest.raises(ValueError, match='tf_ckpt-0 is not of these networks'):
-    make_agent(init_checkpoint_dir=str(tmp_path))
+@with_any_agent
+def test_starts_from_the_weights_of_a_run_and_nothing_else(
+  agent, make_agent, tmp_path
+):
+  expected = save_two_checkpoints(agent, tmp_path)
+  started = make_agent(num_actions=5, init_checkpoint_dir=str(tmp_path))
+  assert_has_weights(started, expected)
+  assert started.training_steps == 0
+  for variable, array in cartpole.values(started).items():
+    assert not (variable.endswith('/Adam') and array.any())
 
 
 @with_any_agent
 @pytest.mark.parametrize('folder', ['empty', 'missing'])
-def test_refuses_a_run_without_checkpoint(make_agent, tmp_path, folder):
+def test_refuses_a_run_without_checkpoint(agent, tmp_path, folder):
   (tmp_path / 'empty' / 'checkpoints').mkdir(parents=True)
   with pytest.raises(ValueError, match=f'No TensorFlow checkpoint.*{folder}'):
-    make_agent(init_checkpoint_dir=str(tmp_path / folder))
+    load_weights(agent, tmp_path / folder)
 
 
-def test_is_gin_configurable_under_its_own_name(make_agent, name):
-  _, class_name = AGENTS[name]
-  gin.parse_config(f'{class_name}.gamma = 0.5')
-  assert make_agent().gamma == 0.5
+def test_is_gin_configurable_under_its_own_name(agent, name):
+  assert agent.gamma == cartpole.GAMMA  # bound for this class alone
   with pytest.raises(ValueError, match="doesn't have a parameter"):
-    gin.parse_config(f'{class_name}.gama = 0.5')
+    gin.parse_config(f'{AGENTS[name][1]}.gama = 0.5')
 
 
 @with_any_agent
-def test_refuses_actions_that_the_environment_has_not(make_agent):
+def test_refuses_data_with_more_actions_than_the_environment(make_agent):
   with pytest.raises(ValueError, match='holds action 1, but .* has 1 actions'):
     make_agent(num_actions=1)
 
@@ -331,7 +301,7 @@ def test_stops_when_the_loss_is_not_a_number(make_agent, tmp_path):
 
 
 def atari_variables(outputs):
-  """Names and shapes in checkpoints that TensorFlow 1 wrote, 6 actions."""
+  """Returns names and shapes in checkpoints of TensorFlow 1, for 6 actions."""
   network = {
     'Conv/kernel': (8, 8, 4, 32),
     'Conv/bias': (32,),
@@ -352,7 +322,7 @@ def atari_variables(outputs):
 
 
 def write_checkpoint(directory, arrays):
-  """A checkpoint by TensorFlow alone, of variables as TensorFlow 1 had them."""
+  """Writes a checkpoint by TensorFlow alone, with TensorFlow 1's variables."""
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     for variable, array in arrays.items():
       tf.compat.v1.get_variable(variable, initializer=array, use_resource=False)
@@ -362,12 +332,15 @@ def write_checkpoint(directory, arrays):
 
 
 def slim_name(name):
-  """As Dopamine 1 and 2 named variables."""
+  """Returns a variable's name in Dopamine 1 and 2."""
   return name.replace('/kernel', '/weights').replace('/bias', '/biases')
 
 
 def unnamed(name):
-  """As Keras names layers that have no name: numbered through the graph."""
+  """Returns a variable's name in Keras without layer names.
+
+  Keras numbers such layers through the graph.
+  """
   scope, layer, *end = name.split('/')
   kind, _, number = layer.partition('_')
   if kind == 'fully':
@@ -381,50 +354,64 @@ def unnamed(name):
 
 
 @pytest.mark.parametrize(
-  ('name', 'outputs', 'named'),
+  ('name', 'outputs', 'arguments', 'renamings'),
   [
-    ('dqn', 1, str),
-    ('c51', 51, str),
-    ('multi_head_dqn', 200, str),
-    ('dqn', 1, slim_name),
-    ('quantile', 200, slim_name),
-    ('quantile', 200, unnamed),
+    ('dqn', 1, {}, [str, slim_name]),
+    ('c51', 3, {'num_atoms': 3}, [str]),
+    ('multi_head_dqn', 3, {'num_heads': 3}, [str]),
+    ('quantile', 3, {'num_atoms': 3}, [slim_name, unnamed]),
   ],
+  indirect=['name'],
 )
-def test_atari_networks_load_what_tensorflow_1_wrote(
-  name, outputs, named, tmp_path
+def test_atari_networks_load_checkpoints_of_tensorflow_1(
+  name, outputs, arguments, renamings, tmp_path
 ):
-  log = replay_log.ReplayLog(str(tmp_path / 'log'), (84, 84), np.uint8, 50)
-  for step in range(20):
-    log.add(np.full((84, 84), step), step % 6, 0.0, step == 9)
-  log.close()
-  random = np.random.default_rng(0)
-  arrays = {
-    variable: random.standard_normal(shape, np.float32)
-    for variable, shape in atari_variables(outputs).items()
-  }
-  # What else such a checkpoint holds.
-  arrays['Online/Conv/kernel/RMSProp'] = arrays['Online/Conv/kernel']
-  (tmp_path / 'checkpoints').mkdir()
-  write_checkpoint(
-    tmp_path / 'checkpoints', {named(n): array for n, array in arrays.items()}
-  )
-
   with tf.Graph().as_default() as graph:
-    agent = CLASSES[name](
-      None, 6, str(tmp_path / 'log'), init_checkpoint_dir=str(tmp_path)
+    agent = cartpole.OFFLINE_CLASSES[name](
+      None,
+      6,
+      None,  # It only acts.
+      optimizer=tf.compat.v1.train.GradientDescentOptimizer(0.1),
+      **arguments,
     )
-    found = graph.get_collection('trainable_variables')
-  loaded = agent._sess.run({variable.op.name: variable for variable in found})
-  assert loaded.keys() == atari_variables(outputs).keys()
-  for variable, array in loaded.items():
-    np.testing.assert_array_equal(array, arrays[variable], err_msg=variable)
+    variables = graph.get_collection('trainable_variables')
+  variables = {variable.op.name: variable for variable in variables}
+  assert variables.keys() == atari_variables(outputs).keys()
+  random = np.random.default_rng(0)
+  for renaming in renamings:
+    arrays = {
+      variable: random.standard_normal(shape, np.float32)
+      for variable, shape in atari_variables(outputs).items()
+    }
+    saved = {renaming(variable): array for variable, array in arrays.items()}
+    # Such checkpoints hold slots of the optimizer, too.
+    saved[renaming('Online/Conv/kernel') + '/RMSProp'] = np.zeros(3, np.float32)
+    folder = tmp_path / renaming.__name__ / 'checkpoints'
+    folder.mkdir(parents=True)
+    write_checkpoint(folder, saved)
+    load_weights(agent, folder.parent)
+    for variable, array in agent._sess.run(variables).items():
+      np.testing.assert_array_equal(array, arrays[variable], err_msg=variable)
 
 
-def test_refuses_a_checkpoint_that_lacks_weights(make_agent, tmp_path):
+@with_any_agent
+def test_refuses_weights_of_other_networks(agent, tmp_path):
+  trainable = agent._sess.graph.get_collection('trainable_variables')
+  *others, last = [variable.op.name for variable in trainable]
+  arrays = cartpole.values(agent)
+  arrays = {name: arrays[name] for name in (*others, last)}
+  arrays[last] = arrays[last][:-1]  # the bias of one action less
+  write_checkpoint(tmp_path, arrays)
+  message = f'tf_ckpt-199 is not of these networks: 1 of .* {last}'
+  with pytest.raises(ValueError, match=message):
+    load_weights(agent, tmp_path)
+
+
+@with_any_agent
+def test_refuses_a_checkpoint_that_lacks_weights(agent, tmp_path):
   write_checkpoint(tmp_path, {'Online/Conv/kernel': np.zeros(3, np.float32)})
   with pytest.raises(ValueError, match='missing or have another shape'):
-    make_agent(init_checkpoint_dir=str(tmp_path))
+    load_weights(agent, tmp_path)
 
 
 def test_c51_samples_uniformly():

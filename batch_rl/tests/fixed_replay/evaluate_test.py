@@ -1,61 +1,76 @@
-"""Checkpoints are evaluated from the command line, without the data."""
+"""Evaluation of checkpoints from the command line, without the data."""
 
 import json
 import pathlib
 import shutil
-import subprocess
-import sys
+import types
 
 import cv2
+import gin
 import pytest
+import tensorflow as tf
 
-from batch_rl.fixed_replay import evaluate
+from batch_rl.fixed_replay import evaluate, train
+from batch_rl.tests import programs
 
 SAMPLE = pathlib.Path(__file__).parents[3] / 'data' / 'Pong' / '1'
 
 
-def run(program, *arguments):
-  return subprocess.run(
-    [sys.executable, '-um', f'batch_rl.fixed_replay.{program}', *arguments],
-    capture_output=True,
-    text=True,
-    check=False,
-    timeout=300,
-  )
-
-
 @pytest.fixture(scope='module')
 def base_dir(tmp_path_factory):
-  """A run of two iterations, whose data is gone."""
+  """A run of two iterations, whose data has been removed."""
   directory = tmp_path_factory.mktemp('run')
   data = tmp_path_factory.mktemp('data') / 'Pong' / '1'
   shutil.copytree(SAMPLE, data)
-  bindings = [
-    'FixedReplayRunner.num_iterations=2',
-    'FixedReplayRunner.training_steps=8',
-    'FixedReplayRunner.evaluation_steps=40',
-    'FixedReplayRunner.max_steps_per_episode=40',
-    'FixedReplayRunner.evaluation_environments=2',
-    'FixedReplayBuffer.replay_file_end_index=1',
-    'FixedReplayMultiHeadDQNAgent.num_heads=5',
-  ]
-  done = run(
-    'train',
-    f'--base_dir={directory}',
-    f'--replay_dir={data}',
-    '--gin_files=batch_rl/fixed_replay/configs/rem.gin',
-    '--seed=1',
-    *(f'--gin_bindings={binding}' for binding in bindings),
+  programs.run_here(
+    train,
+    base_dir=str(directory),
+    replay_dir=str(data),
+    gin_files=['batch_rl/fixed_replay/configs/dqn.gin'],
+    gin_bindings=[
+      'FixedReplayRunner.num_iterations=2',
+      'FixedReplayRunner.training_steps=8',
+      'FixedReplayRunner.evaluation_steps=40',
+      'FixedReplayRunner.max_steps_per_episode=40',
+      'FixedReplayRunner.evaluation_environments=2',
+      'FixedReplayBuffer.replay_file_end_index=1',
+      programs.IMPORT_TINY_NETWORK,
+      'FixedReplayDQNAgent.network=@TinyNetwork',
+    ],
+    seed=1,
   )
-  assert done.returncode == 0, done.stderr
   shutil.rmtree(data)
   return directory
 
 
-def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path):
+def evaluate_here(monkeypatch, **given):
+  """Runs `evaluate` in this process; `train` has flags of the same names."""
+  options = {
+    'checkpoints': 'last',
+    'evaluation_steps': None,
+    'environments': None,
+    'seed': 0,
+    'video': None,
+    'gin_bindings': [],
+    **given,
+  }
+  gin.clear_config()
+  tf.compat.v1.reset_default_graph()
+  monkeypatch.setattr(evaluate, 'FLAGS', types.SimpleNamespace(**options))
+  evaluate.main()
+
+
+def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path, monkeypatch):
   video = tmp_path / 'episode.mp4'
-  options = ('--checkpoints=all', '--evaluation_steps=100', '--seed=3')
-  done = run('evaluate', f'--base_dir={base_dir}', *options, f'--video={video}')
+  line = programs.command(
+    'fixed_replay.evaluate',
+    base_dir=base_dir,
+    checkpoints='all',
+    evaluation_steps=100,
+    seed=3,
+    video=video,
+  )
+  done = programs.run(line)
   assert done.returncode == 0, done.stderr
   assert 'Iteration 1: mean return' in done.stderr
   contents = []
@@ -69,27 +84,38 @@ def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path):
   assert shown.get(cv2.CAP_PROP_FRAME_COUNT) == 40
   assert shown.get(cv2.CAP_PROP_FRAME_WIDTH) == 320
 
-  # The same again, of one of them.
-  options = ('--checkpoints=1', *options[1:])
-  assert run('evaluate', f'--base_dir={base_dir}', *options).returncode == 0
+  # Evaluated alone, a checkpoint gives the same episodes.
+  path.unlink()
+  evaluate_here(
+    monkeypatch,
+    base_dir=str(base_dir),
+    checkpoints='1',
+    evaluation_steps=100,
+    seed=3,
+  )
   assert json.loads(path.read_text()) == contents[1]
 
 
-def test_mistakes_are_one_line(base_dir, tmp_path):
-  for arguments, message in (
-    ([f'--base_dir={tmp_path}'], 'has no run.json'),
-    ([f'--base_dir={base_dir}', '--checkpoints=7'], 'there are 0, 1'),
-    ([f'--base_dir={base_dir}', '--video=a.avi'], '.gif or .mp4'),
-    ([], 'missing --base_dir'),
+def test_mistakes_are_one_line(base_dir, tmp_path, monkeypatch, capsys):
+  for options, message in (
+    ({'base_dir': str(tmp_path)}, 'has no run.json'),
+    ({'base_dir': str(base_dir), 'checkpoints': '7'}, 'there are 0, 1'),
+    ({'base_dir': str(base_dir), 'video': 'a.avi'}, '.gif or .mp4'),
   ):
-    done = run('evaluate', *arguments)
-    assert done.returncode == 2 and message in done.stderr
-    assert done.stderr.count('\n') == 1 and 'error: ' in done.stderr
+    with pytest.raises(SystemExit) as exit_:
+      evaluate_here(monkeypatch, **options)
+    assert exit_.value.code == 2
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count('\n') == 1 and 'error: ' in printed
+  done = programs.run(programs.command('fixed_replay.evaluate'))
+  assert done.returncode == 2 and 'missing --base_dir' in done.stderr
+  assert done.stderr.count('\n') == 1 and 'error: ' in done.stderr
 
 
 @pytest.fixture
 def checkpoints(tmp_path):
-  """Files as a run leaves them: the last four of ten, and all evaluations."""
+  """Files of a run: the last four checkpoints of ten, and all evaluations."""
   within = tmp_path / 'checkpoints' / 'ckpt-10-400'
   within.mkdir(parents=True)
   (within / 'checkpoint.json').touch()
@@ -121,7 +147,7 @@ def test_checkpoints_are_chosen(checkpoints):
   with pytest.raises(ValueError, match=r'iteration 3 .* there are 6, 7, 8, 9'):
     chosen('best')
   write(checkpoints, 3, 0)
-  assert chosen('best') == [8]  # of equals the last
+  assert chosen('best') == [8]  # the last of equals
   with pytest.raises(ValueError, match='checkpoints=first is neither'):
     chosen('first')
 

@@ -1,7 +1,6 @@
-"""The fixed replay: what may be sampled, how often, and with which values."""
+"""The fixed replay: valid indices, frequencies and values of samples."""
 
 import os
-import shutil
 
 import gin
 import numpy as np
@@ -20,7 +19,7 @@ STATE, ACTION, REWARD, NEXT_STATE, _, _, TERMINAL, INDICES = range(8)
 
 
 def load(directory, suffix=0, stack_size=4, batch_size=8, **kwargs):
-  """A fixed replay of 2 x 2 frames."""
+  """Returns a fixed replay of 2 x 2 frames."""
   return FixedReplayBuffer(
     str(directory),
     suffix,
@@ -34,7 +33,7 @@ def load(directory, suffix=0, stack_size=4, batch_size=8, **kwargs):
 
 
 def reference_transitions(loaded, stack_size, horizon, padding=3):
-  """Slow: `{row: (stack of frames, action, return, terminal, next stack)}`.
+  """Returns `{row: (stack of frames, action, return, terminal, next stack)}`, slowly.
 
   Walks the rows of one shard in time order, as FACTS describes them, and forgets
   everything at an episode's end.
@@ -118,7 +117,7 @@ def test_samples_are_exactly_the_valid_transitions(
       assert batch[NEXT_STATE][i, 1, 1].tolist() == next_stack
 
 
-def test_padding_stale_rows_and_seams_of_episodes_are_never_sampled(tmp_path):
+def test_padding_and_stale_rows_are_never_sampled(tmp_path):
   rows = shards.write_run(tmp_path, [12, 12, 12, 12], capacity=50)
   for suffix in (0, 1):
     buffer = load(tmp_path, suffix)
@@ -128,12 +127,10 @@ def test_padding_stale_rows_and_seams_of_episodes_are_never_sampled(tmp_path):
       assert newest != 0  # padding and stale rows are zero
     ends = {row.frame for row in rows if row.terminal}
     assert not np.isin(states[:, :-1], list(ends)).any()
-    # The last transition before a terminal is there.
+    # The last transition of an episode is sampled.
     present = ends & {row.frame for row in rows[50 * suffix :][:48]}
     assert present and present <= set(states[:, -1].tolist())
-    assert (
-      len(frames) == 49
-    )  # frames are distinct, so the above means something
+    assert len(frames) == 49  # Frames identify rows.
 
 
 @pytest.mark.parametrize('horizon', [1, 3])
@@ -179,7 +176,7 @@ def test_sampling_is_uniform_over_all_shards(tmp_path):
 
 
 @pytest.mark.parametrize('horizon', [1, 3])
-def test_seams_of_shards_are_no_seams_of_transitions(tmp_path, horizon):
+def test_transitions_may_span_shards(tmp_path, horizon):
   """Every transition of the run can be drawn, with its frames in order."""
   rows = shards.write_run(tmp_path, [30, 25, 40, 11], capacity=50)
   buffer = load(tmp_path, None, update_horizon=horizon, gamma=0.5)
@@ -233,11 +230,11 @@ def test_a_shard_that_does_not_exist_is_an_error(tmp_path):
 
 
 def shards_drawn(buffer):
-  """The shards that a buffer samples from, by their indices."""
+  """Returns the shards that a buffer samples from, by their indices."""
   return sorted(set((buffer.sample_index_batch(500) // 50).tolist()))
 
 
-def test_shards_are_drawn_anew_and_not_packed_twice(tmp_path, monkeypatch):
+def test_shards_are_redrawn_but_packed_once(tmp_path, monkeypatch):
   shards.write_run(tmp_path, [30] * 10, capacity=50)
   packed = []
   original = shard_packing.pack_to_memory
@@ -251,12 +248,12 @@ def test_shards_are_drawn_anew_and_not_packed_twice(tmp_path, monkeypatch):
   seen = set()
   for _ in range(20):
     assert len(buffer._replay_buffers) == 3
-    assert shards_drawn(buffer) == [0, 1, 2]  # of three rings, end to end
+    assert shards_drawn(buffer) == [0, 1, 2]  # three concatenated rings
     seen |= set(buffer._backend._suffixes)
     buffer.reload_buffer(num_buffers=3)
   assert seen == set(range(7)) == set(packed)
   assert len(packed) == 7
-  buffer.reload_buffer(num_buffers=100)  # more than there are
+  buffer.reload_buffer(num_buffers=100)  # more than exist
   assert len(buffer._replay_buffers) == 7
 
 
@@ -284,7 +281,9 @@ def test_replay_capacity_limits_the_rows_of_a_shard(tmp_path):
     assert newest == rows[row].frame
 
 
-def test_too_little_memory_is_said_after_the_first_shard(tmp_path, monkeypatch):
+def test_too_little_memory_is_reported_after_the_first_shard(
+  tmp_path, monkeypatch
+):
   shards.write_run(tmp_path, [30] * 4, capacity=50)
 
   class NoMemory:
@@ -325,7 +324,7 @@ def test_subclasses_may_load_dopamines_memory(tmp_path):
   )
   assert buffer._replay_buffers[0]._replay_capacity == 50
   ours = load(tmp_path, None)
-  # Dopamine's memories end at the seam, and at the run's last terminal.
+  # Dopamine's memories end with each shard, and at the run's last terminal.
   rows = list(buffer.valid_indices())
   assert len(rows) > 40 and set(rows) < set(ours.valid_indices())
   np.testing.assert_array_equal(
@@ -334,7 +333,7 @@ def test_subclasses_may_load_dopamines_memory(tmp_path):
   )
 
 
-def test_wrapped_buffer_feeds_the_graph_and_its_iterations(tmp_path):
+def test_the_wrapped_buffer_draws_batches_by_iteration(tmp_path):
   import tensorflow as tf
 
   shards.write_run(tmp_path, [30] * 10, capacity=50)
@@ -361,8 +360,8 @@ def test_misspelt_bindings_are_refused():
 
 
 @pytest.mark.parametrize('rows', [100, 101, 102])
-def test_a_final_shard_without_a_transition_is_passed_over(tmp_path, rows):
-  """One that is drawn alone, as with `num_buffers = 1`."""
+def test_a_final_shard_without_a_transition_is_skipped(tmp_path, rows):
+  """Even if it is the only shard drawn."""
   shards.write_run(tmp_path, [rows - 3], capacity=50)
   assert shard_files.list_suffixes(str(tmp_path)) == [0, 1, 2]
   buffer = load(tmp_path, None, num_buffers=1)
@@ -374,7 +373,7 @@ def test_a_final_shard_without_a_transition_is_passed_over(tmp_path, rows):
     load(tmp_path, 2)
 
 
-def test_a_ring_cut_off_by_replay_capacity_is_not_read_across_its_seam(
+def test_a_ring_truncated_by_replay_capacity_is_not_read_around_its_end(
   tmp_path,
 ):
   memory = circular_replay_buffer.OutOfGraphReplayBuffer((2, 2), 4, 60, 8)
@@ -393,7 +392,7 @@ def test_frames_of_another_dtype_are_refused(tmp_path):
     load(tmp_path, 0, observation_dtype=np.float64)
 
 
-def test_lost_rows_are_warned_of(tmp_path, caplog):
+def test_lost_rows_give_a_warning(tmp_path, caplog):
   shards.write_run(tmp_path, [30] * 6, capacity=50)
   for name in shard_files.FILES:
     os.remove(tmp_path / shard_files.file_name(name, 1))
@@ -410,31 +409,37 @@ def load_sample(**kwargs):
   )
 
 
-def test_rows_that_are_asked_for_are_waited_for():
-  last = {'deterministic': False, 'replay_file_start_index': 8}  # of 11 shards
+def test_sampling_waits_for_the_shards_of_given_rows():
+  last = {'deterministic': False, 'replay_file_start_index': 9}  # of 11 shards
   buffer = load_sample(**last)
-  [state, *_] = buffer.sample_transition_batch(1, [20_500])
+  [state, *_] = buffer.sample_transition_batch(1, [10_500])
   assert state.any()
   [*_, memory] = load_sample(**last)._replay_buffers
   assert memory._store['observation'][500].any()
 
 
-@pytest.mark.parametrize('on_disk', [False, True])
-def test_where_the_data_is_does_not_change_the_batches(tmp_path, on_disk):
-  part = {'subset': 'random_trajectories(0.5)', 'replay_file_start_index': 9}
+def test_batches_are_the_same_from_memory_and_disk(tmp_path):
+  part = {'subset': 'random_trajectories(0.5)', 'replay_file_start_index': 10}
+  mapped = {**part, 'cache_dir': str(tmp_path / 'mapped')}
+  preloaded = {**part, 'cache_dir': str(tmp_path / 'preloaded')}
   memory = load_sample(**part)
-  cached = load_sample(**part, cache_dir=str(tmp_path), preload=on_disk)
-  again = load_sample(**part, cache_dir=str(tmp_path), preload=True)
-  assert memory.describe() == cached.describe() == again.describe()
+  others = [
+    load_sample(**mapped, preload=False),
+    load_sample(**mapped, preload=True),
+    load_sample(**preloaded, preload=True),
+  ]
+  for other in others:
+    assert memory.describe() == other.describe()
   for _ in range(3):
     one = memory.sample_transition_batch()
-    for other in (cached, again):
+    for other in others:
       for a, b in zip(one, other.sample_transition_batch(), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize('horizon', [1, 3])
-@pytest.mark.parametrize('suffix', [0, 3, 10])  # the last one is not full
+@pytest.mark.parametrize(
+  ('suffix', 'horizon'), [(0, 1), (3, 3), (10, 3)]
+)  # The last shard is not full.
 def test_real_batches_equal_dopamines(suffix, horizon):
   arguments = ((84, 84), 4, 30_000, 32, horizon)
   dopamine = circular_replay_buffer.OutOfGraphReplayBuffer(*arguments)
@@ -483,32 +488,26 @@ def test_num_buffers_is_a_number_of_shards(tmp_path, number):
 
 
 def test_skipping_a_damaged_shard_gives_one_hash(tmp_path):
-  for suffix in (8, 9, 10):
-    for name in shard_files.FILES:
-      shutil.copy(f'{SAMPLE}/{shard_files.file_name(name, suffix)}', tmp_path)
-  path = tmp_path / shard_files.file_name('observation', 8)
+  shards.write_run(tmp_path, [30] * 5, capacity=50)
+  path = tmp_path / shard_files.file_name('observation', 1)
   content = bytearray(path.read_bytes())
   content[len(content) // 2] ^= 255
   path.write_bytes(content)
-  found = [
-    FixedReplayBuffer(
-      str(tmp_path),
+  descriptions = [
+    load(
+      tmp_path,
       None,
-      (84, 84),
-      4,
-      10_000,
-      32,
       skip_damaged=True,
       num_buffers=number,
-      subset='first_transitions(20000)',
+      subset='first_transitions(80)',
     ).describe()
     for number in (None, 1)
   ]
-  assert found[0] == found[1]
-  assert found[0]['shards'] == [9, 10]
+  assert descriptions[0] == descriptions[1]
+  assert descriptions[0]['shards'] == [0, 2, 3]
 
 
-def test_what_is_damaged_while_sampling_is_one_line(tmp_path):
+def test_damage_found_while_sampling_is_an_error(tmp_path):
   part = {'cache_dir': str(tmp_path), 'replay_file_end_index': 1}
   load_sample(**part)
   [binary] = tmp_path.glob('*/shard-0.bin')

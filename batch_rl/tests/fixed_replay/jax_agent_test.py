@@ -1,61 +1,43 @@
 """Dopamine's JAX agents train on a fixed replay: the README's example."""
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
-
 import dataclasses
 import os
 
 import gin
-import jax
 import numpy as np
 import pytest
-from dopamine.jax.agents.dqn import dqn_agent
-from dopamine.jax.replay_memory import accumulator, replay_buffer, samplers
-from dopamine.jax.replay_memory import elements as elements_lib
-from dopamine.labs.offline_rl import fixed_replay
 
-from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.tests import ring_logs, shards
 
-DATA_DIR = 'data/Pong/1/replay_logs'
+
+@pytest.fixture(scope='module')
+def lib():
+  """The module of the agents and buffers, imported by the first test only."""
+  from batch_rl.tests.fixed_replay import jax_agents
+
+  return jax_agents
 
 
-class OfflineJaxDQNAgent(dqn_agent.JaxDQNAgent):
-  """Dopamine's DQN in JAX, on a fixed replay."""
-
-  def __init__(self, num_actions, replay, **kwargs):
-    self._fixed_replay = replay
-    super().__init__(num_actions, min_replay_history=0, **kwargs)
-
-  def _build_replay_buffer(self):
-    return self._fixed_replay
-
-  def _store_transition(self, *args, episode_end=False, **kwargs):
-    """What the agent sees is not added to the replay."""
+@pytest.fixture(params=['dopamines', 'ours'])
+def kind(request, lib):
+  """A class of buffers."""
+  return lib.BUFFERS[request.param]
 
 
-def dopamines():
-  return fixed_replay.JaxFixedReplayBuffer(
-    data_dir=DATA_DIR,
-    observation_shape=(84, 84),
-    stack_size=4,
-    replay_capacity=10_000,
-    batch_size=32,
-    num_buffers_to_load=2,
-    replay_file_end_index=3,
-  )
+@pytest.fixture(scope='module')
+def agents(lib):
+  """Two agents without data; JAX compiles the update of each once."""
+  return [lib.OfflineJaxDQNAgent(6, None, seed=seed) for seed in (1, 2)]
 
 
-def ours():
-  return fixed_replay_buffer.FixedReplayBuffer(
-    DATA_DIR, None, (84, 84), 4, 10_000, 32, replay_file_end_index=3, seed=1
-  )
+@pytest.mark.parametrize('make', ['dopamines', 'ours'])
+def test_an_offline_agent_trains_on_it(lib, agents, make, tmp_path, caplog):
+  import jax
 
-
-@pytest.mark.parametrize('make', [dopamines, ours])
-def test_an_offline_agent_trains_on_it(make, tmp_path, caplog):
-  replay = make()
-  agent = OfflineJaxDQNAgent(6, replay, seed=1)
+  replay = getattr(lib, make)()
+  for agent in agents:
+    agent._replay, agent.training_steps = replay, 0
+  agent, other = agents
   before = jax.tree_util.tree_map(np.array, agent.online_params)
   count = int(replay.add_count)
   for _ in range(9):  # three updates, and the first of a fourth period
@@ -64,7 +46,7 @@ def test_an_offline_agent_trains_on_it(make, tmp_path, caplog):
     lambda a, b: float(np.abs(a - b).max()), before, agent.online_params
   )
   for change in jax.tree_util.tree_leaves(changes):
-    assert 0 < change < 0.1  # so it is a number
+    assert 0 < change < 0.1  # hence finite
   batch = agent.replay_elements
   assert batch['state'].shape == (32, 84, 84, 4)
   assert batch['state'].dtype == np.uint8
@@ -79,11 +61,12 @@ def test_an_offline_agent_trains_on_it(make, tmp_path, caplog):
   assert agent.begin_episode(frame) in range(6)
   assert agent.step(1.0, frame) in range(6)
   agent.end_episode(1.0)
-  assert 'have episode_end' not in caplog.text  # the agent looks for it
+  assert (
+    'have episode_end' not in caplog.text
+  )  # The agent inspects the signature.
   assert replay.add_count == count
   bundle = agent.bundle_and_checkpoint(str(tmp_path), 0)
-  assert os.listdir(tmp_path) == []  # the data stays where it is
-  other = OfflineJaxDQNAgent(6, replay, seed=2)
+  assert os.listdir(tmp_path) == []  # without the data
   assert other.unbundle(str(tmp_path), 0, bundle)
   for a, b in zip(
     jax.tree_util.tree_leaves(agent.online_params),
@@ -93,13 +76,13 @@ def test_an_offline_agent_trains_on_it(make, tmp_path, caplog):
     np.testing.assert_array_equal(a, b)
   assert other.training_steps == agent.training_steps == 11
   other._train_step()
-  other._train_step()  # an update, the fourth
+  other._train_step()  # the fourth update
 
 
-def test_dopamines_buffer_is_used_as_it_is_written():
-  replay = dopamines()
+def test_dopamines_buffer_works_unchanged(lib):
+  replay = lib.dopamines()
   assert replay.replay_capacity == 10_000
-  assert len(replay._replay_buffers) == 3  # five, of those that there are
+  assert len(replay._replay_buffers) == 3  # Five are requested.
   replay.reload_data()
   assert len(replay._replay_buffers) == 2
   elements, metadata = replay.sample(with_sample_metadata=True)
@@ -114,7 +97,7 @@ def test_dopamines_buffer_is_used_as_it_is_written():
   assert replay.add_count == len(replay.valid_indices()) > 10_000
 
 
-# --- batches as Dopamine's JAX replay memory gives them -----------------------
+# --- batches like those of Dopamine's JAX replay memory -----------------------
 
 CAPACITY = 50
 
@@ -141,48 +124,25 @@ def small_buffer(kind, data_dir, **kwargs):
   )
 
 
-BUFFERS = (
-  fixed_replay.JaxFixedReplayBuffer,
-  fixed_replay_buffer.FixedReplayBuffer,
-)
+def test_batches_have_the_types_of_dopamines(lib, small, kind):
+  import jax
 
-
-def dopamines_sample():
-  """A batch that Dopamine's JAX replay memory made of what it was given."""
-  memory = replay_buffer.ReplayBuffer(
-    accumulator.TransitionAccumulator(4, 1, gamma=0.5),
-    samplers.UniformSamplingDistribution(seed=0),
-    batch_size=16,
-    max_capacity=1000,
-  )
-  for step in range(8):
-    memory.add(
-      elements_lib.TransitionElement(
-        np.full((2, 2), step, np.uint8), 1, 0.5, step == 7, step == 7
-      )
-    )
-  return memory.sample(with_sample_metadata=True)
-
-
-@pytest.mark.parametrize('kind', BUFFERS)
-def test_batches_have_the_types_that_dopamines_agents_are_given(small, kind):
   ours, metadata = small_buffer(kind, small[0]).sample(
     with_sample_metadata=True
   )
-  theirs, their_metadata = dopamines_sample()
+  theirs, their_metadata = lib.dopamines_sample()
   assert type(ours) is type(theirs)
   assert type(metadata) is type(their_metadata)
   for field in dataclasses.fields(theirs):
     one, other = getattr(ours, field.name), getattr(theirs, field.name)
     assert one.shape == other.shape, field.name
-    # On the way into a jitted function 64 bits become 32.
+    # Jitted functions convert 64 bits to 32.
     one, other = jax.numpy.asarray(one), jax.numpy.asarray(other)
     assert one.dtype == other.dtype, field.name
 
 
-@pytest.mark.parametrize('kind', BUFFERS)
 @pytest.mark.parametrize('horizon', [1, 3])
-def test_batches_are_the_transitions_of_the_run(small, kind, horizon):
+def test_batches_are_the_transitions_of_the_run(lib, small, kind, horizon):
   directory, episodes = small
   expected = {}  # by the newest frame: each is in the run once
   for episode in episodes:
@@ -199,8 +159,8 @@ def test_batches_are_the_transitions_of_the_run(small, kind, horizon):
   replay = small_buffer(kind, directory, update_horizon=horizon, gamma=0.5)
   batch = replay.sample(3000)
   newest = batch.state[:, 0, 0, -1].tolist()
-  # Dopamine's reader ends where a shard does.
-  every = kind is fixed_replay_buffer.FixedReplayBuffer
+  # Dopamine's reader does not span shards.
+  every = kind is lib.BUFFERS['ours']
   assert len(set(newest)) == 199 if every else 150 < len(set(newest)) < 199
   for i, frame in enumerate(newest):
     stack, action, reward, terminal, next_stack = expected[frame]
@@ -211,7 +171,6 @@ def test_batches_are_the_transitions_of_the_run(small, kind, horizon):
       assert batch.next_state[i, 0, 1].tolist() == next_stack
 
 
-@pytest.mark.parametrize('kind', BUFFERS)
 def test_keys_are_indices(small, kind):
   replay = small_buffer(kind, small[0])
   batch, metadata = replay.sample(with_sample_metadata=True)
@@ -225,10 +184,10 @@ def test_keys_are_indices(small, kind):
     assert index == [key]
 
 
-def test_a_capacity_that_no_shard_fills(small):
-  """As the dataset's million for a run with shorter shards."""
-  fitting = small_buffer(BUFFERS[0], small[0])
-  ample = small_buffer(BUFFERS[0], small[0], replay_capacity=1000)
+def test_the_capacity_may_exceed_the_shards(lib, small):
+  """The dataset's default, a million, with shorter shards."""
+  fitting = small_buffer(lib.BUFFERS['dopamines'], small[0])
+  ample = small_buffer(lib.BUFFERS['dopamines'], small[0], replay_capacity=1000)
   batches = []
   for replay in (fitting, ample):
     valid = replay.valid_indices()
@@ -237,10 +196,10 @@ def test_a_capacity_that_no_shard_fills(small):
     np.testing.assert_array_equal(one, other)
 
 
-def test_settings_that_would_have_no_effect_are_refused(small):
-  """Dopamine's memories hold whole shards."""
+def test_settings_without_effect_are_refused(lib, small):
+  """Dopamine's memories load complete shards."""
   gin.parse_config('FixedReplayBuffer.subset = "random_trajectories(0.1)"')
   with pytest.raises(ValueError, match='subset'):
-    small_buffer(BUFFERS[0], small[0])
-  ours_ = small_buffer(BUFFERS[1], small[0])
+    small_buffer(lib.BUFFERS['dopamines'], small[0])
+  ours_ = small_buffer(lib.BUFFERS['ours'], small[0])
   assert ours_.add_count < 100

@@ -1,4 +1,4 @@
-"""Dopamine's own memories sampled as one: which rows, and whose."""
+"""Dopamine's own memories sampled as one."""
 
 import numpy as np
 import pytest
@@ -27,9 +27,9 @@ def write_run(directory, lengths, capacity):
 
 
 def rings(rows, capacity):
-  """For each shard, the run's rows in its ring, oldest first: (position, row).
+  """Returns [(position, row)] of each shard's ring, oldest first.
 
-  Without what the final one has of the lap before.
+  The final shard's rows of the previous lap are left out.
   """
   found, suffix = [], 0
   while suffix * capacity + capacity - 1 <= len(rows):
@@ -38,13 +38,13 @@ def rings(rows, capacity):
     suffix += 1
   if not found or found[-1].stop < len(rows):
     start = suffix * capacity
-    # The row before it is the shard's, too, but Dopamine's memory cannot tell.
+    # The shard holds the row before, too, but Dopamine's memory cannot know it.
     found.append(range(start, len(rows)))
   return [[(row % capacity, row) for row in ring] for ring in found]
 
 
 def transitions(rows, ring, stack_size, horizon):
-  """Slow: `{position: (stack, action, reward, terminal, next stack)}`."""
+  """Returns `{position: (stack, action, reward, terminal, next stack)}`, slowly."""
   there = {row: position for position, row in ring}
   found = {}
   for row, position in there.items():
@@ -77,7 +77,7 @@ def transitions(rows, ring, stack_size, horizon):
   stack_size=st.integers(1, 5),
   horizon=st.integers(1, 4),
 )
-def test_what_is_drawn_are_the_transitions_of_each_shard(
+def test_draws_are_the_transitions_of_each_shard(
   tmp_path_factory, lengths, capacity, stack_size, horizon
 ):
   directory = tmp_path_factory.mktemp('run')
@@ -98,7 +98,7 @@ def test_what_is_drawn_are_the_transitions_of_each_shard(
   valid = made.valid_indices()
   if stack_size >= 4:
     assert sorted(valid) == sorted(expected)
-  else:  # with fewer, the first steps after padding that is not seen to be such
+  else:  # Short stacks hide padding, so first steps may be missing.
     assert set(valid) <= set(expected)
   assert made.num_transitions == len(valid) == len(set(valid.tolist()))
   if not len(valid):
@@ -121,10 +121,10 @@ def test_what_is_drawn_are_the_transitions_of_each_shard(
   kept=st.integers(10, 60),
   stack_size=st.integers(1, 5),
 )
-def test_of_a_part_of_a_ring_nothing_is_read_around_its_end(
+def test_a_truncated_ring_is_not_read_around_its_end(
   tmp_path_factory, lengths, kept, stack_size
 ):
-  """`JaxFixedReplayBuffer` cuts off what `replay_capacity` has no room for."""
+  """`JaxFixedReplayBuffer` keeps the first `replay_capacity` rows."""
   directory = tmp_path_factory.mktemp('run')
   rows = write_run(directory, lengths, capacity=50)
   found = rings(rows, 50)
@@ -147,7 +147,7 @@ def test_of_a_part_of_a_ring_nothing_is_read_around_its_end(
       assert (action, reward, terminal) == expected[1:4]
       if not terminal:
         assert next_state[0, 0, 0].tolist() == expected[4]
-    # What is lost are rows at either end.
+    # Only rows at either end are lost.
     inner = [i for i in whole if stack_size <= i < min(kept, 50) - 2]
     if stack_size >= 4:
       assert set(inner) <= set(valid.tolist())
@@ -186,7 +186,7 @@ def test_a_seed_decides_the_draws(memories):
   assert chance.draw(40).tolist() != first
 
 
-def test_the_range_of_actions_is_that_of_all_memories(memories, monkeypatch):
+def test_the_range_of_actions_covers_all_memories(memories, monkeypatch):
   actions = memories[3]._store['action'].copy()
   actions[7] = 11
   monkeypatch.setitem(memories[3]._store, 'action', actions)
@@ -195,7 +195,7 @@ def test_the_range_of_actions_is_that_of_all_memories(memories, monkeypatch):
 
 
 def black(rows, count):
-  """Observations of which those at these rows are zero."""
+  """Returns observations that are zero at these rows only."""
   frames = np.ones((count, 2, 2), np.uint8)
   frames[list(rows)] = 0
   return frames
@@ -210,14 +210,14 @@ def black(rows, count):
     ([10], [12, 13], 0),
     ([10, 20], [11, 12, 13, 21], 1),
     ([10, 20], [11, 12, 13], 0),
-    ([10, 29], [11, 12, 13], 3),  # nothing can be seen after the last row
-    ([], [], 3),  # nothing is known
+    ([10, 29], [11, 12, 13], 3),  # no row follows the last one
+    ([], [], 3),  # no episode ends
   ],
 )
-def test_padding_is_what_every_episode_starts_with(ends, zero, padding):
+def test_padding_is_the_common_start_of_episodes(ends, zero, padding):
   is_end = np.zeros(30, bool)
   is_end[ends] = True
-  for shift in (0, 12):  # the ring starts anywhere
+  for shift in (0, 12):  # The ring may start anywhere.
     order = np.roll(np.arange(30), -shift)
     frames = np.empty((30, 2, 2), np.uint8)
     frames[order] = black(zero, 30)

@@ -1,4 +1,4 @@
-"""Networks of users' own, whose layers compute in bfloat16."""
+"""Custom networks that compute in bfloat16."""
 
 import pytest
 import tensorflow as tf
@@ -31,7 +31,7 @@ def test_the_last_layer_of_a_list_computes_in_float32(tmp_path):
     assert output.dtype == tf.float32
     assert output.shape == (3, 2)
     assert len(network.trainable_weights) == 6
-    # Keras refuses to save a list in which an element was replaced.
+    # Keras cannot save a list with a replaced element.
     session.run(tf.compat.v1.global_variables_initializer())
     with session.as_default():
       assert tf.train.Checkpoint(network=network).write(str(tmp_path / 'saved'))
@@ -47,7 +47,7 @@ def test_the_last_layer_of_a_list_computes_in_float32(tmp_path):
     (None, [], 0),
   ],
 )
-def test_warns_once_of_a_processor_that_is_slow_at_it(
+def test_a_slow_processor_gives_one_warning(
   flags, gpus, warnings, tmp_path, monkeypatch, caplog
 ):
   processor = tmp_path / 'cpuinfo'

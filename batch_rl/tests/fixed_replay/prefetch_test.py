@@ -1,4 +1,4 @@
-"""Batches arrive in order, whoever prepares them."""
+"""Batches prepared ahead arrive in order."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ def make_feed():
   return make
 
 
-def test_batches_are_in_order_whatever_the_threads_do(make_feed):
+def test_batches_are_in_order_with_slow_threads(make_feed):
   random = np.random.default_rng(0)
   delays = random.uniform(0, 0.004, 200)
 
@@ -45,8 +45,8 @@ def test_batches_are_in_order_whatever_the_threads_do(make_feed):
     assert found == number and (array == number).all()
 
 
-def test_nothing_is_tuned(make_feed):
-  """A restart would wait, now and then, for the thread that does it."""
+def test_autotuning_is_off(make_feed):
+  """A restart would sometimes wait for its thread."""
   feed, _ = make_feed(
     lambda number: (np.int64(number), np.zeros(2, np.float32))
   )
@@ -73,11 +73,11 @@ def test_batches_are_prepared_ahead_in_threads(make_feed):
 
   _, get = make_feed(load)
   assert get()[0] == 0
-  assert enough.wait(10)  # nobody has asked for them
+  assert enough.wait(10)  # before they are requested
   assert threading.get_ident() not in threads
 
 
-def test_a_restart_drops_what_was_prepared(make_feed):
+def test_a_restart_drops_prepared_batches(make_feed):
   seed = 1
   feed, get = make_feed(
     lambda number: (np.int64(number), np.full(2, seed, np.float32))
@@ -92,7 +92,7 @@ def test_a_restart_drops_what_was_prepared(make_feed):
   assert [int(get()[0]) for _ in range(3)] == [40, 41, 42]
 
 
-def test_what_goes_wrong_is_said_when_it_is_asked_for(make_feed):
+def test_an_error_is_raised_by_the_batch_it_concerns(make_feed):
   def load(number):
     if number == 3:
       raise ValueError('shard 7 is damaged')
@@ -104,7 +104,7 @@ def test_what_goes_wrong_is_said_when_it_is_asked_for(make_feed):
     get()
 
 
-_EXITS_IN_THE_MIDST = """
+_EXITS_WHILE_PREPARING = """
 import time
 import numpy as np
 import batch_rl
@@ -123,14 +123,11 @@ print(session.run(batch))
 
 
 def test_python_exits_while_batches_are_prepared():
-  for _ in range(2):
-    done = subprocess.run(
-      [sys.executable, '-c', _EXITS_IN_THE_MIDST],
-      capture_output=True,
-      text=True,
-      timeout=60,
-      check=False,
-    )
-    assert done.returncode == 0 and done.stdout == '[np.int64(0)]\n', (
-      done.stderr
-    )
+  done = subprocess.run(
+    [sys.executable, '-c', _EXITS_WHILE_PREPARING],
+    capture_output=True,
+    text=True,
+    timeout=60,
+    check=False,
+  )
+  assert done.returncode == 0 and done.stdout == '[np.int64(0)]\n', done.stderr

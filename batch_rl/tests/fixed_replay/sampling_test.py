@@ -1,4 +1,4 @@
-"""Batches of a fixed replay: from threads, while shards arrive, of subsets."""
+"""Batches of a fixed replay: threads, incoming shards and subsets."""
 
 import concurrent.futures
 
@@ -33,14 +33,14 @@ def as_bytes(batch):
   return tuple(np.asarray(array).tobytes() for array in batch)
 
 
-# --- from threads -------------------------------------------------------------
+# --- threads ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
   'method', ['sample_transition_batch', 'sample_windows']
 )
 def test_threads_share_the_batches_of_a_seed(data_dir, method):
-  """Each is drawn once, whoever draws it."""
+  """Each batch is drawn once, by any thread."""
   alone = load(data_dir, seed=3)
   expected = [as_bytes(getattr(alone, method)()) for _ in range(200)]
   assert len(set(expected)) == 200
@@ -50,8 +50,8 @@ def test_threads_share_the_batches_of_a_seed(data_dir, method):
   assert sorted(as_bytes(f.result()) for f in futures) == sorted(expected)
 
 
-def test_both_ways_to_sample_draw_the_same_batches(data_dir):
-  """In the graph a state and its next state are cut out of one window."""
+def test_windows_and_stacks_are_the_same_batches(data_dir):
+  """The graph takes a state and its next state from one window."""
   arrays, windows = load(data_dir, seed=3), load(data_dir, seed=3)
   for _ in range(20):
     (
@@ -79,11 +79,11 @@ def test_both_ways_to_sample_draw_the_same_batches(data_dir):
       )
 
 
-# --- while shards arrive ------------------------------------------------------
+# --- incoming shards ---------------------------------------------------------
 
 
 def in_thread(function, *args, **kwargs):
-  """Starts it; returns a future."""
+  """Calls a function in a thread; returns a future."""
   pool = concurrent.futures.ThreadPoolExecutor(1)
   future = pool.submit(function, *args, **kwargs)
   pool.shutdown(wait=False)
@@ -91,7 +91,7 @@ def in_thread(function, *args, **kwargs):
 
 
 def is_waiting(future):
-  """Whether it goes on waiting; may err in favour of what is tested."""
+  """Returns whether a future is not done; a slow machine cannot fail the test."""
   return not concurrent.futures.wait([future], timeout=0.3).done
 
 
@@ -99,7 +99,7 @@ def is_waiting(future):
   'settings',
   [{'deterministic': True}, {'seed': 1}, {'seed': 1, 'deterministic': True}],
 )
-def test_it_waits_for_all_shards_if_batches_depend_on_them(
+def test_all_shards_are_loaded_first_if_batches_depend_on_them(
   data_dir, gate, settings
 ):
   future = in_thread(load, data_dir, **settings)
@@ -113,7 +113,7 @@ def test_it_waits_for_all_shards_if_batches_depend_on_them(
   'settings',
   [{}, {'deterministic': False}, {'seed': 1, 'deterministic': False}],
 )
-def test_it_starts_with_one_shard_and_takes_in_the_others(
+def test_sampling_starts_with_one_shard_and_adds_the_others(
   data_dir, gate, settings
 ):
   future = in_thread(load, data_dir, **settings)
@@ -134,14 +134,14 @@ def test_it_starts_with_one_shard_and_takes_in_the_others(
   assert counts == sorted(counts)
 
 
-def test_a_seed_that_nobody_asked_for_is_not_waited_for(data_dir, gate):
-  """The program drew it, to have it in the record of the run."""
+def test_a_drawn_seed_does_not_delay_sampling(data_dir, gate):
+  """The program draws a seed for the record if the user gives none."""
   future = in_thread(load, data_dir, seed=1, seed_drawn=True)
   gate.release()
   assert 0 < future.result().add_count < STEPS
 
 
-def test_of_some_shards_only_those_are_waited_for(data_dir, gate):
+def test_only_the_drawn_shards_are_loaded_first(data_dir, gate):
   future = in_thread(load, data_dir, seed=1, num_buffers=2)
   gate.release()
   assert is_waiting(future)
@@ -178,7 +178,7 @@ def test_a_subset_may_be_in_shards_that_arrive_last(
 
 
 def wrap(data_dir):
-  """The memory of the wrapped buffer, which agents make."""
+  """Returns the memory of a wrapped buffer."""
   with tf.Graph().as_default():
     wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer(
       data_dir, None, (2, 2), 4, replay_capacity=50, batch_size=8
@@ -202,7 +202,7 @@ def test_gin_chooses_a_subset(data_dir, name):
   assert set(indices) == set(memory.valid_indices())
 
 
-def test_the_wrapped_buffers_own_binding_comes_first(data_dir):
+def test_a_binding_of_the_wrapped_buffer_has_precedence(data_dir):
   gin.parse_config(
     'FixedReplayBuffer.deterministic = True\n'
     'FixedReplayBuffer.subset = "first_transitions(9)"\n'
@@ -224,14 +224,14 @@ def test_a_misspelt_binding_is_refused(name, parameter):
 @pytest.mark.parametrize(
   'value', ['"shard(1)"', '"shards(9)"', '0.1', '""', '"best_trajectories(2)"']
 )
-def test_a_subset_that_makes_no_sense_is_refused(data_dir, value):
+def test_an_invalid_subset_is_refused(data_dir, value):
   gin.parse_config(f'FixedReplayBuffer.subset = {value}')
   with pytest.raises(ValueError, match='shards'):
     load(data_dir, deterministic=True)
 
 
-def test_the_record_says_what_the_data_is(data_dir, tmp_path):
-  """However it is kept and read; see also `dataset/subsets_test.py`."""
+def test_the_record_describes_the_data(data_dir, tmp_path):
+  """The description does not depend on storage or reading."""
   text = 'random_trajectories(0.5)'
   expected = load(data_dir, deterministic=True, subset=text).describe()
   assert expected['subset'] == text and expected['trajectories'] == 3
@@ -251,11 +251,11 @@ def test_the_record_says_what_the_data_is(data_dir, tmp_path):
   assert other['subset_hash'] != expected['subset_hash']
 
 
-def test_shards_and_subsets_go_together(data_dir):
-  """A subset is of the run; a draw of shards has what it has of them."""
+def test_subsets_combine_with_drawn_shards(data_dir):
+  """Drawn shards give the part of the run's subset that is in them."""
   text = 'random_trajectories(0.5)'
   whole = load(data_dir, deterministic=True, subset=text)
-  # An index is a row of the shards' rings laid end to end: all of them here.
+  # An index is a row in the concatenated rings, here of all shards.
   every = set(whole.valid_indices().tolist())
   some = load(data_dir, deterministic=True, subset=text, num_buffers=2)
   for _ in range(10):

@@ -1,93 +1,73 @@
-"""Several updates in a `session.run` are what one at a time would be."""
+"""A loop of updates in one `session.run` equals single updates."""
 
 import collections
 import functools
 import types
 
-import gin
 import numpy as np
 import pytest
 import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.fixed_replay.agents import AGENTS, fixed_replay_agent
-from batch_rl.runs import runner
 from batch_rl.tests import cartpole
-
-CLASSES = runner.agent_classes('batch_rl.fixed_replay.agents', AGENTS)
-
-
-@pytest.fixture(scope='module')
-def log_dir(tmp_path_factory):
-  directory = tmp_path_factory.mktemp('log')
-  cartpole.write_log(directory)
-  return str(directory)
 
 
 @pytest.fixture
 def make_agent(log_dir):
-  """Builds an agent with weights and data of seed 1, in a graph of its own."""
+  """Returns a function that builds an agent with the settings of the shared ones."""
 
-  def make(name='dqn', class_=None, prefetch=8, data_dir=log_dir, **kwargs):
-    kwargs.setdefault('seed', 1)
-    gin.bind_parameter('WrappedFixedReplayBuffer.prefetch', prefetch)
-    kwargs.setdefault('optimizer', tf.compat.v1.train.AdamOptimizer(0.01))
-    with tf.Graph().as_default():
-      tf.compat.v1.set_random_seed(1)
-      return (class_ or CLASSES[name])(
-        None,
-        cartpole.NUM_ACTIONS,
-        data_dir,
-        **cartpole.OBSERVATION,
-        **cartpole.SMALL[name],
-        **kwargs,
-      )
+  def make(name='dqn', **kwargs):
+    settings = {**cartpole.SHARED_SETTINGS, **kwargs}
+    return cartpole.build_offline_agent(name, log_dir, **settings)
 
   return make
 
 
 def in_pieces(agent):
-  """Trains for numbers of steps that are no multiples of anything."""
+  """Trains for numbers of steps that are multiples of no period."""
   return [loss for steps in (50, 7, 1, 30) for loss in agent.train_steps(steps)]
 
 
+def train_by(agent, first_values, updates_per_run):
+  """Trains an agent from its first state; returns losses and variables."""
+  cartpole.restart(agent, first_values)
+  agent._updates_per_run = updates_per_run
+  agent.__dict__.pop('_loop', None)  # With one update a run there is none.
+  losses = in_pieces(agent)
+  assert agent.training_steps == 88
+  assert (agent._loop is None) == (updates_per_run == 1)
+  return losses, cartpole.values(agent)
+
+
 def assert_same_results(one, other):
-  left, right = in_pieces(one), in_pieces(other)
+  (left, variables), (right, others) = one, other
   assert left == right
-  assert one.training_steps == other.training_steps == 88
-  left, right = cartpole.values(one), cartpole.values(other)
-  for variable, array in left.items():
-    np.testing.assert_array_equal(array, right[variable], err_msg=variable)
+  assert variables.keys() == others.keys()
+  for variable, array in variables.items():
+    np.testing.assert_array_equal(array, others[variable], err_msg=variable)
 
 
-# The target network is synchronised between two updates; with 12, with an update.
-@pytest.mark.parametrize(
-  'name, target_update_period', [*((name, 7) for name in AGENTS), ('dqn', 12)]
-)
-def test_results_are_the_same_to_the_bit(
-  make_agent, name, target_update_period
-):
-  """Dopamine's way, and several at once from prefetched batches."""
-  periods = {
-    'update_period': 4,
-    'target_update_period': target_update_period,
-  }
-  assert_same_results(
-    make_agent(name, prefetch=0, updates_per_run=1, **periods),
-    make_agent(name, updates_per_run=5, **periods),
-  )
+@pytest.mark.parametrize('name', AGENTS)
+def test_results_are_the_same_to_the_bit(shared_agents, make_agent, name):
+  """One update a `session.run`, as in Dopamine, and several.
 
-
-def test_results_are_the_same_without_a_feed(make_agent):
-  """The loop calls Python for each batch."""
-  assert_same_results(
-    make_agent(prefetch=0, updates_per_run=1),
-    make_agent(prefetch=0, updates_per_run=5),
-  )
+  The target network is synchronised both with an update and between two.
+  """
+  agent = shared_agents(name)
+  first_values = cartpole.values(agent)
+  single = train_by(agent, first_values, updates_per_run=1)
+  assert len(set(single[0])) == 22
+  assert_same_results(train_by(agent, first_values, updates_per_run=5), single)
+  if name == 'dqn':  # Drawing batches is the same for all agents.
+    agent = make_agent(prefetch=0)  # The loop calls Python for each batch.
+    first_values = cartpole.values(agent)
+    assert_same_results(train_by(agent, first_values, 1), single)
+    assert_same_results(train_by(agent, first_values, 5), single)
 
 
 def test_batches_are_sent_to_the_agents_device_ahead(make_agent, monkeypatch):
-  """Two devices of the processor stand for it and a GPU."""
+  """Two devices of the processor stand for a processor and a GPU."""
   new_session, device = tf.compat.v1.Session, tf.device
 
   def session(target, config, **kwargs):
@@ -109,39 +89,27 @@ def test_batches_are_sent_to_the_agents_device_ahead(make_agent, monkeypatch):
   )
   losses, _ = agent._loop.run(traced, 0, 3)
   assert np.isfinite(losses).all()
-  # What an update hands to the next.
-  handed_over = collections.Counter(
+  # Tensors that one update passes on to the next, by type and device.
+  passed_on = collections.Counter(
     (tf.as_dtype(node.attr['T'].type), node.device[-1])
     for graph in run.partition_graphs
     for node in graph.node
     if node.op == 'NextIteration'
   )
-  assert handed_over[tf.uint8, '1'] == 1  # terminals
-  assert handed_over[tf.uint8, '0'] == 0
-  assert handed_over[tf.float64, '1'] == 2  # states and next states
+  assert passed_on[tf.uint8, '1'] == 1  # terminals
+  assert passed_on[tf.uint8, '0'] == 0
+  assert passed_on[tf.float64, '1'] == 2  # states and next states
 
 
-def test_the_target_network_is_synchronised_in_the_loop(make_agent):
-  agent = make_agent(
-    updates_per_run=100, update_period=1, target_update_period=10
-  )
-  list(agent.train_steps(41))  # the last one synchronises
-  online = cartpole.weights(agent, 'Online')
-  np.testing.assert_array_equal(online, cartpole.weights(agent, 'Target'))
-  list(agent.train_steps(9))
-  np.testing.assert_array_equal(online, cartpole.weights(agent, 'Target'))
-  assert not np.array_equal(online, cartpole.weights(agent, 'Online'))
-
-
-def test_summaries_are_written_and_change_nothing(make_agent, tmp_path):
-  plain = make_agent(updates_per_run=5, update_period=2)
+def test_summaries_are_written_and_change_nothing(
+  shared_agents, make_agent, tmp_path
+):
   agent = make_agent(
     updates_per_run=5,
-    update_period=2,
     summary_writer=str(tmp_path),
     summary_writing_frequency=12,
   )
-  assert in_pieces(agent) == in_pieces(plain)
+  assert in_pieces(agent) == in_pieces(shared_agents('dqn'))
   agent.summary_writer.flush()
   (path,) = tmp_path.iterdir()
   steps = [
@@ -153,36 +121,41 @@ def test_summaries_are_written_and_change_nothing(make_agent, tmp_path):
   assert steps == [12, 24, 36, 48, 60, 72, 84]
 
 
-def test_it_stops_at_a_loss_that_is_not_a_number(make_agent):
+def test_training_stops_at_a_loss_that_is_not_a_number(make_agent):
+  agent = make_agent(
+    optimizer=tf.compat.v1.train.GradientDescentOptimizer(1e15)
+  )
+  first_values = cartpole.values(agent)
   updates = []
-  for per_run in (1, 50):
-    agent = make_agent(
-      updates_per_run=per_run,
-      update_period=1,
-      optimizer=tf.compat.v1.train.GradientDescentOptimizer(1e15),
-    )
+  for updates_per_run in (1, 50):
     with pytest.raises(FloatingPointError, match='at update') as error:
-      list(agent.train_steps(50))
+      train_by(agent, first_values, updates_per_run)
     updates.append(str(error.value))
   assert updates[0] == updates[1]
   assert not updates[0].endswith('update 0.')
 
 
-@pytest.mark.parametrize('name', ['dqn', 'c51'])
-def test_xla_compiles_the_update(make_agent, name):
-  plain = in_pieces(make_agent(name, updates_per_run=1, update_period=4))
-  agent = make_agent(name, jit_compile=True, update_period=4)
-  np.testing.assert_allclose(in_pieces(agent), plain, rtol=1e-3)
+def test_xla_compiles_the_update(shared_agents, make_agent):
+  agent = make_agent('c51', jit_compile=True)
+  losses = in_pieces(shared_agents('c51'))
+  np.testing.assert_allclose(in_pieces(agent), losses, rtol=1e-3)
 
 
 def test_xla_draws_mixtures_by_step_and_seed(make_agent):
-  losses = [
-    in_pieces(
-      make_agent('multi_head_dqn', jit_compile=True, updates_per_run=per_run)
-    )
-    for per_run in (1, 7)
-  ]
+  agent = make_agent('multi_head_dqn', jit_compile=True)
+  first_values, losses = cartpole.values(agent), []
+  for updates_per_run in (1, 7):
+    cartpole.restart(agent, first_values)
+    agent._updates_per_run = updates_per_run
+    losses.append(in_pieces(agent))
   assert losses[0] == losses[1]
+
+
+def assert_jit_is_refused(agent, reason):
+  agent._jit_compile = True
+  agent.__dict__.pop('_loop', None)
+  with pytest.raises(ValueError, match=f'jit_compile: {reason}'):
+    _ = agent._loop
 
 
 def test_agents_with_a_training_step_of_their_own_keep_it(make_agent):
@@ -193,13 +166,13 @@ def test_agents_with_a_training_step_of_their_own_keep_it(make_agent):
       steps.append(self.training_steps)
       return super()._train_step()
 
-  losses = list(make_agent(class_=Agent, update_period=2).train_steps(6))
-  assert steps == list(range(6)) and len(losses) == 3
-  with pytest.raises(ValueError, match='jit_compile: it has a _train_step'):
-    make_agent(class_=Agent, jit_compile=True)
+  agent = make_agent(class_=Agent, update_period=2)
+  assert len(list(agent.train_steps(6))) == 3
+  assert steps == list(range(6))
+  assert_jit_is_refused(agent, 'it has a _train_step')
 
 
-def test_what_cannot_be_copied_is_run_one_at_a_time(make_agent):
+def test_updates_with_placeholders_run_one_at_a_time(make_agent):
   class Agent(fixed_replay_agent.FixedReplayAgentMixin, dqn_agent.DQNAgent):
     def _build_target_q_op(self):
       self.scale = tf.compat.v1.placeholder_with_default(1.0, ())
@@ -210,12 +183,11 @@ def test_what_cannot_be_copied_is_run_one_at_a_time(make_agent):
 
   agent = make_agent(class_=Agent)
   assert agent._loop is None
-  with pytest.raises(ValueError, match='jit_compile: it has operations of'):
-    make_agent(class_=Agent, jit_compile=True)
+  assert_jit_is_refused(agent, 'it has operations of')
 
 
-def test_what_calls_python_is_run_one_at_a_time(make_agent):
-  """Here the target depends on the step, of which the loop does not know."""
+def test_updates_that_call_python_run_one_at_a_time(make_agent):
+  """The target depends on the agent's step, which the loop does not know."""
 
   class Agent(fixed_replay_agent.FixedReplayAgentMixin, dqn_agent.DQNAgent):
     def _build_target_q_op(self):
@@ -224,15 +196,18 @@ def test_what_calls_python_is_run_one_at_a_time(make_agent):
       )
       return super()._build_target_q_op() + tf.ensure_shape(step, ())
 
-  assert make_agent(class_=Agent)._loop is None
-  with pytest.raises(ValueError, match='jit_compile: it calls Python'):
-    make_agent(class_=Agent, jit_compile=True)
+  agent = make_agent(class_=Agent)
+  assert agent._loop is None
+  assert_jit_is_refused(agent, 'it calls Python')
+
+
+def test_jit_without_prefetching_is_refused_at_once(make_agent):
+  """Each batch would be a call of Python."""
   with pytest.raises(ValueError, match='jit_compile: it calls Python'):
     make_agent(prefetch=0, jit_compile=True)
-  assert make_agent(prefetch=0)._loop is not None
 
 
 @pytest.mark.parametrize('value', [0, 1.5, -1])
-def test_wrong_numbers_are_refused(make_agent, value):
+def test_invalid_updates_per_run_are_refused(make_agent, value):
   with pytest.raises(ValueError, match=f'updates_per_run={value} is not'):
     make_agent(updates_per_run=value)

@@ -57,7 +57,7 @@ def test_q_values_are_the_mean_of_the_estimates(network, size):
   np.testing.assert_allclose(q_values, estimates.mean(axis=2), rtol=1e-5)
 
 
-def test_a_categorical_network_is_what_its_logits_say():
+def test_categorical_outputs_follow_from_the_logits():
   class Network(atari_helpers.Categorical, gym_lib.CartpoleDQNNetwork):
     """CartPole's network, for C51."""
 
@@ -76,7 +76,7 @@ def test_a_categorical_network_is_what_its_logits_say():
   np.testing.assert_allclose(found.q_values, shares @ support, atol=1e-5)
 
 
-def test_outputs_of_the_base_are_dealt_to_actions_first():
+def test_outputs_of_the_base_are_grouped_by_action():
   network = gym_helpers.CartpoleMultiHeadQNetwork(3, 2, name='Online')
   q_heads = network(tf.zeros((1, 4, 1, 1))).q_heads
   kernel, bias = tf.compat.v1.trainable_variables()[-2:]
@@ -112,7 +112,7 @@ def test_subnets_go_to_the_devices_in_turn():
     assert variable.device.endswith(f'CPU:{index % 2}')
 
 
-def test_without_devices_the_enclosing_scope_holds():
+def test_without_devices_the_enclosing_scope_applies():
   with tf.device('/cpu:5'):
     network = gym_helpers.CartpoleMultiNetworkQNetwork(3, 2, name='Online')
     network(tf.zeros((1, 4, 1, 1)))

@@ -1,4 +1,4 @@
-"""Small agents on a batch that stays."""
+"""Small agents on a fixed batch."""
 
 import pytest
 import tensorflow as tf
@@ -8,7 +8,7 @@ from batch_rl.tests import correctness
 
 
 class RecordingOptimizer(tf.compat.v1.train.AdamOptimizer):
-  """Remembers the losses that it was asked to minimise."""
+  """Records the losses that it minimises."""
 
   def __init__(self):
     super().__init__(learning_rate=0.01)
@@ -37,7 +37,7 @@ def evaluate():
 
 @pytest.fixture
 def make_batch():
-  """Returns a function that makes a CartPole batch, terminals among it."""
+  """Returns a function that makes a CartPole batch with terminals."""
 
   def make(num_actions=3):
     return correctness.make_batch(num_actions, batch_size=5)._asdict()

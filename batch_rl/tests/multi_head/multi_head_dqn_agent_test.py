@@ -53,7 +53,9 @@ def test_ensemble_loss(evaluate, shape, one_target):
   np.testing.assert_allclose(evaluate(loss), expected, rtol=1e-5)
 
 
-def test_rem_mixes_online_and_target_heads_alike(make_multi_head, make_batch):
+def test_rem_uses_one_mixture_for_online_and_target_heads(
+  make_multi_head, make_batch
+):
   # With one action, no reward, gamma 1, s' = s and target = online weights the
   # error is sum_k (w_k - w'_k) Q_k: zero if and only if w' = w.
   batch = make_batch(num_actions=1)
@@ -81,7 +83,7 @@ def test_rem_draws_a_mixture_for_each_training_step(make_multi_head):
 
   losses = [loss_at(step) for step in range(0, 20, 4)]
   assert len(set(losses)) == 5
-  # A run that resumes at a step draws what it would have drawn there.
+  # A resumed run draws the same mixture at the same step.
   assert loss_at(8) == losses[2]
 
 
@@ -131,7 +133,7 @@ def test_acts_on_the_mean_of_the_heads(make_multi_head):
     )
     assert action == q_heads[0].mean(axis=1).argmax()
     by_head.update(action == q_heads[0].argmax(axis=0))
-  assert by_head == {True, False}  # else a single head would do as well
+  assert by_head == {True, False}  # A single head acts differently.
 
 
 def test_loss_is_a_scalar_and_summarised(make_multi_head, tmp_path):

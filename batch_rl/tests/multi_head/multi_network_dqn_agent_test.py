@@ -1,3 +1,4 @@
+import functools
 import pickle
 import re
 
@@ -7,6 +8,8 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.multi_head import gym_helpers, multi_network_dqn_agent
+from batch_rl.tests import correctness
+from batch_rl.utils import seeding
 
 OBSERVATION = np.array([0.1, -0.2, 0.3, 0.4])
 
@@ -27,6 +30,41 @@ def make_multi_network(make_agent):
   return make
 
 
+@pytest.fixture(scope='module')
+def acting_agents():
+  """Returns a function that gives an agent of 5 actions, built once."""
+  batch = correctness.make_batch(5, batch_size=5)._asdict()
+  test_class = type(
+    'Test',
+    (correctness.FixedBatch, multi_network_dqn_agent.MultiNetworkDQNAgent),
+    {'batch': batch},
+  )
+
+  @functools.cache
+  def build(number):
+    with tf.Graph().as_default():
+      tf.compat.v1.set_random_seed(7)
+      return test_class(
+        None,
+        5,
+        network=gym_helpers.CartpoleMultiNetworkQNetwork,
+        observation_shape=(4, 1),
+        observation_dtype=tf.float64,
+        stack_size=1,
+        epsilon_eval=0.0,
+        epsilon_fn=lambda *args: 0.0,
+      )
+
+  def get(transform_strategy='STOCHASTIC', acting_seed=1, number=0):
+    agent = build(number)
+    agent.transform_strategy = transform_strategy
+    agent.eval_mode = False
+    agent._acting_rng = np.random.default_rng(acting_seed)
+    return agent
+
+  return get
+
+
 def expected_action(agent, mixture):
   q_heads = agent._sess.run(
     agent._net_outputs.q_heads, {agent.state_ph: agent.state}
@@ -42,8 +80,8 @@ def episode_mixtures(agent, num_episodes):
   return np.array(mixtures)
 
 
-def test_a_mixture_lasts_one_episode(make_multi_network):
-  agent = make_multi_network()
+def test_a_mixture_lasts_one_episode(acting_agents):
+  agent = acting_agents()
   agent.begin_episode(OBSERVATION)
   first = agent._acting_mixture()
   for _ in range(5):
@@ -55,21 +93,21 @@ def test_a_mixture_lasts_one_episode(make_multi_network):
 
 
 @pytest.mark.parametrize('strategy', ['IDENTITY', 'AVERAGE', 'STOCHASTIC'])
-def test_acts_on_the_mixture(make_multi_network, strategy):
-  agent = make_multi_network(num_actions=5, transform_strategy=strategy)
+def test_acts_on_the_mixture(acting_agents, strategy):
+  agent = acting_agents(strategy)
   for observation in np.random.default_rng(0).uniform(-2, 2, (20, 4)):
     action = agent.begin_episode(observation)
     assert action == expected_action(agent, agent._acting_mixture())
 
 
-def test_the_mixture_decides_the_action(make_multi_network):
-  agent = make_multi_network(num_actions=5, transform_strategy='IDENTITY')
+def test_the_mixture_decides_the_action(acting_agents):
+  agent = acting_agents('IDENTITY')
   actions = {agent.begin_episode(OBSERVATION) for _ in range(30)}
   assert len(actions) > 1
 
 
-def test_evaluation_acts_on_the_mean(make_multi_network):
-  agent = make_multi_network(num_actions=5, transform_strategy='IDENTITY')
+def test_evaluation_acts_on_the_mean(acting_agents):
+  agent = acting_agents('IDENTITY')
   agent.begin_episode(OBSERVATION)
   agent.eval_mode = True
   for observation in np.random.default_rng(0).uniform(-2, 2, (20, 4)):
@@ -77,39 +115,38 @@ def test_evaluation_acts_on_the_mean(make_multi_network):
     assert action == expected_action(agent, np.full(4, 0.25))
 
 
-def test_evaluation_leaves_the_draws_alone(make_multi_network):
-  uninterrupted = episode_mixtures(make_multi_network(), 4)
-  with tf.Graph().as_default():
-    agent = make_multi_network()
-    before = episode_mixtures(agent, 2)
-    agent.eval_mode = True
-    episode_mixtures(agent, 3)
-    agent.eval_mode = False
-    after = episode_mixtures(agent, 2)
+def test_evaluation_leaves_the_draws_alone(acting_agents):
+  uninterrupted = episode_mixtures(acting_agents(), 4)
+  agent = acting_agents()
+  before = episode_mixtures(agent, 2)
+  agent.eval_mode = True
+  episode_mixtures(agent, 3)
+  agent.eval_mode = False
+  after = episode_mixtures(agent, 2)
   np.testing.assert_array_equal(np.concatenate([before, after]), uninterrupted)
 
 
-def test_a_checkpoint_resumes_the_draws(make_multi_network, tmp_path):
-  agent = make_multi_network()
+def test_a_checkpoint_resumes_the_draws(acting_agents, tmp_path):
+  agent = acting_agents()
   episode_mixtures(agent, 2)
   # Dopamine's checkpointer pickles the bundle.
   bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 3))
   after = episode_mixtures(agent, 2)
-  with tf.Graph().as_default():
-    restored = make_multi_network(acting_seed=2)
-    assert restored.unbundle(str(tmp_path), 3, pickle.loads(bundle))
-    np.testing.assert_array_equal(episode_mixtures(restored, 2), after)
+  restored = acting_agents(acting_seed=2, number=1)
+  assert restored is not agent
+  assert restored.unbundle(str(tmp_path), 3, pickle.loads(bundle))
+  np.testing.assert_array_equal(episode_mixtures(restored, 2), after)
 
 
 def test_the_seed_of_the_run_decides_the_draws(make_multi_network):
-  first = episode_mixtures(make_multi_network(acting_seed=None, seed=5), 2)
-  with tf.Graph().as_default():
-    second = episode_mixtures(make_multi_network(acting_seed=None, seed=5), 2)
-  np.testing.assert_array_equal(first, second)
+  seed = seeding.derive(5, 'acting mixture')
+  agent = make_multi_network(acting_seed=None, seed=5, num_networks=2)
+  expected = np.random.default_rng(seed).bit_generator.state
+  assert agent._acting_rng.bit_generator.state == expected
 
 
-def test_there_is_no_bundle_without_a_directory(make_multi_network, tmp_path):
-  agent = make_multi_network()
+def test_there_is_no_bundle_without_a_directory(acting_agents, tmp_path):
+  agent = acting_agents()
   assert agent.bundle_and_checkpoint(str(tmp_path / 'none'), 3) is None
 
 
@@ -134,34 +171,26 @@ def test_draws_sum_to_one_and_follow_the_strategy():
   assert len(np.unique(draw('STOCHASTIC'), axis=0)) == 2000
 
 
-def test_sync_copies_every_subnet(make_multi_network):
+def test_every_subnet_is_trained_and_synchronised(make_multi_network):
   agent = make_multi_network()
+  online = agent.online_convnet.trainable_variables
+  target = agent.target_convnet.trainable_variables
+  assert len(online) == len(target) == 4 * 6
+  before = agent._sess.run(online)
   agent._sess.run(agent._train_op)
-  agent._sess.run(agent._sync_qt_ops)
-  variables = tf.compat.v1.trainable_variables()
-  online = [v for v in variables if v.name.startswith('Online/')]
-  target = [v for v in variables if v.name.startswith('Target/')]
-  assert len(online) == 4 * 6
-  online, target = agent._sess.run([online, target])
-  for of_online, of_target in zip(online, target, strict=True):
-    np.testing.assert_array_equal(of_online, of_target)
-
-
-def test_every_subnet_is_trained(make_multi_network):
-  agent = make_multi_network()
-  variables = agent.online_convnet.trainable_variables
-  before = agent._sess.run(variables)
-  agent._sess.run(agent._train_op)
-  after = agent._sess.run(variables)
-  for old, new in zip(before, after, strict=True):
+  trained = agent._sess.run(online)
+  for old, new in zip(before, trained, strict=True):
     assert not np.array_equal(old, new)
+  agent._sess.run(agent._sync_qt_ops)
+  for new, copied in zip(trained, agent._sess.run(target), strict=True):
+    np.testing.assert_array_equal(new, copied)
 
 
 def networks_devices():
   """Returns the devices of each network's variables and matrix products."""
   devices = {}
   for op in tf.compat.v1.get_default_graph().get_operations():
-    # Gradients are named after what they are the gradients of.
+    # Names of gradients contain the names of their operations.
     subnet = re.match(r'(gradients/)?(Online|Target).*/subnet_(\d)/', op.name)
     if subnet and op.type in ('VarHandleOp', 'MatMul'):
       devices.setdefault(int(subnet[3]), set()).add(op.device)
@@ -173,7 +202,7 @@ def test_networks_are_spread_over_the_gpus(make_multi_network, monkeypatch):
   agent = make_multi_network()
   gpus = {'/device:GPU:0'}, {'/device:GPU:1'}
   assert networks_devices() == dict(enumerate([*gpus, *gpus]))
-  agent._sess.run(agent._train_op)  # soft placement, where there are none
+  agent._sess.run(agent._train_op)  # Soft placement allows it without GPUs.
 
 
 def test_devices_may_be_named(make_multi_network, monkeypatch):
@@ -216,6 +245,6 @@ def test_gin_bindings_take_effect(make_agent):
   'binding',
   ['MultiNetworkDQNAgent.num_heads = 3', 'MultiNetworkDQNAgent.gama = 0.5'],
 )
-def test_gin_refuses_what_is_no_parameter(binding):
+def test_gin_refuses_unknown_parameters(binding):
   with pytest.raises(ValueError, match="doesn't have a parameter"):
     gin.parse_config(binding)

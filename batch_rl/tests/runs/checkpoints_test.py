@@ -32,7 +32,7 @@ def kept(tmp_path):
   return checkpoints.Checkpoints(str(tmp_path), keep=2)
 
 
-def test_what_is_saved_is_found(tmp_path, kept):
+def test_a_saved_checkpoint_is_found(tmp_path, kept):
   assert kept.newest() is None
   save(kept, Position(0, 40))
   checkpoint, state = kept.newest()
@@ -47,7 +47,7 @@ def test_what_is_saved_is_found(tmp_path, kept):
   assert set(about['files']) == {'state.pickle', 'tf_ckpt-0.index'}
 
 
-def test_positions_are_in_the_order_of_time(tmp_path, kept):
+def test_positions_are_ordered_by_time(tmp_path, kept):
   positions = [Position(0, 8), Position(1), Position(1, 4), Position(2)]
   assert [p.name for p in positions] == [
     'ckpt-0-8',
@@ -61,7 +61,7 @@ def test_positions_are_in_the_order_of_time(tmp_path, kept):
   assert kept.newest()[0].position == Position(1, 4)
 
 
-def test_old_ones_are_removed(tmp_path, kept):
+def test_old_checkpoints_are_removed(tmp_path, kept):
   save(kept, Position(0, 4))
   save(kept, Position(0, 8))
   save(kept, Position(0, 12))
@@ -69,57 +69,60 @@ def test_old_ones_are_removed(tmp_path, kept):
   for iteration in (1, 2, 3):
     save(kept, Position(iteration))
     save(kept, Position(iteration, 4))
-  # Two ends of iterations, and the two newest of all.
+  # Two at the ends of iterations, and the two newest.
   assert names(tmp_path) == ['ckpt-1', 'ckpt-2', 'ckpt-3-4']
 
 
-def test_every_so_many_iterations_are_kept(tmp_path):
+def test_checkpoints_are_kept_at_intervals(tmp_path):
   kept = checkpoints.Checkpoints(str(tmp_path), keep=1, keep_every=3)
   for iteration in range(1, 9):
     save(kept, Position(iteration))
-  # 2 and 5 ended the third and the sixth.
+  # Iterations 2 and 5 are the third and the sixth.
   assert names(tmp_path) == ['ckpt-2', 'ckpt-5', 'ckpt-6', 'ckpt-7']
 
 
 @pytest.mark.parametrize(
   'name', ['checkpoint.json', 'state.pickle', 'tf_ckpt-1.index']
 )
-@pytest.mark.parametrize('how', ['flip', 'cut', 'remove', 'empty'])
-def test_a_damaged_one_is_named_and_the_one_before_is_used(
-  tmp_path, kept, caplog, name, how
+@pytest.mark.parametrize('damage', ['flip', 'truncate', 'remove', 'empty'])
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
+  tmp_path, kept, caplog, name, damage
 ):
   save(kept, Position(1))
   save(kept, Position(2))
   path = tmp_path / 'checkpoints' / 'ckpt-1' / name
   content = bytearray(path.read_bytes())
-  if how == 'flip':
+  if damage == 'flip':
     content[len(content) // 2] ^= 1
-  elif how == 'cut':
+  elif damage == 'truncate':
     content = content[: len(content) // 2]
-  elif how == 'empty':
+  elif damage == 'empty':
     content = b''
   path.write_bytes(content)
-  if how == 'remove':
+  if damage == 'remove':
     path.unlink()
   assert kept.newest()[0].position == Position(1)
-  if (name, how) != ('checkpoint.json', 'remove'):  # then it never was whole
+  if (name, damage) != (
+    'checkpoint.json',
+    'remove',
+  ):  # without it there is no checkpoint
     assert 'Checkpoint ckpt-1 in' in caplog.text
     assert 'Going back to the end of iteration 0' in caplog.text
-  # What is done again is older, and is kept all the same.
+  # A repeated position is earlier than the damaged one, but is kept.
   save(kept, Position(1, 4))
   assert names(tmp_path)[:2] == ['ckpt-0', 'ckpt-1-4']
   save(kept, Position(2))
   assert kept.newest()[0].position == Position(2)
 
 
-def test_all_damaged_is_an_error_not_a_new_start(tmp_path, kept):
+def test_only_damaged_checkpoints_are_an_error(tmp_path, kept):
   save(kept, Position(1))
   (tmp_path / 'checkpoints/ckpt-0/state.pickle').write_bytes(b'')
   with pytest.raises(ValueError, match='No checkpoint is left.*ckpt-0'):
     kept.newest()
 
 
-def test_half_written_ones_do_not_count(tmp_path, kept):
+def test_incomplete_checkpoints_are_ignored(tmp_path, kept):
   save(kept, Position(1))
   os.rename(
     tmp_path / 'checkpoints/ckpt-0', tmp_path / 'checkpoints/ckpt-0.tmp'
@@ -131,7 +134,7 @@ def test_half_written_ones_do_not_count(tmp_path, kept):
   assert names(tmp_path) == ['ckpt-0']
 
 
-def test_no_room_leaves_what_is_there(tmp_path, kept):
+def test_a_full_disk_keeps_existing_checkpoints(tmp_path, kept):
   save(kept, Position(1))
   before = resource.getrlimit(resource.RLIMIT_FSIZE)
   ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -146,7 +149,7 @@ def test_no_room_leaves_what_is_there(tmp_path, kept):
   assert kept.newest()[0].position == Position(1)
 
 
-def test_it_is_due_by_time_and_by_steps(tmp_path, monkeypatch):
+def test_checkpoints_are_due_by_time_and_by_steps(tmp_path, monkeypatch):
   now = [0.0]
   monkeypatch.setattr(checkpoints.time, 'monotonic', lambda: now[0])
   kept = checkpoints.Checkpoints(str(tmp_path), every_minutes=2, every_steps=50)
@@ -160,7 +163,7 @@ def test_it_is_due_by_time_and_by_steps(tmp_path, monkeypatch):
   assert not kept.is_due(Position(0, 61))
   now[0] = 120.0
   assert kept.is_due(Position(0, 61))
-  assert not kept.is_due(Position(0, 60))  # it is there
+  assert not kept.is_due(Position(0, 60))  # already saved
   never = checkpoints.Checkpoints(str(tmp_path), every_minutes=None)
   assert not never.is_due(Position(0, 10**9))
 
@@ -168,7 +171,7 @@ def test_it_is_due_by_time_and_by_steps(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   'name', ['keep', 'keep_every', 'every_minutes', 'every_steps']
 )
-def test_numbers_are_positive(tmp_path, name):
+def test_parameters_must_be_positive(tmp_path, name):
   with pytest.raises(ValueError, match=f'Checkpoints.{name}=0 is not'):
     checkpoints.Checkpoints(str(tmp_path), **{name: 0})
 
@@ -180,7 +183,7 @@ def write_as_dopamine(base_dir, number, content):
   (folder / f'sentinel_checkpoint_complete.{number}').write_text('done')
 
 
-def test_those_of_dopamine_are_read(tmp_path, kept):
+def test_checkpoints_of_dopamine_are_read(tmp_path, kept):
   bundle = {
     'state': np.zeros((1, 84, 84, 4), np.uint8),
     'training_steps': 12,
@@ -205,7 +208,7 @@ class Exploit:
     return os.mkdir, (self.path,)
 
 
-def test_those_of_strangers_run_nothing(tmp_path, kept):
+def test_untrusted_pickles_run_no_code(tmp_path, kept):
   proof = tmp_path / 'proof'
   write_as_dopamine(tmp_path, 0, {'logs': Exploit(str(proof))})
   with pytest.raises(ValueError, match='posix.mkdir, which is not plain data'):

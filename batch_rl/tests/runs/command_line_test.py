@@ -1,4 +1,4 @@
-"""The programs, as typed: results on disk, mistakes in one line, resuming."""
+"""The programs as typed: results on disk, one-line errors, resuming."""
 
 import json
 import os
@@ -8,58 +8,30 @@ import subprocess
 import sys
 import time
 
-import gin
 import numpy as np
 import pytest
-import tensorflow as tf
-from absl import flags
-from absl.testing import flagsaver
+from absl import logging
 
 from batch_rl.baselines import train as online
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.fixed_replay import train as offline
 from batch_rl.runs import command_line, run_record
-from batch_rl.tests import shards
+from batch_rl.tests import programs, shards
 
 ONLINE = 'batch_rl/baselines/configs/random.gin'
 OFFLINE = 'batch_rl/fixed_replay/configs/rem.gin'
+ITERATIONS, STEPS = 4, 600
 
 
-def command(program, **options):
-  """The command line of a program; a list gives a flag several times."""
-  line = [sys.executable, '-um', f'batch_rl.{program}.train']
-  for name, values in options.items():
-    for value in values if isinstance(values, list) else [values]:
-      line.append(f'--{name}={value}')
-  return line
-
-
-def run(line, cwd):
-  return subprocess.run(
-    line, cwd=cwd, capture_output=True, text=True, check=False, timeout=300
-  )
-
-
-def main(program, **given):
-  """Runs a program in this process as in a new one."""
-  gin.clear_config()
-  tf.compat.v1.reset_default_graph()
-  run_record._locks.clear()
-  if not flags.FLAGS.is_parsed():
-    flags.FLAGS.mark_as_parsed()
-  with flagsaver.flagsaver(**given):
-    program.main()
-
-
-def online_options(base_dir, log_dir, iterations=5):
+def online_options(base_dir, log_dir):
   return dict(
-    base_dir=base_dir,
-    replay_log_dir=log_dir,
+    base_dir=str(base_dir),
+    replay_log_dir=str(log_dir),
     gin_files=[ONLINE],
     seed=5,
     gin_bindings=[
-      f'LoggedRunner.num_iterations={iterations}',
-      'LoggedRunner.training_steps=700',
+      f'LoggedRunner.num_iterations={ITERATIONS}',
+      f'LoggedRunner.training_steps={STEPS}',
       'LoggedRunner.evaluation_steps=1',
       'LoggedRunner.max_steps_per_episode=300',
       'RandomAgent.shard_capacity=500',
@@ -68,7 +40,7 @@ def online_options(base_dir, log_dir, iterations=5):
 
 
 def read_columns(log_dir):
-  """The columns of a run, stitched."""
+  """Returns the columns of a run, shards stitched together."""
   columns = {name: [] for name in shard_files.COLUMNS}
   for suffix in shard_files.list_suffixes(str(log_dir)):
     loaded = shard_reader.read_shard(str(log_dir), suffix)
@@ -79,83 +51,96 @@ def read_columns(log_dir):
   return {name: np.concatenate(parts) for name, parts in columns.items()}
 
 
+@pytest.fixture(scope='module')
+def unbroken(tmp_path_factory):
+  """Directory with an online run: its log and its base_dir."""
+  directory = tmp_path_factory.mktemp('unbroken')
+  programs.run_here(
+    online, **online_options(directory / 'base', directory / 'Pong/1')
+  )
+  return directory
+
+
 @pytest.mark.waits
 def test_killed_and_started_again_the_log_is_that_of_an_unbroken_run(
-  tmp_path, monkeypatch, capsys
+  unbroken, tmp_path
 ):
-  unbroken = command('baselines', **online_options('whole', 'data/Pong/1'))
-  assert run(unbroken, tmp_path).returncode == 0
-  broken = command('baselines', **online_options('parts', 'data/Pong/2'))
-  partial = tmp_path / 'data/Pong/2/replay_logs/partial'
-  for kill_when in (
-    partial.exists,  # before there is any checkpoint
-    (tmp_path / 'parts/checkpoints/ckpt-0').exists,
-    lambda: partial.exists() and time.sleep(0.1) is None,  # just resumed
-  ):
-    with subprocess.Popen(
-      broken, cwd=tmp_path, stderr=subprocess.PIPE
-    ) as process:
-      # What an earlier start left does not count.
-      process.stderr.readline()
-      while not kill_when():
-        assert process.poll() is None
-        time.sleep(0.002)
-      process.send_signal(signal.SIGKILL)
-  for ask_when, says in (
-    ('Devices', 'Stopped while starting'),
-    ('rows logged', 'Stopped and saved at'),
-  ):
-    with subprocess.Popen(
-      broken, cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    ) as process:
-      printed = ''
-      for line in process.stderr:
-        if ask_when in line:
-          process.send_signal(signal.SIGTERM)
-        printed += line
-    assert process.returncode == 0
-    assert says in printed
-  assert run(broken, tmp_path).returncode == 0
-  whole = read_columns(tmp_path / 'data/Pong/1/replay_logs')
-  parts = read_columns(tmp_path / 'data/Pong/2/replay_logs')
+  """Killed, then asked to stop; `resume_test` stops runs at other points."""
+  options = online_options('base', 'Pong/2')
+  line = programs.command('baselines.train', **options)
+  with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+    while not (tmp_path / 'base/checkpoints/ckpt-0').exists():
+      assert process.poll() is None
+      time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+  with subprocess.Popen(
+    line, cwd=tmp_path, stderr=subprocess.PIPE, text=True
+  ) as process:
+    printed = ''
+    for text in process.stderr:
+      if 'rows logged' in text:
+        process.send_signal(signal.SIGTERM)
+      printed += text
+  assert process.returncode == 0
+  assert 'Stopped and saved at' in printed
+  programs.run_here(
+    online, **online_options(tmp_path / 'base', tmp_path / 'Pong/2')
+  )
+  logs = [unbroken / 'Pong/1/replay_logs', tmp_path / 'Pong/2/replay_logs']
+  whole, parts = map(read_columns, logs)
   for name in shard_files.COLUMNS:
     np.testing.assert_array_equal(whole[name], parts[name], err_msg=name)
-  assert len(whole['terminal']) > 5 * 700
-  manifests = [
-    json.loads(
-      (tmp_path / f'data/Pong/{k}/replay_logs/manifest.json').read_text()
-    )
-    for k in (1, 2)
-  ]
+  assert len(whole['terminal']) > ITERATIONS * STEPS
+  manifests = [json.loads((log / 'manifest.json').read_text()) for log in logs]
   for key in ('rows', 'episodes', 'shards', 'environment', 'seed', 'versions'):
     assert manifests[0][key] == manifests[1][key], key
   assert manifests[0]['rows'] == len(whole['terminal'])
-  assert 'batch_rl.baselines.train' in manifests[0]['command']
+  assert 'batch_rl.baselines.train' in manifests[1]['command']
 
-  # Another run must not write there.
-  monkeypatch.chdir(tmp_path)
+
+def test_a_log_of_another_run_is_not_overwritten(unbroken, tmp_path, capsys):
   with pytest.raises(SystemExit) as refused:
-    main(online, **online_options('other', 'data/Pong/1'))
+    programs.run_here(
+      online, **online_options(tmp_path / 'other', unbroken / 'Pong/1')
+    )
   assert refused.value.code == 2
   assert 'already holds the log of another run' in capsys.readouterr().err
 
-  # The data is good for training, from any directory.
-  trained = run(
-    command(
-      'fixed_replay',
-      base_dir='rem',
-      replay_dir='data/Pong/1',
-      gin_files=OFFLINE,
-      seed=1,
-      gin_bindings=[
-        'FixedReplayRunner.num_iterations=1',
-        'FixedReplayRunner.training_steps=40',
-        'FixedReplayRunner.evaluation_steps=10',
-        'FixedReplayRunner.max_steps_per_episode=20',
-      ],
-    ),
-    tmp_path,
+
+def test_sigterm_while_starting_ends_the_program(tmp_path):
+  """See `interruption_test` for the handler itself."""
+  before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+  try:
+    for program, flag in ((online, 'replay_log_dir'), (offline, 'replay_dir')):
+      signal.signal(signal.SIGTERM, signal.SIG_DFL)
+      with pytest.raises(SystemExit):
+        programs.run_here(
+          program,
+          base_dir=str(tmp_path),
+          agent_name='nonsense',
+          **{flag: str(tmp_path)},
+        )
+      handler = signal.getsignal(signal.SIGTERM)
+      assert handler.__qualname__.startswith('leave_at_sigterm')
+  finally:
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
+  options = dict(
+    base_dir='rem',
+    replay_dir=os.path.relpath(unbroken / 'Pong/1', tmp_path),
+    gin_files=OFFLINE,
+    seed=1,
+    gin_bindings=[
+      'FixedReplayRunner.num_iterations=1',
+      'FixedReplayRunner.training_steps=40',
+      'FixedReplayRunner.evaluation_steps=10',
+      'FixedReplayRunner.max_steps_per_episode=20',
+    ],
   )
+  line = programs.command('fixed_replay.train', **options)
+  trained = programs.run(line, tmp_path)
   assert trained.returncode == 0, trained.stderr
   assert 'Iteration 0: evaluation return' in trained.stderr
   assert 'has no effect' not in trained.stderr
@@ -176,7 +161,8 @@ def test_killed_and_started_again_the_log_is_that_of_an_unbroken_run(
   ],
 )
 def test_mistakes_in_flags(tmp_path, program, options, message):
-  done = run(command(program, **options), tmp_path)
+  line = programs.command(f'{program}.train', **options)
+  done = programs.run(line, tmp_path)
   assert done.returncode == 2
   assert message in done.stderr
   assert len(done.stderr.splitlines()) == 1
@@ -222,7 +208,7 @@ def test_mistakes_end_in_one_line_before_anything_is_built(
   given |= options
   given['replay_dir'] = given['replay_dir'].format(run_dir=run_dir)
   with pytest.raises(SystemExit) as exit_:
-    main(offline, **given)
+    programs.run_here(offline, **given)
   assert exit_.value.code == 2
   printed = capsys.readouterr().err
   assert message in printed
@@ -230,7 +216,7 @@ def test_mistakes_end_in_one_line_before_anything_is_built(
   assert not (base_dir / 'checkpoints').exists()
 
 
-def test_choices_name_the_nearest():
+def test_an_unknown_choice_names_the_nearest():
   with pytest.raises(ValueError, match='did you mean quantile'):
     command_line.choose('agent', 'quantil', ['dqn', 'quantile'])
   with pytest.raises(ValueError, match='choose a, b'):
@@ -245,7 +231,7 @@ def offline_main(
   accept_changes=False,
   init_checkpoint_dir=None,
 ):
-  main(
+  programs.run_here(
     offline,
     base_dir=str(base_dir),
     replay_dir=str(replay_dir),
@@ -255,6 +241,8 @@ def offline_main(
       'FixedReplayRunner.evaluation_steps=1',
       'FixedReplayRunner.max_steps_per_episode=5',
       'WrappedFixedReplayBuffer.num_buffers=1',
+      programs.IMPORT_TINY_NETWORK,
+      'FixedReplayDQNAgent.network=@TinyNetwork',
       *bindings,
     ],
     init_checkpoint_dir=init_checkpoint_dir,
@@ -263,62 +251,108 @@ def offline_main(
   )
 
 
-@pytest.fixture
-def atari_run(tmp_path):
-  """A short run of 84 x 84 frames, as Pong's."""
+@pytest.fixture(scope='module')
+def atari_run(tmp_path_factory):
+  """A short run of frames of 84 x 84, as Pong's."""
+  run_dir = tmp_path_factory.mktemp('data') / 'Pong' / '1'
   log = replay_log.ReplayLog(
-    str(tmp_path / 'Pong/1/replay_logs'), (84, 84), np.uint8, 50
+    str(run_dir / 'replay_logs'), (84, 84), np.uint8, 50
   )
   for step in range(40):
     log.add(np.full((84, 84), step + 1), 0, 0.0, step % 20 == 19)
   log.close()
-  return tmp_path / 'Pong' / '1'
+  return run_dir
 
 
-def test_a_corrected_mistake_does_not_poison_the_base_dir(
-  tmp_path, atari_run, capsys
-):
+ONCE = ['FixedReplayRunner.num_iterations=1']
+TWICE = ['FixedReplayRunner.num_iterations=2']
+
+
+@pytest.fixture(scope='module')
+def trained(atari_run, tmp_path_factory):
+  """The base_dir of a run of one iteration."""
+  base_dir = tmp_path_factory.mktemp('trained') / 'base'
+  offline_main(base_dir, atari_run, ONCE)
+  return base_dir
+
+
+@pytest.fixture
+def base_dir(trained, tmp_path):
+  """A copy of the base_dir of a run of one iteration."""
+  return shutil.copytree(trained, tmp_path / 'base')
+
+
+def test_a_mistake_leaves_the_base_dir_usable(tmp_path, atari_run, capsys):
   base_dir = tmp_path / 'base'
   with pytest.raises(SystemExit):
     offline_main(base_dir, atari_run, [f'{GAME}="Breakout"'])
   assert 'bind it to "Pong"' in capsys.readouterr().err
-  offline_main(base_dir, atari_run, ['FixedReplayRunner.num_iterations=1'])
+  offline_main(base_dir, atari_run, ONCE)
 
 
-def test_a_run_with_checkpoints_keeps_its_settings(tmp_path, atari_run, capsys):
-  base_dir = tmp_path / 'base'
-  once = ['FixedReplayRunner.num_iterations=1']
-  offline_main(base_dir, atari_run, once)
-  long_name = 'FixedReplayRunner.logging_file_prefix="' + 'x' * 90 + '"'
+LONG_NAME = 'FixedReplayRunner.logging_file_prefix="' + 'x' * 90 + '"'
+SUBSET = 'FixedReplayBuffer.subset="first_transitions(99)"'
+
+
+@pytest.mark.parametrize(
+  ('bindings', 'seed', 'message'),
+  [
+    (['FixedReplayDQNAgent.gamma=0.5'], 1, 'gamma = 0.5'),
+    ([LONG_NAME], 1, 'x' * 90),  # gin would wrap the line
+    ([SUBSET], 1, 'first_transitions(99)'),
+    ([], 2, '- seed = 1; + seed = 2'),
+  ],
+)
+def test_a_run_with_checkpoints_keeps_its_settings(
+  base_dir, atari_run, capsys, bindings, seed, message
+):
+  assert_refused(base_dir, atari_run, capsys, message, bindings, seed)
+
+
+def assert_refused(base_dir, run_dir, capsys, message, bindings=(), seed=1):
+  with pytest.raises(SystemExit):
+    offline_main(base_dir, run_dir, [*ONCE, *bindings], seed)
+  printed = capsys.readouterr().err
+  assert 'holds a run with other settings' in printed
+  assert len(printed) < 2000  # only the change, without gin's rulers
+  assert message in printed
+
+
+def test_a_run_with_checkpoints_keeps_its_data(
+  base_dir, atari_run, tmp_path, capsys
+):
   copy = shutil.copytree(atari_run, tmp_path / 'Pong' / '2')
-  for run_dir, bindings, seed, message in (
-    (atari_run, ['FixedReplayDQNAgent.gamma=0.5'], 1, 'gamma = 0.5'),
-    (atari_run, [long_name], 1, 'x' * 90),  # gin would wrap the line
-    (
-      atari_run,
-      ['FixedReplayBuffer.subset="first_transitions(99)"'],
-      1,
-      'first_transitions(99)',
-    ),
-    (copy, [], 1, 'Pong/2'),
-    (atari_run, [], 2, '- seed = 1; + seed = 2'),
-  ):
-    with pytest.raises(SystemExit):
-      offline_main(base_dir, run_dir, once + bindings, seed)
-    printed = capsys.readouterr().err
-    assert 'holds a run with other settings' in printed
-    assert len(printed) < 2000  # what changed, not gin's rulers
-    assert message in printed
-  # It may be prolonged, and saved as one likes.
-  longer = ['FixedReplayRunner.num_iterations=2', 'Checkpoints.keep=9']
+  assert_refused(base_dir, copy, capsys, 'Pong/2')
+
+
+def test_a_run_with_checkpoints_keeps_its_rom(base_dir, atari_run, capsys):
+  """Another ROM is another environment."""
+  path = base_dir / 'run.json'
+  digest = json.loads(path.read_text())['environment']['rom_md5']
+  path.write_text(path.read_text().replace(digest, 'f' * 32))
+  with pytest.raises(SystemExit):
+    offline_main(base_dir, atari_run, ONCE)
+  printed = capsys.readouterr().err
+  assert f'- rom_md5 = {"f" * 32}; + rom_md5 = {digest}' in printed
+
+
+def test_a_run_may_be_prolonged_and_changed_on_request(
+  base_dir, atari_run, caplog
+):
+  logging.get_absl_logger().addHandler(caplog.handler)
+  try:
+    offline_main(base_dir, atari_run, ONCE)
+    assert 'Nothing to do: 1 of 1 iterations' in caplog.text
+  finally:
+    logging.get_absl_logger().removeHandler(caplog.handler)
+  longer = [*TWICE, 'Checkpoints.keep=9']
   offline_main(base_dir, atari_run, longer)
   assert (base_dir / 'checkpoints/ckpt-1').exists()
-  # It may change, if that is meant.
   changed = [
     'FixedReplayRunner.num_iterations=3',
     'FixedReplayDQNAgent.gamma=0.5',
+    'FixedReplayBuffer.subset="first_transitions(30)"',
   ]
-  changed += ['FixedReplayBuffer.subset="first_transitions(30)"']
   offline_main(base_dir, atari_run, changed, accept_changes=True)
   assert (base_dir / 'checkpoints/ckpt-2').exists()
   record = json.loads((base_dir / 'run.json').read_text())
@@ -328,45 +362,38 @@ def test_a_run_with_checkpoints_keeps_its_settings(tmp_path, atari_run, capsys):
   assert 'gamma = 0.5' in record['gin_config']
 
 
-def test_weights_to_start_from_are_needed_once(tmp_path, atari_run, capsys):
-  start = tmp_path / 'start'
-  once = ['FixedReplayRunner.num_iterations=1']
-  offline_main(start, atari_run, once)
+def test_first_weights_are_needed_only_at_the_start(
+  trained, tmp_path, atari_run, capsys
+):
+  start = shutil.copytree(trained, tmp_path / 'start')
   given = dict(init_checkpoint_dir=str(start / 'checkpoints'))
-  offline_main(tmp_path / 'base', atari_run, once, **given)
+  offline_main(tmp_path / 'base', atari_run, ONCE, **given)
   with pytest.raises(SystemExit):
     offline_main(
-      tmp_path / 'base', atari_run, once, init_checkpoint_dir=str(tmp_path)
+      tmp_path / 'base', atari_run, ONCE, init_checkpoint_dir=str(tmp_path)
     )
   assert 'init_checkpoint_dir = ' in capsys.readouterr().err
   shutil.rmtree(start)
-  offline_main(
-    tmp_path / 'base',
-    atari_run,
-    ['FixedReplayRunner.num_iterations=2'],
-    **given,
-  )
+  offline_main(tmp_path / 'base', atari_run, TWICE, **given)
   assert (tmp_path / 'base/checkpoints/ckpt-1').exists()
 
 
-def test_a_base_dir_in_use_says_by_whom(tmp_path):
+def test_a_base_dir_in_use_names_the_process(tmp_path):
   run_record.lock(str(tmp_path))
   code = (
     f'from batch_rl.runs import run_record; run_record.lock({str(tmp_path)!r})'
   )
-  done = run([sys.executable, '-c', code], tmp_path)
+  done = programs.run([sys.executable, '-c', code], tmp_path)
   assert f'is in use by process {os.getpid()} on' in done.stderr
   run_record._locks.clear()
-  assert run([sys.executable, '-c', code], tmp_path).returncode == 0
+  assert programs.run([sys.executable, '-c', code], tmp_path).returncode == 0
 
 
 def test_a_checkpoint_that_cannot_be_restored_is_an_error(
-  tmp_path, atari_run, capsys
+  base_dir, atari_run, capsys
 ):
-  """Rather than a silent start from nothing."""
-  base_dir = tmp_path / 'base'
-  offline_main(base_dir, atari_run, ['FixedReplayRunner.num_iterations=1'])
+  """A new start would lose the run silently."""
   os.remove(base_dir / 'checkpoints/ckpt-0/state.pickle')
   with pytest.raises(SystemExit):
-    offline_main(base_dir, atari_run, ['FixedReplayRunner.num_iterations=1'])
+    offline_main(base_dir, atari_run, ONCE)
   assert 'Checkpoint ckpt-0 in' in capsys.readouterr().err

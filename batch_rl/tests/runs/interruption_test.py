@@ -10,7 +10,7 @@ from batch_rl.runs import interruption
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_a_request(number):
+def test_a_signal_requests_a_stop(number):
   before = signal.getsignal(number)
   with interruption.listen() as listening:
     assert not listening.requested
@@ -23,12 +23,12 @@ def test_a_second_ctrl_c_stops_at_once():
   with pytest.raises(KeyboardInterrupt), interruption.listen():
     os.kill(os.getpid(), signal.SIGINT)
     os.kill(os.getpid(), signal.SIGINT)
-  with interruption.listen():  # as often as a scheduler likes
+  with interruption.listen():  # A scheduler may repeat it.
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_other_threads_do_without():
+def test_other_threads_install_no_handler():
   before = signal.getsignal(signal.SIGTERM)
   seen = []
 
@@ -42,8 +42,8 @@ def test_other_threads_do_without():
   assert seen == [(False, before)]
 
 
-# The signal comes between a pool's starting its thread and noting that it did, and
-# while stderr is caught.
+# The signal arrives after a pool has started a thread, but before it has recorded
+# the start, and while stderr is redirected.
 _STARTS_A_THREAD = """
 import concurrent.futures, os, signal, threading
 from batch_rl.runs import interruption
@@ -62,7 +62,7 @@ print('not stopped')
 """
 
 
-def test_sigterm_ends_what_has_not_begun():
+def test_sigterm_ends_a_program_that_is_starting():
   left = subprocess.run(
     [sys.executable, '-c', _STARTS_A_THREAD],
     capture_output=True,

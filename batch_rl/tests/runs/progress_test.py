@@ -1,4 +1,4 @@
-"""`progress.json`, as somebody else reads it."""
+"""`progress.json`, as other programs read it."""
 
 import json
 import os
@@ -11,25 +11,25 @@ from batch_rl.runs import progress
 
 @pytest.fixture
 def clock(monkeypatch):
-  """Seconds, in a list, that pass as a test says."""
+  """List of one number: the time in seconds, set by the test."""
   now = [100.0]
   monkeypatch.setattr(time, 'monotonic', lambda: now[0])
   return now
 
 
-def test_nobody_waits_for_the_disk(tmp_path, monkeypatch):
+def test_progress_is_written_without_fsync(tmp_path, monkeypatch):
   monkeypatch.delattr(os, 'fsync')
   with progress.Progress(str(tmp_path), 3).bar(1, 'train', 10, 'update') as bar:
     bar.update()
   assert progress.read(str(tmp_path)) is not None
 
 
-def test_a_run_that_is_watched(tmp_path, clock):
-  told = progress.Progress(str(tmp_path), iterations=3)
+def test_progress_of_a_run(tmp_path, clock):
+  written = progress.Progress(str(tmp_path), iterations=3)
   assert progress.read(str(tmp_path)) is None
-  with told.bar(1, 'train', total=10, unit='update', done=4) as bar:
+  with written.bar(1, 'train', total=10, unit='update', done=4) as bar:
     clock[0] += 15
-    bar.update()  # so late, as TensorFlow gets ready
+    bar.update()  # TensorFlow starts slowly.
     now = progress.read(str(tmp_path))
     assert now is not None and now['rates'] == {}
     clock[0] += 10
@@ -48,16 +48,16 @@ def test_a_run_that_is_watched(tmp_path, clock):
       'rates': {},
       'evaluation': None,
     }
-  told.evaluation = 2.5
-  with told.bar(1, 'eval', total=5, unit='step') as bar:
+  written.evaluation = 2.5
+  with written.bar(1, 'eval', total=5, unit='step') as bar:
     clock[0] += 2
-    bar.update(5)  # all of a short phase counts
+    bar.update(5)  # A short phase counts entirely.
   now = progress.read(str(tmp_path))
   assert now is not None
   assert (now['phase'], now['done'], now['evaluation']) == ('eval', 5, 2.5)
   assert now['rates'] == {'train': 0.2, 'eval': 2.5}
-  told.finish()
-  # Another process goes on with it.
+  written.finish()
+  # Another process resumes.
   again = progress.Progress(str(tmp_path), iterations=5)
   again.finish()
   now = progress.read(str(tmp_path))
@@ -72,19 +72,19 @@ def test_a_run_that_is_watched(tmp_path, clock):
 
 def test_the_bar_may_be_turned_off(tmp_path, monkeypatch):
   monkeypatch.setenv('TQDM_DISABLE', '1')
-  told = progress.Progress(str(tmp_path), iterations=3)
-  with told.bar(0, 'train', total=10, unit='update') as bar:
+  written = progress.Progress(str(tmp_path), iterations=3)
+  with written.bar(0, 'train', total=10, unit='update') as bar:
     bar.update(3)
   assert json.loads((tmp_path / 'progress.json').read_text())['done'] == 3
 
 
 @pytest.mark.parametrize('text', ['', '{"iteration"', '[1]'])
-def test_what_cannot_be_read_is_nothing(tmp_path, text):
+def test_unreadable_progress_is_none(tmp_path, text):
   (tmp_path / 'progress.json').write_text(text)
   assert progress.read(str(tmp_path)) is None
 
 
-def test_a_run_does_not_end_because_it_cannot_be_watched(tmp_path):
-  told = progress.Progress(str(tmp_path / 'file/below'), iterations=3)
+def test_a_run_survives_unwritable_progress(tmp_path):
+  written = progress.Progress(str(tmp_path / 'file/below'), iterations=3)
   (tmp_path / 'file').write_text('')
-  told.finish()
+  written.finish()

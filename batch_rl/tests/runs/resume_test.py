@@ -1,4 +1,4 @@
-"""A run that stops anywhere and goes on gives what it would have given."""
+"""A run that is stopped and resumed equals an uninterrupted one."""
 
 import functools
 import os
@@ -9,7 +9,6 @@ import sys
 import gin
 import pytest
 import tensorflow as tf
-from dopamine.discrete_domains import atari_lib
 
 from batch_rl.baselines import run_experiment as online
 from batch_rl.fixed_replay import agents
@@ -38,6 +37,7 @@ ONLINE = """
 """
 LOGGED = """
     {agent}.num_networks = 2
+    import batch_rl.tests.programs
     MultiNetworkQNetwork.network = @TinyNetwork
     {agent}.transform_strategy = 'STOCHASTIC'
     {agent}.min_replay_history = 40
@@ -47,36 +47,23 @@ LOGGED = """
 """
 
 
-@gin.configurable
-class TinyNetwork(tf.keras.Model):
-  """Looks at a few pixels."""
-
-  def __init__(self, num_actions, name=None):
-    super().__init__(name=name)
-    self.flatten = tf.keras.layers.Flatten()
-    self.dense = tf.keras.layers.Dense(num_actions)
-
-  def call(self, state):
-    pixels = tf.cast(state[:, ::8, ::8], tf.float32) / 255
-    return atari_lib.DQNNetworkType(self.dense(self.flatten(pixels)))
-
-
 class Crash(Exception):  # noqa: N818
-  """Ends a run without a word, as SIGKILL would."""
+  """Ends a run at once, as SIGKILL does."""
 
 
 def run(runner_class, create_agent, base_dir, bindings, stop_at=None):
-  """Runs until it is done, or is stopped when a checkpoint may be made.
+  """Runs to the end, or stops at a point where a checkpoint may be made.
 
   Args:
-    runner_class: of the run.
-    create_agent: for it.
-    base_dir: for it.
-    bindings: of gin.
-    stop_at: when that is for this time, SIGTERM comes; if negative, it crashes.
+    runner_class: Class of the runner.
+    create_agent: Function that creates the agent.
+    base_dir: Directory of the run.
+    bindings: gin bindings.
+    stop_at: Number of the point at which SIGTERM arrives, from 1; if negative,
+      the run crashes there. None to run to the end.
 
   Returns:
-    Whether it is done.
+    Whether the run has ended.
   """
   gin.clear_config()
   calls = 0
@@ -104,23 +91,27 @@ def run(runner_class, create_agent, base_dir, bindings, stop_at=None):
 
 
 def run_in_parts(run_once, stops):
-  """Stops it again and again; it has to make progress."""
+  """Stops a run at each point in turn, then lets it end."""
   for stop_at in stops:
     assert not run_once(stop_at)
   assert run_once(None)
 
 
-@pytest.mark.parametrize('name', agents.AGENTS)
-def test_offline(tmp_path, name):
+def test_offline(tmp_path):
+  """With one agent; `agents_test` resumes each of them."""
   cartpole.write_log(tmp_path / 'log')
-  names = {'runner': 'FixedReplayRunner', 'name': name}
-  names['agent'] = agents.AGENTS[name][1]
+  names = {
+    'runner': 'FixedReplayRunner',
+    'create_agent': 'create_offline_agent',
+    'name': 'dqn',
+    'agent': agents.AGENTS['dqn'][1],
+  }
   bindings = ''.join(
-    template.format(create_agent='create_offline_agent', **names)
+    template.format(**names)
     for template in (
       learning_test.EVERYWHERE,
       learning_test.LEARNER,
-      learning_test.NETWORKS[name],
+      learning_test.NETWORKS['dqn'],
       OFFLINE,
     )
   )
@@ -134,22 +125,30 @@ def test_offline(tmp_path, name):
   assert start(tmp_path / 'whole', bindings)
   run_in_parts(
     functools.partial(start, tmp_path / 'parts', bindings),
-    # While it trains, at the end of that, and while it evaluates. Where it stops is
-    # the runner's business; what is in a checkpoint, each agent's: -3 is after one.
-    [2, -4, 40] if name == 'dqn' else [-3],
+    # While it trains, at the end of training, and while it evaluates.
+    [2, -4, 40],
   )
   assert results.of_run(tmp_path / 'parts') == results.of_run(
     tmp_path / 'whole'
   )
 
 
-@pytest.mark.parametrize('name', ['multi_network_dqn', 'random'])
-def test_online(tmp_path, name):
-  if name != 'random':
-    bindings = ONLINE + LOGGED
-  else:
-    bindings = ONLINE + '    RandomAgent.shard_capacity = 90\n'
-  bindings = bindings.format(agent='LoggedMultiNetworkDQNAgent', name=name)
+@pytest.mark.parametrize(
+  ('name', 'bindings', 'stops'),
+  [
+    ('multi_network_dqn', LOGGED, [-50, 60, -47]),
+    # Before the first checkpoint, after it, just resumed, at SIGTERM, later.
+    (
+      'random',
+      '    RandomAgent.shard_capacity = 90\n',
+      [-20, -50, -1, 60, -47],
+    ),
+  ],
+)
+def test_online(tmp_path, name, bindings, stops):
+  bindings = (ONLINE + bindings).format(
+    agent='LoggedMultiNetworkDQNAgent', name=name
+  )
 
   def start(part, stop_at=None):
     return run(
@@ -163,40 +162,38 @@ def test_online(tmp_path, name):
     )
 
   assert start('whole')
-  run_in_parts(functools.partial(start, 'parts'), [-50, 60, -47])
-  found = {
-    part: results.of_run(
-      tmp_path / part / 'run', tmp_path / part / 'replay_logs'
-    )
+  run_in_parts(functools.partial(start, 'parts'), stops)
+  whole, parts = (
+    results.of_run(tmp_path / part / 'run', tmp_path / part / 'replay_logs')
     for part in ('whole', 'parts')
-  }
-  assert found['parts'] == found['whole']
-  assert any('terminal' in key for key in found['whole'])
+  )
+  assert parts == whole
+  assert any('terminal' in key for key in whole)
 
 
 def test_deterministic_operations_train_alike(tmp_path):
-  """In a process of their own: TensorFlow does not go back."""
+  """In a process of their own: TensorFlow cannot switch them off again."""
   cartpole.write_log(tmp_path)
   code = f"""
-import batch_rl, sys
+import batch_rl
 import tensorflow as tf
 from batch_rl.utils import seeding
 from batch_rl.fixed_replay.agents import dqn_agent
 from batch_rl.tests import cartpole
-seeding.seed_libraries(1, 0, deterministic_ops=sys.argv[1] == 'True')
-agent = dqn_agent.FixedReplayDQNAgent(
-  None, 2, {str(tmp_path)!r}, seed=1, **cartpole.OBSERVATION, **cartpole.SMALL['dqn'])
-agent.begin_iteration(0)
-print(list(agent.train_steps(40)), agent.seconds_waited > 0)
+for switch in False, True:
+  with tf.Graph().as_default():
+    seeding.seed_libraries(1, 0, deterministic_ops=switch)
+    agent = dqn_agent.FixedReplayDQNAgent(
+      None, 2, {str(tmp_path)!r}, seed=1, **cartpole.OBSERVATION,
+      **cartpole.SMALL['dqn'])
+  agent.begin_iteration(0)
+  print(*agent.train_steps(40))
+  print(agent.seconds_waited > 0)
 """
-  printed = {
-    switch: subprocess.run(
-      [sys.executable, '-c', code, switch],
-      capture_output=True,
-      text=True,
-      check=True,
-    ).stdout
-    for switch in ('True', 'False')
-  }
-  assert printed['True'].replace('False', 'True') == printed['False']
-  assert printed['False'].count(',') == 9
+  done = subprocess.run(
+    [sys.executable, '-c', code], capture_output=True, text=True, check=True
+  )
+  losses, is_timed, deterministic, is_still_timed = done.stdout.splitlines()
+  assert len(losses.split()) == 10
+  assert deterministic == losses
+  assert (is_timed, is_still_timed) == ('True', 'False')

@@ -445,7 +445,7 @@ def test_restricting_equals_a_store_without_the_other_shards(small, opened):
     assert_same(batch[1:], other[1:])
     assert not np.array_equal(batch.rows, other.rows) or kept[0] == 0
   sampler.restrict([])
-  with pytest.raises(ValueError, match='No whole transition'):
+  with pytest.raises(ValueError, match='No valid transition'):
     sampler.draw(0, 1)
 
 
@@ -457,7 +457,7 @@ def test_shards_are_drawn_from_once_they_are_packed(small, opened, gate):
   packing.start(first=[3, 1])
   sampler = make_sampler(packing, horizon=2, seed=0)
   assert sampler.num_transitions == 0
-  with pytest.raises(ValueError, match='No whole transition'):
+  with pytest.raises(ValueError, match='No valid transition'):
     sampler.draw(0, 1)
   for count in range(1, 6):
     gate.release()

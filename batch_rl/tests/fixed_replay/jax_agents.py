@@ -1,0 +1,66 @@
+"""Dopamine's JAX agents and buffers; the import of JAX takes seconds."""
+
+import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+
+import numpy as np
+from dopamine.jax.agents.dqn import dqn_agent
+from dopamine.jax.replay_memory import accumulator, replay_buffer, samplers
+from dopamine.jax.replay_memory import elements as elements_lib
+from dopamine.labs.offline_rl import fixed_replay
+
+from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
+
+DATA_DIR = 'data/Pong/1/replay_logs'
+BUFFERS = {
+  'dopamines': fixed_replay.JaxFixedReplayBuffer,
+  'ours': fixed_replay_buffer.FixedReplayBuffer,
+}
+
+
+class OfflineJaxDQNAgent(dqn_agent.JaxDQNAgent):
+  """Dopamine's DQN in JAX, on a fixed replay: the README's example."""
+
+  def __init__(self, num_actions, replay, **kwargs):
+    self._fixed_replay = replay
+    super().__init__(num_actions, min_replay_history=0, **kwargs)
+
+  def _build_replay_buffer(self):
+    return self._fixed_replay
+
+  def _store_transition(self, *args, episode_end=False, **kwargs):
+    """Adds nothing to the replay."""
+
+
+def dopamines():
+  return fixed_replay.JaxFixedReplayBuffer(
+    data_dir=DATA_DIR,
+    observation_shape=(84, 84),
+    stack_size=4,
+    replay_capacity=10_000,
+    batch_size=32,
+    num_buffers_to_load=2,
+    replay_file_end_index=3,
+  )
+
+
+def ours():
+  return fixed_replay_buffer.FixedReplayBuffer(
+    DATA_DIR, None, (84, 84), 4, 10_000, 32, replay_file_end_index=3, seed=1
+  )
+
+
+def dopamines_sample():
+  """Returns a batch of Dopamine's JAX replay memory, and its metadata."""
+  memory = replay_buffer.ReplayBuffer(
+    accumulator.TransitionAccumulator(4, 1, gamma=0.5),
+    samplers.UniformSamplingDistribution(seed=0),
+    batch_size=16,
+    max_capacity=1000,
+  )
+  for step in range(8):
+    memory.add(
+      elements_lib.TransitionElement(
+        np.full((2, 2), step, np.uint8), 1, 0.5, step == 7, step == 7
+      )
+    )
+  return memory.sample(with_sample_metadata=True)
