@@ -100,13 +100,16 @@ def build_offline_agent(
     **kwargs: Arguments of the agent.
 
   Returns:
-    The agent. The gin bindings of seed and data stay until the test ends.
+    The agent. The gin bindings of the data stay until the test ends.
   """
-  gin.bind_parameter('run_seed.seed', 1)
   gin.bind_parameter('FixedReplayBuffer.deterministic', True)
   gin.bind_parameter('WrappedFixedReplayBuffer.prefetch', prefetch)
   # Adam's slots, unlike RMSProp's, all change at the first update.
-  kwargs.setdefault('optimizer', tf.compat.v1.train.AdamOptimizer(0.01))
+  kwargs = {
+    'optimizer': tf.compat.v1.train.AdamOptimizer(0.01),
+    'seed': 1,
+    **kwargs,
+  }
   with tf.Graph().as_default():
     tf.compat.v1.set_random_seed(1)
     return (class_ or OFFLINE_CLASSES[name])(
@@ -149,7 +152,6 @@ class SharedAgents:
 
   def __call__(self, name):
     """Returns the named agent as it was when it was built."""
-    gin.bind_parameter('run_seed.seed', 1)
     if name not in self._built:
       # Only the gin name of the agent itself reaches it.
       gin.bind_parameter(f'{AGENTS[name][1]}.gamma', GAMMA)

@@ -12,20 +12,18 @@ import contextlib
 import functools
 import importlib.metadata
 import itertools
-import logging
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.interchange import episode_export
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
 from batch_rl.utils import staging_directory
-
-_log = logging.getLogger('absl')
 
 
 def _import_minari() -> Any:
@@ -186,7 +184,7 @@ def _environment(
       env = wrappers.FrameStackObservation(env, stack_size, padding_type='zero')
     env.close()
   except Exception as error:  # an unknown game or a missing ROM
-    _log.warning('No environment for %s: %s', reader.game, error)
+    logging.warning('No environment for %s: %s', reader.game, error)
     return None, None
   if len(meanings) != reader.num_actions:
     return None, None

@@ -6,9 +6,10 @@ Shard `N` has one gzipped `.npy` for each column, `$store$_<column>_ckpt.N.gz`
 """
 
 import collections
-import logging
 import os
 import re
+
+from absl import logging
 
 from batch_rl.utils import files
 
@@ -77,7 +78,7 @@ def list_suffixes(
     )
     if not skip_incomplete:
       raise ValueError(message)
-    logging.getLogger('absl').warning('%s It is not used.', message)
+    logging.warning('%s It is not used.', message)
   if not usable:
     raise ValueError(f'Every shard in {data_dir} is incomplete.')
   return usable

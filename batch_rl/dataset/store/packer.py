@@ -1,7 +1,6 @@
 """Packs the shards of a run on a background thread, for a `Store`."""
 
 import concurrent.futures
-import logging
 import os
 import threading
 import time
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+from absl import logging
 
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import (
@@ -20,8 +20,6 @@ from batch_rl.dataset.store import (
 )
 from batch_rl.dataset.store.store_directory import StoreDirectory
 from batch_rl.utils import machine
-
-_log = logging.getLogger('absl')
 
 
 class Packer:
@@ -169,7 +167,9 @@ class Packer:
           break
         if not waiting:
           holder = directory.lock_holder
-          _log.info('Replay: %s is being packed by %s.', self._data_dir, holder)
+          logging.info(
+            'Replay: %s is being packed by %s.', self._data_dir, holder
+          )
         waiting = True
         directory.read()
         missing = self._collect(directory, missing)
@@ -215,7 +215,7 @@ class Packer:
         except ValueError as error:
           if not self._skip_damaged:
             raise
-          _log.warning('Shard %d is not used: %s', suffix, error)
+          logging.warning('Shard %d is not used: %s', suffix, error)
           with self._changed:
             self._damaged.add(suffix)
             self._changed.notify_all()
@@ -226,7 +226,7 @@ class Packer:
         bytes_done += packed.nbytes
         rows_left = sum(self._rows[suffix] for suffix in left)
         seconds = (time.monotonic() - started) / max(rows_done, 1)
-        _log.info(
+        logging.info(
           'Replay: shard %d packed (%d of %d), %.0f bytes a row, %.2g million '
           'rows/min, %.0f min to go.',
           suffix,

@@ -1,15 +1,13 @@
 """The rows of a run in time order: actions, rewards and ends, without frames."""
 
 import dataclasses
-import logging
 from collections.abc import Sequence
 
 import numpy as np
+from absl import logging
 
 from batch_rl.dataset.shards import manifests, stitching
 from batch_rl.dataset.store import packed_columns
-
-_log = logging.getLogger('absl')
 
 
 class RunRows:
@@ -106,7 +104,7 @@ class RunRows:
     problems = stitching.find_missing(listed) + problems
     self.problems = [f'{self.data_dir}: {problem}.' for problem in problems]
     for problem in self.problems:
-      _log.warning('%s', problem)
+      logging.warning('%s', problem)
     self.placements = [self._limit(p) for p in placements]
 
   def _limit(self, placement: stitching.Placement) -> stitching.Placement:

@@ -9,12 +9,12 @@ replace them (`convert`).
 
 import concurrent.futures
 import dataclasses
-import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import (
@@ -29,8 +29,6 @@ from batch_rl.dataset.store.data_directories import find_data, list_shards
 from batch_rl.utils import machine
 
 __all__ = ['Store', 'convert', 'find_data', 'list_shards']
-
-_log = logging.getLogger('absl')
 
 
 class Store(run_rows.RunRows):
@@ -137,7 +135,7 @@ class Store(run_rows.RunRows):
     except ValueError as error:
       if not self._skip_damaged:
         raise
-      _log.warning('Shard %d is not used: %s', suffix, error)
+      logging.warning('Shard %d is not used: %s', suffix, error)
       return None
 
   def _shard_name(self, suffix: int) -> str:

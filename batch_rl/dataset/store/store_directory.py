@@ -8,10 +8,11 @@ manifest.json  manifest of the run, if it has one
 """
 
 import hashlib
-import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from absl import logging
 
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import packed_shard
@@ -20,7 +21,6 @@ from batch_rl.utils import files, locks
 _ABOUT = 'store.json'
 _DICTIONARY = 'dictionary'
 _VERSION = 1
-_log = logging.getLogger('absl')
 
 
 def is_store(directory: str) -> bool:
@@ -151,12 +151,12 @@ class StoreDirectory:
       packed = self.open(suffix)
     except ValueError as error:
       if not quiet:
-        _log.warning('Shard %d is packed again: %s', suffix, error)
+        logging.warning('Shard %d is packed again: %s', suffix, error)
       return None
     if packed_shard.is_fresh(packed, data_dir, self.path):
       return packed
     if not quiet:
-      _log.warning('Shard %d is packed again: it has changed.', suffix)
+      logging.warning('Shard %d is packed again: it has changed.', suffix)
     return None
 
   # --- writing ---------------------------------------------------------------

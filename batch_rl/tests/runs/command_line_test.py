@@ -144,6 +144,8 @@ def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
   assert trained.returncode == 0, trained.stderr
   assert 'Iteration 0: evaluation return' in trained.stderr
   assert 'has no effect' not in trained.stderr
+  # Dopamine's log of its arguments.
+  assert 'agent with the following parameters' not in trained.stderr
   record = json.loads((tmp_path / 'rem/run.json').read_text())
   assert record['environment']['game'] == 'Pong'
   assert record['environment']['rom_md5'] == '60e0ea3cbe0913d39803477945e9e5ec'
