@@ -1,10 +1,10 @@
-"""Logged data: shards, stores, batches, checks, and the tools around them."""
+"""Logged data: shards, stores, batches, checks, and the command-line tools."""
 
 import importlib
 from typing import Any
 
 # Modules that users import from here: `from batch_rl.dataset import sampler, store`.
-# They are imported on first use, since most tools do without them.
+# They are imported on first use, because most tools do not need them.
 _SHORT_NAMES = {
   'sampler': 'batch_rl.dataset.sampling.sampler',
   'subsets': 'batch_rl.dataset.sampling.subsets',

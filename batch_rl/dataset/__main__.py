@@ -1,4 +1,4 @@
-"""Entry of the data tools.
+"""Entry point of the data tools.
 
 python -m batch_rl.dataset fetch https://host/dqn --game=Pong --run=1-5
 python -m batch_rl.dataset import downloads/pong stores/Pong-1
@@ -48,9 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     import_export.add_export,
   ):
     add(commands)
-  chosen = parser.parse_args(arguments)
+  parsed = parser.parse_args(arguments)
   try:
-    code = chosen.run(chosen)
+    code = parsed.run(parsed)
     sys.stdout.flush()
     sys.exit(code)
   except BrokenPipeError:  # e.g. `| head`

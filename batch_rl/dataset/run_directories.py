@@ -4,13 +4,12 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from batch_rl.dataset.shards import manifests, shard_files, stitching
 from batch_rl.dataset.store import store_directory
 from batch_rl.utils import files, machine, number_ranges
-
-LOGS = 'replay_logs'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,15 +17,15 @@ class RunDirectory:
   """A run on disk.
 
   Attributes:
-    directory: Run directory, `<root>/<Game>/<run>`; the directory of the shards
-      or the store, if that was given.
-    logs: Directory of the shards, or the store.
+    directory: Directory as given: `<root>/<Game>/<run>`, the directory of the
+      shards, or the store.
+    data_dir: Directory of the shards, or the store.
     shards_dir: Directory of the shards that a store was made from; None for
       shards.
   """
 
   directory: str
-  logs: str
+  data_dir: str
   shards_dir: str | None = None
 
   @property
@@ -39,6 +38,11 @@ class RunDirectory:
     """Name of the folder above the run."""
     return os.path.basename(os.path.dirname(self._run_folder()))
 
+  def game_in(self, manifest: Mapping[str, Any]) -> str:
+    """Returns the name of the game in the run's manifest, or else `game`."""
+    named = manifests.look_up(manifest, 'environment', 'game', kind=str)
+    return named or self.game
+
   @property
   def name(self) -> str:
     """Name of the run's folder."""
@@ -46,8 +50,8 @@ class RunDirectory:
 
   def _run_folder(self) -> str:
     path = _absolute(self.shards_dir or self.directory)
-    is_logs = os.path.basename(path) == LOGS
-    return os.path.dirname(path) if is_logs else path
+    inside = os.path.basename(path) == shard_files.REPLAY_LOGS
+    return os.path.dirname(path) if inside else path
 
 
 def _absolute(path: str) -> str:
@@ -55,7 +59,7 @@ def _absolute(path: str) -> str:
 
 
 def as_run(directory: str) -> RunDirectory | None:
-  """Returns the run in a directory, or None if the directory is no run.
+  """Returns the run in a directory, or None if there is none.
 
   Args:
     directory: Local or remote directory of a run, its `replay_logs`, or a store.
@@ -95,10 +99,10 @@ def _as_run(path: str, names: list[str]) -> RunDirectory | None:
   if store_directory.is_store(path):
     shards_dir = store_directory.StoreDirectory(path).shards_dir
     return RunDirectory(path, path, shards_dir)
-  if LOGS in names:
-    return RunDirectory(path, os.path.join(path, LOGS))
+  if shard_files.REPLAY_LOGS in names:
+    return RunDirectory(path, os.path.join(path, shard_files.REPLAY_LOGS))
   has_shards = any('_ckpt.' in n and n.endswith('.gz') for n in names)
-  if has_shards or os.path.basename(_absolute(path)) == LOGS:
+  if has_shards or os.path.basename(_absolute(path)) == shard_files.REPLAY_LOGS:
     return RunDirectory(path, path)
   return None
 
@@ -119,8 +123,8 @@ def describe_runs(runs: list[RunDirectory]) -> list[dict[str, Any]]:
 
   Returns:
     The game, run, directory, shards, rows, bytes and agent of each run. A value
-    is None if finding it would be slow, e.g. the rows of a remote run without a
-    manifest.
+    is None if it is unknown or slow to determine, e.g. the rows of a remote run
+    without a manifest.
   """
   with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
     return list(pool.map(_describe, runs))
@@ -129,25 +133,24 @@ def describe_runs(runs: list[RunDirectory]) -> list[dict[str, Any]]:
 def _describe(run: RunDirectory) -> dict[str, Any]:
   suffixes: list[int] | None = None
   if not run.is_store:
-    suffixes = shard_files.list_suffixes(run.logs, complete=False)
+    suffixes = shard_files.list_suffixes(run.data_dir, complete=False)
   else:
     with contextlib.suppress(ValueError):  # An incomplete store.
-      suffixes = store_directory.StoreDirectory(run.logs).shards()
+      suffixes = store_directory.StoreDirectory(run.data_dir).shards()
   manifest: dict[str, Any] = {}
   with contextlib.suppress(ValueError):  # `verify` reports a damaged manifest.
-    manifest = manifests.read(run.logs)
+    manifest = manifests.read(run.data_dir)
   rows = manifests.look_up(manifest, 'rows', kind=int)
   size = None
-  if not files.is_remote(run.logs):
-    with os.scandir(run.logs) as entries:
+  if not files.is_remote(run.data_dir):
+    with os.scandir(run.data_dir) as entries:
       size = sum(entry.stat().st_size for entry in entries if entry.is_file())
     if suffixes is not None and not run.is_store:
       with contextlib.suppress(ValueError):
-        placements, _ = stitching.place(run.logs, suffixes)
+        placements, _ = stitching.place(run.data_dir, suffixes)
         rows = sum(placement.rows for placement in placements)
   return {
-    'game': manifests.look_up(manifest, 'environment', 'game', kind=str)
-    or run.game,
+    'game': run.game_in(manifest),
     'run': run.name,
     'directory': run.directory,
     'shards': None if suffixes is None else len(suffixes),

@@ -318,7 +318,7 @@ class Checkpoints:
     # The run may have gone back to an older checkpoint.
     shutil.rmtree(path, ignore_errors=True)
     os.rename(work, path)
-    files.sync_directory(self._directory)
+    files.sync(self._directory)
 
   def _write_remote(self, path, position, write, state, about):
     """Writes to an object store, which cannot rename: the description goes last."""

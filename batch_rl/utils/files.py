@@ -10,14 +10,14 @@ from typing import Any
 
 @contextlib.contextmanager
 def remote_errors(path: str) -> Iterator[Any]:
-  """Yields TensorFlow; its errors at a remote path become a ValueError."""
+  """Yields TensorFlow, and raises its errors as a ValueError with the path."""
   import tensorflow as tf
 
   try:
     yield tf
   except tf.errors.OpError as error:
-    reason = ' '.join(str(error.message).split())
-    raise ValueError(f'{path} cannot be read: {reason}.') from error
+    message = ' '.join(str(error.message).split())
+    raise ValueError(f'{path} cannot be read: {message}.') from error
 
 
 def reason(error: Exception) -> str:
@@ -66,12 +66,12 @@ def read_json(path: str) -> dict | None:
 
 
 def write_json(path: str, content: object, durable: bool = True) -> None:
-  """Writes JSON atomically: a reader sees the old file or the new one.
+  """Writes JSON atomically: readers see the old or the new file, never a part.
 
   Args:
     path: Local or remote path.
     content: JSON-serialisable content of the file.
-    durable: Whether to wait until a local file would survive a power failure.
+    durable: Whether to wait until a local file survives a power failure.
   """
   text = json.dumps(content, indent=1) + '\n'
   if is_remote(path):
@@ -95,11 +95,11 @@ def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
       os.fsync(file.fileno())
   os.replace(temporary, path)
   if durable:
-    sync_directory(os.path.dirname(path) or '.')
+    sync(os.path.dirname(path) or '.')
 
 
-def sync_directory(path: str) -> None:
-  """Makes renames inside a local directory durable."""
+def sync(path: str) -> None:
+  """Makes a local file durable, or the renames inside a local directory."""
   descriptor = os.open(path, os.O_RDONLY)
   try:
     os.fsync(descriptor)

@@ -19,7 +19,7 @@ def forwards_to(base: type, without: tuple[str, ...] = (), **fixed) -> Callable:
   Args:
     base: Class whose constructor receives the keyword arguments.
     without: Parameters of `base` that are not forwarded.
-    **fixed: Arguments that the class sets itself; they cease to be parameters.
+    **fixed: Arguments that the class sets itself; they are not parameters of it.
   """
 
   def decorate(cls: type) -> type:

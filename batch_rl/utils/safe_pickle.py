@@ -89,7 +89,7 @@ class _Unpickler(_PurePython):
 
   def find_class(self, module: str, name: str) -> Any:
     if (module, name) not in _ALLOWED:
-      raise ValueError(f'it asks for {module}.{name}, which is not plain data')
+      raise ValueError(f'it refers to {module}.{name}, which is not plain data')
     return _ALLOWED[module, name]
 
   def load_build(self) -> None:

@@ -23,15 +23,16 @@ def run_seed(
 
   Args:
     seed: Seed of everything random in a run; None for an unseeded run.
-    drawn: Whether the program drew the seed, only to record it.
-    deterministic_ops: Whether TensorFlow is restricted to operations that give
-      the same bits every time. They are slower on a GPU; on a CPU all of them do.
+    drawn: Whether the program drew the seed because none was given.
+    deterministic_ops: Whether TensorFlow is restricted to deterministic
+      operations. They are slower on a GPU; on a CPU, all operations are
+      deterministic.
   """
   return seed
 
 
 def is_drawn() -> bool:
-  """Returns whether the program drew the run's seed, so nobody asked for it."""
+  """Returns whether the program drew the run's seed because none was given."""
   return _query('drawn')
 
 

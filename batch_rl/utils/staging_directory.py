@@ -21,7 +21,7 @@ class StagingDirectory:
 
   Raises:
     ValueError: If the destination is remote or not empty, or the staging folder
-      cannot be created, has other content, or is in use by another process.
+      cannot be created, has other content, or is used by another process.
   """
 
   def __init__(self, destination: str):
@@ -31,7 +31,7 @@ class StagingDirectory:
     lock = os.path.join(self.path, '.lock')
     if os.path.exists(self.path) and not os.path.exists(lock):
       raise ValueError(
-        f'{self.path} is needed to make {destination}, but holds something '
+        f'{self.path} is needed to create {destination}, but holds something '
         'else; move it away.'
       )
     try:
@@ -39,12 +39,12 @@ class StagingDirectory:
       self._lock = locks.try_lock(lock)
     except OSError as error:
       raise ValueError(
-        f'{self.path} cannot be made: {error.strerror}.'
+        f'{self.path} cannot be created: {error.strerror}.'
       ) from error
-    self._fresh: list[str] = []
+    self._temporary: list[str] = []
     if self._lock is None:
       raise ValueError(
-        f'{destination} is being made by {locks.lock_holder(lock)}.'
+        f'{destination} is being written by {locks.lock_holder(lock)}.'
       )
 
   def __enter__(self):
@@ -52,7 +52,7 @@ class StagingDirectory:
 
   def __exit__(self, kind, error, traceback):
     if kind is not None:
-      for path in self._fresh:
+      for path in self._temporary:
         shutil.rmtree(path, ignore_errors=True)
       if os.path.isdir(self.path) and os.listdir(self.path) == ['.lock']:
         shutil.rmtree(self.path)
@@ -62,29 +62,29 @@ class StagingDirectory:
     """Returns the path of an entry in the folder."""
     return os.path.join(self.path, *names)
 
-  def fresh(self, name: str) -> str:
-    """Creates an empty directory in the folder; an error removes it again."""
+  def create(self, name: str) -> str:
+    """Creates an empty directory in the folder, removed if the output fails."""
     path = self.join(name)
-    self._fresh.append(path)
+    self._temporary.append(path)
     shutil.rmtree(path, ignore_errors=True)
     os.makedirs(path)
     return path
 
   def publish(self, name: str) -> None:
     """Moves a directory to the destination and removes the staging folder."""
-    made = self.join(name)
-    for directory, _, names in os.walk(made):
+    finished = self.join(name)
+    for directory, _, names in os.walk(finished):
       for file in names:
-        files.sync_directory(os.path.join(directory, file))
-      files.sync_directory(directory)
+        files.sync(os.path.join(directory, file))
+      files.sync(directory)
     check_new(self.destination)
-    os.rename(made, self.destination)
-    files.sync_directory(os.path.dirname(self.destination))
+    os.rename(finished, self.destination)
+    files.sync(os.path.dirname(self.destination))
     shutil.rmtree(self.path)
 
 
 def check_new(destination: str) -> None:
-  """Checks that a destination is local, and is missing or an empty directory.
+  """Checks that a destination is local, and either missing or empty.
 
   Raises:
     ValueError: If the destination is remote or has content.

@@ -34,7 +34,7 @@ def split_shard(reward: np.ndarray, terminal: np.ndarray) -> Segments:
   ends = np.flatnonzero(terminal)
   total = np.concatenate([[0.0], np.cumsum(reward, dtype=np.float64)])
   edges = np.concatenate([[0], ends + 1, [len(terminal)]])
-  with np.errstate(invalid='ignore'):  # callers check for infinite rewards
+  with np.errstate(invalid='ignore'):  # Callers check for infinite rewards.
     return Segments(len(terminal), ends, np.diff(total[edges]))
 
 
@@ -123,14 +123,3 @@ def join_shards(
   )
   all_starts = np.concatenate([*starts, np.empty(0, np.int64)])
   return EpisodeTable(suffix, first, last, returns, all_starts, num_partial)
-
-
-def in_time_order(
-  array: np.ndarray, placement: stitching.Placement
-) -> np.ndarray:
-  """Returns the rows of a ring that its shard adds to the run, oldest first."""
-  end = placement.start + placement.rows
-  over = max(end - placement.capacity, 0)
-  if not over:
-    return array[placement.start : end]
-  return np.concatenate([array[placement.start :], array[:over]])

@@ -1,4 +1,4 @@
-"""The frames of a run as images, and the files that plots and videos are written to."""
+"""Frames of a run as images, and checks of output paths."""
 
 import concurrent.futures
 import os
@@ -73,7 +73,7 @@ def read_frames(
   """
   run = statistics.run
   if run.is_store:
-    return store.Store(run.logs, pack=False).frames(rows)
+    return store.Store(run.data_dir, pack=False).frames(rows)
   out = np.empty((len(rows), *statistics.frame_shape), statistics.frame_dtype)
   jobs = []
   for i, placement in enumerate(statistics.placements):
@@ -88,7 +88,7 @@ def read_frames(
 
   def read(job):
     placement, ring, target = job
-    for count in _copy_frames(run.logs, placement, ring, target):
+    for count in _copy_frames(run.data_dir, placement, ring, target):
       bar.update(count)
 
   with bar, concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
@@ -97,14 +97,14 @@ def read_frames(
 
 
 def _copy_frames(
-  logs: str,
+  data_dir: str,
   placement: stitching.Placement,
   ring: np.ndarray,
   target: np.ndarray,
 ) -> Iterator[int]:
   """Copies ring positions to `target`; yields the number of frames passed."""
   name = shard_files.file_name('observation', placement.suffix)
-  path = os.path.join(logs, name)
+  path = os.path.join(data_dir, name)
   for start, chunk in shard_reader.iterate_rows(path, int(ring.max()) + 1):
     inside = (ring >= start) & (ring < start + len(chunk))
     target[inside] = chunk[ring[inside] - start]

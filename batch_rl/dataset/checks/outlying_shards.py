@@ -1,4 +1,4 @@
-"""Shards that look out of place beside the other shards of a run."""
+"""Finds shards that look out of place among the other shards of a run."""
 
 from collections.abc import Sequence
 
@@ -8,18 +8,18 @@ from batch_rl.dataset.checks import episode_table, shard_checks
 
 # A shard's mean return is suspicious if it lies outside the range of its two neighbours
 # on each side by more than three times the sum of that range and the standard
-# deviation of their episodes (at least 1). The first and last shard are exempt, because
-# agents leave their first returns behind for good. On the DQN curves of 60 games, in
-# shards of a million steps and with deviations of at least a tenth of the return, this
-# flags nothing.
+# deviation of their episodes (at least 1). The first and last shard are exempt: as the
+# agent improves, their returns are extreme. On the DQN curves of 60 games, in shards of
+# a million steps and with deviations of at least a tenth of the return, this flags
+# nothing.
 _RETURN_TOLERANCE = 3.0
 _FEWEST_EPISODES = 3
-# A shard is of another game if its mean frame differs from both neighbours' by more
-# than 10 gray levels (averaged over pixels) and by more than four times their own
-# difference. Random play in 20 games: 0.2 to 9 levels between the halves of 3,000
-# steps, but 37 in Enduro, where night falls; 15 to 150 levels between games. The first
-# and last shard have neighbours on one side only, where the agent's progress shows, so
-# the limit is 40 levels.
+# A mean frame is suspicious if it differs from both neighbours' by more than 10 gray
+# levels (averaged over pixels) and by more than four times the neighbours' difference.
+# Random play in 20 games: 0.2 to 9 levels between the halves of 3,000 steps, but 37 in
+# Enduro, where night falls; 15 to 150 levels between games. The limit is 40 levels for
+# the first and last shard: both of their neighbours are on one side, so the agent's
+# progress shows.
 _FRAME_TOLERANCE = 4.0
 _FRAME_LEVELS = 10.0
 _FRAME_LEVELS_AT_ENDS = 40.0

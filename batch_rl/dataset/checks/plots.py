@@ -14,11 +14,11 @@ _COLOR, _ACCENT = '#3465a4', '#cc5500'
 
 
 def check_output(path: str) -> None:
-  """Validates the path of a plot before hours of work.
+  """Validates the path of a plot, before the slow work.
 
   Raises:
-    ValueError: If Matplotlib is not installed or does not know the file name's ending,
-      or the folder is missing.
+    ValueError: If Matplotlib is not installed or does not support the file name's
+      ending, or the folder is missing.
   """
   formats = sorted(_matplotlib()[1].filetypes)
   frame_images.check_output(path, tuple(f'.{name}' for name in formats))
@@ -151,10 +151,8 @@ def _plot_sheet(
   rows: np.ndarray,
   images: np.ndarray,
 ) -> None:
-  no_ticks: dict[str, Any] = {
-    'xticks': [],
-    'yticks': [],
-  }  # faster than invisible ticks
+  # Empty lists of ticks are faster than invisible ticks.
+  no_ticks: dict[str, Any] = {'xticks': [], 'yticks': []}
   cells = figure.subplots(*_SHEET, squeeze=False, subplot_kw=no_ticks).ravel()
   for axes in cells:
     axes.axis('off')

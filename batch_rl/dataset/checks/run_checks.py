@@ -1,7 +1,7 @@
 """Checks of all files of a run.
 
-Each file is read and hashed once, as a stream, and shards are read in parallel. Damage
-to one file does not keep the others from being checked.
+Each file is read and hashed once, as a stream, and shards are read in parallel. A
+damaged file does not stop the checks of the others.
 """
 
 import collections
@@ -26,7 +26,8 @@ from batch_rl.dataset.shards import manifests, shard_files, stitching
 from batch_rl.dataset.store import packed_shard, store_directory
 from batch_rl.utils import files, machine
 
-_PADDING = 3  # in the DQN Replay Dataset
+# Defaults without a manifest: those of the DQN Replay Dataset.
+_PADDING = 3
 _MAX_EPISODE_STEPS = 27_000  # 108,000 frames
 
 
@@ -35,45 +36,45 @@ class Report:
   """Result of the verification of a run.
 
   Attributes:
-    logs: Directory of the shards.
+    data_dir: Directory of the shards.
     shards: JSON-serialisable summary of each shard: shard, rows, stale_rows, episodes,
       mean_return; None for values that cannot be read.
-    findings: Findings: errors, then suspicious data, then notes.
+    findings: Errors, then suspicious data, then notes.
     bytes: Total size of the files.
   """
 
-  logs: str
+  data_dir: str
   shards: list[dict[str, Any]]
   findings: list[shard_checks.Finding]
   bytes: int
 
   @property
-  def wrong(self) -> list[shard_checks.Finding]:
-    """All findings but notes."""
+  def problems(self) -> list[shard_checks.Finding]:
+    """All findings except notes."""
     return [f for f in self.findings if f.level != 'note']
 
   def to_json(self) -> dict[str, Any]:
     """Returns the report, JSON-serialisable."""
     return {
-      'replay_logs': self.logs,
-      'ok': not self.wrong,
+      'replay_logs': self.data_dir,
+      'ok': not self.problems,
       'shards': self.shards,
       'findings': [dataclasses.asdict(f) for f in self.findings],
       'bytes': self.bytes,
     }
 
 
-def verify(logs: str, title: str = '') -> Report:
+def verify(data_dir: str, title: str = '') -> Report:
   """Reads every file of a run and checks it against the format and the manifest.
 
   Args:
-    logs: Directory of the shards, local or remote.
+    data_dir: Directory of the shards, local or remote.
     title: Title of the progress bar.
 
   Raises:
     ValueError: If there are no shards.
   """
-  return _Verification(logs).run(title)
+  return _Verification(data_dir).run(title)
 
 
 def verify_store(run: run_directories.RunDirectory) -> Report:
@@ -85,19 +86,19 @@ def verify_store(run: run_directories.RunDirectory) -> Report:
   Raises:
     ValueError: If the store is incomplete, or a file common to its shards is damaged.
   """
-  suffixes = store_directory.StoreDirectory(run.logs).shards()
+  suffixes = store_directory.StoreDirectory(run.data_dir).shards()
   findings = [
     shard_checks.Finding(
-      'error', packed_shard.paths(run.logs, suffix)[0], wrong
+      'error', packed_shard.paths(run.data_dir, suffix)[0], problem
     )
     for suffix in tqdm.tqdm(suffixes, unit='shard', disable=None, leave=False)
-    if (wrong := packed_shard.verify_packed(run.logs, suffix))
+    if (problem := packed_shard.verify_packed(run.data_dir, suffix))
   ]
   if findings:
-    return Report(run.logs, [], findings, 0)
+    return Report(run.data_dir, [], findings, 0)
   statistics = run_statistics.compute(run)
   notes = [
-    shard_checks.Finding('note', run.logs, problem)
+    shard_checks.Finding('note', run.data_dir, problem)
     for problem in statistics.problems
   ]
   shards = [
@@ -110,26 +111,26 @@ def verify_store(run: run_directories.RunDirectory) -> Report:
     }
     for entry in statistics.shards()
   ]
-  return Report(run.logs, shards, notes, statistics.totals()['bytes'])
+  return Report(run.data_dir, shards, notes, statistics.totals()['bytes'])
 
 
 class _Verification:
   """State of one pass over a run."""
 
-  def __init__(self, logs: str):
-    self._logs = logs
-    self._names = set(files.list_directory(logs))
+  def __init__(self, data_dir: str):
+    self._data_dir = data_dir
+    self._names = set(files.list_directory(data_dir))
     self._progress = _Progress()
-    suffixes = shard_files.list_suffixes(logs, complete=False)
+    suffixes = shard_files.list_suffixes(data_dir, complete=False)
     self._shards = [
       shard_checks.ShardChecks(
-        logs, suffix, self._names, self._progress.advance
+        data_dir, suffix, self._names, self._progress.advance
       )
-      for suffix in suffixes or shard_files.list_suffixes(logs)
+      for suffix in suffixes or shard_files.list_suffixes(data_dir)
     ]
     self._findings: list[shard_checks.Finding] = []
     self._manifest: dict[str, Any] = {}
-    self._manifest_path = os.path.join(logs, manifests.FILE_NAME)
+    self._manifest_path = os.path.join(data_dir, manifests.FILE_NAME)
 
   def run(self, title: str) -> Report:
     size = sum(
@@ -139,7 +140,7 @@ class _Verification:
     )
     with self._progress.show(size, title):
       self._read_manifest()
-      self._note_oddities()
+      self._note_unusual_content()
       self._for_each_shard(lambda checks: checks.read_counters())
       self._place()
       expected = self._expected()
@@ -155,7 +156,7 @@ class _Verification:
     findings = [f for checks in self._shards for f in checks.findings]
     findings += self._findings
     return Report(
-      self._logs,
+      self._data_dir,
       [_summarize(checks, episodes) for checks in self._shards],
       sorted(findings, key=lambda f: shard_checks.LEVELS.index(f.level)),
       size,
@@ -181,7 +182,7 @@ class _Verification:
   def _read_manifest(self) -> None:
     path = self._manifest_path
     try:
-      self._manifest = manifests.read(self._logs)
+      self._manifest = manifests.read(self._data_dir)
     except ValueError as error:
       self._add('error', path, str(error))
       return
@@ -190,26 +191,26 @@ class _Verification:
         'note', path, f'{path} does not exist; only the format was verified.'
       )
 
-  def _note_oddities(self) -> None:
+  def _note_unusual_content(self) -> None:
     expected = {
       shard_files.file_name(name, checks.suffix)
       for checks in self._shards
       for name in shard_files.FILES
     }
     others = sorted(n for n in self._names - expected if '_ckpt.' in n)
-    oddities = []
+    remarks = []
     if others:
       listing = ', '.join(others[:4]) + (', ...' if len(others) > 4 else '')
-      oddities.append(f'has files that are never read: {listing}')
+      remarks.append(f'has files that are never read: {listing}')
     if shard_files.PARTIAL in self._names:
-      oddities.append(
+      remarks.append(
         f'has a folder `{shard_files.PARTIAL}`: the run is under way or was '
         'stopped, and its last rows are not in a shard yet'
       )
     if first := self._shards[0].suffix:
-      oddities.append(f'begins with shard {first}')
-    for oddity in oddities:
-      self._add('note', self._logs, f'{self._logs} {oddity}.')
+      remarks.append(f'begins with shard {first}')
+    for remark in remarks:
+      self._add('note', self._data_dir, f'{self._data_dir} {remark}.')
 
   def _place(self) -> None:
     """Determines which rows each shard adds to the run, and which are missing."""
@@ -230,7 +231,7 @@ class _Verification:
       else:
         groups.append([])
     for missing in stitching.find_missing([c.suffix for c in self._shards]):
-      self._add('error', self._logs, f'{self._logs}: {missing}.')
+      self._add('error', self._data_dir, f'{self._data_dir}: {missing}.')
     for group in filter(None, groups):
       self._stitch(group)
 
@@ -255,12 +256,12 @@ class _Verification:
         [capacity for _, capacity in group],
       )
     except ValueError as error:
-      self._add('error', self._logs, f'{self._logs}: {error}')
+      self._add('error', self._data_dir, f'{self._data_dir}: {error}')
       return
     for (checks, _), placement in zip(group, placements, strict=True):
       checks.placement = placement
     for problem in problems:
-      self._add('error', self._logs, f'{self._logs}: {problem}.')
+      self._add('error', self._data_dir, f'{self._data_dir}: {problem}.')
 
   def _expected(self) -> shard_checks.Expected:
     stack_size = self._look_up('format', 'stack_size', kind=int)
@@ -293,12 +294,12 @@ class _Verification:
       placement, count = checks.placement, checks.add_count
       if placement is None or count is None:
         continue
-      # A ring dumped at the end of its first lap lacks only its last row.
+      # A ring dumped when full for the first time lacks only its last row.
       if count < placement.capacity - 1:
         stale = placement.capacity - placement.rows
         self._add(
           'note',
-          self._logs,
+          self._data_dir,
           f'Shard {checks.suffix} has {stale:,} stale rows at or past its '
           f'cursor, {count:,}; they are never read.',
         )
@@ -326,7 +327,7 @@ class _Verification:
       self._add(
         'error',
         path,
-        f'Shard {suffix} is in the manifest, but not in {self._logs}.',
+        f'Shard {suffix} is in the manifest, but not in {self._data_dir}.',
       )
     for checks in self._shards:
       if checks.suffix in described:
@@ -335,7 +336,7 @@ class _Verification:
         self._add(
           'error',
           path,
-          f'Shard {checks.suffix} is in {self._logs}, but not in the manifest.',
+          f'Shard {checks.suffix} is in {self._data_dir}, but not in the manifest.',
         )
 
   def _compare(
@@ -346,7 +347,7 @@ class _Verification:
       shard_files.file_name(name, checks.suffix) for name in shard_files.FILES
     }
     for file in sorted(described.keys() - self._names - own):
-      path = os.path.join(self._logs, file)
+      path = os.path.join(self._data_dir, file)
       self._add('error', path, f'{path} is in the manifest, but missing.')
     for name, path in checks.paths.items():
       file = shard_files.file_name(name, checks.suffix)
@@ -387,7 +388,7 @@ def _summarize(
 
 
 def _majority(values: Sequence[int]) -> int | None:
-  """Returns the most frequent value, or None if there are two of them."""
+  """Returns the most frequent value; None if there is none, or a tie."""
   ranking = collections.Counter(values).most_common(2)
   if not ranking or (len(ranking) == 2 and ranking[0][1] == ranking[1][1]):
     return None
@@ -409,7 +410,7 @@ class _Progress:
       desc=title or None,
       unit='B',
       unit_scale=True,
-      disable=None,  # no bar unless on a terminal
+      disable=None,  # Shown on a terminal only.
       leave=False,
     )
     return self._bar

@@ -25,7 +25,7 @@ from batch_rl.dataset.store import packed_shard
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils import files, machine
 
-# No environment has as many actions; a larger action is damage.
+# No environment has this many actions; a larger action means damage.
 _MAX_ACTIONS = 10_000
 
 
@@ -73,8 +73,7 @@ class RunStatistics:
   @property
   def game(self) -> str:
     """Name of the game in the manifest, or else of the folder above the run."""
-    named = manifests.look_up(self.manifest, 'environment', 'game', kind=str)
-    return named or self.run.game
+    return self.run.game_in(self.manifest)
 
   def shards(self) -> list[dict[str, Any]]:
     """Returns a JSON-serialisable summary of each shard."""
@@ -177,20 +176,22 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
     ValueError: If there are no shards, a shard is incomplete or damaged, or the
       shards belong to different runs.
   """
-  manifest = manifests.read(run.logs)
+  manifest = manifests.read(run.data_dir)
   if run.is_store:
-    data = store_lib.Store(run.logs, pack=False)
+    data = store_lib.Store(run.data_dir, pack=False)
     placements, problems = data.placements, data.problems
     frame_shape, frame_dtype = data.frame_shape, data.frame_dtype
     summaries = [_read_packed(data, i) for i in range(len(placements))]
   else:
-    suffixes = shard_files.list_suffixes(run.logs)
-    placements, problems = stitching.place(run.logs, suffixes)
+    suffixes = shard_files.list_suffixes(run.data_dir)
+    placements, problems = stitching.place(run.data_dir, suffixes)
     header = shard_reader.read_header(
-      os.path.join(run.logs, shard_files.file_name('observation', suffixes[0]))
+      os.path.join(
+        run.data_dir, shard_files.file_name('observation', suffixes[0])
+      )
     )
     frame_shape, frame_dtype = header.shape[1:], header.dtype
-    summaries = _read_shards(run.logs, placements)
+    summaries = _read_shards(run.data_dir, placements)
   key = manifests.TRUNCATED_ROWS
   if truncated := manifests.look_up(manifest, key, kind=list):
     problems = [
@@ -206,7 +207,7 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
   steps = np.zeros(max(len(counts) for counts in actions), np.int64)
   for counts in actions:
     steps[: len(counts)] += counts
-  steps[0] -= padding_rows.sum()  # padding has action 0
+  steps[0] -= padding_rows.sum()  # Padding has action 0.
   return RunStatistics(
     run=run,
     manifest=manifest,
@@ -227,14 +228,14 @@ _Summary = tuple[episode_table.Segments, np.ndarray, int, int]
 
 
 def _read_shards(
-  logs: str, placements: Sequence[stitching.Placement]
+  data_dir: str, placements: Sequence[stitching.Placement]
 ) -> list[_Summary]:
   bar = tqdm.tqdm(
     total=len(placements), unit='shard', disable=None, leave=False
   )
 
   def read(placement):
-    result = _read_shard(logs, placement)
+    result = _read_shard(data_dir, placement)
     bar.update()
     return result
 
@@ -242,22 +243,22 @@ def _read_shards(
     return list(pool.map(read, placements))
 
 
-def _read_shard(logs: str, placement: stitching.Placement) -> _Summary:
+def _read_shard(data_dir: str, placement: stitching.Placement) -> _Summary:
   columns = {}
   for name in ('terminal', 'action', 'reward'):
-    path = os.path.join(logs, shard_files.file_name(name, placement.suffix))
+    path = os.path.join(data_dir, shard_files.file_name(name, placement.suffix))
     array = shard_reader.read_array(path)
     shard_reader.check_column(
       path, name, array.shape, array.dtype, placement.capacity
     )
-    columns[name] = episode_table.in_time_order(array, placement)
+    columns[name] = stitching.in_time_order(array, placement)
   size = sum(
     files.stat(
-      os.path.join(logs, shard_files.file_name(name, placement.suffix))
+      os.path.join(data_dir, shard_files.file_name(name, placement.suffix))
     )['bytes']
     for name in shard_files.FILES
   )
-  return _summarize(logs, placement.suffix, size, **columns)
+  return _summarize(data_dir, placement.suffix, size, **columns)
 
 
 def _read_packed(data: store_lib.Store, i: int) -> _Summary:
@@ -279,7 +280,7 @@ def _read_packed(data: store_lib.Store, i: int) -> _Summary:
 
 
 def _summarize(
-  logs: str,
+  data_dir: str,
   suffix: int,
   size: int,
   action: np.ndarray,
@@ -293,7 +294,7 @@ def _summarize(
     wrong = f'reward {invalid[0]}'
   if wrong:
     raise ValueError(
-      f'Shard {suffix} in {logs} has {wrong}; run `verify {logs}` to check all '
+      f'Shard {suffix} in {data_dir} has {wrong}; run `verify {data_dir}` to check all '
       'files.'
     )
   segments = episode_table.split_shard(reward, terminal)
@@ -306,8 +307,8 @@ def _infer_padding(
 ) -> int:
   """Infers the padding rows of a shard's episodes from actions and rewards.
 
-  The limit of three is that of the DQN Replay Dataset: more rows of action 0 may well
-  be steps.
+  At most three are assumed, as in the DQN Replay Dataset: further rows with action 0
+  may be agent steps.
   """
   empty = (action == 0) & (reward == 0)
   starts = ends[ends < len(empty) - 3] + 1

@@ -16,9 +16,9 @@ from batch_rl.dataset.shards import shard_files, shard_reader, stitching
 LEVELS = ('error', 'suspicious', 'note')
 _SMALL_COLUMNS = ('action', 'reward', 'terminal')
 _ALE_ACTIONS = 18
-# Rows without a terminal may exceed the longest episode by its padding, and some.
+# Allowed excess of rows without a terminal over the longest episode, e.g. padding.
 _EPISODE_MARGIN = 50
-# Fewer equal frames are not suspicious: games begin with a still picture.
+# Fewer equal frames are not suspicious: games begin with a still image.
 _FEWEST_FRAMES = 100
 # The mean frame of a shard is that of every 64th frame, if there are 100 of them.
 _MEAN_FRAME_STEP = 64
@@ -63,10 +63,10 @@ class ShardChecks:
   Call `read_counters`, then set `placement`, then call `check_columns`.
 
   Args:
-    logs: Directory of the shards.
+    data_dir: Directory of the shards.
     suffix: Number of the shard.
     names: Names of the files in the directory.
-    advance: Callback for the number of bytes read since its last call.
+    advance: Callback that receives the number of bytes read since its last call.
 
   Attributes:
     suffix: Number of the shard.
@@ -83,7 +83,7 @@ class ShardChecks:
 
   def __init__(
     self,
-    logs: str,
+    data_dir: str,
     suffix: int,
     names: Collection[str],
     advance: Callable[[int], None],
@@ -99,7 +99,7 @@ class ShardChecks:
     self.findings: list[Finding] = []
     self._advance = advance
     for name in shard_files.FILES:
-      path = os.path.join(logs, shard_files.file_name(name, suffix))
+      path = os.path.join(data_dir, shard_files.file_name(name, suffix))
       if shard_files.file_name(name, suffix) in names:
         self.paths[name] = path
       else:
@@ -129,7 +129,7 @@ class ShardChecks:
         self._read(name) if self._has_valid_header(name, expected) else None
       )
       if array is not None and self.placement is not None:
-        live[name] = episode_table.in_time_order(array, self.placement)
+        live[name] = stitching.in_time_order(array, self.placement)
     if 'action' in live:
       self._check_actions(live['action'], expected.num_actions)
     if 'reward' in live:
@@ -227,11 +227,11 @@ class ShardChecks:
     if wrong:
       self._add('error', 'invalid_range', wrong)
 
-  def _check_actions(self, action: np.ndarray, known: int | None) -> None:
-    limit = _ALE_ACTIONS if known is None else known
+  def _check_actions(self, action: np.ndarray, num_actions: int | None) -> None:
+    limit = _ALE_ACTIONS if num_actions is None else num_actions
     wrong = action[(action < 0) | (action >= limit)]
     if len(wrong):
-      owner = 'the ALE' if known is None else 'the game'
+      owner = 'the ALE' if num_actions is None else 'the game'
       self._add(
         'error',
         'action',
@@ -282,7 +282,7 @@ class ShardChecks:
       return
     self.hashes['observation'] = meter.hexdigest()
     self.mean_frame = scan.mean_frame()
-    zero = episode_table.in_time_order(scan.zero, placement)
+    zero = stitching.in_time_order(scan.zero, placement)
     if scan.constant and len(zero) >= _FEWEST_FRAMES:
       self._add(
         'suspicious',

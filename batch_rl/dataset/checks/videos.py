@@ -14,7 +14,7 @@ _STEPS_PER_SECOND = 15
 
 
 def check_output(path: str) -> None:
-  """Validates the path of a video before hours of work.
+  """Validates the path of a video, before the slow work.
 
   Raises:
     ValueError: If the file name does not end in .gif or .mp4, or the folder is missing.
@@ -96,7 +96,7 @@ def _write_gif(path: str, images: Iterator[np.ndarray]) -> None:
   except ImportError:
     raise ValueError('A .gif needs Pillow: pip install pillow.') from None
   first, *rest = (Image.fromarray(image) for image in images)
-  # GIF counts hundredths of a second; loop=0 repeats for ever.
+  # GIF counts hundredths of a second; loop=0 repeats forever.
   duration = round(100 / _STEPS_PER_SECOND) * 10
   first.save(path, save_all=True, append_images=rest, duration=duration, loop=0)
 

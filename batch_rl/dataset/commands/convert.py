@@ -28,15 +28,15 @@ def _convert(arguments: argparse.Namespace) -> int:
   run = console.one_run(arguments)
   if run.is_store:
     console.fail(f'{arguments.directory} is a store already.')
-  suffixes = shard_files.list_suffixes(run.logs)
-  placements, _ = stitching.place(run.logs, suffixes)
+  suffixes = shard_files.list_suffixes(run.data_dir)
+  placements, _ = stitching.place(run.data_dir, suffixes)
   with tqdm.tqdm(
     total=sum(placement.capacity for placement in placements),
     unit='row',
     unit_scale=True,
     disable=None,
   ) as bar:
-    converted = store.convert(run.logs, arguments.store, bar.update)
+    converted = store.convert(run.data_dir, arguments.store, bar.update)
   size = sum(
     os.path.getsize(path)
     for suffix in converted.suffixes

@@ -6,7 +6,6 @@ from typing import Any
 
 import tqdm.auto as tqdm
 
-from batch_rl.dataset import run_directories
 from batch_rl.dataset.commands import console
 from batch_rl.dataset.interchange import (
   dopamine_import,
@@ -151,7 +150,7 @@ def _import_shards(
   arguments: argparse.Namespace, shards: shard_discovery.DiscoveredShards
 ) -> list[str]:
   if arguments.shards:
-    logs = os.path.join(arguments.destination, run_directories.LOGS)
+    logs = os.path.join(arguments.destination, shard_files.REPLAY_LOGS)
     total = len(shards.contents) * len(shard_files.FILES)
     with tqdm.tqdm(total=total, unit='file', disable=None, leave=False) as bar:
       return dopamine_import.import_shards(shards, logs, bar.update)

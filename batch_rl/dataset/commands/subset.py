@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
 def _subset(arguments: argparse.Namespace) -> int:
   if arguments.subset:
     subsets.parse(arguments.subset)  # before the run is read
-  data = store.Store(console.one_run(arguments).logs, pack=False)
+  data = store.Store(console.one_run(arguments).data_dir, pack=False)
   chosen = all_trajectories = sampler.trajectories(data)
   if arguments.subset:
     chosen = subsets.select(chosen, arguments.subset)

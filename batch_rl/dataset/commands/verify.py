@@ -48,10 +48,10 @@ def _verify(arguments: argparse.Namespace) -> int:
       else documents[0]
     )
   elif arguments.all:
-    wrong = [run.directory for run, report in reports if report.wrong]
+    wrong = [run.directory for run, report in reports if report.problems]
     verdict = f'NOT well: {", ".join(wrong)}' if wrong else 'all is well'
     print(f'{len(runs)} runs: {verdict}')
-  return int(any(report.wrong for _, report in reports))
+  return int(any(report.problems for _, report in reports))
 
 
 def _check(
@@ -61,12 +61,12 @@ def _check(
   try:
     if run.is_store:
       return run_checks.verify_store(run)
-    return run_checks.verify(run.logs, f'{run.game}/{run.name}')
+    return run_checks.verify(run.data_dir, f'{run.game}/{run.name}')
   except ValueError as error:
     if not one_of_many:
       raise
-    finding = shard_checks.Finding('error', run.logs, str(error))
-    return run_checks.Report(run.logs, [], [finding], 0)
+    finding = shard_checks.Finding('error', run.data_dir, str(error))
+    return run_checks.Report(run.data_dir, [], [finding], 0)
 
 
 def _print_report(
@@ -89,7 +89,7 @@ def _print_report(
     for level, count in counts.items()
     if count
   )
-  verdict = 'NOT well' if report.wrong else 'all is well'
+  verdict = 'NOT well' if report.problems else 'all is well'
   print(
     f'{run.directory}: {verdict} ({len(report.shards)} shards, '
     f'{console.size(report.bytes)}{listed and ", " + listed})'

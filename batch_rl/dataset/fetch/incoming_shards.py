@@ -139,7 +139,7 @@ class IncomingShards:
       sync_file(path)
       os.replace(path, final)
       self.remove(name)  # a rename between links to one file keeps both
-      files.sync_directory(self.data_dir)
+      files.sync(self.data_dir)
     with self._change:
       self._records[name] = record
       self._write_manifest()

@@ -13,7 +13,6 @@ from typing import Any
 import psutil
 
 from batch_rl.atari import roms
-from batch_rl.dataset import run_directories
 from batch_rl.dataset.fetch import incoming_shards, remotes
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.utils import number_ranges
@@ -135,9 +134,9 @@ def make_plan(
 def _check_names(remote: remotes.Remote, game: str, number: int) -> None:
   """Raises a ValueError if the remote lists other games or runs."""
   parts = remote.name.rstrip('/').split('/')[-3:]
-  if run_directories.LOGS in parts or game in parts:
+  if shard_files.REPLAY_LOGS in parts or game in parts:
     raise ValueError(
-      f'{remote.name} has no {game}/{number}/{run_directories.LOGS} in it: give the '
+      f'{remote.name} has no {game}/{number}/{shard_files.REPLAY_LOGS} in it: give the '
       "dataset's root, the folder above the games."
     )
   for folder, name, kind in (
@@ -186,11 +185,11 @@ class _RunLookUp:
     self._game, self._number = game, number
     self._suffixes = suffixes
     self._jobs = jobs
-    self._folder = f'{game}/{number}/{run_directories.LOGS}'
+    self._folder = f'{game}/{number}/{shard_files.REPLAY_LOGS}'
     self._errors: dict[str, remotes.PermanentError] = {}  # by name
     self.title = f'{game}/{number}'
     self.data_dir = os.path.join(
-      destination, game, str(number), run_directories.LOGS
+      destination, game, str(number), shard_files.REPLAY_LOGS
     )
 
   def plan(self) -> RunPlan:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from isal import igzip
 
-from batch_rl.dataset import run_directories
 from batch_rl.dataset.fetch import incoming_shards
 from batch_rl.dataset.interchange import shard_discovery
 from batch_rl.dataset.shards import manifests, shard_files
@@ -156,12 +155,12 @@ def import_store(
   parts = [
     part
     for part in shards.input_dir.split(os.sep)
-    if part not in ('', run_directories.LOGS, 'checkpoints')
+    if part not in ('', shard_files.REPLAY_LOGS, 'checkpoints')
   ]
   files.check_local(directory)
   # Temporary links. The path ends like the run's: the store takes its game from it.
   work = f'{directory.rstrip(os.sep)}.import'
-  logs = os.path.join(work, *parts[-2:], run_directories.LOGS)
+  logs = os.path.join(work, *parts[-2:], shard_files.REPLAY_LOGS)
   store_directory.StoreDirectory(directory).check_empty_or_of(logs)
   notes = import_shards(shards, logs, symlinks=True)
   store.convert(logs, directory, progress)

@@ -47,7 +47,7 @@ def export(
   reader = episodes.Reader(run, subset)
   count = steps = truncated = 0
   with staging_directory.StagingDirectory(destination) as stage:
-    with open_writer(reader, stage.fresh('made')) as (write, summary):
+    with open_writer(reader, stage.create('made')) as (write, summary):
       for episode in reader:
         if written := write(episode):
           count += 1

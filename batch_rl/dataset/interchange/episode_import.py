@@ -218,7 +218,7 @@ def import_run(
     result = importer.run_directory
     if not shards:
       result = stage.join('store')
-      logs = os.path.join(importer.run_directory, run_directories.LOGS)
+      logs = os.path.join(importer.run_directory, shard_files.REPLAY_LOGS)
       placements, _ = stitching.place(logs, shard_files.list_suffixes(logs))
       total = sum(placement.capacity for placement in placements)
       store_lib.convert(
@@ -274,7 +274,7 @@ class _Importer:
     run = os.path.join(options['game'], options['run'])
     self.run_directory = stage.join('runs', run)
     self._log = replay_log.ReplayLog(
-      os.path.join(self.run_directory, run_directories.LOGS),
+      os.path.join(self.run_directory, shard_files.REPLAY_LOGS),
       reader.frame_shape,
       np.uint8,
       options['shard_rows'],

@@ -231,7 +231,7 @@ def _recognise(path: str, name: str) -> ShardFile:
       stream = igzip.GzipFile(fileobj=raw) if zipped else raw
       dtype, fortran, shape = shard_reader.parse_header(stream)
       if fortran and len(shape) > 1:
-        raise _NotOfAShard('it is stored column by column')
+        raise _NotOfAShard('it is in Fortran order')
       column = _column_of(dtype, shape)
       if named == 'invalid_range' and dtype.kind in 'iu' and len(shape) == 1:
         column = named  # int32 on Windows

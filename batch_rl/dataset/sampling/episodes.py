@@ -1,6 +1,6 @@
 """Sequential access to the episodes of a run, one at a time.
 
-An episode is read as its trajectory: the rows that are in the run.
+An episode is read as its trajectory: the rows that were logged.
 """
 
 import dataclasses
@@ -79,8 +79,8 @@ class Reader:
     self, run: run_directories.RunDirectory, subset: str | None = None
   ):
     self.run = run
-    self.manifest = manifests.read(run.logs)
-    self._store = store = store_lib.Store(run.logs, pack=False)
+    self.manifest = manifests.read(run.data_dir)
+    self._store = store = store_lib.Store(run.data_dir, pack=False)
     chosen = all_trajectories = sampler.trajectories(store)
     if subset:
       chosen = subsets.select(chosen, subset)
@@ -125,8 +125,7 @@ class Reader:
   @property
   def game(self) -> str:
     """Name of the game in the manifest, or else of the folder above the run."""
-    named = manifests.look_up(self.manifest, 'environment', 'game', kind=str)
-    return named or self.run.game
+    return self.run.game_in(self.manifest)
 
   @property
   def agent(self) -> str | None:
@@ -138,7 +137,7 @@ class Reader:
       begin, first = int(self._begin[i]), int(self._steps[i])
       stop, begins_at_reset = int(self._stop[i]), bool(self._padded[i])
       if first > begin and self._frames(begin, first).any():
-        first, begins_at_reset = begin, False  # its padding is not in the run
+        first, begins_at_reset = begin, False  # The padding was not logged.
       yield Episode(
         number,
         int(self._shard[i]),
@@ -175,8 +174,8 @@ class Reader:
       self._loaded = None
       machine.return_freed_memory()
       suffix = self._store.suffixes[i]
-      columns = packed_columns.read(self.run.logs, suffix)
-      loaded = store_lib.Store(self.run.logs, [suffix])
+      columns = packed_columns.read(self.run.data_dir, suffix)
+      loaded = store_lib.Store(self.run.data_dir, [suffix])
       loaded.wait()
       self._loaded = i, loaded, columns
     return self._loaded[1:]

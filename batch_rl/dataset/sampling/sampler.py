@@ -5,7 +5,8 @@ The transition at row `i` is valid if
 - row `i` is not padding;
 - its state, the `stack_size` frames up to row `i`, lies within one trajectory;
 - its next state, `update_horizon` rows later, lies in the same trajectory, or the
-  episode terminates before. A truncated episode (`Store.truncations`) does not terminate.
+  episode terminates earlier. A truncated episode (`Store.truncations`) does not
+  terminate.
 
 Transitions may span shards, but not gaps.
 
@@ -139,7 +140,7 @@ class Sampler:
     """Returns the first rows of the ranges of valid rows, and their stops."""
     store, chosen = self.store, self._trajectories
     low, high = [], []
-    for start, stop, lead, paddings in self._gapless(suffixes):
+    for start, stop, leading, paddings in self._gapless(suffixes):
       ends = store.ends[slice(*np.searchsorted(store.ends, (start, stop)))]
       begins = np.concatenate([[start], ends + 1])
       ended = np.append(~np.isin(ends, store.truncations), False)
@@ -147,7 +148,7 @@ class Sampler:
       # Skip padding, and rows whose stack would begin before the trajectory.
       shard_of = np.searchsorted(paddings[:, 0], begins, side='right') - 1
       padding = paddings[shard_of, 1]
-      padding[0] = lead
+      padding[0] = leading
       first = begins + np.maximum(self.stack_size - 1, padding)
       last = np.where(ended, after, after - self.update_horizon)
       # Restrict each range to the subset.
@@ -161,13 +162,14 @@ class Sampler:
     return first[not_empty], stop[not_empty]
 
   def _gapless(self, suffixes: Sequence[int]):
-    """Yields `(start, stop, lead, paddings)` of each gapless range of rows.
+    """Yields `(start, stop, leading, paddings)` of each gapless range of rows.
 
-    `lead` is the number of padding rows at its start. `paddings`, int64 (shards, 2),
-    has the first row of each shard and the padding of the episodes that begin in it.
+    `leading` is the number of padding rows at its start. `paddings`, int64
+    (shards, 2), has the first row of each shard and the number of padding rows of
+    the episodes that begin in it.
     """
     store = self.store
-    start = stop = lead = 0
+    start = stop = leading = 0
     paddings: list = []
     before = None
     for i, (suffix, placement) in enumerate(
@@ -178,15 +180,15 @@ class Sampler:
         continue
       if before is None or not placement.follows:
         if stop > start:
-          yield start, stop, lead, np.array(paddings)
+          yield start, stop, leading, np.array(paddings)
         start = int(store.starts[i])
-        lead = store.lead(suffix)
+        leading = store.leading_padding(suffix)
         paddings = []
       paddings.append((int(store.starts[i]), store.padding(suffix)))
       stop = int(store.starts[i + 1])
       before = suffix
     if stop > start:
-      yield start, stop, lead, np.array(paddings)
+      yield start, stop, leading, np.array(paddings)
 
   # --- drawing ---------------------------------------------------------------
 

@@ -27,7 +27,7 @@ class Trajectories:
     stop: int64 (n,), row after the last selected one; `start` or less if none is.
     returns: float64 (n,), sum of the trajectory's logged rewards, selected or not.
     shard: int64 (n,), number of the shard in which the trajectory begins.
-    shard_rows: First row and row after the last of each shard, by shard number.
+    shard_rows: `(first, stop)` rows of each shard, by shard number.
   """
 
   begin: np.ndarray
@@ -50,13 +50,13 @@ class Trajectories:
     return int(np.maximum(lengths, 0).sum())
 
   def only(self, chosen: np.ndarray) -> 'Trajectories':
-    """Keeps the selection in the trajectories `chosen`, int64 (m,), only."""
+    """Returns a copy that selects nothing outside the trajectories `chosen`, int64 (m,)."""
     stop = self.start.copy()
     stop[chosen] = self.stop[chosen]
     return dataclasses.replace(self, stop=stop)
 
   def between(self, first: int, last: int) -> 'Trajectories':
-    """Keeps the selection in the rows `[first, last)` only."""
+    """Returns a copy that selects nothing outside the rows `[first, last)`."""
     return dataclasses.replace(
       self,
       start=np.maximum(self.start, first),

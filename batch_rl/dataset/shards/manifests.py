@@ -1,4 +1,4 @@
-"""Manifests: the `manifest.json` that a logger writes beside a run's shards."""
+"""The manifest of a run: `manifest.json`, written beside its shards."""
 
 import os
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from batch_rl.utils import files
 
 FILE_NAME = 'manifest.json'
-# Key of the rows at which an episode was truncated rather than ended.
+# Key of the rows at which an episode was truncated rather than terminated.
 TRUNCATED_ROWS = 'truncated_rows'
 
 
@@ -24,7 +24,7 @@ def read(data_dir: str) -> dict[str, Any]:
   if manifest is None:
     return {}
   if not isinstance(manifest, dict):
-    raise ValueError(f'{path} is not a manifest: it holds no JSON object.')
+    raise ValueError(f'{path} is not a manifest: it is not a JSON object.')
   return manifest
 
 

@@ -111,11 +111,11 @@ class ReplayLog:
     # Last rows of truncated episodes.
     self._truncated: list[int] = []
     self._shards: list[dict] = []  # Manifest entries of finished shards.
-    # Rows at the last checkpoint but one. The agent's side of the last one may
-    # never have been written, so a resumed run is certain to have only these.
+    # Rows at the last checkpoint but one. The agent's part of the last checkpoint
+    # may be missing, so a resumed run is certain to have only these rows.
     self._safe_rows = 0
     self._last_checkpoint_rows = 0
-    # First error of the writing thread, which then writes nothing more.
+    # First error of the writing thread; nothing is written after it.
     self._error: Exception | None = None
     self._writer: Any = None  # A ShardWriter once rows arrive.
     self._thread = concurrent.futures.ThreadPoolExecutor(
@@ -141,8 +141,8 @@ class ReplayLog:
       reward: Reward received, clipped if the agent's rewards are.
       terminal: Whether the transition ended the episode.
       truncated: Whether the episode was truncated here. The format stores a
-        terminal; the manifest lists the row in `truncated_rows`, and readers then
-        use its observation only as the row before's next one.
+        terminal; the manifest lists the row in `truncated_rows`, and readers use
+        its observation only as the next observation of the previous row.
       padded: Whether to write padding rows if an episode starts here; False if
         the episode's true beginning is missing.
       unclipped_reward: Reward before clipping, for the manifest's statistics;
@@ -368,7 +368,8 @@ class ReplayLog:
       'format': self._describe_rows(),
       'rows': self.rows,
       'suffix': self._writer.suffix,
-      'cut': self._writer.checkpoint(),  # The key of existing checkpoints.
+      # Existing checkpoints have this key.
+      'cut': self._writer.checkpoint(),
       'carry': carry and {name: _encode(row) for name, row in carry.items()},
       'at_episode_start': self._at_episode_start,
       'episode': self._episode,
@@ -434,7 +435,7 @@ class ReplayLog:
 
 
 def _episode_statistics(episodes: list) -> dict:
-  """Returns the count of episodes, and their returns' and lengths' statistics.
+  """Returns the number of episodes, and statistics of their returns and lengths.
 
   Args:
     episodes: `[last row, return, unclipped return, agent steps]` of each.
@@ -442,7 +443,7 @@ def _episode_statistics(episodes: list) -> dict:
   names = ('return', 'unclipped_return', 'agent_steps')
   statistics: dict = {'count': len(episodes)}
   for name, values in (
-    zip(names, np.array(episodes)[:, 1:].T, strict=True) if (episodes) else ()
+    zip(names, np.array(episodes)[:, 1:].T, strict=True) if episodes else ()
   ):
     statistics[name] = {
       'mean': float(values.mean()),

@@ -1,8 +1,8 @@
 """Names of a shard's files, and listings of the shards in a directory.
 
 Shard `N` has one gzipped `.npy` for each column, `$store$_<column>_ckpt.N.gz`
-(the dollar signs are literal), and two for its ring's counters,
-`<counter>_ckpt.N.gz`.
+(the dollar signs are literal), and two for the state of its ring,
+`add_count_ckpt.N.gz` and `invalid_range_ckpt.N.gz`.
 """
 
 import collections
@@ -13,9 +13,10 @@ from absl import logging
 
 from batch_rl.utils import files
 
+# Folder of a run's shards, `<root>/<Game>/<run>/replay_logs`.
+REPLAY_LOGS = 'replay_logs'
 # Dopamine may write this file too; no reader needs it.
 OPTIONAL = 'episode_end_indices'
-
 # Folder of the files of an unfinished shard.
 PARTIAL = 'partial'
 COLUMNS = ('observation', 'action', 'reward', 'terminal')
@@ -31,7 +32,7 @@ def file_name(name: str, suffix: int) -> str:
 
 
 def suffix_of(name: str) -> int | None:
-  """Returns the shard number in a file name; None if it is no shard's file."""
+  """Returns the shard number in a file name; None for other files."""
   match = _FILE_PATTERN.fullmatch(name)
   return int(match['suffix']) if match else None
 
@@ -58,16 +59,16 @@ def list_suffixes(
       has no shard (the message names the likely cause) or a file is missing.
   """
   names = files.list_directory(data_dir)
-  found = collections.defaultdict(set)
+  by_suffix = collections.defaultdict(set)
   for name in names:
     if match := _FILE_PATTERN.fullmatch(name):
-      found[int(match['suffix'])].add(name)
+      by_suffix[int(match['suffix'])].add(name)
   if not complete:
-    return sorted(found)
-  if not found:
+    return sorted(by_suffix)
+  if not by_suffix:
     raise ValueError(_explain_no_shards(data_dir, names))
   usable = []
-  for suffix, present in sorted(found.items()):
+  for suffix, present in sorted(by_suffix.items()):
     missing = {file_name(name, suffix) for name in FILES} - present
     if not missing:
       usable.append(suffix)
@@ -85,11 +86,11 @@ def list_suffixes(
 
 
 def _explain_no_shards(data_dir: str, names: list[str]) -> str:
-  """Returns a message with the directory's content and the likely mistake."""
-  if 'replay_logs' in names:
-    cause = f'try its replay_logs folder: {data_dir}/replay_logs'
-  elif os.path.basename(os.path.normpath(data_dir)) == 'replay_logs':
-    cause = 'the folder is empty of shards; was the download finished?'
+  """Returns an error message with the directory's content and the likely cause."""
+  if REPLAY_LOGS in names:
+    cause = f'try its {REPLAY_LOGS} folder: {data_dir}/{REPLAY_LOGS}'
+  elif os.path.basename(os.path.normpath(data_dir)) == REPLAY_LOGS:
+    cause = 'the folder has no shards; is the download complete?'
   elif names and all(name.isdigit() for name in names):
     runs = ', '.join(sorted(names, key=int))
     cause = f'this is a game directory; choose one of its runs, {runs}'
@@ -106,14 +107,14 @@ def replay_logs_dir(run_dir: str) -> str:
     run_dir: Run directory, as for `--replay_dir`, e.g. `$DATA_DIR/Pong/1`.
 
   Raises:
-    ValueError: If the run has no shards; the message recognises a game
-      directory and the `replay_logs` folder itself.
+    ValueError: If the run has no shards; the message says so if the directory is
+      a game directory or the `replay_logs` folder itself.
   """
   names = files.list_directory(run_dir)
-  if 'replay_logs' in names:
-    logs = os.path.join(run_dir, 'replay_logs')
-    list_suffixes(logs)
-    return logs
+  if REPLAY_LOGS in names:
+    data_dir = os.path.join(run_dir, REPLAY_LOGS)
+    list_suffixes(data_dir)
+    return data_dir
   if any(_FILE_PATTERN.fullmatch(name) for name in names):
     parent = os.path.dirname(os.path.normpath(run_dir)) or '.'
     raise ValueError(

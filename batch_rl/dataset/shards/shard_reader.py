@@ -1,4 +1,4 @@
-"""Reads shards, and defines their format.
+"""Reads shards; their format is described here.
 
 A shard is a dump of the ring in Dopamine's `OutOfGraphReplayBuffer`: one gzipped
 `.npy` of `capacity` rows for each column, and two small files. Row `i` is
@@ -10,8 +10,8 @@ holds, in time order, its last row (row `k * capacity - 1` of the run, absent
 from shard 0) and then rows `0 ... capacity - 2`. In the final, partial shard
 `add_count` equals the cursor.
 
-Files are not trusted: pickles are refused, every length and checksum is verified,
-and an error is one line that names the file. Remote paths (`gs://...`) are read
+Files are not trusted: pickles are refused, and every length and checksum is
+verified. An error is one line that names the file. Remote paths (`gs://...`) are read
 through `tf.io.gfile`; TensorFlow is imported only for them.
 """
 
@@ -39,7 +39,7 @@ _CHUNK_BYTES = 1 << 22
 
 
 class DataError(ValueError):
-  """Data found to be damaged, or too large, while in use."""
+  """Data that turned out damaged, or too large, while in use."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,17 +52,15 @@ class Shard:
       (capacity, ...), the others (capacity,).
     add_count: Number of rows added since the run began; the cursor in a final
       shard.
-    rows_on_disk: Number of rows in the ring on disk, at least `capacity`.
   """
 
   suffix: int
   columns: Mapping[str, np.ndarray]
   add_count: int
-  rows_on_disk: int
 
   @property
   def capacity(self) -> int:
-    """Number of rows that were read."""
+    """Number of rows in the ring."""
     return len(self.columns['terminal'])
 
 
@@ -71,7 +69,7 @@ def read_shard(
   suffix: int,
   columns: tuple[str, ...] = shard_files.COLUMNS,
 ) -> Shard:
-  """Reads a shard without ever holding a second copy of an array.
+  """Reads a shard into memory, without a second copy of any array.
 
   Args:
     data_dir: Directory of the shards.
@@ -91,10 +89,7 @@ def read_shard(
     arrays[name] = array = read_array(path)
     rows = len(arrays['terminal']) if arrays['terminal'].ndim else 0
     check_column(path, name, array.shape, array.dtype, rows)
-  rows_on_disk = read_header(
-    os.path.join(data_dir, shard_files.file_name('terminal', suffix))
-  ).shape[0]
-  return Shard(suffix, arrays, add_count, rows_on_disk)
+  return Shard(suffix, arrays, add_count)
 
 
 def read_add_count(data_dir: str, suffix: int) -> int:
@@ -137,8 +132,8 @@ def check_column(
     rows: Number of rows in the shard's terminal column.
 
   Raises:
-    ValueError: If the column is not of the format; the message says what was
-      expected.
+    ValueError: If the column is not of the format; the message has the expected
+      dtype and shape.
   """
   expected = _DTYPES.get(name, dtype)
   if dtype != expected or not shape or (name in _DTYPES and len(shape) > 1):
@@ -211,7 +206,13 @@ def iterate_rows(
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-  """The header of a `.npy`; a scalar counts as one row."""
+  """The header of a `.npy`.
+
+  Attributes:
+    shape: Shape of the array; (1,) for a scalar.
+    dtype: Dtype of the array.
+    ndim: Number of dimensions; 0 for a scalar.
+  """
 
   shape: tuple[int, ...]
   dtype: np.dtype
@@ -257,7 +258,7 @@ def _read_chunks(
   if dtype.hasobject:
     raise ValueError('it holds pickled objects, which are never loaded')
   if fortran and len(shape) > 1:
-    raise ValueError('it is stored column by column')
+    raise ValueError('it is in Fortran order')
   header = Header(shape or (1,), dtype, len(shape))
 
   def chunks():
@@ -288,7 +289,7 @@ class _one_line_errors:  # noqa: N801 (a context manager)
     return self
 
   def __exit__(self, kind, error, traceback):
-    # A damaged file can raise many kinds: zlib's, EOFError, UnicodeDecodeError.
+    # A damaged file can raise zlib.error, EOFError, UnicodeDecodeError and others.
     if isinstance(error, Exception):
       reason = ' '.join(str(error).split()) or kind.__name__
       raise ValueError(f'{self._path} is damaged: {reason}.') from error

@@ -17,9 +17,9 @@ class ShardWriter:
 
   The columns grow in the folder `partial`. `finish` moves them into place,
   `add_count` last, so that a shard with an `add_count` is complete. `checkpoint`
-  makes the rows durable, and `resume` returns to a checkpoint. That works even
-  for a shard finished since: gzip members concatenate, so the finished file
-  begins with the bytes of the checkpoint.
+  makes the rows durable, and `resume` returns to a checkpoint, even if the shard
+  was finished later: gzip members concatenate, so the finished file begins with
+  the bytes of the checkpoint.
 
   Args:
     directory: Directory of the shards.
@@ -35,7 +35,7 @@ class ShardWriter:
     rows: Number of rows written, without `carry`.
   """
 
-  # Level 6 takes 0.1 ms a frame, on the log's own thread.
+  # Level 6 takes 0.1 ms a frame, on the log's background thread.
   _LEVEL = 6
 
   def __init__(
@@ -172,12 +172,12 @@ class ShardWriter:
     paths = []
     for name in shard_files.FILES:
       if name == shard_files.FILES[-1]:
-        files.sync_directory(self._directory)
+        files.sync(self._directory)
       paths.append(
         os.path.join(self._directory, shard_files.file_name(name, self.suffix))
       )
       os.replace(self.partial_path(name), paths[-1])
-    files.sync_directory(self._directory)
+    files.sync(self._directory)
     return paths
 
   def close(self) -> None:

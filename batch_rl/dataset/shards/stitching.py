@@ -51,14 +51,23 @@ class Placement:
   follows: bool
 
 
+def in_time_order(array: np.ndarray, placement: Placement) -> np.ndarray:
+  """Returns the rows of a ring that its shard adds to the run, oldest first."""
+  end = placement.start + placement.rows
+  over = max(end - placement.capacity, 0)
+  if not over:
+    return array[placement.start : end]
+  return np.concatenate([array[placement.start :], array[:over]])
+
+
 def stitch(
   suffixes: Sequence[int], add_counts: Sequence[int], capacities: Sequence[int]
 ) -> tuple[list[Placement], list[str]]:
   """Places the shards of a run end to end, in time order.
 
   A shard whose ring has wrapped holds rows `[add_count - capacity, add_count)`
-  of the run. In the last shard the count may be the cursor instead; the shard
-  then continues one that was dumped at cursor `capacity - 1`.
+  of the run. In the last shard the count may be the cursor instead; then it
+  continues the previous shard, dumped at cursor `capacity - 1`.
 
   Args:
     suffixes: Shard numbers of one run, ascending.
@@ -74,17 +83,14 @@ def stitch(
   """
   placements: list[Placement] = []
   problems = []
-  end = 0  # The run's row count after the shard before.
+  end = 0  # Number of rows in the run after the previous shard.
   before = None
   for i, (suffix, count, capacity) in enumerate(
     zip(suffixes, add_counts, capacities, strict=True)
   ):
     cursor, begin = count % capacity, max(0, count - capacity)
-    start, rows, follows = (
-      cursor if count >= capacity else 0,
-      count - begin,
-      False,
-    )
+    start = cursor if count >= capacity else 0
+    rows, follows = count - begin, False
     if before is not None:
       if capacity != capacities[i - 1]:
         raise ValueError(

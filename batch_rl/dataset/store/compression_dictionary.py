@@ -1,26 +1,26 @@
-"""Training of the LZ4 dictionary that all blocks of a store share."""
+"""Trains the LZ4 dictionary that all blocks of a store share."""
 
 import numpy as np
 import zstandard
 
 from batch_rl.dataset.store import packed_shard
 
-# LZ4 can refer 64 KB back. zstd's trainer finds patterns that recur anywhere; the
-# whole frames serve as backgrounds.
+# LZ4 refers at most 64 KB back. zstd's trainer finds recurring patterns; the whole
+# frames serve as backgrounds.
 _TRAINED_BYTES = 48 << 10
 _FRAMES_BYTES = 14 << 10
 
 
-def train(runs: list[np.ndarray]) -> bytes:
+def train(sequences: list[np.ndarray]) -> bytes:
   """Trains a dictionary of at most 62 KB.
 
   Args:
-    runs: Consecutive frames from several places, each (rows, *frame_shape).
+    sequences: Consecutive frames from several places, each (n, *frame_shape).
 
   Returns:
-    The dictionary; empty if the frames are too few, or too large to gain from it.
+    The dictionary; empty if frames are too few, or too large to profit from one.
   """
-  frames = np.concatenate([run.reshape(len(run), -1) for run in runs])
+  frames = np.concatenate([s.reshape(len(s), -1) for s in sequences])
   frames = np.ascontiguousarray(frames).view(np.uint8)
   frames = frames[frames.any(axis=1)]
   size = frames.shape[1]

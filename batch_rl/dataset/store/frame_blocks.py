@@ -78,7 +78,7 @@ class FrameBlocks:
     elif dictionary != self._dictionary:
       raise ValueError(
         f'{self._names[i]} has another dictionary: another process deleted the '
-        'store and made it again; start again.'
+        'store and created it again; restart this program.'
       )
     offsets = self._offsets
     if packed.offsets[-1] > np.iinfo(offsets.dtype).max:
@@ -118,8 +118,8 @@ class FrameBlocks:
     kept_rows = self._rows_kept[shard_of]
     at = within + self._first[shard_of]
     at -= np.where(at >= kept_rows, kept_rows, 0)
-    # All but a few in a million lie in one stretch of one ring.
-    plain = (
+    # All but a few in a million are contiguous in one ring.
+    contiguous = (
       (within >= 0)
       & (rows + length <= self._starts[shard_of + 1])
       & (at + length <= kept_rows)
@@ -136,17 +136,17 @@ class FrameBlocks:
     shape = (len(rows), length, *self._frame_shape)
     out = frame_stacks.aligned(shape, self._frame_dtype, before=size - frame)
     target, decode = out.ctypes.data + out.nbytes, self._decode
-    for i, s, bound, begin, is_plain in zip(
+    for i, s, bound, begin, is_contiguous in zip(
       range(len(rows) - 1, -1, -1),
       shard_of[::-1].tolist(),
       bounds[::-1].tolist(),
       (skip * frame)[::-1].tolist(),
-      plain[::-1].tolist(),
+      contiguous[::-1].tolist(),
       strict=True,
     ):
       target -= wanted
       address = addresses[s]
-      if not (is_plain and address):
+      if not (is_contiguous and address):
         window = self._window_across_shards(int(rows[i]), length)
         ctypes.memmove(target, window, wanted)
         continue
@@ -182,17 +182,19 @@ class FrameBlocks:
     kept = self._rows_kept[shard_of]
     within = rows - self._starts[shard_of]
     in_run = (within >= 0) & (rows < self._starts[-1])
-    at = np.where(in_run, (within + self._first[shard_of]) % kept, -1)
-    return self.kept_frames(shard_of, at)
+    positions = np.where(in_run, (within + self._first[shard_of]) % kept, -1)
+    return self.kept_frames(shard_of, positions)
 
-  def kept_frames(self, shard_of: np.ndarray, at: np.ndarray) -> np.ndarray:
+  def kept_frames(
+    self, shard_of: np.ndarray, positions: np.ndarray
+  ) -> np.ndarray:
     """Decodes single frames by position (see `Store.kept_frames`)."""
-    out = np.zeros((len(at), self._frame_bytes), np.uint8)
+    out = np.zeros((len(positions), self._frame_bytes), np.uint8)
     frame, decode, addresses = self._frame_bytes, self._decode, self._address
     scratch = np.empty((packed_shard.BLOCK_ROWS, frame), np.uint8)
     last = None
     for i, (s, position) in enumerate(
-      zip(shard_of.tolist(), at.tolist(), strict=True)
+      zip(shard_of.tolist(), positions.tolist(), strict=True)
     ):
       address = addresses[s]
       if position < 0 or not address:
@@ -212,7 +214,9 @@ class FrameBlocks:
           raise self._damaged_block(s, error) from error
         last = s, block
       out[i] = scratch[skip]
-    return out.view(self._frame_dtype).reshape(len(at), *self._frame_shape)
+    return out.view(self._frame_dtype).reshape(
+      len(positions), *self._frame_shape
+    )
 
   def _damaged_block(self, s: int, error: Exception) -> shard_reader.DataError:
     self.fault = shard_reader.DataError(

@@ -17,7 +17,7 @@ import lz4.block
 
 
 class DamagedBlock(ValueError):
-  """A block that cannot be decoded as far as wanted."""
+  """A block that cannot be decoded to the wanted length."""
 
 
 def compressor(dictionary: bytes, level: int) -> Callable[[Any], bytes]:

@@ -2,13 +2,13 @@
 
 Rows are kept in ring order, without stale ones, in blocks of `BLOCK_ROWS`. LZ4
 compresses a block with a dictionary that all shards of a store share. LZ4 decodes
-two to three times as fast as zstd, and with the dictionary to about the same size
-(`benchmarks/codecs.py`).
+two to three times as fast as zstd, and with the dictionary its blocks are about as
+small (`benchmarks/codecs.py`).
 
 On disk a packed shard is two files. `shard-<n>.bin` has the blocks, one after the
-other, then the small columns as raw arrays. `shard-<n>.json` has their offsets
-and the shard files they were made from. It is written last, so a shard that has
-it is complete.
+other, then the small columns as raw arrays. `shard-<n>.json`, the description, has
+their offsets and the shard files they were made from. It is written last, so a
+shard with a description is complete.
 """
 
 import contextlib
@@ -100,20 +100,20 @@ def open_packed(
   Raises:
     ValueError: If the shard is missing, incomplete, damaged, or of another store.
   """
-  binary, description = paths(directory, suffix)
+  binary_path, description_path = paths(directory, suffix)
   try:
-    about = _read_description(description)
-    if about['dictionary'] != hashlib.sha256(dictionary).hexdigest():
+    description = _read_description(description_path)
+    if description['dictionary'] != hashlib.sha256(dictionary).hexdigest():
       raise ValueError('it was packed with another dictionary')
-    if about['block_rows'] != BLOCK_ROWS:
-      raise ValueError(f'it has {about["block_rows"]} rows in a block')
-    size = os.path.getsize(binary)
-    if size != about['bytes']:
-      raise ValueError(f'it has {size} bytes, expected {about["bytes"]}')
-    with open(binary, 'rb') as file:
+    if description['block_rows'] != BLOCK_ROWS:
+      raise ValueError(f'it has {description["block_rows"]} rows in a block')
+    size = os.path.getsize(binary_path)
+    if size != description['bytes']:
+      raise ValueError(f'it has {size} bytes, expected {description["bytes"]}')
+    with open(binary_path, 'rb') as file:
       column = {
         name: np.fromfile(file, dtype, count, offset=start - file.seek(0))
-        for name, (start, dtype, count) in about['sections'].items()
+        for name, (start, dtype, count) in description['sections'].items()
       }
       data: Any
       if preload:
@@ -123,47 +123,47 @@ def open_packed(
         data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         # Sampling reads at random positions.
         data.madvise(mmap.MADV_RANDOM)
-    for name, check in about['crc32'].items():
+    for name, check in description['crc32'].items():
       if isal_zlib.crc32(column[name]) != check:
         raise ValueError(f'its {name} is damaged')
     columns = packed_columns.Columns(
-      about['suffix'],
-      about['capacity'],
-      about['add_count'],
+      description['suffix'],
+      description['capacity'],
+      description['add_count'],
       column['action'],
       column['reward'],
       column['terminal'],
-      tuple(about['frame_shape']),
-      np.dtype(about['frame_dtype']),
-      about['sources'],
-      about['digest'],
+      tuple(description['frame_shape']),
+      np.dtype(description['frame_dtype']),
+      description['sources'],
+      description['digest'],
     )
     packed = PackedShard(
       columns,
       np.frombuffer(data, np.uint8),
       column['offsets'],
-      about['padding'],
-      frozenset(about['zero_rows']),
+      description['padding'],
+      frozenset(description['zero_rows']),
     )
     packed.check()
     return packed
   except (OSError, KeyError, TypeError, ValueError) as error:
     raise ValueError(
-      f'{binary} cannot be used ({error}); delete it and {description} to have '
-      'the shard packed again.'
+      f'{binary_path} cannot be used ({error}); delete it and {description_path} '
+      'to have the shard packed again.'
     ) from error
 
 
-def _read_description(description: str) -> dict[str, Any]:
+def _read_description(description_path: str) -> dict[str, Any]:
   """Reads a packed shard's `.json` file.
 
   Raises:
     ValueError: If the file is missing or damaged.
   """
-  about = files.read_json(description)
-  if about is None:
-    raise ValueError(f'{description} is missing')
-  return files.check_hash(description, about)
+  description = files.read_json(description_path)
+  if description is None:
+    raise ValueError(f'{description_path} is missing')
+  return files.check_hash(description_path, description)
 
 
 def verify_packed(directory: str, suffix: int) -> str | None:
@@ -172,14 +172,17 @@ def verify_packed(directory: str, suffix: int) -> str | None:
   Returns:
     A one-line problem, or None.
   """
-  binary, description = paths(directory, suffix)
+  binary_path, description_path = paths(directory, suffix)
   try:
-    if files.sha256(binary) != _read_description(description)['sha256']:
+    if (
+      files.sha256(binary_path) != _read_description(description_path)['sha256']
+    ):
       return (
-        f'{binary} is damaged: its hash differs from that in {description}.'
+        f'{binary_path} is damaged: its hash differs from that in '
+        f'{description_path}.'
       )
   except (OSError, ValueError) as error:
-    return f'{binary} cannot be verified: {error}'
+    return f'{binary_path} cannot be verified: {error}'
   return None
 
 
@@ -197,17 +200,17 @@ def is_fresh(packed: PackedShard, data_dir: str, directory: str) -> bool:
   Raises:
     ValueError: If a file of the shard cannot be read.
   """
-  now = {}
+  current = {}
   for name, source in packed.columns.sources.items():
     path = os.path.join(data_dir, name)
-    now[name] = {**source, **files.stat(path)}
-    if now[name]['bytes'] != source['bytes']:
+    current[name] = {**source, **files.stat(path)}
+    if current[name]['bytes'] != source['bytes']:
       return False
-    if now[name] != source and files.sha256(path) != source['sha256']:
+    if current[name] != source and files.sha256(path) != source['sha256']:
       return False
-  if now != packed.columns.sources:
-    description = paths(directory, packed.columns.suffix)[1]
-    about = {**_read_description(description), 'sources': now}
+  if current != packed.columns.sources:
+    description_path = paths(directory, packed.columns.suffix)[1]
+    description = {**_read_description(description_path), 'sources': current}
     with contextlib.suppress(OSError):  # The cache may be read-only.
-      files.write_json(description, files.with_hash(about))
+      files.write_json(description_path, files.with_hash(description))
   return True

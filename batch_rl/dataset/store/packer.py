@@ -280,7 +280,7 @@ class Packer:
   def _train_dictionary(self) -> bytes:
     """Trains the dictionary on the first frames of shards across the run."""
     spread = np.linspace(0, len(self._suffixes) - 1, 8).round().astype(int)
-    runs: list[np.ndarray] = []
+    frames: list[np.ndarray] = []
     for i in np.unique(spread).tolist():
       suffix = self._suffixes[i]
       name = shard_files.file_name('observation', suffix)
@@ -288,10 +288,10 @@ class Packer:
       # Enough to go beyond padding and a black first screen.
       rows = min(self._rows[suffix], 1000)
       try:
-        runs += [
+        frames += [
           chunk.copy() for _, chunk in shard_reader.iterate_rows(path, rows)
         ]
       except ValueError:
         if not self._skip_damaged:
           raise
-    return compression_dictionary.train(runs) if runs else b''
+    return compression_dictionary.train(frames) if frames else b''

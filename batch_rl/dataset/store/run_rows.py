@@ -29,8 +29,8 @@ class RunRows:
     action: Integer actions in time order, (rows,).
     reward: Rewards in time order, (rows,).
     ends: Last rows of episodes, ascending: int64 (episodes,).
-    truncations: Entries of `ends` at which the episode was truncated, so that the
-      row is no terminal: int64 (truncations,).
+    truncations: Entries of `ends` at which the episode was truncated rather than
+      terminated: int64 (truncations,).
     frame_shape: Shape of an observation.
     frame_dtype: Dtype of an observation.
 
@@ -49,7 +49,7 @@ class RunRows:
     self._max_rows = max_rows
     self.suffixes = [c.suffix for c in columns]
     self._index = {suffix: i for i, suffix in enumerate(self.suffixes)}
-    self._check_frames_alike(columns)
+    self._check_same_frames(columns)
     self.frame_shape = columns[0].frame_shape
     self.frame_dtype = columns[0].frame_dtype
     self._stitch(columns, listed)
@@ -74,18 +74,18 @@ class RunRows:
     # The arrays above replace those of the shards.
     self._columns = [c.without_arrays() for c in columns]
 
-  def _check_frames_alike(
+  def _check_same_frames(
     self, columns: Sequence[packed_columns.Columns]
   ) -> None:
-    one = columns[0]
+    first = columns[0]
     for other in columns:
       if (other.frame_shape, other.frame_dtype) != (
-        one.frame_shape,
-        one.frame_dtype,
+        first.frame_shape,
+        first.frame_dtype,
       ):
         raise ValueError(
-          f'{self.data_dir}: observations are {one.frame_dtype} '
-          f'{one.frame_shape} in shard {one.suffix} and {other.frame_dtype} '
+          f'{self.data_dir}: observations are {first.frame_dtype} '
+          f'{first.frame_shape} in shard {first.suffix} and {other.frame_dtype} '
           f'{other.frame_shape} in shard {other.suffix}: are these two runs in '
           'one directory?'
         )
@@ -147,7 +147,7 @@ class RunRows:
 
   @property
   def starts_with_run(self) -> bool:
-    """Whether row 0 is the first row that was ever logged."""
+    """Whether row 0 is the first row logged in the run."""
     first = self._columns[0]
     return first.suffix == 0 and first.add_count <= first.capacity
 
@@ -171,7 +171,7 @@ class RunRows:
     return [columns.capacity for columns in self._columns]
 
   def add_count(self, suffix: int) -> int:
-    """Returns the rows added before a shard's dump, limited to `capacity`."""
+    """Returns the number of rows added before a dump, limited by `max_rows`."""
     i = self._index[suffix]
     columns, placement = self._columns[i], self.placements[i]
     if self.capacity(suffix) < columns.capacity:

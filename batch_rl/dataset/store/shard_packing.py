@@ -1,4 +1,4 @@
-"""Packing of one shard: its frames compressed into memory or onto disk."""
+"""Packs one shard: compresses its frames into memory or onto disk."""
 
 import collections
 import concurrent.futures
@@ -165,8 +165,8 @@ def pack_to_disk(
     OSError: If the disk is full or the directory cannot be written; no partial
       file is left.
   """
-  binary, description = packed_shard.paths(directory, columns.suffix)
-  temporary = binary + '.tmp'
+  binary_path, description_path = packed_shard.paths(directory, columns.suffix)
+  temporary = binary_path + '.tmp'
   content = hashlib.sha256()
   try:
     with open(temporary, 'wb') as file:
@@ -190,17 +190,17 @@ def pack_to_disk(
       size = file.tell()
       file.flush()
       os.fsync(file.fileno())
-    # An old description must never go with a new binary.
-    if os.path.exists(description):
-      os.remove(description)
-      files.sync_directory(directory)
-    os.replace(temporary, binary)
+    # An old description must never accompany a new binary.
+    if os.path.exists(description_path):
+      os.remove(description_path)
+      files.sync(directory)
+    os.replace(temporary, binary_path)
   except BaseException:
     if os.path.exists(temporary):
       os.remove(temporary)
     raise
   files.write_json(
-    description,
+    description_path,
     files.with_hash(
       {
         'suffix': columns.suffix,

@@ -25,7 +25,7 @@ from batch_rl.dataset.store import (
   run_rows,
   store_directory,
 )
-from batch_rl.dataset.store.data_directories import find_data, list_shards
+from batch_rl.dataset.store.store_directory import find_data, list_shards
 from batch_rl.utils import machine
 
 __all__ = ['Store', 'convert', 'find_data', 'list_shards']
@@ -49,7 +49,7 @@ class Store(run_rows.RunRows):
     progress: Callback that receives the number of rows packed each time.
 
   Attributes:
-    asked_for: Numbers of the shards asked for, damaged ones included.
+    requested: Numbers of the requested shards, damaged ones included.
 
   Raises:
     ValueError: If a shard is missing or damaged, or these are not shards of one
@@ -69,18 +69,18 @@ class Store(run_rows.RunRows):
   ):
     self.data_dir = data_dir
     self._skip_damaged = skip_damaged
-    self._stands_alone = store_directory.is_store(data_dir)
-    path = data_dir if self._stands_alone else directory
+    self._is_converted = store_directory.is_store(data_dir)
+    path = data_dir if self._is_converted else directory
     self._directory = (
       store_directory.StoreDirectory(path, preload) if path else None
     )
     available = list_shards(data_dir, skip_damaged)
-    self.asked_for = available if suffixes is None else list(suffixes)
-    for suffix in self.asked_for:
+    self.requested = available if suffixes is None else list(suffixes)
+    for suffix in self.requested:
       if suffix not in available:
         raise ValueError(f'There is no shard {suffix} in {data_dir}.')
     columns, packed = self._open_shards()
-    first, last = self.asked_for[0], self.asked_for[-1]
+    first, last = self.requested[0], self.requested[-1]
     listed = [suffix for suffix in available if first <= suffix <= last]
     super().__init__(data_dir, columns, listed, max_rows)
     self._frames = frame_blocks.FrameBlocks(
@@ -117,7 +117,7 @@ class Store(run_rows.RunRows):
   ]:
     """Reads the small columns of all shards, and opens those already packed."""
     with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
-      opened = list(pool.map(self._open_shard, self.asked_for))
+      opened = list(pool.map(self._open_shard, self.requested))
     usable = [pair for pair in opened if pair is not None]
     if not usable:
       raise ValueError(f'Every shard in {self.data_dir} is damaged.')
@@ -125,7 +125,7 @@ class Store(run_rows.RunRows):
 
   def _open_shard(self, suffix):
     try:
-      if self._stands_alone:
+      if self._is_converted:
         packed = self._directory.open(suffix)
         return packed.columns, packed
       packed = self._directory and self._directory.find(suffix, self.data_dir)
@@ -233,7 +233,7 @@ class Store(run_rows.RunRows):
 
     Returns:
       (n, length, *frame_shape). Frames are zero for rows outside the run, rows
-      behind a gap, and rows of shards that are not packed yet.
+      after a gap, and rows of shards that are not packed yet.
 
     Raises:
       DataError: If the store is damaged.
@@ -255,13 +255,15 @@ class Store(run_rows.RunRows):
     """
     return self._frames.frames(rows)
 
-  def kept_frames(self, shard_of: np.ndarray, at: np.ndarray) -> np.ndarray:
+  def kept_frames(
+    self, shard_of: np.ndarray, positions: np.ndarray
+  ) -> np.ndarray:
     """Decodes single frames by shard and position.
 
     Args:
       shard_of: Indices into `suffixes`, (n,).
-      at: Positions among the shards' kept rows (`Columns.positions`), (n,); -1
-        gives zeros.
+      positions: Positions among the shards' kept rows (`Columns.positions`),
+        (n,); -1 gives zeros.
 
     Returns:
       (n, *frame_shape).
@@ -269,7 +271,7 @@ class Store(run_rows.RunRows):
     Raises:
       DataError: If the store is damaged.
     """
-    return self._frames.kept_frames(shard_of, at)
+    return self._frames.kept_frames(shard_of, positions)
 
   # --- padding ---------------------------------------------------------------
 
@@ -280,7 +282,7 @@ class Store(run_rows.RunRows):
     """
     return self._packed[self._index[suffix]].padding
 
-  def lead(self, suffix: int) -> int:
+  def leading_padding(self, suffix: int) -> int:
     """Returns the number of padding rows at the start of a packed shard's rows."""
     i = self._index[suffix]
     packed, placement = self._packed[i], self.placements[i]
@@ -301,7 +303,7 @@ class Store(run_rows.RunRows):
   def first_padding(self) -> int:
     """Returns the number of padding rows at the first known start of an episode.
 
-    It is at most 3, and 3 if no start is known.
+    At most 3 rows are examined; without a known start, 3 are assumed.
     """
     starts = (self.ends + 1).tolist()
     if self.starts_with_run:

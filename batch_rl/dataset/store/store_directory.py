@@ -14,11 +14,11 @@ from typing import Any
 
 from absl import logging
 
-from batch_rl.dataset.shards import manifests
+from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.dataset.store import packed_shard
 from batch_rl.utils import files, locks
 
-_ABOUT = 'store.json'
+_FILE_NAME = 'store.json'
 _DICTIONARY = 'dictionary'
 _VERSION = 1
 
@@ -26,18 +26,47 @@ _VERSION = 1
 def is_store(directory: str) -> bool:
   """Returns whether a directory is a store rather than a run's shards."""
   return not files.is_remote(directory) and os.path.exists(
-    os.path.join(directory, _ABOUT)
+    os.path.join(directory, _FILE_NAME)
   )
+
+
+def find_data(run_dir: str) -> str:
+  """Returns the directory of a run's shards, or its store.
+
+  Args:
+    run_dir: Run directory, i.e. the one above `replay_logs`, or a store.
+
+  Raises:
+    ValueError: If the directory is neither; the message names the likely cause.
+  """
+  if is_store(run_dir):
+    list_shards(run_dir)
+    return run_dir
+  return shard_files.replay_logs_dir(run_dir)
+
+
+def list_shards(data_dir: str, skip_incomplete: bool = False) -> list[int]:
+  """Returns the shard numbers in a directory of shards or a store, ascending.
+
+  Args:
+    data_dir: Directory of the shards, or a store.
+    skip_incomplete: Whether to skip shards without all files, with a warning,
+      rather than fail.
+
+  Raises:
+    ValueError: If there is no shard, or one is incomplete.
+  """
+  if not is_store(data_dir):
+    return shard_files.list_suffixes(data_dir, skip_incomplete=skip_incomplete)
+  return StoreDirectory(data_dir).shards()
 
 
 def cache_name(data_dir: str) -> str:
   """Returns a run's folder name in a cache: game, run, and a hash of its path."""
   path = absolute(data_dir).rstrip('/')
-  run = [part for part in path.split('/') if part and part != 'replay_logs'][
-    -2:
-  ]
+  parts = [p for p in path.split('/') if p and p != shard_files.REPLAY_LOGS]
   digest = hashlib.sha256(path.encode()).hexdigest()[:8]
-  return '-'.join([*run, digest])
+  return '-'.join([*parts[-2:], digest])
 
 
 def absolute(path: str) -> str:
@@ -70,36 +99,36 @@ class StoreDirectory:
     self.path = path
     self._preload = preload
     self.dictionary = b''
-    self._about: dict[str, Any] | None = None
+    self._description: dict[str, Any] | None = None
     self.read()
 
   def read(self) -> None:
     """Reads the description, which another process may have written since."""
-    path = os.path.join(self.path, _ABOUT)
-    about = files.read_json(path)
-    if about is None:
+    path = os.path.join(self.path, _FILE_NAME)
+    description = files.read_json(path)
+    if description is None:
       return
     try:
-      about = files.check_hash(path, about)
-      if about['version'] != _VERSION:
+      description = files.check_hash(path, description)
+      if description['version'] != _VERSION:
         raise ValueError(
-          f'it has version {about["version"]}, this package reads {_VERSION}'
+          f'it has version {description["version"]}, this package reads {_VERSION}'
         )
       with open(os.path.join(self.path, _DICTIONARY), 'rb') as file:
         dictionary = file.read()
-      if _hash(dictionary) != about['dictionary']:
+      if _hash(dictionary) != description['dictionary']:
         raise ValueError('its dictionary is damaged')
     except (OSError, ValueError) as error:
       raise ValueError(
         f'{self.path} cannot be used ({error}); delete it and convert the run '
         'again.'
       ) from error
-    self.dictionary, self._about = dictionary, about
+    self.dictionary, self._description = dictionary, description
 
   @property
   def shards_dir(self) -> str | None:
     """Directory of the shards that the store was made from."""
-    return self._about['source'] if self._about else None
+    return self._description['source'] if self._description else None
 
   def shards(self) -> list[int]:
     """Returns the shard numbers of a complete store, ascending.
@@ -107,7 +136,7 @@ class StoreDirectory:
     Raises:
       ValueError: If a shard is missing.
     """
-    suffixes = (self._about or {}).get('shards', [])
+    suffixes = (self._description or {}).get('shards', [])
     missing = [
       str(suffix)
       for suffix in suffixes
@@ -144,8 +173,8 @@ class StoreDirectory:
     Returns:
       The packed shard, or None.
     """
-    description = packed_shard.paths(self.path, suffix)[1]
-    if self._about is None or not os.path.exists(description):
+    description_path = packed_shard.paths(self.path, suffix)[1]
+    if self._description is None or not os.path.exists(description_path):
       return None
     try:
       packed = self.open(suffix)
@@ -202,14 +231,14 @@ class StoreDirectory:
       if name.endswith('.tmp'):
         os.remove(os.path.join(self.path, name))
     self.read()
-    if self._about is None:
+    if self._description is None:
       self.dictionary = train()
       files.write_bytes(os.path.join(self.path, _DICTIONARY), self.dictionary)
     manifest = files.read_json(os.path.join(data_dir, manifests.FILE_NAME))
     if manifest:
       files.write_json(os.path.join(self.path, manifests.FILE_NAME), manifest)
-    known = (self._about or {}).get('shards', [])
-    self._about = files.with_hash(
+    known = (self._description or {}).get('shards', [])
+    self._description = files.with_hash(
       {
         'version': _VERSION,
         'source': absolute(data_dir),
@@ -217,7 +246,7 @@ class StoreDirectory:
         'shards': sorted({*known, *suffixes}),
       }
     )
-    files.write_json(os.path.join(self.path, _ABOUT), self._about)
+    files.write_json(os.path.join(self.path, _FILE_NAME), self._description)
 
   def check_empty_or_of(self, data_dir: str) -> None:
     """Checks that the directory is missing, empty, or the store of a run.
@@ -235,12 +264,15 @@ class StoreDirectory:
     except OSError as error:
       raise ValueError(f'{self.path}: {error.strerror}.') from error
     # A conversion killed at its start may leave these files.
-    ours = {_ABOUT, _DICTIONARY, manifests.FILE_NAME, '.lock'}
-    if self._about is None and {n.removesuffix('.tmp') for n in names} - ours:
+    own_files = {_FILE_NAME, _DICTIONARY, manifests.FILE_NAME, '.lock'}
+    if (
+      self._description is None
+      and {n.removesuffix('.tmp') for n in names} - own_files
+    ):
       raise ValueError(
         f'{self.path} holds something else; choose a new directory for the store.'
       )
-    if self._about is not None and self.shards_dir != absolute(data_dir):
+    if self._description is not None and self.shards_dir != absolute(data_dir):
       raise ValueError(
         f'{self.path} is the store of {self.shards_dir}, not of {data_dir}; '
         'choose another directory.'

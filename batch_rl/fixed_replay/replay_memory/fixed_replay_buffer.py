@@ -251,7 +251,7 @@ class FixedReplayBuffer:
 
   def _use_store(self, suffixes):
     stored = suffixes if self._single else self._suffixes
-    if self._store is None or not set(stored) <= set(self._store.asked_for):
+    if self._store is None or not set(stored) <= set(self._store.requested):
       self.close()
       self._open_store(stored)
       self._store.start(suffixes)

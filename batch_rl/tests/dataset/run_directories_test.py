@@ -33,7 +33,7 @@ def test_runs_are_found_from_every_level(root):
   for path in ('Pong/2', 'Pong/2/', 'Pong/2/replay_logs'):
     run = run_directories.as_run(str(root / path))
     assert names([run]) == [('Pong', '2')]
-    assert shard_files.list_suffixes(run.logs) == [0]
+    assert shard_files.list_suffixes(run.data_dir) == [0]
   assert run_directories.as_run(str(root)) is None
   assert run_directories.as_run(str(root / 'Pong')) is None
 

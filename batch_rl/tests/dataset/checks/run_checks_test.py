@@ -34,7 +34,7 @@ def edit_manifest(logs, edit):
 
 def test_an_intact_run_has_only_notes(logs):
   report = run_checks.verify(str(logs))
-  assert not report.wrong
+  assert not report.problems
   # 3 episodes of 3 + 30 rows: 39, 40 and the last 20.
   assert [entry['rows'] for entry in report.shards] == [39, 40, 20]
   assert [entry['episodes'] for entry in report.shards] == [1, 1, 1]
@@ -161,7 +161,7 @@ def test_a_repeated_shard_is_found(logs):
   (logs / manifests.FILE_NAME).unlink()
   for name in shard_files.FILES:
     shutil.copy(file_of(logs, name, 1), file_of(logs, name, 2))
-  wrong = run_checks.verify(str(logs)).wrong
+  wrong = run_checks.verify(str(logs)).problems
   assert [finding.level for finding in wrong] == ['error', 'suspicious']
   assert 'shard 2 repeats 40 rows of shard 1' in wrong[0].message
   assert wrong[1].file == str(file_of(logs, 'observation', 2))

@@ -60,13 +60,13 @@ def findings(logs, level=None):
 
 def the_only(logs, level):
   """Returns the only finding that is not a note."""
-  (finding,) = run_checks.verify(str(logs)).wrong
+  (finding,) = run_checks.verify(str(logs)).problems
   assert finding.level == level and '\n' not in finding.message
   return finding
 
 
 def is_well(logs):
-  return not run_checks.verify(str(logs)).wrong
+  return not run_checks.verify(str(logs)).problems
 
 
 def compute(directory):

@@ -125,7 +125,7 @@ def test_damaged_bytes_are_reported_or_harmless(data, fuzzed_logs):
     }[kind]
   )
   try:
-    wrong = run_checks.verify(str(fuzzed_logs)).wrong
+    wrong = run_checks.verify(str(fuzzed_logs)).problems
     if str(path) not in [finding.file for finding in wrong]:
       # Some bytes of the gzip header do not affect the content.
       after = shard_reader.read_array(str(path))
@@ -148,7 +148,7 @@ def test_no_content_crashes_the_checks(data, fuzzed_logs):
   path.write_bytes(gzip.compress(changed, 1))
   try:
     report = run_checks.verify(str(fuzzed_logs))
-    named = str(path) in [finding.file for finding in report.wrong]
+    named = str(path) in [finding.file for finding in report.problems]
     # The minor version and the padding of the header have no meaning.
     assert at >= 128 or named or changed[10:] == content[10:]
   finally:

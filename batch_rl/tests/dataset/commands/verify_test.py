@@ -76,7 +76,7 @@ def test_a_store_is_verified(root, run):
 def test_a_directory_without_shards_is_an_error(tmp_path, run, command):
   (tmp_path / 'replay_logs').mkdir()
   code, _, err = run(command, tmp_path)
-  assert code == 2 and is_one_line(err) and 'empty of shards' in err
+  assert code == 2 and is_one_line(err) and 'the folder has no shards' in err
 
 
 def test_a_directory_that_does_not_exist_is_an_error(tmp_path, run):

@@ -24,7 +24,7 @@ def assert_complete(root, data_dir, suffixes=None):
   """Asserts that all files were fetched, and nothing else is left."""
   assert contents(data_dir) == contents(root / RUN, suffixes)
   assert not (data_dir / 'partial').exists()
-  assert not run_checks.verify(str(data_dir)).wrong
+  assert not run_checks.verify(str(data_dir)).problems
 
 
 def corrupt(path):

@@ -29,7 +29,7 @@ def test_remote_manifest_is_kept(original, server, run, data_dir, root):
   other = data_dir.parents[3] / 'other' / RUN
   found = json.loads((other / name).read_text())
   assert found['shards'] == manifest['shards'][1:2] and 'rows' not in found
-  assert not run_checks.verify(str(other)).wrong
+  assert not run_checks.verify(str(other)).problems
 
 
 def test_hashes_of_the_manifest_are_verified(original, root, server, run):

@@ -130,7 +130,7 @@ def test_killed_fetch_resumes(run, data_dir, tmp_path):
     server.close()
   assert code == 0, err
   assert contents(data_dir) == contents(SAMPLE / RUN, (1, 2))
-  assert not run_checks.verify(str(data_dir)).wrong
+  assert not run_checks.verify(str(data_dir)).problems
   starts = server.gets(frames)
   assert len(starts) == 3 and starts == sorted(starts)
   assert starts[2] >= 1_000_000

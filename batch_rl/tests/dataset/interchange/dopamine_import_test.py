@@ -103,7 +103,7 @@ def test_the_manifest_of_our_logger_is_kept(tmp_path, run):
   )
   assert found['format'] == manifest['format']
   assert found['shards'][0]['episodes'] == manifest['shards'][0]['episodes']
-  assert not run_checks.verify(str(tmp_path / 'run/replay_logs')).wrong
+  assert not run_checks.verify(str(tmp_path / 'run/replay_logs')).problems
   frames = source / 'replay_logs' / shard_files.file_name('observation', 1)
   other = source / 'replay_logs' / shard_files.file_name('observation', 0)
   frames.unlink()

@@ -101,7 +101,7 @@ def test_a_round_trip_changes_nothing(tmp_path, import_json, run, kinds):
     runs.assert_same(runs.transitions(tmp_path / 'store'), expected)
   found = [
     f.message
-    for f in run_checks.verify(str(target / 'replay_logs')).wrong
+    for f in run_checks.verify(str(target / 'replay_logs')).problems
     if 'hardly moves' not in f.message  # Pong begins with a pause
   ]
   # An episode without its beginning has no padding, which looks odd.

@@ -83,7 +83,7 @@ def test_all_layouts_give_the_same_run(original, tmp_path, run, layout):
   assert sorted(os.listdir(logs)) == sorted(
     [manifests.FILE_NAME, *(p.name for p in original.iterdir())]
   )
-  assert not run_checks.verify(str(logs)).wrong
+  assert not run_checks.verify(str(logs)).problems
   assert sorted(p for p in source.rglob('*') if p.is_file()) == before
   assert 'assumed' not in out and 'ignored' not in out
   manifest = json.loads((logs / manifests.FILE_NAME).read_text())
@@ -225,7 +225,7 @@ def test_shards_without_any_counter(original, tmp_path, run):
   assert shards.read_run(logs) == shards.read_run(original)[:79]
   manifest = json.loads((logs / manifests.FILE_NAME).read_text())
   assert len(manifest['origin']['assumed']) == 4
-  assert not run_checks.verify(str(logs)).wrong
+  assert not run_checks.verify(str(logs)).problems
 
 
 def test_a_shard_is_left_out_if_its_add_count_cannot_be_inferred(

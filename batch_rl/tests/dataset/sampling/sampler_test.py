@@ -490,15 +490,15 @@ def test_concurrent_refreshes_lose_no_shard(small, gate, monkeypatch):
   packing.wait(count=2)
   sampler = make_sampler(packing)
   slow, may_end = threading.Event(), threading.Event()
-  original = packing.lead
+  original = packing.leading_padding
 
-  def lead(suffix):
+  def leading_padding(suffix):
     if threading.current_thread() is first and not slow.is_set():
       slow.set()
       may_end.wait(1)
     return original(suffix)
 
-  monkeypatch.setattr(packing, 'lead', lead)
+  monkeypatch.setattr(packing, 'leading_padding', leading_padding)
   first = threading.Thread(target=sampler.refresh)
   first.start()
   assert slow.wait(10)

@@ -31,5 +31,5 @@ def test_messages_name_the_likely_mistake(tmp_path):
       shard_files.replay_logs_dir(str(path))
   shutil.rmtree(run / 'replay_logs')
   (run / 'replay_logs').mkdir()
-  with pytest.raises(ValueError, match='empty of shards'):
+  with pytest.raises(ValueError, match='the folder has no shards'):
     shard_files.replay_logs_dir(str(run))
