@@ -1,18 +1,17 @@
 """Fixes that make the pinned Dopamine work with current TensorFlow.
 
-`dopamine-rl==4.1.2` fails at its first import beside current TensorFlow.
-`activate()` installs one fix for each problem. A fix leaves alone whatever is
-installed for real:
+`dopamine-rl==4.1.2` cannot be imported with current TensorFlow. `activate()`
+installs one fix for each problem, and never replaces an installed package:
 
 | problem                                             | fix                  |
 | --------------------------------------------------- | -------------------- |
 | Keras 3 refuses Dopamine's networks                 | `_use_legacy_keras`  |
-| `baselines` is imported, not declared, unobtainable | `_BaselinesStandIn`  |
+| `baselines` is imported, but cannot be installed    | `_BaselinesStandIn`  |
 | gin's TensorFlow support needs `tf.estimator`       | `_provide_estimator` |
 | C51 builds an eager tensor into its graph           | `_use_graph_mode`    |
 | Atari: a 100,000-frame cap, no choice of ROM        | `_use_our_atari`     |
 | JAX and pandas are imported, unused: 3 s, 220 MB    | `_defer_...`         |
-| cleared memory for each tensor: DQN a sixth slower  | `_reuse_memory`      |
+| memory zeroed for each tensor: DQN a sixth slower   | `_reuse_memory`      |
 | warnings that are no use to users                   | `_silence_*`         |
 
 Nothing heavy is imported here: each fix waits for the import that needs it.
@@ -33,7 +32,7 @@ import warnings
 
 
 def activate() -> None:
-  """Installs the fixes; another call does nothing.
+  """Installs the fixes; idempotent.
 
   Raises:
     ImportError: If TensorFlow has already bound `tf.keras` to Keras 3.
@@ -60,17 +59,17 @@ def _use_legacy_keras() -> None:
   keras = getattr(tf, '__dict__', {}).get('keras')
   if keras is not None and getattr(keras, '__version__', '').startswith('3'):
     raise ImportError(
-      'tf.keras is already Keras 3, with which the agents do not work: '
+      'tf.keras is already Keras 3, which the agents do not support: '
       'import batch_rl before tf.keras is used, or set '
       'TF_USE_LEGACY_KERAS=1 in the environment.'
     )
 
 
 def _reuse_memory() -> None:
-  """Lets TensorFlow keep CPU memory for later tensors, as it does GPU memory.
+  """Makes TensorFlow reuse CPU memory, as it reuses GPU memory.
 
-  Memory that it returns to the system is cleared again: up to 7,000 page faults an
-  update.
+  The system zeroes memory that is returned and requested again: up to 7,000 page
+  faults an update.
   """
   os.environ.setdefault('TF_CPU_ALLOCATOR_USE_BFC', 'true')
 
@@ -88,7 +87,7 @@ def _silence_start_up() -> None:
 def _silence_tensorflow_import():
   """Drops the lines that TensorFlow's C++ code logs before it reads its log level.
 
-  Only the file descriptor can catch them. Every other line is passed on.
+  They can be caught at the file descriptor only. Other lines are passed on.
   """
   noise = re.compile(rb'(I0000 |WARNING: All log messages before absl).*\n?')
   stderr = os.dup(2)
@@ -204,7 +203,7 @@ def _defer(names, **attributes):
 
 
 class _Deferred(types.ModuleType):
-  """A module that is imported at the first use of an attribute."""
+  """Module that is imported at the first use of an attribute."""
 
   def __getattr__(self, attribute):
     if attribute.startswith('__'):
@@ -238,7 +237,7 @@ _AROUND_IMPORT = {
 
 
 class _ImportHooks(importlib.abc.MetaPathFinder):
-  """A finder that runs each fix around its import, and finds nothing itself."""
+  """Finder that runs each fix around its import; other finders locate the module."""
 
   def __init__(self):
     self._looking_for = set()

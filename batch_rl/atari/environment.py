@@ -1,7 +1,7 @@
 """Atari 2600 games under the protocol of the DQN Replay Dataset.
 
 The protocol: sticky actions with probability 0.25, minimal action set, frame skip
-4, no end of episode at the loss of a life, episodes of at most 108,000 frames
+4, no end of episode on life loss, episodes of at most 108,000 frames
 (27,000 agent steps). `make_atari` builds the emulator; Dopamine's
 `create_atari_environment` calls it through `GymWithRomSets` and adds frame skip
 and 84x84 frames.
@@ -85,11 +85,11 @@ def make_atari(
       `roms.find_rom`.
     repeat_action_probability: Probability, at each frame, that the emulator repeats
       the previous action.
-    max_num_frames_per_episode: Number of emulator frames after which an episode is
-      truncated; 4 are one agent step.
+    max_num_frames_per_episode: Number of emulator frames, 4 an agent step, after
+      which an episode is truncated.
     seed: Seed of the sticky actions and the initial memory; None for a random one.
-      It is applied once, so the episodes of an environment differ. All environments
-      with one seed are the same.
+      It is applied once, so the episodes of an environment differ. Environments
+      with equal seeds are identical.
 
   Raises:
     ValueError: If the game is unknown, or its ROM is missing or the wrong one.
@@ -104,11 +104,11 @@ def make_atari(
   return env
 
 
-class _ScreenUnread(gymnasium.Wrapper):
+class _WithoutScreen(gymnasium.Wrapper):
   """Steps without fetching the screen, which saves a sixth of an agent step.
 
-  `AtariPreprocessing` drops these observations and fetches the last two screens of
-  four itself.
+  `AtariPreprocessing` ignores these observations. It fetches the last two of four
+  screens itself.
   """
 
   def __init__(self, env: AtariEnvironment):
@@ -125,7 +125,7 @@ class _ScreenUnread(gymnasium.Wrapper):
 class GymWithRomSets:
   """Gymnasium for Dopamine's `atari_lib`, with Atari games from `make_atari`.
 
-  `dopamine_compat` puts it in place of `atari_lib.gym`.
+  `dopamine_compat` assigns it to `atari_lib.gym`.
   """
 
   def __init__(self, gym: types.ModuleType):
@@ -137,24 +137,24 @@ class GymWithRomSets:
   def make(self, id: str, **kwargs: Any) -> gymnasium.Env:
     """Makes `ALE/<Game>-v5` with `make_atari`, everything else with Gymnasium.
 
-    The result is for `atari_lib.create_atari_environment`, which removes the
-    outermost wrapper. The frame cap of `make_atari` replaces its 100,000 frames.
-    Environments with continuous actions come from Gymnasium.
+    The outermost wrapper is empty, since `atari_lib.create_atari_environment`
+    removes it. The frame cap is that of `make_atari`, not the 100,000 frames of
+    `atari_lib`. Environments with continuous actions come from Gymnasium.
     """
     match = re.fullmatch(r'ALE/(\w+)-v5', id)
     if match is None or kwargs.get('continuous'):
       return self._gym.make(id, **kwargs)
     probability = kwargs.get('repeat_action_probability', 0.25)
     env = make_atari(match[1], repeat_action_probability=probability)
-    return gymnasium.Wrapper(_ScreenUnread(env))
+    return gymnasium.Wrapper(_WithoutScreen(env))
 
 
 class ResumableEnvironment:
-  """Dopamine's Atari environment with a state that can be saved in an episode.
+  """Dopamine's Atari environment with a state that can be saved within an episode.
 
   An emulator's state lacks the last action, which may stick. The saved state is
-  therefore the start of the episode and the actions since, which take a few seconds
-  at most to repeat.
+  therefore the start of the episode and the actions since. Replaying them takes a
+  few seconds at most.
 
   Args:
     environment: `AtariPreprocessing` around an environment of `make_atari`.
@@ -205,8 +205,8 @@ class ResumableEnvironment:
 
 def make_resumable(environment: Any) -> Any:
   """Wraps an Atari environment in `ResumableEnvironment`; returns others as is."""
-  inside = getattr(environment, 'environment', None)
-  if isinstance(getattr(inside, 'unwrapped', None), AtariEnvironment):
+  inner = getattr(environment, 'environment', None)
+  if isinstance(getattr(inner, 'unwrapped', None), AtariEnvironment):
     return ResumableEnvironment(environment)
   return environment
 
@@ -236,7 +236,7 @@ def make_vector_environment(
       the previous action.
     max_num_frames_per_episode: Number of emulator frames after which an episode is
       truncated.
-    seed: Seed from which each emulator's is derived; None for random ones. A call of
+    seed: Seed from which the emulators' seeds are derived; None for random ones.
       `reset(seed=...)` overrides it.
     **kwargs: Arguments of `AtariVectorEnv`, e.g. `num_threads`, `autoreset_mode`.
 
@@ -261,21 +261,21 @@ def make_vector_environment(
       reward_clipping=False,
       **kwargs,
     )
-  # Unseeded emulators made in the same millisecond are the same. With an int, seeds 1
-  # and 2 would share all emulators but one.
+  # Unseeded emulators made in the same millisecond are identical. With an int, seeds
+  # 1 and 2 would share all emulators but one.
   seeds = np.random.SeedSequence(seed).generate_state(num_envs) >> 1  # int32
   env.reset(seed=seeds)
   return env
 
 
 def describe(environment: Any) -> dict[str, Any]:
-  """Describes an environment in values for JSON, to be kept beside results.
+  """Describes an environment in JSON-serialisable values, for the record of a run.
 
   Args:
     environment: Environment of `make_atari`, or `AtariPreprocessing` around one.
 
   Returns:
-    A dict of game (CamelCase), rom_md5, rom_set, rom_same_in_both_sets, engine,
+    Dictionary of game (CamelCase), rom_md5, rom_set, rom_same_in_both_sets, engine,
     engine_version, repeat_action_probability, frame_skip (frames an agent step),
     max_num_frames_per_episode (frames) and num_actions; {} for an environment that
     `make_atari` did not make.

@@ -62,7 +62,7 @@ def canonical_name(game: str) -> str:
   """Returns the CamelCase name of a game, e.g. `Pong` for `pong`.
 
   Raises:
-    ValueError: If the game is unknown; the message has the nearest names.
+    ValueError: If the game is unknown; the message suggests similar names.
   """
   return _camel_case(_rom_id(game))
 
@@ -132,9 +132,8 @@ def _auto(rom_id: str) -> str:
     return 'current'
   raise ValueError(
     f"ale-py's ROM of {_camel_case(rom_id)} is not the one the DQN Replay "
-    f'Dataset was made with. {_how_to_get_legacy(rom_id)} To use '
-    "ale-py's knowingly, choose rom_set='current' (gin: "
-    "make_atari.rom_set = 'current')."
+    f"Dataset was made with. {_how_to_get_legacy(rom_id)} To use ale-py's ROM "
+    "anyway, choose rom_set='current' (gin: make_atari.rom_set = 'current')."
   )
 
 

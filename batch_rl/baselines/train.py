@@ -15,16 +15,17 @@ from batch_rl.baselines.agents import AGENTS
 from batch_rl.runs import command_line, interruption
 
 command_line.define_flags()
+flags.adopt_module_key_flags(command_line)  # for --help
 flags.DEFINE_string(
   'replay_log_dir',
   None,
-  'Run directory to log to; shards go to its replay_logs.',
+  'Run directory to log to; its folder replay_logs receives the shards.',
 )
 flags.DEFINE_string(
   'runs',
   None,
-  'Numbers of runs to make at once, e.g. 1-5. Each has its own process, seed, and '
-  'numbered folder in base_dir and replay_log_dir.',
+  'Numbers of runs to train in parallel, e.g. 1-5. Each has its own process, seed, '
+  'and numbered folder in base_dir and replay_log_dir.',
 )
 FLAGS = flags.FLAGS
 
@@ -46,7 +47,7 @@ def main() -> None:
         FLAGS.seed,
       )
     )
-  interruption.leave_at_sigterm()
+  interruption.exit_on_sigterm()
   with command_line.user_errors():
     if '://' in FLAGS.replay_log_dir:
       raise ValueError(

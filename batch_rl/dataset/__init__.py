@@ -4,7 +4,7 @@ import importlib
 from typing import Any
 
 # Modules that users import from here: `from batch_rl.dataset import sampler, store`.
-# They are imported on first use, because most tools do not need them.
+# Imported on first use, because most tools do not need them.
 _SHORT_NAMES = {
   'sampler': 'batch_rl.dataset.sampling.sampler',
   'subsets': 'batch_rl.dataset.sampling.subsets',

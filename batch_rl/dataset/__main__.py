@@ -1,4 +1,4 @@
-"""Entry point of the data tools.
+"""Command line of the data tools.
 
 python -m batch_rl.dataset fetch https://host/dqn --game=Pong --run=1-5
 python -m batch_rl.dataset import downloads/pong stores/Pong-1

@@ -1,4 +1,4 @@
-r"""Program that evaluates checkpoints of an offline run, without its data.
+r"""Evaluates checkpoints of an offline run, without its data.
 
   python -um batch_rl.fixed_replay.evaluate --base_dir=/tmp/rem \
     --checkpoints=best --video=best.mp4
@@ -20,7 +20,7 @@ FLAGS = flags.FLAGS
 
 def define_flags() -> None:
   """Defines the flags; not at import, since `train` defines some of them too."""
-  flags.DEFINE_string('base_dir', None, "Run's directory.")
+  flags.DEFINE_string('base_dir', None, 'Directory of the run.')
   flags.DEFINE_string(
     'checkpoints',
     'last',
@@ -29,12 +29,12 @@ def define_flags() -> None:
   flags.DEFINE_integer(
     'evaluation_steps',
     None,
-    "Minimum number of agent steps a checkpoint; None for the run's.",
+    "Minimum number of agent steps for each checkpoint; default: the run's.",
   )
   flags.DEFINE_integer(
     'environments',
     None,
-    "Number of emulators; None for the run's.",
+    "Number of emulators; default: the run's.",
   )
   flags.DEFINE_integer('seed', 0, 'Seed of the episodes.')
   flags.DEFINE_string(

@@ -14,22 +14,23 @@ from batch_rl.fixed_replay.agents import AGENTS
 from batch_rl.runs import checkpoints, command_line, interruption
 
 command_line.define_flags()
+flags.adopt_module_key_flags(command_line)  # for --help
 flags.DEFINE_string(
   'replay_dir',
   None,
-  "Run's directory, above its replay_logs folder; or a converted store.",
+  'Run directory to train on, the folder above replay_logs; or a store.',
 )
 flags.DEFINE_string(
   'init_checkpoint_dir',
   None,
-  "Directory of the initial weights: another run's base_dir.",
+  'base_dir of another run, for the initial weights.',
 )
 FLAGS = flags.FLAGS
 
 
 def main() -> None:
   """Checks the flags and the configuration, then builds and runs the runner."""
-  interruption.leave_at_sigterm()
+  interruption.exit_on_sigterm()
   with command_line.user_errors():
     replay_data_dir = store.find_data(FLAGS.replay_dir)
     if FLAGS.agent_name:

@@ -34,7 +34,7 @@ class Position:
   """Position of a checkpoint in a run.
 
   Attributes:
-    iteration: Iteration under way, or the next one.
+    iteration: Unfinished iteration, or the next one.
     steps: Agent steps taken in that iteration.
   """
 
@@ -43,7 +43,7 @@ class Position:
 
   @property
   def number(self) -> int:
-    """Number in the agent's file names: the last iteration, or the one under way."""
+    """Number in the agent's file names: the last or the unfinished iteration."""
     return self.iteration if self.steps else self.iteration - 1
 
   @property
@@ -122,19 +122,19 @@ def _load(path: str) -> dict[str, Any]:
 def find(base_dir: str) -> list[Checkpoint]:
   """Returns the complete checkpoints of a run, oldest first."""
   directory = os.path.join(base_dir, 'checkpoints')
-  found = []
+  checkpoints = []
   for name in _list(directory):
     if match := re.fullmatch(r'ckpt-(\d+)(?:-(\d+))?', name):
       number, steps = int(match[1]), int(match[2] or 0)
       position = Position(number if steps else number + 1, steps)
       path = os.path.join(directory, name)
       if _DESCRIPTION in _list(path):
-        found.append(Checkpoint(position, path))
+        checkpoints.append(Checkpoint(position, path))
     elif match := re.fullmatch(r'sentinel_checkpoint_complete\.(\d+)', name):
       position = Position(int(match[1]) + 1)
       # Its TensorFlow files may be gone: Dopamine keeps fewer of them.
-      found.append(Checkpoint(position, directory, by_dopamine=True))
-  return sorted(found, key=lambda checkpoint: checkpoint.position)
+      checkpoints.append(Checkpoint(position, directory, by_dopamine=True))
+  return sorted(checkpoints, key=lambda checkpoint: checkpoint.position)
 
 
 def _list(directory: str) -> list[str]:
@@ -194,12 +194,12 @@ class Checkpoints:
   def newest(self) -> tuple[Checkpoint, dict[str, Any]] | None:
     """Returns the newest intact checkpoint and its state; None if there is none.
 
-    Damaged checkpoints that are newer are renamed: the run repeats iterations, and
-    they would look newer than the checkpoints it is about to write.
+    Newer, damaged checkpoints are renamed: the run repeats their iterations, and
+    they would look newer than its next checkpoints.
 
     Raises:
       ValueError: If all checkpoints are damaged.
-      OSError: If one cannot be read at the moment, which does not mean damage.
+      OSError: If a checkpoint cannot be read at the moment; it may be intact.
     """
     self._remove_unfinished()
     damaged: list[Checkpoint] = []
@@ -307,8 +307,7 @@ class Checkpoints:
       for name in names:
         file_path = os.path.join(work, name)
         hashes[name] = files.sha256(file_path)
-        with open(file_path, 'rb+') as file:
-          os.fsync(file.fileno())
+        files.sync(file_path)
       files.write_json(
         os.path.join(work, _DESCRIPTION), _describe(position, hashes, about)
       )
@@ -352,12 +351,12 @@ class Checkpoints:
   def _clean(self):
     import tensorflow as tf
 
-    found = [c for c in find(self._base_dir) if not c.by_dopamine]
-    ends = [c for c in found if not c.position.steps]
-    kept = [*found[-2:], *ends[-self._keep :]]
+    own = [c for c in find(self._base_dir) if not c.by_dopamine]
+    ends = [c for c in own if not c.position.steps]
+    kept = [*own[-2:], *ends[-self._keep :]]
     if self._keep_every is not None:
       kept += [c for c in ends if c.position.iteration % self._keep_every == 0]
-    for checkpoint in found:
+    for checkpoint in own:
       if checkpoint not in kept:
         tf.io.gfile.rmtree(checkpoint.directory)
 

@@ -30,13 +30,13 @@ PACKAGE_PARENT = str(pathlib.Path(batch_rl.__file__).parents[1])
 def define_flags() -> None:
   """Defines the flags shared by the training programs.
 
-  It is no side effect of the import, because programs that import an agent may
-  define flags of the same names.
+  Importing this module must not define them, because programs that import an agent
+  may define flags of the same names.
   """
   flags.DEFINE_string(
     'base_dir', None, 'Directory for checkpoints, logs and TensorBoard files.'
   )
-  flags.DEFINE_string('agent_name', None, "Overrides the gin file's agent.")
+  flags.DEFINE_string('agent_name', None, 'Agent; overrides the gin files.')
   flags.DEFINE_multi_string(
     'gin_files',
     [],
@@ -117,7 +117,7 @@ def fail(error: Exception) -> None:
   sys.exit(2)
 
 
-# Includes what gin raises, such as KeyError for an ambiguous name.
+# Includes the errors of gin, e.g. KeyError for an ambiguous name.
 MISTAKES = (
   ValueError,
   TypeError,
@@ -142,7 +142,7 @@ class user_errors:  # noqa: N801 (a context manager)
 
 @contextlib.contextmanager
 def run_errors() -> Iterator[None]:
-  """Reports in one line why a run ended: a request, or its data, disk or loss."""
+  """Reports in one line an interruption, damaged data, a full disk or a NaN loss."""
   try:
     yield
   except interruption.Interrupted as interrupted:
@@ -158,10 +158,10 @@ def run_errors() -> Iterator[None]:
 
 
 def choose(kind: str, name: str | None, choices: Iterable[str]) -> str:
-  """Returns the name.
+  """Returns the name if it is among the choices.
 
   Raises:
-    ValueError: If it is not among the choices; the message lists them.
+    ValueError: If it is not; the message lists the choices.
   """
   choices = sorted(choices)
   if name is not None and name in choices:
@@ -192,10 +192,10 @@ def load_gin(gin_files: list[str], gin_bindings: list[str]) -> None:
 def start_run(
   create_agent: str, agents: Iterable[str], **settings: str
 ) -> dict[str, Any]:
-  """Loads the configuration that the flags name, and starts or resumes the run.
+  """Loads the configuration given by the flags, and starts or resumes the run.
 
   Args:
-    create_agent: Configurable whose `agent_name` `--agent_name` overrides.
+    create_agent: Configurable with the parameter `agent_name`.
     agents: Names of the agents.
     **settings: Further settings that a resumed run may not change.
 
@@ -258,12 +258,12 @@ def query_gin(parameter: str) -> Any:
 
 
 def atari_game() -> str | None:
-  """Returns the game of Dopamine's Atari environment by the config, or None."""
+  """Returns the configured game of Dopamine's Atari environment, or None."""
   return query_gin(_GAME_NAME)
 
 
 def finish(runner: Any) -> None:
-  """Runs a runner that is built, and logs the paths of its results.
+  """Runs the experiment and logs the paths of its results.
 
   Args:
     runner: A `RecordedRunner`.
@@ -278,7 +278,7 @@ def finish(runner: Any) -> None:
 def warn_of_unused_bindings() -> list[str]:
   """Logs and returns the gin bindings that nothing has read.
 
-  Call it once everything is built.
+  Call it after everything is built.
   """
   unused = unused_bindings()
   for name in unused:
@@ -287,7 +287,7 @@ def warn_of_unused_bindings() -> list[str]:
 
 
 def unused_bindings() -> list[str]:
-  """Returns gin bindings that nothing has read, as `Configurable.parameter`."""
+  """Returns the gin bindings that nothing has read, as `Configurable.parameter`."""
   # gin prints the operative config, but has no public way to query it.
   given, read = gin.config._CONFIG, gin.config._OPERATIVE_CONFIG
   return sorted(

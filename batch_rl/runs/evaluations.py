@@ -1,6 +1,6 @@
 """Files of evaluations, `<base_dir>/evaluations/<iteration>.json`.
 
-Reading them does not need TensorFlow.
+They can be read without TensorFlow.
 """
 
 import dataclasses
@@ -81,7 +81,7 @@ def write(
 
 
 def read(base_dir: str) -> dict[int, dict[str, Any]]:
-  """Returns the evaluations that a run made itself: `{iteration: content}`.
+  """Reads the evaluations that a run wrote itself, unlike those of `evaluate`.
 
   Args:
     base_dir: Directory of the run.
@@ -101,8 +101,8 @@ def read(base_dir: str) -> dict[int, dict[str, Any]]:
 def put_aside(base_dir: str, first: int) -> None:
   """Renames evaluations of iterations that are still to come.
 
-  They belong to an earlier run in this directory, or will be repeated. Left in
-  place, they would look like results of the run that starts now.
+  They belong to an earlier run in this directory, or will be repeated. Otherwise
+  they would be taken for results of the new run.
 
   Args:
     base_dir: Directory of the run.

@@ -1,13 +1,13 @@
 """gin files, with includes that work from any directory.
 
-A path is looked up in
+A path is looked up in:
 
 1. the working directory, then gin's search path;
 2. the folder of the file that includes it;
 3. the Python package that its folders name: `batch_rl/fixed_replay/configs/dqn.gin`
    is found wherever `batch_rl` is installed.
 
-gin alone knows 1, and 3 only for folders with an `__init__.py`.
+gin itself supports 1, and 3 for folders with an `__init__.py`.
 """
 
 import contextlib
@@ -57,16 +57,16 @@ class _Files:
     if '://' in path:
       return False
     if self._find(path) is None:
-      raise ValueError(_missing(path, self._candidates(path)))
+      raise ValueError(_missing_message(path, self._candidates(path)))
     return True
 
   @contextlib.contextmanager
   def open(self, path: str) -> Iterator[TextIO]:
-    """Opens a file for the time of its parsing."""
-    found = self._find(path) or path
-    self._folders.append(os.path.dirname(found))
+    """Opens a file while gin parses it."""
+    location = self._find(path) or path
+    self._folders.append(os.path.dirname(location))
     try:
-      with open(found, encoding='utf-8') as file:
+      with open(location, encoding='utf-8') as file:
         yield file
     finally:
       self._folders.pop()
@@ -88,12 +88,12 @@ def _package_locations(package: str) -> list[str]:
     return []
   try:
     spec = importlib.util.find_spec(package)
-  except (ImportError, ValueError):  # its parent is no package
+  except (ImportError, ValueError):  # its parent is not a package
     return []
   return list((spec and spec.submodule_search_locations) or ())
 
 
-def _missing(path: str, candidates: Iterator[str]) -> str:
+def _missing_message(path: str, candidates: Iterator[str]) -> str:
   neighbours = {
     os.path.basename(neighbour)
     for candidate in candidates

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
-  """Raised when a run stops on request; the message has the position."""
+  """Raised when a run stops on request; the message names the position."""
 
 
 class Interruption:
@@ -21,15 +21,15 @@ class Interruption:
   requested = False
 
 
-def _say(text: str, stderr: int = 2) -> None:
-  """Writes a line to stderr; a logging call may be what the signal interrupts."""
+def _write_line(text: str, stderr: int = 2) -> None:
+  """Writes a line to stderr; unlike logging, it is safe in a signal handler."""
   os.write(stderr, f'{text}\n'.encode())
 
 
-def leave_at_sigterm() -> None:
-  """Lets SIGTERM end the program with exit code 0 until `listen` is entered.
+def exit_on_sigterm() -> None:
+  """Makes SIGTERM end the program with exit code 0 until `listen` is entered.
 
-  There is nothing to save before. The program ends at once: after an exception,
+  Until then there is nothing to save. The program ends at once: after an exception,
   Python's exit could wait forever for a thread that was just starting.
   """
   if threading.current_thread() is not threading.main_thread():
@@ -38,7 +38,9 @@ def leave_at_sigterm() -> None:
 
   def leave(number, frame):
     del number, frame
-    _say('Stopped while starting; the same command starts again.', stderr)
+    _write_line(
+      'Stopped while starting; the same command starts again.', stderr
+    )
     os._exit(0)
 
   signal.signal(signal.SIGTERM, leave)
@@ -46,7 +48,7 @@ def leave_at_sigterm() -> None:
 
 @contextlib.contextmanager
 def listen() -> Iterator[Interruption]:
-  """Takes SIGTERM and SIGINT as requests to stop; a second Ctrl-C stops at once.
+  """Treats SIGTERM and SIGINT as requests to stop; a second Ctrl-C stops at once.
 
   Python handles signals in the main thread only; in other threads this does
   nothing.
@@ -61,7 +63,7 @@ def listen() -> Iterator[Interruption]:
     if interruption.requested and number == signal.SIGINT:
       raise KeyboardInterrupt
     interruption.requested = True
-    _say(
+    _write_line(
       f'Asked to stop ({signal.Signals(number).name}): saving. Another Ctrl-C '
       'stops at once.'
     )

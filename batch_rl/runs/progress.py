@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on the console, and `progress.json` for other programs."""
+"""Progress of a run: a console bar, and `progress.json` for other programs."""
 
 import contextlib
 import os
@@ -55,7 +55,7 @@ class Progress:
       phase: Phase of the iteration.
       total: Number of units in the phase.
       unit: Name of the unit.
-      done: Number of units done before.
+      done: Number of units already done.
     """
     interactive = sys.stderr.isatty()
     return Bar(
@@ -96,7 +96,7 @@ class Progress:
       'evaluation': self.evaluation,
       'time': time.time(),
     }
-    # Progress is not worth ending a run, nor waiting for a slow disk.
+    # Neither a full nor a slow disk may disturb the run here.
     with contextlib.suppress(OSError):
       files.write_json(self._path, content, durable=False)
 
@@ -108,7 +108,7 @@ class Bar(tqdm.tqdm):
   """
 
   def __init__(self, progress: Progress, about: dict[str, Any], **kwargs: Any):
-    self._shared, self._about = progress, about
+    self._progress, self._about = progress, about
     self._count = kwargs['initial']
     self._begun = (time.monotonic(), self._count)
     self._warm: tuple[float, float] | None = None
@@ -126,7 +126,7 @@ class Bar(tqdm.tqdm):
     return super().update(n)
 
   def close(self) -> None:
-    """Writes the rate of the phase, warm-up included if the phase was short."""
+    """Writes the rate of the phase, including warm-up if the phase was short."""
     if self._count > self._begun[1] and self._next < float('inf'):
       self._next = float('inf')  # tqdm closes itself again
       short = not self._warm or time.monotonic() - self._warm[0] < _SECONDS
@@ -138,7 +138,7 @@ class Bar(tqdm.tqdm):
     return (self._count - count) / max(time.monotonic() - start, 1e-9)
 
   def _write(self, rate):
-    self._shared.write(int(self._count), rate, self._about)
+    self._progress.write(int(self._count), rate, self._about)
 
 
 def read(base_dir: str) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """The record of a run, `<base_dir>/run.json`: identity, seed, settings, versions.
 
-A restart compares its settings with the record; a reader learns from it how the
-results were made.
+A resumed run compares its settings with the record. The record also documents how
+the results were made.
 """
 
 import difflib
@@ -61,7 +61,7 @@ def start(
   """
   record = files.read_json(os.path.join(base_dir, FILE_NAME)) or {}
   if not checkpoints.find(base_dir):
-    # The run has no results yet, but its log may name its id.
+    # The run has no results yet, but its log may contain its id.
     kept = ('run_id', 'seed', 'seed_drawn')
     record = {key: record[key] for key in kept if key in record}
     if seed is not None:
@@ -115,7 +115,7 @@ def start(
 def refuse_or_note(
   record: dict[str, Any], problem: str, changes: list[str], accept: bool
 ) -> None:
-  """Refuses to continue a run with changes, or notes the changes in its record.
+  """Refuses to continue a run with changes, or records the changes.
 
   Args:
     record: Record of the run.
@@ -180,17 +180,20 @@ def versions() -> dict[str, str]:
   """Returns the versions of Python, this package and those that affect results."""
   import batch_rl
 
-  found = {'python': sys.version.split()[0], 'batch_rl': batch_rl.__version__}
+  installed = {
+    'python': sys.version.split()[0],
+    'batch_rl': batch_rl.__version__,
+  }
   for package in _PACKAGES:
     try:
-      found[package] = importlib.metadata.version(package)
+      installed[package] = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-      found[package] = 'not installed'
-  return found
+      installed[package] = 'not installed'
+  return installed
 
 
 def _command() -> str:
-  """Returns the command line in a form that can be typed again."""
+  """Returns the command line, quoted for a shell."""
   module = getattr(sys.modules['__main__'], '__spec__', None)
   program = f'-m {module.name}' if module else sys.argv[0]
   return shlex.join(['python', *program.split(), *sys.argv[1:]])

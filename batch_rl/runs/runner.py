@@ -1,4 +1,4 @@
-"""The base of the online and the offline runner, on Dopamine's `Runner`."""
+"""Base class of the online and the offline runner, on Dopamine's `Runner`."""
 
 import importlib
 import json
@@ -19,7 +19,7 @@ _DOPAMINE_KEEPS = 4  # default of its agents' max_tf_checkpoints_to_keep
 
 
 def agent_classes(package: str, agents: Mapping) -> dict[str, type]:
-  """Imports all agents, so that gin knows the names of each.
+  """Imports all agents, so that gin knows their names.
 
   Args:
     package: Package of the modules.
@@ -66,7 +66,7 @@ class RecordedRunner(run_experiment.Runner):
     self._accept_changes = accept_changes
     self._has_run = False
     self._progress = None
-    # State of an iteration restored from a checkpoint within it, until it resumes.
+    # State within an iteration, from a checkpoint, until the iteration resumes.
     self._partial: dict[str, Any] | None = None
     self._interruption = interruption.Interruption()
     super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
@@ -137,7 +137,7 @@ class RecordedRunner(run_experiment.Runner):
       ValueError: If it is called a second time.
     """
     if self._has_run:
-      raise ValueError('A runner runs once; make another one to continue.')
+      raise ValueError('A runner runs only once; make a new one to continue.')
     self._has_run = True
     run_record.write(self._base_dir, self.record)
     if self._start_iteration >= self._num_iterations:
@@ -194,7 +194,7 @@ class RecordedRunner(run_experiment.Runner):
   def _write_agent(self, directory, number):
     bundle = self._agent.bundle_and_checkpoint(directory, number)
     if saver := getattr(self._agent, '_saver', None):
-      # Otherwise it would remove older checkpoints.
+      # Otherwise the saver would remove older checkpoints.
       saver.set_last_checkpoints_with_time([])
     return bundle
 
@@ -232,7 +232,7 @@ class RecordedRunner(run_experiment.Runner):
     return super()._run_one_step(action)
 
   def _end_episode(self, reward, terminal=True):
-    # Dopamine's version imports JAX, to ask whether the agent is a JAX agent.
+    # Dopamine's version imports JAX to test whether the agent is a JAX agent.
     del terminal
     self._agent.end_episode(reward)
 

@@ -1,4 +1,4 @@
-"""Arguments, tables and errors common to the commands of `python -m batch_rl.dataset`."""
+"""Arguments, tables and errors of all commands of `python -m batch_rl.dataset`."""
 
 import argparse
 import json
@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 from batch_rl.dataset import run_directories
 
 DIRECTORY = (
-  'a run, <root>/<Game>/<run>, or a store; for a game or a root, its runs are '
-  'listed'
+  'run directory, <root>/<Game>/<run>, or store; for a game or a dataset root, the '
+  'command lists the runs'
 )
 
 
@@ -49,7 +49,9 @@ def add_command(
   )
   command.set_defaults(run=run)
   command.add_argument(
-    '--json', action='store_true', help='print one JSON document, nothing else'
+    '--json',
+    action='store_true',
+    help='print one JSON document and nothing else',
   )
   return command
 
@@ -68,7 +70,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def one_run(arguments: argparse.Namespace) -> run_directories.RunDirectory:
-  """Returns the run or store in `directory`; above one, lists the runs and fails."""
+  """Returns the run or store in `directory`; fails with a list of runs otherwise."""
   run = run_directories.as_run(arguments.directory)
   if run is None:
     print_runs(arguments)
@@ -105,7 +107,7 @@ def print_table(
   """Prints a table.
 
   Args:
-    lines: Cells of each line, as many in each.
+    lines: Cells of each line, the same number in all.
     left: Indices of the left-aligned columns.
   """
   lines = list(lines)

@@ -17,17 +17,17 @@ def add(commands: Any) -> None:
     commands,
     'convert',
     _convert,
-    'compress a run into a store. --replay_dir and these tools accept the store '
-    'in place of the run. Run the command again to resume it.',
+    'compress a run into a store. --replay_dir and these tools accept stores as '
+    'well as runs. The same command resumes an interrupted conversion.',
   )
   command.add_argument('directory', help=console.DIRECTORY)
-  command.add_argument('store', help='directory of the new store')
+  command.add_argument('store', help='store to create')
 
 
 def _convert(arguments: argparse.Namespace) -> int:
   run = console.one_run(arguments)
   if run.is_store:
-    console.fail(f'{arguments.directory} is a store already.')
+    console.fail(f'{arguments.directory} is already a store.')
   suffixes = shard_files.list_suffixes(run.data_dir)
   placements, _ = stitching.place(run.data_dir, suffixes)
   with tqdm.tqdm(

@@ -10,7 +10,7 @@ from typing import Any
 import tqdm.auto as tqdm
 
 from batch_rl.dataset.commands import console
-from batch_rl.dataset.fetch import fetcher, remotes
+from batch_rl.dataset.fetch import fetcher, remote_kinds, remotes
 from batch_rl.dataset.fetch import plan as plan_lib
 from batch_rl.utils import files, number_ranges
 
@@ -27,35 +27,39 @@ def add(commands: Any) -> None:
   )
   command.add_argument(
     'source',
-    help='the root of a dataset, above <Game>/<run>/replay_logs: http(s)://, '
-    'gs:// (pip install "batch_rl[fetch]"), a folder, or another URL that fsspec '
-    'can read, e.g. s3:// (pip install s3fs)',
+    help='root of a dataset, the folder above the games: http(s)://, gs:// (pip '
+    'install "batch_rl[fetch]"), a local folder, or another URL that fsspec can '
+    'read, e.g. s3:// (pip install s3fs)',
   )
   command.add_argument(
     '--game',
     nargs='+',
     required=True,
     metavar='GAME',
-    help='e.g. Pong Breakout',
+    help='games, e.g. Pong Breakout',
   )
   command.add_argument(
-    '--run', required=True, dest='runs', metavar='N', help='e.g. 1-5, or 2,4'
+    '--run',
+    required=True,
+    dest='runs',
+    metavar='N',
+    help='runs, e.g. 1-5 or 2,4',
   )
   command.add_argument(
-    '--shards', metavar='N', help='e.g. 0-4,50; default: all shards'
+    '--shards', metavar='N', help='shards, e.g. 0-4,50; default: all'
   )
   command.add_argument(
     '--data_dir',
     default=os.environ.get('DATA_DIR'),
-    help='local root, for <Game>/<run>/replay_logs; default: $DATA_DIR',
+    help='local root of the dataset; default: $DATA_DIR',
   )
   command.add_argument(
-    '--dry_run', action='store_true', help='print the plan, fetch nothing'
+    '--dry_run', action='store_true', help='print the plan without fetching'
   )
   for name, default, least, meaning in (
     ('jobs', 4, 1, 'files fetched in parallel'),
-    ('retries', 8, 0, 'retries in a row of a file without a new byte'),
-    ('timeout', 60, 1, 'seconds without a byte before an HTTP request fails'),
+    ('retries', 8, 0, 'consecutive retries of a file without progress'),
+    ('timeout', 60, 1, 'seconds without data before an HTTP request fails'),
   ):
     command.add_argument(
       f'--{name}',
@@ -72,11 +76,11 @@ def _fetch(arguments: argparse.Namespace) -> int:
     arguments.shards, '--shards'
   )
   if not arguments.data_dir:
-    console.fail('there is no destination: give --data_dir, or set DATA_DIR.')
+    console.fail('there is no destination: give --data_dir or set DATA_DIR.')
   files.check_local(arguments.data_dir)
   if len(set(arguments.game)) < len(arguments.game):
-    console.fail(f'--game={" ".join(arguments.game)} has a game twice.')
-  remote = remotes.connect(arguments.source, arguments.timeout)
+    console.fail(f'--game={" ".join(arguments.game)} repeats a game.')
+  remote = remote_kinds.connect(arguments.source, arguments.timeout)
   try:
     plans = plan_lib.make_plan(
       remote,
@@ -178,5 +182,5 @@ def _print_result(
   )
   print(
     f'{directories}: {verdict} ({result.fetched} files fetched, {result.there} '
-    f'already there, {console.size(result.bytes)} in {result.seconds:,.0f} s, {rate}/s)'
+    f'already in place, {console.size(result.bytes)} in {result.seconds:,.0f} s, {rate}/s)'
   )

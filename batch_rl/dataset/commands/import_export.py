@@ -31,20 +31,21 @@ def add_import(commands: Any) -> None:
     commands,
     'import',
     _import,
-    'make a store of data in another layout or format. Shards of the Dopamine '
-    'format are found in any layout, by their contents; TFDS datasets must have the '
-    'features of rlu_atari. Run it again to continue a stopped import. Exit code 0 '
-    'if everything was imported, 1 if a shard was left out, 2 for a wrong argument.',
+    'import data in another layout or format as a store. Shards of the Dopamine '
+    'format are recognised by their contents, in any layout. TFDS datasets must have '
+    'the features of rlu_atari. The same command resumes an interrupted import. Exit '
+    'code 0 if everything was imported, 1 if a shard was left out, 2 for a wrong '
+    'argument.',
   )
   command.add_argument(
     'input_dir',
     metavar='source',
-    help='folder with shards in any layout; or a TFDS directory of a version, local '
-    'or remote, e.g. .../rlu_atari/Pong_run_1/1.3.0',
+    help='folder with shards in any layout; or the version directory of a TFDS '
+    'dataset, local or remote, e.g. .../rlu_atari/Pong_run_1/1.3.0',
   )
   command.add_argument(
     'destination',
-    help='store to create, or with --shards the run, <root>/<Game>/<run>',
+    help='store to create; with --shards, run directory, <root>/<Game>/<run>',
   )
   command.add_argument(
     '--format',
@@ -54,27 +55,28 @@ def add_import(commands: Any) -> None:
   command.add_argument(
     '--shards',
     action='store_true',
-    help='write shards, not a store; existing shard files are linked where possible',
+    help='write shards, not a store; files of shards are linked where possible',
   )
   command.add_argument(
     '--dry_run',
     action='store_true',
-    help='only show what each file of the shards is recognised as',
+    help='print the recognised files of the shards without importing them',
   )
   rlds = command.add_argument_group('options for TFDS datasets')
   rlds.add_argument(
     '--shard_rows',
     metavar='N',
     type=console.at_least(100),
-    help='rows of a shard; default: those of the exported run, or 1000000',
+    help='rows of a shard; default: as in the exported run, or at most 1000000',
   )
   rlds.add_argument(
-    '--game', help='needed if the dataset is not named like Pong_run_1'
+    '--game',
+    help='name of the game, if the dataset is not named like Pong_run_1',
   )
   rlds.add_argument(
     '--checkpoints',
     metavar='A-B',
-    help='import only these of the splits checkpoint_00, checkpoint_01, ...',
+    help='splits to import of checkpoint_00, checkpoint_01, ...; default: all splits',
   )
   rlds.add_argument(
     '--last_step',
@@ -92,8 +94,8 @@ def _import(arguments: argparse.Namespace) -> int:
     for name in names:
       if other != input_format and getattr(arguments, name):
         raise ValueError(
-          f'--{name} does not apply to {arguments.input_dir}, which is taken for '
-          f'{input_format} data (--format).'
+          f'--{name} does not apply to {arguments.input_dir}, read as {input_format} '
+          'data; remove it, or choose another --format.'
         )
   if input_format == 'rlds':
     return _import_rlds(arguments)
@@ -166,8 +168,8 @@ def add_export(commands: Any) -> None:
     commands,
     'export',
     _export,
-    "write a run as another library's dataset. The destination appears when it is "
-    'complete.',
+    'export a run as a dataset of another library. The destination appears only '
+    'when it is complete.',
   )
   command.add_argument('directory', help=console.DIRECTORY)
   command.add_argument('destination', help='directory to create')
@@ -175,19 +177,21 @@ def add_export(commands: Any) -> None:
     '--format',
     choices=['rlds', 'minari'],
     required=True,
-    help='rlds: as rlu_atari in TFDS; minari: an HDF5 dataset of Minari, frames '
-    'uncompressed (7 kB each)',
+    help='rlds: a TFDS dataset like rlu_atari; minari: an HDF5 dataset of Minari '
+    'with uncompressed frames (7 kB each)',
   )
   command.add_argument(
     '--stack',
     metavar='N',
     type=console.at_least(1),
-    help='frames of an observation, for minari; default: single frames',
+    help='number of stacked frames in an observation, for minari; default: single '
+    'frames',
   )
   command.add_argument(
     '--subset',
-    metavar='TEXT',
-    help="complete trajectories only, e.g. 'random_trajectories(0.1)'",
+    metavar='SUBSET',
+    help="subset of complete trajectories, e.g. 'random_trajectories(0.1)'; "
+    'default: all',
   )
 
 
@@ -200,7 +204,9 @@ def _export(arguments: argparse.Namespace) -> int:
         run, destination, arguments.stack, arguments.subset, progress
       )
     elif arguments.stack is not None:
-      raise ValueError('--stack is for minari; rlu_atari has single frames.')
+      raise ValueError(
+        '--stack needs --format minari; rlu_atari has single frames.'
+      )
     else:
       summary = rlds_export.export(run, destination, arguments.subset, progress)
   return _print_summary(arguments, summary)
@@ -245,7 +251,7 @@ def _describe(summary: dict[str, Any]) -> list[str]:
 
 
 class _ProgressBars:
-  """Shows a progress bar for each stage in turn."""
+  """Shows a progress bar for the current stage."""
 
   def __init__(self) -> None:
     self._stage: str | None = None

@@ -14,24 +14,24 @@ def add(commands: Any) -> None:
     commands,
     'inspect',
     _inspect,
-    'show statistics of a run. Episodes, returns, lengths, actions and sizes; '
-    'with --plot and --video also frames.',
+    'show statistics of a run. Covers episodes, returns, lengths, actions and sizes; '
+    '--plot and --video also show frames.',
   )
   command.add_argument('directory', help=console.DIRECTORY)
   command.add_argument(
     '--plot',
     metavar='FILE',
-    help='plot the statistics and frames to a .png, .pdf, ...',
+    help='plot statistics and frames to a .png, .pdf, ... file',
   )
   command.add_argument(
-    '--video', metavar='FILE', help='write an episode to a .gif or .mp4'
+    '--video', metavar='FILE', help='write an episode to a .gif or .mp4 file'
   )
   command.add_argument(
     '--episode',
     metavar='N',
     type=int,
-    help='episode for --video, counted from 0 through the run; default: the one '
-    'with the highest return in the last shard that has one',
+    help='number of the episode for --video, from 0; default: the one with the '
+    'highest return in the last shard that has one',
   )
 
 
@@ -45,7 +45,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
   run = run_directories.as_run(arguments.directory)
   if run is None:
     if arguments.plot or arguments.video:
-      console.fail(f'{arguments.directory} is not a run; choose one to draw.')
+      console.fail(f'{arguments.directory} is not a run; choose one to plot.')
     console.print_runs(arguments)
     return 0
   statistics = run_statistics.compute(run)

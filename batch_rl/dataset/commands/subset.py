@@ -14,11 +14,11 @@ def add(commands: Any) -> None:
     commands,
     'subset',
     _subset,
-    'show the size and the hash of a subset of a run. The text is that of '
-    'FixedReplayBuffer.subset in gin.',
+    'show the size and the hash of a subset of a run. The syntax is that of the\n'
+    'gin parameter FixedReplayBuffer.subset.',
   )
   command.formatter_class = argparse.RawDescriptionHelpFormatter
-  command.epilog = "subsets (join several by '&'):\n" + '\n'.join(
+  command.epilog = "subsets, to be combined with '&':\n" + '\n'.join(
     f'  {subsets.usage(function)}\n      {function.__doc__}'
     for function in subsets.SUBSETS.values()
   )
@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
   command.add_argument(
     'subset',
     nargs='?',
-    help="e.g. 'random_trajectories(0.1)'; default: the whole run",
+    help="subset, e.g. 'random_trajectories(0.1)'; default: the whole run",
   )
 
 
@@ -56,7 +56,7 @@ def _subset(arguments: argparse.Namespace) -> int:
     return 0
   share = chosen.num_steps / max(document['of_transitions'], 1)
   print(
-    f'{arguments.directory}, {arguments.subset or "all of it"}\n'
+    f'{arguments.directory}, {arguments.subset or "whole run"}\n'
     f'hash          {document["hash"]}\n'
     f'trajectories  {len(returns):,} (returns {returns.min():g} to '
     f'{returns.max():g}, mean {returns.mean():.2f})\n'

@@ -14,13 +14,13 @@ def add(commands: Any) -> None:
     commands,
     'verify',
     _verify,
-    'check every file of a run. Each is read once: checksums, format, hashes of '
-    'the manifest, gaps, values, suspicious data. Exit code 0 if all is well, 1 '
-    'if not, 2 for a wrong argument.',
+    'check every file of a run. Reads each once, and checks checksums, format, '
+    'hashes of the manifest, gaps, values and suspicious data. Exit code 0 if all is '
+    'well, 1 if not, 2 for a wrong argument.',
   )
   command.add_argument('directory', help=console.DIRECTORY)
   command.add_argument(
-    '--all', action='store_true', help='verify every run below the directory'
+    '--all', action='store_true', help='verify all runs below the directory'
   )
 
 
@@ -57,7 +57,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 def _check(
   run: run_directories.RunDirectory, one_of_many: bool
 ) -> run_checks.Report:
-  """Verifies a run; of many runs, an unreadable one becomes a finding."""
+  """Verifies a run; with `--all`, an unreadable run is reported as a finding."""
   try:
     if run.is_store:
       return run_checks.verify_store(run)

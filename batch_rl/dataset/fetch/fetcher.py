@@ -12,20 +12,20 @@ from typing import Any
 import tqdm.auto as tqdm
 
 from batch_rl.dataset.fetch import incoming_shards, partial_file, plan, remotes
-from batch_rl.utils import files
+from batch_rl.utils import files, threads
 
 
 @dataclasses.dataclass
 class Result:
-  """The outcome of a fetch; `--json` prints its fields.
+  """Outcome of a fetch; `--json` prints its fields.
 
   Attributes:
     fetched: Number of files fetched.
     there: Number of files that were already in place.
     bytes: Bytes received.
     seconds: Wall time.
-    wrong: Missing and damaged files, a line each.
-    notes: Gaps and repetitions between shards, a line each.
+    wrong: Missing and damaged files, one line each.
+    notes: Gaps and repetitions between shards, one line each.
   """
 
   fetched: int = 0
@@ -37,13 +37,13 @@ class Result:
 
 
 class Fetcher:
-  """Fetches the files of a plan, once.
+  """Fetches the files of a plan; used once.
 
   Args:
     remote: Remote of the plan.
     jobs: Number of files fetched in parallel.
-    retries: Number of retries in a row of a file without a new byte.
-    log: Function that takes a line for each complete shard.
+    retries: Number of consecutive retries of a file without progress.
+    log: Callback with a line of text for each complete shard.
   """
 
   def __init__(
@@ -58,7 +58,7 @@ class Fetcher:
     self._retries = retries
     self._log = log
     self._stopped = threading.Event()
-    self._lock = threading.Lock()  # guards what follows
+    self._lock = threading.Lock()  # guards the fields below
     self._result = Result()
     self._failures: dict[str, list[str]] = collections.defaultdict(list)
     self._waiting: collections.Counter[tuple[str, int]] = collections.Counter()
@@ -68,7 +68,7 @@ class Fetcher:
     """Fetches all files that are not in place.
 
     Returns:
-      The outcome, with everything that the remote lacks or refuses.
+      The outcome, including files that the remote lacks or refuses.
 
     Raises:
       ValueError: If another process is writing to the same directory.
@@ -96,14 +96,12 @@ class Fetcher:
           initial=sum(file.begun for _, _, file in tasks),
           unit='B',
           unit_scale=True,
-          disable=None,  # unless on a terminal
+          disable=None,  # shown on a terminal only
           leave=False,
         )
       )
       self._show_waiting()
-      incoming_shards.parallel_map(
-        self._fetch, tasks, self._jobs, self._stopped.set
-      )
+      threads.parallel_map(self._fetch, tasks, self._jobs, self._stopped.set)
       for shards in incoming:
         shards.finish()
         wrong, notes = incoming_shards.check_shards(
@@ -122,12 +120,12 @@ class Fetcher:
     self,
     task: tuple[plan.RunPlan, incoming_shards.IncomingShards, plan.FilePlan],
   ) -> None:
-    """Fetches a file; notes permanent failures and damage in `_failures`."""
+    """Fetches a file; records damage and failed requests in `_failures`."""
     run, shards, file = task
     path = shards.partial(file.name)
     partial = partial_file.PartialFile(path, self._count)
     try:
-      for attempt in (1, 2):  # a damaged file is fetched once more
+      for attempt in (1, 2):  # a damaged file is fetched again once
         try:
           self._obtain(shards, file, partial)
           break
@@ -166,7 +164,7 @@ class Fetcher:
       try:
         shards.accept(file.name, path=final)
       except ValueError as error:
-        raise ValueError(f'{error} Move it away to have it fetched.') from None
+        raise ValueError(f'{error} Move it away and fetch again.') from None
       return
     stat = remotes.with_retries(
       lambda: partial.download(self._remote, file.path, self._stopped),
@@ -174,7 +172,7 @@ class Fetcher:
       self._stopped.wait,
       partial.size,
     )
-    partial.remove_note()  # before the move, after which no fetch would find it
+    partial.remove_note()  # before the move: later fetches skip a file in place
     shards.accept(file.name, stat.hashes)
 
   def _count(self, change: int, received: int) -> None:

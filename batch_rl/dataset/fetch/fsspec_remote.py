@@ -25,10 +25,10 @@ _REFUSALS = ('forbidden', 'access denied', 'anonymous caller', 'credential')
 
 
 class FsspecRemote(remotes.Remote):
-  """A local folder, or a URL that fsspec has a file system for.
+  """A local folder, or a URL of a file system that fsspec supports.
 
   Args:
-    url: URL, or path of the folder.
+    url: URL, or path of a local folder.
 
   Raises:
     ValueError: If the folder does not exist, the kind of URL is unknown, or its
@@ -69,7 +69,7 @@ class FsspecRemote(remotes.Remote):
     except remotes.NotFound:
       raise
     except remotes.PermanentError:
-      return None  # files may be readable without the right to list
+      return None  # files may be readable without permission to list
     return {
       entry['name'].rstrip('/').rpartition('/')[2]: entry.get('size')
       for entry in entries
@@ -103,14 +103,14 @@ class FsspecRemote(remotes.Remote):
       file.seek(start)
       while chunk := file.read(16 * remotes.CHUNK_BYTES):
         yield chunk
-    # The file was read by many requests, which may have met two versions of it.
+    # The requests may have read different versions of the file.
     if not self.stat(path).matches(stat):
-      raise remotes.TransientError('it was changed while it was read')
+      raise remotes.TransientError('the file changed while it was read')
 
 
 @contextlib.contextmanager
 def _translated_errors() -> Iterator[None]:
-  """Turns errors of fsspec's file systems into those of `remotes`."""
+  """Translates errors of fsspec's file systems into those of `remotes`."""
   try:
     yield
   except (FileNotFoundError, NotADirectoryError) as error:

@@ -1,8 +1,7 @@
 """Web servers.
 
-`requests`, not fsspec's HTTP file system, which needs aiohttp, fetches a file from
-its beginning after a dropped connection, and cannot make a range request conditional
-on the file's version.
+Uses `requests`. fsspec's HTTP file system needs aiohttp, restarts a file after a
+dropped connection, and cannot make a range request conditional on the file's version.
 """
 
 import contextlib
@@ -19,19 +18,19 @@ from batch_rl.dataset.fetch import remotes
 _CONNECT_SECONDS = 10
 # Status codes worth a retry: timeouts, too many requests, server errors.
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
-# Status codes by which some servers reject HEAD, but not GET.
+# Status codes with which some servers reject HEAD, but not GET.
 _NO_HEAD = (400, 403, 405, 501)
 
 
 class HttpRemote(remotes.Remote):
   """A web server.
 
-  Dollar signs in names are percent-encoded. A token in the URL's query goes with
-  every request.
+  Dollar signs in names are percent-encoded. A token in the URL's query is sent
+  with every request.
 
   Args:
     url: URL of the dataset's root.
-    timeout: Seconds without a byte before a request fails.
+    timeout: Seconds without data before a request fails.
 
   Raises:
     ValueError: If the URL has no host.
@@ -41,7 +40,7 @@ class HttpRemote(remotes.Remote):
     self._timeout = timeout
     self._url = urllib.parse.urlsplit(url)
     if not self._url.hostname:
-      raise ValueError(f'{url} names no host.')
+      raise ValueError(f'{url} has no host.')
     self.name = remotes.without_secrets(url)
     self._sessions = threading.local()
 
@@ -51,7 +50,7 @@ class HttpRemote(remotes.Remote):
     try:
       response = self._request('GET', f'{folder}/')
     except remotes.PermanentError:
-      return None  # files may be readable without the right to list
+      return None  # files may be readable without permission to list
     with response:
       if 'html' not in response.headers.get('Content-Type', ''):
         return None
@@ -69,9 +68,9 @@ class HttpRemote(remotes.Remote):
         raise
       response = self._request('GET', path, {'Range': 'bytes=0-0'})
     with response:
-      # Some servers answer every path with a page.
+      # Some servers answer every path with a web page.
       if 'html' in response.headers.get('Content-Type', ''):
-        raise remotes.NotFound('a web page in its place')
+        raise remotes.NotFound('the server sent a web page instead')
       return _stat(response)
 
   def open(
@@ -82,9 +81,8 @@ class HttpRemote(remotes.Remote):
     if start:
       headers['Range'] = f'bytes={start}-'
       version = (known and known.version) or ''
-      if version and not version.startswith(
-        'W/'
-      ):  # If-Range needs a strong ETag
+      # If-Range needs a strong ETag.
+      if version and not version.startswith('W/'):
         headers['If-Range'] = version
     response = self._request('GET', path, headers)
     stat = _stat(response)
@@ -117,7 +115,7 @@ class HttpRemote(remotes.Remote):
       response = self._session().request(
         method,
         url,
-        # Ask for the file itself, not a compressed form of it.
+        # Request the file itself, not compressed for transport.
         headers={'Accept-Encoding': 'identity', **(headers or {})},
         stream=True,
         timeout=(_CONNECT_SECONDS, self._timeout),
@@ -125,7 +123,7 @@ class HttpRemote(remotes.Remote):
       )
     except requests.exceptions.SSLError as error:
       raise remotes.PermanentError(remotes.root_cause(error)) from error
-    except ValueError:  # requests' InvalidURL is one, and a RequestException
+    except ValueError:  # requests' InvalidURL, also a RequestException
       raise
     except requests.exceptions.RequestException as error:
       raise remotes.TransientError(remotes.root_cause(error)) from error
@@ -148,7 +146,7 @@ class HttpRemote(remotes.Remote):
         )
     except urllib3.exceptions.ReadTimeoutError as error:
       raise remotes.TransientError(
-        f'no byte for {self._timeout} seconds'
+        f'no data for {self._timeout} seconds'
       ) from error
     except urllib3.exceptions.ProtocolError as error:
       raise remotes.TransientError(remotes.DROPPED) from error
@@ -163,7 +161,7 @@ class HttpRemote(remotes.Remote):
 def _stat(response: requests.Response) -> remotes.RemoteStat:
   headers = response.headers
   length = headers.get('Content-Length', '')
-  if response.status_code in (206, 416):  # of a part; 'bytes 5-9/10' has both
+  if response.status_code in (206, 416):  # the size ends 'bytes 5-9/10'
     length = headers.get('Content-Range', '').rpartition('/')[2]
   hashes = dict(
     part.strip().split('=', 1)

@@ -1,19 +1,18 @@
-"""The directory of a run's shards while files from elsewhere arrive in it.
+"""Adds fetched or imported files to a directory of shards.
 
 A file is prepared in the folder `partial`, verified, synced, moved into place and
-recorded in `manifest.json` with its hash. So files in place are complete, and an
-interrupted fetch or import knows them when it resumes.
+recorded in `manifest.json` with its hash. Files in place are therefore complete, and
+a resumed fetch or import skips them.
 """
 
 import base64
 import collections
-import concurrent.futures
 import contextlib
 import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from batch_rl.dataset.shards import (
@@ -26,21 +25,21 @@ from batch_rl.utils import files, locks
 
 _LOCK = '.lock'
 # Keys of a manifest that describe the whole run, not single shards.
-RUN_TOTALS = ('rows', 'safe_rows', 'episodes')
+_RUN_TOTALS = ('rows', 'safe_rows', 'episodes')
 
 
 class IncomingShards:
-  """The directory of a run's shards, open to one writing process at a time.
+  """Directory of a run's shards, written by one process at a time.
 
-  A context manager; leaving it removes `partial` unless it holds unfinished files.
+  A context manager: leaving it removes `partial` unless it holds unfinished files.
 
   Args:
     data_dir: Local directory of the shards, created if it does not exist.
     origin: Origin of the shards, written to the manifest.
-    described: Manifest of the origin, or empty. Its hashes are verified.
+    origin_manifest: Manifest of the origin, or empty. Its hashes are verified.
 
   Raises:
-    ValueError: In `with`, if another process is writing, or the directory has a
+    ValueError: On entering, if another process is writing, or the directory has a
       manifest without an origin.
   """
 
@@ -48,14 +47,14 @@ class IncomingShards:
     self,
     data_dir: str,
     origin: Mapping[str, Any],
-    described: Mapping[str, Any] | None = None,
+    origin_manifest: Mapping[str, Any] | None = None,
   ):
     self.data_dir = data_dir
     self._origin = dict(origin)
-    self._described = dict(described or {})
-    self._expected = manifest_files(self._described)
+    self._origin_manifest = dict(origin_manifest or {})
+    self._expected = manifest_files(self._origin_manifest)
     self._records: dict[str, dict[str, Any]] = {}
-    self._change = threading.Lock()
+    self._records_lock = threading.Lock()
     self._lock: Any = None
 
   def __enter__(self) -> 'IncomingShards':
@@ -67,11 +66,11 @@ class IncomingShards:
         f'{self.data_dir} is being written by {locks.lock_holder(path)}.'
       )
     self._records = recorded_files(self.data_dir)
-    if not self._described:
-      # The origin's manifest may be gone; keep what it said when it existed.
+    if not self._origin_manifest:
+      # The origin's manifest may be gone; keep an earlier copy of it.
       manifest = manifests.read(self.data_dir)
       manifest.pop('origin', None)
-      self._described = manifest
+      self._origin_manifest = manifest
     return self
 
   def __exit__(self, kind, error, traceback):
@@ -109,7 +108,7 @@ class IncomingShards:
     self,
     name: str,
     hashes: Mapping[str, str] | None = None,
-    come_from: str | None = None,
+    original_name: str | None = None,
     path: str | None = None,
     identity: list[int] | None = None,
   ) -> None:
@@ -117,9 +116,9 @@ class IncomingShards:
 
     Args:
       name: Name in the dataset's format.
-      hashes: Expected hashes beside those of the origin's manifest; see
+      hashes: Expected hashes besides those of the origin's manifest; see
         `check_file`.
-      come_from: Name of the original file, for the manifest.
+      original_name: Name of the original file, for the manifest.
       path: Current path of the file; default: `partial(name)`.
       identity: Identity of the original file, for `has`.
 
@@ -131,16 +130,17 @@ class IncomingShards:
     final = os.path.join(self.data_dir, name)
     path = path or self.partial(name)
     record = check_file(path, name, hashes)
-    if come_from:
-      record['from'] = come_from
+    if original_name:
+      record['from'] = original_name
     if identity:
       record['identity'] = identity
     if path != final:
-      sync_file(path)
+      files.sync(path)
       os.replace(path, final)
-      self.remove(name)  # a rename between links to one file keeps both
+      # A rename onto a hard link of the same file does nothing.
+      self.remove(name)
       files.sync(self.data_dir)
-    with self._change:
+    with self._records_lock:
       self._records[name] = record
       self._write_manifest()
 
@@ -151,7 +151,7 @@ class IncomingShards:
 
   def finish(self) -> None:
     """Writes the manifest, even if no file was accepted."""
-    with self._change:
+    with self._records_lock:
       self._write_manifest()
 
   def _write_manifest(self) -> None:
@@ -161,14 +161,15 @@ class IncomingShards:
       path = os.path.join(self.data_dir, name)
       if suffix is not None and os.path.exists(path):
         by_suffix[suffix][name] = record
+    origin = self._origin_manifest
     entries = {
       suffix: entry
-      for entry in manifests.look_up(self._described, 'shards', kind=list) or []
+      for entry in manifests.look_up(origin, 'shards', kind=list) or []
       if (suffix := manifests.look_up(entry, 'suffix', kind=int)) is not None
     }
-    manifest: dict[str, Any] = {'manifest_version': 1, **self._described}
+    manifest: dict[str, Any] = {'manifest_version': 1, **origin}
     if set(entries) - set(by_suffix):
-      for key in RUN_TOTALS:
+      for key in _RUN_TOTALS:
         manifest.pop(key, None)
     manifest['origin'] = self._origin
     manifest['shards'] = [
@@ -304,7 +305,7 @@ def check_shards(
     suffixes: Numbers of the complete shards to check.
 
   Returns:
-    Errors; gaps and repetitions between the shards. A line each.
+    Errors, and gaps and repetitions between the shards, one line each.
   """
   wrong = []
   for suffix in suffixes:
@@ -325,39 +326,3 @@ def check_shards(
     return [], stitching.place(data_dir, suffixes)[1]
   except ValueError as error:
     return [str(error)], []
-
-
-def sync_file(path: str) -> None:
-  """Makes the contents of a local file durable."""
-  with open(path, 'rb') as file:
-    os.fsync(file.fileno())
-
-
-def parallel_map(
-  function: Callable[[Any], Any],
-  items: Iterable[Any],
-  jobs: int,
-  stop: Callable[[], None] = lambda: None,
-) -> list[Any]:
-  """Calls a function on each item, in threads.
-
-  Args:
-    function: Function of one item.
-    items: Arguments of the calls.
-    jobs: Number of threads.
-    stop: Function called at the first exception or Ctrl-C, to end running calls.
-      Calls that have not begun are cancelled.
-
-  Returns:
-    Results in the order of the items.
-  """
-  with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-    futures = [pool.submit(function, item) for item in items]
-    try:
-      for future in concurrent.futures.as_completed(futures):
-        future.result()
-    except BaseException:
-      stop()
-      pool.shutdown(wait=False, cancel_futures=True)
-      raise
-  return [future.result() for future in futures]

@@ -14,11 +14,11 @@ class PartialFile:
   """A local file that grows while it is fetched.
 
   The note beside it, `<path>.json`, has the size and version that the remote gave
-  with the first bytes. Another version is fetched from its beginning.
+  with the first bytes. If they have changed, the file is fetched from its beginning.
 
   Args:
     path: Local path.
-    count: Function called with the change of the file's size and the number of
+    count: Callback with the change of the file's size and the number of
       bytes received.
   """
 
@@ -67,7 +67,7 @@ class PartialFile:
     if start == 0:
       # A new file: the old one may be a hard link to a user's file (`import`).
       self._unlink(self._path)
-      # The note comes first, so that it is never about an older version.
+      # The note is written first, so that it never describes an older version.
       files.write_json(
         self._note, {'bytes': stat.size, 'version': stat.version}
       )

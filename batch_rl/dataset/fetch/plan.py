@@ -1,4 +1,4 @@
-"""The plan of a fetch: remote files, their sizes, and what is already here."""
+"""Plan of a fetch: remote files, their sizes, and the files already in place."""
 
 import contextlib
 import dataclasses
@@ -15,10 +15,10 @@ import psutil
 from batch_rl.atari import roms
 from batch_rl.dataset.fetch import incoming_shards, remotes
 from batch_rl.dataset.shards import manifests, shard_files
-from batch_rl.utils import number_ranges
+from batch_rl.utils import number_ranges, threads
 
-# Shards to probe for without a listing: the dataset's runs have 0 to 50 at most.
-_MOST_SHARDS = 51
+# Number of shards to probe for without a listing; no run of the dataset has more.
+_MAX_SHARDS = 51
 _RETRIES = 3
 
 _ALTERNATIVES = (
@@ -56,14 +56,14 @@ class FilePlan:
 
 @dataclasses.dataclass(frozen=True)
 class RunPlan:
-  """The files to fetch of a run.
+  """Files to fetch of a run.
 
   Attributes:
     game: Name of the game's folder.
     number: Run number.
     data_dir: Local directory of the shards.
     files: Files of the requested shards, shard by shard.
-    missing: Requested shards that the remote lacks or refuses, a line each.
+    missing: Requested shards that the remote lacks or refuses, one line each.
     manifest: The remote's manifest, or empty.
   """
 
@@ -104,10 +104,10 @@ def make_plan(
     jobs: Number of parallel requests.
 
   Raises:
-    PermanentError: If the remote has, or gives, none of the runs.
+    PermanentError: If the remote lacks or refuses all runs.
     TransientError: If the remote cannot be reached.
-    ValueError: If a game, run or shard does not exist, or other files are in the
-      way.
+    ValueError: If a game, run or shard does not exist, or a local file differs from
+      the remote one.
   """
   plans, reasons = [], set()
   for game, number in itertools.product(games, numbers):
@@ -117,7 +117,7 @@ def make_plan(
     except remotes.PermanentError as error:
       _check_names(remote, game, number)
       reasons.add(str(error))
-      missing = f'{run.title}: the source says {error}'
+      missing = f'{run.title} is not available: {error}'
       plans.append(RunPlan(game, number, run.data_dir, [], [missing], {}))
   if any(plan.files for plan in plans):
     return plans
@@ -136,7 +136,7 @@ def _check_names(remote: remotes.Remote, game: str, number: int) -> None:
   parts = remote.name.rstrip('/').split('/')[-3:]
   if shard_files.REPLAY_LOGS in parts or game in parts:
     raise ValueError(
-      f'{remote.name} has no {game}/{number}/{shard_files.REPLAY_LOGS} in it: give the '
+      f'{remote.name} has no {game}/{number}/{shard_files.REPLAY_LOGS}: give the '
       "dataset's root, the folder above the games."
     )
   for folder, name, kind in (
@@ -161,7 +161,7 @@ def _hint(games: Sequence[str]) -> str:
     near = difflib.get_close_matches(game.lower().replace('_', ''), known, 1)
     if near and known[near[0]] != game:
       hints.append(known[near[0]])
-  return f' (is {" or ".join(hints)} meant?)' if hints else ''
+  return f' (did you mean {" or ".join(hints)}?)' if hints else ''
 
 
 class _RunLookUp:
@@ -198,15 +198,15 @@ class _RunLookUp:
     Raises:
       PermanentError: If no file was found.
       TransientError: If the remote cannot be reached.
-      ValueError: If other files are in the way.
+      ValueError: If a local file differs from the remote one.
     """
     listing = self._request(lambda: self._remote.list(self._folder)) or {}
     sizes = {name: listing[name] for name in listing if _suffix(name) >= 0}
     manifest: dict[str, Any] = {}
     if not sizes or manifests.FILE_NAME in listing:
       manifest = self._read_manifest()
-    described = incoming_shards.manifest_files(manifest)
-    sizes = sizes or dict.fromkeys(described) or self._probe()
+    remote_records = incoming_shards.manifest_files(manifest)
+    sizes = sizes or dict.fromkeys(remote_records) or self._probe()
     if not sizes:
       errors = list(self._errors.values())
       raise errors[-1] if errors else remotes.NotFound('not found')
@@ -216,7 +216,7 @@ class _RunLookUp:
     def find_size(name: str) -> int | None:
       size = sizes[name]
       if size is None:
-        size = manifests.look_up(described, name, 'bytes', kind=int)
+        size = manifests.look_up(remote_records, name, 'bytes', kind=int)
       if size is None and (stat := self._stat(name)):
         size = stat.size
       return size
@@ -224,10 +224,10 @@ class _RunLookUp:
     recorded = {}
     if os.path.isdir(self.data_dir):
       recorded = incoming_shards.recorded_files(self.data_dir)
-    found = incoming_shards.parallel_map(find_size, names, self._jobs)
+    file_sizes = threads.parallel_map(find_size, names, self._jobs)
     file_plans = [
-      self._file_plan(name, size, recorded.get(name), described)
-      for name, size in zip(names, found, strict=True)
+      self._file_plan(name, size, recorded.get(name), remote_records)
+      for name, size in zip(names, file_sizes, strict=True)
     ]
     return RunPlan(
       self._game, self._number, self.data_dir, file_plans, missing, manifest
@@ -265,7 +265,7 @@ class _RunLookUp:
     }
 
   def _refusals(self) -> list[str]:
-    """Reports requested shards that were refused, in a line."""
+    """Returns a line about requested shards that were refused, if any."""
     refused = {
       _suffix(name): error
       for name, error in self._refused().items()
@@ -280,7 +280,7 @@ class _RunLookUp:
 
   def _probe(self) -> dict[str, int | None]:
     """Returns sizes by name, from requests for the format's file names."""
-    suffixes = self._suffixes or range(_MOST_SHARDS)
+    suffixes = self._suffixes or range(_MAX_SHARDS)
     sizes: dict[str, int | None] = {}
 
     def probe(suffix: int) -> bool:
@@ -295,12 +295,12 @@ class _RunLookUp:
       sizes.update({name: stat.size for name, stat in stats.items() if stat})
       return exists
 
-    # Two shards first: the remote may refuse everything.
+    # Probes two shards first: the remote may refuse everything.
     if not any([probe(suffix) for suffix in suffixes[:2]]) and self._refused():
       return {}
-    incoming_shards.parallel_map(probe, suffixes[2:], self._jobs)
+    threads.parallel_map(probe, suffixes[2:], self._jobs)
     if self._suffixes is None and sizes:
-      for suffix in range(_MOST_SHARDS, 10 * _MOST_SHARDS):
+      for suffix in range(_MAX_SHARDS, 10 * _MAX_SHARDS):
         before = shard_files.file_name('observation', suffix - 1)
         if before not in sizes or not probe(suffix):
           break
@@ -312,7 +312,7 @@ class _RunLookUp:
     """Selects the files of requested, complete shards.
 
     Returns:
-      Names of the files; missing and incomplete shards, a line each.
+      Names of the files; missing and incomplete shards, one line each.
     """
     existing = sorted({_suffix(name) for name in existing_names})
     missing: list[str] = []
@@ -327,7 +327,7 @@ class _RunLookUp:
       names = [shard_files.file_name(n, suffix) for n in shard_files.FILES]
       if lacking := [name for name in names if name not in existing_names]:
         missing.append(
-          f'{self.title}: shard {suffix} is incomplete at the source, it lacks '
+          f'{self.title}: shard {suffix} is incomplete at the source: it lacks '
           f'{", ".join(lacking)}'
         )
         continue
@@ -337,15 +337,15 @@ class _RunLookUp:
         chosen.append(optional)
     return chosen, missing
 
-  def _file_plan(self, name, size, record, described) -> FilePlan:
+  def _file_plan(self, name, size, record, remote_records) -> FilePlan:
     """Compares a file with the local one."""
     final = os.path.join(self.data_dir, name)
-    expected = manifests.look_up(described, name, 'sha256', kind=str)
-    there = False
+    expected = manifests.look_up(remote_records, name, 'sha256', kind=str)
+    in_place = False
     if os.path.exists(final):
       local_size = os.path.getsize(final)
       # A file without a record is verified as if it had just arrived.
-      there = record is not None and record.get('bytes') == local_size
+      in_place = record is not None and record.get('bytes') == local_size
       differs = record is not None and expected not in (
         None,
         record.get('sha256'),
@@ -353,12 +353,12 @@ class _RunLookUp:
       if differs or size not in (None, local_size):
         raise ValueError(
           f'{final} ({local_size:,} B) is not the file that {self._remote.name} has '
-          f'({"?" if size is None else f"{size:,}"} B): is it of another run? '
+          f'({"?" if size is None else f"{size:,}"} B): does it belong to another run? '
           'Move it away, or choose another --data_dir.'
         )
     partial = os.path.join(self.data_dir, shard_files.PARTIAL, name)
     begun = os.path.getsize(partial) if os.path.exists(partial) else 0
-    return FilePlan(name, f'{self._folder}/{name}', size, there, begun)
+    return FilePlan(name, f'{self._folder}/{name}', size, in_place, begun)
 
 
 def _suffix(name: str) -> int:

@@ -35,10 +35,10 @@ class NotFound(PermanentError):
 
 
 class TransientError(RemoteError):
-  """A failure that a retry may cure, e.g. a dropped connection.
+  """A failure that may not recur, e.g. a dropped connection.
 
   Attributes:
-    wait: Seconds to wait before the retry, if the remote names a time.
+    wait: Seconds to wait before a retry, if the remote gives them.
   """
 
   def __init__(self, reason: str, wait: float | None = None):
@@ -61,7 +61,7 @@ class RemoteStat:
   hashes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def matches(self, other: 'RemoteStat | None') -> bool:
-    """Returns whether both describe the same contents, as far as is known."""
+    """Returns whether size and version are equal; False if a size is unknown."""
     return (
       other is not None
       and None not in (self.size, other.size)
@@ -116,25 +116,6 @@ class Remote:
     raise NotImplementedError
 
 
-def connect(url: str, timeout: float) -> Remote:
-  """Returns the remote at a URL or a local path.
-
-  Args:
-    url: Root of a dataset.
-    timeout: Seconds without a byte before an HTTP request fails.
-
-  Raises:
-    ValueError: If the kind of URL is unknown, or needs a missing package.
-  """
-  if url.startswith(('http://', 'https://')):
-    from batch_rl.dataset.fetch import http_remote
-
-    return http_remote.HttpRemote(url, timeout)
-  from batch_rl.dataset.fetch import fsspec_remote
-
-  return fsspec_remote.FsspecRemote(url)
-
-
 def without_secrets(url: str) -> str:
   """Strips user, password and query from a URL."""
   if '://' not in url:
@@ -162,11 +143,11 @@ def with_retries(
 
   Args:
     function: Function that may raise TransientError.
-    retries: Number of retries in a row without progress.
+    retries: Number of consecutive retries without progress.
     sleep: Function that waits for a number of seconds; the wait doubles each
       time, up to a minute.
-    progress: Function that returns the bytes obtained so far. A new maximum
-      resets the count of retries.
+    progress: Function that returns the number of bytes received so far. A new
+      maximum resets the count of retries.
 
   Raises:
     TransientError: If the last retry failed.

@@ -13,7 +13,7 @@ from batch_rl.dataset.fetch import incoming_shards
 from batch_rl.dataset.interchange import shard_discovery
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.dataset.store import store, store_directory
-from batch_rl.utils import files, machine
+from batch_rl.utils import files, machine, threads
 
 
 def import_shards(
@@ -24,8 +24,8 @@ def import_shards(
 ) -> list[str]:
   """Puts shards into a folder under the format's file names, with a manifest.
 
-  The input files stay in place. They are linked, copied where links are impossible,
-  and compressed if they were not. Each file is verified. Files that an earlier call
+  The input files are kept. They are linked, copied where links are impossible, and
+  compressed if they were not. Each file is verified. Files that an earlier call
   imported are kept.
 
   Args:
@@ -38,7 +38,7 @@ def import_shards(
     Gaps and repetitions between the shards, one line each.
 
   Raises:
-    ValueError: If a file is damaged, or the folder holds something else.
+    ValueError: If a file is damaged, or the folder holds other files.
   """
   origin: dict[str, Any] = {'how': 'import', 'source': shards.input_dir}
   if shards.assumed:
@@ -54,14 +54,14 @@ def import_shards(
       number, column = task
       name = shard_files.file_name(column, number)
       file = shards.contents[number][column]
-      original = identity = None  # of an inferred counter
+      original = identity = None  # for an inferred counter
       if isinstance(file, shard_discovery.ShardFile):
         original, identity = file.name, file.identity()
       if identity is None or not target.has(name, identity):
         target.remove(name)
         _prepare(file, target.partial(name), symlinks)
         try:
-          target.accept(name, come_from=original, identity=identity)
+          target.accept(name, original_name=original, identity=identity)
         except ValueError as error:
           target.remove(name)
           path = getattr(file, 'path', name)
@@ -75,7 +75,7 @@ def import_shards(
       for number in sorted(shards.contents)
       for column in shard_files.FILES
     ]
-    incoming_shards.parallel_map(import_file, tasks, machine.num_cpus())
+    threads.parallel_map(import_file, tasks, machine.num_cpus())
   wrong, notes = incoming_shards.check_shards(logs, sorted(shards.contents))
   if wrong:
     raise ValueError(f'{shards.input_dir}: {"; ".join(wrong)}')
@@ -107,7 +107,7 @@ def _check_target(shards: shard_discovery.DiscoveredShards, logs: str) -> None:
   others = set(os.listdir(logs)) - {shard_files.PARTIAL}
   if imported != shards.input_dir and others:
     raise ValueError(
-      f'{logs} holds something else than shards of {shards.input_dir}; choose '
+      f'{logs} holds other files than shards of {shards.input_dir}; choose '
       'another destination.'
     )
 
@@ -150,7 +150,7 @@ def import_store(
     Gaps and repetitions between the shards, one line each.
 
   Raises:
-    ValueError: If a file is damaged, or the directory holds something else.
+    ValueError: If a file is damaged, or the directory holds other files.
   """
   parts = [
     part
@@ -158,7 +158,7 @@ def import_store(
     if part not in ('', shard_files.REPLAY_LOGS, 'checkpoints')
   ]
   files.check_local(directory)
-  # Temporary links. The path ends like the run's: the store takes its game from it.
+  # Temporary links. The store takes its game from the end of their path.
   work = f'{directory.rstrip(os.sep)}.import'
   logs = os.path.join(work, *parts[-2:], shard_files.REPLAY_LOGS)
   store_directory.StoreDirectory(directory).check_empty_or_of(logs)

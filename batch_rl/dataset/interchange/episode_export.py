@@ -1,4 +1,4 @@
-"""Exports the episodes of a run; common to all formats of other libraries."""
+"""Export of episodes, shared by all formats of other libraries."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -9,7 +9,7 @@ from batch_rl.dataset.sampling import episodes
 from batch_rl.utils import staging_directory
 
 Progress = Callable[[str, int, int], None]
-# Opens a dataset in an empty directory. Gives a function that writes an episode and
+# Opens a dataset in an empty directory. Yields a function that writes an episode and
 # returns its number of steps (0 if it was skipped), and entries for the summary.
 OpenWriter = Callable[
   [episodes.Reader, str],
@@ -26,7 +26,7 @@ def export(
   open_writer: OpenWriter,
   progress: Progress,
 ) -> dict[str, Any]:
-  """Writes a run in another format; the destination appears when it is complete.
+  """Writes a run in another format, atomically.
 
   Args:
     run: Run or store to export.

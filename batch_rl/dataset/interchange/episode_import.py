@@ -1,8 +1,8 @@
-"""Imports episodes from other formats; common to all of them.
+"""Import of episodes, shared by all episode formats.
 
 A reader yields the episodes of a dataset in order. They are logged as shards, which
 are then packed into a store unless shards are wanted. The import saves its position
-every 100,000 rows, so that a stopped import continues there.
+every 100,000 rows, and resumes from there.
 """
 
 import abc
@@ -26,18 +26,18 @@ from batch_rl.utils import files, staging_directory
 
 LAST_STEPS = ('auto', 'transition', 'observation')
 Progress = Callable[[str, int, int], None]
-# A dataset of fewer bytes may have less than a million steps.
+# A dataset of fewer bytes may have fewer than a million steps.
 _SMALL_BYTES = 500e6
 _ROWS_BETWEEN_CHECKPOINTS = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredEpisode:
-  """An episode of a dataset, n steps.
+  """An episode of a dataset, with n steps.
 
   Attributes:
     name: Description for messages.
-    checkpoint: Checkpoint of the run that it belongs to, or None.
+    checkpoint: Number of the checkpoint that it belongs to, or None.
     begins_at_reset: Whether its first step is the first one after a reset.
     terminal: Whether its last step is terminal.
     action: Actions, int32 (n,).
@@ -90,7 +90,7 @@ class EpisodeReader(abc.ABC):
     frame_shape: Shape of an observation, uint8.
     num_bytes: Size of the splits on disk.
     name: Full name of the dataset.
-    game: Name of the game, or None if the dataset does not tell.
+    game: Name of the game; None if unknown.
     run: Number of the run.
     manifest: Entries for the manifest of the run: `agent`, `environment`, and
       `source`, a description of the dataset with its `format` and `order`.
@@ -144,9 +144,10 @@ class EpisodeReader(abc.ABC):
 
 
 def choose_shard_rows(reader: EpisodeReader, progress: Progress) -> int:
-  """Returns a million, as in the DQN Replay Dataset, or all rows if fewer.
+  """Returns the rows of a shard: a million, as in the DQN Replay Dataset, or fewer.
 
   A shard takes its full length on disk and in memory, however few rows it holds.
+  So a small dataset gets a shard of its own length.
   """
   if reader.num_bytes > _SMALL_BYTES:
     return 1_000_000
@@ -166,7 +167,7 @@ def infer_last_step(reader: EpisodeReader, progress: Progress) -> str:
   """
   if reader.last_step:
     return reader.last_step
-  scanned = reader.scan('looking at last steps', progress)
+  scanned = reader.scan('inferring last steps', progress)
   kinds = (episode.infer_last_step() for episode in scanned)
   return next(filter(None, kinds), 'observation')
 
@@ -180,7 +181,7 @@ def import_run(
   last_step: str = 'auto',
   progress: Progress = lambda stage, count, total: None,
 ) -> dict[str, Any]:
-  """Imports a dataset as a store or as shards; continues a stopped import.
+  """Imports a dataset as a store or as shards; resumes an interrupted import.
 
   Args:
     reader: Reader of the dataset.
@@ -201,9 +202,11 @@ def import_run(
   """
   staging_directory.check_new(destination)
   if game and reader.game and game.lower() != reader.game.lower():
-    raise ValueError(f'{reader.directory} is of {reader.game}, not of {game}.')
+    raise ValueError(
+      f'{reader.directory} is a dataset of {reader.game}, not {game}.'
+    )
   if not (reader.game or game):
-    raise ValueError(f'{reader.directory} does not tell its game; add --game.')
+    raise ValueError(f'{reader.directory} does not name its game; add --game.')
   options = {
     'game': reader.game or game,
     'run': reader.run,
@@ -253,7 +256,7 @@ class _Importer:
     run_directory: Directory of the imported run.
 
   Raises:
-    ValueError: If `stage` has an import of another dataset or with other options.
+    ValueError: If `stage` holds an import of another dataset or with other options.
   """
 
   def __init__(
@@ -268,7 +271,7 @@ class _Importer:
     self._state: dict[str, Any] = files.read_json(self._state_path) or {}
     if self._state and self._state['options'] != self._options:
       raise ValueError(
-        f'{stage.path} is an import of another dataset or with other options; '
+        f'{stage.path} holds an import of another dataset or with other options; '
         'delete it to start again.'
       )
     run = os.path.join(options['game'], options['run'])
@@ -360,7 +363,7 @@ class _Importer:
           yield split, episode
 
   def _remove_unclipped_returns(self) -> None:
-    """Removes them from the manifest: the dataset has clipped rewards only."""
+    """Removes unclipped returns from the manifest: the dataset lacks them."""
     path = os.path.join(self._log.directory, manifests.FILE_NAME)
     manifest = manifests.read(self._log.directory)
     for entry in (manifest, *manifest['shards']):
@@ -402,7 +405,7 @@ class _Importer:
     return None
 
   def _note_checkpoint(self, number: int | None) -> None:
-    """Records the row at which the episodes of another checkpoint begin."""
+    """Records the first row of a checkpoint's episodes."""
     noted = self._state['checkpoints']
     if number is not None and (not noted or noted[-1]['checkpoint'] != number):
       row = self._log.rows

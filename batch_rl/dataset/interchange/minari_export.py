@@ -69,7 +69,7 @@ def export(
   """
   staging_directory.check_new(destination)
   if stack_size is not None and stack_size < 1:
-    raise ValueError(f'A stack has at least one frame, not {stack_size}.')
+    raise ValueError(f'stack_size={stack_size} is not at least 1.')
   name = _dataset_id(_import_minari(), destination)
   open_writer = functools.partial(_open_writer, name, stack_size)
   return episode_export.export(run, destination, subset, open_writer, progress)
@@ -79,7 +79,7 @@ def export(
 def _open_writer(
   name: str, stack_size: int | None, reader: episodes.Reader, directory: str
 ) -> Iterator[tuple[Callable[[episodes.Episode], int], dict[str, Any]]]:
-  """See `episode_export.OpenWriter`."""
+  """Opens a Minari dataset; see `episode_export.OpenWriter`."""
   from minari.data_collector import EpisodeBuffer
   from minari.dataset.minari_storage import MinariStorage
 
@@ -225,7 +225,7 @@ def _columns(
 ) -> dict[str, Any] | None:
   """Returns an episode as Minari's columns; None if it has no transition."""
   n = len(episode.action)
-  # If the beginning is missing, the first stacks are incomplete.
+  # If the beginning is missing, the first stacks would be incomplete.
   first = 0 if episode.begins_at_reset or stack_size is None else stack_size - 1
   stop = n if episode.ended else n - 1
   if stop <= first:

@@ -55,7 +55,7 @@ def export(
 def _open_writer(
   tfds: Any, reader: episodes.Reader, directory: str
 ) -> Iterator[tuple[Callable[[episodes.Episode], int], dict[str, Any]]]:
-  """See `episode_export.OpenWriter`; images are encoded on all cores."""
+  """Opens a TFDS dataset; see `episode_export.OpenWriter`."""
   shape, dtype = reader.frame_shape, reader.frame_dtype
   if (shape, dtype) != (rlds_format.FRAME_SHAPE, np.uint8):
     text = ' x '.join(map(str, shape)) or 'one number'

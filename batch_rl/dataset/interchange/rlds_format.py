@@ -40,7 +40,7 @@ _PNG_LEVEL = 6  # the default of zlib and of TFDS
 
 
 def import_tfds() -> Any:
-  """Returns the module `tensorflow_datasets`; hides GPUs from TensorFlow.
+  """Imports `tensorflow_datasets`, with GPUs hidden from TensorFlow.
 
   Raises:
     ValueError: If TensorFlow or TFDS is not installed.
@@ -53,7 +53,7 @@ def import_tfds() -> Any:
       f'RLDS needs {error.name}: pip install "tensorflow-datasets>=4.9.10,<5", '
       "or this package with its extra, '.[rlds]'."
     ) from None
-  with contextlib.suppress(RuntimeError):  # TensorFlow is initialised already
+  with contextlib.suppress(RuntimeError):  # TensorFlow is already initialised
     # TensorFlow would reserve the memory of a GPU that nothing here uses.
     tf.config.set_visible_devices([], 'GPU')
   return tfds
@@ -74,7 +74,7 @@ def encode_png(frame: np.ndarray) -> bytes:
 
 
 def decode_image(data: bytes) -> Any:
-  """Returns an image as uint8 (84, 84), or None if it is anything else."""
+  """Returns an image as uint8 (84, 84); None if it is damaged or of another shape."""
   frame: Any = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
   valid = frame is not None and frame.dtype == np.uint8
   return frame if valid and frame.shape == FRAME_SHAPE else None

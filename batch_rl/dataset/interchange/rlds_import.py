@@ -26,7 +26,7 @@ class RldsReader(episode_import.EpisodeReader):
       all splits.
 
   Raises:
-    ValueError: If there is no such dataset or split, or it has other features.
+    ValueError: If the dataset or a split is missing, or has other features.
   """
 
   frame_shape = rlds_format.FRAME_SHAPE
@@ -79,7 +79,7 @@ class RldsReader(episode_import.EpisodeReader):
       }
 
   def _check_features(self) -> list[str]:
-    """Checks the features; returns the names of those of a step."""
+    """Checks the features; returns the names of a step's features."""
     features, episode = self._info.features, self._tfds.features.Dataset
     prefix = f'{self.directory} has other features than rlu_atari'
     if 'steps' not in features or not isinstance(features['steps'], episode):
@@ -176,28 +176,34 @@ class RldsReader(episode_import.EpisodeReader):
     example: dict[str, Any],
     pool: concurrent.futures.ThreadPoolExecutor | None,
   ) -> episode_import.StoredEpisode:
-    """Converts an example; a pool to decode images, None to skip them."""
+    """Converts an example; decodes its images in `pool`, or skips them if it is None."""
     columns = {
       key: example['steps'][key].numpy()
       for key in {*rlds_format.STEP_SCALARS, self._rewards}
     }
     action, reward = columns['action'], columns['reward']
     if not len(action):
-      raise ValueError(f'The {name} has no steps.')
+      raise ValueError(f'Invalid dataset: {name} has no steps.')
     for key in ('is_last', 'is_terminal'):
       if columns[key][:-1].any():
-        raise ValueError(f'The {name} continues after a step that {key}.')
+        raise ValueError(f'Invalid dataset: {name} continues after {key}.')
     if columns['is_first'][1:].any():
-      raise ValueError(f'The {name} has an is_first within.')
+      raise ValueError(
+        f'Invalid dataset: {name} has is_first after its first step.'
+      )
     if action.min() < 0 or action.max() > 17 or not np.isfinite(reward).all():
-      raise ValueError(f'The {name} has invalid actions or rewards.')
+      raise ValueError(
+        f'Invalid dataset: {name} has invalid actions or rewards.'
+      )
     observation = None
     if pool is not None:
       observation = example['steps']['observation'].numpy()
       if observation.dtype == object:  # encoded
         decoded = list(pool.map(rlds_format.decode_image, observation))
         if any(frame is None for frame in decoded):
-          raise ValueError(f'The {name} has frames that are not 84 x 84 gray.')
+          raise ValueError(
+            f'Invalid dataset: {name} has frames that are not 84 x 84 gray.'
+          )
         observation = np.stack(decoded)
       observation = observation.reshape(-1, *self.frame_shape)
 
@@ -228,7 +234,7 @@ def _check_directory(directory: str) -> None:
     names = files.list_directory(directory)
   raise ValueError(
     f'{directory} is not a TFDS directory: it has no dataset_info.json '
-    f'(found: {files.format_names(names)}); give the one of a version, e.g. '
+    f'(found: {files.format_names(names)}); give the directory of a version, e.g. '
     'rlu_atari/Pong_run_1/1.3.0.'
   )
 

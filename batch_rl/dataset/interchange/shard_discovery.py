@@ -1,6 +1,6 @@
 """Finds shards of Dopamine's format in any directory layout, by file contents.
 
-File names change on the way: `$store$_observation_ckpt.0.gz` becomes
+File names change on their way to a user: `$store$_observation_ckpt.0.gz` becomes
 `_store_observation_ckpt.0.gz` or `%24store%24_...`, a shell expands it to `.0.gz`,
 files are renamed, sorted into folders or unzipped. The dtype and shape in the header
 of a `.npy` still distinguish frames, actions, rewards, terminals and counters. So the
@@ -24,7 +24,7 @@ from batch_rl.dataset.shards import shard_reader
 from batch_rl.utils import files, number_ranges
 
 _GZIP, _NPY = b'\x1f\x8b', b'\x93NUMPY'
-# Endings of incomplete downloads.
+# File name endings of incomplete downloads.
 _UNFINISHED = ('.gstmp', '.part', '.partial', '.crdownload', '.aria2', '.tmp')
 _SENTINEL = re.compile(r'sentinel_checkpoint_complete\.(\d+)')
 # Positions of the shard number in a name; the first match counts.
@@ -39,7 +39,7 @@ _COLUMN_BY_DTYPE = {
   np.dtype(np.uint8): 'terminal',
   np.dtype(np.int64): 'invalid_range',
 }
-# Around a cursor c, Dopamine's invalid_range has c - update_horizon to
+# Around a cursor c, Dopamine's invalid_range covers c - update_horizon to
 # c + stack_size - 1: these offsets with a horizon of 1 and stacks of 4.
 _AROUND_CURSOR = np.arange(-1, 4)
 _MAX_INVALID_RANGE = 100
@@ -111,7 +111,7 @@ class DiscoveredShards:
         file = group[column]
         pattern = getattr(file, 'pattern', '(assumed)')
         lines[column, pattern, f'{file.dtype} {file.shape}'].append(number)
-    table = [['shard', 'is', 'file', 'holds']]
+    table = [['shard', 'column', 'file', 'contents']]
     for (column, pattern, array), numbers in sorted(
       lines.items(),
       key=lambda item: (item[1][0], shard_files_lib.FILES.index(item[0][0])),
@@ -134,10 +134,10 @@ def discover(input_dir: str) -> DiscoveredShards:
   """
   if files.is_remote(input_dir):
     raise ValueError(
-      f'{input_dir} is remote: `fetch` it first, or copy it to a local folder.'
+      f'{input_dir} is remote: `fetch` it first, or copy it to a local directory.'
     )
   if not os.path.isdir(input_dir):
-    raise ValueError(f'{input_dir} is not a folder.')
+    raise ValueError(f'{input_dir} is not a directory.')
   ignored: dict[str, str] = {}
   assumed: list[str] = []
   left_out: list[str] = []
@@ -162,7 +162,7 @@ def discover(input_dir: str) -> DiscoveredShards:
     )
     raise ValueError(
       f'There is no complete shard in {input_dir}: {reason}. (For a TFDS dataset, '
-      'give the folder with dataset_info.json.)'
+      'give the directory of dataset_info.json.)'
     )
   manifest: Any = None
   if len(manifest_paths) == 1:
@@ -196,7 +196,7 @@ def _scan(
         continue
       try:
         file = _recognise(path, relative)
-      except _NotOfAShard as error:
+      except _NotAShardFile as error:
         if str(error):
           ignored[relative] = str(error)
         continue
@@ -207,8 +207,8 @@ def _scan(
   return recognised, manifests
 
 
-class _NotOfAShard(Exception):  # noqa: N818
-  """A file of no shard, with the reason if that may surprise the user."""
+class _NotAShardFile(Exception):  # noqa: N818
+  """Raised for a file of no shard; the message is empty for unrelated files."""
 
 
 def _recognise(path: str, name: str) -> ShardFile:
@@ -217,9 +217,9 @@ def _recognise(path: str, name: str) -> ShardFile:
   mentioned = [c for c in shard_files_lib.FILES if c in base.lower()]
   named = mentioned[0] if len(mentioned) == 1 else None
   if base.lower().endswith(_UNFINISHED):
-    raise _NotOfAShard('an incomplete download')
+    raise _NotAShardFile('an incomplete download')
   if shard_files_lib.OPTIONAL in base:
-    raise _NotOfAShard('readers do not need it')
+    raise _NotAShardFile('readers do not need it')
   column = None
   try:
     with open(path, 'rb') as raw:
@@ -227,31 +227,31 @@ def _recognise(path: str, name: str) -> ShardFile:
       raw.seek(0)
       zipped = start.startswith(_GZIP)
       if not zipped and start != _NPY:
-        raise _NotOfAShard('neither gzip nor .npy' if named else '')
+        raise _NotAShardFile('neither gzip nor .npy' if named else '')
       stream = igzip.GzipFile(fileobj=raw) if zipped else raw
       dtype, fortran, shape = shard_reader.parse_header(stream)
       if fortran and len(shape) > 1:
-        raise _NotOfAShard('it is in Fortran order')
+        raise _NotAShardFile('it is in Fortran order')
       column = _column_of(dtype, shape)
       if named == 'invalid_range' and dtype.kind in 'iu' and len(shape) == 1:
         column = named  # int32 on Windows
       value = None
       if column in ('add_count', 'invalid_range'):
         value = np.frombuffer(stream.read(), dtype).reshape(shape)
-  except _NotOfAShard:
+  except _NotAShardFile:
     raise
   except Exception as error:  # a damaged file raises errors of any kind
     if named or column:
       raise ValueError(f'{path} is damaged: {error}.') from error
-    raise _NotOfAShard(f'holds no array: {error}') from error
+    raise _NotAShardFile(f'holds no array: {error}') from error
   if named and column != named:
     raise ValueError(
-      f'{path} is called {named}, but holds {dtype} {shape}, which is '
-      f'{"an array of " + column if column else "nothing of a shard"}: rename it, '
+      f'{path} is named {named}, but holds {dtype} {shape}, which is '
+      f'{"an array of " + column if column else "no part of a shard"}: rename it, '
       'or move it away.'
     )
   if column is None:
-    raise _NotOfAShard(f'holds {dtype} {shape}, which is nothing of a shard')
+    raise _NotAShardFile(f'holds {dtype} {shape}, which is no part of a shard')
   number, pattern = _number_in(name)
   return ShardFile(
     path,
@@ -311,7 +311,9 @@ def _group(
   """
   numbered = [file for file in recognised if file.number is not None]
   if recognised and not numbered:
-    assumed.append('no name has a shard number: this is taken for shard 0')
+    assumed.append(
+      'no name has a shard number: the shard is taken to be shard 0'
+    )
   candidates = collections.defaultdict(list)
   for file in recognised:
     if file.number is not None or not numbered:
@@ -328,7 +330,7 @@ def _group(
     named = [file for file in several if file.named] or several
     for file in several:
       if file not in named:
-        ignored[file.name] = f'another file is called {column}'
+        ignored[file.name] = f'another file is named {column}'
     first, *others = sorted(named, key=lambda file: len(file.name))
     for other in others:
       same = first.shape == other.shape and (
@@ -346,7 +348,7 @@ def _group(
 
 
 def _check_one_run(groups: Mapping[int, Mapping[str, ShardFile]]) -> None:
-  """Refuses shards from unrelated folders: they may be of two runs and still fit.
+  """Refuses shards from unrelated folders, which may belong to different runs.
 
   The files of a column must be in one folder, or in folders that differ in the
   shard number only.
@@ -380,13 +382,13 @@ def _infer_counters(
   """Adds missing counters where the format determines them.
 
   `invalid_range` is around the cursor, so it replaces a missing `add_count`, and
-  vice versa. Without either, the ring is taken to be full. The lap
-  is the shard number, as the dataset's logger dumps one shard a lap.
+  vice versa. Without either, the ring is taken to be full. The lap is the shard
+  number, because the dataset's logger dumps one shard a lap.
 
   Args:
     shards: Files by shard number and column; completed in place.
-    left_out: Receives shards whose `add_count` cannot be inferred.
-    assumed: Receives the assumptions.
+    left_out: List to which shards without an inferable `add_count` are added.
+    assumed: List to which the assumptions are added.
   """
   counts = {}
   for number, group in shards.items():

@@ -121,7 +121,7 @@ def test_sigterm_while_starting_ends_the_program(tmp_path):
           **{flag: str(tmp_path)},
         )
       handler = signal.getsignal(signal.SIGTERM)
-      assert handler.__qualname__.startswith('leave_at_sigterm')
+      assert handler.__qualname__.startswith('exit_on_sigterm')
   finally:
     signal.signal(signal.SIGTERM, before)
 

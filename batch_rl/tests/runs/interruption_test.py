@@ -54,7 +54,7 @@ class Thread(threading.Thread):
     os.kill(os.getpid(), signal.SIGTERM)
 
 threading.Thread = Thread
-interruption.leave_at_sigterm()
+interruption.exit_on_sigterm()
 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 pool = concurrent.futures.ThreadPoolExecutor(1)
 pool.submit(print, 'running').result()

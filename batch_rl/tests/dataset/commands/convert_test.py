@@ -26,7 +26,7 @@ def test_a_store_takes_the_place_of_its_run(root, run):
   first = out.splitlines()[1].split()
   assert code == 0 and first[:4] == ['Pong', '1', '2', '66']
   code, _, err = run('convert', path, root / 'again')
-  assert code == 2 and is_one_line(err) and 'is a store already' in err
+  assert code == 2 and is_one_line(err) and 'is already a store' in err
 
 
 def test_json_has_the_size_of_the_store(root, run):

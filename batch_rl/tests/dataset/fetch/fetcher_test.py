@@ -9,7 +9,7 @@ import fsspec
 import pytest
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.fetch import incoming_shards, plan
+from batch_rl.dataset.fetch import plan
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
@@ -19,17 +19,18 @@ from batch_rl.tests.dataset.fetch.fetched_files import (
   contents,
   corrupt,
 )
+from batch_rl.utils import files
 
 
 @pytest.mark.parametrize(('lists', 'etags'), [(False, True), (True, False)])
 def test_run_is_fetched_by_http(
   root, server, run, data_dir, lists, etags, monkeypatch
 ):
-  monkeypatch.setattr(plan, '_MOST_SHARDS', 51)
+  monkeypatch.setattr(plan, '_MAX_SHARDS', 51)
   server.lists, server.etags = lists, etags
   code, out, err = run(server.url)
   assert code == 0 and not err
-  assert '18 files fetched, 0 already there' in out
+  assert '18 files fetched, 0 already in place' in out
   assert_complete(root, data_dir)
   manifest = json.loads((data_dir / manifests.FILE_NAME).read_text())
   assert manifest['origin'] == {'how': 'fetch', 'source': server.url}
@@ -45,7 +46,7 @@ def test_fetched_files_are_not_fetched_again(server, run):
   run(server.url)
   server.requests.clear()
   code, out, _ = run(server.url)
-  assert code == 0 and '0 files fetched, 18 already there' in out
+  assert code == 0 and '0 files fetched, 18 already in place' in out
   assert not server.gets()
 
 
@@ -56,7 +57,7 @@ def test_some_shards_then_the_others(root, server, run, data_dir):
   assert 'no shard between 0 and 2' in out
   assert not any('_ckpt.1.' in path for _, path, _ in server.requests)
   code, out, _ = run(server.url, '--shards', '0-2')
-  assert code == 0 and '6 files fetched, 12 already there' in out
+  assert code == 0 and '6 files fetched, 12 already in place' in out
   assert_complete(root, data_dir)
 
 
@@ -156,7 +157,7 @@ def test_full_disk_is_one_line(server, run, monkeypatch):
   def fail(path):
     raise OSError(28, 'No space left on device')
 
-  monkeypatch.setattr(incoming_shards, 'sync_file', fail)
+  monkeypatch.setattr(files, 'sync', fail)
   code, _, err = run(server.url)
   assert code == 2 and is_one_line(err)
   assert 'No space left' in err and 'the same command resumes' in err

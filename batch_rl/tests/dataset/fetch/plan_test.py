@@ -54,7 +54,7 @@ def test_refusal_is_reported_once(server, run, status, lists, tmp_path):
 
 
 def test_refusal_ends_probing(server, run, monkeypatch):
-  monkeypatch.setattr(plan, '_MOST_SHARDS', 51)
+  monkeypatch.setattr(plan, '_MAX_SHARDS', 51)
   server.statuses = {'': [403, 10_000]}
   assert run(server.url, run='1-5')[0] == 1
   assert len(server.requests) <= 40  # far fewer than possible file names
@@ -77,7 +77,7 @@ def test_incomplete_shard_is_not_fetched(root, server, run, data_dir):
 
 def test_missing_run_does_not_stop_the_others(root, server, run, data_dir):
   code, out, _ = run(server.url, run='1,2')
-  assert code == 1 and 'missing: Pong/2: the source says 404' in out
+  assert code == 1 and 'missing: Pong/2 is not available: 404' in out
   assert_complete(root, data_dir)
 
 
@@ -91,7 +91,7 @@ def test_refused_shard_is_reported(server, run, data_dir):
 def test_probing_finds_more_shards_than_usual(
   root, server, run, data_dir, monkeypatch
 ):
-  monkeypatch.setattr(plan, '_MOST_SHARDS', 2)
+  monkeypatch.setattr(plan, '_MAX_SHARDS', 2)
   assert run(server.url)[0] == 0
   assert_complete(root, data_dir)
 
@@ -104,7 +104,7 @@ def test_probing_ends_if_the_server_answers_anything(server, run, monkeypatch):
     return remotes.RemoteStat(100, None)
 
   monkeypatch.setattr(http_remote.HttpRemote, 'stat', stat)
-  monkeypatch.setattr(plan, '_MOST_SHARDS', 3)
+  monkeypatch.setattr(plan, '_MAX_SHARDS', 3)
   code, _, _ = run(server.url, '--dry_run')
   assert code == 0 and len(requests) <= 7 * 30
 
@@ -166,7 +166,7 @@ def test_disk_space_is_checked(server, run, monkeypatch, tmp_path):
     (dict(source='{url}/Pong/1'), 'the folder above the games'),
     (dict(source='/nowhere'), 'is not a directory'),
     (dict(source='gopher://a'), 'cannot be fetched from'),
-    (dict(source='http://'), 'names no host'),
+    (dict(source='http://'), 'has no host'),
   ],
 )
 def test_mistakes_are_one_line(server, run, tmp_path, arguments, message):
@@ -181,7 +181,7 @@ def test_mistakes_are_one_line(server, run, tmp_path, arguments, message):
 
 def test_misspelt_game_is_guessed_without_a_listing(server, run):
   code, _, err = run(server.url, game='pong')
-  assert code == 1 and is_one_line(err) and 'is Pong meant?' in err
+  assert code == 1 and is_one_line(err) and 'did you mean Pong?' in err
 
 
 def test_destination_is_required(server, capsys, monkeypatch):
@@ -195,7 +195,7 @@ def test_destination_is_required(server, capsys, monkeypatch):
 @pytest.mark.parametrize(
   ('game', 'flags', 'message'),
   [
-    ('Pong Pong', (), 'has a game twice'),
+    ('Pong Pong', (), 'repeats a game'),
     ('Pong', ('--data_dir=gs://bucket/data',), 'is remote'),
   ],
 )

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from batch_rl.dataset.fetch import remotes
+from batch_rl.dataset.fetch import remote_kinds, remotes
 from batch_rl.dataset.shards import manifests
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
@@ -59,7 +59,7 @@ def test_waits_double():
 )
 def test_retry_after_is_respected(server, header, wait):
   server.statuses, server.retry_after = {'': [503, 99]}, header
-  remote, waits = remotes.connect(server.url, 10), []
+  remote, waits = remote_kinds.connect(server.url, 10), []
   # Without a valid header, the first wait (1 s, but 1 ms in the tests).
   with pytest.raises(remotes.TransientError):
     remotes.with_retries(lambda: remote.stat('a'), 1, waits.append)
@@ -79,9 +79,9 @@ def test_progress_resets_the_retries():
 
 
 def test_silent_server_times_out(root, server, run, data_dir, monkeypatch):
-  connect = remotes.connect
+  connect = remote_kinds.connect
   monkeypatch.setattr(
-    remotes, 'connect', lambda url, timeout: connect(url, timeout / 10)
+    remote_kinds, 'connect', lambda url, timeout: connect(url, timeout / 10)
   )
   server.stalls = 1
   code, _, _ = run(server.url, '--shards=1', '--timeout=2', '--retries=1')
@@ -90,7 +90,7 @@ def test_silent_server_times_out(root, server, run, data_dir, monkeypatch):
   server.stalls = 2
   flags = ('--shards=1', '--timeout=2', '--retries=1', '--jobs=1')
   code, out, _ = run(server.url, *flags, to='other')
-  assert code == 1 and 'no byte for 0.2 seconds, after 1 retries' in out
+  assert code == 1 and 'no data for 0.2 seconds, after 1 retries' in out
 
 
 def test_unreachable_server(run, monkeypatch):
@@ -116,7 +116,7 @@ def test_passwords_and_tokens_are_not_written(root, server, run, data_dir):
   ],
 )
 def test_names_have_no_secrets(url, name):
-  assert remotes.connect(url, 1).name == name
+  assert remote_kinds.connect(url, 1).name == name
 
 
 @pytest.mark.parametrize(
@@ -134,12 +134,12 @@ def test_page_in_place_of_a_file_is_not_found(server):
   """Some servers answer every path with a page."""
   server.lists = True
   with pytest.raises(remotes.NotFound, match='a web page'):
-    remotes.connect(server.url, 10).stat('Pong')
+    remote_kinds.connect(server.url, 10).stat('Pong')
 
 
 def test_change_while_reading_is_detected(root):
   path = root / RUN / FRAMES
-  remote = remotes.connect(str(root), 10)
+  remote = remote_kinds.connect(str(root), 10)
   _, _, chunks = remote.open(f'{RUN}/{FRAMES}')
   path.write_bytes(b'another version')
   with pytest.raises(remotes.TransientError, match='changed while'):

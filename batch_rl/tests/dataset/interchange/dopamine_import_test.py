@@ -54,7 +54,7 @@ def test_files_are_linked_and_another_destination_is_kept(
   assert (target / 'replay_logs' / manifests.FILE_NAME).read_bytes() == before
   other = shutil.copytree(original, tmp_path / 'other')
   code, _, err = run('import', other, target, '--shards')
-  assert code == 2 and is_one_line(err) and 'holds something else' in err
+  assert code == 2 and is_one_line(err) and 'holds other files' in err
 
 
 def test_files_are_copied_where_they_cannot_be_linked(

@@ -177,7 +177,7 @@ def test_other_files_are_ignored_with_a_reason(original, tmp_path, run):
   assert len(ignored) == 7
   for reason in (
     'embeddings_0.npy: holds float64 (9,)',
-    'labels_0.npy: another file is called action',
+    'labels_0.npy: another file is named action',
     '.gstmp: an incomplete download',
     'episode_end_indices_ckpt.0.gz: readers do not need it',
     'notes.gz: holds no array',
@@ -310,7 +310,7 @@ def without_number(source):
 @pytest.mark.parametrize(
   'change, message',
   [
-    (put('action', np.zeros(CAPACITY, np.int64)), 'called action, but holds'),
+    (put('action', np.zeros(CAPACITY, np.int64)), 'named action, but holds'),
     (
       put('reward', np.zeros(CAPACITY, np.int32)),
       'which is an array of action',
@@ -335,7 +335,7 @@ def test_a_contradiction_is_an_error(original, tmp_path, run, change, message):
   'source, message',
   [
     ('gs://bucket/dqn', '`fetch` it first'),
-    ('nowhere', 'is not a folder'),
+    ('nowhere', 'is not a directory'),
     ('', 'There is no complete shard'),
   ],
 )
