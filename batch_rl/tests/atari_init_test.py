@@ -17,7 +17,7 @@ class AtariInitTest(parameterized.TestCase):
     self.play(game)
 
   @parameterized.parameters('Amidar', 'SpaceInvaders')
-  def test_game_plays_whose_rom_differs_in_ale_py(self, game):
+  def test_game_with_another_rom_in_ale_py_plays(self, game):
     try:
       roms.find_rom(game)
     except ValueError as error:

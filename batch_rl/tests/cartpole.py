@@ -141,9 +141,9 @@ def load_values(agent, arrays):
 class SharedAgents:
   """Offline agents that tests share: building one takes a second.
 
-  Each has 5 actions, an update every 4 agent steps and a target network that is
-  synchronised every 6, hence both together with an update and between two.
-  `min_replay_history` is huge, for it must have no effect.
+  Each has 5 actions and an update every 4 agent steps. The target network is
+  synchronised every 6 steps: at an update or between two, in turn.
+  `min_replay_history` is huge, because it must have no effect.
   """
 
   def __init__(self, data_dir):

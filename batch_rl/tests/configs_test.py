@@ -86,8 +86,8 @@ ONLINE = {
     {**ADAM_ONLINE_ENSEMBLE, **ensemble(4, 'STOCHASTIC')},
   ),
 }
-# Losses of the first three updates with seed 1. They depend on the instruction set
-# (SSE 4.1) by 1e-7; a larger change would change the results of users.
+# Losses of the first three updates with seed 1, with SSE 4.1. Other instruction sets
+# differ by 1e-7; a larger difference would change the results of users.
 LOSSES = {
   'dqn': [0.3045184, 0.2584695, 0.2563804],
   'dqn_adam': [0.3045184, 0.2546671, 0.228803],

@@ -54,7 +54,20 @@ def gate(monkeypatch):
 
   monkeypatch.setattr(shard_packing, 'pack', pack)
   yield semaphore
-  # Otherwise threads would wait on, or pass the gate of another test.
+  # Otherwise threads would wait forever, or pass the gate of another test.
   semaphore.release(100)
   for thread in set(threading.enumerate()) - before:
     thread.join(60)
+
+
+@pytest.fixture
+def synced(monkeypatch):
+  """The names of files and directories at each call of `os.fsync`, in order."""
+  names = []
+
+  def fsync(descriptor):
+    path = os.readlink(f'/proc/self/fd/{descriptor}')
+    names.append(os.path.basename(path))
+
+  monkeypatch.setattr(os, 'fsync', fsync)
+  return names

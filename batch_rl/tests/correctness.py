@@ -55,7 +55,7 @@ class Case:
     equation: Function `(q, target_q, transitions, ...)` in `equations`.
     optimizer: Function that makes the optimiser of `equations`.
     network: Network of the agent.
-    estimates: Number of outputs an action; None for a Q-value without that axis.
+    estimates: Number of outputs per action; None for a Q-value without that axis.
     num_networks: Number of separate networks, each with one estimate.
     num_mixtures: Number of mixtures drawn for each update.
     horizon: The n of n-step returns.
@@ -256,7 +256,7 @@ def make_batch(num_actions=NUM_ACTIONS, batch_size=BATCH_SIZE, seed=3):
   )
 
 
-# One an update: with the same batch twice Adam's momentum would have no effect.
+# One per update: with the same batch twice, Adam's momentum would have no effect.
 BATCHES = [make_batch(seed=10 + k) for k in range(len(STEPS))]
 
 
@@ -534,7 +534,7 @@ def first_weights(case):
 def transcribe(
   case, batches=BATCHES, synchronise=False, mixtures=None, **changes
 ):
-  """Does the updates by the papers' equations alone, in float64.
+  """Computes the updates by the papers' equations alone, in float64.
 
   Args:
     case: Agent to transcribe.
@@ -583,7 +583,7 @@ def _networks_of(case, weights):
 
 
 def outputs(case, weights, states):
-  """Returns the activations of each network, and the joint outputs an action."""
+  """Returns the activations of each network, and the joint outputs per action."""
   states = states.reshape(len(states), 4)
   passes = [
     equations.forward(layers, states) for layers in _networks_of(case, weights)

@@ -75,7 +75,7 @@ def n_step(rewards, terminals, start, horizon, gamma):
   """R = r_t + gamma r_{t+1} + ... for `horizon` steps or to the episode's end.
 
   Args:
-    rewards: One reward a step, (T,).
+    rewards: One reward per step, (T,).
     terminals: Nonzero at the last step of an episode, (T,).
     start: Step t.
     horizon: Number of steps n.
@@ -174,7 +174,7 @@ def rem(q, target_q, transitions, mixtures, kappa=1.0):
     q: Online heads at the states, (B, A, K).
     target_q: Target heads at the next states, (B, A, K).
     transitions: Rest of the minibatch.
-    mixtures: One alpha a column, (K, M).
+    mixtures: One alpha per column, (K, M).
     kappa: Error at which the Huber loss becomes linear.
   """
   num_heads, num_mixtures = mixtures.shape

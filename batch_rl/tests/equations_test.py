@@ -9,7 +9,7 @@ from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.tests import correctness, equations
 
 CASES = correctness.CASES
-# An agent with one step is tested with three, the general case.
+# Cases with one and with three steps are tested with three, the general case.
 TESTED = [
   name
   for name in CASES

@@ -174,7 +174,7 @@ def shuffle_terminals(run_dir, other_dir):
 
 @pytest.fixture(autouse=True)
 def small_layers(monkeypatch):
-  """Gives networks 64 units a layer, for 512 take three times as long."""
+  """Gives layers 64 units; with the usual 512, tests take three times as long."""
   original = gym_lib.BasicDiscreteDomainNetwork.__init__
 
   def init(self, *args, **kwargs):

@@ -156,14 +156,14 @@ def test_continuous_actions_are_left_to_gymnasium():
 
 
 def test_other_environments_are_left_to_gymnasium():
-  made = []
+  calls = []
   real = types.SimpleNamespace(
-    make=lambda id, **kwargs: made.append((id, kwargs)), registry='theirs'
+    make=lambda id, **kwargs: calls.append((id, kwargs)), registry='theirs'
   )
   gym = environment.GymWithRomSets(real)
   gym.make('CartPole-v1', max_episode_steps=3)
   gym.make('ALE/Pong-v5', continuous=True)
-  assert made == [
+  assert calls == [
     ('CartPole-v1', {'max_episode_steps': 3}),
     ('ALE/Pong-v5', {'continuous': True}),
   ]

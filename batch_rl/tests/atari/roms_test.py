@@ -19,7 +19,7 @@ needs_atari_py = pytest.mark.skipif(
 
 
 def copy_rom(rom_id, directory):
-  """Copies a ROM of ale-py to a directory; that of Pong is the legacy ROM, too."""
+  """Copies a ROM of ale-py to a directory; Pong's is also the legacy ROM."""
   directory.mkdir(exist_ok=True)
   return shutil.copy(ale_py.roms.get_rom_path(rom_id), directory)
 
@@ -32,7 +32,7 @@ def one_line(excinfo):
 
 @pytest.fixture
 def legacy_directory(tmp_path, monkeypatch):
-  """An empty directory in place of the legacy ROMs."""
+  """An empty directory of legacy ROMs."""
   directory = tmp_path / 'legacy_roms'
   directory.mkdir()
   monkeypatch.setenv('BATCH_RL_LEGACY_ROMS', str(directory))
@@ -191,7 +191,7 @@ def test_directory_without_the_file(tmp_path):
     roms.find_rom('Pong', str(tmp_path))
 
 
-def test_rom_set_that_is_none():
+def test_unknown_rom_set():
   with pytest.raises(ValueError, match="'legcy'.*'auto', 'legacy', 'current'"):
     roms.find_rom('Pong', 'legcy')
 

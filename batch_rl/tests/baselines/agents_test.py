@@ -68,7 +68,7 @@ def make_agent(tmp_path):
 
 @pytest.fixture(scope='module')
 def shared_agents(tmp_path_factory):
-  """Returns a function that gives an agent, the same each time."""
+  """Returns a function that builds each agent once and returns it."""
   return functools.cache(
     lambda name: build_agent(name, tmp_path_factory.mktemp(name))
   )
@@ -157,7 +157,7 @@ def test_a_checkpoint_restores_learner_and_log(name, make_agent, tmp_path):
   bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 7))
   if name != 'random':
     expected = learner_state(agent)
-  play(agent, [33], seed=1)  # Not in the checkpoint, hence lost.
+  play(agent, [33], seed=1)  # Not in the checkpoint, so it is lost.
 
   fresh = make_agent(name)
   assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))

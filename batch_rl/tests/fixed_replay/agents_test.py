@@ -28,10 +28,10 @@ def agent(name, shared_agents):
 
 @pytest.fixture
 def actor(agent):
-  """An agent that acts greedily by random weights."""
+  """An agent with random weights that acts greedily."""
   agent.eval_mode = True
-  # With its first weights one action may be best everywhere; likewise where
-  # positive inputs and weights add up.
+  # Centred, because with its first weights or positive ones an agent may take the
+  # same action everywhere.
   random = np.random.default_rng(1)
   variables = agent._sess.graph.get_collection('trainable_variables', 'Online')
   arrays = {}
@@ -370,7 +370,7 @@ def test_atari_networks_load_checkpoints_of_tensorflow_1(
     agent = cartpole.OFFLINE_CLASSES[name](
       None,
       6,
-      None,  # It only acts.
+      None,  # No data: it does not train.
       optimizer=tf.compat.v1.train.GradientDescentOptimizer(0.1),
       **arguments,
     )
@@ -384,7 +384,7 @@ def test_atari_networks_load_checkpoints_of_tensorflow_1(
       for variable, shape in atari_variables(outputs).items()
     }
     saved = {renaming(variable): array for variable, array in arrays.items()}
-    # Such checkpoints hold slots of the optimizer, too.
+    # Such checkpoints also hold slots of the optimiser.
     saved[renaming('Online/Conv/kernel') + '/RMSProp'] = np.zeros(3, np.float32)
     folder = tmp_path / renaming.__name__ / 'checkpoints'
     folder.mkdir(parents=True)
@@ -400,7 +400,7 @@ def test_refuses_weights_of_other_networks(agent, tmp_path):
   *others, last = [variable.op.name for variable in trainable]
   arrays = cartpole.values(agent)
   arrays = {name: arrays[name] for name in (*others, last)}
-  arrays[last] = arrays[last][:-1]  # the bias of one action less
+  arrays[last] = arrays[last][:-1]  # without the bias of the last action
   write_checkpoint(tmp_path, arrays)
   message = f'tf_ckpt-199 is not of these networks: 1 of .* {last}'
   with pytest.raises(ValueError, match=message):

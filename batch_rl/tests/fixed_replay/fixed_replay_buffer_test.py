@@ -35,8 +35,8 @@ def load(directory, suffix=0, stack_size=4, batch_size=8, **kwargs):
 def reference_transitions(loaded, stack_size, horizon, padding=3):
   """Returns `{row: (stack of frames, action, return, terminal, next stack)}`, slowly.
 
-  Walks the rows of one shard in time order, as FACTS describes them, and forgets
-  everything at an episode's end.
+  Walks the rows of one shard in time order; stacks and returns end with the
+  episode.
   """
   columns = loaded.columns
   cursor = loaded.add_count % loaded.capacity

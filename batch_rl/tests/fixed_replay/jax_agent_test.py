@@ -46,7 +46,7 @@ def test_an_offline_agent_trains_on_it(lib, agents, make, tmp_path, caplog):
     lambda a, b: float(np.abs(a - b).max()), before, agent.online_params
   )
   for change in jax.tree_util.tree_leaves(changes):
-    assert 0 < change < 0.1  # hence finite
+    assert 0 < change < 0.1  # also finite
   batch = agent.replay_elements
   assert batch['state'].shape == (32, 84, 84, 4)
   assert batch['state'].dtype == np.uint8

@@ -87,7 +87,7 @@ def test_draws_are_the_transitions_of_each_shard(
     load(directory, suffix, capacity, stack_size, horizon)
     for suffix in range(len(found))
   ]
-  made = loaded_buffers.LoadedBuffers(memories, [capacity] * len(found), 0)
+  buffers = loaded_buffers.LoadedBuffers(memories, [capacity] * len(found), 0)
   expected = {
     suffix * capacity + position: transition
     for suffix, ring in enumerate(found)
@@ -95,16 +95,16 @@ def test_draws_are_the_transitions_of_each_shard(
       rows, ring, stack_size, horizon
     ).items()
   }
-  valid = made.valid_indices()
+  valid = buffers.valid_indices()
   if stack_size >= 4:
     assert sorted(valid) == sorted(expected)
   else:  # Short stacks hide padding, so first steps may be missing.
     assert set(valid) <= set(expected)
-  assert made.num_transitions == len(valid) == len(set(valid.tolist()))
+  assert buffers.num_transitions == len(valid) == len(set(valid.tolist()))
   if not len(valid):
     return
   order = np.random.default_rng(0).permutation(valid)
-  batch = made.transitions(order)
+  batch = buffers.transitions(order)
   assert batch[INDICES].tolist() == order.tolist()
   for i, index in enumerate(order):
     stack, action, reward, terminal, next_stack = expected[index]
@@ -161,10 +161,10 @@ def memories(tmp_path_factory):
 
 
 def test_draws_are_uniform_over_all_memories(memories):
-  made = loaded_buffers.LoadedBuffers(memories, [50] * 5, seed=0)
-  valid = made.valid_indices()
+  buffers = loaded_buffers.LoadedBuffers(memories, [50] * 5, seed=0)
+  valid = buffers.valid_indices()
   assert set(valid // 50) == set(range(5))
-  drawn = made.draw(200 * len(valid))
+  drawn = buffers.draw(200 * len(valid))
   counts = np.array([np.count_nonzero(drawn == index) for index in valid])
   assert counts.sum() == len(drawn)
   chi_square = ((counts - 200) ** 2 / 200).sum()
@@ -190,8 +190,8 @@ def test_the_range_of_actions_covers_all_memories(memories, monkeypatch):
   actions = memories[3]._store['action'].copy()
   actions[7] = 11
   monkeypatch.setitem(memories[3]._store, 'action', actions)
-  made = loaded_buffers.LoadedBuffers(memories, [50] * 5)
-  assert made.action_range() == (0, 11)
+  buffers = loaded_buffers.LoadedBuffers(memories, [50] * 5)
+  assert buffers.action_range() == (0, 11)
 
 
 def black(rows, count):

@@ -25,7 +25,7 @@ def make_agent(log_dir):
 
 
 def in_pieces(agent):
-  """Trains for numbers of steps that are multiples of no period."""
+  """Trains for several numbers of steps, most of them not multiples of a period."""
   return [loss for steps in (50, 7, 1, 30) for loss in agent.train_steps(steps)]
 
 
@@ -33,7 +33,7 @@ def train_by(agent, first_values, updates_per_run):
   """Trains an agent from its first state; returns losses and variables."""
   cartpole.restart(agent, first_values)
   agent._updates_per_run = updates_per_run
-  agent.__dict__.pop('_loop', None)  # With one update a run there is none.
+  agent.__dict__.pop('_loop', None)  # Single updates have none.
   losses = in_pieces(agent)
   assert agent.training_steps == 88
   assert (agent._loop is None) == (updates_per_run == 1)
@@ -50,7 +50,7 @@ def assert_same_results(one, other):
 
 @pytest.mark.parametrize('name', AGENTS)
 def test_results_are_the_same_to_the_bit(shared_agents, make_agent, name):
-  """One update a `session.run`, as in Dopamine, and several.
+  """One update per `session.run`, as in Dopamine, and several.
 
   The target network is synchronised both with an update and between two.
   """
@@ -67,7 +67,7 @@ def test_results_are_the_same_to_the_bit(shared_agents, make_agent, name):
 
 
 def test_batches_are_sent_to_the_agents_device_ahead(make_agent, monkeypatch):
-  """Two devices of the processor stand for a processor and a GPU."""
+  """Two CPU devices stand in for a CPU and a GPU."""
   new_session, device = tf.compat.v1.Session, tf.device
 
   def session(target, config, **kwargs):

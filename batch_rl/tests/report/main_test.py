@@ -53,7 +53,7 @@ def no_rendering(monkeypatch):
 
 
 def write_runs(directory):
-  """Writes two methods, two games, two runs each, and one of everything odd."""
+  """Writes two methods on two games, two runs each, and one run of each odd kind."""
   for game, scale in (('Pong', 20), ('Breakout', 100)):
     for i in (1, 2):
       for name, options, gain in (('dqn', {}, 0.5), ('rem', REM, 1.0)):

@@ -47,6 +47,12 @@ def test_a_saved_checkpoint_is_found(tmp_path, kept):
   assert set(about['files']) == {'state.pickle', 'tf_ckpt-0.index'}
 
 
+def test_a_checkpoint_is_durable(kept, synced):
+  save(kept, Position(1))
+  written = ['state.pickle', 'tf_ckpt-0.index', 'checkpoint.json.tmp']
+  assert synced == [*written, 'ckpt-0.tmp', 'checkpoints']
+
+
 def test_positions_are_ordered_by_time(tmp_path, kept):
   positions = [Position(0, 8), Position(1), Position(1, 4), Position(2)]
   assert [p.name for p in positions] == [

@@ -62,10 +62,8 @@ def unbroken(tmp_path_factory):
 
 
 @pytest.mark.waits
-def test_killed_and_started_again_the_log_is_that_of_an_unbroken_run(
-  unbroken, tmp_path
-):
-  """Killed, then asked to stop; `resume_test` stops runs at other points."""
+def test_a_killed_run_resumes_to_the_same_log(unbroken, tmp_path):
+  """By SIGKILL, then by SIGTERM; `resume_test` stops runs at other points."""
   options = online_options('base', 'Pong/2')
   line = programs.command('baselines.train', **options)
   with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE) as process:
@@ -255,7 +253,7 @@ def offline_main(
 
 @pytest.fixture(scope='module')
 def atari_run(tmp_path_factory):
-  """A short run of frames of 84 x 84, as Pong's."""
+  """A short run with frames of 84 x 84, like Pong's."""
   run_dir = tmp_path_factory.mktemp('data') / 'Pong' / '1'
   log = replay_log.ReplayLog(
     str(run_dir / 'replay_logs'), (84, 84), np.uint8, 50
@@ -378,6 +376,33 @@ def test_first_weights_are_needed_only_at_the_start(
   shutil.rmtree(start)
   offline_main(tmp_path / 'base', atari_run, TWICE, **given)
   assert (tmp_path / 'base/checkpoints/ckpt-1').exists()
+
+
+class FailingRunner:
+  """A runner whose run ends with an error."""
+
+  def __init__(self, error):
+    self._error = error
+
+  def run_experiment(self):
+    raise self._error
+
+
+@pytest.mark.parametrize(
+  'error', [FloatingPointError, MemoryError, OSError, shard_reader.DataError]
+)
+def test_a_run_that_fails_ends_in_one_line(error, capsys):
+  with pytest.raises(SystemExit) as exit_:
+    command_line.finish(FailingRunner(error('The loss is nan\nat update 7.')))
+  assert exit_.value.code == 2
+  printed = capsys.readouterr().err
+  assert printed.endswith('error: The loss is nan at update 7.\n')
+  assert printed.count('\n') == 1
+
+
+def test_an_error_in_a_users_code_keeps_its_traceback():
+  with pytest.raises(ValueError, match='shape'):
+    command_line.finish(FailingRunner(ValueError('shape')))
 
 
 def test_a_base_dir_in_use_names_the_process(tmp_path):

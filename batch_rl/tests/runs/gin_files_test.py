@@ -55,7 +55,7 @@ def test_the_working_directory_comes_first(tmp_path):
 
 
 def test_files_are_found_in_any_package(tmp_path, monkeypatch):
-  """With or without an `__init__.py`, of which gin alone needs one."""
+  """With or without an `__init__.py`, which gin alone requires."""
   monkeypatch.syspath_prepend(str(tmp_path / 'site'))
   write(tmp_path / 'site/mylab/__init__.py')
   write(tmp_path / 'site/mylab/configs/a.gin', 'configured.first = 1')
@@ -70,7 +70,7 @@ def test_bindings_override_files_and_may_include(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('include', 'says'),
+  ('include', 'message'),
   [
     ('b.gin', 'There is no gin file b.gin; that folder has a.gin.'),
     ('none/b.gin', 'There is no gin file none/b.gin.'),
@@ -81,12 +81,12 @@ def test_bindings_override_files_and_may_include(tmp_path):
   ],
 )
 def test_a_missing_include_is_named_with_its_neighbours(
-  tmp_path, include, says, caplog
+  tmp_path, include, message, caplog
 ):
   path = write(tmp_path / 'a.gin', f"include '{include}'")
   with pytest.raises(ValueError) as error:
     gin_files.parse([path], [])
-  assert says in str(error.value)
+  assert message in str(error.value)
   assert path in str(error.value)  # the including file
   assert not caplog.records
 

@@ -104,9 +104,9 @@ def test_a_cell_saves_when_it_is_asked_to_stop(make):
       time.sleep(60)
   """)
   stop = threading.Event()
-  found = []
+  statuses = []
   thread = threading.Thread(
-    target=lambda: found.append(cells.run(cell, 3, stop=stop))
+    target=lambda: statuses.append(cells.run(cell, 3, stop=stop))
   )
   thread.start()
   wait_for(lambda: os.path.exists('ready'))
@@ -116,7 +116,7 @@ def test_a_cell_saves_when_it_is_asked_to_stop(make):
   assert running.progress['done'] == 5
   stop.set()
   thread.join(60)
-  assert [status.state for status in found] == [cells.STOPPED]
+  assert [status.state for status in statuses] == [cells.STOPPED]
   assert os.path.exists('saved')
   assert cells.run(cell).state == cells.DONE
 
@@ -165,16 +165,16 @@ def test_a_program_without_its_parent_does_not_start(tmp_path):
 
 def test_several_workers_run_a_cell_once(make):
   cell = make('time.sleep(0.5)')
-  found = []
+  statuses = []
   threads = [
-    threading.Thread(target=lambda: found.append(cells.run(cell).state))
+    threading.Thread(target=lambda: statuses.append(cells.run(cell).state))
     for _ in range(3)
   ]
   for thread in threads:
     thread.start()
   for thread in threads:
     thread.join()
-  assert found == [cells.DONE] * 3
+  assert statuses == [cells.DONE] * 3
   assert starts() == 1
 
 
@@ -199,8 +199,7 @@ def test_a_longer_run_that_is_stopped_early_is_not_done(make):
 def test_a_cell_runs_again_after_its_gin_file_changes(make, tmp_path):
   path = tmp_path / 'own.gin'
   path.write_text('A.b = 1')
-  made = make('')
-  cell = dataclasses.replace(made, gin_files=(str(path),))
+  cell = dataclasses.replace(make(''), gin_files=(str(path),))
   assert cells.run(cell).state == cells.DONE
   path.write_text('A.b = 2')
   assert cells.status(cell).state == cells.WAITING
@@ -211,5 +210,5 @@ def test_a_cell_runs_again_after_its_gin_file_changes(make, tmp_path):
 def test_an_evaluation_is_outdated_after_more_training(make):
   cell = make('', job='evaluate')
   assert cells.run(cell).state == cells.DONE
-  progress.Progress(cell.directory, 7).finish()  # Training has gone on.
+  progress.Progress(cell.directory, 7).finish()  # Training has continued.
   assert cells.status(cell).state == cells.WAITING

@@ -15,13 +15,13 @@ from batch_rl.tests import cartpole
 @pytest.fixture
 def data_dir(tmp_path):
   """Runs 1 and 2 of two games, all with the same rows."""
-  made = tmp_path / 'made/replay_logs'
-  cartpole.write_log(made)
+  logs = tmp_path / 'logged/replay_logs'
+  cartpole.write_log(logs)
   for game in ('Pong', 'Breakout'):
     for run in '12':
       directory = tmp_path / 'data' / game / run
       directory.mkdir(parents=True)
-      (directory / 'replay_logs').symlink_to(made)
+      (directory / 'replay_logs').symlink_to(logs)
   return tmp_path / 'data'
 
 

@@ -72,7 +72,7 @@ def slurm(tmp_path, monkeypatch):
   return folder
 
 
-def go_on():
+def keep_watching():
   return False
 
 
@@ -88,7 +88,7 @@ def starts(sweep):
 
 def test_jobs_run_the_cells(make, slurm):
   sweep = make('', "print('no'); sys.exit(2)", 'if starts < 2: sys.exit(1)')
-  assert slurm_launcher.run(sweep, sweep.cells, go_on)
+  assert slurm_launcher.run(sweep, sweep.cells, keep_watching)
   assert states(sweep) == [cells.DONE, cells.FAILED, cells.DONE]
   assert len(fake_slurm.jobs(slurm)) == 3
 
@@ -103,7 +103,7 @@ def test_the_same_command_finds_its_jobs_again(make, slurm, monkeypatch):
     cell for cell in sweep.cells if cells.status(cell).state != cells.DONE
   ]
   submitit.SlurmJob.watcher.clear()
-  assert slurm_launcher.run(sweep, left, go_on)
+  assert slurm_launcher.run(sweep, left, keep_watching)
   assert states(sweep) == [cells.DONE] * 2
   assert starts(sweep) == ['x', 'xxx']
 
@@ -159,7 +159,7 @@ def test_settings_reach_slurm(make, slurm, tmp_path):
     memory_gb=5,
     slurm={'slurm_partition': 'long', 'timeout_min': 7},
   )
-  assert slurm_launcher.run(sweep, sweep.cells, go_on)
+  assert slurm_launcher.run(sweep, sweep.cells, keep_watching)
   (file,) = slurm.glob('file-*')
   text = pathlib.Path(file.read_text()).read_text()
   for line in (
@@ -175,7 +175,7 @@ def test_settings_reach_slurm(make, slurm, tmp_path):
 def test_an_unknown_slurm_setting(make, slurm):
   sweep = make('', slurm={'partitoin': 'gpu'})
   with pytest.raises(ValueError, match='slurm: .*partitoin'):
-    slurm_launcher.run(sweep, sweep.cells, go_on)
+    slurm_launcher.run(sweep, sweep.cells, keep_watching)
   assert not fake_slurm.jobs(slurm)
 
 
@@ -183,4 +183,4 @@ def test_without_slurm(make, monkeypatch, tmp_path):
   monkeypatch.setenv('PATH', str(tmp_path))
   sweep = make('')
   with pytest.raises(ValueError, match='slurm cluster'):
-    slurm_launcher.run(sweep, sweep.cells, go_on)
+    slurm_launcher.run(sweep, sweep.cells, keep_watching)

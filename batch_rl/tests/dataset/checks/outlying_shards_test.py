@@ -1,4 +1,4 @@
-"""Shards out of place: outlying returns, frames of another game, repeated frames."""
+"""Suspicious shards: outlying returns, frames of another game, repeated frames."""
 
 import shutil
 

@@ -100,7 +100,7 @@ def test_a_missing_file_is_named(logs, name):
   assert finding.file == str(path) and 'missing' in finding.message
 
 
-def test_a_directory_in_place_of_a_file_is_named(logs):
+def test_a_directory_instead_of_a_file_is_named(logs):
   path = file_of(logs, 'reward', 0)
   path.unlink()
   path.mkdir()

@@ -35,7 +35,7 @@ def root(original, tmp_path):
 
 @pytest.fixture
 def server(root, monkeypatch):
-  """A web server of `root`; a run is probed for 4 shards in place of 51."""
+  """A web server of `root`; a run is probed for 4 shards instead of 51."""
   monkeypatch.setattr(remotes, '_FIRST_WAIT', 0.001)
   monkeypatch.setattr(plan, '_MAX_SHARDS', 4)
   server = web_server.WebServer(root)

@@ -5,9 +5,9 @@ import pathlib
 from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.shards import shard_files
 
-# Path of the run of the tests below a dataset's root.
+# Path of the tests' run, relative to the dataset's root.
 RUN = 'Pong/1/replay_logs'
-# Frames of shard 1: a file that faults of the tests concern.
+# Frames of shard 1, the file that tests damage or withhold.
 FRAMES = shard_files.file_name('observation', 1)
 
 

@@ -1,4 +1,4 @@
-"""The manifest describes what arrived, and its hashes are verified."""
+"""The manifest describes the fetched files, and its hashes are verified."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def test_remote_manifest_is_kept(original, server, run, data_dir, root):
 
 
 def test_hashes_of_the_manifest_are_verified(original, root, server, run):
-  """An intact file in place of another one is refused."""
+  """An intact file with the contents of another one is refused."""
   manifest = (original / RUN / manifests.FILE_NAME).read_bytes()
   (root / RUN / manifests.FILE_NAME).write_bytes(manifest)
   frames = original / RUN / shard_files.file_name('observation', 0)

@@ -134,5 +134,5 @@ def test_killed_fetch_resumes(run, data_dir, tmp_path):
   starts = server.gets(frames)
   assert len(starts) == 3 and starts == sorted(starts)
   assert starts[2] >= 1_000_000
-  # Files in place were not requested again.
+  # Complete files were not requested again.
   assert server.gets(shard_files.file_name('action', 1)) == [0]

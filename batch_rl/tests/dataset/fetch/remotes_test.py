@@ -19,7 +19,7 @@ def test_server_without_lengths(root, server, run, data_dir):
   code, _, _ = run(server.url, '--shards=1')
   assert code == 0
   assert_complete(root, data_dir, (1,))
-  server.drop_after = 30_000  # visible in the contents only
+  server.drop_after = 30_000  # only the contents reveal it
   code, out, _ = run(server.url, '--shards=1', to='other')
   assert code == 1 and 'is damaged' in out
 
@@ -130,7 +130,7 @@ def test_missing_package_is_named(run, monkeypatch, protocol, package, remedy):
   assert f'not installed: pip install {remedy}.' in err
 
 
-def test_page_in_place_of_a_file_is_not_found(server):
+def test_web_page_instead_of_a_file_is_not_found(server):
   """Some servers answer every path with a page."""
   server.lists = True
   with pytest.raises(remotes.NotFound, match='a web page'):

@@ -29,7 +29,7 @@ class WebServer(http.server.ThreadingHTTPServer):
     ranges: Whether the `Range` header is respected.
     if_range: Whether the `If-Range` header is respected.
     etags: Whether files have an ETag, or else a Last-Modified header.
-    bodies: Contents to send in place of a file, by part of its path.
+    bodies: Contents to send instead of a file, by part of its path.
     bytes_per_second: Bandwidth of each connection; None for unlimited.
     lengths: Whether answers have a Content-Length.
     md5s: Whether files have hashes, as from Google Cloud Storage.

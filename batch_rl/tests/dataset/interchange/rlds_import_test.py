@@ -230,8 +230,8 @@ def dataset(tmp_path_factory):
 
   def add(link, example, features=None, **kwargs):
     directory = root / f'{link}.tfds'
-    made = build(directory, {'train': [example]}, features, **kwargs)
-    os.symlink(made, root / link)
+    version = build(directory, {'train': [example]}, features, **kwargs)
+    os.symlink(version, root / link)
 
   good = raw_episode(episode)
   add('good', good)

@@ -233,7 +233,7 @@ def test_a_shard_is_left_out_if_its_add_count_cannot_be_inferred(
 ):
   source = rename(original, tmp_path / 'source', shard_files.file_name)
   remove(source, 'add_count', [1])
-  count = np.array(30)  # of a ring that is saved at any time
+  count = np.array(30)  # as in a ring saved before it is full
   with gzip.open(source / shard_files.file_name('add_count', 0), 'wb') as file:
     np.save(file, count)
   code, out, _ = run('import', source, tmp_path / 'run', '--shards')

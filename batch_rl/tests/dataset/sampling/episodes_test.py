@@ -48,12 +48,12 @@ def test_episodes_come_back_as_they_were_logged(
 ):
   # The first three rows of an episode without padding serve as context.
   lengths = [n + 3 * (kind == 'late') for n, kind in kinds]
-  how = {i: kind for i, (_, kind) in enumerate(kinds)}
+  kind_of = {i: kind for i, (_, kind) in enumerate(kinds)}
   if last_is_open:
-    how[len(kinds) - 1] = 'open'
+    kind_of[len(kinds) - 1] = 'open'
   logged = tiny_episodes(lengths)
   with tempfile.TemporaryDirectory() as directory:
-    logs = runs.write_run(directory, logged, capacity, how)
+    logs = runs.write_run(directory, logged, capacity, kind_of)
     source = str(logs)
     if as_store:
       source = f'{directory}/store'
@@ -61,14 +61,14 @@ def test_episodes_come_back_as_they_were_logged(
     found = list(read(source))
     assert len(found) == len(logged)
     for i, (episode, columns) in enumerate(zip(found, logged, strict=True)):
-      assert episode.begins_at_reset == (how[i] != 'late')
-      assert episode.ended == (how[i] in (None, 'late'))
+      assert episode.begins_at_reset == (kind_of[i] != 'late')
+      assert episode.ended == (kind_of[i] in (None, 'late'))
       assert episode.number == i
       for name, column in zip(
         ('observation', 'action', 'reward'), columns, strict=True
       ):
         np.testing.assert_array_equal(getattr(episode, name), column)
-    expected = runs.expected_transitions(logged, how)
+    expected = runs.expected_transitions(logged, kind_of)
     if len(expected['action']):
       runs.assert_same(runs.transitions(source), expected)
 
@@ -84,9 +84,9 @@ def test_an_episode_that_begins_with_the_last_row_of_a_ring(tmp_path):
 
 def test_truncated_ends_are_not_drawn(tmp_path):
   logged = runs.make_episodes(40, 30, 50)
-  how = {0: 'truncated', 1: 'truncated'}
-  logs = runs.write_run(tmp_path, logged, 30, how)
-  expected = runs.expected_transitions(logged, how)
+  kind_of = {0: 'truncated', 1: 'truncated'}
+  logs = runs.write_run(tmp_path, logged, 30, kind_of)
+  expected = runs.expected_transitions(logged, kind_of)
   assert expected['terminal'].sum() == 1 and len(expected['action']) == 118
   runs.assert_same(runs.transitions(logs), expected)
   # Three-step transitions lack the last three rows of a truncated episode.
@@ -98,8 +98,8 @@ def test_truncated_ends_are_not_drawn(tmp_path):
 
 def test_truncations_are_part_of_the_hash(tmp_path):
   logged = runs.make_episodes(20, 20)
-  for name, how in (('a', {}), ('b', {0: 'truncated'})):
-    runs.write_run(tmp_path / name, logged, 30, how)
+  for name, kind_of in (('a', {}), ('b', {0: 'truncated'})):
+    runs.write_run(tmp_path / name, logged, 30, kind_of)
   assert read(tmp_path / 'a').hash != read(tmp_path / 'b').hash
 
 

@@ -60,7 +60,7 @@ class Run:
     last = max(self.suffixes)
     unknown = last * self.capacity - 1
     if len(self.rows) % self.capacity == self.capacity - 1 or not last:
-      unknown = None  # it is no different from the others
+      unknown = None  # the ring is full, or the run has one shard
     return [
       row
       for row, suffix in enumerate(self.shard_of)
@@ -249,8 +249,8 @@ def test_padding_is_never_drawn_and_black_frames_are(
 ):
   """Loggers pad with 0 to 3 rows, which black first frames resemble.
 
-  If the data do not tell them apart, the first steps of an episode may be lost,
-  but none are with four frames in a state.
+  Where the data cannot distinguish them, the first steps of an episode may be
+  lost, but never with four frames in a state.
   """
   directory = tmp_path_factory.mktemp('run')
   run = write_run(directory, lengths, capacity, logged_with, black)

@@ -1,4 +1,4 @@
-"""Trajectories made by hand, and the steps that are selected of them."""
+"""Trajectories made by hand, and the steps selected from them."""
 
 import numpy as np
 

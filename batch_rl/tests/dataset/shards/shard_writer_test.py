@@ -116,3 +116,18 @@ def test_files_match_the_dataset_format(tmp_path):
   # Of 123 rows, shard 0 has 49, shard 1 has 50, and shard 2 the rest.
   assert shard_reader.read_shard(str(tmp_path), 1).add_count == 99
   assert shard_reader.read_shard(str(tmp_path), 2).add_count == 23
+
+
+def test_checkpoints_and_complete_shards_are_durable(tmp_path, synced):
+  log = shards.make_log(tmp_path / 'log', 40)
+  shards.add_row(log, shards.Row(1, 0, 0.0, 1))
+  log.checkpoint()
+  columns = {shard_files.file_name(name, 0) for name in shard_files.COLUMNS}
+  assert columns < set(synced)
+  synced.clear()
+  log.close()
+  assert {shard_files.file_name(name, 0) for name in shard_files.FILES} < set(
+    synced
+  )
+  # The directory, after the files were renamed.
+  assert synced[synced.index('manifest.json.tmp') - 1] == 'log'

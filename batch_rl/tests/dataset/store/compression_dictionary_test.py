@@ -48,7 +48,7 @@ def test_dictionary_improves_compression_of_other_frames(real_frames):
     np.zeros((400, 8, 8), np.uint8),  # Only padding.
     np.ones((199, 8, 8), np.uint8),  # Too few frames.
     np.concatenate([np.zeros((300, 9), 'u1'), np.ones((100, 9), 'u1')]),
-    np.ones((201, 300, 300), np.uint8),  # Too large frames.
+    np.ones((201, 300, 300), np.uint8),  # Frames that are too large.
   ],
   ids=lambda frames: str(frames.shape),
 )

@@ -17,7 +17,7 @@ from batch_rl.tests.dataset.store import packing
 
 @pytest.fixture
 def on_disk(tmp_path, pool):
-  """Packs a shard on each call; its attributes say where."""
+  """A function that packs a shard; its attributes name the directories."""
   logs, directory = tmp_path / 'logs', tmp_path / 'store'
   packing.write(logs, 1, 99, np.arange(50) % 7 == 6)
   directory.mkdir()

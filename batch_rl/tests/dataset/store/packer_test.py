@@ -15,29 +15,29 @@ from batch_rl.tests.dataset.store import packing, stores
 
 def test_preferred_shards_are_packed_first(tmp_path, gate):
   rows = shards.write_run(tmp_path, [30] * 8, capacity=50)
-  made = store.Store(str(tmp_path), pack=False)
-  made.start(first=[2])
-  assert made.packed == [] and made.rows == len(rows)
-  assert not made.frames(np.arange(made.rows)).any()
+  opened = store.Store(str(tmp_path), pack=False)
+  opened.start(first=[2])
+  assert opened.packed == [] and opened.rows == len(rows)
+  assert not opened.frames(np.arange(opened.rows)).any()
   gate.release()
-  made.wait(count=1)
-  assert made.packed == [2]
-  made.prefer([4])
+  opened.wait(count=1)
+  assert opened.packed == [2]
+  opened.prefer([4])
   gate.release()
-  made.wait(count=2)
-  if made.packed != [2, 4]:  # Another shard was at the gate already.
+  opened.wait(count=2)
+  if opened.packed != [2, 4]:  # Another shard was at the gate already.
     gate.release()
-    made.wait(count=3)
-  assert 4 in made.packed and len(made.packed) <= 3
-  frames = made.frames(np.arange(made.rows))[:, 0, 0]
+    opened.wait(count=3)
+  assert 4 in opened.packed and len(opened.packed) <= 3
+  frames = opened.frames(np.arange(opened.rows))[:, 0, 0]
   present = [i for i, row in enumerate(rows) if frames[i] == row.frame != 0]
   assert len(present) > 80
-  seen = {int(np.searchsorted(made.starts, i, 'right')) - 1 for i in present}
-  assert [made.suffixes[i] for i in sorted(seen)] == made.packed
-  for _ in made.suffixes:
+  seen = {int(np.searchsorted(opened.starts, i, 'right')) - 1 for i in present}
+  assert [opened.suffixes[i] for i in sorted(seen)] == opened.packed
+  for _ in opened.suffixes:
     gate.release()
-  made.wait()
-  assert stores.rows_in(made) == rows
+  opened.wait()
+  assert stores.rows_in(opened) == rows
 
 
 def test_background_errors_are_raised(tmp_path, caplog):
@@ -51,10 +51,10 @@ def test_background_errors_are_raised(tmp_path, caplog):
   content = bytearray(path.read_bytes())
   content[-len(content) // 3] ^= 255
   path.write_bytes(content)
-  made = store.Store(str(tmp_path))
-  made.wait([0])
+  opened = store.Store(str(tmp_path))
+  opened.wait([0])
   with pytest.raises(ValueError, match='observation_ckpt.1.gz is damaged'):
-    made.wait()
+    opened.wait()
   skipping = stores.open_store(tmp_path, skip_damaged=True)
   assert skipping.packed == [0, 2] and skipping.damaged == {1}
   assert 'Shard 1 is not used' in caplog.text
@@ -62,26 +62,26 @@ def test_background_errors_are_raised(tmp_path, caplog):
 
 def test_shard_changed_since_opening_is_an_error(tmp_path, gate):
   shards.write_run(tmp_path, [30] * 6, capacity=50)
-  made = store.Store(str(tmp_path))
+  opened = store.Store(str(tmp_path))
   other = tmp_path / 'other'
   shards.write_run(other, [25] * 8, capacity=50)
   for name in shard_files.FILES:
     shutil.copy(other / shard_files.file_name(name, 2), tmp_path)
-  for _ in made.suffixes:
+  for _ in opened.suffixes:
     gate.release()
   with pytest.raises(ValueError, match='Shard 2 .* has changed'):
-    made.wait()
+    opened.wait()
 
 
 def test_closing_stops_packing(tmp_path, gate):
   shards.write_run(tmp_path, [30] * 6, capacity=50)
-  made = store.Store(str(tmp_path))
+  opened = store.Store(str(tmp_path))
   threading.Timer(0.2, gate.release).start()
   started = time.monotonic()
-  made.close()
+  opened.close()
   assert time.monotonic() - started < 20
   with pytest.raises(ValueError, match='was closed'):
-    made.wait()
+    opened.wait()
 
 
 def test_waiting_before_start_is_an_error(tmp_path):

@@ -59,7 +59,6 @@ def unpack(packed, dictionary):
 
 
 # (suffix, capacity, add_count): full, final and continued rings.
-
 RINGS = st.tuples(
   st.integers(0, 3), st.integers(4, 60), st.integers(0, 200)
 ).map(lambda ring: (ring[0], ring[1], min(ring[2], (ring[0] + 1) * ring[1])))

@@ -15,22 +15,22 @@ from batch_rl.tests.dataset.store import stores
 def test_windows_stop_at_a_gap(tmp_path, caplog):
   rows = shards.write_run(tmp_path, [30] * 6, capacity=50)
   stores.remove_shard(tmp_path, 1)
-  made = stores.open_store(tmp_path)
+  opened = stores.open_store(tmp_path)
   assert 'no shard between 0 and 2' in caplog.text
-  assert stores.rows_in(made) == rows[:49] + rows[99:]
-  [window] = made.windows(np.array([47]), 4)[..., 0, 0]
+  assert stores.rows_in(opened) == rows[:49] + rows[99:]
+  [window] = opened.windows(np.array([47]), 4)[..., 0, 0]
   assert window.tolist() == [rows[47].frame, rows[48].frame, 0, 0]
 
 
 def test_lost_dump_is_reported(tmp_path, caplog):
-  """The original logger lost dumps so: shard numbers go on, `add_count` jumps."""
+  """Without a dump, shard numbers continue but `add_count` jumps."""
   rows = shards.write_run(tmp_path, [30] * 8, capacity=50)
   stores.remove_shard(tmp_path, 1)
   for suffix in (1, 2):
     stores.copy_shard(tmp_path, suffix + 1, suffix)
-  made = stores.open_store(tmp_path, suffixes=[0, 1, 2])
+  opened = stores.open_store(tmp_path, suffixes=[0, 1, 2])
   assert '50 rows are missing between shards 0 and 1' in caplog.text
-  assert stores.rows_in(made) == rows[:49] + rows[99:199]
+  assert stores.rows_in(opened) == rows[:49] + rows[99:199]
 
 
 def test_repeated_shard_is_used_once(tmp_path, caplog):
@@ -38,9 +38,9 @@ def test_repeated_shard_is_used_once(tmp_path, caplog):
   last = max(shard_files.list_suffixes(str(tmp_path)))
   stores.copy_shard(tmp_path, last, last + 1)
   stores.copy_shard(tmp_path, last - 1, last)
-  made = stores.open_store(tmp_path)
+  opened = stores.open_store(tmp_path)
   assert 'repeats 50 rows of shard' in caplog.text
-  assert stores.rows_in(made) == rows
+  assert stores.rows_in(opened) == rows
 
 
 def test_overlapping_checkpoints_are_joined(tmp_path):
@@ -55,9 +55,9 @@ def test_overlapping_checkpoints_are_joined(tmp_path):
       if len(rows) % 25 == 0:
         memory.save(str(tmp_path), suffix)
         suffix += 1
-  made = stores.open_store(tmp_path)
-  assert [row for row in stores.rows_in(made) if row.frame] == rows[:125]
-  assert all(p.follows for p in made.placements[1:])
+  opened = stores.open_store(tmp_path)
+  assert [row for row in stores.rows_in(opened) if row.frame] == rows[:125]
+  assert all(p.follows for p in opened.placements[1:])
 
 
 def test_two_runs_in_one_directory_are_refused(tmp_path):

@@ -24,7 +24,7 @@ from batch_rl.tests.dataset.store import packing
 def test_packed_frames_equal_the_files(
   tmp_path_factory, pool, ring, chunk, kind, data
 ):
-  """Chunks may have any size, and the ring's last row comes by itself."""
+  """Chunks have any size; the ring's last row may be a chunk of its own."""
   suffix, capacity, add_count = ring
   shape, dtype = kind
   seed = data.draw(st.integers(0, 99))
@@ -126,3 +126,12 @@ def test_shard_changed_before_packing_is_refused(tmp_path, pool):
     with pytest.raises(ValueError, match='observation_ckpt.0.gz is damaged'):
       packing.pack_to_disk(str(tmp_path), columns, b'', str(directory), pool)
     assert os.listdir(directory) == []
+
+
+def test_a_packed_shard_is_durable_before_it_is_renamed(tmp_path, pool, synced):
+  packing.write(tmp_path, 0, 50, np.zeros(50))
+  columns = packed_columns.read(str(tmp_path), 0)
+  directory = tmp_path / 'store'
+  directory.mkdir()
+  packing.pack_to_disk(str(tmp_path), columns, b'', str(directory), pool)
+  assert synced == ['shard-0.bin.tmp', 'shard-0.json.tmp', 'store']

@@ -82,14 +82,14 @@ def test_damaged_store_never_crashes(tmp_path_factory, intact_store, data):
     content[at] ^= 1 << data.draw(st.integers(0, 7))
   path.write_bytes(content)
   try:
-    made = stores.open_store(directory)
-    frames = made.frames(np.arange(made.rows))
-    made.windows(np.arange(made.rows), 5)
+    opened = stores.open_store(directory)
+    frames = opened.frames(np.arange(opened.rows))
+    opened.windows(np.arange(opened.rows), 5)
   except ValueError as error:
     assert '\n' not in str(error)
     return
-  terminal = np.isin(np.arange(made.rows), made.ends)
-  assert [r.action for r in rows] == made.action.tolist()
+  terminal = np.isin(np.arange(opened.rows), opened.ends)
+  assert [r.action for r in rows] == opened.action.tolist()
   assert [r.terminal for r in rows] == terminal.tolist()
   if [r.frame for r in rows] != frames[:, 0, 0].tolist():
     assert packed_shard.verify_packed(str(directory), 0)
@@ -132,12 +132,13 @@ def test_killed_conversion_continues(tmp_path, moment, packings):
   killed = subprocess.run([sys.executable, '-c', code], capture_output=True)
   assert killed.returncode == -signal.SIGKILL, killed.stderr
   packed = {int(p.stem[6:]) for p in directory.glob('shard-*.json')}
-  made = store.convert(str(logs), str(directory))
-  assert stores.rows_in(made) == rows
-  assert set(packings) == set(made.suffixes) - packed
+  opened = store.convert(str(logs), str(directory))
+  assert stores.rows_in(opened) == rows
+  assert set(packings) == set(opened.suffixes) - packed
   assert not list(directory.glob('*.tmp'))
   assert all(
-    packed_shard.verify_packed(str(directory), s) is None for s in made.suffixes
+    packed_shard.verify_packed(str(directory), s) is None
+    for s in opened.suffixes
   )
 
 

@@ -38,13 +38,13 @@ def test_rows_equal_the_shards_in_time_order(
   shards.write_run(directory / 'logs', lengths, capacity)
   before = hashes(directory)
   cache = directory / 'cache' if on_disk else None
-  made = store.Store(str(directory / 'logs'), directory=cache and str(cache))
-  made.wait()
+  opened = store.Store(str(directory / 'logs'), directory=cache and str(cache))
+  opened.wait()
   rows = shards.read_run(directory / 'logs')
-  assert stores.rows_in(made) == rows
+  assert stores.rows_in(opened) == rows
   frames = np.array([row.frame for row in rows])
   starts = np.arange(-2, len(rows) + 2)
-  windows = made.windows(starts, length)[..., 0, 0]
+  windows = opened.windows(starts, length)[..., 0, 0]
   for start, window in zip(starts, windows, strict=True):
     if start >= 0:
       expected = frames[start : start + length]
@@ -56,22 +56,22 @@ def test_rows_equal_the_shards_in_time_order(
 
 
 def test_frames_of_the_sample_run(tmp_path):
-  made = stores.open_store(stores.SAMPLE, suffixes=[9, 10])
-  [nine, ten] = made.placements
-  assert made.rows == nine.rows + ten.rows == 30_000 + 12_041
+  opened = stores.open_store(stores.SAMPLE, suffixes=[9, 10])
+  [nine, ten] = opened.placements
+  assert opened.rows == nine.rows + ten.rows == 30_000 + 12_041
   rows = []
-  for placement in made.placements:
+  for placement in opened.placements:
     loaded = shard_reader.read_shard(stores.SAMPLE, placement.suffix)
     order = (placement.start + np.arange(placement.rows)) % placement.capacity
     rows.append(loaded.columns['observation'][order])
   frames = np.concatenate(rows)
-  np.testing.assert_array_equal(made.frames(np.arange(made.rows)), frames)
-  starts = np.random.default_rng(0).integers(0, made.rows - 5, 500)
+  np.testing.assert_array_equal(opened.frames(np.arange(opened.rows)), frames)
+  starts = np.random.default_rng(0).integers(0, opened.rows - 5, 500)
   starts[:8] = nine.rows - np.arange(8)  # Across the two shards.
   np.testing.assert_array_equal(
-    made.windows(starts, 5), frames[starts[:, None] + np.arange(5)]
+    opened.windows(starts, 5), frames[starts[:, None] + np.arange(5)]
   )
-  assert made.nbytes / made.rows < 100  # Of 7,065 bytes uncompressed.
+  assert opened.nbytes / opened.rows < 100  # Of 7,065 bytes uncompressed.
 
 
 def test_frames_of_another_dtype(tmp_path):
@@ -83,11 +83,11 @@ def test_frames_of_another_dtype(tmp_path):
   for _ in range(30):
     memory.add(random.normal(size=(4, 1)), 300, 0.5, 0)
   memory.save(str(tmp_path), 0)
-  made = stores.open_store(tmp_path)
+  opened = stores.open_store(tmp_path)
   np.testing.assert_array_equal(
-    made.frames(np.arange(30)), memory._store['observation'][:30]
+    opened.frames(np.arange(30)), memory._store['observation'][:30]
   )
-  assert set(made.action) == {300} and set(made.reward) == {0.5}
+  assert set(opened.action) == {300} and set(opened.reward) == {0.5}
 
 
 def test_blocks_are_the_same_without_direct_lz4_access(tmp_path, monkeypatch):
@@ -128,6 +128,6 @@ def test_damage_found_on_opening(tmp_path, name, caplog):
   os.remove(tmp_path / shard_files.file_name('action', 2))
   with pytest.raises(ValueError, match='Shard 2 .* incomplete'):
     store.Store(str(tmp_path))
-  made = stores.open_store(tmp_path, skip_damaged=True)
-  assert made.suffixes == [0, 3]
+  opened = stores.open_store(tmp_path, skip_damaged=True)
+  assert opened.suffixes == [0, 3]
   assert 'Shard 1 is not used' in caplog.text

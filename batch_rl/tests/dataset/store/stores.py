@@ -13,20 +13,20 @@ SAMPLE = 'data/Pong/1/replay_logs'
 
 
 def open_store(*args, **kwargs):
-  made = store.Store(*map(str, args), **kwargs)
-  made.wait()
-  return made
+  opened = store.Store(*map(str, args), **kwargs)
+  opened.wait()
+  return opened
 
 
-def rows_in(made):
+def rows_in(opened):
   """Returns all rows of a store of 2 x 2 frames as `shards.Row`."""
-  frames = made.frames(np.arange(made.rows))
+  frames = opened.frames(np.arange(opened.rows))
   assert (frames == frames[:, :1, :1]).all()
-  terminal = np.isin(np.arange(made.rows), made.ends)
+  terminal = np.isin(np.arange(opened.rows), opened.ends)
   return [
     shards.Row(int(f), int(a), float(r), int(t))
     for f, a, r, t in zip(
-      frames[:, 0, 0], made.action, made.reward, terminal, strict=True
+      frames[:, 0, 0], opened.action, opened.reward, terminal, strict=True
     )
   ]
 
