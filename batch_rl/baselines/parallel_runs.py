@@ -9,16 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from batch_rl.utils import machine, number_ranges
-
-
-def parse(text: str) -> list[int]:
-  """Parses numbers of runs, such as '1-5' or '2,4'.
-
-  Raises:
-    ValueError: If the text has another form, or a number twice.
-  """
-  return number_ranges.parse(text, '--runs')
+from batch_rl.utils import machine
 
 
 def seed_of(seed: int, number: int) -> int:
@@ -39,43 +30,42 @@ def run(
     module: Module of the program, for `python -m`.
     arguments: Command line with `--runs`.
     numbers: Numbers of the runs.
-    directories: Directories `{flag: directory}`; each run gets its numbered folder
-      in them.
-    seed: Seed from which each run's is derived; None lets each run draw one.
+    directories: Directories `{flag: directory}`; each run gets a numbered folder in
+      them.
+    seed: Seed from which those of the runs are derived; None lets each run draw one.
 
   Returns:
     The exit code of a run that failed, or 0.
   """
-  environment = {**os.environ}
   # By default each process would use all processors, and they would contend.
-  threads = str(max(1, machine.num_cpus() // len(numbers)))
-  for name in ('TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS'):
-    environment.setdefault(name, threads)
+  environment = machine.thread_limits(machine.num_cpus() // len(numbers))
+  environment |= os.environ
   processes: dict[int, subprocess.Popen] = {}
   _forward(signal.SIGTERM, processes)
   for number in numbers:
-    own = [
-      f'--{k}={os.path.join(v, str(number))}' for k, v in directories.items()
+    flags = [
+      f'--{flag}={os.path.join(directory, str(number))}'
+      for flag, directory in directories.items()
     ]
     if seed is not None:
-      own.append(f'--seed={seed_of(seed, number)}')
+      flags.append(f'--seed={seed_of(seed, number)}')
     processes[number] = subprocess.Popen(
       # The last value of a flag counts.
-      [sys.executable, '-um', module, *arguments, *own, '--runs='],
+      [sys.executable, '-um', module, *arguments, *flags, '--runs='],
       env=environment,
       stderr=subprocess.PIPE,
       text=True,
       errors='replace',
     )
   readers = [
-    threading.Thread(target=_pass_on, args=(number, process.stderr))
+    threading.Thread(target=_print_prefixed, args=(number, process.stderr))
     for number, process in processes.items()
   ]
   for reader in readers:
     reader.start()
   try:
     codes = {number: process.wait() for number, process in processes.items()}
-  except KeyboardInterrupt:  # the runs get it, too
+  except KeyboardInterrupt:  # the runs receive it, too
     codes = {number: process.wait() for number, process in processes.items()}
   for reader in readers:
     reader.join()
@@ -85,7 +75,7 @@ def run(
   return max((abs(code) for code in codes.values()), default=0)
 
 
-def _pass_on(number: int, lines: Iterable[str]) -> None:
+def _print_prefixed(number: int, lines: Iterable[str]) -> None:
   for line in lines:
     # A progress bar overwrites its line.
     text = line.rstrip('\n').split('\r')[-1].rstrip()

@@ -1,4 +1,4 @@
-"""Online training that logs every transition."""
+"""Runner of online training, which logs every transition."""
 
 import time
 from typing import Any
@@ -31,11 +31,11 @@ def create_online_agent(
   agent constructed without a seed is unseeded.
 
   Args:
-    sess: TensorFlow session; None lets the agent make its own.
+    sess: TensorFlow session; None creates one.
     environment: Environment whose action space the agent gets.
     replay_log_dir: Run directory; shards go to its `replay_logs`.
     agent_name: Name in `AGENTS`.
-    summary_writer: Directory or writer of the TensorBoard files.
+    summary_writer: Directory or writer of the TensorBoard files; None for no files.
 
   Raises:
     ValueError: If the name is unknown.
@@ -71,7 +71,7 @@ class LoggedRunner(runner.RecordedRunner):
     base_dir: Directory of checkpoints, logs, TensorBoard files and `run.json`.
     create_agent_fn: Function `(sess, environment, summary_writer) -> agent`.
     create_environment_fn: Function that returns the environment.
-    **kwargs: Arguments of Dopamine's `Runner`.
+    **kwargs: Arguments of `RecordedRunner` and Dopamine's `Runner`.
 
   Raises:
     ValueError: If `max_steps_per_episode` is None.
@@ -92,7 +92,7 @@ class LoggedRunner(runner.RecordedRunner):
     )
     if self._max_steps_per_episode is None:
       raise ValueError(
-        'Runner.max_steps_per_episode must be a number of steps.'
+        'LoggedRunner.max_steps_per_episode is None: bind a number of agent steps.'
       )
 
   def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
@@ -102,23 +102,23 @@ class LoggedRunner(runner.RecordedRunner):
 
   def _run_one_step(self, action):
     observation, reward, is_terminal = super()._run_one_step(action)
-    self._now['steps'] += 1
+    self._state['steps'] += 1
     return observation, reward, is_terminal
 
   def _run_one_iteration(self, iteration):
     """Trains, then evaluates; resumes from a checkpoint within the iteration."""
     self._resume_iteration()
     statistics = iteration_statistics.IterationStatistics()
-    statistics.data_lists = self._now['statistics']
-    if self._now['phase'] == 'train':
+    statistics.data_lists = self._state['statistics']
+    if self._state['phase'] == 'train':
       self._agent.eval_mode = False
-      self._now['train'] = self._run_one_phase(
+      self._state['train'] = self._run_one_phase(
         self._training_steps, statistics, 'train'
       )
-      self._now.update(phase='eval', **_PHASE_START)
+      self._state.update(phase='eval', **_PHASE_START)
     self._agent.eval_mode = True
     evaluation = self._run_one_phase(self._evaluation_steps, statistics, 'eval')
-    train = self._now['train']
+    train = self._state['train']
     statistics.append(
       {
         'train_average_return': train['return'],
@@ -148,12 +148,17 @@ class LoggedRunner(runner.RecordedRunner):
     return statistics.data_lists
 
   def _resume_iteration(self):
-    self._now = {'phase': 'train', 'steps': 0, 'statistics': {}, **_PHASE_START}
+    self._state = {
+      'phase': 'train',
+      'steps': 0,
+      'statistics': {},
+      **_PHASE_START,
+    }
     if self._partial is not None:
       partial, self._partial = self._partial, None
       seeding.restore_random_states(partial.pop('random'))
       self._environment.restore(partial.pop('environment'))
-      self._now.update(partial)
+      self._state.update(partial)
 
   def _run_one_phase(self, min_steps, statistics, run_mode_str):
     """Plays complete episodes until `min_steps` agent steps are reached.
@@ -161,12 +166,12 @@ class LoggedRunner(runner.RecordedRunner):
     Returns:
       The number of episodes, their mean return, and agent steps a second.
     """
-    now = self._now
-    self._phase_start = time.monotonic() - now['seconds']
+    state = self._state
+    self._phase_start = time.monotonic() - state['seconds']
     with self._show_progress(
-      min_steps, run_mode_str, 'step', now['phase_steps']
+      min_steps, run_mode_str, 'step', state['phase_steps']
     ):
-      while now['phase_steps'] < min_steps or now['episode'] is not None:
+      while state['phase_steps'] < min_steps or state['episode'] is not None:
         length, total = self._run_one_episode()
         statistics.append(
           {
@@ -174,24 +179,24 @@ class LoggedRunner(runner.RecordedRunner):
             f'{run_mode_str}_episode_returns': total,
           }
         )
-        now['phase_steps'] += length
-        now['returns'] += total
-        now['episodes'] += 1
+        state['phase_steps'] += length
+        state['returns'] += total
+        state['episodes'] += 1
     return {
-      'episodes': now['episodes'],
-      'return': now['returns'] / max(now['episodes'], 1),
-      'rate': now['phase_steps'] / (time.monotonic() - self._phase_start),
+      'episodes': state['episodes'],
+      'return': state['returns'] / max(state['episodes'], 1),
+      'rate': state['phase_steps'] / (time.monotonic() - self._phase_start),
     }
 
   def _run_one_episode(self):
-    """Runs Dopamine's loop, but resumably at any step."""
-    episode = self._now['episode']
+    """Runs Dopamine's loop, but can resume it at any step."""
+    episode = self._state['episode']
     if episode is None:
       action = self._initialize_episode()
       episode = {'steps': 0, 'return': 0.0, 'action': action}
-      self._now['episode'] = episode
+      self._state['episode'] = episode
     while True:
-      self._safe_point(self._now['steps'], self._state_of_iteration)
+      self._safe_point(self._state['steps'], self._iteration_state)
       observation, reward, terminal = self._run_one_step(episode['action'])
       episode['return'] += reward
       episode['steps'] += 1
@@ -208,12 +213,12 @@ class LoggedRunner(runner.RecordedRunner):
       else:
         episode['action'] = self._agent.step(reward, observation)
     self._end_episode(reward, terminal)
-    self._now['episode'] = None
+    self._state['episode'] = None
     return episode['steps'], episode['return']
 
-  def _state_of_iteration(self):
+  def _iteration_state(self):
     return {
-      **self._now,
+      **self._state,
       'seconds': time.monotonic() - self._phase_start,
       'random': seeding.random_states(),
       'environment': self._environment.state(),
@@ -225,7 +230,7 @@ class LoggedRunner(runner.RecordedRunner):
     elif self._interruption.requested:
       raise interruption.Interrupted(
         'Stopped; the same command continues after the last complete iteration, '
-        'because this environment cannot be saved within one.'
+        'because this environment cannot be saved within an iteration.'
       )
 
   def run_experiment(self) -> None:

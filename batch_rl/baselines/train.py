@@ -13,6 +13,7 @@ from absl import flags
 from batch_rl.baselines import parallel_runs
 from batch_rl.baselines.agents import AGENTS
 from batch_rl.runs import command_line, interruption
+from batch_rl.utils import number_ranges
 
 command_line.define_flags()
 flags.adopt_module_key_flags(command_line)  # for --help
@@ -24,17 +25,17 @@ flags.DEFINE_string(
 flags.DEFINE_string(
   'runs',
   None,
-  'Numbers of runs to train in parallel, e.g. 1-5. Each has its own process, seed, '
+  'Numbers of runs to start in parallel, e.g. 1-5. Each has its own process, seed, '
   'and numbered folder in base_dir and replay_log_dir.',
 )
 FLAGS = flags.FLAGS
 
 
 def main() -> None:
-  """Checks the settings, builds the runner and runs it."""
+  """Checks the settings, then builds the runner and runs it."""
   if FLAGS.runs:
     with command_line.user_errors():
-      numbers = parallel_runs.parse(FLAGS.runs)
+      numbers = number_ranges.parse(FLAGS.runs, '--runs')
     directories = {
       name: str(FLAGS[name].value) for name in ('base_dir', 'replay_log_dir')
     }
@@ -56,7 +57,7 @@ def main() -> None:
       )
     if FLAGS.agent_name:
       command_line.choose('agent', FLAGS.agent_name, AGENTS)
-    # TensorFlow takes seconds to import, so cheap checks come first.
+    # TensorFlow takes seconds to import, so flags are checked first.
     from batch_rl.baselines import run_experiment
     from batch_rl.baselines.agents import logged_agent
     from batch_rl.dataset.shards import replay_log

@@ -48,7 +48,7 @@ def define_flags() -> None:
 
 
 def list_checkpoints(base_dir: str) -> dict[int, str]:
-  """Returns a run's checkpoints after whole iterations: `{iteration: prefix}`.
+  """Returns the checkpoints at the ends of iterations, `{iteration: prefix}`.
 
   Raises:
     ValueError: If there are none.
@@ -67,11 +67,11 @@ def list_checkpoints(base_dir: str) -> dict[int, str]:
 
 
 def choose_checkpoints(base_dir: str, chosen: str) -> dict[int, str]:
-  """Returns the checkpoints that a user asks for: `{iteration: prefix}`.
+  """Returns the checkpoints that a user chose, `{iteration: prefix}`.
 
   Args:
-    base_dir: Run's directory.
-    chosen: 'last', 'best', 'all', or numbers of iterations with commas.
+    base_dir: Run directory.
+    chosen: 'last', 'best', 'all', or comma-separated iterations.
 
   Raises:
     ValueError: If a checkpoint is missing.
@@ -88,14 +88,14 @@ def choose_checkpoints(base_dir: str, chosen: str) -> dict[int, str]:
     numbers = [int(number) for number in chosen.split(',')]
   else:
     raise ValueError(
-      f"checkpoints={chosen} is neither 'last', 'best', 'all' nor iterations like "
-      '3,7.'
+      f"--checkpoints={chosen} is neither 'last', 'best' or 'all' nor iterations "
+      'like 3,7.'
     )
   for number in numbers:
     if number not in available:
       raise ValueError(
-        f'The checkpoint of iteration {number} is not in {base_dir} (any more): '
-        f'there are {listed}. A run keeps its last Checkpoints.keep checkpoints.'
+        f'{base_dir} has no checkpoint of iteration {number}, only of {listed}: a '
+        'run keeps its last Checkpoints.keep checkpoints.'
       )
   return {number: available[number] for number in numbers}
 
@@ -113,7 +113,7 @@ def best_iteration(base_dir: str) -> int:
   }
   if not means:
     raise ValueError(
-      f'{base_dir} has no evaluations to choose the best checkpoint by.'
+      f"{base_dir} has no evaluations that tell the best checkpoint: choose 'last'."
     )
   return max(means, key=lambda iteration: (means[iteration], iteration))
 

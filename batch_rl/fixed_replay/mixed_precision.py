@@ -9,20 +9,20 @@ import tensorflow as tf
 from absl import logging
 
 _POLICY = 'mixed_bfloat16'
-_PROCESSOR = pathlib.Path('/proc/cpuinfo')
-_FLAGS = r'\b(avx512_bf16|amx_bf16|bf16)\b'
+_CPUINFO = pathlib.Path('/proc/cpuinfo')
+_BFLOAT16_FLAGS = r'\b(avx512_bf16|amx_bf16|bf16)\b'
 
 
 def build(create: Callable[[], tf.keras.Model]) -> tf.keras.Model:
   """Builds a network whose layers compute in bfloat16.
 
-  Weights and outputs are float32, so losses are computed as without. Gradients
-  need no scaling, since bfloat16 has the exponents of float32. Warns once if this
-  machine is slow at bfloat16.
+  Weights and outputs are float32, so losses are computed in float32. Gradients need
+  no scaling, since bfloat16 has the exponents of float32. Warns once if this machine
+  is slow at bfloat16.
 
   Args:
-    create: Function that builds the network. The last layer created in it, and in
-      each network inside it, must give its output.
+    create: Function that builds the network. Its output layer, and that of each
+      network inside it, must be the last one created.
   """
   _warn_if_slow()
   layers = tf.compat.v1.keras.layers
@@ -33,16 +33,16 @@ def build(create: Callable[[], tf.keras.Model]) -> tf.keras.Model:
   finally:
     tf.keras.mixed_precision.set_global_policy(None)
     layers.disable_v2_dtype_behavior()
-  _give_float32(network)
+  _use_float32_outputs(network)
   return network
 
 
 def is_slow() -> bool:
-  """Whether bfloat16 is slower here: no GPU, and no processor support for it."""
+  """Returns whether bfloat16 is slow here: no GPU and no processor support."""
   return (
     not tf.config.list_physical_devices('GPU')
-    and _PROCESSOR.exists()
-    and not re.search(_FLAGS, _PROCESSOR.read_text())
+    and _CPUINFO.exists()
+    and not re.search(_BFLOAT16_FLAGS, _CPUINFO.read_text())
   )
 
 
@@ -50,13 +50,13 @@ def is_slow() -> bool:
 def _warn_if_slow() -> None:
   if is_slow():
     logging.warning(
-      'mixed_precision: this processor does not multiply bfloat16 (it has no '
-      'avx512_bf16, amx_bf16 or bf16), so training takes about five times as '
-      'long; set it to False.'
+      'This processor does not multiply bfloat16 (it has no avx512_bf16, amx_bf16 '
+      'or bf16), so training takes about five times as long: set mixed_precision '
+      'to False.'
     )
 
 
-def _give_float32(network: tf.keras.layers.Layer) -> None:
+def _use_float32_outputs(network: tf.keras.layers.Layer) -> None:
   """Replaces the output layers by ones that compute in float32."""
   layers = [
     (name, layer)
@@ -66,12 +66,16 @@ def _give_float32(network: tf.keras.layers.Layer) -> None:
   ]
   networks = {id(part): part for _, part in layers if part.submodules}
   for part in networks.values():
-    _give_float32(part)
+    _use_float32_outputs(part)
   if not networks:
     name, last = layers[-1]
-    exact = type(last).from_config({**last.get_config(), 'dtype': 'float32'})
+    replacement = type(last).from_config(
+      {**last.get_config(), 'dtype': 'float32'}
+    )
     attribute = getattr(network, name)
     if isinstance(attribute, list):
       # A new list, since Keras does not save a list with a replaced element.
-      exact = [exact if layer is last else layer for layer in attribute]
-    setattr(network, name, exact)
+      replacement = [
+        replacement if layer is last else layer for layer in attribute
+      ]
+    setattr(network, name, replacement)

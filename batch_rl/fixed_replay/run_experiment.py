@@ -32,16 +32,16 @@ def create_offline_agent(
 ) -> fixed_replay_agent.FixedReplayAgentMixin:
   """Creates an agent that trains on a fixed replay, with the seed of the run.
 
-  A function in place of this one has to pass `seed=seeding.run_seed()`, too: an agent
-  constructed without a seed is unseeded.
+  A replacement for this function has to pass `seed=seeding.run_seed()`, too: an
+  agent constructed without a seed is unseeded.
 
   Args:
-    sess: `tf.compat.v1.Session`, or None for the agent to make its own.
+    sess: TensorFlow session; None creates one.
     environment: Environment whose action space the agent gets.
     replay_data_dir: Directory of the shards; None for an agent that only acts.
     agent_name: Name in `AGENTS`.
     init_checkpoint_dir: Directory of the initial weights; None for random weights.
-    summary_writer: Writer of TensorBoard files, or None.
+    summary_writer: Directory or writer of the TensorBoard files; None for no files.
 
   Raises:
     ValueError: If the name is unknown.
@@ -121,9 +121,9 @@ class FixedReplayRunner(runner.RecordedRunner):
     create_agent_fn: Function `(sess, environment, summary_writer) -> agent`.
     create_environment_fn: Function that returns the environment to evaluate in.
     evaluation_environments: Number of emulators of an evaluation; 1 uses
-      Dopamine's own loop. None for four a processor, at most one for every 10,000
+      Dopamine's own loop. None for four per processor, but at most one per 10,000
       `evaluation_steps`; a resumed run keeps its number.
-    **kwargs: Keyword arguments of Dopamine's `Runner`.
+    **kwargs: Arguments of `RecordedRunner` and Dopamine's `Runner`.
   """
 
   def __init__(
@@ -158,11 +158,11 @@ class FixedReplayRunner(runner.RecordedRunner):
       run_record.refuse_or_note(
         self.record,
         f'{self._base_dir} holds a run on other data',
-        [f'- {_brief(before)}', f'+ {_brief(data)}'],
+        [f'- {_data_text(before)}', f'+ {_data_text(data)}'],
         self._accept_changes,
       )
     self.record['data'] = data
-    logging.info('Data: %s', _brief(data))
+    logging.info('Data: %s', _data_text(data))
     self._make_environments()
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
 
@@ -172,7 +172,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     super().run_experiment()
 
   def _make_environments(self):
-    """Creates the emulators of evaluations, if several are wanted and supported."""
+    """Creates several emulators, if configured and supported."""
     count = (
       self._evaluation_environments
       or self.record.get('evaluation_environments')
@@ -259,7 +259,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     if self._environments is None:
       result = super()._run_eval_phase(statistics)
     else:
-      result = self._play_side_by_side(statistics)
+      result = self._play_in_parallel(statistics)
     for episode in self._episodes:
       statistics.append(
         {'eval_episode_clipped_returns': episode.clipped_return}
@@ -272,7 +272,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     )
     return result
 
-  def _play_side_by_side(self, statistics):
+  def _play_in_parallel(self, statistics):
     self._agent.eval_mode = True
     random = np.random.default_rng(
       seeding.derive(self._seed, 'evaluation actions', self._iteration)
@@ -343,12 +343,12 @@ class FixedReplayRunner(runner.RecordedRunner):
     return statistics.data_lists
 
   def result_paths(self) -> dict[str, str]:
-    """Returns the paths of the run's outputs, by name."""
+    """Returns the paths of the run's results, `{name: path}`."""
     directory = os.path.join(self._base_dir, evaluations.DIRECTORY)
     return {**super().result_paths(), 'evaluations': directory}
 
 
-def _brief(data: dict[str, Any]) -> str:
+def _data_text(data: dict[str, Any]) -> str:
   if not data:
     return 'loaded by a subclass'
   return (

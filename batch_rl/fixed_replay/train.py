@@ -35,7 +35,7 @@ def main() -> None:
     replay_data_dir = store.find_data(FLAGS.replay_dir)
     if FLAGS.agent_name:
       command_line.choose('agent', FLAGS.agent_name, AGENTS)
-    # TensorFlow is slow to import, so flags are checked first.
+    # TensorFlow takes seconds to import, so flags are checked first.
     from batch_rl.fixed_replay import run_experiment
     from batch_rl.fixed_replay.agents import initial_weights
 

@@ -1,8 +1,8 @@
 """Several updates of an agent in one `session.run`.
 
 An agent builds the operations of one update. `UpdateLoop` copies them unchanged into
-the body of a loop in the graph, and replaces the batch by the next batch. So it works
-with any agent, and results are identical to the bit.
+the body of a loop in the graph, and replaces the batch by the next batch. It therefore
+works with most agents, and results are bitwise identical.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Loops of TensorFlow 1 and placeholders cannot be copied into the body of a loop.
+# TensorFlow 1 control flow and placeholders cannot be copied into the body of a loop.
 _UNSUITABLE = frozenset({
   'Enter', 'Exit', 'LoopCond', 'Merge', 'NextIteration', 'Placeholder', 'Switch'
 })  # fmt: skip
@@ -26,8 +26,9 @@ class UpdateLoop:
     sync: Fetches of a `session.run` that synchronises the target network.
     batch: Tensors of the batch that the update depends on; empty if the update
       draws its own batch.
-    drawn: Tensors of the batch as the agent uses it. Python calls that draw it may
-      be repeated in the loop; others may depend on state outside the graph.
+    transition: Tensors of the batch as the agent uses it. Python calls that compute
+      them are repeated in the loop. Others are refused, since they may depend on
+      state outside the graph.
     next_batch: Function that returns tensors of the next batch. It is fetched, and
       sent to the update's device, while the previous update computes.
     ready: Operations to run before `next_batch`.
@@ -48,7 +49,7 @@ class UpdateLoop:
     loss: tf.Tensor,
     sync: Any,
     batch: Sequence[tf.Tensor],
-    drawn: Iterable[tf.Tensor],
+    transition: Iterable[tf.Tensor],
     next_batch: Callable[[], Sequence[tf.Tensor]],
     ready: Sequence[tf.Operation],
     step: tf.Tensor | None,
@@ -61,8 +62,8 @@ class UpdateLoop:
     self._update = _Copy([*tf.nest.flatten(train), loss], [*batch, *steps])
     self._sync = _Copy(tf.nest.flatten(sync), [])
     calls = _python_calls(self._update.operations)
-    drawing, _ = _ancestors(drawn, set())
-    if jit_compile and calls or calls - _python_calls(drawing):
+    sampling, _ = _ancestors(transition, set())
+    if jit_compile and calls or calls - _python_calls(sampling):
       raise ValueError('it calls Python')
     self._next_batch = next_batch
     self._device = loss.device
@@ -112,8 +113,8 @@ class UpdateLoop:
     def body(i, losses, _, waited, batch):
       step = first_step + tf.cast(i, tf.int64) * self._update_period
       loss = self._apply(batch, step)
-      # Fetched beside the update. The last update fetches none, since the next run
-      # starts with that batch.
+      # Fetched during the update. After the last update the next batch is left to the
+      # next run.
       following = []
       if batch:
         with tf.device(self._device):
@@ -177,7 +178,7 @@ class _Copy:
     graph = tf.compat.v1.get_default_graph()
     elements = [graph.as_graph_element(target) for target in targets]
     replaced = {tensor.name for tensor in inputs}
-    self.operations, self._outside = _ancestors(elements, replaced)
+    self.operations, self._variables = _ancestors(elements, replaced)
     used = {tensor.name for op in self.operations for tensor in op.inputs}
     self._inputs = [t.name if t.name in used else None for t in inputs]
     self._names = [element.name for element in elements]
@@ -212,7 +213,7 @@ class _Copy:
       for name, value in zip(self._inputs, values, strict=True)
       if name is not None
     }
-    replacements |= {tensor.name: tensor for tensor in self._outside}
+    replacements |= {tensor.name: tensor for tensor in self._variables}
     return tf.import_graph_def(
       self._graph_def,
       {name: function.capture(value) for name, value in replacements.items()},
@@ -224,20 +225,20 @@ class _Copy:
 def _ancestors(
   elements: Iterable[tf.Operation | tf.Tensor], replaced: set[str]
 ) -> tuple[list[tf.Operation], list[tf.Tensor]]:
-  """Operations that compute the elements, and the variables that they use."""
-  todo = _operations(elements)
+  """Returns operations that compute the elements, and variables that they use."""
+  pending = _operations(elements)
   visited: dict[str, tf.Operation] = {}
   variables: dict[str, tf.Tensor] = {}
-  while todo:
-    op = todo.pop()
+  while pending:
+    op = pending.pop()
     if op.name in visited:
       continue
     if op.type == 'VarHandleOp':
       variables[op.name] = op.outputs[0]
       continue
     visited[op.name] = op
-    todo += [t.op for t in op.inputs if t.name not in replaced]
-    todo += op.control_inputs
+    pending += [t.op for t in op.inputs if t.name not in replaced]
+    pending += op.control_inputs
   return list(visited.values()), list(variables.values())
 
 

@@ -1,7 +1,7 @@
 """Evaluation of an agent in one emulator or several at once.
 
-Episodes are played by Dopamine's rules. `runs/evaluations.py` has their files, and
-`evaluate.py` is the program that evaluates a finished run.
+Episodes are played by Dopamine's rules. `runs/evaluations.py` writes their files, and
+`evaluate.py` is the program that evaluates checkpoints.
 """
 
 import random
@@ -23,7 +23,7 @@ _STEPS_PER_ENVIRONMENT = 10_000
 
 
 def default_environments(num_steps: int) -> int:
-  """Number of emulators: four a processor, each with at least 10,000 steps to play.
+  """Returns four emulators per processor, but at most one per 10,000 steps.
 
   Args:
     num_steps: Number of agent steps in all emulators together.
@@ -46,8 +46,8 @@ def make_environments(
   Returns:
     An `AtariVectorEnv`, or None if it does not support the settings.
   """
-  about = atari.describe(single)
-  if not about:
+  settings = atari.describe(single)
+  if not settings:
     return None
   supported = {
     'frame_skip': 4,
@@ -63,11 +63,11 @@ def make_environments(
       )
       return None
   return atari.make_vector_environment(
-    about['game'],
+    settings['game'],
     num_envs,
-    repeat_action_probability=about['repeat_action_probability'],
+    repeat_action_probability=settings['repeat_action_probability'],
     max_num_frames_per_episode=min(
-      about['max_num_frames_per_episode'], 4 * max_steps_per_episode
+      settings['max_num_frames_per_episode'], 4 * max_steps_per_episode
     ),
     num_threads=min(num_envs, machine.num_cpus()),
   )
@@ -84,11 +84,11 @@ def play_episodes(
 
   Each emulator plays complete episodes until its share of the steps is reached,
   which is Dopamine's rule for one emulator (Machado et al., 2018). Stopping as soon
-  as all together reach the number would favour short episodes.
+  as their sum reaches the number would favour short episodes.
 
   Args:
     environments: `AtariVectorEnv` that resets an emulator in the step after its
-      episode ends, and takes one seed an emulator.
+      episode ends, and takes one seed per emulator.
     act: Function from states uint8 (n, stack_size, height, width) to actions int
       (n,).
     num_steps: Number of agent steps in all emulators together.

@@ -1,1 +1,1 @@
-"""Networks, losses and agents with several outputs an action: ensembles, REM, QR-DQN."""
+"""Networks, losses and agents with several outputs per action: ensembles, REM, QR-DQN."""

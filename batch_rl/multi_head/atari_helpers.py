@@ -1,9 +1,9 @@
 """Networks with several estimates of each action's value, and tensor helpers.
 
-`MultiHead`, `Quantile` and `Categorical` give any Q-network like Dopamine's several
-outputs an action and keep its torso and variable names. `MultiNetworkQNetwork`
-puts separate networks side by side. These classes are for Atari; `gym_helpers` has
-those for CartPole and Acrobot.
+The mixins `MultiHead`, `Quantile` and `Categorical` give a Q-network several outputs
+per action and keep its torso and variable names. `MultiNetworkQNetwork` holds separate
+networks. The configurable networks here are for Atari; `gym_helpers` has those for
+CartPole and Acrobot.
 """
 
 import itertools
@@ -106,7 +106,7 @@ class MultiHeadQNetwork(MultiHead, atari_lib.NatureDQNNetwork):
 
 @gin.configurable(denylist=['num_actions', 'num_atoms', 'name'])
 class QuantileNetwork(Quantile, atari_lib.NatureDQNNetwork):
-  """Nature DQN's network with `num_atoms` quantiles an action."""
+  """Nature DQN's network with `num_atoms` quantiles per action."""
 
 
 @gin.configurable(denylist=['num_actions', 'num_networks', 'devices', 'name'])
@@ -153,14 +153,14 @@ class MultiNetworkQNetwork(tf.keras.Model):
 def random_stochastic_matrix(
   num_rows: int, num_columns: int, seed: tf.Tensor
 ) -> tf.Tensor:
-  """Draws a left stochastic matrix: its columns are points of the simplex.
+  """Draws a left-stochastic matrix, whose columns are points of the simplex.
 
   Each column is a vector of U(0, 1) draws divided by its sum, as in REM, Random
   Ensemble Mixture (Agarwal et al., 2020).
 
   Args:
-    num_rows: Number of rows, one a head.
-    num_columns: Number of columns, one a convex combination.
+    num_rows: Number of rows, one per head.
+    num_columns: Number of columns, one per convex combination.
     seed: Seed of the draw, integers (2,).
 
   Returns:

@@ -10,7 +10,7 @@ from batch_rl.multi_head import atari_helpers
 
 
 class _MultiNetwork(atari_helpers.MultiNetworkQNetwork):
-  """Several networks of the class that a subclass names."""
+  """Several networks of the class `_network`, which subclasses set."""
 
   _network: Callable[..., tf.keras.Model]
 
@@ -38,7 +38,7 @@ class CartpoleMultiHeadQNetwork(
 class CartpoleQuantileNetwork(
   atari_helpers.Quantile, gym_lib.CartpoleDQNNetwork
 ):
-  """CartPole's network with `num_atoms` quantiles an action."""
+  """CartPole's network with `num_atoms` quantiles per action."""
 
 
 @gin.configurable(denylist=['num_actions', 'num_networks', 'devices', 'name'])
@@ -57,7 +57,7 @@ class AcrobotMultiHeadQNetwork(
 
 @gin.configurable(denylist=['num_actions', 'num_atoms', 'name'])
 class AcrobotQuantileNetwork(atari_helpers.Quantile, gym_lib.AcrobotDQNNetwork):
-  """Acrobot's network with `num_atoms` quantiles an action."""
+  """Acrobot's network with `num_atoms` quantiles per action."""
 
 
 @gin.configurable(denylist=['num_actions', 'num_networks', 'devices', 'name'])

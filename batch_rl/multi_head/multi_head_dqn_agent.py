@@ -58,15 +58,16 @@ class MultiHeadDQNAgent(dqn_agent.DQNAgent):
     """Builds the agent's graph.
 
     Args:
-      sess: TensorFlow session; None makes one.
+      sess: TensorFlow session; None creates one.
       num_actions: Number of actions.
       network: Function `(num_actions, num_heads, name=...)` that builds a network,
         whose `call` returns a `MultiHeadNetworkType`.
       num_heads: Number of heads.
       transform_strategy: One of 'IDENTITY', 'AVERAGE' and 'STOCHASTIC'.
-      num_convex_combinations: Number of mixtures trained on in a minibatch; above
-        1 only with STOCHASTIC.
-      seed: Seed of the run, which decides the mixtures; None for an unseeded agent.
+      num_convex_combinations: Number of mixtures per minibatch; above 1 only with
+        STOCHASTIC.
+      seed: Seed of the run, from which the mixtures are drawn; None for an unseeded
+        agent.
       **kwargs: Arguments of Dopamine's `DQNAgent`.
 
     Raises:
@@ -77,18 +78,18 @@ class MultiHeadDQNAgent(dqn_agent.DQNAgent):
     if transform_strategy not in TRANSFORM_STRATEGIES:
       raise ValueError(
         f'transform_strategy={transform_strategy!r} is none of '
-        f'{", ".join(TRANSFORM_STRATEGIES)}'
+        f'{", ".join(TRANSFORM_STRATEGIES)}.'
       )
     if num_heads < 1:
-      raise ValueError(f'num_heads={num_heads} must be at least 1')
+      raise ValueError(f'num_heads={num_heads} must be at least 1.')
     if num_convex_combinations < 1:
       raise ValueError(
-        f'num_convex_combinations={num_convex_combinations} must be at least 1'
+        f'num_convex_combinations={num_convex_combinations} must be at least 1.'
       )
     if num_convex_combinations != 1 and transform_strategy != 'STOCHASTIC':
       raise ValueError(
         f'num_convex_combinations={num_convex_combinations} has no effect '
-        f'with transform_strategy={transform_strategy!r}, only with STOCHASTIC'
+        f'with transform_strategy={transform_strategy!r}, only with STOCHASTIC.'
       )
     self.num_heads = num_heads
     self.transform_strategy = transform_strategy

@@ -1,4 +1,4 @@
-"""DQN with several separate networks: online REM."""
+"""DQN with several separate networks: Ensemble-DQN and REM, online or offline."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
   In online training it acts on one mixture of the networks throughout an episode,
   drawn when the episode begins (online REM, Agarwal et al., 2020):
 
-  | strategy   | the episode's mixture                                        |
+  | strategy   | mixture of the episode                                       |
   | ---------- | ------------------------------------------------------------ |
   | IDENTITY   | one network, as in Bootstrapped DQN (Osband et al., 2016)    |
   | AVERAGE    | the mean                                                     |
@@ -45,7 +45,7 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
     """Builds the agent's graph.
 
     Args:
-      sess: TensorFlow session; None makes one.
+      sess: TensorFlow session; None creates one.
       num_actions: Number of actions.
       network: Function `(num_actions, num_networks, devices, name=...)` that builds
         the networks; their `call` returns a `MultiHeadNetworkType`.
@@ -64,7 +64,7 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
         argument.
     """
     if num_networks < 1:
-      raise ValueError(f'num_networks={num_networks} must be at least 1')
+      raise ValueError(f'num_networks={num_networks} must be at least 1.')
     if devices is None:
       gpus = tf.config.list_physical_devices('GPU')
       devices = [f'/gpu:{i}' for i in range(len(gpus))]

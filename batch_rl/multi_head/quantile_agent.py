@@ -31,7 +31,7 @@ class QuantileAgent(dqn_agent.DQNAgent):
     """Builds the agent's graph.
 
     Args:
-      sess: TensorFlow session; None makes one.
+      sess: TensorFlow session; None creates one.
       num_actions: Number of actions.
       network: Function `(num_actions, num_atoms, name=...)` that builds a network,
         whose `call` returns a `QuantileNetworkType`.
@@ -44,9 +44,9 @@ class QuantileAgent(dqn_agent.DQNAgent):
       ValueError: If `num_atoms` is below 1 or `kappa` is negative.
     """
     if num_atoms < 1:
-      raise ValueError(f'num_atoms={num_atoms} must be at least 1')
+      raise ValueError(f'num_atoms={num_atoms} must be at least 1.')
     if kappa < 0:
-      raise ValueError(f'kappa={kappa} must not be negative')
+      raise ValueError(f'kappa={kappa} must not be negative.')
     self.num_atoms = num_atoms
     self.kappa = kappa
     super().__init__(sess, num_actions, network=network, **kwargs)

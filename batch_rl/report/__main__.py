@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     type=int,
     metavar='K',
     help='use the first K iterations of each run, to compare runs of different '
-    'length, or under way',
+    'length or runs under way',
   )
   add(
     '--agents',
@@ -110,9 +110,9 @@ def write_report(options: argparse.Namespace) -> None:
   )
   if not compared.methods:
     reasons = ''.join(f'; {path}: {reason}' for path, reason in unread[:4])
-    raise ValueError(f'No run can be reported on{reasons}.')
+    raise ValueError(f'There are no runs to report{reasons}.')
   excluded = sorted([*unread, *compared.excluded])
-  with _replaced(options.out) as directory:
+  with _replacing(options.out) as directory:
     text = _write_files(compared, excluded, options, directory)
   print(f'{text}\nreport: {os.path.join(options.out, _PAGE)}')
 
@@ -142,7 +142,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _replaced(directory: str) -> Iterator[str]:
+def _replacing(directory: str) -> Iterator[str]:
   """Yields a temporary directory that replaces `directory` at the end."""
   new = f'{os.path.normpath(directory)}.partial-{os.getpid()}'
   os.makedirs(os.path.join(new, 'plots'))
@@ -176,12 +176,14 @@ def _write_files(
   remarks = list(dict.fromkeys(remarks))
   left_out = [f'{path}: {reason}' for path, reason in excluded]
   summaries = [summary for summary in summaries if summary.metrics]
-  totals = [tables.aggregates_table(compared, summaries)] if summaries else []
+  aggregated = (
+    [tables.aggregates_table(compared, summaries)] if summaries else []
+  )
   scores = [
     tables.scores_table(compared, kind, options.repetitions) for kind in kinds
   ]
   runs = tables.runs_table(compared, excluded)
-  for table in (*totals, *scores, runs, tables.curves_table(compared)):
+  for table in (*aggregated, *scores, runs, tables.curves_table(compared)):
     table.write(directory)
   pictures = _draw(compared, summaries, options, directory)
   curves = [p for name, p in pictures.items() if name.startswith('curves')]
@@ -196,7 +198,7 @@ def _write_files(
   ]
   sections: list[page.Section] = [
     ('Read this first', [remarks] if remarks else []),
-    ('Aggregates', [*totals, *others]),
+    ('Aggregates', [*aggregated, *others]),
     ('Scores', [*scores]),
     ('Learning curves', [*curves]),
     ('Runs', [runs]),
@@ -205,7 +207,9 @@ def _write_files(
   for name, render in (('report.md', page.to_markdown), (_PAGE, page.to_html)):
     path = os.path.join(directory, name)
     files.write_bytes(path, render(about, sections).encode())
-  printed = [f'{t.caption}\n{t.render("simple")}\n' for t in (*scores, *totals)]
+  printed = [
+    f'{t.caption}\n{t.render("simple")}\n' for t in (*scores, *aggregated)
+  ]
   return '\n'.join(
     [*printed, *remarks, *(f'Left out: {line}' for line in left_out)]
   )
@@ -242,7 +246,7 @@ def _read(
   directories, unread = run_results.find_runs(options.directories)
   for path in names:
     if not any(_is_inside(directory, path) for directory in directories):
-      raise ValueError(f'--name: there is no run in {path}.')
+      raise ValueError(f'--name={path}=...: there is no run in this directory.')
   results = []
   for directory in tqdm.tqdm(
     directories, desc='runs', disable=None, leave=False
@@ -256,8 +260,8 @@ def _read(
       unread.append((directory, str(error)))
   if not results and not unread:
     raise ValueError(
-      f'No runs in {", ".join(options.directories)}: a run has a run.json, or '
-      'logs of Dopamine.'
+      f'No runs in {", ".join(options.directories)}: a run has a run.json or '
+      "Dopamine's logs."
     )
   return results, unread
 
@@ -268,14 +272,15 @@ def _is_inside(path: str, directory: str) -> bool:
 
 
 def _games(text: str, available: list[str]) -> list[str]:
-  """Returns the games in `--games`."""
+  """Returns the games in the comma-separated text of `--games`."""
   games = []
   for game in filter(None, map(str.strip, text.split(','))):
     with contextlib.suppress(ValueError):
       game = roms.canonical_name(game)
     if game not in available:
       raise ValueError(
-        f'--games={text}: there is no run of {game}, but of {", ".join(available)}.'
+        f'--games={text}: there is no run of {game}, only of '
+        f'{", ".join(available)}.'
       )
     games.append(game)
   return games

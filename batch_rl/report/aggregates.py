@@ -1,8 +1,8 @@
 """Aggregates over games with stratified bootstrap intervals, by rliable.
 
 See Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical
-Precipice, NeurIPS 2021. Scores are normalised, float (runs, games). Intervals are
-reproducible 95 % intervals.
+Precipice, NeurIPS 2021. Scores are normalised, float (runs, games). Intervals cover
+95 % and are reproducible.
 """
 
 import contextlib
@@ -110,12 +110,12 @@ def metrics_of(scores: np.ndarray, repetitions: int) -> Estimate:
 
 
 def game_means(scores: np.ndarray, repetitions: int) -> Estimate:
-  """Returns the mean over runs, (games,), of scores (runs, games)."""
+  """Returns means over runs, (games,), of scores (runs, games)."""
   return _estimate(lambda sample: sample.mean(axis=0), scores, repetitions)
 
 
 def curve(scores: np.ndarray, repetitions: int) -> Estimate:
-  """Returns the IQM by iteration, (iterations,).
+  """Returns the IQM (interquartile mean) by iteration, (iterations,).
 
   Args:
     scores: Scores, float (runs, games, iterations).

@@ -15,10 +15,10 @@ import pandas as pd
 
 from batch_rl.atari import roms
 from batch_rl.report import normalisation
-from batch_rl.report.run_results import AGENTS, Excluded, RunResults
+from batch_rl.report.run_results import AGENT_ORDER, Excluded, RunResults
 
 KINDS = ('final', 'best')
-_NAMED_DIFFERENCES = 3  # In the name of a method. A hash stands for the others.
+_NAMED_DIFFERENCES = 3  # In the name of a method. A hash covers the others.
 _COLUMNS = ['method', 'game', 'final', 'best', 'results']
 
 
@@ -126,9 +126,9 @@ def compare(
   counted, unfinished = [], []
   for run in _drop_duplicates(runs, excluded):
     if iterations is not None and run.done < iterations:
-      reason = f'has {run.done} iterations, --iterations wants {iterations}'
+      reason = f'it has {run.done} iterations, not --iterations={iterations}'
     elif iterations is None and not run.is_finished:
-      reason = f'is under way: {run.done} of {run.planned} iterations'
+      reason = f'it is under way: {run.done} of {run.planned} iterations'
     else:
       counted.append(
         dataclasses.replace(
@@ -159,7 +159,9 @@ def matrices(comparison: Comparison, kind: str, normaliser: str) -> Matrices:
   """
   notes = []
   scores = comparison.scores(kind)
-  known = [g for g in comparison.games if normalisation.has(g, normaliser)]
+  known = [
+    g for g in comparison.games if normalisation.can_normalise(g, normaliser)
+  ]
   if unknown := sorted(set(comparison.games) - set(known)):
     notes.append(f'without a {normaliser} score: {listed(unknown)}')
   covered = {
@@ -172,17 +174,16 @@ def matrices(comparison: Comparison, kind: str, normaliser: str) -> Matrices:
       f'{method} has {len(covered.pop(method))} of {len(known)} games and is left '
       'out'
     )
-  games = [g for g in known if all(g in own for own in covered.values())]
-  for method, own in covered.items():
-    if missing := [game for game in known if game not in own]:
+  games = [g for g in known if all(g in c for c in covered.values())]
+  for method, covered_games in covered.items():
+    if missing := [game for game in known if game not in covered_games]:
       notes.append(
         f'{method} lacks {len(missing)} of {len(known)} games, which count for no '
         f'method: {listed(missing)}'
       )
   if known and not games:
     notes.append(
-      'no game has runs of all methods, so there are none: choose with --agents or '
-      '--games'
+      'no game has runs of all methods: choose with --agents or --games'
     )
   normalised = {}
   for method in covered if games else ():
@@ -190,8 +191,8 @@ def matrices(comparison: Comparison, kind: str, normaliser: str) -> Matrices:
     count = min(len(by_game[game]) for game in games)
     if any(len(by_game[game]) > count for game in games):
       notes.append(
-        f'{method} has {count} runs of some games and more of others, of which '
-        f'the first {count} count'
+        f'{method} has {count} runs of some games and more of others; the '
+        f'first {count} count'
       )
     normalised[method] = np.stack(
       [
@@ -204,7 +205,7 @@ def matrices(comparison: Comparison, kind: str, normaliser: str) -> Matrices:
 
 
 def rom_name(run: RunResults) -> str:
-  """Returns a name for the run's ROM that holds in every game."""
+  """Returns the ROM set of the run's ROM, or the start of its MD5 if unknown."""
   md5 = run.protocol.get('rom', '?')
   try:
     known = roms.md5s(run.game)
@@ -228,12 +229,16 @@ def _drop_duplicates(
   """Drops copies of a run, and runs with identical settings and seed."""
   kept: dict[tuple, RunResults] = {}
   for run in sorted(runs, key=lambda run: (-run.done, run.directory)):
-    subject, facts = (run.agent, run.game), run.provenance
+    subject, provenance = (run.agent, run.game), run.provenance
     identities: list[tuple] = []
-    if facts.get('run_id'):
-      identities.append((facts['run_id'],))
+    if provenance.get('run_id'):
+      identities.append((provenance['run_id'],))
     if run.seed:
-      data = run.data, facts.get('replay_dir'), facts.get('subset_hash')
+      data = (
+        run.data,
+        provenance.get('replay_dir'),
+        provenance.get('subset_hash'),
+      )
       protocol = tuple(run.protocol.items())
       identities.append((*subject, run.seed, *data, run.config_hash, *protocol))
     if not identities:  # Copies of a Dopamine log have the same returns.
@@ -241,7 +246,10 @@ def _drop_duplicates(
     before = [kept[identity] for identity in identities if identity in kept]
     if before:
       excluded.append(
-        (run.directory, f'repeats {before[0].directory}: same seed and all')
+        (
+          run.directory,
+          f'it repeats {before[0].directory}: same settings and seed',
+        )
       )
     else:
       kept |= dict.fromkeys(identities, run)
@@ -261,20 +269,20 @@ def _method_names(runs: list[RunResults], by_length: bool) -> dict[str, str]:
   for agent, members in by_agent.items():
     settings = {run.directory: _settings(run, by_length) for run in members}
     _distinguish_data(members, settings)
-    everything = dict.fromkeys(key for own in settings.values() for key in own)
+    all_keys = dict.fromkeys(k for values in settings.values() for k in values)
     differing = [
       key
-      for key in everything
-      if len({own.get(key) for own in settings.values()}) > 1
+      for key in all_keys
+      if len({values.get(key) for values in settings.values()}) > 1
     ]
-    for directory, own in settings.items():
-      names[directory] = _name(agent, own, differing)
+    for directory, values in settings.items():
+      names[directory] = _name(agent, values, differing)
     _distinguish_roms(members, names)
   return names
 
 
 def _settings(run: RunResults, by_length: bool) -> dict[str, str]:
-  """Returns the settings of a method, except the ROM, which each game has its own."""
+  """Returns the settings of a method, without the ROM, which differs by game."""
   protocol = {k: v for k, v in run.protocol.items() if k != 'rom'}
   if by_length:
     planned = run.planned if run.planned and not run.is_finished else run.done
@@ -285,7 +293,7 @@ def _settings(run: RunResults, by_length: bool) -> dict[str, str]:
 def _distinguish_data(
   runs: list[RunResults], settings: dict[str, dict[str, str]]
 ) -> None:
-  """Adds the root of the data if one name stands for different data."""
+  """Adds the root of the data if a run of the dataset has several subset hashes."""
   hashes = collections.defaultdict(set)
   for run in runs:
     key = run.game, run.data, run.protocol.get('subset')
@@ -343,7 +351,7 @@ def _frame(runs: list[RunResults], names: Mapping[str, str]) -> pd.DataFrame:
 
 def _order(method: str) -> tuple:
   """Returns a sort key: the paper's order of agents, then numbers by value."""
-  known = [i for i, agent in enumerate(AGENTS) if method.startswith(agent)]
+  known = [i for i, agent in enumerate(AGENT_ORDER) if method.startswith(agent)]
   parts = re.split(r'(\d+)', method)
   numbers = [(int(p), '') if p.isdigit() else (-1, p) for p in parts]
-  return ('online' in method, known[-1] if known else len(AGENTS), numbers)
+  return ('online' in method, known[-1] if known else len(AGENT_ORDER), numbers)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from batch_rl.atari import roms
 
-VERSION = '1'  # Of `normalisers.csv`; changes with any score in it.
+VERSION = '1'  # Version of `normalisers.csv`; changes with any score in it.
 NORMALISERS = ('dqn_final', 'dqn_best', 'human')
 NORMALISERS_CSV = pathlib.Path(__file__).with_name('normalisers.csv')
 RANDOM_SCORES_CSV = pathlib.Path(__file__).with_name('random_scores.csv')
@@ -47,7 +47,7 @@ _ORIGINS = {
 
 
 def load() -> dict[str, dict[str, float]]:
-  """Returns the scores by game: undiscounted, unclipped returns of an episode.
+  """Returns the scores by game: mean undiscounted, unclipped returns.
 
   Returns:
     `{game: {name: score}}` with games in CamelCase, sorted. The names are 'random',
@@ -74,7 +74,7 @@ def describe(normaliser: str) -> str:
   )
 
 
-def has(game: str, normaliser: str) -> bool:
+def can_normalise(game: str, normaliser: str) -> bool:
   """Returns whether returns in a game can be normalised.
 
   They cannot if the game has no scores, or if the reference scores the same as the
@@ -98,7 +98,7 @@ def normalise(returns: npt.ArrayLike, game: str, normaliser: str) -> np.ndarray:
   With a human: (agent - random) / (human - random) (Mnih et al., 2015).
 
   Args:
-    returns: Undiscounted, unclipped returns of an episode, any shape.
+    returns: Undiscounted, unclipped returns of episodes, any shape.
     game: Name of the game, e.g. `MontezumaRevenge` or `montezuma_revenge`.
     normaliser: One of `NORMALISERS`.
 
@@ -106,16 +106,16 @@ def normalise(returns: npt.ArrayLike, game: str, normaliser: str) -> np.ndarray:
     Normalised returns, float64 of the same shape.
 
   Raises:
-    ValueError: If the game or the normaliser is unknown, or `has` is False.
+    ValueError: If the game or the normaliser is unknown, or `can_normalise` is False.
   """
   _check(normaliser)
   bounds = _zero_and_one(game, normaliser)
   if bounds is None:
-    others = [repr(name) for name in NORMALISERS if has(game, name)]
+    others = [repr(name) for name in NORMALISERS if can_normalise(game, name)]
     choose = f', or choose {" or ".join(others)}' if others else ''
     raise ValueError(
-      f'{roms.canonical_name(game)} has no {normaliser!r} score other than the '
-      f'random score: leave the game out{choose}.'
+      f'{roms.canonical_name(game)} has no {normaliser!r} score that differs from '
+      f'the random score: leave the game out{choose}.'
     )
   zero, one = bounds
   return (np.asarray(returns, np.float64) - zero) / (one - zero)

@@ -1,4 +1,4 @@
-"""Notes on a comparison: the differences and gaps that a reader has to know."""
+"""Notes on a comparison: differences and gaps that a reader should know."""
 
 import pandas as pd
 
@@ -11,7 +11,7 @@ REFERENCE = {'epsilon': '0.001', 'sticky': '0.25', 'frame cap': '108000'}
 
 
 def notes_on(runs: pd.DataFrame) -> list[str]:
-  """Returns the notes on runs, the frame of a `Comparison`."""
+  """Returns the notes on `Comparison.runs`."""
   # By game, in the order of the first run of each.
   groups = [group for _, group in runs.groupby('game', sort=False)]
   by_game = pd.concat(groups) if groups else runs
@@ -58,7 +58,7 @@ def _departures_from_reference(runs: list[RunResults]) -> list[str]:
   }
   if others:
     notes.append(
-      'Evaluated on another ROM than that of the dataset and its online DQN: '
+      'Evaluated on another ROM than the dataset and its online DQN: '
       f'{listed(sorted(others))}.'
     )
   return notes
@@ -84,8 +84,8 @@ def _uncertain_runs(runs: list[RunResults]) -> list[str]:
   )
   if len(roots) > 1:
     notes.append(
-      f'Trained on logs in different places: {listed(roots)}; make sure that they '
-      'are of the same dataset.'
+      f'Trained on logs in different directories: {listed(roots)}; make sure that '
+      'they are of the same dataset.'
     )
   return notes
 

@@ -31,7 +31,7 @@ class Picture:
   caption: str
 
 
-# Heading, and its parts: a list of strings is a bullet list.
+# Heading and parts; a list of strings is a bullet list.
 Section = tuple[str, list[Table | Picture | list[str]]]
 
 
@@ -57,7 +57,7 @@ def to_html(about: list[str], sections: list[Section]) -> str:
 
 
 def to_markdown(about: list[str], sections: list[Section]) -> str:
-  """Returns the report without its pictures; see `to_html`."""
+  """Returns the report without pictures; see `to_html`."""
   blocks = ['# Report', _markdown(about)]
   for heading, parts in sections:
     readable = [part for part in parts if not isinstance(part, Picture)]

@@ -74,7 +74,7 @@ class Plotter:
     """Yields name, caption and drawing function of each figure.
 
     Args:
-      summaries: Aggregates to draw, beside the learning curves.
+      summaries: Aggregates to draw, besides the learning curves.
     """
     partial = functools.partial
     for summary in summaries:
@@ -271,7 +271,7 @@ class Plotter:
     ax.yaxis.set_major_formatter(ticker.FuncFormatter(_thousands))
 
   def _curve(self, ax, method: str, x: np.ndarray, estimate: Estimate):
-    """Draws a line, with its interval as a shade if there is one."""
+    """Draws a line, and its interval, if any, as a shaded band."""
     line = self._lines[method]
     ax.plot(x, estimate.value, label=method, marker=_marker(x), **line)
     if np.isfinite(estimate.low).all():
@@ -290,7 +290,7 @@ def write(plot: figure.Figure, directory: str, name: str) -> bytes:
   buffers = {'png': io.BytesIO(), 'pdf': io.BytesIO()}
   for ending, buffer in buffers.items():
     plot.savefig(buffer, format=ending, dpi=150)
-    plot.set_layout_engine('none')  # The layout is done, and slow.
+    plot.set_layout_engine('none')  # The layout is slow, and done now.
     path = os.path.join(directory, f'{name}.{ending}')
     files.write_bytes(path, buffer.getvalue())
   return buffers['png'].getvalue()
@@ -321,7 +321,7 @@ def _thousands(value: float, _: int) -> str:
 
 
 def _label_sparsely(ax) -> None:
-  """Puts few and short labels on the x axis."""
+  """Draws few and short labels on the x axis."""
   low, high = ax.get_xlim()
   middle = (low + high) / 2
   if high - low < 0.05 * max(1, abs(middle)):  # All values are about the same.

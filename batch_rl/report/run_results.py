@@ -21,7 +21,7 @@ from batch_rl.runs import run_record
 from batch_rl.utils import files, safe_pickle
 
 _LOGS = 'logs'
-# Settings that do not define a method: place, length and speed of a run.
+# Settings that do not define a method: directories, length and speed of a run.
 _IMMATERIAL = re.compile(
   r'(\.game_name|\.agent_name|\.environment_name|\.num_iterations|\.tf_device'
   r'|\.updates_per_run|\.evaluation_environments|\.prefetch\w*|\.cache_dir'
@@ -47,8 +47,8 @@ _ENSEMBLE_AGENTS = {
   'multi_network_dqn': (' (networks)', 'STOCHASTIC'),
 }
 _NAMES = {'c51': 'C51', 'quantile': 'QR-DQN', 'random': 'Random'}
-# In the paper's order.
-AGENTS = (
+# Names in the paper's order.
+AGENT_ORDER = (
   'DQN (Nature)',
   'DQN (Adam)',
   'C51',
@@ -71,7 +71,7 @@ class RunResults:
     episodes: Number of episodes of each evaluation, int (iterations,); 0 if unknown.
     planned: Configured number of iterations; None if unknown.
     seed: Seed as text; '' if unknown.
-    data: Run of the dataset that it trained on, e.g. `Pong/1`; '' for an online run.
+    data: Run of the dataset, e.g. `Pong/1`; '' for online training.
     config: Gin bindings that define the method, `{name: value}`.
     protocol: Conditions of data and evaluation, `{name: value}`, '?' if unknown. Runs
       with different protocols are not averaged.
@@ -123,7 +123,7 @@ class NoResultsError(ValueError):
 
 
 def find_runs(directories: Iterable[str]) -> tuple[list[str], list[Excluded]]:
-  """Returns all run directories below `directories`, and unreadable directories.
+  """Returns all run directories in `directories`, and unreadable directories.
 
   Raises:
     ValueError: If a directory is missing.
@@ -132,7 +132,7 @@ def find_runs(directories: Iterable[str]) -> tuple[list[str], list[Excluded]]:
   unread: list[Excluded] = []
 
   def note(error):
-    unread.append((str(error.filename), f'cannot be read: {error.strerror}'))
+    unread.append((str(error.filename), f'it cannot be read: {error.strerror}'))
 
   for directory in directories:
     if not os.path.isdir(directory):
@@ -170,8 +170,8 @@ def read_run(directory: str, agent: str = '', game: str = '') -> RunResults:
     game: Name of the game, if the run does not record it.
 
   Raises:
-    NoResultsError: If there are no evaluations, if they are damaged or incomplete, or
-      if the agent or the game is unknown.
+    NoResultsError: If evaluations are missing or damaged, or the agent or the game is
+      unknown.
   """
   try:
     return _read_run(directory, agent, game)
@@ -212,7 +212,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
     planned = _number(_value(bindings, 'num_iterations'), _ITERATIONS)
   return RunResults(
     directory,
-    named['agent'].lstrip('_'),  # matplotlib hides names with an underscore.
+    named['agent'].lstrip('_'),  # matplotlib hides labels that begin with '_'.
     _canonical(named['game']),
     returns[:planned],
     episodes[:planned],
@@ -253,7 +253,7 @@ def _curve(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns mean returns and numbers of episodes, from iteration 0 to the last."""
   if not evaluations:
-    raise NoResultsError('it has no evaluations (yet)')
+    raise NoResultsError('it has no evaluations yet')
   if missing := set(range(max(evaluations) + 1)) - evaluations.keys():
     raise NoResultsError(f'it lacks the evaluation of iteration {min(missing)}')
   ordered = [evaluations[i] for i in sorted(evaluations)]

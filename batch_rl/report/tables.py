@@ -15,7 +15,7 @@ from batch_rl.report.comparison import Comparison, Excluded
 from batch_rl.report.run_results import RunResults
 from batch_rl.utils import files
 
-_HASHES = ('rom', 'subset_hash')  # Shortened in the table to read.
+_HASHES = ('rom', 'subset_hash')  # Shortened in the formatted table.
 _ABOVE = 'Games above online DQN'
 _KINDS = {
   'final': 'last evaluation of each run',
@@ -25,12 +25,12 @@ _KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-  """A table to read and its data.
+  """A formatted table and its data.
 
   Attributes:
     name: Name of the files.
     caption: Caption, one or two sentences.
-    text: Formatted cells; no columns if there is only data.
+    text: Formatted cells; without columns if the table is data only.
     records: Rows of the CSV file, `{column: value}`. A missing value or None is empty.
   """
 
@@ -40,7 +40,7 @@ class Table:
   records: list[dict[str, Any]]
 
   def render(self, form: str) -> str:
-    """Returns the text as 'simple', 'github', 'latex_booktabs' or 'html'."""
+    """Returns the table as 'simple', 'github', 'latex_booktabs' or 'html'."""
     text = self.text
     if form == 'github':
       text = text.replace(r'\|', r'\\|', regex=True)
@@ -54,8 +54,8 @@ class Table:
     )
 
   def write(self, directory: str) -> None:
-    """Writes `<name>.csv`, and `.md` and `.tex` of a table to read."""
-    # As objects, or whole numbers beside missing values would become floats.
+    """Writes `<name>.csv` and, of a formatted table, `<name>.md` and `<name>.tex`."""
+    # As objects, since integers beside missing values would become floats.
     data = pd.DataFrame(self.records, dtype=object)
     contents = {'csv': data.to_csv(index=False)}
     if len(self.text.columns):
@@ -164,7 +164,7 @@ def scores_table(compared: Comparison, kind: str, repetitions: int) -> Table:
   }
   columns = dict.fromkeys([*references, *compared.runs.method])
   text = pd.Series(cells).unstack().reindex(index=games, columns=[*columns])
-  if text.shape[1] > len(games):  # The longer side goes downwards.
+  if text.shape[1] > len(games):  # Rows are the longer axis.
     text = text.T
   text = text.fillna('').rename_axis('game')
   caption = (
@@ -227,7 +227,7 @@ def _score_record(
   normalised = {
     f'normalised_{name}': float(normalisation.normalise(mean, game, name))
     for name in (f'dqn_{kind}', 'human')
-    if normalisation.has(game, name)
+    if normalisation.can_normalise(game, name)
   }
   return {
     'game': game,
@@ -242,7 +242,7 @@ def _score_record(
 
 
 def _protocol_record(runs: list[RunResults]) -> dict[str, Any]:
-  """Returns the conditions of scores. Different values stand side by side."""
+  """Returns the protocol of scores. Different values are joined by spaces."""
 
   def join(values):
     return ' '.join(dict.fromkeys(str(value) for value in values))
@@ -299,7 +299,7 @@ def _interval_text(value: float, low: float | None, high: float | None) -> str:
 
 
 def _format(value) -> str:
-  """Returns a number in three digits, or text unchanged."""
+  """Returns a float in three digits, or text and integers unchanged."""
   if isinstance(value, str | int):
     return str(value)
   if abs(value) >= 100:

@@ -27,8 +27,8 @@ from batch_rl.sweep import plan, workload
 from batch_rl.utils import files, locks
 
 _LAUNCHERS = ('ray', 'slurm')
-_SUMMARY_SECONDS = 60  # Between summaries, if the output is not a terminal.
-_PLAN_CELLS = 20  # Cells that a plan lists.
+_SUMMARY_SECONDS = 60  # Between summaries when the output is not a terminal.
+_CELLS_IN_PLAN = 20  # Number of cells that --dry_run lists.
 _CELLS_PER_REFRESH = 100
 _LOCK = '.sweep.lock'
 
@@ -111,7 +111,7 @@ def _run(sweep, monitor, options, launcher):
     if options.launcher == 'ray':
       launcher.run(sweep, left, options.address, watch)
     elif not launcher.run(sweep, left, watch):
-      print('The jobs go on. The same command watches them again.')
+      print('The jobs continue. The same command watches them again.')
 
 
 def _import(launcher) -> Any:
@@ -133,7 +133,7 @@ def _locked(base_dir) -> Iterator[None]:
   if lock is None:
     raise ValueError(
       f'{base_dir} is in use by the sweep of {locks.lock_holder(path)}: wait for it '
-      'or stop it. --status shows its progress.'
+      'or stop it; --status shows its progress.'
     )
   with lock:
     yield
@@ -166,7 +166,7 @@ def _watching(monitor):
 
 
 def _print_plan(sweep, monitor, options, launcher):
-  shown = list(monitor.statuses.items())[:_PLAN_CELLS]
+  shown = list(monitor.statuses.items())[:_CELLS_IN_PLAN]
   for cell, status in shown:
     print(f'{cell.name}: {monitor_lib.describe(status)}, in {cell.directory}')
   if len(sweep.cells) > len(shown):

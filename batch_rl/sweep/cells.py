@@ -1,8 +1,8 @@
 """Runs one cell of a sweep on this machine, and reads its status from anywhere.
 
-The status of a cell is in its directory: `sweep-<job>.json` says whether it is running,
-where, or how it ended; `progress.json` and `evaluations/` are written by the run
-itself. There is no other state, so any machine that can read the directory can tell.
+The status of a cell is in its directory: `sweep-<job>.json` has its state, process and
+error; the run itself writes `progress.json` and `evaluations/`. There is no other
+state, so any machine that can read the directory knows the status.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import Any
 
 from batch_rl.runs import progress, run_record
 from batch_rl.sweep import plan, stop_with_parent
-from batch_rl.utils import files, locks
+from batch_rl.utils import files, locks, machine
 
 # Values of `Status.state`.
 WAITING, RUNNING, STOPPED, FAILED, DONE = STATES = (
@@ -32,7 +32,7 @@ WAITING, RUNNING, STOPPED, FAILED, DONE = STATES = (
 )
 _USER_ERROR = 2  # Exit code of a wrong setting: a retry would fail again.
 _POLL = 0.2  # Seconds.
-_LOCK_WAIT = 600.0  # Seconds: a run that is asked to stop saves first.
+_LOCK_WAIT = 600.0  # Seconds; a stopping run saves first.
 _GRACE = 300.0  # Seconds from SIGTERM to SIGKILL.
 
 
@@ -42,7 +42,7 @@ class Status:
 
   Attributes:
     state: One of `STATES`.
-    attempts: Number of times it was started.
+    attempts: Number of times that the cell was started.
     message: Reason of a failure, or ''.
     where: Host and process of a running cell, or ''.
     progress: Last progress that the run wrote, see `progress.Progress`.
@@ -64,7 +64,7 @@ def status(cell: plan.Cell) -> Status:
   if record.get('arguments') != list(cell.arguments) or (
     state == DONE and record.get('basis') != _basis(cell)
   ):
-    state = WAITING  # The sweep has changed since.
+    state = WAITING  # The sweep has changed since then.
   elif state == RUNNING and not _is_locked(cell):
     state = STOPPED
   latest = progress.read(cell.directory) or {}
@@ -87,8 +87,8 @@ def run(
 ) -> Status:
   """Runs a cell to its end, unless it is done.
 
-  A run that is killed is started again and resumes. A run that ends with a user error
-  is not.
+  A killed run is started again and resumes. A run that ends with a user error is not
+  started again.
 
   Args:
     cell: Cell to run.
@@ -130,7 +130,7 @@ def run(
 
 
 def record_failure(cell: plan.Cell, message: str) -> None:
-  """Records that the worker of a cell was lost too often to try again."""
+  """Records a cell as failed, because its worker was lost too often."""
   attempts = _read_record(cell).get('attempts', 0)
   _write_record(cell, state=FAILED, attempts=attempts, message=message)
 
@@ -202,10 +202,8 @@ def _wait_for_earlier_run(cell, stop):
 
 def _execute(cell, cpus, gpus, stop) -> int:
   """Runs the program once; returns its exit code, negative for a signal."""
-  environment = {**os.environ, 'PYTHONUNBUFFERED': '1'}
-  threads = str(max(1, round(cpus)))
-  for name in ('TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS'):
-    environment.setdefault(name, threads)
+  environment = machine.thread_limits(round(cpus)) | os.environ
+  environment['PYTHONUNBUFFERED'] = '1'
   if 0 < gpus < 1:
     # By default, TensorFlow reserves all memory of the GPU.
     environment.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
@@ -238,7 +236,7 @@ def _terminate(process):
 
 
 def _has_finished(cell, started) -> bool:
-  """Whether a run with exit code 0 did everything: a stopped run exits with 0, too.
+  """Returns whether a run with exit code 0 is finished; a stopped run has 0, too.
 
   Progress from before `started` is that of an earlier, shorter run.
   """

@@ -34,7 +34,7 @@ class Monitor:
 
   Attributes:
     statuses: Status of each cell.
-    rates: Units per second by phase, for estimates.
+    rates: Updates or agent steps per second by phase, for estimates.
     origin_of_rates: Origin of the rates in words.
   """
 
@@ -50,11 +50,11 @@ class Monitor:
     self.refresh()
 
   def refresh(self, limit: int | None = None) -> None:
-    """Reads the status of all cells that are running, and of others in turn.
+    """Reads the status of all running cells, and of others in turn.
 
     Args:
-      limit: Number of other cells to read; None for all. A network file system takes
-        seconds for a thousand.
+      limit: Number of other cells to read; None for all. A thousand cells take seconds
+        on a network file system.
     """
     turn = itertools.islice(self._turns, limit or len(self._sweep.cells))
     running = [

@@ -17,7 +17,7 @@ from batch_rl.baselines import parallel_runs
 from batch_rl.dataset.store import store
 from batch_rl.report import normalisation
 from batch_rl.runs import command_line
-from batch_rl.utils import files
+from batch_rl.utils import files, number_ranges
 
 _PROGRAMS = {
   'offline': 'batch_rl.fixed_replay.train',
@@ -50,7 +50,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 GAME = 'atari_lib.create_atari_environment.game_name'
 _RATES = ('train', 'eval')
-_EVALUATE = ('checkpoints', 'evaluation_steps', 'environments', 'seed')
+_EVALUATE_FLAGS = ('checkpoints', 'evaluation_steps', 'environments', 'seed')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Sweep:
     gpus: GPUs per cell; 0.25 is a quarter of one.
     memory_gb: Memory per cell in gigabytes, or None if unlimited.
     retries: Number of times that a killed cell is started again.
-    rates: Known speed of a cell: updates a second in 'train', agent steps a second in
-      'eval'. May be empty.
+    rates: Known speed of a cell: updates per second in 'train', agent steps per second
+      in 'eval'. May be empty.
     slurm: Further SLURM parameters, named as in `submitit`.
   """
 
@@ -131,7 +131,7 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
       setting was not given.
 
   Raises:
-    ValueError: If a setting is unknown, missing or of a wrong type.
+    ValueError: If a setting is unknown, missing or invalid.
   """
   settings = _DEFAULTS | _read_yaml(path)
   settings |= {
@@ -144,7 +144,7 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
     raise ValueError(
       f'The sweep lacks {", ".join(missing)}: add '
       + ' and '.join(f'`{name}:`' for name in missing)
-      + ' to its file, or the flag of that name.'
+      + ' to its file, or give the flags of that name.'
     )
   for name in ('base_dir', 'data_dir', 'store_dir'):
     if not isinstance(settings[name], str | None):
@@ -221,7 +221,7 @@ def _list_cells(job, base_dir, settings):
 
 
 def _cell(job, base_dir, settings, method, game, run, seed, has_others) -> Cell:
-  """Returns one cell; `has_others` tells whether there are several methods."""
+  """Returns one cell; `has_others` is True for a sweep of several methods."""
   data_dir = settings['data_dir'] and _absolute(settings['data_dir'])
   name = f'{method.name} {game} {run}'
   directory = os.path.join(base_dir, method.folder, game, f'run-{run}')
@@ -243,7 +243,7 @@ def _cell(job, base_dir, settings, method, game, run, seed, has_others) -> Cell:
     flags['replay_log_dir'] = os.path.join(data_dir, *parts, game, str(run))
     flags['seed'] = parallel_runs.seed_of(seed, run)
   else:
-    flags |= _known_mapping(settings, 'evaluate', _EVALUATE)
+    flags |= _known_mapping(settings, 'evaluate', _EVALUATE_FLAGS)
   arguments = ['-um', _PROGRAMS[job]]
   arguments += [f'--{flag}={value}' for flag, value in flags.items()]
   if job != 'evaluate':
@@ -366,10 +366,10 @@ def _game(name, settings):
 
 
 def check_data(sweep: Sweep) -> None:
-  """Checks that the runs for training can be read.
+  """Checks that the runs to train on can be read.
 
   Raises:
-    ValueError: If any cannot. The message names them.
+    ValueError: If a run cannot be read. The message names it.
   """
   wrong = []
   runs = sorted({cell.replay_dir for cell in sweep.cells if cell.replay_dir})
@@ -393,18 +393,15 @@ def check_data(sweep: Sweep) -> None:
 def _numbers(name, value) -> list[int]:
   """Returns the numbers in `3`, `[1, 2]`, `'1-5'` or `'1,3'`."""
   text = ','.join(map(str, value)) if isinstance(value, list) else str(value)
-  try:
-    return parallel_runs.parse(text)
-  except ValueError as error:
-    raise ValueError(str(error).replace('--runs', name)) from error
+  return number_ranges.parse(text, name)
 
 
 def _number(settings, name, least, prefix='') -> float:
   value = settings[name]
-  right = isinstance(value, (int, float)) and not isinstance(value, bool)
-  if not right or not least <= value < math.inf:
+  is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+  if not is_number or not least <= value < math.inf:
     raise ValueError(
-      f'{prefix}{name}={value!r} is not a number, at least {least}.'
+      f'{prefix}{name}={value!r} is not a number of at least {least}.'
     )
   return value
 
@@ -442,7 +439,7 @@ def _short_names(grid) -> dict[str, str]:
 
 
 def as_gin(value) -> str:
-  """Returns a YAML value in gin's syntax. A string may be gin syntax already."""
+  """Returns a YAML value in gin syntax; strings in gin syntax are unchanged."""
   if isinstance(value, str):
     if value[:1] in ('@', '%'):
       return value

@@ -13,9 +13,9 @@ from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
 from batch_rl.utils import machine as machine_lib
 
-_STORE_BYTES = 100 << 20  # Ray's object store: cells return next to nothing.
+_STORE_BYTES = 100 << 20  # Ray's object store; the results of cells are small.
 _POLL = 2.0  # Seconds.
-_TIMEOUT = 5.0  # Seconds.
+_CONNECT_TIMEOUT = 5.0  # Seconds.
 
 
 def run(
@@ -24,7 +24,7 @@ def run(
   address: str | None,
   watch: Callable[[], bool],
 ) -> None:
-  """Runs cells, as many at once as fit.
+  """Runs as many cells at once as fit.
 
   A cell whose worker or machine is lost is started again elsewhere, and resumes.
 
@@ -32,7 +32,7 @@ def run(
     sweep: Sweep of the cells.
     cells: Cells to run, in this order.
     address: Address of a cluster; None for this machine.
-    watch: Function to call every few seconds. Returns whether to stop.
+    watch: Function to call every few seconds, which returns whether to stop.
 
   Raises:
     ValueError: If there is no cluster, or a cell fits on none of its machines.
@@ -89,7 +89,9 @@ def _check_address(address):
   if match is None:
     return
   try:
-    socket.create_connection((match[1], int(match[2])), _TIMEOUT).close()
+    socket.create_connection(
+      (match[1], int(match[2])), _CONNECT_TIMEOUT
+    ).close()
   except OSError as error:
     raise ValueError(
       f'There is no Ray cluster at {address}: {error}.'
@@ -107,8 +109,8 @@ def _capacities(sweep) -> list[int]:
   if not any(capacities):
     available = '; '.join(_resources(machine, needs) for machine in machines)
     raise ValueError(
-      f'A cell needs {_resources(needs, needs)}, and no machine has that: '
-      f'{available}.'
+      f'A cell needs {_resources(needs, needs)}, more than any machine has '
+      f'({available}): reduce cpus, gpus or memory_gb.'
     )
   return capacities
 

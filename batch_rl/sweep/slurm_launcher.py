@@ -24,8 +24,10 @@ _IN_QUEUE = (
   'REQUEUED',
   'SUSPENDED',
 )
-_MAX_TIMEOUTS = 1000  # A run may take many times a job's time limit.
-_GRACE = 600.0  # Seconds; longer than the grace time of clusters.
+_MAX_TIMEOUTS = 1000  # A run may take many times the time limit of a job.
+_GRACE = (
+  600.0  # Seconds; longer than the grace time before SIGKILL on clusters.
+)
 # Parameters of submitit, overridden by the sweep.
 _DEFAULTS = {'name': 'batch_rl', 'timeout_min': 24 * 60}
 
@@ -34,9 +36,9 @@ class Job:
   """SLURM job: one or more cells that share processors and a GPU.
 
   When the job runs out of time or is pre-empted or cancelled, its cells save. On
-  submitit's signal the job queues again for the rest. On some clusters there is only
-  SIGTERM, and SIGKILL after a grace time: SLURM requeues the job that it pre-empts,
-  provided it is still running then.
+  submitit's signal the job queues again for the rest. Some clusters only send SIGTERM,
+  and SIGKILL after a grace time: SLURM requeues a pre-empted job, provided that it is
+  still running then.
 
   Args:
     cells: Cells to run side by side.
@@ -61,7 +63,7 @@ class Job:
       if not self._stop.is_set():
         return states
       time.sleep(_GRACE)
-      self._stop.clear()  # No SIGKILL followed: go on.
+      self._stop.clear()  # No SIGKILL followed: continue.
 
   def __getstate__(self) -> dict:
     return {'_cells': self._cells, '_settings': self._settings}
@@ -78,15 +80,15 @@ def run(
   cells: Sequence[plan.Cell],
   watch: Callable[[], bool],
 ) -> bool:
-  """Submits the cells that are not in the queue yet, and watches all.
+  """Submits the cells that are not in the queue yet, and watches all cells.
 
   Args:
     sweep: Sweep of the cells.
     cells: Cells that are not done.
-    watch: Function to call every few seconds. Returns whether to leave.
+    watch: Function to call every few seconds, which returns whether to leave.
 
   Returns:
-    Whether the jobs have ended. Otherwise they go on without this process.
+    Whether the jobs have ended. Otherwise they continue without this process.
 
   Raises:
     ValueError: If there is no SLURM, or submitit does not know a setting.
@@ -116,7 +118,7 @@ def run(
 
 
 def cells_per_job(sweep: plan.Sweep) -> int:
-  """Returns the number of cells that share a GPU: SLURM grants whole ones."""
+  """Returns the number of cells per job: SLURM grants whole GPUs, which they share."""
   return max(int(1 / sweep.gpus), 1) if sweep.gpus else 1
 
 

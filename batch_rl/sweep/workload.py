@@ -11,7 +11,7 @@ from batch_rl.runs import command_line, progress
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
 
-# Updates and agent steps a second of an Atari cell on two cores without a GPU, measured
+# Updates and agent steps per second of an Atari cell on two cores without a GPU, measured
 # with benchmarks/iteration.py and benchmarks/bench.py.
 TWO_CORES = {
   'offline': {'train': 28.0, 'eval': 1100.0},
@@ -35,7 +35,7 @@ class Workload:
   eval: float
 
   def seconds_per_iteration(self, rates: Mapping[str, float]) -> float:
-    """Returns the seconds of an iteration at rates per second by phase."""
+    """Returns the seconds of an iteration at `rates` per second by phase."""
     return (self.train / rates['train'] if self.train else 0.0) + (
       self.eval / rates['eval'] if self.eval else 0.0
     )
@@ -43,11 +43,11 @@ class Workload:
   def seconds_left(
     self, status: cell_lib.Status, rates: Mapping[str, float]
   ) -> float:
-    """Returns the seconds that the rest of a cell takes.
+    """Returns the remaining seconds of a cell.
 
     Args:
       status: Status of the cell. Rates in its progress take precedence.
-      rates: Units per second in 'train' and 'eval'.
+      rates: Updates or agent steps per second in 'train' and 'eval'.
     """
     latest = status.progress
     if status.state == cell_lib.DONE:
@@ -117,7 +117,7 @@ def rates(
 
 
 def _settings(cell):
-  """Returns the settings that decide the work. The game does not."""
+  """Returns the settings that affect the amount of work; the game does not."""
   bindings = [b for b in cell.gin_bindings if not b.startswith(plan.GAME)]
   steps = next(
     (

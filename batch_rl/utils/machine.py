@@ -1,4 +1,4 @@
-"""Processors and memory of this machine, within a container's limits."""
+"""Processors, threads and memory of this machine, within a container's limits."""
 
 import ctypes
 import os
@@ -9,6 +9,16 @@ import psutil
 def num_cpus() -> int:
   """Returns the number of processors that this process may use."""
   return len(os.sched_getaffinity(0))
+
+
+def thread_limits(threads: int) -> dict[str, str]:
+  """Returns environment variables that limit the threads of TensorFlow.
+
+  Args:
+    threads: Number of threads of each of its two pools, raised to at least 1.
+  """
+  names = ('TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS')
+  return dict.fromkeys(names, str(max(1, threads)))
 
 
 def available_memory() -> int:

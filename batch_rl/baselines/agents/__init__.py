@@ -1,7 +1,7 @@
 """Online agents that log their experience.
 
-`AGENTS` has the choices of `--agent_name` as `{name: (module, class)}`, so that a
-name can be checked before TensorFlow is imported.
+`AGENTS` maps each `--agent_name` to its module and class. It is separate from the
+classes so that names are checked before TensorFlow is imported.
 """
 
 AGENTS = {

@@ -12,5 +12,5 @@ from batch_rl.utils import gin_signatures
 class LoggedDQNAgent(logged_agent.LoggedAgentMixin, dqn_agent.DQNAgent):
   """DQN (Mnih et al., 2015) that logs its experience.
 
-  `LoggedAgentMixin` documents the arguments beyond those of `DQNAgent`.
+  Takes the arguments of `DQNAgent` and `LoggedAgentMixin`.
   """

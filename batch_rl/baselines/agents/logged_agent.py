@@ -1,4 +1,4 @@
-"""The mixin that makes a Dopamine agent log its experience."""
+"""Base of the online agents: a mixin that logs the experience of Dopamine agents."""
 
 import os
 
@@ -6,7 +6,7 @@ from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import replay_log
 from batch_rl.utils import gin_signatures
 
-# Attributes of the episode under way, beside `state`.
+# Attributes of the current episode, besides `state`.
 _EPISODE = ('action', '_observation', '_last_observation')
 
 
@@ -18,10 +18,12 @@ def log_directory(replay_log_dir: str) -> str:
 
 
 class LoggedAgentMixin:
-  """Mixin, placed before a Dopamine agent: its replay memory also writes a log.
+  """Mixin that makes a Dopamine agent's replay memory also write a log.
+
+  It precedes the agent among the base classes.
 
   Args:
-    sess: TensorFlow session; None lets the agent make its own.
+    sess: TensorFlow session; None creates one.
     num_actions: Number of actions.
     replay_log_dir: Run directory; shards go to its `replay_logs`.
     seed: Seed of the run; None for an unseeded agent.
@@ -42,7 +44,7 @@ class LoggedAgentMixin:
   def bundle_and_checkpoint(
     self, checkpoint_dir: str, iteration_number: int
   ) -> dict | None:
-    """Saves as the agent does, with the state of the episode under way."""
+    """Saves as the agent does, with the state of the current episode."""
     bundle = super().bundle_and_checkpoint(checkpoint_dir, iteration_number)
     if bundle is not None:
       bundle['episode'] = {name: vars(self).get(name) for name in _EPISODE}

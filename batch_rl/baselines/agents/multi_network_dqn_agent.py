@@ -15,6 +15,5 @@ class LoggedMultiNetworkDQNAgent(
   """Ensemble-DQN and REM (Agarwal et al., 2020) with separate networks and a log.
 
   The agent acts on one random mixture throughout an episode.
-
-  `LoggedAgentMixin` documents the arguments beyond those of `MultiNetworkDQNAgent`.
+  Takes the arguments of `MultiNetworkDQNAgent` and `LoggedAgentMixin`.
   """

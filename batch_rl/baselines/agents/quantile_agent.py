@@ -14,5 +14,5 @@ class LoggedQuantileAgent(
 ):
   """QR-DQN (Dabney et al., 2018) that logs its experience.
 
-  `LoggedAgentMixin` documents the arguments beyond those of `QuantileAgent`.
+  Takes the arguments of `QuantileAgent` and `LoggedAgentMixin`.
   """

@@ -14,5 +14,5 @@ class LoggedRainbowAgent(
 ):
   """C51 (Bellemare et al., 2017) that logs: one-step Rainbow, uniform replay.
 
-  `LoggedAgentMixin` documents the arguments beyond those of `RainbowAgent`.
+  Takes the arguments of `RainbowAgent` and `LoggedAgentMixin`.
   """

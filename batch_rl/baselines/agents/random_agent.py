@@ -1,4 +1,4 @@
-"""An agent that acts uniformly at random and logs its experience."""
+"""Agent that acts uniformly at random and logs its experience."""
 
 import gin
 import numpy as np
@@ -13,7 +13,7 @@ from batch_rl.utils import seeding
 
 @gin.configurable
 class RandomAgent:
-  """An agent with Dopamine's interface, random actions and no network.
+  """Agent with Dopamine's interface, random actions and no network.
 
   Args:
     sess: TensorFlow session, unused.
@@ -24,8 +24,9 @@ class RandomAgent:
     stack_size: Number of frames in a state of the agents that will train on the
       log. Each episode starts with `stack_size - 1` rows of padding.
     shard_capacity: Number of rows in a shard.
-    summary_writer: Directory or v1 FileWriter of the runner's summaries.
-    seed: Seed of the run, which decides the actions; None for an unseeded agent.
+    summary_writer: Directory or writer of the TensorBoard files; None for no files.
+    seed: Seed of the run, from which the actions are drawn; None for an unseeded
+      agent.
   """
 
   def __init__(

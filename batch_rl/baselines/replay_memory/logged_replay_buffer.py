@@ -15,7 +15,7 @@ from batch_rl.dataset.store import frame_stacks
 from batch_rl.utils import gin_signatures
 
 STATE_NAME = 'replay_log_ckpt.{}.json'
-_KEPT = 4
+_CHECKPOINTS_KEPT = 4
 # Elements of Dopamine's batches; memories with extra storage have more.
 _ELEMENTS = frozenset({
   'state', 'action', 'reward', 'next_state', 'next_action', 'next_reward',
@@ -52,7 +52,7 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
 
   Dopamine writes the whole memory (7 GB for a million frames) at every
   checkpoint. Here the rows are on disk already: `save` makes the log durable and
-  records the position, `load` returns to it and reads the memory from the log.
+  records its position, `load` returns to that position and refills the memory.
 
   Args:
     log: Log of the run.
@@ -153,8 +153,8 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     steps = np.where(terminal, terminals.argmax(axis=1) + 1, horizon)
     rewards = self._cumulative_discount_vector * store['reward'][ahead]
     rewards[np.arange(horizon) >= steps[:, None]] = 0
-    window = np.arange(1 - self._stack_size, horizon + 1)
-    windows = store['observation'][(rows[:, None] + window) % capacity]
+    offsets = np.arange(1 - self._stack_size, horizon + 1)
+    windows = store['observation'][(rows[:, None] + offsets) % capacity]
     following = (rows + steps) % capacity
     stack = functools.partial(
       frame_stacks.channels_last, windows, stack_size=self._stack_size
@@ -212,13 +212,15 @@ def save_log(
 ) -> None:
   """Checkpoints a log beside the agent's checkpoint of the same number.
 
-  It keeps as many checkpoints as Dopamine does.
+  Keeps as many checkpoints as Dopamine does.
   """
   path = os.path.join(checkpoint_dir, STATE_NAME.format(number))
   with tf.io.gfile.GFile(path + '.tmp', 'w') as file:
     file.write(json.dumps(log.checkpoint()))
   tf.io.gfile.rename(path + '.tmp', path, overwrite=True)
-  stale = os.path.join(checkpoint_dir, STATE_NAME.format(number - _KEPT))
+  stale = os.path.join(
+    checkpoint_dir, STATE_NAME.format(number - _CHECKPOINTS_KEPT)
+  )
   if tf.io.gfile.exists(stale):
     tf.io.gfile.remove(stale)
 
@@ -226,7 +228,7 @@ def save_log(
 def load_log(
   log: replay_log.ReplayLog, checkpoint_dir: str, number: int
 ) -> None:
-  """Restores a log from the checkpoint of a number.
+  """Restores a log from the checkpoint with a number.
 
   Raises:
     tf.errors.NotFoundError: If there is no such checkpoint.
@@ -251,7 +253,7 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
     observation_shape: Shape of one frame.
     stack_size: Number of frames in a state.
     use_staging: Unused, as in current Dopamine.
-    replay_capacity: Number of frames in memory.
+    replay_capacity: Number of rows in memory.
     batch_size: Number of transitions in a batch.
     update_horizon: Number of steps in a return, the n of n-step.
     gamma: Discount factor.

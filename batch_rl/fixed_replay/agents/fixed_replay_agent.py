@@ -21,37 +21,37 @@ from batch_rl.utils import files, gin_signatures
 class FixedReplayAgentMixin:
   """Mixin that makes a Dopamine agent's replay memory a fixed replay.
 
-  It comes before the agent among the base classes. The agent trains by
-  `train_steps`, or by Dopamine's `begin_episode` and `step`, and adds nothing to
-  its replay memory. `min_replay_history` has no effect, since the data is complete
-  from the start.
+  It precedes the agent among the base classes. The agent trains by `train_steps`,
+  or by Dopamine's `begin_episode` and `step`, and adds nothing to its replay memory.
+  `min_replay_history` has no effect, since the data is complete from the start.
 
   Args:
-    sess: `tf.compat.v1.Session`, or None for the agent to make its own.
+    sess: TensorFlow session; None creates one.
     num_actions: Number of actions.
     replay_data_dir: Directory of the shards (`<run>/replay_logs`); None for an
       agent that only acts.
-    replay_suffix: Number of the only shard to use; None for all.
-    init_checkpoint_dir: Run's `base_dir`, or folder of TensorFlow checkpoints,
-      whose newest weights the agent starts from. None for random weights.
-    updates_per_run: Number of updates in one `session.run`, at most. Results are
-      the same. 1 for one `session.run` an update, as in Dopamine.
-    jit_compile: Whether XLA compiles the update. Results differ in the last
-      digits, and REM's mixtures differ.
+    replay_suffix: Number of a single shard to use; None for all shards.
+    init_checkpoint_dir: Directory of the initial weights: a run's `base_dir` or a
+      folder of TensorFlow checkpoints. The newest checkpoint is used. None for
+      random weights.
+    updates_per_run: Maximum number of updates in one `session.run`; results do not
+      depend on it. 1 runs each update on its own, as Dopamine does.
+    jit_compile: Whether XLA compiles the update. Results then differ in the last
+      digits, and REM draws other mixtures.
     mixed_precision: Whether networks compute in bfloat16 (see `mixed_precision`).
       Results differ; checkpoints have the same format.
     seed: Seed of the run, from which the seeds of the data and of all random choices
-      derive; None for an unseeded agent.
+      are derived; None for an unseeded agent.
     seed_drawn: Whether the program drew the seed (see `FixedReplayBuffer`).
-    **kwargs: Keyword arguments of the agent.
+    **kwargs: Arguments of the agent.
 
   Attributes:
-    seconds_waited: Time in seconds that updates have waited for data. Updates with
-      one `session.run` each, or with `deterministic_ops`, are not measured.
+    seconds_waited: Time in seconds that updates have waited for data. It is not
+      measured with one update per `session.run`, or with `deterministic_ops`.
 
   Raises:
     ValueError: If the data has more actions than the environment, or the
-      checkpoint is of other networks.
+      checkpoint does not fit the networks.
   """
 
   def __init__(
@@ -119,16 +119,16 @@ class FixedReplayAgentMixin:
         yield loss
 
   def _updates_at_once(self, steps):
-    """Number of updates for the next run of the loop, before a summary is due."""
+    """Returns the number of updates that the loop can run before a summary."""
     if self._loop is None or self.training_steps % self.update_period:
       return 0
-    most = min(self._updates_per_run, steps // self.update_period)
+    limit = min(self._updates_per_run, steps // self.update_period)
     if self.summary_writer is None:
-      return most
-    for count in range(most):
+      return limit
+    for count in range(limit):
       if self._is_summary_due(self.training_steps + count * self.update_period):
         return count
-    return most
+    return limit
 
   def _is_summary_due(self, step):
     return (
@@ -182,8 +182,8 @@ class FixedReplayAgentMixin:
         raise MemoryError(
           f'Out of memory in an update of {network} with batches of '
           f'{self._replay.transition["action"].shape[0]}: make '
-          'WrappedFixedReplayBuffer.batch_size or the network smaller, or leave '
-          f'more memory. TensorFlow: {files.reason(error)}'
+          'WrappedFixedReplayBuffer.batch_size or the network smaller, or free '
+          f'memory on the device. TensorFlow: {files.reason(error)}'
         ) from error
       raise
 
@@ -191,12 +191,12 @@ class FixedReplayAgentMixin:
     if not np.isfinite(loss):
       raise FloatingPointError(
         f'The loss is {loss} at update {step // self.update_period}: training has '
-        'diverged. The checkpoints before it are kept.'
+        'diverged. Earlier checkpoints are kept.'
       )
 
   @functools.cached_property
   def _loop(self):
-    """Loop of updates; None if each update has its own `session.run`."""
+    """Loop of updates; None for one `session.run` per update."""
     if self._updates_per_run == 1 and not self._jit_compile:
       return None
     try:
@@ -205,11 +205,11 @@ class FixedReplayAgentMixin:
     except (ValueError, TypeError) as error:
       if self._jit_compile:
         raise ValueError(
-          f'{type(self).__name__} cannot have jit_compile: {error}. Leave it '
-          'False.'
+          f'{type(self).__name__} does not support jit_compile: {error}. '
+          'Set it to False.'
         ) from error
       logging.warning(
-        '%s has one update in each session.run, which is slower: %s.',
+        '%s runs one update per session.run, which is slower: %s.',
         type(self).__name__,
         error,
       )
@@ -218,19 +218,19 @@ class FixedReplayAgentMixin:
   def _make_loop(self):
     replay = self._replay
     if type(self)._train_step is not FixedReplayAgentMixin._train_step:
-      raise ValueError('it has a _train_step of its own')
+      raise ValueError('it overrides _train_step')
     return update_loop.UpdateLoop(
-      self._train_op,
-      self._loss,
-      self._sync_qt_ops,
-      replay.batch,
-      replay.transition.values(),
-      replay.prefetcher.next if replay.prefetcher else list,
-      [replay.prefetcher.ready] if replay.prefetcher else [],
-      getattr(self, 'step_tensor', None),
-      self.update_period,
-      self.target_update_period,
-      self._jit_compile,
+      train=self._train_op,
+      loss=self._loss,
+      sync=self._sync_qt_ops,
+      batch=replay.batch,
+      transition=replay.transition.values(),
+      next_batch=replay.prefetcher.next if replay.prefetcher else list,
+      ready=[replay.prefetcher.ready] if replay.prefetcher else [],
+      step=getattr(self, 'step_tensor', None),
+      update_period=self.update_period,
+      target_update_period=self.target_update_period,
+      jit_compile=self._jit_compile,
       # Clocks are not deterministic.
       timed=not tf_config.is_op_determinism_enabled(),
     )
@@ -243,7 +243,7 @@ class FixedReplayAgentMixin:
     )
 
   def _build_acting(self):
-    """Builds the greedy actions for a batch of states, frames first."""
+    """Builds the greedy actions for states (n, stack_size, *observation_shape)."""
     self._states_ph = tf.compat.v1.placeholder(
       self.observation_dtype, (None, self.stack_size, *self.observation_shape)
     )
@@ -255,7 +255,7 @@ class FixedReplayAgentMixin:
   def _build_greedy_actions(self, states: tf.Tensor) -> tf.Tensor:
     """Returns greedy actions, int64 (n,).
 
-    Override it if the agent does not maximise `q_values`.
+    Subclasses that do not maximise `q_values` override it.
 
     Args:
       states: Stacks of frames, (n, *observation_shape, stack_size).
@@ -284,7 +284,7 @@ class FixedReplayAgentMixin:
 
   @property
   def steps_per_run(self) -> int:
-    """Number of agent steps in one `session.run` of `train_steps`, at most."""
+    """Maximum number of agent steps in one `session.run` of `train_steps`."""
     return self._updates_per_run * self.update_period
 
   def begin_iteration(self, iteration: int, updates: int = 0) -> None:
@@ -292,7 +292,7 @@ class FixedReplayAgentMixin:
 
     Args:
       iteration: Number of the iteration.
-      updates: Number of its updates already done, each with one batch.
+      updates: Number of updates of the iteration that are already done.
 
     Raises:
       ValueError: If the data holds actions that the environment does not have.
@@ -301,7 +301,7 @@ class FixedReplayAgentMixin:
     self._check_actions(self._replay.memory)
 
   def describe_data(self) -> dict[str, Any]:
-    """Subset, subset hash, shards and number of trajectories of the data."""
+    """Returns subset, subset hash, shards and number of trajectories of the data."""
     return self._replay.memory.describe()
 
   def _build_replay_buffer(self, use_staging):
@@ -350,12 +350,12 @@ class FixedReplayAgentMixin:
       raise FloatingPointError(
         f'Weights are not finite after update '
         f'{self.training_steps // self.update_period}: training has diverged. '
-        'The checkpoints before it are kept.'
+        'Earlier checkpoints are kept.'
       )
     return super().bundle_and_checkpoint(checkpoint_dir, iteration_number)
 
   def _build_train_op(self):
-    """Builds the update and keeps its loss, which Dopamine does not."""
+    """Builds the update and keeps its loss, which Dopamine discards."""
     optimizer = self.optimizer
     minimize = optimizer.minimize
 

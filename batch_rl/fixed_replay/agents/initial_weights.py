@@ -28,30 +28,31 @@ def load(session: tf.compat.v1.Session, directory: str) -> None:
   with session.graph.as_default():
     variables = tf.compat.v1.trainable_variables()
     names = [variable.op.name for variable in variables]
-    wrong: list[str] = []
+    misfits: list[str] = []
     for saved_names in _names_in_checkpoints(names, saved):
-      wrong = [
+      misfits = [
         variable.op.name
         for variable, name in zip(variables, saved_names, strict=True)
         if saved.get(name) != variable.shape.as_list()
       ]
-      if not wrong:
+      if not misfits:
         by_name = dict(zip(saved_names, variables, strict=True))
         tf.compat.v1.train.Saver(by_name).restore(session, path)
         return
   raise ValueError(
-    f'{path} is not of these networks: {len(wrong)} of {len(variables)} '
-    f'variables are missing or have another shape, the first {wrong[0]}.'
+    f'{path} does not fit the networks: {len(misfits)} of {len(variables)} '
+    f'variables are missing or have another shape, the first {misfits[0]}. Choose '
+    'a checkpoint of the same agent and game.'
   )
 
 
 def _names_in_checkpoints(
   names: list[str], saved: Iterable[str]
 ) -> Iterator[list[str]]:
-  """Yields possible names of variables in checkpoints, the current names last.
+  """Yields the names of variables by Dopamine version, the current names last.
 
   Args:
-    names: Names of variables here, e.g. `Online/Conv/kernel`.
+    names: Current names of the variables, e.g. `Online/Conv/kernel`.
     saved: Names in the checkpoint.
   """
   # Dopamine 1 and 2 built networks by tf.contrib.slim.
@@ -93,9 +94,9 @@ def latest_checkpoint(directory: str) -> str:
   Raises:
     ValueError: If there is no checkpoint.
   """
-  path = directory.rstrip('/')
-  inside = os.path.basename(path) == 'checkpoints'
-  run = os.path.dirname(path) if inside else path
+  run = directory.rstrip('/')
+  if os.path.basename(run) == 'checkpoints':
+    run = os.path.dirname(run)
   for checkpoint in reversed(checkpoints.find(run)):
     if not tf.io.gfile.exists(checkpoint.weights + '.index'):
       continue

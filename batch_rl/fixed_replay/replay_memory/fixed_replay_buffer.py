@@ -1,4 +1,4 @@
-"""A replay memory with the data of a logged run, for Python and for the graph."""
+"""Replay memory with the data of a logged run, for Python and for the graph."""
 
 import inspect
 import os
@@ -38,19 +38,19 @@ class FixedReplayBuffer:
   Args:
     data_dir: Directory of the shards (`<run>/replay_logs`), or a store made by
       `python -m batch_rl.dataset convert`.
-    replay_suffix: Number of the only shard to use; None for all shards in the
-      range below.
+    replay_suffix: Number of a single shard to use; None for all shards in the
+      range of `replay_file_start_index` and `replay_file_end_index`.
     *args: Arguments of `OutOfGraphReplayBuffer`. Its `replay_capacity` limits
       the rows used of each shard.
     replay_file_start_index: Index of the first shard to use, from 0.
     replay_file_end_index: Index after the last shard to use; None for all.
-    num_buffers: Number of random shards to sample from at a time, 5 in the paper;
+    num_buffers: Number of random shards to sample from, 5 in the paper;
       `reload_buffer` draws new ones. None for all shards.
     subset: Part of the data to use, e.g. 'random_trajectories(0.1)'; see
       `batch_rl.dataset.sampling.subsets`. None for all.
     cache_dir: Directory for compressed runs, memory-mapped and shared with other
       processes and later runs. None to keep this run in memory only.
-    preload: Whether to read the cached run into memory at once, for disks with
+    preload: Whether to read the cached run into memory in advance, for disks with
       slow random access.
     deterministic: Whether to wait for all shards, so that batches depend on the
       seed alone. Otherwise training starts with the first shard, and the others
@@ -58,7 +58,7 @@ class FixedReplayBuffer:
     skip_damaged: Whether to skip damaged shards, with a warning, rather than
       fail. Waits for all shards, to know which are damaged.
     seed: Seed of the choice of shards and transitions; None draws one.
-    seed_drawn: Whether the program drew the seed, so that nobody relies on it.
+    seed_drawn: Whether the program drew the seed, rather than the user.
     **kwargs: Keyword arguments of `OutOfGraphReplayBuffer`.
 
   Raises:
@@ -122,7 +122,7 @@ class FixedReplayBuffer:
       'skip_damaged': skip_damaged,
     }
     if self.loads_uncompressed and any(without_effect.values()):
-      names = ', '.join(n for n, value in without_effect.items() if value)
+      names = ', '.join(name for name, value in without_effect.items() if value)
       raise ValueError(
         f'{type(self).__name__} overrides _load_buffer, so {names} would have no '
         f'effect: leave {names} at the default.'
@@ -158,7 +158,7 @@ class FixedReplayBuffer:
       )
 
   def reload_buffer(self, num_buffers: int | None = None) -> None:
-    """Samples from randomly chosen shards; no shard is read twice.
+    """Samples from randomly chosen shards; shards in memory are not read again.
 
     Args:
       num_buffers: Number of shards, or all if there are fewer; None for all.
@@ -207,7 +207,7 @@ class FixedReplayBuffer:
     """Returns a replay memory with the shard, or None if there is no such shard.
 
     Subclasses may override this. Their uncompressed memories, for example a filled
-    `OutOfGraphReplayBuffer(*self._args, **self._kwargs)`, are then sampled in place
+    `OutOfGraphReplayBuffer(*self._args, **self._kwargs)`, are then sampled instead
     of the store.
     """
     return shard_replay_buffer.ShardReplayBuffer(
@@ -308,7 +308,7 @@ class FixedReplayBuffer:
     return len(self._suffixes)
 
   def describe(self) -> dict[str, Any]:
-    """Description of the data for the run's record; {} for uncompressed shards."""
+    """Describes the data for the run's record; {} for uncompressed shards."""
     return {} if self._store is None else self._backend.describe()
 
   def raise_error(self) -> None:
@@ -322,23 +322,23 @@ class FixedReplayBuffer:
       self._store.raise_error()
 
   def action_range(self) -> tuple[int, int]:
-    """The smallest and the largest action in the data."""
+    """Returns the smallest and the largest action in the data."""
     return self._backend.action_range()
 
   def valid_indices(self) -> np.ndarray:
-    """Indices of all transitions that can be sampled now, int64."""
+    """Returns the indices of all transitions that can be sampled now, int64."""
     return self._backend.valid_indices()
 
   def get_transition_elements(
     self, batch_size: int | None = None
   ) -> list[circular_replay_buffer.ReplayElement]:
-    """Names, shapes and types of a batch; see `OutOfGraphReplayBuffer`."""
+    """Returns names, shapes and types of a batch; see `OutOfGraphReplayBuffer`."""
     return self._replay_buffers[0].get_transition_elements(batch_size)
 
   # --- sampling --------------------------------------------------------------
 
   def sample_index_batch(self, batch_size: int) -> np.ndarray:
-    """Valid indices, uniform with replacement: int64 (batch_size,)."""
+    """Draws valid indices uniformly with replacement, int64 (batch_size,)."""
     return self._backend.draw(batch_size)
 
   def sample_transition_batch(
@@ -350,8 +350,8 @@ class FixedReplayBuffer:
 
     Args:
       batch_size: Number of transitions; None for the constructor's.
-      indices: Rows of the shards' rings, laid end to end in ascending order of the
-        shard numbers; None for uniformly random valid rows.
+      indices: Indices of rows in the concatenated rings of the shards, by ascending
+        shard number; None for uniformly random valid rows.
 
     Returns:
       A tuple of arrays; `get_transition_elements` describes them.
@@ -383,8 +383,8 @@ class FixedReplayBuffer:
       number: Number of the batch since the last `reseed`; None for the next one.
 
     Returns:
-      Windows (n, stack_size + update_horizon, *observation_shape), steps to the
-      next state int64 (n,), then action, reward, next action, next reward,
+      Windows (n, stack_size + update_horizon, *observation_shape), number of steps
+      to the next state int64 (n,), then action, reward, next action, next reward,
       terminal and indices as in `sample_transition_batch`.
     """
     return self._backend.windows(number)
@@ -396,7 +396,7 @@ class FixedReplayBuffer:
 
     Args:
       size: Number of transitions; None for the constructor's.
-      with_sample_metadata: Whether to return the keys of the transitions too.
+      with_sample_metadata: Whether to return the keys of the transitions, too.
 
     Returns:
       Dopamine's `ReplayElement` with `state`, `action`, `reward`, `next_state`,
@@ -449,7 +449,7 @@ class FixedReplayBuffer:
 class WrappedFixedReplayBuffer(graph_replay.GraphReplay):
   """Dopamine's in-graph replay memory around a `FixedReplayBuffer`.
 
-  See `GraphReplay` for the arguments that `FixedReplayBuffer` does not have.
+  Takes the arguments of `GraphReplay` and `FixedReplayBuffer`.
   """
 
   memory_class = FixedReplayBuffer

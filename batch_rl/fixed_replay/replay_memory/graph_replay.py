@@ -34,13 +34,13 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
 
   Args:
     data_dir: Directory of the shards, or a store.
-    replay_suffix: Number of the only shard to use; None for all.
+    replay_suffix: Number of a single shard to use; None for all shards.
     observation_shape: Shape of one frame.
     stack_size: Number of frames in a state.
-    use_staging: No effect in current Dopamine.
-    replay_capacity: Number of rows to use of each shard, at most.
+    use_staging: Unused, as in current Dopamine.
+    replay_capacity: Maximum number of rows to use of each shard.
     batch_size: Number of transitions in a batch.
-    update_horizon: The 'n' of n-step returns.
+    update_horizon: Number of steps in a return, the n of n-step.
     gamma: Discount factor.
     observation_dtype: NumPy dtype of a frame.
     prefetch: Number of batches prepared ahead, at least 0; 0 prepares each batch
@@ -48,14 +48,14 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     prefetch_threads: Number of threads that prepare batches, at least 1.
     stack_on_device: Whether the agent's device builds the states from windows of
       frames, which halves the bytes sent to it. Otherwise the prefetching threads
-      build them, in a fraction of the time that a CPU device takes. None chooses the
-      device if there is a GPU.
+      build them, which is much faster on a CPU. None is True if there is a GPU.
     seed: Seed of the run; None for an unseeded memory.
     **kwargs: Keyword arguments of `memory_class`.
 
   Attributes:
     prefetcher: `Prefetcher` of the batches; None without prefetching.
-    batch: Tensors of a batch as Python returns it, before states are stacked.
+    batch: Prefetched tensors of a batch, before states are stacked; empty without
+      prefetching.
 
   Raises:
     ValueError: If `prefetch` or `prefetch_threads` is too small, or the memory
@@ -99,7 +99,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     self._seed = seed
     self.prefetcher = None
     self.batch = []
-    self._drawn = True
+    self._is_first_iteration = True
     self._stack_size = stack_size
     self._window = stack_size + update_horizon
     memory = self.memory_class(
@@ -130,7 +130,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     """Builds the tensors of `transition`; each `session.run` draws a batch.
 
     Args:
-      use_staging: No effect.
+      use_staging: Unused.
     """
     elements = self.memory.get_transition_elements()
     names = tuple(element.name for element in elements)
@@ -141,7 +141,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       if self._stack_on_device:
         tensors = self._stack_windows(elements)
       else:
-        tensors = self._draw(
+        tensors = self._build_batch(
           self.memory.sample_stacks,
           [element.type for element in elements],
           [element.shape for element in elements],
@@ -151,14 +151,14 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
 
   def _stack_windows(self, elements):
     """Draws windows of frames, and builds state and next state from them."""
-    types = {element.name: element for element in elements}
-    state = types['state']
+    by_name = {element.name: element for element in elements}
+    state = by_name['state']
     batch, *frame_shape, _ = state.shape
-    windows, steps, *rest = self._draw(
+    windows, steps, *rest = self._build_batch(
       self.memory.sample_windows,
-      [state.type, np.int64] + [types[name].type for name in _SMALL_ELEMENTS],
+      [state.type, np.int64] + [by_name[name].type for name in _SMALL_ELEMENTS],
       [(batch, self._window, *frame_shape), (batch,)]
-      + [types[name].shape for name in _SMALL_ELEMENTS],
+      + [by_name[name].shape for name in _SMALL_ELEMENTS],
     )
     permutation = (0, *range(2, 2 + len(frame_shape)), 1)
 
@@ -172,7 +172,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     tensors['next_state'] = stack(steps)
     return [tensors[name] for name in _ELEMENTS]
 
-  def _draw(
+  def _build_batch(
     self,
     sample: Callable[..., tuple[np.ndarray, ...]],
     dtypes: Sequence[Any],
@@ -204,10 +204,9 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       first_batch: Number of the iteration's first batch to draw.
     """
     seed = seeding.derive(self._seed, 'replay', iteration)
-    # Without a seed, the constructor's draw serves the first iteration.
-    drawn, self._drawn = self._drawn, False
-    if seed is None and drawn:
-      return
+    is_first, self._is_first_iteration = self._is_first_iteration, False
+    if seed is None and is_first:
+      return  # the constructor has drawn its shards
     self.memory.reseed(seed)
     self.memory.redraw()
     self.memory.skip(first_batch)

@@ -15,8 +15,7 @@ class LoadedBuffers:
   """Replay memories, each with one shard, sampled as one.
 
   Args:
-    buffers: Replay memories, in order. An index counts their rows, laid end to
-      end.
+    buffers: Replay memories. An index is that of a row in their concatenation.
     ring_sizes: Number of rows of each shard on disk; a memory may hold fewer.
     seed: Seed of the choice of transitions; None draws one.
   """
@@ -59,11 +58,11 @@ class LoadedBuffers:
     return len(self._valid)
 
   def valid_indices(self) -> np.ndarray:
-    """Indices of all transitions that can be sampled, int64."""
+    """Returns the indices of all transitions that can be sampled, int64."""
     return self._valid
 
   def action_range(self) -> tuple[int, int]:
-    """The smallest and the largest action."""
+    """Returns the smallest and the largest action."""
     actions = [buffer._store['action'] for buffer in self.buffers]
     return (
       min(int(column.min()) for column in actions),
@@ -71,7 +70,7 @@ class LoadedBuffers:
     )
 
   def draw(self, count: int) -> np.ndarray:
-    """Valid indices, uniform with replacement: int64 (count,)."""
+    """Draws valid indices uniformly with replacement, int64 (count,)."""
     return self._valid[self._random.integers(len(self._valid), size=count)]
 
   def transitions(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -95,7 +94,7 @@ class LoadedBuffers:
 def valid_indices(
   buffer: circular_replay_buffer.OutOfGraphReplayBuffer, ring_size: int
 ) -> np.ndarray:
-  """Rows of a loaded shard whose transitions are valid.
+  """Returns the rows of a loaded shard whose transitions are valid.
 
   Validity is that of `batch_rl.dataset.sampling.sampler`, except that the next
   state must be in memory even if the episode ends before it: Dopamine's memory
@@ -108,7 +107,6 @@ def valid_indices(
   Returns:
     int64 (n,), ascending in time.
   """
-  # pylint: disable=protected-access
   stack_size, horizon = buffer._stack_size, buffer._update_horizon
   terminal = buffer._store['terminal']
   observation = buffer._store['observation']
@@ -140,7 +138,7 @@ def valid_indices(
 
 
 def padding_rows(observation: np.ndarray, order: np.ndarray, ends) -> int:
-  """Number of all-zero padding rows at the start of each episode.
+  """Counts the all-zero padding rows at the start of each episode.
 
   The logger writes `stack_size - 1` of them: three in the DQN Replay Dataset.
   More are never assumed, since a game's first screens may be black.
@@ -151,7 +149,7 @@ def padding_rows(observation: np.ndarray, order: np.ndarray, ends) -> int:
     ends: Whether an episode ends with the row, in time order, bool (n,).
 
   Returns:
-    The largest number, at most 3, true of the first thousand episode starts.
+    The largest number, at most 3, that holds for the first thousand episodes.
   """
   starts = np.flatnonzero(ends[:-3])[:1000] + 1
   for rows in (3, 2, 1):

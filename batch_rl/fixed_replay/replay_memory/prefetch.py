@@ -18,8 +18,8 @@ _prefetchers: weakref.WeakSet['Prefetcher'] = weakref.WeakSet()
 class Prefetcher:
   """Numbered batches through a `tf.data` pipeline, in order.
 
-  Worker threads prepare batches ahead of the graph, one each at the same time. A
-  batch depends only on its number, not on the worker that prepares it.
+  Worker threads prepare batches ahead of the graph, each one batch at a time. A batch
+  depends on its number only, not on its worker.
 
   Args:
     load: Function from the number of a batch to a tuple of its arrays.
@@ -29,7 +29,7 @@ class Prefetcher:
     threads: Number of worker threads, at least 1.
 
   Attributes:
-    ready: Operation to run before the tensors of `next` are computed.
+    ready: Operation to run before the tensors of `next`.
   """
 
   def __init__(
@@ -86,8 +86,8 @@ class Prefetcher:
       unconverted(self._load_batches), num_parallel_calls=1, deterministic=True
     )
     dataset = dataset.flat_map(unconverted(_one_by_one)).prefetch(self._ahead)
-    # There is nothing to tune, and a restart would wait for the tuning thread to
-    # wake up, up to a minute.
+    # There is nothing to tune, and a restart would wait up to a minute for the
+    # tuning thread.
     options = tf.data.Options()
     options.autotune.enabled = False
     dataset = dataset.with_options(options)
@@ -114,7 +114,7 @@ class Prefetcher:
   def _call(self, number: np.int64) -> tuple[np.ndarray, ...]:
     with self._counted():
       if self._closed:
-        raise ValueError('The prefetcher is closed: Python is exiting.')
+        raise ValueError('The prefetcher is closed because Python exits.')
       return self._load(int(number))
 
   @contextlib.contextmanager

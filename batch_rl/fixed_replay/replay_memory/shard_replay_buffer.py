@@ -13,7 +13,7 @@ from batch_rl.dataset.store import store as store_lib
 class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
   """One shard of a store with Dopamine's interface, read-only.
 
-  Its capacity is that of the shard, at most `replay_capacity`.
+  Its capacity is that of the shard, but at most `replay_capacity`.
 
   Args:
     store: Store of the run.
@@ -49,7 +49,7 @@ class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
 class RingColumns(Mapping):
   """A shard's columns by name, in ring order; stale rows are zero.
 
-  Observations are decoded where they are indexed. The other columns are built on
+  Observations are decoded when they are indexed. The other columns are built on
   first use.
   """
 
@@ -89,7 +89,7 @@ class RingColumns(Mapping):
 
 
 class RingFrames:
-  """The frames of a shard in ring order, decoded where they are indexed."""
+  """The frames of a shard in ring order, decoded when they are indexed."""
 
   def __init__(self, store: store_lib.Store, suffix: int):
     self._store = store

@@ -16,8 +16,8 @@ from batch_rl.dataset.store import store as store_lib
 class StoreReplay:
   """Samples the packed shards of a store for a `FixedReplayBuffer`.
 
-  An index counts the rows of the shards' rings, laid end to end in ascending
-  order of the shard numbers.
+  An index is that of a row in the concatenated rings of the shards, by ascending
+  shard number.
 
   Args:
     store: Store of the run.
@@ -92,11 +92,11 @@ class StoreReplay:
     return self.sampler.num_transitions
 
   def action_range(self) -> tuple[int, int]:
-    """The smallest and the largest action."""
+    """Returns the smallest and the largest action."""
     return self._store.action_range()
 
   def describe(self) -> dict[str, Any]:
-    """Subset, subset hash, shards and number of trajectories."""
+    """Returns subset, subset hash, shards and number of trajectories."""
     return {
       'subset': self.sampler.subset,
       'subset_hash': self.sampler.subset_hash(),
@@ -105,16 +105,16 @@ class StoreReplay:
     }
 
   def valid_indices(self) -> np.ndarray:
-    """Indices of all transitions that can be sampled now, int64."""
+    """Returns the indices of all transitions that can be sampled now, int64."""
     return self._indices_of(self.sampler.valid_rows())
 
   def draw(self, count: int) -> np.ndarray:
-    """Valid indices, uniform with replacement: int64 (count,)."""
+    """Draws valid indices uniformly with replacement, int64 (count,)."""
     sampler = self.sampler
     return self._indices_of(sampler.draw(sampler.next_number(), count))
 
   def _indices_of(self, rows: np.ndarray) -> np.ndarray:
-    """Indices of rows of the run."""
+    """Returns the indices of rows of the run."""
     shard_of, ring = self._store.ring_of(rows)
     numbers = np.asarray(self._store.suffixes)[shard_of]
     return self._first_index[np.searchsorted(self._suffixes, numbers)] + ring
@@ -131,7 +131,7 @@ class StoreReplay:
       0 <= min(indices) and max(indices) < self._first_index[-1]
     ):
       raise ValueError(
-        f'Indices are in [0, {self._first_index[-1]}), not {indices.tolist()}.'
+        f'Indices {indices.tolist()} are not all in [0, {self._first_index[-1]}).'
       )
     shard_of = np.searchsorted(self._first_index, indices, side='right') - 1
     self._wait({self._suffixes[i] for i in np.unique(shard_of)})
@@ -149,10 +149,10 @@ class StoreReplay:
     for i in np.flatnonzero(~valid):
       memory = self.buffers[shard_of[i]]
       try:
-        one = memory.sample_transition_batch(1, [int(ring[i])])
+        single = memory.sample_transition_batch(1, [int(ring[i])])
       except AssertionError as error:
         raise ValueError(f'Index {indices[i]}: {error}') from error
-      for element, array, value in zip(elements, batch, one, strict=True):
+      for element, array, value in zip(elements, batch, single, strict=True):
         array[i] = indices[i] if element.name == 'indices' else value[0]
     return batch
 
@@ -186,18 +186,18 @@ class StoreReplay:
     )
 
   def _rows(self, number):
-    """Rows of a batch; None for the next one."""
+    """Returns the rows of batch `number`, or of the next batch if it is None."""
     if number is None:
       number = self.sampler.next_number()
     return self.sampler.draw(number, self.buffers[0]._batch_size)
 
   def stacks(self, number: int | None) -> tuple[np.ndarray, ...]:
-    """Returns a random batch as Dopamine's arrays; None for the next one."""
+    """Returns batch `number`, or the next one if it is None, as Dopamine's arrays."""
     rows = self._rows(number)
     return self._valid_transitions(rows, self._indices_of(rows))
 
   def windows(self, number: int | None) -> tuple[np.ndarray, ...]:
-    """Returns a random batch with windows of frames; None for the next one."""
+    """Returns batch `number`, or the next one if it is None, with windows of frames."""
     sampler = self.sampler
     batch = sampler.gather(self._rows(number))
     return (
@@ -228,10 +228,10 @@ def open_store(
     suffixes: Numbers of the shards to use, ascending.
     cache_dir: Directory of the packed shards of all runs; None to keep this run
       in memory only.
-    replay_capacity: Number of rows to use of each shard's ring, at most.
+    replay_capacity: Maximum number of rows to use of each shard's ring.
     frame_shape: Shape of an observation that the agent expects.
     frame_dtype: Dtype of an observation that the agent expects.
-    preload: Whether to read packed shards into memory at once.
+    preload: Whether to read packed shards into memory in advance.
     skip_damaged: Whether to skip damaged shards, with a warning.
 
   Raises:
@@ -246,7 +246,8 @@ def open_store(
       os.makedirs(directory, exist_ok=True)
     except OSError as error:
       raise ValueError(
-        f'cache_dir {cache_dir} cannot be written: {error.strerror}.'
+        f'cache_dir={cache_dir} cannot be written: {error.strerror}. Choose another '
+        'directory.'
       ) from error
   store = store_lib.Store(
     data_dir,

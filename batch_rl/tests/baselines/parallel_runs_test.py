@@ -3,24 +3,8 @@
 import json
 import signal
 
-import pytest
-
 from batch_rl.baselines import parallel_runs
 from batch_rl.tests import programs
-
-
-@pytest.mark.parametrize(
-  'text, numbers',
-  [('1-3', [1, 2, 3]), ('4', [4]), ('2,5-6, 9', [2, 5, 6, 9])],
-)
-def test_runs_are_listed(text, numbers):
-  assert parallel_runs.parse(text) == numbers
-
-
-@pytest.mark.parametrize('text', ['a', '3-1', '1-', '1,1', '1-3,2', '-1'])
-def test_wrong_lists_are_refused(text):
-  with pytest.raises(ValueError, match=f'--runs={text} '):
-    parallel_runs.parse(text)
 
 
 def test_every_run_has_its_own_seed():

@@ -402,7 +402,7 @@ def test_refuses_weights_of_other_networks(agent, tmp_path):
   arrays = {name: arrays[name] for name in (*others, last)}
   arrays[last] = arrays[last][:-1]  # without the bias of the last action
   write_checkpoint(tmp_path, arrays)
-  message = f'tf_ckpt-199 is not of these networks: 1 of .* {last}'
+  message = f'tf_ckpt-199 does not fit the networks: 1 of .* {last}'
   with pytest.raises(ValueError, match=message):
     load_weights(agent, tmp_path)
 

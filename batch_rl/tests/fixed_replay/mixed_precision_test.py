@@ -53,7 +53,7 @@ def test_a_slow_processor_gives_one_warning(
   processor = tmp_path / 'cpuinfo'
   if flags:
     processor.write_text(f'processor : 0\n{flags}\n')
-  monkeypatch.setattr(mixed_precision, '_PROCESSOR', processor)
+  monkeypatch.setattr(mixed_precision, '_CPUINFO', processor)
   monkeypatch.setattr(tf.config, 'list_physical_devices', lambda kind: gpus)
   mixed_precision._warn_if_slow.cache_clear()
   with tf.Graph().as_default():

@@ -169,7 +169,7 @@ def test_agents_with_a_training_step_of_their_own_keep_it(make_agent):
   agent = make_agent(class_=Agent, update_period=2)
   assert len(list(agent.train_steps(6))) == 3
   assert steps == list(range(6))
-  assert_jit_is_refused(agent, 'it has a _train_step')
+  assert_jit_is_refused(agent, 'it overrides _train_step')
 
 
 def test_updates_with_placeholders_run_one_at_a_time(make_agent):

@@ -114,7 +114,7 @@ def test_the_first_iterations_can_be_compared(compare):
   assert counts(compared.runs) == {'DQN (Adam)': {'Pong': 2}}
   assert compared.scores('final')['DQN (Adam)']['Pong'].tolist() == [5.0, 9.0]
   [(_, why)] = compared.excluded
-  assert 'has 1 iterations, --iterations wants 2' in why
+  assert 'has 1 iterations, not --iterations=2' in why
 
 
 def test_roms_of_different_games_do_not_count(compare):

@@ -96,7 +96,7 @@ def by_method_and_game(path):
 
 def test_excluded_runs_are_printed_with_their_reason(many_runs):
   text, _ = many_runs
-  assert re.search(r'half: is under way: 1 of 3 iterations', text)
+  assert re.search(r'half: it is under way: 1 of 3 iterations', text)
   assert re.search(r'nan: the return of iteration 0 is nan', text)
   assert re.search(r'empty: its agent is unknown', text)
   assert 'Rainbow lacks 1 of 2 games' in text
@@ -243,12 +243,12 @@ def test_an_environment_without_normalisers(run, tmp_path):
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    (['--games=Pnog'], '--games=Pnog: there is no run of Pnog, but of Pong'),
+    (['--games=Pnog'], '--games=Pnog: there is no run of Pnog, only of Pong'),
     (['--agents=('], '--agents=( is not a regular expression'),
     (['--iterations=0'], '--iterations=0'),
     (['--name=x'], "--name=x is not 'DIR=AGENT'"),
-    (['--agents=Nothing'], 'No run can be reported on'),
-    (['--name=/no/such=A/B'], 'there is no run in /no/such'),
+    (['--agents=Nothing'], 'There are no runs to report'),
+    (['--name=/no/such=A/B'], '--name=/no/such=...: there is no run'),
   ],
 )
 def test_mistakes(run, tmp_path, arguments, message):

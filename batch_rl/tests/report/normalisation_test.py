@@ -99,7 +99,7 @@ def test_a_dqn_below_random():
 def test_every_reference_can_be_normalised():
   for game, scores in normalisation.load().items():
     for name in normalisation.NORMALISERS:
-      if normalisation.has(game, name):
+      if normalisation.can_normalise(game, name):
         value = normalisation.normalise(scores[name], game, name)
         # A reference is 1, except for a DQN that is below random.
         below = name != 'human' and scores[name] < scores['random']
@@ -108,11 +108,13 @@ def test_every_reference_can_be_normalised():
 
 def test_missing_scores(scores):
   scores['Pooyan'] = {'random': 500.0, 'dqn_final': 4000.0, 'dqn_best': 500.0}
-  assert normalisation.has('pooyan', 'dqn_final')
-  assert not normalisation.has('Pooyan', 'dqn_best')  # Same as random.
-  assert not normalisation.has('Pooyan', 'human')
-  assert not normalisation.has('Surround', 'dqn_final')
-  assert not normalisation.has('CartPole', 'human')
+  assert normalisation.can_normalise('pooyan', 'dqn_final')
+  assert not normalisation.can_normalise(
+    'Pooyan', 'dqn_best'
+  )  # Same as random.
+  assert not normalisation.can_normalise('Pooyan', 'human')
+  assert not normalisation.can_normalise('Surround', 'dqn_final')
+  assert not normalisation.can_normalise('CartPole', 'human')
   for normaliser in ('human', 'dqn_best'):
     with pytest.raises(ValueError, match=f"Pooyan .*{normaliser}.*'dqn_final'"):
       normalisation.normalise(np.ones(2), 'Pooyan', normaliser)
@@ -125,7 +127,7 @@ def test_missing_scores(scores):
 def test_unknown_normaliser():
   for function in (
     normalisation.describe,
-    lambda name: normalisation.has('Pong', name),
+    lambda name: normalisation.can_normalise('Pong', name),
     lambda name: normalisation.normalise(np.ones(2), 'Pong', name),
   ):
     with pytest.raises(

@@ -33,4 +33,4 @@ def test_the_roms_of_the_dataset_are_not_noted(compare):
 def test_data_in_different_places(compare):
   compared = compare(([1.0], {}), ([1.0], {'agent': 'c51', 'root': '/other'}))
   text = ' '.join(notes.notes_on(compared.runs))
-  assert 'Trained on logs in different places: /data, /other' in text
+  assert 'Trained on logs in different directories: /data, /other' in text

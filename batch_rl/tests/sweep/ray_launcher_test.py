@@ -36,8 +36,8 @@ def test_a_cell_too_large_for_the_cluster(machines):
   with pytest.raises(ValueError) as error:
     ray_launcher._capacities(made_up_sweeps.make(cpus=8, gpus=3))
   assert str(error.value) == (
-    'A cell needs 8 CPU, 3 GPU, and no machine has that: 16 CPU, 2 GPU; 7 CPU, '
-    '0 GPU.'
+    'A cell needs 8 CPU, 3 GPU, more than any machine has (16 CPU, 2 GPU; 7 CPU, '
+    '0 GPU): reduce cpus, gpus or memory_gb.'
   )
 
 
