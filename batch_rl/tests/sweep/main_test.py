@@ -94,6 +94,8 @@ def test_a_sweep_survives_the_death_of_a_worker_and_of_its_driver(directory):
       return int(record['where'].split()[-1])
     return None
 
+  hold = directory / 'data/CartPole/1' / stub_training.HOLD
+  hold.touch()
   with start(directory) as driver:
     os.kill(wait_for(lambda: worker(1), 'first worker'), signal.SIGKILL)
     with start(directory) as second:
@@ -104,6 +106,7 @@ def test_a_sweep_survives_the_death_of_a_worker_and_of_its_driver(directory):
     driver.kill()
   step = read(cell / 'state.json')['step']
   assert 0 < step < stub_training.STEPS
+  hold.unlink()
   with start(directory) as resumed:
     output, errors = resumed.communicate(timeout=300)
   assert resumed.returncode == 1

@@ -2,7 +2,8 @@
 
 It takes the flags of `batch_rl.fixed_replay.train`, counts steps, and saves each. Its
 result depends on the seed and on every step: a step that is lost or done twice changes
-it. A program whose base_dir contains 'broken' ends with a user error.
+it. Half-way it waits while its replay_dir has a file `hold`. A program whose base_dir
+contains 'broken' ends with a user error.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from batch_rl.runs import progress, run_record
 from batch_rl.utils import files
 
 STEPS = 80
+HOLD = 'hold'
 _STEP_SECONDS = 0.05
 
 
@@ -50,8 +52,11 @@ def _main(arguments):
   state = files.read_json(state_path) or {'step': 0, 'value': options.seed}
   reporter = progress.Progress(options.base_dir, 1)
   phase = {'iteration': 0, 'phase': 'train', 'total': STEPS, 'unit': 'update'}
+  hold = os.path.join(options.replay_dir, HOLD)
   while state['step'] < STEPS:
     time.sleep(_STEP_SECONDS)
+    if state['step'] >= STEPS // 2 and os.path.exists(hold):
+      continue
     value = _next(state['value'], state['step'])
     state = {'step': state['step'] + 1, 'value': value}
     files.write_json(state_path, state, durable=False)
