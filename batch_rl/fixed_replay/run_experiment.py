@@ -145,6 +145,13 @@ class FixedReplayRunner(runner.RecordedRunner):
     self._clipped_return = 0.0
     self._trained: dict[str, Any] = {}
     super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
+    if self._seed is not None and getattr(self._agent, '_seed', 0) is None:
+      logging.warning(
+        'The run has seed %d, but its agent is unseeded, so neither its batches nor '
+        'a resumed run can be repeated: let create_agent_fn pass '
+        'seed=batch_rl.utils.seeding.run_seed() to the agent.',
+        self._seed,
+      )
 
   def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
     """Resumes from the newest checkpoint, if its run is on the same data.

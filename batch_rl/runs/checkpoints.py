@@ -146,7 +146,8 @@ def _list(directory: str) -> list[str]:
   return os.listdir(directory) if os.path.isdir(directory) else []
 
 
-@gin.configurable(denylist=['base_dir'])
+# The module under which users' gin files name it in full.
+@gin.configurable(module='batch_rl.checkpoints', denylist=['base_dir'])
 class Checkpoints:
   """Writes, finds and removes the checkpoints of a run.
 

@@ -72,7 +72,7 @@ class _Files:
       self._folders.pop()
 
   def _find(self, path: str) -> str | None:
-    return next(filter(os.path.isfile, self._candidates(path)), None)
+    return next(filter(_is_readable, self._candidates(path)), None)
 
   def _candidates(self, path: str) -> Iterator[str]:
     for folder in (*gin.config._LOCATION_PREFIXES, *self._folders[-1:]):
@@ -80,6 +80,11 @@ class _Files:
     folder, name = os.path.split(path)
     for location in _package_locations(folder.replace('/', '.')):
       yield os.path.join(location, name)
+
+
+def _is_readable(path: str) -> bool:
+  """Whether a path is a file or a pipe, e.g. of `--gin_files=<(command)`."""
+  return os.path.exists(path) and not os.path.isdir(path)
 
 
 def _package_locations(package: str) -> list[str]:

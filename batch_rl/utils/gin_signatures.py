@@ -53,11 +53,22 @@ def forwards_to(base: type, without: tuple[str, ...] = (), **fixed) -> Callable:
   return decorate
 
 
-def accepts(function: Callable, name: str) -> bool:
-  """Returns whether a function has a parameter of this name.
+def next_accepts(instance: object, cls: type, name: str) -> bool:
+  """Returns whether the constructors after a class take an argument.
+
+  A constructor with `**kwargs` forwards it, so the next one decides.
 
   Args:
-    function: Function or bound constructor, possibly wrapped by gin.
-    name: Name of the parameter.
+    instance: Object under construction.
+    cls: Class among its bases; the search starts with the next one.
+    name: Name of the argument.
   """
-  return name in inspect.signature(function).parameters
+  bases = type(instance).__mro__
+  for base in bases[bases.index(cls) + 1 :]:
+    if '__init__' in vars(base):
+      parameters = inspect.signature(base.__init__).parameters
+      if name in parameters:
+        return True
+      if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return False
+  return False

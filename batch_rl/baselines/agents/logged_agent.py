@@ -32,7 +32,7 @@ class LoggedAgentMixin:
 
   def __init__(self, sess, num_actions, replay_log_dir, seed=None, **kwargs):
     self._log_dir = log_directory(replay_log_dir)
-    if gin_signatures.accepts(super().__init__, 'seed'):
+    if gin_signatures.next_accepts(self, LoggedAgentMixin, 'seed'):
       kwargs['seed'] = seed
     super().__init__(sess, num_actions, **kwargs)
 

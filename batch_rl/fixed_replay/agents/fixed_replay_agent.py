@@ -81,7 +81,7 @@ class FixedReplayAgentMixin:
     self._seed_drawn = seed_drawn
     self.seconds_waited = 0.0
     kwargs['min_replay_history'] = 0
-    if gin_signatures.accepts(super().__init__, 'seed'):
+    if gin_signatures.next_accepts(self, FixedReplayAgentMixin, 'seed'):
       kwargs['seed'] = seed
     super().__init__(sess, num_actions, **kwargs)
     if jit_compile:

@@ -5,6 +5,7 @@ import pickle
 import resource
 import signal
 
+import gin
 import numpy as np
 import pytest
 
@@ -51,6 +52,22 @@ def test_a_checkpoint_is_durable(kept, synced):
   save(kept, Position(1))
   written = ['state.pickle', 'tf_ckpt-0.index', 'checkpoint.json.tmp']
   assert synced == [*written, 'ckpt-0.tmp', 'checkpoints']
+
+
+@pytest.mark.parametrize(
+  'selector',
+  [
+    'Checkpoints',
+    'checkpoints.Checkpoints',
+    'batch_rl.checkpoints.Checkpoints',
+  ],
+)
+def test_gin_files_of_users_name_it(selector, tmp_path):
+  gin.clear_config()
+  gin.parse_config(f'{selector}.keep = 0')
+  with pytest.raises(ValueError, match='Checkpoints.keep=0 is not'):
+    checkpoints.Checkpoints(str(tmp_path))
+  gin.clear_config()
 
 
 def test_positions_are_ordered_by_time(tmp_path, kept):

@@ -1,5 +1,7 @@
 """gin files are found, and can include others, from any directory."""
 
+import os
+
 import gin
 import pytest
 from gin import resource_reader
@@ -36,6 +38,17 @@ def test_a_users_file_includes_a_packaged_one(tmp_path):
   )
   assert gin.query_parameter('WrappedFixedReplayBuffer.batch_size') == 32
   assert gin.query_parameter('FixedReplayRunner.num_iterations') == 3
+
+
+def test_a_pipe_of_the_shell_is_read():
+  reader, writer = os.pipe()
+  os.write(writer, b'configured.first = 1')
+  os.close(writer)
+  try:
+    gin_files.parse([f'/dev/fd/{reader}'], [])
+  finally:
+    os.close(reader)
+  assert configured() == (1, None)
 
 
 def test_includes_are_relative_to_the_including_file(tmp_path):

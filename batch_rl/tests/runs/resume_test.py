@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import types
 
 import gin
 import pytest
@@ -13,7 +14,7 @@ import tensorflow as tf
 from batch_rl.baselines import run_experiment as online
 from batch_rl.fixed_replay import agents
 from batch_rl.fixed_replay import run_experiment as offline
-from batch_rl.runs import checkpoints, command_line, interruption
+from batch_rl.runs import checkpoints, command_line, interruption, runner
 from batch_rl.tests import cartpole, learning_test, results
 
 OFFLINE = """
@@ -197,3 +198,19 @@ for switch in False, True:
   assert len(losses.split()) == 10
   assert deterministic == losses
   assert (is_timed, is_still_timed) == ('True', 'False')
+
+
+@pytest.mark.parametrize(
+  ('run_seed', 'agent_seed', 'warns'),
+  [(7, None, True), (7, 7, False), (None, None, False)],
+)
+def test_a_run_with_a_seed_warns_of_an_unseeded_agent(
+  run_seed, agent_seed, warns, monkeypatch, caplog
+):
+  def start(self, *_, **__):
+    self._seed = run_seed
+    self._agent = types.SimpleNamespace(_seed=agent_seed)
+
+  monkeypatch.setattr(runner.RecordedRunner, '__init__', start)
+  offline.FixedReplayRunner('', lambda *_: None)
+  assert ('agent is unseeded' in caplog.text) == warns
