@@ -445,7 +445,7 @@ def draw_mixtures(case):
     )
   # The complements of U[0, 1) cannot all be zero.
   return {
-    step: equations.simplex_points(1 - np.float64(drawn))
+    step: equations.simplex_points(1 - np.asarray(drawn, np.float64))
     for step, drawn in numbers.items()
   }
 
@@ -526,7 +526,10 @@ def network_shapes(case):
 def first_weights(case):
   """Returns the first weights of online and target network, lists of arrays."""
   return tuple(
-    [np.float64(array) for array in draw_weights(network_shapes(case), seed)]
+    [
+      np.asarray(array, np.float64)
+      for array in draw_weights(network_shapes(case), seed)
+    ]
     for seed in (0, 1)
   )
 
@@ -614,8 +617,10 @@ def _gradients(case, weights, passes, gradient):
 
 def relative_error(ours, expected):
   """max |ours - expected| / max |expected|."""
-  expected = np.float64(expected)
-  return np.max(np.abs(np.float64(ours) - expected)) / np.max(np.abs(expected))
+  expected = np.asarray(expected, np.float64)
+  return np.max(np.abs(np.asarray(ours, np.float64) - expected)) / np.max(
+    np.abs(expected)
+  )
 
 
 def _largest(ours, expected):

@@ -122,7 +122,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
     self.check_evaluation(more, 2)
 
     # The same runner would start again, with trained weights.
-    with self.assertRaisesRegex(ValueError, 'make another'):
+    with self.assertRaisesRegex(ValueError, 'runs only once'):
       more.run_experiment()
 
   def check_tensorboard(self, iterations):

@@ -131,7 +131,9 @@ def test_seed():
   assert equal(first, again) and equal(second, second_again)
   assert not equal(first, second)
   assert not equal(first, first_two_episodes(2)[0])
-  assert not equal(first_two_episodes(None)[0], first_two_episodes(None)[0])
+  # Of two short unseeded episodes, one in a hundred equals the other.
+  unseeded = [first_two_episodes(None)[0] for _ in range(3)]
+  assert not all(equal(unseeded[0], other) for other in unseeded[1:])
 
 
 def test_copies():

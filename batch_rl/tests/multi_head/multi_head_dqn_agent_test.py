@@ -34,7 +34,7 @@ def test_mix_heads(evaluate, shape, num_mixtures):
     mixed = multi_head_dqn_agent.mix_heads(
       tf.constant(values), tf.constant(mixtures)
     )
-    expected = np.float64(values) @ np.float64(mixtures)
+    expected = values.astype(np.float64) @ mixtures.astype(np.float64)
     np.testing.assert_allclose(evaluate(mixed), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -48,7 +48,7 @@ def test_ensemble_loss(evaluate, shape, one_target):
   loss = multi_head_dqn_agent.ensemble_loss(
     tf.constant(estimates), tf.constant(targets)
   )
-  errors = np.float64(targets) - np.float64(estimates)
+  errors = targets.astype(np.float64) - estimates.astype(np.float64)
   expected = [np.mean([equations.huber(u) for u in row]) for row in errors]
   np.testing.assert_allclose(evaluate(loss), expected, rtol=1e-5)
 

@@ -34,7 +34,7 @@ def test_loss_is_that_of_the_paper(evaluate, shape, kappa):
   expected = [
     equations.quantile_regression(theta, of_theta, kappa).value
     for theta, of_theta in zip(
-      np.float64(quantiles), np.float64(targets), strict=True
+      quantiles.astype(np.float64), targets.astype(np.float64), strict=True
     )
   ]
   np.testing.assert_allclose(evaluate(loss), expected, rtol=1e-5)
