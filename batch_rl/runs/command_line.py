@@ -8,7 +8,6 @@ import difflib
 import functools
 import logging as std_logging
 import os
-import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -16,14 +15,12 @@ from typing import Any
 import gin
 from absl import app, flags, logging
 
-import batch_rl
 from batch_rl.atari import roms
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.runs import gin_files as gin_files_lib
 from batch_rl.runs import interruption, run_record
 
 _GAME_NAME = 'atari_lib.create_atari_environment.game_name'
-PACKAGE_PARENT = str(pathlib.Path(batch_rl.__file__).parents[1])
 
 
 @functools.cache

@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import math
 import os
+import pathlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 import yaml
 
+import batch_rl
 from batch_rl.atari import roms
 from batch_rl.baselines import parallel_runs
 from batch_rl.dataset.store import store
@@ -19,6 +21,7 @@ from batch_rl.report import normalisation
 from batch_rl.runs import command_line
 from batch_rl.utils import files, number_ranges
 
+_PACKAGE_PARENT = str(pathlib.Path(batch_rl.__file__).parents[1])
 _PROGRAMS = {
   'offline': 'batch_rl.fixed_replay.train',
   'online': 'batch_rl.baselines.train',
@@ -181,7 +184,7 @@ def _read_yaml(path):
   if path is None:
     return {}
   if path.startswith('batch_rl/') and not os.path.exists(path):
-    path = os.path.join(command_line.PACKAGE_PARENT, path)
+    path = os.path.join(_PACKAGE_PARENT, path)
   try:
     with open(path, encoding='utf-8') as file:
       content = yaml.safe_load(file)
@@ -331,7 +334,7 @@ def _agents(
 def _packaged_config(job, name):
   """Returns the path of the package's own gin file for an agent."""
   folder = _CONFIGS.get(job, _CONFIGS['offline'])
-  names = os.listdir(os.path.join(command_line.PACKAGE_PARENT, folder))
+  names = os.listdir(os.path.join(_PACKAGE_PARENT, folder))
   configs = [
     name.removesuffix('.gin')
     for name in names
