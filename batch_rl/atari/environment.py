@@ -65,6 +65,14 @@ class AtariEnvironment(ale_env.AtariEnv):
     """Loads `rom`; ale-py itself would only load a ROM that it ships."""
     self.ale.loadROM(self.rom.path)
 
+  def load_seeded(self, seed: int) -> None:
+    """Loads `rom` with a seed of the emulator, as `AtariVectorEnv` does.
+
+    `reset(seed=...)` derives another seed from its argument.
+    """
+    self.ale.setInt('random_seed', seed)
+    self.load_game()
+
 
 # Dopamine passes repeat_action_probability, so a binding would have no effect.
 @gin.configurable(
@@ -104,7 +112,7 @@ def make_atari(
   return env
 
 
-class _WithoutScreen(gymnasium.Wrapper):
+class WithoutScreen(gymnasium.Wrapper):
   """Steps without fetching the screen, which saves a sixth of an agent step.
 
   `AtariPreprocessing` ignores these observations. It fetches the last two of four
@@ -117,6 +125,7 @@ class _WithoutScreen(gymnasium.Wrapper):
     self._actions = env.ale.getMinimalActionSet()
 
   def step(self, action) -> tuple[None, float, bool, bool, dict]:
+    """Steps as `AtariEnvironment` does; returns None for the screen."""
     reward = self._ale.act(self._actions[action], 1.0)
     terminated = self._ale.game_over(with_truncation=False)
     return None, reward, terminated, self._ale.game_truncated(), {}
@@ -146,7 +155,7 @@ class GymWithRomSets:
       return self._gym.make(id, **kwargs)
     probability = kwargs.get('repeat_action_probability', 0.25)
     env = make_atari(match[1], repeat_action_probability=probability)
-    return gymnasium.Wrapper(_WithoutScreen(env))
+    return gymnasium.Wrapper(WithoutScreen(env))
 
 
 class ResumableEnvironment:
@@ -204,9 +213,8 @@ class ResumableEnvironment:
 
 
 def make_resumable(environment: Any) -> Any:
-  """Wraps an Atari environment in `ResumableEnvironment`; returns others as is."""
-  inner = getattr(environment, 'environment', None)
-  if isinstance(getattr(inner, 'unwrapped', None), AtariEnvironment):
+  """Wraps `AtariPreprocessing` in `ResumableEnvironment`; returns others as is."""
+  if emulator(environment) and hasattr(environment, 'screen_buffer'):
     return ResumableEnvironment(environment)
   return environment
 
@@ -268,6 +276,13 @@ def make_vector_environment(
   return env
 
 
+def emulator(environment: Any) -> AtariEnvironment | None:
+  """Returns the environment of `make_atari` in an environment, or None."""
+  env = getattr(environment, 'environment', environment)
+  env = getattr(env, 'unwrapped', env)
+  return env if isinstance(env, AtariEnvironment) else None
+
+
 def describe(environment: Any) -> dict[str, Any]:
   """Describes an environment in JSON-serialisable values, for the record of a run.
 
@@ -280,9 +295,8 @@ def describe(environment: Any) -> dict[str, Any]:
     max_num_frames_per_episode (frames) and num_actions; {} for an environment that
     `make_atari` did not make.
   """
-  env = getattr(environment, 'environment', environment)
-  env = getattr(env, 'unwrapped', env)
-  if not isinstance(env, AtariEnvironment):
+  env = emulator(environment)
+  if env is None:
     return {}
   probability = env.ale.getFloat('repeat_action_probability')
   return {

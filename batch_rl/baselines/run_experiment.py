@@ -11,7 +11,7 @@ from dopamine.discrete_domains import atari_lib, iteration_statistics
 from batch_rl.atari import environment as environment_lib
 from batch_rl.baselines.agents import AGENTS, logged_agent, random_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
-from batch_rl.runs import command_line, interruption, runner
+from batch_rl.runs import command_line, environments, interruption, runner
 from batch_rl.utils import gin_signatures, seeding
 
 _CLASSES = runner.agent_classes('batch_rl.baselines.agents', AGENTS)
@@ -74,7 +74,8 @@ class LoggedRunner(runner.RecordedRunner):
     **kwargs: Arguments of `RecordedRunner` and Dopamine's `Runner`.
 
   Raises:
-    ValueError: If `max_steps_per_episode` is None.
+    ValueError: If `max_steps_per_episode` is None, or the environment's observations
+      do not fit the agent.
   """
 
   def __init__(
@@ -94,16 +95,14 @@ class LoggedRunner(runner.RecordedRunner):
       raise ValueError(
         'LoggedRunner.max_steps_per_episode is None: bind a number of agent steps.'
       )
+    environments.check_observation(
+      self._environment, self._environment.reset(), self._agent
+    )
 
   def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
     self._log = self._agent.replay_log
     self._log.metadata = self.record  # before a checkpoint restores the log
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
-
-  def _run_one_step(self, action):
-    observation, reward, is_terminal = super()._run_one_step(action)
-    self._state['steps'] += 1
-    return observation, reward, is_terminal
 
   def _run_one_iteration(self, iteration):
     """Trains, then evaluates; resumes from a checkpoint within the iteration."""
@@ -170,9 +169,9 @@ class LoggedRunner(runner.RecordedRunner):
     self._phase_start = time.monotonic() - state['seconds']
     with self._show_progress(
       min_steps, run_mode_str, 'step', state['phase_steps']
-    ):
+    ) as progress:
       while state['phase_steps'] < min_steps or state['episode'] is not None:
-        length, total = self._run_one_episode()
+        length, total = self._run_one_episode(progress)
         statistics.append(
           {
             f'{run_mode_str}_episode_lengths': length,
@@ -188,7 +187,7 @@ class LoggedRunner(runner.RecordedRunner):
       'rate': state['phase_steps'] / (time.monotonic() - self._phase_start),
     }
 
-  def _run_one_episode(self):
+  def _run_one_episode(self, progress):
     """Runs Dopamine's loop, but can resume it at any step."""
     episode = self._state['episode']
     if episode is None:
@@ -197,7 +196,11 @@ class LoggedRunner(runner.RecordedRunner):
       self._state['episode'] = episode
     while True:
       self._safe_point(self._state['steps'], self._iteration_state)
-      observation, reward, terminal = self._run_one_step(episode['action'])
+      observation, reward, terminal, _ = self._environment.step(
+        episode['action']
+      )
+      progress.update()
+      self._state['steps'] += 1
       episode['return'] += reward
       episode['steps'] += 1
       if self._clip_rewards:
@@ -208,11 +211,11 @@ class LoggedRunner(runner.RecordedRunner):
       ):
         break
       if terminal:  # e.g. a lost life, but not the end of the game
-        self._end_episode(reward, terminal)
+        self._agent.end_episode(reward)
         episode['action'] = self._agent.begin_episode(observation)
       else:
         episode['action'] = self._agent.step(reward, observation)
-    self._end_episode(reward, terminal)
+    self._agent.end_episode(reward)
     self._state['episode'] = None
     return episode['steps'], episode['return']
 

@@ -1,4 +1,4 @@
-"""Runner of offline training: train phases on logged data, evaluations in Atari."""
+"""Runner of offline training: train phases on logged data, then evaluations."""
 
 import os
 import time
@@ -119,10 +119,10 @@ class FixedReplayRunner(runner.RecordedRunner):
   Args:
     base_dir: Directory of checkpoints, logs, TensorBoard files and `run.json`.
     create_agent_fn: Function `(sess, environment, summary_writer) -> agent`.
-    create_environment_fn: Function that returns the environment to evaluate in.
-    evaluation_environments: Number of emulators of an evaluation; 1 uses
-      Dopamine's own loop. None for four per processor, but at most one per 10,000
-      `evaluation_steps`; a resumed run keeps its number.
+    create_environment_fn: Function that returns a new environment to evaluate in.
+    evaluation_environments: Number of environments of an evaluation. None for 1,
+      and for Atari for four emulators per processor, but at most one per 10,000
+      `evaluation_steps`. A resumed run keeps its number.
     **kwargs: Arguments of `RecordedRunner` and Dopamine's `Runner`.
   """
 
@@ -140,9 +140,7 @@ class FixedReplayRunner(runner.RecordedRunner):
         f'evaluation_environments={count} is not an integer of at least 1.'
       )
     self._evaluation_environments = count
-    self._environments = None
-    self._episodes: list[evaluations.Episode] = []
-    self._clipped_return = 0.0
+    self._create_environment = create_environment_fn
     self._trained: dict[str, Any] = {}
     super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
     if self._seed is not None and getattr(self._agent, '_seed', 0) is None:
@@ -179,23 +177,22 @@ class FixedReplayRunner(runner.RecordedRunner):
     super().run_experiment()
 
   def _make_environments(self):
-    """Creates several emulators, if configured and supported."""
-    count = (
+    """Creates the environments of the evaluations."""
+    count = int(
       self._evaluation_environments
       or self.record.get('evaluation_environments')
-      or vector_evaluation.default_environments(self._evaluation_steps)
-    )
-    if (
-      count > 1
-      and self._max_steps_per_episode is not None
-      and self._agent.acts_on_batches
-    ):
-      self._environments = vector_evaluation.make_environments(
-        self._environment, count, self._max_steps_per_episode
+      or vector_evaluation.default_environments(
+        self._environment, self._agent, self._evaluation_steps
       )
-    self.record['evaluation_environments'] = (
-      1 if self._environments is None else count
     )
+    self._environments = vector_evaluation.make_environments(
+      self._environment,
+      count,
+      self._max_steps_per_episode,
+      self._agent,
+      self._create_environment,
+    )
+    self.record['evaluation_environments'] = count
 
   def _run_train_phase(self, statistics):
     """Trains on the iteration's data.
@@ -262,28 +259,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     Returns:
       The number of episodes, and their mean return.
     """
-    self._episodes = []
-    if self._environments is None:
-      result = super()._run_eval_phase(statistics)
-    else:
-      result = self._play_in_parallel(statistics)
-    for episode in self._episodes:
-      statistics.append(
-        {'eval_episode_clipped_returns': episode.clipped_return}
-      )
-    evaluations.write(
-      self._base_dir,
-      self._iteration,
-      self._episodes,
-      self.record['evaluation_environments'],
-    )
-    return result
-
-  def _play_in_parallel(self, statistics):
     self._agent.eval_mode = True
-    random = np.random.default_rng(
-      seeding.derive(self._seed, 'evaluation actions', self._iteration)
-    )
     with self._show_progress(
       self._evaluation_steps, 'eval', 'step'
     ) as progress:
@@ -292,38 +268,28 @@ class FixedReplayRunner(runner.RecordedRunner):
         progress.update(steps)
         self._evaluation_safe_point()
 
-      self._episodes = vector_evaluation.play_episodes(
+      episodes = vector_evaluation.play_episodes(
         self._environments,
-        lambda states: self._agent.select_actions(states, random),
+        self._agent.select_actions,
         self._evaluation_steps,
         seeding.derive(self._seed, 'evaluation environments', self._iteration),
         update,
       )
-    for episode in self._episodes:
+    for episode in episodes:
       statistics.append(
         {
           'eval_episode_lengths': episode.length,
           'eval_episode_returns': episode.undiscounted_return,
+          'eval_episode_clipped_returns': episode.clipped_return,
         }
       )
-    returns = [episode.undiscounted_return for episode in self._episodes]
-    mean = float(np.mean(returns))
+    returns = [episode.undiscounted_return for episode in episodes]
+    mean = float(np.mean(returns)) if returns else 0.0
     statistics.append({'eval_average_return': mean})
-    return len(returns), mean
-
-  def _run_one_step(self, action):
-    self._evaluation_safe_point()
-    observation, reward, is_terminal = super()._run_one_step(action)
-    self._clipped_return += float(np.clip(reward, -1, 1))
-    return observation, reward, is_terminal
-
-  def _run_one_episode(self):
-    self._clipped_return = 0.0
-    length, total = super()._run_one_episode()
-    self._episodes.append(
-      evaluations.Episode(0, length, float(total), self._clipped_return)
+    evaluations.write(
+      self._base_dir, self._iteration, episodes, self._environments.num_envs
     )
-    return length, total
+    return len(returns), mean
 
   def _run_one_iteration(self, iteration):
     statistics = iteration_statistics.IterationStatistics()

@@ -1,11 +1,10 @@
-"""Evaluation of an agent in one emulator or several at once.
+"""Evaluation of an agent in one environment or several at once.
 
 Episodes are played by Dopamine's rules. `runs/evaluations.py` writes their files, and
 `evaluate.py` is the program that evaluates checkpoints.
 """
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,67 +14,108 @@ from dopamine.discrete_domains import atari_lib
 
 from batch_rl.atari import environment as atari
 from batch_rl.dataset.checks import videos
+from batch_rl.fixed_replay import sequential_environments
+from batch_rl.runs import environments as environments_lib
 from batch_rl.runs import evaluations
 from batch_rl.utils import machine
 
 # Limits the share of time in which emulators wait for the last episode to end.
 _STEPS_PER_ENVIRONMENT = 10_000
+# Settings of `AtariPreprocessing` that `AtariVectorEnv` has, too.
+_SETTINGS = {
+  'frame_skip': 4,
+  'terminal_on_life_loss': False,
+  'screen_size': 84,
+}
+_Act = Callable[[np.ndarray, Sequence[np.random.Generator]], np.ndarray]
 
 
-def default_environments(num_steps: int) -> int:
-  """Returns four emulators per processor, but at most one per 10,000 steps.
+def default_environments(environment: Any, agent: Any, num_steps: int) -> int:
+  """Returns the number of environments of an evaluation.
+
+  It is four emulators per processor, but at most one per 10,000 steps; 1 for
+  environments that do not step in threads.
 
   Args:
+    environment: Environment to evaluate in.
+    agent: Agent to evaluate.
     num_steps: Number of agent steps in all emulators together.
   """
+  if not _steps_in_threads(environment, agent):
+    return 1
   most = max(1, num_steps // _STEPS_PER_ENVIRONMENT)
   return min(4 * machine.num_cpus(), most)
 
 
+def _steps_in_threads(environment, agent):
+  """Returns whether `AtariVectorEnv` plays the same episodes as an environment."""
+  if type(environment) is not atari_lib.AtariPreprocessing or not isinstance(
+    environment.environment, atari.WithoutScreen
+  ):
+    return False
+  others = [
+    f'AtariPreprocessing.{name} = {getattr(environment, name)}'
+    for name, value in _SETTINGS.items()
+    if getattr(environment, name) != value
+  ]
+  if tuple(agent.observation_shape) != (84, 84):
+    others.append(f'observation_shape = {agent.observation_shape}')
+  if agent.observation_dtype != np.uint8:
+    others.append(f'observation_dtype = {agent.observation_dtype}')
+  if others:
+    logging.warning(
+      'Evaluation steps one emulator after another, which is slower, because of %s.',
+      ', '.join(others),
+    )
+  return not others
+
+
 def make_environments(
-  single: Any, num_envs: int, max_steps_per_episode: int
+  environment: Any,
+  num_envs: int,
+  max_steps_per_episode: int | None,
+  agent: Any,
+  create_environment: Callable[[], Any] = atari_lib.create_atari_environment,
 ) -> Any:
-  """Returns several emulators with the settings of a single environment.
+  """Returns environments for `play_episodes`.
 
   Args:
-    single: Dopamine's `AtariPreprocessing`.
-    num_envs: Number of emulators.
-    max_steps_per_episode: Number of agent steps after which an episode is
-      truncated.
+    environment: The first environment.
+    num_envs: Number of environments.
+    max_steps_per_episode: Number of agent steps after which an episode is truncated;
+      None for no limit but the environment's own.
+    agent: Agent that plays.
+    create_environment: Function that returns a further environment.
 
   Returns:
-    An `AtariVectorEnv`, or None if it does not support the settings.
+    Emulators that step in threads if there are several and their settings allow it,
+    otherwise `SequentialEnvironments`.
+
+  Raises:
+    ValueError: If the environments do not fit the agent.
   """
-  settings = atari.describe(single)
-  if not settings:
-    return None
-  supported = {
-    'frame_skip': 4,
-    'terminal_on_life_loss': False,
-    'screen_size': 84,
-  }
-  for name, value in supported.items():
-    if getattr(single, name) != value:
-      logging.warning(
-        'AtariPreprocessing.%s = %s: evaluation uses a single emulator.',
-        name,
-        getattr(single, name),
-      )
-      return None
-  return atari.make_vector_environment(
-    settings['game'],
-    num_envs,
-    repeat_action_probability=settings['repeat_action_probability'],
-    max_num_frames_per_episode=min(
-      settings['max_num_frames_per_episode'], 4 * max_steps_per_episode
-    ),
-    num_threads=min(num_envs, machine.num_cpus()),
+  if num_envs > 1 and _steps_in_threads(environment, agent):
+    settings = atari.describe(environment)
+    frames = settings['max_num_frames_per_episode']
+    if max_steps_per_episode is not None:
+      frames = min(frames, 4 * max_steps_per_episode)
+    return atari.make_vector_environment(
+      settings['game'],
+      num_envs,
+      repeat_action_probability=settings['repeat_action_probability'],
+      max_num_frames_per_episode=frames,
+      num_threads=min(num_envs, machine.num_cpus()),
+      stack_num=agent.stack_size,
+    )
+  others = [create_environment() for _ in range(num_envs - 1)]
+  return sequential_environments.SequentialEnvironments(
+    [environment, *others], agent, max_steps_per_episode
   )
 
 
 def play_episodes(
   environments: Any,
-  act: Callable[[np.ndarray], np.ndarray],
+  act: _Act,
   num_steps: int,
   seed: int | None,
   progress: Callable[[int], Any] = lambda steps: None,
@@ -84,81 +124,108 @@ def play_episodes(
 
   Each emulator plays complete episodes until its share of the steps is reached,
   which is Dopamine's rule for one emulator (Machado et al., 2018). Stopping as soon
-  as their sum reaches the number would favour short episodes.
+  as their sum reaches the number would favour short episodes. The seed and the random
+  numbers of an emulator do not depend on the number of emulators.
 
   Args:
     environments: `AtariVectorEnv` that resets an emulator in the step after its
-      episode ends, and takes one seed per emulator.
-    act: Function from states uint8 (n, stack_size, height, width) to actions int
-      (n,).
+      episode ends, and takes one seed per emulator; or `SequentialEnvironments`.
+    act: Function from states (n, stack_size, *observation_shape), and a generator of
+      random numbers for each, to actions int (n,).
     num_steps: Number of agent steps in all emulators together.
-    seed: Seed of the emulators; None draws one.
+    seed: Seed of the emulators and of the generators; None draws one.
     progress: Function called with the number of steps since its last call.
 
   Returns:
     The episodes by emulator, in the order played.
   """
+  episodes: list[evaluations.Episode] = []
+  for steps, ended in _play(environments, act, num_steps, seed):
+    progress(steps)
+    episodes += ended
+  return sorted(episodes, key=lambda episode: episode.environment)
+
+
+def _play(
+  environments: Any, act: _Act, num_steps: int, seed: int | None
+) -> Iterator[tuple[int, list[evaluations.Episode]]]:
+  """Yields after each step the number of emulators in it, and episodes it ended."""
   count = environments.num_envs
-  seeds = np.random.SeedSequence(seed).generate_state(count) >> 1  # int32
+  sequence = np.random.SeedSequence(seed)
+  seeds = sequence.generate_state(count) >> 1  # int32
+  generators = [np.random.default_rng(child) for child in sequence.spawn(count)]
   states, _ = environments.reset(seed=seeds)
   share = -(-num_steps // count)
-  episodes: list[list[evaluations.Episode]] = [[] for _ in range(count)]
   taken = np.zeros(count, np.int64)
   length = np.zeros(count, np.int64)
   total, clipped = np.zeros(count), np.zeros(count)
-  playing, ended = np.ones(count, bool), np.zeros(count, bool)
+  playing, ended = np.full(count, share > 0), np.zeros(count, bool)
   actions = np.zeros(count, np.int64)
   while playing.any():
-    # Finished emulators keep stepping; their results are ignored.
-    actions[playing] = act(states[playing])
+    # The step after an end resets an emulator. Finished emulators keep stepping;
+    # their results are ignored.
+    acting = np.flatnonzero(playing & ~ended)
+    if acting.size:
+      actions[acting] = act(states[acting], [generators[i] for i in acting])
     states, rewards, terminated, truncated, _ = environments.step(actions)
-    stepped = playing & ~ended  # the others were reset
-    length[stepped] += 1
-    total[stepped] += rewards[stepped]
-    clipped[stepped] += np.clip(rewards[stepped], -1, 1)
-    progress(int(stepped.sum()))
+    length[acting] += 1
+    total[acting] += rewards[acting]
+    clipped[acting] += np.clip(rewards[acting], -1, 1)
     ended = terminated | truncated
-    for i in np.flatnonzero(ended & stepped):
-      episode = evaluations.Episode(
-        int(i), int(length[i]), float(total[i]), float(clipped[i])
+    episodes = []
+    for i in acting[ended[acting]]:
+      episodes.append(
+        evaluations.Episode(
+          int(i), int(length[i]), float(total[i]), float(clipped[i])
+        )
       )
-      episodes[i].append(episode)
       taken[i] += length[i]
       length[i] = total[i] = clipped[i] = 0
     playing &= ~(ended & (taken >= share))
-  return [episode for played in episodes for episode in played]
+    yield acting.size, episodes
 
 
 class Evaluator:
-  """Evaluates checkpoints of an offline agent in Atari, without data.
+  """Evaluates checkpoints of an offline agent, without data.
 
   Args:
     create_agent: Function `(session, environment, replay_data_dir) -> agent`.
-    num_environments: Number of emulators.
+    num_environments: Number of environments.
     max_steps_per_episode: Number of agent steps after which an episode is
-      truncated.
+      truncated; None for no limit but the environment's own.
+    create_environment: Function that returns a new environment.
 
   Attributes:
-    num_environments: Number of emulators in use; 1 if the agent or the settings
-      do not support several.
+    num_environments: Number of environments.
+
+  Raises:
+    ValueError: If the environment lacks something, or does not fit the agent.
   """
 
   def __init__(
     self,
     create_agent: Callable[..., Any],
     num_environments: int,
-    max_steps_per_episode: int,
+    max_steps_per_episode: int | None,
+    create_environment: Callable[[], Any] = atari_lib.create_atari_environment,
   ):
-    self._environment = atari_lib.create_atari_environment()
-    self._max_steps = max_steps_per_episode
+    self._environment = create_environment()
+    environments_lib.check(self._environment)
     self._agent = create_agent(None, self._environment, replay_data_dir=None)
     self._agent.eval_mode = True
-    self._environments = None
-    if num_environments > 1 and self._agent.acts_on_batches:
-      self._environments = make_environments(
-        self._environment, num_environments, max_steps_per_episode
+
+    def make(count):
+      return make_environments(
+        self._environment,
+        count,
+        max_steps_per_episode,
+        self._agent,
+        create_environment,
       )
-    self.num_environments = num_environments if self._environments else 1
+
+    self._environments = make(num_environments)
+    self._single = make(1)  # for videos
+    self.num_environments = self._environments.num_envs
 
   def load(self, prefix: str) -> None:
     """Loads all variables of the TensorFlow checkpoint with this prefix."""
@@ -169,34 +236,27 @@ class Evaluator:
 
     Args:
       num_steps: Number of agent steps.
-      seed: Seed of the emulators and the random actions.
+      seed: Seed of the environments and the random actions.
     """
     with tqdm.tqdm(
       total=num_steps, unit='step', unit_scale=True, disable=None, leave=False
     ) as bar:
-      if self._environments is not None:
-        generator = np.random.default_rng(seed)
-        return play_episodes(
-          self._environments,
-          lambda states: self._agent.select_actions(states, generator),
-          num_steps,
-          seed,
-          bar.update,
-        )
-      self._seed(seed)
-      episodes: list[evaluations.Episode] = []
-      while sum(episode.length for episode in episodes) < num_steps:
-        rewards = [reward for reward, _ in self._play_one()]
-        bar.update(len(rewards))
-        episodes.append(
-          evaluations.Episode(
-            0,
-            len(rewards),
-            float(np.sum(rewards)),
-            float(np.clip(rewards, -1, 1).sum()),
-          )
-        )
-      return episodes
+      return play_episodes(
+        self._environments,
+        self._agent.select_actions,
+        num_steps,
+        seed,
+        bar.update,
+      )
+
+  def check_video(self) -> None:
+    """Checks that the environment gives images.
+
+    Raises:
+      ValueError: If it gives none.
+    """
+    self._environment.reset()
+    environments_lib.screen(self._environment)
 
   def record_video(self, path: str, seed: int) -> tuple[float, int]:
     """Writes a video of one episode, in color.
@@ -207,35 +267,16 @@ class Evaluator:
 
     Returns:
       The episode's return, and its length in agent steps.
+
+    Raises:
+      ValueError: If the environment gives no images.
     """
-    self._seed(seed)
-    rewards = []
+    episodes: list[evaluations.Episode] = []
 
     def screens():
-      for reward, screen in self._play_one():
-        rewards.append(reward)
-        yield screen()
+      for _, ended in _play(self._single, self._agent.select_actions, 1, seed):
+        episodes.extend(ended)
+        yield environments_lib.screen(self._environment)
 
     videos.write_images(screens(), path, scale=2)
-    return float(np.sum(rewards)), len(rewards)
-
-  def _seed(self, seed: int) -> None:
-    random.seed(seed)  # for Dopamine's epsilon-greedy choice
-    self._environment.environment.reset(seed=seed % 2**31)
-
-  def _play_one(self) -> Iterator[tuple[float, Callable[[], np.ndarray]]]:
-    """Yields each reward with a function that returns the screen after it."""
-    agent, environment = self._agent, self._environment
-    screen = environment.environment.unwrapped.ale.getScreenRGB
-    action = agent.begin_episode(environment.reset())
-    for _ in range(self._max_steps):
-      observation, reward, terminal, _ = environment.step(action)
-      yield float(reward), screen
-      if environment.game_over:
-        break
-      if terminal:  # a lost life ends the agent's episode, but not the game
-        agent.end_episode(reward)
-        action = agent.begin_episode(observation)
-      else:
-        action = agent.step(reward, observation)
-    agent.end_episode(reward)
+    return episodes[0].undiscounted_return, episodes[0].length

@@ -11,8 +11,13 @@ from absl import logging
 from dopamine.discrete_domains import atari_lib, run_experiment
 from dopamine.metrics import statistics_instance
 
-from batch_rl.atari import environment
-from batch_rl.runs import checkpoints, interruption, progress, run_record
+from batch_rl.runs import (
+  checkpoints,
+  environments,
+  interruption,
+  progress,
+  run_record,
+)
 from batch_rl.utils import files, gin_signatures, seeding
 
 _DOPAMINE_KEEPS = 4  # default of its agents' max_tf_checkpoints_to_keep
@@ -42,10 +47,14 @@ class RecordedRunner(run_experiment.Runner):
     base_dir: Directory of checkpoints, logs, TensorBoard files and `run.json`.
     create_agent_fn: Function `(sess, environment, summary_writer) -> agent`. It passes
       `seed=seeding.run_seed()` to the agent, which is unseeded otherwise.
-    create_environment_fn: Function that returns the environment.
+    create_environment_fn: Function that returns the environment, which has the
+      attributes and methods of `environments.Environment`, or is one of Dopamine's.
     record: Record of the run from `run_record.start`; None calls that here.
     accept_changes: Whether a run may resume on changed data.
     **kwargs: Arguments of Dopamine's `Runner`.
+
+  Raises:
+    ValueError: If the environment lacks something, or the run was in another one.
   """
 
   def __init__(
@@ -65,11 +74,18 @@ class RecordedRunner(run_experiment.Runner):
     kwargs['fine_grained_print_to_console'] = False  # there is a progress bar
     self._accept_changes = accept_changes
     self._has_run = False
-    self._progress = None
     # State within an iteration, from a checkpoint, until the iteration resumes.
     self._partial: dict[str, Any] | None = None
     self._interruption = interruption.Interruption()
-    super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
+
+    def create_checked_environment():
+      environment = create_environment_fn()
+      environments.check(environment)
+      return environment
+
+    super().__init__(
+      base_dir, create_agent_fn, create_checked_environment, **kwargs
+    )
     self._iteration = self._start_iteration
     self._run_progress = progress.Progress(base_dir, self._num_iterations)
 
@@ -80,11 +96,11 @@ class RecordedRunner(run_experiment.Runner):
       ValueError: If there are checkpoints and none can be restored.
     """
     del checkpoint_file_prefix  # `checkpoints` names the files
-    now = environment.describe(self._environment)
+    now = environments.describe(self._environment)
     before = self.record.get('environment', now)
     if changes := [
       f'{sign} {name} = {values.get(name)}'
-      for name in sorted(before.keys() | now.keys())
+      for name in sorted(before)  # records of older versions lack entries
       if before.get(name) != now.get(name)
       for sign, values in (('-', before), ('+', now))
     ]:
@@ -219,29 +235,11 @@ class RecordedRunner(run_experiment.Runner):
     seeding.seed_libraries(self._seed, iteration)
     seed = seeding.derive(self._seed, 'environment', iteration)
     if seed is not None:
-      # Dopamine's wrapper takes no seed; the environment inside does.
-      self._environment.environment.reset(seed=seed)
-
-  def _run_one_phase(self, min_steps, statistics, run_mode_str):
-    with self._show_progress(min_steps, run_mode_str, 'step'):
-      return super()._run_one_phase(min_steps, statistics, run_mode_str)
-
-  def _run_one_step(self, action):
-    if self._progress is not None:
-      self._progress.update()
-    return super()._run_one_step(action)
-
-  def _end_episode(self, reward, terminal=True):
-    # Dopamine's version imports JAX to test whether the agent is a JAX agent.
-    del terminal
-    self._agent.end_episode(reward)
+      environments.seed(self._environment, seed)
 
   def _show_progress(self, total, phase, unit, done=0):
     """Returns a progress bar with rate and ETA, mirrored in `progress.json`."""
-    self._progress = self._run_progress.bar(
-      self._iteration, phase, total, unit, done
-    )
-    return self._progress
+    return self._run_progress.bar(self._iteration, phase, total, unit, done)
 
   def _report_scalars(self, scalars, iteration):
     """Reports `{tag: value}` of an iteration to the collectors and TensorBoard."""

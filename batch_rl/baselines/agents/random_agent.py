@@ -47,12 +47,13 @@ class RandomAgent:
     self.summary_writer = summary_writer
     if isinstance(summary_writer, str):
       self.summary_writer = tf.compat.v1.summary.FileWriter(summary_writer)
-    self._observation_shape = tuple(observation_shape)
+    self.observation_shape = tuple(observation_shape)
+    self.observation_dtype = observation_dtype
     self._observation, self._action = None, 0
     self._random = np.random.default_rng(seeding.derive(seed, 'exploration'))
     self._log = replay_log.ReplayLog(
       logged_agent.log_directory(replay_log_dir),
-      self._observation_shape,
+      self.observation_shape,
       observation_dtype.as_numpy_dtype,
       shard_capacity=shard_capacity,
       stack_size=stack_size,
@@ -94,7 +95,7 @@ class RandomAgent:
     return True
 
   def _act(self, observation) -> int:
-    self._observation = np.reshape(observation, self._observation_shape)
+    self._observation = np.reshape(observation, self.observation_shape)
     self._action = int(self._random.integers(self.num_actions))
     return self._action
 

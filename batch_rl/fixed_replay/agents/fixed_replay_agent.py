@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -268,19 +268,22 @@ class FixedReplayAgentMixin:
     return type(self)._select_action is dqn_agent.DQNAgent._select_action
 
   def select_actions(
-    self, states: np.ndarray, random: np.random.Generator
+    self, states: np.ndarray, generators: Sequence[np.random.Generator]
   ) -> np.ndarray:
     """Returns epsilon-greedy actions for evaluation, int64 (n,).
 
     Args:
       states: Stacks of frames, oldest first, (n, stack_size, *observation_shape).
-      random: Generator for the random actions, taken with probability
-        `epsilon_eval`.
+      generators: Generator of each state for the random actions, taken with
+        probability `epsilon_eval`.
     """
     actions = self._sess.run(self._greedy_actions, {self._states_ph: states})
-    explore = random.random(len(states)) <= self.epsilon_eval
-    random_actions = random.integers(self.num_actions, size=len(states))
-    return np.where(explore, random_actions, actions)
+    for i, generator in enumerate(generators):
+      explore = generator.random() <= self.epsilon_eval
+      random_action = generator.integers(self.num_actions)
+      if explore:
+        actions[i] = random_action
+    return actions
 
   @property
   def steps_per_run(self) -> int:

@@ -1,18 +1,22 @@
-"""Episodes in many emulators equal those in one."""
+"""Episodes in many environments equal those in one."""
 
 import json
+import types
 
 import gin
 import gymnasium
 import hypothesis
 import numpy as np
 import pytest
+import tensorflow as tf
+from ale_py import vector_env
 from dopamine.discrete_domains import atari_lib
 from hypothesis import strategies as st
 
 from batch_rl.atari import environment
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.runs import evaluations
+from batch_rl.tests import random_walk
 
 
 class ScriptedEnvironments:
@@ -67,7 +71,8 @@ def test_each_environment_plays_whole_episodes_for_its_share(
   environments = ScriptedEnvironments(lengths)
   steps = []
 
-  def act(states):
+  def act(states, generators):
+    assert len(generators) == len(states)
     # Rewards grow within an episode, beyond the clipped range.
     return states[:, 2] + states[:, 0]
 
@@ -92,6 +97,28 @@ def test_each_environment_plays_whole_episodes_for_its_share(
   assert sum(steps) >= sum(episode.length for episode in episodes)
 
 
+ATARI_AGENT = types.SimpleNamespace(
+  stack_size=4, observation_shape=(84, 84), observation_dtype=tf.uint8
+)
+WALK_AGENT = types.SimpleNamespace(
+  stack_size=2,
+  observation_shape=random_walk.SHAPE,
+  observation_dtype=tf.float64,
+)
+
+
+def at_random(num_actions, states_seen=None):
+  """Returns a function that acts with the generator of each emulator."""
+
+  def act(states, generators):
+    assert len(states) == len(generators)
+    if states_seen is not None:
+      states_seen.append(states)
+    return np.array([g.integers(num_actions) for g in generators])
+
+  return act
+
+
 def play_single(game, num_steps, seed):
   """Plays at random in Dopamine's environment; returns the episodes."""
   single = environment.make_atari(game)
@@ -99,15 +126,14 @@ def play_single(game, num_steps, seed):
   single.ale.setInt('random_seed', seed)
   single.load_game()
   single = atari_lib.AtariPreprocessing(gymnasium.Wrapper(single))
-  random = np.random.default_rng(0)
+  [child] = np.random.SeedSequence(4).spawn(1)
+  random = np.random.default_rng(child)
   episodes, taken = [], 0
   while taken < num_steps:
-    if episodes:  # The step that starts an episode has an action, too.
-      random.integers(single.action_space.n, size=1)
     single.reset()
     rewards, done = [], False
     while not done:
-      [action] = random.integers(single.action_space.n, size=1)
+      action = random.integers(single.action_space.n)
       _, reward, done, _ = single.step(int(action))
       rewards.append(reward)
     clipped = np.clip(rewards, -1, 1).sum()
@@ -123,12 +149,10 @@ def play_single(game, num_steps, seed):
 )
 def test_random_play_is_that_of_dopamines_environment(game, num_steps):
   gin.bind_parameter('batch_rl.atari.make_atari.rom_set', 'current')
-  single = atari_lib.create_atari_environment(game)
-  environments = vector_evaluation.make_environments(single, 1, 27_000)
-  random = np.random.default_rng(0)
+  environments = environment.make_vector_environment(game, 1)
   episodes = vector_evaluation.play_episodes(
     environments,
-    lambda states: random.integers(single.action_space.n, size=len(states)),
+    at_random(environments.single_action_space.n),
     num_steps,
     seed=4,
   )
@@ -138,35 +162,149 @@ def test_random_play_is_that_of_dopamines_environment(game, num_steps):
   assert sum(episode.undiscounted_return for episode in episodes) > 0
 
 
+@pytest.mark.parametrize(
+  ('game', 'max_frames', 'max_steps', 'stack_size'),
+  [
+    ('Breakout', 108_000, None, 4),
+    ('SpaceInvaders', 402, 27_000, 4),  # cut within an agent step
+    ('Pong', 402, 60, 2),
+  ],
+)
+def test_one_emulator_plays_as_those_in_threads(
+  game, max_frames, max_steps, stack_size
+):
+  gin.bind_parameter('make_atari.rom_set', 'current')
+  gin.bind_parameter('make_atari.max_num_frames_per_episode', max_frames)
+  agent = types.SimpleNamespace(
+    **{**vars(ATARI_AGENT), 'stack_size': stack_size}
+  )
+  single = atari_lib.create_atari_environment(game)
+  played = []
+  for environments in (
+    vector_evaluation.make_environments(single, 1, max_steps, agent),
+    environment.make_vector_environment(
+      game,
+      1,
+      max_num_frames_per_episode=min(max_frames, 4 * (max_steps or 27_000)),
+      stack_num=stack_size,
+    ),
+  ):
+    states = []
+    episodes = vector_evaluation.play_episodes(
+      environments, at_random(single.action_space.n, states), 250, seed=5
+    )
+    played.append((episodes, np.concatenate(states)))
+  assert played[0][0] == played[1][0]
+  np.testing.assert_array_equal(played[0][1], played[1][1])
+
+
+def make_emulators(count):
+  gin.bind_parameter('make_atari.rom_set', 'current')
+  gin.bind_parameter('make_atari.max_num_frames_per_episode', 240)
+  single = atari_lib.create_atari_environment('SpaceInvaders')
+  return vector_evaluation.make_environments(single, count, None, ATARI_AGENT)
+
+
+def make_walks(count):
+  return vector_evaluation.make_environments(
+    random_walk.RandomWalk(), count, None, WALK_AGENT, random_walk.RandomWalk
+  )
+
+
+@pytest.mark.parametrize(
+  ('make', 'num_actions'), [(make_emulators, 6), (make_walks, 3)]
+)
+def test_emulators_do_not_depend_on_their_number(make, num_actions):
+  episodes = {
+    count: vector_evaluation.play_episodes(
+      make(count), at_random(num_actions), 100 * count, seed=3
+    )
+    for count in (1, 3)
+  }
+  for count, played in episodes.items():
+    assert {episode.environment for episode in played} == set(range(count))
+    assert played == [e for e in episodes[3] if e.environment < count]
+  assert len({(e.length, e.undiscounted_return) for e in episodes[3]}) > 1
+
+
 def test_a_seed_decides_the_episodes():
   single = atari_lib.create_atari_environment('Pong')
   runs = []
   for seed in (1, 1, 2):
-    random = np.random.default_rng(0)
-    environments = vector_evaluation.make_environments(single, 2, 200)
+    environments = vector_evaluation.make_environments(
+      single, 2, 200, ATARI_AGENT
+    )
     runs.append(
-      vector_evaluation.play_episodes(
-        environments, lambda s, r=random: r.integers(6, size=len(s)), 800, seed
-      )
+      vector_evaluation.play_episodes(environments, at_random(6), 800, seed)
     )
   assert runs[0] == runs[1] != runs[2]
   assert {episode.length for episode in runs[0]} == {200}  # truncated
 
 
-def test_unsupported_environments_are_played_singly(caplog):
-  class Other(gymnasium.Env):
-    pass
+def test_no_steps_are_no_episodes():
+  environments = make_walks(2)
+  assert vector_evaluation.play_episodes(environments, None, 0, 1) == []
 
-  assert vector_evaluation.make_environments(Other(), 4, 27_000) is None
-  gin.bind_parameter('AtariPreprocessing.terminal_on_life_loss', True)
-  single = atari_lib.create_atari_environment('Pong')
-  assert vector_evaluation.make_environments(single, 4, 27_000) is None
+
+def make_wrapped_pong():
+  # Anything around the emulator could change the game.
+  return atari_lib.AtariPreprocessing(
+    gymnasium.Wrapper(environment.make_atari('Pong'))
+  )
+
+
+@pytest.mark.parametrize(
+  ('make', 'agent', 'settings', 'in_threads'),
+  [
+    (atari_lib.create_atari_environment, ATARI_AGENT, {}, True),
+    (
+      atari_lib.create_atari_environment,
+      types.SimpleNamespace(
+        **{**vars(ATARI_AGENT), 'observation_shape': (84, 84, 1)}
+      ),
+      {},
+      False,
+    ),
+    (
+      atari_lib.create_atari_environment,
+      ATARI_AGENT,
+      {'terminal_on_life_loss': True},
+      False,
+    ),
+    (make_wrapped_pong, ATARI_AGENT, {}, False),
+    (random_walk.RandomWalk, WALK_AGENT, {}, False),
+  ],
+)
+def test_emulators_step_in_threads_where_settings_allow_it(
+  make, agent, settings, in_threads, caplog
+):
+  gin.bind_parameter('create_atari_environment.game_name', 'Pong')
+  for name, value in settings.items():
+    gin.bind_parameter(f'AtariPreprocessing.{name}', value)
+  single = make()
+  environments = vector_evaluation.make_environments(
+    single, 2, 27_000, agent, make
+  )
+  assert environments.num_envs == 2
+  assert isinstance(environments, vector_env.AtariVectorEnv) == in_threads
+  number = vector_evaluation.default_environments(single, agent, 10**6)
+  assert (number > 1) == in_threads
+  is_plain_atari = make is atari_lib.create_atari_environment
+  warned = 'one emulator after another' in caplog.text
+  assert warned == (is_plain_atari and not in_threads)
 
 
 def test_few_steps_are_played_in_few_environments():
-  assert vector_evaluation.default_environments(100) == 1
-  assert vector_evaluation.default_environments(29_999) == 2
-  assert 1 < vector_evaluation.default_environments(125_000) <= 12
+  single = atari_lib.create_atari_environment('Pong')
+
+  def number(num_steps):
+    return vector_evaluation.default_environments(
+      single, ATARI_AGENT, num_steps
+    )
+
+  assert number(100) == 1
+  assert number(29_999) == 2
+  assert 1 < number(125_000) <= 12
 
 
 @pytest.mark.parametrize('returns', [[1.0, 4.0], []])

@@ -1,0 +1,202 @@
+"""Environments that agents play in.
+
+Runs accept every environment with the attributes and methods of `Environment`, and
+Dopamine's own. Those reset without a seed, and seed the Gymnasium environment that
+they hold as `environment`.
+"""
+
+import inspect
+from typing import Any, Protocol
+
+import numpy as np
+
+from batch_rl.atari import environment as atari
+
+
+class Environment(Protocol):
+  """Contract of an environment.
+
+  An attribute `name`, if there is one, names the environment in the record of a run.
+  A method `render() -> uint8 (height, width, 3)` is needed only for videos.
+
+  Attributes:
+    action_space: Object whose `n` is the number of actions, which are 0 to n - 1.
+    game_over: Whether the episode has ended, or was truncated.
+  """
+
+  action_space: Any
+  game_over: bool
+
+  def reset(self, seed: int | None = None) -> np.ndarray:
+    """Starts an episode.
+
+    Args:
+      seed: Seed of all that is random from now on; None continues the random
+        numbers of the last seed.
+
+    Returns:
+      The first observation.
+    """
+
+  def step(self, action: int) -> tuple[np.ndarray, float, bool, Any]:
+    """Takes an agent step.
+
+    Returns:
+      Observation, reward, whether the step is terminal, and information for people.
+      A terminal step without `game_over`, e.g. a lost life, ends the episode for the
+      agent only.
+    """
+
+
+def check(environment: Any) -> None:
+  """Checks that an object is an environment.
+
+  Raises:
+    ValueError: If an attribute or a method is missing.
+  """
+  if problem := _problem(environment):
+    hint = (
+      'wrap it in dopamine.discrete_domains.gym_lib.GymPreprocessing'
+      if hasattr(environment, 'unwrapped')
+      else 'see batch_rl.runs.environments.Environment'
+    )
+    raise ValueError(
+      f'The environment {type(environment).__name__} {problem}: {hint}.'
+    )
+
+
+def _problem(environment):
+  space = getattr(environment, 'action_space', None)
+  if space is None:
+    return 'has no action_space'
+  n = getattr(space, 'n', None)
+  if not isinstance(n, int | np.integer) or n < 1:
+    return f'has action_space {space}, whose n is not a number of actions'
+  for name in ('reset', 'step'):
+    if not callable(getattr(environment, name, None)):
+      return f'has no method {name}'
+  if not hasattr(environment, 'game_over'):
+    return 'has no game_over'
+  inner = getattr(environment, 'environment', None)
+  if not _takes_seed(environment) and not hasattr(inner, 'reset'):
+    return 'has a reset without a seed'
+  return None
+
+
+def _takes_seed(environment):
+  parameters = inspect.signature(environment.reset).parameters.values()
+  return any(p.name == 'seed' or p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def seed(environment: Any, seed: int) -> None:
+  """Seeds an environment; `environment.reset()` then starts an episode."""
+  seeded = environment if _takes_seed(environment) else environment.environment
+  seeded.reset(seed=seed)
+
+
+def reset(environment: Any, seed: int | None = None) -> np.ndarray:
+  """Starts an episode and returns its first observation.
+
+  Args:
+    environment: Environment.
+    seed: Seed, in [0, 2**31); None continues the random numbers of the last one.
+      An Atari emulator gets it as it is, as in `AtariVectorEnv`, whereas Gymnasium
+      derives another from it.
+  """
+  if _takes_seed(environment):
+    return environment.reset(seed=seed)
+  if seed is not None:
+    if emulator := atari.emulator(environment):
+      emulator.load_seeded(seed)
+    else:
+      environment.environment.reset(seed=seed)
+  return environment.reset()
+
+
+def numpy_dtype(agent: Any) -> np.dtype:
+  """Returns the dtype of an agent's observations, also of a `tf.DType`."""
+  dtype = agent.observation_dtype
+  return np.dtype(getattr(dtype, 'as_numpy_dtype', dtype))
+
+
+def check_observation(environment: Any, observation: Any, agent: Any) -> None:
+  """Checks that an agent can take an observation.
+
+  Args:
+    environment: Environment of the observation.
+    observation: Observation.
+    agent: Agent with Dopamine's `observation_shape` and `observation_dtype`.
+
+  Raises:
+    ValueError: If the shapes differ, or the agent would round the observation.
+  """
+  observation, shape = np.asarray(observation), tuple(agent.observation_shape)
+  dtype = numpy_dtype(agent)
+  # Dopamine reshapes: Atari's frames have a last axis of 1.
+  if observation.size != np.prod(shape, dtype=int):
+    raise ValueError(
+      f'{name(environment)} gives observations of shape {observation.shape}, but the '
+      f'agent has observation_shape {shape}: bind the shape of the environment.'
+    )
+  if observation.dtype.kind == 'f' and dtype.kind in 'biu':
+    raise ValueError(
+      f'{name(environment)} gives observations of {observation.dtype}, but the agent '
+      f'has observation_dtype {dtype}, which would round them: bind '
+      f'tf.{observation.dtype}.'
+    )
+
+
+def name(environment: Any) -> str:
+  """Returns the name of an environment.
+
+  That is its attribute `name`, or the id of its Gymnasium environment, or the name of
+  its class.
+  """
+  inner = _unwrapped(environment)
+  for part in (environment, inner):
+    if isinstance(given := getattr(part, 'name', None), str):
+      return given
+  spec = getattr(inner, 'spec', None)
+  return getattr(spec, 'id', None) or type(inner).__name__
+
+
+def _unwrapped(environment):
+  inner = getattr(environment, 'environment', environment)
+  return getattr(inner, 'unwrapped', inner)
+
+
+def describe(environment: Any) -> dict[str, Any]:
+  """Describes an environment in JSON-serialisable values, for the record of a run.
+
+  Returns:
+    The description of `batch_rl.atari.environment.describe` for Atari, otherwise a
+    dictionary of game (its name) and num_actions.
+  """
+  return atari.describe(environment) or {
+    'game': name(environment),
+    'num_actions': int(environment.action_space.n),
+  }
+
+
+def screen(environment: Any) -> np.ndarray:
+  """Returns an image of an environment, uint8 (height, width, 3) in RGB.
+
+  Raises:
+    ValueError: If the environment gives no such image.
+  """
+  if emulator := atari.emulator(environment):
+    return emulator.ale.getScreenRGB()
+  for part in (environment, getattr(environment, 'environment', None)):
+    if callable(render := getattr(part, 'render', None)):
+      image = render()
+      if (
+        isinstance(image, np.ndarray)
+        and image.dtype == np.uint8
+        and image.ndim == 3
+        and image.shape[2] == 3
+      ):
+        return image
+  raise ValueError(
+    f'{name(environment)} gives no images for a video: its render() has to return '
+    "uint8 (height, width, 3), as Gymnasium's render_mode='rgb_array' does."
+  )

@@ -1,0 +1,209 @@
+"""Runs in an environment in plain Python: online, offline, and evaluated again."""
+
+import functools
+import json
+
+import cv2
+import gin
+import pytest
+import tensorflow as tf
+
+from batch_rl.baselines import run_experiment as online
+from batch_rl.fixed_replay import run_experiment as offline
+from batch_rl.fixed_replay import vector_evaluation
+from batch_rl.runs import command_line, evaluations
+from batch_rl.tests import programs, random_walk
+
+EVERYWHERE = f"""
+    import batch_rl.tests.random_walk
+    {programs.IMPORT_TINY_NETWORK}
+    {{runner}}.create_environment_fn = @RandomWalk
+    {{runner}}.num_iterations = 1
+    {{runner}}.training_steps = 120
+    {{runner}}.evaluation_steps = 60
+    {{agent}}.observation_shape = {random_walk.SHAPE}
+    {{agent}}.observation_dtype = %float64
+    float64 = @float64()
+    {{agent}}.stack_size = 2
+    {{agent}}.network = @TinyNetwork
+    {{agent}}.epsilon_eval = 0.5
+    run_seed.seed = 3
+"""
+ONLINE = """
+    create_online_agent.agent_name = 'dqn'
+    LoggedDQNAgent.min_replay_history = 40
+    WrappedLoggedReplayBuffer.replay_capacity = 100
+    WrappedLoggedReplayBuffer.shard_capacity = 100
+"""
+OFFLINE = """
+    create_offline_agent.agent_name = 'dqn'
+"""
+
+
+@gin.configurable
+def float64():
+  return tf.float64
+
+
+def make_runner(runner_class, create_agent, base_dir, *bindings):
+  gin.clear_config()
+  agent = {
+    online.LoggedRunner: 'LoggedDQNAgent',
+    offline.FixedReplayRunner: 'FixedReplayDQNAgent',
+  }[runner_class]
+  text = EVERYWHERE.format(runner=runner_class.__name__, agent=agent)
+  command_line.load_gin([], [text, *bindings])
+  runner = runner_class(str(base_dir), create_agent)
+  assert command_line.unused_bindings() == []
+  return runner
+
+
+def read_json(path):
+  return json.loads(path.read_text())
+
+
+@pytest.fixture(scope='module')
+def logged(tmp_path_factory):
+  """The directory of a run that has logged its experience."""
+  directory = tmp_path_factory.mktemp('logged')
+  with tf.Graph().as_default():
+    make_runner(
+      online.LoggedRunner,
+      functools.partial(
+        online.create_online_agent, replay_log_dir=str(directory)
+      ),
+      directory / 'run',
+      ONLINE,
+    ).run_experiment()
+  return directory
+
+
+def train(logged, base_dir, *bindings):
+  """Trains offline; returns the runner."""
+  create_agent = functools.partial(
+    offline.create_offline_agent, replay_data_dir=str(logged / 'replay_logs')
+  )
+  with tf.Graph().as_default():
+    runner = make_runner(
+      offline.FixedReplayRunner, create_agent, base_dir, OFFLINE, *bindings
+    )
+    runner.run_experiment()
+  return runner
+
+
+@pytest.fixture(scope='module')
+def trained(logged, tmp_path_factory):
+  """The directory of an offline run with one environment."""
+  base_dir = tmp_path_factory.mktemp('trained')
+  train(logged, base_dir)
+  return base_dir
+
+
+def test_an_online_run_logs_and_is_recorded(logged):
+  described = {'game': 'RandomWalk', 'num_actions': 3}
+  assert read_json(logged / 'run' / 'run.json')['environment'] == described
+  manifest = read_json(logged / 'replay_logs' / 'manifest.json')
+  assert manifest['environment'] == described
+  # Two for each episode of the environment, one before a lost life.
+  assert 20 <= manifest['episodes']['count'] <= 40
+
+
+def episodes_of(base_dir):
+  return evaluations.read(str(base_dir))[0]['episodes']
+
+
+def test_an_offline_run_plays_alike_in_several_environments(
+  logged, trained, tmp_path
+):
+  runner = train(
+    logged, tmp_path, 'FixedReplayRunner.evaluation_environments = 3'
+  )
+  assert evaluations.read(str(trained))[0]['environments'] == 1
+  assert evaluations.read(str(tmp_path))[0]['environments'] == 3
+  alone, together = episodes_of(trained), episodes_of(tmp_path)
+  assert {episode['environment'] for episode in together} == {0, 1, 2}
+  first = [episode for episode in together if episode['environment'] == 0]
+  assert first == alone[: len(first)]
+  statistics = runner._logger.data['iteration_0']
+  assert statistics['eval_episode_lengths'] == [e['length'] for e in together]
+  assert min(statistics['eval_episode_lengths']) >= 6
+
+
+def test_older_records_lack_the_description(logged, trained, tmp_path):
+  """A run continues, unless its environment is known to be another."""
+  path = trained / 'run.json'
+  record = read_json(path)
+  for older in ({}, {'game': 'RandomWalk'}):
+    path.write_text(json.dumps({**record, 'environment': older}))
+    train(logged, trained, 'RandomWalk.num_actions = 3')
+    assert read_json(path) == record
+  path.write_text(json.dumps({**record, 'environment': {'game': 'Other'}}))
+  with pytest.raises(ValueError, match='another environment.* - game = Other'):
+    train(logged, trained)
+  path.write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize('images', [True, False])
+def test_a_run_is_evaluated_again(trained, tmp_path, images):
+  text = EVERYWHERE.format(
+    runner='FixedReplayRunner', agent='FixedReplayDQNAgent'
+  )
+  command_line.load_gin([], [text, OFFLINE])
+  evaluator = vector_evaluation.Evaluator(
+    offline.create_offline_agent,
+    2,
+    None,
+    random_walk.DrawnWalk if images else random_walk.RandomWalk,
+  )
+  evaluator.load(str(trained / 'checkpoints' / 'ckpt-0' / 'tf_ckpt-0'))
+  episodes = evaluator.evaluate(40, seed=1)
+  assert evaluator.num_environments == 2
+  assert {episode.environment for episode in episodes} == {0, 1}
+  path = str(tmp_path / 'episode.mp4')
+  if not images:
+    for show in evaluator.check_video, lambda: evaluator.record_video(path, 1):
+      with pytest.raises(ValueError, match='RandomWalk gives no images'):
+        show()
+    return
+  evaluator.check_video()
+  total, length = evaluator.record_video(path, 1)
+  # The first episode with this seed.
+  assert (total, length) == (
+    episodes[0].undiscounted_return,
+    episodes[0].length,
+  )
+  shown = cv2.VideoCapture(path)
+  assert shown.get(cv2.CAP_PROP_FRAME_COUNT) == length
+
+
+def test_an_online_agent_of_another_format_is_refused(tmp_path):
+  for bindings, message in (
+    ('', r'shape \(2, 3\), but the agent has observation_shape \(84, 84\)'),
+    (f'RandomAgent.observation_shape = {random_walk.SHAPE}', 'bind tf.float64'),
+  ):
+    gin.clear_config()
+    gin.parse_config(bindings)
+    create_agent = functools.partial(
+      online.create_online_agent,
+      replay_log_dir=str(tmp_path),
+      agent_name='random',
+    )
+    with pytest.raises(ValueError, match=message):
+      online.LoggedRunner(
+        str(tmp_path / 'run'), create_agent, random_walk.RandomWalk
+      )
+
+
+@pytest.mark.parametrize(
+  'runner_class', [online.LoggedRunner, offline.FixedReplayRunner]
+)
+def test_what_an_environment_lacks_is_said_before_the_agent_is_built(
+  runner_class, tmp_path
+):
+  def create_agent(*_, **__):
+    raise AssertionError
+
+  with pytest.raises(ValueError, match='object has no action_space'):
+    runner_class(str(tmp_path), create_agent, object)
+  with pytest.raises(ValueError, match='object has no action_space'):
+    vector_evaluation.Evaluator(create_agent, 1, None, object)

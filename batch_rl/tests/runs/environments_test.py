@@ -1,0 +1,143 @@
+"""The contract of environments, and how Dopamine's own fulfil it."""
+
+import types
+
+import gin
+import gymnasium
+import numpy as np
+import pytest
+from dopamine.discrete_domains import atari_lib, gym_lib
+
+from batch_rl.runs import environments
+from batch_rl.tests import random_walk
+
+
+def make_atari():
+  gin.bind_parameter('make_atari.rom_set', 'current')
+  return atari_lib.create_atari_environment('Pong')
+
+
+def make_cartpole():
+  return gym_lib.create_gym_environment('CartPole', 'v1')
+
+
+MAKERS = [random_walk.RandomWalk, make_cartpole, make_atari]
+
+
+def without(name):
+  """Returns an environment that lacks an attribute."""
+  names = ('action_space', 'reset', 'step', 'game_over')
+  walk = random_walk.RandomWalk()
+  walk.reset()
+  return types.SimpleNamespace(
+    **{other: getattr(walk, other) for other in names if other != name}
+  )
+
+
+@pytest.mark.parametrize('make', MAKERS)
+def test_environments_pass(make):
+  environments.check(make())
+
+
+@pytest.mark.parametrize(
+  ('environment', 'message'),
+  [
+    (without('action_space'), 'SimpleNamespace has no action_space: see .*Env'),
+    (without('reset'), 'has no method reset'),
+    (without('step'), 'has no method step'),
+    (without('game_over'), 'has no game_over'),
+    (None, 'NoneType has no action_space'),
+    (random_walk.RandomWalk(0), 'RandomWalk has action_space .*n=0.* whose n'),
+    (
+      gym_lib.GymPreprocessing(gymnasium.make('Pendulum-v1')),
+      'GymPreprocessing has action_space Box.* whose n is not a number',
+    ),
+    (gymnasium.make('CartPole-v1'), 'has no game_over: wrap it in .*GymPrep'),
+  ],
+)
+def test_what_is_missing_is_named_in_one_line(environment, message):
+  with pytest.raises(ValueError, match=message) as error:
+    environments.check(environment)
+  assert '\n' not in str(error.value)
+
+
+def test_reset_has_to_take_a_seed():
+  class Unseeded(random_walk.RandomWalk):
+    def reset(self):
+      return super().reset()
+
+  with pytest.raises(ValueError, match='Unseeded has a reset without a seed'):
+    environments.check(Unseeded())
+
+
+def play(environment, observation):
+  """Takes ten agent steps at random; returns all that the agent sees."""
+  random = np.random.default_rng(0)
+  history = [observation]
+  for _ in range(10):
+    action = int(random.integers(environment.action_space.n))
+    observation, reward, terminal, _ = environment.step(action)
+    history += [observation, reward, terminal]
+    if environment.game_over:
+      history.append(environments.reset(environment))
+  return [np.asarray(entry).tolist() for entry in history]
+
+
+@pytest.mark.parametrize('make', MAKERS)
+def test_a_seed_decides_the_episodes(make):
+  environment, other = make(), make()
+
+  def started(environment, seed):
+    return play(environment, environments.reset(environment, seed))
+
+  def seeded(environment, seed):
+    environments.seed(environment, seed)
+    return play(environment, environment.reset())
+
+  first = started(environment, 1)
+  assert started(other, 1) == started(environment, 1) == first
+  assert seeded(other, 1) == seeded(environment, 1)
+  if make is not make_atari:  # its first frames are the same
+    assert first != started(environment, 2)
+    assert seeded(environment, 1) != seeded(environment, 2)
+    # Without a seed, the random numbers go on.
+    again = [play(environment, environments.reset(environment))]
+    assert first != again
+
+
+def test_names():
+  walk = random_walk.RandomWalk()
+  assert environments.name(walk) == 'RandomWalk'
+  walk.name = 'Walk of six'
+  assert environments.name(walk) == 'Walk of six'
+  assert environments.name(make_cartpole()) == 'CartPole-v1'
+
+  class OwnGym(gymnasium.Env):
+    pass
+
+  assert environments.name(gym_lib.GymPreprocessing(OwnGym())) == 'OwnGym'
+
+
+def test_descriptions():
+  described = environments.describe(random_walk.RandomWalk())
+  assert described == {'game': 'RandomWalk', 'num_actions': 3}
+  assert environments.describe(make_cartpole())['num_actions'] == 2
+  described = environments.describe(make_atari())
+  assert described['game'] == 'Pong' and 'rom_md5' in described
+
+
+def test_images():
+  atari = make_atari()
+  atari.reset()
+  assert environments.screen(atari).shape == (210, 160, 3)
+  drawn = random_walk.DrawnWalk()
+  drawn.reset()
+  assert environments.screen(drawn).shape == (16, 24, 3)
+  inner = gymnasium.make('CartPole-v1', render_mode='rgb_array').unwrapped
+  inner.render = lambda: np.zeros((4, 5, 3), np.uint8)  # without pygame
+  gym = gym_lib.GymPreprocessing(inner)
+  assert environments.screen(gym).shape == (4, 5, 3)
+  inner.render = lambda: None
+  for environment in gym, random_walk.RandomWalk():
+    with pytest.raises(ValueError, match='gives no images for a video'):
+      environments.screen(environment)
