@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from batch_rl.baselines import run_experiment as online
 from batch_rl.fixed_replay import run_experiment as offline
+from batch_rl.fixed_replay import train as train_program
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.runs import command_line, evaluations
 from batch_rl.tests import programs, random_walk
@@ -192,6 +193,24 @@ def test_an_online_agent_of_another_format_is_refused(tmp_path):
       online.LoggedRunner(
         str(tmp_path / 'run'), create_agent, random_walk.RandomWalk
       )
+
+
+def test_what_an_environment_lacks_is_one_line(logged, tmp_path, capsys):
+  bindings = OFFLINE.split('\n') + [
+    'import batch_rl.tests.random_walk',
+    'FixedReplayRunner.create_environment_fn = @WithoutActions',
+  ]
+  with pytest.raises(SystemExit) as exit_:
+    programs.run_here(
+      train_program,
+      base_dir=str(tmp_path),
+      replay_dir=str(logged),
+      gin_bindings=bindings,
+    )
+  assert exit_.value.code == 2
+  printed = capsys.readouterr().err
+  assert 'error: The environment WithoutActions has no action_space' in printed
+  assert printed.count('\n') == 1
 
 
 @pytest.mark.parametrize(
