@@ -1,17 +1,26 @@
 """Logged data: shards, stores, batches, checks, and the command-line tools."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-# Modules that users import from here: `from batch_rl.dataset import sampler, store`.
+if TYPE_CHECKING:
+  from batch_rl.dataset.sampling import sampler, subsets
+  from batch_rl.dataset.shards.replay_log import ReplayLog
+
+__all__ = ['ReplayLog', 'sampler', 'subsets']
+
+# Names that users import from here: `from batch_rl.dataset import ReplayLog, sampler`.
 # Imported on first use, because most tools do not need them.
-_SHORT_NAMES = {
+_MODULES = {
   'sampler': 'batch_rl.dataset.sampling.sampler',
   'subsets': 'batch_rl.dataset.sampling.subsets',
 }
+_CLASSES = {'ReplayLog': 'batch_rl.dataset.shards.replay_log'}
 
 
 def __getattr__(name: str) -> Any:
-  if name in _SHORT_NAMES:
-    return importlib.import_module(_SHORT_NAMES[name])
+  if name in _MODULES:
+    return importlib.import_module(_MODULES[name])
+  if name in _CLASSES:
+    return getattr(importlib.import_module(_CLASSES[name]), name)
   raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

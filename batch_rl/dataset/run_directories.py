@@ -102,6 +102,8 @@ def _as_run(path: str, names: list[str]) -> RunDirectory | None:
   if shard_files.REPLAY_LOGS in names:
     return RunDirectory(path, os.path.join(path, shard_files.REPLAY_LOGS))
   has_shards = any('_ckpt.' in n and n.endswith('.gz') for n in names)
+  # A log that is not closed yet.
+  has_shards |= {shard_files.PARTIAL, manifests.FILE_NAME} <= set(names)
   if has_shards or os.path.basename(_absolute(path)) == shard_files.REPLAY_LOGS:
     return RunDirectory(path, path)
   return None

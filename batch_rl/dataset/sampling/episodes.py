@@ -102,10 +102,7 @@ class Reader:
     follows = np.array([p.follows or not p.rows for p in store.placements])
     follows[0] = store.starts_with_run
     padded = ~np.isin(self._begin, store.starts[:-1][~follows])
-    stack_size = manifests.look_up(
-      self.manifest, 'format', 'stack_size', kind=int
-    )
-    padding = stack_size - 1 if stack_size else store.first_padding()
+    padding = store.first_padding()
     self._steps = np.minimum(self._begin + padded * padding, self._stop)
     self._padded = padded
     self._ended = np.isin(

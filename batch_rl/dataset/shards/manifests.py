@@ -3,6 +3,8 @@
 import os
 from typing import Any
 
+import numpy as np
+
 from batch_rl.utils import files
 
 FILE_NAME = 'manifest.json'
@@ -42,3 +44,55 @@ def look_up(content: Any, *keys: str, kind: Any) -> Any:
   for key in keys:
     content = content.get(key) if isinstance(content, dict) else None
   return content if isinstance(content, kind) else None
+
+
+def padding(manifest: Any) -> int | None:
+  """Returns the number of padding rows at the start of each episode.
+
+  Args:
+    manifest: Manifest of a run.
+
+  Returns:
+    The logger's `stack_size - 1`; None if the manifest lacks it.
+  """
+  stack_size = look_up(manifest, 'format', 'stack_size', kind=int)
+  return None if stack_size is None else max(stack_size - 1, 0)
+
+
+def is_atari(manifest: Any) -> bool:
+  """Returns whether a run is of an Atari game, as far as its manifest tells.
+
+  Args:
+    manifest: Manifest of a run. Without one, the run is taken for a part of the DQN
+      Replay Dataset.
+  """
+  # Every log has a format, and those of the ALE its sticky actions.
+  key = 'repeat_action_probability'
+  is_log = look_up(manifest, 'format', kind=dict) is not None
+  return not is_log or (
+    look_up(manifest, 'environment', key, kind=(int, float)) is not None
+  )
+
+
+def describe_episodes(episodes: list[list]) -> dict[str, Any]:
+  """Returns the number of episodes, and statistics of their returns and lengths.
+
+  Args:
+    episodes: `[last row, return, unclipped return, agent steps]` of each.
+  """
+  names = ('return', 'unclipped_return', 'agent_steps')
+  statistics: dict[str, Any] = {'count': len(episodes)}
+  for name, values in (
+    zip(names, np.array(episodes)[:, 1:].T, strict=True) if episodes else ()
+  ):
+    statistics[name] = {
+      'mean': float(values.mean()),
+      'min': float(values.min()),
+      'max': float(values.max()),
+    }
+  return statistics
+
+
+def describe_file(path: str) -> dict[str, Any]:
+  """Returns the size in bytes and the SHA-256 of a file."""
+  return {'bytes': os.path.getsize(path), 'sha256': files.sha256(path)}

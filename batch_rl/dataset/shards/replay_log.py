@@ -1,18 +1,16 @@
-"""Logs the transitions of an online run to shards, on a background thread.
+"""Logs transitions to shards, on a background thread.
 
 `ReplayLog` numbers the rows of a run and splits them into shards of the dataset's
 format (`shard_reader`). It keeps no ring in memory: rows are compressed as they
-arrive. `checkpoint` and `restore` tie the log to the agent's checkpoints, so that
+arrive. `checkpoint` and `restore` tie the log to an agent's checkpoints, so that
 a run interrupted at any point resumes without a gap or a repeated row.
 """
 
-import base64
 import concurrent.futures
 import contextlib
 import json
 import os
 import shutil
-import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,6 +21,7 @@ from batch_rl.dataset.shards import (
   shard_files,
   shard_reader,
   shard_writer,
+  transition_checks,
 )
 from batch_rl.utils import files
 
@@ -46,31 +45,57 @@ def check_log_directory(directory: str, run_id: str | None) -> None:
   manifest = files.read_json(os.path.join(directory, manifests.FILE_NAME)) or {}
   if run_id is None or manifest.get('run_id') != run_id:
     raise ValueError(
-      f'{directory} already holds the log of another run; choose an empty '
-      'directory, or resume that run with its own base_dir.'
+      f'{directory} already holds the log of another run, or other files; choose '
+      'an empty directory, or resume that run from its own checkpoints.'
     )
 
 
 class ReplayLog:
-  """The log of one run.
+  """The log of one run, e.g. of one's own environment and policy.
+
+  It needs NumPy only, and takes observations of any shape and dtype:
+
+    with ReplayLog(
+      'data/GridWorld/1/replay_logs',
+      observation_shape=(10, 10, 4),
+      observation_dtype=np.uint8,
+      shard_capacity=100_000,
+      metadata={'environment': {'game': 'GridWorld', 'num_actions': 4}},
+    ) as log:
+      observation, terminal = env.reset(), False
+      while not terminal:
+        action = policy(observation)
+        next_observation, reward, terminal, _ = env.step(action)
+        log.add(observation, action, reward, terminal)
+        observation = next_observation
+
+  The data tools, samplers and offline agents read the log once it is closed.
+  `with` closes it after an exception, too, so that the rows logged until then can
+  be read; `restore` continues a closed log from its last checkpoint.
 
   Args:
-    directory: Local directory of the shards.
-    observation_shape: Shape of one observation.
-    observation_dtype: Dtype of one observation.
-    shard_capacity: Number of rows in a shard's ring.
-    stack_size: Number of frames in a state; each episode starts with
-      `stack_size - 1` all-zero rows.
+    directory: Local directory of the shards, `<root>/<Game>/<run>/replay_logs`;
+      empty, or not there yet.
+    observation_shape: Shape of one observation; () for a single number.
+    observation_dtype: NumPy dtype of one observation: booleans, integers or floats.
+    shard_capacity: Number of rows in a shard. The last shard is filled up with zero
+      rows, which take a reader some time.
+    stack_size: Number of frames in the agents' states, or more; each episode starts
+      with `stack_size - 1` all-zero rows.
     update_horizon: Number of steps in n-step returns, which the format's
       `invalid_range` depends on.
-    metadata: Entries for the manifest; its `run_id` identifies the run that owns
-      the directory.
+    metadata: JSON-serialisable entries for the manifest. The data tools know
+      `environment.game`, the environment's name, `environment.num_actions` and
+      `agent`; `run_id` identifies the run that owns the directory.
 
   Attributes:
     directory: Local directory of the shards.
     metadata: Entries for the manifest.
     shard_capacity: Number of rows in a shard's ring.
     rows: Number of rows logged, padding included.
+
+  Raises:
+    ValueError: If an argument is invalid, or the directory is remote.
   """
 
   def __init__(
@@ -83,18 +108,29 @@ class ReplayLog:
     update_horizon: int = 1,
     metadata: Mapping | None = None,
   ):
-    if shard_capacity < stack_size + update_horizon + 1:
+    directory = os.fspath(directory)
+    files.check_local(directory)
+    shape, dtype = transition_checks.check_format(
+      observation_shape, observation_dtype
+    )
+    if not (
+      stack_size >= 1
+      and update_horizon >= 1
+      and shard_capacity > stack_size + update_horizon
+    ):
       raise ValueError(
-        f'shard_capacity={shard_capacity} is too small for stack_size='
-        f'{stack_size} and update_horizon={update_horizon}.'
+        f'shard_capacity={shard_capacity}, stack_size={stack_size} and '
+        f'update_horizon={update_horizon} do not fit: stack and horizon are at '
+        'least 1, a shard has more rows than their sum.'
       )
     self.directory = directory
     self.metadata = dict(metadata or {})
     self.shard_capacity = shard_capacity
     self._stack_size = stack_size
     self._update_horizon = update_horizon
+    self._shape, self._dtype = shape, dtype
     self._dtypes = {
-      'observation': (np.dtype(observation_dtype), tuple(observation_shape)),
+      'observation': (dtype, shape),
       'action': (np.dtype(np.int32), ()),
       'reward': (np.dtype(np.float32), ()),
       'terminal': (np.dtype(np.uint8), ()),
@@ -122,6 +158,14 @@ class ReplayLog:
       1, thread_name_prefix='replay_log'
     )
     self._waiting: list[concurrent.futures.Future] = []
+    self._closed = False
+
+  def __enter__(self) -> 'ReplayLog':
+    check_log_directory(self.directory, self.metadata.get('run_id'))
+    return self
+
+  def __exit__(self, kind, error, traceback) -> None:
+    self.close()
 
   def add(
     self,
@@ -136,34 +180,46 @@ class ReplayLog:
     """Logs one transition, after the padding rows if it starts an episode.
 
     Args:
-      observation: Observation before the action, of shape `observation_shape`.
-      action: Action taken.
+      observation: Observation before the action, of shape `observation_shape`. It
+        is copied. Floats may lose precision in the log's dtype; integers may not.
+      action: Action taken, a non-negative integer.
       reward: Reward received, clipped if the agent's rewards are.
       terminal: Whether the transition ended the episode.
-      truncated: Whether the episode was truncated here. The format stores a
-        terminal; the manifest lists the row in `truncated_rows`, and readers use
-        its observation only as the next observation of the previous row.
+      truncated: Whether the episode was truncated here; without effect on a
+        terminal transition. The format stores a terminal; the manifest lists the
+        row in `truncated_rows`, and readers use its observation only as the next
+        observation of the previous row.
       padded: Whether to write padding rows if an episode starts here; False if
         the episode's true beginning is missing.
       unclipped_reward: Reward before clipping, for the manifest's statistics;
         None if it equals `reward`.
+
+    Raises:
+      ValueError: If a value does not fit, the log is closed, or the directory holds
+        another log. The transition is not logged then.
+      OSError: If the shards cannot be written.
     """
-    terminal = terminal or truncated
+    observation = transition_checks.check_observation(
+      observation, self._shape, self._dtype
+    )
+    action = transition_checks.check_action(action)
+    reward = transition_checks.check_reward(reward)
+    if unclipped_reward is not None:
+      unclipped_reward = transition_checks.check_reward(unclipped_reward)
+    ended = bool(terminal or truncated)
     if self._writer is None:
       self._begin()
     if self._at_episode_start and padded:
       for _ in range(self._stack_size - 1):
         self._add_row(0, 0, 0, 0)
-    self._add_row(observation, action, reward, terminal)
-    if unclipped_reward is None:
-      unclipped_reward = reward
-    self._episode[0] += float(reward)
-    self._episode[1] += float(unclipped_reward)
+    self._add_row(observation, action, reward, ended)
+    self._episode[0] += reward
+    self._episode[1] += reward if unclipped_reward is None else unclipped_reward
     self._episode[2] += 1
-    self._at_episode_start = bool(terminal)
-    if truncated:
+    self._at_episode_start = ended
+    if truncated and not terminal:
       self._truncated.append(self.rows - 1)
-    if terminal:
+    if ended:
       self._episodes.append([self.rows - 1, *self._episode])
       self._episode = [0.0, 0.0, 0]
     if self._filled >= _BLOCK_ROWS - self._stack_size:
@@ -194,9 +250,10 @@ class ReplayLog:
       state: Result of `checkpoint`, from this or another process.
 
     Raises:
-      ValueError: If the log ends before the checkpoint, or was written with
-        another shard capacity, stack size or observation format.
+      ValueError: If the log ends before the checkpoint, was written with another
+        shard capacity, stack size or observation format, or is closed.
     """
+    self._check_open()
     described = self._describe_rows()
     if state['format'] != described:
       raise ValueError(
@@ -240,13 +297,22 @@ class ReplayLog:
             yield name, start - 1, chunk[-1:]
 
   def close(self) -> None:
-    """Writes the final, partial shard and the manifest; `restore` can undo it."""
-    if self._writer is None:
-      return
-    self._submit_block()
-    self._on_thread(self._finish_run)
-    self._thread.shutdown()
-    self._writer = None
+    """Writes the final, partial shard and the manifest; idempotent.
+
+    A new log of the same run can undo it with `restore`.
+    """
+    if self._writer is not None:
+      self._submit_block()
+      self._on_thread(self._finish_run)
+      self._thread.shutdown()
+      self._writer = None
+    self._closed = True
+
+  def _check_open(self) -> None:
+    if self._closed:
+      raise ValueError(
+        f'The log in {self.directory} is closed; log to another directory.'
+      )
 
   def _new_block(self) -> dict[str, np.ndarray]:
     return {
@@ -254,14 +320,18 @@ class ReplayLog:
       for name, (dtype, shape) in self._dtypes.items()
     }
 
-  def _add_row(self, *values) -> None:
-    for name, value in zip(shard_files.COLUMNS, values, strict=True):
-      self._block[name][self._filled] = value
-    self._filled += 1
+  def _add_row(self, observation, action, reward, terminal) -> None:
+    block, i = self._block, self._filled
+    block['observation'][i] = observation
+    block['action'][i] = action
+    block['reward'][i] = reward
+    block['terminal'][i] = terminal
+    self._filled = i + 1
     self.rows += 1
 
   def _begin(self) -> None:
     """Starts an empty log, discarding rows that no checkpoint covers."""
+    self._check_open()
     check_log_directory(self.directory, self.metadata.get('run_id'))
     path = os.path.join(self.directory, manifests.FILE_NAME)
     rows = (files.read_json(path) or {}).get('safe_rows', 0)
@@ -348,9 +418,10 @@ class ReplayLog:
         'suffix': writer.suffix,
         'first_row': first,
         'rows': start + cursor - first,
-        'episodes': _episode_statistics(episodes),
+        'episodes': manifests.describe_episodes(episodes),
         'files': {
-          os.path.basename(path): _describe_file(path) for path in paths
+          os.path.basename(path): manifests.describe_file(path)
+          for path in paths
         },
       }
     )
@@ -363,14 +434,13 @@ class ReplayLog:
       shutil.rmtree(os.path.join(self.directory, shard_files.PARTIAL))
 
   def _checkpoint(self) -> dict:
-    carry = self._writer.carry
     state = {
       'format': self._describe_rows(),
       'rows': self.rows,
       'suffix': self._writer.suffix,
       # Existing checkpoints have this key.
       'cut': self._writer.checkpoint(),
-      'carry': carry and {name: _encode(row) for name, row in carry.items()},
+      'carry': self._writer.encoded_carry(),
       'at_episode_start': self._at_episode_start,
       'episode': self._episode,
       'episodes': self._episodes,
@@ -381,10 +451,6 @@ class ReplayLog:
     return json.loads(json.dumps(state))
 
   def _roll_back(self, state: Mapping) -> None:
-    carry = state['carry'] and {
-      name: _decode(state['carry'][name], *self._dtypes[name])
-      for name in shard_files.COLUMNS
-    }
     if self._writer is not None:
       self._writer.close()
     self._remove_shards_from(state['suffix'] + 1)
@@ -393,7 +459,7 @@ class ReplayLog:
       state['suffix'],
       self.shard_capacity,
       self._dtypes,
-      carry,
+      shard_writer.decode_carry(state['carry'], self._dtypes),
       state['cut'],
     )
     self.rows = state['rows']
@@ -423,7 +489,7 @@ class ReplayLog:
       **self.metadata,
       'rows': rows,
       'safe_rows': self._safe_rows,
-      'episodes': _episode_statistics(episodes),
+      'episodes': manifests.describe_episodes(episodes),
       'format': self._describe_rows(),
       'shards': self._shards,
     }
@@ -432,35 +498,3 @@ class ReplayLog:
         r for r in self._truncated if r < rows
       ]
     files.write_json(os.path.join(self.directory, manifests.FILE_NAME), content)
-
-
-def _episode_statistics(episodes: list) -> dict:
-  """Returns the number of episodes, and statistics of their returns and lengths.
-
-  Args:
-    episodes: `[last row, return, unclipped return, agent steps]` of each.
-  """
-  names = ('return', 'unclipped_return', 'agent_steps')
-  statistics: dict = {'count': len(episodes)}
-  for name, values in (
-    zip(names, np.array(episodes)[:, 1:].T, strict=True) if episodes else ()
-  ):
-    statistics[name] = {
-      'mean': float(values.mean()),
-      'min': float(values.min()),
-      'max': float(values.max()),
-    }
-  return statistics
-
-
-def _describe_file(path: str) -> dict:
-  return {'bytes': os.path.getsize(path), 'sha256': files.sha256(path)}
-
-
-def _encode(row: np.ndarray) -> str:
-  return base64.b64encode(zlib.compress(np.asarray(row).tobytes())).decode()
-
-
-def _decode(text: str, dtype, shape) -> np.ndarray:
-  data = zlib.decompress(base64.b64decode(text))
-  return np.frombuffer(data, dtype).reshape(shape)

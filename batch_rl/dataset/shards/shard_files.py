@@ -89,6 +89,8 @@ def _explain_no_shards(data_dir: str, names: list[str]) -> str:
   """Returns an error message with the directory's content and the likely cause."""
   if REPLAY_LOGS in names:
     cause = f'try its {REPLAY_LOGS} folder: {data_dir}/{REPLAY_LOGS}'
+  elif PARTIAL in names:
+    cause = f'the log is not closed, its rows are still in `{PARTIAL}`'
   elif os.path.basename(os.path.normpath(data_dir)) == REPLAY_LOGS:
     cause = 'the folder has no shards; is the download complete?'
   elif names and all(name.isdigit() for name in names):

@@ -1,5 +1,6 @@
 """Writes one shard row by row, durably at every checkpoint."""
 
+import base64
 import io
 import os
 import zlib
@@ -10,6 +11,9 @@ import numpy as np
 
 from batch_rl.dataset.shards import shard_files
 from batch_rl.utils import files
+
+# Bytes of a gzip member of zeros.
+_ZEROS = 1 << 24
 
 
 class ShardWriter:
@@ -140,6 +144,15 @@ class ShardWriter:
     sizes = {name: stream.sync() for name, stream in self._streams.items()}
     return {'rows': self.rows, 'bytes': sizes}
 
+  def encoded_carry(self) -> dict[str, str] | None:
+    """Returns `carry` as JSON-serialisable text by column, for `decode_carry`."""
+    if self.carry is None:
+      return None
+    return {
+      name: base64.b64encode(zlib.compress(np.asarray(row).tobytes())).decode()
+      for name, row in self.carry.items()
+    }
+
   def finish(self, add_count: int, invalid_range: np.ndarray) -> list[str]:
     """Fills the rest of the ring and moves the files into place.
 
@@ -152,12 +165,9 @@ class ShardWriter:
     """
     for name, stream in self._streams.items():
       dtype, shape = self._dtypes[name]
-      row = bytes(np.dtype(dtype).itemsize * int(np.prod(shape)))
-      for _ in range(self.room):
-        stream.write(row)
-      if self.carry is not None:
-        row = np.asarray(self.carry[name], dtype).tobytes()
-      stream.write(row)
+      row = np.zeros(shape, dtype) if self.carry is None else self.carry[name]
+      stream.write_zeros(self.room * row.nbytes)
+      stream.write(np.asarray(row, dtype).tobytes())
       stream.close()
     for name, value in (
       ('invalid_range', np.asarray(invalid_range, np.int64)),
@@ -199,6 +209,26 @@ class ShardWriter:
     return header.getvalue()
 
 
+def decode_carry(
+  encoded: Mapping[str, str] | None,
+  dtypes: Mapping[str, tuple[np.dtype, tuple[int, ...]]],
+) -> dict[str, np.ndarray] | None:
+  """Returns the row of `ShardWriter.encoded_carry`.
+
+  Args:
+    encoded: Text by column; None for shard 0.
+    dtypes: Dtype and shape of a row by column, `{column: (dtype, shape)}`.
+  """
+  if not encoded:
+    return None
+  return {
+    name: np.frombuffer(
+      zlib.decompress(base64.b64decode(encoded[name])), dtype
+    ).reshape(shape)
+    for name, (dtype, shape) in dtypes.items()
+  }
+
+
 class _GzipStream:
   """A gzip file written in members, so that it can be truncated and continued."""
 
@@ -212,11 +242,24 @@ class _GzipStream:
       self._compressor = zlib.compressobj(self._level, wbits=31)  # 31: gzip
     self._file.write(self._compressor.compress(data))
 
-  def sync(self) -> int:
-    """Ends the gzip member, makes the file durable and returns its size."""
+  def write_zeros(self, count: int) -> None:
+    """Writes a number of zero bytes, compressing a few MB of them only once."""
+    blocks, rest = divmod(count, _ZEROS)
+    if blocks:
+      self._end_member()
+      member = zlib.compress(bytes(_ZEROS), wbits=31)
+      for _ in range(blocks):
+        self._file.write(member)
+    self.write(bytes(rest))
+
+  def _end_member(self) -> None:
     if self._compressor is not None:
       self._file.write(self._compressor.flush())
       self._compressor = None
+
+  def sync(self) -> int:
+    """Ends the gzip member, makes the file durable and returns its size."""
+    self._end_member()
     self._file.flush()
     os.fsync(self._file.fileno())
     return self._file.tell()

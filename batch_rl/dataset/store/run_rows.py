@@ -1,7 +1,8 @@
 """The rows of a run in time order: actions, rewards and ends, without frames."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -70,7 +71,12 @@ class RunRows:
     self.reward = self._in_time_order([c.reward for c in columns])
     terminal = self._in_time_order([c.terminal for c in columns])
     self.ends = np.flatnonzero(terminal)
-    self.truncations = np.intersect1d(self.ends, self._read_truncated_rows())
+    manifest = manifests.read(data_dir)
+    self.truncations = np.intersect1d(
+      self.ends, self._find_truncated_rows(manifest)
+    )
+    # Padding rows of an episode; None if no manifest has the logger's stack size.
+    self._logged_padding = manifests.padding(manifest)
     # The arrays above replace those of the shards.
     self._columns = [c.without_arrays() for c in columns]
 
@@ -128,9 +134,8 @@ class RunRows:
       out[start + to_end : stop] = column[: stop - start - to_end]
     return out
 
-  def _read_truncated_rows(self) -> np.ndarray:
+  def _find_truncated_rows(self, manifest: Mapping[str, Any]) -> np.ndarray:
     """Returns the rows that the manifest lists as truncated: int64 (n,)."""
-    manifest = manifests.read(self.data_dir)
     key = manifests.TRUNCATED_ROWS
     listed = manifests.look_up(manifest, key, kind=list) or []
     rows, capacity = np.array(listed, np.int64), int(self._capacities[0])

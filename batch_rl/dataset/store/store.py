@@ -278,33 +278,40 @@ class Store(run_rows.RunRows):
   def padding(self, suffix: int) -> int:
     """Returns the number of padding rows of episodes that begin in a packed shard.
 
-    It is the logger's `stack_size - 1`: three in the DQN Replay Dataset.
+    It is the logger's `stack_size - 1`: three in the DQN Replay Dataset. Without a
+    manifest it is inferred from the frames, and at most 3.
     """
+    if self._logged_padding is not None:
+      return self._logged_padding
     return self._packed[self._index[suffix]].padding
 
   def leading_padding(self, suffix: int) -> int:
     """Returns the number of padding rows at the start of a packed shard's rows."""
     i = self._index[suffix]
     packed, placement = self._packed[i], self.placements[i]
-    columns = packed.columns
+    columns, padding = packed.columns, self.padding(suffix)
     wrapped = columns.add_count >= columns.capacity
     oldest = columns.add_count % columns.capacity if wrapped else 0
     if placement.start not in (0, oldest, columns.capacity - 1):
       # Packing did not examine this start: assume padding, which is safe.
-      return packed.padding
+      return padding
     count = 0
     while (
-      count < packed.padding
+      count < min(padding, 3)
       and (placement.start + count) % columns.capacity in packed.zero_rows
     ):
       count += 1
-    return count
+    # Packing examined three rows.
+    return padding if count == 3 else count
 
   def first_padding(self) -> int:
     """Returns the number of padding rows at the first known start of an episode.
 
-    At most 3 rows are examined; without a known start, 3 are assumed.
+    Without a manifest at most 3 rows are examined; without a known start, 3 are
+    assumed.
     """
+    if self._logged_padding is not None:
+      return self._logged_padding
     starts = (self.ends + 1).tolist()
     if self.starts_with_run:
       starts.append(0)

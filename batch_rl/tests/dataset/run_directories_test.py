@@ -72,3 +72,14 @@ def test_missing_run_is_reported_in_one_line(tmp_path, path, message):
     (tmp_path / name).write_text('')
   with pytest.raises(ValueError, match=message):
     run_directories.find_runs(str(tmp_path / path))
+
+
+def test_a_log_that_is_not_closed_is_named(tmp_path):
+  log = shards.make_log(tmp_path / 'run', 40)
+  shards.add_row(log, shards.Row(1, 0, 0.0, 1))
+  log.checkpoint()
+  run = run_directories.as_run(str(tmp_path / 'run'))
+  with pytest.raises(ValueError, match='the log is not closed'):
+    shard_files.list_suffixes(run.data_dir)
+  log.close()
+  assert shard_files.list_suffixes(run.data_dir) == [0]

@@ -1,5 +1,6 @@
 """The log of an online run resumes exactly from any checkpoint."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 import batch_rl  # noqa: F401  (prepares the process for Dopamine)
 from batch_rl.baselines.replay_memory import logged_replay_buffer
-from batch_rl.dataset.shards import replay_log, shard_writer
+from batch_rl.dataset.shards import manifests, replay_log, shard_writer
 from batch_rl.tests import shards
 
 
@@ -81,7 +82,7 @@ def test_manifest_has_hashes_and_returns(tmp_path):
   for rewards in ([1, 0, 1], [-1, -1]):
     for step, reward in enumerate(rewards):
       log.add(
-        np.ones((2, 2)),
+        np.ones((2, 2), np.uint8),
         1,
         reward,
         step == len(rewards) - 1,
@@ -97,7 +98,7 @@ def test_manifest_has_hashes_and_returns(tmp_path):
   assert statistics['agent_steps'] == {'mean': 2.5, 'min': 2.0, 'max': 3.0}
   for name, described in manifest['shards'][0]['files'].items():
     path = tmp_path / 'log' / name
-    assert described == replay_log._describe_file(str(path))
+    assert described == manifests.describe_file(str(path))
     assert described['bytes'] == os.path.getsize(path)
 
 
@@ -114,6 +115,87 @@ def test_log_of_another_run_is_refused(tmp_path):
   (tmp_path / 'mine/thesis.tex').write_text('dear')
   with pytest.raises(ValueError, match='another run'):
     replay_log.check_log_directory(str(tmp_path / 'mine'), 'a')
+
+
+def test_values_that_do_not_fit_are_not_logged(tmp_path):
+  frame = np.ones((2, 2), np.uint8)
+  with shards.make_log(tmp_path, 40) as log:
+    log.add(frame, 1, 0.5, False)
+    for wrong in (
+      (frame[0], 1, 0.5, False),
+      (frame, 1.5, 0.5, False),
+      (frame, 1, None, False),
+      (frame, 1, 0.5, False, False, True, np.nan),
+    ):
+      with pytest.raises(ValueError, match='^The (observation|action|reward)'):
+        log.add(*wrong)
+    log.add(frame, 2, 0.5, True)
+    assert log.rows == 5
+  assert [row.action for row in shards.read_run(tmp_path)] == [0, 0, 0, 1, 2]
+
+
+@pytest.mark.parametrize('fails', [False, True])
+def test_a_with_block_closes_the_log(tmp_path, fails):
+  """Rows logged before an exception can be read, and the log still resumes."""
+  episodes = shards.make_episodes([9, 9])
+  with pytest.raises(RuntimeError) if fails else contextlib.nullcontext():
+    with shards.make_log(tmp_path, 40, run_id='a') as log:
+      for row in episodes[0]:
+        shards.add_row(log, row)
+      state = log.checkpoint()
+      shards.add_row(log, episodes[1][0])
+      if fails:
+        raise RuntimeError('of the environment')
+  first = [*episodes[0], *[shards.Row(0, 0, 0.0, 0)] * 3, episodes[1][0]]
+  assert shards.read_run(tmp_path)[3:] == first
+  with shards.make_log(tmp_path, 40, run_id='a') as log:
+    log.restore(state)
+    for row in episodes[1]:
+      shards.add_row(log, row)
+  assert shards.read_run(tmp_path) == shards.with_padding(episodes, 4)
+
+
+def test_a_with_block_refuses_the_log_of_another_run_at_once(tmp_path):
+  shards.write_run(tmp_path, [9], 40)
+  with pytest.raises(ValueError, match='already holds the log of another run'):
+    with shards.make_log(tmp_path, 40):
+      pytest.fail('The block was entered.')
+
+
+def test_a_closed_log_is_closed(tmp_path):
+  log = shards.make_log(tmp_path, 40)
+  row = shards.Row(1, 0, 0.0, 1)
+  shards.add_row(log, row)
+  state = log.checkpoint()
+  log.close()
+  log.close()
+  for use in (
+    lambda: shards.add_row(log, row),
+    log.checkpoint,
+    lambda: log.restore(state),
+  ):
+    with pytest.raises(ValueError, match=f'The log in {tmp_path} is closed'):
+      use()
+
+
+def test_a_terminal_at_the_time_limit_is_terminal(tmp_path):
+  with shards.make_log(tmp_path, 40) as log:
+    for truncated in (True, False, True):
+      frame = np.ones((2, 2), np.uint8)
+      log.add(frame, 1, 0.0, False)
+      log.add(frame, 1, 0.0, terminal=True, truncated=truncated)
+      log.add(frame, 1, 0.0, terminal=False, truncated=True)
+  manifest = manifests.read(str(tmp_path))
+  # An episode has 3 rows of padding; those of odd numbers are truncated.
+  assert manifest[manifests.TRUNCATED_ROWS] == [8, 17, 26]
+
+
+@pytest.mark.parametrize('sizes', [(4, 4, 1), (40, 0, 1), (40, 4, 0)])
+def test_wrong_sizes_are_named(tmp_path, sizes):
+  with pytest.raises(
+    ValueError, match=f'stack_size={sizes[1]} and .*={sizes[2]}'
+  ):
+    replay_log.ReplayLog(str(tmp_path), (2, 2), np.uint8, *sizes)
 
 
 def test_resume_refuses_other_settings(tmp_path):

@@ -4,12 +4,18 @@ import gzip
 import os
 
 import numpy as np
+import pytest
 from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import batch_rl  # noqa: F401  (prepares the process for Dopamine)
-from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.shards import (
+  replay_log,
+  shard_files,
+  shard_reader,
+  shard_writer,
+)
 from batch_rl.tests import shards
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=12)
@@ -76,6 +82,35 @@ def test_dopamine_loads_written_shards(tmp_path):
       in_run = suffix * 50 + row
       frames = [expected[in_run - back].frame for back in (3, 2, 1, 0)]
       assert state[0, 0].tolist() == frames
+
+
+@pytest.mark.parametrize('block', [7, 64, 200])
+def test_the_last_shard_is_filled_with_zeros(tmp_path, monkeypatch, block):
+  """Zeros are compressed once in blocks, here smaller and larger than a row."""
+  monkeypatch.setattr(shard_writer, '_ZEROS', block)
+  log = replay_log.ReplayLog(str(tmp_path), (3, 3), np.int64, 50, stack_size=1)
+  for _ in range(60):
+    log.add(np.full((3, 3), 7), 5, 2.0, False)
+  state = log.checkpoint()
+  log.close()
+  for suffix, rows in ((0, 49), (1, 10)):
+    columns = shard_reader.read_shard(str(tmp_path), suffix).columns
+    for name, column in columns.items():
+      # Ring position 49 of shard 1 holds the row before its row 0.
+      filled = [*range(rows), *([49] if suffix else [])]
+      assert len(column) == 50 and (column[filled] == column[0]).all()
+      assert not np.delete(column, filled, axis=0).any(), name
+      path = tmp_path / shard_files.file_name(name, suffix)
+      with gzip.open(path) as file:
+        np.testing.assert_array_equal(np.load(file), column)
+  resumed = replay_log.ReplayLog(
+    str(tmp_path), (3, 3), np.int64, 50, stack_size=1
+  )
+  resumed.restore(state)
+  resumed.add(np.full((3, 3), 8), 5, 2.0, True)
+  resumed.close()
+  frames = shard_reader.read_shard(str(tmp_path), 1).columns['observation']
+  assert frames[:, 0, 0].tolist() == [*[7] * 10, 8, *[0] * 38, 7]
 
 
 def test_files_match_the_dataset_format(tmp_path):

@@ -1,0 +1,152 @@
+"""Checks of the values that a user logs, before they become rows.
+
+Every error is one line that names the value.
+"""
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+_LARGEST_ACTION = int(np.iinfo(np.int32).max)
+_LARGEST_REWARD = float(np.finfo(np.float32).max)
+
+
+def check_format(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
+  """Returns the shape and dtype of a log's observations.
+
+  Args:
+    shape: Sequence of positive integers; empty for single numbers.
+    dtype: Dtype, or anything that NumPy takes for one.
+
+  Raises:
+    ValueError: If the shape is no such sequence, or the dtype is not one of
+      booleans, integers or floats.
+  """
+  try:
+    sizes = tuple(operator.index(size) for size in shape)
+  except TypeError:
+    sizes = (-1,)
+  if any(size < 1 for size in sizes):
+    raise ValueError(
+      f'observation_shape={shape!r} is not a tuple of positive integers, such as '
+      '(84, 84); () is the shape of a single number.'
+    )
+  try:
+    kind = np.dtype(dtype)
+  except TypeError:
+    kind = np.dtype(object)
+  if kind.kind not in 'biuf':
+    raise ValueError(
+      f'observation_dtype={dtype!r} is not a NumPy dtype of booleans, integers or '
+      'floats, such as np.uint8.'
+    )
+  return sizes, kind
+
+
+def check_observation(
+  value: Any, shape: tuple[int, ...], dtype: np.dtype
+) -> np.ndarray:
+  """Returns an observation as an array of the log's dtype.
+
+  Args:
+    value: Observation to log.
+    shape: Shape of the log's observations.
+    dtype: Dtype of the log's observations.
+
+  Raises:
+    ValueError: If the shape differs, or if the dtype cannot hold the observation:
+      floats for an integer dtype, integers out of its range, or infinity and NaN.
+  """
+  array = value
+  if type(array) is not np.ndarray:
+    try:
+      array = np.asarray(value)
+    except ValueError:  # e.g. lists of unequal lengths
+      raise ValueError(
+        f'The observation {_shorten(value)} is not an array.'
+      ) from None
+  if array.shape != shape:
+    raise ValueError(
+      f'The observation has shape {array.shape}, those of the log have {shape}.'
+    )
+  if array.dtype != dtype:
+    array = _convert(array, dtype)
+  if dtype.kind == 'f' and not np.isfinite(array).all():
+    wrong = array[~np.isfinite(array)].flat[0]
+    raise ValueError(
+      f'The observation holds {wrong}, not only finite numbers of {dtype}.'
+    )
+  return array
+
+
+def _convert(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+  """Returns an array in the log's dtype; only floats may lose precision."""
+  kinds = 'biuf' if dtype.kind == 'f' else 'biu'
+  if array.dtype.kind not in kinds:
+    raise ValueError(
+      f'The observation is of {array.dtype}, which {dtype}, the dtype of the log, '
+      'cannot hold: convert the observation, or choose another observation_dtype.'
+    )
+  if dtype.kind != 'f':
+    limits = None if dtype.kind == 'b' else np.iinfo(dtype)
+    low, high = (limits.min, limits.max) if limits else (0, 1)
+    wrong = array[(array < low) | (array > high)]
+    if wrong.size:
+      raise ValueError(
+        f'The observation holds {wrong.flat[0]}; {dtype}, the dtype of the log, '
+        f'holds {low} to {high}.'
+      )
+  with np.errstate(over='ignore'):  # Infinity is refused with its own message.
+    return array.astype(dtype)
+
+
+def check_action(value: Any) -> int:
+  """Returns an action as an integer.
+
+  Raises:
+    ValueError: If it is not an integer, or negative, or beyond int32.
+  """
+  try:
+    action = operator.index(value)
+  except TypeError:
+    raise ValueError(
+      f'The action {_shorten(value)} is not an integer.'
+    ) from None
+  if not 0 <= action <= _LARGEST_ACTION:
+    raise ValueError(
+      f'The action {action} is not between 0 and {_LARGEST_ACTION}.'
+    )
+  return action
+
+
+def check_reward(value: Any) -> float:
+  """Returns a reward as a float.
+
+  Raises:
+    ValueError: If it is not a number, or not finite in float32.
+  """
+  reward = value
+  if not isinstance(value, float):
+    try:
+      # Neither text nor a sequence of one number is a reward.
+      reward = float('nan') if _is_text_or_array(value) else float(value)
+    except (TypeError, ValueError, OverflowError):
+      reward = float('nan')
+  # False for NaN as well.
+  if not -_LARGEST_REWARD <= reward <= _LARGEST_REWARD:
+    raise ValueError(
+      f'The reward {_shorten(value)} is not a finite number in float32.'
+    )
+  return reward
+
+
+def _is_text_or_array(value: Any) -> bool:
+  return isinstance(value, (str, bytes, Sequence)) or np.ndim(value) > 0
+
+
+def _shorten(value: Any) -> str:
+  """Returns a value as one short line."""
+  text = ' '.join(repr(value).split())
+  return text if len(text) <= 60 else text[:57] + '...'
