@@ -12,6 +12,12 @@ from batch_rl.dataset.shards import shard_files, shard_reader, stitching
 from batch_rl.dataset.store import store
 from batch_rl.utils import machine
 
+# Colours of planes, in RGB.
+_COLORS = (
+  (230, 60, 60), (70, 130, 230), (80, 200, 90), (240, 200, 60), (180, 90, 220),
+  (80, 210, 220), (240, 140, 50), (240, 130, 190), (160, 110, 70), (200, 200, 200),
+)  # fmt: skip
+
 
 def check_output(path: str, endings: tuple[str, ...]) -> None:
   """Validates the path of an output file.
@@ -28,10 +34,30 @@ def check_output(path: str, endings: tuple[str, ...]) -> None:
     raise ValueError(f'{path} cannot be written: there is no folder {folder}.')
 
 
+def explain_no_images(
+  statistics: run_statistics.RunStatistics,
+) -> str | None:
+  """Returns one line if a run's observations are not images, else None.
+
+  Images are (height, width), (height, width, 3) in RGB, and (height, width, planes).
+  """
+  shape, dtype = statistics.frame_shape, statistics.frame_dtype
+  planes = shape[2] if len(shape) == 3 else 1
+  if len(shape) in (2, 3) and min(shape[:2]) > 1 and planes <= len(_COLORS):
+    return None
+  return (
+    f'observations of {dtype} {shape} are not images: these are (height, width) or '
+    f'(height, width, planes) with at most {len(_COLORS)} planes.'
+  )
+
+
 def read_images(
   statistics: run_statistics.RunStatistics, rows: np.ndarray
 ) -> np.ndarray:
   """Reads the frames of rows as images.
+
+  Gray levels and RGB stay as they are. Other values are scaled, 0 or the smallest to
+  black and the largest to white. Two planes, or more than three, have a colour each.
 
   Args:
     statistics: Statistics of the run.
@@ -43,17 +69,45 @@ def read_images(
   Raises:
     ValueError: If a file is damaged or the frames are not images.
   """
+  if reason := explain_no_images(statistics):
+    raise ValueError(f'{statistics.run.directory}: {reason}')
   frames = read_frames(statistics, rows)
-  shape = frames.shape[1:]
-  if frames.dtype == np.uint8:
-    if len(shape) == 3 and shape[-1] == 1:
-      return frames[..., 0]
-    if len(shape) == 2 or (len(shape) == 3 and shape[-1] == 3):
-      return frames
-  raise ValueError(
-    f'Observations of {frames.dtype} {shape} are not images, which are uint8 '
-    '(height, width) or (height, width, 3).'
-  )
+  if frames.ndim == 3:
+    frames = frames[..., None]
+  planes = frames.shape[-1]
+  if (
+    frames.dtype != np.uint8
+    or planes not in (1, 3)
+    or frames.max(initial=0) <= 1
+  ):
+    frames = _as_gray_levels(frames)
+  if planes == 1:
+    return frames[..., 0]
+  return frames if planes == 3 else _color_planes(frames)
+
+
+def _as_gray_levels(frames: np.ndarray) -> np.ndarray:
+  """Scales values to uint8; infinity and NaN become 0."""
+  values = np.nan_to_num(frames.astype(np.float32), posinf=0, neginf=0)
+  low, high = values.min(initial=0), values.max(initial=0)
+  return ((values - low) * (255 / max(high - low, 1e-30))).astype(np.uint8)
+
+
+def _color_planes(planes: np.ndarray) -> np.ndarray:
+  """Gives each plane a colour; of overlapping planes the brightest one shows.
+
+  Args:
+    planes: uint8 (n, height, width, planes).
+
+  Returns:
+    uint8 (n, height, width, 3).
+  """
+  out = np.zeros((*planes.shape[:3], 3), np.uint8)
+  for i, color in enumerate(_COLORS[: planes.shape[-1]]):
+    for channel, level in enumerate(color):
+      colored = (planes[..., i] * np.float32(level / 255)).astype(np.uint8)
+      out[..., channel] = np.maximum(out[..., channel], colored)
+  return out
 
 
 def read_frames(

@@ -62,18 +62,19 @@ def choose_sheet_rows(statistics: run_statistics.RunStatistics) -> np.ndarray:
 def plot(statistics: run_statistics.RunStatistics, path: str) -> None:
   """Plots returns, episode lengths, actions and frames of a run to one file.
 
+  Without frames if these are not images (see `frame_images.explain_no_images`).
+
   Args:
     statistics: Statistics of the run.
     path: Output file, in a format of Matplotlib.
 
   Raises:
-    ValueError: If Matplotlib is not installed, the frames are not images, or a file
-      is damaged.
+    ValueError: If Matplotlib is not installed or a file is damaged.
   """
   figure_class, canvas = _matplotlib()
-  rows = choose_sheet_rows(statistics)
-  images = frame_images.read_images(statistics, rows)
-  figure = figure_class(figsize=(12, 10.5), layout='constrained')
+  with_frames = frame_images.explain_no_images(statistics) is None
+  height = 10.5 if with_frames else 5.9
+  figure = figure_class(figsize=(12, height), layout='constrained')
   canvas(figure)
   totals = statistics.totals()
   agent = f', {agent}' if (agent := statistics.manifest.get('agent')) else ''
@@ -83,12 +84,14 @@ def plot(statistics: run_statistics.RunStatistics, path: str) -> None:
     fontsize=14,
   )
   figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
-  top, bottom = figure.subfigures(2, 1, height_ratios=(5.5, 4.8))
+  top = figure
+  if with_frames:
+    top, bottom = figure.subfigures(2, 1, height_ratios=(5.5, 4.8))
+    _plot_sheet(statistics, bottom)
   grid = top.add_gridspec(2, 2)
   _plot_returns(statistics, top.add_subplot(grid[0, :]))
   _plot_lengths(statistics, top.add_subplot(grid[1, 0]))
   _plot_actions(statistics, top.add_subplot(grid[1, 1]))
-  _plot_sheet(statistics, bottom, rows, images)
   figure.savefig(path, dpi=110)
 
 
@@ -145,12 +148,9 @@ def _plot_actions(statistics: run_statistics.RunStatistics, axes: Any) -> None:
   _decorate(axes)
 
 
-def _plot_sheet(
-  statistics: run_statistics.RunStatistics,
-  figure: Any,
-  rows: np.ndarray,
-  images: np.ndarray,
-) -> None:
+def _plot_sheet(statistics: run_statistics.RunStatistics, figure: Any) -> None:
+  rows = choose_sheet_rows(statistics)
+  images = frame_images.read_images(statistics, rows)
   # Empty lists of ticks are faster than invisible ticks.
   no_ticks: dict[str, Any] = {'xticks': [], 'yticks': []}
   cells = figure.subplots(*_SHEET, squeeze=False, subplot_kw=no_ticks).ravel()

@@ -147,12 +147,17 @@ class _Verification:
       self._for_each_shard(lambda checks: checks.check_columns(expected))
     self._note_stale_rows()
     self._check_manifest()
-    self._findings += outlying_shards.find_repeated_frames(self._shards)
-    self._findings += outlying_shards.find_unlike_frames(self._shards)
     episodes = self._join_episodes()
-    self._findings += outlying_shards.find_outlying_returns(
-      self._shards, episodes
-    )
+    outlying = [
+      *outlying_shards.find_repeated_frames(self._shards),
+      *outlying_shards.find_unlike_frames(self._shards),
+      *outlying_shards.find_outlying_returns(self._shards, episodes),
+    ]
+    if not expected.is_atari:
+      # The limits are those of Atari: in other environments episodes may repeat
+      # themselves, and policies may change from shard to shard.
+      outlying = [dataclasses.replace(f, level='note') for f in outlying]
+    self._findings += outlying
     findings = [f for checks in self._shards for f in checks.findings]
     findings += self._findings
     return Report(
@@ -264,7 +269,8 @@ class _Verification:
       self._add('error', self._data_dir, f'{self._data_dir}: {problem}.')
 
   def _expected(self) -> shard_checks.Expected:
-    stack_size = self._look_up('format', 'stack_size', kind=int)
+    padding = manifests.padding(self._manifest)
+    is_atari = manifests.is_atari(self._manifest)
     frames, skip = (
       self._look_up('environment', key, kind=int)
       for key in ('max_num_frames_per_episode', 'frame_skip')
@@ -282,11 +288,16 @@ class _Verification:
       observation = (described[0], tuple(described[1]))
     return shard_checks.Expected(
       num_actions=self._look_up('environment', 'num_actions', kind=int),
-      padding=_PADDING if stack_size is None else stack_size - 1,
+      padding=_PADDING if padding is None else padding,
       max_episode_steps=(
-        frames // skip if frames and skip else _MAX_EPISODE_STEPS
+        frames // skip
+        if frames and skip
+        else _MAX_EPISODE_STEPS
+        if is_atari
+        else None
       ),
       observation=observation,
+      is_atari=is_atari,
     )
 
   def _note_stale_rows(self) -> None:

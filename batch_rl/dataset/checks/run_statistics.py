@@ -26,7 +26,7 @@ from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils import files, machine
 
 # No environment has this many actions; a larger action means damage.
-_MAX_ACTIONS = 10_000
+MAX_ACTIONS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,8 +201,8 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
     ]
   segments, actions, paddings, sizes = zip(*summaries, strict=True)
   episodes = episode_table.join_shards(placements, segments)
-  stack_size = manifests.look_up(manifest, 'format', 'stack_size', kind=int)
-  padding = min(paddings) if stack_size is None else max(stack_size - 1, 0)
+  logged_padding = manifests.padding(manifest)
+  padding = min(paddings) if logged_padding is None else logged_padding
   padding_rows = _count_padding(placements, episodes.starts, padding)
   steps = np.zeros(max(len(counts) for counts in actions), np.int64)
   for counts in actions:
@@ -288,7 +288,7 @@ def _summarize(
   terminal: np.ndarray,
 ) -> _Summary:
   wrong = None
-  if len(invalid := action[(action < 0) | (action >= _MAX_ACTIONS)]):
+  if len(invalid := action[(action < 0) | (action >= MAX_ACTIONS)]):
     wrong = f'action {invalid[0]}'
   elif len(invalid := reward[~np.isfinite(reward)]):
     wrong = f'reward {invalid[0]}'

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.checks import episode_table
+from batch_rl.dataset.checks import episode_table, run_statistics
 from batch_rl.dataset.shards import shard_files, shard_reader, stitching
 
 # error: a file is damaged, missing or of another format, rows are missing or repeated,
@@ -47,14 +47,17 @@ class Expected:
   Attributes:
     num_actions: Number of actions of the game; None if the manifest lacks it.
     padding: Number of all-zero rows at the start of an episode.
-    max_episode_steps: Longest possible episode, in agent steps.
+    max_episode_steps: Longest possible episode, in agent steps; None if unknown.
     observation: Dtype (as `numpy.dtype.str`) and shape of an observation.
+    is_atari: Whether the run is of an Atari game. Other environments may have more
+      actions, still observations, larger rewards and frames of any dtype.
   """
 
   num_actions: int | None
   padding: int
-  max_episode_steps: int
+  max_episode_steps: int | None
   observation: tuple[Any, tuple]
+  is_atari: bool
 
 
 class ShardChecks:
@@ -131,9 +134,9 @@ class ShardChecks:
       if array is not None and self.placement is not None:
         live[name] = stitching.in_time_order(array, self.placement)
     if 'action' in live:
-      self._check_actions(live['action'], expected.num_actions)
+      self._check_actions(live['action'], expected)
     if 'reward' in live:
-      self._check_rewards(live['reward'])
+      self._check_rewards(live['reward'], expected.is_atari)
     if 'terminal' in live:
       self._check_terminals(live['terminal'], expected.max_episode_steps)
     if 'terminal' in live and 'reward' in live:
@@ -141,7 +144,7 @@ class ShardChecks:
         live['reward'], live['terminal']
       )
     if self._has_valid_header('observation', expected):
-      self._check_frames(live, expected.padding)
+      self._check_frames(live, expected)
 
   def _add(self, level: str, name: str, problem: str) -> None:
     path = self.paths[name]
@@ -183,26 +186,26 @@ class ShardChecks:
     if length != capacity:
       self._add('error', name, f'has {length} rows, the shard has {capacity}')
     elif name == 'observation':
-      self._check_observation_type(header, expected.observation)
+      self._check_observation_type(header, expected)
     return len(self.findings) == before
 
   def _check_observation_type(
-    self, header: shard_reader.Header, expected: tuple[Any, tuple]
+    self, header: shard_reader.Header, expected: Expected
   ) -> None:
     dtype, shape = header.dtype, header.shape[1:]
     described = f'{dtype.str} {shape}'
-    if (dtype.str, shape) != expected:
+    if (dtype.str, shape) != expected.observation:
+      of_run = ' '.join(map(str, expected.observation))
       self._add(
         'error',
         'observation',
-        f'holds observations of {described}, the run has {expected[0]} '
-        f'{expected[1]}',
+        f'holds observations of {described}, the run has {of_run}',
       )
     elif not np.prod(shape, dtype=np.int64):
       self._add(
         'error', 'observation', f'holds empty observations, {described}'
       )
-    elif len(shape) > 1 and dtype != np.uint8:
+    elif expected.is_atari and len(shape) > 1 and dtype != np.uint8:
       self._add(
         'error', 'observation', f'holds frames of {dtype}, not of uint8'
       )
@@ -227,11 +230,16 @@ class ShardChecks:
     if wrong:
       self._add('error', 'invalid_range', wrong)
 
-  def _check_actions(self, action: np.ndarray, num_actions: int | None) -> None:
-    limit = _ALE_ACTIONS if num_actions is None else num_actions
+  def _check_actions(self, action: np.ndarray, expected: Expected) -> None:
+    limit, owner = expected.num_actions, 'the game'
+    if limit is None:
+      limit, owner = (
+        (_ALE_ACTIONS, 'the ALE')
+        if expected.is_atari
+        else (run_statistics.MAX_ACTIONS, 'no environment')
+      )
     wrong = action[(action < 0) | (action >= limit)]
     if len(wrong):
-      owner = 'the ALE' if num_actions is None else 'the game'
       self._add(
         'error',
         'action',
@@ -239,7 +247,7 @@ class ShardChecks:
         f'{len(wrong):,} rows)',
       )
 
-  def _check_rewards(self, reward: np.ndarray) -> None:
+  def _check_rewards(self, reward: np.ndarray, is_atari: bool) -> None:
     wrong = reward[~np.isfinite(reward)]
     if len(wrong):
       self._add(
@@ -247,7 +255,7 @@ class ShardChecks:
         'reward',
         f'has reward {wrong[0]} (not finite in {len(wrong):,} rows)',
       )
-    elif len(reward) and np.abs(reward).max() > 1:
+    elif is_atari and len(reward) and np.abs(reward).max() > 1:
       self._add(
         'note',
         'reward',
@@ -255,7 +263,9 @@ class ShardChecks:
         'DQN Replay Dataset are clipped to [-1, 1]',
       )
 
-  def _check_terminals(self, terminal: np.ndarray, max_steps: int) -> None:
+  def _check_terminals(
+    self, terminal: np.ndarray, max_steps: int | None
+  ) -> None:
     wrong = terminal[terminal > 1]
     if len(wrong):
       self._add(
@@ -265,7 +275,7 @@ class ShardChecks:
       )
     ends = np.flatnonzero(terminal)
     gaps = np.diff(np.concatenate([[-1], ends, [len(terminal)]])) - 1
-    if gaps.max() >= max_steps + _EPISODE_MARGIN:
+    if max_steps is not None and gaps.max() >= max_steps + _EPISODE_MARGIN:
       self._add(
         'suspicious',
         'terminal',
@@ -274,7 +284,9 @@ class ShardChecks:
         f'{max_steps:,} steps',
       )
 
-  def _check_frames(self, live: Mapping[str, np.ndarray], padding: int) -> None:
+  def _check_frames(
+    self, live: Mapping[str, np.ndarray], expected: Expected
+  ) -> None:
     path, placement = self.paths['observation'], self.placement
     assert placement is not None
     meter, scan = _Meter(self._advance), _FrameScan(placement)
@@ -285,11 +297,11 @@ class ShardChecks:
     zero = stitching.in_time_order(scan.zero, placement)
     if scan.constant and len(zero) >= _FEWEST_FRAMES:
       self._add(
-        'suspicious',
+        'suspicious' if expected.is_atari else 'note',
         'observation',
         f'has the same frame in all {len(zero):,} rows',
       )
-    self._check_padding(zero, live, padding)
+    self._check_padding(zero, live, expected.padding)
 
   def _check_padding(
     self, zero: np.ndarray, live: Mapping[str, np.ndarray], padding: int

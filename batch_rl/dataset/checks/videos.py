@@ -9,6 +9,8 @@ from batch_rl.dataset.checks import frame_images, run_statistics
 
 _ENDINGS = ('.gif', '.mp4')
 _SCALE = 3
+# Episodes are enlarged to about this height or width in pixels, at least by _SCALE.
+_PIXELS = 252
 # A step is four frames of a game that shows 60 a second.
 _STEPS_PER_SECOND = 15
 
@@ -53,7 +55,7 @@ def choose_episode(
 def write_episode(
   statistics: run_statistics.RunStatistics, number: int, path: str
 ) -> None:
-  """Writes a video of an episode, enlarged three times.
+  """Writes a video of an episode, enlarged at least three times.
 
   Args:
     statistics: Statistics of the run.
@@ -67,7 +69,9 @@ def write_episode(
   episodes = statistics.episodes
   first = episodes.first[number] + statistics.padding
   rows = np.arange(first, episodes.last[number] + 1)
-  write_images(frame_images.read_images(statistics, rows), path)
+  images = frame_images.read_images(statistics, rows)
+  scale = max(_SCALE, _PIXELS // max(images.shape[1:3]))
+  write_images(images, path, scale)
 
 
 def write_images(

@@ -1,10 +1,18 @@
 """The command `inspect`."""
 
 import argparse
+import math
 from typing import Any
 
+import numpy as np
+
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.checks import plots, run_statistics, videos
+from batch_rl.dataset.checks import (
+  frame_images,
+  plots,
+  run_statistics,
+  videos,
+)
 from batch_rl.dataset.commands import console
 
 
@@ -15,7 +23,8 @@ def add(commands: Any) -> None:
     'inspect',
     _inspect,
     'show statistics of a run. Covers episodes, returns, lengths, actions and sizes; '
-    '--plot and --video also show frames.',
+    '--plot and --video also show frames, if observations are images: '
+    '(height, width) or (height, width, planes).',
   )
   command.add_argument('directory', help=console.DIRECTORY)
   command.add_argument(
@@ -50,13 +59,18 @@ def _inspect(arguments: argparse.Namespace) -> int:
     return 0
   statistics = run_statistics.compute(run)
   written: dict[str, Any] = {}
+  no_images = frame_images.explain_no_images(statistics)
+  if no_images and (arguments.plot or arguments.video):
+    written['no_frames'] = no_images
   if arguments.plot:
     plots.plot(statistics, arguments.plot)
     written['plot'] = arguments.plot
   if arguments.video:
     number = videos.choose_episode(statistics, arguments.episode)
-    videos.write_episode(statistics, number, arguments.video)
-    written |= {'video': arguments.video, 'episode': number}
+    written |= {'video': None, 'episode': number}
+    if not no_images:
+      videos.write_episode(statistics, number, arguments.video)
+      written['video'] = arguments.video
   if arguments.json:
     console.print_json(statistics.to_json() | written)
   else:
@@ -75,13 +89,17 @@ def _print_statistics(
     f'{statistics.run.directory}: {statistics.game}{agent}, observations {shape} '
     f'{statistics.frame_dtype}\n'
   )
-  with_unclipped = any(s['unclipped_return'] for s in document['shards'])
+  with_unclipped = any(map(_has_clipped, document['shards']))
+  integers = np.array_equal(
+    statistics.episodes.returns, np.round(statistics.episodes.returns)
+  )
+  digits = {'length': 0, 'return': 0 if integers else 2}
   head = ['shard', 'rows', 'steps', 'padding', 'episodes', 'length']
   head += ['return', 'min', 'max']
   head += ['unclipped'] if with_unclipped else []
   head += ['size', 'B/step']
   lines = [
-    _table_line(entry, with_unclipped)
+    _table_line(entry, with_unclipped, digits['return'])
     for entry in [*document['shards'], {'shard': 'total', **total}]
   ]
   console.print_table([head, *lines])
@@ -90,8 +108,9 @@ def _print_statistics(
     if values := total[name]:
       print(
         f'{name}: mean {values["mean"]:,.2f}, median {values["median"]:,.1f}, '
-        f'standard deviation {values["std"]:,.2f}, {values["min"]:,.0f} to '
-        f'{values["max"]:,.0f}{unit}'
+        f'standard deviation {values["std"]:,.2f}, '
+        f'{values["min"]:,.{digits[name]}f} to {values["max"]:,.{digits[name]}f}'
+        f'{unit}'
       )
   if total['episodes_cut']:
     print(
@@ -105,7 +124,7 @@ def _print_statistics(
     print(f'action {action:2}: {100 * share:5.1f} % {count:12,} {bar}')
   for problem in statistics.problems:
     print(f'note: {problem}')
-  if 'video' in written:
+  if 'episode' in written:
     number = written['episode']
     print(
       f'episode {number}: {statistics.lengths[number]:,} agent steps, return '
@@ -113,11 +132,29 @@ def _print_statistics(
       f'{statistics.episodes.suffix[number]}'
     )
   for kind in ('plot', 'video'):
-    if kind in written:
+    if written.get(kind):
       print(f'{kind}: {written[kind]}')
+  if 'no_frames' in written:
+    left_out = ['the plot has no frames'] if 'plot' in written else []
+    left_out += ['there is no video'] if 'video' in written else []
+    print(f'note: {" and ".join(left_out)}: {written["no_frames"]}')
 
 
-def _table_line(entry: dict[str, Any], with_unclipped: bool) -> list[str]:
+def _has_clipped(entry: dict[str, Any]) -> bool:
+  """Returns whether a shard's rewards were clipped, by its manifest."""
+  returns, unclipped = entry['return'], entry['unclipped_return']
+  if not returns or not unclipped:
+    return False
+  # The manifest's returns are of rewards before they were rounded to float32.
+  return any(
+    not math.isclose(unclipped[key], returns[key], rel_tol=1e-4, abs_tol=1e-4)
+    for key in unclipped
+  )
+
+
+def _table_line(
+  entry: dict[str, Any], with_unclipped: bool, digits: int
+) -> list[str]:
   returns, lengths = entry['return'] or {}, entry['length'] or {}
   unclipped = entry['unclipped_return'] or {}
   steps = entry['agent_steps']
@@ -130,7 +167,7 @@ def _table_line(entry: dict[str, Any], with_unclipped: bool) -> list[str]:
     console.number(lengths.get('mean'), 1),
     console.number(returns.get('mean'), 2),
   ]
-  line += [console.number(returns.get(key)) for key in ('min', 'max')]
+  line += [console.number(returns.get(key), digits) for key in ('min', 'max')]
   line += [console.number(unclipped.get('mean'), 1)] if with_unclipped else []
   return [
     *line,

@@ -18,7 +18,7 @@ from batch_rl.tests.dataset.checks.run_files import (
 )
 
 
-def write_returns(logs, means, capacity=200, spread=2):
+def write_returns(logs, means, capacity=200, spread=2, with_manifest=False):
   """Writes a run; each shard has episodes of 20 steps around a mean return."""
   random = np.random.default_rng(0)
   log = shards.make_log(logs, capacity)
@@ -32,7 +32,8 @@ def write_returns(logs, means, capacity=200, spread=2):
       shards.add_row(log, shards.Row(frame, 1, reward, int(step == 19)))
     row += 23
   log.close()
-  (logs / manifests.FILE_NAME).unlink()
+  if not with_manifest:
+    (logs / manifests.FILE_NAME).unlink()
 
 
 LEARNING = [-20, -20, -19, -12, 5, 14, 16, 17, 12, 15, 17, 17]
@@ -53,6 +54,14 @@ def test_an_outlying_mean_return_is_suspicious(tmp_path):
   finding = the_only(tmp_path, 'suspicious')
   assert finding.file == str(file_of(tmp_path, 'reward', 10))
   assert 'mean return' in finding.message
+
+
+def test_an_outlying_mean_return_of_another_environment_is_a_note(tmp_path):
+  """One's own log may mix policies."""
+  means = [*LEARNING[:8], 17, 17, -20, 17, 17]
+  write_returns(tmp_path, means, with_manifest=True)
+  assert is_well(tmp_path)
+  assert any('mean return' in f.message for f in findings(tmp_path, 'note'))
 
 
 @pytest.fixture(scope='module')

@@ -10,7 +10,12 @@ import pytest
 from hypothesis import strategies as st
 
 from batch_rl.dataset.checks import run_checks
-from batch_rl.dataset.shards import manifests, shard_files, shard_reader
+from batch_rl.dataset.shards import (
+  manifests,
+  replay_log,
+  shard_files,
+  shard_reader,
+)
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.checks.run_files import (
   CAPACITY,
@@ -218,6 +223,52 @@ def test_stale_rows_may_hold_anything(logs, name, value):
   change(logs, name, 2, put(30, value))
   change(logs, name, 0, put(CAPACITY - 1, value))
   assert is_well(logs)
+
+
+# --- other environments than Atari ---
+
+
+def write_bandit(logs, environment, steps=54_400):
+  """Logs 30 actions, large rewards, one float image and no end; in two shards."""
+  frame, half = np.ones((2, 2), np.float32), steps // 2
+  metadata = {'environment': environment}
+  with replay_log.ReplayLog(
+    str(logs), (2, 2), np.float32, half + 1, stack_size=1, metadata=metadata
+  ) as log:
+    for step in range(2 * half):
+      log.add(frame, step % 30, 1e3 * (step % 2), False)
+
+
+def test_other_environments_are_not_checked_as_atari(tmp_path):
+  """A bandit has the same observation at each step."""
+  write_bandit(tmp_path, {'game': 'Bandit'})
+  report = run_checks.verify(str(tmp_path))
+  assert not report.problems
+  messages = ' '.join(f.message for f in report.findings)
+  assert 'the same frame in all 27,200 rows' in messages
+  assert 'clipped' not in messages
+  (tmp_path / manifests.FILE_NAME).unlink()
+  wrong = ' '.join(f.message for f in run_checks.verify(str(tmp_path)).problems)
+  for problem in ('frames of float32', 'action 18, but the ALE has 18'):
+    assert problem in wrong
+
+
+def test_atari_logs_are_checked_as_atari(tmp_path):
+  write_bandit(tmp_path, {'game': 'Pong', 'repeat_action_probability': 0.25})
+  wrong = ' '.join(f.message for f in run_checks.verify(str(tmp_path)).problems)
+  for problem in ('frames of float32', 'action 18, but', 'without a terminal'):
+    assert problem in wrong
+
+
+def test_impossible_actions_are_found_in_every_environment(tmp_path):
+  for name, environment, action, problem in (
+    ('few', {'num_actions': 4}, 4, 'action 4, but the game has 4'),
+    ('many', {}, 10_000, 'action 10000, but no environment has 10000'),
+  ):
+    logs = tmp_path / name
+    with shards.make_log(logs, 40, environment=environment) as log:
+      shards.add_row(log, shards.Row(1, action, 0.0, 1))
+    assert problem in the_only(logs, 'error').message
 
 
 # --- frames, padding and terminals ---
