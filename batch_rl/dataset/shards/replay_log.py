@@ -53,7 +53,7 @@ def check_log_directory(directory: str, run_id: str | None) -> None:
 class ReplayLog:
   """The log of one run, e.g. of one's own environment and policy.
 
-  It needs NumPy only, and takes observations of any shape and dtype:
+  It needs neither gin nor TensorFlow. Observations have any shape and dtype:
 
     with ReplayLog(
       'data/GridWorld/1/replay_logs',
@@ -82,9 +82,8 @@ class ReplayLog:
       rows, which take a reader some time.
     stack_size: Number of frames in the agents' states, or more; each episode starts
       with `stack_size - 1` all-zero rows.
-    update_horizon: Number of steps in n-step returns, which the format's
-      `invalid_range` depends on.
-    metadata: JSON-serialisable entries for the manifest. The data tools know
+    update_horizon: Number of steps in returns, for the format's `invalid_range`.
+    metadata: Entries for the manifest, numbers and text. The data tools know
       `environment.game`, the environment's name, `environment.num_actions` and
       `agent`; `run_id` identifies the run that owns the directory.
 
@@ -124,7 +123,7 @@ class ReplayLog:
         'least 1, a shard has more rows than their sum.'
       )
     self.directory = directory
-    self.metadata = dict(metadata or {})
+    self.metadata = transition_checks.check_metadata(metadata)
     self.shard_capacity = shard_capacity
     self._stack_size = stack_size
     self._update_horizon = update_horizon

@@ -1,10 +1,11 @@
-"""Checks of the values that a user logs, before they become rows.
+"""Checks of what a user gives to a log, before it is written.
 
 Every error is one line that names the value.
 """
 
+import json
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,27 @@ def check_format(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
       'floats, such as np.uint8.'
     )
   return sizes, kind
+
+
+def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+  """Returns entries for the manifest, with NumPy's numbers as Python's.
+
+  Args:
+    metadata: Entries; None for none.
+
+  Raises:
+    ValueError: If an entry cannot be written as JSON.
+  """
+
+  def as_python(value: Any) -> Any:
+    if isinstance(value, np.generic):  # e.g. the `n` of Gymnasium's spaces
+      return value.item()
+    raise TypeError(f'it holds {_shorten(value)}')
+
+  try:
+    return json.loads(json.dumps(dict(metadata or {}), default=as_python))
+  except (TypeError, ValueError) as error:
+    raise ValueError(f'metadata is not JSON-serialisable: {error}.') from None
 
 
 def check_observation(

@@ -97,3 +97,13 @@ def test_the_format_of_a_log_is_checked(shape, dtype, message):
     return
   with pytest.raises(ValueError, match=message):
     transition_checks.check_format(shape, dtype)
+
+
+def test_metadata_are_json():
+  given = {'environment': {'num_actions': np.int64(4)}, 'seeds': [1, 2]}
+  checked = transition_checks.check_metadata(given)
+  assert checked == given and type(checked['environment']['num_actions']) is int
+  assert transition_checks.check_metadata(None) == {}
+  for wrong in ({'a': {1, 2}}, {'a': np.ones(3)}, [1]):
+    with pytest.raises(ValueError, match='metadata is not JSON-serialisable'):
+      transition_checks.check_metadata(wrong)
