@@ -142,6 +142,8 @@ def _spaces(reader: episodes.Reader, stack_size: int | None) -> dict[str, Any]:
   high: Any = np.inf
   if dtype.kind in 'iu':
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+  elif dtype.kind == 'b':
+    low, high = 0, 1
   stacked = shape if stack_size is None else (stack_size, *shape)
   return {
     'observation_space': gymnasium.spaces.Box(low, high, stacked, dtype.type),
