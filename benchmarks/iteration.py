@@ -31,7 +31,7 @@ from dopamine.discrete_domains import atari_lib
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl.fixed_replay import run_experiment, update_loop, vector_evaluation
+from batch_rl.fixed_replay import run_experiment, vector_evaluation
 from batch_rl.multi_head import multi_head_dqn_agent
 from benchmarks import measuring
 
@@ -61,28 +61,23 @@ def offline_agent(name: str, **bindings):
 
 def constant_loop(agent) -> Callable[[], None]:
   """Returns a function that runs updates of an agent with a constant batch."""
-  with agent._sess.graph.as_default():
-    values = agent._sess.run(agent._replay.batch)
-    # Not a `tf.constant`: TensorFlow could fold parts of the computation.
-    constants = tf.numpy_function(
-      lambda: values, [], [tensor.dtype for tensor in agent._replay.batch]
-    )
-    loop = update_loop.UpdateLoop(
-      agent._train_op,
-      agent._loss,
-      agent._sync_qt_ops,
-      agent._replay.batch,
-      agent._replay.transition.values(),
-      lambda: [
-        tf.ensure_shape(constant, tensor.shape)
-        for constant, tensor in zip(constants, agent._replay.batch, strict=True)
-      ],
-      [],
-      getattr(agent, 'step_tensor', None),
-      agent.update_period,
-      agent.target_update_period,
-    )
-  return lambda: loop.run(agent._sess, 4, UPDATES)
+  replay = agent._replay
+  with agent._sess.graph.as_default(), tf.device('/gpu:0'):
+    with tf.control_dependencies(replay.ready):
+      batch = replay.next_batch()
+    values = agent._sess.run(batch)
+
+    def constants():
+      # Not a `tf.constant`: TensorFlow could fold parts of the computation.
+      arrays = tf.numpy_function(lambda: values, [], [t.dtype for t in batch])
+      return [
+        tf.ensure_shape(array, tensor.shape)
+        for array, tensor in zip(arrays, batch, strict=True)
+      ]
+
+    loop = agent.build_loop(constants, [])
+  steps = UPDATES * agent.update_period
+  return lambda: loop.run(agent._sess, 4, steps)
 
 
 def dopamine_agent(name: str):
@@ -169,12 +164,11 @@ def evaluation_times(name: str) -> dict[int, np.ndarray]:
 def side_by_side(agent, single, count: int) -> Callable[[], None]:
   """Returns a function that plays `STEPS` agent steps in each environment."""
   environments = vector_evaluation.make_environments(single, count, STEPS)
-  random = np.random.default_rng(0)
 
   def play():
     vector_evaluation.play_episodes(
       environments,
-      lambda states: agent.select_actions(states, random),
+      agent.select_actions,
       count * STEPS,
       seed=0,
     )

@@ -1,23 +1,22 @@
 """DQN with many heads: Ensemble-DQN, Averaged Ensemble-DQN and REM."""
 
-import secrets
 from collections.abc import Callable
 from typing import Any
 
 import gin
-import numpy as np
 import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 
+from batch_rl.agents import loss_agent
 from batch_rl.multi_head import atari_helpers
-from batch_rl.utils import gin_signatures, seeding
+from batch_rl.utils import gin_signatures
 
 TRANSFORM_STRATEGIES = ('IDENTITY', 'AVERAGE', 'STOCHASTIC')
 
 
 @gin.configurable
 @gin_signatures.forwards_to(dqn_agent.DQNAgent)
-class MultiHeadDQNAgent(dqn_agent.DQNAgent):
+class MultiHeadDQNAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   """A DQN whose network has several heads, each a Q-function.
 
   `transform_strategy` chooses the estimates and their targets (Agarwal et al.,
@@ -36,13 +35,7 @@ class MultiHeadDQNAgent(dqn_agent.DQNAgent):
 
   The loss is the Huber loss (delta 1), averaged over heads or mixtures and over the
   batch. The agent acts on the mean of the heads.
-
-  Attributes:
-    step_tensor: The tensor of `training_steps`, int64 (), with STOCHASTIC; None
-      otherwise.
   """
-
-  step_tensor: tf.Tensor | None = None
 
   def __init__(
     self,
@@ -94,45 +87,32 @@ class MultiHeadDQNAgent(dqn_agent.DQNAgent):
     self.num_heads = num_heads
     self.transform_strategy = transform_strategy
     self.num_convex_combinations = num_convex_combinations
-    self._mixture_base = seeding.derive(seed, 'mixtures')
-    if self._mixture_base is None:
-      self._mixture_base = secrets.randbits(31)
-    super().__init__(sess, num_actions, network=network, **kwargs)
+    super().__init__(sess, num_actions, network=network, seed=seed, **kwargs)
 
   def _create_network(self, name: str) -> tf.keras.Model:
     return self.network(self.num_actions, self.num_heads, name=name)
 
-  def _build_train_op(self) -> tf.Operation:
+  def loss(self, batch: loss_agent.Batch) -> tf.Tensor:
+    """Returns the Huber losses of the estimates, averaged over heads or mixtures."""
     q_heads = atari_helpers.select_actions(
-      self._replay_net_outputs.q_heads, self._replay.actions
+      self.online(batch.state).q_heads, batch.action
     )
-    next_q_heads = self._replay_next_target_net_outputs.q_heads
+    next_q_heads = self.target(batch.next_state).q_heads
     if self.transform_strategy == 'AVERAGE':
       next_q_heads = tf.reduce_mean(next_q_heads, axis=2, keepdims=True)
     elif self.transform_strategy == 'STOCHASTIC':
-      # Mixtures depend on the step, so a resumed run draws the same ones.
-      step = tf.numpy_function(
-        lambda: np.int64(self.training_steps), [], tf.int64
-      )
-      self.step_tensor = tf.ensure_shape(step, ())
       mixtures = atari_helpers.random_stochastic_matrix(
-        self.num_heads,
-        self.num_convex_combinations,
-        tf.stack([self._mixture_base, self.step_tensor]),
+        self.num_heads, self.num_convex_combinations, batch.seed
       )
       q_heads = mix_heads(q_heads, mixtures)
       next_q_heads = mix_heads(next_q_heads, mixtures)
     targets = atari_helpers.bellman_targets(
       tf.reduce_max(next_q_heads, axis=1),
-      self._replay.rewards,
-      self._replay.terminals,
+      batch.reward,
+      batch.terminal,
       self.cumulative_gamma,
     )
-    loss = tf.reduce_mean(ensemble_loss(q_heads, targets))
-    if self.summary_writer is not None:
-      tf.compat.v1.summary.scalar('Losses/HuberLoss', loss)
-    # Keeps the backward pass of each network on its device.
-    return self.optimizer.minimize(loss, colocate_gradients_with_ops=True)
+    return ensemble_loss(q_heads, targets)
 
 
 def mix_heads(q_heads: tf.Tensor, mixtures: tf.Tensor) -> tf.Tensor:

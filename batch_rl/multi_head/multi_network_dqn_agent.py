@@ -89,13 +89,15 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
       self.num_actions, self.num_heads, self._devices, name=name
     )
 
-  def _build_networks(self) -> None:
-    super()._build_networks()
+  def choose_actions(
+    self, outputs: atari_helpers.MultiHeadNetworkType, seed: tf.Tensor
+  ) -> tf.Tensor:
+    """Returns the greedy actions of the acting mixture; see `LossAgent`."""
     with tf.device('/cpu:*'):  # Python functions run on the CPU
       mixture = tf.numpy_function(self._acting_mixture, [], tf.float32)
     mixture.set_shape((self.num_heads,))
-    q_values = tf.tensordot(self._net_outputs.q_heads, mixture, axes=1)
-    self._q_argmax = tf.argmax(q_values, axis=1)[0]
+    q_values = tf.tensordot(outputs.q_heads, mixture, axes=1)
+    return tf.argmax(q_values, axis=1)
 
   def _acting_mixture(self) -> np.ndarray:
     """Returns the current acting mixture, float32 (num_heads,)."""

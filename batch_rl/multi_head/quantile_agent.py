@@ -7,13 +7,14 @@ import gin
 import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 
+from batch_rl.agents import loss_agent
 from batch_rl.multi_head import atari_helpers
 from batch_rl.utils import gin_signatures
 
 
 @gin.configurable
 @gin_signatures.forwards_to(dqn_agent.DQNAgent)
-class QuantileAgent(dqn_agent.DQNAgent):
+class QuantileAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   """A DQN that learns quantiles of the return (QR-DQN, Algorithm 1).
 
   Both acting and the greedy action of the target use the mean of the quantiles.
@@ -26,6 +27,7 @@ class QuantileAgent(dqn_agent.DQNAgent):
     network: Callable[..., tf.keras.Model] = atari_helpers.QuantileNetwork,
     num_atoms: int = 200,
     kappa: float = 1.0,
+    seed: int | None = None,
     **kwargs: Any,
   ):
     """Builds the agent's graph.
@@ -38,6 +40,7 @@ class QuantileAgent(dqn_agent.DQNAgent):
       num_atoms: Number of quantiles, N in the paper.
       kappa: Largest error with a quadratic Huber loss, in units of the return; 0 for
         the quantile regression loss.
+      seed: Seed of the run; None for an unseeded agent.
       **kwargs: Arguments of Dopamine's `DQNAgent`.
 
     Raises:
@@ -49,29 +52,27 @@ class QuantileAgent(dqn_agent.DQNAgent):
       raise ValueError(f'kappa={kappa} must not be negative.')
     self.num_atoms = num_atoms
     self.kappa = kappa
-    super().__init__(sess, num_actions, network=network, **kwargs)
+    super().__init__(sess, num_actions, network=network, seed=seed, **kwargs)
 
   def _create_network(self, name: str) -> tf.keras.Model:
     return self.network(self.num_actions, self.num_atoms, name=name)
 
-  def _build_train_op(self) -> tf.Operation:
+  def loss(self, batch: loss_agent.Batch) -> tf.Tensor:
+    """Returns the quantile Huber losses against r + gamma^n theta'_j(s', a').
+
+    theta' are the target network's quantiles, a' is its greedy action.
+    """
     quantiles = atari_helpers.select_actions(
-      self._replay_net_outputs.quantile_values, self._replay.actions
+      self.online(batch.state).quantile_values, batch.action
     )
-    next_outputs = self._replay_next_target_net_outputs
+    next_outputs = self.target(batch.next_state)
     next_quantiles = atari_helpers.select_actions(
       next_outputs.quantile_values, tf.argmax(next_outputs.q_values, axis=1)
     )
     targets = atari_helpers.bellman_targets(
-      next_quantiles,
-      self._replay.rewards,
-      self._replay.terminals,
-      self.cumulative_gamma,
+      next_quantiles, batch.reward, batch.terminal, self.cumulative_gamma
     )
-    loss = tf.reduce_mean(quantile_huber_loss(quantiles, targets, self.kappa))
-    if self.summary_writer is not None:
-      tf.compat.v1.summary.scalar('Losses/QuantileLoss', loss)
-    return self.optimizer.minimize(loss)
+    return quantile_huber_loss(quantiles, targets, self.kappa)
 
 
 def quantile_huber_loss(

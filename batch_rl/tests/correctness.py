@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from dopamine.discrete_domains import gym_lib
 
+from batch_rl.agents import loss_agent
 from batch_rl.baselines import agents as online_agents
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
@@ -302,12 +303,25 @@ class FixedBatch:
       name: tf.compat.v1.placeholder_with_default(array, array.shape)
       for name, array in self.batch.items()
     }
+    names = {
+      'states': 'state',
+      'next_states': 'next_state',
+      'actions': 'action',
+      'rewards': 'reward',
+      'terminals': 'terminal',
+    }
+    transition = {names[name]: tensor for name, tensor in tensors.items()}
+    unused = dict.fromkeys(('next_action', 'next_reward', 'indices'))
     return types.SimpleNamespace(
       **tensors,
+      transition={**unused, **transition},
       batch_size=len(self.batch['actions']),
       save=lambda *args: None,
       load=lambda *args: None,
     )
+
+  # One update per `session.run`, in offline agents, too.
+  _build_update = loss_agent.LossAgent._build_update
 
   def _train_step(self):
     self.training_steps += 1
@@ -324,7 +338,8 @@ class _Recorded:
     gradients: Gradients applied to the variables, `{variable name: tensor}`.
   """
 
-  def _build_train_op(self):
+  def _build_networks(self):
+    super()._build_networks()
     optimizer = self.optimizer
     compute, apply = optimizer.compute_gradients, optimizer.apply_gradients
 
@@ -342,7 +357,6 @@ class _Recorded:
 
     optimizer.compute_gradients = keep_loss
     optimizer.apply_gradients = keep_gradients
-    return super()._build_train_op()
 
 
 def build_agent(case, *mixins, data_dir='', **attributes):

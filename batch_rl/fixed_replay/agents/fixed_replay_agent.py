@@ -2,7 +2,8 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,26 @@ from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
 from tensorflow.python.framework import config as tf_config
 
+from batch_rl.agents import graph_checks, loss_agent
 from batch_rl.fixed_replay import mixed_precision, update_loop
 from batch_rl.fixed_replay.agents import initial_weights
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from batch_rl.utils import files, gin_signatures
+from batch_rl.utils import files
+
+_SELECT_ACTION = dqn_agent.DQNAgent._select_action
 
 
-class FixedReplayAgentMixin:
+class FixedReplayAgentMixin(loss_agent.LossAgent):
   """Mixin that makes a Dopamine agent's replay memory a fixed replay.
 
-  It precedes the agent among the base classes. The agent trains by `train_steps`,
-  or by Dopamine's `begin_episode` and `step`, and adds nothing to its replay memory.
-  `min_replay_history` has no effect, since the data is complete from the start.
+  It precedes the agent among the base classes. The agent defines what it learns in
+  `loss` and how it acts in `choose_actions`, see `LossAgent`. Optimiser, minimisation,
+  loop, checkpoints and checks are here. An agent with a `_build_train_op` of its own
+  trains, too, with one update per `session.run`.
+
+  The agent trains by `train_steps`, or by Dopamine's `begin_episode` and `step`, and
+  adds nothing to its replay memory. `min_replay_history` has no effect, since the data
+  is complete from the start.
 
   Args:
     sess: TensorFlow session; None creates one.
@@ -46,12 +55,13 @@ class FixedReplayAgentMixin:
     **kwargs: Arguments of the agent.
 
   Attributes:
-    seconds_waited: Time in seconds that updates have waited for data. It is not
-      measured with one update per `session.run`, or with `deterministic_ops`.
+    seconds_waited: Time in seconds that updates have waited for data, an upper bound
+      on a GPU. It is not measured with `deterministic_ops`, or for an agent without
+      `loss`.
 
   Raises:
-    ValueError: If the data has more actions than the environment, or the
-      checkpoint does not fit the networks.
+    ValueError: If the data has more actions than the environment, the checkpoint does
+      not fit the networks, or `loss` or `choose_actions` is not as `LossAgent` expects.
   """
 
   def __init__(
@@ -80,12 +90,9 @@ class FixedReplayAgentMixin:
     self._seed = seed
     self._seed_drawn = seed_drawn
     self.seconds_waited = 0.0
+    self._loop: update_loop.UpdateLoop | None = None
     kwargs['min_replay_history'] = 0
-    if gin_signatures.next_accepts(self, FixedReplayAgentMixin, 'seed'):
-      kwargs['seed'] = seed
-    super().__init__(sess, num_actions, **kwargs)
-    if jit_compile:
-      _ = self._loop  # raises early if the update cannot be compiled
+    super().__init__(sess, num_actions, seed=seed, **kwargs)
     self._build_acting()
     with self._sess.graph.as_default():
       weights = tf.compat.v1.trainable_variables()
@@ -111,24 +118,17 @@ class FixedReplayAgentMixin:
       batch_rl.dataset.shards.shard_reader.DataError: If the data is damaged.
     """
     end = self.training_steps + count
+    most = self.steps_per_run
     while self.training_steps < end:
-      updates = self._updates_at_once(end - self.training_steps)
-      if updates:
-        yield from self._run_loop(updates)
+      is_due = self.training_steps % self.update_period == 0
+      if self._loop is not None and is_due and not self._has_own_step:
+        yield from self._run_loop(min(end - self.training_steps, most))
       elif (loss := self._train_step()) is not None:
         yield loss
 
-  def _updates_at_once(self, steps):
-    """Returns the number of updates that the loop can run before a summary."""
-    if self._loop is None or self.training_steps % self.update_period:
-      return 0
-    limit = min(self._updates_per_run, steps // self.update_period)
-    if self.summary_writer is None:
-      return limit
-    for count in range(limit):
-      if self._is_summary_due(self.training_steps + count * self.update_period):
-        return count
-    return limit
+  @property
+  def _has_own_step(self):
+    return type(self)._train_step is not FixedReplayAgentMixin._train_step
 
   def _is_summary_due(self, step):
     return (
@@ -138,31 +138,67 @@ class FixedReplayAgentMixin:
     )
 
   def _run_loop(self, count):
-    first = self.training_steps
+    """Trains for agent steps, the first with an update, in one `session.run`.
+
+    Returns:
+      A generator of the losses.
+    """
+    steps = range(
+      self.training_steps, self.training_steps + count, self.update_period
+    )
     with self._one_line_errors():
-      losses, waited = self._loop.run(self._sess, first, count)
-    self.training_steps += len(losses) * self.update_period
+      scalars, waited = self._loop.run(self._sess, steps.start, count)
+    self.training_steps += count
     self.seconds_waited += waited
-    for i, loss in enumerate(losses.tolist()):
-      self._check_loss(loss, first + i * self.update_period)
+    for step, values in zip(steps, scalars.tolist(), strict=True):
+      if self._is_summary_due(step):
+        self._write_scalars(values, step)
+    return self._check_losses(scalars[:, 0].tolist(), steps)
+
+  def _write_scalars(self, values, step):
+    summary = tf.compat.v1.Summary()
+    for name, value in zip(self._scalar_names, values, strict=True):
+      summary.value.add(tag=f'Losses/{name}', simple_value=value)
+    self.summary_writer.add_summary(summary, step)
+
+  def _check_losses(self, losses, steps):
+    """Yields the losses; raises FloatingPointError at one that is not finite."""
+    for step, loss in zip(steps, losses, strict=True):
+      if not np.isfinite(loss):
+        raise FloatingPointError(
+          f'The loss is {loss} at update {step // self.update_period}: training has '
+          'diverged. Earlier checkpoints are kept.'
+        )
       yield loss
 
   def _train_step(self):
     """Trains for one agent step; returns the loss if it has an update."""
-    loss = None
-    if self.training_steps % self.update_period == 0:
-      fetches = [self._loss, self._train_op]
-      if self._is_summary_due(self.training_steps):
-        fetches.append(self._merged_summaries)
-      with self._one_line_errors():
-        loss, _, *summary = self._sess.run(fetches)
-      loss = float(loss)
-      self._check_loss(loss, self.training_steps)
-      if summary:
-        self.summary_writer.add_summary(summary[0], self.training_steps)
-    if self.training_steps % self.target_update_period == 0:
+    step, loss = self.training_steps, None
+    if self._loop is not None and step % self.update_period == 0:
+      (loss,) = self._run_loop(1)
+      return loss
+    if step % self.update_period == 0:
+      loss = self._update_by_train_op()
+    if step % self.target_update_period == 0:
       self._sess.run(self._sync_qt_ops)
     self.training_steps += 1
+    return loss
+
+  def _update_by_train_op(self):
+    """Runs `_train_op`; returns the loss, NaN if it does not tell it."""
+    step = self.training_steps
+    fetches = [self._train_op]
+    if self._is_summary_due(step) and self._merged_summaries is not None:
+      fetches.append(self._merged_summaries)
+    with self._one_line_errors():
+      result, *summary = self._sess.run(fetches)
+    if summary:
+      self.summary_writer.add_summary(summary[0], step)
+    # RainbowAgent, for one, returns the operation and the loss.
+    values = [v for v in tf.nest.flatten(result) if v is not None]
+    if not values:
+      return float('nan')
+    (loss,) = self._check_losses([float(np.mean(values[-1]))], [step])
     return loss
 
   @contextlib.contextmanager
@@ -187,53 +223,75 @@ class FixedReplayAgentMixin:
         ) from error
       raise
 
-  def _check_loss(self, loss, step):
-    if not np.isfinite(loss):
-      raise FloatingPointError(
-        f'The loss is {loss} at update {step // self.update_period}: training has '
-        'diverged. Earlier checkpoints are kept.'
+  def _build_own_train_op(self):
+    if self._jit_compile:
+      raise ValueError(
+        f'{type(self).__name__} has a _build_train_op of its own, which jit_compile '
+        'does not support: define loss(batch), or set jit_compile to False.'
       )
-
-  @functools.cached_property
-  def _loop(self):
-    """Loop of updates; None for one `session.run` per update."""
-    if self._updates_per_run == 1 and not self._jit_compile:
-      return None
-    try:
-      with self._sess.graph.as_default():
-        return self._make_loop()
-    except (ValueError, TypeError) as error:
-      if self._jit_compile:
-        raise ValueError(
-          f'{type(self).__name__} does not support jit_compile: {error}. '
-          'Set it to False.'
-        ) from error
-      logging.warning(
-        '%s runs one update per session.run, which is slower: %s.',
-        type(self).__name__,
-        error,
-      )
-      return None
-
-  def _make_loop(self):
-    replay = self._replay
-    if type(self)._train_step is not FixedReplayAgentMixin._train_step:
-      raise ValueError('it overrides _train_step')
-    return update_loop.UpdateLoop(
-      train=self._train_op,
-      loss=self._loss,
-      sync=self._sync_qt_ops,
-      batch=replay.batch,
-      transition=replay.transition.values(),
-      next_batch=replay.prefetcher.next if replay.prefetcher else list,
-      ready=[replay.prefetcher.ready] if replay.prefetcher else [],
-      step=getattr(self, 'step_tensor', None),
-      update_period=self.update_period,
-      target_update_period=self.target_update_period,
-      jit_compile=self._jit_compile,
-      # Clocks are not deterministic.
-      timed=not tf_config.is_op_determinism_enabled(),
+    logging.warning(
+      '%s has a _build_train_op of its own: one update per session.run, which is '
+      'slower. To avoid it, define loss(batch).',
+      type(self).__name__,
     )
+    return super()._build_own_train_op()
+
+  def _build_update(self):
+    """Builds the loop of updates; an agent without data does not train."""
+    if self._replay_data_dir is not None:
+      self._loop = self.build_loop(self._replay.next_batch, self._replay.ready)
+    return tf.no_op()
+
+  def build_loop(
+    self,
+    next_batch: Callable[[], Sequence[tf.Tensor]],
+    ready: Sequence[tf.Operation],
+  ) -> update_loop.UpdateLoop:
+    """Builds a loop of updates, on the current device.
+
+    Args:
+      next_batch: Function that builds the tensors of a batch, like
+        `GraphReplay.next_batch`.
+      ready: Operations to run before.
+    """
+    replay = self._replay
+    name = f'{type(self).__name__}.loss'
+
+    def update(batch, step):
+      arrays = replay.unpack(batch)
+      arrays = {name: arrays[name] for name in loss_agent.Batch._fields[:-2]}
+      scalars = self._update(
+        loss_agent.Batch(**arrays, step=step, seed=self._seed_at(step))
+      )
+      self._scalar_names = list(scalars)
+      graph = tf.compat.v1.get_default_graph()
+      graph_checks.check_reproducible(graph, name, 'batch.seed')
+      return tf.stack(list(scalars.values()))
+
+    scope = tf.compat.v1.get_default_graph().get_name_scope()
+
+    def synchronise():
+      # Dopamine finds the weights by the current scope.
+      graph = tf.compat.v1.get_default_graph()
+      with graph.name_scope(f'{scope}/' if scope else None):
+        self._build_sync_op()
+      return tf.constant(True)
+
+    # An optimiser makes its variables in the outermost graph, which TensorFlow finds
+    # only if it has been entered.
+    with tf.compat.v1.get_default_graph().as_default():
+      return update_loop.UpdateLoop(
+        update,
+        synchronise,
+        next_batch,
+        ready,
+        tf.zeros(()).device,
+        self.update_period,
+        self.target_update_period,
+        jit_compile=self._jit_compile,
+        # Clocks are not deterministic.
+        timed=not tf_config.is_op_determinism_enabled(),
+      )
 
   def _create_network(self, name):
     if not self._mixed_precision:
@@ -243,47 +301,64 @@ class FixedReplayAgentMixin:
     )
 
   def _build_acting(self):
-    """Builds the greedy actions for states (n, stack_size, *observation_shape)."""
-    self._states_ph = tf.compat.v1.placeholder(
-      self.observation_dtype, (None, self.stack_size, *self.observation_shape)
-    )
-    axes = (0, *range(2, 2 + len(self.observation_shape)), 1)
-    self._greedy_actions = self._build_greedy_actions(
-      tf.transpose(self._states_ph, axes)
-    )
-
-  def _build_greedy_actions(self, states: tf.Tensor) -> tf.Tensor:
-    """Returns greedy actions, int64 (n,).
-
-    Subclasses that do not maximise `q_values` override it.
-
-    Args:
-      states: Stacks of frames, (n, *observation_shape, stack_size).
-    """
-    return tf.argmax(self.online_convnet(states).q_values, axis=1)
-
-  @property
-  def acts_on_batches(self) -> bool:
-    """Whether batched action selection matches `_select_action`."""
-    return type(self)._select_action is dqn_agent.DQNAgent._select_action
+    """Builds the actions for states (n, stack_size, *observation_shape)."""
+    overridden = [
+      name
+      for name, is_overridden in (
+        ('_select_action', type(self)._select_action is not _SELECT_ACTION),
+        (
+          '_q_argmax',
+          self._choice is None or self._q_argmax is not self._chosen,
+        ),
+      )
+      if is_overridden
+    ]
+    self._acts_alone = bool(overridden)
+    if overridden:
+      if self._chooses():
+        self._refuse_two_policies(overridden[0])
+      logging.warning(
+        '%s overrides %s: evaluation plays by it, one state at a time, which is '
+        'slower. To avoid it, override choose_actions.',
+        type(self).__name__,
+        overridden[0],
+      )
+      return
+    with self._sess.graph.as_default():
+      self._states_ph = tf.compat.v1.placeholder(
+        self.observation_dtype, (None, self.stack_size, *self.observation_shape)
+      )
+      self._seeds_ph = tf.compat.v1.placeholder(tf.int64, (None, 2))
+      axes = (0, *range(2, 2 + len(self.observation_shape)), 1)
+      outputs = self.online_convnet(tf.transpose(self._states_ph, axes))
+      self._actions = self._choice(outputs, self._seeds_ph)
 
   def select_actions(
     self, states: np.ndarray, generators: Sequence[np.random.Generator]
   ) -> np.ndarray:
     """Returns epsilon-greedy actions for evaluation, int64 (n,).
 
+    A state's action depends on the state and its generator, not on the others.
+
     Args:
       states: Stacks of frames, oldest first, (n, stack_size, *observation_shape).
-      generators: Generator of each state for the random actions, taken with
-        probability `epsilon_eval`.
+      generators: Generator of each state, for the random actions, taken with
+        probability `epsilon_eval`, and for policies that draw.
     """
-    actions = self._sess.run(self._greedy_actions, {self._states_ph: states})
-    for i, generator in enumerate(generators):
-      explore = generator.random() <= self.epsilon_eval
-      random_action = generator.integers(self.num_actions)
-      if explore:
-        actions[i] = random_action
-    return actions
+    if self._acts_alone:
+      return np.array(list(map(self._act_on, states, generators)))
+    explores = [g.random() <= self.epsilon_eval for g in generators]
+    random_actions = [g.integers(self.num_actions) for g in generators]
+    feed = {self._states_ph: states}
+    if self._choice.draws:
+      feed[self._seeds_ph] = [g.integers(2**31, size=2) for g in generators]
+    actions = self._sess.run(self._actions, feed)
+    return np.where(explores, random_actions, actions)
+
+  def _act_on(self, state, generator):
+    self.state[0] = np.moveaxis(state, 0, -1)
+    random.seed(int(generator.integers(2**63)))  # Dopamine draws by `random`.
+    return int(self._select_action())
 
   @property
   def steps_per_run(self) -> int:
@@ -356,21 +431,6 @@ class FixedReplayAgentMixin:
         'Earlier checkpoints are kept.'
       )
     return super().bundle_and_checkpoint(checkpoint_dir, iteration_number)
-
-  def _build_train_op(self):
-    """Builds the update and keeps its loss, which Dopamine discards."""
-    optimizer = self.optimizer
-    minimize = optimizer.minimize
-
-    def keep_and_minimize(loss, *args, **kwargs):
-      self._loss = loss
-      return minimize(loss, *args, **kwargs)
-
-    optimizer.minimize = keep_and_minimize
-    try:
-      return super()._build_train_op()
-    finally:
-      del optimizer.minimize
 
   def _store_transition(self, *args, **kwargs):
     """Does nothing: the replay is fixed."""

@@ -10,19 +10,14 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 from batch_rl.fixed_replay.replay_memory import prefetch as prefetch_lib
 from batch_rl.utils import seeding
 
-# Names of the elements of a transition, in Dopamine's order.
-_ELEMENTS = (
-  'state',
+# Elements of a transition without frames.
+_SMALL_ELEMENTS = (
   'action',
   'reward',
-  'next_state',
   'next_action',
   'next_reward',
   'terminal',
   'indices',
-)
-_SMALL_ELEMENTS = tuple(
-  name for name in _ELEMENTS if name not in ('state', 'next_state')
 )
 
 
@@ -53,9 +48,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     **kwargs: Keyword arguments of `memory_class`.
 
   Attributes:
-    prefetcher: `Prefetcher` of the batches; None without prefetching.
-    batch: Prefetched tensors of a batch, before states are stacked; empty without
-      prefetching.
+    ready: Operations to run before the tensors of `next_batch`.
 
   Raises:
     ValueError: If `prefetch` or `prefetch_threads` is too small, or the memory
@@ -97,8 +90,8 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       stack_on_device = bool(tf.config.list_physical_devices('GPU'))
     self._stack_on_device = stack_on_device
     self._seed = seed
-    self.prefetcher = None
-    self.batch = []
+    self._prefetcher: prefetch_lib.Prefetcher | None = None
+    self.ready: list[tf.Operation] = []
     self._is_first_iteration = True
     self._stack_size = stack_size
     self._window = stack_size + update_horizon
@@ -132,68 +125,79 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     Args:
       use_staging: Unused.
     """
-    elements = self.memory.get_transition_elements()
-    names = tuple(element.name for element in elements)
-    if names != _ELEMENTS or self.memory.loads_uncompressed:
-      super().create_sampling_ops(use_staging)
-      return
-    with tf.name_scope('sample_replay'):
-      if self._stack_on_device:
-        tensors = self._stack_windows(elements)
-      else:
-        tensors = self._build_batch(
-          self.memory.sample_stacks,
-          [element.type for element in elements],
-          [element.shape for element in elements],
-        )
-      self._set_transition_shape(tensors, elements)
-      self.unpack_transition(tensors, elements)
-
-  def _stack_windows(self, elements):
-    """Draws windows of frames, and builds state and next state from them."""
-    by_name = {element.name: element for element in elements}
-    state = by_name['state']
-    batch, *frame_shape, _ = state.shape
-    windows, steps, *rest = self._build_batch(
-      self.memory.sample_windows,
-      [state.type, np.int64] + [by_name[name].type for name in _SMALL_ELEMENTS],
-      [(batch, self._window, *frame_shape), (batch,)]
-      + [by_name[name].shape for name in _SMALL_ELEMENTS],
-    )
-    permutation = (0, *range(2, 2 + len(frame_shape)), 1)
-
-    def stack(first):
-      positions = first[:, None] + tf.range(self._stack_size, dtype=tf.int64)
-      frames = tf.gather(windows, positions, batch_dims=1)
-      return tf.transpose(frames, permutation)
-
-    tensors = dict(zip(_SMALL_ELEMENTS, rest, strict=True))
-    tensors['state'] = stack(tf.zeros_like(steps))
-    tensors['next_state'] = stack(steps)
-    return [tensors[name] for name in _ELEMENTS]
-
-  def _build_batch(
-    self,
-    sample: Callable[..., tuple[np.ndarray, ...]],
-    dtypes: Sequence[Any],
-    shapes: Sequence[tuple[int, ...]],
-  ) -> list[tf.Tensor]:
-    """Returns tensors of a batch of `sample`, a function of the batch number."""
-    if self._prefetch:
-      self.prefetcher = prefetch_lib.Prefetcher(
-        sample, dtypes, shapes, self._prefetch, self._prefetch_threads
+    self._elements = self.memory.get_transition_elements()
+    self._load, dtypes, shapes = self._loader()
+    self._arrays = list(zip(dtypes, shapes, strict=True))
+    if self._prefetch and not self.memory.loads_uncompressed:
+      self._prefetcher = prefetch_lib.Prefetcher(
+        self._load, dtypes, shapes, self._prefetch, self._prefetch_threads
       )
-      with tf.control_dependencies([self.prefetcher.ready]):
-        self.batch = self.prefetcher.next()
-      return self.batch
+      self.ready = [self._prefetcher.ready]
+    with tf.name_scope('sample_replay'):
+      with tf.control_dependencies(self.ready):
+        batch = self.next_batch()
+      self.unpack_transition(list(self.unpack(batch).values()), self._elements)
+
+  def next_batch(self) -> list[tf.Tensor]:
+    """Builds the operations that take the next batch, in the current graph.
+
+    Returns:
+      The tensors of the batch, for `unpack`.
+    """
+    if self._prefetcher is not None:
+      return self._prefetcher.next()
     with tf.device('/cpu:*'):
       arrays = tf.numpy_function(
-        sample, [], dtypes, name='replay_sample_py_func'
+        self._load, [], [dtype for dtype, _ in self._arrays]
       )
     return [
       tf.ensure_shape(array, shape)
-      for array, shape in zip(arrays, shapes, strict=True)
+      for array, (_, shape) in zip(arrays, self._arrays, strict=True)
     ]
+
+  def unpack(self, batch: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Returns the elements of a transition, e.g. 'state', of a batch's tensors."""
+    names = [element.name for element in self._elements]
+    if not self._has_windows:
+      return dict(zip(names, batch, strict=True))
+    windows, steps, *rest = batch
+    tensors = dict(zip(_SMALL_ELEMENTS, rest, strict=True))
+    tensors['state'] = self._stack(windows, tf.zeros_like(steps))
+    tensors['next_state'] = self._stack(windows, steps)
+    return {name: tensors[name] for name in names}
+
+  @property
+  def _has_windows(self):
+    """Whether a batch has windows of frames rather than states."""
+    return self._stack_on_device and not self.memory.loads_uncompressed
+
+  def _loader(self) -> tuple[Callable[..., Any], list[Any], list[Any]]:
+    """Returns the function that loads a batch, and the dtypes and shapes of its arrays."""
+    elements = {element.name: element for element in self._elements}
+    dtypes = [element.type for element in self._elements]
+    shapes = [element.shape for element in self._elements]
+    if self.memory.loads_uncompressed:
+      return self.memory.sample_transition_batch, dtypes, shapes
+    if not self._has_windows:
+      return self.memory.sample_stacks, dtypes, shapes
+    state = elements['state']
+    batch, *frame_shape, _ = state.shape
+    small = [elements[name] for name in _SMALL_ELEMENTS]
+    return (
+      self.memory.sample_windows,
+      [state.type, np.int64, *(element.type for element in small)],
+      [
+        (batch, self._window, *frame_shape),
+        (batch,),
+        *(element.shape for element in small),
+      ],
+    )
+
+  def _stack(self, windows: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+    """Returns states (n, *observation_shape, stack_size) from windows of frames."""
+    positions = first[:, None] + tf.range(self._stack_size, dtype=tf.int64)
+    frames = tf.gather(windows, positions, batch_dims=1)
+    return tf.transpose(frames, (0, *range(2, frames.shape.rank), 1))
 
   def begin_iteration(self, iteration: int, first_batch: int = 0) -> None:
     """Starts an iteration's batches, on new shards if `num_buffers` is set.
@@ -210,5 +214,5 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     self.memory.reseed(seed)
     self.memory.redraw()
     self.memory.skip(first_batch)
-    if self.prefetcher is not None:
-      self.prefetcher.restart(first_batch)
+    if self._prefetcher is not None:
+      self._prefetcher.restart(first_batch)

@@ -1,9 +1,5 @@
 """A loop of updates in one `session.run` equals single updates."""
 
-import collections
-import functools
-import types
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,6 +7,8 @@ from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.fixed_replay.agents import AGENTS, fixed_replay_agent
 from batch_rl.tests import cartpole
+
+OFFLINE_DQN = cartpole.OFFLINE_CLASSES['dqn']
 
 
 @pytest.fixture
@@ -33,10 +31,8 @@ def train_by(agent, first_values, updates_per_run):
   """Trains an agent from its first state; returns losses and variables."""
   cartpole.restart(agent, first_values)
   agent._updates_per_run = updates_per_run
-  agent.__dict__.pop('_loop', None)  # Single updates have none.
   losses = in_pieces(agent)
   assert agent.training_steps == 88
-  assert (agent._loop is None) == (updates_per_run == 1)
   return losses, cartpole.values(agent)
 
 
@@ -66,8 +62,12 @@ def test_results_are_the_same_to_the_bit(shared_agents, make_agent, name):
     assert_same_results(train_by(agent, first_values, 5), single)
 
 
-def test_batches_are_sent_to_the_agents_device_ahead(make_agent, monkeypatch):
-  """Two CPU devices stand in for a CPU and a GPU."""
+def test_the_host_does_not_wait_for_the_agents_device(make_agent, monkeypatch):
+  """Two CPU devices stand in for a CPU and a GPU.
+
+  Within the loop, nothing goes back to the host. Batches are sent ahead, so a loop
+  variable holds them on the device.
+  """
   new_session, device = tf.compat.v1.Session, tf.device
 
   def session(target, config, **kwargs):
@@ -79,26 +79,35 @@ def test_batches_are_sent_to_the_agents_device_ahead(make_agent, monkeypatch):
     tf, 'device', lambda n: device('/cpu:0' if n == '/cpu:*' else n)
   )
   agent = make_agent(tf_device='/cpu:1')
-  run = tf.compat.v1.RunMetadata()
-  traced = types.SimpleNamespace(
-    run=functools.partial(
-      agent._sess.run,
-      options=tf.compat.v1.RunOptions(output_partition_graphs=True),
-      run_metadata=run,
-    )
+  metadata = tf.compat.v1.RunMetadata()
+  scalars, _ = agent._sess.run(
+    agent._loop._results,
+    {agent._loop._first_step: 0, agent._loop._end: 30},
+    options=tf.compat.v1.RunOptions(output_partition_graphs=True),
+    run_metadata=metadata,
   )
-  losses, _ = agent._loop.run(traced, 0, 3)
-  assert np.isfinite(losses).all()
-  # Tensors that one update passes on to the next, by type and device.
-  passed_on = collections.Counter(
-    (tf.as_dtype(node.attr['T'].type), node.device[-1])
-    for graph in run.partition_graphs
-    for node in graph.node
+  assert np.isfinite(scalars).all() and len(scalars) == 8
+  host, accelerator = sorted(
+    metadata.partition_graphs, key=lambda graph: graph.node[0].device
+  )
+  assert accelerator.node[0].device.endswith('CPU:1')
+  assert 'StatefulPartitionedCall' in [node.op for node in accelerator.node]
+  # Operations without a device run on that of the call.
+  (update,) = agent._loop._update._list_all_concrete_functions()
+  assert {op.device for op in update.graph.get_operations()} == {
+    '',
+    '/device:CPU:1',
+  }
+  sent = [node.input[0] for node in accelerator.node if node.op == '_Send']
+  assert len(sent) == 1 and not sent[0].startswith('while/')  # the losses
+  assert sum(node.op == 'IteratorGetNext' for node in host.node) == 2
+  # Tensors that one update passes to the next, by type.
+  types = [
+    tf.as_dtype(node.attr['T'].type)
+    for node in accelerator.node
     if node.op == 'NextIteration'
-  )
-  assert passed_on[tf.uint8, '1'] == 1  # terminals
-  assert passed_on[tf.uint8, '0'] == 0
-  assert passed_on[tf.float64, '1'] == 2  # states and next states
+  ]
+  assert types.count(tf.float64) == 2  # states and next states
 
 
 def test_summaries_are_written_and_change_nothing(
@@ -116,7 +125,7 @@ def test_summaries_are_written_and_change_nothing(
     event.step
     for event in tf.compat.v1.train.summary_iterator(str(path))
     for value in event.summary.value
-    if 'HuberLoss' in value.tag
+    if value.tag == 'Losses/Loss'
   ]
   assert steps == [12, 24, 36, 48, 60, 72, 84]
 
@@ -126,13 +135,18 @@ def test_training_stops_at_a_loss_that_is_not_a_number(make_agent):
     optimizer=tf.compat.v1.train.GradientDescentOptimizer(1e15)
   )
   first_values = cartpole.values(agent)
-  updates = []
+  found = []
   for updates_per_run in (1, 50):
+    cartpole.restart(agent, first_values)
+    agent._updates_per_run = updates_per_run
+    losses = []
     with pytest.raises(FloatingPointError, match='at update') as error:
-      train_by(agent, first_values, updates_per_run)
-    updates.append(str(error.value))
-  assert updates[0] == updates[1]
-  assert not updates[0].endswith('update 0.')
+      for loss in agent.train_steps(88):
+        losses.append(loss)
+    found.append((losses, str(error.value)))
+  assert found[0] == found[1]
+  assert np.isfinite(found[0][0]).all() and found[0][0]
+  assert f'at update {len(found[0][0])}:' in found[0][1]
 
 
 def test_xla_compiles_the_update(shared_agents, make_agent):
@@ -151,17 +165,46 @@ def test_xla_draws_mixtures_by_step_and_seed(make_agent):
   assert losses[0] == losses[1]
 
 
-def assert_jit_is_refused(agent, reason):
-  agent._jit_compile = True
-  agent.__dict__.pop('_loop', None)
-  with pytest.raises(ValueError, match=f'jit_compile: {reason}'):
-    _ = agent._loop
+class DopamineAgent(
+  fixed_replay_agent.FixedReplayAgentMixin, dqn_agent.DQNAgent
+):
+  """Dopamine's DQN as it is, without `loss`."""
+
+
+def test_agents_of_dopamine_train_alike_one_update_at_a_time(
+  shared_agents, make_agent, caplog
+):
+  agent = make_agent(class_=DopamineAgent)
+  assert 'DopamineAgent has a _build_train_op of its own' in caplog.text
+  losses = in_pieces(agent)
+  assert len(losses) == 22 and np.isnan(losses).all()  # Dopamine drops them.
+  expected = shared_agents('dqn')
+  list(in_pieces(expected))
+  after = cartpole.values(expected)
+  for name, array in cartpole.values(agent).items():
+    np.testing.assert_array_equal(array, after[name], err_msg=name)
+
+
+def test_a_train_op_of_its_own_wins_over_an_inherited_loss(make_agent):
+  class Agent(OFFLINE_DQN):
+    def _build_train_op(self):
+      loss = tf.reduce_mean(self._replay_net_outputs.q_values**2)
+      return self.optimizer.minimize(loss), loss
+
+  agent = make_agent(class_=Agent)
+  losses = list(agent.train_steps(40))
+  assert len(losses) == 10 and losses[-1] < losses[0]
+
+
+def test_a_train_op_of_its_own_is_refused_with_jit(make_agent):
+  with pytest.raises(ValueError, match='jit_compile does not support'):
+    make_agent(class_=DopamineAgent, jit_compile=True)
 
 
 def test_agents_with_a_training_step_of_their_own_keep_it(make_agent):
   steps = []
 
-  class Agent(fixed_replay_agent.FixedReplayAgentMixin, dqn_agent.DQNAgent):
+  class Agent(OFFLINE_DQN):
     def _train_step(self):
       steps.append(self.training_steps)
       return super()._train_step()
@@ -169,42 +212,12 @@ def test_agents_with_a_training_step_of_their_own_keep_it(make_agent):
   agent = make_agent(class_=Agent, update_period=2)
   assert len(list(agent.train_steps(6))) == 3
   assert steps == list(range(6))
-  assert_jit_is_refused(agent, 'it overrides _train_step')
 
 
-def test_updates_with_placeholders_run_one_at_a_time(make_agent):
-  class Agent(fixed_replay_agent.FixedReplayAgentMixin, dqn_agent.DQNAgent):
-    def _build_target_q_op(self):
-      self.scale = tf.compat.v1.placeholder_with_default(1.0, ())
-      fed = tf.compat.v1.placeholder(tf.float32, ())
-      return tf.cond(
-        self.scale > 0, super()._build_target_q_op, lambda: fed + tf.zeros(32)
-      )
-
-  agent = make_agent(class_=Agent)
-  assert agent._loop is None
-  assert_jit_is_refused(agent, 'it has operations of')
-
-
-def test_updates_that_call_python_run_one_at_a_time(make_agent):
-  """The target depends on the agent's step, which the loop does not know."""
-
-  class Agent(fixed_replay_agent.FixedReplayAgentMixin, dqn_agent.DQNAgent):
-    def _build_target_q_op(self):
-      step = tf.numpy_function(
-        lambda: np.float32(self.training_steps), [], tf.float32
-      )
-      return super()._build_target_q_op() + tf.ensure_shape(step, ())
-
-  agent = make_agent(class_=Agent)
-  assert agent._loop is None
-  assert_jit_is_refused(agent, 'it calls Python')
-
-
-def test_jit_without_prefetching_is_refused_at_once(make_agent):
-  """Each batch would be a call of Python."""
-  with pytest.raises(ValueError, match='jit_compile: it calls Python'):
-    make_agent(prefetch=0, jit_compile=True)
+def test_jit_works_without_prefetching(shared_agents, make_agent):
+  agent = make_agent('c51', prefetch=0, jit_compile=True)
+  losses = in_pieces(shared_agents('c51'))
+  np.testing.assert_allclose(in_pieces(agent), losses, rtol=1e-3)
 
 
 @pytest.mark.parametrize('value', [0, 1.5, -1])

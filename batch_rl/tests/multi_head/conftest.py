@@ -14,9 +14,9 @@ class RecordingOptimizer(tf.compat.v1.train.AdamOptimizer):
     super().__init__(learning_rate=0.01)
     self.losses = []
 
-  def minimize(self, loss, **kwargs):
+  def compute_gradients(self, loss, *args, **kwargs):
     self.losses.append(loss)
-    return super().minimize(loss, **kwargs)
+    return super().compute_gradients(loss, *args, **kwargs)
 
 
 @pytest.fixture(autouse=True)

@@ -107,7 +107,7 @@ def test_loss_is_a_scalar_and_summarised(make_quantile, tmp_path):
   assert loss.shape == ()
   value, summaries = agent._sess.run([loss, agent._merged_summaries])
   summary = tf.compat.v1.Summary.FromString(summaries)
-  [scalar] = [v for v in summary.value if v.tag == 'Losses/QuantileLoss']
+  [scalar] = [v for v in summary.value if v.tag == 'Losses/Loss']
   assert scalar.simple_value == value
 
 

@@ -1,0 +1,1 @@
+"""What online and offline agents share."""

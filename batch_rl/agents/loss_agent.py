@@ -1,0 +1,225 @@
+"""Base of agents that are a loss and a choice of actions.
+
+An agent says in `loss` what it learns, and in `choose_actions` how it acts. The rest
+is Dopamine's (online) or that of `FixedReplayAgentMixin` (offline).
+"""
+
+import random
+import secrets
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from batch_rl.agents import action_choice, graph_checks
+from batch_rl.utils import gin_signatures, seeding
+
+
+class Batch(NamedTuple):
+  """Transitions of an update, as tensors.
+
+  Attributes:
+    state: States, (n, *observation_shape, stack_size), of the observations' dtype.
+    action: Actions, int32 (n,).
+    reward: Sums of the discounted n-step rewards, float32 (n,).
+    next_state: States after the n steps, of the shape of `state`.
+    next_action: Actions in `next_state`, int32 (n,).
+    next_reward: Rewards of `next_action`, float32 (n,).
+    terminal: 1 if the episode ends within the n steps, else 0; uint8 (n,).
+    indices: Indices in the replay memory, integers (n,).
+    step: Agent step of the update, int64 ().
+    seed: Seed for `tf.random.stateless_*`, int64 (2,); each update has another.
+  """
+
+  state: tf.Tensor
+  action: tf.Tensor
+  reward: tf.Tensor
+  next_state: tf.Tensor
+  next_action: tf.Tensor
+  next_reward: tf.Tensor
+  terminal: tf.Tensor
+  indices: tf.Tensor
+  step: tf.Tensor
+  seed: tf.Tensor
+
+
+class LossAgent:
+  """Mixin for a Dopamine agent that defines `loss(batch)`.
+
+  It precedes Dopamine's agent among the base classes. A class without `loss`, or with
+  a `_build_train_op` of its own, trains as Dopamine does.
+
+  Args:
+    *args: Arguments of the agent.
+    seed: Seed of the run; None for an unseeded agent.
+    **kwargs: Arguments of the agent.
+  """
+
+  def __init__(self, *args, seed=None, **kwargs):
+    # The purpose has the name of its first use, so that runs of REM stay the same.
+    self._loss_seed = seeding.derive(seed, 'mixtures')
+    if self._loss_seed is None:
+      self._loss_seed = secrets.randbits(31)
+    self._outputs: dict[Any, Any] | None = None  # within `_update`
+    self._scalars: dict[str, tf.Tensor] = {}
+    if gin_signatures.next_accepts(self, LossAgent, 'seed'):
+      kwargs['seed'] = seed
+    super().__init__(*args, **kwargs)
+
+  # def loss(self, batch: Batch) -> tf.Tensor:
+  #   """Returns the loss of each transition, float32 (n,).
+  #
+  #   It is traced once. The optimiser minimises the mean over the batch.
+  #   """
+
+  def choose_actions(self, outputs: Any, seed: tf.Tensor) -> tf.Tensor:
+    """Returns an action for each state, integers (n,); the greedy ones by default.
+
+    It is the only definition of how the agent acts, in training and evaluation, in
+    one emulator or several. Random actions of epsilon-greedy acting come on top.
+
+    Args:
+      outputs: Outputs of the online network for n states, of the type that its `call`
+        returns.
+      seed: Seed for `tf.random.stateless_*`, int64 (2,), for a policy that samples.
+        Each state then has its own seed and its own call.
+    """
+    return tf.argmax(outputs.q_values, axis=1)
+
+  def online(self, states: tf.Tensor) -> Any:
+    """Returns the online network's outputs; once an update for each tensor."""
+    return self._call(self.online_convnet, states)
+
+  def target(self, states: tf.Tensor) -> Any:
+    """Returns the target network's outputs; once an update for each tensor."""
+    return self._call(self.target_convnet, states)
+
+  def _call(self, network, states):
+    if self._outputs is None:
+      return network(states)
+    key = id(network), states.ref()
+    if key not in self._outputs:
+      self._outputs[key] = network(states)
+    return self._outputs[key]
+
+  def log_scalar(self, name: str, value: tf.Tensor) -> None:
+    """Shows a scalar of `loss` in TensorBoard, as `Losses/<name>`.
+
+    Args:
+      name: Name of the scalar.
+      value: Scalar, or a tensor whose mean is shown.
+    """
+    self._scalars[name] = tf.reduce_mean(tf.cast(value, tf.float32))
+
+  @classmethod
+  def learns_by_loss(cls) -> bool:
+    """Whether `loss` defines the update, rather than a `_build_train_op`."""
+
+    def position(name):
+      return next(
+        (
+          i
+          for i, base in enumerate(cls.__mro__)
+          if name in vars(base) and base is not LossAgent
+        ),
+        len(cls.__mro__),
+      )
+
+    return position('loss') < position('_build_train_op')
+
+  def _update(self, batch: Batch) -> dict[str, tf.Tensor]:
+    """Builds an update of the weights.
+
+    Returns:
+      The scalars to log, float32 (); the first is the loss.
+
+    Raises:
+      ValueError: If `loss` returns something else than a loss for each transition,
+        or one that does not depend on the online network.
+    """
+    self._outputs, self._scalars = {}, {}
+    losses = self.loss(batch)
+    graph_checks.check_losses(losses, batch.action, type(self))
+    loss = tf.reduce_mean(losses)
+    frozen = {id(weight) for weight in self.target_convnet.weights}
+    weights = [
+      weight
+      for weight in tf.compat.v1.trainable_variables()
+      if id(weight) not in frozen
+    ]
+    pairs = self.optimizer.compute_gradients(
+      loss,
+      weights,
+      # Keeps the backward pass of each network on its device.
+      colocate_gradients_with_ops=True,
+    )
+    graph_checks.check_gradients(pairs, self.online_convnet, type(self))
+    with tf.control_dependencies([self.optimizer.apply_gradients(pairs)]):
+      scalars = {'Loss': tf.identity(loss), **self._scalars}
+    self._outputs = None
+    return scalars
+
+  def _seed_at(self, step: tf.Tensor) -> tf.Tensor:
+    return tf.stack([self._loss_seed, step])
+
+  def _build_train_op(self):
+    if self.learns_by_loss():
+      return self._build_update()
+    return self._build_own_train_op()
+
+  def _build_own_train_op(self):
+    return super()._build_train_op()
+
+  def _build_update(self) -> tf.Operation:
+    """Builds the update that trains on `self._replay`."""
+    step = tf.numpy_function(
+      lambda: np.int64(self.training_steps), [], tf.int64
+    )
+    step = tf.ensure_shape(step, ())
+    transition = self._replay.transition
+    arrays = {name: transition[name] for name in Batch._fields[:-2]}
+    scalars = self._update(Batch(**arrays, step=step, seed=self._seed_at(step)))
+    if self.summary_writer is not None:
+      for name, value in scalars.items():
+        tf.compat.v1.summary.scalar(f'Losses/{name}', value)
+    return tf.group(*scalars.values())
+
+  def _build_networks(self):
+    """Builds the networks as Dopamine does, and `_q_argmax` by `choose_actions`."""
+    super()._build_networks()
+    self._choice = None
+    if not self._acts_greedily():
+      if self._chooses():
+        self._refuse_two_policies('_q_argmax')
+      return
+    self._choice = action_choice.ActionChoice(
+      self.choose_actions,
+      self._net_outputs,
+      f'{type(self).__name__}.choose_actions',
+    )
+    with tf.device('/cpu:*'):  # Python functions run on the CPU
+      seeds = tf.numpy_function(_draw_seeds, [], tf.int64)
+    actions = self._choice(self._net_outputs, tf.ensure_shape(seeds, (1, 2)))
+    self._q_argmax = self._chosen = actions[0]
+
+  @classmethod
+  def _chooses(cls) -> bool:
+    """Whether a subclass overrides `choose_actions`."""
+    return cls.choose_actions is not LossAgent.choose_actions
+
+  def _acts_greedily(self):
+    """Whether `_q_argmax` is Dopamine's: the greedy action of `_net_outputs`."""
+    argmax = self._q_argmax.op.inputs[0].op
+    q_values = getattr(self._net_outputs, 'q_values', None)
+    return argmax.type == 'ArgMax' and argmax.inputs[0] is q_values
+
+  def _refuse_two_policies(self, other):
+    raise ValueError(
+      f'{type(self).__name__} overrides choose_actions and {other}, two definitions '
+      f'of how it acts: remove {other}.'
+    )
+
+
+def _draw_seeds() -> np.ndarray:
+  """Draws a seed by `random`, whose state a run saves; int64 (1, 2)."""
+  return np.array([[random.getrandbits(31), random.getrandbits(31)]])

@@ -1,0 +1,83 @@
+"""Actions of a state depend on the state and its seed, not on other states."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from batch_rl.agents import action_choice
+
+Outputs = collections.namedtuple('Outputs', 'q_values')
+LOGITS = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+SEEDS = np.random.default_rng(1).integers(2**31, size=(6, 2))
+
+
+def greedy(outputs, seed):
+  return tf.argmax(outputs.q_values, axis=1)
+
+
+def sampled(outputs, seed):
+  return tf.random.stateless_categorical(outputs.q_values, 1, seed)[:, 0]
+
+
+def masked(outputs, seed):
+  """Chooses among the actions with a value above the mean, for lack of a better."""
+  q_values = outputs.q_values
+  above = q_values > tf.reduce_mean(q_values, axis=1, keepdims=True)
+  return tf.argmin(tf.where(above, q_values, np.inf), 1, output_type=tf.int32)
+
+
+@pytest.fixture(autouse=True)
+def _graph():
+  with tf.Graph().as_default():
+    yield
+
+
+def choose(function, logits, seeds):
+  placeholder = tf.compat.v1.placeholder(tf.float32, (None, 4))
+  outputs = Outputs(placeholder)
+  choice = action_choice.ActionChoice(function, outputs, 'MyAgent.choose')
+  actions = choice(outputs, tf.constant(seeds))
+  with tf.compat.v1.Session() as session:
+    return session.run(actions, {placeholder: logits}), choice.draws
+
+
+@pytest.mark.parametrize(
+  ('function', 'draws'), [(greedy, False), (masked, False), (sampled, True)]
+)
+def test_the_number_of_states_does_not_matter(function, draws):
+  together, drawn = choose(function, LOGITS, SEEDS)
+  assert drawn == draws
+  assert together.dtype == np.int64
+  for i, action in enumerate(together):
+    (alone,), _ = choose(function, LOGITS[i : i + 1], SEEDS[i : i + 1])
+    assert alone == action
+  assert len(set(together)) > 1
+
+
+def test_samples_follow_the_policy():
+  count = 4000
+  seeds = np.random.default_rng(2).integers(2**31, size=(count, 2))
+  logits = np.tile(LOGITS[:1], (count, 1))
+  actions, _ = choose(sampled, logits, seeds)
+  expected = count * np.exp(LOGITS[0]) / np.exp(LOGITS[0]).sum()
+  counts = np.bincount(actions, minlength=4)
+  assert np.sum((counts - expected) ** 2 / expected) < 16.3  # p = 0.001
+
+
+@pytest.mark.parametrize(
+  ('function', 'message'),
+  [
+    (lambda outputs, seed: outputs.q_values, 'expected an integer tensor'),
+    (lambda outputs, seed: greedy(outputs, seed)[0], 'expected an integer'),
+    (lambda outputs, seed: None, 'returned None; expected an integer tensor'),
+    (
+      lambda outputs, seed: tf.random.categorical(outputs.q_values, 1)[:, 0],
+      'Multinomial.* with its seed',
+    ),
+  ],
+)
+def test_mistakes_are_refused(function, message):
+  with pytest.raises(ValueError, match=f'MyAgent.choose.*{message}'):
+    choose(function, LOGITS, SEEDS)

@@ -1,0 +1,216 @@
+"""An offline agent of a user: a loss, and a choice of actions."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from batch_rl.tests import cartpole
+
+OfflineDQN = cartpole.OFFLINE_CLASSES['dqn']
+
+
+@pytest.fixture(scope='module')
+def log_dir(tmp_path_factory):
+  directory = tmp_path_factory.mktemp('log')
+  cartpole.write_log(directory)
+  return directory
+
+
+@pytest.fixture
+def make_agent(log_dir):
+  def make(class_, name='dqn', **kwargs):
+    settings = {**cartpole.SHARED_SETTINGS, **kwargs}
+    return cartpole.build_offline_agent(name, log_dir, class_, **settings)
+
+  return make
+
+
+def update_graph(agent):
+  (update,) = agent._loop._update._list_all_concrete_functions()
+  return update.graph
+
+
+class Penalised(OfflineDQN):
+  """Has a penalty, noise by step and seed, and no `tf.stop_gradient`."""
+
+  def loss(self, batch):
+    q_values = self.online(batch.state).q_values
+    penalty = tf.reduce_logsumexp(q_values, axis=1)
+    self.log_scalar('Penalty', penalty)
+    self.log_scalar('Step', batch.step)
+    noise = tf.random.stateless_uniform(penalty.shape, batch.seed)
+    next_values = tf.reduce_max(self.target(batch.next_state).q_values, axis=1)
+    return super().loss(batch) + penalty * noise - next_values
+
+
+def test_a_loss_adds_to_that_of_its_base(make_agent, tmp_path):
+  """Noise is the same however many updates run at once, and after a resume."""
+  agent = make_agent(
+    Penalised, summary_writer=str(tmp_path), summary_writing_frequency=12
+  )
+  first_values, found = cartpole.values(agent), []
+  for updates_per_run in (1, 5):
+    cartpole.restart(agent, first_values)
+    agent._updates_per_run = updates_per_run
+    losses = list(agent.train_steps(40))
+    if updates_per_run == 1:
+      middle = cartpole.values(agent)
+    found.append(losses + list(agent.train_steps(40)))
+  assert found[0] == found[1]
+  assert len(set(found[0])) == 20
+  cartpole.restart(agent, middle)
+  agent.begin_iteration(0, updates=10)
+  agent.training_steps = 40
+  assert list(agent.train_steps(40)) == found[0][10:]
+  agent.summary_writer.flush()
+  (path,) = tmp_path.iterdir()
+  logged = {
+    (value.tag, event.step): value.simple_value
+    for event in tf.compat.v1.train.summary_iterator(str(path))
+    for value in event.summary.value
+  }
+  assert logged['Losses/Loss', 12] == np.float32(found[0][3])
+  assert logged['Losses/Step', 12] == 12
+  assert logged['Losses/Penalty', 12] > 0
+  # Outputs are computed once: 3 layers of 2 networks, 2 gradients a layer.
+  types = [op.type for op in update_graph(agent).get_operations()]
+  assert types.count('MatMul') == 6 + 6
+
+
+def test_the_target_network_is_not_trained(make_agent):
+  agent = make_agent(Penalised)
+  list(agent.train_steps(4))
+  before = cartpole.weights(agent, 'Target')
+  list(agent.train_steps(2))
+  np.testing.assert_array_equal(cartpole.weights(agent, 'Target'), before)
+
+
+class WithoutNetwork(OfflineDQN):
+  def loss(self, batch):
+    return batch.reward + tf.stop_gradient(super().loss(batch))
+
+
+class Mean(OfflineDQN):
+  def loss(self, batch):
+    return tf.reduce_mean(super().loss(batch))
+
+
+class Noisy(OfflineDQN):
+  def loss(self, batch):
+    return super().loss(batch) * tf.random.uniform(())
+
+
+class Broken(OfflineDQN):
+  def loss(self, batch):
+    return super().loss(batch) + tf.zeros(31)
+
+
+@pytest.mark.parametrize(
+  ('class_', 'message'),
+  [
+    (
+      WithoutNetwork,
+      'WithoutNetwork.loss does not depend on the online network',
+    ),
+    (Mean, r'Mean.loss returned float32 \(\); expected float32 \(32,\)'),
+    (Noisy, 'Noisy.loss, or a network.* RandomUniform.*with batch.seed'),
+    (Broken, 'Dimensions must be equal, but are 32 and 31'),
+  ],
+)
+def test_mistakes_are_refused(make_agent, class_, message):
+  with pytest.raises(ValueError, match=message):
+    make_agent(class_)
+
+
+def play(agent, observations):
+  """Returns actions of one emulator by Dopamine's interface."""
+  return [int(agent.begin_episode(observation)) for observation in observations]
+
+
+OBSERVATIONS = np.random.default_rng(0).uniform(-2, 2, (20, 4))
+
+
+def select(agent, states):
+  """Returns actions of emulators side by side; each has its own generator."""
+  generators = [np.random.default_rng(i) for i in states]
+  observations = OBSERVATIONS[states].reshape(-1, 1, 4, 1)
+  return agent.select_actions(observations, generators).tolist()
+
+
+def assert_alike_alone_and_together(agent):
+  """Compares several emulators with each alone; returns the actions."""
+  agent.eval_mode, agent.epsilon_eval = True, 0.1
+  together = select(agent, range(20))
+  assert together == [select(agent, [i])[0] for i in range(20)]
+  assert len(set(together)) > 1
+  return together
+
+
+class Masked(OfflineDQN):
+  """Never takes actions 0 and 1."""
+
+  def choose_actions(self, outputs, seed):
+    return 2 + tf.argmax(outputs.q_values[:, 2:], axis=1)
+
+
+class Sampled(OfflineDQN):
+  def choose_actions(self, outputs, seed):
+    logits = 0 * outputs.q_values
+    return tf.random.stateless_categorical(logits, 1, seed)[:, 0]
+
+
+class MaskedByDopamine(OfflineDQN):
+  def _build_networks(self):
+    super()._build_networks()
+    q_values = self._net_outputs.q_values
+    self._q_argmax = 2 + tf.argmax(q_values[:, 2:], axis=1)[0]
+
+
+class OwnSelection(OfflineDQN):
+  def _select_action(self):
+    return 2 if super()._select_action() == 2 else 3
+
+
+def test_a_masked_policy_plays_alike_everywhere(make_agent):
+  agent = make_agent(Masked)
+  assert_alike_alone_and_together(agent)
+  agent.epsilon_eval = 0.0
+  actions = select(agent, range(20))
+  assert actions == play(agent, OBSERVATIONS)
+  assert min(actions) == 2
+
+
+def test_a_sampled_policy_plays_alike_everywhere(make_agent):
+  agent = make_agent(Sampled)
+  actions = assert_alike_alone_and_together(agent)
+  assert len(set(actions)) == 5
+  assert set(play(agent, [OBSERVATIONS[0]] * 100)) == set(range(5))
+
+
+@pytest.mark.parametrize(
+  ('class_', 'name', 'actions'),
+  [
+    (MaskedByDopamine, '_q_argmax', {2, 3, 4}),
+    (OwnSelection, '_select_action', {2, 3}),
+  ],
+)
+def test_a_policy_by_dopamines_names_plays_alike_everywhere(
+  make_agent, caplog, class_, name, actions
+):
+  agent = make_agent(class_)
+  assert f'{class_.__name__} overrides {name}: evaluation plays' in caplog.text
+  assert_alike_alone_and_together(agent)
+  agent.epsilon_eval = 0.0
+  assert set(select(agent, range(20))) <= actions
+  assert select(agent, range(20)) == play(agent, OBSERVATIONS)
+
+
+@pytest.mark.parametrize('other', [MaskedByDopamine, OwnSelection])
+def test_two_policies_are_refused(make_agent, other):
+  class Both(Masked, other):
+    pass
+
+  with pytest.raises(
+    ValueError, match='Both overrides choose_actions and _.*: remove _'
+  ):
+    make_agent(Both)
