@@ -43,7 +43,7 @@ class Batch(NamedTuple):
   seed: tf.Tensor
 
 
-class LossAgent:
+class LossAgent(gin_signatures.ForwardedParameters):
   """Mixin for a Dopamine agent that defines `loss(batch)`.
 
   It precedes Dopamine's agent among the base classes. A class without `loss`, or with

@@ -9,12 +9,12 @@ from absl import logging
 from dopamine.discrete_domains import atari_lib, iteration_statistics
 
 from batch_rl.atari import environment as environment_lib
-from batch_rl.baselines.agents import AGENTS, logged_agent, random_agent
+from batch_rl.baselines.agents import REGISTRY, logged_agent, random_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
-from batch_rl.runs import command_line, environments, interruption, runner
+from batch_rl.runs import environments, interruption, runner
 from batch_rl.utils import gin_signatures, seeding
 
-_CLASSES = runner.agent_classes('batch_rl.baselines.agents', AGENTS)
+REGISTRY.load_all()  # gin then knows their names
 
 
 @gin.configurable
@@ -34,13 +34,13 @@ def create_online_agent(
     sess: TensorFlow session; None creates one.
     environment: Environment whose action space the agent gets.
     replay_log_dir: Run directory; shards go to its `replay_logs`.
-    agent_name: Name in `AGENTS`.
+    agent_name: Name in `AGENTS`, or a class of the user as `my_module.MyAgent`.
     summary_writer: Directory or writer of the TensorBoard files; None for no files.
 
   Raises:
-    ValueError: If the name is unknown.
+    ValueError: If there is no such agent.
   """
-  return _CLASSES[command_line.choose('agent', agent_name, AGENTS)](
+  return REGISTRY.find(agent_name)(
     sess,
     environment.action_space.n,
     replay_log_dir,

@@ -11,7 +11,7 @@ import sys
 from absl import flags
 
 from batch_rl.baselines import parallel_runs
-from batch_rl.baselines.agents import AGENTS
+from batch_rl.baselines.agents import REGISTRY
 from batch_rl.runs import command_line, interruption
 from batch_rl.utils import number_ranges
 
@@ -55,14 +55,13 @@ def main() -> None:
         f'--replay_log_dir={FLAGS.replay_log_dir} is remote; log to a local '
         'directory and copy the shards from it.'
       )
-    if FLAGS.agent_name:
-      command_line.choose('agent', FLAGS.agent_name, AGENTS)
+    command_line.check_agent(REGISTRY)
     # TensorFlow takes seconds to import, so flags are checked first.
     from batch_rl.baselines import run_experiment
     from batch_rl.baselines.agents import logged_agent
     from batch_rl.dataset.shards import replay_log
 
-    record = command_line.start_run('create_online_agent', AGENTS)
+    record = command_line.start_run('create_online_agent', REGISTRY)
     replay_log.check_log_directory(
       logged_agent.log_directory(FLAGS.replay_log_dir), record['run_id']
     )

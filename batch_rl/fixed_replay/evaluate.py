@@ -7,15 +7,32 @@ r"""Evaluates checkpoints of an offline run, without its data.
 import os
 import re
 import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import gin
 from absl import flags, logging
 
 from batch_rl.dataset.checks import videos
-from batch_rl.runs import checkpoints, command_line, evaluations, run_record
-from batch_rl.utils import files
+from batch_rl.fixed_replay.agents import REGISTRY
+from batch_rl.runs import (
+  checkpoints,
+  command_line,
+  evaluations,
+  gin_files,
+  run_record,
+)
+from batch_rl.utils import files, function_records, user_modules
 
 FLAGS = flags.FLAGS
+# Functions of a run that does not record them.
+_CREATE_AGENT = {
+  'name': 'batch_rl.fixed_replay.run_experiment:create_offline_agent',
+  'kwargs': {'replay_data_dir': None},
+}
+_CREATE_ENVIRONMENT = {
+  'name': 'dopamine.discrete_domains.atari_lib:create_atari_environment'
+}
 
 
 def define_flags() -> None:
@@ -41,6 +58,9 @@ def define_flags() -> None:
     'video',
     None,
     'File name (.mp4 or .gif) for a video of an episode of the last checkpoint.',
+  )
+  flags.DEFINE_multi_string(
+    'module_dirs', [], 'Folders of your own modules, if they have moved.'
   )
   flags.DEFINE_multi_string(
     'gin_bindings', [], "gin bindings that override the run's configuration."
@@ -118,6 +138,55 @@ def best_iteration(base_dir: str) -> int:
   return max(means, key=lambda iteration: (means[iteration], iteration))
 
 
+def load_functions(
+  record: Mapping[str, Any],
+  module_dirs: Sequence[str],
+  gin_bindings: Sequence[str],
+) -> tuple[Callable[..., Any], Callable[[], Any]]:
+  """Loads the gin configuration of a run, and its functions.
+
+  Args:
+    record: Record of the run.
+    module_dirs: Further folders of the user's modules.
+    gin_bindings: gin bindings that override the run's configuration.
+
+  Returns:
+    The function `(session, environment) -> agent`, for an agent without data, and
+    the function that creates the environment.
+
+  Raises:
+    ValueError: If the agent or a function cannot be imported.
+  """
+  for folder in (*record.get('modules', ()), *module_dirs, os.getcwd()):
+    user_modules.add_folder(folder)
+  # TensorFlow takes seconds to import.
+  from batch_rl.fixed_replay import run_experiment
+  from batch_rl.fixed_replay.agents import fixed_replay_agent
+
+  # All modules are imported first, so that gin knows their classes.
+  create = function_records.load(record.get('create_agent') or _CREATE_AGENT)
+  create_environment = None
+  if 'create_environment_fn' not in record['gin_config']:
+    create_environment = function_records.load(
+      record.get('create_environment') or _CREATE_ENVIRONMENT
+    )
+  by_name = create.func is run_experiment.create_offline_agent
+  if by_name:
+    REGISTRY.find(record['agent'])
+  gin_files.parse(
+    [], [*record['gin_config'].split('\n'), *gin_bindings], lock=False
+  )
+  if by_name:
+    gin.bind_parameter('create_offline_agent.agent_name', record['agent'])
+
+  def create_agent(session, environment, **_):
+    with fixed_replay_agent.without_data():
+      return create(session, environment, summary_writer=None)
+
+  bound = gin.get_bindings(run_experiment.FixedReplayRunner)
+  return create_agent, bound.get('create_environment_fn', create_environment)
+
+
 def main() -> None:
   """Evaluates each checkpoint, logs its mean return, and writes its episodes."""
   with command_line.user_errors():
@@ -132,16 +201,17 @@ def main() -> None:
     chosen = choose_checkpoints(FLAGS.base_dir, FLAGS.checkpoints)
     if FLAGS.video:
       videos.check_output(FLAGS.video)
-    from batch_rl.fixed_replay import run_experiment, vector_evaluation
+    create_agent, create_environment = load_functions(
+      record, FLAGS.module_dirs, FLAGS.gin_bindings
+    )
+    from batch_rl.fixed_replay import vector_evaluation
 
-    gin.parse_config(record['gin_config'])
-    gin.parse_config(FLAGS.gin_bindings)
-    gin.bind_parameter('create_offline_agent.agent_name', record['agent'])
     evaluator = vector_evaluation.Evaluator(
-      run_experiment.create_offline_agent,
+      create_agent,
       FLAGS.environments or record.get('evaluation_environments') or 1,
       command_line.query_gin('FixedReplayRunner.max_steps_per_episode')
       or 27_000,
+      create_environment,
     )
     num_steps = FLAGS.evaluation_steps or command_line.query_gin(
       'FixedReplayRunner.evaluation_steps'

@@ -14,11 +14,11 @@ from batch_rl.atari import roms
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import store_directory
 from batch_rl.fixed_replay import vector_evaluation
-from batch_rl.fixed_replay.agents import AGENTS, fixed_replay_agent
-from batch_rl.runs import command_line, evaluations, run_record, runner
-from batch_rl.utils import files, gin_signatures, seeding
+from batch_rl.fixed_replay.agents import REGISTRY, fixed_replay_agent
+from batch_rl.runs import evaluations, run_record, runner
+from batch_rl.utils import files, function_records, gin_signatures, seeding
 
-_CLASSES = runner.agent_classes('batch_rl.fixed_replay.agents', AGENTS)
+REGISTRY.load_all()  # gin then knows their names
 
 
 @gin.configurable
@@ -33,20 +33,21 @@ def create_offline_agent(
   """Creates an agent that trains on a fixed replay, with the seed of the run.
 
   A replacement for this function has to pass `seed=seeding.run_seed()`, too: an
-  agent constructed without a seed is unseeded.
+  agent constructed without a seed is unseeded. `evaluate` imports the replacement, so
+  it is defined at the top level of a module.
 
   Args:
     sess: TensorFlow session; None creates one.
     environment: Environment whose action space the agent gets.
     replay_data_dir: Directory of the shards; None for an agent that only acts.
-    agent_name: Name in `AGENTS`.
+    agent_name: Name in `AGENTS`, or a class of the user as `my_module.MyAgent`.
     init_checkpoint_dir: Directory of the initial weights; None for random weights.
     summary_writer: Directory or writer of the TensorBoard files; None for no files.
 
   Raises:
-    ValueError: If the name is unknown.
+    ValueError: If there is no such agent.
   """
-  return _CLASSES[command_line.choose('agent', agent_name, AGENTS)](
+  return REGISTRY.find(agent_name)(
     sess,
     environment.action_space.n,
     replay_data_dir,
@@ -140,7 +141,7 @@ class FixedReplayRunner(runner.RecordedRunner):
         f'evaluation_environments={count} is not an integer of at least 1.'
       )
     self._evaluation_environments = count
-    self._create_environment = create_environment_fn
+    self._create_environment_fn = create_environment_fn
     self._trained: dict[str, Any] = {}
     super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
     if self._seed is not None and getattr(self._agent, '_seed', 0) is None:
@@ -167,6 +168,9 @@ class FixedReplayRunner(runner.RecordedRunner):
         self._accept_changes,
       )
     self.record['data'] = data
+    self.record['create_environment'] = function_records.describe(
+      self._create_environment_fn
+    )
     logging.info('Data: %s', _data_text(data))
     self._make_environments()
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
@@ -190,7 +194,7 @@ class FixedReplayRunner(runner.RecordedRunner):
       count,
       self._max_steps_per_episode,
       self._agent,
-      self._create_environment,
+      self._create_environment_fn,
     )
     self.record['evaluation_environments'] = count
 

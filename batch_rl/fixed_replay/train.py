@@ -10,7 +10,7 @@ import functools
 from absl import flags
 
 from batch_rl.dataset.store import store, store_directory
-from batch_rl.fixed_replay.agents import AGENTS
+from batch_rl.fixed_replay.agents import REGISTRY
 from batch_rl.runs import checkpoints, command_line, interruption
 
 command_line.define_flags()
@@ -33,15 +33,14 @@ def main() -> None:
   interruption.exit_on_sigterm()
   with command_line.user_errors():
     replay_data_dir = store.find_data(FLAGS.replay_dir)
-    if FLAGS.agent_name:
-      command_line.choose('agent', FLAGS.agent_name, AGENTS)
+    command_line.check_agent(REGISTRY)
     # TensorFlow takes seconds to import, so flags are checked first.
     from batch_rl.fixed_replay import run_experiment
     from batch_rl.fixed_replay.agents import initial_weights
 
     record = command_line.start_run(
       'create_offline_agent',
-      AGENTS,
+      REGISTRY,
       replay_dir=store_directory.absolute(replay_data_dir),
       init_checkpoint_dir=FLAGS.init_checkpoint_dir
       and store_directory.absolute(FLAGS.init_checkpoint_dir),

@@ -9,13 +9,11 @@ from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.agents import loss_agent
 from batch_rl.multi_head import atari_helpers
-from batch_rl.utils import gin_signatures
 
 TRANSFORM_STRATEGIES = ('IDENTITY', 'AVERAGE', 'STOCHASTIC')
 
 
 @gin.configurable
-@gin_signatures.forwards_to(dqn_agent.DQNAgent)
 class MultiHeadDQNAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   """A DQN whose network has several heads, each a Q-function.
 

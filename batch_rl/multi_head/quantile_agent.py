@@ -9,11 +9,9 @@ from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.agents import loss_agent
 from batch_rl.multi_head import atari_helpers
-from batch_rl.utils import gin_signatures
 
 
 @gin.configurable
-@gin_signatures.forwards_to(dqn_agent.DQNAgent)
 class QuantileAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   """A DQN that learns quantiles of the return (QR-DQN, Algorithm 1).
 

@@ -243,9 +243,32 @@ def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:
     if not _IMMATERIAL.search(name)
     and not ('replay_dir' in record and _ONLINE_ONLY.search(name))
   }
-  if record.get('init_checkpoint_dir'):
+  created = _own_create_agent(record)
+  arguments = created.get('kwargs') or {}
+  if record.get('init_checkpoint_dir') or arguments.get('init_checkpoint_dir'):
     kept['weights'] = "another run's"
+  if _is_own(record.get('agent', '')):
+    kept['agent'] = record['agent']
+  if created:
+    kept['create_agent'] = created['name'].rpartition(':')[2]
+    positional = dict(enumerate(created.get('args') or ()))
+    kept |= {
+      f'create_agent.{name}': str(value)
+      for name, value in {**positional, **arguments}.items()
+      if '/' not in str(value)  # a path: the data, which is recorded elsewhere
+    }
   return kept
+
+
+def _is_own(agent: str) -> bool:
+  """Whether an agent is a class of the user, `module.Class`."""
+  return '.' in agent
+
+
+def _own_create_agent(record: Mapping) -> Mapping:
+  """Returns the user's function that created the agent; empty if it is ours."""
+  created = record.get('create_agent') or {}
+  return {} if created.get('name', '').startswith('batch_rl.') else created
 
 
 def _curve(
@@ -342,6 +365,8 @@ def _agent(record: Mapping, bindings: Mapping[str, str]) -> str:
     strategy = _value(bindings, 'transform_strategy') or default
     known = strategy in _ENSEMBLES
     name = _ENSEMBLES[strategy] + suffix if known else strategy
+  elif _is_own(name):
+    name = record.get('display_name') or name
   else:
     name = _NAMES.get(name, name)
   is_online = name and name != 'Random' and 'replay_dir' not in record
@@ -392,7 +417,9 @@ def _protocol(
   max_frames = environment.get('max_num_frames_per_episode') or math.inf
   return {
     'subset': str(data.get('subset') or 'all'),
-    'epsilon': _value(bindings, 'epsilon_eval') or '0.001',
+    'epsilon': str(
+      record.get('epsilon_eval') or _value(bindings, 'epsilon_eval') or '0.001'
+    ),
     'sticky': str(environment.get('repeat_action_probability', '?')),
     'rom': str(environment.get('rom_md5', '?')),
     'frame cap': str(min(max_frames, 4 * max_steps)),

@@ -4,7 +4,6 @@ A user's mistake ends the program with one line on stderr and exit code 2.
 """
 
 import contextlib
-import difflib
 import functools
 import logging as std_logging
 import os
@@ -15,10 +14,12 @@ from typing import Any
 import gin
 from absl import app, flags, logging
 
+from batch_rl.agents import registry
 from batch_rl.atari import roms
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.runs import gin_files as gin_files_lib
 from batch_rl.runs import interruption, run_record
+from batch_rl.utils import user_modules
 
 _GAME_NAME = 'atari_lib.create_atari_environment.game_name'
 
@@ -33,7 +34,17 @@ def define_flags() -> None:
   flags.DEFINE_string(
     'base_dir', None, 'Directory for checkpoints, logs and TensorBoard files.'
   )
-  flags.DEFINE_string('agent_name', None, 'Agent; overrides the gin files.')
+  flags.DEFINE_string(
+    'agent_name',
+    None,
+    'Agent, or a class of your own as my_module.MyAgent; overrides the gin files.',
+  )
+  flags.DEFINE_multi_string(
+    'module_dirs',
+    [],
+    'Folders of your own modules, beside the current directory and those of the gin '
+    'files.',
+  )
   flags.DEFINE_multi_string(
     'gin_files',
     [],
@@ -126,20 +137,28 @@ MISTAKES = (
 
 
 class user_errors:  # noqa: N801 (a context manager)
-  """Reports a mistake in flags, files or configs in one line; exit code 2."""
+  """Reports a mistake in flags, files or configs in one line; exit code 2.
+
+  An error raised in the user's own code keeps its traceback.
+  """
 
   def __enter__(self):
     return self
 
   def __exit__(self, kind, error, traceback):
-    if isinstance(error, MISTAKES):
+    if isinstance(error, MISTAKES) and not user_modules.is_raised_by_user(
+      error
+    ):
       logging.debug('', exc_info=error)  # with --verbosity=1
       fail(error)
 
 
 @contextlib.contextmanager
 def run_errors() -> Iterator[None]:
-  """Reports in one line an interruption, damaged data, a full disk or a NaN loss."""
+  """Reports in one line an interruption, damaged data, a full disk or a NaN loss.
+
+  An error raised in the user's own code keeps its traceback.
+  """
   try:
     yield
   except interruption.Interrupted as interrupted:
@@ -150,24 +169,10 @@ def run_errors() -> Iterator[None]:
     MemoryError,
     OSError,
   ) as error:
+    if user_modules.is_raised_by_user(error):
+      raise
     logging.debug('', exc_info=error)  # with --verbosity=1
     fail(error)
-
-
-def choose(kind: str, name: str | None, choices: Iterable[str]) -> str:
-  """Returns the name if it is among the choices.
-
-  Raises:
-    ValueError: If it is not; the message lists the choices.
-  """
-  choices = sorted(choices)
-  if name is not None and name in choices:
-    return name
-  near = difflib.get_close_matches(str(name), choices, 1)
-  hint = f' (did you mean {near[0]}?)' if near else ''
-  raise ValueError(
-    f'Unknown {kind} {name!r}{hint}; choose {", ".join(choices)}.'
-  )
 
 
 def load_gin(gin_files: list[str], gin_bindings: list[str]) -> None:
@@ -186,14 +191,32 @@ def load_gin(gin_files: list[str], gin_bindings: list[str]) -> None:
   gin_files_lib.parse(gin_files, gin_bindings)
 
 
+def check_agent(agents: registry.Registry) -> None:
+  """Checks `--agent_name` before anything slow is imported.
+
+  Modules of the user are found from now on.
+
+  Args:
+    agents: Agents by name.
+
+  Raises:
+    ValueError: If there is no such agent.
+  """
+  for folder in flags.FLAGS.module_dirs:
+    user_modules.add_folder(folder)
+  gin_files_lib.add_folders(flags.FLAGS.gin_files)
+  if flags.FLAGS.agent_name:
+    agents.check(flags.FLAGS.agent_name)
+
+
 def start_run(
-  create_agent: str, agents: Iterable[str], **settings: str
+  create_agent: str, agents: registry.Registry, **settings: str
 ) -> dict[str, Any]:
   """Loads the configuration given by the flags, and starts or resumes the run.
 
   Args:
     create_agent: Configurable with the parameter `agent_name`.
-    agents: Names of the agents.
+    agents: Agents by name.
     **settings: Further settings that a resumed run may not change.
 
   Returns:
@@ -203,16 +226,18 @@ def start_run(
     ValueError: If a gin file, name, agent or game is unknown, or `base_dir` is in
       use or holds a run with other settings.
   """
+  if flags.FLAGS.agent_name:
+    agents.find(flags.FLAGS.agent_name)  # gin knows the class from now on
   load_gin(flags.FLAGS.gin_files, flags.FLAGS.gin_bindings)
   if flags.FLAGS.agent_name:
     _bind(f'{create_agent}.agent_name', flags.FLAGS.agent_name)
   agent_name = query_gin(f'{create_agent}.agent_name')
   if agent_name is None:
     raise ValueError(
-      f'No agent: name one ({", ".join(agents)}) with --agent_name, or give a '
+      f'No agent: name one ({", ".join(agents.agents)}) with --agent_name, or give a '
       f'gin file that binds {create_agent}.agent_name.'
     )
-  choose('agent', agent_name, agents)
+  agents.find(agent_name)
   if game := atari_game():
     roms.find_rom(game, query_gin('make_atari.rom_set') or 'auto')
   elif 'create_environment_fn' not in gin.config_str():
@@ -226,19 +251,12 @@ def start_run(
     seed,
     flags.FLAGS.accept_changes,
     agent=agent_name,
-    gin_config=_gin_config(),
+    gin_config=gin_files_lib.config_text(),
     **settings,
   )
   _bind('run_seed.seed', record['seed'])
   _bind('run_seed.drawn', record['seed_drawn'])
   return record
-
-
-def _gin_config() -> str:
-  """Returns the bindings, each on one line, for comparison line by line."""
-  lines = gin.config_str(max_line_length=10**6).split('\n')
-  # gin draws rulers as long as `max_line_length`.
-  return '\n'.join(line for line in lines if not line.startswith('# ==='))
 
 
 def _bind(parameter: str, value) -> None:

@@ -8,28 +8,46 @@ A path is looked up in:
    is found wherever `batch_rl` is installed.
 
 gin itself supports 1, and 3 for folders with an `__init__.py`.
+
+The modules that a file imports may lie beside it. The class of an agent that a file or
+binding names as `module.Class` is imported first, so that its parameters can be bound.
 """
 
 import contextlib
 import glob
 import importlib.util
+import io
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
 import gin
 
+from batch_rl.utils import user_modules
 
-def parse(paths: Sequence[str], bindings: Sequence[str]) -> None:
+_INCLUDE = re.compile(r"""^\s*include\s+['"](.+?)['"]""", re.MULTILINE)
+_AGENT_NAME = re.compile(
+  r"""^\s*create_\w+_agent\.agent_name\s*=\s*['"](\w+(?:\.\w+)+)['"]""",
+  re.MULTILINE,
+)
+
+
+def parse(
+  paths: Sequence[str], bindings: Sequence[str], lock: bool = True
+) -> None:
   """Parses gin files and bindings.
 
   Args:
     paths: Local paths, or URLs for the readers registered with gin.
     bindings: Lines of gin, e.g. 'A.b = 1'; they override the files.
+    lock: Whether gin refuses later changes.
 
   Raises:
     ValueError: If a file is missing or a name in it is unknown.
   """
+  add_folders(paths)
+  _import_agents('\n'.join(bindings))
   files = _Files()
   reader = (files.open, files.exists)
   # The public `register_file_reader` appends; gin's own reader of resources, which
@@ -37,9 +55,48 @@ def parse(paths: Sequence[str], bindings: Sequence[str]) -> None:
   readers = gin.config._FILE_READERS
   readers.insert(0, reader)
   try:
-    gin.parse_config_files_and_bindings(list(paths), list(bindings))
+    gin.parse_config_files_and_bindings(list(paths), list(bindings), lock)
+  except ModuleNotFoundError as error:
+    if user_modules.is_raised_by_user(error):
+      raise
+    raise ValueError(f'{error}; {user_modules.searched()}') from error
   finally:
     readers.remove(reader)
+
+
+def add_folders(paths: Sequence[str]) -> None:
+  """Makes modules in the current directory and beside gin files importable."""
+  user_modules.add_folder(os.getcwd())
+  files = _Files()
+  for path in paths:
+    if '://' not in path and (location := files.find(path)):
+      _add_folder_of(location)
+
+
+def user_files(paths: Iterable[str]) -> list[str]:
+  """Returns local gin files and those that they include, without the package's."""
+  files = _Files()
+  found: dict[str, None] = {}
+
+  def visit(path):
+    location = None if '://' in path else files.find(path)
+    if location is None or location in found or not _is_of_user(location):
+      return
+    found[location] = None
+    with files.enter(location) as text:
+      for included in _INCLUDE.findall(text):
+        visit(included)
+
+  for path in paths:
+    visit(path)
+  return list(found)
+
+
+def config_text() -> str:
+  """Returns all bindings, each on one line, for comparison line by line."""
+  lines = gin.config_str(max_line_length=10**6).split('\n')
+  # gin draws rulers as long as `max_line_length`.
+  return '\n'.join(line for line in lines if not line.startswith('# ==='))
 
 
 class _Files:
@@ -56,22 +113,33 @@ class _Files:
     """
     if '://' in path:
       return False
-    if self._find(path) is None:
+    if self.find(path) is None:
       raise ValueError(_missing_message(path, self._candidates(path)))
     return True
 
   @contextlib.contextmanager
   def open(self, path: str) -> Iterator[TextIO]:
     """Opens a file while gin parses it."""
-    location = self._find(path) or path
+    location = self.find(path) or path
+    _add_folder_of(location)
+    with self.enter(location) as text:
+      _import_agents(text)
+      lines = io.StringIO(text)
+      setattr(lines, 'name', location)  # noqa: B010  (for gin's messages)
+      yield lines
+
+  @contextlib.contextmanager
+  def enter(self, location: str) -> Iterator[str]:
+    """Reads a file, and meanwhile finds other files from its folder."""
     self._folders.append(os.path.dirname(location))
     try:
       with open(location, encoding='utf-8') as file:
-        yield file
+        yield file.read()
     finally:
       self._folders.pop()
 
-  def _find(self, path: str) -> str | None:
+  def find(self, path: str) -> str | None:
+    """Returns the location of a file, or None."""
     return next(filter(_is_readable, self._candidates(path)), None)
 
   def _candidates(self, path: str) -> Iterator[str]:
@@ -80,6 +148,22 @@ class _Files:
     folder, name = os.path.split(path)
     for location in _package_locations(folder.replace('/', '.')):
       yield os.path.join(location, name)
+
+
+def _add_folder_of(path: str) -> None:
+  if _is_of_user(path):
+    user_modules.add_folder(os.path.dirname(os.path.abspath(path)))
+
+
+def _is_of_user(path: str) -> bool:
+  """Whether a path is a file, not a pipe, outside the package."""
+  return os.path.isfile(path) and user_modules.is_outside_package(path)
+
+
+def _import_agents(text: str) -> None:
+  """Imports the modules of agents that are named in lines of gin."""
+  for name in _AGENT_NAME.findall(text):
+    user_modules.load(name)
 
 
 def _is_readable(path: str) -> bool:

@@ -1,9 +1,8 @@
 """Base class of the online and the offline runner, on Dopamine's `Runner`."""
 
-import importlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -15,28 +14,13 @@ from batch_rl.runs import (
   checkpoints,
   environments,
   interruption,
+  origin,
   progress,
   run_record,
 )
 from batch_rl.utils import files, gin_signatures, seeding
 
 _DOPAMINE_KEEPS = 4  # default of its agents' max_tf_checkpoints_to_keep
-
-
-def agent_classes(package: str, agents: Mapping) -> dict[str, type]:
-  """Imports all agents, so that gin knows their names.
-
-  Args:
-    package: Package of the modules.
-    agents: Modules and class names, `{name: (module, class)}`.
-
-  Returns:
-    The classes, `{name: class}`.
-  """
-  return {
-    name: getattr(importlib.import_module(f'{package}.{module}'), class_name)
-    for name, (module, class_name) in agents.items()
-  }
 
 
 @gin_signatures.forwards_to(run_experiment.Runner)
@@ -86,6 +70,9 @@ class RecordedRunner(run_experiment.Runner):
     super().__init__(
       base_dir, create_agent_fn, create_checked_environment, **kwargs
     )
+    self.record.update(origin.describe(self._agent, create_agent_fn))
+    if record is None:
+      self.record.update(origin.describe_settings(self, self._agent))
     self._iteration = self._start_iteration
     self._run_progress = progress.Progress(base_dir, self._num_iterations)
 

@@ -7,6 +7,7 @@ state, so any machine that can read the directory knows the status.
 
 import contextlib
 import dataclasses
+import glob
 import hashlib
 import os
 import pathlib
@@ -18,7 +19,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from batch_rl.runs import progress, run_record
+from batch_rl.runs import gin_files, progress, run_record
 from batch_rl.sweep import plan, stop_with_parent
 from batch_rl.utils import files, locks, machine
 
@@ -144,8 +145,12 @@ def _basis(cell):
   """Returns the inputs of a cell that its arguments do not contain."""
   if cell.job == 'evaluate':  # The training that is evaluated.
     return (progress.read(cell.directory) or {}).get('iteration')
+  paths = gin_files.user_files(cell.gin_files)
+  if cell.module:
+    sources = os.path.join(cell.module, '**', '*.py')  # of a package
+    paths += sorted(glob.glob(sources, recursive=True)) or [cell.module]
   hashes = []
-  for path in filter(os.path.isabs, cell.gin_files):  # Not the package's own.
+  for path in paths:
     with contextlib.suppress(OSError), open(path, 'rb') as file:
       hashes.append(hashlib.sha256(file.read()).hexdigest())
   return hashes

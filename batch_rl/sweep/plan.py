@@ -18,8 +18,7 @@ from batch_rl.atari import roms
 from batch_rl.baselines import parallel_runs
 from batch_rl.dataset.store import store
 from batch_rl.report import normalisation
-from batch_rl.runs import command_line
-from batch_rl.utils import files, number_ranges
+from batch_rl.utils import choices, files, number_ranges, user_modules
 
 _PACKAGE_PARENT = str(pathlib.Path(batch_rl.__file__).parents[1])
 _PROGRAMS = {
@@ -68,6 +67,8 @@ class Cell:
     gin_files: Paths of gin files, in the order of reading.
     gin_bindings: Gin bindings, in the order of parsing.
     replay_dir: Directory of the dataset's run, for an offline job.
+    agent: Class of the user's agent, `module.Class`; None for the gin files' agent.
+    module: File or folder of the module with that class; None if it is installed.
   """
 
   name: str
@@ -77,6 +78,8 @@ class Cell:
   gin_files: tuple[str, ...] = ()
   gin_bindings: tuple[str, ...] = ()
   replay_dir: str | None = None
+  agent: str | None = None
+  module: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +118,7 @@ class _Method:
   variant: str
   gin_files: tuple[str, ...]
   gin_bindings: tuple[str, ...]
+  class_name: str | None  # `module.Class` of the user
 
   @property
   def name(self) -> str:
@@ -137,10 +141,12 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
     ValueError: If a setting is unknown, missing or invalid.
   """
   settings = _DEFAULTS | _read_yaml(path)
+  for folder in (os.path.dirname(path or ''), ''):
+    user_modules.add_folder(folder)
   settings |= {
     name: value for name, value in given.items() if value is not None
   }
-  job = command_line.choose('job', settings['job'], _PROGRAMS)
+  job = choices.choose('job', settings['job'], _PROGRAMS)
   needed = ['base_dir', 'games', 'agents']
   needed += [] if job == 'evaluate' else ['data_dir']
   if missing := [name for name in needed if not settings[name]]:
@@ -195,7 +201,7 @@ def _read_yaml(path):
   if not isinstance(content, dict):
     raise ValueError(f'{path} is not a YAML mapping of `name: value`.')
   for name in content:
-    command_line.choose(f'setting in {path}:', name, _DEFAULTS)
+    choices.choose(f'setting in {path}:', name, _DEFAULTS)
   return content
 
 
@@ -247,6 +253,11 @@ def _cell(job, base_dir, settings, method, game, run, seed, has_others) -> Cell:
     flags['seed'] = parallel_runs.seed_of(seed, run)
   else:
     flags |= _known_mapping(settings, 'evaluate', _EVALUATE_FLAGS)
+  module = method.class_name and user_modules.find(method.class_name)
+  if method.class_name and job != 'evaluate':
+    flags['agent_name'] = method.class_name
+    if module:
+      flags['module_dirs'] = os.path.dirname(module)
   arguments = ['-um', _PROGRAMS[job]]
   arguments += [f'--{flag}={value}' for flag, value in flags.items()]
   if job != 'evaluate':
@@ -260,6 +271,8 @@ def _cell(job, base_dir, settings, method, game, run, seed, has_others) -> Cell:
     method.gin_files,
     tuple(bindings),
     flags.get('replay_dir'),
+    method.class_name,
+    module,
   )
 
 
@@ -271,15 +284,17 @@ def _methods(job, settings) -> list[_Method]:
       raise ValueError(
         f'grid: {parameter!r} is not a parameter with a list of values.'
       )
-  choices = [
+  grid_values = [
     [(parameter, value) for value in (v if isinstance(v, list) else [v])]
     for parameter, v in grid.items()
   ]
   labels = _short_names(grid)
   shared = tuple(_absolute(p) for p in _strings(settings, 'gin_files'))
   methods = []
-  for agent, gin_files, bindings in _agents(job, settings['agents']):
-    for combination in itertools.product(*choices):
+  for agent, class_name, gin_files, bindings in _agents(
+    job, settings['agents']
+  ):
+    for combination in itertools.product(*grid_values):
       methods.append(
         _Method(
           agent,
@@ -290,6 +305,7 @@ def _methods(job, settings) -> list[_Method]:
             *bindings,
             *(f'{p} = {as_gin(v)}' for p, v in combination),
           ),
+          class_name,
         )
       )
   return methods
@@ -297,8 +313,8 @@ def _methods(job, settings) -> list[_Method]:
 
 def _agents(
   job, agents
-) -> Iterable[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-  """Yields name, gin files and gin bindings of each agent."""
+) -> Iterable[tuple[str, str | None, tuple[str, ...], tuple[str, ...]]]:
+  """Yields name, the user's class, gin files and gin bindings of each agent."""
   if isinstance(agents, str):
     agents = [agents]
   if isinstance(agents, list):
@@ -317,30 +333,41 @@ def _agents(
         '`gin_bindings:`.'
       )
     for key in settings:
-      command_line.choose(
+      choices.choose(
         f'setting of agent {name}:', key, ('gin_files', 'gin_bindings')
       )
     paths = _strings(settings, 'gin_files')
-    if not paths:
-      paths = [name if name.endswith('.gin') else _packaged_config(job, name)]
+    class_name = None
+    if name.endswith('.gin'):
+      paths = paths or [name]
+    elif user_modules.is_dotted(name):
+      class_name = name
+      paths = paths or [f'{_config_folder(job)}/base.gin']
+    else:
+      paths = paths or [_packaged_config(job, name)]
     name = os.path.basename(name).removesuffix('.gin')
     yield (
-      name,
+      class_name.rpartition('.')[2] if class_name else name,
+      class_name,
       tuple(map(_absolute, paths)),
       tuple(_strings(settings, 'gin_bindings')),
     )
 
 
+def _config_folder(job):
+  return _CONFIGS.get(job, _CONFIGS['offline'])
+
+
 def _packaged_config(job, name):
   """Returns the path of the package's own gin file for an agent."""
-  folder = _CONFIGS.get(job, _CONFIGS['offline'])
+  folder = _config_folder(job)
   names = os.listdir(os.path.join(_PACKAGE_PARENT, folder))
   configs = [
     name.removesuffix('.gin')
     for name in names
     if name.endswith('.gin') and name != 'base.gin'
   ]
-  return f'{folder}/{command_line.choose("agent", name, configs)}.gin'
+  return f'{folder}/{choices.choose("agent", name, configs)}.gin'
 
 
 def _games(games):
@@ -420,7 +447,7 @@ def _mapping(settings, name) -> dict[str, Any]:
 def _known_mapping(settings, name, keys):
   mapping = _mapping(settings, name)
   for key in mapping:
-    command_line.choose(f'setting of {name}:', key, keys)
+    choices.choose(f'setting of {name}:', key, keys)
   return mapping
 
 

@@ -4,12 +4,15 @@ import concurrent.futures
 import dataclasses
 import inspect
 import multiprocessing
+import os
 import statistics
+import traceback
 from collections.abc import Mapping, Sequence
 
 from batch_rl.runs import command_line, progress
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
+from batch_rl.utils import gin_signatures, user_modules
 
 # Updates and agent steps per second of an Atari cell on two cores without a GPU, measured
 # with benchmarks/iteration.py and benchmarks/bench.py.
@@ -127,7 +130,8 @@ def _settings(cell):
     ),
     None,
   )
-  return cell.job, cell.gin_files, tuple(bindings), steps
+  own = cell.agent, cell.module
+  return cell.job, cell.gin_files, tuple(bindings), steps, *own
 
 
 def _measure(settings) -> Workload | str:
@@ -135,10 +139,12 @@ def _measure(settings) -> Workload | str:
   try:
     return _load(*settings)
   except command_line.MISTAKES as error:
+    if user_modules.is_raised_by_user(error):
+      traceback.print_exc()
     return ' '.join(str(error).split())
 
 
-def _load(job, gin_files, bindings, evaluation_steps):
+def _load(job, gin_files, bindings, evaluation_steps, own_agent, module):
   # Imported here because they import TensorFlow.
   import gin
 
@@ -148,15 +154,19 @@ def _load(job, gin_files, bindings, evaluation_steps):
   from batch_rl.fixed_replay import run_experiment as offline
 
   runner, create, agents = (
-    (online.LoggedRunner, online.create_online_agent, online_agents.AGENTS)
+    (online.LoggedRunner, online.create_online_agent, online_agents.REGISTRY)
     if job == 'online'
     else (
       offline.FixedReplayRunner,
       offline.create_offline_agent,
-      offline_agents.AGENTS,
+      offline_agents.REGISTRY,
     )
   )
   gin.clear_config()
+  if module:
+    user_modules.add_folder(os.path.dirname(module))
+  if own_agent:
+    agents.find(own_agent)  # gin knows the class from now on
   command_line.load_gin(list(gin_files), list(bindings))
   values = {
     **{
@@ -169,8 +179,9 @@ def _load(job, gin_files, bindings, evaluation_steps):
     return Workload(1, 0, evaluation_steps or values['evaluation_steps'])
   train = values['training_steps']
   if job == 'offline':
-    agent = gin.get_bindings(create).get('agent_name')
-    _, class_name = agents[command_line.choose('agent', agent, agents)]
-    period = gin.get_bindings(class_name).get('update_period', 4)
+    agent = own_agent or gin.get_bindings(create).get('agent_name')
+    period = gin_signatures.configured_value(
+      agents.find(agent), 'update_period'
+    )
     train = -(-train // period)
   return Workload(values['num_iterations'], train, values['evaluation_steps'])

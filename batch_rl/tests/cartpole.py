@@ -6,9 +6,8 @@ import tensorflow as tf
 from dopamine.discrete_domains import gym_lib
 
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
-from batch_rl.fixed_replay.agents import AGENTS
+from batch_rl.fixed_replay.agents import AGENTS, REGISTRY
 from batch_rl.multi_head import gym_helpers
-from batch_rl.runs import runner
 
 NUM_ACTIONS = 2
 OBSERVATION = {
@@ -16,7 +15,7 @@ OBSERVATION = {
   'observation_dtype': tf.float64,
   'stack_size': 1,
 }
-OFFLINE_CLASSES = runner.agent_classes('batch_rl.fixed_replay.agents', AGENTS)
+OFFLINE_CLASSES = REGISTRY.load_all()
 PERIODS = {'update_period': 4, 'target_update_period': 6}
 GAMMA = 0.95  # Differs from the default, 0.99.
 SHARED_SETTINGS = {'num_actions': 5, 'gamma': GAMMA, **PERIODS}

@@ -32,8 +32,10 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True)
 def _clean_up():
-  """Clears gin and the default graph after each test."""
+  """Clears gin, the default graph and folders of modules after each test."""
+  path = list(sys.path)
   yield
+  sys.path[:] = path
   gin.clear_config()
   # TensorFlow takes seconds to import, and many tests do without.
   if 'tensorflow' in sys.modules:
@@ -71,3 +73,18 @@ def synced(monkeypatch):
 
   monkeypatch.setattr(os, 'fsync', fsync)
   return names
+
+
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+  """The current directory, outside the package, for a user's own modules.
+
+  Modules that a test has imported from it are forgotten.
+  """
+  from batch_rl.tests import user_code
+
+  folder = tmp_path / 'own'
+  folder.mkdir()
+  monkeypatch.chdir(folder)
+  with user_code.forgotten():
+    yield folder

@@ -16,7 +16,7 @@ from batch_rl.baselines import agents as online_agents
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.multi_head import gym_helpers
-from batch_rl.runs import command_line, runner
+from batch_rl.runs import command_line
 from batch_rl.tests import equations
 from batch_rl.utils import seeding
 
@@ -373,13 +373,12 @@ def build_agent(case, *mixins, data_dir='', **attributes):
   """
   gin.clear_config()
   command_line.load_gin([f'batch_rl/{case.config}'], [])
-  program, agents, create = (
-    ('baselines', online_agents, 'create_online_agent')
+  registry, create = (
+    (online_agents.REGISTRY, 'create_online_agent')
     if case.config.startswith('baselines')
-    else ('fixed_replay', offline_agents, 'create_offline_agent')
+    else (offline_agents.REGISTRY, 'create_offline_agent')
   )
-  classes = runner.agent_classes(f'batch_rl.{program}.agents', agents.AGENTS)
-  agent_class = classes[gin.query_parameter(f'{create}.agent_name')]
+  agent_class = registry.find(gin.query_parameter(f'{create}.agent_name'))
   agent = type('Test', (*mixins, _Recorded, agent_class), attributes)(
     None,
     NUM_ACTIONS,

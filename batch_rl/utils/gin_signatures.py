@@ -1,13 +1,54 @@
 """Explicit signatures for constructors that forward `**kwargs`.
 
 gin accepts any parameter name for a constructor with `**kwargs`, so a misspelt
-binding would fail late or never. `forwards_to` adds the forwarded parameters to
-the signature that gin and `help()` read.
+binding would fail late or never. Here such constructors get the signature that gin
+and `help()` read: their own parameters and the forwarded ones.
+
+Subclasses of `ForwardedParameters` need no decorator. `forwards_to` is for other
+classes, and for those that fix or withhold an argument.
 """
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import gin
+
+# Attribute of a constructor: its signature before the forwarded parameters.
+_OWN_SIGNATURE = '_own_signature'
+_VARIADIC = (
+  inspect.Parameter.VAR_POSITIONAL,
+  inspect.Parameter.VAR_KEYWORD,
+)
+
+
+class ForwardedParameters:
+  """Base of classes whose constructors pass `**kwargs` to the next class.
+
+  A subclass gets the parameters of all constructors that its keyword arguments
+  reach. A mixin keeps `**kwargs`, since the class after it is not known yet.
+  """
+
+  def __init_subclass__(cls, **kwargs):
+    super().__init_subclass__(**kwargs)
+    signatures = list(_reached_signatures(cls.__mro__))
+    if _forwards(signatures[-1]):  # up to `object`: a mixin
+      return
+    signature = _join(signatures)
+    construct = vars(cls).get('__init__')
+    if construct is None:
+      inherited = inspect.signature(cls.__init__).parameters
+      if inherited.keys() == signature.parameters.keys():
+        return
+
+      def __init__(self, *args, **kwargs):  # noqa: N807
+        super(cls, self).__init__(*args, **kwargs)
+
+      __init__.__qualname__ = f'{cls.__qualname__}.__init__'
+      cls.__init__ = construct = __init__
+    setattr(construct, _OWN_SIGNATURE, _own_signature(construct))
+    construct.__signature__ = signature
 
 
 def forwards_to(base: type, without: tuple[str, ...] = (), **fixed) -> Callable:
@@ -24,19 +65,10 @@ def forwards_to(base: type, without: tuple[str, ...] = (), **fixed) -> Callable:
 
   def decorate(cls: type) -> type:
     construct = cls.__init__
-    own = {
-      name: parameter
-      for name, parameter in inspect.signature(construct).parameters.items()
-      if parameter.kind is not parameter.VAR_KEYWORD
-    }
-    forwarded = {
-      name: parameter.replace(kind=parameter.KEYWORD_ONLY)
-      for name, parameter in inspect.signature(base.__init__).parameters.items()
-      if name not in own
-      and name not in (*without, *fixed)
-      and parameter.kind
-      not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-    }
+    own = _own_signature(construct).parameters
+    signature = _join(
+      [inspect.signature(f) for f in (construct, base.__init__)]
+    )
 
     @functools.wraps(construct)
     def __init__(self, *args, **kwargs):  # noqa: N807
@@ -44,8 +76,13 @@ def forwards_to(base: type, without: tuple[str, ...] = (), **fixed) -> Callable:
 
     # With `__wrapped__`, gin would read the signature inside the wrapper.
     del __init__.__wrapped__
+    vars(__init__).pop(_OWN_SIGNATURE, None)
     __init__.__signature__ = inspect.Signature(
-      [*own.values(), *forwarded.values()]
+      [
+        parameter
+        for name, parameter in signature.parameters.items()
+        if name in own or name not in (*without, *fixed)
+      ]
     )
     cls.__init__ = __init__
     return cls
@@ -64,11 +101,79 @@ def next_accepts(instance: object, cls: type, name: str) -> bool:
     name: Name of the argument.
   """
   bases = type(instance).__mro__
-  for base in bases[bases.index(cls) + 1 :]:
+  following = _reached_signatures(bases[bases.index(cls) + 1 :])
+  return any(name in signature.parameters for signature in following)
+
+
+def configured_value(cls: type, name: str) -> Any:
+  """Returns the value that a constructor's parameter has under gin's bindings.
+
+  Args:
+    cls: Class whose constructors forward the parameter to the next class.
+    name: Name of the parameter.
+
+  Raises:
+    ValueError: If no constructor has the parameter.
+  """
+  for base in cls.__mro__:
+    try:
+      bindings = gin.get_bindings(base)
+    except ValueError:  # not configurable
+      bindings = {}
+    if name in bindings:
+      return bindings[name]
+    if construct := vars(base).get('__init__'):
+      parameter = _own_signature(construct).parameters.get(name)
+      if parameter and parameter.default is not parameter.empty:
+        return parameter.default
+  raise ValueError(f'{cls.__name__} has no parameter {name} with a value.')
+
+
+def _own_signature(construct: Callable) -> inspect.Signature:
+  """Returns the signature without the forwarded parameters, if any were added."""
+  own = getattr(construct, _OWN_SIGNATURE, None)
+  return own or inspect.signature(construct)
+
+
+def _reached_signatures(bases: Iterable[type]) -> Iterator[inspect.Signature]:
+  """Yields the signatures of constructors up to the first without `**kwargs`."""
+  for base in bases:
     if '__init__' in vars(base):
-      parameters = inspect.signature(base.__init__).parameters
-      if name in parameters:
-        return True
-      if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return False
-  return False
+      signature = _own_signature(base.__init__)
+      yield signature
+      if not _forwards(signature):
+        return
+
+
+def _forwards(signature: inspect.Signature) -> bool:
+  kinds = [parameter.kind for parameter in signature.parameters.values()]
+  return inspect.Parameter.VAR_KEYWORD in kinds
+
+
+def _join(signatures: Iterable[inspect.Signature]) -> inspect.Signature:
+  """Returns one signature for constructors that call each other in this order."""
+  joined: dict[str, inspect.Parameter] = {}
+  by_position = True  # while `*args` lead to the next constructor
+  for signature in signatures:
+    parameters = signature.parameters.values()
+    for parameter in parameters:
+      name, kind = parameter.name, parameter.kind
+      if name == 'self' and joined or kind in _VARIADIC:
+        continue
+      if kind is not parameter.KEYWORD_ONLY:
+        by_position = by_position and name not in joined
+        if parameter.default is parameter.empty:
+          by_position = by_position and not any(
+            map(_is_optional, joined.values())
+          )
+        kind = kind if by_position else parameter.KEYWORD_ONLY
+      joined.setdefault(name, parameter.replace(kind=kind))
+    kinds = [parameter.kind for parameter in parameters]
+    by_position = by_position and inspect.Parameter.VAR_POSITIONAL in kinds
+  return inspect.Signature(sorted(joined.values(), key=lambda p: p.kind))
+
+
+def _is_optional(parameter: inspect.Parameter) -> bool:
+  """Returns whether a positional parameter has a default."""
+  is_positional = parameter.kind is not parameter.KEYWORD_ONLY
+  return is_positional and parameter.default is not parameter.empty

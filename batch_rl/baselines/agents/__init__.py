@@ -4,6 +4,8 @@
 classes so that names are checked before TensorFlow is imported.
 """
 
+from batch_rl.agents import registry
+
 AGENTS = {
   'dqn': ('dqn_agent', 'LoggedDQNAgent'),
   'c51': ('rainbow_agent', 'LoggedRainbowAgent'),
@@ -14,3 +16,9 @@ AGENTS = {
   ),
   'random': ('random_agent', 'RandomAgent'),
 }
+REGISTRY = registry.Registry(
+  'online',
+  __name__,
+  AGENTS,
+  ('logged_agent.LoggedAgentMixin', 'random_agent.RandomAgent'),
+)

@@ -4,11 +4,9 @@ import gin
 from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.baselines.agents import logged_agent
-from batch_rl.utils import gin_signatures
 
 
 @gin.configurable
-@gin_signatures.forwards_to(dqn_agent.DQNAgent)
 class LoggedDQNAgent(logged_agent.LoggedAgentMixin, dqn_agent.DQNAgent):
   """DQN (Mnih et al., 2015) that logs its experience.
 

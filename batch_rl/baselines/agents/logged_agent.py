@@ -17,7 +17,7 @@ def log_directory(replay_log_dir: str) -> str:
   return os.path.join(replay_log_dir, 'replay_logs')
 
 
-class LoggedAgentMixin:
+class LoggedAgentMixin(gin_signatures.ForwardedParameters):
   """Mixin that makes a Dopamine agent's replay memory also write a log.
 
   It precedes the agent among the base classes.

@@ -4,11 +4,9 @@ import gin
 
 from batch_rl.baselines.agents import logged_agent
 from batch_rl.multi_head import multi_network_dqn_agent
-from batch_rl.utils import gin_signatures
 
 
 @gin.configurable
-@gin_signatures.forwards_to(multi_network_dqn_agent.MultiNetworkDQNAgent)
 class LoggedMultiNetworkDQNAgent(
   logged_agent.LoggedAgentMixin, multi_network_dqn_agent.MultiNetworkDQNAgent
 ):

@@ -4,11 +4,9 @@ import gin
 
 from batch_rl.baselines.agents import logged_agent
 from batch_rl.multi_head import quantile_agent
-from batch_rl.utils import gin_signatures
 
 
 @gin.configurable
-@gin_signatures.forwards_to(quantile_agent.QuantileAgent)
 class LoggedQuantileAgent(
   logged_agent.LoggedAgentMixin, quantile_agent.QuantileAgent
 ):

@@ -8,11 +8,11 @@ from dopamine.tf.agents.dqn import dqn_agent
 from batch_rl.baselines.agents import logged_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import replay_log
-from batch_rl.utils import seeding
+from batch_rl.utils import gin_signatures, seeding
 
 
 @gin.configurable
-class RandomAgent:
+class RandomAgent(gin_signatures.ForwardedParameters):
   """Agent with Dopamine's interface, random actions and no network.
 
   Args:

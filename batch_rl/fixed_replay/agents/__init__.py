@@ -4,6 +4,8 @@
 classes so that names are checked before TensorFlow is imported.
 """
 
+from batch_rl.agents import registry
+
 AGENTS = {
   'dqn': ('dqn_agent', 'FixedReplayDQNAgent'),
   'c51': ('rainbow_agent', 'FixedReplayRainbowAgent'),
@@ -14,3 +16,6 @@ AGENTS = {
     'FixedReplayMultiNetworkDQNAgent',
   ),
 }
+REGISTRY = registry.Registry(
+  'offline', __name__, AGENTS, ('fixed_replay_agent.FixedReplayAgentMixin',)
+)

@@ -6,11 +6,9 @@ from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.agents import loss_agent
 from batch_rl.fixed_replay.agents import fixed_replay_agent
-from batch_rl.utils import gin_signatures
 
 
 @gin.configurable
-@gin_signatures.forwards_to(dqn_agent.DQNAgent)
 class FixedReplayDQNAgent(
   fixed_replay_agent.FixedReplayAgentMixin, dqn_agent.DQNAgent
 ):

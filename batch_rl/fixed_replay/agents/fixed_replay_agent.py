@@ -21,6 +21,19 @@ from batch_rl.utils import files
 
 _SELECT_ACTION = dqn_agent.DQNAgent._select_action
 
+_has_data = True  # of the agents that are built now
+
+
+@contextlib.contextmanager
+def without_data() -> Iterator[None]:
+  """Context in which agents are built that only act, whatever data they are given."""
+  global _has_data
+  _has_data, before = False, _has_data
+  try:
+    yield
+  finally:
+    _has_data = before
+
 
 class FixedReplayAgentMixin(loss_agent.LossAgent):
   """Mixin that makes a Dopamine agent's replay memory a fixed replay.
@@ -82,6 +95,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       raise ValueError(
         f'updates_per_run={updates_per_run} is not an integer of at least 1.'
       )
+    if not _has_data:
+      replay_data_dir = init_checkpoint_dir = None
     self._replay_data_dir = replay_data_dir
     self._replay_suffix = replay_suffix
     self._updates_per_run = int(updates_per_run)
@@ -349,7 +364,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       return np.array(list(map(self._act_on, states, generators)))
     explores = [g.random() <= self.epsilon_eval for g in generators]
     random_actions = [g.integers(self.num_actions) for g in generators]
-    feed = {self._states_ph: states}
+    feed: dict[tf.Tensor, Any] = {self._states_ph: states}
     if self._choice.draws:
       feed[self._seeds_ph] = [g.integers(2**31, size=2) for g in generators]
     actions = self._sess.run(self._actions, feed)

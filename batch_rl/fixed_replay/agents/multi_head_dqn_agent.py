@@ -4,11 +4,9 @@ import gin
 
 from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.multi_head import multi_head_dqn_agent
-from batch_rl.utils import gin_signatures
 
 
 @gin.configurable
-@gin_signatures.forwards_to(multi_head_dqn_agent.MultiHeadDQNAgent)
 class FixedReplayMultiHeadDQNAgent(
   fixed_replay_agent.FixedReplayAgentMixin,
   multi_head_dqn_agent.MultiHeadDQNAgent,

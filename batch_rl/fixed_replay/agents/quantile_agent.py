@@ -4,11 +4,9 @@ import gin
 
 from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.multi_head import quantile_agent
-from batch_rl.utils import gin_signatures
 
 
 @gin.configurable
-@gin_signatures.forwards_to(quantile_agent.QuantileAgent)
 class FixedReplayQuantileAgent(
   fixed_replay_agent.FixedReplayAgentMixin, quantile_agent.QuantileAgent
 ):

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.baselines.agents import AGENTS
+from batch_rl.baselines.agents import AGENTS, REGISTRY
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import shard_files
-from batch_rl.runs import runner
 from batch_rl.tests import cartpole
 
-CLASSES = runner.agent_classes('batch_rl.baselines.agents', AGENTS)
+CLASSES = REGISTRY.load_all()
 MEMORY = """
     WrappedLoggedReplayBuffer.replay_capacity = 70
     WrappedLoggedReplayBuffer.batch_size = 8

@@ -52,6 +52,7 @@ def evaluate_here(monkeypatch, **given):
     'seed': 0,
     'video': None,
     'gin_bindings': [],
+    'module_dirs': [],
     **given,
   }
   gin.clear_config()

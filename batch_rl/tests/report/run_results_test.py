@@ -32,6 +32,55 @@ def test_names_of_agents(tmp_path, agent, bindings, name):
   assert run_results.read_run(str(tmp_path / 'run')).agent == name
 
 
+def change_record(path, **entries):
+  record = json.loads((path / 'run.json').read_text())
+  (path / 'run.json').write_text(json.dumps({**record, **entries}))
+
+
+@pytest.mark.parametrize(
+  ('data', 'display_name', 'name'),
+  [
+    (1, 'CQL', 'CQL'),
+    (None, 'CQL', 'CQL, online'),
+    (1, None, 'mine.CQLAgent'),
+  ],
+)
+def test_names_of_a_users_agent(tmp_path, data, display_name, name):
+  path = made_up_runs.write(
+    tmp_path / 'run', [1.0], agent='mine.CQLAgent', data=data
+  )
+  change_record(path, display_name=display_name)
+  run = run_results.read_run(str(path))
+  assert run.agent == name
+  # Two classes with one display name are two methods.
+  assert run.config['agent'] == 'mine.CQLAgent'
+
+
+def test_arguments_of_a_users_function_define_the_method(tmp_path):
+  path = made_up_runs.write(tmp_path / 'run', [1.0], agent='mine.CQLAgent')
+  create_agent = {
+    'name': '/home/me/train.py:create',
+    'args': [3],
+    'kwargs': {'weight': 2.0, 'data_dir': '/data/Pong/1'},
+  }
+  change_record(path, create_agent=create_agent, epsilon_eval=0.05)
+  run = run_results.read_run(str(path))
+  own = {k: v for k, v in run.config.items() if k.startswith('create_agent')}
+  assert own == {
+    'create_agent': 'create',
+    'create_agent.0': '3',
+    'create_agent.weight': '2.0',
+  }
+  assert run.protocol['epsilon'] == '0.05'
+  shipped = {
+    'name': 'batch_rl.a:create',
+    'kwargs': {'init_checkpoint_dir': 'b'},
+  }
+  change_record(path, create_agent=shipped)
+  run = run_results.read_run(str(path))
+  assert not [key for key in run.config if key.startswith('create_agent')]
+
+
 def test_the_facts_of_a_run(tmp_path):
   made_up_runs.write(
     tmp_path / 'run',

@@ -1,5 +1,6 @@
 """The programs as typed: results on disk, one-line errors, resuming."""
 
+import importlib
 import json
 import os
 import shutil
@@ -16,7 +17,8 @@ from batch_rl.baselines import train as online
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.fixed_replay import train as offline
 from batch_rl.runs import command_line, run_record
-from batch_rl.tests import programs, shards
+from batch_rl.tests import programs, shards, user_code
+from batch_rl.utils import user_modules
 
 ONLINE = 'batch_rl/baselines/configs/random.gin'
 OFFLINE = 'batch_rl/fixed_replay/configs/rem.gin'
@@ -216,13 +218,6 @@ def test_mistakes_end_in_one_line_before_anything_is_built(
   assert not (base_dir / 'checkpoints').exists()
 
 
-def test_an_unknown_choice_names_the_nearest():
-  with pytest.raises(ValueError, match='did you mean quantile'):
-    command_line.choose('agent', 'quantil', ['dqn', 'quantile'])
-  with pytest.raises(ValueError, match='choose a, b'):
-    command_line.choose('agent', 'zzzz', ['b', 'a'])
-
-
 def offline_main(
   base_dir,
   replay_dir,
@@ -400,9 +395,15 @@ def test_a_run_that_fails_ends_in_one_line(error, capsys):
   assert printed.count('\n') == 1
 
 
-def test_an_error_in_a_users_code_keeps_its_traceback():
+def test_an_error_in_a_users_code_keeps_its_traceback(own_folder):
   with pytest.raises(ValueError, match='shape'):
     command_line.finish(FailingRunner(ValueError('shape')))
+  user_code.write(
+    own_folder / 'mine.py', "def run_experiment(): open('/nowhere/at/all')"
+  )
+  user_modules.add_folder('')
+  with pytest.raises(FileNotFoundError):
+    command_line.finish(importlib.import_module('mine'))
 
 
 def test_a_base_dir_in_use_names_the_process(tmp_path):

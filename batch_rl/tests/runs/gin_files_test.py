@@ -7,6 +7,8 @@ import pytest
 from gin import resource_reader
 
 from batch_rl.runs import gin_files
+from batch_rl.tests import user_code
+from batch_rl.utils import user_modules
 
 PACKAGED = 'batch_rl/fixed_replay/configs/rem.gin'
 
@@ -18,10 +20,8 @@ def configured(first=None, second=None):
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
+def _elsewhere(own_folder):
   """Each test runs in a directory outside the repository."""
-  (tmp_path / 'elsewhere').mkdir()
-  monkeypatch.chdir(tmp_path / 'elsewhere')
 
 
 def write(path, *lines):
@@ -62,7 +62,7 @@ def test_includes_are_relative_to_the_including_file(tmp_path):
 def test_the_working_directory_comes_first(tmp_path):
   path = write(tmp_path / 'conf/a.gin', "include 'b.gin'")
   write(tmp_path / 'conf/b.gin', 'configured.first = 1')
-  write(tmp_path / 'elsewhere/b.gin', 'configured.first = 2')
+  write(tmp_path / 'own/b.gin', 'configured.first = 2')
   gin_files.parse([path], [])
   assert configured() == (2, None)
 
@@ -113,3 +113,42 @@ def test_nothing_is_left_in_gin(tmp_path):
 
 def test_gin_alone_finds_packaged_files():
   assert resource_reader.system_path_file_exists(PACKAGED)
+
+
+def test_modules_are_imported_from_beside_the_file(tmp_path):
+  write(tmp_path / 'conf/mine.py', user_code.AGENT)
+  write(tmp_path / 'conf/a.gin', 'import mine', 'MyAgent.weight = 2')
+  path = write(tmp_path / 'b.gin', "include 'conf/a.gin'")
+  gin_files.parse([path], ['MyAgent.gamma = 0.5'])
+  assert gin.query_parameter('mine.MyAgent.weight') == 2
+  assert str(tmp_path / 'conf') in user_modules.loaded_folders()
+
+
+def test_a_named_agent_is_imported_before_its_parameters_are_bound(
+  tmp_path,
+):
+  write(tmp_path / 'mine.py', user_code.AGENT)
+  lines = [
+    "create_offline_agent.agent_name = 'mine.MyAgent'",
+    'MyAgent.weight = 2',
+  ]
+  base = f"include '{PACKAGED}'"
+  gin_files.parse([write(tmp_path / 'mine.gin', base, *lines)], [])
+  assert gin.query_parameter('MyAgent.weight') == 2
+
+
+def test_a_missing_module_is_named_with_where_it_was_looked_for(tmp_path):
+  path = write(tmp_path / 'a.gin', 'import mine')
+  with pytest.raises(ValueError, match=f"named 'mine'[^;]*; .*{tmp_path}"):
+    gin_files.parse([path], [])
+
+
+def test_files_of_the_user_are_listed_with_their_includes(tmp_path):
+  write(tmp_path / 'conf/b.gin', "include 'a.gin'", "include 'gone.gin'")
+  path = write(
+    tmp_path / 'conf/a.gin', f"include '{PACKAGED}'", "  include 'b.gin'"
+  )
+  assert gin_files.user_files([path, PACKAGED, 'gs://bucket/c.gin']) == [
+    path,
+    str(tmp_path / 'conf/b.gin'),
+  ]

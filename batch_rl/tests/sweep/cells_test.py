@@ -15,6 +15,7 @@ import pytest
 
 from batch_rl.runs import progress, run_record
 from batch_rl.sweep import cells, plan, stop_with_parent
+from batch_rl.tests import user_code
 from batch_rl.utils import locks
 
 # Adds a letter to `starts`, writes progress, runs `body`, and finishes.
@@ -212,3 +213,20 @@ def test_an_evaluation_is_outdated_after_more_training(make):
   assert cells.run(cell).state == cells.DONE
   progress.Progress(cell.directory, 7).finish()  # Training has continued.
   assert cells.status(cell).state == cells.WAITING
+
+
+def test_a_changed_include_or_module_is_noticed(make, tmp_path):
+  for name in ('a.gin', 'b.gin', 'mine/__init__.py'):
+    user_code.write(
+      tmp_path / name, "include 'b.gin'" if name == 'a.gin' else ''
+    )
+  cell = dataclasses.replace(
+    make(''),
+    gin_files=(f'{tmp_path}/a.gin',),
+    agent='mine.MyAgent',
+    module=f'{tmp_path}/mine',
+  )
+  for changed in ('b.gin', 'mine/__init__.py'):
+    assert cells.run(cell).state == cells.DONE
+    user_code.write(tmp_path / changed, '# changed')
+    assert cells.status(cell).state == cells.WAITING

@@ -9,7 +9,7 @@ import pytest
 
 from batch_rl.baselines import parallel_runs
 from batch_rl.sweep import plan
-from batch_rl.tests import cartpole
+from batch_rl.tests import cartpole, user_code
 
 
 @pytest.fixture
@@ -113,6 +113,39 @@ store_dir: null
       ['C.d = 2', 'A.b = 1'],
     ),
   ]
+
+
+def test_an_agent_of_the_user_is_found_from_the_sweeps_file(
+  data_dir, tmp_path, own_folder
+):
+  user_code.write(tmp_path / 'mine.py', 'raise RuntimeError')
+  user_code.write(own_folder / 'more/__init__.py', '')
+  text = """
+games: Pong
+agents:
+  mine.MyAgent: {gin_files: my.agent.gin}
+  more.code.Other:
+  my.agent.gin:
+"""
+  mine, other, config = read(tmp_path, text).cells
+  assert (mine.name, other.name) == (
+    'MyAgent Pong 1 seed 1',
+    'Other Pong 1 seed 1',
+  )
+  assert mine.directory == f'{tmp_path}/out/MyAgent/Pong/run-1/seed-1'
+  assert flag(mine, 'agent_name') == ['mine.MyAgent']
+  assert flag(mine, 'module_dirs') == [str(tmp_path)]
+  assert flag(mine, 'gin_files') == [f'{own_folder}/my.agent.gin']
+  assert (mine.agent, mine.module) == ('mine.MyAgent', f'{tmp_path}/mine.py')
+  assert flag(other, 'module_dirs') == [str(own_folder)]
+  assert flag(other, 'gin_files') == ['batch_rl/fixed_replay/configs/base.gin']
+  assert other.module == f'{own_folder}/more'
+  assert (config.agent, flag(config, 'agent_name')) == (None, [])
+  evaluated = read(tmp_path, f'job: evaluate{text}').cells[0]
+  assert evaluated.directory == mine.directory
+  assert flag(evaluated, 'agent_name') == []
+  with pytest.raises(ValueError, match="no module 'mien' for mien.MyAgent"):
+    read(tmp_path, text.replace('mine', 'mien'))
 
 
 def test_online_runs_write_where_offline_runs_read(tmp_path):

@@ -1,10 +1,12 @@
 """Work of cells, and the time it takes."""
 
 import concurrent.futures
+import dataclasses
 
 import pytest
 
 from batch_rl.sweep import cells, plan, workload
+from batch_rl.tests import user_code
 from batch_rl.tests.sweep import made_up_sweeps
 
 WORK = workload.Workload(iterations=10, train=100.0, eval=50.0)
@@ -103,6 +105,29 @@ def test_the_work_is_read_from_the_gin_files(in_process):
   assert works[logged] == workload.Workload(200, 250_000, 125_000)
   assert works[evaluated] == workload.Workload(1, 0, 125_000)
   assert works[fewer] == workload.Workload(1, 0, 70)
+
+
+def test_the_work_of_a_users_agent(in_process, own_folder, capsys):
+  module = str(user_code.write(own_folder / 'mine.py', user_code.AGENT))
+  base = ('batch_rl/fixed_replay/configs/base.gin',)
+  cell = plan.Cell(
+    'a', 'offline', 'a', (), base, agent='mine.MyAgent', module=module
+  )
+  inherited = dataclasses.replace(
+    cell, gin_bindings=('FixedReplayDQNAgent.update_period = 2',)
+  )
+  own = dataclasses.replace(
+    inherited,
+    gin_bindings=(*inherited.gin_bindings, 'MyAgent.update_period = 5'),
+  )
+  works = workload.measure(made_up_sweeps.make(cell, inherited, own))
+  assert [work.train for work in works.values()] == [62_500, 125_000, 50_000]
+
+  broken = user_code.write(own_folder / 'broken.py', 'import nowhere')
+  wrong = dataclasses.replace(cell, agent='broken.MyAgent', module=str(broken))
+  with pytest.raises(ValueError, match="^a: No module named 'nowhere'"):
+    workload.measure(made_up_sweeps.make(wrong))
+  assert 'broken.py", line 1' in capsys.readouterr().err
 
 
 def test_a_wrong_configuration_is_named(in_process):

@@ -1,4 +1,6 @@
-"""A mixin passes its seed on to the constructors that take one."""
+"""The parameters that gin and constructors know, and where seeds go."""
+
+import inspect
 
 import gin
 import pytest
@@ -56,3 +58,105 @@ class Mixin:
 def test_the_seed_reaches_the_constructor_that_takes_it(agent, seed):
   mixed = type('Mixed', (Mixin, agent), {})(seed=7, size=2)
   assert (mixed.seed, mixed.size) == (seed, 2)
+
+
+class Learner:
+  """As Dopamine's `DQNAgent`."""
+
+  def __init__(self, actions, gamma=0.9, period=4):
+    self.settings = actions, gamma, period
+
+
+class LearnerMixin(gin_signatures.ForwardedParameters):
+  """As `FixedReplayAgentMixin`."""
+
+  def __init__(self, actions, directory=None, **kwargs):
+    super().__init__(actions, **kwargs)
+    self.directory = directory
+
+
+@gin.configurable
+class Offline(LearnerMixin, Learner):
+  """As `FixedReplayDQNAgent`."""
+
+
+class PenaltyMixin:
+  """As a loss that a user combines with several agents."""
+
+  def __init__(self, *args, weight=1.0, **kwargs):
+    super().__init__(*args, **kwargs)
+    self.weight = weight
+
+
+@gin.configurable
+class WithOwnParameter(Offline):
+  """As a user's agent."""
+
+  def __init__(self, *args, extra=2, **kwargs):
+    super().__init__(*args, **kwargs)
+    self.extra = extra
+
+
+@gin.configurable
+class WithMixin(PenaltyMixin, WithOwnParameter):
+  """As a user's agent without a constructor of its own."""
+
+
+@gin.configurable
+class WithOtherDefault(WithMixin):
+  """As a user's agent that fixes the order of its arguments."""
+
+  def __init__(self, actions, period=9, **kwargs):
+    super().__init__(actions, period=period, **kwargs)
+
+
+def names(cls):
+  return list(inspect.signature(cls).parameters)
+
+
+def test_a_subclass_has_the_parameters_of_all_constructors():
+  assert names(Offline) == ['actions', 'directory', 'gamma', 'period']
+  own = ['actions', 'directory', 'extra', 'gamma', 'period']
+  assert names(WithOwnParameter) == own
+  assert set(names(WithMixin)) == {*own, 'weight'}
+  assert names(WithOtherDefault)[:2] == ['actions', 'period']
+  # The class after a mixin is not known yet.
+  assert 'kwargs' in names(LearnerMixin)
+
+
+@pytest.mark.parametrize('name', ['WithOwnParameter', 'WithMixin'])
+def test_a_misspelt_parameter_of_a_subclass_is_refused(name):
+  for parameter in ('extar', 'gama', 'directroy'):
+    with pytest.raises(ValueError, match=f'parameter named.*{parameter}'):
+      gin.parse_config(f'{name}.{parameter} = 1')
+
+
+def test_all_parameters_are_bound_and_passed_on():
+  gin.parse_config("""
+    WithMixin.weight = 3
+    WithMixin.extra = 4
+    WithMixin.gamma = 0.5
+    Offline.period = 7
+    Offline.gamma = 0.1
+  """)
+  agent = WithMixin(6, 'data')
+  assert (agent.weight, agent.extra, agent.directory) == (3, 4, 'data')
+  assert agent.settings == (6, 0.5, 7)
+
+
+def test_a_mistyped_argument_is_refused_by_name():
+  with pytest.raises(TypeError, match='wieght'):
+    WithMixin(6, wieght=1)
+
+
+def test_the_value_that_a_parameter_will_have():
+  def value(cls):
+    return gin_signatures.configured_value(cls, 'period')
+
+  assert [value(WithMixin), value(WithOtherDefault)] == [4, 9]
+  gin.bind_parameter('Offline.period', 7)
+  assert [value(WithMixin), value(WithOtherDefault)] == [7, 9]
+  gin.bind_parameter('WithOtherDefault.period', 8)
+  assert [value(WithMixin), value(WithOtherDefault)] == [7, 8]
+  with pytest.raises(ValueError, match='Learner has no parameter perido'):
+    gin_signatures.configured_value(Learner, 'perido')

@@ -1,0 +1,75 @@
+"""The code behind a run, as its record names it.
+
+`evaluate` builds the agent again from this, and `report` names the method. A program
+records agent, settings and data from its flags; a runner that is used as a library
+records what it was given in Python.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from batch_rl.agents import registry
+from batch_rl.dataset.store import store_directory
+from batch_rl.runs import gin_files
+from batch_rl.utils import function_records, user_modules
+
+# Arguments of a runner that evaluation and report need.
+_RUNNER_SETTINGS = (
+  'num_iterations',
+  'training_steps',
+  'evaluation_steps',
+  'max_steps_per_episode',
+)
+
+
+def describe(agent: Any, create_agent_fn: Callable) -> dict[str, Any]:
+  """Returns the entries of a record about the code of every run.
+
+  Args:
+    agent: Agent of the run.
+    create_agent_fn: Function that has created it.
+
+  Returns:
+    The agent's `display_name`, the function `create_agent` (see
+    `function_records.describe`), and `modules`, the folders of the user's modules.
+  """
+  return {
+    'display_name': registry.display_name(type(agent)),
+    'create_agent': function_records.describe(create_agent_fn),
+    'modules': user_modules.loaded_folders(),
+  }
+
+
+def describe_settings(runner: Any, agent: Any) -> dict[str, Any]:
+  """Returns the entries of a record that a program takes from its flags.
+
+  Args:
+    runner: Runner that is used as a library, after its construction.
+    agent: Agent of the run.
+  """
+  name = next(
+    base.__name__
+    for base in type(runner).__mro__
+    if base.__module__.startswith('batch_rl.')
+  )
+  given = {
+    f'{name}.{setting}': getattr(runner, f'_{setting}')
+    for setting in _RUNNER_SETTINGS
+  }
+  # Arguments override gin's bindings.
+  bound = [
+    line
+    for line in gin_files.config_text().split('\n')
+    if line.partition(' = ')[0] not in given
+  ]
+  settings = {
+    'agent': registry.name_of(type(agent)),
+    'gin_config': '\n'.join(
+      [*(f'{key} = {value!r}' for key, value in given.items()), *bound]
+    ),
+    'epsilon_eval': getattr(agent, 'epsilon_eval', None),
+  }
+  if hasattr(agent, '_replay_data_dir'):  # offline
+    replay_dir = agent._replay_data_dir
+    settings['replay_dir'] = replay_dir and store_directory.absolute(replay_dir)
+  return settings

@@ -1,0 +1,94 @@
+"""Agents by name: the package's, and a user's own."""
+
+import re
+
+import pytest
+
+from batch_rl.agents import registry
+from batch_rl.baselines.agents import REGISTRY as ONLINE
+from batch_rl.fixed_replay.agents import AGENTS, dqn_agent, rainbow_agent
+from batch_rl.fixed_replay.agents import REGISTRY as OFFLINE
+from batch_rl.tests import user_code
+from batch_rl.utils import user_modules
+
+
+@pytest.fixture
+def find(own_folder):
+  """Finds an offline agent, while `mine.py` lies in the current directory."""
+  user_code.write(own_folder / 'mine.py', user_code.AGENT)
+  user_modules.add_folder('')
+  return OFFLINE.find
+
+
+def test_agents_are_found_by_both_kinds_of_names(find):
+  mine = find('mine.MyAgent')
+  assert issubclass(mine, dqn_agent.FixedReplayDQNAgent)
+  assert find('c51') is rainbow_agent.FixedReplayRainbowAgent
+  assert registry.name_of(mine) == 'mine.MyAgent'
+  for name, shipped in OFFLINE.load_all().items():
+    assert registry.name_of(shipped) == name
+    assert shipped.__name__ == AGENTS[name][1]
+
+
+@pytest.mark.parametrize(
+  ('name', 'message'),
+  [
+    (None, 'Unknown agent None; choose c51, dqn, '),
+    ('dqnn', "Unknown agent 'dqnn' (did you mean dqn?); choose c51, dqn, "),
+    ('MyAgent', 'or name a class of your own as my_module.MyAgent.'),
+    ('mien.MyAgent', "There is no module 'mien' for mien.MyAgent: it is "),
+    ('mien.MyAgent', '{own} nor an installed package.'),
+    ('mine.more.MyAgent', "There is no module 'mine.more' for "),
+    (
+      'mine.MyAgnt',
+      'mine.py has no MyAgnt (did you mean MyAgent?); it has MyA',
+    ),
+    (
+      'mine.helper',
+      'The function mine.helper is not an offline agent: give a ',
+    ),
+    (
+      'batch_rl.baselines.agents.dqn_agent.LoggedDQNAgent',
+      'a class derived from '
+      'batch_rl.fixed_replay.agents.fixed_replay_agent.FixedReplayAgentMixin.',
+    ),
+  ],
+)
+def test_what_is_not_an_agent_is_named(find, own_folder, name, message):
+  with pytest.raises(
+    ValueError, match=re.escape(message.format(own=own_folder))
+  ):
+    find(name)
+
+
+def test_an_offline_agent_is_not_an_online_one(find):
+  with pytest.raises(ValueError, match='mine.MyAgent is not an online agent'):
+    ONLINE.find('mine.MyAgent')
+  assert ONLINE.find('random').__name__ == 'RandomAgent'
+
+
+def test_an_error_in_the_module_is_not_a_missing_module(find, own_folder):
+  user_code.write(own_folder / 'broken.py', 'import nowhere_to_be_found')
+  with pytest.raises(ModuleNotFoundError, match='nowhere') as raised:
+    find('broken.MyAgent')
+  assert user_modules.is_raised_by_user(raised.value)
+
+
+@pytest.mark.parametrize(
+  ('class_name', 'given', 'name'),
+  [
+    ('FixedReplayCQLAgent', None, 'CQL'),
+    ('LoggedCQLAgent', None, 'CQL'),
+    ('CQL', None, 'CQL'),
+    ('Agent', None, 'Agent'),
+    ('MyAgent', 'CQL(H)', 'CQL(H)'),
+  ],
+)
+def test_the_name_in_reports(class_name, given, name):
+  agent_class = type(class_name, (), {'display_name': given})
+  assert registry.display_name(agent_class) == name
+
+
+def test_a_display_name_is_a_string():
+  with pytest.raises(ValueError, match='My.display_name=7 is not a name'):
+    registry.display_name(type('My', (), {'display_name': 7}))

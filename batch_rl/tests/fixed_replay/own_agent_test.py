@@ -1,0 +1,301 @@
+"""Agents of a user, outside the package: trained, evaluated and reported."""
+
+import functools
+import json
+import shutil
+
+import gin
+import pytest
+import tensorflow as tf
+
+from batch_rl.baselines import train as online_train
+from batch_rl.fixed_replay import run_experiment, train
+from batch_rl.report import run_results
+from batch_rl.tests import cartpole, programs, user_code
+from batch_rl.tests.fixed_replay import evaluate_test
+from batch_rl.utils import user_modules
+
+LIBRARY = """
+import gin
+from dopamine.discrete_domains import gym_lib
+from batch_rl.fixed_replay.agents import dqn_agent
+from batch_rl.tests import cartpole
+
+
+@gin.configurable
+class MyAgent(dqn_agent.FixedReplayDQNAgent):
+  pass
+
+
+def create(sess, environment, summary_writer, data_dir, gamma=0.9):
+  return MyAgent(
+    sess,
+    environment.action_space.n,
+    data_dir,
+    gamma=gamma,
+    summary_writer=summary_writer,
+    seed=1,
+    **cartpole.OBSERVATION,
+    **cartpole.SMALL['dqn'],
+  )
+
+
+def make_environment():
+  return gym_lib.create_gym_environment('CartPole', 'v1')
+"""
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+  """A run of CartPole."""
+  cartpole.write_log(tmp_path / 'data/CartPole/1/replay_logs')
+  return tmp_path / 'data/CartPole/1'
+
+
+@pytest.fixture
+def own_code(own_folder):
+  """The folder of a user's agent `mine.MyAgent` and its gin file."""
+  user_code.write(own_folder / 'mine.py', user_code.AGENT)
+  user_code.write(own_folder / 'mine.gin', user_code.CONFIG)
+  return own_folder
+
+
+def evaluate(monkeypatch, base_dir):
+  """Evaluates the last checkpoint and returns the episodes."""
+  evaluate_test.evaluate_here(
+    monkeypatch, base_dir=str(base_dir), evaluation_steps=20
+  )
+  path = base_dir / 'evaluations' / 'evaluate-0.json'
+  return json.loads(path.read_text())['episodes']
+
+
+def read_record(base_dir):
+  return json.loads((base_dir / 'run.json').read_text())
+
+
+@pytest.mark.waits
+def test_an_agent_is_trained_evaluated_and_reported(
+  data_dir, own_code, tmp_path, monkeypatch
+):
+  base_dir = tmp_path / 'base'
+  line = programs.command(
+    'fixed_replay.train',
+    base_dir=base_dir,
+    replay_dir=data_dir,
+    gin_files='own/mine.gin',
+    gin_bindings='MyAgent.gamma = 0.5',
+    seed=1,
+  )
+  # The module is found beside the gin file.
+  done = programs.run(line, own_code.parent)
+  assert done.returncode == 0, done.stderr
+  assert 'has no effect' not in done.stderr
+  record = read_record(base_dir)
+  assert record['agent'] == 'mine.MyAgent'
+  assert record['modules'] == [str(own_code)]
+
+  shutil.rmtree(data_dir)
+  monkeypatch.chdir(tmp_path)
+  assert evaluate(monkeypatch, base_dir)
+  assert gin.query_parameter('mine.MyAgent.gamma') == 0.5
+  run = run_results.read_run(str(base_dir))
+  assert (run.agent, run.is_finished) == ('Mine', True)
+  assert run.config['MyAgent.weight'] == '2.0'
+
+
+def train_as_library(base_dir, data_dir):
+  """Trains with `LIBRARY` in `mine.py`, which is forgotten afterwards."""
+  with user_code.forgotten():
+    user_modules.add_folder('')
+    mine = __import__('mine')
+    create = functools.partial(
+      mine.create, data_dir=f'{data_dir}/replay_logs', gamma=0.5
+    )
+    tf.compat.v1.reset_default_graph()
+    run_experiment.FixedReplayRunner(
+      str(base_dir),
+      create,
+      mine.make_environment,
+      num_iterations=1,
+      training_steps=8,
+      evaluation_steps=20,
+      max_steps_per_episode=30,
+    ).run_experiment()
+
+
+def test_a_run_without_the_program_is_evaluated_and_reported(
+  data_dir, own_folder, tmp_path, monkeypatch, capsys
+):
+  user_code.write(own_folder / 'mine.py', LIBRARY)
+  base_dir = tmp_path / 'base'
+  train_as_library(base_dir, data_dir)
+  record = read_record(base_dir)
+  assert record['agent'] == 'mine.MyAgent'
+  assert record['replay_dir'] == f'{data_dir}/replay_logs'
+
+  shutil.rmtree(data_dir)
+  monkeypatch.chdir(tmp_path)
+  lengths = [episode['length'] for episode in evaluate(monkeypatch, base_dir)]
+  assert 20 <= sum(lengths) and max(lengths) <= 30
+  run = run_results.read_run(str(base_dir), game='CartPole')
+  assert (run.agent, run.is_finished, run.data) == ('My', True, 'CartPole/1')
+  assert run.protocol['steps'] == '20'
+  assert run.config['create_agent.gamma'] == '0.5'
+  assert 'create_agent.data_dir' not in run.config
+
+  record['create_agent']['name'] = 'mine:main.<locals>.<lambda>'
+  (base_dir / 'run.json').write_text(json.dumps(record))
+  capsys.readouterr()
+  with pytest.raises(SystemExit):
+    evaluate(monkeypatch, base_dir)
+  printed = capsys.readouterr().err
+  assert 'main.<locals>.<lambda> of mine cannot be imported' in printed
+  assert printed.count('\n') == 1
+
+
+def start(data_dir, base_dir, **flags):
+  """Starts the program with `mine.gin`, up to the end of the run."""
+  given = {
+    'base_dir': str(base_dir),
+    'replay_dir': str(data_dir),
+    'gin_files': ['mine.gin'],
+    **flags,
+  }
+  programs.run_here(train, **given)
+
+
+@pytest.mark.parametrize(
+  ('flags', 'message'),
+  [
+    ({'agent_name': 'mien.MyAgent'}, "There is no module 'mien'"),
+    ({'agent_name': 'mine.helper'}, 'The function mine.helper is not an'),
+    ({'agent_name': 'mine.MyAgnt'}, 'did you mean MyAgent?'),
+    (
+      {'gin_bindings': ["create_offline_agent.agent_name = 'mine.MyAgnt'"]},
+      'did you mean MyAgent?',
+    ),
+    ({'gin_bindings': ['MyAgent.wieght = 1']}, "parameter named 'wieght'"),
+    ({'gin_bindings': ['MyAgent.gama = 1']}, "parameter named 'gama'"),
+    # A check of the package, below the user's constructor.
+    ({'gin_bindings': ['MyAgent.updates_per_run = 0']}, 'updates_per_run=0'),
+  ],
+)
+def test_a_mistake_is_one_line(
+  data_dir, own_code, tmp_path, capsys, flags, message
+):
+  with pytest.raises(SystemExit) as exit_:
+    start(data_dir, tmp_path / 'base', **flags)
+  assert exit_.value.code == 2
+  printed = capsys.readouterr().err
+  assert message in printed
+  assert printed.count('\n') == 1
+
+
+def test_a_flag_names_an_agent_and_its_folder(
+  data_dir, own_folder, tmp_path, capsys
+):
+  config = user_code.CONFIG.replace("'mine.MyAgent'", "'dqn'")
+  user_code.write(
+    own_folder / 'mine.gin', config.replace('MyAgent.weight = 2.0', '')
+  )
+  user_code.write(tmp_path / 'elsewhere/mine.py', user_code.AGENT)
+  with pytest.raises(SystemExit):
+    start(
+      data_dir,
+      tmp_path / 'base',
+      agent_name='mine.MyAgent',
+      module_dirs=[str(tmp_path / 'elsewhere')],
+      gin_bindings=['MyAgent.weight = 2', 'MyAgent.updates_per_run = 0'],
+    )
+  assert 'updates_per_run=0' in capsys.readouterr().err
+
+
+def test_an_online_agent_is_found_and_checked(own_folder, tmp_path, capsys):
+  user_code.write(
+    own_folder / 'mine.py',
+    """
+    import gin
+    from batch_rl.baselines.agents import random_agent
+
+    @gin.configurable
+    class LoggedMyAgent(random_agent.RandomAgent):
+      def __init__(self, *args, favourite=0, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.favourite = favourite
+
+      def _act(self, observation):
+        super()._act(observation)
+        return self.favourite
+    """,
+  )
+  given = {
+    'base_dir': str(tmp_path / 'base'),
+    'replay_log_dir': str(tmp_path / 'data/CartPole/1'),
+    'agent_name': 'mine.LoggedMyAgent',
+    'seed': 1,
+  }
+  bindings = [
+    'import dopamine.discrete_domains.gym_lib',
+    "create_gym_environment.environment_name = 'CartPole'",
+    "create_gym_environment.version = 'v1'",
+    'LoggedRunner.create_environment_fn = @gym_lib.create_gym_environment',
+    'LoggedRunner.num_iterations = 1',
+    'LoggedRunner.training_steps = 10',
+    'LoggedRunner.evaluation_steps = 10',
+    'LoggedRunner.max_steps_per_episode = 30',
+    'RandomAgent.observation_shape = (4, 1)',
+    'RandomAgent.observation_dtype = %gym_lib.CARTPOLE_OBSERVATION_DTYPE',
+    'RandomAgent.stack_size = 1',
+    'LoggedMyAgent.shard_capacity = 100',
+  ]
+  wrong = [*bindings, 'LoggedMyAgent.favuorite = 1']
+  with pytest.raises(SystemExit):
+    programs.run_here(online_train, **given, gin_bindings=wrong)
+  assert "parameter named 'favuorite'" in capsys.readouterr().err
+  right = [*bindings, 'LoggedMyAgent.favourite = 1']
+  programs.run_here(online_train, **given, gin_bindings=right)
+  log = cartpole.read_log(tmp_path / 'data/CartPole/1/replay_logs')
+  assert set(log['action']) <= {0, 1} and len(log['action']) >= 10
+  assert read_record(tmp_path / 'base')['display_name'] == 'My'
+
+
+WRONG = {
+  'a network': """
+    import gin
+    import tensorflow as tf
+    from dopamine.discrete_domains import gym_lib
+
+    @gin.configurable
+    class MyNetwork(gym_lib.CartpoleDQNNetwork):
+      def call(self, state):
+        return super().call(tf.matmul(state, tf.zeros((3, 3))))
+    """,
+  'a constructor': """
+    import gin
+    from batch_rl.fixed_replay.agents import dqn_agent
+
+    @gin.configurable
+    class MyNetwork:
+      def __init__(self, num_actions, name=None):
+        raise ValueError('mine')
+    """,
+  'an import': 'import nowhere_to_be_found',
+}
+
+
+@pytest.mark.parametrize('kind', WRONG)
+def test_an_error_in_a_users_code_keeps_its_traceback(
+  data_dir, own_folder, tmp_path, kind
+):
+  user_code.write(own_folder / 'mine.py', WRONG[kind])
+  user_code.write(
+    own_folder / 'mine.gin',
+    """
+    include 'batch_rl/tests/sweep/configs/cartpole.gin'
+    import mine
+    FixedReplayDQNAgent.network = @MyNetwork
+    """,
+  )
+  with pytest.raises((TypeError, ValueError, ImportError)) as raised:
+    start(data_dir, tmp_path / 'base')
+  assert 'mine.py' in str(raised.getrepr())

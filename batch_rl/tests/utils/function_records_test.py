@@ -1,0 +1,75 @@
+"""Functions are recorded, and found again in another process."""
+
+import functools
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from batch_rl.tests import user_code
+from batch_rl.utils import function_records, user_modules
+
+
+def module_level(*args, **kwargs):
+  return args, kwargs
+
+
+def test_a_function_is_found_again_by_its_description(own_folder):
+  user_code.write(
+    own_folder / 'mine.py', 'def make(*args, **kwargs): return args, kwargs'
+  )
+  user_modules.add_folder('')
+  inner = functools.partial(
+    user_modules.load('mine.make'), 1, path=pathlib.Path('a'), weight=2
+  )
+  description = function_records.describe(functools.partial(inner, 3, weight=4))
+  assert description == {
+    'name': 'mine:make',
+    'args': [1, 3],
+    'kwargs': {'path': 'a', 'weight': 4},
+  }
+  function = function_records.load(json.loads(json.dumps(description)))
+  assert function(5) == ((1, 3, 5), {'path': 'a', 'weight': 4})
+
+
+SCRIPT = """
+def make():
+  return 7
+"""
+
+
+def test_a_function_of_the_main_program_is_found_by_its_file(own_folder):
+  guarded = user_code.write(
+    own_folder / 'guarded.py',
+    f"{SCRIPT}\nif __name__ == '__main__':\n  raise RuntimeError",
+  )
+  path = user_code.write(own_folder / 'unguarded.py', SCRIPT)
+  assert function_records.load({'name': f'{guarded}:make'})() == 7
+  with pytest.raises(ValueError, match=f'{path} has no line `if __name__'):
+    function_records.load({'name': f'{path}:make'})
+  with pytest.raises(ValueError, match='guarded.py has no mak'):
+    function_records.load({'name': f'{guarded}:mak'})
+  with pytest.raises(ValueError, match='gone.py cannot be read: No such file'):
+    function_records.load({'name': '/gone.py:make'})
+
+
+def test_a_function_that_cannot_be_imported_is_named():
+  def local():
+    pass
+
+  for function, name in ((local, '.*local'), (lambda: 1, '.*<lambda>')):
+    description = function_records.describe(function)
+    with pytest.raises(ValueError, match=f'{name} of {__name__} cannot be'):
+      function_records.load(description)
+  description = function_records.describe(
+    functools.partial(module_level, np.zeros(2))
+  )
+  with pytest.raises(ValueError, match=r'argument array\(\[0., 0.\]\) of modu'):
+    function_records.load(description)
+
+
+def test_a_module_that_is_missing_is_named(own_folder):
+  user_modules.add_folder('')
+  with pytest.raises(ValueError, match=f"'mien' for mien.make: .*{own_folder}"):
+    function_records.load({'name': 'mien:make'})

@@ -1,0 +1,82 @@
+"""A user's own modules: found, imported, and named in records."""
+
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from batch_rl.tests import user_code
+from batch_rl.utils import choices, user_modules
+
+
+def test_a_folder_comes_after_installed_packages(own_folder):
+  user_code.write(own_folder / 'numpy.py', 'raise RuntimeError')
+  user_code.write(own_folder / 'mine/__init__.py', 'value = 1')
+  user_modules.add_folder('')
+  user_modules.add_folder(str(own_folder))
+  assert sys.path.count(str(own_folder)) == 1
+  assert user_modules.find('numpy.array') is None
+  assert user_modules.find('mine.value') == str(own_folder / 'mine')
+  assert 'mine' not in sys.modules
+  assert user_modules.load('mine.value') == 1
+  assert str(own_folder) in user_modules.loaded_folders()
+  assert os.path.dirname(np.__path__[0]) not in user_modules.loaded_folders()
+
+
+@pytest.mark.parametrize(
+  ('name', 'is_dotted'),
+  [
+    ('a.B', True),
+    ('a.b.C', True),
+    ('dqn', False),
+    ('a.', False),
+    (None, False),
+  ],
+)
+def test_dotted_names(name, is_dotted):
+  assert user_modules.is_dotted(name) == is_dotted
+
+
+OWN_CODE = """
+from batch_rl.utils import choices
+
+def fail():
+  raise ValueError('mine')
+
+def misuse(module=choices):
+  module.choose('colour', 'blue', ['green'])
+
+def wrong_shapes():
+  import numpy as np
+  np.zeros(3) + np.zeros(4)
+"""
+
+
+@pytest.mark.parametrize(
+  ('function', 'is_users'),
+  [('fail', True), ('wrong_shapes', True), ('misuse', False)],
+)
+def test_whose_error_it_is(own_folder, function, is_users):
+  user_code.write(own_folder / 'mine.py', OWN_CODE)
+  user_modules.add_folder('')
+  with pytest.raises(ValueError) as raised:
+    user_modules.load(f'mine.{function}')()
+  assert user_modules.is_raised_by_user(raised.value) == is_users
+
+
+def test_errors_without_code_of_the_user():
+  with pytest.raises(ValueError) as raised:
+    choices.choose('colour', 'blue', ['green'])
+  assert not user_modules.is_raised_by_user(raised.value)
+  with pytest.raises(ValueError) as raised:
+    np.zeros(3) + np.zeros(4)
+  assert not user_modules.is_raised_by_user(raised.value)
+
+
+def test_a_syntax_error_in_a_module_is_the_users(own_folder):
+  user_code.write(own_folder / 'mine.py', 'def broken(:')
+  user_modules.add_folder('')
+  with pytest.raises(SyntaxError) as raised:
+    user_modules.load('mine.MyAgent')
+  assert user_modules.is_raised_by_user(raised.value)

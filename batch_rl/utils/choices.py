@@ -1,0 +1,31 @@
+"""Names chosen from a list, with a hint for a misspelt one."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def choose(kind: str, name: str | None, choices: Iterable[str]) -> str:
+  """Returns the name if it is among the choices.
+
+  Raises:
+    ValueError: If it is not; the message lists the choices.
+  """
+  choices = list(choices)
+  if name is not None and name in choices:
+    return name
+  raise ValueError(f'{unknown(kind, name, choices)}.')
+
+
+def unknown(kind: str, name: str | None, choices: Iterable[str]) -> str:
+  """Returns the words for an unknown name, with the nearest and all choices."""
+  choices = sorted(choices)
+  return (
+    f'Unknown {kind} {name!r}{hint(str(name), choices)}; choose '
+    f'{", ".join(choices)}'
+  )
+
+
+def hint(name: str, choices: Iterable[str]) -> str:
+  """Returns ` (did you mean ...?)` with the nearest choice, or ''."""
+  near = difflib.get_close_matches(name, list(choices), 1)
+  return f' (did you mean {near[0]}?)' if near else ''
