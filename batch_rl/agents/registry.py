@@ -1,7 +1,9 @@
 """Agents by name: those of the package, and a user's own as `my_module.MyAgent`."""
 
 import dataclasses
+import functools
 import importlib
+import pkgutil
 import re
 import sys
 from collections.abc import Mapping
@@ -15,16 +17,29 @@ class Registry:
 
   Attributes:
     kind: 'offline' or 'online'.
-    package: Package of the shipped agents.
-    agents: Modules and class names of the shipped agents, `{name: (module, class)}`.
+    package: Package of the shipped agents. Each is a file `<name>_agent.py`.
     bases: Classes from one of which every agent is derived, as `module.Class` in the
-      package.
+      package. The first one's file is no agent.
+    renamed: Names of the agents whose files are named otherwise, `{module: name}`.
   """
 
   kind: str
   package: str
-  agents: Mapping[str, tuple[str, str]]
   bases: tuple[str, ...]
+  renamed: Mapping[str, str]
+
+  @functools.cached_property
+  def modules(self) -> dict[str, str]:
+    """The modules of the shipped agents, `{name: module}`; it imports none."""
+    base = self.bases[0].split('.')[0]
+    folders = sys.modules[self.package].__path__
+    return {
+      self.renamed.get(
+        module.name, module.name.removesuffix('_agent')
+      ): module.name
+      for module in pkgutil.iter_modules(folders)
+      if module.name.endswith('_agent') and module.name != base
+    }
 
   def check(self, name: str | None) -> None:
     """Checks a name, as far as possible without importing agents.
@@ -34,9 +49,9 @@ class Registry:
     """
     if user_modules.is_dotted(name):
       user_modules.find(str(name))
-    elif name not in self.agents:
+    elif name not in self.modules:
       raise ValueError(
-        f'{choices.unknown("agent", name, self.agents)}, or name a class of '
+        f'{choices.unknown("agent", name, self.modules)}, or name a class of '
         'your own as my_module.MyAgent.'
       )
 
@@ -44,7 +59,7 @@ class Registry:
     """Returns the class of a shipped agent, or a user's own.
 
     Args:
-      name: Name in `agents`, or `module.Class`.
+      name: Name in `modules`, or `module.Class`.
 
     Raises:
       ValueError: If there is no such agent, or the object is not an agent of this
@@ -52,10 +67,18 @@ class Registry:
     """
     self.check(name)
     name = str(name)
-    if name in self.agents:
-      return self._load('.'.join(self.agents[name]))
+    bases = tuple(map(self._load, self.bases))
+    if name in self.modules:
+      module = importlib.import_module(f'{self.package}.{self.modules[name]}')
+      (agent_class,) = (
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, bases)
+        and value.__module__ == module.__name__
+      )
+      return agent_class
     found = user_modules.load(name)
-    bases = tuple(self._load(base) for base in self.bases)
     if not (isinstance(found, type) and issubclass(found, bases)):
       expected = ' or '.join(f'{self.package}.{base}' for base in self.bases)
       kind = 'class' if isinstance(found, type) else type(found).__name__
@@ -67,7 +90,7 @@ class Registry:
 
   def load_all(self) -> dict[str, type]:
     """Returns the shipped classes by name; afterwards gin knows them all."""
-    return {name: self.find(name) for name in self.agents}
+    return {name: self.find(name) for name in self.modules}
 
   def _load(self, name: str) -> type:
     module, class_name = name.rsplit('.', 1)
@@ -79,10 +102,10 @@ class Registry:
 def name_of(agent_class: type) -> str:
   """Returns the name by which a registry finds a class."""
   package, _, module = agent_class.__module__.rpartition('.')
-  if package.startswith('batch_rl.'):
-    agents = getattr(sys.modules[package], 'AGENTS', {})
-    for name, shipped in agents.items():
-      if shipped == (module, agent_class.__name__):
+  known = getattr(sys.modules.get(package), 'REGISTRY', None)
+  if isinstance(known, Registry):
+    for name, shipped in known.modules.items():
+      if shipped == module and known.find(name) is agent_class:
         return name
   return user_modules.dotted_name(agent_class)
 

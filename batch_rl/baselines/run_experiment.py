@@ -34,7 +34,7 @@ def create_online_agent(
     sess: TensorFlow session; None creates one.
     environment: Environment whose action space the agent gets.
     replay_log_dir: Run directory; shards go to its `replay_logs`.
-    agent_name: Name in `AGENTS`, or a class of the user as `my_module.MyAgent`.
+    agent_name: Name of a shipped agent, or a class of the user as `my_module.MyAgent`.
     summary_writer: Directory or writer of the TensorBoard files; None for no files.
 
   Raises:

@@ -40,7 +40,7 @@ def create_offline_agent(
     sess: TensorFlow session; None creates one.
     environment: Environment whose action space the agent gets.
     replay_data_dir: Directory of the shards; None for an agent that only acts.
-    agent_name: Name in `AGENTS`, or a class of the user as `my_module.MyAgent`.
+    agent_name: Name of a shipped agent, or a class of the user as `my_module.MyAgent`.
     init_checkpoint_dir: Directory of the initial weights; None for random weights.
     summary_writer: Directory or writer of the TensorBoard files; None for no files.
 

@@ -365,10 +365,8 @@ def _agent(record: Mapping, bindings: Mapping[str, str]) -> str:
     strategy = _value(bindings, 'transform_strategy') or default
     known = strategy in _ENSEMBLES
     name = _ENSEMBLES[strategy] + suffix if known else strategy
-  elif _is_own(name):
-    name = record.get('display_name') or name
   else:
-    name = _NAMES.get(name, name)
+    name = _NAMES.get(name) or record.get('display_name') or name
   is_online = name and name != 'Random' and 'replay_dir' not in record
   return f'{name}, online' if is_online else name
 

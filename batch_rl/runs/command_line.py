@@ -234,7 +234,7 @@ def start_run(
   agent_name = query_gin(f'{create_agent}.agent_name')
   if agent_name is None:
     raise ValueError(
-      f'No agent: name one ({", ".join(agents.agents)}) with --agent_name, or give a '
+      f'No agent: name one ({", ".join(sorted(agents.modules))}) with --agent_name, or give a '
       f'gin file that binds {create_agent}.agent_name.'
     )
   agents.find(agent_name)

@@ -3,11 +3,10 @@
 import gin
 import numpy as np
 import tensorflow as tf
-from dopamine.discrete_domains import gym_lib
 
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
-from batch_rl.fixed_replay.agents import AGENTS, REGISTRY
-from batch_rl.multi_head import gym_helpers
+from batch_rl.fixed_replay.agents import REGISTRY
+from batch_rl.tests import shipped_agents
 
 NUM_ACTIONS = 2
 OBSERVATION = {
@@ -19,25 +18,13 @@ OFFLINE_CLASSES = REGISTRY.load_all()
 PERIODS = {'update_period': 4, 'target_update_period': 6}
 GAMMA = 0.95  # Differs from the default, 0.99.
 SHARED_SETTINGS = {'num_actions': 5, 'gamma': GAMMA, **PERIODS}
-# Arguments that make each agent, by its name in `AGENTS`, a small one.
+# Arguments that make each agent, by its name, a small one.
 SMALL = {
-  'random': {},
-  'dqn': {'network': gym_lib.CartpoleDQNNetwork},
-  'c51': {'network': gym_lib.CartpoleRainbowNetwork, 'num_atoms': 11},
-  'quantile': {
-    'network': gym_helpers.CartpoleQuantileNetwork,
-    'num_atoms': 5,
-  },
-  'multi_head_dqn': {
-    'network': gym_helpers.CartpoleMultiHeadQNetwork,
-    'transform_strategy': 'STOCHASTIC',
-    'num_heads': 5,
-  },
-  'multi_network_dqn': {
-    'network': gym_helpers.CartpoleMultiNetworkQNetwork,
-    'num_networks': 2,
-  },
-}
+  name: shipped.small
+  for name, class_ in OFFLINE_CLASSES.items()
+  for shipped in shipped_agents.OFFLINE.values()
+  if shipped.small and shipped.class_name == class_.__name__
+} | {'random': {}}
 
 
 def write_log(directory, reward=1.0):
@@ -91,7 +78,7 @@ def build_offline_agent(
   """Builds a small offline agent, in a graph of its own, with seed 1.
 
   Args:
-    name: Name of the agent in `AGENTS`.
+    name: Name of the agent.
     data_dir: Directory of the shards.
     class_: Class to build instead of the named agent's.
     num_actions: Number of actions.
@@ -153,7 +140,7 @@ class SharedAgents:
     """Returns the named agent as it was when it was built."""
     if name not in self._built:
       # Only the gin name of the agent itself reaches it.
-      gin.bind_parameter(f'{AGENTS[name][1]}.gamma', GAMMA)
+      gin.bind_parameter(f'{OFFLINE_CLASSES[name].__name__}.gamma', GAMMA)
       agent = build_offline_agent(
         name, self._data_dir, num_actions=5, min_replay_history=10**6, **PERIODS
       )

@@ -16,88 +16,8 @@ from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.runs import command_line
+from batch_rl.tests import shipped_agents
 
-# Optimisers, Agarwal et al. (2020) and, for RMSProp, Mnih et al. (2015).
-RMSPROP = {
-  'optimizer': 'RMSPropOptimizer',
-  'learning_rate': 2.5e-4,
-  'decay': 0.95,
-  'momentum': 0.0,
-  'epsilon': 1e-5,
-  'centered': True,
-}
-ADAM = {
-  'optimizer': 'AdamOptimizer',
-  'learning_rate': 5e-5,
-  'beta1': 0.9,
-  'beta2': 0.999,
-  'epsilon': 0.01 / 32,
-}
-ADAM_C51 = {**ADAM, 'learning_rate': 2.5e-4}
-ADAM_ONLINE_ENSEMBLE = {**ADAM, 'epsilon': 3.125e-5}
-
-C51 = {'atoms': 51, 'support': (-10.0, 10.0)}
-QUANTILES = {'num_atoms': 200, 'kappa': 1.0}
-
-
-def ensemble(num_heads, strategy):
-  return {
-    'num_heads': num_heads,
-    'transform_strategy': strategy,
-    'num_convex_combinations': 1,
-  }
-
-
-# {config: (class, its own hyper-parameters)}.
-OFFLINE = {
-  'dqn': ('FixedReplayDQNAgent', RMSPROP),
-  'dqn_adam': ('FixedReplayDQNAgent', ADAM),
-  'c51': ('FixedReplayRainbowAgent', {**ADAM_C51, **C51}),
-  'quantile': ('FixedReplayQuantileAgent', {**ADAM, **QUANTILES}),
-  'multi_head_dqn': (
-    'FixedReplayMultiHeadDQNAgent',
-    {**ADAM, **ensemble(200, 'IDENTITY')},
-  ),
-  'averaged_ensemble_dqn': (
-    'FixedReplayMultiHeadDQNAgent',
-    {**ADAM, **ensemble(200, 'AVERAGE')},
-  ),
-  'rem': (
-    'FixedReplayMultiHeadDQNAgent',
-    {**ADAM, **ensemble(200, 'STOCHASTIC')},
-  ),
-  'multi_network_rem': (
-    'FixedReplayMultiNetworkDQNAgent',
-    {**ADAM, **ensemble(4, 'STOCHASTIC')},
-  ),
-}
-ONLINE = {
-  'random': ('RandomAgent', {}),
-  'dqn': ('LoggedDQNAgent', RMSPROP),
-  'dqn_adam': ('LoggedDQNAgent', ADAM),
-  'c51': ('LoggedRainbowAgent', {**ADAM_C51, **C51}),
-  'quantile': ('LoggedQuantileAgent', {**ADAM, **QUANTILES}),
-  'ensemble_dqn': (
-    'LoggedMultiNetworkDQNAgent',
-    {**ADAM_ONLINE_ENSEMBLE, **ensemble(4, 'IDENTITY')},
-  ),
-  'rem': (
-    'LoggedMultiNetworkDQNAgent',
-    {**ADAM_ONLINE_ENSEMBLE, **ensemble(4, 'STOCHASTIC')},
-  ),
-}
-# Losses of the first three updates with seed 1, with SSE 4.1. Other instruction sets
-# differ by 1e-7; a larger difference would change the results of users.
-LOSSES = {
-  'dqn': [0.3045184, 0.2584695, 0.2563804],
-  'dqn_adam': [0.3045184, 0.2546671, 0.228803],
-  'c51': [3.932755, 3.932514, 3.932179],
-  'quantile': [33.06236, 26.82363, 32.58493],
-  'multi_head_dqn': [0.348738, 0.2863221, 0.3043595],
-  'averaged_ensemble_dqn': [0.3293013, 0.2672591, 0.3272525],
-  'rem': [0.32834, 0.2646791, 0.3255396],
-  'multi_network_rem': [0.3445185, 0.273424, 0.3125557],
-}
 LEARNER = {
   'gamma': 0.99,
   'update_horizon': 1,
@@ -238,9 +158,9 @@ def check_acts(runner):
   assert agent.step(0.0, runner._environment.step(0)[0]) in range(6)
 
 
-@pytest.mark.parametrize('name', OFFLINE)
+@pytest.mark.parametrize('name', shipped_agents.OFFLINE)
 def test_offline(name, data_dir, tmp_path):
-  class_name, specific = OFFLINE[name]
+  class_name, specific, _, expected_losses = shipped_agents.OFFLINE[name]
   # Single updates give the same results and need no loop in the graph.
   bindings = ['run_seed.seed = 1', f'{class_name}.updates_per_run = 1']
   runner = make_runner('fixed_replay', name, data_dir, tmp_path, bindings)
@@ -253,13 +173,13 @@ def test_offline(name, data_dir, tmp_path):
   check_network(agent, expected)
   assert agent._replay.memory._num_buffers is None  # all of the data
   losses = list(agent.train_steps(4 * 3))
-  assert losses == pytest.approx(LOSSES[name], rel=1e-5)
+  assert losses == pytest.approx(expected_losses, rel=1e-5)
   check_acts(runner)
 
 
-@pytest.mark.parametrize('name', ONLINE)
+@pytest.mark.parametrize('name', shipped_agents.ONLINE)
 def test_online(name, tmp_path, small_layers):
-  class_name, specific = ONLINE[name]
+  class_name, specific, *_ = shipped_agents.ONLINE[name]
   runner = make_runner('baselines', name, None, tmp_path)
   assert command_line.unused_bindings() == []
   check_runner(runner)
@@ -277,8 +197,18 @@ def test_online(name, tmp_path, small_layers):
 @pytest.mark.parametrize(
   ('program', 'described', 'agents', 'create_agent'),
   [
-    ('fixed_replay', OFFLINE, offline_agents.AGENTS, 'create_offline_agent'),
-    ('baselines', ONLINE, online_agents.AGENTS, 'create_online_agent'),
+    (
+      'fixed_replay',
+      shipped_agents.OFFLINE,
+      offline_agents.REGISTRY.modules,
+      'create_offline_agent',
+    ),
+    (
+      'baselines',
+      shipped_agents.ONLINE,
+      online_agents.REGISTRY.modules,
+      'create_online_agent',
+    ),
   ],
 )
 def test_every_config_is_tested_and_every_agent_has_one(

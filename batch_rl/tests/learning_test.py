@@ -131,7 +131,7 @@ def learn_offline(name, run_dir, base_dir, *bindings, seed=SEED):
   names = {
     'runner': 'FixedReplayRunner',
     'create_agent': 'create_offline_agent',
-    'agent': offline_agents.AGENTS[name][1],
+    'agent': offline_agents.REGISTRY.find(name).__name__,
     'name': name,
   }
   templates = EVERYWHERE, LEARNER, NETWORKS[name], OFFLINE
@@ -149,7 +149,7 @@ def learn_offline(name, run_dir, base_dir, *bindings, seed=SEED):
 
 def learn_online(name, run_dir, *bindings, seed=SEED):
   """Trains and logs; returns the mean return of the last evaluation."""
-  agent = online_agents.AGENTS[name][1]
+  agent = online_agents.REGISTRY.find(name).__name__
   templates = LEARNER, NETWORKS[name], ONLINE, *bindings
   return run_online(run_dir, agent, *templates, name=name, seed=seed)
 
@@ -193,7 +193,7 @@ def random_run(tmp_path_factory):
   return run_dir
 
 
-@pytest.mark.parametrize('name', offline_agents.AGENTS)
+@pytest.mark.parametrize('name', offline_agents.REGISTRY.modules)
 def test_learns_from_random_actions(name, random_run, tmp_path):
   assert learn_offline(name, random_run, tmp_path) > LEARNT
 
@@ -213,7 +213,7 @@ def test_does_not_learn_without_true_terminals(random_run, tmp_path):
 
 
 @pytest.mark.parametrize(
-  'name', [name for name in online_agents.AGENTS if name != 'random']
+  'name', [name for name in online_agents.REGISTRY.modules if name != 'random']
 )
 def test_learns_online(name, tmp_path):
   assert learn_online(name, tmp_path) > LEARNT

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.baselines.agents import AGENTS, REGISTRY
+from batch_rl.baselines.agents import REGISTRY
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import shard_files
 from batch_rl.tests import cartpole
@@ -24,12 +24,12 @@ MEMORY = """
 """
 
 
-@pytest.fixture(params=AGENTS)
+@pytest.fixture(params=CLASSES)
 def name(request):
   return request.param
 
 
-@pytest.fixture(params=[name for name in AGENTS if name != 'random'])
+@pytest.fixture(params=[name for name in CLASSES if name != 'random'])
 def learner(request):
   return request.param
 
@@ -43,7 +43,7 @@ def build_agent(
   """Builds an agent in a graph of its own; its gin bindings stay."""
   gin.parse_config(MEMORY)
   if name != 'random':
-    gin.bind_parameter(f'{AGENTS[name][1]}.gamma', GAMMA)
+    gin.bind_parameter(f'{CLASSES[name].__name__}.gamma', GAMMA)
     kwargs.setdefault('optimizer', tf.compat.v1.train.AdamOptimizer(0.01))
     kwargs.setdefault('min_replay_history', 20)
     kwargs.setdefault('update_period', 1)
@@ -207,7 +207,7 @@ def test_restores_nothing_without_a_checkpoint(name, shared_agents, tmp_path):
 def test_is_gin_configurable_under_its_own_name(learner, shared_agents):
   assert shared_agents(learner).gamma == GAMMA
   with pytest.raises(ValueError, match="doesn't have a parameter"):
-    gin.parse_config(f'{AGENTS[learner][1]}.gama = 0.5')
+    gin.parse_config(f'{CLASSES[learner].__name__}.gama = 0.5')
 
 
 def test_random_agent_is_gin_configurable(make_agent):

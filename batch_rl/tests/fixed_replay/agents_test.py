@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.fixed_replay.agents import AGENTS, initial_weights
+from batch_rl.fixed_replay.agents import initial_weights
 from batch_rl.tests import cartpole
 
 # For behaviour of `FixedReplayAgentMixin` alone, the same for all agents.
 with_any_agent = pytest.mark.parametrize('name', ['dqn'], indirect=True)
 
 
-@pytest.fixture(params=AGENTS)
+@pytest.fixture(params=cartpole.OFFLINE_CLASSES)
 def name(request):
   return request.param
 
@@ -290,7 +290,7 @@ def test_refuses_a_run_without_checkpoint(agent, tmp_path, folder):
 def test_is_gin_configurable_under_its_own_name(agent, name):
   assert agent.gamma == cartpole.GAMMA  # bound for this class alone
   with pytest.raises(ValueError, match="doesn't have a parameter"):
-    gin.parse_config(f'{AGENTS[name][1]}.gama = 0.5')
+    gin.parse_config(f'{cartpole.OFFLINE_CLASSES[name].__name__}.gama = 0.5')
 
 
 @with_any_agent

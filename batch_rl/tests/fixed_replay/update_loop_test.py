@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 
-from batch_rl.fixed_replay.agents import AGENTS, fixed_replay_agent
+from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.tests import cartpole
 
 OFFLINE_DQN = cartpole.OFFLINE_CLASSES['dqn']
@@ -44,7 +44,7 @@ def assert_same_results(one, other):
     np.testing.assert_array_equal(array, others[variable], err_msg=variable)
 
 
-@pytest.mark.parametrize('name', AGENTS)
+@pytest.mark.parametrize('name', cartpole.OFFLINE_CLASSES)
 def test_results_are_the_same_to_the_bit(shared_agents, make_agent, name):
   """One update per `session.run`, as in Dopamine, and several.
 

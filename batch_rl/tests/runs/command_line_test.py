@@ -186,7 +186,7 @@ GAME = 'atari_lib.create_atari_environment.game_name'
     ({'replay_dir': '{run_dir}/replay_logs'}, 'give the run directory above'),
     ({'replay_dir': '{run_dir}/..'}, 'game directory with runs 1'),
     ({'agent_name': 'dqnn'}, "Unknown agent 'dqnn' (did you mean dqn?)"),
-    ({'gin_files': []}, 'No agent: name one (dqn, c51, quantile'),
+    ({'gin_files': []}, 'No agent: name one (c51, dqn, multi_head'),
     ({'gin_files': ['batch_rl/fixed_replay/configs/renn.gin']}, 'rem.gin'),
     ({'gin_files': ['/nowhere/a.gin']}, 'There is no gin file /nowhere/a.gin'),
     ({'gin_bindings': ["include 'no/a.gin'"]}, 'There is no gin file no/a.gin'),

@@ -105,7 +105,7 @@ def test_offline(tmp_path):
     'runner': 'FixedReplayRunner',
     'create_agent': 'create_offline_agent',
     'name': 'dqn',
-    'agent': agents.AGENTS['dqn'][1],
+    'agent': agents.REGISTRY.find('dqn').__name__,
   }
   bindings = ''.join(
     template.format(**names)

@@ -1,0 +1,128 @@
+"""The shipped configs and agents: the table that a new agent joins.
+
+The contract tests of `agents_test.py`, and others, test every agent in it.
+"""
+
+from typing import Any, NamedTuple
+
+from dopamine.discrete_domains import gym_lib
+
+from batch_rl.multi_head import gym_helpers
+
+
+class Shipped(NamedTuple):
+  """What is expected of a config.
+
+  Attributes:
+    class_name: Name of the agent's class.
+    parameters: Its own hyper-parameters.
+    small: Arguments that make the agent a small one for CartPole; None if another
+      config of the agent has them.
+    losses: Losses of the first three updates with seed 1, with SSE 4.1; None for an
+      online agent. Other instruction sets differ by 1e-7; a larger difference would
+      change the results of users.
+  """
+
+  class_name: str
+  parameters: dict[str, Any]
+  small: dict[str, Any] | None = None
+  losses: list[float] | None = None
+
+
+# Optimisers, Agarwal et al. (2020) and, for RMSProp, Mnih et al. (2015).
+RMSPROP = {
+  'optimizer': 'RMSPropOptimizer',
+  'learning_rate': 2.5e-4,
+  'decay': 0.95,
+  'momentum': 0.0,
+  'epsilon': 1e-5,
+  'centered': True,
+}
+ADAM = {
+  'optimizer': 'AdamOptimizer',
+  'learning_rate': 5e-5,
+  'beta1': 0.9,
+  'beta2': 0.999,
+  'epsilon': 0.01 / 32,
+}
+ADAM_C51 = {**ADAM, 'learning_rate': 2.5e-4}
+ADAM_ONLINE_ENSEMBLE = {**ADAM, 'epsilon': 3.125e-5}
+
+C51 = {'atoms': 51, 'support': (-10.0, 10.0)}
+QUANTILES = {'num_atoms': 200, 'kappa': 1.0}
+
+
+def ensemble(num_heads: int, strategy: str) -> dict[str, Any]:
+  """Returns the hyper-parameters of an ensemble."""
+  return {
+    'num_heads': num_heads,
+    'transform_strategy': strategy,
+    'num_convex_combinations': 1,
+  }
+
+
+# {config: what is expected of it}.
+OFFLINE = {
+  'dqn': Shipped(
+    'FixedReplayDQNAgent',
+    RMSPROP,
+    {'network': gym_lib.CartpoleDQNNetwork},
+    [0.3045184, 0.2584695, 0.2563804],
+  ),
+  'dqn_adam': Shipped(
+    'FixedReplayDQNAgent', ADAM, losses=[0.3045184, 0.2546671, 0.228803]
+  ),
+  'c51': Shipped(
+    'FixedReplayRainbowAgent',
+    {**ADAM_C51, **C51},
+    {'network': gym_lib.CartpoleRainbowNetwork, 'num_atoms': 11},
+    [3.932755, 3.932514, 3.932179],
+  ),
+  'quantile': Shipped(
+    'FixedReplayQuantileAgent',
+    {**ADAM, **QUANTILES},
+    {'network': gym_helpers.CartpoleQuantileNetwork, 'num_atoms': 5},
+    [33.06236, 26.82363, 32.58493],
+  ),
+  'multi_head_dqn': Shipped(
+    'FixedReplayMultiHeadDQNAgent',
+    {**ADAM, **ensemble(200, 'IDENTITY')},
+    {
+      'network': gym_helpers.CartpoleMultiHeadQNetwork,
+      'transform_strategy': 'STOCHASTIC',
+      'num_heads': 5,
+    },
+    [0.348738, 0.2863221, 0.3043595],
+  ),
+  'averaged_ensemble_dqn': Shipped(
+    'FixedReplayMultiHeadDQNAgent',
+    {**ADAM, **ensemble(200, 'AVERAGE')},
+    losses=[0.3293013, 0.2672591, 0.3272525],
+  ),
+  'rem': Shipped(
+    'FixedReplayMultiHeadDQNAgent',
+    {**ADAM, **ensemble(200, 'STOCHASTIC')},
+    losses=[0.32834, 0.2646791, 0.3255396],
+  ),
+  'multi_network_rem': Shipped(
+    'FixedReplayMultiNetworkDQNAgent',
+    {**ADAM, **ensemble(4, 'STOCHASTIC')},
+    {'network': gym_helpers.CartpoleMultiNetworkQNetwork, 'num_networks': 2},
+    [0.3445185, 0.273424, 0.3125557],
+  ),
+}
+ONLINE = {
+  'random': Shipped('RandomAgent', {}),
+  'dqn': Shipped('LoggedDQNAgent', RMSPROP),
+  'dqn_adam': Shipped('LoggedDQNAgent', ADAM),
+  'c51': Shipped('LoggedRainbowAgent', {**ADAM_C51, **C51}),
+  'quantile': Shipped('LoggedQuantileAgent', {**ADAM, **QUANTILES}),
+  'ensemble_dqn': Shipped(
+    'LoggedMultiNetworkDQNAgent',
+    {**ADAM_ONLINE_ENSEMBLE, **ensemble(4, 'IDENTITY')},
+  ),
+  'rem': Shipped(
+    'LoggedMultiNetworkDQNAgent',
+    {**ADAM_ONLINE_ENSEMBLE, **ensemble(4, 'STOCHASTIC')},
+  ),
+}
