@@ -1,29 +1,118 @@
-"""The example `examples/own_environment`: its log is an intact run."""
+"""The examples, copied out of the repository: they run as they are."""
 
+import json
 import pathlib
-import runpy
+import shutil
 import sys
 
 import numpy as np
+import pytest
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_checks, run_statistics
+from batch_rl.fixed_replay import train
+from batch_rl.report import run_results
+from batch_rl.tests import cartpole, programs
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / 'examples'
+SHORT = (
+  'FixedReplayRunner.num_iterations = 1',
+  'FixedReplayRunner.training_steps = 80',
+  'FixedReplayRunner.evaluation_steps = 40',
+)
+CARTPOLE = """
+    import batch_rl.multi_head.gym_helpers
+    import dopamine.discrete_domains.gym_lib
+    create_gym_environment.environment_name = 'CartPole'
+    create_gym_environment.version = 'v1'
+    FixedReplayRunner.create_environment_fn = @gym_lib.create_gym_environment
+    {agent}.observation_shape = %gym_lib.CARTPOLE_OBSERVATION_SHAPE
+    {agent}.observation_dtype = %gym_lib.CARTPOLE_OBSERVATION_DTYPE
+    {agent}.stack_size = %gym_lib.CARTPOLE_STACK_SIZE
+    {agent}.network = @{network}
+"""
 
 
-def test_random_play_is_logged(tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  script = EXAMPLES / 'own_environment' / 'own_environment.py'
-  monkeypatch.setattr(sys, 'argv', [str(script), '--log_dir=GridWorld/1'])
-  runpy.run_path(str(script), run_name='__main__')
-  run = run_directories.as_run('GridWorld/1')
+@pytest.fixture
+def copied(own_folder):
+  """Returns a function that copies an example into the current directory."""
+
+  def copy(name):
+    shutil.copytree(EXAMPLES / name, own_folder / name)
+
+  return copy
+
+
+def train_example(name, replay_dir, *bindings):
+  """Trains by the program, from the current directory; returns the record."""
+  programs.run_here(
+    train,
+    base_dir=f'run_{name}',
+    replay_dir=replay_dir,
+    gin_files=[f'{name}/{name}.gin'],
+    gin_bindings=[*SHORT, *bindings],
+  )
+  return json.loads(pathlib.Path(f'run_{name}/run.json').read_text())
+
+
+@pytest.mark.parametrize('path', sorted(EXAMPLES.glob('*/*')), ids=str)
+def test_examples_are_short(path):
+  assert path.suffix in ('.py', '.gin')
+  assert len(path.read_text().splitlines()) < 60
+
+
+@pytest.mark.parametrize(
+  ('name', 'agent', 'network', 'shown'),
+  [
+    ('cql', 'CQLAgent', 'CartpoleQuantileNetwork', 'CQL'),
+    (
+      'behavioural_cloning',
+      'BehaviouralCloningAgent',
+      'CartpoleDQNNetwork',
+      'BC',
+    ),
+  ],
+)
+def test_agents_train_and_are_reported(copied, name, agent, network, shown):
+  copied(name)
+  cartpole.write_log('data/CartPole/1/replay_logs')
+  bindings = CARTPOLE.format(agent=agent, network=network)
+  record = train_example(
+    name,
+    'data/CartPole/1',
+    bindings,
+    "FixedReplayBuffer.subset = 'shards(0, 2)'",
+  )
+  assert record['agent'] == f'{name}.{agent}'
+  run = run_results.read_run(f'run_{name}')
+  assert run.agent == shown
+  assert run.done == 1
+
+
+@pytest.mark.waits
+def test_an_environment_is_logged_and_trained_on(copied):
+  copied('own_environment')
+  script = 'own_environment/own_environment.py'
+  logged = programs.run(
+    [sys.executable, script, 'data/GridWorld/1/replay_logs']
+  )
+  assert logged.returncode == 0, logged.stderr
+  run = run_directories.as_run('data/GridWorld/1')
   assert not run_checks.verify(run.data_dir).problems
   statistics = run_statistics.compute(run)
   assert statistics.game == 'GridWorld'
-  assert statistics.totals()['agent_steps'] == 20_000
+  assert statistics.totals()['episodes'] == 300
   # Each step costs 0.1; the opposite corner is 8 steps away.
   np.testing.assert_allclose(
     statistics.episodes.returns, -0.1 * statistics.lengths, rtol=1e-5
   )
   assert statistics.lengths.min() >= 8 and len(statistics.actions) == 4
+  # By their end, runs of 4,000 steps take the shortest way.
+  train_example(
+    'own_environment',
+    'data/GridWorld/1',
+    'FixedReplayRunner.training_steps = 4000',
+  )
+  trained = run_results.read_run('run_own_environment')
+  assert trained.game == 'GridWorld'
+  assert trained.returns.tolist() == pytest.approx([-0.8])

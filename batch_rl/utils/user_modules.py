@@ -165,8 +165,11 @@ def attribute_of(module: types.ModuleType, name: str) -> Any:
     if getattr(value, '__module__', None) == module.__name__
     and not key.startswith('_')
   )
+  path = getattr(module, '__file__', None) or 'The folder ' + ', '.join(
+    getattr(module, '__path__', [module.__name__])
+  )
   raise ValueError(
-    f'{module.__file__ or module.__name__} has no {name}{choices.hint(name, own)}; '
+    f'{path} has no {name}{choices.hint(name, own)}; '
     f'it has {", ".join(own) or "no classes"}.'
   )
 
