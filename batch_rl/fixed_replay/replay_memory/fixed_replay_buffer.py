@@ -12,7 +12,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.sampling import subsets
-from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.fixed_replay.replay_memory import (
   graph_replay,
@@ -246,7 +246,10 @@ class FixedReplayBuffer:
       for s in suffixes
     ]
     self._backend = loaded_buffers.LoadedBuffers(
-      [self._uncompressed[s] for s in suffixes], ring_sizes, self._seed
+      [self._uncompressed[s] for s in suffixes],
+      ring_sizes,
+      self._seed,
+      manifests.padding(manifests.read(self._data_dir)),
     )
 
   def _use_store(self, suffixes):

@@ -18,6 +18,8 @@ class LoadedBuffers:
     buffers: Replay memories. An index is that of a row in their concatenation.
     ring_sizes: Number of rows of each shard on disk; a memory may hold fewer.
     seed: Seed of the choice of transitions; None draws one.
+    padding: Number of padding rows at the start of each episode; None to count the
+      all-zero ones.
   """
 
   def __init__(
@@ -25,6 +27,7 @@ class LoadedBuffers:
     buffers: Sequence[circular_replay_buffer.OutOfGraphReplayBuffer],
     ring_sizes: Sequence[int],
     seed: int | None = None,
+    padding: int | None = None,
   ):
     self.buffers = list(buffers)
     for buffer in buffers:
@@ -36,7 +39,7 @@ class LoadedBuffers:
     self._first_rows = np.concatenate([[0], np.cumsum(capacities)])
     self._valid = np.concatenate(
       [
-        first + valid_indices(buffer, ring_size)
+        first + valid_indices(buffer, ring_size, padding)
         for first, buffer, ring_size in zip(
           self._first_rows, buffers, ring_sizes, strict=False
         )
@@ -92,7 +95,9 @@ class LoadedBuffers:
 
 
 def valid_indices(
-  buffer: circular_replay_buffer.OutOfGraphReplayBuffer, ring_size: int
+  buffer: circular_replay_buffer.OutOfGraphReplayBuffer,
+  ring_size: int,
+  padding: int | None = None,
 ) -> np.ndarray:
   """Returns the rows of a loaded shard whose transitions are valid.
 
@@ -103,6 +108,8 @@ def valid_indices(
   Args:
     buffer: Replay memory with the shard, or with consecutive rows of its ring.
     ring_size: Number of rows of the shard on disk.
+    padding: Number of padding rows at the start of each episode; None to count the
+      all-zero ones.
 
   Returns:
     int64 (n,), ascending in time.
@@ -127,7 +134,8 @@ def valid_indices(
   valid &= ends_before[row] == ends_before[stack_start]
   valid &= row + horizon < count
 
-  padding = padding_rows(observation, order, ends)
+  if padding is None:
+    padding = padding_rows(observation, order, ends)
   for start in np.flatnonzero(ends) + 1:
     valid[start : start + padding] = False
   # The shard may start within an episode's padding.

@@ -6,7 +6,11 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_rl.fixed_replay.replay_memory import loaded_buffers
+from batch_rl.dataset.shards import replay_log
+from batch_rl.fixed_replay.replay_memory import (
+  fixed_replay_buffer,
+  loaded_buffers,
+)
 from batch_rl.tests import ring_logs, shards
 
 STATE, ACTION, REWARD, NEXT_STATE, _, _, TERMINAL, INDICES = range(8)
@@ -222,3 +226,20 @@ def test_padding_is_the_common_start_of_episodes(ends, zero, padding):
     frames = np.empty((30, 2, 2), np.uint8)
     frames[order] = black(zero, 30)
     assert loaded_buffers.padding_rows(frames, order, is_end) == padding
+
+
+def test_a_log_without_padding_may_start_with_zeros(tmp_path):
+  """Its manifest tells; otherwise the first transitions would be lost."""
+  log = replay_log.ReplayLog(
+    str(tmp_path), (2, 2), np.uint8, shard_capacity=50, stack_size=1
+  )
+  for step in range(40):
+    log.add(np.full((2, 2), step % 10), 0, 0.0, step % 10 == 9)
+  log.close()
+
+  class Buffer(fixed_replay_buffer.FixedReplayBuffer):
+    def _load_buffer(self, suffix):
+      return load(tmp_path, suffix, 50, stack_size=1)
+
+  buffer = Buffer(str(tmp_path), None, (2, 2), 1, 50, 8)
+  assert buffer.valid_indices().tolist() == list(range(39))
