@@ -66,11 +66,16 @@ class LossAgent(gin_signatures.ForwardedParameters):
       kwargs['seed'] = seed
     super().__init__(*args, **kwargs)
 
-  # def loss(self, batch: Batch) -> tf.Tensor:
-  #   """Returns the loss of each transition, float32 (n,).
-  #
-  #   It is traced once. The optimiser minimises the mean over the batch.
-  #   """
+  def loss(self, batch: Batch) -> tf.Tensor:
+    """Returns the loss of each transition, float32 (n,).
+
+    It is traced once, into a function of the graph. The optimiser minimises the mean
+    over the batch; the weights of the target network are not trained.
+
+    Args:
+      batch: Transitions.
+    """
+    raise NotImplementedError(f'{type(self).__name__} defines no loss.')
 
   def choose_actions(self, outputs: Any, seed: tf.Tensor) -> tf.Tensor:
     """Returns an action for each state, integers (n,); the greedy ones by default.
@@ -209,7 +214,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
 
   def _acts_greedily(self):
     """Whether `_q_argmax` is Dopamine's: the greedy action of `_net_outputs`."""
-    argmax = self._q_argmax.op.inputs[0].op
+    argmax = next((t.op for t in self._q_argmax.op.inputs), self._q_argmax.op)
     q_values = getattr(self._net_outputs, 'q_values', None)
     return argmax.type == 'ArgMax' and argmax.inputs[0] is q_values
 
