@@ -1,1 +1,1 @@
-"""What online and offline agents share."""
+"""Agents: their base, and the agents by name."""

@@ -51,7 +51,8 @@ def define_flags() -> None:
   flags.DEFINE_integer(
     'environments',
     None,
-    "Number of emulators; default: the run's.",
+    "Number of environments, at least 1; default: the run's.",
+    lower_bound=1,
   )
   flags.DEFINE_integer('seed', 0, 'Seed of the episodes.')
   flags.DEFINE_string(
@@ -204,18 +205,18 @@ def main() -> None:
     create_agent, create_environment = load_functions(
       record, FLAGS.module_dirs, FLAGS.gin_bindings
     )
-    from batch_rl.fixed_replay import vector_evaluation
+    from batch_rl.fixed_replay import run_experiment, vector_evaluation
 
+    settings = gin.get_bindings(run_experiment.FixedReplayRunner)
     evaluator = vector_evaluation.Evaluator(
       create_agent,
       FLAGS.environments or record.get('evaluation_environments') or 1,
-      command_line.query_gin('FixedReplayRunner.max_steps_per_episode')
-      or 27_000,
+      settings.get('max_steps_per_episode', 27_000),
       create_environment,
     )
-    num_steps = FLAGS.evaluation_steps or command_line.query_gin(
-      'FixedReplayRunner.evaluation_steps'
-    )
+    if FLAGS.video:
+      evaluator.check_video()
+    num_steps = FLAGS.evaluation_steps or settings.get('evaluation_steps')
   for iteration, prefix in chosen.items():
     evaluator.load(prefix)
     seed = zlib.crc32(f'{FLAGS.seed} {iteration}'.encode())
