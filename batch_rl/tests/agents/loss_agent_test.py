@@ -1,9 +1,12 @@
 """An offline agent of a user: a loss, and a choice of actions."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from batch_rl.fixed_replay import sequential_environments, vector_evaluation
 from batch_rl.tests import cartpole
 
 OfflineDQN = cartpole.OFFLINE_CLASSES['dqn']
@@ -137,12 +140,44 @@ def select(agent, states):
   return agent.select_actions(observations, generators).tolist()
 
 
+class Drift:
+  """An environment in which the actions matter."""
+
+  action_space = types.SimpleNamespace(n=5)
+  game_over = True
+  _random = np.random.default_rng(0)
+
+  def reset(self, seed=None):
+    if seed is not None:
+      self._random = np.random.default_rng(seed)
+    self._state, self.game_over = self._random.normal(size=(4, 1)), False
+    return self._state
+
+  def step(self, action):
+    self._state = 0.9 * self._state + self._random.normal(action - 2, 1, (4, 1))
+    self.game_over = bool(self._random.random() < 0.1)
+    return self._state, float(self._state[0, 0]), self.game_over, {}
+
+
 def assert_alike_alone_and_together(agent):
   """Compares several emulators with each alone; returns the actions."""
   agent.eval_mode, agent.epsilon_eval = True, 0.1
   together = select(agent, range(20))
   assert together == [select(agent, [i])[0] for i in range(20)]
   assert len(set(together)) > 1
+  played = [
+    vector_evaluation.play_episodes(
+      sequential_environments.SequentialEnvironments(
+        [Drift() for _ in range(count)], agent, 50
+      ),
+      agent.select_actions,
+      40 * count,
+      seed=1,
+    )
+    for count in (1, 3)
+  ]
+  alone = [episode for episode in played[1] if episode.environment == 0]
+  assert alone == played[0] and len(played[1]) > len(alone) > 1
   return together
 
 
