@@ -163,7 +163,9 @@ def evaluation_times(name: str) -> dict[int, np.ndarray]:
 
 def side_by_side(agent, single, count: int) -> Callable[[], None]:
   """Returns a function that plays `STEPS` agent steps in each environment."""
-  environments = vector_evaluation.make_environments(single, count, STEPS)
+  environments = vector_evaluation.make_environments(
+    single, count, STEPS, agent
+  )
 
   def play():
     vector_evaluation.play_episodes(
