@@ -301,11 +301,12 @@ class FixedReplayRunner(runner.RecordedRunner):
     episodes, average_return = self._run_eval_phase(statistics)
     logging.info(
       'Iteration %d: evaluation return %.2f (mean of %d episodes), training '
-      'loss %.4g, %.1f updates/s (%.1f %% of the time waiting for data).',
+      'loss %s, %.1f updates/s (%.1f %% of the time waiting for data).',
       iteration,
       average_return,
       episodes,
-      mean_loss,
+      # An agent with a `_build_train_op` of its own may not tell it.
+      'unknown' if np.isnan(mean_loss) else f'{mean_loss:.4g}',
       rate,
       100 * waiting,
     )
@@ -316,6 +317,8 @@ class FixedReplayRunner(runner.RecordedRunner):
       'Eval/NumEpisodes': episodes,
       'Eval/AverageReturns': average_return,
     }
+    if np.isnan(mean_loss):
+      del scalars['Train/AverageLoss']
     self._report_scalars(scalars, iteration)
     return statistics.data_lists
 
