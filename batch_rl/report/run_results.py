@@ -413,13 +413,14 @@ def _protocol(
     return dict.fromkeys(names, '?')
   max_steps = _number(_value(bindings, 'max_steps_per_episode'), 27_000)
   max_frames = environment.get('max_num_frames_per_episode') or math.inf
+  unknown = 'none' if environment.get('game') else '?'  # not Atari
   return {
     'subset': str(data.get('subset') or 'all'),
     'epsilon': str(
       record.get('epsilon_eval') or _value(bindings, 'epsilon_eval') or '0.001'
     ),
-    'sticky': str(environment.get('repeat_action_probability', '?')),
-    'rom': str(environment.get('rom_md5', '?')),
+    'sticky': str(environment.get('repeat_action_probability', unknown)),
+    'rom': str(environment.get('rom_md5', unknown)),
     'frame cap': str(min(max_frames, 4 * max_steps)),
     'steps': _value(bindings, 'evaluation_steps') or '125000',
   }

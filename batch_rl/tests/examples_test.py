@@ -115,4 +115,5 @@ def test_an_environment_is_logged_and_trained_on(copied):
   )
   trained = run_results.read_run('run_own_environment')
   assert trained.game == 'GridWorld'
+  assert '?' not in trained.protocol.values()  # There is no ROM.
   assert trained.returns.tolist() == pytest.approx([-0.8])
