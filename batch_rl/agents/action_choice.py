@@ -23,7 +23,7 @@ class ActionChoice:
 
   Raises:
     ValueError: If the method returns something else than an integer for each state,
-      or draws stateful random numbers.
+      draws stateful random numbers, or uses other tensors than the outputs.
   """
 
   def __init__(
@@ -39,11 +39,16 @@ class ActionChoice:
     )
     graph = self._function.graph
     graph_checks.check_reproducible(graph, name, 'its seed', calls_python=True)
+    graph_checks.check_captures(
+      graph,
+      name,
+      'compute actions from the outputs. The network may return more than q_values.',
+    )
     actions = self._function.structured_outputs
     if (
       not tf.is_tensor(actions)
       or not actions.dtype.is_integer
-      or actions.shape.rank not in (1, None)
+      or (actions.shape.rank is not None and actions.shape.as_list() != [None])
     ):
       raise ValueError(
         f'{name} returned {actions}; expected an integer tensor of shape (n,), an '

@@ -11,6 +11,12 @@ _RANDOM = re.compile(
   'Random|Multinomial|TruncatedNormal|Stateful(?!Part)|NonDeterministic|Rng|CandidateSampler'
 )
 _PYTHON = ('PyFunc', 'PyFuncStateless', 'EagerPyFunc')
+_READS = (
+  'ReadVariableOp',
+  'ResourceGather',
+  'ResourceGatherNd',
+  'VariableShape',
+)
 
 
 def check_losses(losses: Any, actions: tf.Tensor, agent: type) -> None:
@@ -40,6 +46,30 @@ def check_losses(losses: Any, actions: tf.Tensor, agent: type) -> None:
   )
 
 
+def check_optimizer(optimizer: Any, agent: type) -> None:
+  """Checks that an optimiser works as the update needs it.
+
+  Args:
+    optimizer: Optimiser of the agent.
+    agent: Class of the agent.
+
+  Raises:
+    ValueError: If it is not one of `tf.compat.v1.train`, or overrides `minimize`.
+  """
+  base = tf.compat.v1.train.Optimizer
+  name = type(optimizer).__name__
+  if not isinstance(optimizer, base):
+    raise ValueError(
+      f'The optimizer of {agent.__name__} is {name} of {type(optimizer).__module__}: '
+      'take one of tf.compat.v1.train, e.g. @tf.train.AdamOptimizer().'
+    )
+  if type(optimizer).minimize is not base.minimize:
+    raise ValueError(
+      f'The optimizer {name} of {agent.__name__} overrides minimize, which is not '
+      'called: override compute_gradients or apply_gradients.'
+    )
+
+
 def check_gradients(
   pairs: Iterable[tuple[Any, Any]], network: Any, agent: type
 ) -> None:
@@ -53,8 +83,8 @@ def check_gradients(
   Raises:
     ValueError: If no weight of the network has a gradient.
   """
-  weights = {id(weight) for weight in network.trainable_weights}
-  if all(gradient is None for gradient, v in pairs if id(v) in weights):
+  weights = {weight.name for weight in network.trainable_weights}
+  if all(gradient is None for gradient, v in pairs if v.name in weights):
     raise ValueError(
       f'{agent.__name__}.loss does not depend on the online network: compute it from '
       'self.online(batch.state), without tf.stop_gradient around all of it.'
@@ -81,13 +111,98 @@ def check_reproducible(
         f'{method} calls a Python function ({op}), which may depend on more than the '
         'batch: use TensorFlow operations, batch.step and batch.seed.'
       )
-    definition = op_def_registry.get(op)
-    if definition and definition.is_stateful and _RANDOM.search(op):
+    if op.endswith('Summary'):
+      raise ValueError(
+        f'{method} writes a summary ({op}), which would be lost: use '
+        'self.log_scalar(name, value).'
+      )
+    if _draws(op):
       raise ValueError(
         f'{method}, or a network that it calls, draws random numbers by the stateful '
         f'operation {op}, so a resumed run would differ: use tf.random.stateless_* '
         f'with {seed}.'
       )
+
+
+def check_acting(outputs: Any, agent: type) -> None:
+  """Checks that a network draws no random numbers when it acts.
+
+  Args:
+    outputs: Outputs of the network.
+    agent: Class of the agent.
+
+  Raises:
+    ValueError: If it does.
+  """
+  for op in _ancestors(tf.nest.flatten(outputs)):
+    if _draws(op.type):
+      raise ValueError(
+        f'The online network of {agent.__name__} draws random numbers by the stateful '
+        f'operation {op.type} when it acts, so an evaluation could not be repeated: '
+        'draw only if `call` is given a seed, and give it in `loss`.'
+      )
+
+
+def check_captures(graph: tf.Graph, method: str, remedy: str) -> None:
+  """Checks that a graph takes weights and constants from outside, nothing else.
+
+  Other tensors, e.g. of Dopamine's own batch, are computed once for many updates.
+
+  Args:
+    graph: Graph of the method.
+    method: Name of the method, for the message.
+    remedy: End of the message.
+
+  Raises:
+    ValueError: If it takes another tensor.
+  """
+  for tensor, _ in graph.captures:
+    tensor = _outside(tensor)
+    if tensor.dtype == tf.resource:
+      continue
+    for op in _ancestors([tensor]):
+      definition = op_def_registry.get(op.type)
+      if op.type == 'Placeholder' or (definition and definition.is_stateful):
+        raise ValueError(
+          f'{method} uses the tensor {tensor.name} from outside of it: {remedy}'
+        )
+
+
+def written(graph: tf.Graph) -> set[str]:
+  """Returns the names of the variables that a function's graph may write."""
+  captured = {id(inside): outside for outside, inside in graph.captures}
+  return {
+    _outside(captured.get(id(tensor), tensor)).op.name
+    for op in graph.get_operations()
+    if op.type not in _READS
+    for tensor in op.inputs
+    if tensor.dtype == tf.resource
+  }
+
+
+def _outside(tensor: tf.Tensor) -> tf.Tensor:
+  """Returns a tensor as the outermost graph has it."""
+  for outside, inside in getattr(tensor.graph, 'captures', ()):
+    if inside is tensor:
+      return _outside(outside)
+  return tensor
+
+
+def _ancestors(tensors: Iterable[tf.Tensor]) -> Iterator[tf.Operation]:
+  """Yields the operations from which tensors are computed, their own included."""
+  left, seen = [tensor.op for tensor in tensors], set()
+  while left:
+    op = left.pop()
+    if op not in seen:
+      seen.add(op)
+      yield op
+      left += [tensor.op for tensor in op.inputs]
+
+
+def _draws(op: str) -> bool:
+  """Returns whether operations of a type draw stateful random numbers."""
+  definition = op_def_registry.get(op)
+  return bool(definition and definition.is_stateful and _RANDOM.search(op))
 
 
 def _operations(graph: tf.Graph) -> Iterator[str]:

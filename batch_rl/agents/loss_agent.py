@@ -4,12 +4,15 @@ An agent says in `loss` what it learns, and in `choose_actions` how it acts. The
 is Dopamine's (online) or that of `FixedReplayAgentMixin` (offline).
 """
 
+import contextlib
 import random
 import secrets
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from batch_rl.agents import action_choice, graph_checks
 from batch_rl.utils import gin_signatures, seeding
@@ -62,6 +65,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
       self._loss_seed = secrets.randbits(31)
     self._outputs: dict[Any, Any] | None = None  # within `_update`
     self._scalars: dict[str, tf.Tensor] = {}
+    self._choice: Any = None  # an `ActionChoice`, if actions are those of it
     if gin_signatures.next_accepts(self, LossAgent, 'seed'):
       kwargs['seed'] = seed
     super().__init__(*args, **kwargs)
@@ -81,7 +85,8 @@ class LossAgent(gin_signatures.ForwardedParameters):
     """Returns an action for each state, integers (n,); the greedy ones by default.
 
     It is the only definition of how the agent acts, in training and evaluation, in
-    one emulator or several. Random actions of epsilon-greedy acting come on top.
+    one emulator or several. Random actions of epsilon-greedy acting come on top. An
+    action depends on the outputs for its own state only.
 
     Args:
       outputs: Outputs of the online network for n states, of the type that its `call`
@@ -113,7 +118,15 @@ class LossAgent(gin_signatures.ForwardedParameters):
     Args:
       name: Name of the scalar.
       value: Scalar, or a tensor whose mean is shown.
+
+    Raises:
+      ValueError: If the name is taken.
     """
+    if name in ('Loss', *self._scalars):
+      raise ValueError(
+        f'{type(self).__name__}.loss logs another scalar by the name {name!r}: '
+        'choose a name that is not taken.'
+      )
     self._scalars[name] = tf.reduce_mean(tf.cast(value, tf.float32))
 
   @classmethod
@@ -140,17 +153,32 @@ class LossAgent(gin_signatures.ForwardedParameters):
 
     Raises:
       ValueError: If `loss` returns something else than a loss for each transition,
-        or one that does not depend on the online network.
+        or one that does not depend on the online network, or creates weights; or if
+        the optimiser is not one of `tf.compat.v1.train`.
     """
+    graph_checks.check_optimizer(self.optimizer, type(self))
     self._outputs, self._scalars = {}, {}
-    losses = self.loss(batch)
+    steps, self.training_steps = self.training_steps, batch.step
+    try:
+      with self._no_new_weights():
+        losses = self.loss(batch)
+    finally:
+      self.training_steps = steps
     graph_checks.check_losses(losses, batch.action, type(self))
+    if self.online_convnet.losses:
+      logging.warning(
+        'Regularisation losses of the layers of %s are minimised only if %s.loss adds '
+        'self.online_convnet.losses.',
+        self.online_convnet.name,
+        type(self).__name__,
+      )
     loss = tf.reduce_mean(losses)
-    frozen = {id(weight) for weight in self.target_convnet.weights}
+    # By name, since with mixed precision Keras wraps the variables.
+    frozen = {weight.name for weight in self.target_convnet.weights}
     weights = [
       weight
       for weight in tf.compat.v1.trainable_variables()
-      if id(weight) not in frozen
+      if weight.name not in frozen
     ]
     pairs = self.optimizer.compute_gradients(
       loss,
@@ -164,12 +192,38 @@ class LossAgent(gin_signatures.ForwardedParameters):
     self._outputs = None
     return scalars
 
+  @contextlib.contextmanager
+  def _no_new_weights(self) -> Iterator[None]:
+    """Refuses new weights: an agent that only acts would not have them.
+
+    Raises:
+      ValueError: If a variable is created within.
+    """
+
+    def refuse(_, **kwargs):
+      raise ValueError(
+        f'{type(self).__name__}.loss creates the weights {kwargs["name"]}: build '
+        'networks in _build_networks, after that of the base, and call each once '
+        'there, e.g. self.value(self.state_ph).'
+      )
+
+    with contextlib.ExitStack() as stack:
+      stack.enter_context(tf.variable_creator_scope(refuse))
+      with tf.init_scope():  # where Keras makes weights
+        stack.enter_context(tf.variable_creator_scope(refuse))
+      yield
+
   def _seed_at(self, step: tf.Tensor) -> tf.Tensor:
     return tf.stack([self._loss_seed, step])
 
   def _build_train_op(self):
     if self.learns_by_loss():
       return self._build_update()
+    if hasattr(self, 'loss'):
+      raise ValueError(
+        f'{type(self).__name__} calls _build_train_op of a base that learns by '
+        '`loss`: override loss instead, or build all of the train op.'
+      )
     return self._build_own_train_op()
 
   def _build_own_train_op(self):
@@ -189,19 +243,34 @@ class LossAgent(gin_signatures.ForwardedParameters):
         tf.compat.v1.summary.scalar(f'Losses/{name}', value)
     return tf.group(*scalars.values())
 
+  def _build_sync_op(self):
+    """Builds the assignments of the online network's weights to the target network's.
+
+    An agent with target copies of further networks overrides it and adds theirs.
+    """
+    # Not by name as in Dopamine: networks of Keras' functional API have other names,
+    # and further networks the same beginning.
+    pairs = zip(
+      self.online_convnet.weights, self.target_convnet.weights, strict=True
+    )
+    return [target.assign(online) for online, target in pairs]
+
   def _build_networks(self):
     """Builds the networks as Dopamine does, and `_q_argmax` by `choose_actions`."""
     super()._build_networks()
-    self._choice = None
     if not self._acts_greedily():
       if self._chooses():
         self._refuse_two_policies('_q_argmax')
       return
-    self._choice = action_choice.ActionChoice(
-      self.choose_actions,
-      self._net_outputs,
-      f'{type(self).__name__}.choose_actions',
-    )
+    name = f'{type(self).__name__}.choose_actions'
+    before = self.eval_mode, self.training_steps
+    self.eval_mode = self.training_steps = _Unknown(name)
+    try:
+      self._choice = action_choice.ActionChoice(
+        self.choose_actions, self._net_outputs, name
+      )
+    finally:
+      self.eval_mode, self.training_steps = before
     with tf.device('/cpu:*'):  # Python functions run on the CPU
       seeds = tf.numpy_function(_draw_seeds, [], tf.int64)
     actions = self._choice(self._net_outputs, tf.ensure_shape(seeds, (1, 2)))
@@ -223,6 +292,24 @@ class LossAgent(gin_signatures.ForwardedParameters):
       f'{type(self).__name__} overrides choose_actions and {other}, two definitions '
       f'of how it acts: remove {other}.'
     )
+
+
+class _Unknown:
+  """Stands for `eval_mode` and `training_steps`, which change after the tracing."""
+
+  def __init__(self, method: str):
+    self._method = method
+
+  def _refuse(self, *_):
+    raise ValueError(
+      f'{self._method} uses eval_mode or training_steps, but is traced once, before '
+      'they are known: let actions depend on outputs and seed only.'
+    )
+
+  __bool__ = __int__ = __float__ = __index__ = __array__ = _refuse
+  __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse  # type: ignore
+  __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = _refuse
+  __radd__ = __rsub__ = __rmul__ = __rtruediv__ = _refuse
 
 
 def _draw_seeds() -> np.ndarray:

@@ -4,6 +4,7 @@ import functools
 import pathlib
 import re
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -17,8 +18,9 @@ def build(create: Callable[[], tf.keras.Model]) -> tf.keras.Model:
   """Builds a network whose layers compute in bfloat16.
 
   Weights and outputs are float32, so losses are computed in float32. Gradients need
-  no scaling, since bfloat16 has the exponents of float32. Warns once if this machine
-  is slow at bfloat16.
+  no scaling, since bfloat16 has the exponents of float32. `check_outputs` tells of
+  networks whose output layer was not found. Warns once if this machine is slow at
+  bfloat16.
 
   Args:
     create: Function that builds the network. Its output layer, and that of each
@@ -35,6 +37,25 @@ def build(create: Callable[[], tf.keras.Model]) -> tf.keras.Model:
     layers.disable_v2_dtype_behavior()
   _use_float32_outputs(network)
   return network
+
+
+def check_outputs(outputs: Any, network: str) -> None:
+  """Checks that a network's outputs are float32.
+
+  Args:
+    outputs: Outputs of the network.
+    network: Name of the network.
+
+  Raises:
+    ValueError: If an output is bfloat16.
+  """
+  for output in tf.nest.flatten(outputs):
+    if output.dtype == tf.bfloat16:
+      raise ValueError(
+        f'With mixed_precision, {network} returns {output.name} in bfloat16, since it '
+        'is not of the last layer created: make call return '
+        'tf.cast(..., tf.float32).'
+      )
 
 
 def is_slow() -> bool:
@@ -58,6 +79,10 @@ def _warn_if_slow() -> None:
 
 def _use_float32_outputs(network: tf.keras.layers.Layer) -> None:
   """Replaces the output layers by ones that compute in float32."""
+  if isinstance(network, tf.keras.Sequential) or getattr(
+    network, '_is_graph_network', False
+  ):
+    return  # Keras does not let us replace their layers.
   layers = [
     (name, layer)
     for name, part in vars(network).items()
@@ -67,7 +92,7 @@ def _use_float32_outputs(network: tf.keras.layers.Layer) -> None:
   networks = {id(part): part for _, part in layers if part.submodules}
   for part in networks.values():
     _use_float32_outputs(part)
-  if not networks:
+  if layers and not networks:
     name, last = layers[-1]
     replacement = type(last).from_config(
       {**last.get_config(), 'dtype': 'float32'}

@@ -17,7 +17,7 @@ from batch_rl.agents import graph_checks, loss_agent
 from batch_rl.fixed_replay import mixed_precision, update_loop
 from batch_rl.fixed_replay.agents import initial_weights
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from batch_rl.utils import files
+from batch_rl.utils import files, gin_signatures
 
 _SELECT_ACTION = dqn_agent.DQNAgent._select_action
 
@@ -106,7 +106,10 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     self._seed_drawn = seed_drawn
     self.seconds_waited = 0.0
     self._loop: update_loop.UpdateLoop | None = None
-    kwargs['min_replay_history'] = 0
+    if gin_signatures.next_accepts(
+      self, FixedReplayAgentMixin, 'min_replay_history'
+    ):
+      kwargs['min_replay_history'] = 0
     super().__init__(sess, num_actions, seed=seed, **kwargs)
     self._build_acting()
     with self._sess.graph.as_default():
@@ -271,6 +274,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     """
     replay = self._replay
     name = f'{type(self).__name__}.loss'
+    written: set[str] = set()
 
     def update(batch, step):
       arrays = replay.unpack(batch)
@@ -281,6 +285,13 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       self._scalar_names = list(scalars)
       graph = tf.compat.v1.get_default_graph()
       graph_checks.check_reproducible(graph, name, 'batch.seed')
+      graph_checks.check_captures(
+        graph,
+        name,
+        'it is computed once for many updates. Compute it from the batch, e.g. by '
+        'self.online(batch.state).',
+      )
+      written.update(graph_checks.written(graph))
       return tf.stack(list(scalars.values()))
 
     scope = tf.compat.v1.get_default_graph().get_name_scope()
@@ -290,12 +301,13 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       graph = tf.compat.v1.get_default_graph()
       with graph.name_scope(f'{scope}/' if scope else None):
         self._build_sync_op()
+      written.update(graph_checks.written(graph))
       return tf.constant(True)
 
     # An optimiser makes its variables in the outermost graph, which TensorFlow finds
     # only if it has been entered.
     with tf.compat.v1.get_default_graph().as_default():
-      return update_loop.UpdateLoop(
+      loop = update_loop.UpdateLoop(
         update,
         synchronise,
         next_batch,
@@ -307,6 +319,14 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         # Clocks are not deterministic.
         timed=not tf_config.is_op_determinism_enabled(),
       )
+    names = [v.op.name for v in tf.compat.v1.global_variables()]
+    if constant := [name for name in names if name not in written]:
+      logging.warning(
+        '%s never change: the loss does not depend on them, and _build_sync_op does '
+        'not assign them.',
+        ', '.join(constant),
+      )
+    return loop
 
   def _create_network(self, name):
     if not self._mixed_precision:
@@ -314,6 +334,12 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     return mixed_precision.build(
       functools.partial(super()._create_network, name)
     )
+
+  def _build_networks(self):
+    super()._build_networks()
+    if self._mixed_precision:
+      network = getattr(self.network, '__name__', self.network)
+      mixed_precision.check_outputs(self._net_outputs, network)
 
   def _build_acting(self):
     """Builds the actions for states (n, stack_size, *observation_shape)."""
@@ -346,6 +372,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       self._seeds_ph = tf.compat.v1.placeholder(tf.int64, (None, 2))
       axes = (0, *range(2, 2 + len(self.observation_shape)), 1)
       outputs = self.online_convnet(tf.transpose(self._states_ph, axes))
+      graph_checks.check_acting(outputs, type(self))
       self._actions = self._choice(outputs, self._seeds_ph)
 
   def select_actions(
@@ -368,6 +395,12 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     if self._choice.draws:
       feed[self._seeds_ph] = [g.integers(2**31, size=2) for g in generators]
     actions = self._sess.run(self._actions, feed)
+    in_range = (actions >= 0) & (actions < self.num_actions)
+    if len(actions) != len(states) or not in_range.all():
+      raise ValueError(
+        f'{type(self).__name__}.choose_actions returned {actions.tolist()} for '
+        f'{len(states)} states; expected actions from 0 to {self.num_actions - 1}.'
+      )
     return np.where(explores, random_actions, actions)
 
   def _act_on(self, state, generator):

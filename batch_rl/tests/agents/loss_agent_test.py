@@ -108,9 +108,66 @@ class Broken(OfflineDQN):
     return super().loss(batch) + tf.zeros(31)
 
 
+class OwnBatch(OfflineDQN):
+  """Uses a batch of Dopamine's, which one `session.run` draws once."""
+
+  def loss(self, batch):
+    return tf.square(self._build_target_q_op()) + super().loss(batch)
+
+
+class OwnState(OfflineDQN):
+  def choose_actions(self, outputs, seed):
+    return tf.argmax(outputs.q_values + self._net_outputs.q_values, axis=1)
+
+
+class OneChoice(OfflineDQN):
+  def choose_actions(self, outputs, seed):
+    return tf.zeros(1, tf.int64)
+
+
+class ByMode(OfflineDQN):
+  def choose_actions(self, outputs, seed):
+    actions = super().choose_actions(outputs, seed)
+    return actions if self.eval_mode else 0 * actions
+
+
+class ByStep(OfflineDQN):
+  def choose_actions(self, outputs, seed):
+    actions = super().choose_actions(outputs, seed)
+    return actions * int(self.training_steps > 4)
+
+
+class SecondLoss(OfflineDQN):
+  def loss(self, batch):
+    self.log_scalar('Loss', batch.reward)
+    return super().loss(batch)
+
+
+class LostSummary(OfflineDQN):
+  def loss(self, batch):
+    tf.compat.v1.summary.scalar('Reward', tf.reduce_mean(batch.reward))
+    return super().loss(batch)
+
+
+class TwoTrainings(OfflineDQN):
+  def _build_train_op(self):
+    return super()._build_train_op()
+
+
 @pytest.mark.parametrize(
   ('class_', 'message'),
   [
+    (
+      OwnBatch,
+      'OwnBatch.loss uses the tensor .* from outside of it.*Compute it from the batch',
+    ),
+    (OwnState, 'OwnState.choose_actions uses the tensor .* from the outputs'),
+    (OneChoice, r'OneChoice.choose_actions returned .*shape \(n,\)'),
+    (ByMode, 'ByMode.choose_actions uses eval_mode or training_steps'),
+    (ByStep, 'ByStep.choose_actions uses eval_mode or training_steps'),
+    (SecondLoss, "SecondLoss.loss logs another scalar by the name 'Loss'"),
+    (LostSummary, 'LostSummary.loss writes a summary .*self.log_scalar'),
+    (TwoTrainings, 'TwoTrainings calls _build_train_op of a base that learns'),
     (
       WithoutNetwork,
       'WithoutNetwork.loss does not depend on the online network',
@@ -123,6 +180,36 @@ class Broken(OfflineDQN):
 def test_mistakes_are_refused(make_agent, class_, message):
   with pytest.raises(ValueError, match=message):
     make_agent(class_)
+
+
+class Clipped(tf.compat.v1.train.AdamOptimizer):
+  def minimize(self, loss, **kwargs):
+    return super().minimize(tf.clip_by_value(loss, 0, 1), **kwargs)
+
+
+@pytest.mark.parametrize(
+  ('optimizer', 'message'),
+  [
+    (Clipped(), 'Clipped of FixedReplayDQNAgent overrides minimize'),
+    (tf.keras.optimizers.Adam(), 'is Adam of .*: take one of tf.compat.v1'),
+  ],
+)
+def test_optimizers_that_would_not_work_are_refused(
+  make_agent, optimizer, message
+):
+  with pytest.raises(ValueError, match=message):
+    make_agent(OfflineDQN, optimizer=optimizer)
+
+
+def test_training_steps_are_those_of_the_update(make_agent):
+  class Annealed(OfflineDQN):
+    def loss(self, batch):
+      steps = tf.cast(self.training_steps, tf.float32)
+      return 0 * super().loss(batch) + steps
+
+  agent = make_agent(Annealed)
+  assert list(agent.train_steps(12)) == [0, 4, 8]
+  assert agent.training_steps == 12
 
 
 def play(agent, observations):
@@ -238,6 +325,17 @@ def test_a_policy_by_dopamines_names_plays_alike_everywhere(
   agent.epsilon_eval = 0.0
   assert set(select(agent, range(20))) <= actions
   assert select(agent, range(20)) == play(agent, OBSERVATIONS)
+
+
+def test_an_action_that_is_none_is_refused(make_agent):
+  class Shifted(Masked):
+    def choose_actions(self, outputs, seed):
+      return super().choose_actions(outputs, seed) + 5
+
+  agent = make_agent(Shifted)
+  agent.epsilon_eval = 0.0
+  with pytest.raises(ValueError, match=r'for 1 states.* from 0 to 4'):
+    select(agent, [0])
 
 
 @pytest.mark.parametrize('other', [MaskedByDopamine, OwnSelection])

@@ -185,6 +185,38 @@ def test_agents_of_dopamine_train_alike_one_update_at_a_time(
     np.testing.assert_array_equal(array, after[name], err_msg=name)
 
 
+class FewParameters(dqn_agent.DQNAgent):
+  """Does not take all parameters, as Dopamine's ImplicitQuantileAgent."""
+
+  def __init__(
+    self,
+    sess,
+    num_actions,
+    observation_shape,
+    observation_dtype,
+    stack_size,
+    network,
+    optimizer,
+  ):
+    super().__init__(
+      sess,
+      num_actions,
+      observation_shape,
+      observation_dtype,
+      stack_size,
+      network,
+      optimizer=optimizer,
+    )
+
+
+def test_agents_of_dopamine_with_few_parameters_train(log_dir):
+  class Agent(fixed_replay_agent.FixedReplayAgentMixin, FewParameters):
+    pass
+
+  agent = cartpole.build_offline_agent('dqn', log_dir, Agent)
+  assert len(list(agent.train_steps(8))) == 2
+
+
 def test_a_train_op_of_its_own_wins_over_an_inherited_loss(make_agent):
   class Agent(OFFLINE_DQN):
     def _build_train_op(self):
