@@ -134,13 +134,21 @@ def check_acting(outputs: Any, agent: type) -> None:
   Raises:
     ValueError: If it does.
   """
-  for op in _ancestors(tf.nest.flatten(outputs)):
-    if _draws(op.type):
-      raise ValueError(
-        f'The online network of {agent.__name__} draws random numbers by the stateful '
-        f'operation {op.type} when it acts, so an evaluation could not be repeated: '
-        'draw only if `call` is given a seed, and give it in `loss`.'
-      )
+  if op := random_operation(outputs):
+    raise ValueError(
+      f'The online network of {agent.__name__} draws random numbers by the stateful '
+      f'operation {op} when it acts, so an evaluation could not be repeated: draw only '
+      'if `call` is given a seed, and give it in `loss`.'
+    )
+
+
+def random_operation(results: Any) -> str | None:
+  """Returns the type of a stateful random operation that results depend on, if any.
+
+  Args:
+    results: Tensors and operations.
+  """
+  return next((op.type for op in _ancestors(results) if _draws(op.type)), None)
 
 
 def check_captures(graph: tf.Graph, method: str, remedy: str) -> None:
@@ -160,7 +168,7 @@ def check_captures(graph: tf.Graph, method: str, remedy: str) -> None:
     tensor = _outside(tensor)
     if tensor.dtype == tf.resource:
       continue
-    for op in _ancestors([tensor]):
+    for op in _ancestors(tensor):
       definition = op_def_registry.get(op.type)
       if op.type == 'Placeholder' or (definition and definition.is_stateful):
         raise ValueError(
@@ -188,15 +196,16 @@ def _outside(tensor: tf.Tensor) -> tf.Tensor:
   return tensor
 
 
-def _ancestors(tensors: Iterable[tf.Tensor]) -> Iterator[tf.Operation]:
-  """Yields the operations from which tensors are computed, their own included."""
-  left, seen = [tensor.op for tensor in tensors], set()
+def _ancestors(results: Any) -> Iterator[tf.Operation]:
+  """Yields the operations on which tensors and operations depend, and their own."""
+  left = [getattr(result, 'op', result) for result in tf.nest.flatten(results)]
+  seen = set()
   while left:
     op = left.pop()
     if op not in seen:
       seen.add(op)
       yield op
-      left += [tensor.op for tensor in op.inputs]
+      left += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
 
 
 def _draws(op: str) -> bool:

@@ -74,7 +74,9 @@ class LossAgent(gin_signatures.ForwardedParameters):
     """Returns the loss of each transition, float32 (n,).
 
     It is traced once, into a function of the graph. The optimiser minimises the mean
-    over the batch; the weights of the target network are not trained.
+    over the batch. All weights are trained but those of the target network, and of
+    layers with `trainable = False`. Further networks are made, and called once, in
+    `_build_networks`.
 
     Args:
       batch: Transitions.
@@ -157,13 +159,19 @@ class LossAgent(gin_signatures.ForwardedParameters):
         the optimiser is not one of `tf.compat.v1.train`.
     """
     graph_checks.check_optimizer(self.optimizer, type(self))
-    self._outputs, self._scalars = {}, {}
+    # Their number is otherwise that of now, in a loss or a learning rate.
     steps, self.training_steps = self.training_steps, batch.step
+    self._outputs, self._scalars = {}, {}
     try:
-      with self._no_new_weights():
-        losses = self.loss(batch)
+      loss = self._minimise(batch)
     finally:
-      self.training_steps = steps
+      self.training_steps, self._outputs = steps, None
+    return {'Loss': loss, **self._scalars}
+
+  def _minimise(self, batch):
+    """Builds an update; returns the loss, float32 ()."""
+    with self._no_new_weights():
+      losses = self.loss(batch)
     graph_checks.check_losses(losses, batch.action, type(self))
     if self.online_convnet.losses:
       logging.warning(
@@ -173,8 +181,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
         type(self).__name__,
       )
     loss = tf.reduce_mean(losses)
-    # By name, since with mixed precision Keras wraps the variables.
-    frozen = {weight.name for weight in self.target_convnet.weights}
+    frozen = self._frozen_weights()
     weights = [
       weight
       for weight in tf.compat.v1.trainable_variables()
@@ -188,9 +195,20 @@ class LossAgent(gin_signatures.ForwardedParameters):
     )
     graph_checks.check_gradients(pairs, self.online_convnet, type(self))
     with tf.control_dependencies([self.optimizer.apply_gradients(pairs)]):
-      scalars = {'Loss': tf.identity(loss), **self._scalars}
-    self._outputs = None
-    return scalars
+      return tf.identity(loss)
+
+  def _frozen_weights(self) -> set[str]:
+    """Returns the names of the weights that are not trained.
+
+    They are those of the target network and of layers with `trainable = False`.
+    """
+    # By name, since with mixed precision Keras wraps the variables.
+    frozen = {weight.name for weight in self.target_convnet.weights}
+    for value in vars(self).values():
+      for part in value if isinstance(value, (list, tuple)) else [value]:
+        if isinstance(part, tf.keras.layers.Layer):
+          frozen |= {weight.name for weight in part.non_trainable_weights}
+    return frozen
 
   @contextlib.contextmanager
   def _no_new_weights(self) -> Iterator[None]:
@@ -219,7 +237,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
   def _build_train_op(self):
     if self.learns_by_loss():
       return self._build_update()
-    if hasattr(self, 'loss'):
+    if type(self).loss is not LossAgent.loss:
       raise ValueError(
         f'{type(self).__name__} calls _build_train_op of a base that learns by '
         '`loss`: override loss instead, or build all of the train op.'

@@ -252,7 +252,19 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       'slower. To avoid it, define loss(batch).',
       type(self).__name__,
     )
-    return super()._build_own_train_op()
+    train_op = super()._build_own_train_op()
+    self._warn_of_random_operations('trains', train_op)
+    return train_op
+
+  def _warn_of_random_operations(self, verb, results):
+    if op := graph_checks.random_operation(results):
+      logging.warning(
+        '%s draws random numbers by the stateful operation %s when it %s: results '
+        'cannot be repeated, and a resumed run differs from an uninterrupted one.',
+        type(self).__name__,
+        op,
+        verb,
+      )
 
   def _build_update(self):
     """Builds the loop of updates; an agent without data does not train."""
@@ -287,7 +299,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       graph_checks.check_reproducible(graph, name, 'batch.seed')
       graph_checks.check_captures(
         graph,
-        name,
+        f'{name}, or the optimizer,',
         'it is computed once for many updates. Compute it from the batch, e.g. by '
         'self.online(batch.state).',
       )
@@ -364,6 +376,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         type(self).__name__,
         overridden[0],
       )
+      self._warn_of_random_operations('acts', self._q_argmax)
       return
     with self._sess.graph.as_default():
       self._states_ph = tf.compat.v1.placeholder(
@@ -440,7 +453,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     if self._replay_data_dir is None:
       return circular_replay_buffer.WrappedReplayBuffer(
         replay_capacity=self.stack_size + self.update_horizon,
-        batch_size=1,
+        batch_size=2,  # for agents whose train op squeezes it
         **arguments,
       )
     replay = fixed_replay_buffer.WrappedFixedReplayBuffer(

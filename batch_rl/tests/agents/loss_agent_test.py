@@ -159,7 +159,7 @@ class TwoTrainings(OfflineDQN):
   [
     (
       OwnBatch,
-      'OwnBatch.loss uses the tensor .* from outside of it.*Compute it from the batch',
+      'OwnBatch.loss, or the optimizer, uses the tensor .* Compute it from the batch',
     ),
     (OwnState, 'OwnState.choose_actions uses the tensor .* from the outputs'),
     (OneChoice, r'OneChoice.choose_actions returned .*shape \(n,\)'),

@@ -134,6 +134,28 @@ def test_further_networks_are_trained_and_synchronised(make_agent, caplog):
     np.testing.assert_allclose(new, (array + old) / 2, rtol=1e-6)
 
 
+class RandomFeatures(OfflineDQN):
+  """Predicts a random network, which is not trained (Burda et al., 2019)."""
+
+  def _build_networks(self):
+    super()._build_networks()
+    self.random = self._create_network('Random')
+    self.random.trainable = False
+    self.random(self.state_ph)
+
+  def loss(self, batch):
+    values, features = self.online(batch.state), self.random(batch.state)
+    return tf.reduce_sum((values.q_values - features.q_values) ** 2, axis=1)
+
+
+def test_layers_that_are_not_trainable_are_not_trained(make_agent):
+  agent = make_agent(RandomFeatures)
+  before = weights(agent, agent.random)
+  list(agent.train_steps(4))
+  for old, new in zip(before, weights(agent, agent.random), strict=True):
+    np.testing.assert_array_equal(old, new)
+
+
 class Forgetful(Value):
   synchronises = False
 

@@ -208,13 +208,29 @@ class FewParameters(dqn_agent.DQNAgent):
       optimizer=optimizer,
     )
 
+  def _build_networks(self):
+    super()._build_networks()
+    noise = tf.random.uniform((self.num_actions,))
+    self._q_argmax = tf.argmax(self._net_outputs.q_values[0] + noise)
 
-def test_agents_of_dopamine_with_few_parameters_train(log_dir):
+  def _build_train_op(self):
+    values = tf.squeeze(self._replay_net_outputs.q_values[:, 0])
+    loss = tf.reduce_mean(values[:, None] * tf.random.uniform(values.shape))
+    return self.optimizer.minimize(loss), loss
+
+
+def test_random_agents_of_dopamine_with_few_parameters_train(log_dir, caplog):
   class Agent(fixed_replay_agent.FixedReplayAgentMixin, FewParameters):
     pass
 
   agent = cartpole.build_offline_agent('dqn', log_dir, Agent)
   assert len(list(agent.train_steps(8))) == 2
+  for verb in 'trains', 'acts':
+    assert f'RandomUniform when it {verb}: results cannot be' in caplog.text
+  with fixed_replay_agent.without_data():
+    agent = cartpole.build_offline_agent('dqn', log_dir, Agent)
+  states = np.zeros((1, 1, 4, 1))
+  assert agent.select_actions(states, [np.random.default_rng(0)]).shape == (1,)
 
 
 def test_a_train_op_of_its_own_wins_over_an_inherited_loss(make_agent):
