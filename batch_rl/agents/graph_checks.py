@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 from tensorflow.python.framework import op_def_registry
 
 _RANDOM = re.compile(
@@ -134,7 +135,7 @@ def check_acting(outputs: Any, agent: type) -> None:
   Raises:
     ValueError: If it does.
   """
-  if op := random_operation(outputs):
+  if op := _random_operation(outputs):
     raise ValueError(
       f'The online network of {agent.__name__} draws random numbers by the stateful '
       f'operation {op} when it acts, so an evaluation could not be repeated: draw only '
@@ -142,13 +143,22 @@ def check_acting(outputs: Any, agent: type) -> None:
     )
 
 
-def random_operation(results: Any) -> str | None:
-  """Returns the type of a stateful random operation that results depend on, if any.
+def warn_if_random(results: Any, agent: type, verb: str) -> None:
+  """Warns of results that cannot be repeated.
 
   Args:
     results: Tensors and operations.
+    agent: Class of the agent.
+    verb: Verb for what the agent does, for the warning.
   """
-  return next((op.type for op in _ancestors(results) if _draws(op.type)), None)
+  if op := _random_operation(results):
+    logging.warning(
+      '%s draws random numbers by the stateful operation %s when it %s: results cannot '
+      'be repeated, and a resumed run differs from an uninterrupted one.',
+      agent.__name__,
+      op,
+      verb,
+    )
 
 
 def check_captures(graph: tf.Graph, method: str, remedy: str) -> None:
@@ -188,6 +198,21 @@ def written(graph: tf.Graph) -> set[str]:
   }
 
 
+def warn_of_constants(written_names: set[str]) -> None:
+  """Warns of variables that training does not change.
+
+  Args:
+    written_names: Names of the variables that it writes.
+  """
+  names = [v.op.name for v in tf.compat.v1.global_variables()]
+  if constant := [name for name in names if name not in written_names]:
+    logging.warning(
+      '%s never change: the loss does not depend on them, and _build_sync_op does not '
+      'assign them.',
+      ', '.join(constant),
+    )
+
+
 def _outside(tensor: tf.Tensor) -> tf.Tensor:
   """Returns a tensor as the outermost graph has it."""
   for outside, inside in getattr(tensor.graph, 'captures', ()):
@@ -206,6 +231,11 @@ def _ancestors(results: Any) -> Iterator[tf.Operation]:
       seen.add(op)
       yield op
       left += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+
+
+def _random_operation(results: Any) -> str | None:
+  """Returns the type of a stateful random operation that results depend on, if any."""
+  return next((op.type for op in _ancestors(results) if _draws(op.type)), None)
 
 
 def _draws(op: str) -> bool:

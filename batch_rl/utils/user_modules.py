@@ -159,13 +159,19 @@ def attribute_of(module: types.ModuleType, name: str) -> Any:
   """
   if hasattr(module, name):
     return getattr(module, name)
+  path = getattr(module, '__file__', None)
+  if path and is_outside_package(path) and not is_user_file(path):
+    raise ValueError(
+      f'The installed module {module.__name__} ({path}) has no {name}: if you mean one '
+      'of your own, give it another name.'
+    )
   own = sorted(
     key
     for key, value in vars(module).items()
     if getattr(value, '__module__', None) == module.__name__
     and not key.startswith('_')
   )
-  path = getattr(module, '__file__', None) or 'The folder ' + ', '.join(
+  path = path or 'The folder ' + ', '.join(
     getattr(module, '__path__', [module.__name__])
   )
   raise ValueError(

@@ -253,18 +253,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       type(self).__name__,
     )
     train_op = super()._build_own_train_op()
-    self._warn_of_random_operations('trains', train_op)
+    graph_checks.warn_if_random(train_op, type(self), 'trains')
     return train_op
-
-  def _warn_of_random_operations(self, verb, results):
-    if op := graph_checks.random_operation(results):
-      logging.warning(
-        '%s draws random numbers by the stateful operation %s when it %s: results '
-        'cannot be repeated, and a resumed run differs from an uninterrupted one.',
-        type(self).__name__,
-        op,
-        verb,
-      )
 
   def _build_update(self):
     """Builds the loop of updates; an agent without data does not train."""
@@ -331,13 +321,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         # Clocks are not deterministic.
         timed=not tf_config.is_op_determinism_enabled(),
       )
-    names = [v.op.name for v in tf.compat.v1.global_variables()]
-    if constant := [name for name in names if name not in written]:
-      logging.warning(
-        '%s never change: the loss does not depend on them, and _build_sync_op does '
-        'not assign them.',
-        ', '.join(constant),
-      )
+    graph_checks.warn_of_constants(written)
     return loop
 
   def _create_network(self, name):
@@ -367,6 +351,12 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       if is_overridden
     ]
     self._acts_alone = bool(overridden)
+    if type(self).step is not dqn_agent.DQNAgent.step:
+      logging.warning(
+        '%s overrides step, which neither training nor evaluation calls: override '
+        'choose_actions to act in another way.',
+        type(self).__name__,
+      )
     if overridden:
       if self._chooses():
         self._refuse_two_policies(overridden[0])
@@ -376,7 +366,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         type(self).__name__,
         overridden[0],
       )
-      self._warn_of_random_operations('acts', self._q_argmax)
+      graph_checks.warn_if_random(self._q_argmax, type(self), 'acts')
       return
     with self._sess.graph.as_default():
       self._states_ph = tf.compat.v1.placeholder(

@@ -289,6 +289,9 @@ class MaskedByDopamine(OfflineDQN):
 
 
 class OwnSelection(OfflineDQN):
+  def step(self, reward, observation):
+    return super().step(reward, observation)
+
   def _select_action(self):
     return 2 if super()._select_action() == 2 else 3
 
@@ -321,6 +324,8 @@ def test_a_policy_by_dopamines_names_plays_alike_everywhere(
 ):
   agent = make_agent(class_)
   assert f'{class_.__name__} overrides {name}: evaluation plays' in caplog.text
+  is_warned = f'{class_.__name__} overrides step, which' in caplog.text
+  assert is_warned == (class_ is OwnSelection)
   assert_alike_alone_and_together(agent)
   agent.epsilon_eval = 0.0
   assert set(select(agent, range(20))) <= actions

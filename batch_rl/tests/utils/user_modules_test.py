@@ -22,6 +22,10 @@ def test_a_folder_comes_after_installed_packages(own_folder):
   assert user_modules.load('mine.value') == 1
   assert str(own_folder) in user_modules.loaded_folders()
   assert os.path.dirname(np.__path__[0]) not in user_modules.loaded_folders()
+  with pytest.raises(
+    ValueError, match='installed module numpy .* another name'
+  ):
+    user_modules.load('numpy.MyAgent')
 
 
 @pytest.mark.parametrize(
