@@ -242,9 +242,6 @@ class LossAgent(gin_signatures.ForwardedParameters):
         f'{type(self).__name__} calls _build_train_op of a base that learns by '
         '`loss`: override loss instead, or build all of the train op.'
       )
-    return self._build_own_train_op()
-
-  def _build_own_train_op(self):
     return super()._build_train_op()
 
   def _build_update(self) -> tf.Operation:

@@ -111,6 +111,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     ):
       kwargs['min_replay_history'] = 0
     super().__init__(sess, num_actions, seed=seed, **kwargs)
+    if not self.learns_by_loss() and replay_data_dir is not None:
+      self._check_own_train_op()
     self._build_acting()
     with self._sess.graph.as_default():
       weights = tf.compat.v1.trainable_variables()
@@ -241,7 +243,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         ) from error
       raise
 
-  def _build_own_train_op(self):
+  def _check_own_train_op(self):
     if self._jit_compile:
       raise ValueError(
         f'{type(self).__name__} has a _build_train_op of its own, which jit_compile '
@@ -252,9 +254,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       'slower. To avoid it, define loss(batch).',
       type(self).__name__,
     )
-    train_op = super()._build_own_train_op()
-    graph_checks.warn_if_random(train_op, type(self), 'trains')
-    return train_op
+    graph_checks.warn_if_random(self._train_op, type(self), 'trains')
 
   def _build_update(self):
     """Builds the loop of updates; an agent without data does not train."""
