@@ -9,12 +9,10 @@ import gin
 import pytest
 
 # Workers (`-n`), and the programs that tests start, share the processors: more
-# threads than processors only wait for each other.
-_workers = int(os.environ.get('PYTEST_XDIST_WORKER_COUNT', '1'))
-if _workers > 1:
-  os.environ.setdefault(
-    'TF_NUM_INTRAOP_THREADS', str(max(1, (os.cpu_count() or 1) // _workers))
-  )
+# threads than processors only wait for each other, and TensorFlow's spin meanwhile.
+if 'PYTEST_XDIST_WORKER' in os.environ:
+  os.environ.setdefault('TF_NUM_INTRAOP_THREADS', '1')
+  os.environ.setdefault('TF_NUM_INTEROP_THREADS', '2')  # They load batches.
 # Threads of OpenBLAS spin while they wait. NumPy is not imported yet.
 os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
 

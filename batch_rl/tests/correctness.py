@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gin
 import numpy as np
 import tensorflow as tf
-from dopamine.discrete_domains import gym_lib
+from dopamine.discrete_domains import gym_lib, run_experiment  # noqa: F401
 
 from batch_rl.agents import loss_agent
 from batch_rl.baselines import agents as online_agents

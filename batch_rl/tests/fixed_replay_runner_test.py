@@ -24,6 +24,7 @@ from batch_rl.fixed_replay import (
   train,  # noqa: F401  (defines --replay_dir)
 )
 from batch_rl.runs import command_line
+from batch_rl.tests import programs
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'data' / 'Pong' / '1'
 _BINDINGS = [
@@ -34,6 +35,9 @@ _BINDINGS = [
   'WrappedFixedReplayBuffer.replay_file_end_index = 2',
   'WrappedFixedReplayBuffer.replay_capacity = 20000',
   'run_seed.seed = 1',
+  # `configs_test` trains the networks of the paper.
+  programs.IMPORT_TINY_NETWORK,
+  'FixedReplayDQNAgent.network = @TinyNetwork',
 ]
 
 

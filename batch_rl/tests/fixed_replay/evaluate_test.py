@@ -1,19 +1,18 @@
 """Evaluation of checkpoints from the command line, without the data."""
 
 import json
-import pathlib
 import shutil
 import types
 
 import cv2
 import gin
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import evaluate, train
 from batch_rl.tests import programs
-
-SAMPLE = pathlib.Path(__file__).parents[3] / 'data' / 'Pong' / '1'
 
 
 @pytest.fixture(scope='module')
@@ -21,7 +20,12 @@ def base_dir(tmp_path_factory):
   """A run of two iterations, whose data has been removed."""
   directory = tmp_path_factory.mktemp('run')
   data = tmp_path_factory.mktemp('data') / 'Pong' / '1'
-  shutil.copytree(SAMPLE, data)
+  frames = np.random.default_rng(0).integers(1, 256, (40, 84, 84))
+  with replay_log.ReplayLog(
+    str(data / 'replay_logs'), (84, 84), np.uint8, shard_capacity=50
+  ) as log:
+    for step, frame in enumerate(frames):
+      log.add(frame, step % 6, 0.0, step % 20 == 19)
   programs.run_here(
     train,
     base_dir=str(directory),
@@ -33,7 +37,6 @@ def base_dir(tmp_path_factory):
       'FixedReplayRunner.evaluation_steps=40',
       'FixedReplayRunner.max_steps_per_episode=40',
       'FixedReplayRunner.evaluation_environments=2',
-      'FixedReplayBuffer.replay_file_end_index=1',
       programs.IMPORT_TINY_NETWORK,
       'FixedReplayDQNAgent.network=@TinyNetwork',
     ],

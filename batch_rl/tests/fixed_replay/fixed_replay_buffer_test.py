@@ -1,5 +1,6 @@
 """The fixed replay: valid indices, frequencies and values of samples."""
 
+import concurrent.futures
 import os
 
 import gin
@@ -409,13 +410,25 @@ def load_sample(**kwargs):
   )
 
 
-def test_sampling_waits_for_the_shards_of_given_rows():
-  last = {'deterministic': False, 'replay_file_start_index': 9}  # of 11 shards
-  buffer = load_sample(**last)
-  [state, *_] = buffer.sample_transition_batch(1, [10_500])
-  assert state.any()
-  [*_, memory] = load_sample(**last)._replay_buffers
-  assert memory._store['observation'][500].any()
+def test_sampling_waits_for_the_shards_of_given_rows(tmp_path, gate):
+  rows = shards.write_run(tmp_path, [30] * 4, capacity=50)  # three shards
+
+  def newest_frame(buffer):
+    [state, *_] = buffer.sample_transition_batch(1, [60])
+    return state[0, 0, 0, -1]
+
+  def stored_frame(buffer):
+    return buffer._replay_buffers[1]._store['observation'][10, 0, 0]
+
+  for frame in (newest_frame, stored_frame):
+    gate.release()
+    buffer = load(tmp_path, None, replay_capacity=50, deterministic=False)
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+      future = thread.submit(frame, buffer)
+      with pytest.raises(concurrent.futures.TimeoutError):
+        future.result(0.05)
+      gate.release(2)
+      assert future.result(60) == rows[60].frame
 
 
 def test_batches_are_the_same_from_memory_and_disk(tmp_path):

@@ -1,6 +1,7 @@
 """Dopamine's JAX agents train on a fixed replay: the README's example."""
 
 import dataclasses
+import functools
 import os
 
 import gin
@@ -30,11 +31,17 @@ def agents(lib):
   return [lib.OfflineJaxDQNAgent(6, None, seed=seed) for seed in (1, 2)]
 
 
+@pytest.fixture(scope='module')
+def sample(lib):
+  """Returns a function that loads a part of the sample once."""
+  return functools.cache(lambda make: getattr(lib, make)())
+
+
 @pytest.mark.parametrize('make', ['dopamines', 'ours'])
-def test_an_offline_agent_trains_on_it(lib, agents, make, tmp_path, caplog):
+def test_an_offline_agent_trains_on_it(sample, agents, make, tmp_path, caplog):
   import jax
 
-  replay = getattr(lib, make)()
+  replay = sample(make)
   for agent in agents:
     agent._replay, agent.training_steps = replay, 0
   agent, other = agents
@@ -79,8 +86,8 @@ def test_an_offline_agent_trains_on_it(lib, agents, make, tmp_path, caplog):
   other._train_step()  # the fourth update
 
 
-def test_dopamines_buffer_works_unchanged(lib):
-  replay = lib.dopamines()
+def test_dopamines_buffer_works_unchanged(sample):
+  replay = sample('dopamines')
   assert replay.replay_capacity == 10_000
   assert len(replay._replay_buffers) == 3  # Five are requested.
   replay.reload_data()

@@ -45,7 +45,7 @@ def dopamines():
 
 def ours():
   return fixed_replay_buffer.FixedReplayBuffer(
-    DATA_DIR, None, (84, 84), 4, 10_000, 32, replay_file_end_index=3, seed=1
+    DATA_DIR, None, (84, 84), 4, 10_000, 32, replay_file_end_index=1, seed=1
   )
 
 

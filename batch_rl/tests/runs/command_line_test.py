@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from absl import logging
 
+from batch_rl.baselines import run_experiment
 from batch_rl.baselines import train as online
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.fixed_replay import train as offline
@@ -22,7 +23,7 @@ from batch_rl.utils import user_modules
 
 ONLINE = 'batch_rl/baselines/configs/random.gin'
 OFFLINE = 'batch_rl/fixed_replay/configs/rem.gin'
-ITERATIONS, STEPS = 4, 600
+ITERATIONS, STEPS = 5, 300
 
 
 def online_options(base_dir, log_dir):
@@ -63,8 +64,16 @@ def unbroken(tmp_path_factory):
   return directory
 
 
+def stop_once_rows_are_logged(message, *_):
+  """Sends SIGTERM to this process when an iteration has ended."""
+  if 'rows logged' in message:
+    signal.raise_signal(signal.SIGTERM)
+
+
 @pytest.mark.waits
-def test_a_killed_run_resumes_to_the_same_log(unbroken, tmp_path):
+def test_a_killed_run_resumes_to_the_same_log(
+  unbroken, tmp_path, monkeypatch, caplog
+):
   """By SIGKILL, then by SIGTERM; `resume_test` stops runs at other points."""
   options = online_options('base', 'Pong/2')
   line = programs.command('baselines.train', **options)
@@ -73,19 +82,13 @@ def test_a_killed_run_resumes_to_the_same_log(unbroken, tmp_path):
       assert process.poll() is None
       time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
-  with subprocess.Popen(
-    line, cwd=tmp_path, stderr=subprocess.PIPE, text=True
-  ) as process:
-    printed = ''
-    for text in process.stderr:
-      if 'rows logged' in text:
-        process.send_signal(signal.SIGTERM)
-      printed += text
-  assert process.returncode == 0
-  assert 'Stopped and saved at' in printed
-  programs.run_here(
-    online, **online_options(tmp_path / 'base', tmp_path / 'Pong/2')
-  )
+  monkeypatch.chdir(tmp_path)
+  with monkeypatch.context() as patch:
+    patch.setattr(run_experiment.logging, 'info', stop_once_rows_are_logged)
+    programs.run_here(online, **options)
+  assert 'Stopped and saved at' in caplog.text
+  assert not (tmp_path / f'base/checkpoints/ckpt-{ITERATIONS - 1}').exists()
+  programs.run_here(online, **options)
   logs = [unbroken / 'Pong/1/replay_logs', tmp_path / 'Pong/2/replay_logs']
   whole, parts = map(read_columns, logs)
   for name in shard_files.COLUMNS:
