@@ -15,6 +15,7 @@ from batch_rl.baselines import run_experiment as online
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.fixed_replay import run_experiment as offline
+from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.runs import command_line
 from batch_rl.tests import shipped_agents
 
@@ -70,12 +71,16 @@ def small_layers(monkeypatch):
   monkeypatch.setattr(atari_lib.NatureDQNNetwork, '__init__', init)
 
 
+@pytest.fixture(autouse=True)
+def no_environments_of_evaluations(monkeypatch):
+  """`fixed_replay_runner_test` plays in them; making twelve takes seconds."""
+  monkeypatch.setattr(
+    vector_evaluation, 'make_environments', lambda *_: 'environments'
+  )
+
+
 def make_runner(program, name, data_dir, base_dir, bindings=()):
   """Makes the runner as the program does from its flags."""
-  bindings = list(bindings)
-  if program == 'fixed_replay':
-    # By default there are twelve, which take seconds to make.
-    bindings.append('FixedReplayRunner.evaluation_environments = 1')
   command_line.load_gin([config_file(program, name)], bindings)
   if program == 'fixed_replay':
     runner_class, create_agent = (

@@ -229,15 +229,14 @@ def test_emulators_do_not_depend_on_their_number(make, num_actions):
 
 def test_a_seed_decides_the_episodes():
   single = atari_lib.create_atari_environment('Pong')
-  runs = []
-  for seed in (1, 1, 2):
-    environments = vector_evaluation.make_environments(
-      single, 2, 200, ATARI_AGENT
-    )
-    runs.append(
-      vector_evaluation.play_episodes(environments, at_random(6), 800, seed)
-    )
-  assert runs[0] == runs[1] != runs[2]
+  environments = vector_evaluation.make_environments(
+    single, 2, 200, ATARI_AGENT
+  )
+  runs = [
+    vector_evaluation.play_episodes(environments, at_random(6), 800, seed)
+    for seed in (1, 2, 1)
+  ]
+  assert runs[0] == runs[2] != runs[1]
   assert {episode.length for episode in runs[0]} == {200}  # truncated
 
 

@@ -41,6 +41,8 @@ gin_bindings:
 DRIVER = """
 import sys
 from batch_rl.sweep import __main__, plan, workload
+from batch_rl.utils import machine
+machine.num_cpus = lambda: 2  # Ray starts a worker for each.
 plan._PROGRAMS['offline'] = 'batch_rl.tests.sweep.stub_training'
 work = workload.Workload(1, 40, 0)
 workload.measure = lambda sweep: dict.fromkeys(sweep.cells, work)
