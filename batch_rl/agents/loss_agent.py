@@ -159,7 +159,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
         the optimiser is not one of `tf.compat.v1.train`.
     """
     graph_checks.check_optimizer(self.optimizer, type(self))
-    # Their number is otherwise that of now, in a loss or a learning rate.
+    # A loss or a learning rate that reads `training_steps` gets the update's step.
     steps, self.training_steps = self.training_steps, batch.step
     self._outputs, self._scalars = {}, {}
     try:
