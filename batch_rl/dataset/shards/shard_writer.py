@@ -1,6 +1,7 @@
 """Writes one shard row by row, durably at every checkpoint."""
 
 import base64
+import gzip
 import io
 import os
 import zlib
@@ -247,7 +248,7 @@ class _GzipStream:
     blocks, rest = divmod(count, _ZEROS)
     if blocks:
       self._end_member()
-      member = zlib.compress(bytes(_ZEROS), wbits=31)
+      member = gzip.compress(bytes(_ZEROS), mtime=0)
       for _ in range(blocks):
         self._file.write(member)
     self.write(bytes(rest))
