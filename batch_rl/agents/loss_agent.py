@@ -7,7 +7,7 @@ is Dopamine's (online) or that of `FixedReplayAgentMixin` (offline).
 import contextlib
 import random
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -231,8 +231,12 @@ class LossAgent(gin_signatures.ForwardedParameters):
         stack.enter_context(tf.variable_creator_scope(refuse))
       yield
 
-  def _seed_at(self, step: tf.Tensor) -> tf.Tensor:
-    return tf.stack([self._loss_seed, step])
+  def _batch(
+    self, transition: Mapping[str, tf.Tensor], step: tf.Tensor
+  ) -> Batch:
+    """Returns the batch of the update at an agent step, int64 ()."""
+    arrays = {name: transition[name] for name in Batch._fields[:-2]}
+    return Batch(**arrays, step=step, seed=tf.stack([self._loss_seed, step]))
 
   def _build_train_op(self):
     if self.learns_by_loss():
@@ -250,9 +254,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
       lambda: np.int64(self.training_steps), [], tf.int64
     )
     step = tf.ensure_shape(step, ())
-    transition = self._replay.transition
-    arrays = {name: transition[name] for name in Batch._fields[:-2]}
-    scalars = self._update(Batch(**arrays, step=step, seed=self._seed_at(step)))
+    scalars = self._update(self._batch(self._replay.transition, step))
     if self.summary_writer is not None:
       for name, value in scalars.items():
         tf.compat.v1.summary.scalar(f'Losses/{name}', value)

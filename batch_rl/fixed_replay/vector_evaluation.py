@@ -214,17 +214,14 @@ class Evaluator:
     self._agent = create_agent(None, self._environment, replay_data_dir=None)
     self._agent.eval_mode = True
 
-    def make(count):
-      return make_environments(
-        self._environment,
-        count,
-        max_steps_per_episode,
-        self._agent,
-        create_environment,
-      )
-
-    self._environments = make(num_environments)
-    self._single = make(1)  # for videos
+    self._max_steps = max_steps_per_episode
+    self._environments = make_environments(
+      self._environment,
+      num_environments,
+      max_steps_per_episode,
+      self._agent,
+      create_environment,
+    )
     self.num_environments = self._environments.num_envs
 
   def load(self, prefix: str) -> None:
@@ -272,9 +269,12 @@ class Evaluator:
       ValueError: If the environment gives no images.
     """
     episodes: list[evaluations.Episode] = []
+    single = make_environments(
+      self._environment, 1, self._max_steps, self._agent
+    )
 
     def screens():
-      for _, ended in _play(self._single, self._agent.select_actions, 1, seed):
+      for _, ended in _play(single, self._agent.select_actions, 1, seed):
         episodes.extend(ended)
         yield environments_lib.screen(self._environment)
 

@@ -279,11 +279,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     written: set[str] = set()
 
     def update(batch, step):
-      arrays = replay.unpack(batch)
-      arrays = {name: arrays[name] for name in loss_agent.Batch._fields[:-2]}
-      scalars = self._update(
-        loss_agent.Batch(**arrays, step=step, seed=self._seed_at(step))
-      )
+      scalars = self._update(self._batch(replay.unpack(batch), step))
       self._scalar_names = list(scalars)
       graph = tf.compat.v1.get_default_graph()
       graph_checks.check_reproducible(graph, name, 'batch.seed')
