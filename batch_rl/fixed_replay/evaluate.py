@@ -174,6 +174,8 @@ def load_functions(
   by_name = create.func is run_experiment.create_offline_agent
   if by_name:
     REGISTRY.find(record['agent'])
+  # A module of the user's may have parsed gin files, and locked gin.
+  gin.clear_config()
   gin_files.parse(
     [], [*record['gin_config'].split('\n'), *gin_bindings], lock=False
   )
