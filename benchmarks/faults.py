@@ -1,13 +1,13 @@
 """Kills runs at random times and compares the results with uninterrupted runs.
 
-  python -um benchmarks.faults [--kills 200] [--work_dir runs/faults]
+  python -um benchmarks.faults [--kills 200] [--at_once 2]
 
 Each kind of run (an offline agent of each family, online agents with their logs, a
 conversion) runs once without interruption. Then it runs repeatedly with SIGKILL at
 random times: during start-up, training, evaluation, or the writing of a checkpoint or a
 shard. Restarted until it is done, it must have the same weights, losses, episodes and
-rows. Two runs execute at a time. 200 kills take an hour on two otherwise idle cores; the
-same command continues an interrupted benchmark. The exit code is 1 if any run differs;
+rows. 200 kills take an hour on two otherwise idle cores, with a run on each (`--at_once`).
+The same command continues an interrupted benchmark. The exit code is 1 if any run differs;
 such runs are kept in `--work_dir`.
 """
 
@@ -250,6 +250,7 @@ def main() -> int:
   """Prints the number of kills by kind, and the runs that differ."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--kills', type=int, default=200)
+  parser.add_argument('--at_once', type=int, default=2, help='runs at a time')
   parser.add_argument('--work_dir', default='runs/faults')
   arguments = parser.parse_args()
   work_dir = os.path.abspath(arguments.work_dir)
@@ -257,9 +258,9 @@ def main() -> int:
   for path in pathlib.Path(work_dir).glob('broken-*'):
     shutil.rmtree(path)
   tester = Tester(work_dir, arguments.kills)
-  with concurrent.futures.ThreadPoolExecutor(2) as pool:
+  with concurrent.futures.ThreadPoolExecutor(arguments.at_once) as pool:
     list(pool.map(tester.make_unbroken, KINDS))
-    for worker in [pool.submit(tester.work) for _ in range(2)]:
+    for worker in [pool.submit(tester.work) for _ in range(arguments.at_once)]:
       worker.result()
   for kind in KINDS:
     print(f'{kind}: {tester.kills[kind]} kills in {tester.rounds[kind]} runs')
