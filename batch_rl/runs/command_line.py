@@ -7,6 +7,7 @@ import contextlib
 import functools
 import logging as std_logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -240,7 +241,7 @@ def start_run(
   agents.find(agent_name)
   if game := atari_game():
     roms.find_rom(game, query_gin('make_atari.rom_set') or 'auto')
-  elif 'create_environment_fn' not in gin.config_str():
+  elif not _environment_function():
     raise ValueError(f'No game: bind {_GAME_NAME}, e.g. to "Pong".')
   seed = flags.FLAGS.seed
   if seed is None:
@@ -273,8 +274,22 @@ def query_gin(parameter: str) -> Any:
 
 
 def atari_game() -> str | None:
-  """Returns the configured game of Dopamine's Atari environment, or None."""
+  """Returns the configured game of Dopamine's Atari environment.
+
+  Returns:
+    None if there is none, or the run has another environment.
+  """
+  if _environment_function() not in (None, 'create_atari_environment'):
+    return None
   return query_gin(_GAME_NAME)
+
+
+def _environment_function() -> str | None:
+  """Returns the name of the configured `create_environment_fn`, or None."""
+  bound = re.search(
+    r'\.create_environment_fn =[\s\\]*@(?:\w+[./])*(\w+)', gin.config_str()
+  )
+  return bound and bound[1]
 
 
 def finish(runner: Any) -> None:

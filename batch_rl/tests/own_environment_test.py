@@ -199,6 +199,8 @@ def test_what_an_environment_lacks_is_one_line(logged, tmp_path, capsys):
   bindings = OFFLINE.split('\n') + [
     'import batch_rl.tests.random_walk',
     'FixedReplayRunner.create_environment_fn = @WithoutActions',
+    # As most gin files do; it has no effect here.
+    "atari_lib.create_atari_environment.game_name = 'Pong'",
   ]
   with pytest.raises(SystemExit) as exit_:
     programs.run_here(
