@@ -1,6 +1,7 @@
 """Small logs for the tests, and an independent reader of the format."""
 
 import dataclasses
+import gzip
 
 import numpy as np
 
@@ -90,3 +91,18 @@ def read_run(directory):
         )
       )
   return rows
+
+
+def write_zeros(path, descr, shape, count):
+  """Writes a column with a header of any claim, and `count` zero bytes."""
+  header = (
+    f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n"
+  )
+  start = b'\x93NUMPY\x01\x00' + len(header).to_bytes(2, 'little')
+  step = 1 << 24
+  zeros = gzip.compress(bytes(step))
+  path.write_bytes(
+    gzip.compress(start + header.encode())
+    + zeros * (count // step)  # gzip members concatenate.
+    + gzip.compress(bytes(count % step))
+  )

@@ -2,7 +2,9 @@
 
 A pickle names functions that are called when it is read, and NumPy's array
 constructors trust their arguments. This reader allows only the constructors of
-plain Python data, and its own array constructors validate their arguments.
+plain Python data, and its own array constructors validate their arguments. A call
+may not take more data than the pickle holds, however often it repeats a value: a few
+bytes could otherwise fill the memory.
 """
 
 import collections
@@ -24,7 +26,8 @@ class _Array:
 def _dtype(code: Any, *_: Any) -> np.dtype:
   dtype = np.dtype(code) if isinstance(code, str) else None
   if dtype is None or dtype.kind not in _KINDS or dtype.subdtype:
-    raise ValueError(f'it has an array of {code!r}, which is not plain data')
+    name = repr(code) if isinstance(code, str) else type(code).__name__
+    raise ValueError(f'it has an array of {name}, which is not plain data')
   return np.dtype(code, copy=True)
 
 
@@ -34,7 +37,16 @@ def _reconstruct(kind: Any, *_: Any) -> np.ndarray:
   return np.empty(0)
 
 
+def _bytearray(data: Any = b'') -> bytearray:
+  # A number would be a size.
+  if not isinstance(data, bytes):
+    raise ValueError('it has a damaged bytearray')
+  return bytearray(data)
+
+
 def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
+  if not isinstance(data, bytes | bytearray):
+    raise ValueError('it has a damaged array')
   array = np.empty(0)
   array.__setstate__(_array_state((1, shape, dtype, order == 'F', bytes(data))))
   return array
@@ -60,7 +72,7 @@ def _array_state(state: Any) -> tuple:
 
 
 _ALLOWED = {
-  ('builtins', 'bytearray'): bytearray,
+  ('builtins', 'bytearray'): _bytearray,
   ('builtins', 'complex'): complex,
   ('builtins', 'frozenset'): frozenset,
   ('builtins', 'set'): set,
@@ -87,14 +99,40 @@ _PurePython: Any = pickle._Unpickler  # type: ignore[attr-defined]
 class _Unpickler(_PurePython):
   dispatch = dict(_PurePython.dispatch)
 
+  def __init__(self, content: bytes):
+    super().__init__(io.BytesIO(content))
+    self._left = len(content)  # Bytes and items that calls may still take.
+
+  def _take(self, arguments: Any) -> None:
+    """Counts the sizes of a call's arguments."""
+    if not isinstance(arguments, tuple):
+      raise ValueError('it has a damaged call')
+    sized = (bytes, bytearray, str, tuple, list, set, frozenset, dict)
+    self._left -= sum(len(a) for a in arguments if isinstance(a, sized))
+    if self._left < 0:
+      raise ValueError(
+        'it repeats data, and would take more memory than it has'
+      )
+
   def find_class(self, module: str, name: str) -> Any:
     if (module, name) not in _ALLOWED:
       raise ValueError(f'it refers to {module}.{name}, which is not plain data')
     return _ALLOWED[module, name]
 
+  def load_reduce(self) -> None:
+    """Calls an allowed function."""
+    self._take(self.stack[-1])
+    super().load_reduce()
+
+  def load_bytearray8(self) -> None:
+    """Reads a bytearray, of a length that the content has."""
+    size = int.from_bytes(self.read(8), 'little')
+    self.append(bytearray(self.read(min(size, self._left))))
+
   def load_build(self) -> None:
     """Restores the pickled state of an array or a dtype."""
     state = self.stack.pop()
+    self._take(state)
     built = self.stack[-1]
     if type(built) is np.ndarray:
       built.__setstate__(_array_state(state))
@@ -110,6 +148,11 @@ class _Unpickler(_PurePython):
       raise ValueError(f'it sets the state of a {type(built).__name__}')
 
   dispatch[pickle.BUILD[0]] = load_build
+  dispatch[pickle.REDUCE[0]] = load_reduce
+  dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
+  # Other calls; plain data has none of them.
+  for code in (pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.INST, pickle.OBJ):
+    del dispatch[code[0]]
 
 
 def loads(content: bytes) -> Any:
@@ -119,7 +162,7 @@ def loads(content: bytes) -> Any:
     ValueError: If the content is damaged or holds anything else.
   """
   try:
-    return _Unpickler(io.BytesIO(content)).load()
+    return _Unpickler(content).load()
   except ValueError:
     raise
   except Exception as error:  # A damaged pickle can raise any exception.

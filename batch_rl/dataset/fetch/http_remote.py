@@ -54,7 +54,10 @@ class HttpRemote(remotes.Remote):
     with response:
       if 'html' not in response.headers.get('Content-Type', ''):
         return None
-      page = b''.join(self._chunks(response)).decode(errors='replace')
+      try:
+        page = remotes.join(self._chunks(response)).decode(errors='replace')
+      except remotes.PermanentError:
+        return None
     links = _Links()
     links.feed(page)
     return dict.fromkeys(links.names) or None

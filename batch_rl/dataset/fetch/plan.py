@@ -241,7 +241,7 @@ class _RunLookUp:
 
     def read():
       _, _, chunks = self._remote.open(f'{self._folder}/{manifests.FILE_NAME}')
-      return b''.join(chunks)
+      return remotes.join(chunks)
 
     with contextlib.suppress(remotes.PermanentError, ValueError):
       manifest = json.loads(self._request(read))

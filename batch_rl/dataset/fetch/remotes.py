@@ -10,6 +10,7 @@ from batch_rl.utils import files
 DROPPED = 'the connection was dropped'
 # Read unit of all remotes: a killed process loses at most this much of each file.
 CHUNK_BYTES = 1 << 16
+_MAX_SMALL_FILE = 1 << 24
 _FIRST_WAIT = 1.0  # seconds, before the first retry
 _LONGEST_WAIT = 60.0
 
@@ -114,6 +115,20 @@ class Remote:
       TransientError: If the request failed.
     """
     raise NotImplementedError
+
+
+def join(chunks: Iterator[bytes]) -> bytes:
+  """Returns the content of a small file: a manifest or a listing.
+
+  Raises:
+    PermanentError: If it is too large.
+  """
+  content = bytearray()
+  for chunk in chunks:
+    content += chunk
+    if len(content) > _MAX_SMALL_FILE:
+      raise PermanentError(f'the file is longer than {_MAX_SMALL_FILE:,} B')
+  return bytes(content)
 
 
 def without_secrets(url: str) -> str:

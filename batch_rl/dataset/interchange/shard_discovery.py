@@ -10,6 +10,7 @@ an error. The shard number is in the name of the file or of its folder.
 
 import collections
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -220,6 +221,8 @@ def _recognise(path: str, name: str) -> ShardFile:
     raise _NotAShardFile('an incomplete download')
   if shard_files_lib.OPTIONAL in base:
     raise _NotAShardFile('readers do not need it')
+  if not os.path.isfile(path):  # e.g. a pipe, which would block
+    raise _NotAShardFile('not a file' if named else '')
   column = None
   try:
     with open(path, 'rb') as raw:
@@ -237,7 +240,7 @@ def _recognise(path: str, name: str) -> ShardFile:
         column = named  # int32 on Windows
       value = None
       if column in ('add_count', 'invalid_range'):
-        value = np.frombuffer(stream.read(), dtype).reshape(shape)
+        value = _read_counter(stream, dtype, shape)
   except _NotAShardFile:
     raise
   except Exception as error:  # a damaged file raises errors of any kind
@@ -265,6 +268,18 @@ def _recognise(path: str, name: str) -> ShardFile:
     shape,
     value,
   )
+
+
+def _read_counter(
+  stream: Any, dtype: np.dtype, shape: tuple[int, ...]
+) -> np.ndarray:
+  size = dtype.itemsize * math.prod(shape)
+  if size > shard_reader.MAX_COUNTER_BYTES:
+    raise ValueError(f'its header claims {size:,} B of counters')
+  data = stream.read(size + 1)
+  if len(data) != size:
+    raise ValueError('it is not as long as its header says')
+  return np.frombuffer(data, dtype).reshape(shape)
 
 
 def _column_of(dtype: np.dtype, shape: tuple[int, ...]) -> str | None:

@@ -115,12 +115,13 @@ class ReplayLog:
     if not (
       stack_size >= 1
       and update_horizon >= 1
-      and shard_capacity > stack_size + update_horizon
+      and stack_size + update_horizon < shard_capacity <= shard_reader.MAX_ROWS
     ):
       raise ValueError(
         f'shard_capacity={shard_capacity}, stack_size={stack_size} and '
         f'update_horizon={update_horizon} do not fit: stack and horizon are at '
-        'least 1, a shard has more rows than their sum.'
+        'least 1, a shard has more rows than their sum, at most '
+        f'{shard_reader.MAX_ROWS:,}.'
       )
     self.directory = directory
     self.metadata = transition_checks.check_metadata(metadata)

@@ -10,13 +10,14 @@ holds, in time order, its last row (row `k * capacity - 1` of the run, absent
 from shard 0) and then rows `0 ... capacity - 2`. In the final, partial shard
 `add_count` equals the cursor.
 
-Files are not trusted: pickles are refused, and every length and checksum is
-verified. An error is one line that names the file. Remote paths (`gs://...`) are read
+Files are not trusted: pickles are refused, every length and checksum is verified, and
+a small file cannot take much memory: zeros compress a thousandfold. An error is one line that names the file. Remote paths (`gs://...`) are read
 through `tf.io.gfile`; TensorFlow is imported only for them.
 """
 
 import dataclasses
 import io
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -30,12 +31,20 @@ from batch_rl.utils import files
 
 # Column dtypes of the format; observations may have any dtype.
 _DTYPES = {'action': np.int32, 'reward': np.float32, 'terminal': np.uint8}
+_COUNTERS = ('add_count', 'invalid_range')
 # Python 2 wrote integers with an L.
 _NPY_HEADER = re.compile(
   rb"\{'descr': '(?P<descr>[^']+)', 'fortran_order': (?P<order>True|False), "
   rb"'shape': \((?P<shape>(?:\d+L?,? ?)*)\),? ?\} *\n"
 )
 _CHUNK_BYTES = 1 << 22
+# Limits, far beyond the dataset's million rows of 7 kB: 16.8 million rows, and for
+# example a color image of 1,180 x 1,180 pixels.
+MAX_ROWS = 1 << 24
+MAX_ROW_BYTES = _CHUNK_BYTES
+MAX_COUNTER_BYTES = 1 << 20
+# Deflate expands two bits to 258 bytes at most.
+_MAX_EXPANSION = 1032
 
 
 class DataError(ValueError):
@@ -115,7 +124,8 @@ def check_add_count(path: str, count: np.ndarray) -> int:
     ValueError: If the array is not a non-negative integer scalar.
   """
   if count.shape or count.dtype.kind not in 'iu' or count < 0:
-    raise ValueError(f'{path} holds {count!r}, not a count of rows.')
+    held = f'{count.dtype} {count.shape}' if count.shape else repr(count)
+    raise ValueError(f'{path} holds {held}, not a count of rows.')
   return int(count)
 
 
@@ -160,11 +170,21 @@ def read_array(path: str, digest: Any = None) -> np.ndarray:
   Raises:
     ValueError: If the file is missing, damaged or a pickle.
   """
-  with _open(path, digest) as raw, _one_line_errors(path):
-    header, chunks = _read_chunks(raw)
-    out = np.empty(header.shape, header.dtype)
-    for start, chunk in chunks:
-      out[start : start + len(chunk)] = chunk
+  name = shard_files.column_of(os.path.basename(path))
+  with _open(path, digest) as raw:
+    with _one_line_errors(path):
+      header, chunks = _read_chunks(raw, _size(path))
+      if name in _COUNTERS and header.nbytes > MAX_COUNTER_BYTES:
+        raise ValueError(
+          f'its header claims {header.nbytes:,} B, far more than its counters take'
+        )
+    if name in _DTYPES:
+      shape = header.shape if header.ndim else ()
+      check_column(path, name, shape, header.dtype, header.shape[0])
+    with _one_line_errors(path):
+      out = np.empty(header.shape, header.dtype)
+      for start, chunk in chunks:
+        out[start : start + len(chunk)] = chunk
   return out if header.ndim else out.reshape(())
 
 
@@ -175,7 +195,7 @@ def read_header(path: str) -> 'Header':
     ValueError: If the file is missing, damaged or a pickle.
   """
   with _open(path) as raw, _one_line_errors(path):
-    return _read_chunks(raw)[0]
+    return _read_chunks(raw, _size(path))[0]
 
 
 def iterate_rows(
@@ -200,7 +220,8 @@ def iterate_rows(
     ValueError: If the file is missing, damaged or a pickle.
   """
   with _open(path, digest) as raw, _one_line_errors(path):
-    _, chunks = _read_chunks(raw, rows, multiple)
+    size = _size(path) if rows is None else None
+    _, chunks = _read_chunks(raw, size, rows, multiple)
     yield from chunks
 
 
@@ -217,6 +238,16 @@ class Header:
   shape: tuple[int, ...]
   dtype: np.dtype
   ndim: int
+
+  @property
+  def row_bytes(self) -> int:
+    """Size of a row in bytes."""
+    return self.dtype.itemsize * math.prod(self.shape[1:])
+
+  @property
+  def nbytes(self) -> int:
+    """Size of the array in bytes."""
+    return self.shape[0] * self.row_bytes
 
 
 def parse_header(
@@ -250,9 +281,16 @@ def parse_header(
 
 
 def _read_chunks(
-  raw: Any, stop: int | None = None, multiple: int = 1
+  raw: Any, size: int | None, stop: int | None = None, multiple: int = 1
 ) -> tuple[Header, Iterator[tuple[int, np.ndarray]]]:
-  """Returns the header of a gzipped `.npy` and an iterator of its chunks."""
+  """Returns the header of a gzipped `.npy` and an iterator of its chunks.
+
+  Args:
+    raw: Binary stream of the file.
+    size: Size of the file in bytes; None if it is unknown, or still grows.
+    stop: Number of rows to read; None for all.
+    multiple: Divisor of every chunk's first row.
+  """
   stream = igzip.GzipFile(fileobj=raw, mode='rb')
   dtype, fortran, shape = parse_header(stream)
   if dtype.hasobject:
@@ -260,9 +298,18 @@ def _read_chunks(
   if fortran and len(shape) > 1:
     raise ValueError('it is in Fortran order')
   header = Header(shape or (1,), dtype, len(shape))
+  if header.shape[0] > MAX_ROWS or header.row_bytes > MAX_ROW_BYTES:
+    raise ValueError(
+      f'its header claims {header.shape[0]:,} rows of {header.row_bytes:,} B, '
+      f'but the limits are {MAX_ROWS:,} rows and {MAX_ROW_BYTES:,} B'
+    )
+  if size is not None and header.nbytes > _MAX_EXPANSION * size:
+    raise ValueError(
+      f'its header claims {header.nbytes:,} B, more than its {size:,} B can hold'
+    )
 
   def chunks():
-    row_bytes = dtype.itemsize * int(np.prod(header.shape[1:], dtype=np.int64))
+    row_bytes = header.row_bytes
     total = header.shape[0] if stop is None else min(stop, header.shape[0])
     step = max(1, _CHUNK_BYTES // (max(row_bytes, 1) * multiple)) * multiple
     for start in range(0, total, step):
@@ -306,6 +353,11 @@ def _open(path: str, digest: Any = None) -> Any:
   except OSError as error:
     raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
   return file if digest is None else _Adapter(file, digest)
+
+
+def _size(path: str) -> int | None:
+  """Returns the size of a local file in bytes; None for a remote one."""
+  return None if files.is_remote(path) else os.path.getsize(path)
 
 
 class _Adapter(io.RawIOBase):

@@ -4,11 +4,14 @@ Every error is one line that names the value.
 """
 
 import json
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from batch_rl.dataset.shards import shard_reader
 
 _LARGEST_ACTION = int(np.iinfo(np.int32).max)
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
@@ -22,8 +25,8 @@ def check_format(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
     dtype: Dtype, or anything that NumPy takes for one.
 
   Raises:
-    ValueError: If the shape is no such sequence, or the dtype is not one of
-      booleans, integers or floats.
+    ValueError: If the shape is no such sequence, the dtype is not one of booleans,
+      integers or floats, or an observation is larger than readers allow.
   """
   try:
     sizes = tuple(operator.index(size) for size in shape)
@@ -42,6 +45,12 @@ def check_format(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
     raise ValueError(
       f'observation_dtype={dtype!r} is not a NumPy dtype of booleans, integers or '
       'floats, such as np.uint8.'
+    )
+  size, most = kind.itemsize * math.prod(sizes), shard_reader.MAX_ROW_BYTES
+  if size > most:
+    raise ValueError(
+      f'An observation of {kind} {sizes} takes {size:,} B; the largest that can be '
+      f'read have {most:,} B.'
     )
   return sizes, kind
 

@@ -21,6 +21,9 @@ from batch_rl.dataset.store import (
 from batch_rl.dataset.store.store_directory import StoreDirectory
 from batch_rl.utils import machine
 
+# Frames that the dictionary is trained on; more than 8 x 1,000 of Atari.
+_DICTIONARY_BYTES = 1 << 26
+
 
 class Packer:
   """Packs shards in the background, one at a time, each on all cores.
@@ -279,18 +282,23 @@ class Packer:
 
   def _train_dictionary(self) -> bytes:
     """Trains the dictionary on the first frames of shards across the run."""
-    spread = np.linspace(0, len(self._suffixes) - 1, 8).round().astype(int)
+    spread = np.unique(
+      np.linspace(0, len(self._suffixes) - 1, 8).round().astype(int)
+    )
     frames: list[np.ndarray] = []
-    for i in np.unique(spread).tolist():
+    for i in spread.tolist():
       suffix = self._suffixes[i]
       name = shard_files.file_name('observation', suffix)
       path = os.path.join(self._data_dir, name)
       # Enough to go beyond padding and a black first screen.
       rows = min(self._rows[suffix], 1000)
+      room = _DICTIONARY_BYTES // len(spread)
       try:
-        frames += [
-          chunk.copy() for _, chunk in shard_reader.iterate_rows(path, rows)
-        ]
+        for _, chunk in shard_reader.iterate_rows(path, rows):
+          frames.append(chunk.copy())
+          room -= chunk.nbytes
+          if room <= 0:
+            break
       except ValueError:
         if not self._skip_damaged:
           raise

@@ -18,6 +18,8 @@ from batch_rl.utils import files, machine
 
 # Of LZ4's twelve levels, the highest that keeps up with gzip's decompression.
 _LEVEL = 5
+# Rows that wait to be compressed, at most.
+_WAITING_BYTES = 1 << 27
 
 
 def compressor(dictionary: bytes) -> Callable[[Any], bytes]:
@@ -69,7 +71,7 @@ def pack(
   for start, rows in _kept_rows(path, columns, digest, progress):
     zero_rows.update(start, rows)
     waiting.append(pool.submit(_compress, rows, compress))
-    drain(2 * machine.num_cpus())
+    drain(min(2 * machine.num_cpus(), _WAITING_BYTES // max(1, rows.nbytes)))
   drain(0)
   offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.uint64)])
   small = offsets[-1] < 1 << 32

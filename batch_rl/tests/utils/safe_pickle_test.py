@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -41,6 +42,19 @@ def test_plain_data_round_trips(content):
 def test_arrays_round_trip(content, protocol):
   read = safe_pickle.loads(pickle.dumps(content, protocol))
   np.testing.assert_array_equal(read, content)
+
+
+@pytest.mark.parametrize('protocol', range(3, pickle.HIGHEST_PROTOCOL + 1))
+def test_plain_classes_round_trip(protocol):
+  content = [
+    bytearray(b'\xff\x00ab'),
+    bytearray(),
+    {1, 2},
+    frozenset([3]),
+    1 + 2j,
+    collections.OrderedDict([('a', 1)]),
+  ]
+  assert safe_pickle.loads(pickle.dumps(content, protocol)) == content
 
 
 def test_random_states_round_trip():
@@ -119,6 +133,53 @@ def test_forged_arrays_are_refused(content):
     result = safe_pickle.loads(pickle.dumps(content, 4))
     assert isinstance(result, np.ndarray) and not result.size, result
     raise ValueError('an empty array is harmless')
+
+
+HUGE = 1 << 32
+
+
+def _repeated(opcodes):
+  """A list that is put into the memo, and a call for each opcode."""
+  items = b']\x94(' + b'K\x01' * 10**4 + b'e'
+  return items + opcodes * 10**4
+
+
+@pytest.mark.parametrize(
+  'content',
+  [
+    pickle.dumps(Exploit(bytearray, HUGE)),
+    pickle.dumps(Exploit(np._core.numeric._frombuffer, HUGE, 'u1', (1,), 'C')),
+    b'\x80\x05\x96' + HUGE.to_bytes(8, 'little') + b'.',
+    b'\x80\x04\x8e' + HUGE.to_bytes(8, 'little') + b'.',
+    b'cbuiltins\nbytearray\nJ\x00\x00\x00\x7f\x85\x81.',
+    b'(ibuiltins\nbytearray\n.',
+    # Calls that take the same data again.
+    b'\x80\x04' + _repeated(b'cbuiltins\nfrozenset\nh\x00\x85R') + b'.',
+    b'\x80\x04C\xff'
+    + b'a' * 255
+    + b'\x94'
+    + b'cbuiltins\nbytearray\nh\x00\x85R' * 10**4
+    + b'.',
+  ],
+)
+def test_memory_is_bounded_by_the_size_of_a_pickle(content):
+  tracemalloc.start()
+  try:
+    with pytest.raises(ValueError) as error:
+      safe_pickle.loads(content)
+    peak = tracemalloc.get_traced_memory()[1]
+  finally:
+    tracemalloc.stop()
+  assert peak < 10**7 and '\n' not in str(error.value)
+
+
+def test_a_message_does_not_show_nested_values():
+  """A short pickle may hold a value of 2 ** 60 references."""
+  nested = ()
+  for _ in range(60):
+    nested = (nested, nested)
+  with pytest.raises(ValueError, match='an array of tuple'):
+    safe_pickle.loads(pickle.dumps(Exploit(np.dtype, nested)))
 
 
 def test_unreadable_content_is_not_written():

@@ -1,0 +1,68 @@
+"""A small file that claims or holds gigabytes is refused within little memory."""
+
+import os
+import tracemalloc
+
+import pytest
+
+from batch_rl.dataset.shards import shard_files
+from batch_rl.tests import shards
+from batch_rl.tests.dataset.conftest import is_one_line
+
+ROWS = 40
+GB = 1 << 30
+BOMBS = {
+  'rows of 4 GB': ('observation', '|u1', (ROWS, 4 * GB), 4 * GB),
+  'values of 1 GB': ('observation', '|V1073741824', (ROWS,), GB),
+  'sizes beyond 64 bits': ('observation', '|u1', (ROWS, 1 << 32, 1 << 32), 0),
+  'endless empty rows': ('observation', '|u1', (10**15, 0), 0),
+  'rows that are not there': ('reward', '<f4', (1 << 24,), 0),
+  'counters': ('invalid_range', '<i8', (1 << 24,), GB >> 3),
+  'a count': ('add_count', '<i8', (1 << 29,), 4 * GB),
+  'rows of actions': ('action', '<i4', (ROWS, 1 << 20), ROWS << 22),
+  'terminals': ('terminal', '|u1', (4 * GB,), 4 * GB),
+}
+
+
+@pytest.fixture(scope='module', params=BOMBS)
+def source(request, tmp_path_factory):
+  """A dataset of one run with a bomb; its run is Pong/1."""
+  directory = tmp_path_factory.mktemp('bomb')
+  logs = directory / 'Pong' / '1' / 'replay_logs'
+  shards.write_run(logs, [30], ROWS)
+  column, *array = BOMBS[request.param]
+  path = logs / shard_files.file_name(column, 0)
+  shards.write_zeros(path, *array)
+  os.remove(logs / 'manifest.json')
+  assert path.stat().st_size < 5 << 20
+  return directory, path.name
+
+
+@pytest.mark.parametrize(
+  'command', ['verify', 'inspect', 'convert', 'import', 'fetch']
+)
+def test_a_bomb_is_one_line(run, source, tmp_path, command):
+  directory, name = source
+  target = tmp_path / 'new'
+  arguments = {
+    'import': [directory, target],
+    'convert': [directory / 'Pong' / '1', target],
+    'fetch': (
+      [directory, '--game', 'Pong', '--run', '1', '--data_dir', target]
+    ),
+  }.get(command, [directory / 'Pong' / '1'])
+  tracemalloc.start()
+  try:
+    code, out, err = run(command, *arguments)
+    peak = tracemalloc.get_traced_memory()[1]
+  finally:
+    tracemalloc.stop()
+  assert peak < 50e6
+  if command == 'inspect' and 'invalid_range' in name:
+    assert code == 0  # It does not read the file.
+  elif command in ('verify', 'fetch'):
+    assert code == 1 and any(name in line for line in out.splitlines())
+  else:
+    assert code == 2 and str(directory) in err
+    assert is_one_line(err.split('\r')[-1])
+    assert not (target / 'shard-0.bin').exists()
