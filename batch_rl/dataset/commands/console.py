@@ -56,19 +56,6 @@ def add_command(
   return command
 
 
-def at_least(least: int) -> Callable[[str], int]:
-  """Returns an argument type for integers of at least `least`."""
-
-  def number(text: str) -> int:
-    value = int(text)
-    if value < least:
-      raise ValueError
-    return value
-
-  number.__name__ = f'number (at least {least})'
-  return number
-
-
 def one_run(arguments: argparse.Namespace) -> run_directories.RunDirectory:
   """Returns the run or store in `directory`; fails with a list of runs otherwise."""
   run = run_directories.as_run(arguments.directory)

@@ -6,7 +6,7 @@ from typing import Any
 
 import tqdm.auto as tqdm
 
-from batch_rl.dataset.commands import console
+from batch_rl.dataset.commands import argument_types, console
 from batch_rl.dataset.shards import shard_files, stitching
 from batch_rl.dataset.store import packed_shard, store
 
@@ -20,14 +20,19 @@ def add(commands: Any) -> None:
     'compress a run into a store. --replay_dir and these tools accept stores as '
     'well as runs. The same command resumes an interrupted conversion.',
   )
-  command.add_argument('directory', help=console.DIRECTORY)
-  command.add_argument('store', help='store to create')
+  command.add_argument(
+    'directory', type=argument_types.path, help=console.DIRECTORY
+  )
+  command.add_argument(
+    'store', type=argument_types.path, help='store to create'
+  )
 
 
 def _convert(arguments: argparse.Namespace) -> int:
   run = console.one_run(arguments)
   if run.is_store:
     console.fail(f'{arguments.directory} is already a store.')
+  argument_types.check_outside(arguments.store, run.data_dir)
   suffixes = shard_files.list_suffixes(run.data_dir)
   placements, _ = stitching.place(run.data_dir, suffixes)
   with tqdm.tqdm(

@@ -9,7 +9,7 @@ from typing import Any
 
 import tqdm.auto as tqdm
 
-from batch_rl.dataset.commands import console
+from batch_rl.dataset.commands import argument_types, console
 from batch_rl.dataset.fetch import fetcher, remote_kinds, remotes
 from batch_rl.dataset.fetch import plan as plan_lib
 from batch_rl.utils import files, number_ranges
@@ -27,6 +27,7 @@ def add(commands: Any) -> None:
   )
   command.add_argument(
     'source',
+    type=argument_types.path,
     help='root of a dataset, the folder above the games: http(s)://, gs:// (pip '
     'install "batch_rl[fetch]"), a local folder, or another URL that fsspec can '
     'read, e.g. s3:// (pip install s3fs)',
@@ -36,6 +37,7 @@ def add(commands: Any) -> None:
     nargs='+',
     required=True,
     metavar='GAME',
+    type=argument_types.game,
     help='games, e.g. Pong Breakout',
   )
   command.add_argument(
@@ -50,21 +52,28 @@ def add(commands: Any) -> None:
   )
   command.add_argument(
     '--data_dir',
-    default=os.environ.get('DATA_DIR'),
+    default=os.environ.get('DATA_DIR') or None,
+    type=argument_types.path,
     help='local root of the dataset; default: $DATA_DIR',
   )
   command.add_argument(
     '--dry_run', action='store_true', help='print the plan without fetching'
   )
-  for name, default, least, meaning in (
-    ('jobs', 4, 1, 'files fetched in parallel'),
-    ('retries', 8, 0, 'consecutive retries of a file without progress'),
-    ('timeout', 60, 1, 'seconds without data before an HTTP request fails'),
+  for name, default, least, most, meaning in (
+    ('jobs', 4, 1, 1000, 'files fetched in parallel'),
+    ('retries', 8, 0, 10**6, 'consecutive retries of a file without progress'),
+    (
+      'timeout',
+      60,
+      1,
+      10**6,
+      'seconds without data before an HTTP request fails',
+    ),
   ):
     command.add_argument(
       f'--{name}',
       default=default,
-      type=console.at_least(least),
+      type=argument_types.number(least, most),
       metavar='N',
       help=f'{meaning}; default: {default}',
     )
@@ -72,12 +81,13 @@ def add(commands: Any) -> None:
 
 def _fetch(arguments: argparse.Namespace) -> int:
   runs = number_ranges.parse(arguments.runs, '--run')
-  shards = arguments.shards and number_ranges.parse(
-    arguments.shards, '--shards'
-  )
+  shards = None
+  if arguments.shards is not None:
+    shards = number_ranges.parse(arguments.shards, '--shards')
   if not arguments.data_dir:
     console.fail('there is no destination: give --data_dir or set DATA_DIR.')
   files.check_local(arguments.data_dir)
+  argument_types.check_outside(arguments.data_dir, arguments.source)
   if len(set(arguments.game)) < len(arguments.game):
     console.fail(f'--game={" ".join(arguments.game)} repeats a game.')
   remote = remote_kinds.connect(arguments.source, arguments.timeout)

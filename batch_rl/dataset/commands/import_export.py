@@ -6,7 +6,7 @@ from typing import Any
 
 import tqdm.auto as tqdm
 
-from batch_rl.dataset.commands import console
+from batch_rl.dataset.commands import argument_types, console
 from batch_rl.dataset.interchange import (
   dopamine_import,
   episode_import,
@@ -16,13 +16,15 @@ from batch_rl.dataset.interchange import (
   rlds_import,
   shard_discovery,
 )
-from batch_rl.dataset.shards import shard_files
+from batch_rl.dataset.sampling import subsets
+from batch_rl.dataset.shards import shard_files, shard_reader
 
 # Options that only one input format has.
 _OPTIONS = {
   'dopamine': ('dry_run',),
   'rlds': ('shard_rows', 'game', 'checkpoints', 'last_step'),
 }
+_MAX_STACK = 1000
 
 
 def add_import(commands: Any) -> None:
@@ -40,11 +42,13 @@ def add_import(commands: Any) -> None:
   command.add_argument(
     'input_dir',
     metavar='source',
+    type=argument_types.path,
     help='folder with shards in any layout; or the version directory of a TFDS '
     'dataset, local or remote, e.g. .../rlu_atari/Pong_run_1/1.3.0',
   )
   command.add_argument(
     'destination',
+    type=argument_types.path,
     help='store to create; with --shards, run directory, <root>/<Game>/<run>',
   )
   command.add_argument(
@@ -66,11 +70,12 @@ def add_import(commands: Any) -> None:
   rlds.add_argument(
     '--shard_rows',
     metavar='N',
-    type=console.at_least(100),
+    type=argument_types.number(100, shard_reader.MAX_ROWS),
     help='rows of a shard; default: as in the exported run, or at most 1000000',
   )
   rlds.add_argument(
     '--game',
+    type=argument_types.game,
     help='name of the game, if the dataset is not named like Pong_run_1',
   )
   rlds.add_argument(
@@ -92,7 +97,10 @@ def _import(arguments: argparse.Namespace) -> int:
   )
   for other, names in _OPTIONS.items():
     for name in names:
-      if other != input_format and getattr(arguments, name):
+      if other != input_format and getattr(arguments, name) not in (
+        None,
+        False,
+      ):
         raise ValueError(
           f'--{name} does not apply to {arguments.input_dir}, read as {input_format} '
           'data; remove it, or choose another --format.'
@@ -103,6 +111,7 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _import_rlds(arguments: argparse.Namespace) -> int:
+  argument_types.check_outside(arguments.destination, arguments.input_dir)
   with _ProgressBars() as progress:
     summary = episode_import.import_run(
       rlds_import.RldsReader(arguments.input_dir, arguments.checkpoints),
@@ -118,6 +127,7 @@ def _import_rlds(arguments: argparse.Namespace) -> int:
 
 def _import_dopamine(arguments: argparse.Namespace) -> int:
   shards = shard_discovery.discover(arguments.input_dir)
+  argument_types.check_outside(arguments.destination, arguments.input_dir)
   table = shards.table()
   document = {
     'source': shards.input_dir,
@@ -171,8 +181,12 @@ def add_export(commands: Any) -> None:
     'export a run as a dataset of another library. The destination appears only '
     'when it is complete.',
   )
-  command.add_argument('directory', help=console.DIRECTORY)
-  command.add_argument('destination', help='directory to create')
+  command.add_argument(
+    'directory', type=argument_types.path, help=console.DIRECTORY
+  )
+  command.add_argument(
+    'destination', type=argument_types.path, help='directory to create'
+  )
   command.add_argument(
     '--format',
     choices=['rlds', 'minari'],
@@ -183,7 +197,7 @@ def add_export(commands: Any) -> None:
   command.add_argument(
     '--stack',
     metavar='N',
-    type=console.at_least(1),
+    type=argument_types.number(1, _MAX_STACK),
     help='number of stacked frames in an observation, for minari; default: single '
     'frames',
   )
@@ -196,8 +210,11 @@ def add_export(commands: Any) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> int:
+  if arguments.subset is not None:
+    subsets.parse(arguments.subset)  # before the run is read
   run = console.one_run(arguments)
   destination = arguments.destination
+  argument_types.check_outside(destination, run.data_dir)
   with _ProgressBars() as progress:
     if arguments.format == 'minari':
       summary = minari_export.export(

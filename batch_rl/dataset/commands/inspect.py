@@ -13,7 +13,7 @@ from batch_rl.dataset.checks import (
   run_statistics,
   videos,
 )
-from batch_rl.dataset.commands import console
+from batch_rl.dataset.commands import argument_types, console
 
 
 def add(commands: Any) -> None:
@@ -26,14 +26,20 @@ def add(commands: Any) -> None:
     '--plot and --video also show frames, if observations are images: '
     '(height, width) or (height, width, planes).',
   )
-  command.add_argument('directory', help=console.DIRECTORY)
+  command.add_argument(
+    'directory', type=argument_types.path, help=console.DIRECTORY
+  )
   command.add_argument(
     '--plot',
     metavar='FILE',
+    type=argument_types.path,
     help='plot statistics and frames to a .png, .pdf, ... file',
   )
   command.add_argument(
-    '--video', metavar='FILE', help='write an episode to a .gif or .mp4 file'
+    '--video',
+    metavar='FILE',
+    type=argument_types.path,
+    help='write an episode to a .gif or .mp4 file',
   )
   command.add_argument(
     '--episode',

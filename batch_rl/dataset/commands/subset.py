@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from batch_rl.dataset.commands import console
+from batch_rl.dataset.commands import argument_types, console
 from batch_rl.dataset.sampling import sampler, subsets
 from batch_rl.dataset.store import store
 
@@ -22,7 +22,9 @@ def add(commands: Any) -> None:
     f'  {subsets.usage(function)}\n      {function.__doc__}'
     for function in subsets.SUBSETS.values()
   )
-  command.add_argument('directory', help=console.DIRECTORY)
+  command.add_argument(
+    'directory', type=argument_types.path, help=console.DIRECTORY
+  )
   command.add_argument(
     'subset',
     nargs='?',
@@ -31,11 +33,11 @@ def add(commands: Any) -> None:
 
 
 def _subset(arguments: argparse.Namespace) -> int:
-  if arguments.subset:
+  if arguments.subset is not None:
     subsets.parse(arguments.subset)  # before the run is read
   data = store.Store(console.one_run(arguments).data_dir, pack=False)
   chosen = all_trajectories = sampler.trajectories(data)
-  if arguments.subset:
+  if arguments.subset is not None:
     chosen = subsets.select(chosen, arguments.subset)
   returns = chosen.returns[chosen.selected]
   document = {

@@ -5,7 +5,7 @@ from typing import Any
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_checks, shard_checks
-from batch_rl.dataset.commands import console
+from batch_rl.dataset.commands import argument_types, console
 
 
 def add(commands: Any) -> None:
@@ -18,7 +18,9 @@ def add(commands: Any) -> None:
     'hashes of the manifest, gaps, values and suspicious data. Exit code 0 if all is '
     'well, 1 if not, 2 for a wrong argument.',
   )
-  command.add_argument('directory', help=console.DIRECTORY)
+  command.add_argument(
+    'directory', type=argument_types.path, help=console.DIRECTORY
+  )
   command.add_argument(
     '--all', action='store_true', help='verify all runs below the directory'
   )

@@ -159,7 +159,7 @@ def import_store(
   ]
   files.check_local(directory)
   # Temporary links. The store takes its game from the end of their path.
-  work = f'{directory.rstrip(os.sep)}.import'
+  work = f'{os.path.abspath(directory)}.import'
   logs = os.path.join(work, *parts[-2:], shard_files.REPLAY_LOGS)
   store_directory.StoreDirectory(directory).check_empty_or_of(logs)
   notes = import_shards(shards, logs, symlinks=True)

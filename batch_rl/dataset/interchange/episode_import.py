@@ -205,10 +205,15 @@ def import_run(
     raise ValueError(
       f'{reader.directory} is a dataset of {reader.game}, not {game}.'
     )
-  if not (reader.game or game):
+  name = reader.game or game
+  if not name:
     raise ValueError(f'{reader.directory} does not name its game; add --game.')
+  try:
+    shard_files.check_game(name)
+  except ValueError as error:
+    raise ValueError(f'{reader.directory}: {error}.') from None
   options = {
-    'game': reader.game or game,
+    'game': name,
     'run': reader.run,
     'shard_rows': shard_rows
     or reader.shard_rows

@@ -36,6 +36,7 @@ STEP_SCALARS = {
   'is_last': 'b',
   'is_terminal': 'b',
 }
+_PNG = b'\x89PNG\r\n\x1a\n'
 _PNG_LEVEL = 6  # the default of zlib and of TFDS
 
 
@@ -74,7 +75,11 @@ def encode_png(frame: np.ndarray) -> bytes:
 
 
 def decode_image(data: bytes) -> Any:
-  """Returns an image as uint8 (84, 84); None if it is damaged or of another shape."""
+  """Returns a PNG as uint8 (84, 84); None if it is damaged or of another shape."""
+  # A few bytes may claim gigabytes of pixels, which OpenCV would allocate.
+  height, width = (size.to_bytes(4, 'big') for size in FRAME_SHAPE)
+  if data[:8] != _PNG or data[12:24] != b'IHDR' + width + height:
+    return None
   frame: Any = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
   valid = frame is not None and frame.dtype == np.uint8
   return frame if valid and frame.shape == FRAME_SHAPE else None

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -150,6 +151,9 @@ class RldsReader(episode_import.EpisodeReader):
     tfds = self._tfds
     with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
       try:
+        if self._info.file_format.value == 'tfrecord':
+          for path in self._info.splits[split].filepaths:
+            _check_records(os.fspath(path))
         examples = self._builder.as_dataset(
           split=f'{split}[{first}:]',
           shuffle_files=False,
@@ -202,7 +206,7 @@ class RldsReader(episode_import.EpisodeReader):
         decoded = list(pool.map(rlds_format.decode_image, observation))
         if any(frame is None for frame in decoded):
           raise ValueError(
-            f'Invalid dataset: {name} has frames that are not 84 x 84 gray.'
+            f'Invalid dataset: {name} has frames that are not 84 x 84 gray PNGs.'
           )
         observation = np.stack(decoded)
       observation = observation.reshape(-1, *self.frame_shape)
@@ -237,6 +241,24 @@ def _check_directory(directory: str) -> None:
     f'(found: {files.format_names(names)}); give the directory of a version, e.g. '
     'rlu_atari/Pong_run_1/1.3.0.'
   )
+
+
+def _check_records(path: str) -> None:
+  """Checks the lengths of a local file's records; TensorFlow allocates any.
+
+  Raises:
+    ValueError: If a record is longer than the file.
+  """
+  if files.is_remote(path):
+    return
+  with open(path, 'rb') as file:
+    size = os.fstat(file.fileno()).st_size
+    while head := file.read(12):  # Length and its checksum.
+      # Another checksum follows.
+      end = file.tell() + int.from_bytes(head[:8], 'little') + 4
+      if len(head) < 12 or end > size:
+        raise ValueError(f'{path} is damaged: it ends within a record.')
+      file.seek(end)
 
 
 def _checkpoint_of(split: str) -> int | None:

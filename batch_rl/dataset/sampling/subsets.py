@@ -252,6 +252,8 @@ def _number(name: str, value: Any, parameter: inspect.Parameter) -> Any:
     raise ValueError(f'{name}={value} is not an integer of at least 0')
   if name == 'count' and not value:
     raise ValueError('count=0 selects nothing')
+  if name == 'count' and value >= 1 << 63:
+    raise ValueError(f'count={value} is more than any run has')
   return int(value)
 
 

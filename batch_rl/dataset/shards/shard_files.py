@@ -22,7 +22,7 @@ PARTIAL = 'partial'
 COLUMNS = ('observation', 'action', 'reward', 'terminal')
 # `add_count` is written last: a shard with it is complete (see `ShardWriter`).
 FILES = (*COLUMNS, 'invalid_range', 'add_count')
-_FILE_PATTERN = re.compile(r'(?P<name>.+)_ckpt\.(?P<suffix>\d+)\.gz')
+_FILE_PATTERN = re.compile(r'(?P<name>.+)_ckpt\.(?P<suffix>[0-9]{1,9})\.gz')
 
 
 def file_name(name: str, suffix: int) -> str:
@@ -41,6 +41,14 @@ def column_of(name: str) -> str:
   """Returns the column or counter in a shard's file name; '' for other files."""
   match = _FILE_PATTERN.fullmatch(name)
   return match['name'].removeprefix('$store$_') if match else ''
+
+
+def check_game(name: str) -> None:
+  """Raises a ValueError if a game cannot be the name of a folder."""
+  if name in ('', '.', '..') or not name.isprintable() or '/' in name:
+    raise ValueError(f'{name!r} is not the name of a game, such as Pong')
+  if len(name.encode(errors='replace')) > 255:
+    raise ValueError(f'the name of the game is too long: {name[:20]}...')
 
 
 def list_suffixes(
@@ -93,7 +101,7 @@ def _explain_no_shards(data_dir: str, names: list[str]) -> str:
     cause = f'the log is not closed, its rows are still in `{PARTIAL}`'
   elif os.path.basename(os.path.normpath(data_dir)) == REPLAY_LOGS:
     cause = 'the folder has no shards; is the download complete?'
-  elif names and all(name.isdigit() for name in names):
+  elif names and all(name.isdecimal() for name in names):
     runs = ', '.join(sorted(names, key=int))
     cause = f'this is a game directory; choose one of its runs, {runs}'
   else:
@@ -123,7 +131,7 @@ def replay_logs_dir(run_dir: str) -> str:
       f'{run_dir} holds the shards themselves; give the run directory above it '
       f'({parent}).'
     )
-  runs = sorted(name for name in names if name.isdigit())
+  runs = sorted(name for name in names if name.isdecimal())
   if runs:
     raise ValueError(
       f'{run_dir} is a game directory with runs {", ".join(runs)}; choose '

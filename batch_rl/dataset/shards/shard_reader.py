@@ -163,12 +163,14 @@ def check_column(
 def read_array(path: str, digest: Any = None) -> np.ndarray:
   """Reads a gzipped `.npy`, verifying its length and checksum.
 
+  A file with the name of a small column or a counter must have its shape.
+
   Args:
     path: Local or remote path of the file.
     digest: `hashlib` object to update with the file's bytes, if any.
 
   Raises:
-    ValueError: If the file is missing, damaged or a pickle.
+    ValueError: If the file is missing, damaged, a pickle, or beyond the limits.
   """
   name = shard_files.column_of(os.path.basename(path))
   with _open(path, digest) as raw:
@@ -192,7 +194,7 @@ def read_header(path: str) -> 'Header':
   """Reads the shape and dtype of a gzipped `.npy`, but not its rows.
 
   Raises:
-    ValueError: If the file is missing, damaged or a pickle.
+    ValueError: If the file is missing, damaged, a pickle, or beyond the limits.
   """
   with _open(path) as raw, _one_line_errors(path):
     return _read_chunks(raw, _size(path))[0]
@@ -217,7 +219,7 @@ def iterate_rows(
     `(first_row, chunk)`, the chunk of shape (n, ...).
 
   Raises:
-    ValueError: If the file is missing, damaged or a pickle.
+    ValueError: If the file is missing, damaged, a pickle, or beyond the limits.
   """
   with _open(path, digest) as raw, _one_line_errors(path):
     size = _size(path) if rows is None else None

@@ -367,6 +367,8 @@ def convert(
   """
   if store_directory.is_store(data_dir):
     raise ValueError(f'{data_dir} is a store already.')
+  if not directory:
+    raise ValueError(f'The name of the store for {data_dir} is empty.')
   target = store_directory.StoreDirectory(directory)
   target.check_empty_or_of(data_dir)
   if os.path.exists(directory):

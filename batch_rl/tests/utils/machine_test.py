@@ -75,6 +75,8 @@ def version_1(files, path='/', shown='/'):
 def test_quotas_of_version_2(make_tree, text, processors):
   root = make_tree(version_2({'cpu.max': text}))
   assert machine.num_cpus(root) == processors
+  limits = machine.thread_limits(machine.num_cpus(root))
+  assert set(limits.values()) == {str(processors)}
 
 
 @pytest.mark.parametrize(

@@ -66,3 +66,18 @@ def test_a_bomb_is_one_line(run, source, tmp_path, command):
     assert code == 2 and str(directory) in err
     assert is_one_line(err.split('\r')[-1])
     assert not (target / 'shard-0.bin').exists()
+
+
+def test_the_largest_rows_take_little_memory(run, tmp_path):
+  logs = tmp_path / 'Pong' / '1' / 'replay_logs'
+  shards.write_run(logs, [30], ROWS)
+  os.remove(logs / 'manifest.json')
+  path = logs / shard_files.file_name('observation', 0)
+  shards.write_zeros(path, '|u1', (ROWS, 1 << 22), ROWS << 22)
+  tracemalloc.start()
+  try:
+    code, out, _ = run('convert', tmp_path / 'Pong' / '1', tmp_path / 'new')
+    peak = tracemalloc.get_traced_memory()[1]
+  finally:
+    tracemalloc.stop()
+  assert code == 0 and '33 rows' in out and peak < 200e6, peak

@@ -2,6 +2,9 @@
 
 import json
 
+import pytest
+
+from batch_rl.dataset.store import store
 from batch_rl.tests.dataset.conftest import is_one_line
 
 
@@ -43,3 +46,8 @@ def test_a_root_lists_its_runs(root, run):
   code, out, err = run('convert', root, root / 'store')
   assert code == 2 and out == listed and is_one_line(err)
   assert 'choose one' in err and not (root / 'store').exists()
+
+
+def test_a_store_has_a_name(root):
+  with pytest.raises(ValueError, match='the store for .* is empty'):
+    store.convert(str(root / 'Pong' / '1' / 'replay_logs'), '')

@@ -1,5 +1,6 @@
 """Faults of remotes are retried or reported; secrets stay secret."""
 
+import itertools
 import sys
 
 import pytest
@@ -12,6 +13,15 @@ from batch_rl.tests.dataset.fetch.fetched_files import (
   RUN,
   assert_complete,
 )
+
+
+def test_endless_listings_and_manifests(root, server, run):
+  server.lists = True
+  server.bodies = {'manifest.json': b' ' * (1 << 25)}
+  code, out, _ = run(server.url)
+  assert code == 0 and 'complete' in out
+  with pytest.raises(remotes.PermanentError, match='longer than 16,777,216 B'):
+    remotes.join(itertools.repeat(bytes(1 << 20)))
 
 
 def test_server_without_lengths(root, server, run, data_dir):

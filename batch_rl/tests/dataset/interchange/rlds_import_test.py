@@ -3,14 +3,20 @@
 import json
 import os
 import shutil
+import struct
 import sys
+import zlib
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 from tensorflow_datasets.rl_unplugged import atari_utils
 
-from batch_rl.dataset.interchange import episode_import, rlds_import
+from batch_rl.dataset.interchange import (
+  episode_import,
+  rlds_format,
+  rlds_import,
+)
 from batch_rl.dataset.shards import manifests
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import shards
@@ -325,6 +331,44 @@ def test_a_damaged_dataset_is_one_line(dataset, tmp_path, run):
     (copy / name).write_bytes(content)
   code, _, err = run('import', copy, tmp_path / 'out')
   assert code == 2 and is_one_line(err) and str(copy) in err
+
+
+def change_copy(dataset, copy, ending, change):
+  """Copies a dataset, and changes the content of one of its files."""
+  shutil.copytree(dataset / 'good', copy)
+  path = next(copy.glob(f'*{ending}*'), copy / ending)
+  path.write_bytes(change(path.read_bytes() if path.exists() else b''))
+
+
+def test_a_record_longer_than_its_file_is_one_line(dataset, tmp_path, run):
+  """TensorFlow would crash when it allocates 10 TB."""
+  head = struct.pack('<QI', 10**13, 0xDC6152F1)  # with a valid checksum
+  for name, change in (
+    ('long', lambda content: head + content[12:]),
+    ('cut', lambda content: content[:-1]),
+    ('beyond', lambda content: content + head[:5]),
+  ):
+    change_copy(dataset, tmp_path / name, 'tfrecord', change)
+    code, _, err = run('import', tmp_path / name, tmp_path / 'out')
+    assert code == 2 and is_one_line(err) and 'within a record' in err
+
+
+def test_images_that_claim_gigabytes_are_refused():
+  data = rlds_format.encode_png(np.zeros((84, 84), np.uint8))
+  assert rlds_format.decode_image(data) is not None
+  chunk = b'IHDR' + struct.pack('>II', 60_000, 60_000) + data[24:29]
+  huge = data[:12] + chunk + zlib.crc32(chunk).to_bytes(4, 'big') + data[33:]
+  assert rlds_format.decode_image(huge) is None
+  assert rlds_format.decode_image(b'') is None
+
+
+def test_a_game_that_is_a_path_is_refused(dataset, tmp_path, run):
+  metadata = json.dumps({'environment': {'game': '../../x'}}).encode()
+  copy = tmp_path / 'copy'
+  change_copy(dataset, copy, 'metadata.json', lambda content: metadata)
+  code, _, err = run('import', copy, tmp_path / 'out')
+  assert code == 2 and is_one_line(err) and f"{copy}: '../../x'" in err
+  assert os.listdir(tmp_path) == ['copy']
 
 
 def test_two_imports_of_one_destination_are_refused(dataset, tmp_path, run):

@@ -331,6 +331,14 @@ def test_a_contradiction_is_an_error(original, tmp_path, run, change, message):
   assert str(source) in err
 
 
+def test_a_pipe_is_ignored(original, tmp_path, import_json):
+  source = rename(original, tmp_path / 'source', shard_files.file_name)
+  os.mkfifo(source / shard_files.file_name('action', 7))
+  os.mkfifo(source / 'other')
+  document = import_json(source, tmp_path / 'run', '--shards')
+  assert list(document['ignored'].values()) == ['not a file']
+
+
 @pytest.mark.parametrize(
   'source, message',
   [

@@ -280,8 +280,8 @@ def test_fractions_are_in_range(name, fraction):
 
 
 @pytest.mark.parametrize('name', ['first_transitions', 'last_transitions'])
-def test_counts_are_positive(name):
-  for count in (0, -3):
+def test_counts_are_positive_and_below_2_63(name):
+  for count in (0, -3, 1 << 63, 10**30):
     text = f'{name}({count})'
     assert repr(text) in refusal(text) and f'count={count}' in refusal(text)
 

@@ -190,7 +190,9 @@ def test_a_terminal_at_the_time_limit_is_terminal(tmp_path):
   assert manifest[manifests.TRUNCATED_ROWS] == [8, 17, 26]
 
 
-@pytest.mark.parametrize('sizes', [(4, 4, 1), (40, 0, 1), (40, 4, 0)])
+@pytest.mark.parametrize(
+  'sizes', [(4, 4, 1), (40, 0, 1), (40, 4, 0), ((1 << 24) + 1, 4, 1)]
+)
 def test_wrong_sizes_are_named(tmp_path, sizes):
   with pytest.raises(
     ValueError, match=f'stack_size={sizes[1]} and .*={sizes[2]}'

@@ -33,3 +33,16 @@ def test_messages_name_the_likely_mistake(tmp_path):
   (run / 'replay_logs').mkdir()
   with pytest.raises(ValueError, match='the folder has no shards'):
     shard_files.replay_logs_dir(str(run))
+
+
+@pytest.mark.parametrize('number', ['10000000000', '9' * 30, '²', '-1', ''])
+def test_names_without_a_usable_number(tmp_path, number):
+  name = f'add_count_ckpt.{number}.gz'
+  assert shard_files.suffix_of(name) is None
+  (tmp_path / name).touch()
+  with pytest.raises(ValueError, match='No shards in'):
+    shard_files.list_suffixes(str(tmp_path))
+  for folder in ('²', '1'):
+    (tmp_path / 'Pong' / folder).mkdir(parents=True)
+  with pytest.raises(ValueError, match='game directory with runs 1; '):
+    shard_files.replay_logs_dir(str(tmp_path / 'Pong'))

@@ -88,6 +88,9 @@ def test_rewards_are_finite_numbers():
     ((4,), 'uint', None),
     ((4,), 'unit8', 'observation_dtype=.unit8. is not a NumPy dtype'),
     ((), np.float16, None),
+    ((1 << 20,), np.float32, None),
+    ((1 << 21, 3), np.uint8, 'takes 6,291,456 B; the largest'),
+    ((1 << 40, 1 << 40), np.uint8, 'the largest that can be read'),
   ],
 )
 def test_the_format_of_a_log_is_checked(shape, dtype, message):

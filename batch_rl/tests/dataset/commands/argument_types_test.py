@@ -1,0 +1,201 @@
+"""Wrong arguments are refused in one line, before anything is written."""
+
+import os
+
+import pytest
+
+from batch_rl.tests import shards
+from batch_rl.tests.dataset.conftest import is_one_line
+
+RUN = 'Pong/1'
+FETCH = ['fetch', '.', '--game', 'Pong', '--run', '1', '--data_dir', '../new']
+# Commands with `{}` in the place of a path that is read.
+SOURCES = {
+  'verify': ['verify', '{}'],
+  'verify --all': ['verify', '{}', '--all'],
+  'inspect': ['inspect', '{}'],
+  'subset': ['subset', '{}'],
+  'convert': ['convert', '{}', '../new'],
+  'export': ['export', '{}', '../new-v0', '--format', 'minari'],
+  'import': ['import', '{}', '../new'],
+  'import --format': ['import', '{}', '../new', '--format', 'rlds'],
+  'fetch': ['fetch', '{}', *FETCH[2:]],
+}
+# Commands with `{}` in the place of a path that is written.
+DESTINATIONS = {
+  'convert': ['convert', RUN, '{}'],
+  'export': ['export', RUN, '{}', '--format', 'minari'],
+  'import': ['import', RUN, '{}'],
+  'import --shards': ['import', RUN, '{}', '--shards'],
+  'fetch': [*FETCH[:-1], '{}'],
+  'inspect --plot': ['inspect', RUN, '--plot', '{}'],
+  'inspect --video': ['inspect', RUN, '--video', '{}'],
+}
+
+
+@pytest.fixture(scope='module')
+def tree(tmp_path_factory):
+  """A dataset, a file, folders and loops of links; no test may change it."""
+  root = tmp_path_factory.mktemp('tree')
+  data = root / 'data'
+  shards.write_run(data / RUN / 'replay_logs', [30, 30], capacity=40)
+  for name in ('loop-v0', 'loop.png', 'loop.gif'):
+    (data / name).symlink_to(name)
+  (data / 'file-v0').write_text('text')
+  for name in ('folder.png', 'folder.gif', '../minari'):
+    (data / name).mkdir()
+  return root
+
+
+@pytest.fixture
+def is_refused(tree, run, monkeypatch):
+  """Runs a command; returns whether it is one line that names a value."""
+  monkeypatch.chdir(tree / 'data')
+  monkeypatch.setenv('MINARI_DATASETS_PATH', str(tree / 'minari'))
+
+  def snapshot():
+    return {
+      os.path.join(folder, name): os.lstat(os.path.join(folder, name)).st_size
+      for folder, folders, names in os.walk(tree)
+      for name in [*folders, *names]
+    }
+
+  def refused(arguments, value):
+    before = snapshot()
+    code, _, err = run(*arguments)
+    # A source that was reached, but lacks the run.
+    expected = 1 if arguments[:2] == ['fetch', 'folder.png'] else 2
+    assert code == expected and is_one_line(err), err
+    assert snapshot() == before
+    return str(value) in err
+
+  return refused
+
+
+def fill(template, value):
+  return [value if part == '{}' else part for part in template]
+
+
+@pytest.mark.parametrize('command', SOURCES)
+@pytest.mark.parametrize(
+  'path',
+  ['', ' ', 'a\nb', 'a\0b', 'missing', 'file-v0', 'loop-v0', 'folder.png'],
+)
+def test_wrong_sources(is_refused, command, path):
+  named = {'': 'empty', ' ': 'empty'}.get(path) or repr(path).strip("'")
+  assert is_refused(fill(SOURCES[command], path), named)
+
+
+@pytest.mark.parametrize('command', DESTINATIONS)
+@pytest.mark.parametrize('path', ['', ' ', '\t', 'a\nb', 'a\0b'])
+def test_wrong_names_of_destinations(is_refused, command, path):
+  named = repr(path).strip("'") if path.strip() else 'empty'
+  assert is_refused(fill(DESTINATIONS[command], path), named)
+
+
+@pytest.mark.parametrize(
+  'command', ['convert', 'export', 'import', 'import --shards', 'fetch']
+)
+@pytest.mark.parametrize(
+  'path',
+  [
+    'gs://bucket/new-v0',
+    'file-v0',
+    'file-v0/below-v0',
+    'loop-v0',
+    'loop-v0/below-v0',
+    '/proc/new-v0',
+    f'{RUN}/replay_logs',
+    f'{RUN}/replay_logs/new-v0',
+    f'{RUN}/../1/replay_logs/new-v0',
+  ],
+)
+def test_wrong_destinations(is_refused, command, path):
+  assert is_refused(fill(DESTINATIONS[command], path), '')
+
+
+@pytest.mark.parametrize('command', ['convert', 'export', 'import'])
+@pytest.mark.parametrize('path', ['.', '..', '/', RUN, f'{RUN}/', 'Pong'])
+def test_destinations_with_other_content(is_refused, command, path):
+  assert is_refused(fill(DESTINATIONS[command], path), path)
+
+
+@pytest.mark.parametrize('path', ['.', 'copy', 'Pong/1/copy', '../data'])
+def test_a_fetch_into_its_source(is_refused, path):
+  assert is_refused(fill(DESTINATIONS['fetch'], path), path)
+
+
+@pytest.mark.parametrize(
+  'path', ['..', '.', '/', 'folder.png', 'missing/x.png', 'file-v0/x.png']
+)
+@pytest.mark.parametrize('option', ['--plot', '--video'])
+def test_wrong_images(is_refused, option, path):
+  ending = '.png' if option == '--plot' else '.gif'
+  assert is_refused(['inspect', RUN, option, path.replace('.png', ending)], '')
+
+
+@pytest.mark.parametrize(
+  'game',
+  [
+    '',
+    '.',
+    '..',
+    '../x',
+    '/',
+    '/tmp/x',
+    'a/b',
+    'Pong/',
+    'a\nb',
+    'a\0',
+    'x' * 256,
+  ],
+)
+def test_wrong_games(is_refused, game):
+  arguments = [*FETCH[:3], game, *FETCH[4:]]
+  assert is_refused(arguments, '--game')
+  arguments = ['import', RUN, '../new', '--format', 'rlds', '--game', game]
+  assert is_refused(arguments, '--game')
+
+
+HUGE = '9' * 30
+NUMBERS = ['', ' ', '-1', '1.5', 'x', 'nan', '1e3', HUGE, '9' * 5000]
+
+
+@pytest.mark.parametrize('value', NUMBERS)
+@pytest.mark.parametrize(
+  'arguments',
+  [
+    [*FETCH, '--jobs'],
+    [*FETCH, '--retries'],
+    [*FETCH, '--timeout'],
+    [*FETCH[:6], '--data_dir', '../new', '--run'],
+    [*FETCH, '--shards'],
+    ['inspect', RUN, '--video', '../x.gif', '--episode'],
+    ['export', RUN, '../new-v0', '--format', 'minari', '--stack'],
+    ['import', RUN, '../new', '--format', 'rlds', '--shard_rows'],
+  ],
+  ids=lambda arguments: ' '.join([arguments[0], arguments[-1]]),
+)
+def test_wrong_numbers(is_refused, arguments, value):
+  name = '' if arguments[-1] == '--episode' else arguments[-1]
+  assert is_refused([*arguments[:-1], f'{arguments[-1]}={value}'], name)
+
+
+@pytest.mark.parametrize(
+  'text', ['1-99999999999', '1-10001', '1-9000,20000-29000', f'1-{HUGE}', '2-1']
+)
+def test_wrong_ranges(is_refused, text):
+  assert is_refused([*FETCH, f'--shards={text}'], '--shards=')
+  arguments = [*FETCH[:4], f'--run={text}', *FETCH[6:]]
+  assert is_refused(arguments, '--run=')
+
+
+@pytest.mark.parametrize(
+  'subset',
+  ['', ' ', 'x', 'a\nb', 'shards(-1, 2)', f'shards({HUGE}, {HUGE}1)']
+  + ['random_trajectories(0)', 'random_trajectories(1e999)', '(' * 9999],
+)
+def test_wrong_subsets(is_refused, subset):
+  assert is_refused(['subset', RUN, subset], '')
+  export = ['export', RUN, '../new-v0', '--format', 'minari', '--subset']
+  assert is_refused([*export, subset], '')
