@@ -169,7 +169,6 @@ def hold_buffer(data_dir: str, cache_dir: str, batches: str) -> dict:
     1_000_000,
     32,
     cache_dir=cache_dir or None,
-    deterministic=True,
     seed=os.getpid(),
   )
   for _ in range(int(batches)):

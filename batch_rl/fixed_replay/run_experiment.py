@@ -11,7 +11,7 @@ from absl import logging
 from dopamine.discrete_domains import atari_lib, iteration_statistics
 
 from batch_rl.atari import roms
-from batch_rl.dataset.shards import manifests
+from batch_rl.dataset.shards import manifests, shard_reader
 from batch_rl.dataset.store import store_directory
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.fixed_replay.agents import REGISTRY, fixed_replay_agent
@@ -54,7 +54,6 @@ def create_offline_agent(
     init_checkpoint_dir=init_checkpoint_dir,
     summary_writer=summary_writer,
     seed=seeding.run_seed(),
-    seed_drawn=seeding.is_drawn(),
   )
 
 
@@ -160,20 +159,60 @@ class FixedReplayRunner(runner.RecordedRunner):
     """
     data = self._agent.describe_data()
     before = self.record.get('data', data)
+    changes = []
     if before.get('subset_hash') != data.get('subset_hash'):
-      run_record.refuse_or_note(
-        self.record,
-        f'{self._base_dir} holds a run on other data',
-        [f'- {_data_text(before)}', f'+ {_data_text(data)}'],
-        self._accept_changes,
-      )
-    self.record['data'] = data
+      changes = [f'- {_data_text(before)}', f'+ {_data_text(data)}']
+    self.record['data'] = {**data, 'files': before.get('files', {})}
+    self._check_files(changes)
     self.record['create_environment'] = function_records.describe(
       self._create_environment_fn
     )
     logging.info('Data: %s', _data_text(data))
     self._make_environments()
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
+
+  def _check_files(self, changes=()):
+    """Compares the files of the data with the record, and adds those read since.
+
+    Args:
+      changes: Other changes of the data, one line each.
+
+    Returns:
+      Whether the record has changed.
+
+    Raises:
+      DataError: If the run may not continue with the changes.
+    """
+    data = self.record['data']
+    before, now = data['files'], self._agent.file_hashes()
+    if not changes and now.items() <= before.items():
+      return False
+    changed = [
+      f'{name}: hash {before[name]} is now {now[name]}'
+      for name in sorted(now)
+      if before.get(name, now[name]) != now[name]
+    ]
+    if changes := [*changes, *changed]:
+      try:
+        run_record.refuse_or_note(
+          self.record,
+          f'{self._base_dir} holds a run on other data',
+          changes,
+          self._accept_changes,
+        )
+      except ValueError as error:
+        raise shard_reader.DataError(str(error)) from error
+    data['files'] = dict(sorted({**before, **now}.items()))
+    return True
+
+  def _record_files(self):
+    """Writes the record if it lacks files of the data.
+
+    It is called after updates and before a checkpoint, so a checkpoint's data is
+    always recorded, however the run ends.
+    """
+    if self._check_files():
+      run_record.write(self._base_dir, self.record)
 
   def run_experiment(self) -> None:
     """Runs the remaining iterations; see `RecordedRunner`."""
@@ -211,6 +250,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     self._agent.eval_mode = False
     done, self._partial = self._partial or _no_progress(), None
     self._agent.begin_iteration(self._iteration, done['updates'])
+    self._record_files()
     if 'random' in done:
       seeding.restore_random_states(done['random'])
     expected = -(-self._training_steps // self._agent.update_period)
@@ -230,6 +270,7 @@ class FixedReplayRunner(runner.RecordedRunner):
         done['steps'] += steps
         done['seconds'] += time.monotonic() - start
         done['seconds_waited'] += self._agent.seconds_waited - waited
+        self._record_files()
         if steps < left:
           self._safe_point(done['steps'], lambda: self._train_state(done))
     # Evaluation does not train, so an interrupted one restarts from this state.
@@ -329,7 +370,7 @@ class FixedReplayRunner(runner.RecordedRunner):
 
 
 def _data_text(data: dict[str, Any]) -> str:
-  if not data:
+  if 'subset_hash' not in data:
     return 'loaded by a subclass'
   return (
     f'subset {data["subset"] or "all"}, hash {data["subset_hash"]}, '

@@ -256,7 +256,6 @@ def start_run(
     **settings,
   )
   _bind('run_seed.seed', record['seed'])
-  _bind('run_seed.drawn', record['seed_drawn'])
   return record
 
 

@@ -129,7 +129,7 @@ def refuse_or_note(
   text = '; '.join(changes[:6])
   if not accept:
     raise ValueError(
-      f'{problem}; choose another --base_dir, restore its settings, or continue with '
+      f'{problem}; choose another --base_dir, restore what changed, or continue with '
       f'--accept_changes: {text}'
     )
   logging.warning('%s; continuing: %s', problem, text)

@@ -88,7 +88,6 @@ def build_offline_agent(
   Returns:
     The agent. The gin bindings of the data stay until the test ends.
   """
-  gin.bind_parameter('FixedReplayBuffer.deterministic', True)
   gin.bind_parameter('WrappedFixedReplayBuffer.prefetch', prefetch)
   # Adam's slots, unlike RMSProp's, all change at the first update.
   kwargs = {

@@ -329,7 +329,6 @@ def test_batches_hold_the_n_step_returns(log, horizon):
     horizon,
     correctness.GAMMA,
     observation_dtype=np.float64,
-    deterministic=True,  # Waits for all shards.
   )
   rows = memory.valid_indices()
   state, action, reward, next_state, _, _, terminal, _ = (

@@ -146,6 +146,7 @@ def test_older_records_lack_the_description(logged, trained, tmp_path):
 
 @pytest.mark.parametrize('images', [True, False])
 def test_a_run_is_evaluated_again(trained, tmp_path, images):
+  gin.clear_config()  # The fixture may have just been made.
   text = EVERYWHERE.format(
     runner='FixedReplayRunner', agent='FixedReplayDQNAgent'
   )

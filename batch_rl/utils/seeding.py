@@ -17,13 +17,12 @@ import numpy as np
 
 @gin.configurable(module='batch_rl')
 def run_seed(
-  seed: int | None = None, drawn: bool = False, deterministic_ops: bool = False
+  seed: int | None = None, deterministic_ops: bool = False
 ) -> int | None:
   """Returns the seed of the run; None if the run is unseeded.
 
   Args:
     seed: Seed of everything random in a run; None for an unseeded run.
-    drawn: Whether the program drew the seed because none was given.
     deterministic_ops: Whether TensorFlow is restricted to deterministic
       operations. They are slower on a GPU; on a CPU, all operations are
       deterministic.
@@ -31,19 +30,10 @@ def run_seed(
   return seed
 
 
-def is_drawn() -> bool:
-  """Returns whether the program drew the run's seed because none was given."""
-  return _query('drawn')
-
-
 def has_deterministic_ops() -> bool:
   """Returns whether the run is restricted to deterministic operations."""
-  return _query('deterministic_ops')
-
-
-def _query(parameter: str) -> bool:
   try:
-    return bool(gin.query_parameter(f'run_seed.{parameter}'))
+    return bool(gin.query_parameter('run_seed.deterministic_ops'))
   except ValueError:
     return False
 

@@ -105,6 +105,8 @@ def open_packed(
     description = _read_description(description_path)
     if description['dictionary'] != hashlib.sha256(dictionary).hexdigest():
       raise ValueError('it was packed with another dictionary')
+    if description['suffix'] != suffix:
+      raise ValueError(f'it is shard {description["suffix"]}')
     if description['block_rows'] != BLOCK_ROWS:
       raise ValueError(f'it has {description["block_rows"]} rows in a block')
     size = os.path.getsize(binary_path)

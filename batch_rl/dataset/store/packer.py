@@ -164,6 +164,7 @@ class Packer:
     try:
       lock = None
       waiting = False
+      started, before = time.monotonic(), missing
       while missing and not self._stopped:
         lock = directory.try_lock()
         if lock is not None:
@@ -175,7 +176,16 @@ class Packer:
           )
         waiting = True
         directory.read()
-        missing = self._collect(directory, missing)
+        rest = self._collect(directory, missing)
+        if len(rest) < len(missing):
+          logging.info(
+            'Replay: %d of %d shards packed by %s, %s.',
+            len(before) - len(rest),
+            len(before),
+            holder,
+            self._rate(set(before) - set(rest), rest, started),
+          )
+        missing = rest
         time.sleep(0.5)
       if lock is None:
         return
@@ -204,7 +214,8 @@ class Packer:
 
   def _pack_in_turn(self, missing: list[int]) -> None:
     left = list(missing)
-    rows_done, bytes_done, started = 0, 0, time.monotonic()
+    done: list[int] = []
+    bytes_done, started = 0, time.monotonic()
     compress = shard_packing.compressor(self._dictionary)
     with concurrent.futures.ThreadPoolExecutor(
       machine.num_cpus(), thread_name_prefix='pack'
@@ -225,21 +236,31 @@ class Packer:
           continue
         machine.return_freed_memory()
         self._publish(suffix, packed)
-        rows_done += packed.columns.rows
+        done.append(suffix)
         bytes_done += packed.nbytes
-        rows_left = sum(self._rows[suffix] for suffix in left)
-        seconds = (time.monotonic() - started) / max(rows_done, 1)
+        row_bytes = bytes_done / max(self._count_rows(done), 1)
         logging.info(
-          'Replay: shard %d packed (%d of %d), %.0f bytes a row, %.2g million '
-          'rows/min, %.0f min to go.',
+          'Replay: shard %d packed (%d of %d), %.0f bytes a row, %s.',
           suffix,
           len(missing) - len(left),
           len(missing),
-          bytes_done / max(rows_done, 1),
-          60e-6 / seconds,
-          seconds * rows_left / 60,
+          row_bytes,
+          self._rate(done, left, started),
         )
-        self._check_room(bytes_done / max(rows_done, 1) * rows_left)
+        self._check_room(row_bytes * self._count_rows(left))
+
+  def _count_rows(self, suffixes: Iterable[int]) -> int:
+    return sum(self._rows[suffix] for suffix in suffixes)
+
+  def _rate(
+    self, done: Iterable[int], left: Iterable[int], started: float
+  ) -> str:
+    """Returns the rate of packing and the time to go, for the log."""
+    seconds = time.monotonic() - started
+    rows_per_second = max(self._count_rows(done), 1) / max(seconds, 1e-9)
+    to_go = self._count_rows(left) / rows_per_second
+    time_to_go = f'{to_go:.0f} s' if to_go < 90 else f'{to_go / 60:.0f} min'
+    return f'{60e-6 * rows_per_second:.2g} million rows/min, {time_to_go} to go'
 
   def _pack(
     self,

@@ -93,6 +93,7 @@ class Store(run_rows.RunRows):
       [self._shard_name(suffix) for suffix in self.suffixes],
     )
     self._packed: list[Any] = [None] * len(packed)
+    self._file_hashes: dict[str, str] = {}
     dictionary = self._directory.dictionary if self._directory else b''
     for suffix, shard in zip(self.suffixes, packed, strict=True):
       if shard is not None:
@@ -147,6 +148,8 @@ class Store(run_rows.RunRows):
     self, suffix: int, packed: packed_shard.PackedShard, dictionary: bytes
   ) -> None:
     i = self._index[suffix]
+    for name, source in packed.columns.sources.items():
+      self._file_hashes[name] = source['sha256'][:16]
     # Columns and offsets are kept for the whole run, not for each shard.
     self._packed[i] = dataclasses.replace(
       packed, columns=self._columns[i], offsets=packed.offsets[:0]
@@ -206,6 +209,14 @@ class Store(run_rows.RunRows):
       if is_packed
     ]
 
+  def file_hashes(self) -> dict[str, str]:
+    """Returns the hash of each file of the packed shards, by file name.
+
+    The files are those that the shards were packed from, frames included. A hash
+    is the first 16 hexadecimal digits of the SHA-256.
+    """
+    return dict(self._file_hashes)
+
   @property
   def num_packed(self) -> int:
     """Number of packed shards."""
@@ -215,6 +226,11 @@ class Store(run_rows.RunRows):
   def damaged(self) -> frozenset[int]:
     """Numbers of the shards skipped because their frames are damaged."""
     return self._packer.damaged
+
+  @property
+  def is_on_disk(self) -> bool:
+    """Whether packed shards are kept in a directory."""
+    return self._directory is not None
 
   @property
   def nbytes(self) -> int:

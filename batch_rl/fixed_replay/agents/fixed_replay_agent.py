@@ -64,7 +64,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       Results differ; checkpoints have the same format.
     seed: Seed of the run, from which the seeds of the data and of all random choices
       are derived; None for an unseeded agent.
-    seed_drawn: Whether the program drew the seed (see `FixedReplayBuffer`).
     **kwargs: Arguments of the agent.
 
   Attributes:
@@ -88,7 +87,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     jit_compile=False,
     mixed_precision=False,
     seed=None,
-    seed_drawn=False,
     **kwargs,
   ):
     if updates_per_run != int(updates_per_run) or updates_per_run < 1:
@@ -103,7 +101,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     self._jit_compile = jit_compile
     self._mixed_precision = mixed_precision
     self._seed = seed
-    self._seed_drawn = seed_drawn
     self.seconds_waited = 0.0
     self._loop: update_loop.UpdateLoop | None = None
     if gin_signatures.next_accepts(
@@ -429,6 +426,10 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     """Returns subset, subset hash, shards and number of trajectories of the data."""
     return self._replay.memory.describe()
 
+  def file_hashes(self) -> dict[str, str]:
+    """Returns the hash of each data file read so far, by file name."""
+    return self._replay.memory.file_hashes()
+
   def _build_replay_buffer(self, use_staging):
     arguments = {
       'observation_shape': self.observation_shape,
@@ -448,7 +449,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       use_staging=use_staging,
       gamma=self.gamma,
       seed=self._seed,
-      seed_drawn=self._seed_drawn,
       **arguments,
     )
     self._check_actions(replay.memory)

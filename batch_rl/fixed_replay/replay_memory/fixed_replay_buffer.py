@@ -20,13 +20,13 @@ from batch_rl.fixed_replay.replay_memory import (
   shard_replay_buffer,
   store_replay,
 )
-from batch_rl.utils import gin_signatures
+from batch_rl.utils import files, gin_signatures
 
 # Default `num_buffers` of a subclass that loads uncompressed shards.
 _DEFAULT_UNCOMPRESSED = 5
 
 
-@gin.configurable(denylist=['data_dir', 'replay_suffix', 'seed_drawn'])
+@gin.configurable(denylist=['data_dir', 'replay_suffix'])
 @gin_signatures.forwards_to(circular_replay_buffer.OutOfGraphReplayBuffer)
 class FixedReplayBuffer:
   """A logged run, sampled uniformly over its valid transitions.
@@ -52,18 +52,19 @@ class FixedReplayBuffer:
       processes and later runs. None to keep this run in memory only.
     preload: Whether to read the cached run into memory in advance, for disks with
       slow random access.
-    deterministic: Whether to wait for all shards, so that batches depend on the
-      seed alone. Otherwise training starts with the first shard, and the others
-      are added in the background. None waits only if the user chose the seed.
+    start_early: Whether to sample as soon as one shard is packed, rather than all
+      of those to sample from. Early batches then see only a part of the data, and
+      depend on the speed of packing, whatever the seed.
+    deterministic: Older name of the opposite of `start_early`; None if unused.
     skip_damaged: Whether to skip damaged shards, with a warning, rather than
       fail. Waits for all shards, to know which are damaged.
     seed: Seed of the choice of shards and transitions; None draws one.
-    seed_drawn: Whether the program drew the seed, rather than the user.
     **kwargs: Keyword arguments of `OutOfGraphReplayBuffer`.
 
   Raises:
     ValueError: If a shard is missing or unreadable, the run does not fit into
-      memory, or no transition is valid.
+      memory, no transition is valid, or `deterministic` contradicts
+      `start_early`.
   """
 
   def __init__(
@@ -77,10 +78,10 @@ class FixedReplayBuffer:
     subset=None,
     cache_dir=None,
     preload=False,
+    start_early=False,
     deterministic=None,
     skip_damaged=False,
     seed=None,
-    seed_drawn=False,
     **kwargs,
   ):
     self._args = args
@@ -98,14 +99,17 @@ class FixedReplayBuffer:
     self._subset = subset
     self._cache_dir = cache_dir
     self._preload = preload
-    if deterministic is None:
-      deterministic = seed is not None and not seed_drawn
-    # The data depends on which of the shards are damaged.
-    self._deterministic = deterministic or skip_damaged
+    if start_early and deterministic:
+      raise ValueError(
+        'start_early=True contradicts deterministic=True, which means '
+        'start_early=False: remove one of them.'
+      )
+    self._start_early = start_early or deterministic is False
     self._skip_damaged = skip_damaged
     self._store: store_lib.Store | None = None
     self._backend: Any = None  # a StoreReplay or LoadedBuffers
     self._uncompressed: dict[int, Any] = {}
+    self._uncompressed_hashes: dict[str, str] = {}
     suffixes = store_lib.list_shards(data_dir, skip_damaged)
     self._suffixes = suffixes[replay_file_start_index:replay_file_end_index]
     self._num_buffers = None
@@ -259,8 +263,9 @@ class FixedReplayBuffer:
       self._open_store(stored)
       self._store.start(suffixes)
     if self._skip_damaged:
-      self._store.wait()
-    self._backend.use(suffixes, wait_for_all=self._deterministic)
+      # The data depends on which of the shards are damaged.
+      self._backend.wait(self._store.suffixes)
+    self._backend.use(suffixes, wait_for_all=not self._start_early)
 
   def _open_store(self, suffixes):
     constructor = circular_replay_buffer.OutOfGraphReplayBuffer.__init__
@@ -313,6 +318,23 @@ class FixedReplayBuffer:
   def describe(self) -> dict[str, Any]:
     """Describes the data for the run's record; {} for uncompressed shards."""
     return {} if self._store is None else self._backend.describe()
+
+  def file_hashes(self) -> dict[str, str]:
+    """Returns the hash of each file of the shards read so far, by file name.
+
+    It is that of `Store.file_hashes`. For uncompressed shards, the six files of
+    the shard in `data_dir` are read once more at the first call.
+    """
+    if not self.loads_uncompressed:
+      return {} if self._store is None else self._store.file_hashes()
+    hashes = self._uncompressed_hashes
+    for suffix in self._uncompressed:
+      for name in shard_files.FILES:
+        file_name = shard_files.file_name(name, suffix)
+        if file_name not in hashes:
+          path = os.path.join(self._data_dir, file_name)
+          hashes[file_name] = files.sha256(path)[:16]
+    return dict(hashes)
 
   def raise_error(self) -> None:
     """Raises the error of a background thread, if there is one.
@@ -440,7 +462,6 @@ class FixedReplayBuffer:
     'stack_size',
     'update_horizon',
     'seed',
-    'seed_drawn',
   ]
 )
 @gin_signatures.forwards_to(

@@ -9,6 +9,7 @@ from absl import logging
 from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.sampling import sampler as sampler_lib
+from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import frame_stacks, store_directory
 from batch_rl.dataset.store import store as store_lib
 
@@ -56,12 +57,41 @@ class StoreReplay:
     suffixes = [s for s in suffixes if s in self._store.suffixes]
     self._store.prefer(suffixes)
     enough = len(suffixes) if wait_for_all else 1
-    self._store.wait(suffixes, enough)
+    self.wait(suffixes, enough)
     self._restrict(suffixes)
     while not self.num_transitions and enough < len(suffixes):
       enough += 1  # a shard may hold no valid transition
       self._store.wait(suffixes, enough)
       self._restrict(suffixes)
+
+  def wait(self, suffixes: Sequence[int], count: int | None = None) -> None:
+    """Waits until shards are packed, and says how to avoid that next time.
+
+    Args:
+      suffixes: Shard numbers.
+      count: Number of these shards to wait for; None for all.
+    """
+    wanted = set(suffixes) - self._store.damaged
+    enough = min(count or len(wanted), len(wanted))
+    if (missing := enough - len(wanted & set(self._store.packed))) > 0:
+      self._announce(missing)
+    self._store.wait(suffixes, count)
+
+  def _announce(self, missing: int) -> None:
+    advice = ''
+    if not self._store.is_on_disk:
+      run_dir = self._store.data_dir.removesuffix(f'/{shard_files.REPLAY_LOGS}')
+      advice = (
+        ' To start at once next time, bind FixedReplayBuffer.cache_dir, or make a '
+        f'store for --replay_dir: python -m batch_rl.dataset convert {run_dir} STORE'
+      )
+    logging.info(
+      'Replay: waiting for %d shard%s of %s to be packed.%s',
+      missing,
+      's' if missing > 1 else '',
+      self._store.data_dir,
+      advice,
+    )
 
   def _restrict(self, suffixes: list[int]) -> None:
     self._suffixes = suffixes

@@ -1,6 +1,7 @@
 """The fixed replay: valid indices, frequencies and values of samples."""
 
 import concurrent.futures
+import logging
 import os
 
 import gin
@@ -325,6 +326,7 @@ def test_subclasses_may_load_dopamines_memory(tmp_path):
   )
   assert buffer._replay_buffers[0]._replay_capacity == 50
   ours = load(tmp_path, None)
+  assert buffer.file_hashes() == ours.file_hashes() != {}
   # Dopamine's memories end with each shard, and at the run's last terminal.
   rows = list(buffer.valid_indices())
   assert len(rows) > 40 and set(rows) < set(ours.valid_indices())
@@ -422,7 +424,7 @@ def test_sampling_waits_for_the_shards_of_given_rows(tmp_path, gate):
 
   for frame in (newest_frame, stored_frame):
     gate.release()
-    buffer = load(tmp_path, None, replay_capacity=50, deterministic=False)
+    buffer = load(tmp_path, None, replay_capacity=50, start_early=True)
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
       future = thread.submit(frame, buffer)
       with pytest.raises(concurrent.futures.TimeoutError):
@@ -500,7 +502,7 @@ def test_num_buffers_is_a_number_of_shards(tmp_path, number):
     load(tmp_path, None, num_buffers=number)
 
 
-def test_skipping_a_damaged_shard_gives_one_hash(tmp_path):
+def test_skipping_a_damaged_shard_gives_one_hash(tmp_path, caplog):
   shards.write_run(tmp_path, [30] * 5, capacity=50)
   path = tmp_path / shard_files.file_name('observation', 1)
   content = bytearray(path.read_bytes())
@@ -518,6 +520,10 @@ def test_skipping_a_damaged_shard_gives_one_hash(tmp_path):
   ]
   assert descriptions[0] == descriptions[1]
   assert descriptions[0]['shards'] == [0, 2, 3]
+  buffer = load(tmp_path, None, skip_damaged=True)
+  caplog.set_level(logging.INFO, 'absl')
+  buffer.reload_buffer()
+  assert 'waiting' not in caplog.text
 
 
 def test_damage_found_while_sampling_is_an_error(tmp_path):

@@ -1,12 +1,15 @@
 """Batches of a fixed replay: threads, incoming shards and subsets."""
 
 import concurrent.futures
+import logging
+import re
 
 import gin
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import store
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.tests import ring_logs, shards
@@ -97,11 +100,10 @@ def is_waiting(future):
 
 @pytest.mark.parametrize(
   'settings',
-  [{'deterministic': True}, {'seed': 1}, {'seed': 1, 'deterministic': True}],
+  [{}, {'seed': 1}, {'deterministic': True}, {'start_early': False}],
 )
-def test_all_shards_are_loaded_first_if_batches_depend_on_them(
-  data_dir, gate, settings
-):
+def test_all_shards_are_loaded_first(data_dir, gate, settings):
+  """Otherwise early batches would see a part of the data."""
   future = in_thread(load, data_dir, **settings)
   gate.release(4)
   assert is_waiting(future)
@@ -111,9 +113,13 @@ def test_all_shards_are_loaded_first_if_batches_depend_on_them(
 
 @pytest.mark.parametrize(
   'settings',
-  [{}, {'deterministic': False}, {'seed': 1, 'deterministic': False}],
+  [
+    {'start_early': True},
+    {'start_early': True, 'seed': 1},
+    {'deterministic': False},  # the older name
+  ],
 )
-def test_sampling_starts_with_one_shard_and_adds_the_others(
+def test_sampling_may_start_with_one_shard_and_add_the_others(
   data_dir, gate, settings
 ):
   future = in_thread(load, data_dir, **settings)
@@ -134,11 +140,33 @@ def test_sampling_starts_with_one_shard_and_adds_the_others(
   assert counts == sorted(counts)
 
 
-def test_a_drawn_seed_does_not_delay_sampling(data_dir, gate):
-  """The program draws a seed for the record if the user gives none."""
-  future = in_thread(load, data_dir, seed=1, seed_drawn=True)
-  gate.release()
-  assert 0 < future.result().add_count < STEPS
+def test_contradictory_settings_are_refused(data_dir):
+  with pytest.raises(ValueError, match='contradicts deterministic=True'):
+    load(data_dir, start_early=True, deterministic=True)
+
+
+def test_waiting_is_announced_with_the_remedy(data_dir, gate, tmp_path, caplog):
+  caplog.set_level(logging.INFO, 'absl')
+
+  def log_of(**settings):
+    caplog.clear()
+    future = in_thread(load, data_dir, **settings)
+    assert is_waiting(future)
+    gate.release(5)
+    future.result()
+    return caplog.text
+
+  in_memory = log_of()
+  assert f'waiting for 5 shards of {data_dir} to be packed' in in_memory
+  assert f'batch_rl.dataset convert {data_dir} STORE' in in_memory
+  assert 'FixedReplayBuffer.cache_dir' in in_memory
+  progress = r'shard 2 packed \(3 of 5\), .* million rows/min, \d+ s to go'
+  assert re.search(progress, in_memory)
+  cached = log_of(cache_dir=str(tmp_path))
+  assert 'waiting for 5 shards' in cached and 'cache_dir' not in cached
+  caplog.clear()
+  load(data_dir, cache_dir=str(tmp_path))
+  assert 'waiting' not in caplog.text
 
 
 def test_only_the_drawn_shards_are_loaded_first(data_dir, gate):
@@ -157,11 +185,11 @@ def test_only_the_drawn_shards_are_loaded_first(data_dir, gate):
 @pytest.mark.parametrize(
   'subset', ['last_transitions(20)', 'shards(3)', 'shards(2, 3) & shards(2)']
 )
-@pytest.mark.parametrize('deterministic', [False, True])
+@pytest.mark.parametrize('start_early', [False, True])
 def test_a_subset_may_be_in_shards_that_arrive_last(
-  data_dir, gate, subset, deterministic
+  data_dir, gate, subset, start_early
 ):
-  future = in_thread(load, data_dir, subset=subset, deterministic=deterministic)
+  future = in_thread(load, data_dir, subset=subset, start_early=start_early)
   for _ in range(5):
     gate.release()
     concurrent.futures.wait([future], timeout=0.1)
@@ -170,7 +198,7 @@ def test_a_subset_may_be_in_shards_that_arrive_last(
   buffer._store.wait()
   buffer.sample_index_batch(1)
   gate.release(5)
-  whole = load(data_dir, subset=subset, deterministic=True)
+  whole = load(data_dir, subset=subset)
   np.testing.assert_array_equal(buffer.valid_indices(), whole.valid_indices())
 
 
@@ -190,7 +218,6 @@ def wrap(data_dir):
   'name', ['FixedReplayBuffer', 'WrappedFixedReplayBuffer']
 )
 def test_gin_chooses_a_subset(data_dir, name):
-  gin.parse_config('FixedReplayBuffer.deterministic = True')
   assert wrap(data_dir).add_count == STEPS
   text = 'shards(1) & first_transitions(33)'
   gin.parse_config(f'{name}.subset = "{text}"')
@@ -204,7 +231,6 @@ def test_gin_chooses_a_subset(data_dir, name):
 
 def test_a_binding_of_the_wrapped_buffer_has_precedence(data_dir):
   gin.parse_config(
-    'FixedReplayBuffer.deterministic = True\n'
     'FixedReplayBuffer.subset = "first_transitions(9)"\n'
     'WrappedFixedReplayBuffer.subset = "first_transitions(7)"'
   )
@@ -227,13 +253,19 @@ def test_a_misspelt_binding_is_refused(name, parameter):
 def test_an_invalid_subset_is_refused(data_dir, value):
   gin.parse_config(f'FixedReplayBuffer.subset = {value}')
   with pytest.raises(ValueError, match='shards'):
-    load(data_dir, deterministic=True)
+    load(data_dir)
 
 
 def test_the_record_describes_the_data(data_dir, tmp_path):
   """The description does not depend on storage or reading."""
   text = 'random_trajectories(0.5)'
-  expected = load(data_dir, deterministic=True, subset=text).describe()
+  in_memory = load(data_dir, subset=text)
+  expected, hashes = in_memory.describe(), in_memory.file_hashes()
+  assert sorted(hashes) == sorted(
+    shard_files.file_name(name, suffix)
+    for name in shard_files.FILES
+    for suffix in range(5)
+  )
   assert expected['subset'] == text and expected['trajectories'] == 3
   store.convert(data_dir, str(tmp_path / 'store'))
   cache = str(tmp_path / 'cache')
@@ -246,18 +278,30 @@ def test_the_record_describes_the_data(data_dir, tmp_path):
     FixedReplayBuffer(data_dir, None, (2, 2), 1, 50, 32, subset=text),
   ):
     assert found.describe() == expected
+    assert found.file_hashes() == hashes
   other = load(data_dir).describe()
   assert other['subset'] is None and other['trajectories'] == 6
   assert other['subset_hash'] != expected['subset_hash']
 
 
+def test_hashes_are_those_of_the_shards_read_so_far(data_dir, gate):
+  future = in_thread(load, data_dir, start_early=True)
+  gate.release()
+  early = future.result()
+  assert len(early.file_hashes()) == len(shard_files.FILES)
+  gate.release(4)
+  early._store.wait()
+  gate.release(5)
+  assert early.file_hashes() == load(data_dir).file_hashes()
+
+
 def test_subsets_combine_with_drawn_shards(data_dir):
   """Drawn shards give the part of the run's subset that is in them."""
   text = 'random_trajectories(0.5)'
-  whole = load(data_dir, deterministic=True, subset=text)
+  whole = load(data_dir, subset=text)
   # An index is a row in the concatenated rings, here of all shards.
   every = set(whole.valid_indices().tolist())
-  some = load(data_dir, deterministic=True, subset=text, num_buffers=2)
+  some = load(data_dir, subset=text, num_buffers=2)
   for _ in range(10):
     drawn = some._backend._suffixes
     assert len(drawn) == 2

@@ -1,5 +1,6 @@
 """The programs as typed: results on disk, one-line errors, resuming."""
 
+import gzip
 import importlib
 import json
 import os
@@ -321,6 +322,23 @@ def test_a_run_with_checkpoints_keeps_its_data(
 ):
   copy = shutil.copytree(atari_run, tmp_path / 'Pong' / '2')
   assert_refused(base_dir, copy, capsys, 'Pong/2')
+
+
+def test_a_run_with_checkpoints_keeps_its_frames(base_dir, atari_run, capsys):
+  """One byte of one frame has changed, and nothing else."""
+  path = atari_run / 'replay_logs' / shard_files.file_name('observation', 0)
+  intact = path.read_bytes()
+  frames = bytearray(gzip.decompress(intact))
+  frames[-25 * 84 * 84] ^= 1
+  path.write_bytes(gzip.compress(bytes(frames)))
+  try:
+    with pytest.raises(SystemExit):
+      offline_main(base_dir, atari_run, ONCE)
+  finally:
+    path.write_bytes(intact)
+  printed = capsys.readouterr().err
+  assert 'holds a run on other data; choose another' in printed
+  assert f'{path.name}: hash ' in printed.splitlines()[-1]
 
 
 def test_a_run_with_checkpoints_keeps_its_rom(base_dir, atari_run, capsys):

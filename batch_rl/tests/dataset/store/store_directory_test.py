@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -153,10 +154,13 @@ def test_two_conversions_at_once(tmp_path, gate, caplog):
   with pytest.raises(ValueError, match=f'written by process {os.getpid()}'):
     store.convert(str(logs), str(directory))
   second = store.Store(str(logs), directory=str(directory))
-  for _ in range(3):
-    gate.release()
+  gate.release()
+  second.wait(count=2)
+  gate.release(2)
   second.wait()
   assert 'is being packed by process' in caplog.text
+  progress = rf'1 of 3 shards packed by process {os.getpid()}.* s to go'
+  assert re.search(progress, caplog.text)
   assert stores.rows_in(second) == rows
 
 
@@ -212,6 +216,16 @@ def test_store_with_edited_description_is_refused(tmp_path):
   path.write_text(json.dumps({**about, 'add_count': 90}))
   assert 'is damaged' in packed_shard.verify_packed(str(directory), 1)
   with pytest.raises(ValueError, match=r'shard-1.json is damaged'):
+    store.Store(str(directory))
+
+
+def test_a_shard_under_another_number_is_refused(tmp_path):
+  logs, directory = tmp_path / 'replay_logs', tmp_path / 'store'
+  shards.write_run(logs, [30] * 6, capacity=50)
+  store.convert(str(logs), str(directory))
+  for kind in ('bin', 'json'):
+    shutil.copy(directory / f'shard-1.{kind}', directory / f'shard-0.{kind}')
+  with pytest.raises(ValueError, match='shard-0.bin .*it is shard 1'):
     store.Store(str(directory))
 
 

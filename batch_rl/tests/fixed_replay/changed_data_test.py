@@ -1,0 +1,311 @@
+"""A run resumes only on the files that it was trained on."""
+
+import functools
+import gzip
+import json
+import shutil
+import threading
+import types
+
+import gin
+import numpy as np
+import pytest
+import tensorflow as tf
+from dopamine.discrete_domains import gym_lib
+from dopamine.tf.replay_memory import circular_replay_buffer
+
+from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.store import shard_packing, store, store_directory
+from batch_rl.fixed_replay import run_experiment
+from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
+from batch_rl.runs import checkpoints, command_line
+from batch_rl.tests import learning_test
+
+BINDINGS = """
+    FixedReplayDQNAgent.update_period = 4
+    FixedReplayDQNAgent.updates_per_run = 1
+    FixedReplayRunner.training_steps = 40
+    FixedReplayRunner.evaluation_steps = 20
+    run_seed.seed = 3
+"""
+OBSERVATIONS = [shard_files.file_name('observation', s) for s in range(2)]
+
+
+def exchange_frames(log):
+  """Exchanges the frames of two shards; everything else stays."""
+  first, second = (log / name for name in OBSERVATIONS)
+  shutil.move(first, log / 'aside')
+  shutil.move(second, first)
+  shutil.move(log / 'aside', second)
+
+
+def change_a_byte(log):
+  """Changes one byte of a frame in the second shard."""
+  path = log / OBSERVATIONS[1]
+  content = bytearray(gzip.decompress(path.read_bytes()))
+  content[-50 * 4 * 8 + 9] ^= 1  # of 50 rows of 4 float64
+  path.write_bytes(gzip.compress(bytes(content)))
+
+
+def make_runner(
+  base_dir, data_dir, iterations=2, accept_changes=False, **settings
+):
+  """Returns a runner on two shards, in the current graph.
+
+  Args:
+    base_dir: Directory of the run.
+    data_dir: Directory of the shards, or a store.
+    iterations: Number of iterations.
+    accept_changes: Whether the run may continue on changed data.
+    **settings: Parameters of the replay.
+  """
+  gin.clear_config()
+  names = {
+    'runner': 'FixedReplayRunner',
+    'create_agent': 'create_offline_agent',
+    'name': 'dqn',
+    'agent': 'FixedReplayDQNAgent',
+  }
+  templates = (
+    learning_test.EVERYWHERE,
+    learning_test.LEARNER,
+    learning_test.NETWORKS['dqn'],
+  )
+  bindings = [template.format(**names) for template in templates]
+  bindings += [f'FixedReplayBuffer.{k} = {v!r}' for k, v in settings.items()]
+  length = f'FixedReplayRunner.num_iterations = {iterations}'
+  command_line.load_gin([], [*bindings, BINDINGS, length])
+  return run_experiment.FixedReplayRunner(
+    str(base_dir),
+    functools.partial(
+      run_experiment.create_offline_agent, replay_data_dir=str(data_dir)
+    ),
+    accept_changes=accept_changes,
+  )
+
+
+def train(*args, **kwargs):
+  """Runs to the end; returns the record in `run.json`."""
+  with tf.Graph().as_default():
+    runner = make_runner(*args, **kwargs)
+    runner.run_experiment()
+  return record(runner._base_dir)
+
+
+def record(base_dir):
+  with open(f'{base_dir}/run.json', encoding='utf-8') as file:
+    return json.load(file)
+
+
+@pytest.fixture
+def log(log_dir, tmp_path):
+  """A copy of the shards, with other times."""
+  return shutil.copytree(
+    log_dir, tmp_path / 'log', copy_function=shutil.copyfile
+  )
+
+
+@pytest.fixture(scope='module')
+def trained(log_dir, tmp_path_factory):
+  """Directory of a run of one iteration, in memory."""
+  base_dir = tmp_path_factory.mktemp('trained') / 'base'
+  train(base_dir, log_dir, iterations=1)
+  return base_dir
+
+
+@pytest.fixture
+def base_dir(trained, tmp_path):
+  """A copy of the run of one iteration."""
+  return shutil.copytree(trained, tmp_path / 'base')
+
+
+class Uncompressed(fixed_replay_buffer.FixedReplayBuffer):
+  def _load_buffer(self, suffix):
+    memory = circular_replay_buffer.OutOfGraphReplayBuffer(
+      *self._args, **self._kwargs
+    )
+    memory.load(self._data_dir, suffix)
+    return memory
+
+
+def refusal(
+  base_dir,
+  data_dir,
+  memory_class=fixed_replay_buffer.FixedReplayBuffer,
+  **settings,
+):
+  """Returns the message with which a run is refused.
+
+  That is before it needs more of the agent than its data.
+  """
+  replay = memory_class(
+    str(data_dir),
+    *(None, (4, 1), 1, 1000, 8),
+    observation_dtype=np.float64,
+    **settings,
+  )
+  agent = types.SimpleNamespace(
+    describe_data=replay.describe,
+    file_hashes=replay.file_hashes,
+    summary_writer=None,
+  )
+  gin.clear_config()
+  with tf.Graph().as_default(), pytest.raises(ValueError) as refused:
+    run_experiment.FixedReplayRunner(
+      str(base_dir),
+      lambda *_, **__: agent,
+      functools.partial(gym_lib.create_gym_environment, 'CartPole', 'v1'),
+    )
+  # gin appends the configurables that an error passed through.
+  message = str(refused.value).split('\n  In call')[0]
+  assert 'holds a run on other data' in message and '\n' not in message
+  return message
+
+
+@pytest.mark.parametrize(
+  ('change', 'files'),
+  [(exchange_frames, OBSERVATIONS), (change_a_byte, OBSERVATIONS[1:])],
+)
+def test_changed_frames_are_refused(base_dir, log, tmp_path, change, files):
+  """In memory, in a cache made before the change, and in another store."""
+  cache = str(tmp_path / 'cache')
+  directory = f'{cache}/{store_directory.cache_name(str(log))}'
+  store.convert(str(log), directory)
+  change(log)
+  store.convert(str(log), str(tmp_path / 'store'))
+  for message in (
+    refusal(base_dir, log),
+    refusal(base_dir, log, cache_dir=cache),
+    refusal(base_dir, tmp_path / 'store'),
+  ):
+    assert [name for name in OBSERVATIONS if name in message] == files
+
+
+def test_unchanged_frames_are_accepted(base_dir, log, tmp_path):
+  """Those of a copy with other times, converted to a store."""
+  before = record(base_dir)
+  store.convert(str(log), str(tmp_path / 'store'))
+  resumed = train(base_dir, tmp_path / 'store')
+  assert len(resumed['data']['files']) == 12
+  assert resumed['data'] == before['data'] and 'changes' not in resumed
+
+
+def test_accepted_frames_are_recorded(base_dir, log):
+  """The run is then one on the changed frames."""
+  change_a_byte(log)
+  changed = train(base_dir, log, accept_changes=True)
+  [[line]] = changed['changes']
+  now = changed['data']['files'][OBSERVATIONS[1]]
+  assert line.startswith(f'{OBSERVATIONS[1]}: hash ')
+  assert line.endswith(f' is now {now}')
+
+
+def test_a_record_without_hashes_is_completed(base_dir, log):
+  """That of a run of an earlier version."""
+  old = record(base_dir)
+  hashes = old['data'].pop('files')
+  (base_dir / 'run.json').write_text(json.dumps(old))
+  assert train(base_dir, log)['data']['files'] == hashes
+
+
+@pytest.fixture
+def second_shard(monkeypatch):
+  """An event before which the second shard is not packed."""
+  event = threading.Event()
+  original = shard_packing.pack
+
+  def pack(data_dir, columns, *args, **kwargs):
+    assert columns.suffix == 0 or event.wait(60)
+    return original(data_dir, columns, *args, **kwargs)
+
+  monkeypatch.setattr(shard_packing, 'pack', pack)
+  yield event
+  event.set()
+
+
+class Crash(Exception):  # noqa: N818
+  """Ends a run at once, as SIGKILL does."""
+
+
+def at_safe_points(monkeypatch, *actions):
+  """Calls actions at the points where checkpoints may be made, one each.
+
+  An action returns whether a checkpoint is due.
+  """
+  left = list(actions)
+  monkeypatch.setattr(
+    checkpoints.Checkpoints, 'is_due', lambda *_: left.pop(0)()
+  )
+
+
+def test_a_changed_shard_that_is_packed_late_is_refused(
+  base_dir, log, second_shard, monkeypatch
+):
+  """What it was trained on is not saved."""
+  change_a_byte(log)
+  before = record(base_dir)['data']
+  with tf.Graph().as_default():
+    runner = make_runner(base_dir, log, start_early=True)
+
+    def pack_the_other():
+      second_shard.set()
+      runner._agent._replay.memory._store.wait()
+      return True
+
+    at_safe_points(monkeypatch, pack_the_other)
+    with pytest.raises(
+      shard_reader.DataError, match='on other data'
+    ) as refused:
+      runner.run_experiment()
+  assert OBSERVATIONS[1] in str(refused.value)
+  *_, last = checkpoints.find(str(base_dir))
+  assert last.position == checkpoints.Position(1, 4)
+  assert record(base_dir)['data'] == before
+
+
+def test_a_checkpoint_follows_the_record_of_its_files(
+  log, tmp_path, second_shard, monkeypatch
+):
+  base_dir = tmp_path / 'base'
+  counts = []
+
+  def count():
+    counts.append(len(record(base_dir)['data']['files']))
+
+  with tf.Graph().as_default():
+    runner = make_runner(base_dir, log, start_early=True)
+
+    def pack_the_other():
+      count()
+      second_shard.set()
+      runner._agent._replay.memory._store.wait()
+      return False
+
+    def save():
+      count()
+      return True
+
+    def crash():
+      raise Crash
+
+    at_safe_points(monkeypatch, pack_the_other, save, crash)
+    with pytest.raises(Crash):
+      runner.run_experiment()
+  assert counts == [6, 12]
+  [checkpoint] = checkpoints.find(str(base_dir))
+  assert checkpoint.position == checkpoints.Position(0, 8)
+  change_a_byte(log)
+  assert OBSERVATIONS[1] in refusal(base_dir, log)
+
+
+def test_uncompressed_shards_are_compared(log, tmp_path, monkeypatch):
+  monkeypatch.setattr(
+    fixed_replay_buffer.WrappedFixedReplayBuffer,
+    'memory_class',
+    Uncompressed,
+  )
+  trained = train(tmp_path / 'base', log, iterations=1)
+  assert len(trained['data']['files']) == 12
+  exchange_frames(log)
+  message = refusal(tmp_path / 'base', log, Uncompressed)
+  assert all(name in message for name in OBSERVATIONS)
