@@ -6,25 +6,36 @@ two to three times as fast as zstd, and with the dictionary its blocks are about
 small (`benchmarks/codecs.py`).
 
 On disk a packed shard is two files. `shard-<n>.bin` has the blocks, one after the
-other, then the small columns as raw arrays. `shard-<n>.json`, the description, has
-their offsets and the shard files they were made from. It is written last, so a
-shard with a description is complete.
+other, then their offsets and the small columns as raw arrays. `shard-<n>.json`, the
+description, has the places of these arrays, checksums, and the shard files they
+were made from. It is written last, so a shard with a description is complete.
+
+`running_crc32` in the description detects damaged blocks. It has, for each offset,
+the CRC-32 of all blocks before it: little-endian uint32 in base64. The CRC-32 of
+consecutive blocks, continued from the entry of the first, gives the entry after the
+last. Earlier versions of this package did not write it; `open_packed` adds it.
 """
 
+import base64
 import contextlib
 import dataclasses
 import hashlib
 import mmap
 import os
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 from isal import isal_zlib
 
 from batch_rl.dataset.store import packed_columns
-from batch_rl.utils import files
+from batch_rl.utils import files, locks
 
 BLOCK_ROWS = 12
+_updating = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,16 +47,21 @@ class PackedShard:
     blocks: Compressed frames, uint8 (bytes,).
     offsets: Offsets in `blocks`, unsigned (blocks + 1,); block b is
       `blocks[offsets[b]:offsets[b + 1]]`.
+    running_crc32: CRC-32 of `blocks[:offset]` for each offset, uint32
+      (blocks + 1,).
     padding: Number of all-zero rows at the start of an episode, at most 3.
     zero_rows: Ring positions of all-zero rows, among those at which the shard's
       rows may start.
+    is_mapped: Whether the blocks are in a mapped file.
   """
 
   columns: packed_columns.Columns
   blocks: np.ndarray
   offsets: np.ndarray
+  running_crc32: np.ndarray
   padding: int
   zero_rows: frozenset[int]
+  is_mapped: bool = False
 
   def check(self) -> None:
     """Validates lengths and offsets: the decoder uses offsets as addresses.
@@ -68,12 +84,23 @@ class PackedShard:
       or offsets[-1] > len(self.blocks)
     ):
       raise ValueError('its offsets are damaged')
+    if (
+      self.running_crc32.shape != offsets.shape
+      or self.running_crc32.dtype != np.uint32
+    ):
+      raise ValueError('its checksums do not match its offsets')
 
   @property
   def nbytes(self) -> int:
     """Size in memory or on disk, in bytes."""
     columns = self.columns
-    small = (columns.action, columns.reward, columns.terminal, self.offsets)
+    small = (
+      columns.action,
+      columns.reward,
+      columns.terminal,
+      self.offsets,
+      self.running_crc32,
+    )
     return int(self.offsets[-1]) + sum(column.nbytes for column in small)
 
 
@@ -83,13 +110,18 @@ def paths(directory: str, suffix: int) -> tuple[str, str]:
   return f'{stem}.bin', f'{stem}.json'
 
 
+def lock_path(directory: str) -> str:
+  """Returns the path of a store's lock, which every writer holds."""
+  return os.path.join(directory, '.lock')
+
+
 def open_packed(
   directory: str, suffix: int, dictionary: bytes, preload: bool = False
 ) -> PackedShard:
   """Opens a packed shard on disk.
 
-  A mapped file must not be truncated while in use: the system would end the
-  process.
+  Only `mapped_files.copy` may read the blocks of a mapped file: other reads end
+  the process if the file is truncated while in use.
 
   Args:
     directory: Directory of the store.
@@ -112,14 +144,13 @@ def open_packed(
     size = os.path.getsize(binary_path)
     if size != description['bytes']:
       raise ValueError(f'it has {size} bytes, expected {description["bytes"]}')
+    column = {
+      name: np.fromfile(binary_path, dtype, count, offset=start)
+      for name, (start, dtype, count) in description['sections'].items()
+    }
     with open(binary_path, 'rb') as file:
-      column = {
-        name: np.fromfile(file, dtype, count, offset=start - file.seek(0))
-        for name, (start, dtype, count) in description['sections'].items()
-      }
       data: Any
       if preload:
-        file.seek(0)
         data = file.read()
       else:
         data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
@@ -144,8 +175,10 @@ def open_packed(
       columns,
       np.frombuffer(data, np.uint8),
       column['offsets'],
+      _running_crc32(directory, description, column['offsets']),
       description['padding'],
       frozenset(description['zero_rows']),
+      is_mapped=not preload,
     )
     packed.check()
     return packed
@@ -154,6 +187,47 @@ def open_packed(
       f'{binary_path} cannot be used ({error}); delete it and {description_path} '
       'to have the shard packed again.'
     ) from error
+
+
+def _running_crc32(
+  directory: str, description: Mapping[str, Any], offsets: np.ndarray
+) -> np.ndarray:
+  """Returns the checksums of a shard's blocks; adds them to an old description.
+
+  Raises:
+    ValueError: If an old shard differs from its hash.
+  """
+  key = 'running_crc32'
+  if key in description:
+    content = base64.b64decode(description[key])
+    return np.frombuffer(content, '<u4').astype(np.uint32)
+  logging.log_first_n(
+    logging.INFO,
+    'Replay: %s has no checksums of its blocks yet: its shards are read once.',
+    1,
+    directory,
+  )
+  digest, running = hashlib.sha256(), [0]
+  with open(paths(directory, description['suffix'])[0], 'rb') as file:
+    for size in np.diff(offsets.astype(np.int64)).tolist():
+      block = file.read(size)
+      digest.update(block)
+      running.append(zlib.crc32(block, running[-1]))
+    digest.update(file.read())
+  if digest.hexdigest() != description['sha256']:
+    raise ValueError('its hash differs from that in its description')
+  _update_description(
+    directory,
+    description['suffix'],
+    {'sha256': description['sha256']},
+    {key: encode_crc32(running)},
+  )
+  return np.array(running, np.uint32)
+
+
+def encode_crc32(running: Sequence[int] | np.ndarray) -> str:
+  """Returns `running_crc32` as it is written in the description."""
+  return base64.b64encode(np.array(running, '<u4').tobytes()).decode()
 
 
 def _read_description(description_path: str) -> dict[str, Any]:
@@ -211,8 +285,34 @@ def is_fresh(packed: PackedShard, data_dir: str, directory: str) -> bool:
     if current[name] != source and files.sha256(path) != source['sha256']:
       return False
   if current != packed.columns.sources:
-    description_path = paths(directory, packed.columns.suffix)[1]
-    description = {**_read_description(description_path), 'sources': current}
-    with contextlib.suppress(OSError):  # The cache may be read-only.
-      files.write_json(description_path, files.with_hash(description))
+    _update_description(
+      directory,
+      packed.columns.suffix,
+      {'sources': packed.columns.sources},
+      {'sources': current},
+    )
   return True
+
+
+def _update_description(
+  directory: str,
+  suffix: int,
+  expected: Mapping[str, Any],
+  changes: Mapping[str, Any],
+) -> None:
+  """Changes a shard's description, if that is possible at once.
+
+  The caller can do without: nothing is changed if the directory is read-only, if
+  another process writes to it, or if the description is not as expected.
+  """
+  description_path = paths(directory, suffix)[1]
+  with contextlib.suppress(OSError, ValueError), _updating:
+    lock = locks.try_lock(lock_path(directory))
+    if lock is None:
+      return
+    with lock:
+      description = _read_description(description_path)
+      if {key: description.get(key) for key in expected} == expected:
+        files.write_json(
+          description_path, files.with_hash({**description, **changes})
+        )

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import mmap
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,7 +35,7 @@ def pack(
   write: Callable[[bytes], Any],
   pool: concurrent.futures.ThreadPoolExecutor,
   progress: Callable[[int], None] = lambda rows: None,
-) -> tuple[np.ndarray, int, frozenset[int], packed_columns.Columns]:
+) -> tuple[np.ndarray, np.ndarray, int, frozenset[int], packed_columns.Columns]:
   """Compresses the frames of a shard, with only a few MB in memory at a time.
 
   LZ4 and zlib release the interpreter's lock, so threads use all cores.
@@ -48,8 +49,8 @@ def pack(
     progress: Callback that receives the number of rows read each time.
 
   Returns:
-    The offsets, padding and zero rows of a `PackedShard`, and the columns with
-    the file of the frames added to their sources.
+    The offsets, checksums, padding and zero rows of a `PackedShard`, and the
+    columns with the file of the frames added to their sources.
 
   Raises:
     ValueError: If the shard is damaged.
@@ -60,12 +61,14 @@ def pack(
   stat = files.stat(path)
   zero_rows = _ZeroRows(columns)
   sizes: list[int] = []
+  running_crc32 = [0]
   waiting: collections.deque = collections.deque()
 
   def drain(limit: int) -> None:
     while len(waiting) > limit:
       for block in waiting.popleft().result():
         sizes.append(len(block))
+        running_crc32.append(zlib.crc32(block, running_crc32[-1]))
         write(block)
 
   for start, rows in _kept_rows(path, columns, digest, progress):
@@ -84,6 +87,7 @@ def pack(
   )
   return (
     offsets.astype(np.uint32 if small else np.uint64),
+    np.array(running_crc32, np.uint32),
     zero_rows.padding(),
     zero_rows.ring_positions(),
     columns,
@@ -110,11 +114,11 @@ def pack_to_memory(
     ValueError: If the shard is damaged.
   """
   memory = _GrowingBuffer()
-  offsets, padding, zero_rows, columns = pack(
+  offsets, running_crc32, padding, zero_rows, columns = pack(
     data_dir, columns, compress, memory.write, pool, progress
   )
   packed = packed_shard.PackedShard(
-    columns, memory.finish(), offsets, padding, zero_rows
+    columns, memory.finish(), offsets, running_crc32, padding, zero_rows
   )
   packed.check()
   return packed
@@ -177,7 +181,7 @@ def pack_to_disk(
         content.update(data)
         file.write(data)
 
-      offsets, padding, zero_rows, columns = pack(
+      offsets, running_crc32, padding, zero_rows, columns = pack(
         data_dir, columns, compress, write, pool, progress
       )
       sections, checks = {}, {}
@@ -216,6 +220,7 @@ def pack_to_disk(
         'zero_rows': sorted(zero_rows),
         'sections': sections,
         'crc32': checks,
+        'running_crc32': packed_shard.encode_crc32(running_crc32),
         'digest': columns.digest,
         'bytes': size,
         'sha256': content.hexdigest(),

@@ -91,6 +91,7 @@ class Store(run_rows.RunRows):
       self.frame_shape,
       self.frame_dtype,
       [self._shard_name(suffix) for suffix in self.suffixes],
+      self._remedy,
     )
     self._packed: list[Any] = [None] * len(packed)
     self._file_hashes: dict[str, str] = {}
@@ -144,6 +145,14 @@ class Store(run_rows.RunRows):
       return f'Shard {suffix} of {self.data_dir}, in memory,'
     return packed_shard.paths(self._directory.path, suffix)[0]
 
+  @property
+  def _remedy(self) -> str:
+    if self._directory is None:
+      return 'start again'
+    if self._is_converted:
+      return f'delete it and convert {self._directory.shards_dir} again'
+    return 'delete it and start again'
+
   def _add(
     self, suffix: int, packed: packed_shard.PackedShard, dictionary: bytes
   ) -> None:
@@ -152,7 +161,10 @@ class Store(run_rows.RunRows):
       self._file_hashes[name] = source['sha256'][:16]
     # Columns and offsets are kept for the whole run, not for each shard.
     self._packed[i] = dataclasses.replace(
-      packed, columns=self._columns[i], offsets=packed.offsets[:0]
+      packed,
+      columns=self._columns[i],
+      offsets=packed.offsets[:0],
+      running_crc32=packed.running_crc32[:0],
     )
     self._frames.add(i, packed, dictionary)
 

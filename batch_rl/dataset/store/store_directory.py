@@ -4,7 +4,10 @@ store.json     version, directory and numbers of the shards
 dictionary     compression dictionary
 shard-0.bin, shard-0.json, ...   packed shards (see `packed_shard`)
 manifest.json  manifest of the run, if it has one
-.lock          lock of the process that packs
+.lock          lock of the process that writes
+
+Each block of frames has a checksum, which is compared whenever the block is decoded.
+The checksums were added later: a store without them is completed when it is opened.
 """
 
 import hashlib
@@ -178,12 +181,12 @@ class StoreDirectory:
       return None
     try:
       packed = self.open(suffix)
+      if packed_shard.is_fresh(packed, data_dir, self.path):
+        return packed
     except ValueError as error:
       if not quiet:
         logging.warning('Shard %d is packed again: %s', suffix, error)
       return None
-    if packed_shard.is_fresh(packed, data_dir, self.path):
-      return packed
     if not quiet:
       logging.warning('Shard %d is packed again: it has changed.', suffix)
     return None
@@ -200,16 +203,12 @@ class StoreDirectory:
       OSError: If the directory cannot be written.
     """
     os.makedirs(self.path, exist_ok=True)
-    return locks.try_lock(self._lock_path)
+    return locks.try_lock(packed_shard.lock_path(self.path))
 
   @property
   def lock_holder(self) -> str:
     """Process that holds the lock, for messages."""
-    return locks.lock_holder(self._lock_path)
-
-  @property
-  def _lock_path(self) -> str:
-    return os.path.join(self.path, '.lock')
+    return locks.lock_holder(packed_shard.lock_path(self.path))
 
   def begin(
     self,
@@ -218,6 +217,8 @@ class StoreDirectory:
     train: Callable[[], bytes],
   ) -> None:
     """Writes the description and removes files of an interrupted process.
+
+    The caller holds the lock, so no temporary file is in use.
 
     Args:
       data_dir: Directory of the shards.

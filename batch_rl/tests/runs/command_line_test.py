@@ -4,6 +4,7 @@ import gzip
 import importlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from absl import logging
 from batch_rl.baselines import run_experiment
 from batch_rl.baselines import train as online
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
+from batch_rl.dataset.store import frame_blocks
 from batch_rl.fixed_replay import train as offline
 from batch_rl.runs import command_line, run_record
 from batch_rl.tests import programs, shards, user_code
@@ -446,3 +448,35 @@ def test_a_checkpoint_that_cannot_be_restored_is_an_error(
   with pytest.raises(SystemExit):
     offline_main(base_dir, atari_run, ONCE)
   assert 'Checkpoint ckpt-0 in' in capsys.readouterr().err
+
+
+def test_a_cache_truncated_while_in_use_ends_in_one_line(
+  tmp_path, atari_run, capsys, monkeypatch
+):
+  calls = []
+  original = frame_blocks.FrameBlocks.windows
+
+  def truncate_and_decode(*arguments):
+    calls.append(None)
+    if len(calls) == 3:
+      [path] = tmp_path.glob('cache/*/shard-0.bin')
+      os.truncate(path, 0)
+    return original(*arguments)
+
+  monkeypatch.setattr(frame_blocks.FrameBlocks, 'windows', truncate_and_decode)
+  with pytest.raises(SystemExit) as exit_:
+    offline_main(
+      tmp_path / 'base',
+      atari_run,
+      [
+        *ONCE,
+        'FixedReplayRunner.training_steps=400',
+        f'FixedReplayBuffer.cache_dir="{tmp_path / "cache"}"',
+      ],
+    )
+  assert exit_.value.code == 2
+  last = capsys.readouterr().err.splitlines()[-1]
+  assert re.search(
+    r'error: /.*/shard-0\.bin is damaged \(it was truncated, .*\); delete it',
+    last,
+  )

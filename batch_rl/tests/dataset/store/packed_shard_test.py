@@ -1,6 +1,7 @@
 """Packed shards on disk: damage, foreign files, and changed shards."""
 
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import packed_columns, packed_shard
 from batch_rl.tests.dataset.store import packing
+from batch_rl.utils import files, locks
 
 
 @pytest.fixture
@@ -93,7 +95,7 @@ def intact_shard(tmp_path_factory, pool):
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_flipped_bit_is_detected(tmp_path_factory, intact_shard, data):
-  """Opening checks small columns and offsets, `verify_packed` also frames."""
+  """Opening checks small columns and offsets, `verify_packed` all bytes."""
   intact, packed = intact_shard
   directory = tmp_path_factory.mktemp('damaged') / 'store'
   shutil.copytree(intact, directory)
@@ -110,12 +112,99 @@ def test_flipped_bit_is_detected(tmp_path_factory, intact_shard, data):
   except ValueError as error:
     assert 'shard-0.bin cannot be used' in str(error)
     return
-  # The flipped bit is in a block, or between sections.
+  # The flipped bit is in a block, as decoding will find, or between sections.
   assert damaged.offsets.tolist() == packed.offsets.tolist()
   for name in ('action', 'reward', 'terminal'):
     np.testing.assert_array_equal(
       getattr(damaged.columns, name), getattr(packed.columns, name)
     )
+
+
+def forget_checksums(directory, suffix):
+  """Makes a packed shard as earlier versions of the package wrote it."""
+  _, path = packed_shard.paths(str(directory), suffix)
+  about = files.read_json(path)
+  del about['running_crc32']
+  files.write_json(path, files.with_hash(about))
+
+
+def has_checksums(on_disk):
+  _, path = packed_shard.paths(str(on_disk.directory), 1)
+  return 'running_crc32' in files.read_json(path)
+
+
+def open_again(on_disk):
+  return packed_shard.open_packed(str(on_disk.directory), 1, on_disk.dictionary)
+
+
+def test_checksums_are_added_to_an_old_shard(on_disk, monkeypatch):
+  checksums = open_again(on_disk).running_crc32.tolist()
+  assert checksums[0] == 0 and len(set(checksums)) == len(checksums)
+  _, description = packed_shard.paths(str(on_disk.directory), 1)
+  written = files.read_json(description)
+  forget_checksums(on_disk.directory, 1)
+  assert open_again(on_disk).running_crc32.tolist() == checksums
+  assert files.read_json(description) == written
+  # They are in the file now.
+  monkeypatch.setattr(packed_shard, '_update_description', None)
+  assert open_again(on_disk).running_crc32.tolist() == checksums
+
+
+def test_damage_to_an_old_shard_is_found_on_opening(on_disk):
+  forget_checksums(on_disk.directory, 1)
+  path = on_disk.directory / 'shard-1.bin'
+  content = bytearray(path.read_bytes())
+  content[7] ^= 1
+  path.write_bytes(content)
+  assert 'its hash differs' in refusal(on_disk)
+  assert not has_checksums(on_disk)
+
+
+def test_checksums_are_not_stored_if_that_is_impossible(on_disk, monkeypatch):
+  checksums = open_again(on_disk).running_crc32.tolist()
+  forget_checksums(on_disk.directory, 1)
+  with locks.try_lock(str(on_disk.directory / '.lock')):  # Of a writer.
+    assert open_again(on_disk).running_crc32.tolist() == checksums
+  assert not has_checksums(on_disk)
+  with monkeypatch.context() as patch:
+    patch.setattr(files, 'write_json', refuse)
+    assert open_again(on_disk).running_crc32.tolist() == checksums
+  assert not has_checksums(on_disk)
+  open_again(on_disk)
+  assert has_checksums(on_disk)
+
+
+def refuse(*_):
+  raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+def test_a_shard_packed_meanwhile_keeps_its_description(on_disk):
+  """A process that found an older one fresh must not write that back."""
+  old = open_again(on_disk)
+  name = shard_files.file_name('reward', 1)
+  os.utime(on_disk.logs / name, (1, 1))
+  packing.write(on_disk.logs, 1, 99, np.arange(50) % 7 == 5)
+  on_disk()
+  _, path = packed_shard.paths(str(on_disk.directory), 1)
+  written = open(path, encoding='utf-8').read()
+  sources = {**old.columns.sources, name: {}}
+  packed_shard._update_description(
+    str(on_disk.directory),
+    1,
+    {'sources': old.columns.sources},
+    {'sources': sources},
+  )
+  assert open(path, encoding='utf-8').read() == written
+
+
+@pytest.mark.parametrize(
+  'checksums', [None, 7, '', 'AAA', '?', 'AAAA', 'AAAAAA==']
+)
+def test_invalid_checksums_are_refused(on_disk, checksums):
+  _, path = packed_shard.paths(str(on_disk.directory), 1)
+  about = {**files.read_json(path), 'running_crc32': checksums}
+  files.write_json(path, files.with_hash(about))
+  refusal(on_disk)
 
 
 def test_invalid_offsets_are_refused(tmp_path, pool):

@@ -18,7 +18,7 @@ from batch_rl.dataset import store
 from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import packed_shard
 from batch_rl.tests import shards
-from batch_rl.tests.dataset.store import stores
+from batch_rl.tests.dataset.store import packed_shard_test, stores
 
 
 def test_cache_is_used_until_shards_change(tmp_path, packings, caplog):
@@ -66,7 +66,7 @@ def intact_store(tmp_path_factory):
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_damaged_store_never_crashes(tmp_path_factory, intact_store, data):
-  """Only damage to frames may pass unnoticed, and `verify_packed` finds it."""
+  """Damage is found, or it is between the sections of the file."""
   intact, rows = intact_store
   directory = tmp_path_factory.mktemp('damaged') / 'store'
   shutil.copytree(intact, directory)
@@ -85,15 +85,15 @@ def test_damaged_store_never_crashes(tmp_path_factory, intact_store, data):
   try:
     opened = stores.open_store(directory)
     frames = opened.frames(np.arange(opened.rows))
-    opened.windows(np.arange(opened.rows), 5)
+    windows = opened.windows(np.arange(opened.rows), 5)
   except ValueError as error:
     assert '\n' not in str(error)
     return
   terminal = np.isin(np.arange(opened.rows), opened.ends)
   assert [r.action for r in rows] == opened.action.tolist()
   assert [r.terminal for r in rows] == terminal.tolist()
-  if [r.frame for r in rows] != frames[:, 0, 0].tolist():
-    assert packed_shard.verify_packed(str(directory), 0)
+  assert [r.frame for r in rows] == frames[:, 0, 0].tolist()
+  assert [r.frame for r in rows] == windows[:, 0, 0, 0].tolist()
 
 
 def test_store_replaces_the_shards(tmp_path):
@@ -232,7 +232,7 @@ def test_a_shard_under_another_number_is_refused(tmp_path):
 def test_new_times_of_unchanged_files_are_stored(tmp_path, monkeypatch):
   logs, cache = tmp_path / 'logs', str(tmp_path / 'cache')
   shards.write_run(logs, [30] * 2, capacity=50)
-  stores.open_store(logs, directory=cache)
+  stores.open_store(logs, directory=cache).close()  # Releases the lock.
   os.utime(logs / shard_files.file_name('reward', 0))
   hashed = []
   original = packed_shard.files.sha256
@@ -244,6 +244,82 @@ def test_new_times_of_unchanged_files_are_stored(tmp_path, monkeypatch):
   assert [os.path.basename(path) for path in hashed] == [
     shard_files.file_name('reward', 0)
   ]
+
+
+def test_a_cache_packed_again_by_another_process_stays_usable(
+  tmp_path, monkeypatch, packings
+):
+  """The other process has removed a description when its new time is known."""
+  logs, cache = tmp_path / 'logs', tmp_path / 'cache'
+  rows = shards.write_run(logs, [30] * 2, capacity=50)
+  stores.open_store(logs, directory=str(cache)).close()
+  os.utime(logs / shard_files.file_name('reward', 0))
+  original = packed_shard.open_packed
+
+  def open_and_remove(*arguments):
+    packed = original(*arguments)
+    if arguments[1] == 0:
+      os.remove(cache / 'shard-0.json')
+    return packed
+
+  monkeypatch.setattr(packed_shard, 'open_packed', open_and_remove)
+  opened = stores.open_store(logs, directory=str(cache))
+  assert stores.rows_in(opened) == rows
+  assert packings == [0, 1] and not (cache / 'shard-0.json').exists()
+
+
+_OPEN_OFTEN = """
+import builtins, os, pathlib, sys, time
+from batch_rl.dataset.store import shard_packing, store
+
+logs, cache = map(pathlib.Path, sys.argv[1:])
+shard_packing.pack = None  # Nothing is packed again.
+open_now = open
+
+def open_slowly(path, mode='r', *arguments, **options):
+  # Files stay incomplete for a while, so that other processes meet them.
+  opened = open_now(path, mode, *arguments, **options)
+  time.sleep(0.005 * (mode in ('wb', 'xb')))
+  return opened
+
+builtins.open = open_slowly
+
+def open_often(seed):
+  for i in range(15):
+    for path in logs.glob('*reward*'):
+      os.utime(path, ns=(0, time.time_ns()))
+    store.Store(str(logs), directory=str(cache)).wait()
+
+children = []
+for seed in range(6):
+  children.append(os.fork())
+  if not children[-1]:
+    try:
+      open_often(seed)
+      os._exit(0)
+    finally:
+      sys.excepthook(*sys.exc_info())
+      os._exit(1)
+sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+"""
+
+
+def test_processes_that_open_a_cache_at_once_use_it(tmp_path):
+  """They all store new times of the shards' files, and some its checksums."""
+  logs, cache = tmp_path / 'logs', tmp_path / 'cache'
+  rows = shards.write_run(logs, [30] * 6, capacity=50)
+  stores.open_store(logs, directory=str(cache))
+  packed_shard_test.forget_checksums(cache, 1)
+  done = subprocess.run(
+    [sys.executable, '-c', _OPEN_OFTEN, logs, cache],
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr
+  assert 'packed again' not in done.stderr
+  assert 'running_crc32' in json.loads((cache / 'shard-1.json').read_text())
+  assert not list(cache.glob('*.tmp'))
+  assert stores.rows_in(stores.open_store(logs, directory=str(cache))) == rows
 
 
 def test_remote_store_is_refused():
