@@ -4,6 +4,7 @@ r"""Evaluates checkpoints of an offline run, without its data.
     --checkpoints=best --video=best.mp4
 """
 
+import math
 import os
 import re
 import zlib
@@ -22,7 +23,7 @@ from batch_rl.runs import (
   gin_files,
   run_record,
 )
-from batch_rl.utils import files, function_records, user_modules
+from batch_rl.utils import function_records, user_modules
 
 FLAGS = flags.FLAGS
 # Functions of a run that does not record them.
@@ -128,9 +129,9 @@ def best_iteration(base_dir: str) -> int:
     ValueError: If the run has no evaluations.
   """
   means = {
-    iteration: content['mean_return']
+    iteration: mean
     for iteration, content in evaluations.read(base_dir).items()
-    if content.get('mean_return') is not None
+    if (mean := content.get('mean_return')) is not None and math.isfinite(mean)
   }
   if not means:
     raise ValueError(
@@ -158,7 +159,7 @@ def load_functions(
   Raises:
     ValueError: If the agent or a function cannot be imported.
   """
-  for folder in (*record.get('modules', ()), *module_dirs, os.getcwd()):
+  for folder in (*(record.get('modules') or ()), *module_dirs, os.getcwd()):
     user_modules.add_folder(folder)
   # TensorFlow takes seconds to import.
   from batch_rl.fixed_replay import run_experiment
@@ -193,7 +194,7 @@ def load_functions(
 def main() -> None:
   """Evaluates each checkpoint, logs its mean return, and writes its episodes."""
   with command_line.user_errors():
-    record = files.read_json(os.path.join(FLAGS.base_dir, run_record.FILE_NAME))
+    record = run_record.read(FLAGS.base_dir, required=('agent', 'gin_config'))
     if record is None:
       raise ValueError(
         f'{FLAGS.base_dir} has no {run_record.FILE_NAME}; is it the base_dir of a '

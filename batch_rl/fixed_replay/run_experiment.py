@@ -16,7 +16,7 @@ from batch_rl.dataset.store import store_directory
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.fixed_replay.agents import REGISTRY, fixed_replay_agent
 from batch_rl.runs import evaluations, run_record, runner
-from batch_rl.utils import files, function_records, gin_signatures, seeding
+from batch_rl.utils import function_records, gin_signatures, seeding
 
 REGISTRY.load_all()  # gin then knows their names
 
@@ -66,9 +66,9 @@ def logged_game(replay_data_dir: str) -> str | None:
   Returns:
     The game's CamelCase name, or None if it is unknown.
   """
-  manifest = files.read_json(os.path.join(replay_data_dir, manifests.FILE_NAME))
-  if manifest and 'environment' in manifest:
-    return manifest['environment'].get('game')
+  manifest = manifests.read(replay_data_dir)
+  if 'environment' in manifest:
+    return manifests.look_up(manifest, 'environment', 'game', kind=str)
   if store_directory.is_store(replay_data_dir):
     source = store_directory.StoreDirectory(replay_data_dir).shards_dir
     replay_data_dir = source or replay_data_dir

@@ -182,7 +182,7 @@ def read_run(directory: str, agent: str = '', game: str = '') -> RunResults:
     raise NoResultsError(f'it cannot be read: {files.reason(error)}') from error
   except ValueError as error:
     raise NoResultsError(str(error)) from error
-  except (TypeError, AttributeError, LookupError) as error:
+  except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
     # The files have an unexpected structure.
     raise NoResultsError(
       f'it is damaged ({type(error).__name__}: {error})'
@@ -190,10 +190,7 @@ def read_run(directory: str, agent: str = '', game: str = '') -> RunResults:
 
 
 def _read_run(directory: str, agent: str, game: str) -> RunResults:
-  record = files.read_json(os.path.join(directory, run_record.FILE_NAME))
-  if not isinstance(record, dict | None):
-    raise NoResultsError(f'its {run_record.FILE_NAME} is not a record of a run')
-  record = record or {}
+  record = run_record.read(directory) or {}
   # A null counts as missing.
   data, environment = record.get('data') or {}, record.get('environment') or {}
   versions = record.get('versions') or {}
@@ -278,9 +275,11 @@ def _curve(
   """Returns mean returns and numbers of episodes, from iteration 0 to the last."""
   if not evaluations:
     raise NoResultsError('it has no evaluations yet')
-  if missing := set(range(max(evaluations) + 1)) - evaluations.keys():
-    raise NoResultsError(f'it lacks the evaluation of iteration {min(missing)}')
-  ordered = [evaluations[i] for i in sorted(evaluations)]
+  numbers = sorted(evaluations)
+  for expected, number in enumerate(numbers):
+    if number != expected:
+      raise NoResultsError(f'it lacks the evaluation of iteration {expected}')
+  ordered = [evaluations[i] for i in numbers]
   returns = np.array([mean for mean, _ in ordered], float)
   if not np.isfinite(returns).all():
     first = int(np.flatnonzero(~np.isfinite(returns))[0])
@@ -349,7 +348,7 @@ def _value(bindings: Mapping[str, str], name: str) -> str:
 def _number(text: str, default: int) -> int:
   try:
     return int(float(text))
-  except ValueError:
+  except (ValueError, OverflowError):
     return default
 
 

@@ -92,9 +92,7 @@ class Checkpoint:
         own = ('logs', 'current_iteration')
         agent = {key: bundle[key] for key in bundle if key not in own}
         return {'agent': agent, 'logs': bundle['logs']}
-      path = os.path.join(self.directory, _DESCRIPTION)
-      description = files.check_hash(path, files.read_json(path))
-      for name, expected in description['files'].items():
+      for name, expected in self._description()['files'].items():
         path = os.path.join(self.directory, name)
         if files.sha256(path) != expected:
           raise ValueError(f'{path} is damaged')
@@ -104,6 +102,17 @@ class Checkpoint:
         f'Checkpoint {self.position.name} in {self.directory} cannot be used: '
         f'{error}.'
       ) from error
+
+  def record(self) -> dict[str, Any]:
+    """Returns the record of the run, or {} if the checkpoint has no intact one."""
+    try:
+      return {} if self.by_dopamine else dict(self._description()['run'])
+    except (KeyError, TypeError, ValueError):
+      return {}
+
+  def _description(self) -> dict[str, Any]:
+    path = os.path.join(self.directory, _DESCRIPTION)
+    return files.check_hash(path, files.read_json(path))
 
 
 def _load(path: str) -> dict[str, Any]:

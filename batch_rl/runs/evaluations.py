@@ -4,6 +4,7 @@ They can be read without TensorFlow.
 """
 
 import dataclasses
+import numbers
 import os
 import re
 from typing import Any
@@ -13,6 +14,8 @@ import numpy as np
 from batch_rl.utils import files
 
 DIRECTORY = 'evaluations'
+# The entries that this package reads. A mean may be NaN; readers check it.
+_SCHEMA = {'mean_return': numbers.Real, 'episodes': list}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +96,7 @@ def read(base_dir: str) -> dict[int, dict[str, Any]]:
     ValueError: If a file is damaged.
   """
   return {
-    number: files.read_json(_path(base_dir, number)) or {}
+    number: files.read_json(_path(base_dir, number), _SCHEMA) or {}
     for number in _numbers(base_dir)
   }
 

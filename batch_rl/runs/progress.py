@@ -1,6 +1,7 @@
 """Progress of a run: a console bar, and `progress.json` for other programs."""
 
 import contextlib
+import numbers
 import os
 import sys
 import time
@@ -8,11 +9,22 @@ from typing import Any
 
 import tqdm.auto as tqdm
 
-from batch_rl.utils import files
+from batch_rl.utils import files, json_schema
 
 FILE_NAME = 'progress.json'
 FINISHED = 'finished'  # phase of a run with all iterations done
 _SECONDS = 10  # between writes
+_SCHEMA = {
+  'iteration': json_schema.Required(int),
+  'iterations': json_schema.Required(int),
+  'phase': json_schema.Required(str),
+  'done': float,
+  'total': float,
+  'unit': str,
+  'rates': {str: numbers.Real},
+  'evaluation': numbers.Real,  # possibly NaN
+  'time': json_schema.Required(float),
+}
 
 
 class Progress:
@@ -144,7 +156,10 @@ class Bar(tqdm.tqdm):
 def read(base_dir: str) -> dict[str, Any] | None:
   """Returns the content of a run's progress file; None if unknown."""
   try:
-    content = files.read_json(os.path.join(base_dir, FILE_NAME))
+    content = files.read_json(os.path.join(base_dir, FILE_NAME), _SCHEMA)
   except ValueError:  # not written durably, so a crash may damage it
     return None
-  return content if isinstance(content, dict) else None
+  if content is not None:
+    rates = content.get('rates') or {}
+    content['rates'] = {k: v for k, v in rates.items() if v and v > 0}
+  return content

@@ -12,12 +12,14 @@ import secrets
 import shlex
 import sys
 import time
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from absl import logging
 
+from batch_rl.dataset.shards import manifests
 from batch_rl.runs import checkpoints
-from batch_rl.utils import files, locks
+from batch_rl.utils import files, json_schema, locks
 
 FILE_NAME = 'run.json'
 LOCK = '.lock'
@@ -32,7 +34,50 @@ _PACKAGES = (
 )
 # Settings that a run may change: its length, and the times of its checkpoints.
 _CHANGEABLE = ('num_iterations', 'Checkpoints.')
+_FUNCTION = {'name': json_schema.Required(str), 'args': list, 'kwargs': dict}
+# The entries that this package reads; see `json_schema`.
+_SCHEMA = {
+  'run_id': str,
+  'seed': int,
+  'seed_drawn': bool,
+  'agent': str,
+  'display_name': str,
+  'gin_config': str,
+  'replay_dir': str,
+  'init_checkpoint_dir': str,
+  'started': str,
+  'command': str,
+  'resumed_with': list,
+  'versions': dict,
+  'changes': list,
+  'hashes': dict,
+  'environment': manifests.ENVIRONMENT_SCHEMA,
+  'data': {'subset': str, 'subset_hash': str},
+  'evaluation_environments': range(1, 2**16),
+  'create_agent': _FUNCTION,
+  'create_environment': _FUNCTION,
+  'modules': [str],
+}
 _locks: list[Any] = []  # held until the process ends
+
+
+def read(
+  base_dir: str, required: Collection[str] = ()
+) -> dict[str, Any] | None:
+  """Returns the record of the run in a directory; None if there is none.
+
+  Args:
+    base_dir: Directory of the run.
+    required: Keys that the record must have.
+
+  Raises:
+    ValueError: If the record cannot be read, lacks a key, or an entry is of another
+      type.
+  """
+  schema = _SCHEMA | {
+    key: json_schema.Required(_SCHEMA[key]) for key in required
+  }
+  return files.read_json(os.path.join(base_dir, FILE_NAME), schema)
 
 
 def start(
@@ -57,13 +102,16 @@ def start(
     versions, start time.
 
   Raises:
-    ValueError: If the run has checkpoints and another seed or settings.
+    ValueError: If the run has checkpoints and another seed or settings, or no
+      record.
   """
-  record = files.read_json(os.path.join(base_dir, FILE_NAME)) or {}
-  if not checkpoints.find(base_dir):
+  if found := checkpoints.find(base_dir):
+    record = _read_to_resume(base_dir, found, accept_changes)
+  else:
     # The run has no results yet, but its log may contain its id.
+    earlier = read(base_dir) or {}
     kept = ('run_id', 'seed', 'seed_drawn')
-    record = {key: record[key] for key in kept if key in record}
+    record = {k: earlier[k] for k in kept if earlier.get(k) is not None}
     if seed is not None:
       record.update(seed=seed, seed_drawn=False)
   record.setdefault('run_id', secrets.token_hex(8))
@@ -110,6 +158,37 @@ def start(
     for name, text in given.items()
   }
   return {**record, **given}
+
+
+def _read_to_resume(
+  base_dir: str, found: Sequence[checkpoints.Checkpoint], accept_changes: bool
+) -> dict[str, Any]:
+  """Returns the record of a run with checkpoints, which have copies of it."""
+  path = os.path.join(base_dir, FILE_NAME)
+  saved = next((r for c in reversed(found) if (r := c.record())), {})
+  try:
+    record = read(base_dir)
+    problem = f'{path} does not exist'
+  except ValueError as error:
+    record, problem = {}, str(error).rstrip('.')
+  if record is None and not saved and all(c.by_dopamine for c in found):
+    return {}  # a run of Dopamine's own
+  intact = {k: v for k, v in (record or {}).items() if v is not None}
+  if lost := {k for k, v in saved.items() if v is not None} - intact.keys():
+    logging.warning(
+      '%s is restored from a checkpoint (%s).',
+      path,
+      f'it lacks {", ".join(sorted(lost))}' if intact else problem,
+    )
+    return {**saved, **intact}
+  if 'run_id' not in intact:
+    refuse_or_note(
+      intact,
+      f'{base_dir} has checkpoints but no record of the run',
+      [problem if not intact else f'{path} has no run_id'],
+      accept_changes,
+    )
+  return intact
 
 
 def refuse_or_note(

@@ -54,7 +54,9 @@ class RecordedRunner(run_experiment.Runner):
     seeding.seed_libraries(
       self._seed, iteration=0, deterministic_ops=seeding.has_deterministic_ops()
     )
-    self.record = dict(record or run_record.start(base_dir, self._seed))
+    self.record = dict(
+      record or run_record.start(base_dir, self._seed, accept_changes)
+    )
     kwargs['fine_grained_print_to_console'] = False  # there is a progress bar
     self._accept_changes = accept_changes
     self._has_run = False

@@ -31,6 +31,12 @@ WAITING, RUNNING, STOPPED, FAILED, DONE = STATES = (
   'failed',
   'done',
 )
+_RECORD = {
+  'state': str,
+  'attempts': range(2**31),
+  'message': str,
+  'where': str,
+}
 _USER_ERROR = 2  # Exit code of a wrong setting: a retry would fail again.
 _POLL = 0.2  # Seconds.
 _LOCK_WAIT = 600.0  # Seconds; a stopping run saves first.
@@ -162,9 +168,12 @@ def _record_path(cell):
 
 def _read_record(cell) -> dict[str, Any]:
   try:
-    return files.read_json(_record_path(cell)) or {}
+    record = files.read_json(_record_path(cell), _RECORD) or {}
   except ValueError:  # Damaged by a crash. The run resumes without it.
     return {}
+  if record.get('state') not in STATES:
+    return {}
+  return {key: value for key, value in record.items() if value is not None}
 
 
 def _write_record(cell, **content):

@@ -129,7 +129,7 @@ class Monitor:
       iteration = f'{min(latest["iteration"] + 1, total)}/{total}'
     phase, rates = latest.get('phase'), latest.get('rates', {})
     if status.state == cell_lib.RUNNING and phase in rates:
-      rate = f'{rates[phase]:.3g} {latest["unit"]}s/s'
+      rate = f'{rates[phase]:.3g} {latest.get("unit", "")}s/s'
     if status.state in (cell_lib.RUNNING, cell_lib.STOPPED):
       left = duration(self._workloads[cell].seconds_left(status, self.rates))
     state = status.state

@@ -12,7 +12,7 @@ import submitit
 
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
-from batch_rl.utils import files
+from batch_rl.utils import files, json_schema
 
 _SUBMITTED = 'submitted.json'
 _POLL = 2.0  # Seconds.
@@ -155,7 +155,9 @@ def _submit(executor, sweep, cells):
 
 
 def _jobs_in_queue(folder):
-  submitted = files.read_json(os.path.join(folder, _SUBMITTED)) or []
+  required = json_schema.Required
+  schema = [{'job': required(str), 'cells': required([str])}]
+  submitted = files.read_json(os.path.join(folder, _SUBMITTED), schema) or []
   jobs = [
     (submitit.SlurmJob(folder, entry['job']), entry['cells'])
     for entry in submitted

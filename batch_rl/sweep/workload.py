@@ -63,7 +63,7 @@ class Workload:
     if phase == progress.FINISHED:  # A longer run is asked for now.
       return max(self.iterations - latest['iteration'], 0) * iteration
     later = max(self.iterations - latest['iteration'] - 1, 0) * iteration
-    done = latest['done'] / max(rates.get(phase, 1.0), 1e-9)
+    done = (latest.get('done') or 0) / max(rates.get(phase, 1.0), 1e-9)
     done += self.train / rates['train'] if phase == 'eval' else 0.0
     since = status.seconds if status.state == cell_lib.RUNNING else 0.0
     return later + max(iteration - done - since, 0.0)

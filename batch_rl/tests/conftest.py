@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import sys
 import threading
 
@@ -67,7 +68,10 @@ def synced(monkeypatch):
 
   def fsync(descriptor):
     path = os.readlink(f'/proc/self/fd/{descriptor}')
-    names.append(os.path.basename(path))
+    # The random part of the name of a temporary file is left out.
+    names.append(
+      re.sub(r'\.[0-9a-f]{16}\.tmp$', '.tmp', os.path.basename(path))
+    )
 
   monkeypatch.setattr(os, 'fsync', fsync)
   return names

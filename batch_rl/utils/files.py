@@ -4,8 +4,15 @@ import contextlib
 import hashlib
 import json
 import os
+import re
+import secrets
 from collections.abc import Collection, Iterator
 from typing import Any
+
+from batch_rl.utils import json_schema
+
+# End of the name of a file that is not complete yet.
+TEMPORARY = '.tmp'
 
 
 @contextlib.contextmanager
@@ -42,27 +49,42 @@ def check_local(path: str) -> None:
     raise ValueError(f'{path} is remote; choose a local directory.')
 
 
-def read_json(path: str) -> dict | None:
+def read_json(path: str, schema: Any = object) -> Any:
   """Returns the content of a JSON file, or None if the file does not exist.
 
+  Args:
+    path: Local or remote path.
+    schema: Expected structure of the content; see `json_schema`.
+
   Raises:
-    ValueError: If the file cannot be read or is not JSON.
+    ValueError: If the file cannot be read, is not JSON, or has another structure.
+      The message names the file, the key and the value.
   """
   try:
     if is_remote(path):
       with remote_errors(path) as tf:
         if not tf.io.gfile.exists(path):
           return None
-        with tf.io.gfile.GFile(path) as file:
-          return json.loads(file.read())
-    with open(path, encoding='utf-8') as file:
-      return json.load(file)
+        with tf.io.gfile.GFile(path, 'rb') as file:
+          content = file.read()
+    else:
+      with open(path, 'rb') as file:
+        content = file.read()
   except FileNotFoundError:
     return None
   except OSError as error:
     raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
+  return parse_json(path, content, schema)
+
+
+def parse_json(path: str, content: bytes, schema: Any = object) -> Any:
+  """Returns the content of a JSON file that has been read; see `read_json`."""
+  try:
+    return json_schema.parse(content, schema)
   except ValueError as error:
-    raise ValueError(f'{path} is not JSON: {error}.') from error
+    raise ValueError(
+      f'{path} is damaged: {error}; restore or delete it.'
+    ) from error
 
 
 def write_json(path: str, content: object, durable: bool = True) -> None:
@@ -85,17 +107,30 @@ def write_json(path: str, content: object, durable: bool = True) -> None:
 
 
 def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
-  """Writes a local file atomically, durably by default (see `write_json`)."""
+  """Writes a local file atomically, durably by default (see `write_json`).
+
+  Several processes may write one file at a time; the last one wins.
+  """
   os.makedirs(os.path.dirname(path) or '.', exist_ok=True)
-  temporary = path + '.tmp'
-  with open(temporary, 'wb') as file:
-    file.write(content)
-    if durable:
-      file.flush()
-      os.fsync(file.fileno())
-  os.replace(temporary, path)
+  temporary = f'{path}.{secrets.token_hex(8)}{TEMPORARY}'
+  try:
+    with open(temporary, 'xb') as file:
+      file.write(content)
+      if durable:
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+  except BaseException:
+    with contextlib.suppress(OSError):
+      os.remove(temporary)
+    raise
   if durable:
     sync(os.path.dirname(path) or '.')
+
+
+def final_name(name: str) -> str:
+  """Returns a file's name without what `write_bytes` appends until it is written."""
+  return re.sub(rf'(\.[0-9a-f]{{16}})?{re.escape(TEMPORARY)}$', '', name)
 
 
 def sync(path: str) -> None:

@@ -57,11 +57,9 @@ def load(description: Mapping[str, Any]) -> functools.partial:
       'top level of a module (functools.partial keeps its arguments), and set its '
       "name in run.json to '<module>:<function>'."
     )
-  arguments = [
-    *description.get('args', ()),
-    *description.get('kwargs', {}).values(),
-  ]
-  for value in arguments:
+  args = description.get('args') or ()
+  kwargs = description.get('kwargs') or {}
+  for value in (*args, *kwargs.values()):
     if isinstance(value, dict) and value.keys() == {'repr'}:
       raise ValueError(
         f'The argument {value["repr"]} of {name} is not recorded: use numbers, '
@@ -71,9 +69,7 @@ def load(description: Mapping[str, Any]) -> functools.partial:
     function = user_modules.attribute_of(_load_script(module_name), name)
   else:
     function = user_modules.load(f'{module_name}.{name}')
-  return functools.partial(
-    function, *description.get('args', ()), **description.get('kwargs', {})
-  )
+  return functools.partial(function, *args, **kwargs)
 
 
 @functools.cache

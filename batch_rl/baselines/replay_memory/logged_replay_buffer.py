@@ -12,7 +12,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.shards import replay_log
 from batch_rl.dataset.store import frame_stacks
-from batch_rl.utils import gin_signatures
+from batch_rl.utils import files, gin_signatures
 
 STATE_NAME = 'replay_log_ckpt.{}.json'
 _CHECKPOINTS_KEPT = 4
@@ -235,8 +235,8 @@ def load_log(
     ValueError: If the log is shorter than at the checkpoint.
   """
   path = os.path.join(checkpoint_dir, STATE_NAME.format(number))
-  with tf.io.gfile.GFile(path) as file:
-    log.restore(json.loads(file.read()))
+  with tf.io.gfile.GFile(path, 'rb') as file:
+    log.restore(files.parse_json(path, file.read(), dict))
 
 
 @gin.configurable(

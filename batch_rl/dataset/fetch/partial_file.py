@@ -90,7 +90,9 @@ class PartialFile:
     if not os.path.exists(self._path):
       return None
     try:
-      note = files.read_json(self._note)
+      note = files.read_json(
+        self._note, {'bytes': range(2**53), 'version': str}
+      )
     except ValueError:
       return None
     size = manifests.look_up(note, 'bytes', kind=int)

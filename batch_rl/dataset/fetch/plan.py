@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import difflib
 import itertools
-import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -15,7 +14,7 @@ import psutil
 from batch_rl.atari import roms
 from batch_rl.dataset.fetch import incoming_shards, remotes
 from batch_rl.dataset.shards import manifests, shard_files
-from batch_rl.utils import number_ranges, threads
+from batch_rl.utils import files, number_ranges, threads
 
 # Number of shards to probe for without a listing; no run of the dataset has more.
 _MAX_SHARDS = 51
@@ -244,9 +243,8 @@ class _RunLookUp:
       return remotes.join(chunks)
 
     with contextlib.suppress(remotes.PermanentError, ValueError):
-      manifest = json.loads(self._request(read))
-      if isinstance(manifest, dict):
-        return manifest
+      content = self._request(read)
+      return files.parse_json(manifests.FILE_NAME, content, manifests.SCHEMA)
     return {}
 
   def _stat(self, name: str) -> remotes.RemoteStat | None:

@@ -273,7 +273,9 @@ class _Importer:
     self._reader = reader
     self._state_path = stage.join('state.json')
     self._options = {'fingerprint': reader.fingerprint(), **options}
-    self._state: dict[str, Any] = files.read_json(self._state_path) or {}
+    self._state: dict[str, Any] = {}
+    if (state := files.read_json(self._state_path)) is not None:
+      self._state = files.check_hash(self._state_path, state)
     if self._state and self._state['options'] != self._options:
       raise ValueError(
         f'{stage.path} holds an import of another dataset or with other options; '
@@ -377,7 +379,7 @@ class _Importer:
 
   def _save(self, log: dict | None) -> None:
     self._state['log'] = log
-    files.write_json(self._state_path, self._state)
+    files.write_json(self._state_path, files.with_hash(self._state))
 
   def _log_episode(
     self, split: str, episode: StoredEpisode

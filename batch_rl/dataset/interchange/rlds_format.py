@@ -64,7 +64,7 @@ def is_dataset(directory: str) -> bool:
   """Returns whether a directory, local or remote, looks like a TFDS dataset."""
   with contextlib.suppress(ValueError):  # unreadable
     info = os.path.join(directory, 'dataset_info.json')
-    return files.read_json(info) is not None
+    return files.read_json(info, dict) is not None
   return False
 
 

@@ -165,16 +165,16 @@ def discover(input_dir: str) -> DiscoveredShards:
       f'There is no complete shard in {input_dir}: {reason}. (For a TFDS dataset, '
       'give the directory of dataset_info.json.)'
     )
-  manifest: Any = None
+  manifest: dict[str, Any] = {}
   if len(manifest_paths) == 1:
-    manifest = files.read_json(manifest_paths[0])
+    manifest = manifests_lib.read(os.path.dirname(manifest_paths[0]))
   return DiscoveredShards(
     os.path.abspath(input_dir),
     shards,
     ignored,
     left_out,
     assumed,
-    manifest if isinstance(manifest, dict) else {},
+    manifest,
   )
 
 

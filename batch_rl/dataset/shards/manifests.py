@@ -11,6 +11,46 @@ FILE_NAME = 'manifest.json'
 # Key of the rows at which an episode was truncated rather than terminated.
 TRUNCATED_ROWS = 'truncated_rows'
 
+_COUNT = range(2**53)
+_STATISTICS = {'mean': float, 'min': float, 'max': float}
+_EPISODES = {
+  'count': _COUNT,
+  'return': _STATISTICS,
+  'unclipped_return': _STATISTICS,
+  'agent_steps': _STATISTICS,
+}
+# Description of an environment, here and in the record of a run.
+ENVIRONMENT_SCHEMA = {
+  'game': str,
+  'num_actions': range(2**31),
+  'frame_skip': range(2**31),
+  'max_num_frames_per_episode': range(2**53),
+  'repeat_action_probability': float,
+}
+# The entries that this package reads; see `json_schema`.
+SCHEMA = {
+  'agent': str,
+  'environment': ENVIRONMENT_SCHEMA,
+  'rows': _COUNT,
+  'safe_rows': _COUNT,
+  'episodes': _EPISODES,
+  'format': {
+    'shard_capacity': _COUNT,
+    'stack_size': range(2**16),
+    'columns': {str: list},
+  },
+  'shards': [
+    {
+      'suffix': range(2**31),
+      'first_row': _COUNT,
+      'rows': _COUNT,
+      'episodes': _EPISODES,
+      'files': {str: {'bytes': _COUNT, 'sha256': str}},
+    }
+  ],
+  TRUNCATED_ROWS: [_COUNT],
+}
+
 
 def read(data_dir: str) -> dict[str, Any]:
   """Returns the manifest in a directory; empty if there is none.
@@ -19,15 +59,9 @@ def read(data_dir: str) -> dict[str, Any]:
     data_dir: Directory of the shards, or a store; local or remote.
 
   Raises:
-    ValueError: If the manifest cannot be read, or is not a JSON object.
+    ValueError: If the manifest cannot be read, or an entry is of another type.
   """
-  path = os.path.join(data_dir, FILE_NAME)
-  manifest = files.read_json(path)
-  if manifest is None:
-    return {}
-  if not isinstance(manifest, dict):
-    raise ValueError(f'{path} is not a manifest: it is not a JSON object.')
-  return manifest
+  return files.read_json(os.path.join(data_dir, FILE_NAME), SCHEMA) or {}
 
 
 def look_up(content: Any, *keys: str, kind: Any) -> Any:

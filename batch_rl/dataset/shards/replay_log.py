@@ -40,10 +40,10 @@ def check_log_directory(directory: str, run_id: str | None) -> None:
   Raises:
     ValueError: If logging there would mix two runs.
   """
-  if not os.path.isdir(directory) or not os.listdir(directory):
-    return
-  manifest = files.read_json(os.path.join(directory, manifests.FILE_NAME)) or {}
-  if run_id is None or manifest.get('run_id') != run_id:
+  names = os.listdir(directory) if os.path.isdir(directory) else []
+  if all(name != files.final_name(name) for name in names):
+    return  # At most a manifest that a killed run did not complete.
+  if run_id is None or manifests.read(directory).get('run_id') != run_id:
     raise ValueError(
       f'{directory} already holds the log of another run, or other files; choose '
       'an empty directory, or resume that run from its own checkpoints.'
@@ -333,8 +333,7 @@ class ReplayLog:
     """Starts an empty log, discarding rows that no checkpoint covers."""
     self._check_open()
     check_log_directory(self.directory, self.metadata.get('run_id'))
-    path = os.path.join(self.directory, manifests.FILE_NAME)
-    rows = (files.read_json(path) or {}).get('safe_rows', 0)
+    rows = manifests.read(self.directory).get('safe_rows', 0)
     if rows:
       raise ValueError(
         f'{self.directory} holds {rows} rows of this run, but its checkpoints '

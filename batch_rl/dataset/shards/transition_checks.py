@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.shards import shard_reader
+from batch_rl.dataset.shards import manifests, shard_reader
+from batch_rl.utils import json_schema
 
 _LARGEST_ACTION = int(np.iinfo(np.int32).max)
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
@@ -62,7 +63,7 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     metadata: Entries; None for none.
 
   Raises:
-    ValueError: If an entry cannot be written as JSON.
+    ValueError: If an entry cannot be written as JSON, or could not be read back.
   """
 
   def as_python(value: Any) -> Any:
@@ -71,9 +72,13 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     raise TypeError(f'it holds {_shorten(value)}')
 
   try:
-    return json.loads(json.dumps(dict(metadata or {}), default=as_python))
+    text = json.dumps(dict(metadata or {}), default=as_python)
   except (TypeError, ValueError) as error:
     raise ValueError(f'metadata is not JSON-serialisable: {error}.') from None
+  try:
+    return json_schema.parse(text.encode(), manifests.SCHEMA)
+  except ValueError as error:
+    raise ValueError(f'metadata: {error}.') from None
 
 
 def check_observation(

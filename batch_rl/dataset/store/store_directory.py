@@ -235,8 +235,7 @@ class StoreDirectory:
     if self._description is None:
       self.dictionary = train()
       files.write_bytes(os.path.join(self.path, _DICTIONARY), self.dictionary)
-    manifest = files.read_json(os.path.join(data_dir, manifests.FILE_NAME))
-    if manifest:
+    if manifest := manifests.read(data_dir):
       files.write_json(os.path.join(self.path, manifests.FILE_NAME), manifest)
     known = (self._description or {}).get('shards', [])
     self._description = files.with_hash(
@@ -268,7 +267,7 @@ class StoreDirectory:
     own_files = {_FILE_NAME, _DICTIONARY, manifests.FILE_NAME, '.lock'}
     if (
       self._description is None
-      and {n.removesuffix('.tmp') for n in names} - own_files
+      and {files.final_name(name) for name in names} - own_files
     ):
       raise ValueError(
         f'{self.path} holds something else; choose a new directory for the store.'

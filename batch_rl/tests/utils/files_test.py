@@ -1,4 +1,10 @@
-"""Atomic and durable writes."""
+"""Atomic and durable writes, and the reading of JSON."""
+
+import os
+import subprocess
+import sys
+
+import pytest
 
 from batch_rl.utils import files
 
@@ -16,3 +22,83 @@ def test_durability_is_optional(tmp_path, synced):
   files.write_bytes(str(tmp_path / 'file'), b'content', durable=False)
   files.write_json(str(tmp_path / 'other'), [1], durable=False)
   assert not synced
+
+
+def test_a_failed_write_leaves_the_old_file_only(tmp_path, monkeypatch):
+  path = tmp_path / 'file'
+  path.write_bytes(b'old')
+
+  def fail(*_):
+    (name,) = set(os.listdir(tmp_path)) - {'file'}
+    assert files.final_name(name) == 'file'
+    raise OSError(28, 'No space left on device')
+
+  for function in ('fsync', 'replace'):
+    with monkeypatch.context() as patch:
+      patch.setattr(os, function, fail)
+      with pytest.raises(OSError, match='No space left'):
+        files.write_bytes(str(path), b'new')
+    assert os.listdir(tmp_path) == ['file']
+  assert path.read_bytes() == b'old'
+
+
+def test_names_of_files_that_are_complete_are_their_own():
+  for name in ('run.json', 'a.tmp.json', 'shard-0.bin', '.lock', 'tmp'):
+    assert files.final_name(name) == name
+  # As older versions named them, too.
+  assert files.final_name('run.json.tmp') == 'run.json'
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path):
+  (tmp_path / 'other').write_bytes(b'')
+  files.write_bytes(str(tmp_path / 'file'), b'')
+  modes = [os.stat(tmp_path / name).st_mode for name in ('file', 'other')]
+  assert modes[0] == modes[1]
+
+
+_WRITER = """
+import os, sys
+os.fsync = os.fstat
+from batch_rl.utils import files
+path, number = sys.argv[1:]
+for i in range(100):
+  files.write_json(path, {'writer': number, 'numbers': [i] * 2000})
+  content = files.read_json(path)
+  assert len(set(content['numbers'])) == 1 and len(content['numbers']) == 2000
+"""
+
+
+def test_processes_that_write_one_file_do_not_disturb_each_other(tmp_path):
+  path = tmp_path / 'folder' / 'file.json'
+  writers = [
+    subprocess.Popen(
+      [sys.executable, '-c', _WRITER, path, str(i)], stderr=subprocess.PIPE
+    )
+    for i in range(4)
+  ]
+  errors = [writer.communicate()[1].decode() for writer in writers]
+  assert [w.returncode for w in writers] == [0] * 4, '\n'.join(errors)
+  assert os.listdir(path.parent) == ['file.json']
+
+
+@pytest.mark.parametrize(
+  ('content', 'message'),
+  [
+    (b'{"size": "big"}', "size is 'big', not an integer of 64 bits"),
+    (b'{"size": 1', 'it is not JSON'),
+    (b'[' * 100_000, 'nested deeper'),
+  ],
+)
+def test_damaged_json_names_file_key_and_value(tmp_path, content, message):
+  path = tmp_path / 'file.json'
+  path.write_bytes(content)
+  with pytest.raises(ValueError, match=message) as error:
+    files.read_json(str(path), {'size': int})
+  assert str(error.value).startswith(f'{path} is damaged: ')
+  assert '\n' not in str(error.value)
+
+
+def test_a_missing_file_is_none_and_a_directory_an_error(tmp_path):
+  assert files.read_json(str(tmp_path / 'none.json')) is None
+  with pytest.raises(ValueError, match='cannot be read'):
+    files.read_json(str(tmp_path))

@@ -1,0 +1,128 @@
+"""The record of a run that is resumed: intact, restored, or refused."""
+
+import json
+import pathlib
+
+import pytest
+
+from batch_rl.runs import checkpoints, run_record
+
+SETTINGS = {
+  'agent': 'dqn',
+  'gin_config': 'A.b = 1',
+  'replay_dir': '/data/Pong/1',
+}
+
+
+@pytest.fixture
+def base_dir(tmp_path):
+  """A run with two checkpoints."""
+  record = run_record.start(str(tmp_path), seed=1, **SETTINGS)
+  run_record.write(str(tmp_path), record)
+  kept = checkpoints.Checkpoints(str(tmp_path))
+  for iteration in (1, 2):
+    kept.save(
+      checkpoints.Position(iteration),
+      lambda folder, _: (pathlib.Path(folder) / 'tf_ckpt.index').touch(),
+      {'logs': {}},
+      record,
+    )
+  return tmp_path
+
+
+def resume(base_dir, accept_changes=False, **settings):
+  return run_record.start(
+    str(base_dir), accept_changes=accept_changes, **{**SETTINGS, **settings}
+  )
+
+
+DAMAGE = {
+  'missing': None,
+  'empty': b'',
+  'list': b'[]',
+  'null': b'null',
+  'bare': b'{}',
+  'truncated': b'{"run_id": "0", "se',
+  'bytes': b'\xff\xfe',
+  'nested': b'[' * 100_000,
+  'types': b'{"run_id": "0", "seed": 1e999}',
+}
+
+
+@pytest.fixture(params=DAMAGE)
+def damaged(request, base_dir):
+  """A run whose `run.json` is damaged or missing."""
+  path = base_dir / 'run.json'
+  if (content := DAMAGE[request.param]) is None:
+    path.unlink()
+  else:
+    path.write_bytes(content)
+  return base_dir
+
+
+def test_a_lost_record_is_restored_from_a_checkpoint(damaged, caplog):
+  saved = json.loads(
+    (damaged / 'checkpoints/ckpt-1/checkpoint.json').read_text()
+  )['run']
+  assert resume(damaged) == saved
+  assert f'{damaged}/run.json is restored from a checkpoint' in caplog.text
+  assert len(caplog.records) == 1
+
+
+def test_a_restored_record_is_compared_with_the_settings(damaged):
+  with pytest.raises(ValueError, match=r'\+ gin_config = A.b = 2'):
+    resume(damaged, gin_config='A.b = 2')
+  changed = resume(damaged, accept_changes=True, gin_config='A.b = 2')
+  assert changed['gin_config'] == 'A.b = 2' and len(changed['changes']) == 1
+
+
+def test_a_lost_setting_is_restored(base_dir, caplog):
+  path = base_dir / 'run.json'
+  record = json.loads(path.read_text())
+  del record['gin_config']
+  path.write_text(json.dumps({**record, 'seed': None, 'note': 'mine'}))
+  with pytest.raises(ValueError, match=r'\+ gin_config = A.b = 2'):
+    resume(base_dir, gin_config='A.b = 2')
+  assert 'it lacks gin_config, seed' in caplog.text
+  restored = resume(base_dir)
+  assert restored['seed'] == 1 and restored['note'] == 'mine'
+
+
+def test_a_run_without_any_record_is_refused(damaged):
+  for path in damaged.glob('checkpoints/*/checkpoint.json'):
+    path.write_text('{}')
+  with pytest.raises(ValueError, match='no record of the run') as error:
+    resume(damaged)
+  assert 'run.json' in str(error.value) and '\n' not in str(error.value)
+  accepted = resume(damaged, accept_changes=True)
+  assert accepted['run_id'] and len(accepted['changes']) == 1
+
+
+def test_an_intact_record_is_not_restored(base_dir, caplog):
+  before = json.loads((base_dir / 'run.json').read_text())
+  assert resume(base_dir) == before
+  assert not caplog.records
+
+
+def test_records_of_older_versions_resume(base_dir):
+  """They had fewer entries, and checkpoints of Dopamine's checkpointer."""
+  for path in sorted(base_dir.glob('checkpoints/*/*'), reverse=True):
+    path.unlink()
+  for folder in base_dir.glob('checkpoints/*'):
+    folder.rmdir()
+  (base_dir / 'checkpoints' / 'sentinel_checkpoint_complete.0').touch()
+  old = {'run_id': 'a', 'agent': 'dqn', 'seed': 5, 'command': 'python x.py'}
+  (base_dir / 'run.json').write_text(json.dumps({**old, 'unknown': [1e999]}))
+  assert resume(base_dir)['seed'] == 5
+  (base_dir / 'run.json').write_text('[]')
+  with pytest.raises(ValueError, match='no record of the run'):
+    resume(base_dir)
+  # A run of Dopamine's own never had a record.
+  (base_dir / 'run.json').unlink()
+  assert resume(base_dir)['run_id'] != 'a'
+
+
+def test_a_damaged_record_without_checkpoints_is_an_error(tmp_path):
+  (tmp_path / 'run.json').write_text('{"run_id": "a", "seed": "5"}')
+  with pytest.raises(ValueError, match="run.json is damaged: seed is '5'"):
+    run_record.start(str(tmp_path))

@@ -1,0 +1,159 @@
+"""JSON of unknown origin: parsed, and compared with the structure that is expected.
+
+A schema is one of
+
+| schema                           | value                                          |
+| -------------------------------- | ---------------------------------------------- |
+| `object`                         | anything                                       |
+| `str`, `bool`, `list`, `dict`    | a value of that type                           |
+| `int`                            | an integer of 64 bits                          |
+| `range(1, 10)`                   | an integer in that range                       |
+| `float`                          | a finite number                                |
+| `numbers.Real`                   | a number, possibly NaN or infinite             |
+| `[schema]`                       | a list of such values                          |
+| `{key: schema, ...}`             | an object; it may lack keys, and have others   |
+| `{key: Required(schema), ...}`   | an object with that key                        |
+| `{str: schema}`                  | an object with any keys                        |
+
+In an object, null counts as a missing value.
+"""
+
+import dataclasses
+import json
+import numbers
+import reprlib
+import sys
+from typing import Any
+
+_MAX_DEPTH = 64
+_INT64 = range(-(2**63), 2**63)
+_NAMES = {
+  str: 'text',
+  bool: 'true or false',
+  list: 'a list',
+  dict: 'an object',
+  int: 'an integer of 64 bits',
+  float: 'a finite number',
+  numbers.Real: 'a number',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Required:
+  """Schema of an entry that an object must have."""
+
+  schema: Any
+
+
+def parse(content: bytes, schema: Any = object) -> Any:
+  """Returns the value of a JSON text.
+
+  Args:
+    content: Text in UTF-8.
+    schema: Structure of the value; see the module.
+
+  Raises:
+    ValueError: If the text is not JSON, is nested too deeply, has a key twice, or is
+      of another structure. The message is a clause such as 'seed is "x", not ...'.
+  """
+  try:
+    value = json.loads(content.decode(), object_pairs_hook=_object)
+    _check_depth(value)
+  except RecursionError:
+    raise ValueError(f'it is nested deeper than {_MAX_DEPTH} levels') from None
+  except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    reason = f'it is not JSON: {error}' if content.strip() else 'it is empty'
+    raise ValueError(reason) from error
+  check(value, schema)
+  return value
+
+
+def check(value: Any, schema: Any, name: str = '') -> None:
+  """Compares a parsed value with a schema.
+
+  Args:
+    value: Parsed JSON.
+    schema: Structure of the value; see the module.
+    name: Name of the value in messages, e.g. `shards[2].rows`.
+
+  Raises:
+    ValueError: If the value is of another structure.
+  """
+  if isinstance(schema, dict):
+    _check_simple(value, dict, name)
+    any_key = str in schema
+    kinds: Any = dict.fromkeys(value, schema[str]) if any_key else schema
+    for key, kind in kinds.items():
+      inner = f'{name}[{reprlib.repr(key)}]' if any_key else f'{name}.{key}'
+      inner = inner.removeprefix('.')
+      required = isinstance(kind, Required)
+      if value.get(key) is not None:
+        check(value[key], kind.schema if required else kind, inner)
+      elif required:
+        raise ValueError(f'it has no {inner}')
+  elif isinstance(schema, list):
+    _check_simple(value, list, name)
+    for i, item in enumerate(value):
+      check(item, schema[0], f'{name}[{i}]')
+  else:
+    _check_simple(value, schema, name)
+
+
+def _check_simple(value: Any, schema: Any, name: str) -> None:
+  if isinstance(schema, range):
+    matches = type(value) is int and value in schema
+    expected = f'an integer from {schema[0]} to {schema[-1]}'
+  else:
+    matches = _is_of_type(value, schema)
+    expected = _NAMES.get(schema, '')
+  if not matches:
+    raise ValueError(f'{name or "it"} is {reprlib.repr(value)}, not {expected}')
+
+
+def _is_of_type(value: Any, kind: Any) -> bool:
+  if kind is int:
+    return type(value) is int and value in _INT64
+  if kind in (float, numbers.Real):
+    if kind is numbers.Real and type(value) is float:
+      return True
+    # NaN and integers without a float are outside.
+    limit = sys.float_info.max
+    return type(value) in (int, float) and -limit <= value <= limit
+  if kind is str and isinstance(value, str):
+    return _is_unicode(value)
+  return isinstance(value, kind)
+
+
+def _is_unicode(text: str) -> bool:
+  """Returns whether a text can be written; JSON can hold half a character."""
+  try:
+    text.encode()
+  except UnicodeEncodeError:
+    return False
+  return True
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+  """Returns an object; of equal keys, `json` would keep the last one."""
+  content: dict[str, Any] = {}
+  for key, value in pairs:
+    if key in content:
+      raise ValueError(f'it has the key {reprlib.repr(key)} twice')
+    content[key] = value
+  return content
+
+
+def _check_depth(value: Any) -> None:
+  """Raises a RecursionError for a value nested too deeply to be written."""
+  level = [value]
+  for _ in range(_MAX_DEPTH + 1):
+    level = [
+      child
+      for parent in level
+      if isinstance(parent, dict | list)
+      for child in (parent.values() if isinstance(parent, dict) else parent)
+      if isinstance(child, dict | list)
+    ]
+    if not level:
+      return
+  raise RecursionError
