@@ -20,8 +20,8 @@ class RunDirectory:
     directory: Directory as given: `<root>/<Game>/<run>`, the directory of the
       shards, or the store.
     data_dir: Directory of the shards, or the store.
-    shards_dir: Directory of the shards that a store was made from; None for
-      shards.
+    shards_dir: Directory of the shards that a store was made from, or '' if the
+      store is damaged; None for shards.
   """
 
   directory: str
@@ -83,7 +83,9 @@ def find_runs(directory: str) -> list[RunDirectory]:
   names = files.list_directory(directory)
   level = {directory: names}
   for depth in range(3):
-    candidates = [_as_run(path, names) for path, names in level.items()]
+    candidates = [
+      _as_run(path, names, damaged=depth > 0) for path, names in level.items()
+    ]
     runs = [run for run in candidates if run is not None]
     if runs:
       return runs
@@ -95,9 +97,17 @@ def find_runs(directory: str) -> list[RunDirectory]:
   )
 
 
-def _as_run(path: str, names: list[str]) -> RunDirectory | None:
+def _as_run(
+  path: str, names: list[str], damaged: bool = False
+) -> RunDirectory | None:
+  """Returns the run in a directory with these names; a damaged store on request."""
   if store_directory.is_store(path):
-    shards_dir = store_directory.StoreDirectory(path).shards_dir
+    shards_dir: str | None = ''
+    try:
+      shards_dir = store_directory.StoreDirectory(path).shards_dir
+    except ValueError:  # `verify` reports it; other runs can be read.
+      if not damaged:
+        raise
     return RunDirectory(path, path, shards_dir)
   if shard_files.REPLAY_LOGS in names:
     return RunDirectory(path, os.path.join(path, shard_files.REPLAY_LOGS))

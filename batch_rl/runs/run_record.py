@@ -174,6 +174,14 @@ def _read_to_resume(
   if record is None and not saved and all(c.by_dopamine for c in found):
     return {}  # a run of Dopamine's own
   intact = {k: v for k, v in (record or {}).items() if v is not None}
+  ids = intact.get('run_id'), saved.get('run_id')
+  if None not in ids and ids[0] != ids[1]:
+    refuse_or_note(
+      intact,
+      f'{path} is not of the run that wrote the checkpoints',
+      [f'- run_id = {ids[0]}', f'+ run_id = {ids[1]}'],
+      accept_changes,
+    )
   if lost := {k for k, v in saved.items() if v is not None} - intact.keys():
     logging.warning(
       '%s is restored from a checkpoint (%s).',

@@ -94,6 +94,11 @@ def verify_store(run: run_directories.RunDirectory) -> Report:
     for suffix in tqdm.tqdm(suffixes, unit='shard', disable=None, leave=False)
     if (problem := packed_shard.verify_packed(run.data_dir, suffix))
   ]
+  try:
+    manifests.read(run.data_dir)
+  except ValueError as error:
+    path = os.path.join(run.data_dir, manifests.FILE_NAME)
+    findings.append(shard_checks.Finding('error', path, str(error)))
   if findings:
     return Report(run.data_dir, [], findings, 0)
   statistics = run_statistics.compute(run)

@@ -117,6 +117,28 @@ def test_mistakes_are_one_line(base_dir, tmp_path, monkeypatch, capsys):
   assert done.stderr.count('\n') == 1 and 'error: ' in done.stderr
 
 
+@pytest.mark.parametrize(
+  ('content', 'message'),
+  [
+    ('[]', 'it is [], not an object'),
+    ('[' * 100_000, 'nested'),
+    ('{"agent": "dqn", "replay_dir": "/d"}', 'it has no gin_config'),
+    ('{"agent": "dqn", "gin_config": 3}', 'gin_config is 3, not text'),
+    ('{"create_agent": {}}', 'it has no create_agent.name'),
+    ('{"evaluation_environments": 1e999}', 'evaluation_environments is inf'),
+  ],
+)
+def test_a_damaged_record_is_named(
+  tmp_path, monkeypatch, capsys, content, message
+):
+  (tmp_path / 'run.json').write_text(content)
+  with pytest.raises(SystemExit):
+    evaluate_here(monkeypatch, base_dir=str(tmp_path))
+  printed = capsys.readouterr().err
+  assert f'{tmp_path}/run.json is damaged: ' in printed and message in printed
+  assert printed.count('\n') == 1
+
+
 @pytest.fixture
 def checkpoints(tmp_path):
   """Files of a run: the last four checkpoints of ten, and all evaluations."""
@@ -152,6 +174,8 @@ def test_checkpoints_are_chosen(checkpoints):
     chosen('best')
   write(checkpoints, 3, 0)
   assert chosen('best') == [8]  # the last of equals
+  write(checkpoints, 9, float('nan'))
+  assert chosen('best') == [8]
   with pytest.raises(ValueError, match='checkpoints=first is neither'):
     chosen('first')
 

@@ -226,6 +226,22 @@ def test_only_runs_under_way(run, tmp_path):
   assert (out / 'plots' / 'curves_Pong.png').exists()
 
 
+@pytest.mark.parametrize('name', ['run.json', 'evaluations/0.json'])
+def test_one_damaged_file_leaves_out_its_run(run, tmp_path, no_rendering, name):
+  made_up_runs.write(tmp_path / 'runs' / 'a', [3.0])
+  path = made_up_runs.write(tmp_path / 'runs' / 'b', [3.0], seed=2) / name
+  path.write_text('[' * 100_000)
+  code, text, out = run()
+  (line,) = [line for line in text.splitlines() if str(path) in line]
+  assert code == 0 and line.startswith('Left out: ') and 'is damaged' in line
+  assert len(rows(out / 'scores_final.csv')) > 0
+  assert f'{path} is damaged' in (out / 'report.md').read_text()
+  (tmp_path / 'runs' / 'a' / 'run.json').write_text('[]')
+  code, text, _ = run()
+  assert code == 2 and text.count('\n') == 1
+  assert 'There are no runs to report' in text and 'run.json is damaged' in text
+
+
 def test_an_environment_without_normalisers(run, tmp_path):
   path = made_up_runs.write(tmp_path / 'runs' / 'a', [3.0, 4.0])
   record = json.loads((path / 'run.json').read_text())

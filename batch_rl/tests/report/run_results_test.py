@@ -172,6 +172,26 @@ def test_logs_that_would_run_code_are_rejected(tmp_path):
       'iteration 1 is nan',
     ),
     (lambda d: (d / 'run.json').write_text('[]'), 'run.json'),
+    (lambda d: (d / 'run.json').write_text('[' * 100_000), 'run.json is'),
+    (lambda d: (d / 'run.json').write_bytes(b'\xff'), 'run.json is'),
+    (lambda d: (d / 'run.json').write_text('{"seed": 1e999}'), 'seed is inf'),
+    (
+      lambda d: (d / 'evaluations' / '1.json').write_text('[' * 100_000),
+      '1.json is damaged',
+    ),
+    (
+      lambda d: (d / 'evaluations' / '1.json').write_text(
+        '{"mean_return": 1' + '0' * 400 + '}'
+      ),
+      '1.json is damaged: mean_return is 1',
+    ),
+    (
+      # A range up to this number would take all memory.
+      lambda d: (d / 'evaluations' / '2.json').rename(
+        d / 'evaluations' / '99999999999999.json'
+      ),
+      'iteration 2',
+    ),
     (lambda d: (d / 'run.json').write_text('{}'), 'its agent'),
     (lambda d: (d / 'run.json').write_text('{"agent": "x"}'), 'its game'),
   ],
@@ -208,6 +228,11 @@ def test_evaluations_with_another_structure(tmp_path, content):
   (run / 'evaluations' / '0.json').write_text(content)
   with pytest.raises(run_results.NoResultsError):
     run_results.read_run(str(run))
+
+
+def test_an_infinite_plan_is_read(tmp_path):
+  made_up_runs.write(tmp_path / 'run', [1.0], planned='1e999')
+  assert run_results.read_run(str(tmp_path / 'run')).planned == 200
 
 
 def test_nulls_count_as_missing(tmp_path):

@@ -78,10 +78,36 @@ def test_the_bar_may_be_turned_off(tmp_path, monkeypatch):
   assert json.loads((tmp_path / 'progress.json').read_text())['done'] == 3
 
 
-@pytest.mark.parametrize('text', ['', '{"iteration"', '[1]'])
+HEAD = '{"iteration": 0, "iterations": 2, "phase": "train", "time": 1'
+
+
+@pytest.mark.parametrize(
+  'text',
+  [
+    '',
+    '{"iteration"',
+    '[1]',
+    '{}',
+    '[' * 100_000,
+    HEAD + ', "rates": 3}',
+    HEAD + ', "rates": {"train": "3"}}',
+    HEAD + ', "done": 1e999}',
+  ],
+)
 def test_unreadable_progress_is_none(tmp_path, text):
   (tmp_path / 'progress.json').write_text(text)
   assert progress.read(str(tmp_path)) is None
+  written = progress.Progress(str(tmp_path), iterations=3)
+  written.write(1, 2.0, {'iteration': 0, 'phase': 'train'})
+  assert progress.read(str(tmp_path))['rates'] == {'train': 2.0}
+
+
+def test_progress_without_a_rate_or_with_a_nan_score_is_read(tmp_path):
+  (tmp_path / 'progress.json').write_text(
+    HEAD + ', "rates": {"train": 0, "eval": NaN}, "evaluation": NaN}'
+  )
+  found = progress.read(str(tmp_path))
+  assert found is not None and found['rates'] == {}
 
 
 def test_a_run_survives_unwritable_progress(tmp_path):

@@ -98,6 +98,18 @@ def test_a_run_without_any_record_is_refused(damaged):
   assert accepted['run_id'] and len(accepted['changes']) == 1
 
 
+def test_a_record_of_another_run_is_refused(base_dir):
+  path = base_dir / 'run.json'
+  record = json.loads(path.read_text())
+  path.write_text(json.dumps({**record, 'run_id': 'another'}))
+  with pytest.raises(ValueError, match='is not of the run that wrote') as error:
+    resume(base_dir)
+  assert f'- run_id = another; + run_id = {record["run_id"]}' in str(
+    error.value
+  )
+  assert resume(base_dir, accept_changes=True)['run_id'] == 'another'
+
+
 def test_an_intact_record_is_not_restored(base_dir, caplog):
   before = json.loads((base_dir / 'run.json').read_text())
   assert resume(base_dir) == before

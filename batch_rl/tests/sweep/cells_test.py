@@ -230,3 +230,15 @@ def test_a_changed_include_or_module_is_noticed(make, tmp_path):
     assert cells.run(cell).state == cells.DONE
     user_code.write(tmp_path / changed, '# changed')
     assert cells.status(cell).state == cells.WAITING
+
+
+@pytest.mark.parametrize(
+  'text', ['[' * 100_000, '[]', '{"attempts": "3"}', '{"state": "unknown"}']
+)
+def test_damaged_files_of_a_cell_count_as_missing(make, text):
+  cell = make('')
+  for name in ('sweep-offline.json', 'progress.json'):
+    pathlib.Path(name).write_text(text)
+  status = cells.status(cell)
+  assert (status.state, status.attempts) == (cells.WAITING, 0)
+  assert not status.progress

@@ -85,13 +85,20 @@ def test_a_killed_import_continues(tmp_path):
   killed = subprocess.run(command, capture_output=True, check=False)
   assert killed.returncode == -signal.SIGKILL, killed.stderr
   assert os.listdir(tmp_path) == ['store.unfinished']
-  state = json.loads((tmp_path / 'store.unfinished/state.json').read_text())
+  path = tmp_path / 'store.unfinished/state.json'
+  written = path.read_text()
+  state = json.loads(written)
   assert state['done'] == {'first': 3} and state['log']['rows'] == 194
 
   def stop(stage, count, total):
     if stage == 'packing':
       raise ValueError('stopped')  # raised through the packer's thread
 
+  for damage in ('[]', '{"options": {}}', written.replace('194', '193', 1)):
+    path.write_text(damage)
+    with pytest.raises(ValueError, match='state.json is damaged'):
+      episode_import.import_run(ListReader(), str(target))
+  path.write_text(written)
   reader = ListReader()
   with pytest.raises(ValueError, match='stopped'):
     episode_import.import_run(reader, str(target), progress=stop)

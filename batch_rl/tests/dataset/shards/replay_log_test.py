@@ -102,6 +102,14 @@ def test_manifest_has_hashes_and_returns(tmp_path):
     assert described['bytes'] == os.path.getsize(path)
 
 
+def test_a_log_that_was_killed_at_its_first_write_starts_again(tmp_path):
+  (tmp_path / 'manifest.json.0123456789abcdef.tmp').write_text('{')
+  log = shards.make_log(tmp_path, 40, run_id='a')
+  shards.add_row(log, shards.Row(1, 0, 0.0, 1))
+  log.close()
+  assert len(shards.read_run(tmp_path)) == 4
+
+
 def test_log_of_another_run_is_refused(tmp_path):
   log = shards.make_log(tmp_path / 'log', 40, run_id='a')
   shards.add_row(log, shards.Row(1, 0, 0.0, 1))

@@ -110,3 +110,10 @@ def test_metadata_are_json():
   for wrong in ({'a': {1, 2}}, {'a': np.ones(3)}, [1]):
     with pytest.raises(ValueError, match='metadata is not JSON-serialisable'):
       transition_checks.check_metadata(wrong)
+
+
+def test_metadata_can_be_read_back():
+  """Otherwise the data tools would refuse the log that has it."""
+  given = {'environment': 'GridWorld'}
+  with pytest.raises(ValueError, match="environment is 'GridWorld', not an"):
+    transition_checks.check_metadata(given)

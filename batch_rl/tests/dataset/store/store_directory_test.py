@@ -174,6 +174,10 @@ def test_unusable_directories_are_refused(tmp_path):
     store.convert(str(logs), '/proc/store')
   with pytest.raises(ValueError, match='holds something else'):
     store.convert(str(logs), str(logs))
+  # A conversion was killed while it wrote these.
+  (tmp_path / 'store').mkdir()
+  for name in ('dictionary.tmp', 'store.json.0123456789abcdef.tmp'):
+    (tmp_path / 'store' / name).write_text('')
   other = tmp_path / 'other'
   shards.write_run(other, [20] * 2, capacity=50)
   store.convert(str(logs), str(tmp_path / 'store'))

@@ -1,0 +1,142 @@
+"""Damaged manifests and descriptions of stores end in one line, or are reported."""
+
+import contextlib
+import io
+import json
+import shutil
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from batch_rl.dataset import __main__ as tools
+from batch_rl.dataset.shards import manifests
+from batch_rl.tests import shards
+from batch_rl.tests.dataset.conftest import is_one_line
+
+DAMAGE = {
+  'nested': b'[' * 100_000,
+  'bytes': b'{"agent": "\xff"}',
+  'empty': b'',
+  'list': b'[]',
+  'infinite': b'{"rows": 1e999}',
+  'huge': b'{"truncated_rows": [' + b'9' * 400 + b']}',
+  'negative': b'{"truncated_rows": [-1]}',
+  'padding': b'{"format": {"stack_size": 100000000000}}',
+  'text': b'{"format": {"stack_size": "4"}}',
+  'environment': b'{"environment": "Pong"}',
+  'entry': b'{"shards": [{"suffix": 0, "files": []}]}',
+  'twice': b'{"rows": 1, "rows": 2}',
+}
+
+
+@pytest.mark.parametrize('damage', DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_manifest_is_named(root, run, damage):
+  directory = root / 'Pong' / '1'
+  path = directory / 'replay_logs' / manifests.FILE_NAME
+  path.write_bytes(damage)
+  for arguments in (
+    ['inspect', directory],
+    ['subset', directory],
+    ['convert', directory, root / 'store'],
+    ['import', directory, root / 'imported'],
+  ):
+    code, _, err = run(*arguments)
+    last = err.rpartition('\r')[2].removeprefix(
+      '\x1b[A'
+    )  # after a progress bar
+    assert code == 2 and f'{path} is damaged: ' in last, err
+    assert err.count('\n') == 1
+  code, out, err = run('verify', directory)
+  assert code == 1 and not err and out.count(f'error: {path} is damaged: ') == 1
+  code, out, err = run('verify', '--all', root)
+  assert code == 1 and out.endswith(f'2 runs: NOT well: {directory}\n')
+  code, out, err = run('inspect', root)  # lists the runs
+  assert code == 0 and not err and out.count('\n') == 3
+
+
+def test_a_store_with_a_damaged_manifest_is_reported(root, run):
+  run('convert', root / 'Pong' / '1', root / 'store')
+  path = root / 'store' / manifests.FILE_NAME
+  path.write_text('[]')
+  code, out, _ = run('verify', root / 'store')
+  assert code == 1 and f'error: {path} is damaged: it is [], not' in out
+
+
+def test_a_damaged_store_does_not_hide_the_others(root, run):
+  for name in ('1', '2'):
+    run('convert', root / 'Pong' / name, root / 'stores' / name)
+  (root / 'stores' / '1' / 'store.json').write_bytes(DAMAGE['nested'])
+  code, _, err = run('inspect', root / 'stores' / '1')
+  assert code == 2 and is_one_line(err) and 'store.json is damaged' in err
+  code, out, _ = run('verify', '--all', root / 'stores')
+  assert code == 1 and out.endswith(f'NOT well: {root}/stores/1\n')
+  assert f'{root}/stores/2: all is well' in out
+  code, out, err = run('inspect', root / 'stores')
+  assert code == 0 and not err and out.count('\n') == 3
+
+
+VALUES = st.recursive(
+  st.none()
+  | st.booleans()
+  | st.integers()
+  | st.floats()
+  | st.sampled_from([10**30, -1, 2**63, '\ud800', 'x', '']),
+  lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner),
+  max_leaves=4,
+)
+
+
+def places(value, path=()):
+  """Yields the path to every value inside a JSON value."""
+  if isinstance(value, dict | list):
+    for key in value if isinstance(value, dict) else range(len(value)):
+      yield (*path, key)
+      yield from places(value[key], (*path, key))
+
+
+@pytest.fixture(scope='module')
+def fuzzed_run(tmp_path_factory):
+  """A run whose manifest a test may change, and its intact manifest."""
+  logs = tmp_path_factory.mktemp('fuzzed') / 'Pong' / '1' / 'replay_logs'
+  environment = {'game': 'Pong', 'num_actions': 4, 'frame_skip': 4}
+  log = shards.make_log(logs, 40, environment=environment, agent='dqn')
+  for number in (1, 2):
+    for row in shards.make_episodes([12] * number)[-1]:
+      frame = shards.Row(row.frame, row.action, row.reward, 0)
+      shards.add_row(log, frame if number == 2 else row)
+  log.add([[1, 1], [1, 1]], 1, 0.0, False, truncated=True)
+  log.close()
+  manifest = json.loads((logs / manifests.FILE_NAME).read_text())
+  yield logs.parent, manifest
+  shutil.rmtree(logs)
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.given(data=st.data(), value=VALUES)
+def test_any_change_of_a_manifest_is_read_or_one_line(fuzzed_run, data, value):
+  directory, intact = fuzzed_run
+  changed = json.loads(json.dumps(intact))
+  *outer, last = data.draw(st.sampled_from(list(places(intact))))
+  inner = changed
+  for key in outer:
+    inner = inner[key]
+  inner[last] = value
+  path = directory / 'replay_logs' / manifests.FILE_NAME
+  path.write_text(json.dumps(changed))
+  for command in ('inspect', 'subset'):
+    out, err = io.StringIO(), io.StringIO()
+    with (
+      pytest.raises(SystemExit) as exit_,
+      contextlib.redirect_stdout(out),
+      contextlib.redirect_stderr(err),
+    ):
+      tools.main([command, '--json', str(directory)])
+    assert exit_.value.code in (0, 2)
+    if exit_.value.code == 0:
+      json.loads(
+        out.getvalue(), parse_constant=pytest.fail
+      )  # neither NaN nor Infinity
+    else:
+      assert is_one_line(err.getvalue())
+      assert 'manifest.json is damaged: ' in err.getvalue()
