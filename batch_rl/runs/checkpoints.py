@@ -100,7 +100,7 @@ class Checkpoint:
     except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
       raise ValueError(
         f'Checkpoint {self.position.name} in {self.directory} cannot be used: '
-        f'{error}.'
+        f'{str(error).rstrip(".")}.'
       ) from error
 
   def record(self) -> dict[str, Any]:

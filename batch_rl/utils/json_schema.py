@@ -21,11 +21,14 @@ In an object, null counts as a missing value.
 import dataclasses
 import json
 import numbers
+import re
 import reprlib
 import sys
 from typing import Any
 
 _MAX_DEPTH = 64
+# A bracket, or a string, which may lack its end.
+_TOKENS = re.compile(r'[\[\]{}]|"(?:[^"\\]+|\\.)*(?:"|\\?\Z)', re.DOTALL)
 _INT64 = range(-(2**63), 2**63)
 _NAMES = {
   str: 'text',
@@ -57,10 +60,9 @@ def parse(content: bytes, schema: Any = object) -> Any:
       of another structure. The message is a clause such as 'seed is "x", not ...'.
   """
   try:
-    value = json.loads(content.decode(), object_pairs_hook=_object)
-    _check_depth(value)
-  except RecursionError:
-    raise ValueError(f'it is nested deeper than {_MAX_DEPTH} levels') from None
+    text = content.decode()
+    _check_depth(text)
+    value = json.loads(text, object_pairs_hook=_object)
   except (json.JSONDecodeError, UnicodeDecodeError) as error:
     reason = f'it is not JSON: {error}' if content.strip() else 'it is empty'
     raise ValueError(reason) from error
@@ -143,17 +145,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
   return content
 
 
-def _check_depth(value: Any) -> None:
-  """Raises a RecursionError for a value nested too deeply to be written."""
-  level = [value]
-  for _ in range(_MAX_DEPTH + 1):
-    level = [
-      child
-      for parent in level
-      if isinstance(parent, dict | list)
-      for child in (parent.values() if isinstance(parent, dict) else parent)
-      if isinstance(child, dict | list)
-    ]
-    if not level:
-      return
-  raise RecursionError
+def _check_depth(text: str) -> None:
+  """Checks the depth before `json` does, which may exhaust a small stack."""
+  depth = 0
+  for match in _TOKENS.finditer(text):
+    depth += (match[0] in '[{') - (match[0] in ']}')
+    if depth > _MAX_DEPTH:
+      raise ValueError(f'it is nested deeper than {_MAX_DEPTH} levels')

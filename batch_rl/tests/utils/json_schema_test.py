@@ -32,6 +32,8 @@ SCHEMA = {
     '{"score": NaN, "unknown": -Infinity, "other": [1e999, {"a": 1}]}',
     '{"items": [{"id": 1, "rest": [], "more": 2}], "files": {"x": {}}}',
     '{"deep": ' + '[' * 60 + ']' * 60 + '}',
+    json.dumps({'name': '[' * 100 + '"\\' * 3 + '[' * 100}),
+    '{"other": [' + '[],' * 1000 + '[]]}',
   ],
 )
 def test_what_is_expected_or_unknown_is_read(text):
@@ -70,6 +72,8 @@ def test_what_is_expected_or_unknown_is_read(text):
     (b'[' * 100_000, 'nested deeper'),
     (b'[' * 100_000 + b']' * 100_000, 'nested deeper'),
     (b'{"a":' * 100_000, 'nested deeper'),
+    (b'"' + b'\\"' * 100_000, 'not JSON'),
+    (b'"' + b'\\' * 99_999, 'not JSON'),
     (b'{"other": ' + b'[' * 70 + b']' * 70 + b'}', 'nested deeper'),
   ],
 )
