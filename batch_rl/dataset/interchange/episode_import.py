@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset import run_directories
+from batch_rl.dataset.interchange import staging_directory
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import (
   manifests,
@@ -22,7 +23,7 @@ from batch_rl.dataset.shards import (
   stitching,
 )
 from batch_rl.dataset.store import store as store_lib
-from batch_rl.utils import files, staging_directory
+from batch_rl.utils import files
 
 LAST_STEPS = ('auto', 'transition', 'observation')
 Progress = Callable[[str, int, int], None]
