@@ -15,8 +15,8 @@ FILE_NAME = 'progress.json'
 FINISHED = 'finished'  # phase of a run with all iterations done
 _SECONDS = 10  # between writes
 _SCHEMA = {
-  'iteration': json_schema.Required(int),
-  'iterations': json_schema.Required(int),
+  'iteration': json_schema.Required(range(2**53)),
+  'iterations': json_schema.Required(range(2**53)),
   'phase': json_schema.Required(str),
   'done': float,
   'total': float,

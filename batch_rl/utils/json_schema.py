@@ -6,7 +6,7 @@ A schema is one of
 | -------------------------------- | ---------------------------------------------- |
 | `object`                         | anything                                       |
 | `str`, `bool`, `list`, `dict`    | a value of that type                           |
-| `int`                            | an integer of 64 bits                          |
+| `int`                            | an integer of any size                         |
 | `range(1, 10)`                   | an integer in that range                       |
 | `float`                          | a finite number                                |
 | `numbers.Real`                   | a number, possibly NaN or infinite             |
@@ -29,13 +29,12 @@ from typing import Any
 _MAX_DEPTH = 64
 # A bracket, or a string, which may lack its end.
 _TOKENS = re.compile(r'[\[\]{}]|"(?:[^"\\]+|\\.)*(?:"|\\?\Z)', re.DOTALL)
-_INT64 = range(-(2**63), 2**63)
 _NAMES = {
   str: 'text',
   bool: 'true or false',
   list: 'a list',
   dict: 'an object',
-  int: 'an integer of 64 bits',
+  int: 'an integer',
   float: 'a finite number',
   numbers.Real: 'a number',
 }
@@ -114,7 +113,7 @@ def _check_simple(value: Any, schema: Any, name: str) -> None:
 
 def _is_of_type(value: Any, kind: Any) -> bool:
   if kind is int:
-    return type(value) is int and value in _INT64
+    return type(value) is int
   if kind in (float, numbers.Real):
     if kind is numbers.Real and type(value) is float:
       return True
