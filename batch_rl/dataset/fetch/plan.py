@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import psutil
+from absl import logging
 
 from batch_rl.atari import roms
 from batch_rl.dataset.fetch import incoming_shards, remotes
@@ -242,10 +243,16 @@ class _RunLookUp:
       _, _, chunks = self._remote.open(f'{self._folder}/{manifests.FILE_NAME}')
       return remotes.join(chunks)
 
-    with contextlib.suppress(remotes.PermanentError, ValueError):
+    try:
       content = self._request(read)
       return files.parse_json(manifests.FILE_NAME, content, manifests.SCHEMA)
-    return {}
+    except remotes.PermanentError:
+      return {}
+    except ValueError as error:
+      logging.warning(
+        '%s: files are not compared with the manifest: %s', self.title, error
+      )
+      return {}
 
   def _stat(self, name: str) -> remotes.RemoteStat | None:
     """Returns the description of a file; None if missing or refused."""

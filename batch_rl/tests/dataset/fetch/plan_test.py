@@ -117,11 +117,14 @@ def test_probing_ends_if_the_server_answers_anything(server, run, monkeypatch):
     {'shards': [3], 'environment': 'Pong'},
   ],
 )
-def test_malformed_manifest_is_tolerated(root, server, run, data_dir, manifest):
+def test_malformed_manifest_is_tolerated(
+  root, server, run, data_dir, manifest, caplog
+):
   server.lists = True
   (root / RUN / manifests.FILE_NAME).write_text(json.dumps(manifest))
   assert run(server.url)[0] == 0
   assert contents(data_dir) == contents(root / RUN)
+  assert 'not compared with the manifest: manifest.json is dam' in caplog.text
 
 
 # --- local files ----------------------------------------------------------------
