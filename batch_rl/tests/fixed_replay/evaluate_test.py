@@ -124,8 +124,14 @@ def test_mistakes_are_one_line(base_dir, tmp_path, monkeypatch, capsys):
     ('[' * 100_000, 'nested'),
     ('{"agent": "dqn", "replay_dir": "/d"}', 'it has no gin_config'),
     ('{"agent": "dqn", "gin_config": 3}', 'gin_config is 3, not text'),
-    ('{"create_agent": {}}', 'it has no create_agent.name'),
-    ('{"evaluation_environments": 1e999}', 'evaluation_environments is inf'),
+    (
+      '{"agent": "a", "gin_config": "", "create_agent": {}}',
+      'it has no create_agent.name',
+    ),
+    (
+      '{"agent": "a", "gin_config": "", "evaluation_environments": 1e999}',
+      'evaluation_environments is inf',
+    ),
   ],
 )
 def test_a_damaged_record_is_named(
