@@ -6,7 +6,9 @@ import TensorFlow itself.
 """
 
 from batch_rl import dopamine_compat
+from batch_rl.utils import programs
 
 __version__ = '1.0.0'
 
+programs.open_closed_streams()
 dopamine_compat.activate()

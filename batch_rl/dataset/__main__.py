@@ -10,7 +10,6 @@ python -m batch_rl.dataset import rlu_atari/Pong_run_1/1.3.0 stores/Pong-1
 python -m batch_rl.dataset export $DATA_DIR/Pong/1 datasets/pong-v0 --format minari
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -24,6 +23,7 @@ from batch_rl.dataset.commands import (
   subset,
   verify,
 )
+from batch_rl.utils import programs
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -48,18 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     import_export.add_export,
   ):
     add(commands)
-  parsed = parser.parse_args(arguments)
-  try:
-    code = parsed.run(parsed)
-    sys.stdout.flush()
-    sys.exit(code)
-  except BrokenPipeError:  # e.g. `| head`
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(141)
-  except (ValueError, OSError) as error:
-    console.fail(error)
-  except KeyboardInterrupt:
-    sys.exit(130)
+
+  def run_command() -> int:
+    parsed = parser.parse_args(arguments)
+    return parsed.run(parsed)
+
+  sys.exit(programs.run(run_command))
 
 
 if __name__ == '__main__':

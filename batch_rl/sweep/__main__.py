@@ -24,7 +24,7 @@ from batch_rl.runs import interruption
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import monitor as monitor_lib
 from batch_rl.sweep import plan, workload
-from batch_rl.utils import files, locks
+from batch_rl.utils import locks, programs
 
 _LAUNCHERS = ('ray', 'slurm')
 _SUMMARY_SECONDS = 60  # Between summaries when the output is not a terminal.
@@ -35,13 +35,11 @@ _LOCK = '.sweep.lock'
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Runs the command line; returns the exit code."""
-  options = _parser().parse_args(arguments)
-  try:
-    return _sweep(options)
-  except (ValueError, OSError) as error:
-    reason = files.reason(error) if isinstance(error, OSError) else error
-    print(f'sweep: error: {" ".join(str(reason).split())}', file=sys.stderr)
-    return 2
+
+  def run() -> int:
+    return _sweep(_parser().parse_args(arguments))
+
+  return programs.run(run, 'sweep: ')
 
 
 def _parser():

@@ -1,0 +1,71 @@
+"""Exit codes, one-line errors and standard streams of programs."""
+
+import io
+import os
+import sys
+from collections.abc import Callable
+
+USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
+
+
+def run(program: Callable[[], int | None], prefix: str = '') -> int:
+  """Runs a program, and reports a mistake of its user in one line.
+
+  Args:
+    program: Function that returns the exit code; None is 0.
+    prefix: Start of an error's line, e.g. 'report: '.
+
+  Returns:
+    The exit code: 2 after a ValueError, OSError or MemoryError, 130 after Ctrl-C, 141
+    if the reader of the output has left, e.g. `| head`.
+  """
+  for stream in (sys.stdout, sys.stderr):
+    if isinstance(stream, io.TextIOWrapper):
+      # A name may have characters that the terminal has not.
+      stream.reconfigure(errors='backslashreplace')
+  try:
+    try:
+      return program() or 0
+    finally:
+      sys.stdout.flush()
+  except BrokenPipeError:
+    _discard_output()
+    return BROKEN_PIPE
+  except KeyboardInterrupt:
+    return INTERRUPTED
+  except (ValueError, OSError, MemoryError) as error:
+    print(f'{prefix}error: {one_line(error)}', file=sys.stderr)
+    _discard_output()
+    return USER_ERROR
+
+
+def one_line(error: BaseException) -> str:
+  """Returns the message of an error in one line."""
+  text = ' '.join(str(error).split())
+  if isinstance(error, MemoryError):
+    return f'out of memory{text and f": {text}"}'
+  if isinstance(error, OSError) and error.strerror:
+    return f'{error.filename}: {error.strerror}'.removeprefix('None: ')
+  return text or type(error).__name__
+
+
+def _discard_output() -> None:
+  """Discards output that cannot be written; Python would try again at exit."""
+  try:
+    sys.stdout.flush()
+  except OSError:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def open_closed_streams() -> None:
+  """Connects standard streams that are closed to the null device.
+
+  Otherwise the next file to be opened would take the place of stdout or stderr, and
+  messages would be written into it.
+  """
+  for name, mode in (('stdin', 'r'), ('stdout', 'w'), ('stderr', 'w')):
+    if getattr(sys, name) is None:
+      # It gets the lowest free descriptor, that of the closed stream.
+      stream = open(os.devnull, mode, encoding='utf-8')
+      os.set_inheritable(stream.fileno(), True)
+      setattr(sys, name, stream)
