@@ -10,9 +10,7 @@ import argparse
 import contextlib
 import os
 import re
-import shutil
 import sys
-from collections.abc import Iterator
 
 import tqdm.auto as tqdm
 
@@ -28,23 +26,18 @@ from batch_rl.report import (
   tables,
 )
 from batch_rl.report.comparison import Comparison
-from batch_rl.utils import files
+from batch_rl.utils import files, programs, staging_directory
 
 _PAGE = 'index.html'
 
 
 def main(arguments: list[str] | None = None) -> int:
   """Runs the command line; returns the exit code."""
-  options = _parser().parse_args(arguments)
-  try:
-    write_report(options)
-  except ValueError as error:
-    print(f'report: error: {error}', file=sys.stderr)
-    return 2
-  except OSError as error:
-    print(f'report: error: {files.reason(error)}', file=sys.stderr)
-    return 2
-  return 0
+
+  def make_report() -> None:
+    write_report(_parser().parse_args(arguments))
+
+  return programs.run(make_report, 'report: ')
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -112,8 +105,10 @@ def write_report(options: argparse.Namespace) -> None:
     reasons = ''.join(f'; {path}: {reason}' for path, reason in unread[:4])
     raise ValueError(f'There are no runs to report{reasons}.')
   excluded = sorted([*unread, *compared.excluded])
-  with _replacing(options.out) as directory:
-    text = _write_files(compared, excluded, options, directory)
+  staging = staging_directory.StagingDirectory(options.out, replace=True)
+  with staging:
+    text = _write_files(compared, excluded, options, staging.create('report'))
+    staging.publish('report')
   print(f'{text}\nreport: {os.path.join(options.out, _PAGE)}')
 
 
@@ -130,6 +125,7 @@ def _check(options: argparse.Namespace) -> None:
     raise ValueError(
       f'--agents={options.agents} is not a regular expression: {error}.'
     ) from error
+  staging_directory.check_name(options.out)
   exists = os.path.exists(options.out)
   if exists and not os.path.isdir(options.out):
     raise ValueError(f'--out={options.out} is a file; choose a directory.')
@@ -139,19 +135,6 @@ def _check(options: argparse.Namespace) -> None:
       f'--out={options.out} contains files that are not a report: choose another '
       'directory.'
     )
-
-
-@contextlib.contextmanager
-def _replacing(directory: str) -> Iterator[str]:
-  """Yields a temporary directory that replaces `directory` at the end."""
-  new = f'{os.path.normpath(directory)}.partial-{os.getpid()}'
-  os.makedirs(os.path.join(new, 'plots'))
-  try:
-    yield new
-    shutil.rmtree(directory, ignore_errors=True)
-    os.rename(new, directory)
-  finally:
-    shutil.rmtree(new, ignore_errors=True)
 
 
 def _write_files(
@@ -206,7 +189,7 @@ def _write_files(
   ]
   for name, render in (('report.md', page.to_markdown), (_PAGE, page.to_html)):
     path = os.path.join(directory, name)
-    files.write_bytes(path, render(about, sections).encode())
+    files.write_bytes(path, tables.encode(render(about, sections)))
   printed = [
     f'{t.caption}\n{t.render("simple")}\n' for t in (*scores, *aggregated)
   ]
@@ -225,8 +208,11 @@ def _draw(
   shown = [s for s in summaries if s.normaliser.startswith(options.normaliser)]
   figures = list(plots.Plotter(compared, options.repetitions).figures(shown))
   folder = os.path.join(directory, 'plots')
+  os.makedirs(folder)
   return {
-    name: page.Picture(plots.write(draw(), folder, name), caption)
+    name: page.Picture(
+      plots.write(draw(), folder, name.replace(os.sep, '_')), caption
+    )
     for name, caption, draw in tqdm.tqdm(
       figures, desc='plots', disable=None, leave=False
     )

@@ -5,6 +5,7 @@ import dataclasses
 import html
 import time
 
+from batch_rl.report import tables
 from batch_rl.report.tables import Table
 
 _TITLE = 'Offline reinforcement learning: report'
@@ -82,5 +83,5 @@ def _html(part: Table | Picture | list[str]) -> str:
 
 def _markdown(part: Table | list[str]) -> str:
   if isinstance(part, list):
-    return '\n'.join(f'- {line}' for line in part)
-  return f'{part.caption}\n\n{part.render("github")}'
+    return '\n'.join(f'- {tables.markdown(line)}' for line in part)
+  return f'{tables.markdown(part.caption)}\n\n{part.render("github")}'

@@ -1,6 +1,7 @@
 """Tables of a report: runs, scores and aggregates, as Markdown, LaTeX, HTML and CSV."""
 
 import dataclasses
+import html
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -43,8 +44,7 @@ class Table:
     """Returns the table as 'simple', 'github', 'latex_booktabs' or 'html'."""
     text = self.text
     if form == 'github':
-      text = text.replace(r'\|', r'\\|', regex=True)
-      text = text.rename(columns=lambda name: name.replace('|', r'\|'))
+      text = text.map(markdown).rename(columns=markdown)
     return tabulate.tabulate(
       text.values.tolist(),
       list(text),
@@ -56,18 +56,35 @@ class Table:
   def write(self, directory: str) -> None:
     """Writes `<name>.csv` and, of a formatted table, `<name>.md` and `<name>.tex`."""
     # As objects, since integers beside missing values would become floats.
-    data = pd.DataFrame(self.records, dtype=object)
+    records = [
+      {name: _as_csv(value) for name, value in record.items()}
+      for record in self.records
+    ]
+    data = pd.DataFrame(records, dtype=object)
     contents = {'csv': data.to_csv(index=False)}
     if len(self.text.columns):
-      caption = self.caption.replace('%', r'\%').replace('_', r'\_')
-      contents['md'] = f'{self.caption}\n\n{self.render("github")}\n'
+      caption = ''.join(
+        tabulate.LATEX_ESCAPE_RULES.get(c, c) for c in self.caption
+      )
+      contents['md'] = f'{markdown(self.caption)}\n\n{self.render("github")}\n'
       contents['tex'] = (
         f'\\begin{{table}}\n\\centering\n\\caption{{{caption}}}\n'
         f'{self.render("latex_booktabs")}\n\\end{{table}}\n'
       )
     for ending, content in contents.items():
       path = os.path.join(directory, f'{self.name}.{ending}')
-      files.write_bytes(path, content.encode())
+      files.write_bytes(path, encode(content))
+
+
+def markdown(text: str) -> str:
+  """Escapes names in a line or a cell: no HTML, links, borders or line breaks."""
+  escaped = html.escape(' '.join(text.split()), quote=False)
+  return escaped.replace('|', r'\|').replace('](', r'\](')
+
+
+def encode(text: str) -> bytes:
+  """Encodes text as UTF-8. Bytes of a path that are not UTF-8 become escapes."""
+  return text.encode(errors='backslashreplace')
 
 
 def runs_table(compared: Comparison, excluded: Iterable[Excluded]) -> Table:
@@ -296,6 +313,17 @@ def _interval_text(value: float, low: float | None, high: float | None) -> str:
   if low is None:
     return _format(value)
   return f'{_format(value)} ({_format(low)}, {_format(high)})'
+
+
+def _as_csv(value: Any) -> Any:
+  """Returns a value unchanged, or after a `'` if a spreadsheet would run it."""
+  if not isinstance(value, str) or value[:1] not in tuple('=+-@\t\r'):
+    return value
+  try:
+    float(value)
+    return value
+  except ValueError:
+    return f"'{value}"
 
 
 def _format(value) -> str:

@@ -14,9 +14,10 @@ class StagingDirectory:
 
   Args:
     destination: Local directory to create.
+    replace: Whether to replace a directory that exists already.
 
   Attributes:
-    destination: Absolute path of the directory to create.
+    destination: Absolute path of the directory to create, links resolved.
     path: Path of the staging folder, `<destination>.unfinished`.
 
   Raises:
@@ -24,9 +25,10 @@ class StagingDirectory:
       cannot be created, has other content, or is used by another process.
   """
 
-  def __init__(self, destination: str):
-    check_new(destination)
-    self.destination = os.path.abspath(destination)
+  def __init__(self, destination: str, replace: bool = False):
+    self._replace = replace
+    (check_name if replace else check_new)(destination)
+    self.destination = os.path.realpath(destination)
     self.path = self.destination + '.unfinished'
     lock = os.path.join(self.path, '.lock')
     if os.path.exists(self.path) and not os.path.exists(lock):
@@ -77,19 +79,32 @@ class StagingDirectory:
       for file in names:
         files.sync(os.path.join(directory, file))
       files.sync(directory)
+    if self._replace:
+      shutil.rmtree(self.destination, ignore_errors=True)
     check_new(self.destination)
     os.rename(finished, self.destination)
     files.sync(os.path.dirname(self.destination))
     shutil.rmtree(self.path)
 
 
+def check_name(destination: str) -> None:
+  """Checks that a destination has a name, and is local.
+
+  Raises:
+    ValueError: If the destination is an empty name, or remote.
+  """
+  if not destination:
+    raise ValueError('The destination is an empty name; give a directory.')
+  files.check_local(destination)
+
+
 def check_new(destination: str) -> None:
   """Checks that a destination is local, and either missing or empty.
 
   Raises:
-    ValueError: If the destination is remote or has content.
+    ValueError: If the destination is an empty name, remote, or has content.
   """
-  files.check_local(destination)
+  check_name(destination)
   if not os.path.lexists(destination):
     return
   if not os.path.isdir(destination) or os.listdir(destination):

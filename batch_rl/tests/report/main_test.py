@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import json
+import os
 import pathlib
 import re
 
@@ -17,6 +18,7 @@ from batch_rl.report import (
   plots,
 )
 from batch_rl.tests.report import made_up_runs
+from batch_rl.utils import staging_directory
 
 REM = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
 
@@ -265,6 +267,7 @@ def test_an_environment_without_normalisers(run, tmp_path):
     (['--name=x'], "--name=x is not 'DIR=AGENT'"),
     (['--agents=Nothing'], 'There are no runs to report'),
     (['--name=/no/such=A/B'], '--name=/no/such=...: there is no run'),
+    (['--out='], 'The destination is an empty name'),
   ],
 )
 def test_mistakes(run, tmp_path, arguments, message):
@@ -281,7 +284,35 @@ def test_a_report_replaces_another(run, tmp_path, no_rendering):
   assert (out / 'plots' / 'curves_Breakout.png').exists()
   code, _, out = run('--games=pong')
   assert code == 0 and not (out / 'plots' / 'curves_Breakout.png').exists()
-  assert not list(tmp_path.glob('*partial*'))
+  assert {path.name for path in tmp_path.iterdir()} == {'report', 'runs'}
+
+
+def test_a_report_continues_where_a_killed_one_ended(
+  run, tmp_path, no_rendering
+):
+  made_up_runs.write(tmp_path / 'runs' / 'a', [3.0])
+  killed = staging_directory.StagingDirectory(str(tmp_path / 'report'), True)
+  (pathlib.Path(killed.create('report')) / 'old.csv').touch()
+  code, text, out = run()
+  assert code == 2 and 'report is being written by process' in text
+  killed._lock.close()
+  assert run()[0] == 0 and not (out / 'old.csv').exists()
+  assert {path.name for path in tmp_path.iterdir()} == {'report', 'runs'}
+
+
+def test_names_that_are_paths_or_not_unicode(run, tmp_path, no_rendering):
+  directory = tmp_path / 'runs' / os.fsdecode(b'caf\xff')
+  path = made_up_runs.write(directory, [3.0], game='Pong')
+  record = (path / 'run.json').read_text()
+  record = record.replace("game_name = 'Pong'", "game_name = '../../Pong'")
+  record = record.replace('"game": "Pong"', '"game": "../../Pong"')
+  (path / 'run.json').write_text(record)
+  code, text, out = run()
+  assert code == 0, text
+  assert [path.name for path in (out / 'plots').glob('curves*')] == [
+    'curves_.._.._Pong.png'
+  ]
+  assert r'caf\udcff' in (out / 'runs.csv').read_text()
 
 
 def test_other_files_are_not_overwritten(run, tmp_path):
@@ -302,7 +333,9 @@ def test_special_characters_in_names(run, tmp_path):
   )
   assert code == 0
   assert '&lt;b&gt;A|B' in (out / 'index.html').read_text()
-  assert r'A\|B' in (out / 'scores_final.md').read_text()
+  for name in ('report.md', 'scores_final.md'):
+    text = (out / name).read_text()
+    assert r'&lt;b&gt;A\|B' in text and '<b>' not in text
   assert r'\$x\_1\$ \& 100\%' in (out / 'scores_final.tex').read_text()
 
 

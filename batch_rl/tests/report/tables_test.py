@@ -1,0 +1,38 @@
+"""Cells of tables that programs would run, and numbers that stay numbers."""
+
+import csv
+
+import pandas as pd
+import pytest
+
+from batch_rl.report import tables
+
+
+@pytest.mark.parametrize(
+  'value, cell',
+  [
+    ('=1+1', "'=1+1"),
+    ('+x', "'+x"),
+    ('-rm', "'-rm"),
+    ('@SUM(A1)', "'@SUM(A1)"),
+    ('\t=1', "'\t=1"),
+    ('DQN = best', 'DQN = best'),
+    ('-1.5', '-1.5'),
+    ('-1e-05', '-1e-05'),
+    (-1.5, '-1.5'),
+    (-3, '-3'),
+    (None, ''),
+  ],
+)
+def test_a_spreadsheet_runs_no_cell(tmp_path, value, cell):
+  table = tables.Table('a', '', pd.DataFrame(), [{'x': value, 'y': 1}])
+  table.write(str(tmp_path))
+  with (tmp_path / 'a.csv').open(encoding='utf-8', newline='') as file:
+    assert list(csv.DictReader(file)) == [{'x': cell, 'y': '1'}]
+
+
+def test_markdown_has_no_html_links_or_new_lines():
+  text = tables.markdown('<script>a|b</script>\n![x](http://y) & _c_ [d=1]')
+  assert text == (
+    r'&lt;script&gt;a\|b&lt;/script&gt; ![x\](http://y) &amp; _c_ [d=1]'
+  )
