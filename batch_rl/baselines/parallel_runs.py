@@ -54,7 +54,7 @@ def run(
       [sys.executable, '-um', module, *arguments, *flags, '--runs='],
       env=environment,
       stderr=subprocess.PIPE,
-      text=True,
+      encoding='utf-8',
       errors='replace',
     )
   readers = [

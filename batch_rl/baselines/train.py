@@ -6,13 +6,14 @@ r"""Trains an agent online and logs its experience in the dataset's format.
 """
 
 import functools
+import os
 import sys
 
 from absl import flags
 
 from batch_rl.baselines import parallel_runs
 from batch_rl.baselines.agents import REGISTRY
-from batch_rl.runs import command_line, interruption
+from batch_rl.runs import command_line, interruption, run_record
 from batch_rl.utils import number_ranges
 
 command_line.define_flags()
@@ -62,9 +63,9 @@ def main() -> None:
     from batch_rl.dataset.shards import replay_log
 
     record = command_line.start_run('create_online_agent', REGISTRY)
-    replay_log.check_log_directory(
-      logged_agent.log_directory(FLAGS.replay_log_dir), record['run_id']
-    )
+    logs = os.path.normpath(logged_agent.log_directory(FLAGS.replay_log_dir))
+    run_record.lock(os.path.dirname(logs), '--replay_log_dir', '.log.lock')
+    replay_log.check_log_directory(logs, record['run_id'])
     runner = run_experiment.LoggedRunner(
       FLAGS.base_dir,
       functools.partial(

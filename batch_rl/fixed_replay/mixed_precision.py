@@ -63,7 +63,7 @@ def is_slow() -> bool:
   return (
     not tf.config.list_physical_devices('GPU')
     and _CPUINFO.exists()
-    and not re.search(_BFLOAT16_FLAGS, _CPUINFO.read_text())
+    and not re.search(_BFLOAT16_FLAGS, _CPUINFO.read_text('utf-8'))
   )
 
 

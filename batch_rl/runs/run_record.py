@@ -244,21 +244,26 @@ def write(base_dir: str, record: dict[str, Any]) -> None:
   files.write_json(os.path.join(base_dir, FILE_NAME), record)
 
 
-def lock(base_dir: str) -> None:
-  """Locks a local run directory until this process ends.
+def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
+  """Locks a local directory of a run until this process ends.
+
+  Args:
+    directory: Directory, created if missing.
+    flag: Flag that names the directory, for the message.
+    name: Name of the lock file.
 
   Raises:
     ValueError: If another process has locked it.
   """
-  if '://' in base_dir:
+  if '://' in directory:
     return
-  os.makedirs(base_dir, exist_ok=True)
-  path = os.path.join(base_dir, LOCK)
+  os.makedirs(directory, exist_ok=True)
+  path = os.path.join(directory, name)
   held = locks.try_lock(path)
   if held is None:
     raise ValueError(
-      f'{base_dir} is in use by {locks.lock_holder(path)}; wait for it, stop it, '
-      'or choose another --base_dir.'
+      f'{directory} is in use by {locks.lock_holder(path)}; wait for it, stop it, '
+      f'or choose another {flag}.'
     )
   _locks.append(held)
 

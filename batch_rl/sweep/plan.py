@@ -1,6 +1,7 @@
 """The cells of a sweep and their command lines, read from its file."""
 
 import ast
+import collections
 import dataclasses
 import itertools
 import math
@@ -11,13 +12,12 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import yaml
-
 import batch_rl
 from batch_rl.atari import roms
 from batch_rl.baselines import parallel_runs
 from batch_rl.dataset.store import store
 from batch_rl.report import normalisation
+from batch_rl.sweep import yaml_file
 from batch_rl.utils import choices, files, number_ranges, user_modules
 
 _PACKAGE_PARENT = str(pathlib.Path(batch_rl.__file__).parents[1])
@@ -51,6 +51,7 @@ _DEFAULTS: dict[str, Any] = {
   'slurm': {},
 }
 GAME = 'atari_lib.create_atari_environment.game_name'
+_MAX_CELLS = 100_000
 _RATES = ('train', 'eval')
 _EVALUATE_FLAGS = ('checkpoints', 'evaluation_steps', 'environments', 'seed')
 
@@ -191,13 +192,7 @@ def _read_yaml(path):
     return {}
   if path.startswith('batch_rl/') and not os.path.exists(path):
     path = os.path.join(_PACKAGE_PARENT, path)
-  try:
-    with open(path, encoding='utf-8') as file:
-      content = yaml.safe_load(file)
-  except OSError as error:
-    raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
-  except (yaml.YAMLError, UnicodeDecodeError) as error:
-    raise ValueError(f'{path} is not valid YAML: {error}') from error
+  content = yaml_file.read(path)
   if not isinstance(content, dict):
     raise ValueError(f'{path} is not a YAML mapping of `name: value`.')
   for name in content:
@@ -215,14 +210,19 @@ def _list_cells(job, base_dir, settings):
       f'seeds={settings["seeds"]}: an online sweep has one seed, from which the '
       'seed of each run is derived. Increase `runs:` instead.'
     )
+  count = len(seeds) * len(runs) * len(methods) * len(games)
+  if count > _MAX_CELLS:
+    raise ValueError(
+      f'The sweep has {count:,} cells, more than {_MAX_CELLS:,}: make several sweeps.'
+    )
   grid = itertools.product(seeds, runs, methods, games)
   cells = [
     _cell(job, base_dir, settings, method, game, run, seed, len(methods) > 1)
     for seed, run, method, game in grid
   ]
-  directories = [cell.directory for cell in cells]
-  if len(set(directories)) < len(cells):
-    duplicate = next(d for d in directories if directories.count(d) > 1)
+  counts = collections.Counter(cell.directory for cell in cells)
+  if len(counts) < len(cells):
+    [(duplicate, _)] = counts.most_common(1)
     raise ValueError(
       f'The sweep has {os.path.relpath(duplicate, base_dir)} twice: remove one.'
     )

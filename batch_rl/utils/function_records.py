@@ -94,7 +94,8 @@ def _load_script(path: str) -> types.ModuleType:
       'run it: put what it runs below such a line.'
     )
   spec = importlib.util.spec_from_file_location(user_modules.stem(path), path)
-  assert spec is not None and spec.loader is not None
+  if spec is None or spec.loader is None:
+    raise ValueError(f'{path} cannot be imported: rename it to end in .py.')
   module = importlib.util.module_from_spec(spec)
   sys.modules.setdefault(spec.name, module)
   spec.loader.exec_module(module)

@@ -32,7 +32,7 @@ def main() -> None:
   """Prints the table as Markdown and writes it to `correctness.csv`."""
   print(*(f'| {column} ' for column in _COLUMNS), '|', sep='')
   print('| --- ' * len(_COLUMNS), '|', sep='')
-  with open(_CSV, 'w', newline='') as file:
+  with open(_CSV, 'w', encoding='utf-8', newline='') as file:
     table = csv.DictWriter(file, _COLUMNS, lineterminator='\n')
     table.writeheader()
     for row in _rows():

@@ -135,6 +135,9 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     Args:
       batch_size: Number of transitions; None for the constructor's.
       indices: Indices of the transitions; None for random valid ones.
+
+    Raises:
+      ValueError: If there are more or fewer indices than transitions.
     """
     if batch_size is None:
       batch_size = self._batch_size
@@ -143,7 +146,8 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
       return super().sample_transition_batch(batch_size, indices)
     if indices is None:
       indices = self.sample_index_batch(batch_size)
-    assert len(indices) == batch_size
+    if len(indices) != batch_size:
+      raise ValueError(f'{len(indices)} indices for {batch_size} transitions.')
     rows = np.asarray(indices, np.int64)
     store, capacity = self._store, self._replay_capacity
     horizon = self._update_horizon

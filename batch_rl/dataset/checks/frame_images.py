@@ -27,11 +27,13 @@ def check_output(path: str, endings: tuple[str, ...]) -> None:
   """
   if os.path.splitext(path)[1].lower() not in endings:
     raise ValueError(
-      f'{path} does not end in {", ".join(endings[:-1])} or {endings[-1]}.'
+      f'{path or "An empty name"} does not end in {", ".join(endings[:-1])} or {endings[-1]}.'
     )
   folder = os.path.dirname(path) or '.'
   if not os.path.isdir(folder):
     raise ValueError(f'{path} cannot be written: there is no folder {folder}.')
+  if os.path.isdir(path):
+    raise ValueError(f'{path} is a directory; choose another file name.')
 
 
 def explain_no_images(

@@ -1,10 +1,13 @@
 """A plot of a run: returns, episode lengths, actions and a contact sheet of frames."""
 
+import io
+import os
 from typing import Any
 
 import numpy as np
 
 from batch_rl.dataset.checks import frame_images, run_statistics
+from batch_rl.utils import files
 
 # Rows and columns of the contact sheet.
 _SHEET = (3, 8)
@@ -92,7 +95,9 @@ def plot(statistics: run_statistics.RunStatistics, path: str) -> None:
   _plot_returns(statistics, top.add_subplot(grid[0, :]))
   _plot_lengths(statistics, top.add_subplot(grid[1, 0]))
   _plot_actions(statistics, top.add_subplot(grid[1, 1]))
-  figure.savefig(path, dpi=110)
+  content, ending = io.BytesIO(), os.path.splitext(path)[1]
+  figure.savefig(content, format=ending[1:].lower(), dpi=110)
+  files.write_bytes(path, content.getvalue())
 
 
 def _plot_returns(statistics: run_statistics.RunStatistics, axes: Any) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -287,8 +287,8 @@ class ShardChecks:
   def _check_frames(
     self, live: Mapping[str, np.ndarray], expected: Expected
   ) -> None:
-    path, placement = self.paths['observation'], self.placement
-    assert placement is not None
+    path = self.paths['observation']
+    placement = cast(stitching.Placement, self.placement)
     meter, scan = _Meter(self._advance), _FrameScan(placement)
     if not self._call(path, scan.read, path, meter):
       return
@@ -313,8 +313,8 @@ class ShardChecks:
     for values in live.values():
       empty &= values == 0
     starts = np.flatnonzero(live['terminal']) + 1
-    assert self.placement is not None
-    if self.suffix == 0 and self.placement.start == 0:
+    placement = cast(stitching.Placement, self.placement)
+    if self.suffix == 0 and placement.start == 0:
       starts = np.concatenate([[0], starts])
     starts = starts[starts + padding <= len(empty)]
     padded = empty[starts[:, None] + np.arange(padding)].all(axis=1)

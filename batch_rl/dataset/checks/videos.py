@@ -1,6 +1,8 @@
 """Videos of episodes, as GIF or MP4."""
 
+import contextlib
 import itertools
+import os
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -87,11 +89,18 @@ def write_images(
   Raises:
     ValueError: If the file cannot be encoded.
   """
-  write = _write_gif if path.lower().endswith('.gif') else _write_mp4
-  write(
-    path,
-    (image.repeat(scale, axis=0).repeat(scale, axis=1) for image in images),
-  )
+  name, ending = os.path.splitext(path)
+  partial = f'{name}.partial{ending}'
+  write = _write_gif if ending.lower() == '.gif' else _write_mp4
+  try:
+    write(
+      partial,
+      (image.repeat(scale, axis=0).repeat(scale, axis=1) for image in images),
+    )
+    os.replace(partial, path)
+  finally:
+    with contextlib.suppress(FileNotFoundError):
+      os.remove(partial)
 
 
 def _write_gif(path: str, images: Iterator[np.ndarray]) -> None:
@@ -118,3 +127,6 @@ def _write_mp4(path: str, images: Iterator[np.ndarray]) -> None:
     color = cv2.COLOR_GRAY2BGR if image.ndim == 2 else cv2.COLOR_RGB2BGR
     writer.write(cv2.cvtColor(image, color))
   writer.release()
+  # OpenCV reports no error, e.g. of a full disk.
+  if not cv2.VideoCapture(path).isOpened():
+    raise ValueError(f'{path} cannot be written; is the disk full?')

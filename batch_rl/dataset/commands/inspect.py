@@ -53,9 +53,9 @@ def add(commands: Any) -> None:
 def _inspect(arguments: argparse.Namespace) -> int:
   if arguments.episode is not None and not arguments.video:
     console.fail('--episode chooses an episode for --video; add --video FILE.')
-  if arguments.plot:
+  if arguments.plot is not None:
     plots.check_output(arguments.plot)
-  if arguments.video:
+  if arguments.video is not None:
     videos.check_output(arguments.video)
   run = run_directories.as_run(arguments.directory)
   if run is None:

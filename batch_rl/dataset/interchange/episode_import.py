@@ -9,7 +9,7 @@ import abc
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -432,9 +432,8 @@ class _Importer:
     terminal: bool = False,
     truncated: bool = False,
   ) -> None:
-    assert episode.observation is not None
     self._log.add(
-      episode.observation[i],
+      cast(np.ndarray, episode.observation)[i],
       episode.action[i],
       episode.reward[i],
       terminal,

@@ -22,7 +22,7 @@ from batch_rl.dataset.store import frame_blocks
 from batch_rl.fixed_replay import train as offline
 from batch_rl.runs import command_line, run_record
 from batch_rl.tests import programs, shards, user_code
-from batch_rl.utils import user_modules
+from batch_rl.utils import locks, user_modules
 
 ONLINE = 'batch_rl/baselines/configs/random.gin'
 OFFLINE = 'batch_rl/fixed_replay/configs/rem.gin'
@@ -111,6 +111,18 @@ def test_a_log_of_another_run_is_not_overwritten(unbroken, tmp_path, capsys):
     )
   assert refused.value.code == 2
   assert 'already holds the log of another run' in capsys.readouterr().err
+
+
+def test_a_log_directory_in_use_names_the_process(tmp_path, capsys):
+  """The directory is empty until the first transition."""
+  (tmp_path / 'log').mkdir()
+  lock = locks.try_lock(str(tmp_path / 'log/.log.lock'))
+  with lock, pytest.raises(SystemExit) as refused:
+    programs.run_here(
+      online, **online_options(tmp_path / 'base', tmp_path / 'log/replay_logs/')
+    )
+  assert refused.value.code == 2
+  assert 'choose another --replay_log_dir' in capsys.readouterr().err
 
 
 def test_sigterm_while_starting_ends_the_program(tmp_path):

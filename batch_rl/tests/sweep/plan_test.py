@@ -245,6 +245,12 @@ def test_a_missing_file():
     plan.read('no.yaml', {})
 
 
+def test_more_cells_than_anyone_wants(tmp_path):
+  settings = dict(base_dir='out', data_dir='data', agents='dqn', games='all')
+  with pytest.raises(ValueError, match='has 300,000 cells, more than 100,000'):
+    plan.read(None, {**settings, 'runs': '1-5', 'seeds': '1-1000'})
+
+
 @gin.configurable
 def swept_value(value=None):
   return value

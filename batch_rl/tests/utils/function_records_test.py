@@ -50,6 +50,9 @@ def test_a_function_of_the_main_program_is_found_by_its_file(own_folder):
     function_records.load({'name': f'{path}:make'})
   with pytest.raises(ValueError, match='guarded.py has no mak'):
     function_records.load({'name': f'{guarded}:mak'})
+  renamed = guarded.rename(own_folder / 'program')
+  with pytest.raises(ValueError, match='program cannot be imported: rename it'):
+    function_records.load({'name': f'{renamed}:make'})
   with pytest.raises(ValueError, match='gone.py cannot be read: No such file'):
     function_records.load({'name': '/gone.py:make'})
 

@@ -1,5 +1,7 @@
 """Videos show the logged frames of an episode."""
 
+import resource
+
 import cv2
 import numpy as np
 import pytest
@@ -60,3 +62,22 @@ def test_wrong_outputs_are_refused_at_once(tmp_path):
     videos.check_output('a.avi')
   with pytest.raises(ValueError, match='there is no folder'):
     videos.check_output(f'{tmp_path}/no/a.gif')
+  (tmp_path / 'b.gif').mkdir()
+  with pytest.raises(ValueError, match='is a directory'):
+    videos.check_output(f'{tmp_path}/b.gif')
+
+
+@pytest.mark.parametrize('ending', ['.gif', '.mp4'])
+def test_a_video_that_fails_leaves_the_file_as_it_was(tmp_path, ending):
+  path = tmp_path / f'a{ending}'
+  path.write_text('before')
+  rng = np.random.default_rng(0)
+  images = rng.integers(0, 256, (20, 84, 84), np.uint8)
+  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+  try:
+    with pytest.raises((ValueError, OSError)):
+      videos.write_images(images, str(path))
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+  assert path.read_text() == 'before' and len(list(tmp_path.iterdir())) == 1
