@@ -157,7 +157,9 @@ def _write_files(
       for note in summary.matrices.notes
     ]
   remarks = list(dict.fromkeys(remarks))
-  left_out = [f'{path}: {reason}' for path, reason in excluded]
+  left_out = [
+    programs.printable(f'{path}: {reason}') for path, reason in excluded
+  ]
   summaries = [summary for summary in summaries if summary.metrics]
   aggregated = (
     [tables.aggregates_table(compared, summaries)] if summaries else []

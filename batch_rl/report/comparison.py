@@ -16,6 +16,7 @@ import pandas as pd
 from batch_rl.atari import roms
 from batch_rl.report import normalisation
 from batch_rl.report.run_results import AGENT_ORDER, Excluded, RunResults
+from batch_rl.utils import programs
 
 KINDS = ('final', 'best')
 _NAMED_DIFFERENCES = 3  # In the name of a method. A hash covers the others.
@@ -322,9 +323,11 @@ def _name(agent: str, settings: Mapping[str, str], differing: list[str]) -> str:
   ]
   others = differing[_NAMED_DIFFERENCES:]
   if hidden := [f'{key} = {settings.get(key)}' for key in others]:
-    digest = hashlib.sha256('\n'.join(hidden).encode()).hexdigest()
+    digest = hashlib.sha256(
+      '\n'.join(hidden).encode(errors='backslashreplace')
+    ).hexdigest()
     parts.append(f'config {digest[:6]}')
-  return f'{agent} [{", ".join(parts)}]' if parts else agent
+  return programs.printable(f'{agent} [{", ".join(parts)}]' if parts else agent)
 
 
 def _short(name: str, names: list[str]) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from batch_rl.atari import roms
 from batch_rl.runs import evaluations as evaluations_lib
 from batch_rl.runs import run_record
-from batch_rl.utils import files, safe_pickle
+from batch_rl.utils import files, programs, safe_pickle
 
 _LOGS = 'logs'
 # Settings that do not define a method: directories, length and speed of a run.
@@ -105,7 +105,8 @@ class RunResults:
   def config_hash(self) -> str:
     """Hash of `config`."""
     text = '\n'.join(f'{k} = {v}' for k, v in sorted(self.config.items()))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    content = text.encode(errors='backslashreplace')
+    return hashlib.sha256(content).hexdigest()[:8]
 
   @functools.cached_property
   def data_root(self) -> str:
@@ -211,7 +212,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   return RunResults(
     directory,
     named['agent'].lstrip('_'),  # matplotlib hides labels that begin with '_'.
-    _canonical(named['game']),
+    programs.printable(_canonical(named['game'])),
     returns[:planned],
     episodes[:planned],
     planned=planned,

@@ -20,7 +20,7 @@ from batch_rl.atari import roms
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.runs import gin_files as gin_files_lib
 from batch_rl.runs import interruption, run_record
-from batch_rl.utils import user_modules
+from batch_rl.utils import programs, user_modules
 
 _GAME_NAME = 'atari_lib.create_atari_environment.game_name'
 
@@ -119,6 +119,8 @@ def _not_dopamine_chatter(record: std_logging.LogRecord) -> bool:
 
 def fail(error: Exception) -> None:
   """Ends the program with the error on one line."""
+  if isinstance(error, MemoryError):
+    error = MemoryError(programs.one_line(error))
   # gin appends the configurables that an exception passed through.
   message = str(error).split('\n  In call to configurable')[0]
   program = os.path.basename(sys.argv[0])
@@ -132,6 +134,7 @@ MISTAKES = (
   TypeError,
   KeyError,
   OSError,
+  MemoryError,
   SyntaxError,
   ImportError,
 )

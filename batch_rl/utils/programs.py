@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
+_NO_THREAD = "can't start new thread"  # Memory or processes are limited.
 
 
 def run(program: Callable[[], int | None], prefix: str = '') -> int:
@@ -16,8 +17,8 @@ def run(program: Callable[[], int | None], prefix: str = '') -> int:
     prefix: Start of an error's line, e.g. 'report: '.
 
   Returns:
-    The exit code: 2 after a ValueError, OSError or MemoryError, 130 after Ctrl-C, 141
-    if the reader of the output has left, e.g. `| head`.
+    The exit code: 2 after a ValueError, an OSError, or without memory or threads;
+    130 after Ctrl-C; 141 if the reader of the output has left, e.g. `| head`.
   """
   for stream in (sys.stdout, sys.stderr):
     if isinstance(stream, io.TextIOWrapper):
@@ -33,7 +34,9 @@ def run(program: Callable[[], int | None], prefix: str = '') -> int:
     return BROKEN_PIPE
   except KeyboardInterrupt:
     return INTERRUPTED
-  except (ValueError, OSError, MemoryError) as error:
+  except (ValueError, OSError, MemoryError, RuntimeError) as error:
+    if isinstance(error, RuntimeError) and str(error) != _NO_THREAD:
+      raise
     print(f'{prefix}error: {one_line(error)}', file=sys.stderr)
     _discard_output()
     return USER_ERROR
@@ -47,6 +50,13 @@ def one_line(error: BaseException) -> str:
   if isinstance(error, OSError) and error.strerror:
     return f'{error.filename}: {error.strerror}'.removeprefix('None: ')
   return text or type(error).__name__
+
+
+def printable(text: str) -> str:
+  """Returns text with escapes for control characters and for what is not Unicode."""
+  return ''.join(
+    c if c.isprintable() else c.encode('unicode_escape').decode() for c in text
+  )
 
 
 def _discard_output() -> None:

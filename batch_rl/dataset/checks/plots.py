@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset.checks import frame_images, run_statistics
-from batch_rl.utils import files
+from batch_rl.utils import files, programs
 
 # Rows and columns of the contact sheet.
 _SHEET = (3, 8)
@@ -81,11 +81,11 @@ def plot(statistics: run_statistics.RunStatistics, path: str) -> None:
   canvas(figure)
   totals = statistics.totals()
   agent = f', {agent}' if (agent := statistics.manifest.get('agent')) else ''
-  figure.suptitle(
+  title = (
     f'{statistics.game}, run {statistics.run.name}{agent}: {totals["agent_steps"]:,} '
-    f'agent steps, {totals["episodes"]:,} episodes',
-    fontsize=14,
+    f'agent steps, {totals["episodes"]:,} episodes'
   )
+  figure.suptitle(programs.printable(title), fontsize=14, parse_math=False)
   figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
   top = figure
   if with_frames:

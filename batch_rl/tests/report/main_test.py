@@ -302,7 +302,8 @@ def test_a_report_continues_where_a_killed_one_ended(
 
 def test_names_that_are_paths_or_not_unicode(run, tmp_path, no_rendering):
   directory = tmp_path / 'runs' / os.fsdecode(b'caf\xff')
-  path = made_up_runs.write(directory, [3.0], game='Pong')
+  agent = 'mine.\x1b[31mA\udcff'
+  path = made_up_runs.write(directory, [3.0], agent)
   record = (path / 'run.json').read_text()
   record = record.replace("game_name = 'Pong'", "game_name = '../../Pong'")
   record = record.replace('"game": "Pong"', '"game": "../../Pong"')
@@ -313,6 +314,7 @@ def test_names_that_are_paths_or_not_unicode(run, tmp_path, no_rendering):
     'curves_.._.._Pong.png'
   ]
   assert r'caf\udcff' in (out / 'runs.csv').read_text()
+  assert r'mine.\x1b[31mA\udcff' in text and '\x1b' not in text
 
 
 def test_other_files_are_not_overwritten(run, tmp_path):

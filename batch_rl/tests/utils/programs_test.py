@@ -45,6 +45,11 @@ def test_a_full_disk_under_the_output_is_one_line(output, capsys):
     (FileNotFoundError(2, 'Gone', 'a.png'), 2, 'error: a.png: Gone\n'),
     (MemoryError('4 GiB'), 2, 'error: out of memory: 4 GiB\n'),
     (MemoryError(), 2, 'error: out of memory\n'),
+    (
+      RuntimeError("can't start new thread"),
+      2,
+      "error: can't start new thread\n",
+    ),
     (KeyboardInterrupt(), 130, ''),
   ],
 )
@@ -54,6 +59,16 @@ def test_mistakes_are_one_line(capsys, error, code, line):
 
   assert programs.run(program) == code
   assert capsys.readouterr().err == line
+
+
+def test_other_errors_keep_their_traceback():
+  with pytest.raises(RuntimeError, match='mine'):
+    programs.run(lambda: (_ for _ in ()).throw(RuntimeError('mine')))
+
+
+def test_control_characters_are_escaped():
+  text = programs.printable('é (α=0.1)\n\x1b[31m\udcff')
+  assert text == r'é (α=0.1)\n\x1b[31m\udcff'
 
 
 def test_the_exit_code_is_that_of_the_program():

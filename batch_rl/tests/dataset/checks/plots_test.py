@@ -1,5 +1,7 @@
 """Plots of a run, and the rows that they show."""
 
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -25,6 +27,13 @@ def test_a_run_without_an_episode_is_plotted(tmp_path):
   path = tmp_path / 'plot.png'
   plots.plot(compute(tmp_path), str(path))
   assert Image.open(path).size == (1320, 1155)
+
+
+def test_any_name_of_a_run_is_a_title(tmp_path):
+  run = tmp_path / os.fsdecode(b'caf\xff $x_{')
+  shards.write_run(run / 'replay_logs', [30], 40)
+  plots.plot(compute(run), str(tmp_path / 'plot.svg'))
+  assert r'caf\udcff $x_{' in (tmp_path / 'plot.svg').read_text('utf-8')
 
 
 def test_wrong_outputs_are_refused_at_once(tmp_path):
