@@ -109,7 +109,8 @@ def write_report(options: argparse.Namespace) -> None:
   with staging:
     text = _write_files(compared, excluded, options, staging.create('report'))
     staging.publish('report')
-  print(f'{text}\nreport: {os.path.join(options.out, _PAGE)}')
+  text += f'\nreport: {os.path.join(options.out, _PAGE)}'
+  print('\n'.join(map(programs.printable, text.split('\n'))))
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -157,9 +158,7 @@ def _write_files(
       for note in summary.matrices.notes
     ]
   remarks = list(dict.fromkeys(remarks))
-  left_out = [
-    programs.printable(f'{path}: {reason}') for path, reason in excluded
-  ]
+  left_out = [f'{path}: {reason}' for path, reason in excluded]
   summaries = [summary for summary in summaries if summary.metrics]
   aggregated = (
     [tables.aggregates_table(compared, summaries)] if summaries else []

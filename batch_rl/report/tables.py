@@ -14,7 +14,7 @@ from batch_rl.report import aggregates, normalisation
 from batch_rl.report.aggregates import Summary
 from batch_rl.report.comparison import Comparison, Excluded
 from batch_rl.report.run_results import RunResults
-from batch_rl.utils import files
+from batch_rl.utils import files, programs
 
 _HASHES = ('rom', 'subset_hash')  # Shortened in the formatted table.
 _ABOVE = 'Games above online DQN'
@@ -78,7 +78,8 @@ class Table:
 
 def markdown(text: str) -> str:
   """Escapes names in a line or a cell: no HTML, links, borders or line breaks."""
-  escaped = html.escape(' '.join(text.split()), quote=False)
+  line = programs.printable(' '.join(text.split()))
+  escaped = html.escape(line, quote=False)
   return escaped.replace('|', r'\|').replace('](', r'\](')
 
 

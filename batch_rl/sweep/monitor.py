@@ -4,10 +4,11 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 import rich.table
-from rich import box
+from rich import box, markup
 
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan, workload
+from batch_rl.utils import programs
 
 _STYLES = {
   cell_lib.RUNNING: 'bold',
@@ -88,7 +89,9 @@ class Monitor:
     Args:
       height: Number of lines of the terminal.
     """
-    table = rich.table.Table(box=box.SIMPLE, title=self.summary())
+    # Brackets in names and messages are not markup.
+    title = markup.escape(self.summary())
+    table = rich.table.Table(box=box.SIMPLE, title=title)
     for name in _HEADER:
       is_text = name in ('cell', 'state')
       table.add_column(name, justify='left' if is_text else 'right')
@@ -97,7 +100,8 @@ class Monitor:
     )
     shown = max(height - 8, 4)
     for cell, status in ordered[:shown]:
-      table.add_row(*self._row(cell, status), style=_STYLES.get(status.state))
+      row = map(markup.escape, self._row(cell, status))
+      table.add_row(*row, style=_STYLES.get(status.state))
     if len(ordered) > shown:
       table.caption = f'and {len(ordered) - shown} more'
     return table
@@ -134,7 +138,7 @@ class Monitor:
       left = duration(self._workloads[cell].seconds_left(status, self.rates))
     state = status.state
     if status.state == cell_lib.FAILED:
-      state += f': {status.message[-60:]}'
+      state += f': {programs.printable(status.message[-60:])}'
     if (value := latest.get('evaluation')) is not None:
       score = f'{value:.2f}'
     return cell.name, state, iteration, rate, score, left
@@ -144,7 +148,8 @@ def describe(status: cell_lib.Status) -> str:
   """Returns the state, with the process or the reason of a failure."""
   words = {
     cell_lib.RUNNING: f'running ({status.where})',
-    cell_lib.FAILED: f'failed after {status.attempts} attempts: {status.message}',
+    cell_lib.FAILED: f'failed after {status.attempts} attempts: '
+    f'{programs.printable(status.message)}',
   }
   return words.get(status.state, status.state)
 

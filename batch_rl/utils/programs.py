@@ -44,11 +44,12 @@ def run(program: Callable[[], int | None], prefix: str = '') -> int:
 
 def one_line(error: BaseException) -> str:
   """Returns the message of an error in one line."""
-  text = ' '.join(str(error).split())
+  text = printable(' '.join(str(error).split()))
   if isinstance(error, MemoryError):
     return f'out of memory{text and f": {text}"}'
   if isinstance(error, OSError) and error.strerror:
-    return f'{error.filename}: {error.strerror}'.removeprefix('None: ')
+    text = f'{error.filename}: {error.strerror}'.removeprefix('None: ')
+    return printable(text)
   return text or type(error).__name__
 
 

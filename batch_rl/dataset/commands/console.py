@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from batch_rl.dataset import run_directories
+from batch_rl.utils import programs
 
 DIRECTORY = (
   'run directory, <root>/<Game>/<run>, or store; for a game or a dataset root, the '
@@ -24,7 +25,8 @@ class Parser(argparse.ArgumentParser):
 
 def fail(message: object) -> NoReturn:
   """Ends the program with a one-line error and exit code 2."""
-  print(f'error: {" ".join(str(message).split())}', file=sys.stderr)
+  line = programs.printable(' '.join(str(message).split()))
+  print(f'error: {line}', file=sys.stderr)
   sys.exit(2)
 
 
@@ -97,7 +99,7 @@ def print_table(
     lines: Cells of each line, the same number in all.
     left: Indices of the left-aligned columns.
   """
-  lines = list(lines)
+  lines = [[programs.printable(cell) for cell in line] for line in lines]
   widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
   for line in lines:
     cells = [

@@ -41,6 +41,15 @@ def text_of(watched, height=40):
   return console.file.getvalue()
 
 
+def test_messages_may_have_brackets_and_colours(sweep):
+  message = "error: ['[/tmp/x]'] [bold]\x1b[31m"
+  write_record(sweep.cells[0], cells.FAILED, message=message)
+  watched = monitor.Monitor(sweep, dict.fromkeys(sweep.cells, WORK))
+  shown = r"error: ['[/tmp/x]'] [bold]\x1b[31m"
+  assert shown in text_of(watched)
+  assert shown in ''.join(watched.state_changes())
+
+
 def test_the_table_has_a_line_for_each_cell(sweep):
   first, second, third, _ = sweep.cells
   latest = {

@@ -85,3 +85,10 @@ def test_a_missing_package_is_named(
   monkeypatch.setitem(sys.modules, module, None)
   code, _, err = run('inspect', root / 'Pong' / '1', option, root / name)
   assert code == 2 and is_one_line(err) and 'pip install' in err
+
+
+def test_control_characters_in_names_are_escaped(root, run):
+  (root / 'Pong' / '2').rename(root / 'Pong' / '\x1b[31m2')
+  for directory in (root, root / '\x1b[31m'):
+    _, out, err = run('inspect', directory)
+    assert r'\x1b[31m' in out + err and '\x1b' not in out + err
