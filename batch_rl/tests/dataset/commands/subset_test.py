@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from batch_rl.dataset.sampling import sampler, subsets
 from batch_rl.dataset.store import store
 from batch_rl.tests.dataset.conftest import is_one_line
@@ -24,8 +26,9 @@ def test_without_a_subset_it_is_the_whole_run(root, run):
   assert code == 0 and 'transitions   60, 100.00 % of the run' in out
 
 
-def test_a_wrong_subset_is_one_line(root, run):
-  code, _, err = run('subset', root / 'Pong' / '1', 'half()')
+@pytest.mark.parametrize('text', ['half()', ''])
+def test_a_wrong_subset_is_one_line(root, run, text):
+  code, _, err = run('subset', root / 'Pong' / '1', text)
   assert code == 2 and is_one_line(err) and 'random_trajectories' in err
 
 

@@ -164,6 +164,7 @@ def test_disk_space_is_checked(server, run, monkeypatch, tmp_path):
     (dict(run='7'), 'no run 7 of Pong; it has 1'),
     (dict(run='x'), '--run=x is neither'),
     (dict(arguments=['--shards=4-2']), '--shards=4-2 is neither'),
+    (dict(arguments=['--shards=']), '--shards= is neither'),
     (dict(arguments=['--shards=99']), 'no shard 99 (it has 0-2)'),
     (dict(arguments=['--jobs=0']), 'jobs'),
     (dict(source='{url}/Pong/1'), 'the folder above the games'),
