@@ -430,6 +430,13 @@ def test_a_run_that_fails_ends_in_one_line(error, capsys):
   assert printed.count('\n') == 1
 
 
+def test_memory_that_is_short_while_starting_is_one_line(capsys):
+  with pytest.raises(SystemExit) as exit_, command_line.user_errors():
+    raise MemoryError
+  assert exit_.value.code == 2
+  assert capsys.readouterr().err.endswith(' error: out of memory\n')
+
+
 def test_an_error_in_a_users_code_keeps_its_traceback(own_folder):
   with pytest.raises(ValueError, match='shape'):
     command_line.finish(FailingRunner(ValueError('shape')))
