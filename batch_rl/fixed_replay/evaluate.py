@@ -203,7 +203,7 @@ def main() -> None:
     if 'replay_dir' not in record:
       raise ValueError(f'{FLAGS.base_dir} is not a run of offline training.')
     chosen = choose_checkpoints(FLAGS.base_dir, FLAGS.checkpoints)
-    if FLAGS.video:
+    if FLAGS.video is not None:
       videos.check_output(FLAGS.video)
     create_agent, create_environment = load_functions(
       record, FLAGS.module_dirs, FLAGS.gin_bindings

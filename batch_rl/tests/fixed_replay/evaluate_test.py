@@ -105,6 +105,7 @@ def test_mistakes_are_one_line(base_dir, tmp_path, monkeypatch, capsys):
     ({'base_dir': str(tmp_path)}, 'has no run.json'),
     ({'base_dir': str(base_dir), 'checkpoints': '7'}, 'only of 0, 1'),
     ({'base_dir': str(base_dir), 'video': 'a.avi'}, '.gif or .mp4'),
+    ({'base_dir': str(base_dir), 'video': ''}, 'An empty name does not end'),
   ):
     with pytest.raises(SystemExit) as exit_:
       evaluate_here(monkeypatch, **options)
