@@ -1,0 +1,1 @@
+"""Damages files and reads them: nothing wrong may get through silently."""
