@@ -35,7 +35,7 @@ _SWEEP = {
   'base_dir': 'out',
   'data_dir': 'data',
   'job': 'offline',
-  'games': ['CartPole'],
+  'games': ['Pong'],
   'runs': '1-2',
   'seeds': '1-2',
   'agents': {
@@ -234,7 +234,7 @@ def _report(directory: str) -> dict[str, Any]:
         [
           os.path.join(directory, 'offline'),
           f'--name={os.path.join(directory, "offline")}=DQN/CartPole',
-          f'--out={os.path.join(directory, "report")}',
+          f'--out={os.path.join(directory, "made")}',
         ]
       ),
     )[0]
@@ -300,7 +300,7 @@ _SUBJECTS = (
       _tool('inspect', '{}/Pong'),
       _tool('inspect', '{}/Pong/1'),
       _tool('subset', '{}/Pong/1', 'random_trajectories(0.5)', '--json'),
-      _tool('convert', '{}/Pong/1', '{}/converted'),
+      _tool('convert', '{}/Pong/1', '{}/made'),
       _function('rows', _join(_rows, _SHARDS)),
       _function(
         'game',
@@ -360,7 +360,8 @@ class Cases:
 
   def __init__(self, original: str, scratch: str):
     self._original, self._scratch = original, scratch
-    self._copy()
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.copytree(original, scratch)
     for subject in _SUBJECTS:
       for reader in subject.readers:
         if hasattr(reader, 'expect'):
@@ -375,23 +376,30 @@ class Cases:
       content = stream.read()
     mutation, damaged = mutations.mutate(content, random, _MUTATIONS)
     visible = subject.hashed or look(content) != look(damaged)
+    change = mutations.describe_change(content, damaged)
     return outcomes.Case(
-      f'{subject.path}: {mutation.strip()}',
+      f'{subject.path}: {mutation.strip()} {change}',
       functools.partial(self._check, subject, damaged, visible),
     )
 
   def _check(self, subject, damaged, visible) -> outcomes.Outcome:
     found = []
+    top = subject.path.split(os.sep)[0]
     for reader in subject.readers:
-      self._copy()
+      self._restore(top)
       with open(os.path.join(self._scratch, subject.path), 'wb') as stream:
         stream.write(damaged)
       found.append(reader(self._scratch))
+    self._restore(top)
     worst = outcomes.worst(found)
     if worst.verdict == outcomes.SILENT and not visible:
       return outcomes.Outcome(outcomes.HARMLESS, 'another valid document')
     return worst
 
-  def _copy(self) -> None:
-    shutil.rmtree(self._scratch, ignore_errors=True)
-    shutil.copytree(self._original, self._scratch)
+  def _restore(self, top: str) -> None:
+    """Restores what is at the top of the directory, and removes what was made."""
+    for name in (top, 'made'):
+      shutil.rmtree(os.path.join(self._scratch, name), ignore_errors=True)
+    path = os.path.join(self._original, top)
+    copy = shutil.copytree if os.path.isdir(path) else shutil.copyfile
+    copy(path, os.path.join(self._scratch, top))

@@ -183,6 +183,21 @@ def mutate(
       return name, other
 
 
+def describe_change(before: bytes, after: bytes, shown: int = 24) -> str:
+  """Returns the first place at which two contents differ."""
+  at = next(
+    (
+      i
+      for i, pair in enumerate(zip(before, after, strict=False))
+      if pair[0] != pair[1]
+    ),
+    min(len(before), len(after)),
+  )
+  start = max(at - shown // 2, 0)
+  old, new = (c[start : start + shown] for c in (before, after))
+  return f'at byte {at} of {len(before)}, {old!r} is {new!r}'
+
+
 def choose(random: np.random.Generator, items: Iterable[Any]) -> Any:
   """Returns a random item, as it is: NumPy would convert it."""
   items = list(items)

@@ -5,11 +5,13 @@ import importlib
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from typing import Any
 
 import numpy as np
 import psutil
+import tqdm
 
 from benchmarks.fuzz import outcomes
 
@@ -46,7 +48,7 @@ class Worker:
     """Starts the process and waits until it is ready.
 
     Raises:
-      RuntimeError: If it does not start; its log has the reason.
+      RuntimeError: If it does not start.
     """
     context = multiprocessing.get_context('spawn')
     self._connection, theirs = context.Pipe()
@@ -62,7 +64,7 @@ class Worker:
     except EOFError:
       pass
     self.kill()
-    raise RuntimeError(f'{_log_path(*self._arguments[1:3])} tells why.')
+    raise self._own_error()
 
   def run(self, number: int) -> tuple[str, outcomes.Outcome]:
     """Runs a case; returns its description and outcome."""
@@ -77,7 +79,10 @@ class Worker:
       reason = str(error)
       if not isinstance(error, _Ended):
         self._process.join(10)
-        reason = _describe_exit(self._process.exitcode)
+        code = self._process.exitcode or 0
+        if code > 0:
+          raise self._own_error() from error
+        reason = f'killed by {signal.Signals(-code).name}'
       self.kill()
       self._process = None
       return description, outcomes.Outcome(outcomes.CRASHED, reason)
@@ -92,6 +97,11 @@ class Worker:
       if _resident(process) > before + _BYTES:
         raise _Ended(f'takes more than {_BYTES / 2**30:.0f} GiB of memory')
     return self._connection.recv()
+
+  def _own_error(self) -> RuntimeError:
+    """Returns an error of this benchmark itself, with the end of its log."""
+    with open(_log_path(*self._arguments[1:3]), errors='replace') as log:
+      return RuntimeError(log.read()[-3000:])
 
   def close(self) -> None:
     """Ends the process after its case."""
@@ -119,12 +129,6 @@ def _resident(process: psutil.Process) -> int:
     return 0
 
 
-def _describe_exit(code: int | None) -> str:
-  if code is not None and code < 0:
-    return f'killed by {signal.Signals(-code).name}'
-  return f'ended with exit code {code}'
-
-
 def _log_path(directory: str, index: int) -> str:
   return os.path.join(directory, f'worker-{index}.log')
 
@@ -132,6 +136,7 @@ def _log_path(directory: str, index: int) -> str:
 def _serve(kind, directory, index, seed, connection) -> None:
   """Runs the cases whose numbers arrive, until the connection closes."""
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent ends this process.
+  tqdm.tqdm.set_lock(threading.RLock())  # A killed process leaks other locks.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   os.environ.setdefault('TF_NUM_INTRAOP_THREADS', '1')
   os.makedirs(directory, exist_ok=True)
