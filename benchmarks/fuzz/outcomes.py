@@ -153,4 +153,4 @@ def _same(left: Any, right: Any) -> bool:
 
 
 def _line(error: BaseException) -> str:
-  return ' '.join(str(error).split())[:300]
+  return ' '.join(str(error).split())[:200]

@@ -3,13 +3,14 @@
 import functools
 import os
 import shutil
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_checks
-from batch_rl.dataset.store import store
+from batch_rl.dataset.store import packed_shard, store, store_directory
 from benchmarks.fuzz import mutations, outcomes, shards
 
 _IN_PLACE = {**mutations.SAME_SIZE, 'truncated': mutations.truncate}
@@ -49,8 +50,9 @@ class Cases:
     is_binary = random.random() < 0.7
     others = [name for name in names if name not in binaries]
     file = mutations.choose(random, binaries if is_binary else others)
-    with open(os.path.join(self._original, file), 'rb') as stream:
-      content = stream.read()
+    if random.random() < 0.1:
+      return self._draw_exchange(random)
+    content = self._read_file(file)
     mapped = is_binary and random.random() < 0.5
     preload = not mapped and bool(random.random() < 0.3)
     table = mutations.ANY_SIZE
@@ -63,32 +65,53 @@ class Cases:
     check = self._check_mapped if mapped else self._check_opened
     return outcomes.Case(
       f'{file}: {mutation}, {when}',
-      functools.partial(check, file, damaged, preload),
+      functools.partial(check, {file: damaged}, preload),
     )
 
-  def _check_opened(self, file, damaged, preload) -> outcomes.Outcome:
-    self._write(file, damaged)
+  def _draw_exchange(self, random: np.random.Generator) -> outcomes.Case:
+    """Returns a case in which files of one shard are those of another."""
+    suffixes = store_directory.list_shards(self._original)
+    one, other = random.permutation(suffixes)[:2].tolist()
+    kinds = mutations.choose(random, [[0], [1], [0, 1]])  # `.bin`, `.json`
+    pairs = [(one, other), (other, one)][: int(random.integers(1, 3))]
+    names = {
+      os.path.basename(packed_shard.paths('', to)[kind]): os.path.basename(
+        packed_shard.paths('', origin)[kind]
+      )
+      for to, origin in pairs
+      for kind in kinds
+    }
+    damaged = {to: self._read_file(origin) for to, origin in names.items()}
+    return outcomes.Case(
+      ', '.join(f'{to} is {origin}' for to, origin in names.items()),
+      functools.partial(self._check_opened, damaged, False),
+    )
+
+  def _check_opened(self, damaged, preload) -> outcomes.Outcome:
+    for file, content in damaged.items():
+      self._write(file, content)
     try:
       verified = outcomes.read('verify', self._verify, {})
       found = outcomes.read(
         'store', lambda: self._read(preload), self._expected
       )
     finally:
-      self._restore(file)
+      self._restore(damaged)
     return outcomes.worst([found, verified])
 
-  def _check_mapped(self, file, damaged, preload) -> outcomes.Outcome:
+  def _check_mapped(self, damaged, preload) -> outcomes.Outcome:
     opened = store.Store(self._path, preload=preload)
     # The same file, not a new one of the same name: the mapping sees the change.
-    with open(os.path.join(self._path, file), 'r+b') as stream:
-      stream.write(damaged)
-      stream.truncate()
+    for file, content in damaged.items():
+      with open(os.path.join(self._path, file), 'r+b') as stream:
+        stream.write(content)
+        stream.truncate()
     try:
       return outcomes.read(
         'mapped store', lambda: shards.content(opened), self._expected
       )
     finally:
-      self._restore(file)
+      self._restore(damaged)
 
   def _read(self, preload: bool) -> dict[str, Any]:
     return shards.content(store.Store(self._path, preload=preload))
@@ -108,6 +131,10 @@ class Cases:
       stream.write(content)
     os.replace(path + '.new', path)  # Others may still map the old file.
 
-  def _restore(self, file: str) -> None:
-    with open(os.path.join(self._original, file), 'rb') as stream:
-      self._write(file, stream.read())
+  def _restore(self, names: Iterable[str]) -> None:
+    for name in names:
+      self._write(name, self._read_file(name))
+
+  def _read_file(self, name: str) -> bytes:
+    with open(os.path.join(self._original, name), 'rb') as stream:
+      return stream.read()
