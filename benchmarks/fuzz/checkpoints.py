@@ -228,16 +228,20 @@ class Cases:
     # Sometimes an earlier checkpoint, within an iteration, is the newest.
     removed = folders[len(folders) - int(random.random() < 0.4) :]
     folders = folders[: len(folders) - len(removed)]
+    # Description, path and new content of each file; None for no file.
     damages: list[tuple[str, str, bytes | None]] = []
     for folder in reversed(folders):
-      damages.append(self._draw_damage(random, kind, folder, folders))
+      if random.random() < 0.12:
+        damages += self._draw_exchange(random, kind, folder, folders)
+      else:
+        damages.append(self._draw_damage(random, kind, folder, folders))
       if random.random() < 0.7:
         break
     if kind == 'online' and random.random() < 0.2:
       damages = [self._draw_log_damage(random)]
     how = f'--checkpoints={mutations.choose(random, ["last", "all"])}'
     how = how if kind == 'offline' and random.random() < 0.35 else 'resume'
-    described = [f'{path} {mutation}' for path, mutation, _ in damages]
+    described = [text for text, _, _ in damages if text]
     return outcomes.Case(
       f'{kind}, {how}: {"; ".join(described)}',
       functools.partial(self._check, kind, how, removed, damages),
@@ -248,21 +252,48 @@ class Cases:
     names = sorted(os.listdir(os.path.join(root, folder)))
     name = mutations.choose(random, names)
     path = os.path.join(folder, name)
+    content = _read(os.path.join(root, path))
     others = [
       os.path.join(other, same)
       for other in folders
       if other != folder
       for same in os.listdir(os.path.join(root, other))
       if _without_numbers(same) == _without_numbers(name)
+      and _read(os.path.join(root, other, same)) != content
     ]
     if others and random.random() < 0.25:
       other = mutations.choose(random, sorted(others))
-      return path, f'exchanged for {other}', _read(os.path.join(root, other))
+      changed = _read(os.path.join(root, other))
+      return f'{path} exchanged for {other}', path, changed
     if name != 'checkpoint.json' and random.random() < 0.1:
-      return path, 'removed', None
+      return f'{path} removed', path, None
     table = _JSON if name.endswith('.json') else _MUTATIONS
-    content = _read(os.path.join(root, path))
-    return (path, *mutations.mutate(content, random, table))
+    mutation, changed = mutations.mutate(content, random, table)
+    return f'{path} {mutation}', path, changed
+
+  def _draw_exchange(self, random, kind, folder, folders):
+    """Returns all files of a checkpoint, or all its weights, from another one."""
+    root = os.path.join(self._original, kind)
+    same = {
+      _without_numbers(name): name
+      for name in os.listdir(os.path.join(root, folder))
+    }
+    other = mutations.choose(random, [f for f in folders if f != folder])
+    prefix = mutations.choose(random, ['', 'tf_'])
+    names = [
+      name
+      for name in sorted(os.listdir(os.path.join(root, other)))
+      if name.startswith(prefix) and _without_numbers(name) in same
+    ]
+    text = f'{folder}/{prefix}* exchanged for {other}/{prefix}*'
+    return [
+      (
+        '' if i else text,
+        os.path.join(folder, same[_without_numbers(name)]),
+        _read(os.path.join(root, other, name)),
+      )
+      for i, name in enumerate(names)
+    ]
 
   def _draw_log_damage(self, random):
     root = os.path.join(self._original, 'online')
@@ -275,14 +306,15 @@ class Cases:
     )
     path = mutations.choose(random, paths)
     content = _read(os.path.join(root, path))
-    return (path, *mutations.mutate(content, random, _MUTATIONS))
+    mutation, changed = mutations.mutate(content, random, _MUTATIONS)
+    return f'{path} {mutation}', path, changed
 
   def _draw_data(self, random):
     """Returns a case in which the data of a run differs, in a valid file."""
     folder = os.path.join(self._data, shard_files.REPLAY_LOGS)
     suffixes = shard_files.list_suffixes(folder)
     suffix = mutations.choose(random, suffixes)
-    name = mutations.choose(random, shard_files.COLUMNS)
+    name = mutations.choose(random, ('observation', *shard_files.COLUMNS))
     file = shard_files.file_name(name, suffix)
     if random.random() < 0.5:
       other = mutations.choose(random, [s for s in suffixes if s != suffix])
@@ -308,7 +340,7 @@ class Cases:
     states = self._expected_states(kind) if how == 'resume' else []
     weights = self._expected_weights() if how != 'resume' else {}
     directory = self._copy(kind, removed)
-    for path, _, content in damages:
+    for _, path, content in damages:
       _write(os.path.join(directory, path), content)
     if how != 'resume':
       return self._check_evaluate(how, directory, weights)
