@@ -3,14 +3,15 @@
   python -um benchmarks.fuzz [--mutations 300] [--kinds shards,store] [--seed 0]
   python -um benchmarks.fuzz --only store:17 [--seed 0]
 
-Each case damages one file of a small run and reads it as the programs do:
+Each case damages one file, sometimes several, of a small run, and reads them as the
+programs do:
 
-| kind        | files                                     | readers                    |
-| ----------- | ----------------------------------------- | -------------------------- |
-| shards      | arrays and counters                       | reader, packer, cache, sampler, `verify` |
-| store       | all, before opening and while mapped      | windows and frames of all rows, sampler, `verify` |
-| checkpoints | all, offline and online; the run's data   | resume, `evaluate`         |
-| json        | manifest, record, evaluations, progress, sweep | data tools, resume, `evaluate`, `report`, sweep |
+| kind        | damaged files                           | readers                        |
+| ----------- | --------------------------------------- | ------------------------------ |
+| shards      | arrays and counters                     | reader, packer, sampler, verify |
+| store       | all; before opening, and while mapped   | all windows and frames, verify |
+| checkpoints | all, offline and online; data of a run  | resume, evaluate               |
+| json        | manifests, records, evaluations, sweeps | all programs                   |
 
 A case is detected (an error in one line, a problem of `verify`, or a warning and an older
 checkpoint), harmless (everything read equals the original), silent (something differs
@@ -24,6 +25,7 @@ import argparse
 import collections
 import concurrent.futures
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -139,6 +141,7 @@ def main() -> int:
   if unknown := [name for name in names if name not in workers.MODULES]:
     parser.error(f'{unknown[0]} is not among {", ".join(workers.MODULES)}')
   kinds = []
+  signal.signal(signal.SIGTERM, signal.default_int_handler)
   with tempfile.TemporaryDirectory(prefix='fuzz-') as directory:
     for name in names:
       kinds.append(
