@@ -17,7 +17,8 @@ A case is detected (an error in one line, a problem of `verify`, or a warning an
 checkpoint), harmless (everything read equals the original), silent (something differs
 without an error) or crashed (a traceback, a signal, no end, too much memory). The target
 is 0 silent and 0 crashed; the exit code is 1 otherwise. A case depends on its number and
-the seed only, so `--only` repeats it alone. 300 mutations of all kinds take about 15
+the seed only, so `--only` repeats it alone; files with times in them, such as
+`progress.json`, may differ by a few bytes. 300 mutations of all kinds take about 15
 minutes on two cores.
 """
 

@@ -5,6 +5,7 @@ import importlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from typing import Any
@@ -136,6 +137,7 @@ def _log_path(directory: str, index: int) -> str:
 def _serve(kind, directory, index, seed, connection) -> None:
   """Runs the cases whose numbers arrive, until the connection closes."""
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent ends this process.
+  sys.argv = ['fuzz']  # Runs record it: the same for all options.
   tqdm.tqdm.set_lock(threading.RLock())  # A killed process leaks other locks.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   os.environ.setdefault('TF_NUM_INTRAOP_THREADS', '1')
