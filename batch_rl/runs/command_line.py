@@ -186,7 +186,8 @@ def load_gin(gin_files: list[str], gin_bindings: list[str]) -> None:
     gin_bindings: Lines of gin, e.g. 'A.b = 1'; they override the files.
 
   Raises:
-    ValueError: If a file is missing or a name in it is unknown.
+    ValueError: If a file is missing, a name in it is unknown, or a value is not
+      allowed.
   """
   # The runner itself writes to the console, to TensorBoard (Dopamine's collector
   # writes nothing in graph mode) and to logs, which unlike Dopamine's pickles resume.
@@ -195,7 +196,7 @@ def load_gin(gin_files: list[str], gin_bindings: list[str]) -> None:
 
 
 def check_agent(agents: registry.Registry) -> None:
-  """Checks `--agent_name` before anything slow is imported.
+  """Checks `--agent_name` and the syntax of gin before anything slow is imported.
 
   Modules of the user are found from now on.
 
@@ -203,11 +204,12 @@ def check_agent(agents: registry.Registry) -> None:
     agents: Agents by name.
 
   Raises:
-    ValueError: If there is no such agent.
+    ValueError: If there is no such agent, or gin cannot read a line.
   """
   for folder in flags.FLAGS.module_dirs:
     user_modules.add_folder(folder)
   gin_files_lib.add_folders(flags.FLAGS.gin_files)
+  gin_files_lib.check_syntax(flags.FLAGS.gin_files, flags.FLAGS.gin_bindings)
   if flags.FLAGS.agent_name:
     agents.check(flags.FLAGS.agent_name)
 

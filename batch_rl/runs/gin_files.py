@@ -23,7 +23,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
 import gin
+from gin import config_parser
 
+from batch_rl.runs import gin_syntax, parameter_ranges
 from batch_rl.utils import user_modules
 
 _INCLUDE = re.compile(r"""^\s*include\s+['"](.+?)['"]""", re.MULTILINE)
@@ -34,19 +36,25 @@ _AGENT_NAME = re.compile(
 
 
 def parse(
-  paths: Sequence[str], bindings: Sequence[str], lock: bool = True
+  paths: Sequence[str],
+  bindings: Sequence[str],
+  lock: bool = True,
+  check: bool = True,
 ) -> None:
-  """Parses gin files and bindings.
+  """Parses gin files and bindings, and checks the values of parameters.
 
   Args:
     paths: Local paths, or URLs for the readers registered with gin.
     bindings: Lines of gin, e.g. 'A.b = 1'; they override the files.
     lock: Whether gin refuses later changes.
+    check: Whether to check the values (see `parameter_ranges`).
 
   Raises:
-    ValueError: If a file is missing or a name in it is unknown.
+    ValueError: If a file is missing, a name in it is unknown, or a value is not
+      allowed.
   """
   add_folders(paths)
+  own_statements = gin_syntax.parse_bindings(bindings)
   _import_agents('\n'.join(bindings))
   files = _Files()
   reader = (files.open, files.exists)
@@ -62,6 +70,20 @@ def parse(
     raise ValueError(f'{error}; {user_modules.searched()}') from error
   finally:
     readers.remove(reader)
+  if check:
+    parameter_ranges.check([*files.statements, *own_statements])
+
+
+def check_syntax(paths: Iterable[str], bindings: Sequence[str]) -> None:
+  """Checks bindings and the user's files as far as possible without imports.
+
+  Raises:
+    ValueError: If gin cannot read a line.
+  """
+  gin_syntax.parse_bindings(bindings)
+  for path in user_files(paths):
+    with open(path, encoding='utf-8') as file:
+      gin_syntax.parse(file.read(), path)
 
 
 def add_folders(paths: Sequence[str]) -> None:
@@ -100,9 +122,14 @@ def config_text() -> str:
 
 
 class _Files:
-  """A gin file reader that knows the folder of the file being parsed."""
+  """A gin file reader that knows the folder of the file being parsed.
+
+  Attributes:
+    statements: Bindings of the files that are read, those of included files first.
+  """
 
   def __init__(self):
+    self.statements: list[config_parser.BindingStatement] = []
     self._folders: list[str] = []  # of the files being parsed, innermost last
 
   def exists(self, path: str) -> bool:
@@ -123,10 +150,12 @@ class _Files:
     location = self.find(path) or path
     _add_folder_of(location)
     with self.enter(location) as text:
+      statements = gin_syntax.parse(text, location)
       _import_agents(text)
       lines = io.StringIO(text)
       setattr(lines, 'name', location)  # noqa: B010  (for gin's messages)
       yield lines
+      self.statements += statements  # after those of included files
 
   @contextlib.contextmanager
   def enter(self, location: str) -> Iterator[str]:

@@ -1,0 +1,341 @@
+"""Mistakes in gin bindings: one clear line with the remedy, before anything slow."""
+
+import glob
+import inspect
+import numbers
+import os
+
+import gin
+import numpy as np
+import pytest
+from gin import config
+
+import batch_rl
+from batch_rl.baselines import run_experiment as _online  # noqa: F401
+from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
+from batch_rl.runs import command_line, gin_files, parameter_ranges
+from batch_rl.tests import programs, shards, user_code
+
+CONFIG = 'batch_rl/fixed_replay/configs/rem.gin'
+ONLINE = 'batch_rl/baselines/configs/c51.gin'
+AGENT = 'FixedReplayMultiHeadDQNAgent'
+RUNNER = 'FixedReplayRunner'
+MEMORY = 'WrappedFixedReplayBuffer'
+GAME = 'atari_lib.create_atari_environment'
+ADAM = 'tf.train.AdamOptimizer'
+
+
+def refusal(capsys, binding, path=CONFIG):
+  """Returns the line that ends a program with a binding."""
+  with pytest.raises(SystemExit) as exit_, command_line.user_errors():
+    command_line.load_gin([path] if path else [], [binding])
+  assert exit_.value.code == 2
+  printed = capsys.readouterr().err
+  assert printed.count('\n') == 1
+  assert ' object at 0x' not in printed and '<' not in printed
+  return printed
+
+
+@pytest.mark.parametrize(
+  ('binding', 'message'),
+  [
+    # Text without quotes.
+    (
+      f'{GAME}.game_name=Breakout',
+      f'{GAME}.game_name=Breakout: text needs quotes: write '
+      f'--gin_bindings="{GAME}.game_name=\'Breakout\'".',
+    ),
+    (f'{GAME}.game_name=Space Invaders', "game_name='Space Invaders'"),
+    (f'{GAME}.game_name=Pong  # mine', "game_name='Pong'"),
+    (f'{GAME}.game_name="Breakout', 'gin cannot read the value'),
+    (f"{GAME}.game_name=Breakout'", "game_name='Breakout'"),
+    ('FixedReplayBuffer.cache_dir=/tmp/x', "cache_dir='/tmp/x'"),
+    ('FixedReplayBuffer.cache_dir=~/x', "cache_dir='~/x'"),
+    (f'{AGENT}.optimizer=tf.train.AdamOptimizer()', 'text needs quotes'),
+    # Words of other languages.
+    (f'{GAME}.sticky_actions=true', 'write --gin_bindings='),
+    (f'{GAME}.sticky_actions=true', '.sticky_actions=True"'),
+    (f'{GAME}.sticky_actions=FALSE', '.sticky_actions=False"'),
+    (f'{RUNNER}.max_steps_per_episode=none', '.max_steps_per_episode=None"'),
+    (f'{RUNNER}.max_steps_per_episode=null', '.max_steps_per_episode=None"'),
+    (f'{AGENT}.gamma=nan', 'gamma=nan: give a finite number'),
+    (f'{AGENT}.gamma=-inf', 'gamma=-inf: give a finite number'),
+    # Numbers.
+    (f'{AGENT}.update_period=4x', 'update_period=4x is not a number'),
+    (f'{RUNNER}.training_steps=250,000', 'training_steps=250,000 is not a num'),
+    (f'{RUNNER}.training_steps=250 000', 'training_steps=250 000 is not a num'),
+    (f'{RUNNER}.training_steps=10**6', 'training_steps=10**6 is not a number'),
+    (f'{ADAM}.learning_rate=1/4', 'learning_rate=1/4 is not a number'),
+    (f'{ADAM}.learning_rate=-1/4', 'learning_rate=-1/4 is not a number'),
+    (f'{AGENT}.gamma=0,99', 'gamma=0,99 is not a number'),
+    (f'{AGENT}.update_period=0004', 'update_period=0004 is not a number'),
+    (f'{RUNNER}.training_steps=1{"0" * 5000}', 'is not a number'),
+    # Values and the sign.
+    (f'{AGENT}.gamma=', 'gamma= has no value: write'),
+    (f'{AGENT}.gamma', f'cannot read `{AGENT}.gamma`: a binding has the form'),
+    (f'{AGENT}.gamma 0.9', 'a binding has the form Name.parameter=value'),
+    (f'{AGENT}.gamma:0.9', 'a binding has the form Name.parameter=value'),
+    (f'{AGENT}.gamma==0.9', f'write --gin_bindings="{AGENT}.gamma=0.9"'),
+    (f'{AGENT}.gamma+=0.9', 'a binding has the form'),
+    (f'--{AGENT}.gamma=0.9', 'a binding has the form'),
+    (f'{AGENT} .gamma=0.9', 'a binding has the form'),
+    ('=', 'a binding has the form'),
+    (f'{AGENT}.observation_shape=(84, 84', 'cannot read the value'),
+    (f'{AGENT}.observation_shape=84, 84)', 'is not a number'),
+    (f'{AGENT}.observation_shape=[a, b]', 'cannot read the value'),
+    (f'{AGENT}.network=@', 'cannot read the value'),
+    (f'{AGENT}.gamma=%', 'cannot read the value'),
+    (f'{AGENT}.gamma=$', 'cannot read the value'),
+    # Names.
+    (f'{AGENT}.num_haeds=1', 'num_haeds'),
+    ('FixedReplayDQNAgnt.gamma=0.9', 'FixedReplayDQNAgnt'),
+    (f'{AGENT}.network=@NoNetwork', 'NoNetwork'),
+    (f'{AGENT}.gamma=%discount', 'discount'),
+  ],
+)
+def test_a_line_that_gin_cannot_read(capsys, binding, message):
+  assert message in refusal(capsys, binding)
+
+
+HUGE = 10**400
+
+
+@pytest.mark.parametrize(
+  ('binding', 'message'),
+  [
+    (
+      f'{AGENT}.update_period=-4',
+      f'error: {AGENT}.update_period=-4 is not allowed: give an integer from 1 to '
+      '1,000,000,000.',
+    ),
+    *(
+      (
+        f'{name}={value}',
+        f'{name}={value} is not allowed: give an integer from',
+      )
+      for name in (
+        f'{AGENT}.update_period',
+        f'{AGENT}.target_update_period',
+        f'{AGENT}.update_horizon',
+        f'{AGENT}.stack_size',
+        f'{AGENT}.num_heads',
+        f'{AGENT}.num_convex_combinations',
+        f'{AGENT}.updates_per_run',
+        f'{MEMORY}.batch_size',
+        f'{MEMORY}.num_buffers',
+        f'{MEMORY}.replay_capacity',
+        f'{RUNNER}.training_steps',
+        f'{RUNNER}.num_iterations',
+        f'{RUNNER}.max_steps_per_episode',
+        f'{RUNNER}.evaluation_environments',
+        'Checkpoints.keep',
+        'Checkpoints.keep_every',
+        'Checkpoints.every_steps',
+        'AtariPreprocessing.frame_skip',
+      )
+      for value in ('0', '2.5')
+    ),
+    *(
+      (f'{RUNNER}.training_steps={value}', f'steps={value} is not allowed')
+      for value in ('-1', "'x'", 'True', 'None', '1e400', '[]', '{}', '(1, 2)')
+    ),
+    *(
+      (f'{name}={value}', f'{name}={value} is not allowed: give a number')
+      for name in (
+        f'{AGENT}.gamma',
+        f'{AGENT}.epsilon_eval',
+        f'{ADAM}.learning_rate',
+        f'{ADAM}.epsilon',
+        f'{ADAM}.beta1',
+      )
+      for value in ('-0.1', '1e400', "'x'", 'True', 'None', '()')
+    ),
+    (f'{AGENT}.num_heads={HUGE}', '... is not allowed: give an integer'),
+    (f'{AGENT}.update_period={HUGE}', '... is not allowed: give an integer'),
+    (f'{RUNNER}.training_steps={HUGE}', '... is not allowed: give an integer'),
+    (f'{RUNNER}.evaluation_steps=-1', 'give an integer from 0 to'),
+    (f'{RUNNER}.training_steps=1e6', '1,000,000,000,000: 1000000.'),
+    (f"{RUNNER}.training_steps='800'", ': 800.'),
+    (f'{ADAM}.learning_rate=0', 'give a number above 0'),
+    (f'{ADAM}.learning_rate=0.0', 'give a number above 0'),
+    (f'{AGENT}.gamma=1.01', 'give a number from 0 to 1'),
+    (f'{AGENT}.optimizer="adam"', 'give an optimiser with ()'),
+    (f'{AGENT}.optimizer=@{ADAM}', 'give an optimiser with ()'),
+    (f'{AGENT}.optimizer=None', 'give an optimiser with ()'),
+    (f'{AGENT}.network="nature"', 'give a class or function'),
+    (f'{AGENT}.observation_dtype="uint8"', 'give a dtype, e.g. %tf.uint8'),
+    (f'{AGENT}.observation_shape=[84, 84]', 'e.g. (84, 84): (84, 84).'),
+    (f'{AGENT}.observation_shape=(84)', ': (84,).'),
+    (f'{AGENT}.observation_shape=(84, 0)', 'integers of at least 1'),
+    (f'{GAME}.game_name=5', 'give a text in quotes'),
+    (f'{GAME}.game_name=None', 'give a text in quotes'),
+    (f'{GAME}.game_name=""', 'give a text in quotes'),
+    (f'{GAME}.sticky_actions="False"', 'give True or False: False.'),
+    (f'{GAME}.sticky_actions=0', 'give True or False: False.'),
+    ('FixedReplayBuffer.subset=0.1', 'give a text in quotes'),
+    ('FixedReplayBuffer.deterministic=1', 'give True or False, or None: True.'),
+    ('Checkpoints.every_minutes=0', 'above 0, at most 1e+09, or None'),
+    ('run_seed.seed=-1', 'give an integer from 0'),
+    # The parameter of a base class, a scope, a module, a macro.
+    ('DQNAgent.update_period=0', 'DQNAgent.update_period=0 is not allowed'),
+    (f'mine/{AGENT}.num_heads=0', f'mine/{AGENT}.num_heads=0 is not allowed'),
+    (f'multi_head_dqn_agent.{AGENT}.gamma=2', 'gamma=2 is not allowed'),
+    (f'heads=0\n{AGENT}.num_heads=%heads', 'num_heads=%heads, which is 0, is'),
+    (f'{AGENT}:\n  num_heads = 0', f'{AGENT}.num_heads=0 is not allowed'),
+    (f'a=%a\n{AGENT}.num_heads=%a', '%a is defined by itself'),
+  ],
+)
+def test_a_value_that_is_not_allowed(capsys, binding, message):
+  assert message in refusal(capsys, binding)
+
+
+@pytest.mark.parametrize(
+  'binding',
+  [
+    'LoggedRainbowAgent.epsilon_decay_period=0',
+    'LoggedRainbowAgent.min_replay_history=-1',
+    'LoggedRainbowAgent.epsilon_train=2',
+    'LoggedRainbowAgent.num_atoms=0',
+    'LoggedRainbowAgent.vmax="10"',
+    'WrappedLoggedReplayBuffer.replay_capacity=0',
+    'WrappedLoggedReplayBuffer.shard_capacity=0',
+    'LoggedRunner.training_steps=0',
+    'LoggedQuantileAgent.kappa=-1',
+    'LoggedMultiNetworkDQNAgent.num_networks=0',
+    'RandomAgent.shard_capacity=0',
+  ],
+)
+def test_online_agents_have_the_same_ranges(capsys, binding):
+  assert 'is not allowed' in refusal(capsys, binding, ONLINE)
+
+
+@pytest.mark.parametrize(
+  'binding',
+  [
+    f'{RUNNER}.evaluation_steps=0',
+    f'{RUNNER}.max_steps_per_episode=None',
+    f'{AGENT}.gamma=1',
+    f'{AGENT}.gamma=0',
+    f'{AGENT}.epsilon_eval=1.0',
+    f'{AGENT}.update_period=250000',
+    f'heads=5\n{AGENT}.num_heads=%heads',
+    f'{AGENT}.observation_dtype=%tf.float32',
+    f'{ADAM}.learning_rate=@tf.train.exponential_decay()',
+    'FixedReplayBuffer.subset="best_trajectories(0.1)"',
+    'make_atari.rom_set="current"',
+    'Checkpoints.every_minutes=0.5',
+    'import dopamine.discrete_domains.gym_lib\n'
+    'create_gym_environment.version="v1"',
+  ],
+)
+def test_allowed_values(binding):
+  command_line.load_gin([CONFIG], [binding])
+
+
+def test_a_value_that_a_later_binding_corrects(tmp_path):
+  path = tmp_path / 'a.gin'
+  path.write_text(f'{AGENT}.num_heads = 0\n')
+  command_line.load_gin([CONFIG, str(path)], [f'{AGENT}.num_heads = 1'])
+
+
+@pytest.mark.parametrize(
+  ('line', 'message'),
+  [
+    (f'{AGENT}.num_heads = 0', f'{AGENT}.num_heads=0 is not allowed'),
+    (f'{GAME}.game_name = Pong', f"write {GAME}.game_name = 'Pong'."),
+    (f'{AGENT}.observation_shape = (1,', 'cannot read the value'),
+  ],
+)
+def test_a_mistake_in_a_file_names_the_line(tmp_path, capsys, line, message):
+  path = tmp_path / 'a.gin'
+  path.write_text(f"include '{CONFIG}'\n\n{line}\n")
+  printed = refusal(capsys, f'{AGENT}.gamma=0.9', str(path))
+  assert f'{path}, line 3: ' in printed and message in printed
+  if 'not allowed' not in message:  # before TensorFlow is imported
+    with pytest.raises(ValueError, match='line 3'):
+      gin_files.check_syntax([str(path)], [])
+
+
+def test_parameters_of_the_user(own_folder, capsys):
+  """Hers are left alone, unless the package has them."""
+  text = user_code.AGENT.replace('weight=1.0', 'kappa=1.0, batch_size=0')
+  text = text.replace('self.weight = weight', 'self.kappa = kappa')
+  user_code.write(own_folder / 'mine.py', text)
+  hers = 'import mine\nMyAgent.kappa=-1\nMyAgent.batch_size="small"\n'
+  command_line.load_gin([CONFIG], [hers])
+  gin.clear_config()
+  assert 'MyAgent.update_period=0 is not' in refusal(
+    capsys, f'{hers}MyAgent.update_period=0'
+  )
+
+
+def shipped_bindings():
+  """Yields configurable, parameter and value of all bindings in shipped configs."""
+  package = os.path.dirname(batch_rl.__file__)
+  examples = os.path.join(os.path.dirname(package), 'examples', '*', '*.gin')
+  for path in (
+    *glob.glob(os.path.join(package, '*', 'configs', '*.gin')),
+    *glob.glob(examples),
+  ):
+    gin.clear_config()
+    command_line.load_gin([path], [])
+    for (_, selector), parameters in config._CONFIG.items():
+      for name, value in parameters.items():
+        yield config._REGISTRY[selector].wrapped, name, value
+
+
+def is_checked(value):
+  return isinstance(value, numbers.Number | np.number)
+
+
+def test_every_number_in_a_shipped_config_has_a_range():
+  with user_code.forgotten():
+    missing = {
+      f'{configurable.__name__}.{name}'
+      for configurable, name, value in shipped_bindings()
+      if is_checked(value) and not parameter_ranges.find(configurable, name)
+    }
+  assert missing == {'CQLAgent.cql_weight'}  # the user's own
+
+
+def test_every_numeric_parameter_of_the_package_has_a_range():
+  command_line.load_gin([CONFIG], [])
+  missing = set()
+  for selector, configurable in config._REGISTRY.items():
+    function = configurable.wrapped
+    if not function.__module__.startswith('batch_rl.'):
+      continue
+    if function.__module__.startswith('batch_rl.tests.'):
+      continue
+    for name, parameter in inspect.signature(function).parameters.items():
+      if not is_checked(parameter.default):
+        continue
+      allowed = parameter_ranges.find(function, name)
+      if allowed is None:
+        missing.add(f'{selector}.{name}')
+      else:
+        assert allowed.accepts(parameter.default), (selector, name)
+  assert not missing
+
+
+@pytest.mark.waits
+@pytest.mark.parametrize(
+  ('binding', 'message'),
+  [
+    (f'{GAME}.game_name=Breakout', "game_name='Breakout'"),
+    (f'{AGENT}.update_period=-4', 'update_period=-4 is not allowed'),
+  ],
+)
+def test_the_program_ends_before_it_makes_anything(tmp_path, binding, message):
+  shards.write_run(tmp_path / 'Pong/1/replay_logs', [30], capacity=50)
+  line = programs.command(
+    'fixed_replay.train',
+    base_dir='base',
+    replay_dir='Pong/1',
+    gin_files=CONFIG,
+    gin_bindings=binding,
+  )
+  done = programs.run(line, tmp_path)
+  assert done.returncode == 2
+  assert message in done.stderr and done.stderr.count('\n') == 1
+  assert not (tmp_path / 'base').exists()
