@@ -23,7 +23,7 @@ from batch_rl.runs import (
   gin_files,
   run_record,
 )
-from batch_rl.utils import function_records, user_modules
+from batch_rl.utils import function_records, gin_signatures, user_modules
 
 FLAGS = flags.FLAGS
 # Functions of a run that does not record them.
@@ -48,6 +48,7 @@ def define_flags() -> None:
     'evaluation_steps',
     None,
     "Minimum number of agent steps for each checkpoint; default: the run's.",
+    lower_bound=1,
   )
   flags.DEFINE_integer(
     'environments',
@@ -69,27 +70,32 @@ def define_flags() -> None:
   )
 
 
-def list_checkpoints(base_dir: str) -> dict[int, str]:
-  """Returns the checkpoints at the ends of iterations, `{iteration: prefix}`.
+def list_checkpoints(base_dir: str) -> dict[int, checkpoints.Checkpoint]:
+  """Returns the checkpoints at the ends of iterations, `{iteration: checkpoint}`.
 
   Raises:
     ValueError: If there are none.
   """
-  prefixes = {
-    checkpoint.position.number: checkpoint.weights
+  found = {
+    checkpoint.position.number: checkpoint
     for checkpoint in checkpoints.find(base_dir)
     if not checkpoint.position.steps
-    and os.path.exists(checkpoint.weights + '.index')
+    and not (
+      checkpoint.by_dopamine
+      and not os.path.exists(checkpoint.weights + '.index')
+    )
   }
-  if not prefixes:
+  if not found:
     raise ValueError(
       f'{base_dir} has no checkpoints; is it the base_dir of a run?'
     )
-  return prefixes
+  return found
 
 
-def choose_checkpoints(base_dir: str, chosen: str) -> dict[int, str]:
-  """Returns the checkpoints that a user chose, `{iteration: prefix}`.
+def choose_checkpoints(
+  base_dir: str, chosen: str
+) -> dict[int, checkpoints.Checkpoint]:
+  """Returns the checkpoints that a user chose, `{iteration: checkpoint}`.
 
   Args:
     base_dir: Run directory.
@@ -120,6 +126,42 @@ def choose_checkpoints(base_dir: str, chosen: str) -> dict[int, str]:
         'run keeps its last Checkpoints.keep checkpoints.'
       )
   return {number: available[number] for number in numbers}
+
+
+def verify_checkpoints(
+  base_dir: str, chosen: Mapping[int, checkpoints.Checkpoint]
+) -> None:
+  """Verifies checkpoints as a resumed run does.
+
+  Args:
+    base_dir: Run directory.
+    chosen: Checkpoints by iteration.
+
+  Raises:
+    ValueError: If one is damaged. The message lists the intact ones.
+  """
+  for checkpoint in chosen.values():
+    if problem := _damage(checkpoint):
+      intact = [
+        str(number)
+        for number, other in list_checkpoints(base_dir).items()
+        if _damage(other) is None
+      ]
+      advice = (
+        f'evaluate others: --checkpoints={",".join(intact)}'
+        if intact
+        else 'no checkpoint is intact'
+      )
+      raise ValueError(f'{problem.rstrip(".")}; {advice}.')
+
+
+def _damage(checkpoint):
+  """Returns what is wrong with a checkpoint, or None."""
+  try:
+    checkpoint.read()
+  except ValueError as error:
+    return str(error)
+  return None
 
 
 def best_iteration(base_dir: str) -> int:
@@ -157,7 +199,8 @@ def load_functions(
     the function that creates the environment.
 
   Raises:
-    ValueError: If the agent or a function cannot be imported.
+    ValueError: If the agent or a function cannot be imported, or a binding changes
+      the inputs of the networks.
   """
   for folder in (*(record.get('modules') or ()), *module_dirs, os.getcwd()):
     user_modules.add_folder(folder)
@@ -177,9 +220,18 @@ def load_functions(
     REGISTRY.find(record['agent'])
   # A module of the user's may have parsed gin files, and locked gin.
   gin.clear_config()
-  gin_files.parse(
-    [], [*record['gin_config'].split('\n'), *gin_bindings], lock=False
-  )
+  # An older version may have accepted values that the check refuses now.
+  lines = record['gin_config'].split('\n')
+  gin_files.parse([], lines, lock=False, check=False)
+  before = _network_inputs(record)
+  gin_files.parse([], gin_bindings, lock=False)
+  after = _network_inputs(record)
+  for name, value in before.items():
+    if after[name] != value:
+      raise ValueError(
+        f'{name} is {value} in the run and {after[name]} in --gin_bindings: remove '
+        f'the binding, since the networks were trained with {name} = {value}.'
+      )
   if by_name:
     gin.bind_parameter('create_offline_agent.agent_name', record['agent'])
 
@@ -189,6 +241,50 @@ def load_functions(
 
   bound = gin.get_bindings(run_experiment.FixedReplayRunner)
   return create_agent, bound.get('create_environment_fn', create_environment)
+
+
+def _network_inputs(record):
+  """Returns the configured inputs of the networks; {} for an unknown class."""
+  try:
+    agent = REGISTRY.find(record.get('agent'))
+    return {
+      name: gin_signatures.configured_value(agent, name)
+      for name in ('stack_size', 'observation_shape', 'observation_dtype')
+    }
+  except ValueError:  # defined inside a function, for one
+    return {}
+
+
+def check_environment(
+  before: Mapping[str, Any], environment: Any, base_dir: str
+) -> None:
+  """Checks that an environment has the game of a run.
+
+  Settings of the emulator, e.g. sticky actions, may differ.
+
+  Args:
+    before: Environment in the run's record.
+    environment: Environment to evaluate in.
+    base_dir: Run directory, for a message.
+
+  Raises:
+    ValueError: If game, ROM or number of actions differ.
+  """
+  from batch_rl.runs import environments
+
+  now = environments.describe(environment)
+  for name in ('game', 'rom_md5', 'num_actions'):
+    if name in before and before[name] != now.get(name):
+      hint = (
+        'bind make_atari.rom_set to the ROM set of the run, '
+        f'{before.get("rom_set")!r} (now {now.get("rom_set")!r})'
+        if name == 'rom_md5'
+        else 'remove the binding, or choose another --base_dir'
+      )
+      raise ValueError(
+        f'{base_dir} holds a run with {name} = {before[name]}, but the environment '
+        f'of the evaluation has {name} = {now.get(name)}: {hint}.'
+      )
 
 
 def main() -> None:
@@ -202,26 +298,39 @@ def main() -> None:
       )
     if 'replay_dir' not in record:
       raise ValueError(f'{FLAGS.base_dir} is not a run of offline training.')
+    gin_files.check_syntax([], FLAGS.gin_bindings)
     chosen = choose_checkpoints(FLAGS.base_dir, FLAGS.checkpoints)
     if FLAGS.video is not None:
       videos.check_output(FLAGS.video)
+    verify_checkpoints(FLAGS.base_dir, chosen)
     create_agent, create_environment = load_functions(
       record, FLAGS.module_dirs, FLAGS.gin_bindings
     )
     from batch_rl.fixed_replay import run_experiment, vector_evaluation
+    from batch_rl.runs import environments
+
+    def create_checked_environment():
+      environment = create_environment()
+      environments.check(environment)
+      before = record.get('environment') or {}
+      check_environment(before, environment, FLAGS.base_dir)
+      return environment
 
     settings = gin.get_bindings(run_experiment.FixedReplayRunner)
     evaluator = vector_evaluation.Evaluator(
       create_agent,
       FLAGS.environments or record.get('evaluation_environments') or 1,
       settings.get('max_steps_per_episode', 27_000),
-      create_environment,
+      create_checked_environment,
     )
     if FLAGS.video:
       evaluator.check_video()
+    for checkpoint in chosen.values():
+      evaluator.load(checkpoint.weights)
     num_steps = FLAGS.evaluation_steps or settings.get('evaluation_steps')
-  for iteration, prefix in chosen.items():
-    evaluator.load(prefix)
+  for iteration, checkpoint in chosen.items():
+    with command_line.user_errors():
+      evaluator.load(checkpoint.weights)
     seed = zlib.crc32(f'{FLAGS.seed} {iteration}'.encode())
     episodes = evaluator.evaluate(num_steps or 125_000, seed)
     path = evaluations.write(

@@ -15,6 +15,7 @@ from dopamine.discrete_domains import atari_lib
 from batch_rl.atari import environment as atari
 from batch_rl.dataset.checks import videos
 from batch_rl.fixed_replay import sequential_environments
+from batch_rl.fixed_replay.agents import restored_weights
 from batch_rl.runs import environments as environments_lib
 from batch_rl.runs import evaluations
 from batch_rl.utils import machine
@@ -225,8 +226,12 @@ class Evaluator:
     self.num_environments = self._environments.num_envs
 
   def load(self, prefix: str) -> None:
-    """Loads all variables of the TensorFlow checkpoint with this prefix."""
-    self._agent._saver.restore(self._agent._sess, prefix)
+    """Loads all variables of the TensorFlow checkpoint with this prefix.
+
+    Raises:
+      ValueError: If the checkpoint is damaged or does not fit the agent.
+    """
+    restored_weights.load(self._agent, prefix)
 
   def evaluate(self, num_steps: int, seed: int) -> list[evaluations.Episode]:
     """Plays complete episodes until a number of agent steps is reached.

@@ -92,7 +92,11 @@ class Checkpoint:
         own = ('logs', 'current_iteration')
         agent = {key: bundle[key] for key in bundle if key not in own}
         return {'agent': agent, 'logs': bundle['logs']}
-      for name, expected in self._description()['files'].items():
+      description = self._description()
+      position = Position(description['iteration'], description['agent_steps'])
+      if position != self.position:
+        raise ValueError(f'{_DESCRIPTION} is of {position}')
+      for name, expected in description['files'].items():
         path = os.path.join(self.directory, name)
         if files.sha256(path) != expected:
           raise ValueError(f'{path} is damaged')

@@ -1,6 +1,7 @@
 """Evaluation of checkpoints from the command line, without the data."""
 
 import json
+import pickle
 import shutil
 import types
 
@@ -13,6 +14,18 @@ import tensorflow as tf
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import evaluate, train
 from batch_rl.tests import programs
+
+
+@gin.configurable
+class DeeperNetwork(programs.TinyNetwork):
+  """A network with another layer."""
+
+  def __init__(self, num_actions, name=None):
+    super().__init__(num_actions, name)
+    self.first = tf.keras.layers.Dense(2)
+
+  def call(self, state):
+    return super().call(self.first(tf.cast(state, tf.float32)))
 
 
 @pytest.fixture(scope='module')
@@ -144,6 +157,157 @@ def test_a_damaged_record_is_named(
   printed = capsys.readouterr().err
   assert f'{tmp_path}/run.json is damaged: ' in printed and message in printed
   assert printed.count('\n') == 1
+
+
+def refusal(monkeypatch, capsys, base_dir, **options):
+  """Returns the line by which an evaluation is refused."""
+  with pytest.raises(SystemExit) as exit_:
+    evaluate_here(monkeypatch, base_dir=str(base_dir), **options)
+  assert exit_.value.code == 2
+  printed = capsys.readouterr().err
+  assert printed.count('\n') == 1 and 'error: ' in printed
+  return printed
+
+
+@pytest.fixture
+def copied(base_dir, tmp_path):
+  """A copy of the run, without evaluations by the program."""
+  copy = shutil.copytree(base_dir, tmp_path / 'copy')
+  for path in (copy / 'evaluations').glob('evaluate-*'):
+    path.unlink()
+  return copy
+
+
+def flip_a_byte(folder):
+  path = folder / 'tf_ckpt-1.data-00000-of-00001'
+  content = bytearray(path.read_bytes())
+  content[len(content) // 2] ^= 1
+  path.write_bytes(content)
+
+
+def take_the_weights_of_another_iteration(folder):
+  for path in (folder.parent / 'ckpt-0').glob('tf_ckpt-0.*'):
+    shutil.copy(path, folder / path.name.replace('-0.', '-1.', 1))
+
+
+def be_another_iteration(folder):
+  shutil.rmtree(folder)
+  shutil.copytree(folder.parent / 'ckpt-0', folder)
+
+
+@pytest.mark.parametrize(
+  ('damage', 'problem'),
+  [
+    (flip_a_byte, 'tf_ckpt-1.data-00000-of-00001 is damaged'),
+    (take_the_weights_of_another_iteration, 'is damaged'),
+    (be_another_iteration, 'checkpoint.json is of the end of iteration 0'),
+    (lambda folder: (folder / 'tf_ckpt-1.index').unlink(), 'No such file'),
+    (lambda folder: (folder / 'state.pickle').unlink(), 'No such file'),
+    (
+      lambda folder: (folder / 'checkpoint.json').write_text('{}'),
+      'checkpoint.json',
+    ),
+  ],
+)
+@pytest.mark.parametrize('chosen', ['last', 'all', '1,0'])
+def test_a_damaged_checkpoint_is_refused_before_any_evaluation(
+  copied, monkeypatch, capsys, damage, problem, chosen
+):
+  damage(copied / 'checkpoints' / 'ckpt-1')
+  printed = refusal(monkeypatch, capsys, copied, checkpoints=chosen)
+  assert 'Checkpoint ckpt-1 in' in printed and problem in printed
+  assert printed.endswith('evaluate others: --checkpoints=0.\n')
+  assert not list((copied / 'evaluations').glob('evaluate-*'))
+
+
+def test_intact_checkpoints_beside_a_damaged_one(copied, monkeypatch, capsys):
+  flip_a_byte(copied / 'checkpoints' / 'ckpt-1')
+  evaluate_here(
+    monkeypatch, base_dir=str(copied), checkpoints='0', evaluation_steps=1
+  )
+  assert (copied / 'evaluations' / 'evaluate-0.json').exists()
+  (copied / 'checkpoints/ckpt-0/state.pickle').write_bytes(b'')
+  printed = refusal(monkeypatch, capsys, copied, checkpoints='all')
+  assert printed.endswith('no checkpoint is intact.\n')
+
+
+def test_checkpoints_of_dopamine_need_no_description(
+  copied, monkeypatch, capsys
+):
+  folder = copied / 'checkpoints'
+  for path in (folder / 'ckpt-1').glob('tf_ckpt-1.*'):
+    shutil.copy(path, folder)
+  shutil.rmtree(folder / 'ckpt-1')
+  bundle = folder / 'ckpt.1'
+  bundle.write_bytes(pickle.dumps({'logs': {}, 'current_iteration': 1}))
+  (folder / 'sentinel_checkpoint_complete.1').touch()
+  evaluate_here(monkeypatch, base_dir=str(copied), evaluation_steps=1)
+  assert (copied / 'evaluations' / 'evaluate-1.json').exists()
+  bundle.write_bytes(bundle.read_bytes()[:-9])
+  assert 'ckpt.1' in refusal(monkeypatch, capsys, copied)
+
+
+@pytest.mark.parametrize(
+  ('bindings', 'message'),
+  [
+    (
+      ['atari_lib.create_atari_environment.game_name="Breakout"'],
+      'a run with game = Pong, but the environment of the evaluation has game = '
+      'Breakout',
+    ),
+    (
+      ['FixedReplayDQNAgent.stack_size=2'],
+      'stack_size is 4 in the run and 2 in --gin_bindings',
+    ),
+    (
+      ['stack=2', 'FixedReplayDQNAgent.stack_size=%stack'],
+      'stack_size is 4 in the run and 2 in --gin_bindings',
+    ),
+    (
+      ['FixedReplayDQNAgent.observation_shape=(42, 42)'],
+      'observation_shape is (84, 84) in the run and (42, 42)',
+    ),
+    (
+      ['FixedReplayDQNAgent.network=@DeeperNetwork'],
+      'does not fit the agent: the agent has a variable Online/',
+    ),
+    (['FixedReplayDQNAgent.epsilon_eval=2'], 'epsilon_eval=2 is not allowed'),
+    (['FixedReplayDQNAgent.tf_device=cpu'], "tf_device='cpu'"),
+    (['FixedReplayRunner.evaluation_step=1'], 'evaluation_step'),
+  ],
+)
+def test_what_does_not_fit_the_run_is_refused(
+  copied, monkeypatch, capsys, bindings, message
+):
+  printed = refusal(monkeypatch, capsys, copied, gin_bindings=bindings)
+  assert message in printed
+  assert not list((copied / 'evaluations').glob('evaluate-*'))
+
+
+def test_another_rom_is_refused(copied, monkeypatch, capsys):
+  path = copied / 'run.json'
+  record = json.loads(path.read_text())
+  digest = record['environment']['rom_md5']
+  path.write_text(path.read_text().replace(digest, 'f' * 32))
+  printed = refusal(monkeypatch, capsys, copied)
+  assert f'rom_md5 = {"f" * 32}, but the env' in printed
+  assert f'rom_md5 = {digest}: bind make_atari.rom_set' in printed
+
+
+def test_what_only_changes_the_evaluation_is_allowed(copied, monkeypatch):
+  evaluate_here(
+    monkeypatch,
+    base_dir=str(copied),
+    gin_bindings=[
+      'FixedReplayDQNAgent.epsilon_eval=0.5',
+      'FixedReplayRunner.max_steps_per_episode=7',
+      'FixedReplayRunner.evaluation_steps=14',
+      'atari_lib.create_atari_environment.sticky_actions=False',
+    ],
+  )
+  path = copied / 'evaluations' / 'evaluate-1.json'
+  lengths = [e['length'] for e in json.loads(path.read_text())['episodes']]
+  assert lengths == [7, 7]
 
 
 @pytest.fixture
