@@ -25,7 +25,7 @@ from typing import TextIO
 import gin
 from gin import config_parser
 
-from batch_rl.runs import gin_syntax, parameter_ranges
+from batch_rl.runs import binding_checks, gin_syntax
 from batch_rl.utils import user_modules
 
 _INCLUDE = re.compile(r"""^\s*include\s+['"](.+?)['"]""", re.MULTILINE)
@@ -47,7 +47,7 @@ def parse(
     paths: Local paths, or URLs for the readers registered with gin.
     bindings: Lines of gin, e.g. 'A.b = 1'; they override the files.
     lock: Whether gin refuses later changes.
-    check: Whether to check the values (see `parameter_ranges`).
+    check: Whether to check the values (see `binding_checks`).
 
   Raises:
     ValueError: If a file is missing, a name in it is unknown, or a value is not
@@ -63,7 +63,9 @@ def parse(
   readers = gin.config._FILE_READERS
   readers.insert(0, reader)
   try:
-    gin.parse_config_files_and_bindings(list(paths), list(bindings), lock)
+    gin.parse_config_files_and_bindings(
+      list(paths), list(bindings), finalize_config=False
+    )
   except ModuleNotFoundError as error:
     if user_modules.is_raised_by_user(error):
       raise
@@ -71,7 +73,9 @@ def parse(
   finally:
     readers.remove(reader)
   if check:
-    parameter_ranges.check([*files.statements, *own_statements])
+    binding_checks.check([*files.statements, *own_statements])
+  if lock:
+    gin.finalize()
 
 
 def check_syntax(paths: Iterable[str], bindings: Sequence[str]) -> None:

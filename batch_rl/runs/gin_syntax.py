@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 from gin import config_parser
 
+from batch_rl.runs import parameter_ranges
+
 _NAME = r'[\w/]+(?:\.\w+)*'
 _STATEMENT = re.compile(rf'\s*({_NAME})\s*=(.*)', re.DOTALL)
 # Words of other languages, and what gin reads.
@@ -102,6 +104,8 @@ def _place(error: Exception, text: str) -> tuple[int, str]:
 def _explain(line: str, on_command_line: bool) -> str:
   """Returns what is wrong with a line, and what to write."""
   match = _STATEMENT.fullmatch(line)
+  if included := re.fullmatch(r'include\s+([^\'"]+)', line):
+    return f"gin cannot read `{line}`: write include '{included[1]}'."
   if not match:
     return (
       f'gin cannot read `{short(line)}`: a binding has the form '
@@ -132,9 +136,16 @@ def _explain(line: str, on_command_line: bool) -> str:
     )
   if value.lower().lstrip('+-') in ('nan', 'inf', 'infinity'):
     return f'{binding}: give a finite number.'
-  if value[0].isdigit() or re.match(r'[+-]\.?\d|\.\d', value):
+  if re.search(r'\w\.\w+\s*=', value):
+    return f'{binding} has two bindings: give each its own --gin_bindings.'
+  if value[0] == '+':
+    return f'{binding}: gin reads no sign +: write {corrected(value[1:])}.'
+  allowed = parameter_ranges.RANGES.get(name.split('.')[-1])
+  if allowed and allowed not in parameter_ranges.TEXTS:
+    return f'{binding} cannot be read: give {allowed}.'
+  if value[0].isdigit() or re.match(r'-?\.?\d', value):
     return (
-      f'{binding} is not a number in Python: write e.g. 250000, 0.5 or 1e-4; text '
+      f'{binding} is not a number: write e.g. 250000, 0.5 or 1e-4; text '
       'needs quotes.'
     )
   if value[0] in _OPENING or not re.search(r'[^\W\d]', value):

@@ -1,26 +1,26 @@
-"""Allowed values of gin parameters, checked as soon as gin has read them.
+"""Allowed values of gin parameters.
 
-A value out of its range would otherwise end in a traceback after minutes, or train
-nothing. The table has every parameter that the package, Dopamine or TensorFlow's
+The table has every parameter that the package, Dopamine or TensorFlow's
 optimisers take as a number, by name: a name means the same in all of them. A
 parameter of the user's own code is hers, unless a class of the package that she
 extends has it, too.
 """
 
-import ast
 import dataclasses
 import inspect
 import numbers
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable
 from typing import Any
 
-import gin
-from gin import config, config_parser
-
-from batch_rl.runs import gin_syntax
+from gin import config
 
 # Packages whose parameters are in the table.
 _PACKAGES = ('batch_rl', 'dopamine', 'tensorflow', 'tf_keras', 'keras')
+_DEVICE_PARTS = re.compile(
+  r'(/?(job:\w+|replica:\d+|task:\d+|(device:)?[cgt]pu:(\d+|\*)))*',
+  re.IGNORECASE,
+)
 _LITERALS = (str, bytes, bool, numbers.Number, list, tuple, dict, set)
 
 
@@ -42,14 +42,15 @@ class Range:
     return f'{self.text}, or None' if self.none else self.text
 
 
-def _is_integer(value):
+def is_integer(value: Any) -> bool:
+  """Returns whether a value is an integer, and not a boolean."""
   return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def _integer(low: int, high: int, none: bool = False) -> Range:
   return Range(
     f'an integer from {low} to {high:,}',
-    lambda value: _is_integer(value) and low <= value <= high,
+    lambda value: is_integer(value) and low <= value <= high,
     none,
   )
 
@@ -73,12 +74,13 @@ def _number(
 
 _BOOLEAN = Range('True or False', lambda value: isinstance(value, bool))
 _BOOLEAN_OR_NONE = dataclasses.replace(_BOOLEAN, none=True)
-_TEXT = Range(
-  "a text in quotes, e.g. 'Pong'",
+TEXT = Range(
+  'a text in quotes',
   lambda value: isinstance(value, str) and bool(value.strip()),
 )
-_TEXT_OR_NONE = dataclasses.replace(_TEXT, none=True)
-_OPTIMIZER = Range(
+GAME = dataclasses.replace(TEXT, text="a game in quotes, e.g. 'Pong'")
+TEXT_OR_NONE = dataclasses.replace(TEXT, none=True)
+OPTIMIZER = Range(
   'an optimiser with (), e.g. @tf.train.AdamOptimizer()',
   lambda value: (
     value.evaluate
@@ -87,8 +89,13 @@ _OPTIMIZER = Range(
   ),
 )
 _FUNCTION = Range(
-  'a class or function, e.g. @NatureDQNNetwork',
+  'a class or function as @Name',
   lambda value: not isinstance(value, _LITERALS),
+)
+DEVICE = Range(
+  "a device in quotes, e.g. '/gpu:0'",
+  lambda value: isinstance(value, str) and bool(_DEVICE_PARTS.fullmatch(value)),
+  none=True,
 )
 _DTYPE = Range(
   'a dtype, e.g. %tf.uint8', lambda value: not isinstance(value, _LITERALS)
@@ -97,7 +104,7 @@ _SHAPE = Range(
   'a tuple of integers of at least 1, e.g. (84, 84)',
   lambda value: (
     isinstance(value, tuple)
-    and all(_is_integer(length) and 1 <= length <= 10**6 for length in value)
+    and all(is_integer(length) and 1 <= length <= 10**6 for length in value)
   ),
 )
 
@@ -106,6 +113,7 @@ _ROWS = _integer(1, 10**9)
 _PROBABILITY = _number(0, 1)
 _RATE = _number(0, 1000, above=True)
 
+TEXTS = (TEXT, TEXT_OR_NONE, GAME, DEVICE)
 RANGES = {
   # Runs.
   'num_iterations': _integer(1, 10**9),
@@ -117,8 +125,8 @@ RANGES = {
   'log_every_n': _integer(1, 10**9),
   'use_legacy_logger': _BOOLEAN,
   'fine_grained_print_to_console': _BOOLEAN,
-  'checkpoint_file_prefix': _TEXT,
-  'logging_file_prefix': _TEXT,
+  'checkpoint_file_prefix': TEXT,
+  'logging_file_prefix': TEXT,
   'create_environment_fn': _FUNCTION,
   'accept_changes': _BOOLEAN,
   'seed': _integer(0, 2**63 - 1, none=True),
@@ -135,7 +143,7 @@ RANGES = {
   'max_tf_checkpoints_to_keep': _integer(1, 10**9),
   'allow_partial_reload': _BOOLEAN,
   # Agents.
-  'agent_name': _TEXT,
+  'agent_name': TEXT,
   'observation_shape': _SHAPE,
   'observation_dtype': _DTYPE,
   'stack_size': _integer(1, 1000),  # frames
@@ -149,8 +157,8 @@ RANGES = {
   'epsilon_train': _PROBABILITY,
   'epsilon_eval': _PROBABILITY,
   'epsilon_decay_period': _STEPS,  # agent steps
-  'optimizer': _OPTIMIZER,
-  'tf_device': _TEXT,
+  'optimizer': OPTIMIZER,
+  'tf_device': DEVICE,
   'eval_mode': _BOOLEAN,
   'use_staging': _BOOLEAN,
   'summary_writing_frequency': _STEPS,  # agent steps
@@ -164,8 +172,8 @@ RANGES = {
   'num_heads': _integer(1, 100_000),
   'num_networks': _integer(1, 1000),
   'num_convex_combinations': _integer(1, 100_000),
-  'transform_strategy': _TEXT,
-  'replay_scheme': _TEXT,
+  'transform_strategy': TEXT,
+  'replay_scheme': TEXT,
   'num_tau_samples': _integer(1, 100_000),
   'num_tau_prime_samples': _integer(1, 100_000),
   'num_quantile_samples': _integer(1, 100_000),
@@ -179,8 +187,8 @@ RANGES = {
   'replay_file_start_index': _integer(0, 10**9),
   'replay_file_end_index': _integer(1, 10**9, none=True),
   'num_buffers': _integer(1, 10**9, none=True),  # shards
-  'subset': _TEXT_OR_NONE,
-  'cache_dir': _TEXT_OR_NONE,
+  'subset': TEXT_OR_NONE,
+  'cache_dir': TEXT_OR_NONE,
   'preload': _BOOLEAN,
   'prefetch': _integer(0, 100_000),  # batches
   'prefetch_threads': _integer(1, 1000),
@@ -188,7 +196,7 @@ RANGES = {
   'deterministic': _BOOLEAN_OR_NONE,
   'skip_damaged': _BOOLEAN,
   # Optimisers and their schedules.
-  'learning_rate': _RATE,
+  'learning_rate': _number(0, 1e38, above=True),  # float32
   'epsilon': _RATE,
   'decay': _PROBABILITY,
   'momentum': _PROBABILITY,
@@ -202,16 +210,16 @@ RANGES = {
   'end_learning_rate': _number(0, 1000),
   'staircase': _BOOLEAN,
   # Environments.
-  'game_name': _TEXT,
+  'game_name': GAME,
   'sticky_actions': _BOOLEAN,
-  'rom_set': _TEXT,
+  'rom_set': TEXT,
   'repeat_action_probability': _PROBABILITY,
   'max_num_frames_per_episode': _integer(1, 2**31 - 1),  # frames
   'frame_skip': _integer(1, 1000),  # frames
   'screen_size': _integer(1, 10_000),  # pixels
   'terminal_on_life_loss': _BOOLEAN,
-  'environment_name': _TEXT,
-  'version': _TEXT,
+  'environment_name': TEXT,
+  'version': TEXT,
   'use_legacy_gym': _BOOLEAN,
   'use_ppo_preprocessing': _BOOLEAN,
   'continuous_action_threshold': _PROBABILITY,
@@ -234,87 +242,3 @@ def find(configurable: Callable, parameter: str) -> Range | None:
       if function and parameter in inspect.signature(function).parameters:
         return RANGES[parameter]
   return None
-
-
-def check(statements: Iterable[config_parser.BindingStatement]) -> None:
-  """Checks the values of parameters, after gin has read them.
-
-  References like @schedule() are left alone; macros count as their values.
-
-  Args:
-    statements: Bindings in the order of reading; the last one of a parameter counts.
-
-  Raises:
-    ValueError: If a value is not in the range of its parameter.
-  """
-  for statement in reversed(list(statements)):
-    scope, selector, parameter, literal, location = statement
-    known = parameter and config._REGISTRY.get_match(selector)
-    values = known and config._CONFIG.get((scope, known.selector))
-    if not values or parameter not in values:
-      continue  # a macro, or cleared since
-    allowed = find(known.wrapped, parameter)
-    if allowed is None:
-      continue
-    given = values[parameter]
-    value = _value(given)
-    is_reference = isinstance(value, config.ConfigurableReference)
-    if (
-      (allowed.none if value is None else allowed.accepts(value))
-      or is_reference
-      and allowed is not _OPTIMIZER
-    ):
-      continue
-    name = '/'.join(filter(None, (scope, selector)))
-    written = gin_syntax.written_value(statement)
-    if literal is not gin_syntax.REFERENCE and literal != given:
-      written = gin_syntax.short(repr(given))  # another statement has bound it
-    text = f'{name}.{parameter}={written}'
-    if value is not given:
-      text += f', which is {gin_syntax.short(repr(value))},'
-    if location.filename:
-      text = f'{location.filename}, line {location.line_num}: {text}'
-    raise ValueError(
-      f'{text} is not allowed: give {allowed}{_hint(value, allowed)}.'
-    )
-
-
-def _value(given: Any) -> Any:
-  """Returns the value of a macro or constant; anything else as it is."""
-  seen = []
-  while isinstance(given, config.ConfigurableReference) and given.evaluate:
-    name = '/'.join(given.scopes)
-    if given.configurable.wrapped is config._retrieve_constant:
-      return config._CONSTANTS[name]
-    if given.configurable.wrapped is not config.macro:
-      return given
-    if name in seen:
-      raise ValueError(f'The gin macro %{name} is defined by itself.')
-    seen.append(name)
-    try:
-      given = gin.query_parameter(f'%{name}')
-    except ValueError as error:
-      raise ValueError(
-        f'The gin macro %{name} has no value: add {name}=VALUE.'
-      ) from error
-  return given
-
-
-def _hint(value: Any, allowed: Range) -> str:
-  """Returns what to write instead, if a value is nearly right; otherwise ''."""
-  candidates: list[Any] = []
-  if isinstance(value, str):
-    try:
-      candidates.append(ast.literal_eval(value))
-    except (ValueError, SyntaxError):
-      pass
-  elif isinstance(value, float) and value.is_integer():
-    candidates.append(int(value))
-  elif isinstance(value, list):
-    candidates.append(tuple(value))
-  elif _is_integer(value):
-    candidates += [(value,), *([bool(value)] if value in (0, 1) else [])]
-  for candidate in candidates:
-    if candidate is not None and allowed.accepts(candidate):
-      return f': {candidate!r}'
-  return ''

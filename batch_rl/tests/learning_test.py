@@ -199,7 +199,7 @@ def test_learns_from_random_actions(name, random_run, tmp_path):
 
 def test_does_not_learn_without_learning_rate(random_run, tmp_path):
   bindings = (
-    'tf.train.AdamOptimizer.learning_rate = 0.0',
+    'tf.train.AdamOptimizer.learning_rate = 1e-30',
     'FixedReplayRunner.num_iterations = 1',
     'FixedReplayRunner.training_steps = 400',
   )

@@ -1,0 +1,114 @@
+"""Checks of bindings that gin has read, before anything is built.
+
+A value out of its range would otherwise end in a traceback after minutes, or train
+nothing.
+"""
+
+import ast
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import gin
+from gin import config, config_parser
+
+from batch_rl.runs import gin_syntax, parameter_ranges
+
+
+def check(statements: Iterable[config_parser.BindingStatement]) -> None:
+  """Checks the values of parameters, after gin has read them.
+
+  References like @schedule() are left alone; macros count as their values.
+
+  Args:
+    statements: Bindings in the order of reading; the last one of a parameter counts.
+
+  Raises:
+    ValueError: If a value is not in the range of its parameter.
+  """
+  for statement in reversed(list(statements)):
+    scope, selector, parameter, literal, location = statement
+    if not parameter:
+      _check_macro(statement)
+      continue
+    known = config._REGISTRY.get_match(selector)
+    values = config._CONFIG.get((scope, known.selector), {}) if known else {}
+    if parameter not in values:
+      continue  # cleared since
+    given = values[parameter]
+    value = _value(given)
+    allowed = parameter_ranges.find(known.wrapped, parameter)
+    if allowed is None:
+      continue
+    is_reference = isinstance(value, config.ConfigurableReference)
+    if (
+      (allowed.none if value is None else allowed.accepts(value))
+      or is_reference
+      and allowed is not parameter_ranges.OPTIMIZER
+    ):
+      continue
+    name = '/'.join(filter(None, (scope, selector)))
+    written = gin_syntax.written_value(statement)
+    if literal is not gin_syntax.REFERENCE and literal != given:
+      written = gin_syntax.short(repr(given))  # another statement has bound it
+    text = f'{name}.{parameter}={written}'
+    if value is not given:
+      text += f', which is {gin_syntax.short(repr(value))},'
+    if location.filename:
+      text = f'{location.filename}, line {location.line_num}: {text}'
+    raise ValueError(
+      f'{text} is not allowed: give {allowed}{_hint(value, allowed)}.'
+    )
+
+
+def _check_macro(statement):
+  """Refuses a macro of the command line that nothing uses: a parameter is meant."""
+  name = '/'.join(filter(None, statement[:2]))
+  used = re.search(rf'%{re.escape(name)}(?![\w./])', repr(config._CONFIG))
+  if statement.location.filename is None and not used:
+    written = gin_syntax.written_value(statement)
+    raise ValueError(
+      f'{name}={written} sets no parameter, and nothing uses a macro %{name}: name '
+      f'the class, too, e.g. FixedReplayRunner.num_iterations=3.'
+    )
+
+
+def _value(given: Any) -> Any:
+  """Returns the value of a macro or constant; anything else as it is."""
+  seen = []
+  while isinstance(given, config.ConfigurableReference) and given.evaluate:
+    name = '/'.join(given.scopes)
+    if given.configurable.wrapped is config._retrieve_constant:
+      return config._CONSTANTS[name]
+    if given.configurable.wrapped is not config.macro:
+      return given
+    if name in seen:
+      raise ValueError(f'The gin macro %{name} is defined by itself.')
+    seen.append(name)
+    try:
+      given = gin.query_parameter(f'%{name}')
+    except ValueError as error:
+      raise ValueError(
+        f'%{name} is neither a constant nor a macro with a value: add {name}=VALUE.'
+      ) from error
+  return given
+
+
+def _hint(value: Any, allowed: parameter_ranges.Range) -> str:
+  """Returns what to write instead, if a value is nearly right; otherwise ''."""
+  candidates: list[Any] = []
+  if isinstance(value, str):
+    try:
+      candidates.append(ast.literal_eval(value))
+    except (ValueError, SyntaxError):
+      pass
+  elif isinstance(value, float) and value.is_integer():
+    candidates.append(int(value))
+  elif isinstance(value, list):
+    candidates.append(tuple(value))
+  elif parameter_ranges.is_integer(value):
+    candidates += [(value,), *([bool(value)] if value in (0, 1) else [])]
+  for candidate in candidates:
+    if candidate is not None and allowed.accepts(candidate):
+      return f': {candidate!r}'
+  return ''
