@@ -62,14 +62,20 @@ def check(statements: Iterable[config_parser.BindingStatement]) -> None:
 
 
 def _check_macro(statement):
-  """Refuses a macro of the command line that nothing uses: a parameter is meant."""
+  """Refuses an unused macro that is named like a parameter or a class."""
   name = '/'.join(filter(None, statement[:2]))
-  used = re.search(rf'%{re.escape(name)}(?![\w./])', repr(config._CONFIG))
-  if statement.location.filename is None and not used:
+  meant = name in parameter_ranges.RANGES or (
+    statement.value is not gin_syntax.REFERENCE
+    and config._REGISTRY.matching_selectors(name)
+  )
+  # Files may define macros for others that include them.
+  if not meant or statement.location.filename is not None:
+    return
+  if not re.search(rf'%{re.escape(name)}(?![\w./])', repr(config._CONFIG)):
     written = gin_syntax.written_value(statement)
     raise ValueError(
-      f'{name}={written} sets no parameter, and nothing uses a macro %{name}: name '
-      f'the class, too, e.g. FixedReplayRunner.num_iterations=3.'
+      f'{name}={written} sets no parameter: write Class.parameter=value, e.g. '
+      'FixedReplayRunner.num_iterations=3.'
     )
 
 

@@ -117,7 +117,7 @@ def refusal(capsys, binding, path=CONFIG):
     (f'{AGENT}.gamma=%discount', 'neither a constant nor a macro with a value'),
     (f'{AGENT}.observation_dtype=%tf.uint9', '%tf.uint9 is neither'),
     ('num_iterations=3', 'num_iterations=3 sets no parameter'),
-    (RUNNER + '=3', f'nothing uses a macro %{RUNNER}'),
+    (RUNNER + '=3', f'{RUNNER}=3 sets no parameter: write Class.parameter'),
   ],
 )
 def test_a_line_that_gin_cannot_read(capsys, binding, message):
@@ -255,6 +255,7 @@ def test_online_agents_have_the_same_ranges(capsys, binding):
     'FixedReplayBuffer.subset="best_trajectories(0.1)"',
     'make_atari.rom_set="current"',
     'Checkpoints.every_minutes=0.5',
+    'unused=3',
     f'{AGENT}.tf_device="/gpu:0"',
     f'{AGENT}.tf_device="/job:localhost/device:CPU:*"',
     f'{AGENT}.tf_device=""',
