@@ -57,7 +57,11 @@ def parse(
   except (SyntaxError, tokenize.TokenError, ValueError) as error:
     number, line = _place(error, text)
     where = f'{path}, line {number}: ' if path else ''
-    raise ValueError(f'{where}{_explain(line, path is None)}') from error
+    if isinstance(error, IndentationError):
+      problem = f'gin cannot read `{short(line)}`: indent all lines alike.'
+    else:
+      problem = _explain(line, path is None)
+    raise ValueError(f'{where}{problem}') from error
   return statements
 
 

@@ -201,6 +201,7 @@ RANGES = {
   'decay': _PROBABILITY,
   'momentum': _PROBABILITY,
   'centered': _BOOLEAN,
+  'name': TEXT_OR_NONE,
   'beta1': _PROBABILITY,
   'beta2': _PROBABILITY,
   'use_locking': _BOOLEAN,

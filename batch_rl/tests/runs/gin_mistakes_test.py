@@ -102,6 +102,7 @@ def refusal(capsys, binding, path=CONFIG):
     (f'{AGENT}.gamma+=0.9', 'a binding has the form'),
     (f'--{AGENT}.gamma=0.9', 'a binding has the form'),
     (f'{AGENT} .gamma=0.9', 'a binding has the form'),
+    (f'{AGENT}:\n  gamma=1\n kappa=2', 'kappa=2`: indent all lines alike'),
     ('=', 'a binding has the form'),
     (f'{AGENT}.observation_shape=(84, 84', 'give a tuple'),
     (f'{AGENT}.observation_shape=84, 84)', 'give a tuple'),
