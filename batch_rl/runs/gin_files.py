@@ -25,7 +25,7 @@ from typing import TextIO
 import gin
 from gin import config_parser
 
-from batch_rl.runs import binding_checks, gin_syntax
+from batch_rl.runs.bindings import checks, syntax
 from batch_rl.utils import user_modules
 
 _INCLUDE = re.compile(r"""^\s*include\s+['"](.+?)['"]""", re.MULTILINE)
@@ -47,14 +47,14 @@ def parse(
     paths: Local paths, or URLs for the readers registered with gin.
     bindings: Lines of gin, e.g. 'A.b = 1'; they override the files.
     lock: Whether gin refuses later changes.
-    check: Whether to check the values (see `binding_checks`).
+    check: Whether to check the values (see `bindings.checks`).
 
   Raises:
     ValueError: If a file is missing, a name in it is unknown, or a value is not
       allowed.
   """
   add_folders(paths)
-  own_statements = gin_syntax.parse_bindings(bindings)
+  own_statements = syntax.parse_bindings(bindings)
   _import_agents('\n'.join(bindings))
   files = _Files()
   reader = (files.open, files.exists)
@@ -73,7 +73,7 @@ def parse(
   finally:
     readers.remove(reader)
   if check:
-    binding_checks.check([*files.statements, *own_statements])
+    checks.check([*files.statements, *own_statements])
   if lock:
     gin.finalize()
 
@@ -84,10 +84,10 @@ def check_syntax(paths: Iterable[str], bindings: Sequence[str]) -> None:
   Raises:
     ValueError: If gin cannot read a line.
   """
-  gin_syntax.parse_bindings(bindings)
+  syntax.parse_bindings(bindings)
   for path in user_files(paths):
     with open(path, encoding='utf-8') as file:
-      gin_syntax.parse(file.read(), path)
+      syntax.parse(file.read(), path)
 
 
 def add_folders(paths: Sequence[str]) -> None:
@@ -154,7 +154,7 @@ class _Files:
     location = self.find(path) or path
     _add_folder_of(location)
     with self.enter(location) as text:
-      statements = gin_syntax.parse(text, location)
+      statements = syntax.parse(text, location)
       _import_agents(text)
       lines = io.StringIO(text)
       setattr(lines, 'name', location)  # noqa: B010  (for gin's messages)

@@ -13,7 +13,8 @@ from gin import config
 import batch_rl
 from batch_rl.baselines import run_experiment as _online  # noqa: F401
 from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
-from batch_rl.runs import command_line, gin_files, parameter_ranges
+from batch_rl.runs import command_line, gin_files
+from batch_rl.runs.bindings import ranges
 from batch_rl.tests import programs, shards, user_code
 
 CONFIG = 'batch_rl/fixed_replay/configs/rem.gin'
@@ -329,7 +330,7 @@ def test_every_number_in_a_shipped_config_has_a_range():
     missing = {
       f'{configurable.__name__}.{name}'
       for configurable, name, value in shipped_bindings()
-      if is_checked(value) and not parameter_ranges.find(configurable, name)
+      if is_checked(value) and not ranges.find(configurable, name)
     }
   assert missing == {'CQLAgent.cql_weight'}  # the user's own
 
@@ -346,7 +347,7 @@ def test_every_numeric_parameter_of_the_package_has_a_range():
     for name, parameter in inspect.signature(function).parameters.items():
       if not is_checked(parameter.default):
         continue
-      allowed = parameter_ranges.find(function, name)
+      allowed = ranges.find(function, name)
       if allowed is None:
         missing.add(f'{selector}.{name}')
       else:

@@ -12,7 +12,7 @@ from typing import Any
 import gin
 from gin import config, config_parser
 
-from batch_rl.runs import gin_syntax, parameter_ranges
+from batch_rl.runs.bindings import ranges, syntax
 
 
 def check(statements: Iterable[config_parser.BindingStatement]) -> None:
@@ -37,23 +37,23 @@ def check(statements: Iterable[config_parser.BindingStatement]) -> None:
       continue  # cleared since
     given = values[parameter]
     value = _value(given)
-    allowed = parameter_ranges.find(known.wrapped, parameter)
+    allowed = ranges.find(known.wrapped, parameter)
     if allowed is None:
       continue
     is_reference = isinstance(value, config.ConfigurableReference)
     if (
       (allowed.none if value is None else allowed.accepts(value))
       or is_reference
-      and allowed is not parameter_ranges.OPTIMIZER
+      and allowed is not ranges.OPTIMIZER
     ):
       continue
     name = '/'.join(filter(None, (scope, selector)))
-    written = gin_syntax.written_value(statement)
-    if literal is not gin_syntax.REFERENCE and literal != given:
-      written = gin_syntax.short(repr(given))  # another statement has bound it
+    written = syntax.written_value(statement)
+    if literal is not syntax.REFERENCE and literal != given:
+      written = syntax.short(repr(given))  # another statement has bound it
     text = f'{name}.{parameter}={written}'
     if value is not given:
-      text += f', which is {gin_syntax.short(repr(value))},'
+      text += f', which is {syntax.short(repr(value))},'
     if location.filename:
       text = f'{location.filename}, line {location.line_num}: {text}'
     raise ValueError(
@@ -64,15 +64,15 @@ def check(statements: Iterable[config_parser.BindingStatement]) -> None:
 def _check_macro(statement):
   """Refuses an unused macro that is named like a parameter or a class."""
   name = '/'.join(filter(None, statement[:2]))
-  meant = name in parameter_ranges.RANGES or (
-    statement.value is not gin_syntax.REFERENCE
+  meant = name in ranges.RANGES or (
+    statement.value is not syntax.REFERENCE
     and config._REGISTRY.matching_selectors(name)
   )
   # Files may define macros for others that include them.
   if not meant or statement.location.filename is not None:
     return
   if not re.search(rf'%{re.escape(name)}(?![\w./])', repr(config._CONFIG)):
-    written = gin_syntax.written_value(statement)
+    written = syntax.written_value(statement)
     raise ValueError(
       f'{name}={written} sets no parameter: write Class.parameter=value, e.g. '
       'FixedReplayRunner.num_iterations=3.'
@@ -100,7 +100,7 @@ def _value(given: Any) -> Any:
   return given
 
 
-def _hint(value: Any, allowed: parameter_ranges.Range) -> str:
+def _hint(value: Any, allowed: ranges.Range) -> str:
   """Returns what to write instead, if a value is nearly right; otherwise ''."""
   candidates: list[Any] = []
   if isinstance(value, str):
@@ -112,7 +112,7 @@ def _hint(value: Any, allowed: parameter_ranges.Range) -> str:
     candidates.append(int(value))
   elif isinstance(value, list):
     candidates.append(tuple(value))
-  elif parameter_ranges.is_integer(value):
+  elif ranges.is_integer(value):
     candidates += [(value,), *([bool(value)] if value in (0, 1) else [])]
   for candidate in candidates:
     if candidate is not None and allowed.accepts(candidate):

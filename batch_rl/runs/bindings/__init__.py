@@ -1,0 +1,1 @@
+"""Bindings of gin: their syntax, and the values that parameters may have."""
