@@ -24,9 +24,8 @@ import importlib.util
 import io
 import logging
 import os
-import re
+import subprocess
 import sys
-import tempfile
 import types
 import warnings
 
@@ -83,23 +82,44 @@ def _silence_start_up() -> None:
   logging.getLogger('jax').setLevel(logging.ERROR)
 
 
+# Passes on lines until no process can write any.
+_DROP_NOISE = """
+import os, re, sys
+noise = re.compile(b'I0000 |WARNING: All log messages before absl')
+for line in sys.stdin.buffer:
+  if not noise.match(line):
+    os.write(1, line)
+"""
+
+
 @contextlib.contextmanager
 def _silence_tensorflow_import():
   """Drops the lines that TensorFlow's C++ code logs before it reads its log level.
 
-  They can be caught at the file descriptor only. Other lines are passed on.
+  They can be caught at the file descriptor only. Another process passes the other
+  lines on: a signal that kills this one, e.g. for an illegal instruction, leaves it no
+  time to do so.
   """
-  noise = re.compile(rb'(I0000 |WARNING: All log messages before absl).*\n?')
+  if 'tensorflow.python' in sys.modules:
+    yield
+    return
   stderr = os.dup(2)
-  with tempfile.TemporaryFile() as caught:
-    os.dup2(caught.fileno(), 2)
-    try:
-      yield
-    finally:
-      os.dup2(stderr, 2)
-      os.close(stderr)
-      caught.seek(0)
-      os.write(2, noise.sub(b'', caught.read()))
+  lines = subprocess.Popen(
+    [sys.executable, '-ISc', _DROP_NOISE],
+    stdin=subprocess.PIPE,
+    stdout=stderr,
+    start_new_session=True,  # Ctrl-C is for this process.
+  )
+  os.dup2(lines.stdin.fileno(), 2)
+  try:
+    yield
+  finally:
+    os.dup2(stderr, 2)
+    os.close(stderr)
+    lines.stdin.close()
+    # Processes that were started meanwhile may still write.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+      lines.wait(timeout=1)
 
 
 @contextlib.contextmanager

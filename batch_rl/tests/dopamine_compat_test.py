@@ -1,8 +1,11 @@
 """The repairs of dopamine_compat, seen from a new interpreter."""
 
 import os
+import signal
 import subprocess
 import sys
+
+import pytest
 
 
 def run(code, *options, **environment):
@@ -129,15 +132,46 @@ import batch_rl
   assert 'ImportError: tf.keras is already Keras 3' in done.stderr
 
 
-def test_other_messages_during_the_import_of_tensorflow_are_kept(tmp_path):
+@pytest.mark.parametrize(
+  ('end', 'code'),
+  [
+    ('', 0),
+    ('raise ImportError("libtensorflow is broken")', 1),
+    ('sys.exit(3)', 3),
+    ('os._exit(4)', 4),
+    ('os.abort()', -signal.SIGABRT),
+    ('os.kill(os.getpid(), signal.SIGILL)', -signal.SIGILL),
+    ('os.kill(os.getpid(), signal.SIGKILL)', -signal.SIGKILL),
+  ],
+)
+def test_messages_during_the_import_of_tensorflow_are_kept(tmp_path, end, code):
+  """However the import ends."""
   fake = tmp_path / 'tensorflow'
   fake.mkdir()
-  (fake / '__init__.py').write_text("""
-import os
+  (fake / '__init__.py').write_text(f"""
+import os, signal, sys
+os.write(2, b'WARNING: All log messages before absl::InitializeLog() ...\\n')
 os.write(2, b'I0000 00:00:17.3  1 port.cc:153] oneDNN is on.\\n')
 os.write(2, b'W0000 00:00:17.3  1 gpu.cc:1] Your driver is too old.\\n')
+os.write(2, b'F0000 no AVX')
+{end}
 """)
   done = run('import batch_rl, tensorflow', PYTHONPATH=str(tmp_path))
-  assert (
-    done.stderr == 'W0000 00:00:17.3  1 gpu.cc:1] Your driver is too old.\n'
+  kept = 'W0000 00:00:17.3  1 gpu.cc:1] Your driver is too old.\nF0000 no AVX'
+  assert done.returncode == code
+  assert done.stderr.startswith(kept)
+  assert ('ImportError: libtensorflow is broken' in done.stderr) == (code == 1)
+  if code != 1:
+    assert done.stderr == kept
+
+
+def test_the_import_does_not_wait_for_processes_that_it_starts(tmp_path):
+  (tmp_path / 'tensorflow.py').write_text("""
+import subprocess
+server = subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL)
+""")
+  done = run(
+    'import batch_rl, tensorflow; tensorflow.server.kill()',
+    PYTHONPATH=str(tmp_path),
   )
+  assert (done.returncode, done.stderr) == (0, '')
