@@ -9,7 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from batch_rl.runs import interruption
 from batch_rl.utils import machine
+
+# Exit codes of runs that have saved, and said so.
+_STOPPED = tuple(map(interruption.exit_code, (signal.SIGINT, signal.SIGTERM)))
 
 
 def seed_of(seed: int, number: int) -> int:
@@ -35,7 +39,7 @@ def run(
     seed: Seed from which those of the runs are derived; None lets each run draw one.
 
   Returns:
-    The exit code of a run that failed, or 0.
+    The highest exit code of the runs; 0 if all have finished.
   """
   # By default each process would use all processors, and they would contend.
   environment = machine.thread_limits(machine.num_cpus() // len(numbers))
@@ -69,10 +73,14 @@ def run(
     codes = {number: process.wait() for number, process in processes.items()}
   for reader in readers:
     reader.join()
+  codes = {
+    number: interruption.exit_code(-code) if code < 0 else code
+    for number, code in codes.items()
+  }
   for number, code in codes.items():
-    if code:
+    if code and code not in _STOPPED:
       print(f'run {number} failed, exit code {code}', file=sys.stderr)
-  return max((abs(code) for code in codes.values()), default=0)
+  return max(codes.values(), default=0)
 
 
 def _print_prefixed(number: int, lines: Iterable[str]) -> None:

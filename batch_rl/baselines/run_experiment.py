@@ -233,7 +233,8 @@ class LoggedRunner(runner.RecordedRunner):
     elif self._interruption.requested:
       raise interruption.Interrupted(
         'Stopped; the same command continues after the last complete iteration, '
-        'because this environment cannot be saved within an iteration.'
+        'because this environment cannot be saved within an iteration.',
+        self._interruption.number,
       )
 
   def run_experiment(self) -> None:

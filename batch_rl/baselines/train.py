@@ -3,6 +3,9 @@ r"""Trains an agent online and logs its experience in the dataset's format.
   python -um batch_rl.baselines.train --base_dir=/tmp/dqn \
     --replay_log_dir=$DATA_DIR/Pong/1 \
     --gin_files=batch_rl/baselines/configs/dqn.gin
+
+The same command resumes a stopped run. The exit code is 0 if the run has finished, 2
+after a mistake, 130 if Ctrl-C and 143 if SIGTERM has stopped it.
 """
 
 import functools

@@ -3,6 +3,9 @@ r"""Trains an agent offline on a run of the DQN Replay Dataset.
   python -um batch_rl.fixed_replay.train --base_dir=/tmp/rem \
     --replay_dir=$DATA_DIR/Pong/1 \
     --gin_files=batch_rl/fixed_replay/configs/rem.gin
+
+The same command resumes a stopped run. The exit code is 0 if the run has finished, 2
+after a mistake, 130 if Ctrl-C and 143 if SIGTERM has stopped it.
 """
 
 import functools

@@ -1,6 +1,14 @@
 """Command line of the training programs: flags, gin configuration, errors.
 
-A user's mistake ends the program with one line on stderr and exit code 2.
+A user's mistake ends the program with one line on stderr and exit code 2. Exit codes:
+
+| code | meaning                                                                  |
+| ---- | ------------------------------------------------------------------------ |
+| 0    | finished                                                                 |
+| 1    | an error in the user's own code, or in this package, with a traceback    |
+| 2    | a mistake in flags, files or data, or a full disk, in one line           |
+| 130  | stopped by Ctrl-C; the same command continues                            |
+| 143  | stopped by SIGTERM, e.g. a pre-empted job; the same command continues    |
 """
 
 import contextlib
@@ -160,12 +168,14 @@ class user_errors:  # noqa: N801 (a context manager)
 def run_errors() -> Iterator[None]:
   """Reports in one line an interruption, damaged data, a full disk or a NaN loss.
 
+  The program ends with the exit code of the module's table.
   An error raised in the user's own code keeps its traceback.
   """
   try:
     yield
   except interruption.Interrupted as interrupted:
     logging.warning('%s', interrupted)
+    sys.exit(interrupted.exit_code)
   except (
     shard_reader.DataError,
     FloatingPointError,

@@ -7,18 +7,44 @@ import threading
 from collections.abc import Iterator
 
 
+def exit_code(number: int) -> int:
+  """Returns the exit code of a program that a signal has stopped.
+
+  As in shells, it is 128 + the number of the signal: 143 for SIGTERM, 130 for Ctrl-C.
+  A stopped run must not exit with 0, which starts the jobs that wait for its end.
+  """
+  return 128 + number
+
+
 class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
-  """Raised when a run stops on request; the message names the position."""
+  """Raised when a run stops on request; the message names the position.
+
+  Args:
+    message: Message for the user.
+    number: Number of the signal.
+
+  Attributes:
+    exit_code: Exit code of the program.
+  """
+
+  def __init__(self, message: str, number: int):
+    super().__init__(message)
+    self.exit_code = exit_code(number)
 
 
 class Interruption:
   """A request to stop.
 
   Attributes:
-    requested: Whether a signal has arrived.
+    number: Number of the first signal; 0 before.
   """
 
-  requested = False
+  number = 0
+
+  @property
+  def requested(self) -> bool:
+    """Whether a signal has arrived."""
+    return self.number != 0
 
 
 def _write_line(text: str, stderr: int = 2) -> None:
@@ -27,7 +53,7 @@ def _write_line(text: str, stderr: int = 2) -> None:
 
 
 def exit_on_sigterm() -> None:
-  """Makes SIGTERM end the program with exit code 0 until `listen` is entered.
+  """Makes SIGTERM end the program with exit code 143 until `listen` is entered.
 
   Until then there is nothing to save. The program ends at once: after an exception,
   Python's exit could wait forever for a thread that was just starting.
@@ -37,11 +63,11 @@ def exit_on_sigterm() -> None:
   stderr = os.dup(2)  # fd 2 is redirected while TensorFlow is imported
 
   def leave(number, frame):
-    del number, frame
+    del frame
     _write_line(
       'Stopped while starting; the same command starts again.', stderr
     )
-    os._exit(0)
+    os._exit(exit_code(number))
 
   signal.signal(signal.SIGTERM, leave)
 
@@ -62,7 +88,7 @@ def listen() -> Iterator[Interruption]:
     del frame
     if interruption.requested and number == signal.SIGINT:
       raise KeyboardInterrupt
-    interruption.requested = True
+    interruption.number = interruption.number or number
     _write_line(
       f'Asked to stop ({signal.Signals(number).name}): saving. Another Ctrl-C '
       'stops at once.'

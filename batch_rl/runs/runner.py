@@ -206,7 +206,8 @@ class RecordedRunner(run_experiment.Runner):
   def _stop_if_requested(self, position):
     if self._interruption.requested:
       raise interruption.Interrupted(
-        f'Stopped and saved at {position}; the same command continues from there.'
+        f'Stopped and saved at {position}; the same command continues from there.',
+        self._interruption.number,
       )
 
   def _log_experiment(self, iteration, statistics):

@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from batch_rl.runs import gin_files, progress, run_record
+from batch_rl.runs import gin_files, interruption, progress, run_record
 from batch_rl.sweep import plan, stop_with_parent
 from batch_rl.utils import files, locks, machine
 
@@ -38,6 +38,7 @@ _RECORD = {
   'where': str,
 }
 _USER_ERROR = 2  # Exit code of a wrong setting: a retry would fail again.
+_STOPS = (signal.SIGTERM, signal.SIGINT)
 _POLL = 0.2  # Seconds.
 _LOCK_WAIT = 600.0  # Seconds; a stopping run saves first.
 _GRACE = 300.0  # Seconds from SIGTERM to SIGKILL.
@@ -91,6 +92,7 @@ def run(
   cpus: float = 1,
   gpus: float = 0,
   stop: threading.Event | None = None,
+  earlier: int | None = None,
 ) -> Status:
   """Runs a cell to its end, unless it is done.
 
@@ -103,6 +105,8 @@ def run(
     cpus: Number of threads for TensorFlow.
     gpus: Number of GPUs. A fraction is shared with other cells.
     stop: Event that asks the run to save and end.
+    earlier: `Status.attempts` before the first of these attempts, if another worker
+      may have made some of them and was lost; None for a cell with one worker.
 
   Returns:
     The final status.
@@ -113,9 +117,14 @@ def run(
   try:
     if lock is None or status(cell).state == DONE:
       return status(cell)
-    for attempt in range(retries + 1):
+    record = _read_record(cell)
+    attempts = record.get('attempts', 0)
+    last = (attempts if earlier is None else earlier) + retries + 1
+    if attempts >= last and record['state'] == RUNNING:
+      record_failure(cell, 'the worker of the last attempt was lost')
+    while attempts < last:
       _wait_for_earlier_run(cell, stop)
-      attempts = _read_record(cell).get('attempts', 0) + 1
+      attempts += 1
       where = f'{os.uname().nodename}, process {os.getpid()}'
       _write_record(cell, state=RUNNING, attempts=attempts, where=where)
       started = time.time()
@@ -128,7 +137,7 @@ def run(
         break
       message = _describe_exit(cell, code)
       _write_record(cell, state=FAILED, attempts=attempts, message=message)
-      if code == _USER_ERROR or attempt == retries:
+      if code == _USER_ERROR:
         break
   finally:
     if lock is not None:
@@ -250,7 +259,7 @@ def _terminate(process):
 
 
 def _has_finished(cell, started) -> bool:
-  """Returns whether a run with exit code 0 is finished; a stopped run has 0, too.
+  """Returns whether a run with exit code 0 has done all iterations.
 
   Progress from before `started` is that of an earlier, shorter run.
   """
@@ -268,7 +277,9 @@ def _describe_exit(cell, code) -> str:
     except ValueError:
       reason = f'killed by signal {-code}'
   else:
-    reason = f'exit code {code}' if code else 'stopped from outside'
+    reason = f'exit code {code}' if code else 'not finished'
+    if code in map(interruption.exit_code, _STOPS):
+      reason = 'stopped from outside'
   with log_path(cell).open('rb') as log:
     log.seek(max(log.seek(0, os.SEEK_END) - 4096, 0))
     lines = log.read().decode(errors='replace').replace('\r', '\n').split('\n')

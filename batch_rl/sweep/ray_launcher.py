@@ -26,7 +26,8 @@ def run(
 ) -> None:
   """Runs as many cells at once as fit.
 
-  A cell whose worker or machine is lost is started again elsewhere, and resumes.
+  A cell whose worker or machine is lost is started again elsewhere, and resumes. That
+  is one of its `retries`, as is any other failure.
 
   Args:
     sweep: Sweep of the cells.
@@ -124,6 +125,8 @@ def _memory(sweep) -> float:
 
 
 def _run(sweep, cells, watch):
+  # Ray's retries, after the loss of a worker, are not added to those of the cell: both
+  # count the same attempts.
   task = ray.remote(
     num_cpus=sweep.cpus,
     num_gpus=sweep.gpus,
@@ -132,7 +135,11 @@ def _run(sweep, cells, watch):
   )(cell_lib.run)
   waiting = {
     task.options(name=cell.name).remote(
-      cell, sweep.retries, sweep.cpus, sweep.gpus
+      cell,
+      sweep.retries,
+      sweep.cpus,
+      sweep.gpus,
+      earlier=cell_lib.status(cell).attempts,
     ): cell
     for cell in cells
   }

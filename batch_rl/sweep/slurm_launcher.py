@@ -49,8 +49,13 @@ class Job:
     self._cells = tuple(cells)
     self._settings = (sweep.retries, sweep.cpus, sweep.gpus)
 
-  def __call__(self) -> list[str]:
-    """Runs the cells; returns their states."""
+  def __call__(self) -> None:
+    """Runs the cells.
+
+    Raises:
+      RuntimeError: If a cell is not done. The job then fails, so that SLURM does not
+        start the jobs that depend on it.
+    """
     self._stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
     while True:
@@ -61,9 +66,11 @@ class Job:
         ]
         states = [run.result().state for run in self._runs]
       if not self._stop.is_set():
-        return states
+        break
       time.sleep(_GRACE)
       self._stop.clear()  # No SIGKILL followed: continue.
+    if any(state != cell_lib.DONE for state in states):
+      raise RuntimeError(f'Not all cells are done: {", ".join(states)}.')
 
   def __getstate__(self) -> dict:
     return {'_cells': self._cells, '_settings': self._settings}

@@ -3,6 +3,8 @@
 import json
 import signal
 
+import pytest
+
 from batch_rl.baselines import parallel_runs
 from batch_rl.tests import programs
 
@@ -48,6 +50,26 @@ def test_runs_are_side_by_side(tmp_path, monkeypatch, capfd):
   for number in (1, 2, 3):
     assert f'run {number} | seed {parallel_runs.seed_of(7, number)}' in printed
   assert printed.splitlines()[-1] == 'run 3 failed, exit code 2'
+
+
+@pytest.mark.parametrize(
+  ('end', 'code', 'line'),
+  [
+    ('sys.exit(143)', 143, ''),  # It has said so itself.
+    ('os.abort()', 134, 'run 1 failed, exit code 134'),
+  ],
+)
+def test_a_stopped_or_killed_run_is_not_finished(
+  tmp_path, monkeypatch, capfd, end, code, line
+):
+  (tmp_path / 'stub.py').write_text(f'import os, sys\n{end}')
+  monkeypatch.setenv('PYTHONPATH', str(tmp_path))
+  before = signal.getsignal(signal.SIGTERM)
+  try:
+    assert parallel_runs.run('stub', [], [1], {}, None) == code
+  finally:
+    signal.signal(signal.SIGTERM, before)
+  assert capfd.readouterr().err.strip() == line
 
 
 def command(*arguments):

@@ -88,7 +88,9 @@ def test_a_killed_run_resumes_to_the_same_log(
   monkeypatch.chdir(tmp_path)
   with monkeypatch.context() as patch:
     patch.setattr(run_experiment.logging, 'info', stop_once_rows_are_logged)
-    programs.run_here(online, **options)
+    with pytest.raises(SystemExit) as stopped:
+      programs.run_here(online, **options)
+  assert stopped.value.code == 143
   assert 'Stopped and saved at' in caplog.text
   assert not (tmp_path / f'base/checkpoints/ckpt-{ITERATIONS - 1}').exists()
   programs.run_here(online, **options)

@@ -16,6 +16,7 @@ def test_a_signal_requests_a_stop(number):
     assert not listening.requested
     os.kill(os.getpid(), number)
     assert listening.requested
+    assert interruption.exit_code(listening.number) == 128 + number
   assert signal.getsignal(number) == before
 
 
@@ -69,7 +70,7 @@ def test_sigterm_ends_a_program_that_is_starting():
     text=True,
     timeout=60,
   )
-  assert left.returncode == 0
+  assert left.returncode == 143
   assert left.stderr == (
     'Stopped while starting; the same command starts again.\n'
   )

@@ -90,17 +90,17 @@ def test_another_error_is_retried(make):
 
 
 def test_a_cell_that_is_stopped_from_outside_is_not_done(make):
-  """A run that gets SIGTERM saves and exits with 0, too."""
-  status = cells.run(make('if starts < 2: sys.exit(0)'), retries=0)
+  cell = make('if starts < 2: sys.exit(143)')
+  status = cells.run(cell, retries=0)
   assert status.state == cells.FAILED
   assert status.message.startswith('stopped from outside')
-  assert cells.run(make('if starts < 2: sys.exit(0)')).state == cells.DONE
+  assert cells.run(cell).state == cells.DONE
 
 
 def test_a_cell_saves_when_it_is_asked_to_stop(make):
   cell = make("""
     if starts < 2:
-      signal.signal(signal.SIGTERM, lambda *_: (open('saved', 'w'), sys.exit(0)))
+      signal.signal(signal.SIGTERM, lambda *_: (open('saved', 'w'), sys.exit(143)))
       open('ready', 'w').close()
       time.sleep(60)
   """)
@@ -146,6 +146,38 @@ def test_a_program_ends_with_its_worker(make):
   assert cells.status(cell).state == cells.STOPPED
   assert cells.run(cell).state == cells.DONE
   assert starts() == 2
+
+
+class WorkerLost(BaseException):
+  """Stands for the end of the worker's process."""
+
+
+@pytest.mark.parametrize(
+  'ends', [[1, WorkerLost] * 2, [WorkerLost, 1, 1, 1], [WorkerLost] * 4]
+)
+def test_attempts_of_lost_workers_are_not_made_again(make, monkeypatch, ends):
+  """Some of the attempts end with the worker, the others with the program."""
+  cell = make('')
+  left = iter([1, 1, *ends])
+
+  def execute(*_):
+    if (end := next(left)) is WorkerLost:
+      raise WorkerLost
+    return end
+
+  monkeypatch.setattr(cells, '_execute', execute)
+  cells.log_path(cell).touch()
+  cells.run(cell, retries=1)  # An earlier sweep.
+  for _ in range(ends.count(WorkerLost)):
+    with pytest.raises(WorkerLost):
+      cells.run(cell, 3, earlier=2)
+  for _ in range(2):
+    status = cells.run(cell, 3, earlier=2)
+    assert (status.state, status.attempts) == (cells.FAILED, 6)
+  assert not list(left)
+  lost = ends[-1] is WorkerLost
+  reason = 'the worker of the last attempt was lost' if lost else 'exit code 1'
+  assert status.message == reason
 
 
 def test_a_program_without_its_parent_does_not_start(tmp_path):

@@ -26,7 +26,7 @@ progress.Progress('.', 2).finish()
 """
 WAITS = """
 if starts < 2:
-  signal.signal(signal.SIGTERM, lambda *_: (open('saved', 'w'), sys.exit(0)))
+  signal.signal(signal.SIGTERM, lambda *_: (open('saved', 'w'), sys.exit(143)))
   open('ready', 'w').close()
   time.sleep(60)
 """
@@ -87,10 +87,17 @@ def starts(sweep):
 
 
 def test_jobs_run_the_cells(make, slurm):
+  """The job of a failed cell fails, too."""
   sweep = make('', "print('no'); sys.exit(2)", 'if starts < 2: sys.exit(1)')
   assert slurm_launcher.run(sweep, sweep.cells, keep_watching)
   assert states(sweep) == [cells.DONE, cells.FAILED, cells.DONE]
-  assert len(fake_slurm.jobs(slurm)) == 3
+  jobs = fake_slurm.jobs(slurm)
+  wait_for(
+    lambda: (
+      [(slurm / f'state-{job}').read_text() for job in jobs]
+      == ['COMPLETED', 'FAILED', 'COMPLETED']
+    )
+  )
 
 
 def test_the_same_command_finds_its_jobs_again(make, slurm, monkeypatch):
