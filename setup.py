@@ -23,23 +23,23 @@ INSTALL_REQUIRES = [
   'jaxlib==0.6.2',
   'flax>=0.10.6,<=0.11.2',
   'gym==0.25.2',  # 0.26 changed the step() that Dopamine's gym_lib calls
-  'gymnasium>=1.0,<2',
+  'gymnasium>=1.1,<2',  # 1.1 brought AutoresetMode
   # ROM md5s and the equality of frames with atari-py hold for this one.
   'ale-py==0.12.1',
   'numpy>=2.1,<2.5',
-  'pandas<3',  # rliable's dependency arch does not take 3
-  'opencv-python>=4.10',
+  'pandas>=2.2.3,<3',  # rliable's dependency arch does not take 3
+  'opencv-python>=4.10.0.84',  # the first built for NumPy 2
   # Data at rest: lz4_blocks.py calls the library inside lz4, seen in 4.4;
   # zstandard trains the dictionary; isal inflates 5 to 10 times as fast as zlib.
   'lz4>=4.4,<5',
   'zstandard>=0.23',
   'isal>=1.7',
-  'matplotlib>=3.9',
-  'pillow>=10',
+  'matplotlib>=3.9.2',  # this and the next four: the first for Python 3.13
+  'pillow>=10.4',
   'tensorboard>=2.20',  # Dopamine uses it and does not declare it
   'absl-py>=2.1',
   'gin-config>=0.5',
-  'psutil>=5.9',
+  'psutil>=5.9.4',
   'tqdm>=4.66',
   # `dataset fetch`: HTTP, and folders or other URLs. TensorFlow and flax bring
   # them, too.
@@ -47,7 +47,7 @@ INSTALL_REQUIRES = [
   'fsspec>=2024.6',
   'rliable>=1.2,<2',  # the report's aggregates and intervals
   'tabulate>=0.9',
-  'pyyaml>=6',
+  'pyyaml>=6.0.2',  # the first for Python 3.13
   'rich>=13',
 ]
 
@@ -62,7 +62,7 @@ RLDS = [
 # It needs Python 3.11.
 MINARI = [
   "minari[hdf5]>=0.5.4,<0.6 ; python_version >= '3.11'",
-  'pillow>=10',
+  'pillow>=10.4',
 ]
 
 SWEEP = ['ray>=2.40', 'submitit>=1.5']

@@ -82,7 +82,7 @@ def list_checkpoints(base_dir: str) -> dict[int, checkpoints.Checkpoint]:
     if not checkpoint.position.steps
     and not (
       checkpoint.by_dopamine
-      and not os.path.exists(checkpoint.weights + '.index')
+      and not files.exists(checkpoint.weights + '.index')
     )
   }
   if not found:

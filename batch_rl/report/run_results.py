@@ -10,7 +10,7 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -137,23 +137,35 @@ def find_runs(directories: Iterable[str]) -> tuple[list[str], list[Excluded]]:
     unread.append((str(error.filename), f'it cannot be read: {error.strerror}'))
 
   for directory in directories:
-    if not os.path.isdir(directory):
-      raise ValueError(f'{directory} is not a directory on this machine.')
     seen = set()
-    for path, subdirectories, names in os.walk(
-      directory, onerror=note, followlinks=True
-    ):
-      real = os.path.realpath(path)
+    for path, subdirectories, names in _walk(directory, note):
+      remote = files.is_remote(path)
+      real = path if remote else os.path.realpath(path)
       if real in seen:  # Links may form a cycle.
         subdirectories.clear()
         continue
       seen.add(real)
       subdirectories.sort()
       if run_record.FILE_NAME in names or _has_logs(path):
-        runs.setdefault(real, os.path.normpath(path))
+        runs.setdefault(real, path if remote else os.path.normpath(path))
         inside = {'checkpoints', _LOGS, evaluations_lib.DIRECTORY}
         subdirectories[:] = [s for s in subdirectories if s not in inside]
   return list(runs.values()), unread
+
+
+def _walk(directory: str, note: Callable) -> Iterator[tuple[str, list, list]]:
+  """Walks a directory as `os.walk` does; a remote one has no links."""
+  if files.is_remote(directory):
+    with files.remote_errors(directory) as tf:
+      if not tf.io.gfile.stat(directory).is_directory:
+        raise ValueError(f'{directory} is not a directory.')
+      for path, folders, names in tf.io.gfile.walk(directory.rstrip('/')):
+        folders[:] = [folder.rstrip('/') for folder in folders]
+        yield path, folders, names
+  elif os.path.isdir(directory):
+    yield from os.walk(directory, onerror=note, followlinks=True)
+  else:
+    raise ValueError(f'{directory} is not a directory on this machine.')
 
 
 def _has_logs(directory: str) -> bool:
@@ -306,8 +318,7 @@ def _evaluations(directory: str) -> dict[int, tuple[float, int]]:
   if not numbers:
     return {}
   path = os.path.join(directory, _LOGS, f'log_{max(numbers)}')
-  with open(path, 'rb') as file:
-    logged = safe_pickle.loads(file.read())
+  logged = safe_pickle.loads(files.read_bytes(path))
   for name, statistics in logged.items():
     match = re.fullmatch(r'iteration_(\d+)', str(name))
     if match and 'eval_average_return' in statistics:
@@ -319,9 +330,10 @@ def _evaluations(directory: str) -> dict[int, tuple[float, int]]:
 
 def _log_numbers(directory: str) -> list[int]:
   path = os.path.join(directory, _LOGS)
-  names = os.listdir(path) if os.path.isdir(path) else []
   return [
-    int(m[1]) for name in names if (m := re.fullmatch(r'log_(\d+)', name))
+    int(m[1])
+    for name in files.names_in(path)
+    if (m := re.fullmatch(r'log_(\d+)', name))
   ]
 
 

@@ -11,10 +11,12 @@ Checkpoints of Dopamine's own checkpointer (`ckpt.3` beside `tf_ckpt-3.index`) a
 readable, too.
 """
 
+import contextlib
 import dataclasses
 import os
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,6 +29,9 @@ from batch_rl.utils import files, safe_pickle
 _DESCRIPTION = 'checkpoint.json'
 _STATE = 'state.pickle'
 _WEIGHTS = 'tf_ckpt-'
+# Codes of TensorFlow's errors that say nothing about a file's content: cancelled,
+# deadline, permission, quota, aborted, unavailable, unauthenticated.
+_UNAVAILABLE = (1, 4, 7, 8, 10, 14, 16)
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -102,6 +107,8 @@ class Checkpoint:
           raise ValueError(f'{path} is damaged')
       return _load(os.path.join(self.directory, _STATE))
     except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
+      if _is_unavailable(error):
+        raise OSError(str(error)) from error
       raise ValueError(
         f'Checkpoint {self.position.name} in {self.directory} cannot be used: '
         f'{str(error).rstrip(".")}.'
@@ -120,28 +127,36 @@ class Checkpoint:
 
 
 def _load(path: str) -> dict[str, Any]:
-  if files.is_remote(path):
-    with files.remote_errors(path) as tf, tf.io.gfile.GFile(path, 'rb') as file:
-      content = file.read()
-  else:
-    with open(path, 'rb') as file:
-      content = file.read()
+  content = files.read_bytes(path)
   try:
     return safe_pickle.loads(content)
   except ValueError as error:
     raise ValueError(f'{path}: {error}') from error
 
 
+def _is_unavailable(error: BaseException | None) -> bool:
+  """Returns whether an error, or its cause, is about the way to a remote file."""
+  while error is not None:
+    if getattr(error, 'error_code', None) in _UNAVAILABLE:
+      return True
+    error = error.__cause__
+  return False
+
+
 def find(base_dir: str) -> list[Checkpoint]:
-  """Returns the complete checkpoints of a run, oldest first."""
+  """Returns the complete checkpoints of a run, oldest first.
+
+  Raises:
+    ValueError: If a remote directory cannot be read at the moment.
+  """
   directory = os.path.join(base_dir, 'checkpoints')
   checkpoints = []
-  for name in _list(directory):
+  for name in files.names_in(directory):
     if match := re.fullmatch(r'ckpt-(\d+)(?:-(\d+))?', name):
       number, steps = int(match[1]), int(match[2] or 0)
       position = Position(number if steps else number + 1, steps)
       path = os.path.join(directory, name)
-      if _DESCRIPTION in _list(path):
+      if _DESCRIPTION in files.names_in(path):
         checkpoints.append(Checkpoint(position, path))
     elif match := re.fullmatch(r'sentinel_checkpoint_complete\.(\d+)', name):
       position = Position(int(match[1]) + 1)
@@ -150,13 +165,16 @@ def find(base_dir: str) -> list[Checkpoint]:
   return sorted(checkpoints, key=lambda checkpoint: checkpoint.position)
 
 
-def _list(directory: str) -> list[str]:
-  if files.is_remote(directory):
-    with files.remote_errors(directory) as tf:
-      if not tf.io.gfile.isdir(directory):
-        return []
-      return [name.rstrip('/') for name in tf.io.gfile.listdir(directory)]
-  return os.listdir(directory) if os.path.isdir(directory) else []
+def _move_files(directory: str, target: str) -> None:
+  """Moves a remote directory; object stores have files only."""
+  import tensorflow as tf
+
+  for folder, _, names in tf.io.gfile.walk(directory):
+    new = target + folder.removeprefix(directory)
+    tf.io.gfile.makedirs(new)
+    for name in names:
+      files.rename(os.path.join(folder, name), os.path.join(new, name))
+  tf.io.gfile.rmtree(directory)
 
 
 # The module under which users' gin files name it in full.
@@ -238,9 +256,11 @@ class Checkpoints:
   def _remove_unfinished(self):
     import tensorflow as tf
 
-    for name in _list(self._directory):
+    for name in files.names_in(self._directory):
       path = os.path.join(self._directory, name)
-      complete = _DESCRIPTION in _list(path) and not name.endswith('.tmp')
+      complete = _DESCRIPTION in files.names_in(path) and not name.endswith(
+        '.tmp'
+      )
       if re.match(r'ckpt-\d', name) and not complete:
         tf.io.gfile.rmtree(path)
 
@@ -257,7 +277,10 @@ class Checkpoints:
       )
       if tf.io.gfile.exists(renamed):
         tf.io.gfile.rmtree(renamed)
-      tf.io.gfile.rename(checkpoint.directory, renamed)
+      if files.is_remote(renamed):
+        _move_files(checkpoint.directory, renamed)
+      else:
+        os.rename(checkpoint.directory, renamed)
 
   def is_saved(self, position: Position) -> bool:
     """Returns whether the newest checkpoint is at a position."""
@@ -316,12 +339,9 @@ class Checkpoints:
     shutil.rmtree(work, ignore_errors=True)
     try:
       os.makedirs(work)
-      names = self._write_files(work, position, write, state)
-      hashes = {}
-      for name in names:
-        file_path = os.path.join(work, name)
-        hashes[name] = files.sha256(file_path)
-        files.sync(file_path)
+      hashes = self._write_files(work, position, write, state)
+      for name in hashes:
+        files.sync(os.path.join(work, name))
       files.write_json(
         os.path.join(work, _DESCRIPTION), _describe(position, hashes, about)
       )
@@ -338,34 +358,45 @@ class Checkpoints:
     import tensorflow as tf
 
     description = os.path.join(path, _DESCRIPTION)
-    if tf.io.gfile.exists(description):
-      tf.io.gfile.remove(description)
-    tf.io.gfile.makedirs(path)
-    names = self._write_files(path, position, write, state)
-    hashes = {name: files.sha256(os.path.join(path, name)) for name in names}
+    with tempfile.TemporaryDirectory() as work:
+      hashes = self._write_files(work, position, write, state)
+      if tf.io.gfile.exists(description):
+        tf.io.gfile.remove(description)
+      for name in hashes:
+        target = os.path.join(path, name)
+        tf.io.gfile.makedirs(os.path.dirname(target))
+        tf.io.gfile.copy(os.path.join(work, name), target, overwrite=True)
     files.write_json(description, _describe(position, hashes, about))
 
   def _write_files(self, work, position, write, state):
-    """Writes everything but the description; returns the file names."""
-    import tensorflow as tf
+    """Writes all but the description to a local folder.
 
+    Returns:
+      The hash of each file, by its name.
+    """
     bundle = write(work, position.number)
-    content = safe_pickle.dumps({**state, 'agent': bundle})
-    with tf.io.gfile.GFile(os.path.join(work, _STATE), 'wb') as file:
-      file.write(content)
+    with open(os.path.join(work, _STATE), 'wb') as file:
+      file.write(safe_pickle.dumps({**state, 'agent': bundle}))
     # TensorFlow records the paths of the files, which change with the folder.
-    if tf.io.gfile.exists(os.path.join(work, 'checkpoint')):
-      tf.io.gfile.remove(os.path.join(work, 'checkpoint'))
-    return sorted(
-      os.path.relpath(os.path.join(folder, name), work)
-      for folder, _, names in tf.io.gfile.walk(work)
+    with contextlib.suppress(FileNotFoundError):
+      os.remove(os.path.join(work, 'checkpoint'))
+    paths = [
+      os.path.join(folder, name)
+      for folder, _, names in os.walk(work)
       for name in names
-    )
+    ]
+    return {
+      os.path.relpath(path, work): files.sha256(path) for path in sorted(paths)
+    }
 
   def _clean(self):
     import tensorflow as tf
 
-    own = [c for c in find(self._base_dir) if not c.by_dopamine]
+    try:
+      own = [c for c in find(self._base_dir) if not c.by_dopamine]
+    except ValueError as error:  # A remote directory cannot be listed now.
+      logging.warning('%s', error)
+      return
     ends = [c for c in own if not c.position.steps]
     kept = [*own[-2:], *ends[-self._keep :]]
     if self._keep_every is not None:

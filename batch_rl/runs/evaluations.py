@@ -76,9 +76,7 @@ def write(
     'agent_steps': sum(episode.length for episode in episodes),
     'episodes': [dataclasses.asdict(episode) for episode in episodes],
   }
-  directory = os.path.join(base_dir, DIRECTORY)
-  os.makedirs(directory, exist_ok=True)
-  path = os.path.join(directory, f'{iteration if name is None else name}.json')
+  path = _path(base_dir, iteration if name is None else name)
   files.write_json(path, content)
   return path
 
@@ -114,18 +112,16 @@ def put_aside(base_dir: str, first: int) -> None:
   for number in _numbers(base_dir):
     if number >= first:
       path = _path(base_dir, number)
-      os.replace(path, f'{path}.before')
+      files.rename(path, f'{path}.before')
 
 
-def _path(base_dir: str, number: int) -> str:
-  return os.path.join(base_dir, DIRECTORY, f'{number}.json')
+def _path(base_dir: str, name: int | str) -> str:
+  return os.path.join(base_dir, DIRECTORY, f'{name}.json')
 
 
 def _numbers(base_dir: str) -> list[int]:
-  directory = os.path.join(base_dir, DIRECTORY)
-  names = os.listdir(directory) if os.path.isdir(directory) else []
   return sorted(
     int(match[1])
-    for name in names
+    for name in files.names_in(os.path.join(base_dir, DIRECTORY))
     if (match := re.fullmatch(r'(\d+)\.json', name))
   )

@@ -245,7 +245,7 @@ def write(base_dir: str, record: dict[str, Any]) -> None:
 
 
 def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
-  """Locks a local directory of a run until this process ends.
+  """Locks a local directory of a run until this process ends; warns of a remote one.
 
   Args:
     directory: Directory, created if missing.
@@ -255,7 +255,12 @@ def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
   Raises:
     ValueError: If another process has locked it.
   """
-  if '://' in directory:
+  if files.is_remote(directory):
+    logging.warning(
+      '%s is remote and has no lock: two processes there would damage each '
+      "other's results.",
+      directory,
+    )
     return
   os.makedirs(directory, exist_ok=True)
   path = os.path.join(directory, name)

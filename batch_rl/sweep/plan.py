@@ -166,6 +166,7 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
       f'base_dir={settings["base_dir"]} is remote: choose a directory that all '
       'machines share, as the cells coordinate through lock files.'
     )
+  files.check_local(settings['store_dir'] or '')
   base_dir = os.path.abspath(os.path.expanduser(settings['base_dir']))
   cells = _list_cells(job, base_dir, settings)
   rates = _known_mapping(settings, 'rates', _RATES)

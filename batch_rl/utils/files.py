@@ -97,11 +97,11 @@ def write_json(path: str, content: object, durable: bool = True) -> None:
   """
   text = json.dumps(content, indent=1) + '\n'
   if is_remote(path):
-    import tensorflow as tf
-
-    # An object store shows a file only when it is complete.
-    with tf.io.gfile.GFile(path, 'w') as file:
-      file.write(text)
+    with remote_writes(path) as tf:
+      tf.io.gfile.makedirs(os.path.dirname(path))
+      with tf.io.gfile.GFile(path + '.tmp', 'w') as file:
+        file.write(text)
+      tf.io.gfile.rename(path + '.tmp', path, overwrite=True)
     return
   write_bytes(path, text.encode(), durable)
 
@@ -217,3 +217,61 @@ def format_names(names: Collection[str]) -> str:
   """Formats the names in a directory for a message: at most eight, sorted."""
   shown = ', '.join(sorted(names)[:8]) or 'nothing'
   return f'{shown}, ...' if len(names) > 8 else shown
+
+
+@contextlib.contextmanager
+def remote_writes(path: str) -> Iterator[Any]:
+  """Yields TensorFlow, and raises its errors as an OSError with the path."""
+  import tensorflow as tf
+
+  try:
+    yield tf
+  except tf.errors.OpError as error:
+    raise OSError(f'{path} cannot be written: {reason(error)}') from error
+
+
+def exists(path: str) -> bool:
+  """Returns whether a local or remote file or directory exists."""
+  if is_remote(path):
+    with remote_errors(path) as tf:
+      return tf.io.gfile.exists(path)
+  return os.path.exists(path)
+
+
+def names_in(path: str) -> list[str]:
+  """Returns the names in a local or remote directory; [] if there is none.
+
+  Raises:
+    ValueError: If a remote directory cannot be read at the moment.
+  """
+  if is_remote(path):
+    with remote_errors(path) as tf:
+      try:  # `isdir` would hide other errors
+        tf.io.gfile.stat(path)
+      except tf.errors.NotFoundError:
+        return []
+    return list_directory(path)
+  return os.listdir(path) if os.path.isdir(path) else []
+
+
+def read_bytes(path: str) -> bytes:
+  """Returns the content of a local or remote file.
+
+  Raises:
+    OSError: If a local file cannot be read.
+    ValueError: If a remote file cannot be read.
+  """
+  if is_remote(path):
+    with remote_errors(path) as tf, tf.io.gfile.GFile(path, 'rb') as file:
+      return file.read()
+  with open(path, 'rb') as file:
+    return file.read()
+
+
+def rename(path: str, target: str) -> None:
+  """Renames a local or remote file; replaces the target."""
+  if is_remote(path):
+    with remote_writes(target) as tf:
+      tf.io.gfile.rename(path, target, overwrite=True)
+  else:
+    os.replace(path, target)

@@ -12,6 +12,7 @@ from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import frame_stacks, store_directory
 from batch_rl.dataset.store import store as store_lib
+from batch_rl.utils import files
 
 
 class StoreReplay:
@@ -272,6 +273,7 @@ def open_store(
     cache_dir, store_directory.cache_name(data_dir)
   )
   if directory:
+    files.check_local(directory)
     try:
       os.makedirs(directory, exist_ok=True)
     except OSError as error:

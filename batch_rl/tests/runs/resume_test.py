@@ -98,9 +98,9 @@ def run_in_parts(run_once, stops):
   assert run_once(None)
 
 
-def test_offline(tmp_path):
-  """With one agent; `agents_test` resumes each of them."""
-  cartpole.write_log(tmp_path / 'log')
+def offline_run(log_dir):
+  """Returns a function `(base_dir, stop_at=None)` that runs a DQN on a new log."""
+  cartpole.write_log(log_dir)
   names = {
     'runner': 'FixedReplayRunner',
     'create_agent': 'create_offline_agent',
@@ -116,16 +116,27 @@ def test_offline(tmp_path):
       OFFLINE,
     )
   )
-  start = functools.partial(
-    run,
-    offline.FixedReplayRunner,
-    functools.partial(
-      offline.create_offline_agent, replay_data_dir=str(tmp_path / 'log')
-    ),
-  )
-  assert start(tmp_path / 'whole', bindings)
+
+  def start(base_dir, stop_at=None):
+    return run(
+      offline.FixedReplayRunner,
+      functools.partial(
+        offline.create_offline_agent, replay_data_dir=str(log_dir)
+      ),
+      base_dir,
+      bindings,
+      stop_at,
+    )
+
+  return start
+
+
+def test_offline(tmp_path):
+  """With one agent; `agents_test` resumes each of them."""
+  start = offline_run(tmp_path / 'log')
+  assert start(tmp_path / 'whole')
   run_in_parts(
-    functools.partial(start, tmp_path / 'parts', bindings),
+    functools.partial(start, tmp_path / 'parts'),
     # While it trains, at the end of training, and while it evaluates.
     [2, -4, 40],
   )

@@ -217,6 +217,7 @@ def test_all_games_of_the_dataset(tmp_path):
     ('games: Pong\nagents: dqn\nstore_dir: 5', 'store_dir=5 is not a string'),
     ('games: [Pong', 'is not valid YAML'),
     ('- Pong', 'is not valid YAML'),
+    ('games: Pong\nagents: dqn\nstore_dir: gs://b', 'gs://b is remote'),
   ],
 )
 def test_mistakes(data_dir, tmp_path, text, message):

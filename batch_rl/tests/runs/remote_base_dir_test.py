@@ -1,0 +1,187 @@
+"""Runs in a remote directory: TensorFlow's `ram://` stands for `gs://`."""
+
+import functools
+import logging
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from batch_rl.baselines import run_experiment as online
+from batch_rl.fixed_replay.replay_memory import store_replay
+from batch_rl.report import __main__ as report
+from batch_rl.report import run_results
+from batch_rl.runs import checkpoints, evaluations, progress, run_record
+from batch_rl.tests import cartpole, results
+from batch_rl.tests.fixed_replay import evaluate_test
+from batch_rl.tests.runs import resume_test
+
+Position = checkpoints.Position
+
+
+@pytest.fixture
+def remote(tmp_path, monkeypatch):
+  """A remote directory. The test must not write into the current, local one."""
+  monkeypatch.chdir(tmp_path)
+  yield f'ram://{tmp_path.name}/Pong/1'
+  assert not [name for name in os.listdir(tmp_path) if name.startswith('ram')]
+
+
+def copy(directory, target):
+  """Copies a remote directory to a local one."""
+  for folder, _, names in tf.io.gfile.walk(directory):
+    local = f'{target}{folder.removeprefix(directory)}'
+    tf.io.gfile.makedirs(local)
+    for name in names:
+      if not tf.io.gfile.exists(f'{folder}/{name}'):
+        continue  # `ram://` lists the files of `ckpt-0-40` in `ckpt-0`, too.
+      tf.io.gfile.copy(f'{folder}/{name}', f'{local}/{name}')
+  return target
+
+
+def test_an_offline_run_is_stopped_resumed_evaluated_and_reported(
+  remote, tmp_path, monkeypatch, caplog
+):
+  start = resume_test.offline_run(tmp_path / 'log')
+  assert start(tmp_path / 'whole')
+  # A crash while it trains, a stop while it evaluates.
+  resume_test.run_in_parts(functools.partial(start, remote), [-4, 40])
+  copied = copy(remote, tmp_path / 'copied')
+  assert results.of_run(copied) == results.of_run(tmp_path / 'whole')
+  events = 'events.out.tfevents'
+  assert any(name.startswith(events) for name in tf.io.gfile.listdir(remote))
+
+  with caplog.at_level(logging.INFO):
+    evaluate_test.evaluate_here(
+      monkeypatch, base_dir=remote, checkpoints='best', evaluation_steps=20
+    )
+  assert f'episodes: {remote}/evaluations/evaluate-' in caplog.text
+
+  assert run_results.find_runs([remote[: -len('/1')]]) == ([remote], [])
+  local = run_results.read_run(str(tmp_path / 'whole'), game='Pong')
+  read = run_results.read_run(remote, game='Pong')
+  assert read.is_finished
+  assert read.returns.tolist() == local.returns.tolist()
+
+
+def test_an_online_run_is_resumed(remote, tmp_path):
+  bindings = resume_test.ONLINE.format(name='random')
+  bindings += '    RandomAgent.shard_capacity = 90\n'
+
+  def start(base_dir, log, stop_at=None):
+    return resume_test.run(
+      online.LoggedRunner,
+      functools.partial(
+        online.create_online_agent, replay_log_dir=str(tmp_path / log)
+      ),
+      base_dir,
+      bindings,
+      stop_at,
+    )
+
+  assert start(tmp_path / 'local', 'a')
+  resume_test.run_in_parts(functools.partial(start, remote, 'b'), [-50, 60])
+  whole, parts = (
+    results.of_run(base_dir, tmp_path / log / 'replay_logs')
+    for base_dir, log in (
+      (tmp_path / 'local', 'a'),
+      (copy(remote, tmp_path / 'copied'), 'b'),
+    )
+  )
+  assert parts == whole
+
+
+def save(kept, position):
+  def write(directory, number):
+    path = f'{directory}/tf_ckpt-{number}.index'
+    with tf.io.gfile.GFile(path, 'w') as file:
+      file.write('weights')
+    return {}
+
+  kept.save(position, write, {'logs': {}, 'partial': None}, {})
+
+
+def test_a_damaged_checkpoint_is_put_aside(remote):
+  kept = checkpoints.Checkpoints(remote)
+  for iteration in (1, 2):
+    save(kept, Position(iteration))
+  path = f'{remote}/checkpoints/ckpt-1/state.pickle'
+  with tf.io.gfile.GFile(path, 'w') as file:
+    file.write('damaged')
+  checkpoint, _ = checkpoints.Checkpoints(remote).newest()
+  assert checkpoint.position == Position(1)
+  assert [c.position for c in checkpoints.find(remote)] == [Position(1)]
+  assert tf.io.gfile.exists(f'{remote}/checkpoints/damaged-ckpt-1/state.pickle')
+
+
+def test_an_unfinished_checkpoint_is_removed(remote):
+  kept = checkpoints.Checkpoints(remote)
+  save(kept, Position(1))
+  tf.io.gfile.makedirs(f'{remote}/checkpoints/ckpt-1')
+  checkpoint, _ = kept.newest()
+  assert checkpoint.position == Position(1)
+  names = tf.io.gfile.listdir(f'{remote}/checkpoints')
+  assert [name.rstrip('/') for name in names] == ['ckpt-0']
+
+
+def test_an_unavailable_checkpoint_does_not_count_as_damaged(
+  remote, monkeypatch
+):
+  kept = checkpoints.Checkpoints(remote)
+  for iteration in (1, 2):
+    save(kept, Position(iteration))
+
+  def fail(*_):
+    raise tf.errors.UnavailableError(None, None, 'try again')
+
+  with monkeypatch.context() as patch:
+    patch.setattr(tf.io.gfile, 'GFile', fail)
+    with pytest.raises(OSError, match='try again'):
+      kept.newest()
+    patch.setattr(tf.io.gfile, 'stat', fail)
+    with pytest.raises(ValueError, match='try again'):
+      checkpoints.find(remote)
+    kept._clean()  # The next checkpoint cleans up.
+  checkpoint, _ = kept.newest()
+  assert checkpoint.position == Position(2)
+
+
+def test_evaluations_of_an_earlier_run_are_put_aside(remote):
+  for iteration in (0, 1):
+    evaluations.write(remote, iteration, [], 1)
+  evaluations.put_aside(remote, 1)
+  assert list(evaluations.read(remote)) == [0]
+  assert tf.io.gfile.exists(f'{remote}/evaluations/1.json.before')
+
+
+def test_a_second_process_is_warned_of(remote, caplog):
+  run_record.lock(remote)
+  assert f'{remote} is remote and has no lock' in caplog.text
+  assert progress.read(remote) is None
+
+
+@pytest.mark.parametrize('write', [True, False])
+def test_an_unknown_file_system_is_one_error(tmp_path, monkeypatch, write):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(
+    (ValueError, OSError), match='nowhere://a/run.json.*scheme'
+  ):
+    if write:
+      run_record.write('nowhere://a', {})
+    else:
+      run_record.start('nowhere://a')
+  assert not os.listdir(tmp_path)
+
+
+def test_stores_and_reports_are_local(tmp_path, monkeypatch, capsys):
+  """They are refused before anything is written, or read."""
+  monkeypatch.chdir(tmp_path)
+  cartpole.write_log(tmp_path / 'log')
+  with pytest.raises(ValueError, match='ram://a/.* is remote'):
+    store_replay.open_store(
+      str(tmp_path / 'log'), [0], 'ram://a', 100, (4, 1), np.float64
+    )
+  assert report.main(['missing', '--out=ram://a']) == 2
+  assert 'ram://a is remote' in capsys.readouterr().err
+  assert os.listdir(tmp_path) == ['log']
