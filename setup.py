@@ -27,27 +27,28 @@ INSTALL_REQUIRES = [
   # ROM md5s and the equality of frames with atari-py hold for this one.
   'ale-py==0.12.1',
   'numpy>=2.1,<2.5',
-  'pandas>=2.2.3,<3',  # rliable's dependency arch does not take 3
+  # The first with wheels for Python 3.13; rliable's dependency arch does not take 3.
+  'pandas>=2.2.3,<3',
   'opencv-python>=4.10.0.84',  # the first built for NumPy 2
   # Data at rest: lz4_blocks.py calls the library inside lz4, seen in 4.4;
   # zstandard trains the dictionary; isal inflates 5 to 10 times as fast as zlib.
   'lz4>=4.4,<5',
   'zstandard>=0.23',
   'isal>=1.7',
-  'matplotlib>=3.9.2',  # this and the next four: the first for Python 3.13
-  'pillow>=10.4',
+  'matplotlib>=3.9.2',  # the first with wheels for Python 3.13
+  'pillow>=10.4',  # likewise
   'tensorboard>=2.20',  # Dopamine uses it and does not declare it
   'absl-py>=2.1',
   'gin-config>=0.5',
-  'psutil>=5.9.4',
+  'psutil>=5.9.4',  # likewise
   'tqdm>=4.66',
   # `dataset fetch`: HTTP, and folders or other URLs. TensorFlow and flax bring
   # them, too.
   'requests>=2.31',
   'fsspec>=2024.6',
   'rliable>=1.2,<2',  # the report's aggregates and intervals
-  'tabulate>=0.9',
-  'pyyaml>=6.0.2',  # the first for Python 3.13
+  'tabulate>=0.10',  # 0.9 fails for a table without rows
+  'pyyaml>=6.0.2',  # the first with wheels for Python 3.13
   'rich>=13',
 ]
 
@@ -56,6 +57,8 @@ RLDS = [
   'tensorflow-datasets>=4.9.10,<5',  # 4.9.10 was seen to work with protobuf 7
   # TFDS imports it to make its own datasets, and does not declare it.
   'importlib-resources>=6',
+  # Its older code fails with the protobuf of TensorFlow, but permits it.
+  'tensorflow-metadata>=1.21',
 ]
 # 0.5.4 is the first that was seen to store frames without loss (jpeg_encoding);
 # the extra does not bring the pillow that its HDF5 storage imports.
@@ -65,7 +68,10 @@ MINARI = [
   'pillow>=10.4',
 ]
 
-SWEEP = ['ray>=2.40', 'submitit>=1.5']
+SWEEP = [
+  'ray>=2.40',
+  'submitit>=1.5.4',  # earlier ones import pkg_resources, which setuptools dropped
+]
 
 EXTRAS = {
   'rlds': RLDS,
