@@ -41,7 +41,9 @@ def define_flags() -> None:
   may define flags of the same names.
   """
   flags.DEFINE_string(
-    'base_dir', None, 'Directory for checkpoints, logs and TensorBoard files.'
+    'base_dir',
+    None,
+    'Directory for checkpoints, logs and TensorBoard files, local or e.g. gs://...',
   )
   flags.DEFINE_string(
     'agent_name',
