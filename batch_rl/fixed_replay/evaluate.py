@@ -23,7 +23,12 @@ from batch_rl.runs import (
   gin_files,
   run_record,
 )
-from batch_rl.utils import function_records, gin_signatures, user_modules
+from batch_rl.utils import (
+  files,
+  function_records,
+  gin_signatures,
+  user_modules,
+)
 
 FLAGS = flags.FLAGS
 # Functions of a run that does not record them.
