@@ -15,7 +15,8 @@ import tensorflow as tf
 from absl import logging
 
 from batch_rl.agents import action_choice, graph_checks
-from batch_rl.utils import gin_signatures, seeding
+from batch_rl.utils import seeding
+from batch_rl.utils.user_code import gin_signatures
 
 
 class Batch(NamedTuple):

@@ -8,7 +8,8 @@ import re
 import sys
 from collections.abc import Mapping
 
-from batch_rl.utils import choices, user_modules
+from batch_rl.utils import choices
+from batch_rl.utils.user_code import user_modules
 
 
 @dataclasses.dataclass(frozen=True)

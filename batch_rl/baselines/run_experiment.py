@@ -12,7 +12,8 @@ from batch_rl.atari import environment as environment_lib
 from batch_rl.baselines.agents import REGISTRY, logged_agent, random_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.runs import environments, interruption, runner
-from batch_rl.utils import gin_signatures, seeding
+from batch_rl.utils import seeding
+from batch_rl.utils.user_code import gin_signatures
 
 REGISTRY.load_all()  # gin then knows their names
 

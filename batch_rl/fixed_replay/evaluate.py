@@ -23,8 +23,8 @@ from batch_rl.runs import (
   gin_files,
   run_record,
 )
-from batch_rl.utils import (
-  files,
+from batch_rl.utils import files
+from batch_rl.utils.user_code import (
   function_records,
   gin_signatures,
   user_modules,
@@ -86,8 +86,7 @@ def list_checkpoints(base_dir: str) -> dict[int, checkpoints.Checkpoint]:
     for checkpoint in checkpoints.find(base_dir)
     if not checkpoint.position.steps
     and not (
-      checkpoint.by_dopamine
-      and not files.exists(checkpoint.weights + '.index')
+      checkpoint.by_dopamine and not files.exists(checkpoint.weights + '.index')
     )
   }
   if not found:

@@ -16,7 +16,8 @@ from batch_rl.dataset.store import store_directory
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.fixed_replay.agents import REGISTRY, fixed_replay_agent
 from batch_rl.runs import evaluations, run_record, runner
-from batch_rl.utils import function_records, gin_signatures, seeding
+from batch_rl.utils import seeding
+from batch_rl.utils.user_code import function_records, gin_signatures
 
 REGISTRY.load_all()  # gin then knows their names
 

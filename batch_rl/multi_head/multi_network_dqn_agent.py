@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from batch_rl.multi_head import atari_helpers, multi_head_dqn_agent
-from batch_rl.utils import gin_signatures, seeding
+from batch_rl.utils import seeding
+from batch_rl.utils.user_code import gin_signatures
 
 
 @gin.configurable

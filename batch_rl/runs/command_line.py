@@ -28,7 +28,8 @@ from batch_rl.atari import roms
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.runs import gin_files as gin_files_lib
 from batch_rl.runs import interruption, run_record
-from batch_rl.utils import programs, user_modules
+from batch_rl.utils import programs
+from batch_rl.utils.user_code import user_modules
 
 _GAME_NAME = 'atari_lib.create_atari_environment.game_name'
 

@@ -26,7 +26,7 @@ import gin
 from gin import config_parser
 
 from batch_rl.runs.bindings import checks, syntax
-from batch_rl.utils import user_modules
+from batch_rl.utils.user_code import user_modules
 
 _INCLUDE = re.compile(r"""^\s*include\s+['"](.+?)['"]""", re.MULTILINE)
 _AGENT_NAME = re.compile(

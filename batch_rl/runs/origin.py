@@ -11,7 +11,7 @@ from typing import Any
 from batch_rl.agents import registry
 from batch_rl.dataset.store import store_directory
 from batch_rl.runs import gin_files
-from batch_rl.utils import function_records, user_modules
+from batch_rl.utils.user_code import function_records, user_modules
 
 # Arguments of a runner that evaluation and report need.
 _RUNNER_SETTINGS = (

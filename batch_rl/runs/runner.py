@@ -18,7 +18,8 @@ from batch_rl.runs import (
   progress,
   run_record,
 )
-from batch_rl.utils import files, gin_signatures, seeding
+from batch_rl.utils import files, seeding
+from batch_rl.utils.user_code import gin_signatures
 
 _DOPAMINE_KEEPS = 4  # default of its agents' max_tf_checkpoints_to_keep
 

@@ -18,7 +18,8 @@ from batch_rl.baselines import parallel_runs
 from batch_rl.dataset.store import store
 from batch_rl.report import normalisation
 from batch_rl.sweep import yaml_file
-from batch_rl.utils import choices, files, number_ranges, user_modules
+from batch_rl.utils import choices, files, number_ranges
+from batch_rl.utils.user_code import user_modules
 
 _PACKAGE_PARENT = str(pathlib.Path(batch_rl.__file__).parents[1])
 _PROGRAMS = {

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from batch_rl.runs import command_line, progress
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
-from batch_rl.utils import gin_signatures, user_modules
+from batch_rl.utils.user_code import gin_signatures, user_modules
 
 # Updates and agent steps per second of an Atari cell on two cores without a GPU, measured
 # with benchmarks/iteration.py and benchmarks/bench.py.

@@ -6,7 +6,7 @@ import textwrap
 
 from gin import config
 
-from batch_rl.utils import user_modules
+from batch_rl.utils.user_code import user_modules
 
 AGENT = """
 import gin

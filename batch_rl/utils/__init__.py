@@ -1,1 +1,1 @@
-"""General helpers: files, locks, machine limits, pickles, gin and seeds."""
+"""Files, locks, JSON, limits of the machine, seeds and other general helpers."""

@@ -4,7 +4,7 @@ import os
 
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import replay_log
-from batch_rl.utils import gin_signatures
+from batch_rl.utils.user_code import gin_signatures
 
 # Attributes of the current episode, besides `state`.
 _EPISODE = ('action', '_observation', '_last_observation')

@@ -4,7 +4,7 @@ import gin
 from dopamine.tf.agents.rainbow import rainbow_agent
 
 from batch_rl.baselines.agents import logged_agent
-from batch_rl.utils import gin_signatures
+from batch_rl.utils.user_code import gin_signatures
 
 
 @gin.configurable

@@ -8,7 +8,8 @@ from dopamine.tf.agents.dqn import dqn_agent
 from batch_rl.baselines.agents import logged_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import replay_log
-from batch_rl.utils import gin_signatures, seeding
+from batch_rl.utils import seeding
+from batch_rl.utils.user_code import gin_signatures
 
 
 @gin.configurable

@@ -12,7 +12,8 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.shards import replay_log
 from batch_rl.dataset.store import frame_stacks
-from batch_rl.utils import files, gin_signatures
+from batch_rl.utils import files
+from batch_rl.utils.user_code import gin_signatures
 
 STATE_NAME = 'replay_log_ckpt.{}.json'
 _CHECKPOINTS_KEPT = 4

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.interchange import staging_directory
 from batch_rl.dataset.sampling import episodes
+from batch_rl.utils import staging_directory
 
 Progress = Callable[[str, int, int], None]
 # Opens a dataset in an empty directory. Yields a function that writes an episode and

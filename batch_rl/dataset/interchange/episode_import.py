@@ -14,7 +14,6 @@ from typing import Any, cast
 import numpy as np
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.interchange import staging_directory
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import (
   manifests,
@@ -23,7 +22,7 @@ from batch_rl.dataset.shards import (
   stitching,
 )
 from batch_rl.dataset.store import store as store_lib
-from batch_rl.utils import files
+from batch_rl.utils import files, staging_directory
 
 LAST_STEPS = ('auto', 'transition', 'observation')
 Progress = Callable[[str, int, int], None]

@@ -20,9 +20,10 @@ import numpy as np
 from absl import logging
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.interchange import episode_export, staging_directory
+from batch_rl.dataset.interchange import episode_export
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
+from batch_rl.utils import staging_directory
 
 
 def _import_minari() -> Any:

@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.interchange import (
-  episode_export,
-  rlds_format,
-  staging_directory,
-)
+from batch_rl.dataset.interchange import episode_export, rlds_format
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
-from batch_rl.utils import files, machine
+from batch_rl.utils import files, machine, staging_directory
 
 _EPISODES_PER_FILE = 200  # some 100 to 400 MB
 

@@ -17,7 +17,8 @@ from batch_rl.agents import graph_checks, loss_agent
 from batch_rl.fixed_replay import mixed_precision, update_loop
 from batch_rl.fixed_replay.agents import initial_weights
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from batch_rl.utils import files, gin_signatures
+from batch_rl.utils import files
+from batch_rl.utils.user_code import gin_signatures
 
 _SELECT_ACTION = dqn_agent.DQNAgent._select_action
 

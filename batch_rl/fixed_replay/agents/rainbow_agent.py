@@ -6,7 +6,7 @@ from dopamine.tf.agents.rainbow import rainbow_agent
 
 from batch_rl.agents import loss_agent
 from batch_rl.fixed_replay.agents import fixed_replay_agent
-from batch_rl.utils import gin_signatures
+from batch_rl.utils.user_code import gin_signatures
 
 
 @gin.configurable

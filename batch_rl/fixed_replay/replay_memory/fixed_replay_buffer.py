@@ -20,7 +20,8 @@ from batch_rl.fixed_replay.replay_memory import (
   shard_replay_buffer,
   store_replay,
 )
-from batch_rl.utils import files, gin_signatures
+from batch_rl.utils import files
+from batch_rl.utils.user_code import gin_signatures
 
 # Default `num_buffers` of a subclass that loads uncompressed shards.
 _DEFAULT_UNCOMPRESSED = 5

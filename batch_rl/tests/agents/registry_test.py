@@ -9,7 +9,7 @@ from batch_rl.baselines.agents import REGISTRY as ONLINE
 from batch_rl.fixed_replay.agents import REGISTRY as OFFLINE
 from batch_rl.fixed_replay.agents import dqn_agent, rainbow_agent
 from batch_rl.tests import user_code
-from batch_rl.utils import user_modules
+from batch_rl.utils.user_code import user_modules
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from batch_rl.fixed_replay import run_experiment, train
 from batch_rl.report import run_results
 from batch_rl.tests import cartpole, programs, user_code
 from batch_rl.tests.fixed_replay import evaluate_test
-from batch_rl.utils import user_modules
+from batch_rl.utils.user_code import user_modules
 
 LIBRARY = """
 import gin

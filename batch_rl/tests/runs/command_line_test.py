@@ -22,7 +22,8 @@ from batch_rl.dataset.store import frame_blocks
 from batch_rl.fixed_replay import train as offline
 from batch_rl.runs import command_line, run_record
 from batch_rl.tests import programs, shards, user_code
-from batch_rl.utils import locks, user_modules
+from batch_rl.utils import locks
+from batch_rl.utils.user_code import user_modules
 
 ONLINE = 'batch_rl/baselines/configs/random.gin'
 OFFLINE = 'batch_rl/fixed_replay/configs/rem.gin'

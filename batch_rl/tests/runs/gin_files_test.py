@@ -8,7 +8,7 @@ from gin import resource_reader
 
 from batch_rl.runs import gin_files
 from batch_rl.tests import user_code
-from batch_rl.utils import user_modules
+from batch_rl.utils.user_code import user_modules
 
 PACKAGED = 'batch_rl/fixed_replay/configs/rem.gin'
 

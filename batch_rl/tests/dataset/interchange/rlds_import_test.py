@@ -372,7 +372,7 @@ def test_a_game_that_is_a_path_is_refused(dataset, tmp_path, run):
 
 
 def test_two_imports_of_one_destination_are_refused(dataset, tmp_path, run):
-  from batch_rl.dataset.interchange import staging_directory
+  from batch_rl.utils import staging_directory
 
   with staging_directory.StagingDirectory(str(tmp_path / 'out')):
     code, _, err = run('import', dataset / 'good', tmp_path / 'out')

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from batch_rl.tests import user_code
-from batch_rl.utils import function_records, user_modules
+from batch_rl.utils.user_code import function_records, user_modules
 
 
 def module_level(*args, **kwargs):

@@ -5,7 +5,7 @@ import inspect
 import gin
 import pytest
 
-from batch_rl.utils import gin_signatures
+from batch_rl.utils.user_code import gin_signatures
 
 
 class Unseeded:

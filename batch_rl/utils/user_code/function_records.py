@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from batch_rl.utils import user_modules
+from batch_rl.utils.user_code import user_modules
 
 
 def describe(function: Callable) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from batch_rl.tests import user_code
-from batch_rl.utils import choices, user_modules
+from batch_rl.utils import choices
+from batch_rl.utils.user_code import user_modules
 
 
 def test_a_folder_comes_after_installed_packages(own_folder):

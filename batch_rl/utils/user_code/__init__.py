@@ -1,0 +1,1 @@
+"""Modules, functions and gin parameters of the user's own code."""
