@@ -16,9 +16,10 @@ import traceback
 import types
 from typing import Any
 
+import batch_rl
 from batch_rl.utils import choices
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PACKAGE = os.path.dirname(os.path.abspath(batch_rl.__file__))
 
 
 def add_folder(folder: str) -> None:
