@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.utils import files
+from batch_rl.utils import files, json_schema
 
 DIRECTORY = 'evaluations'
 # The entries that this package reads. A mean may be NaN; readers check it.
-_SCHEMA = {'mean_return': numbers.Real, 'episodes': list}
+_SCHEMA = {
+  'mean_return': numbers.Real,
+  'episodes': json_schema.Required(list),
+}
 
 
 @dataclasses.dataclass(frozen=True)

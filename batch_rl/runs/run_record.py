@@ -32,8 +32,9 @@ _PACKAGES = (
   'opencv-python',
   'gin-config',
 )
-# Settings that a run may change: its length, and the times of its checkpoints.
-_CHANGEABLE = ('num_iterations', 'Checkpoints.')
+# Settings that a run may change: its length, the times of its checkpoints, and where
+# packed shards are kept.
+_CHANGEABLE = ('num_iterations', 'Checkpoints.', '.cache_dir', '.preload')
 _FUNCTION = {'name': json_schema.Required(str), 'args': list, 'kwargs': dict}
 # The entries that this package reads; see `json_schema`.
 _SCHEMA = {
@@ -51,7 +52,10 @@ _SCHEMA = {
   'versions': dict,
   'changes': list,
   'hashes': dict,
-  'environment': manifests.ENVIRONMENT_SCHEMA,
+  'environment': {
+    **manifests.ENVIRONMENT_SCHEMA,
+    'game': json_schema.Required(str),
+  },
   'data': {'subset': str, 'subset_hash': str},
   'evaluation_environments': range(1, 2**16),
   'create_agent': _FUNCTION,

@@ -180,8 +180,7 @@ class IncomingShards:
       }
       for suffix, records in sorted(by_suffix.items())
     ]
-    path = os.path.join(self.data_dir, manifests.FILE_NAME)
-    files.write_json(path, manifest)
+    manifests.write(self.data_dir, manifest)
 
 
 def manifest_files(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

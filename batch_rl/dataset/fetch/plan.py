@@ -245,7 +245,10 @@ class _RunLookUp:
 
     try:
       content = self._request(read)
-      return files.parse_json(manifests.FILE_NAME, content, manifests.SCHEMA)
+      manifest = files.parse_json(
+        manifests.FILE_NAME, content, manifests.SCHEMA
+      )
+      return manifests.check_hash(manifests.FILE_NAME, manifest)
     except remotes.PermanentError:
       return {}
     except ValueError as error:

@@ -371,11 +371,10 @@ class _Importer:
 
   def _remove_unclipped_returns(self) -> None:
     """Removes unclipped returns from the manifest: the dataset lacks them."""
-    path = os.path.join(self._log.directory, manifests.FILE_NAME)
     manifest = manifests.read(self._log.directory)
     for entry in (manifest, *manifest['shards']):
       entry['episodes'].pop('unclipped_return', None)
-    files.write_json(path, manifest)
+    manifests.write(self._log.directory, manifest)
 
   def _save(self, log: dict | None) -> None:
     self._state['log'] = log

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.utils import files
+from batch_rl.utils import files, json_schema
 
 FILE_NAME = 'manifest.json'
 # Key of the rows at which an episode was truncated rather than terminated.
@@ -29,6 +29,7 @@ ENVIRONMENT_SCHEMA = {
 }
 # The entries that this package reads; see `json_schema`.
 SCHEMA = {
+  'manifest_version': json_schema.Required(range(1, 2)),
   'agent': str,
   'environment': ENVIRONMENT_SCHEMA,
   'rows': _COUNT,
@@ -59,9 +60,34 @@ def read(data_dir: str) -> dict[str, Any]:
     data_dir: Directory of the shards, or a store; local or remote.
 
   Raises:
-    ValueError: If the manifest cannot be read, or an entry is of another type.
+    ValueError: If the manifest cannot be read, or is damaged.
   """
-  return files.read_json(os.path.join(data_dir, FILE_NAME), SCHEMA) or {}
+  path = os.path.join(data_dir, FILE_NAME)
+  manifest = files.read_json(path, SCHEMA)
+  return {} if manifest is None else check_hash(path, manifest)
+
+
+def check_hash(path: str, manifest: dict[str, Any]) -> dict[str, Any]:
+  """Returns a manifest without its hash, which earlier versions did not write.
+
+  Args:
+    path: Path of the manifest, for the message.
+    manifest: Parsed manifest.
+
+  Raises:
+    ValueError: If the hash differs from that of the other entries.
+  """
+  if 'hash' in manifest and manifest != files.with_hash(manifest):
+    raise ValueError(
+      f'{path} is damaged: it differs from its hash; restore it, or remove its entry '
+      '"hash" if you have edited it.'
+    )
+  return {key: value for key, value in manifest.items() if key != 'hash'}
+
+
+def write(data_dir: str, manifest: dict[str, Any]) -> None:
+  """Writes the manifest of a local directory, with its hash."""
+  files.write_json(os.path.join(data_dir, FILE_NAME), files.with_hash(manifest))
 
 
 def look_up(content: Any, *keys: str, kind: Any) -> Any:

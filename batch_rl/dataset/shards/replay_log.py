@@ -496,4 +496,4 @@ class ReplayLog:
       content[manifests.TRUNCATED_ROWS] = [
         r for r in self._truncated if r < rows
       ]
-    files.write_json(os.path.join(self.directory, manifests.FILE_NAME), content)
+    manifests.write(self.directory, content)

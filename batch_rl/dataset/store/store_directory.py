@@ -236,7 +236,7 @@ class StoreDirectory:
       self.dictionary = train()
       files.write_bytes(os.path.join(self.path, _DICTIONARY), self.dictionary)
     if manifest := manifests.read(data_dir):
-      files.write_json(os.path.join(self.path, manifests.FILE_NAME), manifest)
+      manifests.write(self.path, manifest)
     known = (self._description or {}).get('shards', [])
     self._description = files.with_hash(
       {
