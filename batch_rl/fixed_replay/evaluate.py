@@ -332,29 +332,32 @@ def main() -> None:
     for checkpoint in chosen.values():
       evaluator.load(checkpoint.weights)
     num_steps = FLAGS.evaluation_steps or settings.get('evaluation_steps')
-  for iteration, checkpoint in chosen.items():
-    with command_line.user_errors():
-      evaluator.load(checkpoint.weights)
-    seed = zlib.crc32(f'{FLAGS.seed} {iteration}'.encode())
-    episodes = evaluator.evaluate(num_steps or 125_000, seed)
-    path = evaluations.write(
-      FLAGS.base_dir,
-      iteration,
-      episodes,
-      evaluator.num_environments,
-      f'evaluate-{iteration}',
-      seed=FLAGS.seed,
-    )
-    logging.info('Iteration %d: %s.', iteration, evaluations.summary(episodes))
-    logging.info('episodes: %s', path)
-  if FLAGS.video:
-    total, length = evaluator.record_video(FLAGS.video, FLAGS.seed)
-    logging.info(
-      'video of an episode of %d agent steps, return %g: %s',
-      length,
-      total,
-      FLAGS.video,
-    )
+  with command_line.run_errors():
+    for iteration, checkpoint in chosen.items():
+      with command_line.user_errors():
+        evaluator.load(checkpoint.weights)
+      seed = zlib.crc32(f'{FLAGS.seed} {iteration}'.encode())
+      episodes = evaluator.evaluate(num_steps or 125_000, seed)
+      path = evaluations.write(
+        FLAGS.base_dir,
+        iteration,
+        episodes,
+        evaluator.num_environments,
+        f'evaluate-{iteration}',
+        seed=FLAGS.seed,
+      )
+      logging.info(
+        'Iteration %d: %s.', iteration, evaluations.summary(episodes)
+      )
+      logging.info('episodes: %s', path)
+    if FLAGS.video:
+      total, length = evaluator.record_video(FLAGS.video, FLAGS.seed)
+      logging.info(
+        'video of an episode of %d agent steps, return %g: %s',
+        length,
+        total,
+        FLAGS.video,
+      )
 
 
 if __name__ == '__main__':

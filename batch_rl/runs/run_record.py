@@ -99,7 +99,7 @@ def start(
     seed: Seed of the run; None keeps the recorded one, or draws one.
     accept_changes: Whether a run may continue with another seed or settings.
     **settings: Settings as text. A run with checkpoints may change only the lines
-      about `num_iterations` and `Checkpoints`.
+      about `num_iterations`, `Checkpoints`, `cache_dir` and `preload`.
 
   Returns:
     The record: run_id, seed, seed_drawn, the settings and their hashes, command,
