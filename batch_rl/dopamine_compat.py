@@ -104,12 +104,17 @@ def _silence_tensorflow_import():
     yield
     return
   stderr = os.dup(2)
-  lines = subprocess.Popen(
-    [sys.executable, '-ISc', _DROP_NOISE],
-    stdin=subprocess.PIPE,
-    stdout=stderr,
-    start_new_session=True,  # Ctrl-C is for this process.
-  )
+  try:
+    lines = subprocess.Popen(
+      [sys.executable or '', '-ISc', _DROP_NOISE],
+      stdin=subprocess.PIPE,
+      stdout=stderr,
+      start_new_session=True,  # Ctrl-C is for this process.
+    )
+  except OSError:  # Python is embedded, or may start no process.
+    os.close(stderr)
+    yield
+    return
   os.dup2(lines.stdin.fileno(), 2)
   try:
     yield
