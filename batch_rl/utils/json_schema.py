@@ -126,9 +126,12 @@ def _is_of_type(value: Any, kind: Any) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-  """Returns whether a text can be written; JSON can hold half a character."""
+  """Returns whether a text can be written; JSON can hold half a character.
+
+  A path may have bytes that are not Unicode, as `os.fsdecode` gives them.
+  """
   try:
-    text.encode()
+    text.encode(errors='surrogateescape')
   except UnicodeEncodeError:
     return False
   return True

@@ -246,7 +246,7 @@ class _RunLookUp:
     try:
       content = self._request(read)
       manifest = files.parse_json(
-        manifests.FILE_NAME, content, manifests.SCHEMA
+        manifests.FILE_NAME, content, manifests.FILE_SCHEMA
       )
       return manifests.check_hash(manifests.FILE_NAME, manifest)
     except remotes.PermanentError:

@@ -29,7 +29,6 @@ ENVIRONMENT_SCHEMA = {
 }
 # The entries that this package reads; see `json_schema`.
 SCHEMA = {
-  'manifest_version': json_schema.Required(range(1, 2)),
   'agent': str,
   'environment': ENVIRONMENT_SCHEMA,
   'rows': _COUNT,
@@ -52,6 +51,8 @@ SCHEMA = {
   TRUNCATED_ROWS: [_COUNT],
 }
 
+FILE_SCHEMA = {'manifest_version': json_schema.Required(range(1, 2)), **SCHEMA}
+
 
 def read(data_dir: str) -> dict[str, Any]:
   """Returns the manifest in a directory; empty if there is none.
@@ -63,7 +64,7 @@ def read(data_dir: str) -> dict[str, Any]:
     ValueError: If the manifest cannot be read, or is damaged.
   """
   path = os.path.join(data_dir, FILE_NAME)
-  manifest = files.read_json(path, SCHEMA)
+  manifest = files.read_json(path, FILE_SCHEMA)
   return {} if manifest is None else check_hash(path, manifest)
 
 

@@ -19,7 +19,9 @@ def load(agent: Any, path: str) -> None:
       the agent's networks.
   """
   try:
-    saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    saved = tf.compat.v1.train.NewCheckpointReader(
+      path
+    ).get_variable_to_shape_map()
     if problem := _misfit(agent, saved):
       raise ValueError(
         f'{path} does not fit the agent: {problem}. Remove the gin bindings that '

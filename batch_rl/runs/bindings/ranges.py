@@ -131,8 +131,6 @@ RANGES = {
   'accept_changes': _BOOLEAN,
   'seed': _integer(0, 2**63 - 1, none=True),
   'acting_seed': _integer(0, 2**63 - 1, none=True),
-  'drawn': _BOOLEAN,
-  'seed_drawn': _BOOLEAN,
   'deterministic_ops': _BOOLEAN,
   # Checkpoints.
   'keep': _integer(1, 10**9),  # iterations
@@ -193,6 +191,7 @@ RANGES = {
   'prefetch': _integer(0, 100_000),  # batches
   'prefetch_threads': _integer(1, 1000),
   'stack_on_device': _BOOLEAN_OR_NONE,
+  'start_early': _BOOLEAN,
   'deterministic': _BOOLEAN_OR_NONE,
   'skip_damaged': _BOOLEAN,
   # Optimisers and their schedules.

@@ -329,7 +329,7 @@ def checkpoints(tmp_path):
 
 
 def write(base_dir, number, mean, name=None):
-  content = {'iteration': number, 'mean_return': mean}
+  content = {'iteration': number, 'mean_return': mean, 'episodes': []}
   path = base_dir / 'evaluations' / f'{name or number}.json'
   path.write_text(json.dumps(content))
 

@@ -247,7 +247,7 @@ def test_one_damaged_file_leaves_out_its_run(run, tmp_path, no_rendering, name):
 def test_an_environment_without_normalisers(run, tmp_path):
   path = made_up_runs.write(tmp_path / 'runs' / 'a', [3.0, 4.0])
   record = json.loads((path / 'run.json').read_text())
-  record['environment'] = {}
+  del record['environment']
   record['gin_config'] = record['gin_config'].replace(
     "create_atari_environment.game_name = 'Pong'",
     "create_gym_environment.environment_name = 'CartPole'",

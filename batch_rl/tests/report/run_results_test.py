@@ -164,7 +164,10 @@ def test_logs_that_would_run_code_are_rejected(tmp_path):
     (lambda d: [p.unlink() for p in d.glob('evaluations/*')], 'no evaluations'),
     (lambda d: (d / 'evaluations' / '1.json').unlink(), 'iteration 1'),
     (lambda d: (d / 'evaluations' / '1.json').write_text('{"a'), 'not JSON'),
-    (lambda d: (d / 'evaluations' / '1.json').write_text('{}'), 'empty'),
+    (
+      lambda d: (d / 'evaluations' / '1.json').write_text('{}'),
+      'it has no episodes',
+    ),
     (
       lambda d: (d / 'evaluations' / '1.json').write_text(
         json.dumps({'mean_return': float('nan'), 'episodes': []})

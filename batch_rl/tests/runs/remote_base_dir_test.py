@@ -164,9 +164,7 @@ def test_a_second_process_is_warned_of(remote, caplog):
 @pytest.mark.parametrize('write', [True, False])
 def test_an_unknown_file_system_is_one_error(tmp_path, monkeypatch, write):
   monkeypatch.chdir(tmp_path)
-  with pytest.raises(
-    (ValueError, OSError), match='nowhere://a/run.json.*scheme'
-  ):
+  with pytest.raises((ValueError, OSError), match='nowhere://a/.*scheme'):
     if write:
       run_record.write('nowhere://a', {})
     else:
