@@ -138,6 +138,7 @@ def refusal(
 
   That is before it needs more of the agent than its data.
   """
+  gin.clear_config()  # of start_early
   replay = memory_class(
     str(data_dir),
     *(None, (4, 1), 1, 1000, 8),
@@ -149,7 +150,6 @@ def refusal(
     file_hashes=replay.file_hashes,
     summary_writer=None,
   )
-  gin.clear_config()
   with tf.Graph().as_default(), pytest.raises(ValueError) as refused:
     run_experiment.FixedReplayRunner(
       str(base_dir),
