@@ -226,8 +226,6 @@ class Sampler:
     self.store.raise_error()
     if self._ranges[0] != self.store.num_packed:
       self.refresh()
-    # Philox itself advances the counter's lowest word within the batch.
-    bits = np.random.Philox(key=self._key, counter=[0, number, 0, 0])
     ranges = self._ranges
     total = _total(ranges)
     if not total:
@@ -235,7 +233,7 @@ class Sampler:
         f'No valid transition in {self.store.data_dir}'
         + (f', subset {self.subset}.' if self.subset else '.')
       )
-    numbers = np.random.Generator(bits).integers(total, size=count)
+    numbers = _generator(self._key, number).integers(total, size=count)
     return _rows(ranges, numbers)
 
   def batch(self, number: int, count: int) -> Batch:
@@ -280,6 +278,30 @@ class Sampler:
       self.store.action[rows].astype(np.int32),
       self.store.reward[rows].astype(np.float32),
     )
+
+
+_local = threading.local()  # of each thread: its generator
+
+
+def _generator(key: np.ndarray, number: int) -> np.random.Generator:
+  """Returns the generator of a batch, valid until the thread's next call.
+
+  It is a Philox (Salmon et al., 2011) with the counter (0, number, 0, 0), of which
+  the lowest word counts within the batch. A new one would draw entropy that is not
+  needed, which takes longer than the batch's own numbers.
+  """
+  generator = getattr(_local, 'generator', None)
+  if generator is None:
+    generator = _local.generator = np.random.Generator(np.random.Philox(0))
+  generator.bit_generator.state = {
+    'bit_generator': 'Philox',
+    'state': {'counter': np.array([0, number, 0, 0], np.uint64), 'key': key},
+    'buffer': np.zeros(4, np.uint64),
+    'buffer_pos': 4,
+    'has_uint32': 0,
+    'uinteger': 0,
+  }
+  return generator
 
 
 # Number of shards in the index, first row of each range of valid rows, and the
