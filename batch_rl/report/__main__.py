@@ -102,7 +102,9 @@ def write_report(options: argparse.Namespace) -> None:
     options.agents, _games(options.games, compared.games_with_curves)
   )
   if not compared.methods:
-    reasons = ''.join(f'; {path}: {reason}' for path, reason in unread[:4])
+    reasons = ''.join(
+      f'; {path}: {reason.rstrip(".")}' for path, reason in unread[:4]
+    )
     raise ValueError(f'There are no runs to report{reasons}.')
   excluded = sorted([*unread, *compared.excluded])
   staging = staging_directory.StagingDirectory(options.out, replace=True)
