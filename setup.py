@@ -35,6 +35,9 @@ INSTALL_REQUIRES = [
   'lz4>=4.4,<5',
   'zstandard>=0.23',
   'isal>=1.7',
+  # Compiles the sampler. 0.61 is the first for NumPy 2.1 and Python 3.13; each release
+  # has an upper bound for NumPy of its own.
+  'numba>=0.61',
   'matplotlib>=3.9.2',  # the first with wheels for Python 3.13
   'pillow>=10.4',  # likewise
   'tensorboard>=2.20',  # Dopamine uses it and does not declare it

@@ -56,17 +56,34 @@ def copy(ranges: Sequence[tuple[int, int]]) -> tuple[int, memoryview]:
     return _address(content), memoryview(content)
   flat = array.array('L', itertools.chain.from_iterable(ranges))
   total = sum(flat[1::2])
-  buffer = getattr(_local, 'buffer', None)
-  if buffer is None or not (
-    total <= buffer.size <= max(2 * total, _KEPT_BYTES)
-  ):
-    buffer = _local.buffer = _Buffer(total)
+  buffer = _buffer(total)
   address, _ = flat.buffer_info()
   if len(ranges) > _MAX_RANGES or total != _pwritev(
     buffer.descriptor, address, len(ranges), 0
   ):
     _copy_in_parts(buffer.descriptor, address, flat[1::2])
   return buffer.address, buffer.content
+
+
+def reserve(size: int = 0) -> tuple[int, int, int]:
+  """Returns the file that `copy` copies to, for compiled code.
+
+  Args:
+    size: Number of bytes that the file must hold at least.
+
+  Returns:
+    Descriptor, address and size, valid until the thread's next call.
+  """
+  buffer = _buffer(size)
+  return buffer.descriptor, buffer.address, buffer.size
+
+
+def _buffer(size: int) -> '_Buffer':
+  """Returns a buffer of the thread that has room for `size` bytes."""
+  buffer = getattr(_local, 'buffer', None)
+  if buffer is None or not size <= buffer.size <= max(2 * size, _KEPT_BYTES):
+    buffer = _local.buffer = _Buffer(size)
+  return buffer
 
 
 def _copy_in_parts(descriptor: int, address: int, sizes: Sequence[int]) -> None:
@@ -128,6 +145,7 @@ def _forget_buffers() -> None:
 _local = threading.local()
 os.register_at_fork(after_in_child=_forget_buffers)
 _pwritev: Any = None
+PWRITEV_ADDRESS = 0  # 0 if this system cannot copy from mapped files.
 if hasattr(os, 'memfd_create'):
   _pwritev = ctypes.CDLL(None, use_errno=True).pwritev
   _pwritev.restype = ctypes.c_ssize_t
@@ -137,3 +155,4 @@ if hasattr(os, 'memfd_create'):
     ctypes.c_int,
     ctypes.c_long,
   ]
+  PWRITEV_ADDRESS = ctypes.cast(_pwritev, ctypes.c_void_p).value or 0

@@ -21,7 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batch_rl.dataset.sampling import subsets
+from batch_rl.dataset.sampling import compiled_batches, subsets
+from batch_rl.dataset.sampling.compiled_batches import Columns
+from batch_rl.dataset.store import frame_stacks
 from batch_rl.dataset.store import store as store_lib
 
 
@@ -83,6 +85,9 @@ class Sampler:
     if subset:
       self._trajectories = subsets.select(self._trajectories, subset)
     self._shards: frozenset[int] | None = None
+    self._compiled = compiled_batches.CompiledBatches(
+      store, stack_size, self._discounts
+    )
     self._lock = threading.Lock()
     self._refreshing = threading.Lock()
     self.reseed(seed)
@@ -117,6 +122,12 @@ class Sampler:
   def num_trajectories(self) -> int:
     """Number of trajectories in the subset, partial ones included, in all shards."""
     return len(self._trajectories.selected)
+
+  def num_selected(self, suffixes: Iterable[int]) -> int:
+    """Returns the number of the subset's agent steps in shards, packed or not."""
+    chosen = self._trajectories
+    spans = (chosen.shard_rows[s] for s in suffixes if s in chosen.shard_rows)
+    return sum(chosen.between(*span).num_steps for span in spans)
 
   def valid_rows(self) -> np.ndarray:
     """Returns all rows that can be drawn now, ascending: int64 (num_transitions,)."""
@@ -190,6 +201,16 @@ class Sampler:
     if stop > start:
       yield start, stop, leading, np.array(paddings)
 
+  def wait_until_compiled(self) -> bool:
+    """Waits until batches are made by compiled code (`compiled_batches`).
+
+    Batches are the same without. It is loaded in the background.
+
+    Returns:
+      Whether compiled code is available.
+    """
+    return self._compiled.wait()
+
   # --- drawing ---------------------------------------------------------------
 
   def reseed(self, seed: int | None) -> None:
@@ -223,29 +244,87 @@ class Sampler:
     Raises:
       ValueError: If there is no valid row, or packing in the background failed.
     """
+    ranges = self._current_ranges()
+    numbers = _generator(self._key, number).integers(_total(ranges), size=count)
+    return _rows(ranges, numbers)
+
+  def _current_ranges(self) -> '_Ranges':
     self.store.raise_error()
     if self._ranges[0] != self.store.num_packed:
       self.refresh()
     ranges = self._ranges
-    total = _total(ranges)
-    if not total:
+    if not _total(ranges):
       raise ValueError(
         f'No valid transition in {self.store.data_dir}'
         + (f', subset {self.subset}.' if self.subset else '.')
       )
-    numbers = _generator(self._key, number).integers(total, size=count)
-    return _rows(ranges, numbers)
+    return ranges
 
   def batch(self, number: int, count: int) -> Batch:
     """Returns batch `number` with `count` transitions; see `draw`."""
-    return self.gather(self.draw(number, count))
+    return _batch(*self.windows((number, count)))
 
   def gather(self, rows: np.ndarray) -> Batch:
     """Returns the transitions at rows, int64 (n,), as one batch."""
-    store, horizon = self.store, self.update_horizon
-    windows = store.windows(
-      rows - (self.stack_size - 1), self.stack_size + horizon
+    return _batch(*self.windows(rows))
+
+  def windows(
+    self, which: np.ndarray | tuple[int, int]
+  ) -> tuple[Columns, np.ndarray]:
+    """Returns transitions with windows of frames.
+
+    Args:
+      which: Rows, int64 (n,); or a number and a count, to draw a batch.
+
+    Returns:
+      The small columns, and the windows, (n, w, *frame_shape); see `Batch`.
+    """
+    made = self._compiled_batch(which, is_stacked=False)
+    if made is not None:
+      return made
+    rows = which if isinstance(which, np.ndarray) else self.draw(*which)
+    length = self.stack_size + self.update_horizon
+    windows = self.store.windows(rows - (self.stack_size - 1), length)
+    return self.columns(rows), windows
+
+  def stacks(
+    self, which: np.ndarray | tuple[int, int]
+  ) -> tuple[Columns, np.ndarray, np.ndarray]:
+    """Returns transitions with states and next states.
+
+    Args:
+      which: Rows, int64 (n,); or a number and a count, to draw a batch.
+
+    Returns:
+      The small columns, the states and the next states, (n, *frame_shape,
+      stack_size) each.
+    """
+    if self.store.frame_dtype.itemsize == 1:
+      made = self._compiled_batch(which, is_stacked=True)
+      if made is not None:
+        columns, (states, next_states) = made
+        return columns, states, next_states
+    columns, windows = self.windows(which)
+    states, next_states = (
+      frame_stacks.channels_last(windows, first, self.stack_size)
+      for first in (np.zeros_like(columns.steps), columns.steps)
     )
+    return columns, states, next_states
+
+  def _compiled_batch(self, which, is_stacked):
+    """Returns columns and frames from compiled code, or None."""
+    if isinstance(which, np.ndarray):
+      return self._compiled.make(which, None, is_stacked)
+    number, count = which
+    _, first, cumulative = self._current_ranges()
+    random = compiled_batches.Random(
+      self._key, np.uint64(number), first, cumulative
+    )
+    return self._compiled.make(count, random, is_stacked)
+
+  def columns(self, rows: np.ndarray) -> Columns:
+    """Returns the small columns of transitions at rows, int64 (n,)."""
+    store, horizon = self.store, self.update_horizon
     ends = store.ends
     at = np.searchsorted(ends, rows)
     if len(ends):
@@ -254,30 +333,27 @@ class Sampler:
       )
     else:
       to_end = np.full(len(rows), horizon)
-    terminal = to_end < horizon
     steps = np.minimum(to_end + 1, horizon)
-    if horizon == 1:
-      reward = store.reward[rows].astype(np.float32)
-    else:
-      ahead = np.arange(horizon)
-      rewards = store.reward[np.minimum(rows[:, None] + ahead, store.rows - 1)]
-      within = ahead < steps[:, None]
-      reward = np.sum(
-        np.where(within, self._discounts * rewards, 0), axis=1, dtype=np.float32
-      )
-    return Batch(
-      rows, windows, store.action[rows], reward, terminal.view(np.uint8), steps
+    reward = np.zeros(len(rows), np.float32)
+    for j, discount in enumerate(self._discounts):
+      later = discount * store.reward[np.minimum(rows + j, store.rows - 1)]
+      reward += np.where(j < steps, later, 0)
+    following = np.minimum(rows + steps, store.rows - 1)
+    return Columns(
+      rows,
+      store.action[rows],
+      reward,
+      store.action[following].astype(np.int32),
+      store.reward[following].astype(np.float32),
+      (to_end < horizon).view(np.uint8),
+      steps,
+      *store.ring_of(rows),
     )
 
-  def next_action_and_reward(
-    self, batch: Batch
-  ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns action, int32 (n,), and reward, float32 (n,), of the next states."""
-    rows = np.minimum(batch.rows + batch.steps, self.store.rows - 1)
-    return (
-      self.store.action[rows].astype(np.int32),
-      self.store.reward[rows].astype(np.float32),
-    )
+
+def _batch(columns: Columns, windows: np.ndarray) -> Batch:
+  rows, action, reward, _, _, terminal, steps, *_ = columns
+  return Batch(rows, windows, action, reward, terminal, steps)
 
 
 _local = threading.local()  # of each thread: its generator

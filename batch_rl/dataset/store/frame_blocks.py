@@ -4,16 +4,45 @@ import bisect
 import ctypes
 import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.dataset.store import frame_stacks, lz4_blocks, packed_shard
-from batch_rl.utils import mapped_files
+from batch_rl.utils import checksums, mapped_files
 
 # Size of the blocks that `kept_frames` decodes at a time.
 _DECODED_BYTES = 4 << 20
+
+
+class Tables(NamedTuple):
+  """Places of the compressed frames, for compiled code (`batch_kernel`).
+
+  Attributes:
+    addresses: Address of the blocks of each shard, int64 (shards,); 0 if these are
+      not available.
+    segments: First row of each segment: rows of a shard contiguous in its ring,
+      int64 (2 * shards,).
+    segment_stops: Row after each segment, int64 (2 * shards,).
+    shift: Difference of each segment from its rows to entries of rows, int64
+      (2 * shards,).
+    breaks: First rows of the shards that do not follow the shard before, int64.
+    offsets: Offset of each block, unsigned (entries,).
+    running_crc32: CRC-32 of the blocks before each block, uint32 (entries,).
+    calls: Bytes of a frame; address of LZ4's decoding function, or 0; address and
+      size of the dictionary; address of `pwritev`, or 0 if no block is mapped;
+      rows of a block; address of `checksums.crc32_address`: int64 (7,).
+  """
+
+  addresses: np.ndarray
+  segments: np.ndarray
+  segment_stops: np.ndarray
+  shift: np.ndarray
+  breaks: np.ndarray
+  offsets: np.ndarray
+  running_crc32: np.ndarray
+  calls: np.ndarray
 
 
 class FrameBlocks:
@@ -33,6 +62,7 @@ class FrameBlocks:
 
   Attributes:
     fault: Error of a damaged block, once one has been decoded.
+    tables: Places of the frames, for compiled code.
   """
 
   def __init__(
@@ -77,6 +107,37 @@ class FrameBlocks:
     self._decode: Any = None
     self._dictionary = b''
     self.fault: shard_reader.DataError | None = None
+    self.tables = self._tables()
+
+  def _tables(self) -> Tables:
+    return Tables(
+      np.array(self._address, np.int64),
+      np.array(self._segments, np.int64),
+      np.array(self._segment_stops, np.int64),
+      np.array(self._shift, np.int64),
+      np.array(
+        [
+          start
+          for start, follows in zip(self._starts, self._follows, strict=False)
+          if not follows
+        ],
+        np.int64,
+      ),
+      np.asarray(self._offsets),
+      np.asarray(self._running_crc32),
+      np.array(
+        [
+          self._frame_bytes,
+          lz4_blocks.decoder_address(),
+          lz4_blocks.address_of(self._dictionary),
+          len(self._dictionary),
+          mapped_files.PWRITEV_ADDRESS if self._is_mapped else 0,
+          packed_shard.BLOCK_ROWS,
+          checksums.crc32_address(),
+        ],
+        np.int64,
+      ),
+    )
 
   def add(
     self, i: int, packed: packed_shard.PackedShard, dictionary: bytes
@@ -116,6 +177,7 @@ class FrameBlocks:
       packed.blocks.ctypes.data,
       *self._address[i + 1 :],
     ]
+    self.tables = self._tables()
 
   @property
   def available(self) -> list[bool]:
@@ -237,8 +299,8 @@ class FrameBlocks:
     offsets, running = self._offsets, self._running_crc32
     blocks, addresses = self._blocks, self._address
     size = packed_shard.BLOCK_ROWS * self._frame_bytes
-    # isal's CRC-32 is faster than zlib's, but LZ4 is slower after it: 0.1 ms a
-    # batch, on a Xeon with AVX-512.
+    # isal's CRC-32 is faster, but LZ4 is slower after each call: 0.1 ms a batch, on a
+    # Xeon with AVX-512.
     decode, crc32 = self._decode, zlib.crc32
     copied, content = self._copy(stretches) if self._is_mapped else (0, None)
     at = 0

@@ -252,6 +252,11 @@ class Store(run_rows.RunRows):
 
   # --- frames ----------------------------------------------------------------
 
+  @property
+  def frame_tables(self) -> frame_blocks.Tables:
+    """Places of the frames of the shards packed now, for compiled code."""
+    return self._frames.tables
+
   def windows(self, rows: np.ndarray, length: int) -> np.ndarray:
     """Decodes stacks of consecutive frames.
 

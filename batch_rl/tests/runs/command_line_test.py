@@ -17,8 +17,8 @@ from absl import logging
 
 from batch_rl.baselines import run_experiment
 from batch_rl.baselines import train as online
+from batch_rl.dataset.sampling import sampler
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
-from batch_rl.dataset.store import frame_blocks
 from batch_rl.fixed_replay import train as offline
 from batch_rl.runs import command_line, run_record
 from batch_rl.tests import programs, shards, user_code
@@ -314,6 +314,7 @@ SUBSET = 'FixedReplayBuffer.subset="first_transitions(99)"'
   ('bindings', 'seed', 'message'),
   [
     (['FixedReplayDQNAgent.gamma=0.5'], 1, 'gamma = 0.5'),
+    (['FixedReplayRunner.tensor_float_32=True'], 1, 'tensor_float_32 = True'),
     ([LONG_NAME], 1, 'x' * 90),  # gin would wrap the line
     ([SUBSET], 1, 'first_transitions(99)'),
     ([], 2, '- seed = 1; + seed = 2'),
@@ -367,6 +368,29 @@ def test_a_run_with_checkpoints_keeps_its_rom(base_dir, atari_run, capsys):
     offline_main(base_dir, atari_run, ONCE)
   printed = capsys.readouterr().err
   assert f'- rom_md5 = {"f" * 32}; + rom_md5 = {digest}' in printed
+
+
+def test_a_run_with_checkpoints_keeps_its_precision(
+  base_dir, atari_run, capsys
+):
+  path = base_dir / 'run.json'
+  text = path.read_text()
+  recorded = text.replace('"tensor_float_32": false', '"tensor_float_32": true')
+  assert recorded != text
+  path.write_text(recorded)
+  with pytest.raises(SystemExit):
+    offline_main(base_dir, atari_run, ONCE)
+  assert (
+    '- tensor_float_32 = True; + tensor_float_32 = False'
+    in capsys.readouterr().err
+  )
+  offline_main(base_dir, atari_run, ONCE, accept_changes=True)
+  assert json.loads(path.read_text())['tensor_float_32'] is False
+
+
+def test_an_online_run_records_its_precision(unbroken):
+  record = json.loads((unbroken / 'base' / 'run.json').read_text())
+  assert record['tensor_float_32'] is False
 
 
 def test_a_run_may_be_prolonged_and_changed_on_request(
@@ -476,16 +500,16 @@ def test_a_cache_truncated_while_in_use_ends_in_one_line(
   tmp_path, atari_run, capsys, monkeypatch
 ):
   calls = []
-  original = frame_blocks.FrameBlocks.windows
+  original = sampler.Sampler.stacks
 
-  def truncate_and_decode(*arguments):
+  def truncate_and_sample(*arguments):
     calls.append(None)
     if len(calls) == 3:
       [path] = tmp_path.glob('cache/*/shard-0.bin')
       os.truncate(path, 0)
     return original(*arguments)
 
-  monkeypatch.setattr(frame_blocks.FrameBlocks, 'windows', truncate_and_decode)
+  monkeypatch.setattr(sampler.Sampler, 'stacks', truncate_and_sample)
   with pytest.raises(SystemExit) as exit_:
     offline_main(
       tmp_path / 'base',

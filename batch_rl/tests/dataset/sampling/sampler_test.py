@@ -124,10 +124,30 @@ def transitions(run, kept, stack_size, horizon):
   return expected
 
 
+def assert_same_without_compiled_code(sampler, rows):
+  """Asserts that compiled code makes batches, and the same as the reference."""
+  assert sampler.wait_until_compiled()
+  for make in (sampler.windows, sampler.stacks):
+    for which in (rows, (3, 5)) if len(rows) else (rows,):
+      assert sampler._compiled_batch(which, make == sampler.stacks)
+      compiled = make(which)
+      with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampler._compiled, '_kernel', None)
+        expected = make(which)
+      for a, b in zip(
+        (*compiled[0], *compiled[1:]),
+        (*expected[0], *expected[1:]),
+        strict=True,
+      ):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        np.testing.assert_array_equal(a, b)
+
+
 def drawn_transitions(sampler, rows):
   """Returns the transitions that a sampler gathers for rows of its store."""
+  assert_same_without_compiled_code(sampler, rows)
   batch = sampler.gather(rows)
-  next_action, _ = sampler.next_action_and_reward(batch)
+  next_action = sampler.columns(rows).next_action
   size = sampler.stack_size
   assert batch.windows.shape[1] == size + sampler.update_horizon
   assert batch.reward.dtype == np.float32 and batch.terminal.dtype == np.uint8

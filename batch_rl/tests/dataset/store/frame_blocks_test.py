@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from batch_rl.dataset import store
+from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.store import stores
@@ -57,6 +58,8 @@ def test_no_damage_to_blocks_is_silent(intact, copy):
     except ValueError as error:
       assert 'shard-1.bin cannot be used' in str(error)
       continue
+    sampler = sampler_lib.Sampler(opened, stack_size=4)
+    assert sampler.wait_until_compiled()
     errors = 0
     for length in LENGTHS:
       for row in range(45, 105, length):
@@ -64,6 +67,8 @@ def test_no_damage_to_blocks_is_silent(intact, copy):
         try:
           if length == 1:
             frames = opened.frames(rows)
+          elif length == 5 and i % 2:
+            frames = sampler.gather(rows[3:4]).windows[0]
           else:
             frames = opened.windows(rows[:1], length)[0]
         except shard_reader.DataError as error:
@@ -106,16 +111,23 @@ _SAMPLE_WHILE_TRUNCATED = """
 import concurrent.futures, os, sys, time
 import numpy as np
 from batch_rl.dataset import store
+from batch_rl.dataset.sampling import sampler
 
 opened = store.Store(sys.argv[1])
 rows = np.arange(opened.rows)
 expected = opened.windows(rows, 5)
+compiled = sampler.Sampler(opened, stack_size=4)
+assert compiled.wait_until_compiled()
 
 def sample(seed):
   random = np.random.default_rng(seed)
   while True:
-    some = random.integers(opened.rows, size=32)
-    assert (opened.windows(some, 5) == expected[some]).all()
+    some = random.integers(opened.rows - 3, size=32)
+    if seed % 2:
+      windows = compiled.gather(some + 3).windows
+    else:
+      windows = opened.windows(some, 5)
+    assert (windows == expected[some]).all()
 
 with concurrent.futures.ThreadPoolExecutor(4) as threads:
   samplers = [threads.submit(sample, seed) for seed in range(4)]

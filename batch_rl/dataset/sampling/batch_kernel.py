@@ -1,0 +1,448 @@
+"""Compiled function that makes a whole batch without the interpreter's lock.
+
+Threads that call `make_batch` run in parallel: drawing rows, reading small columns,
+checking and decoding blocks, and stacking frames are one call. `compiled_batches` loads
+this module and prepares the arguments. `Sampler` and `FrameBlocks` have the same
+algorithm in Python, which is the reference.
+
+Addresses come from packed shards whose offsets were validated (`PackedShard.check`).
+LZ4 reads and writes only within the sizes that it is given, so a damaged block does no
+harm.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, njit, types
+from numba.extending import intrinsic
+
+DONE = 0
+FAILED = 1  # The reference does the batch again, and says what is wrong.
+NO_ROOM = 2  # The copy of mapped blocks needs a larger buffer.
+
+# Columns of `plan`, which has a row for each stretch of consecutive blocks.
+_SHARD, _ENTRY, _LAST, _SKIP, _COUNT, _FRAME, _SOURCE = range(7)
+_MAX_RANGES = 1024  # `pwritev` accepts no more a call.
+_LOW = np.uint64(0xFFFFFFFF)
+_PHILOX_MULTIPLIERS = (
+  np.uint64(0xD2E7470EE14C6C93),
+  np.uint64(0xCA5A826395121157),
+)
+_PHILOX_INCREMENTS = (
+  np.uint64(0x9E3779B97F4A7C15),
+  np.uint64(0xBB67AE8584CAA73B),
+)
+
+
+_inner = njit(nogil=True, error_model='numpy', no_cpython_wrapper=True)
+
+
+def _kept(function: Any) -> Any:
+  """Compiles a function for Python, and keeps the result on disk if possible."""
+  options = {'nogil': True, 'error_model': 'numpy'}
+  try:
+    return njit(cache=True, **options)(function)
+  except RuntimeError:  # No directory is writable.
+    return njit(**options)(function)
+
+
+# --- what Numba does not offer ------------------------------------------------
+
+
+@intrinsic
+def _high_product(context, a, b):
+  """Returns the upper 64 bits of the product of two uint64."""
+
+  def generate(context, builder, signature, arguments):
+    wide = ir.IntType(128)
+    a, b = (builder.zext(argument, wide) for argument in arguments)
+    high = builder.lshr(builder.mul(a, b), ir.Constant(wide, 64))
+    return builder.trunc(high, ir.IntType(64))
+
+  return types.uint64(types.uint64, types.uint64), generate
+
+
+def _caller(result, *arguments):
+  """Returns an intrinsic that calls the C function at an address."""
+
+  def generate(context, builder, signature, values):
+    function, *values = values
+    kind = ir.FunctionType(
+      ir.IntType(result.bitwidth),
+      [ir.IntType(argument.bitwidth) for argument in arguments],
+    )
+    pointer = builder.inttoptr(function, kind.as_pointer())
+    return builder.call(pointer, values)
+
+  return result(types.int64, *arguments), generate
+
+
+@intrinsic
+def _call_lz4(context, function, source, target, size, wanted, room, words, n):
+  """Calls `LZ4_decompress_safe_partial_usingDict`."""
+  return _caller(
+    types.int32,
+    *(types.int64, types.int64, types.int32, types.int32, types.int32),
+    *(types.int64, types.int32),
+  )
+
+
+@intrinsic
+def _call_pwritev(context, function, descriptor, ranges, count, offset):
+  """Calls `pwritev`."""
+  return _caller(
+    types.int64, types.int32, types.int64, types.int32, types.int64
+  )
+
+
+@intrinsic
+def _call_crc32(context, function, crc, address, size):
+  """Calls a function of `checksums.crc32_address`."""
+  return _caller(types.int64, types.int64, types.int64, types.int64)
+
+
+@intrinsic
+def _pointer(context, address):
+  """Returns the pointer to an address of bytes."""
+  result = types.CPointer(types.uint8)
+
+  def generate(context, builder, signature, arguments):
+    return builder.inttoptr(arguments[0], context.get_value_type(result))
+
+  return result(types.int64), generate
+
+
+# --- drawing ------------------------------------------------------------------
+
+
+@_inner
+def _philox(counter, number, key, words):
+  """Writes four words of Philox4x64-10 (Salmon et al., 2011)."""
+  a, b, c, d = np.uint64(counter), np.uint64(number), np.uint64(0), np.uint64(0)
+  key_0, key_1 = key[0], key[1]
+  for _ in range(10):
+    high_0 = _high_product(_PHILOX_MULTIPLIERS[0], a)
+    high_1 = _high_product(_PHILOX_MULTIPLIERS[1], c)
+    low_0, low_1 = _PHILOX_MULTIPLIERS[0] * a, _PHILOX_MULTIPLIERS[1] * c
+    a, b, c, d = high_1 ^ b ^ key_0, low_1, high_0 ^ d ^ key_1, low_0
+    key_0 += _PHILOX_INCREMENTS[0]
+    key_1 += _PHILOX_INCREMENTS[1]
+  words[0], words[1], words[2], words[3] = a, b, c, d
+
+
+@_inner
+def draw_numbers(
+  key: np.ndarray, number: int, total: int, out: np.ndarray
+) -> None:
+  """Draws as NumPy's `Generator(Philox).integers(total, size=len(out))` does.
+
+  Both use Lemire's method (2019), with 32 bits where these suffice.
+
+  Args:
+    key: Key, uint64 (2,).
+    number: Number of the batch, the second word of the counter.
+    total: Upper bound, exclusive, at least 1.
+    out: Receives the numbers, int64 (n,).
+  """
+  words = np.empty(4, np.uint64)
+  bound = np.uint64(total)
+  is_narrow = bound <= _LOW + np.uint64(1)
+  if is_narrow:
+    threshold = (_LOW - (bound - np.uint64(1))) % bound
+  else:
+    threshold = (np.uint64(0) - bound) % bound
+  used = np.uint64(0)
+  i = 0
+  while i < len(out):
+    if total == 1:
+      out[i] = 0
+      i += 1
+      continue
+    half = used & np.uint64(1) if is_narrow else np.uint64(0)
+    at = used >> np.uint64(1) if is_narrow else used
+    if not at & np.uint64(3) and not half:
+      _philox((at >> np.uint64(2)) + np.uint64(1), number, key, words)
+    word = words[at & np.uint64(3)]
+    used += np.uint64(1)
+    if is_narrow:
+      product = ((word >> (np.uint64(32) * half)) & _LOW) * bound
+      drawn, left = product >> np.uint64(32), product & _LOW
+    else:
+      drawn, left = _high_product(word, bound), word * bound
+    if left >= threshold:
+      out[i] = np.int64(drawn)
+      i += 1
+
+
+@_inner
+def _bisect_left(values, value):
+  low, high = 0, len(values)
+  while low < high:
+    middle = (low + high) >> 1
+    if values[middle] < value:
+      low = middle + 1
+    else:
+      high = middle
+  return low
+
+
+@_inner
+def _bisect_right(values, value):
+  return _bisect_left(values, value + 1)
+
+
+@_inner
+def _draw_rows(key, number, first, cumulative, rows):
+  """Draws valid rows (see `Sampler.draw`)."""
+  draw_numbers(key, number, cumulative[-1], rows)
+  for i in range(len(rows)):
+    at = _bisect_right(cumulative, rows[i])
+    rows[i] += first[at] - (cumulative[at - 1] if at else 0)
+
+
+# --- small columns ------------------------------------------------------------
+
+
+@_inner
+def _read_columns(
+  ends, action, reward, discounts, starts, ring_starts, capacities, columns
+):
+  """Fills the small columns of transitions (see `Sampler.gather`)."""
+  rows, actions, rewards, next_actions, next_rewards = columns[:5]
+  terminals, steps, shards, rings = columns[5:]
+  horizon = len(discounts)
+  for i in range(len(rows)):
+    row = rows[i]
+    at = _bisect_left(ends, row)
+    to_end = ends[at] - row if at < len(ends) else horizon
+    count = min(to_end + 1, horizon)
+    total = np.float32(0)
+    for j in range(count):
+      total += discounts[j] * np.float32(reward[min(row + j, len(action) - 1)])
+    following = min(row + count, len(action) - 1)
+    shard = _bisect_right(starts, row) - 1
+    actions[i] = action[row]
+    rewards[i] = total
+    next_actions[i] = action[following]
+    next_rewards[i] = reward[following]
+    terminals[i] = to_end < horizon
+    steps[i] = count
+    shards[i] = shard
+    rings[i] = (ring_starts[shard] + row - starts[shard]) % capacities[shard]
+
+
+# --- frames -------------------------------------------------------------------
+
+
+@_inner
+def _plan(rows, length, back, frames, plan):
+  """Lists the stretches of blocks to decode, those of the last window first.
+
+  Almost all windows are one stretch. Those across shards or a ring's end have one for
+  each frame.
+
+  Returns:
+    Number of stretches.
+  """
+  addresses, segments, stops, shift, breaks, offsets = frames[:6]
+  block_rows = frames[7][5]
+  n = 0
+  for i in range(len(rows) - 1, -1, -1):
+    row = rows[i] - back
+    segment = _bisect_right(segments, row) - 1
+    count = length
+    if row < 0 or row + length > stops[segment] or not addresses[segment >> 1]:
+      count = 1
+    stop = stops[-1]
+    at = _bisect_right(breaks, row)
+    if at < len(breaks):
+      stop = min(stop, breaks[at])
+    for j in range(length - count, -1, -1):
+      frame = row + j
+      if count == 1:
+        segment = _bisect_right(segments, frame) - 1
+      plan[n, _FRAME] = i * length + j
+      plan[n, _SHARD] = -1  # All zero, unless it is in the run.
+      if 0 <= frame < stop and addresses[segment >> 1]:
+        position = frame + shift[segment]
+        entry = position // block_rows
+        skip = position - entry * block_rows
+        plan[n, _SHARD] = segment >> 1
+        plan[n, _ENTRY] = entry
+        plan[n, _LAST] = entry + (skip + count + block_rows - 1) // block_rows
+        plan[n, _SKIP] = skip
+        plan[n, _COUNT] = count
+        plan[n, _SOURCE] = addresses[segment >> 1] + np.int64(offsets[entry])
+      n += 1
+  return n
+
+
+@_inner
+def _copy(plan, offsets, pwritev, descriptor, buffer, room):
+  """Copies the blocks of mapped files into a buffer (see `mapped_files`).
+
+  Returns:
+    DONE, NO_ROOM or FAILED.
+  """
+  ranges = np.empty((len(plan), 2), np.int64)
+  n = total = 0
+  for k in range(len(plan)):
+    if plan[k, _SHARD] >= 0:
+      size = np.int64(offsets[plan[k, _LAST]]) - np.int64(
+        offsets[plan[k, _ENTRY]]
+      )
+      ranges[n, 0], ranges[n, 1] = plan[k, _SOURCE], size
+      plan[k, _SOURCE] = buffer + total
+      total += size
+      n += 1
+  if total > room:
+    return NO_ROOM
+  done = 0
+  for first in range(0, n, _MAX_RANGES):
+    count = min(n - first, _MAX_RANGES)
+    size = 0
+    for k in range(first, first + count):
+      size += ranges[k, 1]
+    address = ranges.ctypes.data + first * ranges.itemsize * 2
+    if size != _call_pwritev(pwritev, descriptor, address, count, done):
+      return FAILED
+    done += size
+  return DONE
+
+
+@_inner
+def _check(plan, offsets, running, crc32):
+  """Whether the checksums of all stretches are right.
+
+  All are checked before the first is decoded: LZ4 is slower after instructions that use
+  the widest registers.
+  """
+  for k in range(len(plan)):
+    if plan[k, _SHARD] >= 0:
+      entry, last = plan[k, _ENTRY], plan[k, _LAST]
+      size = np.int64(offsets[last]) - np.int64(offsets[entry])
+      before = np.int64(running[entry])
+      found = _call_crc32(crc32, before, plan[k, _SOURCE], size)
+      if np.uint32(found) != running[last]:
+        return False
+  return True
+
+
+@_inner
+def _decode(stretch, offsets, target, calls):
+  """Decodes a stretch so that its wanted frames begin at `target`.
+
+  The frames before them land before `target`.
+  """
+  frame_bytes, lz4, words, num_words = calls[0], calls[1], calls[2], calls[3]
+  block_bytes = calls[5] * frame_bytes
+  source, entry = stretch[_SOURCE], stretch[_ENTRY]
+  target -= stretch[_SKIP] * frame_bytes
+  left = (stretch[_SKIP] + stretch[_COUNT]) * frame_bytes
+  while left > 0:
+    size = np.int64(offsets[entry + 1]) - np.int64(offsets[entry])
+    wanted = min(left, block_bytes)
+    done = _call_lz4(
+      lz4, source, target, size, wanted, wanted, words, num_words
+    )
+    if done != wanted:
+      return False
+    source += size
+    target += wanted
+    left -= wanted
+    entry += 1
+  return True
+
+
+@_inner
+def _stack(window, first, out):
+  """Interleaves the frames of a window from `first` on: (pixels, stack_size)."""
+  pixels, stack_size = out.shape
+  if stack_size == 4:
+    # The compiler makes vector instructions of this.
+    a = window[first * pixels :]
+    b, c, d = a[pixels:], a[2 * pixels :], a[3 * pixels :]
+    for p in range(pixels):
+      out[p, 0] = a[p]
+      out[p, 1] = b[p]
+      out[p, 2] = c[p]
+      out[p, 3] = d[p]
+  else:
+    for j in range(stack_size):
+      for p in range(pixels):
+        out[p, j] = window[(first + j) * pixels + p]
+
+
+@_kept
+def make_batch(
+  is_drawn: bool,
+  random: tuple,
+  run: tuple,
+  frames: tuple,
+  copying: tuple,
+  columns: tuple,
+  length: int,
+  scratch: int,
+  windows: np.ndarray,
+  stacks: np.ndarray,
+) -> int:
+  """Makes a batch of n transitions.
+
+  Args:
+    is_drawn: Whether to draw the rows, rather than to use those in `columns`.
+    random: `compiled_batches.Random`.
+    run: Ends, actions, rewards, discounts; first row, ring position and capacity of
+      each shard.
+    frames: `frame_blocks.Tables`.
+    copying: Descriptor, address and size of the buffer for mapped blocks.
+    columns: Receives `compiled_batches.Columns`.
+    length: Number of frames in a window, `stack_size + update_horizon`.
+    scratch: Address with room for a window, and before it for a block but one frame. A
+      window is decoded there, in the cache.
+    windows: Receives windows of frames, uint8 (n, length * frame bytes); or (0, 0).
+    stacks: Receives states and next states, uint8 (2, n, frame bytes, stack_size);
+      or (2, 0, 0, stack_size).
+
+  Returns:
+    DONE, FAILED or NO_ROOM.
+  """
+  key, number, first, cumulative = random
+  ends, action, reward, discounts, starts, ring_starts, capacities = run
+  offsets, calls = frames[5], frames[7]
+  rows, steps = columns[0], columns[6]
+  if is_drawn:
+    _draw_rows(key, number, first, cumulative, rows)
+  for row in rows:
+    if row < 0 or row >= len(action):
+      return FAILED
+  _read_columns(
+    ends, action, reward, discounts, starts, ring_starts, capacities, columns
+  )
+  plan = np.empty((len(rows) * length, 7), np.int64)
+  back = length - len(discounts) - 1
+  plan = plan[: _plan(rows, length, back, frames, plan)]
+  if calls[4]:
+    copied = _copy(plan, offsets, calls[4], copying[0], copying[1], copying[2])
+    if copied != DONE:
+      return copied
+  if not _check(plan, offsets, frames[6], calls[6]):
+    return FAILED
+  frame_bytes = calls[0]
+  window = carray(_pointer(scratch), length * frame_bytes)
+  for k in range(len(plan)):
+    i = plan[k, _FRAME] // length
+    first = (plan[k, _FRAME] - i * length) * frame_bytes
+    if plan[k, _SHARD] < 0:
+      for p in range(frame_bytes):
+        window[first + p] = 0
+    elif not _decode(plan[k], offsets, scratch + first, calls):
+      return FAILED
+    if first:
+      continue  # Earlier frames of the window follow.
+    for p in range(windows.shape[1]):
+      windows[i, p] = window[p]
+    if stacks.shape[1]:
+      for j in range(2):
+        _stack(window, steps[i] * j, stacks[j, i])
+  return DONE

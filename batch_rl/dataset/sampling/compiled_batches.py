@@ -1,0 +1,204 @@
+"""Batches made by a compiled function, once it is loaded.
+
+Numba takes half a second to import, and the function up to a minute to compile. The
+result of compiling is kept on disk, beside the package or in the user's cache directory
+(`NUMBA_CACHE_DIR` names another). A thread does both, and meanwhile `Sampler`
+makes the same batches without it.
+"""
+
+import importlib
+import os
+import threading
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from batch_rl.dataset.store import frame_stacks
+from batch_rl.dataset.store import store as store_lib
+from batch_rl.utils import mapped_files
+
+
+class Columns(NamedTuple):
+  """The small columns of n transitions.
+
+  Attributes:
+    rows: int64 (n,), row of each transition in the run.
+    action: Integers (n,).
+    reward: float32 (n,), n-step return: sum over j < steps of gamma^j r_{i+j}.
+    next_action: int32 (n,), action at the next state.
+    next_reward: float32 (n,), reward at the next state.
+    terminal: uint8 (n,), 1 if the episode terminates within the steps.
+    steps: int64 (n,), number of rows from the state to the next state.
+    shard: int64 (n,), index of each row's shard in `Store.suffixes`.
+    ring: int64 (n,), position of each row in its shard's ring.
+  """
+
+  rows: np.ndarray
+  action: np.ndarray
+  reward: np.ndarray
+  next_action: np.ndarray
+  next_reward: np.ndarray
+  terminal: np.ndarray
+  steps: np.ndarray
+  shard: np.ndarray
+  ring: np.ndarray
+
+
+class Random(NamedTuple):
+  """The random numbers of a batch, and the rows to draw from.
+
+  Attributes:
+    key: Key of the generator, uint64 (2,).
+    number: Number of the batch.
+    first: First row of each range of valid rows, int64 (ranges,).
+    cumulative: Number of valid rows up to the end of each range, int64 (ranges,).
+  """
+
+  key: np.ndarray
+  number: np.uint64
+  first: np.ndarray
+  cumulative: np.ndarray
+
+
+_NOTHING = Random(
+  np.zeros(2, np.uint64),
+  np.uint64(0),
+  np.zeros(0, np.int64),
+  np.zeros(0, np.int64),
+)
+
+
+class CompiledBatches:
+  """Makes batches of a store by `batch_kernel.make_batch`.
+
+  Args:
+    store: Store of a run.
+    stack_size: Number of frames in a state.
+    discounts: Discount of each step of the n-step return, float32 (horizon,).
+  """
+
+  def __init__(
+    self, store: store_lib.Store, stack_size: int, discounts: np.ndarray
+  ):
+    self._store = store
+    self._stack_size = stack_size
+    self._length = stack_size + len(discounts)
+    columns = store.ends, store.action, store.reward, discounts
+    self._run = (*columns, *store.ring_places())
+    self._kernel: Any = None
+    self._thread = threading.Thread(target=self._load, name='compiled_batches')
+    self._thread.start()
+
+  def wait(self) -> bool:
+    """Waits until the function is loaded; returns whether it can be used."""
+    self._thread.join()
+    return self._kernel is not None
+
+  def make(
+    self, rows: np.ndarray | int, random: Random | None, is_stacked: bool
+  ) -> tuple[Columns, np.ndarray] | None:
+    """Makes a batch of n transitions.
+
+    Args:
+      rows: Rows of the run, int64 (n,), or the number of rows to draw.
+      random: Random numbers to draw with; None if `rows` has the rows.
+      is_stacked: Whether to stack frames, which must be of bytes.
+
+    Returns:
+      The small columns, and windows (n, stack_size + horizon, *frame_shape), or
+      states and next states (2, n, *frame_shape, stack_size). None if the function
+      is not loaded yet, or fails, e.g. because a block is damaged.
+    """
+    if self._kernel is None:
+      return None
+    return self._make(self._kernel, rows, random, is_stacked)
+
+  def _make(self, kernel, rows, random, is_stacked):
+    store, stack_size = self._store, self._stack_size
+    tables = store.frame_tables
+    frame_bytes, *_, pwritev, block_rows, _ = tables.calls.tolist()
+    n = rows if random else len(rows)
+    columns = Columns(
+      np.empty(n, np.int64) if random else np.array(rows, np.int64),
+      np.empty(n, store.action.dtype),
+      np.empty(n, np.float32),
+      np.empty(n, np.int32),
+      np.empty(n, np.float32),
+      np.empty(n, np.uint8),
+      *np.empty((3, n), np.int64),
+    )
+    shape, dtype = store.frame_shape, store.frame_dtype
+    size = self._length * frame_bytes
+    scratch = frame_stacks.aligned(
+      (size,), np.dtype(np.uint8), before=(block_rows - 1) * frame_bytes
+    )
+    if is_stacked:
+      frames = frame_stacks.aligned((2, n, *shape, stack_size), dtype)
+      stacks = frames.view(np.uint8).reshape(2, n, frame_bytes, stack_size)
+      windows = np.empty((0, 0), np.uint8)
+    else:
+      frames = frame_stacks.aligned((n, self._length, *shape), dtype)
+      stacks = np.empty((2, 0, 0, stack_size), np.uint8)
+      windows = frames.reshape(n, size // dtype.itemsize).view(np.uint8)
+    copying = mapped_files.reserve() if pwritev else (0, 0, 0)
+    while True:
+      # Numba accepts plain tuples faster than named ones.
+      status = kernel.make_batch(
+        random is not None,
+        tuple(random or _NOTHING),
+        self._run,
+        tuple(tables),
+        copying,
+        tuple(columns),
+        self._length,
+        scratch.ctypes.data,
+        windows,
+        stacks,
+      )
+      if status != kernel.NO_ROOM:
+        return (columns, frames) if status == kernel.DONE else None
+      copying = mapped_files.reserve(2 * copying[2])
+
+  def _load(self) -> None:
+    """Imports Numba, and compiles the function for this store, or loads it."""
+    global _num_loading
+    lz4, crc32 = self._store.frame_tables.calls[[1, 6]]
+    if _is_broken_by_fork or not (lz4 and crc32):
+      return
+    begin = time.perf_counter()
+    with _counting:
+      _num_loading += 1
+    try:
+      kernel = importlib.import_module('batch_rl.dataset.sampling.batch_kernel')
+      misses = kernel.make_batch.stats.cache_misses.total()
+      self._make(kernel, np.zeros(0, np.int64), None, False)
+      if kernel.make_batch.stats.cache_misses.total() > misses:
+        logging.info(
+          'Replay: sampling was compiled in %.0f s; later runs load the result.',
+          time.perf_counter() - begin,
+        )
+      self._kernel = kernel
+    except Exception as error:  # Batches can be made without.
+      logging.warning(
+        'Replay: sampling is slow, because it cannot be compiled: %s: %s',
+        type(error).__name__,
+        error,
+      )
+    finally:
+      with _counting:
+        _num_loading -= 1
+
+
+def _after_fork() -> None:
+  """Gives up in a process forked during an import, which would never end."""
+  global _is_broken_by_fork, _num_loading, _counting
+  _is_broken_by_fork |= _num_loading > 0
+  _num_loading, _counting = 0, threading.Lock()
+
+
+_counting = threading.Lock()
+_num_loading = 0
+_is_broken_by_fork = False
+os.register_at_fork(after_in_child=_after_fork)
