@@ -2,8 +2,8 @@
 
   python -um benchmarks.settings
 
-- The package's settings, beside TensorFlow's defaults: kept memory, no autotuning in
-  `tf.data`, lazy imports of JAX and pandas.
+- The package's settings, beside TensorFlow's defaults: kept memory, lazy imports of JAX
+  and pandas.
 - Options for users: `mixed_precision`, unless this processor lacks fast bfloat16, and
   `jit_compile`.
 """
@@ -13,17 +13,12 @@ import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
 import contextlib
 import functools
 import resource
-import threading
-import time
 from collections.abc import Callable
-from unittest import mock
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from batch_rl.fixed_replay import mixed_precision
-from batch_rl.fixed_replay.replay_memory import prefetch
 from benchmarks import iteration, measuring, processes
 
 ROUNDS = 10
@@ -31,11 +26,6 @@ CLASSES = {
   'dqn': 'FixedReplayDQNAgent',
   'rem': 'FixedReplayMultiHeadDQNAgent',
 }
-FEEDS = 6
-RESTARTS = 15
-# The tuning thread sleeps 10 ms, then twice as long each time: after 5.6 s it has just
-# started a sleep of 5.1 s.
-SECONDS = 5.6
 
 
 def kept_memory(name: str) -> None:
@@ -83,57 +73,6 @@ def _training(name: str) -> Callable[[], dict[str, float]]:
 
 def _train(agent) -> None:
   list(agent.train_steps(iteration.UPDATES * agent.update_period))
-
-
-def restarts() -> None:
-  """Prints the latency of the first batch of an iteration, with and without tuning."""
-  tuned = mock.patch.object(
-    tf.data.experimental.AutotuneOptions,
-    'enabled',
-    property(lambda self: None, lambda self, value: None),
-  )
-  seconds: dict[str, list[float]] = {'tuned': [], 'ours': []}
-  threads = []
-  for way, found in seconds.items():
-    for _ in range(FEEDS):
-      with tuned if way == 'tuned' else contextlib.nullcontext():
-        restart = _restarting(found)
-      threads.append(threading.Thread(target=restart))
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
-  measuring.row(
-    f'pipeline restarts over 1 s, of {FEEDS * RESTARTS}',
-    *(f'{sum(s > 1 for s in found)}' for found in seconds.values()),
-  )
-  measuring.row(
-    'slowest restart, s',
-    *(f'{max(found):.1f}' for found in seconds.values()),
-  )
-
-
-def _restarting(seconds: list[float]) -> Callable[[], None]:
-  """Returns a function that restarts a pipeline and appends first-batch latencies."""
-  with tf.Graph().as_default():
-    batches = prefetch.Prefetcher(
-      lambda number: (np.full(8, number),), [np.int64], [(8,)], 8, 2
-    )
-    with tf.control_dependencies([batches.ready]):
-      batch = batches.next()
-    session = tf.compat.v1.Session()
-
-  def run():
-    for _ in range(RESTARTS):
-      batches.restart()
-      start = time.perf_counter()
-      session.run(batch)
-      seconds.append(time.perf_counter() - start)
-      while time.perf_counter() - start < SECONDS:
-        session.run(batch)
-        time.sleep(0.01)
-
-  return run
 
 
 def start_up() -> None:
@@ -190,7 +129,6 @@ def table() -> None:
   measuring.header('without', 'with')
   for name in CLASSES:
     kept_memory(name)
-  restarts()
   start_up()
   for name in CLASSES:
     options(name)

@@ -25,7 +25,7 @@ _LOGS = 'logs'
 _IMMATERIAL = re.compile(
   r'(\.game_name|\.agent_name|\.environment_name|\.num_iterations|\.tf_device'
   r'|\.updates_per_run|\.evaluation_environments|\.prefetch\w*|\.cache_dir'
-  r'|\.preload|\.start_early|\.deterministic|\.collectors'
+  r'|\.preload|\.frames_on_device|\.start_early|\.deterministic|\.collectors'
   r'|\.summary_writing_frequency'
   r'|\.max_tf_checkpoints_to_keep|\.jit_compile)$'
   r'|^(run_seed|Checkpoints|gym_lib|\w*[Rr]unner\.evaluation_steps)\b'

@@ -1,10 +1,13 @@
 """The repairs of dopamine_compat, seen from a new interpreter."""
 
+import importlib
+import inspect
 import os
 import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 
@@ -118,6 +121,31 @@ with tf.Graph().as_default(), tf.compat.v1.Session() as session:
   print(counts[5] - counts[1] < 40_000_000 / resource.getpagesize())
 """)
   assert done.stdout == 'True\ntf_keras\nTrue\n', done.stderr
+
+
+def test_arrays_are_handed_to_tensorflow_as_its_own_conversion_does():
+  importlib.import_module('tensorflow')
+  module = importlib.import_module('tensorflow.python.util.numpy_compat')
+  convert = inspect.getclosurevars(module.np_asarray).nonlocals['convert']
+  assert convert.__module__ == module.__name__
+  transposed = np.arange(6).reshape(2, 3).T
+  for values, options in (
+    (transposed, {}),
+    (transposed, {'order': 'C'}),
+    (transposed, {'dtype': np.float32}),
+    (transposed, {'dtype': np.uint8, 'order': 'C'}),
+    (transposed, {'copy': True}),
+    (np.float32(1), {'order': 'C'}),
+    ([1, 2], {}),
+    (['a', b'b'], {'dtype': object}),
+    (np.ma.array([1, 2], mask=[0, 1]), {}),
+  ):
+    expected = convert(values, **options)
+    found = module.np_asarray(values, **options)
+    assert type(found) is type(expected) and found.dtype == expected.dtype
+    assert found.flags.c_contiguous == expected.flags.c_contiguous
+    assert (found is values) == (expected is values)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_keras_3_already_in_use_is_an_error():

@@ -1,7 +1,6 @@
 """Replay memory with the data of a logged run, for Python and for the graph."""
 
 import inspect
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.sampling import subsets
-from batch_rl.dataset.shards import manifests, shard_files, shard_reader
+from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.fixed_replay.replay_memory import (
   graph_replay,
@@ -20,14 +19,13 @@ from batch_rl.fixed_replay.replay_memory import (
   shard_replay_buffer,
   store_replay,
 )
-from batch_rl.utils import files
 from batch_rl.utils.user_code import gin_signatures
 
 # Default `num_buffers` of a subclass that loads uncompressed shards.
 _DEFAULT_UNCOMPRESSED = 5
 
 
-@gin.configurable(denylist=['data_dir', 'replay_suffix'])
+@gin.configurable(denylist=['data_dir', 'replay_suffix', 'check_raw_frames'])
 @gin_signatures.forwards_to(circular_replay_buffer.OutOfGraphReplayBuffer)
 class FixedReplayBuffer:
   """A logged run, sampled uniformly over its valid transitions.
@@ -60,6 +58,8 @@ class FixedReplayBuffer:
     skip_damaged: Whether to skip damaged shards, with a warning, rather than
       fail. Waits for all shards, to know which are damaged.
     seed: Seed of the choice of shards and transitions; None draws one.
+    check_raw_frames: Function that receives the number of frames in use before
+      shards are packed, and raises ValueError if it is too large; None for no check.
     **kwargs: Keyword arguments of `OutOfGraphReplayBuffer`.
 
   Raises:
@@ -83,6 +83,7 @@ class FixedReplayBuffer:
     deterministic=None,
     skip_damaged=False,
     seed=None,
+    check_raw_frames=None,
     **kwargs,
   ):
     self._args = args
@@ -106,11 +107,14 @@ class FixedReplayBuffer:
         'start_early=False: remove one of them.'
       )
     self._start_early = start_early or deterministic is False
+    self._check_raw_frames = check_raw_frames
+    if self._start_early and check_raw_frames:
+      raise ValueError('start_early=True contradicts frames_on_device=True.')
     self._skip_damaged = skip_damaged
     self._store: store_lib.Store | None = None
     self._backend: Any = None  # a StoreReplay or LoadedBuffers
     self._uncompressed: dict[int, Any] = {}
-    self._uncompressed_hashes: dict[str, str] = {}
+    self._uncompressed_hashes: dict[int, dict[str, str]] = {}
     suffixes = store_lib.list_shards(data_dir, skip_damaged)
     self._suffixes = suffixes[replay_file_start_index:replay_file_end_index]
     self._num_buffers = None
@@ -125,6 +129,7 @@ class FixedReplayBuffer:
       'cache_dir': cache_dir,
       'preload': preload,
       'skip_damaged': skip_damaged,
+      'frames_on_device': check_raw_frames,
     }
     if self.loads_uncompressed and any(without_effect.values()):
       names = ', '.join(name for name, value in without_effect.items() if value)
@@ -193,10 +198,12 @@ class FixedReplayBuffer:
     """Skips this many random batches."""
     self._backend.skip(batches)
 
-  def redraw(self) -> None:
-    """Draws new random shards, if `num_buffers` excludes some."""
-    if self._num_buffers and self._num_buffers < self.num_shards:
-      self.reload_buffer(self._num_buffers)
+  def redraw(self) -> bool:
+    """Draws new random shards, if `num_buffers` excludes some; returns whether."""
+    if not self._num_buffers or self._num_buffers >= self.num_shards:
+      return False
+    self.reload_buffer(self._num_buffers)
+    return True
 
   def close(self) -> None:
     """Stops reading shards in the background; packed shards can be sampled."""
@@ -244,15 +251,9 @@ class FixedReplayBuffer:
         if memory is None:
           raise ValueError(f'There is no shard {suffix} in {self._data_dir}.')
         self._uncompressed[suffix] = memory
-    ring_sizes = [
-      shard_reader.read_header(
-        os.path.join(self._data_dir, shard_files.file_name('terminal', s))
-      ).shape[0]
-      for s in suffixes
-    ]
     self._backend = loaded_buffers.LoadedBuffers(
       [self._uncompressed[s] for s in suffixes],
-      ring_sizes,
+      loaded_buffers.ring_sizes(self._data_dir, suffixes),
       self._seed,
       manifests.padding(manifests.read(self._data_dir)),
     )
@@ -262,6 +263,8 @@ class FixedReplayBuffer:
     if self._store is None or not set(stored) <= set(self._store.requested):
       self.close()
       self._open_store(stored)
+      if self._check_raw_frames is not None:
+        self._check_raw_frames(self.sampler.num_selected(suffixes))
       self._store.start(suffixes)
     if self._skip_damaged:
       # The data depends on which of the shards are damaged.
@@ -302,6 +305,11 @@ class FixedReplayBuffer:
   # --- description of the data ------------------------------------------------
 
   @property
+  def sampler(self) -> sampler_lib.Sampler:
+    """Sampler of the packed shards; uncompressed shards have none."""
+    return self._backend.sampler
+
+  @property
   def _replay_buffers(self) -> list[Any]:
     """The shards that are sampled from, as replay memories."""
     return self._backend.buffers
@@ -329,13 +337,9 @@ class FixedReplayBuffer:
     if not self.loads_uncompressed:
       return {} if self._store is None else self._store.file_hashes()
     hashes = self._uncompressed_hashes
-    for suffix in self._uncompressed:
-      for name in shard_files.FILES:
-        file_name = shard_files.file_name(name, suffix)
-        if file_name not in hashes:
-          path = os.path.join(self._data_dir, file_name)
-          hashes[file_name] = files.sha256(path)[:16]
-    return dict(hashes)
+    for suffix in self._uncompressed.keys() - hashes.keys():
+      hashes[suffix] = loaded_buffers.file_hashes(self._data_dir, suffix)
+    return {name: h for shard in hashes.values() for name, h in shard.items()}
 
   def raise_error(self) -> None:
     """Raises the error of a background thread, if there is one.
@@ -389,7 +393,7 @@ class FixedReplayBuffer:
     if batch_size is None:
       batch_size = self._batch_size()
     if indices is None:
-      indices = self._backend.draw(batch_size)
+      return self._backend.sample(batch_size)
     if len(indices) != batch_size:
       raise ValueError(f'{len(indices)} indices for batch_size={batch_size}.')
     return self._backend.transitions(np.asarray(indices, np.int64))
@@ -414,6 +418,20 @@ class FixedReplayBuffer:
       terminal and indices as in `sample_transition_batch`.
     """
     return self._backend.windows(number)
+
+  def sample_rows(
+    self, number: int | None = None, count: int = 1
+  ) -> tuple[np.ndarray, ...]:
+    """Returns consecutive random batches, with rows in place of windows.
+
+    Args:
+      number: Number of the first batch since the last `reseed`; None for the next.
+      count: Number of batches.
+
+    Returns:
+      Rows in the run, int64, then the arrays of `sample_windows`: (count, n) each.
+    """
+    return self._backend.without_frames(number, count)
 
   def sample(
     self, size: int | None = None, *, with_sample_metadata: bool = False
@@ -466,7 +484,8 @@ class FixedReplayBuffer:
   ]
 )
 @gin_signatures.forwards_to(
-  FixedReplayBuffer, without=('data_dir', 'replay_suffix', 'seed')
+  FixedReplayBuffer,
+  without=('data_dir', 'replay_suffix', 'seed', 'check_raw_frames'),
 )
 @gin_signatures.forwards_to(
   circular_replay_buffer.WrappedReplayBuffer, without=('wrapped_memory',)

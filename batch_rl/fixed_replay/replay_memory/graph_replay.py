@@ -1,5 +1,6 @@
 """Batches of a fixed replay as tensors of a TensorFlow graph."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 from dopamine.tf.replay_memory import circular_replay_buffer
 
+from batch_rl.fixed_replay.replay_memory import block_prefetch, device_frames
 from batch_rl.fixed_replay.replay_memory import prefetch as prefetch_lib
 from batch_rl.utils import seeding
 
@@ -19,6 +21,8 @@ _SMALL_ELEMENTS = (
   'terminal',
   'indices',
 )
+# Batches that a call of Python loads if their frames are on the device.
+_TOGETHER = 32
 
 
 class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
@@ -44,6 +48,9 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     stack_on_device: Whether the agent's device builds the states from windows of
       frames, which halves the bytes sent to it. Otherwise the prefetching threads
       build them, which is much faster on a CPU. None is True if there is a GPU.
+    frames_on_device: Whether the agent's device keeps the raw frames of all
+      transitions that can be drawn, and builds the states from them. The batches are
+      the same, to the bit.
     seed: Seed of the run; None for an unseeded memory.
     **kwargs: Keyword arguments of `memory_class`.
 
@@ -51,8 +58,9 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     ready: Operations to run before the tensors of `next_batch`.
 
   Raises:
-    ValueError: If `prefetch` or `prefetch_threads` is too small, or the memory
-      cannot be built.
+    ValueError: If `prefetch` or `prefetch_threads` is too small, the memory cannot
+      be built, or `frames_on_device` is True and the frames do not fit, or the data
+      is not packed in a store.
   """
 
   memory_class: Callable[..., Any]
@@ -72,6 +80,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     prefetch=8,
     prefetch_threads=2,
     stack_on_device=None,
+    frames_on_device=False,
     seed=None,
     **kwargs,
   ):
@@ -84,17 +93,33 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
         raise ValueError(
           f'{name}={value} is not an integer of at least {least}.'
         )
+    if not isinstance(frames_on_device, bool):
+      raise ValueError(
+        f'frames_on_device={frames_on_device!r} is neither True nor False.'
+      )
+    if frames_on_device and stack_on_device is False:
+      raise ValueError(
+        'frames_on_device=True contradicts stack_on_device=False: remove one of them.'
+      )
     self._prefetch = int(prefetch)
     self._prefetch_threads = int(prefetch_threads)
     if stack_on_device is None:
       stack_on_device = bool(tf.config.list_physical_devices('GPU'))
     self._stack_on_device = stack_on_device
     self._seed = seed
-    self._prefetcher: prefetch_lib.Prefetcher | None = None
+    self._prefetcher: (
+      prefetch_lib.Prefetcher | block_prefetch.BlockPrefetcher | None
+    ) = None
     self.ready: list[tf.Operation] = []
     self._is_first_iteration = True
     self._stack_size = stack_size
     self._window = stack_size + update_horizon
+    self._frames: device_frames.DeviceFrames | None = None
+    if frames_on_device:
+      self._frames = device_frames.DeviceFrames(
+        tf.zeros(()).device, observation_shape, observation_dtype, stack_size
+      )
+      kwargs['check_raw_frames'] = self._frames.check
     memory = self.memory_class(
       data_dir,
       replay_suffix,
@@ -108,6 +133,8 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       seed=seeding.derive(seed, 'replay'),
       **kwargs,
     )
+    if self._frames is not None:
+      self._frames.use(memory.sampler)
     super().__init__(
       observation_shape,
       stack_size,
@@ -128,15 +155,29 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     self._elements = self.memory.get_transition_elements()
     self._load, dtypes, shapes = self._loader()
     self._arrays = list(zip(dtypes, shapes, strict=True))
+    if self._frames is not None:
+      self.ready = [self._frames.ready]
     if self._prefetch and not self.memory.loads_uncompressed:
-      self._prefetcher = prefetch_lib.Prefetcher(
-        self._load, dtypes, shapes, self._prefetch, self._prefetch_threads
-      )
-      self.ready = [self._prefetcher.ready]
+      self._prefetcher = self._make_prefetcher(dtypes, shapes)
     with tf.name_scope('sample_replay'):
       with tf.control_dependencies(self.ready):
         batch = self.next_batch()
       self.unpack_transition(list(self.unpack(batch).values()), self._elements)
+
+  def _make_prefetcher(self, dtypes, shapes):
+    if self._frames is None:
+      return prefetch_lib.Prefetcher(
+        self._load, dtypes, shapes, self._prefetch, self._prefetch_threads
+      )
+    blocks = block_prefetch.BlockPrefetcher(
+      functools.partial(self._load_places, self._frames, _TOGETHER),
+      dtypes,
+      shapes,
+      self._prefetch,
+      _TOGETHER,
+    )
+    self.ready.append(blocks.ready)
+    return blocks
 
   def next_batch(self) -> list[tf.Tensor]:
     """Builds the operations that take the next batch, in the current graph.
@@ -158,12 +199,11 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
   def unpack(self, batch: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns the elements of a transition, e.g. 'state', of a batch's tensors."""
     names = [element.name for element in self._elements]
-    if not self._has_windows:
+    if self._frames is None and not self._has_windows:
       return dict(zip(names, batch, strict=True))
-    windows, steps, *rest = batch
+    frames, steps, *rest = batch
     tensors = dict(zip(_SMALL_ELEMENTS, rest, strict=True))
-    tensors['state'] = self._stack(windows, tf.zeros_like(steps))
-    tensors['next_state'] = self._stack(windows, steps)
+    tensors['state'], tensors['next_state'] = self._states(frames, steps)
     return {name: tensors[name] for name in names}
 
   @property
@@ -178,11 +218,17 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     shapes = [element.shape for element in self._elements]
     if self.memory.loads_uncompressed:
       return self.memory.sample_transition_batch, dtypes, shapes
-    if not self._has_windows:
+    if self._frames is None and not self._has_windows:
       return self.memory.sample_stacks, dtypes, shapes
     state = elements['state']
     batch, *frame_shape, _ = state.shape
     small = [elements[name] for name in _SMALL_ELEMENTS]
+    if self._frames is not None:
+      return (
+        functools.partial(self._load_places, self._frames, 0),
+        [np.int64, np.int64, *(element.type for element in small)],
+        [(batch,)] * (2 + len(small)),
+      )
     return (
       self.memory.sample_windows,
       [state.type, np.int64, *(element.type for element in small)],
@@ -193,11 +239,40 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       ],
     )
 
-  def _stack(self, windows: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-    """Returns states (n, *observation_shape, stack_size) from windows of frames."""
-    positions = first[:, None] + tf.range(self._stack_size, dtype=tf.int64)
-    frames = tf.gather(windows, positions, batch_dims=1)
-    return tf.transpose(frames, (0, *range(2, frames.shape.rank), 1))
+  def _load_places(
+    self,
+    frames: device_frames.DeviceFrames,
+    count: int,
+    number: int | None = None,
+  ) -> tuple[np.ndarray, ...]:
+    """Returns consecutive batches with places of frames instead of windows.
+
+    Args:
+      frames: Frames on the device.
+      count: Number of batches, (count, n) each array; 0 for one batch, (n,).
+      number: Number of the first batch; None for the next one.
+    """
+    rows, *rest = self.memory.sample_rows(number, count or 1)
+    arrays = frames.places.of(rows), *rest
+    return arrays if count else tuple(array[0] for array in arrays)
+
+  def _states(
+    self, frames: tf.Tensor, steps: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns states and next states (n, *observation_shape, stack_size)."""
+    if self._frames is not None:
+      return self._frames.states(frames), self._frames.states(frames + steps)
+    size = self._stack_size
+    if self._window == size + 1:  # All next states are one step later.
+      following = frames[:, 1:]
+    else:
+      positions = steps[:, None] + tf.range(size, dtype=tf.int64)
+      following = _gather(frames, positions)
+    axes = (0, *range(2, frames.shape.rank), 1)
+    return (
+      tf.transpose(frames[:, :size], axes),
+      tf.transpose(following, axes),
+    )
 
   def begin_iteration(self, iteration: int, first_batch: int = 0) -> None:
     """Starts an iteration's batches, on new shards if `num_buffers` is set.
@@ -212,7 +287,24 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     if seed is None and is_first:
       return  # the constructor has drawn its shards
     self.memory.reseed(seed)
-    self.memory.redraw()
+    redrawn = self.memory.redraw()
     self.memory.skip(first_batch)
+    if self._frames is not None and redrawn:
+      self._frames.use(self.memory.sampler)
     if self._prefetcher is not None:
       self._prefetcher.restart(first_batch)
+
+
+def _gather(frames: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+  """Gathers frames (n, w, ...) by their positions in each window, int64 (n, m).
+
+  Small and unsigned integers are gathered as others: GPUs have no kernel for them.
+  """
+  dtype = frames.dtype
+  if dtype in (tf.uint32, tf.uint64):
+    signed = tf.int32 if dtype == tf.uint32 else tf.int64
+    found = tf.gather(tf.bitcast(frames, signed), positions, batch_dims=1)
+    return tf.bitcast(found, dtype)
+  gathered = tf.int32 if dtype.is_integer and dtype.size < 4 else dtype
+  found = tf.gather(tf.cast(frames, gathered), positions, batch_dims=1)
+  return tf.cast(found, dtype)

@@ -3,12 +3,31 @@
 `FixedReplayBuffer` uses it for subclasses that load Dopamine's own memories.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl.dataset.shards import stitching
+from batch_rl.dataset.shards import shard_files, shard_reader, stitching
+from batch_rl.utils import files
+
+
+def ring_sizes(data_dir: str, suffixes: Iterable[int]) -> list[int]:
+  """Returns the number of rows in each shard's files."""
+  names = (shard_files.file_name('terminal', suffix) for suffix in suffixes)
+  return [
+    shard_reader.read_header(os.path.join(data_dir, name)).shape[0]
+    for name in names
+  ]
+
+
+def file_hashes(data_dir: str, suffix: int) -> dict[str, str]:
+  """Returns the hash of each file of a shard (see `Store.file_hashes`)."""
+  names = (shard_files.file_name(name, suffix) for name in shard_files.FILES)
+  return {
+    name: files.sha256(os.path.join(data_dir, name))[:16] for name in names
+  }
 
 
 class LoadedBuffers:
@@ -75,6 +94,10 @@ class LoadedBuffers:
   def draw(self, count: int) -> np.ndarray:
     """Draws valid indices uniformly with replacement, int64 (count,)."""
     return self._valid[self._random.integers(len(self._valid), size=count)]
+
+  def sample(self, count: int) -> tuple[np.ndarray, ...]:
+    """Returns Dopamine's arrays for randomly drawn indices."""
+    return self.transitions(self.draw(count))
 
   def transitions(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
     """Returns Dopamine's arrays for indices, int64 (n,)."""

@@ -1,154 +1,189 @@
 """Prefetching of batches that Python makes for a TensorFlow graph."""
 
 import atexit
-import contextlib
-import functools
+import collections
+import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-_NO_RESTART = -1
+Arrays = tuple[np.ndarray, ...]
+
+_SECONDS_TO_EXIT = 5.0  # a batch takes milliseconds, or waits for a shard
+_STOPPED = 'The batches were dropped, by a restart or because Python exits.'
 _prefetchers: weakref.WeakSet['Prefetcher'] = weakref.WeakSet()
 
 
 class Prefetcher:
-  """Numbered batches through a `tf.data` pipeline, in order.
+  """Numbered batches, prepared ahead of the graph and taken in order.
 
-  Worker threads prepare batches ahead of the graph, each one batch at a time. A batch
-  depends on its number only, not on its worker.
+  Each worker thread prepares one batch at a time. A batch depends on its number only,
+  not on its worker. The threads are Python's own: TensorFlow's lose everything that
+  is kept for a thread, e.g. its random generator, from one call to the next.
 
   Args:
-    load: Function from the number of a batch to a tuple of its arrays.
+    load: Function from the number of a batch to a tuple of its arrays. Several
+      threads call it at once.
     dtypes: Dtypes of the arrays.
     shapes: Shapes of the arrays.
     ahead: Number of batches prepared ahead, at least 1.
     threads: Number of worker threads, at least 1.
-
-  Attributes:
-    ready: Operation to run before the tensors of `next`.
   """
 
   def __init__(
     self,
-    load: Callable[[int], tuple[np.ndarray, ...]],
+    load: Callable[[int], Arrays],
     dtypes: Sequence[type],
     shapes: Sequence[tuple[int, ...]],
     ahead: int,
     threads: int,
   ):
     self._load = load
-    self._dtypes = tuple(map(tf.as_dtype, dtypes))
-    self._shapes = tuple(map(tf.TensorShape, shapes))
+    self._dtypes = list(map(tf.as_dtype, dtypes))
+    self._shapes = list(map(tf.TensorShape, shapes))
     self._ahead = ahead
     self._threads = threads
-    self._first = 0
-    self._busy = 0
-    self._calls = 0
-    self._closed = False
+    self._workers: list[threading.Thread] = []
+    self._requests: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+    self._batches: collections.deque[_Batch] = collections.deque()
+    self._number = 0  # of the next request
+    self._awaited: set[_Batch] = set()
+    self._stopped = False
     self._lock = threading.Lock()
     _prefetchers.add(self)
-    with tf.device('/cpu:*'):
-      self._iterator = tf.compat.v1.data.Iterator.from_structure(
-        self._dtypes, self._shapes
-      )
-      first = tf.numpy_function(self._take_first, [], tf.int64)
-      started = tf.cond(
-        tf.ensure_shape(first, ()) > _NO_RESTART,
-        lambda: self._start(first),
-        lambda: tf.constant(False),
-      )
-    self.ready = started.op
+    # The workers have no reference to this object, so that they end with it.
+    weakref.finalize(self, _end, self._requests, threads).atexit = False
 
   def restart(self, first: int = 0) -> None:
     """Drops the prepared batches; the next batch is number `first`."""
-    self._first = first
+    with self._lock:
+      self._number = first
+      _cancel(self._batches)
+      self._batches.clear()
 
   def next(self) -> list[tf.Tensor]:
     """Returns tensors of the next batch, in the current graph."""
     with tf.device('/cpu:*'):
-      return list(self._iterator.get_next())
+      arrays = tf.numpy_function(self.take, [], self._dtypes)
+      return [
+        tf.ensure_shape(array, shape)
+        for array, shape in zip(arrays, self._shapes, strict=True)
+      ]
 
-  def _take_first(self) -> np.int64:
-    first, self._first = self._first, _NO_RESTART
-    return np.int64(first)
-
-  def _start(self, first: tf.Tensor) -> tf.Tensor:
-    # AutoGraph does not support new Python versions.
-    unconverted = tf.autograph.experimental.do_not_convert
-    dataset = tf.data.Dataset.range(
-      first, np.iinfo(np.int64).max, self._threads
-    )
-    dataset = dataset.map(
-      unconverted(self._load_batches), num_parallel_calls=1, deterministic=True
-    )
-    dataset = dataset.flat_map(unconverted(_one_by_one)).prefetch(self._ahead)
-    # There is nothing to tune, and a restart would wait up to a minute for the
-    # tuning thread.
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    dataset = dataset.with_options(options)
-    with tf.control_dependencies([self._iterator.make_initializer(dataset)]):
-      return tf.constant(True)
-
-  def _load_batches(
-    self, first: tf.Tensor
-  ) -> tuple[tuple[tf.Tensor, ...], ...]:
-    """Loads a batch in each worker thread, all at the same time.
-
-    Stalling one thread of a TensorFlow op stalls the whole op, so the workers run
-    together.
-    """
-    return tuple(self._load_batch(first + i) for i in range(self._threads))
-
-  def _load_batch(self, number: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    arrays = tf.numpy_function(self._call, [number], self._dtypes)
-    return tuple(
-      tf.ensure_shape(array, shape)
-      for array, shape in zip(arrays, self._shapes, strict=True)
-    )
-
-  def _call(self, number: np.int64) -> tuple[np.ndarray, ...]:
-    with self._counted():
-      if self._closed:
-        raise ValueError('The prefetcher is closed because Python exits.')
-      return self._load(int(number))
-
-  @contextlib.contextmanager
-  def _counted(self) -> Iterator[None]:
+  def take(self) -> Arrays:
+    """Returns the next batch, and requests another one."""
     with self._lock:
-      self._busy += 1
-      self._calls += 1
+      if self._stopped:
+        raise ValueError(_STOPPED)
+      if not self._workers:
+        self._workers = _start(self._load, self._requests, self._threads)
+      while len(self._batches) <= self._ahead:
+        batch = _Batch(self._number)
+        self._number += 1
+        self._batches.append(batch)
+        self._requests.put(batch)
+      batch = self._batches.popleft()
+      self._awaited.add(batch)
     try:
-      yield
+      return batch.result()
     finally:
-      with self._lock:
-        self._busy -= 1
+      self._awaited.discard(batch)
 
-  def close(self) -> None:
-    """Stops preparing batches, and waits for the worker threads to finish."""
-    self._closed = True
-    calls = None
-    # No more batches are requested once all pending requests have failed.
-    while self._busy or calls != self._calls:
-      calls = self._calls
-      time.sleep(0.02)
+  def stop(self) -> None:
+    """Ends the worker threads after their current batches; waits for none."""
+    with self._lock:
+      self._stopped = True
+      _cancel([*self._batches, *self._awaited])
+    _end(self._requests, self._threads)
+
+  def join(self, deadline: float) -> None:
+    """Waits for the worker threads, at most until a time of `time.monotonic`."""
+    for worker in self._workers:
+      worker.join(max(0.0, deadline - time.monotonic()))
 
 
-def _one_by_one(*batches: tuple[tf.Tensor, ...]) -> tf.data.Dataset:
-  datasets = map(tf.data.Dataset.from_tensors, batches)
-  return functools.reduce(tf.data.Dataset.concatenate, datasets)
+class _Batch:
+  """A requested batch: its arrays, or the error in their place, once it is loaded."""
+
+  def __init__(self, number: int):
+    self.number = number
+    self._is_cancelled = False
+    self._results: queue.SimpleQueue[Arrays | BaseException] = (
+      queue.SimpleQueue()
+    )
+
+  def load(self, load: Callable[[int], Arrays]) -> None:
+    """Loads the batch, in a worker thread."""
+    if self._is_cancelled:
+      return
+    try:
+      self._results.put(load(self.number))
+    except BaseException as error:  # It belongs to the taker of the batch.
+      self._results.put(error)
+
+  def cancel(self) -> None:
+    """Puts an error in the place of the arrays, unless they are there."""
+    self._is_cancelled = True
+    self._results.put(ValueError(_STOPPED))
+
+  def result(self) -> Arrays:
+    """Waits for the batch and returns it.
+
+    Raises:
+      BaseException: If loading raised it.
+    """
+    found = self._results.get()
+    if isinstance(found, BaseException):
+      raise found
+    return found
+
+
+def _start(
+  load: Callable[[int], Arrays],
+  requests: queue.SimpleQueue[_Batch | None],
+  count: int,
+) -> list[threading.Thread]:
+  """Starts workers, as daemons: one that waits for a shard does not delay the exit."""
+  workers = [
+    threading.Thread(
+      target=_work, args=(load, requests), name=f'batches_{i}', daemon=True
+    )
+    for i in range(count)
+  ]
+  for worker in workers:
+    worker.start()
+  return workers
+
+
+def _work(
+  load: Callable[[int], Arrays], requests: queue.SimpleQueue[_Batch | None]
+) -> None:
+  """Loads requested batches until the request is None."""
+  while (batch := requests.get()) is not None:
+    batch.load(load)
+    del batch  # Its arrays are the taker's alone.
+
+
+def _cancel(batches: Iterable[_Batch]) -> None:
+  for batch in batches:
+    batch.cancel()
+
+
+def _end(requests: queue.SimpleQueue[_Batch | None], workers: int) -> None:
+  for _ in range(workers):
+    requests.put(None)
 
 
 @atexit.register
-def _close_all() -> None:
-  """Closes all prefetchers, so that Python can exit.
-
-  Otherwise a closing session waits for worker threads, which may wait for Python
-  forever.
-  """
-  for prefetcher in list(_prefetchers):
-    prefetcher.close()
+def _stop_all() -> None:
+  """Stops all prefetchers: no worker computes while Python is taken down."""
+  prefetchers = list(_prefetchers)
+  for prefetcher in prefetchers:
+    prefetcher.stop()
+  deadline = time.monotonic() + _SECONDS_TO_EXIT
+  for prefetcher in prefetchers:
+    prefetcher.join(deadline)

@@ -10,8 +10,8 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.shards import shard_files
-from batch_rl.dataset.store import frame_stacks, store_directory
 from batch_rl.dataset.store import store as store_lib
+from batch_rl.dataset.store import store_directory
 from batch_rl.utils import files
 
 
@@ -101,6 +101,9 @@ class StoreReplay:
     capacities = [self._store.capacity(suffix) for suffix in suffixes]
     # Index i is row i - first_index[j] of the ring of shard j.
     self._first_index = np.concatenate([[0], np.cumsum(capacities)])
+    self._first_of_shard = self._first_index[
+      np.searchsorted(suffixes, self._store.suffixes)
+    ]
 
   def reseed(self, seed: int | None) -> None:
     """Restarts with batch 0 of a seed; None draws a seed."""
@@ -144,11 +147,14 @@ class StoreReplay:
     sampler = self.sampler
     return self._indices_of(sampler.draw(sampler.next_number(), count))
 
+  def sample(self, count: int) -> tuple[np.ndarray, ...]:
+    """Returns Dopamine's arrays for the next batch, of `count` transitions."""
+    return self._valid_transitions((self.sampler.next_number(), count))
+
   def _indices_of(self, rows: np.ndarray) -> np.ndarray:
     """Returns the indices of rows of the run."""
     shard_of, ring = self._store.ring_of(rows)
-    numbers = np.asarray(self._store.suffixes)[shard_of]
-    return self._first_index[np.searchsorted(self._suffixes, numbers)] + ring
+    return self._first_of_shard[shard_of] + ring
 
   def transitions(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
     """Returns Dopamine's arrays for indices, int64 (n,).
@@ -170,11 +176,11 @@ class StoreReplay:
     rows = self._store.rows_of(np.asarray(self._suffixes)[shard_of], ring)
     valid = self.sampler.is_valid(rows)
     if valid.all():
-      return self._valid_transitions(rows, indices)
+      return self._valid_transitions(rows)
     elements = self._transition_elements(len(indices))
     batch = tuple(np.empty(e.shape, e.type) for e in elements)
     if valid.any():
-      part = self._valid_transitions(rows[valid], indices[valid])
+      part = self._valid_transitions(rows[valid])
       for array, values in zip(batch, part, strict=True):
         array[valid] = values
     for i in np.flatnonzero(~valid):
@@ -194,51 +200,70 @@ class StoreReplay:
       self._store.wait(suffixes)
       self.sampler.refresh()
 
-  def _valid_transitions(self, rows, indices):
-    batch = self.sampler.gather(rows)
-    stack_size = self.sampler.stack_size
-    next_action, next_reward = self.sampler.next_action_and_reward(batch)
-    first = np.zeros_like(batch.steps)
+  def _valid_transitions(self, which):
+    """Returns Dopamine's arrays for `which` (see `Sampler.stacks`)."""
+    columns, states, next_states = self.sampler.stacks(which)
     values = {
-      'state': frame_stacks.channels_last(batch.windows, first, stack_size),
-      'action': batch.action,
-      'reward': batch.reward,
-      'next_state': frame_stacks.channels_last(
-        batch.windows, batch.steps, stack_size
-      ),
-      'next_action': next_action,
-      'next_reward': next_reward,
-      'terminal': batch.terminal,
-      'indices': indices,
+      'state': states,
+      'next_state': next_states,
+      'indices': self._indices(columns),
+      **columns._asdict(),
     }
     return tuple(
       np.asarray(values[element.name], element.type)
-      for element in self._transition_elements(len(indices))
+      for element in self._transition_elements(len(columns.rows))
     )
 
-  def _rows(self, number):
-    """Returns the rows of batch `number`, or of the next batch if it is None."""
+  def _indices(self, columns):
+    return self._first_of_shard[columns.shard] + columns.ring
+
+  def _request(self, number):
+    """Returns batch `number`, or the next one if it is None, for the sampler."""
     if number is None:
       number = self.sampler.next_number()
-    return self.sampler.draw(number, self.buffers[0]._batch_size)
+    return number, self.buffers[0]._batch_size
 
   def stacks(self, number: int | None) -> tuple[np.ndarray, ...]:
     """Returns batch `number`, or the next one if it is None, as Dopamine's arrays."""
-    rows = self._rows(number)
-    return self._valid_transitions(rows, self._indices_of(rows))
+    return self._valid_transitions(self._request(number))
 
   def windows(self, number: int | None) -> tuple[np.ndarray, ...]:
     """Returns batch `number`, or the next one if it is None, with windows of frames."""
-    sampler = self.sampler
-    batch = sampler.gather(self._rows(number))
+    columns, windows = self.sampler.windows(self._request(number))
+    return windows, *self._small(columns)
+
+  def without_frames(
+    self, number: int | None, count: int
+  ) -> tuple[np.ndarray, ...]:
+    """Returns consecutive batches, with rows in place of windows of frames.
+
+    Args:
+      number: Number of the first batch; None for the next ones.
+      count: Number of batches.
+
+    Returns:
+      Rows of the transitions, int64 (count, n), then the arrays of `windows` after
+      the first, (count, n).
+    """
+    requests = [
+      self._request(None if number is None else number + i)
+      for i in range(count)
+    ]
+    rows = np.stack([self.sampler.draw(*request) for request in requests])
+    columns = self.sampler.columns(rows.ravel())
+    arrays = rows, *self._small(columns)
+    return tuple(array.reshape(rows.shape) for array in arrays)
+
+  def _small(self, columns):
+    """Returns steps to indices, in the dtypes of Dopamine's arrays."""
     return (
-      batch.windows,
-      batch.steps,
-      batch.action.astype(np.int32),
-      batch.reward,
-      *sampler.next_action_and_reward(batch),
-      batch.terminal,
-      self._indices_of(batch.rows).astype(np.int32),
+      columns.steps,
+      columns.action.astype(np.int32),
+      columns.reward,
+      columns.next_action,
+      columns.next_reward,
+      columns.terminal,
+      self._indices(columns).astype(np.int32),
     )
 
 

@@ -7,6 +7,7 @@ import gin
 import numpy as np
 import pytest
 import tensorflow as tf
+from dopamine.discrete_domains import atari_lib
 
 from batch_rl.fixed_replay.agents import initial_weights
 from batch_rl.tests import cartpole
@@ -307,7 +308,7 @@ def test_stops_when_the_loss_is_not_a_number(make_agent, tmp_path):
     list(agent.train_steps(1))
 
 
-def atari_variables(outputs):
+def atari_variables(units, outputs):
   """Returns names and shapes in checkpoints of TensorFlow 1, for 6 actions."""
   network = {
     'Conv/kernel': (8, 8, 4, 32),
@@ -316,9 +317,9 @@ def atari_variables(outputs):
     'Conv_1/bias': (64,),
     'Conv_2/kernel': (3, 3, 64, 64),
     'Conv_2/bias': (64,),
-    'fully_connected/kernel': (11 * 11 * 64, 512),
-    'fully_connected/bias': (512,),
-    'fully_connected_1/kernel': (512, 6 * outputs),
+    'fully_connected/kernel': (11 * 11 * 64, units),
+    'fully_connected/bias': (units,),
+    'fully_connected_1/kernel': (units, 6 * outputs),
     'fully_connected_1/bias': (6 * outputs,),
   }
   return {
@@ -360,19 +361,34 @@ def unnamed(name):
   return '/'.join([scope, f'{kind}_{place}' if place else kind, *end])
 
 
+def give_units(network, units, monkeypatch):
+  """Sets the number of units of a network's hidden layer, 512 in the paper."""
+  original = network.__init__
+
+  def init(self, *args, **kwargs):
+    original(self, *args, **kwargs)
+    assert self.dense1.units == 512
+    self.dense1.units = units
+
+  monkeypatch.setattr(network, '__init__', init)
+
+
 @pytest.mark.parametrize(
-  ('name', 'outputs', 'arguments', 'renamings'),
+  ('name', 'units', 'outputs', 'arguments', 'renamings'),
   [
-    ('dqn', 1, {}, [str, slim_name]),
-    ('c51', 3, {'num_atoms': 3}, [str]),
-    ('multi_head_dqn', 3, {'num_heads': 3}, [str]),
-    ('quantile', 3, {'num_atoms': 3}, [slim_name, unnamed]),
+    ('dqn', 512, 1, {}, [slim_name]),
+    ('c51', 8, 3, {'num_atoms': 3}, [str]),
+    ('multi_head_dqn', 8, 3, {'num_heads': 3}, [str]),
+    ('quantile', 8, 3, {'num_atoms': 3}, [slim_name, unnamed]),
   ],
   indirect=['name'],
 )
 def test_atari_networks_load_checkpoints_of_tensorflow_1(
-  name, outputs, arguments, renamings, tmp_path
+  name, units, outputs, arguments, renamings, tmp_path, monkeypatch
 ):
+  """Once with all 512 units: checkpoints of 30 MB take seconds."""
+  for network in (atari_lib.NatureDQNNetwork, atari_lib.RainbowNetwork):
+    give_units(network, units, monkeypatch)
   with tf.Graph().as_default() as graph:
     agent = cartpole.OFFLINE_CLASSES[name](
       None,
@@ -383,12 +399,15 @@ def test_atari_networks_load_checkpoints_of_tensorflow_1(
     )
     variables = graph.get_collection('trainable_variables')
   variables = {variable.op.name: variable for variable in variables}
-  assert variables.keys() == atari_variables(outputs).keys()
+  expected = atari_variables(units, outputs)
+  assert expected == {
+    name: tuple(variable.shape) for name, variable in variables.items()
+  }
   random = np.random.default_rng(0)
   for renaming in renamings:
     arrays = {
       variable: random.standard_normal(shape, np.float32)
-      for variable, shape in atari_variables(outputs).items()
+      for variable, shape in expected.items()
     }
     saved = {renaming(variable): array for variable, array in arrays.items()}
     # Such checkpoints also hold slots of the optimiser.

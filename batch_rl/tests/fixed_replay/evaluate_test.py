@@ -310,6 +310,37 @@ def test_what_only_changes_the_evaluation_is_allowed(copied, monkeypatch):
   assert lengths == [7, 7]
 
 
+@pytest.mark.parametrize(
+  ('recorded', 'bindings', 'used'),
+  [
+    ('false', [], False),
+    ('true', [], True),
+    ('true', ['FixedReplayRunner.tensor_float_32=False'], False),
+    (None, [], False),  # an older version
+  ],
+)
+def test_the_precision_is_that_of_the_run(
+  recorded, bindings, used, copied, monkeypatch
+):
+  path = copied / 'run.json'
+  record = json.loads(path.read_text())
+  assert record.pop('tensor_float_32') is False
+  if recorded:
+    record['tensor_float_32'] = json.loads(recorded)
+  path.write_text(json.dumps(record))
+  tf.config.experimental.enable_tensor_float_32_execution(not used)
+  evaluate_here(
+    monkeypatch,
+    base_dir=str(copied),
+    evaluation_steps=1,
+    gin_bindings=[
+      'FixedReplayRunner.max_steps_per_episode=2',
+      *bindings,
+    ],
+  )
+  assert tf.config.experimental.tensor_float_32_execution_enabled() == used
+
+
 @pytest.fixture
 def checkpoints(tmp_path):
   """Files of a run: the last four checkpoints of ten, and all evaluations."""

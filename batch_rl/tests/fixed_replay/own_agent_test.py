@@ -11,6 +11,7 @@ import tensorflow as tf
 from batch_rl.baselines import train as online_train
 from batch_rl.fixed_replay import run_experiment, train
 from batch_rl.report import run_results
+from batch_rl.runs import command_line
 from batch_rl.tests import cartpole, programs, user_code
 from batch_rl.tests.fixed_replay import evaluate_test
 from batch_rl.utils.user_code import user_modules
@@ -76,26 +77,24 @@ def read_record(base_dir):
   return json.loads((base_dir / 'run.json').read_text())
 
 
-@pytest.mark.waits
 def test_an_agent_is_trained_evaluated_and_reported(
   data_dir, own_code, tmp_path, monkeypatch
 ):
   base_dir = tmp_path / 'base'
-  line = programs.command(
-    'fixed_replay.train',
-    base_dir=base_dir,
-    replay_dir=data_dir,
-    gin_files='own/mine.gin',
-    gin_bindings='MyAgent.gamma = 0.5',
-    seed=1,
-  )
-  # The module is found beside the gin file.
-  done = programs.run(line, own_code.parent)
-  assert done.returncode == 0, done.stderr
-  assert 'has no effect' not in done.stderr
+  before = user_modules.loaded_folders()  # of tests
+  monkeypatch.chdir(own_code.parent)
+  with user_code.forgotten():
+    start(
+      data_dir,
+      base_dir,
+      gin_files=['own/mine.gin'],  # The module is found beside it.
+      gin_bindings=['MyAgent.gamma = 0.5'],
+      seed=1,
+    )
+    assert command_line.unused_bindings() == []
   record = read_record(base_dir)
   assert record['agent'] == 'mine.MyAgent'
-  assert record['modules'] == [str(own_code)]
+  assert record['modules'] == [*before, str(own_code)]
 
   shutil.rmtree(data_dir)
   monkeypatch.chdir(tmp_path)

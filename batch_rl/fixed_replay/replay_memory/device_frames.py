@@ -1,0 +1,309 @@
+"""Raw frames of a fixed replay in the memory of the agent's device.
+
+The frames that valid transitions use, and no others, are decoded once and copied into
+a variable of the graph. The graph then gathers states from it. The variable is in no
+collection, so checkpoints do not hold it.
+
+Every operation on frames has a GPU kernel for uint8, which `GatherV2`, for one, has not.
+"""
+
+import math
+import os
+import threading
+import time
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from tensorflow.python.client import device_lib
+
+from batch_rl.dataset.sampling import sampler as sampler_lib
+from batch_rl.utils import machine
+
+_CHUNK_BYTES = 1 << 26
+# Share of the free memory that frames may take; the rest is for the networks.
+_SHARE = 0.9
+_SECONDS = 10  # between lines of progress
+
+
+class FramePlaces:
+  """Places of the frames that the valid transitions of a sampler use.
+
+  Frames are in time order, each once. A transition's state ends at its place, its
+  next state `steps` places later. As in `Store.windows`, a frame after a gap or after
+  the run's end is zero: there is a zero frame before each gap.
+
+  Args:
+    sampler: Sampler with at least one valid row.
+
+  Attributes:
+    count: Number of frames.
+  """
+
+  def __init__(self, sampler: sampler_lib.Sampler):
+    store = sampler.store
+    # Rows counted with a zero row before each gap: `row + gaps up to the row`.
+    follows = np.array([placement.follows for placement in store.placements])
+    after_gap = np.append(store.starts[:-1][~follows], store.rows)
+    self._after_gap = np.unique(after_gap[after_gap > 0])
+    self._zeros = self._after_gap + np.arange(len(self._after_gap))
+    rows = sampler.valid_rows()
+    at = np.flatnonzero(np.diff(rows) > 1)
+    first = rows[np.append(0, at + 1)]
+    last = rows[np.append(at, len(rows) - 1)]
+    next_end = np.searchsorted(store.ends, last)
+    ends = np.append(store.ends, np.iinfo(np.int64).max)[next_end]
+    steps = np.minimum(sampler.update_horizon, ends - last + 1)
+    begin = self._count(first) - (sampler.stack_size - 1)
+    stop = self._count(last) + steps + 1
+    is_new = np.append(True, begin[1:] > stop[:-1])
+    self._begin = begin[is_new]
+    lengths = stop[np.append(is_new[1:], True)] - self._begin
+    stops = np.cumsum(lengths)
+    self._place = stops - lengths
+    self.count = int(stops[-1])
+
+  def _count(self, rows):
+    return rows + np.searchsorted(self._after_gap, rows, side='right')
+
+  def of(self, rows: np.ndarray) -> np.ndarray:
+    """Returns the places of valid rows, int64 of the same shape."""
+    counted = self._count(rows)
+    at = np.searchsorted(self._begin, counted, side='right') - 1
+    return counted - self._begin[at] + self._place[at]
+
+  def rows(self, first: int, stop: int) -> np.ndarray:
+    """Returns the rows of the frames at places [first, stop), -1 for zero frames."""
+    places = np.arange(first, stop)
+    at = np.searchsorted(self._place, places, side='right') - 1
+    counted = places - self._place[at] + self._begin[at]
+    gaps = np.searchsorted(self._zeros, counted)
+    is_zero = np.isin(counted, self._zeros)
+    return np.where(is_zero, -1, counted - gaps)
+
+
+class DeviceFrames:
+  """Frames in a variable, loaded in a `session.run` when they are first needed.
+
+  Args:
+    device: Device of the variable.
+    frame_shape: Shape of a frame.
+    frame_dtype: NumPy dtype of a frame.
+    stack_size: Number of frames in a state.
+
+  Attributes:
+    ready: Operation to run before `states`. It loads the frames if they changed.
+  """
+
+  def __init__(
+    self,
+    device: str,
+    frame_shape: tuple[int, ...],
+    frame_dtype: np.dtype,
+    stack_size: int,
+  ):
+    self._device = device
+    self._shape = tuple(frame_shape)
+    self._dtype = np.dtype(frame_dtype)
+    self._stack_size = stack_size
+    self._frame_bytes = math.prod(self._shape) * self._dtype.itemsize
+    self._chunk = max(1, _CHUNK_BYTES // self._frame_bytes)
+    self._held = 0  # bytes
+    self._is_loaded = False
+    self._lock = threading.Lock()
+    with tf.device(device):
+      self._frames = tf.raw_ops.VarHandleOp(
+        dtype=tf.uint8, shape=(None, self._frame_bytes), name='frames'
+      )
+    self.ready = self._build_loading()
+
+  def check(self, frames: int) -> None:
+    """Checks that frames fit into the device's memory.
+
+    Args:
+      frames: Number of frames.
+
+    Raises:
+      ValueError: If they do not fit.
+    """
+    needed = frames * self._frame_bytes
+    free = _free_memory(self._device)
+    if free is None:
+      return
+    free += self._held
+    if needed > _SHARE * free:
+      where = 'of memory' if _is_host(self._device) else f'on {self._device}'
+      raise ValueError(
+        f'frames_on_device=True needs {needed / 1e9:.3g} GB {where} for {frames:,} '
+        f'frames, but only {_SHARE:.0%} of {free / 1e9:.3g} GB may be used: choose a '
+        'smaller FixedReplayBuffer.subset, or set frames_on_device to False.'
+      )
+
+  def use(self, sampler: sampler_lib.Sampler) -> None:
+    """Has the frames of a sampler's valid transitions loaded.
+
+    Raises:
+      ValueError: If they do not fit into the device's memory.
+    """
+    places = FramePlaces(sampler)
+    self.check(places.count)
+    with self._lock:
+      self._store, self.places = sampler.store, places
+      self._is_loaded = False
+
+  def states(self, places: tf.Tensor) -> tf.Tensor:
+    """Gathers states.
+
+    Args:
+      places: Place of the last frame of each state, int64 (n,).
+
+    Returns:
+      (n, *frame_shape, stack_size).
+    """
+    size = self._stack_size
+    if size > 1:
+      places = places[:, None] + tf.range(1 - size, 1, dtype=tf.int64)
+    frames = tf.raw_ops.ResourceGather(
+      resource=self._frames, indices=places, dtype=tf.uint8
+    )
+    leading = places.shape.as_list()
+    if self._dtype == np.bool_:
+      frames = tf.cast(frames, tf.bool)
+    elif self._dtype != np.uint8:
+      item = self._dtype.itemsize
+      shape = (-1, item) if item > 1 else (-1,)
+      frames = tf.bitcast(tf.reshape(frames, shape), self._dtype)
+    if size == 1:
+      return tf.reshape(frames, (*leading, *self._shape, 1))
+    frames = tf.reshape(frames, (*leading, -1))
+    return tf.reshape(
+      tf.transpose(frames, (0, 2, 1)), (leading[0], *self._shape, size)
+    )
+
+  # --- loading ---------------------------------------------------------------
+
+  def _build_loading(self):
+    """Builds the operation that loads all frames, chunk by chunk, if need be."""
+    exists = tf.raw_ops.VarIsInitializedOp(resource=self._frames)
+    with tf.device('/cpu:*'):
+      frames = tf.numpy_function(self._begin, [exists], tf.int64)
+      frames = tf.ensure_shape(frames, ())
+      return tf.cond(
+        frames > 0, lambda: self._load(frames), lambda: tf.constant(True)
+      ).op
+
+  def _load(self, frames):
+    # What was loaded before is freed first.
+    with tf.control_dependencies([self._allocate(0)]):
+      allocated = self._allocate(frames)
+
+    def load_chunk(first):
+      with tf.device('/cpu:*'):
+        chunk = tf.numpy_function(self._decode, [first], tf.uint8)
+        chunk = tf.ensure_shape(chunk, (None, self._frame_bytes))
+        following = first + tf.shape(chunk, tf.int64)[0]
+      with tf.control_dependencies([self._assign(chunk, first, following)]):
+        return tf.identity(following)
+
+    with tf.control_dependencies([allocated]):
+      done = tf.while_loop(
+        lambda first: first < frames,
+        load_chunk,
+        [tf.constant(0, tf.int64)],
+        parallel_iterations=1,
+      )
+    return tf.ensure_shape(tf.numpy_function(self._finish, [done], tf.bool), ())
+
+  def _allocate(self, frames):
+    """Gives the variable room for a number of frames, without a second copy."""
+    with tf.device(self._device):
+      empty = tf.raw_ops.Empty(
+        shape=tf.stack([tf.cast(frames, tf.int32), self._frame_bytes]),
+        dtype=tf.uint8,
+      )
+      return tf.raw_ops.AssignVariableOp(resource=self._frames, value=empty)
+
+  def _assign(self, chunk, first, stop):
+    """Assigns frames to places [first, stop) of the variable, in place."""
+    with tf.device(self._device):
+      # On a CPU, slices are assigned byte by byte, 20 times as slowly. A GPU's scatter
+      # of integers copies the whole variable to the host and back.
+      if _is_host(self._device):
+        return tf.raw_ops.ResourceScatterUpdate(
+          resource=self._frames, indices=tf.range(first, stop), updates=chunk
+        )
+      return tf.raw_ops.ResourceStridedSliceAssign(
+        ref=self._frames,
+        begin=[first],
+        end=[stop],
+        strides=[tf.constant(1, tf.int64)],
+        value=chunk,
+      )
+
+  def _begin(self, exists: np.bool_) -> np.int64:
+    """Returns the number of frames to load; 0 if they are loaded."""
+    with self._lock:
+      if self._is_loaded and exists:
+        return np.int64(0)
+      self._loading = self.places
+    self._started = self._shown = time.monotonic()
+    self._held = self._loading.count * self._frame_bytes
+    logging.info(
+      'Replay: loading %.3g GB of frames into memory of %s.',
+      self._held / 1e9,
+      self._device or 'the host',
+    )
+    return np.int64(self._loading.count)
+
+  def _decode(self, first: np.int64) -> np.ndarray:
+    """Returns the next frames as bytes, uint8 (n, bytes)."""
+    places = self._loading
+    now = time.monotonic()
+    if first and now - self._shown >= _SECONDS:
+      self._shown = now
+      seconds = (now - self._started) * (places.count / first - 1)
+      logging.info(
+        'Replay: %.3g of %.3g GB of frames loaded, %.0f s to go.',
+        first * self._frame_bytes / 1e9,
+        self._held / 1e9,
+        seconds,
+      )
+    stop = min(int(first) + self._chunk, places.count)
+    frames = self._store.frames(places.rows(int(first), stop))
+    return frames.reshape(len(frames), -1).view(np.uint8)
+
+  def _finish(self, _) -> np.bool_:
+    with self._lock:
+      self._is_loaded = self._loading is self.places
+    logging.info(
+      'Replay: frames loaded in %.1f s.', time.monotonic() - self._started
+    )
+    return np.True_
+
+
+def _is_host(device: str) -> bool:
+  """Whether a device is the host, maybe for lack of another."""
+  kind = tf.DeviceSpec.from_string(device).device_type
+  return kind in (None, 'CPU') or not tf.config.list_physical_devices(kind)
+
+
+def _free_memory(device: str) -> int | None:
+  """Returns the free memory of a device in bytes; None if it is unknown."""
+  if _is_host(device):
+    # Of TensorFlow's allocator that keeps freed memory (`dopamine_compat`).
+    most = int(os.environ.get('TF_CPU_BFC_MEM_LIMIT_IN_MB', 1 << 16)) << 20
+    return min(machine.available_memory(), most)
+  spec = tf.DeviceSpec.from_string(device)
+  name = f'{spec.device_type}:{spec.device_index or 0}'
+  # Otherwise TensorFlow would take all memory of the device.
+  config = tf.compat.v1.ConfigProto()
+  config.gpu_options.allow_growth = True
+  try:
+    limits = {
+      found.name.rpartition('/device:')[2]: found.memory_limit
+      for found in device_lib.list_local_devices(config)
+    }
+    used = tf.config.experimental.get_memory_info(name)['current']
+    return limits[name] - used
+  except (KeyError, RuntimeError, ValueError, tf.errors.OpError):
+    return None

@@ -1,0 +1,451 @@
+"""Frames in the device's memory: places, the same batches, and refusals."""
+
+import contextlib
+import logging
+
+import gin
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensorflow.python.framework import kernels
+
+from batch_rl.dataset.sampling import sampler as sampler_lib
+from batch_rl.dataset.shards import shard_reader
+from batch_rl.dataset.store import shard_packing, store
+from batch_rl.fixed_replay.replay_memory import (
+  device_frames,
+  fixed_replay_buffer,
+)
+from batch_rl.tests import cartpole, observations, ring_logs, shards
+from batch_rl.utils import machine
+
+Wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
+MEMORY = 'WrappedFixedReplayBuffer'
+
+
+# --- places of frames -----------------------------------------------------------
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+  lengths=st.lists(st.integers(1, 25), min_size=3, max_size=12),
+  capacity=st.integers(20, 60),
+  stack_size=st.integers(1, 5),
+  horizon=st.integers(1, 4),
+  subset=st.sampled_from(
+    [None, 'random_trajectories(0.4)', 'last_transitions(7)']
+  ),
+  data=st.data(),
+)
+def test_places_have_the_frames_from_states_to_next_states_and_no_others(
+  tmp_path_factory, lengths, capacity, stack_size, horizon, subset, data
+):
+  """Also beside gaps, and at the ends of episodes and of the run."""
+  directory = tmp_path_factory.mktemp('log')
+  shards.write_run(directory, lengths, capacity)
+  suffixes = store.list_shards(str(directory))
+  if len(suffixes) > 2 and data.draw(st.booleans()):
+    ring_logs.remove_shard(
+      directory, data.draw(st.sampled_from(suffixes[1:-1]))
+    )
+  run = store.Store(str(directory))
+  run.wait()
+  sampler = sampler_lib.Sampler(run, stack_size, horizon, 0.9, subset)
+  kept = data.draw(st.sets(st.sampled_from(run.suffixes), min_size=1))
+  sampler.restrict(kept)
+  rows = sampler.valid_rows()
+  if not len(rows):
+    return
+  places = device_frames.FramePlaces(sampler)
+  frames = run.frames(places.rows(0, places.count))
+  batch = sampler.gather(rows)
+  last = places.of(rows)
+  used = set()
+  for i, steps in enumerate(batch.steps):
+    used |= set(range(last[i] - stack_size + 1, last[i] + steps + 1))
+    for first in (0, steps):
+      found = last[i] - stack_size + 1 + first + np.arange(stack_size)
+      np.testing.assert_array_equal(
+        frames[found], batch.windows[i, first : first + stack_size]
+      )
+  assert used == set(range(places.count))
+  middle = places.count // 2
+  np.testing.assert_array_equal(
+    np.concatenate([places.rows(0, middle), places.rows(middle, places.count)]),
+    places.rows(0, places.count),
+  )
+
+
+# --- batches --------------------------------------------------------------------
+
+
+def batches(data_dir, kind, iterations=2, suffix=None, **kwargs):
+  """Returns the first batches of iterations, as the graph gets them."""
+  shape, dtype = observations.KINDS[kind]
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    replay = Wrapped(
+      str(data_dir),
+      suffix,
+      shape,
+      kwargs.pop('stack_size', 3),
+      observation_dtype=dtype,
+      batch_size=16,
+      seed=5,
+      **kwargs,
+    )
+    found = []
+    for iteration in range(iterations):
+      replay.begin_iteration(iteration, 3 * iteration)
+      found += [session.run(replay.transition) for _ in range(5)]
+    return found
+
+
+def assert_same(one, other):
+  for left, right in zip(one, other, strict=True):
+    assert list(left) == list(right)
+    for name, array in left.items():
+      assert array.dtype == right[name].dtype, name
+      np.testing.assert_array_equal(array, right[name], err_msg=name)
+
+
+@pytest.fixture(scope='module')
+def logs(tmp_path_factory):
+  """Directories of logs by kind of observation."""
+  directory = tmp_path_factory.mktemp('logs')
+  for kind in observations.KINDS:
+    observations.write(directory / kind, kind)
+  return {kind: directory / kind for kind in observations.KINDS}
+
+
+@pytest.mark.parametrize('kind', observations.KINDS)
+def test_batches_of_any_observations_are_the_same(logs, kind, monkeypatch):
+  """A GPU loads frames by another operation, which the CPU has, too."""
+  monkeypatch.setattr(device_frames, '_CHUNK_BYTES', 1000)  # many chunks
+  ways = {'update_horizon': 3, 'stack_size': 1 if kind == 'large' else 3}
+  expected = batches(logs[kind], kind, **ways)
+  assert_same(
+    expected, batches(logs[kind], kind, **ways, frames_on_device=True)
+  )
+  monkeypatch.setattr(device_frames, '_is_host', lambda device: False)
+  monkeypatch.setattr(device_frames, '_free_memory', lambda device: None)
+  assert_same(
+    expected, batches(logs[kind], kind, **ways, frames_on_device=True)
+  )
+
+
+@pytest.mark.parametrize(
+  'ways',
+  [
+    {},
+    {'stack_size': 1},
+    {'prefetch': 0},
+    {'prefetch': 100, 'stack_on_device': True},
+    {'suffix': 1},
+    {'num_buffers': 1, 'iterations': 4},
+    {'num_buffers': 2, 'subset': 'random_trajectories(0.5)'},
+    {'subset': 'last_transitions(20)', 'update_horizon': 5},
+  ],
+)
+def test_batches_of_parts_of_the_data_are_the_same(logs, ways):
+  expected = batches(logs['planes'], 'planes', **ways)
+  found = batches(logs['planes'], 'planes', **ways, frames_on_device=True)
+  assert_same(expected, found)
+
+
+@pytest.mark.parametrize(
+  ('kind', 'update_horizon'), [('planes', 1), ('planes', 4), ('flags', 4)]
+)
+def test_windows_give_the_same_states(logs, kind, update_horizon):
+  ways = {'update_horizon': update_horizon, 'iterations': 1}
+  assert_same(
+    batches(logs[kind], kind, **ways, stack_on_device=False),
+    batches(logs[kind], kind, **ways, stack_on_device=True),
+  )
+
+
+@contextlib.contextmanager
+def make_replay(data_dir, **kwargs):
+  """Yields a replay of planes with its frames on the device, and a session."""
+  shape, dtype = observations.KINDS['planes']
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    yield (
+      Wrapped(
+        str(data_dir),
+        None,
+        shape,
+        2,
+        observation_dtype=dtype,
+        seed=5,
+        frames_on_device=True,
+        **kwargs,
+      ),
+      session,
+    )
+
+
+def test_frames_are_loaded_once_and_again_for_other_shards(logs, caplog):
+  caplog.set_level(logging.INFO, 'absl')
+  count = 'frames loaded in'
+  with make_replay(logs['planes']) as (replay, session):
+    for iteration in range(3):
+      replay.begin_iteration(iteration)
+      session.run(replay.transition)
+      session.run(replay.transition)
+  assert caplog.text.count(count) == 1
+  with make_replay(logs['planes'], num_buffers=1) as (replay, session):
+    for iteration in range(3):
+      replay.begin_iteration(iteration)
+      session.run(replay.transition)
+      session.run(replay.transition)
+  assert caplog.text.count(count) == 1 + 3
+
+
+def test_loading_shows_its_progress(logs, caplog, monkeypatch):
+  caplog.set_level(logging.INFO, 'absl')
+  monkeypatch.setattr(device_frames, '_CHUNK_BYTES', 4000)
+  monkeypatch.setattr(device_frames, '_SECONDS', 0)
+  with make_replay(logs['planes']) as (replay, session):
+    session.run(replay.transition)
+  lines = [m for m in caplog.messages if 'of frames' in m]
+  assert 'GB of frames into memory' in lines[0]
+  assert len(lines) > 3 and lines[-1].endswith(' s to go.')
+
+
+def test_a_failed_load_is_repeated(logs, monkeypatch):
+  monkeypatch.setattr(device_frames, '_CHUNK_BYTES', 4000)
+  with make_replay(logs['planes']) as (replay, session):
+    original, calls = replay.memory.sampler.store.frames, []
+
+    def frames(rows):
+      calls.append(rows)
+      if len(calls) == 3:
+        raise OSError('a short fault')
+      return original(rows)
+
+    monkeypatch.setattr(replay.memory.sampler.store, 'frames', frames)
+    replay.begin_iteration(0)
+    with pytest.raises(tf.errors.OpError, match='a short fault'):
+      session.run(replay.transition)
+    replay.begin_iteration(0)
+    found = session.run(replay.transition)
+  with make_replay(logs['planes']) as (replay, session):
+    replay.begin_iteration(0)
+    assert_same([session.run(replay.transition)], [found])
+
+
+# --- agents ---------------------------------------------------------------------
+
+
+def train(agent, first_values):
+  """Trains from the first state; returns losses and variables."""
+  cartpole.restart(agent, first_values)
+  losses = [loss for count in (50, 7) for loss in agent.train_steps(count)]
+  agent.begin_iteration(1, updates=3)
+  return losses + list(agent.train_steps(31)), cartpole.values(agent)
+
+
+@pytest.mark.parametrize('name', cartpole.OFFLINE_CLASSES)
+def test_agents_learn_the_same_to_the_bit(log_dir, shared_agents, name):
+  agent = shared_agents(name)
+  first_values = cartpole.values(agent)
+  losses, variables = train(agent, first_values)
+  gin.bind_parameter(f'{MEMORY}.frames_on_device', True)
+  other = cartpole.build_offline_agent(
+    name, log_dir, **cartpole.SHARED_SETTINGS
+  )
+  assert cartpole.values(other).keys() == first_values.keys()
+  saved = other._saver.as_saver_def(), agent._saver.as_saver_def()
+  assert saved[0] == saved[1]
+  found, others = train(other, first_values)
+  assert found == losses
+  for variable, array in variables.items():
+    np.testing.assert_array_equal(array, others[variable], err_msg=variable)
+
+
+def test_frames_stay_on_the_agents_device(log_dir, monkeypatch):
+  """Two CPU devices stand in for a CPU and a GPU."""
+  new_session, device = tf.compat.v1.Session, tf.device
+
+  def session(target, config, **kwargs):
+    config.device_count['CPU'] = 2
+    config.allow_soft_placement = False
+    return new_session(target, config=config, **kwargs)
+
+  monkeypatch.setattr(tf.compat.v1, 'Session', session)
+  monkeypatch.setattr(
+    tf, 'device', lambda n: device('/cpu:0' if n == '/cpu:*' else n)
+  )
+  gin.bind_parameter(f'{MEMORY}.frames_on_device', True)
+  agent = cartpole.build_offline_agent('dqn', log_dir, tf_device='/cpu:1')
+  metadata = tf.compat.v1.RunMetadata()
+  agent._sess.run(
+    agent._loop._results,
+    {agent._loop._first_step: 0, agent._loop._end: 30},
+    options=tf.compat.v1.RunOptions(output_partition_graphs=True),
+    run_metadata=metadata,
+  )
+  _, accelerator = sorted(
+    metadata.partition_graphs, key=lambda graph: graph.node[0].device
+  )
+  assert accelerator.node[0].device.endswith('CPU:1')
+  (frames,) = [n for n in accelerator.node if n.name == 'frames']
+  assert frames.op == 'VarHandleOp'
+  sent = [n.input[0] for n in accelerator.node if n.op == '_Send']
+  assert not any(name.startswith('while/') for name in sent)
+
+
+def has_gpu_kernel(op):
+  """Returns whether a kernel for GPUs is registered for an operation's types."""
+  for kernel in kernels.get_registered_kernels_for_op(op.type).kernel:
+    if kernel.device_type in ('GPU', 'DEFAULT') and all(
+      op.get_attr(constraint.name) in constraint.allowed_values.list.type
+      for constraint in kernel.constraint
+    ):
+      return True
+  return False
+
+
+@pytest.mark.parametrize('kind', observations.KINDS)
+@pytest.mark.parametrize(
+  'ways', [{'frames_on_device': True}, {'stack_on_device': True}]
+)
+@pytest.mark.skipif(
+  not any(
+    kernel.device_type == 'GPU'
+    for kernel in kernels.get_registered_kernels_for_op('MatMul').kernel
+  ),
+  reason='TensorFlow was built without GPU kernels',
+)
+def test_operations_on_frames_have_gpu_kernels(logs, kind, ways, monkeypatch):
+  """Otherwise TensorFlow would take the frames back to the host."""
+  monkeypatch.setattr(device_frames, '_is_host', lambda device: False)
+  monkeypatch.setattr(device_frames, '_free_memory', lambda device: None)
+  shape, dtype = observations.KINDS[kind]
+  with tf.Graph().as_default() as graph:
+    replay = Wrapped(
+      str(logs[kind]),
+      None,
+      shape,
+      2,
+      observation_dtype=dtype,
+      update_horizon=2,
+      **ways,
+    )
+    before = set(graph.get_operations())
+    replay.unpack(
+      [
+        tf.compat.v1.placeholder(dtype, shape)
+        for dtype, shape in replay._arrays
+      ]
+    )
+    added = [op for op in graph.get_operations() if op not in before]
+    loading = (
+      'VarHandleOp',
+      'Empty',
+      'AssignVariableOp',
+      'ResourceStridedSliceAssign',
+    )
+    added += [op for op in before if op.type in loading]
+  assert len(added) > 8
+  assert [op.type for op in added if not has_gpu_kernel(op)] == []
+
+
+# --- refusals -------------------------------------------------------------------
+
+
+def test_frames_that_do_not_fit_are_refused_before_packing(logs, monkeypatch):
+  def pack(*args, **kwargs):
+    raise AssertionError('packed')
+
+  monkeypatch.setattr(shard_packing, 'pack', pack)
+  monkeypatch.setattr(machine, 'available_memory', lambda: 40_000)
+  message = (
+    r'frames_on_device=True needs 3.92e-05 GB of memory for 98 frames, but only '
+    r'90% of 4e-05 GB may be used: choose a smaller FixedReplayBuffer.subset, or '
+    r'set frames_on_device to False\.'
+  )
+  with pytest.raises(ValueError, match=message):
+    batches(logs['planes'], 'planes', frames_on_device=True)
+
+
+def test_a_small_subset_needs_little_memory(logs, monkeypatch):
+  monkeypatch.setattr(machine, 'available_memory', lambda: 12_000)
+  ways = {'subset': 'first_transitions(20)', 'iterations': 1}
+  found = batches(logs['planes'], 'planes', **ways, frames_on_device=True)
+  assert_same(batches(logs['planes'], 'planes', **ways), found)
+  monkeypatch.setattr(machine, 'available_memory', lambda: 8_000)
+  with pytest.raises(ValueError, match='9 frames|20 frames'):
+    batches(logs['planes'], 'planes', **ways, frames_on_device=True)
+
+
+def test_the_memory_of_a_gpu_counts(monkeypatch):
+  """Without one, its functions are replaced."""
+
+  class Device:
+    name, memory_limit = '/device:GPU:1', 5_000
+
+  def used(name):
+    return {'current': 1_000 if name == 'GPU:1' else 0, 'peak': 2_000}
+
+  monkeypatch.setattr(tf.config, 'list_physical_devices', lambda kind: [kind])
+  local = device_frames.device_lib
+  monkeypatch.setattr(local, 'list_local_devices', lambda config: [Device])
+  monkeypatch.setattr(tf.config.experimental, 'get_memory_info', used)
+  with tf.Graph().as_default():
+    frames = device_frames.DeviceFrames('', (10, 10), np.dtype(np.uint8), 4)
+  frames._device = '/device:GPU:1'
+  frames.check(36)
+  with pytest.raises(ValueError, match='3.7e-06 GB on /device:GPU:1.* 4e-06 G'):
+    frames.check(37)
+  frames._device = '/device:GPU:0'  # not listed: unknown
+  frames.check(10**12)
+
+
+class Uncompressed(fixed_replay_buffer.FixedReplayBuffer):
+  """A buffer of uncompressed shards."""
+
+  def _load_buffer(self, suffix):
+    raise AssertionError('loaded')
+
+
+class WrappedUncompressed(Wrapped):
+  """The buffer in a graph."""
+
+  memory_class = Uncompressed
+
+
+@pytest.mark.parametrize(
+  ('class_', 'ways', 'message'),
+  [
+    (Wrapped, {'frames_on_device': 'yes'}, "='yes' is neither True nor False"),
+    (Wrapped, {'frames_on_device': 1}, '=1 is neither True nor False'),
+    (Wrapped, {'stack_on_device': False}, 'contradicts stack_on_device=False'),
+    (Wrapped, {'start_early': True}, 'start_early=True contradicts frames'),
+    (Wrapped, {'deterministic': False}, 'start_early=True contradicts frames'),
+    (WrappedUncompressed, {}, 'so frames_on_device would have no effect'),
+  ],
+)
+def test_contradictions_are_refused(logs, class_, ways, message):
+  with pytest.raises(ValueError, match=message):
+    class_(
+      str(logs['planes']),
+      None,
+      (10, 10, 4),
+      2,
+      **{'frames_on_device': True, **ways},
+    )
+
+
+def test_damage_ends_in_one_line(log_dir, tmp_path):
+  directory = tmp_path / 'store'
+  store.convert(str(log_dir), str(directory))
+  path = directory / 'shard-1.bin'
+  content = bytearray(path.read_bytes())
+  content[10] ^= 1
+  path.write_bytes(content)
+  gin.bind_parameter(f'{MEMORY}.frames_on_device', True)
+  agent = cartpole.build_offline_agent('dqn', directory)
+  with pytest.raises(shard_reader.DataError, match='shard-1.bin is damaged'):
+    list(agent.train_steps(10))
