@@ -311,7 +311,7 @@ def main() -> None:
       record, FLAGS.module_dirs, FLAGS.gin_bindings
     )
     from batch_rl.fixed_replay import run_experiment, vector_evaluation
-    from batch_rl.runs import environments
+    from batch_rl.runs import environments, float_precision
 
     def create_checked_environment():
       environment = create_environment()
@@ -321,6 +321,9 @@ def main() -> None:
       return environment
 
     settings = gin.get_bindings(run_experiment.FixedReplayRunner)
+    float_precision.use(
+      settings.get('tensor_float_32', record.get('tensor_float_32', False))
+    )
     evaluator = vector_evaluation.Evaluator(
       create_agent,
       FLAGS.environments or record.get('evaluation_environments') or 1,

@@ -33,8 +33,14 @@ _PACKAGES = (
   'gin-config',
 )
 # Settings that a run may change: its length, the times of its checkpoints, and where
-# packed shards are kept.
-_CHANGEABLE = ('num_iterations', 'Checkpoints.', '.cache_dir', '.preload')
+# frames are kept.
+_CHANGEABLE = (
+  'num_iterations',
+  'Checkpoints.',
+  '.cache_dir',
+  '.preload',
+  '.frames_on_device',
+)
 _FUNCTION = {'name': json_schema.Required(str), 'args': list, 'kwargs': dict}
 # The entries that this package reads; see `json_schema`.
 _SCHEMA = {
@@ -58,6 +64,7 @@ _SCHEMA = {
   },
   'data': {'subset': str, 'subset_hash': str},
   'evaluation_environments': range(1, 2**16),
+  'tensor_float_32': bool,
   'create_agent': _FUNCTION,
   'create_environment': _FUNCTION,
   'modules': [str],
@@ -99,7 +106,7 @@ def start(
     seed: Seed of the run; None keeps the recorded one, or draws one.
     accept_changes: Whether a run may continue with another seed or settings.
     **settings: Settings as text. A run with checkpoints may change only the lines
-      about `num_iterations`, `Checkpoints`, `cache_dir` and `preload`.
+      about `num_iterations`, `Checkpoints`, and where frames are kept.
 
   Returns:
     The record: run_id, seed, seed_drawn, the settings and their hashes, command,

@@ -13,6 +13,7 @@ from dopamine.metrics import statistics_instance
 from batch_rl.runs import (
   checkpoints,
   environments,
+  float_precision,
   interruption,
   origin,
   progress,
@@ -36,10 +37,15 @@ class RecordedRunner(run_experiment.Runner):
       attributes and methods of `environments.Environment`, or is one of Dopamine's.
     record: Record of the run from `run_record.start`; None calls that here.
     accept_changes: Whether a run may resume on changed data.
+    tensor_float_32: Whether GPUs since Ampere may round the inputs of matrix products
+      and convolutions to TF32, with a mantissa of 10 bits instead of 23. It holds for
+      the whole process. The default is float32, as in the papers, whereas TensorFlow's
+      is TF32. Other devices always compute in float32.
     **kwargs: Arguments of Dopamine's `Runner`.
 
   Raises:
-    ValueError: If the environment lacks something, or the run was in another one.
+    ValueError: If the environment lacks something, or the run was in another one or
+      with another `tensor_float_32`.
   """
 
   def __init__(
@@ -49,8 +55,11 @@ class RecordedRunner(run_experiment.Runner):
     create_environment_fn=atari_lib.create_atari_environment,
     record=None,
     accept_changes=False,
+    tensor_float_32=False,
     **kwargs,
   ):
+    float_precision.use(tensor_float_32)
+    self._tensor_float_32 = tensor_float_32
     self._seed = seeding.run_seed()
     seeding.seed_libraries(
       self._seed, iteration=0, deterministic_ops=seeding.has_deterministic_ops()
@@ -101,6 +110,7 @@ class RecordedRunner(run_experiment.Runner):
         self._accept_changes,
       )
     self.record['environment'] = now
+    self._check_precision()
     logging.info('Environment: %s', json.dumps(self.record['environment']))
     gpus = [gpu.name for gpu in tf.config.list_physical_devices('GPU')]
     logging.info('Devices: %s', ', '.join(gpus) or 'CPU only')
@@ -134,6 +144,18 @@ class RecordedRunner(run_experiment.Runner):
     self._start_iteration = position.iteration
     self._partial = state.get('partial')
     logging.info('Resuming after %s.', position)
+
+  def _check_precision(self):
+    """Compares the precision with the record's, which older versions lack."""
+    now = self._tensor_float_32
+    if (before := self.record.get('tensor_float_32', now)) != now:
+      run_record.refuse_or_note(
+        self.record,
+        f'{self._base_dir} holds a run in another precision',
+        [f'- tensor_float_32 = {before}', f'+ tensor_float_32 = {now}'],
+        self._accept_changes,
+      )
+    self.record['tensor_float_32'] = now
 
   def run_experiment(self) -> None:
     """Runs the remaining iterations; each ends with a checkpoint.

@@ -132,6 +132,7 @@ RANGES = {
   'seed': _integer(0, 2**63 - 1, none=True),
   'acting_seed': _integer(0, 2**63 - 1, none=True),
   'deterministic_ops': _BOOLEAN,
+  'tensor_float_32': _BOOLEAN,
   # Checkpoints.
   'keep': _integer(1, 10**9),  # iterations
   'keep_every': _integer(1, 10**9, none=True),  # iterations
@@ -191,6 +192,7 @@ RANGES = {
   'prefetch': _integer(0, 100_000),  # batches
   'prefetch_threads': _integer(1, 1000),
   'stack_on_device': _BOOLEAN_OR_NONE,
+  'frames_on_device': _BOOLEAN,
   'start_early': _BOOLEAN,
   'deterministic': _BOOLEAN_OR_NONE,
   'skip_damaged': _BOOLEAN,

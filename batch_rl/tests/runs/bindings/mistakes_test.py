@@ -13,6 +13,7 @@ from gin import config
 import batch_rl
 from batch_rl.baselines import run_experiment as _online  # noqa: F401
 from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
+from batch_rl.fixed_replay import train
 from batch_rl.runs import command_line, gin_files
 from batch_rl.runs.bindings import ranges
 from batch_rl.tests import programs, shards, user_code
@@ -209,6 +210,9 @@ HUGE = 10**400
     ('FixedReplayBuffer.deterministic=1', 'give True or False, or None: True.'),
     ('Checkpoints.every_minutes=0', 'above 0, at most 1e+09, or None'),
     ('run_seed.seed=-1', 'give an integer from 0'),
+    (f'{RUNNER}.tensor_float_32="True"', 'give True or False: True.'),
+    (f'{RUNNER}.tensor_float_32=1', 'give True or False: True.'),
+    (f'{RUNNER}.tensor_float_32=None', 'give True or False.'),
     # The parameter of a base class, a scope, a module, a macro.
     ('DQNAgent.update_period=0', 'DQNAgent.update_period=0 is not allowed'),
     (f'mine/{AGENT}.num_heads=0', f'mine/{AGENT}.num_heads=0 is not allowed'),
@@ -233,6 +237,7 @@ def test_a_value_that_is_not_allowed(capsys, binding, message):
     'WrappedLoggedReplayBuffer.replay_capacity=0',
     'WrappedLoggedReplayBuffer.shard_capacity=0',
     'LoggedRunner.training_steps=0',
+    'LoggedRunner.tensor_float_32="False"',
     'LoggedQuantileAgent.kappa=-1',
     'LoggedMultiNetworkDQNAgent.num_networks=0',
     'RandomAgent.shard_capacity=0',
@@ -355,24 +360,27 @@ def test_every_numeric_parameter_of_the_package_has_a_range():
   assert not missing
 
 
-@pytest.mark.waits
-@pytest.mark.parametrize(
-  ('binding', 'message'),
-  [
-    (f'{GAME}.game_name=Breakout', "game_name='Breakout'"),
-    (f'{AGENT}.update_period=-4', 'update_period=-4 is not allowed'),
-  ],
-)
-def test_the_program_ends_before_it_makes_anything(tmp_path, binding, message):
+def test_the_program_ends_before_it_makes_anything(
+  tmp_path, monkeypatch, capsys
+):
   shards.write_run(tmp_path / 'Pong/1/replay_logs', [30], capacity=50)
+  options = dict(base_dir='base', replay_dir='Pong/1', gin_files=[CONFIG])
+  monkeypatch.chdir(tmp_path)
+
+  def check(code, printed, message):
+    assert code == 2
+    assert message in printed and printed.count('\n') == 1
+    assert not (tmp_path / 'base').exists()
+
+  unreadable = f'{GAME}.game_name=Breakout'
   line = programs.command(
-    'fixed_replay.train',
-    base_dir='base',
-    replay_dir='Pong/1',
-    gin_files=CONFIG,
-    gin_bindings=binding,
+    'fixed_replay.train', gin_bindings=unreadable, **options
   )
   done = programs.run(line, tmp_path)
-  assert done.returncode == 2
-  assert message in done.stderr and done.stderr.count('\n') == 1
-  assert not (tmp_path / 'base').exists()
+  check(done.returncode, done.stderr, "game_name='Breakout'")
+  with pytest.raises(SystemExit) as exit_:
+    programs.run_here(
+      train, gin_bindings=[f'{AGENT}.update_period=-4'], **options
+    )
+  printed = capsys.readouterr().err
+  check(exit_.value.code, printed, 'update_period=-4 is not allowed')
