@@ -31,8 +31,7 @@ _BINDINGS = [
   'FixedReplayRunner.training_steps = 40',
   'FixedReplayRunner.evaluation_steps = 10',
   'FixedReplayRunner.max_steps_per_episode = 30',
-  'WrappedFixedReplayBuffer.num_buffers = 1',
-  'WrappedFixedReplayBuffer.replay_file_end_index = 2',
+  'WrappedFixedReplayBuffer.replay_file_end_index = 1',
   'WrappedFixedReplayBuffer.replay_capacity = 20000',
   'run_seed.seed = 1',
   # `configs_test` trains the networks of the paper.

@@ -100,15 +100,20 @@ def join(*parts):
   }
 
 
-def assert_logged(agent, tmp_path, expected):
-  """Closes the log and compares it with the expected rows."""
+def assert_logged(agent, tmp_path, expected, clipped_rewards=()):
+  """Closes the log; compares it with the expected rows, and rewards after them."""
   agent.replay_log.close()
   logged = cartpole.read_log(tmp_path / 'replay_logs')
+  rewards = np.append(expected['reward'], clipped_rewards)
+  np.testing.assert_array_equal(logged['reward'], rewards)
   for column, rows in expected.items():
-    np.testing.assert_array_equal(logged[column], rows, err_msg=column)
+    found = logged[column][: len(rows)]
+    np.testing.assert_array_equal(found, rows, err_msg=column)
 
 
-def test_logs_each_transition_but_not_evaluation(name, make_agent, tmp_path):
+def test_logs_each_transition_and_unclipped_rewards_but_not_evaluation(
+  name, make_agent, tmp_path
+):
   agent = make_agent(name)
   before = play(agent, [25, 30, 1, 44])
   assert set(before['action']) == set(range(cartpole.NUM_ACTIONS))
@@ -116,24 +121,19 @@ def test_logs_each_transition_but_not_evaluation(name, make_agent, tmp_path):
   evaluated = play(agent, [30], seed=1)
   assert set(evaluated['action']) <= set(range(cartpole.NUM_ACTIONS))
   agent.eval_mode = False
-  after = play(agent, [10], seed=2)
-  assert_logged(agent, tmp_path, join(before, after))
-  assert shard_files.list_suffixes(str(tmp_path / 'replay_logs')) == [0, 1, 2]
-
-
-def test_logs_the_unclipped_reward_beside_the_clipped_one(
-  name, make_agent, tmp_path
-):
-  agent = make_agent(name)
+  rows = join(before, play(agent, [10], seed=2))
   agent.begin_episode(np.zeros((4, 1)))
   for reward in (5.0, -0.5):
     clipped = logged_replay_buffer.ClippedReward(reward)
     agent.step(clipped, np.zeros((4, 1)))
   agent.end_episode(logged_replay_buffer.ClippedReward(-30))
-  assert_logged(agent, tmp_path, {'reward': [1, -0.5, -1]})
+  assert_logged(agent, tmp_path, rows, clipped_rewards=[1, -0.5, -1])
+  assert shard_files.list_suffixes(str(tmp_path / 'replay_logs')) == [0, 1, 2]
   manifest = json.loads((tmp_path / 'replay_logs/manifest.json').read_text())
-  assert manifest['episodes']['return']['mean'] == -0.5
-  assert manifest['episodes']['unclipped_return']['mean'] == -25.5
+  total = rows['reward'].sum(dtype=np.float64)
+  for kind, last in (('return', -0.5), ('unclipped_return', -25.5)):
+    mean = manifest['episodes'][kind]['mean']
+    assert mean == pytest.approx((total + last) / 6)
 
 
 def test_trains_once_there_is_a_history(learner, shared_agents):

@@ -88,37 +88,23 @@ def test_rem_draws_a_mixture_for_each_training_step(make_multi_head):
 
 
 @pytest.mark.parametrize('strategy', multi_head_dqn_agent.TRANSFORM_STRATEGIES)
-class TestTraining:
-  def test_no_gradient_flows_into_targets(self, make_multi_head, strategy):
-    agent = make_multi_head(transform_strategy=strategy)
-    [loss] = agent.optimizer.losses
-    target = agent.target_convnet.trainable_variables
-    assert tf.gradients(loss, target) == [None] * len(target)
-    next_q = agent._replay_next_target_net_outputs.q_heads
-    assert tf.gradients(loss, next_q) == [None]
-    online = agent.online_convnet.trainable_variables
-    assert all(gradient is not None for gradient in tf.gradients(loss, online))
-
-  def test_updates_lower_the_loss(self, make_multi_head, strategy):
-    agent = make_multi_head(transform_strategy=strategy)
-    [loss] = agent.optimizer.losses
-    before = agent._sess.run(loss)
-    for _ in range(30):
-      agent._sess.run(agent._train_op)
-    assert agent._sess.run(loss) < 0.5 * before
-
-
-def test_sync_copies_every_variable(make_multi_head):
-  agent = make_multi_head()
-  agent._sess.run(agent._train_op)
+def test_updates_change_the_online_network_alone(make_multi_head, strategy):
+  agent = make_multi_head(transform_strategy=strategy)
+  [loss] = agent.optimizer.losses
+  target = agent.target_convnet.trainable_variables
+  assert tf.gradients(loss, target) == [None] * len(target)
+  next_q = agent._replay_next_target_net_outputs.q_heads
+  assert tf.gradients(loss, next_q) == [None]
+  online = agent.online_convnet.trainable_variables
+  assert all(gradient is not None for gradient in tf.gradients(loss, online))
+  before = agent._sess.run(loss)
+  for _ in range(30):
+    agent._sess.run(agent._train_op)
+  assert agent._sess.run(loss) < 0.5 * before
+  # Then its weights are copied.
+  assert len(online) == len(target) == 6
   agent._sess.run(agent._sync_qt_ops)
-  online, target = agent._sess.run(
-    [
-      agent.online_convnet.trainable_variables,
-      agent.target_convnet.trainable_variables,
-    ]
-  )
-  assert len(online) == 6
+  online, target = agent._sess.run([online, target])
   for of_online, of_target in zip(online, target, strict=True):
     np.testing.assert_array_equal(of_online, of_target)
 

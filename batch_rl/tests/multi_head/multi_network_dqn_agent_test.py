@@ -48,6 +48,7 @@ def acting_agents():
         None,
         5,
         network=gym_helpers.CartpoleMultiNetworkQNetwork,
+        num_networks=3,
         observation_shape=(4, 1),
         observation_dtype=tf.float64,
         stack_size=1,
@@ -112,7 +113,7 @@ def test_evaluation_acts_on_the_mean(acting_agents):
   agent.eval_mode = True
   for observation in np.random.default_rng(0).uniform(-2, 2, (20, 4)):
     action = agent.begin_episode(observation)
-    assert action == expected_action(agent, np.full(4, 0.25))
+    assert action == expected_action(agent, np.full(3, 1 / 3))
 
 
 def test_evaluation_leaves_the_draws_alone(acting_agents):
@@ -172,10 +173,10 @@ def test_draws_sum_to_one_and_follow_the_strategy():
 
 
 def test_every_subnet_is_trained_and_synchronised(make_multi_network):
-  agent = make_multi_network()
+  agent = make_multi_network(num_networks=2)
   online = agent.online_convnet.trainable_variables
   target = agent.target_convnet.trainable_variables
-  assert len(online) == len(target) == 4 * 6
+  assert len(online) == len(target) == 2 * 6
   before = agent._sess.run(online)
   agent._sess.run(agent._train_op)
   trained = agent._sess.run(online)

@@ -58,35 +58,21 @@ def test_plain_loss_is_least_at_the_quantiles(evaluate):
   np.testing.assert_allclose(gradient, expected, rtol=1e-4)
 
 
-def test_no_gradient_flows_into_targets(make_quantile):
+def test_updates_change_the_online_network_alone(make_quantile):
   agent = make_quantile()
   [loss] = agent.optimizer.losses
   target = agent.target_convnet.trainable_variables
   assert tf.gradients(loss, target) == [None] * len(target)
   online = agent.online_convnet.trainable_variables
   assert all(gradient is not None for gradient in tf.gradients(loss, online))
-
-
-def test_updates_lower_the_loss(make_quantile):
-  agent = make_quantile()
-  [loss] = agent.optimizer.losses
   before = agent._sess.run(loss)
   for _ in range(30):
     agent._sess.run(agent._train_op)
   assert agent._sess.run(loss) < 0.8 * before
-
-
-def test_sync_copies_every_variable(make_quantile):
-  agent = make_quantile()
-  agent._sess.run(agent._train_op)
+  # Then its weights are copied.
+  assert len(online) == len(target) == 6
   agent._sess.run(agent._sync_qt_ops)
-  online, target = agent._sess.run(
-    [
-      agent.online_convnet.trainable_variables,
-      agent.target_convnet.trainable_variables,
-    ]
-  )
-  assert len(online) == 6
+  online, target = agent._sess.run([online, target])
   for of_online, of_target in zip(online, target, strict=True):
     np.testing.assert_array_equal(of_online, of_target)
 

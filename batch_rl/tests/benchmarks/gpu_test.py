@@ -1,0 +1,75 @@
+"""The table of `benchmarks.gpu`: its rows, failures, and a plan of known parameters."""
+
+import sys
+
+import gin
+import pytest
+
+from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
+from batch_rl.runs.bindings import ranges
+from benchmarks import gpu
+
+WANTED = gpu.Measurement('dqn', cells=2)
+ANSWERS = """
+import sys
+print('ready', flush=True)
+seconds = float(sys.stdin.readline())
+print('{"rate": 20.0, "processors": 0.5}', flush=True)
+"""
+
+
+def measured(monkeypatch, code, seconds=0.0):
+  monkeypatch.setattr(gpu, '_PROGRAM', [sys.executable, '-c', code])
+  monkeypatch.setattr(gpu, '_SLOWEST_START', 20.0)
+  return gpu.measure(WANTED, 'data', seconds, 4)
+
+
+def test_cells_are_measured_at_once_and_summed(monkeypatch):
+  found = measured(monkeypatch, ANSWERS)
+  each, together = gpu.rows(WANTED, found, 40.0)
+  assert len(found) == 2
+  assert each[1:3] == ['20.0', '0.50 x'] and together[1:3] == ['40.0', '1.00 x']
+
+
+@pytest.mark.parametrize(
+  ('code', 'reason'),
+  [
+    ('raise SystemExit("no memory")', 'exit code 1: no memory'),
+    ('print(\'{"failed": "ValueError: no"}\')', 'ValueError: no'),
+    ('print("ready", flush=True); raise OSError("late")', 'OSError: late'),
+    ('import os; os.abort()', 'exit code -6: '),
+  ],
+)
+def test_a_failure_is_a_row_with_its_reason(monkeypatch, code, reason):
+  ((name, *cells, note),) = gpu.rows(WANTED, measured(monkeypatch, code), 1.0)
+  assert name == 'dqn' and set(cells) == {''}
+  assert reason in note
+
+
+def test_a_process_without_an_answer_is_killed(monkeypatch):
+  with monkeypatch.context() as patch:
+    patch.setattr(gpu, '_PROGRAM', [sys.executable, '-c', 'input()'])
+    patch.setattr(gpu, '_SLOWEST_START', 0.01)
+    (found,) = gpu.measure(WANTED, 'data', 0.0, 4)
+  assert 'no answer within' in found[gpu.FAILED]
+
+
+def test_the_bindings_of_the_plan_are_parameters():
+  bindings = {
+    name: value
+    for wanted in gpu.plan(has_gpu=True, processors=8)
+    for name, value in wanted.bindings.items()
+  }
+  assert bindings
+  for name, value in bindings.items():
+    parameter = name.rpartition('.')[2]
+    if parameter in ranges.RANGES:  # otherwise the row says that it is unknown
+      gin.bind_parameter(name, value)
+      assert ranges.RANGES[parameter].accepts(value)
+
+
+def test_the_share_of_an_update_that_does_not_depend_on_the_batch():
+  text = gpu.launch_bound({32: 500.0, 1: 1000.0})
+  assert 'takes 1.00 ms with 1, 2.00 ms with 32.' in text
+  assert ' 50 % of the time' in text
+  assert gpu.launch_bound({32: 500.0}) == ''
