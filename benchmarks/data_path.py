@@ -4,11 +4,12 @@
 
 The first run makes shards of 1,000,000 rows from the logs of random players
 (`benchmarks/tiles.py`; a few minutes): seven of Pong, one each of Breakout and
-Seaquest. The measurements take four minutes. Batch times are medians with 10th
+Seaquest. The measurements take six minutes. Batch times are medians with 10th
 percentiles in brackets, from one thread; variants alternate after ten batches. Memory is
 measured in processes that only load, relative to one that loads 20,000 rows.
 Dopamine's loading time is extrapolated from 20,000 rows, since a million rows need
-over 7 GB; `--dopamine_peak` measures its peak.
+over 7 GB; `--dopamine_peak` measures its peak. Rates of several threads follow, see
+`benchmarks/sampling_rates.py`.
 """
 
 import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
@@ -24,51 +25,22 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.sampling import sampler
 from batch_rl.dataset.shards import shard_files
-from batch_rl.dataset.store import store
-from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from benchmarks import logs, measuring, processes, tiles
+from benchmarks import logs, measuring, memories, processes, sampling_rates
+from benchmarks.memories import DOPAMINE_ROWS, ROWS
 
-ROWS = 1_000_000
-SHARDS = {'Pong': 7, 'Breakout': 1, 'Seaquest': 1}
 MEMORY_TARGETS = {'Pong': 100, 'Breakout': 80, 'Seaquest': 150}
-DOPAMINE_ROWS = 250_000  # capacity of Dopamine's memory: 1.8 GB
 row = measuring.row
-
-
-def make(game: str) -> tuple[str, str]:
-  """Returns the directories of a run's shards and store; makes missing ones."""
-  run = os.path.join(logs.DIRECTORY, f'{game}-tiled')
-  data_dir, _ = tiles.make(run, game, SHARDS[game], ROWS, slow=1)
-  directory = os.path.join(run, 'store')
-  measuring.in_new_process(processes.convert, data_dir, directory)
-  return data_dir, directory
-
-
-def dopamine_memory(source: store.Store, rows: int):
-  """Returns Dopamine's memory, filled with the first rows of a run."""
-  memory = circular_replay_buffer.OutOfGraphReplayBuffer((84, 84), 4, rows, 32)
-  memory._store['observation'] = source.frames(np.arange(rows))
-  memory._store['action'][:] = source.action[:rows]
-  memory._store['reward'][:] = source.reward[:rows]
-  memory._store['terminal'][:] = np.isin(np.arange(rows), source.ends)
-  memory.add_count = np.array(rows - 1)
-  return memory
-
-
-def our_memory(directory: str, suffix: int | None, rows: int, **kwargs):
-  """Returns a buffer with the whole store in memory, as if loaded from shards."""
-  return fixed_replay_buffer.FixedReplayBuffer(
-    directory, suffix, (84, 84), 4, rows, 32, preload=True, **kwargs
-  )
 
 
 def sampling(game: str, directory: str) -> None:
   """Measures batches of 32."""
-  ours = our_memory(directory, None, ROWS)
-  same = our_memory(directory, 0, DOPAMINE_ROWS)
+  ours = memories.our_memory(directory, None, ROWS)
+  same = memories.our_memory(directory, 0, DOPAMINE_ROWS)
   source = ours._store
   drawn = sampler.Sampler(source, 4)
-  theirs = dopamine_memory(source, DOPAMINE_ROWS)
+  for one in (drawn, ours.sampler, same.sampler):
+    one.wait_until_compiled()
+  theirs = memories.dopamine_memory(source, DOPAMINE_ROWS)
   frames, random = theirs._store['observation'], np.random.default_rng(0)
 
   def gather():
@@ -89,8 +61,8 @@ def sampling(game: str, directory: str) -> None:
   )
   slow = times['dopamine']
   for name, what, target in (
-    ('batch', f'of {source.rows:,} rows', '0.3 ms, 10 x'),
-    ('windows', "as the graph's input", '0.3 ms, 10 x'),
+    ('batch', f'of {source.rows:,} rows', '0.15 ms, 20 x'),
+    ('windows', "as the graph's input", '0.15 ms, 20 x'),
     ('same', f'the same {DOPAMINE_ROWS:,} rows', ''),
     ('gather', 'NumPy gather of raw frames', ''),
     ('eight', "as Dopamine's eight arrays", '1.0 ms'),
@@ -175,7 +147,7 @@ def opening(directory: str) -> None:
 
 def reloading(directory: str) -> None:
   """Measures the pause between iterations that draw five shards each."""
-  ours = our_memory(directory, None, ROWS, num_buffers=5)
+  ours = memories.our_memory(directory, None, ROWS, num_buffers=5)
 
   def reload():
     ours.reload_buffer(5)
@@ -193,7 +165,7 @@ def reloading(directory: str) -> None:
 
 def table(with_dopamine_peak: bool = False) -> None:
   """Prints the rows of the table."""
-  made = {game: make(game) for game in SHARDS}
+  made = {game: memories.make(game) for game in memories.SHARDS}
   for game, (_, directory) in made.items():
     sampling(game, directory)
   for game, (data_dir, _) in made.items():
@@ -214,6 +186,8 @@ def main() -> None:
   logging.set_verbosity(logging.ERROR)
   measuring.header()
   table(arguments.dopamine_peak)
+  print()
+  sampling_rates.table(sampling_rates.stores())
 
 
 if __name__ == '__main__':

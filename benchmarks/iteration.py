@@ -33,6 +33,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.fixed_replay import run_experiment, vector_evaluation
 from batch_rl.multi_head import multi_head_dqn_agent
+from batch_rl.utils import seeding
 from benchmarks import measuring
 
 DATA_DIR = 'data/Pong/1/replay_logs'
@@ -49,17 +50,20 @@ class _Environment:
     n = NUM_ACTIONS
 
 
-def offline_agent(name: str, **bindings):
+def offline_agent(name: str, data_dir: str = DATA_DIR, **bindings):
   """Returns an offline agent in its own graph, configured by its gin file."""
   gin.clear_config()
   gin.parse_config_file(f'batch_rl/fixed_replay/configs/{name}.gin')
   for parameter, value in bindings.items():
     gin.bind_parameter(parameter.replace('__', '.'), value)
   with tf.Graph().as_default():
-    return run_experiment.create_offline_agent(None, _Environment, DATA_DIR)
+    seeding.seed_libraries(
+      seeding.run_seed(), 0, seeding.has_deterministic_ops()
+    )
+    return run_experiment.create_offline_agent(None, _Environment, data_dir)
 
 
-def constant_loop(agent) -> Callable[[], None]:
+def constant_loop(agent, updates: int = UPDATES) -> Callable[[], None]:
   """Returns a function that runs updates of an agent with a constant batch."""
   replay = agent._replay
   with agent._sess.graph.as_default(), tf.device('/gpu:0'):
@@ -76,7 +80,7 @@ def constant_loop(agent) -> Callable[[], None]:
       ]
 
     loop = agent.build_loop(constants, [])
-  steps = UPDATES * agent.update_period
+  steps = updates * agent.update_period
   return lambda: loop.run(agent._sess, 4, steps)
 
 

@@ -9,7 +9,7 @@ programs do:
 | kind        | damaged files                           | readers                        |
 | ----------- | --------------------------------------- | ------------------------------ |
 | shards      | arrays and counters                     | reader, packer, sampler, verify |
-| store       | all; before opening, and while mapped   | all windows and frames, verify |
+| store       | all; before opening, and while mapped   | windows, frames, sampler, verify |
 | checkpoints | all, offline and online; data of a run  | resume, evaluate               |
 | json        | manifests, records, evaluations, sweeps | all programs                   |
 

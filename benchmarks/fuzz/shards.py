@@ -3,7 +3,7 @@
 import functools
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,39 @@ def content(opened: store.Store) -> dict[str, Any]:
       f'{name} of batch {number}': array
       for name, array in batch._asdict().items()
     }
+  return found
+
+
+def sample(
+  opened: store.Store, expected: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+  """Returns all transitions of a store, from compiled code, ten at a time.
+
+  Args:
+    opened: Store.
+    expected: What an intact store has. If some transitions cannot be read, and all
+      others are as expected, the error is raised.
+  """
+  sampled = sampler.Sampler(opened, stack_size=4, seed=1)
+  if not sampled.wait_until_compiled():
+    raise RuntimeError('The sampler cannot be compiled.')
+  found: dict[str, Any] = {}
+  errors = []
+  rows = sampled.valid_rows()
+  for start in range(0, len(rows), 10):
+    try:
+      columns, windows = sampled.windows(rows[start : start + 10])
+    except ValueError as error:
+      errors.append(error)
+      continue
+    found[f'windows from {start}'] = windows
+    for name, column in columns._asdict().items():
+      found[f'{name} from {start}'] = column
+  if errors and all(
+    np.array_equal(array, (expected or {}).get(name))
+    for name, array in found.items()
+  ):
+    raise errors[0]
   return found
 
 

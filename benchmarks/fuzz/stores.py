@@ -38,6 +38,7 @@ class Cases:
     shutil.rmtree(scratch, ignore_errors=True)
     shutil.copytree(self._original, self._path)
     self._expected = self._read(preload=False)
+    self._samples = shards.sample(store.Store(self._path))
 
   def draw(self, random: np.random.Generator) -> outcomes.Case:
     """Returns a random case."""
@@ -92,29 +93,43 @@ class Cases:
       self._write(file, content)
     try:
       verified = outcomes.read('verify', self._verify, {})
-      found = outcomes.read(
-        'store', lambda: self._read(preload), self._expected
-      )
+      found = [
+        outcomes.read('store', lambda: self._read(preload), self._expected),
+        outcomes.read('sampler', lambda: self._sample(preload), self._samples),
+      ]
     finally:
       self._restore(damaged)
-    return outcomes.worst([found, verified])
+    return outcomes.worst([*found, verified])
 
   def _check_mapped(self, damaged, preload) -> outcomes.Outcome:
     opened = store.Store(self._path, preload=preload)
+    sampled = store.Store(self._path, preload=preload)
     # The same file, not a new one of the same name: the mapping sees the change.
     for file, content in damaged.items():
       with open(os.path.join(self._path, file), 'r+b') as stream:
         stream.write(content)
         stream.truncate()
     try:
-      return outcomes.read(
-        'mapped store', lambda: shards.content(opened), self._expected
-      )
+      found = [
+        outcomes.read(
+          'mapped store', lambda: shards.content(opened), self._expected
+        ),
+        outcomes.read(
+          'sampler, mapped',
+          lambda: shards.sample(sampled, self._samples),
+          self._samples,
+        ),
+      ]
+      return outcomes.worst(found)
     finally:
       self._restore(damaged)
 
   def _read(self, preload: bool) -> dict[str, Any]:
     return shards.content(store.Store(self._path, preload=preload))
+
+  def _sample(self, preload: bool) -> dict[str, Any]:
+    opened = store.Store(self._path, preload=preload)
+    return shards.sample(opened, self._samples)
 
   def _verify(self) -> dict[str, Any]:
     """Raises the first problem that `verify` finds."""

@@ -1,0 +1,168 @@
+"""Small networks with their frames on the device, beside the ordinary feed.
+
+  python -um benchmarks.frames_on_device
+
+DQN with two dense layers on CartPole's observations, float64 (4, 1), and with one
+convolution on planes of MinAtar's size, bool (10, 10, 4), on the CPU; the logs are random.
+Rounds of 50 updates alternate, in one process:
+
+- the same graph with a constant batch, which a call of Python returns. `frames_on_device`
+  makes fewer calls, so it may be faster;
+- `frames_on_device = True`, and False.
+
+The shares are medians over the rounds.
+"""
+
+import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import gin
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from dopamine.discrete_domains import atari_lib
+
+from batch_rl.dataset.shards import replay_log
+from batch_rl.fixed_replay.agents import dqn_agent
+from benchmarks import iteration, measuring
+from benchmarks.evidence import control_networks
+
+ROWS = 20_000
+EPISODE = 97  # agent steps
+ROUNDS = 60
+
+
+class PlanesNetwork(tf.keras.Model):
+  """The network of MinAtar's DQN (Young and Tian, 2019)."""
+
+  def __init__(self, num_actions: int, name: str | None = None):
+    super().__init__(name=name)
+    relu, layers = tf.keras.activations.relu, tf.keras.layers
+    self._layers_in_order = [
+      layers.Conv2D(16, 3, activation=relu, name='Conv'),
+      layers.Flatten(),
+      layers.Dense(128, activation=relu, name='fully_connected'),
+      layers.Dense(num_actions, name='fully_connected'),
+    ]
+
+  def call(self, state: tf.Tensor) -> atari_lib.DQNNetworkType:
+    """Maps states, (batch, 10, 10, 4, 1), to Q-values, (batch, num_actions)."""
+    x = tf.cast(state[..., 0], tf.float32)
+    for layer in self._layers_in_order:
+      x = layer(x)
+    return atari_lib.DQNNetworkType(x)
+
+
+class Data(NamedTuple):
+  """Observations, and the network for them."""
+
+  shape: tuple[int, ...]
+  dtype: type
+  network: type
+  num_actions: int
+
+
+DATA = {
+  'CartPole': Data((4, 1), np.float64, control_networks.ControlDQNNetwork, 2),
+  'MinAtar': Data((10, 10, 4), np.bool_, PlanesNetwork, 6),
+}
+
+
+def write_log(directory: str, data: Data) -> str:
+  """Writes a log of random observations; returns its directory."""
+  random = np.random.default_rng(0)
+  with replay_log.ReplayLog(
+    directory, data.shape, data.dtype, ROWS // 2, stack_size=1
+  ) as log:
+    for row in range(ROWS):
+      if data.dtype == np.bool_:
+        observation = random.random(data.shape) < 0.1
+      else:
+        observation = random.uniform(-1, 1, data.shape)
+      action = int(random.integers(data.num_actions))
+      log.add(observation, action, 1.0, row % EPISODE == EPISODE - 1)
+  return directory
+
+
+def make_agent(directory: str, data: Data, frames_on_device: bool):
+  """Returns an agent on the CPU, in a graph of its own."""
+  gin.clear_config()
+  gin.bind_parameter(
+    'WrappedFixedReplayBuffer.frames_on_device', frames_on_device
+  )
+  with tf.Graph().as_default():
+    return dqn_agent.FixedReplayDQNAgent(
+      None,
+      data.num_actions,
+      directory,
+      observation_shape=data.shape,
+      observation_dtype=tf.as_dtype(data.dtype),
+      stack_size=1,
+      network=data.network,
+      optimizer=tf.compat.v1.train.AdamOptimizer(1e-3),
+      tf_device='/cpu:*',
+      seed=1,
+    )
+
+
+def _counting(
+  function: Callable[[], Any], cpu_seconds: list[float]
+) -> Callable[[], None]:
+  """Returns a function that calls another and appends its processor time."""
+
+  def call():
+    before = time.process_time()
+    function()
+    cpu_seconds.append(time.process_time() - before)
+
+  return call
+
+
+def measure(directory: str, data: Data) -> list[Sequence[str]]:
+  """Returns rows of the table: updates/s, share, processor time an update."""
+  plain = make_agent(directory, data, frames_on_device=False)
+  device = make_agent(directory, data, frames_on_device=True)
+  steps = iteration.UPDATES * plain.update_period
+  functions = {
+    'constant batch': iteration.constant_loop(plain),
+    'frames on the device': lambda: list(device.train_steps(steps)),
+    'ordinary feed': lambda: list(plain.train_steps(steps)),
+  }
+  cpu: dict[str, list[float]] = {name: [] for name in functions}
+  taken = measuring.interleave(
+    {name: _counting(f, cpu[name]) for name, f in functions.items()}, ROUNDS
+  )
+  used = {name: np.array(times[-ROUNDS:]) for name, times in cpu.items()}
+  bound = next(iter(functions))
+  return [
+    (
+      name,
+      f'{iteration.UPDATES / np.median(taken[name]):.0f}',
+      f'{100 * np.median(taken[bound] / taken[name]):.0f} %',
+      f'{1e3 * np.median(used[name]) / iteration.UPDATES:.2f}',
+      f'{100 * np.median(used[bound] / used[name]):.0f} %',
+    )
+    for name in functions
+  ]
+
+
+def main() -> None:
+  """Prints the table."""
+  logging.set_verbosity(logging.ERROR)
+  with tempfile.TemporaryDirectory() as folder:
+    rows = [
+      (f'{name}, {row[0]}', *row[1:])
+      for name, data in DATA.items()
+      for row in measure(write_log(os.path.join(folder, name), data), data)
+    ]
+  head = ('', 'updates/s', 'share', 'CPU ms an update', 'share')
+  measuring.table(head, rows)
+
+
+if __name__ == '__main__':
+  main()
