@@ -251,7 +251,7 @@ class DeviceFrames:
     logging.info(
       'Replay: loading %.3g GB of frames into memory of %s.',
       self._held / 1e9,
-      self._device or 'the host',
+      'the host' if _is_host(self._device) else self._device,
     )
     return np.int64(self._loading.count)
 
