@@ -2,8 +2,8 @@
 
 Numba takes half a second to import, and the function up to a minute to compile. The
 result of compiling is kept on disk, beside the package or in the user's cache directory
-(`NUMBA_CACHE_DIR` names another). A thread does both, and meanwhile `Sampler`
-makes the same batches without it.
+(`NUMBA_CACHE_DIR` names another). From the first batch on, a thread does both, and
+meanwhile `Sampler` makes the same batches without it.
 """
 
 import importlib
@@ -88,13 +88,23 @@ class CompiledBatches:
     columns = store.ends, store.action, store.reward, discounts
     self._run = (*columns, *store.ring_places())
     self._kernel: Any = None
-    self._thread = threading.Thread(target=self._load, name='compiled_batches')
-    self._thread.start()
+    self._thread: threading.Thread | None = None
+    self._lock = threading.Lock()
 
   def wait(self) -> bool:
     """Waits until the function is loaded; returns whether it can be used."""
-    self._thread.join()
+    self._start_loading().join()
     return self._kernel is not None
+
+  def _start_loading(self) -> threading.Thread:
+    """Starts the thread at the first batch, so that it does not delay the start."""
+    with self._lock:
+      if self._thread is None:
+        self._thread = threading.Thread(
+          target=self._load, name='compiled_batches'
+        )
+        self._thread.start()
+      return self._thread
 
   def make(
     self, rows: np.ndarray | int, random: Random | None, is_stacked: bool
@@ -112,6 +122,7 @@ class CompiledBatches:
       is not loaded yet, or fails, e.g. because a block is damaged.
     """
     if self._kernel is None:
+      self._start_loading()
       return None
     return self._make(self._kernel, rows, random, is_stacked)
 

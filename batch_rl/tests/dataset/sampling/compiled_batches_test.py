@@ -220,6 +220,7 @@ drawn = sampler.Sampler(opened, 4, seed=0)
 if 'loaded' in sys.argv:
   drawn.wait_until_compiled()
 else:
+  drawn.batch(0, 1)
   while 'numba' not in sys.modules:
     time.sleep(0.001)
 context = multiprocessing.get_context('fork')
