@@ -69,12 +69,14 @@ def reserve(size: int = 0) -> tuple[int, int, int]:
   """Returns the file that `copy` copies to, for compiled code.
 
   Args:
-    size: Number of bytes that the file must hold at least.
+    size: Number of bytes that the file must hold at least; 0 for the thread's present
+      file, however large.
 
   Returns:
     Descriptor, address and size, valid until the thread's next call.
   """
-  buffer = _buffer(size)
+  buffer = None if size else getattr(_local, 'buffer', None)
+  buffer = buffer or _buffer(size)
   return buffer.descriptor, buffer.address, buffer.size
 
 

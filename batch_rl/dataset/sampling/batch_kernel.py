@@ -145,6 +145,9 @@ def draw_numbers(
     total: Upper bound, exclusive, at least 1.
     out: Receives the numbers, int64 (n,).
   """
+  if total == 1:  # NumPy uses no random word then.
+    out[:] = 0
+    return
   words = np.empty(4, np.uint64)
   bound = np.uint64(total)
   is_narrow = bound <= _LOW + np.uint64(1)
@@ -155,10 +158,6 @@ def draw_numbers(
   used = np.uint64(0)
   i = 0
   while i < len(out):
-    if total == 1:
-      out[i] = 0
-      i += 1
-      continue
     half = used & np.uint64(1) if is_narrow else np.uint64(0)
     at = used >> np.uint64(1) if is_narrow else used
     if not at & np.uint64(3) and not half:
@@ -208,7 +207,7 @@ def _draw_rows(key, number, first, cumulative, rows):
 def _read_columns(
   ends, action, reward, discounts, starts, ring_starts, capacities, columns
 ):
-  """Fills the small columns of transitions (see `Sampler.gather`)."""
+  """Fills the small columns of transitions (see `Sampler.columns`)."""
   rows, actions, rewards, next_actions, next_rewards = columns[:5]
   terminals, steps, shards, rings = columns[5:]
   horizon = len(discounts)
@@ -377,7 +376,7 @@ def _stack(window, first, out):
 @_kept
 def make_batch(
   is_drawn: bool,
-  random: tuple,
+  draw: tuple,
   run: tuple,
   frames: tuple,
   copying: tuple,
@@ -391,7 +390,7 @@ def make_batch(
 
   Args:
     is_drawn: Whether to draw the rows, rather than to use those in `columns`.
-    random: `compiled_batches.Random`.
+    draw: `compiled_batches.Draw`.
     run: Ends, actions, rewards, discounts; first row, ring position and capacity of
       each shard.
     frames: `frame_blocks.Tables`.
@@ -407,7 +406,7 @@ def make_batch(
   Returns:
     DONE, FAILED or NO_ROOM.
   """
-  key, number, first, cumulative = random
+  key, number, first, cumulative = draw
   ends, action, reward, discounts, starts, ring_starts, capacities = run
   offsets, calls = frames[5], frames[7]
   rows, steps = columns[0], columns[6]

@@ -46,8 +46,8 @@ class Columns(NamedTuple):
   ring: np.ndarray
 
 
-class Random(NamedTuple):
-  """The random numbers of a batch, and the rows to draw from.
+class Draw(NamedTuple):
+  """The seed of a batch, and the rows to draw from.
 
   Attributes:
     key: Key of the generator, uint64 (2,).
@@ -62,7 +62,7 @@ class Random(NamedTuple):
   cumulative: np.ndarray
 
 
-_NOTHING = Random(
+_NOTHING = Draw(
   np.zeros(2, np.uint64),
   np.uint64(0),
   np.zeros(0, np.int64),
@@ -107,13 +107,13 @@ class CompiledBatches:
       return self._thread
 
   def make(
-    self, rows: np.ndarray | int, random: Random | None, is_stacked: bool
+    self, rows: np.ndarray | int, draw: Draw | None, is_stacked: bool
   ) -> tuple[Columns, np.ndarray] | None:
     """Makes a batch of n transitions.
 
     Args:
       rows: Rows of the run, int64 (n,), or the number of rows to draw.
-      random: Random numbers to draw with; None if `rows` has the rows.
+      draw: Seed and rows to draw from; None if `rows` has the rows.
       is_stacked: Whether to stack frames, which must be of bytes.
 
     Returns:
@@ -124,15 +124,15 @@ class CompiledBatches:
     if self._kernel is None:
       self._start_loading()
       return None
-    return self._make(self._kernel, rows, random, is_stacked)
+    return self._make(self._kernel, rows, draw, is_stacked)
 
-  def _make(self, kernel, rows, random, is_stacked):
+  def _make(self, kernel, rows, draw, is_stacked):
     store, stack_size = self._store, self._stack_size
     tables = store.frame_tables
     frame_bytes, *_, pwritev, block_rows, _ = tables.calls.tolist()
-    n = rows if random else len(rows)
+    n = rows if draw else len(rows)
     columns = Columns(
-      np.empty(n, np.int64) if random else np.array(rows, np.int64),
+      np.empty(n, np.int64) if draw else np.array(rows, np.int64),
       np.empty(n, store.action.dtype),
       np.empty(n, np.float32),
       np.empty(n, np.int32),
@@ -157,8 +157,8 @@ class CompiledBatches:
     while True:
       # Numba accepts plain tuples faster than named ones.
       status = kernel.make_batch(
-        random is not None,
-        tuple(random or _NOTHING),
+        draw is not None,
+        tuple(draw or _NOTHING),
         self._run,
         tuple(tables),
         copying,

@@ -201,6 +201,8 @@ class Sampler:
     if stop > start:
       yield start, stop, leading, np.array(paddings)
 
+  # --- drawing ---------------------------------------------------------------
+
   def wait_until_compiled(self) -> bool:
     """Waits until batches are made by compiled code (`compiled_batches`).
 
@@ -210,8 +212,6 @@ class Sampler:
       Whether compiled code is available.
     """
     return self._compiled.wait()
-
-  # --- drawing ---------------------------------------------------------------
 
   def reseed(self, seed: int | None) -> None:
     """Restarts at batch 0 with another seed; None for a random one."""
@@ -317,10 +317,10 @@ class Sampler:
       return self._compiled.make(which, None, is_stacked)
     number, count = which
     _, first, cumulative = self._current_ranges()
-    random = compiled_batches.Random(
+    draw = compiled_batches.Draw(
       self._key, np.uint64(number), first, cumulative
     )
-    return self._compiled.make(count, random, is_stacked)
+    return self._compiled.make(count, draw, is_stacked)
 
   def columns(self, rows: np.ndarray) -> Columns:
     """Returns the small columns of transitions at rows, int64 (n,)."""

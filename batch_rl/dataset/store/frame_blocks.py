@@ -107,36 +107,35 @@ class FrameBlocks:
     self._decode: Any = None
     self._dictionary = b''
     self.fault: shard_reader.DataError | None = None
-    self.tables = self._tables()
-
-  def _tables(self) -> Tables:
-    return Tables(
+    breaks = [
+      start
+      for start, follows in zip(starts, follows, strict=False)
+      if not follows
+    ]
+    self.tables = Tables(
       np.array(self._address, np.int64),
       np.array(self._segments, np.int64),
       np.array(self._segment_stops, np.int64),
       np.array(self._shift, np.int64),
-      np.array(
-        [
-          start
-          for start, follows in zip(self._starts, self._follows, strict=False)
-          if not follows
-        ],
-        np.int64,
-      ),
+      np.array(breaks, np.int64),
       np.asarray(self._offsets),
       np.asarray(self._running_crc32),
-      np.array(
-        [
-          self._frame_bytes,
-          lz4_blocks.decoder_address(),
-          lz4_blocks.address_of(self._dictionary),
-          len(self._dictionary),
-          mapped_files.PWRITEV_ADDRESS if self._is_mapped else 0,
-          packed_shard.BLOCK_ROWS,
-          checksums.crc32_address(),
-        ],
-        np.int64,
-      ),
+      self._calls(),
+    )
+
+  def _calls(self) -> np.ndarray:
+    """Returns the sizes and addresses in `Tables.calls`."""
+    return np.array(
+      [
+        self._frame_bytes,
+        lz4_blocks.decoder_address(),
+        lz4_blocks.address_of(self._dictionary),
+        len(self._dictionary),
+        mapped_files.PWRITEV_ADDRESS if self._is_mapped else 0,
+        packed_shard.BLOCK_ROWS,
+        checksums.crc32_address(),
+      ],
+      np.int64,
     )
 
   def add(
@@ -177,7 +176,11 @@ class FrameBlocks:
       packed.blocks.ctypes.data,
       *self._address[i + 1 :],
     ]
-    self.tables = self._tables()
+    self.tables = self.tables._replace(
+      addresses=np.array(self._address, np.int64),
+      offsets=np.asarray(offsets),
+      calls=self._calls(),
+    )
 
   @property
   def available(self) -> list[bool]:

@@ -9,6 +9,7 @@ makes the same blocks more slowly.
 
 import ctypes
 import ctypes.util
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -129,6 +130,7 @@ def address_of(dictionary: bytes) -> int:
   return ctypes.cast(ctypes.c_char_p(dictionary), ctypes.c_void_p).value or 0
 
 
+@functools.cache
 def _library() -> Any:
   """Returns the LZ4 library inside the package, or None if it is not exported."""
   pointer, text, integer = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int

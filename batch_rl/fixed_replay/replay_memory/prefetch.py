@@ -68,13 +68,13 @@ class Prefetcher:
   def next(self) -> list[tf.Tensor]:
     """Returns tensors of the next batch, in the current graph."""
     with tf.device('/cpu:*'):
-      arrays = tf.numpy_function(self.take, [], self._dtypes)
+      arrays = tf.numpy_function(self._take, [], self._dtypes)
       return [
         tf.ensure_shape(array, shape)
         for array, shape in zip(arrays, self._shapes, strict=True)
       ]
 
-  def take(self) -> Arrays:
+  def _take(self) -> Arrays:
     """Returns the next batch, and requests another one."""
     with self._lock:
       if self._stopped:

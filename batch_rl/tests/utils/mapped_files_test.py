@@ -118,3 +118,16 @@ def test_buffers_are_closed_with_their_threads(file):
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
       thread.submit(copied, file, [(0, 9)]).result()
   assert memory_files() == before
+
+
+def test_a_reserved_buffer_is_kept_until_a_copy_needs_less():
+  content = ctypes.create_string_buffer(b'frames')
+  few = [(ctypes.addressof(content), 6)]
+  with concurrent.futures.ThreadPoolExecutor(
+    1
+  ) as thread:  # without a buffer yet
+    large = thread.submit(mapped_files.reserve, 1 << 24).result()
+    assert large[2] >= 1 << 24
+    assert thread.submit(mapped_files.reserve).result() == large
+    thread.submit(mapped_files.copy, few).result()
+    assert thread.submit(mapped_files.reserve).result()[2] < large[2]
