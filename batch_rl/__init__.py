@@ -5,9 +5,10 @@ Importing this package prepares the process for Dopamine's TensorFlow agents (se
 import TensorFlow itself.
 """
 
-from batch_rl import dopamine_compat
+from batch_rl import dataset, dopamine_compat
 from batch_rl.utils import programs
 
+__all__ = ['dataset', 'dopamine_compat']
 __version__ = '1.0.0'
 
 programs.open_closed_streams()

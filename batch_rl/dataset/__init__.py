@@ -4,10 +4,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+  from batch_rl.dataset.logged_run import LoggedRun, open
   from batch_rl.dataset.sampling import sampler, subsets
   from batch_rl.dataset.shards.replay_log import ReplayLog
 
-__all__ = ['ReplayLog', 'sampler', 'subsets']
+__all__ = ['LoggedRun', 'ReplayLog', 'open', 'sampler', 'subsets']
 
 # Names that users import from here: `from batch_rl.dataset import ReplayLog, sampler`.
 # Imported on first use, because most tools do not need them.
@@ -15,12 +16,16 @@ _MODULES = {
   'sampler': 'batch_rl.dataset.sampling.sampler',
   'subsets': 'batch_rl.dataset.sampling.subsets',
 }
-_CLASSES = {'ReplayLog': 'batch_rl.dataset.shards.replay_log'}
+_OBJECTS = {
+  'LoggedRun': 'batch_rl.dataset.logged_run',
+  'ReplayLog': 'batch_rl.dataset.shards.replay_log',
+  'open': 'batch_rl.dataset.logged_run',
+}
 
 
 def __getattr__(name: str) -> Any:
   if name in _MODULES:
     return importlib.import_module(_MODULES[name])
-  if name in _CLASSES:
-    return getattr(importlib.import_module(_CLASSES[name]), name)
+  if name in _OBJECTS:
+    return getattr(importlib.import_module(_OBJECTS[name]), name)
   raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

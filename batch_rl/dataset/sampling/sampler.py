@@ -38,6 +38,7 @@ class Batch(NamedTuple):
     reward: float32 (n,), n-step return: sum over j < steps of gamma^j r_{i+j}.
     terminal: uint8 (n,), 1 if the episode terminates within the steps.
     steps: int64 (n,), `update_horizon`, or fewer if the episode ends earlier.
+    stack_size: Number of frames in a state.
   """
 
   rows: np.ndarray
@@ -46,6 +47,21 @@ class Batch(NamedTuple):
   reward: np.ndarray
   terminal: np.ndarray
   steps: np.ndarray
+  stack_size: int
+
+  @property
+  def state(self) -> np.ndarray:
+    """States (n, stack_size, *frame_shape), oldest frame first: a view of `windows`."""
+    return self.windows[:, : self.stack_size]
+
+  @property
+  def next_state(self) -> np.ndarray:
+    """Next states, as `state`; a copy if some episode ends within the steps."""
+    horizon = self.windows.shape[1] - self.stack_size
+    if (self.steps == horizon).all():
+      return self.windows[:, horizon:]
+    frames = self.steps[:, None] + np.arange(self.stack_size)
+    return self.windows[np.arange(len(frames))[:, None], frames]
 
 
 class Sampler:
@@ -262,11 +278,11 @@ class Sampler:
 
   def batch(self, number: int, count: int) -> Batch:
     """Returns batch `number` with `count` transitions; see `draw`."""
-    return _batch(*self.windows((number, count)))
+    return _batch(*self.windows((number, count)), self.stack_size)
 
   def gather(self, rows: np.ndarray) -> Batch:
     """Returns the transitions at rows, int64 (n,), as one batch."""
-    return _batch(*self.windows(rows))
+    return _batch(*self.windows(rows), self.stack_size)
 
   def windows(
     self, which: np.ndarray | tuple[int, int]
@@ -351,9 +367,9 @@ class Sampler:
     )
 
 
-def _batch(columns: Columns, windows: np.ndarray) -> Batch:
+def _batch(columns: Columns, windows: np.ndarray, stack_size: int) -> Batch:
   rows, action, reward, _, _, terminal, steps, *_ = columns
-  return Batch(rows, windows, action, reward, terminal, steps)
+  return Batch(rows, windows, action, reward, terminal, steps, stack_size)
 
 
 _local = threading.local()  # of each thread: its generator

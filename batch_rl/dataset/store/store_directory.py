@@ -72,6 +72,28 @@ def cache_name(data_dir: str) -> str:
   return '-'.join([*parts[-2:], digest])
 
 
+def in_cache(cache_dir: str, data_dir: str) -> str:
+  """Returns a run's folder in a cache, after creating it.
+
+  Args:
+    cache_dir: Directory of the packed shards of all runs.
+    data_dir: Directory of the run's shards, or a store.
+
+  Raises:
+    ValueError: If the folder cannot be created.
+  """
+  directory = os.path.join(cache_dir, cache_name(data_dir))
+  files.check_local(directory)
+  try:
+    os.makedirs(directory, exist_ok=True)
+  except OSError as error:
+    raise ValueError(
+      f'cache_dir={cache_dir} cannot be written: {error.strerror}. Choose another '
+      'directory.'
+    ) from error
+  return directory
+
+
 def absolute(path: str) -> str:
   """Returns the absolute path of a local directory, with links resolved.
 

@@ -1,6 +1,5 @@
 """Shards of a compressed store, sampled as one of Dopamine's replay memories."""
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.dataset.store import store_directory
-from batch_rl.utils import files
 
 
 class StoreReplay:
@@ -294,22 +292,10 @@ def open_store(
     ValueError: If the cache cannot be written, a shard is missing or damaged, or
       the observations are not those that the agent expects.
   """
-  directory = cache_dir and os.path.join(
-    cache_dir, store_directory.cache_name(data_dir)
-  )
-  if directory:
-    files.check_local(directory)
-    try:
-      os.makedirs(directory, exist_ok=True)
-    except OSError as error:
-      raise ValueError(
-        f'cache_dir={cache_dir} cannot be written: {error.strerror}. Choose another '
-        'directory.'
-      ) from error
   store = store_lib.Store(
     data_dir,
     suffixes,
-    directory,
+    cache_dir and store_directory.in_cache(cache_dir, data_dir),
     max_rows=replay_capacity,
     preload=preload,
     skip_damaged=skip_damaged,

@@ -11,16 +11,15 @@ from batch_rl.dataset.shards import replay_log
 LOG_AND_SAMPLE = """
 import sys
 import numpy as np
+import batch_rl
 from batch_rl.dataset import ReplayLog, sampler, store
 with ReplayLog(sys.argv[1], (4,), np.float64, 100, stack_size=1) as log:
   for step in range(30):
     log.add(np.full(4, step), step % 3, -0.5, step % 10 == 9)
-logged = store.Store(sys.argv[1])
-logged.wait()
-draw = sampler.Sampler(logged, stack_size=1, seed=0)
+draw = batch_rl.dataset.open(sys.argv[1]).transitions(stack_size=1, seed=0)
 batch = draw.batch(0, 8)
 assert draw.num_transitions == 30
-np.testing.assert_array_equal(batch.windows[:, 0, 0] % 3, batch.action % 3)
+np.testing.assert_array_equal(batch.state[:, 0, 0] % 3, batch.action % 3)
 print([m for m in ('tensorflow', 'gin', 'dopamine', 'jax') if m in sys.modules])
 """
 

@@ -154,15 +154,18 @@ def drawn_transitions(sampler, rows):
   assert np.array_equal(batch.rows, rows)
   frames = batch.windows
   assert (frames == frames[:, :, :1, :1]).all()
+  assert not len(rows) or np.shares_memory(batch.state, batch.windows)
   frames = frames[:, :, 0, 0]
+  state, next_state = batch.state[..., 0, 0], batch.next_state[..., 0, 0]
   found = []
   for i in range(len(rows)):
     steps, terminal = int(batch.steps[i]), int(batch.terminal[i])
     assert steps == sampler.update_horizon or terminal
-    following = frames[i, steps : steps + size].tolist(), int(next_action[i])
+    following = next_state[i].tolist(), int(next_action[i])
+    assert following[0] == frames[i, steps : steps + size].tolist()
     found.append(
       Transition(
-        frames[i, :size].tolist(),
+        state[i].tolist(),
         int(batch.action[i]),
         float(batch.reward[i]),
         terminal,

@@ -1,0 +1,95 @@
+"""A logged run, opened by its folder."""
+
+from collections.abc import Sequence
+
+import tqdm.auto as tqdm
+
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.sampling import sampler
+from batch_rl.dataset.store import store as store_lib
+from batch_rl.dataset.store import store_directory
+
+
+def open(  # noqa: A001  (used as `dataset.open`)
+  directory: str,
+  *,
+  cache_dir: str | None = None,
+  shards: Sequence[int] | None = None,
+  skip_damaged: bool = False,
+  preload: bool = False,
+  show_progress: bool = True,
+) -> 'LoggedRun':
+  """Opens a run, and compresses its frames unless that was done before.
+
+  Args:
+    directory: Directory of a run, with or without `replay_logs`, or a store.
+    cache_dir: Directory for compressed runs, memory-mapped and shared with other
+      processes and later runs. None to keep this run in memory only.
+    shards: Numbers of the shards to use, ascending; None for all.
+    skip_damaged: Whether to skip damaged shards, with a warning, rather than fail.
+    preload: Whether to read a cached run or store into memory in advance, for disks
+      with slow random access.
+    show_progress: Whether to show a progress bar in a terminal.
+
+  Raises:
+    ValueError: If the directory is not a run, a shard is missing or damaged, or
+      memory does not suffice.
+  """
+  run = run_directories.as_run(directory)
+  if run is None:
+    runs = run_directories.find_runs(directory)
+    raise ValueError(
+      f'{directory} is not a run: open one in it, e.g. {runs[0].directory}.'
+    )
+  store = store_lib.Store(
+    run.data_dir,
+    shards,
+    cache_dir and store_directory.in_cache(cache_dir, run.data_dir),
+    preload=preload,
+    skip_damaged=skip_damaged,
+    pack=False,
+    progress=lambda rows: bar.update(rows),
+  )
+  missing = set(store.suffixes) - set(store.packed)
+  with tqdm.tqdm(
+    total=sum(map(store.capacity, missing)),
+    desc=f'packing {directory}',
+    unit='row',
+    unit_scale=True,
+    disable=None if show_progress and missing else True,
+    leave=False,
+    delay=1,
+  ) as bar:
+    store.start()
+    try:
+      store.wait()
+    finally:
+      store.close()
+  return LoggedRun(store)
+
+
+class LoggedRun:
+  """The data of a run, ready to be sampled.
+
+  Args:
+    store: Store of the run, with all shards packed.
+
+  Attributes:
+    store: The store.
+  """
+
+  def __init__(self, store: store_lib.Store):
+    self.store = store
+
+  def transitions(
+    self,
+    stack_size: int = 4,
+    update_horizon: int = 1,
+    gamma: float = 0.99,
+    subset: str | None = None,
+    seed: int | None = None,
+  ) -> sampler.Sampler:
+    """Returns a sampler of transitions; its arguments are those of `Sampler`."""
+    return sampler.Sampler(
+      self.store, stack_size, update_horizon, gamma, subset, seed
+    )

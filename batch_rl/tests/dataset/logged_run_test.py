@@ -1,0 +1,54 @@
+"""Runs opened by their folders."""
+
+import numpy as np
+import pytest
+
+from batch_rl import dataset
+from batch_rl.dataset.store import store as store_lib
+from batch_rl.tests import shards
+
+
+@pytest.fixture(scope='module')
+def root(tmp_path_factory):
+  """A dataset with one run of two shards."""
+  root = tmp_path_factory.mktemp('root')
+  shards.write_run(root / 'Pong' / '1' / 'replay_logs', [7, 9, 8], 20)
+  return root
+
+
+def test_folder_shards_store_and_cache_hold_the_same_run(root, tmp_path):
+  run_dir = root / 'Pong' / '1'
+  store_lib.convert(str(run_dir / 'replay_logs'), str(tmp_path / 'store'))
+  expected = None
+  for _ in range(2):  # the cache is filled, then used
+    for directory, options in (
+      (run_dir, {}),
+      (f'{run_dir}/', {}),
+      (run_dir / 'replay_logs', {}),
+      (tmp_path / 'store', {}),
+      (run_dir, {'cache_dir': str(tmp_path / 'cache')}),
+    ):
+      run = dataset.open(str(directory), **options)
+      batch = run.transitions(2, seed=1).batch(0, 8)
+      expected = expected or batch
+      for array, other in zip(batch, expected, strict=True):
+        np.testing.assert_array_equal(array, other)
+
+
+def test_some_shards_are_opened(root):
+  run = dataset.open(str(root / 'Pong' / '1'), shards=[1])
+  assert run.store.suffixes == [1]
+  with pytest.raises(ValueError, match='There is no shard 7 in'):
+    dataset.open(str(root / 'Pong' / '1'), shards=[7])
+
+
+@pytest.mark.parametrize('below', ['', 'Pong'])
+def test_a_folder_of_runs_is_refused_with_one_of_them(root, below):
+  with pytest.raises(ValueError, match=r'not a run: .* e\.g\. .*Pong/1\.$'):
+    dataset.open(str(root / below))
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(root, tmp_path):
+  (tmp_path / 'file').touch()
+  with pytest.raises(ValueError, match='cache_dir=.*/file cannot be written'):
+    dataset.open(str(root / 'Pong' / '1'), cache_dir=str(tmp_path / 'file'))
