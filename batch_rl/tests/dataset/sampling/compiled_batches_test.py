@@ -44,7 +44,7 @@ def assert_same(left, right):
     if isinstance(a, tuple):
       assert_same(a, b)
     else:
-      assert a.dtype == b.dtype
+      assert np.asarray(a).dtype == np.asarray(b).dtype
       np.testing.assert_array_equal(a, b)
 
 
