@@ -5,15 +5,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
   from batch_rl.dataset.logged_run import LoggedRun, open
-  from batch_rl.dataset.sampling import sampler, subsets
+  from batch_rl.dataset.sampling import sampler, sequences, subsets
   from batch_rl.dataset.shards.replay_log import ReplayLog
 
-__all__ = ['LoggedRun', 'ReplayLog', 'open', 'sampler', 'subsets']
+__all__ = [
+  'LoggedRun',
+  'ReplayLog',
+  'open',
+  'sampler',
+  'sequences',
+  'subsets',
+]
 
 # Names that users import from here: `from batch_rl.dataset import ReplayLog, sampler`.
 # Imported on first use, because most tools do not need them.
 _MODULES = {
   'sampler': 'batch_rl.dataset.sampling.sampler',
+  'sequences': 'batch_rl.dataset.sampling.sequences',
   'subsets': 'batch_rl.dataset.sampling.subsets',
 }
 _OBJECTS = {

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import tqdm.auto as tqdm
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.sampling import sampler
+from batch_rl.dataset.sampling import episodes, sampler, sequences
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.dataset.store import store_directory
 
@@ -93,3 +93,43 @@ class LoggedRun:
     return sampler.Sampler(
       self.store, stack_size, update_horizon, gamma, subset, seed
     )
+
+  def sequences(
+    self,
+    length: int,
+    stack_size: int = 4,
+    gamma: float = 1.0,
+    weighting: str = 'steps',
+    temperature: float = 0.1,
+    complete_only: bool = False,
+    subset: str | None = None,
+    seed: int | None = None,
+  ) -> sequences.SequenceSampler:
+    """Returns a sampler of sequences of `length` agent steps with returns to go.
+
+    The arguments are those of `SequenceSampler`.
+    """
+    return sequences.SequenceSampler(
+      self.store,
+      length,
+      stack_size,
+      gamma,
+      weighting,
+      temperature,
+      complete_only,
+      subset,
+      seed,
+    )
+
+  def trajectories(self, subset: str | None = None) -> episodes.Reader:
+    """Returns an iterable of whole trajectories in time order (`episodes.Episode`).
+
+    Args:
+      subset: Selection of complete trajectories, e.g. 'best_trajectories(0.1)'; None
+        for the whole run.
+
+    Raises:
+      ValueError: If the subset is invalid, splits trajectories or is empty.
+    """
+    run = run_directories.find_runs(self.store.data_dir)[0]
+    return episodes.Reader(run, subset, self.store)

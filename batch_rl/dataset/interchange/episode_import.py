@@ -373,7 +373,8 @@ class _Importer:
     """Removes unclipped returns from the manifest: the dataset lacks them."""
     manifest = manifests.read(self._log.directory)
     for entry in (manifest, *manifest['shards']):
-      entry['episodes'].pop('unclipped_return', None)
+      for name in ('unclipped_return', 'unclipped_returns'):
+        entry['episodes'].pop(name, None)
     manifests.write(self._log.directory, manifest)
 
   def _save(self, log: dict | None) -> None:

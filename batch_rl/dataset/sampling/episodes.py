@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.sampling import sampler, subsets
+from batch_rl.dataset.sampling import returns_to_go, sampler, subsets
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import packed_columns
 from batch_rl.dataset.store import store as store_lib
@@ -37,6 +37,8 @@ class Episode:
     action: Integers (n,).
     reward: float32 (n,), rewards as logged.
     observation: (n, *frame_shape).
+    unclipped_return: Sum of the rewards before clipping, of the whole episode; None
+      if it is unknown. The manifests of this package's own logs have it.
   """
 
   number: int
@@ -46,18 +48,40 @@ class Episode:
   action: np.ndarray
   reward: np.ndarray
   observation: np.ndarray
+  unclipped_return: float | None = None
+
+  @property
+  def logged_return(self) -> float:
+    """Sum of the rewards as logged, clipped ones in the DQN Replay Dataset."""
+    return float(self.reward.sum(dtype=np.float64))
+
+  @property
+  def timestep(self) -> np.ndarray:
+    """Agent steps since the first logged row, int64 (n,)."""
+    return np.arange(len(self.reward))
+
+  def return_to_go(self, gamma: float = 1.0) -> np.ndarray:
+    """Returns the sums over j >= 0 of gamma^j r_{t+j}, to the last row: float32 (n,).
+
+    Args:
+      gamma: Discount factor, in [0, 1].
+    """
+    stops = np.full(len(self.reward), len(self.reward))
+    sums = returns_to_go.ReturnsToGo(self.reward, stops[:1], gamma)
+    return sums.at(self.timestep, stops).astype(np.float32)
 
 
 class Reader:
   """Iterates over the episodes of a run.
 
-  Frames of shards are packed in memory, one shard at a time; frames of a store are
-  memory-mapped.
+  Frames of shards are packed in memory, one shard at a time, unless `store` has them;
+  frames of a store are memory-mapped.
 
   Args:
     run: Run of shards, or a store.
     subset: Selection of complete trajectories, e.g. 'random_trajectories(0.1)'; None
       for the whole run.
+    store: Store of the run with all shards packed, if one is open already.
 
   Attributes:
     run: Run that is read.
@@ -76,11 +100,17 @@ class Reader:
   """
 
   def __init__(
-    self, run: run_directories.RunDirectory, subset: str | None = None
+    self,
+    run: run_directories.RunDirectory,
+    subset: str | None = None,
+    store: store_lib.Store | None = None,
   ):
     self.run = run
     self.manifest = manifests.read(run.data_dir)
-    self._store = store = store_lib.Store(run.data_dir, pack=False)
+    self._is_packed = run.is_store or store is not None
+    if store is None:
+      store = store_lib.Store(run.data_dir, pack=False)
+    self._store = store
     chosen = all_trajectories = sampler.trajectories(store)
     if subset:
       chosen = subsets.select(chosen, subset)
@@ -108,6 +138,7 @@ class Reader:
     self._ended = np.isin(
       self._stop - 1, np.setdiff1d(store.ends, store.truncations)
     )
+    self._unclipped = self._unclipped_returns(all_trajectories.stop)[selected]
     # Index, store and columns of the shard in memory.
     self._loaded: Any = None
     self.frame_shape, self.frame_dtype = store.frame_shape, store.frame_dtype
@@ -143,7 +174,29 @@ class Reader:
         self._store.action[first:stop],
         self._store.reward[first:stop].astype(np.float32),
         self._frames(first, stop),
+        # Rows before a gap are missing, but not from the recorded return.
+        float(self._unclipped[i])
+        if self._padded[i] and not np.isnan(self._unclipped[i])
+        else None,
       )
+
+  def _unclipped_returns(self, stops: np.ndarray) -> np.ndarray:
+    """Returns the recorded unclipped return of each trajectory, or NaN: (n,).
+
+    Args:
+      stops: Row after each trajectory, int64 (n,).
+    """
+    store, recorded = self._store, np.full(len(stops), np.nan)
+    spans = zip(store.starts, store.starts[1:], strict=False)
+    rows_of = dict(zip(store.suffixes, spans, strict=True))
+    for entry in self.manifest.get('shards') or []:
+      key = 'episodes', 'unclipped_returns'
+      returns = manifests.look_up(entry, *key, kind=list)
+      span = rows_of.get(entry.get('suffix'), (0, 0))
+      ends = store.ends[slice(*np.searchsorted(store.ends, span))]
+      if returns and len(returns) == len(ends):
+        recorded[np.searchsorted(stops, ends + 1)] = returns
+    return recorded
 
   def _frames(self, first: int, stop: int) -> np.ndarray:
     """Returns the frames of rows `[first, stop)`: (stop - first, *frame_shape)."""
@@ -154,7 +207,7 @@ class Reader:
       end = min(stop, first + _CHUNK_ROWS, int(store.starts[i + 1]))
       rows = np.arange(first, end)
       done = len(out) - (stop - first)
-      if self.run.is_store:
+      if self._is_packed:
         out[done : done + len(rows)] = store.frames(rows)
       else:
         shard, columns = self._load(i)

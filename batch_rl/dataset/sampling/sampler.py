@@ -8,10 +8,8 @@ The transition at row `i` is valid if
   episode terminates earlier. A truncated episode (`Store.truncations`) does not
   terminate.
 
-Transitions may span shards, but not gaps.
-
-The valid rows of a trajectory are one contiguous range, so their index is small even
-for long runs, and sampling from it is exactly uniform.
+Transitions may span shards, but not gaps. The valid rows of a trajectory are one range
+(`row_ranges`).
 """
 
 import hashlib
@@ -21,7 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batch_rl.dataset.sampling import compiled_batches, subsets
+from batch_rl.dataset.sampling import (
+  compiled_batches,
+  numbered_batches,
+  row_ranges,
+  subsets,
+)
 from batch_rl.dataset.sampling.compiled_batches import Columns
 from batch_rl.dataset.store import frame_stacks
 from batch_rl.dataset.store import store as store_lib
@@ -64,7 +67,7 @@ class Batch(NamedTuple):
     return self.windows[np.arange(len(frames))[:, None], frames]
 
 
-class Sampler:
+class Sampler(numbered_batches.NumberedBatches):
   """Draws transitions from a store.
 
   Args:
@@ -104,9 +107,8 @@ class Sampler:
     self._compiled = compiled_batches.CompiledBatches(
       store, stack_size, self._discounts
     )
-    self._lock = threading.Lock()
     self._refreshing = threading.Lock()
-    self.reseed(seed)
+    super().__init__(seed)
     self.refresh()
 
   # --- index of valid rows -----------------------------------------------------
@@ -127,12 +129,14 @@ class Sampler:
       ]
       first, stop = self._valid_ranges(used)
       # One assignment, because other threads may be drawing.
-      self._ranges = (len(packed), first, np.cumsum(stop - first))
+      self._ranges = row_ranges.Ranges(
+        len(packed), first, np.cumsum(stop - first)
+      )
 
   @property
   def num_transitions(self) -> int:
     """Number of transitions that can be drawn now."""
-    return _total(self._ranges)
+    return self._ranges.total
 
   @property
   def num_trajectories(self) -> int:
@@ -148,16 +152,11 @@ class Sampler:
   def valid_rows(self) -> np.ndarray:
     """Returns all rows that can be drawn now, ascending: int64 (num_transitions,)."""
     ranges = self._ranges
-    return _rows(ranges, np.arange(_total(ranges)))
+    return ranges.rows(np.arange(ranges.total))
 
   def is_valid(self, rows: np.ndarray) -> np.ndarray:
     """Returns whether rows, int64 (n,), can be drawn now: bool (n,)."""
-    _, first, cumulative = self._ranges
-    if not len(first):
-      return np.zeros(len(rows), bool)
-    at = np.maximum(np.searchsorted(first, rows, side='right') - 1, 0)
-    before = np.where(at > 0, cumulative[at - 1], 0)
-    return (rows >= first[at]) & (rows < first[at] + cumulative[at] - before)
+    return self._ranges.contain(rows)
 
   def subset_hash(self) -> str:
     """Returns the hash of the subset; see `hash_of`."""
@@ -165,57 +164,16 @@ class Sampler:
 
   def _valid_ranges(self, suffixes: Sequence[int]):
     """Returns the first rows of the ranges of valid rows, and their stops."""
-    store, chosen = self.store, self._trajectories
-    low, high = [], []
-    for start, stop, leading, paddings in self._gapless(suffixes):
-      ends = store.ends[slice(*np.searchsorted(store.ends, (start, stop)))]
-      begins = np.concatenate([[start], ends + 1])
-      ended = np.append(~np.isin(ends, store.truncations), False)
-      after = np.append(ends + 1, stop)
-      # Skip padding, and rows whose stack would begin before the trajectory.
-      shard_of = np.searchsorted(paddings[:, 0], begins, side='right') - 1
-      padding = paddings[shard_of, 1]
-      padding[0] = leading
-      first = begins + np.maximum(self.stack_size - 1, padding)
-      last = np.where(ended, after, after - self.update_horizon)
-      # Restrict each range to the subset.
-      trajectory = np.searchsorted(chosen.begin, begins, side='right') - 1
-      low.append(np.maximum(first, chosen.start[trajectory]))
-      high.append(np.minimum(last, chosen.stop[trajectory]))
-    if not low:
-      return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    first, stop = np.concatenate(low), np.concatenate(high)
+    chosen, found = self._trajectories, row_ranges.pieces(self.store, suffixes)
+    # Skip padding, and rows whose stack would begin before the trajectory.
+    first = found.begin + np.maximum(self.stack_size - 1, found.padding)
+    stop = found.stop - np.where(found.terminates, 0, self.update_horizon)
+    # Restrict each range to the subset.
+    trajectory = np.searchsorted(chosen.begin, found.begin, side='right') - 1
+    first = np.maximum(first, chosen.start[trajectory])
+    stop = np.minimum(stop, chosen.stop[trajectory])
     not_empty = stop > first
     return first[not_empty], stop[not_empty]
-
-  def _gapless(self, suffixes: Sequence[int]):
-    """Yields `(start, stop, leading, paddings)` of each gapless range of rows.
-
-    `leading` is the number of padding rows at its start. `paddings`, int64
-    (shards, 2), has the first row of each shard and the number of padding rows of
-    the episodes that begin in it.
-    """
-    store = self.store
-    start = stop = leading = 0
-    paddings: list = []
-    before = None
-    for i, (suffix, placement) in enumerate(
-      zip(store.suffixes, store.placements, strict=True)
-    ):
-      if suffix not in suffixes:
-        before = None if placement.rows else before
-        continue
-      if before is None or not placement.follows:
-        if stop > start:
-          yield start, stop, leading, np.array(paddings)
-        start = int(store.starts[i])
-        leading = store.leading_padding(suffix)
-        paddings = []
-      paddings.append((int(store.starts[i]), store.padding(suffix)))
-      stop = int(store.starts[i + 1])
-      before = suffix
-    if stop > start:
-      yield start, stop, leading, np.array(paddings)
 
   # --- drawing ---------------------------------------------------------------
 
@@ -228,24 +186,6 @@ class Sampler:
       Whether compiled code is available.
     """
     return self._compiled.wait()
-
-  def reseed(self, seed: int | None) -> None:
-    """Restarts at batch 0 with another seed; None for a random one."""
-    sequence = np.random.SeedSequence(seed)
-    self._key = sequence.generate_state(2, np.uint64)
-    self._next = 0
-
-  def skip(self, batches: int) -> None:
-    """Advances the counter of `next_number` by a number of batches."""
-    with self._lock:
-      self._next += batches
-
-  def next_number(self) -> int:
-    """Returns the next batch number: 0, 1, 2, ... since the last `reseed`."""
-    with self._lock:
-      number = self._next
-      self._next += 1
-    return number
 
   def draw(self, number: int, count: int) -> np.ndarray:
     """Draws the rows of a batch uniformly from the valid rows, with replacement.
@@ -261,15 +201,16 @@ class Sampler:
       ValueError: If there is no valid row, or packing in the background failed.
     """
     ranges = self._current_ranges()
-    numbers = _generator(self._key, number).integers(_total(ranges), size=count)
-    return _rows(ranges, numbers)
+    return ranges.rows(
+      self._generator(number).integers(ranges.total, size=count)
+    )
 
-  def _current_ranges(self) -> '_Ranges':
+  def _current_ranges(self) -> row_ranges.Ranges:
     self.store.raise_error()
-    if self._ranges[0] != self.store.num_packed:
+    if self._ranges.num_shards != self.store.num_packed:
       self.refresh()
     ranges = self._ranges
-    if not _total(ranges):
+    if not ranges.total:
       raise ValueError(
         f'No valid transition in {self.store.data_dir}'
         + (f', subset {self.subset}.' if self.subset else '.')
@@ -332,9 +273,9 @@ class Sampler:
     if isinstance(which, np.ndarray):
       return self._compiled.make(which, None, is_stacked)
     number, count = which
-    _, first, cumulative = self._current_ranges()
+    ranges = self._current_ranges()
     draw = compiled_batches.Draw(
-      self._key, np.uint64(number), first, cumulative
+      self._key, np.uint64(number), ranges.first, ranges.cumulative
     )
     return self._compiled.make(count, draw, is_stacked)
 
@@ -370,48 +311,6 @@ class Sampler:
 def _batch(columns: Columns, windows: np.ndarray, stack_size: int) -> Batch:
   rows, action, reward, _, _, terminal, steps, *_ = columns
   return Batch(rows, windows, action, reward, terminal, steps, stack_size)
-
-
-_local = threading.local()  # of each thread: its generator
-
-
-def _generator(key: np.ndarray, number: int) -> np.random.Generator:
-  """Returns the generator of a batch, valid until the thread's next call.
-
-  It is a Philox (Salmon et al., 2011) with the counter (0, number, 0, 0), of which
-  the lowest word counts within the batch. A new one would draw entropy that is not
-  needed, which takes longer than the batch's own numbers.
-  """
-  generator = getattr(_local, 'generator', None)
-  if generator is None:
-    generator = _local.generator = np.random.Generator(np.random.Philox(0))
-  generator.bit_generator.state = {
-    'bit_generator': 'Philox',
-    'state': {'counter': np.array([0, number, 0, 0], np.uint64), 'key': key},
-    'buffer': np.zeros(4, np.uint64),
-    'buffer_pos': 4,
-    'has_uint32': 0,
-    'uinteger': 0,
-  }
-  return generator
-
-
-# Number of shards in the index, first row of each range of valid rows, and the
-# cumulative number of rows up to the end of each range.
-_Ranges = tuple[int, np.ndarray, np.ndarray]
-
-
-def _total(ranges: _Ranges) -> int:
-  """Returns the number of valid rows."""
-  cumulative = ranges[2]
-  return int(cumulative[-1]) if len(cumulative) else 0
-
-
-def _rows(ranges: _Ranges, numbers: np.ndarray) -> np.ndarray:
-  """Returns the rows at positions `numbers` in the list of all valid rows."""
-  _, first, cumulative = ranges
-  at = np.searchsorted(cumulative, numbers, side='right')
-  return first[at] + numbers - np.where(at > 0, cumulative[at - 1], 0)
 
 
 def trajectories(store: store_lib.Store) -> subsets.Trajectories:

@@ -44,7 +44,7 @@ SCHEMA = {
       'suffix': range(2**31),
       'first_row': _COUNT,
       'rows': _COUNT,
-      'episodes': _EPISODES,
+      'episodes': {**_EPISODES, 'unclipped_returns': [float]},
       'files': {str: {'bytes': _COUNT, 'sha256': str}},
     }
   ],
@@ -152,6 +152,16 @@ def describe_episodes(episodes: list[list]) -> dict[str, Any]:
       'max': float(values.max()),
     }
   return statistics
+
+
+def describe_shard_episodes(episodes: list[list]) -> dict[str, Any]:
+  """Returns the statistics, and the unclipped return of each episode.
+
+  Args:
+    episodes: Arguments of `describe_episodes`, of those that end in a shard.
+  """
+  unclipped = [unclipped for _, _, unclipped, _ in episodes]
+  return {**describe_episodes(episodes), 'unclipped_returns': unclipped}
 
 
 def describe_file(path: str) -> dict[str, Any]:

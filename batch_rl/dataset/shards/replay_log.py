@@ -417,7 +417,7 @@ class ReplayLog:
         'suffix': writer.suffix,
         'first_row': first,
         'rows': start + cursor - first,
-        'episodes': manifests.describe_episodes(episodes),
+        'episodes': manifests.describe_shard_episodes(episodes),
         'files': {
           os.path.basename(path): manifests.describe_file(path)
           for path in paths

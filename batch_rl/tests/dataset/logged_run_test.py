@@ -52,3 +52,28 @@ def test_a_cache_that_cannot_be_written_is_one_line(root, tmp_path):
   (tmp_path / 'file').touch()
   with pytest.raises(ValueError, match='cache_dir=.*/file cannot be written'):
     dataset.open(str(root / 'Pong' / '1'), cache_dir=str(tmp_path / 'file'))
+
+
+def test_sequences_and_trajectories_of_a_run(root):
+  run = dataset.open(str(root / 'Pong' / '1'))
+  found = list(run.trajectories())
+  assert [len(trajectory.action) for trajectory in found] == [7, 9, 8]
+  sampler = run.sequences(9, subset='trajectories_by_return(-9, 9)', seed=0)
+  ends = np.array([trajectory.ended for trajectory in found])
+  batch = sampler.gather(sampler.steps()[np.cumsum([7, 9, 8]) - 1])
+  assert ends.all() and batch.terminal[:, -1].all()
+  assert batch.state.shape == (3, 9, 4, 2, 2)
+  for i, trajectory in enumerate(found):
+    mask = batch.mask[i]
+    for name in ('action', 'reward', 'timestep'):
+      np.testing.assert_array_equal(
+        getattr(batch, name)[i][mask], getattr(trajectory, name)
+      )
+    np.testing.assert_array_equal(
+      batch.return_to_go[i][mask], trajectory.return_to_go()
+    )
+    np.testing.assert_array_equal(
+      batch.state[i, mask, -1], trajectory.observation
+    )
+  with pytest.raises(ValueError, match='splits trajectories'):
+    run.trajectories('first_transitions(3)')

@@ -69,6 +69,7 @@ def test_checkpoints_become_one_run_in_order(tmp_path, import_json, run):
   ]
   # Returns before clipping are unknown.
   assert 'unclipped_return' not in manifest['episodes']
+  assert 'unclipped_returns' not in manifest['shards'][0]['episodes']
   assert manifest['episodes']['count'] == 4
   code, out, _ = run('inspect', target)
   assert code == 0 and 'Pong by dqn' in out

@@ -159,3 +159,44 @@ def test_only_complete_trajectories_can_be_chosen(tmp_path):
   assert reader.rows == sum(len(e.action) for e in reader)
   with pytest.raises(ValueError, match='splits trajectories'):
     read(tmp_path, 'first_transitions(45)')
+
+
+def test_returns_to_go_and_unclipped_returns(tmp_path):
+  """The unclipped return of an episode is unknown if its beginning is missing."""
+  rewards = [[3.0, 0.0, -2.0], [0.0], [1.0] * 9, [5.0, 5.0, 0.0], [2.0, 2.0]]
+  with replay_log.ReplayLog(tmp_path, (2,), np.uint8, 8, stack_size=2) as log:
+    for episode in rewards:
+      for step, reward in enumerate(episode):
+        log.add(
+          np.ones(2, np.uint8),
+          step,
+          np.clip(reward, -1, 1),
+          step == len(episode) - 1 and len(episode) != 2,
+          unclipped_reward=reward,
+        )
+  for missing, kept in (None, range(5)), (0, [2, 3, 4]):
+    if missing is not None:
+      ring_logs.remove_shard(tmp_path, missing)
+    opened = store.Store(str(tmp_path))
+    opened.wait()
+    run = run_directories.as_run(str(tmp_path))
+    for reader in (episodes.Reader(run), episodes.Reader(run, store=opened)):
+      found = list(reader)
+      assert [e.unclipped_return for e in found[-3:]] == [
+        9.0 if missing is None else None,
+        10.0,
+        None,  # the run stops within it
+      ]
+      if missing is None:
+        assert [e.unclipped_return for e in found[:2]] == [1.0, 0.0]
+      for episode, i in zip(found, kept, strict=True):
+        clipped = np.clip(rewards[i], -1, 1)[-len(episode.reward) :]
+        np.testing.assert_array_equal(episode.reward, clipped)
+        assert episode.logged_return == clipped.sum()
+        assert episode.timestep.tolist() == list(range(len(clipped)))
+        for gamma in (1.0, 0.5):
+          sums = [
+            sum(gamma**j * reward for j, reward in enumerate(clipped[t:]))
+            for t in range(len(clipped))
+          ]
+          np.testing.assert_allclose(episode.return_to_go(gamma), sums)

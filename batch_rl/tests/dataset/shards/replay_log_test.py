@@ -95,6 +95,7 @@ def test_manifest_has_hashes_and_returns(tmp_path):
   statistics = manifest['shards'][0]['episodes']
   assert statistics['return'] == {'mean': 0.0, 'min': -2.0, 'max': 2.0}
   assert statistics['unclipped_return'] == {'mean': 0.0, 'min': -20, 'max': 20}
+  assert statistics['unclipped_returns'] == [20, -20]
   assert statistics['agent_steps'] == {'mean': 2.5, 'min': 2.0, 'max': 3.0}
   for name, described in manifest['shards'][0]['files'].items():
     path = tmp_path / 'log' / name

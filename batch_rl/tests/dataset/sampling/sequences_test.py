@@ -1,0 +1,339 @@
+"""Sequences: their content, compared with a loop over the rows, and their distribution."""
+
+import concurrent.futures
+import tempfile
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from batch_rl.dataset.sampling import sequences
+from batch_rl.dataset.store import store
+from batch_rl.tests import interchange_runs, ring_logs
+from batch_rl.tests.dataset.sampling.known_runs import open_store, write_run
+
+LENGTHS = [30, 25, 40, 11, 60, 33]
+
+
+def make(opened, length=5, stack_size=3, **kwargs):
+  return sequences.SequenceSampler(opened, length, stack_size, **kwargs)
+
+
+def trajectories_of(run, kept):
+  """Divides rows of a run at ends and gaps: `(rows, begins at a reset)` of each."""
+  found = []
+  for row in kept:
+    follows = row - 1 in kept
+    if not follows or run.rows[row - 1].terminal:
+      found.append(([], follows or row == 0))
+    found[-1][0].append(row)
+  return found
+
+
+def expected_sequences(run, kept, selected, length, stack_size, gamma):
+  """Returns `{row: columns}` of the sequences that end at each row, step by step."""
+  expected = {}
+  for trajectory, at_reset in trajectories_of(run, kept):
+    padding = [row for row in trajectory if not run.is_step[row]]
+    first = len(padding)
+    steps = trajectory[first if at_reset else max(first, stack_size - 1) :]
+    steps = [row for row in steps if row in selected]
+    to_go, after = {}, 0.0
+    for row in trajectory[::-1]:
+      to_go[row] = after = run.rows[row].reward + gamma * after
+    for i, last in enumerate(steps):
+      inside = steps[max(0, i - length + 1) : i + 1]
+      context = range(inside[0] - stack_size + 1, last + 1)
+      frames = [
+        run.rows[row].frame if row in trajectory else 0 for row in context
+      ]
+      columns = [
+        (
+          row,
+          run.rows[row].action,
+          run.rows[row].reward,
+          run.rows[row].terminal,
+          trajectory.index(row) - first,
+          float(np.float32(to_go[row])),
+          True,
+        )
+        for row in inside
+      ]
+      absent = length - len(inside)
+      expected[last] = (
+        [0] * absent + frames,
+        [(-1, 0, 0, 0, 0, 0, False)] * absent + columns,
+      )
+  return expected
+
+
+def assert_is_as_expected(sampler, run, present, selected=None):
+  kept = run.rows_of(present)
+  expected = expected_sequences(
+    run,
+    dict.fromkeys(kept),
+    set(kept if selected is None else selected),
+    sampler.length,
+    sampler.stack_size,
+    sampler.gamma,
+  )
+  assert [kept[row] for row in sampler.steps()] == list(expected)
+  assert sampler.num_steps == len(expected)
+  if not expected:
+    return
+  compiled, batch = both_ways(sampler, sampler.steps())
+  assert_same(compiled, batch)
+  assert (batch.frames == batch.frames[..., :1, :1]).all()
+  rows = np.where(batch.mask, np.array(kept)[batch.rows], -1)
+  columns = [rows, *batch[2:]]
+  for i, (frames, steps) in enumerate(expected.values()):
+    assert batch.frames[i, :, 0, 0].tolist() == frames
+    assert list(zip(*(c[i].tolist() for c in columns), strict=True)) == steps
+  states = batch.state
+  size = sampler.stack_size
+  assert states.shape == (*batch.rows.shape, size, 2, 2)
+  for t in range(sampler.length):
+    np.testing.assert_array_equal(states[:, t], batch.frames[:, t : t + size])
+  assert np.shares_memory(states, batch.frames)
+
+
+def both_ways(sampler, rows):
+  """Returns a batch with and without compiled code."""
+  assert sampler.wait_until_compiled()
+  compiled = sampler.gather(rows)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(sampler._compiled, '_kernel', None)
+    return compiled, sampler.gather(rows)
+
+
+def assert_same(left, right):
+  for a, b in zip(left, right, strict=True):
+    assert a.dtype == b.dtype
+    np.testing.assert_array_equal(a, b)
+
+
+@hypothesis.settings(max_examples=20, deadline=None)
+@hypothesis.given(
+  lengths=st.lists(st.integers(1, 20), min_size=1, max_size=9),
+  capacity=st.integers(6, 50),
+  dropped=st.integers(0, 5),
+  data=st.data(),
+)
+def test_all_steps_of_the_run_are_reached(lengths, capacity, dropped, data):
+  """Some shards may be missing."""
+  with tempfile.TemporaryDirectory() as directory:
+    run = write_run(directory, lengths, capacity, dropped=dropped)
+    present = set(run.suffixes)
+    if len(present) > 1 and data.draw(st.booleans(), label='some are missing'):
+      removed = data.draw(st.sets(st.sampled_from(run.suffixes), max_size=3))
+      present = present - removed or present
+      for suffix in set(run.suffixes) - present:
+        ring_logs.remove_shard(directory, suffix)
+    opened = open_store(directory)
+    more = data.draw(st.sampled_from([3, 4, 6]), label='stack_size')
+    for stack_size in (1, more):
+      sampler = make(
+        opened,
+        data.draw(st.integers(1, 12), label='length'),
+        stack_size,
+        gamma=data.draw(st.sampled_from([0, 0.5, 1.0]), label='gamma'),
+      )
+      assert_is_as_expected(sampler, run, present)
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+  return write_run(tmp_path_factory.mktemp('run'), LENGTHS, 50, dropped=4)
+
+
+@pytest.fixture(scope='module')
+def opened(run):
+  return open_store(run.directory)
+
+
+@pytest.mark.parametrize('count', [1, 29, 31, 90, 10**9])
+@pytest.mark.parametrize('from_end', [False, True])
+def test_no_step_is_outside_the_subset(run, opened, count, from_end):
+  steps = np.flatnonzero(run.is_step)
+  selected = steps[-count:] if from_end else steps[:count]
+  text = f'{"last" if from_end else "first"}_transitions({count})'
+  sampler = make(opened, 7, 4, gamma=0.5, subset=text)
+  assert_is_as_expected(sampler, run, run.suffixes, selected.tolist())
+  assert len(sampler.subset_hash()) == 16
+
+
+def test_shards_join_as_they_are_packed(run):
+  opened = store.Store(run.directory, pack=False)
+  sampler = make(opened, 4, 2, seed=0)
+  with pytest.raises(ValueError, match='No step of a trajectory in'):
+    sampler.batch(0, 4)
+  opened.start()
+  opened.wait()
+  sampler.batch(0, 4)
+  assert sampler.num_trajectories == len(LENGTHS)
+  assert_is_as_expected(sampler, run, run.suffixes)
+
+
+def test_values_do_not_depend_on_the_shards_that_are_packed(opened):
+  """A sequence is shorter where rows are not packed; its other columns are equal."""
+  every = make(opened, 6, 4)
+  index = every._make_index([1, 2])
+  rows = index.ranges.rows(np.arange(index.ranges.total))
+  part, whole = every._gather(index, rows), every.gather(rows)
+  assert part.mask.sum() < whole.mask.sum()
+  for name in ('rows', 'action', 'reward', 'timestep', 'return_to_go'):
+    left, right = getattr(part, name), getattr(whole, name)
+    np.testing.assert_array_equal(left[part.mask], right[part.mask])
+
+
+def test_truncated_and_late_episodes(tmp_path):
+  """The last step of a truncated episode is a step, but not terminal."""
+  random = np.random.default_rng(0)
+  logged = [
+    (random.integers(1, 256, (n, 2, 2), np.uint8), [1] * n, [1.0] * n)
+    for n in (9, 8, 12, 7)
+  ]
+  kinds = {0: 'truncated', 2: 'late', 3: 'open'}
+  logs = interchange_runs.write_run(tmp_path, logged, 15, kinds)
+  opened = open_store(logs)
+  sampler = make(opened, 20, 4)
+  batch = sampler.gather(sampler.steps())
+  last = batch.return_to_go[:, -1] == 1
+  # The first three rows of the late episode are the context of the others.
+  assert batch.mask[last].sum(axis=1).tolist() == [9, 8, 9, 7]
+  assert batch.terminal[last, -1].tolist() == [0, 1, 1, 0]
+  assert batch.terminal.sum() == 2 and sampler.num_trajectories == 4
+  for i, (observation, *_) in zip(np.flatnonzero(last), logged, strict=True):
+    n = len(observation)
+    np.testing.assert_array_equal(batch.frames[i, -n:], observation)
+    assert not batch.frames[i, :-n].any()
+  complete = make(opened, 20, 4, complete_only=True)
+  assert complete.num_trajectories == 3 and complete.num_steps == 9 + 8 + 9
+
+
+def test_complete_trajectories_have_all_their_rows(tmp_path):
+  """A missing shard cuts off both ends, as the end of the log does."""
+  run = write_run(tmp_path, LENGTHS, 50, dropped=4)
+  ring_logs.remove_shard(tmp_path, 1)
+  kept = run.rows_of({0, 2, 3, 4})
+  sampler = make(open_store(tmp_path), 100, 4, complete_only=True)
+  batch = sampler.gather(sampler.steps())
+  found = np.array(kept)[batch.rows[batch.mask.sum(axis=1) == 1][:, -1]]
+  # Episodes begin at rows 0, 33, 61, 104, 118, 181; rows 49 to 98 are missing.
+  assert found.tolist() == [3, 107, 121]
+  assert sampler.num_steps == 30 + 11 + 60
+  with pytest.raises(ValueError, match='No step of a complete trajectory'):
+    make(sampler.store, subset='last_transitions(9)', complete_only=True).batch(
+      0, 1
+    )
+
+
+# --- draws --------------------------------------------------------------------
+
+
+def probabilities(run, weighting, temperature):
+  """Returns the probability of each row, by a loop."""
+  kept = range(len(run.rows))
+  every = [
+    [row for row in rows if run.is_step[row]]
+    for rows, _ in trajectories_of(run, kept)
+  ]
+  returns = [sum(run.rows[row].reward for row in rows) for rows in every]
+  lowest, highest = min(returns), max(returns)
+  weights = {}
+  for rows, total in zip(every, returns, strict=True):
+    for row in rows:
+      weights[row] = {
+        'steps': 1.0,
+        'trajectories': 1 / len(rows),
+        'returns': np.exp((total - lowest) / (highest - lowest) / temperature),
+      }[weighting]
+  return {row: w / sum(weights.values()) for row, w in weights.items()}
+
+
+@pytest.mark.parametrize(
+  ('weighting', 'temperature'),
+  [('steps', 0.1), ('trajectories', 0.1), ('returns', 0.1), ('returns', 2.0)],
+)
+def test_steps_are_drawn_with_their_probabilities(
+  run, opened, weighting, temperature
+):
+  sampler = make(opened, weighting=weighting, temperature=temperature, seed=1)
+  expected, draws = probabilities(run, weighting, temperature), 200_000
+  assert sampler.steps().tolist() == list(expected)
+  rows = sampler.draw(0, draws)
+  found = np.bincount(rows, minlength=len(run.rows))[list(expected)]
+  mean = draws * np.array(list(expected.values()))
+  assert mean.sum() == pytest.approx(draws)
+  assert (np.abs(found - mean) < 5 * np.sqrt(mean) + 1).all()
+
+
+@pytest.mark.parametrize('temperature', [1e-300, 1e-3, 1e300])
+def test_extreme_temperatures(run, opened, temperature):
+  rows = make(opened, weighting='returns', temperature=temperature).draw(0, 99)
+  expected = probabilities(run, 'returns', max(temperature, 1e-2))
+  if temperature < 1:  # only the best trajectories
+    assert all(expected[row] > 1e-3 for row in rows.tolist())
+
+
+def test_equal_returns_have_equal_weights(tmp_path):
+  write_run(tmp_path, [5], 50)
+  sampler = make(open_store(tmp_path), weighting='returns', seed=0)
+  assert set(sampler.draw(0, 100).tolist()) == {3, 4, 5, 6, 7}
+
+
+def test_a_batch_is_a_function_of_seed_and_number(opened):
+  for weighting in sequences.WEIGHTINGS:
+    one, two = (make(opened, weighting=weighting, seed=7) for _ in range(2))
+    expected = [one.batch(number, 16) for number in range(20)]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+      found = pool.map(lambda n, s=two: s.batch(n % 20, 16), range(60))
+      for i, batch in enumerate(found):
+        assert_same(batch, expected[i % 20])
+    rows = [batch.rows[:, -1].tolist() for batch in expected]
+    assert [one.draw(n, 16).tolist() for n in range(20)] == rows
+    assert len({tuple(r) for r in rows}) == 20
+    other = make(opened, weighting=weighting, seed=8).draw(0, 16)
+    assert other.tolist() != rows[0]
+
+
+@pytest.mark.parametrize(
+  ('weighting', 'rows'),
+  [
+    ('steps', [169, 148, 11, 22, 134, 135]),
+    ('trajectories', [141, 161, 3, 18, 109, 110]),
+    ('returns', [92, 73, 102, 90, 73, 98]),
+  ],
+)
+def test_the_draws_of_a_seed_never_change(opened, weighting, rows):
+  assert make(opened, weighting=weighting, seed=1).draw(5, 6).tolist() == rows
+
+
+def test_numbers_count_from_the_seed(opened):
+  sampler = make(opened, seed=0)
+  sampler.skip(3)
+  assert [sampler.next_number() for _ in range(2)] == [3, 4]
+  sampler.reseed(0)
+  assert sampler.next_number() == 0
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'message'),
+  [
+    ({'length': 0}, 'length=0 is not an integer of at least 1'),
+    ({'stack_size': 1.5}, 'stack_size=1.5 is not an integer'),
+    ({'gamma': 1.01}, 'gamma=1.01 is not in'),
+    ({'weighting': 'return'}, "'return' is not one of steps, trajectories"),
+    ({'temperature': 0}, 'temperature=0 is not a positive number'),
+    ({'subset': 'best(1)'}, 'is not a subset'),
+  ],
+)
+def test_wrong_arguments(opened, arguments, message):
+  with pytest.raises(ValueError, match=message):
+    make(opened, **arguments)
+
+
+def test_padding_is_not_the_end_of_a_sequence(run, opened):
+  with pytest.raises(ValueError, match='No sequence ends at row 0'):
+    make(opened).gather(np.array([3, 0]))
