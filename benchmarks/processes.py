@@ -142,6 +142,26 @@ def draw(directory: str, seconds: str) -> dict:
   return result
 
 
+def sequences(directory: str, length: str) -> dict:
+  """Opens a run and draws sequences from it."""
+  from batch_rl import dataset
+
+  before, start = anonymous_memory(), time.perf_counter()
+  run = dataset.open(directory, show_progress=False)
+  opened = time.perf_counter() - start
+  drawn = run.sequences(int(length), seed=0)
+  seconds = time.perf_counter() - start
+  for number in range(10):
+    drawn.batch(number, 64)
+  return {
+    'rows': run.store.rows,
+    'opened': opened,
+    'seconds': seconds,
+    'nbytes': run.store.nbytes,
+    'anonymous': anonymous_memory() - before,
+  }
+
+
 def open_buffer(directory: str) -> dict:
   """Opens a store on disk as agents do, with TensorFlow."""
   start = time.perf_counter()
