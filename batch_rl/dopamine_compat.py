@@ -14,17 +14,21 @@ installs one fix for each problem, and never replaces an installed package:
 | memory zeroed for each tensor: DQN a sixth slower   | `_reuse_memory`      |
 | Python calls in graphs: 15 us for each array        | `_hand_arrays_over`  |
 | warnings that are no use to users                   | `_silence_*`         |
+| users' code imports modules by their old names      | `_MovedModules`      |
 
 Nothing heavy is imported here: each fix waits for the import that needs it.
 """
 
 import contextlib
+import functools
 import importlib
 import importlib.abc
+import importlib.machinery
 import importlib.util
 import io
 import logging
 import os
+import re
 import subprocess
 import sys
 import types
@@ -42,7 +46,7 @@ def activate() -> None:
   _use_legacy_keras()
   _reuse_memory()
   _silence_start_up()
-  sys.meta_path.insert(0, _ImportHooks())
+  sys.meta_path[:0] = [_MovedModules(), _ImportHooks()]
   # Last, so that an installed `baselines` takes precedence.
   sys.meta_path.append(_BaselinesStandIn())
   for name, fix in _AROUND_IMPORT.items():
@@ -339,3 +343,58 @@ class _BaselinesStandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
       )
 
     module.__getattr__ = missing
+
+
+# Packages that Dopamine 4.1 moved, and where they are now.
+_MOVED = {
+  'dopamine.agents': 'dopamine.tf.agents',
+  'dopamine.replay_memory': 'dopamine.tf.replay_memory',
+}
+_MOVED_NAME = re.compile(
+  rf'(?<![\w.])({"|".join(map(re.escape, _MOVED))})(?!\w)'
+)
+
+
+def current_names(text: str) -> str:
+  """Returns a text with the current names of the modules that Dopamine has moved.
+
+  Args:
+    text: Lines of gin, or the name of a module.
+  """
+  return _MOVED_NAME.sub(lambda match: _current_package(match[1]), text)
+
+
+@functools.cache
+def _current_package(name: str) -> str:
+  """Returns the current name of a package of `_MOVED`; an older Dopamine keeps it."""
+  dopamine = importlib.util.find_spec('dopamine')
+  folders = (dopamine and dopamine.submodule_search_locations) or []
+  old, new = (
+    importlib.machinery.PathFinder.find_spec(module, folders)
+    for module in (name, 'dopamine.tf')
+  )
+  # A folder that an uninstallation has left behind has no origin.
+  has_old = old is not None and old.origin is not None
+  return name if has_old or new is None else _MOVED[name]
+
+
+class _MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+  """Finder of moved modules: the old name gives the very same module.
+
+  It precedes Python's own finder, which would make a second module of the same file.
+  """
+
+  def find_spec(self, name, path=None, target=None):
+    current = current_names(name)
+    if current == name or importlib.util.find_spec(current) is None:
+      return None
+    return importlib.util.spec_from_loader(name, self)
+
+  def create_module(self, spec):
+    module = importlib.import_module(current_names(spec.name))
+    spec.loader_state = module.__spec__
+    return module
+
+  def exec_module(self, module):
+    # The import of the old name has replaced it.
+    module.__spec__ = module.__spec__.loader_state

@@ -25,6 +25,7 @@ from typing import TextIO
 import gin
 from gin import config_parser
 
+from batch_rl import dopamine_compat
 from batch_rl.runs.bindings import checks, syntax
 from batch_rl.utils.user_code import user_modules
 
@@ -40,8 +41,10 @@ def parse(
   bindings: Sequence[str],
   lock: bool = True,
   check: bool = True,
-) -> None:
+) -> list[config_parser.BindingStatement]:
   """Parses gin files and bindings, and checks the values of parameters.
+
+  Names of modules that Dopamine has moved are read as the current ones.
 
   Args:
     paths: Local paths, or URLs for the readers registered with gin.
@@ -49,11 +52,15 @@ def parse(
     lock: Whether gin refuses later changes.
     check: Whether to check the values (see `bindings.checks`).
 
+  Returns:
+    The bindings in the order of reading.
+
   Raises:
     ValueError: If a file is missing, a name in it is unknown, or a value is not
       allowed.
   """
   add_folders(paths)
+  bindings = list(map(dopamine_compat.current_names, bindings))
   own_statements = syntax.parse_bindings(bindings)
   _import_agents('\n'.join(bindings))
   files = _Files()
@@ -72,10 +79,12 @@ def parse(
     raise ValueError(f'{error}; {user_modules.searched()}') from error
   finally:
     readers.remove(reader)
+  statements = [*files.statements, *own_statements]
   if check:
-    checks.check([*files.statements, *own_statements])
+    checks.check(statements)
   if lock:
     gin.finalize()
+  return statements
 
 
 def check_syntax(paths: Iterable[str], bindings: Sequence[str]) -> None:
@@ -154,6 +163,7 @@ class _Files:
     location = self.find(path) or path
     _add_folder_of(location)
     with self.enter(location) as text:
+      text = dopamine_compat.current_names(text)
       statements = syntax.parse(text, location)
       _import_agents(text)
       lines = io.StringIO(text)

@@ -1,6 +1,7 @@
 """The repairs of dopamine_compat, seen from a new interpreter."""
 
 import importlib
+import importlib.util
 import inspect
 import os
 import signal
@@ -84,6 +85,39 @@ import batch_rl
 print([m for m in ('tensorflow', 'numpy', 'gin', 'jax', 'gym') if m in sys.modules])
 """)
   assert done.stdout == '[]\n', done.stderr
+
+
+def test_old_names_of_dopamines_modules_give_the_same_modules():
+  importlib.import_module('batch_rl')
+  for name in (
+    'agents',
+    'agents.dqn.dqn_agent',
+    'agents.implicit_quantile.implicit_quantile_agent',
+    'agents.rainbow.rainbow_agent',
+    'replay_memory.circular_replay_buffer',
+    'replay_memory.prioritized_replay_buffer',
+  ):
+    old = importlib.import_module(f'dopamine.{name}')
+    assert old is importlib.import_module(f'dopamine.tf.{name}')
+    assert old.__spec__.name == old.__name__ == f'dopamine.tf.{name}'
+    assert importlib.util.find_spec(f'dopamine.{name}') is old.__spec__
+  with pytest.raises(ModuleNotFoundError, match='dopamine.agents.absent'):
+    importlib.import_module('dopamine.agents.absent.more')
+
+
+def test_an_older_dopamine_keeps_its_modules(tmp_path):
+  (tmp_path / 'dopamine/agents').mkdir(parents=True)
+  (tmp_path / 'dopamine/__init__.py').write_text('')
+  (tmp_path / 'dopamine/agents/__init__.py').write_text('OLD = True')
+  code = """
+from batch_rl import dopamine_compat
+import dopamine.agents as agents
+print(agents.OLD, dopamine_compat.current_names('dopamine.agents.x'))
+import dopamine.replay_memory
+"""
+  done = run(code, PYTHONPATH=f'{tmp_path}:{":".join(sys.path)}')
+  assert done.stdout == 'True dopamine.agents.x\n'
+  assert "No module named 'dopamine.replay_memory'" in done.stderr
 
 
 def test_an_installed_baselines_is_kept(tmp_path):

@@ -152,3 +152,19 @@ def test_files_of_the_user_are_listed_with_their_includes(tmp_path):
     path,
     str(tmp_path / 'conf/b.gin'),
   ]
+
+
+def test_old_names_of_dopamines_modules_are_read_as_the_current_ones(tmp_path):
+  path = write(
+    tmp_path / 'a.gin',
+    'import dopamine.agents.dqn.dqn_agent',
+    'dopamine.agents.dqn.dqn_agent.DQNAgent.gamma = 0.5',
+  )
+  binding = (
+    'DQNAgent.epsilon_fn = @dopamine.agents.dqn.dqn_agent.identity_epsilon'
+  )
+  gin_files.parse([path], [binding])
+  current = 'dopamine.tf.agents.dqn.dqn_agent'
+  assert gin.query_parameter(f'{current}.DQNAgent.gamma') == 0.5
+  function = gin.query_parameter(f'{current}.DQNAgent.epsilon_fn')
+  assert function.configurable.selector == f'{current}.identity_epsilon'
