@@ -22,12 +22,14 @@ class Registry:
     bases: Classes from one of which every agent is derived, as `module.Class` in the
       package. The first one's file is no agent.
     renamed: Names of the agents whose files are named otherwise, `{module: name}`.
+    former: Names in gin files and commands of 2020, `{former: name}`.
   """
 
   kind: str
   package: str
   bases: tuple[str, ...]
   renamed: Mapping[str, str]
+  former: Mapping[str, str]
 
   @functools.cached_property
   def modules(self) -> dict[str, str]:
@@ -42,6 +44,10 @@ class Registry:
       if module.name.endswith('_agent') and module.name != base
     }
 
+  def current(self, name: str) -> str:
+    """Returns the name in `modules` for a former one; any other name as it is."""
+    return self.former.get(name, name)
+
   def check(self, name: str | None) -> None:
     """Checks a name, as far as possible without importing agents.
 
@@ -50,7 +56,7 @@ class Registry:
     """
     if user_modules.is_dotted(name):
       user_modules.find(str(name))
-    elif name not in self.modules:
+    elif name is None or self.current(name) not in self.modules:
       raise ValueError(
         f'{choices.unknown("agent", name, self.modules)}, or name a class of '
         'your own as my_module.MyAgent.'
@@ -60,14 +66,14 @@ class Registry:
     """Returns the class of a shipped agent, or a user's own.
 
     Args:
-      name: Name in `modules`, or `module.Class`.
+      name: Name in `modules` or `former`, or `module.Class`.
 
     Raises:
       ValueError: If there is no such agent, or the object is not an agent of this
         kind.
     """
     self.check(name)
-    name = str(name)
+    name = self.current(str(name))
     bases = tuple(map(self._load, self.bases))
     if name in self.modules:
       module = importlib.import_module(f'{self.package}.{self.modules[name]}')
@@ -88,6 +94,10 @@ class Registry:
         f'{expected}.'
       )
     return found
+
+  def find_base(self) -> type:
+    """Returns the first of `bases`."""
+    return self._load(self.bases[0])
 
   def load_all(self) -> dict[str, type]:
     """Returns the shipped classes by name; afterwards gin knows them all."""

@@ -24,7 +24,8 @@ flags.adopt_module_key_flags(command_line)  # for --help
 flags.DEFINE_string(
   'replay_log_dir',
   None,
-  'Run directory to log to; its folder replay_logs receives the shards.',
+  'Run directory to log to; its folder replay_logs receives the shards. By default '
+  'base_dir.',
 )
 flags.DEFINE_string(
   'runs',
@@ -41,7 +42,9 @@ def main() -> None:
     with command_line.user_errors():
       numbers = number_ranges.parse(FLAGS.runs, '--runs')
     directories = {
-      name: str(FLAGS[name].value) for name in ('base_dir', 'replay_log_dir')
+      name: str(FLAGS[name].value)
+      for name in ('base_dir', 'replay_log_dir')
+      if FLAGS[name].value
     }
     sys.exit(
       parallel_runs.run(
@@ -54,6 +57,7 @@ def main() -> None:
     )
   interruption.exit_on_sigterm()
   with command_line.user_errors():
+    FLAGS.set_default('replay_log_dir', FLAGS.base_dir)
     if '://' in FLAGS.replay_log_dir:
       raise ValueError(
         f'--replay_log_dir={FLAGS.replay_log_dir} is remote; log to a local '
@@ -81,4 +85,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  command_line.run(main, required=('base_dir', 'replay_log_dir'))
+  command_line.run(main, required=('base_dir',))

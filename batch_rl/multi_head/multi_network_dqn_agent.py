@@ -41,6 +41,7 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
     devices: Sequence[str] | None = None,
     acting_seed: int | None = None,
     seed: int | None = None,
+    use_deep_exploration: bool = True,
     **kwargs: Any,
   ):
     """Builds the agent's graph.
@@ -58,6 +59,8 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
         applies.
       acting_seed: Seed of the episodes' mixtures; None derives it from `seed`.
       seed: Seed of the run; None for an unseeded agent.
+      use_deep_exploration: Whether each episode of online training has its own
+        mixture. False acts on the mean of the networks.
       **kwargs: Arguments of `MultiHeadDQNAgent` and Dopamine's `DQNAgent`.
 
     Raises:
@@ -75,6 +78,7 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
     self._acting_rng = np.random.default_rng(acting_seed)
     self._mean_mixture = np.full(num_networks, 1 / num_networks, np.float32)
     self._episode_mixture = self._mean_mixture
+    self._use_deep_exploration = use_deep_exploration
     super().__init__(
       sess,
       num_actions,
@@ -102,7 +106,8 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
 
   def _acting_mixture(self) -> np.ndarray:
     """Returns the current acting mixture, float32 (num_heads,)."""
-    return self._mean_mixture if self.eval_mode else self._episode_mixture
+    explores = self._use_deep_exploration and not self.eval_mode
+    return self._episode_mixture if explores else self._mean_mixture
 
   def begin_episode(self, observation: np.ndarray) -> int:
     """Draws the episode's mixture and returns the first action.

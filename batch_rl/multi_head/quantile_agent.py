@@ -8,6 +8,7 @@ import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.agents import loss_agent
+from batch_rl.agents import replay_scheme as scheme_lib
 from batch_rl.multi_head import atari_helpers
 
 
@@ -26,6 +27,7 @@ class QuantileAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     num_atoms: int = 200,
     kappa: float = 1.0,
     seed: int | None = None,
+    replay_scheme: str = 'uniform',
     **kwargs: Any,
   ):
     """Builds the agent's graph.
@@ -39,11 +41,14 @@ class QuantileAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       kappa: Largest error with a quadratic Huber loss, in units of the return; 0 for
         the quantile regression loss.
       seed: Seed of the run; None for an unseeded agent.
+      replay_scheme: 'uniform', the only one.
       **kwargs: Arguments of Dopamine's `DQNAgent`.
 
     Raises:
-      ValueError: If `num_atoms` is below 1 or `kappa` is negative.
+      ValueError: If `num_atoms` is below 1, `kappa` is negative, or `replay_scheme`
+        is another one.
     """
+    scheme_lib.check(replay_scheme)
     if num_atoms < 1:
       raise ValueError(f'num_atoms={num_atoms} must be at least 1.')
     if kappa < 0:

@@ -22,12 +22,14 @@ from typing import Any
 
 import gin
 from absl import app, flags, logging
+from gin import config_parser
 
 from batch_rl.agents import registry
 from batch_rl.atari import roms
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.runs import gin_files as gin_files_lib
 from batch_rl.runs import interruption, run_record
+from batch_rl.runs.bindings import files_of_2020
 from batch_rl.utils import programs
 from batch_rl.utils.user_code import user_modules
 
@@ -191,12 +193,17 @@ def run_errors() -> Iterator[None]:
     fail(error)
 
 
-def load_gin(gin_files: list[str], gin_bindings: list[str]) -> None:
+def load_gin(
+  gin_files: list[str], gin_bindings: list[str]
+) -> list[config_parser.BindingStatement]:
   """Loads gin files and bindings.
 
   Args:
     gin_files: Paths of gin files (see `gin_files` for the lookup).
     gin_bindings: Lines of gin, e.g. 'A.b = 1'; they override the files.
+
+  Returns:
+    The bindings in the order of reading.
 
   Raises:
     ValueError: If a file is missing, a name in it is unknown, or a value is not
@@ -205,7 +212,7 @@ def load_gin(gin_files: list[str], gin_bindings: list[str]) -> None:
   # The runner itself writes to the console, to TensorBoard (Dopamine's collector
   # writes nothing in graph mode) and to logs, which unlike Dopamine's pickles resume.
   gin.parse_config('CollectorDispatcher.collectors = ()')
-  gin_files_lib.parse(gin_files, gin_bindings)
+  return gin_files_lib.parse(gin_files, gin_bindings)
 
 
 def check_agent(agents: registry.Registry) -> None:
@@ -246,16 +253,21 @@ def start_run(
   """
   if flags.FLAGS.agent_name:
     agents.find(flags.FLAGS.agent_name)  # gin knows the class from now on
-  load_gin(flags.FLAGS.gin_files, flags.FLAGS.gin_bindings)
-  if flags.FLAGS.agent_name:
-    _bind(f'{create_agent}.agent_name', flags.FLAGS.agent_name)
-  agent_name = query_gin(f'{create_agent}.agent_name')
+  statements = load_gin(flags.FLAGS.gin_files, flags.FLAGS.gin_bindings)
+  agent_name = flags.FLAGS.agent_name or query_gin(f'{create_agent}.agent_name')
   if agent_name is None:
-    raise ValueError(
-      f'No agent: name one ({", ".join(sorted(agents.modules))}) with --agent_name, or give a '
-      f'gin file that binds {create_agent}.agent_name.'
-    )
-  agents.find(agent_name)
+    agent_name = files_of_2020.agent_name(statements, agents)
+    if agent_name is None:
+      raise ValueError(
+        f'No agent: name one ({", ".join(sorted(agents.modules))}) with --agent_name, '
+        f'or give a gin file that binds {create_agent}.agent_name.'
+      )
+    logging.info('Agent: %s, by the bindings.', agents.current(agent_name))
+  agent_class = agents.find(agent_name)
+  agent_name = agents.current(agent_name)
+  _bind(f'{create_agent}.agent_name', agent_name)
+  for line in files_of_2020.adapt(statements, agents, agent_class):
+    logging.info('%s', line)
   if game := atari_game():
     roms.find_rom(game, query_gin('make_atari.rom_set') or 'auto')
   elif not _environment_function():

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 
 from batch_rl.runs import command_line, progress
+from batch_rl.runs.bindings import files_of_2020
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
 from batch_rl.utils.user_code import gin_signatures, user_modules
@@ -167,7 +168,7 @@ def _load(job, gin_files, bindings, evaluation_steps, own_agent, module):
     user_modules.add_folder(os.path.dirname(module))
   if own_agent:
     agents.find(own_agent)  # gin knows the class from now on
-  command_line.load_gin(list(gin_files), list(bindings))
+  statements = command_line.load_gin(list(gin_files), list(bindings))
   values = {
     **{
       name: parameter.default
@@ -179,7 +180,11 @@ def _load(job, gin_files, bindings, evaluation_steps, own_agent, module):
     return Workload(1, 0, evaluation_steps or values['evaluation_steps'])
   train = values['training_steps']
   if job == 'offline':
-    agent = own_agent or gin.get_bindings(create).get('agent_name')
+    agent = (
+      own_agent
+      or gin.get_bindings(create).get('agent_name')
+      or files_of_2020.agent_name(statements, agents)
+    )
     period = gin_signatures.configured_value(
       agents.find(agent), 'update_period'
     )

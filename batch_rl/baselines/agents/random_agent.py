@@ -1,8 +1,11 @@
 """Agent that acts uniformly at random and logs its experience."""
 
+import inspect
+
 import gin
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.baselines.agents import logged_agent
@@ -13,6 +16,7 @@ from batch_rl.utils.user_code import gin_signatures
 
 
 @gin.configurable
+@gin_signatures.forwards_to(dqn_agent.DQNAgent)
 class RandomAgent(gin_signatures.ForwardedParameters):
   """Agent with Dopamine's interface, random actions and no network.
 
@@ -28,6 +32,8 @@ class RandomAgent(gin_signatures.ForwardedParameters):
     summary_writer: Directory or writer of the TensorBoard files; None for no files.
     seed: Seed of the run, from which the actions are drawn; None for an unseeded
       agent.
+    **unused: Other arguments of Dopamine's `DQNAgent`, which the agent was in 2020;
+      they have no effect.
   """
 
   def __init__(
@@ -41,7 +47,13 @@ class RandomAgent(gin_signatures.ForwardedParameters):
     shard_capacity=1_000_000,
     summary_writer=None,
     seed=None,
+    **unused,
   ):
+    if unused:
+      inspect.signature(dqn_agent.DQNAgent).bind_partial(**unused)  # names
+      logging.info(
+        'RandomAgent has no use for %s: it acts at random.', ', '.join(unused)
+      )
     self._sess = sess or tf.compat.v1.Session()
     self.num_actions = num_actions
     self.eval_mode = False

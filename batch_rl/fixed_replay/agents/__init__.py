@@ -7,4 +7,5 @@ REGISTRY = registry.Registry(
   __name__,
   bases=('fixed_replay_agent.FixedReplayAgentMixin',),
   renamed={'rainbow_agent': 'c51'},
+  former={'rainbow': 'c51'},
 )

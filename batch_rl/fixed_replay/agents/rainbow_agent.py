@@ -5,19 +5,25 @@ import tensorflow as tf
 from dopamine.tf.agents.rainbow import rainbow_agent
 
 from batch_rl.agents import loss_agent
+from batch_rl.agents import replay_scheme as scheme_lib
 from batch_rl.fixed_replay.agents import fixed_replay_agent
-from batch_rl.utils.user_code import gin_signatures
 
 
 @gin.configurable
-@gin_signatures.forwards_to(rainbow_agent.RainbowAgent, replay_scheme='uniform')
 class FixedReplayRainbowAgent(
   fixed_replay_agent.FixedReplayAgentMixin, rainbow_agent.RainbowAgent
 ):
   """Offline C51 (Bellemare et al., 2017): one-step Rainbow, uniform replay.
 
   Takes the arguments of `RainbowAgent` and `FixedReplayAgentMixin`.
+
+  Raises:
+    ValueError: If `replay_scheme` is not 'uniform'.
   """
+
+  def __init__(self, *args, replay_scheme='uniform', **kwargs):
+    scheme_lib.check(replay_scheme)
+    super().__init__(*args, replay_scheme=replay_scheme, **kwargs)
 
   def loss(self, batch: loss_agent.Batch) -> tf.Tensor:
     """Returns cross-entropies with the projected target distribution (Algorithm 1).

@@ -172,6 +172,7 @@ RANGES = {
   'num_networks': _integer(1, 1000),
   'num_convex_combinations': _integer(1, 100_000),
   'transform_strategy': TEXT,
+  'use_deep_exploration': _BOOLEAN,
   'replay_scheme': TEXT,
   'num_tau_samples': _integer(1, 100_000),
   'num_tau_prime_samples': _integer(1, 100_000),
@@ -226,6 +227,13 @@ RANGES = {
   'use_ppo_preprocessing': _BOOLEAN,
   'continuous_action_threshold': _PROBABILITY,
 }
+# Narrower ranges of the package's own classes.
+_OWN_RANGES = {
+  'replay_scheme': Range(
+    "'uniform', since fixed replays and logged memories have no priorities",
+    lambda value: value == 'uniform',
+  ),
+}
 
 
 def find(configurable: Callable, parameter: str) -> Range | None:
@@ -238,9 +246,11 @@ def find(configurable: Callable, parameter: str) -> Range | None:
   if parameter not in RANGES:
     return None
   for owner in getattr(configurable, '__mro__', (configurable,)):
-    if owner.__module__.split('.')[0] in _PACKAGES:
+    package = owner.__module__.split('.')[0]
+    if package in _PACKAGES:
       is_class = isinstance(owner, type)
       function = vars(owner).get('__init__') if is_class else owner
       if function and parameter in inspect.signature(function).parameters:
-        return RANGES[parameter]
+        own = _OWN_RANGES if package == 'batch_rl' else {}
+        return own.get(parameter, RANGES[parameter])
   return None

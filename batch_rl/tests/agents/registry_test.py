@@ -24,6 +24,8 @@ def test_agents_are_found_by_both_kinds_of_names(find):
   mine = find('mine.MyAgent')
   assert issubclass(mine, dqn_agent.FixedReplayDQNAgent)
   assert find('c51') is rainbow_agent.FixedReplayRainbowAgent
+  assert find('rainbow') is rainbow_agent.FixedReplayRainbowAgent
+  assert ONLINE.find('rem') is ONLINE.find('multi_network_dqn')
   assert registry.name_of(mine) == 'mine.MyAgent'
   for name, shipped in OFFLINE.load_all().items():
     assert registry.name_of(shipped) == name

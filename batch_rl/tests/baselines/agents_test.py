@@ -214,6 +214,8 @@ def test_random_agent_is_gin_configurable(make_agent):
   assert make_agent('random').replay_log.shard_capacity == 40
   with pytest.raises(ValueError, match="doesn't have a parameter"):
     gin.parse_config('RandomAgent.shard_capasity = 40')
+  with pytest.raises(TypeError, match='gama'):
+    make_agent('random', gama=0.5)
 
 
 def test_random_agent_acts_uniformly(make_agent):
@@ -222,9 +224,10 @@ def test_random_agent_acts_uniformly(make_agent):
   assert abs((actions == 0).sum() - 2000) < 5 * np.sqrt(4000 * 0.25)
 
 
-def test_c51_samples_uniformly():
-  with pytest.raises(ValueError, match="doesn't have a parameter"):
-    gin.parse_config('LoggedRainbowAgent.replay_scheme = "prioritized"')
+@pytest.mark.parametrize('name', ['c51', 'quantile'])
+def test_samples_uniformly(name):
+  with pytest.raises(ValueError, match="='prioritized' is not supported"):
+    CLASSES[name](None, 2, '/nowhere', replay_scheme='prioritized')
 
 
 def test_separate_networks_take_turns_by_episode(make_agent):

@@ -440,6 +440,9 @@ def test_refuses_a_checkpoint_that_lacks_weights(agent, tmp_path):
     load_weights(agent, tmp_path)
 
 
-def test_c51_samples_uniformly():
-  with pytest.raises(ValueError, match="doesn't have a parameter"):
-    gin.parse_config('FixedReplayRainbowAgent.replay_scheme = "prioritized"')
+@pytest.mark.parametrize('name', ['c51', 'quantile'])
+def test_samples_uniformly(name):
+  with pytest.raises(ValueError, match="='prioritized' is not supported"):
+    cartpole.OFFLINE_CLASSES[name](
+      None, 2, '/nowhere', replay_scheme='prioritized'
+    )

@@ -56,8 +56,14 @@ def acting_agents():
         epsilon_fn=lambda *args: 0.0,
       )
 
-  def get(transform_strategy='STOCHASTIC', acting_seed=1, number=0):
+  def get(
+    transform_strategy='STOCHASTIC',
+    acting_seed=1,
+    number=0,
+    use_deep_exploration=True,
+  ):
     agent = build(number)
+    agent._use_deep_exploration = use_deep_exploration
     agent.transform_strategy = transform_strategy
     agent.eval_mode = False
     agent._acting_rng = np.random.default_rng(acting_seed)
@@ -114,6 +120,12 @@ def test_evaluation_acts_on_the_mean(acting_agents):
   for observation in np.random.default_rng(0).uniform(-2, 2, (20, 4)):
     action = agent.begin_episode(observation)
     assert action == expected_action(agent, np.full(3, 1 / 3))
+
+
+def test_the_mean_acts_without_deep_exploration(acting_agents):
+  agent = acting_agents('IDENTITY', use_deep_exploration=False)
+  for mixture in episode_mixtures(agent, 3):
+    np.testing.assert_array_equal(mixture, agent._mean_mixture)
 
 
 def test_evaluation_leaves_the_draws_alone(acting_agents):

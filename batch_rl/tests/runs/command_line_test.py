@@ -21,7 +21,7 @@ from batch_rl.dataset.sampling import sampler
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.fixed_replay import train as offline
 from batch_rl.runs import command_line, run_record
-from batch_rl.tests import programs, shards, user_code
+from batch_rl.tests import gin_files_of_2020, programs, shards, user_code
 from batch_rl.utils import locks
 from batch_rl.utils.user_code import user_modules
 
@@ -148,10 +148,15 @@ def test_sigterm_while_starting_ends_the_program(tmp_path):
 
 
 def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
+  """With a gin file of 2020; most tests have those of the package."""
+  (tmp_path / 'old.gin').write_text(
+    gin_files_of_2020.FILES['offline c51'].text()
+  )
   options = dict(
-    base_dir='rem',
+    base_dir='c51',
     replay_dir=os.path.relpath(unbroken / 'Pong/1', tmp_path),
-    gin_files=OFFLINE,
+    agent_name='c51',
+    gin_files='old.gin',
     seed=1,
     gin_bindings=[
       'FixedReplayRunner.num_iterations=1',
@@ -167,11 +172,13 @@ def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
   assert 'has no effect' not in trained.stderr
   # Dopamine's log of its arguments.
   assert 'agent with the following parameters' not in trained.stderr
-  record = json.loads((tmp_path / 'rem/run.json').read_text())
+  assert 'WrappedFixedReplayBuffer, which samples uniformly' in trained.stderr
+  record = json.loads((tmp_path / 'c51/run.json').read_text())
   assert record['environment']['game'] == 'Pong'
   assert record['environment']['rom_md5'] == '60e0ea3cbe0913d39803477945e9e5ec'
   assert record['seed'] == 1
-  assert 'FixedReplayMultiHeadDQNAgent.num_heads = 200' in record['gin_config']
+  assert record['agent'] == 'c51'
+  assert 'FixedReplayRainbowAgent.num_atoms = 51' in record['gin_config']
   assert max(map(len, record['gin_config'].split('\n'))) < 200  # no rulers
 
 
@@ -180,7 +187,7 @@ def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
   [
     ('fixed_replay', {}, 'missing --base_dir, --replay_dir'),
     ('fixed_replay', {'base_dri': 'x'}, "Unknown command line flag 'base_dri'"),
-    ('baselines', {'base_dir': 'x'}, 'missing --replay_log_dir'),
+    ('baselines', {'replay_log_dir': 'x'}, 'missing --base_dir'),
   ],
 )
 def test_mistakes_in_flags(tmp_path, program, options, message):

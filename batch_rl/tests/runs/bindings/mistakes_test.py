@@ -194,6 +194,14 @@ HUGE = 10**400
     (f'{AGENT}.optimizer=None', 'give an optimiser with ()'),
     (f'{AGENT}.network="nature"', 'give a class or function'),
     (f'{AGENT}.observation_dtype="uint8"', 'give a dtype, e.g. %tf.uint8'),
+    *(
+      (
+        f'{kind}{name}Agent.replay_scheme="prioritized"',
+        "give 'uniform', since fixed replays and logged memories have no prior",
+      )
+      for kind in ('FixedReplay', 'Logged')
+      for name in ('Rainbow', 'Quantile')
+    ),
     (f'{AGENT}.observation_shape=[84, 84]', 'e.g. (84, 84): (84, 84).'),
     (f'{AGENT}.observation_shape=(84)', ': (84,).'),
     (f'{AGENT}.observation_shape=(84, 0)', 'integers of at least 1'),

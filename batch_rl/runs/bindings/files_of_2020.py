@@ -1,0 +1,242 @@
+"""Gin files of 2020, for the first version of this package: names and defaults.
+
+The files run unchanged: old names are read as the current ones, and the user is told
+once what has no effect and which defaults have changed.
+"""
+
+import inspect
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import gin
+from gin import config, config_parser
+
+from batch_rl.agents import registry
+from batch_rl.utils.user_code import user_modules
+
+_CREATE_AGENT = 'dopamine.discrete_domains.run_experiment.create_agent'
+_CREATE_RUNNER = 'dopamine.discrete_domains.run_experiment.create_runner'
+# Memories that agents sampled from, and those by kind of agent now.
+_FORMER_MEMORIES = (
+  'dopamine.tf.replay_memory.circular_replay_buffer.WrappedReplayBuffer',
+  'dopamine.tf.replay_memory.prioritized_replay_buffer'
+  '.WrappedPrioritizedReplayBuffer',
+  'batch_rl.baselines.replay_memory.logged_prioritized_replay_buffer'
+  '.WrappedLoggedPrioritizedReplayBuffer',
+)
+_MEMORIES = {
+  'offline': 'WrappedFixedReplayBuffer',
+  'online': 'WrappedLoggedReplayBuffer',
+}
+_WITHOUT_EFFECT = {
+  'offline': (
+    'min_replay_history',
+    'epsilon_fn',
+    'epsilon_train',
+    'epsilon_decay_period',
+    'use_staging',
+  ),
+  'online': ('use_staging',),
+}
+_REASONS = {
+  'offline': 'all data is there from the start, and only evaluations act',
+  'online': 'batches need no staging area',
+}
+# Defaults that have changed, {class: {parameter: value as in gin}}.
+_DEFAULTS = {
+  'QuantileAgent': {
+    'min_replay_history': '50000',
+    'target_update_period': '10000',
+    'epsilon_train': '0.1',
+    'epsilon_eval': '0.05',
+    'epsilon_decay_period': '1000000',
+    'optimizer': '@tf.train.AdamOptimizer() with learning_rate 0.00005 and '
+    'epsilon 0.0003125',
+  },
+  'MultiHeadDQNAgent': {'num_heads': '1'},
+  'MultiNetworkDQNAgent': {
+    'num_networks': '1',
+    'transform_strategy': "'IDENTITY'",
+    'use_deep_exploration': 'False',
+  },
+}
+_OFFLINE_DEFAULTS = {
+  'num_buffers': 'Batches come from all shards, in 2020 from five random ones an '
+  'iteration: bind WrappedFixedReplayBuffer.num_buffers = 5 for that.',
+  'evaluation_environments': 'Long evaluations play in several emulators, in 2020 in '
+  'one: bind FixedReplayRunner.evaluation_environments = 1 for that.',
+}
+
+
+class _Binding(NamedTuple):
+  """A binding in a file.
+
+  Attributes:
+    scope: Its gin scope, or ''.
+    selector: Full name of the class or function.
+    configurable: The class or function.
+    parameter: Name of the parameter.
+  """
+
+  scope: str
+  selector: str
+  configurable: Any
+  parameter: str
+
+  def value(self) -> Any:
+    """Returns the value in gin; references stay references."""
+    return config._CONFIG[self.scope, self.selector][self.parameter]
+
+  def remove(self) -> None:
+    """Removes the binding from gin."""
+    values = config._CONFIG.get((self.scope, self.selector), {})
+    values.pop(self.parameter, None)
+
+
+def agent_name(
+  statements: Iterable[config_parser.BindingStatement],
+  agents: registry.Registry,
+) -> str | None:
+  """Returns the agent of files that do not name one as files do now.
+
+  It is the value of `create_agent.agent_name`, or else the only agent whose parameters
+  are bound.
+
+  Args:
+    statements: Bindings in the order of reading, after gin has read them.
+    agents: Agents by name.
+  """
+  bound = list(_bindings(statements))
+  for binding in bound:
+    if binding.selector == _CREATE_AGENT:
+      return gin.query_parameter(f'{binding.selector}.agent_name')
+  classes = [binding.configurable for binding in bound]
+  names = [n for n, agent in agents.load_all().items() if agent in classes]
+  return names[0] if len(names) == 1 else None
+
+
+def adapt(
+  statements: Iterable[config_parser.BindingStatement],
+  agents: registry.Registry,
+  agent_class: type,
+) -> list[str]:
+  """Binds the parameters of today in place of those of 2020.
+
+  Args:
+    statements: Bindings in the order of reading, after gin has read them.
+    agents: Agents by name.
+    agent_class: Agent of the run.
+
+  Returns:
+    Lines that say which names stand for others, what has no effect, and which defaults
+    have changed. The last are for files without the package's configs.
+  """
+  statements = list(statements)
+  bound = list(_bindings(statements))
+  _remove(bound, _CREATE_AGENT)
+  lines = []
+  if renamed := _rename_memories(bound, agents, agent_class):
+    lines.append(
+      f'{_MEMORIES[agents.kind]}, which samples uniformly, gets the values of '
+      f'{", ".join(renamed)}.'
+    )
+  if _remove(bound, _CREATE_RUNNER):
+    lines.append(
+      'create_runner.schedule is not used: an iteration trains, then evaluates.'
+    )
+  of_agent = {
+    binding.parameter: None
+    for binding in bound
+    if isinstance(binding.configurable, type)
+    and issubclass(agent_class, binding.configurable)
+  }
+  ignored = [name for name in of_agent if name in _WITHOUT_EFFECT[agents.kind]]
+  if ignored and agent_class.__module__.startswith(f'{agents.package}.'):
+    lines.append(
+      f'{agent_class.__name__} has no use for {", ".join(ignored)}: '
+      f'{_REASONS[agents.kind]}.'
+    )
+  if lines and not any(map(_is_of_package, statements)):
+    lines += _changed_defaults(bound, of_agent, agents, agent_class)
+  return lines
+
+
+def _rename_memories(bound, agents, agent_class):
+  """Binds the parameters of former memories for today's; returns their names.
+
+  The later of two bindings counts, of whichever name. Other parameters stay, for the
+  warning that they have no effect.
+  """
+  base = agents.find_base()
+  build = getattr(agent_class, '_build_replay_buffer', None)
+  if build is not base._build_replay_buffer:
+    return []  # it has no memory, or one of its own
+  memory = config._REGISTRY.get_match(_MEMORIES[agents.kind])
+  parameters = inspect.signature(memory.wrapped).parameters
+  last: dict[tuple[str, str], _Binding] = {}
+  for binding in bound:
+    if binding.configurable is memory.wrapped or (
+      binding.selector in _FORMER_MEMORIES and binding.parameter in parameters
+    ):
+      last[binding.scope, binding.parameter] = binding
+  for (scope, parameter), binding in last.items():
+    if binding.configurable is not memory.wrapped:
+      name = '/'.join(filter(None, (scope, memory.selector)))
+      with gin.unlock_config():
+        gin.bind_parameter(f'{name}.{parameter}', binding.value())
+  former = [
+    binding
+    for binding in bound
+    if binding.selector in _FORMER_MEMORIES
+    and (binding.scope, binding.parameter) in last
+  ]
+  for binding in former:
+    binding.remove()
+  return dict.fromkeys(
+    f'{b.configurable.__name__}.{b.parameter}' for b in former
+  )
+
+
+def _remove(bound, selector):
+  """Removes the bindings of a function from gin; returns whether there are any."""
+  removed = [binding for binding in bound if binding.selector == selector]
+  for binding in removed:
+    binding.remove()
+  return bool(removed)
+
+
+def _changed_defaults(bound, of_agent, agents, agent_class):
+  """Returns lines about the defaults that have changed, of parameters not bound."""
+  lines = []
+  if agents.kind == 'offline':
+    parameters = {binding.parameter for binding in bound}
+    lines = [
+      line
+      for parameter, line in _OFFLINE_DEFAULTS.items()
+      if parameter not in parameters
+    ]
+  parameters = inspect.signature(agent_class).parameters
+  values = [
+    f'{agent_class.__name__}.{parameter} = {value}'
+    for base in agent_class.__mro__
+    for parameter, value in _DEFAULTS.get(base.__name__, {}).items()
+    if parameter in parameters
+    and parameter not in of_agent
+    and parameter not in _WITHOUT_EFFECT[agents.kind]
+  ]
+  if values:
+    lines.append(f'Not bound; the defaults of 2020 were {"; ".join(values)}.')
+  return lines
+
+
+def _bindings(statements) -> Iterator[_Binding]:
+  """Yields the bindings of parameters, without macros."""
+  for scope, selector, parameter, _, _ in statements:
+    known = config._REGISTRY.get_match(selector) if parameter else None
+    if known:
+      yield _Binding(scope, known.selector, known.wrapped, parameter)
+
+
+def _is_of_package(statement) -> bool:
+  path = statement.location.filename
+  return path is not None and not user_modules.is_outside_package(path)

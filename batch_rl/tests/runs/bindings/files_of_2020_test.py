@@ -1,0 +1,177 @@
+"""Gin files of 2020 run unchanged, and say what has another meaning now."""
+
+import itertools
+
+import gin
+import pytest
+from gin import config
+
+from batch_rl.baselines import agents as online_agents
+from batch_rl.baselines import run_experiment as _online  # noqa: F401
+from batch_rl.baselines import train
+from batch_rl.fixed_replay import agents as offline_agents
+from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
+from batch_rl.fixed_replay.agents import dqn_agent
+from batch_rl.runs import command_line
+from batch_rl.runs.bindings import files_of_2020
+from batch_rl.tests import programs
+from batch_rl.tests.gin_files_of_2020 import FILES
+
+AGENTS = {
+  'offline': offline_agents.REGISTRY,
+  'online': online_agents.REGISTRY,
+}
+MEMORIES = {
+  'offline': 'WrappedFixedReplayBuffer',
+  'online': 'WrappedLoggedReplayBuffer',
+}
+
+
+def adapt(program, path, bindings=(), flag=None):
+  """Loads a file as the programs do; returns the agent's class and the lines."""
+  statements = command_line.load_gin([str(path)] if path else [], bindings)
+  agents = AGENTS[program]
+  agent_class = agents.find(
+    flag or files_of_2020.agent_name(statements, agents)
+  )
+  return agent_class, files_of_2020.adapt(statements, agents, agent_class)
+
+
+def bound_names():
+  """Returns the names of all that has a value in gin."""
+  return {
+    s.split('.')[-1] for (_, s), values in config._CONFIG.items() if values
+  }
+
+
+@pytest.mark.parametrize('name', FILES)
+def test_a_file_sets_what_the_run_uses(name, tmp_path):
+  file, path = FILES[name], tmp_path / 'old.gin'
+  path.write_text(file.text())
+  memory = MEMORIES[file.program]
+  bindings = [f'{memory}.batch_size = 64', 'create_agent.agent_name = "dqn"']
+  agent_class, lines = adapt(file.program, path, bindings, file.flag)
+  bases = {base.__name__ for base in agent_class.__mro__}
+  assert file.agent in bases
+  assert bound_names() <= {
+    *('AdamOptimizer', 'RMSPropOptimizer', 'CollectorDispatcher'),
+    *(file.agent, file.runner, memory, 'create_atari_environment'),
+  }
+  assert gin.query_parameter(f'{memory}.batch_size') == 64
+  if file.memory:
+    assert gin.query_parameter(f'{memory}.replay_capacity') == 1000000
+  said = '\n'.join(lines)
+  for parameter in ('min_replay_history', 'epsilon_train'):
+    assert (parameter in said) == (file.program == 'offline')
+  assert ('num_buffers = 5' in said) == (file.program == 'offline')
+  assert ('evaluation_environments = 1' in said) == (file.program == 'offline')
+  assert ('create_runner.schedule is not used' in said) == bool(
+    'create_runner.schedule' in file.text()
+  )
+  assert (f'{file.memory}.replay_capacity' in said) == (
+    file.memory not in ('', memory)
+  )
+  assert 'Not bound' not in said
+
+
+@pytest.mark.parametrize('name', FILES)
+def test_without_the_flag_the_file_tells_its_agent(name, tmp_path):
+  file, path = FILES[name], tmp_path / 'old.gin'
+  path.write_text(file.text())
+  if name == 'online rem':  # the base of several agents
+    with pytest.raises(ValueError, match='Unknown agent None'):
+      adapt(file.program, path)
+    return
+  agent_class, _ = adapt(file.program, path)
+  assert agent_class is AGENTS[file.program].find(file.flag)
+
+
+NEW, OLD = 'WrappedFixedReplayBuffer', 'WrappedPrioritizedReplayBuffer'
+
+
+@pytest.mark.parametrize(
+  'names', [*itertools.product([NEW, OLD, 'WrappedReplayBuffer'], repeat=2)]
+)
+def test_the_last_of_several_bindings_counts(names):
+  bindings = [f'{name}.batch_size = {i + 1}' for i, name in enumerate(names)]
+  _, lines = adapt('offline', None, bindings, 'dqn')
+  assert gin.query_parameter(f'{NEW}.batch_size') == 2
+  assert bound_names() == {NEW, 'CollectorDispatcher'}
+  assert bool(lines) == (set(names) != {NEW})
+
+
+def test_scopes_and_macros_are_kept():
+  bindings = [f'mine/{OLD}.batch_size = %size', 'size = 7']
+  adapt('offline', None, bindings, 'dqn')
+  assert f'mine/{NEW}.batch_size = %size' in gin.config_str()
+
+
+class OwnMemoryAgent(dqn_agent.FixedReplayDQNAgent):
+  """An agent that makes a prioritised memory by itself."""
+
+  def _build_replay_buffer(self, use_staging):
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+  ('agent_class', 'binding'),
+  [
+    (OwnMemoryAgent, f'{OLD}.batch_size = 3'),
+    (dqn_agent.FixedReplayDQNAgent, f'{OLD}.wrapped_memory = None'),
+  ],
+)
+def test_bindings_that_mean_something_else_are_left_alone(agent_class, binding):
+  statements = command_line.load_gin([], [binding])
+  lines = files_of_2020.adapt(statements, AGENTS['offline'], agent_class)
+  assert bound_names() == {OLD, 'CollectorDispatcher'}
+  assert not lines
+
+
+def test_changed_defaults_are_said_for_old_files_only():
+  agent = 'FixedReplayQuantileAgent'
+  bindings = [f'{agent}.min_replay_history = 20000', f'{agent}.gamma = 0.9']
+  _, lines = adapt('offline', None, bindings)
+  assert lines[-1].startswith(
+    'Not bound; the defaults of 2020 were FixedReplayQuantileAgent.'
+    'target_update_period = 10000; FixedReplayQuantileAgent.epsilon_eval = 0.05; '
+  )
+  assert not any('epsilon_train' in line for line in lines)
+  bindings.append('WrappedFixedReplayBuffer.num_buffers = 5')
+  gin.clear_config()
+  assert not any(
+    'num_buffers' in s for s in adapt('offline', None, bindings)[1]
+  )
+  gin.clear_config()
+  path = 'batch_rl/fixed_replay/configs/quantile.gin'
+  _, [line] = adapt('offline', path, bindings, 'quantile')
+  assert 'has no use for min_replay_history' in line
+  gin.clear_config()
+  assert adapt('offline', path, [], 'quantile')[1] == []
+
+
+@pytest.mark.parametrize(
+  'binding', ['RandomAgent.gama = 0.99', f'{OLD}.batch_sise = 32']
+)
+def test_misspelt_parameters_are_refused(binding):
+  with pytest.raises(ValueError, match="doesn't have a parameter"):
+    command_line.load_gin([], [binding])
+
+
+def test_an_online_run_starts_and_logs_below_its_base_dir(tmp_path):
+  """`command_line_test` has an offline one."""
+  path = tmp_path / 'random.gin'
+  path.write_text(FILES['online random'].text())
+  programs.run_here(
+    train,
+    base_dir=str(tmp_path / 'run'),
+    agent_name='random',
+    gin_files=[str(path)],
+    gin_bindings=[
+      'LoggedRunner.num_iterations=1',
+      'LoggedRunner.training_steps=8',
+      'LoggedRunner.evaluation_steps=1',
+      'LoggedRunner.max_steps_per_episode=20',
+    ],
+  )
+  assert (tmp_path / 'run/replay_logs/manifest.json').exists()
+  assert command_line.unused_bindings() == []
