@@ -135,18 +135,31 @@ class LossAgent(gin_signatures.ForwardedParameters):
   @classmethod
   def learns_by_loss(cls) -> bool:
     """Whether `loss` defines the update, rather than a `_build_train_op`."""
+    return cls._position('loss') < cls._position('_build_train_op')
 
-    def position(name):
-      return next(
-        (
-          i
-          for i, base in enumerate(cls.__mro__)
-          if name in vars(base) and base is not LossAgent
-        ),
-        len(cls.__mro__),
-      )
+  @classmethod
+  def _position(cls, name: str) -> int:
+    """Returns the place in the MRO of a method's first definition but this class's."""
+    return next(
+      (
+        i
+        for i, base in enumerate(cls.__mro__)
+        if name in vars(base) and base is not LossAgent
+      ),
+      len(cls.__mro__),
+    )
 
-    return position('loss') < position('_build_train_op')
+  @classmethod
+  def _check_targets(cls) -> None:
+    """Refuses targets as Dopamine's agents define them, which no `loss` here calls."""
+    if not cls.loss.__module__.startswith('batch_rl.'):
+      return
+    for name in ('_build_target_q_op', '_build_target_distribution'):
+      if cls._position(name) < cls._position('loss'):
+        raise ValueError(
+          f'{cls.__name__} overrides {name}, which its loss does not call: '
+          'override loss(batch) instead, or _build_train_op, too.'
+        )
 
   def _update(self, batch: Batch) -> dict[str, tf.Tensor]:
     """Builds an update of the weights.
@@ -241,6 +254,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
 
   def _build_train_op(self):
     if self.learns_by_loss():
+      self._check_targets()
       return self._build_update()
     if type(self).loss is not LossAgent.loss:
       raise ValueError(

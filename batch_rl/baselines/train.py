@@ -11,6 +11,7 @@ after a mistake, 130 if Ctrl-C and 143 if SIGTERM has stopped it.
 import functools
 import os
 import sys
+from typing import Any
 
 from absl import flags
 
@@ -36,8 +37,42 @@ flags.DEFINE_string(
 FLAGS = flags.FLAGS
 
 
-def main() -> None:
-  """Checks the settings, then builds the runner and runs it."""
+def create_agent(
+  sess: Any, environment: Any, replay_log_dir: str, summary_writer: Any = None
+) -> Any:
+  """Creates the agent of the flags or gin, or DQN. For code written for the 2020 API.
+
+  Code that replaces it replaces the program's agent, too. New code replaces
+  `create_online_agent`, see there.
+
+  Args:
+    sess: TensorFlow session; None creates one.
+    environment: Environment whose action space the agent gets.
+    replay_log_dir: Run directory; shards go to its `replay_logs`.
+    summary_writer: Directory or writer of the TensorBoard files; None for no files.
+  """
+  from batch_rl.baselines import run_experiment
+
+  name = FLAGS.agent_name if FLAGS.is_parsed() else None
+  name = name or command_line.query_gin('create_online_agent.agent_name')
+  return run_experiment.create_online_agent(
+    sess,
+    environment,
+    replay_log_dir,
+    agent_name=name or 'dqn',
+    summary_writer=summary_writer,
+  )
+
+
+_create_agent = create_agent
+
+
+def main(unused_argv: Any = None) -> None:
+  """Checks the settings, then builds the runner and runs it.
+
+  Args:
+    unused_argv: Unused.
+  """
   if FLAGS.runs:
     with command_line.user_errors():
       numbers = number_ranges.parse(FLAGS.runs, '--runs')
@@ -73,12 +108,12 @@ def main() -> None:
     logs = os.path.normpath(logged_agent.log_directory(FLAGS.replay_log_dir))
     run_record.lock(os.path.dirname(logs), '--replay_log_dir', '.log.lock')
     replay_log.check_log_directory(logs, record['run_id'])
+    create = run_experiment.create_online_agent
+    if create_agent is not _create_agent:
+      create = create_agent
     runner = run_experiment.LoggedRunner(
       FLAGS.base_dir,
-      functools.partial(
-        run_experiment.create_online_agent,
-        replay_log_dir=FLAGS.replay_log_dir,
-      ),
+      functools.partial(create, replay_log_dir=FLAGS.replay_log_dir),
       record=record,
     )
   command_line.finish(runner)

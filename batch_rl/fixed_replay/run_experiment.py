@@ -13,7 +13,7 @@ from dopamine.discrete_domains import atari_lib, iteration_statistics
 from batch_rl.atari import roms
 from batch_rl.dataset.shards import manifests, shard_reader
 from batch_rl.dataset.store import store_directory
-from batch_rl.fixed_replay import vector_evaluation
+from batch_rl.fixed_replay import runner_of_2020, vector_evaluation
 from batch_rl.fixed_replay.agents import REGISTRY, fixed_replay_agent
 from batch_rl.runs import evaluations, run_record, runner
 from batch_rl.utils import seeding
@@ -109,7 +109,7 @@ def _no_progress() -> dict[str, Any]:
 
 @gin.configurable
 @gin_signatures.forwards_to(runner.RecordedRunner)
-class FixedReplayRunner(runner.RecordedRunner):
+class FixedReplayRunner(runner_of_2020.RunnerOf2020):
   """Trains on logged data and evaluates after each iteration.
 
   An iteration has two phases. The train phase does the updates of
@@ -140,6 +140,7 @@ class FixedReplayRunner(runner.RecordedRunner):
       raise ValueError(
         f'evaluation_environments={count} is not an integer of at least 1.'
       )
+    self._check_overrides()
     self._evaluation_environments = count
     self._create_environment_fn = create_environment_fn
     self._trained: dict[str, Any] = {}
@@ -238,11 +239,11 @@ class FixedReplayRunner(runner.RecordedRunner):
     )
     self.record['evaluation_environments'] = count
 
-  def _run_train_phase(self, statistics):
+  def _run_train_phase(self, statistics=None):
     """Trains on the iteration's data.
 
     Args:
-      statistics: `IterationStatistics` to append to.
+      statistics: `IterationStatistics` to append to; None for none.
 
     Returns:
       The mean loss of the updates, the updates per second, and the share of the
@@ -279,22 +280,19 @@ class FixedReplayRunner(runner.RecordedRunner):
     mean_loss = done['total_loss'] / max(done['updates'], 1)
     rate = done['updates'] / max(done['seconds'], 1e-9)
     waiting = done['seconds_waited'] / max(done['seconds'], 1e-9)
-    statistics.append(
-      {
-        'train_updates': done['updates'],
-        'train_average_loss': mean_loss,
-        'train_updates_per_second': rate,
-        'train_waiting_for_data': waiting,
-      }
-    )
+    if statistics is not None:
+      statistics.append(
+        {
+          'train_updates': done['updates'],
+          'train_average_loss': mean_loss,
+          'train_updates_per_second': rate,
+          'train_waiting_for_data': waiting,
+        }
+      )
     return mean_loss, rate, waiting
 
   def _train_state(self, done):
     return {**done, 'random': seeding.random_states()}
-
-  def _evaluation_safe_point(self):
-    """Allows an interruption; the evaluation then restarts from its beginning."""
-    self._safe_point(self._training_steps, lambda: self._trained)
 
   def _run_eval_phase(self, statistics):
     """Evaluates the agent and writes the episodes.
@@ -332,6 +330,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     returns = [episode.undiscounted_return for episode in episodes]
     mean = float(np.mean(returns)) if returns else 0.0
     statistics.append({'eval_average_return': mean})
+    self._run_progress.evaluation = mean
     evaluations.write(
       self._base_dir, self._iteration, episodes, self._environments.num_envs
     )
@@ -339,7 +338,7 @@ class FixedReplayRunner(runner.RecordedRunner):
 
   def _run_one_iteration(self, iteration):
     statistics = iteration_statistics.IterationStatistics()
-    mean_loss, rate, waiting = self._run_train_phase(statistics)
+    mean_loss, rate, waiting = self._train(statistics)
     episodes, average_return = self._run_eval_phase(statistics)
     logging.info(
       'Iteration %d: evaluation return %.2f (mean of %d episodes), training '

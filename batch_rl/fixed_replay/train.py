@@ -9,6 +9,7 @@ after a mistake, 130 if Ctrl-C and 143 if SIGTERM has stopped it.
 """
 
 import functools
+from typing import Any
 
 from absl import flags
 
@@ -31,8 +32,48 @@ flags.DEFINE_string(
 FLAGS = flags.FLAGS
 
 
-def main() -> None:
-  """Checks the flags and the configuration, then builds and runs the runner."""
+def create_agent(
+  sess: Any,
+  environment: Any,
+  replay_data_dir: str,
+  summary_writer: Any = None,
+) -> Any:
+  """Creates the agent of the flags or gin, or DQN. For code written for the 2020 API.
+
+  Code that replaces it replaces the program's agent, too. New code replaces
+  `create_offline_agent`, see there.
+
+  Args:
+    sess: TensorFlow session; None creates one.
+    environment: Environment whose action space the agent gets.
+    replay_data_dir: Directory of the shards.
+    summary_writer: Directory or writer of the TensorBoard files; None for no files.
+  """
+  from batch_rl.fixed_replay import run_experiment
+
+  given = FLAGS.flag_values_dict() if FLAGS.is_parsed() else {}
+  name = given.get('agent_name') or command_line.query_gin(
+    'create_offline_agent.agent_name'
+  )
+  return run_experiment.create_offline_agent(
+    sess,
+    environment,
+    replay_data_dir,
+    agent_name=name or 'dqn',
+    init_checkpoint_dir=given.get('init_checkpoint_dir'),
+    summary_writer=summary_writer,
+  )
+
+
+_create_agent = create_agent
+
+
+def main(unused_argv: Any = None) -> None:
+  """Checks the flags and the configuration, then builds and runs the runner.
+
+  Args:
+    unused_argv: Unused.
+  """
   interruption.exit_on_sigterm()
   with command_line.user_errors():
     replay_data_dir = store.find_data(FLAGS.replay_dir)
@@ -54,13 +95,15 @@ def main() -> None:
       init_checkpoint_dir = None  # a resumed run has its own weights
     if init_checkpoint_dir:
       initial_weights.latest_checkpoint(init_checkpoint_dir)
+    create: Any = functools.partial(
+      run_experiment.create_offline_agent,
+      init_checkpoint_dir=init_checkpoint_dir,
+    )
+    if create_agent is not _create_agent:
+      create = create_agent
     runner = run_experiment.FixedReplayRunner(
       FLAGS.base_dir,
-      functools.partial(
-        run_experiment.create_offline_agent,
-        replay_data_dir=replay_data_dir,
-        init_checkpoint_dir=init_checkpoint_dir,
-      ),
+      functools.partial(create, replay_data_dir=replay_data_dir),
       record=record,
       accept_changes=FLAGS.accept_changes,
     )

@@ -3,12 +3,12 @@
 The mixins `MultiHead`, `Quantile` and `Categorical` give a Q-network several outputs
 per action and keep its torso and variable names. `MultiNetworkQNetwork` holds separate
 networks. The configurable networks here are for Atari; `gym_helpers` has those for
-CartPole and Acrobot.
+CartPole and Acrobot. Names at the end are for code written for the 2020 API.
 """
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gin
 import tensorflow as tf
@@ -26,6 +26,16 @@ class MultiHeadNetworkType(NamedTuple):
   q_heads: tf.Tensor
   q_values: tf.Tensor
 
+  @property
+  def unordered_q_heads(self) -> tf.Tensor:
+    """Same as `q_heads`. For code written for the 2020 API."""
+    return self.q_heads
+
+  @property
+  def unordered_q_networks(self) -> tf.Tensor:
+    """Same as `q_heads`. For code written for the 2020 API."""
+    return self.q_heads
+
 
 class QuantileNetworkType(NamedTuple):
   """Output of a network of `num_atoms` quantiles of the return.
@@ -37,6 +47,11 @@ class QuantileNetworkType(NamedTuple):
 
   quantile_values: tf.Tensor
   q_values: tf.Tensor
+
+  @property
+  def logits(self) -> tf.Tensor:
+    """Same as `quantile_values`. For code written for the 2020 API."""
+    return self.quantile_values
 
 
 class MultiHead:
@@ -151,7 +166,10 @@ class MultiNetworkQNetwork(tf.keras.Model):
 
 
 def random_stochastic_matrix(
-  num_rows: int, num_columns: int, seed: tf.Tensor
+  dim: int,
+  num_cols: int | None = None,
+  seed: tf.Tensor | None = None,
+  dtype: tf.DType = tf.float32,
 ) -> tf.Tensor:
   """Draws a left-stochastic matrix, whose columns are points of the simplex.
 
@@ -159,15 +177,21 @@ def random_stochastic_matrix(
   Ensemble Mixture (Agarwal et al., 2020).
 
   Args:
-    num_rows: Number of rows, one per head.
-    num_columns: Number of columns, one per convex combination.
-    seed: Seed of the draw, integers (2,).
+    dim: Number of rows, one per head.
+    num_cols: Number of columns, one per convex combination; None for `dim`.
+    seed: Seed of the draw, integers (2,); None for an unseeded draw.
+    dtype: Floating-point type of the matrix.
 
   Returns:
-    The matrix, float32 (num_rows, num_columns); each column sums to 1.
+    The matrix, (dim, num_cols); each column sums to 1.
   """
+  shape = dim, dim if num_cols is None else num_cols
+  if seed is None:
+    draws = tf.random.uniform(shape, dtype=dtype)
+  else:
+    draws = tf.random.stateless_uniform(shape, seed, dtype=dtype)
   # Draws are in [0, 1), so their complements are never 0, nor is the sum.
-  weights = 1.0 - tf.random.stateless_uniform((num_rows, num_columns), seed)
+  weights = 1.0 - draws
   return weights / tf.reduce_sum(weights, axis=0, keepdims=True)
 
 
@@ -204,3 +228,46 @@ def bellman_targets(
   """
   discounts = discount * (1.0 - tf.cast(terminals, tf.float32))
   return tf.stop_gradient(rewards[:, None] + discounts[:, None] * next_values)
+
+
+# --- for code written for the 2020 API ---------------------------------------
+
+NatureDQNNetwork = atari_lib.NatureDQNNetwork
+DQNNetworkType = atari_lib.DQNNetworkType
+MulitNetworkQNetwork = MultiNetworkQNetwork
+
+
+def combine_q_functions(
+  q_functions: tf.Tensor, transform_strategy: str, **kwargs: Any
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Mixes Q-functions as a network of 2020 did. For code written for the 2020 API.
+
+  Networks and agents here mix heads in the loss instead.
+
+  Args:
+    q_functions: Q-values, float32 (batch, num_actions, num_heads).
+    transform_strategy: 'IDENTITY', or 'STOCHASTIC' with a `transform_matrix`.
+    **kwargs: `transform_matrix`, the weights of the mixtures, float32
+      (num_heads, num_mixtures), e.g. a `random_stochastic_matrix`.
+
+  Returns:
+    The Q-values of the heads or mixtures, float32 (batch, num_actions, n), and the
+    mean over the heads, float32 (batch, num_actions).
+
+  Raises:
+    ValueError: If the strategy is another one, or STOCHASTIC lacks the matrix.
+  """
+  q_values = tf.reduce_mean(q_functions, axis=-1)
+  if transform_strategy == 'IDENTITY':
+    return q_functions, q_values
+  if transform_strategy != 'STOCHASTIC':
+    raise ValueError(
+      f'transform_strategy={transform_strategy!r} is neither IDENTITY nor STOCHASTIC.'
+    )
+  if kwargs.get('transform_matrix') is None:
+    raise ValueError(
+      'transform_strategy=STOCHASTIC needs transform_matrix: pass e.g. '
+      'random_stochastic_matrix(num_heads).'
+    )
+  mixtures = kwargs['transform_matrix']
+  return tf.tensordot(q_functions, mixtures, axes=1), q_values

@@ -1,5 +1,6 @@
 """DQN with many heads: Ensemble-DQN, Averaged Ensemble-DQN and REM."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -39,10 +40,10 @@ class MultiHeadDQNAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     self,
     sess: tf.compat.v1.Session | None,
     num_actions: int,
-    network: Callable[..., tf.keras.Model] = atari_helpers.MultiHeadQNetwork,
     num_heads: int = 200,
     transform_strategy: str = 'IDENTITY',
     num_convex_combinations: int = 1,
+    network: Callable[..., tf.keras.Model] = atari_helpers.MultiHeadQNetwork,
     seed: int | None = None,
     **kwargs: Any,
   ):
@@ -51,12 +52,12 @@ class MultiHeadDQNAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     Args:
       sess: TensorFlow session; None creates one.
       num_actions: Number of actions.
-      network: Function `(num_actions, num_heads, name=...)` that builds a network,
-        whose `call` returns a `MultiHeadNetworkType`.
       num_heads: Number of heads.
       transform_strategy: One of 'IDENTITY', 'AVERAGE' and 'STOCHASTIC'.
       num_convex_combinations: Number of mixtures per minibatch; above 1 only with
         STOCHASTIC.
+      network: Function `(num_actions, num_heads, name=...)` that builds a network,
+        whose `call` returns a `MultiHeadNetworkType`.
       seed: Seed of the run, from which the mixtures are drawn; None for an unseeded
         agent.
       **kwargs: Arguments of Dopamine's `DQNAgent`.
@@ -88,7 +89,11 @@ class MultiHeadDQNAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     super().__init__(sess, num_actions, network=network, seed=seed, **kwargs)
 
   def _create_network(self, name: str) -> tf.keras.Model:
-    return self.network(self.num_actions, self.num_heads, name=name)
+    kwargs = {}
+    # Networks written for the 2020 API mix their heads, which the loss does here.
+    if 'transform_strategy' in inspect.signature(self.network).parameters:
+      kwargs['transform_strategy'] = 'IDENTITY'
+    return self.network(self.num_actions, self.num_heads, name=name, **kwargs)
 
   def loss(self, batch: loss_agent.Batch) -> tf.Tensor:
     """Returns the Huber losses of the estimates, averaged over heads or mixtures."""

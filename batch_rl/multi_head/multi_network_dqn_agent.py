@@ -35,9 +35,10 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
     self,
     sess: tf.compat.v1.Session | None,
     num_actions: int,
-    network: Callable[..., tf.keras.Model] = atari_helpers.MultiNetworkQNetwork,
     num_networks: int = 4,
     transform_strategy: str = 'STOCHASTIC',
+    num_convex_combinations: int = 1,
+    network: Callable[..., tf.keras.Model] = atari_helpers.MultiNetworkQNetwork,
     devices: Sequence[str] | None = None,
     acting_seed: int | None = None,
     seed: int | None = None,
@@ -49,11 +50,13 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
     Args:
       sess: TensorFlow session; None creates one.
       num_actions: Number of actions.
-      network: Function `(num_actions, num_networks, devices, name=...)` that builds
-        the networks; their `call` returns a `MultiHeadNetworkType`.
       num_networks: Number of networks.
       transform_strategy: One of 'IDENTITY', 'AVERAGE' and 'STOCHASTIC'; see this
         class for acting and `MultiHeadDQNAgent` for training.
+      num_convex_combinations: Number of mixtures per minibatch; above 1 only with
+        STOCHASTIC.
+      network: Function `(num_actions, num_networks, devices, name=...)` that builds
+        the networks; their `call` returns a `MultiHeadNetworkType`.
       devices: TensorFlow devices, assigned to the networks in turn; None for all
         GPUs. Without devices, and for the rest of the graph, Dopamine's `tf_device`
         applies.
@@ -73,6 +76,7 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
       gpus = tf.config.list_physical_devices('GPU')
       devices = [f'/gpu:{i}' for i in range(len(gpus))]
     self._devices = tuple(devices)
+    self.num_networks = num_networks  # For code written for the 2020 API.
     if acting_seed is None:
       acting_seed = seeding.derive(seed, 'acting mixture')
     self._acting_rng = np.random.default_rng(acting_seed)
@@ -85,6 +89,7 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
       network=network,
       num_heads=num_networks,
       transform_strategy=transform_strategy,
+      num_convex_combinations=num_convex_combinations,
       seed=seed,
       **kwargs,
     )

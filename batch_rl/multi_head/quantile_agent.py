@@ -23,9 +23,9 @@ class QuantileAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     self,
     sess: tf.compat.v1.Session | None,
     num_actions: int,
+    kappa: float = 1.0,
     network: Callable[..., tf.keras.Model] = atari_helpers.QuantileNetwork,
     num_atoms: int = 200,
-    kappa: float = 1.0,
     seed: int | None = None,
     replay_scheme: str = 'uniform',
     **kwargs: Any,
@@ -35,11 +35,12 @@ class QuantileAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     Args:
       sess: TensorFlow session; None creates one.
       num_actions: Number of actions.
-      network: Function `(num_actions, num_atoms, name=...)` that builds a network,
-        whose `call` returns a `QuantileNetworkType`.
-      num_atoms: Number of quantiles, N in the paper.
       kappa: Largest error with a quadratic Huber loss, in units of the return; 0 for
         the quantile regression loss.
+      network: Function `(num_actions, num_atoms, name=...)` that builds a network,
+        whose `call` returns a `QuantileNetworkType`, or another type with `q_values`
+        and the quantiles as `logits`, as in 2020.
+      num_atoms: Number of quantiles, N in the paper.
       seed: Seed of the run; None for an unseeded agent.
       replay_scheme: 'uniform', the only one.
       **kwargs: Arguments of Dopamine's `DQNAgent`.
@@ -54,6 +55,7 @@ class QuantileAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     if kappa < 0:
       raise ValueError(f'kappa={kappa} must not be negative.')
     self.num_atoms = num_atoms
+    self._num_atoms = num_atoms  # For code written for the 2020 API.
     self.kappa = kappa
     super().__init__(sess, num_actions, network=network, seed=seed, **kwargs)
 
@@ -66,16 +68,39 @@ class QuantileAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     theta' are the target network's quantiles, a' is its greedy action.
     """
     quantiles = atari_helpers.select_actions(
-      self.online(batch.state).quantile_values, batch.action
+      _quantiles(self.online(batch.state)), batch.action
     )
-    next_outputs = self.target(batch.next_state)
-    next_quantiles = atari_helpers.select_actions(
-      next_outputs.quantile_values, tf.argmax(next_outputs.q_values, axis=1)
-    )
-    targets = atari_helpers.bellman_targets(
-      next_quantiles, batch.reward, batch.terminal, self.cumulative_gamma
+    targets = self._targets(
+      self.target(batch.next_state), batch.reward, batch.terminal
     )
     return quantile_huber_loss(quantiles, targets, self.kappa)
+
+  def _targets(self, next_outputs, rewards, terminals):
+    """Returns the Bellman targets of the quantiles, float32 (n, num_atoms)."""
+    next_quantiles = atari_helpers.select_actions(
+      _quantiles(next_outputs), tf.argmax(next_outputs.q_values, axis=1)
+    )
+    return atari_helpers.bellman_targets(
+      next_quantiles, rewards, terminals, self.cumulative_gamma
+    )
+
+  def _build_target_distribution(self):
+    """Returns the targets of the replay memory's batch, float32 (n, num_atoms).
+
+    For code written for the 2020 API: a `_build_train_op` of a subclass may call it.
+    """
+    return self._targets(
+      self._replay_next_target_net_outputs,
+      self._replay.rewards,
+      self._replay.terminals,
+    )
+
+
+def _quantiles(outputs: Any) -> tf.Tensor:
+  """Returns the quantiles of a network's outputs, (n, num_actions, num_atoms)."""
+  quantiles = getattr(outputs, 'quantile_values', None)
+  # For code written for the 2020 API, whose networks called them logits.
+  return outputs.logits if quantiles is None else quantiles
 
 
 def quantile_huber_loss(

@@ -263,6 +263,10 @@ class RecordedRunner(run_experiment.Runner):
         for tag, value in scalars.items()
       ]
     )
+    self._write_summaries(scalars, iteration)
+
+  def _write_summaries(self, scalars, iteration):
+    """Writes `{tag: value}` of an iteration for TensorBoard."""
     if self._summary_writer is None:
       return
     self._summary_writer.add_summary(

@@ -41,6 +41,10 @@ class LoggedAgentMixin(gin_signatures.ForwardedParameters):
     """Log of the run."""
     return self._replay.memory.log
 
+  def log_final_buffer(self) -> None:
+    """Writes the last, partial shard. For code written for the 2020 API."""
+    self.replay_log.close()
+
   def bundle_and_checkpoint(
     self, checkpoint_dir: str, iteration_number: int
   ) -> dict | None:

@@ -77,6 +77,10 @@ class RandomAgent(gin_signatures.ForwardedParameters):
     """Log of the run."""
     return self._log
 
+  def log_final_buffer(self) -> None:
+    """Writes the last, partial shard. For code written for the 2020 API."""
+    self.replay_log.close()
+
   def begin_episode(self, observation) -> int:
     """Returns the first action of an episode."""
     return self._act(observation)

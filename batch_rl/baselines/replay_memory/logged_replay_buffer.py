@@ -71,6 +71,13 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     """Log of the run."""
     return self._log
 
+  def log_final_buffer(self) -> None:
+    """Writes the last, partial shard. For code written for the 2020 API.
+
+    It closes the log, so nothing can be added afterwards.
+    """
+    self._log.close()
+
   def add(self, observation, action, reward, terminal, *args, **kwargs) -> None:
     """Adds a transition to the memory and to the log; see the base class."""
     super().add(observation, action, reward, terminal, *args, **kwargs)
@@ -212,6 +219,38 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     self._next_experience_is_episode_start = self._log.at_episode_start
 
 
+class OutOfGraphLoggedReplayBuffer(LoggedReplayBuffer):
+  """A circular replay memory that opens its own log. For the 2020 API.
+
+  New code uses `ReplayLog`, which needs no such memory. As in 2020, a shard is written
+  after `replay_capacity` rows, and the last one by `log_final_buffer`. Unlike then, no
+  shard is skipped, and a directory with shards is refused rather than overwritten.
+
+  Args:
+    log_dir: Directory of the shards; empty, or not there yet.
+    *args: Positional arguments of Dopamine's `OutOfGraphReplayBuffer`, whose
+      `replay_capacity` is also that of a shard.
+    **kwargs: Keyword arguments of Dopamine's `OutOfGraphReplayBuffer`.
+
+  Raises:
+    ValueError: If `log_dir` holds shards, or an argument is invalid.
+  """
+
+  def __init__(self, log_dir: str | os.PathLike, *args, **kwargs):
+    # Dopamine's memory takes arguments from gin, too, so it comes before the log.
+    super(LoggedReplayBuffer, self).__init__(*args, **kwargs)
+    directory = os.fspath(log_dir)
+    replay_log.check_log_directory(directory, None)
+    self._log = replay_log.ReplayLog(
+      directory,
+      self._observation_shape,
+      self._observation_dtype,
+      shard_capacity=self._replay_capacity,
+      stack_size=self._stack_size,
+      update_horizon=self._update_horizon,
+    )
+
+
 def save_log(
   log: replay_log.ReplayLog, checkpoint_dir: str, number: int
 ) -> None:
@@ -278,6 +317,7 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
     batch_size=32,
     update_horizon=1,
     gamma=0.99,
+    *,
     observation_dtype=np.uint8,
     shard_capacity=None,
     **kwargs,

@@ -98,6 +98,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       replay_data_dir = init_checkpoint_dir = None
     self._replay_data_dir = replay_data_dir
     self._replay_suffix = replay_suffix
+    self._init_checkpoint_dir = init_checkpoint_dir  # For the 2020 API.
     self._updates_per_run = int(updates_per_run)
     self._jit_compile = jit_compile
     self._mixed_precision = mixed_precision

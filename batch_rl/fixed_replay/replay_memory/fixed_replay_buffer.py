@@ -1,6 +1,7 @@
 """Replay memory with the data of a logged run, for Python and for the graph."""
 
 import inspect
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,9 @@ from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.fixed_replay.replay_memory import (
+  buffer_of_2020,
   graph_replay,
+  jax_batches,
   loaded_buffers,
   shard_replay_buffer,
   store_replay,
@@ -27,7 +30,7 @@ _DEFAULT_UNCOMPRESSED = 5
 
 @gin.configurable(denylist=['data_dir', 'replay_suffix', 'check_raw_frames'])
 @gin_signatures.forwards_to(circular_replay_buffer.OutOfGraphReplayBuffer)
-class FixedReplayBuffer:
+class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
   """A logged run, sampled uniformly over its valid transitions.
 
   The run is compressed, in memory or in a memory-mapped directory.
@@ -38,7 +41,8 @@ class FixedReplayBuffer:
     data_dir: Directory of the shards (`<run>/replay_logs`), or a store made by
       `python -m batch_rl.dataset convert`.
     replay_suffix: Number of a single shard to use; None for all shards in the
-      range of `replay_file_start_index` and `replay_file_end_index`.
+      range of `replay_file_start_index` and `replay_file_end_index`. A missing shard
+      gives a warning, and an error at the first use of the data.
     *args: Arguments of `OutOfGraphReplayBuffer`. Its `replay_capacity` limits
       the rows used of each shard.
     replay_file_start_index: Index of the first shard to use, from 0.
@@ -63,7 +67,7 @@ class FixedReplayBuffer:
     **kwargs: Keyword arguments of `OutOfGraphReplayBuffer`.
 
   Raises:
-    ValueError: If a shard is missing or unreadable, the run does not fit into
+    ValueError: If there is no shard, or one is unreadable, the run does not fit into
       memory, no transition is valid, or `deterministic` contradicts
       `start_early`.
   """
@@ -112,39 +116,27 @@ class FixedReplayBuffer:
       raise ValueError('start_early=True contradicts frames_on_device=True.')
     self._skip_damaged = skip_damaged
     self._store: store_lib.Store | None = None
-    self._backend: Any = None  # a StoreReplay or LoadedBuffers
+    self._packed: store_replay.StoreReplay | None = None
+    self._opening = threading.Lock()
     self._uncompressed: dict[int, Any] = {}
     self._uncompressed_hashes: dict[int, dict[str, str]] = {}
-    suffixes = store_lib.list_shards(data_dir, skip_damaged)
-    self._suffixes = suffixes[replay_file_start_index:replay_file_end_index]
+    self._replay_suffix = replay_suffix
+    self._replay_indices = self._get_checkpoint_suffixes(
+      replay_file_start_index, replay_file_end_index
+    )
     self._num_buffers = None
-    if not self._suffixes:
-      raise ValueError(
-        f'No shard between replay_file_start_index={replay_file_start_index} '
-        f'and replay_file_end_index={replay_file_end_index}: {data_dir} has '
-        f'{len(suffixes)}, numbered {suffixes[0]} to {suffixes[-1]}.'
-      )
-    without_effect = {
-      'subset': subset,
-      'cache_dir': cache_dir,
-      'preload': preload,
-      'skip_damaged': skip_damaged,
-      'frames_on_device': check_raw_frames,
-    }
-    if self.loads_uncompressed and any(without_effect.values()):
-      names = ', '.join(name for name, value in without_effect.items() if value)
-      raise ValueError(
-        f'{type(self).__name__} overrides _load_buffer, so {names} would have no '
-        f'effect: leave {names} at the default.'
-      )
+    if self.loads_uncompressed:
+      self._check_uncompressed()
     self._seed = seed
     self._random = np.random.default_rng(seed)
     self._single = False
     if replay_suffix is not None:
       self.load_single_buffer(replay_suffix)
     else:
-      if num_buffers is None and self.loads_uncompressed:
-        num_buffers = _DEFAULT_UNCOMPRESSED
+      if num_buffers is None and (
+        self.loads_uncompressed or self._overrides('_load_replay_buffers')
+      ):
+        num_buffers = min(_DEFAULT_UNCOMPRESSED, self.num_shards)
       self._num_buffers = num_buffers
       self.reload_buffer(num_buffers)
 
@@ -154,14 +146,19 @@ class FixedReplayBuffer:
     """Samples from one shard only.
 
     Args:
-      suffix: Number of the shard.
+      suffix: Number of the shard. A missing one gives a warning.
 
     Raises:
-      ValueError: If the shard is missing or unreadable, or none of its transitions
-        is valid.
+      ValueError: If the shard is unreadable, or none of its transitions is valid.
     """
     self._single = True
-    self._use([suffix])
+    self._loaded_buffers = False
+    try:
+      self._use([suffix])
+    except buffer_of_2020.MissingShardError as error:
+      self._backend = buffer_of_2020.NoData(error)
+      logging.warning('%s', error)
+      return
     if not self._backend.num_transitions:
       raise ValueError(
         f'No valid transition in shard {suffix} of {self._data_dir}.'
@@ -170,6 +167,8 @@ class FixedReplayBuffer:
   def reload_buffer(self, num_buffers: int | None = None) -> None:
     """Samples from randomly chosen shards; shards in memory are not read again.
 
+    A buffer with a `replay_suffix` stays with its shard.
+
     Args:
       num_buffers: Number of shards, or all if there are fewer; None for all.
 
@@ -177,8 +176,18 @@ class FixedReplayBuffer:
       ValueError: If a shard is unreadable, memory does not suffice, or no
         transition is valid.
     """
+    if self._replay_suffix is not None:
+      return
+    self._draw_shards(num_buffers)
+    self.on_reload()
+
+  def _load_replay_buffers(self, num_buffers: int | None = None) -> None:
+    """Chooses shards; see `reload_buffer`.
+
+    A subclass may override it and assign `_replay_buffers` (see `BufferOf2020`).
+    """
     self._single = False
-    candidates = self._suffixes
+    candidates = self._replay_indices
     while candidates:
       count = min(num_buffers or len(candidates), len(candidates))
       chosen = self._random.choice(candidates, count, replace=False)
@@ -187,6 +196,7 @@ class FixedReplayBuffer:
         return
       # The final shard of a run may hold only a row or two.
       candidates = [s for s in candidates if s not in chosen]
+    self._loaded_buffers = False
     raise ValueError(f'No valid transition in any shard of {self._data_dir}.')
 
   def reseed(self, seed: int | None) -> None:
@@ -202,7 +212,7 @@ class FixedReplayBuffer:
     """Draws new random shards, if `num_buffers` excludes some; returns whether."""
     if not self._num_buffers or self._num_buffers >= self.num_shards:
       return False
-    self.reload_buffer(self._num_buffers)
+    self._draw_shards(self._num_buffers)
     return True
 
   def close(self) -> None:
@@ -212,8 +222,25 @@ class FixedReplayBuffer:
 
   @property
   def loads_uncompressed(self) -> bool:
-    """Whether a subclass overrides `_load_buffer`."""
-    return type(self)._load_buffer is not FixedReplayBuffer._load_buffer
+    """Whether memories that a subclass has loaded are sampled, not a store."""
+    return self._overrides('_load_buffer') or self._assigned is not None
+
+  def _overrides(self, method: str) -> bool:
+    return getattr(type(self), method) is not getattr(FixedReplayBuffer, method)
+
+  def _check_uncompressed(self):
+    without_effect = {
+      'subset': self._subset,
+      'cache_dir': self._cache_dir,
+      'preload': self._preload,
+      'skip_damaged': self._skip_damaged,
+      'frames_on_device': self._check_raw_frames,
+    }
+    if names := ', '.join(name for name, v in without_effect.items() if v):
+      raise ValueError(
+        f'{type(self).__name__} loads shards by itself, so {names} would have no '
+        f'effect: leave {names} at the default.'
+      )
 
   def _load_buffer(self, suffix):
     """Returns a replay memory with the shard, or None if there is no such shard.
@@ -222,20 +249,28 @@ class FixedReplayBuffer:
     `OutOfGraphReplayBuffer(*self._args, **self._kwargs)`, are then sampled instead
     of the store.
     """
+    with self._opening:  # Subclasses load shards in parallel.
+      if self._store is None or suffix not in self._store.requested:
+        if suffix not in self._all_suffixes():
+          return None
+        self._open_store(sorted({suffix, *self._replay_indices}))
+        self._store.start([suffix])
     return shard_replay_buffer.ShardReplayBuffer(
       self._store, suffix, *self._args, **self._kwargs
     )
 
   def _use(self, suffixes: list[int]) -> None:
+    self._assigned = None
     if self.loads_uncompressed:
       self._load_uncompressed(suffixes)
     else:
       self._use_store(suffixes)
+    self._loaded_buffers = True
     logging.info(
       'Replay: %d transitions in %d of %d shards (%s).',
       self._backend.num_transitions,
       len(suffixes),
-      len(self._suffixes),
+      self.num_shards,
       self._data_dir,
     )
 
@@ -249,7 +284,7 @@ class FixedReplayBuffer:
       if suffix not in self._uncompressed:
         memory = self._load_buffer(suffix)
         if memory is None:
-          raise ValueError(f'There is no shard {suffix} in {self._data_dir}.')
+          raise self._missing(suffix)
         self._uncompressed[suffix] = memory
     self._backend = loaded_buffers.LoadedBuffers(
       [self._uncompressed[s] for s in suffixes],
@@ -259,19 +294,22 @@ class FixedReplayBuffer:
     )
 
   def _use_store(self, suffixes):
-    stored = suffixes if self._single else self._suffixes
+    stored = suffixes if self._single else self._replay_indices
     if self._store is None or not set(stored) <= set(self._store.requested):
-      self.close()
+      if self._single and stored[0] not in self._all_suffixes():
+        raise self._missing(stored[0])
       self._open_store(stored)
       if self._check_raw_frames is not None:
-        self._check_raw_frames(self.sampler.num_selected(suffixes))
+        self._check_raw_frames(self._packed.sampler.num_selected(suffixes))
       self._store.start(suffixes)
+    self._backend = self._packed
     if self._skip_damaged:
       # The data depends on which of the shards are damaged.
       self._backend.wait(self._store.suffixes)
     self._backend.use(suffixes, wait_for_all=not self._start_early)
 
   def _open_store(self, suffixes):
+    self.close()
     constructor = circular_replay_buffer.OutOfGraphReplayBuffer.__init__
     bound = inspect.signature(constructor).bind(
       None, *self._args, **self._kwargs
@@ -288,7 +326,7 @@ class FixedReplayBuffer:
       self._preload,
       self._skip_damaged,
     )
-    self._backend = store_replay.StoreReplay(
+    self._packed = store_replay.StoreReplay(
       self._store,
       sampler_lib.Sampler(
         self._store,
@@ -310,23 +348,15 @@ class FixedReplayBuffer:
     return self._backend.sampler
 
   @property
-  def _replay_buffers(self) -> list[Any]:
-    """The shards that are sampled from, as replay memories."""
-    return self._backend.buffers
-
-  @property
-  def add_count(self) -> np.ndarray:
-    """Number of transitions that can be sampled now, int64 ()."""
-    return np.array(self._backend.num_transitions)
-
-  @property
   def num_shards(self) -> int:
     """Number of shards to choose from."""
-    return len(self._suffixes)
+    return len(self._replay_indices)
 
   def describe(self) -> dict[str, Any]:
     """Describes the data for the run's record; {} for uncompressed shards."""
-    return {} if self._store is None else self._backend.describe()
+    if self.loads_uncompressed or self._store is None:
+      return {}
+    return self._backend.describe()
 
   def file_hashes(self) -> dict[str, str]:
     """Returns the hash of each file of the shards read so far, by file name.
@@ -334,8 +364,8 @@ class FixedReplayBuffer:
     It is that of `Store.file_hashes`. For uncompressed shards, the six files of
     the shard in `data_dir` are read once more at the first call.
     """
-    if not self.loads_uncompressed:
-      return {} if self._store is None else self._store.file_hashes()
+    if self._store is not None:
+      return self._store.file_hashes()
     hashes = self._uncompressed_hashes
     for suffix in self._uncompressed.keys() - hashes.keys():
       hashes[suffix] = loaded_buffers.file_hashes(self._data_dir, suffix)
@@ -433,45 +463,8 @@ class FixedReplayBuffer:
     """
     return self._backend.without_frames(number, count)
 
-  def sample(
-    self, size: int | None = None, *, with_sample_metadata: bool = False
-  ) -> Any:
-    """Returns a batch of transitions, as Dopamine's JAX replay buffer does.
-
-    Args:
-      size: Number of transitions; None for the constructor's.
-      with_sample_metadata: Whether to return the keys of the transitions, too.
-
-    Returns:
-      Dopamine's `ReplayElement` with `state`, `action`, `reward`, `next_state`,
-      `is_terminal` and `episode_end`; with metadata, a pair of it and a
-      `SampleMetadata`.
-    """
-    from dopamine.jax.replay_memory import elements, samplers
-
-    names = [e.name for e in self.get_transition_elements()]
-    batch = dict(zip(names, self.sample_transition_batch(size), strict=True))
-    terminal = batch['terminal'].astype(bool)
-    element = elements.ReplayElement(
-      state=batch['state'],
-      action=batch['action'],
-      reward=batch['reward'],
-      next_state=batch['next_state'],
-      is_terminal=terminal,
-      episode_end=terminal,
-    )
-    if not with_sample_metadata:
-      return element
-    return element, samplers.SampleMetadata(keys=batch['indices'])
-
   def _batch_size(self) -> int:
     return self._replay_buffers[0]._batch_size
-
-  def save(self, checkpoint_dir, iteration_number) -> None:
-    """Does nothing, since the data never changes."""
-
-  def load(self, checkpoint_dir, suffix) -> None:
-    """Does nothing, since the data never changes."""
 
 
 @gin.configurable(

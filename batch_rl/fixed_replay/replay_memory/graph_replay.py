@@ -1,6 +1,7 @@
 """Batches of a fixed replay as tensors of a TensorFlow graph."""
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,6 +77,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     batch_size=32,
     update_horizon=1,
     gamma=0.99,
+    *,
     observation_dtype=np.uint8,
     prefetch=8,
     prefetch_threads=2,
@@ -133,8 +135,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       seed=seeding.derive(seed, 'replay'),
       **kwargs,
     )
-    if self._frames is not None:
-      self._frames.use(memory.sampler)
+    self._use_frames(memory)
     super().__init__(
       observation_shape,
       stack_size,
@@ -145,6 +146,26 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       gamma,
       wrapped_memory=memory,
     )
+    # Weak: threads that load batches hold the memory, and end with this object.
+    restart = weakref.WeakMethod(self._restart)
+
+    def restart_if_alive():
+      if (method := restart()) is not None:
+        method()
+
+    memory.on_reload = restart_if_alive
+
+  def _use_frames(self, memory) -> None:
+    """Puts the frames of the memory's shards on the device, if they belong there."""
+    if self._frames is not None:
+      self._frames.use(memory.sampler)
+
+  def _restart(self) -> None:
+    """Drops the batches of the shards before a `reload_buffer` by other code."""
+    self.memory.reseed_from_itself()
+    self._use_frames(self.memory)
+    if self._prefetcher is not None:
+      self._prefetcher.restart()
 
   def create_sampling_ops(self, use_staging) -> None:
     """Builds the tensors of `transition`; each `session.run` draws a batch.
@@ -289,8 +310,8 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     self.memory.reseed(seed)
     redrawn = self.memory.redraw()
     self.memory.skip(first_batch)
-    if self._frames is not None and redrawn:
-      self._frames.use(self.memory.sampler)
+    if redrawn:
+      self._use_frames(self.memory)
     if self._prefetcher is not None:
       self._prefetcher.restart(first_batch)
 

@@ -223,7 +223,7 @@ def test_suffix_zero_is_shard_zero(tmp_path):
 def test_a_shard_that_does_not_exist_is_an_error(tmp_path):
   shards.write_run(tmp_path, [30], capacity=50)
   with pytest.raises(ValueError, match='There is no shard 7'):
-    load(tmp_path, 7)
+    load(tmp_path, 7).sample_transition_batch()
   with pytest.raises(ValueError, match='No shards'):
     os.mkdir(tmp_path / 'empty')
     load(tmp_path / 'empty', None)

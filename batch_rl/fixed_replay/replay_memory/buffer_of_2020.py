@@ -1,0 +1,170 @@
+"""Names of a `FixedReplayBuffer` that code written for the 2020 API uses.
+
+In 2020 the buffer was a list of Dopamine's replay memories, `_replay_buffers`, and
+subclasses and scripts knew its private names. They keep their meaning here.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from batch_rl.dataset.shards import manifests
+from batch_rl.dataset.store import store as store_lib
+from batch_rl.fixed_replay.replay_memory import loaded_buffers
+
+
+class MissingShardError(ValueError):
+  """A shard is not there."""
+
+
+class NoData:
+  """Stands for the data of a missing shard: every use of it raises the error."""
+
+  def __init__(self, error: ValueError):
+    self._error = error
+
+  def __getattr__(self, name: str) -> Any:
+    raise self._error
+
+
+class BufferOf2020:
+  """Mixin of `FixedReplayBuffer` for code written for the 2020 API.
+
+  A subclass may override `_load_buffer`, `_load_replay_buffers` and
+  `_get_checkpoint_suffixes`, or call them. If it assigns Dopamine's memories to
+  `_replay_buffers`, they are sampled uniformly over their valid transitions, instead
+  of the store.
+
+  Attributes:
+    on_reload: Function to call after `reload_buffer`.
+    _loaded_buffers: Whether there is data: False if `replay_suffix` is missing.
+    _replay_suffix: Number of the single shard to use, or None.
+    _replay_indices: Numbers of the shards to choose from, ascending.
+  """
+
+  on_reload: Callable[[], None] = staticmethod(lambda: None)
+  _loaded_buffers = False
+  _replay_suffix: int | None
+  _replay_indices: list[int]
+  # Set by `FixedReplayBuffer`.
+  _data_dir: str
+  _seed: int | None
+  _skip_damaged: bool
+  _store: store_lib.Store | None
+  _random: np.random.Generator
+  _check_uncompressed: Callable[[], None]
+  _load_replay_buffers: Callable[[int | None], None]
+  reseed: Callable[[int | None], None]
+
+  _assigned: list[Any] | None = None  # `_replay_buffers` of a subclass
+  _assigned_count: np.ndarray | None = None
+  _source: Any = None  # a StoreReplay, LoadedBuffers or NoData
+
+  def _get_checkpoint_suffixes(
+    self, start: int = 0, end: int | None = None
+  ) -> list[int]:
+    """Returns the shard numbers at positions [start, end), ascending.
+
+    Raises:
+      ValueError: If there is none.
+    """
+    suffixes = self._all_suffixes()
+    if chosen := suffixes[start:end]:
+      return chosen
+    raise ValueError(
+      f'No shard between replay_file_start_index={start} and '
+      f'replay_file_end_index={end}: {self._data_dir} has {len(suffixes)}, numbered '
+      f'{suffixes[0]} to {suffixes[-1]}.'
+    )
+
+  def _draw_shards(self, num_buffers: int | None) -> None:
+    """Chooses and loads shards.
+
+    Raises:
+      ValueError: If there is no data then.
+    """
+    self._loaded_buffers = False
+    self._load_replay_buffers(num_buffers)
+    if self._backend is None:
+      raise ValueError(
+        f'{type(self).__name__}._load_replay_buffers has found no shard in '
+        f'{self._data_dir}.'
+      )
+
+  def reseed_from_itself(self) -> None:
+    """Restarts with a seed drawn from the current random numbers."""
+    self.reseed(int(self._random.integers(2**63)))
+
+  def _all_suffixes(self) -> list[int]:
+    return store_lib.list_shards(self._data_dir, self._skip_damaged)
+
+  def _missing(self, suffix: int) -> MissingShardError:
+    suffixes = self._all_suffixes()
+    return MissingShardError(
+      f'There is no shard {suffix} in {self._data_dir}, which has {len(suffixes)}, '
+      f'numbered {suffixes[0]} to {suffixes[-1]}.'
+    )
+
+  @property
+  def _backend(self) -> Any:
+    """Data that is sampled: a StoreReplay, LoadedBuffers or NoData."""
+    if self._source is None and self._assigned:
+      self._check_uncompressed()
+      if self._store is not None:
+        rows = max(self._store.ring_sizes())
+      else:
+        rows = loaded_buffers.ring_sizes(
+          self._data_dir, self._replay_indices[:1]
+        )[0]
+      self._source = loaded_buffers.LoadedBuffers(
+        self._assigned,
+        [rows] * len(self._assigned),
+        self._seed,
+        manifests.padding(manifests.read(self._data_dir)),
+      )
+    return self._source
+
+  @_backend.setter
+  def _backend(self, source: Any) -> None:
+    self._source = source
+
+  @property
+  def _replay_buffers(self) -> list[Any]:
+    """The shards that are sampled from, as Dopamine's replay memories."""
+    return self._backend.buffers if self._assigned is None else self._assigned
+
+  @_replay_buffers.setter
+  def _replay_buffers(self, buffers: list[Any]) -> None:
+    self._assigned, self._source = buffers, None
+
+  @property
+  def _num_replay_buffers(self) -> int:
+    """Length of `_replay_buffers`."""
+    return len(self._replay_buffers)
+
+  @_num_replay_buffers.setter
+  def _num_replay_buffers(self, number: int) -> None:
+    pass  # It is known.
+
+  @property
+  def add_count(self) -> np.ndarray:
+    """Number of transitions that can be sampled now, int64 (), unless assigned."""
+    if self._assigned_count is not None:
+      return self._assigned_count
+    return np.array(
+      self._backend.num_transitions if self._loaded_buffers else 0
+    )
+
+  @add_count.setter
+  def add_count(self, count: np.ndarray) -> None:
+    self._assigned_count = count
+
+  def add(self, *args, **kwargs) -> None:
+    """Does nothing, since the data never changes."""
+
+  def save(self, *args, **kwargs) -> None:
+    """Does nothing, since the data never changes."""
+
+  def load(self, *args, **kwargs) -> None:
+    """Does nothing, since the data never changes."""

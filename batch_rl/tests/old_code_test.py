@@ -1,0 +1,420 @@
+"""Code written for the 2020 API: scripts, buffers, agents, own data."""
+
+import concurrent.futures
+import inspect
+
+import gin
+import numpy as np
+import pytest
+import tensorflow as tf
+from dopamine.discrete_domains import atari_lib
+from dopamine.tf.replay_memory import circular_replay_buffer
+
+from batch_rl.baselines.agents import dqn_agent as logged_dqn_agent
+from batch_rl.baselines.agents import random_agent
+from batch_rl.baselines.replay_memory import logged_replay_buffer
+from batch_rl.dataset.shards import shard_files
+from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
+from batch_rl.multi_head import (
+  atari_helpers,
+  multi_network_dqn_agent,
+  quantile_agent,
+)
+from batch_rl.multi_head import multi_head_dqn_agent as multi_head
+from batch_rl.tests import cartpole, shards
+
+FixedReplayBuffer = fixed_replay_buffer.FixedReplayBuffer
+OutOfGraphReplayBuffer = circular_replay_buffer.OutOfGraphReplayBuffer
+INDICES = 7
+CAPACITY = 50
+
+
+@pytest.fixture(scope='module')
+def data_dir(tmp_path_factory):
+  """Directory of four shards of 2 x 2 frames."""
+  directory = tmp_path_factory.mktemp('shards')
+  shards.write_run(directory, [30] * 6, CAPACITY)
+  assert shard_files.list_suffixes(str(directory)) == [0, 1, 2, 3]
+  return str(directory)
+
+
+def load(data_dir, suffix=None, class_=FixedReplayBuffer, **kwargs):
+  return class_(
+    data_dir=data_dir,
+    replay_suffix=suffix,
+    observation_shape=(2, 2),
+    stack_size=4,
+    update_horizon=1,
+    gamma=0.99,
+    observation_dtype=np.uint8,
+    batch_size=8,
+    replay_capacity=CAPACITY,
+    **kwargs,
+  )
+
+
+def load_dopamines(data_dir, suffix):
+  memory = OutOfGraphReplayBuffer((2, 2), 4, CAPACITY, 8)
+  memory.load(data_dir, suffix)
+  return memory
+
+
+# --- buffers -------------------------------------------------------------------
+
+
+def test_a_script_reads_shards_row_by_row(data_dir, caplog):
+  """As Decision Transformer's data script and its copies do."""
+  read = []
+  for suffix in np.array([2, 7, 0]):
+    buffer = load(data_dir, suffix)
+    if buffer._loaded_buffers:
+      read.append(suffix)
+      dopamines = load_dopamines(data_dir, suffix)
+      for i in range(CAPACITY - 3):
+        batch = buffer.sample_transition_batch(batch_size=1, indices=[i])
+        expected = dopamines.sample_transition_batch(batch_size=1, indices=[i])
+        for ours, theirs in zip(batch, expected, strict=True):
+          assert ours.dtype == theirs.dtype
+          np.testing.assert_array_equal(ours, theirs)
+  assert read == [2, 0]
+  assert 'There is no shard 7' in caplog.text
+  missing = load(data_dir, 7)
+  assert missing._loaded_buffers is False and missing.add_count == 0
+  with pytest.raises(ValueError, match='no shard 7 in .*numbered 0 to 3'):
+    missing.sample_transition_batch()
+
+
+def test_a_damaged_shard_is_no_missing_one(tmp_path):
+  shards.write_run(tmp_path, [30] * 2, CAPACITY)
+  (tmp_path / shard_files.file_name('reward', 0)).write_bytes(b'no gzip')
+  with pytest.raises(ValueError, match='reward'):
+    load(str(tmp_path), 0)
+
+
+def test_reloading_honours_the_suffix(data_dir):
+  single, several = load(data_dir, 1), load(data_dir, seed=0)
+  indices = single.valid_indices()
+  single.reload_buffer(num_buffers=5)
+  np.testing.assert_array_equal(single.valid_indices(), indices)
+  assert single._replay_suffix == 1 and single._num_replay_buffers == 1
+  several.reload_buffer(num_buffers=2)
+  assert several._num_replay_buffers == len(several._replay_buffers) == 2
+
+
+def test_counts_can_be_assigned_and_nothing_added(data_dir):
+  buffer = load(data_dir)
+  count = int(buffer.add_count)
+  assert count == len(buffer.valid_indices())
+  buffer.add(np.zeros((2, 2), np.uint8), 0, 0.0, 0)
+  buffer.save('/nowhere', 1)
+  buffer.load('/nowhere', 1)
+  assert buffer.add_count == count
+  buffer.add_count = np.array(3)
+  assert buffer.add_count == 3 and len(buffer.valid_indices()) == count
+
+
+class Fork(FixedReplayBuffer):
+  """Loads Dopamine's memories by itself, in threads."""
+
+  def _load_replay_buffers(self, num_buffers=None):
+    if self._loaded_buffers:
+      return
+    chosen = self._replay_indices[1:][:num_buffers]
+    self._replay_buffers = []
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+      futures = [pool.submit(self._load_buffer, s) for s in chosen]
+    for future in futures:
+      memory = future.result()
+      if memory is not None:
+        self._replay_buffers.append(memory)
+        self.add_count = max(memory.add_count, self.add_count)
+    self._num_replay_buffers = len(self._replay_buffers)
+    if self._num_replay_buffers:
+      self._loaded_buffers = True
+
+
+class ForkOfDopamines(Fork):
+  def _load_buffer(self, suffix):
+    memory = OutOfGraphReplayBuffer(*self._args, **self._kwargs)
+    memory.load(self._data_dir, suffix)
+    return memory
+
+
+@pytest.mark.parametrize('class_', [Fork, ForkOfDopamines])
+def test_subclasses_load_buffers_by_themselves(data_dir, class_):
+  buffer = load(data_dir, class_=class_, seed=0, num_buffers=3)
+  assert buffer.redraw()  # as before an iteration
+  assert buffer._num_replay_buffers == 3 and buffer.loads_uncompressed
+  assert buffer.add_count == max(m.add_count for m in buffer._replay_buffers)
+  buffer.reload_buffer(num_buffers=1)
+  (memory,) = buffer._replay_buffers
+  assert memory.add_count == 2 * CAPACITY - 1  # shard 1
+  reference = load(data_dir, 1)
+  indices = buffer.valid_indices()
+  assert set(indices) <= set(reference.valid_indices()) and len(indices) > 35
+  batch = buffer.sample_transition_batch()
+  assert set(batch[INDICES]) <= set(indices)
+  assert buffer.describe() == {}  # as for all memories of subclasses
+  assert (buffer.file_hashes() != {}) == (class_ is Fork)
+  again = reference.sample_transition_batch(8, batch[INDICES])
+  for ours, theirs in zip(batch, again, strict=True):
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_what_a_store_can_do_is_refused_with_own_memories(data_dir):
+  with pytest.raises(ValueError, match='so subset would have no effect'):
+    load(data_dir, class_=Fork, subset='random_trajectories(0.5)')
+  with pytest.raises(
+    ValueError, match='Fork._load_replay_buffers has found no'
+  ):
+    load(data_dir, class_=Fork, replay_file_end_index=1)
+
+
+def test_subclasses_choose_shards_and_call_the_base(data_dir):
+  calls = []
+
+  class Late(FixedReplayBuffer):
+    def _get_checkpoint_suffixes(self, start, end):
+      return super()._get_checkpoint_suffixes(start, end)[-2:]
+
+    def _load_replay_buffers(self, num_buffers=None):
+      calls.append(num_buffers)
+      super()._load_replay_buffers(num_buffers=1)
+
+  buffer = load(data_dir, class_=Late)
+  assert buffer._replay_indices == [2, 3] and not buffer.loads_uncompressed
+  buffer.reload_buffer(num_buffers=5)
+  assert calls == [2, 5] and buffer._num_replay_buffers == 1
+  memory = buffer._load_buffer(3)
+  assert memory.add_count == load_dopamines(data_dir, 3).add_count
+  assert buffer._load_buffer(9) is None
+
+
+def test_batches_in_the_graph_follow_a_reload(data_dir):
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    drawn = []
+    for _ in range(2):
+      replay = fixed_replay_buffer.WrappedFixedReplayBuffer(
+        data_dir, None, (2, 2), 4, True, CAPACITY, 256, 1, 0.99, seed=1
+      )
+      session.run(replay.indices)  # Others are prefetched.
+      replay.memory.reload_buffer(num_buffers=1)
+      drawn.append([session.run(replay.indices) for _ in range(3)])
+      assert np.max(drawn) < CAPACITY
+    np.testing.assert_array_equal(*drawn)
+    assert len(np.unique(drawn[0], axis=0)) == 3
+    with pytest.raises(ValueError, match='There is no shard 9'):
+      fixed_replay_buffer.WrappedFixedReplayBuffer(data_dir, 9, (2, 2), 4)
+    with pytest.raises(TypeError, match='positional'):
+      fixed_replay_buffer.WrappedFixedReplayBuffer(
+        data_dir, None, (2, 2), 4, True, CAPACITY, 8, 1, 0.99, None
+      )
+
+
+# --- networks and agents ---------------------------------------------------------
+
+
+def parameters(class_, count):
+  return [*inspect.signature(class_).parameters][:count]
+
+
+def test_constructors_take_positional_arguments_in_the_old_order():
+  offline = 'sess num_actions replay_data_dir replay_suffix init_checkpoint_dir'
+  for class_ in cartpole.OFFLINE_CLASSES.values():
+    assert parameters(class_, 5) == offline.split()
+  heads = (
+    'sess num_actions {} transform_strategy num_convex_combinations network'
+  )
+  for class_, name in (
+    (multi_head.MultiHeadDQNAgent, 'num_heads'),
+    (multi_network_dqn_agent.MultiNetworkDQNAgent, 'num_networks'),
+  ):
+    assert parameters(class_, 6) == heads.format(name).split()
+  assert parameters(quantile_agent.QuantileAgent, 5) == (
+    'sess num_actions kappa network num_atoms'.split()
+  )
+  for class_ in (logged_dqn_agent.LoggedDQNAgent, random_agent.RandomAgent):
+    assert parameters(class_, 3) == 'sess num_actions replay_log_dir'.split()
+    assert callable(class_.log_final_buffer)
+  replay = (
+    'observation_shape stack_size use_staging replay_capacity batch_size '
+    'update_horizon gamma'
+  ).split()
+  wrapped = logged_replay_buffer.WrappedLoggedReplayBuffer
+  assert parameters(wrapped, 8) == ['log_dir', *replay]
+  wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
+  assert parameters(wrapped, 9) == ['data_dir', 'replay_suffix', *replay]
+
+
+def test_networks_and_helpers_have_their_old_names():
+  assert atari_helpers.NatureDQNNetwork is atari_lib.NatureDQNNetwork
+  misspelt = atari_helpers.MulitNetworkQNetwork
+  assert misspelt is atari_helpers.MultiNetworkQNetwork
+  rng = np.random.default_rng(0)
+  q_heads = rng.normal(size=(5, 3, 4)).astype(np.float32)
+  weights = rng.uniform(size=(4, 2)).astype(np.float32)
+  combine = atari_helpers.combine_q_functions
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    same, mean = session.run(combine(tf.constant(q_heads), 'IDENTITY'))
+    mixed, mixed_mean = session.run(
+      combine(tf.constant(q_heads), 'STOCHASTIC', transform_matrix=weights)
+    )
+    square = atari_helpers.random_stochastic_matrix(3)
+    draws = [session.run(square) for _ in range(2)]
+    wide = session.run(
+      atari_helpers.random_stochastic_matrix(3, num_cols=4, dtype=tf.float64)
+    )
+  np.testing.assert_array_equal(same, q_heads)
+  for values in (mean, mixed_mean):
+    np.testing.assert_allclose(values, q_heads.mean(axis=2), atol=1e-6)
+  np.testing.assert_allclose(mixed, q_heads @ weights, atol=1e-5)
+  assert draws[0].shape == (3, 3) and not np.array_equal(*draws)
+  assert wide.shape == (3, 4) and wide.dtype == np.float64
+  np.testing.assert_allclose(wide.sum(axis=0), 1)
+  with pytest.raises(ValueError, match='needs transform_matrix'):
+    combine(q_heads, 'STOCHASTIC')
+  with pytest.raises(ValueError, match="'AVERAGE' is neither"):
+    combine(q_heads, 'AVERAGE')
+
+
+@pytest.fixture(scope='module')
+def log_dir(tmp_path_factory):
+  """Directory of two shards of CartPole."""
+  directory = tmp_path_factory.mktemp('log')
+  cartpole.write_log(directory)
+  return directory
+
+
+class OldNetwork(tf.keras.Model):
+  """Estimates n values of each action, and combines or names them as in 2020."""
+
+  def __init__(
+    self, num_actions, count, transform_strategy=None, name=None, **kwargs
+  ):
+    super().__init__(name=name)
+    self._shape = (-1, num_actions, count)
+    self._combination = {'transform_strategy': transform_strategy, **kwargs}
+    self.dense = tf.keras.layers.Dense(num_actions * count)
+
+  def call(self, state):
+    net = tf.keras.layers.Flatten()(tf.cast(state, tf.float32))
+    return self.outputs_of(tf.reshape(self.dense(net), self._shape))
+
+
+class OldQuantileNetwork(OldNetwork):
+  def outputs_of(self, logits):
+    return atari_lib.RainbowNetworkType(
+      tf.reduce_mean(logits, axis=2), logits, tf.zeros_like(logits)
+    )
+
+
+class OldMultiHeadNetwork(OldNetwork):
+  def outputs_of(self, q_heads):
+    return atari_helpers.MultiHeadNetworkType(
+      *atari_helpers.combine_q_functions(q_heads, **self._combination)
+    )
+
+
+def build(name, log_dir, **kwargs):
+  with tf.Graph().as_default():
+    return cartpole.OFFLINE_CLASSES[name](
+      None, 2, str(log_dir), None, None, **cartpole.OBSERVATION, **kwargs
+    )
+
+
+def test_a_quantile_agent_has_its_old_names(log_dir):
+  agent = build('quantile', log_dir, network=OldQuantileNetwork, num_atoms=3)
+  assert agent._num_atoms == agent.num_atoms == 3
+  assert agent._replay_suffix is None and agent._init_checkpoint_dir is None
+  losses = list(agent.train_steps(9))
+  assert len(losses) >= 2 and np.isfinite(losses).all()
+  with agent._sess.graph.as_default():
+    targets = agent._build_target_distribution()
+  rewards, terminals, outputs, found = agent._sess.run(
+    (
+      agent._replay.rewards,
+      agent._replay.terminals,
+      agent._replay_next_target_net_outputs,
+      targets,
+    )
+  )
+  best = outputs.logits[np.arange(len(rewards)), outputs.q_values.argmax(1)]
+  discounts = agent.cumulative_gamma * (1 - terminals.astype(np.float32))
+  np.testing.assert_allclose(
+    found, rewards[:, None] + discounts[:, None] * best, rtol=1e-5
+  )
+  values = tf.zeros(3)
+  assert atari_helpers.QuantileNetworkType(values, None).logits is values
+
+
+def test_multi_head_agents_mix_the_heads_of_old_networks(log_dir):
+  agent = build(
+    'multi_head_dqn',
+    log_dir,
+    num_heads=3,
+    transform_strategy='STOCHASTIC',
+    num_convex_combinations=2,
+    network=OldMultiHeadNetwork,
+  )
+  outputs = agent._net_outputs
+  assert outputs.q_heads.shape[-1] == 3  # They are mixed in the loss.
+  assert outputs.unordered_q_heads is outputs.q_heads
+  assert np.isfinite(list(agent.train_steps(5))).all()
+
+
+@pytest.mark.parametrize(
+  ('name', 'method'),
+  [('dqn', '_build_target_q_op'), ('quantile', '_build_target_distribution')],
+)
+def test_targets_that_no_loss_calls_are_refused(log_dir, name, method):
+  base = cartpole.OFFLINE_CLASSES[name]
+  own = type('Own', (base,), {method: lambda self: tf.zeros(())})
+  with pytest.raises(ValueError, match=f'Own overrides {method}, which'):
+    own._check_targets()
+  own_op = {**vars(own), '_build_train_op': lambda self: tf.no_op()}
+  assert not type('OwnOp', (base,), {**own_op}).learns_by_loss()
+
+
+# --- data of one's own environment -------------------------------------------------
+
+
+def test_own_data_is_written_as_in_2020(tmp_path):
+  directory = tmp_path / 'log'
+  episodes = shards.make_episodes([30, 17, 45, 2])
+  buffer = logged_replay_buffer.OutOfGraphLoggedReplayBuffer(
+    directory,
+    observation_shape=(2, 2),
+    stack_size=4,
+    replay_capacity=CAPACITY,
+    batch_size=8,
+  )
+  for episode in episodes:
+    for row in episode:
+      shards.add_row(buffer, row)
+  assert buffer.sample_transition_batch()[0].shape == (8, 2, 2, 4)
+  buffer.log_final_buffer()
+  assert shards.read_run(directory) == shards.with_padding(episodes, 4)
+  assert load(str(directory)).add_count == sum(map(len, episodes))
+  with pytest.raises(ValueError, match='is closed'):
+    shards.add_row(buffer, episodes[0][0])
+  # 2020 wrote over the shards.
+  with pytest.raises(ValueError, match='already holds the log'):
+    logged_replay_buffer.OutOfGraphLoggedReplayBuffer(
+      str(directory), (2, 2), 4, CAPACITY, 8
+    )
+
+
+def test_no_shard_is_lost_where_an_episode_starts(tmp_path):
+  """In 2020, the padding could step over the row at which a shard was written."""
+  lengths = [CAPACITY - 6, 20, 60]
+  episodes = shards.make_episodes(lengths)
+  gin.parse_config(f'OutOfGraphReplayBuffer.replay_capacity = {CAPACITY}')
+  buffer = logged_replay_buffer.OutOfGraphLoggedReplayBuffer(
+    str(tmp_path), (2, 2), 4, batch_size=8
+  )
+  for episode in episodes:
+    for row in episode:
+      shards.add_row(buffer, row)
+  buffer.log_final_buffer()
+  assert shard_files.list_suffixes(str(tmp_path)) == [0, 1, 2]
+  assert shards.read_run(tmp_path) == shards.with_padding(episodes, 4)
