@@ -5,6 +5,7 @@ VENV ?= .venv
 DEMO_DIR ?= demo
 RUN = $(VENV)/bin/python -um
 INSTALLED = $(VENV)/.installed
+TORCH_TRIED = $(VENV)/.torch_tried
 
 .PHONY: demo test lint format bench clean
 
@@ -14,10 +15,19 @@ $(INSTALLED): setup.py requirements.txt
 	$(VENV)/bin/python -m pip install --quiet --constraint requirements.txt --editable '.[dev]'
 	touch $(INSTALLED)
 
+# For the tests of batch_rl.dataset.torch. They need no GPU.
+$(TORCH_TRIED): $(INSTALLED)
+	$(VENV)/bin/python -m pip install --quiet --retries 0 \
+	  --constraint requirements.txt \
+	  --extra-index-url https://download.pytorch.org/whl/cpu \
+	  'torch==2.13.0+cpu' torchdata 2>/dev/null \
+	  || echo 'PyTorch cannot be installed here: its tests are skipped.'
+	touch $(TORCH_TRIED)
+
 demo: $(INSTALLED)
 	VENV=$(VENV) DEMO_DIR='$(DEMO_DIR)' bash benchmarks/demo.sh
 
-test: $(INSTALLED)
+test: $(TORCH_TRIED)
 	$(RUN) pytest -q -n 2 --dist worksteal --durations=10
 
 lint: $(INSTALLED)

@@ -87,6 +87,8 @@ EXTRAS = {
   'sweep': SWEEP,
   # `dataset fetch` from gs://; seen to work: 2026.10.1, with fsspec 2026.9.0.
   'fetch': ['gcsfs>=2024.6'],
+  # `batch_rl.dataset.torch`; seen to work: 2.13.
+  'torch': ['torch>=2.13'],
   'dev': [
     'pytest>=8',
     'pytest-timeout>=2.3',

@@ -1,14 +1,19 @@
-"""The examples, copied out of the repository: they run as they are."""
+"""The examples, copied out of the repository: they run as they are.
+
+`fixed_replay/jax_agent_test` tests that of Dopamine's JAX agents.
+"""
 
 import json
 import pathlib
+import runpy
 import shutil
 import sys
 
 import numpy as np
 import pytest
 
-from batch_rl.dataset import run_directories
+from batch_rl import dataset
+from batch_rl.dataset import ReplayLog, run_directories
 from batch_rl.dataset.checks import run_checks, run_statistics
 from batch_rl.fixed_replay import train
 from batch_rl.report import run_results
@@ -88,6 +93,43 @@ def test_agents_train_and_are_reported(copied, name, agent, network, shown):
   run = run_results.read_run(f'run_{name}')
   assert run.agent == shown
   assert run.done == 1
+
+
+@pytest.fixture(scope='module')
+def atari(tmp_path_factory):
+  """The directory of a run with few, large frames."""
+  directory = tmp_path_factory.mktemp('atari')
+  random = np.random.default_rng(0)
+  with ReplayLog(str(directory), (84, 84), np.uint8, 100) as log:
+    for step in range(60):
+      frame = random.integers(256, size=(84, 84), dtype=np.uint8)
+      log.add(frame, step % 3, 1.0, step % 20 == 19)
+  return str(directory)
+
+
+def test_dqn_trains_in_pytorch(atari, capsys):
+  pytest.importorskip('torch', reason='PyTorch is not installed')
+  example = runpy.run_path(EXAMPLES / 'pytorch_dqn/pytorch_dqn.py')
+  example['main'](atari, 2)
+  update, loss = capsys.readouterr().out.split()
+  assert update == '0' and float(loss) > 0
+  network = example['NatureNetwork'](6)
+  assert sum(p.numel() for p in network.parameters()) == 1_687_206
+
+
+def test_transitions_are_read_as_tensordicts(atari):
+  pytest.importorskip('torch', reason='PyTorch is not installed')
+  pytest.importorskip('tensordict', reason='tensordict is not installed')
+  example = runpy.run_path(EXAMPLES / 'tensordict_reader/tensordict_reader.py')
+  sampler = dataset.open(atari).transitions(seed=1)
+  batch, expected = next(example['transitions'](sampler)), sampler.batch(0, 32)
+  np.testing.assert_array_equal(batch['observation'], expected.state)
+  np.testing.assert_array_equal(
+    batch['next', 'observation'], expected.next_state
+  )
+  np.testing.assert_array_equal(
+    batch['next', 'done'][:, 0], expected.terminal.astype(bool)
+  )
 
 
 @pytest.mark.waits

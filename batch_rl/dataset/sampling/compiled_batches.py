@@ -91,6 +91,10 @@ class CompiledBatches:
     self._thread: threading.Thread | None = None
     self._lock = threading.Lock()
 
+  def __reduce__(self) -> tuple[Any, ...]:
+    discounts = self._run[3]
+    return CompiledBatches, (self._store, self._stack_size, discounts)
+
   def wait(self) -> bool:
     """Waits until the function is loaded; returns whether it can be used."""
     self._start_loading().join()

@@ -1,6 +1,7 @@
 """Numbers of batches: batch k is a function of (seed, k), whichever thread makes it."""
 
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -10,13 +11,28 @@ _local = threading.local()  # of each thread: its generator
 class NumberedBatches:
   """Base of the samplers: numbers the batches and seeds each one.
 
+  A copy in another process opens the store there, and draws the same batches.
+
   Args:
     seed: Seed of the batches; None for a random one.
   """
 
   def __init__(self, seed: int | None):
-    self._lock = threading.Lock()
+    self._make_locks()
     self.reseed(seed)
+
+  def _make_locks(self) -> None:
+    self._lock = threading.Lock()
+    self._refreshing = threading.Lock()  # held while an index is updated
+
+  def __getstate__(self) -> dict[str, Any]:
+    state = self.__dict__.copy()
+    del state['_lock'], state['_refreshing']
+    return state
+
+  def __setstate__(self, state: dict[str, Any]) -> None:
+    self.__dict__.update(state)
+    self._make_locks()
 
   def reseed(self, seed: int | None) -> None:
     """Restarts at batch 0 with another seed; None for a random one."""

@@ -13,7 +13,6 @@ Transitions may span shards, but not gaps. The valid rows of a trajectory are on
 """
 
 import hashlib
-import threading
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -107,7 +106,6 @@ class Sampler(numbered_batches.NumberedBatches):
     self._compiled = compiled_batches.CompiledBatches(
       store, stack_size, self._discounts
     )
-    self._refreshing = threading.Lock()
     super().__init__(seed)
     self.refresh()
 

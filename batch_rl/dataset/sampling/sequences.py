@@ -8,7 +8,6 @@ because no next state is needed.
 """
 
 import math
-import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -160,7 +159,6 @@ class SequenceSampler(numbered_batches.NumberedBatches):
     self._compiled = compiled_batches.CompiledBatches(
       store, self._width, np.zeros(0, np.float32)
     )
-    self._refreshing = threading.Lock()
     super().__init__(seed)
     self.refresh()
 

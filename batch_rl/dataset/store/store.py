@@ -69,6 +69,8 @@ class Store(run_rows.RunRows):
   ):
     self.data_dir = data_dir
     self._skip_damaged = skip_damaged
+    self._max_rows = max_rows
+    self._is_preloaded = preload
     self._is_converted = store_directory.is_store(data_dir)
     path = data_dir if self._is_converted else directory
     self._directory = (
@@ -111,6 +113,28 @@ class Store(run_rows.RunRows):
     )
     if pack:
       self.start()
+
+  def __reduce__(self) -> tuple[Any, ...]:
+    """Lets another process open the store, for a copy there.
+
+    Raises:
+      ValueError: If the packed shards are in memory only.
+    """
+    if self._directory is None:
+      raise ValueError(
+        f'The packed run of {self.data_dir} is in memory only, so another process '
+        'cannot open it: keep it in a cache directory, or convert it; workers made '
+        'by fork can use it.'
+      )
+    settings = (
+      self.data_dir,
+      self.requested,
+      None if self._is_converted else self._directory.path,
+      self._max_rows,
+      self._is_preloaded,
+      self._skip_damaged,
+    )
+    return Store, settings
 
   def _open_shards(
     self,

@@ -1,5 +1,6 @@
 """Names that users import from `batch_rl.dataset`."""
 
+import importlib
 import subprocess
 import sys
 
@@ -34,3 +35,10 @@ def test_unknown_names_are_errors():
   assert dataset.ReplayLog is replay_log.ReplayLog
   with pytest.raises(AttributeError, match='no attribute .ReplayLogs'):
     dataset.ReplayLogs  # noqa: B018
+
+
+def test_pytorch_is_asked_for(monkeypatch):
+  monkeypatch.delitem(sys.modules, 'batch_rl.dataset.torch', raising=False)
+  monkeypatch.setitem(sys.modules, 'torch', None)  # as if not installed
+  with pytest.raises(ImportError, match='needs PyTorch: pip install torch'):
+    importlib.import_module('batch_rl.dataset.torch')

@@ -2,8 +2,9 @@
 
 import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
 
+import runpy
+
 import numpy as np
-from dopamine.jax.agents.dqn import dqn_agent
 from dopamine.jax.replay_memory import accumulator, replay_buffer, samplers
 from dopamine.jax.replay_memory import elements as elements_lib
 from dopamine.labs.offline_rl import fixed_replay
@@ -17,18 +18,9 @@ BUFFERS = {
 }
 
 
-class OfflineJaxDQNAgent(dqn_agent.JaxDQNAgent):
-  """Dopamine's DQN in JAX, on a fixed replay: the README's example."""
-
-  def __init__(self, num_actions, replay, **kwargs):
-    self._fixed_replay = replay
-    super().__init__(num_actions, min_replay_history=0, **kwargs)
-
-  def _build_replay_buffer(self):
-    return self._fixed_replay
-
-  def _store_transition(self, *args, episode_end=False, **kwargs):
-    """Adds nothing to the replay."""
+OfflineJaxDQNAgent = runpy.run_path('examples/jax_agent/jax_agent.py')[
+  'OfflineJaxDQNAgent'
+]
 
 
 def dopamines():

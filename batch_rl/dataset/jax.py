@@ -1,0 +1,141 @@
+"""Batches of a run as JAX arrays on a device.
+
+run = batch_rl.dataset.open('data/Pong/1')
+for batch in DeviceBatches(run.transitions(seed=1), batch_size=32):
+  ...
+"""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import numpy as jnp
+
+from batch_rl.dataset.sampling import batch_stream, sampler
+
+
+@functools.partial(
+  jax.tree_util.register_dataclass,
+  data_fields=['rows', 'windows', 'action', 'reward', 'terminal', 'steps'],
+  meta_fields=['stack_size'],
+)
+@dataclasses.dataclass(frozen=True)
+class TransitionBatch:
+  """A batch of n transitions, an argument of jitted functions.
+
+  Integers have 32 bits unless JAX has 64 enabled. w is `stack_size + update_horizon`.
+
+  Attributes:
+    rows: Integers (n,), row of each transition in the run.
+    windows: (n, w, *frame_shape), consecutive frames.
+    action: int32 (n,).
+    reward: float32 (n,), n-step return.
+    terminal: bool (n,), whether the episode terminates within the steps.
+    steps: Integers (n,), `update_horizon`, or fewer if the episode ends earlier.
+    stack_size: Number of frames in a state.
+  """
+
+  rows: jax.Array
+  windows: jax.Array
+  action: jax.Array
+  reward: jax.Array
+  terminal: jax.Array
+  steps: jax.Array
+  stack_size: int
+
+  @property
+  def state(self) -> jax.Array:
+    """States (n, stack_size, *frame_shape), oldest frame first."""
+    return self.windows[:, : self.stack_size]
+
+  @property
+  def next_state(self) -> jax.Array:
+    """Next states, like `state`."""
+    size = self.stack_size
+    horizon = self.windows.shape[1] - size
+    if horizon == 1:
+      return self.windows[:, 1:]
+    places = self.steps[:, None] + jnp.arange(size)
+    return self.windows[jnp.arange(len(places))[:, None], places]
+
+
+class SequenceBatch(NamedTuple):
+  """A batch of n sequences of `length` agent steps; see `sequences.SequenceBatch`.
+
+  Attributes:
+    rows: Integers (n, length), row of each step in the run; -1 for padding.
+    frames: (n, length + stack_size - 1, *frame_shape), consecutive frames.
+    action: int32 (n, length).
+    reward: float32 (n, length), rewards as logged.
+    terminal: bool (n, length), whether the episode terminates with the step.
+    timestep: Integers (n, length), agent steps since the trajectory's first logged one.
+    return_to_go: float32 (n, length).
+    mask: bool (n, length), whether a step is in the trajectory.
+  """
+
+  rows: jax.Array
+  frames: jax.Array
+  action: jax.Array
+  reward: jax.Array
+  terminal: jax.Array
+  timestep: jax.Array
+  return_to_go: jax.Array
+  mask: jax.Array
+
+  @property
+  def state(self) -> jax.Array:
+    """Stacks of frames, (n, length, stack_size, *frame_shape)."""
+    length = self.rows.shape[1]
+    stack_size = self.frames.shape[1] - length + 1
+    places = jnp.arange(length)[:, None] + jnp.arange(stack_size)
+    return self.frames[:, places]
+
+
+class DeviceBatches(batch_stream.BatchStream):
+  """Batches 0, 1, 2, ... of a sampler on a device, which threads put there ahead.
+
+  Batch k has the values of `sampler.batch(k, batch_size)`, as a `TransitionBatch` or
+  `SequenceBatch`. See `BatchStream` for iterations, epochs and `state_dict`.
+
+  Args:
+    sampler: Sampler of the run, e.g. `run.transitions(seed=1)`, or of sequences.
+    batch_size: Number of entries in a batch, at least 1.
+    threads: Number of threads that prepare batches, at least 1.
+    ahead: Number of batches prepared ahead, at least 1.
+    batches_per_epoch: Number of batches after which an iteration ends, at least 1;
+      None for an endless one. The next iteration has the batches that follow.
+    device: Device or sharding for `jax.device_put`; None for the default device.
+
+  Raises:
+    ValueError: If an argument is out of range, or the run cannot be packed.
+  """
+
+  def __init__(
+    self,
+    sampler: batch_stream.NumberedSampler,
+    batch_size: int = 32,
+    *,
+    threads: int = 2,
+    ahead: int = 8,
+    batches_per_epoch: int | None = None,
+    device: Any = None,
+  ):
+    self._device = device
+    super().__init__(
+      sampler,
+      batch_size,
+      threads=threads,
+      ahead=ahead,
+      batches_per_epoch=batches_per_epoch,
+    )
+
+  def _convert(self, batch: Any) -> Any:
+    kind = (
+      TransitionBatch if isinstance(batch, sampler.Batch) else SequenceBatch
+    )
+    fields = batch._asdict()
+    fields['action'] = batch.action.astype(np.int32)
+    fields['terminal'] = batch.terminal.view(bool)
+    return jax.device_put(kind(**fields), self._device)

@@ -1,0 +1,133 @@
+"""Batches of a sampler in order, prepared ahead and resumable, for any framework."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from batch_rl.dataset.sampling import prefetch
+
+
+class NumberedSampler(Protocol):
+  """A sampler whose batch k is a function of its seed and k, such as `Sampler`."""
+
+  def batch(self, number: int, count: int) -> Any:
+    """Returns batch `number` with `count` entries; threads call it at once."""
+
+
+class BatchStream:
+  """Batches 0, 1, 2, ... of a sampler, which threads prepare ahead.
+
+  An iteration continues after the batch taken last, by an earlier iteration or before
+  `state_dict`. The batches are the same for any `threads` and `ahead`. The threads of
+  an iteration end with it. A subclass converts the batches to its framework's arrays.
+
+  Args:
+    sampler: Source of the batches, a `Sampler` or `SequenceSampler`.
+    batch_size: Number of entries in a batch, at least 1.
+    threads: Number of threads that prepare batches, at least 1.
+    ahead: Number of batches prepared ahead, at least 1.
+    batches_per_epoch: Number of batches after which an iteration ends, at least 1;
+      None for an endless one. The next iteration has the batches that follow.
+
+  Raises:
+    ValueError: If an argument is out of range, or the run cannot be packed.
+  """
+
+  def __init__(
+    self,
+    sampler: NumberedSampler,
+    batch_size: int = 32,
+    *,
+    threads: int = 2,
+    ahead: int = 8,
+    batches_per_epoch: int | None = None,
+  ):
+    if not hasattr(sampler, 'batch'):
+      raise ValueError(
+        f'sampler={sampler!r} has no batches: pass e.g. run.transitions(seed=1), '
+        'where run is batch_rl.dataset.open(DIRECTORY).'
+      )
+    numbers = {'batch_size': batch_size, 'threads': threads, 'ahead': ahead}
+    if batches_per_epoch is not None:
+      numbers['batches_per_epoch'] = batches_per_epoch
+    for name, value in numbers.items():
+      if not isinstance(value, int) or value < 1:
+        raise ValueError(f'{name}={value} is not an integer of at least 1.')
+    self.sampler = sampler
+    self.batch_size = batch_size
+    self.batches_per_epoch = batches_per_epoch
+    self._threads = threads
+    self._ahead = ahead
+    self._epoch = 0
+    self._next = 0
+    # Which rows are valid, and so each batch, depends on the shards packed.
+    if hasattr(sampler, 'store'):
+      sampler.store.wait()
+
+  def __iter__(self) -> Iterator[Any]:
+    """Returns an iterator over the following batches, to the end of the epoch."""
+    return self._batches(*self._part(), *self._position())
+
+  def state_dict(self) -> dict[str, int]:
+    """Returns the position: the epoch, and the number of the next batch."""
+    epoch, number = self._position()
+    return {'epoch': epoch, 'next_batch': number}
+
+  def load_state_dict(self, state: dict[str, int]) -> None:
+    """Moves to a position, for the next iteration.
+
+    Args:
+      state: Result of `state_dict`, or `{'next_batch': number}`.
+    """
+    number = int(state['next_batch'])
+    epoch = number // (self.batches_per_epoch or number + 1)
+    self._move(int(state.get('epoch', epoch)), number)
+
+  def _batches(
+    self, index: int, count: int, epoch: int, number: int
+  ) -> Iterator[Any]:
+    """Yields every `count`-th batch from `number` on; `index` is the share's."""
+    size = self.batches_per_epoch
+    end = None if size is None else (epoch + 1) * size
+    sampler, batch_size, convert = self.sampler, self.batch_size, self._convert
+
+    def load(step: int) -> Any:
+      wanted = first + step * count
+      if end is not None and wanted >= end:
+        return None
+      return convert(sampler.batch(wanted, batch_size))
+
+    first = number
+    prefetcher = prefetch.Prefetcher(load, self._ahead, self._threads)
+    try:
+      while end is None or number < end:
+        batch = prefetcher.take()
+        number += count
+        self._move(epoch, number)
+        batch = self._receive(batch)
+        yield batch
+        del batch  # Its memory is free for the next one.
+    finally:
+      prefetcher.stop()
+    self._move(epoch + 1, end + index)
+
+  def _convert(self, batch: Any) -> Any:
+    """Returns a batch as the framework's arrays; called in the threads."""
+    return batch
+
+  def _receive(self, batch: Any) -> Any:
+    """Returns a converted batch as it is yielded; called by the iteration."""
+    return batch
+
+  # Worker processes of PyTorch have positions of their own.
+
+  def _part(self) -> tuple[int, int]:
+    """Returns the index of this process among the workers, and their number."""
+    return 0, 1
+
+  def _position(self) -> tuple[int, int]:
+    """Returns the epoch, and the number of the next batch."""
+    return self._epoch, self._next
+
+  def _move(self, epoch: int, number: int) -> None:
+    """Sets the epoch, and the number of the next batch."""
+    self._epoch, self._next = epoch, number

@@ -1,0 +1,167 @@
+"""Prefetching: numbered batches prepared ahead by threads, taken in order."""
+
+import atexit
+import collections
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+_SECONDS_TO_EXIT = 5.0  # a batch takes milliseconds, or waits for a shard
+_STOPPED = 'The batches were dropped, by a restart or because Python exits.'
+_prefetchers: weakref.WeakSet['Prefetcher'] = weakref.WeakSet()
+
+
+class Prefetcher:
+  """Numbered batches, prepared ahead and taken in order.
+
+  Each worker thread prepares one batch at a time. A batch depends on its number only,
+  not on its worker.
+
+  Args:
+    load: Function from the number of a batch to the batch. Several threads call it
+      at once.
+    ahead: Number of batches prepared ahead, at least 1.
+    threads: Number of worker threads, at least 1.
+  """
+
+  def __init__(self, load: Callable[[int], Any], ahead: int, threads: int):
+    self._load = load
+    self._ahead = ahead
+    self._threads = threads
+    self._workers: list[threading.Thread] = []
+    self._requests: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+    self._batches: collections.deque[_Batch] = collections.deque()
+    self._number = 0  # of the next request
+    self._awaited: set[_Batch] = set()
+    self._stopped = False
+    self._lock = threading.Lock()
+    _prefetchers.add(self)
+    # The workers have no reference to this object, so that they end with it.
+    weakref.finalize(self, _end, self._requests, threads).atexit = False
+
+  def restart(self, first: int = 0) -> None:
+    """Drops the prepared batches; the next batch is number `first`."""
+    with self._lock:
+      self._number = first
+      _cancel(self._batches)
+      self._batches.clear()
+
+  def take(self) -> Any:
+    """Returns the next batch, and requests another one.
+
+    Raises:
+      BaseException: If loading the batch raised it; its traceback is kept.
+      ValueError: If the prefetcher is stopped.
+    """
+    with self._lock:
+      if self._stopped:
+        raise ValueError(_STOPPED)
+      if not self._workers:
+        self._workers = _start(self._load, self._requests, self._threads)
+      while len(self._batches) <= self._ahead:
+        batch = _Batch(self._number)
+        self._number += 1
+        self._batches.append(batch)
+        self._requests.put(batch)
+      batch = self._batches.popleft()
+      self._awaited.add(batch)
+    try:
+      return batch.result()
+    finally:
+      self._awaited.discard(batch)
+
+  def stop(self) -> None:
+    """Ends the worker threads after their current batches; waits for none."""
+    with self._lock:
+      self._stopped = True
+      _cancel([*self._batches, *self._awaited])
+    _end(self._requests, self._threads)
+
+  def join(self, deadline: float) -> None:
+    """Waits for the worker threads, at most until a time of `time.monotonic`."""
+    for worker in self._workers:
+      worker.join(max(0.0, deadline - time.monotonic()))
+
+
+class _Batch:
+  """A requested batch: its content, or an error in its place, once it is loaded."""
+
+  def __init__(self, number: int):
+    self.number = number
+    self._is_cancelled = False
+    self._results: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+  def load(self, load: Callable[[int], Any]) -> None:
+    """Loads the batch, in a worker thread."""
+    if self._is_cancelled:
+      return
+    try:
+      self._results.put(load(self.number))
+    except BaseException as error:  # It belongs to the taker of the batch.
+      self._results.put(error)
+
+  def cancel(self) -> None:
+    """Puts an error in the place of the content, unless that is there."""
+    self._is_cancelled = True
+    self._results.put(ValueError(_STOPPED))
+
+  def result(self) -> Any:
+    """Waits for the batch and returns it.
+
+    Raises:
+      BaseException: If loading raised it.
+    """
+    found = self._results.get()
+    if isinstance(found, BaseException):
+      raise found
+    return found
+
+
+def _start(
+  load: Callable[[int], Any],
+  requests: queue.SimpleQueue[_Batch | None],
+  count: int,
+) -> list[threading.Thread]:
+  """Starts workers, as daemons: one that waits for a shard does not delay the exit."""
+  workers = [
+    threading.Thread(
+      target=_work, args=(load, requests), name=f'batches_{i}', daemon=True
+    )
+    for i in range(count)
+  ]
+  for worker in workers:
+    worker.start()
+  return workers
+
+
+def _work(
+  load: Callable[[int], Any], requests: queue.SimpleQueue[_Batch | None]
+) -> None:
+  """Loads requested batches until the request is None."""
+  while (batch := requests.get()) is not None:
+    batch.load(load)
+    del batch  # Its content is the taker's alone.
+
+
+def _cancel(batches: Iterable[_Batch]) -> None:
+  for batch in batches:
+    batch.cancel()
+
+
+def _end(requests: queue.SimpleQueue[_Batch | None], workers: int) -> None:
+  for _ in range(workers):
+    requests.put(None)
+
+
+@atexit.register
+def _stop_all() -> None:
+  """Stops all prefetchers: no worker computes while Python is taken down."""
+  prefetchers = list(_prefetchers)
+  for prefetcher in prefetchers:
+    prefetcher.stop()
+  deadline = time.monotonic() + _SECONDS_TO_EXIT
+  for prefetcher in prefetchers:
+    prefetcher.join(deadline)

@@ -1,0 +1,316 @@
+"""Batches of a run as PyTorch tensors, for `torch.utils.data.DataLoader`.
+
+    run = batch_rl.dataset.open('data/Pong/1')
+    dataset = TransitionDataset(run.transitions(seed=1), batch_size=32)
+    for batch in DataLoader(dataset, batch_size=None):
+      ...
+
+Threads of the process prepare the batches, so `num_workers=0` is the fastest. With
+worker processes, each prepares its share, and the order is the same.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from batch_rl.dataset.sampling import batch_stream, sampler, sequences
+
+try:
+  import torch
+  from torch.utils import data
+except ModuleNotFoundError as error:
+  if error.name != 'torch':
+    raise
+  raise ImportError(
+    "batch_rl.dataset.torch needs PyTorch: pip install torch, or 'batch_rl[torch]'."
+  ) from None
+
+_MOST_WORKERS = 1024
+_from_numpy = torch.from_numpy
+
+
+@dataclasses.dataclass(slots=True)
+class _Batch:
+  """Base of the batches. No tuples: a `DataLoader` would convert each field."""
+
+  def to(self, device: torch.device | str, non_blocking: bool = True) -> Any:
+    """Returns the batch on a device; see `torch.Tensor.to`."""
+    return self._map(lambda x: x.to(device, non_blocking=non_blocking))
+
+  def pin_memory(self) -> Any:
+    """Returns a copy in pinned memory; a `DataLoader` calls it if it is asked to."""
+    return self._map(torch.Tensor.pin_memory)
+
+  def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    values = (getattr(self, field.name) for field in dataclasses.fields(self))
+    return type(self)(
+      *(function(x) if isinstance(x, torch.Tensor) else x for x in values)
+    )
+
+
+@dataclasses.dataclass(slots=True)
+class TransitionBatch(_Batch):
+  """A batch of n transitions as tensors; w is `stack_size + update_horizon`.
+
+  Attributes:
+    rows: int64 (n,), row of each transition in the run.
+    windows: (n, w, *frame_shape), consecutive frames.
+    action: int64 (n,), as `torch.gather` needs.
+    reward: float32 (n,), n-step return.
+    terminal: bool (n,), whether the episode terminates within the steps.
+    steps: int64 (n,), `update_horizon`, or fewer if the episode ends earlier.
+    stack_size: Number of frames in a state.
+  """
+
+  rows: torch.Tensor
+  windows: torch.Tensor
+  action: torch.Tensor
+  reward: torch.Tensor
+  terminal: torch.Tensor
+  steps: torch.Tensor
+  stack_size: int
+
+  @property
+  def state(self) -> torch.Tensor:
+    """States (n, stack_size, *frame_shape), oldest frame first: a view."""
+    return self.windows[:, : self.stack_size]
+
+  @property
+  def next_state(self) -> torch.Tensor:
+    """Next states, like `state`: a view.
+
+    With n-step returns it is a copy if an episode of the batch ends earlier, or the
+    frames are not in the host's memory, where a look at `steps` would wait for them.
+    """
+    windows, steps, size = self.windows, self.steps, self.stack_size
+    horizon = windows.shape[1] - size
+    if horizon == 1 or (
+      steps.device.type == 'cpu' and bool((steps == horizon).all())
+    ):
+      return windows[:, horizon:]
+    device = steps.device
+    places = steps[:, None] + torch.arange(size, device=device)
+    return windows[torch.arange(len(steps), device=device)[:, None], places]
+
+
+@dataclasses.dataclass(slots=True)
+class SequenceBatch(_Batch):
+  """A batch of n sequences of `length` agent steps; see `sequences.SequenceBatch`.
+
+  Attributes:
+    rows: int64 (n, length), row of each step in the run; -1 for padding.
+    frames: (n, length + stack_size - 1, *frame_shape), consecutive frames.
+    action: int64 (n, length).
+    reward: float32 (n, length), rewards as logged.
+    terminal: bool (n, length), whether the episode terminates with the step.
+    timestep: int64 (n, length), agent steps since the trajectory's first logged step.
+    return_to_go: float32 (n, length).
+    mask: bool (n, length), whether a step is in the trajectory.
+  """
+
+  rows: torch.Tensor
+  frames: torch.Tensor
+  action: torch.Tensor
+  reward: torch.Tensor
+  terminal: torch.Tensor
+  timestep: torch.Tensor
+  return_to_go: torch.Tensor
+  mask: torch.Tensor
+
+  @property
+  def state(self) -> torch.Tensor:
+    """Stacks of frames, (n, length, stack_size, *frame_shape): a view."""
+    stack_size = self.frames.shape[1] - self.rows.shape[1] + 1
+    return self.frames.unfold(1, stack_size, 1).movedim(-1, 2)
+
+
+class _Dataset(batch_stream.BatchStream, data.IterableDataset):
+  """Base of the datasets; see `TransitionDataset`.
+
+  Of w worker processes, worker i has the batches i, i + w, i + 2w, ...
+  """
+
+  def __init__(
+    self,
+    sampler: batch_stream.NumberedSampler,
+    batch_size: int = 32,
+    *,
+    threads: int = 2,
+    ahead: int = 8,
+    batches_per_epoch: int | None = None,
+    pin_memory: bool = False,
+    device: torch.device | str | None = None,
+  ):
+    if pin_memory and not torch.cuda.is_available():
+      raise ValueError(
+        'pin_memory=True needs a GPU, and PyTorch finds none here.'
+      )
+    self._pins = pin_memory
+    self._device = None if device is None else torch.device(device)
+    if self._device == torch.device('cuda'):
+      # Each thread has a current device of its own.
+      self._device = torch.device('cuda', torch.cuda.current_device())
+    # The workers' positions: their number, the epoch, and the next batch. Each worker
+    # writes its row. The memory is shared, because most loaders start new workers
+    # for each epoch.
+    self._places = torch.zeros((_MOST_WORKERS, 3), dtype=torch.int64)
+    self._places.share_memory_()
+    super().__init__(
+      sampler,
+      batch_size,
+      threads=threads,
+      ahead=ahead,
+      batches_per_epoch=batches_per_epoch,
+    )
+
+  def __len__(self) -> int:
+    """Returns the number of batches in an epoch."""
+    if self.batches_per_epoch is None:
+      raise TypeError('The dataset is endless: set batches_per_epoch.')
+    return self.batches_per_epoch
+
+  def state_dict(self) -> dict[str, int]:
+    """Returns the position: the epoch, and the number of the next batch.
+
+    Raises:
+      ValueError: If worker processes take the batches. torchdata's
+        `StatefulDataLoader.state_dict` asks them; without it, pass the number of
+        batches taken, `{'next_batch': number}`, to `load_state_dict`.
+    """
+    if data.get_worker_info() is None and self._places.any():
+      raise ValueError(
+        "Worker processes take the batches: use the state_dict of torchdata's "
+        "StatefulDataLoader, or count the batches: {'next_batch': number}."
+      )
+    return super().state_dict()
+
+  def load_state_dict(self, state: dict[str, int]) -> None:
+    """Moves to a position, for the next iteration.
+
+    Args:
+      state: Result of `state_dict`, or `{'next_batch': number}`.
+    """
+    if data.get_worker_info() is None:
+      self._places.zero_()
+    super().load_state_dict(state)
+
+  def _convert(self, batch):
+    if not self._pins and self._device is None:
+      return batch
+    tensors = self._tensors(batch)
+    if self._pins:
+      tensors = tensors.pin_memory()
+    if self._device is not None:
+      tensors = tensors.to(self._device)
+    return tensors
+
+  def _receive(self, batch):
+    # Tensors of arrays are made here. In the threads it takes several times as long,
+    # as decoding fills their caches, and it holds the interpreter's lock.
+    return batch if isinstance(batch, _Batch) else self._tensors(batch)
+
+  def _tensors(self, batch: Any) -> _Batch:
+    """Returns a batch of arrays as tensors that share their memory."""
+    raise NotImplementedError
+
+  def _part(self):
+    worker = data.get_worker_info()
+    if worker is None:
+      return 0, 1
+    if self._pins or self._device is not None:
+      raise ValueError(
+        'Worker processes cannot use an accelerator: pin_memory and device need '
+        'num_workers=0. Pass pin_memory=True to the DataLoader instead.'
+      )
+    if worker.num_workers > _MOST_WORKERS:
+      raise ValueError(
+        f'num_workers={worker.num_workers} is more than {_MOST_WORKERS}.'
+      )
+    return worker.id, worker.num_workers
+
+  def _position(self):
+    worker = data.get_worker_info()
+    if worker is None:
+      return super()._position()
+    workers, epoch, number = self._places[worker.id].tolist()
+    if workers != worker.num_workers:  # This worker has not begun.
+      return self._epoch, self._next + worker.id
+    return epoch, number
+
+  def _move(self, epoch, number):
+    worker = data.get_worker_info()
+    if worker is None:
+      super()._move(epoch, number)
+    else:
+      place = worker.num_workers, epoch, number
+      self._places.numpy()[worker.id] = place
+
+
+class TransitionDataset(_Dataset):
+  """An endless dataset of batches of transitions, `TransitionBatch`.
+
+  Batch k is that of `sampler.batch(k, batch_size)`, and its tensors share the memory of
+  its arrays, but for `action`. Pass it to a `DataLoader` with `batch_size=None`, or
+  iterate over it. See `BatchStream` for iterations and epochs. Worker processes have
+  positions of their own: a loader with another number of them begins anew.
+
+  Args:
+    sampler: Sampler of the run, e.g. `run.transitions(seed=1)`.
+    batch_size: Number of transitions in a batch, at least 1.
+    threads: Number of threads that prepare batches, at least 1; of each worker
+      process, if there are some.
+    ahead: Number of batches prepared ahead, at least 1.
+    batches_per_epoch: Number of batches after which an iteration ends, at least 1;
+      None for an endless one. The next iteration has the batches that follow.
+    pin_memory: Whether the threads copy the batches into pinned memory.
+    device: Device to which the threads copy the batches; None for none.
+
+  Raises:
+    ValueError: If an argument is out of range, `pin_memory` is True without an
+      accelerator, or the run cannot be packed.
+  """
+
+  def _tensors(self, batch: sampler.Batch) -> TransitionBatch:
+    of = _from_numpy
+    return TransitionBatch(
+      of(batch.rows),
+      of(batch.windows),
+      of(batch.action.astype(np.int64)),
+      of(batch.reward),
+      of(batch.terminal.view(bool)),
+      of(batch.steps),
+      batch.stack_size,
+    )
+
+
+class SequenceDataset(_Dataset):
+  """An endless dataset of batches of sequences, `SequenceBatch`.
+
+  Batch k is that of `sampler.batch(k, batch_size)`, and its tensors share the memory of
+  its arrays, but for `action`. Otherwise like `TransitionDataset`.
+
+  Args:
+    sampler: Sampler of the run, e.g. `run.sequences(length=30, seed=1)`.
+    batch_size: Number of sequences in a batch, at least 1.
+    threads: Number of threads that prepare batches, at least 1.
+    ahead: Number of batches prepared ahead, at least 1.
+    batches_per_epoch: Number of batches after which an iteration ends; None for an
+      endless one.
+    pin_memory: Whether the threads copy the batches into pinned memory.
+    device: Device to which the threads copy the batches; None for none.
+  """
+
+  def _tensors(self, batch: sequences.SequenceBatch) -> SequenceBatch:
+    of = _from_numpy
+    return SequenceBatch(
+      of(batch.rows),
+      of(batch.frames),
+      of(batch.action.astype(np.int64)),
+      of(batch.reward),
+      of(batch.terminal.view(bool)),
+      of(batch.timestep),
+      of(batch.return_to_go),
+      of(batch.mask),
+    )

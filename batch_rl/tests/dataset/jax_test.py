@@ -1,0 +1,50 @@
+"""Batches as JAX arrays on a device; the import of JAX takes seconds."""
+
+import jax
+import numpy as np
+import pytest
+
+from batch_rl.dataset import jax as jax_data
+from batch_rl.tests.dataset import streams
+from batch_rl.tests.dataset.streams import store  # noqa: F401
+
+
+@pytest.fixture
+def make():
+  def make_batches(source, batch_size=streams.SIZE, **kwargs):
+    return jax_data.DeviceBatches(source, batch_size, **kwargs)
+
+  return make_batches
+
+
+class TestDeviceBatches(streams.Values):
+  pass
+
+
+def test_a_batch_is_an_argument_of_a_jitted_function(store):  # noqa: F811
+  source = streams.transitions(store, horizon=3)
+  [device] = jax.devices()[:1]
+
+  @jax.jit
+  def states(batch):
+    return batch.state, batch.next_state, ~batch.terminal * batch.reward
+
+  batch = next(iter(jax_data.DeviceBatches(source, 32, device=device)))
+  state, next_state, masked = states(batch)
+  expected = source.batch(0, 32)
+  np.testing.assert_array_equal(state, expected.state)
+  np.testing.assert_array_equal(next_state, expected.next_state)
+  np.testing.assert_array_equal(
+    masked, (1 - expected.terminal) * expected.reward
+  )
+  for array in jax.tree.leaves(batch):
+    assert isinstance(array, jax.Array) and array.devices() == {device}
+  assert batch.action.dtype == batch.steps.dtype == np.int32
+  assert batch.terminal.dtype == bool
+
+
+def test_sequences_are_stacked_in_a_jitted_function(store):  # noqa: F811
+  source = streams.steps(store)
+  batch = next(iter(jax_data.DeviceBatches(source, 8)))
+  state = jax.jit(lambda batch: batch.state)(batch)
+  np.testing.assert_array_equal(state, source.batch(0, 8).state)

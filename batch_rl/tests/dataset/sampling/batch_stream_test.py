@@ -1,0 +1,40 @@
+"""Batches of a sampler in order, as NumPy arrays, and copies of samplers."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from batch_rl.dataset.sampling import batch_stream
+from batch_rl.tests import shards
+from batch_rl.tests.dataset import streams
+from batch_rl.tests.dataset.store import stores
+from batch_rl.tests.dataset.streams import store  # noqa: F401
+
+
+@pytest.fixture
+def make():
+  def make_stream(source, batch_size=streams.SIZE, **kwargs):
+    return batch_stream.BatchStream(source, batch_size, **kwargs)
+
+  return make_stream
+
+
+class TestBatchStream(streams.Contract):
+  pass
+
+
+def test_copies_draw_the_same_batches(store):  # noqa: F811
+  source = streams.transitions(store, seed=None)
+  source.restrict([0, 1])
+  for original in (source, streams.steps(store)):
+    again = pickle.loads(pickle.dumps(original))
+    streams.assert_equal(again.batch(3, 50), original.batch(3, 50), ['state'])
+  assert np.max(source.batch(3, 50).rows) < store.starts[2]
+
+
+def test_a_run_in_memory_is_not_copied(tmp_path):
+  shards.write_run(tmp_path, [30], 80)
+  source = streams.transitions(stores.open_store(tmp_path))
+  with pytest.raises(ValueError, match='is in memory only'):
+    pickle.dumps(source)

@@ -1,0 +1,158 @@
+"""A small run, and the contract of its batches in each framework."""
+
+import gc
+import itertools
+import threading
+
+import numpy as np
+import pytest
+
+from batch_rl.dataset.sampling import sampler, sequences
+from batch_rl.tests import shards
+from batch_rl.tests.dataset.store import stores
+
+SIZE = 4  # entries of a batch
+STACK = 4
+
+
+@pytest.fixture(scope='module')
+def store(tmp_path_factory):
+  """A store on disk: six episodes of 2 x 2 frames."""
+  directory = tmp_path_factory.mktemp('run')
+  shards.write_run(directory / 'logs', [30, 25, 40, 11, 60, 33], 80)
+  return stores.open_store(
+    directory / 'logs', directory=str(directory / 'store')
+  )
+
+
+def transitions(store, horizon=1, seed=1):
+  return sampler.Sampler(store, STACK, horizon, seed=seed)
+
+
+def steps(store):
+  return sequences.SequenceSampler(store, 6, STACK, seed=1)
+
+
+def numbers(source, batches):
+  """Returns the numbers of batches of a sampler, by their rows."""
+  known = {source.batch(k, SIZE).rows.tobytes(): k for k in range(60)}
+  return [
+    known[np.asarray(batch.rows).astype(np.int64).tobytes()]
+    for batch in batches
+  ]
+
+
+def take(batches, count):
+  return list(itertools.islice(batches, count))
+
+
+def assert_equal(batch, expected, names):
+  """Asserts that fields, and the properties `names`, have the same values."""
+  for name in (*expected._fields, *names):
+    found = getattr(batch, name)
+    np.testing.assert_array_equal(found, getattr(expected, name), name)
+
+
+class Values:
+  """Tests of every framework's batches; `make` makes a stream from a sampler."""
+
+  @pytest.mark.parametrize('threads', [1, 3])
+  @pytest.mark.parametrize('horizon', [1, 3])
+  def test_batches_of_transitions_are_the_samplers(
+    self, store, make, horizon, threads
+  ):
+    source = transitions(store, horizon)
+    stream = make(source, threads=threads, ahead=threads)
+    for number, batch in enumerate(take(stream, 30)):
+      expected = source.batch(number, SIZE)
+      assert_equal(batch, expected, ['state', 'next_state'])
+      assert batch.state.shape == (SIZE, STACK, 2, 2)
+
+  def test_batches_of_sequences_are_the_samplers(self, store, make):
+    source = steps(store)
+    for number, batch in enumerate(take(make(source), 10)):
+      assert_equal(batch, source.batch(number, SIZE), ['state'])
+      assert batch.state.shape == (SIZE, 6, STACK, 2, 2)
+
+
+class Contract(Values):
+  """Tests of iterations, too."""
+
+  def test_an_iteration_goes_on_after_the_last_batch_taken(self, store, make):
+    source = transitions(store)
+    stream = make(source)
+    assert numbers(source, take(stream, 3)) == [0, 1, 2]
+    assert numbers(source, take(stream, 3)) == [3, 4, 5]
+
+  def test_epochs_follow_each_other(self, store, make):
+    source = transitions(store)
+    stream = make(source, batches_per_epoch=5)
+    assert numbers(source, stream) == [0, 1, 2, 3, 4]
+    assert numbers(source, take(stream, 3)) == [5, 6, 7]
+    assert numbers(source, stream) == [8, 9]
+    assert numbers(source, stream) == [10, 11, 12, 13, 14]
+
+  @pytest.mark.parametrize('done', [0, 3, 5, 7])
+  def test_a_resumed_stream_has_the_same_epochs(self, store, make, done):
+    source = transitions(store)
+    stream = make(source, batches_per_epoch=5)
+    epoch = iter(stream)
+    for _ in range(done):
+      if next(epoch, None) is None:
+        epoch = iter(stream)
+        next(epoch)
+    state = stream.state_dict()
+    rest = numbers(source, epoch), numbers(source, stream)
+    resumed = make(source, batches_per_epoch=5)
+    resumed.load_state_dict(state)
+    assert (numbers(source, resumed), numbers(source, resumed)) == rest
+
+  def test_a_stream_moves_to_a_number(self, store, make):
+    source = transitions(store)
+    for kwargs, expected in (
+      ({}, [17, 18, 19, 20]),
+      ({'batches_per_epoch': 10}, [17, 18, 19]),
+    ):
+      stream = make(source, **kwargs)
+      stream.load_state_dict({'next_batch': 17})
+      assert numbers(source, take(stream, 4)) == expected
+
+  def test_threads_end_with_the_iteration(self, store, make):
+    before = set(threading.enumerate())
+    source = transitions(store)
+    source.wait_until_compiled()
+    iterator = iter(make(source, threads=3))
+    next(iterator)
+    workers = set(threading.enumerate()) - before
+    assert len(workers) == 3
+    del iterator
+    gc.collect()
+    for worker in workers:
+      worker.join(10)
+      assert not worker.is_alive()
+
+  def test_an_error_keeps_its_lines(self, make):
+    class Damaged:
+      def batch(self, number, count):
+        raise ValueError('block 7 is damaged')
+
+    with pytest.raises(ValueError, match='block 7 is damaged') as raised:
+      next(iter(make(Damaged())))
+    assert raised.traceback[-1].path.name == 'streams.py'
+
+  @pytest.mark.parametrize(
+    ('name', 'value'),
+    [
+      ('threads', 0),
+      ('ahead', 1.5),
+      ('batches_per_epoch', 0),
+      ('batch_size', -1),
+    ],
+  )
+  def test_numbers_are_checked(self, store, make, name, value):
+    with pytest.raises(ValueError, match=f'{name}={value} is not'):
+      make(transitions(store), **{name: value})
+
+  def test_a_run_is_no_sampler(self, store, make):
+    with pytest.raises(ValueError, match='run.transitions'):
+      make(store)

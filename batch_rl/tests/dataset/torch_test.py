@@ -1,0 +1,140 @@
+"""Batches as PyTorch tensors, alone and through loaders."""
+
+import pytest
+
+from batch_rl.dataset.sampling import sequences
+from batch_rl.tests.dataset import streams
+from batch_rl.tests.dataset.streams import numbers, store, take  # noqa: F401
+
+torch = pytest.importorskip('torch', reason='PyTorch is not installed')
+
+from batch_rl.dataset import torch as torch_data  # noqa: E402
+
+
+def make_dataset(source, batch_size=streams.SIZE, **kwargs):
+  is_steps = isinstance(source, sequences.SequenceSampler)
+  kind = (
+    torch_data.SequenceDataset if is_steps else torch_data.TransitionDataset
+  )
+  return kind(source, batch_size, **kwargs)
+
+
+@pytest.fixture
+def make():
+  return make_dataset
+
+
+class TestDataset(streams.Contract):
+  pass
+
+
+def loader(source, workers=0, context=None, **kwargs):
+  return torch.utils.data.DataLoader(
+    make_dataset(source, threads=1, **kwargs),
+    batch_size=None,
+    num_workers=workers,
+    multiprocessing_context=context,
+  )
+
+
+def test_states_are_views(store):  # noqa: F811
+  batch = next(iter(loader(streams.transitions(store))))
+  memory = batch.windows.untyped_storage().data_ptr()
+  for view in (batch.state, batch.next_state):
+    assert view.untyped_storage().data_ptr() == memory
+  frame = batch.windows[0, 0].numel()
+  assert batch.next_state.data_ptr() == batch.state.data_ptr() + frame
+  batch = next(iter(loader(streams.steps(store))))
+  assert batch.state.data_ptr() == batch.frames.data_ptr()
+
+
+def test_dtypes_are_those_of_losses(store):  # noqa: F811
+  batch = next(iter(loader(streams.transitions(store))))
+  values = torch.rand(streams.SIZE, 5)
+  chosen = values.gather(1, batch.action[:, None])[:, 0]
+  target = batch.reward + 0.5 * ~batch.terminal * chosen
+  assert target.dtype == torch.float32
+  assert batch.windows.dtype == torch.uint8
+  batch = next(iter(loader(streams.steps(store))))
+  assert batch.action.dtype == batch.timestep.dtype == torch.int64
+  assert batch.mask.dtype == batch.terminal.dtype == torch.bool
+
+
+def test_tensors_share_the_memory_of_the_arrays(store):  # noqa: F811
+  source = streams.transitions(store)
+  drawn = source.batch(0, 2)
+  batch = make_dataset(source)._tensors(drawn)
+  drawn.windows[0, 0] = 77
+  drawn.reward[0] = 77
+  assert (batch.state[0, 0] == 77).all() and batch.reward[0] == 77
+
+
+def test_batches_move_to_a_device(store):  # noqa: F811
+  source = streams.transitions(store, horizon=3)
+  here = source.batch(0, streams.SIZE)
+  for batch in (
+    next(iter(make_dataset(source, device='cpu'))),
+    next(iter(make_dataset(source))).to('cpu'),
+  ):
+    streams.assert_equal(batch, here, ['state', 'next_state'])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='A GPU is there.')
+def test_pinned_memory_needs_a_gpu(store):  # noqa: F811
+  with pytest.raises(ValueError, match='pin_memory=True needs a GPU'):
+    make_dataset(streams.transitions(store), pin_memory=True)
+
+
+# --- worker processes --------------------------------------------------------
+
+
+def test_workers_share_the_batches_in_order(store):  # noqa: F811
+  """Each epoch has new processes, and none has the same number of batches."""
+  source = streams.transitions(store)
+  loaded = loader(source, 2, 'fork', batches_per_epoch=5)
+  assert len(loaded) == 5
+  for epoch in range(3):
+    first = 5 * epoch
+    assert numbers(source, loaded) == list(range(first, first + 5))
+  with pytest.raises(ValueError, match='Worker processes take the batches'):
+    loaded.dataset.state_dict()
+  loaded.dataset.load_state_dict({'next_batch': 7})
+  assert numbers(source, loaded) == [7, 8, 9]
+
+
+@pytest.mark.waits
+def test_spawned_workers_open_the_store(store):  # noqa: F811
+  source = streams.steps(store)
+  batches = take(loader(source, 1, 'spawn'), 3)
+  for number, batch in enumerate(batches):
+    streams.assert_equal(batch, source.batch(number, streams.SIZE), ['state'])
+
+
+def test_workers_need_no_device(store):  # noqa: F811
+  loaded = loader(streams.transitions(store), 1, 'fork', device='cpu')
+  with pytest.raises(ValueError, match='need num_workers=0'):
+    next(iter(loaded))
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+def test_torchdata_resumes(store, workers):  # noqa: F811
+  stateful = pytest.importorskip(
+    'torchdata.stateful_dataloader', reason='torchdata is not installed'
+  )
+  source = streams.transitions(store)
+
+  def make_loader():
+    dataset = make_dataset(source, threads=1, batches_per_epoch=5)
+    return stateful.StatefulDataLoader(
+      dataset, batch_size=None, num_workers=workers
+    )
+
+  loaded = make_loader()
+  epoch = iter(loaded)
+  take(epoch, 3)
+  state = loaded.state_dict()
+  rest = numbers(source, epoch), numbers(source, loaded)
+  assert rest == ([3, 4], [5, 6, 7, 8, 9])
+  resumed = make_loader()
+  resumed.load_state_dict(state)
+  assert (numbers(source, resumed), numbers(source, resumed)) == rest

@@ -1,0 +1,147 @@
+"""The rate of batches in PyTorch, beside that of `Sampler.batch`.
+
+  python -um benchmarks.torch_loading [STORE]
+
+All ways take batches of the same run, in turns; rates are medians over the rounds. The
+first four have two threads each. Nothing else is done with the batches.
+
+- `Sampler.batch`, called by threads, which drop each batch or keep the last eight. A
+  thread that drops its batch writes the next one to the same memory, which is still in
+  the processor's cache; whoever uses the batches cannot have that;
+- `TransitionDataset`, alone and through a `DataLoader` without workers;
+- a `DataLoader` with two worker processes of one thread each;
+- obvious code: a `Dataset` of single transitions with states and next states, which the
+  `DataLoader` stacks, without workers and with two.
+"""
+
+import argparse
+import collections
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from absl import logging
+from torch.utils import data
+
+from batch_rl import dataset
+from batch_rl.dataset import torch as torch_data
+from batch_rl.dataset.sampling import sampler
+from benchmarks import measuring
+
+BATCHES = 1000  # a round
+ROUNDS = 7
+SIZES = (32, 256)
+KEPT = {'Sampler.batch': 0, 'Sampler.batch, eight kept': 8}  # batches
+
+
+class Transitions(data.Dataset):
+  """Single transitions, as users of PyTorch write them."""
+
+  def __init__(self, drawn: sampler.Sampler):
+    self._sampler = drawn
+    self._rows = drawn.valid_rows()
+
+  def __len__(self):
+    return len(self._rows)
+
+  def __getitem__(self, index):
+    batch = self._sampler.gather(self._rows[index : index + 1])
+    return (
+      batch.state[0],
+      int(batch.action[0]),
+      float(batch.reward[0]),
+      batch.next_state[0],
+      bool(batch.terminal[0]),
+    )
+
+
+def by_threads(draw: Callable[[int], Any], count: int, kept: int) -> None:
+  """Draws batches by two threads, and keeps the last ones."""
+  numbers = itertools.count()
+  last: collections.deque = collections.deque(maxlen=kept)
+
+  def work():
+    while (number := next(numbers)) < count:
+      last.append(draw(number))
+
+  threads = [threading.Thread(target=work) for _ in range(2)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+
+
+def ways(drawn: sampler.Sampler, size: int) -> dict[str, Iterator]:
+  """Returns endless iterators over batches, by name."""
+
+  def loader(source, workers=0, **kwargs):
+    while True:
+      yield from data.DataLoader(source, num_workers=workers, **kwargs)
+
+  def ours(threads):
+    return torch_data.TransitionDataset(drawn, size, threads=threads)
+
+  single = Transitions(drawn)
+  obvious = {'batch_size': size, 'shuffle': True}
+  return {
+    'TransitionDataset': iter(ours(2)),
+    'TransitionDataset, DataLoader': loader(ours(2), batch_size=None),
+    'TransitionDataset, 2 workers': loader(ours(1), 2, batch_size=None),
+    'single transitions, DataLoader': loader(single, **obvious),
+    'single transitions, 2 workers': loader(single, 2, **obvious),
+  }
+
+
+def rates(
+  drawn: sampler.Sampler, size: int, rounds: int = ROUNDS
+) -> dict[str, np.ndarray]:
+  """Returns the batches/s of each round, by way: `{name: (rounds,)}`."""
+  iterators = ways(drawn, size)
+  found: dict[str, list[float]] = {name: [] for name in [*KEPT, *iterators]}
+  count = max(1, BATCHES * SIZES[0] // size)
+  for _ in range(rounds + 1):  # The first one warms up.
+    for name, rate in found.items():
+      # Ways that take long are measured by fewer batches.
+      wanted = max(1, count // 10) if 'single' in name else count
+      start = time.perf_counter()
+      if name in KEPT:
+        by_threads(lambda number: drawn.batch(number, size), wanted, KEPT[name])
+      else:
+        for _ in itertools.islice(iterators[name], wanted):
+          pass
+      rate.append(wanted / (time.perf_counter() - start))
+  return {name: np.array(rate[1:]) for name, rate in found.items()}
+
+
+def table(drawn: sampler.Sampler) -> None:
+  """Prints the rates of a run."""
+  rows = []
+  for size in SIZES:
+    found = rates(drawn, size)
+    for name, rate in found.items():
+      shares = [f'{np.median(rate / found[other]):.2f} x' for other in KEPT]
+      rows.append([f'{size}: {name}', f'{np.median(rate):,.0f}', *shares])
+  measuring.table(
+    ['batch size: way', 'batches/s', 'of Sampler.batch', 'of eight kept'], rows
+  )
+  print('Target: 0.8 x of Sampler.batch for TransitionDataset.')
+
+
+def main() -> None:
+  """Prints the table of a run, the sample unless another one is given."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument('directory', nargs='?', default='data/Pong/1')
+  arguments = parser.parse_args()
+  logging.set_verbosity(logging.ERROR)
+  torch.set_num_threads(1)
+  drawn = dataset.open(arguments.directory).transitions(seed=1)
+  drawn.wait_until_compiled()
+  table(drawn)
+
+
+if __name__ == '__main__':
+  main()

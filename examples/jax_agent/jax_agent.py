@@ -1,0 +1,34 @@
+"""Dopamine's DQN in JAX, offline. To train: python jax_agent.py data/Pong/1."""
+
+import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+
+import sys
+
+from dopamine.jax.agents.dqn import dqn_agent
+
+from batch_rl.dataset import run_directories
+from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
+
+
+class OfflineJaxDQNAgent(dqn_agent.JaxDQNAgent):
+  """DQN on a fixed replay."""
+
+  def __init__(self, num_actions, replay, **kwargs):
+    self._fixed_replay = replay
+    super().__init__(num_actions, min_replay_history=0, **kwargs)
+
+  def _build_replay_buffer(self):
+    return self._fixed_replay
+
+  def _store_transition(self, *args, episode_end=False, **kwargs):
+    """Ignores new transitions: the replay is fixed."""
+
+
+if __name__ == '__main__':
+  data_dir = run_directories.as_run(sys.argv[1]).data_dir
+  replay = fixed_replay_buffer.FixedReplayBuffer(
+    data_dir, None, (84, 84), 4, 1_000_000, 32
+  )
+  agent = OfflineJaxDQNAgent(6, replay)  # Pong has six actions.
+  for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000):
+    agent._train_step()  # an agent step; an update every 4
