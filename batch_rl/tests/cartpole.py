@@ -135,16 +135,25 @@ class SharedAgents:
     self._data_dir = data_dir
     self._built = {}
 
-  def __call__(self, name):
-    """Returns the named agent as it was when it was built."""
-    if name not in self._built:
+  def __call__(self, name, frames_on_device=False):
+    """Returns the named agent as it was when it was built.
+
+    Args:
+      name: Name of the agent.
+      frames_on_device: Whether to return another agent, with this setting.
+    """
+    key = name, frames_on_device
+    if key not in self._built:
       # Only the gin name of the agent itself reaches it.
       gin.bind_parameter(f'{OFFLINE_CLASSES[name].__name__}.gamma', GAMMA)
+      setting = 'WrappedFixedReplayBuffer.frames_on_device'
+      gin.bind_parameter(setting, frames_on_device)
       agent = build_offline_agent(
         name, self._data_dir, num_actions=5, min_replay_history=10**6, **PERIODS
       )
-      self._built[name] = agent, values(agent)
-    agent, first_values = self._built[name]
+      gin.bind_parameter(setting, False)
+      self._built[key] = agent, values(agent)
+    agent, first_values = self._built[key]
     restart(agent, first_values)
     return agent
 

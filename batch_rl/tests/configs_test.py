@@ -185,7 +185,15 @@ def test_offline(name, data_dir, tmp_path):
 @pytest.mark.parametrize('name', shipped_agents.ONLINE)
 def test_online(name, tmp_path, small_layers):
   class_name, specific, *_ = shipped_agents.ONLINE[name]
-  runner = make_runner('baselines', name, None, tmp_path)
+  bindings = []
+  if 'num_heads' in specific:  # Building four networks takes seconds.
+    command_line.load_gin([config_file('baselines', name)], [])
+    parameter = f'{class_name}.num_networks'
+    assert gin.query_parameter(parameter) == specific['num_heads']
+    gin.clear_config()
+    specific = {**specific, 'num_heads': 2}
+    bindings = [f'{parameter} = 2']
+  runner = make_runner('baselines', name, None, tmp_path, bindings)
   assert command_line.unused_bindings() == []
   check_runner(runner)
   agent = runner._agent
@@ -232,8 +240,8 @@ def test_every_config_is_tested_and_every_agent_has_one(
   assert configured == set(agents)
 
 
-def test_an_unused_binding_is_found(data_dir, tmp_path, small_layers):
-  binding = 'FixedReplayQuantileAgent.kappa = 2.0'
-  make_runner('fixed_replay', 'dqn', data_dir, tmp_path, [binding])
+def test_an_unused_binding_is_found(tmp_path):
+  binding = 'LoggedQuantileAgent.kappa = 2.0'
+  make_runner('baselines', 'random', None, tmp_path, [binding])
   [unused] = command_line.unused_bindings()
-  assert unused.endswith('FixedReplayQuantileAgent.kappa')
+  assert unused.endswith('LoggedQuantileAgent.kappa')

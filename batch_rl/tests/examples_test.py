@@ -7,7 +7,6 @@ import json
 import pathlib
 import runpy
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from batch_rl.dataset import ReplayLog, run_directories
 from batch_rl.dataset.checks import run_checks, run_statistics
 from batch_rl.fixed_replay import train
 from batch_rl.report import run_results
-from batch_rl.tests import cartpole, programs
+from batch_rl.tests import cartpole, programs, user_code
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / 'examples'
 SHORT = (
@@ -132,14 +131,11 @@ def test_transitions_are_read_as_tensordicts(atari):
   )
 
 
-@pytest.mark.waits
 def test_an_environment_is_logged_and_trained_on(copied):
   copied('own_environment')
-  script = 'own_environment/own_environment.py'
-  logged = programs.run(
-    [sys.executable, script, 'data/GridWorld/1/replay_logs']
+  user_code.run_script(
+    'own_environment/own_environment.py', 'data/GridWorld/1/replay_logs'
   )
-  assert logged.returncode == 0, logged.stderr
   run = run_directories.as_run('data/GridWorld/1')
   assert not run_checks.verify(run.data_dir).problems
   statistics = run_statistics.compute(run)

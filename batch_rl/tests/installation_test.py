@@ -35,16 +35,23 @@ def test_a_wheel_has_every_module_config_and_table(tmp_path):
 
 
 def check_packaged_gin_files_are_found(wheel, tmp_path):
-  """A user's file includes one of the installed package, from any directory."""
+  """A user's file includes one of the installed package, from any directory.
+
+  Files that import nothing stand for the configs, which import TensorFlow.
+  """
   zipfile.ZipFile(wheel).extractall(tmp_path / 'site')
-  (tmp_path / 'mine.gin').write_text(
-    "include 'batch_rl/baselines/configs/random.gin'"
-  )
+  folder = 'batch_rl/baselines/configs'
+  for path, line in (
+    ('mine.gin', f"include '{folder}/outer.gin'"),
+    (f'site/{folder}/outer.gin', f"include '{folder}/inner.gin'"),
+    (f'site/{folder}/inner.gin', 'capacity = 1000'),
+  ):
+    (tmp_path / path).write_text(line)
   code = """
 import batch_rl, gin
 from batch_rl.runs import gin_files
 gin_files.parse(['mine.gin'], [])
-print(batch_rl.__file__, gin.query_parameter('RandomAgent.shard_capacity'))
+print(batch_rl.__file__, gin.query_parameter('capacity/gin.macro.value'))
 """
   done = subprocess.run(
     [sys.executable, '-c', code],
@@ -56,5 +63,5 @@ print(batch_rl.__file__, gin.query_parameter('RandomAgent.shard_capacity'))
   )
   assert done.stdout.split() == [
     str(tmp_path / 'site/batch_rl/__init__.py'),
-    '1000000',
+    '1000',
   ]

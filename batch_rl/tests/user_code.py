@@ -1,8 +1,11 @@
 """A user's own code, written into modules outside the package by tests."""
 
 import contextlib
+import os
+import runpy
 import sys
 import textwrap
+from unittest import mock
 
 from gin import config
 
@@ -43,6 +46,17 @@ def write(path, text):
   return path
 
 
+def run_script(path, *arguments):
+  """Runs a script in this process as `python PATH ARGUMENTS` does."""
+  sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+  try:
+    with mock.patch.object(sys, 'argv', [path, *arguments]):
+      runpy.run_path(path, run_name='__main__')
+  finally:
+    del sys.path[0]
+    _forget_gin_names('__main__')
+
+
 @contextlib.contextmanager
 def forgotten():
   """Context after which the user's modules and their gin names are forgotten."""
@@ -54,6 +68,10 @@ def forgotten():
       file = getattr(sys.modules[name], '__file__', None)
       if file and user_modules.is_user_file(file):
         del sys.modules[name]
-        for selector, _ in list(config._REGISTRY.items()):
-          if selector.startswith(f'{name}.'):
-            config._REGISTRY.pop(selector)
+        _forget_gin_names(name)
+
+
+def _forget_gin_names(module):
+  for selector, _ in list(config._REGISTRY.items()):
+    if selector.startswith(f'{module}.'):
+      config._REGISTRY.pop(selector)

@@ -168,6 +168,21 @@ class TwoTrainings(OfflineDQN):
     return super()._build_train_op()
 
 
+@pytest.fixture(scope='module')
+def built(log_dir):
+  """A DQN; tests give it other classes for a moment."""
+  return cartpole.build_offline_agent(
+    'dqn', log_dir, **cartpole.SHARED_SETTINGS
+  )
+
+
+def assert_updates_are_refused(agent, message):
+  """Builds the updates, as an agent does when it is made, which takes longer."""
+  with agent._sess.graph.as_default():
+    with pytest.raises(ValueError, match=message):
+      agent.build_loop(agent._replay.next_batch, agent._replay.ready)
+
+
 @pytest.mark.parametrize(
   ('class_', 'message'),
   [
@@ -175,13 +190,8 @@ class TwoTrainings(OfflineDQN):
       OwnBatch,
       'OwnBatch.loss, or the optimizer, uses the tensor .* Compute it from the batch',
     ),
-    (OwnState, 'OwnState.choose_actions uses the tensor .* from the outputs'),
-    (OneChoice, r'OneChoice.choose_actions returned .*shape \(n,\)'),
-    (ByMode, 'ByMode.choose_actions uses eval_mode or training_steps'),
-    (ByStep, 'ByStep.choose_actions uses eval_mode or training_steps'),
     (SecondLoss, "SecondLoss.loss logs another scalar by the name 'Loss'"),
     (LostSummary, 'LostSummary.loss writes a summary .*self.log_scalar'),
-    (TwoTrainings, 'TwoTrainings calls _build_train_op of a base that learns'),
     (
       WithoutNetwork,
       'WithoutNetwork.loss does not depend on the online network',
@@ -191,7 +201,22 @@ class TwoTrainings(OfflineDQN):
     (Broken, 'Dimensions must be equal, but are 32 and 31'),
   ],
 )
-def test_mistakes_are_refused(make_agent, class_, message):
+def test_mistakes_in_a_loss_are_refused(built, monkeypatch, class_, message):
+  monkeypatch.setattr(built, '__class__', class_)
+  assert_updates_are_refused(built, message)
+
+
+@pytest.mark.parametrize(
+  ('class_', 'message'),
+  [
+    (OwnState, 'OwnState.choose_actions uses the tensor .* from the outputs'),
+    (OneChoice, r'OneChoice.choose_actions returned .*shape \(n,\)'),
+    (ByMode, 'ByMode.choose_actions uses eval_mode or training_steps'),
+    (ByStep, 'ByStep.choose_actions uses eval_mode or training_steps'),
+    (TwoTrainings, 'TwoTrainings calls _build_train_op of a base that learns'),
+  ],
+)
+def test_other_mistakes_are_refused(make_agent, class_, message):
   with pytest.raises(ValueError, match=message):
     make_agent(class_)
 
@@ -209,10 +234,10 @@ class Clipped(tf.compat.v1.train.AdamOptimizer):
   ],
 )
 def test_optimizers_that_would_not_work_are_refused(
-  make_agent, optimizer, message
+  built, monkeypatch, optimizer, message
 ):
-  with pytest.raises(ValueError, match=message):
-    make_agent(OfflineDQN, optimizer=optimizer)
+  monkeypatch.setattr(built, 'optimizer', optimizer)
+  assert_updates_are_refused(built, message)
 
 
 def test_training_steps_are_those_of_the_update(make_agent):

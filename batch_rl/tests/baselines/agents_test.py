@@ -111,31 +111,6 @@ def assert_logged(agent, tmp_path, expected, clipped_rewards=()):
     np.testing.assert_array_equal(found, rows, err_msg=column)
 
 
-def test_logs_each_transition_and_unclipped_rewards_but_not_evaluation(
-  name, make_agent, tmp_path
-):
-  agent = make_agent(name)
-  before = play(agent, [25, 30, 1, 44])
-  assert set(before['action']) == set(range(cartpole.NUM_ACTIONS))
-  agent.eval_mode = True
-  evaluated = play(agent, [30], seed=1)
-  assert set(evaluated['action']) <= set(range(cartpole.NUM_ACTIONS))
-  agent.eval_mode = False
-  rows = join(before, play(agent, [10], seed=2))
-  agent.begin_episode(np.zeros((4, 1)))
-  for reward in (5.0, -0.5):
-    clipped = logged_replay_buffer.ClippedReward(reward)
-    agent.step(clipped, np.zeros((4, 1)))
-  agent.end_episode(logged_replay_buffer.ClippedReward(-30))
-  assert_logged(agent, tmp_path, rows, clipped_rewards=[1, -0.5, -1])
-  assert shard_files.list_suffixes(str(tmp_path / 'replay_logs')) == [0, 1, 2]
-  manifest = json.loads((tmp_path / 'replay_logs/manifest.json').read_text())
-  total = rows['reward'].sum(dtype=np.float64)
-  for kind, last in (('return', -0.5), ('unclipped_return', -25.5)):
-    mean = manifest['episodes'][kind]['mean']
-    assert mean == pytest.approx((total + last) / 6)
-
-
 def test_trains_once_there_is_a_history(learner, shared_agents):
   agent = shared_agents(learner)
   before = cartpole.weights(agent, 'Online')
@@ -150,7 +125,8 @@ def test_trains_once_there_is_a_history(learner, shared_agents):
   np.testing.assert_array_equal(after, cartpole.weights(agent, 'Online'))
 
 
-def test_a_checkpoint_restores_learner_and_log(name, make_agent, tmp_path):
+def test_logs_before_and_after_a_checkpoint(name, make_agent, tmp_path):
+  """One test, because building an agent takes a second."""
   agent = make_agent(name)
   before = play(agent, [40, 60])
   bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 7))
@@ -162,8 +138,31 @@ def test_a_checkpoint_restores_learner_and_log(name, make_agent, tmp_path):
   assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
   if name != 'random':
     assert_same_learner(learner_state(fresh), expected)
-  after = play(fresh, [40], seed=2)
-  assert_logged(fresh, tmp_path, join(before, after))
+  rows = join(before, play(fresh, [25, 30, 1, 44], seed=2))
+  assert set(rows['action'][100:]) == set(range(cartpole.NUM_ACTIONS))
+  check_logs_unclipped_rewards_but_not_evaluation(fresh, tmp_path, rows)
+
+
+def check_logs_unclipped_rewards_but_not_evaluation(agent, tmp_path, rows):
+  """Plays on; checks the log of all rows so far, six episodes, and those."""
+  agent.eval_mode = True
+  evaluated = play(agent, [30], seed=3)
+  assert set(evaluated['action']) <= set(range(cartpole.NUM_ACTIONS))
+  agent.eval_mode = False
+  rows = join(rows, play(agent, [10], seed=4))
+  agent.begin_episode(np.zeros((4, 1)))
+  for reward in (5.0, -0.5):
+    clipped = logged_replay_buffer.ClippedReward(reward)
+    agent.step(clipped, np.zeros((4, 1)))
+  agent.end_episode(logged_replay_buffer.ClippedReward(-30))
+  assert_logged(agent, tmp_path, rows, clipped_rewards=[1, -0.5, -1])
+  suffixes = shard_files.list_suffixes(str(tmp_path / 'replay_logs'))
+  assert suffixes == [0, 1, 2, 3, 4, 5]
+  manifest = json.loads((tmp_path / 'replay_logs/manifest.json').read_text())
+  total = rows['reward'].sum(dtype=np.float64)
+  for kind, last in (('return', -0.5), ('unclipped_return', -25.5)):
+    mean = manifest['episodes'][kind]['mean']
+    assert mean == pytest.approx((total + last) / 8)
 
 
 def learner_state(agent):

@@ -1,11 +1,14 @@
 """Several online runs at once."""
 
+import copy
 import json
 import signal
+import sys
 
 import pytest
 
-from batch_rl.baselines import parallel_runs
+from batch_rl.baselines import parallel_runs, train
+from batch_rl.runs import command_line
 from batch_rl.tests import programs
 
 
@@ -88,10 +91,38 @@ def command(*arguments):
   ) + list(arguments)
 
 
-def test_a_run_has_its_own_seed_and_directories(tmp_path):
-  done = programs.run(command('--seed=7', '--runs=2'), tmp_path)
-  assert done.returncode == 0, done.stderr
-  assert 'run 2 | ' in done.stderr
+def run_flags(arguments):
+  """Runs the program in this process with the flags of a command line."""
+  parsed = copy.deepcopy(train.FLAGS)
+  parsed.unparse_flags()
+  parsed(['train', *arguments])
+  own = parsed.get_flags_for_module(train.__name__)
+  own += parsed.get_flags_for_module(command_line.__name__)
+  programs.run_here(train, **{flag.name: flag.value for flag in own})
+
+
+class RunHere:
+  """Stands for the process of a run: it takes seconds to start."""
+
+  def __init__(self, line, **_):
+    assert line[:3] == [sys.executable, '-um', train.__name__]
+    self.stderr = ['ended\n']
+    run_flags(line[3:])
+
+  def wait(self):
+    return 0
+
+
+def test_a_run_has_its_own_seed_and_directories(tmp_path, monkeypatch, capfd):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(parallel_runs.subprocess, 'Popen', RunHere)
+  monkeypatch.setattr(parallel_runs, '_forward', lambda *_: None)
+  arguments = command('--seed=7', '--runs=2')[3:]
+  monkeypatch.setattr(sys, 'argv', ['train', *arguments])
+  with pytest.raises(SystemExit) as ended:
+    run_flags(arguments)
+  assert ended.value.code == 0
+  assert 'run 2 | ended' in capfd.readouterr().err
   path = tmp_path / 'data/Pong/2/replay_logs/manifest.json'
   assert json.loads(path.read_text())['rows'] > 100
   record = json.loads((tmp_path / 'runs/2/run.json').read_text())

@@ -220,7 +220,8 @@ def test_acting_leaves_the_data_alone(agent, log_dir, eval_mode):
     np.testing.assert_array_equal(left, right)
 
 
-def test_a_checkpoint_resumes_to_the_bit(agent, make_agent, tmp_path):
+def test_a_checkpoint_resumes_to_the_bit(agent, name, shared_agents, tmp_path):
+  """In an agent that reads the data in another way."""
   list(agent.train_steps(9))  # The last synchronisation was at step 6.
   bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 7))
   saved = cartpole.values(agent)
@@ -230,7 +231,7 @@ def test_a_checkpoint_resumes_to_the_bit(agent, make_agent, tmp_path):
   assert slots and all(saved[slot].any() for slot in slots)
   losses = list(agent.train_steps(12))
 
-  fresh = make_agent(**cartpole.SHARED_SETTINGS)
+  fresh = shared_agents(name, frames_on_device=True)
   scramble(fresh)
   assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
   assert fresh.training_steps == 9
@@ -308,6 +309,9 @@ def test_stops_when_the_loss_is_not_a_number(make_agent, tmp_path):
     list(agent.train_steps(1))
 
 
+HIDDEN_UNITS = 512  # in the paper
+
+
 def atari_variables(units, outputs):
   """Returns names and shapes in checkpoints of TensorFlow 1, for 6 actions."""
   network = {
@@ -362,31 +366,32 @@ def unnamed(name):
 
 
 def give_units(network, units, monkeypatch):
-  """Sets the number of units of a network's hidden layer, 512 in the paper."""
+  """Sets the number of units of a network's hidden layer."""
   original = network.__init__
 
   def init(self, *args, **kwargs):
     original(self, *args, **kwargs)
-    assert self.dense1.units == 512
+    assert self.dense1.units == HIDDEN_UNITS
     self.dense1.units = units
 
   monkeypatch.setattr(network, '__init__', init)
 
 
 @pytest.mark.parametrize(
-  ('name', 'units', 'outputs', 'arguments', 'renamings'),
+  ('name', 'outputs', 'arguments', 'renamings'),
   [
-    ('dqn', 512, 1, {}, [slim_name]),
-    ('c51', 8, 3, {'num_atoms': 3}, [str]),
-    ('multi_head_dqn', 8, 3, {'num_heads': 3}, [str]),
-    ('quantile', 8, 3, {'num_atoms': 3}, [slim_name, unnamed]),
+    ('dqn', 1, {}, [slim_name]),
+    ('c51', 3, {'num_atoms': 3}, [str]),
+    ('multi_head_dqn', 3, {'num_heads': 3}, [str]),
+    ('quantile', 3, {'num_atoms': 3}, [slim_name, unnamed]),
   ],
   indirect=['name'],
 )
 def test_atari_networks_load_checkpoints_of_tensorflow_1(
-  name, units, outputs, arguments, renamings, tmp_path, monkeypatch
+  name, outputs, arguments, renamings, tmp_path, monkeypatch
 ):
-  """Once with all 512 units: checkpoints of 30 MB take seconds."""
+  """With few hidden units: checkpoints of 30 MB take seconds."""
+  units = 8
   for network in (atari_lib.NatureDQNNetwork, atari_lib.RainbowNetwork):
     give_units(network, units, monkeypatch)
   with tf.Graph().as_default() as graph:

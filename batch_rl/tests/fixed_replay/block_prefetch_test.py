@@ -1,8 +1,5 @@
 """Batches made in blocks arrive one by one, in order."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -48,33 +45,3 @@ def test_an_error_is_raised_by_a_batch_of_its_block():
   assert [int(get()[0]) for _ in range(3)] == [0, 1, 2]
   with pytest.raises(tf.errors.OpError, match='shard 7 is damaged'):
     get()
-
-
-_EXITS_WHILE_PREPARING = """
-import time
-import numpy as np
-import batch_rl
-import tensorflow as tf
-from batch_rl.fixed_replay.replay_memory import block_prefetch
-tf.compat.v1.disable_v2_behavior()
-def load(first):
-  time.sleep(0.01)
-  return (np.arange(first, first + 2),)
-feed = block_prefetch.BlockPrefetcher(load, [np.int64], [()], 8, 2)
-with tf.control_dependencies([feed.ready]):
-  batch = feed.next()
-session = tf.compat.v1.Session()
-print(session.run(batch))
-"""
-
-
-@pytest.mark.waits
-def test_python_exits_while_blocks_are_prepared():
-  done = subprocess.run(
-    [sys.executable, '-c', _EXITS_WHILE_PREPARING],
-    capture_output=True,
-    text=True,
-    timeout=60,
-    check=False,
-  )
-  assert done.returncode == 0 and done.stdout == '[np.int64(0)]\n', done.stderr

@@ -247,14 +247,11 @@ def train(agent, first_values):
 
 
 @pytest.mark.parametrize('name', cartpole.OFFLINE_CLASSES)
-def test_agents_learn_the_same_to_the_bit(log_dir, shared_agents, name):
+def test_agents_learn_the_same_to_the_bit(shared_agents, name):
   agent = shared_agents(name)
   first_values = cartpole.values(agent)
   losses, variables = train(agent, first_values)
-  gin.bind_parameter(f'{MEMORY}.frames_on_device', True)
-  other = cartpole.build_offline_agent(
-    name, log_dir, **cartpole.SHARED_SETTINGS
-  )
+  other = shared_agents(name, frames_on_device=True)
   assert cartpole.values(other).keys() == first_values.keys()
   saved = other._saver.as_saver_def(), agent._saver.as_saver_def()
   assert saved[0] == saved[1]

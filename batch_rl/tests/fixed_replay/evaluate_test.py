@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.dataset.shards import replay_log
-from batch_rl.fixed_replay import evaluate, train
+from batch_rl.fixed_replay import evaluate, train, vector_evaluation
 from batch_rl.tests import programs
 
 
@@ -320,7 +320,7 @@ def test_what_only_changes_the_evaluation_is_allowed(copied, monkeypatch):
   ],
 )
 def test_the_precision_is_that_of_the_run(
-  recorded, bindings, used, copied, monkeypatch
+  recorded, bindings, used, copied, monkeypatch, capsys
 ):
   path = copied / 'run.json'
   record = json.loads(path.read_text())
@@ -329,16 +329,16 @@ def test_the_precision_is_that_of_the_run(
     record['tensor_float_32'] = json.loads(recorded)
   path.write_text(json.dumps(record))
   tf.config.experimental.enable_tensor_float_32_execution(not used)
-  evaluate_here(
-    monkeypatch,
-    base_dir=str(copied),
-    evaluation_steps=1,
-    gin_bindings=[
-      'FixedReplayRunner.max_steps_per_episode=2',
-      *bindings,
-    ],
-  )
-  assert tf.config.experimental.tensor_float_32_execution_enabled() == used
+
+  class Evaluator:
+    def __init__(self, *_):
+      enabled.append(tf.config.experimental.tensor_float_32_execution_enabled())
+      raise ValueError('seen before any agent is built')
+
+  enabled = []
+  monkeypatch.setattr(vector_evaluation, 'Evaluator', Evaluator)
+  refusal(monkeypatch, capsys, copied, gin_bindings=bindings)
+  assert enabled == [used]
 
 
 @pytest.fixture

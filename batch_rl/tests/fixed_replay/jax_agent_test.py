@@ -28,7 +28,10 @@ def kind(request, lib):
 @pytest.fixture(scope='module')
 def agents(lib):
   """Two agents without data; JAX compiles the update of each once."""
-  return [lib.OfflineJaxDQNAgent(6, None, seed=seed) for seed in (1, 2)]
+  return [
+    lib.OfflineJaxDQNAgent(6, None, seed=seed, network=lib.TinyNetwork)
+    for seed in (1, 2)
+  ]
 
 
 @pytest.fixture(scope='module')

@@ -5,9 +5,11 @@ import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
 import runpy
 
 import numpy as np
+from dopamine.discrete_domains import atari_lib
 from dopamine.jax.replay_memory import accumulator, replay_buffer, samplers
 from dopamine.jax.replay_memory import elements as elements_lib
 from dopamine.labs.offline_rl import fixed_replay
+from flax import linen
 
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 
@@ -16,6 +18,18 @@ BUFFERS = {
   'dopamines': fixed_replay.JaxFixedReplayBuffer,
   'ours': fixed_replay_buffer.FixedReplayBuffer,
 }
+
+
+class TinyNetwork(linen.Module):
+  """A network that sees few pixels; JAX compiles Dopamine's for seconds."""
+
+  num_actions: int
+
+  @linen.compact
+  def __call__(self, x):
+    pixels = x[::8, ::8].astype(np.float32).reshape(-1) / 255
+    q_values = linen.Dense(self.num_actions)(pixels)
+    return atari_lib.DQNNetworkType(q_values)
 
 
 OfflineJaxDQNAgent = runpy.run_path('examples/jax_agent/jax_agent.py')[

@@ -147,7 +147,7 @@ def play_single(game, num_steps, seed):
 def test_random_play_is_that_of_dopamines_environment():
   game, num_steps = (
     'SpaceInvaders',
-    1000,
+    400,
   )  # Rewards are not 1, and lives are lost.
   gin.bind_parameter('batch_rl.atari.make_atari.rom_set', 'current')
   environments = environment.make_vector_environment(game, 1)

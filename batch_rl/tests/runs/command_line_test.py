@@ -74,7 +74,6 @@ def stop_once_rows_are_logged(message, *_):
     signal.raise_signal(signal.SIGTERM)
 
 
-@pytest.mark.waits
 def test_a_killed_run_resumes_to_the_same_log(
   unbroken, tmp_path, monkeypatch, caplog
 ):
@@ -160,7 +159,7 @@ def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
     seed=1,
     gin_bindings=[
       'FixedReplayRunner.num_iterations=1',
-      'FixedReplayRunner.training_steps=40',
+      'FixedReplayRunner.training_steps=8',
       'FixedReplayRunner.evaluation_steps=10',
       'FixedReplayRunner.max_steps_per_episode=20',
     ],

@@ -41,14 +41,13 @@ def copy(directory, target):
 
 
 def test_an_offline_run_is_stopped_resumed_evaluated_and_reported(
-  remote, tmp_path, monkeypatch, caplog
+  remote, tmp_path, monkeypatch, caplog, whole_offline_run
 ):
-  start = resume_test.offline_run(tmp_path / 'log')
-  assert start(tmp_path / 'whole')
+  start, whole = whole_offline_run
   # A crash while it trains, a stop while it evaluates.
   resume_test.run_in_parts(functools.partial(start, remote), [-4, 40])
   copied = copy(remote, tmp_path / 'copied')
-  assert results.of_run(copied) == results.of_run(tmp_path / 'whole')
+  assert results.of_run(copied) == results.of_run(whole)
   events = 'events.out.tfevents'
   assert any(name.startswith(events) for name in tf.io.gfile.listdir(remote))
 
@@ -59,7 +58,7 @@ def test_an_offline_run_is_stopped_resumed_evaluated_and_reported(
   assert f'episodes: {remote}/evaluations/evaluate-' in caplog.text
 
   assert run_results.find_runs([remote[: -len('/1')]]) == ([remote], [])
-  local = run_results.read_run(str(tmp_path / 'whole'), game='Pong')
+  local = run_results.read_run(str(whole), game='Pong')
   read = run_results.read_run(remote, game='Pong')
   assert read.is_finished
   assert read.returns.tolist() == local.returns.tolist()

@@ -131,18 +131,15 @@ def offline_run(log_dir):
   return start
 
 
-def test_offline(tmp_path):
+def test_offline(tmp_path, whole_offline_run):
   """With one agent; `agents_test` resumes each of them."""
-  start = offline_run(tmp_path / 'log')
-  assert start(tmp_path / 'whole')
+  start, whole = whole_offline_run
   run_in_parts(
     functools.partial(start, tmp_path / 'parts'),
     # While it trains, at the end of training, and while it evaluates.
     [2, -4, 40],
   )
-  assert results.of_run(tmp_path / 'parts') == results.of_run(
-    tmp_path / 'whole'
-  )
+  assert results.of_run(tmp_path / 'parts') == results.of_run(whole)
 
 
 @pytest.mark.parametrize(

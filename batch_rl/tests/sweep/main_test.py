@@ -18,7 +18,7 @@ import pytest
 from batch_rl.fixed_replay import run_experiment, train
 from batch_rl.runs import command_line
 from batch_rl.sweep import __main__ as sweep_main
-from batch_rl.sweep import plan, ray_launcher
+from batch_rl.sweep import plan, ray_launcher, workload
 from batch_rl.tests import cartpole
 from batch_rl.tests.sweep import stub_training
 
@@ -138,7 +138,9 @@ def test_the_training_program_accepts_a_cells_command(directory, monkeypatch):
 
 
 def test_a_dry_run_shows_the_plan(directory, monkeypatch, capsys):
+  """Another process measures the work; `workload_test` loads real gin files."""
   monkeypatch.chdir(directory)
+  monkeypatch.setattr(workload, '_measure', stub_training.measure)
   monkeypatch.setattr(ray_launcher, 'slots', lambda sweep, address: 2)
   assert sweep_main.main(['sweep.yaml', '--runs=1-2', '--dry_run']) == 0
   output = capsys.readouterr().out
@@ -146,8 +148,8 @@ def test_a_dry_run_shows_the_plan(directory, monkeypatch, capsys):
   assert 'python -um batch_rl.fixed_replay.train --base_dir=' in output
   assert 'DATA IS MISSING: ' in output  # Run 2.
   assert '4 waiting of 4' in output
-  # Four cells of three iterations: 1,200 updates, 20 agent steps of evaluation.
-  seconds = 4 * 3 * (1200 / 28 + 20 / 1100)
+  # Four cells of three iterations: 1,200 updates, 7 agent steps of evaluation.
+  seconds = 4 * 3 * (1200 / 28 + 7 / 1100)
   assert f'{seconds / 60:.1f} min, one cell after the other' in output
   assert f'2 at a time: {seconds / 120:.1f} min' in output
   assert not (directory / 'out').exists()

@@ -26,7 +26,7 @@ def status(state, iteration=0, phase='train', done=0, rates=None, seconds=0.0):
 
 @pytest.fixture
 def in_process(monkeypatch):
-  """Loads gin files in this process; `main_test` has a dry run that does not."""
+  """Loads gin files in this process; `main_test` has a dry run with another."""
   monkeypatch.setattr(
     concurrent.futures,
     'ProcessPoolExecutor',

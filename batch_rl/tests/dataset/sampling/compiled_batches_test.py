@@ -59,7 +59,8 @@ def test_batches_are_the_same_without(opened, stack_size, horizon, count):
   ]
   compiled, plain = samplers[0], without_compiled_code(samplers[1])
   assert compiled.wait_until_compiled()
-  for number in range(3):
+  # One large batch has more rows than three others, and takes long without.
+  for number in range(1 if count == 300 else 3):
     which = number, count
     assert_same(compiled.batch(*which), plain.batch(*which))
     assert_same(compiled.windows(which), plain.windows(which))

@@ -145,7 +145,8 @@ def test_an_error_is_raised_by_the_batch_it_concerns():
 def test_threads_start_with_the_first_batch_and_end_with_the_feed():
   before = set(threading.enumerate())
   feed, get = make(numbered, threads=2)
-  assert set(threading.enumerate()) == before
+  # Threads of earlier tests may end meanwhile.
+  assert set(threading.enumerate()) <= before
   get()
   workers = set(threading.enumerate()) - before
   assert len(workers) == 2
