@@ -32,6 +32,11 @@ class MultiHeadNetworkType(NamedTuple):
     return self.q_heads
 
   @property
+  def q_networks(self) -> tf.Tensor:
+    """Same as `q_heads`. For code written for the 2020 API."""
+    return self.q_heads
+
+  @property
   def unordered_q_networks(self) -> tf.Tensor:
     """Same as `q_heads`. For code written for the 2020 API."""
     return self.q_heads
@@ -114,9 +119,41 @@ class Categorical:
 
 
 # The agent passes the denied parameters, which would override a binding.
-@gin.configurable(denylist=['num_actions', 'num_heads', 'name'])
+@gin.configurable(
+  denylist=[
+    'num_actions',
+    'num_heads',
+    'transform_strategy',
+    'name',
+    'transform_matrix',
+  ]
+)
 class MultiHeadQNetwork(MultiHead, atari_lib.NatureDQNNetwork):
-  """Nature DQN's network with `num_heads` heads."""
+  """Nature DQN's network with `num_heads` heads.
+
+  Args:
+    num_actions: Number of actions.
+    num_heads: Number of heads.
+    transform_strategy: For the 2020 API: mixes the heads, see `combine_q_functions`.
+      None for the heads themselves, which the agents here mix in the loss.
+    name: Scope of the variables.
+    transform_matrix: Weights of the mixtures, see `combine_q_functions`.
+  """
+
+  def __init__(
+    self,
+    num_actions: int,
+    num_heads: int,
+    transform_strategy: str | None = None,
+    name: str | None = None,
+    transform_matrix: tf.Tensor | None = None,
+  ):
+    super().__init__(num_actions, num_heads, name=name)
+    self._mixing = transform_strategy, transform_matrix
+
+  def call(self, state: tf.Tensor) -> Any:
+    """Maps states, (batch, ...), to the Q-values of every head or mixture."""
+    return _mix_as_in_2020(super().call(state), *self._mixing)
 
 
 @gin.configurable(denylist=['num_actions', 'num_atoms', 'name'])
@@ -234,7 +271,72 @@ def bellman_targets(
 
 NatureDQNNetwork = atari_lib.NatureDQNNetwork
 DQNNetworkType = atari_lib.DQNNetworkType
-MulitNetworkQNetwork = MultiNetworkQNetwork
+
+
+class MixedNetworkType(NamedTuple):
+  """Output of a network of 2020 that mixes its Q-functions.
+
+  Attributes:
+    q_heads: Q-values of the mixtures, float32 (batch, num_actions, num_mixtures).
+    unordered_q_heads: Those of the heads, float32 (batch, num_actions, num_heads).
+    q_values: Mean over the heads, float32 (batch, num_actions).
+  """
+
+  q_heads: tf.Tensor
+  unordered_q_heads: tf.Tensor
+  q_values: tf.Tensor
+
+  @property
+  def q_networks(self) -> tf.Tensor:
+    """Same as `q_heads`."""
+    return self.q_heads
+
+  @property
+  def unordered_q_networks(self) -> tf.Tensor:
+    """Same as `unordered_q_heads`."""
+    return self.unordered_q_heads
+
+
+class MulitNetworkQNetwork(MultiNetworkQNetwork):
+  """A `MultiNetworkQNetwork` with the arguments of 2020.
+
+  Args:
+    num_actions: Number of actions.
+    num_networks: Number of networks.
+    transform_strategy: Mixes the networks, see `combine_q_functions`; None for the
+      networks themselves, which the agents here mix in the loss.
+    name: Scope of the variables.
+    transform_matrix: Weights of the mixtures, see `combine_q_functions`.
+    device_fn: Function that returns the device of the network with a number; None to
+      keep the device scope of the caller.
+  """
+
+  def __init__(
+    self,
+    num_actions: int,
+    num_networks: int,
+    transform_strategy: str | None = None,
+    name: str | None = None,
+    transform_matrix: tf.Tensor | None = None,
+    device_fn: Callable[[int], str] | None = None,
+  ):
+    devices = list(map(device_fn, range(num_networks))) if device_fn else ()
+    super().__init__(num_actions, num_networks, devices, name=name)
+    self._mixing = transform_strategy, transform_matrix
+
+  def call(self, state: tf.Tensor) -> Any:
+    """Maps states, (batch, ...), to the Q-values of every network or mixture."""
+    return _mix_as_in_2020(super().call(state), *self._mixing)
+
+
+def _mix_as_in_2020(outputs, transform_strategy, transform_matrix):
+  """Returns a network's outputs, as `MixedNetworkType` if a strategy mixes them."""
+  if transform_strategy in (None, 'IDENTITY'):
+    return outputs
+  mixed, q_values = combine_q_functions(
+    outputs.q_heads, transform_strategy, transform_matrix=transform_matrix
+  )
+  return MixedNetworkType(mixed, outputs.q_heads, q_values)
 
 
 def combine_q_functions(

@@ -88,12 +88,14 @@ class MultiHeadDQNAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     self.num_convex_combinations = num_convex_combinations
     super().__init__(sess, num_actions, network=network, seed=seed, **kwargs)
 
-  def _create_network(self, name: str) -> tf.keras.Model:
+  def _create_network(self, name: str, *args: Any) -> tf.keras.Model:
     kwargs = {}
     # Networks written for the 2020 API mix their heads, which the loss does here.
     if 'transform_strategy' in inspect.signature(self.network).parameters:
-      kwargs['transform_strategy'] = 'IDENTITY'
-    return self.network(self.num_actions, self.num_heads, name=name, **kwargs)
+      args, kwargs = (), {'transform_strategy': 'IDENTITY'}
+    return self.network(
+      self.num_actions, self.num_heads, *args, name=name, **kwargs
+    )
 
   def loss(self, batch: loss_agent.Batch) -> tf.Tensor:
     """Returns the Huber losses of the estimates, averaged over heads or mixtures."""

@@ -95,9 +95,7 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
     )
 
   def _create_network(self, name: str) -> tf.keras.Model:
-    return self.network(
-      self.num_actions, self.num_heads, self._devices, name=name
-    )
+    return super()._create_network(name, self._devices)
 
   def choose_actions(
     self, outputs: atari_helpers.MultiHeadNetworkType, seed: tf.Tensor

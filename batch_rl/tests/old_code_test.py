@@ -21,7 +21,7 @@ from batch_rl.multi_head import (
   quantile_agent,
 )
 from batch_rl.multi_head import multi_head_dqn_agent as multi_head
-from batch_rl.tests import cartpole, shards
+from batch_rl.tests import cartpole, programs, shards
 
 FixedReplayBuffer = fixed_replay_buffer.FixedReplayBuffer
 OutOfGraphReplayBuffer = circular_replay_buffer.OutOfGraphReplayBuffer
@@ -161,6 +161,21 @@ def test_subclasses_load_buffers_by_themselves(data_dir, class_):
     np.testing.assert_array_equal(ours, theirs)
 
 
+def test_a_list_of_memories_is_sampled_as_it_is_after_a_reload(data_dir):
+  class Mutating(FixedReplayBuffer):
+    def _load_replay_buffers(self, num_buffers=None):
+      if self._assigned is None:
+        self._replay_buffers = []
+      self._replay_buffers.append(self._load_buffer(len(self._replay_buffers)))
+      self._loaded_buffers = True
+
+  buffer = load(data_dir, class_=Mutating)
+  count = len(buffer.valid_indices())
+  buffer.reload_buffer()
+  assert buffer._num_replay_buffers == 2
+  assert len(buffer.valid_indices()) > count
+
+
 def test_what_a_store_can_do_is_refused_with_own_memories(data_dir):
   with pytest.raises(ValueError, match='so subset would have no effect'):
     load(data_dir, class_=Fork, subset='random_trajectories(0.5)')
@@ -248,8 +263,6 @@ def test_constructors_take_positional_arguments_in_the_old_order():
 
 def test_networks_and_helpers_have_their_old_names():
   assert atari_helpers.NatureDQNNetwork is atari_lib.NatureDQNNetwork
-  misspelt = atari_helpers.MulitNetworkQNetwork
-  assert misspelt is atari_helpers.MultiNetworkQNetwork
   rng = np.random.default_rng(0)
   q_heads = rng.normal(size=(5, 3, 4)).astype(np.float32)
   weights = rng.uniform(size=(4, 2)).astype(np.float32)
@@ -275,6 +288,35 @@ def test_networks_and_helpers_have_their_old_names():
     combine(q_heads, 'STOCHASTIC')
   with pytest.raises(ValueError, match="'AVERAGE' is neither"):
     combine(q_heads, 'AVERAGE')
+
+
+@pytest.mark.parametrize('name', ['MultiHeadQNetwork', 'MulitNetworkQNetwork'])
+def test_networks_mix_their_heads_if_told(name):
+  weights = np.array([[0.5, 0.25], [0.5, 0.75]], np.float32)
+  network = getattr(atari_helpers, name)
+  gin.bind_parameter('MultiNetworkQNetwork.network', programs.TinyNetwork)
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    state = tf.zeros((1, 84, 84, 4), tf.uint8) + 255
+    mixing = network(
+      3, 2, 'STOCHASTIC', name='Online', transform_matrix=weights
+    )
+    outputs = mixing(state)
+    heads = network(3, 2, transform_strategy='IDENTITY', name='Target')(state)
+    with pytest.raises(ValueError, match="'MIXED' is neither"):
+      network(3, 2, transform_strategy='MIXED')(state)
+    session.run(tf.compat.v1.global_variables_initializer())
+    mixed, unmixed, mean = session.run(outputs)
+    assert outputs.q_networks is outputs.q_heads
+    assert outputs.unordered_q_networks is outputs.unordered_q_heads
+    assert heads.q_networks is heads.unordered_q_networks is heads.q_heads
+  np.testing.assert_allclose(mixed, unmixed @ weights, atol=1e-5)
+  np.testing.assert_allclose(mean, unmixed.mean(axis=2), atol=1e-5)
+  assert not np.allclose(mixed, unmixed)
+
+
+def test_the_networks_of_2020_have_devices():
+  network = atari_helpers.MulitNetworkQNetwork(3, 2, device_fn='/cpu:{}'.format)
+  assert network._devices == ('/cpu:0', '/cpu:1')
 
 
 @pytest.fixture(scope='module')
@@ -347,11 +389,15 @@ def test_a_quantile_agent_has_its_old_names(log_dir):
   assert atari_helpers.QuantileNetworkType(values, None).logits is values
 
 
-def test_multi_head_agents_mix_the_heads_of_old_networks(log_dir):
+@pytest.mark.parametrize(
+  ('name', 'count'),
+  [('multi_head_dqn', 'num_heads'), ('multi_network_dqn', 'num_networks')],
+)
+def test_agents_mix_the_heads_of_old_networks(name, count, log_dir):
   agent = build(
-    'multi_head_dqn',
+    name,
     log_dir,
-    num_heads=3,
+    **{count: 3},
     transform_strategy='STOCHASTIC',
     num_convex_combinations=2,
     network=OldMultiHeadNetwork,

@@ -86,6 +86,10 @@ class BufferOf2020:
     """
     self._loaded_buffers = False
     self._load_replay_buffers(num_buffers)
+    if self._assigned is not None:
+      self._source = (
+        None  # The list may have changed since it was last sampled.
+      )
     if self._backend is None:
       raise ValueError(
         f'{type(self).__name__}._load_replay_buffers has found no shard in '
