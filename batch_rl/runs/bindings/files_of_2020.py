@@ -14,8 +14,9 @@ from gin import config, config_parser
 from batch_rl.agents import registry
 from batch_rl.utils.user_code import user_modules
 
-_CREATE_AGENT = 'dopamine.discrete_domains.run_experiment.create_agent'
-_CREATE_RUNNER = 'dopamine.discrete_domains.run_experiment.create_runner'
+_PROGRAM = 'dopamine.discrete_domains.run_experiment'
+_AGENT_NAME = f'{_PROGRAM}.create_agent', 'agent_name'
+_SCHEDULE = f'{_PROGRAM}.create_runner', 'schedule'
 # Memories that agents sampled from, and those by kind of agent now.
 _FORMER_MEMORIES = (
   'dopamine.tf.replay_memory.circular_replay_buffer.WrappedReplayBuffer',
@@ -108,8 +109,8 @@ def agent_name(
   """
   bound = list(_bindings(statements))
   for binding in bound:
-    if binding.selector == _CREATE_AGENT:
-      return gin.query_parameter(f'{binding.selector}.agent_name')
+    if (binding.selector, binding.parameter) == _AGENT_NAME:
+      return gin.query_parameter('.'.join(_AGENT_NAME))
   classes = [binding.configurable for binding in bound]
   names = [n for n, agent in agents.load_all().items() if agent in classes]
   return names[0] if len(names) == 1 else None
@@ -133,14 +134,14 @@ def adapt(
   """
   statements = list(statements)
   bound = list(_bindings(statements))
-  _remove(bound, _CREATE_AGENT)
+  _remove(bound, *_AGENT_NAME)
   lines = []
   if renamed := _rename_memories(bound, agents, agent_class):
     lines.append(
       f'{_MEMORIES[agents.kind]}, which samples uniformly, gets the values of '
       f'{", ".join(renamed)}.'
     )
-  if _remove(bound, _CREATE_RUNNER):
+  if _remove(bound, *_SCHEDULE):
     lines.append(
       'create_runner.schedule is not used: an iteration trains, then evaluates.'
     )
@@ -197,9 +198,11 @@ def _rename_memories(bound, agents, agent_class):
   )
 
 
-def _remove(bound, selector):
-  """Removes the bindings of a function from gin; returns whether there are any."""
-  removed = [binding for binding in bound if binding.selector == selector]
+def _remove(bound, selector, parameter):
+  """Removes the bindings of a parameter from gin; returns whether there are any."""
+  removed = [
+    b for b in bound if (b.selector, b.parameter) == (selector, parameter)
+  ]
   for binding in removed:
     binding.remove()
   return bool(removed)

@@ -86,6 +86,18 @@ def test_without_the_flag_the_file_tells_its_agent(name, tmp_path):
   assert agent_class is AGENTS[file.program].find(file.flag)
 
 
+def test_other_parameters_of_old_functions_are_left_for_the_warning():
+  bindings = [
+    'FixedReplayRainbowAgent.gamma = 0.9',
+    'create_agent.debug_mode = True',
+    'create_runner.base_dir = "elsewhere"',
+  ]
+  agent_class, lines = adapt('offline', None, bindings)
+  assert agent_class is AGENTS['offline'].find('c51')
+  assert {'create_agent', 'create_runner'} <= bound_names()
+  assert not any('schedule' in line for line in lines)
+
+
 NEW, OLD = 'WrappedFixedReplayBuffer', 'WrappedPrioritizedReplayBuffer'
 
 
