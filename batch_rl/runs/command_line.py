@@ -91,15 +91,11 @@ def run(main: Callable, required: Iterable[str]) -> None:
   def parse(argv):
     try:
       rest = flags.FLAGS(argv)
-      missing = [
-        f'--{name}' for name in required if not flags.FLAGS[name].value
-      ]
-      if missing:
-        raise flags.Error(f'missing {", ".join(missing)}')
+      require(required)
       if rest[1:]:
         raise flags.Error(f'unexpected argument {rest[1]!r}')
       return rest
-    except flags.Error as error:
+    except (flags.Error, ValueError) as error:
       fail(error)
 
   def start(_):
@@ -120,6 +116,17 @@ def run(main: Callable, required: Iterable[str]) -> None:
       sys.exit(130)
 
   app.run(start, flags_parser=parse)
+
+
+def require(names: Iterable[str]) -> None:
+  """Checks that flags are given.
+
+  Raises:
+    ValueError: If one is missing.
+  """
+  missing = [f'--{name}' for name in names if not flags.FLAGS[name].value]
+  if missing:
+    raise ValueError(f'missing {", ".join(missing)}')
 
 
 def _not_dopamine_chatter(record: std_logging.LogRecord) -> bool:

@@ -221,3 +221,15 @@ def test_a_program_uses_the_function_that_replaces_its_own(
   passed = created[1](None, None, summary_writer='w')
   assert passed.pop('summary_writer') == 'w'
   assert len(passed) == 1 and passed.items() <= created[0].keywords.items()
+
+
+@pytest.mark.parametrize(
+  ('program', 'missing'),
+  [(train, '--base_dir, --replay_dir'), (online_train, '--base_dir')],
+)
+def test_main_names_missing_flags(program, missing, capsys):
+  """As `app.run(train.main)` in a script calls it."""
+  with pytest.raises(SystemExit) as error:
+    programs.run_here(program)
+  assert error.value.code == 2
+  assert f'error: missing {missing}\n' in capsys.readouterr().err

@@ -29,6 +29,8 @@ _MEMORIES = {
   'offline': 'WrappedFixedReplayBuffer',
   'online': 'WrappedLoggedReplayBuffer',
 }
+_ENVIRONMENT = f'{_PROGRAM}.Runner', 'create_environment_fn'
+_RUNNERS = {'offline': 'FixedReplayRunner', 'online': 'LoggedRunner'}
 _WITHOUT_EFFECT = {
   'offline': (
     'min_replay_history',
@@ -135,6 +137,7 @@ def adapt(
   statements = list(statements)
   bound = list(_bindings(statements))
   _remove(bound, *_AGENT_NAME)
+  _rename_environment(bound, _RUNNERS[agents.kind])
   lines = []
   if renamed := _rename_memories(bound, agents, agent_class):
     lines.append(
@@ -196,6 +199,20 @@ def _rename_memories(bound, agents, agent_class):
   return dict.fromkeys(
     f'{b.configurable.__name__}.{b.parameter}' for b in former
   )
+
+
+def _rename_environment(bound, runner):
+  """Binds the environment of Dopamine's `Runner` for a runner that has none bound.
+
+  The runner passes an environment to `Runner`, which would hide the binding.
+  """
+  selector = config._REGISTRY.get_match(runner).selector
+  names = [(binding.selector, binding.parameter) for binding in bound]
+  if _ENVIRONMENT in names and (selector, _ENVIRONMENT[1]) not in names:
+    value = gin.query_parameter('.'.join(_ENVIRONMENT))
+    with gin.unlock_config():
+      gin.bind_parameter(f'{selector}.{_ENVIRONMENT[1]}', value)
+    _remove(bound, *_ENVIRONMENT)
 
 
 def _remove(bound, selector, parameter):

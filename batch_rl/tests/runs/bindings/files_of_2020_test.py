@@ -98,6 +98,23 @@ def test_other_parameters_of_old_functions_are_left_for_the_warning():
   assert not any('schedule' in line for line in lines)
 
 
+@pytest.mark.parametrize(
+  ('program', 'runner'),
+  [('offline', 'FixedReplayRunner'), ('online', 'LoggedRunner')],
+)
+def test_the_environment_of_the_old_runner_is_that_of_ours(program, runner):
+  function = 'create_environment_fn = @atari_lib.create_atari_environment'
+  adapt(program, None, [f'Runner.{function}'], 'dqn')
+  assert bound_names() == {runner, 'CollectorDispatcher'}
+  environment = gin.query_parameter(f'{runner}.create_environment_fn')
+  assert environment.selector == 'atari_lib.create_atari_environment'
+  gin.clear_config()
+  own = f'{runner}.create_environment_fn = @run_experiment.create_agent'
+  adapt(program, None, [own, f'Runner.{function}'], 'dqn')
+  environment = gin.query_parameter(f'{runner}.create_environment_fn')
+  assert environment.selector == 'run_experiment.create_agent'
+
+
 NEW, OLD = 'WrappedFixedReplayBuffer', 'WrappedPrioritizedReplayBuffer'
 
 
