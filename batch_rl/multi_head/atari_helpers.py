@@ -134,7 +134,7 @@ class MultiHeadQNetwork(MultiHead, atari_lib.NatureDQNNetwork):
   Args:
     num_actions: Number of actions.
     num_heads: Number of heads.
-    transform_strategy: For the 2020 API: mixes the heads, see `combine_q_functions`.
+    transform_strategy: Mixing of the heads in the 2020 API, see `combine_q_functions`.
       None for the heads themselves, which the agents here mix in the loss.
     name: Scope of the variables.
     transform_matrix: Weights of the mixtures, see `combine_q_functions`.
@@ -303,7 +303,7 @@ class MulitNetworkQNetwork(MultiNetworkQNetwork):
   Args:
     num_actions: Number of actions.
     num_networks: Number of networks.
-    transform_strategy: Mixes the networks, see `combine_q_functions`; None for the
+    transform_strategy: Mixing of the networks, see `combine_q_functions`; None for the
       networks themselves, which the agents here mix in the loss.
     name: Scope of the variables.
     transform_matrix: Weights of the mixtures, see `combine_q_functions`.

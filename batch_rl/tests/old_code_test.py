@@ -92,11 +92,11 @@ def test_a_damaged_shard_is_no_missing_one(tmp_path):
 
 
 def test_reloading_honours_the_suffix(data_dir):
-  single, several = load(data_dir, 1), load(data_dir, seed=0)
+  single, several = load(data_dir, '1'), load(data_dir, seed=0)
   indices = single.valid_indices()
   single.reload_buffer(num_buffers=5)
   np.testing.assert_array_equal(single.valid_indices(), indices)
-  assert single._replay_suffix == 1 and single._num_replay_buffers == 1
+  assert int(single._replay_suffix) == 1 and single._num_replay_buffers == 1
   several.reload_buffer(num_buffers=2)
   assert several._num_replay_buffers == len(several._replay_buffers) == 2
 

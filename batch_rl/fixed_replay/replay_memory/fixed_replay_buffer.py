@@ -142,7 +142,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
 
   # --- choice of shards -------------------------------------------------------
 
-  def load_single_buffer(self, suffix: int) -> None:
+  def load_single_buffer(self, suffix: int | str) -> None:
     """Samples from one shard only.
 
     Args:
@@ -153,6 +153,8 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     """
     self._single = True
     self._loaded_buffers = False
+    if isinstance(suffix, str):  # It was a part of file names in 2020.
+      suffix = int(suffix)
     try:
       self._use([suffix])
     except buffer_of_2020.MissingShardError as error:
