@@ -12,6 +12,7 @@ from typing import Any
 _SECONDS_TO_EXIT = 5.0  # a batch takes milliseconds, or waits for a shard
 _STOPPED = 'The batches were dropped, by a restart or because Python exits.'
 _prefetchers: weakref.WeakSet['Prefetcher'] = weakref.WeakSet()
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 class Prefetcher:
@@ -80,11 +81,6 @@ class Prefetcher:
       _cancel([*self._batches, *self._awaited])
     _end(self._requests, self._threads)
 
-  def join(self, deadline: float) -> None:
-    """Waits for the worker threads, at most until a time of `time.monotonic`."""
-    for worker in self._workers:
-      worker.join(max(0.0, deadline - time.monotonic()))
-
 
 class _Batch:
   """A requested batch: its content, or an error in its place, once it is loaded."""
@@ -134,6 +130,7 @@ def _start(
   ]
   for worker in workers:
     worker.start()
+  _threads.update(workers)
   return workers
 
 
@@ -158,10 +155,12 @@ def _end(requests: queue.SimpleQueue[_Batch | None], workers: int) -> None:
 
 @atexit.register
 def _stop_all() -> None:
-  """Stops all prefetchers: no worker computes while Python is taken down."""
-  prefetchers = list(_prefetchers)
-  for prefetcher in prefetchers:
+  """Stops all prefetchers: no worker computes while Python is taken down.
+
+  That includes those of prefetchers that are gone, in their last batches.
+  """
+  for prefetcher in list(_prefetchers):
     prefetcher.stop()
   deadline = time.monotonic() + _SECONDS_TO_EXIT
-  for prefetcher in prefetchers:
-    prefetcher.join(deadline)
+  for thread in list(_threads):
+    thread.join(max(0.0, deadline - time.monotonic()))

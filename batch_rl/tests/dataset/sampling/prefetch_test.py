@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 
 import numpy as np
 import pytest
@@ -155,6 +156,27 @@ def test_threads_start_with_the_first_batch_and_end_with_the_feed():
   for worker in workers:
     worker.join(10)
     assert not worker.is_alive()
+
+
+def test_the_exit_waits_for_threads_of_feeds_that_are_gone(monkeypatch):
+  """A thread that returns to Python while it is taken down can crash it."""
+  for name in ('_prefetchers', '_threads'):
+    monkeypatch.setattr(prefetch, name, weakref.WeakSet())
+
+  def load(number):
+    time.sleep(0.2 * number)
+    return number
+
+  before = set(threading.enumerate())
+  feed = prefetch.Prefetcher(load, ahead=1, threads=1)
+  assert feed.take() == 0
+  [worker] = set(threading.enumerate()) - before
+  time.sleep(0.05)  # It begins with batch 1.
+  del feed
+  gc.collect()
+  assert worker.is_alive()
+  prefetch._stop_all()
+  assert not worker.is_alive()
 
 
 _EXIT = """
