@@ -1,5 +1,6 @@
 """A logged run, opened by its folder."""
 
+import os
 from collections.abc import Sequence
 
 import tqdm.auto as tqdm
@@ -11,9 +12,9 @@ from batch_rl.dataset.store import store_directory
 
 
 def open(  # noqa: A001  (used as `dataset.open`)
-  directory: str,
+  directory: str | os.PathLike[str],
   *,
-  cache_dir: str | None = None,
+  cache_dir: str | os.PathLike[str] | None = None,
   shards: Sequence[int] | None = None,
   skip_damaged: bool = False,
   preload: bool = False,
@@ -35,6 +36,7 @@ def open(  # noqa: A001  (used as `dataset.open`)
     ValueError: If the directory is not a run, a shard is missing or damaged, or
       memory does not suffice.
   """
+  directory = os.fspath(directory)
   run = run_directories.as_run(directory)
   if run is None:
     runs = run_directories.find_runs(directory)
@@ -44,7 +46,9 @@ def open(  # noqa: A001  (used as `dataset.open`)
   store = store_lib.Store(
     run.data_dir,
     shards,
-    cache_dir and store_directory.in_cache(cache_dir, run.data_dir),
+    store_directory.in_cache(os.fspath(cache_dir), run.data_dir)
+    if cache_dir
+    else None,
     preload=preload,
     skip_damaged=skip_damaged,
     pack=False,

@@ -36,7 +36,11 @@ class _Batch:
   """Base of the batches. No tuples: a `DataLoader` would convert each field."""
 
   def to(self, device: torch.device | str, non_blocking: bool = True) -> Any:
-    """Returns the batch on a device; see `torch.Tensor.to`."""
+    """Returns the batch on a device; see `torch.Tensor.to`.
+
+    Copies to the host's memory are always waited for: nothing else would do so.
+    """
+    non_blocking = non_blocking and torch.device(device).type != 'cpu'
     return self._map(lambda x: x.to(device, non_blocking=non_blocking))
 
   def pin_memory(self) -> Any:
@@ -132,6 +136,8 @@ class _Dataset(batch_stream.BatchStream, data.IterableDataset):
   Of w worker processes, worker i has the batches i, i + w, i + 2w, ...
   """
 
+  _refused: tuple[type, str]  # kind of sampler, and the class to use for it
+
   def __init__(
     self,
     sampler: batch_stream.NumberedSampler,
@@ -143,6 +149,11 @@ class _Dataset(batch_stream.BatchStream, data.IterableDataset):
     pin_memory: bool = False,
     device: torch.device | str | None = None,
   ):
+    kind, other = self._refused
+    if isinstance(sampler, kind):
+      raise ValueError(
+        f'{type(self).__name__} cannot use a {kind.__name__}: use {other}.'
+      )
     if pin_memory and not torch.cuda.is_available():
       raise ValueError(
         'pin_memory=True needs a GPU, and PyTorch finds none here.'
@@ -254,7 +265,9 @@ class TransitionDataset(_Dataset):
   Batch k is that of `sampler.batch(k, batch_size)`, and its tensors share the memory of
   its arrays, but for `action`. Pass it to a `DataLoader` with `batch_size=None`, or
   iterate over it. See `BatchStream` for iterations and epochs. Worker processes have
-  positions of their own: a loader with another number of them begins anew.
+  positions of their own: a loader with another number of them begins anew. They prepare
+  batches ahead, which are lost if an iteration is left before its end, and the next one
+  may be shorter or in another order: set the position by `load_state_dict` then.
 
   Args:
     sampler: Sampler of the run, e.g. `run.transitions(seed=1)`.
@@ -269,8 +282,10 @@ class TransitionDataset(_Dataset):
 
   Raises:
     ValueError: If an argument is out of range, `pin_memory` is True without an
-      accelerator, or the run cannot be packed.
+      accelerator, the sampler has sequences, or the run cannot be packed.
   """
+
+  _refused = sequences.SequenceSampler, 'SequenceDataset'
 
   def _tensors(self, batch: sampler.Batch) -> TransitionBatch:
     of = _from_numpy
@@ -301,6 +316,8 @@ class SequenceDataset(_Dataset):
     pin_memory: Whether the threads copy the batches into pinned memory.
     device: Device to which the threads copy the batches; None for none.
   """
+
+  _refused = sampler.Sampler, 'TransitionDataset'
 
   def _tensors(self, batch: sequences.SequenceBatch) -> SequenceBatch:
     of = _from_numpy

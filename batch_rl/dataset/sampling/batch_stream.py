@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from batch_rl.dataset.sampling import prefetch
+from batch_rl.dataset.sampling import numbered_batches, prefetch
 
 
 class NumberedSampler(Protocol):
@@ -46,12 +46,11 @@ class BatchStream:
         f'sampler={sampler!r} has no batches: pass e.g. run.transitions(seed=1), '
         'where run is batch_rl.dataset.open(DIRECTORY).'
       )
-    numbers = {'batch_size': batch_size, 'threads': threads, 'ahead': ahead}
+    numbered_batches.check_counts(
+      batch_size=batch_size, threads=threads, ahead=ahead
+    )
     if batches_per_epoch is not None:
-      numbers['batches_per_epoch'] = batches_per_epoch
-    for name, value in numbers.items():
-      if not isinstance(value, int) or value < 1:
-        raise ValueError(f'{name}={value} is not an integer of at least 1.')
+      numbered_batches.check_counts(batches_per_epoch=batches_per_epoch)
     self.sampler = sampler
     self.batch_size = batch_size
     self.batches_per_epoch = batches_per_epoch
@@ -77,10 +76,20 @@ class BatchStream:
 
     Args:
       state: Result of `state_dict`, or `{'next_batch': number}`.
+
+    Raises:
+      ValueError: If the number is negative.
     """
     number = int(state['next_batch'])
-    epoch = number // (self.batches_per_epoch or number + 1)
-    self._move(int(state.get('epoch', epoch)), number)
+    if number < 0:
+      raise ValueError(f'next_batch={number} is negative.')
+    size = self.batches_per_epoch or number + 1
+    epoch = int(state.get('epoch', number // size))
+    # The position may be the end of an epoch, which every worker passes by itself. Any
+    # other number beyond it is of epochs of another size.
+    if not epoch * size <= number < (epoch + 1) * size + self._part()[1]:
+      epoch = number // size
+    self._move(epoch, number)
 
   def _batches(
     self, index: int, count: int, epoch: int, number: int

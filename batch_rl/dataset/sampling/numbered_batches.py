@@ -1,11 +1,23 @@
 """Numbers of batches: batch k is a function of (seed, k), whichever thread makes it."""
 
+import operator
 import threading
 from typing import Any
 
 import numpy as np
 
 _local = threading.local()  # of each thread: its generator
+
+
+def check_counts(**numbers: Any) -> None:
+  """Raises a ValueError unless all numbers, given by name, are integers above 0."""
+  for name, number in numbers.items():
+    try:
+      is_count = operator.index(number) > 0
+    except TypeError:
+      is_count = False
+    if not is_count:
+      raise ValueError(f'{name}={number} is not an integer of at least 1.')
 
 
 class NumberedBatches:

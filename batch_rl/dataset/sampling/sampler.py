@@ -72,15 +72,16 @@ class Sampler(numbered_batches.NumberedBatches):
   Args:
     store: Store of a run. Shards that are not packed yet are excluded until
       `refresh`.
-    stack_size: Number of frames in a state.
-    update_horizon: Number of steps in the n-step return.
+    stack_size: Number of frames in a state, at least 1.
+    update_horizon: Number of steps in the n-step return, at least 1.
     gamma: Discount factor of the n-step return.
     subset: Selection of trajectories or transitions, e.g.
       'random_trajectories(0.1)' (see `subsets`); None for the whole run.
     seed: Seed of the batches; None for a random one.
 
   Raises:
-    ValueError: If the subset cannot be parsed or is empty.
+    ValueError: If a number is out of its range, or the subset cannot be parsed or is
+      empty.
   """
 
   def __init__(
@@ -92,6 +93,9 @@ class Sampler(numbered_batches.NumberedBatches):
     subset: str | None = None,
     seed: int | None = None,
   ):
+    numbered_batches.check_counts(
+      stack_size=stack_size, update_horizon=update_horizon
+    )
     self.store = store
     self.stack_size = stack_size
     self.update_horizon = update_horizon

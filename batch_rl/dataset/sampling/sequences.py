@@ -9,7 +9,7 @@ because no next state is needed.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -130,9 +130,7 @@ class SequenceSampler(numbered_batches.NumberedBatches):
     subset: str | None = None,
     seed: int | None = None,
   ):
-    for name, number in (('length', length), ('stack_size', stack_size)):
-      if number != int(number) or number < 1:
-        raise ValueError(f'{name}={number} is not an integer of at least 1.')
+    numbered_batches.check_counts(length=length, stack_size=stack_size)
     if not 0 <= gamma <= 1:
       raise ValueError(f'gamma={gamma} is not in [0, 1].')
     if weighting not in WEIGHTINGS:
@@ -153,14 +151,24 @@ class SequenceSampler(numbered_batches.NumberedBatches):
     self._ends = self._trajectories.stop
     if subset:
       self._trajectories = subsets.select(self._trajectories, subset)
-    self._returns_to_go = returns_to_go.ReturnsToGo(
-      store.reward, self._ends, gamma
-    )
+    self._returns_to_go = self._make_returns_to_go()
     self._compiled = compiled_batches.CompiledBatches(
       store, self._width, np.zeros(0, np.float32)
     )
     super().__init__(seed)
     self.refresh()
+
+  def __getstate__(self) -> dict[str, Any]:
+    state = super().__getstate__()
+    del state['_returns_to_go']  # It holds all rewards, which the store has.
+    return state
+
+  def __setstate__(self, state: dict[str, Any]) -> None:
+    super().__setstate__(state)
+    self._returns_to_go = self._make_returns_to_go()
+
+  def _make_returns_to_go(self) -> returns_to_go.ReturnsToGo:
+    return returns_to_go.ReturnsToGo(self.store.reward, self._ends, self.gamma)
 
   @property
   def _width(self) -> int:

@@ -78,6 +78,10 @@ class Store(run_rows.RunRows):
     )
     available = list_shards(data_dir, skip_damaged)
     self.requested = available if suffixes is None else list(suffixes)
+    if not self.requested or sorted(set(self.requested)) != self.requested:
+      raise ValueError(
+        f'The shards {self.requested} are not ascending numbers, at least one.'
+      )
     for suffix in self.requested:
       if suffix not in available:
         raise ValueError(f'There is no shard {suffix} in {data_dir}.')

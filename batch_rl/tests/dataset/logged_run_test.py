@@ -40,6 +40,14 @@ def test_some_shards_are_opened(root):
   assert run.store.suffixes == [1]
   with pytest.raises(ValueError, match='There is no shard 7 in'):
     dataset.open(str(root / 'Pong' / '1'), shards=[7])
+  for shards_of in ([], [1, 0], [0, 0]):
+    with pytest.raises(ValueError, match='are not ascending numbers'):
+      dataset.open(str(root / 'Pong' / '1'), shards=shards_of)
+
+
+def test_directories_may_be_paths(root, tmp_path):
+  run = dataset.open(root / 'Pong' / '1', cache_dir=tmp_path)
+  assert run.store.rows == dataset.open(str(root / 'Pong' / '1')).store.rows
 
 
 @pytest.mark.parametrize('below', ['', 'Pong'])

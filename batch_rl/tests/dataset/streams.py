@@ -74,6 +74,22 @@ class Values:
       assert_equal(batch, source.batch(number, SIZE), ['state'])
       assert batch.state.shape == (SIZE, 6, STACK, 2, 2)
 
+  def test_batches_that_are_kept_are_not_overwritten(self, store, make):
+    """Large batches are made in the memory of batches that are gone."""
+    source, size = transitions(store), 4096
+    source.wait_until_compiled()
+    stream = make(source, size, ahead=2)
+    kept = [
+      batch.next_state if number % 2 else batch
+      for number, batch in enumerate(take(stream, 12))
+    ]
+    for number, batch in enumerate(kept):
+      expected = source.batch(number, size)
+      if number % 2:
+        np.testing.assert_array_equal(batch, expected.next_state)
+      else:
+        assert_equal(batch, expected, ['state'])
+
 
 class Contract(Values):
   """Tests of iterations, too."""
@@ -116,6 +132,26 @@ class Contract(Values):
       stream = make(source, **kwargs)
       stream.load_state_dict({'next_batch': 17})
       assert numbers(source, take(stream, 4)) == expected
+
+  def test_a_state_of_epochs_of_another_size(self, store, make):
+    source = transitions(store)
+    stream = make(source, batches_per_epoch=10)
+    stream.load_state_dict({'epoch': 0, 'next_batch': 35})
+    assert numbers(source, stream) == [35, 36, 37, 38, 39]
+    assert (
+      next(iter(stream)).rows.tolist() == source.batch(40, SIZE).rows.tolist()
+    )
+    with pytest.raises(ValueError, match='next_batch=-3 is negative'):
+      stream.load_state_dict({'next_batch': -3})
+
+  def test_changes_of_a_batch_change_no_other(self, store, make):
+    for source in (transitions(store), steps(store)):
+      for number, batch in enumerate(take(make(source, np.int64(SIZE)), 12)):
+        expected = source.batch(number, SIZE)
+        assert_equal(batch, expected, ['state'])
+        for name in expected._fields:
+          if name != 'stack_size':
+            getattr(batch, name)[:] = 0
 
   def test_threads_end_with_the_iteration(self, store, make):
     before = set(threading.enumerate())

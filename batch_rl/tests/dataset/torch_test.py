@@ -79,6 +79,27 @@ def test_batches_move_to_a_device(store):  # noqa: F811
     streams.assert_equal(batch, here, ['state', 'next_state'])
 
 
+def test_copies_to_the_host_are_waited_for(store, monkeypatch):  # noqa: F811
+  batch = next(iter(make_dataset(streams.transitions(store))))
+  waits = {}
+
+  def to(tensor, device, non_blocking):
+    waits[torch.device(device).type] = not non_blocking
+    return tensor
+
+  monkeypatch.setattr(torch.Tensor, 'to', to)
+  for device in ('cpu', 'cuda'):
+    batch.to(device)
+  assert waits == {'cpu': True, 'cuda': False}
+
+
+def test_a_dataset_refuses_the_other_sampler(store):  # noqa: F811
+  with pytest.raises(ValueError, match='use SequenceDataset'):
+    torch_data.TransitionDataset(streams.steps(store))
+  with pytest.raises(ValueError, match='use TransitionDataset'):
+    torch_data.SequenceDataset(streams.transitions(store))
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason='A GPU is there.')
 def test_pinned_memory_needs_a_gpu(store):  # noqa: F811
   with pytest.raises(ValueError, match='pin_memory=True needs a GPU'):

@@ -33,6 +33,11 @@ def test_copies_draw_the_same_batches(store):  # noqa: F811
   assert np.max(source.batch(3, 50).rows) < store.starts[2]
 
 
+def test_copies_do_not_carry_the_rewards(store):  # noqa: F811
+  source = streams.steps(store)
+  assert store.reward.tobytes() not in pickle.dumps(source)
+
+
 def test_a_run_in_memory_is_not_copied(tmp_path):
   shards.write_run(tmp_path, [30], 80)
   source = streams.transitions(stores.open_store(tmp_path))

@@ -289,6 +289,14 @@ def opened(small):
   return open_store(small.directory)
 
 
+@pytest.mark.parametrize('name', ['stack_size', 'update_horizon'])
+@pytest.mark.parametrize('value', [0, -1, 1.5])
+def test_wrong_numbers(opened, name, value):
+  """Compiled code would write outside its memory."""
+  with pytest.raises(ValueError, match=f'{name}={value} is not an integer'):
+    sampler_lib.Sampler(opened, **{'stack_size': 4, name: value})
+
+
 def test_a_batch_is_a_function_of_seed_and_number(opened):
   one, two = make_sampler(opened, seed=3), make_sampler(opened, seed=3)
   expected = [one.batch(number, 16) for number in range(40)]
