@@ -25,7 +25,7 @@ class OfflineJaxDQNAgent(dqn_agent.JaxDQNAgent):
 
 
 if __name__ == '__main__':
-  data_dir = run_directories.as_run(sys.argv[1]).data_dir
+  data_dir = run_directories.find_runs(sys.argv[1])[0].data_dir
   replay = fixed_replay_buffer.FixedReplayBuffer(
     data_dir, None, (84, 84), 4, 1_000_000, 32
   )

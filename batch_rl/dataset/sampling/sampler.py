@@ -74,7 +74,7 @@ class Sampler(numbered_batches.NumberedBatches):
       `refresh`.
     stack_size: Number of frames in a state, at least 1.
     update_horizon: Number of steps in the n-step return, at least 1.
-    gamma: Discount factor of the n-step return.
+    gamma: Discount factor of the n-step return, in [0, 1].
     subset: Selection of trajectories or transitions, e.g.
       'random_trajectories(0.1)' (see `subsets`); None for the whole run.
     seed: Seed of the batches; None for a random one.
@@ -96,6 +96,8 @@ class Sampler(numbered_batches.NumberedBatches):
     numbered_batches.check_counts(
       stack_size=stack_size, update_horizon=update_horizon
     )
+    if not 0 <= gamma <= 1:
+      raise ValueError(f'gamma={gamma} is not in [0, 1].')
     self.store = store
     self.stack_size = stack_size
     self.update_horizon = update_horizon

@@ -295,6 +295,8 @@ def test_wrong_numbers(opened, name, value):
   """Compiled code would write outside its memory."""
   with pytest.raises(ValueError, match=f'{name}={value} is not an integer'):
     sampler_lib.Sampler(opened, **{'stack_size': 4, name: value})
+  with pytest.raises(ValueError, match=r'gamma=1\.1 is not in \[0, 1\]'):
+    sampler_lib.Sampler(opened, 4, gamma=1.1)
 
 
 def test_a_batch_is_a_function_of_seed_and_number(opened):
