@@ -28,7 +28,6 @@ except ModuleNotFoundError as error:
   ) from None
 
 _MOST_WORKERS = 1024
-_from_numpy = torch.from_numpy
 
 
 @dataclasses.dataclass(slots=True)
@@ -136,6 +135,7 @@ class _Dataset(batch_stream.BatchStream, data.IterableDataset):
   Of w worker processes, worker i has the batches i, i + w, i + 2w, ...
   """
 
+  _kind: type[_Batch]
   _refused: tuple[type, str]  # kind of sampler, and the class to use for it
 
   def __init__(
@@ -224,7 +224,15 @@ class _Dataset(batch_stream.BatchStream, data.IterableDataset):
 
   def _tensors(self, batch: Any) -> _Batch:
     """Returns a batch of arrays as tensors that share their memory."""
-    raise NotImplementedError
+    fields = batch._asdict()
+    fields['action'] = batch.action.astype(np.int64)
+    fields['terminal'] = batch.terminal.view(bool)
+    return self._kind(
+      *(
+        torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        for value in fields.values()
+      )
+    )
 
   def _part(self):
     worker = data.get_worker_info()
@@ -285,19 +293,8 @@ class TransitionDataset(_Dataset):
       accelerator, the sampler has sequences, or the run cannot be packed.
   """
 
+  _kind = TransitionBatch
   _refused = sequences.SequenceSampler, 'SequenceDataset'
-
-  def _tensors(self, batch: sampler.Batch) -> TransitionBatch:
-    of = _from_numpy
-    return TransitionBatch(
-      of(batch.rows),
-      of(batch.windows),
-      of(batch.action.astype(np.int64)),
-      of(batch.reward),
-      of(batch.terminal.view(bool)),
-      of(batch.steps),
-      batch.stack_size,
-    )
 
 
 class SequenceDataset(_Dataset):
@@ -317,17 +314,5 @@ class SequenceDataset(_Dataset):
     device: Device to which the threads copy the batches; None for none.
   """
 
+  _kind = SequenceBatch
   _refused = sampler.Sampler, 'TransitionDataset'
-
-  def _tensors(self, batch: sequences.SequenceBatch) -> SequenceBatch:
-    of = _from_numpy
-    return SequenceBatch(
-      of(batch.rows),
-      of(batch.frames),
-      of(batch.action.astype(np.int64)),
-      of(batch.reward),
-      of(batch.terminal.view(bool)),
-      of(batch.timestep),
-      of(batch.return_to_go),
-      of(batch.mask),
-    )
