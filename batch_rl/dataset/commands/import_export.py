@@ -10,6 +10,7 @@ from batch_rl.dataset.commands import argument_types, console
 from batch_rl.dataset.interchange import (
   dopamine_import,
   episode_import,
+  log_import,
   minari_export,
   rlds_export,
   rlds_format,
@@ -113,7 +114,7 @@ def _import(arguments: argparse.Namespace) -> int:
 def _import_rlds(arguments: argparse.Namespace) -> int:
   argument_types.check_outside(arguments.destination, arguments.input_dir)
   with _ProgressBars() as progress:
-    summary = episode_import.import_run(
+    summary = log_import.import_run(
       rlds_import.RldsReader(arguments.input_dir, arguments.checkpoints),
       arguments.destination,
       arguments.shards,

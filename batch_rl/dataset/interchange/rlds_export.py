@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.interchange import episode_export, rlds_format
+from batch_rl.dataset.interchange import episode_export, png_frames, rlds_format
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
 from batch_rl.utils import files, machine, staging_directory
@@ -57,7 +57,7 @@ def _open_writer(
 ) -> Iterator[tuple[Callable[[episodes.Episode], int], dict[str, Any]]]:
   """Opens a TFDS dataset; see `episode_export.OpenWriter`."""
   shape, dtype = reader.frame_shape, reader.frame_dtype
-  if (shape, dtype) != (rlds_format.FRAME_SHAPE, np.uint8):
+  if (shape, dtype) != (png_frames.FRAME_SHAPE, np.uint8):
     text = ' x '.join(map(str, shape)) or 'one number'
     raise ValueError(
       f'{reader.run.directory} has observations of {text} {dtype}; rlu_atari has '
@@ -123,9 +123,9 @@ def _example(
   """Returns an episode with the features of `rlu_atari`, observations as PNG."""
   # The observation after a terminal was never logged: a frame of zeros.
   extra = int(episode.ended)
-  frames = list(pool.map(rlds_format.encode_png, episode.observation))
-  blank = np.zeros(rlds_format.FRAME_SHAPE, np.uint8)
-  frames += [rlds_format.encode_png(blank)] * extra
+  frames = list(pool.map(png_frames.encode_png, episode.observation))
+  blank = np.zeros(png_frames.FRAME_SHAPE, np.uint8)
+  frames += [png_frames.encode_png(blank)] * extra
   n = len(frames)
   flags = {
     key: np.zeros(n, bool) for key in ('is_first', 'is_last', 'is_terminal')

@@ -20,12 +20,8 @@ import os
 import re
 from typing import Any
 
-import cv2
-import numpy as np
-
 from batch_rl.utils import files
 
-FRAME_SHAPE = (84, 84)
 NAME, VERSION = 'dqn_replay', '1.0.0'
 CONFIG = re.compile(r'(?P<game>[A-Za-z]+)_run_(?P<run>\d+)')
 # NumPy kinds of the scalars of a step.
@@ -36,8 +32,6 @@ STEP_SCALARS = {
   'is_last': 'b',
   'is_terminal': 'b',
 }
-_PNG = b'\x89PNG\r\n\x1a\n'
-_PNG_LEVEL = 6  # the default of zlib and of TFDS
 
 
 def import_tfds() -> Any:
@@ -66,20 +60,3 @@ def is_dataset(directory: str) -> bool:
     info = os.path.join(directory, 'dataset_info.json')
     return files.read_json(info, dict) is not None
   return False
-
-
-def encode_png(frame: np.ndarray) -> bytes:
-  """Returns a grayscale frame, uint8 (height, width), as PNG."""
-  options = [cv2.IMWRITE_PNG_COMPRESSION, _PNG_LEVEL]
-  return cv2.imencode('.png', frame, options)[1].tobytes()
-
-
-def decode_image(data: bytes) -> Any:
-  """Returns a PNG as uint8 (84, 84); None if it is damaged or of another shape."""
-  # A few bytes may claim gigabytes of pixels, which OpenCV would allocate.
-  height, width = (size.to_bytes(4, 'big') for size in FRAME_SHAPE)
-  if data[:8] != _PNG or data[12:24] != b'IHDR' + width + height:
-    return None
-  frame: Any = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-  valid = frame is not None and frame.dtype == np.uint8
-  return frame if valid and frame.shape == FRAME_SHAPE else None

@@ -1,6 +1,5 @@
 """Imports TFDS datasets of RLDS episodes with the features of `rlu_atari`."""
 
-import concurrent.futures
 import contextlib
 import hashlib
 import json
@@ -11,9 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.interchange import episode_import, rlds_format
+from batch_rl.dataset.interchange import (
+  episode_import,
+  png_frames,
+  rlds_format,
+)
 from batch_rl.dataset.shards import manifests
-from batch_rl.utils import files, machine, number_ranges
+from batch_rl.utils import files, number_ranges
 
 _CHECKPOINT_SPLIT = re.compile(r'checkpoint_(\d+)')
 
@@ -30,7 +33,7 @@ class RldsReader(episode_import.EpisodeReader):
     ValueError: If the dataset or a split is missing, or has other features.
   """
 
-  frame_shape = rlds_format.FRAME_SHAPE
+  frame_shape = png_frames.FRAME_SHAPE
 
   def __init__(self, directory: str, checkpoints: str | None = None):
     self.directory = directory.rstrip('/')
@@ -46,9 +49,13 @@ class RldsReader(episode_import.EpisodeReader):
     names = self._check_features()
     self._rewards = 'clipped_reward' if 'clipped_reward' in names else 'reward'
     self.has_unclipped = self._rewards != 'reward'
-    self.splits = self._order_splits()
+    splits = self._order_splits()
     if checkpoints is not None:
-      self.splits = self._choose_splits(checkpoints)
+      splits = self._choose_splits(splits, checkpoints)
+    self.parts = [
+      episode_import.Part(i, name, count, 'episodes')
+      for i, (name, count) in enumerate(splits.items())
+    ]
     self.num_bytes = sum(split.num_bytes for split in info.splits.values())
     self.name = info.full_name  # name/configuration/version
 
@@ -67,7 +74,7 @@ class RldsReader(episode_import.EpisodeReader):
         'directory': self.directory,
         'name': self.name,
         'version': str(info.version),
-        'splits': self.splits,
+        'splits': splits,
         'order': 'time' if info.disable_shuffling else 'as stored',
       },
     }
@@ -99,7 +106,7 @@ class RldsReader(episode_import.EpisodeReader):
       dtype = np.dtype(steps[name].np_dtype)
       if dtype.kind not in kinds or steps[name].shape:
         raise ValueError(f'{prefix}: {name} is {dtype} {steps[name].shape}.')
-    frame, shape = steps['observation'], rlds_format.FRAME_SHAPE
+    frame, shape = steps['observation'], png_frames.FRAME_SHAPE
     if frame.np_dtype != np.uint8 or tuple(frame.shape) not in (
       shape,
       (*shape, 1),
@@ -122,16 +129,18 @@ class RldsReader(episode_import.EpisodeReader):
 
     return {name: counts[name] for name in sorted(counts, key=key)}
 
-  def _choose_splits(self, checkpoints: str) -> dict[str, int]:
+  def _choose_splits(
+    self, splits: dict[str, int], checkpoints: str
+  ) -> dict[str, int]:
     """Returns the splits of some checkpoints."""
     numbers = number_ranges.parse(checkpoints, '--checkpoints')
     chosen = {
       name: count
-      for name, count in self.splits.items()
+      for name, count in splits.items()
       if _checkpoint_of(name) in numbers
     }
     if not sum(chosen.values()):
-      names = list(self.splits)
+      names = list(splits)
       raise ValueError(
         f'{self.directory} has no checkpoints {checkpoints}; its splits are '
         f'{names[0]}{" to " + names[-1] if names[1:] else ""}.'
@@ -140,47 +149,45 @@ class RldsReader(episode_import.EpisodeReader):
 
   def fingerprint(self) -> str:
     """Returns a hash of the dataset's description and the splits, in hex."""
-    content = {'info': self._info.as_json, 'splits': self.splits}
+    content = {
+      'info': self._info.as_json,
+      'splits': {part.name: part.size for part in self.parts},
+    }
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
   def read(
-    self, split: str, first: int = 0, frames: bool = True
+    self, part: episode_import.Part, first: int = 0, frames: bool = True
   ) -> Iterator[episode_import.StoredEpisode]:
     """See the base class."""
-    tfds = self._tfds
-    with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
-      try:
-        if self._info.file_format.value == 'tfrecord':
-          for path in self._info.splits[split].filepaths:
-            _check_records(os.fspath(path))
-        examples = self._builder.as_dataset(
-          split=f'{split}[{first}:]',
-          shuffle_files=False,
-          read_config=tfds.ReadConfig(
-            interleave_cycle_length=1, try_autocache=False, skip_prefetch=True
-          ),
-          # Steps stay columns with encoded images, decoded here on all cores.
-          decoders={'steps': tfds.decode.SkipDecoding()},
-        )
-        for number, example in enumerate(examples, first):
-          name = f'episode {number} of split {split} in {self.directory}'
-          yield self._parse(name, split, example, pool if frames else None)
-      except ValueError:
-        raise
-      except Exception as error:  # TensorFlow's, for damaged or remote files
-        raise ValueError(
-          f'{self.directory}, split {split}: {_first_line(error)}'
-        ) from error
+    tfds, split = self._tfds, part.name
+    try:
+      if self._info.file_format.value == 'tfrecord':
+        for path in self._info.splits[split].filepaths:
+          _check_records(os.fspath(path))
+      examples = self._builder.as_dataset(
+        split=f'{split}[{first}:]',
+        shuffle_files=False,
+        read_config=tfds.ReadConfig(
+          interleave_cycle_length=1, try_autocache=False, skip_prefetch=True
+        ),
+        # Steps stay columns with encoded images, decoded later on all cores.
+        decoders={'steps': tfds.decode.SkipDecoding()},
+      )
+      for number, example in enumerate(examples, first):
+        yield self._parse(split, number, example, frames)
+    except ValueError:
+      raise
+    except Exception as error:  # TensorFlow's, for damaged or remote files
+      raise ValueError(
+        f'{self.directory}, split {split}: {_first_line(error)}'
+      ) from error
 
   def _parse(
-    self,
-    name: str,
-    split: str,
-    example: dict[str, Any],
-    pool: concurrent.futures.ThreadPoolExecutor | None,
+    self, split: str, number: int, example: dict[str, Any], with_frames: bool
   ) -> episode_import.StoredEpisode:
-    """Converts an example; decodes its images in `pool`, or skips them if it is None."""
+    """Converts an example, with its images or without them."""
+    name = f'episode {number} of split {split} in {self.directory}'
     columns = {
       key: example['steps'][key].numpy()
       for key in {*rlds_format.STEP_SCALARS, self._rewards}
@@ -199,17 +206,15 @@ class RldsReader(episode_import.EpisodeReader):
       raise ValueError(
         f'Invalid dataset: {name} has invalid actions or rewards.'
       )
-    observation = None
-    if pool is not None:
+    frames: episode_import.Frames | None = None
+    if with_frames:
       observation = example['steps']['observation'].numpy()
       if observation.dtype == object:  # encoded
-        decoded = list(pool.map(rlds_format.decode_image, observation))
-        if any(frame is None for frame in decoded):
-          raise ValueError(
-            f'Invalid dataset: {name} has frames that are not 84 x 84 gray PNGs.'
-          )
-        observation = np.stack(decoded)
-      observation = observation.reshape(-1, *self.frame_shape)
+        frames = png_frames.PngFrames(name, observation)
+      else:
+        frames = episode_import.DecodedFrames(
+          observation.reshape(-1, *self.frame_shape)
+        )
 
     def scalar(key, kind):
       return kind(example[key].numpy()) if key in example else None
@@ -226,7 +231,8 @@ class RldsReader(episode_import.EpisodeReader):
       np.clip(columns[self._rewards], -1, 1).astype(np.float32),
       reward.astype(np.float32),
       scalar('episode_return', float),
-      observation,
+      frames,
+      number + 1,
     )
 
 

@@ -13,8 +13,8 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.rl_unplugged import atari_utils
 
 from batch_rl.dataset.interchange import (
-  episode_import,
-  rlds_format,
+  log_import,
+  png_frames,
   rlds_import,
 )
 from batch_rl.dataset.shards import manifests
@@ -207,7 +207,7 @@ def test_a_dataset_with_both_rewards(tmp_path, import_json):
 def test_other_options_do_not_continue_an_import(tmp_path, run, monkeypatch):
   logged = runs.make_episodes(*runs.LENGTHS)
   source = build(tmp_path, {'train': [raw_episode(e) for e in logged]})
-  monkeypatch.setattr(episode_import, '_ROWS_BETWEEN_CHECKPOINTS', 50)
+  monkeypatch.setattr(log_import, '_ROWS_BETWEEN_CHECKPOINTS', 50)
 
   def stop(stage, count, total):
     stop.left -= stage == 'episodes'
@@ -218,7 +218,7 @@ def test_other_options_do_not_continue_an_import(tmp_path, run, monkeypatch):
   target = str(tmp_path / 'store')
   with pytest.raises(KeyboardInterrupt):
     reader = rlds_import.RldsReader(str(source))
-    episode_import.import_run(reader, target, progress=stop)
+    log_import.import_run(reader, target, progress=stop)
   code, _, err = run('import', source, target, '--shard_rows=200')
   assert code == 2 and is_one_line(err) and 'store.unfinished' in err
   code, _, err = run('import', source, target)
@@ -355,12 +355,12 @@ def test_a_record_longer_than_its_file_is_one_line(dataset, tmp_path, run):
 
 
 def test_images_that_claim_gigabytes_are_refused():
-  data = rlds_format.encode_png(np.zeros((84, 84), np.uint8))
-  assert rlds_format.decode_image(data) is not None
+  data = png_frames.encode_png(np.zeros((84, 84), np.uint8))
+  assert png_frames.decode_image(data) is not None
   chunk = b'IHDR' + struct.pack('>II', 60_000, 60_000) + data[24:29]
   huge = data[:12] + chunk + zlib.crc32(chunk).to_bytes(4, 'big') + data[33:]
-  assert rlds_format.decode_image(huge) is None
-  assert rlds_format.decode_image(b'') is None
+  assert png_frames.decode_image(huge) is None
+  assert png_frames.decode_image(b'') is None
 
 
 def test_a_game_that_is_a_path_is_refused(dataset, tmp_path, run):

@@ -1,4 +1,4 @@
-"""Tests for the import of episodes from any reader, without TensorFlow."""
+"""Tests for the import of episodes as shards, without TensorFlow."""
 
 import json
 import os
@@ -9,15 +9,15 @@ import sys
 import numpy as np
 import pytest
 
-from batch_rl.dataset.interchange import episode_import
+from batch_rl.dataset.interchange import episode_import, log_import
 from batch_rl.tests import interchange_runs as runs
 
 KINDS = {1: 'truncated', 2: 'truncated'}
 # Runs `import_until_killed` in a process of its own.
 _PROGRAM = """
 import sys
-from batch_rl.tests.dataset.interchange import episode_import_test
-episode_import_test.import_until_killed(sys.argv[1])
+from batch_rl.tests.dataset.interchange import log_import_test
+log_import_test.import_until_killed(sys.argv[1])
 """
 
 
@@ -25,7 +25,10 @@ class ListReader(episode_import.EpisodeReader):
   """Reads four episodes of the sample, split in three and one."""
 
   directory = 'list'
-  splits = {'first': 3, 'second': 1}
+  parts = [
+    episode_import.Part(0, 'first', 3, 'episodes'),
+    episode_import.Part(1, 'second', 1, 'episodes'),
+  ]
   frame_shape = (84, 84)
   num_bytes = 0
   name = 'list'
@@ -43,11 +46,11 @@ class ListReader(episode_import.EpisodeReader):
   def __init__(self):
     self.reads = []
 
-  def read(self, split, first=0, frames=True):
-    self.reads.append(split)
+  def read(self, part, first=0, frames=True):
+    self.reads.append(part.name)
     logged = runs.make_episodes(*runs.LENGTHS)
-    numbers = range(3) if split == 'first' else [3]
-    for number in numbers[first:]:
+    numbers = range(3) if part.number == 0 else [3]
+    for done, number in enumerate(numbers[first:], first + 1):
       observation, action, reward = logged[number]
       yield episode_import.StoredEpisode(
         f'episode {number}',
@@ -58,7 +61,8 @@ class ListReader(episode_import.EpisodeReader):
         reward,
         reward,
         None,
-        observation if frames else None,
+        episode_import.DecodedFrames(observation) if frames else None,
+        done,
       )
 
   def fingerprint(self):
@@ -67,7 +71,7 @@ class ListReader(episode_import.EpisodeReader):
 
 def import_until_killed(destination):
   """Kills the process at the fourth episode."""
-  episode_import._ROWS_BETWEEN_CHECKPOINTS = 50
+  log_import._ROWS_BETWEEN_CHECKPOINTS = 50
   left = 4
 
   def progress(stage, count, total):
@@ -76,7 +80,7 @@ def import_until_killed(destination):
     if not left:
       os.kill(os.getpid(), signal.SIGKILL)
 
-  episode_import.import_run(ListReader(), destination, progress=progress)
+  log_import.import_run(ListReader(), destination, progress=progress)
 
 
 def test_a_killed_import_continues(tmp_path):
@@ -88,7 +92,10 @@ def test_a_killed_import_continues(tmp_path):
   path = tmp_path / 'store.unfinished/state.json'
   written = path.read_text()
   state = json.loads(written)
-  assert state['done'] == {'first': 3} and state['log']['rows'] == 194
+  assert (
+    state['done'] == {'first': {'episodes': 3, 'position': 3}}
+    and state['log']['rows'] == 194
+  )
 
   def stop(stage, count, total):
     if stage == 'packing':
@@ -97,15 +104,15 @@ def test_a_killed_import_continues(tmp_path):
   for damage in ('[]', '{"options": {}}', written.replace('194', '193', 1)):
     path.write_text(damage)
     with pytest.raises(ValueError, match='state.json is damaged'):
-      episode_import.import_run(ListReader(), str(target))
+      log_import.import_run(ListReader(), str(target))
   path.write_text(written)
   reader = ListReader()
   with pytest.raises(ValueError, match='stopped'):
-    episode_import.import_run(reader, str(target), progress=stop)
+    log_import.import_run(reader, str(target), progress=stop)
   assert reader.reads == ['second']  # the first split was logged
   assert not target.exists()
   reader = ListReader()
-  summary = episode_import.import_run(reader, str(target))
+  summary = log_import.import_run(reader, str(target))
   assert not reader.reads  # all episodes were logged
   assert summary['episodes'] == 4 and summary['truncated'] == 2
   assert summary['format'] == 'list' and summary['order'] == 'time'
