@@ -92,6 +92,11 @@ def transitions(data_dir, stack_size=4, horizon=1):
   """Reads all transitions of a run by column, e.g. `state` and `next_state`."""
   run = store.Store(str(data_dir))
   run.wait()
+  return transitions_of(run, stack_size, horizon)
+
+
+def transitions_of(run, stack_size=4, horizon=1):
+  """Reads all transitions of a packed store; see `transitions`."""
   draw = sampler.Sampler(run, stack_size, horizon, gamma=0.5)
   batch = draw.gather(draw.valid_rows())
   after = batch.steps[:, None] + np.arange(stack_size)

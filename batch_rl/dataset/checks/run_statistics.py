@@ -181,6 +181,7 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
     data = store_lib.Store(run.data_dir, pack=False)
     placements, problems = data.placements, data.problems
     frame_shape, frame_dtype = data.frame_shape, data.frame_dtype
+    truncated = len(data.truncations)
     summaries = [_read_packed(data, i) for i in range(len(placements))]
   else:
     suffixes = shard_files.list_suffixes(run.data_dir)
@@ -191,13 +192,14 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
       )
     )
     frame_shape, frame_dtype = header.shape[1:], header.dtype
+    key = manifests.TRUNCATED_ROWS
+    truncated = len(manifests.look_up(manifest, key, kind=list) or [])
     summaries = _read_shards(run.data_dir, placements)
-  key = manifests.TRUNCATED_ROWS
-  if truncated := manifests.look_up(manifest, key, kind=list):
+  if truncated:
     problems = [
       *problems,
-      f'{len(truncated):,} episodes were truncated. The format has to mark their '
-      f'ends as terminal; batches do not (see {key} in the manifest).',
+      f'{truncated:,} episodes were truncated. The format has to mark their ends as '
+      f'terminal; batches do not.',
     ]
   segments, actions, paddings, sizes = zip(*summaries, strict=True)
   episodes = episode_table.join_shards(placements, segments)

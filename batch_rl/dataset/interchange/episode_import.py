@@ -202,6 +202,15 @@ class EpisodeReader(abc.ABC):
   def fingerprint(self) -> str:
     """Returns a hash that identifies the dataset and the chosen parts, in hex."""
 
+  def files_of(self, part: Part) -> dict[str, dict[str, Any]]:
+    """Returns the files of a part that was read to its end.
+
+    Returns:
+      `{name: {'bytes', 'mtime_ns', 'sha256'}}`; empty if they are not known.
+    """
+    del part
+    return {}
+
   def scan(self, stage: str, progress: Progress) -> Iterator[StoredEpisode]:
     """Yields all episodes without frames, reporting progress."""
     total = sum(part.size for part in self.parts)

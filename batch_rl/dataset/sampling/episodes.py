@@ -130,7 +130,7 @@ class Reader:
     self._shard = chosen.shard[selected]
     # A trajectory that begins after a gap has no padding.
     follows = np.array([p.follows or not p.rows for p in store.placements])
-    follows[0] = store.starts_with_run
+    follows[0] = store.starts_at_reset
     padded = ~np.isin(self._begin, store.starts[:-1][~follows])
     padding = store.first_padding()
     self._steps = np.minimum(self._begin + padded * padding, self._stop)

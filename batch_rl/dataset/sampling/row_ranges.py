@@ -97,7 +97,7 @@ def _pieces_of(store, start, stop, leading, paddings) -> Pieces:
   padding[0] = leading
   at_reset = np.ones(len(begin), bool)
   all_padding = leading == paddings[0, 1]
-  at_reset[0] = not start and store.starts_with_run and all_padding
+  at_reset[0] = store.may_begin_at_reset(start) and all_padding
   return Pieces(
     begin,
     stops,

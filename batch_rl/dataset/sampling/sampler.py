@@ -333,7 +333,7 @@ def trajectories(store: store_lib.Store) -> subsets.Trajectories:
   begin = begin[begin < store.rows]
   stop = np.append(begin[1:], store.rows)
   padded = ~np.isin(begin, after_gap)
-  padded[:1] |= store.starts_with_run
+  padded[:1] |= store.starts_at_reset
   shard_of = np.searchsorted(store.starts, begin, side='right') - 1
   rewarded = np.flatnonzero(store.reward)
   return subsets.Trajectories(

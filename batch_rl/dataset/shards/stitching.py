@@ -128,6 +128,24 @@ def stitch(
   return placements, problems
 
 
+def join_whole_episodes(
+  suffixes: Sequence[int], rows: Sequence[int]
+) -> tuple[list[Placement], list[str]]:
+  """Places shards that begin and end with an episode; see `stitch`.
+
+  Each is a ring that is just full. One follows another even if shards between them
+  are missing, since no episode spans the two.
+
+  Args:
+    suffixes: Shard numbers, ascending.
+    rows: Number of rows of each shard.
+  """
+  return [
+    Placement(suffix, count, 0, count, follows=i > 0)
+    for i, (suffix, count) in enumerate(zip(suffixes, rows, strict=True))
+  ], []
+
+
 def find_missing(suffixes: Sequence[int]) -> list[str]:
   """Returns one line for each gap between ascending shard numbers."""
   return [

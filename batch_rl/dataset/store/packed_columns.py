@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -31,6 +31,9 @@ class Columns:
     sources: Shard files the columns were read from,
       `{file name: {'bytes', 'mtime_ns', 'sha256'}}`.
     digest: SHA-256 of actions, rewards and terminals, in hex.
+    truncated: Rows at which an episode was truncated rather than terminated, of a
+      shard of whole episodes. Such a shard begins and ends with an episode, and its
+      ring is just full. None for a part of a log, whose manifest lists these rows.
   """
 
   suffix: int
@@ -43,6 +46,7 @@ class Columns:
   frame_dtype: np.dtype
   sources: Mapping[str, Mapping]
   digest: str = ''
+  truncated: tuple[int, ...] | None = None
 
   @property
   def prefix(self) -> int:
@@ -139,6 +143,32 @@ def read(data_dir: str, suffix: int) -> Columns:
     action=_narrow(columns.action[keep], np.uint8),
     reward=_narrow(columns.reward[keep], np.int8),
     terminal=columns.terminal[keep] != 0,
+  )
+  return dataclasses.replace(columns, digest=_digest(columns))
+
+
+def of_whole_episodes(
+  suffix: int,
+  action: np.ndarray,
+  reward: np.ndarray,
+  terminal: np.ndarray,
+  truncated: Iterable[int],
+  frame_shape: tuple[int, ...],
+  frame_dtype: np.dtype,
+  sources: Mapping[str, Mapping],
+) -> Columns:
+  """Returns the columns of a shard of whole episodes; see `Columns`."""
+  columns = Columns(
+    suffix,
+    len(action),
+    len(action),
+    _narrow(action, np.uint8),
+    _narrow(reward, np.int8),
+    terminal,
+    frame_shape,
+    frame_dtype,
+    sources,
+    truncated=tuple(truncated),
   )
   return dataclasses.replace(columns, digest=_digest(columns))
 

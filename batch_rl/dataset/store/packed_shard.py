@@ -170,6 +170,7 @@ def open_packed(
       np.dtype(description['frame_dtype']),
       description['sources'],
       description['digest'],
+      _truncated_rows(description),
     )
     packed = PackedShard(
       columns,
@@ -187,6 +188,11 @@ def open_packed(
       f'{binary_path} cannot be used ({error}); delete it and {description_path} '
       'to have the shard packed again.'
     ) from error
+
+
+def _truncated_rows(description: Mapping[str, Any]) -> tuple[int, ...] | None:
+  rows = description.get('truncated_rows')
+  return None if rows is None else tuple(map(int, rows))
 
 
 def _running_crc32(

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 from absl import logging
 
-from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import (
   compression_dictionary,
   packed_columns,
@@ -190,7 +190,12 @@ class Packer:
       if lock is None:
         return
       with lock:
-        directory.begin(self._data_dir, self._suffixes, self._train_dictionary)
+        directory.begin(
+          self._data_dir,
+          self._suffixes,
+          self._train_dictionary,
+          manifests.read(self._data_dir),
+        )
         self._pack_in_turn(self._collect(directory, missing))
     except OSError as error:
       raise ValueError(

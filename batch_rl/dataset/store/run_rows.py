@@ -19,10 +19,11 @@ class RunRows:
     columns: Small columns of the shards to use, in ascending order.
     listed: Numbers of the shards in the directory over the same range, ascending.
     max_rows: Number of rows to use from the start of each shard's ring; None for
-      all.
+      all. Shards of whole episodes are used whole.
 
   Attributes:
     data_dir: Directory of the shards, or a store.
+    has_whole_episodes: Whether each shard begins and ends with an episode.
     suffixes: Numbers of the shards in use, ascending.
     placements: Rows that each shard adds to the run (`stitching.Placement`).
     problems: Gaps and repetitions, one line each.
@@ -47,7 +48,8 @@ class RunRows:
     max_rows: int | None = None,
   ):
     self.data_dir = data_dir
-    self._max_rows = max_rows
+    self.has_whole_episodes = columns[0].truncated is not None
+    self._max_rows = None if self.has_whole_episodes else max_rows
     self.suffixes = [c.suffix for c in columns]
     self._index = {suffix: i for i, suffix in enumerate(self.suffixes)}
     self._check_same_frames(columns)
@@ -72,9 +74,12 @@ class RunRows:
     terminal = self._in_time_order([c.terminal for c in columns])
     self.ends = np.flatnonzero(terminal)
     manifest = manifests.read(data_dir)
-    self.truncations = np.intersect1d(
-      self.ends, self._find_truncated_rows(manifest)
+    truncated = (
+      self._truncated_rows_in(columns)
+      if self.has_whole_episodes
+      else self._truncated_rows_in_manifest(manifest)
     )
+    self.truncations = np.intersect1d(self.ends, truncated)
     # Padding rows of an episode; None if no manifest has the logger's stack size.
     self._logged_padding = manifests.padding(manifest)
     # The arrays above replace those of the shards.
@@ -100,10 +105,16 @@ class RunRows:
     self, columns: Sequence[packed_columns.Columns], listed: Sequence[int]
   ) -> None:
     try:
-      placements, problems = stitching.stitch(
-        self.suffixes,
-        [c.add_count for c in columns],
-        [c.capacity for c in columns],
+      placements, problems = (
+        stitching.join_whole_episodes(
+          self.suffixes, [c.capacity for c in columns]
+        )
+        if self.has_whole_episodes
+        else stitching.stitch(
+          self.suffixes,
+          [c.add_count for c in columns],
+          [c.capacity for c in columns],
+        )
       )
     except ValueError as error:
       raise ValueError(f'{self.data_dir}: {error}') from None
@@ -134,7 +145,20 @@ class RunRows:
       out[start + to_end : stop] = column[: stop - start - to_end]
     return out
 
-  def _find_truncated_rows(self, manifest: Mapping[str, Any]) -> np.ndarray:
+  def _truncated_rows_in(
+    self, columns: Sequence[packed_columns.Columns]
+  ) -> np.ndarray:
+    """Returns the truncated rows of shards of whole episodes: int64 (n,)."""
+    return np.concatenate(
+      [
+        start + np.array(c.truncated, np.int64)
+        for start, c in zip(self.starts, columns, strict=False)
+      ]
+    )
+
+  def _truncated_rows_in_manifest(
+    self, manifest: Mapping[str, Any]
+  ) -> np.ndarray:
     """Returns the rows that the manifest lists as truncated: int64 (n,)."""
     key = manifests.TRUNCATED_ROWS
     listed = manifests.look_up(manifest, key, kind=list) or []
@@ -151,10 +175,23 @@ class RunRows:
     return int(self.starts[-1])
 
   @property
-  def starts_with_run(self) -> bool:
-    """Whether row 0 is the first row logged in the run."""
+  def starts_at_reset(self) -> bool:
+    """Whether row 0 begins an episode: it is the run's first, or its shard's."""
     first = self._columns[0]
-    return first.suffix == 0 and first.add_count <= first.capacity
+    return self.has_whole_episodes or (
+      first.suffix == 0 and first.add_count <= first.capacity
+    )
+
+  def may_begin_at_reset(self, row: int) -> bool:
+    """Returns whether an episode begins at the first row of a shard.
+
+    Args:
+      row: Element of `starts`.
+
+    Returns:
+      False if the shard may begin within an episode.
+    """
+    return self.has_whole_episodes or (row == 0 and self.starts_at_reset)
 
   def action_range(self) -> tuple[int, int]:
     """Returns the smallest and the largest action; (0, -1) without rows."""

@@ -3,6 +3,7 @@
 import collections
 import concurrent.futures
 import dataclasses
+import functools
 import hashlib
 import mmap
 import os
@@ -60,24 +61,11 @@ def pack(
   digest = hashlib.sha256()
   stat = files.stat(path)
   zero_rows = _ZeroRows(columns)
-  sizes: list[int] = []
-  running_crc32 = [0]
-  waiting: collections.deque = collections.deque()
-
-  def drain(limit: int) -> None:
-    while len(waiting) > limit:
-      for block in waiting.popleft().result():
-        sizes.append(len(block))
-        running_crc32.append(zlib.crc32(block, running_crc32[-1]))
-        write(block)
-
+  blocks = BlockWriter(compress, write, pool)
   for start, rows in _kept_rows(path, columns, digest, progress):
     zero_rows.update(start, rows)
-    waiting.append(pool.submit(_compress, rows, compress))
-    drain(min(2 * machine.num_cpus(), _WAITING_BYTES // max(1, rows.nbytes)))
-  drain(0)
-  offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.uint64)])
-  small = offsets[-1] < 1 << 32
+    blocks.add(functools.partial(np.asarray, rows), rows.nbytes)
+  offsets, running_crc32 = blocks.finish()
   columns = dataclasses.replace(
     columns,
     sources={
@@ -86,12 +74,71 @@ def pack(
     },
   )
   return (
-    offsets.astype(np.uint32 if small else np.uint64),
-    np.array(running_crc32, np.uint32),
+    offsets,
+    running_crc32,
     zero_rows.padding(),
     zero_rows.ring_positions(),
     columns,
   )
+
+
+class BlockWriter:
+  """Compresses rows in threads, and writes the blocks in order.
+
+  Args:
+    compress: Function from `compressor` that compresses one block.
+    write: Callback that receives the compressed blocks in order.
+    pool: Threads to compress with.
+  """
+
+  def __init__(
+    self,
+    compress: Callable[[Any], bytes],
+    write: Callable[[bytes], Any],
+    pool: concurrent.futures.ThreadPoolExecutor,
+  ):
+    self._compress = compress
+    self._write = write
+    self._pool = pool
+    self._sizes: list[int] = []
+    self._running_crc32 = [0]
+    self._waiting: collections.deque = collections.deque()
+
+  def add(self, make_rows: Callable[[], np.ndarray], size: int) -> None:
+    """Adds consecutive rows, which begin a block.
+
+    Args:
+      make_rows: Function that returns the rows, (n, *frame_shape); called in one of
+        the threads. n is a multiple of `BLOCK_ROWS`, except in the last call.
+      size: Size of the rows in bytes.
+    """
+    self._waiting.append(self._pool.submit(self._compress_rows, make_rows))
+    self._drain(min(2 * machine.num_cpus(), _WAITING_BYTES // max(1, size)))
+
+  def finish(self) -> tuple[np.ndarray, np.ndarray]:
+    """Writes the remaining blocks; returns the offsets and running CRC-32 of all."""
+    self._drain(0)
+    offsets = np.concatenate([[0], np.cumsum(self._sizes, dtype=np.uint64)])
+    small = offsets[-1] < 1 << 32
+    return (
+      offsets.astype(np.uint32 if small else np.uint64),
+      np.array(self._running_crc32, np.uint32),
+    )
+
+  def _drain(self, limit: int) -> None:
+    while len(self._waiting) > limit:
+      for block in self._waiting.popleft().result():
+        self._sizes.append(len(block))
+        self._running_crc32.append(zlib.crc32(block, self._running_crc32[-1]))
+        self._write(block)
+
+  def _compress_rows(self, make_rows: Callable[[], np.ndarray]) -> list[bytes]:
+    rows = make_rows()
+    data = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
+    size = packed_shard.BLOCK_ROWS * rows[0].nbytes
+    return [
+      self._compress(data[i : i + size]) for i in range(0, len(data), size)
+    ]
 
 
 def pack_to_memory(
@@ -171,7 +218,37 @@ def pack_to_disk(
     OSError: If the disk is full or the directory cannot be written; no partial
       file is left.
   """
-  binary_path, description_path = packed_shard.paths(directory, columns.suffix)
+
+  def pack_blocks(write):
+    return pack(data_dir, columns, compress, write, pool, progress)
+
+  return write_shard(directory, columns.suffix, dictionary, pack_blocks)
+
+
+# Receives a function that writes blocks; returns what `pack` returns.
+_PackBlocks = Callable[
+  [Callable[[bytes], Any]],
+  tuple[np.ndarray, np.ndarray, int, frozenset[int], packed_columns.Columns],
+]
+
+
+def write_shard(
+  directory: str, suffix: int, dictionary: bytes, pack_blocks: _PackBlocks
+) -> packed_shard.PackedShard:
+  """Writes a packed shard as two files, which appear only when complete.
+
+  Args:
+    directory: Directory of the store.
+    suffix: Shard number.
+    dictionary: Compression dictionary of the store.
+    pack_blocks: Function that writes the blocks with its argument, in order, and
+      returns the rest of the shard, as `pack` does.
+
+  Raises:
+    OSError: If the disk is full or the directory cannot be written; no partial
+      file is left.
+  """
+  binary_path, description_path = packed_shard.paths(directory, suffix)
   temporary = binary_path + '.tmp'
   content = hashlib.sha256()
   try:
@@ -181,9 +258,7 @@ def pack_to_disk(
         content.update(data)
         file.write(data)
 
-      offsets, running_crc32, padding, zero_rows, columns = pack(
-        data_dir, columns, compress, write, pool, progress
-      )
+      offsets, running_crc32, padding, zero_rows, columns = pack_blocks(write)
       sections, checks = {}, {}
       for name, column in (
         ('offsets', offsets),
@@ -205,30 +280,28 @@ def pack_to_disk(
     if os.path.exists(temporary):
       os.remove(temporary)
     raise
-  files.write_json(
-    description_path,
-    files.with_hash(
-      {
-        'suffix': columns.suffix,
-        'capacity': columns.capacity,
-        'add_count': columns.add_count,
-        'frame_shape': list(columns.frame_shape),
-        'frame_dtype': columns.frame_dtype.str,
-        'dictionary': hashlib.sha256(dictionary).hexdigest(),
-        'block_rows': packed_shard.BLOCK_ROWS,
-        'padding': padding,
-        'zero_rows': sorted(zero_rows),
-        'sections': sections,
-        'crc32': checks,
-        'running_crc32': packed_shard.encode_crc32(running_crc32),
-        'digest': columns.digest,
-        'bytes': size,
-        'sha256': content.hexdigest(),
-        'sources': columns.sources,
-      }
-    ),
-  )
-  return packed_shard.open_packed(directory, columns.suffix, dictionary)
+  description = {
+    'suffix': suffix,
+    'capacity': columns.capacity,
+    'add_count': columns.add_count,
+    'frame_shape': list(columns.frame_shape),
+    'frame_dtype': columns.frame_dtype.str,
+    'dictionary': hashlib.sha256(dictionary).hexdigest(),
+    'block_rows': packed_shard.BLOCK_ROWS,
+    'padding': padding,
+    'zero_rows': sorted(zero_rows),
+    'sections': sections,
+    'crc32': checks,
+    'running_crc32': packed_shard.encode_crc32(running_crc32),
+    'digest': columns.digest,
+    'bytes': size,
+    'sha256': content.hexdigest(),
+    'sources': columns.sources,
+  }
+  if columns.truncated is not None:
+    description['truncated_rows'] = columns.truncated
+  files.write_json(description_path, files.with_hash(description))
+  return packed_shard.open_packed(directory, suffix, dictionary)
 
 
 def _kept_rows(
@@ -256,14 +329,6 @@ def _kept_rows(
       last = chunk[-1:]
       yield tail_start, last if tail is None else np.concatenate([tail, last])
     progress(len(chunk))
-
-
-def _compress(
-  rows: np.ndarray, compress: Callable[[Any], bytes]
-) -> list[bytes]:
-  data = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
-  size = packed_shard.BLOCK_ROWS * rows[0].nbytes
-  return [compress(data[i : i + size]) for i in range(0, len(data), size)]
 
 
 class _ZeroRows:

@@ -178,7 +178,7 @@ class Store(run_rows.RunRows):
     if self._directory is None:
       return 'start again'
     if self._is_converted:
-      return f'delete it and convert {self._directory.shards_dir} again'
+      return f'delete it and {self._directory.command} again'
     return 'delete it and start again'
 
   def _add(
@@ -374,7 +374,7 @@ class Store(run_rows.RunRows):
     if self._logged_padding is not None:
       return self._logged_padding
     starts = (self.ends + 1).tolist()
-    if self.starts_with_run:
+    if self.starts_at_reset:
       starts.append(0)
     for row in starts:
       i = int(np.searchsorted(self.starts[1:-1], row, side='right'))

@@ -1,6 +1,6 @@
 """The directory of a store: its description, its shards and its lock.
 
-store.json     version, directory and numbers of the shards
+store.json     version, origin and numbers of the shards
 dictionary     compression dictionary
 shard-0.bin, shard-0.json, ...   packed shards (see `packed_shard`)
 manifest.json  manifest of the run, if it has one
@@ -12,7 +12,7 @@ The checksums were added later: a store without them is completed when it is ope
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from absl import logging
@@ -155,13 +155,25 @@ class StoreDirectory:
     """Directory of the shards that the store was made from."""
     return self._description['source'] if self._description else None
 
+  @property
+  def command(self) -> str:
+    """Command that made the store, for messages."""
+    made_by = (self._description or {}).get('made_by')
+    return (
+      f'run the same {made_by}' if made_by else f'convert {self.shards_dir}'
+    )
+
+  def planned_shards(self) -> list[int]:
+    """Returns the numbers of all shards, missing ones included, ascending."""
+    return (self._description or {}).get('shards', [])
+
   def shards(self) -> list[int]:
     """Returns the shard numbers of a complete store, ascending.
 
     Raises:
       ValueError: If a shard is missing.
     """
-    suffixes = (self._description or {}).get('shards', [])
+    suffixes = self.planned_shards()
     missing = [
       str(suffix)
       for suffix in suffixes
@@ -170,7 +182,7 @@ class StoreDirectory:
     if missing or not suffixes:
       raise ValueError(
         f'{self.path} is an incomplete store: shards {", ".join(missing)} are '
-        f'missing; convert {self.shards_dir} again.'
+        f'missing; {self.command} again.'
       )
     return suffixes
 
@@ -237,15 +249,20 @@ class StoreDirectory:
     data_dir: str,
     suffixes: Sequence[int],
     train: Callable[[], bytes],
+    manifest: dict[str, Any],
+    made_by: str | None = None,
   ) -> None:
     """Writes the description and removes files of an interrupted process.
 
     The caller holds the lock, so no temporary file is in use.
 
     Args:
-      data_dir: Directory of the shards.
+      data_dir: Directory of the shards, or another path that ends with the game
+        and the run.
       suffixes: Numbers of the shards to be packed, or packed already.
       train: Function that makes the dictionary, called if there is none.
+      manifest: Manifest of the run, or empty.
+      made_by: Command that makes the store, if it is not `convert`.
 
     Raises:
       OSError: If the directory cannot be written.
@@ -257,24 +274,35 @@ class StoreDirectory:
     if self._description is None:
       self.dictionary = train()
       files.write_bytes(os.path.join(self.path, _DICTIONARY), self.dictionary)
-    if manifest := manifests.read(data_dir):
+    if manifest:
       manifests.write(self.path, manifest)
-    known = (self._description or {}).get('shards', [])
-    self._description = files.with_hash(
-      {
-        'version': _VERSION,
-        'source': absolute(data_dir),
-        'dictionary': _hash(self.dictionary),
-        'shards': sorted({*known, *suffixes}),
-      }
-    )
+    description = {
+      'version': _VERSION,
+      'source': absolute(data_dir),
+      'dictionary': _hash(self.dictionary),
+      'shards': sorted({*self.planned_shards(), *suffixes}),
+    }
+    self._write(description | ({'made_by': made_by} if made_by else {}))
+
+  def drop_missing(self) -> None:
+    """Removes missing shards from the description; the caller holds the lock."""
+    present = [
+      suffix
+      for suffix in self.planned_shards()
+      if os.path.exists(packed_shard.paths(self.path, suffix)[1])
+    ]
+    if self._description is not None and present != self.planned_shards():
+      self._write({**self._description, 'shards': present})
+
+  def _write(self, description: dict[str, Any]) -> None:
+    self._description = files.with_hash(description)
     files.write_json(os.path.join(self.path, _FILE_NAME), self._description)
 
-  def check_empty_or_of(self, data_dir: str) -> None:
-    """Checks that the directory is missing, empty, or the store of a run.
+  def check_unused(self, own_names: Collection[str] = ()) -> None:
+    """Checks that the directory is missing, empty, or a store.
 
     Args:
-      data_dir: Directory of the run's shards.
+      own_names: Names that may be in the directory besides.
 
     Raises:
       ValueError: If the directory has other content or cannot be listed.
@@ -285,15 +313,26 @@ class StoreDirectory:
       return
     except OSError as error:
       raise ValueError(f'{self.path}: {error.strerror}.') from error
-    # A conversion killed at its start may leave these files.
-    own_files = {_FILE_NAME, _DICTIONARY, manifests.FILE_NAME, '.lock'}
+    # A process killed at its start may leave these files.
+    own = {_FILE_NAME, _DICTIONARY, manifests.FILE_NAME, '.lock', *own_names}
     if (
       self._description is None
-      and {files.final_name(name) for name in names} - own_files
+      and {files.final_name(name) for name in names} - own
     ):
       raise ValueError(
         f'{self.path} holds something else; choose a new directory for the store.'
       )
+
+  def check_empty_or_of(self, data_dir: str) -> None:
+    """Checks that the directory is missing, empty, or the store of a run.
+
+    Args:
+      data_dir: Directory of the run's shards.
+
+    Raises:
+      ValueError: If the directory has other content or cannot be listed.
+    """
+    self.check_unused()
     if self._description is not None and self.shards_dir != absolute(data_dir):
       raise ValueError(
         f'{self.path} is the store of {self.shards_dir}, not of {data_dir}; '

@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
-from batch_rl.dataset.interchange import episode_import, log_import
+from batch_rl.dataset.interchange import log_import
 from batch_rl.tests import interchange_runs as runs
+from batch_rl.tests.dataset.interchange import list_reader
 
 KINDS = {1: 'truncated', 2: 'truncated'}
 # Runs `import_until_killed` in a process of its own.
@@ -21,52 +21,12 @@ log_import_test.import_until_killed(sys.argv[1])
 """
 
 
-class ListReader(episode_import.EpisodeReader):
-  """Reads four episodes of the sample, split in three and one."""
-
-  directory = 'list'
-  parts = [
-    episode_import.Part(0, 'first', 3, 'episodes'),
-    episode_import.Part(1, 'second', 1, 'episodes'),
-  ]
-  frame_shape = (84, 84)
-  num_bytes = 0
-  name = 'list'
-  game = 'Pong'
-  run = '1'
-  manifest = {
-    'agent': 'dqn',
-    'environment': runs.ENVIRONMENT,
-    'source': {'format': 'list', 'order': 'time'},
-  }
-  shard_rows = 100
-  last_step = 'transition'
-  has_unclipped = False
-
-  def __init__(self):
-    self.reads = []
-
-  def read(self, part, first=0, frames=True):
-    self.reads.append(part.name)
-    logged = runs.make_episodes(*runs.LENGTHS)
-    numbers = range(3) if part.number == 0 else [3]
-    for done, number in enumerate(numbers[first:], first + 1):
-      observation, action, reward = logged[number]
-      yield episode_import.StoredEpisode(
-        f'episode {number}',
-        None,
-        True,
-        number not in KINDS,
-        action.astype(np.int32),
-        reward,
-        reward,
-        None,
-        episode_import.DecodedFrames(observation) if frames else None,
-        done,
-      )
-
-  def fingerprint(self):
-    return '0123456789abcdef'
+def make_reader():
+  """Returns a reader of four episodes of the sample, split in three and one."""
+  logged = runs.make_episodes(*runs.LENGTHS)
+  return list_reader.ListReader(
+    {0: logged[:3], 1: logged[3:]}, {(0, n): kind for n, kind in KINDS.items()}
+  )
 
 
 def import_until_killed(destination):
@@ -80,7 +40,7 @@ def import_until_killed(destination):
     if not left:
       os.kill(os.getpid(), signal.SIGKILL)
 
-  log_import.import_run(ListReader(), destination, progress=progress)
+  log_import.import_run(make_reader(), destination, progress=progress)
 
 
 def test_a_killed_import_continues(tmp_path):
@@ -93,7 +53,7 @@ def test_a_killed_import_continues(tmp_path):
   written = path.read_text()
   state = json.loads(written)
   assert (
-    state['done'] == {'first': {'episodes': 3, 'position': 3}}
+    state['done'] == {'part 0': {'episodes': 3, 'position': 3}}
     and state['log']['rows'] == 194
   )
 
@@ -104,14 +64,14 @@ def test_a_killed_import_continues(tmp_path):
   for damage in ('[]', '{"options": {}}', written.replace('194', '193', 1)):
     path.write_text(damage)
     with pytest.raises(ValueError, match='state.json is damaged'):
-      log_import.import_run(ListReader(), str(target))
+      log_import.import_run(make_reader(), str(target))
   path.write_text(written)
-  reader = ListReader()
+  reader = make_reader()
   with pytest.raises(ValueError, match='stopped'):
     log_import.import_run(reader, str(target), progress=stop)
-  assert reader.reads == ['second']  # the first split was logged
+  assert reader.reads == ['part 1']  # the first split was logged
   assert not target.exists()
-  reader = ListReader()
+  reader = make_reader()
   summary = log_import.import_run(reader, str(target))
   assert not reader.reads  # all episodes were logged
   assert summary['episodes'] == 4 and summary['truncated'] == 2

@@ -1,0 +1,183 @@
+"""The rows of a part of an imported dataset, in the order of the log."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from batch_rl.dataset.interchange import episode_import
+from batch_rl.dataset.shards import manifests
+from batch_rl.dataset.store import packed_columns, packed_shard
+
+STACK_SIZE = 4
+PADDING = STACK_SIZE - 1
+# Rows that a thread decodes and compresses at a time.
+_ROWS_PER_TASK = 8 * packed_shard.BLOCK_ROWS
+# Frames or None for padding, first, stop, and place of the first in the task's rows.
+Segment = tuple[episode_import.Frames | None, int, int, int]
+
+
+class PartRows:
+  """The rows of the episodes of a part, in the order of the log.
+
+  Args:
+    reader: Reader of the dataset.
+    part: Part to read.
+    last_step: Content of terminal steps.
+    is_chosen: Whether the user chose `last_step`.
+
+  Attributes:
+    begins_at_reset: Whether the first episode begins at a reset.
+    checkpoint: Number of the checkpoint according to the episodes, or None.
+  """
+
+  def __init__(
+    self,
+    reader: episode_import.EpisodeReader,
+    part: episode_import.Part,
+    last_step: str,
+    is_chosen: bool,
+  ):
+    self._reader, self._part = reader, part
+    self._last_step, self._is_chosen = last_step, is_chosen
+    self.begins_at_reset = False
+    self.checkpoint: int | None = None
+    self._rows = self._skipped = 0
+    self._unclipped = reader.has_unclipped
+    # One of each for an episode, padding included.
+    self._actions: list[np.ndarray] = []
+    self._rewards: list[np.ndarray] = []
+    self._terminals: list[np.ndarray] = []
+    self._truncated: list[int] = []
+    # [last row, return, unclipped return, agent steps] of each episode.
+    self._episodes: list[list] = []
+
+  def tasks(
+    self, progress: Callable[[int], None]
+  ) -> Iterator[tuple[Callable[[], np.ndarray], int]]:
+    """Yields functions that decode the frames of consecutive rows.
+
+    Args:
+      progress: Callback with the amount read since the last call.
+
+    Yields:
+      The function, which returns (n, *frame_shape), and the size of its result in
+      bytes. n is `_ROWS_PER_TASK`, except in the last one.
+    """
+    shape = self._reader.frame_shape
+    frame_bytes = int(np.prod(shape))
+    segments: list[Segment] = []
+    filled = position = 0
+    for episode in self._reader.read(self._part):
+      for frames, start, stop in self._add(episode):
+        while start < stop:
+          taken = min(stop - start, _ROWS_PER_TASK - filled)
+          segments.append((frames, start, start + taken, filled))
+          start, filled = start + taken, filled + taken
+          if filled == _ROWS_PER_TASK:
+            rows = functools.partial(decode, segments, filled, shape)
+            yield rows, filled * frame_bytes
+            segments, filled = [], 0
+      progress(episode.position - position)
+      position = episode.position
+    if segments:
+      rows = functools.partial(decode, segments, filled, shape)
+      yield rows, filled * frame_bytes
+    progress(self._part.size - position)
+
+  def _add(
+    self, episode: episode_import.StoredEpisode
+  ) -> list[tuple[episode_import.Frames | None, int, int]]:
+    """Adds an episode; returns its frames, `(frames or None, first, stop)`."""
+    if self.checkpoint not in (None, episode.checkpoint):
+      raise ValueError(
+        f'{self._part.name} holds checkpoints {self.checkpoint} and '
+        f'{episode.checkpoint}; a file has only one.'
+      )
+    self.checkpoint = episode.checkpoint
+    steps = episode.rows_kept(self._last_step, self._is_chosen)
+    if not steps:
+      self._skipped += 1
+      return []
+    padding = PADDING if episode.begins_at_reset else 0
+    if not self._rows:
+      self.begins_at_reset = episode.begins_at_reset
+    for column, values in (
+      (self._actions, episode.action),
+      (self._rewards, episode.reward),
+    ):
+      column.append(
+        np.concatenate([np.zeros(padding, values.dtype), values[:steps]])
+      )
+    self._terminals.append(np.arange(padding + steps) == padding + steps - 1)
+    self._rows += padding + steps
+    if not episode.terminal:
+      self._truncated.append(self._rows - 1)
+    unclipped = episode.unclipped[:steps]
+    self._unclipped |= bool(np.abs(unclipped).max() > 1)
+    self._episodes.append(
+      [
+        self._rows - 1,
+        float(episode.reward[:steps].sum(dtype=np.float64)),
+        float(unclipped.sum(dtype=np.float64)),
+        steps,
+      ]
+    )
+    return [(None, 0, padding), (episode.frames, 0, steps)]
+
+  def columns(self) -> packed_columns.Columns:
+    """Returns the small columns, once all rows were decoded.
+
+    Raises:
+      ValueError: If there are no transitions.
+    """
+    if not self._rows:
+      raise ValueError(
+        f'{self._part.name} in {self._reader.directory} has no transitions.'
+      )
+    return packed_columns.of_whole_episodes(
+      self._part.number,
+      np.concatenate(self._actions),
+      np.concatenate(self._rewards),
+      np.concatenate(self._terminals),
+      self._truncated,
+      self._reader.frame_shape,
+      np.dtype(np.uint8),
+      self._reader.files_of(self._part),
+    )
+
+  def entry(self, sources: Mapping[str, Mapping]) -> dict[str, Any]:
+    """Returns the shard's entry of the manifest."""
+    described = manifests.describe_shard_episodes(self._episodes)
+    if not self._unclipped:  # The dataset lacks them.
+      for name in ('unclipped_return', 'unclipped_returns'):
+        described.pop(name)
+    return {
+      'suffix': self._part.number,
+      'rows': self._rows,
+      'episodes': described,
+      'truncated': len(self._truncated),
+      'skipped': self._skipped,
+      'checkpoint': self.checkpoint,
+      'files': {
+        name: {key: source[key] for key in ('bytes', 'sha256')}
+        for name, source in sources.items()
+      },
+    }
+
+
+def decode(
+  segments: Sequence[Segment],
+  count: int,
+  frame_shape: tuple[int, ...],
+) -> np.ndarray:
+  """Returns the frames of consecutive rows, zeros for padding."""
+  out = np.empty((count, *frame_shape), np.uint8)
+  for frames, start, stop, at in segments:
+    rows = out[at : at + stop - start]
+    if frames is None:
+      rows[:] = 0
+    else:
+      frames.decode(start, stop, rows)
+  return out

@@ -1,0 +1,414 @@
+"""Imports episodes straight into a store, one shard for each part of the dataset.
+
+Each shard holds whole episodes, so the parts may come in any order, and any may be
+missing. Frames are decoded and compressed at once, in all threads; nothing else is
+written. A finished shard is not imported again.
+"""
+
+import concurrent.futures
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.interchange import episode_import, part_rows
+from batch_rl.dataset.sampling import episodes
+from batch_rl.dataset.shards import manifests
+from batch_rl.dataset.store import (
+  compression_dictionary,
+  packed_shard,
+  shard_packing,
+  store_directory,
+)
+from batch_rl.utils import machine
+
+# Frames that the compression dictionary is trained on, and parts that they are from.
+_TRAINING_FRAMES = 8000
+_TRAINING_PARTS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+  """The run that a store is of.
+
+  Attributes:
+    game: Name of the game.
+    run: Number of the run.
+    format: Format of the dataset.
+    source: Directory or URL of the dataset, for messages and the manifest.
+  """
+
+  game: str
+  run: str
+  format: str
+  source: str
+
+  def __str__(self) -> str:
+    return f'run {self.run} of {self.game} ({self.format})'
+
+
+class StoreImport:
+  """A store that grows by one shard for each part of a dataset.
+
+  A context manager, which holds the store's lock. The store cannot be used until
+  `finish` was called or all its shards are there; the same command continues it.
+
+  Args:
+    directory: Directory of the store, new or with a part of the same run.
+    identity: Run of the dataset.
+    command: Name of the command, for messages: 'import' or 'fetch'.
+    last_step: Content of terminal steps, one of `LAST_STEPS`.
+    own_names: Names that the command itself has in the directory.
+    progress: Callback for the search for the content of terminal steps.
+
+  Raises:
+    ValueError: If the directory cannot be written, is in use, or holds anything
+      but a store of the same run, imported with the same `last_step`.
+  """
+
+  def __init__(
+    self,
+    directory: str,
+    identity: Identity,
+    command: str,
+    last_step: str = 'auto',
+    own_names: Collection[str] = (),
+    progress: episode_import.Progress = lambda stage, count, total: None,
+  ):
+    self.directory = directory
+    self._identity = identity
+    self._command = command
+    self._last_step = last_step
+    self._progress = progress
+    self._store = store_directory.StoreDirectory(directory)
+    self._store.check_unused(own_names)
+    self._manifest: dict[str, Any] = {}
+    self._lock: Any = None
+
+  def __enter__(self) -> 'StoreImport':
+    try:
+      self._lock = self._store.try_lock()
+    except OSError as error:
+      raise ValueError(
+        f'{self.directory} cannot be written: {error.strerror}; choose another '
+        'directory.'
+      ) from error
+    if self._lock is None:
+      raise ValueError(
+        f'{self.directory} is being written by {self._store.lock_holder}.'
+      )
+    try:
+      self._store.read()
+      if self._store.shards_dir is not None:
+        self._manifest = manifests.read(self.directory)
+        self._check_same_run()
+    except BaseException:
+      self._lock.close()
+      raise
+    return self
+
+  def __exit__(self, kind, error, traceback):
+    self._lock.close()
+
+  def _check_same_run(self) -> None:
+    look_up = functools.partial(manifests.look_up, self._manifest, kind=str)
+    found = Identity(
+      look_up('environment', 'game') or '?',
+      look_up('source', 'run') or '?',
+      look_up('source', 'format') or 'shards',
+      self._identity.source,
+    )
+    if found != self._identity:
+      raise ValueError(
+        f'{self.directory} is a store of {found}, not of {self._identity}; choose '
+        'another directory.'
+      )
+    if self._last_step not in ('auto', self._known_last_step):
+      raise ValueError(
+        f'{self.directory} was imported with --last_step={self._known_last_step}, '
+        f'not {self._last_step}; choose another directory.'
+      )
+
+  @property
+  def _known_last_step(self) -> str | None:
+    return manifests.look_up(self._manifest, 'source', 'last_step', kind=str)
+
+  @property
+  def _entries(self) -> list[dict[str, Any]]:
+    return manifests.look_up(self._manifest, 'shards', kind=list) or []
+
+  def has(self, name: str, size: int | None) -> bool:
+    """Returns whether a file has been imported.
+
+    Args:
+      name: Name of the file.
+      size: Size of the file in bytes; None if unknown.
+
+    Raises:
+      ValueError: If the imported file had another size.
+    """
+    for entry in self._entries:
+      path = packed_shard.paths(self.directory, entry['suffix'])[1]
+      if name in entry['files'] and os.path.exists(path):
+        imported = entry['files'][name]['bytes']
+        if size not in (None, imported):
+          raise ValueError(
+            f'{name} has {size:,} B, but {self.directory} was made from a file of '
+            f'that name with {imported:,} B; choose another directory.'
+          )
+        return True
+    return False
+
+  def plan(self, numbers: Collection[int]) -> None:
+    """Records the shards to come, so that the store is incomplete without them.
+
+    Args:
+      numbers: Numbers of the shards, those that are there already included.
+    """
+    if self._store.shards_dir is None:
+      self._planned = numbers
+    else:
+      self._begin(numbers, lambda: b'')
+
+  _planned: Collection[int] = ()
+
+  def _begin(
+    self, numbers: Collection[int], train: Callable[[], bytes]
+  ) -> None:
+    source = os.path.join(
+      self._identity.source, self._identity.game, self._identity.run
+    )
+    self._store.begin(
+      source, list(numbers), train, self._manifest, self._command
+    )
+
+  def add(
+    self,
+    reader: episode_import.EpisodeReader,
+    part: episode_import.Part,
+    progress: Callable[[int], None] = lambda count: None,
+  ) -> None:
+    """Imports a part of the dataset as the shard of its number.
+
+    Args:
+      reader: Reader of the dataset, or of this part only.
+      part: Part to import.
+      progress: Callback with the amount read since the last call, in the part's
+        unit.
+
+    Raises:
+      ValueError: If the part is damaged, has no transitions, or does not belong to
+        the run.
+      OSError: If the disk is full; no partial shard is left.
+    """
+    if not self._manifest:
+      self._manifest = self._initial_manifest(reader)
+    if self._store.shards_dir is None:
+      self._begin({*self._planned, part.number}, lambda: _train(reader))
+    dictionary = self._store.dictionary
+    rows = part_rows.PartRows(
+      reader, part, cast(str, self._known_last_step), self._last_step != 'auto'
+    )
+
+    def pack_blocks(write):
+      with concurrent.futures.ThreadPoolExecutor(
+        machine.num_cpus(), thread_name_prefix='import'
+      ) as pool:
+        blocks = shard_packing.BlockWriter(
+          shard_packing.compressor(dictionary), write, pool
+        )
+        for make_rows, size in rows.tasks(progress):
+          blocks.add(make_rows, size)
+        offsets, running_crc32 = blocks.finish()
+      columns = rows.columns()
+      self._check_part(part, rows.checkpoint, columns.sources)
+      zero_rows = frozenset(range(part_rows.PADDING * rows.begins_at_reset))
+      return offsets, running_crc32, part_rows.PADDING, zero_rows, columns
+
+    packed = shard_packing.write_shard(
+      self.directory, part.number, dictionary, pack_blocks
+    )
+    self._record(rows.entry(packed.columns.sources))
+
+  def _initial_manifest(
+    self, reader: episode_import.EpisodeReader
+  ) -> dict[str, Any]:
+    last_step = self._last_step
+    if last_step == 'auto':
+      last_step = reader.last_step or episode_import.infer_last_step(
+        reader.scan('inferring last steps', self._progress)
+      )
+    described = episode_import.describe(reader, self._identity.game)
+    return {
+      'manifest_version': 1,
+      **described,
+      'source': {
+        **described['source'],
+        'directory': self._identity.source,
+        'run': self._identity.run,
+        'last_step': last_step,
+      },
+      'format': {
+        'stack_size': part_rows.STACK_SIZE,
+        'columns': {
+          'observation': ['|u1', list(reader.frame_shape)],
+          'action': ['<i4', []],
+          'reward': ['<f4', []],
+          'terminal': ['|u1', []],
+        },
+      },
+      'shards': [],
+    }
+
+  def _check_part(
+    self,
+    part: episode_import.Part,
+    checkpoint: int | None,
+    sources: Mapping[str, Mapping],
+  ) -> None:
+    """Raises a ValueError if a part is not the one that its name claims."""
+    hashes = {source['sha256'] for source in sources.values()}
+    for entry in self._entries:
+      if entry['suffix'] == part.number:
+        continue
+      for name, file in entry['files'].items():
+        if file['sha256'] in hashes:
+          raise ValueError(
+            f'{part.name} is a copy of {name}: fetch the file again.'
+          )
+      other = entry.get('checkpoint')
+      if None not in (checkpoint, other) and (
+        cast(int, checkpoint) - part.number != other - entry['suffix']
+      ):
+        raise ValueError(
+          f'{part.name} holds checkpoint {checkpoint}, but '
+          f'{", ".join(entry["files"])} holds checkpoint {other}: one of them has a '
+          'wrong name.'
+        )
+
+  def _record(self, entry: dict[str, Any]) -> None:
+    """Writes the manifest with the entry of a new shard."""
+    others = [e for e in self._entries if e['suffix'] != entry['suffix']]
+    entries = sorted([*others, entry], key=lambda e: e['suffix'])
+    self._manifest |= {
+      'rows': sum(e['rows'] for e in entries),
+      'episodes': _combine([e['episodes'] for e in entries]),
+      'shards': entries,
+    }
+    manifests.write(self.directory, self._manifest)
+
+  def finish(self) -> dict[str, Any]:
+    """Makes the store usable, without the shards that are missing.
+
+    Returns:
+      A summary of the store, JSON-able.
+
+    Raises:
+      ValueError: If the store has no shard.
+    """
+    self._store.drop_missing()
+    imported = episodes.Reader(run_directories.find_runs(self.directory)[0])
+    entries = self._entries
+    return {
+      'destination': self.directory,
+      'format': self._identity.format,
+      'source': self._identity.source,
+      'game': self._identity.game,
+      'shards': len(entries),
+      'episodes': sum(entry['episodes']['count'] for entry in entries),
+      'steps': imported.rows,
+      'truncated': sum(entry['truncated'] for entry in entries),
+      'skipped': sum(entry['skipped'] for entry in entries),
+      'last_step': self._known_last_step,
+      'order': manifests.look_up(self._manifest, 'source', 'order', kind=str),
+      'hash': imported.hash,
+    }
+
+
+def _train(reader: episode_import.EpisodeReader) -> bytes:
+  """Trains the compression dictionary on the first frames of some parts."""
+  spread = np.unique(
+    np.linspace(0, len(reader.parts) - 1, _TRAINING_PARTS).round().astype(int)
+  )
+  sequences = []
+  for i in spread.tolist():
+    left = _TRAINING_FRAMES // len(spread)
+    for episode in reader.read(reader.parts[i]):
+      frames = cast(episode_import.Frames, episode.frames)
+      count = min(left, len(frames))
+      sequences.append(
+        part_rows.decode([(frames, 0, count, 0)], count, reader.frame_shape)
+      )
+      left -= count
+      if not left:
+        break
+  return compression_dictionary.train(sequences) if sequences else b''
+
+
+def _combine(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+  """Combines the shards' `manifests.describe_episodes`."""
+  total = sum(entry['count'] for entry in described)
+  combined: dict[str, Any] = {'count': total}
+  for name in ('return', 'unclipped_return', 'agent_steps'):
+    if total and all(name in entry for entry in described if entry['count']):
+      parts = [
+        (entry['count'], entry[name]) for entry in described if entry['count']
+      ]
+      combined[name] = {
+        'mean': sum(count * part['mean'] for count, part in parts) / total,
+        'min': min(part['min'] for _, part in parts),
+        'max': max(part['max'] for _, part in parts),
+      }
+  return combined
+
+
+def import_parts(
+  reader: episode_import.EpisodeReader,
+  directory: str,
+  game: str | None = None,
+  last_step: str = 'auto',
+  progress: episode_import.Progress = lambda stage, count, total: None,
+) -> dict[str, Any]:
+  """Imports all parts of a dataset; continues an interrupted import.
+
+  Args:
+    reader: Reader of the dataset.
+    directory: Store to create or to continue.
+    game: Name of the game; None for the dataset's.
+    last_step: Content of terminal steps, one of `LAST_STEPS`.
+    progress: Callback with the name of the stage, the amount done since the last
+      call and the total amount.
+
+  Returns:
+    A summary of the store, JSON-able.
+
+  Raises:
+    ValueError: If the dataset cannot be read, the game is unknown or contradicts
+      the dataset, or the directory has other content or cannot be written.
+  """
+  identity = Identity(
+    episode_import.game_of(reader, game),
+    reader.run,
+    reader.manifest['source']['format'],
+    reader.directory,
+  )
+  with StoreImport(
+    directory, identity, 'import', last_step, progress=progress
+  ) as store:
+    missing = [p for p in reader.parts if not store.has(p.name, p.size)]
+    store.plan([part.number for part in reader.parts])
+    total = sum(part.size for part in missing)
+    for part in missing:
+      advance = functools.partial(_advance, progress, part.unit, total)
+      store.add(reader, part, advance)
+    return store.finish()
+
+
+def _advance(
+  progress: episode_import.Progress, unit: str, total: int, count: int
+) -> None:
+  progress(unit, count, total)

@@ -1,0 +1,212 @@
+"""Tests for the import of episodes straight into a store."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from batch_rl import dataset
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.checks import run_checks
+from batch_rl.dataset.interchange import store_import
+from batch_rl.dataset.store import store as store_lib
+from batch_rl.tests import interchange_runs as runs
+from batch_rl.tests.dataset.interchange import list_reader
+
+LENGTHS = (60, 45, 1, 80, 97, 30, 12)
+KINDS = {1: 'truncated', 3: 'late', 5: 'truncated'}
+# Runs `import_until_killed` in a process of its own.
+_PROGRAM = """
+import sys
+from batch_rl.tests.dataset.interchange import store_import_test
+store_import_test.import_until_killed(sys.argv[1])
+"""
+
+
+def make_reader(numbers=(0, 1, 2)):
+  """Returns a reader of three, two and two episodes, in parts 0, 1 and 2."""
+  logged = runs.make_episodes(*LENGTHS)
+  parts = {0: logged[:3], 1: logged[3:5], 2: logged[5:]}
+  kinds = {(0, 1): 'truncated', (1, 0): 'late', (2, 0): 'truncated'}
+  return list_reader.ListReader({n: parts[n] for n in numbers}, kinds)
+
+
+def import_until_killed(directory):
+  """Kills the process within part 2."""
+
+  def progress(stage, count, total):
+    progress.left -= count
+    if not progress.left:
+      os.kill(os.getpid(), signal.SIGKILL)
+
+  progress.left = 6
+  store_import.import_parts(make_reader(), directory, progress=progress)
+
+
+def expected(*chosen):
+  """Returns the transitions of some of the episodes."""
+  logged = runs.make_episodes(*LENGTHS)
+  kinds = {i: KINDS[n] for i, n in enumerate(chosen) if n in KINDS}
+  return runs.expected_transitions([logged[n] for n in chosen], kinds)
+
+
+def test_each_part_becomes_a_shard_of_whole_episodes(tmp_path):
+  target = str(tmp_path / 'store')
+  summary = store_import.import_parts(make_reader(), target)
+  assert summary['shards'] == 3 and summary['episodes'] == 7
+  assert summary['truncated'] == 2 and summary['last_step'] == 'transition'
+  runs.assert_same(runs.transitions(target), expected(*range(7)))
+  opened = store_lib.Store(target)
+  assert opened.suffixes == [0, 1, 2] and not opened.problems
+  # Every episode has padding, except the one whose beginning is missing.
+  rows = [60 + 45 + 1 + 9, 80 + 97 + 3, 30 + 12 + 6]
+  assert np.diff(opened.starts).tolist() == rows
+  (run,) = run_directories.find_runs(target)
+  assert (run.game, run.name) == ('Pong', '1')
+  report = run_checks.verify_store(run)
+  assert not report.problems
+  assert [entry['rows'] for entry in report.shards] == rows
+
+
+def test_trajectories_are_the_episodes(tmp_path):
+  target = str(tmp_path / 'store')
+  store_import.import_parts(make_reader(), target)
+  logged = runs.make_episodes(*LENGTHS)
+  found = list(dataset.open(target).trajectories())
+  assert len(found) == len(logged)
+  for i, (episode, (observation, action, reward)) in enumerate(
+    zip(found, logged, strict=True)
+  ):
+    np.testing.assert_array_equal(episode.observation, observation)
+    np.testing.assert_array_equal(episode.action, action)
+    np.testing.assert_array_equal(episode.reward, reward)
+    assert episode.begins_at_reset == (KINDS.get(i) != 'late')
+    assert episode.ended == (KINDS.get(i) != 'truncated')
+
+
+def test_any_selection_of_shards_has_its_episodes(tmp_path):
+  target = str(tmp_path / 'store')
+  store_import.import_parts(make_reader(), target)
+  for chosen, numbers in (([1], (3, 4)), ([0, 2], (0, 1, 2, 5, 6))):
+    # In the memory of Dopamine's size, too: whole shards are used.
+    opened = store_lib.Store(target, chosen, max_rows=50)
+    opened.wait()
+    with_rows = runs.transitions_of(opened)
+    runs.assert_same(with_rows, expected(*numbers))
+
+
+def test_parts_may_come_later_and_in_any_order(tmp_path):
+  whole, grown = str(tmp_path / 'whole'), str(tmp_path / 'grown')
+  made = store_import.import_parts(make_reader(), whole)
+  first = store_import.import_parts(make_reader([2]), grown)
+  assert first['shards'] == 1
+  runs.assert_same(runs.transitions(grown), expected(5, 6))
+  gap = store_import.import_parts(make_reader([2, 0]), grown)
+  assert gap['shards'] == 2
+  runs.assert_same(runs.transitions(grown), expected(0, 1, 2, 5, 6))
+  reader = make_reader()
+  complete = store_import.import_parts(reader, grown)
+  assert reader.reads == ['part 1']
+  assert complete['hash'] == made['hash']
+  runs.assert_same(runs.transitions(grown), runs.transitions(whole))
+
+
+def test_a_killed_import_continues(tmp_path):
+  target = str(tmp_path / 'store')
+  command = [sys.executable, '-c', _PROGRAM, target]
+  killed = subprocess.run(command, capture_output=True, check=False)
+  assert killed.returncode == -signal.SIGKILL, killed.stderr
+  with pytest.raises(
+    ValueError, match='incomplete store: shards 2 .* the same'
+  ):
+    store_lib.Store(target)
+  reader = make_reader()
+  summary = store_import.import_parts(reader, target)
+  assert reader.reads == ['part 2']
+  assert summary['episodes'] == 7 and summary['shards'] == 3
+  assert not [name for name in os.listdir(target) if name.endswith('.tmp')]
+  runs.assert_same(runs.transitions(target), expected(*range(7)))
+
+
+def test_unclipped_returns_are_recorded_if_rewards_are_larger(tmp_path):
+  logged = runs.make_episodes(20, 30)
+  logged[1][2][5] = 7
+  target = str(tmp_path / 'store')
+  reader = list_reader.ListReader({0: logged[:1], 1: logged[1:]})
+  store_import.import_parts(reader, target)
+  found = list(dataset.open(target).trajectories())
+  assert [e.unclipped_return for e in found] == [None, 7]
+  assert found[1].logged_return == 1
+
+
+def _swap(reader):
+  reader.episodes = {**reader.episodes, 1: reader.episodes[0]}
+
+
+def _rename(reader):
+  reader.game = 'Breakout'
+
+
+def _other_run(reader):
+  reader.run = '2'
+
+
+def _grow(reader):
+  part = reader.parts[0]
+  reader.parts[0] = type(part)(part.number, part.name, 5, part.unit)
+
+
+@pytest.mark.parametrize(
+  'change, options, message',
+  [
+    (_swap, {}, 'part 1 is a copy of part 0'),
+    (_rename, {}, r'store of run 1 of Pong \(list\), not of run 1 of Breakout'),
+    (_other_run, {}, 'not of run 2 of Pong'),
+    (_grow, {}, 'part 0 has 5 B, but .* with 3 B'),
+    (lambda r: None, {'last_step': 'observation'}, '--last_step=transition'),
+    (lambda r: None, {'game': 'Breakout'}, 'a dataset of Pong, not Breakout'),
+  ],
+)
+def test_another_run_is_refused(tmp_path, change, options, message):
+  target = str(tmp_path / 'store')
+  store_import.import_parts(make_reader([0]), target)
+  reader = make_reader()
+  change(reader)
+  with pytest.raises(ValueError, match=message):
+    store_import.import_parts(reader, target, **options)
+
+
+def test_a_directory_with_other_content_is_refused(tmp_path):
+  (tmp_path / 'notes.txt').write_text('mine')
+  with pytest.raises(ValueError, match='holds something else'):
+    store_import.import_parts(make_reader(), str(tmp_path))
+  assert os.listdir(tmp_path) == ['notes.txt']
+
+
+def test_a_part_without_transitions_is_refused(tmp_path):
+  reader = list_reader.ListReader(
+    {0: runs.make_episodes(1)}, {(0, 0): 'truncated'}
+  )
+  with pytest.raises(ValueError, match='part 0 in list has no transitions'):
+    store_import.import_parts(reader, str(tmp_path / 'store'))
+
+
+def test_the_manifest_describes_the_run(tmp_path):
+  target = tmp_path / 'store'
+  store_import.import_parts(make_reader(), str(target))
+  manifest = json.loads((target / 'manifest.json').read_text())
+  assert manifest['environment']['game'] == 'Pong'
+  assert manifest['source']['run'] == '1'
+  assert manifest['source']['last_step'] == 'transition'
+  assert manifest['rows'] == sum(e['rows'] for e in manifest['shards'])
+  assert manifest['episodes']['count'] == 7
+  lengths = manifest['episodes']['agent_steps']
+  assert lengths == {
+    'mean': pytest.approx(np.mean(LENGTHS)),
+    'min': 1,
+    'max': 97,
+  }
