@@ -1,0 +1,1 @@
+"""Reader of RL Unplugged's Atari files: episodes in TFRecords, without TensorFlow."""

@@ -1,0 +1,213 @@
+"""Files in the format of RL Unplugged's `atari_episodes_ordered`, by TensorFlow.
+
+TensorFlow writes the records and the protobufs, and OpenCV the images, so that our
+reader is tested against other writers.
+"""
+
+import itertools
+import pathlib
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+import tensorflow as tf
+
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.sampling import episodes as episodes_lib
+from batch_rl.dataset.unplugged import file_names
+
+SAMPLE = pathlib.Path(__file__).parents[4] / 'data' / 'Pong' / '1'
+
+
+class Episode(NamedTuple):
+  """The n logged rows of an episode; a plain tuple of the first three will do, too.
+
+  Attributes:
+    observation: uint8 (n, 84, 84).
+    action: Integers (n,).
+    reward: Unclipped rewards (n,).
+    truncated: Whether the last row is not terminal.
+  """
+
+  observation: np.ndarray
+  action: np.ndarray
+  reward: np.ndarray
+  truncated: bool = False
+
+
+def random_episodes(*lengths: int, seed: int = 0) -> list[Episode]:
+  """Returns episodes of given lengths: smooth frames, some rewards beyond 1.
+
+  The last reward is not zero, which tells whether terminal steps are transitions.
+  """
+  rng = np.random.default_rng(seed)
+  made = []
+  for n in lengths:
+    coarse = rng.integers(0, 256, (n, 7, 7), np.uint8)
+    frames = [cv2.resize(c, (84, 84)) for c in coarse]
+    reward = rng.choice([-3.0, -1.0, 0.0, 0.0, 0.0, 1.0, 4.0], n)
+    reward[-1] = rng.choice([-1.0, 2.0])
+    made.append(Episode(np.stack(frames), rng.integers(0, 18, n), reward))
+  return made
+
+
+def episodes_of_run(run_dir: Any = SAMPLE) -> Iterator[tuple[int, Episode]]:
+  """Yields the episodes of a run of shards, each with the number of its shard."""
+  (run,) = run_directories.find_runs(str(run_dir))
+  for episode in episodes_lib.Reader(run):
+    yield (
+      episode.shard,
+      Episode(
+        episode.observation, episode.action, episode.reward, not episode.ended
+      ),
+    )
+
+
+def encode_png(frame: np.ndarray, level: int = 6) -> bytes:
+  """Returns a frame, uint8 (84, 84), as PNG."""
+  options = [cv2.IMWRITE_PNG_COMPRESSION, level]
+  return cv2.imencode('.png', frame, options)[1].tobytes()
+
+
+def features(
+  episode: Any,
+  checkpoint: int = 0,
+  number: int = 0,
+  last_step: str = 'transition',
+  clipped: bool = True,
+  encode: Any = encode_png,
+) -> dict[str, list]:
+  """Returns the values of an episode's features.
+
+  Args:
+    episode: An `Episode`, or `(observation, action, reward)`.
+    checkpoint: Number of the checkpoint.
+    number: Number of the episode in its file.
+    last_step: 'transition' stores the logged rows as they are. 'observation' adds,
+      after a terminal, a step whose action and reward mean nothing, and whose reward
+      is not part of the returns.
+    clipped: Whether the "unclipped" rewards are in fact clipped, as TFDS notes of
+      the published files.
+    encode: Function from a frame to bytes.
+  """
+  observation, action, reward, truncated = Episode(*episode)
+  reward = np.asarray(reward, np.float64)
+  if clipped:
+    reward = np.clip(reward, -1, 1)
+  returns = reward.sum(), np.clip(reward, -1, 1).sum()
+  if last_step == 'observation' and not truncated:
+    observation = np.concatenate([observation, 200 + 0 * observation[:1]])
+    action, reward = np.append(action, 3), np.append(reward, 1)
+  discount = np.ones(len(action))
+  if not truncated:
+    discount[-1] = 0
+  return {
+    'checkpoint_idx': [checkpoint],
+    'episode_idx': [number],
+    'episode_return': [float(returns[0])],
+    'clipped_episode_return': [float(returns[1])],
+    'observations': [encode(frame) for frame in observation],
+    'actions': np.asarray(action).tolist(),
+    'unclipped_rewards': reward.tolist(),
+    'clipped_rewards': np.clip(reward, -1, 1).tolist(),
+    'discounts': discount.tolist(),
+  }
+
+
+def serialize(values: dict[str, list]) -> bytes:
+  """Returns features as a serialised `tf.train.Example`; types by the values."""
+
+  def feature(entries):
+    if entries and isinstance(entries[0], bytes):
+      return tf.train.Feature(bytes_list=tf.train.BytesList(value=entries))
+    if entries and isinstance(entries[0], int):
+      return tf.train.Feature(int64_list=tf.train.Int64List(value=entries))
+    return tf.train.Feature(float_list=tf.train.FloatList(value=entries))
+
+  made = {name: feature(entries) for name, entries in values.items()}
+  example = tf.train.Example(features=tf.train.Features(feature=made))
+  return example.SerializeToString(deterministic=True)
+
+
+def write_records(
+  path: Any, records: Iterable[bytes], compression: str = 'GZIP'
+) -> str:
+  """Writes a TFRecord file; returns its path.
+
+  Args:
+    path: File to write.
+    records: Contents of the records.
+    compression: 'GZIP', or '' for none.
+  """
+  pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+  with tf.io.TFRecordWriter(str(path), compression) as writer:
+    for record in records:
+      writer.write(record)
+  return str(path)
+
+
+def write_file(
+  path: Any,
+  episodes: Iterable[Any],
+  checkpoint: int = 0,
+  first_number: int = 0,
+  compression: str = 'GZIP',
+  **options: Any,
+) -> str:
+  """Writes the file of a checkpoint, one record for each episode; returns its path.
+
+  Args:
+    path: File to write, e.g. `<Game>/run_1-00000-of-00050`.
+    episodes: Episodes, see `features`.
+    checkpoint: Number in `checkpoint_idx`.
+    first_number: `episode_idx` of the first episode.
+    compression: 'GZIP', or '' for none.
+    **options: `last_step`, `clipped` and `encode` of `features`.
+  """
+  numbers = itertools.count(first_number)
+  records = (
+    serialize(features(e, checkpoint, next(numbers), **options))
+    for e in episodes
+  )
+  return write_records(path, records, compression)
+
+
+def write_run(
+  folder: Any,
+  run: int = 1,
+  checkpoints: Iterable[int] = (0,),
+  source_run_dir: Any = None,
+  first_checkpoint: int = 0,
+  **options: Any,
+) -> list[str]:
+  """Writes files of a run; returns their paths.
+
+  Args:
+    folder: Folder of the game, e.g. `atari_episodes_ordered/Pong`.
+    run: Number of the run.
+    checkpoints: Numbers of the files to write.
+    source_run_dir: Run whose shard k becomes file k, e.g. `SAMPLE`; None for three
+      random episodes a file, of 30, 20 and 25 rows.
+    first_checkpoint: `checkpoint_idx` of file 0.
+    **options: Options of `write_file`.
+  """
+  folder = pathlib.Path(folder)
+  count = file_names.count_of(folder.name)
+
+  def write(number, episodes):
+    name = file_names.format(run, number, count)
+    checkpoint = first_checkpoint + number
+    return write_file(folder / name, episodes, checkpoint, **options)
+
+  if source_run_dir is None:
+    return [
+      write(k, random_episodes(30, 20, 25, seed=100 * run + k))
+      for k in checkpoints
+    ]
+  wanted, paths = set(checkpoints), []
+  numbered = episodes_of_run(source_run_dir)
+  for k, group in itertools.groupby(numbered, key=lambda pair: pair[0]):
+    if k in wanted:
+      paths.append(write(k, (episode for _, episode in group)))
+  return paths
