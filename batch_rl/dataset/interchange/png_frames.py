@@ -1,5 +1,11 @@
-"""Frames stored as PNG images, 84 x 84 in shades of gray."""
+"""Frames stored as PNG images, 84 x 84 in shades of gray.
 
+A compiled function (`png_kernel`) decodes them, and OpenCV whatever that leaves.
+"""
+
+import functools
+import importlib
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,10 +22,10 @@ class PngFrames:
 
   Args:
     name: Name of the episode, for messages.
-    encoded: Images.
+    encoded: Images, each bytes or a view of bytes.
   """
 
-  def __init__(self, name: str, encoded: Sequence[bytes]):
+  def __init__(self, name: str, encoded: Sequence[Any]):
     self._name = name
     self._encoded = encoded
 
@@ -28,16 +34,45 @@ class PngFrames:
 
   def decode(self, start: int, stop: int, out: np.ndarray) -> None:
     """Decodes frames to `out`; see `episode_import.Frames`."""
-    for i in range(start, stop):
-      frame = decode_image(self._encoded[i])
-      if frame is None:
-        raise ValueError(
-          f'Invalid dataset: frame {i} of {self._name} is not an 84 x 84 gray PNG.'
+    encoded = self._encoded[start:stop]
+    data = np.frombuffer(b''.join(encoded), np.uint8)
+    sizes = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    stops, done = np.cumsum(sizes), 0
+    while done < len(encoded):
+      if (addresses := _addresses()) is not None:
+        kernel = _kernel()
+        if not hasattr(_local, 'workspace'):
+          _local.workspace = kernel.workspace(*FRAME_SHAPE)
+        done = kernel.decode(
+          data, stops, done, addresses, *_local.workspace, out
         )
-      out[i - start] = frame
+      if done < len(encoded):
+        frame = decode_image(encoded[done])
+        if frame is None:
+          raise ValueError(
+            f'Invalid dataset: frame {start + done} of {self._name} is not an 84 x 84 '
+            'gray PNG.'
+          )
+        out[done] = frame
+        done += 1
 
 
-def decode_image(data: bytes) -> Any:
+_local = threading.local()
+
+
+@functools.cache
+def _kernel() -> Any:
+  """Returns the compiled decoder; Numba takes half a second to import."""
+  return importlib.import_module(f'{__package__}.png_kernel')
+
+
+@functools.cache
+def _addresses() -> np.ndarray | None:
+  """Returns the addresses of the functions that the decoder calls, if any."""
+  return _kernel().functions()
+
+
+def decode_image(data: Any) -> Any:
   """Returns a PNG as uint8 (84, 84); None if it is damaged or of another shape."""
   # A few bytes may claim gigabytes of pixels, which OpenCV would allocate.
   height, width = (size.to_bytes(4, 'big') for size in FRAME_SHAPE)

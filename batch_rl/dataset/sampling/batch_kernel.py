@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit, types
+from numba import carray, types
 from numba.extending import intrinsic
+
+from batch_rl.utils import compiled_code
 
 DONE = 0
 FAILED = 1  # The reference does the batch again, and says what is wrong.
@@ -35,18 +37,6 @@ _PHILOX_INCREMENTS = (
 )
 
 
-_inner = njit(nogil=True, error_model='numpy', no_cpython_wrapper=True)
-
-
-def _kept(function: Any) -> Any:
-  """Compiles a function for Python, and keeps the result on disk if possible."""
-  options = {'nogil': True, 'error_model': 'numpy'}
-  try:
-    return njit(cache=True, **options)(function)
-  except RuntimeError:  # No directory is writable.
-    return njit(**options)(function)
-
-
 # --- what Numba does not offer ------------------------------------------------
 
 
@@ -63,25 +53,10 @@ def _high_product(context, a, b):
   return types.uint64(types.uint64, types.uint64), generate
 
 
-def _caller(result, *arguments):
-  """Returns an intrinsic that calls the C function at an address."""
-
-  def generate(context, builder, signature, values):
-    function, *values = values
-    kind = ir.FunctionType(
-      ir.IntType(result.bitwidth),
-      [ir.IntType(argument.bitwidth) for argument in arguments],
-    )
-    pointer = builder.inttoptr(function, kind.as_pointer())
-    return builder.call(pointer, values)
-
-  return result(types.int64, *arguments), generate
-
-
 @intrinsic
 def _call_lz4(context, function, source, target, size, wanted, room, words, n):
   """Calls `LZ4_decompress_safe_partial_usingDict`."""
-  return _caller(
+  return compiled_code.c_call(
     types.int32,
     *(types.int64, types.int64, types.int32, types.int32, types.int32),
     *(types.int64, types.int32),
@@ -91,7 +66,7 @@ def _call_lz4(context, function, source, target, size, wanted, room, words, n):
 @intrinsic
 def _call_pwritev(context, function, descriptor, ranges, count, offset):
   """Calls `pwritev`."""
-  return _caller(
+  return compiled_code.c_call(
     types.int64, types.int32, types.int64, types.int32, types.int64
   )
 
@@ -99,24 +74,15 @@ def _call_pwritev(context, function, descriptor, ranges, count, offset):
 @intrinsic
 def _call_crc32(context, function, crc, address, size):
   """Calls a function of `checksums.crc32_address`."""
-  return _caller(types.int64, types.int64, types.int64, types.int64)
-
-
-@intrinsic
-def _pointer(context, address):
-  """Returns the pointer to an address of bytes."""
-  result = types.CPointer(types.uint8)
-
-  def generate(context, builder, signature, arguments):
-    return builder.inttoptr(arguments[0], context.get_value_type(result))
-
-  return result(types.int64), generate
+  return compiled_code.c_call(
+    types.int64, types.int64, types.int64, types.int64
+  )
 
 
 # --- drawing ------------------------------------------------------------------
 
 
-@_inner
+@compiled_code.inner
 def _philox(counter, number, key, words):
   """Writes four words of Philox4x64-10 (Salmon et al., 2011)."""
   a, b, c, d = np.uint64(counter), np.uint64(number), np.uint64(0), np.uint64(0)
@@ -131,7 +97,7 @@ def _philox(counter, number, key, words):
   words[0], words[1], words[2], words[3] = a, b, c, d
 
 
-@_inner
+@compiled_code.inner
 def draw_numbers(
   key: np.ndarray, number: int, total: int, out: np.ndarray
 ) -> None:
@@ -174,7 +140,7 @@ def draw_numbers(
       i += 1
 
 
-@_inner
+@compiled_code.inner
 def _bisect_left(values, value):
   low, high = 0, len(values)
   while low < high:
@@ -186,12 +152,12 @@ def _bisect_left(values, value):
   return low
 
 
-@_inner
+@compiled_code.inner
 def _bisect_right(values, value):
   return _bisect_left(values, value + 1)
 
 
-@_inner
+@compiled_code.inner
 def _draw_rows(key, number, first, cumulative, rows):
   """Draws valid rows (see `Sampler.draw`)."""
   draw_numbers(key, number, cumulative[-1], rows)
@@ -203,7 +169,7 @@ def _draw_rows(key, number, first, cumulative, rows):
 # --- small columns ------------------------------------------------------------
 
 
-@_inner
+@compiled_code.inner
 def _read_columns(
   ends, action, reward, discounts, starts, ring_starts, capacities, columns
 ):
@@ -234,7 +200,7 @@ def _read_columns(
 # --- frames -------------------------------------------------------------------
 
 
-@_inner
+@compiled_code.inner
 def _plan(rows, length, back, frames, plan):
   """Lists the stretches of blocks to decode, those of the last window first.
 
@@ -277,7 +243,7 @@ def _plan(rows, length, back, frames, plan):
   return n
 
 
-@_inner
+@compiled_code.inner
 def _copy(plan, offsets, pwritev, descriptor, buffer, room):
   """Copies the blocks of mapped files into a buffer (see `mapped_files`).
 
@@ -310,7 +276,7 @@ def _copy(plan, offsets, pwritev, descriptor, buffer, room):
   return DONE
 
 
-@_inner
+@compiled_code.inner
 def _check(plan, offsets, running, crc32):
   """Whether the checksums of all stretches are right.
 
@@ -328,7 +294,7 @@ def _check(plan, offsets, running, crc32):
   return True
 
 
-@_inner
+@compiled_code.inner
 def _decode(stretch, offsets, target, calls):
   """Decodes a stretch so that its wanted frames begin at `target`.
 
@@ -354,7 +320,7 @@ def _decode(stretch, offsets, target, calls):
   return True
 
 
-@_inner
+@compiled_code.inner
 def _stack(window, first, out):
   """Interleaves the frames of a window from `first` on: (pixels, stack_size)."""
   pixels, stack_size = out.shape
@@ -373,7 +339,7 @@ def _stack(window, first, out):
         out[p, j] = window[(first + j) * pixels + p]
 
 
-@_kept
+@compiled_code.kept
 def make_batch(
   is_drawn: bool,
   draw: tuple,
@@ -428,7 +394,7 @@ def make_batch(
   if not _check(plan, offsets, frames[6], calls[6]):
     return FAILED
   frame_bytes = calls[0]
-  window = carray(_pointer(scratch), length * frame_bytes)
+  window = carray(compiled_code.pointer(scratch), length * frame_bytes)
   for k in range(len(plan)):
     i = plan[k, _FRAME] // length
     first = (plan[k, _FRAME] - i * length) * frame_bytes
