@@ -26,6 +26,8 @@ from batch_rl.dataset.store import (
 )
 from batch_rl.utils import machine
 
+# LZ4 level: takes half the time of `shard_packing`'s, for some 8 % more bytes.
+_LEVEL = 3
 # Frames that the compression dictionary is trained on, and parts that they are from.
 _TRAINING_FRAMES = 8000
 _TRAINING_PARTS = 8
@@ -219,7 +221,7 @@ class StoreImport:
         machine.num_cpus(), thread_name_prefix='import'
       ) as pool:
         blocks = shard_packing.BlockWriter(
-          shard_packing.compressor(dictionary), write, pool
+          shard_packing.compressor(dictionary, _LEVEL), write, pool
         )
         for make_rows, size in rows.tasks(progress):
           blocks.add(make_rows, size)

@@ -24,9 +24,11 @@ _LEVEL = 5
 _WAITING_BYTES = 1 << 27
 
 
-def compressor(dictionary: bytes) -> Callable[[Any], bytes]:
+def compressor(
+  dictionary: bytes, level: int = _LEVEL
+) -> Callable[[Any], bytes]:
   """Returns a function that compresses one block with a store's dictionary."""
-  return lz4_blocks.compressor(dictionary, _LEVEL)
+  return lz4_blocks.compressor(dictionary, level)
 
 
 def pack(
@@ -103,6 +105,7 @@ class BlockWriter:
     self._sizes: list[int] = []
     self._running_crc32 = [0]
     self._waiting: collections.deque = collections.deque()
+    self._max_waiting = 2 * machine.num_cpus()
 
   def add(self, make_rows: Callable[[], np.ndarray], size: int) -> None:
     """Adds consecutive rows, which begin a block.
@@ -113,7 +116,7 @@ class BlockWriter:
       size: Size of the rows in bytes.
     """
     self._waiting.append(self._pool.submit(self._compress_rows, make_rows))
-    self._drain(min(2 * machine.num_cpus(), _WAITING_BYTES // max(1, size)))
+    self._drain(min(self._max_waiting, _WAITING_BYTES // max(1, size)))
 
   def finish(self) -> tuple[np.ndarray, np.ndarray]:
     """Writes the remaining blocks; returns the offsets and running CRC-32 of all."""
