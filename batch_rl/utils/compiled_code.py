@@ -40,7 +40,7 @@ def c_call(result: Any, *arguments: Any) -> Any:
 
 
 @intrinsic
-def pointer(context, address):
+def pointer(context: Any, address: Any) -> Any:
   """Returns the pointer to an address of bytes."""
   result = types.CPointer(types.uint8)
 

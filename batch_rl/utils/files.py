@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import re
@@ -275,3 +276,33 @@ def rename(path: str, target: str) -> None:
       tf.io.gfile.rename(path, target, overwrite=True)
   else:
     os.replace(path, target)
+
+
+class HashedFile(io.RawIOBase):
+  """A raw stream over an open file, whose bytes update a digest.
+
+  Args:
+    file: Binary file that has at least `read`; closed with the stream.
+    digest: `hashlib` object, or None.
+  """
+
+  def __init__(self, file: Any, digest: Any):
+    self._file = file
+    self._digest = digest
+
+  def readable(self) -> bool:
+    """Returns True."""
+    return True
+
+  def readinto(self, buffer: Any) -> int:
+    """Reads into a buffer; returns the number of bytes."""
+    data = self._file.read(len(buffer))
+    buffer[: len(data)] = data
+    if self._digest is not None:
+      self._digest.update(data)
+    return len(data)
+
+  def close(self) -> None:
+    """Closes the stream and its file."""
+    self._file.close()
+    super().close()

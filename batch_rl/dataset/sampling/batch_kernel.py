@@ -10,8 +10,6 @@ LZ4 reads and writes only within the sizes that it is given, so a damaged block 
 harm.
 """
 
-from typing import Any
-
 import numpy as np
 from llvmlite import ir
 from numba import carray, types

@@ -16,7 +16,6 @@ through `tf.io.gfile`; TensorFlow is imported only for them.
 """
 
 import dataclasses
-import io
 import math
 import os
 import re
@@ -349,36 +348,14 @@ def _open(path: str, digest: Any = None) -> Any:
     with files.remote_errors(path) as tf:
       if not tf.io.gfile.exists(path):
         raise ValueError(f'{path} does not exist.')
-    return _Adapter(tf.io.gfile.GFile(path, 'rb'), digest)
+    return files.HashedFile(tf.io.gfile.GFile(path, 'rb'), digest)
   try:
     file = open(path, 'rb')
   except OSError as error:
     raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
-  return file if digest is None else _Adapter(file, digest)
+  return file if digest is None else files.HashedFile(file, digest)
 
 
 def _size(path: str) -> int | None:
   """Returns the size of a local file in bytes; None for a remote one."""
   return None if files.is_remote(path) else os.path.getsize(path)
-
-
-class _Adapter(io.RawIOBase):
-  """Adds the `readinto` that igzip needs to a file, and updates a digest."""
-
-  def __init__(self, file: Any, digest: Any):
-    self._file = file
-    self._digest = digest
-
-  def readable(self) -> bool:
-    return True
-
-  def readinto(self, buffer) -> int:
-    data = self._file.read(len(buffer))
-    buffer[: len(data)] = data
-    if self._digest is not None:
-      self._digest.update(data)
-    return len(data)
-
-  def close(self) -> None:
-    self._file.close()
-    super().close()

@@ -1,0 +1,300 @@
+"""Reads episodes from files of RL Unplugged's `atari_episodes_ordered`.
+
+A file is a gzipped TFRecord file with an Example for each episode. Its features are
+`checkpoint_idx`, `episode_idx` (int64), `episode_return`, `clipped_episode_return`
+(float), and a list with an element for each of n steps: `observations` (PNG, 84 x 84),
+`actions` (int64), `unclipped_rewards`, `clipped_rewards`, `discounts` (float).
+
+An episode is terminal if its last discount is 0. TFDS says that the last step then has a
+valid observation only, and that the "unclipped" rewards are in fact clipped. The data
+tell whether terminal steps are transitions, see `episode_import.infer_last_step`.
+
+Source: TFDS, `rl_unplugged/atari_utils.py`. No file of the bucket itself was seen.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from batch_rl.dataset.interchange import episode_import, png_frames
+from batch_rl.dataset.unplugged import examples, file_names, tfrecords
+from batch_rl.utils import files
+
+_NUM_ACTIONS = 18
+_NUMBERS = ('actions', 'unclipped_rewards', 'clipped_rewards', 'discounts')
+_KINDS = {
+  'checkpoint_idx': 'int64',
+  'episode_return': 'float32',
+  'observations': 'bytes',
+  'actions': 'int64',
+  'unclipped_rewards': 'float32',
+  'clipped_rewards': 'float32',
+  'discounts': 'float32',
+}
+_ORDERED = f'gs://rl_unplugged/{file_names.FOLDER}'
+
+
+class UnpluggedReader(episode_import.EpisodeReader):
+  """Reads one run: all of its files, or some.
+
+  Args:
+    paths: Folder of a game with the files of one run, or files of one run; local.
+    game: Name of the game; None for the name of the folder.
+
+  Attributes:
+    missing: Numbers of the run's files that are not among `parts`.
+
+  Raises:
+    ValueError: If there are no files, a file is remote or has another name, or if the
+      files are not those of one run.
+  """
+
+  frame_shape = png_frames.FRAME_SHAPE
+  shard_rows = None
+  last_step = None
+  # Rewards beyond [-1, 1] would tell.
+  has_unclipped = False
+
+  def __init__(self, paths: Sequence[str], game: str | None = None):
+    found = _find_files(paths)
+    run, count, self._paths = _check_names(found)
+    folders = {os.path.dirname(os.path.abspath(path)) for path in found}
+    self.directory = os.path.commonpath(folders)
+    self.game = _game_of(folders, game)
+    if self.game and count != file_names.count_of(self.game):
+      raise ValueError(
+        f'{found[0]} is one of {count} files, but a run of {self.game} has '
+        f'{file_names.count_of(self.game)}.'
+      )
+    self.run = str(run)
+    self.name = f'{file_names.FOLDER}/{self.game or "?"}/run_{self.run}'
+    self.parts = [
+      episode_import.Part(
+        number, os.path.basename(path), os.path.getsize(path), 'B'
+      )
+      for number, path in sorted(self._paths.items())
+    ]
+    self.missing = sorted(set(range(count)) - self._paths.keys())
+    self.num_bytes = sum(part.size for part in self.parts)
+    self.manifest = {
+      'agent': 'dqn',
+      # According to the description of the dataset.
+      'environment': {'repeat_action_probability': 0.25, 'frame_skip': 4},
+      'source': {
+        'format': 'rl_unplugged',
+        'directory': self.directory,
+        'name': self.name,
+        'order': 'time',
+      },
+    }
+    # A file's number and the checkpoint that its episodes name.
+    self._known: tuple[int, int] | None = None
+    self._files: dict[int, dict[str, dict[str, Any]]] = {}
+
+  def fingerprint(self) -> str:
+    """Returns a hash of the names and sizes of the files, in hex."""
+    sizes = {part.name: part.size for part in self.parts}
+    text = json.dumps([self.name, sizes], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+  def files_of(self, part: episode_import.Part) -> dict[str, dict[str, Any]]:
+    """See the base class."""
+    return self._files.get(part.number, {})
+
+  def read(
+    self, part: episode_import.Part, first: int = 0, frames: bool = True
+  ) -> Iterator[episode_import.StoredEpisode]:
+    """See the base class."""
+    path, digest = self._paths[part.number], hashlib.sha256()
+    stat = files.stat(path)
+    for number, record in enumerate(tfrecords.read(path, digest)):
+      if number >= first:
+        name = f'episode {number} of {path}'
+        yield self._parse(name, part.number, record, frames)
+    self._files[part.number] = {
+      part.name: {**stat, 'sha256': digest.hexdigest()}
+    }
+
+  def _parse(
+    self, name: str, number: int, record: tfrecords.Record, with_frames: bool
+  ) -> episode_import.StoredEpisode:
+    """Converts a record of the file of a number."""
+    try:
+      found = examples.parse(record.data)
+    except ValueError as error:
+      raise ValueError(
+        f'Invalid dataset: {name}, at offset {record.offset:,}, is not a '
+        f'tf.train.Example: {error}.'
+      ) from error
+    if 'o_t' in found:
+      raise ValueError(_refusal_of_shuffled(name))
+    values = _check_features(name, found)
+    checkpoint = int(values['checkpoint_idx'][0])
+    self._check_checkpoint(name, number, checkpoint)
+    return episode_import.StoredEpisode(
+      name,
+      checkpoint,
+      True,
+      bool(values['discounts'][-1] == 0),
+      values['actions'].astype(np.int32),
+      values['clipped_rewards'],
+      values['unclipped_rewards'],
+      float(values['episode_return'][0]),
+      png_frames.PngFrames(name, values['observations'])
+      if with_frames
+      else None,
+      record.position,
+    )
+
+  def _check_checkpoint(self, name: str, number: int, checkpoint: int) -> None:
+    """Checks that checkpoints are numbered as the files are, from any number on."""
+    if self._known is None:
+      self._known = number, checkpoint
+    other, expected = self._known
+    expected += number - other
+    if checkpoint != expected:
+      raise ValueError(
+        f'Invalid dataset: {name} is of checkpoint {checkpoint}, not {expected} as '
+        f'its file should be, judged by file {other}; one of them has a wrong name.'
+      )
+
+
+def _find_files(paths: Sequence[str]) -> list[str]:
+  """Returns the files in folders, and the files themselves."""
+  found = []
+  for path in paths:
+    if files.is_remote(path):
+      raise ValueError(f'{path} is remote; fetch it first.')
+    if os.path.isdir(path):
+      names = files.list_directory(path)
+      matching = sorted(filter(file_names.parse, names))
+      if not matching:
+        raise ValueError(
+          f'{path} has no file run_<run>-<number>-of-<count> (found: '
+          f'{files.format_names(names)}); give the folder of a game.'
+        )
+      found += [os.path.join(path, name) for name in matching]
+    elif not os.path.exists(path):
+      raise ValueError(f'{path} does not exist.')
+    else:
+      found.append(path)
+  return found
+
+
+def _check_names(paths: Sequence[str]) -> tuple[int, int, dict[int, str]]:
+  """Returns a run, its number of files, and those in `paths` by number.
+
+  Raises:
+    ValueError: If they are not files of one run.
+  """
+  found: dict[int, str] = {}
+  first: file_names.FileName | None = None
+  for path in paths:
+    name = file_names.parse(os.path.basename(path))
+    if name is None:
+      raise ValueError(
+        f'{path} is not named run_<run>-<number>-of-<count>, e.g. '
+        f'{file_names.format(1, 0, 50)}.'
+      )
+    if name.count == file_names.SHUFFLED_COUNT:
+      raise ValueError(_refusal_of_shuffled(path))
+    first = first or name
+    if name.run != first.run:
+      raise ValueError(
+        f'{paths[0]} is of run {first.run}, but {path} of run {name.run}; give the '
+        f'files of one run, e.g. run_{first.run}-*.'
+      )
+    if name.count != first.count:
+      raise ValueError(
+        f'{paths[0]} is one of {first.count} files, but {path} one of {name.count}; '
+        'give files of one copy.'
+      )
+    if name.number in found:
+      raise ValueError(
+        f'{found[name.number]} and {path} are the same file of the run; give one of '
+        'them.'
+      )
+    found[name.number] = path
+  if first is None:
+    raise ValueError('There are no files to import.')
+  return first.run, first.count, found
+
+
+def _game_of(folders: set[str], game: str | None) -> str | None:
+  """Returns the name of the game; None if neither user nor folders tell.
+
+  Raises:
+    ValueError: If the game is not one of RL Unplugged's, or folders contradict.
+  """
+  known = {name.lower(): name for name in file_names.GAMES}
+  if game is not None and game.lower() not in known:
+    raise ValueError(
+      f'{game!r} is not one of the {len(known)} games of RL Unplugged, such as Pong.'
+    )
+  named = known[game.lower()] if game else None
+  for folder in sorted(folders):
+    found = known.get(os.path.basename(folder).lower())
+    if named and found and found != named:
+      raise ValueError(f'{folder} has files of {found}, not {named}.')
+    named = named or found
+  return named
+
+
+def _refusal_of_shuffled(path: str) -> str:
+  return (
+    f'{path} holds transitions in random order, with eight PNGs each; import the copy '
+    f'in order of time, {_ORDERED}, which holds each frame once.'
+  )
+
+
+def _check_features(
+  name: str, found: dict[str, examples.Values]
+) -> dict[str, Any]:
+  """Returns the features of an episode, after checking them.
+
+  Raises:
+    ValueError: If a feature is missing, has another type or length, or has values that
+      Atari has not.
+  """
+  prefix = f'Invalid dataset: {name}'
+  for key, kind in _KINDS.items():
+    value = found.get(key)
+    if value is None or not len(value):
+      raise ValueError(
+        f'{prefix} has no {key}; it has {files.format_names(found)}.'
+      )
+    stored = str(getattr(value, 'dtype', 'bytes'))
+    if stored != kind:
+      raise ValueError(f'{prefix} has {key} of type {stored}, not {kind}.')
+  steps = len(found['actions'])
+  for key in ('observations', *_NUMBERS):
+    if len(found[key]) != steps:
+      raise ValueError(
+        f'{prefix} has {steps} actions, but {len(found[key])} {key}.'
+      )
+  actions, unclipped, clipped, discounts = (
+    np.asarray(found[key]) for key in _NUMBERS
+  )
+  if actions.min() < 0 or actions.max() >= _NUM_ACTIONS:
+    raise ValueError(
+      f'{prefix} has actions from {actions.min()} to {actions.max()}; those of Atari '
+      f'are 0 to {_NUM_ACTIONS - 1}.'
+    )
+  if not np.isfinite(unclipped).all() or not np.array_equal(
+    np.clip(unclipped, -1, 1), clipped
+  ):
+    raise ValueError(
+      f'{prefix} has clipped_rewards that are not its unclipped_rewards, clipped to '
+      '[-1, 1].'
+    )
+  # The first one precedes all rewards, so it means nothing.
+  later = discounts[1:]
+  if not ((later >= 0) & (later <= 1)).all() or not later[:-1].all():
+    raise ValueError(
+      f'{prefix} has discounts outside [0, 1], or continues after one of 0.'
+    )
+  return found

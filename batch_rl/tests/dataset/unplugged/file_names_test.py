@@ -1,0 +1,45 @@
+"""Tests of the names of RL Unplugged's files, against TFDS's."""
+
+import os
+
+import pytest
+from tensorflow_datasets.rl_unplugged import atari_utils, rlu_common
+
+from batch_rl.dataset.unplugged import file_names
+
+
+def test_games_and_counts_are_those_of_tfds():
+  assert list(file_names.GAMES) == atari_utils._GAMES
+  for game in file_names.GAMES:
+    assert file_names.count_of(game) == atari_utils.num_shards(game, 50)
+  runs = {config.run for config in atari_utils.builder_configs()}
+  assert runs == set(file_names.RUNS)
+
+
+@pytest.mark.parametrize('game', ['Pong', 'StarGunner'])
+def test_names_are_those_of_tfds(game):
+  prefix = atari_utils.file_prefix(
+    f'gs://rl_unplugged/{file_names.FOLDER}', 3, game
+  )
+  count = file_names.count_of(game)
+  for number, path in enumerate(rlu_common.get_files(prefix, count)):
+    name = os.path.basename(path)
+    assert file_names.format(3, number, count) == name
+    assert file_names.parse(name) == file_names.FileName(3, number, count)
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    'run_1-00050-of-00050',
+    'run_1-0001-of-0050',
+    'run_1-00001-of-00050.gz',
+    'run_-00001-of-00050',
+    'run_1-00001-of-00050\n',
+    'run_１-00001-of-00050',
+    '$store$_action_ckpt.0.gz',
+    '',
+  ],
+)
+def test_other_names(name):
+  assert file_names.parse(name) is None

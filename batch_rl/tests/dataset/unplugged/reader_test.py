@@ -1,0 +1,273 @@
+"""Tests of the reader of RL Unplugged's files, on files that TensorFlow wrote."""
+
+import hashlib
+import shutil
+
+import numpy as np
+import pytest
+from tensorflow_datasets.rl_unplugged import atari_utils
+
+from batch_rl.dataset.interchange import episode_import
+from batch_rl.dataset.unplugged import examples, file_names, reader
+from batch_rl.tests.dataset.unplugged import unplugged_files
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  """Files 0, 1 and 3 of run 2, whose checkpoints are numbered from 1."""
+  folder = tmp_path_factory.mktemp('unplugged') / file_names.FOLDER / 'Pong'
+  unplugged_files.write_run(folder, 2, (0, 1, 3), first_checkpoint=1)
+  return folder
+
+
+def open_reader(*paths, game=None):
+  return reader.UnpluggedReader([str(path) for path in paths], game)
+
+
+def one_file(tmp_path, values=None, **changes):
+  """Writes a file of one episode with changed features; returns a reader."""
+  (episode,) = unplugged_files.random_episodes(10)
+  values = {**(values or unplugged_files.features(episode)), **changes}
+  values = {name: value for name, value in values.items() if value is not None}
+  path = tmp_path / 'Pong' / file_names.format(1, 0, 50)
+  unplugged_files.write_records(path, [unplugged_files.serialize(values)])
+  return open_reader(path)
+
+
+def read_one(tmp_path, **changes):
+  made = one_file(tmp_path, **changes)
+  (found,) = made.read(made.parts[0])
+  return found
+
+
+def decode(episode):
+  out = np.empty((len(episode.frames), 84, 84), np.uint8)
+  episode.frames.decode(0, len(out), out)
+  return out
+
+
+def test_parts_game_and_missing_files(folder):
+  made = open_reader(folder)
+  assert (made.game, made.run, made.directory) == ('Pong', '2', str(folder))
+  assert [part.number for part in made.parts] == [0, 1, 3]
+  for part in made.parts:
+    path = folder / part.name
+    assert (path.stat().st_size, part.unit) == (part.size, 'B')
+  assert made.missing == sorted(set(range(50)) - {0, 1, 3})
+  assert made.num_bytes == sum(part.size for part in made.parts)
+  assert made.manifest['source']['order'] == 'time'
+  assert made.manifest['source']['format'] == 'rl_unplugged'
+
+
+def test_episodes(folder):
+  made = open_reader(folder)
+  for part in made.parts:
+    found = list(made.read(part))
+    expected = unplugged_files.random_episodes(
+      30, 20, 25, seed=200 + part.number
+    )
+    assert len(found) == len(expected)
+    for episode, want in zip(found, expected, strict=True):
+      np.testing.assert_array_equal(decode(episode), want.observation)
+      np.testing.assert_array_equal(episode.action, want.action)
+      np.testing.assert_array_equal(episode.reward, np.clip(want.reward, -1, 1))
+      assert episode.action.dtype == np.int32
+      assert episode.reward.dtype == episode.unclipped.dtype == np.float32
+      assert episode.checkpoint == part.number + 1
+      assert episode.begins_at_reset and episode.terminal
+      assert episode.episode_return == episode.reward.sum()
+    positions = [episode.position for episode in found]
+    assert positions == sorted(positions) and positions[-1] == part.size
+
+
+def test_first_episode_and_no_frames(folder):
+  made = open_reader(folder)
+  (found,) = made.read(made.parts[0], first=2, frames=False)
+  assert len(found.action) == 25 and found.frames is None
+  assert found.name.startswith('episode 2 of ')
+
+
+def test_files_are_hashed_as_they_are_read(folder):
+  made = open_reader(folder)
+  part = made.parts[1]
+  episodes = made.read(part)
+  next(episodes)
+  assert made.files_of(part) == {}
+  list(episodes)
+  content = (folder / part.name).read_bytes()
+  file = made.files_of(part)[part.name]
+  assert file['sha256'] == hashlib.sha256(content).hexdigest()
+  assert file['bytes'] == part.size
+
+
+def test_fingerprints_distinguish_files(folder):
+  names = sorted(folder.iterdir())
+  prints = {open_reader(*paths).fingerprint() for paths in (names, names[:2])}
+  assert len(prints) == 2
+  assert open_reader(folder).fingerprint() in prints
+
+
+@pytest.mark.parametrize('clipped', [True, False])
+@pytest.mark.parametrize('last_step', ['transition', 'observation'])
+def test_last_steps_and_rewards(tmp_path, last_step, clipped):
+  episodes = unplugged_files.random_episodes(12, 9)
+  episodes.append(
+    unplugged_files.random_episodes(7)[0]._replace(truncated=True)
+  )
+  path = unplugged_files.write_file(
+    tmp_path / 'Pong' / file_names.format(1, 0, 50),
+    episodes,
+    last_step=last_step,
+    clipped=clipped,
+  )
+  made = open_reader(path)
+  found = list(made.read(made.parts[0]))
+  assert [episode.terminal for episode in found] == [True, True, False]
+  assert episode_import.infer_last_step(iter(found)) == last_step
+  kept = [episode.rows_kept(last_step) for episode in found]
+  assert kept == [12, 9, 7]
+  for episode, want in zip(found, episodes, strict=True):
+    reward = np.clip(want.reward, -1, 1) if clipped else want.reward
+    n = len(reward)
+    np.testing.assert_array_equal(episode.unclipped[:n], reward)
+    np.testing.assert_array_equal(episode.reward[:n], np.clip(reward, -1, 1))
+
+
+def test_the_files_are_those_that_tfds_reads(tmp_path):
+  (episode,) = unplugged_files.random_episodes(10)
+  record = unplugged_files.serialize(unplugged_files.features(episode, 4, 7))
+  by_tfds = atari_utils.atari_example_to_rlds(record)
+  ours = examples.parse(record)
+  steps = by_tfds['steps']
+  assert steps['observation'].numpy().tolist() == list(
+    map(bytes, ours['observations'])
+  )
+  np.testing.assert_array_equal(steps['action'], ours['actions'])
+  np.testing.assert_array_equal(steps['reward'], ours['unclipped_rewards'])
+  assert by_tfds['checkpoint_id'] == 4 and bool(steps['is_terminal'][-1])
+
+
+def floats(*values):
+  return [float(value) for value in values]
+
+
+@pytest.mark.parametrize(
+  'discounts',
+  [floats(0, *[1] * 8, 0), floats('nan', *[0.99] * 9), floats(*[1] * 10)],
+)
+def test_discounts_that_may_be_legitimate(tmp_path, discounts):
+  found = read_one(tmp_path, discounts=discounts)
+  assert found.terminal == (discounts[-1] == 0)
+
+
+@pytest.mark.parametrize(
+  'changes, message',
+  [
+    ({'observations': None}, 'has no observations; it has .*checkpoint_idx'),
+    ({'actions': []}, 'has no actions'),
+    ({'checkpoint_idx': None}, 'has no checkpoint_idx'),
+    ({'actions': floats(*range(10))}, 'actions of type float32, not int64'),
+    ({'observations': [1] * 10}, 'observations of type int64, not bytes'),
+    ({'unclipped_rewards': [b''] * 10}, 'unclipped_rewards of type bytes'),
+    ({'actions': [0] * 9}, 'has 9 actions, but 10 observations'),
+    ({'discounts': floats(1, 0)}, 'has 10 actions, but 2 discounts'),
+    ({'actions': [*range(9), 18]}, 'actions from 0 to 18'),
+    ({'actions': [-1] * 10}, 'actions from -1 to -1'),
+    (
+      {'unclipped_rewards': floats(*[0] * 9, 'nan')},
+      'clipped_rewards that are',
+    ),
+    (
+      {'clipped_rewards': floats(*[2] * 10)},
+      'clipped_rewards that are not its',
+    ),
+    ({'discounts': floats(*[1] * 9, 2)}, 'discounts outside'),
+    ({'discounts': floats(1, 1, 0, *[1] * 7)}, 'continues after one of 0'),
+    ({'o_t': [b''] * 4}, 'holds transitions in random order, .*ordered'),
+  ],
+)
+def test_malformed_episodes(tmp_path, changes, message):
+  with pytest.raises(ValueError, match=message) as raised:
+    read_one(tmp_path, **changes)
+  assert 'episode 0 of ' in str(raised.value) and '\n' not in str(raised.value)
+
+
+def test_records_that_are_no_examples(tmp_path):
+  path = tmp_path / 'Pong' / file_names.format(1, 0, 50)
+  unplugged_files.write_records(path, [b'\x0a\x7f'])
+  made = open_reader(path)
+  with pytest.raises(ValueError, match='offset 0, is not a tf.train.Example'):
+    list(made.read(made.parts[0]))
+
+
+def test_checkpoints_that_contradict_the_files(folder, tmp_path):
+  copy = tmp_path / 'Pong'
+  shutil.copytree(folder, copy)
+  (copy / file_names.format(2, 1, 50)).rename(
+    copy / file_names.format(2, 2, 50)
+  )
+  made = open_reader(copy)
+  list(made.read(made.parts[0], frames=False))
+  with pytest.raises(ValueError, match='is of checkpoint 2, not 3 .* file 0;'):
+    list(made.read(made.parts[1], frames=False))
+
+
+def test_names_of_games(folder, tmp_path):
+  copy = tmp_path / 'somewhere'
+  shutil.copytree(folder, copy)
+  assert open_reader(copy).game is None
+  assert open_reader(copy, game='pong').game == 'Pong'
+  with pytest.raises(ValueError, match='has files of Pong, not Breakout'):
+    open_reader(folder, game='Breakout')
+  with pytest.raises(ValueError, match="'Tetris' is not one of the 46 games"):
+    open_reader(folder, game='Tetris')
+  with pytest.raises(
+    ValueError, match='one of 50 files, but .* Carnival has 49'
+  ):
+    open_reader(copy, game='Carnival')
+
+
+@pytest.mark.parametrize(
+  'names, message',
+  [
+    (['run_1-00000-of-00050', 'run_2-00001-of-00050'], 'one run, e.g. run_1-*'),
+    (['run_1-00000-of-00050', 'run_1-00001-of-00049'], 'one of 50 files, but'),
+    (['run_1-00000-of-00049'], 'one of 49 files, but a run of Pong has 50'),
+    (['run_1-00007-of-00100'], 'in random order, .*atari_episodes_ordered'),
+    ([], r'has no file run_<run>-<number>-of-<count> \(found: nothing\)'),
+    (['run_1-00050-of-00050'], r'\(found: run_1-00050-of-00050\)'),
+  ],
+)
+def test_folders_that_are_not_one_run(tmp_path, names, message):
+  folder = tmp_path / 'Pong'
+  folder.mkdir()
+  for name in names:
+    (folder / name).write_bytes(b'')
+  with pytest.raises(ValueError, match=message):
+    open_reader(folder)
+
+
+def test_files_that_are_not_of_a_run(folder, tmp_path):
+  first = folder / file_names.format(2, 0, 50)
+  with pytest.raises(ValueError, match='are the same file of the run'):
+    open_reader(first, folder)
+  with pytest.raises(ValueError, match='does not exist'):
+    open_reader(tmp_path / 'nothing')
+  with pytest.raises(ValueError, match='is remote; fetch it first'):
+    open_reader('gs://rl_unplugged/atari_episodes_ordered/Pong')
+  other = tmp_path / 'pong.tfrecord'
+  shutil.copy(first, other)
+  with pytest.raises(ValueError, match='is not named run_'):
+    open_reader(other)
+  with pytest.raises(ValueError, match='no files'):
+    open_reader()
+
+
+def test_a_frame_that_is_not_a_png(tmp_path):
+  (episode,) = unplugged_files.random_episodes(10)
+  values = unplugged_files.features(episode)
+  values['observations'][3] = b'no image'
+  made = one_file(tmp_path, values)
+  (found,) = made.read(made.parts[0])
+  with pytest.raises(ValueError, match='frame 3 of episode 0 of .*Pong'):
+    decode(found)

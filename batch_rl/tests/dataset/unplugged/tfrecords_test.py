@@ -1,0 +1,160 @@
+"""Tests of the TFRecord reader, on files that TensorFlow wrote."""
+
+import gzip
+import hashlib
+import pathlib
+import tracemalloc
+
+import google_crc32c
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batch_rl.dataset.unplugged import tfrecords
+from batch_rl.tests.dataset.unplugged import unplugged_files
+
+# Beyond a buffer of igzip, too.
+RECORDS = [b'', b'one', np.random.default_rng(0).bytes(1_300_000), b'x' * 5000]
+
+
+@pytest.fixture(scope='module', params=['GZIP', ''])
+def path(request, tmp_path_factory):
+  folder = tmp_path_factory.mktemp('records')
+  return unplugged_files.write_records(folder / 'file', RECORDS, request.param)
+
+
+def read(path):
+  return [record.data for record in tfrecords.read(str(path))]
+
+
+def masked(data):
+  crc = google_crc32c.value(data)
+  crc = (crc >> 15 | crc << 17) & 0xFFFFFFFF
+  return ((crc + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, 'little')
+
+
+def record(data, length=None):
+  head = (len(data) if length is None else length).to_bytes(8, 'little')
+  return head + masked(head) + data + masked(data)
+
+
+def test_records_positions_and_digest(path):
+  content = pathlib.Path(path).read_bytes()
+  digest = hashlib.sha256()
+  found = list(tfrecords.read(path, digest))
+  assert [one.data for one in found] == RECORDS
+  offsets = np.cumsum([0] + [len(data) + 16 for data in RECORDS])
+  assert [one.offset for one in found] == offsets[:-1].tolist()
+  positions = [one.position for one in found]
+  assert positions == sorted(positions) and positions[-1] == len(content)
+  assert digest.hexdigest() == hashlib.sha256(content).hexdigest()
+
+
+def test_several_gzip_members(tmp_path):
+  path = tmp_path / 'file'
+  parts = [gzip.compress(record(data)) for data in RECORDS]
+  path.write_bytes(b''.join(parts))
+  assert read(path) == RECORDS
+  # A record may lie in two members.
+  whole = record(b'one') + record(b'two')
+  path.write_bytes(gzip.compress(whole[:25]) + gzip.compress(whole[25:]))
+  assert read(path) == [b'one', b'two']
+
+
+def test_a_length_that_looks_like_gzip(tmp_path):
+  data = bytes(0x8B1F)  # The file begins with 1f 8b.
+  path = unplugged_files.write_records(tmp_path / 'file', [data], '')
+  assert pathlib.Path(path).read_bytes()[:2] == b'\x1f\x8b'
+  assert read(path) == [data]
+
+
+def changed(data, at, mask=1):
+  damaged = bytearray(data)
+  damaged[at] ^= mask
+  return bytes(damaged)
+
+
+FIRST, SECOND = record(b'first record'), record(b'second')
+BOTH = FIRST + SECOND
+AT = f'the record at offset {len(FIRST)}'
+
+
+@pytest.mark.parametrize(
+  'content, message',
+  [
+    (b'', 'it is empty'),
+    (b'some text, not records', 'is not a TFRecord file'),
+    (changed(BOTH, 0), 'is not a TFRecord file'),
+    (
+      gzip.compress(changed(BOTH, 0)),
+      'wrong checksum of the length of the rec',
+    ),
+    (BOTH[: len(FIRST) + 5], f'ends within the length of {AT}'),
+    (BOTH[: len(FIRST) + 14], f'ends within {AT}'),
+    (gzip.compress(BOTH[:-1]), f'ends within {AT}'),
+    (changed(BOTH, len(FIRST) + 8), f'wrong checksum of the length of {AT}'),
+    (gzip.compress(changed(BOTH, -7)), f'wrong checksum of {AT}'),
+    (changed(BOTH, -1), f'wrong checksum of {AT}'),
+    (FIRST + record(b'', 1 << 40), f'claims 1,099,511,627,776 B, .* for {AT}'),
+    (FIRST + record(b'', 1 << 27), f'ends within {AT}'),
+    (gzip.compress(FIRST + record(b'', 1 << 27)), f'ends within {AT}'),
+    (gzip.compress(BOTH)[:-9], 'were read'),
+    (gzip.compress(BOTH)[:-4], 'were read'),
+    (changed(gzip.compress(BOTH), -8), 'were read'),
+    (changed(gzip.compress(BOTH), -1), 'were read'),
+    (changed(gzip.compress(BOTH), 12, 0xFF), 'is damaged'),
+    (gzip.compress(BOTH) + b'rest', 'were read'),
+    (gzip.compress(BOTH)[:7], 'were read'),
+  ],
+)
+def test_damage_is_one_line_that_names_the_file(tmp_path, content, message):
+  path = tmp_path / 'file'
+  path.write_bytes(content)
+  tracemalloc.start()
+  try:
+    with pytest.raises(ValueError, match=message) as raised:
+      read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+  finally:
+    tracemalloc.stop()
+  assert str(path) in str(raised.value) and '\n' not in str(raised.value)
+  # Memory for a claimed length is reserved, up to the limit, and not touched.
+  assert peak < 1.1 * tfrecords.MAX_RECORD_BYTES
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data(), st.booleans())
+def test_no_damage_passes(tmp_path_factory, draw, zipped):
+  content = gzip.compress(BOTH, mtime=0) if zipped else BOTH
+  # The header of gzip has no checksum; it begins with flags that change nothing.
+  at = draw.draw(st.integers(10 if zipped else 0, len(content) - 1))
+  path = tmp_path_factory.mktemp('damaged') / 'file'
+  path.write_bytes(changed(content, at, draw.draw(st.integers(1, 255))))
+  with pytest.raises(ValueError, match='damaged'):
+    read(path)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data(), st.booleans())
+def test_a_part_of_a_file_is_refused_or_ends_between_records(
+  tmp_path_factory, draw, zipped
+):
+  content = gzip.compress(BOTH) if zipped else BOTH
+  size = draw.draw(st.integers(1, len(content) - 1))
+  path = tmp_path_factory.mktemp('part') / 'file'
+  path.write_bytes(content[:size])
+  if size == len(FIRST) and not zipped:
+    assert read(path) == [b'first record']
+  else:
+    with pytest.raises(ValueError, match='damaged'):
+      read(path)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+  with pytest.raises(ValueError, match='is remote; fetch it first'):
+    read('gs://rl_unplugged/atari/file')
+  with pytest.raises(ValueError, match=r'missing cannot be read: No such file'):
+    read(tmp_path / 'missing')
+  with pytest.raises(ValueError, match='Is a directory'):
+    read(tmp_path)
