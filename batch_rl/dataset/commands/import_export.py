@@ -13,18 +13,30 @@ from batch_rl.dataset.interchange import (
   log_import,
   minari_export,
   rlds_export,
-  rlds_format,
   rlds_import,
   shard_discovery,
+  source_formats,
+  store_import,
 )
 from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.unplugged import reader
+from batch_rl.utils import number_ranges
 
-# Options that only one input format has.
+# Options that only some formats have.
 _OPTIONS = {
-  'dopamine': ('dry_run',),
-  'rlds': ('shard_rows', 'game', 'checkpoints', 'last_step'),
+  source_formats.DOPAMINE: ('dry_run',),
+  source_formats.RLDS: ('shard_rows', 'game', 'checkpoints', 'last_step'),
+  source_formats.UNPLUGGED: (
+    'shard_rows',
+    'game',
+    'run_number',
+    'checkpoints',
+    'last_step',
+  ),
 }
+# Flags that differ from the names of their values.
+_FLAGS = {'run_number': 'run'}
 _MAX_STACK = 1000
 
 
@@ -35,7 +47,8 @@ def add_import(commands: Any) -> None:
     'import',
     _import,
     'import data in another layout or format as a store. Shards of the Dopamine '
-    'format are recognised by their contents, in any layout. TFDS datasets must have '
+    'format are recognised by their contents, in any layout. RL Unplugged files '
+    '(atari_episodes_ordered) are recognised by their names. TFDS datasets must have '
     'the features of rlu_atari. The same command resumes an interrupted import. Exit '
     'code 0 if everything was imported, 1 if a shard was left out, 2 for a wrong '
     'argument.',
@@ -44,8 +57,9 @@ def add_import(commands: Any) -> None:
     'input_dir',
     metavar='source',
     type=argument_types.path,
-    help='folder with shards in any layout; or the version directory of a TFDS '
-    'dataset, local or remote, e.g. .../rlu_atari/Pong_run_1/1.3.0',
+    help='folder with shards in any layout; folder with files of RL Unplugged, e.g. '
+    '.../atari_episodes_ordered/Pong; or the version directory of a TFDS dataset, '
+    'local or remote, e.g. .../rlu_atari/Pong_run_1/1.3.0',
   )
   command.add_argument(
     'destination',
@@ -55,7 +69,7 @@ def add_import(commands: Any) -> None:
   command.add_argument(
     '--format',
     choices=sorted(_OPTIONS),
-    help='format of the source; default: rlds for a TFDS directory, else dopamine',
+    help='format of the source; default: recognised by the names of its files',
   )
   command.add_argument(
     '--shards',
@@ -67,24 +81,35 @@ def add_import(commands: Any) -> None:
     action='store_true',
     help='print the recognised files of the shards without importing them',
   )
-  rlds = command.add_argument_group('options for TFDS datasets')
-  rlds.add_argument(
+  episodes = command.add_argument_group(
+    'options for TFDS datasets and RL Unplugged files'
+  )
+  episodes.add_argument(
     '--shard_rows',
     metavar='N',
     type=argument_types.number(100, shard_reader.MAX_ROWS),
-    help='rows of a shard; default: as in the exported run, or at most 1000000',
+    help='rows of a shard, with --shards for RL Unplugged files; default: as in the '
+    'exported run, or at most 1000000',
   )
-  rlds.add_argument(
+  episodes.add_argument(
     '--game',
     type=argument_types.game,
-    help='name of the game, if the dataset is not named like Pong_run_1',
+    help='name of the game, if the dataset or its folder does not tell',
   )
-  rlds.add_argument(
+  episodes.add_argument(
+    '--run',
+    dest='run_number',
+    metavar='N',
+    type=argument_types.number(0, 10**9),
+    help='run to import, if a folder has RL Unplugged files of several runs',
+  )
+  episodes.add_argument(
     '--checkpoints',
     metavar='A-B',
-    help='splits to import of checkpoint_00, checkpoint_01, ...; default: all splits',
+    help='checkpoints to import: splits checkpoint_00, checkpoint_01, ..., or files '
+    'run_1-00000-of-00050, ...; default: all',
   )
-  rlds.add_argument(
+  episodes.add_argument(
     '--last_step',
     choices=episode_import.LAST_STEPS,
     help='content of terminal steps: a transition, or only an observation as RLDS '
@@ -93,22 +118,69 @@ def add_import(commands: Any) -> None:
 
 
 def _import(arguments: argparse.Namespace) -> int:
-  input_format = arguments.format or (
-    'rlds' if rlds_format.is_dataset(arguments.input_dir) else 'dopamine'
+  input_format = arguments.format or source_formats.recognise(
+    arguments.input_dir
   )
-  for other, names in _OPTIONS.items():
-    for name in names:
-      if other != input_format and getattr(arguments, name) not in (
-        None,
-        False,
-      ):
-        raise ValueError(
-          f'--{name} does not apply to {arguments.input_dir}, read as {input_format} '
-          'data; remove it, or choose another --format.'
-        )
-  if input_format == 'rlds':
+  for name in sorted({name for names in _OPTIONS.values() for name in names}):
+    given = getattr(arguments, name) not in (None, False)
+    if given and name not in _OPTIONS[input_format]:
+      raise ValueError(
+        f'--{_FLAGS.get(name, name)} does not apply to {arguments.input_dir}, read as {input_format} '
+        'data; remove it, or choose another --format.'
+      )
+  if input_format == source_formats.RLDS:
     return _import_rlds(arguments)
+  if input_format == source_formats.UNPLUGGED:
+    return _import_unplugged(arguments)
   return _import_dopamine(arguments)
+
+
+def _import_unplugged(arguments: argparse.Namespace) -> int:
+  argument_types.check_outside(arguments.destination, arguments.input_dir)
+  source = reader.UnpluggedReader(
+    [arguments.input_dir],
+    arguments.game,
+    arguments.run_number,
+    arguments.checkpoints,
+  )
+  last_step = arguments.last_step or 'auto'
+  with _ProgressBars() as progress:
+    if arguments.shards:
+      summary = log_import.import_run(
+        source,
+        arguments.destination,
+        True,
+        arguments.shard_rows,
+        arguments.game,
+        last_step,
+        progress,
+      )
+    elif arguments.shard_rows:
+      raise ValueError(
+        '--shard_rows needs --shards: a store has one shard for each file.'
+      )
+    else:
+      summary = store_import.import_parts(
+        source, arguments.destination, arguments.game, last_step, progress
+      )
+  if left_out := summary.get('left_out'):
+    return _print_left_out(arguments, left_out)
+  return _print_summary(arguments, {**summary, 'missing': source.missing})
+
+
+def _print_left_out(
+  arguments: argparse.Namespace, left_out: dict[str, str]
+) -> int:
+  if arguments.json:
+    console.print_json({'left_out': left_out})
+  else:
+    for reason in left_out.values():
+      print(f'left out: {reason}')
+    print(
+      f'{arguments.destination} cannot be used yet: replace these files and run the '
+      'same import again, or choose others with --checkpoints'
+    )
+  return 1
 
 
 def _import_rlds(arguments: argparse.Namespace) -> int:
@@ -253,6 +325,11 @@ def _describe(summary: dict[str, Any]) -> list[str]:
       'note: the dataset was shuffled; episodes are in the order of its files, '
       'not of time.'
     )
+  if summary.get('missing'):
+    lines.append(
+      f'note: there are no files of checkpoints '
+      f'{number_ranges.brief(summary["missing"])}.'
+    )
   if summary.get('skipped'):
     lines.append(f'note: {summary["skipped"]:,} episodes have no transition.')
   if summary['truncated']:
@@ -288,6 +365,10 @@ class _ProgressBars:
       self.__exit__()
       self._stage = stage
       self._bar = tqdm.tqdm(
-        total=total, desc=stage, unit='', unit_scale=True, disable=None
+        total=total,
+        desc=stage,
+        unit='B' if stage == 'B' else '',
+        unit_scale=True,
+        disable=None,
       )
     self._bar.update(count)

@@ -19,6 +19,10 @@ LAST_STEPS = ('auto', 'transition', 'observation')
 Progress = Callable[[str, int, int], None]
 
 
+class LastStepError(ValueError):
+  """An episode that contradicts the content of terminal steps known so far."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Part:
   """A part of a dataset that is read in one go: a file, or a split.
@@ -138,11 +142,11 @@ class StoredEpisode:
       Number of rows; 0 for an episode without a transition.
 
     Raises:
-      ValueError: If the episode's return contradicts `last_step`.
+      LastStepError: If the episode's return contradicts `last_step`.
     """
     inferred = self.infer_last_step()
     if inferred not in (None, last_step) and not is_chosen:
-      raise ValueError(
+      raise LastStepError(
         f'The last step of {self.name} is a{"n" * (inferred == "observation")} '
         f'{inferred} by its return, unlike those before; choose with --last_step.'
       )
@@ -211,10 +215,18 @@ class EpisodeReader(abc.ABC):
     del part
     return {}
 
-  def scan(self, stage: str, progress: Progress) -> Iterator[StoredEpisode]:
-    """Yields all episodes without frames, reporting progress."""
+  def scan(
+    self, stage: str, progress: Progress, first: Part | None = None
+  ) -> Iterator[StoredEpisode]:
+    """Yields all episodes without frames, reporting progress.
+
+    Args:
+      stage: Name of the stage, for `progress`.
+      progress: Callback.
+      first: Part to begin with; None for the order of the import.
+    """
     total = sum(part.size for part in self.parts)
-    for part in self.parts:
+    for part in sorted(self.parts, key=lambda part: part != first):
       position = 0
       for episode in self.read(part, frames=False):
         progress(stage, episode.position - position, total)

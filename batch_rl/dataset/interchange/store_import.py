@@ -6,6 +6,7 @@ written. A finished shard is not imported again.
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import os
@@ -208,7 +209,7 @@ class StoreImport:
       OSError: If the disk is full; no partial shard is left.
     """
     if not self._manifest:
-      self._manifest = self._initial_manifest(reader)
+      self._manifest = self._initial_manifest(reader, part)
     if self._store.shards_dir is None:
       self._begin({*self._planned, part.number}, lambda: _train(reader))
     dictionary = self._store.dictionary
@@ -237,12 +238,12 @@ class StoreImport:
     self._record(rows.entry(packed.columns.sources))
 
   def _initial_manifest(
-    self, reader: episode_import.EpisodeReader
+    self, reader: episode_import.EpisodeReader, part: episode_import.Part
   ) -> dict[str, Any]:
     last_step = self._last_step
     if last_step == 'auto':
       last_step = reader.last_step or episode_import.infer_last_step(
-        reader.scan('inferring last steps', self._progress)
+        reader.scan('inferring last steps', self._progress, part)
       )
     described = episode_import.describe(reader, self._identity.game)
     return {
@@ -339,15 +340,16 @@ def _train(reader: episode_import.EpisodeReader) -> bytes:
   sequences = []
   for i in spread.tolist():
     left = _TRAINING_FRAMES // len(spread)
-    for episode in reader.read(reader.parts[i]):
-      frames = cast(episode_import.Frames, episode.frames)
-      count = min(left, len(frames))
-      sequences.append(
-        part_rows.decode([(frames, 0, count, 0)], count, reader.frame_shape)
-      )
-      left -= count
-      if not left:
-        break
+    with contextlib.suppress(ValueError):  # Damaged, as `add` will find.
+      for episode in reader.read(reader.parts[i]):
+        frames = cast(episode_import.Frames, episode.frames)
+        count = min(left, len(frames))
+        sequences.append(
+          part_rows.decode([(frames, 0, count, 0)], count, reader.frame_shape)
+        )
+        left -= count
+        if not left:
+          break
   return compression_dictionary.train(sequences) if sequences else b''
 
 
@@ -386,11 +388,12 @@ def import_parts(
       call and the total amount.
 
   Returns:
-    A summary of the store, JSON-able.
+    A summary of the store, JSON-able; or just `left_out`, with the reason for each
+    damaged part by name. The store cannot be used then.
 
   Raises:
-    ValueError: If the dataset cannot be read, the game is unknown or contradicts
-      the dataset, or the directory has other content or cannot be written.
+    ValueError: If the game is unknown or contradicts the dataset, episodes contradict
+      `last_step`, or the directory has other content or cannot be written.
   """
   identity = Identity(
     episode_import.game_of(reader, game),
@@ -404,10 +407,16 @@ def import_parts(
     missing = [p for p in reader.parts if not store.has(p.name, p.size)]
     store.plan([part.number for part in reader.parts])
     total = sum(part.size for part in missing)
+    left_out = {}
     for part in missing:
       advance = functools.partial(_advance, progress, part.unit, total)
-      store.add(reader, part, advance)
-    return store.finish()
+      try:
+        store.add(reader, part, advance)
+      except episode_import.LastStepError:
+        raise
+      except ValueError as error:
+        left_out[part.name] = str(error)
+    return {'left_out': left_out} if left_out else store.finish()
 
 
 def _advance(

@@ -22,7 +22,7 @@ import numpy as np
 
 from batch_rl.dataset.interchange import episode_import, png_frames
 from batch_rl.dataset.unplugged import examples, file_names, tfrecords
-from batch_rl.utils import files
+from batch_rl.utils import files, number_ranges
 
 _NUM_ACTIONS = 18
 _NUMBERS = ('actions', 'unclipped_rewards', 'clipped_rewards', 'discounts')
@@ -44,9 +44,11 @@ class UnpluggedReader(episode_import.EpisodeReader):
   Args:
     paths: Folder of a game with the files of one run, or files of one run; local.
     game: Name of the game; None for the name of the folder.
+    run: Number of the run; None if the files are of one run only.
+    checkpoints: Numbers of the files to read, e.g. '0-9'; None for all.
 
   Attributes:
-    missing: Numbers of the run's files that are not among `parts`.
+    missing: Numbers of the run's files that are not there, unless some were chosen.
 
   Raises:
     ValueError: If there are no files, a file is remote or has another name, or if the
@@ -59,8 +61,14 @@ class UnpluggedReader(episode_import.EpisodeReader):
   # Rewards beyond [-1, 1] would tell.
   has_unclipped = False
 
-  def __init__(self, paths: Sequence[str], game: str | None = None):
-    found = _find_files(paths)
+  def __init__(
+    self,
+    paths: Sequence[str],
+    game: str | None = None,
+    run: int | None = None,
+    checkpoints: str | None = None,
+  ):
+    found = _choose_files(_find_files(paths), run, checkpoints)
     run, count, self._paths = _check_names(found)
     folders = {os.path.dirname(os.path.abspath(path)) for path in found}
     self.directory = os.path.commonpath(folders)
@@ -78,7 +86,11 @@ class UnpluggedReader(episode_import.EpisodeReader):
       )
       for number, path in sorted(self._paths.items())
     ]
-    self.missing = sorted(set(range(count)) - self._paths.keys())
+    self.missing = (
+      []
+      if checkpoints is not None
+      else sorted(set(range(count)) - self._paths.keys())
+    )
     self.num_bytes = sum(part.size for part in self.parts)
     self.manifest = {
       'agent': 'dqn',
@@ -185,6 +197,36 @@ def _find_files(paths: Sequence[str]) -> list[str]:
   return found
 
 
+def _choose_files(
+  paths: Sequence[str], run: int | None, checkpoints: str | None
+) -> list[str]:
+  """Returns the files of a run and of some checkpoints; files of other names, too.
+
+  Raises:
+    ValueError: If there is no such file, or that of a chosen checkpoint is missing.
+  """
+  names = [(p, file_names.parse(os.path.basename(p))) for p in paths]
+  runs = sorted({name.run for _, name in names if name})
+  if run is not None:
+    names = [(p, name) for p, name in names if name is None or name.run == run]
+    if not names:
+      raise ValueError(
+        f'{os.path.dirname(paths[0])} has no files of run {run}, but of '
+        f'{number_ranges.brief(runs)}.'
+      )
+  if checkpoints is None:
+    return [path for path, _ in names]
+  wanted = number_ranges.parse(checkpoints, '--checkpoints')
+  found = {name.number for _, name in names if name}
+  if lacking := sorted(set(wanted) - found):
+    raise ValueError(
+      f'{os.path.dirname(paths[0])} has no files of checkpoints '
+      f'{number_ranges.brief(lacking)}, but of '
+      f'{number_ranges.brief(sorted(found)) or "none"}.'
+    )
+  return [path for path, name in names if name and name.number in wanted]
+
+
 def _check_names(paths: Sequence[str]) -> tuple[int, int, dict[int, str]]:
   """Returns a run, its number of files, and those in `paths` by number.
 
@@ -205,8 +247,8 @@ def _check_names(paths: Sequence[str]) -> tuple[int, int, dict[int, str]]:
     first = first or name
     if name.run != first.run:
       raise ValueError(
-        f'{paths[0]} is of run {first.run}, but {path} of run {name.run}; give the '
-        f'files of one run, e.g. run_{first.run}-*.'
+        f'{paths[0]} is of run {first.run}, but {path} of run {name.run}; choose one '
+        'with --run.'
       )
     if name.count != first.count:
       raise ValueError(

@@ -163,7 +163,6 @@ def _grow(reader):
 @pytest.mark.parametrize(
   'change, options, message',
   [
-    (_swap, {}, 'part 1 is a copy of part 0'),
     (_rename, {}, r'store of run 1 of Pong \(list\), not of run 1 of Breakout'),
     (_other_run, {}, 'not of run 2 of Pong'),
     (_grow, {}, 'part 0 has 5 B, but .* with 3 B'),
@@ -187,12 +186,20 @@ def test_a_directory_with_other_content_is_refused(tmp_path):
   assert os.listdir(tmp_path) == ['notes.txt']
 
 
-def test_a_part_without_transitions_is_refused(tmp_path):
-  reader = list_reader.ListReader(
-    {0: runs.make_episodes(1)}, {(0, 0): 'truncated'}
-  )
-  with pytest.raises(ValueError, match='part 0 in list has no transitions'):
-    store_import.import_parts(reader, str(tmp_path / 'store'))
+def test_a_copy_and_a_part_without_transitions_are_left_out(tmp_path):
+  target = str(tmp_path / 'store')
+  reader = make_reader()
+  _swap(reader)
+  reader.episodes[2] = runs.make_episodes(1)
+  summary = store_import.import_parts(reader, target)
+  assert summary == {
+    'left_out': {
+      'part 1': 'part 1 is a copy of part 0: fetch the file again.',
+      'part 2': 'part 2 in list has no transitions.',
+    }
+  }
+  with pytest.raises(ValueError, match='incomplete store: shards 1, 2'):
+    store_lib.Store(target)
 
 
 def test_the_manifest_describes_the_run(tmp_path):

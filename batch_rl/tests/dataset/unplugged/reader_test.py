@@ -230,7 +230,7 @@ def test_names_of_games(folder, tmp_path):
 @pytest.mark.parametrize(
   'names, message',
   [
-    (['run_1-00000-of-00050', 'run_2-00001-of-00050'], 'one run, e.g. run_1-*'),
+    (['run_1-00000-of-00050', 'run_2-00001-of-00050'], 'choose one with --run'),
     (['run_1-00000-of-00050', 'run_1-00001-of-00049'], 'one of 50 files, but'),
     (['run_1-00000-of-00049'], 'one of 49 files, but a run of Pong has 50'),
     (['run_1-00007-of-00100'], 'in random order, .*atari_episodes_ordered'),

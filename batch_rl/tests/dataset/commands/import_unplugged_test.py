@@ -1,0 +1,170 @@
+"""Tests for `import` of RL Unplugged's files."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from batch_rl.dataset import logged_run
+from batch_rl.dataset.unplugged import file_names
+from batch_rl.tests import interchange_runs as runs
+from batch_rl.tests.dataset.conftest import is_one_line
+from batch_rl.tests.dataset.unplugged import unplugged_files
+
+LENGTHS = (30, 20, 25)
+NUMBERS = (0, 1, 3)
+
+
+def episodes_of(run, numbers=NUMBERS):
+  """Returns the episodes of `unplugged_files.write_run`, with clipped rewards."""
+  made = [
+    episode
+    for number in numbers
+    for episode in unplugged_files.random_episodes(
+      *LENGTHS, seed=100 * run + number
+    )
+  ]
+  return [(e.observation, e.action, np.clip(e.reward, -1, 1)) for e in made]
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  """Files 0, 1 and 3 of run 1, and file 0 of run 2."""
+  folder = tmp_path_factory.mktemp('unplugged') / file_names.FOLDER / 'Pong'
+  unplugged_files.write_run(folder, 1, NUMBERS)
+  unplugged_files.write_run(folder, 2, [0])
+  return folder
+
+
+def same(directory, run, numbers=NUMBERS):
+  runs.assert_same(
+    runs.transitions(directory),
+    runs.expected_transitions(episodes_of(run, numbers)),
+  )
+
+
+def test_a_run_becomes_a_store(folder, tmp_path, run):
+  target = tmp_path / 'store'
+  code, out, err = run('import', folder, target, '--run=1')
+  assert code == 0, err
+  assert 'Pong, 9 episodes, 225 steps' in out
+  assert 'terminal steps: transition' in out
+  assert 'no files of checkpoints 2,4-49' in out
+  same(target, 1)
+  assert logged_run.open(target).store.suffixes == list(NUMBERS)
+  code, out, err = run('verify', target)
+  assert code == 0, out + err
+  code, out, err = run('inspect', target, '--json')
+  document = json.loads(out)
+  assert document['game'] == 'Pong' and document['agent'] == 'dqn'
+  assert document['total']['agent_steps'] == 225
+
+
+def test_checkpoints_may_be_chosen_and_added(folder, tmp_path, run):
+  target = tmp_path / 'store'
+  for chosen, numbers in (('3', [3]), ('0', [0, 3]), ('0-1', [0, 1, 3])):
+    code, out, err = run(
+      'import', folder, target, '--run=1', f'--checkpoints={chosen}'
+    )
+    assert code == 0 and 'no files' not in out, err
+    same(target, 1, numbers)
+
+
+def test_shards_of_the_dataset_have_the_same_transitions(folder, tmp_path, run):
+  target = tmp_path / 'Pong' / '1'
+  options = '--shards', '--shard_rows=100'
+  code, out, err = run('import', folder, target, '--run=1', *options)
+  assert code == 0, err
+  assert len(os.listdir(target / 'replay_logs')) == 3 * 6 + 1
+  same(target / 'replay_logs', 1)
+
+
+def test_one_file_is_enough(folder, tmp_path, run):
+  source = folder / file_names.format(2, 0, 50)
+  code, _, err = run('import', source, tmp_path / 'store')
+  assert code == 0, err
+  same(tmp_path / 'store', 2, [0])
+
+
+def test_terminal_steps_may_be_observations_only(tmp_path, run):
+  folder = tmp_path / 'Pong'
+  unplugged_files.write_run(folder, 1, [0], last_step='observation')
+  code, out, err = run('import', folder, tmp_path / 'store')
+  assert code == 0 and 'terminal steps: observation' in out, err
+  same(tmp_path / 'store', 1, [0])
+  # Contradicting files are an error, and the choice is kept.
+  unplugged_files.write_run(folder, 1, [1])
+  code, _, err = run('import', folder, tmp_path / 'store')
+  assert code == 2 and is_one_line(err) and '--last_step' in err
+  code, _, err = run(
+    'import', folder, tmp_path / 'store', '--last_step=transition'
+  )
+  assert code == 2 and is_one_line(err) and '--last_step=observation' in err
+
+
+def test_larger_rewards_are_clipped_and_their_returns_kept(tmp_path, run):
+  folder = tmp_path / 'Pong'
+  unplugged_files.write_run(folder, 1, [0], clipped=False)
+  code, _, err = run('import', folder, tmp_path / 'store')
+  assert code == 0, err
+  same(tmp_path / 'store', 1, [0])
+  made = unplugged_files.random_episodes(*LENGTHS, seed=100)
+  found = logged_run.open(tmp_path / 'store').trajectories()
+  assert [e.unclipped_return for e in found] == [e.reward.sum() for e in made]
+
+
+def test_a_damaged_file_is_named_and_the_others_are_kept(tmp_path, run):
+  folder = tmp_path / 'Pong'
+  paths = unplugged_files.write_run(folder, 1, [0, 1, 2])
+  with open(paths[1], 'rb') as file:
+    content = file.read()
+  with open(paths[1], 'wb') as file:
+    file.write(content[:-2000])
+  code, out, err = run('import', folder, tmp_path / 'store')
+  assert code == 1 and out.count('left out: ') == 1, out + err
+  assert paths[1] in out and 'fetch it again' in out
+  assert sorted(os.listdir(tmp_path / 'store'))[-2:] == [
+    'shard-2.json',
+    'store.json',
+  ]
+  code, _, err = run('verify', tmp_path / 'store')
+  assert code == 2 and 'run the same import again' in err
+  chosen = tmp_path / 'chosen'
+  code, _, err = run('import', folder, chosen, '--checkpoints=0,2')
+  assert code == 0, err
+  same(chosen, 1, [0, 2])
+  kept = os.stat(tmp_path / 'store' / 'shard-0.bin').st_mtime_ns
+  with open(paths[1], 'wb') as file:
+    file.write(content)
+  code, _, err = run('import', folder, tmp_path / 'store')
+  assert code == 0, err
+  assert os.stat(tmp_path / 'store' / 'shard-0.bin').st_mtime_ns == kept
+  same(tmp_path / 'store', 1, [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+  'arguments, messages',
+  [
+    ([], ['of run 1', 'of run 2', '--run']),
+    (['--run=3'], ['no files of run 3, but of 1-2']),
+    (['--run=1', '--checkpoints=1-3'], ['checkpoints 2, but of 0-1,3']),
+    (['--run=1', '--game=Breakout'], ['has files of Pong, not Breakout']),
+    (['--run=1', '--shard_rows=200'], ['--shard_rows needs --shards']),
+    (['--run=1', '--dry_run'], ['--dry_run does not apply']),
+    (['--format=dopamine', '--run=1'], ['--run does not apply']),
+  ],
+)
+def test_a_mistake_is_one_line(folder, tmp_path, run, arguments, messages):
+  code, _, err = run('import', folder, tmp_path / 'store', *arguments)
+  assert code == 2 and is_one_line(err), err
+  assert all(message in err for message in messages), err
+  assert not (tmp_path / 'store').exists()
+
+
+def test_transitions_in_random_order_are_refused(tmp_path, run):
+  source = tmp_path / 'atari' / 'Pong'
+  source.mkdir(parents=True)
+  (source / 'run_1-00000-of-00100').write_bytes(b'')
+  code, _, err = run('import', source, tmp_path / 'store')
+  assert code == 2 and is_one_line(err) and file_names.FOLDER in err
