@@ -366,7 +366,7 @@ class _ProgressBars:
       self._stage = stage
       self._bar = tqdm.tqdm(
         total=total,
-        desc=stage,
+        desc='import' if stage == 'B' else stage,
         unit='B' if stage == 'B' else '',
         unit_scale=True,
         disable=None,

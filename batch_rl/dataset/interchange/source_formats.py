@@ -19,13 +19,25 @@ def recognise(path: str) -> str:
 
   Returns:
     `RLDS`, `UNPLUGGED` or `DOPAMINE`.
+
+  Raises:
+    ValueError: If it is a folder above those of RL Unplugged's games.
   """
   name = os.path.basename(path.rstrip('/'))
   if file_names.parse(name) is not None:
     return UNPLUGGED
   if rlds_format.is_dataset(path):
     return RLDS
+  names: list[str] = []
   with contextlib.suppress(ValueError):  # It cannot be listed.
-    if any(map(file_names.parse, files.list_directory(path))):
-      return UNPLUGGED
+    names = files.list_directory(path)
+  if any(map(file_names.parse, names)):
+    return UNPLUGGED
+  folder = file_names.FOLDER
+  if folder in names or name == folder:
+    above = path if name == folder else os.path.join(path, folder)
+    raise ValueError(
+      f'{path} has the games of RL Unplugged; choose one, e.g. '
+      f'{os.path.join(above, "Pong")}.'
+    )
   return DOPAMINE

@@ -162,6 +162,13 @@ def test_a_mistake_is_one_line(folder, tmp_path, run, arguments, messages):
   assert not (tmp_path / 'store').exists()
 
 
+def test_a_folder_above_the_games_is_refused(folder, tmp_path, run):
+  for above in (folder.parent, folder.parent.parent):
+    code, _, err = run('import', above, tmp_path / 'store')
+    assert code == 2 and is_one_line(err)
+    assert f'choose one, e.g. {folder}' in err
+
+
 def test_transitions_in_random_order_are_refused(tmp_path, run):
   source = tmp_path / 'atari' / 'Pong'
   source.mkdir(parents=True)
