@@ -12,6 +12,7 @@ programs do:
 | store       | all; before opening, and while mapped   | windows, frames, sampler, verify |
 | checkpoints | all, offline and online; data of a run  | resume, evaluate               |
 | json        | manifests, records, evaluations, sweeps | all programs                   |
+| unplugged   | RL Unplugged's, and records inside them | reader with frames, import     |
 
 A case is detected (an error in one line, a problem of `verify`, or a warning and an older
 checkpoint), harmless (everything read equals the original), silent (something differs

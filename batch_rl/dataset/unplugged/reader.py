@@ -28,6 +28,7 @@ _NUM_ACTIONS = 18
 _NUMBERS = ('actions', 'unclipped_rewards', 'clipped_rewards', 'discounts')
 _KINDS = {
   'checkpoint_idx': 'int64',
+  'episode_idx': 'int64',
   'episode_return': 'float32',
   'observations': 'bytes',
   'actions': 'int64',
@@ -122,31 +123,37 @@ class UnpluggedReader(episode_import.EpisodeReader):
   ) -> Iterator[episode_import.StoredEpisode]:
     """See the base class."""
     path, digest = self._paths[part.number], hashlib.sha256()
-    stat = files.stat(path)
+    stat, numbers = files.stat(path), set()
     for number, record in enumerate(tfrecords.read(path, digest)):
       if number >= first:
         name = f'episode {number} of {path}'
-        yield self._parse(name, part.number, record, frames)
+        values = _parse(name, record)
+        # A file that was appended to itself has intact records.
+        if (index := int(values['episode_idx'][0])) in numbers:
+          raise ValueError(
+            f'Invalid dataset: {name} repeats episode_idx {index}; fetch the file '
+            'again.'
+          )
+        numbers.add(index)
+        yield self._convert(name, part.number, values, record.position, frames)
     self._files[part.number] = {
       part.name: {**stat, 'sha256': digest.hexdigest()}
     }
 
-  def _parse(
-    self, name: str, number: int, record: tfrecords.Record, with_frames: bool
+  def _convert(
+    self,
+    name: str,
+    number: int,
+    values: dict[str, Any],
+    position: int,
+    with_frames: bool,
   ) -> episode_import.StoredEpisode:
-    """Converts a record of the file of a number."""
-    try:
-      found = examples.parse(record.data)
-    except ValueError as error:
-      raise ValueError(
-        f'Invalid dataset: {name}, at offset {record.offset:,}, is not a '
-        f'tf.train.Example: {error}.'
-      ) from error
-    if 'o_t' in found:
-      raise ValueError(_refusal_of_shuffled(name))
-    values = _check_features(name, found)
+    """Returns the episode of some features, in the file of a number."""
     checkpoint = int(values['checkpoint_idx'][0])
     self._check_checkpoint(name, number, checkpoint)
+    frames = None
+    if with_frames:
+      frames = png_frames.PngFrames(name, values['observations'])
     return episode_import.StoredEpisode(
       name,
       checkpoint,
@@ -156,10 +163,8 @@ class UnpluggedReader(episode_import.EpisodeReader):
       values['clipped_rewards'],
       values['unclipped_rewards'],
       float(values['episode_return'][0]),
-      png_frames.PngFrames(name, values['observations'])
-      if with_frames
-      else None,
-      record.position,
+      frames,
+      position,
     )
 
   def _check_checkpoint(self, name: str, number: int, checkpoint: int) -> None:
@@ -291,6 +296,24 @@ def _refusal_of_shuffled(path: str) -> str:
     f'{path} holds transitions in random order, with eight PNGs each; import the copy '
     f'in order of time, {_ORDERED}, which holds each frame once.'
   )
+
+
+def _parse(name: str, record: tfrecords.Record) -> dict[str, Any]:
+  """Returns the features of the episode in a record, after checking them.
+
+  Raises:
+    ValueError: If the record holds something else.
+  """
+  try:
+    found = examples.parse(record.data)
+  except ValueError as error:
+    raise ValueError(
+      f'Invalid dataset: {name}, at offset {record.offset:,}, is not a '
+      f'tf.train.Example: {error}.'
+    ) from error
+  if 'o_t' in found:
+    raise ValueError(_refusal_of_shuffled(name))
+  return _check_features(name, found)
 
 
 def _check_features(

@@ -49,7 +49,7 @@ def read(path: str, digest: Any = None) -> Iterator[Record]:
       after the last record.
 
   Raises:
-    ValueError: If the file is remote, missing, no TFRecord file, or damaged. The
+    ValueError: If the file is remote, missing, empty, no TFRecord file, or damaged. The
       message names the file and the offset.
   """
   if files.is_remote(path):
@@ -109,6 +109,8 @@ class _Reader:
         raise self._damage('has a wrong checksum of')
       self._offset += _HEAD_BYTES + length + _CHECKSUM_BYTES
       yield Record(data, offset, self._file.tell())
+    if not self._offset:
+      raise ValueError(f'{self._path} has no records; fetch it again.')
 
   def _read(self, size: int) -> bytes:
     """Reads `size` bytes, or fewer at the end of the file."""

@@ -200,6 +200,15 @@ def test_records_that_are_no_examples(tmp_path):
     list(made.read(made.parts[0]))
 
 
+def test_a_file_that_was_appended_to_itself(folder, tmp_path):
+  name = file_names.format(2, 0, 50)
+  path = tmp_path / name
+  path.write_bytes(2 * (folder / name).read_bytes())
+  made = open_reader(path, game='Pong')
+  with pytest.raises(ValueError, match='episode 3 of .* repeats episode_idx 0'):
+    list(made.read(made.parts[0], frames=False))
+
+
 def test_checkpoints_that_contradict_the_files(folder, tmp_path):
   copy = tmp_path / 'Pong'
   shutil.copytree(folder, copy)

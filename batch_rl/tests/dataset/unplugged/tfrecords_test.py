@@ -89,6 +89,7 @@ def zipped(content):
   'content, message',
   [
     (b'', 'it is empty'),
+    (zipped(b''), 'has no records'),
     (b'some text, not records', 'is not a TFRecord file'),
     (changed(BOTH, 0), 'is not a TFRecord file'),
     (
