@@ -73,6 +73,9 @@ MINARI = [
   'pillow>=10.4',
 ]
 
+# `dataset fetch` from gs://; seen to work: 2026.10.1, with fsspec 2026.9.0.
+FETCH = ['gcsfs>=2024.6']
+
 SWEEP = [
   'ray>=2.40',
   'submitit>=1.5.4',  # earlier ones import pkg_resources, which setuptools dropped
@@ -87,8 +90,7 @@ EXTRAS = {
   'legacy-roms': ['atari-py==0.2.5'],
   # Many runs on this machine, a cluster, or SLURM.
   'sweep': SWEEP,
-  # `dataset fetch` from gs://; seen to work: 2026.10.1, with fsspec 2026.9.0.
-  'fetch': ['gcsfs>=2024.6'],
+  'fetch': FETCH,
   # `batch_rl.dataset.torch`; seen to work: 2.13.
   'torch': ['torch>=2.13'],
   'dev': [
@@ -101,6 +103,7 @@ EXTRAS = {
     *RLDS,
     *MINARI,
     *SWEEP,
+    *FETCH,
   ],
 }
 

@@ -1,6 +1,7 @@
 """Command line of the data tools.
 
 python -m batch_rl.dataset fetch https://host/dqn --game=Pong --run=1-5
+python -m batch_rl.dataset fetch gs://rl_unplugged --layout=unplugged --game=Pong --run=1
 python -m batch_rl.dataset import downloads/pong stores/Pong-1
 python -m batch_rl.dataset verify $DATA_DIR/Pong/1
 python -m batch_rl.dataset inspect $DATA_DIR/Pong/1 --plot pong.png

@@ -4,15 +4,30 @@ import argparse
 import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tqdm.auto as tqdm
 
-from batch_rl.dataset.commands import argument_types, console
-from batch_rl.dataset.fetch import fetcher, remote_kinds, remotes
+from batch_rl.dataset.commands import argument_types, console, import_export
+from batch_rl.dataset.fetch import (
+  fetcher,
+  remote_kinds,
+  remotes,
+  shard_fetcher,
+  shard_plan,
+  unplugged_fetcher,
+  unplugged_plan,
+)
 from batch_rl.dataset.fetch import plan as plan_lib
+from batch_rl.dataset.interchange import episode_import
 from batch_rl.utils import files, number_ranges
+
+# Options that only one layout has.
+_OPTIONS = {
+  'dopamine': ('shards',),
+  'unplugged': ('checkpoints', 'keep_raw', 'last_step'),
+}
 
 
 def add(commands: Any) -> None:
@@ -22,15 +37,24 @@ def add(commands: Any) -> None:
     'fetch',
     _fetch,
     'fetch runs, or some of their shards. Each file is verified as it arrives. '
-    'The same command resumes an interrupted fetch. Exit code 0 if everything is '
-    'in place, 1 if something is missing, 2 for a wrong argument.',
+    "RL Unplugged's files become stores as they arrive. The same command resumes an "
+    'interrupted fetch. Exit code 0 if everything is in place, 1 if something is '
+    'missing, 2 for a wrong argument.',
   )
   command.add_argument(
     'source',
     type=argument_types.path,
     help='root of a dataset, the folder above the games: http(s)://, gs:// (pip '
     'install "batch_rl[fetch]"), a local folder, or another URL that fsspec can '
-    'read, e.g. s3:// (pip install s3fs)',
+    'read, e.g. s3:// (pip install s3fs); for RL Unplugged gs://rl_unplugged or '
+    'https://storage.googleapis.com/rl_unplugged',
+  )
+  command.add_argument(
+    '--layout',
+    choices=list(_OPTIONS),
+    default='dopamine',
+    help='layout of the source: dopamine, shards as in the DQN Replay Dataset; '
+    'unplugged, episodes of the same runs as in RL Unplugged. default: dopamine',
   )
   command.add_argument(
     '--game',
@@ -49,6 +73,22 @@ def add(commands: Any) -> None:
   )
   command.add_argument(
     '--shards', metavar='N', help='shards, e.g. 0-4,50; default: all'
+  )
+  unplugged = command.add_argument_group('options for --layout=unplugged')
+  unplugged.add_argument(
+    '--checkpoints', metavar='N', help='checkpoints, e.g. 0-4,49; default: all'
+  )
+  unplugged.add_argument(
+    '--keep_raw',
+    action='store_true',
+    help="keep the fetched files in the run's folder raw; default: each is removed "
+    'once it is in the store',
+  )
+  unplugged.add_argument(
+    '--last_step',
+    choices=episode_import.LAST_STEPS,
+    help='content of terminal steps: a transition, or only an observation; default: '
+    'auto, inferred from returns',
   )
   command.add_argument(
     '--data_dir',
@@ -81,22 +121,24 @@ def add(commands: Any) -> None:
 
 def _fetch(arguments: argparse.Namespace) -> int:
   runs = number_ranges.parse(arguments.runs, '--run')
-  shards = None
-  if arguments.shards is not None:
-    shards = number_ranges.parse(arguments.shards, '--shards')
+  numbers = _parse_numbers(arguments)
   if not arguments.data_dir:
     console.fail('there is no destination: give --data_dir or set DATA_DIR.')
   files.check_local(arguments.data_dir)
   argument_types.check_outside(arguments.data_dir, arguments.source)
   if len(set(arguments.game)) < len(arguments.game):
     console.fail(f'--game={" ".join(arguments.game)} repeats a game.')
+  make_plan: Callable[..., list[plan_lib.RunPlan]] = shard_plan.make_plan
+  if arguments.layout == 'unplugged':
+    unplugged_plan.check_request(arguments.game, runs)
+    make_plan = unplugged_plan.make_plan
   remote = remote_kinds.connect(arguments.source, arguments.timeout)
   try:
-    plans = plan_lib.make_plan(
+    plans = make_plan(
       remote,
       arguments.game,
       runs,
-      shards,
+      numbers,
       arguments.data_dir,
       arguments.jobs,
     )
@@ -112,20 +154,30 @@ def _fetch(arguments: argparse.Namespace) -> int:
     'runs': [_describe(plan, arguments.dry_run) for plan in plans],
     'bytes_to_fetch': plan_lib.bytes_to_fetch(plans),
   }
+  need = None
+  if arguments.layout == 'unplugged':
+    need = _disk_need(arguments, plans)
+    document['disk'] = dataclasses.asdict(need)
   if arguments.dry_run:
     missing = [line for plan in plans for line in plan.missing]
     document |= {'ok': not missing, 'missing': missing}
     if arguments.json:
       console.print_json(document)
     else:
-      _print_plans(plans, arguments.data_dir)
+      _print_plans(plans, need, arguments.data_dir)
     return int(bool(missing))
-  plan_lib.check_disk_space(plans, arguments.data_dir)
-  result = fetcher.Fetcher(
-    remote,
-    arguments.jobs,
-    arguments.retries,
-    (lambda line: None) if arguments.json else _log,
+  _check_disk_space(plans, need, arguments.data_dir)
+  if need and need.raw_files and not arguments.json:
+    size = console.size(plan_lib.bytes_to_fetch(plans))
+    print(f'{size} to fetch; {_format_need(need)}', flush=True)
+  log = (lambda line: None) if arguments.json else _log
+  options = (remote, arguments.jobs, arguments.retries, log)
+  result = (
+    unplugged_fetcher.UnpluggedFetcher(
+      *options, arguments.last_step, arguments.keep_raw
+    )
+    if arguments.layout == 'unplugged'
+    else shard_fetcher.ShardFetcher(*options)
   ).fetch(plans)
   if arguments.json:
     console.print_json(
@@ -134,6 +186,57 @@ def _fetch(arguments: argparse.Namespace) -> int:
   else:
     _print_result(result, plans)
   return int(bool(result.wrong))
+
+
+def _parse_numbers(arguments: argparse.Namespace) -> list[int] | None:
+  """Returns the shards or checkpoints to fetch; None for all."""
+  for layout, names in _OPTIONS.items():
+    for name in names:
+      given = getattr(arguments, name) not in (None, False)
+      if layout != arguments.layout and given:
+        raise ValueError(
+          f'--{name} does not apply to --layout={arguments.layout}, which has '
+          f'--{_OPTIONS[arguments.layout][0]}.'
+        )
+  option = _OPTIONS[arguments.layout][0]
+  text = getattr(arguments, option)
+  return None if text is None else number_ranges.parse(text, f'--{option}')
+
+
+def _disk_need(
+  arguments: argparse.Namespace, plans: Sequence[plan_lib.RunPlan]
+) -> unplugged_plan.DiskNeed:
+  most = arguments.jobs + unplugged_fetcher.UnpluggedFetcher.max_waiting
+  if arguments.keep_raw:
+    most = sum(len(plan.files) for plan in plans)
+  return unplugged_plan.disk_need(plans, most)
+
+
+def _check_disk_space(
+  plans: Sequence[plan_lib.RunPlan],
+  need: unplugged_plan.DiskNeed | None,
+  destination: str,
+) -> None:
+  if need is None:
+    needed = plan_lib.bytes_to_fetch(plans)
+    plan_lib.check_disk_space(needed, 'to fetch', destination, '--shards')
+    return
+  plan_lib.check_disk_space(
+    need.raw_bytes + need.store_bytes,
+    f'needed ({console.size(need.raw_bytes)} for raw files, about '
+    f'{console.size(need.store_bytes)} for the store)',
+    destination,
+    '--checkpoints',
+  )
+
+
+def _format_need(need: unplugged_plan.DiskNeed) -> str:
+  return (
+    f'disk space: about {console.size(need.store_bytes)} for the store '
+    f'({unplugged_plan.STORE_RATIO} B for each raw byte), and '
+    f'{console.size(need.raw_bytes)} for raw files, at most {need.raw_files} at a '
+    'time'
+  )
 
 
 def _log(line: str) -> None:
@@ -145,7 +248,7 @@ def _describe(plan: plan_lib.RunPlan, with_files: bool) -> dict[str, Any]:
   document: dict[str, Any] = {
     'game': plan.game,
     'run': plan.number,
-    'directory': os.path.dirname(plan.data_dir),
+    'directory': plan.directory,
     'shards': plan.suffixes,
   }
   if with_files:
@@ -153,8 +256,13 @@ def _describe(plan: plan_lib.RunPlan, with_files: bool) -> dict[str, Any]:
   return document
 
 
-def _print_plans(plans: Sequence[plan_lib.RunPlan], destination: str) -> None:
-  lines = [['run', 'shard', 'files', 'size', 'to fetch']]
+def _print_plans(
+  plans: Sequence[plan_lib.RunPlan],
+  need: unplugged_plan.DiskNeed | None,
+  destination: str,
+) -> None:
+  unit = 'checkpoint' if need else 'shard'
+  lines = [['run', unit, 'files', 'size', 'to fetch']]
   for plan in plans:
     for suffix in plan.suffixes:
       shard_files = [file for file in plan.files if file.suffix == suffix]
@@ -174,6 +282,8 @@ def _print_plans(plans: Sequence[plan_lib.RunPlan], destination: str) -> None:
   for plan in plans:
     for line in plan.missing:
       print(f'missing: {line}')
+  if need:
+    print(_format_need(need))
   size = console.size(plan_lib.bytes_to_fetch(plans))
   print(f'{size} would be fetched to {destination}')
 
@@ -181,15 +291,15 @@ def _print_plans(plans: Sequence[plan_lib.RunPlan], destination: str) -> None:
 def _print_result(
   result: fetcher.Result, plans: Sequence[plan_lib.RunPlan]
 ) -> None:
+  for summary in result.stores:
+    print('\n'.join(import_export.describe(summary)))
   for line in result.notes:
     print(f'note: {line}')
   for line in result.wrong:
     print(f'missing: {line}')
   rate = console.size(int(result.bytes / max(result.seconds, 1e-9)))
   verdict = 'NOT complete' if result.wrong else 'complete'
-  directories = ', '.join(
-    os.path.dirname(plan.data_dir) for plan in plans if plan.files
-  )
+  directories = ', '.join(plan.directory for plan in plans if plan.files)
   print(
     f'{directories}: {verdict} ({result.fetched} files fetched, {result.there} '
     f'already in place, {console.size(result.bytes)} in {result.seconds:,.0f} s, {rate}/s)'

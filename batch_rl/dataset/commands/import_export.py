@@ -308,11 +308,11 @@ def _print_summary(
   if arguments.json:
     console.print_json(summary)
   else:
-    print('\n'.join(_describe(summary)))
+    print('\n'.join(describe(summary)))
   return 0
 
 
-def _describe(summary: dict[str, Any]) -> list[str]:
+def describe(summary: dict[str, Any]) -> list[str]:
   """Returns the lines that report an import or export."""
   lines = [
     f'{summary["destination"]}: {summary["game"]}, {summary["episodes"]:,} '

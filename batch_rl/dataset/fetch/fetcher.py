@@ -1,9 +1,9 @@
 """Fetches planned files in parallel, with retries and a progress bar."""
 
+import abc
 import collections
 import contextlib
 import dataclasses
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 
 import tqdm.auto as tqdm
 
-from batch_rl.dataset.fetch import incoming_shards, partial_file, plan, remotes
+from batch_rl.dataset.fetch import partial_file, plan, remotes
 from batch_rl.utils import files, threads
 
 
@@ -26,6 +26,7 @@ class Result:
     seconds: Wall time.
     wrong: Missing and damaged files, one line each.
     notes: Gaps and repetitions between shards, one line each.
+    stores: Summaries of complete stores.
   """
 
   fetched: int = 0
@@ -34,10 +35,15 @@ class Result:
   seconds: float = 0.0
   wrong: list[str] = dataclasses.field(default_factory=list)
   notes: list[str] = dataclasses.field(default_factory=list)
+  stores: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
-class Fetcher:
-  """Fetches the files of a plan; used once.
+class DamagedSourceError(ValueError):
+  """A file that is damaged at the remote: fetching it again is of no use."""
+
+
+class Fetcher(abc.ABC):
+  """Fetches the files of a plan; used once. Layouts have a subclass each.
 
   Args:
     remote: Remote of the plan.
@@ -45,6 +51,14 @@ class Fetcher:
     retries: Number of consecutive retries of a file without progress.
     log: Callback with a line of text for each complete shard.
   """
+
+  # Name of a number in the layout.
+  unit = 'shard'
+  # ValueErrors that concern all files, and end the fetch.
+  fatal: tuple[type[ValueError], ...] = ()
+  # Number of fetched files that may wait to be accepted while `jobs` others are
+  # fetched.
+  max_waiting = 0
 
   def __init__(
     self,
@@ -58,6 +72,7 @@ class Fetcher:
     self._retries = retries
     self._log = log
     self._stopped = threading.Event()
+    self._connections = threading.Semaphore(jobs)
     self._lock = threading.Lock()  # guards the fields below
     self._result = Result()
     self._failures: dict[str, list[str]] = collections.defaultdict(list)
@@ -76,37 +91,25 @@ class Fetcher:
     """
     started, result = time.monotonic(), self._result
     with contextlib.ExitStack() as stack:
-      tasks, incoming = [], []
+      tasks, destinations = [], []
       for run in plans:
         result.wrong += run.missing
         if not run.files:
           continue
-        origin = {'how': 'fetch', 'source': self._remote.name}
-        shards = incoming_shards.IncomingShards(
-          run.data_dir, origin, run.manifest
-        )
-        incoming.append(stack.enter_context(shards))
+        destination = self._open(run, stack)
+        destinations.append((run, destination))
         waiting = [file for file in run.files if not file.there]
         result.there += len(run.files) - len(waiting)
         self._waiting.update((run.title, file.suffix) for file in waiting)
-        tasks += [(run, shards, file) for file in waiting]
-      self._bar = stack.enter_context(
-        tqdm.tqdm(
-          total=sum(file.size or 0 for _, _, file in tasks),
-          initial=sum(file.begun for _, _, file in tasks),
-          unit='B',
-          unit_scale=True,
-          disable=None,  # shown on a terminal only
-          leave=False,
-        )
-      )
+        waiting.sort(key=lambda file: not file.begun)
+        tasks += [(run, destination, file) for file in waiting]
+      self._show_progress([file for _, _, file in tasks], stack)
       self._show_waiting()
-      threads.parallel_map(self._fetch, tasks, self._jobs, self._stopped.set)
-      for shards in incoming:
-        shards.finish()
-        wrong, notes = incoming_shards.check_shards(
-          shards.data_dir, shards.complete_suffixes()
-        )
+      threads.parallel_map(
+        self._fetch, tasks, self._jobs + self.max_waiting, self._stopped.set
+      )
+      for run, destination in destinations:
+        wrong, notes = self._finish(run, destination)
         result.wrong += wrong
         result.notes += notes
     for reason, names in self._failures.items():
@@ -116,23 +119,66 @@ class Fetcher:
     result.seconds = time.monotonic() - started
     return result
 
-  def _fetch(
+  # --- methods of the layouts -------------------------------------------------
+
+  @abc.abstractmethod
+  def _open(self, run: plan.RunPlan, stack: contextlib.ExitStack) -> Any:
+    """Prepares the local directory of a run, called its destination below.
+
+    Args:
+      run: Plan of the run.
+      stack: Stack that closes the destination.
+
+    Raises:
+      ValueError: If the directory cannot be used.
+    """
+
+  @abc.abstractmethod
+  def _path(self, destination: Any, file: plan.FilePlan) -> str:
+    """Returns the path at which a file is fetched."""
+
+  @abc.abstractmethod
+  def _accept(
     self,
-    task: tuple[plan.RunPlan, incoming_shards.IncomingShards, plan.FilePlan],
+    run: plan.RunPlan,
+    destination: Any,
+    file: plan.FilePlan,
+    partial: partial_file.PartialFile,
+    stat: remotes.RemoteStat,
   ) -> None:
+    """Verifies a fetched file and puts it in place.
+
+    Raises:
+      ValueError: If the file is damaged.
+      OSError: If the destination cannot be written.
+    """
+
+  @abc.abstractmethod
+  def _finish(
+    self, run: plan.RunPlan, destination: Any
+  ) -> tuple[list[str], list[str]]:
+    """Completes a run; returns errors and notes, one line each."""
+
+  # --- one file ---------------------------------------------------------------
+
+  def _fetch(self, task: tuple[plan.RunPlan, Any, plan.FilePlan]) -> None:
     """Fetches a file; records damage and failed requests in `_failures`."""
-    run, shards, file = task
-    path = shards.partial(file.name)
+    run, destination, file = task
+    path = self._path(destination, file)
     partial = partial_file.PartialFile(path, self._count)
     try:
       for attempt in (1, 2):  # a damaged file is fetched again once
         try:
-          self._obtain(shards, file, partial)
+          self._obtain(run, destination, file, partial)
           break
-        except ValueError:
-          partial.discard()
-          if attempt == 2:
+        except ValueError as error:
+          if isinstance(error, self.fatal):
             raise
+          partial.discard()
+          if attempt == 2 or isinstance(error, DamagedSourceError):
+            raise
+    except self.fatal:
+      raise
     except (remotes.RemoteError, ValueError) as error:
       reason = str(error).replace(path, file.name)
       if isinstance(error, remotes.TransientError):
@@ -142,38 +188,45 @@ class Fetcher:
       return
     except OSError as error:
       raise OSError(
-        f'{run.data_dir} cannot be written: {files.reason(error)}; fetched data '
+        f'{run.directory} cannot be written: {files.reason(error)}; fetched data '
         'is kept, and the same command resumes.'
       ) from error
     with self._lock:
       self._result.fetched += 1
       self._waiting[run.title, file.suffix] -= 1
       if not self._waiting[run.title, file.suffix]:
-        self._log(f'{run.title}: shard {file.suffix} is complete')
+        self._log(f'{run.title}: {self.unit} {file.suffix} is complete')
       self._show_waiting()
 
   def _obtain(
     self,
-    shards: incoming_shards.IncomingShards,
+    run: plan.RunPlan,
+    destination: Any,
     file: plan.FilePlan,
     partial: partial_file.PartialFile,
   ) -> None:
-    """Fetches, verifies and moves a file; raises ValueError if it is damaged."""
-    final = os.path.join(shards.data_dir, file.name)
-    if os.path.exists(final):
-      try:
-        shards.accept(file.name, path=final)
-      except ValueError as error:
-        raise ValueError(f'{error} Move it away and fetch again.') from None
-      return
-    stat = remotes.with_retries(
-      lambda: partial.download(self._remote, file.path, self._stopped),
-      self._retries,
-      self._stopped.wait,
-      partial.size,
+    """Fetches and accepts a file; raises ValueError if it is damaged."""
+    with self._connections:
+      stat = remotes.with_retries(
+        lambda: partial.download(self._remote, file.path, self._stopped),
+        self._retries,
+        self._stopped.wait,
+        partial.size,
+      )
+    self._accept(run, destination, file, partial, stat)
+
+  # --- progress ---------------------------------------------------------------
+
+  def _show_progress(
+    self, waiting: Sequence[plan.FilePlan], stack: contextlib.ExitStack
+  ) -> None:
+    """Shows the progress of the files to fetch until the stack is closed."""
+    self._bar = stack.enter_context(
+      progress_bar(
+        sum(file.size or 0 for file in waiting),
+        initial=sum(file.begun for file in waiting),
+      )
     )
-    partial.remove_note()  # before the move: later fetches skip a file in place
-    shards.accept(file.name, stat.hashes)
 
   def _count(self, change: int, received: int) -> None:
     with self._lock:
@@ -184,3 +237,15 @@ class Fetcher:
     self._bar.set_postfix_str(
       f'{self._waiting.total()} files to go', refresh=False
     )
+
+
+def progress_bar(total: int, **options: Any) -> Any:
+  """Returns a bar of bytes with their rate and the time to go."""
+  return tqdm.tqdm(
+    total=total,
+    unit='B',
+    unit_scale=True,
+    disable=None,  # shown on a terminal only
+    leave=False,
+    **options,
+  )

@@ -9,6 +9,9 @@ from batch_rl.dataset.fetch import remotes
 from batch_rl.dataset.shards import manifests
 from batch_rl.utils import files
 
+# End of the name of a note.
+NOTE = '.json'
+
 
 class PartialFile:
   """A local file that grows while it is fetched.
@@ -24,7 +27,7 @@ class PartialFile:
 
   def __init__(self, path: str, count: Callable[[int, int], None]):
     self._path = path
-    self._note = f'{path}.json'
+    self._note = path + NOTE
     self._count = count
 
   def size(self) -> int:
@@ -32,6 +35,10 @@ class PartialFile:
     with contextlib.suppress(FileNotFoundError):
       return os.path.getsize(self._path)
     return 0
+
+  def is_noted(self) -> bool:
+    """Returns whether a note says which version of the remote file this is."""
+    return self._known() is not None
 
   def download(
     self, remote: remotes.Remote, remote_path: str, stopped: threading.Event
@@ -100,8 +107,12 @@ class PartialFile:
     return None if size is None else remotes.RemoteStat(size, version)
 
   def discard(self) -> None:
-    """Removes the file and its note."""
+    """Removes the file and its note, and takes its bytes off the count."""
     self._count(-self.size(), 0)
+    self.remove()
+
+  def remove(self) -> None:
+    """Removes the file and its note when the file is of no further use."""
     self._unlink(self._path)
     self.remove_note()
 

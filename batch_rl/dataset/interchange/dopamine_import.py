@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from isal import igzip
 
-from batch_rl.dataset.fetch import incoming_shards
 from batch_rl.dataset.interchange import shard_discovery
-from batch_rl.dataset.shards import manifests, shard_files
+from batch_rl.dataset.shards import incoming_shards, manifests, shard_files
 from batch_rl.dataset.store import store, store_directory
 from batch_rl.utils import files, machine, threads
 

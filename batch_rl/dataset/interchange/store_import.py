@@ -91,6 +91,7 @@ class StoreImport:
     self._store.check_unused(own_names)
     self._manifest: dict[str, Any] = {}
     self._lock: Any = None
+    self._read()
 
   def __enter__(self) -> 'StoreImport':
     try:
@@ -106,9 +107,7 @@ class StoreImport:
       )
     try:
       self._store.read()
-      if self._store.shards_dir is not None:
-        self._manifest = manifests.read(self.directory)
-        self._check_same_run()
+      self._read()
     except BaseException:
       self._lock.close()
       raise
@@ -117,7 +116,11 @@ class StoreImport:
   def __exit__(self, kind, error, traceback):
     self._lock.close()
 
-  def _check_same_run(self) -> None:
+  def _read(self) -> None:
+    """Reads the manifest of a store that is there; checks that it is the same run."""
+    if self._store.shards_dir is None:
+      return
+    self._manifest = manifests.read(self.directory)
     look_up = functools.partial(manifests.look_up, self._manifest, kind=str)
     found = Identity(
       look_up('environment', 'game') or '?',
@@ -143,6 +146,11 @@ class StoreImport:
   @property
   def _entries(self) -> list[dict[str, Any]]:
     return manifests.look_up(self._manifest, 'shards', kind=list) or []
+
+  @property
+  def numbers(self) -> list[int]:
+    """Numbers of the imported shards, ascending."""
+    return [entry['suffix'] for entry in self._entries]
 
   def has(self, name: str, size: int | None) -> bool:
     """Returns whether a file has been imported.

@@ -10,6 +10,8 @@ Source: TFDS, `rl_unplugged/atari_utils.py` and `rl_unplugged/rlu_common.py`.
 import dataclasses
 import re
 
+# Name of the bucket, and of the format in manifests.
+NAME = 'rl_unplugged'
 FOLDER = 'atari_episodes_ordered'
 SHUFFLED_FOLDER = 'atari'
 SHUFFLED_COUNT = 100

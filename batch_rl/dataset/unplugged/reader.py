@@ -98,7 +98,7 @@ class UnpluggedReader(episode_import.EpisodeReader):
       # According to the description of the dataset.
       'environment': {'repeat_action_probability': 0.25, 'frame_skip': 4},
       'source': {
-        'format': 'rl_unplugged',
+        'format': file_names.NAME,
         'directory': self.directory,
         'name': self.name,
         'order': 'time',

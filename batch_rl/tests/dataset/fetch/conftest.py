@@ -1,4 +1,4 @@
-"""A small run, a web server that has it, and the command `fetch`."""
+"""Small runs in both layouts, web servers that have them, and the command `fetch`."""
 
 import shutil
 
@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from batch_rl.dataset import __main__ as tools
-from batch_rl.dataset.fetch import plan, remotes
+from batch_rl.dataset.fetch import remotes, shard_plan
+from batch_rl.dataset.interchange import store_import
 from batch_rl.dataset.shards import manifests, replay_log
-from batch_rl.tests.dataset.fetch import web_server
+from batch_rl.dataset.unplugged import file_names, reader
+from batch_rl.tests.dataset.fetch import unplugged_run, web_server
 
 
 @pytest.fixture(scope='session')
@@ -37,7 +39,7 @@ def root(original, tmp_path):
 def server(root, monkeypatch):
   """A web server of `root`; a run is probed for 4 shards instead of 51."""
   monkeypatch.setattr(remotes, '_FIRST_WAIT', 0.001)
-  monkeypatch.setattr(plan, '_MAX_SHARDS', 4)
+  monkeypatch.setattr(shard_plan, '_MAX_SHARDS', 4)
   server = web_server.WebServer(root)
   yield server
   server.close()
@@ -66,3 +68,56 @@ def run(capsys, tmp_path, monkeypatch):
 def data_dir(tmp_path):
   """Directory of the shards of Pong/1 that `run` fetches."""
   return tmp_path / 'data' / 'Pong' / '1' / 'replay_logs'
+
+
+# --- RL Unplugged ---
+
+
+@pytest.fixture(scope='session')
+def original_unplugged(tmp_path_factory):
+  """Root with checkpoints 0 to 3 of Pong/1, some 200 kB each."""
+  from batch_rl.tests.dataset.unplugged import unplugged_files  # TensorFlow
+
+  root = tmp_path_factory.mktemp('original') / 'rl_unplugged'
+  unplugged_files.write_run(
+    root / file_names.FOLDER / 'Pong', checkpoints=range(4)
+  )
+  return root
+
+
+@pytest.fixture(scope='session')
+def run_hash(original_unplugged, tmp_path_factory):
+  """Hash of the episodes in the store that `import` makes of the files."""
+  folder = original_unplugged / file_names.FOLDER / 'Pong'
+  raw = reader.UnpluggedReader(
+    [str(folder / name) for name in unplugged_run.NAMES]
+  )
+  directory = tmp_path_factory.mktemp('imported') / 'Pong' / '1'
+  return store_import.import_parts(raw, str(directory), 'Pong')['hash']
+
+
+@pytest.fixture
+def unplugged(original_unplugged, tmp_path):
+  """A copy of the root."""
+  return shutil.copytree(original_unplugged, tmp_path / 'rl_unplugged')
+
+
+@pytest.fixture
+def pong(unplugged):
+  """Folder of the game's files."""
+  return unplugged / file_names.FOLDER / 'Pong'
+
+
+@pytest.fixture
+def web(unplugged, monkeypatch):
+  """A web server of the root."""
+  monkeypatch.setattr(remotes, '_FIRST_WAIT', 0.001)
+  server = web_server.WebServer(unplugged)
+  yield server
+  server.close()
+
+
+@pytest.fixture
+def store(tmp_path):
+  """Directory of the store that `run` fetches."""
+  return tmp_path / 'data' / 'Pong' / '1'

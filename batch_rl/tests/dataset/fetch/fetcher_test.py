@@ -9,7 +9,7 @@ import fsspec
 import pytest
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.fetch import plan
+from batch_rl.dataset.fetch import shard_plan
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
@@ -26,7 +26,7 @@ from batch_rl.utils import files
 def test_run_is_fetched_by_http(
   root, server, run, data_dir, lists, etags, monkeypatch
 ):
-  monkeypatch.setattr(plan, '_MAX_SHARDS', 51)
+  monkeypatch.setattr(shard_plan, '_MAX_SHARDS', 51)
   server.lists, server.etags = lists, etags
   code, out, err = run(server.url)
   assert code == 0 and not err

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from batch_rl.dataset import __main__ as tools
-from batch_rl.dataset.fetch import http_remote, plan, remotes
+from batch_rl.dataset.fetch import http_remote, remotes, shard_plan
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
@@ -30,7 +30,7 @@ def test_dry_run_fetches_nothing(root, server, run, tmp_path):
   assert code == 0 and document['bytes_to_fetch'] == size
   assert len(document['runs'][0]['files']) == 18
   assert set(document['runs'][0]['files'][0]) == {
-    *('name', 'path', 'size', 'there', 'begun')
+    *('name', 'suffix', 'path', 'size', 'there', 'begun')
   }
 
 
@@ -54,7 +54,7 @@ def test_refusal_is_reported_once(server, run, status, lists, tmp_path):
 
 
 def test_refusal_ends_probing(server, run, monkeypatch):
-  monkeypatch.setattr(plan, '_MAX_SHARDS', 51)
+  monkeypatch.setattr(shard_plan, '_MAX_SHARDS', 51)
   server.statuses = {'': [403, 10_000]}
   assert run(server.url, run='1-5')[0] == 1
   assert len(server.requests) <= 40  # far fewer than possible file names
@@ -91,7 +91,7 @@ def test_refused_shard_is_reported(server, run, data_dir):
 def test_probing_finds_more_shards_than_usual(
   root, server, run, data_dir, monkeypatch
 ):
-  monkeypatch.setattr(plan, '_MAX_SHARDS', 2)
+  monkeypatch.setattr(shard_plan, '_MAX_SHARDS', 2)
   assert run(server.url)[0] == 0
   assert_complete(root, data_dir)
 
@@ -104,7 +104,7 @@ def test_probing_ends_if_the_server_answers_anything(server, run, monkeypatch):
     return remotes.RemoteStat(100, None)
 
   monkeypatch.setattr(http_remote.HttpRemote, 'stat', stat)
-  monkeypatch.setattr(plan, '_MAX_SHARDS', 3)
+  monkeypatch.setattr(shard_plan, '_MAX_SHARDS', 3)
   code, _, _ = run(server.url, '--dry_run')
   assert code == 0 and len(requests) <= 7 * 30
 

@@ -10,10 +10,14 @@ import hashlib
 import html
 import http.server
 import os
+import re
 import sys
 import threading
 import time
 import urllib.parse
+
+# Files of either layout, not manifests and listings.
+_FILE = re.compile(r'(\.gz|-of-\d+)$')
 
 
 class WebServer(http.server.ThreadingHTTPServer):
@@ -38,8 +42,8 @@ class WebServer(http.server.ThreadingHTTPServer):
 
   daemon_threads = True
 
-  def __init__(self, folder, port=0):
-    super().__init__(('127.0.0.1', port), _Handler)
+  def __init__(self, folder, port=0, handler=None):
+    super().__init__(('127.0.0.1', port), handler or Handler)
     self.folder = str(folder)
     self.url = f'http://127.0.0.1:{self.server_port}'
     self.requests, self.statuses, self.bodies = [], {}, {}
@@ -63,7 +67,7 @@ class WebServer(http.server.ThreadingHTTPServer):
     return [
       start
       for method, path, start in self.requests
-      if method == 'GET' and path.endswith('.gz') and part in path
+      if method == 'GET' and _FILE.search(path) and part in path
     ]
 
   def stall(self):
@@ -76,7 +80,7 @@ class WebServer(http.server.ThreadingHTTPServer):
     """Ignores errors: clients may disconnect."""
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class Handler(http.server.BaseHTTPRequestHandler):
   protocol_version = 'HTTP/1.1'
 
   def log_message(self, *args):

@@ -4,8 +4,7 @@ import json
 import os
 
 from batch_rl.dataset.checks import run_checks
-from batch_rl.dataset.fetch import incoming_shards
-from batch_rl.dataset.shards import manifests, shard_files
+from batch_rl.dataset.shards import incoming_shards, manifests, shard_files
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
   FRAMES,

@@ -5,16 +5,15 @@ recorded in `manifest.json` with its hash. Files in place are therefore complete
 a resumed fetch or import skips them.
 """
 
-import base64
 import collections
 import contextlib
-import hashlib
 import os
 import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from batch_rl.dataset.shards import digests as digests_lib
 from batch_rl.dataset.shards import (
   manifests,
   shard_files,
@@ -211,51 +210,6 @@ def recorded_files(data_dir: str) -> dict[str, dict[str, Any]]:
   return manifest_files(manifest)
 
 
-class Digests:
-  """Digests of a file's bytes, computed while it is read.
-
-  Args:
-    expected: Expected digests by kind: 'sha256' in hex; 'md5' and 'crc32c' in
-      base64, as object stores give them. sha256 is always computed; crc32c needs
-      google-crc32c, a dependency of gcsfs.
-  """
-
-  def __init__(self, expected: Mapping[str, str]):
-    self._expected = dict(expected)
-    self._digests: dict[str, Any] = {'sha256': hashlib.sha256()}
-    if 'md5' in expected:
-      self._digests['md5'] = hashlib.md5(usedforsecurity=False)
-    if 'crc32c' in expected:
-      with contextlib.suppress(ImportError):
-        import google_crc32c
-
-        self._digests['crc32c'] = google_crc32c.Checksum()
-
-  def update(self, data: bytes) -> None:
-    """Adds the next bytes of the file."""
-    for digest in self._digests.values():
-      digest.update(data)
-
-  def sha256(self) -> str:
-    """Returns the SHA-256 in hex."""
-    return self._digests['sha256'].hexdigest()
-
-  def check(self, path: str) -> None:
-    """Raises a ValueError about `path` if a digest differs from the expected."""
-    for kind, digest in self._digests.items():
-      value = (
-        self.sha256()
-        if kind == 'sha256'
-        else base64.b64encode(digest.digest()).decode()
-      )
-      expected = self._expected.get(kind, value)
-      if value != expected:
-        raise ValueError(
-          f'{path} is damaged: its {kind} is {value[:12]}..., not '
-          f'{expected[:12]}...'
-        )
-
-
 def check_file(
   path: str, name: str, expected: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
@@ -264,7 +218,7 @@ def check_file(
   Args:
     path: Path of the file.
     name: Name in the dataset's format.
-    expected: Expected hashes; see `Digests`.
+    expected: Expected hashes; see `digests.Digests`.
 
   Returns:
     `{'bytes', 'sha256'}` of the file.
@@ -272,7 +226,7 @@ def check_file(
   Raises:
     ValueError: If the file is damaged, or not the expected one.
   """
-  digests = Digests(expected or {})
+  digests = digests_lib.Digests(expected or {})
   column = shard_files.column_of(name)
   if column in shard_files.COLUMNS:
     header = shard_reader.read_header(path)
@@ -287,9 +241,7 @@ def check_file(
     if column == 'add_count':
       shard_reader.check_add_count(path, values)
   else:  # a pickle, which no reader opens
-    with open(path, 'rb') as file:
-      while chunk := file.read(1 << 20):
-        digests.update(chunk)
+    digests.read(path)
   digests.check(path)
   return {'bytes': os.path.getsize(path), 'sha256': digests.sha256()}
 

@@ -1,0 +1,222 @@
+"""RL Unplugged's files become the store of their run as they arrive."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from batch_rl.dataset.fetch import unplugged_plan
+from batch_rl.dataset.interchange import store_import
+from batch_rl.dataset.unplugged import file_names
+from batch_rl.tests.dataset.conftest import is_one_line
+from batch_rl.tests.dataset.fetch import web_server
+from batch_rl.tests.dataset.fetch.fetched_files import corrupt
+from batch_rl.tests.dataset.fetch.unplugged_run import (
+  FLAGS,
+  NAMES,
+  raw_files,
+  shards,
+)
+from batch_rl.utils import files
+
+
+def test_dropped_connections_are_resumed(web, run, pong, store, run_hash):
+  web.drop_after = 50_000
+  code, out, err = run(web.url, *FLAGS, '--retries=1')
+  assert code == 0 and not err
+  assert f'hash {run_hash}' in out and '4 files fetched, 0 already' in out
+  for k, name in enumerate(NAMES):
+    size = (pong / name).stat().st_size
+    assert web.gets(name) == list(range(0, size, 50_000))
+    assert f'Pong/1: checkpoint {k} is complete\n' in out
+  assert shards(store) == [0, 1, 2, 3] and not raw_files(store)
+
+
+def test_imported_files_are_not_fetched_again(web, run):
+  run(web.url, *FLAGS)
+  web.requests.clear()
+  code, out, _ = run(web.url, *FLAGS)
+  assert code == 0 and '0 files fetched, 4 already in place' in out
+  assert not web.gets()
+
+
+def test_store_grows(web, run, store, run_hash):
+  code, out, _ = run(web.url, *FLAGS[:1], '--checkpoints=0,3')
+  assert code == 0 and 'note: no shard between 0 and 3\n' in out
+  assert shards(store) == [0, 3]
+  code, out, _ = run(web.url, *FLAGS)
+  assert code == 0 and '2 files fetched, 2 already in place' in out
+  assert f'hash {run_hash}' in out and shards(store) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize('with_folder', [False, True])
+@pytest.mark.parametrize('kind', ['folder', 'memory', 'web'])
+def test_sources(unplugged, web, run, run_hash, kind, with_folder):
+  source = {'folder': unplugged, 'memory': 'memory://u', 'web': web.url}[kind]
+  web.lists = with_folder
+  if kind == 'memory':
+    import fsspec
+
+    fsspec.filesystem('memory').put(str(unplugged), '/u', recursive=True)
+  if with_folder:
+    source = f'{source}/{file_names.FOLDER}'
+  code, out, err = run(source, *FLAGS)
+  assert code == 0 and not err and f'hash {run_hash}' in out
+
+
+def test_raw_files_are_kept(web, run, pong, store, run_hash):
+  flags = (*FLAGS, '--keep_raw')
+  assert run(web.url, *flags)[0] == 0
+  raw = store / unplugged_plan.RAW
+  assert raw_files(store) == NAMES
+  for name in NAMES:
+    assert (raw / name).read_bytes() == (pong / name).read_bytes()
+  web.requests.clear()
+  assert run(web.url, *FLAGS)[0] == 0 and not web.gets()
+  for path in store.glob('*.*'):  # the store is lost, or was never made
+    path.unlink()
+  (raw / NAMES[1]).write_bytes(corrupt(raw / NAMES[1]))
+  code, out, _ = run(web.url, *flags)
+  assert code == 0 and f'hash {run_hash}' in out
+  assert web.gets() == [0] and len(web.gets(NAMES[1])) == 1
+  assert raw_files(store) == NAMES
+
+
+def test_rest_of_a_killed_process_is_removed(web, run, pong, store):
+  """It was killed after the import of a file, or while it removed one."""
+  assert run(web.url, *FLAGS)[0] == 0
+  raw = store / unplugged_plan.RAW
+  raw.mkdir()
+  (raw / NAMES[0]).write_bytes((pong / NAMES[0]).read_bytes())
+  for name in NAMES[:2]:
+    note = {'bytes': (pong / name).stat().st_size, 'version': 'x'}
+    (raw / f'{name}.json').write_text(json.dumps(note))
+  assert run(web.url, *FLAGS)[0] == 0 and not raw_files(store)
+
+
+def test_raw_files_on_the_disk_are_few(web, run, store, monkeypatch):
+  add, held = store_import.StoreImport.add, []
+
+  def slow_add(self, *arguments):
+    time.sleep(0.1)
+    held.append([n for n in raw_files(store) if not n.endswith('.json')])
+    add(self, *arguments)
+
+  monkeypatch.setattr(store_import.StoreImport, 'add', slow_add)
+  code, out, _ = run(web.url, *FLAGS, '--jobs=1')
+  assert code == 0 and 'at most 3 at a time' in out
+  assert max(map(len, held)) == 3
+
+
+def test_json(web, run, run_hash, store):
+  code, out, err = run(web.url, *FLAGS, '--json')
+  document = json.loads(out)
+  assert code == 0 and not err and document['ok']
+  assert document['fetched'] == 4 and document['stores'][0]['hash'] == run_hash
+  assert document['runs'][0]['directory'] == str(store)
+  assert document['runs'][0]['shards'] == [0, 1, 2, 3]
+
+
+# --- damage ---------------------------------------------------------------------
+
+
+def test_damaged_file_is_fetched_twice_and_named(
+  web, run, pong, store, run_hash
+):
+  web.bodies = {NAMES[1]: corrupt(pong / NAMES[1])}
+  code, out, _ = run(web.url, *FLAGS)
+  assert code == 1 and web.gets(NAMES[1]) == [0, 0]
+  assert f'missing: a file was not fetched (Pong/1 {NAMES[1]}): ' in out
+  assert 'or without checkpoints 1\n' in out and not raw_files(store)
+  with pytest.raises(ValueError, match='shards 1 are missing'):
+    shards(store)
+  web.bodies = {}
+  code, out, _ = run(web.url, *FLAGS)
+  assert code == 0 and f'hash {run_hash}' in out and '1 files fetched' in out
+
+
+def test_store_without_a_damaged_checkpoint(web, run, pong, store):
+  web.bodies = {NAMES[1]: corrupt(pong / NAMES[1])}
+  assert run(web.url, *FLAGS)[0] == 1
+  code, out, _ = run(web.url, '--layout=unplugged', '--checkpoints=0,2-3')
+  assert code == 0 and '0 files fetched, 3 already' in out
+  assert shards(store) == [0, 2, 3]
+
+
+def test_hashes_of_object_stores_are_verified(web, run, pong):
+  web.md5s = True
+  web.bodies = {NAMES[1]: (pong / NAMES[2]).read_bytes()}
+  code, out, _ = run(web.url, *FLAGS)
+  assert code == 1 and 'its md5 is' in out and web.gets(NAMES[1]) == [0, 0]
+
+
+def test_damage_at_the_source_is_fetched_once(web, run, pong):
+  web.md5s = True
+  (pong / NAMES[1]).write_bytes(corrupt(pong / NAMES[1]))
+  code, out, _ = run(web.url, *FLAGS)
+  assert code == 1 and web.gets(NAMES[1]) == [0]
+  assert 'The source has it like this.' in out
+
+
+def test_contradicting_last_steps_end_the_fetch(run, tmp_path, web, pong):
+  from batch_rl.tests.dataset.unplugged import unplugged_files  # TensorFlow
+
+  for k, last_step in enumerate(('transition', 'observation')):
+    unplugged_files.write_file(
+      pong / NAMES[k],
+      unplugged_files.random_episodes(30, 20, seed=k),
+      k,
+      last_step=last_step,
+    )
+  code, _, err = run(web.url, *FLAGS, '--jobs=1')
+  assert code == 2 and is_one_line(err) and 'choose with --last_step' in err
+  assert len(web.gets(NAMES[1])) == 1
+  code, out, _ = run(web.url, *FLAGS, '--last_step=transition', to='other')
+  assert code == 0 and 'terminal steps: transition' in out
+
+
+def test_full_disk_is_one_line(web, run, monkeypatch):
+  def fail(path):
+    raise OSError(28, 'No space left on device')
+
+  monkeypatch.setattr(files, 'sync', fail)
+  code, _, err = run(web.url, *FLAGS)
+  assert code == 2 and is_one_line(err)
+  assert 'No space left' in err and 'the same command resumes' in err
+
+
+# --- interruption ---------------------------------------------------------------
+
+
+@pytest.mark.waits
+def test_killed_fetch_resumes(unplugged, run, store, run_hash):
+  """A process is killed while files arrive and are imported."""
+  server = web_server.WebServer(unplugged)
+  server.bytes_per_second = 100_000
+  data_dir = store.parents[1]
+  command = [
+    *(sys.executable, '-m', 'batch_rl.dataset', 'fetch', server.url, *FLAGS),
+    *('--game=Pong', '--run=1', '--jobs=2', f'--data_dir={data_dir}'),
+  ]
+  partial = store / unplugged_plan.RAW / NAMES[2]
+  process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+  try:
+    deadline = time.monotonic() + 60
+    while not partial.exists() or partial.stat().st_size < 20_000:
+      assert process.poll() is None and time.monotonic() < deadline
+      time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    server.bytes_per_second = None
+    code, out, err = run(server.url, *FLAGS)
+  finally:
+    process.kill()
+    server.close()
+  assert code == 0 and f'hash {run_hash}' in out, err
+  assert shards(store) == [0, 1, 2, 3] and not raw_files(store)
+  # The files that had arrived were not fetched again; the third went on.
+  assert server.gets(NAMES[0]) == [0] and len(server.gets(NAMES[2])) == 2
+  assert server.gets(NAMES[2])[1] >= 20_000

@@ -1,0 +1,177 @@
+"""Requests for RL Unplugged's files are checked before anything is fetched."""
+
+import json
+import shutil
+
+import psutil
+import pytest
+
+from batch_rl.dataset.fetch import unplugged_plan
+from batch_rl.dataset.unplugged import file_names
+from batch_rl.tests.dataset.conftest import is_one_line
+from batch_rl.tests.dataset.fetch.unplugged_run import FLAGS, NAMES, shards
+
+UNPLUGGED = FLAGS[0]
+
+
+def test_dry_run(pong, web, run, tmp_path):
+  size = sum((pong / name).stat().st_size for name in NAMES)
+  code, out, _ = run(web.url, *FLAGS, '--dry_run')
+  assert code == 0 and not web.gets() and not (tmp_path / 'data').exists()
+  assert [line.split()[:3] for line in out.splitlines()[:5]] == [
+    ['run', 'checkpoint', 'files'],
+    *(['Pong/1', str(k), '1'] for k in range(4)),
+  ]
+  assert 'disk space: about ' in out and 'at most 4 at a time' in out
+  code, out, _ = run(web.url, *FLAGS, '--dry_run', '--json', '--jobs=1')
+  document = json.loads(out)
+  assert code == 0 and document['bytes_to_fetch'] == size
+  assert document['disk']['raw_files'] == 3
+  assert document['disk']['raw_bytes'] < size
+  assert document['disk']['store_bytes'] == round(
+    unplugged_plan.STORE_RATIO * size
+  )
+
+
+@pytest.mark.parametrize('lists', [False, True])
+def test_all_checkpoints_are_the_default(web, run, store, lists):
+  web.lists = lists
+  code, out, _ = run(web.url, UNPLUGGED)
+  assert code == 1 and shards(store) == [0, 1, 2, 3]
+  lacking = 'Pong/1: the source has no checkpoints 4-49 (found: 0-3)'
+  assert f'missing: {lacking}\n' in out
+  web.requests.clear()
+  code, out, _ = run(web.url, UNPLUGGED, '--dry_run')
+  assert code == 1 and f'missing: {lacking}\n' in out
+
+
+def test_refused_checkpoint_is_reported(web, run, store):
+  web.statuses = {NAMES[2]: [403, 100]}
+  code, out, _ = run(web.url, *FLAGS)
+  assert code == 1 and shards(store) == [0, 1, 3]
+  assert 'missing: Pong/1: the source refuses checkpoints 2 (403 For' in out
+
+
+@pytest.mark.parametrize('lists', [False, True])
+@pytest.mark.parametrize('status', [401, 403, 404])
+def test_refusal_is_reported_once(web, run, status, lists, tmp_path):
+  web.lists, web.statuses = lists, {'': [status, 10_000]}
+  code, out, err = run(web.url, UNPLUGGED, run='1-2')
+  assert code == 1 and not out and is_one_line(err)
+  assert err.count(f' {status} ') == 1 and 'batch_rl.dataset import' in err
+  assert status == 404 or len(web.requests) <= 20
+  assert not (tmp_path / 'data').exists()
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    (dict(game='Pnog'), 'no game Pnog (did you mean Pong?)'),
+    (dict(game='pong'), 'no game pong (did you mean Pong?)'),
+    (dict(game='Adventure'), '46 of the 60 games, and Adventure is not'),
+    (dict(run='6'), 'no run 6; it has runs 1-5'),
+    (dict(run='0-2'), 'no run 0; it has runs 1-5'),
+    (dict(more=['--checkpoints=4-2']), '--checkpoints=4-2 is neither'),
+    (dict(more=['--shards=1']), '--shards does not apply to --layout=unp'),
+    (dict(layout='dopamine', more=['--checkpoints=1']), 'has --shards'),
+    (dict(layout='dopamine', more=['--keep_raw']), '--keep_raw does not'),
+    (dict(layout='tfds'), "invalid choice: 'tfds'"),
+  ],
+)
+def test_mistakes_are_one_line_before_any_request(
+  web, run, tmp_path, arguments, message
+):
+  more = arguments.get('more', [])
+  named = {k: arguments[k] for k in ('game', 'run') if k in arguments}
+  layout = arguments.get('layout', 'unplugged')
+  code, out, err = run(web.url, f'--layout={layout}', *more, **named)
+  assert code == 2 and not out and is_one_line(err) and message in err
+  assert not web.requests and not (tmp_path / 'data').exists()
+
+
+@pytest.mark.parametrize('lists', [False, True])
+@pytest.mark.parametrize(
+  'source, game, checkpoints, message',
+  [
+    ('', 'Pong', '50', '50'),
+    ('/atari_episodes_ordered/Pong', 'Pong', '0', 'give the folder that does'),
+    ('/atari', 'Pong', '0', 'does not hold atari_episodes_ordered'),
+  ],
+)
+def test_wrong_requests_are_one_line(
+  web, run, tmp_path, lists, source, game, checkpoints, message
+):
+  web.lists = lists
+  code, out, err = run(
+    web.url + source, UNPLUGGED, f'--checkpoints={checkpoints}', game=game
+  )
+  assert code == 2 and not out and is_one_line(err) and message in err
+  assert not (tmp_path / 'data').exists()
+
+
+def test_missing_game_is_named(unplugged, run):
+  code, _, err = run(unplugged, UNPLUGGED, game='Qbert')
+  assert code == 2 and is_one_line(err) and 'has no Qbert; it has Pong' in err
+  shutil.rmtree(unplugged / file_names.FOLDER)
+  (unplugged / 'other').mkdir()
+  code, _, err = run(unplugged, UNPLUGGED)
+  assert code == 2 and is_one_line(err)
+  assert f'has no {file_names.FOLDER}; it has other' in err
+
+
+# --- layouts --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('kind', ['folder', 'web'])
+def test_missing_layout_is_named(unplugged, web, run, kind):
+  source = unplugged if kind == 'folder' else web.url
+  for folder in ('', f'/{file_names.FOLDER}'):
+    code, _, err = run(f'{source}{folder}')
+    assert code == 2 and is_one_line(err) and 'add --layout=unplugged' in err
+
+
+def test_needless_layout_is_named(root, run):
+  code, _, err = run(root, UNPLUGGED)
+  assert code == 2 and is_one_line(err) and 'remove --layout=unplugged' in err
+
+
+# --- the destination ------------------------------------------------------------
+
+
+def test_shards_are_not_mixed_with_a_store(root, unplugged, run, store):
+  assert run(root)[0] == 0
+  code, _, err = run(unplugged, *FLAGS)
+  assert code == 2 and is_one_line(err) and f'{store} holds shards' in err
+  assert run(unplugged, *FLAGS, to='other')[0] == 0
+  code, _, err = run(root, to='other')
+  assert code == 2 and is_one_line(err) and 'is a store' in err
+
+
+@pytest.mark.parametrize('dry_run', [[], ['--dry_run']])
+def test_store_of_another_run_is_not_continued(
+  unplugged, run, store, dry_run, tmp_path
+):
+  assert run(unplugged, UNPLUGGED, '--checkpoints=0')[0] == 0
+  other = tmp_path / 'other' / 'Pong' / '2'
+  shutil.copytree(store, other)
+  pong = unplugged / file_names.FOLDER / 'Pong'
+  shutil.copy(pong / NAMES[0], pong / NAMES[0].replace('run_1', 'run_2'))
+  code, _, err = run(unplugged, *FLAGS, *dry_run, run='2', to='other')
+  assert code == 2 and is_one_line(err)
+  assert 'is a store of run 1 of Pong' in err and 'not of run 2' in err
+
+
+def test_another_version_of_a_file_is_refused(unplugged, pong, run):
+  assert run(unplugged, UNPLUGGED, '--checkpoints=0')[0] == 0
+  shutil.copy(pong / NAMES[1], pong / NAMES[0])
+  code, _, err = run(unplugged, *FLAGS)
+  assert code == 2 and is_one_line(err) and 'was made from a file of' in err
+
+
+def test_disk_space_is_checked(web, run, monkeypatch, tmp_path):
+  usage = psutil.disk_usage('/')._replace(free=1_000)
+  monkeypatch.setattr(psutil, 'disk_usage', lambda path: usage)
+  code, out, err = run(web.url, *FLAGS)
+  assert code == 2 and not out and is_one_line(err)
+  assert 'for raw files, about' in err and '1e-06 GB are free' in err
+  assert 'fewer --checkpoints' in err and not (tmp_path / 'data').exists()
