@@ -7,12 +7,14 @@ Both keep the same rows of an episode: see `rows_kept`.
 
 import abc
 import dataclasses
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
 
 from batch_rl.dataset.shards import shard_files
+from batch_rl.utils import machine, threads
 
 LAST_STEPS = ('auto', 'transition', 'observation')
 # Receives the name of a stage, the amount done since the last call, and the total.
@@ -215,18 +217,10 @@ class EpisodeReader(abc.ABC):
     del part
     return {}
 
-  def scan(
-    self, stage: str, progress: Progress, first: Part | None = None
-  ) -> Iterator[StoredEpisode]:
-    """Yields all episodes without frames, reporting progress.
-
-    Args:
-      stage: Name of the stage, for `progress`.
-      progress: Callback.
-      first: Part to begin with; None for the order of the import.
-    """
+  def scan(self, stage: str, progress: Progress) -> Iterator[StoredEpisode]:
+    """Yields all episodes without frames, reporting progress."""
     total = sum(part.size for part in self.parts)
-    for part in sorted(self.parts, key=lambda part: part != first):
+    for part in self.parts:
       position = 0
       for episode in self.read(part, frames=False):
         progress(stage, episode.position - position, total)
@@ -234,20 +228,48 @@ class EpisodeReader(abc.ABC):
         yield episode
 
 
-def infer_last_step(episodes: Iterator[StoredEpisode]) -> str:
+def infer_last_step(
+  reader: EpisodeReader, first: Part, progress: Progress
+) -> str:
   """Returns whether terminal steps are transitions, or observations only.
 
-  The first terminal step with a reward decides. If none has a reward, RLDS's
-  definition is used: then only a step without reward is lost, and each episode
-  ends one step earlier.
+  A terminal step with a reward decides. If none has a reward, RLDS's definition is
+  used: then only a step without reward is lost, and each episode ends one step
+  earlier.
 
   Args:
-    episodes: Episodes of a dataset, without frames.
+    reader: Reader of the dataset, whose parts are searched in several threads.
+    first: Part to begin with. Damage to others is ignored.
+    progress: Callback.
 
   Returns:
     'transition' or 'observation'.
+
+  Raises:
+    ValueError: If the first part is damaged.
   """
-  kinds = (episode.infer_last_step() for episode in episodes)
+  total = sum(part.size for part in reader.parts)
+  found, advancing = threading.Event(), threading.Lock()
+
+  def search(part: Part) -> str | None:
+    position = 0
+    try:
+      for episode in reader.read(part, frames=False):
+        if found.is_set():
+          return None
+        if kind := episode.infer_last_step():
+          found.set()
+          return kind
+        with advancing:
+          progress('inferring last steps', episode.position - position, total)
+        position = episode.position
+    except ValueError:
+      if part == first:
+        raise
+    return None
+
+  parts = sorted(reader.parts, key=lambda part: part != first)
+  kinds = threads.parallel_map(search, parts, machine.num_cpus(), found.set)
   return next(filter(None, kinds), 'observation')
 
 

@@ -200,7 +200,7 @@ class _Importer:
     last_step = self._options['last_step']
     if last_step == 'auto':
       last_step = self._reader.last_step or episode_import.infer_last_step(
-        self._reader.scan('inferring last steps', progress)
+        self._reader, self._reader.parts[0], progress
       )
     return {
       'options': self._options,

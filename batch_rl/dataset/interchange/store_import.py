@@ -27,8 +27,8 @@ from batch_rl.dataset.store import (
 )
 from batch_rl.utils import machine
 
-# LZ4 level: takes half the time of `shard_packing`'s, for some 8 % more bytes.
-_LEVEL = 3
+# LZ4 level: a quarter faster than `shard_packing`'s, for 3 % more bytes.
+_LEVEL = 4
 # Frames that the compression dictionary is trained on, and parts that they are from.
 _TRAINING_FRAMES = 8000
 _TRAINING_PARTS = 8
@@ -251,7 +251,7 @@ class StoreImport:
     last_step = self._last_step
     if last_step == 'auto':
       last_step = reader.last_step or episode_import.infer_last_step(
-        reader.scan('inferring last steps', self._progress, part)
+        reader, part, self._progress
       )
     described = episode_import.describe(reader, self._identity.game)
     return {

@@ -123,7 +123,10 @@ def test_last_steps_and_rewards(tmp_path, last_step, clipped):
   made = open_reader(path)
   found = list(made.read(made.parts[0]))
   assert [episode.terminal for episode in found] == [True, True, False]
-  assert episode_import.infer_last_step(iter(found)) == last_step
+  inferred = episode_import.infer_last_step(
+    made, made.parts[0], lambda stage, count, total: None
+  )
+  assert inferred == last_step
   kept = [episode.rows_kept(last_step) for episode in found]
   assert kept == [12, 9, 7]
   for episode, want in zip(found, episodes, strict=True):
