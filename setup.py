@@ -73,6 +73,8 @@ MINARI = [
   'pillow>=10.4',
 ]
 
+# The report's scores are of this version, and batch_rl/minatar reads its modules.
+MINATAR = ['minatar==1.0.15']
 # `dataset fetch` from gs://; seen to work: 2026.10.1, with fsspec 2026.9.0.
 FETCH = ['gcsfs>=2024.6']
 
@@ -84,6 +86,7 @@ SWEEP = [
 EXTRAS = {
   'rlds': RLDS,
   'minari': MINARI,
+  'minatar': MINATAR,
   'cuda': ['tensorflow[and-cuda]==2.21.*'],
   # The ROMs that the dataset was made with. Builds from source: needs cmake,
   # a C++ compiler and the zlib headers.
@@ -102,6 +105,7 @@ EXTRAS = {
     'mypy>=1.15',
     *RLDS,
     *MINARI,
+    *MINATAR,
     *SWEEP,
     *FETCH,
   ],

@@ -229,7 +229,7 @@ class LoggedRunner(runner.RecordedRunner):
     }
 
   def _safe_point(self, steps, partial):
-    if isinstance(self._environment, environment_lib.ResumableEnvironment):
+    if environments.is_resumable(self._environment):
       super()._safe_point(steps, partial)
     elif self._interruption.requested:
       raise interruption.Interrupted(

@@ -10,12 +10,12 @@ import tensorflow as tf
 from absl import logging
 from dopamine.discrete_domains import atari_lib, iteration_statistics
 
-from batch_rl.atari import roms
 from batch_rl.dataset.shards import manifests, shard_reader
 from batch_rl.dataset.store import store_directory
 from batch_rl.fixed_replay import runner_of_2020, vector_evaluation
 from batch_rl.fixed_replay.agents import REGISTRY, fixed_replay_agent
-from batch_rl.runs import evaluations, run_record, runner
+from batch_rl.minatar import games as minatar_games
+from batch_rl.runs import evaluations, games, run_record, runner
 from batch_rl.utils import seeding
 from batch_rl.utils.user_code import function_records, gin_signatures
 
@@ -65,7 +65,7 @@ def logged_game(replay_data_dir: str) -> str | None:
     replay_data_dir: Directory of the shards, or a store.
 
   Returns:
-    The game's CamelCase name, or None if it is unknown.
+    The game's name, e.g. `Pong` or `MinAtar-Breakout`, or None if it is unknown.
   """
   manifest = manifests.read(replay_data_dir)
   if 'environment' in manifest:
@@ -75,7 +75,7 @@ def logged_game(replay_data_dir: str) -> str | None:
     replay_data_dir = source or replay_data_dir
   path = os.path.normpath(os.path.abspath(replay_data_dir))
   try:
-    return roms.canonical_name(
+    return games.canonical_name(
       os.path.basename(os.path.dirname(os.path.dirname(path)))
     )
   except ValueError:
@@ -85,16 +85,33 @@ def logged_game(replay_data_dir: str) -> str | None:
 def check_game(replay_data_dir: str, game_name: str | None) -> None:
   """Checks that the data is of the game to evaluate in.
 
+  Args:
+    replay_data_dir: Directory of the shards, or a store.
+    game_name: Configured game of Atari or MinAtar; None for another environment.
+
   Raises:
     ValueError: If the two games differ.
   """
   logged = logged_game(replay_data_dir)
-  if game_name and logged and logged != roms.canonical_name(game_name):
-    raise ValueError(
-      f'{replay_data_dir} holds {logged}, but '
-      f'atari_lib.create_atari_environment.game_name is {game_name!r}: bind '
-      f'it to "{logged}".'
-    )
+  if not game_name or not logged:
+    return
+  game = games.canonical_name(game_name)
+  if game == logged:
+    return
+  if minatar_games.is_minatar(game) == minatar_games.is_minatar(logged):
+    advice = f'bind it to "{logged}"'
+  elif minatar_games.is_minatar(logged):
+    advice = f'add --gin_files={minatar_games.OFFLINE_CONFIG}'
+  else:
+    advice = f'remove {minatar_games.OFFLINE_CONFIG}'
+  parameter = (
+    'MinAtarEnvironment.game_name'
+    if minatar_games.is_minatar(game)
+    else 'atari_lib.create_atari_environment.game_name'
+  )
+  raise ValueError(
+    f'{replay_data_dir} holds {logged}, but {parameter} is {game_name!r}: {advice}.'
+  )
 
 
 def _no_progress() -> dict[str, Any]:

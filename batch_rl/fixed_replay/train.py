@@ -91,7 +91,7 @@ def main(unused_argv: Any = None) -> None:
       init_checkpoint_dir=FLAGS.init_checkpoint_dir
       and store_directory.absolute(FLAGS.init_checkpoint_dir),
     )
-    run_experiment.check_game(replay_data_dir, command_line.atari_game())
+    run_experiment.check_game(replay_data_dir, command_line.configured_game())
     init_checkpoint_dir = FLAGS.init_checkpoint_dir
     if checkpoints.find(FLAGS.base_dir):
       init_checkpoint_dir = None  # a resumed run has its own weights

@@ -9,7 +9,7 @@ import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.agents import loss_agent
-from batch_rl.multi_head import atari_helpers
+from batch_rl.multi_head import atari_helpers, plain_networks
 
 TRANSFORM_STRATEGIES = ('IDENTITY', 'AVERAGE', 'STOCHASTIC')
 
@@ -57,7 +57,8 @@ class MultiHeadDQNAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       num_convex_combinations: Number of mixtures per minibatch; above 1 only with
         STOCHASTIC.
       network: Function `(num_actions, num_heads, name=...)` that builds a network,
-        whose `call` returns a `MultiHeadNetworkType`.
+        whose `call` returns a `MultiHeadNetworkType`; or a plain network, see
+        `plain_networks`.
       seed: Seed of the run, from which the mixtures are drawn; None for an unseeded
         agent.
       **kwargs: Arguments of Dopamine's `DQNAgent`.
@@ -93,8 +94,13 @@ class MultiHeadDQNAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     # Networks written for the 2020 API mix their heads, which the loss does here.
     if 'transform_strategy' in inspect.signature(self.network).parameters:
       args, kwargs = (), {'transform_strategy': 'IDENTITY'}
-    return self.network(
-      self.num_actions, self.num_heads, *args, name=name, **kwargs
+    network = self._network_with_heads(self.num_heads, *args)
+    return network(self.num_actions, self.num_heads, *args, name=name, **kwargs)
+
+  def _network_with_heads(self, *args: Any) -> Callable[..., tf.keras.Model]:
+    """Returns `network`, with heads if it is a plain one."""
+    return plain_networks.with_head(
+      self.network, atari_helpers.MultiHead, *args
     )
 
   def loss(self, batch: loss_agent.Batch) -> tf.Tensor:

@@ -7,7 +7,11 @@ import gin
 import numpy as np
 import tensorflow as tf
 
-from batch_rl.multi_head import atari_helpers, multi_head_dqn_agent
+from batch_rl.multi_head import (
+  atari_helpers,
+  multi_head_dqn_agent,
+  plain_networks,
+)
 from batch_rl.utils import seeding
 from batch_rl.utils.user_code import gin_signatures
 
@@ -56,7 +60,8 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
       num_convex_combinations: Number of mixtures per minibatch; above 1 only with
         STOCHASTIC.
       network: Function `(num_actions, num_networks, devices, name=...)` that builds
-        the networks; their `call` returns a `MultiHeadNetworkType`.
+        the networks; their `call` returns a `MultiHeadNetworkType`. Or a plain
+        network, see `plain_networks`, for each.
       devices: TensorFlow devices, assigned to the networks in turn; None for all
         GPUs. Without devices, and for the rest of the graph, Dopamine's `tf_device`
         applies.
@@ -96,6 +101,9 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
 
   def _create_network(self, name: str) -> tf.keras.Model:
     return super()._create_network(name, self._devices)
+
+  def _network_with_heads(self, *args: Any) -> Callable[..., tf.keras.Model]:
+    return plain_networks.several(self.network, *args)
 
   def choose_actions(
     self, outputs: atari_helpers.MultiHeadNetworkType, seed: tf.Tensor

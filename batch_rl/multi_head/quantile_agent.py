@@ -9,7 +9,7 @@ from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.agents import loss_agent
 from batch_rl.agents import replay_scheme as scheme_lib
-from batch_rl.multi_head import atari_helpers
+from batch_rl.multi_head import atari_helpers, plain_networks
 
 
 @gin.configurable
@@ -39,7 +39,8 @@ class QuantileAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
         the quantile regression loss.
       network: Function `(num_actions, num_atoms, name=...)` that builds a network,
         whose `call` returns a `QuantileNetworkType`, or another type with `q_values`
-        and the quantiles as `logits`, as in 2020.
+        and the quantiles as `logits`, as in 2020; or a plain network, see
+        `plain_networks`.
       num_atoms: Number of quantiles, N in the paper.
       seed: Seed of the run; None for an unseeded agent.
       replay_scheme: 'uniform', the only one.
@@ -60,7 +61,10 @@ class QuantileAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     super().__init__(sess, num_actions, network=network, seed=seed, **kwargs)
 
   def _create_network(self, name: str) -> tf.keras.Model:
-    return self.network(self.num_actions, self.num_atoms, name=name)
+    network = plain_networks.with_head(
+      self.network, atari_helpers.Quantile, self.num_atoms
+    )
+    return network(self.num_actions, self.num_atoms, name=name)
 
   def loss(self, batch: loss_agent.Batch) -> tf.Tensor:
     """Returns the quantile Huber losses against r + gamma^n theta'_j(s', a').

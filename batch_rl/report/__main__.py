@@ -14,7 +14,6 @@ import sys
 
 import tqdm.auto as tqdm
 
-from batch_rl.atari import roms
 from batch_rl.report import (
   aggregates,
   comparison,
@@ -26,6 +25,7 @@ from batch_rl.report import (
   tables,
 )
 from batch_rl.report.comparison import Comparison
+from batch_rl.runs import games as games_lib
 from batch_rl.utils import files, programs, staging_directory
 
 _PAGE = 'index.html'
@@ -265,7 +265,7 @@ def _games(text: str, available: list[str]) -> list[str]:
   games = []
   for game in filter(None, map(str.strip, text.split(','))):
     with contextlib.suppress(ValueError):
-      game = roms.canonical_name(game)
+      game = games_lib.canonical_name(game)
     if game not in available:
       raise ValueError(
         f'--games={text}: there is no run of {game}, only of '

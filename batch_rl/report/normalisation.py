@@ -8,7 +8,9 @@
   human      professional tester; published for 55 of the dataset's 60 games
 
 `random_scores.csv` has the random agent's score with each ROM, and how it was measured
-(`benchmarks/random_scores.py`).
+(`benchmarks/random_scores.py`). `minatar_scores.csv` has the scores of MinAtar's games,
+all of them measured by `benchmarks/minatar_scores.py`: `random`, and `dqn_final` and
+`dqn_best` of online DQNs.
 """
 
 import csv
@@ -19,12 +21,14 @@ import pathlib
 import numpy as np
 import numpy.typing as npt
 
-from batch_rl.atari import roms
+from batch_rl.runs import games
 
 VERSION = '1'  # Version of `normalisers.csv`; changes with any score in it.
+MINATAR_VERSION = '1'  # Version of `minatar_scores.csv`.
 NORMALISERS = ('dqn_final', 'dqn_best', 'human')
 NORMALISERS_CSV = pathlib.Path(__file__).with_name('normalisers.csv')
 RANDOM_SCORES_CSV = pathlib.Path(__file__).with_name('random_scores.csv')
+MINATAR_SCORES_CSV = pathlib.Path(__file__).with_name('minatar_scores.csv')
 
 _ORIGINS = {
   'random': (
@@ -50,8 +54,8 @@ def load() -> dict[str, dict[str, float]]:
   """Returns the scores by game: mean undiscounted, unclipped returns.
 
   Returns:
-    `{game: {name: score}}` with games in CamelCase, sorted. The names are 'random',
-    'dqn_final', 'dqn_best' and, if published, 'human'.
+    `{game: {name: score}}`: the dataset's games, sorted, then those of MinAtar. The
+    names are 'random', 'dqn_final', 'dqn_best' and, if published, 'human'.
   """
   return {game: dict(scores) for game, scores in _scores().items()}
 
@@ -67,11 +71,16 @@ def describe(normaliser: str) -> str:
     formula = '(agent - random) / (human - random)'
   else:
     formula = '(agent - min(DQN, random)) / |DQN - random|'
-  digest = hashlib.sha256(NORMALISERS_CSV.read_bytes()).hexdigest()
   return (
-    f'{normaliser} version {VERSION} (sha256 {digest[:12]}): {formula}; '
-    f'{normaliser}: {_ORIGINS[normaliser]}; random: {_ORIGINS["random"]}'
+    f'{normaliser} version {VERSION} (sha256 {_digest(NORMALISERS_CSV)}): {formula}; '
+    f'{normaliser}: {_ORIGINS[normaliser]}; random: {_ORIGINS["random"]}. MinAtar '
+    f'version {MINATAR_VERSION} (sha256 {_digest(MINATAR_SCORES_CSV)}): random actions '
+    'and online DQNs of this package (benchmarks/minatar_scores.py)'
   )
+
+
+def _digest(path: pathlib.Path) -> str:
+  return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
 def can_normalise(game: str, normaliser: str) -> bool:
@@ -114,7 +123,7 @@ def normalise(returns: npt.ArrayLike, game: str, normaliser: str) -> np.ndarray:
     others = [repr(name) for name in NORMALISERS if can_normalise(game, name)]
     choose = f', or choose {" or ".join(others)}' if others else ''
     raise ValueError(
-      f'{roms.canonical_name(game)} has no {normaliser!r} score that differs from '
+      f'{games.canonical_name(game)} has no {normaliser!r} score that differs from '
       f'the random score: leave the game out{choose}.'
     )
   zero, one = bounds
@@ -134,7 +143,7 @@ def random_score(game: str, rom_md5: str | None = None) -> float | None:
   Raises:
     ValueError: If the game is unknown.
   """
-  game = roms.canonical_name(game)
+  game = games.canonical_name(game)
   if rom_md5 is None:
     return _scores().get(game, {}).get('random')
   return _random_scores().get((game, rom_md5))
@@ -149,7 +158,7 @@ def _check(normaliser: str) -> None:
 
 def _zero_and_one(game: str, normaliser: str) -> tuple[float, float] | None:
   """Returns the returns that map to 0 and 1; None if missing or equal."""
-  scores = _scores().get(roms.canonical_name(game), {})
+  scores = _scores().get(games.canonical_name(game), {})
   if 'random' not in scores or normaliser not in scores:
     return None
   zero, one = scores['random'], scores[normaliser]
@@ -161,9 +170,10 @@ def _zero_and_one(game: str, normaliser: str) -> tuple[float, float] | None:
 @functools.cache
 def _scores() -> dict[str, dict[str, float]]:
   scores: dict[str, dict[str, float]] = {}
-  with NORMALISERS_CSV.open(encoding='utf-8', newline='') as rows:
-    for row in csv.DictReader(rows):
-      scores.setdefault(row['game'], {})[row['score']] = float(row['value'])
+  for path in (NORMALISERS_CSV, MINATAR_SCORES_CSV):
+    with path.open(encoding='utf-8', newline='') as rows:
+      for row in csv.DictReader(rows):
+        scores.setdefault(row['game'], {})[row['score']] = float(row['value'])
   return scores
 
 

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
 from batch_rl.report.comparison import listed, rom_name
 from batch_rl.report.run_results import RunResults
@@ -41,9 +42,16 @@ def _differences(runs: pd.DataFrame) -> list[str]:
 
 
 def _departures_from_reference(runs: list[RunResults]) -> list[str]:
-  """Returns notes on protocols that differ from that of the reference scores."""
+  """Returns notes on protocols that differ from that of the reference scores.
+
+  MinAtar's reference scores come from runs with the same configs.
+  """
   notes = []
-  runs = [run for run in runs if run.game in normalisation.load()]
+  runs = [
+    run
+    for run in runs
+    if run.game in normalisation.load() and not minatar.is_minatar(run.game)
+  ]
   for name, expected in REFERENCE.items():
     values = {run.protocol.get(name, '?') for run in runs} - {'?', expected}
     if values:

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.atari import roms
 from batch_rl.runs import evaluations as evaluations_lib
-from batch_rl.runs import run_record
+from batch_rl.runs import games, run_record
 from batch_rl.utils import files, programs, safe_pickle
 
 _LOGS = 'logs'
@@ -394,15 +393,15 @@ def _game(environment: Mapping, bindings: Mapping[str, str]) -> str:
 
 def _game_in_path(directory: str) -> str:
   for part in reversed(os.path.abspath(directory).split(os.sep)):
-    if (game := _canonical(part)) in roms.games():
+    if (game := _canonical(part)) in games.names():
       return game
   return ''
 
 
 def _canonical(game: str) -> str:
-  """Returns an Atari game in CamelCase, any other name unchanged."""
+  """Returns the name of a game of Atari or MinAtar, any other name unchanged."""
   try:
-    return roms.canonical_name(game)
+    return games.canonical_name(game)
   except ValueError:
     return game
 
@@ -426,6 +425,7 @@ def _protocol(
     return dict.fromkeys(names, '?')
   max_steps = _number(_value(bindings, 'max_steps_per_episode'), 27_000)
   max_frames = environment.get('max_num_frames_per_episode') or math.inf
+  frame_skip = environment.get('frame_skip') or 4
   unknown = 'none' if environment.get('game') else '?'  # not Atari
   return {
     'subset': str(data.get('subset') or 'all'),
@@ -434,6 +434,6 @@ def _protocol(
     ),
     'sticky': str(environment.get('repeat_action_probability', unknown)),
     'rom': str(environment.get('rom_md5', unknown)),
-    'frame cap': str(min(max_frames, 4 * max_steps)),
+    'frame cap': str(min(max_frames, frame_skip * max_steps)),
     'steps': _value(bindings, 'evaluation_steps') or '125000',
   }

@@ -29,11 +29,13 @@ from batch_rl.atari import roms
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.runs import gin_files as gin_files_lib
 from batch_rl.runs import interruption, run_record
-from batch_rl.runs.bindings import files_of_2020
+from batch_rl.runs.bindings import any_agent, files_of_2020
 from batch_rl.utils import programs
 from batch_rl.utils.user_code import user_modules
 
 _GAME_NAME = 'atari_lib.create_atari_environment.game_name'
+_ATARI = 'dopamine.discrete_domains.atari_lib.'
+_MINATAR = 'MinAtarEnvironment'
 
 
 @functools.cache
@@ -275,10 +277,8 @@ def start_run(
   _bind(f'{create_agent}.agent_name', agent_name)
   for line in files_of_2020.adapt(statements, agents, agent_class):
     logging.info('%s', line)
-  if game := atari_game():
-    roms.find_rom(game, query_gin('make_atari.rom_set') or 'auto')
-  elif not _environment_function():
-    raise ValueError(f'No game: bind {_GAME_NAME}, e.g. to "Pong".')
+  any_agent.bind(statements, agents, agent_class)
+  _check_environment()
   seed = flags.FLAGS.seed
   if seed is None:
     seed = query_gin('run_seed.seed')
@@ -308,15 +308,40 @@ def query_gin(parameter: str) -> Any:
     return None
 
 
-def atari_game() -> str | None:
-  """Returns the configured game of Dopamine's Atari environment.
+def configured_game() -> str | None:
+  """Returns the game of Atari or MinAtar that gin configures, as it is written.
 
   Returns:
     None if there is none, or the run has another environment.
   """
-  if _environment_function() not in (None, 'create_atari_environment'):
-    return None
-  return query_gin(_GAME_NAME)
+  function = _environment_function()
+  if function == _MINATAR:
+    from batch_rl.minatar import environment
+
+    return environment.configured_game()
+  return query_gin(_GAME_NAME) if _is_atari(function) else None
+
+
+def _check_environment():
+  """Checks that game and emulator are there.
+
+  Raises:
+    ValueError: If the game is unknown or missing, or MinAtar is not installed.
+  """
+  game, function = configured_game(), _environment_function()
+  if function == _MINATAR:
+    from batch_rl.minatar import environment
+
+    environment.check_installed()
+  elif game:
+    roms.find_rom(game, query_gin('make_atari.rom_set') or 'auto')
+  elif function is None:
+    raise ValueError(f'No game: bind {_GAME_NAME}, e.g. to "Pong".')
+
+
+def _is_atari(function: str | None) -> bool:
+  """Returns whether a `create_environment_fn` is Atari's; None is the default."""
+  return function in (None, 'create_atari_environment')
 
 
 def _environment_function() -> str | None:
@@ -352,7 +377,11 @@ def warn_of_unused_bindings() -> list[str]:
 
 
 def unused_bindings() -> list[str]:
-  """Returns the gin bindings that nothing has read, as `Configurable.parameter`."""
+  """Returns the gin bindings that nothing has read, as `Configurable.parameter`.
+
+  Those of Atari in the agents' gin files are left out in another environment.
+  """
+  others = () if _is_atari(_environment_function()) else (_ATARI,)
   # gin prints the operative config, but has no public way to query it.
   given, read = gin.config._CONFIG, gin.config._OPERATIVE_CONFIG
   return sorted(
@@ -361,4 +390,5 @@ def unused_bindings() -> list[str]:
     for parameter in parameters
     if parameter not in read.get(scope_and_selector, {})
     and scope_and_selector[1] != 'gin.macro'
+    and not scope_and_selector[1].startswith(others)
   )

@@ -17,7 +17,10 @@ class Environment(Protocol):
   """Contract of an environment.
 
   An attribute `name`, if there is one, names the environment in the record of a run.
-  A method `render() -> uint8 (height, width, 3)` is needed only for videos.
+  A method `render() -> uint8 (height, width, 3)` is needed only for videos, and
+  `describe()` returns more for the record, a JSON-serialisable dictionary. Online runs
+  can stop within an iteration if the environment has `state()`, which returns plain
+  data, and `restore(state)`.
 
   Attributes:
     action_space: Object whose `n` is the number of actions, which are 0 to n - 1.
@@ -170,12 +173,25 @@ def describe(environment: Any) -> dict[str, Any]:
 
   Returns:
     The description of `batch_rl.atari.environment.describe` for Atari, otherwise a
-    dictionary of game (its name) and num_actions.
+    dictionary of game (its name) and num_actions, and what the environment's own
+    `describe` returns.
   """
-  return atari.describe(environment) or {
+  if described := atari.describe(environment):
+    return described
+  more = getattr(environment, 'describe', None)
+  return {
     'game': name(environment),
     'num_actions': int(environment.action_space.n),
+    **(more() if callable(more) else {}),
   }
+
+
+def is_resumable(environment: Any) -> bool:
+  """Returns whether an environment can be saved within an episode."""
+  return all(
+    callable(getattr(environment, method, None))
+    for method in ('state', 'restore')
+  )
 
 
 def screen(environment: Any) -> np.ndarray:

@@ -53,7 +53,11 @@ def _parser():
   add('--job', help='offline, online or evaluate')
   add('--base_dir', help='directory of the results, shared by all machines')
   add('--data_dir', help='directory of the runs, <data_dir>/<Game>/<run>')
-  add('--games', nargs='+', help="games, or 'all' for the 60 of the dataset")
+  add(
+    '--games',
+    nargs='+',
+    help="games, e.g. Pong MinAtar/Breakout, or 'all' for the 60 of the dataset",
+  )
   add('--runs', help='runs of the dataset, e.g. 1-5')
   add('--agents', nargs='+', help="gin files, or names of the package's agents")
   add('--seeds', help='seeds, e.g. 1-3')

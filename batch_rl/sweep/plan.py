@@ -13,10 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import batch_rl
-from batch_rl.atari import roms
 from batch_rl.baselines import parallel_runs
 from batch_rl.dataset.store import store
-from batch_rl.report import normalisation
+from batch_rl.sweep import games as games_lib
 from batch_rl.sweep import yaml_file
 from batch_rl.utils import choices, files, number_ranges
 from batch_rl.utils.user_code import user_modules
@@ -51,7 +50,6 @@ _DEFAULTS: dict[str, Any] = {
   'rates': {},
   'slurm': {},
 }
-GAME = 'atari_lib.create_atari_environment.game_name'
 _MAX_CELLS = 100_000
 _RATES = ('train', 'eval')
 _EVALUATE_FLAGS = ('checkpoints', 'evaluation_steps', 'environments', 'seed')
@@ -119,6 +117,7 @@ class _Method:
   agent: str
   variant: str
   gin_files: tuple[str, ...]
+  shared_files: tuple[str, ...]  # those of the sweep
   gin_bindings: tuple[str, ...]
   class_name: str | None  # `module.Class` of the user
 
@@ -204,7 +203,10 @@ def _read_yaml(path):
 
 def _list_cells(job, base_dir, settings):
   methods = _methods(job, settings)
-  games = [_game(name, settings) for name in _games(settings['games'])]
+  games = [
+    games_lib.find(name, settings['data_dir'])
+    for name in games_lib.listed(settings['games'])
+  ]
   runs = _numbers('runs', settings['runs'])
   seeds = _numbers('seeds', settings['seeds'])
   if job == 'online' and len(seeds) > 1:
@@ -240,9 +242,9 @@ def _cell(job, base_dir, settings, method, game, run, seed, has_others) -> Cell:
     name += f' seed {seed}'
     directory = os.path.join(directory, f'seed-{seed}')
   flags: dict[str, Any] = {'base_dir': directory}
-  bindings = list(method.gin_bindings)
-  if job != 'evaluate' and _is_atari(game):
-    bindings.append(f'{GAME} = "{game}"')
+  of_game = games_lib.settings(job, game)
+  gin_files = (*method.gin_files, *of_game.gin_files, *method.shared_files)
+  bindings = [*method.gin_bindings, *of_game.gin_bindings]
   if job == 'offline':
     flags['replay_dir'] = os.path.join(data_dir, game, str(run))
     flags['seed'] = seed
@@ -263,14 +265,14 @@ def _cell(job, base_dir, settings, method, game, run, seed, has_others) -> Cell:
   arguments = ['-um', _PROGRAMS[job]]
   arguments += [f'--{flag}={value}' for flag, value in flags.items()]
   if job != 'evaluate':
-    arguments += [f'--gin_files={path}' for path in method.gin_files]
+    arguments += [f'--gin_files={path}' for path in gin_files]
     arguments += [f'--gin_bindings={binding}' for binding in bindings]
   return Cell(
     name,
     job,
     directory,
     tuple(arguments),
-    method.gin_files,
+    gin_files,
     tuple(bindings),
     flags.get('replay_dir'),
     method.class_name,
@@ -301,7 +303,8 @@ def _methods(job, settings) -> list[_Method]:
         _Method(
           agent,
           ' '.join(f'{labels[p]}={_for_path(v)}' for p, v in combination),
-          (*gin_files, *shared),
+          gin_files,
+          shared,
           (
             *_strings(settings, 'gin_bindings'),
             *bindings,
@@ -370,31 +373,6 @@ def _packaged_config(job, name):
     if name.endswith('.gin') and name != 'base.gin'
   ]
   return f'{folder}/{choices.choose("agent", name, configs)}.gin'
-
-
-def _games(games):
-  if games == 'all':
-    return list(normalisation.load())
-  games = games if isinstance(games, list) else [games]
-  return [str(game) for game in games]
-
-
-def _is_atari(game):
-  try:
-    return roms.canonical_name(game) == game
-  except ValueError:
-    return False
-
-
-def _game(name, settings):
-  """Returns a game in CamelCase, or the name of a folder in `data_dir`."""
-  try:
-    return roms.canonical_name(name)
-  except ValueError:
-    data_dir = settings['data_dir']
-    if data_dir and os.path.isdir(os.path.join(_expand_user(data_dir), name)):
-      return name
-    raise
 
 
 def check_data(sweep: Sweep) -> None:

@@ -10,9 +10,9 @@ import traceback
 from collections.abc import Mapping, Sequence
 
 from batch_rl.runs import command_line, progress
-from batch_rl.runs.bindings import files_of_2020
+from batch_rl.runs.bindings import any_agent, files_of_2020
 from batch_rl.sweep import cells as cell_lib
-from batch_rl.sweep import plan
+from batch_rl.sweep import games, plan
 from batch_rl.utils.user_code import gin_signatures, user_modules
 
 # Updates and agent steps per second of an Atari cell on two cores without a GPU, measured
@@ -122,7 +122,9 @@ def rates(
 
 def _settings(cell):
   """Returns the settings that affect the amount of work; the game does not."""
-  bindings = [b for b in cell.gin_bindings if not b.startswith(plan.GAME)]
+  bindings = [
+    b for b in cell.gin_bindings if not b.startswith(games.PARAMETERS)
+  ]
   steps = next(
     (
       int(argument.split('=')[1])
@@ -185,8 +187,8 @@ def _load(job, gin_files, bindings, evaluation_steps, own_agent, module):
       or gin.get_bindings(create).get('agent_name')
       or files_of_2020.agent_name(statements, agents)
     )
-    period = gin_signatures.configured_value(
-      agents.find(agent), 'update_period'
-    )
+    agent_class = agents.find(agent)
+    any_agent.bind(statements, agents, agent_class)
+    period = gin_signatures.configured_value(agent_class, 'update_period')
     train = -(-train // period)
   return Workload(values['num_iterations'], train, values['evaluation_steps'])

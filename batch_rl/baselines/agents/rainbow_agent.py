@@ -5,11 +5,14 @@ from dopamine.tf.agents.rainbow import rainbow_agent
 
 from batch_rl.agents import replay_scheme as scheme_lib
 from batch_rl.baselines.agents import logged_agent
+from batch_rl.multi_head import plain_networks
 
 
 @gin.configurable
 class LoggedRainbowAgent(
-  logged_agent.LoggedAgentMixin, rainbow_agent.RainbowAgent
+  logged_agent.LoggedAgentMixin,
+  plain_networks.RainbowNetworks,
+  rainbow_agent.RainbowAgent,
 ):
   """C51 (Bellemare et al., 2017) that logs: one-step Rainbow, uniform replay.
 

@@ -7,16 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import tqdm.auto as tqdm
 
-from batch_rl.dataset.checks import run_statistics
+from batch_rl.dataset.checks import plane_colors, run_statistics
 from batch_rl.dataset.shards import shard_files, shard_reader, stitching
 from batch_rl.dataset.store import store
 from batch_rl.utils import machine
-
-# Colours of planes, in RGB.
-_COLORS = (
-  (230, 60, 60), (70, 130, 230), (80, 200, 90), (240, 200, 60), (180, 90, 220),
-  (80, 210, 220), (240, 140, 50), (240, 130, 190), (160, 110, 70), (200, 200, 200),
-)  # fmt: skip
 
 
 def check_output(path: str, endings: tuple[str, ...]) -> None:
@@ -45,11 +39,13 @@ def explain_no_images(
   """
   shape, dtype = statistics.frame_shape, statistics.frame_dtype
   planes = shape[2] if len(shape) == 3 else 1
-  if len(shape) in (2, 3) and min(shape[:2]) > 1 and planes <= len(_COLORS):
+  if (
+    len(shape) in (2, 3) and min(shape[:2]) > 1 and planes <= plane_colors.MOST
+  ):
     return None
   return (
     f'observations of {dtype} {shape} are not images: these are (height, width) or '
-    f'(height, width, planes) with at most {len(_COLORS)} planes.'
+    f'(height, width, planes) with at most {plane_colors.MOST} planes.'
   )
 
 
@@ -85,7 +81,7 @@ def read_images(
     frames = _as_gray_levels(frames)
   if planes == 1:
     return frames[..., 0]
-  return frames if planes == 3 else _color_planes(frames)
+  return frames if planes == 3 else plane_colors.color(frames)
 
 
 def _as_gray_levels(frames: np.ndarray) -> np.ndarray:
@@ -93,23 +89,6 @@ def _as_gray_levels(frames: np.ndarray) -> np.ndarray:
   values = np.nan_to_num(frames.astype(np.float32), posinf=0, neginf=0)
   low, high = values.min(initial=0), values.max(initial=0)
   return ((values - low) * (255 / max(high - low, 1e-30))).astype(np.uint8)
-
-
-def _color_planes(planes: np.ndarray) -> np.ndarray:
-  """Gives each plane a colour; of overlapping planes the brightest one shows.
-
-  Args:
-    planes: uint8 (n, height, width, planes).
-
-  Returns:
-    uint8 (n, height, width, 3).
-  """
-  out = np.zeros((*planes.shape[:3], 3), np.uint8)
-  for i, color in enumerate(_COLORS[: planes.shape[-1]]):
-    for channel, level in enumerate(color):
-      colored = (planes[..., i] * np.float32(level / 255)).astype(np.uint8)
-      out[..., channel] = np.maximum(out[..., channel], colored)
-  return out
 
 
 def read_frames(

@@ -7,11 +7,14 @@ from dopamine.tf.agents.rainbow import rainbow_agent
 from batch_rl.agents import loss_agent
 from batch_rl.agents import replay_scheme as scheme_lib
 from batch_rl.fixed_replay.agents import fixed_replay_agent
+from batch_rl.multi_head import plain_networks
 
 
 @gin.configurable
 class FixedReplayRainbowAgent(
-  fixed_replay_agent.FixedReplayAgentMixin, rainbow_agent.RainbowAgent
+  fixed_replay_agent.FixedReplayAgentMixin,
+  plain_networks.RainbowNetworks,
+  rainbow_agent.RainbowAgent,
 ):
   """Offline C51 (Bellemare et al., 2017): one-step Rainbow, uniform replay.
 

@@ -5,13 +5,13 @@ once what has no effect and which defaults have changed.
 """
 
 import inspect
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable
 
 import gin
 from gin import config, config_parser
 
 from batch_rl.agents import registry
+from batch_rl.runs.bindings import bound as bound_lib
 from batch_rl.utils.user_code import user_modules
 
 _PROGRAM = 'dopamine.discrete_domains.run_experiment'
@@ -71,31 +71,6 @@ _OFFLINE_DEFAULTS = {
 }
 
 
-class _Binding(NamedTuple):
-  """A binding in a file.
-
-  Attributes:
-    scope: Its gin scope, or ''.
-    selector: Full name of the class or function.
-    configurable: The class or function.
-    parameter: Name of the parameter.
-  """
-
-  scope: str
-  selector: str
-  configurable: Any
-  parameter: str
-
-  def value(self) -> Any:
-    """Returns the value in gin; references stay references."""
-    return config._CONFIG[self.scope, self.selector][self.parameter]
-
-  def remove(self) -> None:
-    """Removes the binding from gin."""
-    values = config._CONFIG.get((self.scope, self.selector), {})
-    values.pop(self.parameter, None)
-
-
 def agent_name(
   statements: Iterable[config_parser.BindingStatement],
   agents: registry.Registry,
@@ -109,7 +84,7 @@ def agent_name(
     statements: Bindings in the order of reading, after gin has read them.
     agents: Agents by name.
   """
-  bound = list(_bindings(statements))
+  bound = list(bound_lib.find(statements))
   for binding in bound:
     if (binding.selector, binding.parameter) == _AGENT_NAME:
       return gin.query_parameter('.'.join(_AGENT_NAME))
@@ -135,7 +110,7 @@ def adapt(
     have changed. The last are for files without the package's configs.
   """
   statements = list(statements)
-  bound = list(_bindings(statements))
+  bound = list(bound_lib.find(statements))
   _remove(bound, *_AGENT_NAME)
   _rename_environment(bound, _RUNNERS[agents.kind])
   lines = []
@@ -177,17 +152,15 @@ def _rename_memories(bound, agents, agent_class):
     return []  # it has no memory, or one of its own
   memory = config._REGISTRY.get_match(_MEMORIES[agents.kind])
   parameters = inspect.signature(memory.wrapped).parameters
-  last: dict[tuple[str, str], _Binding] = {}
+  last: dict[tuple[str, str], bound_lib.Binding] = {}
   for binding in bound:
     if binding.configurable is memory.wrapped or (
       binding.selector in _FORMER_MEMORIES and binding.parameter in parameters
     ):
       last[binding.scope, binding.parameter] = binding
-  for (scope, parameter), binding in last.items():
+  for binding in last.values():
     if binding.configurable is not memory.wrapped:
-      name = '/'.join(filter(None, (scope, memory.selector)))
-      with gin.unlock_config():
-        gin.bind_parameter(f'{name}.{parameter}', binding.value())
+      binding.move(memory.selector)
   former = [
     binding
     for binding in bound
@@ -247,14 +220,6 @@ def _changed_defaults(bound, of_agent, agents, agent_class):
   if values:
     lines.append(f'Not bound; the defaults of 2020 were {"; ".join(values)}.')
   return lines
-
-
-def _bindings(statements) -> Iterator[_Binding]:
-  """Yields the bindings of parameters, without macros."""
-  for scope, selector, parameter, _, _ in statements:
-    known = config._REGISTRY.get_match(selector) if parameter else None
-    if known:
-      yield _Binding(scope, known.selector, known.wrapped, parameter)
 
 
 def _is_of_package(statement) -> bool:

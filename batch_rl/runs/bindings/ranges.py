@@ -221,6 +221,7 @@ RANGES = {
   'frame_skip': _integer(1, 1000),  # frames
   'screen_size': _integer(1, 10_000),  # pixels
   'terminal_on_life_loss': _BOOLEAN,
+  'difficulty_ramping': _BOOLEAN,
   'environment_name': TEXT,
   'version': TEXT,
   'use_legacy_gym': _BOOLEAN,
@@ -250,7 +251,15 @@ def find(configurable: Callable, parameter: str) -> Range | None:
     if package in _PACKAGES:
       is_class = isinstance(owner, type)
       function = vars(owner).get('__init__') if is_class else owner
-      if function and parameter in inspect.signature(function).parameters:
+      if function and _takes(function, parameter, is_class):
         own = _OWN_RANGES if package == 'batch_rl' else {}
         return own.get(parameter, RANGES[parameter])
   return None
+
+
+def _takes(function, parameter, is_class):
+  """Returns whether a function has a parameter; `AnyAgent` has all of them."""
+  parameters = inspect.signature(function).parameters
+  return parameter in parameters or (
+    not is_class and any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+  )

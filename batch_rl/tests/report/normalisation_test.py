@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 
 from batch_rl.atari import environment, roms
+from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
-from benchmarks import random_scores
+from benchmarks import minatar_scores, random_scores
 
 # Scores name the version, so a changed value needs a new one.
 HASHES = {
   '1': '9071f843caf680bba9a8d110c28c288a2e42305f8bb93b080ea59d6f55e2285b',
+}
+MINATAR_HASHES = {
+  '1': '0322a2f70043f047a0bad0dc86d73d52df8b1633dfade191b7cf058555056ab3',
 }
 SCORES = ('random', *normalisation.NORMALISERS)
 
@@ -40,8 +44,16 @@ def test_the_values_match_the_version():
   assert digest[:12] in normalisation.describe('human')
 
 
+def scores_of_the_dataset():
+  return {
+    game: scores
+    for game, scores in normalisation.load().items()
+    if game not in minatar.GAMES
+  }
+
+
 def test_all_games_of_the_dataset_have_scores():
-  scores = normalisation.load()
+  scores = scores_of_the_dataset()
   assert len(scores) == 60
   for game, found in scores.items():
     assert game == roms.canonical_name(game)
@@ -52,8 +64,37 @@ def test_all_games_of_the_dataset_have_scores():
   ]  # fmt: skip
 
 
-def test_rows_are_sorted_unique_and_finite_and_have_sources():
-  found = rows(normalisation.NORMALISERS_CSV)
+def test_all_games_of_minatar_have_scores():
+  content = normalisation.MINATAR_SCORES_CSV.read_bytes()
+  digest = hashlib.sha256(content).hexdigest()
+  assert MINATAR_HASHES[normalisation.MINATAR_VERSION] == digest
+  assert digest[:12] in normalisation.describe('dqn_final')
+  for game in minatar.GAMES:
+    assert set(normalisation.load()[game]) >= {'random'}
+    assert normalisation.random_score(game.replace('-', '/')) < 3
+
+
+def test_a_minatar_score_can_be_measured_again(tmp_path, monkeypatch):
+  [expected] = [
+    row
+    for row in rows(normalisation.MINATAR_SCORES_CSV)
+    if (row['game'], row['score']) == ('MinAtar-Breakout', 'random')
+  ]
+  score = minatar_scores.measure_random('Breakout', 1000)
+  assert {k: str(v) for k, v in dataclasses.asdict(score).items()} == expected
+  copy = tmp_path / 'scores.csv'
+  copy.write_bytes(normalisation.MINATAR_SCORES_CSV.read_bytes())
+  before = copy.read_bytes()
+  monkeypatch.setattr(normalisation, 'MINATAR_SCORES_CSV', copy)
+  minatar_scores.update([score])
+  assert copy.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+  'path', [normalisation.NORMALISERS_CSV, normalisation.MINATAR_SCORES_CSV]
+)
+def test_rows_are_sorted_unique_and_finite_and_have_sources(path):
+  found = rows(path)
   keys = [(row['game'], SCORES.index(row['score'])) for row in found]
   assert keys == sorted(set(keys))
   assert np.isfinite([float(row['value']) for row in found]).all()
@@ -149,7 +190,7 @@ def test_random_scores_of_the_datasets_roms():
   measured = rows(normalisation.RANDOM_SCORES_CSV)
   keys = [(row['game'], row['rom_md5']) for row in measured]
   assert len(keys) == len(set(keys))
-  for game, scores in normalisation.load().items():
+  for game, scores in scores_of_the_dataset().items():
     md5s = roms.md5s(game)
     assert {md5 for name, md5 in keys if name == game} == set(md5s.values())
     random = normalisation.random_score(game)

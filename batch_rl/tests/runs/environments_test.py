@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from dopamine.discrete_domains import atari_lib, gym_lib
 
+from batch_rl.minatar import environment as minatar
 from batch_rl.runs import environments
 from batch_rl.tests import random_walk
 
@@ -21,7 +22,11 @@ def make_cartpole():
   return gym_lib.create_gym_environment('CartPole', 'v1')
 
 
-MAKERS = [random_walk.RandomWalk, make_cartpole, make_atari]
+def make_minatar():
+  return minatar.MinAtarEnvironment('Asterix')
+
+
+MAKERS = [random_walk.RandomWalk, make_cartpole, make_atari, make_minatar]
 
 
 def without(name):
@@ -97,7 +102,8 @@ def test_a_seed_decides_the_episodes(make):
   first = started(environment, 1)
   assert started(other, 1) == started(environment, 1) == first
   assert seeded(other, 1) == seeded(environment, 1)
-  if make is not make_atari:  # its first frames are the same
+  # Their first frames are the same.
+  if make not in (make_atari, make_minatar):
     assert first != started(environment, 2)
     assert seeded(environment, 1) != seeded(environment, 2)
     # Without a seed, the random numbers go on.

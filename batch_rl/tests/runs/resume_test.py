@@ -46,6 +46,14 @@ LOGGED = """
     WrappedLoggedReplayBuffer.shard_capacity = 90
     WrappedLoggedReplayBuffer.replay_capacity = 150
 """
+MINATAR = """
+    import batch_rl.minatar.environment
+    LoggedRunner.create_environment_fn = @MinAtarEnvironment
+    MinAtarEnvironment.game_name = 'Seaquest'
+    RandomAgent.observation_shape = @minatar_observation_shape()
+    RandomAgent.stack_size = 1
+    RandomAgent.shard_capacity = 90
+"""
 
 
 class Crash(Exception):  # noqa: N818
@@ -152,6 +160,7 @@ def test_offline(tmp_path, whole_offline_run):
       '    RandomAgent.shard_capacity = 90\n',
       [-20, -50, -1, 60, -47],
     ),
+    ('random', MINATAR, [60, -47]),
   ],
 )
 def test_online(tmp_path, name, bindings, stops):

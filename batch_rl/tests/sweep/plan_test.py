@@ -183,6 +183,32 @@ def test_evaluations_use_the_directories_of_training(data_dir, tmp_path):
   )
 
 
+@pytest.mark.parametrize('job', ['offline', 'online', 'evaluate'])
+def test_a_game_of_minatar_gets_its_configs(job, tmp_path):
+  text = (
+    f'job: {job}\ngames: [Pong, MinAtar/space_invaders]\nagents: c51\n'
+    'gin_files: mine.gin\n'
+  )
+  pong, cell = read(tmp_path, text).cells
+  assert '/c51/MinAtar-SpaceInvaders/run-1' in cell.directory
+  program = {'offline': 'fixed_replay', 'online': 'baselines'}.get(job)
+  mine = os.path.abspath('mine.gin')
+  common = f'batch_rl/{program}/configs/c51.gin'
+  if job == 'evaluate':
+    assert not any('gin' in argument for argument in cell.arguments)
+    return
+  assert pong.gin_files == (common, mine)
+  config = f'batch_rl/minatar/configs/{job}.gin'
+  assert cell.gin_files == (common, config, mine)
+  assert cell.gin_bindings[0] == (
+    'MinAtarEnvironment.game_name = "MinAtar-SpaceInvaders"'
+  )
+  if job == 'offline':
+    assert cell.replay_dir.endswith('/MinAtar-SpaceInvaders/1')
+  with pytest.raises(ValueError, match="'MinAtar/Pong'; did you mean"):
+    read(tmp_path, 'games: MinAtar/Pong\nagents: dqn\n')
+
+
 def test_all_games_of_the_dataset(tmp_path):
   sweep = read(tmp_path, 'job: online\ngames: all\nagents: random\nruns: 1-5\n')
   assert len(sweep.cells) == 300

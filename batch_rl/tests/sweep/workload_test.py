@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from batch_rl.sweep import cells, plan, workload
+from batch_rl.sweep import cells, games, plan, workload
 from batch_rl.tests import user_code
 from batch_rl.tests.sweep import made_up_sweeps
 
@@ -80,7 +80,9 @@ def test_the_work_is_read_from_the_gin_files(in_process):
   dqn = folder.format('fixed_replay', 'dqn')
   online = folder.format('baselines', 'dqn')
   paper = plan.Cell('a', 'offline', 'a', (), (rem,))
-  game = plan.Cell('b', 'offline', 'b', (), (rem,), (f'{plan.GAME} = "Alien"',))
+  game = plan.Cell(
+    'b', 'offline', 'b', (), (rem,), (f'{games.PARAMETERS[0]} = "Alien"',)
+  )
   short = plan.Cell(
     'c',
     'offline',

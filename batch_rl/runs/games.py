@@ -1,0 +1,27 @@
+"""Names of games: those of Atari, and those of MinAtar."""
+
+from batch_rl.atari import roms
+from batch_rl.minatar import games as minatar
+
+
+def canonical_name(game: str) -> str:
+  """Returns the name of a game in logs, folders, records and reports.
+
+  Args:
+    game: Name as users type it, e.g. `pong`, `montezuma_revenge` or
+      `MinAtar/Breakout`.
+
+  Returns:
+    The name, e.g. `Pong`, `MontezumaRevenge` or `MinAtar-Breakout`.
+
+  Raises:
+    ValueError: If the game is unknown; the message suggests similar names.
+  """
+  if minatar.is_minatar(game):
+    return minatar.canonical_name(game)
+  return roms.canonical_name(game)
+
+
+def names() -> list[str]:
+  """Returns the names of all games."""
+  return [*roms.games(), *minatar.GAMES]

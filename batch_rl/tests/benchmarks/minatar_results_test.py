@@ -1,0 +1,75 @@
+"""The table and figure of the evidence on MinAtar, from made-up runs."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from batch_rl.dataset.shards import replay_log
+from batch_rl.tests.report import made_up_runs
+from benchmarks import minatar_scores
+from benchmarks.evidence.minatar import results
+
+GAME = 'MinAtar-Breakout'
+
+
+@pytest.fixture
+def work_dir(tmp_path):
+  """Two online runs, and offline runs on them and on a part of one."""
+  settings = {'game': GAME, 'rom_md5': 'none', 'sticky': 0.1}
+  steps = {'training_steps': 400}
+  for run in (1, 2):
+    path = f'dqn_adam/{GAME}/run-{run}'
+    made_up_runs.write(
+      tmp_path / 'online' / path, [run, 3, 5], data=None, **settings, **steps
+    )
+    made_up_runs.write(
+      tmp_path / 'offline' / path / 'seed-1',
+      [1, 2, 3, run],
+      **settings,
+      **steps,
+    )
+  made_up_runs.write(
+    tmp_path / 'subsets' / path / 'seed-1',
+    [7],
+    subset='first_trajectories(0.2)',
+    **settings,
+    **steps,
+  )
+  with replay_log.ReplayLog(
+    str(tmp_path / 'data' / GAME / '1' / 'replay_logs'),
+    (2,),
+    np.uint8,
+    stack_size=1,
+    metadata={'environment': {'game': GAME}},
+  ) as log:
+    for step in range(20):
+      log.add(np.zeros(2, np.uint8), 0, 1.0, step % 5 == 4)
+  return tmp_path
+
+
+def test_results(work_dir):
+  results.write(work_dir, work_dir / 'out')
+  rows = (work_dir / 'out' / 'summary.md').read_text().splitlines()
+  cells = {tuple(row.split(' | ')[:2]): row.split(' | ')[2] for row in rows[4:]}
+  assert cells == {
+    ('| random actions', ''): '0.54 |',
+    ('| mean of the data', ''): '5.00 |',
+    ('| DQN (Adam), online', ''): '3.17 (3.00, 3.33) |',
+    ('| DQN (Adam)', 'all'): '2.17 (2.00, 2.33) |',
+    ('| DQN (Adam)', 'first_trajectories(0.2)'): '7.00 |',
+  }
+  with open(work_dir / 'out' / 'evaluations.csv') as file:
+    evaluations = list(csv.DictReader(file))
+  assert len(evaluations) == 2 * 3 + 2 * 4 + 1
+  assert evaluations[1]['updates'] == '200'
+  assert (work_dir / 'out' / 'minatar.png').stat().st_size > 0
+
+
+def test_scores_of_online_runs(work_dir, capsys):
+  final, best = minatar_scores.online_scores(str(work_dir))
+  assert (final.score, final.value) == ('dqn_final', 5)
+  assert (best.game, best.value, best.standard_error) == (GAME, 5, 0)
+  assert '2 runs of 3 iterations' in final.source
+  with pytest.raises(ValueError, match='no finished run of an online DQN'):
+    minatar_scores.online_scores(str(work_dir / 'offline'))

@@ -1,0 +1,67 @@
+"""Networks of all agents, made from a plain one; `minatar/agents_test` builds them."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from batch_rl.multi_head import atari_helpers, plain_networks
+
+Outputs = collections.namedtuple('Outputs', 'q_values')
+SUPPORT = np.float32([0, 1, 2])
+
+
+def plain(num_actions, name=None):
+  """A network of Keras' functional API; its outputs count from 0."""
+  state = tf.keras.Input((3,))
+  count = tf.constant_initializer(np.arange(num_actions))
+  layer = tf.keras.layers.Dense(num_actions, bias_initializer=count)
+  return tf.keras.Model(state, Outputs(layer(state)), name=name)
+
+
+def outputs(network, *arguments):
+  """Returns the outputs for two states of zeros."""
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    built = network(2, *arguments, name='Online')(tf.zeros((2, 3)))
+    session.run(tf.compat.v1.global_variables_initializer())
+    return session.run(built)
+
+
+@pytest.mark.parametrize(
+  ('head', 'arguments', 'field'),
+  [
+    (atari_helpers.MultiHead, (3,), 'q_heads'),
+    (atari_helpers.Quantile, (3,), 'quantile_values'),
+    (atari_helpers.Categorical, (3, SUPPORT), 'logits'),
+  ],
+)
+def test_a_plain_network_gets_the_head_of_the_agent(head, arguments, field):
+  network = plain_networks.with_head(plain, head, *arguments)
+  found = outputs(network, *arguments)
+  expected = np.arange(6).reshape(2, 3)  # actions, outputs
+  np.testing.assert_array_equal(getattr(found, field), [expected, expected])
+  assert found.q_values.shape == (2, 2)
+  if field != 'logits':
+    np.testing.assert_allclose(found.q_values[0], [1, 4])
+
+
+def test_several_plain_networks():
+  found = outputs(plain_networks.several(plain, 3, ()), 3, ())
+  np.testing.assert_array_equal(found.q_heads[0], [[0, 0, 0], [1, 1, 1]])
+
+
+def with_heads(num_actions, num_heads, name=None):
+  raise AssertionError
+
+
+def with_devices(num_actions, num_networks, devices=(), name=None):
+  raise AssertionError
+
+
+def test_other_networks_stay_as_they_are():
+  head = atari_helpers.MultiHead
+  assert plain_networks.with_head(with_heads, head, 3) is with_heads
+  assert plain_networks.several(with_devices, 3, ()) is with_devices
+  atari = atari_helpers.QuantileNetwork
+  assert plain_networks.with_head(atari, atari_helpers.Quantile, 200) is atari

@@ -1,0 +1,1 @@
+"""Offline agents on the experience of online DQNs, in MinAtar."""

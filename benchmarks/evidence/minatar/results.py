@@ -1,0 +1,217 @@
+"""Evaluations, a table and a figure of the runs of `benchmarks.evidence.minatar`."""
+
+import collections
+import csv
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib import figure
+
+from batch_rl.dataset.shards import manifests
+from batch_rl.report import normalisation, run_results
+
+UPDATE_PERIOD = 4  # agent steps: configs/base.gin
+FINAL = 3  # last evaluations whose mean is the score of a run
+_COLORS = {
+  'DQN (Nature)': '#888888',
+  'DQN (Adam)': '#000000',
+  'C51': '#56B4E9',
+  'QR-DQN': '#0072B2',
+  'Ensemble-DQN': '#F0E442',
+  'Averaged Ensemble-DQN': '#E69F00',
+  'REM': '#D55E00',
+  'BC': '#009E73',
+  'CQL': '#CC79A7',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """A run.
+
+  Attributes:
+    agent: Name of the agent; of an online one, it ends in ', online'.
+    game: Name of the game.
+    number: Run of the dataset.
+    subset: Part of the data; '' for an online run.
+    updates: Numbers of updates at the evaluations, (evaluations,).
+    returns: Mean returns of the evaluations, (evaluations,).
+  """
+
+  agent: str
+  game: str
+  number: int
+  subset: str
+  updates: np.ndarray
+  returns: np.ndarray
+
+  @property
+  def is_online(self) -> bool:
+    """Whether the run made data."""
+    return self.agent.endswith(', online')
+
+  @property
+  def score(self) -> float:
+    """Mean return of the last evaluations."""
+    return float(self.returns[-FINAL:].mean())
+
+
+def read(work_dir: pathlib.Path) -> list[Run]:
+  """Returns the runs in a work directory that have evaluations."""
+  runs = []
+  folders = [
+    path
+    for name in ('online', 'offline', 'subsets')
+    if (path := work_dir / name).exists()
+  ]
+  for directory in run_results.find_runs(map(str, folders))[0]:
+    try:
+      found = run_results.read_run(directory)
+    except run_results.NoResultsError as error:
+      print(f'left out: {directory}: {error}')
+      continue
+    is_online = found.agent.endswith(', online')
+    [steps] = {
+      int(value)
+      for name, value in found.config.items()
+      if name.endswith('.training_steps')
+    }
+    [number] = {
+      int(part.removeprefix('run-'))
+      for part in pathlib.Path(directory).parts
+      if part.startswith('run-')
+    }
+    updates = steps // UPDATE_PERIOD * np.arange(1, found.done + 1)
+    subset = '' if is_online else found.protocol['subset']
+    runs.append(
+      Run(found.agent, found.game, number, subset, updates, found.returns)
+    )
+  return runs
+
+
+def data_means(work_dir: pathlib.Path) -> dict[str, list[float]]:
+  """Returns the mean return of each run of the data, by game."""
+  means = collections.defaultdict(list)
+  for logs in sorted((work_dir / 'data').glob('*/*/replay_logs')):
+    manifest = manifests.read(str(logs))
+    mean = manifest['episodes']['unclipped_return']['mean']
+    means[manifest['environment']['game']].append(mean)
+  return means
+
+
+def write_evaluations(runs: Sequence[Run], path: pathlib.Path) -> None:
+  """Writes a row for each evaluation to a CSV file."""
+  with open(path, 'w', newline='', encoding='utf-8') as file:
+    writer = csv.writer(file, lineterminator='\n')
+    writer.writerow(
+      ('agent', 'game', 'run', 'subset', 'updates', 'mean_return')
+    )
+    for run in runs:
+      for updates, value in zip(run.updates, run.returns, strict=True):
+        row = run.agent, run.game, run.number, run.subset, updates
+        writer.writerow((*row, f'{value:.4f}'))
+
+
+def table(runs: Sequence[Run], means: dict[str, list[float]]) -> str:
+  """Returns a Markdown table: mean and range over runs of the last evaluations."""
+  games = sorted({run.game for run in runs})
+  lines = [
+    f'Mean return of the last {FINAL} evaluations: mean over runs (lowest, highest).\n',
+    '| agent | data | ' + ' | '.join(games) + ' |',
+    '| --- ' * (len(games) + 2) + '|',
+  ]
+
+  def add(name, data, by_game):
+    cells = [_cell(by_game.get(game, [])) for game in games]
+    lines.append(f'| {name} | {data} | ' + ' | '.join(cells) + ' |')
+
+  random = {game: [normalisation.random_score(game)] for game in games}
+  add('random actions', '', random)
+  add('mean of the data', '', means)
+  scores = collections.defaultdict(lambda: collections.defaultdict(list))
+  for run in runs:
+    scores[run.agent, run.subset][run.game].append(run.score)
+  for (agent, subset), by_game in sorted(scores.items(), key=_order):
+    add(agent, subset, by_game)
+  return '\n'.join(lines) + '\n'
+
+
+def _order(item):
+  (agent, subset), _ = item
+  names = list(_COLORS)
+  place = names.index(agent) if agent in names else -1
+  return subset != '', subset, place, agent
+
+
+def _cell(values):
+  if not values:
+    return ''
+  if len(values) == 1:
+    return f'{values[0]:.2f}'
+  return f'{np.mean(values):.2f} ({min(values):.2f}, {max(values):.2f})'
+
+
+def plot(
+  runs: Sequence[Run], means: dict[str, list[float]], path: pathlib.Path
+) -> None:
+  """Plots returns over updates on all of the data; a line is a mean over runs."""
+  runs = [run for run in runs if run.subset in ('', 'all')]
+  games = sorted({run.game for run in runs})
+  columns = min(len(games), 3)
+  rows = -(-len(games) // columns)
+  fig = figure.Figure(
+    figsize=(4.2 * columns + 1.6, 3.4 * rows), layout='constrained'
+  )
+  axes = fig.subplots(rows, columns, squeeze=False).ravel()
+  shown = {}
+  for ax, game in zip(axes, games, strict=False):
+    lines = {
+      'random actions': (normalisation.random_score(game), ':'),
+      'mean of the data': (np.mean(means.get(game, [np.nan])), '-.'),
+    }
+    for label, (value, style) in lines.items():
+      shown[label] = ax.axhline(value, linestyle=style, color='#666666', lw=1)
+    agents = sorted({run.agent for run in runs if run.game == game}, key=_place)
+    for agent in agents:
+      of_agent = [r for r in runs if (r.agent, r.game) == (agent, game)]
+      count = min(len(run.returns) for run in of_agent)
+      curves = np.array([run.returns[:count] for run in of_agent])
+      x = of_agent[0].updates[:count]
+      is_online = of_agent[0].is_online
+      color = '#666666' if is_online else _COLORS.get(agent, '#332288')
+      label = 'online DQN' if is_online else agent
+      [shown[label]] = ax.plot(
+        x, curves.mean(axis=0), '--' if is_online else '-', color=color, lw=2
+      )
+      if len(curves) > 1:
+        low, high = curves.min(axis=0), curves.max(axis=0)
+        ax.fill_between(x, low, high, color=color, alpha=0.12, lw=0)
+    ax.set_title(game.replace('-', '/'))
+    ax.set_xlabel('updates')
+    ax.set_ylabel('return')
+    ax.xaxis.set_major_formatter(lambda value, _: f'{value:,.0f}')
+    ax.grid(color='#dddddd')
+  for ax in axes[len(games) :]:
+    ax.axis('off')
+  fig.legend(
+    shown.values(), shown.keys(), loc='outside right center', frameon=False
+  )
+  fig.savefig(path, pil_kwargs={'optimize': True})
+
+
+def _place(agent):
+  return _order(((agent, ''), None))
+
+
+def write(work_dir: pathlib.Path, out: pathlib.Path) -> None:
+  """Writes `evaluations.csv`, `summary.md` and `minatar.png`."""
+  runs, means = read(work_dir), data_means(work_dir)
+  out.mkdir(parents=True, exist_ok=True)
+  write_evaluations(runs, out / 'evaluations.csv')
+  text = table(runs, means)
+  (out / 'summary.md').write_text(text, encoding='utf-8')
+  plot(runs, means, out / 'minatar.png')
+  print(text)
+  print(out / 'minatar.png')
