@@ -8,6 +8,8 @@ python -m batch_rl.dataset inspect $DATA_DIR/Pong/1 --plot pong.png
 python -m batch_rl.dataset convert $DATA_DIR/Pong/1 stores/Pong-1
 python -m batch_rl.dataset subset $DATA_DIR/Pong/1 'random_trajectories(0.1)'
 python -m batch_rl.dataset import rlu_atari/Pong_run_1/1.3.0 stores/Pong-1
+python -m batch_rl.dataset compare $DATA_DIR/Pong/1 rlu_atari/Pong_run_1/1.3.0
+python -m batch_rl.dataset fingerprint $DATA_DIR/Pong/1 > Pong-1.json
 python -m batch_rl.dataset export $DATA_DIR/Pong/1 datasets/pong-v0 --format minari
 """
 
@@ -16,6 +18,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from batch_rl.dataset.commands import (
+  compare,
   console,
   convert,
   fetch,
@@ -47,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     subset.add,
     import_export.add_import,
     import_export.add_export,
+    compare.add_compare,
+    compare.add_fingerprint,
   ):
     add(commands)
 

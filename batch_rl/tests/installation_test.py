@@ -26,7 +26,7 @@ def test_a_wheel_has_every_module_config_and_table(tmp_path):
   packed = set(zipfile.ZipFile(wheel).namelist())
   expected = {
     str(path.relative_to(ROOT))
-    for pattern in ('*.py', '*.gin', '*.csv', 'py.typed')
+    for pattern in ('*.py', '*.gin', '*.csv', '*.json', 'py.typed')
     for path in (ROOT / 'batch_rl').rglob(pattern)
   }
   assert len(expected) > 60

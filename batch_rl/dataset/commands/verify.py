@@ -1,11 +1,13 @@
 """The command `verify`."""
 
 import argparse
+import dataclasses
 from typing import Any
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_checks, shard_checks
-from batch_rl.dataset.commands import argument_types, console
+from batch_rl.dataset.commands import argument_types, compare, console
+from batch_rl.dataset.comparison import copies, fingerprints
 
 
 def add(commands: Any) -> None:
@@ -24,19 +26,35 @@ def add(commands: Any) -> None:
   command.add_argument(
     '--all', action='store_true', help='verify all runs below the directory'
   )
+  command.add_argument(
+    '--fingerprints',
+    metavar='FILE',
+    help='also compare the transitions with a file that `fingerprint` printed for '
+    'another copy, or with one of the package, e.g. Pong-1-sample',
+  )
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+  if arguments.all and arguments.fingerprints:
+    console.fail('--fingerprints are those of one run; remove --all.')
+  fingerprint = None
+  if arguments.fingerprints:
+    path = fingerprints.find(arguments.fingerprints)
+    fingerprint = path, fingerprints.read(path)
   run = run_directories.as_run(arguments.directory)
   if run is None and not arguments.all:
     console.print_runs(arguments)
     console.fail(
       f'{arguments.directory} is not a run; choose one, or add --all.'
     )
+  if run and fingerprint:
+    fingerprints.check_game(*fingerprint, run)
   runs = [run] if run else run_directories.find_runs(arguments.directory)
   reports = []
   for run in runs:
     report = _check(run, arguments.all)
+    if fingerprint:
+      report = _check_fingerprint(run, report, *fingerprint)
     reports.append((run, report))
     if not arguments.json:
       _print_report(run, report)
@@ -69,6 +87,38 @@ def _check(
       raise
     finding = shard_checks.Finding('error', run.data_dir, str(error))
     return run_checks.Report(run.data_dir, [], [finding], 0)
+
+
+def _check_fingerprint(
+  run: run_directories.RunDirectory,
+  report: run_checks.Report,
+  path: str,
+  expected: dict[str, Any],
+) -> run_checks.Report:
+  """Adds the findings of a comparison with a fingerprint to a report."""
+  problems: list[str] = []
+  remarks: list[str] = []
+  try:
+    copy = copies.LoggedCopy(run)
+    compare.read_copy(copy)
+  except ValueError as error:
+    reason = str(error).rstrip('.')
+    problems.append(f'it cannot be compared with {path}: {reason}')
+  else:
+    actual = fingerprints.make(copy)
+    problems, remarks = fingerprints.differences(expected, actual)
+    if not problems:
+      remarks.append(f'its transitions are those of {path}')
+  findings = [
+    shard_checks.Finding(level, run.data_dir, f'{run.directory}: {line}.')
+    for level, lines in (('error', problems), ('note', remarks))
+    for line in lines
+  ]
+  findings = sorted(
+    [*report.findings, *findings],
+    key=lambda finding: shard_checks.LEVELS.index(finding.level),
+  )
+  return dataclasses.replace(report, findings=findings)
 
 
 def _print_report(

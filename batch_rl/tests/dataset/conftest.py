@@ -29,6 +29,15 @@ def run(capsys):
   return run_command
 
 
+@pytest.fixture
+def eager():
+  """Runs TensorFlow eagerly: Dopamine disables that in other tests."""
+  from tensorflow.python.eager import context
+
+  with context.eager_mode():
+    yield
+
+
 def is_one_line(err):
   """Returns whether stderr is a single line with an error."""
   return err.startswith('error: ') and err.count('\n') == 1

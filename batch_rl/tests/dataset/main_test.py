@@ -25,7 +25,9 @@ def test_the_program_verifies_the_sample():
   assert sum(int(episodes) for _, episodes in shards) == 167
 
 
-@pytest.mark.parametrize('command', [[], ['verify'], ['inspect'], ['convert']])
+@pytest.mark.parametrize(
+  'command', [[], ['verify'], ['inspect'], ['convert'], ['compare']]
+)
 def test_every_command_has_help(run, command):
   code, out, _ = run(*command, '--help')
   assert code == 0 and 'usage' in out

@@ -11,6 +11,8 @@ RUN = 'Pong/1'
 FETCH = ['fetch', '.', '--game', 'Pong', '--run', '1', '--data_dir', '../new']
 # Commands with `{}` in the place of a path that is read.
 SOURCES = {
+  'compare': ['compare', '{}', 'run'],
+  'fingerprint': ['fingerprint', '{}'],
   'verify': ['verify', '{}'],
   'verify --all': ['verify', '{}', '--all'],
   'inspect': ['inspect', '{}'],

@@ -12,15 +12,6 @@ CAPACITY = 40
 
 
 @pytest.fixture
-def eager():
-  """Runs TensorFlow eagerly: Dopamine disables that in other tests."""
-  from tensorflow.python.eager import context
-
-  with context.eager_mode():
-    yield
-
-
-@pytest.fixture
 def import_json(run):
   """Runs `import --json`; returns its document."""
 

@@ -1,0 +1,231 @@
+"""The commands `compare` and `fingerprint`."""
+
+import argparse
+import dataclasses
+from typing import Any
+
+import tqdm.auto as tqdm
+
+from batch_rl.dataset.commands import argument_types, console
+from batch_rl.dataset.comparison import comparison, copies, fingerprints
+from batch_rl.dataset.interchange import episode_import
+
+_COPY = (
+  'run directory, <root>/<Game>/<run>; store; version directory of a TFDS dataset; or '
+  'folder of RL Unplugged files, or one such file'
+)
+_UNITS = {'row': 'shards', 'B': 'files', 'episode': 'splits'}
+
+
+def add_compare(commands: Any) -> None:
+  """Adds the command `compare`."""
+  command = console.add_command(
+    commands,
+    'compare',
+    _compare,
+    'compare two copies of a run, in the same or in different formats. Finds where '
+    'they first differ, and what only one has. Padding, the order of episodes, their '
+    'division into files and rewards before clipping make no difference. Exit code 0 '
+    'if they have the same transitions, 1 if not, 2 for a wrong argument.',
+  )
+  for name in 'ab':
+    command.add_argument(
+      name, metavar=name.upper(), type=argument_types.path, help=_COPY
+    )
+  command.add_argument(
+    '--quick',
+    action='store_true',
+    help='compare actions, rewards and ends only, without decoding frames',
+  )
+  _add_options(command)
+
+
+def add_fingerprint(commands: Any) -> None:
+  """Adds the command `fingerprint`."""
+  command = console.add_command(
+    commands,
+    'fingerprint',
+    _fingerprint,
+    'print hashes of a run and of each of its shards or files, as JSON. `verify '
+    '--fingerprints` compares another copy with them.',
+  )
+  command.add_argument(
+    'directory', metavar='run', type=argument_types.path, help=_COPY
+  )
+  _add_options(command)
+
+
+def _add_options(command: argparse.ArgumentParser) -> None:
+  command.add_argument(
+    '--last_step',
+    choices=episode_import.LAST_STEPS,
+    help='content of terminal steps in TFDS datasets and files of RL Unplugged: a '
+    'transition, or only an observation; default: auto, inferred from returns',
+  )
+  command.add_argument(
+    '--run',
+    dest='run_number',
+    metavar='N',
+    type=argument_types.number(0, 10**9),
+    help='run to read, if a folder has RL Unplugged files of several runs',
+  )
+
+
+def read_copy(copy: copies.Copy, with_frames: bool = True) -> None:
+  """Reads a copy and shows the progress."""
+  with tqdm.tqdm(
+    total=copy.total,
+    desc=copy.path,
+    unit=copy.unit,
+    unit_scale=True,
+    disable=None,  # Shown on a terminal only.
+    leave=False,
+  ) as bar:
+    copy.read(with_frames, bar.update)
+
+
+def _open(arguments: argparse.Namespace, *paths: str) -> list[copies.Copy]:
+  """Opens copies; the options apply to those that are datasets of episodes."""
+  last_step, run = arguments.last_step, arguments.run_number
+  found = [copies.open_copy(path, last_step or 'auto', run) for path in paths]
+  kinds = {copy.kind for copy in found}
+  if kinds <= {'shards', 'store'} and (last_step, run) != (None, None):
+    name = 'last_step' if last_step else 'run'
+    raise ValueError(
+      f'--{name} does not apply to shards and stores; remove it.'
+    )
+  return found
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+  a, b = _open(arguments, arguments.a, arguments.b)
+  comparison.prepare(a, b)
+  for copy in (a, b):
+    read_copy(copy, not arguments.quick)
+  result = comparison.compare(a, b, not arguments.quick)
+  if arguments.json:
+    console.print_json(
+      {'a': _summarize(a), 'b': _summarize(b), **dataclasses.asdict(result)}
+    )
+  else:
+    _print_copies(a, b)
+    for line in _describe(result):
+      print(line)
+  return int(not result.same)
+
+
+def _fingerprint(arguments: argparse.Namespace) -> int:
+  (copy,) = _open(arguments, arguments.directory)
+  read_copy(copy)
+  print(fingerprints.to_text(fingerprints.make(copy)))
+  return 0
+
+
+def _summarize(copy: copies.Copy) -> dict[str, Any]:
+  rows = copy.rows
+  return {
+    'path': copy.path,
+    'kind': copy.kind,
+    'game': copy.game,
+    'parts': len(rows.parts),
+    'episodes': rows.episodes,
+    'transitions': rows.transitions,
+    'mean_return': rows.mean_return(),
+  }
+
+
+def _print_copies(*found: copies.Copy) -> None:
+  lines = [['', 'kind', 'parts', 'episodes', 'transitions', 'mean return', '']]
+  for name, copy in zip('AB', found, strict=True):
+    entry = _summarize(copy)
+    lines.append(
+      [
+        name,
+        copy.kind,
+        f'{entry["parts"]} {_UNITS[copy.unit]}',
+        console.number(entry['episodes']),
+        console.number(entry['transitions']),
+        console.number(entry['mean_return'], 2),
+        copy.path,
+      ]
+    )
+  console.print_table(lines, left=(0, 1, 6))
+
+
+def _describe(result: comparison.Comparison) -> list[str]:
+  """Returns the differences, the verdict last."""
+  lines = [_describe_one(difference) for difference in result.first]
+  for name, only in result.only.items():
+    if only.transitions:
+      lines.append(_describe_only(name, only))
+  what = 'transitions' if result.with_frames else 'actions, rewards and ends'
+  order = '' if result.in_order else ', in another order'
+  if result.same:
+    remark = '' if result.with_frames else ' (frames were not compared)'
+    return [*lines, f'same {what}{order}{remark}']
+  counts = [
+    f'{kind} differs in {_number(count, "row")}'
+    for kind, count in result.rows.items()
+    if count
+  ]
+  counts += [
+    f'{_number(only.transitions, "transition")} only in {name.upper()}'
+    for name, only in result.only.items()
+    if only.transitions
+  ]
+  return [
+    *lines,
+    f'NOT the same {what}: {"; ".join(counts)}; {result.equal:,} are the same{order}',
+  ]
+
+
+def _describe_only(name: str, only: comparison.OnlyInOne) -> str:
+  other = {'a': 'B', 'b': 'A'}[name]
+  kinds = [
+    (only.in_episodes, f'in {_number(only.episodes, "whole episode")}'),
+    (
+      only.last,
+      f'at the end of episodes that end one step earlier in {other}, whose terminal '
+      'steps may be observations only (see --last_step); the transition before is '
+      f'terminal in {other}',
+    ),
+    (only.divided, f'where {other} divides an episode, or ends'),
+  ]
+  rest = only.transitions - sum(count for count, _ in kinds)
+  kinds.append((rest, 'elsewhere'))
+  listed = [f'{count:,} {text}' for count, text in kinds if count]
+  return f'only in {name.upper()}: {", ".join(listed)}'
+
+
+def _describe_one(difference: dict[str, Any]) -> str:
+  kind, values = difference['kind'], difference.get('values') or {}
+  places = [
+    f'{name.upper()}: {_describe_place(difference[name])}'
+    for name in 'ab'
+    if name in difference
+  ]
+  if kind == 'frame':
+    shown = (
+      f'{values["differing"]:,} of {values["of"]:,} values, first at '
+      f'{tuple(values["first"])}: {values["a"]} and {values["b"]}'
+    )
+  elif kind == 'end':
+    shown = ' and '.join(
+      'terminal' if values[name] else 'not terminal' for name in 'ab'
+    )
+  elif values:
+    shown = f'{values["a"]:g} and {values["b"]:g}'
+  else:
+    shown = f'{_number(difference["transitions"], "transition")} from there'
+    return f'{places[0].replace(":", " only:", 1)}: {shown}'
+  return f'{kind}: {"; ".join(places)}: {shown}'
+
+
+def _number(count: int, noun: str) -> str:
+  return f'{count:,} {noun}{"s" * (count != 1)}'
+
+
+def _describe_place(place: dict[str, Any]) -> str:
+  episode, step, *files = place.items()
+  inside = ', '.join(f'{key} {value}' for key, value in files)
+  return f'episode {episode[1]}, step {step[1]} ({inside.replace("_", " ")})'

@@ -1,0 +1,1 @@
+"""Comparison of copies of a run, and their fingerprints."""

@@ -1,0 +1,430 @@
+"""Copies of a run on disk, in any format, read once and hashed row by row."""
+
+import abc
+import collections
+import concurrent.futures
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.comparison import hashed_rows, xxh64
+from batch_rl.dataset.interchange import episode_import, source_formats
+from batch_rl.dataset.sampling import sampler
+from batch_rl.dataset.shards import manifests, shard_files, shard_reader
+from batch_rl.dataset.store import store as store_lib
+from batch_rl.utils import machine, threads
+
+Advance = Callable[[int], None]
+# Rows decoded and hashed at a time: some 2 MB, which stay in the processor's cache.
+_CHUNK_ROWS = 252
+_PADDING = 3  # That of the DQN Replay Dataset.
+
+
+class Copy(abc.ABC):
+  """A copy of a run.
+
+  Attributes:
+    path: Path as given.
+    kind: 'shards', 'store', 'rlds' or 'rl_unplugged'.
+    game: Name of the game; None if the copy does not tell.
+    run: Name of the run.
+    is_atari: Whether rewards are clipped to [-1, 1] before they are compared.
+    frame_shape: Shape of an observation.
+    frame_dtype: Dtype of an observation.
+    total: Amount to read, in `unit`, for progress.
+    unit: 'row', 'B' or 'episode'.
+    rows: Hashed rows, after `read`.
+  """
+
+  path: str
+  kind: str
+  game: str | None
+  run: str
+  is_atari: bool
+  frame_shape: tuple[int, ...]
+  frame_dtype: np.dtype
+  total: int
+  unit: str
+  rows: hashed_rows.HashedRows
+
+  @abc.abstractmethod
+  def read(self, with_frames: bool, advance: Advance) -> None:
+    """Reads the copy, and sets `rows`.
+
+    Args:
+      with_frames: Whether to read and hash frames.
+      advance: Callback that receives the amount read since its last call.
+
+    Raises:
+      ValueError: If the copy is damaged.
+    """
+
+  @abc.abstractmethod
+  def frame(self, row: int) -> np.ndarray:
+    """Reads the frame of a row again: frame_shape."""
+
+  @abc.abstractmethod
+  def _position(self, row: int) -> dict[str, Any]:
+    """Returns the place of a row in the files."""
+
+  def place(self, row: int) -> dict[str, Any]:
+    """Returns the place of a row: episode, step, and the position in the files."""
+    rows = self.rows
+    episode = int(np.searchsorted(rows.begin, row, side='right')) - 1
+    step = row - int(rows.begin[episode])
+    return {'episode': episode, 'step': step, **self._position(row)}
+
+  def _is_zero(self, frame: np.ndarray) -> np.ndarray:
+    """Returns whether the hashes are those of a frame of zeros."""
+    zero = np.zeros((1, *self.frame_shape), self.frame_dtype)
+    return frame == xxh64.hash_rows(zero)[0]
+
+  def _skip_zeros(
+    self,
+    first: np.ndarray,
+    stop: np.ndarray,
+    frame: np.ndarray,
+    action: np.ndarray,
+    reward: np.ndarray,
+  ) -> None:
+    """Skips padding after a gap: the part with its beginning is missing.
+
+    Args:
+      first: First row of each episode that does not begin at a reset; changed.
+      stop: Row after the last of these episodes.
+      frame: Hashes of the frames.
+      action: Actions.
+      reward: Rewards.
+    """
+    for _ in range(_PADDING):
+      inside = first < stop - 1
+      row = first[inside]
+      first[inside] += self._is_zero(frame[row]) & ~(
+        (action[row] != 0) | (reward[row] != 0)
+      )
+
+
+class LoggedCopy(Copy):
+  """A run of shards, or a store.
+
+  Args:
+    run: Directory of the run.
+
+  Raises:
+    ValueError: If the run cannot be read.
+  """
+
+  unit = 'row'
+
+  def __init__(self, run: run_directories.RunDirectory):
+    self.path, self.kind = run.directory, 'store' if run.is_store else 'shards'
+    self._data_dir = run.data_dir
+    manifest = manifests.read(run.data_dir)
+    # A folder may have any name, so the manifest alone tells the game.
+    self.game = manifests.look_up(manifest, 'environment', 'game', kind=str)
+    self.run = run.name
+    self.is_atari = manifests.is_atari(manifest)
+    self._store = store_lib.Store(run.data_dir, pack=False)
+    self.frame_shape = self._store.frame_shape
+    self.frame_dtype = self._store.frame_dtype
+    self.total = self._store.rows
+
+  def read(self, with_frames: bool, advance: Advance) -> None:
+    """See the base class."""
+    store = self._store
+    frame = np.zeros(store.rows, np.uint64)
+    if not with_frames:
+      advance(store.rows)
+    elif self.kind == 'store':
+      self._hash_packed(frame, advance)
+    else:
+      self._hash_shards(frame, advance)
+    reward = store.reward
+    terminal = np.zeros(store.rows, bool)
+    terminal[np.setdiff1d(store.ends, store.truncations)] = True
+    trajectories = sampler.trajectories(store)
+    self.rows = hashed_rows.HashedRows(
+      frame,
+      store.action,
+      np.clip(reward, -1, 1) if self.is_atari else reward,
+      terminal,
+      self._skip_padding(trajectories, frame, with_frames),
+      trajectories.stop,
+      [
+        hashed_rows.PartRows(suffix, f'shard {suffix}', int(start), int(stop))
+        for suffix, start, stop in zip(
+          store.suffixes, store.starts, store.starts[1:], strict=False
+        )
+      ],
+    )
+
+  def _hash_packed(self, frame: np.ndarray, advance: Advance) -> None:
+    """Hashes the frames of a store, in threads."""
+    store, stopped = self._store, threading.Event()
+    step = 16 * _CHUNK_ROWS
+    # A window of frames does not go on after a gap between two shards.
+    spans = [
+      (first, min(first + step, int(stop)))
+      for start, stop in itertools.pairwise(store.starts)
+      for first in range(int(start), int(stop), step)
+    ]
+
+    def hash_span(span: tuple[int, int]) -> None:
+      for first in range(*span, _CHUNK_ROWS):
+        if stopped.is_set():
+          return
+        count = min(_CHUNK_ROWS, span[1] - first)
+        decoded = store.windows(np.array([first]), count)[0]
+        frame[first : first + count] = xxh64.hash_rows(decoded)
+        advance(count)
+
+    cpus = machine.num_cpus()
+    threads.parallel_map(hash_span, spans, cpus, stopped.set)
+
+  def _hash_shards(self, frame: np.ndarray, advance: Advance) -> None:
+    """Hashes the frames of shards, each in a thread."""
+    store, stopped = self._store, threading.Event()
+
+    def hash_shard(suffix: int) -> None:
+      name = shard_files.file_name('observation', suffix)
+      path = os.path.join(self._data_dir, name)
+      for start, chunk in shard_reader.iterate_rows(path):
+        if stopped.is_set():
+          return
+        ring = np.arange(start, start + len(chunk))
+        rows = store.rows_of(np.full(len(ring), suffix), ring)
+        kept = rows >= 0  # Not the stale ones.
+        if kept.any():
+          frame[rows[kept]] = xxh64.hash_rows(chunk)[kept]
+          advance(int(kept.sum()))
+
+    cpus = machine.num_cpus()
+    threads.parallel_map(hash_shard, store.suffixes, cpus, stopped.set)
+
+  def _skip_padding(
+    self, trajectories: Any, frame: np.ndarray, with_frames: bool
+  ) -> np.ndarray:
+    """Returns the first row of each trajectory that is not padding, int64 (n,)."""
+    begin, stop = trajectories.begin, trajectories.stop
+    first = np.minimum(trajectories.steps_begin, stop)
+    if not with_frames:
+      return first
+    logged = np.zeros(len(begin), bool)
+    for k in range(int((first - begin).max(initial=0))):
+      row = begin + k
+      inside = row < first
+      # Frames where padding should be: it was not logged.
+      logged[inside] |= ~self._is_zero(frame[row[inside]])
+    store = self._store
+    if store.first_padding():
+      after_gap = np.flatnonzero(first == begin)
+      rest = first[after_gap]
+      self._skip_zeros(rest, stop[after_gap], frame, store.action, store.reward)
+      first[after_gap] = rest
+    return np.where(logged, begin, first)
+
+  def frame(self, row: int) -> np.ndarray:
+    """See the base class."""
+    if self.kind == 'store':
+      return self._store.frames(np.array([row]))[0]
+    place = self._position(row)
+    name = shard_files.file_name('observation', place['shard'])
+    path = os.path.join(self._data_dir, name)
+    ring = place['ring_position']
+    found = None
+    for start, chunk in shard_reader.iterate_rows(path, ring + 1):
+      if start <= ring < start + len(chunk):
+        found = chunk[ring - start].copy()
+    if found is None:
+      raise ValueError(f'{path} has changed while it was read.')
+    return found
+
+  def _position(self, row: int) -> dict[str, Any]:
+    shard, ring = self._store.ring_of(np.array([row]))
+    suffix = self._store.suffixes[int(shard[0])]
+    return {'shard': suffix, 'ring_position': int(ring[0])}
+
+
+class EpisodesCopy(Copy):
+  """A dataset of episodes.
+
+  Args:
+    path: Path as given.
+    reader: Reader of the dataset.
+    last_step: Content of terminal steps, one of `episode_import.LAST_STEPS`.
+  """
+
+  def __init__(
+    self,
+    path: str,
+    reader: episode_import.EpisodeReader,
+    last_step: str = 'auto',
+  ):
+    self.path, self.kind = path, reader.manifest['source']['format']
+    self.game, self.run, self.is_atari = reader.game, reader.run, True
+    self.frame_shape, self.frame_dtype = reader.frame_shape, np.dtype(np.uint8)
+    self.total = sum(part.size for part in reader.parts)
+    self.unit = reader.parts[0].unit.removesuffix('s') if reader.parts else 'B'
+    self._reader, self._last_step = reader, last_step
+    self._records: list[tuple[int, int, int]] = []
+
+  def read(self, with_frames: bool, advance: Advance) -> None:
+    """See the base class."""
+    reader, last_step = self._reader, self._last_step
+    chosen = last_step != 'auto'
+    if not chosen:
+      last_step = reader.last_step or episode_import.infer_last_step(
+        reader, reader.parts[0], lambda stage, count, total: None
+      )
+    columns: list[tuple[np.ndarray, ...]] = []
+    begins, parts, self._records, rows = [], [], [], 0
+    with _FrameHashes(self.frame_shape) as hashes:
+      for number, part in enumerate(reader.parts):
+        first_row, position = rows, 0
+        episodes = reader.read(part, frames=with_frames)
+        for record, episode in enumerate(episodes):
+          advance(episode.position - position)
+          position = episode.position
+          n = episode.rows_kept(last_step, chosen)
+          if not n:
+            continue
+          frame = np.zeros(n, np.uint64)
+          if episode.frames is not None:
+            hashes.add(episode.frames, frame)
+          terminal = np.zeros(n, bool)
+          terminal[-1] = episode.terminal
+          action = episode.action[:n]
+          narrow = action.astype(np.uint8)
+          if np.array_equal(action, narrow):
+            action = narrow
+          columns.append((frame, action, episode.reward[:n], terminal))
+          begins.append((rows, episode.begins_at_reset))
+          self._records.append((rows, number, record))
+          rows += n
+        parts.append(
+          hashed_rows.PartRows(part.number, part.name, first_row, rows)
+        )
+    if not rows:
+      raise ValueError(f'{self.path} has no transitions.')
+    frame, action, reward, terminal = map(
+      np.concatenate, zip(*columns, strict=True)
+    )
+    begin = np.array([row for row, _ in begins])
+    stop = np.append(begin[1:], rows)
+    if with_frames:
+      late = np.array([not at_reset for _, at_reset in begins])
+      first = begin[late]
+      self._skip_zeros(first, stop[late], frame, action, reward)
+      begin[late] = first
+    self.rows = hashed_rows.HashedRows(
+      frame, action, reward, terminal, begin, stop, parts
+    )
+
+  def _locate(self, row: int) -> tuple[episode_import.Part, int, int]:
+    """Returns the part, the number of the record in it, and the step."""
+    starts = [start for start, _, _ in self._records]
+    i = int(np.searchsorted(starts, row, side='right')) - 1
+    start, part, record = self._records[i]
+    return self._reader.parts[part], record, row - start
+
+  def frame(self, row: int) -> np.ndarray:
+    """See the base class."""
+    part, record, step = self._locate(row)
+    episode = next(iter(self._reader.read(part, record)))
+    out = np.empty((1, *self.frame_shape), np.uint8)
+    if episode.frames is None:
+      raise ValueError(f'{episode.name} has no frames.')
+    episode.frames.decode(step, step + 1, out)
+    return out[0]
+
+  def _position(self, row: int) -> dict[str, Any]:
+    part, record, _ = self._locate(row)
+    return {
+      'file' if part.unit == 'B' else 'split': part.name,
+      'record': record,
+    }
+
+
+class _FrameHashes:
+  """Decodes and hashes the frames of episodes in threads.
+
+  Args:
+    frame_shape: Shape of a frame.
+  """
+
+  def __init__(self, frame_shape: tuple[int, ...]):
+    self._shape = frame_shape
+    self._cpus = machine.num_cpus()
+    self._pool = concurrent.futures.ThreadPoolExecutor(self._cpus)
+    self._pending: collections.deque = collections.deque()
+
+  def __enter__(self) -> '_FrameHashes':
+    return self
+
+  def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+    try:
+      while self._pending and kind is None:
+        self._pending.popleft().result()
+    finally:
+      self._pool.shutdown(cancel_futures=True)
+
+  def add(self, frames: episode_import.Frames, out: np.ndarray) -> None:
+    """Hashes the first frames of an episode, later.
+
+    Args:
+      frames: Frames of the episode, at least n.
+      out: Hashes to write, uint64 (n,).
+    """
+
+    def hash_chunk(start: int, stop: int) -> None:
+      decoded = np.empty((stop - start, *self._shape), np.uint8)
+      frames.decode(start, stop, decoded)
+      out[start:stop] = xxh64.hash_rows(decoded)
+
+    starts = range(0, len(out), _CHUNK_ROWS // 2)
+    for start, stop in itertools.pairwise([*starts, len(out)]):
+      self._pending.append(self._pool.submit(hash_chunk, start, stop))
+      # Encoded frames wait in memory, so few may.
+      while len(self._pending) > 8 * self._cpus:
+        self._pending.popleft().result()
+
+
+def open_copy(
+  path: str, last_step: str = 'auto', run_number: int | None = None
+) -> Copy:
+  """Opens a copy of a run.
+
+  Args:
+    path: Directory of a run or a store, or of a TFDS dataset; a folder of files of
+      RL Unplugged, or one such file.
+    last_step: Content of terminal steps of a dataset of episodes, one of
+      `episode_import.LAST_STEPS`.
+    run_number: Run to read, if a folder has files of RL Unplugged of several runs.
+
+  Raises:
+    ValueError: If the path holds no run, or several.
+  """
+  reader: episode_import.EpisodeReader | None = None
+  kind = source_formats.recognise(path)
+  if kind == source_formats.RLDS:
+    from batch_rl.dataset.interchange import rlds_import
+
+    reader = rlds_import.RldsReader(path)
+  elif kind == source_formats.UNPLUGGED:
+    from batch_rl.dataset.unplugged import reader as unplugged
+
+    reader = unplugged.UnpluggedReader([path], run=run_number)
+  if reader is not None:
+    return EpisodesCopy(path, reader, last_step)
+  run = run_directories.as_run(path)
+  if run is None:
+    runs = run_directories.find_runs(path)
+    raise ValueError(
+      f'{path} is not a run; choose one in it, e.g. {runs[0].directory}.'
+    )
+  return LoggedCopy(run)

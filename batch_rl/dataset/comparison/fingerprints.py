@@ -1,0 +1,208 @@
+"""Fingerprints: hashes of a run and its parts in a small JSON file.
+
+A fingerprint has the sum of the transitions (`hashed_rows`) of a run, and that of each
+shard or file. The latter leaves out a transition whose next frame is in another part, so
+that it does not depend on other parts. Copies in another layout have the same sum of the
+run, but other parts.
+"""
+
+import contextlib
+import json
+import os
+from typing import Any
+
+import numpy as np
+
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.comparison import copies, hashed_rows
+from batch_rl.dataset.shards import manifests
+from batch_rl.utils import files, json_schema
+
+FORMAT = 'batch_rl fingerprint 1'
+FOLDER = os.path.join(
+  os.path.dirname(os.path.dirname(__file__)), 'fingerprints'
+)
+_Required = json_schema.Required
+_COUNTS = {
+  'rows': _Required(range(1 << 62)),
+  'transitions': _Required(range(1 << 62)),
+  'sum': _Required(str),
+}
+_SCHEMA = {
+  'format': _Required(str),
+  'game': str,
+  'run': _Required(str),
+  'kind': _Required(str),
+  **_COUNTS,
+  'parts': _Required(
+    [{'number': _Required(range(1 << 31)), 'name': _Required(str), **_COUNTS}]
+  ),
+}
+
+
+def make(copy: copies.Copy) -> dict[str, Any]:
+  """Returns the fingerprint of a copy that has been read, JSON-able."""
+  rows = copy.rows
+  hashes = rows.hashes()
+  row_of = rows.row_of(np.arange(rows.transitions))
+  parts = []
+  for part in rows.parts:
+    span = slice(*np.searchsorted(row_of, [part.first, part.stop]))
+    inside = hashes[span]
+    if len(inside) and row_of[span][-1] == part.stop - 1:
+      # Its next frame is in the next part.
+      inside = inside[: len(inside) - (not rows.terminal[part.stop - 1])]
+    parts.append(
+      {
+        'number': part.number,
+        'name': part.name,
+        'rows': _rows_in(rows, part),
+        'transitions': len(inside),
+        'sum': f'{hashed_rows.total(inside):016x}',
+      }
+    )
+  return files.with_hash(
+    {
+      'format': FORMAT,
+      'game': copy.game,
+      'run': copy.run,
+      'kind': copy.kind,
+      'rows': rows.rows,
+      'transitions': rows.transitions,
+      'sum': f'{hashed_rows.total(hashes):016x}',
+      'parts': parts,
+    }
+  )
+
+
+def _rows_in(rows: hashed_rows.HashedRows, part: hashed_rows.PartRows) -> int:
+  """Returns the number of rows of a part, without padding."""
+  first = np.clip(rows.begin, part.first, part.stop)
+  stop = np.clip(rows.stop, part.first, part.stop)
+  return int((stop - first).sum())
+
+
+def to_text(fingerprint: dict[str, Any]) -> str:
+  """Returns a fingerprint as JSON, one part a line."""
+  parts = [json.dumps(part) for part in fingerprint['parts']]
+  rest = {**fingerprint, 'parts': []}
+  listed = '[\n  ' + ',\n  '.join(parts) + '\n ]'
+  return json.dumps(rest, indent=1).replace('[]', listed)
+
+
+def find(name: str) -> str:
+  """Returns the path of a fingerprint.
+
+  Args:
+    name: Path of a file, or name of one in the package, e.g. 'Pong-1-sample'.
+
+  Raises:
+    ValueError: If there is no such file; the message lists those in the package.
+  """
+  if os.path.isfile(name) or files.is_remote(name):
+    return name
+  shipped = os.path.join(FOLDER, f'{name.removesuffix(".json")}.json')
+  if os.path.basename(name) == name and os.path.isfile(shipped):
+    return shipped
+  names = sorted(
+    entry.removesuffix('.json')
+    for entry in os.listdir(FOLDER)
+    if entry.endswith('.json')
+  )
+  raise ValueError(
+    f'There is no fingerprint {name}: give the path of a file that `fingerprint` '
+    f'printed, or a name in the package: {", ".join(names)}.'
+  )
+
+
+def read(path: str) -> dict[str, Any]:
+  """Reads and checks a fingerprint.
+
+  Raises:
+    ValueError: If the file is no fingerprint, or is damaged.
+  """
+  try:
+    content = files.read_json(path, _SCHEMA)
+  except ValueError as error:
+    raise ValueError(f'{path} is not a fingerprint: {error}') from error
+  if content is None:
+    raise ValueError(f'{path} does not exist.')
+  if content['format'] != FORMAT:
+    raise ValueError(
+      f'{path} has the format {content["format"]!r}, not {FORMAT!r}; update this '
+      'package.'
+    )
+  try:
+    return files.check_hash(path, content)
+  except ValueError:
+    raise ValueError(
+      f'{path} is damaged: it differs from its hash; get it again.'
+    ) from None
+
+
+def check_game(
+  path: str, fingerprint: dict[str, Any], run: run_directories.RunDirectory
+) -> None:
+  """Raises a ValueError if a fingerprint is of another game than a run."""
+  game = None
+  with contextlib.suppress(ValueError):  # `verify` reports a damaged manifest.
+    manifest = manifests.read(run.data_dir)
+    game = manifests.look_up(manifest, 'environment', 'game', kind=str)
+  expected = fingerprint.get('game')
+  if game and expected and game.lower() != expected.lower():
+    raise ValueError(
+      f'{path} is the fingerprint of a run of {expected}, but {run.directory} is '
+      f'one of {game}.'
+    )
+
+
+def differences(
+  expected: dict[str, Any], actual: dict[str, Any]
+) -> tuple[list[str], list[str]]:
+  """Compares the fingerprint of a copy with a published one.
+
+  Parts are compared by number. A part that only one of them has is a remark, because
+  a copy may have a part of the run.
+
+  Args:
+    expected: Published fingerprint.
+    actual: Fingerprint of the copy.
+
+  Returns:
+    Problems and remarks, one line each.
+  """
+
+  def content(entry):
+    return {key: entry[key] for key in ('transitions', 'sum')}
+
+  if content(expected) == content(actual):
+    return [], []
+  problems, remarks = [], []
+  by_number = {part['number']: part for part in actual['parts']}
+  named = {part['number']: part for part in expected['parts']}
+  for number, part in named.items():
+    found = by_number.get(number)
+    if found is None:
+      remarks.append(f'{part["name"]} of the fingerprint is not here')
+    elif content(found) != content(part):
+      problems.append(
+        f'{found["name"]} differs from the fingerprint: {found["transitions"]:,} '
+        f'transitions with the sum {found["sum"]}, expected '
+        f'{part["transitions"]:,} with {part["sum"]}'
+      )
+  for number, part in by_number.items():
+    if number not in named:
+      remarks.append(f'{part["name"]} is not in the fingerprint')
+  common = len(named.keys() & by_number.keys())
+  if len(problems) == common > 1:
+    problems = [
+      f'none of {common} parts is as in the fingerprint, which is of '
+      f'{expected["kind"]}: it is another run, or divided in another way (then '
+      '`compare` the copies)'
+    ]
+  if not remarks and not problems:
+    problems.append(
+      'the transitions from one part to the next differ from the fingerprint: '
+      f'the run has the sum {actual["sum"]}, expected {expected["sum"]}'
+    )
+  return problems, remarks

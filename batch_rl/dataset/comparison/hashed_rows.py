@@ -1,0 +1,205 @@
+"""Rows of a run with hashes in place of frames: what copies of a run are compared by.
+
+Definitions:
+
+- A *row* is a frame o_t, an action a_t, a reward r_t and whether it is terminal. Padding
+  at the start of an episode is no row. Rewards of Atari are clipped to [-1, 1].
+- A *transition* is a row that is terminal, or whose next frame o_{t+1} is known. The last
+  row of an episode that was truncated, or cut at the end of a file, is no transition:
+  its frame counts, as the next frame of the transition before, but its action and
+  reward do not.
+- The *hash of a frame* is the XXH64, with seed 0, of its bytes.
+- The *hash of a transition* is the XXH64 of 32 bytes, little-endian: hash of o_t (64
+  bits), a_t (int32), r_t (float32), terminal (64 bits, 0 or 1), hash of o_{t+1} (64 bits;
+  0 if terminal).
+- The *sum* of transitions is the sum of their hashes modulo 2^64. It depends neither on
+  their order nor on how they are divided into episodes, files or shards.
+
+A next frame links each transition to the following one. So two copies with equal sums
+have the same trajectories, too, except with a probability of about 2^-64.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from batch_rl.dataset.comparison import xxh64
+
+# Rows hashed at a time.
+CHUNK_ROWS = 1 << 20
+_TRANSITION = np.dtype(
+  [
+    ('frame', '<u8'),
+    ('action', '<i4'),
+    ('reward', '<f4'),
+    ('terminal', '<u8'),
+    ('next_frame', '<u8'),
+  ]
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PartRows:
+  """The rows of one shard, file or split.
+
+  Attributes:
+    number: Number of the shard or file.
+    name: Name for messages, e.g. 'shard 3'.
+    first: First row.
+    stop: Row after the last.
+  """
+
+  number: int
+  name: str
+  first: int
+  stop: int
+
+
+@dataclasses.dataclass
+class HashedRows:
+  """The stored rows of a copy, padding included: 11 to 17 B each.
+
+  Attributes:
+    frame: Hash of each frame, uint64 (rows,); zeros if frames were not read.
+    action: Actions, integers (rows,).
+    reward: Rewards, clipped in Atari, (rows,).
+    terminal: Whether a row is terminal, bool (rows,).
+    begin: First row of each episode, without padding, ascending: int64 (episodes,).
+    stop: Row after the last of each episode, int64 (episodes,).
+    parts: Shards, files or splits, in the order of the rows.
+  """
+
+  frame: np.ndarray
+  action: np.ndarray
+  reward: np.ndarray
+  terminal: np.ndarray
+  begin: np.ndarray
+  stop: np.ndarray
+  parts: Sequence[PartRows]
+
+  def __post_init__(self):
+    has_rows = self.begin < self.stop
+    self.begin, self.stop = self.begin[has_rows], self.stop[has_rows]
+    self.terminated = self.terminal[self.stop - 1]
+    counts = self.stop - self.begin - ~self.terminated
+    # Transitions are numbered without gaps: episode e has [starts[e], starts[e + 1]).
+    self.starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+  @property
+  def rows(self) -> int:
+    """Number of rows, without padding."""
+    return int((self.stop - self.begin).sum())
+
+  @property
+  def transitions(self) -> int:
+    """Number of transitions."""
+    return int(self.starts[-1])
+
+  @property
+  def episodes(self) -> int:
+    """Number of episodes, or pieces of episodes."""
+    return len(self.begin)
+
+  def mean_return(self) -> float | None:
+    """Returns the mean return of the terminated episodes; None without one."""
+    if not self.terminated.any():
+      return None
+    rewarded = np.flatnonzero(self.reward)
+    episode = np.searchsorted(self.begin, rewarded, side='right') - 1
+    inside = (episode >= 0) & (rewarded < self.stop[episode])
+    returns = np.bincount(
+      episode[inside], self.reward[rewarded[inside]], self.episodes
+    )
+    return float(returns[self.terminated].mean())
+
+  def episode_of(self, transitions: np.ndarray) -> np.ndarray:
+    """Returns the episodes of transitions: int64 (n,)."""
+    return np.searchsorted(self.starts[1:], transitions, side='right')
+
+  def row_of(self, transitions: np.ndarray) -> np.ndarray:
+    """Returns the rows of transitions: int64 (n,)."""
+    episode = self.episode_of(transitions)
+    return self.begin[episode] + transitions - self.starts[episode]
+
+  def hashes(self, with_frames: bool = True) -> np.ndarray:
+    """Returns the hash of each transition, uint64 (transitions,).
+
+    Args:
+      with_frames: Whether the hashes depend on the frames.
+    """
+    out = np.empty(self.transitions, np.uint64)
+    for start, rows in self._chunks():
+      records = np.zeros(len(rows), _TRANSITION)
+      records['action'] = self.action[rows]
+      # Negative zero is zero.
+      records['reward'] = self.reward[rows] + np.float32(0)
+      records['terminal'] = self.terminal[rows]
+      if with_frames:
+        records['frame'] = self.frame[rows]
+        goes_on = ~self.terminal[rows]
+        records['next_frame'][goes_on] = self.frame[rows[goes_on] + 1]
+      out[start : start + len(rows)] = xxh64.hash_rows(records)
+    return out
+
+  def column(self, name: str) -> np.ndarray:
+    """Returns a column of the transitions.
+
+    Args:
+      name: 'frame' or 'action'.
+
+    Returns:
+      uint64 (transitions,).
+    """
+    values, out = getattr(self, name), np.empty(self.transitions, np.uint64)
+    for start, rows in self._chunks():
+      out[start : start + len(rows)] = values[rows]
+    return out
+
+  def hash_sequences(self, keys: np.ndarray, length: int) -> None:
+    """Replaces the key of each transition by a hash of it and of those after it.
+
+    Args:
+      keys: Hash or value of each transition, uint64 (transitions,); changed.
+      length: Number of transitions in a sequence, a power of 2. It is shorter at the
+        end of an episode.
+    """
+    step = 1
+    while step < length:
+      # In order: a hash depends on later keys only.
+      for start in range(0, len(keys), CHUNK_ROWS):
+        index = np.arange(start, min(start + CHUNK_ROWS, len(keys)))
+        within = index + step < self.starts[1:][self.episode_of(index)]
+        pairs = np.zeros((len(index), 2), np.uint64)
+        pairs[:, 0] = keys[index]
+        pairs[within, 1] = keys[index[within] + step]
+        keys[index] = xxh64.hash_rows(pairs)
+      step *= 2
+
+  def begins_sequence(self, length: int) -> np.ndarray:
+    """Returns whether a sequence, or a whole episode, begins at each transition.
+
+    Args:
+      length: Number of transitions in a sequence.
+
+    Returns:
+      bool (transitions,).
+    """
+    out = np.zeros(self.transitions, bool)
+    for start in range(0, self.transitions, CHUNK_ROWS):
+      index = np.arange(start, min(start + CHUNK_ROWS, self.transitions))
+      episode = self.episode_of(index)
+      whole = index == self.starts[episode]
+      out[index] = whole | (index + length <= self.starts[1:][episode])
+    return out
+
+  def _chunks(self) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields the first transition of each chunk, and the rows of all of them."""
+    for start in range(0, self.transitions, CHUNK_ROWS):
+      stop = min(start + CHUNK_ROWS, self.transitions)
+      yield start, self.row_of(np.arange(start, stop))
+
+
+def total(hashes: np.ndarray) -> int:
+  """Returns the sum of hashes modulo 2^64."""
+  return int(hashes.sum(dtype=np.uint64))

@@ -1,0 +1,232 @@
+"""The commands `compare` and `fingerprint`, and `verify --fingerprints`."""
+
+import gzip
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from batch_rl.dataset.comparison import copies, fingerprints
+from batch_rl.dataset.shards import manifests, shard_files, shard_reader
+from batch_rl.tests import shards
+from batch_rl.tests.dataset.checks.run_files import SAMPLE
+from batch_rl.tests.dataset.conftest import is_one_line
+
+
+def change(run_dir, column, suffix, position, value):
+  """Changes a value of a shard."""
+  name = shard_files.file_name(column, suffix)
+  path = run_dir / 'replay_logs' / name
+  array = shard_reader.read_array(str(path))
+  array[position] = value
+  with gzip.open(path, 'wb') as file:
+    np.save(file, array)
+
+
+def set_game(run_dir, game):
+  logs = str(run_dir / 'replay_logs')
+  manifest = manifests.read(logs)
+  manifest['environment'] = {'game': game}
+  manifests.write(logs, manifest)
+
+
+def test_copies_of_a_run_are_the_same(root, run):
+  one, store = root / 'Pong' / '1', root / 'store'
+  run('convert', one, store)
+  code, out, err = run('compare', one, store)
+  assert code == 0 and not err
+  _, first, second, verdict = out.splitlines()
+  assert first.split() == [
+    *('A', 'shards', '2', 'shards', '2', '60'),
+    *(first.split()[6], str(one)),
+  ]
+  assert second.split()[:6] == ['B', 'store', '2', 'shards', '2', '60']
+  assert verdict == 'same transitions'
+  code, out, _ = run('compare', one, store, '--json', '--quick')
+  document = json.loads(out)
+  assert code == 0 and document['same'] and not document['with_frames']
+  assert document['equal'] == 60 and document['a']['path'] == str(one)
+  code, out, _ = run('compare', one, store, '--quick')
+  assert code == 0 and '(frames were not compared)' in out
+
+
+def test_differences_are_named_with_their_places(root, run):
+  one, two = root / 'Pong' / '1', root / 'Pong' / '2'
+  change(two, 'reward', 0, 3 + 17, 0.5)
+  change(two, 'observation', 1, (4, 1, 0), 99)
+  code, out, err = run('compare', one, two)
+  assert code == 1 and not err
+  frame, reward, verdict = out.splitlines()[3:]
+  # Row 39 is the ring's last row, row 40 its first. The second episode's padding
+  # is in rows 33 to 35.
+  place = 'episode 1, step 8 (shard 1, ring position 4)'
+  assert frame.startswith(f'frame: A: {place}; B: {place}: 1 of 4 values')
+  assert frame.endswith(' and 99') and 'first at (1, 0): ' in frame
+  place = 'episode 0, step 17 (shard 0, ring position 20)'
+  assert reward.startswith(f'reward: A: {place}; B: {place}: ')
+  assert reward.endswith(' and 0.5')
+  assert verdict == (
+    'NOT the same transitions: frame differs in 1 row; reward differs in 1 row; '
+    '57 are the same'
+  )
+  code, out, _ = run('compare', one, two, '--quick', '--json')
+  document = json.loads(out)
+  assert code == 1 and document['equal'] == 59
+  assert document['rows'] == {'frame': 0, 'action': 0, 'reward': 1, 'end': 0}
+
+
+def test_a_missing_shard_is_told_from_wrong_values(root, run):
+  two = root / 'Pong' / '2'
+  for path in (two / 'replay_logs').glob('*_ckpt.1.gz'):
+    path.unlink()
+  code, out, _ = run('compare', root / 'Pong' / '1', two)
+  only, kinds, verdict = out.splitlines()[3:]
+  assert code == 1 and only.startswith('A only: episode 1, step ')
+  assert kinds.startswith('only in A: ') and '1 where B divides' in kinds
+  assert 'differs' not in verdict
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    (['{root}/Pong/1'], 'required: B'),
+    (['{root}/Pong/1', '{root}/no'], 'cannot be listed'),
+    (['{root}/Pong/1', '{root}/Pong'], 'choose one in it, e.g. {root}/Pong/1'),
+    (['{root}/Pong/1', '{root}/empty'], 'holds no run'),
+    (['{root}/Pong/1', '{root}/Breakout'], 'one of Breakout'),
+    (['{root}/Pong/1', '{sample}'], 'uint8 (84, 84)'),
+    (['{root}/Pong/1', '{root}/run_1-00000-of-00050'], 'does not exist'),
+    (['{root}/Pong/1', '{root}/Pong/2', '--run=-1'], '--run'),
+    (['{root}/Pong/1', '{root}/Pong/2', '--run=1'], '--run does not apply'),
+    (
+      ['{root}/Pong/1', '{root}/Pong/2', '--last_step=auto'],
+      '--last_step does not apply',
+    ),
+    (['{root}/Pong/1', '{root}/Pong/2', '--last_step=x'], '--last_step'),
+  ],
+)
+def test_a_mistake_is_one_line(root, run, arguments, message):
+  (root / 'empty').mkdir()
+  other = root / 'Breakout'
+  shutil.copytree(root / 'Pong' / '1', other)
+  set_game(other, 'Breakout')
+  set_game(root / 'Pong' / '1', 'Pong')
+  values = {'root': root, 'sample': SAMPLE}
+  arguments = [argument.format(**values) for argument in arguments]
+  code, out, err = run('compare', *arguments)
+  assert code == 2 and not out and is_one_line(err), err
+  assert message.format(**values) in err
+
+
+def test_a_damaged_copy_is_one_line(root, run):
+  path = root / 'Pong/2/replay_logs' / shard_files.file_name('observation', 1)
+  path.write_bytes(path.read_bytes()[:-20])
+  code, _, err = run('compare', root / 'Pong' / '1', root / 'Pong' / '2')
+  assert code == 2 and is_one_line(err) and f'{path} is damaged' in err
+
+
+@pytest.fixture
+def printed(root, run):
+  """File with the fingerprint of the first run."""
+  set_game(root / 'Pong' / '1', 'Pong')
+  code, out, err = run('fingerprint', root / 'Pong' / '1')
+  assert code == 0 and not err and len(out) < 1000
+  path = root / 'fingerprint.json'
+  path.write_text(out)
+  return path
+
+
+def test_a_fingerprint_is_checked(root, run, printed):
+  code, out, _ = run('verify', root / 'Pong/2', '--fingerprints', printed)
+  assert code == 0 and f'its transitions are those of {printed}' in out
+  store = root / 'store'
+  run('convert', root / 'Pong' / '2', store)
+  code, out, _ = run('verify', store, '--fingerprints', printed)
+  assert code == 0 and f'its transitions are those of {printed}' in out
+
+
+def test_a_fingerprint_names_the_shard(root, run, printed):
+  two = root / 'Pong' / '2'
+  change(two, 'action', 1, 5, 9)
+  (two / 'replay_logs' / 'manifest.json').unlink()
+  code, out, _ = run('verify', two, '--fingerprints', printed, '--json')
+  document = json.loads(out)
+  errors = [f for f in document['findings'] if f['level'] == 'error']
+  assert code == 1 and not document['ok'] and len(errors) == 1
+  assert 'shard 1 differs from the fingerprint: ' in errors[0]['message']
+
+
+def test_a_part_of_a_run_is_checked_by_its_shards(root, run):
+  """Shards 1 and 2 of 0 to 4: that others are missing is a note."""
+  long, printed = root / 'Pong' / '3', root / 'fingerprint.json'
+  shards.write_run(long / 'replay_logs', [30] * 5, capacity=40)
+  printed.write_text(run('fingerprint', long)[1])
+  for suffix in (0, 3, 4):
+    for path in (long / 'replay_logs').glob(f'*_ckpt.{suffix}.gz'):
+      path.unlink()
+  (long / 'replay_logs' / 'manifest.json').unlink()
+  command = 'verify', long, '--fingerprints', printed
+  code, out, _ = run(*command)
+  assert code == 0 and 'shard 0 of the fingerprint is not here' in out, out
+  assert f'its transitions are those of {printed}' in out
+  change(long, 'reward', 2, 6, 0.5)
+  code, out, _ = run(*command)
+  assert code == 1 and 'shard 2 differs from the fingerprint' in out
+
+
+def test_another_run_is_not_the_fingerprints(root, run, printed):
+  other = root / 'Pong' / '3'
+  shards.write_run(other / 'replay_logs', [20, 25, 30], capacity=40)
+  code, out, _ = run('verify', other, '--fingerprints', printed)
+  assert code == 1 and 'none of 2 parts is as in the fingerprint' in out
+
+
+def test_a_damaged_run_has_findings(root, run, printed):
+  path = root / 'Pong/2/replay_logs' / shard_files.file_name('observation', 1)
+  path.write_bytes(path.read_bytes()[:-20])
+  code, out, _ = run('verify', root / 'Pong/2', '--fingerprints', printed)
+  assert code == 1 and f'cannot be compared with {printed}: {path} is' in out
+
+
+@pytest.mark.parametrize(
+  'content, message',
+  [
+    (None, 'name in the package: Pong-1-sample'),
+    (b'', 'is not a fingerprint'),
+    (b'{"format": "batch_rl fingerprint 1"}', 'it has no run'),
+    (b'\x89PNG', 'is not a fingerprint'),
+    ((b'fingerprint 1', b'fingerprint 2'), "'batch_rl fingerprint 2'"),
+    ((b'"transitions": 60', b'"transitions": 61'), 'differs from its hash'),
+    ((b'"number": 1', b'"number": 7'), 'differs from its hash'),
+    ((b'"number": 1', b'"number": -1'), 'number is -1'),
+  ],
+)
+def test_a_wrong_fingerprint_is_one_line(root, run, printed, content, message):
+  if content is None:
+    printed.unlink()
+  elif isinstance(content, bytes):
+    printed.write_bytes(content)
+  else:
+    assert content[0] in printed.read_bytes()
+    printed.write_bytes(printed.read_bytes().replace(*content))
+  code, out, err = run('verify', root / 'Pong/2', '--fingerprints', printed)
+  assert code == 2 and not out and is_one_line(err) and message in err, err
+
+
+def test_a_fingerprint_of_another_game_or_of_many_runs(root, run, printed):
+  set_game(root / 'Pong' / '2', 'Breakout')
+  code, out, err = run('verify', root / 'Pong/2', '--fingerprints', printed)
+  assert code == 2 and not out and is_one_line(err)
+  assert 'of a run of Pong' in err and 'one of Breakout' in err
+  code, out, err = run('verify', root, '--all', '--fingerprints', printed)
+  assert code == 2 and not out and is_one_line(err) and '--all' in err
+
+
+def test_the_samples_fingerprint_is_in_the_package():
+  copy = copies.open_copy(str(SAMPLE))
+  copy.read(True, lambda count: None)
+  path = fingerprints.find('Pong-1-sample')
+  made = fingerprints.make(copy)
+  assert fingerprints.read(path) == made
+  assert len(made['parts']) == 11 and made['transitions'] == 311_539

@@ -1,0 +1,232 @@
+"""Copies of one small run in every format have the same transitions."""
+
+import itertools
+import shutil
+
+import numpy as np
+import pytest
+
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.comparison import comparison, copies
+from batch_rl.dataset.interchange import rlds_export
+from batch_rl.dataset.shards import replay_log, shard_files
+from batch_rl.dataset.store import store
+from batch_rl.tests import interchange_runs as runs
+from batch_rl.tests import ring_logs, shards
+from batch_rl.tests.dataset.interchange import tfds_datasets
+from batch_rl.tests.dataset.unplugged import unplugged_files
+
+KINDS = ('shards', 'store', 'exported', 'rlds', 'unplugged')
+EPISODES = len(runs.LENGTHS)
+ROWS = sum(runs.LENGTHS)
+
+
+@pytest.fixture(scope='module')
+def paths(tmp_path_factory):
+  """Copies of a run of four episodes; one is shuffled and has unclipped rewards."""
+  from tensorflow.python.eager import context
+
+  root = tmp_path_factory.mktemp('copies')
+  logged = runs.make_episodes(*runs.LENGTHS)
+  # The sample's rewards are all -1, 0 or 1.
+  unclipped = [
+    (frames, action, 3 * reward) for frames, action, reward in logged
+  ]
+  found = {kind: root / kind for kind in KINDS}
+  found['shards'] = root / 'Pong' / '1'
+  logs = runs.write_run(found['shards'], logged)
+  store.convert(str(logs), str(found['store']))
+  (run,) = run_directories.find_runs(str(found['shards']))
+  with context.eager_mode():
+    rlds_export.export(run, str(found['exported']))
+    found['rlds'] = tfds_datasets.build(
+      root / 'tfds',
+      {
+        'train': [
+          tfds_datasets.raw_episode(episode, number=i)
+          for i, episode in enumerate(unclipped)
+        ]
+      },
+      name='rlu_atari',
+      ordered=False,
+    )
+  found['unplugged'] = folder = root / 'atari_episodes_ordered' / 'Pong'
+  for number, part in enumerate((unclipped[:3], unclipped[3:])):
+    path = folder / f'run_1-0000{number}-of-00050'
+    unplugged_files.write_file(path, part, number, clipped=False)
+  return {kind: str(path) for kind, path in found.items()}
+
+
+@pytest.fixture(scope='module')
+def read(paths):
+  """Returns a copy by its kind, read with or without frames."""
+  from tensorflow.python.eager import context
+
+  made = {}
+
+  def read_copy(kind, with_frames=True):
+    if (kind, with_frames) not in made:
+      with context.eager_mode():
+        amounts = []
+        copy = copies.open_copy(paths[kind])
+        copy.read(with_frames, amounts.append)
+      assert sum(amounts) == copy.total
+      made[kind, with_frames] = copy
+    return made[kind, with_frames]
+
+  return read_copy
+
+
+@pytest.mark.parametrize('with_frames', [True, False])
+@pytest.mark.parametrize('pair', list(itertools.combinations(KINDS, 2)))
+def test_all_copies_are_the_same(read, pair, with_frames):
+  a, b = (read(kind, with_frames) for kind in pair)
+  result = comparison.compare(a, b, with_frames)
+  assert result.same and result.equal == ROWS, result
+  # TFDS shuffles by hashes of names, always in the same way.
+  assert result.in_order == ('rlds' not in pair)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_rows_are_found_again(read, kind):
+  copy = read(kind)
+  rows = copy.rows
+  assert (rows.episodes, rows.rows) == (EPISODES, ROWS)
+  episodes = runs.make_episodes(*runs.LENGTHS)
+  by_length = {len(episode[1]): episode[0] for episode in episodes}
+  for e in range(EPISODES):
+    begin, stop = int(rows.begin[e]), int(rows.stop[e])
+    frames = by_length[stop - begin]
+    for step in (0, 7, stop - begin - 1):
+      place = copy.place(begin + step)
+      assert (place.pop('episode'), place.pop('step')) == (e, step)
+      np.testing.assert_array_equal(copy.frame(begin + step), frames[step])
+  # The last episode begins in row 197, with padding; a file has three episodes.
+  first = {
+    'shards': {'shard': 1, 'ring_position': 97},
+    'store': {'shard': 1, 'ring_position': 97},
+    'exported': {'split': 'train', 'record': 3},
+    'rlds': {'split': 'train', 'record': 3},
+    'unplugged': {'file': 'run_1-00001-of-00050', 'record': 0},
+  }
+  place = copy.place(int(rows.begin[3]))
+  assert {key: place[key] for key in first[kind]} == first[kind]
+
+
+@pytest.mark.parametrize('length', [30, 35, 36])
+def test_ends_of_the_run_and_stale_rows(tmp_path, length):
+  """The final shard of the original logger has rows of its previous lap.
+
+  An episode of 35 or 36 rows is followed by padding in row 39, where shard 1 begins.
+  """
+  episodes = shards.make_episodes([length, 30, 30])
+  ring_logs.write_run(tmp_path / 'logs', shards.with_padding(episodes, 4), 40)
+  copy = copies.open_copy(str(tmp_path / 'logs'))
+  copy.read(True, lambda count: None)
+  assert copy.rows.rows == copy.rows.transitions == length + 60
+  assert copy.rows.terminated.all()
+  # Without the first shard, its rows are all that is missing.
+  rest = tmp_path / 'rest'
+  shutil.copytree(tmp_path / 'logs', rest)
+  ring_logs.remove_shard(rest, 0)
+  part = copies.open_copy(str(rest))
+  part.read(True, lambda count: None)
+  result = comparison.compare(copy, part)
+  in_first = 33 if length == 30 else length
+  assert result.only['a'].transitions == in_first
+  assert result.only['b'] == comparison.OnlyInOne()
+  assert not any(result.rows.values())
+
+
+def test_without_padding_observations_may_be_zero(tmp_path):
+  log = shards.make_log(tmp_path, 50, stack_size=1)
+  for step in range(12):
+    frame = np.full((2, 2), step % 6, np.uint8)
+    log.add(frame, 0, 0.0, step % 6 == 5)
+  log.close()
+  copy = copies.open_copy(str(tmp_path))
+  copy.read(True, lambda count: None)
+  assert copy.rows.begin.tolist() == [0, 6] and copy.rows.transitions == 12
+
+
+@pytest.mark.parametrize(
+  'kinds', [{3: 'open'}, {1: 'truncated'}, {0: 'late', 2: 'truncated'}]
+)
+@pytest.mark.usefixtures('eager')
+def test_episodes_without_an_end_or_a_beginning(tmp_path, kinds):
+  logged = runs.make_episodes(*runs.LENGTHS)
+  runs.write_run(tmp_path / 'Pong' / '1', logged, kinds=kinds)
+  (run,) = run_directories.find_runs(str(tmp_path))
+  rlds_export.export(run, str(tmp_path / 'rlds'))
+  a, b = (copies.open_copy(str(tmp_path / name)) for name in ('Pong/1', 'rlds'))
+  for copy in (a, b):
+    copy.read(True, lambda count: None)
+  assert comparison.compare(a, b).same
+  unended = sum(kind != 'late' for kind in kinds.values())
+  assert a.rows.transitions == ROWS - unended
+
+
+def test_swapped_shards_are_found_at_their_seams(tmp_path):
+  """Shards 1 and 2 of four, with the counters of each other's places."""
+  logs = tmp_path / 'replay_logs'
+  shards.write_run(logs, [37] * 9, 100)
+  swapped = tmp_path / 'swapped'
+  shutil.copytree(logs, swapped)
+  for name in shard_files.COLUMNS:
+    files = [shard_files.file_name(name, suffix) for suffix in (1, 2)]
+    for file, other in (files, files[::-1]):
+      shutil.copy(logs / file, swapped / other)
+  (swapped / 'manifest.json').unlink()
+  a, b = (copies.open_copy(str(path)) for path in (logs, swapped))
+  for copy in (a, b):
+    copy.read(True, lambda count: None)
+  result = comparison.compare(a, b)
+  assert not result.same and not result.in_order
+  # The first row of a shard, in time, is the ring's last.
+  seams = [
+    (place['a']['shard'], place['a']['ring_position']) for place in result.first
+  ]
+  assert seams == [(1, 99), (2, 99), (3, 99)]
+  assert result.equal == 9 * 37 - 3
+
+
+def test_rewards_of_other_environments_are_not_clipped(tmp_path):
+  """An Atari run is compared by clipped rewards, as RL Unplugged has them."""
+  episode = shards.make_episodes([20])[0]
+  found = {}
+  for reward in (1.0, 5.0):
+    for is_atari in (True, False):
+      sticky = {'repeat_action_probability': 0.25} if is_atari else {}
+      path = tmp_path / f'{reward}-{is_atari}'
+      log = shards.make_log(path, 50, environment={'game': 'Own', **sticky})
+      for row in episode:
+        log.add(np.full((2, 2), row.frame, np.uint8), 1, reward, row.terminal)
+      log.close()
+      copy = copies.open_copy(str(path))
+      copy.read(True, lambda count: None)
+      found[reward, is_atari] = copy
+  assert comparison.compare(found[1.0, True], found[5.0, True]).same
+  result = comparison.compare(found[1.0, False], found[5.0, False])
+  assert result.rows['reward'] == 20
+  # A copy that has lost its manifest may be of Atari.
+  path = found[5.0, False].path
+  a, b = copies.open_copy(path), found[1.0, True]
+  assert not a.is_atari
+  comparison.prepare(a, b)
+  a.read(True, lambda count: None)
+  assert comparison.compare(a, b).same
+
+
+def test_zeros_of_both_signs_differ_as_frames(tmp_path):
+  found = []
+  for zero in (0.0, -0.0):
+    path = str(tmp_path / str(zero))
+    log = replay_log.ReplayLog(path, (3,), np.float32, 20, 1)
+    for step in range(5):
+      log.add(np.array([step, zero, 1], np.float32), 1, 0.0, step == 4)
+    log.close()
+    found.append(copies.open_copy(path))
+    found[-1].read(True, lambda count: None)
+  result = comparison.compare(*found)
+  assert result.rows['frame'] == 5
+  assert result.first[0]['values']['first'] == [1]
