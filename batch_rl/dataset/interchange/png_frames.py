@@ -35,6 +35,10 @@ class PngFrames:
   def decode(self, start: int, stop: int, out: np.ndarray) -> None:
     """Decodes frames to `out`; see `episode_import.Frames`."""
     encoded = self._encoded[start:stop]
+    # The compiled decoder writes to the array's address.
+    fits = out.dtype == np.uint8 and out.flags.c_contiguous
+    if out.shape != (len(encoded), *FRAME_SHAPE) or not fits:
+      raise ValueError(f'{len(encoded)} frames do not fit into {out.shape}.')
     data = np.frombuffer(b''.join(encoded), np.uint8)
     sizes = np.fromiter(map(len, encoded), np.int64, len(encoded))
     stops, done = np.cumsum(sizes), 0
@@ -42,7 +46,7 @@ class PngFrames:
       if (addresses := _addresses()) is not None:
         kernel = _kernel()
         if not hasattr(_local, 'workspace'):
-          _local.workspace = kernel.workspace(*FRAME_SHAPE)
+          _local.workspace = kernel.workspace()
         done = kernel.decode(
           data, stops, done, addresses, *_local.workspace, out
         )

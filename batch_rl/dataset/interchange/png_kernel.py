@@ -14,12 +14,16 @@ import ctypes
 import isal
 import numpy as np
 from isal import isal_zlib
-from numba import types
+from numba import carray, types
 from numba.extending import intrinsic
 
+from batch_rl.dataset.interchange import png_frames
 from batch_rl.utils import compiled_code
 
 _FUNCTIONS = ('isal_inflate_init', 'isal_inflate_stateless', 'isal_adler32')
+# Constants, so that loops over a row use wide registers.
+_HEIGHT, _WIDTH = png_frames.FRAME_SHAPE
+_FILTERED_WIDTH = _WIDTH + 1
 # Words of 8 bytes for ISA-L's `struct inflate_state`, which takes 88 kB.
 _STATE_WORDS = 1 << 14
 _IHDR, _IDAT, _IEND, _TRNS = (
@@ -48,11 +52,11 @@ def functions() -> np.ndarray | None:
   return np.array([pointer.value for pointer in pointers], np.int64)
 
 
-def workspace(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+def workspace() -> tuple[np.ndarray, np.ndarray]:
   """Returns `state` and `scratch` of `decode`, for one thread."""
   return (
     np.zeros(_STATE_WORDS, np.int64),
-    np.zeros(height * (width + 1), np.uint8),
+    np.zeros(_HEIGHT * _FILTERED_WIDTH, np.uint8),
   )
 
 
@@ -95,14 +99,14 @@ def decode(
     functions: Addresses from `functions`.
     state: Memory for ISA-L, from `workspace`, of this thread only.
     scratch: Memory for filtered pixels, from `workspace`, of this thread only.
-    out: Decoded frames, uint8 (n, height, width).
+    out: Decoded frames, uint8 (n, height, width), contiguous.
 
   Returns:
     Number of the first frame that is damaged or of another kind; n if there is none.
   """
   for k in range(first, len(stops)):
     begin = stops[k - 1] if k else 0
-    start, size = _find_pixels(data, begin, stops[k], *out.shape[1:])
+    start, size = _find_pixels(data, begin, stops[k])
     if size < 0 or not _inflate(data, start, size, functions, state, scratch):
       return k
     if not _unfilter(scratch, out[k]):
@@ -122,7 +126,7 @@ def _word(data, at):
 
 
 @compiled_code.inner
-def _find_pixels(data, begin, stop, height, width):
+def _find_pixels(data, begin, stop):
   """Returns the start and size of an image's only IDAT; a size of -1 if unsuitable."""
   at = begin + 33  # Length of the signature and of IHDR.
   if (
@@ -131,8 +135,8 @@ def _find_pixels(data, begin, stop, height, width):
     or _word(data, begin + 4) != _SIGNATURE_2
     or _word(data, begin + 8) != 13
     or _word(data, begin + 12) != _IHDR
-    or _word(data, begin + 16) != width
-    or _word(data, begin + 20) != height
+    or _word(data, begin + 16) != _WIDTH
+    or _word(data, begin + 20) != _HEIGHT
     or _word(data, begin + 24) != 0x08000000  # 8 bits, gray, deflate, filters
     or data[begin + 28] != 0  # not interlaced
   ):
@@ -178,50 +182,55 @@ def _inflate(data, start, size, functions, state, scratch):
 @compiled_code.inner
 def _unfilter(filtered, out):
   """Reverses the filters of all rows; returns whether all are known."""
-  height, width = out.shape
-  for y in range(height):
-    begin = y * (width + 1) + 1
-    row = filtered[begin : begin + width]
-    kind = filtered[begin - 1]
+  for y in range(_HEIGHT):
+    kind = filtered[y * _FILTERED_WIDTH]
+    # Views of addresses: those of arrays would count references, at twice the time.
+    row = _row(filtered.ctypes.data + y * _FILTERED_WIDTH + 1)
+    above = _row(out.ctypes.data + (y - 1) * _WIDTH)
+    pixels = _row(out.ctypes.data + y * _WIDTH)
     # The row above the first is zero: Up is None there, and Paeth is Sub.
     if kind == 0 or (kind == 2 and y == 0):
-      for x in range(width):
-        out[y, x] = row[x]
+      for x in range(_WIDTH):
+        pixels[x] = row[x]
     elif kind == 1 or (kind == 4 and y == 0):
       left = np.uint8(0)
-      for x in range(width):
+      for x in range(_WIDTH):
         left = np.uint8(row[x] + left)
-        out[y, x] = left
+        pixels[x] = left
     elif kind == 2:
-      for x in range(width):
-        out[y, x] = row[x] + out[y - 1, x]
+      for x in range(_WIDTH):
+        pixels[x] = row[x] + above[x]
     elif kind == 3:
       before = 0
-      for x in range(width):
-        up = np.int64(out[y - 1, x]) if y else 0
+      for x in range(_WIDTH):
+        up = np.int64(above[x]) if y else 0
         before = (np.int64(row[x]) + ((before + up) >> 1)) & 255
-        out[y, x] = before
+        pixels[x] = before
     elif kind == 4:
-      _unfilter_paeth(row, out[y - 1], out[y])
+      _unfilter_paeth(row, above, pixels)
     else:
       return False
   return True
 
 
 @compiled_code.inner
+def _row(address):
+  """Returns the pixels of a row at an address."""
+  return carray(compiled_code.pointer(address), (_WIDTH,))
+
+
+@compiled_code.inner
 def _unfilter_paeth(row, above, out):
   """Reverses the Paeth filter: the neighbour nearest to left + up - corner."""
   left = corner = np.int32(0)
-  for x in range(len(row)):
+  for x in range(_WIDTH):
     up = np.int32(above[x])
-    from_left, from_up = abs(up - corner), abs(left - corner)
-    from_corner = abs(up - corner + left - corner)
-    if from_left <= from_up and from_left <= from_corner:
-      nearest = left
-    elif from_up <= from_corner:
-      nearest = up
-    else:
-      nearest = corner
+    nearest = left
+    if up != corner:  # seldom, so it is worth a branch
+      from_left, from_up = abs(up - corner), abs(left - corner)
+      from_corner = abs(up - corner + left - corner)
+      if from_left > from_up or from_left > from_corner:
+        nearest = up if from_up <= from_corner else corner
     left = (np.int32(row[x]) + nearest) & np.int32(255)
     corner = up
     out[x] = left

@@ -38,10 +38,9 @@ def parse(data: bytes) -> dict[str, Values]:
     ValueError: If the message is damaged.
   """
   found: dict[str, Values] = {}
-  view = memoryview(data)
-  for start, stop in _messages(view, 0, len(view), 'Example', 1):
-    for entry in _messages(view, start, stop, 'Features', 1):
-      name, values = _parse_entry(view, *entry)
+  for start, stop in _messages(data, 0, len(data), 'Example', 1):
+    for entry in _messages(data, start, stop, 'Features', 1):
+      name, values = _parse_entry(data, *entry)
       if name in found:
         raise ValueError(f'the feature {name!r} is repeated')
       if values is not None:
@@ -50,62 +49,60 @@ def parse(data: bytes) -> dict[str, Values]:
 
 
 def _parse_entry(
-  view: memoryview, start: int, stop: int
+  data: bytes, start: int, stop: int
 ) -> tuple[str, Values | None]:
   """Returns the name and the values of an entry of the map."""
   name, values = '', None
   seen = set()
-  for number, wire, begin, end in _fields(view, start, stop):
+  for number, wire, begin, end in _fields(data, start, stop):
     if number not in (1, 2):
       continue
     if wire != _BYTES or number in seen:
       raise ValueError('an entry of the features is malformed')
     seen.add(number)
     if number == 1:
-      name = bytes(
-        view[begin:end]
-      ).decode()  # UnicodeDecodeError is a ValueError
+      name = data[begin:end].decode()  # UnicodeDecodeError is a ValueError
     else:
-      values = _parse_feature(view, begin, end)
+      values = _parse_feature(data, begin, end)
   return name, values
 
 
-def _parse_feature(view: memoryview, start: int, stop: int) -> Values | None:
+def _parse_feature(data: bytes, start: int, stop: int) -> Values | None:
   """Returns the values of a feature; None if it has no list."""
   found: Values | None = None
-  for number, wire, begin, end in _fields(view, start, stop):
+  for number, wire, begin, end in _fields(data, start, stop):
     if number not in (_BYTES_LIST, _FLOAT_LIST, _INT64_LIST):
       continue
     if wire != _BYTES or found is not None:
       raise ValueError('a feature is malformed')
     if number == _BYTES_LIST:
-      found = _parse_bytes(view, begin, end)
+      found = _parse_bytes(data, begin, end)
     elif number == _FLOAT_LIST:
-      found = _parse_numbers(view, begin, end, _FIXED32, _floats, np.float32)
+      found = _parse_numbers(data, begin, end, _FIXED32, _floats, np.float32)
     else:
-      found = _parse_numbers(view, begin, end, _VARINT, _varints, np.int64)
+      found = _parse_numbers(data, begin, end, _VARINT, _varints, np.int64)
   return found
 
 
-def _parse_bytes(view: memoryview, at: int, stop: int) -> list[memoryview]:
+def _parse_bytes(data: bytes, at: int, stop: int) -> list[memoryview]:
   """Returns the elements of a BytesList; written out, for it has most of them."""
-  found = []
+  found, view = [], memoryview(data)
   while at < stop:
-    if view[at] == _ONE_VALUE:
-      size, at = _varint(view, at + 1, stop)
+    if data[at] == _ONE_VALUE:
+      size, at = _varint(data, at + 1, stop)
       if size > stop - at:
         raise ValueError('a value is longer than its list')
       found.append(view[at : at + size])
       at += size
     else:
-      number, _, _, end, at = _field(view, at, stop)
+      number, _, _, end, at = _field(data, at, stop)
       if number == 1:
         raise ValueError('a list of bytes is malformed')
   return found
 
 
 def _parse_numbers(
-  view: memoryview,
+  data: bytes,
   start: int,
   stop: int,
   wire_type: int,
@@ -114,18 +111,18 @@ def _parse_numbers(
 ) -> np.ndarray:
   """Returns the elements of a FloatList or an Int64List, packed or not."""
   parts = []
-  for number, wire, begin, end in _fields(view, start, stop):
+  for number, wire, begin, end in _fields(data, start, stop):
     if number != 1:
       continue
     if wire not in (_BYTES, wire_type):
       raise ValueError('a list of numbers is malformed')
-    part = view[begin:end]
+    part = data[begin:end]
     if part and (part[-1] > 0x7F if wire_type == _VARINT else len(part) % 4):
       raise ValueError('a list of numbers ends within one')
     parts.append(part)
   # Elements that are not packed look alike, one by one.
-  data = parts[0] if len(parts) == 1 else b''.join(parts)
-  return decode(np.frombuffer(data, np.uint8)) if parts else np.zeros(0, kind)
+  whole = np.frombuffer(b''.join(parts), np.uint8)
+  return decode(whole) if parts else np.zeros(0, kind)
 
 
 def _floats(data: np.ndarray) -> np.ndarray:
@@ -150,10 +147,10 @@ def _varints(data: np.ndarray) -> np.ndarray:
 
 
 def _messages(
-  view: memoryview, start: int, stop: int, message: str, wanted: int
+  data: bytes, start: int, stop: int, message: str, wanted: int
 ) -> Iterator[tuple[int, int]]:
   """Yields the range of each embedded message in the field `wanted`."""
-  for number, wire, begin, end in _fields(view, start, stop):
+  for number, wire, begin, end in _fields(data, start, stop):
     if number == wanted:
       if wire != _BYTES:
         raise ValueError(f'a field of {message} has wire type {wire}')
@@ -161,31 +158,29 @@ def _messages(
 
 
 def _fields(
-  view: memoryview, at: int, stop: int
+  data: bytes, at: int, stop: int
 ) -> Iterator[tuple[int, int, int, int]]:
   """Yields the number, the wire type and the range of the value of each field."""
   while at < stop:
-    number, wire, begin, end, at = _field(view, at, stop)
+    number, wire, begin, end, at = _field(data, at, stop)
     yield number, wire, begin, end
 
 
-def _field(
-  view: memoryview, at: int, stop: int
-) -> tuple[int, int, int, int, int]:
+def _field(data: bytes, at: int, stop: int) -> tuple[int, int, int, int, int]:
   """Reads a field: number, wire type, begin and end of the value, next field."""
-  tag, at = _varint(view, at, stop)
+  tag, at = _varint(data, at, stop)
   number, wire = tag >> 3, tag & 7
   if not 0 < number < 1 << 29:
     raise ValueError(f'there is a field with the number {number}')
   begin = at
   if wire == _VARINT:
-    _, at = _varint(view, at, stop)
+    _, at = _varint(data, at, stop)
   elif wire == _FIXED64:
     at += 8
   elif wire == _FIXED32:
     at += 4
   elif wire == _BYTES:
-    size, begin = _varint(view, at, stop)
+    size, begin = _varint(data, at, stop)
     at = begin + size
   else:
     raise ValueError(f'there is a field of wire type {wire}')
@@ -194,11 +189,11 @@ def _field(
   return number, wire, begin, at, at
 
 
-def _varint(view: memoryview, at: int, stop: int) -> tuple[int, int]:
+def _varint(data: bytes, at: int, stop: int) -> tuple[int, int]:
   """Reads an unsigned integer; returns it and the position after it."""
   value = shift = 0
   while at < stop:
-    byte = view[at]
+    byte = data[at]
     at += 1
     value |= (byte & 0x7F) << shift
     if byte < 0x80:

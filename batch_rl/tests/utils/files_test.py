@@ -1,5 +1,6 @@
 """Atomic and durable writes, and the reading of JSON."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -102,3 +103,14 @@ def test_a_missing_file_is_none_and_a_directory_an_error(tmp_path):
   assert files.read_json(str(tmp_path / 'none.json')) is None
   with pytest.raises(ValueError, match='cannot be read'):
     files.read_json(str(tmp_path))
+
+
+def test_a_hashed_file_updates_its_digest_with_what_is_read(tmp_path):
+  path = tmp_path / 'file'
+  path.write_bytes(b'twelve bytes')
+  digest = hashlib.sha256()
+  with files.HashedFile(open(path, 'rb'), digest) as stream:
+    assert stream.read(6) == b'twelve'
+    assert digest.hexdigest() == hashlib.sha256(b'twelve').hexdigest()
+    assert stream.read() == b' bytes' and stream.read(1) == b''
+  assert digest.hexdigest() == files.sha256(str(path))

@@ -82,7 +82,7 @@ def with_kernel(encoded):
     np.array([len(encoded)]),
     0,
     png_kernel.functions(),
-    *png_kernel.workspace(SIZE, SIZE),
+    *png_kernel.workspace(),
     out,
   )
   return out[0] if done else None
@@ -150,6 +150,9 @@ def test_any_part_and_views_of_bytes(sample):
     list(pool.map(part, range(0, 40, 5)))
   np.testing.assert_array_equal(out, sample[:40])
   frames.decode(7, 7, out[:0])
+  for wrong in (out[:9], out[:, :40], out[::2], np.empty((8, SIZE, SIZE))):
+    with pytest.raises(ValueError, match='frames do not fit into'):
+      frames.decode(0, 8, wrong)
 
 
 @pytest.mark.parametrize(
