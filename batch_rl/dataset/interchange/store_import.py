@@ -6,7 +6,6 @@ written. A finished shard is not imported again.
 """
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import functools
 import os
@@ -90,6 +89,7 @@ class StoreImport:
     self._store = store_directory.StoreDirectory(directory)
     self._store.check_unused(own_names)
     self._manifest: dict[str, Any] = {}
+    self._planned: Collection[int] = ()
     self._lock: Any = None
     self._read()
 
@@ -184,8 +184,6 @@ class StoreImport:
       self._planned = numbers
     else:
       self._begin(numbers, lambda: b'')
-
-  _planned: Collection[int] = ()
 
   def _begin(
     self, numbers: Collection[int], train: Callable[[], bytes]
@@ -341,14 +339,18 @@ class StoreImport:
 
 
 def _train(reader: episode_import.EpisodeReader) -> bytes:
-  """Trains the compression dictionary on the first frames of some parts."""
+  """Trains the compression dictionary on the first frames of some parts.
+
+  Raises:
+    ValueError: If all these parts are damaged.
+  """
   spread = np.unique(
     np.linspace(0, len(reader.parts) - 1, _TRAINING_PARTS).round().astype(int)
   )
-  sequences = []
+  sequences, errors = [], []
   for i in spread.tolist():
     left = _TRAINING_FRAMES // len(spread)
-    with contextlib.suppress(ValueError):  # Damaged, as `add` will find.
+    try:
       for episode in reader.read(reader.parts[i]):
         frames = cast(episode_import.Frames, episode.frames)
         count = min(left, len(frames))
@@ -358,6 +360,10 @@ def _train(reader: episode_import.EpisodeReader) -> bytes:
         left -= count
         if not left:
           break
+    except ValueError as error:  # `add` will find it, too.
+      errors.append(error)
+  if errors and not sequences:
+    raise errors[0]
   return compression_dictionary.train(sequences) if sequences else b''
 
 
