@@ -25,37 +25,16 @@ import gin
 import numpy as np
 import tensorflow as tf
 from absl import logging
-from dopamine.discrete_domains import atari_lib
 
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay.agents import dqn_agent
+from batch_rl.minatar import networks
 from benchmarks import iteration, measuring
 from benchmarks.evidence import control_networks
 
 ROWS = 20_000
 EPISODE = 97  # agent steps
 ROUNDS = 60
-
-
-class PlanesNetwork(tf.keras.Model):
-  """The network of MinAtar's DQN (Young and Tian, 2019)."""
-
-  def __init__(self, num_actions: int, name: str | None = None):
-    super().__init__(name=name)
-    relu, layers = tf.keras.activations.relu, tf.keras.layers
-    self._layers_in_order = [
-      layers.Conv2D(16, 3, activation=relu, name='Conv'),
-      layers.Flatten(),
-      layers.Dense(128, activation=relu, name='fully_connected'),
-      layers.Dense(num_actions, name='fully_connected'),
-    ]
-
-  def call(self, state: tf.Tensor) -> atari_lib.DQNNetworkType:
-    """Maps states, (batch, 10, 10, 4, 1), to Q-values, (batch, num_actions)."""
-    x = tf.cast(state[..., 0], tf.float32)
-    for layer in self._layers_in_order:
-      x = layer(x)
-    return atari_lib.DQNNetworkType(x)
 
 
 class Data(NamedTuple):
@@ -69,7 +48,7 @@ class Data(NamedTuple):
 
 DATA = {
   'CartPole': Data((4, 1), np.float64, control_networks.ControlDQNNetwork, 2),
-  'MinAtar': Data((10, 10, 4), np.bool_, PlanesNetwork, 6),
+  'MinAtar': Data((10, 10, 4), np.bool_, networks.MinAtarNetwork, 6),
 }
 
 
