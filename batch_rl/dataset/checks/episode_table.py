@@ -73,12 +73,15 @@ class EpisodeTable:
 def join_shards(
   placements: Sequence[stitching.Placement],
   segments: Sequence[Segments | None],
+  starts_at_reset: bool | None = None,
 ) -> EpisodeTable:
   """Joins the segments of all shards into episodes.
 
   Args:
     placements: Placements of the shards, in order.
     segments: Segments of the same shards; None for a shard that cannot be read.
+    starts_at_reset: Whether the first row begins an episode; None if that is the case
+      for the first shard of a log only.
   """
   columns: list[tuple[np.ndarray, ...]] = []
   starts: list[np.ndarray] = []
@@ -88,9 +91,12 @@ def join_shards(
   joined = True
   for i, (placement, part) in enumerate(zip(placements, segments, strict=True)):
     if not (placement.follows and joined):
-      run_start = i == 0 and placement.suffix == 0 and placement.start == 0
-      begun, carried = (0 if run_start and placement.rows else -1), 0.0
-      if run_start and placement.rows:
+      at_reset = placement.suffix == 0 and placement.start == 0
+      if starts_at_reset is not None:
+        at_reset = starts_at_reset
+      at_reset = at_reset and i == 0 and placement.rows > 0
+      begun, carried = (0 if at_reset else -1), 0.0
+      if at_reset:
         starts.append(np.zeros(1, np.int64))
     joined = part is not None
     if part is None:

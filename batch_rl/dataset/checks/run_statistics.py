@@ -181,7 +181,7 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
     data = store_lib.Store(run.data_dir, pack=False)
     placements, problems = data.placements, data.problems
     frame_shape, frame_dtype = data.frame_shape, data.frame_dtype
-    truncated = len(data.truncations)
+    truncated, starts_at_reset = len(data.truncations), data.starts_at_reset
     summaries = [_read_packed(data, i) for i in range(len(placements))]
   else:
     suffixes = shard_files.list_suffixes(run.data_dir)
@@ -194,6 +194,7 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
     frame_shape, frame_dtype = header.shape[1:], header.dtype
     key = manifests.TRUNCATED_ROWS
     truncated = len(manifests.look_up(manifest, key, kind=list) or [])
+    starts_at_reset = None
     summaries = _read_shards(run.data_dir, placements)
   if truncated:
     problems = [
@@ -202,7 +203,7 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
       f'terminal; batches do not.',
     ]
   segments, actions, paddings, sizes = zip(*summaries, strict=True)
-  episodes = episode_table.join_shards(placements, segments)
+  episodes = episode_table.join_shards(placements, segments, starts_at_reset)
   logged_padding = manifests.padding(manifest)
   padding = min(paddings) if logged_padding is None else logged_padding
   padding_rows = _count_padding(placements, episodes.starts, padding)

@@ -24,7 +24,7 @@ from batch_rl.dataset.store import (
   shard_packing,
   store_directory,
 )
-from batch_rl.utils import machine
+from batch_rl.utils import files, machine
 
 # LZ4 level: a quarter faster than `shard_packing`'s, for 3 % more bytes.
 _LEVEL = 4
@@ -408,6 +408,7 @@ def import_parts(
   Raises:
     ValueError: If the game is unknown or contradicts the dataset, episodes contradict
       `last_step`, or the directory has other content or cannot be written.
+    OSError: If the disk is full.
   """
   identity = Identity(
     episode_import.game_of(reader, game),
@@ -430,6 +431,11 @@ def import_parts(
         raise
       except ValueError as error:
         left_out[part.name] = str(error)
+      except OSError as error:
+        raise OSError(
+          f'{directory} cannot be written: {files.reason(error)}; imported shards are '
+          'kept, and the same command resumes.'
+        ) from error
     return {'left_out': left_out} if left_out else store.finish()
 
 

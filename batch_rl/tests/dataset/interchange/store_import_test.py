@@ -1,5 +1,6 @@
 """Tests for the import of episodes straight into a store."""
 
+import errno
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ import pytest
 
 from batch_rl import dataset
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.checks import run_checks
+from batch_rl.dataset.checks import run_checks, run_statistics
 from batch_rl.dataset.interchange import store_import
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.tests import interchange_runs as runs
@@ -97,6 +98,32 @@ def test_any_selection_of_shards_has_its_episodes(tmp_path):
     opened.wait()
     with_rows = runs.transitions_of(opened)
     runs.assert_same(with_rows, expected(*numbers))
+
+
+def test_the_first_episode_counts_whatever_the_first_shard(tmp_path):
+  target = str(tmp_path / 'store')
+  store_import.import_parts(make_reader([2]), target)
+  (run,) = run_directories.find_runs(target)
+  statistics = run_statistics.compute(run)
+  assert statistics.lengths.tolist() == [30, 12]
+  assert statistics.padding_rows.tolist() == [6]
+  assert statistics.episodes.num_partial == 0
+  (shard,) = run_checks.verify_store(run).shards
+  assert shard['episodes'] == 2
+
+
+def test_a_full_disk_is_one_line_that_names_the_store(tmp_path, monkeypatch):
+  target = str(tmp_path / 'store')
+
+  def fail(*args):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  with monkeypatch.context() as patch:
+    patch.setattr(store_import.shard_packing, 'write_shard', fail)
+    with pytest.raises(OSError, match=f'{target} .*No space left.*resumes'):
+      store_import.import_parts(make_reader(), target)
+  store_import.import_parts(make_reader(), target)
+  runs.assert_same(runs.transitions(target), expected(*range(7)))
 
 
 def test_parts_may_come_later_and_in_any_order(tmp_path):
