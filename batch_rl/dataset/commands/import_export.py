@@ -20,6 +20,7 @@ from batch_rl.dataset.interchange import (
 )
 from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.store import store_directory
 from batch_rl.dataset.unplugged import reader
 from batch_rl.utils import number_ranges
 
@@ -144,6 +145,7 @@ def _import_unplugged(arguments: argparse.Namespace) -> int:
     arguments.checkpoints,
   )
   last_step = arguments.last_step or 'auto'
+  missing = source.missing
   with _ProgressBars() as progress:
     if arguments.shards:
       summary = log_import.import_run(
@@ -165,7 +167,11 @@ def _import_unplugged(arguments: argparse.Namespace) -> int:
       )
   if left_out := summary.get('left_out'):
     return _print_left_out(arguments, left_out)
-  return _print_summary(arguments, {**summary, 'missing': source.missing})
+  if not arguments.shards:
+    # An earlier import may have had other files.
+    imported = store_directory.list_shards(arguments.destination)
+    missing = sorted(set(missing) - set(imported))
+  return _print_summary(arguments, {**summary, 'missing': missing})
 
 
 def _print_left_out(

@@ -23,7 +23,9 @@ def recognise(path: str) -> str:
   Raises:
     ValueError: If it is a folder above those of RL Unplugged's games.
   """
-  name = os.path.basename(path.rstrip('/'))
+  # `.` and `..` have names, too.
+  full = path if files.is_remote(path) else os.path.abspath(path)
+  name = os.path.basename(full.rstrip('/'))
   if file_names.parse(name) is not None:
     return UNPLUGGED
   if rlds_format.is_dataset(path):
@@ -35,7 +37,7 @@ def recognise(path: str) -> str:
     return UNPLUGGED
   folder = file_names.FOLDER
   if folder in names or name == folder:
-    above = path if name == folder else os.path.join(path, folder)
+    above = full if name == folder else os.path.join(full, folder)
     raise ValueError(
       f'{path} has the games of RL Unplugged; choose one, e.g. '
       f'{os.path.join(above, "Pong")}.'

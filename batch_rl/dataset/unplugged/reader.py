@@ -171,12 +171,11 @@ class UnpluggedReader(episode_import.EpisodeReader):
     """Checks that checkpoints are numbered as the files are, from any number on."""
     if self._known is None:
       self._known = number, checkpoint
-    other, expected = self._known
-    expected += number - other
-    if checkpoint != expected:
+    other, known = self._known
+    if checkpoint - number != known - other:
       raise ValueError(
-        f'Invalid dataset: {name} is of checkpoint {checkpoint}, not {expected} as '
-        f'its file should be, judged by file {other}; one of them has a wrong name.'
+        f'Invalid dataset: {name} is of checkpoint {checkpoint}, but file {other} of '
+        f'checkpoint {known}: one of them has a wrong name.'
       )
 
 

@@ -87,6 +87,15 @@ def test_one_file_is_enough(folder, tmp_path, run):
   same(tmp_path / 'store', 2, [0])
 
 
+def test_files_of_an_earlier_import_are_not_missing(folder, tmp_path, run):
+  target = tmp_path / 'store'
+  for number, missing in ((0, '1-49'), (1, '2-49'), (3, '2,4-49')):
+    source = folder / file_names.format(1, number, 50)
+    code, out, err = run('import', source, target)
+    assert code == 0 and f'no files of checkpoints {missing}.' in out, err
+  same(target, 1)
+
+
 def test_terminal_steps_may_be_observations_only(tmp_path, run):
   folder = tmp_path / 'Pong'
   unplugged_files.write_run(folder, 1, [0], last_step='observation')
@@ -167,6 +176,16 @@ def test_a_folder_above_the_games_is_refused(folder, tmp_path, run):
     code, _, err = run('import', above, tmp_path / 'store')
     assert code == 2 and is_one_line(err)
     assert f'choose one, e.g. {folder}' in err
+
+
+def test_relative_paths_have_names(folder, tmp_path, run, monkeypatch):
+  for inside, above in ((folder, '..'), (folder.parent, '.')):
+    monkeypatch.chdir(inside)
+    code, _, err = run('import', above, tmp_path / 'store')
+    assert code == 2 and f'choose one, e.g. {folder}' in err
+  monkeypatch.chdir(folder)
+  code, out, err = run('import', '.', tmp_path / 'store', '--run=2')
+  assert code == 0 and 'Pong, 3 episodes' in out, err
 
 
 def test_transitions_in_random_order_are_refused(tmp_path, run):
