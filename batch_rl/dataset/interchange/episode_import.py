@@ -22,7 +22,23 @@ Progress = Callable[[str, int, int], None]
 
 
 class LastStepError(ValueError):
-  """An episode that contradicts the content of terminal steps known so far."""
+  """An episode that contradicts the content of terminal steps known so far.
+
+  Args:
+    episode: Name of the episode.
+    content: Content of its last step: 'transition' or 'observation'.
+    advice: What to do, for the message.
+  """
+
+  def __init__(
+    self, episode: str, content: str, advice: str = 'choose with --last_step'
+  ):
+    article = 'an' if content == 'observation' else 'a'
+    super().__init__(
+      f'The last step of {episode} is {article} {content} by its return, unlike '
+      f'those before; {advice}.'
+    )
+    self.episode, self.content = episode, content
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,11 +163,8 @@ class StoredEpisode:
       LastStepError: If the episode's return contradicts `last_step`.
     """
     inferred = self.infer_last_step()
-    if inferred not in (None, last_step) and not is_chosen:
-      raise LastStepError(
-        f'The last step of {self.name} is a{"n" * (inferred == "observation")} '
-        f'{inferred} by its return, unlike those before; choose with --last_step.'
-      )
+    if inferred is not None and inferred != last_step and not is_chosen:
+      raise LastStepError(self.name, inferred)
     rows = len(self.action)
     if self.terminal:
       return rows - (last_step == 'observation')

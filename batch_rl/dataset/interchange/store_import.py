@@ -210,6 +210,7 @@ class StoreImport:
         unit.
 
     Raises:
+      LastStepError: If an episode contradicts the shards imported before.
       ValueError: If the part is damaged, has no transitions, or does not belong to
         the run.
       OSError: If the disk is full; no partial shard is left.
@@ -238,9 +239,18 @@ class StoreImport:
       zero_rows = frozenset(range(part_rows.PADDING * rows.begins_at_reset))
       return offsets, running_crc32, part_rows.PADDING, zero_rows, columns
 
-    packed = shard_packing.write_shard(
-      self.directory, part.number, dictionary, pack_blocks
-    )
+    try:
+      packed = shard_packing.write_shard(
+        self.directory, part.number, dictionary, pack_blocks
+      )
+    except episode_import.LastStepError as error:
+      # Those before may have told nothing: `infer_last_step` then assumes.
+      raise episode_import.LastStepError(
+        error.episode,
+        error.content,
+        f'add --last_step={self._known_last_step} to go on as before, or start again '
+        f'in another directory with --last_step={error.content}',
+      ) from error
     self._record(rows.entry(packed.columns.sources))
 
   def _initial_manifest(

@@ -112,6 +112,27 @@ def test_terminal_steps_may_be_observations_only(tmp_path, run):
   assert code == 2 and is_one_line(err) and '--last_step=observation' in err
 
 
+def test_a_wrong_assumption_on_terminal_steps_has_a_way_out(tmp_path, run):
+  folder, target = tmp_path / 'Pong', tmp_path / 'store'
+  silent, telling = unplugged_files.random_episodes(30, 20)
+  silent.reward[-1] = 0
+  for number, episode in enumerate([silent, telling]):
+    name = file_names.format(1, number, 50)
+    unplugged_files.write_file(folder / name, [episode], number)
+  code, out, err = run('import', folder, target, '--checkpoints=0')
+  assert code == 0 and 'terminal steps: observation' in out, err
+  code, _, err = run('import', folder, target)
+  assert code == 2 and is_one_line(err)
+  assert 'add --last_step=observation to go on as before' in err
+  assert 'another directory with --last_step=transition' in err
+  options = folder, target, '--last_step=observation'
+  code, out, err = run('import', *options)
+  assert code == 0 and '2 episodes, 48 steps' in out, err
+  other = tmp_path / 'other'
+  code, out, err = run('import', folder, other, '--last_step=transition')
+  assert code == 0 and '2 episodes, 50 steps' in out, err
+
+
 def test_larger_rewards_are_clipped_and_their_returns_kept(tmp_path, run):
   folder = tmp_path / 'Pong'
   unplugged_files.write_run(folder, 1, [0], clipped=False)
