@@ -172,7 +172,7 @@ def test_contradicting_last_steps_end_the_fetch(run, tmp_path, web, pong):
       last_step=last_step,
     )
   code, _, err = run(web.url, *FLAGS, '--jobs=1')
-  assert code == 2 and is_one_line(err) and 'add --last_step=transition' in err
+  assert code == 2 and is_one_line(err) and 'to go on as before' in err
   assert len(web.gets(NAMES[1])) == 1
   code, out, _ = run(web.url, *FLAGS, '--last_step=transition', to='other')
   assert code == 0 and 'terminal steps: transition' in out
