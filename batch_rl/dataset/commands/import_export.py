@@ -126,8 +126,8 @@ def _import(arguments: argparse.Namespace) -> int:
     given = getattr(arguments, name) not in (None, False)
     if given and name not in _OPTIONS[input_format]:
       raise ValueError(
-        f'--{_FLAGS.get(name, name)} does not apply to {arguments.input_dir}, read as {input_format} '
-        'data; remove it, or choose another --format.'
+        f'--{_FLAGS.get(name, name)} does not apply to {arguments.input_dir}, read '
+        f'as {input_format} data; remove it, or choose another --format.'
       )
   if input_format == source_formats.RLDS:
     return _import_rlds(arguments)
@@ -366,7 +366,7 @@ class _ProgressBars:
       self._bar.close()
 
   def __call__(self, stage: str, count: int, total: int) -> None:
-    """Advances the bar of a stage; see `episode_import.import_run`."""
+    """Advances the bar of a stage; see `episode_import.Progress`."""
     if stage != self._stage:
       self.__exit__()
       self._stage = stage
