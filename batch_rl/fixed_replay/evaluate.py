@@ -23,6 +23,7 @@ from batch_rl.runs import (
   gin_files,
   run_record,
 )
+from batch_rl.runs.bindings import any_agent
 from batch_rl.utils import files
 from batch_rl.utils.user_code import (
   function_records,
@@ -226,9 +227,11 @@ def load_functions(
   gin.clear_config()
   # An older version may have accepted values that the check refuses now.
   lines = record['gin_config'].split('\n')
-  gin_files.parse([], lines, lock=False, check=False)
+  statements = gin_files.parse([], lines, lock=False, check=False)
   before = _network_inputs(record)
-  gin_files.parse([], gin_bindings, lock=False)
+  statements += gin_files.parse([], gin_bindings, lock=False)
+  if by_name:
+    any_agent.bind(statements, REGISTRY, REGISTRY.find(record['agent']))
   after = _network_inputs(record)
   for name, value in before.items():
     if after[name] != value:

@@ -264,6 +264,10 @@ def test_checkpoints_of_dopamine_need_no_description(
       'stack_size is 4 in the run and 2 in --gin_bindings',
     ),
     (
+      ['AnyAgent.stack_size=2'],
+      'stack_size is 4 in the run and 2 in --gin_bindings',
+    ),
+    (
       ['FixedReplayDQNAgent.observation_shape=(42, 42)'],
       'observation_shape is (84, 84) in the run and (42, 42)',
     ),
@@ -299,7 +303,7 @@ def test_what_only_changes_the_evaluation_is_allowed(copied, monkeypatch):
     monkeypatch,
     base_dir=str(copied),
     gin_bindings=[
-      'FixedReplayDQNAgent.epsilon_eval=0.5',
+      'AnyAgent.epsilon_eval=0.5',
       'FixedReplayRunner.max_steps_per_episode=7',
       'FixedReplayRunner.evaluation_steps=14',
       'atari_lib.create_atari_environment.sticky_actions=False',
