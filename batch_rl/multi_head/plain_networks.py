@@ -1,8 +1,9 @@
 """Networks of all agents, made from one plain Q-network.
 
 A plain network is a function or Keras model `(num_actions, name=...)` whose call returns
-`.q_values`, e.g. `MinAtarNetwork`. Bound as the `network` of any agent, it becomes that
-agent's: with several outputs an action, or several times.
+`.q_values`, e.g. `MinAtarNetwork`. Further parameters have defaults. Bound as the
+`network` of any agent, it becomes that agent's: with several outputs an action, or
+several times.
 """
 
 import inspect
@@ -79,10 +80,20 @@ class RainbowNetworks:
 
 
 def _is_plain(network: Network, *arguments: Any) -> bool:
-  """Returns whether a network takes no arguments but the number of actions."""
+  """Returns whether a network takes no number of outputs an action.
+
+  A parameter with a default is a setting of a plain network, e.g. the size of a layer,
+  unless its name is `num_...`.
+  """
   signature = inspect.signature(network)
   try:
     signature.bind(1, *arguments, name='')
   except TypeError:
     return True
-  return False
+  _, second, *_ = [*signature.parameters.values(), None]
+  return (
+    second is not None
+    and second.kind is second.POSITIONAL_OR_KEYWORD
+    and second.default is not second.empty
+    and not second.name.startswith('num_')
+  )

@@ -12,8 +12,9 @@ Outputs = collections.namedtuple('Outputs', 'q_values')
 SUPPORT = np.float32([0, 1, 2])
 
 
-def plain(num_actions, name=None):
+def plain(num_actions, scale=1, shift=0, name=None):
   """A network of Keras' functional API; its outputs count from 0."""
+  assert (scale, shift) == (1, 0)  # no number of heads, say
   state = tf.keras.Input((3,))
   count = tf.constant_initializer(np.arange(num_actions))
   layer = tf.keras.layers.Dense(num_actions, bias_initializer=count)
@@ -55,13 +56,22 @@ def with_heads(num_actions, num_heads, name=None):
   raise AssertionError
 
 
+def with_a_default(num_actions, num_heads=1, name=None):
+  raise AssertionError
+
+
+def of_any_arguments(*args, **kwargs):
+  raise AssertionError
+
+
 def with_devices(num_actions, num_networks, devices=(), name=None):
   raise AssertionError
 
 
 def test_other_networks_stay_as_they_are():
   head = atari_helpers.MultiHead
-  assert plain_networks.with_head(with_heads, head, 3) is with_heads
+  for own in with_heads, with_a_default, of_any_arguments:
+    assert plain_networks.with_head(own, head, 3) is own
   assert plain_networks.several(with_devices, 3, ()) is with_devices
   atari = atari_helpers.QuantileNetwork
   assert plain_networks.with_head(atari, atari_helpers.Quantile, 200) is atari
