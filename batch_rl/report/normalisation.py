@@ -17,10 +17,12 @@ import csv
 import functools
 import hashlib
 import pathlib
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
+from batch_rl.minatar import games as minatar
 from batch_rl.runs import games
 
 VERSION = '1'  # Version of `normalisers.csv`; changes with any score in it.
@@ -77,6 +79,13 @@ def describe(normaliser: str) -> str:
     f'version {MINATAR_VERSION} (sha256 {_digest(MINATAR_SCORES_CSV)}): random actions '
     'and online DQNs of this package (benchmarks/minatar_scores.py)'
   )
+
+
+def versions(of_games: Iterable[str]) -> str:
+  """Returns the versions of the scores of games, e.g. '1' or '1, MinAtar 1'."""
+  of_minatar = {minatar.is_minatar(game) for game in of_games}
+  named = {False: VERSION, True: f'MinAtar {MINATAR_VERSION}'}
+  return ', '.join(named[key] for key in sorted(of_minatar))
 
 
 def _digest(path: pathlib.Path) -> str:

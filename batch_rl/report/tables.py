@@ -110,7 +110,7 @@ def runs_table(compared: Comparison, excluded: Iterable[Excluded]) -> Table:
         **run.protocol,
         **run.provenance,
         'config_hash': run.config_hash,
-        'normalisers': normalisation.VERSION,
+        'normalisers': normalisation.versions([run.game]),
         'directory': run.directory,
       }
     )
@@ -217,7 +217,7 @@ def aggregates_table(compared: Comparison, summaries: list[Summary]) -> Table:
         records.append(
           {
             **row,
-            'normalisers': normalisation.VERSION,
+            'normalisers': normalisation.versions(games),
             'metric': metric,
             'value': value,
             'low': low,
@@ -231,9 +231,10 @@ def aggregates_table(compared: Comparison, summaries: list[Summary]) -> Table:
   header = ['method', 'score', 'normaliser', 'runs x games']
   header += [*aggregates.METRICS, _ABOVE]
   text = pd.DataFrame(rows, columns=header, dtype=object).fillna('')
+  games = [game for summary in summaries for game in summary.matrices.games]
   caption = (
     'Normalised scores over the games that all methods have (95 % stratified '
-    f'bootstrap intervals); normalisers version {normalisation.VERSION}.'
+    f'bootstrap intervals); normalisers version {normalisation.versions(games)}.'
   )
   return Table('aggregates', caption, text, records)
 
@@ -255,7 +256,7 @@ def _score_record(
     'low': low,
     'high': high,
     **normalised,
-    'normalisers': normalisation.VERSION,
+    'normalisers': normalisation.versions([game]),
   }
 
 

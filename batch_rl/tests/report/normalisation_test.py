@@ -72,6 +72,10 @@ def test_all_games_of_minatar_have_scores():
   for game in minatar.GAMES:
     assert set(normalisation.load()[game]) >= {'random'}
     assert normalisation.random_score(game.replace('-', '/')) < 3
+  assert normalisation.versions(['Pong', 'Breakout']) == normalisation.VERSION
+  assert normalisation.versions(['MinAtar-Breakout', 'Pong']) == (
+    f'{normalisation.VERSION}, MinAtar {normalisation.MINATAR_VERSION}'
+  )
 
 
 def test_a_minatar_score_can_be_measured_again(tmp_path, monkeypatch):
