@@ -26,7 +26,7 @@ from batch_rl.utils import files
 SEED = 0
 # In the order of the file.
 SCORES = ('random', 'dqn_final', 'dqn_best')
-_ONLINE_DQN = ('DQN (Adam), online', 'DQN (Nature), online')
+_ONLINE_DQN = 'DQN (Adam), online'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ def online_scores(directory: str) -> list[Score]:
   """Returns the scores of the finished online DQN runs below a directory.
 
   Raises:
-    ValueError: If there is none.
+    ValueError: If there is none, or runs of a game differ in length.
   """
   by_game: dict[str, list[run_results.RunResults]] = {}
   found, unread = run_results.find_runs([directory])
@@ -89,7 +89,7 @@ def online_scores(directory: str) -> list[Score]:
     except run_results.NoResultsError as error:
       unread.append((path, str(error)))
       continue
-    if run.agent in _ONLINE_DQN and games.is_minatar(run.game):
+    if run.agent == _ONLINE_DQN and games.is_minatar(run.game):
       if run.is_finished:
         by_game.setdefault(run.game, []).append(run)
       else:
@@ -102,7 +102,12 @@ def online_scores(directory: str) -> list[Score]:
     )
   scores = []
   for game, runs in sorted(by_game.items()):
-    [iterations] = {run.done for run in runs}
+    iterations, *others = sorted({run.done for run in runs})
+    if others:
+      raise ValueError(
+        f'{directory} has runs of {iterations} and of {others[-1]} iterations of '
+        f'{game}: choose one length.'
+      )
     source = (
       f'benchmarks/minatar_scores.py: {runs[0].agent}, batch_rl/minatar/configs/'
       f'online.gin, {len(runs)} runs of {iterations} iterations, '

@@ -73,3 +73,8 @@ def test_scores_of_online_runs(work_dir, capsys):
   assert '2 runs of 3 iterations' in final.source
   with pytest.raises(ValueError, match='no finished run of an online DQN'):
     minatar_scores.online_scores(str(work_dir / 'offline'))
+  made_up_runs.write(
+    work_dir / 'online' / 'longer', [1] * 4, game=GAME, rom_md5='none', data=None
+  )
+  with pytest.raises(ValueError, match='runs of 3 and of 4 iterations of MinA'):
+    minatar_scores.online_scores(str(work_dir))
