@@ -27,6 +27,7 @@ from gin import config_parser
 from batch_rl.agents import registry
 from batch_rl.atari import roms
 from batch_rl.dataset.shards import shard_reader
+from batch_rl.minatar import games as minatar_games
 from batch_rl.runs import gin_files as gin_files_lib
 from batch_rl.runs import interruption, run_record
 from batch_rl.runs.bindings import any_agent, files_of_2020
@@ -333,6 +334,11 @@ def _check_environment():
     from batch_rl.minatar import environment
 
     environment.check_installed()
+  elif game and minatar_games.is_minatar(game):
+    raise ValueError(
+      f'{_GAME_NAME} is {game!r}, no game of Atari: add --gin_files=batch_rl/minatar/'
+      f'configs/offline.gin or online.gin, and bind {_MINATAR}.game_name instead.'
+    )
   elif game:
     roms.find_rom(game, query_gin('make_atari.rom_set') or 'auto')
   elif function is None:

@@ -74,7 +74,11 @@ def test_scores_of_online_runs(work_dir, capsys):
   with pytest.raises(ValueError, match='no finished run of an online DQN'):
     minatar_scores.online_scores(str(work_dir / 'offline'))
   made_up_runs.write(
-    work_dir / 'online' / 'longer', [1] * 4, game=GAME, rom_md5='none', data=None
+    work_dir / 'online' / 'longer',
+    [1] * 4,
+    game=GAME,
+    rom_md5='none',
+    data=None,
   )
   with pytest.raises(ValueError, match='runs of 3 and of 4 iterations of MinA'):
     minatar_scores.online_scores(str(work_dir))

@@ -103,3 +103,18 @@ def test_the_data_of_another_game_is_refused(
   printed = capsys.readouterr().err
   assert 'holds MinAtar-Freeway, but ' in printed and advice in printed
   assert printed.count('\n') == 1
+
+
+def test_a_game_of_minatar_in_the_place_of_atari_is_refused(
+  logged, tmp_path, capsys
+):
+  with pytest.raises(SystemExit):
+    train(
+      logged,
+      tmp_path,
+      'atari_lib.create_atari_environment.game_name = "MinAtar/Freeway"',
+      config=None,
+    )
+  printed = capsys.readouterr().err
+  assert 'add --gin_files=batch_rl/minatar/' in printed
+  assert printed.count('\n') == 1
