@@ -11,7 +11,7 @@ MOST = len(_COLORS)
 
 
 def color(planes: np.ndarray) -> np.ndarray:
-  """Gives each plane a colour; of overlapping planes the brightest one shows.
+  """Gives each plane a colour; where planes overlap, each channel has the maximum.
 
   Args:
     planes: uint8 (n, height, width, planes), at most `MOST` planes.
