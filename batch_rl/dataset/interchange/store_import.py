@@ -5,6 +5,7 @@ missing. Frames are decoded and compressed at once, in all threads; nothing else
 written. A finished shard is not imported again.
 """
 
+import collections
 import concurrent.futures
 import dataclasses
 import functools
@@ -235,7 +236,7 @@ class StoreImport:
           blocks.add(make_rows, size)
         offsets, running_crc32 = blocks.finish()
       columns = rows.columns()
-      self._check_part(part, rows.checkpoint, columns.sources)
+      self._check_new(part, columns.sources)
       zero_rows = frozenset(range(part_rows.PADDING * rows.begins_at_reset))
       return offsets, running_crc32, part_rows.PADDING, zero_rows, columns
 
@@ -283,13 +284,10 @@ class StoreImport:
       'shards': [],
     }
 
-  def _check_part(
-    self,
-    part: episode_import.Part,
-    checkpoint: int | None,
-    sources: Mapping[str, Mapping],
+  def _check_new(
+    self, part: episode_import.Part, sources: Mapping[str, Mapping]
   ) -> None:
-    """Raises a ValueError if a part is not the one that its name claims."""
+    """Raises a ValueError if a part is a copy of another."""
     hashes = {source['sha256'] for source in sources.values()}
     for entry in self._entries:
       if entry['suffix'] == part.number:
@@ -299,15 +297,6 @@ class StoreImport:
           raise ValueError(
             f'{part.name} is a copy of {name}: fetch the file again.'
           )
-      other = entry.get('checkpoint')
-      if None not in (checkpoint, other) and (
-        cast(int, checkpoint) - part.number != other - entry['suffix']
-      ):
-        raise ValueError(
-          f'{part.name} holds checkpoint {checkpoint}, but '
-          f'{", ".join(entry["files"])} holds checkpoint {other}: one of them has a '
-          'wrong name.'
-        )
 
   def _record(self, entry: dict[str, Any]) -> None:
     """Writes the manifest with the entry of a new shard."""
@@ -345,6 +334,23 @@ class StoreImport:
       'last_step': self._known_last_step,
       'order': manifests.look_up(self._manifest, 'source', 'order', kind=str),
       'hash': imported.hash,
+      'misnumbered': self._find_misnumbered(),
+    }
+
+  def _find_misnumbered(self) -> dict[str, int]:
+    """Returns files whose episodes name another checkpoint than one would expect.
+
+    Their checkpoints, by name. Checkpoints may be counted from any number on: that of
+    most files.
+    """
+    named = [e for e in self._entries if e.get('checkpoint') is not None]
+    offsets = [entry['checkpoint'] - entry['suffix'] for entry in named]
+    [(usual, _)] = collections.Counter(offsets).most_common(1) or [(0, 0)]
+    return {
+      name: entry['checkpoint']
+      for entry, offset in zip(named, offsets, strict=True)
+      if offset != usual
+      for name in entry['files']
     }
 
 

@@ -104,8 +104,6 @@ class UnpluggedReader(episode_import.EpisodeReader):
         'order': 'time',
       },
     }
-    # A file's number and the checkpoint that its episodes name.
-    self._known: tuple[int, int] | None = None
     self._files: dict[int, dict[str, dict[str, Any]]] = {}
 
   def fingerprint(self) -> str:
@@ -135,28 +133,21 @@ class UnpluggedReader(episode_import.EpisodeReader):
             'again.'
           )
         numbers.add(index)
-        yield self._convert(name, part.number, values, record.position, frames)
+        yield self._convert(name, values, record.position, frames)
     self._files[part.number] = {
       part.name: {**stat, 'sha256': digest.hexdigest()}
     }
 
   def _convert(
-    self,
-    name: str,
-    number: int,
-    values: dict[str, Any],
-    position: int,
-    with_frames: bool,
+    self, name: str, values: dict[str, Any], position: int, with_frames: bool
   ) -> episode_import.StoredEpisode:
-    """Returns the episode of some features, in the file of a number."""
-    checkpoint = int(values['checkpoint_idx'][0])
-    self._check_checkpoint(name, number, checkpoint)
+    """Returns the episode of some features."""
     frames = None
     if with_frames:
       frames = png_frames.PngFrames(name, values['observations'])
     return episode_import.StoredEpisode(
       name,
-      checkpoint,
+      int(values['checkpoint_idx'][0]),
       True,
       bool(values['discounts'][-1] == 0),
       values['actions'].astype(np.int32),
@@ -166,17 +157,6 @@ class UnpluggedReader(episode_import.EpisodeReader):
       frames,
       position,
     )
-
-  def _check_checkpoint(self, name: str, number: int, checkpoint: int) -> None:
-    """Checks that checkpoints are numbered as the files are, from any number on."""
-    if self._known is None:
-      self._known = number, checkpoint
-    other, known = self._known
-    if checkpoint - number != known - other:
-      raise ValueError(
-        f'Invalid dataset: {name} is of checkpoint {checkpoint}, but file {other} of '
-        f'checkpoint {known}: one of them has a wrong name.'
-      )
 
 
 def _find_files(paths: Sequence[str]) -> list[str]:

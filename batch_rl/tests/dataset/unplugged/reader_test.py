@@ -212,20 +212,6 @@ def test_a_file_that_was_appended_to_itself(folder, tmp_path):
     list(made.read(made.parts[0], frames=False))
 
 
-def test_checkpoints_that_contradict_the_files(folder, tmp_path):
-  copy = tmp_path / 'Pong'
-  shutil.copytree(folder, copy)
-  (copy / file_names.format(2, 1, 50)).rename(
-    copy / file_names.format(2, 2, 50)
-  )
-  made = open_reader(copy)
-  list(made.read(made.parts[0], frames=False))
-  with pytest.raises(
-    ValueError, match='is of checkpoint 2, but file 0 of .* 1:'
-  ):
-    list(made.read(made.parts[1], frames=False))
-
-
 def test_names_of_games(folder, tmp_path):
   copy = tmp_path / 'somewhere'
   shutil.copytree(folder, copy)
