@@ -170,7 +170,7 @@ def _places(path: str) -> list[tuple[int, int]]:
 
 
 def _import(paths: list[str], scratch: str) -> Callable[[], int]:
-  from batch_rl.dataset.interchange import store_import
+  from batch_rl.dataset.imports import store_import
   from batch_rl.dataset.unplugged import reader
 
   opened = reader.UnpluggedReader(paths)

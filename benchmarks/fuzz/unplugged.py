@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.interchange import store_import
+from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.store import store
 from batch_rl.dataset.unplugged import reader
 from batch_rl.tests.dataset.unplugged import unplugged_files

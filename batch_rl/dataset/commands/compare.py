@@ -8,7 +8,7 @@ import tqdm.auto as tqdm
 
 from batch_rl.dataset.commands import argument_types, console
 from batch_rl.dataset.comparison import comparison, copies, fingerprints
-from batch_rl.dataset.interchange import episode_import
+from batch_rl.dataset.imports import episode_import
 
 _COPY = (
   'run directory, <root>/<Game>/<run>; store; version directory of a TFDS dataset; or '

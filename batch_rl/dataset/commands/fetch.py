@@ -20,7 +20,7 @@ from batch_rl.dataset.fetch import (
   unplugged_plan,
 )
 from batch_rl.dataset.fetch import plan as plan_lib
-from batch_rl.dataset.interchange import episode_import
+from batch_rl.dataset.imports import episode_import
 from batch_rl.utils import files, number_ranges
 
 # Options that only one layout has.

@@ -7,16 +7,14 @@ from typing import Any
 import tqdm.auto as tqdm
 
 from batch_rl.dataset.commands import argument_types, console
+from batch_rl.dataset.imports import episode_import, log_import, store_import
 from batch_rl.dataset.interchange import (
   dopamine_import,
-  episode_import,
-  log_import,
   minari_export,
   rlds_export,
   rlds_import,
   shard_discovery,
   source_formats,
-  store_import,
 )
 from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.shards import shard_files, shard_reader

@@ -13,7 +13,8 @@ import numpy as np
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.comparison import hashed_rows, xxh64
-from batch_rl.dataset.interchange import episode_import, source_formats
+from batch_rl.dataset.imports import episode_import
+from batch_rl.dataset.interchange import source_formats
 from batch_rl.dataset.sampling import sampler
 from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import store as store_lib

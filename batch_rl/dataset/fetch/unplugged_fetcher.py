@@ -13,7 +13,7 @@ from batch_rl.dataset.fetch import (
   remotes,
   unplugged_plan,
 )
-from batch_rl.dataset.interchange import episode_import, store_import
+from batch_rl.dataset.imports import episode_import, store_import
 from batch_rl.dataset.shards import digests, stitching
 from batch_rl.dataset.unplugged import reader
 from batch_rl.utils import number_ranges

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from batch_rl.atari import roms
 from batch_rl.dataset.fetch import plan, remotes
-from batch_rl.dataset.interchange import store_import
+from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.unplugged import file_names
 from batch_rl.utils import number_ranges, threads

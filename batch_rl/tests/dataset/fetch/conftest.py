@@ -7,7 +7,7 @@ import pytest
 
 from batch_rl.dataset import __main__ as tools
 from batch_rl.dataset.fetch import remotes, shard_plan
-from batch_rl.dataset.interchange import store_import
+from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.shards import manifests, replay_log
 from batch_rl.dataset.unplugged import file_names, reader
 from batch_rl.tests.dataset.fetch import unplugged_run, web_server

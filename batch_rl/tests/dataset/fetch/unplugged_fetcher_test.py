@@ -9,7 +9,7 @@ import time
 import pytest
 
 from batch_rl.dataset.fetch import unplugged_plan
-from batch_rl.dataset.interchange import store_import
+from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.unplugged import file_names
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch import web_server

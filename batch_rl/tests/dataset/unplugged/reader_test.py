@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tensorflow_datasets.rl_unplugged import atari_utils
 
-from batch_rl.dataset.interchange import episode_import
+from batch_rl.dataset.imports import episode_import
 from batch_rl.dataset.unplugged import examples, file_names, reader
 from batch_rl.tests.dataset.unplugged import unplugged_files
 

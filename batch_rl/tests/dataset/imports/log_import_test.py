@@ -8,15 +8,15 @@ import sys
 
 import pytest
 
-from batch_rl.dataset.interchange import log_import
+from batch_rl.dataset.imports import log_import
 from batch_rl.tests import interchange_runs as runs
-from batch_rl.tests.dataset.interchange import list_reader
+from batch_rl.tests.dataset.imports import list_reader
 
 KINDS = {1: 'truncated', 2: 'truncated'}
 # Runs `import_until_killed` in a process of its own.
 _PROGRAM = """
 import sys
-from batch_rl.tests.dataset.interchange import log_import_test
+from batch_rl.tests.dataset.imports import log_import_test
 log_import_test.import_until_killed(sys.argv[1])
 """
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.interchange import episode_import
+from batch_rl.dataset.imports import episode_import
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import (
   manifests,

@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.interchange import episode_import, part_rows
+from batch_rl.dataset.imports import episode_import, part_rows
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import (

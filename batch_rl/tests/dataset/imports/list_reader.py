@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from batch_rl.dataset.interchange import episode_import
+from batch_rl.dataset.imports import episode_import
 from batch_rl.tests import interchange_runs as runs
 
 

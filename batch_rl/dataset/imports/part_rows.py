@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.interchange import episode_import
+from batch_rl.dataset.imports import episode_import
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import packed_columns, packed_shard
 

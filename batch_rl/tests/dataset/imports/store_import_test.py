@@ -13,17 +13,17 @@ import pytest
 from batch_rl import dataset
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_checks, run_statistics
-from batch_rl.dataset.interchange import store_import
+from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.tests import interchange_runs as runs
-from batch_rl.tests.dataset.interchange import list_reader
+from batch_rl.tests.dataset.imports import list_reader
 
 LENGTHS = (60, 45, 1, 80, 97, 30, 12)
 KINDS = {1: 'truncated', 3: 'late', 5: 'truncated'}
 # Runs `import_until_killed` in a process of its own.
 _PROGRAM = """
 import sys
-from batch_rl.tests.dataset.interchange import store_import_test
+from batch_rl.tests.dataset.imports import store_import_test
 store_import_test.import_until_killed(sys.argv[1])
 """
 
