@@ -323,7 +323,11 @@ def describe(summary: dict[str, Any]) -> list[str]:
     f'episodes, {summary["steps"]:,} steps, hash {summary["hash"]}'
   ]
   if 'last_step' in summary:
-    lines.append(f'terminal steps: {summary["last_step"]}')
+    assumed = ', assumed: no terminal step has a reward, which would tell'
+    lines.append(
+      f'terminal steps: {summary["last_step"]}'
+      f'{assumed if summary.get("last_step_assumed") else ""}'
+    )
   if summary.get('order') == 'as stored':
     lines.append(
       'note: the dataset was shuffled; episodes are in the order of its files, '

@@ -279,9 +279,10 @@ class EpisodesCopy(Copy):
     reader, last_step = self._reader, self._last_step
     chosen = last_step != 'auto'
     if not chosen:
-      last_step = reader.last_step or episode_import.infer_last_step(
+      inferred = reader.last_step or episode_import.infer_last_step(
         reader, reader.parts[0], lambda stage, count, total: None
       )
+      last_step = inferred or episode_import.ASSUMED_LAST_STEP
     columns: list[tuple[np.ndarray, ...]] = []
     begins, parts, self._records, rows = [], [], [], 0
     with _FrameHashes(self.frame_shape) as hashes:

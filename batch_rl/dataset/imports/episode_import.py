@@ -17,6 +17,9 @@ from batch_rl.dataset.shards import shard_files
 from batch_rl.utils import machine, threads
 
 LAST_STEPS = ('auto', 'transition', 'observation')
+# RLDS's definition, assumed if no episode tells. Then only steps without reward are
+# lost, and each episode ends one step earlier.
+ASSUMED_LAST_STEP = 'observation'
 # Receives the name of a stage, the amount done since the last call, and the total.
 Progress = Callable[[str, int, int], None]
 
@@ -243,12 +246,10 @@ class EpisodeReader(abc.ABC):
 
 def infer_last_step(
   reader: EpisodeReader, first: Part, progress: Progress
-) -> str:
+) -> str | None:
   """Returns whether terminal steps are transitions, or observations only.
 
-  A terminal step with a reward decides. If none has a reward, RLDS's definition is
-  used: then only a step without reward is lost, and each episode ends one step
-  earlier.
+  A terminal step with a reward decides.
 
   Args:
     reader: Reader of the dataset, whose parts are searched in several threads.
@@ -256,7 +257,7 @@ def infer_last_step(
     progress: Callback.
 
   Returns:
-    'transition' or 'observation'.
+    'transition' or 'observation'; None if no terminal step has a reward.
 
   Raises:
     ValueError: If the first part is damaged.
@@ -283,7 +284,7 @@ def infer_last_step(
 
   parts = sorted(reader.parts, key=lambda part: part != first)
   kinds = threads.parallel_map(search, parts, machine.num_cpus(), found.set)
-  return next(filter(None, kinds), 'observation')
+  return next(filter(None, kinds), None)
 
 
 def game_of(reader: EpisodeReader, game: str | None) -> str:

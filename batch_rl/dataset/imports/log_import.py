@@ -202,6 +202,7 @@ class _Importer:
       last_step = self._reader.last_step or episode_import.infer_last_step(
         self._reader, self._reader.parts[0], progress
       )
+      last_step = last_step or episode_import.ASSUMED_LAST_STEP
     return {
       'options': self._options,
       'last_step': last_step,

@@ -257,7 +257,7 @@ class StoreImport:
   def _initial_manifest(
     self, reader: episode_import.EpisodeReader, part: episode_import.Part
   ) -> dict[str, Any]:
-    last_step = self._last_step
+    last_step: str | None = self._last_step
     if last_step == 'auto':
       last_step = reader.last_step or episode_import.infer_last_step(
         reader, part, self._progress
@@ -270,7 +270,8 @@ class StoreImport:
         **described['source'],
         'directory': self._identity.source,
         'run': self._identity.run,
-        'last_step': last_step,
+        'last_step': last_step or episode_import.ASSUMED_LAST_STEP,
+        'last_step_assumed': last_step is None,
       },
       'format': {
         'stack_size': part_rows.STACK_SIZE,
@@ -332,6 +333,9 @@ class StoreImport:
       'truncated': sum(entry['truncated'] for entry in entries),
       'skipped': sum(entry['skipped'] for entry in entries),
       'last_step': self._known_last_step,
+      'last_step_assumed': manifests.look_up(
+        self._manifest, 'source', 'last_step_assumed', kind=bool
+      ),
       'order': manifests.look_up(self._manifest, 'source', 'order', kind=str),
       'hash': imported.hash,
       'misnumbered': self._find_misnumbered(),

@@ -133,6 +133,16 @@ def test_a_wrong_assumption_on_terminal_steps_has_a_way_out(tmp_path, run):
   assert code == 0 and '2 episodes, 50 steps' in out, err
 
 
+def test_without_rewards_at_the_end_an_observation_is_assumed(tmp_path, run):
+  (episode,) = unplugged_files.random_episodes(10)
+  episode.reward[-1] = 0
+  path = tmp_path / 'Pong' / file_names.format(1, 0, 50)
+  unplugged_files.write_file(path, [episode])
+  code, out, err = run('import', path, tmp_path / 'store')
+  assert code == 0 and 'terminal steps: observation, assumed' in out, err
+  assert logged_run.open(tmp_path / 'store').transitions().num_transitions == 9
+
+
 def test_larger_rewards_are_clipped_and_their_returns_kept(tmp_path, run):
   folder = tmp_path / 'Pong'
   unplugged_files.write_run(folder, 1, [0], clipped=False)

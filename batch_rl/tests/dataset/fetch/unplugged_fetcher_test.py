@@ -217,6 +217,6 @@ def test_killed_fetch_resumes(unplugged, run, store, run_hash):
     server.close()
   assert code == 0 and f'hash {run_hash}' in out, err
   assert shards(store) == [0, 1, 2, 3] and not raw_files(store)
-  # The files that had arrived were not fetched again; the third went on.
-  assert server.gets(NAMES[0]) == [0] and len(server.gets(NAMES[2])) == 2
-  assert server.gets(NAMES[2])[1] >= 20_000
+  # No file began again. The third went on; of the others, one may have been on its way.
+  assert all(server.gets(name).count(0) == 1 for name in NAMES)
+  assert len(server.gets(NAMES[2])) == 2 and server.gets(NAMES[2])[1] >= 20_000
