@@ -191,6 +191,7 @@ class EpisodeReader(abc.ABC):
     last_step: Content of terminal steps (see `StoredEpisode.infer_last_step`), or
       None if unknown.
     has_unclipped: Whether rewards before clipping are stored beside clipped ones.
+    is_thread_safe: Whether several threads may read, each another part.
   """
 
   directory: str
@@ -204,6 +205,7 @@ class EpisodeReader(abc.ABC):
   shard_rows: int | None
   last_step: str | None
   has_unclipped: bool
+  is_thread_safe = False
 
   @abc.abstractmethod
   def read(
@@ -252,7 +254,7 @@ def infer_last_step(
   A terminal step with a reward decides.
 
   Args:
-    reader: Reader of the dataset, whose parts are searched in several threads.
+    reader: Reader of the dataset.
     first: Part to begin with. Damage to others is ignored.
     progress: Callback.
 
@@ -283,6 +285,8 @@ def infer_last_step(
     return None
 
   parts = sorted(reader.parts, key=lambda part: part != first)
+  if not reader.is_thread_safe:
+    return next(filter(None, map(search, parts)), None)
   kinds = threads.parallel_map(search, parts, machine.num_cpus(), found.set)
   return next(filter(None, kinds), None)
 

@@ -1,5 +1,6 @@
 """Faults of remotes are retried or reported; secrets stay secret."""
 
+import importlib
 import itertools
 import sys
 
@@ -135,6 +136,9 @@ def test_names_have_no_secrets(url, name):
 )
 def test_missing_package_is_named(run, monkeypatch, protocol, package, remedy):
   monkeypatch.setitem(sys.modules, package, None)
+  # fsspec keeps what an earlier test imported.
+  registry = importlib.import_module('fsspec.registry')
+  monkeypatch.delitem(registry._registry, protocol, raising=False)
   code, _, err = run(f'{protocol}://bucket/dqn')
   assert code == 2 and is_one_line(err)
   assert f'not installed: pip install {remedy}.' in err

@@ -163,18 +163,23 @@ def test_the_exit_waits_for_threads_of_feeds_that_are_gone(monkeypatch):
   for name in ('_prefetchers', '_threads'):
     monkeypatch.setattr(prefetch, name, weakref.WeakSet())
 
+  begun, go_on = threading.Event(), threading.Event()
+
   def load(number):
-    time.sleep(0.2 * number)
+    if number:
+      begun.set()
+      go_on.wait(10)
     return number
 
   before = set(threading.enumerate())
   feed = prefetch.Prefetcher(load, ahead=1, threads=1)
   assert feed.take() == 0
   [worker] = set(threading.enumerate()) - before
-  time.sleep(0.05)  # It begins with batch 1.
+  assert begun.wait(10)
   del feed
   gc.collect()
   assert worker.is_alive()
+  threading.Timer(0.1, go_on.set).start()
   prefetch._stop_all()
   assert not worker.is_alive()
 
