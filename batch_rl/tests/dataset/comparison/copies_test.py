@@ -87,6 +87,7 @@ def test_all_copies_are_the_same(read, pair, with_frames):
   assert result.in_order == ('rlds' not in pair)
 
 
+@pytest.mark.usefixtures('eager')
 @pytest.mark.parametrize('kind', KINDS)
 def test_rows_are_found_again(read, kind):
   copy = read(kind)
