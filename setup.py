@@ -112,6 +112,9 @@ EXTRAS = {
 }
 
 setuptools.setup(
+  # A folder of this name in the current directory, such as a clone, would otherwise
+  # hide an editable installation.
+  options={'editable_wheel': {'mode': 'compat'}},
   name='batch_rl',
   version=VERSION,
   description='Offline reinforcement learning on the DQN Replay Dataset',
