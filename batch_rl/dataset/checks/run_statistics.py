@@ -200,7 +200,7 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
     problems = [
       *problems,
       f'{truncated:,} episodes were truncated. The format has to mark their ends as '
-      f'terminal; batches do not.',
+      'terminal; batches do not.',
     ]
   segments, actions, paddings, sizes = zip(*summaries, strict=True)
   episodes = episode_table.join_shards(placements, segments, starts_at_reset)

@@ -3,7 +3,9 @@
 import argparse
 import os
 from collections.abc import Callable
+from typing import Any
 
+from batch_rl.dataset.imports import episode_import
 from batch_rl.dataset.shards import shard_files
 from batch_rl.utils import files
 
@@ -37,6 +39,28 @@ def number(least: int, most: int) -> Callable[[str], int]:
 
   parse.__name__ = f'number (at least {least}, at most {most:,})'
   return parse
+
+
+def add_last_step(parser: Any) -> None:
+  """Adds `--last_step`, for TFDS datasets and files of RL Unplugged, to a parser."""
+  parser.add_argument(
+    '--last_step',
+    choices=episode_import.LAST_STEPS,
+    help='content of terminal steps in TFDS datasets and RL Unplugged files: a '
+    'transition, or only an observation as RLDS defines; default: auto, inferred from '
+    'returns',
+  )
+
+
+def add_run_number(parser: Any) -> None:
+  """Adds `--run`, for folders with files of RL Unplugged, to a parser."""
+  parser.add_argument(
+    '--run',
+    dest='run_number',
+    metavar='N',
+    type=number(0, 10**9),
+    help='run to read, if a folder has RL Unplugged files of several runs',
+  )
 
 
 def check_outside(destination: str, source: str) -> None:

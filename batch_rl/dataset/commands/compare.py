@@ -8,7 +8,6 @@ import tqdm.auto as tqdm
 
 from batch_rl.dataset.commands import argument_types, console
 from batch_rl.dataset.comparison import comparison, copies, fingerprints
-from batch_rl.dataset.imports import episode_import
 
 _COPY = (
   'run directory, <root>/<Game>/<run>; store; version directory of a TFDS dataset; or '
@@ -56,19 +55,8 @@ def add_fingerprint(commands: Any) -> None:
 
 
 def _add_options(command: argparse.ArgumentParser) -> None:
-  command.add_argument(
-    '--last_step',
-    choices=episode_import.LAST_STEPS,
-    help='content of terminal steps in TFDS datasets and files of RL Unplugged: a '
-    'transition, or only an observation; default: auto, inferred from returns',
-  )
-  command.add_argument(
-    '--run',
-    dest='run_number',
-    metavar='N',
-    type=argument_types.number(0, 10**9),
-    help='run to read, if a folder has RL Unplugged files of several runs',
-  )
+  argument_types.add_last_step(command)
+  argument_types.add_run_number(command)
 
 
 def read_copy(copy: copies.Copy, with_frames: bool = True) -> None:

@@ -20,7 +20,6 @@ from batch_rl.dataset.fetch import (
   unplugged_plan,
 )
 from batch_rl.dataset.fetch import plan as plan_lib
-from batch_rl.dataset.imports import episode_import
 from batch_rl.utils import files, number_ranges
 
 # Options that only one layout has.
@@ -84,12 +83,7 @@ def add(commands: Any) -> None:
     help="keep the fetched files in the run's folder raw; default: each is removed "
     'once it is in the store',
   )
-  unplugged.add_argument(
-    '--last_step',
-    choices=episode_import.LAST_STEPS,
-    help='content of terminal steps: a transition, or only an observation; default: '
-    'auto, inferred from returns',
-  )
+  argument_types.add_last_step(unplugged)
   command.add_argument(
     '--data_dir',
     default=os.environ.get('DATA_DIR') or None,

@@ -7,7 +7,7 @@ from typing import Any
 import tqdm.auto as tqdm
 
 from batch_rl.dataset.commands import argument_types, console
-from batch_rl.dataset.imports import episode_import, log_import, store_import
+from batch_rl.dataset.imports import log_import, store_import
 from batch_rl.dataset.interchange import (
   dopamine_import,
   minari_export,
@@ -95,25 +95,14 @@ def add_import(commands: Any) -> None:
     type=argument_types.game,
     help='name of the game, if the dataset or its folder does not tell',
   )
-  episodes.add_argument(
-    '--run',
-    dest='run_number',
-    metavar='N',
-    type=argument_types.number(0, 10**9),
-    help='run to import, if a folder has RL Unplugged files of several runs',
-  )
+  argument_types.add_run_number(episodes)
   episodes.add_argument(
     '--checkpoints',
     metavar='A-B',
     help='checkpoints to import: splits checkpoint_00, checkpoint_01, ..., or files '
     'run_1-00000-of-00050, ...; default: all',
   )
-  episodes.add_argument(
-    '--last_step',
-    choices=episode_import.LAST_STEPS,
-    help='content of terminal steps: a transition, or only an observation as RLDS '
-    'defines; default: auto, inferred from returns',
-  )
+  argument_types.add_last_step(episodes)
 
 
 def _import(arguments: argparse.Namespace) -> int:

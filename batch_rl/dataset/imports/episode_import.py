@@ -30,7 +30,7 @@ class LastStepError(ValueError):
   Args:
     episode: Name of the episode.
     content: Content of its last step: 'transition' or 'observation'.
-    advice: What to do, for the message.
+    advice: Remedy, for the message.
   """
 
   def __init__(

@@ -442,11 +442,11 @@ def import_parts(
     missing = [p for p in reader.parts if not store.has(p.name, p.size)]
     store.plan([part.number for part in reader.parts])
     total = sum(part.size for part in missing)
+    unit = reader.parts[0].unit
     left_out = {}
     for part in missing:
-      advance = functools.partial(_advance, progress, part.unit, total)
       try:
-        store.add(reader, part, advance)
+        store.add(reader, part, lambda count: progress(unit, count, total))
       except episode_import.LastStepError:
         raise
       except ValueError as error:
@@ -457,9 +457,3 @@ def import_parts(
           'kept, and the same command resumes.'
         ) from error
     return {'left_out': left_out} if left_out else store.finish()
-
-
-def _advance(
-  progress: episode_import.Progress, unit: str, total: int, count: int
-) -> None:
-  progress(unit, count, total)
