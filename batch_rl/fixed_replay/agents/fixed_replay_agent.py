@@ -13,7 +13,7 @@ from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
 from tensorflow.python.framework import config as tf_config
 
-from batch_rl.agents import graph_checks, loss_agent
+from batch_rl.agents import graph_checks, loss_agent, session_calls
 from batch_rl.fixed_replay import mixed_precision, update_loop
 from batch_rl.fixed_replay.agents import initial_weights
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
@@ -110,6 +110,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     ):
       kwargs['min_replay_history'] = 0
     super().__init__(sess, num_actions, seed=seed, **kwargs)
+    session_calls.shorten(self._sess)
     if not self.learns_by_loss() and replay_data_dir is not None:
       self._check_own_train_op()
     self._build_acting()
