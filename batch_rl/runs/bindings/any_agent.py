@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import gin
+from absl import logging
 from gin import config, config_parser
 
 from batch_rl.agents import registry
@@ -38,7 +39,8 @@ def bind(
 ) -> None:
   """Binds the parameters of `AnyAgent` to the run's agent.
 
-  A parameter that only other agents have is left out.
+  A parameter that only other agents have is left out. A line names parameters that a
+  later file binds for the agent, as happens if the files' order is wrong.
 
   Args:
     statements: Bindings in the order of reading, after gin has read them.
@@ -57,8 +59,12 @@ def bind(
   for binding in bound.find(statements):
     if binding.selector in (_ANY, *classes):
       by_parameter[binding.scope, binding.parameter].append(binding)
+  replaced = collections.defaultdict(list)
   for (_, parameter), bindings in by_parameter.items():
     *_, last = bindings
+    files = {binding.file for binding in bindings if binding.selector == _ANY}
+    if last.selector != _ANY and last.file and files - {last.file, None}:
+      replaced[last.file].append(f'AnyAgent.{parameter}')
     if last.selector == _ANY and _has(agent_class, parameter, agents):
       # Replaces an earlier binding of the agent or a base class.
       earlier = [binding.selector for binding in bindings]
@@ -67,6 +73,12 @@ def bind(
     for binding in bindings:
       if binding.selector == _ANY:
         binding.remove()
+  for file, names in replaced.items():
+    logging.warning(
+      '%s is read later and replaces %s. If it should not, give it first.',
+      file,
+      ', '.join(names),
+    )
 
 
 def _has(agent_class, parameter, agents):

@@ -15,12 +15,14 @@ class Binding(NamedTuple):
     selector: Full name of the class or function.
     configurable: The class or function.
     parameter: Name of the parameter.
+    file: Path of the gin file; None for a binding on the command line.
   """
 
   scope: str
   selector: str
   configurable: Any
   parameter: str
+  file: str | None
 
   def value(self) -> Any:
     """Returns the value in gin; references stay references."""
@@ -48,7 +50,9 @@ def find(
   Args:
     statements: Bindings in the order of reading, after gin has read them.
   """
-  for scope, selector, parameter, _, _ in statements:
+  for scope, selector, parameter, _, location in statements:
     known = config._REGISTRY.get_match(selector) if parameter else None
     if known:
-      yield Binding(scope, known.selector, known.wrapped, parameter)
+      yield Binding(
+        scope, known.selector, known.wrapped, parameter, location.filename
+      )

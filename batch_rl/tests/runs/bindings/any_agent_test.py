@@ -3,11 +3,12 @@
 import gin
 import pytest
 
-from batch_rl.fixed_replay.agents import REGISTRY
+from batch_rl.fixed_replay import run_experiment
 from batch_rl.runs import command_line, gin_files
 from batch_rl.runs.bindings import any_agent
 from batch_rl.utils.user_code import gin_signatures
 
+REGISTRY = run_experiment.REGISTRY  # its module makes all agents known to gin
 Quantile = REGISTRY.find('quantile')
 
 
@@ -52,6 +53,26 @@ def test_a_binding_of_a_base_class_is_replaced():
   text = gin_files.config_text()
   assert 'FixedReplayQuantileAgent.gamma = 0.5' in text
   assert '0.4' not in text and 'OfAUser.gamma' not in text
+
+
+@pytest.mark.parametrize('first', ['environment', 'agent'])
+def test_a_line_tells_if_the_agents_file_comes_too_late(
+  tmp_path, caplog, first
+):
+  texts = {
+    'environment': 'AnyAgent.gamma = 0.5\nAnyAgent.vmax = 3.0',
+    'agent': 'FixedReplayQuantileAgent.gamma = 0.4',
+  }
+  for name, text in texts.items():
+    (tmp_path / f'{name}.gin').write_text(text)
+  files = sorted(tmp_path.iterdir(), key=lambda path: path.stem != first)
+  statements = command_line.load_gin(
+    list(map(str, files)), ['FixedReplayQuantileAgent.update_horizon = 2']
+  )
+  any_agent.bind(statements, REGISTRY, Quantile)
+  expected = f'{tmp_path}/agent.gin is read later and replaces AnyAgent.gamma.'
+  assert (expected in caplog.text) == (first == 'environment')
+  assert ('read later' in caplog.text) == (first == 'environment')
 
 
 def test_parameters_of_other_agents_are_left_out():
