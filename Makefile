@@ -7,7 +7,7 @@ RUN = $(VENV)/bin/python -um
 INSTALLED = $(VENV)/.installed
 TORCH_TRIED = $(VENV)/.torch_tried
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo demo-minatar test lint format bench clean
 
 $(INSTALLED): setup.py requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,10 @@ $(TORCH_TRIED): $(INSTALLED)
 demo: $(INSTALLED)
 	VENV=$(VENV) DEMO_DIR='$(DEMO_DIR)' bash benchmarks/demo.sh
 
+# Resumes if it was interrupted.
+demo-minatar: $(INSTALLED)
+	$(RUN) benchmarks.evidence.minatar --quick --work_dir='$(DEMO_DIR)-minatar'
+
 test: $(TORCH_TRIED)
 	$(RUN) pytest -q -n 2 --dist worksteal --durations=10
 
@@ -43,4 +47,4 @@ bench: $(INSTALLED)
 	$(RUN) benchmarks.bench
 
 clean:
-	rm -rf $(VENV) $(DEMO_DIR) build *.egg-info
+	rm -rf $(VENV) $(DEMO_DIR) $(DEMO_DIR)-minatar build *.egg-info

@@ -1,13 +1,15 @@
 """The paper's claims on MinAtar: online DQNs make the data, offline agents learn from it.
 
   python -um benchmarks.evidence.minatar --make_data  # online.yaml
+  python -um benchmarks.evidence.minatar --choose     # settings.yaml
   python -um benchmarks.evidence.minatar --train      # offline.yaml, subsets.yaml
   python -um benchmarks.evidence.minatar --report
-  python -um benchmarks.evidence.minatar --quick      # all three, ten minutes
+  python -um benchmarks.evidence.minatar --quick      # data, training and report
 
 Everything runs by the package's own commands, which are printed. The runs are sweeps,
-which print their ETA; run a command again to continue it. `--report` writes a report by
-`batch_rl.report` to `--work_dir`, and evaluations, a table and a figure to `--out`.
+which print their ETA; run a command again to continue it. With `--iterations=K` all runs
+stop after K iterations; without it they go on from there. `--report` writes a report by
+`batch_rl.report` to `--work_dir`, and evaluations, tables and a figure to `--out`.
 `--quick` has one game, one run, fewer agents and steps; its results are in
 `<work_dir>/quick`.
 """
@@ -36,19 +38,27 @@ QUICK = {
 }
 
 
-def sweep(name: str, work_dir: pathlib.Path, quick: bool) -> None:
-  """Runs the unfinished cells of a sweep."""
-  file = HERE / f'{name}.yaml'
-  folders = f'--base_dir={work_dir / name}', f'--data_dir={work_dir / "data"}'
-  if not quick:
-    pong.run('batch_rl.sweep', file, *folders)
-    return
-  if name == 'offline':
-    file = HERE / 'quick.yaml'
+def sweep(name: str, work_dir: pathlib.Path, iterations: int | None) -> None:
+  """Runs the unfinished cells of a sweep, or only their first iterations."""
+  runner = 'LoggedRunner' if name == 'online' else 'FixedReplayRunner'
+  shorter = f'{runner}.num_iterations = {iterations}'
   pong.run(
-    'batch_rl.sweep', file, *folders, f'--games={GAME}', '--runs=1',
-    '--gin_bindings', *QUICK[name],
+    'batch_rl.sweep', HERE / f'{name}.yaml', *_folders(name, work_dir),
+    *(['--gin_bindings', shorter] if iterations else []),
   )  # fmt: skip
+
+
+def quick_sweep(name: str, work_dir: pathlib.Path) -> None:
+  """Runs the unfinished cells of the short form of a sweep."""
+  file = HERE / ('quick.yaml' if name == 'offline' else 'online.yaml')
+  pong.run(
+    'batch_rl.sweep', file, *_folders(name, work_dir), f'--games={GAME}',
+    '--runs=1', '--gin_bindings', *QUICK[name],
+  )  # fmt: skip
+
+
+def _folders(name, work_dir):
+  return f'--base_dir={work_dir / name}', f'--data_dir={work_dir / "data"}'
 
 
 def report(work_dir: pathlib.Path, out: pathlib.Path) -> None:
@@ -64,22 +74,28 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--work_dir', type=pathlib.Path, default='runs/minatar')
   parser.add_argument('--out', type=pathlib.Path, default=HERE / 'results')
-  for name in ('make_data', 'train', 'report', 'quick'):
+  parser.add_argument('--iterations', type=int, help='iterations of all runs')
+  parts = {
+    'make_data': ['online'],
+    'choose': ['settings'],
+    'train': ['offline', 'subsets'],
+    'report': [],
+  }
+  for name in (*parts, 'quick'):
     parser.add_argument(f'--{name}', action='store_true')
   options = parser.parse_args()
   if options.quick:
     work_dir = options.work_dir / 'quick'
-    sweep('online', work_dir, True)
-    sweep('offline', work_dir, True)
+    quick_sweep('online', work_dir)
+    quick_sweep('offline', work_dir)
     report(work_dir, work_dir / 'results')
     return
-  if not (options.make_data or options.train or options.report):
-    parser.error('give --make_data, --train, --report or --quick')
-  if options.make_data:
-    sweep('online', options.work_dir, False)
-  if options.train:
-    sweep('offline', options.work_dir, False)
-    sweep('subsets', options.work_dir, False)
+  chosen = [part for part in parts if getattr(options, part)]
+  if not chosen:
+    parser.error(f'give --{", --".join(parts)} or --quick')
+  for part in chosen:
+    for name in parts[part]:
+      sweep(name, options.work_dir, options.iterations)
   if options.report:
     report(options.work_dir, options.out)
 
