@@ -41,7 +41,7 @@ def work_dir(tmp_path):
     (2,),
     np.uint8,
     stack_size=1,
-    metadata={'environment': {'game': GAME}},
+    metadata={'environment': {'game': GAME}, 'seed': 7},
   ) as log:
     for step in range(20):
       log.add(np.zeros(2, np.uint8), 0, 1.0, step % 5 == 4)
@@ -63,6 +63,10 @@ def test_results(work_dir):
     evaluations = list(csv.DictReader(file))
   assert len(evaluations) == 2 * 3 + 2 * 4 + 1
   assert evaluations[1]['updates'] == '200'
+  with open(work_dir / 'out' / 'data.csv') as file:
+    [data] = csv.DictReader(file)
+  assert (data['game'], data['run'], data['agent_steps']) == (GAME, '1', '20')
+  assert (data['episodes'], data['mean_return']) == ('4', '5.0')
   assert (work_dir / 'out' / 'minatar.png').stat().st_size > 0
 
 

@@ -11,6 +11,7 @@ from matplotlib import figure
 
 from batch_rl.dataset.shards import manifests
 from batch_rl.report import normalisation, run_results
+from batch_rl.utils import files
 
 UPDATE_PERIOD = 4  # agent steps: configs/base.gin
 FINAL = 3  # last evaluations whose mean is the score of a run
@@ -91,14 +92,60 @@ def read(work_dir: pathlib.Path) -> list[Run]:
   return runs
 
 
-def data_means(work_dir: pathlib.Path) -> dict[str, list[float]]:
-  """Returns the mean return of each run of the data, by game."""
-  means = collections.defaultdict(list)
+@dataclasses.dataclass(frozen=True)
+class Data:
+  """A run of the data: a row of `data.csv`.
+
+  Attributes:
+    game: Name of the game.
+    run: Number of the run.
+    seed: Seed of the online agent.
+    agent_steps: Number of agent steps.
+    episodes: Number of episodes.
+    mean_return: Mean unclipped return of the episodes.
+    megabytes: Size of the shards.
+    hash: Hash of the manifest, which has the hash of each file.
+  """
+
+  game: str
+  run: int
+  seed: int
+  agent_steps: int
+  episodes: int
+  mean_return: float
+  megabytes: float
+  hash: str
+
+
+def read_data(work_dir: pathlib.Path) -> list[Data]:
+  """Returns the runs of the data in a work directory."""
+  data = []
   for logs in sorted((work_dir / 'data').glob('*/*/replay_logs')):
     manifest = manifests.read(str(logs))
-    mean = manifest['episodes']['unclipped_return']['mean']
-    means[manifest['environment']['game']].append(mean)
-  return means
+    episodes = manifest['episodes']
+    if not episodes['count']:  # the run has just begun
+      continue
+    data.append(
+      Data(
+        manifest['environment']['game'],
+        int(logs.parent.name),
+        manifest['seed'],
+        manifest['rows'],
+        episodes['count'],
+        round(episodes['unclipped_return']['mean'], 4),
+        round(sum(path.stat().st_size for path in logs.iterdir()) / 1e6, 2),
+        files.with_hash(manifest)['hash'],
+      )
+    )
+  return data
+
+
+def write_data(data: Sequence[Data], path: pathlib.Path) -> None:
+  """Writes a row for each run of the data to a CSV file."""
+  with open(path, 'w', newline='', encoding='utf-8') as file:
+    writer = csv.writer(file, lineterminator='\n')
+    writer.writerow(field.name for field in dataclasses.fields(Data))
+    writer.writerows(map(dataclasses.astuple, data))
 
 
 def write_evaluations(runs: Sequence[Run], path: pathlib.Path) -> None:
@@ -206,9 +253,13 @@ def _place(agent):
 
 
 def write(work_dir: pathlib.Path, out: pathlib.Path) -> None:
-  """Writes `evaluations.csv`, `summary.md` and `minatar.png`."""
-  runs, means = read(work_dir), data_means(work_dir)
+  """Writes `data.csv`, `evaluations.csv`, `summary.md` and `minatar.png`."""
+  runs, data = read(work_dir), read_data(work_dir)
+  means = collections.defaultdict(list)
+  for run in data:
+    means[run.game].append(run.mean_return)
   out.mkdir(parents=True, exist_ok=True)
+  write_data(data, out / 'data.csv')
   write_evaluations(runs, out / 'evaluations.csv')
   text = table(runs, means)
   (out / 'summary.md').write_text(text, encoding='utf-8')
