@@ -92,6 +92,7 @@ class LoggedRunner(runner.RecordedRunner):
       lambda: environment_lib.make_resumable(create_environment_fn()),
       **kwargs,
     )
+    self._is_resumable = environments.is_resumable(self._environment)
     if self._max_steps_per_episode is None:
       raise ValueError(
         'LoggedRunner.max_steps_per_episode is None: bind a number of agent steps.'
@@ -229,7 +230,7 @@ class LoggedRunner(runner.RecordedRunner):
     }
 
   def _safe_point(self, steps, partial):
-    if environments.is_resumable(self._environment):
+    if self._is_resumable:
       super()._safe_point(steps, partial)
     elif self._interruption.requested:
       raise interruption.Interrupted(

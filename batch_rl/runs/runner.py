@@ -204,7 +204,7 @@ class RecordedRunner(run_experiment.Runner):
     if steps and (requested or self._checkpoints.is_due(position)):
       if not self._checkpoints.is_saved(position):
         self._save(position, partial())
-    self._stop_if_requested(str(position))
+    self._stop_if_requested(position)
 
   def _save(self, position, partial):
     if self._summary_writer is not None:

@@ -1,5 +1,7 @@
 """Shortened calls return what `Session.run` returns."""
 
+import threading
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -41,6 +43,15 @@ def test_each_call_runs_the_operations_again(session):
   )
   assert [session.run(append.op) for _ in range(3)] == [None] * 3
   assert session.run(value) == len(calls) == 3
+
+
+def test_calls_that_feed_a_tensor_run_in_the_calling_thread(session):
+  x = v1.placeholder(tf.int64, ())
+  thread = tf.numpy_function(
+    lambda x: np.int64(x + threading.get_ident()), [x], tf.int64
+  )
+  for _ in range(2):
+    assert session.run(thread, {x: 1}) == 1 + threading.get_ident()
 
 
 def test_reads_variables_that_have_changed(session):

@@ -4,13 +4,16 @@ import functools
 import json
 import pickle
 import re
+import types
 
 import gin
 import numpy as np
 import pytest
 import tensorflow as tf
+from dopamine.tf.agents.dqn import dqn_agent
 
-from batch_rl.baselines.agents import REGISTRY
+from batch_rl.baselines.agents import REGISTRY, logged_agent
+from batch_rl.baselines.agents import dqn_agent as logged_dqn_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import shard_files
 from batch_rl.tests import cartpole
@@ -197,6 +200,44 @@ def test_a_checkpoint_restores_the_random_agents_draws(make_agent, tmp_path):
   fresh = make_agent('random')
   assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
   np.testing.assert_array_equal(play(fresh, [50])['action'], expected)
+
+
+@pytest.mark.parametrize('stack_size', [1, 4])
+def test_observations_are_recorded_as_dopamine_does(stack_size):
+  states = []
+  for kind in (dqn_agent.DQNAgent, logged_dqn_agent.LoggedDQNAgent):
+    random = np.random.default_rng(0)
+    agent = types.SimpleNamespace(
+      observation_shape=(3, 2), state=np.zeros((1, 3, 2, stack_size))
+    )
+    for _ in range(stack_size + 2):
+      before = agent.state
+      kind._record_observation(
+        agent, random.integers(0, 256, (3, 2, 1), np.uint8)
+      )
+      assert agent.state is not before
+    assert agent._observation.dtype == np.uint8
+    states.append(agent.state)
+  theirs, ours = states
+  np.testing.assert_array_equal(ours, theirs)
+  assert ours.dtype == theirs.dtype and ours.any()
+
+
+def test_agents_keep_their_own_way_to_record_observations():
+  class Agent(dqn_agent.DQNAgent):
+    def _record_observation(self, observation):
+      super()._record_observation(observation / 2)
+
+  class LoggedAgent(logged_agent.LoggedAgentMixin, Agent):
+    pass
+
+  assert LoggedAgent._record_observation is Agent._record_observation
+
+
+def test_epsilon_follows_the_schedule(learner, shared_agents):
+  agent, schedule = shared_agents(learner), dqn_agent.linearly_decaying_epsilon
+  for step in (0, 60, 2000):
+    assert agent.epsilon_fn(100, step, 50, 0.1) == schedule(100, step, 50, 0.1)
 
 
 def test_restores_nothing_without_a_checkpoint(name, shared_agents, tmp_path):

@@ -95,6 +95,15 @@ def test_extra_columns_are_sampled():
   assert (batch[-1] == 7).all()
 
 
+@pytest.mark.parametrize('reward', [-7, -0.5, np.float32(0.1), 3.0, np.nan])
+def test_rewards_are_clipped_as_dopamine_does(reward):
+  clipped = logged_replay_buffer.ClippedReward(reward)
+  np.testing.assert_array_equal(float(clipped), np.clip(float(reward), -1, 1))
+  np.testing.assert_array_equal(
+    logged_replay_buffer.unclipped(clipped), float(reward)
+  )
+
+
 def test_no_valid_row_is_an_error():
   _, memory = make_memories(50, 4, 1)
   fill([memory], [20], [True])
