@@ -1,0 +1,403 @@
+"""Agents on MinAtar beside Dopamine's own: agent steps/s online, updates/s offline.
+
+  python -um benchmarks.minatar_speed
+
+Breakout, with the network and the settings of `batch_rl/minatar/configs`.
+
+- Online: our runner, whose agent writes a log, and Dopamine's, whose agent writes none.
+  The network chooses nearly all actions. An agent step in training includes a quarter of
+  an update, one in evaluation none.
+- Offline: our agents with `frames_on_device`, and `_train_step` of Dopamine's agents on
+  their own memory, filled with the same transitions. Dopamine's DQN has a counterpart
+  here, and so has its Rainbow with one-step returns and without priorities, as C51.
+
+Dopamine's agents have a separate process, with TensorFlow's own settings. Ours and theirs
+take turns, in rounds; all figures are medians over the rounds. Processor time is that of
+all threads of the process. Other work on the machine changes it less than the rates.
+"""
+
+import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+
+import argparse
+import functools
+import inspect
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import gin
+import numpy as np
+import tensorflow as tf
+import tqdm.auto as tqdm
+from absl import logging
+from dopamine.discrete_domains import iteration_statistics
+from dopamine.discrete_domains import run_experiment as dopamine_runner
+from dopamine.tf.agents.dqn import dqn_agent
+from dopamine.tf.agents.rainbow import rainbow_agent
+
+from batch_rl.baselines import run_experiment as online_runner
+from batch_rl.dataset.shards import replay_log
+from batch_rl.fixed_replay import run_experiment as offline_runner
+from batch_rl.minatar import environment, games
+from batch_rl.multi_head import plain_networks
+from batch_rl.runs import command_line
+from batch_rl.runs.bindings import any_agent
+from benchmarks import measuring
+
+GAME = 'Breakout'
+# Phases of an online run; offline, there are updates only.
+TRAINING, EVALUATION, UPDATES = 'training', 'evaluation', 'updates'
+# Names of gin files.
+ONLINE = ('dqn_adam', 'c51')
+OFFLINE = (
+  'dqn',
+  'c51',
+  'quantile',
+  'multi_head_dqn',
+  'averaged_ensemble_dqn',
+  'rem',
+)
+
+
+class DopamineC51(plain_networks.RainbowNetworks, rainbow_agent.RainbowAgent):
+  """Dopamine's Rainbow, which makes its network from MinAtar's."""
+
+
+DOPAMINE = {
+  'dqn': dqn_agent.DQNAgent,
+  'dqn_adam': dqn_agent.DQNAgent,
+  'c51': DopamineC51,
+}
+
+
+class Size(NamedTuple):
+  """Size of the benchmark.
+
+  Attributes:
+    rounds: Number of rounds that count.
+    steps: Minimum number of agent steps of a phase.
+    updates: Number of updates of an offline agent in a round.
+    rows: Number of transitions to train on offline.
+  """
+
+  rounds: int = 12
+  steps: int = 400
+  updates: int = 100
+  rows: int = 20_000
+
+
+QUICK = Size(rounds=1, steps=100, updates=50, rows=2_000)
+_WARM_UP_ROUNDS = 1
+
+
+class Cost(NamedTuple):
+  """Cost of an agent step or of an update.
+
+  Attributes:
+    seconds: Wall time.
+    processor: Processor time in seconds, of all threads of the process.
+  """
+
+  seconds: float
+  processor: float
+
+
+class Name(NamedTuple):
+  """Name of a measurement: an agent's gin file, and a phase."""
+
+  agent: str
+  phase: str
+
+
+# Functions that make agent steps or updates, and return their number.
+Work = dict[Name, Callable[[], int]]
+
+
+def configure(agent: str, online: bool) -> type:
+  """Configures gin as the training programs do, and returns the class of our agent.
+
+  Args:
+    agent: Name of the agent's gin file.
+    online: Whether the agent is the online one of this name.
+  """
+  bindings = [f'MinAtarEnvironment.game_name = "{GAME}"']
+  if online:
+    folder, create, config = (
+      'baselines',
+      'create_online_agent',
+      games.ONLINE_CONFIG,
+    )
+    registry = online_runner.REGISTRY
+    # The network chooses the actions as soon as updates begin.
+    bindings.append('AnyAgent.epsilon_decay_period = 1')
+  else:
+    folder, create, config = (
+      'fixed_replay',
+      'create_offline_agent',
+      games.OFFLINE_CONFIG,
+    )
+    registry = offline_runner.REGISTRY
+  gin.clear_config()
+  statements = command_line.load_gin(
+    [f'batch_rl/{folder}/configs/{agent}.gin', config], bindings
+  )
+  ours = registry.find(gin.query_parameter(f'{create}.agent_name'))
+  any_agent.bind(statements, registry, ours)
+  return ours
+
+
+def dopamine_settings(agent: str, online: bool) -> dict[str, Any]:
+  """Configures gin, and returns the arguments that make Dopamine's agent like ours.
+
+  Args:
+    agent: Name of the gin file of ours.
+    online: Whether ours is the online one.
+  """
+  ours = configure(agent, online)
+  settings = gin.get_bindings(ours)
+  accepted = inspect.signature(DOPAMINE[agent]).parameters
+  if 'replay_scheme' in accepted:
+    settings['replay_scheme'] = 'uniform'
+  return {name: settings[name] for name in settings if name in accepted}
+
+
+def dopamine_agent(
+  sess: tf.compat.v1.Session | None,
+  env: environment.MinAtarEnvironment,
+  agent: str,
+  capacity: int,
+  summary_writer: Any = None,
+  **settings: Any,
+) -> dqn_agent.DQNAgent:
+  """Returns one of Dopamine's agents.
+
+  Args:
+    sess: TensorFlow session; None creates one.
+    env: Environment whose action space the agent gets.
+    agent: Name in `DOPAMINE`.
+    capacity: Number of transitions in memory.
+    summary_writer: Directory of the TensorBoard files; None for no files.
+    **settings: Arguments of the agent.
+  """
+  with gin.unlock_config():
+    for memory in ('WrappedReplayBuffer', 'WrappedPrioritizedReplayBuffer'):
+      gin.bind_parameter(f'{memory}.replay_capacity', capacity)
+  return DOPAMINE[agent](
+    sess, env.action_space.n, summary_writer=summary_writer, **settings
+  )
+
+
+def transitions(rows: int) -> Iterator[tuple[np.ndarray, int, float, bool]]:
+  """Yields transitions of random play, the same ones in each call.
+
+  Args:
+    rows: Number of transitions.
+
+  Yields:
+    Observation, action, clipped reward, and whether the transition is terminal.
+  """
+  env, random = environment.MinAtarEnvironment(GAME), np.random.default_rng(0)
+  observation = env.reset(seed=0)
+  for _ in range(rows):
+    action = int(random.integers(env.action_space.n))
+    following, reward, terminal, _ = env.step(action)
+    yield observation, action, min(reward, 1.0), terminal
+    observation = env.reset() if terminal else following
+
+
+def our_work(size: Size, directory: str) -> Work:
+  """Makes our agents.
+
+  Args:
+    size: Size of the benchmark.
+    directory: Directory of the logs and runs.
+  """
+  work: Work = {}
+  for agent in ONLINE:
+    configure(agent, online=True)
+    run = os.path.join(directory, agent)
+    with tf.Graph().as_default():
+      runner = online_runner.LoggedRunner(
+        run,
+        functools.partial(
+          online_runner.create_online_agent, replay_log_dir=run
+        ),
+      )
+    runner._begin_iteration(0)
+    work |= _phases(agent, runner, size)
+  logs = os.path.join(directory, 'random')
+  env = environment.MinAtarEnvironment(GAME)
+  with replay_log.ReplayLog(
+    logs, env.observation_space.shape, np.uint8, size.rows, stack_size=1
+  ) as log:
+    for transition in transitions(size.rows):
+      log.add(*transition)
+  for agent in OFFLINE:
+    configure(agent, online=False)
+    with tf.Graph().as_default():
+      learner = offline_runner.create_offline_agent(None, env, logs)
+    work[Name(agent, UPDATES)] = functools.partial(
+      _our_updates, learner, size.updates
+    )
+  return work
+
+
+def dopamine_work(size: Size, directory: str) -> Work:
+  """Makes Dopamine's agents; see `our_work`."""
+  # Its runner looks at it after an episode; gin must not be locked for its import.
+  dopamine_runner.jax_dqn_agent.JaxDQNAgent  # noqa: B018
+  work: Work = {}
+  for agent in ONLINE:
+    settings = dopamine_settings(agent, online=True)
+    capacity = gin.query_parameter('WrappedLoggedReplayBuffer.replay_capacity')
+    with tf.Graph().as_default():
+      runner = dopamine_runner.Runner(
+        os.path.join(directory, agent),
+        functools.partial(
+          dopamine_agent, agent=agent, capacity=capacity, **settings
+        ),
+        environment.MinAtarEnvironment,
+        fine_grained_print_to_console=False,
+      )
+    work |= _phases(agent, runner, size)
+  env = environment.MinAtarEnvironment(GAME)
+  for agent in OFFLINE:
+    if agent not in DOPAMINE:
+      continue
+    settings = dopamine_settings(agent, online=False)
+    with tf.Graph().as_default():
+      learner = dopamine_agent(
+        None, env, agent, size.rows, min_replay_history=0, **settings
+      )
+    for transition in transitions(size.rows):
+      learner._store_transition(*transition)
+    work[Name(agent, UPDATES)] = functools.partial(
+      _dopamine_updates, learner, size.updates
+    )
+  return work
+
+
+def _phases(agent, runner, size) -> Work:
+  """Returns the phases of a runner of either kind, after exploration has ended."""
+  _play(runner, TRAINING, runner._agent.min_replay_history + 100)
+  return {
+    Name(agent, phase): functools.partial(_play, runner, phase, size.steps)
+    for phase in (TRAINING, EVALUATION)
+  }
+
+
+def _play(runner, phase, steps):
+  mode = {TRAINING: 'train', EVALUATION: 'eval'}[phase]
+  runner._agent.eval_mode = phase == EVALUATION
+  if isinstance(runner, online_runner.LoggedRunner):
+    runner._resume_iteration()  # from its start
+  statistics = iteration_statistics.IterationStatistics()
+  runner._run_one_phase(steps, statistics, mode)
+  return sum(statistics.data_lists[f'{mode}_episode_lengths'])
+
+
+def _our_updates(agent, updates):
+  return len(list(agent.train_steps(updates * agent.update_period)))
+
+
+def _dopamine_updates(agent, updates):
+  for _ in range(updates * agent.update_period):
+    agent._train_step()
+  return updates
+
+
+def costs(work: Work) -> dict[Name, Cost]:
+  """Does each piece of work once, and returns its costs for a step or an update."""
+  found = {}
+  for name, function in work.items():
+    seconds, processor = time.perf_counter(), time.process_time()
+    count = function()
+    found[name] = Cost(
+      (time.perf_counter() - seconds) / count,
+      (time.process_time() - processor) / count,
+    )
+  return found
+
+
+def _dopamine_costs(size, directory):
+  return functools.partial(costs, dopamine_work(size, directory))
+
+
+def measure(size: Size) -> tuple[dict[Name, np.ndarray], ...]:
+  """Returns our costs and Dopamine's, `{name: (rounds, 2)}`, as in `Cost`."""
+  taken: tuple[list, list] = ([], [])
+  with tempfile.TemporaryDirectory() as directory:
+    default = {'TF_CPU_ALLOCATOR_USE_BFC': 'false'}  # TensorFlow's
+    with measuring.apart(
+      _dopamine_costs, size, os.path.join(directory, 'dopamine'), **default
+    ) as dopamine:
+      ours = our_work(size, os.path.join(directory, 'ours'))
+      for _ in tqdm.trange(
+        size.rounds + _WARM_UP_ROUNDS, unit='round', leave=False
+      ):
+        taken[0].append(costs(ours))
+        taken[1].append(dopamine())
+  return tuple(
+    {
+      name: np.array([found[name] for found in rounds[_WARM_UP_ROUNDS:]])
+      for name in rounds[0]
+    }
+    for rounds in taken
+  )
+
+
+def rows(
+  ours: Mapping[Name, np.ndarray], dopamine: Mapping[Name, np.ndarray]
+) -> list[list[str]]:
+  """Returns rows of the table: rates and processor times, and their ratios.
+
+  Args:
+    ours: Costs of our agents, `{name: (rounds, 2)}`.
+    dopamine: Costs of Dopamine's agents, of the same rounds; some may be missing.
+  """
+  table = []
+  for name, found in ours.items():
+    ends = 'offline' if name.phase == UPDATES else f'online, {name.phase}'
+    row = [f'{name.agent}, {ends}']
+    theirs = dopamine.get(name, np.full_like(found, np.nan))
+    for column, show in (
+      (0, lambda seconds: f'{1 / seconds:,.0f}'),
+      (1, lambda seconds: f'{1e3 * seconds:.2f}'),
+    ):
+      row += [
+        show(np.median(theirs[:, column])) if name in dopamine else '',
+        show(np.median(found[:, column])),
+        f'{np.median(theirs[:, column] / found[:, column]):.2f} x'
+        if name in dopamine
+        else '',
+      ]
+    table.append(row)
+  return table
+
+
+def main() -> None:
+  """Prints the table."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument(
+    '--quick', action='store_true', help='one short round, to see that it works'
+  )
+  arguments = parser.parse_args()
+  logging.set_verbosity(logging.ERROR)
+  measuring.table(
+    (
+      'agent steps/s online, updates/s offline',
+      'Dopamine',
+      'batch_rl',
+      'ratio',
+      'CPU ms, Dopamine',
+      'CPU ms, batch_rl',
+      'ratio',
+    ),
+    rows(*measure(QUICK if arguments.quick else Size())),
+  )
+
+
+if __name__ == '__main__':
+  main()
