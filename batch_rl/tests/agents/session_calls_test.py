@@ -54,6 +54,18 @@ def test_calls_that_feed_a_tensor_run_in_the_calling_thread(session):
     assert session.run(thread, {x: 1}) == 1 + threading.get_ident()
 
 
+def test_a_fed_graph_may_be_on_several_devices():
+  config = v1.ConfigProto(device_count={'CPU': 2})
+  with tf.Graph().as_default(), v1.Session(config=config) as session:
+    session_calls.shorten(session)
+    x = v1.placeholder(tf.float32, ())
+    with tf.device('/cpu:1'):
+      y = x + 1
+    with tf.device('/cpu:0'):
+      z = 2 * y
+    assert [session.run(z, {x: value}) for value in (1, 2)] == [4, 6]
+
+
 def test_reads_variables_that_have_changed(session):
   variable = v1.get_variable('x', initializer=1.0, use_resource=True)
   session.run(v1.global_variables_initializer())
