@@ -70,6 +70,21 @@ def test_results(work_dir):
   assert (work_dir / 'out' / 'minatar.png').stat().st_size > 0
 
 
+def test_table_of_settings(tmp_path):
+  for rate, value in ((0.1, 3), (0.2, 5)):
+    made_up_runs.write(
+      tmp_path / f'settings/dqn_adam/learning_rate={rate},epsilon=1/run-1',
+      [1, value],
+      game=GAME,
+      rom_md5='none',
+      sticky=0.1,
+    )
+  assert results.settings_table(tmp_path).splitlines()[2:] == [
+    '| learning_rate 0.1, epsilon 1 | 3.00 | 3.00 |',
+    '| learning_rate 0.2, epsilon 1 | 5.00 | 5.00 |',
+  ]
+
+
 def test_scores_of_online_runs(work_dir, capsys):
   final, best = minatar_scores.online_scores(str(work_dir))
   assert (final.score, final.value) == ('dqn_final', 5)

@@ -62,17 +62,7 @@ class Run:
 def read(work_dir: pathlib.Path) -> list[Run]:
   """Returns the runs in a work directory that have evaluations."""
   runs = []
-  folders = [
-    path
-    for name in ('online', 'offline', 'subsets')
-    if (path := work_dir / name).exists()
-  ]
-  for directory in run_results.find_runs(map(str, folders))[0]:
-    try:
-      found = run_results.read_run(directory)
-    except run_results.NoResultsError as error:
-      print(f'left out: {directory}: {error}')
-      continue
+  for directory, found in _find(work_dir, 'online', 'offline', 'subsets'):
     is_online = found.agent.endswith(', online')
     [steps] = {
       int(value)
@@ -90,6 +80,18 @@ def read(work_dir: pathlib.Path) -> list[Run]:
       Run(found.agent, found.game, number, subset, updates, found.returns)
     )
   return runs
+
+
+def _find(work_dir, *names):
+  """Yields the directory and the results of each run that has evaluations."""
+  folders = [
+    str(work_dir / name) for name in names if (work_dir / name).exists()
+  ]
+  for directory in run_results.find_runs(folders)[0]:
+    try:
+      yield directory, run_results.read_run(directory)
+    except run_results.NoResultsError as error:
+      print(f'left out: {directory}: {error}')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,6 +187,27 @@ def table(runs: Sequence[Run], means: dict[str, list[float]]) -> str:
   return '\n'.join(lines) + '\n'
 
 
+def settings_table(work_dir: pathlib.Path) -> str:
+  """Returns a Markdown table: last evaluations of the runs that settings.yaml lists."""
+  returns: dict[str, dict[str, float]] = collections.defaultdict(dict)
+  for directory, found in _find(work_dir, 'settings'):
+    [name] = [part for part in pathlib.Path(directory).parts if '=' in part]
+    setting = name.replace(',', ', ').replace('=', ' ')
+    returns[setting][found.agent] = float(found.returns[-1])
+  agents = sorted(
+    {agent for row in returns.values() for agent in row}, key=_place
+  )
+  lines = [
+    '| settings | ' + ' | '.join(agents) + ' | mean |',
+    '| --- ' * (len(agents) + 2) + '|',
+  ]
+  for setting, row in sorted(returns.items()):
+    values = [row.get(agent, np.nan) for agent in agents]
+    cells = [f'{value:.2f}' for value in (*values, np.mean(values))]
+    lines.append(f'| {setting} | ' + ' | '.join(cells) + ' |')
+  return '\n'.join(lines) + '\n'
+
+
 def _order(item):
   (agent, subset), _ = item
   names = list(_COLORS)
@@ -253,7 +276,10 @@ def _place(agent):
 
 
 def write(work_dir: pathlib.Path, out: pathlib.Path) -> None:
-  """Writes `data.csv`, `evaluations.csv`, `summary.md` and `minatar.png`."""
+  """Writes `data.csv`, `evaluations.csv`, `minatar.png`, `summary.md`, `settings.md`.
+
+  The last one is left as it is if there are no runs of settings.yaml.
+  """
   runs, data = read(work_dir), read_data(work_dir)
   means = collections.defaultdict(list)
   for run in data:
@@ -261,6 +287,9 @@ def write(work_dir: pathlib.Path, out: pathlib.Path) -> None:
   out.mkdir(parents=True, exist_ok=True)
   write_data(data, out / 'data.csv')
   write_evaluations(runs, out / 'evaluations.csv')
+  if (work_dir / 'settings').exists():
+    text = settings_table(work_dir)
+    (out / 'settings.md').write_text(text, encoding='utf-8')
   text = table(runs, means)
   (out / 'summary.md').write_text(text, encoding='utf-8')
   plot(runs, means, out / 'minatar.png')
