@@ -26,7 +26,7 @@ from batch_rl.minatar import games as minatar
 from batch_rl.runs import games
 
 VERSION = '1'  # Version of `normalisers.csv`; changes with any score in it.
-MINATAR_VERSION = '1'  # Version of `minatar_scores.csv`.
+MINATAR_VERSION = '2'  # Version of `minatar_scores.csv`.
 NORMALISERS = ('dqn_final', 'dqn_best', 'human')
 NORMALISERS_CSV = pathlib.Path(__file__).with_name('normalisers.csv')
 RANDOM_SCORES_CSV = pathlib.Path(__file__).with_name('random_scores.csv')

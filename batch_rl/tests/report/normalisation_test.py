@@ -20,6 +20,7 @@ HASHES = {
 }
 MINATAR_HASHES = {
   '1': '0322a2f70043f047a0bad0dc86d73d52df8b1633dfade191b7cf058555056ab3',
+  '2': '99c4530497f5a97f962062ff5e793ffd6535d1a17d7c28d234000114a1e2e690',
 }
 SCORES = ('random', *normalisation.NORMALISERS)
 
@@ -70,7 +71,11 @@ def test_all_games_of_minatar_have_scores():
   assert MINATAR_HASHES[normalisation.MINATAR_VERSION] == digest
   assert digest[:12] in normalisation.describe('dqn_final')
   for game in minatar.GAMES:
-    assert set(normalisation.load()[game]) >= {'random'}
+    assert set(normalisation.load()[game]) == {
+      'random',
+      'dqn_final',
+      'dqn_best',
+    }
     assert normalisation.random_score(game.replace('-', '/')) < 3
   assert normalisation.versions(['Pong', 'Breakout']) == normalisation.VERSION
   assert normalisation.versions(['MinAtar-Breakout', 'Pong']) == (
