@@ -1,8 +1,12 @@
 """Small agents and logs of CartPole."""
 
+import contextlib
+from unittest import mock
+
 import gin
 import numpy as np
 import tensorflow as tf
+from dopamine.discrete_domains import gym_lib
 
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.fixed_replay.agents import REGISTRY
@@ -25,6 +29,19 @@ SMALL = {
   for shipped in shipped_agents.OFFLINE.values()
   if shipped.small and shipped.class_name == class_.__name__
 } | {'random': {}}
+
+
+@contextlib.contextmanager
+def small_layers(units=32):
+  """Gives new networks of CartPole `units` in each layer; 512 take longer."""
+  original = gym_lib.BasicDiscreteDomainNetwork.__init__
+
+  def init(self, *args, **kwargs):
+    original(self, *args, **kwargs)
+    self.dense1.units = self.dense2.units = units
+
+  with mock.patch.object(gym_lib.BasicDiscreteDomainNetwork, '__init__', init):
+    yield
 
 
 def write_log(directory, reward=1.0):
@@ -69,7 +86,8 @@ def values(agent):
 def weights(agent, network):
   """Returns the weights of the 'Online' or the 'Target' network, as one vector."""
   variables = agent._sess.graph.get_collection('trainable_variables', network)
-  return np.concatenate([array.ravel() for array in agent._sess.run(variables)])
+  arrays = values(agent)  # TensorFlow prepares each set of variables anew.
+  return np.concatenate([arrays[v.op.name].ravel() for v in variables])
 
 
 def build_offline_agent(
@@ -95,7 +113,7 @@ def build_offline_agent(
     'seed': 1,
     **kwargs,
   }
-  with tf.Graph().as_default():
+  with tf.Graph().as_default(), small_layers():
     tf.compat.v1.set_random_seed(1)
     return (class_ or OFFLINE_CLASSES[name])(
       None,

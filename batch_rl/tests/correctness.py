@@ -17,11 +17,12 @@ from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.multi_head import gym_helpers
 from batch_rl.runs import command_line
-from batch_rl.tests import equations
+from batch_rl.tests import cartpole, equations
 from batch_rl.utils import seeding
 
 NUM_ACTIONS = 3
 BATCH_SIZE = 32
+UNITS = 128  # of each hidden layer
 GAMMA = 0.99
 # Agent steps of two updates: Adam's and RMSProp's slots matter for the second.
 STEPS = (0, 4)
@@ -379,19 +380,19 @@ def build_agent(case, *mixins, data_dir='', **attributes):
     else (offline_agents.REGISTRY, 'create_offline_agent')
   )
   agent_class = registry.find(gin.query_parameter(f'{create}.agent_name'))
-  agent = type('Test', (*mixins, _Recorded, agent_class), attributes)(
-    None,
-    NUM_ACTIONS,
-    data_dir,
-    network=case.network,
-    observation_shape=(4, 1),
-    observation_dtype=tf.float64,
-    stack_size=1,
-    update_horizon=case.horizon,
-    tf_device='/cpu:*',
-    seed=SEED,
-    **case.arguments,
-  )
+  test_class = type('Test', (*mixins, _Recorded, agent_class), attributes)
+  with cartpole.small_layers(UNITS):
+    agent = test_class(
+      None,
+      NUM_ACTIONS,
+      data_dir,
+      network=case.network,
+      **cartpole.OBSERVATION,
+      update_horizon=case.horizon,
+      tf_device='/cpu:*',
+      seed=SEED,
+      **case.arguments,
+    )
   for seed, scope in enumerate(('Online', 'Target')):
     variables = trainable(agent, scope)
     arrays = draw_weights([v.shape.as_list() for v in variables], seed)
@@ -532,7 +533,8 @@ def write_log(directory):
 def network_shapes(case):
   """Returns the shapes of the weights, in the order of `trainable`."""
   last = NUM_ACTIONS * (case.estimates or 1) // case.num_networks
-  network = [(4, 512), (512,), (512, 512), (512,), (512, last), (last,)]
+  hidden = [(4, UNITS), (UNITS,), (UNITS, UNITS), (UNITS,)]
+  network = [*hidden, (UNITS, last), (last,)]
   return network * case.num_networks
 
 

@@ -90,7 +90,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
 
   def test_trains_evaluates_and_resumes(self):
     runner = self.make_runner(
-      2, 'FixedReplayRunner.evaluation_environments = 3'
+      2, 'FixedReplayRunner.evaluation_environments = 2'
     )
     runner.run_experiment()
     self.assertEqual(runner._agent.training_steps, 80)
@@ -144,15 +144,15 @@ class FixedReplayRunnerTest(absltest.TestCase):
       self.assertEqual(scalars[tag], iterations, tag)
 
   def check_evaluation(self, runner, iteration):
-    """Checks an evaluation of one episode in each of three environments."""
-    self.assertEqual(runner.record['evaluation_environments'], 3)
+    """Checks an evaluation of one episode in each of two environments."""
+    self.assertEqual(runner.record['evaluation_environments'], 2)
     statistics = runner._logger.data[f'iteration_{iteration}']
-    self.assertEqual(statistics['eval_episode_lengths'], [30, 30, 30])
-    self.assertLen(statistics['eval_episode_clipped_returns'], 3)
+    self.assertEqual(statistics['eval_episode_lengths'], [30, 30])
+    self.assertLen(statistics['eval_episode_clipped_returns'], 2)
     path = os.path.join(self.base_dir, 'evaluations', f'{iteration}.json')
     with open(path, encoding='utf-8') as file:
       episodes = json.load(file)['episodes']
-    self.assertEqual([e['environment'] for e in episodes], [0, 1, 2])
+    self.assertEqual([e['environment'] for e in episodes], [0, 1])
     self.assertEqual(
       [e['undiscounted_return'] for e in episodes],
       statistics['eval_episode_returns'],

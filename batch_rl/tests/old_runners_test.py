@@ -97,7 +97,7 @@ def run(runner_class, log_dir, base_dir, iterations):
   create_agent_fn = functools.partial(
     create_agent, replay_data_dir=str(log_dir)
   )
-  with tf.Graph().as_default():
+  with tf.Graph().as_default(), cartpole.small_layers():
     runner = runner_class(
       str(base_dir), create_agent_fn, num_iterations=iterations
     )

@@ -50,7 +50,7 @@ def build_agent(
     kwargs.setdefault('optimizer', tf.compat.v1.train.AdamOptimizer(0.01))
     kwargs.setdefault('min_replay_history', 20)
     kwargs.setdefault('update_period', 1)
-  with tf.Graph().as_default():
+  with tf.Graph().as_default(), cartpole.small_layers():
     tf.compat.v1.set_random_seed(graph_seed)
     return CLASSES[name](
       None,
@@ -69,11 +69,15 @@ def make_agent(tmp_path):
 
 
 @pytest.fixture(scope='module')
-def shared_agents(tmp_path_factory):
-  """Returns a function that builds each agent once and returns it."""
-  return functools.cache(
-    lambda name: build_agent(name, tmp_path_factory.mktemp(name))
-  )
+def log_dirs(tmp_path_factory):
+  """Returns a function that gives the directory of an agent's log."""
+  return functools.cache(tmp_path_factory.mktemp)
+
+
+@pytest.fixture(scope='module')
+def shared_agents(log_dirs):
+  """Returns a function that builds each agent once; only one test plays with it."""
+  return functools.cache(lambda name: build_agent(name, log_dirs(name)))
 
 
 def play(agent, lengths, seed=0):
@@ -103,10 +107,10 @@ def join(*parts):
   }
 
 
-def assert_logged(agent, tmp_path, expected, clipped_rewards=()):
+def assert_logged(agent, log_dir, expected, clipped_rewards=()):
   """Closes the log; compares it with the expected rows, and rewards after them."""
   agent.replay_log.close()
-  logged = cartpole.read_log(tmp_path / 'replay_logs')
+  logged = cartpole.read_log(log_dir / 'replay_logs')
   rewards = np.append(expected['reward'], clipped_rewards)
   np.testing.assert_array_equal(logged['reward'], rewards)
   for column, rows in expected.items():
@@ -114,43 +118,47 @@ def assert_logged(agent, tmp_path, expected, clipped_rewards=()):
     np.testing.assert_array_equal(found, rows, err_msg=column)
 
 
-def test_trains_once_there_is_a_history(learner, shared_agents):
-  agent = shared_agents(learner)
-  before = cartpole.weights(agent, 'Online')
-  play(agent, [20])
-  np.testing.assert_array_equal(before, cartpole.weights(agent, 'Online'))
-  play(agent, [5])
-  after = cartpole.weights(agent, 'Online')
-  assert not np.array_equal(before, after)
-  assert np.isfinite(after).all()
-  agent.eval_mode = True
-  play(agent, [5])
-  np.testing.assert_array_equal(after, cartpole.weights(agent, 'Online'))
+def online_weights(agent):
+  """Returns the weights as one vector; [] for the random agent."""
+  if isinstance(agent, CLASSES['random']):
+    return []
+  return cartpole.weights(agent, 'Online')
 
 
-def test_logs_before_and_after_a_checkpoint(name, make_agent, tmp_path):
+def test_trains_and_logs_before_and_after_a_checkpoint(
+  name, shared_agents, log_dirs, tmp_path
+):
   """One test, because building an agent takes a second."""
-  agent = make_agent(name)
-  before = play(agent, [40, 60])
+  agent, log_dir = shared_agents(name), log_dirs(name)
+  weights = online_weights(agent)
+  before = play(agent, [20])
+  # It trains once there is a history.
+  np.testing.assert_array_equal(weights, online_weights(agent))
+  before = join(before, play(agent, [5], seed=5))
+  assert np.isfinite(online_weights(agent)).all()
+  assert name == 'random' or not np.array_equal(weights, online_weights(agent))
+  before = join(before, play(agent, [75], seed=6))
   bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 7))
   if name != 'random':
     expected = learner_state(agent)
   play(agent, [33], seed=1)  # Not in the checkpoint, so it is lost.
 
-  fresh = make_agent(name)
+  fresh = build_agent(name, log_dir)
   assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
   if name != 'random':
     assert_same_learner(learner_state(fresh), expected)
   rows = join(before, play(fresh, [25, 30, 1, 44], seed=2))
   assert set(rows['action'][100:]) == set(range(cartpole.NUM_ACTIONS))
-  check_logs_unclipped_rewards_but_not_evaluation(fresh, tmp_path, rows)
+  check_logs_unclipped_rewards_but_not_evaluation(fresh, log_dir, rows)
 
 
-def check_logs_unclipped_rewards_but_not_evaluation(agent, tmp_path, rows):
-  """Plays on; checks the log of all rows so far, six episodes, and those."""
+def check_logs_unclipped_rewards_but_not_evaluation(agent, log_dir, rows):
+  """Plays on; checks the log of all rows so far, seven episodes, and those."""
+  weights = online_weights(agent)
   agent.eval_mode = True
   evaluated = play(agent, [30], seed=3)
   assert set(evaluated['action']) <= set(range(cartpole.NUM_ACTIONS))
+  np.testing.assert_array_equal(weights, online_weights(agent))
   agent.eval_mode = False
   rows = join(rows, play(agent, [10], seed=4))
   agent.begin_episode(np.zeros((4, 1)))
@@ -158,14 +166,14 @@ def check_logs_unclipped_rewards_but_not_evaluation(agent, tmp_path, rows):
     clipped = logged_replay_buffer.ClippedReward(reward)
     agent.step(clipped, np.zeros((4, 1)))
   agent.end_episode(logged_replay_buffer.ClippedReward(-30))
-  assert_logged(agent, tmp_path, rows, clipped_rewards=[1, -0.5, -1])
-  suffixes = shard_files.list_suffixes(str(tmp_path / 'replay_logs'))
+  assert_logged(agent, log_dir, rows, clipped_rewards=[1, -0.5, -1])
+  suffixes = shard_files.list_suffixes(str(log_dir / 'replay_logs'))
   assert suffixes == [0, 1, 2, 3, 4, 5]
-  manifest = json.loads((tmp_path / 'replay_logs/manifest.json').read_text())
+  manifest = json.loads((log_dir / 'replay_logs/manifest.json').read_text())
   total = rows['reward'].sum(dtype=np.float64)
   for kind, last in (('return', -0.5), ('unclipped_return', -25.5)):
     mean = manifest['episodes'][kind]['mean']
-    assert mean == pytest.approx((total + last) / 8)
+    assert mean == pytest.approx((total + last) / 9)
 
 
 def learner_state(agent):

@@ -19,7 +19,7 @@ from batch_rl.dataset.store import shard_packing, store, store_directory
 from batch_rl.fixed_replay import run_experiment
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.runs import checkpoints, command_line
-from batch_rl.tests import learning_test
+from batch_rl.tests import cartpole, learning_test
 
 BINDINGS = """
     FixedReplayDQNAgent.update_period = 4
@@ -75,13 +75,14 @@ def make_runner(
   bindings += [f'FixedReplayBuffer.{k} = {v!r}' for k, v in settings.items()]
   length = f'FixedReplayRunner.num_iterations = {iterations}'
   command_line.load_gin([], [*bindings, BINDINGS, length])
-  return run_experiment.FixedReplayRunner(
-    str(base_dir),
-    functools.partial(
-      run_experiment.create_offline_agent, replay_data_dir=str(data_dir)
-    ),
-    accept_changes=accept_changes,
-  )
+  with cartpole.small_layers():
+    return run_experiment.FixedReplayRunner(
+      str(base_dir),
+      functools.partial(
+        run_experiment.create_offline_agent, replay_data_dir=str(data_dir)
+      ),
+      accept_changes=accept_changes,
+    )
 
 
 def train(*args, **kwargs):

@@ -8,7 +8,7 @@ import gin
 import numpy as np
 import pytest
 
-from batch_rl.tests import ring_logs, shards
+from batch_rl.tests import interchange_runs, ring_logs, shards
 
 
 @pytest.fixture(scope='module')
@@ -35,9 +35,12 @@ def agents(lib):
 
 
 @pytest.fixture(scope='module')
-def sample(lib):
-  """Returns a function that loads a part of the sample once."""
-  return functools.cache(lambda make: getattr(lib, make)())
+def sample(lib, tmp_path_factory):
+  """Returns a function that loads a run with frames of the sample once."""
+  directory = tmp_path_factory.mktemp('sample')
+  episodes = interchange_runs.make_episodes(*[60] * 7)
+  logs = str(interchange_runs.write_run(directory, episodes))
+  return functools.cache(lambda make: getattr(lib, make)(logs))
 
 
 @pytest.mark.parametrize('make', ['dopamines', 'ours'])
@@ -91,7 +94,7 @@ def test_an_offline_agent_trains_on_it(sample, agents, make, tmp_path, caplog):
 
 def test_dopamines_buffer_works_unchanged(sample):
   replay = sample('dopamines')
-  assert replay.replay_capacity == 10_000
+  assert replay.replay_capacity == 100
   assert len(replay._replay_buffers) == 3  # Five are requested.
   replay.reload_data()
   assert len(replay._replay_buffers) == 2
@@ -104,7 +107,7 @@ def test_dopamines_buffer_works_unchanged(sample):
   assert only.next_state.shape == (5, 84, 84, 4)
   replay.save('/nowhere', 0)
   replay.load('/nowhere', 0)
-  assert replay.add_count == len(replay.valid_indices()) > 10_000
+  assert replay.add_count == len(replay.valid_indices()) > 100
 
 
 # --- batches like those of Dopamine's JAX replay memory -----------------------

@@ -13,7 +13,6 @@ from flax import linen
 
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 
-DATA_DIR = 'data/Pong/1/replay_logs'
 BUFFERS = {
   'dopamines': fixed_replay.JaxFixedReplayBuffer,
   'ours': fixed_replay_buffer.FixedReplayBuffer,
@@ -37,21 +36,21 @@ OfflineJaxDQNAgent = runpy.run_path('examples/jax_agent/jax_agent.py')[
 ]
 
 
-def dopamines():
+def dopamines(data_dir):
   return fixed_replay.JaxFixedReplayBuffer(
-    data_dir=DATA_DIR,
+    data_dir=data_dir,
     observation_shape=(84, 84),
     stack_size=4,
-    replay_capacity=10_000,
+    replay_capacity=100,
     batch_size=32,
     num_buffers_to_load=2,
     replay_file_end_index=3,
   )
 
 
-def ours():
+def ours(data_dir):
   return fixed_replay_buffer.FixedReplayBuffer(
-    DATA_DIR, None, (84, 84), 4, 10_000, 32, replay_file_end_index=1, seed=1
+    data_dir, None, (84, 84), 4, 100, 32, replay_file_end_index=1, seed=1
   )
 
 

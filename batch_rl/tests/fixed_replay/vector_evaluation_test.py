@@ -220,12 +220,12 @@ def test_emulators_do_not_depend_on_their_number(make, num_actions):
     count: vector_evaluation.play_episodes(
       make(count), at_random(num_actions), 100 * count, seed=3
     )
-    for count in (1, 3)
+    for count in (1, 2)
   }
   for count, played in episodes.items():
     assert {episode.environment for episode in played} == set(range(count))
-    assert played == [e for e in episodes[3] if e.environment < count]
-  assert len({(e.length, e.undiscounted_return) for e in episodes[3]}) > 1
+    assert played == [e for e in episodes[2] if e.environment < count]
+  assert len({(e.length, e.undiscounted_return) for e in episodes[2]}) > 1
 
 
 def test_a_seed_decides_the_episodes():

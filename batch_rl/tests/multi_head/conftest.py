@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent  # noqa: F401, selects graph mode
 
-from batch_rl.tests import correctness
+from batch_rl.tests import cartpole, correctness
 
 
 class RecordingOptimizer(tf.compat.v1.train.AdamOptimizer):
@@ -35,7 +35,7 @@ def evaluate():
   return run
 
 
-@pytest.fixture
+@pytest.fixture(scope='session')
 def make_batch():
   """Returns a function that makes a CartPole batch with terminals."""
 
@@ -45,7 +45,7 @@ def make_batch():
   return make
 
 
-@pytest.fixture
+@pytest.fixture(scope='session')
 def make_agent(make_batch):
   """Returns a function that builds an agent for CartPole on a fixed batch."""
 
@@ -55,14 +55,13 @@ def make_agent(make_batch):
       'Test', (correctness.FixedBatch, agent_class), {'batch': batch}
     )
     kwargs.setdefault('optimizer', RecordingOptimizer())
-    return test_class(
-      None,
-      num_actions,
-      observation_shape=(4, 1),
-      observation_dtype=tf.float64,
-      stack_size=1,
-      epsilon_eval=0.0,
-      **kwargs,
-    )
+    with cartpole.small_layers():
+      return test_class(
+        None,
+        num_actions,
+        **cartpole.OBSERVATION,
+        epsilon_eval=0.0,
+        **kwargs,
+      )
 
   return make

@@ -1,3 +1,4 @@
+import functools
 import glob
 
 import gin
@@ -11,7 +12,7 @@ from batch_rl.tests import equations
 GAMMA = 0.9
 
 
-@pytest.fixture
+@pytest.fixture(scope='module')
 def make_multi_head(make_agent):
   def make(**kwargs):
     kwargs = {'num_heads': 4, 'gamma': GAMMA, **kwargs}
@@ -20,6 +21,25 @@ def make_multi_head(make_agent):
       network=gym_helpers.CartpoleMultiHeadQNetwork,
       **kwargs,
     )
+
+  return make
+
+
+@pytest.fixture(scope='module')
+def shared_agents(make_multi_head, tmp_path_factory):
+  """Returns a function that builds one agent of 3 heads for each strategy."""
+
+  @functools.cache
+  def make(strategy):
+    directory = tmp_path_factory.mktemp('summaries')
+    with tf.Graph().as_default():
+      tf.compat.v1.set_random_seed(7)
+      return make_multi_head(
+        num_actions=5,
+        num_heads=3,
+        transform_strategy=strategy,
+        summary_writer=str(directory),
+      )
 
   return make
 
@@ -73,8 +93,8 @@ def test_rem_uses_one_mixture_for_online_and_target_heads(
     assert agent._sess.run(loss) == pytest.approx(0, abs=1e-12)
 
 
-def test_rem_draws_a_mixture_for_each_training_step(make_multi_head):
-  agent = make_multi_head(transform_strategy='STOCHASTIC')
+def test_rem_draws_a_mixture_for_each_training_step(shared_agents):
+  agent = shared_agents('STOCHASTIC')
   [loss] = agent.optimizer.losses
 
   def loss_at(step):
@@ -88,15 +108,17 @@ def test_rem_draws_a_mixture_for_each_training_step(make_multi_head):
 
 
 @pytest.mark.parametrize('strategy', multi_head_dqn_agent.TRANSFORM_STRATEGIES)
-def test_updates_change_the_online_network_alone(make_multi_head, strategy):
-  agent = make_multi_head(transform_strategy=strategy)
+def test_updates_change_the_online_network_alone(shared_agents, strategy):
+  agent = shared_agents(strategy)
+  agent.training_steps = 0
   [loss] = agent.optimizer.losses
   target = agent.target_convnet.trainable_variables
-  assert tf.gradients(loss, target) == [None] * len(target)
   next_q = agent._replay_next_target_net_outputs.q_heads
-  assert tf.gradients(loss, next_q) == [None]
   online = agent.online_convnet.trainable_variables
-  assert all(gradient is not None for gradient in tf.gradients(loss, online))
+  with loss.graph.as_default():
+    assert tf.gradients(loss, target) == [None] * len(target)
+    assert tf.gradients(loss, next_q) == [None]
+    assert all(gradient is not None for gradient in tf.gradients(loss, online))
   before = agent._sess.run(loss)
   for _ in range(30):
     agent._sess.run(agent._train_op)
@@ -109,8 +131,9 @@ def test_updates_change_the_online_network_alone(make_multi_head, strategy):
     np.testing.assert_array_equal(of_online, of_target)
 
 
-def test_acts_on_the_mean_of_the_heads(make_multi_head):
-  agent = make_multi_head(num_actions=5, num_heads=3, eval_mode=True)
+def test_acts_on_the_mean_of_the_heads(shared_agents, monkeypatch):
+  agent = shared_agents('IDENTITY')
+  monkeypatch.setattr(agent, 'eval_mode', True)
   by_head = set()
   for observation in np.random.default_rng(0).uniform(-2, 2, (30, 4)):
     action = agent.begin_episode(observation)
@@ -122,15 +145,16 @@ def test_acts_on_the_mean_of_the_heads(make_multi_head):
   assert by_head == {True, False}  # A single head acts differently.
 
 
-def test_loss_is_a_scalar_and_summarised(make_multi_head, tmp_path):
-  agent = make_multi_head(summary_writer=str(tmp_path))
+def test_loss_is_a_scalar_and_summarised(shared_agents):
+  agent = shared_agents('IDENTITY')
   [loss] = agent.optimizer.losses
   assert loss.shape == ()
   value, summaries = agent._sess.run([loss, agent._merged_summaries])
   summary = tf.compat.v1.Summary.FromString(summaries)
   [scalar] = [v for v in summary.value if v.tag == 'Losses/Loss']
   assert scalar.simple_value == value
-  assert glob.glob(str(tmp_path / 'events*'))
+  directory = agent.summary_writer.get_logdir()
+  assert glob.glob(f'{directory}/events*')
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.multi_head import gym_helpers, multi_network_dqn_agent
-from batch_rl.tests import correctness
+from batch_rl.tests import cartpole, correctness
 from batch_rl.utils import seeding
 
 OBSERVATION = np.array([0.1, -0.2, 0.3, 0.4])
@@ -42,16 +42,14 @@ def acting_agents():
 
   @functools.cache
   def build(number):
-    with tf.Graph().as_default():
+    with tf.Graph().as_default(), cartpole.small_layers():
       tf.compat.v1.set_random_seed(7)
       return test_class(
         None,
         5,
         network=gym_helpers.CartpoleMultiNetworkQNetwork,
         num_networks=3,
-        observation_shape=(4, 1),
-        observation_dtype=tf.float64,
-        stack_size=1,
+        **cartpole.OBSERVATION,
         epsilon_eval=0.0,
         epsilon_fn=lambda *args: 0.0,
       )
@@ -153,7 +151,7 @@ def test_a_checkpoint_resumes_the_draws(acting_agents, tmp_path):
 
 def test_the_seed_of_the_run_decides_the_draws(make_multi_network):
   seed = seeding.derive(5, 'acting mixture')
-  agent = make_multi_network(acting_seed=None, seed=5, num_networks=2)
+  agent = make_multi_network(acting_seed=None, seed=5, num_networks=1)
   expected = np.random.default_rng(seed).bit_generator.state
   assert agent._acting_rng.bit_generator.state == expected
 

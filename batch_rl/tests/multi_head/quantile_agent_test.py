@@ -9,7 +9,7 @@ from batch_rl.tests import equations
 GAMMA = 0.9
 
 
-@pytest.fixture
+@pytest.fixture(scope='module')
 def make_quantile(make_agent):
   def make(**kwargs):
     return make_agent(
@@ -19,6 +19,15 @@ def make_quantile(make_agent):
     )
 
   return make
+
+
+@pytest.fixture(scope='module')
+def agent(make_quantile, tmp_path_factory):
+  """An agent that some tests share; only one of them trains it."""
+  directory = tmp_path_factory.mktemp('summaries')
+  with tf.Graph().as_default():
+    tf.compat.v1.set_random_seed(7)
+    return make_quantile(num_actions=5, summary_writer=str(directory))
 
 
 @pytest.mark.parametrize('kappa', [0, 0.5, 1.0, 2])
@@ -58,13 +67,13 @@ def test_plain_loss_is_least_at_the_quantiles(evaluate):
   np.testing.assert_allclose(gradient, expected, rtol=1e-4)
 
 
-def test_updates_change_the_online_network_alone(make_quantile):
-  agent = make_quantile()
+def test_updates_change_the_online_network_alone(agent):
   [loss] = agent.optimizer.losses
   target = agent.target_convnet.trainable_variables
-  assert tf.gradients(loss, target) == [None] * len(target)
   online = agent.online_convnet.trainable_variables
-  assert all(gradient is not None for gradient in tf.gradients(loss, online))
+  with loss.graph.as_default():
+    assert tf.gradients(loss, target) == [None] * len(target)
+    assert all(gradient is not None for gradient in tf.gradients(loss, online))
   before = agent._sess.run(loss)
   for _ in range(30):
     agent._sess.run(agent._train_op)
@@ -77,8 +86,8 @@ def test_updates_change_the_online_network_alone(make_quantile):
     np.testing.assert_array_equal(of_online, of_target)
 
 
-def test_acts_on_the_mean_of_the_quantiles(make_quantile):
-  agent = make_quantile(num_actions=5, eval_mode=True)
+def test_acts_on_the_mean_of_the_quantiles(agent, monkeypatch):
+  monkeypatch.setattr(agent, 'eval_mode', True)
   for observation in np.random.default_rng(0).uniform(-2, 2, (20, 4)):
     action = agent.begin_episode(observation)
     quantiles = agent._sess.run(
@@ -87,8 +96,7 @@ def test_acts_on_the_mean_of_the_quantiles(make_quantile):
     assert action == quantiles[0].mean(axis=1).argmax()
 
 
-def test_loss_is_a_scalar_and_summarised(make_quantile, tmp_path):
-  agent = make_quantile(summary_writer=str(tmp_path))
+def test_loss_is_a_scalar_and_summarised(agent):
   [loss] = agent.optimizer.losses
   assert loss.shape == ()
   value, summaries = agent._sess.run([loss, agent._merged_summaries])

@@ -231,13 +231,13 @@ def test_random_play_equals_that_in_the_vector_environment(monkeypatch):
     return make(*args, max_num_frames_per_episode=602)
 
   monkeypatch.setattr(environment, 'make_atari', short_episodes)
-  count = 4
+  count = 2
   monkeypatch.setattr(random_scores, 'ENVIRONMENTS', count)
-  score = random_scores.measure(roms.find_rom('Breakout', 'current'), count, 7)
+  score = random_scores.measure(roms.find_rom('Breakout', 'current'), count, 0)
   env = environment.make_vector_environment(
-    'Breakout', count, 'current', max_num_frames_per_episode=602, seed=7
+    'Breakout', count, 'current', max_num_frames_per_episode=602, seed=0
   )
-  choices = np.random.default_rng(7)
+  choices = np.random.default_rng(0)
   playing, returns, steps = np.ones(count, bool), np.zeros(count), 0
   while playing.any():
     actions = choices.integers(4, size=count)

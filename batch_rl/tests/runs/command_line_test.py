@@ -40,7 +40,7 @@ def online_options(base_dir, log_dir):
       f'LoggedRunner.num_iterations={ITERATIONS}',
       f'LoggedRunner.training_steps={STEPS}',
       'LoggedRunner.evaluation_steps=1',
-      'LoggedRunner.max_steps_per_episode=300',
+      'LoggedRunner.max_steps_per_episode=100',
       'RandomAgent.shard_capacity=500',
     ],
   )

@@ -51,7 +51,7 @@ def test_an_offline_run_is_stopped_resumed_evaluated_and_reported(
   events = 'events.out.tfevents'
   assert any(name.startswith(events) for name in tf.io.gfile.listdir(remote))
 
-  with caplog.at_level(logging.INFO, logger='absl'):
+  with caplog.at_level(logging.INFO, logger='absl'), cartpole.small_layers():
     evaluate_test.evaluate_here(
       monkeypatch, base_dir=remote, checkpoints='best', evaluation_steps=20
     )

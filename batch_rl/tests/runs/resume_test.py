@@ -3,19 +3,19 @@
 import functools
 import os
 import signal
-import subprocess
-import sys
 import types
 
 import gin
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import config as tf_config
 
 from batch_rl.baselines import run_experiment as online
 from batch_rl.fixed_replay import agents
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.runs import checkpoints, command_line, interruption, runner
 from batch_rl.tests import cartpole, learning_test, results
+from batch_rl.utils import seeding
 
 OFFLINE = """
     {agent}.update_period = 4
@@ -87,7 +87,11 @@ def run(runner_class, create_agent, base_dir, bindings, stop_at=None):
       raise Crash
     return is_due(self, position)
 
-  with pytest.MonkeyPatch.context() as patch, tf.Graph().as_default():
+  with (
+    pytest.MonkeyPatch.context() as patch,
+    tf.Graph().as_default(),
+    cartpole.small_layers(),
+  ):
     patch.setattr(checkpoints.Checkpoints, 'is_due', count)
     command_line.load_gin([], [bindings, 'run_seed.seed = 3'])
     runner = runner_class(str(base_dir), create_agent)
@@ -190,31 +194,29 @@ def test_online(tmp_path, name, bindings, stops):
 
 
 def test_deterministic_operations_train_alike(tmp_path):
-  """In a process of their own: TensorFlow cannot switch them off again."""
   cartpole.write_log(tmp_path)
-  code = f"""
-import batch_rl
-import tensorflow as tf
-from batch_rl.utils import seeding
-from batch_rl.fixed_replay.agents import dqn_agent
-from batch_rl.tests import cartpole
-for switch in False, True:
-  with tf.Graph().as_default():
-    seeding.seed_libraries(1, 0, deterministic_ops=switch)
-    agent = dqn_agent.FixedReplayDQNAgent(
-      None, 2, {str(tmp_path)!r}, seed=1, **cartpole.OBSERVATION,
-      **cartpole.SMALL['dqn'])
-  agent.begin_iteration(0)
-  print(*agent.train_steps(40))
-  print(agent.seconds_waited > 0)
-"""
-  done = subprocess.run(
-    [sys.executable, '-c', code], capture_output=True, text=True, check=True
-  )
-  losses, is_timed, deterministic, is_still_timed = done.stdout.splitlines()
-  assert len(losses.split()) == 10
-  assert deterministic == losses
-  assert (is_timed, is_still_timed) == ('True', 'False')
+  losses, are_timed = [], []
+  try:
+    for switch in False, True:
+      with tf.Graph().as_default(), cartpole.small_layers():
+        seeding.seed_libraries(1, 0, deterministic_ops=switch)
+        assert tf_config.is_op_determinism_enabled() == switch
+        agent = agents.REGISTRY.find('dqn')(
+          None,
+          2,
+          str(tmp_path),
+          seed=1,
+          **cartpole.OBSERVATION,
+          **cartpole.SMALL['dqn'],
+        )
+      agent.begin_iteration(0)
+      losses.append(list(agent.train_steps(40)))
+      are_timed.append(agent.seconds_waited > 0)
+  finally:
+    tf_config.disable_op_determinism()
+  assert len(losses[0]) == 10
+  assert losses[1] == losses[0]
+  assert are_timed == [True, False]
 
 
 @pytest.mark.parametrize(
