@@ -30,7 +30,10 @@ EXPLORATION = {
   'epsilon_train': 0.01,
   'epsilon_decay_period': 250_000,
 }
-ADAM = {**shipped_agents.ADAM, 'learning_rate': 2.5e-4}
+ADAM = {
+  'online': {**shipped_agents.ADAM, 'learning_rate': 2.5e-4},
+  'offline': {**shipped_agents.ADAM, 'learning_rate': 1e-3, 'epsilon': 1e-8},
+}
 # {gin file: number of outputs an action, and their field}.
 HEADS = {
   'dqn_adam': None,
@@ -108,7 +111,7 @@ def test_every_agent_has_the_network_and_settings(kind, name, heads, tmp_path):
     np.prod(weight.shape.as_list()) for weight in agent.online_convnet.weights
   )
   assert count == networks * (WEIGHTS + (128 + 1) * 6 * number)
-  expected = {**LEARNER, **ADAM}
+  expected = {**LEARNER, **ADAM[kind]}
   if kind == 'online':
     expected |= EXPLORATION
   found = {**vars(agent), **configs_test.optimizer_parameters(agent.optimizer)}
