@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib import figure
 
+from batch_rl.dataset.comparison import copies, fingerprints
 from batch_rl.dataset.shards import manifests
 from batch_rl.report import normalisation, run_results
-from batch_rl.utils import files
 
 UPDATE_PERIOD = 4  # agent steps: configs/base.gin
 FINAL = 3  # last evaluations whose mean is the score of a run
@@ -106,7 +106,7 @@ class Data:
     episodes: Number of episodes.
     mean_return: Mean unclipped return of the episodes.
     megabytes: Size of the shards.
-    hash: Hash of the manifest, which has the hash of each file.
+    fingerprint: Sum that `python -m batch_rl.dataset fingerprint` prints.
   """
 
   game: str
@@ -116,7 +116,7 @@ class Data:
   episodes: int
   mean_return: float
   megabytes: float
-  hash: str
+  fingerprint: str
 
 
 def read_data(work_dir: pathlib.Path) -> list[Data]:
@@ -127,6 +127,8 @@ def read_data(work_dir: pathlib.Path) -> list[Data]:
     episodes = manifest['episodes']
     if not episodes['count']:  # the run has just begun
       continue
+    copy = copies.open_copy(str(logs.parent))
+    copy.read(True, lambda count: None)
     data.append(
       Data(
         manifest['environment']['game'],
@@ -136,7 +138,7 @@ def read_data(work_dir: pathlib.Path) -> list[Data]:
         episodes['count'],
         round(episodes['unclipped_return']['mean'], 4),
         round(sum(path.stat().st_size for path in logs.iterdir()) / 1e6, 2),
-        files.with_hash(manifest)['hash'],
+        fingerprints.make(copy)['sum'],
       )
     )
   return data

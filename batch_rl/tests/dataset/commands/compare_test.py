@@ -192,7 +192,7 @@ def test_a_damaged_run_has_findings(root, run, printed):
 @pytest.mark.parametrize(
   'content, message',
   [
-    (None, 'name in the package: Pong-1-sample'),
+    (None, 'a name in the package: MinAtar-Breakout-1-sample, Pong-1-sample'),
     (b'', 'is not a fingerprint'),
     (b'{"format": "batch_rl fingerprint 1"}', 'it has no run'),
     (b'\x89PNG', 'is not a fingerprint'),
@@ -223,10 +223,16 @@ def test_a_fingerprint_of_another_game_or_of_many_runs(root, run, printed):
   assert code == 2 and not out and is_one_line(err) and '--all' in err
 
 
-def test_the_samples_fingerprint_is_in_the_package():
-  copy = copies.open_copy(str(SAMPLE))
+@pytest.mark.parametrize(
+  ('run', 'shards', 'transitions'),
+  [('Pong/1', 11, 311_539), ('MinAtar-Breakout/1', 3, 500_340)],
+)
+def test_fingerprints_of_the_samples_are_in_the_package(
+  run, shards, transitions
+):
+  copy = copies.open_copy(str(SAMPLE.parents[1] / run))
   copy.read(True, lambda count: None)
-  path = fingerprints.find('Pong-1-sample')
+  path = fingerprints.find(f'{run.replace("/", "-")}-sample')
   made = fingerprints.make(copy)
   assert fingerprints.read(path) == made
-  assert len(made['parts']) == 11 and made['transitions'] == 311_539
+  assert (len(made['parts']), made['transitions']) == (shards, transitions)
