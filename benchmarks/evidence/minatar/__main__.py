@@ -7,9 +7,10 @@
   python -um benchmarks.evidence.minatar --quick      # data, training and report
 
 Everything runs by the package's own commands, which are printed. The runs are sweeps,
-which print their ETA; run a command again to continue it. With `--iterations=K` all runs
-stop after K iterations; without it they go on from there. `--report` writes a report by
-`batch_rl.report` to `--work_dir`, and evaluations, tables and a figure to `--out`.
+which print their ETA; run a command again to continue it. With `--iterations=K` the
+runs of data and training stop after K iterations; without it they go on from there.
+`--report` writes a report by `batch_rl.report` to `--work_dir`, and evaluations, tables
+and a figure to `--out`.
 `--quick` has one game, one run, fewer agents and steps; its results are in
 `<work_dir>/quick`.
 """
@@ -57,6 +58,18 @@ def quick_sweep(name: str, work_dir: pathlib.Path) -> None:
   )  # fmt: skip
 
 
+def choose(work_dir: pathlib.Path) -> None:
+  """Makes data of one run of Asterix, and tries settings on them."""
+  data = f'--data_dir={work_dir / "settings_data"}'
+  pong.run(
+    'batch_rl.sweep', HERE / 'online.yaml', data, '--games=MinAtar/Asterix',
+    '--runs=1', f'--base_dir={work_dir / "settings_online"}',
+    '--gin_bindings', 'LoggedRunner.num_iterations = 10',
+  )  # fmt: skip
+  base_dir = f'--base_dir={work_dir / "settings"}'
+  pong.run('batch_rl.sweep', HERE / 'settings.yaml', data, base_dir)
+
+
 def _folders(name, work_dir):
   return f'--base_dir={work_dir / name}', f'--data_dir={work_dir / "data"}'
 
@@ -75,12 +88,7 @@ def main() -> None:
   parser.add_argument('--work_dir', type=pathlib.Path, default='runs/minatar')
   parser.add_argument('--out', type=pathlib.Path, default=HERE / 'results')
   parser.add_argument('--iterations', type=int, help='iterations of all runs')
-  parts = {
-    'make_data': ['online'],
-    'choose': ['settings'],
-    'train': ['offline', 'subsets'],
-    'report': [],
-  }
+  parts = 'make_data', 'choose', 'train', 'report'
   for name in (*parts, 'quick'):
     parser.add_argument(f'--{name}', action='store_true')
   options = parser.parse_args()
@@ -90,11 +98,14 @@ def main() -> None:
     quick_sweep('offline', work_dir)
     report(work_dir, work_dir / 'results')
     return
-  chosen = [part for part in parts if getattr(options, part)]
-  if not chosen:
+  if not any(getattr(options, part) for part in parts):
     parser.error(f'give --{", --".join(parts)} or --quick')
-  for part in chosen:
-    for name in parts[part]:
+  if options.make_data:
+    sweep('online', options.work_dir, options.iterations)
+  if options.choose:
+    choose(options.work_dir)
+  if options.train:
+    for name in ('offline', 'subsets'):
       sweep(name, options.work_dir, options.iterations)
   if options.report:
     report(options.work_dir, options.out)

@@ -261,9 +261,9 @@ def plot(
         low, high = curves.min(axis=0), curves.max(axis=0)
         ax.fill_between(x, low, high, color=color, alpha=0.12, lw=0)
     ax.set_title(game.replace('-', '/'))
-    ax.set_xlabel('updates')
+    ax.set_xlabel('thousand updates')
     ax.set_ylabel('return')
-    ax.xaxis.set_major_formatter(lambda value, _: f'{value:,.0f}')
+    ax.xaxis.set_major_formatter(lambda value, _: f'{value / 1000:g}')
     ax.grid(color='#dddddd')
   for ax in axes[len(games) :]:
     ax.axis('off')
