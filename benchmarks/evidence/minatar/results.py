@@ -228,9 +228,13 @@ def _cell(values):
 def plot(
   runs: Sequence[Run], means: dict[str, list[float]], path: pathlib.Path
 ) -> None:
-  """Plots returns over updates on all of the data; a line is a mean over runs."""
+  """Plots returns over updates on all of the data; a line is a mean over runs.
+
+  Games that no offline agent has played are left out, if there are others.
+  """
   runs = [run for run in runs if run.subset in ('', 'all')]
-  games = sorted({run.game for run in runs})
+  trained_on = {run.game for run in runs if not run.is_online}
+  games = sorted(trained_on or {run.game for run in runs})
   columns = min(len(games), 3)
   rows = -(-len(games) // columns)
   fig = figure.Figure(
