@@ -6,6 +6,7 @@ import re
 import sys
 import tempfile
 import threading
+import time
 
 import gin
 import pytest
@@ -69,10 +70,12 @@ def gate(monkeypatch):
 
   monkeypatch.setattr(shard_packing, 'pack', pack)
   yield semaphore
-  # Otherwise threads would wait forever, or pass the gate of another test.
+  # Otherwise threads would wait forever, or pass the gate of another test. One that is
+  # only about to start cannot be joined.
   semaphore.release(100)
-  for thread in set(threading.enumerate()) - before:
-    thread.join(60)
+  deadline = time.monotonic() + 60
+  while set(threading.enumerate()) - before and time.monotonic() < deadline:
+    time.sleep(0.01)
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Helpers to examine the stores of a small run that is fetched from RL Unplugged."""
 
+import json
+
 from batch_rl.dataset.fetch import unplugged_plan
 from batch_rl.dataset.store import store_directory
 from batch_rl.dataset.unplugged import file_names
@@ -12,6 +14,15 @@ FLAGS = ('--layout=unplugged', '--checkpoints=0-3')
 def shards(store):
   """Returns the numbers of a complete store's shards."""
   return store_directory.StoreDirectory(str(store)).shards()
+
+
+def imported_files(store):
+  """Returns the names of the files in a store that may be incomplete."""
+  manifest = store / 'manifest.json'
+  entries = (
+    json.loads(manifest.read_text())['shards'] if manifest.exists() else []
+  )
+  return {name for entry in entries for name in entry['files']}
 
 
 def raw_files(store):
