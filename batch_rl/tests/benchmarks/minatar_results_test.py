@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from batch_rl.dataset.shards import replay_log
+from batch_rl.report import normalisation
 from batch_rl.tests.report import made_up_runs
 from benchmarks import minatar_scores
 from benchmarks.evidence.minatar import results
@@ -36,38 +37,71 @@ def work_dir(tmp_path):
     **settings,
     **steps,
   )
-  with replay_log.ReplayLog(
-    str(tmp_path / 'data' / GAME / '1' / 'replay_logs'),
-    (2,),
-    np.uint8,
-    stack_size=1,
-    metadata={'environment': {'game': GAME}, 'seed': 7},
-  ) as log:
-    for step in range(20):
-      log.add(np.zeros(2, np.uint8), 0, 1.0, step % 5 == 4)
+  for run, reward in ((1, 1.0), (2, 0.2)):
+    with replay_log.ReplayLog(
+      str(tmp_path / 'data' / GAME / str(run) / 'replay_logs'),
+      (2,),
+      np.uint8,
+      stack_size=1,
+      metadata={'environment': {'game': GAME}, 'seed': 7},
+    ) as log:
+      for step in range(20):
+        log.add(np.zeros(2, np.uint8), 0, reward, step % 5 == 4)
   return tmp_path
 
 
 def test_results(work_dir):
   results.write(work_dir, work_dir / 'out')
   rows = (work_dir / 'out' / 'summary.md').read_text().splitlines()
-  cells = {tuple(row.split(' | ')[:2]): row.split(' | ')[2] for row in rows[4:]}
+  cells = {
+    tuple(row.split(' | ')[:2]): row.split(' | ')[2] for row in rows[4:9]
+  }
   assert cells == {
     ('| random actions', ''): '0.54 |',
-    ('| mean of the data', ''): '5.00 |',
-    ('| DQN (Adam), online', ''): '3.17 (3.00, 3.33) |',
-    ('| DQN (Adam)', 'all'): '2.17 (2.00, 2.33) |',
+    ('| mean of the data', ''): '3.00 (1.00, 5.00) |',
+    ('| DQN (Adam), online', ''): '5.00 (5.00, 5.00) |',
+    ('| DQN (Adam)', 'all'): '1.50 (1.00, 2.00) |',
     ('| DQN (Adam)', 'first_trajectories(0.2)'): '7.00 |',
   }
+  above_data = [row.split(' | ')[-1] for row in rows[-2:]]
+  assert above_data == ['1 of 2 |', '1 of 2 |']
   with open(work_dir / 'out' / 'evaluations.csv') as file:
     evaluations = list(csv.DictReader(file))
   assert len(evaluations) == 2 * 3 + 2 * 4 + 1
   assert evaluations[1]['updates'] == '200'
   with open(work_dir / 'out' / 'data.csv') as file:
-    [data] = csv.DictReader(file)
+    data, _ = csv.DictReader(file)
   assert (data['game'], data['run'], data['agent_steps']) == (GAME, '1', '20')
   assert (data['episodes'], data['mean_return']) == ('4', '5.0')
   assert (work_dir / 'out' / 'minatar.png').stat().st_size > 0
+
+
+def make_run(agent, number, score, subset='all'):
+  return results.Run(agent, GAME, number, subset, np.ones(1), np.array([score]))
+
+
+def make_data(number):
+  return results.Data(GAME, number, 1, 20, 4, 2.0, 0.1, '')
+
+
+def test_aggregates():
+  """Normalised scores are those of the report: 0 is random, 1 the online DQN."""
+  zero, one = (
+    normalisation.load()[GAME][name] for name in ('random', 'dqn_final')
+  )
+  runs = [make_run('DQN (Adam), online', k, one, subset='') for k in (1, 2, 3)]
+  runs += [make_run('BC', k, zero) for k in (1, 2, 3)]
+  runs += [make_run('DQN (Adam)', k, (zero + one) / 2) for k in (1, 2, 3)]
+  runs += [make_run('BC', 1, 100, subset='random_trajectories(0.1)')]
+  text = results.aggregates_table(runs, [make_data(k) for k in (1, 2, 3)])
+  cells = [row.split(' | ') for row in text.splitlines()[4:]]
+  nothing, certain = '0.00 [0.00, 0.00]', '1.00 [1.00, 1.00]'
+  assert cells == [
+    ['| DQN (Adam), online', certain, '', certain, '3 of 3 |'],
+    ['| DQN (Adam)', '0.50 [0.50, 0.50]', nothing, '', '3 of 3 |'],
+    ['| BC', nothing, nothing, nothing, '0 of 3 |'],
+  ]
+  assert not results.aggregates_table(runs[3:], [])
 
 
 def test_table_of_settings(tmp_path):

@@ -11,10 +11,10 @@ from matplotlib import figure
 
 from batch_rl.dataset.comparison import copies, fingerprints
 from batch_rl.dataset.shards import manifests
-from batch_rl.report import normalisation, run_results
+from batch_rl.report import aggregates, normalisation, run_results
 
 UPDATE_PERIOD = 4  # agent steps: configs/base.gin
-FINAL = 3  # last evaluations whose mean is the score of a run
+REPETITIONS = 2000  # bootstrap samples
 _COLORS = {
   'DQN (Nature)': '#888888',
   'DQN (Adam)': '#000000',
@@ -55,8 +55,8 @@ class Run:
 
   @property
   def score(self) -> float:
-    """Mean return of the last evaluations."""
-    return float(self.returns[-FINAL:].mean())
+    """Mean return of the last evaluation."""
+    return float(self.returns[-1])
 
 
 def read(work_dir: pathlib.Path) -> list[Run]:
@@ -166,10 +166,10 @@ def write_evaluations(runs: Sequence[Run], path: pathlib.Path) -> None:
 
 
 def table(runs: Sequence[Run], means: dict[str, list[float]]) -> str:
-  """Returns a Markdown table: mean and range over runs of the last evaluations."""
+  """Returns a Markdown table: mean and range over runs of the last evaluation."""
   games = sorted({run.game for run in runs})
   lines = [
-    f'Mean return of the last {FINAL} evaluations: mean over runs (lowest, highest).\n',
+    'Return in the last evaluation: mean over runs (lowest, highest).\n',
     '| agent | data | ' + ' | '.join(games) + ' |',
     '| --- ' * (len(games) + 2) + '|',
   ]
@@ -187,6 +187,73 @@ def table(runs: Sequence[Run], means: dict[str, list[float]]) -> str:
   for (agent, subset), by_game in sorted(scores.items(), key=_order):
     add(agent, subset, by_game)
   return '\n'.join(lines) + '\n'
+
+
+def aggregates_table(runs: Sequence[Run], data: Sequence['Data']) -> str:
+  """Returns a Markdown table that compares agents on all of the data.
+
+  It has the games that all agents have played, and 95 % stratified bootstrap
+  intervals. Without such a game, or without an online run, it is ''.
+  """
+  by_agent: dict[str, dict[str, list[Run]]] = collections.defaultdict(
+    lambda: collections.defaultdict(list)
+  )
+  for run in runs:
+    if run.subset in ('', 'all'):
+      by_agent[run.agent][run.game].append(run)
+  games = sorted(set.intersection(*(set(g) for g in by_agent.values())))
+  online = [run.agent for run in runs if run.is_online][:1]
+  if not games or not online:
+    return ''
+  scores = {
+    agent: _normalised([of_agent[game] for game in games], games)
+    for agent, of_agent in sorted(by_agent.items(), key=_place_of_item)
+  }
+  means = {(run.game, str(run.run)): run.mean_return for run in data}
+  others = [*online, *({'DQN (Adam)'} & set(scores))]
+  headings = ['agent', 'IQM', *(f'P(> {name})' for name in others)]
+  lines = [
+    f'Normalised scores in {", ".join(games)} (0: random actions, 1: mean of the online '
+    'DQNs): interquartile mean, and probability that a run is better than one of '
+    'another agent [95 % intervals]; runs that are better than the mean return of '
+    'their data.\n',
+    f'| {" | ".join(headings)} | above the data |',
+    '| --- ' * (len(headings) + 1) + '|',
+  ]
+  for agent, values in scores.items():
+    cells = [_interval(aggregates.metrics_of(values, REPETITIONS))]
+    for other in others:
+      pair = {other: scores[other], agent: values}
+      improvement = aggregates.improvements(pair, REPETITIONS)
+      cells += map(_interval, improvement.values() or [None])
+    of_agent = [run for game in games for run in by_agent[agent][game]]
+    above = [run.score > means[run.game, str(run.number)] for run in of_agent]
+    cells.append(f'{sum(above)} of {len(above)}')
+    lines.append(f'| {agent} | ' + ' | '.join(cells) + ' |')
+  return '\n'.join(lines) + '\n'
+
+
+def _normalised(by_game, games):
+  """Returns scores (runs, games); the first runs count if games have different ones."""
+  count = min(map(len, by_game))
+  return np.stack(
+    [
+      normalisation.normalise(
+        [run.score for run in of_game[:count]], game, 'dqn_final'
+      )
+      for of_game, game in zip(by_game, games, strict=True)
+    ],
+    axis=1,
+  )
+
+
+def _interval(estimate):
+  if estimate is None:  # of an agent and itself
+    return ''
+  value, low, high = estimate.value[0], estimate.low[0], estimate.high[0]
+  if np.isnan(low):  # a single run
+    return f'{value:.2f}'
+  return f'{value:.2f} [{low:.2f}, {high:.2f}]'
 
 
 def settings_table(work_dir: pathlib.Path) -> str:
@@ -281,6 +348,10 @@ def _place(agent):
   return _order(((agent, ''), None))
 
 
+def _place_of_item(item):
+  return _place(item[0])
+
+
 def write(work_dir: pathlib.Path, out: pathlib.Path) -> None:
   """Writes `data.csv`, `evaluations.csv`, `minatar.png`, `summary.md`, `settings.md`.
 
@@ -296,7 +367,7 @@ def write(work_dir: pathlib.Path, out: pathlib.Path) -> None:
   if (work_dir / 'settings').exists():
     text = settings_table(work_dir)
     (out / 'settings.md').write_text(text, encoding='utf-8')
-  text = table(runs, means)
+  text = '\n'.join((table(runs, means), aggregates_table(runs, data)))
   (out / 'summary.md').write_text(text, encoding='utf-8')
   plot(runs, means, out / 'minatar.png')
   print(text)
