@@ -102,6 +102,8 @@ def test_aggregates():
     ['| BC', nothing, nothing, nothing, '0 of 3 |'],
   ]
   assert not results.aggregates_table(runs[3:], [])
+  single = results.aggregates_table(runs[::3], [make_data(1)])
+  assert '| DQN (Adam) | 0.50 | 1 of 1 |' in single
 
 
 def test_table_of_settings(tmp_path):

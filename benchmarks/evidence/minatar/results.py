@@ -193,7 +193,8 @@ def aggregates_table(runs: Sequence[Run], data: Sequence['Data']) -> str:
   """Returns a Markdown table that compares agents on all of the data.
 
   It has the games that all agents have played, and 95 % stratified bootstrap
-  intervals. Without such a game, or without an online run, it is ''.
+  intervals. Without such a game, or without an online run, it is ''. Probabilities need
+  two runs of each agent.
   """
   by_agent: dict[str, dict[str, list[Run]]] = collections.defaultdict(
     lambda: collections.defaultdict(list)
@@ -211,6 +212,8 @@ def aggregates_table(runs: Sequence[Run], data: Sequence['Data']) -> str:
   }
   means = {(run.game, str(run.run)): run.mean_return for run in data}
   others = [*online, *({'DQN (Adam)'} & set(scores))]
+  if min(map(len, scores.values())) < 2:  # Single runs have no probabilities.
+    others = []
   headings = ['agent', 'IQM', *(f'P(> {name})' for name in others)]
   lines = [
     f'Normalised scores in {", ".join(games)} (0: random actions, 1: mean of the online '
