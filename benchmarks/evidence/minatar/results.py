@@ -189,7 +189,7 @@ def table(runs: Sequence[Run], means: dict[str, list[float]]) -> str:
   return '\n'.join(lines) + '\n'
 
 
-def aggregates_table(runs: Sequence[Run], data: Sequence['Data']) -> str:
+def aggregates_table(runs: Sequence[Run], data: Sequence[Data]) -> str:
   """Returns a Markdown table that compares agents on all of the data.
 
   It has the games that all agents have played, and 95 % stratified bootstrap
@@ -207,8 +207,8 @@ def aggregates_table(runs: Sequence[Run], data: Sequence['Data']) -> str:
   if not games or not online:
     return ''
   scores = {
-    agent: _normalised([of_agent[game] for game in games], games)
-    for agent, of_agent in sorted(by_agent.items(), key=_place_of_item)
+    agent: _normalised([by_agent[agent][game] for game in games], games)
+    for agent in sorted(by_agent, key=_place)
   }
   means = {(run.game, str(run.run)): run.mean_return for run in data}
   others = [*online, *({'DQN (Adam)'} & set(scores))]
@@ -226,9 +226,12 @@ def aggregates_table(runs: Sequence[Run], data: Sequence['Data']) -> str:
   for agent, values in scores.items():
     cells = [_interval(aggregates.metrics_of(values, REPETITIONS))]
     for other in others:
+      if other == agent:
+        cells.append('')
+        continue
       pair = {other: scores[other], agent: values}
-      improvement = aggregates.improvements(pair, REPETITIONS)
-      cells += map(_interval, improvement.values() or [None])
+      [probability] = aggregates.improvements(pair, REPETITIONS).values()
+      cells.append(_interval(probability))
     of_agent = [run for game in games for run in by_agent[agent][game]]
     above = [run.score > means[run.game, str(run.number)] for run in of_agent]
     cells.append(f'{sum(above)} of {len(above)}')
@@ -251,8 +254,7 @@ def _normalised(by_game, games):
 
 
 def _interval(estimate):
-  if estimate is None:  # of an agent and itself
-    return ''
+  """Formats the first value of an estimate, e.g. the first of `aggregates.METRICS`."""
   value, low, high = estimate.value[0], estimate.low[0], estimate.high[0]
   if np.isnan(low):  # a single run
     return f'{value:.2f}'
@@ -349,10 +351,6 @@ def plot(
 
 def _place(agent):
   return _order(((agent, ''), None))
-
-
-def _place_of_item(item):
-  return _place(item[0])
 
 
 def write(work_dir: pathlib.Path, out: pathlib.Path) -> None:
