@@ -3,10 +3,11 @@
 import csv
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from batch_rl.dataset.shards import replay_log
-from batch_rl.report import normalisation
+from batch_rl.report import comparison, normalisation
 from batch_rl.tests.report import made_up_runs
 from benchmarks import minatar_scores
 from benchmarks.evidence.minatar import results
@@ -63,8 +64,13 @@ def test_results(work_dir):
     ('| DQN (Adam)', 'all'): '1.50 (1.00, 2.00) |',
     ('| DQN (Adam)', 'first_trajectories(0.2)'): '7.00 |',
   }
-  above_data = [row.split(' | ')[-1] for row in rows[-2:]]
+  whole, parts = (i for i, row in enumerate(rows) if 'above the data' in row)
+  above_data = [row.split(' | ')[-1] for row in rows[whole + 2 : whole + 4]]
   assert above_data == ['1 of 2 |', '1 of 2 |']
+  assert [row.split(' | ')[0] for row in rows[parts + 2 :]] == [
+    '| DQN (Adam) [subset=all]',
+    '| DQN (Adam) [subset=first_trajectories(0.2)]',
+  ]
   with open(work_dir / 'out' / 'evaluations.csv') as file:
     evaluations = list(csv.DictReader(file))
   assert len(evaluations) == 2 * 3 + 2 * 4 + 1
@@ -76,12 +82,13 @@ def test_results(work_dir):
   assert (work_dir / 'out' / 'minatar.png').stat().st_size > 0
 
 
-def make_run(agent, number, score, subset='all'):
-  return results.Run(agent, GAME, number, subset, np.ones(1), np.array([score]))
+def make_run(agent, run, score, subset='all', game=GAME):
+  """Returns rows of evaluations: a run of two."""
+  rows = [(agent, game, run, subset, n, score * n) for n in (0, 1)]
+  return pd.DataFrame(rows, columns=[*results.RUN, 'updates', 'mean_return'])
 
 
-def make_data(number):
-  return results.Data(GAME, number, 1, 20, 4, 2.0, 0.1, '')
+DATA = pd.DataFrame({'game': GAME, 'run': [1, 2, 3], 'mean_return': 2.0})
 
 
 def test_aggregates():
@@ -89,21 +96,75 @@ def test_aggregates():
   zero, one = (
     normalisation.load()[GAME][name] for name in ('random', 'dqn_final')
   )
-  runs = [make_run('DQN (Adam), online', k, one, subset='') for k in (1, 2, 3)]
-  runs += [make_run('BC', k, zero) for k in (1, 2, 3)]
-  runs += [make_run('DQN (Adam)', k, (zero + one) / 2) for k in (1, 2, 3)]
-  runs += [make_run('BC', 1, 100, subset='random_trajectories(0.1)')]
-  text = results.aggregates_table(runs, [make_data(k) for k in (1, 2, 3)])
-  cells = [row.split(' | ') for row in text.splitlines()[4:]]
+  runs = [
+    make_run(agent, run, score, subset)
+    for run in (1, 2, 3)
+    for agent, score, subset in (
+      ('DQN (Adam), online', one, ''),
+      ('BC', zero, 'all'),
+      ('DQN (Adam)', (zero + one) / 2, 'all'),
+    )
+  ]
+
+  def rows_of(runs):
+    compared = comparison.compare(results.as_runs(pd.concat(runs)))
+    text = results.aggregates_table(compared, DATA)
+    return [row.split(' | ') for row in text.splitlines()[4:] if row]
+
   nothing, certain = '0.00 [0.00, 0.00]', '1.00 [1.00, 1.00]'
-  assert cells == [
-    ['| DQN (Adam), online', certain, '', certain, '3 of 3 |'],
+  assert rows_of(runs) == [
     ['| DQN (Adam)', '0.50 [0.50, 0.50]', nothing, '', '3 of 3 |'],
     ['| BC', nothing, nothing, nothing, '0 of 3 |'],
+    ['| DQN (Adam), online', certain, '', certain, '3 of 3 |'],
   ]
-  assert not results.aggregates_table(runs[3:], [])
-  single = results.aggregates_table(runs[::3], [make_data(1)])
-  assert '| DQN (Adam) | 0.50 | 1 of 1 |' in single
+  assert ['| DQN (Adam)', '0.50', '1 of 1 |'] in rows_of(runs[:3])
+  elsewhere = make_run('BC', 1, zero, game='MinAtar-Asterix')
+  [*_, [note]] = rows_of([*runs, elsewhere])
+  assert ' lacks 1 of 2 games' in note
+
+
+def test_parts_of_the_data_are_compared_after_as_many_updates(tmp_path):
+  runs = [make_run('BC', run, 5.0) for run in (1, 2, 3)]
+  runs += [make_run('REM', 1, 5.0)]
+  part = make_run('BC', 1, 7.0, 'random_trajectories(0.1)')
+  longer = [
+    make_run('BC', run, 5.0).assign(updates=[2, 3]) for run in (1, 2, 3)
+  ]
+  pd.concat([*runs, *longer, part]).to_csv(
+    tmp_path / 'evaluations.csv', index=False
+  )
+  DATA.to_csv(tmp_path / 'data.csv', index=False)
+  results.write(tmp_path / 'nothing', tmp_path)
+  *_, table = (tmp_path / 'summary.md').read_text().split('| --- ')
+  rows = [row.split(' | ') for row in table.splitlines()[1:]]
+  zero, one = (
+    normalisation.load()[GAME][name] for name in ('random', 'dqn_final')
+  )
+  expected = [f'{(score - zero) / (one - zero):.2f}' for score in (5, 7)]
+  assert [(name, value[:4]) for name, value, *_ in rows] == [
+    ('| BC [subset=all]', expected[0]),
+    ('| BC [subset=random_trajectories(0.1)]', expected[1]),
+  ]
+
+
+def test_new_runs_replace_their_rows_and_keep_others(tmp_path):
+  path = tmp_path / 'evaluations.csv'
+  first = pd.concat([make_run('BC', 1, 1.0), make_run('BC', 2, 2.0)])
+  results.update(path, first, results.RUN)
+  shorter = make_run('BC', 2, 3.0)[1:]
+  online = make_run('BC', 2, 4.0, subset='')
+  updated = results.update(path, pd.concat([shorter, online]), results.RUN)
+  found = updated[['run', 'subset', 'mean_return']].to_numpy().tolist()
+  assert found == [
+    [1, 'all', 0.0],
+    [1, 'all', 1.0],
+    [2, '', 0.0],
+    [2, '', 4.0],
+    [2, 'all', 3.0],
+  ]
+  text = path.read_bytes()
+  again = results.update(path, first[:0], results.RUN)
+  assert again.equals(updated) and path.read_bytes() == text
 
 
 def test_table_of_settings(tmp_path):

@@ -9,8 +9,9 @@
 Everything runs by the package's own commands, which are printed. The runs are sweeps,
 which print their ETA; run a command again to continue it. With `--iterations=K` the
 runs of data and training stop after K iterations; without it they go on from there.
-`--report` writes a report by `batch_rl.report` to `--work_dir`, and evaluations, tables
-and a figure to `--out`.
+`--report` writes a report by `batch_rl.report` to `--work_dir`. It adds the runs there to
+the evaluations in `--out`, which may have runs of other machines, and makes tables and
+a figure of them all.
 `--quick` has one game, one run, fewer agents and steps; its results are in
 `<work_dir>/quick`.
 """
