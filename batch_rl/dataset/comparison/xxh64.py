@@ -8,7 +8,7 @@ Specification: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md
 
 import numpy as np
 
-from batch_rl.utils import compiled_code
+from batch_rl.utils.native import compiled_code
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)

@@ -18,7 +18,7 @@ from numba import carray, types
 from numba.extending import intrinsic
 
 from batch_rl.dataset.interchange import png_frames
-from batch_rl.utils import compiled_code
+from batch_rl.utils.native import compiled_code
 
 _FUNCTIONS = ('isal_inflate_init', 'isal_inflate_stateless', 'isal_adler32')
 # Constants, so that loops over a row use wide registers.

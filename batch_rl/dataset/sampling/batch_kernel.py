@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import carray, types
 from numba.extending import intrinsic
 
-from batch_rl.utils import compiled_code
+from batch_rl.utils.native import compiled_code
 
 DONE = 0
 FAILED = 1  # The reference does the batch again, and says what is wrong.

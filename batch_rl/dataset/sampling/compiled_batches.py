@@ -17,7 +17,7 @@ from absl import logging
 
 from batch_rl.dataset.store import frame_stacks
 from batch_rl.dataset.store import store as store_lib
-from batch_rl.utils import mapped_files
+from batch_rl.utils.native import mapped_files
 
 
 class Columns(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.dataset.store import frame_stacks, lz4_blocks, packed_shard
-from batch_rl.utils import checksums, mapped_files
+from batch_rl.utils.native import checksums, mapped_files
 
 # Size of the blocks that `kept_frames` decodes at a time.
 _DECODED_BYTES = 4 << 20

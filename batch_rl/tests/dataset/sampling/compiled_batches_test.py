@@ -15,7 +15,7 @@ from batch_rl.dataset import store
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.shards import replay_log, shard_reader
 from batch_rl.tests import shards
-from batch_rl.utils import mapped_files
+from batch_rl.utils.native import mapped_files
 
 SAMPLE = 'data/Pong/1/replay_logs'
 

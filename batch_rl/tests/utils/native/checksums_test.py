@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_rl.utils import checksums
+from batch_rl.utils.native import checksums
 
 
 @pytest.fixture(scope='module', params=['isal', 'zlib'])

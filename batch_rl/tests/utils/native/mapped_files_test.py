@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from batch_rl.utils import mapped_files
+from batch_rl.utils.native import mapped_files
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 _DOUBLE = """
-from batch_rl.utils import compiled_code
+from batch_rl.utils.native import compiled_code
 @compiled_code.kept
 def double(value):
   return 2 * value

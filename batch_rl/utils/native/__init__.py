@@ -1,0 +1,1 @@
+"""Native code: compiled functions, functions of C, and mapped files for them."""
