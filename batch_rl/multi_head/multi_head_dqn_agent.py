@@ -1,6 +1,5 @@
 """DQN with many heads: Ensemble-DQN, Averaged Ensemble-DQN and REM."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -92,7 +91,8 @@ class MultiHeadDQNAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   def _create_network(self, name: str, *args: Any) -> tf.keras.Model:
     kwargs = {}
     # Networks written for the 2020 API mix their heads, which the loss does here.
-    if 'transform_strategy' in inspect.signature(self.network).parameters:
+    signature = plain_networks.signature_of(self.network)
+    if 'transform_strategy' in signature.parameters:
       args, kwargs = (), {'transform_strategy': 'IDENTITY'}
     network = self._network_with_heads(self.num_heads, *args)
     return network(self.num_actions, self.num_heads, *args, name=name, **kwargs)

@@ -65,6 +65,16 @@ def several(network: Network, *arguments: Any) -> Network:
   return make
 
 
+def signature_of(network: Network) -> inspect.Signature:
+  """Returns the parameters of a network's function or constructor."""
+  if not isinstance(network, type):
+    return inspect.signature(network)
+  # Of a Keras class that inherits its constructor, Python 3.10 shows `Model.__new__`.
+  signature = inspect.signature(network.__init__)
+  _, *parameters = signature.parameters.values()
+  return signature.replace(parameters=parameters)
+
+
 class RainbowNetworks:
   """Mixin before Dopamine's `RainbowAgent`, which then takes plain networks, too."""
 
@@ -85,7 +95,7 @@ def _is_plain(network: Network, *arguments: Any) -> bool:
   A parameter with a default is a setting of a plain network, e.g. the size of a layer,
   unless its name is `num_...`.
   """
-  signature = inspect.signature(network)
+  signature = signature_of(network)
   try:
     signature.bind(1, *arguments, name='')
   except TypeError:

@@ -75,3 +75,19 @@ def test_other_networks_stay_as_they_are():
   assert plain_networks.several(with_devices, 3, ()) is with_devices
   atari = atari_helpers.QuantileNetwork
   assert plain_networks.with_head(atari, atari_helpers.Quantile, 200) is atari
+
+
+class Base(tf.keras.Model):
+  def __init__(self, num_actions, name=None, **kwargs):
+    super().__init__(name=name)
+
+
+class Inherited(Base):
+  """Has no constructor of its own."""
+
+
+def test_an_inherited_constructor_counts():
+  signature = plain_networks.signature_of(Inherited)
+  assert list(signature.parameters) == ['num_actions', 'name', 'kwargs']
+  head = atari_helpers.MultiHead
+  assert plain_networks.with_head(Inherited, head, 3) is not Inherited
