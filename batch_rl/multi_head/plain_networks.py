@@ -7,6 +7,7 @@ several times.
 """
 
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -69,10 +70,9 @@ def signature_of(network: Network) -> inspect.Signature:
   """Returns the parameters of a network's function or constructor."""
   if not isinstance(network, type):
     return inspect.signature(network)
-  # Of a Keras class that inherits its constructor, Python 3.10 shows `Model.__new__`.
-  signature = inspect.signature(network.__init__)
-  _, *parameters = signature.parameters.values()
-  return signature.replace(parameters=parameters)
+  # Python 3.10 returns the signature of `Model.__new__` for a Keras class that inherits
+  # its constructor.
+  return inspect.signature(types.MethodType(network.__init__, network))
 
 
 class RainbowNetworks:

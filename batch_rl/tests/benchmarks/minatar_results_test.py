@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from batch_rl.dataset.shards import replay_log
-from batch_rl.report import comparison, normalisation
+from batch_rl.report import normalisation
 from batch_rl.tests.report import made_up_runs
 from benchmarks import minatar_scores
 from benchmarks.evidence.minatar import results
@@ -51,30 +51,36 @@ def work_dir(tmp_path):
   return tmp_path
 
 
+def rows_of(text):
+  """Returns the rows of each Markdown table in a text: `{first cell: others}`."""
+  tables = [block for block in text.split('\n\n') if block.startswith('| ')]
+  rows = [[r.strip('| ') for r in t.splitlines()[2:]] for t in tables]
+  return [{r.split(' | ')[0]: r.split(' | ')[1:] for r in t} for t in rows]
+
+
 def test_results(work_dir):
   results.write(work_dir, work_dir / 'out')
-  rows = (work_dir / 'out' / 'summary.md').read_text().splitlines()
-  cells = {
-    tuple(row.split(' | ')[:2]): row.split(' | ')[2] for row in rows[4:9]
+  text = (work_dir / 'out' / 'summary.md').read_text()
+  assert 'offline agents after 400 updates, online agents after 300' in text
+  assert 'offline agents after 100 updates.' in text  # Parts of the data.
+  returns, compared, returns_of_parts, parts = rows_of(text)
+  assert returns == {
+    'random actions': ['', '0.54'],
+    'mean of the data': ['', '3.00 (1.00, 5.00)'],
+    'DQN (Adam), online': ['', '5.00 (5.00, 5.00)'],
+    'DQN (Adam)': ['all', '1.50 (1.00, 2.00)'],
   }
-  assert cells == {
-    ('| random actions', ''): '0.54 |',
-    ('| mean of the data', ''): '3.00 (1.00, 5.00) |',
-    ('| DQN (Adam), online', ''): '5.00 (5.00, 5.00) |',
-    ('| DQN (Adam)', 'all'): '1.50 (1.00, 2.00) |',
-    ('| DQN (Adam)', 'first_trajectories(0.2)'): '7.00 |',
-  }
-  whole, parts = (i for i, row in enumerate(rows) if 'above the data' in row)
-  above_data = [row.split(' | ')[-1] for row in rows[whole + 2 : whole + 4]]
-  assert above_data == ['1 of 2 |', '1 of 2 |']
-  assert [row.split(' | ')[0] for row in rows[parts + 2 :]] == [
-    '| DQN (Adam) [subset=all]',
-    '| DQN (Adam) [subset=first_trajectories(0.2)]',
+  above = {name: cells[-1] for name, cells in compared.items()}
+  assert above == dict.fromkeys(['DQN (Adam)', 'DQN (Adam), online'], '1 of 2')
+  assert returns_of_parts['DQN (Adam)'] == ['first_trajectories(0.2)', '7.00']
+  assert list(parts) == [
+    'DQN (Adam), all',
+    'DQN (Adam), first_trajectories(0.2)',
   ]
   with open(work_dir / 'out' / 'evaluations.csv') as file:
     evaluations = list(csv.DictReader(file))
   assert len(evaluations) == 2 * 3 + 2 * 4 + 1
-  assert evaluations[1]['updates'] == '200'
+  assert [row['updates'] for row in evaluations[:3]] == ['100', '200', '300']
   with open(work_dir / 'out' / 'data.csv') as file:
     data, _ = csv.DictReader(file)
   assert (data['game'], data['run'], data['agent_steps']) == (GAME, '1', '20')
@@ -82,89 +88,118 @@ def test_results(work_dir):
   assert (work_dir / 'out' / 'minatar.png').stat().st_size > 0
 
 
-def make_run(agent, run, score, subset='all', game=GAME):
-  """Returns rows of evaluations: a run of two."""
-  rows = [(agent, game, run, subset, n, score * n) for n in (0, 1)]
+def test_the_record_suffices(work_dir):
+  out = work_dir / 'out'
+  results.write(work_dir, out)
+  before = {path.name: path.read_bytes() for path in out.iterdir()}
+  results.write(work_dir / 'nothing', out)
+  assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def make_run(agent, run, score, subset='all', game=GAME, count=2):
+  """Returns rows of evaluations: a run with a score in the last one."""
+  rows = [
+    (agent, game, run, subset, n, score * (n == count))
+    for n in range(1, count + 1)
+  ]
   return pd.DataFrame(rows, columns=[*results.RUN, 'updates', 'mean_return'])
 
 
-DATA = pd.DataFrame({'game': GAME, 'run': [1, 2, 3], 'mean_return': 2.0})
+def make_data(**columns):
+  return pd.DataFrame({'game': GAME, 'run': [1, 2, 3], **columns})
+
+
+DATA = make_data(mean_return=2.0, fingerprint=['0012', '0345', '6789'])
+ZERO, ONE = (
+  normalisation.load()[GAME][name] for name in ('random', 'dqn_final')
+)
 
 
 def test_aggregates():
   """Normalised scores are those of the report: 0 is random, 1 the online DQN."""
-  zero, one = (
-    normalisation.load()[GAME][name] for name in ('random', 'dqn_final')
-  )
   runs = [
     make_run(agent, run, score, subset)
     for run in (1, 2, 3)
     for agent, score, subset in (
-      ('DQN (Adam), online', one, ''),
-      ('BC', zero, 'all'),
-      ('DQN (Adam)', (zero + one) / 2, 'all'),
+      ('DQN (Adam), online', ONE, ''),
+      ('BC', ZERO, 'all'),
+      ('DQN (Adam)', (ZERO + ONE) / 2, 'all'),
     )
   ]
-
-  def rows_of(runs):
-    compared = comparison.compare(results.as_runs(pd.concat(runs)))
-    text = results.aggregates_table(compared, DATA)
-    return [row.split(' | ') for row in text.splitlines()[4:] if row]
-
+  references = 'DQN (Adam), online', 'DQN (Adam)', 'C51'
+  text = results.section(pd.concat(runs), DATA, references)
+  _, compared = rows_of(text)
   nothing, certain = '0.00 [0.00, 0.00]', '1.00 [1.00, 1.00]'
-  assert rows_of(runs) == [
-    ['| DQN (Adam)', '0.50 [0.50, 0.50]', nothing, '', '3 of 3 |'],
-    ['| BC', nothing, nothing, nothing, '0 of 3 |'],
-    ['| DQN (Adam), online', certain, '', certain, '3 of 3 |'],
-  ]
-  assert ['| DQN (Adam)', '0.50', '1 of 1 |'] in rows_of(runs[:3])
-  elsewhere = make_run('BC', 1, zero, game='MinAtar-Asterix')
-  [*_, [note]] = rows_of([*runs, elsewhere])
-  assert ' lacks 1 of 2 games' in note
+  assert compared == {
+    'DQN (Adam)': ['0.50 [0.50, 0.50]', nothing, '', '3 of 3'],
+    'BC': [nothing, nothing, nothing, '0 of 3'],
+    'DQN (Adam), online': [certain, '', certain, '3 of 3'],
+  }
+  _, single = rows_of(results.section(pd.concat(runs[:3]), DATA, references))
+  assert single['DQN (Adam)'] == ['0.50', '1 of 1']
+  elsewhere = make_run('BC', 1, ZERO, game='MinAtar-Asterix')
+  text = results.section(pd.concat([*runs, elsewhere]), DATA)
+  assert 'DQN (Adam) lacks 1 of 2 games' in text
+  text = results.section(pd.concat([runs[0], elsewhere]), DATA)
+  assert len(rows_of(text)) == 1  # There is nothing to compare.
 
 
-def test_parts_of_the_data_are_compared_after_as_many_updates(tmp_path):
-  runs = [make_run('BC', run, 5.0) for run in (1, 2, 3)]
-  runs += [make_run('REM', 1, 5.0)]
-  part = make_run('BC', 1, 7.0, 'random_trajectories(0.1)')
-  longer = [
-    make_run('BC', run, 5.0).assign(updates=[2, 3]) for run in (1, 2, 3)
-  ]
-  pd.concat([*runs, *longer, part]).to_csv(
-    tmp_path / 'evaluations.csv', index=False
-  )
-  DATA.to_csv(tmp_path / 'data.csv', index=False)
-  results.write(tmp_path / 'nothing', tmp_path)
-  *_, table = (tmp_path / 'summary.md').read_text().split('| --- ')
-  rows = [row.split(' | ') for row in table.splitlines()[1:]]
-  zero, one = (
-    normalisation.load()[GAME][name] for name in ('random', 'dqn_final')
-  )
-  expected = [f'{(score - zero) / (one - zero):.2f}' for score in (5, 7)]
-  assert [(name, value[:4]) for name, value, *_ in rows] == [
-    ('| BC [subset=all]', expected[0]),
-    ('| BC [subset=random_trajectories(0.1)]', expected[1]),
-  ]
+def test_runs_are_compared_after_equally_many_updates():
+  runs = [make_run('BC', 1, 5.0, count=3), make_run('REM', 1, 7.0, count=5)]
+  runs.append(make_run('DQN (Adam), online', 1, 9.0, subset='', count=1))
+  text = results.section(pd.concat(runs), DATA)
+  assert 'offline agents after 3 updates, online agents after 1 updates' in text
+  returns, compared = rows_of(text)
+  assert returns['BC'] == ['all', '5.00'] and returns['REM'] == ['all', '0.00']
+  assert compared['REM'][0] == f'{(0 - ZERO) / (ONE - ZERO):.2f}'
 
 
-def test_new_runs_replace_their_rows_and_keep_others(tmp_path):
+def test_new_runs_replace_shorter_ones_and_others_are_kept(tmp_path, capsys):
   path = tmp_path / 'evaluations.csv'
-  first = pd.concat([make_run('BC', 1, 1.0), make_run('BC', 2, 2.0)])
-  results.update(path, first, results.RUN)
-  shorter = make_run('BC', 2, 3.0)[1:]
-  online = make_run('BC', 2, 4.0, subset='')
-  updated = results.update(path, pd.concat([shorter, online]), results.RUN)
-  found = updated[['run', 'subset', 'mean_return']].to_numpy().tolist()
-  assert found == [
-    [1, 'all', 0.0],
-    [1, 'all', 1.0],
-    [2, '', 0.0],
+  subset = "best_trajectories(0.1, by='a, b')"
+  first = pd.concat(
+    [make_run('BC', 10, 1.00004), make_run('BC', 2, 2.0, subset)]
+  )
+  results.update_evaluations(path, first)
+  longer = make_run('BC', 2, 3.0, subset, count=3)
+  online = make_run('BC', 2, 4.0, subset='', count=1)
+  found = results.update_evaluations(path, pd.concat([longer, online]))
+  assert found[['run', 'subset', 'mean_return']].to_numpy().tolist() == [
     [2, '', 4.0],
-    [2, 'all', 3.0],
+    [2, subset, 0.0],
+    [2, subset, 0.0],
+    [2, subset, 3.0],
+    [10, 'all', 0.0],
+    [10, 'all', 1.0],
   ]
-  text = path.read_bytes()
-  again = results.update(path, first[:0], results.RUN)
-  assert again.equals(updated) and path.read_bytes() == text
+  assert not capsys.readouterr().out
+  content = path.read_bytes()
+  shorter = make_run('BC', 2, 8.0, subset, count=1)
+  for new in first[:0], shorter:
+    assert results.update_evaluations(path, new).equals(found)
+    assert path.read_bytes() == content
+  assert 'kept as recorded: BC' in capsys.readouterr().out
+  with pytest.raises(
+    ValueError, match='several runs of BC on MinAtar-Breakout 2'
+  ):
+    results.update_evaluations(path, pd.concat([longer, longer]))
+
+
+def test_other_data_are_refused(tmp_path):
+  path = tmp_path / 'data.csv'
+  results.update_data(path, DATA)
+  more = DATA.assign(run=[1, 4, 5], fingerprint=['0012', '1', '2'])
+  found = results.update_data(path, more)
+  assert found.fingerprint.tolist() == ['0012', '0345', '6789', '1', '2']
+  with pytest.raises(
+    ValueError, match='The data of MinAtar-Breakout 1 are not'
+  ):
+    results.update_data(path, DATA.assign(fingerprint='9'))
+  make_run('BC', 7, 1.0).to_csv(tmp_path / 'evaluations.csv', index=False)
+  with pytest.raises(
+    ValueError, match='has runs on MinAtar-Breakout 7, whose data'
+  ):
+    results.write(tmp_path / 'nothing', tmp_path)
 
 
 def test_table_of_settings(tmp_path):

@@ -10,8 +10,8 @@ Everything runs by the package's own commands, which are printed. The runs are s
 which print their ETA; run a command again to continue it. With `--iterations=K` the
 runs of data and training stop after K iterations; without it they go on from there.
 `--report` writes a report by `batch_rl.report` to `--work_dir`. It adds the runs there to
-the evaluations in `--out`, which may have runs of other machines, and makes tables and
-a figure of them all.
+the evaluations in `--out`, which may have runs from other machines, and makes tables
+and a figure of them all.
 `--quick` has one game, one run, fewer agents and steps; its results are in
 `<work_dir>/quick`.
 """
@@ -79,7 +79,8 @@ def report(work_dir: pathlib.Path, out: pathlib.Path) -> None:
   """Writes the figures and tables of the runs so far."""
   runs = [work_dir / name for name in ('online', 'offline', 'subsets')]
   present = [path for path in runs if path.exists()]
-  pong.run('batch_rl.report', *present, f'--out={work_dir / "report"}')
+  if present:
+    pong.run('batch_rl.report', *present, f'--out={work_dir / "report"}')
   results.write(work_dir, out)
 
 

@@ -15,15 +15,18 @@ from matplotlib import figure
 from batch_rl.dataset.comparison import copies, fingerprints
 from batch_rl.dataset.shards import manifests
 from batch_rl.report import aggregates, comparison, normalisation, run_results
-from batch_rl.report.comparison import Comparison
-from batch_rl.report.run_results import RunResults
+from batch_rl.utils import files
 
 UPDATE_PERIOD = 4  # agent steps: configs/base.gin
 REPETITIONS = 2000  # bootstrap samples
-REFERENCES = 'DQN (Adam), online', 'DQN (Adam)'
-# A run of an agent, an online one if its subset is ''. A run of the data.
+ONLINE = 'DQN (Adam), online'
+# Columns that identify a run of an agent, and a run of the data.
 RUN = ['agent', 'game', 'run', 'subset']
 DATA_RUN = ['game', 'run']
+WHOLE = [
+  '',
+  'all',
+]  # `subset` of an online run, and of an offline run on all data
 _COLORS = {
   'DQN (Nature)': '#888888',
   'DQN (Adam)': '#000000',
@@ -40,7 +43,8 @@ _COLORS = {
 def read_evaluations(work_dir: pathlib.Path) -> pd.DataFrame:
   """Returns a row for each evaluation of the runs in a work directory.
 
-  The columns are `RUN`, `updates` (number of updates so far) and `mean_return`.
+  The columns are `RUN`, `updates` (number of updates so far) and `mean_return`. An
+  online run has no `subset`.
   """
   rows = []
   for run in _find(work_dir, 'online', 'offline', 'subsets'):
@@ -90,62 +94,122 @@ def read_data(work_dir: pathlib.Path) -> pd.DataFrame:
     copy.read(True, lambda count: None)
     size = sum(path.stat().st_size for path in logs.iterdir()) / 1e6
     rows.append(
-      {
-        'game': manifest['environment']['game'],
-        'run': int(logs.parent.name),
-        'seed': manifest['seed'],
-        'agent_steps': manifest['rows'],
-        'episodes': episodes['count'],
-        'mean_return': round(episodes['unclipped_return']['mean'], 4),
-        'megabytes': round(size, 2),
-        'fingerprint': fingerprints.make(copy)['sum'],
-      }
+      (
+        manifest['environment']['game'],
+        int(logs.parent.name),
+        manifest['seed'],
+        manifest['rows'],
+        episodes['count'],
+        episodes['unclipped_return']['mean'],
+        round(size, 2),
+        fingerprints.make(copy)['sum'],
+      )
     )
-  return pd.DataFrame(rows)
+  columns = 'seed agent_steps episodes mean_return megabytes fingerprint'
+  return pd.DataFrame(rows, columns=[*DATA_RUN, *columns.split()])
 
 
-def update(
-  path: pathlib.Path, new: pd.DataFrame, key: Sequence[str]
-) -> pd.DataFrame:
-  """Replaces the rows of a CSV file that have the keys of new rows; adds the others."""
-  if path.exists():
-    old = pd.read_csv(path, keep_default_na=False)
-    if not new.empty:
-      replaced = old.set_index(key).index.isin(new.set_index(key).index)
-      new = pd.concat([old[~replaced], new])
-    else:
-      new = old
-  new = new.sort_values(list(key), kind='stable', ignore_index=True)
-  new.round(4).to_csv(path, index=False, lineterminator='\n')
+def update_evaluations(path: pathlib.Path, new: pd.DataFrame) -> pd.DataFrame:
+  """Adds runs to `evaluations.csv`; one that was recorded with more updates is kept.
+
+  Returns:
+    The evaluations in the file.
+
+  Raises:
+    ValueError: If there are several runs of an agent on the same data.
+  """
+  if new.duplicated([*RUN, 'updates']).any():
+    twice = new[new.duplicated([*RUN, 'updates'])].iloc[0]
+    raise ValueError(
+      f'The work directory has several runs of {twice.agent} on {twice.game} '
+      f'{twice.run} {twice.subset}: move all but one of them elsewhere.'
+    )
+  old = _read(path)
+  if old is not None:
+    recorded = old.groupby(RUN).updates.max()
+    for key, updates in new.groupby(RUN).updates.max().items():
+      if updates < recorded.get(key, 0):
+        print(
+          f'kept as recorded: {" ".join(map(str, key))}, {recorded[key]} updates; '
+          f'{updates} in the work directory'
+        )
+        new = new[new.set_index(RUN).index != key]
+  return _write(path, old, new, RUN, [*RUN, 'updates'])
+
+
+def update_data(path: pathlib.Path, new: pd.DataFrame) -> pd.DataFrame:
+  """Adds runs of the data to `data.csv`.
+
+  Returns:
+    The runs of the data in the file.
+
+  Raises:
+    ValueError: If a recorded run has other data.
+  """
+  old = _read(path)
+  if old is not None:
+    recorded = old.set_index(DATA_RUN).fingerprint
+    for game, run, fingerprint in new[[*DATA_RUN, 'fingerprint']].to_numpy():
+      if recorded.get((game, run), fingerprint) != fingerprint:
+        raise ValueError(
+          f'The data of {game} {run} are not those in {path}, on which the recorded '
+          'runs were trained: choose another directory for --out.'
+        )
+  return _write(path, old, new, DATA_RUN, DATA_RUN)
+
+
+def _read(path):
+  if not path.exists():
+    return None
+  types = {'run': int, 'fingerprint': str, 'subset': str}
+  return pd.read_csv(path, keep_default_na=False, dtype=types)
+
+
+def _write(path, old, new, key, order):
+  """Writes rows to a CSV file, in order; new ones replace old ones with their key."""
+  if old is not None and len(old):
+    is_replaced = old.set_index(key).index.isin(new.set_index(key).index)
+    new = pd.concat([old[~is_replaced], new]) if len(new) else old
+  new = new.sort_values(order, ignore_index=True).round(4)
+  content = new.to_csv(index=False, lineterminator='\n')
+  files.write_bytes(str(path), content.encode())
   return new
 
 
-def as_runs(evaluations: pd.DataFrame) -> list[RunResults]:
-  """Returns the runs of rows of `evaluations.csv`, to compare them as a report does."""
-  runs = []
-  for key, rows in evaluations.groupby(RUN, sort=False):
-    agent, game, number, subset = key
-    returns = rows.mean_return.to_numpy(float)
-    runs.append(
-      RunResults(
-        '/'.join(map(str, key)),
-        agent,
-        game,
-        returns,
-        np.zeros(len(returns), int),
-        seed=str(number),
-        data=f'{game}/{number}' if subset else '',
-        protocol={'subset': subset} if subset else {},
-      )
+def section(
+  evaluations: pd.DataFrame, data: pd.DataFrame, references: Sequence[str] = ()
+) -> str:
+  """Returns Markdown tables that compare methods after equally many updates.
+
+  Args:
+    evaluations: Rows of `evaluations.csv`. Offline runs are compared after the number
+      of updates that all have made, online runs as well.
+    data: Rows of `data.csv`.
+    references: Agents for probabilities of improvement; one without two runs is left
+      out.
+  """
+  kinds = np.where(evaluations.subset == '', 'online', 'offline')
+  rows = evaluations.assign(kind=kinds).reset_index(drop=True)
+  made = rows.groupby(RUN).updates.transform('max')
+  rows = rows[rows.updates <= made.groupby(rows.kind).transform('min')]
+  counts = [
+    f'{kind} agents after {updates:,} updates'
+    for kind, updates in rows.groupby('kind').updates.max().items()
+  ]
+  return '\n'.join(
+    (
+      f'Scores are returns in the last evaluation, of {", ".join(counts)}.\n',
+      _returns(rows, data),
+      _aggregates(rows, data, references),
     )
-  return runs
+  )
 
 
-def table(evaluations: pd.DataFrame, data: pd.DataFrame) -> str:
-  """Returns a Markdown table: mean and range over runs of the last evaluation."""
-  games = sorted(set(evaluations.game))
+def _returns(rows, data):
+  """Returns a Markdown table of returns: means and ranges over runs."""
+  games = sorted(set(rows.game))
   lines = [
-    'Return in the last evaluation: mean over runs (lowest, highest).\n',
+    'Mean over runs (lowest, highest):\n',
     '| agent | data | ' + ' | '.join(games) + ' |',
     '| --- ' * (len(games) + 2) + '|',
   ]
@@ -156,60 +220,61 @@ def table(evaluations: pd.DataFrame, data: pd.DataFrame) -> str:
 
   add('random actions', '', {g: [normalisation.random_score(g)] for g in games})
   add('mean of the data', '', dict(list(data.groupby('game').mean_return)))
-  last = evaluations.groupby(RUN, sort=False).mean_return.last().reset_index()
-  methods = last.groupby(['subset', 'agent'])
-  for (subset, agent), rows in sorted(
-    methods, key=lambda item: _place(*item[0])
-  ):
-    add(agent, subset, dict(list(rows.groupby('game').mean_return)))
+  last = rows.groupby(RUN).mean_return.last().reset_index()
+  for (subset, agent), group in _sorted(last):
+    add(agent, subset, dict(list(group.groupby('game').mean_return)))
   return '\n'.join(lines) + '\n'
 
 
-def aggregates_table(compared: Comparison, data: pd.DataFrame) -> str:
-  """Returns a Markdown table that compares methods over games, as reports do.
-
-  A probability of improvement needs two runs of both methods.
-
-  Args:
-    compared: Runs, on the whole of the data or on parts.
-    data: Rows of `data.csv`.
-  """
+def _aggregates(rows, data, references):
+  """Returns a Markdown table of aggregates over games, made as reports make them."""
+  compared = comparison.compare(_as_runs(rows))
   summary = aggregates.summarise(compared, 'final', 'dqn_final', REPETITIONS)
   scores, games = summary.matrices.scores, summary.matrices.games
-  others = [name for name in REFERENCES if len(scores.get(name, ())) > 1]
-  headings = ['method', 'IQM', *(f'P(> {name})' for name in others)]
+  notes = [f'{note}\n' for note in summary.matrices.notes]
+  if not games:
+    return '\n'.join(notes)
+  means = data.set_index(DATA_RUN).mean_return
+  references = [name for name in references if len(scores.get(name, ())) > 1]
+  headings = ['method', 'IQM', *(f'P(> {name})' for name in references)]
   lines = [
     f'Normalised scores in {", ".join(games)} (0: random actions, 1: mean of the online '
-    'DQNs): interquartile mean, and probability that a run is better than one of '
-    'another method [95 % intervals]; runs that are better than the mean return of '
-    'their data.\n',
+    'DQNs): interquartile mean; probability that a run is better than one of a '
+    'reference; number of runs that are better than the mean return of the whole run '
+    'of the data. In brackets: 95 % intervals.\n',
     f'| {" | ".join(headings)} | above the data |',
     '| --- ' * (len(headings) + 1) + '|',
   ]
-  means = data.astype({'run': str}).set_index(DATA_RUN).mean_return
   for method, values in scores.items():
     cells = [_interval(summary.metrics[method])]
-    for other in others:
-      pair = {other: scores[other], method: values}
-      estimates = aggregates.improvements(pair, REPETITIONS).values()
-      cells.append(' '.join(map(_interval, estimates)))  # '' beside itself
+    for reference in references:
+      pair = {reference: scores[reference], method: values}
+      estimates = aggregates.improvements(pair, REPETITIONS)
+      is_itself = method == reference
+      cells.append('' if is_itself else _interval(estimates[method, reference]))
+    runs = [r for game in games for r in compared.select(method, game)]
     above = [
-      run.returns[-1] > means[game, run.seed]
-      for game in games
-      for run in compared.select(method, game)
+      run.returns[-1] > means[run.game, run.provenance['run']] for run in runs
     ]
     cells.append(f'{sum(above)} of {len(above)}')
     lines.append(f'| {method} | ' + ' | '.join(cells) + ' |')
-  notes = [f'{note}\n' for note in summary.matrices.notes]
-  notes += [f'left out: {run}: {why}\n' for run, why in compared.excluded]
   return '\n'.join([*lines, '', *notes])
 
 
-def _beside_whole(parts, whole):
-  """Compares agents trained on parts of the data with the same ones on the whole."""
-  trained = {(run.agent, run.game) for run in parts}
-  runs = [*parts, *(run for run in whole if (run.agent, run.game) in trained)]
-  return comparison.compare(runs, iterations=min(run.done for run in runs))
+def _as_runs(rows):
+  """Yields runs as a report reads them. On parts of the data, agents are named so."""
+  has_parts = not set(rows.subset) <= set(WHOLE)
+  for (agent, game, number, subset), group in rows.groupby(RUN):
+    returns = group.mean_return.to_numpy(float)
+    yield run_results.RunResults(
+      f'{agent}/{game}/run-{number}/{subset}',
+      f'{agent}, {subset}' if has_parts else agent,
+      game,
+      returns,
+      np.zeros(len(returns), int),
+      seed=str(number),
+      provenance={'run': number},
+    )
 
 
 def _interval(estimate):
@@ -241,16 +306,26 @@ def settings_table(work_dir: pathlib.Path) -> str:
   return '\n'.join(lines) + '\n'
 
 
+def _sorted(rows):
+  """Returns `((subset, agent), rows)`: online, on the whole data, on parts of it."""
+  return sorted(
+    rows.groupby(['subset', 'agent']), key=lambda item: _place(*item[0])
+  )
+
+
 def _place(subset, agent):
-  """Returns a sort key: the online agent, agents on the whole data, on parts."""
+  """Returns a sort key of methods."""
   names = list(_COLORS)
   place = names.index(agent) if agent in names else -1
-  return subset not in ('', 'all'), subset, place, agent
+  return subset not in WHOLE, subset, place, agent
 
 
 def _cell(values):
-  if len(values) < 2:
-    return ''.join(f'{value:.2f}' for value in values)
+  """Formats the mean of values and their range, or a single value."""
+  if len(values) == 0:
+    return ''
+  if len(values) == 1:
+    return f'{next(iter(values)):.2f}'
   return f'{np.mean(values):.2f} ({min(values):.2f}, {max(values):.2f})'
 
 
@@ -261,9 +336,9 @@ def plot(
 
   Games that no offline agent has played are left out, if there are others.
   """
-  shown_rows = evaluations[evaluations.subset.isin(['', 'all'])]
-  offline = shown_rows[shown_rows.subset == 'all']
-  games = sorted(set((shown_rows if offline.empty else offline).game))
+  whole = evaluations[evaluations.subset.isin(WHOLE)]
+  offline = whole[whole.subset != '']
+  games = sorted(set((whole if offline.empty else offline).game))
   columns = min(len(games), 3)
   rows = -(-len(games) // columns)
   fig = figure.Figure(
@@ -278,10 +353,7 @@ def plot(
     }
     for label, (value, style) in lines.items():
       shown[label] = ax.axhline(value, linestyle=style, color='#666666', lw=1)
-    of_game = shown_rows[shown_rows.game == game].groupby(['subset', 'agent'])
-    for (subset, agent), group in sorted(
-      of_game, key=lambda item: _place(*item[0])
-    ):
+    for (subset, agent), group in _sorted(whole[whole.game == game]):
       curves = group.pivot(
         index='updates', columns='run', values='mean_return'
       ).dropna()
@@ -310,22 +382,33 @@ def write(work_dir: pathlib.Path, out: pathlib.Path) -> None:
   """Updates `data.csv` and `evaluations.csv`; writes `minatar.png`, `summary.md`.
 
   `settings.md` is written if there are runs of settings.yaml.
+
+  Raises:
+    ValueError: If the runs contradict the record, or evaluations lack their data.
   """
   out.mkdir(parents=True, exist_ok=True)
-  data = update(out / 'data.csv', read_data(work_dir), DATA_RUN)
-  evaluations = update(out / 'evaluations.csv', read_evaluations(work_dir), RUN)
+  data = update_data(out / 'data.csv', read_data(work_dir))
+  path = out / 'evaluations.csv'
+  evaluations = update_evaluations(path, read_evaluations(work_dir))
+  if missing := {*evaluations.set_index(DATA_RUN).index} - {
+    *data.set_index(DATA_RUN).index
+  }:
+    game, run = min(missing)
+    raise ValueError(
+      f'{path} has runs on {game} {run}, whose data are neither in {work_dir}/data '
+      f'nor in {out}/data.csv.'
+    )
   if (work_dir / 'settings').exists():
     text = settings_table(work_dir)
     (out / 'settings.md').write_text(text, encoding='utf-8')
-  is_whole = evaluations.subset.isin(['', 'all'])
-  whole = as_runs(evaluations[is_whole])
-  tables = [
-    table(evaluations, data),
-    aggregates_table(comparison.compare(whole), data),
-  ]
-  if parts := as_runs(evaluations[~is_whole]):
-    tables.append(aggregates_table(_beside_whole(parts, whole), data))
-  text = '\n'.join(tables)
+  is_whole = evaluations.subset.isin(WHOLE)
+  whole, parts = evaluations[is_whole], evaluations[~is_whole]
+  text = section(whole, data, references=(ONLINE, 'DQN (Adam)'))
+  if len(parts):
+    trained = parts.set_index(['agent', 'game']).index
+    same = whole.set_index(['agent', 'game']).index.isin(trained)
+    text += '\n## Parts of the data\n\n'
+    text += section(pd.concat([whole[same], parts]), data)
   (out / 'summary.md').write_text(text, encoding='utf-8')
   plot(evaluations, data, out / 'minatar.png')
   print(text)
