@@ -237,11 +237,15 @@ def _aggregates(rows, data, references):
   means = data.set_index(DATA_RUN).mean_return
   references = [name for name in references if len(scores.get(name, ())) > 1]
   headings = ['method', 'IQM', *(f'P(> {name})' for name in references)]
+  improvement = (
+    'probability that a run is better than one of the named agent; '
+    if references
+    else ''
+  )
   lines = [
     f'Normalised scores in {", ".join(games)} (0: random actions, 1: mean of the online '
-    'DQNs): interquartile mean; probability that a run is better than one of a '
-    'reference; number of runs that are better than the mean return of the whole run '
-    'of the data. In brackets: 95 % intervals.\n',
+    f'DQNs): interquartile mean; {improvement}number of runs that are better than the '
+    'mean return of the whole run of the data. In brackets: 95 % intervals.\n',
     f'| {" | ".join(headings)} | above the data |',
     '| --- ' * (len(headings) + 1) + '|',
   ]
