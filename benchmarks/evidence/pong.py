@@ -10,6 +10,7 @@ A report by `batch_rl.report` goes to `--work_dir`.
 """
 
 import argparse
+import json
 import os
 import pathlib
 import shlex
@@ -47,11 +48,10 @@ def keep(base_dir: pathlib.Path, out: pathlib.Path) -> None:
   """Copies the files that a report reads, without this machine's directories."""
   shutil.rmtree(out, ignore_errors=True)
   out.mkdir(parents=True)
-  record = files.read_json(str(base_dir / run_record.FILE_NAME))
+  text = (base_dir / run_record.FILE_NAME).read_text(encoding='utf-8')
+  record = json.loads(text.replace(f'{os.getcwd()}/', ''))
   for name in ('command', 'resumed_with'):
     record.pop(name, None)
-  if record.get('replay_dir'):
-    record['replay_dir'] = os.path.relpath(record['replay_dir'])
   files.write_json(str(out / run_record.FILE_NAME), record)
   evaluations = base_dir / evaluations_lib.DIRECTORY
   if evaluations.exists():
