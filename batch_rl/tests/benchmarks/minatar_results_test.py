@@ -1,6 +1,7 @@
 """The table and figure of the evidence on MinAtar, from made-up runs."""
 
 import csv
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -88,11 +89,12 @@ def test_results(work_dir):
   assert (work_dir / 'out' / 'minatar.png').stat().st_size > 0
 
 
-def test_the_record_suffices(work_dir):
+def test_the_record_suffices(work_dir, capsys):
   out = work_dir / 'out'
   results.write(work_dir, out)
   before = {path.name: path.read_bytes() for path in out.iterdir()}
   results.write(work_dir / 'nothing', out)
+  assert 'nothing has no runs' in capsys.readouterr().out
   assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
@@ -109,7 +111,9 @@ def make_data(**columns):
   return pd.DataFrame({'game': GAME, 'run': [1, 2, 3], **columns})
 
 
-DATA = make_data(mean_return=2.0, fingerprint=['0012', '0345', '6789'])
+DATA = make_data(
+  seed=7, agent_steps=20, mean_return=2.0, fingerprint=['0012', '0345', '6789']
+)
 ZERO, ONE = (
   normalisation.load()[GAME][name] for name in ('random', 'dqn_final')
 )
@@ -154,16 +158,15 @@ def test_runs_are_compared_after_equally_many_updates():
   assert compared['REM'][0] == f'{(0 - ZERO) / (ONE - ZERO):.2f}'
 
 
-def test_new_runs_replace_shorter_ones_and_others_are_kept(tmp_path, capsys):
-  path = tmp_path / 'evaluations.csv'
+def test_new_runs_replace_shorter_ones_and_others_are_kept(capsys):
   subset = "best_trajectories(0.1, by='a, b')"
   first = pd.concat(
     [make_run('BC', 10, 1.00004), make_run('BC', 2, 2.0, subset)]
   )
-  results.update_evaluations(path, first)
+  recorded = results.add_evaluations(first[:0], first)
   longer = make_run('BC', 2, 3.0, subset, count=3)
   online = make_run('BC', 2, 4.0, subset='', count=1)
-  found = results.update_evaluations(path, pd.concat([longer, online]))
+  found = results.add_evaluations(recorded, pd.concat([longer, online]))
   assert found[['run', 'subset', 'mean_return']].to_numpy().tolist() == [
     [2, '', 4.0],
     [2, subset, 0.0],
@@ -173,33 +176,49 @@ def test_new_runs_replace_shorter_ones_and_others_are_kept(tmp_path, capsys):
     [10, 'all', 1.0],
   ]
   assert not capsys.readouterr().out
-  content = path.read_bytes()
   shorter = make_run('BC', 2, 8.0, subset, count=1)
   for new in first[:0], shorter:
-    assert results.update_evaluations(path, new).equals(found)
-    assert path.read_bytes() == content
+    assert results.add_evaluations(found, new).equals(found)
   assert 'kept as recorded: BC' in capsys.readouterr().out
   with pytest.raises(
     ValueError, match='several runs of BC on MinAtar-Breakout 2'
   ):
-    results.update_evaluations(path, pd.concat([longer, longer]))
+    results.add_evaluations(found, pd.concat([longer, longer]))
 
 
-def test_other_data_are_refused(tmp_path):
-  path = tmp_path / 'data.csv'
-  results.update_data(path, DATA)
+def test_data_may_grow_but_not_differ():
   more = DATA.assign(run=[1, 4, 5], fingerprint=['0012', '1', '2'])
-  found = results.update_data(path, more)
+  found = results.add_data(DATA, more)
   assert found.fingerprint.tolist() == ['0012', '0345', '6789', '1', '2']
-  with pytest.raises(
-    ValueError, match='The data of MinAtar-Breakout 1 are not'
+  grown = DATA.assign(fingerprint='9', agent_steps=30)
+  assert results.add_data(DATA, grown).equals(grown)
+  assert results.add_data(grown, DATA).equals(grown)
+  for other in (
+    DATA.assign(fingerprint='9'),
+    DATA.assign(fingerprint='9', agent_steps=30, seed=8),
   ):
-    results.update_data(path, DATA.assign(fingerprint='9'))
-  make_run('BC', 7, 1.0).to_csv(tmp_path / 'evaluations.csv', index=False)
+    with pytest.raises(
+      ValueError, match='The data of MinAtar-Breakout 1 are not'
+    ):
+      results.add_data(DATA, other)
+
+
+def test_a_contradiction_leaves_the_record(work_dir):
+  out = work_dir / 'out'
+  with pytest.raises(ValueError, match='no evaluations in .*nothing'):
+    results.write(work_dir / 'nothing', out)
+  assert not out.exists()
+  results.write(work_dir, out)
+  before = {path.name: path.read_bytes() for path in out.iterdir()}
+  shutil.rmtree(work_dir / 'data')
+  (work_dir / 'offline/dqn_adam' / GAME / 'run-2').rename(
+    work_dir / 'offline/dqn_adam' / GAME / 'run-7'
+  )
   with pytest.raises(
-    ValueError, match='has runs on MinAtar-Breakout 7, whose data'
+    ValueError, match='runs on MinAtar-Breakout 7, whose data are'
   ):
-    results.write(tmp_path / 'nothing', tmp_path)
+    results.write(work_dir, out)
+  assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
 def test_table_of_settings(tmp_path):

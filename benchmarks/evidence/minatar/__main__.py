@@ -18,7 +18,9 @@ and a figure of them all.
 
 import argparse
 import pathlib
+import sys
 
+from batch_rl.utils import programs
 from benchmarks.evidence import pong
 from benchmarks.evidence.minatar import results
 
@@ -114,4 +116,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-  main()
+  sys.exit(programs.run(main))

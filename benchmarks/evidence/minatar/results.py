@@ -23,10 +23,8 @@ ONLINE = 'DQN (Adam), online'
 # Columns that identify a run of an agent, and a run of the data.
 RUN = ['agent', 'game', 'run', 'subset']
 DATA_RUN = ['game', 'run']
-WHOLE = [
-  '',
-  'all',
-]  # `subset` of an online run, and of an offline run on all data
+# `subset` of an online run, and of an offline run on all data.
+WHOLE = ['', 'all']
 _COLORS = {
   'DQN (Nature)': '#888888',
   'DQN (Adam)': '#000000',
@@ -109,71 +107,70 @@ def read_data(work_dir: pathlib.Path) -> pd.DataFrame:
   return pd.DataFrame(rows, columns=[*DATA_RUN, *columns.split()])
 
 
-def update_evaluations(path: pathlib.Path, new: pd.DataFrame) -> pd.DataFrame:
-  """Adds runs to `evaluations.csv`; one that was recorded with more updates is kept.
-
-  Returns:
-    The evaluations in the file.
+def add_evaluations(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+  """Adds runs to rows of `evaluations.csv`; the one with more updates replaces another.
 
   Raises:
-    ValueError: If there are several runs of an agent on the same data.
+    ValueError: If there are several new runs of an agent on the same data.
   """
-  if new.duplicated([*RUN, 'updates']).any():
-    twice = new[new.duplicated([*RUN, 'updates'])].iloc[0]
+  if (again := new.duplicated([*RUN, 'updates'])).any():
+    twice = new[again].iloc[0]
     raise ValueError(
       f'The work directory has several runs of {twice.agent} on {twice.game} '
       f'{twice.run} {twice.subset}: move all but one of them elsewhere.'
     )
-  old = _read(path)
-  if old is not None:
-    recorded = old.groupby(RUN).updates.max()
-    for key, updates in new.groupby(RUN).updates.max().items():
-      if updates < recorded.get(key, 0):
-        print(
-          f'kept as recorded: {" ".join(map(str, key))}, {recorded[key]} updates; '
-          f'{updates} in the work directory'
-        )
-        new = new[new.set_index(RUN).index != key]
-  return _write(path, old, new, RUN, [*RUN, 'updates'])
+  return _add(old, new, RUN, 'updates')
 
 
-def update_data(path: pathlib.Path, new: pd.DataFrame) -> pd.DataFrame:
-  """Adds runs of the data to `data.csv`.
-
-  Returns:
-    The runs of the data in the file.
+def add_data(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+  """Adds runs to rows of `data.csv`; one with more agent steps replaces another.
 
   Raises:
-    ValueError: If a recorded run has other data.
+    ValueError: If a recorded run has other data: another seed, or as many agent steps
+      that differ.
   """
-  old = _read(path)
-  if old is not None:
-    recorded = old.set_index(DATA_RUN).fingerprint
-    for game, run, fingerprint in new[[*DATA_RUN, 'fingerprint']].to_numpy():
-      if recorded.get((game, run), fingerprint) != fingerprint:
-        raise ValueError(
-          f'The data of {game} {run} are not those in {path}, on which the recorded '
-          'runs were trained: choose another directory for --out.'
-        )
-  return _write(path, old, new, DATA_RUN, DATA_RUN)
+  for one in old.merge(new, on=DATA_RUN, suffixes=('', '_new')).itertuples():
+    has_grown = (
+      one.seed == one.seed_new and one.agent_steps != one.agent_steps_new
+    )
+    if one.fingerprint != one.fingerprint_new and not has_grown:
+      raise ValueError(
+        f'The data of {one.game} {one.run} are not those on which the recorded runs '
+        'were trained: choose another directory for --out.'
+      )
+  return _add(old, new, DATA_RUN, 'agent_steps')
 
 
-def _read(path):
+def _add(old, new, key, length):
+  """Joins rows; of two runs with the same key, the longer one stays, or the new one."""
+  if old.empty or new.empty:
+    rows = old if new.empty else new
+  else:
+    recorded = old.groupby(key)[length].max()
+    made = new.groupby(key)[length].max()
+    both = recorded.index.intersection(made.index)
+    kept = both[recorded[both] > made[both]]
+    for run in kept:
+      print(
+        f'kept as recorded: {" ".join(map(str, run))}, {recorded[run]} {length}; the '
+        f'work directory has {made[run]}'
+      )
+    new = new[~new.set_index(key).index.isin(kept)]
+    is_replaced = old.set_index(key).index.isin(made.index.difference(kept))
+    rows = pd.concat([old[~is_replaced], new])
+  return rows.sort_values([*key, length], ignore_index=True).round(4)
+
+
+def _read(path, columns):
   if not path.exists():
-    return None
+    return pd.DataFrame(columns=columns)
   types = {'run': int, 'fingerprint': str, 'subset': str}
   return pd.read_csv(path, keep_default_na=False, dtype=types)
 
 
-def _write(path, old, new, key, order):
-  """Writes rows to a CSV file, in order; new ones replace old ones with their key."""
-  if old is not None and len(old):
-    is_replaced = old.set_index(key).index.isin(new.set_index(key).index)
-    new = pd.concat([old[~is_replaced], new]) if len(new) else old
-  new = new.sort_values(order, ignore_index=True).round(4)
-  content = new.to_csv(index=False, lineterminator='\n')
+def _save(rows, path):
+  content = rows.to_csv(index=False, lineterminator='\n')
   files.write_bytes(str(path), content.encode())
-  return new
 
 
 def section(
@@ -252,10 +249,12 @@ def _aggregates(rows, data, references):
   for method, values in scores.items():
     cells = [_interval(summary.metrics[method])]
     for reference in references:
+      if method == reference:
+        cells.append('')
+        continue
       pair = {reference: scores[reference], method: values}
-      estimates = aggregates.improvements(pair, REPETITIONS)
-      is_itself = method == reference
-      cells.append('' if is_itself else _interval(estimates[method, reference]))
+      [estimate] = aggregates.improvements(pair, REPETITIONS).values()
+      cells.append(_interval(estimate))
     runs = [r for game in games for r in compared.select(method, game)]
     above = [
       run.returns[-1] > means[run.game, run.provenance['run']] for run in runs
@@ -390,18 +389,26 @@ def write(work_dir: pathlib.Path, out: pathlib.Path) -> None:
   Raises:
     ValueError: If the runs contradict the record, or evaluations lack their data.
   """
-  out.mkdir(parents=True, exist_ok=True)
-  data = update_data(out / 'data.csv', read_data(work_dir))
-  path = out / 'evaluations.csv'
-  evaluations = update_evaluations(path, read_evaluations(work_dir))
+  new_data, new = read_data(work_dir), read_evaluations(work_dir)
+  if new.empty:
+    print(f'{work_dir} has no runs: the tables are those of {out}.')
+  data = add_data(_read(out / 'data.csv', new_data.columns), new_data)
+  evaluations = add_evaluations(
+    _read(out / 'evaluations.csv', new.columns), new
+  )
+  if evaluations.empty:
+    raise ValueError(f'There are no evaluations in {work_dir} or {out}.')
   if missing := {*evaluations.set_index(DATA_RUN).index} - {
     *data.set_index(DATA_RUN).index
   }:
     game, run = min(missing)
     raise ValueError(
-      f'{path} has runs on {game} {run}, whose data are neither in {work_dir}/data '
-      f'nor in {out}/data.csv.'
+      f'There are runs on {game} {run}, whose data are neither in {work_dir}/data nor '
+      f'in {out}/data.csv.'
     )
+  out.mkdir(parents=True, exist_ok=True)
+  _save(data, out / 'data.csv')
+  _save(evaluations, out / 'evaluations.csv')
   if (work_dir / 'settings').exists():
     text = settings_table(work_dir)
     (out / 'settings.md').write_text(text, encoding='utf-8')
