@@ -390,14 +390,14 @@ def write(work_dir: pathlib.Path, out: pathlib.Path) -> None:
     ValueError: If the runs contradict the record, or evaluations lack their data.
   """
   new_data, new = read_data(work_dir), read_evaluations(work_dir)
-  if new.empty:
-    print(f'{work_dir} has no runs: the tables are those of {out}.')
   data = add_data(_read(out / 'data.csv', new_data.columns), new_data)
   evaluations = add_evaluations(
     _read(out / 'evaluations.csv', new.columns), new
   )
   if evaluations.empty:
     raise ValueError(f'There are no evaluations in {work_dir} or {out}.')
+  if new.empty:
+    print(f'{work_dir} has no runs: the tables are those of {out}.')
   if missing := {*evaluations.set_index(DATA_RUN).index} - {
     *data.set_index(DATA_RUN).index
   }:
