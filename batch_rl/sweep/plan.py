@@ -94,8 +94,8 @@ class Sweep:
     gpus: GPUs per cell; 0.25 is a quarter of one.
     memory_gb: Memory per cell in gigabytes, or None if unlimited.
     retries: Number of times that a killed cell is started again.
-    rates: Known speed of a cell: updates per second in 'train', agent steps per second
-      in 'eval'. May be empty.
+    rates: Speed of a cell before one has run: updates per second in 'train', agent steps
+      per second in 'eval'. May be empty.
     slurm: Further SLURM parameters, named as in `submitit`.
   """
 

@@ -97,14 +97,17 @@ def rates(
 ) -> tuple[dict[str, float], str]:
   """Returns rates for estimates and their origin in words.
 
-  The rates in the sweep's file take precedence over the medians of its cells so far,
-  and those over measurements on two cores.
+  The medians of the sweep's cells so far take precedence over the rates in its file, and
+  those over measurements on two cores.
   """
   chosen = dict(TWO_CORES[sweep.job])
   origin = (
     'measured with Atari agents on two cores without a GPU for each cell; give '
     'your own as `rates:`, or run a cell'
   )
+  if sweep.rates:
+    chosen |= sweep.rates
+    origin = 'given by the sweep'
   for phase in chosen:
     measured = [
       status.progress['rates'][phase]
@@ -114,9 +117,6 @@ def rates(
     if measured and sweep.job != 'evaluate':
       chosen[phase] = statistics.median(measured)
       origin = 'measured in this sweep'
-  if sweep.rates:
-    chosen |= sweep.rates
-    origin = 'given by the sweep'
   return chosen, origin
 
 

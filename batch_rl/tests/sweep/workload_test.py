@@ -56,22 +56,19 @@ def test_seconds_left(state, seconds):
   assert WORK.seconds_left(state, RATES) == pytest.approx(seconds)
 
 
-def test_rates_are_given_or_measured_or_those_of_two_cores():
+def test_rates_are_measured_or_given_or_those_of_two_cores():
   statuses = [
     status(cells.RUNNING, rates={'train': rate}) for rate in (3.0, 9.0, 5.0)
   ]
-  assert (
-    workload.rates(made_up_sweeps.make(), [])[0]
-    == workload.TWO_CORES['offline']
-  )
-  rates, origin = workload.rates(made_up_sweeps.make(), statuses)
-  assert rates['train'] == 5
-  assert 'measured in this sweep' in origin
-  rates, origin = workload.rates(
-    made_up_sweeps.make(rates={'train': 200.0}), statuses
-  )
-  assert rates['train'] == 200
+  sweep = made_up_sweeps.make()
+  assert workload.rates(sweep, [])[0] == workload.TWO_CORES['offline']
+  sweep = made_up_sweeps.make(rates={'train': 200.0, 'eval': 7.0})
+  rates, origin = workload.rates(sweep, [])
+  assert rates == {'train': 200.0, 'eval': 7.0}
   assert origin == 'given by the sweep'
+  rates, origin = workload.rates(sweep, statuses)
+  assert rates == {'train': 5.0, 'eval': 7.0}
+  assert origin == 'measured in this sweep'
 
 
 def test_the_work_is_read_from_the_gin_files(in_process):
