@@ -161,11 +161,12 @@ class LossAgent(gin_signatures.ForwardedParameters):
           'override loss(batch) instead, or _build_train_op, too.'
         )
 
-  def _update(self, batch: Batch) -> dict[str, tf.Tensor]:
+  def _update(self, batch: Batch) -> tuple[tf.Operation, dict[str, tf.Tensor]]:
     """Builds an update of the weights.
 
     Returns:
-      The scalars to log, float32 (); the first is the loss.
+      The update, and the scalars to log by name, float32 (). Reading a scalar alone does
+      not update the weights.
 
     Raises:
       ValueError: If `loss` returns something else than a loss for each transition,
@@ -177,13 +178,13 @@ class LossAgent(gin_signatures.ForwardedParameters):
     steps, self.training_steps = self.training_steps, batch.step
     self._outputs, self._scalars = {}, {}
     try:
-      loss = self._minimise(batch)
+      update, loss = self._minimise(batch)
     finally:
       self.training_steps, self._outputs = steps, None
-    return {'Loss': loss, **self._scalars}
+    return update, {'Loss': loss, **self._scalars}
 
   def _minimise(self, batch):
-    """Builds an update; returns the loss, float32 ()."""
+    """Builds an update; returns it, and the loss, float32 ()."""
     with self._no_new_weights():
       losses = self.loss(batch)
     graph_checks.check_losses(losses, batch.action, type(self))
@@ -208,8 +209,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
       colocate_gradients_with_ops=True,
     )
     graph_checks.check_gradients(pairs, self.online_convnet, type(self))
-    with tf.control_dependencies([self.optimizer.apply_gradients(pairs)]):
-      return tf.identity(loss)
+    return self.optimizer.apply_gradients(pairs), loss
 
   def _frozen_weights(self) -> set[str]:
     """Returns the names of the weights that are not trained.
@@ -269,11 +269,11 @@ class LossAgent(gin_signatures.ForwardedParameters):
       lambda: np.int64(self.training_steps), [], tf.int64
     )
     step = tf.ensure_shape(step, ())
-    scalars = self._update(self._batch(self._replay.transition, step))
+    update, scalars = self._update(self._batch(self._replay.transition, step))
     if self.summary_writer is not None:
       for name, value in scalars.items():
         tf.compat.v1.summary.scalar(f'Losses/{name}', value)
-    return tf.group(*scalars.values())
+    return update
 
   def _build_sync_op(self):
     """Builds the assignments of the online network's weights to the target network's.

@@ -279,7 +279,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     written: set[str] = set()
 
     def update(batch, step):
-      scalars = self._update(self._batch(replay.unpack(batch), step))
+      trained, scalars = self._update(self._batch(replay.unpack(batch), step))
       self._scalar_names = list(scalars)
       graph = tf.compat.v1.get_default_graph()
       graph_checks.check_reproducible(graph, name, 'batch.seed')
@@ -290,7 +290,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         'self.online(batch.state).',
       )
       written.update(graph_checks.written(graph))
-      return tf.stack(list(scalars.values()))
+      with tf.control_dependencies([trained]):
+        return tf.stack(list(scalars.values()))
 
     scope = tf.compat.v1.get_default_graph().get_name_scope()
 

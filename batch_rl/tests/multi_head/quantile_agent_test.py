@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.multi_head import gym_helpers, quantile_agent
-from batch_rl.tests import equations
+from batch_rl.tests import cartpole, equations
 
 GAMMA = 0.9
 
@@ -103,6 +103,15 @@ def test_loss_is_a_scalar_and_summarised(agent):
   summary = tf.compat.v1.Summary.FromString(summaries)
   [scalar] = [v for v in summary.value if v.tag == 'Losses/Loss']
   assert scalar.simple_value == value
+
+
+def test_a_summary_is_not_an_update(agent):
+  """Dopamine writes summaries in a `session.run` of their own."""
+  before = cartpole.weights(agent, 'Online')
+  agent._sess.run(agent._merged_summaries)
+  np.testing.assert_array_equal(cartpole.weights(agent, 'Online'), before)
+  agent._sess.run(agent._train_op)
+  assert not np.array_equal(cartpole.weights(agent, 'Online'), before)
 
 
 @pytest.mark.parametrize(
