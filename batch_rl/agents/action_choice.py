@@ -9,9 +9,10 @@ from batch_rl.agents import graph_checks
 
 
 class ActionChoice:
-  """Actions for one state or several, which do not depend on their number.
+  """Actions for any number of states.
 
-  A policy that draws random numbers draws them for each state, by a seed of its own.
+  The action in a state does not depend on the other states: a policy that draws random
+  numbers draws them for each state, by a seed of its own.
 
   Args:
     choose_actions: Method of an agent, see `LossAgent.choose_actions`.

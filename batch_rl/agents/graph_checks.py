@@ -104,7 +104,8 @@ def check_reproducible(
     calls_python: Whether the method may call Python functions.
 
   Raises:
-    ValueError: If it does, or calls Python without being allowed to.
+    ValueError: If the graph draws others, or writes a summary, or calls Python
+      although `calls_python` is False.
   """
   for op in _operations(graph):
     if not calls_python and op in _PYTHON:

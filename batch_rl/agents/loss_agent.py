@@ -139,7 +139,10 @@ class LossAgent(gin_signatures.ForwardedParameters):
 
   @classmethod
   def _position(cls, name: str) -> int:
-    """Returns the place in the MRO of a method's first definition but this class's."""
+    """Returns the index in the MRO of the first class to define a method.
+
+    `LossAgent` itself does not count.
+    """
     return next(
       (
         i

@@ -6,7 +6,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
-# TensorFlow's number for it among its pools. A graph on several devices uses a pool.
+# `inter_op_thread_pool` of the calling thread. A graph on several devices uses a pool
+# in any case.
 _CALLING_THREAD = -1
 
 

@@ -117,6 +117,7 @@ def main(unused_argv: Any = None) -> None:
       FLAGS.base_dir,
       functools.partial(create, replay_log_dir=FLAGS.replay_log_dir),
       record=record,
+      accept_changes=FLAGS.accept_changes,
     )
   command_line.finish(runner)
 

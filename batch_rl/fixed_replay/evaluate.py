@@ -127,8 +127,9 @@ def choose_checkpoints(
   for number in numbers:
     if number not in available:
       raise ValueError(
-        f'{base_dir} has no checkpoint of iteration {number}, only of {listed}: a '
-        'run keeps its last Checkpoints.keep checkpoints.'
+        f'{base_dir} has no checkpoint of iteration {number}, only of {listed}: '
+        'choose one of these. A run keeps its last Checkpoints.keep checkpoints, and '
+        'each Checkpoints.keep_every-th.'
       )
   return {number: available[number] for number in numbers}
 
@@ -323,21 +324,27 @@ def main() -> None:
       check_environment(before, environment, FLAGS.base_dir)
       return environment
 
-    settings = gin.get_bindings(run_experiment.FixedReplayRunner)
+    runner = run_experiment.FixedReplayRunner
+    bound = gin.get_bindings(runner)
     float_precision.use(
-      settings.get('tensor_float_32', record.get('tensor_float_32', False))
+      bound.get('tensor_float_32', record.get('tensor_float_32', False))
     )
     evaluator = vector_evaluation.Evaluator(
       create_agent,
-      FLAGS.environments or record.get('evaluation_environments') or 1,
-      settings.get('max_steps_per_episode', 27_000),
+      FLAGS.environments
+      or bound.get('evaluation_environments')
+      or record.get('evaluation_environments')
+      or 1,
+      gin_signatures.inherited_value(runner, 'max_steps_per_episode'),
       create_checked_environment,
     )
     if FLAGS.video:
       evaluator.check_video()
     for checkpoint in chosen.values():
       evaluator.load(checkpoint.weights)
-    num_steps = FLAGS.evaluation_steps or settings.get('evaluation_steps')
+    num_steps = FLAGS.evaluation_steps or gin_signatures.inherited_value(
+      runner, 'evaluation_steps'
+    )
   with command_line.run_errors():
     for iteration, checkpoint in chosen.items():
       with command_line.user_errors():
@@ -368,4 +375,4 @@ def main() -> None:
 
 if __name__ == '__main__':
   define_flags()
-  command_line.run(main, required=('base_dir',))
+  command_line.run(main, required=('base_dir',), resumes=False)

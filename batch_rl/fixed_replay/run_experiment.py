@@ -98,7 +98,9 @@ def check_game(replay_data_dir: str, game_name: str | None) -> None:
   game = games.canonical_name(game_name)
   if game == logged:
     return
-  if minatar_games.is_minatar(game) == minatar_games.is_minatar(logged):
+  if logged not in games.names():
+    advice = f'bind FixedReplayRunner.create_environment_fn to that of {logged}'
+  elif minatar_games.is_minatar(game) == minatar_games.is_minatar(logged):
     advice = f'bind it to "{logged}"'
   elif minatar_games.is_minatar(logged):
     advice = f'add --gin_files={minatar_games.OFFLINE_CONFIG}'

@@ -12,8 +12,9 @@ class SequentialEnvironments:
   """Environments with the interface of `AtariVectorEnv`.
 
   States are stacks of observations, (num_envs, stack_size, *observation_shape), oldest
-  first, zeros before the first one of an episode or of a life that ends an agent's
-  episode. The step after an end ignores its action and starts the next episode.
+  first. The stack is padded with zeros at the start of an episode, and after a lost life
+  that ends the agent's episode. The step after an end ignores its action and starts the
+  next episode.
 
   Args:
     envs: Environments of `runs.environments.Environment`, or Dopamine's.

@@ -15,7 +15,7 @@ import contextlib
 import functools
 import logging as std_logging
 import os
-import re
+import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -30,7 +30,7 @@ from batch_rl.dataset.shards import shard_reader
 from batch_rl.minatar import games as minatar_games
 from batch_rl.runs import gin_files as gin_files_lib
 from batch_rl.runs import interruption, run_record
-from batch_rl.runs.bindings import any_agent, files_of_2020
+from batch_rl.runs.bindings import any_agent, bound, files_of_2020
 from batch_rl.utils import programs
 from batch_rl.utils.user_code import user_modules
 
@@ -83,12 +83,13 @@ def define_flags() -> None:
   )
 
 
-def run(main: Callable, required: Iterable[str]) -> None:
+def run(main: Callable, required: Iterable[str], resumes: bool = True) -> None:
   """Parses and checks the flags, then runs a program.
 
   Args:
     main: Function of the program, without arguments.
     required: Names of the flags that must be given.
+    resumes: Whether the same command continues an interrupted run.
   """
 
   def parse(argv):
@@ -113,9 +114,8 @@ def run(main: Callable, required: Iterable[str]) -> None:
     try:
       main()
     except KeyboardInterrupt:
-      logging.warning(
-        'Interrupted. The same command continues after the last checkpoint.'
-      )
+      advice = ' The same command continues after the last checkpoint.'
+      logging.warning('Interrupted.%s', advice if resumes else '')
       sys.exit(130)
 
   app.run(start, flags_parser=parse)
@@ -292,6 +292,8 @@ def start_run(
     gin_config=gin_files_lib.config_text(),
     **settings,
   )
+  if 'seed' not in record:
+    record |= {'seed': secrets.randbits(31), 'seed_drawn': True}
   _bind('run_seed.seed', record['seed'])
   return record
 
@@ -302,11 +304,16 @@ def _bind(parameter: str, value) -> None:
 
 
 def query_gin(parameter: str) -> Any:
-  """Returns the value bound to a gin parameter, or None."""
+  """Returns the value bound to a gin parameter, also by a macro, or None.
+
+  Raises:
+    ValueError: If a macro has no value.
+  """
   try:
-    return gin.query_parameter(parameter)
+    given = gin.query_parameter(parameter)
   except ValueError:
     return None
+  return bound.resolve(given)
 
 
 def configured_game() -> str | None:
@@ -352,10 +359,11 @@ def _is_atari(function: str | None) -> bool:
 
 def _environment_function() -> str | None:
   """Returns the name of the configured `create_environment_fn`, or None."""
-  bound = re.search(
-    r'\.create_environment_fn =[\s\\]*@(?:\w+[./])*(\w+)', gin.config_str()
-  )
-  return bound and bound[1]
+  for parameters in gin.config._CONFIG.values():
+    function = bound.resolve(parameters.get('create_environment_fn'))
+    if isinstance(function, gin.config.ConfigurableReference):
+      return function.configurable.name
+  return None
 
 
 def finish(runner: Any) -> None:

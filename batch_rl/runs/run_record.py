@@ -8,6 +8,7 @@ import difflib
 import hashlib
 import importlib.metadata
 import os
+import re
 import secrets
 import shlex
 import sys
@@ -34,12 +35,10 @@ _PACKAGES = (
 )
 # Settings that a run may change: its length, the times of its checkpoints, and where
 # frames are kept.
-_CHANGEABLE = (
-  'num_iterations',
-  'Checkpoints.',
-  '.cache_dir',
-  '.preload',
-  '.frames_on_device',
+_CHANGEABLE = re.compile(
+  r'[+-] (\w+/)*([\w.]+\.)?'
+  r'(Checkpoints\.\w+|'
+  r'\w+\.(num_iterations|cache_dir|preload|frames_on_device)) ='
 )
 _FUNCTION = {'name': json_schema.Required(str), 'args': list, 'kwargs': dict}
 # The entries that this package reads; see `json_schema`.
@@ -103,14 +102,14 @@ def start(
 
   Args:
     base_dir: Directory of the run.
-    seed: Seed of the run; None keeps the recorded one, or draws one.
+    seed: Seed of the run; None keeps the recorded one, if any.
     accept_changes: Whether a run may continue with another seed or settings.
     **settings: Settings as text. A run with checkpoints may change only the lines
       about `num_iterations`, `Checkpoints`, and where frames are kept.
 
   Returns:
-    The record: run_id, seed, seed_drawn, the settings and their hashes, command,
-    versions, start time.
+    The record: run_id, seed and seed_drawn if the run has a seed, the settings and
+    their hashes, command, versions, start time.
 
   Raises:
     ValueError: If the run has checkpoints and another seed or settings, or no
@@ -126,10 +125,8 @@ def start(
     if seed is not None:
       record.update(seed=seed, seed_drawn=False)
   record.setdefault('run_id', secrets.token_hex(8))
-  record.setdefault('seed_drawn', seed is None and 'seed' not in record)
   if seed is not None:
     record['seed_drawn'] = False
-  record.setdefault('seed', secrets.randbits(31) if seed is None else seed)
   changes = [
     change
     for name, now in {'seed': seed, **settings}.items()
@@ -246,7 +243,7 @@ def _changes(name: str, before: str, now: str) -> list[str]:
     if line[0] in '+-'
     and '=' in line
     and not line[2:].startswith('#')
-    and not any(name in line for name in _CHANGEABLE)
+    and not _CHANGEABLE.match(line)
   ]
 
 

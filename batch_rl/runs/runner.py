@@ -67,6 +67,10 @@ class RecordedRunner(run_experiment.Runner):
     self.record = dict(
       record or run_record.start(base_dir, self._seed, accept_changes)
     )
+    if self._seed is None:
+      logging.warning(
+        'The run has no seed, so it cannot be repeated: bind run_seed.seed.'
+      )
     kwargs['fine_grained_print_to_console'] = False  # there is a progress bar
     self._accept_changes = accept_changes
     self._has_run = False

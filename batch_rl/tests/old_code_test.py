@@ -218,6 +218,10 @@ def test_batches_in_the_graph_follow_a_reload(data_dir):
       assert np.max(drawn) < CAPACITY
     np.testing.assert_array_equal(*drawn)
     assert len(np.unique(drawn[0], axis=0)) == 3
+    replay.memory.reload_buffer()
+    assert np.max(session.run(replay.indices)) >= CAPACITY
+    replay.memory.load_single_buffer(2)
+    assert np.max(session.run(replay.indices)) < CAPACITY
     with pytest.raises(ValueError, match='There is no shard 9'):
       fixed_replay_buffer.WrappedFixedReplayBuffer(data_dir, 9, (2, 2), 4)
     with pytest.raises(TypeError, match='positional'):

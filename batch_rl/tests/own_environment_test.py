@@ -196,6 +196,17 @@ def test_an_online_agent_of_another_format_is_refused(tmp_path):
       )
 
 
+def test_data_of_ones_own_needs_its_environment(tmp_path):
+  environment = {'game': 'RandomWalk'}
+  manifest = {'manifest_version': 1, 'environment': environment}
+  (tmp_path / 'manifest.json').write_text(json.dumps(manifest))
+  with pytest.raises(
+    ValueError,
+    match='holds RandomWalk, .* bind FixedReplayRunner.create_environment_fn to',
+  ):
+    offline.check_game(str(tmp_path), 'Pong')
+
+
 def test_what_an_environment_lacks_is_one_line(logged, tmp_path, capsys):
   bindings = OFFLINE.split('\n') + [
     'import batch_rl.tests.random_walk',

@@ -32,10 +32,7 @@ def run_seed(
 
 def has_deterministic_ops() -> bool:
   """Returns whether the run is restricted to deterministic operations."""
-  try:
-    return bool(gin.query_parameter('run_seed.deterministic_ops'))
-  except ValueError:
-    return False
+  return bool(gin.get_bindings(run_seed).get('deterministic_ops'))
 
 
 def derive(seed: int | None, purpose: str, index: int = 0) -> int | None:

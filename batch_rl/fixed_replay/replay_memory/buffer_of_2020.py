@@ -37,7 +37,7 @@ class BufferOf2020:
   of the store.
 
   Attributes:
-    on_reload: Function to call after `reload_buffer`.
+    on_reload: Function to call after `reload_buffer` and `load_single_buffer`.
     _loaded_buffers: Whether there is data: False if `replay_suffix` is missing.
     _replay_suffix: Number of the single shard to use, or None.
     _replay_indices: Numbers of the shards to choose from, ascending.

@@ -165,6 +165,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
       raise ValueError(
         f'No valid transition in shard {suffix} of {self._data_dir}.'
       )
+    self.on_reload()
 
   def reload_buffer(self, num_buffers: int | None = None) -> None:
     """Samples from randomly chosen shards; shards in memory are not read again.
@@ -203,6 +204,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
 
   def reseed(self, seed: int | None) -> None:
     """Restarts the random choice of shards and transitions from a seed."""
+    self._seed = seed  # of the memories that are loaded next
     self._random = np.random.default_rng(seed)
     self._backend.reseed(seed)
 

@@ -161,7 +161,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       self._frames.use(memory.sampler)
 
   def _restart(self) -> None:
-    """Drops the batches of the shards before a `reload_buffer` by other code."""
+    """Drops the batches of the shards before other code has changed them."""
     self.memory.reseed_from_itself()
     self._use_frames(self.memory)
     if self._prefetcher is not None:

@@ -56,3 +56,31 @@ def find(
       yield Binding(
         scope, known.selector, known.wrapped, parameter, location.filename
       )
+
+
+def resolve(given: Any) -> Any:
+  """Returns the value of a macro or constant; anything else as it is.
+
+  Args:
+    given: Value that gin has for a parameter.
+
+  Raises:
+    ValueError: If the macro has no value.
+  """
+  seen = []
+  while isinstance(given, config.ConfigurableReference) and given.evaluate:
+    name = '/'.join(given.scopes)
+    if given.configurable.wrapped is config._retrieve_constant:
+      return config._CONSTANTS[name]
+    if given.configurable.wrapped is not config.macro:
+      return given
+    if name in seen:
+      raise ValueError(f'The gin macro %{name} is defined by itself.')
+    seen.append(name)
+    try:
+      given = gin.query_parameter(f'%{name}')
+    except ValueError as error:
+      raise ValueError(
+        f'%{name} is neither a constant nor a macro with a value: add {name}=VALUE.'
+      ) from error
+  return given

@@ -9,10 +9,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-import gin
 from gin import config, config_parser
 
-from batch_rl.runs.bindings import ranges, syntax
+from batch_rl.runs.bindings import bound, ranges, syntax
 
 
 def check(statements: Iterable[config_parser.BindingStatement]) -> None:
@@ -36,7 +35,7 @@ def check(statements: Iterable[config_parser.BindingStatement]) -> None:
     if parameter not in values:
       continue  # cleared since
     given = values[parameter]
-    value = _value(given)
+    value = bound.resolve(given)
     allowed = ranges.find(known.wrapped, parameter)
     if allowed is None:
       continue
@@ -77,27 +76,6 @@ def _check_macro(statement):
       f'{name}={written} sets no parameter: write Class.parameter=value, e.g. '
       'FixedReplayRunner.num_iterations=3.'
     )
-
-
-def _value(given: Any) -> Any:
-  """Returns the value of a macro or constant; anything else as it is."""
-  seen = []
-  while isinstance(given, config.ConfigurableReference) and given.evaluate:
-    name = '/'.join(given.scopes)
-    if given.configurable.wrapped is config._retrieve_constant:
-      return config._CONSTANTS[name]
-    if given.configurable.wrapped is not config.macro:
-      return given
-    if name in seen:
-      raise ValueError(f'The gin macro %{name} is defined by itself.')
-    seen.append(name)
-    try:
-      given = gin.query_parameter(f'%{name}')
-    except ValueError as error:
-      raise ValueError(
-        f'%{name} is neither a constant nor a macro with a value: add {name}=VALUE.'
-      ) from error
-  return given
 
 
 def _hint(value: Any, allowed: ranges.Range) -> str:

@@ -165,7 +165,12 @@ RANGES = {
   'jit_compile': _BOOLEAN,
   'mixed_precision': _BOOLEAN,
   'num_atoms': _integer(1, 100_000),
-  'vmin': _number(-1e9, 1e9, none=True),
+  'vmin': Range(
+    'a number from -1e+09 to 1e+09 other than 0, which Dopamine takes for None; '
+    '-1e-6 is as good',
+    lambda value: _number(-1e9, 1e9).accepts(value) and value != 0,
+    none=True,
+  ),
   'vmax': _number(-1e9, 1e9),
   'kappa': _number(0, 1e9),
   'num_heads': _integer(1, 100_000),

@@ -113,6 +113,25 @@ def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path, monkeypatch):
   assert json.loads(path.read_text()) == contents[1]
 
 
+def test_bindings_replace_the_runs_settings(base_dir, monkeypatch):
+  path = base_dir / 'evaluations' / 'evaluate-1.json'
+  for bindings, options, expected in (
+    (['FixedReplayRunner.evaluation_environments=1'], {}, (1, [40])),
+    ([], {'environments': 3}, (3, [40] * 3)),
+    (
+      ['FixedReplayRunner.max_steps_per_episode=25'],
+      {'environments': 1},
+      (1, [25, 25]),
+    ),
+  ):
+    evaluate_here(
+      monkeypatch, base_dir=str(base_dir), gin_bindings=bindings, **options
+    )
+    content = json.loads(path.read_text())
+    lengths = [episode['length'] for episode in content['episodes']]
+    assert (content['environments'], lengths) == expected
+
+
 def test_mistakes_are_one_line(base_dir, tmp_path, monkeypatch, capsys):
   for options, message in (
     ({'base_dir': str(tmp_path)}, 'has no run.json'),

@@ -304,26 +304,31 @@ def test_frames_of_another_shape_are_refused(tmp_path):
     FixedReplayBuffer(str(tmp_path), 0, (84, 84), 4, 100, 8)
 
 
+class LoadsUncompressed(FixedReplayBuffer):
+  """As `dopamine.labs.offline_rl.fixed_replay.JaxFixedReplayBuffer`."""
+
+  def __init__(self, data_dir, **kwargs):
+    super().__init__(
+      data_dir=str(data_dir),
+      replay_suffix=None,
+      observation_shape=(2, 2),
+      stack_size=4,
+      replay_capacity=50,
+      batch_size=8,
+      **kwargs,
+    )
+
+  def _load_buffer(self, suffix):
+    memory = circular_replay_buffer.OutOfGraphReplayBuffer(
+      *self._args, **self._kwargs
+    )
+    memory.load(self._data_dir, suffix)
+    return memory
+
+
 def test_subclasses_may_load_dopamines_memory(tmp_path):
-  """As `dopamine.labs.offline_rl.fixed_replay.JaxFixedReplayBuffer` does."""
   shards.write_run(tmp_path, [30, 30], capacity=50)
-
-  class Subclass(FixedReplayBuffer):
-    def _load_buffer(self, suffix):
-      memory = circular_replay_buffer.OutOfGraphReplayBuffer(
-        *self._args, **self._kwargs
-      )
-      memory.load(self._data_dir, suffix)
-      return memory
-
-  buffer = Subclass(
-    data_dir=str(tmp_path),
-    replay_suffix=None,
-    observation_shape=(2, 2),
-    stack_size=4,
-    replay_capacity=50,
-    batch_size=8,
-  )
+  buffer = LoadsUncompressed(tmp_path)
   assert buffer._replay_buffers[0]._replay_capacity == 50
   ours = load(tmp_path, None)
   assert buffer.file_hashes() == ours.file_hashes() != {}
@@ -334,6 +339,22 @@ def test_subclasses_may_load_dopamines_memory(tmp_path):
     buffer.sample_transition_batch(len(rows), rows)[STATE],
     ours.sample_transition_batch(len(rows), rows)[STATE],
   )
+
+
+def test_loaded_memories_are_drawn_by_the_last_seed(tmp_path):
+  shards.write_run(tmp_path, [30] * 4, capacity=50)
+  buffer = LoadsUncompressed(tmp_path, num_buffers=1, seed=0)
+  drawn = {}
+  for seed in range(12):
+    buffer.reseed(seed)
+    assert buffer.redraw()
+    [memory] = buffer._replay_buffers
+    draws = tuple(buffer.sample_index_batch(20).tolist())
+    drawn.setdefault(id(memory._store['terminal']), []).append(draws)
+  # The same shard, drawn with several seeds, gives several batches.
+  assert any(len(batches) > 1 for batches in drawn.values())
+  for batches in drawn.values():
+    assert len(set(batches)) == len(batches)
 
 
 def test_the_wrapped_buffer_draws_batches_by_iteration(tmp_path):

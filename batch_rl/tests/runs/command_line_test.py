@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import gin
 import numpy as np
 import pytest
 from absl import logging
@@ -22,7 +23,7 @@ from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.fixed_replay import train as offline
 from batch_rl.runs import command_line, run_record
 from batch_rl.tests import gin_files_of_2020, programs, shards, user_code
-from batch_rl.utils import locks
+from batch_rl.utils import locks, seeding
 from batch_rl.utils.user_code import user_modules
 
 ONLINE = 'batch_rl/baselines/configs/random.gin'
@@ -394,9 +395,45 @@ def test_a_run_with_checkpoints_keeps_its_precision(
   assert json.loads(path.read_text())['tensor_float_32'] is False
 
 
-def test_an_online_run_records_its_precision(unbroken):
-  record = json.loads((unbroken / 'base' / 'run.json').read_text())
-  assert record['tensor_float_32'] is False
+def test_an_online_run_keeps_its_precision(unbroken, tmp_path, capsys):
+  shutil.copytree(unbroken, tmp_path, dirs_exist_ok=True)
+  options = online_options(tmp_path / 'base', tmp_path / 'Pong/1')
+  path = tmp_path / 'base/run.json'
+  text = path.read_text()
+  path.write_text(
+    text.replace('"tensor_float_32": false', '"tensor_float_32": true')
+  )
+  with pytest.raises(SystemExit):
+    programs.run_here(online, **options)
+  assert '+ tensor_float_32 = False' in capsys.readouterr().err
+  programs.run_here(online, **options, accept_changes=True)
+  assert json.loads(path.read_text())['tensor_float_32'] is False
+
+
+def test_macros_configure_a_run(tmp_path):
+  macros = ["AGENT='random'", "GAME='Pong'", 'SEED=6']
+  macros.append('ENVIRONMENT=@atari_lib.create_atari_environment')
+  programs.run_here(
+    online,
+    base_dir=str(tmp_path),
+    gin_bindings=[
+      *macros,
+      'create_online_agent.agent_name=%AGENT',
+      f'{GAME}=%GAME',
+      'run_seed.seed=%SEED',
+      'LoggedRunner.create_environment_fn=%ENVIRONMENT',
+      'LoggedRunner.num_iterations=1',
+      'LoggedRunner.training_steps=8',
+      'LoggedRunner.evaluation_steps=1',
+      'LoggedRunner.max_steps_per_episode=20',
+    ],
+  )
+  record = json.loads((tmp_path / 'run.json').read_text())
+  assert (record['agent'], record['seed']) == ('random', 6)
+  assert record['environment']['game'] == 'Pong'
+  with gin.unlock_config():
+    gin.parse_config('NO = False\nrun_seed.deterministic_ops = %NO')
+  assert not seeding.has_deterministic_ops()
 
 
 def test_a_run_may_be_prolonged_and_changed_on_request(

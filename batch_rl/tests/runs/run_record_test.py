@@ -76,6 +76,38 @@ def test_a_restored_record_is_compared_with_the_settings(damaged):
   assert changed['gin_config'] == 'A.b = 2' and len(changed['changes']) == 1
 
 
+@pytest.mark.parametrize(
+  ('line', 'may_change'),
+  [
+    ('FixedReplayRunner.num_iterations', True),
+    ('Checkpoints.keep', True),
+    ('a.b.Checkpoints.keep', True),
+    ('WrappedFixedReplayBuffer.cache_dir', True),
+    ('MyAgent.num_iterations_of_warmup', False),
+    ('MyAgent.preload_weights', False),
+    ('MyCheckpoints.keep', False),
+    ("MyAgent.name = 'B.preload'  # or", False),
+  ],
+)
+def test_only_some_settings_may_change(base_dir, line, may_change):
+  start = run_record.start(
+    str(base_dir), gin_config=f'A.b = 1\n{line} = 1', accept_changes=True
+  )
+  run_record.write(str(base_dir), start)
+  now = f'A.b = 1\n{line} = 2'
+  if may_change:
+    assert resume(base_dir, gin_config=now)['gin_config'] == now
+  else:
+    with pytest.raises(ValueError, match='other settings'):
+      resume(base_dir, gin_config=now)
+
+
+def test_a_seed_is_recorded_only_if_the_run_has_one(tmp_path):
+  assert 'seed' not in run_record.start(str(tmp_path))
+  record = run_record.start(str(tmp_path), seed=4)
+  assert (record['seed'], record['seed_drawn']) == (4, False)
+
+
 def test_a_lost_setting_is_restored(base_dir, caplog):
   path = base_dir / 'run.json'
   record = json.loads(path.read_text())

@@ -8,6 +8,7 @@ Subclasses of `ForwardedParameters` need no decorator. `forwards_to` is for othe
 classes, and for those that fix or withhold an argument.
 """
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -127,6 +128,22 @@ def configured_value(cls: type, name: str) -> Any:
       if parameter and parameter.default is not parameter.empty:
         return parameter.default
   raise ValueError(f'{cls.__name__} has no parameter {name} with a value.')
+
+
+def inherited_value(cls: type, name: str) -> Any:
+  """Returns the value of a parameter that a class leaves to its base classes.
+
+  gin binds it for the class or for a base class, whose constructor has the default.
+
+  Args:
+    cls: Class whose signature has the parameter.
+    name: Name of the parameter.
+  """
+  for base in cls.__mro__:
+    with contextlib.suppress(ValueError):  # not configurable
+      if name in (bindings := gin.get_bindings(base)):
+        return bindings[name]
+  return inspect.signature(cls).parameters[name].default
 
 
 def _own_signature(construct: Callable) -> inspect.Signature:

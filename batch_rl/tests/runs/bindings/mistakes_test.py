@@ -223,6 +223,7 @@ HUGE = 10**400
     (f'{RUNNER}.tensor_float_32=None', 'give True or False.'),
     # The parameter of a base class, a scope, a module, a macro.
     ('DQNAgent.update_period=0', 'DQNAgent.update_period=0 is not allowed'),
+    ('RainbowAgent.vmin=0.0', 'other than 0, which Dopamine takes for None'),
     (f'mine/{AGENT}.num_heads=0', f'mine/{AGENT}.num_heads=0 is not allowed'),
     (f'multi_head_dqn_agent.{AGENT}.gamma=2', 'gamma=2 is not allowed'),
     (f'heads=0\n{AGENT}.num_heads=%heads', 'num_heads=%heads, which is 0, is'),

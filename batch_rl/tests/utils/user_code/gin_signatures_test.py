@@ -5,6 +5,7 @@ import inspect
 import gin
 import pytest
 
+from batch_rl.fixed_replay import run_experiment
 from batch_rl.utils.user_code import gin_signatures
 
 
@@ -160,3 +161,16 @@ def test_the_value_that_a_parameter_will_have():
   assert [value(WithMixin), value(WithOtherDefault)] == [7, 8]
   with pytest.raises(ValueError, match='Learner has no parameter perido'):
     gin_signatures.configured_value(Learner, 'perido')
+
+
+def test_the_value_of_a_parameter_of_a_base_class():
+  def value():
+    return gin_signatures.inherited_value(
+      run_experiment.FixedReplayRunner, 'max_steps_per_episode'
+    )
+
+  assert value() == 27_000
+  gin.bind_parameter('Runner.max_steps_per_episode', 7)
+  assert value() == 7
+  gin.bind_parameter('FixedReplayRunner.max_steps_per_episode', 8)
+  assert value() == 8
