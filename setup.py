@@ -1,4 +1,4 @@
-"""Installation of batch_rl. Each pin has its reason beside it."""
+"""Installation of batch_rl. Each exact version has its reason beside it."""
 
 import pathlib
 import re
@@ -45,7 +45,7 @@ INSTALL_REQUIRES = [
   'tensorboard>=2.20',  # Dopamine uses it and does not declare it
   'absl-py>=2.1',
   'gin-config>=0.5',
-  'psutil>=5.9.4',  # likewise
+  'psutil>=5.9.4',
   'tqdm>=4.66',
   # `dataset fetch`: HTTP, and folders or other URLs. TensorFlow and flax bring
   # them, too.

@@ -10,7 +10,7 @@
 `random_scores.csv` has the random agent's score with each ROM, and how it was measured
 (`benchmarks/random_scores.py`). `minatar_scores.csv` has the scores of MinAtar's games,
 all of them measured by `benchmarks/minatar_scores.py`: `random`, and `dqn_final` and
-`dqn_best` of online DQNs.
+`dqn_best` of online DQNs in 5 iterations of 100,000 agent steps.
 """
 
 import csv
@@ -76,8 +76,9 @@ def describe(normaliser: str) -> str:
   return (
     f'{normaliser} version {VERSION} (sha256 {_digest(NORMALISERS_CSV)}): {formula}; '
     f'{normaliser}: {_ORIGINS[normaliser]}; random: {_ORIGINS["random"]}. MinAtar '
-    f'version {MINATAR_VERSION} (sha256 {_digest(MINATAR_SCORES_CSV)}): random actions '
-    'and online DQNs of this package (benchmarks/minatar_scores.py)'
+    f'version {MINATAR_VERSION} (sha256 {_digest(MINATAR_SCORES_CSV)}): random actions; '
+    'online DQNs of this package, 3 runs of 500,000 agent steps, evaluated 5 times '
+    '(benchmarks/minatar_scores.py)'
   )
 
 

@@ -7,8 +7,9 @@ from batch_rl.report import normalisation
 from batch_rl.report.comparison import listed, rom_name
 from batch_rl.report.run_results import RunResults
 
-# Protocol of the random agent and of the online DQN of the normalisers.
+# Protocols of the random agent and of the online DQN of the normalisers.
 REFERENCE = {'epsilon': '0.001', 'sticky': '0.25', 'frame cap': '108000'}
+MINATAR_REFERENCE = {'epsilon': '0.001', 'sticky': '0.1', 'frame cap': '27000'}
 
 
 def notes_on(runs: pd.DataFrame) -> list[str]:
@@ -42,26 +43,25 @@ def _differences(runs: pd.DataFrame) -> list[str]:
 
 
 def _departures_from_reference(runs: list[RunResults]) -> list[str]:
-  """Returns notes on protocols that differ from that of the reference scores.
-
-  MinAtar's reference scores come from runs with the same configs.
-  """
+  """Returns notes on protocols that differ from that of the reference scores."""
   notes = []
-  runs = [
-    run
-    for run in runs
-    if run.game in normalisation.load() and not minatar.is_minatar(run.game)
-  ]
-  for name, expected in REFERENCE.items():
-    values = {run.protocol.get(name, '?') for run in runs} - {'?', expected}
-    if values:
-      notes.append(
-        f'Evaluated with {name} {", ".join(sorted(values))}; the reference scores '
-        f'were measured with {expected}.'
-      )
+  runs = [run for run in runs if run.game in normalisation.load()]
+  of_minatar = [run for run in runs if minatar.is_minatar(run.game)]
+  of_atari = [run for run in runs if not minatar.is_minatar(run.game)]
+  for family, where, reference in (
+    (of_atari, '', REFERENCE),
+    (of_minatar, ' in MinAtar', MINATAR_REFERENCE),
+  ):
+    for name, expected in reference.items():
+      values = {run.protocol.get(name, '?') for run in family} - {'?', expected}
+      if values:
+        notes.append(
+          f'Evaluated with {name} {", ".join(sorted(values))}{where}; the reference '
+          f'scores were measured with {expected}.'
+        )
   others = {
     run.game
-    for run in runs
+    for run in of_atari
     if run.protocol.get('rom', '?') != '?' and rom_name(run) != "the dataset's"
   }
   if others:

@@ -160,7 +160,10 @@ def scores_table(compared: Comparison, kind: str, repetitions: int) -> Table:
     repetitions: Number of bootstrap samples.
   """
   games, known = compared.games, normalisation.load()
-  references = {'Random': 'random', 'Online DQN': f'dqn_{kind}'}
+  references = {
+    'Random (reference)': 'random',
+    'Online DQN (reference)': f'dqn_{kind}',
+  }
   records = [
     _score_record(game, name, kind, (known[game][score], None, None))
     for name, score in references.items()

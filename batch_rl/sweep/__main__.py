@@ -52,7 +52,11 @@ def _parser():
   add('file', nargs='?', help='YAML file')
   add('--job', help='offline, online or evaluate')
   add('--base_dir', help='directory of the results, shared by all machines')
-  add('--data_dir', help='directory of the runs, <data_dir>/<Game>/<run>')
+  add(
+    '--data_dir',
+    help='directory of the runs, <data_dir>/<Game>/<run>; an online sweep of several '
+    'agents logs to <data_dir>/<agent>/<Game>/<run>',
+  )
   add(
     '--games',
     nargs='+',
@@ -179,6 +183,10 @@ def _print_plan(sweep, monitor, options, launcher):
   except ValueError as error:
     print(f'DATA IS MISSING: {error}\n')
   print(monitor.summary())
+  train, evaluation = monitor.work()
+  unit = 'agent steps of training' if sweep.job == 'online' else 'updates'
+  trained = f'{train:,.0f} {unit} and ' if train else ''
+  print(f'{trained}{evaluation:,.0f} agent steps of evaluation in all')
   rates = ', '.join(
     f'{rate:.4g}/s in {phase}' for phase, rate in monitor.rates.items()
   )
@@ -188,7 +196,11 @@ def _print_plan(sweep, monitor, options, launcher):
   )
   print(f'rates {monitor.origin_of_rates}.')
   if options.launcher == 'ray':
-    slots = launcher.slots(sweep, options.address)
+    try:
+      slots = launcher.slots(sweep, options.address)
+    except launcher.DoesNotFitError as error:
+      print(f'NO MACHINE FITS: {error}')
+      return
     print(
       f'{slots} at a time: {monitor_lib.duration(seconds / slots)}, if they do not '
       'slow each other down.'

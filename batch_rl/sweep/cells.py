@@ -53,7 +53,8 @@ class Status:
     attempts: Number of times that the cell was started.
     message: Reason of a failure, or ''.
     where: Host and process of a running cell, or ''.
-    progress: Last progress that the run wrote, see `progress.Progress`.
+    progress: Last progress that the run wrote, see `progress.Progress`; an evaluation
+      writes none.
     seconds: Age of `progress` in seconds.
   """
 
@@ -75,7 +76,10 @@ def status(cell: plan.Cell) -> Status:
     state = WAITING  # The sweep has changed since then.
   elif state == RUNNING and not _is_locked(cell):
     state = STOPPED
-  latest = progress.read(cell.directory) or {}
+  latest = None
+  if cell.job != 'evaluate':  # The file is that of the training.
+    latest = progress.read(cell.directory)
+  latest = latest or {}
   return Status(
     state,
     record.get('attempts', 0),
@@ -171,16 +175,14 @@ def _basis(cell):
   return hashes
 
 
-def _record_path(cell):
-  return os.path.join(cell.directory, f'sweep-{cell.job}.json')
-
-
 def _read_record(cell) -> dict[str, Any]:
   try:
-    record = files.read_json(_record_path(cell), _RECORD) or {}
+    record = files.read_json(
+      plan.record_path(cell.directory, cell.job), _RECORD
+    )
   except ValueError:  # Damaged by a crash. The run resumes without it.
     return {}
-  if record.get('state') not in STATES:
+  if record is None or record.get('state') not in STATES:
     return {}
   return {key: value for key, value in record.items() if value is not None}
 
@@ -188,7 +190,8 @@ def _read_record(cell) -> dict[str, Any]:
 def _write_record(cell, **content):
   now = time.strftime('%Y-%m-%dT%H:%M:%S%z')
   files.write_json(
-    _record_path(cell), {'arguments': cell.arguments, 'time': now, **content}
+    plan.record_path(cell.directory, cell.job),
+    {'arguments': cell.arguments, 'time': now, **content},
   )
 
 

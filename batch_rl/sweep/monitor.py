@@ -83,6 +83,19 @@ class Monitor:
       if status.state != cell_lib.FAILED
     )
 
+  def work(self) -> tuple[float, float]:
+    """Returns the work of all cells, done or not.
+
+    Returns:
+      Number of updates, or of agent steps of training for an online sweep; and number
+      of agent steps of evaluation.
+    """
+    works = [self._workloads[cell] for cell in self.statuses]
+    return (
+      sum(work.iterations * work.train for work in works),
+      sum(work.iterations * work.eval for work in works),
+    )
+
   def table(self, height: int) -> rich.table.Table:
     """Returns a table with a line for each of the most important cells.
 

@@ -252,8 +252,11 @@ def _cell(job, base_dir, settings, method, game, run, seed, has_others) -> Cell:
       stores = os.path.join(base_dir, _expand_user(settings['store_dir']))
       bindings.append(f'FixedReplayBuffer.cache_dir = "{stores}"')
   elif job == 'online':
-    parts = (method.folder,) if has_others else ()
-    flags['replay_log_dir'] = os.path.join(data_dir, *parts, game, str(run))
+    logs = [
+      os.path.join(data_dir, folder, game, str(run))
+      for folder in ('', method.folder)
+    ]
+    flags['replay_log_dir'] = _earlier_log(directory, logs) or logs[has_others]
     flags['seed'] = parallel_runs.seed_of(seed, run)
   else:
     flags |= _known_mapping(settings, 'evaluate', _EVALUATE_FLAGS)
@@ -278,6 +281,23 @@ def _cell(job, base_dir, settings, method, game, run, seed, has_others) -> Cell:
     method.class_name,
     module,
   )
+
+
+def record_path(directory: str, job: str) -> str:
+  """Returns the path of a cell's record."""
+  return os.path.join(directory, f'sweep-{job}.json')
+
+
+def _earlier_log(directory, logs) -> str | None:
+  """Returns which of `logs` an online cell has begun; None for a new cell."""
+  try:
+    record = files.read_json(
+      record_path(directory, 'online'), {'arguments': [str]}
+    )
+  except ValueError:  # Damaged by a crash.
+    return None
+  begun = (record or {}).get('arguments') or ()
+  return next((log for log in logs if f'--replay_log_dir={log}' in begun), None)
 
 
 def _methods(job, settings) -> list[_Method]:

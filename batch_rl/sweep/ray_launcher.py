@@ -16,6 +16,16 @@ from batch_rl.utils import machine as machine_lib
 _STORE_BYTES = 100 << 20  # Ray's object store; the results of cells are small.
 _POLL = 2.0  # Seconds.
 _CONNECT_TIMEOUT = 5.0  # Seconds.
+# Settings of a sweep and the unit of each, by Ray's name of the resource.
+_SETTINGS = {
+  'CPU': ('cpus', 1),
+  'GPU': ('gpus', 1),
+  'memory': ('memory_gb', 1e9),
+}
+
+
+class DoesNotFitError(ValueError):
+  """A cell that needs more than any machine has. The message says of what."""
 
 
 def run(
@@ -36,7 +46,8 @@ def run(
     watch: Function to call every few seconds, which returns whether to stop.
 
   Raises:
-    ValueError: If there is no cluster, or a cell fits on none of its machines.
+    DoesNotFitError: If a cell fits on none of the machines.
+    ValueError: If there is no cluster.
   """
   with _connected(sweep, address):
     _run(sweep, cells, watch)
@@ -46,7 +57,8 @@ def slots(sweep: plan.Sweep, address: str | None) -> int:
   """Returns the number of cells that run at once.
 
   Raises:
-    ValueError: If there is no cluster, or a cell fits on none of its machines.
+    DoesNotFitError: If a cell fits on none of the machines.
+    ValueError: If there is no cluster.
   """
   with _connected(sweep, address) as capacities:
     return sum(capacities)
@@ -108,16 +120,23 @@ def _capacities(sweep) -> list[int]:
     for machine in machines
   ]
   if not any(capacities):
-    available = '; '.join(_resources(machine, needs) for machine in machines)
-    raise ValueError(
-      f'A cell needs {_resources(needs, needs)}, more than any machine has '
-      f'({available}): reduce cpus, gpus or memory_gb.'
+    # What all machines lack; else each lacks something else.
+    lacking = [
+      kind
+      for kind, amount in needs.items()
+      if all(machine.get(kind, 0) < amount for machine in machines)
+    ] or [*needs]
+    available = '; '.join(_resources(machine, lacking) for machine in machines)
+    raise DoesNotFitError(
+      f'A cell needs {_resources(needs, lacking)}, more than any machine has '
+      f'({available}): reduce {" or ".join(_SETTINGS[k][0] for k in lacking)}.'
     )
   return capacities
 
 
 def _resources(amounts, kinds) -> str:
-  return ', '.join(f'{amounts.get(kind, 0):g} {kind}' for kind in kinds)
+  named = {_SETTINGS[k][0]: amounts.get(k, 0) / _SETTINGS[k][1] for k in kinds}
+  return ', '.join(f'{name}={amount:.4g}' for name, amount in named.items())
 
 
 def _memory(sweep) -> float:

@@ -1,14 +1,17 @@
 """Runs the cells of a sweep as SLURM jobs, through submitit."""
 
 import concurrent.futures
+import contextlib
+import io
 import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import submitit
+from submitit.core import utils as submitit_utils
 
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
@@ -24,6 +27,10 @@ _IN_QUEUE = (
   'REQUEUED',
   'SUSPENDED',
 )
+_UNKNOWN = (
+  'UNKNOWN'  # submitit's, if sacct does not list a job or does not answer
+)
+_MAX_ARRAY = 1000  # jobs; SLURM's MaxArraySize is 1001 by default.
 _MAX_TIMEOUTS = 1000  # A run may take many times the time limit of a job.
 _GRACE = (
   600.0  # Seconds; longer than the grace time before SIGKILL on clusters.
@@ -98,24 +105,37 @@ def run(
     Whether the jobs have ended. Otherwise they continue without this process.
 
   Raises:
-    ValueError: If there is no SLURM, or submitit does not know a setting.
+    ValueError: If there is no SLURM, submitit does not know a setting, sbatch refuses
+      the jobs, or a cell is in the queue with other settings.
   """
   folder = os.path.join(sweep.base_dir, 'slurm')
+  path = os.path.join(folder, _SUBMITTED)
   executor = _executor(sweep, folder)
-  jobs = _jobs_in_queue(folder)
-  queued = {name for _, names in jobs for name in names}
-  new = [cell for cell in cells if cell.name not in queued]
-  if new:
-    jobs += _submit(executor, sweep, new)
-    files.write_json(
-      os.path.join(folder, _SUBMITTED),
-      [{'job': job.job_id, 'cells': names} for job, names in jobs],
+  queue = _jobs_in_queue(folder)
+  ours = {_key(cell): cell for cell in cells}
+  if unknown := [
+    job.job_id
+    for job, commands in queue
+    if job.state == _UNKNOWN and commands.keys() & ours.keys()
+  ]:
+    print(
+      f'SLURM does not tell the state of {_listed(unknown)}: counted as in the queue. '
+      f'What squeue does not list has ended: remove it from {path}.'
     )
+  _check_settings(ours, queue)
+  queued = {key for _, commands in queue for key in commands}
+  new = [cell for key, cell in ours.items() if key not in queued]
+  for array in _submit(executor, sweep, new):
+    queue += array
+    files.write_json(
+      path,
+      [{'job': job.job_id, 'cells': commands} for job, commands in queue],
+    )
+  waiting = [job for job, commands in queue if commands.keys() & ours.keys()]
   print(
-    f'{len(jobs)} jobs in the queue, {len(new)} cells submitted now; logs: '
+    f'{len(waiting)} jobs in the queue, {len(new)} cells submitted now; logs: '
     f'{folder}'
   )
-  waiting = [job for job, _ in jobs]
   while waiting:
     if watch():
       return False
@@ -150,25 +170,71 @@ def _executor(sweep, folder):
   return executor
 
 
-def _submit(executor, sweep, cells):
+def _submit(
+  executor, sweep, cells
+) -> Iterator[list[tuple[submitit.Job, dict[str, Sequence[str]]]]]:
+  """Yields the jobs of each array, with the commands of their cells."""
   count = cells_per_job(sweep)
   groups = [cells[i : i + count] for i in range(0, len(cells), count)]
-  with executor.batch():
-    jobs = [executor.submit(Job(group, sweep)) for group in groups]
-  return [
-    (job, [cell.name for cell in group])
-    for job, group in zip(jobs, groups, strict=True)
-  ]
+  for start in range(0, len(groups), _MAX_ARRAY):
+    array = groups[start : start + _MAX_ARRAY]
+    try:
+      # submitit prints what it raises.
+      with contextlib.redirect_stderr(io.StringIO()), executor.batch():
+        jobs = [executor.submit(Job(group, sweep)) for group in array]
+    except (
+      submitit_utils.FailedJobError,
+      submitit_utils.FailedSubmissionError,
+    ) as error:
+      raise ValueError(
+        f'sbatch refuses {len(array)} jobs: {" ".join(str(error).split())}: change '
+        '`slurm:`, or submit fewer cells, e.g. by --games.'
+      ) from error
+    yield [
+      (job, {_key(cell): cell.arguments for cell in group})
+      for job, group in zip(jobs, array, strict=True)
+    ]
 
 
 def _jobs_in_queue(folder):
   required = json_schema.Required
-  schema = [{'job': required(str), 'cells': required([str])}]
+  schema = [{'job': required(str), 'cells': required({str: [str]})}]
   submitted = files.read_json(os.path.join(folder, _SUBMITTED), schema) or []
   jobs = [
     (submitit.SlurmJob(folder, entry['job']), entry['cells'])
     for entry in submitted
   ]
-  # SLURM forgets old jobs. A cell that is submitted twice still runs once: the second
-  # job waits for the lock of the first and finds the cell done.
-  return [(job, names) for job, names in jobs if job.state in _IN_QUEUE]
+  # sacct may not answer, or have forgotten an old job. A job with a result has ended.
+  return [
+    (job, commands)
+    for job, commands in jobs
+    if job.state in _IN_QUEUE or job.state == _UNKNOWN and not job.done()
+  ]
+
+
+def _check_settings(ours, queue):
+  """Raises a ValueError if a cell is in the queue with other settings.
+
+  Its new job would wait for the lock of the old one for ten minutes, and fail.
+  """
+  outdated = {
+    key: job.job_id
+    for job, commands in queue
+    for key, arguments in commands.items()
+    if key in ours and list(ours[key].arguments) != arguments
+  }
+  if outdated:
+    raise ValueError(
+      f'{ours[next(iter(outdated))].name} is in the queue with other settings: cancel '
+      f'{_listed(sorted(set(outdated.values())))} by scancel, or restore the settings.'
+    )
+
+
+def _key(cell) -> str:
+  return plan.record_path(cell.directory, cell.job)
+
+
+def _listed(jobs) -> str:
+  more = f', ... ({len(jobs):,} in all)' if len(jobs) > 6 else ''
+  noun = 'job' if len(jobs) == 1 else 'jobs'
+  return f'{noun} {", ".join(jobs[:6])}{more}'

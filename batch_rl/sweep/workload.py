@@ -9,7 +9,7 @@ import statistics
 import traceback
 from collections.abc import Mapping, Sequence
 
-from batch_rl.runs import command_line, progress
+from batch_rl.runs import checkpoints, command_line, progress
 from batch_rl.runs.bindings import any_agent, files_of_2020
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import games, plan
@@ -114,7 +114,7 @@ def rates(
       for status in statuses
       if status.progress.get('rates', {}).get(phase)
     ]
-    if measured and sweep.job != 'evaluate':
+    if measured:
       chosen[phase] = statistics.median(measured)
       origin = 'measured in this sweep'
   return chosen, origin
@@ -125,16 +125,26 @@ def _settings(cell):
   bindings = [
     b for b in cell.gin_bindings if not b.startswith(games.PARAMETERS)
   ]
-  steps = next(
-    (
-      int(argument.split('=')[1])
-      for argument in cell.arguments
-      if argument.startswith('--evaluation_steps=')
-    ),
-    None,
-  )
+  steps = int(_flag(cell, 'evaluation_steps') or 0)
+  evaluated = steps, _count_checkpoints(cell)
   own = cell.agent, cell.module
-  return cell.job, cell.gin_files, tuple(bindings), steps, *own
+  return cell.job, cell.gin_files, tuple(bindings), evaluated, *own
+
+
+def _flag(cell, name) -> str:
+  start = f'--{name}='
+  values = [a[len(start) :] for a in cell.arguments if a.startswith(start)]
+  return values[0] if values else ''
+
+
+def _count_checkpoints(cell) -> int:
+  """Returns the number of checkpoints that an evaluation evaluates."""
+  chosen = _flag(cell, 'checkpoints')
+  if chosen != 'all':
+    return chosen.count(',') + 1
+  found = checkpoints.find(cell.directory)
+  ends = [c for c in found if not c.position.steps]  # of iterations
+  return max(len(ends), 1)
 
 
 def _measure(settings) -> Workload | str:
@@ -147,7 +157,7 @@ def _measure(settings) -> Workload | str:
     return ' '.join(str(error).split())
 
 
-def _load(job, gin_files, bindings, evaluation_steps, own_agent, module):
+def _load(job, gin_files, bindings, evaluated, own_agent, module):
   # Imported here because they import TensorFlow.
   import gin
 
@@ -179,7 +189,8 @@ def _load(job, gin_files, bindings, evaluation_steps, own_agent, module):
     **gin.get_bindings(runner),
   }
   if job == 'evaluate':
-    return Workload(1, 0, evaluation_steps or values['evaluation_steps'])
+    steps, number = evaluated
+    return Workload(1, 0, number * (steps or values['evaluation_steps']))
   train = values['training_steps']
   if job == 'offline':
     agent = (

@@ -20,7 +20,7 @@ import sys
 
 from batch_rl.runs import evaluations as evaluations_lib
 from batch_rl.runs import run_record
-from batch_rl.utils import files
+from batch_rl.utils import files, machine
 from benchmarks.evidence import pong_report
 
 HERE = pathlib.Path('benchmarks/evidence')
@@ -35,8 +35,7 @@ def run(*arguments: object, threads: int | None = None) -> None:
   print(shlex.join(['python', *command]), flush=True)
   environment = {**os.environ}
   if threads:
-    names = ('TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS')
-    environment |= dict.fromkeys(names, str(threads))
+    environment |= machine.thread_limits(threads)
   completed = subprocess.run(
     [sys.executable, *command], env=environment, check=False
   )

@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 
 from batch_rl.atari import roms
+from batch_rl.minatar import games as minatar
 from batch_rl.runs import evaluations
 from batch_rl.utils import files
 
@@ -65,9 +66,15 @@ def write(
     'evaluation_environments': 2,
     'environment': {
       'game': game,
-      'rom_md5': rom_md5 or roms.md5s(game)['legacy'],
       'repeat_action_probability': sticky,
-      'max_num_frames_per_episode': 108_000,
+      **(
+        {'frame_skip': 1}
+        if minatar.is_minatar(game)
+        else {
+          'rom_md5': rom_md5 or roms.md5s(game)['legacy'],
+          'max_num_frames_per_episode': 108_000,
+        }
+      ),
     },
   }
   if data is not None:

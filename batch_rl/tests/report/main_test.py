@@ -117,7 +117,7 @@ def test_scores(many_runs):
   best = by_method_and_game(out / 'scores_best.csv')
   assert float(best['REM', 'Breakout']['mean']) == pytest.approx(90)
   online = normalisation.load()['Breakout']['dqn_best']
-  assert float(best['Online DQN', 'Breakout']['mean']) == online
+  assert float(best['Online DQN (reference)', 'Breakout']['mean']) == online
 
 
 def test_every_run_and_evaluation_is_recorded(many_runs):

@@ -70,6 +70,11 @@ def test_all_games_of_minatar_have_scores():
   digest = hashlib.sha256(content).hexdigest()
   assert MINATAR_HASHES[normalisation.MINATAR_VERSION] == digest
   assert digest[:12] in normalisation.describe('dqn_final')
+  description = normalisation.describe('dqn_final')
+  assert '3 runs of 500,000 agent steps, evaluated 5 times' in description
+  for row in rows(normalisation.MINATAR_SCORES_CSV):
+    # An iteration has 100,000 agent steps.
+    assert '3 runs of 5 iter' in row['source'] or row['score'] == 'random'
   for game in minatar.GAMES:
     assert set(normalisation.load()[game]) == {
       'random',

@@ -1,5 +1,7 @@
 """Notes on differences between runs."""
 
+import pytest
+
 from batch_rl.atari import roms
 from batch_rl.report import notes
 
@@ -21,6 +23,29 @@ def test_notes(compare):
   assert 'Settings, data or versions changed' not in text
   nothing = compared.only('Nothing', ())
   assert not notes.notes_on(nothing.runs)
+
+
+@pytest.mark.parametrize(
+  ('options', 'departures'),
+  [
+    ({'sticky': 0.1}, []),
+    (
+      {'sticky': 0.0, 'epsilon_eval': 0.05},
+      [
+        'Evaluated with epsilon 0.05 in MinAtar; the reference scores were measured '
+        'with 0.001.',
+        'Evaluated with sticky 0.0 in MinAtar; the reference scores were measured '
+        'with 0.1.',
+      ],
+    ),
+  ],
+)
+def test_minatar_has_its_own_reference(compare, options, departures):
+  compared = compare(
+    ([1.0], {'game': 'MinAtar-Breakout', **options}), ([1.0], {'game': 'Pong'})
+  )
+  noted = notes.notes_on(compared.runs)
+  assert [note for note in noted if note.startswith('Evaluated')] == departures
 
 
 def test_the_roms_of_the_dataset_are_not_noted(compare):

@@ -247,6 +247,13 @@ def test_an_evaluation_is_outdated_after_more_training(make):
   assert cells.status(cell).state == cells.WAITING
 
 
+def test_an_evaluation_has_no_progress_of_its_training(make):
+  evaluation = make('', job='evaluate')
+  progress.Progress(evaluation.directory, 7).finish()
+  assert not cells.status(evaluation).progress
+  assert cells.status(make('')).progress
+
+
 def test_a_changed_include_or_module_is_noticed(make, tmp_path):
   for name in ('a.gin', 'b.gin', 'mine/__init__.py'):
     user_code.write(

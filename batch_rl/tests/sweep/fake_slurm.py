@@ -36,6 +36,11 @@ def requeue(folder: pathlib.Path, job: str) -> None:
   preempt(folder, job, signal.SIGKILL)
 
 
+def refuse(folder: pathlib.Path, command: str, message: str) -> None:
+  """Makes a command fail with a message from now on."""
+  (folder / f'refusal-{command}').write_text(message)
+
+
 def jobs(folder: pathlib.Path) -> list[str]:
   """Returns all jobs that were ever submitted."""
   return sorted(p.name.removeprefix('state-') for p in folder.glob('state-*'))
@@ -113,5 +118,8 @@ def _scontrol(folder, command, job):
 
 
 if __name__ == '__main__':
+  state = pathlib.Path(os.environ['FAKE_SLURM'])
+  if (refusal := state / f'refusal-{sys.argv[1]}').exists():
+    sys.exit(refusal.read_text())
   function = sys.argv[1] if sys.argv[1].startswith('_') else f'_{sys.argv[1]}'
-  globals()[function](pathlib.Path(os.environ['FAKE_SLURM']), *sys.argv[2:])
+  globals()[function](state, *sys.argv[2:])

@@ -152,7 +152,23 @@ def test_a_dry_run_shows_the_plan(directory, monkeypatch, capsys):
   seconds = 4 * 3 * (1200 / 28 + 7 / 1100)
   assert f'{seconds / 60:.1f} min, one cell after the other' in output
   assert f'2 at a time: {seconds / 120:.1f} min' in output
+  assert '14,400 updates and 84 agent steps of evaluation in all' in output
   assert not (directory / 'out').exists()
+
+
+def test_a_dry_run_shows_what_this_machine_lacks(
+  directory, monkeypatch, capsys
+):
+  monkeypatch.chdir(directory)
+  monkeypatch.setattr(workload, '_measure', stub_training.measure)
+  nodes = [{'Alive': True, 'Resources': {'CPU': 4.0}}]
+  monkeypatch.setattr(ray_launcher.ray, 'nodes', lambda: nodes)
+  for name in ('init', 'shutdown'):
+    monkeypatch.setattr(ray_launcher.ray, name, lambda *_, **__: None)
+  assert sweep_main.main(['sweep.yaml', '--gpus=0.25', '--dry_run']) == 0
+  output = capsys.readouterr()
+  assert 'NO MACHINE FITS: A cell needs gpus=0.25, more than ' in output.out
+  assert not output.err
 
 
 @pytest.mark.parametrize(

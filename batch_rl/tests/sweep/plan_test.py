@@ -10,6 +10,7 @@ import pytest
 from batch_rl.baselines import parallel_runs
 from batch_rl.sweep import plan
 from batch_rl.tests import cartpole, user_code
+from batch_rl.utils import files
 
 
 @pytest.fixture
@@ -164,6 +165,31 @@ def test_online_runs_write_where_offline_runs_read(tmp_path):
   logs = [flag(cell, 'replay_log_dir')[0] for cell in both.cells]
   assert len(set(logs)) == 12
   assert f'{tmp_path}/data/rem/Pong/1' in logs
+
+
+@pytest.mark.parametrize(('before', 'now'), [(1, 2), (2, 1)])
+def test_an_online_cell_keeps_its_log(tmp_path, before, now):
+  """The number of agents only decides where a new cell logs."""
+
+  def plan_cells(count, data_dir=f'{tmp_path}/data'):
+    agents = ['dqn', 'rem'][:count]
+    return read(
+      tmp_path, 'job: online\ngames: Pong\n', agents=agents, data_dir=data_dir
+    ).cells
+
+  first = plan_cells(before)[0]
+  record = plan.record_path(first.directory, 'online')
+  files.write_json(record, {'arguments': first.arguments})
+  same, *others = plan_cells(now)
+  assert same == first
+  assert [flag(cell, 'replay_log_dir')[0] for cell in others] == [
+    f'{tmp_path}/data/rem/Pong/1'
+  ] * (now - 1)
+  moved = plan_cells(before, f'{tmp_path}/elsewhere')[0]
+  log = flag(first, 'replay_log_dir')[0]
+  assert flag(moved, 'replay_log_dir')[0] == log.replace('/data', '/elsewhere')
+  files.write_json(record, {'arguments': 1})  # Damaged.
+  assert plan_cells(before)[0] == first
 
 
 def test_evaluations_use_the_directories_of_training(data_dir, tmp_path):

@@ -17,6 +17,7 @@ def machines(monkeypatch):
     {'Alive': False, 'Resources': {'CPU': 99.0, 'GPU': 9.0, 'memory': 1e12}},
   ]
   monkeypatch.setattr(ray_launcher.ray, 'nodes', lambda: nodes)
+  return nodes
 
 
 @pytest.mark.parametrize(
@@ -33,12 +34,35 @@ def test_capacities_of_a_cluster(machines, needs, capacities):
   assert ray_launcher._capacities(made_up_sweeps.make(**needs)) == capacities
 
 
-def test_a_cell_too_large_for_the_cluster(machines):
-  with pytest.raises(ValueError) as error:
-    ray_launcher._capacities(made_up_sweeps.make(cpus=8, gpus=3))
+@pytest.mark.parametrize(
+  ('needs', 'lacking', 'available', 'settings'),
+  [
+    # The first machine has the processors.
+    (dict(cpus=8, gpus=3), 'gpus=3', 'gpus=2; gpus=0', 'gpus'),
+    (
+      dict(cpus=1, gpus=3, memory_gb=70),
+      'gpus=3, memory_gb=70',
+      'gpus=2, memory_gb=60; gpus=0, memory_gb=30.12',
+      'gpus or memory_gb',
+    ),
+    # Each machine lacks something else.
+    (
+      dict(cpus=20, gpus=1),
+      'cpus=20, gpus=1',
+      'cpus=16, gpus=2; cpus=20, gpus=0',
+      'cpus or gpus',
+    ),
+  ],
+)
+def test_a_cell_too_large_for_the_cluster(
+  machines, needs, lacking, available, settings
+):
+  machines[1]['Resources'] |= {'CPU': needs['cpus'], 'memory': 30.1234e9}
+  with pytest.raises(ray_launcher.DoesNotFitError) as error:
+    ray_launcher._capacities(made_up_sweeps.make(**needs))
   assert str(error.value) == (
-    'A cell needs 8 CPU, 3 GPU, more than any machine has (16 CPU, 2 GPU; 7 CPU, '
-    '0 GPU): reduce cpus, gpus or memory_gb.'
+    f'A cell needs {lacking}, more than any machine has ({available}): reduce '
+    f'{settings}.'
   )
 
 

@@ -106,6 +106,26 @@ def test_the_work_is_read_from_the_gin_files(in_process):
   assert works[fewer] == workload.Workload(1, 0, 70)
 
 
+def test_the_work_of_an_evaluation_of_several_checkpoints(in_process, tmp_path):
+  gin_files = ('batch_rl/fixed_replay/configs/rem.gin',)
+  evaluations = [
+    plan.Cell(
+      chosen,
+      'evaluate',
+      str(tmp_path / folder),
+      ('--evaluation_steps=70', f'--checkpoints={chosen}'),
+      gin_files,
+    )
+    for chosen, folder in [
+      ('best', 'run'), ('3,7,9', 'run'), ('all', 'run'), ('all', 'not trained')
+    ]
+  ]  # fmt: skip
+  for name in ('ckpt-1', 'ckpt-2', 'ckpt-2-400'):  # The last is within 3.
+    user_code.write(tmp_path / 'run/checkpoints' / name / 'checkpoint.json', '')
+  works = workload.measure(made_up_sweeps.make(*evaluations))
+  assert [works[cell].eval for cell in evaluations] == [70, 210, 140, 70]
+
+
 def test_the_work_of_a_users_agent(in_process, own_folder, capsys):
   module = str(user_code.write(own_folder / 'mine.py', user_code.AGENT))
   base = ('batch_rl/fixed_replay/configs/base.gin',)
