@@ -152,7 +152,7 @@ def plot(
         linewidth=2,
         label=None if number else label,
       )
-  ax.set_title('Pong: offline agents on 300,000 agent steps of an online DQN')
+  ax.set_title('Pong: offline agents on 311,539 agent steps of an online DQN')
   ax.set_xlabel('updates')
   ax.set_ylabel('return')
   ax.xaxis.set_major_formatter(lambda value, _: f'{value:,.0f}')
