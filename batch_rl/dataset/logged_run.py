@@ -25,7 +25,8 @@ def open(  # noqa: A001  (used as `dataset.open`)
   Args:
     directory: Directory of a run, with or without `replay_logs`, or a store.
     cache_dir: Directory for compressed runs, memory-mapped and shared with other
-      processes and later runs. None to keep this run in memory only.
+      processes and later runs. None to keep this run in memory only. A store needs
+      none.
     shards: Numbers of the shards to use, ascending; None for all.
     skip_damaged: Whether to skip damaged shards, with a warning, rather than fail.
     preload: Whether to read a cached run or store into memory in advance, for disks

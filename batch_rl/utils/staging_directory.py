@@ -15,21 +15,24 @@ class StagingDirectory:
   Args:
     destination: Local directory to create.
     replace: Whether to replace a directory that exists already.
+    suffix: End of the staging folder's name.
 
   Attributes:
     destination: Absolute path of the directory to create, links resolved.
-    path: Path of the staging folder, `<destination>.unfinished`.
+    path: Path of the staging folder, `<destination><suffix>`.
 
   Raises:
     ValueError: If the destination is remote or not empty, or the staging folder
       cannot be created, has other content, or is used by another process.
   """
 
-  def __init__(self, destination: str, replace: bool = False):
+  def __init__(
+    self, destination: str, replace: bool = False, suffix: str = '.unfinished'
+  ):
     self._replace = replace
     (check_name if replace else check_new)(destination)
     self.destination = os.path.realpath(destination)
-    self.path = self.destination + '.unfinished'
+    self.path = self.destination + suffix
     lock = os.path.join(self.path, '.lock')
     if os.path.exists(self.path) and not os.path.exists(lock):
       raise ValueError(

@@ -26,8 +26,7 @@ from batch_rl.dataset.shards import manifests, shard_files, stitching
 from batch_rl.dataset.store import packed_shard, store_directory
 from batch_rl.utils import files, machine
 
-# Defaults without a manifest: those of the DQN Replay Dataset.
-_PADDING = 3
+# Default without a manifest: that of the DQN Replay Dataset.
 _MAX_EPISODE_STEPS = 27_000  # 108,000 frames
 
 
@@ -293,7 +292,7 @@ class _Verification:
       observation = (described[0], tuple(described[1]))
     return shard_checks.Expected(
       num_actions=self._look_up('environment', 'num_actions', kind=int),
-      padding=_PADDING if padding is None else padding,
+      padding=manifests.PADDING if padding is None else padding,
       max_episode_steps=(
         frames // skip
         if frames and skip

@@ -151,10 +151,10 @@ class ShardChecks:
     self.findings.append(Finding(level, path, f'{path} {problem}.'))
 
   def _call(self, path: str, function, *args, **kwargs) -> Any:
-    """Calls a function; turns a ValueError into a finding and returns None."""
+    """Calls a function; turns its error into a finding and returns None."""
     try:
       return function(*args, **kwargs)
-    except ValueError as error:
+    except (ValueError, shard_reader.ReadError) as error:
       self.findings.append(Finding('error', path, str(error)))
       return None
 

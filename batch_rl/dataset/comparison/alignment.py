@@ -75,7 +75,7 @@ class Alignment:
     return (self.partner >= 0) & (hashes_b[self.partner] == hashes_a)
 
   def _add(self, i: np.ndarray, j: np.ndarray) -> None:
-    """Adds pairs; of those with the same transition, the last one."""
+    """Adds pairs. If several have the same transition, the last one counts."""
     self.partner_of_b[j] = i
     last = self.partner_of_b[j] == i
     i, j = i[last], j[last]

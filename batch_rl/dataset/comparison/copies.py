@@ -23,7 +23,6 @@ from batch_rl.utils import machine, threads
 Advance = Callable[[int], None]
 # Rows decoded and hashed at a time: some 2 MB, which stay in the processor's cache.
 _CHUNK_ROWS = 252
-_PADDING = 3  # That of the DQN Replay Dataset.
 
 
 class Copy(abc.ABC):
@@ -93,7 +92,9 @@ class Copy(abc.ABC):
     action: np.ndarray,
     reward: np.ndarray,
   ) -> None:
-    """Skips padding after a gap: the part with its beginning is missing.
+    """Skips padding rows at the start of trajectories that follow a gap.
+
+    A gap may end within the padding of an episode.
 
     Args:
       first: First row of each episode that does not begin at a reset; changed.
@@ -102,7 +103,7 @@ class Copy(abc.ABC):
       action: Actions.
       reward: Rewards.
     """
-    for _ in range(_PADDING):
+    for _ in range(manifests.PADDING):
       inside = first < stop - 1
       row = first[inside]
       first[inside] += self._is_zero(frame[row]) & ~(
@@ -134,6 +135,18 @@ class LoggedCopy(Copy):
     self.frame_shape = self._store.frame_shape
     self.frame_dtype = self._store.frame_dtype
     self.total = self._store.rows
+
+  @property
+  def uncertain(self) -> list[int]:
+    """Numbers of the shards that may lack their first row: a last one after a gap."""
+    store = self._store
+    return [
+      placement.suffix
+      for placement in store.placements
+      if placement.suffix > 0
+      and placement.start == 0
+      and store.add_count(placement.suffix) < placement.capacity
+    ]
 
   def read(self, with_frames: bool, advance: Advance) -> None:
     """See the base class."""

@@ -9,6 +9,7 @@ run, but other parts.
 import contextlib
 import json
 import os
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from batch_rl.dataset.shards import manifests
 from batch_rl.utils import files, json_schema
 
 FORMAT = 'batch_rl fingerprint 1'
+NOTHING_COMPARED = 'no part of it could be compared with the fingerprint'
 FOLDER = os.path.join(
   os.path.dirname(os.path.dirname(__file__)), 'fingerprints'
 )
@@ -157,7 +159,9 @@ def check_game(
 
 
 def differences(
-  expected: dict[str, Any], actual: dict[str, Any]
+  expected: dict[str, Any],
+  actual: dict[str, Any],
+  uncertain: Collection[int] = (),
 ) -> tuple[list[str], list[str]]:
   """Compares the fingerprint of a copy with a published one.
 
@@ -167,6 +171,7 @@ def differences(
   Args:
     expected: Published fingerprint.
     actual: Fingerprint of the copy.
+    uncertain: Numbers of the copy's parts that may lack their first row.
 
   Returns:
     Problems and remarks, one line each.
@@ -184,6 +189,11 @@ def differences(
     found = by_number.get(number)
     if found is None:
       remarks.append(f'{part["name"]} of the fingerprint is not here')
+    elif number in uncertain:
+      remarks.append(
+        f'{part["name"]} was not compared: its first row is known only with the '
+        'shard before it'
+      )
     elif content(found) != content(part):
       problems.append(
         f'{found["name"]} differs from the fingerprint: {found["transitions"]:,} '
@@ -193,7 +203,9 @@ def differences(
   for number, part in by_number.items():
     if number not in named:
       remarks.append(f'{part["name"]} is not in the fingerprint')
-  common = len(named.keys() & by_number.keys())
+  common = len((named.keys() & by_number.keys()) - set(uncertain))
+  if not common:
+    remarks.append(NOTHING_COMPARED)
   if len(problems) == common > 1:
     problems = [
       f'none of {common} parts is as in the fingerprint, which is of '

@@ -8,7 +8,7 @@ from typing import Any
 from batch_rl.utils import files
 
 DROPPED = 'the connection was dropped'
-# Read unit of all remotes: a killed process loses at most this much of each file.
+# Read unit of HTTP remotes; fsspec's file systems read 16 units at a time.
 CHUNK_BYTES = 1 << 16
 _MAX_SMALL_FILE = 1 << 24
 _FIRST_WAIT = 1.0  # seconds, before the first retry
@@ -177,5 +177,5 @@ def with_retries(
         failures, most = 1, obtained
       if failures > retries:
         raise
-      wait = _FIRST_WAIT * 2 ** (failures - 1)
+      wait = _FIRST_WAIT * 2 ** min(failures - 1, 6)
       sleep(min(wait if error.wait is None else error.wait, _LONGEST_WAIT))

@@ -5,6 +5,7 @@ The import saves its position every 100,000 rows, and resumes from there.
 
 import concurrent.futures
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from batch_rl.dataset.shards import (
   stitching,
 )
 from batch_rl.dataset.store import store as store_lib
+from batch_rl.dataset.store import store_directory
 from batch_rl.utils import files, machine, staging_directory
 
 # A dataset of fewer bytes may have fewer than a million steps.
@@ -38,7 +40,9 @@ def choose_shard_rows(
   """
   if reader.num_bytes > _SMALL_BYTES:
     return 1_000_000
-  rows = sum(len(e.action) + 3 for e in reader.scan('counting', progress))
+  rows = sum(
+    len(e.action) + manifests.PADDING for e in reader.scan('counting', progress)
+  )
   return min(1_000_000, max(rows + 1, 100))
 
 
@@ -69,6 +73,7 @@ def import_run(
   Raises:
     ValueError: If the dataset cannot be read, the game is unknown or contradicts
       the dataset, or the destination exists or cannot be written.
+    OSError: If the disk is full.
   """
   staging_directory.check_new(destination)
   options = {
@@ -79,20 +84,29 @@ def import_run(
     or choose_shard_rows(reader, progress),
     'last_step': last_step,
   }
-  with staging_directory.StagingDirectory(destination) as stage:
-    importer = _Importer(reader, stage, options)
-    state = importer.run(progress)
-    result = importer.run_directory
-    if not shards:
-      result = stage.join('store')
-      logs = os.path.join(importer.run_directory, shard_files.REPLAY_LOGS)
-      placements, _ = stitching.place(logs, shard_files.list_suffixes(logs))
-      total = sum(placement.capacity for placement in placements)
-      store_lib.convert(
-        logs, result, lambda rows: progress('packing', rows, total)
-      )
-    imported = episodes.Reader(run_directories.find_runs(result)[0])
-    stage.publish(os.path.relpath(result, stage.path))
+  try:
+    with staging_directory.StagingDirectory(destination) as stage:
+      importer = _Importer(reader, stage, options)
+      state = importer.run(progress)
+      result = importer.run_directory
+      if not shards:
+        result = stage.join('store')
+        logs = os.path.join(importer.run_directory, shard_files.REPLAY_LOGS)
+        placements, _ = stitching.place(logs, shard_files.list_suffixes(logs))
+        total = sum(placement.capacity for placement in placements)
+        store_lib.convert(
+          logs,
+          result,
+          lambda rows: progress('packing', rows, total),
+          store_directory.WHOLE_IMPORT,
+        )
+      imported = episodes.Reader(run_directories.find_runs(result)[0])
+      stage.publish(os.path.relpath(result, stage.path))
+  except OSError as error:
+    raise OSError(
+      f'{destination} cannot be written: {files.reason(error)}; imported episodes '
+      'are kept, and the same command resumes.'
+    ) from error
   return {
     'destination': destination,
     'format': reader.manifest['source']['format'],
@@ -167,12 +181,13 @@ class _Importer:
     if state['finished']:
       return state
     log.metadata['source']['last_step'] = state['last_step']
-    saved_rows = log.rows
     # The last row of a truncated episode, until it is known whether more follow.
     pending = None
     if state['log']:
       log.restore(state['log'])
-      saved_rows = log.rows
+    else:
+      shutil.rmtree(log.directory, ignore_errors=True)
+    saved_rows = log.rows
     with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
       for part, episode in self._remaining(progress):
         if pending is not None:

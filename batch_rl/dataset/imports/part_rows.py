@@ -10,8 +10,7 @@ from batch_rl.dataset.imports import episode_import
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import packed_columns, packed_shard
 
-STACK_SIZE = 4
-PADDING = STACK_SIZE - 1
+STACK_SIZE = manifests.PADDING + 1
 # Rows that a thread decodes and compresses at a time.
 _ROWS_PER_TASK = 8 * packed_shard.BLOCK_ROWS
 # Frames or None for padding, first, stop, and place of the first in the task's rows.
@@ -100,7 +99,7 @@ class PartRows:
     if not steps:
       self._skipped += 1
       return []
-    padding = PADDING if episode.begins_at_reset else 0
+    padding = manifests.PADDING if episode.begins_at_reset else 0
     if not self._rows:
       self.begins_at_reset = episode.begins_at_reset
     for column, values in (

@@ -237,15 +237,16 @@ class StoreImport:
         offsets, running_crc32 = blocks.finish()
       columns = rows.columns()
       self._check_new(part, columns.sources)
-      zero_rows = frozenset(range(part_rows.PADDING * rows.begins_at_reset))
-      return offsets, running_crc32, part_rows.PADDING, zero_rows, columns
+      zero_rows = frozenset(range(manifests.PADDING * rows.begins_at_reset))
+      return offsets, running_crc32, manifests.PADDING, zero_rows, columns
 
     try:
       packed = shard_packing.write_shard(
         self.directory, part.number, dictionary, pack_blocks
       )
     except episode_import.LastStepError as error:
-      # Those before may have told nothing: `infer_last_step` then assumes.
+      # The shards before may have had no terminal step with a reward;
+      # `ASSUMED_LAST_STEP` was used then.
       raise episode_import.LastStepError(
         error.episode,
         error.content,

@@ -12,7 +12,7 @@ from isal import igzip
 from batch_rl.dataset.interchange import shard_discovery
 from batch_rl.dataset.shards import incoming_shards, manifests, shard_files
 from batch_rl.dataset.store import store, store_directory
-from batch_rl.utils import files, machine, threads
+from batch_rl.utils import files, machine, staging_directory, threads
 
 
 def import_shards(
@@ -149,19 +149,28 @@ def import_store(
     Gaps and repetitions between the shards, one line each.
 
   Raises:
-    ValueError: If a file is damaged, or the directory holds other files.
+    ValueError: If a file is damaged, the directory holds other files, or its links
+      cannot be in `<directory>.import`.
   """
   parts = [
     part
     for part in shards.input_dir.split(os.sep)
     if part not in ('', shard_files.REPLAY_LOGS, 'checkpoints')
   ]
-  files.check_local(directory)
-  # Temporary links. The store takes its game from the end of their path.
-  work = f'{os.path.abspath(directory)}.import'
-  logs = os.path.join(work, *parts[-2:], shard_files.REPLAY_LOGS)
-  store_directory.StoreDirectory(directory).check_empty_or_of(logs)
-  notes = import_shards(shards, logs, symlinks=True)
-  store.convert(logs, directory, progress)
-  shutil.rmtree(work)
+  # For temporary links. The store is made in place.
+  with staging_directory.StagingDirectory(
+    directory, replace=True, suffix='.import'
+  ) as work:
+    source = os.path.realpath(shards.input_dir)
+    if os.path.commonpath([source, work.path]) == work.path:
+      raise ValueError(
+        f'{shards.input_dir} is in the folder for links of an import to {directory}; '
+        'import the original files.'
+      )
+    # The store takes its game from the end of this path.
+    logs = work.join(*parts[-2:], shard_files.REPLAY_LOGS)
+    store_directory.StoreDirectory(directory).check_empty_or_of(logs)
+    notes = import_shards(shards, logs, symlinks=True)
+    store.convert(logs, directory, progress, made_by='import')
+    shutil.rmtree(work.path)
   return notes

@@ -41,11 +41,12 @@ def export(
   Raises:
     ValueError: If the run cannot be read or has other frames, the destination
       exists or cannot be written, or TFDS is not installed.
+    OSError: If the disk is full.
   """
   staging_directory.check_new(destination)
   tfds = rlds_format.import_tfds()
   open_writer = functools.partial(_open_writer, tfds)
-  with files.remote_errors(destination):
+  with files.remote_writes(destination):
     return episode_export.export(
       run, destination, subset, open_writer, progress
     )

@@ -226,7 +226,17 @@ class Sampler(numbered_batches.NumberedBatches):
     return _batch(*self.windows((number, count)), self.stack_size)
 
   def gather(self, rows: np.ndarray) -> Batch:
-    """Returns the transitions at rows, int64 (n,), as one batch."""
+    """Returns the transitions at rows, int64 (n,), as one batch.
+
+    Raises:
+      ValueError: If a row cannot be drawn; see `valid_rows`.
+    """
+    rows = np.asarray(rows, np.int64)
+    outside = rows[~self.is_valid(rows)]
+    if len(outside):
+      raise ValueError(
+        f'Row {outside[0]} has no valid transition; see valid_rows().'
+      )
     return _batch(*self.windows(rows), self.stack_size)
 
   def windows(

@@ -10,6 +10,8 @@ from batch_rl.utils import files, json_schema
 FILE_NAME = 'manifest.json'
 # Key of the rows at which an episode was truncated rather than terminated.
 TRUNCATED_ROWS = 'truncated_rows'
+# Padding rows of an episode in the DQN Replay Dataset, which has no manifests.
+PADDING = 3
 
 _COUNT = range(2**53)
 _STATISTICS = {'mean': float, 'min': float, 'max': float}

@@ -75,7 +75,7 @@ class ReplayLog:
 
   Args:
     directory: Local directory of the shards, `<root>/<Game>/<run>/replay_logs`;
-      empty, or not there yet.
+      empty, not there yet, or with a log of the same `run_id` to `restore`.
     observation_shape: Shape of one observation; () for a single number.
     observation_dtype: NumPy dtype of one observation: booleans, integers or floats.
     shard_capacity: Number of rows in a shard. The last shard is filled up with zero
@@ -126,8 +126,7 @@ class ReplayLog:
     self.directory = directory
     self.metadata = transition_checks.check_metadata(metadata)
     self.shard_capacity = shard_capacity
-    self._stack_size = stack_size
-    self._update_horizon = update_horizon
+    self._stack_size, self._update_horizon = stack_size, update_horizon
     self._shape, self._dtype = shape, dtype
     self._dtypes = {
       'observation': (dtype, shape),
@@ -333,11 +332,12 @@ class ReplayLog:
     """Starts an empty log, discarding rows that no checkpoint covers."""
     self._check_open()
     check_log_directory(self.directory, self.metadata.get('run_id'))
-    rows = manifests.read(self.directory).get('safe_rows', 0)
-    if rows:
+    manifest = manifests.read(self.directory)
+    is_closed = shard_files.PARTIAL not in files.names_in(self.directory)
+    if manifest.get('safe_rows') or (is_closed and manifest.get('rows')):
       raise ValueError(
-        f'{self.directory} holds {rows} rows of this run, but its checkpoints '
-        'are gone: restore them, or start again with other directories.'
+        f'{self.directory} holds {manifest.get("rows")} rows of this run, but no '
+        'checkpoint was restored: restore one, or start again with other directories.'
       )
     os.makedirs(self.directory, exist_ok=True)
     self._write_manifest(0)
@@ -383,6 +383,8 @@ class ReplayLog:
     try:
       return function(*args)
     except Exception as error:
+      if isinstance(error, OSError) and error.filename is None:
+        error.filename = self.directory  # e.g. of a full disk
       self._error = error
       raise
 
@@ -403,8 +405,7 @@ class ReplayLog:
     writer, capacity = self._writer, self.shard_capacity
     start = writer.suffix * capacity
     full = writer.room == 0
-    cursor = writer.rows
-    horizon = self._update_horizon
+    cursor, horizon = writer.rows, self._update_horizon
     paths = writer.finish(
       add_count=start + cursor if full else cursor,
       invalid_range=np.arange(cursor - horizon, cursor + self._stack_size)

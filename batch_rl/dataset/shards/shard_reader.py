@@ -10,9 +10,10 @@ holds, in time order, its last row (row `k * capacity - 1` of the run, absent
 from shard 0) and then rows `0 ... capacity - 2`. In the final, partial shard
 `add_count` equals the cursor.
 
-Files are not trusted: pickles are refused, every length and checksum is verified, and
-a small file cannot take much memory: zeros compress a thousandfold. An error is one line that names the file. Remote paths (`gs://...`) are read
-through `tf.io.gfile`; TensorFlow is imported only for them.
+Files are not trusted: pickles are refused, and every length and checksum is verified.
+The size in a header is compared with the size of the file, because a few kB of zeros
+could otherwise claim gigabytes. An error is one line that names the file. Remote paths
+(`gs://...`) are read through `tf.io.gfile`; TensorFlow is imported only for them.
 """
 
 import dataclasses
@@ -48,6 +49,10 @@ _MAX_EXPANSION = 1032
 
 class DataError(ValueError):
   """Data that turned out damaged, or too large, while in use."""
+
+
+class ReadError(OSError):
+  """A file that cannot be read at the moment, and may be intact."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,6 +175,7 @@ def read_array(path: str, digest: Any = None) -> np.ndarray:
 
   Raises:
     ValueError: If the file is missing, damaged, a pickle, or beyond the limits.
+    ReadError: If the file cannot be read at the moment.
   """
   name = shard_files.column_of(os.path.basename(path))
   with _open(path, digest) as raw:
@@ -194,6 +200,7 @@ def read_header(path: str) -> 'Header':
 
   Raises:
     ValueError: If the file is missing, damaged, a pickle, or beyond the limits.
+    ReadError: If the file cannot be read at the moment.
   """
   with _open(path) as raw, _one_line_errors(path):
     return _read_chunks(raw, _size(path))[0]
@@ -219,6 +226,7 @@ def iterate_rows(
 
   Raises:
     ValueError: If the file is missing, damaged, a pickle, or beyond the limits.
+    ReadError: If the file cannot be read at the moment.
   """
   with _open(path, digest) as raw, _one_line_errors(path):
     size = _size(path) if rows is None else None
@@ -328,7 +336,7 @@ def _read_chunks(
 
 
 class _one_line_errors:  # noqa: N801 (a context manager)
-  """Turns any error of a damaged file into one line that names the file."""
+  """Turns any error of a file into one line that names it; a lack of memory passes."""
 
   def __init__(self, path: str):
     self._path = path
@@ -337,10 +345,24 @@ class _one_line_errors:  # noqa: N801 (a context manager)
     return self
 
   def __exit__(self, kind, error, traceback):
+    if not isinstance(error, Exception) or isinstance(error, MemoryError):
+      return
+    if self._is_failed_read(error):
+      raise ReadError(
+        f'{self._path} cannot be read: {files.reason(error)}.'
+      ) from error
     # A damaged file can raise zlib.error, EOFError, UnicodeDecodeError and others.
-    if isinstance(error, Exception):
-      reason = ' '.join(str(error).split()) or kind.__name__
-      raise ValueError(f'{self._path} is damaged: {reason}.') from error
+    reason = ' '.join(str(error).split()) or kind.__name__
+    raise ValueError(f'{self._path} is damaged: {reason}.') from error
+
+  def _is_failed_read(self, error: Exception) -> bool:
+    if files.is_remote(self._path):
+      import tensorflow as tf
+
+      if isinstance(error, tf.errors.OpError):
+        return True
+    # A file that is not gzip raises an OSError without a number.
+    return isinstance(error, OSError) and error.errno is not None
 
 
 def _open(path: str, digest: Any = None) -> Any:

@@ -25,8 +25,8 @@ class Tables(NamedTuple):
     segments: First row of each segment: rows of a shard contiguous in its ring,
       int64 (2 * shards,).
     segment_stops: Row after each segment, int64 (2 * shards,).
-    shift: Difference of each segment from its rows to entries of rows, int64
-      (2 * shards,).
+    shift: Offset of each segment, int64 (2 * shards,). Row r is frame
+      (r + shift) % BLOCK_ROWS of entry (r + shift) // BLOCK_ROWS.
     breaks: First rows of the shards that do not follow the shard before, int64.
     offsets: Offset of each block, unsigned (entries,).
     running_crc32: CRC-32 of the blocks before each block, uint32 (entries,).

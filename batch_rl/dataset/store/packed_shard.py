@@ -11,9 +11,10 @@ description, has the places of these arrays, checksums, and the shard files they
 were made from. It is written last, so a shard with a description is complete.
 
 `running_crc32` in the description detects damaged blocks. It has, for each offset,
-the CRC-32 of all blocks before it: little-endian uint32 in base64. The CRC-32 of
-consecutive blocks, continued from the entry of the first, gives the entry after the
-last. Earlier versions of this package did not write it; `open_packed` adds it.
+the CRC-32 of all blocks before it: little-endian uint32 in base64. To check
+consecutive blocks, continue the CRC-32 from the entry of the first. The result equals
+the entry after the last. Earlier versions of this package did not write it;
+`open_packed` adds it.
 """
 
 import base64

@@ -41,6 +41,7 @@ class Packer:
       dictionary.
     skip_damaged: Whether to skip damaged shards rather than fail.
     progress: Callback that receives the number of rows packed each time.
+    made_by: Command that makes the directory; see `StoreDirectory.begin`.
   """
 
   def __init__(
@@ -53,6 +54,7 @@ class Packer:
     on_packed: Callable[[int, packed_shard.PackedShard, bytes], None],
     skip_damaged: bool,
     progress: Callable[[int], None],
+    made_by: str | None = None,
   ):
     self._data_dir = data_dir
     self._directory = directory
@@ -62,6 +64,7 @@ class Packer:
     self._on_packed = on_packed
     self._skip_damaged = skip_damaged
     self._progress = progress
+    self._made_by = made_by
     self._dictionary = b''
     self._preferred: list[int] = []
     self._changed = threading.Condition()
@@ -195,8 +198,11 @@ class Packer:
           self._suffixes,
           self._train_dictionary,
           manifests.read(self._data_dir),
+          self._made_by,
         )
         self._pack_in_turn(self._collect(directory, missing))
+    except shard_reader.ReadError:
+      raise
     except OSError as error:
       raise ValueError(
         f'{directory.path} cannot be written: {error.strerror}; the shards packed '

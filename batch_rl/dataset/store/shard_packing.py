@@ -187,7 +187,7 @@ class _GrowingBuffer:
     end = self._size + len(data)
     if end > len(self._map):
       # Pages take no memory until they are written to.
-      self._map.resize(2 * len(self._map))
+      self._map.resize(max(2 * len(self._map), end))
     self._map[self._size : end] = data
     self._size = end
 

@@ -47,6 +47,7 @@ class Store(run_rows.RunRows):
       fail.
     pack: Whether to start packing at once (see `start`).
     progress: Callback that receives the number of rows packed each time.
+    made_by: Command that makes the directory; see `StoreDirectory.begin`.
 
   Attributes:
     requested: Numbers of the requested shards, damaged ones included.
@@ -66,6 +67,7 @@ class Store(run_rows.RunRows):
     skip_damaged: bool = False,
     pack: bool = True,
     progress: Callable[[int], None] = lambda rows: None,
+    made_by: str | None = None,
   ):
     self.data_dir = data_dir
     self._skip_damaged = skip_damaged
@@ -114,6 +116,7 @@ class Store(run_rows.RunRows):
       self._add,
       skip_damaged,
       progress,
+      made_by,
     )
     if pack:
       self.start()
@@ -178,7 +181,7 @@ class Store(run_rows.RunRows):
     if self._directory is None:
       return 'start again'
     if self._is_converted:
-      return f'delete it and {self._directory.command} again'
+      return self._directory.remedy('delete it and ')
     return 'delete it and start again'
 
   def _add(
@@ -409,6 +412,7 @@ def convert(
   data_dir: str,
   directory: str,
   progress: Callable[[int], None] = lambda rows: None,
+  made_by: str | None = None,
 ) -> Store:
   """Converts a run's shards to a store that can be used in their place.
 
@@ -418,6 +422,7 @@ def convert(
     data_dir: Directory of the shards (`<run>/replay_logs`).
     directory: Directory of the store.
     progress: Callback that receives the number of rows packed each time.
+    made_by: Command that makes the store; see `StoreDirectory.begin`.
 
   Returns:
     The store.
@@ -437,7 +442,9 @@ def convert(
     if lock is None:
       raise ValueError(f'{directory} is being written by {target.lock_holder}.')
     lock.close()
-  made = Store(data_dir, directory=directory, progress=progress)
+  made = Store(
+    data_dir, directory=directory, progress=progress, made_by=made_by
+  )
   try:
     made.wait()
   finally:

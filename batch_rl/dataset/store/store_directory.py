@@ -24,6 +24,8 @@ from batch_rl.utils import files, locks
 _FILE_NAME = 'store.json'
 _DICTIONARY = 'dictionary'
 _VERSION = 1
+# `made_by` of an import that can only create a store, not complete one.
+WHOLE_IMPORT = 'import as a whole'
 
 
 def is_store(directory: str) -> bool:
@@ -72,8 +74,8 @@ def cache_name(data_dir: str) -> str:
   return '-'.join([*parts[-2:], digest])
 
 
-def in_cache(cache_dir: str, data_dir: str) -> str:
-  """Returns a run's folder in a cache, after creating it.
+def in_cache(cache_dir: str, data_dir: str) -> str | None:
+  """Returns a run's folder in a cache, after creating it; None for a store.
 
   Args:
     cache_dir: Directory of the packed shards of all runs.
@@ -82,6 +84,13 @@ def in_cache(cache_dir: str, data_dir: str) -> str:
   Raises:
     ValueError: If the folder cannot be created.
   """
+  if is_store(data_dir):
+    logging.warning(
+      'cache_dir=%s has no effect: %s is a compressed run already.',
+      cache_dir,
+      data_dir,
+    )
+    return None
   directory = os.path.join(cache_dir, cache_name(data_dir))
   files.check_local(directory)
   try:
@@ -155,13 +164,19 @@ class StoreDirectory:
     """Directory of the shards that the store was made from."""
     return self._description['source'] if self._description else None
 
-  @property
-  def command(self) -> str:
-    """Command that made the store, for messages."""
+  def remedy(self, before: str = '') -> str:
+    """Returns the advice to run the store's command again, for messages.
+
+    Args:
+      before: Advice that precedes it, unless the whole store has to be deleted.
+    """
     made_by = (self._description or {}).get('made_by')
-    return (
+    if made_by == WHOLE_IMPORT:
+      return 'delete the store and run the same import again'
+    command = (
       f'run the same {made_by}' if made_by else f'convert {self.shards_dir}'
     )
+    return f'{before}{command} again'
 
   def planned_shards(self) -> list[int]:
     """Returns the numbers of all shards, missing ones included, ascending."""
@@ -182,7 +197,7 @@ class StoreDirectory:
     if missing or not suffixes:
       raise ValueError(
         f'{self.path} is an incomplete store: shards {", ".join(missing)} are '
-        f'missing; {self.command} again.'
+        f'missing; {self.remedy()}.'
       )
     return suffixes
 
@@ -262,7 +277,7 @@ class StoreDirectory:
       suffixes: Numbers of the shards to be packed, or packed already.
       train: Function that makes the dictionary, called if there is none.
       manifest: Manifest of the run, or empty.
-      made_by: Command that makes the store, if it is not `convert`.
+      made_by: Command that makes the store, or `WHOLE_IMPORT`; None for `convert`.
 
     Raises:
       OSError: If the directory cannot be written.

@@ -35,6 +35,14 @@ def test_folder_shards_store_and_cache_hold_the_same_run(root, tmp_path):
         np.testing.assert_array_equal(array, other)
 
 
+def test_a_store_has_no_use_for_a_cache(root, tmp_path, caplog):
+  store_lib.convert(str(root / 'Pong/1/replay_logs'), str(tmp_path / 'store'))
+  cache = tmp_path / 'cache'
+  dataset.open(tmp_path / 'store', cache_dir=cache)
+  assert not cache.exists()
+  assert f'cache_dir={cache} has no effect: {tmp_path}/store' in caplog.text
+
+
 def test_some_shards_are_opened(root):
   run = dataset.open(str(root / 'Pong' / '1'), shards=[1])
   assert run.store.suffixes == [1]

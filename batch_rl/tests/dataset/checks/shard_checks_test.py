@@ -334,3 +334,13 @@ def test_an_endless_episode_is_suspicious(tmp_path):
   change(tmp_path, 'terminal', 0, put(9_000, 1))
   change(tmp_path, 'observation', 0, put(slice(9_001, 9_004), 0))
   assert is_well(tmp_path)
+
+
+def test_a_failed_read_is_a_finding(logs, monkeypatch):
+  def fail(path, digest=None):
+    raise shard_reader.ReadError(f'{path} cannot be read: Input/output error.')
+
+  monkeypatch.setattr(shard_reader, 'read_array', fail)
+  path = file_of(logs, 'action', 1)
+  messages = [f.message for f in run_checks.verify(str(logs)).problems]
+  assert f'{path} cannot be read: Input/output error.' in messages

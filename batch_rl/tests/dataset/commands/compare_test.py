@@ -175,6 +175,44 @@ def test_a_part_of_a_run_is_checked_by_its_shards(root, run):
   assert code == 1 and 'shard 2 differs from the fingerprint' in out
 
 
+def test_a_last_shard_after_a_gap_is_not_compared(root, run):
+  """Its first row is in the run only if the shard before it is."""
+  long, printed = root / 'Pong' / '3', root / 'fingerprint.json'
+  shards.write_run(long / 'replay_logs', [30] * 4, capacity=40)
+  printed.write_text(run('fingerprint', long)[1])
+  (long / 'replay_logs' / 'manifest.json').unlink()
+  command = 'verify', long, '--fingerprints', printed
+  for path in (long / 'replay_logs').glob('*_ckpt.2.gz'):
+    path.unlink()
+  _, out, _ = run(*command)
+  assert f'its transitions are those of {printed}' in out, out
+  assert 'shard 3 was not compared: its first row is known only' in out
+  change(long, 'reward', 1, 6, 0.5)
+  _, out, _ = run(*command)
+  assert 'shard 1 differs' in out and 'shard 3 was not compared: ' in out
+  for path in (long / 'replay_logs').glob('*_ckpt.[01].gz'):
+    path.unlink()
+  code, out, _ = run(*command)
+  assert code == 0 and 'shard 3 was not compared: ' in out, out
+  assert 'no part of it could be compared' in out
+  assert 'its transitions are' not in out
+
+
+def test_a_part_that_the_fingerprint_lacks_is_not_confirmed(root, run):
+  printed = root / 'fingerprint.json'
+  for number, absent in ((3, (0, 1)), (4, (2, 3, 4))):
+    logs = root / 'Pong' / str(number) / 'replay_logs'
+    shards.write_run(logs, [30] * 5, capacity=40)
+    (logs / 'manifest.json').unlink()
+    for suffix in absent:
+      for path in logs.glob(f'*_ckpt.{suffix}.gz'):
+        path.unlink()
+  printed.write_text(run('fingerprint', root / 'Pong' / '3')[1])
+  _, out, _ = run('verify', root / 'Pong' / '4', '--fingerprints', printed)
+  assert 'no part of it could be compared with the fingerprint' in out, out
+  assert 'its transitions are' not in out
+
+
 def test_another_run_is_not_the_fingerprints(root, run, printed):
   other = root / 'Pong' / '3'
   shards.write_run(other / 'replay_logs', [20, 25, 30], capacity=40)

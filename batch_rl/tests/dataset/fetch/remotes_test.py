@@ -158,3 +158,14 @@ def test_change_while_reading_is_detected(root):
   path.write_bytes(b'another version')
   with pytest.raises(remotes.TransientError, match='changed while'):
     list(chunks)
+
+
+def test_a_thousand_retries_are_waited_for():
+  waits = []
+
+  def fail():
+    raise remotes.TransientError(remotes.DROPPED)
+
+  with pytest.raises(remotes.TransientError):
+    remotes.with_retries(fail, 1100, waits.append)
+  assert waits == [1, 2, 4, 8, 16, 32] + [60] * 1094

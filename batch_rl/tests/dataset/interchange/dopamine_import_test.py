@@ -152,6 +152,54 @@ def test_an_occupied_store_is_refused_at_once(
   assert not (tmp_path / 'store.import').exists()
 
 
+def test_folders_of_others_are_never_used_for_links(original, tmp_path, run):
+  """The work folder, `<store>.import`, is removed after the import."""
+  source = shutil.copytree(original, tmp_path / 'pong.import')
+  before = sorted(os.listdir(source))
+  code, _, err = run('import', source, tmp_path / 'pong')
+  assert code == 2 and is_one_line(err)
+  assert f'{source} is needed to create' in err and 'move it away' in err
+  assert sorted(os.listdir(source)) == before
+  (tmp_path / 'store.import').mkdir()
+  (tmp_path / 'store.import/thesis.tex').write_text('x')
+  code, _, err = run('import', original, tmp_path / 'store')
+  assert code == 2 and is_one_line(err) and 'store.import is needed to' in err
+  assert (tmp_path / 'store.import/thesis.tex').exists()
+  assert not (tmp_path / 'store').exists()
+
+
+def test_the_links_of_a_stopped_import_are_no_source_for_it(
+  original, tmp_path, run, monkeypatch
+):
+  def stop(*args, **kwargs):
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch:
+    patch.setattr(store, 'convert', stop)
+    assert run('import', original, tmp_path / 'store')[0] == 130
+  links = tmp_path / 'store.import'
+  before = sorted(links.rglob('*'))
+  code, _, err = run('import', links, tmp_path / 'store')
+  assert code == 2 and is_one_line(err) and f'{links} is in the folder' in err
+  assert sorted(links.rglob('*')) == before
+  assert run('import', original, tmp_path / 'store')[0] == 0
+  assert not links.exists()
+  assert run('import', original, tmp_path / 'store')[0] == 0  # a finished one
+
+
+def test_a_store_without_a_shard_is_completed_by_the_same_import(
+  original, tmp_path, run
+):
+  assert run('import', original, tmp_path / 'store')[0] == 0
+  (tmp_path / 'store/shard-1.json').unlink()
+  code, _, err = run('verify', tmp_path / 'store')
+  assert code == 2 and is_one_line(err)
+  assert err.endswith('shards 1 are missing; run the same import again.\n')
+  assert run('import', original, tmp_path / 'store')[0] == 0
+  opened = store.Store(str(tmp_path / 'store'), pack=False)
+  assert opened._remedy == 'delete it and run the same import again'
+
+
 def test_a_partial_run_loses_the_totals_of_its_manifest(tmp_path, run):
   logs = tmp_path / 'source'
   shards.write_run(logs, [30, 30, 30], capacity=40)

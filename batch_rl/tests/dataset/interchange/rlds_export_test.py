@@ -5,6 +5,8 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
 from tensorflow_datasets.rl_unplugged import atari_utils
 
 from batch_rl.dataset import run_directories
@@ -137,6 +139,19 @@ def test_a_mistake_is_one_line(logged_runs, tmp_path, run, arguments, message):
   code, _, err = run('export', *arguments)
   assert code == 2 and is_one_line(err) and message in err, err
   assert not os.listdir(tmp_path)  # nothing is left behind
+
+
+def test_a_full_disk_is_named(logged_runs, tmp_path, run, monkeypatch):
+  def fill(*args):
+    raise tf.errors.ResourceExhaustedError(
+      None, None, 'No space left on device'
+    )
+
+  monkeypatch.setattr(tfds.core.SequentialWriter, 'add_examples', fill)
+  out = tmp_path / 'out'
+  code, _, err = run('export', logged_runs / 'Pong/1', out, '--format=rlds')
+  assert code == 2 and is_one_line(err)
+  assert err == f'error: {out} cannot be written: No space left on device\n'
 
 
 def test_missing_tfds_is_named(logged_runs, tmp_path, run, monkeypatch):

@@ -121,7 +121,7 @@ def test_rows_outside_the_run_are_errors_as_without(opened):
   for row in (-1, opened.rows):
     assert sampler._compiled_batch(np.array([5, row]), False) is None
   with pytest.raises(IndexError):
-    sampler.gather(np.array([5, opened.rows]))
+    sampler.windows(np.array([5, opened.rows]))
 
 
 def test_no_batch_is_compiled_from_a_damaged_block(tmp_path):

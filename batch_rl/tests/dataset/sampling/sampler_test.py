@@ -239,6 +239,17 @@ def test_padding_is_never_drawn_and_black_frames_are(
         assert not any(run.rows[r].frame for r in range(begin, row + 1))
 
 
+def test_rows_that_cannot_be_drawn_are_not_gathered(tmp_path):
+  write_run(tmp_path, [30, 25, 40], capacity=50)
+  sampler = open_sampler(tmp_path)
+  valid = sampler.valid_rows()
+  assert sampler.gather(valid.tolist()).rows.tolist() == valid.tolist()
+  # The first row, padding, padding of the next episode, and beyond the run.
+  for row in (-1, 0, 2, 34, sampler.store.rows):
+    with pytest.raises(ValueError, match=f'^Row {row} has no valid transition'):
+      sampler.gather(np.array([valid[0], row, -9]))
+
+
 def test_a_run_may_begin_with_any_shard(tmp_path):
   """Its first row is the last of the ring."""
   run = write_run(tmp_path, [30, 25, 40, 11, 60, 33, 8], capacity=50)

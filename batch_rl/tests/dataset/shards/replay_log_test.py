@@ -111,6 +111,26 @@ def test_a_log_that_was_killed_at_its_first_write_starts_again(tmp_path):
   assert len(shards.read_run(tmp_path)) == 4
 
 
+def test_a_closed_log_is_not_started_again(tmp_path):
+  """Only a killed log is: no checkpoint covers its rows."""
+  log = shards.make_log(tmp_path, 40, run_id='a')
+  shards.add_row(log, shards.Row(1, 0, 0.0, 1))
+  log.checkpoint()
+  again = shards.make_log(tmp_path, 40, run_id='a')
+  for frame in range(1, 60):
+    shards.add_row(again, shards.Row(frame, 0, 0.0, 0))
+  again.close()
+  logged = shards.read_run(tmp_path)
+  assert len(logged) == 62
+  third = shards.make_log(tmp_path, 40, run_id='a')
+  with pytest.raises(
+    ValueError, match=f'{tmp_path} holds 62 rows of this run, but no'
+  ):
+    shards.add_row(third, shards.Row(1, 0, 0.0, 1))
+  third.close()
+  assert shards.read_run(tmp_path) == logged
+
+
 def test_log_of_another_run_is_refused(tmp_path):
   log = shards.make_log(tmp_path / 'log', 40, run_id='a')
   shards.add_row(log, shards.Row(1, 0, 0.0, 1))
@@ -234,8 +254,9 @@ def test_writing_thread_errors_reach_the_caller(tmp_path, monkeypatch):
 
   monkeypatch.setattr(shard_writer.ShardWriter, 'append', full_disk)
   shards.add_row(log, shards.Row(1, 0, 0.0, 1))
-  with pytest.raises(OSError, match='No space left'):
+  with pytest.raises(OSError, match='No space left') as raised:
     log.checkpoint()
+  assert raised.value.filename == str(tmp_path / 'log')
 
 
 @pytest.mark.parametrize('replay_capacity', [30, 64, 1000])

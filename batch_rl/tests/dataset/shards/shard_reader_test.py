@@ -1,11 +1,15 @@
 """Shards are read as they were written; damaged and foreign files are refused."""
 
+import errno
 import gzip
+import io
 import os
 import pickle
+import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -110,3 +114,44 @@ def test_arrays_equal_those_numpy_reads(tmp_path_factory, dtype, shape):
   read = shard_reader.read_array(str(path))
   np.testing.assert_array_equal(read, array)
   assert (read.dtype, read.shape) == (array.dtype, array.shape)
+
+
+class FailingFile(io.RawIOBase):
+  """A file that raises an error when it is read."""
+
+  def __init__(self, error):
+    self._error = error
+
+  def readable(self):
+    return True
+
+  def readinto(self, buffer):
+    raise self._error
+
+
+@pytest.mark.parametrize(
+  'error, kind, message',
+  [
+    (MemoryError(), MemoryError, '^$'),
+    (
+      OSError(errno.EIO, 'Input/output error'),
+      shard_reader.ReadError,
+      '^{path} cannot be read: Input/output error.$',
+    ),
+    (
+      tf.errors.UnavailableError(None, None, 'try again'),
+      shard_reader.ReadError,
+      '^{path} cannot be read: try again.$',
+    ),
+    (
+      gzip.BadGzipFile('not gzip'),
+      ValueError,
+      '^{path} is damaged: not gzip.$',
+    ),
+  ],
+)
+def test_a_failed_read_is_not_called_damage(monkeypatch, error, kind, message):
+  path = 'gs://bucket/$store$_reward_ckpt.0.gz'
+  monkeypatch.setattr(shard_reader, '_open', lambda *_: FailingFile(error))
+  with pytest.raises(kind, match=message.format(path=re.escape(path))):
+    shard_reader.read_array(path)

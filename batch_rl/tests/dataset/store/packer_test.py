@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from batch_rl.dataset import store
-from batch_rl.dataset.shards import shard_files
+from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.store import packing, stores
 
@@ -58,6 +58,23 @@ def test_background_errors_are_raised(tmp_path, caplog):
   skipping = stores.open_store(tmp_path, skip_damaged=True)
   assert skipping.packed == [0, 2] and skipping.damaged == {1}
   assert 'Shard 1 is not used' in caplog.text
+
+
+@pytest.mark.parametrize('on_disk', [False, True])
+def test_a_failed_read_is_no_damage_to_skip(tmp_path, monkeypatch, on_disk):
+  shards.write_run(tmp_path / 'logs', [30] * 6, capacity=50)
+  cache = str(tmp_path / 'cache') if on_disk else None
+  logs = str(tmp_path / 'logs')
+  opened = store.Store(logs, None, cache, skip_damaged=True, pack=False)
+
+  def fail(*args, **kwargs):
+    raise shard_reader.ReadError('x.gz cannot be read: Input/output error.')
+
+  monkeypatch.setattr(shard_reader, 'iterate_rows', fail)
+  opened.start()
+  with pytest.raises(OSError, match='^x.gz cannot be read: Input/output'):
+    opened.wait()
+  assert not opened.damaged
 
 
 def test_shard_changed_since_opening_is_an_error(tmp_path, gate):
