@@ -1,5 +1,6 @@
 """Runner of online training, which logs every transition."""
 
+import math
 import time
 from typing import Any
 
@@ -124,9 +125,10 @@ class LoggedRunner(runner.RecordedRunner):
       {
         'train_average_return': train['return'],
         'train_average_steps_per_second': train['rate'],
-        'eval_average_return': evaluation['return'],
       }
     )
+    if evaluation['episodes']:
+      statistics.append({'eval_average_return': evaluation['return']})
     self._report_scalars(
       {
         'Train/NumEpisodes': train['episodes'],
@@ -185,7 +187,7 @@ class LoggedRunner(runner.RecordedRunner):
         state['episodes'] += 1
     return {
       'episodes': state['episodes'],
-      'return': state['returns'] / max(state['episodes'], 1),
+      'return': state['returns'] / (state['episodes'] or math.nan),
       'rate': state['phase_steps'] / (time.monotonic() - self._phase_start),
     }
 

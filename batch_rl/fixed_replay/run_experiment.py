@@ -1,5 +1,6 @@
 """Runner of offline training: train phases on logged data, then evaluations."""
 
+import math
 import os
 import time
 from typing import Any
@@ -347,9 +348,9 @@ class FixedReplayRunner(runner_of_2020.RunnerOf2020):
         }
       )
     returns = [episode.undiscounted_return for episode in episodes]
-    mean = float(np.mean(returns)) if returns else 0.0
-    statistics.append({'eval_average_return': mean})
-    self._run_progress.evaluation = mean
+    mean = float(np.mean(returns)) if returns else math.nan
+    if returns:
+      statistics.append({'eval_average_return': mean})
     evaluations.write(
       self._base_dir, self._iteration, episodes, self._environments.num_envs
     )
@@ -370,16 +371,16 @@ class FixedReplayRunner(runner_of_2020.RunnerOf2020):
       rate,
       100 * waiting,
     )
-    scalars = {
-      'Train/AverageLoss': mean_loss,
-      'Train/UpdatesPerSecond': rate,
-      'Train/WaitingForData': waiting,
-      'Eval/NumEpisodes': episodes,
-      'Eval/AverageReturns': average_return,
-    }
-    if np.isnan(mean_loss):
-      del scalars['Train/AverageLoss']
-    self._report_scalars(scalars, iteration)
+    self._report_scalars(
+      {
+        'Train/AverageLoss': mean_loss,
+        'Train/UpdatesPerSecond': rate,
+        'Train/WaitingForData': waiting,
+        'Eval/NumEpisodes': episodes,
+        'Eval/AverageReturns': average_return,
+      },
+      iteration,
+    )
     return statistics.data_lists
 
   def result_paths(self) -> dict[str, str]:

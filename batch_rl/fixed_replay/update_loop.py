@@ -1,5 +1,6 @@
 """Several updates of an agent in one `session.run`."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -112,11 +113,15 @@ class UpdateLoop:
         start = self._now()
       with tf.control_dependencies([start, *arrays]):
         following = i + 1, waited + self._now() - start, self._send(arrays)
-      result = tf.cond(
-        self._is_due(step, end),
-        lambda: self._synchronise_after(result),
-        lambda: tf.identity(result),
-      )
+      due = self._count_due(step, end)
+      for number in range(
+        -(-self._update_period // self._target_update_period)
+      ):
+        result = tf.cond(
+          due > number,
+          functools.partial(self._synchronise_after, result),
+          functools.partial(tf.identity, result),
+        )
       with tf.device(self._device):
         scalars = scalars.write(i, result)
       return *following, scalars
@@ -132,10 +137,11 @@ class UpdateLoop:
     with tf.device(self._device):
       return [tf.identity(array) for array in arrays]
 
-  def _is_due(self, step, end):
-    """Whether to synchronise the target network between this update and the next."""
+  def _count_due(self, step, end):
+    """Number of synchronisations from this update to the next, or to the end."""
     last = tf.minimum(step + self._update_period, end) - 1
-    return last - last % self._target_update_period >= step
+    period = self._target_update_period
+    return last // period - (step - 1) // period
 
   def _synchronise_after(self, result):
     with (

@@ -320,9 +320,9 @@ def _evaluations(directory: str) -> dict[int, tuple[float, int]]:
   logged = safe_pickle.loads(files.read_bytes(path))
   for name, statistics in logged.items():
     match = re.fullmatch(r'iteration_(\d+)', str(name))
-    if match and 'eval_average_return' in statistics:
+    count = len(statistics.get('eval_episode_returns', ()))
+    if match and count and 'eval_average_return' in statistics:
       mean = statistics['eval_average_return'][-1]
-      count = len(statistics.get('eval_episode_returns', ()))
       evaluations[int(match[1])] = float(mean), count
   return evaluations
 
@@ -423,15 +423,17 @@ def _protocol(
   if not record:
     names = ('subset', 'epsilon', 'sticky', 'rom', 'frame cap', 'steps')
     return dict.fromkeys(names, '?')
-  max_steps = _number(_value(bindings, 'max_steps_per_episode'), 27_000)
+  bound = _value(bindings, 'max_steps_per_episode')
+  max_steps = math.inf if bound == 'None' else _number(bound, 27_000)
+  epsilon = record.get('epsilon_eval')
+  if epsilon is None:
+    epsilon = _value(bindings, 'epsilon_eval') or '0.001'
   max_frames = environment.get('max_num_frames_per_episode') or math.inf
   frame_skip = environment.get('frame_skip') or 4
   unknown = 'none' if environment.get('game') else '?'  # not Atari
   return {
     'subset': str(data.get('subset') or 'all'),
-    'epsilon': str(
-      record.get('epsilon_eval') or _value(bindings, 'epsilon_eval') or '0.001'
-    ),
+    'epsilon': str(epsilon),
     'sticky': str(environment.get('repeat_action_probability', unknown)),
     'rom': str(environment.get('rom_md5', unknown)),
     'frame cap': str(min(max_frames, frame_skip * max_steps)),

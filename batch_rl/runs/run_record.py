@@ -13,7 +13,7 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -127,21 +127,9 @@ def start(
   record.setdefault('run_id', secrets.token_hex(8))
   if seed is not None:
     record['seed_drawn'] = False
-  changes = [
-    change
-    for name, now in {'seed': seed, **settings}.items()
-    if now is not None
-    for change in _changes(name, str(record.setdefault(name, now)), str(now))
-  ]
-  if changes:
-    refuse_or_note(
-      record,
-      f'{base_dir} holds a run with other settings',
-      changes,
-      accept_changes,
-    )
-    if seed is not None:
-      record['seed'] = seed
+  compare(base_dir, record, {'seed': seed, **settings}, accept_changes)
+  if seed is not None:
+    record['seed'] = seed
   record.setdefault('started', time.strftime('%Y-%m-%dT%H:%M:%S%z'))
   command = _command()
   if record.setdefault('command', command) != command:
@@ -229,6 +217,38 @@ def refuse_or_note(
     )
   logging.warning('%s; continuing: %s', problem, text)
   record.setdefault('changes', []).append(changes)
+
+
+def compare(
+  base_dir: str,
+  record: dict[str, Any],
+  settings: Mapping[str, Any],
+  accept_changes: bool,
+) -> None:
+  """Compares the settings of a run with its record, and adds those that it lacks.
+
+  Args:
+    base_dir: Directory of the run.
+    record: Record of the run.
+    settings: Settings; None for those that are not given.
+    accept_changes: Whether to continue with other settings.
+
+  Raises:
+    ValueError: If settings have changed that may not change.
+  """
+  changes = [
+    change
+    for name, now in settings.items()
+    if now is not None
+    for change in _changes(name, str(record.setdefault(name, now)), str(now))
+  ]
+  if changes:
+    refuse_or_note(
+      record,
+      f'{base_dir} holds a run with other settings',
+      changes,
+      accept_changes,
+    )
 
 
 def _changes(name: str, before: str, now: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Base class of the online and the offline runner, on Dopamine's `Runner`."""
 
 import json
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -44,8 +45,8 @@ class RecordedRunner(run_experiment.Runner):
     **kwargs: Arguments of Dopamine's `Runner`.
 
   Raises:
-    ValueError: If the environment lacks something, or the run was in another one or
-      with another `tensor_float_32`.
+    ValueError: If the environment lacks something, or the run was in another one, with
+      another `tensor_float_32` or, without a `record`, with other settings.
   """
 
   def __init__(
@@ -88,7 +89,9 @@ class RecordedRunner(run_experiment.Runner):
     )
     self.record.update(origin.describe(self._agent, create_agent_fn))
     if record is None:
-      self.record.update(origin.describe_settings(self, self._agent))
+      settings = origin.describe_settings(self, self._agent)
+      run_record.compare(base_dir, self.record, settings, accept_changes)
+      self.record.update(settings)
     self._iteration = self._start_iteration
     self._run_progress = progress.Progress(base_dir, self._num_iterations)
 
@@ -259,12 +262,17 @@ class RecordedRunner(run_experiment.Runner):
     return self._run_progress.bar(self._iteration, phase, total, unit, done)
 
   def _report_scalars(self, scalars, iteration):
-    """Reports `{tag: value}` of an iteration to the collectors and TensorBoard."""
-    self._run_progress.evaluation = scalars['Eval/AverageReturns']
+    """Reports `{tag: value}` of an iteration to the collectors and TensorBoard.
+
+    NaN stands for no value, e.g. without an evaluation.
+    """
+    if not math.isnan(mean := scalars['Eval/AverageReturns']):
+      self._run_progress.evaluation = mean
     self._collector_dispatcher.write(
       [
         statistics_instance.StatisticsInstance(tag, value, iteration)
         for tag, value in scalars.items()
+        if not math.isnan(value)
       ]
     )
     self._write_summaries(scalars, iteration)
@@ -278,6 +286,7 @@ class RecordedRunner(run_experiment.Runner):
         value=[
           tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
           for tag, value in scalars.items()
+          if not math.isnan(value)
         ]
       ),
       iteration,

@@ -66,7 +66,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
     self.addCleanup(directory.cleanup)
     return directory.name
 
-  def make_runner(self, num_iterations, *bindings):
+  def make_runner(self, num_iterations, *bindings, **kwargs):
     """Returns a runner as the program makes it, in a graph of its own."""
     tf.compat.v1.reset_default_graph()
     gin.clear_config()
@@ -86,6 +86,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
       functools.partial(
         run_experiment.create_offline_agent, replay_data_dir=self.data_dir
       ),
+      **kwargs,
     )
 
   def test_trains_evaluates_and_resumes(self):
@@ -106,8 +107,12 @@ class FixedReplayRunnerTest(absltest.TestCase):
     self.check_tensorboard(iterations=[0, 1])
     self.check_evaluation(runner, 0)
 
+    # A binding is missing.
+    with self.assertRaisesRegex(ValueError, '- .*evaluation_environments = 2'):
+      self.make_runner(3)
+
     # A runner with one more iteration starts where the first one ended.
-    more = self.make_runner(3)
+    more = self.make_runner(3, accept_changes=True)
     self.assertEqual(more._agent.training_steps, 80)
     for before, after in zip(
       weights, more._sess.run(tf.compat.v1.global_variables()), strict=True

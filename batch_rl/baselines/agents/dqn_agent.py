@@ -3,6 +3,7 @@
 import gin
 from dopamine.tf.agents.dqn import dqn_agent
 
+from batch_rl.agents import loss_agent
 from batch_rl.baselines.agents import logged_agent
 
 
@@ -12,3 +13,5 @@ class LoggedDQNAgent(logged_agent.LoggedAgentMixin, dqn_agent.DQNAgent):
 
   Takes the arguments of `DQNAgent` and `LoggedAgentMixin`.
   """
+
+  _build_sync_op = loss_agent.LossAgent._build_sync_op

@@ -3,6 +3,7 @@
 import gin
 from dopamine.tf.agents.rainbow import rainbow_agent
 
+from batch_rl.agents import loss_agent
 from batch_rl.agents import replay_scheme as scheme_lib
 from batch_rl.baselines.agents import logged_agent
 from batch_rl.multi_head import plain_networks
@@ -21,6 +22,8 @@ class LoggedRainbowAgent(
   Raises:
     ValueError: If `replay_scheme` is not 'uniform'.
   """
+
+  _build_sync_op = loss_agent.LossAgent._build_sync_op
 
   def __init__(self, *args, replay_scheme='uniform', **kwargs):
     scheme_lib.check(replay_scheme)

@@ -237,3 +237,30 @@ def test_bfloat16_outputs_are_refused(make_agent):
   message = r'Wrapped returns .* in bfloat16.*tf.cast'
   with pytest.raises(ValueError, match=message):
     make_agent(network=Wrapped, mixed_precision=True)
+
+
+class Counting(OfflineDQN):
+  """Counts the synchronisations."""
+
+  def _build_networks(self):
+    super()._build_networks()
+    self.count = tf.Variable(0, trainable=False)
+
+  def _build_sync_op(self):
+    return [*super()._build_sync_op(), self.count.assign_add(1)]
+
+
+@pytest.mark.parametrize(
+  ('periods', 'count'), [((4, 1), 40), ((4, 3), 14), ((2, 8), 5)]
+)
+def test_every_due_synchronisation_is_made(make_agent, periods, count):
+  """Also if several are due between two updates."""
+  update_period, target_update_period = periods
+  agent = make_agent(
+    Counting,
+    update_period=update_period,
+    target_update_period=target_update_period,
+  )
+  for steps in (1, 27, 12):
+    list(agent.train_steps(steps))
+  assert agent._sess.run(agent.count) == count

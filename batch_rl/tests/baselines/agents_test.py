@@ -3,6 +3,7 @@
 import functools
 import json
 import pickle
+import random
 import re
 import types
 
@@ -17,6 +18,7 @@ from batch_rl.baselines.agents import dqn_agent as logged_dqn_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import shard_files
 from batch_rl.tests import cartpole
+from batch_rl.tests.agents import own_networks_test
 
 CLASSES = REGISTRY.load_all()
 MEMORY = """
@@ -242,10 +244,63 @@ def test_agents_keep_their_own_way_to_record_observations():
   assert LoggedAgent._record_observation is Agent._record_observation
 
 
-def test_epsilon_follows_the_schedule(learner, shared_agents):
-  agent, schedule = shared_agents(learner), dqn_agent.linearly_decaying_epsilon
-  for step in (0, 60, 2000):
-    assert agent.epsilon_fn(100, step, 50, 0.1) == schedule(100, step, 50, 0.1)
+def test_dqn_acts_and_learns_as_dopamines(tmp_path):
+  """With summaries, evaluations, several steps and a schedule of epsilon."""
+  gin.parse_config(f"""{MEMORY}
+      WrappedReplayBuffer.replay_capacity = 70
+      WrappedReplayBuffer.batch_size = 8
+  """)
+  found = []
+  for class_, log_dir in (
+    (dqn_agent.DQNAgent, ()),
+    (CLASSES['dqn'], [str(tmp_path / 'log')]),
+  ):
+    random.seed(1)
+    np.random.seed(1)
+    with tf.Graph().as_default(), cartpole.small_layers():
+      tf.compat.v1.set_random_seed(1)
+      agent = class_(
+        None,
+        cartpole.NUM_ACTIONS,
+        *log_dir,
+        **cartpole.OBSERVATION,
+        **cartpole.SMALL['dqn'],
+        optimizer=tf.compat.v1.train.AdamOptimizer(0.01),
+        update_horizon=3,
+        min_replay_history=20,
+        update_period=2,
+        target_update_period=7,
+        epsilon_train=0.2,
+        epsilon_decay_period=60,
+        summary_writer=str(tmp_path),
+        summary_writing_frequency=5,
+      )
+      actions = []
+      for episode in range(6):
+        agent.eval_mode = episode in (2, 4)
+        actions += play(agent, [30], seed=episode)['action'].tolist()
+      found.append((actions, cartpole.values(agent)))
+  (theirs, variables), (ours, others) = found
+  assert ours == theirs and len(set(ours)) > 1
+  assert others.keys() == variables.keys()
+  for variable, array in variables.items():
+    np.testing.assert_array_equal(others[variable], array, err_msg=variable)
+
+
+@pytest.mark.parametrize('name', ['dqn', 'c51'])
+def test_functional_networks_are_synchronised(name, make_agent, monkeypatch):
+  monkeypatch.setitem(
+    cartpole.SMALL, name, {'network': own_networks_test.functional}
+  )
+  agent = make_agent(name, target_update_period=5)
+  play(agent, [40])
+  before = agent._sess.run(agent.target_convnet.weights)
+  agent._sess.run(agent._sync_qt_ops)
+  after = agent._sess.run(agent.target_convnet.weights)
+  online = agent._sess.run(agent.online_convnet.weights)
+  assert not np.array_equal(before[0], after[0])
+  for one, other in zip(online, after, strict=True):
+    np.testing.assert_array_equal(one, other)
 
 
 def test_restores_nothing_without_a_checkpoint(name, shared_agents, tmp_path):

@@ -37,6 +37,16 @@ def change_record(path, **entries):
   (path / 'run.json').write_text(json.dumps({**record, **entries}))
 
 
+def test_zero_and_none_are_values(tmp_path):
+  path = made_up_runs.write(
+    tmp_path / 'run', [1.0], max_steps_per_episode=None, epsilon_eval='0.5'
+  )
+  change_record(path, epsilon_eval=0.0)
+  protocol = run_results.read_run(str(path)).protocol
+  assert protocol['epsilon'] == '0.0'
+  assert float(protocol['frame cap']) >= 108_000
+
+
 @pytest.mark.parametrize(
   ('data', 'display_name', 'name'),
   [

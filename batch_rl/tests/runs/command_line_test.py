@@ -21,7 +21,8 @@ from batch_rl.baselines import train as online
 from batch_rl.dataset.sampling import sampler
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.fixed_replay import train as offline
-from batch_rl.runs import command_line, run_record
+from batch_rl.report import run_results
+from batch_rl.runs import command_line, progress, run_record
 from batch_rl.tests import gin_files_of_2020, programs, shards, user_code
 from batch_rl.utils import locks, seeding
 from batch_rl.utils.user_code import user_modules
@@ -434,6 +435,23 @@ def test_macros_configure_a_run(tmp_path):
   with gin.unlock_config():
     gin.parse_config('NO = False\nrun_seed.deterministic_ops = %NO')
   assert not seeding.has_deterministic_ops()
+
+
+def test_a_run_without_evaluations_has_no_score(tmp_path):
+  programs.run_here(
+    online,
+    base_dir=str(tmp_path),
+    gin_files=[ONLINE],
+    gin_bindings=[
+      'LoggedRunner.num_iterations=1',
+      'LoggedRunner.training_steps=8',
+      'LoggedRunner.evaluation_steps=0',
+      'LoggedRunner.max_steps_per_episode=20',
+    ],
+  )
+  assert progress.read(str(tmp_path))['evaluation'] is None
+  with pytest.raises(ValueError, match='no evaluations'):
+    run_results.read_run(str(tmp_path))
 
 
 def test_a_run_may_be_prolonged_and_changed_on_request(
