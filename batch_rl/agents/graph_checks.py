@@ -55,7 +55,8 @@ def check_optimizer(optimizer: Any, agent: type) -> None:
     agent: Class of the agent.
 
   Raises:
-    ValueError: If it is not one of `tf.compat.v1.train`, or overrides `minimize`.
+    ValueError: If it is not one of `tf.compat.v1.train`, overrides `minimize`, or its
+      learning rate is a tensor.
   """
   base = tf.compat.v1.train.Optimizer
   name = type(optimizer).__name__
@@ -68,6 +69,26 @@ def check_optimizer(optimizer: Any, agent: type) -> None:
     raise ValueError(
       f'The optimizer {name} of {agent.__name__} overrides minimize, which is not '
       'called: override compute_gradients or apply_gradients.'
+    )
+  check_learning_rate(optimizer, agent)
+
+
+def check_learning_rate(optimizer: Any, agent: type) -> None:
+  """Checks that a learning rate can change, if it is meant to.
+
+  Args:
+    optimizer: Optimiser of the agent.
+    agent: Class of the agent.
+
+  Raises:
+    ValueError: If it is a tensor, such as that of `tf.train.exponential_decay`.
+  """
+  names = ('_lr', '_learning_rate')
+  if any(isinstance(getattr(optimizer, n, 0), tf.Tensor) for n in names):
+    raise ValueError(
+      f'The learning rate of {agent.__name__} is a tensor, which would stay as it is: '
+      'take a number, or a function without arguments that reads the '
+      "agent's training_steps."
     )
 
 

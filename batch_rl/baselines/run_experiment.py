@@ -66,8 +66,8 @@ _PHASE_START = {
 class LoggedRunner(runner.RecordedRunner):
   """Dopamine's runner for an agent with a `replay_log`.
 
-  With `clip_rewards`, the agent gets rewards as `ClippedReward`, from which the log
-  takes the unclipped ones.
+  With `clip_rewards`, the agent and the log get clipped rewards, as in the dataset.
+  `ClippedReward` also tells the log the unclipped ones, for the returns of its manifest.
 
   Args:
     base_dir: Directory of checkpoints, logs, TensorBoard files and `run.json`.

@@ -257,9 +257,10 @@ def _changes(name: str, before: str, now: str) -> list[str]:
     return (
       [] if before == now else [f'- {name} = {before}', f'+ {name} = {now}']
     )
+  old, new = (sorted(text.split('\n')) for text in (before, now))
   return [
     line
-    for line in difflib.ndiff(before.split('\n'), now.split('\n'))
+    for line in difflib.ndiff(old, new)
     if line[0] in '+-'
     and '=' in line
     and not line[2:].startswith('#')

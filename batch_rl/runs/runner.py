@@ -90,7 +90,9 @@ class RecordedRunner(run_experiment.Runner):
     self.record.update(origin.describe(self._agent, create_agent_fn))
     if record is None:
       settings = origin.describe_settings(self, self._agent)
-      run_record.compare(base_dir, self.record, settings, accept_changes)
+      # The data are compared by their hashes, and may have moved.
+      compared = settings | {'replay_dir': None}
+      run_record.compare(base_dir, self.record, compared, accept_changes)
       self.record.update(settings)
     self._iteration = self._start_iteration
     self._run_progress = progress.Progress(base_dir, self._num_iterations)

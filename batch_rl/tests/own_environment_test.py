@@ -136,7 +136,7 @@ def test_older_records_lack_the_description(logged, trained, tmp_path):
   record = read_json(path)
   for older in ({}, {'game': 'RandomWalk'}):
     path.write_text(json.dumps({**record, 'environment': older}))
-    train(logged, trained, 'RandomWalk.num_actions = 3')
+    train(logged, trained)
     assert read_json(path)['environment'] == record['environment']
   path.write_text(json.dumps({**record, 'environment': {'game': 'Other'}}))
   with pytest.raises(ValueError, match='another environment.* - game = Other'):

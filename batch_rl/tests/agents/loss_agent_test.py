@@ -231,6 +231,10 @@ class Clipped(tf.compat.v1.train.AdamOptimizer):
   [
     (Clipped(), 'Clipped of FixedReplayDQNAgent overrides minimize'),
     (tf.keras.optimizers.Adam(), 'is Adam of .*: take one of tf.compat.v1'),
+    (
+      tf.compat.v1.train.AdamOptimizer(tf.constant(0.1)),
+      'learning rate of FixedReplayDQNAgent is a tensor, which would stay',
+    ),
   ],
 )
 def test_optimizers_that_would_not_work_are_refused(

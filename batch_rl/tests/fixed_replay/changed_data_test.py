@@ -244,7 +244,10 @@ def test_a_changed_shard_that_is_packed_late_is_refused(
 ):
   """What it was trained on is not saved."""
   change_a_byte(log)
-  before = record(base_dir)['data']
+  begun = record(base_dir)
+  before = begun['data']
+  begun['gin_config'] += '\nFixedReplayBuffer.start_early = True'
+  (base_dir / 'run.json').write_text(json.dumps(begun))
   with tf.Graph().as_default():
     runner = make_runner(base_dir, log, start_early=True)
 

@@ -267,7 +267,8 @@ def test_online_agents_have_the_same_ranges(capsys, binding):
     f'{AGENT}.update_period=250000',
     f'heads=5\n{AGENT}.num_heads=%heads',
     f'{AGENT}.observation_dtype=%tf.float32',
-    f'{ADAM}.learning_rate=@tf.train.exponential_decay()',
+    # Stands for a function of one's own.
+    f'{ADAM}.learning_rate=@linearly_decaying_epsilon',
     'FixedReplayBuffer.subset="best_trajectories(0.1)"',
     'make_atari.rom_set="current"',
     'Checkpoints.every_minutes=0.5',
