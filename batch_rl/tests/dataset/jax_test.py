@@ -17,7 +17,7 @@ def make():
   return make_batches
 
 
-class TestDeviceBatches(streams.Values):
+class TestDeviceBatches(streams.Contract):
   pass
 
 

@@ -24,7 +24,7 @@ def make():
   return make_dataset
 
 
-class TestDataset(streams.Contract):
+class TestDataset(streams.WritableContract):
   pass
 
 

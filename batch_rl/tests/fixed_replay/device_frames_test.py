@@ -368,13 +368,17 @@ def test_frames_that_do_not_fit_are_refused_before_packing(logs, monkeypatch):
 
 
 def test_a_small_subset_needs_little_memory(logs, monkeypatch):
-  monkeypatch.setattr(machine, 'available_memory', lambda: 12_000)
+  # Frames of 400 bytes, 26 of them: two before the first step, the 12 of an episode,
+  # three between, the first 8 of the next one, and their next frame.
+  monkeypatch.setattr(machine, 'available_memory', lambda: 11_600)
   ways = {'subset': 'first_transitions(20)', 'iterations': 1}
   found = batches(logs['planes'], 'planes', **ways, frames_on_device=True)
   assert_same(batches(logs['planes'], 'planes', **ways), found)
-  monkeypatch.setattr(machine, 'available_memory', lambda: 8_000)
-  with pytest.raises(ValueError, match='9 frames|20 frames'):
-    batches(logs['planes'], 'planes', **ways, frames_on_device=True)
+  # Those of the steps are checked first, before packing.
+  for free, frames in ((11_500, 26), (8_000, 20)):
+    monkeypatch.setattr(machine, 'available_memory', lambda free=free: free)
+    with pytest.raises(ValueError, match=f' for {frames} frames, but only'):
+      batches(logs['planes'], 'planes', **ways, frames_on_device=True)
 
 
 def test_the_memory_of_a_gpu_counts(monkeypatch):

@@ -20,7 +20,7 @@ def make():
   return make_stream
 
 
-class TestBatchStream(streams.Contract):
+class TestBatchStream(streams.WritableContract):
   pass
 
 

@@ -1,0 +1,105 @@
+"""The runner of online training: what the agent is given, and what is logged."""
+
+import json
+
+import gin
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from batch_rl.baselines import run_experiment
+from batch_rl.baselines.agents import random_agent
+from batch_rl.tests import cartpole, random_walk
+
+MAX_STEPS = 10  # of an episode; the longest ones take 12
+
+
+class SpiedAgent(random_agent.RandomAgent):
+  """Records the rewards that it is given."""
+
+  def __init__(self, *args, **kwargs):
+    super().__init__(*args, **kwargs)
+    self.given = []
+
+  def step(self, reward, observation):
+    self.given.append(float(reward))
+    return super().step(reward, observation)
+
+  def end_episode(self, reward):
+    self.given.append(float(reward))
+    super().end_episode(reward)
+
+
+def make_environment():
+  environment = random_walk.RandomWalk()
+  environment.reset(seed=2)
+  return environment
+
+
+@pytest.mark.parametrize('clips', [True, False])
+def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
+  gin.bind_parameter('run_seed.seed', 1)
+  agents = []
+
+  def create_agent(sess, environment, summary_writer=None):
+    agents.append(
+      SpiedAgent(
+        sess,
+        environment.action_space.n,
+        str(tmp_path),
+        observation_shape=random_walk.SHAPE,
+        observation_dtype=tf.float64,
+        stack_size=1,
+        shard_capacity=1000,
+        summary_writer=summary_writer,
+        seed=1,
+      )
+    )
+    return agents[0]
+
+  runner = run_experiment.LoggedRunner(
+    str(tmp_path / 'run'),
+    create_agent,
+    make_environment,
+    num_iterations=1,
+    training_steps=200,
+    evaluation_steps=30,
+    max_steps_per_episode=MAX_STEPS,
+    clip_rewards=clips,
+  )
+  runner.run_experiment()
+  [agent] = agents
+  statistics = runner._logger.data['iteration_0']
+  lengths = np.array(statistics['train_episode_lengths'])
+  rows = np.arange(agent.replay_log.rows)
+  log = {
+    name: column[rows]
+    for name, column in cartpole.read_log(tmp_path / 'replay_logs').items()
+  }
+  # Evaluation is not logged.
+  assert 200 <= len(rows) == lengths.sum() < len(agent.given)
+
+  # The environment's rewards, and those of the agent.
+  unclipped = log['action'] - 0.5
+  rewards = np.minimum(unclipped, 1) if clips else unclipped
+  assert set(log['action']) == {0, 1, 2}
+  assert agent.given[: len(rows)] == rewards.tolist()
+  assert max(agent.given) == (1.0 if clips else 1.5)
+  np.testing.assert_array_equal(log['reward'], rewards)
+
+  # Life lost, game over, or the tenth step.
+  left = log['observation'][:, 0, 0]
+  last = np.cumsum(lengths) - 1
+  terminal = np.isin(left, [1, 4])
+  assert lengths.max() == MAX_STEPS and not terminal[last].all()
+  terminal[last] = True
+  np.testing.assert_array_equal(log['terminal'], terminal)
+
+  # Each life is an episode of the log, each game one of the statistics.
+  manifest = json.loads((tmp_path / 'replay_logs/manifest.json').read_text())
+  [shard] = manifest['shards']
+  returns = shard['episodes']['unclipped_returns']
+  game = np.searchsorted(last, np.flatnonzero(terminal))
+  np.testing.assert_array_equal(
+    np.bincount(game, returns), statistics['train_episode_returns']
+  )
