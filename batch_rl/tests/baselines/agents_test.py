@@ -287,11 +287,18 @@ def test_dqn_acts_and_learns_as_dopamines(tmp_path):
     np.testing.assert_array_equal(others[variable], array, err_msg=variable)
 
 
-def test_a_learning_rate_that_never_changes_is_refused(make_agent):
-  with tf.Graph().as_default():
+def test_a_learning_rate_that_never_changes_is_refused(tmp_path):
+  with tf.Graph().as_default(), cartpole.small_layers():
     optimizer = tf.compat.v1.train.GradientDescentOptimizer(tf.constant(0.1))
-  with pytest.raises(ValueError, match='LoggedDQNAgent is a tensor'):
-    make_agent('dqn', optimizer=optimizer)
+    with pytest.raises(ValueError, match='LoggedDQNAgent is a tensor'):
+      CLASSES['dqn'](
+        None,
+        cartpole.NUM_ACTIONS,
+        str(tmp_path),
+        **cartpole.OBSERVATION,
+        **cartpole.SMALL['dqn'],
+        optimizer=optimizer,
+      )
 
 
 @pytest.mark.parametrize('name', ['dqn', 'c51'])
