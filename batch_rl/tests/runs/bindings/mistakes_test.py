@@ -27,6 +27,11 @@ GAME = 'atari_lib.create_atari_environment'
 ADAM = 'tf.train.AdamOptimizer'
 
 
+@gin.configurable
+def rate_of_ones_own():
+  return 0.01
+
+
 def refusal(capsys, binding, path=CONFIG):
   """Returns the line that ends a program with a binding."""
   with pytest.raises(SystemExit) as exit_, command_line.user_errors():
@@ -267,8 +272,7 @@ def test_online_agents_have_the_same_ranges(capsys, binding):
     f'{AGENT}.update_period=250000',
     f'heads=5\n{AGENT}.num_heads=%heads',
     f'{AGENT}.observation_dtype=%tf.float32',
-    # Stands for a function of one's own.
-    f'{ADAM}.learning_rate=@linearly_decaying_epsilon',
+    f'{ADAM}.learning_rate=@rate_of_ones_own',
     'FixedReplayBuffer.subset="best_trajectories(0.1)"',
     'make_atari.rom_set="current"',
     'Checkpoints.every_minutes=0.5',
