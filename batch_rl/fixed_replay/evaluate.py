@@ -350,6 +350,7 @@ def main() -> None:
       with command_line.user_errors():
         evaluator.load(checkpoint.weights)
       seed = zlib.crc32(f'{FLAGS.seed} {iteration}'.encode())
+      # A run without evaluations has `evaluation_steps = 0`.
       episodes = evaluator.evaluate(num_steps or 125_000, seed)
       path = evaluations.write(
         FLAGS.base_dir,

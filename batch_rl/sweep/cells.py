@@ -76,10 +76,9 @@ def status(cell: plan.Cell) -> Status:
     state = WAITING  # The sweep has changed since then.
   elif state == RUNNING and not _is_locked(cell):
     state = STOPPED
-  latest = None
-  if cell.job != 'evaluate':  # The file is that of the training.
-    latest = progress.read(cell.directory)
-  latest = latest or {}
+  # For an evaluation, the file is that of the training.
+  read = cell.job != 'evaluate' and progress.read(cell.directory)
+  latest = read or {}
   return Status(
     state,
     record.get('attempts', 0),

@@ -27,9 +27,8 @@ _IN_QUEUE = (
   'REQUEUED',
   'SUSPENDED',
 )
-_UNKNOWN = (
-  'UNKNOWN'  # submitit's, if sacct does not list a job or does not answer
-)
+# submitit's state of a job that sacct does not list, or if sacct does not answer.
+_UNKNOWN = 'UNKNOWN'
 _MAX_ARRAY = 1000  # jobs; SLURM's MaxArraySize is 1001 by default.
 _MAX_TIMEOUTS = 1000  # A run may take many times the time limit of a job.
 _GRACE = (

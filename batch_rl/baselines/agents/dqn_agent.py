@@ -14,4 +14,5 @@ class LoggedDQNAgent(logged_agent.LoggedAgentMixin, dqn_agent.DQNAgent):
   Takes the arguments of `DQNAgent` and `LoggedAgentMixin`.
   """
 
+  # Dopamine's finds weights by their names, which functional networks lack.
   _build_sync_op = loss_agent.LossAgent._build_sync_op

@@ -23,6 +23,7 @@ class LoggedRainbowAgent(
     ValueError: If `replay_scheme` is not 'uniform'.
   """
 
+  # Dopamine's finds weights by their names, which functional networks lack.
   _build_sync_op = loss_agent.LossAgent._build_sync_op
 
   def __init__(self, *args, replay_scheme='uniform', **kwargs):

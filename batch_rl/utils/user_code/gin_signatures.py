@@ -8,7 +8,6 @@ Subclasses of `ForwardedParameters` need no decorator. `forwards_to` is for othe
 classes, and for those that fix or withhold an argument.
 """
 
-import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -117,11 +116,7 @@ def configured_value(cls: type, name: str) -> Any:
     ValueError: If no constructor has the parameter.
   """
   for base in cls.__mro__:
-    try:
-      bindings = gin.get_bindings(base)
-    except ValueError:  # not configurable
-      bindings = {}
-    if name in bindings:
+    if name in (bindings := _bindings(base)):
       return bindings[name]
     if construct := vars(base).get('__init__'):
       parameter = _own_signature(construct).parameters.get(name)
@@ -140,10 +135,17 @@ def inherited_value(cls: type, name: str) -> Any:
     name: Name of the parameter.
   """
   for base in cls.__mro__:
-    with contextlib.suppress(ValueError):  # not configurable
-      if name in (bindings := gin.get_bindings(base)):
-        return bindings[name]
+    if name in (bindings := _bindings(base)):
+      return bindings[name]
   return inspect.signature(cls).parameters[name].default
+
+
+def _bindings(cls: type) -> dict[str, Any]:
+  """Returns gin's bindings for a class; {} for one that is not configurable."""
+  try:
+    return gin.get_bindings(cls)
+  except ValueError:
+    return {}
 
 
 def _own_signature(construct: Callable) -> inspect.Signature:
