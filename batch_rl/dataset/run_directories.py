@@ -11,6 +11,8 @@ from batch_rl.dataset.shards import manifests, shard_files, stitching
 from batch_rl.dataset.store import store_directory
 from batch_rl.utils import files, machine, number_ranges
 
+_MOST_LEVELS = 3  # <agent>/<Game>/<run>
+
 
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
@@ -71,26 +73,30 @@ def as_run(directory: str) -> RunDirectory | None:
 
 
 def find_runs(directory: str) -> list[RunDirectory]:
-  """Returns the run in a directory, or the runs up to two levels below.
+  """Returns the run in a directory, or the runs up to three levels below.
 
   Args:
     directory: Local or remote directory of a run, its `replay_logs`, a store, a
-      game, or a dataset's root.
+      game, a dataset's root, or a folder of such roots.
 
   Raises:
     ValueError: If there is no run.
   """
   names = files.list_directory(directory)
   level = {directory: names}
-  for depth in range(3):
-    candidates = [
-      _as_run(path, names, damaged=depth > 0) for path, names in level.items()
-    ]
-    runs = [run for run in candidates if run is not None]
-    if runs:
-      return runs
-    if depth < 2:
-      level = _list_subdirectories(level)
+  runs = []
+  for depth in range(_MOST_LEVELS + 1):
+    found = {
+      path: _as_run(path, names, damaged=depth > 0)
+      for path, names in level.items()
+    }
+    runs += [run for run in found.values() if run is not None]
+    if depth < _MOST_LEVELS:
+      level = _list_subdirectories(
+        {path: level[path] for path, run in found.items() if run is None}
+      )
+  if runs:
+    return runs
   raise ValueError(
     f'{directory} holds no run (found: {files.format_names(names)}); give a run, '
     '<root>/<Game>/<run>, with its shards in a replay_logs folder.'

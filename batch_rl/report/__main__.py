@@ -29,6 +29,11 @@ from batch_rl.runs import games as games_lib
 from batch_rl.utils import files, programs, staging_directory
 
 _PAGE = 'index.html'
+# Files of a report, which the next one replaces.
+_FILES = re.compile(
+  r'index\.html|report\.md|(runs|curves|aggregates|scores_\w+)\.(csv|md|tex)'
+  r'|plots(/.+\.(png|pdf))?'
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -97,16 +102,21 @@ def write_report(options: argparse.Namespace) -> None:
   """
   _check(options)
   results, unread = _read(options)
-  compared = comparison.compare(results, options.iterations)
-  compared = compared.only(
-    options.agents, _games(options.games, compared.games_with_curves)
+  every = comparison.compare(results, options.iterations)
+  compared = every.only(
+    options.agents, _games(options.games, every.games_with_curves)
   )
+  excluded = sorted([*unread, *compared.excluded])
   if not compared.methods:
+    if every.methods:
+      raise ValueError(
+        f'--agents={options.agents}: there is no such method, only '
+        f'{", ".join(every.methods)}.'
+      )
     reasons = ''.join(
-      f'; {path}: {reason.rstrip(".")}' for path, reason in unread[:4]
+      f'; {path}: {reason.rstrip(".")}' for path, reason in excluded[:4]
     )
     raise ValueError(f'There are no runs to report{reasons}.')
-  excluded = sorted([*unread, *compared.excluded])
   staging = staging_directory.StagingDirectory(options.out, replace=True)
   with staging:
     text = _write_files(compared, excluded, options, staging.create('report'))
@@ -129,15 +139,18 @@ def _check(options: argparse.Namespace) -> None:
       f'--agents={options.agents} is not a regular expression: {error}.'
     ) from error
   staging_directory.check_name(options.out)
-  exists = os.path.exists(options.out)
-  if exists and not os.path.isdir(options.out):
+  if not os.path.exists(options.out):
+    return
+  if not os.path.isdir(options.out):
     raise ValueError(f'--out={options.out} is a file; choose a directory.')
-  page_path = os.path.join(options.out, _PAGE)
-  if exists and os.listdir(options.out) and not os.path.exists(page_path):
-    raise ValueError(
-      f'--out={options.out} contains files that are not a report: choose another '
-      'directory.'
-    )
+  for path, folders, names in os.walk(options.out):
+    for name in [*folders, *names]:
+      inside = os.path.relpath(os.path.join(path, name), options.out)
+      if not _FILES.fullmatch(inside):
+        raise ValueError(
+          f'--out={options.out} contains {inside}, which is not of a report: choose '
+          'another directory.'
+        )
 
 
 def _write_files(

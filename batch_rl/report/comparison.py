@@ -231,31 +231,40 @@ def _drop_duplicates(
   kept: dict[tuple, RunResults] = {}
   for run in sorted(runs, key=lambda run: (-run.done, run.directory)):
     subject, provenance = (run.agent, run.game), run.provenance
+    settings = (
+      run.seed,
+      run.config_hash,
+      provenance.get('init_checkpoint_dir'),
+      *run.protocol.items(),
+    )
     identities: list[tuple] = []
     if provenance.get('run_id'):
-      identities.append((provenance['run_id'],))
+      # A copy may have been continued with other settings.
+      identities.append((provenance['run_id'], *settings))
     if run.seed:
       data = (
         run.data,
         provenance.get('replay_dir'),
         provenance.get('subset_hash'),
       )
-      protocol = tuple(run.protocol.items())
-      identities.append((*subject, run.seed, *data, run.config_hash, *protocol))
+      identities.append((*subject, *data, *settings))
     if not identities:  # Copies of a Dopamine log have the same returns.
       identities.append((*subject, run.returns.tobytes()))
     before = [kept[identity] for identity in identities if identity in kept]
     if before:
-      excluded.append(
-        (
-          run.directory,
-          f'it repeats {before[0].directory}: same settings and seed',
-        )
-      )
+      excluded.append((run.directory, _repeats(run, before[0])))
     else:
       kept |= dict.fromkeys(identities, run)
   distinct = {run.directory: run for run in kept.values()}
   return sorted(distinct.values(), key=lambda run: (run.data, run.directory))
+
+
+def _repeats(run: RunResults, before: RunResults) -> str:
+  """Returns why a run is left out that repeats another, at least as long one."""
+  reason = f'it repeats {before.directory}: same settings and seed'
+  if (run.returns == before.returns[: run.done]).all():
+    return reason
+  return f'{reason}, but other returns'
 
 
 def _method_names(runs: list[RunResults], by_length: bool) -> dict[str, str]:

@@ -20,16 +20,23 @@ from batch_rl.runs import games, run_record
 from batch_rl.utils import files, programs, safe_pickle
 
 _LOGS = 'logs'
-# Settings that do not define a method: directories, length and speed of a run.
+# Class names in gin bindings.
+_RUNNER = r'\w*Runner'
+_BUFFER = r'\w*(Buffer|Replay|Memory)'
+# Settings that do not define a method: directories, length and speed of a run. An own
+# agent's parameter may have the name of a setting of the runner or the buffer.
 _IMMATERIAL = re.compile(
-  r'(\.game_name|\.agent_name|\.environment_name|\.num_iterations|\.tf_device'
-  r'|\.updates_per_run|\.evaluation_environments|\.prefetch\w*|\.cache_dir'
-  r'|\.preload|\.frames_on_device|\.start_early|\.deterministic|\.collectors'
-  r'|\.summary_writing_frequency'
-  r'|\.max_tf_checkpoints_to_keep|\.jit_compile)$'
-  r'|^(run_seed|Checkpoints|gym_lib|\w*[Rr]unner\.evaluation_steps)\b'
+  r'(.*[./])?('
+  rf'{_RUNNER}\.(num_iterations|evaluation_environments)'
+  rf'|{_BUFFER}\.(cache_dir|preload|frames_on_device|start_early|deterministic'
+  r'|prefetch\w*)'
+  r'|\w+\.(game_name|agent_name|environment_name|tf_device|updates_per_run'
+  r'|summary_writing_frequency|max_tf_checkpoints_to_keep|jit_compile)'
+  r'|CollectorDispatcher\.collectors'
   # Part of the protocol.
-  r'|\.(epsilon_eval|sticky_actions|max_steps_per_episode|rom_set|subset)$'
+  rf'|{_RUNNER}\.(evaluation_steps|max_steps_per_episode)|{_BUFFER}\.subset'
+  r'|\w+\.(epsilon_eval|sticky_actions|rom_set)'
+  r')|(run_seed|Checkpoints|gym_lib)\..*'
 )
 # Parameters that offline agents inherit and ignore.
 _ONLINE_ONLY = re.compile(
@@ -41,11 +48,16 @@ _ENSEMBLES = {
   'AVERAGE': 'Averaged Ensemble-DQN',
   'STOCHASTIC': 'REM',
 }
-# Suffix of the name and default strategy.
+# Suffix of the name, class name, and default strategy.
 _ENSEMBLE_AGENTS = {
-  'multi_head_dqn': ('', 'IDENTITY'),
-  'multi_network_dqn': (' (networks)', 'STOCHASTIC'),
+  'multi_head_dqn': ('', r'\w*MultiHeadDQNAgent', 'IDENTITY'),
+  'multi_network_dqn': (
+    ' (networks)',
+    r'\w*MultiNetworkDQNAgent',
+    'STOCHASTIC',
+  ),
 }
+_DQN_AGENT = '(FixedReplay|Logged)?DQNAgent'
 _NAMES = {'c51': 'C51', 'quantile': 'QR-DQN', 'random': 'Random'}
 # Names in the paper's order.
 AGENT_ORDER = (
@@ -219,7 +231,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   returns, episodes = _curve(_evaluations(directory))
   planned = None
   if record:
-    planned = _number(_value(bindings, 'num_iterations'), _ITERATIONS)
+    planned = _number(_value(bindings, 'num_iterations', _RUNNER), _ITERATIONS)
   return RunResults(
     directory,
     named['agent'].lstrip('_'),  # matplotlib hides labels that begin with '_'.
@@ -235,6 +247,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
       'run_id': record.get('run_id', ''),
       'replay_dir': record.get('replay_dir') or '',
       'subset_hash': data.get('subset_hash', ''),
+      'init_checkpoint_dir': _initial_weights(record),
       'environments': record.get('evaluation_environments', ''),
       'changes': len(record.get('changes') or ()),
       **{
@@ -250,13 +263,13 @@ def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:
   kept = {
     name: value
     for name, value in bindings.items()
-    if not _IMMATERIAL.search(name)
+    if not _IMMATERIAL.fullmatch(name)
     and not ('replay_dir' in record and _ONLINE_ONLY.search(name))
   }
+  if _initial_weights(record):
+    kept['weights'] = "another run's"
   created = _own_create_agent(record)
   arguments = created.get('kwargs') or {}
-  if record.get('init_checkpoint_dir') or arguments.get('init_checkpoint_dir'):
-    kept['weights'] = "another run's"
   if _is_own(record.get('agent', '')):
     kept['agent'] = record['agent']
   if created:
@@ -268,6 +281,13 @@ def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:
       if '/' not in str(value)  # a path: the data, which is recorded elsewhere
     }
   return kept
+
+
+def _initial_weights(record: Mapping) -> str:
+  """Returns the run directory of the initial weights; '' if these are random."""
+  arguments = _own_create_agent(record).get('kwargs') or {}
+  directory = record.get('init_checkpoint_dir')
+  return str(directory or arguments.get('init_checkpoint_dir') or '')
 
 
 def _is_own(agent: str) -> bool:
@@ -349,12 +369,33 @@ def _bindings(text: str) -> dict[str, str]:
   }
 
 
-def _value(bindings: Mapping[str, str], name: str) -> str:
-  """Returns the value of a parameter of any configurable; '' if it is unbound."""
+def _value(bindings: Mapping[str, str], name: str, owner: str = r'\w+') -> str:
+  """Returns the value of a parameter; '' if it is unbound.
+
+  Args:
+    bindings: Values by name.
+    name: Name of the parameter.
+    owner: Pattern of the name of its class or function.
+  """
+  pattern = re.compile(rf'(.*[./])?{owner}\.{name}')
   for key, value in bindings.items():
-    if '.' in key and key.rsplit('.', 1)[-1] == name:
+    if pattern.fullmatch(key):
       return value.strip('\'"')
   return ''
+
+
+def _epsilon(record: Mapping, bindings: Mapping[str, str]) -> str:
+  """Returns the agent's exploration rate in evaluations."""
+  recorded = record.get('epsilon_eval')
+  if recorded is not None:
+    return str(recorded)
+  # Older records do not have it.
+  own_class = re.escape(record.get('agent', '').rpartition('.')[2])
+  return (
+    _value(bindings, 'epsilon_eval', own_class)
+    or _value(bindings, 'epsilon_eval')
+    or '0.001'
+  )
 
 
 def _number(text: str, default: int) -> int:
@@ -368,13 +409,13 @@ def _agent(record: Mapping, bindings: Mapping[str, str]) -> str:
   name = record.get('agent', '')
   if name == 'dqn':
     optimizer = re.search(
-      r'(\w+?)(Optimizer)?\(', _value(bindings, 'optimizer')
+      r'(\w+?)(Optimizer)?\(', _value(bindings, 'optimizer', _DQN_AGENT)
     )
     kind = optimizer[1] if optimizer else 'RMSProp'  # Dopamine's default.
     name = f'DQN ({"Nature" if kind == "RMSProp" else kind})'
   elif name in _ENSEMBLE_AGENTS:
-    suffix, default = _ENSEMBLE_AGENTS[name]
-    strategy = _value(bindings, 'transform_strategy') or default
+    suffix, class_name, default = _ENSEMBLE_AGENTS[name]
+    strategy = _value(bindings, 'transform_strategy', class_name) or default
     known = strategy in _ENSEMBLES
     name = _ENSEMBLES[strategy] + suffix if known else strategy
   else:
@@ -423,19 +464,16 @@ def _protocol(
   if not record:
     names = ('subset', 'epsilon', 'sticky', 'rom', 'frame cap', 'steps')
     return dict.fromkeys(names, '?')
-  bound = _value(bindings, 'max_steps_per_episode')
+  bound = _value(bindings, 'max_steps_per_episode', _RUNNER)
   max_steps = math.inf if bound == 'None' else _number(bound, 27_000)
-  epsilon = record.get('epsilon_eval')
-  if epsilon is None:
-    epsilon = _value(bindings, 'epsilon_eval') or '0.001'
   max_frames = environment.get('max_num_frames_per_episode') or math.inf
   frame_skip = environment.get('frame_skip') or 4
   unknown = 'none' if environment.get('game') else '?'  # not Atari
   return {
     'subset': str(data.get('subset') or 'all'),
-    'epsilon': str(epsilon),
+    'epsilon': _epsilon(record, bindings),
     'sticky': str(environment.get('repeat_action_probability', unknown)),
     'rom': str(environment.get('rom_md5', unknown)),
     'frame cap': str(min(max_frames, frame_skip * max_steps)),
-    'steps': _value(bindings, 'evaluation_steps') or '125000',
+    'steps': _value(bindings, 'evaluation_steps', _RUNNER) or '125000',
   }

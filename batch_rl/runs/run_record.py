@@ -37,8 +37,8 @@ _PACKAGES = (
 # frames are kept.
 _CHANGEABLE = re.compile(
   r'[+-] (\w+/)*([\w.]+\.)?'
-  r'(Checkpoints\.\w+|'
-  r'\w+\.(num_iterations|cache_dir|preload|frames_on_device)) ='
+  r'(Checkpoints\.\w+|\w*Runner\.num_iterations|'
+  r'\w*(Buffer|Replay|Memory)\.(cache_dir|preload|frames_on_device)) ='
 )
 _FUNCTION = {'name': json_schema.Required(str), 'args': list, 'kwargs': dict}
 # The entries that this package reads; see `json_schema`.

@@ -87,13 +87,17 @@ class RecordedRunner(run_experiment.Runner):
     super().__init__(
       base_dir, create_agent_fn, create_checked_environment, **kwargs
     )
-    self.record.update(origin.describe(self._agent, create_agent_fn))
+    described = origin.describe(self._agent, create_agent_fn)
     if record is None:
       settings = origin.describe_settings(self, self._agent)
       # The data are compared by their hashes, and may have moved.
-      compared = settings | {'replay_dir': None}
+      compared = settings | {
+        'replay_dir': None,
+        'epsilon_eval': described['epsilon_eval'],
+      }
       run_record.compare(base_dir, self.record, compared, accept_changes)
       self.record.update(settings)
+    self.record.update(described)
     self._iteration = self._start_iteration
     self._run_progress = progress.Progress(base_dir, self._num_iterations)
 

@@ -38,6 +38,24 @@ def test_runs_are_found_from_every_level(root):
   assert run_directories.as_run(str(root / 'Pong')) is None
 
 
+def test_runs_of_all_levels_are_found(root):
+  """A run hides none that are deeper."""
+  shards.write_run(root / 'copy' / 'replay_logs', [30], 40)
+  shards.write_run(root / 'rem' / 'Pong' / '1' / 'replay_logs', [30], 40)
+  found = [
+    os.path.relpath(run.directory, root)
+    for run in run_directories.find_runs(str(root))
+  ]
+  assert found == [
+    'copy',
+    'Pong/1',
+    'Pong/2',
+    'Pong/10',
+    'Qbert/1',
+    'rem/Pong/1',
+  ]
+
+
 def test_relative_paths_are_accepted(root, monkeypatch):
   monkeypatch.chdir(root / 'Pong' / '2' / 'replay_logs')
   assert names([run_directories.as_run('.')]) == [('Pong', '2')]

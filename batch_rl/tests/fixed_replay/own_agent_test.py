@@ -88,7 +88,7 @@ def test_an_agent_is_trained_evaluated_and_reported(
       data_dir,
       base_dir,
       gin_files=['own/mine.gin'],  # The module is found beside it.
-      gin_bindings=['MyAgent.gamma = 0.5'],
+      gin_bindings=['MyAgent.gamma = 0.5', 'MyAgent.epsilon_eval = 0.25'],
       seed=1,
     )
     assert command_line.unused_bindings() == []
@@ -103,6 +103,7 @@ def test_an_agent_is_trained_evaluated_and_reported(
   run = run_results.read_run(str(base_dir))
   assert (run.agent, run.is_finished) == ('Mine', True)
   assert run.config['MyAgent.weight'] == '2.0'
+  assert record['epsilon_eval'] == 0.25 == float(run.protocol['epsilon'])
 
 
 def train_as_library(base_dir, data_dir):

@@ -146,6 +146,35 @@ def test_a_repeated_run_counts_once(compare):
   assert 'repeats' in compared.excluded[0][1]
 
 
+@pytest.mark.parametrize(
+  ('shorter', 'end'), [([1.0], 'seed'), ([3.0], 'seed, but other returns')]
+)
+def test_a_repeated_run_says_whether_its_returns_are_equal(
+  compare, shorter, end
+):
+  [(_, reason)] = compare(([1.0, 2.0], {}), (shorter, {})).excluded
+  assert reason.endswith(f'same settings and {end}')
+
+
+def test_runs_from_different_weights_both_count(compare):
+  compared = compare(
+    *[([1.0], {'init_checkpoint_dir': f'/runs/{name}'}) for name in 'ab']
+  )
+  [games] = counts(compared.runs).values()
+  assert games == {'Pong': 2} and not compared.excluded
+
+
+def test_a_copy_that_was_continued_with_other_settings_counts(compare):
+  compared = compare(
+    ([1.0, 2.0], {'run_id': 'same', 'gamma': 0.9}),
+    ([1.0, 3.0], {'run_id': 'same', 'gamma': 0.5}),
+    ([1.0, 2.0], {'run_id': 'same', 'gamma': 0.9, 'root': '/moved'}),
+  )
+  assert len(compared.methods) == 2
+  [(_, reason)] = compared.excluded
+  assert 'repeats' in reason
+
+
 def test_a_longer_copy_counts_once(compare):
   compared = compare(
     ([1.0, 2.0], {'seed': 1}), ([1.0, 2.0, 3.0], {'seed': 1}), iterations=2

@@ -15,6 +15,13 @@ OPTIMIZERS = {
   'RMSProp': '@tf.train.RMSPropOptimizer()',
   'Adam': '@tf.train.AdamOptimizer()',
 }
+# Class names in gin bindings, by the agent's name; 'Agent' for others.
+CLASSES = {
+  'dqn': 'FixedReplayDQNAgent',
+  'multi_head_dqn': 'FixedReplayMultiHeadDQNAgent',
+  'multi_network_dqn': 'FixedReplayMultiNetworkDQNAgent',
+}
+OF_THE_RUNNER = ('evaluation_steps', 'max_steps_per_episode')
 
 
 def write(
@@ -32,6 +39,7 @@ def write(
   subset_hash=None,
   root='/data',
   init_checkpoint_dir=None,
+  run_id=None,
   **bindings,
 ) -> pathlib.Path:
   """Writes a run's `run.json` and evaluations of two episodes each.
@@ -51,14 +59,19 @@ def write(
     subset_hash: Hash of the data; None for one derived from game, run and subset.
     root: Directory of the dataset.
     init_checkpoint_dir: Run directory of the initial weights.
-    **bindings: Further parameters of the agent.
+    run_id: Id of the run; None for one derived from its directory.
+    **bindings: Further parameters of the agent or the runner.
   """
   bindings = {'optimizer': OPTIMIZERS[optimizer], **bindings}
-  lines = [f'Agent.{name} = {value}' for name, value in bindings.items()]
+  agent_class = CLASSES.get(agent, 'Agent')
+  lines = [
+    f'{"Runner" if name in OF_THE_RUNNER else agent_class}.{name} = {value}'
+    for name, value in bindings.items()
+  ]
   lines.append(f'Runner.num_iterations = {planned or len(returns)}')
   lines.append(f"create_atari_environment.game_name = '{game}'")
   record = {
-    'run_id': f'id of {base_dir}',
+    'run_id': run_id or f'id of {base_dir}',
     'agent': agent,
     'seed': seed,
     'gin_config': '\n'.join(['# Parameters for Agent:', *lines]),

@@ -265,7 +265,8 @@ def test_an_environment_without_normalisers(run, tmp_path):
     (['--agents=('], '--agents=( is not a regular expression'),
     (['--iterations=0'], '--iterations=0'),
     (['--name=x'], "--name=x is not 'DIR=AGENT'"),
-    (['--agents=Nothing'], 'There are no runs to report'),
+    (['--agents=Nothing'], 'no such method, only DQN (Adam)'),
+    (['--iterations=9'], 'a: it has 1 iterations, not --iterations=9'),
     (['--name=/no/such=A/B'], '--name=/no/such=...: there is no run'),
     (['--out='], 'The destination is an empty name'),
   ],
@@ -317,13 +318,18 @@ def test_names_that_are_paths_or_not_unicode(run, tmp_path, no_rendering):
   assert r'mine.\x1b[31mA\udcff' in text and '\x1b' not in text
 
 
-def test_other_files_are_not_overwritten(run, tmp_path):
+@pytest.mark.parametrize(
+  'name', ['thesis.txt', 'plots/notes.md', 'own/index.html']
+)
+def test_other_files_are_not_overwritten(run, tmp_path, name):
   made_up_runs.write(tmp_path / 'runs' / 'a', [3.0])
-  (tmp_path / 'report').mkdir()
-  (tmp_path / 'report' / 'thesis.txt').write_text('Chapter 1')
-  code, text, out = run()
-  assert code == 2 and 'not a report' in text
-  assert (out / 'thesis.txt').read_text() == 'Chapter 1'
+  path = tmp_path / 'report' / name
+  path.parent.mkdir(parents=True)
+  (tmp_path / 'report' / 'index.html').write_text('A page of mine')
+  path.write_text('Chapter 1')
+  code, text, _ = run()
+  assert code == 2 and 'which is not of a report' in text
+  assert path.read_text() == 'Chapter 1'
 
 
 def test_special_characters_in_names(run, tmp_path):

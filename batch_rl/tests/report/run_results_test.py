@@ -47,6 +47,47 @@ def test_zero_and_none_are_values(tmp_path):
   assert float(protocol['frame cap']) >= 108_000
 
 
+def test_parameters_are_those_of_the_runs_own_classes(tmp_path):
+  """Other classes may have parameters of the same names."""
+  path = made_up_runs.write(
+    tmp_path / 'run', [1.0, 2.0], agent='mine.CQLAgent', optimizer='RMSProp'
+  )
+  record = json.loads((path / 'run.json').read_text())
+  own = {
+    'CQLAgent.num_iterations': '1',
+    'CQLAgent.max_steps_per_episode': '5',
+    'CQLAgent.evaluation_steps': '7',
+    'CQLAgent.deterministic': 'True',
+    'CQLAgent.subset': "'few'",
+    'mine.CQLAgent.preload': '3',
+  }
+  others = {
+    'AAgent.epsilon_eval': '0.5',
+    'CQLAgent.epsilon_eval': '0.3',
+    'WrappedFixedReplayBuffer.preload': 'True',
+  }
+  text = '\n'.join(f'{k} = {v}' for k, v in {**own, **others}.items())
+  change_record(path, gin_config=f'{text}\n{record["gin_config"]}')
+  run = run_results.read_run(str(path))
+  assert run.returns.tolist() == [1.0, 2.0] and run.is_finished
+  protocol = {k: run.protocol[k] for k in ('epsilon', 'frame cap', 'steps')}
+  assert protocol == {
+    'epsilon': '0.3',
+    'frame cap': '108000',
+    'steps': '125000',
+  }
+  assert own.items() <= run.config.items()
+  assert not others.keys() & run.config.keys()
+
+
+def test_the_strategy_is_that_of_the_runs_agent(tmp_path):
+  path = made_up_runs.write(tmp_path / 'run', [1.0], agent='multi_network_dqn')
+  record = json.loads((path / 'run.json').read_text())
+  other = "FixedReplayMultiHeadDQNAgent.transform_strategy = 'AVERAGE'"
+  change_record(path, gin_config=f'{other}\n{record["gin_config"]}')
+  assert run_results.read_run(str(path)).agent == 'REM (networks)'
+
+
 @pytest.mark.parametrize(
   ('data', 'display_name', 'name'),
   [
@@ -112,8 +153,8 @@ def test_the_facts_of_a_run(tmp_path):
   assert run.protocol['sticky'] == '0.25'
   assert run.protocol['frame cap'] == '108000'
   assert run.config == {
-    'Agent.optimizer': '@tf.train.AdamOptimizer()',
-    'Agent.gamma': '0.9',
+    'FixedReplayDQNAgent.optimizer': '@tf.train.AdamOptimizer()',
+    'FixedReplayDQNAgent.gamma': '0.9',
   }
 
 
@@ -126,7 +167,7 @@ def test_macros_are_resolved(tmp_path):
   (path / 'run.json').write_text(json.dumps(record))
   run = run_results.read_run(str(path))
   assert run.protocol['epsilon'] == '0.07'
-  assert run.config['Agent.gamma'] == '%unknown.GAMMA'
+  assert run.config['FixedReplayDQNAgent.gamma'] == '%unknown.GAMMA'
 
 
 def test_an_online_run_is_named_online(tmp_path):

@@ -83,6 +83,8 @@ def test_a_restored_record_is_compared_with_the_settings(damaged):
     ('Checkpoints.keep', True),
     ('a.b.Checkpoints.keep', True),
     ('WrappedFixedReplayBuffer.cache_dir', True),
+    ('MyAgent.num_iterations', False),
+    ('MyAgent.preload', False),
     ('MyAgent.num_iterations_of_warmup', False),
     ('MyAgent.preload_weights', False),
     ('MyCheckpoints.keep', False),

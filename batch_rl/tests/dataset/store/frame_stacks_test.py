@@ -14,9 +14,14 @@ LARGE = (3, 100, 200)  # of uint8: enough to be kept
 _BYTES = np.dtype(np.uint8)
 
 
+@pytest.fixture(autouse=True, scope='module')
+def no_garbage():
+  """Frees arrays of other tests now, rather than during a test."""
+  gc.collect()
+
+
 @pytest.fixture(autouse=True)
 def no_idle_memory():
-  gc.collect()
   frame_stacks._idle.clear()
   yield
   frame_stacks._idle.clear()
