@@ -1,4 +1,4 @@
-"""Checks of the graphs that a user's `loss` and `choose_actions` build."""
+"""Checks of the graphs that a user's network, `loss` and `choose_actions` build."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -18,6 +18,36 @@ _READS = (
   'ResourceGatherNd',
   'VariableShape',
 )
+
+
+def check_outputs(outputs: Any, num_actions: int, network: Any) -> None:
+  """Checks that a network returns a value of each action.
+
+  Args:
+    outputs: Result of the network's `call`.
+    num_actions: Number of actions.
+    network: Network, or what is in its place.
+
+  Raises:
+    ValueError: If the network is no Keras model, or its result has no `q_values`,
+      floats (n, num_actions).
+  """
+  name = type(network).__name__
+  if not isinstance(network, tf.keras.layers.Layer):
+    raise ValueError(
+      f'The network {name} is of no Keras class: derive it from tf.keras.Model.'
+    )
+  expected = f'a named tuple with q_values, float32 (n, {num_actions})'
+  q_values = getattr(outputs, 'q_values', None)
+  if q_values is None:
+    found = 'a tensor' if tf.is_tensor(outputs) else type(outputs).__name__
+  elif not tf.is_tensor(q_values):
+    found = f'q_values of type {type(q_values).__name__}'
+  elif q_values.dtype.is_floating and q_values.shape[1:] == [num_actions]:
+    return
+  else:
+    found = f'q_values, {q_values.dtype.name} {_text(q_values.shape)}'
+  raise ValueError(f'{name}.call returned {found}; expected {expected}.')
 
 
 def check_losses(losses: Any, actions: tf.Tensor, agent: type) -> None:

@@ -123,8 +123,15 @@ class LossAgent(gin_signatures.ForwardedParameters):
       value: Scalar, or a tensor whose mean is shown.
 
     Raises:
-      ValueError: If the name is taken.
+      ValueError: If the name is taken, or the value is no number.
     """
+    value = tf.convert_to_tensor(value)
+    if not (
+      value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool
+    ):
+      raise ValueError(
+        f'{type(self).__name__}.loss logs {name!r}, a {value.dtype.name}: log numbers.'
+      )
     if name in ('Loss', *self._scalars):
       raise ValueError(
         f'{type(self).__name__}.loss logs another scalar by the name {name!r}: '
@@ -237,9 +244,10 @@ class LossAgent(gin_signatures.ForwardedParameters):
 
     def refuse(_, **kwargs):
       raise ValueError(
-        f'{type(self).__name__}.loss creates the weights {kwargs["name"]}: build '
-        'networks in _build_networks, after that of the base, and call each once '
-        'there, e.g. self.value(self.state_ph).'
+        f'{type(self).__name__}.loss, or a network that it calls, creates the weights '
+        f'{kwargs.get("name") or "without a name"}: build layers in __init__ of their '
+        'network, further networks and variables in _build_networks, after that of the '
+        'base, and call each network once there, e.g. self.value(self.state_ph).'
       )
 
     with contextlib.ExitStack() as stack:
@@ -292,7 +300,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
 
   def _build_networks(self):
     """Builds the networks as Dopamine does, and `_q_argmax` by `choose_actions`."""
-    super()._build_networks()
+    self._build_base_networks()
     if not self._acts_greedily():
       if self._chooses():
         self._refuse_two_policies('_q_argmax')
@@ -310,6 +318,25 @@ class LossAgent(gin_signatures.ForwardedParameters):
       seeds = tf.numpy_function(_draw_seeds, [], tf.int64)
     actions = self._choice(self._net_outputs, tf.ensure_shape(seeds, (1, 2)))
     self._q_argmax = self._chosen = actions[0]
+
+  def _build_base_networks(self):
+    """Builds the networks as Dopamine does.
+
+    Raises:
+      ValueError: If the network does not return the values of the actions.
+    """
+    try:
+      super()._build_networks()
+    except (AttributeError, IndexError, TypeError, ValueError):
+      if hasattr(self, '_net_outputs'):  # Dopamine's message names no network.
+        self._check_outputs()
+      raise
+    self._check_outputs()
+
+  def _check_outputs(self):
+    graph_checks.check_outputs(
+      self._net_outputs, self.num_actions, self.online_convnet
+    )
 
   @classmethod
   def _chooses(cls) -> bool:

@@ -12,10 +12,10 @@ import tqdm.auto as tqdm
 from absl import logging
 from dopamine.discrete_domains import atari_lib
 
+from batch_rl.agents import restored_weights
 from batch_rl.atari import environment as atari
 from batch_rl.dataset.checks import videos
 from batch_rl.fixed_replay import sequential_environments
-from batch_rl.fixed_replay.agents import restored_weights
 from batch_rl.runs import environments as environments_lib
 from batch_rl.runs import evaluations
 from batch_rl.utils import machine

@@ -181,7 +181,7 @@ class user_errors:  # noqa: N801 (a context manager)
 
 @contextlib.contextmanager
 def run_errors() -> Iterator[None]:
-  """Reports in one line an interruption, damaged data, a full disk or a NaN loss.
+  """Reports mistakes, interruptions, damaged data, a full disk or a NaN in one line.
 
   The program ends with the exit code of the module's table.
   An error raised in the user's own code keeps its traceback.
@@ -193,6 +193,7 @@ def run_errors() -> Iterator[None]:
     sys.exit(interrupted.exit_code)
   except (
     shard_reader.DataError,
+    programs.MistakeError,
     FloatingPointError,
     MemoryError,
     OSError,

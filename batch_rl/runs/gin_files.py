@@ -16,6 +16,7 @@ binding names as `module.Class` is imported first, so that its parameters can be
 import contextlib
 import glob
 import importlib.util
+import inspect
 import io
 import os
 import re
@@ -23,10 +24,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
 import gin
-from gin import config_parser
+from gin import config, config_parser
 
 from batch_rl import dopamine_compat
 from batch_rl.runs.bindings import checks, syntax
+from batch_rl.utils import choices
 from batch_rl.utils.user_code import user_modules
 
 _INCLUDE = re.compile(r"""^\s*include\s+['"](.+?)['"]""", re.MULTILINE)
@@ -77,6 +79,10 @@ def parse(
     if user_modules.is_raised_by_user(error):
       raise
     raise ValueError(f'{error}; {user_modules.searched()}') from error
+  except ValueError as error:
+    if remedy := _remedy(str(error)):
+      raise ValueError(f'{error}: {remedy}') from error
+    raise
   finally:
     readers.remove(reader)
   statements = [*files.statements, *own_statements]
@@ -85,6 +91,28 @@ def parse(
   if lock:
     gin.finalize()
   return statements
+
+
+def _remedy(message: str) -> str:
+  """Returns what to do after gin's message about an unknown name; '' if unknown."""
+  if match := re.match(r"No configurable matching .*?'@?([\w./]+)", message):
+    name = match[1].rpartition('/')[2]
+    known = {
+      known.selector.rpartition('.')[2]
+      for known in config._INVERSE_REGISTRY.values()
+    }
+    return (
+      f'gin does not know {name}{choices.hint(name, known)}. If it is yours, import its '
+      "module first ('import my_module'), and put @gin.configurable before it."
+    )
+  pattern = r"Configurable '(.+?)' doesn't have a parameter named '(.+?)'"
+  if match := re.match(pattern, message):
+    owner, name = match.groups()
+    found = config._REGISTRY.get_match(owner.rpartition('/')[2]).wrapped
+    parameters = inspect.signature(found).parameters
+    if hint := choices.hint(name, parameters):
+      return f'{name} is unknown{hint}.'
+  return ''
 
 
 def check_syntax(paths: Iterable[str], bindings: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from absl import logging
 from dopamine.discrete_domains import atari_lib, run_experiment
 from dopamine.metrics import statistics_instance
 
+from batch_rl.agents import restored_weights
 from batch_rl.runs import (
   checkpoints,
   environments,
@@ -142,6 +143,15 @@ class RecordedRunner(run_experiment.Runner):
     checkpoint, state = newest
     position, reason = checkpoint.position, 'a part of it is missing'
     try:
+      if saver is not None and tf.io.gfile.exists(
+        f'{checkpoint.weights}.index'
+      ):
+        restored_weights.check(
+          self._agent,
+          checkpoint.weights,
+          'restore the settings of its networks and optimiser, or choose another '
+          '--base_dir',
+        )
       restored = self._agent.unbundle(
         checkpoint.directory, position.number, state['agent']
       )
@@ -180,13 +190,17 @@ class RecordedRunner(run_experiment.Runner):
     if self._has_run:
       raise ValueError('A runner runs only once; make a new one to continue.')
     self._has_run = True
-    run_record.write(self._base_dir, self.record)
-    if self._start_iteration >= self._num_iterations:
+    is_done = self._start_iteration >= self._num_iterations
+    if is_done:
       logging.warning(
         'Nothing to do: %d of %d iterations are done.',
         self._start_iteration,
         self._num_iterations,
       )
+    if not (
+      is_done and self._accept_changes
+    ):  # Nothing trained with the changes.
+      run_record.write(self._base_dir, self.record)
     with interruption.listen() as self._interruption:
       for iteration in range(self._start_iteration, self._num_iterations):
         self._begin_iteration(iteration)

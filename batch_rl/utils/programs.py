@@ -9,6 +9,10 @@ USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 _NO_THREAD = "can't start new thread"  # Memory or processes are limited.
 
 
+class MistakeError(ValueError):
+  """A user's mistake that only a part of a program's work can show."""
+
+
 def run(program: Callable[[], int | None], prefix: str = '') -> int:
   """Runs a program, and reports a mistake of its user in one line.
 

@@ -17,7 +17,7 @@ from batch_rl.agents import graph_checks, loss_agent, session_calls
 from batch_rl.fixed_replay import mixed_precision, update_loop
 from batch_rl.fixed_replay.agents import initial_weights
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from batch_rl.utils import files
+from batch_rl.utils import files, programs
 from batch_rl.utils.user_code import gin_signatures
 
 _SELECT_ACTION = dqn_agent.DQNAgent._select_action
@@ -185,9 +185,14 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     """Yields the losses; raises FloatingPointError at one that is not finite."""
     for step, loss in zip(steps, losses, strict=True):
       if not np.isfinite(loss):
+        update = step // self.update_period
         raise FloatingPointError(
-          f'The loss is {loss} at update {step // self.update_period}: training has '
-          'diverged. Earlier checkpoints are kept.'
+          f'The loss is {loss} at update {update}: '
+          + (
+            'training has diverged. Earlier checkpoints are kept.'
+            if update
+            else 'check loss, network and rewards.'
+          )
         )
       yield loss
 
@@ -386,6 +391,9 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       states: Stacks of frames, oldest first, (n, stack_size, *observation_shape).
       generators: Generator of each state, for the random actions, taken with
         probability `epsilon_eval`, and for policies that draw.
+
+    Raises:
+      MistakeError: If `choose_actions` does not return an action for each state.
     """
     if self._acts_alone:
       return np.array(list(map(self._act_on, states, generators)))
@@ -397,7 +405,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     actions = self._sess.run(self._actions, feed)
     in_range = (actions >= 0) & (actions < self.num_actions)
     if len(actions) != len(states) or not in_range.all():
-      raise ValueError(
+      raise programs.MistakeError(
         f'{type(self).__name__}.choose_actions returned {actions.tolist()} for '
         f'{len(states)} states; expected actions from 0 to {self.num_actions - 1}.'
       )

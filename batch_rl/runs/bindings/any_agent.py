@@ -7,12 +7,14 @@ user's own included:
   AnyAgent.stack_size = 1
 
 They become bindings of the run's agent. As among all bindings, the last one of a
-parameter counts, whether it names the agent or `AnyAgent`.
+parameter counts, whether it names the agent or `AnyAgent`. So the environment's file
+comes last, and a line says what another order, or a binding of the user's, loses.
 """
 
 import collections
 import inspect
-from collections.abc import Iterable
+import os
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import gin
@@ -22,6 +24,7 @@ from gin import config, config_parser
 from batch_rl.agents import registry
 from batch_rl.runs.bindings import bound
 from batch_rl.utils import choices
+from batch_rl.utils.user_code import user_modules
 
 
 @gin.configurable(module='batch_rl')
@@ -40,7 +43,8 @@ def bind(
   """Binds the parameters of `AnyAgent` to the run's agent.
 
   A parameter that only other agents have is left out. A line names parameters that a
-  later file binds for the agent, as happens if the files' order is wrong.
+  later file binds for the agent, as happens if the files' order is wrong, and those of a
+  user's file that a later one of the package binds for `AnyAgent`.
 
   Args:
     statements: Bindings in the order of reading, after gin has read them.
@@ -55,30 +59,88 @@ def bind(
     for base in agent_class.__mro__
     if (known := config._INVERSE_REGISTRY.get(base))
   ]
+  found = list(bound.find(statements))
   by_parameter = collections.defaultdict(list)
-  for binding in bound.find(statements):
+  for binding in found:
     if binding.selector in (_ANY, *classes):
       by_parameter[binding.scope, binding.parameter].append(binding)
   replaced = collections.defaultdict(list)
   for (_, parameter), bindings in by_parameter.items():
-    *_, last = bindings
+    *earlier, last = bindings
     files = {binding.file for binding in bindings if binding.selector == _ANY}
     if last.selector != _ANY and last.file and files - {last.file, None}:
       replaced[last.file].append(f'AnyAgent.{parameter}')
     if last.selector == _ANY and _has(agent_class, parameter, agents):
+      _warn_of_loss(earlier, last)
       # Replaces an earlier binding of the agent or a base class.
-      earlier = [binding.selector for binding in bindings]
-      selector = next((c for c in classes if c in earlier), classes[0])
-      last.move(selector)
+      selectors = [binding.selector for binding in bindings]
+      last.move(next((c for c in classes if c in selectors), classes[0]))
     for binding in bindings:
       if binding.selector == _ANY:
         binding.remove()
+  if replaced:
+    folders = {_folder(b) for b in found if b.selector == _ANY}
+    for file, name in _replaced_otherwise(found, folders, classes):
+      if os.path.dirname(file) in map(os.path.dirname, list(replaced)):
+        replaced[file].append(name)
   for file, names in replaced.items():
     logging.warning(
       '%s is read later and replaces %s. If it should not, give it first.',
       file,
       ', '.join(names),
     )
+
+
+def _folder(binding: bound.Binding) -> str:
+  return os.path.dirname(binding.file or '')
+
+
+def _warn_of_loss(
+  earlier: Iterable[bound.Binding], last: bound.Binding
+) -> None:
+  """Warns if a file of the package replaces a binding of a user's file."""
+  lost = [b for b in earlier if b.file and _is_of_user(b.file)]
+  if lost and last.file and not _is_of_user(last.file):
+    *_, binding = lost
+    logging.warning(
+      '%s is read later and replaces %s of %s. If it should not, give that binding by '
+      '--gin_bindings.',
+      last.file,
+      _name(binding),
+      binding.file,
+    )
+
+
+def _is_of_user(file: str) -> bool:
+  return user_modules.is_outside_package(file)
+
+
+def _name(binding: bound.Binding) -> str:
+  owner = config._REGISTRY.minimal_selector(binding.selector)
+  return f'{owner}.{binding.parameter}'
+
+
+def _replaced_otherwise(
+  found: Iterable[bound.Binding], folders: Collection[str], classes: list[str]
+) -> Iterator[tuple[str, str]]:
+  """Yields file and name of settings that replace one of the environment's folders.
+
+  Args:
+    found: Bindings in the order of reading.
+    folders: Folders of the files that bind `AnyAgent`.
+    classes: Names of the agent's classes, whose parameters are left out.
+  """
+  before: dict[tuple, bool] = {}
+  last: dict[tuple, bound.Binding] = {}
+  for binding in found:
+    key = binding.scope, binding.selector, binding.parameter
+    last[key] = binding
+    before[key] = before.get(key, False) or _folder(binding) in folders
+  for key, binding in last.items():
+    if binding.selector in (_ANY, *classes) or not binding.file:
+      continue
+    if before[key] and _folder(binding) not in folders:
+      yield binding.file, _name(binding)
 
 
 def _has(agent_class, parameter, agents):

@@ -157,6 +157,12 @@ class SecondLoss(OfflineDQN):
     return super().loss(batch)
 
 
+class Words(OfflineDQN):
+  def loss(self, batch):
+    self.log_scalar('words', 'text')
+    return super().loss(batch)
+
+
 class LostSummary(OfflineDQN):
   def loss(self, batch):
     tf.compat.v1.summary.scalar('Reward', tf.reduce_mean(batch.reward))
@@ -191,6 +197,7 @@ def assert_updates_are_refused(agent, message):
       'OwnBatch.loss, or the optimizer, uses the tensor .* Compute it from the batch',
     ),
     (SecondLoss, "SecondLoss.loss logs another scalar by the name 'Loss'"),
+    (Words, "Words.loss logs 'words', a string: log numbers"),
     (LostSummary, 'LostSummary.loss writes a summary .*self.log_scalar'),
     (
       WithoutNetwork,

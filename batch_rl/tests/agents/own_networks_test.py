@@ -186,7 +186,9 @@ class BuiltLate(OfflineDQN):
 
 
 def test_weights_made_in_a_loss_are_refused(make_agent):
-  message = 'BuiltLate.loss creates the weights .*call each once there'
+  message = (
+    'BuiltLate.loss, .* creates the weights kernel: .* network once there'
+  )
   with pytest.raises(ValueError, match=message):
     make_agent(BuiltLate)
 
@@ -264,3 +266,60 @@ def test_every_due_synchronisation_is_made(make_agent, periods, count):
   for steps in (1, 27, 12):
     list(agent.train_steps(steps))
   assert agent._sess.run(agent.count) == count
+
+
+def returning(make):
+  """Returns a network whose `call` returns what a function makes of its values."""
+
+  class Wrong(Network):
+    def call(self, state):
+      return make(super().call(state).q_values)
+
+  return Wrong
+
+
+class NoModel:
+  """Is called as a network, but is none of Keras."""
+
+  def __init__(self, num_actions, name=None):
+    self.network = Network(num_actions, name)
+
+  def __call__(self, state):
+    return self.network(state)
+
+
+Named = collections.namedtuple('Named', 'values')
+
+
+@pytest.mark.parametrize(
+  ('network', 'found'),
+  [
+    (returning(lambda q: q), r'Wrong.call returned a tensor; expected a named'),
+    (returning(lambda q: {'q_values': q}), 'Wrong.call returned dict'),
+    (returning(Named), 'Wrong.call returned Named'),
+    (
+      returning(lambda q: Outputs(tf.concat([q, q], 1))),
+      r'q_values, float32 \(1, 10\); expected .* float32 \(n, 5\)',
+    ),
+    (
+      returning(lambda q: Outputs(tf.argmax(q, 1))),
+      r'q_values, int64 \(1,\); expected',
+    ),
+    (returning(lambda q: Outputs(q[..., None])), r'float32 \(1, 5, 1\)'),
+    (returning(lambda q: Outputs([1.0, 2.0])), 'q_values of type list'),
+    (NoModel, 'The network NoModel is of no Keras class'),
+  ],
+)
+def test_a_network_that_returns_something_else_is_named(
+  make_agent, network, found
+):
+  with pytest.raises(ValueError, match=found):
+    make_agent(network=network)
+
+
+def test_an_error_in_a_network_stays(make_agent):
+  def broken(q):
+    raise AttributeError('mine')
+
+  with pytest.raises(AttributeError, match='mine'):
+    make_agent(network=returning(broken))

@@ -262,6 +262,112 @@ def test_an_online_agent_is_found_and_checked(own_folder, tmp_path, capsys):
   assert read_record(tmp_path / 'base')['display_name'] == 'My'
 
 
+NETWORK = """
+import collections
+
+import gin
+import tensorflow as tf
+from batch_rl.fixed_replay.agents import dqn_agent
+
+Outputs = collections.namedtuple('Outputs', 'q_values')
+
+
+@gin.configurable
+class MyNetwork(tf.keras.Model):
+
+  def __init__(self, num_actions, name=None, hidden=8):
+    super().__init__(name=name)
+    self.hidden = tf.keras.layers.Dense(hidden)
+    self.last = tf.keras.layers.Dense(num_actions)
+
+  def call(self, state):
+    x = tf.cast(state[:, :, 0, 0], tf.float32)
+    return Outputs(self.last(self.hidden(x)))
+
+
+@gin.configurable
+class OutOfRange(dqn_agent.FixedReplayDQNAgent):
+
+  def choose_actions(self, outputs, seed):
+    return tf.argmax(outputs.q_values, axis=1) + 2
+"""
+
+
+@pytest.fixture
+def own_network(own_folder):
+  """The folder of a user's network and of a gin file that trains it."""
+  user_code.write(own_folder / 'mine.py', NETWORK)
+  user_code.write(
+    own_folder / 'mine.gin',
+    """
+    include 'batch_rl/tests/sweep/configs/cartpole.gin'
+    import mine
+    AnyAgent.network = @MyNetwork
+    FixedReplayRunner.num_iterations = 1
+    FixedReplayRunner.training_steps = 8
+    """,
+  )
+  return own_folder
+
+
+def one_line(capsys):
+  """Returns the only line on stderr that is an error."""
+  printed = capsys.readouterr().err
+  assert 'Traceback' not in printed
+  [line] = [text for text in printed.split('\n') if 'error: ' in text.lower()]
+  return line
+
+
+def test_a_run_keeps_the_shapes_of_its_networks(
+  data_dir, own_network, tmp_path, capsys
+):
+  base_dir = tmp_path / 'base'
+  start(data_dir, base_dir, seed=1)
+  before = (base_dir / 'run.json').read_text()
+  capsys.readouterr()
+  for iterations in 1, 2:
+    with pytest.raises(SystemExit) as stopped:
+      start(
+        data_dir,
+        base_dir,
+        seed=1,
+        accept_changes=True,
+        gin_bindings=[
+          'MyNetwork.hidden = 9',
+          f'FixedReplayRunner.num_iterations = {iterations}',
+        ],
+      )
+    assert stopped.value.code == 2
+    line = one_line(capsys)
+    assert '(4, 9), in the checkpoint (4, 8); restore the settings' in line
+  assert (base_dir / 'run.json').read_text() == before
+
+
+def test_changes_are_recorded_only_if_something_trains_with_them(
+  data_dir, own_network, tmp_path
+):
+  base_dir = tmp_path / 'base'
+  changed = {'accept_changes': True, 'gin_bindings': ['AnyAgent.gamma = 0.5']}
+  start(data_dir, base_dir, seed=1)
+  before = (base_dir / 'run.json').read_text()
+  start(data_dir, base_dir, seed=1, **changed)
+  assert (base_dir / 'run.json').read_text() == before
+  changed['gin_bindings'].append('FixedReplayRunner.num_iterations = 2')
+  start(data_dir, base_dir, seed=1, **changed)
+  assert 'gamma = 0.5' in read_record(base_dir)['gin_config']
+
+
+def test_an_action_out_of_range_is_one_line(
+  data_dir, own_network, tmp_path, capsys
+):
+  with pytest.raises(SystemExit) as stopped:
+    start(data_dir, tmp_path / 'base', agent_name='mine.OutOfRange')
+  assert stopped.value.code == 2
+  line = one_line(capsys)
+  assert 'OutOfRange.choose_actions returned [' in line
+  assert 'expected actions from 0 to 1' in line
+
+
 WRONG = {
   'a network': """
     import gin

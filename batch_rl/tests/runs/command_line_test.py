@@ -393,6 +393,8 @@ def test_a_run_with_checkpoints_keeps_its_precision(
     in capsys.readouterr().err
   )
   offline_main(base_dir, atari_run, ONCE, accept_changes=True)
+  assert path.read_text() == recorded  # nothing was trained
+  offline_main(base_dir, atari_run, TWICE, accept_changes=True)
   assert json.loads(path.read_text())['tensor_float_32'] is False
 
 
@@ -407,6 +409,7 @@ def test_an_online_run_keeps_its_precision(unbroken, tmp_path, capsys):
   with pytest.raises(SystemExit):
     programs.run_here(online, **options)
   assert '+ tensor_float_32 = False' in capsys.readouterr().err
+  options['gin_bindings'] += [f'LoggedRunner.num_iterations={ITERATIONS + 1}']
   programs.run_here(online, **options, accept_changes=True)
   assert json.loads(path.read_text())['tensor_float_32'] is False
 

@@ -168,3 +168,29 @@ def test_old_names_of_dopamines_modules_are_read_as_the_current_ones(tmp_path):
   assert gin.query_parameter(f'{current}.DQNAgent.gamma') == 0.5
   function = gin.query_parameter(f'{current}.DQNAgent.epsilon_fn')
   assert function.configurable.selector == f'{current}.identity_epsilon'
+
+
+@gin.configurable
+class Known:
+  def __init__(self, threshold=1.0):
+    pass
+
+
+@pytest.mark.parametrize(
+  ('line', 'message'),
+  [
+    ('Known.treshold = 2', 'treshold is unknown .did you mean threshold'),
+    (
+      'Known.threshold = @MyNetwrk',
+      "gin does not know MyNetwrk.*'import my_mod",
+    ),
+    (
+      'Knwn.threshold = 2',
+      r'know Knwn \(did you mean Known\?\). If it is yours',
+    ),
+    ('Known.other = 2', "doesn't have a parameter named 'other'"),
+  ],
+)
+def test_unknown_names_have_a_remedy(line, message):
+  with pytest.raises(ValueError, match=message):
+    gin_files.parse([], [line])

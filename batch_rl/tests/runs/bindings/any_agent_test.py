@@ -75,6 +75,55 @@ def test_a_line_tells_if_the_agents_file_comes_too_late(
   assert ('read later' in caplog.text) == (first == 'environment')
 
 
+OURS = 'batch_rl/fixed_replay/configs/quantile.gin'
+MINATAR = 'batch_rl/minatar/configs/offline.gin'
+
+
+def test_a_line_tells_all_that_a_late_file_of_an_agent_replaces(caplog):
+  statements = command_line.load_gin([MINATAR, OURS], [])
+  any_agent.bind(statements, REGISTRY, Quantile)
+  lines = [r.getMessage() for r in caplog.records if 'later' in r.getMessage()]
+  text = '; '.join(lines)
+  for name in (
+    'AnyAgent.gamma',
+    'AdamOptimizer.learning_rate',
+    'AdamOptimizer.epsilon',
+    'FixedReplayRunner.num_iterations',
+    'FixedReplayRunner.training_steps',
+  ):
+    assert name in text
+  # The agent's file replaces what it includes, too.
+  assert 'evaluation_environments' not in text
+
+
+def test_a_line_tells_that_minatars_file_replaces_a_users_binding(
+  tmp_path, caplog
+):
+  own = tmp_path / 'own.gin'
+  own.write_text(
+    f"include '{OURS}'\nFixedReplayQuantileAgent.gamma = 0.5\n"
+    'AnyAgent.stack_size = 3\nFixedReplayQuantileAgent.kappa = 2.0'
+  )
+  statements = command_line.load_gin([str(own), MINATAR], [])
+  any_agent.bind(statements, REGISTRY, Quantile)
+  lines = [r.getMessage() for r in caplog.records if 'later' in r.getMessage()]
+  assert len(lines) == 2
+  for line, name in zip(
+    sorted(lines),
+    ['AnyAgent.stack_size', 'FixedReplayQuantileAgent.gamma'],
+    strict=True,
+  ):
+    assert f'base.gin is read later and replaces {name} of {own}.' in line
+  assert value('gamma') == 0.99
+
+  gin.clear_config()
+  caplog.clear()
+  bindings = ['AnyAgent.gamma = 0.5', 'AnyAgent.stack_size = 3']
+  statements = command_line.load_gin([OURS, MINATAR], bindings)
+  any_agent.bind(statements, REGISTRY, Quantile)
+  assert 'later' not in caplog.text and value('gamma') == 0.5
+
+
 def test_parameters_of_other_agents_are_left_out():
   bind('AnyAgent.num_heads = 3')
   assert 'num_heads' not in gin_files.config_text()

@@ -1,4 +1,4 @@
-"""Weights of an agent that only acts, from a checkpoint of its run."""
+"""Weights of an agent from a checkpoint of its run."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from batch_rl.utils import files
 
 
 def load(agent: Any, path: str) -> None:
-  """Loads all variables of an agent.
+  """Loads all variables of an agent that only acts.
 
   Args:
     agent: Agent without data, of the run's class and settings.
@@ -19,14 +19,7 @@ def load(agent: Any, path: str) -> None:
       the agent's networks.
   """
   try:
-    saved = tf.compat.v1.train.NewCheckpointReader(
-      path
-    ).get_variable_to_shape_map()
-    if problem := _misfit(agent, saved):
-      raise ValueError(
-        f'{path} does not fit the agent: {problem}. Remove the gin bindings that '
-        'change its networks.'
-      )
+    check(agent, path, 'remove the gin bindings that change its networks')
     agent._saver.restore(agent._sess, path)
   except tf.errors.OpError as error:
     raise ValueError(
@@ -34,13 +27,33 @@ def load(agent: Any, path: str) -> None:
     ) from error
 
 
+def check(agent: Any, path: str, remedy: str) -> None:
+  """Checks that a checkpoint has the variables of an agent, in their shapes.
+
+  Args:
+    agent: Agent with a `Saver`. TensorFlow would give some of its variables the shapes
+      of the checkpoint.
+    path: Prefix of the TensorFlow checkpoint.
+    remedy: End of the message.
+
+  Raises:
+    ValueError: If it has others.
+    tf.errors.OpError: If it cannot be read.
+  """
+  saved = tf.compat.v1.train.NewCheckpointReader(
+    path
+  ).get_variable_to_shape_map()
+  if problem := _misfit(agent, saved):
+    raise ValueError(f'{path} does not fit the agent: {problem}; {remedy}.')
+
+
 def _misfit(agent, saved):
   """Returns the first difference between checkpoint and agent in words, or None."""
-  with agent._sess.graph.as_default():
-    shapes = {
-      variable.op.name: variable.shape.as_list()
-      for variable in tf.compat.v1.global_variables()
-    }
+  shapes = {
+    variable.op.name: variable.shape.as_list()
+    for variable in agent._saver._var_list  # those that checkpoints have
+    if isinstance(variable, tf.Variable)
+  }
   for name, shape in shapes.items():
     if name not in saved:
       return f'the agent has a variable {name}, the checkpoint has none'

@@ -5,7 +5,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from batch_rl.fixed_replay.agents import restored_weights
+from batch_rl.agents import restored_weights
 
 
 def make_agent(shapes, optimizer=False):
