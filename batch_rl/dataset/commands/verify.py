@@ -100,6 +100,7 @@ def _check_fingerprint(
   remarks: list[str] = []
   try:
     copy = copies.LoggedCopy(run)
+    fingerprints.prepare(copy, expected)
     compare.read_copy(copy)
   except ValueError as error:
     reason = str(error).rstrip('.')

@@ -72,8 +72,8 @@ def prepare(a: copies.Copy, b: copies.Copy) -> None:
       f'observations are {shapes[0]} in {a.path}, but {shapes[1]} in {b.path}; '
       'choose two copies of one run.'
     )
-  # Without a manifest, a run is taken for one of Atari.
-  a.is_atari = b.is_atari = a.is_atari or b.is_atari
+  known = [copy.is_atari for copy in (a, b) if copy.is_atari is not None]
+  a.is_atari = b.is_atari = any(known) if known else None
 
 
 def compare(

@@ -33,7 +33,8 @@ class Copy(abc.ABC):
     kind: 'shards', 'store', 'rlds' or 'rl_unplugged'.
     game: Name of the game; None if the copy does not tell.
     run: Name of the run.
-    is_atari: Whether rewards are clipped to [-1, 1] before they are compared.
+    is_atari: Whether the run is of an Atari game; None if the copy does not tell, and
+      is taken for a part of the DQN Replay Dataset. It may be set before `read`.
     frame_shape: Shape of an observation.
     frame_dtype: Dtype of an observation.
     total: Amount to read, in `unit`, for progress.
@@ -45,12 +46,17 @@ class Copy(abc.ABC):
   kind: str
   game: str | None
   run: str
-  is_atari: bool
+  is_atari: bool | None
   frame_shape: tuple[int, ...]
   frame_dtype: np.dtype
   total: int
   unit: str
   rows: hashed_rows.HashedRows
+
+  @property
+  def clips_rewards(self) -> bool:
+    """Whether rewards are clipped to [-1, 1] before they are compared."""
+    return self.is_atari is not False
 
   @abc.abstractmethod
   def read(self, with_frames: bool, advance: Advance) -> None:
@@ -130,7 +136,7 @@ class LoggedCopy(Copy):
     # A folder may have any name, so the manifest alone tells the game.
     self.game = manifests.look_up(manifest, 'environment', 'game', kind=str)
     self.run = run.name
-    self.is_atari = manifests.is_atari(manifest)
+    self.is_atari = manifests.atari_if_known(manifest)
     self._store = store_lib.Store(run.data_dir, pack=False)
     self.frame_shape = self._store.frame_shape
     self.frame_dtype = self._store.frame_dtype
@@ -165,7 +171,7 @@ class LoggedCopy(Copy):
     self.rows = hashed_rows.HashedRows(
       frame,
       store.action,
-      np.clip(reward, -1, 1) if self.is_atari else reward,
+      np.clip(reward, -1, 1) if self.clips_rewards else reward,
       terminal,
       self._skip_padding(trajectories, frame, with_frames),
       trajectories.stop,

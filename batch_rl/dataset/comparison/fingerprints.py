@@ -35,6 +35,8 @@ _SCHEMA = {
   'game': str,
   'run': _Required(str),
   'kind': _Required(str),
+  # Fingerprints of earlier versions do not tell.
+  'clipped_rewards': bool,
   **_COUNTS,
   'parts': _Required(
     [{'number': _Required(range(1 << 31)), 'name': _Required(str), **_COUNTS}]
@@ -69,6 +71,7 @@ def make(copy: copies.Copy) -> dict[str, Any]:
       'game': copy.game,
       'run': copy.run,
       'kind': copy.kind,
+      'clipped_rewards': copy.clips_rewards,
       'rows': rows.rows,
       'transitions': rows.transitions,
       'sum': f'{hashed_rows.total(hashes):016x}',
@@ -156,6 +159,11 @@ def check_game(
       f'{path} is the fingerprint of a run of {expected}, but {run.directory} is '
       f'one of {game}.'
     )
+
+
+def prepare(copy: copies.Copy, expected: dict[str, Any]) -> None:
+  """Prepares a copy for reading: rewards are clipped as in a fingerprint."""
+  copy.is_atari = expected.get('clipped_rewards', copy.is_atari)
 
 
 def differences(

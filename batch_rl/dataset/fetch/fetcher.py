@@ -80,7 +80,7 @@ class Fetcher(abc.ABC):
     self._bar: Any = None
 
   def fetch(self, plans: Sequence[plan.RunPlan]) -> Result:
-    """Fetches all files that are not in place.
+    """Fetches files that are not in place, and verifies others without a record.
 
     Returns:
       The outcome, including files that the remote lacks or refuses.
@@ -98,12 +98,13 @@ class Fetcher(abc.ABC):
           continue
         destination = self._open(run, stack)
         destinations.append((run, destination))
-        waiting = [file for file in run.files if not file.there]
+        waiting = [f for f in run.files if not self._is_done(destination, f)]
         result.there += len(run.files) - len(waiting)
         self._waiting.update((run.title, file.suffix) for file in waiting)
         waiting.sort(key=lambda file: not file.begun)
         tasks += [(run, destination, file) for file in waiting]
-      self._show_progress([file for _, _, file in tasks], stack)
+      absent = [file for _, _, file in tasks if not file.there]
+      self._show_progress(absent, stack)
       self._show_waiting()
       threads.parallel_map(
         self._fetch, tasks, self._jobs + self.max_waiting, self._stopped.set
@@ -132,6 +133,10 @@ class Fetcher(abc.ABC):
     Raises:
       ValueError: If the directory cannot be used.
     """
+
+  def _is_done(self, destination: Any, file: plan.FilePlan) -> bool:
+    """Returns whether a file is in place and verified."""
+    return file.there
 
   @abc.abstractmethod
   def _path(self, destination: Any, file: plan.FilePlan) -> str:
@@ -192,7 +197,10 @@ class Fetcher(abc.ABC):
         'is kept, and the same command resumes.'
       ) from error
     with self._lock:
-      self._result.fetched += 1
+      if file.there:
+        self._result.there += 1
+      else:
+        self._result.fetched += 1
       self._waiting[run.title, file.suffix] -= 1
       if not self._waiting[run.title, file.suffix]:
         self._log(f'{run.title}: {self.unit} {file.suffix} is complete')

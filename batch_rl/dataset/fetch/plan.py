@@ -28,7 +28,7 @@ class FilePlan:
     suffix: Number of its shard or checkpoint.
     path: Path at the remote.
     size: Size in bytes; None if the remote does not give it.
-    there: Whether the file is already in place.
+    there: Whether the file is already in place, though perhaps not verified yet.
     begun: Bytes fetched earlier.
   """
 

@@ -21,6 +21,11 @@ class ShardFetcher(fetcher.Fetcher):
       )
     )
 
+  def _is_done(
+    self, destination: incoming_shards.IncomingShards, file: plan.FilePlan
+  ) -> bool:
+    return file.there and destination.has(file.name)
+
   def _path(
     self, destination: incoming_shards.IncomingShards, file: plan.FilePlan
   ) -> str:

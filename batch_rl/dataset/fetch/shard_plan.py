@@ -271,11 +271,9 @@ class _RunLookUp:
     """Compares a file with the local one."""
     final = os.path.join(self._data_dir, name)
     expected = manifests.look_up(remote_records, name, 'sha256', kind=str)
-    in_place = False
-    if os.path.exists(final):
+    in_place = os.path.exists(final)
+    if in_place:
       local_size = os.path.getsize(final)
-      # A file without a record is verified as if it had just arrived.
-      in_place = record is not None and record.get('bytes') == local_size
       differs = record is not None and expected not in (
         None,
         record.get('sha256'),

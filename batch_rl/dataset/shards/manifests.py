@@ -1,6 +1,7 @@
 """The manifest of a run: `manifest.json`, written beside its shards."""
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,17 @@ SCHEMA = {
 }
 
 FILE_SCHEMA = {'manifest_version': json_schema.Required(range(1, 2)), **SCHEMA}
+# The entries that a log writes itself.
+OF_THE_LOG = (
+  'manifest_version',
+  'rows',
+  'safe_rows',
+  'episodes',
+  'format',
+  'shards',
+  TRUNCATED_ROWS,
+  'hash',
+)
 
 
 def read(data_dir: str) -> dict[str, Any]:
@@ -93,6 +105,45 @@ def write(data_dir: str, manifest: dict[str, Any]) -> None:
   files.write_json(os.path.join(data_dir, FILE_NAME), files.with_hash(manifest))
 
 
+def check_checkpoint(
+  data_dir: str, metadata: Mapping[str, Any], state: Mapping[str, Any]
+) -> None:
+  """Checks that a directory holds the log of a checkpoint.
+
+  Args:
+    data_dir: Directory of the log.
+    metadata: Metadata of the log that restores the checkpoint.
+    state: Result of `ReplayLog.checkpoint`. Earlier versions did not write `run_id`.
+
+  Raises:
+    ValueError: If the manifest or the checkpoint is of another run, or the finished
+      shards of the checkpoint are not those of the manifest.
+  """
+  manifest = read(data_dir)
+  finished = [
+    [shard.get('files') for shard in content.get('shards') or []]
+    for content in (state, manifest)
+  ]
+  run_id, found = metadata.get('run_id'), manifest.get('run_id')
+  saved = state.get('run_id', run_id)
+  if not run_id == saved == found:
+    reason = (
+      f'the run has run_id={run_id!r}, the checkpoint is of run_id={saved!r}, the '
+      f'manifest of run_id={found!r}'
+    )
+  elif finished[0] != finished[1][: len(finished[0])]:
+    reason = (
+      f'the first {len(finished[0])} shards of its manifest are not those of the '
+      'checkpoint'
+    )
+  else:
+    return
+  raise ValueError(
+    f'{data_dir} does not hold the log of the checkpoint: {reason}; restore a '
+    'checkpoint in the directory that it was made in.'
+  )
+
+
 def look_up(content: Any, *keys: str, kind: Any) -> Any:
   """Returns a nested entry of a JSON object.
 
@@ -129,12 +180,20 @@ def is_atari(manifest: Any) -> bool:
     manifest: Manifest of a run. Without one, the run is taken for a part of the DQN
       Replay Dataset.
   """
+  return atari_if_known(manifest) is not False
+
+
+def atari_if_known(manifest: Any) -> bool | None:
+  """Returns whether a run is of an Atari game; None if its manifest does not tell.
+
+  Args:
+    manifest: Manifest of a run.
+  """
   # Every log has a format, and those of the ALE its sticky actions.
   key = 'repeat_action_probability'
-  is_log = look_up(manifest, 'format', kind=dict) is not None
-  return not is_log or (
-    look_up(manifest, 'environment', key, kind=(int, float)) is not None
-  )
+  if look_up(manifest, 'environment', key, kind=(int, float)) is not None:
+    return True
+  return None if look_up(manifest, 'format', kind=dict) is None else False
 
 
 def describe_episodes(episodes: list[list]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from batch_rl.dataset.shards import (
 )
 from batch_rl.utils import files
 
-_BLOCK_ROWS = 512
+_BLOCK_ROWS = transition_checks.MAX_STACK_SIZE
 # Blocks in the queue before the training thread waits for the writing thread.
 _MAX_WAITING = 8
 
@@ -80,10 +80,10 @@ class ReplayLog:
     observation_dtype: NumPy dtype of one observation: booleans, integers or floats.
     shard_capacity: Number of rows in a shard. The last shard is filled up with zero
       rows, which take a reader some time.
-    stack_size: Number of frames in the agents' states, or more; each episode starts
-      with `stack_size - 1` all-zero rows.
+    stack_size: Number of frames in the agents' states, or more, at most 512; each
+      episode starts with `stack_size - 1` all-zero rows.
     update_horizon: Number of steps in returns, for the format's `invalid_range`.
-    metadata: Entries for the manifest, numbers and text. The data tools know
+    metadata: More entries for the manifest, numbers and text. The data tools know
       `environment.game`, the environment's name, `environment.num_actions` and
       `agent`; `run_id` identifies the run that owns the directory.
 
@@ -112,17 +112,7 @@ class ReplayLog:
     shape, dtype = transition_checks.check_format(
       observation_shape, observation_dtype
     )
-    if not (
-      stack_size >= 1
-      and update_horizon >= 1
-      and stack_size + update_horizon < shard_capacity <= shard_reader.MAX_ROWS
-    ):
-      raise ValueError(
-        f'shard_capacity={shard_capacity}, stack_size={stack_size} and '
-        f'update_horizon={update_horizon} do not fit: stack and horizon are at '
-        'least 1, a shard has more rows than their sum, at most '
-        f'{shard_reader.MAX_ROWS:,}.'
-      )
+    transition_checks.check_sizes(shard_capacity, stack_size, update_horizon)
     self.directory = directory
     self.metadata = transition_checks.check_metadata(metadata)
     self.shard_capacity = shard_capacity
@@ -249,8 +239,9 @@ class ReplayLog:
       state: Result of `checkpoint`, from this or another process.
 
     Raises:
-      ValueError: If the log ends before the checkpoint, was written with another
-        shard capacity, stack size or observation format, or is closed.
+      ValueError: If the log is of another run, ends before the checkpoint, was written
+        with another shard capacity, stack size or observation format, or is closed.
+        No file is changed then.
     """
     self._check_open()
     described = self._describe_rows()
@@ -259,6 +250,9 @@ class ReplayLog:
         f'The log in {self.directory} was written as {state["format"]}, not '
         f'{described}: resume with the settings it was made with.'
       )
+    self._wait()
+    manifests.check_checkpoint(self.directory, self.metadata, state)
+    shard_writer.check_sizes(self.directory, state['suffix'], state['cut'])
     self._on_thread(self._roll_back, state)
 
   def read_back(self, count: int) -> Iterator[tuple[str, int, np.ndarray]]:
@@ -367,11 +361,15 @@ class ReplayLog:
     ):
       self._waiting.pop(0).result()
 
-  def _on_thread(self, function, *args):
-    """Runs a function after all queued blocks, and returns its result."""
+  def _wait(self) -> None:
+    """Waits until all queued blocks are written."""
     for future in self._waiting:
       future.result()
     self._waiting = []
+
+  def _on_thread(self, function, *args):
+    """Runs a function after all queued blocks, and returns its result."""
+    self._wait()
     return self._thread.submit(self._run, function, *args).result()
 
   # The methods below run on the writing thread.
@@ -404,10 +402,11 @@ class ReplayLog:
     """Finishes the current shard, which is full or the final one."""
     writer, capacity = self._writer, self.shard_capacity
     start = writer.suffix * capacity
-    full = writer.room == 0
     cursor, horizon = writer.rows, self._update_horizon
+    # Before the shard is complete, or readers take truncated rows for terminal ones.
+    self._write_manifest(start + cursor)
     paths = writer.finish(
-      add_count=start + cursor if full else cursor,
+      add_count=cursor if writer.room else start + cursor,
       invalid_range=np.arange(cursor - horizon, cursor + self._stack_size)
       % capacity,
     )
@@ -435,6 +434,7 @@ class ReplayLog:
 
   def _checkpoint(self) -> dict:
     state = {
+      'run_id': self.metadata.get('run_id'),
       'format': self._describe_rows(),
       'rows': self.rows,
       'suffix': self._writer.suffix,

@@ -85,8 +85,10 @@ class ShardWriter:
       checkpoint: Result of `ShardWriter.checkpoint` for this shard.
 
     Raises:
-      ValueError: If a file is shorter than it was at the checkpoint.
+      ValueError: If a file is shorter than it was at the checkpoint. No file is
+        changed then.
     """
+    check_sizes(directory, suffix, checkpoint)
     self = cls.__new__(cls)
     self._directory, self._capacity = directory, capacity
     self._dtypes, self.suffix, self.carry = dtypes, suffix, carry
@@ -102,12 +104,8 @@ class ShardWriter:
         else:
           os.remove(final)
     for name in shard_files.COLUMNS:
-      path, size = self.partial_path(name), checkpoint['bytes'][name]
-      if not os.path.exists(path) or os.path.getsize(path) < size:
-        raise ValueError(
-          f'{path} is shorter than at the checkpoint ({size} B).'
-        )
-      file = open(path, 'r+b')
+      size = checkpoint['bytes'][name]
+      file = open(self.partial_path(name), 'r+b')
       file.truncate(size)
       file.seek(size)
       self._streams[name] = _GzipStream(file, self._LEVEL)
@@ -208,6 +206,26 @@ class ShardWriter:
       },
     )
     return header.getvalue()
+
+
+def check_sizes(directory: str, suffix: int, checkpoint: Mapping) -> None:
+  """Checks that a shard, finished or not, has the rows of a checkpoint.
+
+  Args:
+    directory: Directory of the shards.
+    suffix: Shard number.
+    checkpoint: Result of `ShardWriter.checkpoint` for this shard.
+
+  Raises:
+    ValueError: If a file is missing, or shorter than it was at the checkpoint.
+  """
+  for name, size in checkpoint['bytes'].items():
+    path = os.path.join(directory, shard_files.file_name(name, suffix))
+    if not os.path.exists(path):
+      folder = os.path.join(directory, shard_files.PARTIAL)
+      path = os.path.join(folder, os.path.basename(path))
+    if not os.path.exists(path) or os.path.getsize(path) < size:
+      raise ValueError(f'{path} is shorter than at the checkpoint ({size} B).')
 
 
 def decode_carry(

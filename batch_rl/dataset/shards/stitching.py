@@ -40,8 +40,8 @@ class Placement:
     capacity: Number of rows in the shard's ring.
     start: Ring position of the shard's oldest row that no earlier shard has.
     rows: Number of rows added to the run; 0 if the shard only repeats rows.
-    follows: Whether the rows directly continue the previous shard's. If not, no
-      transition may span the two shards.
+    follows: Whether the rows directly continue those before them in the run. If not,
+      no transition may span the two.
   """
 
   suffix: int
@@ -122,7 +122,7 @@ def stitch(
             f'(add_count is {add_counts[i - 1]} and {count}); they are used once'
           )
         start = (start + repeated) % capacity
-        rows, follows = rows - repeated, True
+        rows, follows = rows - repeated, end > 0
     placements.append(Placement(suffix, capacity, start, rows, follows))
     end, before = count, suffix
   return placements, problems
@@ -141,7 +141,7 @@ def join_whole_episodes(
     rows: Number of rows of each shard.
   """
   return [
-    Placement(suffix, count, 0, count, follows=i > 0)
+    Placement(suffix, count, 0, count, follows=any(rows[:i]))
     for i, (suffix, count) in enumerate(zip(suffixes, rows, strict=True))
   ], []
 

@@ -16,6 +16,8 @@ from batch_rl.utils import json_schema
 
 _LARGEST_ACTION = int(np.iinfo(np.int32).max)
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
+# An episode's padding, and the transition after it, fit in one block of a log.
+MAX_STACK_SIZE = 512
 
 
 def check_format(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
@@ -56,6 +58,23 @@ def check_format(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
   return sizes, kind
 
 
+def check_sizes(
+  shard_capacity: int, stack_size: int, update_horizon: int
+) -> None:
+  """Raises a ValueError if sizes of a log are out of range, or do not fit."""
+  if not (
+    1 <= stack_size <= MAX_STACK_SIZE
+    and update_horizon >= 1
+    and stack_size + update_horizon < shard_capacity <= shard_reader.MAX_ROWS
+  ):
+    raise ValueError(
+      f'shard_capacity={shard_capacity}, stack_size={stack_size} and '
+      f'update_horizon={update_horizon} do not fit: stack and horizon are at '
+      f'least 1, a stack at most {MAX_STACK_SIZE}; a shard has more rows than their '
+      f'sum, at most {shard_reader.MAX_ROWS:,}.'
+    )
+
+
 def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
   """Returns entries for the manifest, with NumPy's numbers as Python's.
 
@@ -63,7 +82,8 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     metadata: Entries; None for none.
 
   Raises:
-    ValueError: If an entry cannot be written as JSON, or could not be read back.
+    ValueError: If an entry cannot be written as JSON, could not be read back, or is
+      one that the log writes itself.
   """
 
   def as_python(value: Any) -> Any:
@@ -76,9 +96,15 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
   except (TypeError, ValueError) as error:
     raise ValueError(f'metadata is not JSON-serialisable: {error}.') from None
   try:
-    return json_schema.parse(text.encode(), manifests.SCHEMA)
+    checked = json_schema.parse(text.encode(), manifests.SCHEMA)
   except ValueError as error:
     raise ValueError(f'metadata: {error}.') from None
+  if reserved := sorted(checked.keys() & set(manifests.OF_THE_LOG)):
+    raise ValueError(
+      f'metadata has {", ".join(reserved)}, which the log writes itself: choose '
+      'other names.'
+    )
+  return checked
 
 
 def check_observation(

@@ -12,6 +12,7 @@ from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.checks.run_files import SAMPLE
 from batch_rl.tests.dataset.conftest import is_one_line
+from batch_rl.utils import files
 
 
 def change(run_dir, column, suffix, position, value):
@@ -218,6 +219,31 @@ def test_another_run_is_not_the_fingerprints(root, run, printed):
   shards.write_run(other / 'replay_logs', [20, 25, 30], capacity=40)
   code, out, _ = run('verify', other, '--fingerprints', printed)
   assert code == 1 and 'none of 2 parts is as in the fingerprint' in out
+
+
+def test_a_fingerprint_tells_whether_rewards_are_clipped(root, run):
+  """A copy that has lost its manifest could be of Atari."""
+  own, copy = root / 'Own' / '1', root / 'Own' / '2'
+  with shards.make_log(own / 'replay_logs', 40) as log:
+    for row in shards.make_episodes([20, 20, 20])[0] * 3:
+      log.add(np.full((2, 2), row.frame, np.uint8), 1, 7.0, row.terminal)
+  shutil.copytree(own, copy)
+  (copy / 'replay_logs' / 'manifest.json').unlink()
+  path = root / 'fingerprint.json'
+  path.write_text(run('fingerprint', own)[1])
+  expected = fingerprints.read(str(path))
+  assert not expected['clipped_rewards']
+  command = 'verify', copy, '--fingerprints', path
+  _, out, _ = run(*command)
+  assert f'its transitions are those of {path}' in out, out
+  change(copy, 'reward', 1, 5, 8.0)
+  _, out, _ = run(*command)
+  assert 'shard 1 differs from the fingerprint' in out, out
+  # A file of an earlier version does not tell.
+  del expected['clipped_rewards']
+  path.write_text(fingerprints.to_text(files.with_hash(expected)))
+  _, out, _ = run('verify', own, '--fingerprints', path)
+  assert f'its transitions are those of {path}' in out, out
 
 
 def test_a_damaged_run_has_findings(root, run, printed):

@@ -209,13 +209,39 @@ def test_rewards_of_other_environments_are_not_clipped(tmp_path):
   assert comparison.compare(found[1.0, True], found[5.0, True]).same
   result = comparison.compare(found[1.0, False], found[5.0, False])
   assert result.rows['reward'] == 20
-  # A copy that has lost its manifest may be of Atari.
+  # A copy of another format may have clipped rewards.
   path = found[5.0, False].path
   a, b = copies.open_copy(path), found[1.0, True]
   assert not a.is_atari
   comparison.prepare(a, b)
   a.read(True, lambda count: None)
   assert comparison.compare(a, b).same
+
+
+@pytest.mark.parametrize('sticky', [True, False], ids=['atari', 'own'])
+@pytest.mark.parametrize('with_manifest', ['a', 'b', 'ab', ''])
+def test_a_manifest_tells_for_a_copy_without_one(
+  tmp_path, sticky, with_manifest
+):
+  found = []
+  environment = {'repeat_action_probability': 0.25} if sticky else {}
+  for name, reward in (('a', 2.0), ('b', 7.0)):
+    path = tmp_path / name
+    with shards.make_log(path, 50, environment=environment) as log:
+      for row in shards.make_episodes([20])[0]:
+        frame = np.full((2, 2), row.frame, np.uint8)
+        log.add(frame, 1, reward, row.terminal)
+    if name not in with_manifest:
+      (path / 'manifest.json').unlink()
+    found.append(copies.open_copy(str(path)))
+  comparison.prepare(*found)
+  for copy in found:
+    copy.read(True, lambda count: None)
+  result = comparison.compare(*found)
+  # Without any manifest, both are taken for parts of the DQN Replay Dataset.
+  clipped = sticky or not with_manifest
+  assert result.same == clipped
+  assert result.rows['reward'] == (0 if clipped else 20)
 
 
 def test_zeros_of_both_signs_differ_as_frames(tmp_path):

@@ -6,11 +6,12 @@ import json
 import shutil
 
 import fsspec
+import psutil
 import pytest
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.fetch import shard_plan
-from batch_rl.dataset.shards import manifests, shard_files
+from batch_rl.dataset.shards import incoming_shards, manifests, shard_files
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
   FRAMES,
@@ -135,6 +136,7 @@ def test_unrecorded_local_files_are_verified(root, server, run, data_dir):
   (data_dir / FRAMES).unlink()
   code, out, _ = run(server.url)
   assert code == 0 and server.gets() == [0]
+  assert '1 files fetched, 17 already in place' in out
   assert_complete(root, data_dir)
   other = data_dir.parents[3] / 'other' / RUN
   shutil.copytree(root / RUN, other)
@@ -142,6 +144,24 @@ def test_unrecorded_local_files_are_verified(root, server, run, data_dir):
   code, out, _ = run(server.url, to='other')
   assert code == 1 and f'{other / FRAMES} is damaged' in out
   assert 'Move it away' in out
+
+
+def test_a_copy_without_a_manifest_is_in_place(
+  root, server, run, data_dir, monkeypatch
+):
+  shutil.copytree(root / RUN, data_dir)
+  usage = psutil.disk_usage('/')._replace(free=1_000)
+  monkeypatch.setattr(psutil, 'disk_usage', lambda path: usage)
+  code, out, _ = run(server.url, '--dry_run', '--json')
+  document = json.loads(out)
+  assert code == 0 and document['bytes_to_fetch'] == 0
+  assert all(file['there'] for file in document['runs'][0]['files'])
+  code, out, _ = run(server.url)
+  assert code == 0 and not server.gets()
+  assert '0 files fetched, 18 already in place' in out
+  recorded = incoming_shards.recorded_files(str(data_dir))
+  assert recorded.keys() == contents(data_dir).keys()
+  assert_complete(root, data_dir)
 
 
 def test_damaged_local_file_is_named(server, run, data_dir):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import batch_rl  # noqa: F401  (prepares the process for Dopamine)
 from batch_rl.baselines.replay_memory import logged_replay_buffer
+from batch_rl.dataset import store
 from batch_rl.dataset.shards import manifests, replay_log, shard_writer
 from batch_rl.tests import shards
 
@@ -220,7 +221,8 @@ def test_a_terminal_at_the_time_limit_is_terminal(tmp_path):
 
 
 @pytest.mark.parametrize(
-  'sizes', [(4, 4, 1), (40, 0, 1), (40, 4, 0), ((1 << 24) + 1, 4, 1)]
+  'sizes',
+  [(4, 4, 1), (40, 0, 1), (40, 4, 0), ((1 << 24) + 1, 4, 1), (2000, 513, 1)],
 )
 def test_wrong_sizes_are_named(tmp_path, sizes):
   with pytest.raises(
@@ -244,6 +246,112 @@ def test_resume_refuses_truncated_log(tmp_path):
   shutil.rmtree(tmp_path / 'log/partial')
   with pytest.raises(ValueError, match='shorter than at the checkpoint'):
     shards.make_log(tmp_path / 'log', 40, run_id='a').restore(state)
+
+
+def write_log(directory, lengths, checkpointed, run_id):
+  """Closes a log; returns its state after the first `checkpointed` episodes."""
+  log = shards.make_log(directory, 40, run_id=run_id)
+  for number, episode in enumerate(shards.make_episodes(lengths)):
+    if number == checkpointed:
+      state = log.checkpoint()
+    for row in episode:
+      shards.add_row(log, row)
+  log.close()
+  return json.loads(json.dumps(state))
+
+
+def contents(directory):
+  return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize(
+  ('lengths', 'checkpointed', 'run_id'),
+  [
+    ([30] * 8, 1, 'b'),
+    # Without a `run_id`, finished shards tell two runs apart.
+    ([31, 30, 30], 2, None),
+    ([30] * 20, 18, None),
+  ],
+)
+def test_the_log_of_another_run_is_not_restored(
+  tmp_path, lengths, checkpointed, run_id
+):
+  state = write_log(tmp_path / 'b', lengths, checkpointed, run_id)
+  intact = tmp_path / 'a'
+  write_log(intact, [30] * 9, 1, run_id and 'a')
+  before = contents(intact)
+  with pytest.raises(ValueError, match=f'{intact} does not hold the log of'):
+    shards.make_log(intact, 40, run_id=run_id).restore(state)
+  assert contents(intact) == before
+
+
+def test_the_checkpoint_of_another_run_is_not_restored(tmp_path):
+  state = write_log(tmp_path / 'b', [30] * 3, 1, 'b')
+  write_log(tmp_path / 'a', [30] * 3, 1, 'a')
+  before = contents(tmp_path / 'a')
+  with pytest.raises(ValueError, match="the checkpoint is of run_id='b'"):
+    shards.make_log(tmp_path / 'a', 40, run_id='a').restore(state)
+  assert contents(tmp_path / 'a') == before
+
+
+def test_a_refused_checkpoint_leaves_the_log_as_it_is(tmp_path):
+  """A log that is too short is neither changed nor closed."""
+  state = write_log(tmp_path / 'b', [3, 20, 20], 2, None)
+  intact = tmp_path / 'a'
+  write_log(intact, [3, 3], 1, None)
+  before = contents(intact)
+  log = shards.make_log(intact, 40, run_id=None)
+  with pytest.raises(ValueError, match='shorter than at the checkpoint'):
+    log.restore(state)
+  assert contents(intact) == before
+  running = shards.make_log(tmp_path / 'c', 40, run_id=None)
+  rows = shards.make_episodes([3, 3])
+  for row in rows[0]:
+    shards.add_row(running, row)
+  running.checkpoint()
+  with pytest.raises(ValueError, match='shorter than at the checkpoint'):
+    running.restore(state)
+  for row in rows[1]:
+    shards.add_row(running, row)
+  running.close()
+  assert shards.read_run(tmp_path / 'c') == shards.with_padding(rows, 4)
+
+
+def test_a_checkpoint_of_an_earlier_version_has_no_run_id(tmp_path):
+  state = write_log(tmp_path, [30] * 3, 2, 'a')
+  del state['run_id']
+  log = shards.make_log(tmp_path, 40, run_id='a')
+  log.restore(state)
+  log.close()
+  episodes = shards.make_episodes([30] * 3)
+  assert shards.read_run(tmp_path) == shards.with_padding(episodes[:2], 4)
+
+
+def test_a_complete_shard_has_its_truncated_rows(tmp_path, monkeypatch):
+  """At every time, so that no reader takes them for terminal."""
+  describe, seen = manifests.describe_file, []
+
+  def read_first(path):
+    opened = store.Store(str(tmp_path))
+    seen.append((opened.rows, opened.ends.tolist()))
+    assert opened.truncations.tolist() == seen[-1][1]
+    return describe(path)
+
+  monkeypatch.setattr(manifests, 'describe_file', read_first)
+  with shards.make_log(tmp_path, 40, 1) as log:
+    for step in range(60):
+      frame = np.full((2, 2), step + 1, np.uint8)
+      log.add(frame, 1, 0.0, False, truncated=step % 10 == 9)
+  assert (39, [9, 19, 29]) in seen and (60, [*range(9, 60, 10)]) in seen
+
+
+def test_the_longest_stack_is_logged(tmp_path):
+  episodes = shards.make_episodes([2, 3])
+  with shards.make_log(tmp_path, 800, 512) as log:
+    for episode in episodes:
+      for row in episode:
+        shards.add_row(log, row)
+  assert shards.read_run(tmp_path) == shards.with_padding(episodes, 512)
 
 
 def test_writing_thread_errors_reach_the_caller(tmp_path, monkeypatch):

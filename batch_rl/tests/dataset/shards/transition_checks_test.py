@@ -117,3 +117,14 @@ def test_metadata_can_be_read_back():
   given = {'environment': 'GridWorld'}
   with pytest.raises(ValueError, match="environment is 'GridWorld', not an"):
     transition_checks.check_metadata(given)
+
+
+def test_metadata_leave_the_entries_of_the_log_alone():
+  for wrong in (
+    {'manifest_version': 2},
+    {'truncated_rows': [3]},
+    {'rows': 5, 'agent': 'mine', 'shards': []},
+  ):
+    names = ', '.join(sorted(key for key in wrong if key != 'agent'))
+    with pytest.raises(ValueError, match=f'metadata has {names}, which'):
+      transition_checks.check_metadata(wrong)

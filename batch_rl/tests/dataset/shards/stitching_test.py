@@ -1,0 +1,56 @@
+"""Tests of `dataset/shards/stitching.py`; see also `store/run_rows_test.py`."""
+
+import numpy as np
+import pytest
+
+from batch_rl.dataset.sampling import sampler
+from batch_rl.dataset.shards import stitching
+from batch_rl.dataset.store import store
+from batch_rl.tests import ring_logs
+
+
+def follows(placements):
+  return [placement.follows for placement in placements]
+
+
+def test_rows_follow_earlier_rows():
+  placements, problems = stitching.stitch([0, 1, 2], [49, 99, 20], [50] * 3)
+  assert [p.rows for p in placements] == [49, 50, 21] and not problems
+  assert follows(placements) == [False, True, True]
+
+
+def test_the_first_rows_follow_none():
+  """Shards without rows may come first."""
+  placements, problems = stitching.stitch([0, 1, 2], [0, 0, 30], [50] * 3)
+  assert [p.rows for p in placements] == [0, 0, 30] and not problems
+  assert follows(placements) == [False, False, False]
+  placements, _ = stitching.join_whole_episodes([3, 4, 5], [0, 7, 5])
+  assert follows(placements) == [False, False, True]
+
+
+@pytest.mark.parametrize('stack_size', [1, 4])
+def test_a_run_may_begin_with_an_empty_shard(tmp_path, stack_size):
+  numbers = np.arange(40) * (np.arange(40) % 10 > 2)  # 3 rows of padding
+  columns = (
+    np.broadcast_to(numbers.astype(np.uint8)[:, None, None], (40, 2, 2)),
+    numbers,
+    np.ones(40) * (numbers > 0),
+    numbers % 10 == 9,
+  )
+  draws = {}
+  for suffix in (0, 1):
+    directory = tmp_path / str(suffix)
+    for empty in range(suffix):
+      nothing = [np.zeros_like(column) for column in columns]
+      ring_logs.write_shard(directory, empty, 0, *nothing)
+    ring_logs.write_shard(directory, suffix, 33, *columns)
+    opened = store.Store(str(directory))
+    opened.wait()
+    draws[suffix] = sampler.Sampler(opened, stack_size, seed=0)
+  np.testing.assert_array_equal(
+    draws[1].valid_rows(), np.flatnonzero(numbers[:32])
+  )
+  for ours, expected in zip(
+    draws[1].batch(0, 64)[:5], draws[0].batch(0, 64)[:5], strict=True
+  ):
+    np.testing.assert_array_equal(ours, expected)
