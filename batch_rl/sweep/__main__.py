@@ -107,9 +107,9 @@ def _run(sweep, monitor, options, launcher):
   left = [
     cell
     for cell, status in monitor.statuses.items()
-    if status.state != cell_lib.DONE
+    if status.state not in (cell_lib.CHANGED, cell_lib.DONE)
   ]
-  if done := len(sweep.cells) - len(left):
+  if done := monitor.count(cell_lib.DONE):
     print(f'{done} of {len(sweep.cells)} cells are done.')
   if not left:
     return
@@ -208,15 +208,12 @@ def _print_plan(sweep, monitor, options, launcher):
 
 
 def _conclude(monitor) -> int:
-  """Prints failures and a summary; returns the exit code."""
-  failed = [
-    (cell, status)
-    for cell, status in monitor.statuses.items()
-    if status.state == cell_lib.FAILED
-  ]
-  for cell, status in failed:
-    print(f'{cell.name}: {monitor_lib.describe(status)}', file=sys.stderr)
-    print(f'  log: {cell_lib.log_path(cell)}', file=sys.stderr)
+  """Prints failures, changes and a summary; returns the exit code."""
+  for cell, status in monitor.statuses.items():
+    if status.state in (cell_lib.FAILED, cell_lib.CHANGED):
+      print(f'{cell.name}: {monitor_lib.describe(status)}', file=sys.stderr)
+    if status.state == cell_lib.FAILED:
+      print(f'  log: {cell_lib.log_path(cell)}', file=sys.stderr)
   print(monitor.summary())
   return int(monitor.count(cell_lib.DONE) < len(monitor.statuses))
 

@@ -11,6 +11,7 @@ import glob
 import hashlib
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -22,14 +23,21 @@ from typing import Any
 from batch_rl.runs import gin_files, interruption, progress, run_record
 from batch_rl.sweep import plan, stop_with_parent
 from batch_rl.utils import files, locks, machine
+from batch_rl.utils.user_code import user_modules
 
 # Values of `Status.state`.
-WAITING, RUNNING, STOPPED, FAILED, DONE = STATES = (
+WAITING, RUNNING, STOPPED, FAILED, CHANGED, DONE = STATES = (
   'waiting',
   'running',
   'stopped',
   'failed',
+  'changed',  # Done, but the user's code has changed since then.
   'done',
+)
+# Top-level modules that lines of gin import, or in which they name an agent.
+_MODULES = re.compile(
+  r"""^\s*(?:import|from)\s+(\w+)|\.agent_name\s*=\s*['"](\w+)\.""",
+  re.MULTILINE,
 )
 _RECORD = {
   'state': str,
@@ -51,7 +59,7 @@ class Status:
   Attributes:
     state: One of `STATES`.
     attempts: Number of times that the cell was started.
-    message: Reason of a failure, or ''.
+    message: Reason of a failure, what to do about changed code, or ''.
     where: Host and process of a running cell, or ''.
     progress: Last progress that the run wrote, see `progress.Progress`; an evaluation
       writes none.
@@ -70,19 +78,27 @@ def status(cell: plan.Cell) -> Status:
   """Returns the status of a cell, from the files in its directory."""
   record = _read_record(cell)
   state = record.get('state', WAITING)
-  if record.get('arguments') != list(cell.arguments) or (
-    state == DONE and record.get('basis') != _basis(cell)
-  ):
+  message = ''
+  if record.get('arguments') != list(cell.arguments):
     state = WAITING  # The sweep has changed since then.
+  elif state == DONE:
+    state = _state_since(cell, record.get('basis'))
   elif state == RUNNING and not _is_locked(cell):
     state = STOPPED
+  elif state == FAILED:
+    message = record.get('message', '')
+  if state == CHANGED:
+    message = (
+      f'its code has changed since it was trained: delete {cell.directory} to train '
+      f'again, or only {os.path.basename(_record_path(cell))} there to keep the run.'
+    )
   # For an evaluation, the file is that of the training.
   read = cell.job != 'evaluate' and progress.read(cell.directory)
   latest = read or {}
   return Status(
     state,
     record.get('attempts', 0),
-    record.get('message', '') if state == FAILED else '',
+    message,
     record.get('where', '') if state == RUNNING else '',
     latest,
     max(time.time() - latest['time'], 0.0) if latest else 0.0,
@@ -100,7 +116,7 @@ def run(
   """Runs a cell to its end, unless it is done.
 
   A killed run is started again and resumes. A run that ends with a user error is not
-  started again.
+  started again, nor is a run that is done if its code has changed since.
 
   Args:
     cell: Cell to run.
@@ -118,7 +134,7 @@ def run(
   os.makedirs(cell.directory, exist_ok=True)
   lock = _wait_for_lock(_lock_path(cell), stop)
   try:
-    if lock is None or status(cell).state == DONE:
+    if lock is None or status(cell).state in (CHANGED, DONE):
       return status(cell)
     record = _read_record(cell)
     attempts = record.get('attempts', 0)
@@ -130,10 +146,11 @@ def run(
       attempts += 1
       where = f'{os.uname().nodename}, process {os.getpid()}'
       _write_record(cell, state=RUNNING, attempts=attempts, where=where)
-      started = time.time()
+      started, modules = time.time(), _module_hashes(cell)
       code = _execute(cell, cpus, gpus, stop)
       if code == 0 and _has_finished(cell, started):
-        _write_record(cell, state=DONE, attempts=attempts, basis=_basis(cell))
+        basis = _basis(cell, modules)
+        _write_record(cell, state=DONE, attempts=attempts, basis=basis)
         break
       if stop.is_set():
         _write_record(cell, state=STOPPED, attempts=attempts)
@@ -159,14 +176,63 @@ def log_path(cell: plan.Cell) -> pathlib.Path:
   return pathlib.Path(cell.directory, f'sweep-{cell.job}.log')
 
 
-def _basis(cell):
-  """Returns the inputs of a cell that its arguments do not contain."""
+def _basis(cell, modules):
+  """Returns the inputs of a cell that its arguments do not contain.
+
+  Args:
+    cell: Cell.
+    modules: Hashes of the user's modules.
+  """
   if cell.job == 'evaluate':  # The training that is evaluated.
     return (progress.read(cell.directory) or {}).get('iteration')
-  paths = gin_files.user_files(cell.gin_files)
-  if cell.module:
-    sources = os.path.join(cell.module, '**', '*.py')  # of a package
-    paths += sorted(glob.glob(sources, recursive=True)) or [cell.module]
+  return _hashes(gin_files.user_files(cell.gin_files)) + modules
+
+
+def _state_since(cell, recorded) -> str:
+  """Returns the state of a cell that was done with the recorded basis."""
+  modules = _module_hashes(cell)
+  basis = _basis(cell, modules)
+  if recorded == basis:
+    return DONE
+  if cell.job == 'evaluate' or not isinstance(recorded, list):
+    return WAITING
+  count = len(basis) - len(modules)
+  if recorded[:count] != basis[:count]:
+    return WAITING
+  # Earlier versions recorded fewer modules, and another current directory has fewer.
+  pairs = zip(recorded[count:], modules, strict=False)
+  return DONE if all(a == b for a, b in pairs) else CHANGED
+
+
+def _module_hashes(cell) -> list[str]:
+  """Returns the hashes of the user's modules: the agent's, then those of the gin."""
+  paths = _sources(cell.module) if cell.module else []
+  configs = gin_files.user_files(cell.gin_files)
+  lines = [*cell.gin_bindings]
+  lines += [pathlib.Path(path).read_text('utf-8') for path in configs]
+  folders = [
+    *([os.path.dirname(cell.module)] if cell.module else []),
+    os.getcwd(),
+    *map(os.path.dirname, configs),
+  ]
+  for imported, named in _MODULES.findall('\n'.join(lines)):
+    candidates = [
+      os.path.join(folder, (imported or named) + ending)
+      for ending in ('.py', '')
+      for folder in folders
+    ]
+    paths += next(filter(None, map(_sources, candidates)), [])
+  return _hashes(dict.fromkeys(paths))
+
+
+def _sources(path) -> list[str]:
+  """Returns the user's Python files of a module or package, if there is one."""
+  inside = os.path.join(glob.escape(path), '**', '*.py')
+  found = [path] if os.path.isfile(path) else glob.glob(inside, recursive=True)
+  return sorted(filter(user_modules.is_user_file, found))
+
+
+def _hashes(paths) -> list[str]:
   hashes = []
   for path in paths:
     with contextlib.suppress(OSError), open(path, 'rb') as file:
@@ -176,9 +242,7 @@ def _basis(cell):
 
 def _read_record(cell) -> dict[str, Any]:
   try:
-    record = files.read_json(
-      plan.record_path(cell.directory, cell.job), _RECORD
-    )
+    record = files.read_json(_record_path(cell), _RECORD)
   except ValueError:  # Damaged by a crash. The run resumes without it.
     return {}
   if record is None or record.get('state') not in STATES:
@@ -189,9 +253,12 @@ def _read_record(cell) -> dict[str, Any]:
 def _write_record(cell, **content):
   now = time.strftime('%Y-%m-%dT%H:%M:%S%z')
   files.write_json(
-    plan.record_path(cell.directory, cell.job),
-    {'arguments': cell.arguments, 'time': now, **content},
+    _record_path(cell), {'arguments': cell.arguments, 'time': now, **content}
   )
+
+
+def _record_path(cell):
+  return plan.record_path(cell.directory, cell.job)
 
 
 def _lock_path(cell):
@@ -272,7 +339,7 @@ def _has_finished(cell, started) -> bool:
 
 
 def _describe_exit(cell, code) -> str:
-  """Returns the exit code in words and the last line of the log."""
+  """Returns the exit code in words and the last line of the log, without gin's."""
   if code < 0:
     try:
       reason = f'killed by {signal.Signals(-code).name}'
@@ -285,5 +352,10 @@ def _describe_exit(cell, code) -> str:
   with log_path(cell).open('rb') as log:
     log.seek(max(log.seek(0, os.SEEK_END) - 4096, 0))
     lines = log.read().decode(errors='replace').replace('\r', '\n').split('\n')
-  last = [line.strip() for line in lines if line.strip()][-1:]
+  last = [
+    line.strip()
+    for line in lines
+    # gin adds where an error was raised to its message.
+    if line.strip() and not line.startswith('  In call to configurable ')
+  ][-1:]
   return ': '.join([reason, *last])

@@ -13,12 +13,14 @@ from batch_rl.utils import programs
 _STYLES = {
   cell_lib.RUNNING: 'bold',
   cell_lib.FAILED: 'bold red',
+  cell_lib.CHANGED: 'bold red',
   cell_lib.DONE: 'green',
 }
 # Order in the table, most important first.
 _ORDER = (
   cell_lib.RUNNING,
   cell_lib.FAILED,
+  cell_lib.CHANGED,
   cell_lib.STOPPED,
   cell_lib.WAITING,
   cell_lib.DONE,
@@ -158,11 +160,12 @@ class Monitor:
 
 
 def describe(status: cell_lib.Status) -> str:
-  """Returns the state, with the process or the reason of a failure."""
+  """Returns the state, with its process or reason."""
   words = {
     cell_lib.RUNNING: f'running ({status.where})',
     cell_lib.FAILED: f'failed after {status.attempts} attempts: '
     f'{programs.printable(status.message)}',
+    cell_lib.CHANGED: programs.printable(status.message),
   }
   return words.get(status.state, status.state)
 

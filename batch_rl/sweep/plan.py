@@ -4,7 +4,6 @@ import ast
 import collections
 import dataclasses
 import itertools
-import math
 import os
 import pathlib
 import re
@@ -15,9 +14,9 @@ from typing import Any
 import batch_rl
 from batch_rl.baselines import parallel_runs
 from batch_rl.dataset.store import store
+from batch_rl.sweep import checked_values, yaml_file
 from batch_rl.sweep import games as games_lib
-from batch_rl.sweep import yaml_file
-from batch_rl.utils import choices, files, number_ranges
+from batch_rl.utils import choices, files
 from batch_rl.utils.user_code import user_modules
 
 _PACKAGE_PARENT = str(pathlib.Path(batch_rl.__file__).parents[1])
@@ -52,7 +51,8 @@ _DEFAULTS: dict[str, Any] = {
 }
 _MAX_CELLS = 100_000
 _RATES = ('train', 'eval')
-_EVALUATE_FLAGS = ('checkpoints', 'evaluation_steps', 'environments', 'seed')
+# Least values of the settings of evaluations that are integers.
+_EVALUATE = {'evaluation_steps': 1, 'environments': 1, 'seed': 0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,17 +169,20 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
   files.check_local(settings['store_dir'] or '')
   base_dir = os.path.abspath(os.path.expanduser(settings['base_dir']))
   cells = _list_cells(job, base_dir, settings)
-  rates = _known_mapping(settings, 'rates', _RATES)
+  rates = checked_values.known_mapping(settings, 'rates', _RATES)
   return Sweep(
     base_dir=base_dir,
     job=job,
     cells=tuple(cells),
-    cpus=_number(settings, 'cpus', 0.01),
-    gpus=_number(settings, 'gpus', 0),
-    memory_gb=settings['memory_gb'] and _number(settings, 'memory_gb', 0),
-    retries=int(_number(settings, 'retries', 0)),
-    rates={name: _number(rates, name, 1e-6, 'rates.') for name in rates},
-    slurm=_mapping(settings, 'slurm'),
+    cpus=checked_values.number(settings, 'cpus', 0.01),
+    gpus=checked_values.number(settings, 'gpus', 0),
+    memory_gb=settings['memory_gb']
+    and checked_values.number(settings, 'memory_gb', 0),
+    retries=int(checked_values.number(settings, 'retries', 0)),
+    rates={
+      name: checked_values.number(rates, name, 1e-6, 'rates.') for name in rates
+    },
+    slurm=checked_values.mapping(settings, 'slurm'),
   )
 
 
@@ -207,8 +210,8 @@ def _list_cells(job, base_dir, settings):
     games_lib.find(name, settings['data_dir'])
     for name in games_lib.listed(settings['games'])
   ]
-  runs = _numbers('runs', settings['runs'])
-  seeds = _numbers('seeds', settings['seeds'])
+  runs = checked_values.numbers('runs', settings['runs'])
+  seeds = checked_values.numbers('seeds', settings['seeds'])
   if job == 'online' and len(seeds) > 1:
     raise ValueError(
       f'seeds={settings["seeds"]}: an online sweep has one seed, from which the '
@@ -259,7 +262,7 @@ def _cell(job, base_dir, settings, method, game, run, seed, has_others) -> Cell:
     flags['replay_log_dir'] = _earlier_log(directory, logs) or logs[has_others]
     flags['seed'] = parallel_runs.seed_of(seed, run)
   else:
-    flags |= _known_mapping(settings, 'evaluate', _EVALUATE_FLAGS)
+    flags |= _evaluate_flags(settings)
   module = method.class_name and user_modules.find(method.class_name)
   if method.class_name and job != 'evaluate':
     flags['agent_name'] = method.class_name
@@ -283,6 +286,24 @@ def _cell(job, base_dir, settings, method, game, run, seed, has_others) -> Cell:
   )
 
 
+def _evaluate_flags(settings) -> dict[str, Any]:
+  chosen = checked_values.known_mapping(
+    settings, 'evaluate', ('checkpoints', *_EVALUATE)
+  )
+  for name, least in _EVALUATE.items():
+    if name in chosen:
+      checked_values.number(chosen, name, least, 'evaluate.', int)
+  if 'checkpoints' not in chosen:
+    return chosen
+  checkpoints = checked_values.listed(chosen['checkpoints'])
+  if not re.fullmatch(r'last|best|all|\d+(,\d+)*', checkpoints):
+    raise ValueError(
+      f"evaluate.checkpoints={checkpoints} is neither 'last', 'best' or 'all' nor a "
+      'list of iterations like 3,7.'
+    )
+  return {**chosen, 'checkpoints': checkpoints}
+
+
 def record_path(directory: str, job: str) -> str:
   """Returns the path of a cell's record."""
   return os.path.join(directory, f'sweep-{job}.json')
@@ -302,7 +323,7 @@ def _earlier_log(directory, logs) -> str | None:
 
 def _methods(job, settings) -> list[_Method]:
   """Returns every agent with every combination of the grid."""
-  grid = _mapping(settings, 'grid')
+  grid = checked_values.mapping(settings, 'grid')
   for parameter, values in grid.items():
     if not isinstance(parameter, str) or values in ([], None):
       raise ValueError(
@@ -313,7 +334,9 @@ def _methods(job, settings) -> list[_Method]:
     for parameter, v in grid.items()
   ]
   labels = _short_names(grid)
-  shared = tuple(_absolute(p) for p in _strings(settings, 'gin_files'))
+  shared = tuple(
+    _absolute(p) for p in checked_values.strings(settings, 'gin_files')
+  )
   methods = []
   for agent, class_name, gin_files, bindings in _agents(
     job, settings['agents']
@@ -326,7 +349,7 @@ def _methods(job, settings) -> list[_Method]:
           gin_files,
           shared,
           (
-            *_strings(settings, 'gin_bindings'),
+            *checked_values.strings(settings, 'gin_bindings'),
             *bindings,
             *(f'{p} = {as_gin(v)}' for p, v in combination),
           ),
@@ -343,7 +366,7 @@ def _agents(
   if isinstance(agents, str):
     agents = [agents]
   if isinstance(agents, list):
-    agents = dict.fromkeys(_strings({'agents': agents}, 'agents'))
+    agents = dict.fromkeys(checked_values.strings({'agents': agents}, 'agents'))
   if not isinstance(agents, dict):
     raise ValueError(f'agents={agents} is neither a list nor a mapping.')
   for name, settings in agents.items():
@@ -361,7 +384,7 @@ def _agents(
       choices.choose(
         f'setting of agent {name}:', key, ('gin_files', 'gin_bindings')
       )
-    paths = _strings(settings, 'gin_files')
+    paths = checked_values.strings(settings, 'gin_files')
     class_name = None
     if name.endswith('.gin'):
       paths = paths or [name]
@@ -375,7 +398,7 @@ def _agents(
       class_name.rpartition('.')[2] if class_name else name,
       class_name,
       tuple(map(_absolute, paths)),
-      tuple(_strings(settings, 'gin_bindings')),
+      tuple(checked_values.strings(settings, 'gin_bindings')),
     )
 
 
@@ -418,45 +441,6 @@ def check_data(sweep: Sweep) -> None:
     f'{len(wrong)} of {len(runs)} runs cannot be read ({named}). Error of the '
     f'first: {wrong[0][1]}'
   )
-
-
-def _numbers(name, value) -> list[int]:
-  """Returns the numbers in `3`, `[1, 2]`, `'1-5'` or `'1,3'`."""
-  text = ','.join(map(str, value)) if isinstance(value, list) else str(value)
-  return number_ranges.parse(text, name)
-
-
-def _number(settings, name, least, prefix='') -> float:
-  value = settings[name]
-  is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-  if not is_number or not least <= value < math.inf:
-    raise ValueError(
-      f'{prefix}{name}={value!r} is not a number of at least {least}.'
-    )
-  return value
-
-
-def _mapping(settings, name) -> dict[str, Any]:
-  if not isinstance(settings[name] or {}, dict):
-    raise ValueError(
-      f'{name}={settings[name]!r} is not a mapping of `name: value`.'
-    )
-  return settings[name] or {}
-
-
-def _known_mapping(settings, name, keys):
-  mapping = _mapping(settings, name)
-  for key in mapping:
-    choices.choose(f'setting of {name}:', key, keys)
-  return mapping
-
-
-def _strings(settings, name) -> list[str]:
-  value = settings.get(name) or []
-  value = value if isinstance(value, list) else [value]
-  if wrong := [v for v in value if not isinstance(v, str)]:
-    raise ValueError(f'{name}: {wrong[0]!r} is not a string: put it in quotes.')
-  return value
 
 
 def _short_names(grid) -> dict[str, str]:

@@ -54,7 +54,7 @@ class Workload:
       rates: Updates or agent steps per second in 'train' and 'eval'.
     """
     latest = status.progress
-    if status.state == cell_lib.DONE:
+    if status.state in (cell_lib.CHANGED, cell_lib.DONE):
       return 0.0
     if not latest:
       return self.iterations * self.seconds_per_iteration(rates)

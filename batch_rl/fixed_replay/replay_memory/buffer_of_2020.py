@@ -110,6 +110,23 @@ class BufferOf2020:
       f'numbered {suffixes[0]} to {suffixes[-1]}.'
     )
 
+  def _source_of(
+    self, memories: list[Any], ring_sizes: list[int]
+  ) -> loaded_buffers.LoadedBuffers:
+    """Returns a sampler of memories with one shard each; see `LoadedBuffers`."""
+    manifest = manifests.read(self._data_dir)
+    listed = manifests.look_up(manifest, manifests.TRUNCATED_ROWS, kind=list)
+    last = self._all_suffixes()[-1]
+    # Of Dopamine's JaxFixedReplayBuffer.
+    first_row = getattr(self, '_replay_transitions_start_index', 0)
+    truncated = [
+      loaded_buffers.truncated_rows(memory, size, listed or [], last, first_row)
+      for memory, size in zip(memories, ring_sizes, strict=True)
+    ]
+    return loaded_buffers.LoadedBuffers(
+      memories, ring_sizes, self._seed, manifests.padding(manifest), truncated
+    )
+
   @property
   def _backend(self) -> Any:
     """Data that is sampled: a StoreReplay, LoadedBuffers or NoData."""
@@ -121,11 +138,8 @@ class BufferOf2020:
         rows = loaded_buffers.ring_sizes(
           self._data_dir, self._replay_indices[:1]
         )[0]
-      self._source = loaded_buffers.LoadedBuffers(
-        self._assigned,
-        [rows] * len(self._assigned),
-        self._seed,
-        manifests.padding(manifests.read(self._data_dir)),
+      self._source = self._source_of(
+        self._assigned, [rows] * len(self._assigned)
       )
     return self._source
 

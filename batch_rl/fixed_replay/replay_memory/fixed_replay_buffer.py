@@ -10,9 +10,8 @@ import numpy as np
 from absl import logging
 from dopamine.tf.replay_memory import circular_replay_buffer
 
+from batch_rl.dataset.sampling import numbered_batches, subsets
 from batch_rl.dataset.sampling import sampler as sampler_lib
-from batch_rl.dataset.sampling import subsets
-from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.fixed_replay.replay_memory import (
   buffer_of_2020,
@@ -68,8 +67,8 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
 
   Raises:
     ValueError: If there is no shard, or one is unreadable, the run does not fit into
-      memory, no transition is valid, or `deterministic` contradicts
-      `start_early`.
+      memory, no transition is valid, an argument is of the wrong type, the shards
+      do not hold what one asks for, or `deterministic` contradicts `start_early`.
   """
 
   def __init__(
@@ -96,12 +95,15 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     # Checked before anything slow.
     if subset is not None:
       subsets.parse(subset)
-    if num_buffers is not None and (
-      num_buffers != int(num_buffers) or num_buffers < 1
+    if num_buffers is not None:
+      numbered_batches.check_counts(num_buffers=num_buffers)
+      num_buffers = int(num_buffers)
+    for name, index in (
+      ('replay_file_start_index', replay_file_start_index),
+      ('replay_file_end_index', replay_file_end_index),
     ):
-      raise ValueError(
-        f'num_buffers={num_buffers} is neither a number of shards nor None.'
-      )
+      if not isinstance(index, int | np.integer | None):
+        raise ValueError(f'{name}={index} is not an integer.')
     self._subset = subset
     self._cache_dir = cache_dir
     self._preload = preload
@@ -290,11 +292,9 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
         if memory is None:
           raise self._missing(suffix)
         self._uncompressed[suffix] = memory
-    self._backend = loaded_buffers.LoadedBuffers(
+    self._backend = self._source_of(
       [self._uncompressed[s] for s in suffixes],
       loaded_buffers.ring_sizes(self._data_dir, suffixes),
-      self._seed,
-      manifests.padding(manifests.read(self._data_dir)),
     )
 
   def _use_store(self, suffixes):
@@ -320,6 +320,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     )
     bound.apply_defaults()
     arguments = bound.arguments
+    store_replay.check_arguments(arguments)
     self._store = store_replay.open_store(
       self._data_dir,
       suffixes,

@@ -10,6 +10,7 @@ import numpy as np
 from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.shards import shard_files, shard_reader, stitching
+from batch_rl.fixed_replay.replay_memory import shard_replay_buffer
 from batch_rl.utils import files
 
 
@@ -39,6 +40,7 @@ class LoadedBuffers:
     seed: Seed of the choice of transitions; None draws one.
     padding: Number of padding rows at the start of each episode; None to count the
       all-zero ones.
+    truncated: Rows of each memory at which an episode was truncated; None for none.
   """
 
   def __init__(
@@ -47,6 +49,7 @@ class LoadedBuffers:
     ring_sizes: Sequence[int],
     seed: int | None = None,
     padding: int | None = None,
+    truncated: Sequence[Sequence[int] | np.ndarray] | None = None,
   ):
     self.buffers = list(buffers)
     for buffer in buffers:
@@ -58,9 +61,13 @@ class LoadedBuffers:
     self._first_rows = np.concatenate([[0], np.cumsum(capacities)])
     self._valid = np.concatenate(
       [
-        first + valid_indices(buffer, ring_size, padding)
-        for first, buffer, ring_size in zip(
-          self._first_rows, buffers, ring_sizes, strict=False
+        first + valid_indices(buffer, ring_size, padding, cut)
+        for first, buffer, ring_size, cut in zip(
+          self._first_rows,
+          buffers,
+          ring_sizes,
+          truncated or [()] * len(self.buffers),
+          strict=False,
         )
       ]
     )
@@ -121,6 +128,7 @@ def valid_indices(
   buffer: circular_replay_buffer.OutOfGraphReplayBuffer,
   ring_size: int,
   padding: int | None = None,
+  truncated: Sequence[int] | np.ndarray = (),
 ) -> np.ndarray:
   """Returns the rows of a loaded shard whose transitions are valid.
 
@@ -133,6 +141,7 @@ def valid_indices(
     ring_size: Number of rows of the shard on disk.
     padding: Number of padding rows at the start of each episode; None to count the
       all-zero ones.
+    truncated: Rows at which an episode was truncated; see `truncated_rows`.
 
   Returns:
     int64 (n,), ascending in time.
@@ -155,7 +164,11 @@ def valid_indices(
   stack_start = np.maximum(row - stack_size + 1, 0)
   valid = row >= stack_size - 1
   valid &= ends_before[row] == ends_before[stack_start]
-  valid &= row + horizon < count
+  # The next state is in memory and, before a truncation, in the same episode.
+  ends_at = np.flatnonzero(ends)
+  is_truncated = np.isin(order[ends_at], truncated)
+  limits = np.append(np.where(is_truncated, ends_at, count - 1), count - 1)
+  valid &= row + horizon <= limits[ends_before[row]]
 
   if padding is None:
     padding = padding_rows(observation, order, ends)
@@ -166,6 +179,35 @@ def valid_indices(
   axes = tuple(range(1, observation.ndim))
   valid[:padding] &= observation[first_rows].any(axis=axes)
   return order[valid]
+
+
+def truncated_rows(
+  buffer: circular_replay_buffer.OutOfGraphReplayBuffer,
+  ring_size: int,
+  listed: Sequence[int],
+  last_suffix: int,
+  first_row: int = 0,
+) -> np.ndarray:
+  """Returns the rows of a loaded shard at which an episode was truncated.
+
+  Args:
+    buffer: Replay memory with the shard, or with consecutive rows of its ring.
+    ring_size: Number of rows of the shard on disk.
+    listed: Truncated rows of the run, in its manifest.
+    last_suffix: Number of the run's last shard.
+    first_row: Row of the ring that is the memory's first.
+
+  Returns:
+    int64 (n,). Some may be outside the memory.
+  """
+  if isinstance(buffer, shard_replay_buffer.ShardReplayBuffer):
+    return buffer.truncated_rows
+  count = int(buffer.add_count)
+  if count < ring_size - 1:  # the cursor, in a last shard that is not full
+    count += last_suffix * ring_size
+  rows = np.array(listed, np.int64)
+  held = (count - ring_size <= rows) & (rows < count)
+  return rows[held] % ring_size - first_row
 
 
 def padding_rows(observation: np.ndarray, order: np.ndarray, ends) -> int:

@@ -25,6 +25,8 @@ class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
   def __init__(self, store: store_lib.Store, suffix: int, *args, **kwargs):
     super().__init__(*args, **kwargs)
     self._store = RingColumns(store, suffix)
+    shard_of, ring = store.ring_of(store.truncations)
+    self._truncated = ring[shard_of == store.suffixes.index(suffix)]
     self._replay_capacity = store.capacity(suffix)
     self.add_count = np.array(store.add_count(suffix))
     self.invalid_range = circular_replay_buffer.invalid_range(
@@ -36,6 +38,11 @@ class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
 
   def _create_storage(self):
     self._store = {}
+
+  @property
+  def truncated_rows(self) -> np.ndarray:
+    """Rows of the ring at which an episode was truncated, int64 (n,)."""
+    return self._truncated
 
   def add(self, *args) -> None:
     """Refuses transitions, since the data never changes.

@@ -1,12 +1,13 @@
 """Shards of a compressed store, sampled as one of Dopamine's replay memories."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
 from dopamine.tf.replay_memory import circular_replay_buffer
 
+from batch_rl.dataset.sampling import numbered_batches
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import store as store_lib
@@ -263,6 +264,22 @@ class StoreReplay:
       columns.terminal,
       self._indices(columns).astype(np.int32),
     )
+
+
+def check_arguments(arguments: Mapping[str, Any]) -> None:
+  """Checks arguments of `OutOfGraphReplayBuffer`, by name.
+
+  Raises:
+    ValueError: If the batch size is no count, or an argument asks for values that
+      shards do not hold.
+  """
+  numbered_batches.check_counts(batch_size=arguments['batch_size'])
+  for name in ('extra_storage_types', 'action_shape', 'reward_shape'):
+    if arguments[name]:
+      raise ValueError(
+        f'{name}={arguments[name]} is not in the shards, which hold one action and '
+        f'one reward a step: leave {name} at the default.'
+      )
 
 
 def open_store(

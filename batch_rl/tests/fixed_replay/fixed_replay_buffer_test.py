@@ -17,6 +17,7 @@ from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.tests import interchange_runs, shards
 
 FixedReplayBuffer = fixed_replay_buffer.FixedReplayBuffer
+replay_element = circular_replay_buffer.ReplayElement
 STATE, ACTION, REWARD, NEXT_STATE, _, _, TERMINAL, INDICES = range(8)
 
 
@@ -527,11 +528,37 @@ def test_a_prefix_of_the_ring_is_not_read_around_its_end(tmp_path):
   assert set(np.diff(frames, axis=1).ravel()) <= {1, -249}
 
 
-@pytest.mark.parametrize('number', [0, -1, 1.5])
-def test_num_buffers_is_a_number_of_shards(tmp_path, number):
+@pytest.mark.parametrize(
+  ('name', 'value'),
+  [
+    *[('num_buffers', value) for value in (0, -1, 1.5, 2.0, 'two')],
+    ('replay_file_start_index', 1.0),
+    ('replay_file_end_index', 'last'),
+    *[('batch_size', value) for value in (0, 8.0)],
+    ('extra_storage_types', [replay_element('foo', (), np.float32)]),
+    ('action_shape', (2,)),
+    ('reward_shape', (2,)),
+  ],
+)
+def test_a_wrong_argument_is_named(tmp_path, name, value):
   shards.write_run(tmp_path, [30] * 4, capacity=50)
-  with pytest.raises(ValueError, match='is neither a number of shards'):
-    load(tmp_path, None, num_buffers=number)
+  with pytest.raises(ValueError, match=f'^{name}='):
+    load(tmp_path, None, **{name: value})
+
+
+def test_arguments_may_be_given_as_the_default(tmp_path):
+  shards.write_run(tmp_path, [30] * 4, capacity=50)
+  buffer = load(
+    tmp_path,
+    None,
+    num_buffers=True,  # 1
+    replay_file_start_index=np.int64(0),
+    extra_storage_types=[],
+    action_shape=(),
+    reward_shape=(),
+  )
+  assert buffer._num_buffers == 1 and type(buffer._num_buffers) is int
+  assert len(buffer.sample_transition_batch()) == 8
 
 
 def test_skipping_a_damaged_shard_gives_one_hash(tmp_path, caplog):

@@ -6,7 +6,12 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_rl.dataset.shards import replay_log
+from batch_rl.dataset.shards import (
+  replay_log,
+  shard_files,
+  shard_reader,
+  stitching,
+)
 from batch_rl.fixed_replay.replay_memory import (
   fixed_replay_buffer,
   loaded_buffers,
@@ -243,3 +248,97 @@ def test_a_log_without_padding_may_start_with_zeros(tmp_path):
 
   buffer = Buffer(str(tmp_path), None, (2, 2), 1, 50, 8)
   assert buffer.valid_indices().tolist() == list(range(39))
+
+
+CAPACITY = 40
+
+
+class LoadsDopamines(fixed_replay_buffer.FixedReplayBuffer):
+  def _load_buffer(self, suffix):
+    _, stack_size, _, _, horizon = self._args
+    return load(self._data_dir, suffix, CAPACITY, stack_size, horizon)
+
+
+class LoadsAll(fixed_replay_buffer.FixedReplayBuffer):
+  """Samples the memories of the store."""
+
+  def _load_replay_buffers(self, num_buffers=None):
+    self._replay_buffers = [self._load_buffer(s) for s in self._replay_indices]
+    self._loaded_buffers = True
+
+
+class LoadsAllDopamines(LoadsAll, LoadsDopamines):
+  pass
+
+
+def write_truncated_run(directory, lengths, stack_size, is_truncated):
+  log = replay_log.ReplayLog(
+    str(directory), (2, 2), np.uint8, CAPACITY, stack_size
+  )
+  for i, episode in enumerate(shards.make_episodes(lengths)):
+    for row in episode:
+      ended = bool(row.terminal)
+      frame = np.full((2, 2), row.frame)
+      terminal = ended and not is_truncated[i]
+      log.add(frame, row.action, row.reward, terminal, truncated=ended)
+  log.close()
+
+
+def inner_indices(directory, stack_size, horizon):
+  """Returns the indices of rows with state and next state in their shard."""
+  found = []
+  for i, suffix in enumerate(shard_files.list_suffixes(str(directory))):
+    count = shard_reader.read_add_count(str(directory), suffix)
+    order = stitching.time_order(count, CAPACITY)
+    found += (i * CAPACITY + order[stack_size - 1 : -horizon]).tolist()
+  return set(found)
+
+
+@pytest.mark.parametrize(
+  'class_', [LoadsDopamines, LoadsAll, LoadsAllDopamines]
+)
+@pytest.mark.parametrize('horizon', [1, 2, 3, 5])
+@pytest.mark.parametrize('stack_size', [1, 4])
+def test_truncated_episodes_do_not_terminate(
+  tmp_path, class_, stack_size, horizon
+):
+  """Also at the ring's end, and beside an episode that terminates."""
+  lengths = [10, 1, 1, 2] * 9
+  is_truncated = [i % 4 != 1 for i in range(len(lengths))]
+  write_truncated_run(tmp_path, lengths, stack_size, is_truncated)
+  arguments = (str(tmp_path), None, (2, 2), stack_size, CAPACITY, 8, horizon)
+  store = fixed_replay_buffer.FixedReplayBuffer(*arguments, gamma=0.5)
+  own = class_(*arguments, gamma=0.5, num_buffers=store.num_shards)
+  indices = own.valid_indices()
+  expected = inner_indices(tmp_path, stack_size, horizon)
+  expected &= set(store.valid_indices().tolist())
+  assert set(indices.tolist()) == expected and len(expected) > 40
+  batch = own.sample_transition_batch(len(indices), indices)
+  assert 0 < batch[TERMINAL].sum() < len(indices) / 4
+  for name in (STATE, ACTION, REWARD, TERMINAL):
+    np.testing.assert_array_equal(
+      batch[name], store.sample_transition_batch(len(indices), indices)[name]
+    )
+
+
+@pytest.mark.parametrize('first', [0, 7])
+def test_truncations_in_a_part_of_the_ring(tmp_path, first):
+  """`JaxFixedReplayBuffer` may keep rows from the middle of the ring."""
+  from dopamine.labs.offline_rl import fixed_replay
+
+  write_truncated_run(tmp_path, [6] * 20, 4, [True] * 20)
+  store = fixed_replay_buffer.FixedReplayBuffer(
+    str(tmp_path), 1, (2, 2), 4, CAPACITY, 8
+  )
+  part = fixed_replay.JaxFixedReplayBuffer(
+    data_dir=str(tmp_path),
+    replay_suffix=1,
+    observation_shape=(2, 2),
+    stack_size=4,
+    replay_capacity=20,
+    batch_size=8,
+    replay_transitions_start_index=first,
+  )
+  kept = range(first + 3, first + 20 - 1)
+  expected = [i - first for i in store.valid_indices() if i in kept]
+  assert part.valid_indices().tolist() == expected and len(expected) > 5

@@ -89,6 +89,13 @@ def test_another_error_is_retried(make):
   assert b'RuntimeError: flaky' in cells.log_path(make('')).read_bytes()
 
 
+def test_the_reason_is_the_error_not_where_gin_called_it(make):
+  where = "In call to configurable 'Runner' (<class 'Runner'>)"
+  message = f'mine\\n  {where}\\n  {where}'.replace("'", "\\'")
+  status = cells.run(make(f"raise RuntimeError('{message}')"), retries=0)
+  assert status.message == 'exit code 1: RuntimeError: mine'
+
+
 def test_a_cell_that_is_stopped_from_outside_is_not_done(make):
   cell = make('if starts < 2: sys.exit(143)')
   status = cells.run(cell, retries=0)
@@ -254,21 +261,87 @@ def test_an_evaluation_has_no_progress_of_its_training(make):
   assert cells.status(make('')).progress
 
 
-def test_a_changed_include_or_module_is_noticed(make, tmp_path):
-  for name in ('a.gin', 'b.gin', 'mine/__init__.py'):
-    user_code.write(
-      tmp_path / name, "include 'b.gin'" if name == 'a.gin' else ''
-    )
+def write_user_code(folder):
+  """Writes gin files, of which `a.gin` includes `b.gin`, and two modules."""
+  user_code.write(folder / 'a.gin', "import other.part\ninclude 'b.gin'")
+  for name in ('b.gin', 'mine/__init__.py', 'other/part.py'):
+    user_code.write(folder / name, '')
+
+
+def test_a_changed_include_is_noticed(make, tmp_path):
+  write_user_code(tmp_path)
+  cell = dataclasses.replace(make(''), gin_files=(f'{tmp_path}/a.gin',))
+  assert cells.run(cell).state == cells.DONE
+  user_code.write(tmp_path / 'b.gin', '# changed')
+  assert cells.status(cell).state == cells.WAITING
+
+
+@pytest.mark.parametrize(
+  ('changed', 'settings'),
+  [
+    (
+      'mine/__init__.py',
+      {'agent': 'mine.MyAgent', 'module': '{folder}/mine', 'gin_bindings': ()},
+    ),
+    ('other/part.py', {'gin_bindings': ()}),
+    (
+      'mine/__init__.py',
+      {'gin_bindings': ("create_offline_agent.agent_name = 'mine.MyAgent'",)},
+    ),
+  ],
+)
+def test_a_cell_whose_code_has_changed_is_not_done(
+  make, tmp_path, changed, settings
+):
+  """Nor is it trained again: the program would find nothing to do."""
+  folder = tmp_path / 'own'
+  write_user_code(folder)
+  cell = dataclasses.replace(make(''), gin_files=(f'{folder}/a.gin',))
+  for name, value in settings.items():
+    value = value if name == 'gin_bindings' else value.format(folder=folder)
+    cell = dataclasses.replace(cell, **{name: value})
+  assert cells.run(cell).state == cells.DONE
+  original = (folder / changed).read_text()
+  user_code.write(folder / changed, '# changed')
+  for status in (cells.status(cell), cells.run(cell)):
+    assert status.state == cells.CHANGED
+    assert f'delete {cell.directory} to train again' in status.message
+  assert starts() == 1
+  user_code.write(folder / changed, original)
+  assert cells.status(cell).state == cells.DONE
+  # Changed settings count more.
+  user_code.write(folder / changed, '# changed')
+  user_code.write(folder / 'b.gin', 'A.b = 1')
+  assert cells.status(cell).state == cells.WAITING
+
+
+def test_code_that_changes_meanwhile_is_not_that_of_the_training(
+  make, tmp_path
+):
+  module = user_code.write(tmp_path / 'mine.py', '')
+  cell = make("open('mine.py', 'w').write('# changed')")
+  cell = dataclasses.replace(cell, agent='mine.MyAgent', module=str(module))
+  assert cells.run(cell).state == cells.CHANGED
+
+
+def test_records_without_the_modules_of_gin_files_are_valid(make, tmp_path):
+  """Earlier versions recorded the hash of the agent's module only."""
+  write_user_code(tmp_path)
   cell = dataclasses.replace(
     make(''),
     gin_files=(f'{tmp_path}/a.gin',),
     agent='mine.MyAgent',
     module=f'{tmp_path}/mine',
   )
-  for changed in ('b.gin', 'mine/__init__.py'):
-    assert cells.run(cell).state == cells.DONE
-    user_code.write(tmp_path / changed, '# changed')
-    assert cells.status(cell).state == cells.WAITING
+  assert cells.run(cell).state == cells.DONE
+  path = tmp_path / 'sweep-offline.json'
+  record = json.loads(path.read_text())
+  a, b, mine, other = record['basis']
+  record['basis'] = [a, b, mine]
+  path.write_text(json.dumps(record))
+  assert cells.status(cell).state == cells.DONE
+  user_code.write(tmp_path / 'mine/__init__.py', '# changed')
+  assert cells.status(cell).state == cells.CHANGED
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ The cells run `stub_training`. `benchmarks/faults.py` kills real training.
 """
 
 import copy
+import hashlib
 import json
 import os
 import pathlib
@@ -19,8 +20,9 @@ from batch_rl.fixed_replay import run_experiment, train
 from batch_rl.runs import command_line
 from batch_rl.sweep import __main__ as sweep_main
 from batch_rl.sweep import plan, ray_launcher, workload
-from batch_rl.tests import cartpole
+from batch_rl.tests import cartpole, user_code
 from batch_rl.tests.sweep import stub_training
+from batch_rl.utils import files
 
 GIN_FILE = 'batch_rl/tests/sweep/configs/cartpole.gin'
 SWEEP = f"""
@@ -169,6 +171,30 @@ def test_a_dry_run_shows_what_this_machine_lacks(
   output = capsys.readouterr()
   assert 'NO MACHINE FITS: A cell needs gpus=0.25, more than ' in output.out
   assert not output.err
+
+
+def test_a_cell_with_changed_code_is_named_and_not_run(
+  directory, monkeypatch, capsys
+):
+  monkeypatch.chdir(directory)
+  monkeypatch.setattr(workload, '_measure', stub_training.measure)
+  monkeypatch.setattr(ray_launcher, 'run', lambda *_: pytest.fail('It runs.'))
+  config = user_code.write(directory / 'own.gin', 'import mine')
+  user_code.write(directory / 'mine.py', '')
+  arguments = ['sweep.yaml', '--agents', 'own.gin']
+  (cell,) = plan.read(
+    'sweep.yaml', {'base_dir': 'out', 'agents': ['own.gin']}
+  ).cells
+  hashes = [hashlib.sha256(config.read_bytes()).hexdigest(), 'of old code']
+  files.write_json(
+    plan.record_path(cell.directory, 'offline'),
+    {'arguments': cell.arguments, 'state': 'done', 'basis': hashes},
+  )
+  assert sweep_main.main(arguments) == 1
+  output, errors = capsys.readouterr()
+  assert 'cells are done' not in output and '1 changed of 1' in output
+  assert errors.count('\n') == 1
+  assert 'own CartPole 1 seed 1: its code has changed since it was' in errors
 
 
 @pytest.mark.parametrize(

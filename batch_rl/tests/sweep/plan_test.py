@@ -209,6 +209,37 @@ def test_evaluations_use_the_directories_of_training(data_dir, tmp_path):
   )
 
 
+@pytest.mark.parametrize(
+  ('chosen', 'value'),
+  [('[0, 1]', '0,1'), ('7', '7'), ("'3,7'", '3,7'), ('all', 'all')],
+)
+def test_checkpoints_may_be_a_list(tmp_path, chosen, value):
+  text = 'games: Pong\nagents: dqn\njob: evaluate\n'
+  (cell,) = read(tmp_path, f'{text}evaluate: {{checkpoints: {chosen}}}').cells
+  assert flag(cell, 'checkpoints') == [value]
+
+
+@pytest.mark.parametrize(
+  ('evaluate', 'message'),
+  [
+    ('checkpoints: lats', "evaluate.checkpoints=lats is neither 'last',"),
+    ('checkpoints: [best, 1]', 'evaluate.checkpoints=best,1 is neither'),
+    ('checkpoints: null', 'evaluate.checkpoints=None is neither'),
+    # YAML reads it as text.
+    ('evaluation_steps: 1e4', "evaluate.evaluation_steps='1e4' is not an int"),
+    ('evaluation_steps: 0', 'evaluate.evaluation_steps=0 is not an integer of'),
+    ('environments: 2.5', 'evaluate.environments=2.5 is not an integer of at'),
+    ('seed: true', 'evaluate.seed=True is not an integer of at least 0'),
+    ('sede: 1', 'did you mean seed'),
+  ],
+)
+def test_mistakes_in_evaluate(tmp_path, evaluate, message):
+  text = f'games: Pong\nagents: dqn\njob: evaluate\nevaluate: {{{evaluate}}}'
+  with pytest.raises(ValueError, match='.') as error:
+    read(tmp_path, text)
+  assert message in str(error.value)
+
+
 @pytest.mark.parametrize('job', ['offline', 'online', 'evaluate'])
 def test_a_game_of_minatar_gets_its_configs(job, tmp_path):
   text = (
