@@ -129,6 +129,8 @@ class LoggedRun:
   def trajectories(self, subset: str | None = None) -> episodes.Reader:
     """Returns an iterable of whole trajectories in time order (`episodes.Episode`).
 
+    Trajectories with rows in a shard that was skipped as damaged are left out.
+
     Args:
       subset: Selection of complete trajectories, e.g. 'best_trajectories(0.1)'; None
         for the whole run.

@@ -74,14 +74,15 @@ class Episode:
 class Reader:
   """Iterates over the episodes of a run.
 
-  Frames of shards are packed in memory, one shard at a time, unless `store` has them;
+  Episodes with rows in a shard that packing skipped as damaged are left out. Frames
+  of shards are packed in memory, one shard at a time, unless `store` has them;
   frames of a store are memory-mapped.
 
   Args:
     run: Run of shards, or a store.
     subset: Selection of complete trajectories, e.g. 'random_trajectories(0.1)'; None
       for the whole run.
-    store: Store of the run with all shards packed, if one is open already.
+    store: Store of the run, if one is open already; it is waited for.
 
   Attributes:
     run: Run that is read.
@@ -110,8 +111,14 @@ class Reader:
     self._is_packed = run.is_store or store is not None
     if store is None:
       store = store_lib.Store(run.data_dir, pack=False)
+    else:
+      store.wait()  # Then all damage is known.
     self._store = store
-    chosen = all_trajectories = sampler.trajectories(store)
+    all_trajectories = sampler.trajectories(store)
+    damaged = sampler.damaged_rows(
+      store, all_trajectories.begin, all_trajectories.stop
+    )
+    chosen = all_trajectories.only(np.flatnonzero(damaged == 0))
     if subset:
       chosen = subsets.select(chosen, subset)
       selected = chosen.selected
@@ -130,7 +137,7 @@ class Reader:
     self._shard = chosen.shard[selected]
     # A trajectory that begins after a gap has no padding.
     follows = np.array([p.follows or not p.rows for p in store.placements])
-    follows[0] = store.starts_at_reset
+    follows[store.starts[:-1] == 0] = store.starts_at_reset
     padded = ~np.isin(self._begin, store.starts[:-1][~follows])
     padding = store.first_padding()
     self._steps = np.minimum(self._begin + padded * padding, self._stop)
@@ -225,6 +232,9 @@ class Reader:
       machine.return_freed_memory()
       suffix = self._store.suffixes[i]
       columns = packed_columns.read(self.run.data_dir, suffix)
+      packed_columns.check_unchanged(
+        columns, self.run.data_dir, self._store.digest(suffix)
+      )
       loaded = store_lib.Store(self.run.data_dir, [suffix])
       loaded.wait()
       self._loaded = i, loaded, columns

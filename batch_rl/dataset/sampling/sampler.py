@@ -107,7 +107,7 @@ class Sampler(numbered_batches.NumberedBatches):
     )
     self._trajectories = trajectories(store)
     if subset:
-      self._trajectories = subsets.select(self._trajectories, subset)
+      self._trajectories = select(store, self._trajectories, subset)
     self._shards: frozenset[int] | None = None
     self._compiled = compiled_batches.CompiledBatches(
       store, stack_size, self._discounts
@@ -144,8 +144,11 @@ class Sampler(numbered_batches.NumberedBatches):
 
   @property
   def num_trajectories(self) -> int:
-    """Number of trajectories in the subset, partial ones included, in all shards."""
-    return len(self._trajectories.selected)
+    """Number of trajectories in the subset, partial ones included.
+
+    They are those in all shards, except the shards found damaged so far.
+    """
+    return len(_without_lost(self.store, self._trajectories).selected)
 
   def num_selected(self, suffixes: Iterable[int]) -> int:
     """Returns the number of the subset's agent steps in shards, packed or not."""
@@ -362,6 +365,56 @@ def trajectories(store: store_lib.Store) -> subsets.Trajectories:
       for i, suffix in enumerate(store.suffixes)
     },
   )
+
+
+def select(
+  store: store_lib.Store, data: subsets.Trajectories, subset: str
+) -> subsets.Trajectories:
+  """Returns a subset of the trajectories that can be drawn.
+
+  A trajectory cannot be drawn if all its steps are in shards found damaged so far.
+
+  Args:
+    store: Store of the run.
+    data: All trajectories of the run.
+    subset: Text of the subset; see `subsets.select`.
+
+  Raises:
+    ValueError: If the text cannot be parsed, or the subset is empty.
+  """
+  return subsets.select(_without_lost(store, data), subset)
+
+
+def _without_lost(
+  store: store_lib.Store, data: subsets.Trajectories
+) -> subsets.Trajectories:
+  """Returns a copy without trajectories whose selected steps are all damaged."""
+  first = np.maximum(data.start, data.steps_begin)
+  damaged = damaged_rows(store, first, data.stop)
+  is_lost = (damaged > 0) & (damaged == data.stop - first)
+  return data.only(np.flatnonzero(~is_lost))
+
+
+def damaged_rows(
+  store: store_lib.Store, first: np.ndarray, stop: np.ndarray
+) -> np.ndarray:
+  """Returns the number of rows of n ranges in damaged shards (`Store.damaged`).
+
+  Args:
+    store: Store of the run.
+    first: First row of each range, int64 (n,).
+    stop: Row after each range, int64 (n,).
+
+  Returns:
+    int64 (n,).
+  """
+  count = np.zeros(len(first), np.int64)
+  for suffix in store.damaged:
+    i = store.suffixes.index(suffix)
+    begin, end = store.starts[i : i + 2]
+    inside = np.minimum(stop, end) - np.maximum(first, begin)
+    count += np.maximum(inside, 0)
+  return count
 
 
 def hash_of(store: store_lib.Store, chosen: subsets.Trajectories) -> str:

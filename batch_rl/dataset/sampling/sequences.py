@@ -19,7 +19,6 @@ from batch_rl.dataset.sampling import (
   returns_to_go,
   row_ranges,
   sampler,
-  subsets,
 )
 from batch_rl.dataset.store import store as store_lib
 
@@ -150,7 +149,7 @@ class SequenceSampler(numbered_batches.NumberedBatches):
     self._trajectories = sampler.trajectories(store)
     self._ends = self._trajectories.stop
     if subset:
-      self._trajectories = subsets.select(self._trajectories, subset)
+      self._trajectories = sampler.select(store, self._trajectories, subset)
     self._returns_to_go = self._make_returns_to_go()
     self._compiled = compiled_batches.CompiledBatches(
       store, self._width, np.zeros(0, np.float32)

@@ -173,6 +173,23 @@ def of_whole_episodes(
   return dataclasses.replace(columns, digest=_digest(columns))
 
 
+def check_unchanged(columns: Columns, data_dir: str, digest: str) -> None:
+  """Checks that a shard is the one whose rows are in use.
+
+  Args:
+    columns: Columns of the shard that were read now.
+    data_dir: Directory of the shards.
+    digest: `Columns.digest` of the rows in use.
+
+  Raises:
+    ValueError: If the digests differ.
+  """
+  if columns.digest != digest:
+    raise ValueError(
+      f'Shard {columns.suffix} in {data_dir} has changed since it was opened.'
+    )
+
+
 def _narrow(column: np.ndarray, dtype) -> np.ndarray:
   """Returns the column in a smaller dtype, if no value changes."""
   info = np.iinfo(dtype)

@@ -20,9 +20,11 @@ the entry after the last. Earlier versions of this package did not write it;
 import base64
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import mmap
 import os
+import resource
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
@@ -32,6 +34,7 @@ import numpy as np
 from absl import logging
 from isal import isal_zlib
 
+from batch_rl.dataset.shards import shard_reader
 from batch_rl.dataset.store import packed_columns
 from batch_rl.utils import files, locks
 
@@ -132,6 +135,7 @@ def open_packed(
 
   Raises:
     ValueError: If the shard is missing, incomplete, damaged, or of another store.
+    ReadError: If a file cannot be read at the moment.
   """
   binary_path, description_path = paths(directory, suffix)
   try:
@@ -154,6 +158,7 @@ def open_packed(
       if preload:
         data = file.read()
       else:
+        _allow_many_files()
         data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         # Sampling reads at random positions.
         data.madvise(mmap.MADV_RANDOM)
@@ -185,10 +190,34 @@ def open_packed(
     packed.check()
     return packed
   except (OSError, KeyError, TypeError, ValueError) as error:
+    _raise_failed_read(error, binary_path)
     raise ValueError(
       f'{binary_path} cannot be used ({error}); delete it and {description_path} '
       'to have the shard packed again.'
     ) from error
+
+
+def _allow_many_files() -> None:
+  """Raises the limit of open files: before Python 3.13 each mapping is one."""
+  soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+  if soft != hard:
+    with contextlib.suppress(OSError, ValueError):
+      resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _raise_failed_read(error: Exception, path: str) -> None:
+  """Raises a ReadError if an error leaves open whether a file is intact.
+
+  Args:
+    error: Error of reading a store's file, from the system or from `files`.
+    path: Path for the message, if the error has none.
+  """
+  cause = error if isinstance(error, OSError) else error.__cause__
+  if not isinstance(cause, OSError) or cause.errno in (None, errno.ENOENT):
+    return
+  raise shard_reader.ReadError(
+    f'{cause.filename or path} cannot be read: {cause.strerror}.'
+  ) from error
 
 
 def _truncated_rows(description: Mapping[str, Any]) -> tuple[int, ...] | None:
@@ -281,16 +310,21 @@ def is_fresh(packed: PackedShard, data_dir: str, directory: str) -> bool:
     directory: Directory of the store.
 
   Raises:
-    ValueError: If a file of the shard cannot be read.
+    ValueError: If a file of the shard is missing.
+    ReadError: If a file of the shard cannot be read at the moment.
   """
   current = {}
   for name, source in packed.columns.sources.items():
     path = os.path.join(data_dir, name)
-    current[name] = {**source, **files.stat(path)}
-    if current[name]['bytes'] != source['bytes']:
-      return False
-    if current[name] != source and files.sha256(path) != source['sha256']:
-      return False
+    try:
+      current[name] = {**source, **files.stat(path)}
+      if current[name]['bytes'] != source['bytes']:
+        return False
+      if current[name] != source and files.sha256(path) != source['sha256']:
+        return False
+    except (OSError, ValueError) as error:
+      _raise_failed_read(error, path)
+      raise ValueError(f'{path} cannot be read: {error}') from error
   if current != packed.columns.sources:
     _update_description(
       directory,

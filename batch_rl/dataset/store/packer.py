@@ -220,6 +220,7 @@ class Packer:
       if packed is None:
         rest.append(suffix)
       else:
+        self._check_unchanged(packed.columns)
         self._publish(suffix, packed)
     return rest
 
@@ -280,10 +281,7 @@ class Packer:
     pool: concurrent.futures.ThreadPoolExecutor,
   ) -> packed_shard.PackedShard:
     columns = packed_columns.read(self._data_dir, suffix)
-    if columns.digest != self._digests[suffix]:
-      raise ValueError(
-        f'Shard {suffix} in {self._data_dir} has changed since it was opened.'
-      )
+    self._check_unchanged(columns)
     if self._directory is None:
       return shard_packing.pack_to_memory(
         self._data_dir, columns, compress, pool, self._progress
@@ -296,6 +294,11 @@ class Packer:
       self._directory.path,
       pool,
       self._progress,
+    )
+
+  def _check_unchanged(self, columns: packed_columns.Columns) -> None:
+    packed_columns.check_unchanged(
+      columns, self._data_dir, self._digests[columns.suffix]
     )
 
   def _check_room(self, needed: float) -> None:

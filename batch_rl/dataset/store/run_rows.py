@@ -1,6 +1,7 @@
 """The rows of a run in time order: actions, rewards and ends, without frames."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -89,6 +90,11 @@ class RunRows:
     self, columns: Sequence[packed_columns.Columns]
   ) -> None:
     first = columns[0]
+    if not first.frame_dtype.itemsize * math.prod(first.frame_shape):
+      raise ValueError(
+        f'{self.data_dir}: the observations of shard {first.suffix} are empty, '
+        f'{first.frame_dtype} {first.frame_shape}.'
+      )
     for other in columns:
       if (other.frame_shape, other.frame_dtype) != (
         first.frame_shape,

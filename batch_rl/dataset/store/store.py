@@ -10,7 +10,7 @@ replace them (`convert`).
 import concurrent.futures
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,8 +53,9 @@ class Store(run_rows.RunRows):
     requested: Numbers of the requested shards, damaged ones included.
 
   Raises:
-    ValueError: If a shard is missing or damaged, or these are not shards of one
-      run.
+    ValueError: If a shard is missing or damaged, has a reward that is not finite,
+      or these are not shards of one run.
+    ReadError: If a file cannot be read at the moment.
   """
 
   def __init__(
@@ -133,15 +134,15 @@ class Store(run_rows.RunRows):
         'cannot open it: keep it in a cache directory, or convert it; workers made '
         'by fork can use it.'
       )
-    settings = (
-      self.data_dir,
-      self.requested,
-      None if self._is_converted else self._directory.path,
-      self._max_rows,
-      self._is_preloaded,
-      self._skip_damaged,
-    )
-    return Store, settings
+    settings = {
+      'data_dir': self.data_dir,
+      'suffixes': self.requested,
+      'directory': None if self._is_converted else self._directory.path,
+      'max_rows': self._max_rows,
+      'preload': self._is_preloaded,
+      'skip_damaged': self._skip_damaged,
+    }
+    return _reopen, (settings, {s: self.digest(s) for s in self.packed})
 
   def _open_shards(
     self,
@@ -160,11 +161,20 @@ class Store(run_rows.RunRows):
     try:
       if self._is_converted:
         packed = self._directory.open(suffix)
-        return packed.columns, packed
-      packed = self._directory and self._directory.find(suffix, self.data_dir)
-      if packed is not None:
-        return packed.columns, packed
-      return packed_columns.read(self.data_dir, suffix), None
+      else:
+        packed = self._directory and self._directory.find(suffix, self.data_dir)
+      columns = (
+        packed_columns.read(self.data_dir, suffix)
+        if packed is None
+        else packed.columns
+      )
+      wrong = columns.reward[~np.isfinite(columns.reward)]
+      if len(wrong):
+        raise ValueError(
+          f'Shard {suffix} in {self.data_dir} has reward {wrong[0]}; run `verify '
+          f'{self.data_dir}` to check all files.'
+        )
+      return columns, packed
     except ValueError as error:
       if not self._skip_damaged:
         raise
@@ -408,6 +418,33 @@ class Store(run_rows.RunRows):
     return np.concatenate(frames)
 
 
+def _reopen(settings: Mapping[str, Any], digests: Mapping[int, str]) -> Store:
+  """Opens a pickled store, and waits for the shards that were packed in it.
+
+  Which rows are drawn depends on these shards.
+
+  Args:
+    settings: Arguments of `Store`.
+    digests: `Columns.digest` of the shards that were packed, by number.
+
+  Raises:
+    ValueError: If one of these shards cannot be used any more, or has changed.
+  """
+  store = Store(**settings, pack=False)
+  for suffix, digest in digests.items():
+    if suffix not in store.suffixes or store.digest(suffix) != digest:
+      raise ValueError(
+        f'Shard {suffix} in {store.data_dir} has changed since it was opened.'
+      )
+  store.start(first=digests)
+  store.wait(digests)
+  for suffix in store.damaged & digests.keys():
+    raise ValueError(
+      f'Shard {suffix} in {store.data_dir} is damaged, but was packed before.'
+    )
+  return store
+
+
 def convert(
   data_dir: str,
   directory: str,
@@ -416,7 +453,8 @@ def convert(
 ) -> Store:
   """Converts a run's shards to a store that can be used in their place.
 
-  Shards already packed are kept, so an interrupted conversion continues.
+  Shards already packed are kept, so an interrupted conversion continues. Shards that
+  it still lacked, and that the run no longer has, are left out.
 
   Args:
     data_dir: Directory of the shards (`<run>/replay_logs`).
@@ -449,4 +487,10 @@ def convert(
     made.wait()
   finally:
     made.close()
+  lock = target.try_lock()
+  # Another conversion that holds the lock does the same at its end.
+  if lock is not None:
+    with lock:
+      target.read()
+      target.drop_missing()
   return made

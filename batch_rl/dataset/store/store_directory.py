@@ -10,6 +10,7 @@ Each block of frames has a checksum, which is compared whenever the block is dec
 The checksums were added later: a store without them is completed when it is opened.
 """
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable, Collection, Sequence
@@ -63,7 +64,7 @@ def list_shards(data_dir: str, skip_incomplete: bool = False) -> list[int]:
   """
   if not is_store(data_dir):
     return shard_files.list_suffixes(data_dir, skip_incomplete=skip_incomplete)
-  return StoreDirectory(data_dir).shards()
+  return StoreDirectory(data_dir).shards(skip_incomplete)
 
 
 def cache_name(data_dir: str) -> str:
@@ -153,6 +154,10 @@ class StoreDirectory:
       if _hash(dictionary) != description['dictionary']:
         raise ValueError('its dictionary is damaged')
     except (OSError, ValueError) as error:
+      if isinstance(error, OSError) and error.errno != errno.ENOENT:
+        raise ValueError(
+          f'{error.filename} cannot be read: {error.strerror}.'
+        ) from error
       raise ValueError(
         f'{self.path} cannot be used ({error}); delete it and convert the run '
         'again.'
@@ -182,24 +187,35 @@ class StoreDirectory:
     """Returns the numbers of all shards, missing ones included, ascending."""
     return (self._description or {}).get('shards', [])
 
-  def shards(self) -> list[int]:
+  def shards(self, skip_missing: bool = False) -> list[int]:
     """Returns the shard numbers of a complete store, ascending.
 
+    Args:
+      skip_missing: Whether to skip missing shards, with a warning, rather than
+        fail.
+
     Raises:
-      ValueError: If a shard is missing.
+      ValueError: If a shard is missing; with `skip_missing`, if all are.
     """
-    suffixes = self.planned_shards()
-    missing = [
-      str(suffix)
-      for suffix in suffixes
-      if not os.path.exists(packed_shard.paths(self.path, suffix)[1])
+    suffixes, present = self.planned_shards(), self._present_shards()
+    if present == suffixes and present:
+      return present
+    missing = ', '.join(str(s) for s in suffixes if s not in present)
+    message = (
+      f'{self.path} is an incomplete store: shards {missing} are missing; '
+      f'{self.remedy()}.'
+    )
+    if not (skip_missing and present):
+      raise ValueError(message)
+    logging.warning('%s The others are used.', message)
+    return present
+
+  def _present_shards(self) -> list[int]:
+    return [
+      suffix
+      for suffix in self.planned_shards()
+      if os.path.exists(packed_shard.paths(self.path, suffix)[1])
     ]
-    if missing or not suffixes:
-      raise ValueError(
-        f'{self.path} is an incomplete store: shards {", ".join(missing)} are '
-        f'missing; {self.remedy()}.'
-      )
-    return suffixes
 
   def open(self, suffix: int) -> packed_shard.PackedShard:
     """Opens a packed shard.
@@ -207,6 +223,7 @@ class StoreDirectory:
     Raises:
       ValueError: If the shard is missing, incomplete, damaged, or of another
         store.
+      ReadError: If a file cannot be read at the moment.
     """
     return packed_shard.open_packed(
       self.path, suffix, self.dictionary, self._preload
@@ -224,6 +241,9 @@ class StoreDirectory:
 
     Returns:
       The packed shard, or None.
+
+    Raises:
+      ReadError: If a file cannot be read at the moment.
     """
     description_path = packed_shard.paths(self.path, suffix)[1]
     if self._description is None or not os.path.exists(description_path):
@@ -301,11 +321,7 @@ class StoreDirectory:
 
   def drop_missing(self) -> None:
     """Removes missing shards from the description; the caller holds the lock."""
-    present = [
-      suffix
-      for suffix in self.planned_shards()
-      if os.path.exists(packed_shard.paths(self.path, suffix)[1])
-    ]
+    present = self._present_shards()
     if self._description is not None and present != self.planned_shards():
       self._write({**self._description, 'shards': present})
 

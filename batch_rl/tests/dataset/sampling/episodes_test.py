@@ -1,6 +1,7 @@
 """Episodes of a run: complete, truncated, partial, or spanning shards."""
 
 import json
+import shutil
 import tempfile
 
 import hypothesis
@@ -8,12 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from batch_rl import dataset
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests, replay_log
 from batch_rl.dataset.store import store
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import ring_logs
+from batch_rl.tests.dataset.store import stores
 
 
 def read(directory, subset=None):
@@ -200,3 +203,35 @@ def test_returns_to_go_and_unclipped_returns(tmp_path):
             for t in range(len(clipped))
           ]
           np.testing.assert_allclose(episode.return_to_go(gamma), sums)
+
+
+def test_trajectories_in_a_damaged_shard_are_left_out(tmp_path, monkeypatch):
+  logged = tiny_episodes([20] * 9)
+  runs.write_run(tmp_path, logged, 30)
+  whole = read(tmp_path).hash
+  stores.damage_frames(monkeypatch, 2)
+  run = dataset.open(tmp_path, skip_damaged=True)
+  assert run.store.damaged == {2}
+  # The damaged shard has rows 59 to 88, and each episode takes 23.
+  intact = [0, 1, 4, 5, 6, 7, 8]
+  reader = run.trajectories()
+  found = list(reader)
+  assert [episode.number for episode in found] == intact
+  assert reader.count == 7 and reader.rows == 7 * 20 and reader.hash != whole
+  for episode in found:
+    np.testing.assert_array_equal(
+      episode.observation, logged[episode.number][0]
+    )
+  returns = [logged[i][2].sum() for i in intact]
+  [best] = run.trajectories('best_trajectories(0.1)')
+  assert best.number == intact[np.argmax(returns)]
+
+
+def test_a_shard_changed_since_opening_is_an_error(tmp_path):
+  runs.write_run(tmp_path, tiny_episodes([20] * 4), 30)
+  episodes_of = iter(read(tmp_path))
+  next(episodes_of)
+  shutil.rmtree(tmp_path / 'replay_logs')
+  runs.write_run(tmp_path, tiny_episodes([20] * 5)[1:], 30)
+  with pytest.raises(ValueError, match='Shard 1 .* has changed since'):
+    list(episodes_of)

@@ -5,10 +5,11 @@ import shutil
 import numpy as np
 import pytest
 
-from batch_rl.dataset.sampling import sampler, subsets
+from batch_rl.dataset.sampling import sampler, sequences, subsets
 from batch_rl.dataset.store import store
 from batch_rl.tests import ring_logs, shards
 from batch_rl.tests.dataset.sampling.trajectories import make, steps
+from batch_rl.tests.dataset.store import stores
 
 LENGTHS = [30, 25, 40, 11, 60, 33]
 
@@ -296,3 +297,20 @@ def test_other_shards_have_another_hash(run, opened):
     hash_of(opened_store(directory, max_rows=40)),
   }
   assert len(hashes) == 6
+
+
+def test_subsets_are_of_trajectories_that_can_be_drawn(tmp_path, monkeypatch):
+  """Two of the six trajectories are within shard 1, and others reach into it."""
+  shards.write_run(tmp_path, [30, 25, 5, 6, 60, 33], capacity=50)
+  whole = opened_store(tmp_path)
+  stores.damage_frames(monkeypatch, 1)
+  packed = opened_store(tmp_path, skip_damaged=True)
+  assert packed.damaged == {1}
+  assert sampler.Sampler(whole, 4).num_trajectories == 6
+  assert sampler.Sampler(packed, 4).num_trajectories == 4
+  for i in range(1, 7):
+    best = sampler.Sampler(packed, 4, subset=f'best_trajectories({i / 6})')
+    assert best.num_trajectories == max(1, round(4 * i / 6))
+    assert best.num_transitions
+    lowest = f'worst_trajectories({i / 6})'
+    assert sequences.SequenceSampler(packed, 3, subset=lowest).num_steps

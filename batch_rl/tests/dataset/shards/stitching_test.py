@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from batch_rl.dataset.sampling import sampler
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.sampling import episodes, sampler
 from batch_rl.dataset.shards import stitching
 from batch_rl.dataset.store import store
 from batch_rl.tests import ring_logs
@@ -37,7 +38,7 @@ def test_a_run_may_begin_with_an_empty_shard(tmp_path, stack_size):
     np.ones(40) * (numbers > 0),
     numbers % 10 == 9,
   )
-  draws = {}
+  draws, found = {}, {}
   for suffix in (0, 1):
     directory = tmp_path / str(suffix)
     for empty in range(suffix):
@@ -47,6 +48,11 @@ def test_a_run_may_begin_with_an_empty_shard(tmp_path, stack_size):
     opened = store.Store(str(directory))
     opened.wait()
     draws[suffix] = sampler.Sampler(opened, stack_size, seed=0)
+    found[suffix] = [
+      (len(episode.action), episode.begins_at_reset, episode.ended)
+      for episode in episodes.Reader(run_directories.as_run(str(directory)))
+    ]
+  assert found[1] == found[0] and len(found[0]) > 1
   np.testing.assert_array_equal(
     draws[1].valid_rows(), np.flatnonzero(numbers[:32])
   )

@@ -1,9 +1,11 @@
 """Packed shards on disk: damage, foreign files, and changed shards."""
 
+import builtins
 import dataclasses
 import errno
 import json
 import os
+import resource
 import shutil
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_rl.dataset.shards import shard_files
+from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import packed_columns, packed_shard
 from batch_rl.tests.dataset.store import packing
 from batch_rl.utils import files, locks
@@ -59,6 +61,34 @@ def test_foreign_and_incomplete_files_are_refused(on_disk):
   on_disk()
   os.remove(description)
   assert f'{description} is missing' in refusal(on_disk)
+
+
+@pytest.mark.parametrize('name', ['shard-1.bin', 'shard-1.json'])
+def test_a_failed_read_is_no_damage(on_disk, monkeypatch, name):
+  original = builtins.open
+
+  def fail(path, *args, **kwargs):
+    if str(path).endswith(name):
+      raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+    return original(path, *args, **kwargs)
+
+  monkeypatch.setattr(builtins, 'open', fail)
+  with pytest.raises(
+    shard_reader.ReadError, match=f'{name} cannot be read: Too many open files'
+  ) as caught:
+    open_again(on_disk)
+  assert 'delete' not in str(caught.value)
+
+
+def test_mapped_shards_may_take_all_descriptors(on_disk):
+  kind = resource.RLIMIT_NOFILE
+  soft, hard = resource.getrlimit(kind)
+  resource.setrlimit(kind, (1024, hard))
+  try:
+    open_again(on_disk)
+    assert resource.getrlimit(kind) == (hard, hard)
+  finally:
+    resource.setrlimit(kind, (soft, hard))
 
 
 @pytest.mark.parametrize('value', [None, 'x', -1, [], {}, [1, 2], 1.5, 7])
@@ -286,3 +316,18 @@ def test_packing_again_replaces_the_files(on_disk):
     packing.unpack(packed, on_disk.dictionary), frames
   )
   assert packed_shard.verify_packed(str(on_disk.directory), 1) is None
+
+
+def test_a_source_that_cannot_be_read_is_not_stale(on_disk, monkeypatch):
+  packed = open_again(on_disk)
+  os.utime(on_disk.logs / shard_files.file_name('reward', 1), (1, 1))
+
+  def fail(path):
+    raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+  monkeypatch.setattr(files, 'sha256', fail)
+  with pytest.raises(
+    shard_reader.ReadError,
+    match='reward_ckpt.1.gz cannot be read: Input/output',
+  ):
+    packed_shard.is_fresh(packed, str(on_disk.logs), str(on_disk.directory))

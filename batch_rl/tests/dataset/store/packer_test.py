@@ -90,6 +90,18 @@ def test_shard_changed_since_opening_is_an_error(tmp_path, gate):
     opened.wait()
 
 
+def test_a_shard_changed_before_another_process_packed_it_is_an_error(tmp_path):
+  logs, cache = tmp_path / 'logs', str(tmp_path / 'cache')
+  shards.write_run(logs, [30] * 6, capacity=50)
+  opened = store.Store(str(logs), directory=cache, pack=False)
+  shutil.rmtree(logs)
+  shards.write_run(logs, [25] * 8, capacity=50)
+  stores.open_store(logs, directory=cache).close()
+  opened.start()
+  with pytest.raises(ValueError, match='Shard 0 .* has changed since'):
+    opened.wait()
+
+
 def test_closing_stops_packing(tmp_path, gate):
   shards.write_run(tmp_path, [30] * 6, capacity=50)
   opened = store.Store(str(tmp_path))

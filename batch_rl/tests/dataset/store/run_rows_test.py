@@ -8,7 +8,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset import store
 from batch_rl.dataset.shards import shard_files
-from batch_rl.tests import shards
+from batch_rl.tests import ring_logs, shards
 from batch_rl.tests.dataset.store import stores
 
 
@@ -70,3 +70,12 @@ def test_two_runs_in_one_directory_are_refused(tmp_path):
   stores.copy_shard(tmp_path / 'b', 0, 2)
   with pytest.raises(ValueError, match='add_count falls from .* in shard 1'):
     store.Store(str(tmp_path / 'b'))
+
+
+@pytest.mark.parametrize('dtype, shape', [('u1', (0,)), ('f4', (2, 0))])
+def test_empty_observations_are_refused(tmp_path, dtype, shape):
+  frames = np.zeros((30, *shape), dtype)
+  zeros = np.zeros(30)
+  ring_logs.write_shard(tmp_path, 0, 29, frames, zeros, zeros, zeros)
+  with pytest.raises(ValueError, match='observations of shard 0 are empty'):
+    store.Store(str(tmp_path), pack=False)

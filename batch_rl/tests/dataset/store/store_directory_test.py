@@ -1,5 +1,7 @@
 """Stores on disk: caches, conversions, damage, and interrupted processes."""
 
+import builtins
+import errno
 import json
 import logging
 import os
@@ -15,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batch_rl.dataset import store
-from batch_rl.dataset.shards import shard_files
+from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import packed_shard
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.store import packed_shard_test, stores
@@ -329,3 +331,58 @@ def test_processes_that_open_a_cache_at_once_use_it(tmp_path):
 def test_remote_store_is_refused():
   with pytest.raises(ValueError, match='is remote; a store is a local'):
     store.convert(stores.SAMPLE, 'gs://bucket/store')
+
+
+def test_a_conversion_continues_without_a_shard_removed_since(
+  tmp_path, monkeypatch
+):
+  logs, directory = tmp_path / 'replay_logs', tmp_path / 'store'
+  shards.write_run(logs, [30] * 8, capacity=50)
+  with monkeypatch.context() as patch:
+    stores.damage_frames(patch, 2)
+    with pytest.raises(ValueError, match='shard 2 are damaged'):
+      store.convert(str(logs), str(directory))
+  stores.remove_shard(logs, 2)
+  made = store.convert(str(logs), str(directory))
+  assert store.list_shards(str(directory)) == made.suffixes
+  opened = stores.open_store(store.find_data(str(directory)))
+  assert stores.rows_in(opened) == stores.rows_in(made)
+
+
+def test_a_missing_shard_of_a_store_is_skipped_on_request(tmp_path, caplog):
+  logs, directory = tmp_path / 'replay_logs', tmp_path / 'store'
+  shards.write_run(logs, [30] * 6, capacity=50)
+  store.convert(str(logs), str(directory))
+  os.remove(directory / 'shard-2.json')
+  opened = stores.open_store(directory, skip_damaged=True)
+  assert opened.suffixes == [0, 1, 3]
+  assert 'shards 2 are missing' in caplog.text
+  for path in directory.glob('shard-*.json'):
+    path.unlink()
+  with pytest.raises(ValueError, match='shards 0, 1, 2, 3 are missing'):
+    stores.open_store(directory, skip_damaged=True)
+
+
+@pytest.mark.parametrize('name', ['shard-0.bin', 'dictionary'])
+def test_a_failed_read_leaves_the_cache_as_it_is(
+  tmp_path, monkeypatch, packings, name
+):
+  logs, cache = tmp_path / 'logs', tmp_path / 'cache'
+  shards.write_run(logs, [30] * 2, capacity=50)
+  stores.open_store(logs, directory=str(cache)).close()
+  del packings[:]
+  original = builtins.open
+
+  def fail(path, *args, **kwargs):
+    if str(path).endswith(name):
+      raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+    return original(path, *args, **kwargs)
+
+  monkeypatch.setattr(builtins, 'open', fail)
+  for skip_damaged in (False, True):
+    with pytest.raises(
+      (ValueError, shard_reader.ReadError),
+      match=f'{name} cannot be read: Input/output error.$',
+    ):
+      store.Store(str(logs), None, str(cache), skip_damaged=skip_damaged)
+  assert packings == []

@@ -2,6 +2,9 @@
 
 import hashlib
 import os
+import pickle
+import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 from batch_rl.dataset import store
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import lz4_blocks
-from batch_rl.tests import shards
+from batch_rl.tests import ring_logs, shards
 from batch_rl.tests.dataset.store import stores
 
 
@@ -135,3 +138,61 @@ def test_damage_found_on_opening(tmp_path, name, caplog):
   opened = stores.open_store(tmp_path, skip_damaged=True)
   assert opened.suffixes == [0, 3]
   assert 'Shard 1 is not used' in caplog.text
+
+
+def test_a_copy_in_another_process_has_the_same_shards(tmp_path, gate):
+  logs, cache = tmp_path / 'logs', tmp_path / 'cache'
+  rows = shards.write_run(logs, [30] * 6, capacity=50)
+  gate.release(4)
+  opened = stores.open_store(logs, directory=str(cache))
+  opened.close()
+  content = pickle.dumps(opened)
+  os.remove(cache / 'shard-2.json')  # It has to be packed again.
+  threading.Timer(0.2, gate.release).start()
+  copy = pickle.loads(content)
+  assert copy.packed == opened.packed
+  assert stores.rows_in(copy) == rows
+  copy.close()
+  shutil.rmtree(logs)
+  shards.write_run(logs, [25] * 8, capacity=50)
+  with pytest.raises(ValueError, match='Shard 0 .* has changed since'):
+    pickle.loads(content)
+
+
+def test_a_copy_with_a_damaged_shard_is_an_error(tmp_path, monkeypatch):
+  logs, cache = tmp_path / 'logs', tmp_path / 'cache'
+  shards.write_run(logs, [30] * 6, capacity=50)
+  opened = stores.open_store(logs, directory=str(cache), skip_damaged=True)
+  opened.close()
+  content = pickle.dumps(opened)
+  os.remove(cache / 'shard-2.json')
+  stores.damage_frames(monkeypatch, 2)
+  with pytest.raises(ValueError, match='Shard 2 in .* is damaged, but was'):
+    pickle.loads(content)
+
+
+def test_a_copy_without_a_shard_is_an_error(tmp_path):
+  logs, directory = tmp_path / 'logs', tmp_path / 'store'
+  shards.write_run(logs, [30] * 6, capacity=50)
+  store.convert(str(logs), str(directory))
+  content = pickle.dumps(stores.open_store(directory, skip_damaged=True))
+  os.remove(directory / 'shard-2.json')
+  with pytest.raises(ValueError, match='There is no shard 2'):
+    pickle.loads(content)
+
+
+@pytest.mark.parametrize('value', [np.nan, -np.inf])
+def test_rewards_that_are_not_finite_are_refused(tmp_path, value, caplog):
+  shards.write_run(tmp_path / 'logs', [30] * 6, capacity=50)
+  reward = np.zeros(50)
+  reward[7] = value
+  frames = np.zeros((50, 2, 2), np.uint8)
+  ring_logs.write_shard(
+    tmp_path / 'logs', 1, 99, frames, np.zeros(50), reward, np.zeros(50)
+  )
+  message = f'Shard 1 in .*logs has reward {value}; run `verify .*logs` to'
+  with pytest.raises(ValueError, match=message):
+    store.Store(str(tmp_path / 'logs'))
+  opened = store.Store(str(tmp_path / 'logs'), skip_damaged=True, pack=False)
+  assert opened.suffixes == [0, 2, 3]
+  assert f'Shard 1 is not used: Shard 1 in {tmp_path}/logs has' in caplog.text

@@ -7,6 +7,7 @@ import numpy as np
 
 from batch_rl.dataset import store
 from batch_rl.dataset.shards import shard_files
+from batch_rl.dataset.store import shard_packing
 from batch_rl.tests import shards
 
 SAMPLE = 'data/Pong/1/replay_logs'
@@ -42,3 +43,15 @@ def copy_shard(directory, old, new):
 def remove_shard(directory, suffix):
   for name in shard_files.FILES:
     os.remove(directory / shard_files.file_name(name, suffix))
+
+
+def damage_frames(patch, suffix):
+  """Makes packing find the frames of a shard damaged, as opening does not."""
+  original = shard_packing.pack
+
+  def pack(data_dir, columns, *args, **kwargs):
+    if columns.suffix == suffix:
+      raise ValueError(f'the frames of shard {suffix} are damaged')
+    return original(data_dir, columns, *args, **kwargs)
+
+  patch.setattr(shard_packing, 'pack', pack)
