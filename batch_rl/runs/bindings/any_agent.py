@@ -14,7 +14,7 @@ comes last, and a line says what another order, or a binding of the user's, lose
 import collections
 import inspect
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import gin
@@ -80,9 +80,10 @@ def bind(
         binding.remove()
   if replaced:
     folders = {_folder(b) for b in found if b.selector == _ANY}
-    for file, name in _replaced_otherwise(found, folders, classes):
-      if os.path.dirname(file) in map(os.path.dirname, list(replaced)):
-        replaced[file].append(name)
+    late = set(map(os.path.dirname, replaced))
+    for file, binding in _replacing(found, folders):
+      if binding.selector not in (_ANY, *classes) and _folder(binding) in late:
+        replaced[file].append(_name(binding))
   for file, names in replaced.items():
     logging.warning(
       '%s is read later and replaces %s. If it should not, give it first.',
@@ -99,8 +100,9 @@ def _warn_of_loss(
   earlier: Iterable[bound.Binding], last: bound.Binding
 ) -> None:
   """Warns if a file of the package replaces a binding of a user's file."""
-  lost = [b for b in earlier if b.file and _is_of_user(b.file)]
-  if lost and last.file and not _is_of_user(last.file):
+  is_of_user = user_modules.is_outside_package
+  lost = [b for b in earlier if b.file and is_of_user(b.file)]
+  if lost and last.file and not is_of_user(last.file):
     *_, binding = lost
     logging.warning(
       '%s is read later and replaces %s of %s. If it should not, give that binding by '
@@ -111,36 +113,32 @@ def _warn_of_loss(
     )
 
 
-def _is_of_user(file: str) -> bool:
-  return user_modules.is_outside_package(file)
-
-
 def _name(binding: bound.Binding) -> str:
   owner = config._REGISTRY.minimal_selector(binding.selector)
   return f'{owner}.{binding.parameter}'
 
 
-def _replaced_otherwise(
-  found: Iterable[bound.Binding], folders: Collection[str], classes: list[str]
-) -> Iterator[tuple[str, str]]:
-  """Yields file and name of settings that replace one of the environment's folders.
+def _replacing(
+  found: Iterable[bound.Binding], folders: Collection[str]
+) -> list[tuple[str, bound.Binding]]:
+  """Returns bindings that replace one of some folders' files, with their own file.
 
   Args:
     found: Bindings in the order of reading.
-    folders: Folders of the files that bind `AnyAgent`.
-    classes: Names of the agent's classes, whose parameters are left out.
+    folders: Folders.
   """
-  before: dict[tuple, bool] = {}
-  last: dict[tuple, bound.Binding] = {}
+  in_folders = set()
+  last: dict[tuple[str, str, str], bound.Binding] = {}
   for binding in found:
     key = binding.scope, binding.selector, binding.parameter
     last[key] = binding
-    before[key] = before.get(key, False) or _folder(binding) in folders
-  for key, binding in last.items():
-    if binding.selector in (_ANY, *classes) or not binding.file:
-      continue
-    if before[key] and _folder(binding) not in folders:
-      yield binding.file, _name(binding)
+    if _folder(binding) in folders:
+      in_folders.add(key)
+  return [
+    (binding.file, binding)
+    for key, binding in last.items()
+    if key in in_folders and binding.file and _folder(binding) not in folders
+  ]
 
 
 def _has(agent_class, parameter, agents):

@@ -1,6 +1,5 @@
 """Packed shards on disk: damage, foreign files, and changed shards."""
 
-import builtins
 import dataclasses
 import errno
 import json
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import packed_columns, packed_shard
-from batch_rl.tests.dataset.store import packing
+from batch_rl.tests.dataset.store import packing, stores
 from batch_rl.utils import files, locks
 
 
@@ -65,14 +64,7 @@ def test_foreign_and_incomplete_files_are_refused(on_disk):
 
 @pytest.mark.parametrize('name', ['shard-1.bin', 'shard-1.json'])
 def test_a_failed_read_is_no_damage(on_disk, monkeypatch, name):
-  original = builtins.open
-
-  def fail(path, *args, **kwargs):
-    if str(path).endswith(name):
-      raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
-    return original(path, *args, **kwargs)
-
-  monkeypatch.setattr(builtins, 'open', fail)
+  stores.fail_to_open(monkeypatch, name, errno.EMFILE)
   with pytest.raises(
     shard_reader.ReadError, match=f'{name} cannot be read: Too many open files'
   ) as caught:

@@ -1,6 +1,5 @@
 """Stores on disk: caches, conversions, damage, and interrupted processes."""
 
-import builtins
 import errno
 import json
 import logging
@@ -372,14 +371,7 @@ def test_a_failed_read_leaves_the_cache_as_it_is(
   shards.write_run(logs, [30] * 2, capacity=50)
   stores.open_store(logs, directory=str(cache)).close()
   del packings[:]
-  original = builtins.open
-
-  def fail(path, *args, **kwargs):
-    if str(path).endswith(name):
-      raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-    return original(path, *args, **kwargs)
-
-  monkeypatch.setattr(builtins, 'open', fail)
+  stores.fail_to_open(monkeypatch, name, errno.EIO)
   for skip_damaged in (False, True):
     with pytest.raises(
       (ValueError, shard_reader.ReadError),

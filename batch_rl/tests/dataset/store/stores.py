@@ -1,5 +1,6 @@
 """Helpers of the tests of stores."""
 
+import builtins
 import os
 import shutil
 
@@ -55,3 +56,15 @@ def damage_frames(patch, suffix):
     return original(data_dir, columns, *args, **kwargs)
 
   patch.setattr(shard_packing, 'pack', pack)
+
+
+def fail_to_open(monkeypatch, name, number):
+  """Lets `open` of files whose path ends with a name fail with an error's number."""
+  original = builtins.open
+
+  def fail(path, *args, **kwargs):
+    if str(path).endswith(name):
+      raise OSError(number, os.strerror(number), path)
+    return original(path, *args, **kwargs)
+
+  monkeypatch.setattr(builtins, 'open', fail)
