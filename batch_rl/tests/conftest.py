@@ -35,6 +35,12 @@ def pytest_collection_finish():
   gc.freeze()
 
 
+def pytest_sessionfinish():
+  """Collects garbage once: pytest does so five times at the end."""
+  gc.collect()
+  gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope='session')
 def _temporary_folder(tmp_path_factory):
   """Puts the files that TensorFlow and TFDS leave behind into pytest's folder."""

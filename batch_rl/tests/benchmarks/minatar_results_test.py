@@ -16,6 +16,11 @@ from benchmarks.evidence.minatar import results
 GAME = 'MinAtar-Breakout'
 
 
+@pytest.fixture(autouse=True)
+def _few_bootstrap_samples(monkeypatch):
+  monkeypatch.setattr(results, 'REPETITIONS', 100)
+
+
 @pytest.fixture
 def work_dir(tmp_path):
   """Two online runs, and offline runs on them and on a part of one."""
