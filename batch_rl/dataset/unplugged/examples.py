@@ -3,8 +3,8 @@
 An Example is a map from names to features. A feature is a list of bytes, of float32 or
 of int64. Messages are not trusted: each length is compared with the bytes that are left.
 
-The reader is stricter than protobuf. It refuses repeated features and groups, which no
-serialiser writes.
+The reader is stricter than protobuf. It refuses repeated features, groups, and unknown
+fields in an entry of the map, which no serialiser writes.
 
 Source of the encoding: protobuf.dev, "Encoding"; of the fields: `example.proto` and
 `feature.proto` of TensorFlow.
@@ -55,9 +55,7 @@ def _parse_entry(
   name, values = '', None
   seen = set()
   for number, wire, begin, end in _fields(data, start, stop):
-    if number not in (1, 2):
-      continue
-    if wire != _BYTES or number in seen:
+    if number not in (1, 2) or wire != _BYTES or number in seen:
       raise ValueError('an entry of the features is malformed')
     seen.add(number)
     if number == 1:

@@ -138,6 +138,13 @@ def test_numbers_of_a_damaged_packed_list_do_not_join():
     examples.parse(data)
 
 
+def test_an_entry_with_an_unknown_field_is_refused():
+  """Protobuf's implementations disagree on it: some leave out the feature."""
+  entry = field(6, b'x') + field(2, field(1, b''))
+  with pytest.raises(ValueError, match='an entry of the features is malformed'):
+    examples.parse(field(1, field(1, entry)))
+
+
 def test_features_of_an_episode():
   (episode,) = unplugged_files.random_episodes(50)
   values = unplugged_files.features(episode, checkpoint=300, number=-1)
