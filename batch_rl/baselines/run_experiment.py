@@ -40,9 +40,10 @@ def create_online_agent(
     summary_writer: Directory or writer of the TensorBoard files; None for no files.
 
   Raises:
-    ValueError: If there is no such agent.
+    ValueError: If there is no such agent, or its constructor lacks a parameter.
   """
-  return REGISTRY.find(agent_name)(
+  return REGISTRY.create(
+    agent_name,
     sess,
     environment.action_space.n,
     replay_log_dir,
