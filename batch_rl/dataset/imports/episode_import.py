@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from batch_rl.dataset.shards import shard_files
-from batch_rl.utils import machine, threads
+from batch_rl.utils import files, machine, threads
 
 LAST_STEPS = ('auto', 'transition', 'observation')
 # RLDS's definition, assumed if no episode tells. Then only steps without reward are
@@ -42,6 +42,21 @@ class LastStepError(ValueError):
       f'those before; {advice}.'
     )
     self.episode, self.content = episode, content
+
+
+def stopped(destination: str, error: OSError, what: str) -> OSError:
+  """Returns the error of an import that the system has stopped.
+
+  Args:
+    destination: Directory of the import's result.
+    error: The system's error, in reading or writing.
+    what: Things that the import keeps, e.g. 'shards'.
+  """
+  where = f'{error.filename}: ' if error.filename else ''
+  return OSError(
+    f'The import of {destination} has stopped: {where}{files.reason(error)}; imported '
+    f'{what} are kept, and the same command resumes.'
+  )
 
 
 @dataclasses.dataclass(frozen=True)

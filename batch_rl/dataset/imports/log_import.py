@@ -73,7 +73,7 @@ def import_run(
   Raises:
     ValueError: If the dataset cannot be read, the game is unknown or contradicts
       the dataset, or the destination exists or cannot be written.
-    OSError: If the disk is full.
+    OSError: If a file cannot be read or written, e.g. to a full disk.
   """
   staging_directory.check_new(destination)
   options = {
@@ -103,10 +103,7 @@ def import_run(
       imported = episodes.Reader(run_directories.find_runs(result)[0])
       stage.publish(os.path.relpath(result, stage.path))
   except OSError as error:
-    raise OSError(
-      f'{destination} cannot be written: {files.reason(error)}; imported episodes '
-      'are kept, and the same command resumes.'
-    ) from error
+    raise episode_import.stopped(destination, error, 'episodes') from error
   return {
     'destination': destination,
     'format': reader.manifest['source']['format'],

@@ -25,7 +25,7 @@ from batch_rl.dataset.store import (
   shard_packing,
   store_directory,
 )
-from batch_rl.utils import files, machine
+from batch_rl.utils import machine
 
 # LZ4 level: a quarter faster than `shard_packing`'s, for 3 % more bytes.
 _LEVEL = 4
@@ -429,7 +429,7 @@ def import_parts(
   Raises:
     ValueError: If the game is unknown or contradicts the dataset, episodes contradict
       `last_step`, or the directory has other content or cannot be written.
-    OSError: If the disk is full.
+    OSError: If a file cannot be read or written, e.g. to a full disk.
   """
   identity = Identity(
     episode_import.game_of(reader, game),
@@ -453,8 +453,5 @@ def import_parts(
       except ValueError as error:
         left_out[part.name] = str(error)
       except OSError as error:
-        raise OSError(
-          f'{directory} cannot be written: {files.reason(error)}; imported shards are '
-          'kept, and the same command resumes.'
-        ) from error
+        raise episode_import.stopped(directory, error, 'shards') from error
     return {'left_out': left_out} if left_out else store.finish()

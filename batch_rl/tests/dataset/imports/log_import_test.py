@@ -103,14 +103,24 @@ def test_an_import_killed_after_its_log_was_closed_continues(
   )
 
 
-def test_a_full_disk_is_named(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+  ('error', 'reason'),
+  [
+    (
+      OSError(28, 'No space left on device'),
+      '.*/replay_logs: No space left on device',
+    ),
+    (OSError(5, 'Input/output error', 'a/b'), 'a/b: Input/output error'),
+  ],
+)
+def test_an_error_of_the_system_is_named(tmp_path, monkeypatch, error, reason):
   def append(self, columns):
-    raise OSError(28, 'No space left on device')
+    raise error
 
   monkeypatch.setattr(shard_writer.ShardWriter, 'append', append)
   message = (
-    f'^{tmp_path}/store cannot be written: No space left on device; imported '
-    'episodes are kept, and the same command resumes.$'
+    f'^The import of {tmp_path}/store has stopped: {reason}; imported episodes '
+    'are kept, and the same command resumes.$'
   )
   with pytest.raises(OSError, match=message):
     log_import.import_run(make_reader(), str(tmp_path / 'store'))
