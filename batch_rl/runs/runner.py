@@ -193,9 +193,12 @@ class RecordedRunner(run_experiment.Runner):
     is_done = self._start_iteration >= self._num_iterations
     if is_done:
       logging.warning(
-        'Nothing to do: %d of %d iterations are done.',
+        'Nothing to do: %d of %d iterations are done.%s',
         self._start_iteration,
         self._num_iterations,
+        f' Reports count the first {self._num_iterations}.'
+        if self._start_iteration > self._num_iterations
+        else '',
       )
     if not (
       is_done and self._accept_changes

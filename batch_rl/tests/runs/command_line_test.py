@@ -460,14 +460,19 @@ def test_a_run_without_evaluations_has_no_score(tmp_path):
 def test_a_run_may_be_prolonged_and_changed_on_request(
   base_dir, atari_run, caplog
 ):
+  longer = [*TWICE, 'Checkpoints.keep=9']
   logging.get_absl_logger().addHandler(caplog.handler)
   try:
     offline_main(base_dir, atari_run, ONCE)
-    assert 'Nothing to do: 1 of 1 iterations' in caplog.text
+    assert 'Nothing to do: 1 of 1 iterations are done.' in caplog.text
+    assert 'Reports' not in caplog.text
+    offline_main(base_dir, atari_run, longer)
+    offline_main(base_dir, atari_run, ONCE)
+    assert (
+      '2 of 1 iterations are done. Reports count the first 1.' in caplog.text
+    )
   finally:
     logging.get_absl_logger().removeHandler(caplog.handler)
-  longer = [*TWICE, 'Checkpoints.keep=9']
-  offline_main(base_dir, atari_run, longer)
   assert (base_dir / 'checkpoints/ckpt-1').exists()
   changed = [
     'FixedReplayRunner.num_iterations=3',
