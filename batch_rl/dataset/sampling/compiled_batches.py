@@ -133,7 +133,7 @@ class CompiledBatches:
   def _make(self, kernel, rows, draw, is_stacked):
     store, stack_size = self._store, self._stack_size
     tables = store.frame_tables
-    frame_bytes, *_, pwritev, block_rows, _ = tables.calls.tolist()
+    frame_bytes, _, _, pwritev, *_ = tables.calls.tolist()
     n = rows if draw else len(rows)
     columns = Columns(
       np.empty(n, np.int64) if draw else np.array(rows, np.int64),
@@ -146,9 +146,6 @@ class CompiledBatches:
     )
     shape, dtype = store.frame_shape, store.frame_dtype
     size = self._length * frame_bytes
-    scratch = frame_stacks.aligned(
-      (size,), np.dtype(np.uint8), before=(block_rows - 1) * frame_bytes
-    )
     if is_stacked:
       frames = frame_stacks.aligned((2, n, *shape, stack_size), dtype)
       stacks = frames.view(np.uint8).reshape(2, n, frame_bytes, stack_size)
@@ -168,7 +165,6 @@ class CompiledBatches:
         copying,
         tuple(columns),
         self._length,
-        scratch.ctypes.data,
         windows,
         stacks,
       )
@@ -179,8 +175,8 @@ class CompiledBatches:
   def _load(self) -> None:
     """Imports Numba, and compiles the function for this store, or loads it."""
     global _num_loading
-    lz4, crc32 = self._store.frame_tables.calls[[1, 6]]
-    if _is_broken_by_fork or not (lz4 and crc32):
+    crc32 = self._store.frame_tables.calls[5]
+    if _is_broken_by_fork or not crc32:
       return
     begin = time.perf_counter()
     with _counting:

@@ -30,9 +30,9 @@ class Tables(NamedTuple):
     breaks: First rows of the shards that do not follow the shard before, int64.
     offsets: Offset of each block, unsigned (entries,).
     running_crc32: CRC-32 of the blocks before each block, uint32 (entries,).
-    calls: Bytes of a frame; address of LZ4's decoding function, or 0; address and
-      size of the dictionary; address of `pwritev`, or 0 if no block is mapped;
-      rows of a block; address of `checksums.crc32_address`: int64 (7,).
+    calls: Bytes of a frame; address and size of the dictionary; address of
+      `pwritev`, or 0 if no block is mapped; rows of a block; address of
+      `checksums.crc32_address`: int64 (6,).
   """
 
   addresses: np.ndarray
@@ -128,7 +128,6 @@ class FrameBlocks:
     return np.array(
       [
         self._frame_bytes,
-        lz4_blocks.decoder_address(),
         lz4_blocks.address_of(self._dictionary),
         len(self._dictionary),
         mapped_files.PWRITEV_ADDRESS if self._is_mapped else 0,

@@ -24,13 +24,17 @@ def aligned(
     dtype: Dtype of the array.
     before: Number of writable bytes to reserve directly before the array.
   """
-  size = math.prod(shape) * dtype.itemsize
-  total = before + _ALIGNMENT + size
-  memory = (
-    np.empty(total, np.uint8) if total < _POOLED_BYTES else _pooled(total)
-  )
-  start = before + -(memory.ctypes.data + before) % _ALIGNMENT
-  return memory[start : start + size].view(dtype).reshape(shape)
+  before += -before % _ALIGNMENT
+  size = before + math.prod(shape) * dtype.itemsize
+  memory = _fresh(size) if size < _POOLED_BYTES else _pooled(size)
+  return np.ndarray(shape, dtype, memory, before)
+
+
+def _fresh(size: int) -> np.ndarray:
+  """Returns uninitialised bytes, uint8 (size,), aligned."""
+  memory = np.empty(size + _ALIGNMENT, np.uint8)
+  start = -memory.ctypes.data % _ALIGNMENT
+  return memory[start : start + size]
 
 
 # Idle memory by its size: array interfaces, which hold a reference to it. Threads share
@@ -44,7 +48,7 @@ def _pooled(size: int) -> np.ndarray:
   try:
     room = _idle[size].pop()  # the last one used may still be in a cache
   except LookupError:
-    memory = np.empty(size, np.uint8)
+    memory = _fresh(size)
     room = memory.__array_interface__ | {'owner': memory}
   return np.asarray(_Owner(room))
 

@@ -116,15 +116,6 @@ def decoder(dictionary: bytes, block_size: int) -> Callable[..., None]:
   return decode_part
 
 
-def decoder_address() -> int:
-  """Returns the address of `LZ4_decompress_safe_partial_usingDict`, or 0."""
-  library = _library()
-  if library is None:
-    return 0
-  function = library.LZ4_decompress_safe_partial_usingDict
-  return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-
 def address_of(dictionary: bytes) -> int:
   """Returns the address of a dictionary, which must stay alive."""
   return ctypes.cast(ctypes.c_char_p(dictionary), ctypes.c_void_p).value or 0

@@ -6,12 +6,34 @@ import random
 import subprocess
 import sys
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batch_rl.dataset.sampling import batch_kernel
 from batch_rl.dataset.store import lz4_blocks
+
+_decode_block = batch_kernel.decode_block
+
+
+@numba.njit
+def decode_block(source, size, target, wanted, dictionary, dictionary_size):
+  return _decode_block(
+    source, size, target, wanted, dictionary, dictionary_size
+  )
+
+
+def compiled_decoder(dictionary, _):
+  """Like `lz4_blocks.decoder`, of compiled code."""
+  address = lz4_blocks.address_of(dictionary)
+
+  def decode(source, size, target, wanted):
+    if not decode_block(source, size, target, wanted, address, len(dictionary)):
+      raise lz4_blocks.DamagedBlock
+
+  return decode
 
 
 @pytest.fixture(params=['direct', 'package'])
@@ -51,7 +73,7 @@ WORDS = st.lists(
   data=st.data(),
 )
 def test_blocks_are_decoded_partially(dictionary, blocks, level, data):
-  """Direct calls and the package decode each other's blocks."""
+  """Direct calls, the package and compiled code decode the same blocks."""
   size = max(map(len, blocks)) + data.draw(st.integers(0, 9))
   compressors = [lz4_blocks.compressor(dictionary, level)]
   decoders = [lz4_blocks.decoder(dictionary, size)]
@@ -59,6 +81,7 @@ def test_blocks_are_decoded_partially(dictionary, blocks, level, data):
     patch.setattr(lz4_blocks, '_library', lambda: None)
     compressors.append(lz4_blocks.compressor(dictionary, level))
     decoders.append(lz4_blocks.decoder(dictionary, size))
+  decoders.append(compiled_decoder(dictionary, size))
   for compress in compressors:
     for block in blocks:
       compressed = compress(memoryview(block))
@@ -68,6 +91,46 @@ def test_blocks_are_decoded_partially(dictionary, blocks, level, data):
         assert decode(decoder, compressed, len(block)) == block
         with pytest.raises(lz4_blocks.DamagedBlock):
           decode(decoder, compressed, len(block) + 1)
+
+
+@st.composite
+def written_blocks(draw):
+  """Draws a dictionary, a block of any matches, and what it decodes to."""
+  dictionary = bytes(i * i % 251 for i in range(draw(st.integers(0, 300))))
+  block, content = b'', dictionary
+  lengths = st.integers(0, 20) | st.integers(0, 600)
+  for i in range(draw(st.integers(1, 8))):
+    literals = bytes((7 * i + j) % 256 for j in range(draw(lengths) + (not i)))
+    content += literals
+    offset = draw(st.integers(1, min(100, len(content)))) if i % 2 else None
+    offset = offset or draw(st.integers(1, len(content)))
+    count = draw(lengths)  # and 4 more
+    tokens = min(len(literals), 15) << 4 | min(count, 15)
+    block += bytes([tokens]) + more_length(len(literals)) + literals
+    block += offset.to_bytes(2, 'little') + more_length(count)
+    for _ in range(count + 4):
+      content += content[-offset].to_bytes(1, 'little')
+  return dictionary, block + b'\x50Atari', content[len(dictionary) :] + b'Atari'
+
+
+def more_length(count):
+  if count < 15:
+    return b''
+  return b'\xff' * ((count - 15) // 255) + bytes([(count - 15) % 255])
+
+
+@settings(max_examples=300, deadline=None)
+@given(written_blocks(), st.data())
+def test_written_blocks_are_decoded(written, data):
+  """Compressors do not make all blocks of the format."""
+  dictionary, block, content = written
+  wanted = data.draw(st.integers(1, len(content)))
+  for make in (lz4_blocks.decoder, compiled_decoder):
+    decoder = make(dictionary, len(content))
+    assert decode(decoder, block, wanted) == content[:wanted]
+    assert decode(decoder, block, len(content)) == content
+    with pytest.raises(lz4_blocks.DamagedBlock):
+      decode(decoder, block, len(content) + 1)
 
 
 def test_threads_share_a_compressor(library, pool):
@@ -111,12 +174,22 @@ def damage(block, rng):
   return bytes(content)
 
 
-def test_damaged_blocks_are_refused_or_fill_the_target(library):
+@pytest.fixture(params=['direct', 'package', 'compiled'])
+def make_decoder(request, monkeypatch):
+  """Function that returns a decoder of each kind."""
+  if request.param == 'package':
+    monkeypatch.setattr(lz4_blocks, '_library', lambda: None)
+  if request.param == 'compiled':
+    return compiled_decoder
+  return lz4_blocks.decoder
+
+
+def test_damaged_blocks_are_refused_or_fill_the_target(make_decoder):
   rng = random.Random(0)
   dictionary = rng.randbytes(500) + b'frame' * 99
   block = (dictionary[100:300] + b'\0' * 400 + rng.randbytes(30)) * 3
   good = lz4_blocks.compressor(dictionary, 5)(block)
-  decoder = lz4_blocks.decoder(dictionary, len(block))
+  decoder = make_decoder(dictionary, len(block))
   refused = 0
   for _ in range(3000):
     wanted = rng.randint(1, len(block))
@@ -128,8 +201,15 @@ def test_damaged_blocks_are_refused_or_fill_the_target(library):
   assert 500 < refused < 3000
 
 
+def test_a_block_that_ends_in_a_length_is_refused(make_decoder):
+  decoder = make_decoder(b'', 900)
+  for length in (b'', b'\xff', b'\xff' * 4):
+    with pytest.raises(lz4_blocks.DamagedBlock):
+      decode(decoder, b'\x1fA\x01\0' + length, 9)
+
+
 _DECODE_BESIDE_GUARD_PAGES = """
-import ctypes, mmap, random, sys
+import ctypes, functools, mmap, random, sys
 from batch_rl.dataset.store import lz4_blocks
 from batch_rl.tests.dataset.store import lz4_blocks_test
 
@@ -146,6 +226,10 @@ def guarded_pages():
 
 keep_source, first, after = guarded_pages()
 keep_target, target_first, target_after = guarded_pages()
+keep_words, words_first, words_after = guarded_pages()
+def beside_guard_pages(words, *block):
+  if not lz4_blocks_test.decode_block(*block, words, len(dictionary)):
+    raise lz4_blocks.DamagedBlock
 if sys.argv[1] == 'read a guard page':
   ctypes.string_at(after, 1)
 rng = random.Random(1)
@@ -155,9 +239,12 @@ good = lz4_blocks.compressor(dictionary, 5)(block)
 decoders = [lz4_blocks.decoder(dictionary, len(block))]
 lz4_blocks._library = lambda: None
 decoders.append(lz4_blocks.decoder(dictionary, len(block)))
-for i in range(40_000):
-  decode = decoders[i % 2]
-  damaged = lz4_blocks_test.damage(good, rng) if i % 50 > 1 else good
+for words in (words_first, words_after - len(dictionary)):
+  ctypes.memmove(words, dictionary, len(dictionary))
+  decoders.append(functools.partial(beside_guard_pages, words))
+for i in range(80_000):
+  decode = decoders[i % 4]
+  damaged = lz4_blocks_test.damage(good, rng) if i % 50 > 3 else good
   wanted = rng.randint(1, len(block))
   source = rng.choice([first, after - len(damaged)])
   target = rng.choice([target_first, target_after - wanted])
