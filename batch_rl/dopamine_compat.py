@@ -145,6 +145,7 @@ def _hand_arrays_over():
   module = sys.modules['tensorflow.python.util.numpy_compat']
   convert = module.np_asarray
 
+  @functools.wraps(convert)
   def np_asarray(values, dtype=None, order=None, copy=None):
     if isinstance(values, np.ndarray) and dtype is copy is None:
       return np.asarray(values, order=order)

@@ -2,7 +2,6 @@
 
 import importlib
 import importlib.util
-import inspect
 import os
 import signal
 import subprocess
@@ -166,7 +165,7 @@ with tf.Graph().as_default(), tf.compat.v1.Session() as session:
 def test_arrays_are_handed_to_tensorflow_as_its_own_conversion_does():
   importlib.import_module('tensorflow')
   module = importlib.import_module('tensorflow.python.util.numpy_compat')
-  convert = inspect.getclosurevars(module.np_asarray).nonlocals['convert']
+  convert = module.np_asarray.__wrapped__
   assert convert.__module__ == module.__name__
   transposed = np.arange(6).reshape(2, 3).T
   for values, options in (
