@@ -127,6 +127,7 @@ def _replay(directory, layout, batch_size, threads):
     batch_size=batch_size,
     prefetch_threads=threads,
     stack_on_device=layout == 'windows',
+    preload=True,  # As for shards. The pages of a mapped store would be mapped meanwhile.
   )
   replay.memory.sampler.wait_until_compiled()
   return replay
