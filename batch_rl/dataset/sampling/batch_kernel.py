@@ -1,4 +1,4 @@
-"""Compiled function that makes a whole batch without the interpreter's lock.
+"""Compiled function that makes whole batches without the interpreter's lock.
 
 Threads that call `make_batch` run in parallel: drawing rows, reading small columns,
 checking and decoding blocks, and stacking frames are one call. `compiled_batches` loads
@@ -217,7 +217,7 @@ def _bisect_right(values, value):
 
 @compiled_code.inner
 def _draw_rows(key, number, first, cumulative, rows):
-  """Draws valid rows (see `Sampler.draw`)."""
+  """Draws the valid rows of a batch (see `Sampler.draw`)."""
   draw_numbers(key, number, cumulative[-1], rows)
   for i in range(len(rows)):
     at = _bisect_right(cumulative, rows[i])
@@ -534,23 +534,26 @@ def make_batch(
   copying: tuple,
   columns: tuple,
   length: int,
-  windows: np.ndarray,
-  stacks: np.ndarray,
+  stack_size: int,
+  count: int,
+  outputs: np.ndarray,
 ) -> int:
-  """Makes a batch of n transitions.
+  """Makes consecutive batches of n transitions.
 
   Args:
     is_drawn: Whether to draw the rows, rather than to use those in `columns`.
-    draw: `compiled_batches.Draw`.
+    draw: `compiled_batches.Draw` of the first batch.
     run: Ends, actions, rewards, discounts; first row, ring position and capacity of
       each shard.
     frames: `frame_blocks.Tables`.
     copying: Descriptor, address and size of the buffer for mapped blocks.
-    columns: Receives `compiled_batches.Columns`.
-    length: Number of frames in a window, `stack_size + update_horizon`.
-    windows: Receives windows of frames, uint8 (n, length * frame bytes); or (0, 0).
-    stacks: Receives states and next states, uint8 (2, n, frame bytes, stack_size);
-      or (2, 0, 0, stack_size).
+    columns: Receives `compiled_batches.Columns` of all batches.
+    length: Number of frames in a window: those in a state, and `update_horizon`.
+    stack_size: Number of frames in a state, to stack them; 0 for windows.
+    count: Number of transitions in a batch, n.
+    outputs: Address of each batch's frames, int64 (batches,). Windows are uint8
+      (n, length * frame bytes). States and next states are uint8
+      (2, n, frame bytes, stack_size).
 
   Returns:
     DONE, FAILED or NO_ROOM.
@@ -560,7 +563,9 @@ def make_batch(
   offsets, calls = frames[5], frames[7]
   rows, steps = columns[0], columns[6]
   if is_drawn:
-    _draw_rows(key, number, first, cumulative, rows)
+    for k in range(len(outputs)):
+      drawn = rows[k * count : (k + 1) * count]
+      _draw_rows(key, number + np.uint64(k), first, cumulative, drawn)
   for row in rows:
     if row < 0 or row >= len(action):
       return FAILED
@@ -582,7 +587,7 @@ def make_batch(
   before = (calls[4] - 1) * frame_bytes
   window = np.empty(before + size, np.uint8)[before:]
   address = window.ctypes.data
-  stack = np.empty(stacks.shape[2:], np.uint8)  # in the cache, as the window
+  stack = np.empty((frame_bytes, stack_size), np.uint8)  # in the cache, too
   for k in range(len(plan)):
     i = plan[k, _FRAME] // length
     first = (plan[k, _FRAME] - i * length) * frame_bytes
@@ -593,10 +598,11 @@ def make_batch(
       return FAILED
     if first:
       continue  # Earlier frames of the window follow.
-    if windows.shape[1]:
-      _copy_bytes(windows[i].ctypes.data, address, size)
-    if stacks.shape[1]:
-      for j in range(2):
-        _stack(window, steps[i] * j, stack)
-        _copy_bytes(stacks[j, i].ctypes.data, stack.ctypes.data, stack.size)
+    output, place = outputs[i // count], i % count
+    if not stack_size:
+      _copy_bytes(output + place * size, address, size)
+    for j in range(2 if stack_size else 0):
+      _stack(window, steps[i] * j, stack)
+      target = output + (j * count + place) * stack.size
+      _copy_bytes(target, stack.ctypes.data, stack.size)
   return DONE

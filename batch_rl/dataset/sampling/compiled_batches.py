@@ -111,49 +111,54 @@ class CompiledBatches:
       return self._thread
 
   def make(
-    self, rows: np.ndarray | int, draw: Draw | None, is_stacked: bool
-  ) -> tuple[Columns, np.ndarray] | None:
-    """Makes a batch of n transitions.
+    self,
+    rows: np.ndarray | int,
+    draw: Draw | None,
+    is_stacked: bool,
+    batches: int = 1,
+  ) -> tuple[Columns, list[np.ndarray]] | None:
+    """Makes consecutive batches of n transitions.
 
     Args:
-      rows: Rows of the run, int64 (n,), or the number of rows to draw.
-      draw: Seed and rows to draw from; None if `rows` has the rows.
+      rows: Rows of the run, int64 (n,), or the number of rows to draw for a batch.
+      draw: Seed of the first batch, and rows to draw from; None if `rows` has the
+        rows of a single batch.
       is_stacked: Whether to stack frames, which must be of bytes.
+      batches: Number of batches.
 
     Returns:
-      The small columns, and windows (n, stack_size + horizon, *frame_shape), or
-      states and next states (2, n, *frame_shape, stack_size). None if the function
-      is not loaded yet, or fails, e.g. because a block is damaged.
+      The small columns of all batches, one after the other; and for each batch
+      windows (n, stack_size + horizon, *frame_shape), or states and next states
+      (2, n, *frame_shape, stack_size). None if the function is not loaded yet, or
+      fails, e.g. because a block is damaged.
     """
     if self._kernel is None:
       self._start_loading()
       return None
-    return self._make(self._kernel, rows, draw, is_stacked)
+    return self._make(self._kernel, rows, draw, is_stacked, batches)
 
-  def _make(self, kernel, rows, draw, is_stacked):
+  def _make(self, kernel, rows, draw, is_stacked, batches):
     store, stack_size = self._store, self._stack_size
     tables = store.frame_tables
-    frame_bytes, _, _, pwritev, *_ = tables.calls.tolist()
     n = rows if draw else len(rows)
+    total = n * batches
     columns = Columns(
-      np.empty(n, np.int64) if draw else np.array(rows, np.int64),
-      np.empty(n, store.action.dtype),
-      np.empty(n, np.float32),
-      np.empty(n, np.int32),
-      np.empty(n, np.float32),
-      np.empty(n, np.uint8),
-      *np.empty((3, n), np.int64),
+      np.empty(total, np.int64) if draw else np.array(rows, np.int64),
+      np.empty(total, store.action.dtype),
+      np.empty(total, np.float32),
+      np.empty(total, np.int32),
+      np.empty(total, np.float32),
+      np.empty(total, np.uint8),
+      *np.empty((3, total), np.int64),
     )
-    shape, dtype = store.frame_shape, store.frame_dtype
-    size = self._length * frame_bytes
+    shape: tuple[int, ...] = (n, self._length, *store.frame_shape)
     if is_stacked:
-      frames = frame_stacks.aligned((2, n, *shape, stack_size), dtype)
-      stacks = frames.view(np.uint8).reshape(2, n, frame_bytes, stack_size)
-      windows = np.empty((0, 0), np.uint8)
-    else:
-      frames = frame_stacks.aligned((n, self._length, *shape), dtype)
-      stacks = np.empty((2, 0, 0, stack_size), np.uint8)
-      windows = frames.reshape(n, size // dtype.itemsize).view(np.uint8)
+      shape = 2, n, *store.frame_shape, stack_size
+    frames = [
+      frame_stacks.aligned(shape, store.frame_dtype) for _ in range(batches)
+    ]
+    outputs = np.array([array.ctypes.data for array in frames], np.int64)
+    pwritev = tables.calls[3]
     copying = mapped_files.reserve() if pwritev else (0, 0, 0)
     while True:
       # Numba accepts plain tuples faster than named ones.
@@ -165,8 +170,9 @@ class CompiledBatches:
         copying,
         tuple(columns),
         self._length,
-        windows,
-        stacks,
+        stack_size if is_stacked else 0,
+        n,
+        outputs,
       )
       if status != kernel.NO_ROOM:
         return (columns, frames) if status == kernel.DONE else None
@@ -184,7 +190,7 @@ class CompiledBatches:
     try:
       kernel = importlib.import_module('batch_rl.dataset.sampling.batch_kernel')
       misses = kernel.make_batch.stats.cache_misses.total()
-      self._make(kernel, np.zeros(0, np.int64), None, False)
+      self._make(kernel, np.zeros(0, np.int64), None, False, 1)
       if kernel.make_batch.stats.cache_misses.total() > misses:
         logging.info(
           'Replay: sampling was compiled in %.0f s; later runs load the result.',

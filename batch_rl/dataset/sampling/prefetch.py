@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 _SECONDS_TO_EXIT = 5.0  # a batch takes milliseconds, or waits for a shard
@@ -18,22 +18,35 @@ _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 class Prefetcher:
   """Numbered batches, prepared ahead and taken in order.
 
-  Each worker thread prepares one batch at a time. A batch depends on its number only,
-  not on its worker.
+  Each worker thread prepares one batch at a time, or a few consecutive ones. A batch
+  depends on its number only, not on its worker.
 
   Args:
     load: Function from the number of a batch to the batch. Several threads call it
       at once.
     ahead: Number of batches prepared ahead, at least 1.
     threads: Number of worker threads, at least 1.
+    load_consecutive: Function from the number of a batch and a count to as many
+      consecutive batches; or to None, if `load` must load each of them. None to load
+      all batches by `load`.
+    together: Number of batches to load by `load_consecutive`, so many of which more
+      may be ahead.
   """
 
-  def __init__(self, load: Callable[[int], Any], ahead: int, threads: int):
-    self._load = load
+  def __init__(
+    self,
+    load: Callable[[int], Any],
+    ahead: int,
+    threads: int,
+    load_consecutive: Callable[[int, int], Sequence[Any] | None] | None = None,
+    together: int = 1,
+  ):
+    self._loaders = load, load_consecutive
     self._ahead = ahead
     self._threads = threads
+    self._together = together
     self._workers: list[threading.Thread] = []
-    self._requests: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+    self._requests: queue.SimpleQueue[list[_Batch] | None] = queue.SimpleQueue()
     self._batches: collections.deque[_Batch] = collections.deque()
     self._number = 0  # of the next request
     self._awaited: set[_Batch] = set()
@@ -61,12 +74,13 @@ class Prefetcher:
       if self._stopped:
         raise ValueError(_STOPPED)
       if not self._workers:
-        self._workers = _start(self._load, self._requests, self._threads)
+        self._workers = _start(self._loaders, self._requests, self._threads)
       while len(self._batches) <= self._ahead:
-        batch = _Batch(self._number)
-        self._number += 1
-        self._batches.append(batch)
-        self._requests.put(batch)
+        stop = self._number + self._together
+        batches = [_Batch(number) for number in range(self._number, stop)]
+        self._number = stop
+        self._batches.extend(batches)
+        self._requests.put(batches)
       batch = self._batches.popleft()
       self._awaited.add(batch)
     try:
@@ -87,22 +101,26 @@ class _Batch:
 
   def __init__(self, number: int):
     self.number = number
-    self._is_cancelled = False
+    self.is_cancelled = False
     self._results: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
   def load(self, load: Callable[[int], Any]) -> None:
     """Loads the batch, in a worker thread."""
-    if self._is_cancelled:
+    if self.is_cancelled:
       return
     try:
-      self._results.put(load(self.number))
+      self.put(load(self.number))
     except BaseException as error:  # It belongs to the taker of the batch.
-      self._results.put(error)
+      self.put(error)
+
+  def put(self, content: Any) -> None:
+    """Hands over the content, or an error in its place."""
+    self._results.put(content)
 
   def cancel(self) -> None:
     """Puts an error in the place of the content, unless that is there."""
-    self._is_cancelled = True
-    self._results.put(ValueError(_STOPPED))
+    self.is_cancelled = True
+    self.put(ValueError(_STOPPED))
 
   def result(self) -> Any:
     """Waits for the batch and returns it.
@@ -117,14 +135,14 @@ class _Batch:
 
 
 def _start(
-  load: Callable[[int], Any],
-  requests: queue.SimpleQueue[_Batch | None],
+  loaders: tuple[Any, Any],
+  requests: queue.SimpleQueue[list[_Batch] | None],
   count: int,
 ) -> list[threading.Thread]:
   """Starts workers, as daemons: one that waits for a shard does not delay the exit."""
   workers = [
     threading.Thread(
-      target=_work, args=(load, requests), name=f'batches_{i}', daemon=True
+      target=_work, args=(*loaders, requests), name=f'batches_{i}', daemon=True
     )
     for i in range(count)
   ]
@@ -135,12 +153,35 @@ def _start(
 
 
 def _work(
-  load: Callable[[int], Any], requests: queue.SimpleQueue[_Batch | None]
+  load: Callable[[int], Any],
+  load_consecutive: Callable[[int, int], Sequence[Any] | None] | None,
+  requests: queue.SimpleQueue[list[_Batch] | None],
 ) -> None:
   """Loads requested batches until the request is None."""
-  while (batch := requests.get()) is not None:
-    batch.load(load)
-    del batch  # Its content is the taker's alone.
+  while (batches := requests.get()) is not None:
+    if not _load_consecutive(batches, load_consecutive):
+      for batch in batches:
+        batch.load(load)
+        del batch
+    del batches  # Their content is the taker's alone.
+
+
+def _load_consecutive(
+  batches: list[_Batch],
+  load: Callable[[int, int], Sequence[Any] | None] | None,
+) -> bool:
+  """Loads consecutive batches at once; returns whether this succeeded."""
+  if load is None or batches[0].is_cancelled:
+    return False
+  try:
+    contents = load(batches[0].number, len(batches))
+  except BaseException:  # It is raised again by the batch that it concerns.
+    return False
+  if contents is None:
+    return False
+  for batch, content in zip(batches, contents, strict=True):
+    batch.put(content)
+  return True
 
 
 def _cancel(batches: Iterable[_Batch]) -> None:
@@ -148,7 +189,9 @@ def _cancel(batches: Iterable[_Batch]) -> None:
     batch.cancel()
 
 
-def _end(requests: queue.SimpleQueue[_Batch | None], workers: int) -> None:
+def _end(
+  requests: queue.SimpleQueue[list[_Batch] | None], workers: int
+) -> None:
   for _ in range(workers):
     requests.put(None)
 

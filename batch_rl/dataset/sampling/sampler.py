@@ -285,16 +285,43 @@ class Sampler(numbered_batches.NumberedBatches):
     )
     return columns, states, next_states
 
-  def _compiled_batch(self, which, is_stacked):
-    """Returns columns and frames from compiled code, or None."""
-    if isinstance(which, np.ndarray):
-      return self._compiled.make(which, None, is_stacked)
-    number, count = which
+  def consecutive(
+    self, number: int, count: int, batches: int, is_stacked: bool
+  ) -> tuple[Columns, list[np.ndarray]] | None:
+    """Returns consecutive batches, made by one call of compiled code.
+
+    Threads that make several batches in a call wait less for the interpreter's lock.
+
+    Args:
+      number: Number of the first batch.
+      count: Number of transitions in a batch.
+      batches: Number of batches.
+      is_stacked: Whether to return states and next states instead of windows.
+
+    Returns:
+      The small columns of all batches, one after the other, (batches * count,); and
+      for each batch the windows, (count, w, *frame_shape), or the states and next
+      states, (2, count, *frame_shape, stack_size). None if they must be made one by
+      one: compiled code is not available, or a batch cannot be read.
+    """
+    if is_stacked and self.store.frame_dtype.itemsize != 1:
+      return None
     ranges = self._current_ranges()
     draw = compiled_batches.Draw(
       self._key, np.uint64(number), ranges.first, ranges.cumulative
     )
-    return self._compiled.make(count, draw, is_stacked)
+    return self._compiled.make(count, draw, is_stacked, batches)
+
+  def _compiled_batch(self, which, is_stacked):
+    """Returns columns and frames from compiled code, or None."""
+    if isinstance(which, np.ndarray):
+      made = self._compiled.make(which, None, is_stacked)
+    else:
+      made = self.consecutive(*which, 1, is_stacked)
+    if made is None:
+      return None
+    columns, [frames] = made
+    return columns, frames
 
   def columns(self, rows: np.ndarray) -> Columns:
     """Returns the small columns of transitions at rows, int64 (n,)."""

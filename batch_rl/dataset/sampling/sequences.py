@@ -352,7 +352,7 @@ class SequenceSampler(numbered_batches.NumberedBatches):
     begin += late
     made = self._compiled.make(begin + (self._width - 1), None, False)
     if made is not None:
-      frames = made[1]
+      _, [frames] = made
     else:
       frames = self.store.windows(begin, self._width)
     absent = context - (begin - late)

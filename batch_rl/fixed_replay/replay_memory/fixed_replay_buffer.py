@@ -454,6 +454,25 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     """
     return self._backend.windows(number)
 
+  def sample_consecutive(
+    self, number: int, batches: int, is_stacked: bool
+  ) -> list[tuple[np.ndarray, ...]] | None:
+    """Returns consecutive random batches, which takes less time than one by one.
+
+    Args:
+      number: Number of the first batch since the last `reseed`.
+      batches: Number of batches.
+      is_stacked: Whether to return the arrays of `sample_stacks`, rather than those
+        of `sample_windows`.
+
+    Returns:
+      The batches; None if they must be made one by one: compiled code is not
+      available, a batch cannot be read, or a subclass overrides the other method.
+    """
+    if self._overrides('sample_stacks' if is_stacked else 'sample_windows'):
+      return None
+    return self._backend.consecutive(number, batches, is_stacked)
+
   def sample_rows(
     self, number: int | None = None, count: int = 1
   ) -> tuple[np.ndarray, ...]:

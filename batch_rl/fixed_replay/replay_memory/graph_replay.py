@@ -24,6 +24,8 @@ _SMALL_ELEMENTS = (
 )
 # Batches that a call of Python loads if their frames are on the device.
 _TOGETHER = 32
+# Transitions that a thread loads at once otherwise.
+_TRANSITIONS_TOGETHER = 128
 
 
 class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
@@ -44,7 +46,8 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     gamma: Discount factor.
     observation_dtype: NumPy dtype of a frame.
     prefetch: Number of batches prepared ahead, at least 0; 0 prepares each batch
-      on demand. The batches are the same.
+      on demand. The batches are the same. A thread prepares up to 128 transitions at
+      once, so a few more batches may be ahead.
     prefetch_threads: Number of threads that prepare batches, at least 1.
     stack_on_device: Whether the agent's device builds the states from windows of
       frames, which halves the bytes sent to it. Otherwise the prefetching threads
@@ -187,8 +190,18 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
 
   def _make_prefetcher(self, dtypes, shapes):
     if self._frames is None:
+      load, stacked = self.memory.sample_consecutive, not self._has_windows
+      together = _TRANSITIONS_TOGETHER // self.batch_size
       return prefetch_lib.Prefetcher(
-        self._load, dtypes, shapes, self._prefetch, self._prefetch_threads
+        self._load,
+        dtypes,
+        shapes,
+        self._prefetch,
+        self._prefetch_threads,
+        load_consecutive=lambda number, count: load(number, count, stacked),
+        together=max(
+          1, min(together, self._prefetch // self._prefetch_threads)
+        ),
       )
     blocks = block_prefetch.BlockPrefetcher(
       functools.partial(self._load_places, self._frames, _TOGETHER),

@@ -1,6 +1,7 @@
 """Prefetching of batches that Python makes for a TensorFlow graph."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +24,7 @@ class Prefetcher(prefetch.Prefetcher):
     shapes: Shapes of the arrays.
     ahead: Number of batches prepared ahead, at least 1.
     threads: Number of worker threads, at least 1.
+    **kwargs: `load_consecutive` and `together` of the base class.
   """
 
   def __init__(
@@ -32,8 +34,9 @@ class Prefetcher(prefetch.Prefetcher):
     shapes: Sequence[tuple[int, ...]],
     ahead: int,
     threads: int,
+    **kwargs: Any,
   ):
-    super().__init__(load, ahead, threads)
+    super().__init__(load, ahead, threads, **kwargs)
     self._dtypes = list(map(tf.as_dtype, dtypes))
     self._shapes = list(map(tf.TensorShape, shapes))
 

@@ -202,15 +202,22 @@ class StoreReplay:
   def _valid_transitions(self, which):
     """Returns Dopamine's arrays for `which` (see `Sampler.stacks`)."""
     columns, states, next_states = self.sampler.stacks(which)
-    values = {
-      'state': states,
-      'next_state': next_states,
-      'indices': self._indices(columns),
-      **columns._asdict(),
-    }
-    return tuple(
-      np.asarray(values[element.name], element.type)
+    return self._in_order(self._arrays(columns), states, next_states)
+
+  def _arrays(self, columns):
+    """Returns Dopamine's arrays but the states, by name."""
+    values = {'indices': self._indices(columns), **columns._asdict()}
+    return {
+      element.name: np.asarray(values[element.name], element.type)
       for element in self._transition_elements(len(columns.rows))
+      if element.name in values
+    }
+
+  def _in_order(self, arrays, states, next_states):
+    """Returns Dopamine's arrays in their order."""
+    arrays = {'state': states, 'next_state': next_states, **arrays}
+    return tuple(
+      arrays[element.name] for element in self._transition_elements(len(states))
     )
 
   def _indices(self, columns):
@@ -230,6 +237,39 @@ class StoreReplay:
     """Returns batch `number`, or the next one if it is None, with windows of frames."""
     columns, windows = self.sampler.windows(self._request(number))
     return windows, *self._small(columns)
+
+  def consecutive(
+    self, number: int, batches: int, is_stacked: bool
+  ) -> list[tuple[np.ndarray, ...]] | None:
+    """Returns consecutive batches, as `stacks` or `windows` does.
+
+    Args:
+      number: Number of the first batch.
+      batches: Number of batches.
+      is_stacked: Whether to return the arrays of `stacks`.
+
+    Returns:
+      The batches, or None if they must be made one by one (see `Sampler.consecutive`).
+    """
+    _, count = self._request(number)
+    made = self.sampler.consecutive(number, count, batches, is_stacked)
+    if made is None:
+      return None
+    columns, frames = made
+    parts = [slice(i * count, (i + 1) * count) for i in range(batches)]
+    if not is_stacked:
+      small = self._small(columns)
+      return [
+        (windows, *(array[part] for array in small))
+        for windows, part in zip(frames, parts, strict=True)
+      ]
+    arrays = self._arrays(columns)
+    return [
+      self._in_order(
+        {name: array[part] for name, array in arrays.items()}, *stacks
+      )
+      for stacks, part in zip(frames, parts, strict=True)
+    ]
 
   def without_frames(
     self, number: int | None, count: int

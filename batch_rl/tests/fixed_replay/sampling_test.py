@@ -82,6 +82,50 @@ def test_windows_and_stacks_are_the_same_batches(data_dir):
       )
 
 
+@pytest.mark.parametrize('method', ['sample_windows', 'sample_stacks'])
+def test_consecutive_batches_are_those_of_their_numbers(data_dir, method):
+  memory = load(data_dir, seed=3)
+  assert memory.sampler.wait_until_compiled()
+  is_stacked = method == 'sample_stacks'
+  found = memory.sample_consecutive(5, 4, is_stacked)
+  assert len(found) == 4
+  for number, batch in enumerate(found, 5):
+    expected = getattr(memory, method)(number)
+    assert [a.dtype for a in batch] == [a.dtype for a in expected]
+    assert [a.shape for a in batch] == [a.shape for a in expected]
+    assert as_bytes(batch) == as_bytes(expected)
+
+
+@pytest.mark.parametrize('method', ['sample_windows', 'sample_stacks'])
+def test_a_feed_uses_the_batches_of_a_subclass(data_dir, method):
+  class Darker(FixedReplayBuffer):
+    pass
+
+  def sample(self, number=None):
+    frames, *rest = getattr(FixedReplayBuffer, method)(self, number)
+    return frames // 2, *rest
+
+  setattr(Darker, method, sample)
+
+  class Wrapped(fixed_replay_buffer.WrappedFixedReplayBuffer):
+    memory_class = Darker
+
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    replay = Wrapped(
+      *(data_dir, None, (2, 2), 4),
+      batch_size=8,
+      seed=3,
+      stack_on_device=method == 'sample_windows',
+    )
+    assert replay.memory.sampler.wait_until_compiled()
+    state = replay.transition['state']
+    for number in range(6):
+      expected = getattr(replay.memory, method)(number)[0]
+      if method == 'sample_windows':
+        expected = np.moveaxis(expected[:, :4], 1, -1)
+      np.testing.assert_array_equal(session.run(state), expected)
+
+
 # --- incoming shards ---------------------------------------------------------
 
 

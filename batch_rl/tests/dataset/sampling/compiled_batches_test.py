@@ -82,6 +82,31 @@ def test_threads_make_the_same_batches(opened):
     assert_same(batch, expected[i % 20])
 
 
+@pytest.mark.parametrize('batches', [1, 4])
+@pytest.mark.parametrize('count', [1, 8, 33])
+def test_consecutive_batches_are_those_made_one_by_one(opened, batches, count):
+  sampler = sampler_lib.Sampler(opened, 4, 3, seed=5)
+  assert sampler.wait_until_compiled()
+  for is_stacked in (False, True):
+    columns, frames = sampler.consecutive(7, count, batches, is_stacked)
+    assert len(frames) == batches
+    for i, found in enumerate(frames):
+      which = 7 + i, count
+      part = slice(i * count, (i + 1) * count)
+      parts = tuple(column[part] for column in columns)
+      if is_stacked:
+        assert_same((parts, *found), sampler.stacks(which))
+      else:
+        assert_same((parts, found), sampler.windows(which))
+      assert found.ctypes.data % 64 == 0
+
+
+def test_consecutive_batches_may_have_to_be_made_one_by_one(opened):
+  sampler = sampler_lib.Sampler(opened, 4, seed=5)
+  without_compiled_code(sampler)
+  assert sampler.consecutive(0, 8, 4, is_stacked=False) is None
+
+
 def test_mapped_blocks_may_need_a_larger_buffer(sample, monkeypatch):
   sampler = sampler_lib.Sampler(store.Store(SAMPLE, [0], sample), 4)
   assert sampler.wait_until_compiled()
@@ -110,6 +135,8 @@ def test_frames_of_floating_point_numbers(tmp_path):
   sampler = sampler_lib.Sampler(opened, 2, 2, seed=1)
   assert sampler.wait_until_compiled()
   assert sampler._compiled_batch((0, 8), is_stacked=False)
+  assert sampler.consecutive(0, 8, 2, is_stacked=False)
+  assert sampler.consecutive(0, 8, 2, is_stacked=True) is None
   batch = sampler.batch(0, 8), sampler.stacks((0, 8))
   without_compiled_code(sampler)
   assert_same(batch, (sampler.batch(0, 8), sampler.stacks((0, 8))))
@@ -133,6 +160,8 @@ def test_no_batch_is_compiled_from_a_damaged_block(tmp_path):
   made._packed[0].blocks[3] ^= 1
   rows = np.arange(5, 20)
   assert sampler._compiled_batch(rows, False) is None
+  # Each of these batches reads the block.
+  assert sampler.consecutive(0, 200, 3, is_stacked=True) is None
   with pytest.raises(shard_reader.DataError, match='its checksum differs'):
     sampler.gather(rows)
 

@@ -143,6 +143,87 @@ def test_an_error_is_raised_by_the_batch_it_concerns():
   assert get()[0] == 4
 
 
+# --- consecutive batches -------------------------------------------------------
+
+
+@pytest.mark.parametrize('together', [1, 3, 8])
+@pytest.mark.parametrize('ahead', [1, 8])
+def test_batches_loaded_together_are_in_order(together, ahead):
+  calls = []
+
+  def load_consecutive(first, count):
+    calls.append((first, count))
+    # A third of the calls leave their batches to `load`.
+    if first // together % 3 == 2:
+      return None
+    return [(number, 'together') for number in range(first, first + count)]
+
+  feed = prefetch.Prefetcher(
+    lambda number: (number, 'alone'), ahead, 3, load_consecutive, together
+  )
+  ways = set()
+  for first in (0, 40):
+    feed.restart(first)
+    for number in range(first, first + 40):
+      found, way = feed.take()
+      assert found == number
+      ways.add(way)
+  assert ways == {'alone', 'together'}
+  assert {count for _, count in calls} == {together}
+
+
+def test_as_many_more_may_be_ahead_as_are_loaded_together():
+  loaded = []
+
+  def load_consecutive(first, count):
+    loaded.extend(range(first, first + count))
+    return range(first, first + count)
+
+  feed = prefetch.Prefetcher(numbered, 8, 1, load_consecutive, 4)
+  for number in range(30):
+    assert feed.take() == number
+    assert max(loaded) <= number + 8 + 4
+  deadline = time.monotonic() + 10
+  while max(loaded) < 29 + 8 and time.monotonic() < deadline:
+    time.sleep(0.001)
+  assert max(loaded) >= 29 + 8
+
+
+@pytest.mark.parametrize('error', [ValueError, SystemExit])
+def test_an_error_among_batches_loaded_together_is_of_one_batch(error):
+  def load(number):
+    if number == 6:
+      raise error('shard 7 is damaged')
+    return number
+
+  def load_consecutive(first, count):
+    return [load(number) for number in range(first, first + count)]
+
+  feed = prefetch.Prefetcher(load, 8, 2, load_consecutive, 4)
+  assert [feed.take() for _ in range(6)] == list(range(6))
+  with pytest.raises(error, match='shard 7 is damaged'):
+    feed.take()
+  assert [feed.take() for _ in range(20)] == list(range(7, 27))
+
+
+def test_a_restart_drops_batches_loaded_together():
+  version = 0
+  go_on = threading.Event()
+
+  def load_consecutive(first, count):
+    found = version
+    if not found and first:
+      go_on.wait(10)
+    return [(number, found) for number in range(first, first + count)]
+
+  feed = prefetch.Prefetcher(numbered, 8, 2, load_consecutive, 4)
+  assert feed.take() == (0, 0)
+  version = 1
+  feed.restart(2)  # within the batches of the first call
+  go_on.set()
+  assert [feed.take() for _ in range(20)] == [(n, 1) for n in range(2, 22)]
+
+
 def test_threads_start_with_the_first_batch_and_end_with_the_feed():
   before = set(threading.enumerate())
   feed, get = make(numbered, threads=2)
