@@ -27,10 +27,8 @@ NO_ROOM = 2  # The copy of mapped blocks needs a larger buffer.
 # Columns of `plan`, which has a row for each stretch of consecutive blocks.
 _SHARD, _ENTRY, _LAST, _SKIP, _COUNT, _FRAME, _SOURCE = range(7)
 _MAX_RANGES = 1024  # `pwritev` accepts no more a call.
-_AHEAD, _LINE = (
-  4,
-  64,
-)  # Blocks are prefetched so many stretches ahead, by cache lines.
+_AHEAD = 4  # Number of stretches whose blocks are prefetched.
+_LINE = 64  # Size of a cache line.
 _LOW = np.uint64(0xFFFFFFFF)
 _PHILOX_MULTIPLIERS = (
   np.uint64(0xD2E7470EE14C6C93),
@@ -116,7 +114,7 @@ def _prefetch(context, address):
       'llvm.prefetch', (pointer,), kind
     )
     address = builder.inttoptr(arguments[0], pointer)
-    # To read data, of which some are needed again, but not in the first cache.
+    # For reading, into the second cache.
     is_write, locality, is_data = (ir.Constant(number, n) for n in (0, 2, 1))
     builder.call(function, [address, is_write, locality, is_data])
     return context.get_dummy_value()
