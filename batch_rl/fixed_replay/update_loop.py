@@ -77,8 +77,9 @@ class UpdateLoop:
 
     Returns:
       The scalars of each update, float32 (updates, k), and the time in seconds that
-      the updates waited for batches. If the device is an accelerator, that is an
-      upper bound: the time without a batch ready, whether or not it was busy.
+      the updates waited for batches, or for frames to be loaded on the device. If the
+      device is an accelerator, that is an upper bound: the time without a batch ready,
+      whether or not it was busy.
     """
     scalars, waited = session.run(
       self._results,
@@ -89,7 +90,8 @@ class UpdateLoop:
   def _updates(self, first_step: tf.Tensor, end: tf.Tensor) -> Any:
     count = (end - first_step + self._update_period - 1) // self._update_period
     count = tf.cast(count, tf.int32)
-    start = self._now()
+    with tf.control_dependencies(None):
+      start = self._now()  # before the data is ready
     with tf.control_dependencies([start]):
       arrays = self._next_batch()
     with tf.control_dependencies(arrays):  # Batches are fetched in order.

@@ -86,9 +86,9 @@ def _call_crc32(context, function, crc, address, size):
 
 @intrinsic
 def _copy_bytes(context, target, source, size):
-  """Copies bytes by the C library's `memcpy`.
+  """Copies bytes: a small constant number directly, others by the C library's `memcpy`.
 
-  It writes large blocks without reading their old content into the cache, which takes
+  That writes large blocks without reading their old content into the cache, which takes
   less than half the time of a loop.
   """
 
@@ -255,8 +255,9 @@ def _read_columns(
 
 # --- LZ4 ----------------------------------------------------------------------
 
-# Literals and matches up to these sizes are copied whole, without a branch on their
-# length, which the processor would often predict wrongly.
+# A few literals, and a match of up to `_MATCH` bytes, are copied without a branch on
+# their length, which the processor would often predict wrongly: so many bytes always
+# are. The rest of a longer match follows in chunks.
 _LITERALS, _MATCH, _CHUNK = 16, 128, 64
 
 
@@ -286,7 +287,8 @@ def decode_block(
     dictionary_size: Size of the dictionary.
 
   Returns:
-    Whether the block has as many bytes.
+    Whether the block has as many bytes. A match must not be its end, as in any block
+    of LZ4.
   """
   end, start, stop = source + size, target, target + wanted
   gap = start - (dictionary + dictionary_size)
@@ -546,7 +548,7 @@ def make_batch(
     frames: `frame_blocks.Tables`.
     copying: Descriptor, address and size of the buffer for mapped blocks.
     columns: Receives `compiled_batches.Columns` of all batches.
-    length: Number of frames in a window: those in a state, and `update_horizon`.
+    length: Number of frames in a window: those in a state, plus `update_horizon`.
     stack_size: Number of frames in a state, to stack them; 0 for windows.
     count: Number of transitions in a batch, n.
     outputs: Address of each batch's frames, int64 (batches,). Windows are uint8
@@ -590,8 +592,7 @@ def make_batch(
     i = plan[k, _FRAME] // length
     first = (plan[k, _FRAME] - i * length) * frame_bytes
     if plan[k, _SHARD] < 0:
-      for p in range(frame_bytes):
-        window[first + p] = 0
+      _fill_bytes(address + first, 0, frame_bytes)
     elif not _decode(plan[k], offsets, address + first, calls):
       return FAILED
     if first:

@@ -1,9 +1,9 @@
 """Batches made by a compiled function, once it is loaded.
 
-Numba takes half a second to import, and the function up to a minute to compile. The
-result of compiling is kept on disk, beside the package or in the user's cache directory
-(`NUMBA_CACHE_DIR` names another). From the first batch on, a thread does both, and
-meanwhile `Sampler` makes the same batches without it.
+Numba takes half a second to import, and some ten seconds to compile the function, or a
+minute on a busy machine. The result of compiling is kept on disk, beside the package or
+in the user's cache directory (`NUMBA_CACHE_DIR` names another). From the first batch on,
+a thread does both, and meanwhile `Sampler` makes the same batches without it.
 """
 
 import importlib
@@ -18,6 +18,13 @@ from absl import logging
 from batch_rl.dataset.store import frame_stacks
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils.native import mapped_files
+
+_SECONDS_TO_LOAD = 2.0  # unless it has to be compiled
+_COMPILING = 'Replay: sampling is being compiled. Until then, batches are made more slowly.'
+_NOT_KEPT = (
+  'Each run compiles it again, since no directory for the result is writable: set '
+  'NUMBA_CACHE_DIR to one that is.'
+)
 
 
 class Columns(NamedTuple):
@@ -83,8 +90,9 @@ class CompiledBatches:
     self, store: store_lib.Store, stack_size: int, discounts: np.ndarray
   ):
     self._store = store
-    self._stack_size = stack_size
-    self._length = stack_size + len(discounts)
+    # The function would be compiled again for other types of integers.
+    self._stack_size = int(stack_size)
+    self._length = self._stack_size + len(discounts)
     columns = store.ends, store.action, store.reward, discounts
     self._run = (*columns, *store.ring_places())
     self._kernel: Any = None
@@ -140,7 +148,7 @@ class CompiledBatches:
   def _make(self, kernel, rows, draw, is_stacked, batches):
     store, stack_size = self._store, self._stack_size
     tables = store.frame_tables
-    n = rows if draw else len(rows)
+    n = int(rows) if draw else len(rows)
     total = n * batches
     columns = Columns(
       np.empty(total, np.int64) if draw else np.array(rows, np.int64),
@@ -185,6 +193,8 @@ class CompiledBatches:
     if _is_broken_by_fork or not crc32:
       return
     begin = time.perf_counter()
+    slow = threading.Timer(_SECONDS_TO_LOAD, logging.info, [_COMPILING])
+    slow.start()
     with _counting:
       _num_loading += 1
     try:
@@ -192,9 +202,11 @@ class CompiledBatches:
       misses = kernel.make_batch.stats.cache_misses.total()
       self._make(kernel, np.zeros(0, np.int64), None, False, 1)
       if kernel.make_batch.stats.cache_misses.total() > misses:
+        kept = kernel.make_batch.stats.cache_path is not None
         logging.info(
-          'Replay: sampling was compiled in %.0f s; later runs load the result.',
+          'Replay: sampling was compiled in %.0f s. %s',
           time.perf_counter() - begin,
+          'Later runs load the result.' if kept else _NOT_KEPT,
         )
       self._kernel = kernel
     except Exception as error:  # Batches can be made without.
@@ -204,6 +216,7 @@ class CompiledBatches:
         error,
       )
     finally:
+      slow.cancel()
       with _counting:
         _num_loading -= 1
 

@@ -27,10 +27,10 @@ class Prefetcher:
     ahead: Number of batches prepared ahead, at least 1.
     threads: Number of worker threads, at least 1.
     load_consecutive: Function from the number of a batch and a count to as many
-      consecutive batches; or to None, if `load` must load each of them. None to load
-      all batches by `load`.
-    together: Number of batches to load by `load_consecutive`, so many of which more
-      may be ahead.
+      consecutive batches; or to None, if `load` must load each of them, e.g. because
+      one cannot be read. None to load all batches by `load`.
+    together: Number of batches to load by `load_consecutive`. As many more may be
+      ahead.
   """
 
   def __init__(
@@ -170,13 +170,18 @@ def _load_consecutive(
   batches: list[_Batch],
   load: Callable[[int, int], Sequence[Any] | None] | None,
 ) -> bool:
-  """Loads consecutive batches at once; returns whether this succeeded."""
-  if load is None or batches[0].is_cancelled:
+  """Loads consecutive batches at once, unless `load` must load each of them."""
+  if load is None or any(batch.is_cancelled for batch in batches):
     return False
+  contents: Sequence[Any] | None
   try:
     contents = load(batches[0].number, len(batches))
-  except BaseException:  # It is raised again by the batch that it concerns.
-    return False
+    if contents is not None and len(contents) != len(batches):
+      raise ValueError(
+        f'{len(contents)} batches were loaded instead of {len(batches)}.'
+      )
+  except BaseException as error:  # It belongs to the takers of the batches.
+    contents = [error] * len(batches)
   if contents is None:
     return False
   for batch, content in zip(batches, contents, strict=True):

@@ -213,7 +213,8 @@ class Sampler(numbered_batches.NumberedBatches):
     )
 
   def _current_ranges(self) -> row_ranges.Ranges:
-    self.store.raise_error()
+    # Not that of another batch, whose block is damaged.
+    self.store.raise_packing_error()
     if self._ranges.num_shards != self.store.num_packed:
       self.refresh()
     ranges = self._ranges

@@ -277,7 +277,7 @@ class SequenceSampler(numbered_batches.NumberedBatches):
     return first + generator.integers(index.stop[at] - first)
 
   def _current_index(self) -> _Index:
-    self.store.raise_error()
+    self.store.raise_packing_error()
     if self._index.ranges.num_shards != self.store.num_packed:
       self.refresh()
     index = self._index

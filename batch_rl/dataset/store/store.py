@@ -246,6 +246,14 @@ class Store(run_rows.RunRows):
     """
     if self._frames.fault is not None:
       raise self._frames.fault
+    self.raise_packing_error()
+
+  def raise_packing_error(self) -> None:
+    """Raises the error of packing, if there was one.
+
+    Raises:
+      DataError: If data turned out damaged, or too large.
+    """
     self._packer.raise_error()
 
   def close(self) -> None:

@@ -232,7 +232,9 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     return self._overrides('_load_buffer') or self._assigned is not None
 
   def _overrides(self, method: str) -> bool:
-    return getattr(type(self), method) is not getattr(FixedReplayBuffer, method)
+    # An attribute of the object may replace the method, too.
+    function = getattr(getattr(self, method), '__func__', None)
+    return function is not getattr(FixedReplayBuffer, method)
 
   def _check_uncompressed(self):
     without_effect = {

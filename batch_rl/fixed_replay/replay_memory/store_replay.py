@@ -201,24 +201,29 @@ class StoreReplay:
 
   def _valid_transitions(self, which):
     """Returns Dopamine's arrays for `which` (see `Sampler.stacks`)."""
-    columns, states, next_states = self.sampler.stacks(which)
-    return self._in_order(self._arrays(columns), states, next_states)
+    columns, *stacks = self.sampler.stacks(which)
+    [batch] = self._batches(columns, [stacks])
+    return batch
 
-  def _arrays(self, columns):
-    """Returns Dopamine's arrays but the states, by name."""
-    values = {'indices': self._indices(columns), **columns._asdict()}
-    return {
-      element.name: np.asarray(values[element.name], element.type)
-      for element in self._transition_elements(len(columns.rows))
-      if element.name in values
-    }
+  def _batches(self, columns, stacks):
+    """Returns Dopamine's arrays of consecutive batches, with given stacks of frames.
 
-  def _in_order(self, arrays, states, next_states):
-    """Returns Dopamine's arrays in their order."""
-    arrays = {'state': states, 'next_state': next_states, **arrays}
-    return tuple(
-      arrays[element.name] for element in self._transition_elements(len(states))
-    )
+    Args:
+      columns: Columns of all batches (see `Sampler.consecutive`).
+      stacks: States and next states of each batch.
+    """
+    count = len(columns.rows) // len(stacks)
+    elements = self._transition_elements(count)
+    columns = {'indices': self._indices(columns), **columns._asdict()}
+    batches = []
+    for i, (state, next_state) in enumerate(stacks):
+      part = slice(i * count, (i + 1) * count)
+      values = {name: column[part] for name, column in columns.items()}
+      values |= {'state': state, 'next_state': next_state}
+      batches.append(
+        tuple(np.asarray(values[name], dtype) for name, _, dtype in elements)
+      )
+    return batches
 
   def _indices(self, columns):
     return self._first_of_shard[columns.shard] + columns.ring
@@ -256,19 +261,12 @@ class StoreReplay:
     if made is None:
       return None
     columns, frames = made
-    parts = [slice(i * count, (i + 1) * count) for i in range(batches)]
-    if not is_stacked:
-      small = self._small(columns)
-      return [
-        (windows, *(array[part] for array in small))
-        for windows, part in zip(frames, parts, strict=True)
-      ]
-    arrays = self._arrays(columns)
+    if is_stacked:
+      return self._batches(columns, frames)
+    small = self._small(columns)
     return [
-      self._in_order(
-        {name: array[part] for name, array in arrays.items()}, *stacks
-      )
-      for stacks, part in zip(frames, parts, strict=True)
+      (windows, *(array[i * count : (i + 1) * count] for array in small))
+      for i, windows in enumerate(frames)
     ]
 
   def without_frames(

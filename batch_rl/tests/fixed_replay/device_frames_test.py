@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import time
 
 import gin
 import numpy as np
@@ -259,6 +260,21 @@ def test_agents_learn_the_same_to_the_bit(shared_agents, name):
   assert found == losses
   for variable, array in variables.items():
     np.testing.assert_array_equal(array, others[variable], err_msg=variable)
+
+
+def test_an_agent_waits_while_frames_are_loaded(log_dir, monkeypatch):
+  decode = device_frames.DeviceFrames._decode
+
+  def slow(self, first):
+    time.sleep(0.2)
+    return decode(self, first)
+
+  monkeypatch.setattr(device_frames.DeviceFrames, '_decode', slow)
+  gin.bind_parameter(f'{MEMORY}.frames_on_device', True)
+  agent = cartpole.build_offline_agent('dqn', log_dir)
+  begin = time.monotonic()
+  assert len(list(agent.train_steps(8))) == 2
+  assert 0.2 <= agent.seconds_waited <= time.monotonic() - begin
 
 
 def test_frames_stay_on_the_agents_device(log_dir, monkeypatch):

@@ -1,6 +1,7 @@
 """Batches of a fixed replay: threads, incoming shards and subsets."""
 
 import concurrent.futures
+import functools
 import logging
 import re
 
@@ -96,16 +97,21 @@ def test_consecutive_batches_are_those_of_their_numbers(data_dir, method):
     assert as_bytes(batch) == as_bytes(expected)
 
 
+@pytest.mark.parametrize('of_object', [False, True])
 @pytest.mark.parametrize('method', ['sample_windows', 'sample_stacks'])
-def test_a_feed_uses_the_batches_of_a_subclass(data_dir, method):
-  class Darker(FixedReplayBuffer):
-    pass
-
+def test_a_feed_uses_the_batches_of_a_subclass(data_dir, method, of_object):
   def sample(self, number=None):
     frames, *rest = getattr(FixedReplayBuffer, method)(self, number)
     return frames // 2, *rest
 
-  setattr(Darker, method, sample)
+  class Darker(FixedReplayBuffer):
+    def __init__(self, *args, **kwargs):
+      super().__init__(*args, **kwargs)
+      if of_object:
+        setattr(self, method, functools.partial(sample, self))
+
+  if not of_object:
+    setattr(Darker, method, sample)
 
   class Wrapped(fixed_replay_buffer.WrappedFixedReplayBuffer):
     memory_class = Darker
@@ -124,6 +130,37 @@ def test_a_feed_uses_the_batches_of_a_subclass(data_dir, method):
       if method == 'sample_windows':
         expected = np.moveaxis(expected[:, :4], 1, -1)
       np.testing.assert_array_equal(session.run(state), expected)
+
+
+@pytest.mark.parametrize('prefetch', [0, 8])
+def test_a_subclass_chooses_the_dtype_of_states(data_dir, prefetch):
+  class Floats(FixedReplayBuffer):
+    def get_transition_elements(self, batch_size=None):
+      return [
+        element._replace(type=np.float32)
+        if element.name in ('state', 'next_state')
+        else element
+        for element in super().get_transition_elements(batch_size)
+      ]
+
+  class Wrapped(fixed_replay_buffer.WrappedFixedReplayBuffer):
+    memory_class = Floats
+
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    replay = Wrapped(
+      *(data_dir, None, (2, 2), 4),
+      batch_size=8,
+      seed=3,
+      stack_on_device=False,
+      prefetch=prefetch,
+    )
+    assert replay.memory.sampler.wait_until_compiled()
+    for number in range(6):
+      found = session.run(replay.transition['state'])
+      assert found.dtype == np.float32
+      _, windows = replay.memory.sampler.windows((number, 8))
+      expected = np.moveaxis(windows[:, :4], 1, -1)
+      np.testing.assert_array_equal(found, expected)
 
 
 # --- incoming shards ---------------------------------------------------------

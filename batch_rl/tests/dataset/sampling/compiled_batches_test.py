@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from batch_rl.dataset import store
+from batch_rl.dataset.sampling import prefetch
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.shards import replay_log, shard_reader
 from batch_rl.tests import shards
@@ -164,6 +165,42 @@ def test_no_batch_is_compiled_from_a_damaged_block(tmp_path):
   assert sampler.consecutive(0, 200, 3, is_stacked=True) is None
   with pytest.raises(shard_reader.DataError, match='its checksum differs'):
     sampler.gather(rows)
+
+
+@pytest.mark.parametrize('is_compiled', [True, False])
+def test_a_damaged_block_is_an_error_of_no_earlier_batch(tmp_path, is_compiled):
+  """Other threads may find it before."""
+  shards.write_run(tmp_path, [40] * 40, capacity=200)
+  made = store.Store(str(tmp_path))
+  made.wait()
+  made._packed[3].blocks[3] ^= 1
+  for seed in range(20):
+    sampler = sampler_lib.Sampler(made, 4, seed=seed)
+    if is_compiled:
+      assert sampler.wait_until_compiled()
+    else:
+      without_compiled_code(sampler)
+    expected = 0
+    with pytest.raises(shard_reader.DataError):
+      while True:
+        sampler.windows((expected, 2))
+        expected += 1
+
+    def load(number, sampler=sampler):
+      return sampler.windows((number, 2))
+
+    def load_consecutive(number, count, sampler=sampler):
+      batches = sampler.consecutive(number, 2, count, is_stacked=False)
+      return batches and batches[1]
+
+    feed = prefetch.Prefetcher(load, 8, 2, load_consecutive, 4)
+    found = 0
+    with pytest.raises(shard_reader.DataError):
+      while True:
+        feed.take()
+        found += 1
+    assert found == expected
+    feed.stop()
 
 
 # --- availability ---------------------------------------------------------------

@@ -197,13 +197,36 @@ def test_an_error_among_batches_loaded_together_is_of_one_batch(error):
     return number
 
   def load_consecutive(first, count):
-    return [load(number) for number in range(first, first + count)]
+    numbers = range(first, first + count)
+    return None if 6 in numbers else numbers
 
   feed = prefetch.Prefetcher(load, 8, 2, load_consecutive, 4)
   assert [feed.take() for _ in range(6)] == list(range(6))
   with pytest.raises(error, match='shard 7 is damaged'):
     feed.take()
   assert [feed.take() for _ in range(20)] == list(range(7, 27))
+
+
+@pytest.mark.parametrize(
+  ('contents', 'message'),
+  [
+    (lambda: 1 / 0, 'division by zero'),
+    (lambda: [0], '1 batches were loaded instead of 4'),
+    (lambda: range(5), '5 batches were loaded instead of 4'),
+  ],
+)
+def test_an_error_in_loading_batches_together_is_of_all_of_them(
+  contents, message
+):
+  def load_consecutive(first, count):
+    return contents() if first == 4 else range(first, first + count)
+
+  feed = prefetch.Prefetcher(numbered, 8, 2, load_consecutive, 4)
+  assert [feed.take() for _ in range(4)] == list(range(4))
+  for _ in range(4):
+    with pytest.raises((ValueError, ZeroDivisionError), match=message):
+      feed.take()
+  assert [feed.take() for _ in range(20)] == list(range(8, 28))
 
 
 def test_a_restart_drops_batches_loaded_together():
