@@ -6,7 +6,9 @@ Measures in ten minutes (`--minutes`): each agent beside the same graph with a c
 batch; batches of several sizes; settings of TensorFlow and the package; several cells of
 a sweep on one GPU. Each measurement has processes of its own, and an equal part of the
 time, which includes their start. If one fails, its row has the reason, and the others
-go on. The data are the sample, `data/Pong/1`. Without a GPU it measures the CPU.
+go on. The first row is measured again at the end: the two differ by as much as the
+machine's speed does. The data are the sample, `data/Pong/1`. Without a GPU it measures
+the CPU.
 
 | column       |                                                                      |
 | ------------ | -------------------------------------------------------------------- |
@@ -131,6 +133,7 @@ def plan(has_gpu: bool, processors: int) -> list[Measurement]:
       for cells in CELLS
       if cells <= max(2, processors)
     ),
+    Measurement(f'{REFERENCE}, again'),
   ]  # fmt: skip
 
 
@@ -335,6 +338,8 @@ def table(
         progress.clear()
         _row(width, name, cells)
   print(f'\n{launch_bound(constants)}'.rstrip())
+  _, legend = __doc__.split('\n\n| column', 1)
+  print(f'\n| column{legend.rstrip()}')
 
 
 def _row(width: int, name: str, cells: Sequence[str]) -> None:

@@ -46,8 +46,8 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     gamma: Discount factor.
     observation_dtype: NumPy dtype of a frame.
     prefetch: Number of batches prepared ahead, at least 0; 0 prepares each batch
-      on demand. The batches are the same. A thread prepares up to 128 transitions at
-      once, so a few more batches may be ahead.
+      on demand. The batches are the same. A thread prepares several small ones at
+      once, at most 128 transitions, so a few more batches may be ahead.
     prefetch_threads: Number of threads that prepare batches, at least 1.
     stack_on_device: Whether the agent's device builds the states from windows of
       frames, which halves the bytes sent to it. Otherwise the prefetching threads

@@ -1,13 +1,16 @@
 """The table of `benchmarks.gpu`: its rows, failures, and a plan of known parameters."""
 
 import sys
+from unittest import mock
 
 import gin
+import numpy as np
 import pytest
 
+from batch_rl.dataset import ReplayLog
 from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
 from batch_rl.runs.bindings import ranges
-from benchmarks import gpu
+from benchmarks import gpu, gpu_updates
 
 WANTED = gpu.Measurement('dqn', cells=2)
 ANSWERS = """
@@ -52,6 +55,30 @@ def test_a_process_without_an_answer_is_killed(monkeypatch):
     patch.setattr(gpu, '_SLOWEST_START', 0.01)
     (found,) = gpu.measure(WANTED, 'data', 0.0, 4)
   assert 'no answer within' in found[gpu.FAILED]
+
+
+@pytest.mark.parametrize('constant', [True, False])
+def test_an_agent_is_measured(tmp_path, constant):
+  random = np.random.default_rng(0)
+  with ReplayLog(tmp_path, (84, 84), np.uint8, 100) as log:
+    for step in range(60):
+      frame = random.integers(256, size=(84, 84), dtype=np.uint8)
+      log.add(frame, step % 3, 1.0, step % 20 == 19)
+  bindings = {
+    'WrappedFixedReplayBuffer.batch_size': 2,
+    'FixedReplayDQNAgent.updates_per_run': 2,
+  }
+  with mock.patch.multiple(gpu_updates, _MOST=4):
+    measure = gpu_updates.prepare(
+      'dqn', str(tmp_path), bindings, False, constant
+    )
+    found = measure(0.0)
+  names = {'rate', 'processors', 'waiting', *['constant'] * constant}
+  assert names <= found.keys() <= names | {'memory'}
+  assert ('constant' in found) == constant
+  assert all(value > 0 for value in found.values())
+  [row] = gpu.rows(gpu.Measurement('dqn'), [found], found['rate'])
+  assert row[2] == '1.00 x' and bool(row[3]) == constant
 
 
 def test_the_bindings_of_the_plan_are_parameters():

@@ -375,8 +375,8 @@ def test_frames_that_do_not_fit_are_refused_before_packing(logs, monkeypatch):
   monkeypatch.setattr(shard_packing, 'pack', pack)
   monkeypatch.setattr(machine, 'available_memory', lambda: 40_000)
   message = (
-    r'frames_on_device=True needs 3.92e-05 GB of memory for 98 frames, but only '
-    r'90% of 4e-05 GB may be used: choose a smaller FixedReplayBuffer.subset, or '
+    r'frames_on_device=True needs 3.92e-05 GB of memory for 98 frames, but of 4e-05 GB '
+    r'that are free, 90% may be used: choose a smaller FixedReplayBuffer.subset, or '
     r'set frames_on_device to False\.'
   )
   with pytest.raises(ValueError, match=message):
@@ -393,7 +393,7 @@ def test_a_small_subset_needs_little_memory(logs, monkeypatch):
   # Those of the steps are checked first, before packing.
   for free, frames in ((11_500, 26), (8_000, 20)):
     monkeypatch.setattr(machine, 'available_memory', lambda free=free: free)
-    with pytest.raises(ValueError, match=f' for {frames} frames, but only'):
+    with pytest.raises(ValueError, match=f' for {frames} frames, but of'):
       batches(logs['planes'], 'planes', **ways, frames_on_device=True)
 
 
