@@ -3,6 +3,7 @@
 `fixed_replay/jax_agent_test` tests that of Dopamine's JAX agents.
 """
 
+import importlib
 import json
 import pathlib
 import runpy
@@ -10,8 +11,10 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from batch_rl import dataset
+from batch_rl.agents import loss_agent
 from batch_rl.dataset import ReplayLog, run_directories
 from batch_rl.dataset.checks import run_checks, run_statistics
 from batch_rl.fixed_replay import train
@@ -76,6 +79,7 @@ def test_examples_are_short(path):
       'CartpoleDQNNetwork',
       'BC',
     ),
+    ('bcq', 'BCQAgent', 'CartpoleDQNNetwork', 'BCQ'),
   ],
 )
 def test_agents_train_and_are_reported(copied, name, agent, network, shown):
@@ -92,6 +96,78 @@ def test_agents_train_and_are_reported(copied, name, agent, network, shown):
   run = run_results.read_run(f'run_{name}')
   assert run.agent == shown
   assert run.done == 1
+
+
+def bcq_losses(batch, outputs, next_outputs, next_targets, gamma, threshold):
+  """The losses of discrete BCQ, one transition after the other, in float64."""
+  losses = []
+  for i, action in enumerate(batch.action):
+    q, logits = (np.float64(output[i]) for output in outputs)
+    next_q, next_logits = (np.float64(output[i]) for output in next_outputs)
+    probability = np.exp(next_logits) / np.exp(next_logits).sum()
+    best = max(
+      (
+        a
+        for a, p in enumerate(probability / probability.max())
+        if p >= threshold
+      ),
+      key=lambda a: next_q[a],
+    )
+    value = 0 if batch.terminal[i] else next_targets[i, best]
+    error = abs(batch.reward[i] + gamma * value - q[action])
+    huber = error**2 / 2 if error <= 1 else error - 0.5
+    likelihood = np.exp(logits[action]) / np.exp(logits).sum()
+    losses.append(huber - np.log(likelihood) + 0.01 * np.mean(logits**2))
+  return losses
+
+
+@pytest.mark.parametrize('threshold', [0.0, 0.3, 0.8, 1.0])
+def test_bcq_is_that_of_its_paper(monkeypatch, own_folder, threshold):
+  n, num_actions = 64, 5
+  monkeypatch.syspath_prepend(EXAMPLES / 'bcq')
+  cartpole.write_log('log')
+  random = np.random.default_rng(3)
+  with user_code.forgotten():
+    bcq = importlib.import_module('bcq')
+    agent = cartpole.build_offline_agent(
+      'dqn', 'log', bcq.BCQAgent, num_actions, threshold=threshold
+    )
+    states, next_states = random.normal(0, 5, (2, n, 4, 1, 1))
+    batch = loss_agent.Batch(
+      state=states,
+      action=random.integers(num_actions, size=n, dtype=np.int32),
+      reward=np.float32(random.normal(size=n)),
+      next_state=next_states,
+      next_action=None,
+      next_reward=None,
+      terminal=np.uint8(random.integers(2, size=n)),
+      indices=None,
+      step=None,
+      seed=None,
+    )
+    with agent._sess.graph.as_default():
+      tensors = loss_agent.Batch(
+        *(None if value is None else tf.constant(value) for value in batch)
+      )
+      outputs = agent.online(tensors.next_state)
+      losses, *found = agent._sess.run(
+        (
+          agent.loss(tensors),
+          agent.online(tensors.state),
+          outputs,
+          agent.target(tensors.next_state).q_values,
+          agent.choose_actions(outputs, None),
+        )
+      )
+  *found, actions = found
+  expected = bcq_losses(batch, *found, agent.cumulative_gamma, threshold)
+  np.testing.assert_allclose(losses, expected, rtol=1e-4)
+  next_q, next_logits = found[1]
+  greedy, likeliest = next_q.argmax(1), next_logits.argmax(1)
+  assert (greedy != likeliest).any()
+  # Without a bound it is a double DQN, with the highest one behavioural cloning.
+  assert (actions == greedy).all() == (threshold == 0)
+  assert (actions == likeliest).all() == (threshold == 1)
 
 
 @pytest.fixture(scope='module')

@@ -46,6 +46,7 @@ CASES = [
   *(('offline', name, heads) for name, heads in HEADS.items()),
   ('offline', 'behavioural_cloning', None),
   ('offline', 'cql', ('quantile_values', 51)),
+  ('offline', 'bcq', ('q_values', 2)),  # and logits
   ('online', 'dqn_adam', None),
   ('online', 'c51', ('probabilities', 51)),
   ('online', 'rem', ('q_heads', 4)),
@@ -104,7 +105,8 @@ def test_every_agent_has_the_network_and_settings(kind, name, heads, tmp_path):
   networks, number = 1, 1
   if heads:
     field, number = heads
-    assert getattr(outputs, field).shape.as_list() == [1, 6, number]
+    shape = [1, 6] if field == 'q_values' else [1, 6, number]
+    assert getattr(outputs, field).shape.as_list() == shape
     if name.endswith('rem') and number == 4:
       networks, number = number, 1
   count = sum(
