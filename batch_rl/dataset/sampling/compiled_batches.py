@@ -20,7 +20,7 @@ from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils.native import mapped_files
 
 _SECONDS_TO_LOAD = 2.0  # unless it has to be compiled
-_COMPILING = 'Replay: sampling is being compiled. Until then, batches are made more slowly.'
+_COMPILING = 'Replay: sampling is being compiled; until then it is slower.'
 _NOT_KEPT = (
   'Each run compiles it again, since no directory for the result is writable: set '
   'NUMBA_CACHE_DIR to one that is.'

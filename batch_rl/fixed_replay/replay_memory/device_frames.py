@@ -135,8 +135,8 @@ class DeviceFrames:
       where = 'of memory' if _is_host(self._device) else f'on {self._device}'
       raise ValueError(
         f'frames_on_device=True needs {needed / 1e9:.3g} GB {where} for {frames:,} '
-        f'frames, but of {free / 1e9:.3g} GB that are free, {_SHARE:.0%} may be used: choose a '
-        'smaller FixedReplayBuffer.subset, or set frames_on_device to False.'
+        f'frames, but of {free / 1e9:.3g} GB that are free, {_SHARE:.0%} may be used: '
+        'choose a smaller FixedReplayBuffer.subset, or set frames_on_device to False.'
       )
 
   def use(self, sampler: sampler_lib.Sampler) -> None:
