@@ -29,9 +29,9 @@ class BCQAgent(dqn_agent.FixedReplayDQNAgent):
     **kwargs: Arguments of `FixedReplayDQNAgent`.
   """
 
-  display_name = 'BCQ'
-
   def __init__(self, *args, threshold=0.3, **kwargs):
+    if not 0 <= threshold <= 1:
+      raise ValueError(f'threshold={threshold} is not in [0, 1].')
     self._threshold = float(threshold)
     super().__init__(*args, **kwargs)
 
