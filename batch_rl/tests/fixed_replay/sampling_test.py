@@ -16,6 +16,7 @@ from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.tests import ring_logs, shards
 
 FixedReplayBuffer = fixed_replay_buffer.FixedReplayBuffer
+Wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
 LENGTHS = [30, 25, 40, 11, 60, 33]
 STEPS = sum(LENGTHS)
 
@@ -97,6 +98,14 @@ def test_consecutive_batches_are_those_of_their_numbers(data_dir, method):
     assert as_bytes(batch) == as_bytes(expected)
 
 
+def feed(data_dir, memory_class, **kwargs):
+  """Returns the feed of a class of memories, in the current graph."""
+  wrapped = type('Wrapped', (Wrapped,), {'memory_class': memory_class})
+  made = wrapped(data_dir, None, (2, 2), 4, batch_size=8, seed=3, **kwargs)
+  assert made.memory.sampler.wait_until_compiled()
+  return made
+
+
 @pytest.mark.parametrize('of_object', [False, True])
 @pytest.mark.parametrize('method', ['sample_windows', 'sample_stacks'])
 def test_a_feed_uses_the_batches_of_a_subclass(data_dir, method, of_object):
@@ -113,21 +122,13 @@ def test_a_feed_uses_the_batches_of_a_subclass(data_dir, method, of_object):
   if not of_object:
     setattr(Darker, method, sample)
 
-  class Wrapped(fixed_replay_buffer.WrappedFixedReplayBuffer):
-    memory_class = Darker
-
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    replay = Wrapped(
-      *(data_dir, None, (2, 2), 4),
-      batch_size=8,
-      seed=3,
-      stack_on_device=method == 'sample_windows',
-    )
-    assert replay.memory.sampler.wait_until_compiled()
+    has_windows = method == 'sample_windows'
+    replay = feed(data_dir, Darker, stack_on_device=has_windows)
     state = replay.transition['state']
     for number in range(6):
       expected = getattr(replay.memory, method)(number)[0]
-      if method == 'sample_windows':
+      if has_windows:
         expected = np.moveaxis(expected[:, :4], 1, -1)
       np.testing.assert_array_equal(session.run(state), expected)
 
@@ -143,18 +144,8 @@ def test_a_subclass_chooses_the_dtype_of_states(data_dir, prefetch):
         for element in super().get_transition_elements(batch_size)
       ]
 
-  class Wrapped(fixed_replay_buffer.WrappedFixedReplayBuffer):
-    memory_class = Floats
-
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    replay = Wrapped(
-      *(data_dir, None, (2, 2), 4),
-      batch_size=8,
-      seed=3,
-      stack_on_device=False,
-      prefetch=prefetch,
-    )
-    assert replay.memory.sampler.wait_until_compiled()
+    replay = feed(data_dir, Floats, stack_on_device=False, prefetch=prefetch)
     for number in range(6):
       found = session.run(replay.transition['state'])
       assert found.dtype == np.float32
