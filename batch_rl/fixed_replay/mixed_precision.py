@@ -39,6 +39,24 @@ def build(create: Callable[[], tf.keras.Model]) -> tf.keras.Model:
   return network
 
 
+def check_built(network: tf.keras.Model, agent: type) -> None:
+  """Checks that `build` has built an agent's network.
+
+  Args:
+    network: Network of the agent.
+    agent: Class of the agent.
+
+  Raises:
+    ValueError: If it computes in another precision.
+  """
+  if network.compute_dtype != 'bfloat16':
+    raise ValueError(
+      f'With mixed_precision, {agent.__name__}._create_network has to call '
+      'super()._create_network(name), which makes networks that compute in bfloat16: '
+      'change self.network in _build_networks instead, or set mixed_precision to False.'
+    )
+
+
 def check_outputs(outputs: Any, network: str) -> None:
   """Checks that a network's outputs are float32.
 

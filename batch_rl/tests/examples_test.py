@@ -170,6 +170,18 @@ def test_bcq_is_that_of_its_paper(monkeypatch, own_folder, threshold):
   assert (actions == likeliest).all() == (threshold == 1)
 
 
+def test_bcq_computes_in_bfloat16_if_it_is_told_to(monkeypatch, own_folder):
+  monkeypatch.syspath_prepend(EXAMPLES / 'bcq')
+  cartpole.write_log('log')
+  with user_code.forgotten():
+    bcq = importlib.import_module('bcq')
+    agent = cartpole.build_offline_agent(
+      'dqn', 'log', bcq.BCQAgent, mixed_precision=True
+    )
+  assert agent.online_convnet.compute_dtype == 'bfloat16'
+  assert all(output.dtype == tf.float32 for output in agent._net_outputs)
+
+
 @pytest.fixture(scope='module')
 def atari(tmp_path_factory):
   """The directory of a run with few, large frames."""

@@ -1,6 +1,7 @@
 """Discrete BCQ, batch-constrained Q-learning (Fujimoto et al., 2019, arXiv 1910.01708)."""
 
 import collections
+import functools
 
 import gin
 import tensorflow as tf
@@ -24,9 +25,8 @@ class BCQAgent(dqn_agent.FixedReplayDQNAgent):
   """Double DQN with a policy G, learnt from the data, that rules out unlikely actions.
 
   Args:
-    *args: Arguments of `FixedReplayDQNAgent`.
     threshold: Least probability of an action, divided by that of the likeliest one.
-    **kwargs: Arguments of `FixedReplayDQNAgent`.
+    *args, **kwargs: Arguments of `FixedReplayDQNAgent`.
   """
 
   def __init__(self, *args, threshold=0.3, **kwargs):
@@ -35,15 +35,15 @@ class BCQAgent(dqn_agent.FixedReplayDQNAgent):
     self._threshold = float(threshold)
     super().__init__(*args, **kwargs)
 
-  def _create_network(self, name):
-    return BCQNetwork(self.network, self.num_actions, name)
+  def _build_networks(self):
+    self.network = functools.partial(BCQNetwork, self.network)
+    super()._build_networks()
 
   def choose_actions(self, outputs, seed):
     """Returns argmax_a Q(s, a), where G(a|s) >= threshold * max_b G(b|s)."""
-    values, logits = outputs
-    gap = tf.reduce_max(logits, axis=1, keepdims=True) - logits
+    gap = tf.reduce_max(outputs.logits, 1, keepdims=True) - outputs.logits
     is_likely = gap <= -tf.math.log(self._threshold)
-    return tf.argmax(tf.where(is_likely, values, -float('inf')), axis=1)
+    return tf.argmax(tf.where(is_likely, outputs.q_values, -float('inf')), 1)
 
   def loss(self, batch):
     """Returns Huber(target - Q(s, a)) - log G(a|s) + 0.01 mean_b logit_b^2."""

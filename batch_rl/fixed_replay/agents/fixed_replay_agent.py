@@ -336,6 +336,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
   def _build_networks(self):
     super()._build_networks()
     if self._mixed_precision:
+      mixed_precision.check_built(self.online_convnet, type(self))
       network = getattr(self.network, '__name__', self.network)
       mixed_precision.check_outputs(self._net_outputs, network)
 

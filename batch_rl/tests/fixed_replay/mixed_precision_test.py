@@ -4,6 +4,8 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.fixed_replay import mixed_precision
+from batch_rl.fixed_replay.agents import dqn_agent
+from batch_rl.tests import cartpole
 
 
 class Listed(tf.keras.Model):
@@ -35,6 +37,20 @@ def test_the_last_layer_of_a_list_computes_in_float32(tmp_path):
     session.run(tf.compat.v1.global_variables_initializer())
     with session.as_default():
       assert tf.train.Checkpoint(network=network).write(str(tmp_path / 'saved'))
+
+
+def test_an_agent_that_makes_networks_otherwise_is_refused(log_dir):
+  class OwnNetworks(dqn_agent.FixedReplayDQNAgent):
+    def _create_network(self, name):
+      return self.network(self.num_actions, name=name)
+
+  cartpole.build_offline_agent('dqn', log_dir, OwnNetworks)
+  with pytest.raises(
+    ValueError, match='OwnNetworks._create_network has to call'
+  ):
+    cartpole.build_offline_agent(
+      'dqn', log_dir, OwnNetworks, mixed_precision=True
+    )
 
 
 @pytest.mark.parametrize(
