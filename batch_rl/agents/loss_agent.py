@@ -5,6 +5,7 @@ is Dopamine's (online) or that of `FixedReplayAgentMixin` (offline).
 """
 
 import contextlib
+import hashlib
 import random
 import secrets
 from collections.abc import Iterator, Mapping
@@ -45,6 +46,20 @@ class Batch(NamedTuple):
   indices: tf.Tensor
   step: tf.Tensor
   seed: tf.Tensor
+
+  def seed_for(self, purpose: str) -> tf.Tensor:
+    """Returns an independent seed for one of several draws of a loss, int64 (2,).
+
+    Two draws of the same shape from `seed` are equal; draws from the seeds of two
+    purposes are independent.
+
+    Args:
+      purpose: Name of the draw, e.g. 'tau'. Another name gives other numbers.
+    """
+    digest = hashlib.sha256(purpose.encode()).digest()
+    # Six bytes: the sum with `seed`, which has 31 bits, cannot overflow.
+    offset = int.from_bytes(digest[:6], 'little')
+    return self.seed + tf.constant([offset, 0], tf.int64)
 
 
 class LossAgent(gin_signatures.ForwardedParameters):

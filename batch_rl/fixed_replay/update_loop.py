@@ -34,7 +34,12 @@ class UpdateLoop:
       next.
     jit_compile: Whether XLA compiles the update.
     timed: Whether to measure the time that updates wait for batches.
+    current_step: Function that returns the agent step, for `one_update`; called at
+      each run of it.
 
+  Attributes:
+    one_update: Operation that does the update of the current agent step, and
+      synchronises the target network if that step is due for it.
   """
 
   def __init__(
@@ -48,6 +53,8 @@ class UpdateLoop:
     target_update_period: int,
     jit_compile: bool = False,
     timed: bool = True,
+    *,
+    current_step: Callable[[], int],
   ):
     self._synchronise = tf.function(synchronise, autograph=False)
     self._next_batch = next_batch
@@ -60,10 +67,14 @@ class UpdateLoop:
       update = tf.function(update, autograph=False, jit_compile=True)
     # A compiled function alone does not take its variables into a loop's frame.
     self._update = tf.function(update, autograph=False)
-    self._first_step = tf.compat.v1.placeholder(tf.int64, ())
-    self._end = tf.compat.v1.placeholder(tf.int64, ())
+    with tf.device('/cpu:*'):  # Python functions run on the CPU
+      step = tf.numpy_function(current_step, [], tf.int64)
+    placeholder = tf.compat.v1.placeholder_with_default
+    self._first_step = placeholder(tf.ensure_shape(step, ()), ())
+    self._end = placeholder(self._first_step + 1, ())
     with tf.compat.v1.device(_with_input), tf.control_dependencies(ready):
       self._results = self._updates(self._first_step, self._end)
+      self.one_update = tf.group(*self._results)
 
   def run(
     self, session: tf.compat.v1.Session, first_step: int, count: int

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import random
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -263,9 +264,11 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
 
   def _build_update(self):
     """Builds the loop of updates; an agent without data does not train."""
-    if self._replay_data_dir is not None:
-      self._loop = self.build_loop(self._replay.next_batch, self._replay.ready)
-    return tf.no_op()
+    if self._replay_data_dir is None:
+      return tf.no_op()
+    self._loop = self.build_loop(self._replay.next_batch, self._replay.ready)
+    # `train_steps` runs several updates at once. Code of 2020 runs the operation.
+    return self._loop.one_update
 
   def build_loop(
     self,
@@ -308,6 +311,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       written.update(graph_checks.written(graph))
       return tf.constant(True)
 
+    # Weak: otherwise the graph would keep the agent and its data in memory.
+    agent = weakref.proxy(self)
     # An optimiser makes its variables in the outermost graph, which TensorFlow finds
     # only if it has been entered.
     with tf.compat.v1.get_default_graph().as_default():
@@ -322,6 +327,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         jit_compile=self._jit_compile,
         # Clocks are not deterministic.
         timed=not tf_config.is_op_determinism_enabled(),
+        current_step=lambda: np.int64(agent.training_steps),
       )
     graph_checks.warn_of_constants(written)
     return loop

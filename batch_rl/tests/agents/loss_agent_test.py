@@ -1,5 +1,6 @@
 """An offline agent of a user: a loss, and a choice of actions."""
 
+import collections
 import types
 
 import numpy as np
@@ -100,6 +101,40 @@ def test_a_loss_adds_to_that_of_its_base(make_agent, tmp_path):
   # Outputs are computed once: 3 layers of 2 networks, 2 gradients a layer.
   types = [op.type for op in update_graph(agent).get_operations()]
   assert types.count('MatMul') == 6 + 6
+
+
+class TwoDraws(OfflineDQN):
+  """Logs how much two draws of the same shape, from two seeds, have in common."""
+
+  def loss(self, batch):
+    seeds = batch.seed_for('tau'), batch.seed_for('tau_prime'), batch.seed
+    draws = [tf.random.stateless_normal((20_000,), seed) for seed in seeds]
+    for i, one in enumerate(draws):
+      for j, other in enumerate(draws[:i]):
+        self.log_scalar(f'Product{i}{j}', one * other)
+    self.log_scalar('First', draws[0][:1])
+    again = tf.random.stateless_normal((20_000,), batch.seed_for('tau'))
+    self.log_scalar('Again', again[:1])
+    return super().loss(batch)
+
+
+def test_draws_of_a_loss_have_independent_seeds(make_agent, tmp_path):
+  agent = make_agent(
+    TwoDraws, summary_writer=str(tmp_path), summary_writing_frequency=4
+  )
+  list(agent.train_steps(12))
+  agent.summary_writer.flush()
+  (path,) = tmp_path.iterdir()
+  logged = collections.defaultdict(list)
+  for event in tf.compat.v1.train.summary_iterator(str(path)):
+    for value in event.summary.value:
+      logged[value.tag.removeprefix('Losses/')].append(value.simple_value)
+  for pair in ('Product10', 'Product20', 'Product21'):
+    # The mean of 20,000 products has the standard deviation 0.007; of equal draws,
+    # it is 1.
+    assert np.abs(logged[pair]).max() < 0.05
+  assert logged['First'] == logged['Again']
+  assert len(set(logged['First'])) == len(logged['First']) == 2
 
 
 class WithoutNetwork(OfflineDQN):

@@ -62,6 +62,23 @@ def test_results_are_the_same_to_the_bit(shared_agents, make_agent, name):
     assert_same_results(train_by(agent, first_values, 5), single)
 
 
+@pytest.mark.parametrize('name', ['dqn', 'c51'])
+def test_the_train_op_does_one_update(shared_agents, name):
+  """Code of 2020 has a loop of its own around `_train_op` and `_sync_qt_ops`."""
+  agent = shared_agents(name)
+  first_values = cartpole.values(agent)
+  expected = train_by(agent, first_values, updates_per_run=5)[1]
+  cartpole.restart(agent, first_values)
+  for step in range(88):
+    agent.training_steps = step
+    if step % agent.update_period == 0:
+      assert agent._sess.run(agent._train_op) is None
+    if step % agent.target_update_period == 0:
+      agent._sess.run(agent._sync_qt_ops)
+  agent.training_steps = 88
+  assert_same_results(([], cartpole.values(agent)), ([], expected))
+
+
 def test_the_host_does_not_wait_for_the_agents_device(make_agent, monkeypatch):
   """Two CPU devices stand in for a CPU and a GPU.
 
