@@ -54,7 +54,7 @@ class UpdateLoop:
     jit_compile: bool = False,
     timed: bool = True,
     *,
-    current_step: Callable[[], int],
+    current_step: Callable[[], np.int64],
   ):
     self._synchronise = tf.function(synchronise, autograph=False)
     self._next_batch = next_batch

@@ -17,31 +17,12 @@ import numpy as np
 
 from batch_rl.runs import evaluations as evaluations_lib
 from batch_rl.runs import games, run_record
+from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.utils import files, programs, safe_pickle
 
 _LOGS = 'logs'
 # Class names in gin bindings.
 _RUNNER = r'\w*Runner'
-_BUFFER = r'\w*(Buffer|Replay|Memory)'
-# Settings that do not define a method: directories, length and speed of a run. An own
-# agent's parameter may have the name of a setting of the runner or the buffer.
-_IMMATERIAL = re.compile(
-  r'(.*[./])?('
-  rf'{_RUNNER}\.(num_iterations|evaluation_environments)'
-  rf'|{_BUFFER}\.(cache_dir|preload|frames_on_device|start_early|deterministic'
-  r'|prefetch\w*)'
-  r'|\w+\.(game_name|agent_name|environment_name|tf_device|updates_per_run'
-  r'|summary_writing_frequency|max_tf_checkpoints_to_keep|jit_compile)'
-  r'|CollectorDispatcher\.collectors'
-  # Part of the protocol.
-  rf'|{_RUNNER}\.(evaluation_steps|max_steps_per_episode)|{_BUFFER}\.subset'
-  r'|\w+\.(epsilon_eval|sticky_actions|rom_set)'
-  r')|(run_seed|Checkpoints|gym_lib)\..*'
-)
-# Parameters that offline agents inherit and ignore.
-_ONLINE_ONLY = re.compile(
-  r'\.(epsilon_train|epsilon_decay_period|min_replay_history)$'
-)
 _ITERATIONS = 200  # Default of Dopamine's runner.
 _ENSEMBLES = {
   'IDENTITY': 'Ensemble-DQN',
@@ -263,8 +244,8 @@ def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:
   kept = {
     name: value
     for name, value in bindings.items()
-    if not _IMMATERIAL.fullmatch(name)
-    and not ('replay_dir' in record and _ONLINE_ONLY.search(name))
+    if settings_lib.affects(name) is settings_lib.Affects.RESULTS
+    and not ('replay_dir' in record and settings_lib.is_online(name))
   }
   if _initial_weights(record):
     kept['weights'] = "another run's"

@@ -8,7 +8,6 @@ import difflib
 import hashlib
 import importlib.metadata
 import os
-import re
 import secrets
 import shlex
 import sys
@@ -20,6 +19,7 @@ from absl import logging
 
 from batch_rl.dataset.shards import manifests
 from batch_rl.runs import checkpoints
+from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.utils import files, json_schema, locks
 
 FILE_NAME = 'run.json'
@@ -32,13 +32,6 @@ _PACKAGES = (
   'ale-py',
   'opencv-python',
   'gin-config',
-)
-# Settings that a run may change: its length, the times of its checkpoints, and where
-# frames are kept.
-_CHANGEABLE = re.compile(
-  r'[+-] (\w+/)*([\w.]+\.)?'
-  r'(Checkpoints\.\w+|\w*Runner\.num_iterations|'
-  r'\w*(Buffer|Replay|Memory)\.(cache_dir|preload|frames_on_device)) ='
 )
 _FUNCTION = {'name': json_schema.Required(str), 'args': list, 'kwargs': dict}
 # The entries that this package reads; see `json_schema`.
@@ -68,6 +61,7 @@ _SCHEMA = {
   'create_environment': _FUNCTION,
   'modules': [str],
 }
+_RUNNING = settings_lib.Affects.RUNNING  # which a resumed run may change
 _locks: list[Any] = []  # held until the process ends
 
 
@@ -104,8 +98,8 @@ def start(
     base_dir: Directory of the run.
     seed: Seed of the run; None keeps the recorded one, if any.
     accept_changes: Whether a run may continue with another seed or settings.
-    **settings: Settings as text. A run with checkpoints may change only the lines
-      about `num_iterations`, `Checkpoints`, and where frames are kept.
+    **settings: Settings as text. A run with checkpoints may change only lines about
+      settings that affect running (`settings.Affects`).
 
   Returns:
     The record: run_id, seed and seed_drawn if the run has a seed, the settings and
@@ -264,7 +258,7 @@ def _changes(name: str, before: str, now: str) -> list[str]:
     if line[0] in '+-'
     and '=' in line
     and not line[2:].startswith('#')
-    and not _CHANGEABLE.match(line)
+    and settings_lib.affects(line[2:].partition(' =')[0]) is not _RUNNING
   ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from gin import config, config_parser
 
-from batch_rl.runs.bindings import bound, ranges, syntax
+from batch_rl.runs.bindings import bound, settings, syntax
 
 
 def check(statements: Iterable[config_parser.BindingStatement]) -> None:
@@ -36,14 +36,14 @@ def check(statements: Iterable[config_parser.BindingStatement]) -> None:
       continue  # cleared since
     given = values[parameter]
     value = bound.resolve(given)
-    allowed = ranges.find(known.wrapped, parameter)
+    allowed = settings.find(known.wrapped, parameter)
     if allowed is None:
       continue
     is_reference = isinstance(value, config.ConfigurableReference)
     if (
       (allowed.none if value is None else allowed.accepts(value))
       or is_reference
-      and allowed is not ranges.OPTIMIZER
+      and allowed is not settings.OPTIMIZER
     ):
       continue
     name = '/'.join(filter(None, (scope, selector)))
@@ -63,7 +63,7 @@ def check(statements: Iterable[config_parser.BindingStatement]) -> None:
 def _check_macro(statement):
   """Refuses an unused macro that is named like a parameter or a class."""
   name = '/'.join(filter(None, statement[:2]))
-  meant = name in ranges.RANGES or (
+  meant = name in settings.SETTINGS or (
     statement.value is not syntax.REFERENCE
     and config._REGISTRY.matching_selectors(name)
   )
@@ -78,7 +78,7 @@ def _check_macro(statement):
     )
 
 
-def _hint(value: Any, allowed: ranges.Range) -> str:
+def _hint(value: Any, allowed: settings.Setting) -> str:
   """Returns what to write instead, if a value is nearly right; otherwise ''."""
   candidates: list[Any] = []
   if isinstance(value, str):
@@ -90,7 +90,7 @@ def _hint(value: Any, allowed: ranges.Range) -> str:
     candidates.append(int(value))
   elif isinstance(value, list):
     candidates.append(tuple(value))
-  elif ranges.is_integer(value):
+  elif settings.is_integer(value):
     candidates += [(value,), *([bool(value)] if value in (0, 1) else [])]
   for candidate in candidates:
     if candidate is not None and allowed.accepts(candidate):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gin import config_parser
 
-from batch_rl.runs.bindings import ranges
+from batch_rl.runs.bindings import settings
 
 _NAME = r'[\w/]+(?:\.\w+)*'
 _STATEMENT = re.compile(rf'\s*({_NAME})\s*=(.*)', re.DOTALL)
@@ -144,8 +144,8 @@ def _explain(line: str, on_command_line: bool) -> str:
     return f'{binding} has two bindings: give each its own --gin_bindings.'
   if value[0] == '+':
     return f'{binding}: gin reads no sign +: write {corrected(value[1:])}.'
-  allowed = ranges.RANGES.get(name.split('.')[-1])
-  if allowed and allowed not in ranges.TEXTS:
+  allowed = settings.SETTINGS.get(name.split('.')[-1])
+  if allowed and allowed not in settings.TEXTS:
     return f'{binding} cannot be read: give {allowed}.'
   if value[0].isdigit() or re.match(r'-?\.?\d', value):
     return (

@@ -9,7 +9,7 @@ import pytest
 
 from batch_rl.dataset import ReplayLog
 from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
-from batch_rl.runs.bindings import ranges
+from batch_rl.runs.bindings import settings
 from benchmarks import gpu, gpu_updates
 
 WANTED = gpu.Measurement('dqn', cells=2)
@@ -90,9 +90,11 @@ def test_the_bindings_of_the_plan_are_parameters():
   assert bindings
   for name, value in bindings.items():
     parameter = name.rpartition('.')[2]
-    if parameter in ranges.RANGES:  # otherwise the row says that it is unknown
+    if (
+      parameter in settings.SETTINGS
+    ):  # otherwise the row says that it is unknown
       gin.bind_parameter(name, value)
-      assert ranges.RANGES[parameter].accepts(value)
+      assert settings.SETTINGS[parameter].accepts(value)
 
 
 def test_the_share_of_an_update_that_does_not_depend_on_the_batch():

@@ -80,6 +80,29 @@ def test_parameters_are_those_of_the_runs_own_classes(tmp_path):
   assert not others.keys() & run.config.keys()
 
 
+@pytest.mark.parametrize(
+  ('binding', 'is_another_method'),
+  [
+    ('WrappedFixedReplayBuffer.stack_on_device = True', False),
+    ('WrappedFixedReplayBuffer.prefetch_threads = 4', False),
+    ('FixedReplayDQNAgent.updates_per_run = 7', False),
+    ('FixedReplayDQNAgent.epsilon_train = 0.5', False),  # for online agents
+    ("FixedReplayDQNAgent.tf_device = '/gpu:1'", False),
+    ("FixedReplayBuffer.subset = 'random_trajectories(0.1)'", False),
+    ('FixedReplayDQNAgent.jit_compile = True', True),
+    ('FixedReplayDQNAgent.mixed_precision = True', True),
+    ('MyMemoryNetwork.stack_on_device = True', True),
+  ],
+)
+def test_only_results_make_another_method(tmp_path, binding, is_another_method):
+  path = made_up_runs.write(tmp_path / 'run', [1.0], agent='dqn')
+  before = run_results.read_run(str(path)).config_hash
+  record = json.loads((path / 'run.json').read_text())
+  change_record(path, gin_config=f'{binding}\n{record["gin_config"]}')
+  after = run_results.read_run(str(path)).config_hash
+  assert (after != before) == is_another_method
+
+
 def test_the_strategy_is_that_of_the_runs_agent(tmp_path):
   path = made_up_runs.write(tmp_path / 'run', [1.0], agent='multi_network_dqn')
   record = json.loads((path / 'run.json').read_text())

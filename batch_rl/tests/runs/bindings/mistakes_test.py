@@ -15,7 +15,7 @@ from batch_rl.baselines import run_experiment as _online  # noqa: F401
 from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
 from batch_rl.fixed_replay import train
 from batch_rl.runs import command_line, gin_files
-from batch_rl.runs.bindings import ranges
+from batch_rl.runs.bindings import settings
 from batch_rl.tests import programs, shards, user_code
 
 CONFIG = 'batch_rl/fixed_replay/configs/rem.gin'
@@ -349,7 +349,7 @@ def test_every_number_in_a_shipped_config_has_a_range():
     missing = {
       f'{configurable.__name__}.{name}'
       for configurable, name, value in shipped_bindings()
-      if is_checked(value) and not ranges.find(configurable, name)
+      if is_checked(value) and not settings.find(configurable, name)
     }
   # Those of the user's own agents.
   assert missing == {'CQLAgent.cql_weight', 'BCQAgent.threshold'}
@@ -367,7 +367,7 @@ def test_every_numeric_parameter_of_the_package_has_a_range():
     for name, parameter in inspect.signature(function).parameters.items():
       if not is_checked(parameter.default):
         continue
-      allowed = ranges.find(function, name)
+      allowed = settings.find(function, name)
       if allowed is None:
         missing.add(f'{selector}.{name}')
       else:

@@ -1,0 +1,357 @@
+"""Gin parameters of the package: allowed values, and what they affect.
+
+The table has every parameter that the package, Dopamine or TensorFlow's optimisers take
+as a number, by name. A name means the same in all of them. Checks of bindings, the
+comparison of a resumed run with its record, and reports read it. A parameter of the
+user's own code is checked only if it is inherited from a class of the package.
+"""
+
+import dataclasses
+import enum
+import functools
+import inspect
+import numbers
+import re
+from collections.abc import Callable
+from typing import Any
+
+from gin import config
+
+# Packages whose parameters are in the table.
+_PACKAGES = ('batch_rl', 'dopamine', 'tensorflow', 'tf_keras', 'keras')
+_DEVICE_PARTS = re.compile(
+  r'(/?(job:\w+|replica:\d+|task:\d+|(device:)?[cgt]pu:(\d+|\*)))*',
+  re.IGNORECASE,
+)
+_LITERALS = (str, bytes, bool, numbers.Number, list, tuple, dict, set)
+
+
+class Affects(enum.Enum):
+  """What a setting changes.
+
+  Attributes:
+    RESULTS: What is learnt. Reports compare different values as different methods.
+    PROTOCOL: Data and evaluation. Reports compare different values in separate tables.
+    IDENTITY: Agent, game and files of the run, which its record has besides.
+    REPETITION: Only whether a repeated run is equal to the bit, such as the seed.
+    RUNNING: Length, speed and files. A resumed run may change them.
+  """
+
+  RESULTS = enum.auto()
+  PROTOCOL = enum.auto()
+  IDENTITY = enum.auto()
+  REPETITION = enum.auto()
+  RUNNING = enum.auto()
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+  """A parameter.
+
+  Attributes:
+    text: Allowed values in words, after 'give'.
+    accepts: Function that returns whether a value, not None, is allowed.
+    none: Whether None is allowed.
+    affects: What the parameter changes.
+    owner: Pattern of the classes whose parameter `affects` describes. Parameters of
+      other classes affect results.
+    is_online: Whether only online training uses it.
+  """
+
+  text: str
+  accepts: Callable[[Any], bool]
+  none: bool = False
+  affects: Affects = dataclasses.field(default=Affects.RESULTS, compare=False)
+  owner: str = dataclasses.field(default=r'\w+', compare=False)
+  is_online: bool = dataclasses.field(default=False, compare=False)
+
+  def __str__(self) -> str:
+    return f'{self.text}, or None' if self.none else self.text
+
+
+def is_integer(value: Any) -> bool:
+  """Returns whether a value is an integer, and not a boolean."""
+  return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _integer(low: int, high: int, none: bool = False) -> Setting:
+  return Setting(
+    f'an integer from {low} to {high:,}',
+    lambda value: is_integer(value) and low <= value <= high,
+    none,
+  )
+
+
+def _number(
+  low: float, high: float, above: bool = False, none: bool = False
+) -> Setting:
+  """A range of numbers; with `above`, without its lower end."""
+
+  def accepts(value):
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+      return False
+    return (low < value if above else low <= value) and value <= high
+
+  if above:
+    text = f'a number above {low:g}, at most {high:g}'
+  else:
+    text = f'a number from {low:g} to {high:g}'
+  return Setting(text, accepts, none)
+
+
+_BOOLEAN = Setting('True or False', lambda value: isinstance(value, bool))
+_BOOLEAN_OR_NONE = dataclasses.replace(_BOOLEAN, none=True)
+TEXT = Setting(
+  'a text in quotes',
+  lambda value: isinstance(value, str) and bool(value.strip()),
+)
+GAME = dataclasses.replace(TEXT, text="a game in quotes, e.g. 'Pong'")
+TEXT_OR_NONE = dataclasses.replace(TEXT, none=True)
+OPTIMIZER = Setting(
+  'an optimiser with (), e.g. @tf.train.AdamOptimizer()',
+  lambda value: (
+    value.evaluate
+    if isinstance(value, config.ConfigurableReference)
+    else not isinstance(value, _LITERALS)
+  ),
+)
+_FUNCTION = Setting(
+  'a class or function as @Name',
+  lambda value: not isinstance(value, _LITERALS),
+)
+DEVICE = Setting(
+  "a device in quotes, e.g. '/gpu:0'",
+  lambda value: isinstance(value, str) and bool(_DEVICE_PARTS.fullmatch(value)),
+  none=True,
+)
+_DTYPE = Setting(
+  'a dtype, e.g. %tf.uint8', lambda value: not isinstance(value, _LITERALS)
+)
+_SHAPE = Setting(
+  'a tuple of integers of at least 1, e.g. (84, 84)',
+  lambda value: (
+    isinstance(value, tuple)
+    and all(is_integer(length) and 1 <= length <= 10**6 for length in value)
+  ),
+)
+
+_STEPS = _integer(1, 10**12)
+_ROWS = _integer(1, 10**9)
+_PROBABILITY = _number(0, 1)
+_RATE = _number(0, 1000, above=True)
+
+# Classes by name; reports read settings of classes that they cannot import.
+_RUNNER = r'\w*Runner'
+_MEMORY = r'\w*(Buffer|Replay|Memory)'
+
+
+def _affecting(what: Affects) -> Callable[..., Setting]:
+  """Returns a function that marks a setting, maybe of some classes, in the table."""
+
+  def mark(setting: Setting, owner: str = r'\w+') -> Setting:
+    return dataclasses.replace(setting, affects=what, owner=owner)
+
+  return mark
+
+
+_protocol = _affecting(Affects.PROTOCOL)
+_identity = _affecting(Affects.IDENTITY)
+_repetition = _affecting(Affects.REPETITION)
+_running = _affecting(Affects.RUNNING)
+_online = functools.partial(dataclasses.replace, is_online=True)
+
+TEXTS = (TEXT, TEXT_OR_NONE, GAME, DEVICE)
+SETTINGS = {
+  # Runs.
+  'num_iterations': _running(_integer(1, 10**9), _RUNNER),
+  'training_steps': _STEPS,  # agent steps
+  'evaluation_steps': _protocol(
+    _integer(0, 10**12), _RUNNER
+  ),  # agent steps; 0 for no evaluation
+  'max_steps_per_episode': _protocol(
+    _integer(1, 10**12, none=True), _RUNNER
+  ),  # agent steps
+  'evaluation_environments': _repetition(
+    _integer(1, 10_000, none=True), _RUNNER
+  ),
+  'clip_rewards': _BOOLEAN,
+  'log_every_n': _running(_integer(1, 10**9), _RUNNER),
+  'use_legacy_logger': _running(_BOOLEAN, _RUNNER),
+  'fine_grained_print_to_console': _running(_BOOLEAN, _RUNNER),
+  'checkpoint_file_prefix': _identity(TEXT, _RUNNER),
+  'logging_file_prefix': _identity(TEXT, _RUNNER),
+  'create_environment_fn': _FUNCTION,
+  'accept_changes': _BOOLEAN,
+  'seed': _repetition(_integer(0, 2**63 - 1, none=True), 'run_seed'),
+  'acting_seed': _integer(0, 2**63 - 1, none=True),
+  'deterministic_ops': _repetition(_BOOLEAN, 'run_seed'),
+  'tensor_float_32': _BOOLEAN,
+  'collectors': _running(
+    Setting(
+      "a list of names, e.g. ['console']",
+      lambda value: isinstance(value, (list, tuple)),
+    ),
+    'CollectorDispatcher',
+  ),
+  # Checkpoints.
+  'keep': _running(_integer(1, 10**9), 'Checkpoints'),  # iterations
+  'keep_every': _running(
+    _integer(1, 10**9, none=True), 'Checkpoints'
+  ),  # iterations
+  'every_minutes': _running(
+    _number(0, 10**9, above=True, none=True), 'Checkpoints'
+  ),
+  'every_steps': _running(
+    _integer(1, 10**12, none=True), 'Checkpoints'
+  ),  # agent steps
+  'checkpoint_duration': _running(
+    _integer(1, 10**9), r'\w*(Runner|Checkpointer)'
+  ),  # iterations
+  'max_tf_checkpoints_to_keep': _running(_integer(1, 10**9)),
+  'allow_partial_reload': _BOOLEAN,
+  # Agents.
+  'agent_name': _identity(TEXT),
+  'observation_shape': _SHAPE,
+  'observation_dtype': _DTYPE,
+  'stack_size': _integer(1, 1000),  # frames
+  'network': _FUNCTION,
+  'gamma': _PROBABILITY,
+  'update_horizon': _integer(1, 10_000),  # agent steps
+  'min_replay_history': _online(_integer(0, 10**12)),  # agent steps
+  'update_period': _integer(1, 10**9),  # agent steps
+  'target_update_period': _STEPS,  # agent steps
+  'epsilon_fn': _FUNCTION,
+  'epsilon_train': _online(_PROBABILITY),
+  'epsilon_eval': _protocol(_PROBABILITY),
+  'epsilon_decay_period': _online(_STEPS),  # agent steps
+  'optimizer': OPTIMIZER,
+  'tf_device': _repetition(DEVICE),
+  'eval_mode': _BOOLEAN,
+  'use_staging': _running(_BOOLEAN),
+  'summary_writing_frequency': _running(_STEPS),  # agent steps
+  'updates_per_run': _running(_integer(1, 10**6)),
+  'jit_compile': _BOOLEAN,
+  'mixed_precision': _BOOLEAN,
+  'num_atoms': _integer(1, 100_000),
+  'vmin': Setting(
+    'a number from -1e+09 to 1e+09 other than 0, which Dopamine takes for None; '
+    '-1e-6 is as good',
+    lambda value: _number(-1e9, 1e9).accepts(value) and value != 0,
+    none=True,
+  ),
+  'vmax': _number(-1e9, 1e9),
+  'kappa': _number(0, 1e9),
+  'num_heads': _integer(1, 100_000),
+  'num_networks': _integer(1, 1000),
+  'num_convex_combinations': _integer(1, 100_000),
+  'transform_strategy': TEXT,
+  'use_deep_exploration': _BOOLEAN,
+  'replay_scheme': TEXT,
+  'num_tau_samples': _integer(1, 100_000),
+  'num_tau_prime_samples': _integer(1, 100_000),
+  'num_quantile_samples': _integer(1, 100_000),
+  'quantile_embedding_dim': _integer(1, 100_000),
+  'double_dqn': _BOOLEAN,
+  # Replay memories and data.
+  'batch_size': _integer(1, 10**6),  # transitions
+  'replay_capacity': _ROWS,
+  'shard_capacity': _integer(1, 10**9, none=True),  # rows
+  'max_sample_attempts': _integer(1, 10**9),
+  'replay_file_start_index': _integer(0, 10**9),
+  'replay_file_end_index': _integer(1, 10**9, none=True),
+  'num_buffers': _integer(1, 10**9, none=True),  # shards
+  'subset': _protocol(TEXT_OR_NONE, _MEMORY),
+  'cache_dir': _running(TEXT_OR_NONE, _MEMORY),
+  'preload': _running(_BOOLEAN, _MEMORY),
+  'prefetch': _running(_integer(0, 100_000), _MEMORY),  # batches
+  'prefetch_threads': _running(_integer(1, 1000), _MEMORY),
+  'stack_on_device': _running(_BOOLEAN_OR_NONE, _MEMORY),
+  'frames_on_device': _running(_BOOLEAN, _MEMORY),
+  'start_early': _repetition(_BOOLEAN, _MEMORY),
+  'deterministic': _repetition(_BOOLEAN_OR_NONE, _MEMORY),
+  'skip_damaged': _BOOLEAN,
+  # Optimisers and their schedules.
+  'learning_rate': _number(0, 1e38, above=True),  # float32
+  'epsilon': _RATE,
+  'decay': _PROBABILITY,
+  'momentum': _PROBABILITY,
+  'centered': _BOOLEAN,
+  'name': TEXT_OR_NONE,
+  'beta1': _PROBABILITY,
+  'beta2': _PROBABILITY,
+  'use_locking': _BOOLEAN,
+  'use_nesterov': _BOOLEAN,
+  'decay_steps': _STEPS,
+  'decay_rate': _RATE,
+  'end_learning_rate': _number(0, 1000),
+  'staircase': _BOOLEAN,
+  # Environments.
+  'game_name': _identity(GAME),
+  'sticky_actions': _protocol(_BOOLEAN),
+  'rom_set': _protocol(TEXT),
+  'repeat_action_probability': _PROBABILITY,
+  'max_num_frames_per_episode': _integer(1, 2**31 - 1),  # frames
+  'frame_skip': _integer(1, 1000),  # frames
+  'screen_size': _integer(1, 10_000),  # pixels
+  'terminal_on_life_loss': _BOOLEAN,
+  'difficulty_ramping': _BOOLEAN,
+  'environment_name': _identity(TEXT),
+  'version': _protocol(TEXT),
+  'use_legacy_gym': _protocol(_BOOLEAN),
+  'use_ppo_preprocessing': _protocol(_BOOLEAN),
+  'continuous_action_threshold': _protocol(_PROBABILITY),
+}
+# Fewer values are allowed for classes of the package.
+_OF_THE_PACKAGE = {
+  'replay_scheme': Setting(
+    "'uniform', since fixed replays and logged memories have no priorities",
+    lambda value: value == 'uniform',
+  ),
+}
+
+
+def affects(name: str) -> Affects:
+  """Returns what a binding changes, by its name alone.
+
+  Args:
+    name: Name of the binding, `[scope/][module.]Class.parameter`.
+  """
+  *_, owner, parameter = ['', *re.split('[./]', name)]
+  setting = SETTINGS.get(parameter)
+  if setting is None or not re.fullmatch(setting.owner, owner):
+    return Affects.RESULTS
+  return setting.affects
+
+
+def is_online(name: str) -> bool:
+  """Returns whether only online training uses a binding, named as in `affects`."""
+  setting = SETTINGS.get(name.rpartition('.')[2])
+  return setting is not None and setting.is_online
+
+
+def find(configurable: Callable, parameter: str) -> Setting | None:
+  """Returns a parameter's entry; None if it is not in the table.
+
+  Args:
+    configurable: Class or function known to gin.
+    parameter: Name of its parameter.
+  """
+  if parameter not in SETTINGS:
+    return None
+  for owner in getattr(configurable, '__mro__', (configurable,)):
+    package = owner.__module__.split('.')[0]
+    if package in _PACKAGES:
+      is_class = isinstance(owner, type)
+      function = vars(owner).get('__init__') if is_class else owner
+      if function and _takes(function, parameter, is_class):
+        own = _OF_THE_PACKAGE if package == 'batch_rl' else {}
+        return own.get(parameter, SETTINGS[parameter])
+  return None
+
+
+def _takes(function, parameter, is_class):
+  """Returns whether a function has a parameter; `AnyAgent` has all of them."""
+  parameters = inspect.signature(function).parameters
+  return parameter in parameters or (
+    not is_class and any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+  )
