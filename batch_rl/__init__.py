@@ -1,15 +1,10 @@
 """Offline reinforcement learning on the DQN Replay Dataset.
 
-Importing this package prepares the process for Dopamine's TensorFlow agents (see
-`batch_rl.dopamine_compat`), so import it before TensorFlow is used. It does not
-import TensorFlow itself.
+Importing the package changes nothing in the process. The packages of agents, such as
+`batch_rl.agents`, prepare it for Dopamine (see `batch_rl.dopamine_compat`).
 """
 
-from batch_rl import dataset, dopamine_compat
-from batch_rl.utils import programs
+from batch_rl import dataset
 
-__all__ = ['dataset', 'dopamine_compat']
+__all__ = ['dataset']
 __version__ = '1.0.0'
-
-programs.open_closed_streams()
-dopamine_compat.activate()

@@ -64,7 +64,7 @@ def _use_legacy_keras() -> None:
   if keras is not None and getattr(keras, '__version__', '').startswith('3'):
     raise ImportError(
       'tf.keras is already Keras 3, which the agents do not support: '
-      'import batch_rl before tf.keras is used, or set '
+      'import batch_rl.agents before tf.keras is used, or set '
       'TF_USE_LEGACY_KERAS=1 in the environment.'
     )
 

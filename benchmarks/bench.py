@@ -9,7 +9,7 @@ Not included: `benchmarks/codecs.py` (the choice of compression),
 killed at random times) and `benchmarks/endurance.py` (memory over 200,000 updates).
 """
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import functools
 import os

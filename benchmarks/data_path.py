@@ -12,7 +12,7 @@ over 7 GB; `--dopamine_peak` measures its peak. Rates of several threads follow,
 `benchmarks/sampling_rates.py`.
 """
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import argparse
 import os

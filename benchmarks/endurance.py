@@ -6,7 +6,7 @@ An offline DQN on CartPole, with the runner of the main job: twenty iterations o
 updates, each with an evaluation and a checkpoint. Takes a few minutes.
 """
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import functools
 import os

@@ -9,7 +9,7 @@ does without this package; a third loop has our faster conversion
 (`dopamine_compat.py`), as the feed has. The loops take turns.
 """
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import argparse
 import contextlib

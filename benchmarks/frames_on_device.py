@@ -13,7 +13,7 @@ Rounds of 50 updates alternate, in one process:
 The shares are medians over the rounds.
 """
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import os
 import tempfile

@@ -4,7 +4,7 @@ It builds the agent, prints a line, waits for a number of seconds on stdin, meas
 as long, and prints the result as JSON.
 """
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import importlib.metadata
 import json

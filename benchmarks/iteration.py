@@ -15,7 +15,7 @@ Dopamine's), several environments side by side, and scaling with the cores. No e
 ends early, so waiting for the last episode is not measured.
 """
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import contextlib
 import functools

@@ -8,7 +8,7 @@ the console's memory and follows the ball: its frames resemble a trained agent's
 long rallies and broken walls.
 """
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import os
 import shutil

@@ -1,6 +1,6 @@
 """Replay memories to compare, ours and Dopamine's, with the rows of large runs."""
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import os
 

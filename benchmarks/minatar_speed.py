@@ -16,7 +16,7 @@ take turns, in rounds; all figures are medians over the rounds. Processor time i
 all threads of the process. Other work on the machine changes it less than the rates.
 """
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import argparse
 import functools

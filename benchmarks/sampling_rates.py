@@ -17,7 +17,7 @@ take turns, in rounds; rates are medians over the rounds.
 `benchmarks/data_path.py` includes this table.
 """
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import argparse
 import concurrent.futures

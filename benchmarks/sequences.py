@@ -12,7 +12,7 @@ each other before.
 The script's dataset is made of fewer rows than its 500,000, and scaled.
 """
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import argparse
 import time

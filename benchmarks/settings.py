@@ -8,7 +8,7 @@
   `jit_compile`.
 """
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import contextlib
 import functools

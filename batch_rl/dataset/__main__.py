@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from batch_rl import dopamine_compat
 from batch_rl.dataset.commands import (
   compare,
   console,
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
   Args:
     arguments: Command line without the program's name; None for `sys.argv`.
   """
+  dopamine_compat.activate()  # some commands import TensorFlow
   parser = console.Parser(
     prog='python -m batch_rl.dataset', description='Tools for logged data.'
   )

@@ -118,6 +118,7 @@ def run(main: Callable, required: Iterable[str], resumes: bool = True) -> None:
       logging.warning('Interrupted.%s', advice if resumes else '')
       sys.exit(130)
 
+  programs.open_closed_streams()
   app.run(start, flags_parser=parse)
 
 

@@ -29,7 +29,7 @@ def test_dopamine_imports_and_builds_silently_and_defers_heavy_packages():
   """Covers Keras 3, Baselines, Estimators, eager C51 and the banner of ale-py."""
   done = run("""
 import sys
-import batch_rl
+import batch_rl.agents
 import gin.tf.external_configurables
 from dopamine.discrete_domains import run_experiment
 from dopamine.tf.agents.rainbow import rainbow_agent
@@ -77,17 +77,37 @@ print(data_adapter._is_pandas_series(frame['a']))
   ], done.stderr
 
 
-def test_importing_the_package_imports_nothing_heavy():
+def test_importing_the_data_tools_changes_nothing_in_the_process():
   done = run("""
-import sys
-import batch_rl
-print([m for m in ('tensorflow', 'numpy', 'gin', 'jax', 'gym') if m in sys.modules])
+import os, sys
+before = dict(os.environ), list(sys.meta_path)
+import batch_rl.dataset
+print((dict(os.environ), list(sys.meta_path)) == before, 'numpy' in sys.modules)
+import batch_rl.dataset.logged_run, batch_rl.dataset.sampling.sampler
+heavy = ('tensorflow', 'jax', 'dopamine', 'gin', 'gym', 'batch_rl.dopamine_compat')
+print([m for m in heavy if m in sys.modules], [k for k in os.environ if 'TF_' in k])
 """)
-  assert done.stdout == '[]\n', done.stderr
+  assert done.stdout == 'True False\n[] []\n', done.stderr
+
+
+@pytest.mark.parametrize(
+  'package', ['agents', 'baselines', 'fixed_replay', 'multi_head', 'runs']
+)
+def test_dopamine_can_be_imported_after_any_package_of_agents(package):
+  """Hooks are installed by the import; nothing heavy is imported yet."""
+  done = run(f"""
+import sys
+import batch_rl.{package}
+print('tensorflow' in sys.modules)
+from dopamine.agents.dqn import dqn_agent
+print(dqn_agent.__name__)
+""")
+  assert done.stdout == 'False\ndopamine.tf.agents.dqn.dqn_agent\n'
+  assert not done.stderr
 
 
 def test_old_names_of_dopamines_modules_give_the_same_modules():
-  importlib.import_module('batch_rl')
+  importlib.import_module('batch_rl.agents')
   for name in (
     'agents',
     'agents.dqn.dqn_agent',
@@ -109,6 +129,7 @@ def test_an_older_dopamine_keeps_its_modules(tmp_path):
   (tmp_path / 'dopamine/__init__.py').write_text('')
   (tmp_path / 'dopamine/agents/__init__.py').write_text('OLD = True')
   code = """
+import batch_rl.agents
 from batch_rl import dopamine_compat
 import dopamine.agents as agents
 print(agents.OLD, dopamine_compat.current_names('dopamine.agents.x'))
@@ -126,7 +147,7 @@ def test_an_installed_baselines_is_kept(tmp_path):
   (package / '__init__.py').write_text('')
   (package / 'atari_wrappers.py').write_text('REAL = True')
   code = """
-import batch_rl
+import batch_rl.agents
 from baselines.common import atari_wrappers
 print(atari_wrappers.REAL)
 """
@@ -144,10 +165,10 @@ import types
 import tensorflow as tf
 if not os.fork():
   tf.keras.Model  # Keras 3, in this process only
-  import batch_rl
+  import batch_rl.agents
 print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 tf.estimator = types.SimpleNamespace(SessionRunHook=int)
-import batch_rl
+import batch_rl.agents
 import gin.tf.utils
 print(tf.estimator.SessionRunHook is int)
 print(tf.keras.Model.__module__.split('.')[0])
@@ -211,7 +232,7 @@ os.write(2, b'W0000 00:00:17.3  1 gpu.cc:1] Your driver is too old.\\n')
 os.write(2, b'F0000 no AVX')
 {end}
 """)
-  done = run('import batch_rl, tensorflow', PYTHONPATH=str(tmp_path))
+  done = run('import batch_rl.agents, tensorflow', PYTHONPATH=str(tmp_path))
   kept = 'W0000 00:00:17.3  1 gpu.cc:1] Your driver is too old.\nF0000 no AVX'
   assert done.returncode == code
   assert done.stderr.startswith(kept)
@@ -226,7 +247,7 @@ import subprocess
 server = subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL)
 """)
   done = run(
-    'import batch_rl, tensorflow; tensorflow.server.kill()',
+    'import batch_rl.agents, tensorflow; tensorflow.server.kill()',
     PYTHONPATH=str(tmp_path),
   )
   assert (done.returncode, done.stderr) == (0, '')

@@ -24,6 +24,7 @@ def run(program: Callable[[], int | None], prefix: str = '') -> int:
     The exit code: 2 after a ValueError, an OSError, or without memory or threads;
     130 after Ctrl-C; 141 if the reader of the output has left, e.g. `| head`.
   """
+  open_closed_streams()
   for stream in (sys.stdout, sys.stderr):
     if isinstance(stream, io.TextIOWrapper):
       # A name may have characters that the terminal has not.

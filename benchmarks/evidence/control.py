@@ -13,7 +13,7 @@ runs are kept in `--work_dir`; run the command again to continue. `--out` receiv
 `results.csv`, `data.csv`, and a table and a figure made from them.
 """
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import argparse
 import dataclasses

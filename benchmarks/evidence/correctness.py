@@ -15,7 +15,7 @@ The last rows are updates on batches from a log on disk, including n-step return
 the synchronisation of the target network.
 """
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import csv
 import os

@@ -1,6 +1,6 @@
 """Damaged checkpoints of offline and online runs, resumed and evaluated."""
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import functools
 import gzip

@@ -1,6 +1,6 @@
 """Damaged JSON and YAML, read by the data tools, resume, evaluate, report and sweep."""
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import dataclasses
 import functools

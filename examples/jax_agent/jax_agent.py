@@ -1,6 +1,6 @@
 """Dopamine's DQN in JAX, offline. To train: python jax_agent.py data/Pong/1."""
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import sys
 

@@ -1,6 +1,6 @@
 """Dopamine's JAX agents and buffers; the import of JAX takes seconds."""
 
-import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
+import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import runpy
 

@@ -46,7 +46,7 @@ def test_arrays_of_another_shape_are_refused():
 _EXIT = """
 import sys, threading, time
 import numpy as np
-import batch_rl
+import batch_rl.agents
 import tensorflow as tf
 from batch_rl.dataset.sampling import prefetch as base
 from batch_rl.fixed_replay.replay_memory import block_prefetch, prefetch

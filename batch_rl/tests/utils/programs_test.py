@@ -90,7 +90,8 @@ def test_a_closed_stream_is_not_mixed_with_the_next_file(tmp_path):
   path = tmp_path / 'data'
   code = f"""
 import sys
-import batch_rl
+from batch_rl.utils import programs
+programs.open_closed_streams()
 with open({str(path)!r}, 'w') as data:
   sys.exit(data.fileno() <= 2 or print('message', file=sys.stderr))
 """

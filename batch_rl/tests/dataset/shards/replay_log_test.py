@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import batch_rl  # noqa: F401  (prepares the process for Dopamine)
+import batch_rl.agents  # noqa: F401  (prepares the process for Dopamine)
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset import store
 from batch_rl.dataset.shards import manifests, replay_log, shard_writer

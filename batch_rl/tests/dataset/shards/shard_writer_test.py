@@ -9,7 +9,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import batch_rl  # noqa: F401  (prepares the process for Dopamine)
+import batch_rl.agents  # noqa: F401  (prepares the process for Dopamine)
 from batch_rl.dataset.shards import (
   replay_log,
   shard_files,
