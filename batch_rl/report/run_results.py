@@ -17,12 +17,12 @@ import numpy as np
 
 from batch_rl.runs import evaluations as evaluations_lib
 from batch_rl.runs import games, run_record
+from batch_rl.runs.bindings import recorded
 from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.utils import files, programs, safe_pickle
 
 _LOGS = 'logs'
 # Class names in gin bindings.
-_RUNNER = r'\w*Runner'
 _ITERATIONS = 200  # Default of Dopamine's runner.
 _ENSEMBLES = {
   'IDENTITY': 'Ensemble-DQN',
@@ -199,7 +199,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   # A null counts as missing.
   data, environment = record.get('data') or {}, record.get('environment') or {}
   versions = record.get('versions') or {}
-  bindings = _bindings(record.get('gin_config') or '')
+  bindings = recorded.bindings(record.get('gin_config') or '')
   named = {
     'agent': _agent(record, bindings) or agent,
     'game': _game(environment, bindings) or game or _game_in_path(directory),
@@ -212,7 +212,9 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   returns, episodes = _curve(_evaluations(directory))
   planned = None
   if record:
-    planned = _number(_value(bindings, 'num_iterations', _RUNNER), _ITERATIONS)
+    planned = _number(
+      _value(bindings, 'num_iterations', settings_lib.RUNNER), _ITERATIONS
+    )
   return RunResults(
     directory,
     named['agent'].lstrip('_'),  # matplotlib hides labels that begin with '_'.
@@ -337,19 +339,6 @@ def _log_numbers(directory: str) -> list[int]:
   ]
 
 
-def _bindings(text: str) -> dict[str, str]:
-  """Returns the bindings `name = value` of a gin config, macros resolved."""
-  bindings = {}
-  for line in text.replace('\\\n', ' ').split('\n'):  # Joins continued lines.
-    name, separator, value = line.partition(' = ')
-    if separator and not name.startswith('#'):
-      bindings[name.strip()] = value.strip()
-  return {
-    name: bindings.get(value[1:], value) if value.startswith('%') else value
-    for name, value in bindings.items()
-  }
-
-
 def _value(bindings: Mapping[str, str], name: str, owner: str = r'\w+') -> str:
   """Returns the value of a parameter; '' if it is unbound.
 
@@ -445,7 +434,7 @@ def _protocol(
   if not record:
     names = ('subset', 'epsilon', 'sticky', 'rom', 'frame cap', 'steps')
     return dict.fromkeys(names, '?')
-  bound = _value(bindings, 'max_steps_per_episode', _RUNNER)
+  bound = _value(bindings, 'max_steps_per_episode', settings_lib.RUNNER)
   max_steps = math.inf if bound == 'None' else _number(bound, 27_000)
   max_frames = environment.get('max_num_frames_per_episode') or math.inf
   frame_skip = environment.get('frame_skip') or 4
@@ -456,5 +445,6 @@ def _protocol(
     'sticky': str(environment.get('repeat_action_probability', unknown)),
     'rom': str(environment.get('rom_md5', unknown)),
     'frame cap': str(min(max_frames, frame_skip * max_steps)),
-    'steps': _value(bindings, 'evaluation_steps', _RUNNER) or '125000',
+    'steps': _value(bindings, 'evaluation_steps', settings_lib.RUNNER)
+    or '125000',
   }

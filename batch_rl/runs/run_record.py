@@ -4,7 +4,6 @@ A resumed run compares its settings with the record. The record also documents h
 the results were made.
 """
 
-import difflib
 import hashlib
 import importlib.metadata
 import os
@@ -19,6 +18,7 @@ from absl import logging
 
 from batch_rl.dataset.shards import manifests
 from batch_rl.runs import checkpoints
+from batch_rl.runs.bindings import recorded
 from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.utils import files, json_schema, locks
 
@@ -61,7 +61,8 @@ _SCHEMA = {
   'create_environment': _FUNCTION,
   'modules': [str],
 }
-_RUNNING = settings_lib.Affects.RUNNING  # which a resumed run may change
+# Settings that a resumed run may change, and those with an entry of their own.
+_NOT_COMPARED = (settings_lib.Affects.RUNNING, settings_lib.Affects.RECORDED)
 _locks: list[Any] = []  # held until the process ends
 
 
@@ -247,18 +248,17 @@ def compare(
 
 def _changes(name: str, before: str, now: str) -> list[str]:
   """Returns the changed lines, with - for the old and + for the new ones."""
-  if '\n' not in before + now:
-    return (
-      [] if before == now else [f'- {name} = {before}', f'+ {name} = {now}']
-    )
-  old, new = (sorted(text.split('\n')) for text in (before, now))
+  if '\n' in before + now:
+    old, new = recorded.bindings(before), recorded.bindings(now)
+  else:
+    old, new = {name: before}, {name: now}
   return [
-    line
-    for line in difflib.ndiff(old, new)
-    if line[0] in '+-'
-    and '=' in line
-    and not line[2:].startswith('#')
-    and settings_lib.affects(line[2:].partition(' =')[0]) is not _RUNNING
+    f'{sign} {key} = {values[key]}'
+    for key in sorted({**old, **new})
+    if settings_lib.affects(key) not in _NOT_COMPARED
+    and recorded.value(old, key) != recorded.value(new, key)
+    for sign, values in (('-', old), ('+', new))
+    if key in values
   ]
 
 

@@ -32,14 +32,14 @@ class Affects(enum.Enum):
   Attributes:
     RESULTS: What is learnt. Reports compare different values as different methods.
     PROTOCOL: Data and evaluation. Reports compare different values in separate tables.
-    IDENTITY: Agent, game and files of the run, which its record has besides.
-    REPETITION: Only whether a repeated run is equal to the bit, such as the seed.
+    RECORDED: An entry of its own in the run's record, which is compared instead.
+    REPETITION: Only whether a repeated run is equal to the bit.
     RUNNING: Length, speed and files. A resumed run may change them.
   """
 
   RESULTS = enum.auto()
   PROTOCOL = enum.auto()
-  IDENTITY = enum.auto()
+  RECORDED = enum.auto()
   REPETITION = enum.auto()
   RUNNING = enum.auto()
 
@@ -141,7 +141,7 @@ _PROBABILITY = _number(0, 1)
 _RATE = _number(0, 1000, above=True)
 
 # Classes by name; reports read settings of classes that they cannot import.
-_RUNNER = r'\w*Runner'
+RUNNER = r'\w*Runner'
 _MEMORY = r'\w*(Buffer|Replay|Memory)'
 
 
@@ -155,7 +155,7 @@ def _affecting(what: Affects) -> Callable[..., Setting]:
 
 
 _protocol = _affecting(Affects.PROTOCOL)
-_identity = _affecting(Affects.IDENTITY)
+_recorded = _affecting(Affects.RECORDED)
 _repetition = _affecting(Affects.REPETITION)
 _running = _affecting(Affects.RUNNING)
 _online = functools.partial(dataclasses.replace, is_online=True)
@@ -163,26 +163,26 @@ _online = functools.partial(dataclasses.replace, is_online=True)
 TEXTS = (TEXT, TEXT_OR_NONE, GAME, DEVICE)
 SETTINGS = {
   # Runs.
-  'num_iterations': _running(_integer(1, 10**9), _RUNNER),
+  'num_iterations': _running(_integer(1, 10**9), RUNNER),
   'training_steps': _STEPS,  # agent steps
   'evaluation_steps': _protocol(
-    _integer(0, 10**12), _RUNNER
+    _integer(0, 10**12), RUNNER
   ),  # agent steps; 0 for no evaluation
   'max_steps_per_episode': _protocol(
-    _integer(1, 10**12, none=True), _RUNNER
+    _integer(1, 10**12, none=True), RUNNER
   ),  # agent steps
   'evaluation_environments': _repetition(
-    _integer(1, 10_000, none=True), _RUNNER
+    _integer(1, 10_000, none=True), RUNNER
   ),
   'clip_rewards': _BOOLEAN,
-  'log_every_n': _running(_integer(1, 10**9), _RUNNER),
-  'use_legacy_logger': _running(_BOOLEAN, _RUNNER),
-  'fine_grained_print_to_console': _running(_BOOLEAN, _RUNNER),
-  'checkpoint_file_prefix': _identity(TEXT, _RUNNER),
-  'logging_file_prefix': _identity(TEXT, _RUNNER),
+  'log_every_n': _running(_integer(1, 10**9), RUNNER),
+  'use_legacy_logger': _running(_BOOLEAN, RUNNER),
+  'fine_grained_print_to_console': _running(_BOOLEAN, RUNNER),
+  'checkpoint_file_prefix': _running(TEXT, RUNNER),
+  'logging_file_prefix': _running(TEXT, RUNNER),
   'create_environment_fn': _FUNCTION,
   'accept_changes': _BOOLEAN,
-  'seed': _repetition(_integer(0, 2**63 - 1, none=True), 'run_seed'),
+  'seed': _recorded(_integer(0, 2**63 - 1, none=True), 'run_seed'),
   'acting_seed': _integer(0, 2**63 - 1, none=True),
   'deterministic_ops': _repetition(_BOOLEAN, 'run_seed'),
   'tensor_float_32': _BOOLEAN,
@@ -210,7 +210,7 @@ SETTINGS = {
   'max_tf_checkpoints_to_keep': _running(_integer(1, 10**9)),
   'allow_partial_reload': _BOOLEAN,
   # Agents.
-  'agent_name': _identity(TEXT),
+  'agent_name': _recorded(TEXT, r'create_(\w+_)?agent'),
   'observation_shape': _SHAPE,
   'observation_dtype': _DTYPE,
   'stack_size': _integer(1, 1000),  # frames
@@ -286,7 +286,7 @@ SETTINGS = {
   'end_learning_rate': _number(0, 1000),
   'staircase': _BOOLEAN,
   # Environments.
-  'game_name': _identity(GAME),
+  'game_name': _protocol(GAME),
   'sticky_actions': _protocol(_BOOLEAN),
   'rom_set': _protocol(TEXT),
   'repeat_action_probability': _PROBABILITY,
@@ -295,7 +295,7 @@ SETTINGS = {
   'screen_size': _integer(1, 10_000),  # pixels
   'terminal_on_life_loss': _BOOLEAN,
   'difficulty_ramping': _BOOLEAN,
-  'environment_name': _identity(TEXT),
+  'environment_name': _protocol(TEXT),
   'version': _protocol(TEXT),
   'use_legacy_gym': _protocol(_BOOLEAN),
   'use_ppo_preprocessing': _protocol(_BOOLEAN),
@@ -321,6 +321,27 @@ def affects(name: str) -> Affects:
   if setting is None or not re.fullmatch(setting.owner, owner):
     return Affects.RESULTS
   return setting.affects
+
+
+def runner_default(name: str) -> str | None:
+  """Returns the default of a runner's setting as gin writes it; None for others.
+
+  A binding to the default, as a program may record it, is no change.
+
+  Args:
+    name: Name of the binding, as in `affects`.
+  """
+  owner, _, parameter = name.rpartition('.')
+  if not re.fullmatch(RUNNER, owner.rpartition('.')[2]):
+    return None
+  known = config._REGISTRY.get_match(owner)
+  taken = inspect.signature(known.wrapped).parameters if known else {}
+  if (
+    parameter not in taken
+    or taken[parameter].default is inspect.Parameter.empty
+  ):
+    return None
+  return repr(taken[parameter].default)
 
 
 def is_online(name: str) -> bool:

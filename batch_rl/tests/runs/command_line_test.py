@@ -1,5 +1,6 @@
 """The programs as typed: results on disk, one-line errors, resuming."""
 
+import functools
 import gzip
 import importlib
 import json
@@ -14,12 +15,14 @@ import time
 import gin
 import numpy as np
 import pytest
+import tensorflow as tf
 from absl import logging
 
 from batch_rl.baselines import run_experiment
 from batch_rl.baselines import train as online
 from batch_rl.dataset.sampling import sampler
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
+from batch_rl.fixed_replay import run_experiment as offline_runs
 from batch_rl.fixed_replay import train as offline
 from batch_rl.report import run_results
 from batch_rl.runs import command_line, progress, run_record
@@ -247,6 +250,16 @@ def test_mistakes_end_in_one_line_before_anything_is_built(
   assert not (base_dir / 'checkpoints').exists()
 
 
+SHORT = [
+  'FixedReplayRunner.training_steps=8',
+  'FixedReplayRunner.evaluation_steps=1',
+  'FixedReplayRunner.max_steps_per_episode=5',
+  'WrappedFixedReplayBuffer.num_buffers=1',
+  programs.IMPORT_TINY_NETWORK,
+  'FixedReplayDQNAgent.network=@TinyNetwork',
+]
+
+
 def offline_main(
   base_dir,
   replay_dir,
@@ -260,15 +273,7 @@ def offline_main(
     base_dir=str(base_dir),
     replay_dir=str(replay_dir),
     gin_files=['batch_rl/fixed_replay/configs/dqn.gin'],
-    gin_bindings=[
-      'FixedReplayRunner.training_steps=8',
-      'FixedReplayRunner.evaluation_steps=1',
-      'FixedReplayRunner.max_steps_per_episode=5',
-      'WrappedFixedReplayBuffer.num_buffers=1',
-      programs.IMPORT_TINY_NETWORK,
-      'FixedReplayDQNAgent.network=@TinyNetwork',
-      *bindings,
-    ],
+    gin_bindings=[*SHORT, *bindings],
     init_checkpoint_dir=init_checkpoint_dir,
     seed=seed,
     accept_changes=accept_changes,
@@ -314,7 +319,7 @@ def test_a_mistake_leaves_the_base_dir_usable(tmp_path, atari_run, capsys):
   offline_main(base_dir, atari_run, ONCE)
 
 
-LONG_NAME = 'FixedReplayRunner.logging_file_prefix="' + 'x' * 90 + '"'
+LONG_SUBSET = 'FixedReplayBuffer.subset="' + 'x' * 90 + '"'
 SUBSET = 'FixedReplayBuffer.subset="first_transitions(99)"'
 
 
@@ -323,7 +328,7 @@ SUBSET = 'FixedReplayBuffer.subset="first_transitions(99)"'
   [
     (['FixedReplayDQNAgent.gamma=0.5'], 1, 'gamma = 0.5'),
     (['FixedReplayRunner.tensor_float_32=True'], 1, 'tensor_float_32 = True'),
-    ([LONG_NAME], 1, 'x' * 90),  # gin would wrap the line
+    ([LONG_SUBSET], 1, 'x' * 90),  # gin would wrap the line
     ([SUBSET], 1, 'first_transitions(99)'),
     ([], 2, '- seed = 1; + seed = 2'),
   ],
@@ -486,6 +491,41 @@ def test_a_run_may_be_prolonged_and_changed_on_request(
   assert any('gamma = 0.5' in line for line in settings)
   assert 'first_transitions(30)' in data[1]
   assert 'gamma = 0.5' in record['gin_config']
+
+
+def own_program(base_dir, replay_dir, bindings):
+  """Runs as a user's own program does that has the settings of `offline_main`."""
+  gin.clear_config()
+  tf.compat.v1.reset_default_graph()
+  gin.parse_config_files_and_bindings(
+    ['batch_rl/fixed_replay/configs/dqn.gin'],
+    [*SHORT, *bindings, 'run_seed.seed = 1'],
+  )
+  create_agent = functools.partial(
+    offline_runs.create_offline_agent,
+    replay_data_dir=str(replay_dir / 'replay_logs'),
+    agent_name='dqn',
+  )
+  offline_runs.FixedReplayRunner(str(base_dir), create_agent).run_experiment()
+
+
+@pytest.mark.parametrize(
+  'programs_in_turn',
+  [(offline_main, own_program), (own_program, offline_main)],
+)
+def test_the_command_and_a_program_continue_each_others_runs(
+  tmp_path, atari_run, programs_in_turn
+):
+  """The seed is a flag of the one, and a binding of the other."""
+  first, second = programs_in_turn
+  first(tmp_path, atari_run, ONCE)
+  second(tmp_path, atari_run, TWICE)
+  assert (tmp_path / 'checkpoints/ckpt-1').exists()
+  record = json.loads((tmp_path / 'run.json').read_text())
+  assert (record['seed'], record['agent']) == (1, 'dqn')
+  assert 'changes' not in record
+  with pytest.raises((ValueError, SystemExit)):
+    first(tmp_path, atari_run, ['FixedReplayDQNAgent.gamma=0.5'])
 
 
 def test_first_weights_are_needed_only_at_the_start(

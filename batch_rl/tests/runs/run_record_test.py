@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 
+from batch_rl.baselines import run_experiment as _online  # noqa: F401
 from batch_rl.runs import checkpoints, run_record
 
 SETTINGS = {
@@ -92,7 +93,8 @@ def test_a_restored_record_is_compared_with_the_settings(damaged):
     ('FixedReplayBuffer.start_early', False),
     ('FixedReplayBuffer.subset', False),
     ('FixedReplayRunner.evaluation_steps', False),
-    ('FixedReplayRunner.checkpoint_file_prefix', False),
+    ('run_seed.seed', True),  # it is compared as an entry of the record
+    ('mine.run_seed_of_mine.seed', False),
     ('MyAgent.num_iterations', False),
     ('MyAgent.preload', False),
     ('MyAgent.num_iterations_of_warmup', False),
@@ -112,6 +114,39 @@ def test_only_some_settings_may_change(base_dir, line, may_change):
   else:
     with pytest.raises(ValueError, match='other settings'):
       resume(base_dir, gin_config=now)
+
+
+@pytest.mark.parametrize(
+  ('before', 'now', 'may_change'),
+  [
+    ('FixedReplayRunner.num_iterations = %n\nn = 1', 'n = 2', True),
+    ('FixedReplayRunner.num_iterations = 1', 'unused = 2', True),
+    ('A.c = %m\nm = %n\nn = 1', 'm = 1', True),  # the same value
+    ('A.c = %m\nm = %n\nn = 1', 'n = 2', False),
+    ('A.c = %m\nm = %m', 'm = 2', False),
+    ('FixedReplayRunner.evaluation_steps = 3', 'x = 1', True),
+    ('LoggedRunner.max_steps_per_episode = 27000', None, True),
+    ('LoggedRunner.max_steps_per_episode = 999', None, False),
+    ('RandomAgent.epsilon_eval = 0.001', None, False),
+  ],
+)
+def test_macros_and_defaults_count_as_their_values(
+  base_dir, before, now, may_change
+):
+  """`now` replaces the line of the same name; None removes the first line."""
+  first = f'A.b = 1\n{before}'.split('\n')
+  start = run_record.start(
+    str(base_dir), gin_config='\n'.join(first), accept_changes=True
+  )
+  run_record.write(str(base_dir), start)
+  name = now.split(' = ')[0] if now else before.split(' = ')[0]
+  lines = [line for line in first if line.split(' = ')[0] != name]
+  second = '\n'.join([*lines, *([now] if now else []), '# a comment'])
+  if may_change:
+    resume(base_dir, gin_config=second)
+  else:
+    with pytest.raises(ValueError, match='other settings'):
+      resume(base_dir, gin_config=second)
 
 
 def test_a_seed_is_recorded_only_if_the_run_has_one(tmp_path):
