@@ -46,7 +46,7 @@ def add_import(commands: Any) -> None:
     'import',
     _import,
     'import data in another layout or format as a store. Shards of the Dopamine '
-    'format are recognised by their contents, in any layout. RL Unplugged files '
+    'format may have other prefixes, and folders of their own. RL Unplugged files '
     '(atari_episodes_ordered) are recognised by their names. TFDS datasets must have '
     'the features of rlu_atari. The same command resumes an interrupted import. Exit '
     'code 0 if everything was imported, 1 if a shard was left out, 2 for a wrong '
@@ -56,7 +56,7 @@ def add_import(commands: Any) -> None:
     'input_dir',
     metavar='source',
     type=argument_types.path,
-    help='folder with shards in any layout; folder with files of RL Unplugged, e.g. '
+    help='folder with shards; folder with files of RL Unplugged, e.g. '
     '.../atari_episodes_ordered/Pong; or the version directory of a TFDS dataset, '
     'local or remote, e.g. .../rlu_atari/Pong_run_1/1.3.0',
   )
@@ -78,7 +78,7 @@ def add_import(commands: Any) -> None:
   command.add_argument(
     '--dry_run',
     action='store_true',
-    help='print the recognised files of the shards without importing them',
+    help='print the shards that were found, without importing them',
   )
   episodes = command.add_argument_group(
     'options for TFDS datasets and RL Unplugged files'
@@ -201,16 +201,13 @@ def _import_dopamine(arguments: argparse.Namespace) -> int:
     'shards': sorted(shards.contents),
     'ignored': shards.ignored,
     'left_out': shards.left_out,
-    'assumed': shards.assumed,
     'taken': table[1:],
     'notes': [],
   }
   if not arguments.json:
-    console.print_table(table, left=(1, 2, 3))
-    for name, reason in shards.ignored.items():
-      print(f'ignored: {name}: {reason}')
-    for line in shards.assumed:
-      print(f'assumed: {line}')
+    console.print_table(table, left=(1, 2))
+    for name in shards.ignored:
+      print(f'ignored: {name}')
     for line in shards.left_out:
       print(f'missing: {line}')
   if not arguments.dry_run:

@@ -1,13 +1,8 @@
-"""Imports shards of Dopamine's format, found in any directory layout."""
+"""Imports shards of Dopamine's format, found by `shard_discovery`."""
 
-import gzip
 import os
 import shutil
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-from isal import igzip
 
 from batch_rl.dataset.interchange import shard_discovery
 from batch_rl.dataset.shards import incoming_shards, manifests, shard_files
@@ -19,19 +14,16 @@ def import_shards(
   shards: shard_discovery.DiscoveredShards,
   logs: str,
   progress: Callable[[int], None] = lambda count: None,
-  symlinks: bool = False,
 ) -> list[str]:
   """Puts shards into a folder under the format's file names, with a manifest.
 
-  The input files are kept. They are linked, copied where links are impossible, and
-  compressed if they were not. Each file is verified. Files that an earlier call
-  imported are kept.
+  The input files are kept. They are linked, or copied where links are impossible. Each
+  file is verified. Files that an earlier call imported are kept.
 
   Args:
     shards: Shards to import.
     logs: Folder of the imported shards, `<Game>/<run>/replay_logs`.
     progress: Callback with the number of files imported since the last call.
-    symlinks: Whether to use symbolic links where hard links are impossible.
 
   Returns:
     Gaps and repetitions between the shards, one line each.
@@ -39,31 +31,30 @@ def import_shards(
   Raises:
     ValueError: If a file is damaged, or the folder holds other files.
   """
-  origin: dict[str, Any] = {'how': 'import', 'source': shards.input_dir}
-  if shards.assumed:
-    origin['assumed'] = shards.assumed
   files.check_local(logs)
   _check_target(shards, logs)
   with incoming_shards.IncomingShards(
-    logs, origin, _valid_manifest(shards)
+    logs, _origin(shards), {'shards': [], **shards.manifest}
   ) as target:
     target.finish()  # claims the folder for this import
 
     def import_file(task: tuple[int, str]) -> None:
       number, column = task
       name = shard_files.file_name(column, number)
-      file = shards.contents[number][column]
-      original = identity = None  # for an inferred counter
-      if isinstance(file, shard_discovery.ShardFile):
-        original, identity = file.name, file.identity()
-      if identity is None or not target.has(name, identity):
+      path = shards.path(number, column)
+      stat = os.stat(path)
+      identity = [stat.st_size, stat.st_mtime_ns]
+      if not target.has(name, identity):
         target.remove(name)
-        _prepare(file, target.partial(name), symlinks)
+        _link(path, target.partial(name))
         try:
-          target.accept(name, original_name=original, identity=identity)
+          target.accept(
+            name,
+            original_name=shards.contents[number][column],
+            identity=identity,
+          )
         except ValueError as error:
           target.remove(name)
-          path = getattr(file, 'path', name)
           raise ValueError(
             str(error).replace(target.partial(name), path)
           ) from None
@@ -71,30 +62,18 @@ def import_shards(
 
     tasks = [
       (number, column)
-      for number in sorted(shards.contents)
+      for number in shards.contents
       for column in shard_files.FILES
     ]
     threads.parallel_map(import_file, tasks, machine.num_cpus())
-  wrong, notes = incoming_shards.check_shards(logs, sorted(shards.contents))
+  wrong, notes = incoming_shards.check_shards(logs, list(shards.contents))
   if wrong:
     raise ValueError(f'{shards.input_dir}: {"; ".join(wrong)}')
   return notes
 
 
-def _valid_manifest(
-  shards: shard_discovery.DiscoveredShards,
-) -> dict[str, Any]:
-  """Returns the input's manifest without shards whose files will differ."""
-
-  def unchanged(entry: Any) -> bool:
-    number = manifests.look_up(entry, 'suffix', kind=int)
-    return all(
-      isinstance(file, shard_discovery.ShardFile) and file.zipped
-      for file in shards.contents.get(number, {}).values()
-    )
-
-  entries = manifests.look_up(shards.manifest, 'shards', kind=list) or []
-  return {**shards.manifest, 'shards': [e for e in entries if unchanged(e)]}
+def _origin(shards: shard_discovery.DiscoveredShards) -> dict[str, str]:
+  return {'how': 'import', 'source': shards.input_dir}
 
 
 def _check_target(shards: shard_discovery.DiscoveredShards, logs: str) -> None:
@@ -111,26 +90,13 @@ def _check_target(shards: shard_discovery.DiscoveredShards, logs: str) -> None:
     )
 
 
-def _prepare(
-  file: shard_discovery.ShardFile | np.ndarray, path: str, symlinks: bool
-) -> None:
-  """Links, copies or compresses a file, or writes an inferred counter."""
-  if not isinstance(file, shard_discovery.ShardFile):
-    with gzip.open(path, 'wb') as out:
-      np.save(out, file, allow_pickle=False)
-    return
-  if not file.zipped:
-    with open(file.path, 'rb') as raw, igzip.open(path, 'wb') as zipped:
-      shutil.copyfileobj(raw, zipped, 1 << 20)
-    return
-  original = os.path.realpath(file.path)
+def _link(path: str, target: str) -> None:
+  """Links a file, or copies it where that is impossible."""
+  original = os.path.realpath(path)
   try:
-    os.link(original, path)
+    os.link(original, target)
   except OSError:  # another file system, or another user's file
-    if symlinks:
-      os.symlink(original, path)
-    else:
-      shutil.copyfile(original, path)
+    shutil.copyfile(original, target)
 
 
 def import_store(
@@ -157,7 +123,7 @@ def import_store(
     for part in shards.input_dir.split(os.sep)
     if part not in ('', shard_files.REPLAY_LOGS, 'checkpoints')
   ]
-  # For temporary links. The store is made in place.
+  # For temporary links under the format's names. The store is made in place.
   with staging_directory.StagingDirectory(
     directory, replace=True, suffix='.import'
   ) as work:
@@ -170,7 +136,19 @@ def import_store(
     # The store takes its game from the end of this path.
     logs = work.join(*parts[-2:], shard_files.REPLAY_LOGS)
     store_directory.StoreDirectory(directory).check_empty_or_of(logs)
-    notes = import_shards(shards, logs, symlinks=True)
-    store.convert(logs, directory, progress, made_by='import')
+    shutil.rmtree(logs, ignore_errors=True)
+    os.makedirs(logs)
+    for number, group in shards.contents.items():
+      for column in group:
+        os.symlink(
+          os.path.realpath(shards.path(number, column)),
+          os.path.join(logs, shard_files.file_name(column, number)),
+        )
+    manifest = {'manifest_version': 1, **shards.manifest}
+    if shards.left_out:
+      for key in incoming_shards.RUN_TOTALS:
+        manifest.pop(key, None)
+    manifests.write(logs, manifest | {'origin': _origin(shards)})
+    made = store.convert(logs, directory, progress, made_by='import')
     shutil.rmtree(work.path)
-  return notes
+  return made.problems

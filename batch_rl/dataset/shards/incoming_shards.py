@@ -24,7 +24,7 @@ from batch_rl.utils import files, locks
 
 _LOCK = '.lock'
 # Keys of a manifest that describe the whole run, not single shards.
-_RUN_TOTALS = ('rows', 'safe_rows', 'episodes')
+RUN_TOTALS = ('rows', 'safe_rows', 'episodes')
 
 
 class IncomingShards:
@@ -168,7 +168,7 @@ class IncomingShards:
     }
     manifest: dict[str, Any] = {'manifest_version': 1, **origin}
     if set(entries) - set(by_suffix):
-      for key in _RUN_TOTALS:
+      for key in RUN_TOTALS:
         manifest.pop(key, None)
     manifest['origin'] = self._origin
     manifest['shards'] = [
