@@ -19,8 +19,8 @@ import gin
 import gymnasium
 import numpy as np
 
-from batch_rl.dataset.checks import plane_colors
 from batch_rl.minatar import games
+from batch_rl.utils import plane_colors
 
 _NUM_ACTIONS = 6
 _PIXELS = 12  # height and width of a cell in an image

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import tqdm.auto as tqdm
 
-from batch_rl.dataset.checks import plane_colors, run_statistics
+from batch_rl.dataset.checks import run_statistics
 from batch_rl.dataset.shards import shard_files, shard_reader, stitching
 from batch_rl.dataset.store import store
-from batch_rl.utils import machine
+from batch_rl.utils import machine, plane_colors
 
 
 def check_output(path: str, endings: tuple[str, ...]) -> None:

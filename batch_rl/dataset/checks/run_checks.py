@@ -18,7 +18,6 @@ import tqdm.auto as tqdm
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import (
   episode_table,
-  outlying_shards,
   run_statistics,
   shard_checks,
 )
@@ -152,16 +151,7 @@ class _Verification:
     self._note_stale_rows()
     self._check_manifest()
     episodes = self._join_episodes()
-    outlying = [
-      *outlying_shards.find_repeated_frames(self._shards),
-      *outlying_shards.find_unlike_frames(self._shards),
-      *outlying_shards.find_outlying_returns(self._shards, episodes),
-    ]
-    if not expected.is_atari:
-      # The limits are those of Atari: in other environments episodes may repeat
-      # themselves, and policies may change from shard to shard.
-      outlying = [dataclasses.replace(f, level='note') for f in outlying]
-    self._findings += outlying
+    self._find_repeated_frames()
     findings = [f for checks in self._shards for f in checks.findings]
     findings += self._findings
     return Report(
@@ -377,6 +367,18 @@ class _Verification:
           f'{path} is not the file that the manifest describes (sha256 '
           f'{actual[:12]}..., not {expected[:12]}...).',
         )
+
+  def _find_repeated_frames(self) -> None:
+    """Finds shards with the same frames as an earlier one, such as a renamed copy."""
+    paths: dict[str, str] = {}
+    for checks in self._shards:
+      if digest := checks.hashes.get('observation'):
+        path = checks.paths['observation']
+        other = paths.setdefault(digest, path)
+        if other != path:
+          # In other environments, episodes may repeat themselves.
+          level = 'suspicious' if manifests.is_atari(self._manifest) else 'note'
+          self._add(level, path, f'{path} has the same frames as {other}.')
 
   def _join_episodes(self) -> episode_table.EpisodeTable:
     placements, segments = [], []

@@ -20,9 +20,6 @@ _ALE_ACTIONS = 18
 _EPISODE_MARGIN = 50
 # Fewer equal frames are not suspicious: games begin with a still image.
 _FEWEST_FRAMES = 100
-# The mean frame of a shard is that of every 64th frame, if there are 100 of them.
-_MEAN_FRAME_STEP = 64
-_MEAN_FRAME_MINIMUM = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +77,6 @@ class ShardChecks:
     placement: Rows that the shard adds to the run; None if no column has rows.
     segments: Episode segments of the shard; None if rewards or terminals cannot be
       read.
-    mean_frame: Mean frame, float64; None if there are too few frames.
     findings: Findings so far.
   """
 
@@ -98,7 +94,6 @@ class ShardChecks:
     self.add_count: int | None = None
     self.placement: stitching.Placement | None = None
     self.segments: episode_table.Segments | None = None
-    self.mean_frame: np.ndarray | None = None
     self.findings: list[Finding] = []
     self._advance = advance
     for name in shard_files.FILES:
@@ -293,7 +288,6 @@ class ShardChecks:
     if not self._call(path, scan.read, path, meter):
       return
     self.hashes['observation'] = meter.hexdigest()
-    self.mean_frame = scan.mean_frame()
     zero = stitching.in_time_order(scan.zero, placement)
     if scan.constant and len(zero) >= _FEWEST_FRAMES:
       self._add(
@@ -345,8 +339,6 @@ class _FrameScan:
     self._live = (
       np.arange(capacity) - placement.start
     ) % capacity < placement.rows
-    self._sum: Any = 0
-    self._frames = 0
 
   def read(self, path: str, digest: Any) -> bool:
     """Reads a file in chunks; returns True.
@@ -364,20 +356,7 @@ class _FrameScan:
       if self.constant and first is not None:
         equal = (words == first).all(axis=1)
         self.constant = bool((equal | ~live).all())
-      if chunk.dtype == np.uint8 and chunk.ndim > 2:
-        self._add_to_mean(start, chunk)
     return True
-
-  def _add_to_mean(self, start: int, chunk: np.ndarray) -> None:
-    step = slice(-start % _MEAN_FRAME_STEP, None, _MEAN_FRAME_STEP)
-    chosen = chunk[step][self._live[start : start + len(chunk)][step]]
-    self._sum = self._sum + chosen.sum(axis=0, dtype=np.float64)
-    self._frames += len(chosen)
-
-  def mean_frame(self) -> np.ndarray | None:
-    """Returns the mean frame, float64; None if there are too few frames."""
-    enough = self._frames >= _MEAN_FRAME_MINIMUM
-    return self._sum / self._frames if enough else None
 
 
 def _as_words(chunk: np.ndarray) -> np.ndarray:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.interchange import episode_export, png_frames, rlds_format
+from batch_rl.dataset.imports import png_frames
+from batch_rl.dataset.interchange import episode_export, rlds_format
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
 from batch_rl.utils import files, machine, staging_directory

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.imports import episode_import
-from batch_rl.dataset.interchange import png_frames, rlds_format
+from batch_rl.dataset.imports import episode_import, png_frames
+from batch_rl.dataset.interchange import rlds_format
 from batch_rl.dataset.shards import manifests
 from batch_rl.utils import files, number_ranges
 

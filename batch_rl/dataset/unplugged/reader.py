@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.imports import episode_import
-from batch_rl.dataset.interchange import png_frames
+from batch_rl.dataset.imports import episode_import, png_frames
 from batch_rl.dataset.unplugged import examples, file_names, tfrecords
 from batch_rl.utils import files, number_ranges
 

@@ -181,3 +181,23 @@ def test_a_run_without_rows_is_found(logs):
       file_of(logs, name, suffix).unlink()
   found = {f.file for f in findings(logs, 'error') if 'no rows' in f.message}
   assert found == {str(file_of(logs, name, 0)) for name in shard_files.COLUMNS}
+
+
+def test_repeated_frames_are_suspicious_in_atari_only(tmp_path):
+  for name, environment, level in (
+    (
+      'atari',
+      {'game': 'Pong', 'repeat_action_probability': 0.25},
+      'suspicious',
+    ),
+    ('own', {'game': 'Bandit'}, 'note'),
+  ):
+    logs = tmp_path / name
+    with shards.make_log(logs, CAPACITY, environment=environment) as log:
+      for step in range(3 * CAPACITY):
+        shards.add_row(log, shards.Row(1 + step, 1, 0.0, 0))
+    path = file_of(logs, 'observation', 2)
+    shutil.copy(file_of(logs, 'observation', 1), path)
+    edit_manifest(logs, lambda manifest: manifest.pop('shards'))
+    found = [f for f in findings(logs) if 'same frames' in f.message]
+    assert [(f.file, f.level) for f in found] == [(str(path), level)]

@@ -12,8 +12,8 @@ import pytest
 import tensorflow_datasets as tfds
 from tensorflow_datasets.rl_unplugged import atari_utils
 
-from batch_rl.dataset.imports import log_import
-from batch_rl.dataset.interchange import png_frames, rlds_import
+from batch_rl.dataset.imports import log_import, png_frames
+from batch_rl.dataset.interchange import rlds_import
 from batch_rl.dataset.shards import manifests
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import shards

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_rl.dataset.interchange import png_frames, png_kernel
+from batch_rl.dataset.imports import png_frames, png_kernel
 from batch_rl.tests import interchange_runs
 
 SIZE = 84

@@ -17,7 +17,7 @@ from isal import isal_zlib
 from numba import carray, types
 from numba.extending import intrinsic
 
-from batch_rl.dataset.interchange import png_frames
+from batch_rl.dataset.imports import png_frames
 from batch_rl.utils.native import compiled_code
 
 _FUNCTIONS = ('isal_inflate_init', 'isal_inflate_stateless', 'isal_adler32')
