@@ -100,13 +100,13 @@ def main(unused_argv: Any = None) -> None:
         f'--replay_log_dir={FLAGS.replay_log_dir} is remote; log to a local '
         'directory and copy the shards from it.'
       )
-    command_line.check_agent(REGISTRY)
+    sources = command_line.read_gin(REGISTRY)
     # TensorFlow takes seconds to import, so flags are checked first.
     from batch_rl.baselines import run_experiment
     from batch_rl.baselines.agents import logged_agent
     from batch_rl.dataset.shards import replay_log
 
-    record = command_line.start_run('create_online_agent', REGISTRY)
+    record = command_line.start_run(sources, 'create_online_agent', REGISTRY)
     logs = os.path.normpath(logged_agent.log_directory(FLAGS.replay_log_dir))
     run_record.lock(os.path.dirname(logs), '--replay_log_dir', '.log.lock')
     replay_log.check_log_directory(logs, record['run_id'])

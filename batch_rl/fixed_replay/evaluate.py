@@ -306,7 +306,7 @@ def main() -> None:
       )
     if 'replay_dir' not in record:
       raise ValueError(f'{FLAGS.base_dir} is not a run of offline training.')
-    gin_files.check_syntax([], FLAGS.gin_bindings)
+    gin_files.read([], FLAGS.gin_bindings)  # before anything slow
     chosen = choose_checkpoints(FLAGS.base_dir, FLAGS.checkpoints)
     if FLAGS.video is not None:
       videos.check_output(FLAGS.video)

@@ -79,12 +79,13 @@ def main(unused_argv: Any = None) -> None:
   with command_line.user_errors():
     command_line.require(_REQUIRED)  # For code that calls `main` by itself.
     replay_data_dir = store.find_data(FLAGS.replay_dir)
-    command_line.check_agent(REGISTRY)
+    sources = command_line.read_gin(REGISTRY)
     # TensorFlow takes seconds to import, so flags are checked first.
     from batch_rl.fixed_replay import run_experiment
     from batch_rl.fixed_replay.agents import initial_weights
 
     record = command_line.start_run(
+      sources,
       'create_offline_agent',
       REGISTRY,
       replay_dir=store_directory.absolute(replay_data_dir),

@@ -17,12 +17,11 @@ import logging as std_logging
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import gin
 from absl import app, flags, logging
-from gin import config_parser
 
 from batch_rl.agents import registry
 from batch_rl.atari import roms
@@ -30,7 +29,12 @@ from batch_rl.dataset.shards import shard_reader
 from batch_rl.minatar import games as minatar_games
 from batch_rl.runs import gin_files as gin_files_lib
 from batch_rl.runs import interruption, run_record
-from batch_rl.runs.bindings import any_agent, bound, files_of_2020
+from batch_rl.runs.bindings import (
+  any_agent,
+  bound,
+  files_of_2020,
+  gin_internals,
+)
 from batch_rl.utils import programs
 from batch_rl.utils.user_code import user_modules
 
@@ -206,8 +210,8 @@ def run_errors() -> Iterator[None]:
 
 
 def load_gin(
-  gin_files: list[str], gin_bindings: list[str]
-) -> list[config_parser.BindingStatement]:
+  gin_files: Sequence[str], gin_bindings: Sequence[str]
+) -> list[bound.Binding]:
   """Loads gin files and bindings.
 
   Args:
@@ -221,37 +225,49 @@ def load_gin(
     ValueError: If a file is missing, a name in it is unknown, or a value is not
       allowed.
   """
+  return _apply(gin_files_lib.read(gin_files, gin_bindings))
+
+
+def _apply(sources):
   # The runner itself writes to the console, to TensorBoard (Dopamine's collector
   # writes nothing in graph mode) and to logs, which unlike Dopamine's pickles resume.
   gin.parse_config('CollectorDispatcher.collectors = ()')
-  return gin_files_lib.parse(gin_files, gin_bindings)
+  return gin_files_lib.apply(sources)
 
 
-def check_agent(agents: registry.Registry) -> None:
-  """Checks `--agent_name` and the syntax of gin before anything slow is imported.
+def read_gin(agents: registry.Registry) -> list[gin_files_lib.Source]:
+  """Reads the gin files and bindings of the flags before anything slow is imported.
 
   Modules of the user are found from now on.
 
   Args:
     agents: Agents by name.
 
+  Returns:
+    The files and bindings, for `start_run`.
+
   Raises:
-    ValueError: If there is no such agent, or gin cannot read a line.
+    ValueError: If there is no agent `--agent_name`, a file is missing, or gin cannot
+      read a line.
   """
   for folder in flags.FLAGS.module_dirs:
     user_modules.add_folder(folder)
-  gin_files_lib.add_folders(flags.FLAGS.gin_files)
-  gin_files_lib.check_syntax(flags.FLAGS.gin_files, flags.FLAGS.gin_bindings)
+  sources = gin_files_lib.read(flags.FLAGS.gin_files, flags.FLAGS.gin_bindings)
   if flags.FLAGS.agent_name:
     agents.check(flags.FLAGS.agent_name)
+  return sources
 
 
 def start_run(
-  create_agent: str, agents: registry.Registry, **settings: str
+  sources: Iterable[gin_files_lib.Source],
+  create_agent: str,
+  agents: registry.Registry,
+  **settings: str,
 ) -> dict[str, Any]:
-  """Loads the configuration given by the flags, and starts or resumes the run.
+  """Applies the configuration given by the flags, and starts or resumes the run.
 
   Args:
+    sources: gin files and bindings from `read_gin`.
     create_agent: Configurable with the parameter `agent_name`.
     agents: Agents by name.
     **settings: Further settings that a resumed run may not change.
@@ -260,15 +276,15 @@ def start_run(
     The run's record, not yet written (see `run_record.start`).
 
   Raises:
-    ValueError: If a gin file, name, agent or game is unknown, or `base_dir` is in
-      use or holds a run with other settings.
+    ValueError: If a name, agent or game is unknown, or `base_dir` is in use or holds
+      a run with other settings.
   """
   if flags.FLAGS.agent_name:
     agents.find(flags.FLAGS.agent_name)  # gin knows the class from now on
-  statements = load_gin(flags.FLAGS.gin_files, flags.FLAGS.gin_bindings)
+  bindings = _apply(sources)
   agent_name = flags.FLAGS.agent_name or query_gin(f'{create_agent}.agent_name')
   if agent_name is None:
-    agent_name = files_of_2020.agent_name(statements, agents)
+    agent_name = files_of_2020.agent_name(bindings, agents)
     if agent_name is None:
       raise ValueError(
         f'No agent: name one ({", ".join(sorted(agents.modules))}) with --agent_name, '
@@ -278,9 +294,9 @@ def start_run(
   agent_class = agents.find(agent_name)
   agent_name = agents.current(agent_name)
   _bind(f'{create_agent}.agent_name', agent_name)
-  for line in files_of_2020.adapt(statements, agents, agent_class):
+  for line in files_of_2020.adapt(bindings, agents, agent_class):
     logging.info('%s', line)
-  any_agent.bind(statements, agents, agent_class)
+  any_agent.bind(bindings, agents, agent_class)
   _check_environment()
   seed = flags.FLAGS.seed
   if seed is None:
@@ -361,7 +377,7 @@ def _is_atari(function: str | None) -> bool:
 
 def _environment_function() -> str | None:
   """Returns the name of the configured `create_environment_fn`, or None."""
-  for parameters in gin.config._CONFIG.values():
+  for parameters in gin_internals.bound_values().values():
     function = bound.resolve(parameters.get('create_environment_fn'))
     if isinstance(function, gin.config.ConfigurableReference):
       return function.configurable.name
@@ -398,11 +414,10 @@ def unused_bindings() -> list[str]:
   Those of Atari in the agents' gin files are left out in another environment.
   """
   others = () if _is_atari(_environment_function()) else (_ATARI,)
-  # gin prints the operative config, but has no public way to query it.
-  given, read = gin.config._CONFIG, gin.config._OPERATIVE_CONFIG
+  read = gin_internals.read_values()
   return sorted(
     f'{"/".join(filter(None, scope_and_selector))}.{parameter}'
-    for scope_and_selector, parameters in given.items()
+    for scope_and_selector, parameters in gin_internals.bound_values().items()
     for parameter in parameters
     if parameter not in read.get(scope_and_selector, {})
     and scope_and_selector[1] != 'gin.macro'

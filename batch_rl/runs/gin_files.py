@@ -2,55 +2,82 @@
 
 A path is looked up in:
 
-1. the working directory, then gin's search path;
+1. the working directory;
 2. the folder of the file that includes it;
 3. the Python package that its folders name: `batch_rl/fixed_replay/configs/dqn.gin`
    is found wherever `batch_rl` is installed.
 
 gin itself supports 1, and 3 for folders with an `__init__.py`.
 
-The modules that a file imports may lie beside it. The class of an agent that a file or
-binding names as `module.Class` is imported first, so that its parameters can be bound.
+`read` parses each line once, before anything slow is imported; `apply` then imports the
+modules, which may lie beside the files, and binds the values.
 """
 
-import contextlib
 import glob
 import importlib.util
 import inspect
-import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TextIO
+from typing import Any, NamedTuple
 
 import gin
-from gin import config, config_parser
+from gin import config_parser, utils
 
 from batch_rl import dopamine_compat
-from batch_rl.runs.bindings import checks, syntax
-from batch_rl.utils import choices
+from batch_rl.runs.bindings import bound, checks, gin_internals, syntax
+from batch_rl.utils import choices, files
 from batch_rl.utils.user_code import user_modules
 
 _INCLUDE = re.compile(r"""^\s*include\s+['"](.+?)['"]""", re.MULTILINE)
-_AGENT_NAME = re.compile(
-  r"""^\s*create_\w+_agent\.agent_name\s*=\s*['"](\w+(?:\.\w+)+)['"]""",
-  re.MULTILINE,
-)
 
 
-def parse(
-  paths: Sequence[str],
-  bindings: Sequence[str],
-  lock: bool = True,
-  check: bool = True,
-) -> list[config_parser.BindingStatement]:
-  """Parses gin files and bindings, and checks the values of parameters.
+class Source(NamedTuple):
+  """A parsed file, or the bindings of a command line.
 
-  Names of modules that Dopamine has moved are read as the current ones.
+  Attributes:
+    statements: gin's statements; an included file is a `Source` in its place.
+  """
+
+  statements: list[Any]
+
+
+def read(paths: Sequence[str], bindings: Sequence[str]) -> list[Source]:
+  """Finds and parses gin files and bindings, without importing what they name.
+
+  Names of modules that Dopamine has moved are read as the current ones. Modules in the
+  current directory and beside the files can be imported from now on.
 
   Args:
-    paths: Local paths, or URLs for the readers registered with gin.
+    paths: Local paths, or URLs for `tf.io.gfile`.
     bindings: Lines of gin, e.g. 'A.b = 1'; they override the files.
+
+  Returns:
+    The files, then the bindings.
+
+  Raises:
+    ValueError: If a file is missing, or gin cannot read a line.
+  """
+  user_modules.add_folder(os.getcwd())
+  sources = [_read_file(path) for path in paths]
+  try:
+    return [*sources, _read_text('\n'.join(bindings))]
+  except ValueError:
+    for binding in bindings:  # names the one that is wrong by itself
+      _read_text(binding)
+    raise
+
+
+def apply(
+  sources: Iterable[Source], lock: bool = True, check: bool = True
+) -> list[bound.Binding]:
+  """Imports the modules that files name, and binds and checks the values.
+
+  The class of an agent that a file or binding names as `module.Class` is imported
+  first, so that its parameters can be bound.
+
+  Args:
+    sources: Files and bindings from `read`.
     lock: Whether gin refuses later changes.
     check: Whether to check the values (see `bindings.checks`).
 
@@ -58,23 +85,13 @@ def parse(
     The bindings in the order of reading.
 
   Raises:
-    ValueError: If a file is missing, a name in it is unknown, or a value is not
-      allowed.
+    ValueError: If a name is unknown, or a value is not allowed.
   """
-  add_folders(paths)
-  bindings = list(map(dopamine_compat.current_names, bindings))
-  own_statements = syntax.parse_bindings(bindings)
-  _import_agents('\n'.join(bindings))
-  files = _Files()
-  reader = (files.open, files.exists)
-  # The public `register_file_reader` appends; gin's own reader of resources, which
-  # comes earlier, fails on folders without an `__init__.py`.
-  readers = gin.config._FILE_READERS
-  readers.insert(0, reader)
+  sources = list(sources)
   try:
-    gin.parse_config_files_and_bindings(
-      list(paths), list(bindings), finalize_config=False
-    )
+    for source in sources:
+      _import_agents(source)
+    applied = [b for source in sources for b in _apply(source)]
   except ModuleNotFoundError as error:
     if user_modules.is_raised_by_user(error):
       raise
@@ -83,24 +100,94 @@ def parse(
     if remedy := _remedy(str(error)):
       raise ValueError(f'{error}: {remedy}') from error
     raise
-  finally:
-    readers.remove(reader)
-  statements = [*files.statements, *own_statements]
   if check:
-    checks.check(statements)
+    checks.check(applied)
   if lock:
     gin.finalize()
-  return statements
+  return applied
+
+
+def parse(
+  paths: Sequence[str],
+  bindings: Sequence[str],
+  lock: bool = True,
+  check: bool = True,
+) -> list[bound.Binding]:
+  """Reads gin files and bindings, and applies them; see `read` and `apply`."""
+  return apply(read(paths, bindings), lock, check)
+
+
+def _read_file(path: str, folders: tuple[str, ...] = ()) -> Source:
+  """Parses a file.
+
+  Args:
+    path: Path as it is written.
+    folders: Folders of the files that include it, innermost last.
+  """
+  if files.is_remote(path):
+    return _read_text(files.read_bytes(path).decode(), path, folders)
+  location = _find(path, folders)
+  if location is None:
+    raise ValueError(_missing_message(path, _candidates(path, folders)))
+  if _is_of_user(location):
+    user_modules.add_folder(os.path.dirname(location))
+  with open(location, encoding='utf-8') as file:
+    text = file.read()
+  return _read_text(text, location, (*folders, os.path.dirname(location)))
+
+
+def _read_text(
+  text: str, path: str | None = None, folders: tuple[str, ...] = ()
+) -> Source:
+  if len(folders) > 50:
+    raise ValueError(f'{path} includes itself.')
+  statements = []
+  for statement in syntax.parse(dopamine_compat.current_names(text), path):
+    if isinstance(statement, config_parser.IncludeStatement):
+      with utils.try_with_location(statement.location):
+        statements.append(_read_file(statement.filename, folders))
+    else:
+      statements.append(statement)
+  return Source(statements)
+
+
+def _import_agents(source: Source) -> None:
+  for statement in source.statements:
+    if isinstance(statement, Source):
+      _import_agents(statement)
+    elif isinstance(statement, config_parser.BindingStatement):
+      _, selector, parameter, value, _ = statement
+      if (
+        parameter == 'agent_name'
+        and re.fullmatch(r'create_\w+_agent', selector)
+        and isinstance(value, str)
+        and user_modules.is_dotted(value)
+      ):
+        user_modules.load(value)
+
+
+def _apply(source: Source) -> list[bound.Binding]:
+  """Imports and binds as gin does with a file."""
+  bindings = []
+  with gin_internals.parse_scope() as context:
+    for statement in source.statements:
+      if isinstance(statement, Source):
+        bindings += _apply(statement)
+        continue
+      with utils.try_with_location(statement.location):
+        if isinstance(statement, config_parser.ImportStatement):
+          context.process_import(statement)
+        elif isinstance(statement, config_parser.BindingStatement):
+          value = syntax.value_of(statement.value)
+          bindings.append(bound.of_statement(statement, value))
+  return bindings
 
 
 def _remedy(message: str) -> str:
   """Returns what to do after gin's message about an unknown name; '' if unknown."""
   if match := re.match(r"No configurable matching .*?'@?([\w./]+)", message):
     name = match[1].rpartition('/')[2]
-    known = {
-      known.selector.rpartition('.')[2]
-      for known in config._INVERSE_REGISTRY.values()
-    }
+    known = {known.rpartition('.')[2] for known in gin_internals.all_known()}
     return (
       f'gin does not know {name}{choices.hint(name, known)}. If it is yours, import its '
       "module first ('import my_module'), and put @gin.configurable before it."
@@ -108,50 +195,27 @@ def _remedy(message: str) -> str:
   pattern = r"Configurable '(.+?)' doesn't have a parameter named '(.+?)'"
   if match := re.match(pattern, message):
     owner, name = match.groups()
-    found = config._REGISTRY.get_match(owner.rpartition('/')[2]).wrapped
+    found = gin_internals.find(owner.rpartition('/')[2]).wrapped
     parameters = inspect.signature(found).parameters
     if hint := choices.hint(name, parameters):
       return f'{name} is unknown{hint}.'
   return ''
 
 
-def check_syntax(paths: Iterable[str], bindings: Sequence[str]) -> None:
-  """Checks bindings and the user's files as far as possible without imports.
-
-  Raises:
-    ValueError: If gin cannot read a line.
-  """
-  syntax.parse_bindings(bindings)
-  for path in user_files(paths):
-    with open(path, encoding='utf-8') as file:
-      syntax.parse(file.read(), path)
-
-
-def add_folders(paths: Sequence[str]) -> None:
-  """Makes modules in the current directory and beside gin files importable."""
-  user_modules.add_folder(os.getcwd())
-  files = _Files()
-  for path in paths:
-    if '://' not in path and (location := files.find(path)):
-      _add_folder_of(location)
-
-
-def user_files(paths: Iterable[str]) -> list[str]:
+def user_files(
+  paths: Iterable[str], folders: tuple[str, ...] = ()
+) -> list[str]:
   """Returns local gin files and those that they include, without the package's."""
-  files = _Files()
   found: dict[str, None] = {}
-
-  def visit(path):
-    location = None if '://' in path else files.find(path)
-    if location is None or location in found or not _is_of_user(location):
-      return
-    found[location] = None
-    with files.enter(location) as text:
-      for included in _INCLUDE.findall(text):
-        visit(included)
-
   for path in paths:
-    visit(path)
+    location = None if files.is_remote(path) else _find(path, folders)
+    if location is None or not _is_of_user(location) or len(folders) > 50:
+      continue
+    found[location] = None
+    with open(location, encoding='utf-8') as file:
+      included = _INCLUDE.findall(file.read())
+    inner = (*folders, os.path.dirname(location))
+    found |= dict.fromkeys(user_files(included, inner))
   return list(found)
 
 
@@ -162,84 +226,28 @@ def config_text() -> str:
   return '\n'.join(line for line in lines if not line.startswith('# ==='))
 
 
-class _Files:
-  """A gin file reader that knows the folder of the file being parsed.
-
-  Attributes:
-    statements: Bindings of the files that are read, those of included files first.
-  """
-
-  def __init__(self):
-    self.statements: list[config_parser.BindingStatement] = []
-    self._folders: list[str] = []  # of the files being parsed, innermost last
-
-  def exists(self, path: str) -> bool:
-    """Returns whether `open` can read a path; URLs are for other readers.
-
-    Raises:
-      ValueError: If there is no such local file.
-    """
-    if '://' in path:
-      return False
-    if self.find(path) is None:
-      raise ValueError(_missing_message(path, self._candidates(path)))
-    return True
-
-  @contextlib.contextmanager
-  def open(self, path: str) -> Iterator[TextIO]:
-    """Opens a file while gin parses it."""
-    location = self.find(path) or path
-    _add_folder_of(location)
-    with self.enter(location) as text:
-      text = dopamine_compat.current_names(text)
-      statements = syntax.parse(text, location)
-      _import_agents(text)
-      lines = io.StringIO(text)
-      setattr(lines, 'name', location)  # noqa: B010  (for gin's messages)
-      yield lines
-      self.statements += statements  # after those of included files
-
-  @contextlib.contextmanager
-  def enter(self, location: str) -> Iterator[str]:
-    """Reads a file, and meanwhile finds other files from its folder."""
-    self._folders.append(os.path.dirname(location))
-    try:
-      with open(location, encoding='utf-8') as file:
-        yield file.read()
-    finally:
-      self._folders.pop()
-
-  def find(self, path: str) -> str | None:
-    """Returns the location of a file, or None."""
-    return next(filter(_is_readable, self._candidates(path)), None)
-
-  def _candidates(self, path: str) -> Iterator[str]:
-    for folder in (*gin.config._LOCATION_PREFIXES, *self._folders[-1:]):
-      yield os.path.join(folder, path)
-    folder, name = os.path.split(path)
-    for location in _package_locations(folder.replace('/', '.')):
-      yield os.path.join(location, name)
+def _find(path: str, folders: tuple[str, ...]) -> str | None:
+  """Returns the location of a file or pipe, or None."""
+  # A pipe is e.g. `--gin_files=<(command)`.
+  found = (
+    candidate
+    for candidate in _candidates(path, folders)
+    if os.path.exists(candidate) and not os.path.isdir(candidate)
+  )
+  return next(found, None)
 
 
-def _add_folder_of(path: str) -> None:
-  if _is_of_user(path):
-    user_modules.add_folder(os.path.dirname(os.path.abspath(path)))
+def _candidates(path: str, folders: tuple[str, ...]) -> Iterator[str]:
+  for folder in ('', *folders[-1:]):
+    yield os.path.join(folder, path)
+  folder, name = os.path.split(path)
+  for location in _package_locations(folder.replace('/', '.')):
+    yield os.path.join(location, name)
 
 
 def _is_of_user(path: str) -> bool:
-  """Whether a path is a file, not a pipe, outside the package."""
+  """Returns whether a path is a file, not a pipe, outside the package."""
   return os.path.isfile(path) and user_modules.is_outside_package(path)
-
-
-def _import_agents(text: str) -> None:
-  """Imports the modules of agents that are named in lines of gin."""
-  for name in _AGENT_NAME.findall(text):
-    user_modules.load(name)
-
-
-def _is_readable(path: str) -> bool:
-  """Whether a path is a file or a pipe, e.g. of `--gin_files=<(command)`."""
-  return os.path.exists(path) and not os.path.isdir(path)
 
 
 def _package_locations(package: str) -> list[str]:

@@ -19,10 +19,9 @@ from typing import Any
 
 import gin
 from absl import logging
-from gin import config, config_parser
 
 from batch_rl.agents import registry
-from batch_rl.runs.bindings import bound
+from batch_rl.runs.bindings import bound, gin_internals
 from batch_rl.utils import choices
 from batch_rl.utils.user_code import user_modules
 
@@ -32,11 +31,11 @@ def AnyAgent(**settings: Any) -> None:  # noqa: N802 (a name in gin files)
   """Stands for the run's agent in gin files; it is never called."""
 
 
-_ANY = config._REGISTRY.get_match('AnyAgent').selector
+_ANY = 'batch_rl.AnyAgent'
 
 
 def bind(
-  statements: Iterable[config_parser.BindingStatement],
+  bindings: Iterable[bound.Binding],
   agents: registry.Registry,
   agent_class: type,
 ) -> None:
@@ -47,7 +46,7 @@ def bind(
   user's file that a later one of the package binds for `AnyAgent`.
 
   Args:
-    statements: Bindings in the order of reading, after gin has read them.
+    bindings: Bindings in the order of reading, after gin has read them.
     agents: Agents by name.
     agent_class: Agent of the run.
 
@@ -55,27 +54,27 @@ def bind(
     ValueError: If no agent has a parameter.
   """
   classes = [  # with a name in gin, the agent first
-    known.selector
+    selector
     for base in agent_class.__mro__
-    if (known := config._INVERSE_REGISTRY.get(base))
+    if (selector := gin_internals.selector_of(base))
   ]
-  found = list(bound.find(statements))
+  found = [binding for binding in bindings if binding.parameter]
   by_parameter = collections.defaultdict(list)
   for binding in found:
     if binding.selector in (_ANY, *classes):
       by_parameter[binding.scope, binding.parameter].append(binding)
   replaced = collections.defaultdict(list)
-  for (_, parameter), bindings in by_parameter.items():
-    *earlier, last = bindings
-    files = {binding.file for binding in bindings if binding.selector == _ANY}
+  for (_, parameter), same in by_parameter.items():
+    *earlier, last = same
+    files = {binding.file for binding in same if binding.selector == _ANY}
     if last.selector != _ANY and last.file and files - {last.file, None}:
       replaced[last.file].append(f'AnyAgent.{parameter}')
     if last.selector == _ANY and _has(agent_class, parameter, agents):
       _warn_of_loss(earlier, last)
       # Replaces an earlier binding of the agent or a base class.
-      selectors = [binding.selector for binding in bindings]
+      selectors = [binding.selector for binding in same]
       last.move(next((c for c in classes if c in selectors), classes[0]))
-    for binding in bindings:
+    for binding in same:
       if binding.selector == _ANY:
         binding.remove()
   if replaced:
@@ -83,7 +82,7 @@ def bind(
     late = set(map(os.path.dirname, replaced))
     for file, binding in _replacing(found, folders):
       if binding.selector not in (_ANY, *classes) and _folder(binding) in late:
-        replaced[file].append(_name(binding))
+        replaced[file].append(binding.name)
   for file, names in replaced.items():
     logging.warning(
       '%s is read later and replaces %s. If it should not, give it first.',
@@ -108,14 +107,9 @@ def _warn_of_loss(
       '%s is read later and replaces %s of %s. If it should not, give that binding by '
       '--gin_bindings.',
       last.file,
-      _name(binding),
+      binding.name,
       binding.file,
     )
-
-
-def _name(binding: bound.Binding) -> str:
-  owner = config._REGISTRY.minimal_selector(binding.selector)
-  return f'{owner}.{binding.parameter}'
 
 
 def _replacing(

@@ -8,10 +8,10 @@ import inspect
 from collections.abc import Iterable
 
 import gin
-from gin import config, config_parser
 
 from batch_rl.agents import registry
 from batch_rl.runs.bindings import bound as bound_lib
+from batch_rl.runs.bindings import gin_internals
 from batch_rl.utils.user_code import user_modules
 
 _PROGRAM = 'dopamine.discrete_domains.run_experiment'
@@ -72,7 +72,7 @@ _OFFLINE_DEFAULTS = {
 
 
 def agent_name(
-  statements: Iterable[config_parser.BindingStatement],
+  bindings: Iterable[bound_lib.Binding],
   agents: registry.Registry,
 ) -> str | None:
   """Returns the agent of files that do not name one as files do now.
@@ -81,10 +81,10 @@ def agent_name(
   are bound.
 
   Args:
-    statements: Bindings in the order of reading, after gin has read them.
+    bindings: Bindings in the order of reading, after gin has read them.
     agents: Agents by name.
   """
-  bound = list(bound_lib.find(statements))
+  bound = [binding for binding in bindings if binding.parameter]
   for binding in bound:
     if (binding.selector, binding.parameter) == _AGENT_NAME:
       return gin.query_parameter('.'.join(_AGENT_NAME))
@@ -94,14 +94,14 @@ def agent_name(
 
 
 def adapt(
-  statements: Iterable[config_parser.BindingStatement],
+  bindings: Iterable[bound_lib.Binding],
   agents: registry.Registry,
   agent_class: type,
 ) -> list[str]:
   """Binds the parameters of today in place of those of 2020.
 
   Args:
-    statements: Bindings in the order of reading, after gin has read them.
+    bindings: Bindings in the order of reading, after gin has read them.
     agents: Agents by name.
     agent_class: Agent of the run.
 
@@ -109,8 +109,8 @@ def adapt(
     Lines that say which names stand for others, what has no effect, and which defaults
     have changed. The last are for files without the package's configs.
   """
-  statements = list(statements)
-  bound = list(bound_lib.find(statements))
+  bindings = list(bindings)
+  bound = [binding for binding in bindings if binding.parameter]
   _remove(bound, *_AGENT_NAME)
   _rename_environment(bound, _RUNNERS[agents.kind])
   lines = []
@@ -135,7 +135,7 @@ def adapt(
       f'{agent_class.__name__} has no use for {", ".join(ignored)}: '
       f'{_REASONS[agents.kind]}.'
     )
-  if lines and not any(map(_is_of_package, statements)):
+  if lines and not any(map(_is_of_package, bindings)):
     lines += _changed_defaults(bound, of_agent, agents, agent_class)
   return lines
 
@@ -150,7 +150,7 @@ def _rename_memories(bound, agents, agent_class):
   build = getattr(agent_class, '_build_replay_buffer', None)
   if build is not base._build_replay_buffer:
     return []  # it has no memory, or one of its own
-  memory = config._REGISTRY.get_match(_MEMORIES[agents.kind])
+  memory = gin_internals.find(_MEMORIES[agents.kind])
   parameters = inspect.signature(memory.wrapped).parameters
   last: dict[tuple[str, str], bound_lib.Binding] = {}
   for binding in bound:
@@ -179,7 +179,7 @@ def _rename_environment(bound, runner):
 
   The runner passes an environment to `Runner`, which would hide the binding.
   """
-  selector = config._REGISTRY.get_match(runner).selector
+  selector = gin_internals.find(runner).selector
   names = [(binding.selector, binding.parameter) for binding in bound]
   if _ENVIRONMENT in names and (selector, _ENVIRONMENT[1]) not in names:
     value = gin.query_parameter('.'.join(_ENVIRONMENT))
@@ -222,6 +222,6 @@ def _changed_defaults(bound, of_agent, agents, agent_class):
   return lines
 
 
-def _is_of_package(statement) -> bool:
-  path = statement.location.filename
+def _is_of_package(binding) -> bool:
+  path = binding.file
   return path is not None and not user_modules.is_outside_package(path)

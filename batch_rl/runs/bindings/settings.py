@@ -17,6 +17,8 @@ from typing import Any
 
 from gin import config
 
+from batch_rl.runs.bindings import gin_internals
+
 # Packages whose parameters are in the table.
 _PACKAGES = ('batch_rl', 'dopamine', 'tensorflow', 'tf_keras', 'keras')
 _DEVICE_PARTS = re.compile(
@@ -56,14 +58,24 @@ class Setting:
     owner: Pattern of the classes whose parameter `affects` describes. Parameters of
       other classes affect results.
     is_online: Whether only online training uses it.
+    is_text: Whether a value is text, in quotes.
+    references: Whether `accepts` judges references like @schedule(), too.
   """
 
   text: str
   accepts: Callable[[Any], bool]
   none: bool = False
-  affects: Affects = dataclasses.field(default=Affects.RESULTS, compare=False)
-  owner: str = dataclasses.field(default=r'\w+', compare=False)
-  is_online: bool = dataclasses.field(default=False, compare=False)
+  affects: Affects = Affects.RESULTS
+  owner: str = r'\w+'
+  is_online: bool = False
+  is_text: bool = False
+  references: bool = False
+
+  def allows(self, value: Any) -> bool:
+    """Returns whether a value, with macros resolved, is allowed."""
+    if isinstance(value, config.ConfigurableReference) and not self.references:
+      return True
+    return self.none if value is None else self.accepts(value)
 
   def __str__(self) -> str:
     return f'{self.text}, or None' if self.none else self.text
@@ -101,28 +113,31 @@ def _number(
 
 _BOOLEAN = Setting('True or False', lambda value: isinstance(value, bool))
 _BOOLEAN_OR_NONE = dataclasses.replace(_BOOLEAN, none=True)
-TEXT = Setting(
+_TEXT = Setting(
   'a text in quotes',
   lambda value: isinstance(value, str) and bool(value.strip()),
+  is_text=True,
 )
-GAME = dataclasses.replace(TEXT, text="a game in quotes, e.g. 'Pong'")
-TEXT_OR_NONE = dataclasses.replace(TEXT, none=True)
-OPTIMIZER = Setting(
+_GAME = dataclasses.replace(_TEXT, text="a game in quotes, e.g. 'Pong'")
+_TEXT_OR_NONE = dataclasses.replace(_TEXT, none=True)
+_OPTIMIZER = Setting(
   'an optimiser with (), e.g. @tf.train.AdamOptimizer()',
   lambda value: (
     value.evaluate
     if isinstance(value, config.ConfigurableReference)
     else not isinstance(value, _LITERALS)
   ),
+  references=True,
 )
 _FUNCTION = Setting(
   'a class or function as @Name',
   lambda value: not isinstance(value, _LITERALS),
 )
-DEVICE = Setting(
+_DEVICE = Setting(
   "a device in quotes, e.g. '/gpu:0'",
   lambda value: isinstance(value, str) and bool(_DEVICE_PARTS.fullmatch(value)),
   none=True,
+  is_text=True,
 )
 _DTYPE = Setting(
   'a dtype, e.g. %tf.uint8', lambda value: not isinstance(value, _LITERALS)
@@ -160,7 +175,6 @@ _repetition = _affecting(Affects.REPETITION)
 _running = _affecting(Affects.RUNNING)
 _online = functools.partial(dataclasses.replace, is_online=True)
 
-TEXTS = (TEXT, TEXT_OR_NONE, GAME, DEVICE)
 SETTINGS = {
   # Runs.
   'num_iterations': _running(_integer(1, 10**9), RUNNER),
@@ -178,8 +192,8 @@ SETTINGS = {
   'log_every_n': _running(_integer(1, 10**9), RUNNER),
   'use_legacy_logger': _running(_BOOLEAN, RUNNER),
   'fine_grained_print_to_console': _running(_BOOLEAN, RUNNER),
-  'checkpoint_file_prefix': _running(TEXT, RUNNER),
-  'logging_file_prefix': _running(TEXT, RUNNER),
+  'checkpoint_file_prefix': _running(_TEXT, RUNNER),
+  'logging_file_prefix': _running(_TEXT, RUNNER),
   'create_environment_fn': _FUNCTION,
   'accept_changes': _BOOLEAN,
   'seed': _recorded(_integer(0, 2**63 - 1, none=True), 'run_seed'),
@@ -210,7 +224,7 @@ SETTINGS = {
   'max_tf_checkpoints_to_keep': _running(_integer(1, 10**9)),
   'allow_partial_reload': _BOOLEAN,
   # Agents.
-  'agent_name': _recorded(TEXT, r'create_(\w+_)?agent'),
+  'agent_name': _recorded(_TEXT, r'create_(\w+_)?agent'),
   'observation_shape': _SHAPE,
   'observation_dtype': _DTYPE,
   'stack_size': _integer(1, 1000),  # frames
@@ -224,8 +238,8 @@ SETTINGS = {
   'epsilon_train': _online(_PROBABILITY),
   'epsilon_eval': _protocol(_PROBABILITY),
   'epsilon_decay_period': _online(_STEPS),  # agent steps
-  'optimizer': OPTIMIZER,
-  'tf_device': _repetition(DEVICE),
+  'optimizer': _OPTIMIZER,
+  'tf_device': _repetition(_DEVICE),
   'eval_mode': _BOOLEAN,
   'use_staging': _running(_BOOLEAN),
   'summary_writing_frequency': _running(_STEPS),  # agent steps
@@ -244,9 +258,9 @@ SETTINGS = {
   'num_heads': _integer(1, 100_000),
   'num_networks': _integer(1, 1000),
   'num_convex_combinations': _integer(1, 100_000),
-  'transform_strategy': TEXT,
+  'transform_strategy': _TEXT,
   'use_deep_exploration': _BOOLEAN,
-  'replay_scheme': TEXT,
+  'replay_scheme': _TEXT,
   'num_tau_samples': _integer(1, 100_000),
   'num_tau_prime_samples': _integer(1, 100_000),
   'num_quantile_samples': _integer(1, 100_000),
@@ -260,8 +274,8 @@ SETTINGS = {
   'replay_file_start_index': _integer(0, 10**9),
   'replay_file_end_index': _integer(1, 10**9, none=True),
   'num_buffers': _integer(1, 10**9, none=True),  # shards
-  'subset': _protocol(TEXT_OR_NONE, _MEMORY),
-  'cache_dir': _running(TEXT_OR_NONE, _MEMORY),
+  'subset': _protocol(_TEXT_OR_NONE, _MEMORY),
+  'cache_dir': _running(_TEXT_OR_NONE, _MEMORY),
   'preload': _running(_BOOLEAN, _MEMORY),
   'prefetch': _running(_integer(0, 100_000), _MEMORY),  # batches
   'prefetch_threads': _running(_integer(1, 1000), _MEMORY),
@@ -276,7 +290,7 @@ SETTINGS = {
   'decay': _PROBABILITY,
   'momentum': _PROBABILITY,
   'centered': _BOOLEAN,
-  'name': TEXT_OR_NONE,
+  'name': _TEXT_OR_NONE,
   'beta1': _PROBABILITY,
   'beta2': _PROBABILITY,
   'use_locking': _BOOLEAN,
@@ -286,17 +300,17 @@ SETTINGS = {
   'end_learning_rate': _number(0, 1000),
   'staircase': _BOOLEAN,
   # Environments.
-  'game_name': _protocol(GAME),
+  'game_name': _protocol(_GAME),
   'sticky_actions': _protocol(_BOOLEAN),
-  'rom_set': _protocol(TEXT),
+  'rom_set': _protocol(_TEXT),
   'repeat_action_probability': _PROBABILITY,
   'max_num_frames_per_episode': _integer(1, 2**31 - 1),  # frames
   'frame_skip': _integer(1, 1000),  # frames
   'screen_size': _integer(1, 10_000),  # pixels
   'terminal_on_life_loss': _BOOLEAN,
   'difficulty_ramping': _BOOLEAN,
-  'environment_name': _protocol(TEXT),
-  'version': _protocol(TEXT),
+  'environment_name': _protocol(_TEXT),
+  'version': _protocol(_TEXT),
   'use_legacy_gym': _protocol(_BOOLEAN),
   'use_ppo_preprocessing': _protocol(_BOOLEAN),
   'continuous_action_threshold': _protocol(_PROBABILITY),
@@ -334,7 +348,7 @@ def runner_default(name: str) -> str | None:
   owner, _, parameter = name.rpartition('.')
   if not re.fullmatch(RUNNER, owner.rpartition('.')[2]):
     return None
-  known = config._REGISTRY.get_match(owner)
+  known = gin_internals.find(owner)
   taken = inspect.signature(known.wrapped).parameters if known else {}
   if (
     parameter not in taken

@@ -1,4 +1,4 @@
-"""Syntax of gin lines, checked before gin reads them.
+"""Syntax of gin lines, parsed before any class is looked up.
 
 gin's own messages for the commonest mistakes name objects of Python's parser.
 """
@@ -6,54 +6,57 @@ gin's own messages for the commonest mistakes name objects of Python's parser.
 import io
 import re
 import tokenize
-from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from gin import config_parser
 
-from batch_rl.runs.bindings import settings
+from batch_rl.runs.bindings import gin_internals, settings
 
-_NAME = r'[\w/]+(?:\.\w+)*'
-_STATEMENT = re.compile(rf'\s*({_NAME})\s*=(.*)', re.DOTALL)
+_STATEMENT = re.compile(r'\s*([\w/]+(?:\.\w+)*)\s*=(.*)', re.DOTALL)
 # Words of other languages, and what gin reads.
-_WORDS = {
-  'true': 'True',
-  'false': 'False',
-  'none': 'None',
-  'null': 'None',
-}
+_WORDS = {'true': 'True', 'false': 'False', 'none': 'None', 'null': 'None'}
 # Characters that begin a value which is not text without quotes.
 _OPENING = '\'"([{@%'
 
-REFERENCE = object()  # value of a binding to a reference or macro
+
+class _Reference(NamedTuple):
+  """A reference to a class or function, which a later line may import."""
+
+  name: str
+  evaluate: bool
 
 
-class _IgnoredReferences(config_parser.ParserDelegate):
-  """Reads references and macros without looking them up."""
+class _Macro(NamedTuple):
+  """A reference to a macro or constant."""
 
+  name: str
+
+
+class _Delegate(config_parser.ParserDelegate):
   def configurable_reference(self, scoped_configurable_name, evaluate):
-    return REFERENCE
+    return _Reference(scoped_configurable_name, evaluate)
 
   def macro(self, macro_name):
-    return REFERENCE
+    return _Macro(macro_name)
 
 
-def parse(
-  text: str, path: str | None = None
-) -> list[config_parser.BindingStatement]:
-  """Returns the bindings in lines of gin.
+def parse(text: str, path: str | None = None) -> list[Any]:
+  """Returns the statements of gin lines.
 
   Args:
     text: Lines of gin.
     path: File of the lines; None for the bindings of a command line.
 
+  Returns:
+    gin's statements. `value_of` converts the values of bindings.
+
   Raises:
     ValueError: If gin cannot read a line. The message says what to write.
   """
-  statements = []
+  lines = io.StringIO(text)
+  setattr(lines, 'name', path)  # noqa: B010  (for the locations)
   try:
-    for statement in _parser(text, path):
-      if isinstance(statement, config_parser.BindingStatement):
-        statements.append(statement)
+    return list(config_parser.ConfigParser(lines, _Delegate()))
   except (SyntaxError, tokenize.TokenError, ValueError) as error:
     number, line = _place(error, text)
     where = f'{path}, line {number}: ' if path else ''
@@ -62,35 +65,24 @@ def parse(
     else:
       problem = _explain(line, path is None)
     raise ValueError(f'{where}{problem}') from error
-  return statements
 
 
-def parse_bindings(
-  bindings: Sequence[str],
-) -> list[config_parser.BindingStatement]:
-  """Returns the bindings of a command line.
+def value_of(parsed: Any) -> Any:
+  """Returns a value with gin's references, whose classes gin knows by now.
 
   Raises:
-    ValueError: If gin cannot read one. The message says what to write.
+    ValueError: If gin does not know a class or function.
   """
-  try:
-    return parse('\n'.join(bindings))
-  except ValueError:
-    for binding in bindings:  # names the one that is wrong by itself
-      parse(binding)
-    raise
-
-
-def _parser(text, path):
-  lines = io.StringIO(text)
-  setattr(lines, 'name', path)  # noqa: B010  (for the locations)
-  return config_parser.ConfigParser(lines, _IgnoredReferences())
-
-
-def written_value(statement: config_parser.BindingStatement) -> str:
-  """Returns the value of a binding as it is written, at most one line."""
-  value = statement.location.line_content.partition('=')[2]
-  return short(re.sub(r'\s#.*', '', value).strip())
+  delegate = gin_internals.PARSER_DELEGATE
+  if isinstance(parsed, _Reference):
+    return delegate.configurable_reference(*parsed)
+  if isinstance(parsed, _Macro):
+    return delegate.macro(parsed.name)
+  if isinstance(parsed, list | tuple):
+    return type(parsed)(map(value_of, parsed))
+  if isinstance(parsed, dict):
+    return {value_of(k): value_of(v) for k, v in parsed.items()}
+  return parsed
 
 
 def _place(error: Exception, text: str) -> tuple[int, str]:
@@ -107,58 +99,41 @@ def _place(error: Exception, text: str) -> tuple[int, str]:
 
 def _explain(line: str, on_command_line: bool) -> str:
   """Returns what is wrong with a line, and what to write."""
-  match = _STATEMENT.fullmatch(line)
   if included := re.fullmatch(r'include\s+([^\'"]+)', line):
     return f"gin cannot read `{line}`: write include '{included[1]}'."
+  match = _STATEMENT.fullmatch(line)
   if not match:
     return (
       f'gin cannot read `{short(line)}`: a binding has the form '
       'Name.parameter=value.'
     )
-  name, value = match[1], re.sub(r'\s#.*', '', match[2]).strip()
-  if on_command_line:
-
-    def corrected(value):
-      return f'--gin_bindings="{name}={value}"'
-  else:
-
-    def corrected(value):
-      return f'{name} = {value}'
-
+  name, value = match[1], without_comment(match[2])
   binding = f'{name}={short(value)}'
+  corrected = f'{name} = %s'
+  if on_command_line:
+    corrected = f'--gin_bindings="{name}=%s"'
   if not value:
-    return (
-      f'{binding} has no value: write one after the sign, or None, or '
-      f'{corrected(repr(""))} for an empty text.'
-    )
-  if value.startswith('='):
-    return f'{binding} has two signs =: write {corrected(value.lstrip("= "))}.'
+    return f'{binding} has no value: write one after the sign, or None.'
   if value.lower() in _WORDS:
-    return (
-      f'{binding}: {value} is unknown to gin: write '
-      f'{corrected(_WORDS[value.lower()])}.'
-    )
-  if value.lower().lstrip('+-') in ('nan', 'inf', 'infinity'):
-    return f'{binding}: give a finite number.'
+    word = _WORDS[value.lower()]
+    return f'{binding}: {value} is unknown to gin: write {corrected % word}.'
   if re.search(r'\w\.\w+\s*=', value):
     return f'{binding} has two bindings: give each its own --gin_bindings.'
-  if value[0] == '+':
-    return f'{binding}: gin reads no sign +: write {corrected(value[1:])}.'
-  allowed = settings.SETTINGS.get(name.split('.')[-1])
-  if allowed and allowed not in settings.TEXTS:
-    return f'{binding} cannot be read: give {allowed}.'
-  if value[0].isdigit() or re.match(r'-?\.?\d', value):
-    return (
-      f'{binding} is not a number: write e.g. 250000, 0.5 or 1e-4; text '
-      'needs quotes.'
-    )
-  if value[0] in _OPENING or not re.search(r'[^\W\d]', value):
+  setting = settings.SETTINGS.get(name.split('.')[-1])
+  if setting and not setting.is_text:
+    return f'{binding} cannot be read: give {setting}.'
+  if value[0] in _OPENING or not re.match(r'[^\W\d]|[/~.]', value):
     return (
       f'gin cannot read the value of {binding}: give a number, True, False, None, a '
       "text in quotes, a list like [1, 'a'], a reference @Name or a macro %name."
     )
-  text = re.sub(r'["\']', '', value)
-  return f'{binding}: text needs quotes: write {corrected(repr(text))}.'
+  text = repr(re.sub(r'["\']', '', value))
+  return f'{binding}: text needs quotes: write {corrected % text}.'
+
+
+def without_comment(value: str) -> str:
+  """Returns a value as it is written, without a comment behind it."""
+  return re.sub(r'\s#.*', '', value).strip()
 
 
 def short(text: str) -> str:

@@ -4,7 +4,6 @@ import os
 
 import gin
 import pytest
-from gin import resource_reader
 
 from batch_rl.runs import gin_files
 from batch_rl.tests import user_code
@@ -104,15 +103,28 @@ def test_a_missing_include_is_named_with_its_neighbours(
   assert not caplog.records
 
 
-def test_nothing_is_left_in_gin(tmp_path):
-  before = list(gin.config._FILE_READERS)
-  with pytest.raises(ValueError, match='no gin file'):
-    gin_files.parse([str(tmp_path / 'none.gin')], [])
-  assert gin.config._FILE_READERS == before
+def test_a_file_that_includes_itself_is_an_error(tmp_path):
+  path = write(tmp_path / 'a.gin', "include 'a.gin'")
+  with pytest.raises(ValueError, match='a.gin includes itself'):
+    gin_files.parse([path], [])
+  assert gin_files.user_files([path]) == [path]
 
 
-def test_gin_alone_finds_packaged_files():
-  assert resource_reader.system_path_file_exists(PACKAGED)
+def test_statements_take_effect_in_their_order(tmp_path):
+  inner = write(tmp_path / 'b.gin', 'configured.first = 2')
+  lines = 'configured.first = 1', f"include '{inner}'", 'configured.second = 3'
+  outer = write(tmp_path / 'a.gin', *lines)
+  bindings = gin_files.parse(
+    [outer], ['configured.second = [%four]', 'four = 4']
+  )
+  assert configured() == (2, [4])
+  assert [(b.name, b.file) for b in bindings] == [
+    ('configured.first', outer),
+    ('configured.first', inner),
+    ('configured.second', outer),
+    ('configured.second', None),
+    ('four', None),
+  ]
 
 
 def test_modules_are_imported_from_beside_the_file(tmp_path):

@@ -1,0 +1,82 @@
+"""Private names of gin that have no public counterpart; used nowhere else.
+
+`gin_internals_test` has a test for each, which fails if another gin lacks it.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gin import config
+
+PARSER_DELEGATE = config.ParserDelegate(False)  # makes references and macros
+
+
+def bound_values() -> dict[tuple[str, str], dict[str, Any]]:
+  """Returns gin's bindings, `{(scope, full name): {parameter: value}}`."""
+  return config._CONFIG
+
+
+def read_values() -> dict[tuple[str, str], dict[str, Any]]:
+  """Returns the values that calls have read, in the form of `bound_values`."""
+  return config._OPERATIVE_CONFIG
+
+
+def find(name: str) -> Any:
+  """Returns gin's entry of a class or function; None if it is unknown.
+
+  Its `selector` is the full name, its `wrapped` the class or function.
+  """
+  return config._REGISTRY.get_match(name)
+
+
+def are_known(name: str) -> bool:
+  """Returns whether a name, possibly ambiguous, is of classes or functions."""
+  return bool(config._REGISTRY.matching_selectors(name))
+
+
+def short_name(selector: str) -> str:
+  """Returns the shortest name that gin takes for a full name."""
+  return config._REGISTRY.minimal_selector(selector)
+
+
+def all_known() -> dict[str, Callable]:
+  """Returns all classes and functions known to gin by their full names."""
+  return {name: known.wrapped for name, known in config._REGISTRY.items()}
+
+
+def selector_of(configurable: Callable) -> str | None:
+  """Returns the full name of a class or function; None if gin does not know it."""
+  known = config._INVERSE_REGISTRY.get(configurable)
+  return known.selector if known else None
+
+
+@contextlib.contextmanager
+def parse_scope() -> Iterator[Any]:
+  """Yields the context of a file's statements; its `process_import` imports.
+
+  `gin.config_str` lists the imports.
+  """
+  with config._parse_scope() as context:
+    yield context
+    config._IMPORTS.update(context.imports)
+
+
+def is_macro(value: Any) -> bool:
+  """Returns whether a value is a reference to a macro."""
+  return _refers_to(value, config.macro)
+
+
+def is_constant(value: Any) -> bool:
+  """Returns whether a value is a reference to a constant."""
+  return _refers_to(value, config._retrieve_constant)
+
+
+def constant(name: str) -> Any:
+  """Returns the value of a constant."""
+  return config._CONSTANTS[name]
+
+
+def _refers_to(value, function):
+  is_reference = isinstance(value, config.ConfigurableReference)
+  return is_reference and value.configurable.wrapped is function
