@@ -324,11 +324,6 @@ def describe(summary: dict[str, Any]) -> list[str]:
       f'note: there are no files of checkpoints '
       f'{number_ranges.brief(summary["missing"])}.'
     )
-  for name, checkpoint in summary.get('misnumbered', {}).items():
-    lines.append(
-      f'note: the episodes of {name} name checkpoint {checkpoint}, unlike those of '
-      'most files. The order of time follows the names of the files.'
-    )
   if summary.get('skipped'):
     lines.append(f'note: {summary["skipped"]:,} episodes have no transition.')
   if summary['truncated']:

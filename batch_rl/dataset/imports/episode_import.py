@@ -7,14 +7,13 @@ Both keep the same rows of an episode: see `rows_kept`.
 
 import abc
 import dataclasses
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from batch_rl.dataset.shards import shard_files
-from batch_rl.utils import files, machine, threads
+from batch_rl.utils import files
 
 LAST_STEPS = ('auto', 'transition', 'observation')
 # RLDS's definition, assumed if no episode tells. Then only steps without reward are
@@ -206,7 +205,6 @@ class EpisodeReader(abc.ABC):
     last_step: Content of terminal steps (see `StoredEpisode.infer_last_step`), or
       None if unknown.
     has_unclipped: Whether rewards before clipping are stored beside clipped ones.
-    is_thread_safe: Whether several threads may read, each another part.
   """
 
   directory: str
@@ -220,7 +218,6 @@ class EpisodeReader(abc.ABC):
   shard_rows: int | None
   last_step: str | None
   has_unclipped: bool
-  is_thread_safe = False
 
   @abc.abstractmethod
   def read(
@@ -250,15 +247,21 @@ class EpisodeReader(abc.ABC):
     del part
     return {}
 
-  def scan(self, stage: str, progress: Progress) -> Iterator[StoredEpisode]:
-    """Yields all episodes without frames, reporting progress."""
-    total = sum(part.size for part in self.parts)
-    for part in self.parts:
-      position = 0
-      for episode in self.read(part, frames=False):
-        progress(stage, episode.position - position, total)
-        position = episode.position
-        yield episode
+
+def scan(
+  reader: EpisodeReader,
+  parts: Sequence[Part],
+  stage: str,
+  progress: Progress,
+) -> Iterator[StoredEpisode]:
+  """Yields the episodes of some parts without frames, reporting progress."""
+  total = sum(part.size for part in parts)
+  for part in parts:
+    position = 0
+    for episode in reader.read(part, frames=False):
+      progress(stage, episode.position - position, total)
+      position = episode.position
+      yield episode
 
 
 def infer_last_step(
@@ -266,7 +269,7 @@ def infer_last_step(
 ) -> str | None:
   """Returns whether terminal steps are transitions, or observations only.
 
-  A terminal step with a reward decides.
+  The first terminal step with a reward decides.
 
   Args:
     reader: Reader of the dataset.
@@ -279,31 +282,15 @@ def infer_last_step(
   Raises:
     ValueError: If the first part is damaged.
   """
-  total = sum(part.size for part in reader.parts)
-  found, advancing = threading.Event(), threading.Lock()
-
-  def search(part: Part) -> str | None:
-    position = 0
+  for part in sorted(reader.parts, key=lambda part: part != first):
     try:
-      for episode in reader.read(part, frames=False):
-        if found.is_set():
-          return None
+      for episode in scan(reader, [part], 'inferring last steps', progress):
         if kind := episode.infer_last_step():
-          found.set()
           return kind
-        with advancing:
-          progress('inferring last steps', episode.position - position, total)
-        position = episode.position
-    except ValueError:
+    except ValueError:  # The import reports it.
       if part == first:
         raise
-    return None
-
-  parts = sorted(reader.parts, key=lambda part: part != first)
-  if not reader.is_thread_safe:
-    return next(filter(None, map(search, parts)), None)
-  kinds = threads.parallel_map(search, parts, machine.num_cpus(), found.set)
-  return next(filter(None, kinds), None)
+  return None
 
 
 def game_of(reader: EpisodeReader, game: str | None) -> str:

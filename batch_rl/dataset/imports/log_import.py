@@ -41,7 +41,10 @@ def choose_shard_rows(
   if reader.num_bytes > _SMALL_BYTES:
     return 1_000_000
   rows = sum(
-    len(e.action) + manifests.PADDING for e in reader.scan('counting', progress)
+    len(episode.action) + manifests.PADDING
+    for episode in episode_import.scan(
+      reader, reader.parts, 'counting', progress
+    )
   )
   return min(1_000_000, max(rows + 1, 100))
 

@@ -5,15 +5,12 @@ missing. Frames are decoded and compressed at once, in all threads; nothing else
 written. A finished shard is not imported again.
 """
 
-import collections
 import concurrent.futures
 import dataclasses
 import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
-
-import numpy as np
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.imports import episode_import, part_rows
@@ -29,9 +26,8 @@ from batch_rl.utils import machine
 
 # LZ4 level: a quarter faster than `shard_packing`'s, for 3 % more bytes.
 _LEVEL = 4
-# Frames that the compression dictionary is trained on, and parts that they are from.
+# Frames that the compression dictionary is trained on.
 _TRAINING_FRAMES = 8000
-_TRAINING_PARTS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +215,7 @@ class StoreImport:
     if not self._manifest:
       self._manifest = self._initial_manifest(reader, part)
     if self._store.shards_dir is None:
-      self._begin({*self._planned, part.number}, lambda: _train(reader))
+      self._begin({*self._planned, part.number}, lambda: _train(reader, part))
     dictionary = self._store.dictionary
     rows = part_rows.PartRows(
       reader, part, cast(str, self._known_last_step), self._last_step != 'auto'
@@ -339,52 +335,23 @@ class StoreImport:
       ),
       'order': manifests.look_up(self._manifest, 'source', 'order', kind=str),
       'hash': imported.hash,
-      'misnumbered': self._find_misnumbered(),
-    }
-
-  def _find_misnumbered(self) -> dict[str, int]:
-    """Returns files whose episodes name another checkpoint than one would expect.
-
-    Their checkpoints, by name. Checkpoints may be counted from any number on: that of
-    most files.
-    """
-    named = [e for e in self._entries if e.get('checkpoint') is not None]
-    offsets = [entry['checkpoint'] - entry['suffix'] for entry in named]
-    [(usual, _)] = collections.Counter(offsets).most_common(1) or [(0, 0)]
-    return {
-      name: entry['checkpoint']
-      for entry, offset in zip(named, offsets, strict=True)
-      if offset != usual
-      for name in entry['files']
     }
 
 
-def _train(reader: episode_import.EpisodeReader) -> bytes:
-  """Trains the compression dictionary on the first frames of some parts.
-
-  Raises:
-    ValueError: If all these parts are damaged.
-  """
-  spread = np.unique(
-    np.linspace(0, len(reader.parts) - 1, _TRAINING_PARTS).round().astype(int)
-  )
-  sequences, errors = [], []
-  for i in spread.tolist():
-    left = _TRAINING_FRAMES // len(spread)
-    try:
-      for episode in reader.read(reader.parts[i]):
-        frames = cast(episode_import.Frames, episode.frames)
-        count = min(left, len(frames))
-        sequences.append(
-          part_rows.decode([(frames, 0, count, 0)], count, reader.frame_shape)
-        )
-        left -= count
-        if not left:
-          break
-    except ValueError as error:  # `add` will find it, too.
-      errors.append(error)
-  if errors and not sequences:
-    raise errors[0]
+def _train(
+  reader: episode_import.EpisodeReader, part: episode_import.Part
+) -> bytes:
+  """Trains the compression dictionary on the first frames of a part."""
+  sequences, left = [], _TRAINING_FRAMES
+  for episode in reader.read(part):
+    frames = cast(episode_import.Frames, episode.frames)
+    count = min(left, len(frames))
+    sequences.append(
+      part_rows.decode([(frames, 0, count, 0)], count, reader.frame_shape)
+    )
+    left -= count
+    if not left:
+      break
   return compression_dictionary.train(sequences) if sequences else b''
 
 

@@ -61,7 +61,6 @@ class UnpluggedReader(episode_import.EpisodeReader):
   last_step = None
   # Rewards beyond [-1, 1] would tell.
   has_unclipped = False
-  is_thread_safe = True
 
   def __init__(
     self,

@@ -202,18 +202,6 @@ def test_a_mistake_is_one_line(folder, tmp_path, run, arguments, messages):
   assert not (tmp_path / 'store').exists()
 
 
-def test_files_with_exchanged_names_are_reported(tmp_path, run):
-  folder = tmp_path / 'Pong'
-  paths = unplugged_files.write_run(folder, 1, [0, 1, 2, 3], first_checkpoint=1)
-  os.rename(paths[0], tmp_path / 'file')
-  os.rename(paths[3], paths[0])
-  code, out, err = run('import', folder, tmp_path / 'store')
-  assert code == 0, err
-  assert 'run_1-00000-of-00050 name checkpoint 4' in out
-  assert out.count('unlike those of most files') == 1
-  same(tmp_path / 'store', 1, [3, 1, 2])
-
-
 def test_a_folder_above_the_games_is_refused(folder, tmp_path, run):
   for above in (folder.parent, folder.parent.parent):
     code, _, err = run('import', above, tmp_path / 'store')
