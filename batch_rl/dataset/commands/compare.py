@@ -22,10 +22,11 @@ def add_compare(commands: Any) -> None:
     commands,
     'compare',
     _compare,
-    'compare two copies of a run, in the same or in different formats. Finds where '
-    'they first differ, and what only one has. Padding, the order of episodes, their '
-    'division into files and rewards before clipping make no difference. Exit code 0 '
-    'if they have the same transitions, 1 if not, 2 for a wrong argument.',
+    'compare two copies of a run, in the same or in different formats. Counts '
+    'the episodes that only one has, and finds the first row that differs. Padding, '
+    'the order of episodes, their division into files and rewards before clipping '
+    'make no difference. Exit code 0 if they have the same transitions, 1 if not, 2 '
+    'for a wrong argument.',
   )
   for name in 'ab':
     command.add_argument(
@@ -141,76 +142,34 @@ def _print_copies(*found: copies.Copy) -> None:
 
 
 def _describe(result: comparison.Comparison) -> list[str]:
-  """Returns the differences, the verdict last."""
-  lines = [_describe_one(difference) for difference in result.first]
-  for name, only in result.only.items():
-    if only.transitions:
-      lines.append(_describe_only(name, only))
+  """Returns the first difference and the verdict."""
   what = 'transitions' if result.with_frames else 'actions, rewards and ends'
   order = '' if result.in_order else ', in another order'
   if result.same:
     remark = '' if result.with_frames else ' (frames were not compared)'
-    return [*lines, f'same {what}{order}{remark}']
-  counts = [
-    f'{kind} differs in {_number(count, "row")}'
-    for kind, count in result.rows.items()
+    return [f'same {what}{order}{remark}']
+  only = ' and '.join(
+    f'{count:,} only in {name.upper()}'
+    for name, count in result.different.items()
     if count
-  ]
-  counts += [
-    f'{_number(only.transitions, "transition")} only in {name.upper()}'
-    for name, only in result.only.items()
-    if only.transitions
-  ]
+  )
   return [
-    *lines,
-    f'NOT the same {what}: {"; ".join(counts)}; {result.equal:,} are the same{order}',
+    f'first difference: {_describe_first(result.first or {})}',
+    f'NOT the same {what}: of the episodes, {result.equal:,} are in both{order}, {only}',
   ]
 
 
-def _describe_only(name: str, only: comparison.OnlyInOne) -> str:
-  other = {'a': 'B', 'b': 'A'}[name]
-  kinds = [
-    (only.in_episodes, f'in {_number(only.episodes, "whole episode")}'),
-    (
-      only.last,
-      f'at the end of episodes that end one step earlier in {other}, whose terminal '
-      'steps may be observations only (see --last_step); the transition before is '
-      f'terminal in {other}',
-    ),
-    (only.divided, f'where {other} divides an episode, or ends'),
-  ]
-  rest = only.transitions - sum(count for count, _ in kinds)
-  kinds.append((rest, 'elsewhere'))
-  listed = [f'{count:,} {text}' for count, text in kinds if count]
-  return f'only in {name.upper()}: {", ".join(listed)}'
-
-
-def _describe_one(difference: dict[str, Any]) -> str:
-  kind, values = difference['kind'], difference.get('values') or {}
-  places = [
-    f'{name.upper()}: {_describe_place(difference[name])}'
+def _describe_first(first: dict[str, Any]) -> str:
+  places = '; '.join(
+    f'{name.upper()}: {_describe_place(first[name])}'
     for name in 'ab'
-    if name in difference
+    if name in first
+  )
+  values = [
+    f'{column} {values["a"]} and {values["b"]}'
+    for column, values in first.get('values', {}).items()
   ]
-  if kind == 'frame':
-    shown = (
-      f'{values["differing"]:,} of {values["of"]:,} values, first at '
-      f'{tuple(values["first"])}: {values["a"]} and {values["b"]}'
-    )
-  elif kind == 'end':
-    shown = ' and '.join(
-      'terminal' if values[name] else 'not terminal' for name in 'ab'
-    )
-  elif values:
-    shown = f'{values["a"]:g} and {values["b"]:g}'
-  else:
-    shown = f'{_number(difference["transitions"], "transition")} from there'
-    return f'{places[0].replace(":", " only:", 1)}: {shown}'
-  return f'{kind}: {"; ".join(places)}: {shown}'
-
-
-def _number(count: int, noun: str) -> str:
-  return f'{count:,} {noun}{"s" * (count != 1)}'
+  return f'{places}: {", ".join(values) or "only one copy has this episode"}'
 
 
 def _describe_place(place: dict[str, Any]) -> str:

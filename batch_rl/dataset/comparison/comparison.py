@@ -1,58 +1,34 @@
-"""Comparison of two copies of a run: whether, and where, their transitions differ."""
+"""Comparison of two copies of a run: which episodes differ, and where the first does."""
 
 import dataclasses
 from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.comparison import alignment, copies, hashed_rows
-
-# Number of differences of each kind that are described.
-_DESCRIBED = 3
-
-
-@dataclasses.dataclass(frozen=True)
-class OnlyInOne:
-  """Transitions that one copy has and the other lacks.
-
-  Attributes:
-    transitions: Number of all of them.
-    episodes: Number of episodes without any transition in the other copy.
-    in_episodes: Number of transitions in these.
-    last: Last transitions of terminated episodes that end one step earlier in the
-      other copy.
-    divided: Transitions at which the other copy divides an episode, or ends.
-  """
-
-  transitions: int = 0
-  episodes: int = 0
-  in_episodes: int = 0
-  last: int = 0
-  divided: int = 0
+from batch_rl.dataset.comparison import copies, hashed_rows
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """Result of a comparison.
+  """Result of a comparison. Pieces of divided episodes count as episodes.
 
   Attributes:
-    same: Whether the copies have the same transitions.
-    in_order: Whether the transitions that both have are in the same order.
+    same: Whether the copies have the same episodes.
+    in_order: Whether the episodes that both have are in the same order.
     with_frames: Whether frames were compared.
-    equal: Number of transitions that both have.
-    rows: Number of rows that differ, by column: 'frame', 'action', 'reward', 'end'.
-    only: Transitions in only one of the copies, by 'a' and 'b'.
-    first: First differences of each kind, JSON-able: `kind`, the places in `a` and
-      `b`, and `values`, or the number of `transitions`.
+    equal: Number of episodes that both have.
+    different: Number of the other episodes, by copy: 'a' and 'b'.
+    first: First difference, JSON-able: the place in `a` and `b`, and the values of
+      both by column ('frame', 'action', 'reward', 'terminal' or 'transitions', the
+      length of the episode). Without `values` if only one copy has the episode.
   """
 
   same: bool
   in_order: bool
   with_frames: bool
   equal: int
-  rows: dict[str, int]
-  only: dict[str, OnlyInOne]
-  first: list[dict[str, Any]]
+  different: dict[str, int]
+  first: dict[str, Any] | None
 
 
 def prepare(a: copies.Copy, b: copies.Copy) -> None:
@@ -86,238 +62,122 @@ def compare(
     b: The other copy.
     with_frames: Whether frames were read.
   """
-  hashes_a, hashes_b = (copy.rows.hashes(with_frames) for copy in (a, b))
-  if np.array_equal(hashes_a, hashes_b) and (
-    with_frames or np.array_equal(a.rows.starts, b.rows.starts)
-  ):
-    return _same(len(hashes_a), with_frames, in_order=True)
-  if with_frames and len(hashes_a) == len(hashes_b):
-    if hashed_rows.total(hashes_a) == hashed_rows.total(hashes_b):
-      return _same(len(hashes_a), with_frames, in_order=False)
-  aligned = alignment.Alignment(a.rows, b.rows, hashes_a, hashes_b, with_frames)
-  equal = aligned.is_equal()
-  is_paired = aligned.partner >= 0
-  in_order = bool((np.diff(aligned.partner[is_paired]) > 0).all())
-  if equal.all() and (aligned.partner_of_b >= 0).all():
-    return _same(len(equal), with_frames, in_order)
-  return _describe(a, b, aligned, equal, in_order, with_frames)
+  episodes_a, hashes_a = a.rows.episode_hashes(with_frames)
+  episodes_b, hashes_b = b.rows.episode_hashes(with_frames)
+  equal_a, equal_b = _equal(hashes_a, hashes_b)
+  different_a = np.delete(episodes_a, equal_a)
+  different_b = np.delete(episodes_b, equal_b)
+  different = {'a': len(different_a), 'b': len(different_b)}
+  return Comparison(
+    not any(different.values()),
+    bool((np.diff(equal_b[np.argsort(equal_a)]) > 0).all()),
+    with_frames,
+    len(equal_a),
+    different,
+    _first_difference(a, b, different_a, different_b),
+  )
 
 
-def _same(equal: int, with_frames: bool, in_order: bool) -> Comparison:
-  rows = dict.fromkeys(('frame', 'action', 'reward', 'end'), 0)
-  only = {'a': OnlyInOne(), 'b': OnlyInOne()}
-  return Comparison(True, in_order, with_frames, equal, rows, only, [])
+def _equal(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the positions of equal hashes, the n-th of `a` with the n-th of `b`."""
+  order_a = np.argsort(a, kind='stable')
+  order_b = np.argsort(b, kind='stable')
+  a, b = a[order_a], b[order_b]
+  repetition = np.arange(len(a)) - np.searchsorted(a, a)
+  at = np.searchsorted(b, a) + repetition
+  found = np.flatnonzero(at < len(b))
+  found = found[b[at[found]] == a[found]]
+  return order_a[found], order_b[at[found]]
 
 
-def _describe(
+def _first_difference(
   a: copies.Copy,
   b: copies.Copy,
-  aligned: alignment.Alignment,
-  equal: np.ndarray,
-  in_order: bool,
-  with_frames: bool,
-) -> Comparison:
-  """Counts the differences by kind, and describes the first ones."""
-  counts = dict.fromkeys(('frame', 'action', 'reward', 'end'), 0)
-  last, first = {'a': 0, 'b': 0}, []
-  for start in range(0, len(equal), hashed_rows.CHUNK_ROWS):
-    chunk = slice(start, start + hashed_rows.CHUNK_ROWS)
-    differs = (aligned.partner[chunk] >= 0) & ~equal[chunk]
-    i = start + np.flatnonzero(differs)
-    pairs = _Pairs(a.rows, b.rows, aligned, i)
-    last['a'] += int(pairs.ends_earlier_in_b.sum())
-    last['b'] += int(pairs.ends_earlier_in_a.sum())
-    for kind in counts:
-      if kind == 'frame' and not with_frames:
-        continue
-      in_a, in_b = pairs.different(kind)
-      described = min(counts[kind], _DESCRIBED)
-      counts[kind] += len(in_a)
-      first += [
-        _describe_rows(kind, a, row_a, b, row_b)
-        for row_a, row_b in zip(
-          in_a[: _DESCRIBED - described].tolist(),
-          in_b[: _DESCRIBED - described].tolist(),
-          strict=True,
-        )
-      ]
-  first.sort(key=lambda difference: list(counts).index(difference['kind']))
-  only = {}
-  for name, copy, other, partner in (
-    ('a', a, b, aligned.partner),
-    ('b', b, a, aligned.partner_of_b),
-  ):
-    only[name] = _count(copy.rows, other.rows, partner, last[name])
-    first += _runs(name, copy, partner)
-  return Comparison(
-    False, in_order, with_frames, int(equal.sum()), counts, only, first
-  )
-
-
-class _Pairs:
-  """Pairs of transitions that are not equal.
+  different_a: np.ndarray,
+  different_b: np.ndarray,
+) -> dict[str, Any] | None:
+  """Compares the first differing episode of `a` with the one of `b` most like it.
 
   Args:
-    a: Rows of one copy.
-    b: Rows of the other.
-    aligned: Alignment of both.
-    i: Transitions of `a`, int64 (n,).
-
-  Attributes:
-    ends_earlier_in_b: Whether a transition is terminal in `b` and the next to last
-      one in `a`, bool (n,).
-    ends_earlier_in_a: Likewise, the other way round.
+    a: One copy.
+    b: The other copy.
+    different_a: Episodes that only `a` has, int64 (n,).
+    different_b: Episodes that only `b` has, int64 (m,).
   """
-
-  def __init__(
-    self,
-    a: hashed_rows.HashedRows,
-    b: hashed_rows.HashedRows,
-    aligned: alignment.Alignment,
-    i: np.ndarray,
+  for name, copy, only, others in (
+    ('a', a, different_a, different_b),
+    ('b', b, different_b, different_a),
   ):
-    j = aligned.partner[i].astype(np.int64)
-    self._a, self._b = a, b
-    self._row_a, self._row_b = a.row_of(i), b.row_of(j)
-    self._end_a, self._end_b = a.terminal[self._row_a], b.terminal[self._row_b]
-    self.ends_earlier_in_b = (
-      ~self._end_a & self._end_b & _precedes_free_end(a, aligned.partner, i)
-    )
-    self.ends_earlier_in_a = (
-      self._end_a
-      & ~self._end_b
-      & _precedes_free_end(b, aligned.partner_of_b, j)
-    )
-    # Whether the following rows of the episode are another pair.
-    after = np.minimum(i + 1, len(aligned.partner) - 1)
-    self._goes_on = (
-      (aligned.partner[after] == j + 1)
-      & (a.episode_of(after) == a.episode_of(i))
-      & (after > i)
-    )
-
-  def different(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows of `a` and of `b` that differ in a column."""
-    row_a, row_b = self._row_a, self._row_b
-    if kind == 'end':
-      shorter = self.ends_earlier_in_a | self.ends_earlier_in_b
-      differs = (self._end_a != self._end_b) & ~shorter
-      return row_a[differs], row_b[differs]
-    of_a, of_b = getattr(self._a, kind), getattr(self._b, kind)
-    differs = of_a[row_a] != of_b[row_b]
-    if kind != 'frame':
-      return row_a[differs], row_b[differs]
-    # The frame of a row that is no transition, or in no pair, is a next frame here.
-    last = np.flatnonzero(~(self._end_a | self._end_b | self._goes_on))
-    next_a, next_b = row_a[last] + 1, row_b[last] + 1
-    unlike = of_a[next_a] != of_b[next_b]
-    found_a = np.append(row_a[differs], next_a[unlike])
-    found_b = np.append(row_b[differs], next_b[unlike])
-    order = np.argsort(found_a, kind='stable')
-    return found_a[order], found_b[order]
-
-
-def _precedes_free_end(
-  rows: hashed_rows.HashedRows, partner: np.ndarray, i: np.ndarray
-) -> np.ndarray:
-  """Returns whether a terminal transition without a partner follows, bool (n,)."""
-  after = np.minimum(i + 1, len(partner) - 1)
-  is_end = rows.terminal[rows.row_of(after)] & (partner[after] < 0)
-  return is_end & (rows.episode_of(after) == rows.episode_of(i)) & (after > i)
-
-
-def _count(
-  rows: hashed_rows.HashedRows,
-  other: hashed_rows.HashedRows,
-  partner: np.ndarray,
-  last: int,
-) -> OnlyInOne:
-  """Counts the transitions without a partner by kind."""
-  free_in = np.zeros(rows.episodes, np.int64)
-  divided = 0
-  for start in range(0, len(partner), hashed_rows.CHUNK_ROWS):
-    chunk = partner[start : start + hashed_rows.CHUNK_ROWS]
-    free = start + np.flatnonzero(chunk < 0)
-    episode = rows.episode_of(free)
-    free_in += np.bincount(episode, minlength=rows.episodes)
-    # The transition before is the last one of an episode without an end.
-    before = partner[free[free > rows.starts[episode]] - 1]
-    before = before[before >= 0]
-    piece = other.episode_of(before)
-    ends = before + 1 == other.starts[1:][piece]
-    divided += int((ends & ~other.terminated[piece]).sum())
-  whole = (free_in > 0) & (free_in == np.diff(rows.starts))
-  return OnlyInOne(
-    int(free_in.sum()),
-    int(whole.sum()),
-    int(free_in[whole].sum()),
-    last,
-    divided,
-  )
-
-
-def _runs(
-  name: str, copy: copies.Copy, partner: np.ndarray
-) -> list[dict[str, Any]]:
-  """Describes the first transitions that only one copy has."""
-  rows, described = copy.rows, []
-  # Enough for some episodes.
-  free = np.flatnonzero(partner < 0)[: hashed_rows.CHUNK_ROWS]
-  episode = rows.episode_of(free)
-  begins = np.ones(len(free), bool)
-  begins[1:] = (np.diff(free) > 1) | (np.diff(episode) > 0)
-  starts = np.flatnonzero(begins)
-  lengths = np.diff(np.append(starts, len(free)))
-  for start, length in zip(
-    starts[:_DESCRIBED].tolist(), lengths[:_DESCRIBED].tolist(), strict=True
-  ):
-    row = int(rows.row_of(free[start : start + 1])[0])
-    described.append(
-      {
-        'kind': f'only_{name}',
-        name: copy.place(row),
-        'transitions': length,
-      }
-    )
-  return described
-
-
-def _describe_rows(
-  kind: str, a: copies.Copy, row_a: int, b: copies.Copy, row_b: int
-) -> dict[str, Any]:
-  """Describes two rows that differ in a column."""
+    if len(only) and not len(others):
+      return {name: copy.place(int(copy.rows.begin[only[0]]))}
+  if not len(different_a):
+    return None
+  episode_a = int(different_a[0])
+  likeness = [
+    _likeness(a.rows, episode_a, b.rows, episode)
+    for episode in different_b.tolist()
+  ]
+  episode_b = int(different_b[np.argmax(likeness)])
+  step, values = _first_row(a.rows, episode_a, b.rows, episode_b)
   return {
-    'kind': kind,
-    'a': a.place(row_a),
-    'b': b.place(row_b),
-    'values': _values(kind, a, row_a, b, row_b),
+    'a': a.place(int(a.rows.begin[episode_a]) + step),
+    'b': b.place(int(b.rows.begin[episode_b]) + step),
+    'values': values,
   }
 
 
-def _values(
-  kind: str, a: copies.Copy, row_a: int, b: copies.Copy, row_b: int
-) -> Any:
-  """Returns the values of both copies; of a frame, where they differ."""
-  if kind == 'frame':
-    frame_a, frame_b = np.asarray(a.frame(row_a)), np.asarray(b.frame(row_b))
-    # Hashes are those of bytes: zero and negative zero differ.
-    content_a, content_b = (
-      np.frombuffer(frame.tobytes(), np.uint8).reshape(*frame.shape, -1)
-      for frame in (frame_a, frame_b)
-    )
-    different = np.argwhere((content_a != content_b).any(axis=-1))
-    if not len(different):
-      raise ValueError(f'{a.path} or {b.path} has changed while it was read.')
-    at = tuple(different[0].tolist())
-    return {
-      'differing': len(different),
-      'of': int(frame_a.size),
-      'first': list(at),
-      'a': frame_a[at].item(),
-      'b': frame_b[at].item(),
+def _likeness(
+  a: hashed_rows.HashedRows,
+  episode_a: int,
+  b: hashed_rows.HashedRows,
+  episode_b: int,
+) -> int:
+  """Returns the number of equal frames and actions at equal steps."""
+  begin_a, begin_b = a.begin[episode_a], b.begin[episode_b]
+  count = min(a.stop[episode_a] - begin_a, b.stop[episode_b] - begin_b)
+  rows_a = slice(begin_a, begin_a + count)
+  rows_b = slice(begin_b, begin_b + count)
+  frames = np.count_nonzero(a.frame[rows_a] == b.frame[rows_b])
+  actions = np.count_nonzero(a.action[rows_a] == b.action[rows_b])
+  return int(frames + actions)
+
+
+def _first_row(
+  a: hashed_rows.HashedRows,
+  episode_a: int,
+  b: hashed_rows.HashedRows,
+  episode_b: int,
+) -> tuple[int, dict[str, dict[str, Any]]]:
+  """Returns the first step at which two episodes differ, and the values there."""
+  begin_a, begin_b = int(a.begin[episode_a]), int(b.begin[episode_b])
+  rows = min(int(a.stop[episode_a]) - begin_a, int(b.stop[episode_b]) - begin_b)
+  counts = a.transitions_in(episode_a), b.transitions_in(episode_b)
+  found: dict[str, int] = {}
+  # The last row of an unfinished episode has only a frame.
+  for column, count in (
+    ('frame', rows),
+    *((name, min(counts)) for name in ('action', 'reward', 'terminal')),
+  ):
+    values_a = getattr(a, column)[begin_a : begin_a + count]
+    values_b = getattr(b, column)[begin_b : begin_b + count]
+    differs = values_a != values_b
+    if differs.any():
+      found[column] = int(np.argmax(differs))
+  if not found:
+    lengths = dict(zip('ab', counts, strict=True))
+    return min(counts) - 1, {'transitions': lengths}
+  step = min(found.values())
+  return step, {
+    column: {
+      'a': _value(a, column, begin_a + step),
+      'b': _value(b, column, begin_b + step),
     }
-  if kind == 'end':
-    terminals = a.rows.terminal[row_a], b.rows.terminal[row_b]
-    return dict(zip('ab', map(bool, terminals), strict=True))
-  columns = getattr(a.rows, kind), getattr(b.rows, kind)
-  return {'a': columns[0][row_a].item(), 'b': columns[1][row_b].item()}
+    for column, first in found.items()
+    if first == step
+  }
+
+
+def _value(rows: hashed_rows.HashedRows, column: str, row: int) -> Any:
+  """Returns a value, JSON-able; the hash of a frame."""
+  value = getattr(rows, column)[row].item()
+  return f'{value:016x}' if column == 'frame' else value

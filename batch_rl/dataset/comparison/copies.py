@@ -6,7 +6,7 @@ import concurrent.futures
 import itertools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils import machine, threads
 
 Advance = Callable[[int], None]
+_RowsAndFrames = tuple[np.ndarray, np.ndarray]
 # Rows decoded and hashed at a time: some 2 MB, which stay in the processor's cache.
 _CHUNK_ROWS = 252
 
@@ -69,10 +70,6 @@ class Copy(abc.ABC):
     Raises:
       ValueError: If the copy is damaged.
     """
-
-  @abc.abstractmethod
-  def frame(self, row: int) -> np.ndarray:
-    """Reads the frame of a row again: frame_shape."""
 
   @abc.abstractmethod
   def _position(self, row: int) -> dict[str, Any]:
@@ -158,12 +155,10 @@ class LoggedCopy(Copy):
     """See the base class."""
     store = self._store
     frame = np.zeros(store.rows, np.uint64)
-    if not with_frames:
-      advance(store.rows)
-    elif self.kind == 'store':
-      self._hash_packed(frame, advance)
+    if with_frames:
+      self._hash_frames(frame, advance)
     else:
-      self._hash_shards(frame, advance)
+      advance(store.rows)
     reward = store.reward
     terminal = np.zeros(store.rows, bool)
     terminal[np.setdiff1d(store.ends, store.truncations)] = True
@@ -183,48 +178,45 @@ class LoggedCopy(Copy):
       ],
     )
 
-  def _hash_packed(self, frame: np.ndarray, advance: Advance) -> None:
-    """Hashes the frames of a store, in threads."""
-    store, stopped = self._store, threading.Event()
-    step = 16 * _CHUNK_ROWS
-    # A window of frames does not go on after a gap between two shards.
-    spans = [
-      (first, min(first + step, int(stop)))
-      for start, stop in itertools.pairwise(store.starts)
-      for first in range(int(start), int(stop), step)
-    ]
+  def _hash_frames(self, out: np.ndarray, advance: Advance) -> None:
+    """Hashes the frames of all rows, in threads."""
+    stopped = threading.Event()
 
-    def hash_span(span: tuple[int, int]) -> None:
-      for first in range(*span, _CHUNK_ROWS):
+    def hash_piece(piece: Any) -> None:
+      for rows, frames in read(piece):
         if stopped.is_set():
           return
-        count = min(_CHUNK_ROWS, span[1] - first)
-        decoded = store.windows(np.array([first]), count)[0]
-        frame[first : first + count] = xxh64.hash_rows(decoded)
-        advance(count)
+        out[rows] = xxh64.hash_rows(frames)
+        advance(len(rows))
 
-    cpus = machine.num_cpus()
-    threads.parallel_map(hash_span, spans, cpus, stopped.set)
+    pieces: Sequence[Any] = self._store.suffixes
+    read: Callable[[Any], Iterator[_RowsAndFrames]] = self._read_shard
+    if self.kind == 'store':
+      step = 16 * _CHUNK_ROWS
+      # A window of frames must not cross a gap between two shards.
+      pieces = [
+        range(first, min(first + step, int(stop)))
+        for start, stop in itertools.pairwise(self._store.starts)
+        for first in range(int(start), int(stop), step)
+      ]
+      read = self._read_packed
+    threads.parallel_map(hash_piece, pieces, machine.num_cpus(), stopped.set)
 
-  def _hash_shards(self, frame: np.ndarray, advance: Advance) -> None:
-    """Hashes the frames of shards, each in a thread."""
-    store, stopped = self._store, threading.Event()
+  def _read_packed(self, piece: range) -> Iterator[_RowsAndFrames]:
+    """Yields rows of a store and their frames."""
+    for first in piece[::_CHUNK_ROWS]:
+      rows = np.arange(first, min(first + _CHUNK_ROWS, piece.stop))
+      yield rows, self._store.windows(rows[:1], len(rows))[0]
 
-    def hash_shard(suffix: int) -> None:
-      name = shard_files.file_name('observation', suffix)
-      path = os.path.join(self._data_dir, name)
-      for start, chunk in shard_reader.iterate_rows(path):
-        if stopped.is_set():
-          return
-        ring = np.arange(start, start + len(chunk))
-        rows = store.rows_of(np.full(len(ring), suffix), ring)
-        kept = rows >= 0  # Not the stale ones.
-        if kept.any():
-          frame[rows[kept]] = xxh64.hash_rows(chunk)[kept]
-          advance(int(kept.sum()))
-
-    cpus = machine.num_cpus()
-    threads.parallel_map(hash_shard, store.suffixes, cpus, stopped.set)
+  def _read_shard(self, suffix: int) -> Iterator[_RowsAndFrames]:
+    """Yields rows of a shard and their frames."""
+    name = shard_files.file_name('observation', suffix)
+    path = os.path.join(self._data_dir, name)
+    for start, frames in shard_reader.iterate_rows(path):
+      ring = np.arange(start, start + len(frames))
+      rows = self._store.rows_of(np.full(len(ring), suffix), ring)
+      kept = rows >= 0  # Not the stale ones.
+      yield rows[kept], frames if kept.all() else frames[kept]
 
   def _skip_padding(
     self, trajectories: Any, frame: np.ndarray, with_frames: bool
@@ -247,22 +239,6 @@ class LoggedCopy(Copy):
       self._skip_zeros(rest, stop[after_gap], frame, store.action, store.reward)
       first[after_gap] = rest
     return np.where(logged, begin, first)
-
-  def frame(self, row: int) -> np.ndarray:
-    """See the base class."""
-    if self.kind == 'store':
-      return self._store.frames(np.array([row]))[0]
-    place = self._position(row)
-    name = shard_files.file_name('observation', place['shard'])
-    path = os.path.join(self._data_dir, name)
-    ring = place['ring_position']
-    found = None
-    for start, chunk in shard_reader.iterate_rows(path, ring + 1):
-      if start <= ring < start + len(chunk):
-        found = chunk[ring - start].copy()
-    if found is None:
-      raise ValueError(f'{path} has changed while it was read.')
-    return found
 
   def _position(self, row: int) -> dict[str, Any]:
     shard, ring = self._store.ring_of(np.array([row]))
@@ -346,25 +322,11 @@ class EpisodesCopy(Copy):
       frame, action, reward, terminal, begin, stop, parts
     )
 
-  def _locate(self, row: int) -> tuple[episode_import.Part, int, int]:
-    """Returns the part, the number of the record in it, and the step."""
+  def _position(self, row: int) -> dict[str, Any]:
     starts = [start for start, _, _ in self._records]
     i = int(np.searchsorted(starts, row, side='right')) - 1
-    start, part, record = self._records[i]
-    return self._reader.parts[part], record, row - start
-
-  def frame(self, row: int) -> np.ndarray:
-    """See the base class."""
-    part, record, step = self._locate(row)
-    episode = next(iter(self._reader.read(part, record)))
-    out = np.empty((1, *self.frame_shape), np.uint8)
-    if episode.frames is None:
-      raise ValueError(f'{episode.name} has no frames.')
-    episode.frames.decode(step, step + 1, out)
-    return out[0]
-
-  def _position(self, row: int) -> dict[str, Any]:
-    part, record, _ = self._locate(row)
+    _, number, record = self._records[i]
+    part = self._reader.parts[number]
     return {
       'file' if part.unit == 'B' else 'split': part.name,
       'record': record,

@@ -1,13 +1,13 @@
-"""Rows of a run with hashes in place of frames: what copies of a run are compared by.
+"""Rows of a run with hashes in place of frames, by which copies of a run are compared.
 
 Definitions:
 
 - A *row* is a frame o_t, an action a_t, a reward r_t and whether it is terminal. Padding
-  at the start of an episode is no row. Rewards of Atari are clipped to [-1, 1].
+  at the start of an episode does not count. Rewards of Atari are clipped to [-1, 1].
 - A *transition* is a row that is terminal, or whose next frame o_{t+1} is known. The last
-  row of an episode that was truncated, or cut at the end of a file, is no transition:
-  its frame counts, as the next frame of the transition before, but its action and
-  reward do not.
+  row of an episode that was truncated, or cut at the end of a file, is not one: its frame
+  counts, as the next frame of the transition before, but its action and reward do
+  not.
 - The *hash of a frame* is the XXH64, with seed 0, of its bytes.
 - The *hash of a transition* is the XXH64 of 32 bytes, little-endian: hash of o_t (64
   bits), a_t (int32), r_t (float32), terminal (64 bits, 0 or 1), hash of o_{t+1} (64 bits;
@@ -20,14 +20,14 @@ have the same trajectories, too, except with a probability of about 2^-64.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from batch_rl.dataset.comparison import xxh64
 
 # Rows hashed at a time.
-CHUNK_ROWS = 1 << 20
+_CHUNK_ROWS = 1 << 20
 _TRANSITION = np.dtype(
   [
     ('frame', '<u8'),
@@ -113,23 +113,29 @@ class HashedRows:
     )
     return float(returns[self.terminated].mean())
 
-  def episode_of(self, transitions: np.ndarray) -> np.ndarray:
-    """Returns the episodes of transitions: int64 (n,)."""
+  def _episode_of(self, transitions: np.ndarray) -> np.ndarray:
     return np.searchsorted(self.starts[1:], transitions, side='right')
 
   def row_of(self, transitions: np.ndarray) -> np.ndarray:
     """Returns the rows of transitions: int64 (n,)."""
-    episode = self.episode_of(transitions)
+    episode = self._episode_of(transitions)
     return self.begin[episode] + transitions - self.starts[episode]
+
+  def transitions_in(self, episode: int) -> int:
+    """Returns the number of transitions of an episode."""
+    return int(self.starts[episode + 1] - self.starts[episode])
 
   def hashes(self, with_frames: bool = True) -> np.ndarray:
     """Returns the hash of each transition, uint64 (transitions,).
 
     Args:
-      with_frames: Whether the hashes depend on the frames.
+      with_frames: Whether the hashes depend on the frames. If not, the step in the
+        episode takes the place of the frame.
     """
     out = np.empty(self.transitions, np.uint64)
-    for start, rows in self._chunks():
+    for start in range(0, self.transitions, _CHUNK_ROWS):
+      index = np.arange(start, min(start + _CHUNK_ROWS, self.transitions))
+      rows = self.row_of(index)
       records = np.zeros(len(rows), _TRANSITION)
       records['action'] = self.action[rows]
       # Negative zero is zero.
@@ -139,65 +145,27 @@ class HashedRows:
         records['frame'] = self.frame[rows]
         goes_on = ~self.terminal[rows]
         records['next_frame'][goes_on] = self.frame[rows[goes_on] + 1]
-      out[start : start + len(rows)] = xxh64.hash_rows(records)
+      else:
+        records['frame'] = index - self.starts[self._episode_of(index)]
+      out[index] = xxh64.hash_rows(records)
     return out
 
-  def column(self, name: str) -> np.ndarray:
-    """Returns a column of the transitions.
+  def episode_hashes(
+    self, with_frames: bool = True
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the episodes with transitions, and the sum of the hashes of each.
 
     Args:
-      name: 'frame' or 'action'.
+      with_frames: Whether the hashes depend on the frames.
 
     Returns:
-      uint64 (transitions,).
+      Numbers of the episodes, int64 (n,); sums modulo 2^64, uint64 (n,).
     """
-    values, out = getattr(self, name), np.empty(self.transitions, np.uint64)
-    for start, rows in self._chunks():
-      out[start : start + len(rows)] = values[rows]
-    return out
-
-  def hash_sequences(self, keys: np.ndarray, length: int) -> None:
-    """Replaces the key of each transition by a hash of it and of those after it.
-
-    Args:
-      keys: Hash or value of each transition, uint64 (transitions,); changed.
-      length: Number of transitions in a sequence, a power of 2. It is shorter at the
-        end of an episode.
-    """
-    step = 1
-    while step < length:
-      # In order: a hash depends on later keys only.
-      for start in range(0, len(keys), CHUNK_ROWS):
-        index = np.arange(start, min(start + CHUNK_ROWS, len(keys)))
-        within = index + step < self.starts[1:][self.episode_of(index)]
-        pairs = np.zeros((len(index), 2), np.uint64)
-        pairs[:, 0] = keys[index]
-        pairs[within, 1] = keys[index[within] + step]
-        keys[index] = xxh64.hash_rows(pairs)
-      step *= 2
-
-  def begins_sequence(self, length: int) -> np.ndarray:
-    """Returns whether a sequence, or a whole episode, begins at each transition.
-
-    Args:
-      length: Number of transitions in a sequence.
-
-    Returns:
-      bool (transitions,).
-    """
-    out = np.zeros(self.transitions, bool)
-    for start in range(0, self.transitions, CHUNK_ROWS):
-      index = np.arange(start, min(start + CHUNK_ROWS, self.transitions))
-      episode = self.episode_of(index)
-      whole = index == self.starts[episode]
-      out[index] = whole | (index + length <= self.starts[1:][episode])
-    return out
-
-  def _chunks(self) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields the first transition of each chunk, and the rows of all of them."""
-    for start in range(0, self.transitions, CHUNK_ROWS):
-      stop = min(start + CHUNK_ROWS, self.transitions)
-      yield start, self.row_of(np.arange(start, stop))
+    episodes = np.flatnonzero(np.diff(self.starts))
+    if not len(episodes):
+      return episodes, np.empty(0, np.uint64)
+    hashes = self.hashes(with_frames)
+    return episodes, np.add.reduceat(hashes, self.starts[episodes])
 
 
 def total(hashes: np.ndarray) -> int:

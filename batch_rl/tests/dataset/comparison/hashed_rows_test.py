@@ -23,18 +23,10 @@ def test_hashes_are_as_defined(lengths, padding, seed):
   assert rows.hashes().tolist() == expected
   assert rows.transitions == len(expected)
   assert rows.rows == sum(len(e.frame) for e in episodes)
-  assert hashed_rows.total(rows.hashes()) == sum(expected) % (1 << 64)
-
-
-@settings(max_examples=30)
-@given(LENGTHS, st.randoms(use_true_random=False))
-def test_the_sum_does_not_depend_on_the_order(lengths, random):
-  episodes = small_copies.make_episodes(lengths)
-  expected = small_copies.MemoryCopy(episodes, 3).rows.hashes()
-  random.shuffle(episodes)
-  found = small_copies.MemoryCopy(episodes).rows.hashes()
-  assert hashed_rows.total(found) == hashed_rows.total(expected)
-  assert sorted(found) == sorted(expected)
+  total = hashed_rows.total(rows.hashes())
+  assert total == sum(expected) % (1 << 64)
+  backwards = small_copies.MemoryCopy(episodes[::-1]).rows.hashes()
+  assert hashed_rows.total(backwards) == total
 
 
 def test_the_sum_depends_on_the_links_between_rows():
@@ -69,16 +61,3 @@ def test_mean_return_is_that_of_terminated_episodes():
   assert copy.rows.mean_return() == pytest.approx(expected)
   unended = small_copies.MemoryCopy([episodes[2].part(0, 9)])
   assert unended.rows.mean_return() is None
-
-
-def test_sequence_hashes_are_equal_for_equal_sequences():
-  (episode,) = small_copies.make_episodes([40])
-  pieces = [episode.part(0, 25), episode.part(20, 40)]
-  rows = small_copies.MemoryCopy(pieces).rows
-  found = rows.hashes(with_frames=False)
-  rows.hash_sequences(found, 4)
-  # Pieces of 24 and 20 transitions; rows 20 to 23 are in both.
-  assert found[20] == found[24]
-  # One transition more is known of the second piece.
-  assert found[21] != found[25]
-  assert len(np.unique(found)) >= 40

@@ -54,10 +54,10 @@ class MemoryCopy(copies.Copy):
   Args:
     episodes: Episodes.
     padding: Number of padding rows before each.
-    part_rows: Number of rows of a part.
+    with_frames: Whether frames are hashed.
   """
 
-  def __init__(self, episodes, padding=0, part_rows=100):
+  def __init__(self, episodes, padding=0, with_frames=True):
     self.path, self.kind, self.game, self.run = 'memory', 'shards', 'Pong', '1'
     self.is_atari, self.unit = True, 'row'
     self.frame_shape, self.frame_dtype = (4,), np.dtype(np.uint8)
@@ -72,28 +72,21 @@ class MemoryCopy(copies.Copy):
       for column, values in zip(columns, added, strict=True):
         column.extend([0] * padding + list(values))
     numbers, action, reward, terminal = columns
-    self.frames = np.array(numbers, '<u4').view(np.uint8).reshape(-1, 4)
-    self.total = count = len(action)
+    frames = np.array(numbers, '<u4').view(np.uint8).reshape(-1, 4)
+    hashes = xxh64.hash_rows(frames)
+    self.total = len(action)
     self.rows = hashed_rows.HashedRows(
-      xxh64.hash_rows(self.frames),
+      hashes if with_frames else np.zeros_like(hashes),
       np.array(action, np.int32),
       np.array(reward, np.float32),
       np.array(terminal, bool),
       np.array(begin, np.int64),
       np.array(stop, np.int64),
-      [
-        hashed_rows.PartRows(
-          i, f'part {i}', first, min(first + part_rows, count)
-        )
-        for i, first in enumerate(range(0, count, part_rows))
-      ],
+      [hashed_rows.PartRows(0, 'part 0', 0, self.total)],
     )
 
   def read(self, with_frames, advance):
     pass
-
-  def frame(self, row):
-    return self.frames[row]
 
   def _position(self, row):
     return {'row': row}
