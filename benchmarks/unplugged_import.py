@@ -173,7 +173,9 @@ def _import(paths: list[str], scratch: str) -> Callable[[], int]:
   from batch_rl.dataset.imports import store_import
   from batch_rl.dataset.unplugged import reader
 
-  opened = reader.UnpluggedReader(paths)
+  opened = reader.UnpluggedReader(
+    os.path.dirname(paths[0]), checkpoints=f'0-{len(paths) - 1}'
+  )
   # Loads the compiled decoder.
   frames: Any = next(opened.read(opened.parts[0])).frames
   frames.decode(0, 1, np.empty((1, 84, 84), np.uint8))

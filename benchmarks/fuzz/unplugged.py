@@ -101,7 +101,7 @@ class Cases:
 
   def _read(self) -> dict[str, Any]:
     """Returns everything in the files."""
-    opened = reader.UnpluggedReader([self._folder])
+    opened = reader.UnpluggedReader(self._folder)
     found: dict[str, Any] = {}
     for part in opened.parts:
       for number, episode in enumerate(opened.read(part)):
@@ -118,7 +118,7 @@ class Cases:
   def _import(self) -> dict[str, Any]:
     """Returns everything in the store that the files become."""
     shutil.rmtree(self._destination, ignore_errors=True)
-    opened = reader.UnpluggedReader([self._folder])
+    opened = reader.UnpluggedReader(self._folder)
     summary = store_import.import_parts(opened, self._destination)
     if left_out := summary.get('left_out'):
       raise ValueError(next(iter(left_out.values())))

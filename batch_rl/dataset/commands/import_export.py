@@ -126,7 +126,7 @@ def _import(arguments: argparse.Namespace) -> int:
 def _import_unplugged(arguments: argparse.Namespace) -> int:
   argument_types.check_outside(arguments.destination, arguments.input_dir)
   source = reader.UnpluggedReader(
-    [arguments.input_dir],
+    arguments.input_dir,
     arguments.game,
     arguments.run_number,
     arguments.checkpoints,

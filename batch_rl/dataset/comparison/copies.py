@@ -401,7 +401,7 @@ def open_copy(
   elif kind == source_formats.UNPLUGGED:
     from batch_rl.dataset.unplugged import reader as unplugged
 
-    reader = unplugged.UnpluggedReader([path], run=run_number)
+    reader = unplugged.UnpluggedReader(path, run=run_number)
   if reader is not None:
     return EpisodesCopy(path, reader, last_step)
   run = run_directories.as_run(path)

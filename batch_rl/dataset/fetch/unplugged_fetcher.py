@@ -121,7 +121,7 @@ class UnpluggedFetcher(fetcher.Fetcher):
     with self._importing:
       if self._stopped.is_set():
         raise KeyboardInterrupt
-      raw = reader.UnpluggedReader([self._path(destination, file)], run.game)
+      raw = reader.UnpluggedReader(self._path(destination, file), run.game)
       destination.add(raw, raw.parts[0], self._count_imported)
 
   def _release(self, partial: partial_file.PartialFile) -> None:

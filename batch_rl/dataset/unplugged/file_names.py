@@ -71,7 +71,7 @@ _SHORT_GAMES = ('Carnival', 'Gravitar', 'StarGunner')
 _NAME = re.compile(r'run_([0-9]{1,9})-([0-9]{5})-of-([0-9]{5})')
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, order=True)
 class FileName:
   """Name of a file.
 

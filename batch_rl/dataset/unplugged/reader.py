@@ -15,7 +15,7 @@ Source: TFDS, `rl_unplugged/atari_utils.py`. No file of the bucket itself was se
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -43,17 +43,17 @@ class UnpluggedReader(episode_import.EpisodeReader):
   """Reads one run: all of its files, or some.
 
   Args:
-    paths: Folder of a game with the files of one run, or files of one run; local.
+    path: Folder of a game, or a file; local.
     game: Name of the game; None for the name of the folder.
-    run: Number of the run; None if the files are of one run only.
+    run: Number of the run; None if the folder has files of one run only.
     checkpoints: Numbers of the files to read, e.g. '0-9'; None for all.
 
   Attributes:
     missing: Numbers of the run's files that are not there, unless some were chosen.
 
   Raises:
-    ValueError: If there are no files, a file is remote or has another name, or if the
-      files are not those of one run.
+    ValueError: If there are no files, they are remote or have other names, or they are
+      of several runs.
   """
 
   frame_shape = png_frames.FRAME_SHAPE
@@ -64,28 +64,32 @@ class UnpluggedReader(episode_import.EpisodeReader):
 
   def __init__(
     self,
-    paths: Sequence[str],
+    path: str,
     game: str | None = None,
     run: int | None = None,
     checkpoints: str | None = None,
   ):
-    found = _choose_files(_find_files(paths), run, checkpoints)
-    run, count, self._paths = _check_names(found)
-    folders = {os.path.dirname(os.path.abspath(path)) for path in found}
-    self.directory = os.path.commonpath(folders)
-    self.game = _game_of(folders, game)
-    if self.game and count != file_names.count_of(self.game):
-      raise ValueError(
-        f'{found[0]} is one of {count} files, but a run of {self.game} has '
-        f'{file_names.count_of(self.game)}.'
-      )
-    self.run = str(run)
+    found = _find_files(path, run, checkpoints)
+    first, *others = sorted(found)
+    if first.count == file_names.SHUFFLED_COUNT:
+      raise ValueError(_refusal_of_shuffled(found[first]))
+    self.directory = os.path.dirname(os.path.abspath(found[first]))
+    self.game = _game_of(self.directory, game)
+    count = file_names.count_of(self.game) if self.game else first.count
+    for name in (first, *others):
+      if name.count != count:
+        raise ValueError(
+          f'{found[name]} is one of {name.count} files, but a run of '
+          f'{self.game or "this folder"} has {count}.'
+        )
+    self._paths = {name.number: found[name] for name in sorted(found)}
+    self.run = str(first.run)
     self.name = f'{file_names.FOLDER}/{self.game or "?"}/run_{self.run}'
     self.parts = [
       episode_import.Part(
         number, os.path.basename(path), os.path.getsize(path), 'B'
       )
-      for number, path in sorted(self._paths.items())
+      for number, path in self._paths.items()
     ]
     self.missing = (
       []
@@ -159,102 +163,61 @@ class UnpluggedReader(episode_import.EpisodeReader):
     )
 
 
-def _find_files(paths: Sequence[str]) -> list[str]:
-  """Returns the files in folders, and the files themselves."""
-  found = []
-  for path in paths:
-    if files.is_remote(path):
-      raise ValueError(f'{path} is remote; fetch it first.')
-    if os.path.isdir(path):
-      names = files.list_directory(path)
-      matching = sorted(filter(file_names.parse, names))
-      if not matching:
-        raise ValueError(
-          f'{path} has no file run_<run>-<number>-of-<count> (found: '
-          f'{files.format_names(names)}); give the folder of a game.'
-        )
-      found += [os.path.join(path, name) for name in matching]
-    elif not os.path.exists(path):
-      raise ValueError(f'{path} does not exist.')
-    else:
-      found.append(path)
-  return found
-
-
-def _choose_files(
-  paths: Sequence[str], run: int | None, checkpoints: str | None
-) -> list[str]:
-  """Returns the files of a run and of some checkpoints; files of other names, too.
+def _find_files(
+  path: str, run: int | None, checkpoints: str | None
+) -> dict[file_names.FileName, str]:
+  """Returns the files in a folder, or a file: those of a run and some checkpoints.
 
   Raises:
     ValueError: If there is no such file, or that of a chosen checkpoint is missing.
   """
-  names = [(p, file_names.parse(os.path.basename(p))) for p in paths]
-  runs = sorted({name.run for _, name in names if name})
-  if run is not None:
-    names = [(p, name) for p, name in names if name is None or name.run == run]
-    if not names:
-      raise ValueError(
-        f'{os.path.dirname(paths[0])} has no files of run {run}, but of '
-        f'{number_ranges.brief(runs)}.'
-      )
-  if checkpoints is None:
-    return [path for path, _ in names]
-  wanted = number_ranges.parse(checkpoints, '--checkpoints')
-  found = {name.number for _, name in names if name}
-  if lacking := sorted(set(wanted) - found):
+  if files.is_remote(path):
+    raise ValueError(f'{path} is remote; fetch it first.')
+  if not os.path.exists(path):
+    raise ValueError(f'{path} does not exist.')
+  if os.path.isdir(path):
+    folder, names = path, files.list_directory(path)
+  else:
+    folder, names = os.path.split(path)[0], [os.path.basename(path)]
+  found = {
+    parsed: os.path.join(folder, name)
+    for name in names
+    if (parsed := file_names.parse(name))
+  }
+  if not found:
     raise ValueError(
-      f'{os.path.dirname(paths[0])} has no files of checkpoints '
-      f'{number_ranges.brief(lacking)}, but of '
-      f'{number_ranges.brief(sorted(found)) or "none"}.'
+      f'{path} has no file run_<run>-<number>-of-<count>, e.g. '
+      f'{file_names.format(1, 0, 50)} (found: {files.format_names(names)}); give the '
+      'folder of a game.'
     )
-  return [path for path, name in names if name and name.number in wanted]
+  runs = sorted({name.run for name in found})
+  if run is not None:
+    found = {name: path for name, path in found.items() if name.run == run}
+    if not found:
+      raise ValueError(
+        f'{path} has no files of run {run}, but of {number_ranges.brief(runs)}.'
+      )
+  elif len(runs) > 1:
+    raise ValueError(
+      f'{path} has files of runs {number_ranges.brief(runs)}; choose one with --run.'
+    )
+  if checkpoints is None:
+    return found
+  wanted = number_ranges.parse(checkpoints, '--checkpoints')
+  numbers = {name.number for name in found}
+  if lacking := sorted(set(wanted) - numbers):
+    raise ValueError(
+      f'{path} has no files of checkpoints {number_ranges.brief(lacking)}, but of '
+      f'{number_ranges.brief(sorted(numbers))}.'
+    )
+  return {name: path for name, path in found.items() if name.number in wanted}
 
 
-def _check_names(paths: Sequence[str]) -> tuple[int, int, dict[int, str]]:
-  """Returns a run, its number of files, and those in `paths` by number.
+def _game_of(folder: str, game: str | None) -> str | None:
+  """Returns the name of the game; None if neither user nor folder tell.
 
   Raises:
-    ValueError: If they are not files of one run.
-  """
-  found: dict[int, str] = {}
-  first: file_names.FileName | None = None
-  for path in paths:
-    name = file_names.parse(os.path.basename(path))
-    if name is None:
-      raise ValueError(
-        f'{path} is not named run_<run>-<number>-of-<count>, e.g. '
-        f'{file_names.format(1, 0, 50)}.'
-      )
-    if name.count == file_names.SHUFFLED_COUNT:
-      raise ValueError(_refusal_of_shuffled(path))
-    first = first or name
-    if name.run != first.run:
-      raise ValueError(
-        f'{paths[0]} is of run {first.run}, but {path} of run {name.run}; choose one '
-        'with --run.'
-      )
-    if name.count != first.count:
-      raise ValueError(
-        f'{paths[0]} is one of {first.count} files, but {path} one of {name.count}; '
-        'give files of one copy.'
-      )
-    if name.number in found:
-      raise ValueError(
-        f'{found[name.number]} and {path} are the same file of the run; give one of '
-        'them.'
-      )
-    found[name.number] = path
-  if first is None:
-    raise ValueError('There are no files to import.')
-  return first.run, first.count, found
-
-
-def _game_of(folders: set[str], game: str | None) -> str | None:
-  """Returns the name of the game; None if neither user nor folders tell.
-
-  Raises:
-    ValueError: If the game is not one of RL Unplugged's, or folders contradict.
+    ValueError: If the game is not one of RL Unplugged's, or the folder contradicts.
   """
   known = {name.lower(): name for name in file_names.GAMES}
   if game is not None and game.lower() not in known:
@@ -262,12 +225,10 @@ def _game_of(folders: set[str], game: str | None) -> str | None:
       f'{game!r} is not one of the {len(known)} games of RL Unplugged, such as Pong.'
     )
   named = known[game.lower()] if game else None
-  for folder in sorted(folders):
-    found = known.get(os.path.basename(folder).lower())
-    if named and found and found != named:
-      raise ValueError(f'{folder} has files of {found}, not {named}.')
-    named = named or found
-  return named
+  found = known.get(os.path.basename(folder).lower())
+  if named and found and found != named:
+    raise ValueError(f'{folder} has files of {found}, not {named}.')
+  return named or found
 
 
 def _refusal_of_shuffled(path: str) -> str:

@@ -186,7 +186,7 @@ def test_a_damaged_file_is_named_and_the_others_are_kept(tmp_path, run):
 @pytest.mark.parametrize(
   'arguments, messages',
   [
-    ([], ['of run 1', 'of run 2', '--run']),
+    ([], ['runs 1-2', '--run']),
     (['--run=3'], ['no files of run 3, but of 1-2']),
     (['--run=1', '--checkpoints=1-3'], ['checkpoints 2, but of 0-1,3']),
     (['--run=1', '--game=Breakout'], ['has files of Pong, not Breakout']),

@@ -10,7 +10,7 @@ from batch_rl.dataset.fetch import remotes, shard_plan
 from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.shards import manifests, replay_log
 from batch_rl.dataset.unplugged import file_names, reader
-from batch_rl.tests.dataset.fetch import unplugged_run, web_server
+from batch_rl.tests.dataset.fetch import web_server
 
 
 @pytest.fixture(scope='session')
@@ -89,9 +89,7 @@ def original_unplugged(tmp_path_factory):
 def run_hash(original_unplugged, tmp_path_factory):
   """Hash of the episodes in the store that `import` makes of the files."""
   folder = original_unplugged / file_names.FOLDER / 'Pong'
-  raw = reader.UnpluggedReader(
-    [str(folder / name) for name in unplugged_run.NAMES]
-  )
+  raw = reader.UnpluggedReader(str(folder))
   directory = tmp_path_factory.mktemp('imported') / 'Pong' / '1'
   return store_import.import_parts(raw, str(directory), 'Pong')['hash']
 
