@@ -13,8 +13,7 @@ comes last, and a line says what another order, or a binding of the user's, lose
 
 import collections
 import inspect
-import os
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import gin
@@ -41,9 +40,8 @@ def bind(
 ) -> None:
   """Binds the parameters of `AnyAgent` to the run's agent.
 
-  A parameter that only other agents have is left out. A line names parameters that a
-  later file binds for the agent, as happens if the files' order is wrong, and those of a
-  user's file that a later one of the package binds for `AnyAgent`.
+  A parameter that only other agents have is left out. A line names a binding that a
+  file in the wrong order replaces.
 
   Args:
     bindings: Bindings in the order of reading, after gin has read them.
@@ -58,81 +56,55 @@ def bind(
     for base in agent_class.__mro__
     if (selector := gin_internals.selector_of(base))
   ]
-  found = [binding for binding in bindings if binding.parameter]
   by_parameter = collections.defaultdict(list)
-  for binding in found:
-    if binding.selector in (_ANY, *classes):
+  for binding in bindings:
+    if binding.parameter and binding.selector in (_ANY, *classes):
       by_parameter[binding.scope, binding.parameter].append(binding)
-  replaced = collections.defaultdict(list)
+  replaced: dict[str, list[str]] = collections.defaultdict(list)
   for (_, parameter), same in by_parameter.items():
     *earlier, last = same
-    files = {binding.file for binding in same if binding.selector == _ANY}
-    if last.selector != _ANY and last.file and files - {last.file, None}:
-      replaced[last.file].append(f'AnyAgent.{parameter}')
-    if last.selector == _ANY and _has(agent_class, parameter, agents):
-      _warn_of_loss(earlier, last)
+    is_used = last.selector != _ANY or _has(agent_class, parameter, agents)
+    if is_used and (file := last.file):
+      replaced[file] += _lost(earlier, last)
+    if is_used and last.selector == _ANY:
       # Replaces an earlier binding of the agent or a base class.
       selectors = [binding.selector for binding in same]
       last.move(next((c for c in classes if c in selectors), classes[0]))
     for binding in same:
       if binding.selector == _ANY:
         binding.remove()
-  if replaced:
-    folders = {_folder(b) for b in found if b.selector == _ANY}
-    late = set(map(os.path.dirname, replaced))
-    for file, binding in _replacing(found, folders):
-      if binding.selector not in (_ANY, *classes) and _folder(binding) in late:
-        replaced[file].append(binding.name)
   for file, names in replaced.items():
-    logging.warning(
-      '%s is read later and replaces %s. If it should not, give it first.',
-      file,
-      ', '.join(names),
-    )
+    if names:
+      logging.warning(
+        '%s is read later and replaces %s. If it should not, give it first, or these '
+        'by --gin_bindings.',
+        file,
+        ', '.join(names),
+      )
 
 
-def _folder(binding: bound.Binding) -> str:
-  return os.path.dirname(binding.file or '')
+def _lost(earlier: Iterable[bound.Binding], last: bound.Binding) -> list[str]:
+  """Returns bindings that files in the wrong order replace, at most one, with its file.
 
-
-def _warn_of_loss(
-  earlier: Iterable[bound.Binding], last: bound.Binding
-) -> None:
-  """Warns if a file of the package replaces a binding of a user's file."""
-  is_of_user = user_modules.is_outside_package
-  lost = [b for b in earlier if b.file and is_of_user(b.file)]
-  if lost and last.file and not is_of_user(last.file):
-    *_, binding = lost
-    logging.warning(
-      '%s is read later and replaces %s of %s. If it should not, give that binding by '
-      '--gin_bindings.',
-      last.file,
-      binding.name,
-      binding.file,
-    )
-
-
-def _replacing(
-  found: Iterable[bound.Binding], folders: Collection[str]
-) -> list[tuple[str, bound.Binding]]:
-  """Returns bindings that replace one of some folders' files, with their own file.
+  The agent's file comes after an environment's, or a user's before the package's.
 
   Args:
-    found: Bindings in the order of reading.
-    folders: Folders.
+    earlier: Bindings of the parameter that have no effect.
+    last: Binding that counts.
   """
-  in_folders = set()
-  last: dict[tuple[str, str, str], bound.Binding] = {}
-  for binding in found:
-    key = binding.scope, binding.selector, binding.parameter
-    last[key] = binding
-    if _folder(binding) in folders:
-      in_folders.add(key)
-  return [
-    (binding.file, binding)
-    for key, binding in last.items()
-    if key in in_folders and binding.file and _folder(binding) not in folders
-  ]
+  for binding in earlier:
+    if last.selector != _ANY:
+      is_lost = binding.selector == _ANY
+    else:
+      is_lost = _is_of_user(binding) and not _is_of_user(last)
+    if is_lost and binding.file not in (None, last.file):
+      return [f'{binding.name} of {binding.file}']
+  return []
+
+
+def _is_of_user(binding: bound.Binding) -> bool:
+  file = binding.file
+  return file is not None and user_modules.is_outside_package(file)
 
 
 def _has(agent_class, parameter, agents):

@@ -11,7 +11,7 @@ import gin
 
 from batch_rl.agents import registry
 from batch_rl.runs.bindings import bound as bound_lib
-from batch_rl.runs.bindings import gin_internals
+from batch_rl.runs.bindings import gin_internals, settings
 from batch_rl.utils.user_code import user_modules
 
 _PROGRAM = 'dopamine.discrete_domains.run_experiment'
@@ -31,38 +31,11 @@ _MEMORIES = {
 }
 _ENVIRONMENT = f'{_PROGRAM}.Runner', 'create_environment_fn'
 _RUNNERS = {'offline': 'FixedReplayRunner', 'online': 'LoggedRunner'}
-_WITHOUT_EFFECT = {
-  'offline': (
-    'min_replay_history',
-    'epsilon_fn',
-    'epsilon_train',
-    'epsilon_decay_period',
-    'use_staging',
-  ),
-  'online': ('use_staging',),
-}
 _REASONS = {
   'offline': 'all data is there from the start, and only evaluations act',
   'online': 'batches need no staging area',
 }
-# Defaults that have changed, {class: {parameter: value as in gin}}.
-_DEFAULTS = {
-  'QuantileAgent': {
-    'min_replay_history': '50000',
-    'target_update_period': '10000',
-    'epsilon_train': '0.1',
-    'epsilon_eval': '0.05',
-    'epsilon_decay_period': '1000000',
-    'optimizer': '@tf.train.AdamOptimizer() with learning_rate 0.00005 and '
-    'epsilon 0.0003125',
-  },
-  'MultiHeadDQNAgent': {'num_heads': '1'},
-  'MultiNetworkDQNAgent': {
-    'num_networks': '1',
-    'transform_strategy': "'IDENTITY'",
-    'use_deep_exploration': 'False',
-  },
-}
+# Offline defaults that have changed.
 _OFFLINE_DEFAULTS = {
   'num_buffers': 'Batches come from all shards, in 2020 from five random ones an '
   'iteration: bind WrappedFixedReplayBuffer.num_buffers = 5 for that.',
@@ -129,14 +102,29 @@ def adapt(
     if isinstance(binding.configurable, type)
     and issubclass(agent_class, binding.configurable)
   }
-  ignored = [name for name in of_agent if name in _WITHOUT_EFFECT[agents.kind]]
+  ignored = [
+    name
+    for name in of_agent
+    if name == 'use_staging'
+    or agents.kind == 'offline'
+    and settings.is_online(name)
+  ]
   if ignored and agent_class.__module__.startswith(f'{agents.package}.'):
     lines.append(
       f'{agent_class.__name__} has no use for {", ".join(ignored)}: '
       f'{_REASONS[agents.kind]}.'
     )
-  if lines and not any(map(_is_of_package, bindings)):
-    lines += _changed_defaults(bound, of_agent, agents, agent_class)
+  if (
+    lines
+    and agents.kind == 'offline'
+    and not any(map(_is_of_package, bindings))
+  ):
+    parameters = {binding.parameter for binding in bound}
+    lines += [
+      line
+      for parameter, line in _OFFLINE_DEFAULTS.items()
+      if parameter not in parameters
+    ]
   return lines
 
 
@@ -196,30 +184,6 @@ def _remove(bound, selector, parameter):
   for binding in removed:
     binding.remove()
   return bool(removed)
-
-
-def _changed_defaults(bound, of_agent, agents, agent_class):
-  """Returns lines about the defaults that have changed, of parameters not bound."""
-  lines = []
-  if agents.kind == 'offline':
-    parameters = {binding.parameter for binding in bound}
-    lines = [
-      line
-      for parameter, line in _OFFLINE_DEFAULTS.items()
-      if parameter not in parameters
-    ]
-  parameters = inspect.signature(agent_class).parameters
-  values = [
-    f'{agent_class.__name__}.{parameter} = {value}'
-    for base in agent_class.__mro__
-    for parameter, value in _DEFAULTS.get(base.__name__, {}).items()
-    if parameter in parameters
-    and parameter not in of_agent
-    and parameter not in _WITHOUT_EFFECT[agents.kind]
-  ]
-  if values:
-    lines.append(f'Not bound; the defaults of 2020 were {"; ".join(values)}.')
-  return lines
 
 
 def _is_of_package(binding) -> bool:

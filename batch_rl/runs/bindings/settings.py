@@ -234,7 +234,7 @@ SETTINGS = {
   'min_replay_history': _online(_integer(0, 10**12)),  # agent steps
   'update_period': _integer(1, 10**9),  # agent steps
   'target_update_period': _STEPS,  # agent steps
-  'epsilon_fn': _FUNCTION,
+  'epsilon_fn': _online(_FUNCTION),
   'epsilon_train': _online(_PROBABILITY),
   'epsilon_eval': _protocol(_PROBABILITY),
   'epsilon_decay_period': _online(_STEPS),  # agent steps
