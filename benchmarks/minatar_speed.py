@@ -41,7 +41,7 @@ from batch_rl.baselines import run_experiment as online_runner
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import run_experiment as offline_runner
 from batch_rl.minatar import environment, games
-from batch_rl.multi_head import plain_networks
+from batch_rl.multi_head import networks
 from batch_rl.runs import command_line
 from batch_rl.runs.bindings import any_agent
 from benchmarks import measuring
@@ -61,8 +61,13 @@ OFFLINE = (
 )
 
 
-class DopamineC51(plain_networks.RainbowNetworks, rainbow_agent.RainbowAgent):
+class DopamineC51(rainbow_agent.RainbowAgent):
   """Dopamine's Rainbow, which makes its network from MinAtar's."""
+
+  def _create_network(self, name):
+    arguments = self._num_atoms, self._support
+    network = networks.with_head(self.network, networks.Categorical, *arguments)
+    return network(self.num_actions, *arguments, name=name)
 
 
 DOPAMINE = {

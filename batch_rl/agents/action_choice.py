@@ -1,6 +1,5 @@
 """An agent's `choose_actions` as operations of a graph."""
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -15,29 +14,32 @@ class ActionChoice:
   numbers draws them for each state, by a seed of its own.
 
   Args:
-    choose_actions: Method of an agent, see `LossAgent.choose_actions`.
-    outputs: Outputs of the agent's network, for any number of states.
-    name: Name of the method, for messages.
+    agent: A `LossAgent`.
+    outputs: Result of its `acting_outputs`, for any number of states.
 
   Attributes:
     draws: Whether the choice depends on the seed.
 
   Raises:
-    ValueError: If the method returns something else than an integer for each state,
-      draws stateful random numbers, or uses other tensors than the outputs.
+    ValueError: If `choose_actions` returns something else than an integer for each
+      state, draws stateful random numbers, uses other tensors than the outputs, or
+      depends on values of Python that change later.
   """
 
-  def __init__(
-    self, choose_actions: Callable[..., tf.Tensor], outputs: Any, name: str
-  ):
+  def __init__(self, agent: Any, outputs: Any):
+    name = f'{type(agent).__name__}.choose_actions'
     specs = tf.nest.map_structure(
       lambda tensor: tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype),
       outputs,
     )
-    function = tf.function(choose_actions, autograph=False)
-    self._function = function.get_concrete_function(
-      specs, tf.TensorSpec((2,), tf.int64)
-    )
+
+    def trace():
+      function = tf.function(agent.choose_actions, autograph=False)
+      return function.get_concrete_function(
+        specs, tf.TensorSpec((2,), tf.int64)
+      )
+
+    self._function = trace()
     graph = self._function.graph
     graph_checks.check_reproducible(graph, name, 'its seed', calls_python=True)
     graph_checks.check_captures(
@@ -54,6 +56,17 @@ class ActionChoice:
       raise ValueError(
         f'{name} returned {actions}; expected an integer tensor of shape (n,), an '
         'action for each of n states.'
+      )
+    before = agent.eval_mode, agent.training_steps
+    agent.eval_mode, agent.training_steps = not before[0], before[1] + 10**9
+    try:
+      again = trace()
+    finally:
+      agent.eval_mode, agent.training_steps = before
+    if not graph_checks.are_same(graph, again.graph):
+      raise ValueError(
+        f'{name} is traced once, but depends on eval_mode, training_steps or random '
+        'numbers of Python: let actions depend on outputs and seed only.'
       )
     seed = graph.inputs[len(tf.nest.flatten(specs))]
     self.draws = bool(seed.consumers())

@@ -1,7 +1,7 @@
 """Checks of the graphs that a user's network, `loss` and `choose_actions` build."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -20,6 +20,19 @@ _READS = (
 )
 
 
+def check_network(network: Any) -> None:
+  """Checks that a network is a Keras model.
+
+  Raises:
+    ValueError: If it is not.
+  """
+  if not isinstance(network, tf.keras.layers.Layer):
+    raise ValueError(
+      f'The network {type(network).__name__} is not of a Keras class: derive it from '
+      'tf.keras.Model.'
+    )
+
+
 def check_outputs(outputs: Any, num_actions: int, network: Any) -> None:
   """Checks that a network returns a value of each action.
 
@@ -29,14 +42,9 @@ def check_outputs(outputs: Any, num_actions: int, network: Any) -> None:
     network: Network, or what is in its place.
 
   Raises:
-    ValueError: If the network is no Keras model, or its result has no `q_values`,
-      floats (n, num_actions).
+    ValueError: If its result has no `q_values`, floats (n, num_actions).
   """
   name = type(network).__name__
-  if not isinstance(network, tf.keras.layers.Layer):
-    raise ValueError(
-      f'The network {name} is of no Keras class: derive it from tf.keras.Model.'
-    )
   expected = f'a named tuple with q_values, float32 (n, {num_actions})'
   q_values = getattr(outputs, 'q_values', None)
   if q_values is None:
@@ -123,24 +131,46 @@ def check_learning_rate(optimizer: Any, agent: type) -> None:
 
 
 def check_gradients(
-  pairs: Iterable[tuple[Any, Any]], network: Any, agent: type
+  pairs: Iterable[tuple[Any, Any]], networks: Mapping[str, Any], agent: type
 ) -> None:
-  """Checks that the loss depends on the online network.
+  """Checks that the loss depends on the weights of a network.
 
   Args:
-    pairs: Gradients and variables, as of an optimiser's `compute_gradients`.
-    network: Online network.
+    pairs: Gradients and variables, as from an optimiser's `compute_gradients`.
+    networks: Networks of the agent by name.
     agent: Class of the agent.
 
   Raises:
-    ValueError: If no weight of the network has a gradient.
+    ValueError: If no weight of them has a gradient.
   """
-  weights = {weight.name for weight in network.trainable_weights}
+  weights = {
+    weight.name
+    for network in networks.values()
+    for weight in network.trainable_weights
+  }
   if all(gradient is None for gradient, v in pairs if v.name in weights):
     raise ValueError(
       f'{agent.__name__}.loss does not depend on the online network: compute it from '
       'self.online(batch.state), without tf.stop_gradient around all of it.'
     )
+
+
+def are_same(left: tf.Graph, right: tf.Graph) -> bool:
+  """Returns whether two graphs have the same operations and constants."""
+
+  def describe(graph):
+    definition = graph.as_graph_def()
+    functions = definition.library.function
+    nodes = [*definition.node, *(n for f in functions for n in f.node_def)]
+    return [
+      (
+        node.op,
+        node.attr['value'].SerializeToString() if node.op == 'Const' else b'',
+      )
+      for node in nodes
+    ]
+
+  return describe(left) == describe(right)
 
 
 def check_reproducible(

@@ -1,87 +1,62 @@
 """Base of agents that are a loss and a choice of actions.
 
-An agent says in `loss` what it learns, and in `choose_actions` how it acts. The rest
-is Dopamine's (online) or that of `FixedReplayAgentMixin` (offline).
+An agent says in `loss` what it learns, and in `choose_actions` how it acts. Dopamine
+does the rest online, `FixedReplayAgentMixin` offline. `ValueAgent` makes both from
+parts.
 """
 
 import contextlib
-import hashlib
+import functools
 import random
 import secrets
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
+from dopamine.tf.agents.dqn import dqn_agent
 
-from batch_rl.agents import action_choice, graph_checks
+from batch_rl.agents import action_choice, features, graph_checks
+from batch_rl.agents.batch import Batch
 from batch_rl.utils import seeding
 from batch_rl.utils.user_code import gin_signatures
-
-
-class Batch(NamedTuple):
-  """Transitions of an update, as tensors.
-
-  Attributes:
-    state: States, (n, *observation_shape, stack_size), of the observations' dtype.
-    action: Actions, int32 (n,).
-    reward: Sums of the discounted n-step rewards, float32 (n,).
-    next_state: States after the n steps, of the shape of `state`.
-    next_action: Actions in `next_state`, int32 (n,).
-    next_reward: Rewards of `next_action`, float32 (n,).
-    terminal: 1 if the episode ends within the n steps, else 0; uint8 (n,).
-    indices: Indices in the replay memory, integers (n,).
-    step: Agent step of the update, int64 ().
-    seed: Seed for `tf.random.stateless_*`, int64 (2,); each update has another.
-  """
-
-  state: tf.Tensor
-  action: tf.Tensor
-  reward: tf.Tensor
-  next_state: tf.Tensor
-  next_action: tf.Tensor
-  next_reward: tf.Tensor
-  terminal: tf.Tensor
-  indices: tf.Tensor
-  step: tf.Tensor
-  seed: tf.Tensor
-
-  def seed_for(self, purpose: str) -> tf.Tensor:
-    """Returns an independent seed for one of several draws of a loss, int64 (2,).
-
-    Two draws of the same shape from `seed` are equal; draws from the seeds of two
-    purposes are independent.
-
-    Args:
-      purpose: Name of the draw, e.g. 'tau'. Another name gives other numbers.
-    """
-    digest = hashlib.sha256(purpose.encode()).digest()
-    # Six bytes: the sum with `seed`, which has 31 bits, cannot overflow.
-    offset = int.from_bytes(digest[:6], 'little')
-    return self.seed + tf.constant([offset, 0], tf.int64)
 
 
 class LossAgent(gin_signatures.ForwardedParameters):
   """Mixin for a Dopamine agent that defines `loss(batch)`.
 
-  It precedes Dopamine's agent among the base classes. A class without `loss`, or with
+  It precedes Dopamine's agent among the base classes. An agent without `loss`, or with
   a `_build_train_op` of its own, trains as Dopamine does.
 
   Args:
     *args: Arguments of the agent.
     seed: Seed of the run; None for an unseeded agent.
     **kwargs: Arguments of the agent.
+
+  Attributes:
+    needs: Names of further columns that `loss` reads, such as 'return_to_go'; see
+      `dataset.sampling.columns`. `batch.return_to_go` is then a tensor.
+    uses_target: Whether the agent has a target network.
+    networks: Networks by name, 'online' first.
+    targets: Target copies of `networks` that have one.
   """
 
+  needs: tuple[str, ...] = ()
+  uses_target = True
+
   def __init__(self, *args, seed=None, **kwargs):
-    # The purpose has the name of its first use, so that runs of REM stay the same.
+    # Renaming this key would change the results of REM.
     self._loss_seed = seeding.derive(seed, 'mixtures')
     if self._loss_seed is None:
       self._loss_seed = secrets.randbits(31)
-    self._outputs: dict[Any, Any] | None = None  # within `_update`
+    self.networks: dict[str, tf.keras.Model] = {}
+    self.targets: dict[str, tf.keras.Model] = {}
+    self._on_features: set[str] = set()
+    self._recorders: dict[int, features.Recorder] = {}
+    self._calls: dict[Any, Any] | None = None  # within `_update`
     self._scalars: dict[str, tf.Tensor] = {}
-    self._choice: Any = None  # an `ActionChoice`, if actions are those of it
+    self._choice: Any = None  # an `ActionChoice`, if it defines the actions
     if gin_signatures.next_accepts(self, LossAgent, 'seed'):
       kwargs['seed'] = seed
     super().__init__(*args, **kwargs)
@@ -90,14 +65,21 @@ class LossAgent(gin_signatures.ForwardedParameters):
     """Returns the loss of each transition, float32 (n,).
 
     It is traced once, into a function of the graph. The optimiser minimises the mean
-    over the batch. All weights are trained but those of the target network, and of
-    layers with `trainable = False`. Further networks are made, and called once, in
-    `_build_networks`.
+    over the batch. All weights are trained but those of target copies, and of layers
+    with `trainable = False`.
 
     Args:
       batch: Transitions.
     """
     raise NotImplementedError(f'{type(self).__name__} defines no loss.')
+
+  def acting_outputs(self, states: tf.Tensor) -> Any:
+    """Returns what `choose_actions` reads; the online network's outputs by default.
+
+    Args:
+      states: States, (n, *observation_shape, stack_size).
+    """
+    return self.online(states)
 
   def choose_actions(self, outputs: Any, seed: tf.Tensor) -> tf.Tensor:
     """Returns an action for each state, integers (n,); the greedy ones by default.
@@ -107,28 +89,98 @@ class LossAgent(gin_signatures.ForwardedParameters):
     action depends on the outputs for its own state only.
 
     Args:
-      outputs: Outputs of the online network for n states, of the type that its `call`
-        returns.
+      outputs: Result of `acting_outputs` for n states.
       seed: Seed for `tf.random.stateless_*`, int64 (2,), for a policy that samples.
         Each state then has its own seed and its own call.
     """
     return tf.argmax(outputs.q_values, axis=1)
 
+  def build_networks(self) -> None:
+    """Makes further networks, by `add_network`; none by default."""
+
+  def add_network(
+    self,
+    name: str,
+    create: Callable[..., tf.keras.Model],
+    target: bool = False,
+    on_features: bool = False,
+  ) -> None:
+    """Adds a network, whose weights the loss trains.
+
+    Args:
+      name: Name for `network_outputs`, and scope of the variables.
+      create: Function `(name=...)` that makes a Keras model or layer.
+      target: Whether it has a target copy, synchronised with the online network's.
+      on_features: Whether its inputs are the features of the online network, rather
+        than states.
+
+    Raises:
+      ValueError: If another network has the name.
+    """
+    if name in self.networks:
+      raise ValueError(
+        f'{type(self).__name__} has two networks {name!r}: give each its own name.'
+      )
+    self.networks[name] = self._new_network(lambda: create(name=name))
+    if on_features:
+      self._on_features.add(name)
+    self.network_outputs(name, self.state_ph)  # makes the weights
+    if target:
+      copy = self._new_network(lambda: create(name=f'{name}_target'))
+      self.targets[name] = copy
+      self.target_outputs(name, self.state_ph)
+
+  def network_outputs(self, name: str, states: tf.Tensor) -> Any:
+    """Returns a network's outputs; computed once an update for each tensor.
+
+    Args:
+      name: Name of the network, see `add_network`; 'online' for the online network.
+      states: States, (n, *observation_shape, stack_size).
+    """
+    return self._call(self._find(self.networks, name), name, states)[0]
+
+  def target_outputs(self, name: str, states: tf.Tensor) -> Any:
+    """Returns the outputs of a network's target copy, like `network_outputs`."""
+    return self._call(self._find(self.targets, name), name, states)[0]
+
   def online(self, states: tf.Tensor) -> Any:
     """Returns the online network's outputs; once an update for each tensor."""
-    return self._call(self.online_convnet, states)
+    return self.network_outputs('online', states)
 
   def target(self, states: tf.Tensor) -> Any:
     """Returns the target network's outputs; once an update for each tensor."""
-    return self._call(self.target_convnet, states)
+    return self.target_outputs('online', states)
 
-  def _call(self, network, states):
-    if self._outputs is None:
-      return network(states)
+  def features(self, states: tf.Tensor) -> tf.Tensor:
+    """Returns the inputs of the online network's last layer, float32 (n, k)."""
+    network = self._find(self.networks, 'online')
+    return features.join(self._call(network, 'online', states)[1], network)
+
+  def _find(self, networks, name):
+    if name not in networks:
+      kind = 'network' if networks is self.networks else 'target copy'
+      raise ValueError(
+        f'{type(self).__name__} has no {kind} {name!r}, only '
+        f'{", ".join(networks) or "none"}: make it by add_network.'
+      )
+    return networks[name]
+
+  def _call(self, network, name, states):
+    """Returns a network's outputs, and the inputs of its last layers."""
     key = id(network), states.ref()
-    if key not in self._outputs:
-      self._outputs[key] = network(states)
-    return self._outputs[key]
+    if self._calls is not None and key in self._calls:
+      return self._calls[key]
+    if name in self._on_features:
+      result = network(self.features(states)), []
+    elif network is self.networks.get('online'):
+      if id(network) not in self._recorders:
+        self._recorders[id(network)] = features.Recorder(network)
+      result = self._recorders[id(network)](states)
+    else:
+      result = network(states), []
+    if self._calls is not None:
+      self._calls[key] = result
+    return result
 
   def log_scalar(self, name: str, value: tf.Tensor) -> None:
     """Shows a scalar of `loss` in TensorBoard, as `Losses/<name>`.
@@ -138,7 +190,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
       value: Scalar, or a tensor whose mean is shown.
 
     Raises:
-      ValueError: If the name is taken, or the value is no number.
+      ValueError: If the name is taken, or the value is not a number.
     """
     value = tf.convert_to_tensor(value)
     if not (
@@ -156,35 +208,11 @@ class LossAgent(gin_signatures.ForwardedParameters):
 
   @classmethod
   def learns_by_loss(cls) -> bool:
-    """Whether `loss` defines the update, rather than a `_build_train_op`."""
-    return cls._position('loss') < cls._position('_build_train_op')
-
-  @classmethod
-  def _position(cls, name: str) -> int:
-    """Returns the index in the MRO of the first class to define a method.
-
-    `LossAgent` itself does not count.
-    """
-    return next(
-      (
-        i
-        for i, base in enumerate(cls.__mro__)
-        if name in vars(base) and base is not LossAgent
-      ),
-      len(cls.__mro__),
+    """Returns whether `loss` defines the update, rather than `_build_train_op`."""
+    return (
+      cls.loss is not LossAgent.loss
+      and cls._build_train_op is LossAgent._build_train_op
     )
-
-  @classmethod
-  def _check_targets(cls) -> None:
-    """Refuses targets as Dopamine's agents define them, which no `loss` here calls."""
-    if not cls.loss.__module__.startswith('batch_rl.'):
-      return
-    for name in ('_build_target_q_op', '_build_target_distribution'):
-      if cls._position(name) < cls._position('loss'):
-        raise ValueError(
-          f'{cls.__name__} overrides {name}, which its loss does not call: '
-          'override loss(batch) instead, or _build_train_op, too.'
-        )
 
   def _update(self, batch: Batch) -> tuple[tf.Operation, dict[str, tf.Tensor]]:
     """Builds an update of the weights.
@@ -201,11 +229,11 @@ class LossAgent(gin_signatures.ForwardedParameters):
     graph_checks.check_optimizer(self.optimizer, type(self))
     # A loss or a learning rate that reads `training_steps` gets the update's step.
     steps, self.training_steps = self.training_steps, batch.step
-    self._outputs, self._scalars = {}, {}
+    self._calls, self._scalars = {}, {}
     try:
       update, loss = self._minimise(batch)
     finally:
-      self.training_steps, self._outputs = steps, None
+      self.training_steps, self._calls = steps, None
     return update, {'Loss': loss, **self._scalars}
 
   def _minimise(self, batch):
@@ -221,33 +249,32 @@ class LossAgent(gin_signatures.ForwardedParameters):
         type(self).__name__,
       )
     loss = tf.reduce_mean(losses)
-    frozen = self._frozen_weights()
-    weights = [
+    pairs = self.optimizer.compute_gradients(
+      loss,
+      self._trained_weights(),
+      # Keeps the backward pass of each network on its device.
+      colocate_gradients_with_ops=True,
+    )
+    graph_checks.check_gradients(pairs, self.networks, type(self))
+    return self.optimizer.apply_gradients(pairs), loss
+
+  def _trained_weights(self) -> list[tf.Variable]:
+    """Returns the weights that the loss trains.
+
+    They are the trainable variables of the graph, which may have some beside those of
+    networks, without target copies and layers with `trainable = False`.
+    """
+    # By name, since with mixed precision Keras wraps the variables.
+    frozen = {w.name for copy in self.targets.values() for w in copy.weights}
+    for value in [list(self.networks.values()), *vars(self).values()]:
+      for part in value if isinstance(value, (list, tuple)) else [value]:
+        if isinstance(part, tf.keras.layers.Layer):
+          frozen |= {weight.name for weight in part.non_trainable_weights}
+    return [
       weight
       for weight in tf.compat.v1.trainable_variables()
       if weight.name not in frozen
     ]
-    pairs = self.optimizer.compute_gradients(
-      loss,
-      weights,
-      # Keeps the backward pass of each network on its device.
-      colocate_gradients_with_ops=True,
-    )
-    graph_checks.check_gradients(pairs, self.online_convnet, type(self))
-    return self.optimizer.apply_gradients(pairs), loss
-
-  def _frozen_weights(self) -> set[str]:
-    """Returns the names of the weights that are not trained.
-
-    They are those of the target network and of layers with `trainable = False`.
-    """
-    # By name, since with mixed precision Keras wraps the variables.
-    frozen = {weight.name for weight in self.target_convnet.weights}
-    for value in vars(self).values():
-      for part in value if isinstance(value, (list, tuple)) else [value]:
-        if isinstance(part, tf.keras.layers.Layer):
-          frozen |= {weight.name for weight in part.non_trainable_weights}
-    return frozen
 
   @contextlib.contextmanager
   def _no_new_weights(self) -> Iterator[None]:
@@ -261,8 +288,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
       raise ValueError(
         f'{type(self).__name__}.loss, or a network that it calls, creates the weights '
         f'{kwargs.get("name") or "without a name"}: build layers in __init__ of their '
-        'network, further networks and variables in _build_networks, after that of the '
-        'base, and call each network once there, e.g. self.value(self.state_ph).'
+        'network, and make further networks in build_networks by self.add_network.'
       )
 
     with contextlib.ExitStack() as stack:
@@ -275,19 +301,18 @@ class LossAgent(gin_signatures.ForwardedParameters):
     self, transition: Mapping[str, tf.Tensor], step: tf.Tensor
   ) -> Batch:
     """Returns the batch of the update at an agent step, int64 ()."""
-    arrays = {name: transition[name] for name in Batch._fields[:-2]}
-    return Batch(**arrays, step=step, seed=tf.stack([self._loss_seed, step]))
+    names = [name for name in Batch._fields if name in transition]
+    return Batch(
+      **{name: transition[name] for name in names},
+      step=step,
+      seed=tf.stack([self._loss_seed, step]),
+      columns={name: transition[name] for name in self.needs},
+    )
 
   def _build_train_op(self):
-    if self.learns_by_loss():
-      self._check_targets()
-      return self._build_update()
-    if type(self).loss is not LossAgent.loss:
-      raise ValueError(
-        f'{type(self).__name__} calls _build_train_op of a base that learns by '
-        '`loss`: override loss instead, or build all of the train op.'
-      )
-    return super()._build_train_op()
+    if type(self).loss is LossAgent.loss:
+      return super()._build_train_op()
+    return self._build_update()
 
   def _build_update(self) -> tf.Operation:
     """Builds the update that trains on `self._replay`."""
@@ -302,91 +327,88 @@ class LossAgent(gin_signatures.ForwardedParameters):
     return update
 
   def _build_sync_op(self):
-    """Builds the assignments of the online network's weights to the target network's.
+    """Builds the assignments of weights to target copies."""
+    # Not by name as in Dopamine: networks of Keras' functional API have other names.
+    return [
+      weight.assign(online)
+      for name, copy in self.targets.items()
+      for online, weight in zip(
+        self.networks[name].weights, copy.weights, strict=True
+      )
+    ]
 
-    An agent with target copies of further networks overrides it and adds theirs.
-    """
-    # Not by name as in Dopamine: networks of Keras' functional API have other names,
-    # and further networks the same beginning.
-    pairs = zip(
-      self.online_convnet.weights, self.target_convnet.weights, strict=True
-    )
-    return [target.assign(online) for online, target in pairs]
+  def _new_network(self, create: Callable[[], Any]) -> Any:
+    """Returns a new network; offline agents make it in their precision."""
+    return create()
 
   def _build_networks(self):
-    """Builds the networks as Dopamine does, and `_q_argmax` by `choose_actions`."""
-    self._build_base_networks()
-    if not self._acts_greedily():
+    """Builds the networks, and `_q_argmax` by `choose_actions`."""
+    build = super()._build_networks
+    if build.__func__ is not dqn_agent.DQNAgent._build_networks:
+      # A Dopamine agent with networks and a policy of its own.
+      build()
+      self._register_networks()
+      self.build_networks()
       if self._chooses():
-        self._refuse_two_policies('_q_argmax')
+        self._refuse_two_policies('_build_networks')
       return
-    name = f'{type(self).__name__}.choose_actions'
-    before = self.eval_mode, self.training_steps
-    self.eval_mode = self.training_steps = _Unknown(name)
-    try:
-      self._choice = action_choice.ActionChoice(
-        self.choose_actions, self._net_outputs, name
-      )
-    finally:
-      self.eval_mode, self.training_steps = before
+    self.online_convnet = self._create_network(name='Online')
+    self.target_convnet = None
+    if self.uses_target:
+      self.target_convnet = self._create_network(name='Target')
+    self._register_networks()
+    self._calls = {}
+    self._net_outputs = self._checked_outputs()
+    if self.uses_target:
+      self.target(self.state_ph)  # makes the weights
+    self.build_networks()
+    outputs = self.acting_outputs(self.state_ph)
+    self._calls = None
+    self._choice = action_choice.ActionChoice(self, outputs)
     with tf.device('/cpu:*'):  # Python functions run on the CPU
       seeds = tf.numpy_function(_draw_seeds, [], tf.int64)
-    actions = self._choice(self._net_outputs, tf.ensure_shape(seeds, (1, 2)))
+    actions = self._choice(outputs, tf.ensure_shape(seeds, (1, 2)))
     self._q_argmax = self._chosen = actions[0]
 
-  def _build_base_networks(self):
-    """Builds the networks as Dopamine does.
+  def _register_networks(self):
+    self.networks = {'online': self.online_convnet, **self.networks}
+    if self.target_convnet is not None:
+      self.targets['online'] = self.target_convnet
+
+  def _checked_outputs(self):
+    """Returns the online network's outputs for `state_ph`.
 
     Raises:
-      ValueError: If the network does not return the values of the actions.
+      ValueError: If they have no values of the actions.
     """
-    try:
-      super()._build_networks()
-    except (AttributeError, IndexError, TypeError, ValueError):
-      if hasattr(self, '_net_outputs'):  # Dopamine's message names no network.
-        self._check_outputs()
-      raise
-    self._check_outputs()
+    network = self.online_convnet
+    graph_checks.check_network(network)
+    outputs = self.online(self.state_ph)
+    graph_checks.check_outputs(outputs, self.num_actions, network)
+    return outputs
 
-  def _check_outputs(self):
-    graph_checks.check_outputs(
-      self._net_outputs, self.num_actions, self.online_convnet
-    )
+  # Outputs for Dopamine's own batch, which a `_build_train_op` of a user may read.
+
+  @functools.cached_property
+  def _replay_net_outputs(self) -> Any:
+    with self.state_ph.graph.as_default():
+      return self.online(self._replay.states)
+
+  @functools.cached_property
+  def _replay_next_target_net_outputs(self) -> Any:
+    with self.state_ph.graph.as_default():
+      return self.target(self._replay.next_states)
 
   @classmethod
   def _chooses(cls) -> bool:
-    """Whether a subclass overrides `choose_actions`."""
+    """Returns whether a subclass overrides `choose_actions`."""
     return cls.choose_actions is not LossAgent.choose_actions
-
-  def _acts_greedily(self):
-    """Whether `_q_argmax` is Dopamine's: the greedy action of `_net_outputs`."""
-    argmax = next((t.op for t in self._q_argmax.op.inputs), self._q_argmax.op)
-    q_values = getattr(self._net_outputs, 'q_values', None)
-    return argmax.type == 'ArgMax' and argmax.inputs[0] is q_values
 
   def _refuse_two_policies(self, other):
     raise ValueError(
       f'{type(self).__name__} overrides choose_actions and {other}, two definitions '
       f'of how it acts: remove {other}.'
     )
-
-
-class _Unknown:
-  """Stands for `eval_mode` and `training_steps`, which change after the tracing."""
-
-  def __init__(self, method: str):
-    self._method = method
-
-  def _refuse(self, *_):
-    raise ValueError(
-      f'{self._method} uses eval_mode or training_steps, but is traced once, before '
-      'they are known: let actions depend on outputs and seed only.'
-    )
-
-  __bool__ = __int__ = __float__ = __index__ = __array__ = _refuse
-  __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse  # type: ignore
-  __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = _refuse
-  __radd__ = __rsub__ = __rmul__ = __rtruediv__ = _refuse
 
 
 def _draw_seeds() -> np.ndarray:

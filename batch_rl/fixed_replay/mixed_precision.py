@@ -9,6 +9,8 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from batch_rl.agents import features
+
 _POLICY = 'mixed_bfloat16'
 _CPUINFO = pathlib.Path('/proc/cpuinfo')
 _BFLOAT16_FLAGS = r'\b(avx512_bf16|amx_bf16|bf16)\b'
@@ -97,28 +99,16 @@ def _warn_if_slow() -> None:
 
 def _use_float32_outputs(network: tf.keras.layers.Layer) -> None:
   """Replaces the output layers by ones that compute in float32."""
-  if isinstance(network, tf.keras.Sequential) or getattr(
-    network, '_is_graph_network', False
-  ):
-    return  # Keras does not let us replace their layers.
-  layers = [
-    (name, layer)
-    for name, part in vars(network).items()
-    for layer in (part if isinstance(part, list) else [part])
-    if isinstance(layer, tf.keras.layers.Layer)
-  ]
-  networks = {id(part): part for _, part in layers if part.submodules}
-  for part in networks.values():
-    _use_float32_outputs(part)
-  if layers and not networks:
-    name, last = layers[-1]
+  for part, name, last in features.output_layers(network):
+    if not name:
+      continue  # Keras does not let us replace layers of its own networks.
     replacement = type(last).from_config(
       {**last.get_config(), 'dtype': 'float32'}
     )
-    attribute = getattr(network, name)
+    attribute = getattr(part, name)
     if isinstance(attribute, list):
       # A new list, since Keras does not save a list with a replaced element.
       replacement = [
         replacement if layer is last else layer for layer in attribute
       ]
-    setattr(network, name, replacement)
+    setattr(part, name, replacement)

@@ -10,7 +10,7 @@ from dopamine.discrete_domains import atari_lib
 class MinAtarNetwork(tf.keras.Model):
   """The network of Young and Tian, 2019: 16 filters 3x3, and 128 hidden units.
 
-  It is a plain network, from which each agent makes its own (`plain_networks`).
+  It is a plain network, from which each agent makes its own (`multi_head.networks`).
 
   Args:
     num_actions: Number of outputs.

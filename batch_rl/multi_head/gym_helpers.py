@@ -1,4 +1,4 @@
-"""The networks of `atari_helpers` for CartPole and Acrobot."""
+"""The networks of `networks` for CartPole and Acrobot."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,10 +6,10 @@ import gin
 import tensorflow as tf
 from dopamine.discrete_domains import gym_lib
 
-from batch_rl.multi_head import atari_helpers
+from batch_rl.multi_head import networks
 
 
-class _MultiNetwork(atari_helpers.MultiNetworkQNetwork):
+class _MultiNetwork(networks.MultiNetworkQNetwork):
   """Several networks of the class `_network`, which subclasses set."""
 
   _network: Callable[..., tf.keras.Model]
@@ -28,16 +28,12 @@ class _MultiNetwork(atari_helpers.MultiNetworkQNetwork):
 
 
 @gin.configurable(denylist=['num_actions', 'num_heads', 'name'])
-class CartpoleMultiHeadQNetwork(
-  atari_helpers.MultiHead, gym_lib.CartpoleDQNNetwork
-):
+class CartpoleMultiHeadQNetwork(networks.MultiHead, gym_lib.CartpoleDQNNetwork):
   """CartPole's network with `num_heads` heads."""
 
 
 @gin.configurable(denylist=['num_actions', 'num_atoms', 'name'])
-class CartpoleQuantileNetwork(
-  atari_helpers.Quantile, gym_lib.CartpoleDQNNetwork
-):
+class CartpoleQuantileNetwork(networks.Quantile, gym_lib.CartpoleDQNNetwork):
   """CartPole's network with `num_atoms` quantiles per action."""
 
 
@@ -49,14 +45,12 @@ class CartpoleMultiNetworkQNetwork(_MultiNetwork):
 
 
 @gin.configurable(denylist=['num_actions', 'num_heads', 'name'])
-class AcrobotMultiHeadQNetwork(
-  atari_helpers.MultiHead, gym_lib.AcrobotDQNNetwork
-):
+class AcrobotMultiHeadQNetwork(networks.MultiHead, gym_lib.AcrobotDQNNetwork):
   """Acrobot's network with `num_heads` heads."""
 
 
 @gin.configurable(denylist=['num_actions', 'num_atoms', 'name'])
-class AcrobotQuantileNetwork(atari_helpers.Quantile, gym_lib.AcrobotDQNNetwork):
+class AcrobotQuantileNetwork(networks.Quantile, gym_lib.AcrobotDQNNetwork):
   """Acrobot's network with `num_atoms` quantiles per action."""
 
 

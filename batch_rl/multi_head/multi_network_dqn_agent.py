@@ -7,18 +7,14 @@ import gin
 import numpy as np
 import tensorflow as tf
 
-from batch_rl.multi_head import (
-  atari_helpers,
-  multi_head_dqn_agent,
-  plain_networks,
-)
+from batch_rl.multi_head import ensembles, multi_head_dqn_agent, networks
 from batch_rl.utils import seeding
 from batch_rl.utils.user_code import gin_signatures
 
 
 @gin.configurable
 @gin_signatures.forwards_to(
-  multi_head_dqn_agent.MultiHeadDQNAgent, without=('num_heads',)
+  multi_head_dqn_agent.MultiHeadDQNAgent, without=('num_heads', 'head')
 )
 class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
   """A `MultiHeadDQNAgent` whose heads are networks that share no weights.
@@ -42,7 +38,7 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
     num_networks: int = 4,
     transform_strategy: str = 'STOCHASTIC',
     num_convex_combinations: int = 1,
-    network: Callable[..., tf.keras.Model] = atari_helpers.MultiNetworkQNetwork,
+    network: Callable[..., tf.keras.Model] = networks.MultiNetworkQNetwork,
     devices: Sequence[str] | None = None,
     acting_seed: int | None = None,
     seed: int | None = None,
@@ -61,7 +57,7 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
         STOCHASTIC.
       network: Function `(num_actions, num_networks, devices, name=...)` that builds
         the networks; their `call` returns a `MultiHeadNetworkType`. Or a plain
-        network, see `plain_networks`, for each.
+        network, see `networks`, for each.
       devices: TensorFlow devices, assigned to the networks in turn; None for all
         GPUs. Without devices, and for the rest of the graph, Dopamine's `tf_device`
         applies.
@@ -75,17 +71,14 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
       ValueError: If `num_networks` is below 1, or `MultiHeadDQNAgent` refuses an
         argument.
     """
-    if num_networks < 1:
-      raise ValueError(f'num_networks={num_networks} must be at least 1.')
-    if devices is None:
-      gpus = tf.config.list_physical_devices('GPU')
-      devices = [f'/gpu:{i}' for i in range(len(gpus))]
-    self._devices = tuple(devices)
+    self._devices = devices
     self.num_networks = num_networks  # For code written for the 2020 API.
     if acting_seed is None:
       acting_seed = seeding.derive(seed, 'acting mixture')
     self._acting_rng = np.random.default_rng(acting_seed)
-    self._mean_mixture = np.full(num_networks, 1 / num_networks, np.float32)
+    self._mean_mixture = np.ones(num_networks, np.float32) / max(
+      num_networks, 1
+    )
     self._episode_mixture = self._mean_mixture
     self._use_deep_exploration = use_deep_exploration
     super().__init__(
@@ -99,14 +92,16 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
       **kwargs,
     )
 
-  def _create_network(self, name: str) -> tf.keras.Model:
-    return super()._create_network(name, self._devices)
-
-  def _network_with_heads(self, *args: Any) -> Callable[..., tf.keras.Model]:
-    return plain_networks.several(self.network, *args)
+  def _make_head(self) -> ensembles.SeparateNetworks:
+    return ensembles.SeparateNetworks(
+      self.num_networks,
+      self.transform_strategy,
+      self.num_convex_combinations,
+      self._devices,
+    )
 
   def choose_actions(
-    self, outputs: atari_helpers.MultiHeadNetworkType, seed: tf.Tensor
+    self, outputs: networks.MultiHeadNetworkType, seed: tf.Tensor
   ) -> tf.Tensor:
     """Returns the greedy actions of the acting mixture; see `LossAgent`."""
     with tf.device('/cpu:*'):  # Python functions run on the CPU

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from dopamine.discrete_domains import atari_lib, gym_lib
 
-from batch_rl.multi_head import atari_helpers
+from batch_rl.multi_head import networks
 
 _RANGES = {
   low.size: (low, high)
@@ -44,15 +44,15 @@ class ControlDQNNetwork(tf.keras.Model):
 
 
 @gin.configurable(denylist=['num_actions', 'num_heads', 'name'])
-class ControlMultiHeadQNetwork(atari_helpers.MultiHead, ControlDQNNetwork):
+class ControlMultiHeadQNetwork(networks.MultiHead, ControlDQNNetwork):
   """A network with `num_heads` Q-values for each action."""
 
 
 @gin.configurable(denylist=['num_actions', 'num_atoms', 'name'])
-class ControlQuantileNetwork(atari_helpers.Quantile, ControlDQNNetwork):
+class ControlQuantileNetwork(networks.Quantile, ControlDQNNetwork):
   """A network with `num_atoms` quantiles of each action's return."""
 
 
 @gin.configurable(denylist=['num_actions', 'num_atoms', 'support', 'name'])
-class ControlRainbowNetwork(atari_helpers.Categorical, ControlDQNNetwork):
+class ControlRainbowNetwork(networks.Categorical, ControlDQNNetwork):
   """A network with a distribution over `num_atoms` returns for each action (C51)."""

@@ -8,7 +8,7 @@ import gin
 import tensorflow as tf
 from dopamine.discrete_domains import atari_lib
 
-from batch_rl.multi_head import atari_helpers
+from batch_rl.multi_head import networks
 
 
 @gin.configurable(denylist=['num_actions', 'name'])
@@ -35,15 +35,15 @@ class SmallDQNNetwork(tf.keras.Model):
 
 
 @gin.configurable(denylist=['num_actions', 'num_heads', 'name'])
-class SmallMultiHeadQNetwork(atari_helpers.MultiHead, SmallDQNNetwork):
+class SmallMultiHeadQNetwork(networks.MultiHead, SmallDQNNetwork):
   """A network with `num_heads` Q-values for each action."""
 
 
 @gin.configurable(denylist=['num_actions', 'num_atoms', 'name'])
-class SmallQuantileNetwork(atari_helpers.Quantile, SmallDQNNetwork):
+class SmallQuantileNetwork(networks.Quantile, SmallDQNNetwork):
   """A network with `num_atoms` quantiles of each action's return."""
 
 
 @gin.configurable(denylist=['num_actions', 'num_atoms', 'support', 'name'])
-class SmallRainbowNetwork(atari_helpers.Categorical, SmallDQNNetwork):
+class SmallRainbowNetwork(networks.Categorical, SmallDQNNetwork):
   """A network with a distribution over `num_atoms` returns for each action (C51)."""

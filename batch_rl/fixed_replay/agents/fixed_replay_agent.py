@@ -142,10 +142,14 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     most = self.steps_per_run
     while self.training_steps < end:
       is_due = self.training_steps % self.update_period == 0
-      if self._loop is not None and is_due and not self._has_own_step:
+      if self._trains_by_loop and is_due and not self._has_own_step:
         yield from self._run_loop(min(end - self.training_steps, most))
       elif (loss := self._train_step()) is not None:
         yield loss
+
+  @property
+  def _trains_by_loop(self):
+    return self._loop is not None and self.learns_by_loss()
 
   @property
   def _has_own_step(self):
@@ -200,7 +204,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
   def _train_step(self):
     """Trains for one agent step; returns the loss if it has an update."""
     step, loss = self.training_steps, None
-    if self._loop is not None and step % self.update_period == 0:
+    if self._trains_by_loop and step % self.update_period == 0:
       (loss,) = self._run_loop(1)
       return loss
     if step % self.update_period == 0:
@@ -304,7 +308,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     scope = tf.compat.v1.get_default_graph().get_name_scope()
 
     def synchronise():
-      # Dopamine finds the weights by the current scope.
+      # A user's `_build_sync_op` may find weights by the current scope.
       graph = tf.compat.v1.get_default_graph()
       with graph.name_scope(f'{scope}/' if scope else None):
         self._build_sync_op()
@@ -333,11 +337,10 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     return loop
 
   def _create_network(self, name):
-    if not self._mixed_precision:
-      return super()._create_network(name)
-    return mixed_precision.build(
-      functools.partial(super()._create_network, name)
-    )
+    return self._new_network(functools.partial(super()._create_network, name))
+
+  def _new_network(self, create):
+    return mixed_precision.build(create) if self._mixed_precision else create()
 
   def _build_networks(self):
     super()._build_networks()
@@ -383,7 +386,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       )
       self._seeds_ph = tf.compat.v1.placeholder(tf.int64, (None, 2))
       axes = (0, *range(2, 2 + len(self.observation_shape)), 1)
-      outputs = self.online_convnet(tf.transpose(self._states_ph, axes))
+      outputs = self.acting_outputs(tf.transpose(self._states_ph, axes))
       graph_checks.check_acting(outputs, type(self))
       self._actions = self._choice(outputs, self._seeds_ph)
 

@@ -13,5 +13,8 @@ class FixedReplayMultiHeadDQNAgent(
 ):
   """Offline Ensemble-DQN and REM, many heads (Agarwal et al., 2020).
 
+  Learns Q-functions Q_k by the Huber loss, averaged over k; REM learns random mixtures
+  sum_k w_k Q_k. `multi_head.ensembles.Ensemble` has the targets.
+
   Takes the arguments of `MultiHeadDQNAgent` and `FixedReplayAgentMixin`.
   """

@@ -12,5 +12,9 @@ class FixedReplayQuantileAgent(
 ):
   """Offline QR-DQN (Dabney et al., 2018).
 
+  Learns quantiles theta_i(s, a) of the return by the quantile Huber losses against the
+  samples r + gamma^n theta'_j(s', a'), where theta' are the target network's quantiles,
+  and a' is its greedy action.
+
   Takes the arguments of `QuantileAgent` and `FixedReplayAgentMixin`.
   """

@@ -34,10 +34,20 @@ def _graph():
     yield
 
 
+class MyAgent:
+  eval_mode, training_steps = False, 0
+
+
+def make_choice(function, outputs):
+  agent = MyAgent()
+  agent.choose_actions = function
+  return action_choice.ActionChoice(agent, outputs)
+
+
 def choose(function, logits, seeds):
   placeholder = tf.compat.v1.placeholder(tf.float32, (None, 4))
   outputs = Outputs(placeholder)
-  choice = action_choice.ActionChoice(function, outputs, 'MyAgent.choose')
+  choice = make_choice(function, outputs)
   actions = choice(outputs, tf.constant(seeds))
   with tf.compat.v1.Session() as session:
     return session.run(actions, {placeholder: logits}), choice.draws

@@ -187,7 +187,7 @@ class BuiltLate(OfflineDQN):
 
 def test_weights_made_in_a_loss_are_refused(make_agent):
   message = (
-    'BuiltLate.loss, .* creates the weights kernel: .* network once there'
+    'BuiltLate.loss, .* creates the weights kernel: .* by self.add_network'
   )
   with pytest.raises(ValueError, match=message):
     make_agent(BuiltLate)
@@ -231,8 +231,11 @@ def test_the_target_network_is_not_trained_in_mixed_precision(make_agent):
 
 
 class Wrapped(Network):
-  def make_hidden(self):
-    return tf.keras.Sequential([layers.Dense(8), layers.Dense(8)])
+  def __init__(self, num_actions, name=None):
+    super().__init__(num_actions, name)
+    self.last = tf.keras.Sequential(
+      [layers.Dense(8), layers.Dense(num_actions)]
+    )
 
 
 def test_bfloat16_outputs_are_refused(make_agent):
@@ -307,7 +310,7 @@ Named = collections.namedtuple('Named', 'values')
     ),
     (returning(lambda q: Outputs(q[..., None])), r'float32 \(1, 5, 1\)'),
     (returning(lambda q: Outputs([1.0, 2.0])), 'q_values of type list'),
-    (NoModel, 'The network NoModel is of no Keras class'),
+    (NoModel, 'The network NoModel is not of a Keras class'),
   ],
 )
 def test_a_network_that_returns_something_else_is_named(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.multi_head import gym_helpers, multi_head_dqn_agent
+from batch_rl.multi_head import ensembles, gym_helpers, multi_head_dqn_agent
 from batch_rl.tests import equations
 
 GAMMA = 0.9
@@ -51,9 +51,7 @@ def test_mix_heads(evaluate, shape, num_mixtures):
   q_heads = rng.normal(size=(2, *shape)).astype(np.float32)
   mixtures = rng.uniform(size=(shape[1], num_mixtures)).astype(np.float32)
   for values in (q_heads, q_heads[0]):
-    mixed = multi_head_dqn_agent.mix_heads(
-      tf.constant(values), tf.constant(mixtures)
-    )
+    mixed = ensembles.mix_heads(tf.constant(values), tf.constant(mixtures))
     expected = values.astype(np.float64) @ mixtures.astype(np.float64)
     np.testing.assert_allclose(evaluate(mixed), expected, rtol=1e-5, atol=1e-6)
 
@@ -65,9 +63,7 @@ def test_ensemble_loss(evaluate, shape, one_target):
   estimates = rng.normal(0, 2, shape).astype(np.float32)
   targets = rng.normal(0, 2, (shape[0], 1 if one_target else shape[1]))
   targets = targets.astype(np.float32)
-  loss = multi_head_dqn_agent.ensemble_loss(
-    tf.constant(estimates), tf.constant(targets)
-  )
+  loss = ensembles.ensemble_loss(tf.constant(estimates), tf.constant(targets))
   errors = targets.astype(np.float64) - estimates.astype(np.float64)
   expected = [np.mean([equations.huber(u) for u in row]) for row in errors]
   np.testing.assert_allclose(evaluate(loss), expected, rtol=1e-5)

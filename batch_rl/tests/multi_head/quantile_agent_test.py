@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.multi_head import gym_helpers, quantile_agent
+from batch_rl.multi_head.quantiles import quantile_huber_loss
 from batch_rl.tests import cartpole, equations
 
 GAMMA = 0.9
@@ -37,7 +38,7 @@ def test_loss_is_that_of_the_paper(evaluate, shape, kappa):
   rng = np.random.default_rng(0)
   quantiles = rng.normal(0, 2, (batch_size, num_atoms)).astype(np.float32)
   targets = rng.normal(0, 2, (batch_size, num_samples)).astype(np.float32)
-  loss = quantile_agent.quantile_huber_loss(
+  loss = quantile_huber_loss(
     tf.constant(quantiles), tf.constant(targets), kappa
   )
   expected = [
@@ -51,7 +52,7 @@ def test_loss_is_that_of_the_paper(evaluate, shape, kappa):
 
 def test_loss_by_hand(evaluate):
   # tau = 1/4 and 3/4, u = 2 and -1, so the weights are 1/4 and |3/4 - 1|.
-  loss = quantile_agent.quantile_huber_loss(
+  loss = quantile_huber_loss(
     tf.constant([[0.0, 3.0]]), tf.constant([[2.0]]), kappa=1.0
   )
   np.testing.assert_allclose(evaluate(loss), [0.25 * 1.5 + 0.25 * 0.5])
@@ -61,7 +62,7 @@ def test_plain_loss_is_least_at_the_quantiles(evaluate):
   # d/d theta_i of quantile regression is P(target < theta_i) - tau_i.
   targets = tf.range(100, dtype=tf.float32)[None]
   quantiles = tf.constant([[9.5, 30.5, 79.5]])
-  loss = quantile_agent.quantile_huber_loss(quantiles, targets, kappa=0.0)
+  loss = quantile_huber_loss(quantiles, targets, kappa=0.0)
   [gradient] = evaluate(tf.gradients(loss, quantiles))
   expected = np.array([[0.10, 0.31, 0.80]]) - [[1 / 6, 1 / 2, 5 / 6]]
   np.testing.assert_allclose(gradient, expected, rtol=1e-4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.multi_head import atari_helpers, plain_networks
+from batch_rl.multi_head import atari_helpers, networks
 
 Outputs = collections.namedtuple('Outputs', 'q_values')
 SUPPORT = np.float32([0, 1, 2])
@@ -32,13 +32,13 @@ def outputs(network, *arguments):
 @pytest.mark.parametrize(
   ('head', 'arguments', 'field'),
   [
-    (atari_helpers.MultiHead, (3,), 'q_heads'),
-    (atari_helpers.Quantile, (3,), 'quantile_values'),
-    (atari_helpers.Categorical, (3, SUPPORT), 'logits'),
+    (networks.MultiHead, (3,), 'q_heads'),
+    (networks.Quantile, (3,), 'quantile_values'),
+    (networks.Categorical, (3, SUPPORT), 'logits'),
   ],
 )
 def test_a_plain_network_gets_the_head_of_the_agent(head, arguments, field):
-  network = plain_networks.with_head(plain, head, *arguments)
+  network = networks.with_head(plain, head, *arguments)
   found = outputs(network, *arguments)
   expected = np.arange(6).reshape(2, 3)  # actions, outputs
   np.testing.assert_array_equal(getattr(found, field), [expected, expected])
@@ -48,7 +48,7 @@ def test_a_plain_network_gets_the_head_of_the_agent(head, arguments, field):
 
 
 def test_several_plain_networks():
-  found = outputs(plain_networks.several(plain, 3, ()), 3, ())
+  found = outputs(networks.several(plain, 3, ()), 3, ())
   np.testing.assert_array_equal(found.q_heads[0], [[0, 0, 0], [1, 1, 1]])
 
 
@@ -69,12 +69,12 @@ def with_devices(num_actions, num_networks, devices=(), name=None):
 
 
 def test_other_networks_stay_as_they_are():
-  head = atari_helpers.MultiHead
+  head = networks.MultiHead
   for own in with_heads, with_a_default, of_any_arguments:
-    assert plain_networks.with_head(own, head, 3) is own
-  assert plain_networks.several(with_devices, 3, ()) is with_devices
+    assert networks.with_head(own, head, 3) is own
+  assert networks.several(with_devices, 3, ()) is with_devices
   atari = atari_helpers.QuantileNetwork
-  assert plain_networks.with_head(atari, atari_helpers.Quantile, 200) is atari
+  assert networks.with_head(atari, networks.Quantile, 200) is atari
 
 
 class Base(tf.keras.Model):
@@ -87,7 +87,7 @@ class Inherited(Base):
 
 
 def test_an_inherited_constructor_counts():
-  signature = plain_networks.signature_of(Inherited)
+  signature = networks.signature_of(Inherited)
   assert list(signature.parameters) == ['num_actions', 'name', 'kwargs']
-  head = atari_helpers.MultiHead
-  assert plain_networks.with_head(Inherited, head, 3) is not Inherited
+  head = networks.MultiHead
+  assert networks.with_head(Inherited, head, 3) is not Inherited

@@ -1,0 +1,171 @@
+"""Backups: the target of the return of (s, a), from the next state s'.
+
+Each gives r + gamma^n Z', where Z' is a distribution or several estimates of the return
+from s' on, as the agent's head has them; 0 if the episode ends. All use the target
+network, and are not differentiated.
+"""
+
+from typing import Any
+
+import gin
+import tensorflow as tf
+
+from batch_rl.agents import heads
+
+
+def bellman_targets(
+  next_values: tf.Tensor,
+  rewards: tf.Tensor,
+  terminals: tf.Tensor,
+  discount: float,
+) -> tf.Tensor:
+  """Computes r + discount * (1 - terminal) * next_values, without gradient.
+
+  Args:
+    next_values: Values of the next states, float32 (n, k).
+    rewards: Sums of the discounted n-step rewards, float32 (n,).
+    terminals: 1 if the episode ends within the n steps, else 0; (n,).
+    discount: Discount factor of the next state, gamma ** n.
+
+  Returns:
+    The targets, float32 (n, k).
+  """
+  discounts = discount * (1.0 - tf.cast(terminals, tf.float32))
+  return tf.stop_gradient(rewards[:, None] + discounts[:, None] * next_values)
+
+
+class Backup:
+  """Base of the backups.
+
+  Attributes:
+    needs: Columns of the data that the backup reads, see `LossAgent.needs`.
+    uses_target: Whether it reads the target network.
+  """
+
+  needs: tuple[str, ...] = ()
+  uses_target = True
+
+  def next_returns(self, agent: Any, batch: Any) -> heads.Returns:
+    """Returns the returns from the next states on, (n, k)."""
+    raise NotImplementedError
+
+  def rewards(self, agent: Any, batch: Any) -> tf.Tensor:
+    """Returns the rewards before the next states, float32 (n,)."""
+    del agent
+    return batch.reward
+
+  def __call__(self, agent: Any, batch: Any) -> heads.Returns:
+    """Returns the targets, (n, k).
+
+    Args:
+      agent: A `ValueAgent`.
+      batch: Batch of the update.
+    """
+    values, probabilities = self.next_returns(agent, batch)
+    targets = bellman_targets(
+      values,
+      self.rewards(agent, batch),
+      batch.terminal,
+      agent.cumulative_gamma,
+    )
+    if probabilities is not None:
+      probabilities = tf.stop_gradient(probabilities)
+    return heads.Returns(targets, probabilities)
+
+
+@gin.configurable
+class Max(Backup):
+  """Z'(s', argmax_a Q'(s', a)): the target network's greedy action."""
+
+  def next_returns(self, agent: Any, batch: Any) -> heads.Returns:
+    """Returns the target network's returns of its greedy actions."""
+    outputs, returns = _next_returns(agent, batch)
+    return returns.of_actions(agent.head.greedy(returns, outputs))
+
+
+@gin.configurable
+class Double(Backup):
+  """Z'(s', a'): the action that the agent itself would take.
+
+  With a greedy policy it is double Q-learning (van Hasselt et al., 2016), with a
+  constrained one the target of BCQ (Fujimoto et al., 2019).
+  """
+
+  def next_returns(self, agent: Any, batch: Any) -> heads.Returns:
+    """Returns the target network's returns of the agent's actions."""
+    actions = agent.choose_actions(
+      agent.acting_outputs(batch.next_state), batch.seed_for('next action')
+    )
+    return _next_returns(agent, batch)[1].of_actions(actions)
+
+
+@gin.configurable
+class LoggedAction(Backup):
+  """Z'(s', a'_data): the action that the data takes next.
+
+  It evaluates the policy that made the data, without a maximum over actions
+  (behaviour value estimation, Gulcehre et al., 2021).
+  """
+
+  def next_returns(self, agent: Any, batch: Any) -> heads.Returns:
+    """Returns the target network's returns of the logged actions."""
+    return _next_returns(agent, batch)[1].of_actions(batch.next_action)
+
+
+@gin.configurable
+class Policy(Backup):
+  """sum_a pi(a | s') Z'(s', a): the policy pi of a named network.
+
+  Args:
+    network: Name of the agent's network whose outputs have `logits` of pi, or are them.
+  """
+
+  def __init__(self, network: str):
+    self._network = network
+
+  def next_returns(self, agent: Any, batch: Any) -> heads.Returns:
+    """Returns the target network's returns under the policy."""
+    outputs = agent.network_outputs(self._network, batch.next_state)
+    probabilities = tf.nn.softmax(getattr(outputs, 'logits', outputs))
+    return agent.head.expected(_next_returns(agent, batch)[1], probabilities)
+
+
+@gin.configurable
+class Munchausen(Backup):
+  """Munchausen-DQN's soft target (Vieillard et al., 2020, arXiv 2007.14430).
+
+  r + alpha [tau log pi(a | s)] + gamma^n sum_a' pi(a' | s') (Z'(s', a') - tau log
+  pi(a' | s')), with pi = softmax(Q' / tau) and the term in brackets clipped to
+  [clip, 0].
+
+  Args:
+    alpha: Weight of the log-policy of the logged action.
+    tau: Temperature of the policy, in units of the return.
+    clip: Least value of the scaled log-policy.
+  """
+
+  def __init__(self, alpha: float = 0.9, tau: float = 0.03, clip: float = -1.0):
+    self._alpha, self._tau, self._clip = alpha, tau, clip
+
+  def _log_policy(self, q_values):
+    """Returns tau log pi, float32 (n, num_actions)."""
+    return self._tau * tf.nn.log_softmax(q_values / self._tau)
+
+  def rewards(self, agent: Any, batch: Any) -> tf.Tensor:
+    """Returns the rewards plus the scaled log-policy."""
+    scaled = self._log_policy(agent.target(batch.state).q_values)
+    taken = heads.select_actions(scaled[:, :, None], batch.action)[:, 0]
+    return batch.reward + self._alpha * tf.clip_by_value(taken, self._clip, 0)
+
+  def next_returns(self, agent: Any, batch: Any) -> heads.Returns:
+    """Returns the returns under pi, with its entropy."""
+    outputs, returns = _next_returns(agent, batch)
+    scaled = self._log_policy(outputs.q_values)
+    policy = tf.nn.softmax(outputs.q_values / self._tau)
+    return agent.head.expected(returns, policy, -scaled)
+
+
+def _next_returns(agent, batch):
+  """Returns the target network's outputs and returns in the next states."""
+  outputs = agent.target(batch.next_state)
+  return outputs, agent.head.target_returns(outputs, batch)

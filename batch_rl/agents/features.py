@@ -1,0 +1,91 @@
+"""Features of a network: the inputs of its last layer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+
+def output_layers(
+  network: tf.keras.layers.Layer,
+) -> list[tuple[tf.keras.Model, str, tf.keras.layers.Layer]]:
+  """Returns the last layer of a network, or of each network inside it.
+
+  Args:
+    network: A Keras model.
+
+  Returns:
+    For each, its network, the name of the attribute that has it, and the layer. A layer
+    of `Sequential` or of Keras' functional API has the name ''.
+  """
+  if isinstance(network, tf.keras.Sequential) or getattr(
+    network, '_is_graph_network', False
+  ):
+    return [(network, '', network.layers[-1])]
+  layers = [
+    (name, layer)
+    for name, part in vars(network).items()
+    for layer in (part if isinstance(part, (list, tuple)) else [part])
+    if isinstance(layer, tf.keras.layers.Layer)
+  ]
+  if not layers:
+    return []
+  name, last = layers[-1]
+  group = [layer for other, layer in layers if other == name]
+  if not any(layer.submodules for layer in group):
+    return [(network, name, last)]
+  return [found for layer in group for found in output_layers(layer)]
+
+
+class Recorder:
+  """Calls a network, and tells the features that it has computed.
+
+  Args:
+    network: A Keras model.
+  """
+
+  def __init__(self, network: tf.keras.Model):
+    self._network = network
+    self._inputs: list[tf.Tensor] = []
+    for _, _, layer in output_layers(network):
+      layer.call = self._recording(layer.call)
+
+  def _recording(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    @tf.autograph.experimental.do_not_convert
+    def record(inputs, *args, **kwargs):
+      self._inputs.append(inputs)
+      return call(inputs, *args, **kwargs)
+
+    return record
+
+  def __call__(self, states: tf.Tensor) -> tuple[Any, list[tf.Tensor]]:
+    """Returns the network's outputs, and the inputs of its last layers."""
+    self._inputs.clear()
+    outputs = self._network(states)
+    return outputs, list(self._inputs)
+
+
+def join(inputs: list[tf.Tensor], network: tf.keras.Model) -> tf.Tensor:
+  """Returns features as one tensor, float32 (n, k).
+
+  Args:
+    inputs: Inputs of the last layers of a network.
+    network: The network, for the message.
+
+  Raises:
+    ValueError: If the network has no last layer, so that there are no features.
+  """
+  if not inputs:
+    raise ValueError(
+      f'{type(network).__name__} has no features: its last layer is not found. Keep '
+      'its layers as attributes of the model, the last one last.'
+    )
+  parts = [
+    tf.reshape(tf.cast(part, tf.float32), (-1, _size(part))) for part in inputs
+  ]
+  return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
+
+
+def _size(tensor: tf.Tensor) -> int:
+  """Returns the number of elements of a row."""
+  return tensor.shape[1:].num_elements()

@@ -1,0 +1,169 @@
+"""Heads: what a value network predicts for each action, and its loss.
+
+A head makes the network's last layer, reads returns from its outputs, and compares
+them with targets. `Scalar` is here; heads with several outputs an action are in
+`multi_head/`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gin
+import tensorflow as tf
+
+Network = Callable[..., tf.keras.Model]
+
+
+class Returns(NamedTuple):
+  """Returns of states, or of each action in states.
+
+  Attributes:
+    values: Samples or atoms of the distribution of the return, or the estimates of k
+      heads, float32 (n, k) or (n, num_actions, k).
+    probabilities: Probabilities of `values`, in their shape; None if all are 1 / k.
+  """
+
+  values: tf.Tensor
+  probabilities: tf.Tensor | None = None
+
+  def mean(self) -> tf.Tensor:
+    """Returns the mean over the k values."""
+    if self.probabilities is None:
+      return tf.reduce_mean(self.values, axis=-1)
+    return tf.reduce_sum(self.probabilities * self.values, axis=-1)
+
+  def of_actions(self, actions: tf.Tensor) -> 'Returns':
+    """Returns the returns of one action a state.
+
+    Args:
+      actions: Actions, integers (n,); or (n, k), an action for each of the k values.
+    """
+    return Returns(
+      *(None if t is None else select_actions(t, actions) for t in self)
+    )
+
+  def under(
+    self, policy: tf.Tensor, bonus: tf.Tensor | None = None
+  ) -> 'Returns':
+    """Returns the mixture over actions, with num_actions * k values.
+
+    Args:
+      policy: Probabilities of the actions, float32 (n, num_actions).
+      bonus: Added to the returns of an action, float32 (n, num_actions).
+    """
+    values, probabilities = self
+    _, num_actions, k = values.shape.as_list()
+    if probabilities is None:
+      probabilities = tf.fill(tf.shape(values), 1.0 / k)
+    if bonus is not None:
+      values = values + bonus[:, :, None]
+    return Returns(
+      tf.reshape(values, (-1, num_actions * k)),
+      tf.reshape(policy[:, :, None] * probabilities, (-1, num_actions * k)),
+    )
+
+
+class Head:
+  """Base of the heads; the k values of its returns are a distribution."""
+
+  def create_network(
+    self, network: Network, num_actions: int, name: str
+  ) -> tf.keras.Model:
+    """Returns a network whose outputs this head reads.
+
+    Args:
+      network: Function `(num_actions, name=...)`, or one of the head's own outputs.
+      num_actions: Number of actions.
+      name: Scope of the variables.
+    """
+    raise NotImplementedError
+
+  def returns(self, outputs: Any, batch: Any) -> Returns:
+    """Returns the predicted returns of each action, (n, num_actions, k).
+
+    Args:
+      outputs: Outputs of a network for n states.
+      batch: Batch of the update, for heads that draw random numbers.
+    """
+    raise NotImplementedError
+
+  def target_returns(self, outputs: Any, batch: Any) -> Returns:
+    """Returns the returns from which targets are made; `returns` by default."""
+    return self.returns(outputs, batch)
+
+  def greedy(self, returns: Returns, outputs: Any) -> tf.Tensor:
+    """Returns the best actions, integers (n,), or (n, k) if each value has its own."""
+    del returns
+    return tf.argmax(outputs.q_values, axis=1)
+
+  def expected(
+    self, returns: Returns, policy: tf.Tensor, bonus: tf.Tensor | None = None
+  ) -> Returns:
+    """Returns the returns under a policy; see `Returns.under`."""
+    return returns.under(policy, bonus)
+
+  def loss(self, outputs: Any, batch: Any, targets: Returns) -> tf.Tensor:
+    """Returns the loss of each transition, float32 (n,).
+
+    Args:
+      outputs: Outputs of the online network for `batch.state`.
+      batch: Batch of the update.
+      targets: Targets of the returns, (n, k'), without gradient.
+    """
+    raise NotImplementedError
+
+
+class Estimates(Head):
+  """Base of heads whose k values are estimates of the mean return, not samples."""
+
+  def expected(
+    self, returns: Returns, policy: tf.Tensor, bonus: tf.Tensor | None = None
+  ) -> Returns:
+    """Returns the mean of each estimate over the actions, (n, k)."""
+    values = returns.values
+    if bonus is not None:
+      values = values + bonus[:, :, None]
+    return Returns(tf.reduce_sum(policy[:, :, None] * values, axis=1))
+
+
+@gin.configurable
+class Scalar(Estimates):
+  """Q(s, a), by the Huber loss (delta 1) of the temporal-difference error (DQN)."""
+
+  def create_network(
+    self, network: Network, num_actions: int, name: str
+  ) -> tf.keras.Model:
+    """Returns the network itself."""
+    return network(num_actions, name=name)
+
+  def returns(self, outputs: Any, batch: Any) -> Returns:
+    """Returns the Q-values, (n, num_actions, 1)."""
+    del batch
+    return Returns(outputs.q_values[:, :, None])
+
+  def loss(self, outputs: Any, batch: Any, targets: Returns) -> tf.Tensor:
+    """Returns Huber(mean target - Q(s, a))."""
+    values = select_actions(outputs.q_values[:, :, None], batch.action)[:, 0]
+    return huber(targets.mean(), values)
+
+
+def huber(targets: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+  """Returns the Huber losses (delta 1) of values, in their shape."""
+  return tf.compat.v1.losses.huber_loss(
+    targets, values, reduction=tf.compat.v1.losses.Reduction.NONE
+  )
+
+
+def select_actions(values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+  """Returns the values of one action for each state, (n, k).
+
+  Args:
+    values: Values of each action, float32 (n, num_actions, k).
+    actions: Actions, integers (n,); or (n, k), an action for each of the k values.
+  """
+  depth = tf.shape(values)[1]
+  if actions.shape.rank == 2:
+    one_hot = tf.one_hot(actions, depth, axis=1, dtype=values.dtype)
+  else:
+    one_hot = tf.one_hot(actions, depth, dtype=values.dtype)[:, :, None]
+  return tf.reduce_sum(values * one_hot, axis=1)

@@ -1,0 +1,102 @@
+"""Terms: losses that an agent adds to that of its head, each with a weight.
+
+In gin, `FixedReplayDQNAgent.terms = [@CQL(), @DR3()]`.
+"""
+
+from typing import Any
+
+import gin
+import tensorflow as tf
+
+
+class Term:
+  """Base of the terms.
+
+  Args:
+    weight: Factor of the term in the loss.
+
+  Attributes:
+    needs: Columns of the data that the term reads, see `LossAgent.needs`.
+  """
+
+  needs: tuple[str, ...] = ()
+
+  def __init__(self, weight: float = 1.0):
+    self.weight = weight
+
+  def build_networks(self, agent: Any) -> None:
+    """Makes the networks of the term, by `agent.add_network`; none by default."""
+
+  def __call__(self, agent: Any, batch: Any) -> tf.Tensor:
+    """Returns the term of each transition, without its weight, float32 (n,).
+
+    Args:
+      agent: A `ValueAgent`.
+      batch: Batch of the update.
+    """
+    raise NotImplementedError
+
+
+@gin.configurable
+class CQL(Term):
+  """log sum_a exp Q(s, a) - Q(s, a_data): conservative Q-learning, CQL(H).
+
+  Kumar et al., 2020 (arXiv 2006.04779), Eq. 4; the weight is alpha in the paper.
+  """
+
+  def __call__(self, agent: Any, batch: Any) -> tf.Tensor:
+    """Returns the term of each transition, float32 (n,)."""
+    q_values = agent.online(batch.state).q_values
+    taken = tf.gather(q_values, batch.action, batch_dims=1)
+    return tf.reduce_logsumexp(q_values, axis=1) - taken
+
+
+@gin.configurable
+class DR3(Term):
+  """phi(s) . phi(s'), with the features phi of the online network's last layer.
+
+  Kumar et al., 2021 (arXiv 2112.04716). It keeps the features of consecutive states
+  apart.
+
+  Args:
+    weight: Factor of the term, c_0 in the paper.
+  """
+
+  def __init__(self, weight: float = 0.03):
+    super().__init__(weight)
+
+  def __call__(self, agent: Any, batch: Any) -> tf.Tensor:
+    """Returns the term of each transition, float32 (n,)."""
+    features = agent.features(batch.state), agent.features(batch.next_state)
+    return tf.reduce_sum(features[0] * features[1], axis=1)
+
+
+@gin.configurable
+class Imitation(Term):
+  """-log G(a_data | s) + 0.01 mean_a logit_a^2: a policy G, learnt from the data.
+
+  G is a linear layer on the features of the online network, as in discrete BCQ
+  (Fujimoto et al., 2019, arXiv 1910.01708). `policies.Constrained` reads it.
+
+  Args:
+    weight: Factor of the term.
+    network: Name that the layer gets among the agent's networks.
+  """
+
+  def __init__(self, weight: float = 1.0, network: str = 'behaviour'):
+    super().__init__(weight)
+    self._network = network
+
+  def build_networks(self, agent: Any) -> None:
+    """Makes the layer."""
+
+    def create(name: str) -> tf.keras.layers.Layer:
+      return tf.keras.layers.Dense(agent.num_actions, name=name)
+
+    agent.add_network(self._network, create, on_features=True)
+
+  def __call__(self, agent: Any, batch: Any) -> tf.Tensor:
+    """Returns the term of each transition, float32 (n,)."""
+    logits = agent.network_outputs(self._network, batch.state)
+    log_g = tf.gather(tf.nn.log_softmax(logits), batch.action, batch_dims=1)
+    return 0.01 * tf.reduce_mean(logits**2, axis=1) - log_g

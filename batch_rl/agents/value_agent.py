@@ -1,0 +1,132 @@
+"""Agents that learn values of actions, made of parts.
+
+| part     | question                              | choices                             |
+| -------- | ------------------------------------- | ----------------------------------- |
+| head     | what is predicted, with which loss?   | `Scalar`; `multi_head`: `Ensemble`, |
+|          |                                       | `Quantiles`, `Categorical`,         |
+|          |                                       | `HLGauss`                           |
+| backup   | what is the target?                   | `backups`: `Max`, `Double`, ...     |
+| terms    | what is added to the loss?            | `terms`: `CQL`, `DR3`, `Imitation`  |
+| policy   | which action is taken?                | `policies`: `Greedy`, `Softmax`, ...|
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from dopamine.tf.agents.dqn import dqn_agent
+from dopamine.tf.agents.rainbow import rainbow_agent
+
+from batch_rl.agents import backups, heads, loss_agent, policies
+from batch_rl.agents import terms as terms_lib
+from batch_rl.agents.batch import Batch
+
+
+class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
+  """A DQN made of a head, a backup, terms and a policy.
+
+  A part is a gin parameter, such as `FixedReplayDQNAgent.terms = [@CQL(), @DR3()]`, or
+  set by a subclass as a class attribute.
+
+  Args:
+    *args: Arguments of Dopamine's agent.
+    head: Head; None for the class's, here `Scalar`.
+    backup: Backup; None for the class's, here `Max`.
+    terms: Terms of the loss; None for the class's, here none.
+    policy: Policy; None for the class's, here `Greedy`.
+    **kwargs: Arguments of Dopamine's agent and `LossAgent`.
+
+  Raises:
+    ValueError: If a part is not of its kind.
+  """
+
+  head: heads.Head = heads.Scalar()
+  backup: backups.Backup = backups.Max()
+  terms: Sequence[terms_lib.Term] = ()
+  policy: policies.Policy = policies.Greedy()
+
+  # Targets of Dopamine's agents, which `loss` does not call.
+  _UNUSED_TARGETS: tuple[Callable[..., Any], ...] = (
+    dqn_agent.DQNAgent._build_target_q_op,
+    rainbow_agent.RainbowAgent._build_target_distribution,
+  )
+
+  def __init__(
+    self, *args, head=None, backup=None, terms=None, policy=None, **kwargs
+  ):
+    given = {'head': head, 'backup': backup, 'terms': terms, 'policy': policy}
+    for name, part in given.items():
+      if part is not None:
+        setattr(self, name, part)
+    self._check_parts()
+    self.needs = tuple(
+      dict.fromkeys(
+        [
+          *self.needs,
+          *self.backup.needs,
+          *(name for term in self.terms for name in term.needs),
+        ]
+      )
+    )
+    super().__init__(*args, **kwargs)
+
+  def _check_parts(self):
+    kinds = {
+      'head': heads.Head,
+      'backup': backups.Backup,
+      'policy': policies.Policy,
+    }
+    parts = [(name, getattr(self, name), kind) for name, kind in kinds.items()]
+    if not isinstance(self.terms, (list, tuple)):
+      raise ValueError(
+        f'{type(self).__name__}.terms={self.terms!r}: give a list, e.g. [@CQL()].'
+      )
+    parts += [('terms', term, terms_lib.Term) for term in self.terms]
+    for name, part, kind in parts:
+      if not isinstance(part, kind):
+        raise ValueError(
+          f'{type(self).__name__}.{name} has {part!r}: give an object derived from '
+          f'{kind.__module__}.{kind.__name__}; in gin with @ and (), e.g. @CQL().'
+        )
+
+  def _create_network(self, name: str) -> tf.keras.Model:
+    return self.head.create_network(self.network, self.num_actions, name)
+
+  def build_networks(self) -> None:
+    """Makes the networks of the terms."""
+    for term in self.terms:
+      term.build_networks(self)
+
+  def loss(self, batch: Batch) -> tf.Tensor:
+    """Returns the head's loss against the backup's targets, plus the terms."""
+    self._check_targets()
+    targets = self.backup(self, batch)
+    losses = self.head.loss(self.online(batch.state), batch, targets)
+    for term in self.terms:
+      values = term(self, batch)
+      self.log_scalar(type(term).__name__, values)
+      losses += term.weight * values
+    return losses
+
+  @classmethod
+  def _check_targets(cls) -> None:
+    """Refuses targets as Dopamine's agents define them."""
+    for name in ('_build_target_q_op', '_build_target_distribution'):
+      target = getattr(cls, name, None)
+      if target is not None and target not in cls._UNUSED_TARGETS:
+        raise ValueError(
+          f'{cls.__name__} overrides {name}, which its loss does not call: '
+          'override loss(batch) instead, or _build_train_op, too.'
+        )
+
+  def acting_outputs(self, states: tf.Tensor) -> Any:
+    """Returns what the policy reads."""
+    return self.policy.outputs(self, states)
+
+  def choose_actions(self, outputs: Any, seed: tf.Tensor) -> tf.Tensor:
+    """Returns the policy's actions, integers (n,); see `LossAgent`."""
+    return self.policy(outputs, seed)
+
+  @classmethod
+  def _chooses(cls) -> bool:
+    return cls.choose_actions is not ValueAgent.choose_actions

@@ -1,0 +1,208 @@
+"""Ensembles of Q-functions: Ensemble-DQN, Averaged Ensemble-DQN and REM."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gin
+import tensorflow as tf
+
+from batch_rl.agents import heads
+from batch_rl.agents.heads import Returns
+from batch_rl.multi_head import networks
+
+STRATEGIES = ('IDENTITY', 'AVERAGE', 'STOCHASTIC')
+
+
+@gin.configurable
+class Ensemble(heads.Estimates):
+  """Several Q-functions on one torso (Agarwal et al., 2020).
+
+  `strategy` chooses the estimates and their targets. With online heads Q_k and target
+  heads Q'_k, and the backup `Max`:
+
+  | strategy   | learns        | target: r + gamma^n ...     |
+  | ---------- | ------------- | --------------------------- |
+  | IDENTITY   | each Q_k      | max_a Q'_k(s', a)           |
+  | AVERAGE    | each Q_k      | max_a mean_j Q'_j(s', a)    |
+  | STOCHASTIC | sum_k w_k Q_k | max_a sum_k w_k Q'_k(s', a) |
+
+  IDENTITY is Ensemble-DQN. AVERAGE is Averaged Ensemble-DQN: all heads share one
+  target, the maximum of their mean, as in Averaged-DQN (Anschel et al., 2017).
+  STOCHASTIC is REM, Random Ensemble Mixture: the weights w are drawn for each
+  minibatch and shared by online and target heads.
+
+  The loss is the Huber loss (delta 1), averaged over heads or mixtures.
+
+  Args:
+    num_heads: Number of heads.
+    strategy: One of 'IDENTITY', 'AVERAGE' and 'STOCHASTIC'.
+    num_mixtures: Number of mixtures per minibatch; above 1 only with STOCHASTIC.
+
+  Raises:
+    ValueError: If `strategy` is unknown, `num_heads` or `num_mixtures` is below 1, or
+      `num_mixtures` is set for a strategy that ignores it.
+  """
+
+  def __init__(
+    self,
+    num_heads: int = 200,
+    strategy: str = 'STOCHASTIC',
+    num_mixtures: int = 1,
+  ):
+    if strategy not in STRATEGIES:
+      raise ValueError(
+        f'transform_strategy={strategy!r} is none of {", ".join(STRATEGIES)}.'
+      )
+    if num_heads < 1:
+      raise ValueError(f'num_heads={num_heads} must be at least 1.')
+    if num_mixtures < 1:
+      raise ValueError(
+        f'num_convex_combinations={num_mixtures} must be at least 1.'
+      )
+    if num_mixtures != 1 and strategy != 'STOCHASTIC':
+      raise ValueError(
+        f'num_convex_combinations={num_mixtures} has no effect with '
+        f'transform_strategy={strategy!r}, only with STOCHASTIC.'
+      )
+    self.num_heads = num_heads
+    self.strategy = strategy
+    self.num_mixtures = num_mixtures
+
+  def create_network(
+    self, network: heads.Network, num_actions: int, name: str
+  ) -> tf.keras.Model:
+    """Returns a network with `q_heads`, on the torso of a plain one."""
+    make = networks.with_head(network, networks.MultiHead, self.num_heads)
+    kwargs = {}
+    # Networks written for the 2020 API mix their heads, which the loss does here.
+    if 'transform_strategy' in networks.signature_of(network).parameters:
+      kwargs['transform_strategy'] = 'IDENTITY'
+    return make(num_actions, self.num_heads, name=name, **kwargs)
+
+  def returns(self, outputs: Any, batch: Any) -> Returns:
+    """Returns the Q-values of each head, or of each mixture, (n, num_actions, k)."""
+    if self.strategy != 'STOCHASTIC':
+      return Returns(outputs.q_heads)
+    mixtures = random_stochastic_matrix(
+      self.num_heads, self.num_mixtures, batch.seed
+    )
+    return Returns(mix_heads(outputs.q_heads, mixtures))
+
+  def target_returns(self, outputs: Any, batch: Any) -> Returns:
+    """Returns the Q-values from which targets are made, (n, num_actions, k)."""
+    if self.strategy == 'AVERAGE':
+      return Returns(tf.reduce_mean(outputs.q_heads, axis=2, keepdims=True))
+    return self.returns(outputs, batch)
+
+  def greedy(self, returns: Returns, outputs: Any) -> tf.Tensor:
+    """Returns the best action of each estimate, integers (n, k)."""
+    return tf.argmax(returns.values, axis=1)
+
+  def loss(self, outputs: Any, batch: Any, targets: Returns) -> tf.Tensor:
+    """Returns the Huber losses, averaged over heads or mixtures."""
+    estimates = self.returns(outputs, batch).of_actions(batch.action)
+    return ensemble_loss(estimates.values, targets.values)
+
+
+@gin.configurable
+class SeparateNetworks(Ensemble):
+  """An `Ensemble` of networks that share no weights.
+
+  Args:
+    num_networks: Number of networks.
+    strategy: See `Ensemble`.
+    num_mixtures: See `Ensemble`.
+    devices: TensorFlow devices, assigned to the networks in turn; None for all GPUs.
+
+  Raises:
+    ValueError: If `num_networks` is below 1, or `Ensemble` refuses an argument.
+  """
+
+  def __init__(
+    self,
+    num_networks: int = 4,
+    strategy: str = 'STOCHASTIC',
+    num_mixtures: int = 1,
+    devices: Sequence[str] | None = None,
+  ):
+    if num_networks < 1:
+      raise ValueError(f'num_networks={num_networks} must be at least 1.')
+    super().__init__(num_networks, strategy, num_mixtures)
+    if devices is None:
+      gpus = tf.config.list_physical_devices('GPU')
+      devices = [f'/gpu:{i}' for i in range(len(gpus))]
+    self._devices = tuple(devices)
+
+  def create_network(
+    self, network: heads.Network, num_actions: int, name: str
+  ) -> tf.keras.Model:
+    """Returns a network with `q_heads`, several copies of a plain one."""
+    make = networks.several(network, self.num_heads, self._devices)
+    # Networks written for the 2020 API take a strategy in the place of devices.
+    if 'transform_strategy' in networks.signature_of(network).parameters:
+      return make(
+        num_actions, self.num_heads, name=name, transform_strategy='IDENTITY'
+      )
+    return make(num_actions, self.num_heads, self._devices, name=name)
+
+
+def random_stochastic_matrix(
+  dim: int,
+  num_cols: int | None = None,
+  seed: tf.Tensor | None = None,
+  dtype: tf.DType = tf.float32,
+) -> tf.Tensor:
+  """Draws a left-stochastic matrix, whose columns are points of the simplex.
+
+  Each column is a vector of U(0, 1) draws divided by its sum, as in REM, Random
+  Ensemble Mixture (Agarwal et al., 2020).
+
+  Args:
+    dim: Number of rows, one per head.
+    num_cols: Number of columns, one per convex combination; None for `dim`.
+    seed: Seed of the draw, integers (2,); None for an unseeded draw.
+    dtype: Floating-point type of the matrix.
+
+  Returns:
+    The matrix, (dim, num_cols); each column sums to 1.
+  """
+  shape = dim, dim if num_cols is None else num_cols
+  if seed is None:
+    draws = tf.random.uniform(shape, dtype=dtype)
+  else:
+    draws = tf.random.stateless_uniform(shape, seed, dtype=dtype)
+  # Draws are in [0, 1), so their complements are never 0, nor is the sum.
+  weights = 1.0 - draws
+  return weights / tf.reduce_sum(weights, axis=0, keepdims=True)
+
+
+def mix_heads(q_heads: tf.Tensor, mixtures: tf.Tensor) -> tf.Tensor:
+  """Computes sum_k w_k Q_k for each column w of `mixtures`, as REM does.
+
+  Args:
+    q_heads: Q-values of the heads, float32 (..., num_heads).
+    mixtures: Weights, float32 (num_heads, num_mixtures); columns sum to 1.
+
+  Returns:
+    The mixed Q-values, float32 (..., num_mixtures).
+  """
+  return tf.tensordot(q_heads, mixtures, axes=1)
+
+
+def ensemble_loss(estimates: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+  """Computes the Huber loss (delta 1) of each transition, averaged over estimates.
+
+  Args:
+    estimates: Estimates of the actions taken, float32 (batch, num_estimates).
+    targets: Targets, float32 (batch, num_estimates), or (batch, 1) if all estimates
+      share one target.
+
+  Returns:
+    The losses, float32 (batch,).
+  """
+  losses = tf.compat.v1.losses.huber_loss(
+    tf.broadcast_to(targets, tf.shape(estimates)),
+    estimates,
+    reduction=tf.compat.v1.losses.Reduction.NONE,
+  )
+  return tf.reduce_mean(losses, axis=1)

@@ -1,0 +1,241 @@
+"""Networks with several outputs for each action.
+
+The mixins `MultiHead`, `Quantile` and `Categorical` give a Q-network several outputs
+an action, and keep its torso and variable names. `MultiNetworkQNetwork` has separate
+networks. `with_head` and `several` make the network of each agent from a plain one: a
+function or Keras model `(num_actions, name=...)` whose call returns `.q_values`, e.g.
+`MinAtarNetwork`. Its other parameters have defaults.
+"""
+
+import inspect
+import itertools
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import gin
+import tensorflow as tf
+from dopamine.discrete_domains import atari_lib
+
+Network = Callable[..., tf.keras.Model]
+
+
+class MultiHeadNetworkType(NamedTuple):
+  """Output of a network of `num_heads` Q-functions.
+
+  Attributes:
+    q_heads: Q-values of the heads, float32 (batch, num_actions, num_heads).
+    q_values: Mean over the heads, float32 (batch, num_actions).
+  """
+
+  q_heads: tf.Tensor
+  q_values: tf.Tensor
+
+  @property
+  def unordered_q_heads(self) -> tf.Tensor:
+    """Same as `q_heads`. For code written for the 2020 API."""
+    return self.q_heads
+
+  @property
+  def q_networks(self) -> tf.Tensor:
+    """Same as `q_heads`. For code written for the 2020 API."""
+    return self.q_heads
+
+  @property
+  def unordered_q_networks(self) -> tf.Tensor:
+    """Same as `q_heads`. For code written for the 2020 API."""
+    return self.q_heads
+
+
+class QuantileNetworkType(NamedTuple):
+  """Output of a network of `num_atoms` quantiles of the return.
+
+  Attributes:
+    quantile_values: Quantiles, float32 (batch, num_actions, num_atoms).
+    q_values: Mean over the quantiles, float32 (batch, num_actions).
+  """
+
+  quantile_values: tf.Tensor
+  q_values: tf.Tensor
+
+  @property
+  def logits(self) -> tf.Tensor:
+    """Same as `quantile_values`. For code written for the 2020 API."""
+    return self.quantile_values
+
+
+class MultiHead:
+  """Mixin that gives a Q-network `num_heads` Q-functions on one torso.
+
+  It precedes the base class: any Keras model with the constructor
+  `(num_actions, name=None)` whose `call(state)` returns `.q_values` of shape
+  (batch, num_actions).
+  """
+
+  def __init__(self, num_actions: int, num_heads: int, name: str | None = None):
+    super().__init__(num_actions * num_heads, name=name)
+    self._heads_shape = (-1, num_actions, num_heads)
+
+  def call(self, state: tf.Tensor) -> MultiHeadNetworkType:
+    """Maps states, (batch, ...), to the Q-values of every head."""
+    q_heads = tf.reshape(super().call(state).q_values, self._heads_shape)
+    return MultiHeadNetworkType(q_heads, tf.reduce_mean(q_heads, axis=2))
+
+
+class Quantile:
+  """Mixin that gives a Q-network `num_atoms` quantiles of each action's return.
+
+  It precedes the same base classes as `MultiHead`.
+  """
+
+  def __init__(self, num_actions: int, num_atoms: int, name: str | None = None):
+    super().__init__(num_actions * num_atoms, name=name)
+    self._atoms_shape = (-1, num_actions, num_atoms)
+
+  def call(self, state: tf.Tensor) -> QuantileNetworkType:
+    """Maps states, (batch, ...), to the quantiles of every action."""
+    quantiles = tf.reshape(super().call(state).q_values, self._atoms_shape)
+    return QuantileNetworkType(quantiles, tf.reduce_mean(quantiles, axis=2))
+
+
+class Categorical:
+  """Mixin that gives a Q-network a distribution of each action's return (C51).
+
+  It precedes the same base classes as `MultiHead`.
+  """
+
+  def __init__(
+    self,
+    num_actions: int,
+    num_atoms: int,
+    support: tf.Tensor,
+    name: str | None = None,
+  ):
+    super().__init__(num_actions * num_atoms, name=name)
+    self._logits_shape = (-1, num_actions, num_atoms)
+    self._support = support
+
+  def call(self, state: tf.Tensor) -> atari_lib.RainbowNetworkType:
+    """Maps states, (batch, ...), to Q-values, logits and probabilities."""
+    logits = tf.reshape(super().call(state).q_values, self._logits_shape)
+    probabilities = tf.nn.softmax(logits)
+    q_values = tf.reduce_sum(self._support * probabilities, axis=2)
+    return atari_lib.RainbowNetworkType(q_values, logits, probabilities)
+
+
+@gin.configurable(denylist=['num_actions', 'num_networks', 'devices', 'name'])
+class MultiNetworkQNetwork(tf.keras.Model):
+  """Several Q-networks that share no weights."""
+
+  def __init__(
+    self,
+    num_actions: int,
+    num_networks: int,
+    devices: Sequence[str] = (),
+    network: Callable[..., tf.keras.Model] = atari_lib.NatureDQNNetwork,
+    name: str | None = None,
+  ):
+    """Creates the networks `subnet_0`, `subnet_1` and so on.
+
+    Args:
+      num_actions: Number of actions.
+      num_networks: Number of networks.
+      devices: TensorFlow devices, assigned to the networks and their variables in
+        turn; empty to keep the device scope of the caller.
+      network: Function `(num_actions, name=...)` that builds a network, whose `call`
+        returns `.q_values`.
+      name: Scope of the variables, as in `Online/subnet_0/Conv/kernel`.
+    """
+    super().__init__(name=name)
+    self._devices = tuple(devices) or ('',)  # '' keeps the enclosing scope
+    self._subnets = [
+      network(num_actions, name=f'subnet_{i}') for i in range(num_networks)
+    ]
+
+  def call(self, state: tf.Tensor) -> MultiHeadNetworkType:
+    """Maps states, (batch, ...), to the Q-values of every network."""
+    q_heads = []
+    for subnet, device in zip(
+      self._subnets, itertools.cycle(self._devices), strict=False
+    ):
+      with tf.device(device):
+        q_heads.append(subnet(state).q_values)
+    q_heads = tf.stack(q_heads, axis=2)
+    return MultiHeadNetworkType(q_heads, tf.reduce_mean(q_heads, axis=2))
+
+
+def with_head(network: Network, head: type, *arguments: Any) -> Network:
+  """Returns a network with the outputs of an agent.
+
+  Args:
+    network: The agent's network `(num_actions, *arguments, name=...)`, or a plain one.
+    head: Mixin of this module that gives a plain network the outputs.
+    *arguments: Arguments of the head, e.g. the number of heads.
+
+  Returns:
+    `network` itself, unless it is plain.
+  """
+  if not _is_plain(network, *arguments):
+    return network
+
+  class Plain(tf.keras.Model):
+    """Base class for the mixin."""
+
+    def __init__(self, num_outputs: int, name: str | None = None):
+      super().__init__(name=name)
+      self.q_network = network(num_outputs, name='q_network')
+
+    def call(self, state: tf.Tensor) -> Any:
+      """Maps states, (batch, ...), to `num_outputs` values."""
+      return self.q_network(state)
+
+  name = f'{head.__name__}{getattr(network, "__name__", "Network")}'
+  return type(name, (head, Plain), {})
+
+
+def several(network: Network, *arguments: Any) -> Network:
+  """Returns several networks for an agent with separate ones.
+
+  Args:
+    network: The agent's network `(num_actions, *arguments, name=...)`, or a plain one.
+    *arguments: Number of networks and devices.
+
+  Returns:
+    `network` itself, unless it is plain.
+  """
+  if not _is_plain(network, *arguments):
+    return network
+
+  def make(*args: Any, name: str | None = None) -> tf.keras.Model:
+    return MultiNetworkQNetwork(*args, network=network, name=name)
+
+  return make
+
+
+def signature_of(network: Network) -> inspect.Signature:
+  """Returns the parameters of a network's function or constructor."""
+  if not isinstance(network, type):
+    return inspect.signature(network)
+  # Python 3.10 returns the signature of `Model.__new__` for a Keras class that inherits
+  # its constructor.
+  return inspect.signature(types.MethodType(network.__init__, network))
+
+
+def _is_plain(network: Network, *arguments: Any) -> bool:
+  """Returns whether a network takes no number of outputs an action.
+
+  A parameter with a default is a setting of a plain network, e.g. the size of a layer,
+  unless its name is `num_...`.
+  """
+  signature = signature_of(network)
+  try:
+    signature.bind(1, *arguments, name='')
+  except TypeError:
+    return True
+  _, second, *_ = [*signature.parameters.values(), None]
+  return (
+    second is not None
+    and second.kind is second.POSITIONAL_OR_KEYWORD
+    and second.default is not second.empty
+    and not second.name.startswith('num_')
+  )

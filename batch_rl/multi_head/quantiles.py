@@ -1,0 +1,91 @@
+"""Quantiles of the return: the head of QR-DQN (Dabney et al., 2018)."""
+
+from typing import Any
+
+import gin
+import tensorflow as tf
+
+from batch_rl.agents import heads
+from batch_rl.agents.heads import Returns
+from batch_rl.multi_head import networks
+
+
+@gin.configurable
+class Quantiles(heads.Head):
+  """Quantiles of the return, by quantile regression (QR-DQN, Algorithm 1).
+
+  Args:
+    num_atoms: Number of quantiles, N in the paper.
+    kappa: Largest error with a quadratic Huber loss, in units of the return; 0 for
+      the quantile regression loss.
+
+  Raises:
+    ValueError: If `num_atoms` is below 1, or `kappa` is negative.
+  """
+
+  def __init__(self, num_atoms: int = 200, kappa: float = 1.0):
+    if num_atoms < 1:
+      raise ValueError(f'num_atoms={num_atoms} must be at least 1.')
+    if kappa < 0:
+      raise ValueError(f'kappa={kappa} must not be negative.')
+    self.num_atoms, self.kappa = num_atoms, kappa
+
+  def create_network(
+    self, network: heads.Network, num_actions: int, name: str
+  ) -> tf.keras.Model:
+    """Returns a network with `quantile_values`, on the torso of a plain one."""
+    make = networks.with_head(network, networks.Quantile, self.num_atoms)
+    return make(num_actions, self.num_atoms, name=name)
+
+  def returns(self, outputs: Any, batch: Any) -> Returns:
+    """Returns the quantiles, (n, num_actions, num_atoms)."""
+    del batch
+    quantiles = getattr(outputs, 'quantile_values', None)
+    # Networks written for the 2020 API call them logits.
+    return Returns(outputs.logits if quantiles is None else quantiles)
+
+  def loss(self, outputs: Any, batch: Any, targets: Returns) -> tf.Tensor:
+    """Returns the quantile Huber losses against all targets."""
+    quantiles = self.returns(outputs, batch).of_actions(batch.action).values
+    return quantile_huber_loss(
+      quantiles, targets.values, self.kappa, targets.probabilities
+    )
+
+
+def quantile_huber_loss(
+  quantiles: tf.Tensor,
+  targets: tf.Tensor,
+  kappa: float,
+  probabilities: tf.Tensor | None = None,
+) -> tf.Tensor:
+  """Computes the loss of QR-DQN's Algorithm 1, with rho of Eq. 10.
+
+  sum_i mean_j |tau_i - 1{u_ij < 0}| L_kappa(u_ij), with u_ij = targets_j -
+  quantiles_i, tau_i = (i + 1/2) / num_atoms for i = 0, 1, ... (Lemma 2) and L
+  the Huber loss of Eq. 9. For kappa = 0, L(u) = |u|.
+
+  Args:
+    quantiles: Predicted quantiles, float32 (batch, num_atoms).
+    targets: Samples of the Bellman target, float32 (batch, num_samples).
+    kappa: Largest error with a quadratic loss.
+    probabilities: Probabilities of the samples, in their shape, in the place of the
+      mean over j; None for equal ones.
+
+  Returns:
+    The losses, float32 (batch,).
+  """
+  num_atoms = quantiles.shape.as_list()[1]
+  taus = (tf.range(num_atoms, dtype=tf.float32) + 0.5) / num_atoms
+  errors = targets[:, None, :] - quantiles[:, :, None]
+  huber = abs_errors = tf.abs(errors)
+  if kappa > 0:
+    huber = tf.where(
+      abs_errors <= kappa,
+      0.5 * tf.square(errors),
+      kappa * (abs_errors - 0.5 * kappa),
+    )
+  weights = tf.abs(taus[:, None] - tf.cast(errors < 0, tf.float32))
+  losses = weights * huber
+  if probabilities is None:
+    return tf.reduce_sum(tf.reduce_mean(losses, axis=2), axis=1)
+  return tf.reduce_sum(losses * probabilities[:, None, :], axis=(1, 2))

@@ -1,0 +1,40 @@
+"""C51 (Bellemare et al., 2017): one-step Rainbow, uniform replay."""
+
+import tensorflow as tf
+from dopamine.tf.agents.rainbow import rainbow_agent
+
+from batch_rl.agents import replay_scheme as scheme_lib
+from batch_rl.agents import value_agent
+from batch_rl.multi_head import atoms
+
+
+class RainbowAgent(value_agent.ValueAgent, rainbow_agent.RainbowAgent):
+  """Dopamine's Rainbow with the head `Categorical`.
+
+  Raises:
+    ValueError: If `replay_scheme` is not 'uniform', or another head is given.
+  """
+
+  def __init__(self, *args, replay_scheme='uniform', head=None, **kwargs):
+    scheme_lib.check(replay_scheme)
+    if head is not None:
+      raise ValueError(
+        f'{type(self).__name__} has its own head: give {head!r} to a DQN agent.'
+      )
+    super().__init__(*args, replay_scheme=replay_scheme, **kwargs)
+
+  def _build_networks(self):
+    self.head = _Head(self._support, self._num_atoms)
+    super()._build_networks()
+
+
+class _Head(atoms.Categorical):
+  """A `Categorical` on the support of Dopamine's agent."""
+
+  def __init__(self, support: tf.Tensor, num_atoms: int):
+    self._support, self.num_atoms = support, num_atoms
+
+  @property
+  def support(self) -> tf.Tensor:
+    """Returns the atoms, float32 (num_atoms,)."""
+    return self._support
