@@ -129,6 +129,9 @@ _OPTIMIZER = Setting(
   ),
   references=True,
 )
+_PART = dataclasses.replace(
+  _OPTIMIZER, text='an object with (), e.g. @Double()'
+)
 _FUNCTION = Setting(
   'a class or function as @Name',
   lambda value: not isinstance(value, _LITERALS),
@@ -260,6 +263,24 @@ SETTINGS = {
   'num_convex_combinations': _integer(1, 100_000),
   'transform_strategy': _TEXT,
   'use_deep_exploration': _BOOLEAN,
+  # Parts of agents.
+  'head': _PART,
+  'backup': _PART,
+  'policy': _PART,
+  'terms': Setting(
+    'a list of terms, e.g. [@CQL()]',
+    lambda value: isinstance(value, (list, tuple)),
+  ),
+  'weight': _number(0, 1e9),
+  'alpha': _number(0, 1e9),
+  'tau': _RATE,
+  'clip': _number(-1e9, 0),
+  'temperature': _RATE,
+  'threshold': _PROBABILITY,
+  'sigma': _RATE,
+  'samples': _BOOLEAN,
+  'strategy': _TEXT,
+  'num_mixtures': _integer(1, 100_000),
   'replay_scheme': _TEXT,
   'num_tau_samples': _integer(1, 100_000),
   'num_tau_prime_samples': _integer(1, 100_000),

@@ -65,7 +65,7 @@ def refusal(capsys, binding, path=CONFIG):
     (f'{RUNNER}.training_steps=250,000', 'give an integer'),
     (f'{RUNNER}.training_steps=10**6', 'give an integer'),
     (f'{RUNNER}.training_steps=1{"0" * 5000}', '... cannot be read: give an'),
-    ('MyAgent.weight=5x', 'gin cannot read the value of MyAgent.weight=5x'),
+    ('MyAgent.strength=5x', 'gin cannot read the value of MyAgent.strength=5x'),
     (f'{AGENT}.num_heads=5 {AGENT}.gamma=1', 'give each its own --gin_bind'),
     # The value and the sign.
     (f'{AGENT}.gamma=', 'gamma= has no value'),
@@ -75,7 +75,7 @@ def refusal(capsys, binding, path=CONFIG):
     (f'--{AGENT}.gamma=0.9', 'has the form'),
     (f'{AGENT}:\n  gamma=1\n kappa=2', 'kappa=2`: indent all lines alike'),
     (f'{AGENT}.observation_shape=(84, 84', 'give a tuple'),
-    ('MyAgent.weight=[a, b]', 'cannot read the value'),
+    ('MyAgent.strength=[a, b]', 'cannot read the value'),
     # Names.
     (f'{AGENT}.num_haeds=1', 'num_haeds'),
     ('FixedReplayDQNAgnt.gamma=0.9', 'FixedReplayDQNAgnt'),
