@@ -362,21 +362,7 @@ def current_names(text: str) -> str:
   Args:
     text: Lines of gin, or the name of a module.
   """
-  return _MOVED_NAME.sub(lambda match: _current_package(match[1]), text)
-
-
-@functools.cache
-def _current_package(name: str) -> str:
-  """Returns the current name of a package of `_MOVED`; an older Dopamine keeps it."""
-  dopamine = importlib.util.find_spec('dopamine')
-  folders = (dopamine and dopamine.submodule_search_locations) or []
-  old, new = (
-    importlib.machinery.PathFinder.find_spec(module, folders)
-    for module in (name, 'dopamine.tf')
-  )
-  # A folder that an uninstallation has left behind has no origin.
-  has_old = old is not None and old.origin is not None
-  return name if has_old or new is None else _MOVED[name]
+  return _MOVED_NAME.sub(lambda match: _MOVED[match[1]], text)
 
 
 class _MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -165,23 +165,34 @@ MISTAKES = (
   SyntaxError,
   ImportError,
 )
+# Errors of a run that has started.
+_FAILURES = (
+  shard_reader.DataError,
+  programs.MistakeError,
+  FloatingPointError,
+  MemoryError,
+  OSError,
+)
 
 
-class user_errors:  # noqa: N801 (a context manager)
+@contextlib.contextmanager
+def user_errors(
+  kinds: tuple[type[Exception], ...] = MISTAKES,
+) -> Iterator[None]:
   """Reports a mistake in flags, files or configs in one line; exit code 2.
 
   An error raised in the user's own code keeps its traceback.
+
+  Args:
+    kinds: Classes of the errors that are mistakes.
   """
-
-  def __enter__(self):
-    return self
-
-  def __exit__(self, kind, error, traceback):
-    if isinstance(error, MISTAKES) and not user_modules.is_raised_by_user(
-      error
-    ):
-      logging.debug('', exc_info=error)  # with --verbosity=1
-      fail(error)
+  try:
+    yield
+  except kinds as error:
+    if user_modules.is_raised_by_user(error):
+      raise
+    logging.debug('', exc_info=error)  # with --verbosity=1
+    fail(error)
 
 
 @contextlib.contextmanager
@@ -192,21 +203,11 @@ def run_errors() -> Iterator[None]:
   An error raised in the user's own code keeps its traceback.
   """
   try:
-    yield
+    with user_errors(_FAILURES):
+      yield
   except interruption.Interrupted as interrupted:
     logging.warning('%s', interrupted)
     sys.exit(interrupted.exit_code)
-  except (
-    shard_reader.DataError,
-    programs.MistakeError,
-    FloatingPointError,
-    MemoryError,
-    OSError,
-  ) as error:
-    if user_modules.is_raised_by_user(error):
-      raise
-    logging.debug('', exc_info=error)  # with --verbosity=1
-    fail(error)
 
 
 def load_gin(

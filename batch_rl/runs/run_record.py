@@ -132,15 +132,11 @@ def start(
   now = versions()
   before = record.setdefault('versions', now)
   if before != now:
-    changes = [
-      f'{name} {before.get(name)} is now {version}'
-      for name, version in now.items()
-      if before.get(name) != version
-    ]
+    changed = changes(before, now)
     logging.warning(
-      '%s began with other versions: %s.', base_dir, '; '.join(changes)
+      '%s began with other versions: %s.', base_dir, '; '.join(changed)
     )
-    record.setdefault('changes', []).append(changes)
+    record.setdefault('changes', []).append(changed)
     record['versions'] = now
   # The number of iterations may have changed.
   given = {k: v for k, v in settings.items() if v is not None}
@@ -231,33 +227,41 @@ def compare(
   Raises:
     ValueError: If settings have changed that may not change.
   """
-  changes = [
-    change
+  changed = [
+    line
     for name, now in settings.items()
     if now is not None
-    for change in _changes(name, str(record.setdefault(name, now)), str(now))
+    for line in _changes(name, str(record.setdefault(name, now)), str(now))
   ]
-  if changes:
+  if changed:
     refuse_or_note(
       record,
       f'{base_dir} holds a run with other settings',
-      changes,
+      changed,
       accept_changes,
     )
 
 
 def _changes(name: str, before: str, now: str) -> list[str]:
+  """Returns the changed lines of a setting, which may be the text of all bindings."""
+  if '\n' not in before + now:
+    return changes({name: before}, {name: now})
+  old, new = recorded.bindings(before), recorded.bindings(now)
+  for key in {**old, **new}:
+    same = recorded.value(old, key) == recorded.value(new, key)
+    if same or settings_lib.affects(key) in _NOT_COMPARED:
+      old.pop(key, None)
+      new.pop(key, None)
+  return changes(old, new)
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
   """Returns the changed lines, with - for the old and + for the new ones."""
-  if '\n' in before + now:
-    old, new = recorded.bindings(before), recorded.bindings(now)
-  else:
-    old, new = {name: before}, {name: now}
   return [
     f'{sign} {key} = {values[key]}'
-    for key in sorted({**old, **new})
-    if settings_lib.affects(key) not in _NOT_COMPARED
-    and recorded.value(old, key) != recorded.value(new, key)
-    for sign, values in (('-', old), ('+', new))
+    for key in sorted({**before, **now})
+    if before.get(key) != now.get(key)
+    for sign, values in (('-', before), ('+', now))
     if key in values
   ]
 

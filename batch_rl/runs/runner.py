@@ -109,22 +109,25 @@ class RecordedRunner(run_experiment.Runner):
       ValueError: If there are checkpoints and none can be restored.
     """
     del checkpoint_file_prefix  # `checkpoints` names the files
-    now = environments.describe(self._environment)
-    before = self.record.get('environment', now)
-    if changes := [
-      f'{sign} {name} = {values.get(name)}'
-      for name in sorted(before)  # records of older versions lack entries
-      if before.get(name) != now.get(name)
-      for sign, values in (('-', before), ('+', now))
-    ]:
+    now = {
+      **environments.describe(self._environment),
+      'tensor_float_32': self._tensor_float_32,
+    }
+    before = {
+      **self.record.get('environment', {}),
+      'tensor_float_32': self.record.get('tensor_float_32'),
+    }
+    # Records of older versions lack entries.
+    known = {name: value for name, value in before.items() if value is not None}
+    if changes := run_record.changes(known, {k: now.get(k) for k in known}):
       run_record.refuse_or_note(
         self.record,
-        f'{self._base_dir} holds a run in another environment',
+        f'{self._base_dir} holds a run in another environment or precision',
         changes,
         self._accept_changes,
       )
+    self.record['tensor_float_32'] = now.pop('tensor_float_32')
     self.record['environment'] = now
-    self._check_precision()
     logging.info('Environment: %s', json.dumps(self.record['environment']))
     gpus = [gpu.name for gpu in tf.config.list_physical_devices('GPU')]
     logging.info('Devices: %s', ', '.join(gpus) or 'CPU only')
@@ -167,18 +170,6 @@ class RecordedRunner(run_experiment.Runner):
     self._start_iteration = position.iteration
     self._partial = state.get('partial')
     logging.info('Resuming after %s.', position)
-
-  def _check_precision(self):
-    """Compares the precision with the record's, which older versions lack."""
-    now = self._tensor_float_32
-    if (before := self.record.get('tensor_float_32', now)) != now:
-      run_record.refuse_or_note(
-        self.record,
-        f'{self._base_dir} holds a run in another precision',
-        [f'- tensor_float_32 = {before}', f'+ tensor_float_32 = {now}'],
-        self._accept_changes,
-      )
-    self.record['tensor_float_32'] = now
 
   def run_experiment(self) -> None:
     """Runs the remaining iterations; each ends with a checkpoint.

@@ -124,22 +124,6 @@ def test_old_names_of_dopamines_modules_give_the_same_modules():
     importlib.import_module('dopamine.agents.absent.more')
 
 
-def test_an_older_dopamine_keeps_its_modules(tmp_path):
-  (tmp_path / 'dopamine/agents').mkdir(parents=True)
-  (tmp_path / 'dopamine/__init__.py').write_text('')
-  (tmp_path / 'dopamine/agents/__init__.py').write_text('OLD = True')
-  code = """
-import batch_rl.agents
-from batch_rl import dopamine_compat
-import dopamine.agents as agents
-print(agents.OLD, dopamine_compat.current_names('dopamine.agents.x'))
-import dopamine.replay_memory
-"""
-  done = run(code, PYTHONPATH=f'{tmp_path}:{":".join(sys.path)}')
-  assert done.stdout == 'True dopamine.agents.x\n'
-  assert "No module named 'dopamine.replay_memory'" in done.stderr
-
-
 def test_an_installed_baselines_is_kept(tmp_path):
   package = tmp_path / 'baselines' / 'common'
   package.mkdir(parents=True)
