@@ -138,17 +138,26 @@ def import_store(
     store_directory.StoreDirectory(directory).check_empty_or_of(logs)
     shutil.rmtree(logs, ignore_errors=True)
     os.makedirs(logs)
-    for number, group in shards.contents.items():
-      for column in group:
-        os.symlink(
-          os.path.realpath(shards.path(number, column)),
-          os.path.join(logs, shard_files.file_name(column, number)),
-        )
+    originals = {
+      os.path.join(logs, shard_files.file_name(column, number)): shards.path(
+        number, column
+      )
+      for number, group in shards.contents.items()
+      for column in group
+    }
+    for link, path in originals.items():
+      os.symlink(os.path.realpath(path), link)
     manifest = {'manifest_version': 1, **shards.manifest}
     if shards.left_out:
       for key in incoming_shards.RUN_TOTALS:
         manifest.pop(key, None)
     manifests.write(logs, manifest | {'origin': _origin(shards)})
-    made = store.convert(logs, directory, progress, made_by='import')
+    try:
+      made = store.convert(logs, directory, progress, made_by='import')
+    except ValueError as error:
+      message = str(error)
+      for link, path in originals.items():
+        message = message.replace(link, path)
+      raise ValueError(message) from None
     shutil.rmtree(work.path)
   return made.problems

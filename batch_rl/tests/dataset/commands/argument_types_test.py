@@ -79,17 +79,21 @@ def fill(template, value):
 
 
 @pytest.mark.parametrize('command', SOURCES)
-@pytest.mark.parametrize(
-  'path',
-  ['', ' ', 'a\nb', 'a\0b', 'missing', 'file-v0', 'loop-v0', 'folder.png'],
-)
+@pytest.mark.parametrize('path', ['', 'a\nb', 'a\0b', 'missing', 'loop-v0'])
 def test_wrong_sources(is_refused, command, path):
-  named = {'': 'empty', ' ': 'empty'}.get(path) or repr(path).strip("'")
-  assert is_refused(fill(SOURCES[command], path), named)
+  assert is_refused(
+    fill(SOURCES[command], path), repr(path).strip("'") if path else 'empty'
+  )
+
+
+@pytest.mark.parametrize('command', ['verify', 'convert', 'import', 'fetch'])
+@pytest.mark.parametrize('path', ['file-v0', 'folder.png'])
+def test_sources_without_a_run(is_refused, command, path):
+  assert is_refused(fill(SOURCES[command], path), path)
 
 
 @pytest.mark.parametrize('command', DESTINATIONS)
-@pytest.mark.parametrize('path', ['', ' ', '\t', 'a\nb', 'a\0b'])
+@pytest.mark.parametrize('path', ['', '\t', 'a\nb', 'a\0b'])
 def test_wrong_names_of_destinations(is_refused, command, path):
   named = repr(path).strip("'") if path.strip() else 'empty'
   assert is_refused(fill(DESTINATIONS[command], path), named)
@@ -104,11 +108,9 @@ def test_wrong_names_of_destinations(is_refused, command, path):
     'gs://bucket/new-v0',
     'file-v0',
     'file-v0/below-v0',
-    'loop-v0',
     'loop-v0/below-v0',
     '/proc/new-v0',
     f'{RUN}/replay_logs',
-    f'{RUN}/replay_logs/new-v0',
     f'{RUN}/../1/replay_logs/new-v0',
   ],
 )
@@ -116,42 +118,25 @@ def test_wrong_destinations(is_refused, command, path):
   assert is_refused(fill(DESTINATIONS[command], path), '')
 
 
-@pytest.mark.parametrize('command', ['convert', 'export', 'import'])
-@pytest.mark.parametrize('path', ['.', '..', '/', RUN, f'{RUN}/', 'Pong'])
-def test_destinations_with_other_content(is_refused, command, path):
+@pytest.mark.parametrize(
+  'command, path',
+  [(c, p) for c in ('convert', 'export', 'import') for p in ('.', '/', RUN)]
+  + [('fetch', path) for path in ('.', 'copy', '../data')],
+)
+def test_destinations_in_the_source_or_with_other_content(
+  is_refused, command, path
+):
   assert is_refused(fill(DESTINATIONS[command], path), path)
 
 
-@pytest.mark.parametrize('path', ['.', 'copy', 'Pong/1/copy', '../data'])
-def test_a_fetch_into_its_source(is_refused, path):
-  assert is_refused(fill(DESTINATIONS['fetch'], path), path)
-
-
-@pytest.mark.parametrize(
-  'path', ['..', '.', '/', 'folder.png', 'missing/x.png', 'file-v0/x.png']
-)
+@pytest.mark.parametrize('path', ['/', 'folder.png', 'missing/x.png'])
 @pytest.mark.parametrize('option', ['--plot', '--video'])
 def test_wrong_images(is_refused, option, path):
   ending = '.png' if option == '--plot' else '.gif'
   assert is_refused(['inspect', RUN, option, path.replace('.png', ending)], '')
 
 
-@pytest.mark.parametrize(
-  'game',
-  [
-    '',
-    '.',
-    '..',
-    '../x',
-    '/',
-    '/tmp/x',
-    'a/b',
-    'Pong/',
-    'a\nb',
-    'a\0',
-    'x' * 256,
-  ],
-)
+@pytest.mark.parametrize('game', ['', '..', '/tmp/x', 'a/b', 'a\nb', 'x' * 256])
 def test_wrong_games(is_refused, game):
   arguments = [*FETCH[:3], game, *FETCH[4:]]
   assert is_refused(arguments, '--game')
@@ -160,7 +145,7 @@ def test_wrong_games(is_refused, game):
 
 
 HUGE = '9' * 30
-NUMBERS = ['', ' ', '-1', '1.5', 'x', 'nan', '1e3', HUGE, '9' * 5000]
+NUMBERS = ['', '-1', '1.5', 'x', HUGE]
 
 
 @pytest.mark.parametrize('value', NUMBERS)
@@ -194,8 +179,7 @@ def test_wrong_ranges(is_refused, text):
 
 @pytest.mark.parametrize(
   'subset',
-  ['', ' ', 'x', 'a\nb', 'shards(-1, 2)', f'shards({HUGE}, {HUGE}1)']
-  + ['random_trajectories(0)', 'random_trajectories(1e999)', '(' * 9999],
+  ['', 'x', 'a\nb', 'shards(-1, 2)', 'random_trajectories(1e999)', '(' * 9999],
 )
 def test_wrong_subsets(is_refused, subset):
   assert is_refused(['subset', RUN, subset], '')

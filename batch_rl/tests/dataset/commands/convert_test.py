@@ -41,13 +41,6 @@ def test_json_has_the_size_of_the_store(root, run):
   assert document['bytes_per_row'] == document['bytes'] / 66
 
 
-def test_a_root_lists_its_runs(root, run):
-  listed = run('inspect', root)[1]
-  code, out, err = run('convert', root, root / 'store')
-  assert code == 2 and out == listed and is_one_line(err)
-  assert 'choose one' in err and not (root / 'store').exists()
-
-
 def test_a_store_has_a_name(root):
   with pytest.raises(ValueError, match='the store for .* is empty'):
     store.convert(str(root / 'Pong' / '1' / 'replay_logs'), '')

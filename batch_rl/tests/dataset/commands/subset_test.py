@@ -37,10 +37,3 @@ def test_help_explains_every_subset(run):
   assert code == 0
   for function in subsets.SUBSETS.values():
     assert subsets.usage(function) in out and function.__doc__ in out
-
-
-def test_a_root_lists_its_runs(root, run):
-  listed = run('inspect', root)[1]
-  code, out, err = run('subset', root)
-  assert code == 2 and out == listed and is_one_line(err)
-  assert 'choose one' in err

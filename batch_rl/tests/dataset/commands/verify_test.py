@@ -38,12 +38,6 @@ def test_json_has_every_shard_and_finding(root, run):
   assert document['findings'][0]['level'] == 'note'
 
 
-def test_a_game_lists_its_runs(root, run):
-  listed = run('inspect', root)[1]
-  code, out, err = run('verify', root / 'Pong')
-  assert code == 2 and out == listed and is_one_line(err) and '--all' in err
-
-
 def test_all_runs_are_verified(root, run):
   code, out, _ = run('verify', '--all', root)
   assert code == 0 and out.endswith('2 runs: all is well\n')

@@ -170,7 +170,8 @@ def bad_header(source):
 def test_a_damaged_file_is_an_error(original, tmp_path, run, change, target):
   change(original)
   code, _, err = run('import', original, tmp_path / target[0], *target[1:])
-  assert code == 2 and is_one_line(err) and '_ckpt.1.gz' in err
+  assert code == 2 and is_one_line(err) and str(original) in err
+  assert '_ckpt.1.gz' in err
 
 
 @pytest.mark.parametrize(

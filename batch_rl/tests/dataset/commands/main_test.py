@@ -44,3 +44,14 @@ def test_every_command_has_help(run, command):
 def test_wrong_arguments_are_one_line(run, arguments, message):
   code, out, err = run(*arguments)
   assert code == 2 and not out and is_one_line(err) and message in err
+
+
+@pytest.mark.parametrize(
+  'command', [['verify'], ['subset'], ['convert', 'x'], ['export', 'x-v0']]
+)
+def test_a_command_for_one_run_lists_those_of_a_game(root, run, command):
+  listed = run('inspect', root)[1]
+  options = ['--format=minari'] if command[0] == 'export' else []
+  code, out, err = run(command[0], root / 'Pong', *command[1:], *options)
+  assert code == 2 and out == listed and is_one_line(err)
+  assert 'choose one' in err and not (root / 'x').exists()
