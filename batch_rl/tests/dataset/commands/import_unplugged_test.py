@@ -80,13 +80,6 @@ def test_shards_of_the_dataset_have_the_same_transitions(folder, tmp_path, run):
   same(target / 'replay_logs', 1)
 
 
-def test_one_file_is_enough(folder, tmp_path, run):
-  source = folder / file_names.format(2, 0, 50)
-  code, _, err = run('import', source, tmp_path / 'store')
-  assert code == 0, err
-  same(tmp_path / 'store', 2, [0])
-
-
 def test_files_of_an_earlier_import_are_not_missing(folder, tmp_path, run):
   target = tmp_path / 'store'
   for number, missing in ((0, '1-49'), (1, '2-49'), (3, '2,4-49')):
@@ -120,7 +113,7 @@ def test_a_wrong_assumption_on_terminal_steps_has_a_way_out(tmp_path, run):
     name = file_names.format(1, number, 50)
     unplugged_files.write_file(folder / name, [episode], number)
   code, out, err = run('import', folder, target, '--checkpoints=0')
-  assert code == 0 and 'terminal steps: observation' in out, err
+  assert code == 0 and 'terminal steps: observation, assumed' in out, err
   code, _, err = run('import', folder, target)
   assert code == 2 and is_one_line(err)
   assert 'add --last_step=observation to go on as before' in err
@@ -131,16 +124,6 @@ def test_a_wrong_assumption_on_terminal_steps_has_a_way_out(tmp_path, run):
   other = tmp_path / 'other'
   code, out, err = run('import', folder, other, '--last_step=transition')
   assert code == 0 and '2 episodes, 50 steps' in out, err
-
-
-def test_without_rewards_at_the_end_an_observation_is_assumed(tmp_path, run):
-  (episode,) = unplugged_files.random_episodes(10)
-  episode.reward[-1] = 0
-  path = tmp_path / 'Pong' / file_names.format(1, 0, 50)
-  unplugged_files.write_file(path, [episode])
-  code, out, err = run('import', path, tmp_path / 'store')
-  assert code == 0 and 'terminal steps: observation, assumed' in out, err
-  assert logged_run.open(tmp_path / 'store').transitions().num_transitions == 9
 
 
 def test_larger_rewards_are_clipped_and_their_returns_kept(tmp_path, run):
@@ -202,13 +185,6 @@ def test_a_mistake_is_one_line(folder, tmp_path, run, arguments, messages):
   assert not (tmp_path / 'store').exists()
 
 
-def test_a_folder_above_the_games_is_refused(folder, tmp_path, run):
-  for above in (folder.parent, folder.parent.parent):
-    code, _, err = run('import', above, tmp_path / 'store')
-    assert code == 2 and is_one_line(err)
-    assert f'choose one, e.g. {folder}' in err
-
-
 def test_relative_paths_have_names(folder, tmp_path, run, monkeypatch):
   for inside, above in ((folder, '..'), (folder.parent, '.')):
     monkeypatch.chdir(inside)
@@ -217,11 +193,3 @@ def test_relative_paths_have_names(folder, tmp_path, run, monkeypatch):
   monkeypatch.chdir(folder)
   code, out, err = run('import', '.', tmp_path / 'store', '--run=2')
   assert code == 0 and 'Pong, 3 episodes' in out, err
-
-
-def test_transitions_in_random_order_are_refused(tmp_path, run):
-  source = tmp_path / 'atari' / 'Pong'
-  source.mkdir(parents=True)
-  (source / 'run_1-00000-of-00100').write_bytes(b'')
-  code, _, err = run('import', source, tmp_path / 'store')
-  assert code == 2 and is_one_line(err) and file_names.FOLDER in err
