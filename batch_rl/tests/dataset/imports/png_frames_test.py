@@ -88,10 +88,6 @@ def with_kernel(encoded):
   return out[0] if done else None
 
 
-def with_opencv(encoded):
-  return cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_UNCHANGED)
-
-
 @st.composite
 def made_frames(draw):
   """A frame between flat and noise, and the filters of its rows."""
@@ -113,19 +109,10 @@ def test_every_filter_and_compression(made, how):
     np.testing.assert_array_equal(with_kernel(data), frame)
 
 
-def checksums(data):
-  """Returns the places of a PNG's checksums, by the kinds of their chunks."""
-  places, at = {}, 8
-  while at < len(data):
-    (size,) = struct.unpack_from('>I', data, at)
-    places[data[at + 4 : at + 8]] = at + 8 + size
-    at += 12 + size
-  return places
-
-
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(made_frames(), st.data())
 def test_damaged_images_are_refused_or_decoded_as_without_damage(made, draw):
+  """The decoder skips the checksums of chunks, not that of the pixels."""
   frame, kinds = made
   data = bytearray(encode(filtered(frame, kinds)))
   for _ in range(draw.draw(st.integers(1, 3))):
@@ -135,39 +122,14 @@ def test_damaged_images_are_refused_or_decoded_as_without_damage(made, draw):
   assert found is None or (found == frame).all()
 
 
-@settings(max_examples=20, deadline=None)
-@given(made_frames(), st.data())
-def test_damaged_checksums_of_chunks_are_passed_over(made, draw):
-  """The image is that of OpenCV, which needs the right ones."""
-  frame, kinds = made
-  good = encode(filtered(frame, kinds))
-  data, places = bytearray(good), checksums(good)
-  assert list(places) == [b'IHDR', b'IDAT', b'IEND']
-  for kind in draw.draw(st.sets(st.sampled_from(list(places)), min_size=1)):
-    at = places[kind] + draw.draw(st.integers(0, 3))
-    data[at] ^= draw.draw(st.integers(1, 255))
-  found = with_kernel(bytes(data))
-  assert found is not None
-  np.testing.assert_array_equal(found, with_opencv(good))
-  np.testing.assert_array_equal(found, frame)
-
-
 @pytest.fixture(scope='module')
 def sample():
-  return interchange_runs.sample_rows(600)[0]
-
-
-def test_frames_of_the_sample(sample):
-  rate = [cv2.IMWRITE_PNG_COMPRESSION, 6]
-  for options in ([], rate, [cv2.IMWRITE_PNG_STRATEGY, 2, *rate]):
-    encoded = [cv2.imencode('.png', f, options)[1].tobytes() for f in sample]
-    np.testing.assert_array_equal(decode(encoded), sample)
-    # None of them took the slow way.
-    assert with_kernel(encoded[0]) is not None
+  return interchange_runs.sample_rows(40)[0]
 
 
 def test_any_part_and_views_of_bytes(sample):
-  data = [png_frames.encode_png(f) for f in sample[:40]]
+  data = [png_frames.encode_png(f) for f in sample]
+  assert with_kernel(data[0]) is not None  # not the slow way
   frames = png_frames.PngFrames('an episode', [memoryview(d) for d in data])
   assert len(frames) == 40
   out = np.empty((40, SIZE, SIZE), np.uint8)
@@ -177,25 +139,17 @@ def test_any_part_and_views_of_bytes(sample):
 
   with concurrent.futures.ThreadPoolExecutor(4) as pool:
     list(pool.map(part, range(0, 40, 5)))
-  np.testing.assert_array_equal(out, sample[:40])
+  np.testing.assert_array_equal(out, sample)
   frames.decode(7, 7, out[:0])
   for wrong in (out[:9], out[:, :40], out[::2], np.empty((8, SIZE, SIZE))):
     with pytest.raises(ValueError, match='frames do not fit into'):
       frames.decode(0, 8, wrong)
 
 
-@pytest.mark.parametrize(
-  'extra',
-  [
-    chunk(b'gAMA', struct.pack('>I', 45455)),
-    chunk(b'tEXt', b'Software\0made up'),
-    chunk(b'sBIT', b'\x08'),
-  ],
-)
-def test_optional_chunks_are_skipped(sample, extra):
+def test_optional_chunks_are_skipped(sample):
+  extra = chunk(b'gAMA', struct.pack('>I', 45455)) + chunk(b'sBIT', b'\x08')
   data = encode(filtered(sample[0], [1] * SIZE), extra=extra)
   np.testing.assert_array_equal(with_kernel(data), sample[0])
-  np.testing.assert_array_equal(png_frames.decode_image(data), sample[0])
 
 
 def test_frames_of_another_kind_are_left_to_opencv(sample):
