@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.multi_head import ensembles, gym_helpers, multi_head_dqn_agent
-from batch_rl.tests import equations
+from batch_rl.multi_head import gym_helpers, multi_head_dqn_agent
+from batch_rl.tests import cartpole
 
 GAMMA = 0.9
 
@@ -44,31 +44,6 @@ def shared_agents(make_multi_head, tmp_path_factory):
   return make
 
 
-@pytest.mark.parametrize('shape', [(1, 1), (3, 5), (4, 200)])
-@pytest.mark.parametrize('num_mixtures', [1, 3])
-def test_mix_heads(evaluate, shape, num_mixtures):
-  rng = np.random.default_rng(0)
-  q_heads = rng.normal(size=(2, *shape)).astype(np.float32)
-  mixtures = rng.uniform(size=(shape[1], num_mixtures)).astype(np.float32)
-  for values in (q_heads, q_heads[0]):
-    mixed = ensembles.mix_heads(tf.constant(values), tf.constant(mixtures))
-    expected = values.astype(np.float64) @ mixtures.astype(np.float64)
-    np.testing.assert_allclose(evaluate(mixed), expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize('shape', [(1, 1), (3, 5), (32, 200)])
-@pytest.mark.parametrize('one_target', [False, True])
-def test_ensemble_loss(evaluate, shape, one_target):
-  rng = np.random.default_rng(1)
-  estimates = rng.normal(0, 2, shape).astype(np.float32)
-  targets = rng.normal(0, 2, (shape[0], 1 if one_target else shape[1]))
-  targets = targets.astype(np.float32)
-  loss = ensembles.ensemble_loss(tf.constant(estimates), tf.constant(targets))
-  errors = targets.astype(np.float64) - estimates.astype(np.float64)
-  expected = [np.mean([equations.huber(u) for u in row]) for row in errors]
-  np.testing.assert_allclose(evaluate(loss), expected, rtol=1e-5)
-
-
 def test_rem_uses_one_mixture_for_online_and_target_heads(
   make_multi_head, make_batch
 ):
@@ -103,44 +78,6 @@ def test_rem_draws_a_mixture_for_each_training_step(shared_agents):
   assert loss_at(8) == losses[2]
 
 
-@pytest.mark.parametrize('strategy', multi_head_dqn_agent.TRANSFORM_STRATEGIES)
-def test_updates_change_the_online_network_alone(shared_agents, strategy):
-  agent = shared_agents(strategy)
-  agent.training_steps = 0
-  [loss] = agent.optimizer.losses
-  target = agent.target_convnet.trainable_variables
-  next_q = agent._replay_next_target_net_outputs.q_heads
-  online = agent.online_convnet.trainable_variables
-  with loss.graph.as_default():
-    assert tf.gradients(loss, target) == [None] * len(target)
-    assert tf.gradients(loss, next_q) == [None]
-    assert all(gradient is not None for gradient in tf.gradients(loss, online))
-  before = agent._sess.run(loss)
-  for _ in range(30):
-    agent._sess.run(agent._train_op)
-  assert agent._sess.run(loss) < 0.5 * before
-  # Then its weights are copied.
-  assert len(online) == len(target) == 6
-  agent._sess.run(agent._sync_qt_ops)
-  online, target = agent._sess.run([online, target])
-  for of_online, of_target in zip(online, target, strict=True):
-    np.testing.assert_array_equal(of_online, of_target)
-
-
-def test_acts_on_the_mean_of_the_heads(shared_agents, monkeypatch):
-  agent = shared_agents('IDENTITY')
-  monkeypatch.setattr(agent, 'eval_mode', True)
-  by_head = set()
-  for observation in np.random.default_rng(0).uniform(-2, 2, (30, 4)):
-    action = agent.begin_episode(observation)
-    q_heads = agent._sess.run(
-      agent._net_outputs.q_heads, {agent.state_ph: agent.state}
-    )
-    assert action == q_heads[0].mean(axis=1).argmax()
-    by_head.update(action == q_heads[0].argmax(axis=0))
-  assert by_head == {True, False}  # A single head acts differently.
-
-
 def test_loss_is_a_scalar_and_summarised(shared_agents):
   agent = shared_agents('IDENTITY')
   [loss] = agent.optimizer.losses
@@ -153,6 +90,16 @@ def test_loss_is_a_scalar_and_summarised(shared_agents):
   assert scalar.simple_value == pytest.approx(expected, rel=1e-6)
   directory = agent.summary_writer.get_logdir()
   assert glob.glob(f'{directory}/events*')
+
+
+def test_a_summary_is_not_an_update(shared_agents):
+  """Dopamine writes summaries in a `session.run` of their own."""
+  agent = shared_agents('IDENTITY')
+  before = cartpole.weights(agent, 'Online')
+  agent._sess.run(agent._merged_summaries)
+  np.testing.assert_array_equal(cartpole.weights(agent, 'Online'), before)
+  agent._sess.run(agent._train_op)
+  assert not np.array_equal(cartpole.weights(agent, 'Online'), before)
 
 
 @pytest.mark.parametrize(
@@ -194,9 +141,3 @@ def test_gin_bindings_take_effect(make_agent):
   assert agent.num_convex_combinations == 2
   assert agent.gamma == 0.5
   assert agent.target_update_period == 123
-
-
-def test_defaults_are_those_of_the_paper():
-  agent = multi_head_dqn_agent.MultiHeadDQNAgent(None, 6)
-  assert agent._net_outputs.q_heads.shape.as_list() == [1, 6, 200]
-  assert agent.transform_strategy == 'IDENTITY'

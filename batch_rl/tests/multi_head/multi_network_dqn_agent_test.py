@@ -105,12 +105,6 @@ def test_acts_on_the_mixture(acting_agents, strategy):
     assert action == expected_action(agent, agent._acting_mixture())
 
 
-def test_the_mixture_decides_the_action(acting_agents):
-  agent = acting_agents('IDENTITY')
-  actions = {agent.begin_episode(OBSERVATION) for _ in range(30)}
-  assert len(actions) > 1
-
-
 def test_evaluation_acts_on_the_mean(acting_agents):
   agent = acting_agents('IDENTITY')
   agent.begin_episode(OBSERVATION)
@@ -156,11 +150,6 @@ def test_the_seed_of_the_run_decides_the_draws(make_multi_network):
   assert agent._acting_rng.bit_generator.state == expected
 
 
-def test_there_is_no_bundle_without_a_directory(acting_agents, tmp_path):
-  agent = acting_agents()
-  assert agent.bundle_and_checkpoint(str(tmp_path / 'none'), 3) is None
-
-
 def test_draws_sum_to_one_and_follow_the_strategy():
   rng = np.random.default_rng(0)
 
@@ -180,21 +169,6 @@ def test_draws_sum_to_one_and_follow_the_strategy():
   np.testing.assert_array_equal(draw('AVERAGE'), 0.25)
   np.testing.assert_array_equal(np.unique(draw('IDENTITY')), [0, 1])
   assert len(np.unique(draw('STOCHASTIC'), axis=0)) == 2000
-
-
-def test_every_subnet_is_trained_and_synchronised(make_multi_network):
-  agent = make_multi_network(num_networks=2)
-  online = agent.online_convnet.trainable_variables
-  target = agent.target_convnet.trainable_variables
-  assert len(online) == len(target) == 2 * 6
-  before = agent._sess.run(online)
-  agent._sess.run(agent._train_op)
-  trained = agent._sess.run(online)
-  for old, new in zip(before, trained, strict=True):
-    assert not np.array_equal(old, new)
-  agent._sess.run(agent._sync_qt_ops)
-  for new, copied in zip(trained, agent._sess.run(target), strict=True):
-    np.testing.assert_array_equal(new, copied)
 
 
 def networks_devices():

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from batch_rl.multi_head import gym_helpers, quantile_agent
 from batch_rl.multi_head.quantiles import quantile_huber_loss
-from batch_rl.tests import cartpole, equations
+from batch_rl.tests import equations
 
 GAMMA = 0.9
 
@@ -20,15 +20,6 @@ def make_quantile(make_agent):
     )
 
   return make
-
-
-@pytest.fixture(scope='module')
-def agent(make_quantile, tmp_path_factory):
-  """An agent that some tests share; only one of them trains it."""
-  directory = tmp_path_factory.mktemp('summaries')
-  with tf.Graph().as_default():
-    tf.compat.v1.set_random_seed(7)
-    return make_quantile(num_actions=5, summary_writer=str(directory))
 
 
 @pytest.mark.parametrize('kappa', [0, 0.5, 1.0, 2])
@@ -68,55 +59,6 @@ def test_plain_loss_is_least_at_the_quantiles(evaluate):
   np.testing.assert_allclose(gradient, expected, rtol=1e-4)
 
 
-def test_updates_change_the_online_network_alone(agent):
-  [loss] = agent.optimizer.losses
-  target = agent.target_convnet.trainable_variables
-  online = agent.online_convnet.trainable_variables
-  with loss.graph.as_default():
-    assert tf.gradients(loss, target) == [None] * len(target)
-    assert all(gradient is not None for gradient in tf.gradients(loss, online))
-  before = agent._sess.run(loss)
-  for _ in range(30):
-    agent._sess.run(agent._train_op)
-  assert agent._sess.run(loss) < 0.8 * before
-  # Then its weights are copied.
-  assert len(online) == len(target) == 6
-  agent._sess.run(agent._sync_qt_ops)
-  online, target = agent._sess.run([online, target])
-  for of_online, of_target in zip(online, target, strict=True):
-    np.testing.assert_array_equal(of_online, of_target)
-
-
-def test_acts_on_the_mean_of_the_quantiles(agent, monkeypatch):
-  monkeypatch.setattr(agent, 'eval_mode', True)
-  for observation in np.random.default_rng(0).uniform(-2, 2, (20, 4)):
-    action = agent.begin_episode(observation)
-    quantiles = agent._sess.run(
-      agent._net_outputs.quantile_values, {agent.state_ph: agent.state}
-    )
-    assert action == quantiles[0].mean(axis=1).argmax()
-
-
-def test_loss_is_a_scalar_and_summarised(agent):
-  [loss] = agent.optimizer.losses
-  assert loss.shape == ()
-  # As Dopamine does: alone. The batch is fixed, so the loss stays the same.
-  summaries = agent._sess.run(agent._merged_summaries)
-  summary = tf.compat.v1.Summary.FromString(summaries)
-  [scalar] = [v for v in summary.value if v.tag == 'Losses/Loss']
-  expected = agent._sess.run(loss)
-  assert scalar.simple_value == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_summary_is_not_an_update(agent):
-  """Dopamine writes summaries in a `session.run` of their own."""
-  before = cartpole.weights(agent, 'Online')
-  agent._sess.run(agent._merged_summaries)
-  np.testing.assert_array_equal(cartpole.weights(agent, 'Online'), before)
-  agent._sess.run(agent._train_op)
-  assert not np.array_equal(cartpole.weights(agent, 'Online'), before)
-
-
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [({'num_atoms': 0}, 'num_atoms=0'), ({'kappa': -1.0}, r'kappa=-1\.0')],
@@ -137,9 +79,3 @@ def test_gin_bindings_take_effect(make_agent):
   assert agent._net_outputs.quantile_values.shape.as_list() == [1, 3, 5]
   assert agent.kappa == 0.5
   assert agent.gamma == 0.7
-
-
-def test_defaults_are_those_of_the_paper():
-  agent = quantile_agent.QuantileAgent(None, 6)
-  assert agent._net_outputs.quantile_values.shape.as_list() == [1, 6, 200]
-  assert agent.kappa == 1.0

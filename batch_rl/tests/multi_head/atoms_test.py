@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from dopamine.tf.agents.rainbow import rainbow_agent
 
+from batch_rl.multi_head import atoms
 from batch_rl.tests import equations
 
 
@@ -18,13 +18,21 @@ def test_projection_is_that_of_the_paper(num_atoms):
   moved = rewards[:, None] + discounts[:, None] * support
   with tf.compat.v1.Session() as session:
     ours = session.run(
-      rainbow_agent.project_distribution(
+      atoms.project(
         *(tf.constant(a, tf.float32) for a in (moved, probabilities, support))
       )
     )
   expected = [
-    equations.project(atoms, masses, support)
-    for atoms, masses in zip(moved, probabilities, strict=True)
+    equations.project(values, masses, support)
+    for values, masses in zip(moved, probabilities, strict=True)
   ]
   np.testing.assert_allclose(ours, expected, atol=2e-5)
   np.testing.assert_allclose(ours.sum(axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+  'arguments', [{'num_atoms': 1}, {'vmin': 2.0, 'vmax': 2.0}, {'vmax': -1.0}]
+)
+def test_a_support_without_extent_is_refused(arguments):
+  with pytest.raises(ValueError, match='at least two atoms'):
+    atoms.Categorical(**arguments)
