@@ -108,13 +108,9 @@ def check_game(replay_data_dir: str, game_name: str | None) -> None:
     advice = f'add --gin_files={minatar_games.OFFLINE_CONFIG}'
   else:
     advice = f'remove {minatar_games.OFFLINE_CONFIG}'
-  parameter = (
-    'MinAtarEnvironment.game_name'
-    if minatar_games.is_minatar(game)
-    else 'atari_lib.create_atari_environment.game_name'
-  )
   raise ValueError(
-    f'{replay_data_dir} holds {logged}, but {parameter} is {game_name!r}: {advice}.'
+    f'{replay_data_dir} holds {logged}, but {games.setting(game)} is {game_name!r}: '
+    f'{advice}.'
   )
 
 

@@ -27,8 +27,8 @@ from batch_rl.agents import registry
 from batch_rl.atari import roms
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.minatar import games as minatar_games
+from batch_rl.runs import games, interruption, run_record
 from batch_rl.runs import gin_files as gin_files_lib
-from batch_rl.runs import interruption, run_record
 from batch_rl.runs.bindings import (
   any_agent,
   bound,
@@ -38,7 +38,6 @@ from batch_rl.runs.bindings import (
 from batch_rl.utils import programs
 from batch_rl.utils.user_code import user_modules
 
-_GAME_NAME = 'atari_lib.create_atari_environment.game_name'
 _ATARI = 'dopamine.discrete_domains.atari_lib.'
 _MINATAR = 'MinAtarEnvironment'
 
@@ -346,7 +345,7 @@ def configured_game() -> str | None:
     from batch_rl.minatar import environment
 
     return environment.configured_game()
-  return query_gin(_GAME_NAME) if _is_atari(function) else None
+  return query_gin(games.ATARI_SETTING) if _is_atari(function) else None
 
 
 def _check_environment():
@@ -362,13 +361,13 @@ def _check_environment():
     environment.check_installed()
   elif game and minatar_games.is_minatar(game):
     raise ValueError(
-      f'{_GAME_NAME} is {game!r}, no game of Atari: add --gin_files=batch_rl/minatar/'
-      f'configs/offline.gin or online.gin, and bind {_MINATAR}.game_name instead.'
+      f'{games.ATARI_SETTING} is {game!r}, no game of Atari: add --gin_files=batch_rl/minatar/'
+      f'configs/offline.gin or online.gin, and bind {games.MINATAR_SETTING} instead.'
     )
   elif game:
     roms.find_rom(game, query_gin('make_atari.rom_set') or 'auto')
   elif function is None:
-    raise ValueError(f'No game: bind {_GAME_NAME}, e.g. to "Pong".')
+    raise ValueError(f'No game: bind {games.ATARI_SETTING}, e.g. to "Pong".')
 
 
 def _is_atari(function: str | None) -> bool:

@@ -3,6 +3,10 @@
 from batch_rl.atari import roms
 from batch_rl.minatar import games as minatar
 
+# Settings that name the game.
+ATARI_SETTING = 'atari_lib.create_atari_environment.game_name'
+MINATAR_SETTING = 'MinAtarEnvironment.game_name'
+
 
 def canonical_name(game: str) -> str:
   """Returns the name of a game in logs, folders, records and reports.
@@ -20,6 +24,11 @@ def canonical_name(game: str) -> str:
   if minatar.is_minatar(game):
     return minatar.canonical_name(game)
   return roms.canonical_name(game)
+
+
+def setting(game: str) -> str:
+  """Returns the setting that names a game."""
+  return MINATAR_SETTING if minatar.is_minatar(game) else ATARI_SETTING
 
 
 def names() -> list[str]:

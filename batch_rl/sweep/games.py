@@ -7,9 +7,7 @@ from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
 from batch_rl.runs import games
 
-_ATARI_GAME = 'atari_lib.create_atari_environment.game_name'
-_MINATAR_GAME = 'MinAtarEnvironment.game_name'
-PARAMETERS = (_ATARI_GAME, _MINATAR_GAME)  # that name a game
+PARAMETERS = (games.ATARI_SETTING, games.MINATAR_SETTING)
 _MINATAR_CONFIGS = {
   'offline': minatar.OFFLINE_CONFIG,
   'online': minatar.ONLINE_CONFIG,
@@ -61,6 +59,5 @@ def settings(job: str, game: str) -> Settings:
   """
   if job == 'evaluate' or game not in games.names():
     return Settings()
-  if minatar.is_minatar(game):
-    return Settings((_MINATAR_CONFIGS[job],), (f'{_MINATAR_GAME} = "{game}"',))
-  return Settings((), (f'{_ATARI_GAME} = "{game}"',))
+  gin_files = (_MINATAR_CONFIGS[job],) if minatar.is_minatar(game) else ()
+  return Settings(gin_files, (f'{games.setting(game)} = "{game}"',))

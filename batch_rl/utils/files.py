@@ -62,15 +62,9 @@ def read_json(path: str, schema: Any = object) -> Any:
       The message names the file, the key and the value.
   """
   try:
-    if is_remote(path):
-      with remote_errors(path) as tf:
-        if not tf.io.gfile.exists(path):
-          return None
-        with tf.io.gfile.GFile(path, 'rb') as file:
-          content = file.read()
-    else:
-      with open(path, 'rb') as file:
-        content = file.read()
+    if is_remote(path) and not exists(path):
+      return None
+    content = read_bytes(path)
   except FileNotFoundError:
     return None
   except OSError as error:
@@ -168,12 +162,7 @@ def stat(path: str) -> dict[str, int]:
 def sha256(path: str) -> str:
   """Returns the SHA-256 of a local or remote file, in hex."""
   digest = hashlib.sha256()
-  if is_remote(path):
-    with remote_errors(path) as tf, tf.io.gfile.GFile(path, 'rb') as file:
-      while chunk := file.read(1 << 22):
-        digest.update(chunk)
-    return digest.hexdigest()
-  with open(path, 'rb') as file:
+  with _open(path) as file:
     while chunk := file.read(1 << 22):
       digest.update(chunk)
   return digest.hexdigest()
@@ -262,11 +251,19 @@ def read_bytes(path: str) -> bytes:
     OSError: If a local file cannot be read.
     ValueError: If a remote file cannot be read.
   """
+  with _open(path) as file:
+    return file.read()
+
+
+@contextlib.contextmanager
+def _open(path: str) -> Iterator[Any]:
+  """Opens a local or remote file for reading; see `read_bytes` for the errors."""
   if is_remote(path):
     with remote_errors(path) as tf, tf.io.gfile.GFile(path, 'rb') as file:
-      return file.read()
-  with open(path, 'rb') as file:
-    return file.read()
+      yield file
+  else:
+    with open(path, 'rb') as file:
+      yield file
 
 
 def rename(path: str, target: str) -> None:
