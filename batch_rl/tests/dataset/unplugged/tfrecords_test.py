@@ -129,38 +129,27 @@ def test_damage_is_one_line_that_names_the_file(tmp_path, content, message):
   assert peak < 1.1 * tfrecords.MAX_RECORD_BYTES
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.data(), st.booleans())
-def test_no_damage_passes(tmp_path_factory, draw, zipped):
+@settings(max_examples=130, deadline=None)
+@given(st.data(), st.booleans(), st.booleans())
+def test_no_damage_passes(tmp_path_factory, draw, zipped, cut):
+  """A byte is changed, or the file ends early."""
   content = gzip.compress(BOTH, mtime=0) if zipped else BOTH
-  # The header of gzip has no checksum; it begins with flags that change nothing.
-  at = draw.draw(st.integers(10 if zipped else 0, len(content) - 1))
   path = tmp_path_factory.mktemp('damaged') / 'file'
-  path.write_bytes(changed(content, at, draw.draw(st.integers(1, 255))))
+  if cut:
+    size = draw.draw(st.integers(1, len(content) - 1))
+    path.write_bytes(content[:size])
+    if size == len(FIRST) and not zipped:
+      assert read(path) == [b'first record']
+      return
+  else:
+    # The header of gzip has no checksum; it begins with flags that change nothing.
+    at = draw.draw(st.integers(10 if zipped else 0, len(content) - 1))
+    path.write_bytes(changed(content, at, draw.draw(st.integers(1, 255))))
   with pytest.raises(ValueError, match='damaged'):
     read(path)
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.data(), st.booleans())
-def test_a_part_of_a_file_is_refused_or_ends_between_records(
-  tmp_path_factory, draw, zipped
-):
-  content = gzip.compress(BOTH) if zipped else BOTH
-  size = draw.draw(st.integers(1, len(content) - 1))
-  path = tmp_path_factory.mktemp('part') / 'file'
-  path.write_bytes(content[:size])
-  if size == len(FIRST) and not zipped:
-    assert read(path) == [b'first record']
-  else:
-    with pytest.raises(ValueError, match='damaged'):
-      read(path)
-
-
 def test_files_that_cannot_be_read(tmp_path):
-  with pytest.raises(ValueError, match='is remote; fetch it first'):
-    read('gs://rl_unplugged/atari/file')
-  with pytest.raises(ValueError, match=r'missing cannot be read: No such file'):
-    read(tmp_path / 'missing')
-  with pytest.raises(ValueError, match='Is a directory'):
-    read(tmp_path)
+  for path in ('gs://rl_unplugged/file', tmp_path / 'missing', tmp_path):
+    with pytest.raises(ValueError, match=str(path)):
+      read(path)

@@ -4,20 +4,15 @@ TensorFlow writes the records and the protobufs, and OpenCV the images, so that 
 reader is tested against other writers.
 """
 
-import itertools
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 import tensorflow as tf
 
-from batch_rl.dataset import run_directories
-from batch_rl.dataset.sampling import episodes as episodes_lib
 from batch_rl.dataset.unplugged import file_names
-
-SAMPLE = pathlib.Path(__file__).parents[4] / 'data' / 'Pong' / '1'
 
 
 class Episode(NamedTuple):
@@ -52,21 +47,10 @@ def random_episodes(*lengths: int, seed: int = 0) -> list[Episode]:
   return made
 
 
-def episodes_of_run(run_dir: Any = SAMPLE) -> Iterator[tuple[int, Episode]]:
-  """Yields the episodes of a run of shards, each with the number of its shard."""
-  (run,) = run_directories.find_runs(str(run_dir))
-  for episode in episodes_lib.Reader(run):
-    yield (
-      episode.shard,
-      Episode(
-        episode.observation, episode.action, episode.reward, not episode.ended
-      ),
-    )
-
-
-def encode_png(frame: np.ndarray, level: int = 6) -> bytes:
+def encode_png(frame: np.ndarray) -> bytes:
   """Returns a frame, uint8 (84, 84), as PNG."""
-  options = [cv2.IMWRITE_PNG_COMPRESSION, level]
+  # The level of TFDS.
+  options = [cv2.IMWRITE_PNG_COMPRESSION, 6]
   return cv2.imencode('.png', frame, options)[1].tobytes()
 
 
@@ -76,7 +60,6 @@ def features(
   number: int = 0,
   last_step: str = 'transition',
   clipped: bool = True,
-  encode: Any = encode_png,
 ) -> dict[str, list]:
   """Returns the values of an episode's features.
 
@@ -89,7 +72,6 @@ def features(
       is not part of the returns.
     clipped: Whether the "unclipped" rewards are in fact clipped, as TFDS notes of
       the published files.
-    encode: Function from a frame to bytes.
   """
   observation, action, reward, truncated = Episode(*episode)
   reward = np.asarray(reward, np.float64)
@@ -107,7 +89,7 @@ def features(
     'episode_idx': [number],
     'episode_return': [float(returns[0])],
     'clipped_episode_return': [float(returns[1])],
-    'observations': [encode(frame) for frame in observation],
+    'observations': [encode_png(frame) for frame in observation],
     'actions': np.asarray(action).tolist(),
     'unclipped_rewards': reward.tolist(),
     'clipped_rewards': np.clip(reward, -1, 1).tolist(),
@@ -148,12 +130,7 @@ def write_records(
 
 
 def write_file(
-  path: Any,
-  episodes: Iterable[Any],
-  checkpoint: int = 0,
-  first_number: int = 0,
-  compression: str = 'GZIP',
-  **options: Any,
+  path: Any, episodes: Iterable[Any], checkpoint: int = 0, **options: Any
 ) -> str:
   """Writes the file of a checkpoint, one record for each episode; returns its path.
 
@@ -161,53 +138,39 @@ def write_file(
     path: File to write, e.g. `<Game>/run_1-00000-of-00050`.
     episodes: Episodes, see `features`.
     checkpoint: Number in `checkpoint_idx`.
-    first_number: `episode_idx` of the first episode.
-    compression: 'GZIP', or '' for none.
-    **options: `last_step`, `clipped` and `encode` of `features`.
+    **options: `last_step` and `clipped` of `features`.
   """
-  numbers = itertools.count(first_number)
   records = (
-    serialize(features(e, checkpoint, next(numbers), **options))
-    for e in episodes
+    serialize(features(episode, checkpoint, number, **options))
+    for number, episode in enumerate(episodes)
   )
-  return write_records(path, records, compression)
+  return write_records(path, records)
 
 
 def write_run(
   folder: Any,
   run: int = 1,
   checkpoints: Iterable[int] = (0,),
-  source_run_dir: Any = None,
   first_checkpoint: int = 0,
   **options: Any,
 ) -> list[str]:
-  """Writes files of a run; returns their paths.
+  """Writes files of three random episodes, of 30, 20 and 25 rows; returns their paths.
 
   Args:
     folder: Folder of the game, e.g. `atari_episodes_ordered/Pong`.
     run: Number of the run.
     checkpoints: Numbers of the files to write.
-    source_run_dir: Run whose shard k becomes file k, e.g. `SAMPLE`; None for three
-      random episodes a file, of 30, 20 and 25 rows.
     first_checkpoint: `checkpoint_idx` of file 0.
     **options: Options of `write_file`.
   """
   folder = pathlib.Path(folder)
   count = file_names.count_of(folder.name)
-
-  def write(number, episodes):
-    name = file_names.format(run, number, count)
-    checkpoint = first_checkpoint + number
-    return write_file(folder / name, episodes, checkpoint, **options)
-
-  if source_run_dir is None:
-    return [
-      write(k, random_episodes(30, 20, 25, seed=100 * run + k))
-      for k in checkpoints
-    ]
-  wanted, paths = set(checkpoints), []
-  numbered = episodes_of_run(source_run_dir)
-  for k, group in itertools.groupby(numbered, key=lambda pair: pair[0]):
-    if k in wanted:
-      paths.append(write(k, (episode for _, episode in group)))
-  return paths
+  return [
+    write_file(
+      folder / file_names.format(run, k, count),
+      random_episodes(30, 20, 25, seed=100 * run + k),
+      first_checkpoint + k,
+      **options,
+    )
+    for k in checkpoints
+  ]
