@@ -116,45 +116,49 @@ def _import(arguments: argparse.Namespace) -> int:
         f'--{_FLAGS.get(name, name)} does not apply to {arguments.input_dir}, read '
         f'as {input_format} data; remove it, or choose another --format.'
       )
-  if input_format == source_formats.RLDS:
-    return _import_rlds(arguments)
-  if input_format == source_formats.UNPLUGGED:
-    return _import_unplugged(arguments)
-  return _import_dopamine(arguments)
+  if input_format == source_formats.DOPAMINE:
+    return _import_dopamine(arguments)
+  return _import_episodes(arguments, input_format)
 
 
-def _import_unplugged(arguments: argparse.Namespace) -> int:
+def _import_episodes(arguments: argparse.Namespace, input_format: str) -> int:
   argument_types.check_outside(arguments.destination, arguments.input_dir)
-  source = reader.UnpluggedReader(
-    arguments.input_dir,
-    arguments.game,
-    arguments.run_number,
-    arguments.checkpoints,
-  )
   last_step = arguments.last_step or 'auto'
-  missing = source.missing
+  missing: list[int] = []
+  source: rlds_import.RldsReader | reader.UnpluggedReader
+  if input_format == source_formats.RLDS:
+    source = rlds_import.RldsReader(arguments.input_dir, arguments.checkpoints)
+  else:
+    source = reader.UnpluggedReader(
+      arguments.input_dir,
+      arguments.game,
+      arguments.run_number,
+      arguments.checkpoints,
+    )
+    missing = source.missing
+  by_parts = input_format == source_formats.UNPLUGGED and not arguments.shards
+  if by_parts and arguments.shard_rows:
+    raise ValueError(
+      '--shard_rows needs --shards: a store has one shard for each file.'
+    )
   with _ProgressBars() as progress:
-    if arguments.shards:
+    if by_parts:
+      summary = store_import.import_parts(
+        source, arguments.destination, arguments.game, last_step, progress
+      )
+    else:
       summary = log_import.import_run(
         source,
         arguments.destination,
-        True,
+        arguments.shards,
         arguments.shard_rows,
         arguments.game,
         last_step,
         progress,
       )
-    elif arguments.shard_rows:
-      raise ValueError(
-        '--shard_rows needs --shards: a store has one shard for each file.'
-      )
-    else:
-      summary = store_import.import_parts(
-        source, arguments.destination, arguments.game, last_step, progress
-      )
   if left_out := summary.get('left_out'):
     return _print_left_out(arguments, left_out)
-  if not arguments.shards:
+  if by_parts:
     # An earlier import may have had other files.
     imported = store_directory.list_shards(arguments.destination)
     missing = sorted(set(missing) - set(imported))
@@ -174,21 +178,6 @@ def _print_left_out(
       'same import again, or choose others with --checkpoints'
     )
   return 1
-
-
-def _import_rlds(arguments: argparse.Namespace) -> int:
-  argument_types.check_outside(arguments.destination, arguments.input_dir)
-  with _ProgressBars() as progress:
-    summary = log_import.import_run(
-      rlds_import.RldsReader(arguments.input_dir, arguments.checkpoints),
-      arguments.destination,
-      arguments.shards,
-      arguments.shard_rows,
-      arguments.game,
-      arguments.last_step or 'auto',
-      progress,
-    )
-  return _print_summary(arguments, summary)
 
 
 def _import_dopamine(arguments: argparse.Namespace) -> int:

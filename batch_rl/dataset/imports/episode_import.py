@@ -24,23 +24,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class LastStepError(ValueError):
-  """An episode that contradicts the content of terminal steps known so far.
-
-  Args:
-    episode: Name of the episode.
-    content: Content of its last step: 'transition' or 'observation'.
-    advice: Remedy, for the message.
-  """
-
-  def __init__(
-    self, episode: str, content: str, advice: str = 'choose with --last_step'
-  ):
-    article = 'an' if content == 'observation' else 'a'
-    super().__init__(
-      f'The last step of {episode} is {article} {content} by its return, unlike '
-      f'those before; {advice}.'
-    )
-    self.episode, self.content = episode, content
+  """An episode that contradicts the content of terminal steps known so far."""
 
 
 def stopped(destination: str, error: OSError, what: str) -> OSError:
@@ -181,7 +165,11 @@ class StoredEpisode:
     """
     inferred = self.infer_last_step()
     if inferred is not None and inferred != last_step and not is_chosen:
-      raise LastStepError(self.name, inferred)
+      raise LastStepError(
+        f'By its return, the last step of {self.name} is of kind {inferred}, unlike '
+        f'those before; add --last_step={last_step} to go on as before, or start again '
+        f'in another directory with --last_step={inferred}.'
+      )
     rows = len(self.action)
     if self.terminal:
       return rows - (last_step == 'observation')

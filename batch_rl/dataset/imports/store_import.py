@@ -236,19 +236,9 @@ class StoreImport:
       zero_rows = frozenset(range(manifests.PADDING * rows.begins_at_reset))
       return offsets, running_crc32, manifests.PADDING, zero_rows, columns
 
-    try:
-      packed = shard_packing.write_shard(
-        self.directory, part.number, dictionary, pack_blocks
-      )
-    except episode_import.LastStepError as error:
-      # The shards before may have had no terminal step with a reward;
-      # `ASSUMED_LAST_STEP` was used then.
-      raise episode_import.LastStepError(
-        error.episode,
-        error.content,
-        f'add --last_step={self._known_last_step} to go on as before, or start again '
-        f'in another directory with --last_step={error.content}',
-      ) from error
+    packed = shard_packing.write_shard(
+      self.directory, part.number, dictionary, pack_blocks
+    )
     self._record(rows.entry(packed.columns.sources))
 
   def _initial_manifest(
