@@ -1,7 +1,6 @@
 """Decodes frames of a run from the compressed blocks of its shards."""
 
-import bisect
-import ctypes
+import math
 import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from batch_rl.dataset.shards import shard_reader
-from batch_rl.dataset.store import frame_stacks, lz4_blocks, packed_shard
+from batch_rl.dataset.store import lz4_blocks, packed_shard, run_rows
 from batch_rl.utils.native import checksums, mapped_files
 
-# Size of the blocks that `kept_frames` decodes at a time.
+# Size of the blocks that are decoded at a time.
 _DECODED_BYTES = 4 << 20
 
 
@@ -51,12 +50,7 @@ class FrameBlocks:
   One thread may `add` shards while others decode.
 
   Args:
-    starts: First row of each shard, then the number of rows: int64 (shards + 1,).
-    first: Position of each shard's first row among its kept rows, (shards,).
-    rows_kept: Number of rows kept of each shard, (shards,).
-    follows: Whether each shard's rows directly continue the previous shard's.
-    frame_shape: Shape of a frame.
-    frame_dtype: Dtype of a frame.
+    rows: Rows of the run.
     names: Name of each shard, for error messages.
     remedy: Advice about a damaged shard, for error messages.
 
@@ -65,62 +59,38 @@ class FrameBlocks:
     tables: Places of the frames, for compiled code.
   """
 
-  def __init__(
-    self,
-    starts: np.ndarray,
-    first: np.ndarray,
-    rows_kept: np.ndarray,
-    follows: Sequence[bool],
-    frame_shape: tuple[int, ...],
-    frame_dtype: np.dtype,
-    names: Sequence[str],
-    remedy: str,
-  ):
-    self._starts = starts
-    self._first = first
-    self._rows_kept = rows_kept
-    self._follows = follows
-    self._frame_shape = frame_shape
-    self._frame_dtype = frame_dtype
+  def __init__(self, rows: run_rows.RunRows, names: Sequence[str], remedy: str):
+    self._starts, self._first = rows.starts, rows.first_kept
+    self._rows_kept = rows.rows_kept
+    self._frame_shape, self._frame_dtype = rows.frame_shape, rows.frame_dtype
+    self._frame_bytes = rows.frame_dtype.itemsize * math.prod(rows.frame_shape)
     self._names = names
     self._remedy = remedy
-    self._frame_bytes = frame_dtype.itemsize * int(
-      np.prod(frame_shape, dtype=np.int64)
-    )
-    counts = -(-rows_kept // packed_shard.BLOCK_ROWS)
-    # Block b of shard i has entry `_first_entry[i] + b`: its offset, and the
-    # CRC-32 of all blocks before it. One more entry ends the shard. A view gives
-    # single entries faster than an array.
-    self._first_entry = np.concatenate([[0], np.cumsum(counts + 1)])
-    self._offsets = np.zeros(self._first_entry[-1], np.uint32).data
-    self._running_crc32 = np.zeros(self._first_entry[-1], np.uint32).data
-    self._blocks = [memoryview(b'')] * len(rows_kept)
-    self._address = [0] * len(rows_kept)  # Of the blocks; 0 if not packed yet.
+    self._blocks = [memoryview(b'')] * len(names)
     self._is_mapped = False
-    # The rows of a shard are one or two segments, each contiguous in the ring.
-    # Row r of segment j is at `r + _shift[j]` if an entry counts as BLOCK_ROWS rows.
-    middle = np.minimum(starts[:-1] + rows_kept - first, starts[1:])
-    at = self._first_entry[:-1] * packed_shard.BLOCK_ROWS
-    self._segments = _alternate(starts[:-1], middle)
-    self._segment_stops = _alternate(middle, starts[1:])
-    self._shift = _alternate(at + first - starts[:-1], at - middle)
     self._decode: Any = None
     self._dictionary = b''
     self.fault: shard_reader.DataError | None = None
-    breaks = [
-      start
-      for start, follows in zip(starts, follows, strict=False)
-      if not follows
-    ]
+    starts, first, kept = self._starts, self._first, self._rows_kept
+    # Block b of shard i has entry `_first_entry[i] + b`: its offset, and the
+    # CRC-32 of all blocks before it. One more entry ends the shard.
+    counts = -(-kept // packed_shard.BLOCK_ROWS)
+    self._first_entry = np.concatenate([[0], np.cumsum(counts + 1)])
+    entries = self._first_entry[-1]
+    # The rows of a shard are one or two segments, each contiguous in the ring.
+    # Row r of segment j is at `r + shift[j]` if an entry counts as BLOCK_ROWS rows.
+    middle = np.minimum(starts[:-1] + kept - first, starts[1:])
+    at = self._first_entry[:-1] * packed_shard.BLOCK_ROWS
+    follows = np.array([placement.follows for placement in rows.placements])
     self.tables = Tables(
-      np.array(self._address, np.int64),
-      np.array(self._segments, np.int64),
-      np.array(self._segment_stops, np.int64),
-      np.array(self._shift, np.int64),
-      np.array(breaks, np.int64),
-      np.asarray(self._offsets),
-      np.asarray(self._running_crc32),
-      self._calls(),
+      addresses=np.zeros(len(names), np.int64),
+      segments=_alternate(starts[:-1], middle),
+      segment_stops=_alternate(middle, starts[1:]),
+      shift=_alternate(at + first - starts[:-1], at - middle),
+      breaks=starts[:-1][~follows],
+      offsets=np.zeros(entries, np.uint32),
+      running_crc32=np.zeros(entries, np.uint32),
+      calls=self._calls(),
     )
 
   def _calls(self) -> np.ndarray:
@@ -159,105 +129,63 @@ class FrameBlocks:
         f'{self._names[i]} has another dictionary: another process deleted the '
         'store and created it again; restart this program.'
       )
-    offsets = self._offsets
+    tables = self.tables
+    offsets = tables.offsets
     if packed.offsets[-1] > np.iinfo(np.uint32).max:
-      offsets = np.asarray(offsets).astype(np.uint64).data
+      offsets = offsets.astype(np.uint64)
     first = self._first_entry[i]
     entries = slice(first, first + len(packed.offsets))
-    np.asarray(offsets)[entries] = packed.offsets
-    np.asarray(self._running_crc32)[entries] = packed.running_crc32
-    self._offsets = offsets
+    offsets[entries] = packed.offsets
+    tables.running_crc32[entries] = packed.running_crc32
     self._blocks[i] = packed.blocks.data
     self._is_mapped |= packed.is_mapped
-    # Readers look at the addresses first, so these change last, and atomically.
-    self._address = [
-      *self._address[:i],
-      packed.blocks.ctypes.data,
-      *self._address[i + 1 :],
-    ]
-    self.tables = self.tables._replace(
-      addresses=np.array(self._address, np.int64),
-      offsets=np.asarray(offsets),
-      calls=self._calls(),
+    addresses = tables.addresses.copy()
+    addresses[i] = packed.blocks.ctypes.data
+    # Readers use the tables of one moment, so these change last, and at once.
+    self.tables = tables._replace(
+      addresses=addresses, offsets=offsets, calls=self._calls()
     )
 
   @property
-  def available(self) -> list[bool]:
-    """Whether the frames of each shard are available."""
-    return [address != 0 for address in self._address]
-
-  @property
-  def num_available(self) -> int:
-    """Number of shards with available frames."""
-    return len(self._address) - self._address.count(0)
+  def available(self) -> np.ndarray:
+    """Whether the frames of each shard are available: bool (shards,)."""
+    return self.tables.addresses != 0
 
   @property
   def nbytes(self) -> int:
     """Size of blocks, offsets and checksums, in memory or mapped, in bytes."""
-    entries = self._offsets.nbytes + self._running_crc32.nbytes
+    entries = self.tables.offsets.nbytes + self.tables.running_crc32.nbytes
     return sum(map(len, self._blocks)) + entries
 
   def windows(self, rows: np.ndarray, length: int) -> np.ndarray:
     """Decodes stacks of consecutive frames (see `Store.windows`)."""
-    addresses, segments = self._address, self._segments
-    stops, shift = self._segment_stops, self._shift
-    frame, block_rows = self._frame_bytes, packed_shard.BLOCK_ROWS
-    # Each block is decoded so that its wanted frames land in place, without a
-    # copy. The frames before them spill into earlier windows, which are decoded
-    # later: the loop runs backwards.
-    shape = (len(rows), length, *self._frame_shape)
-    before = (block_rows - 1) * frame
-    out = frame_stacks.aligned(shape, self._frame_dtype, before)
-    target = out.ctypes.data + out.nbytes
-    stretches, across = [], []
-    for row in rows[::-1].tolist():
-      target -= length * frame
-      segment = bisect.bisect_right(segments, row) - 1
-      # All but a few in a million are contiguous in one ring.
-      if (
-        row < 0 or row + length > stops[segment] or not addresses[segment >> 1]
-      ):
-        across.append((row, target))
-        continue
-      entry, skip = divmod(row + shift[segment], block_rows)
-      count = skip + length
-      last = entry + -(-count // block_rows)
-      stretches.append(
-        (segment >> 1, entry, last, count * frame, target - skip * frame)
-      )
-    self._decode_stretches(stretches)
-    for row, target in across:
-      window = self._window_across_shards(row, length)
-      ctypes.memmove(target, window, len(window))
-    return out
-
-  def _window_across_shards(self, row: int, length: int) -> bytes:
-    """Decodes a window frame by frame, across shards or a ring's end."""
-    stop = row + length
-    for start, follows in zip(self._starts, self._follows, strict=False):
-      if row < start < stop and not follows:
-        stop = int(start)
-    stop = min(stop, int(self._starts[-1]))
-    frames = self.frames(np.arange(row, stop))
-    return frames.tobytes() + bytes((length - len(frames)) * self._frame_bytes)
+    wanted = rows[:, None] + np.arange(length)
+    stops = np.append(self.tables.breaks, self._starts[-1])
+    stop = stops[
+      np.minimum(np.searchsorted(stops, rows, side='right'), len(stops) - 1)
+    ]
+    wanted[wanted >= stop[:, None]] = -1
+    frames = self.frames(wanted.ravel())
+    return frames.reshape(*wanted.shape, *self._frame_shape)
 
   def frames(self, rows: np.ndarray) -> np.ndarray:
     """Decodes single frames by row (see `Store.frames`)."""
     shard_of = np.searchsorted(self._starts[1:-1], rows, side='right')
-    kept = self._rows_kept[shard_of]
     within = rows - self._starts[shard_of]
     in_run = (within >= 0) & (rows < self._starts[-1])
-    positions = np.where(in_run, (within + self._first[shard_of]) % kept, -1)
-    return self.kept_frames(shard_of, positions)
+    positions = (within + self._first[shard_of]) % self._rows_kept[shard_of]
+    return self.kept_frames(shard_of, np.where(in_run, positions, -1))
 
   def kept_frames(
     self, shard_of: np.ndarray, positions: np.ndarray
   ) -> np.ndarray:
     """Decodes single frames by position (see `Store.kept_frames`)."""
     frame, block_rows = self._frame_bytes, packed_shard.BLOCK_ROWS
+    tables = self.tables
     out = np.zeros((len(positions), frame), np.uint8)
-    is_packed = np.array(self._address, np.int64)[shard_of] != 0
-    wanted = np.flatnonzero((positions >= 0) & is_packed)
+    wanted = np.flatnonzero(
+      (positions >= 0) & (tables.addresses[shard_of] != 0)
+    )
     shard_of, positions = shard_of[wanted], positions[wanted]
     block, skip = np.divmod(positions, block_rows)
     entry = self._first_entry[shard_of] + block
@@ -269,77 +197,81 @@ class FrameBlocks:
     first, nth = np.flatnonzero(is_first), np.cumsum(is_first) - 1
     at_once = min(len(first), _DECODED_BYTES // (block_rows * frame)) or 1
     decoded = np.empty((at_once, block_rows, frame), np.uint8)
-    targets = range(
-      decoded.ctypes.data,
-      decoded.ctypes.data + decoded.nbytes,
-      decoded[0].nbytes,
-    )
     for done in range(0, len(first), at_once):
       blocks = first[done : done + at_once]
-      stretches = zip(
-        shard_of[blocks].tolist(),
-        entry[blocks].tolist(),
-        (entry[blocks] + 1).tolist(),
-        (rows[blocks] * frame).tolist(),
-        targets,
-        strict=False,
+      self._decode_blocks(
+        tables,
+        shard_of[blocks],
+        entry[blocks],
+        rows[blocks] * frame,
+        decoded,
       )
-      self._decode_stretches(list(stretches))
       here = slice(*np.searchsorted(nth, [done, done + at_once]))
       out[wanted[here]] = decoded[nth[here] - done, skip[here]]
     return out.view(self._frame_dtype).reshape(len(out), *self._frame_shape)
 
-  def _decode_stretches(
-    self, stretches: Sequence[tuple[int, int, int, int, int]]
+  def _decode_blocks(
+    self,
+    tables: Tables,
+    shard_of: np.ndarray,
+    entries: np.ndarray,
+    sizes: np.ndarray,
+    decoded: np.ndarray,
   ) -> None:
-    """Checks and decodes stretches of consecutive blocks.
+    """Checks and decodes blocks.
 
     Args:
-      stretches: Shard, entry of the first block, entry after the last block,
-        number of bytes to decode, and address to decode to, of each stretch.
+      tables: Places of the blocks.
+      shard_of: Shard of each block, (n,).
+      entries: Entry of each block, (n,).
+      sizes: Number of bytes to decode of each block, (n,).
+      decoded: Array to decode to, with a row for each block at least.
     """
-    offsets, running = self._offsets, self._running_crc32
-    blocks, addresses = self._blocks, self._address
-    size = packed_shard.BLOCK_ROWS * self._frame_bytes
-    # isal's CRC-32 is faster, but LZ4 is slower after each call: 0.1 ms a batch, on a
-    # Xeon with AVX-512.
-    decode, crc32 = self._decode, zlib.crc32
-    copied, content = self._copy(stretches) if self._is_mapped else (0, None)
-    at = 0
-    for s, entry, last, left, target in stretches:
-      start, stop = offsets[entry], offsets[last]
-      if content is None:
-        source, found = addresses[s] + start, blocks[s][start:stop]
-      else:
-        source, found = copied + at, content[at : at + stop - start]
-        at += stop - start
-      if crc32(found, running[entry]) != running[last]:
+    begin, end = (
+      tables.offsets[e].astype(np.int64) for e in (entries, entries + 1)
+    )
+    sources = tables.addresses[shard_of] + begin
+    copied = content = None
+    if self._is_mapped:
+      copied, content = self._copy(shard_of, sources, end - begin)
+      sources = copied + np.cumsum(end - begin) - (end - begin)
+    blocks = zip(
+      shard_of.tolist(),
+      sources.tolist(),
+      begin.tolist(),
+      end.tolist(),
+      tables.running_crc32[entries].tolist(),
+      tables.running_crc32[entries + 1].tolist(),
+      sizes.tolist(),
+      strict=True,
+    )
+    target = decoded.ctypes.data
+    for s, source, start, stop, before, after, size in blocks:
+      found = (
+        self._blocks[s][start:stop]
+        if content is None
+        else content[source - copied : source - copied + stop - start]
+      )
+      # isal's CRC-32 is faster, but LZ4 is slower after each call: 0.1 ms a batch,
+      # on a Xeon with AVX-512.
+      if zlib.crc32(found, before) != after:
         raise self._damaged(s, 'its checksum differs')
       try:
-        while left > 0:
-          entry += 1
-          stop = offsets[entry]
-          decode(source, stop - start, target, left if left < size else size)
-          source += stop - start
-          start = stop
-          target += size
-          left -= size
+        self._decode(source, stop - start, target, size)
       except lz4_blocks.DamagedBlock as error:
         raise self._damaged(s, error) from error
+      target += decoded[0].nbytes
 
   def _copy(
-    self, stretches: Sequence[tuple[int, int, int, int, int]]
+    self, shard_of: np.ndarray, sources: np.ndarray, sizes: np.ndarray
   ) -> tuple[int, memoryview]:
-    """Copies the blocks of stretches (see `mapped_files.copy`)."""
-    offsets, addresses = self._offsets, self._address
-    ranges = [
-      (addresses[s] + offsets[entry], offsets[last] - offsets[entry])
-      for s, entry, last, _, _ in stretches
-    ]
+    """Copies blocks (see `mapped_files.copy`)."""
     try:
-      return mapped_files.copy(ranges)
+      return mapped_files.copy(
+        list(zip(sources.tolist(), sizes.tolist(), strict=True))
+      )
     except mapped_files.UnreadableError as error:
-      raise self._damaged(stretches[error.index][0], error.strerror) from error
+      raise self._damaged(shard_of[error.index], error.strerror) from error
 
   def _damaged(self, s: int, reason: object) -> shard_reader.DataError:
     self.fault = shard_reader.DataError(
@@ -348,5 +280,5 @@ class FrameBlocks:
     return self.fault
 
 
-def _alternate(even: np.ndarray, odd: np.ndarray) -> list[int]:
-  return np.stack([even, odd], 1).ravel().tolist()
+def _alternate(even: np.ndarray, odd: np.ndarray) -> np.ndarray:
+  return np.stack([even, odd], 1).ravel()

@@ -36,6 +36,8 @@ class RunRows:
       terminated: int64 (truncations,).
     frame_shape: Shape of an observation.
     frame_dtype: Dtype of an observation.
+    rows_kept: Number of rows that the packed shard keeps, (shards,).
+    first_kept: Position of each shard's first row among those, (shards,).
 
   Raises:
     ValueError: If these are not shards of one run.
@@ -59,15 +61,15 @@ class RunRows:
     self._stitch(columns, listed)
     rows = [p.rows for p in self.placements]
     self.starts = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
-    # Row `starts[i] + t` is at position `(_first[i] + t) % _rows_kept[i]` of its
+    # Row `starts[i] + t` is at position `(first_kept[i] + t) % rows_kept[i]` of its
     # packed shard, and at `(_ring_start[i] + t) % _capacities[i]` of its ring.
-    self._first = np.array(
+    self.first_kept = np.array(
       [
         int(c.positions(np.array(p.start))) if p.rows else 0
         for c, p in zip(columns, self.placements, strict=True)
       ]
     )
-    self._rows_kept = np.array([c.rows for c in columns])
+    self.rows_kept = np.array([c.rows for c in columns])
     self._ring_start = np.array([p.start for p in self.placements])
     self._capacities = np.array([p.capacity for p in self.placements])
     self.action = self._in_time_order([c.action for c in columns])
@@ -144,7 +146,7 @@ class RunRows:
     """Joins one column of all shards, oldest row first: (rows,)."""
     out = np.empty(self.rows, np.result_type(*{c.dtype for c in columns}))
     for column, first, start, stop in zip(
-      columns, self._first, self.starts, self.starts[1:], strict=False
+      columns, self.first_kept, self.starts, self.starts[1:], strict=False
     ):
       to_end = min(len(column) - first, stop - start)
       out[start : start + to_end] = column[first : first + to_end]

@@ -93,12 +93,7 @@ class Store(run_rows.RunRows):
     listed = [suffix for suffix in available if first <= suffix <= last]
     super().__init__(data_dir, columns, listed, max_rows)
     self._frames = frame_blocks.FrameBlocks(
-      self.starts,
-      self._first,
-      self._rows_kept,
-      [placement.follows for placement in self.placements],
-      self.frame_shape,
-      self.frame_dtype,
+      self,
       [self._shard_name(suffix) for suffix in self.suffixes],
       self._remedy,
     )
@@ -112,7 +107,7 @@ class Store(run_rows.RunRows):
       data_dir,
       self._directory,
       self.suffixes,
-      self._rows_kept.tolist(),
+      self.rows_kept.tolist(),
       [self.digest(suffix) for suffix in self.suffixes],
       self._add,
       skip_damaged,
@@ -281,7 +276,7 @@ class Store(run_rows.RunRows):
   @property
   def num_packed(self) -> int:
     """Number of packed shards."""
-    return self._frames.num_available
+    return int(np.count_nonzero(self._frames.available))
 
   @property
   def damaged(self) -> frozenset[int]:
