@@ -35,7 +35,6 @@ flags.DEFINE_string(
   'and numbered folder in base_dir and replay_log_dir.',
 )
 FLAGS = flags.FLAGS
-_REQUIRED = ('base_dir',)
 
 
 def create_agent(
@@ -93,7 +92,7 @@ def main(unused_argv: Any = None) -> None:
     )
   interruption.exit_on_sigterm()
   with command_line.user_errors():
-    command_line.require(_REQUIRED)  # For code that calls `main` by itself.
+    command_line.require(('base_dir',))
     FLAGS.set_default('replay_log_dir', FLAGS.base_dir)
     if '://' in FLAGS.replay_log_dir:
       raise ValueError(
@@ -123,4 +122,4 @@ def main(unused_argv: Any = None) -> None:
 
 
 if __name__ == '__main__':
-  command_line.run(main, required=_REQUIRED)
+  command_line.run(main)

@@ -298,6 +298,8 @@ def check_environment(
 def main() -> None:
   """Evaluates each checkpoint, logs its mean return, and writes its episodes."""
   with command_line.user_errors():
+    if not FLAGS.base_dir:
+      raise ValueError('missing --base_dir')
     record = run_record.read(FLAGS.base_dir, required=('agent', 'gin_config'))
     if record is None:
       raise ValueError(
@@ -376,4 +378,4 @@ def main() -> None:
 
 if __name__ == '__main__':
   define_flags()
-  command_line.run(main, required=('base_dir',), resumes=False)
+  command_line.run(main, resumes=False)

@@ -30,7 +30,6 @@ flags.DEFINE_string(
   'base_dir of another run, for the initial weights.',
 )
 FLAGS = flags.FLAGS
-_REQUIRED = ('base_dir', 'replay_dir')
 
 
 def create_agent(
@@ -77,7 +76,7 @@ def main(unused_argv: Any = None) -> None:
   """
   interruption.exit_on_sigterm()
   with command_line.user_errors():
-    command_line.require(_REQUIRED)  # For code that calls `main` by itself.
+    command_line.require(('base_dir', 'replay_dir'))
     replay_data_dir = store.find_data(FLAGS.replay_dir)
     sources = command_line.read_gin(REGISTRY)
     # TensorFlow takes seconds to import, so flags are checked first.
@@ -114,4 +113,4 @@ def main(unused_argv: Any = None) -> None:
 
 
 if __name__ == '__main__':
-  command_line.run(main, required=_REQUIRED)
+  command_line.run(main)

@@ -86,19 +86,17 @@ def define_flags() -> None:
   )
 
 
-def run(main: Callable, required: Iterable[str], resumes: bool = True) -> None:
+def run(main: Callable, resumes: bool = True) -> None:
   """Parses and checks the flags, then runs a program.
 
   Args:
     main: Function of the program, without arguments.
-    required: Names of the flags that must be given.
     resumes: Whether the same command continues an interrupted run.
   """
 
   def parse(argv):
     try:
       rest = flags.FLAGS(argv)
-      require(required)
       if rest[1:]:
         raise flags.Error(f'unexpected argument {rest[1]!r}')
       return rest

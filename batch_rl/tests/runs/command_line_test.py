@@ -191,7 +191,6 @@ def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
   [
     ('fixed_replay', {}, 'missing --base_dir, --replay_dir'),
     ('fixed_replay', {'base_dri': 'x'}, "Unknown command line flag 'base_dri'"),
-    ('baselines', {'replay_log_dir': 'x'}, 'missing --base_dir'),
   ],
 )
 def test_mistakes_in_flags(tmp_path, program, options, message):
