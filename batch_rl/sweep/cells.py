@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import glob
 import hashlib
+import itertools
 import os
 import pathlib
 import re
@@ -199,30 +200,30 @@ def _state_since(cell, recorded) -> str:
   count = len(basis) - len(modules)
   if recorded[:count] != basis[:count]:
     return WAITING
-  # Earlier versions recorded fewer modules, and another current directory has fewer.
+  # Another current directory may have fewer modules.
   pairs = zip(recorded[count:], modules, strict=False)
   return DONE if all(a == b for a, b in pairs) else CHANGED
 
 
 def _module_hashes(cell) -> list[str]:
   """Returns the hashes of the user's modules: the agent's, then those of the gin."""
-  paths = _sources(cell.module) if cell.module else []
   configs = gin_files.user_files(cell.gin_files)
-  lines = [*cell.gin_bindings]
-  lines += [pathlib.Path(path).read_text('utf-8') for path in configs]
-  folders = [
-    *([os.path.dirname(cell.module)] if cell.module else []),
-    os.getcwd(),
-    *map(os.path.dirname, configs),
+  texts = [pathlib.Path(path).read_text('utf-8') for path in configs]
+  names = [
+    imported or named
+    for imported, named in _MODULES.findall(
+      '\n'.join([*cell.gin_bindings, *texts])
+    )
   ]
-  for imported, named in _MODULES.findall('\n'.join(lines)):
-    candidates = [
-      os.path.join(folder, (imported or named) + ending)
-      for ending in ('.py', '')
-      for folder in folders
-    ]
-    paths += next(filter(None, map(_sources, candidates)), [])
-  return _hashes(dict.fromkeys(paths))
+  modules = [cell.module] if cell.module else []
+  folders = [*map(os.path.dirname, [*modules, *configs]), os.getcwd()]
+  modules += [
+    os.path.join(folder, name + ending)
+    for name in names
+    for ending in ('.py', '')
+    for folder in folders
+  ]
+  return _hashes(dict.fromkeys(itertools.chain(*map(_sources, modules))))
 
 
 def _sources(path) -> list[str]:

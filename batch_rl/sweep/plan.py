@@ -14,9 +14,9 @@ from typing import Any
 import batch_rl
 from batch_rl.baselines import parallel_runs
 from batch_rl.dataset.store import store
-from batch_rl.sweep import checked_values, yaml_file
 from batch_rl.sweep import games as games_lib
-from batch_rl.utils import choices, files
+from batch_rl.sweep import yaml_file
+from batch_rl.utils import choices, files, json_schema, number_ranges
 from batch_rl.utils.user_code import user_modules
 
 _PACKAGE_PARENT = str(pathlib.Path(batch_rl.__file__).parents[1])
@@ -28,31 +28,37 @@ _PROGRAMS = {
 _CONFIGS = {
   'offline': 'batch_rl/fixed_replay/configs',
   'online': 'batch_rl/baselines/configs',
+  'evaluate': 'batch_rl/fixed_replay/configs',
 }
-_DEFAULTS: dict[str, Any] = {
-  'job': 'offline',
-  'base_dir': None,
-  'data_dir': None,
-  'games': None,
-  'runs': 1,
-  'agents': None,
-  'seeds': 1,
-  'gin_files': [],
-  'gin_bindings': [],
-  'grid': {},
-  'store_dir': 'stores',
-  'evaluate': {},
-  'cpus': 1,
-  'gpus': 0,
-  'memory_gb': None,
-  'retries': 3,
-  'rates': {},
-  'slurm': {},
+# Default and type of each setting; see `json_schema`.
+_SETTINGS: dict[str, tuple[Any, Any]] = {
+  'job': ('offline', object),
+  'base_dir': (None, str),
+  'data_dir': (None, str),
+  'games': (None, object),
+  'runs': (1, object),
+  'agents': (None, object),
+  'seeds': (1, object),
+  'gin_files': ([], object),
+  'gin_bindings': ([], object),
+  'grid': ({}, dict),
+  'store_dir': ('stores', str),
+  'evaluate': (
+    {},
+    {
+      'checkpoints': object,
+      'evaluation_steps': range(1, 10**12),
+      'environments': range(1, 10_001),
+      'seed': range(2**63),
+    },
+  ),
+  'cpus': (1, float),
+  'gpus': (0, float),
+  'memory_gb': (None, float),
+  'retries': (3, range(10**6)),
+  'rates': ({}, {'train': float, 'eval': float}),
+  'slurm': ({}, {str: object}),
 }
-_MAX_CELLS = 100_000
-_RATES = ('train', 'eval')
-# Least values of the settings of evaluations that are integers.
-_EVALUATE = {'evaluation_steps': 1, 'environments': 1, 'seed': 0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,14 +118,21 @@ class Sweep:
 
 @dataclasses.dataclass(frozen=True)
 class _Method:
-  """Agent with its settings."""
+  """Agent with its settings, which all games, runs and seeds share.
+
+  Attributes:
+    agent: Name of the agent.
+    gin_files: Its gin files, without those of the sweep.
+    gin_bindings: Its gin bindings.
+    class_name: Class of the user's agent, `module.Class`.
+    variant: Values of the grid, e.g. 'num_heads=50,gamma=0.9'.
+  """
 
   agent: str
-  variant: str
   gin_files: tuple[str, ...]
-  shared_files: tuple[str, ...]  # those of the sweep
   gin_bindings: tuple[str, ...]
-  class_name: str | None  # `module.Class` of the user
+  class_name: str | None = None
+  variant: str = ''
 
   @property
   def name(self) -> str:
@@ -127,7 +140,7 @@ class _Method:
 
   @property
   def folder(self) -> str:
-    return '/'.join(filter(None, (self.agent, self.variant.replace(' ', ','))))
+    return os.path.join(self.agent, self.variant).rstrip('/')
 
 
 def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
@@ -141,49 +154,56 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
   Raises:
     ValueError: If a setting is unknown, missing or invalid.
   """
-  settings = _DEFAULTS | _read_yaml(path)
+  settings = {name: default for name, (default, _) in _SETTINGS.items()}
+  for source in (_read_yaml(path), given):
+    settings |= {name: v for name, v in source.items() if v is not None}
+  _check(settings)
   for folder in (os.path.dirname(path or ''), ''):
     user_modules.add_folder(folder)
-  settings |= {
-    name: value for name, value in given.items() if value is not None
-  }
-  job = choices.choose('job', settings['job'], _PROGRAMS)
+  base_dir = os.path.abspath(os.path.expanduser(settings['base_dir']))
+  return Sweep(
+    base_dir=base_dir,
+    cells=tuple(_list_cells(base_dir, settings)),
+    job=settings['job'],
+    cpus=settings['cpus'],
+    gpus=settings['gpus'],
+    memory_gb=settings['memory_gb'],
+    retries=settings['retries'],
+    rates=settings['rates'],
+    slurm=settings['slurm'],
+  )
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+  """Raises a ValueError for a setting that is missing, unknown or invalid."""
+  choices.choose('job', settings['job'], _PROGRAMS)
   needed = ['base_dir', 'games', 'agents']
-  needed += [] if job == 'evaluate' else ['data_dir']
+  needed += [] if settings['job'] == 'evaluate' else ['data_dir']
   if missing := [name for name in needed if not settings[name]]:
     raise ValueError(
       f'The sweep lacks {", ".join(missing)}: add '
       + ' and '.join(f'`{name}:`' for name in missing)
       + ' to its file, or give the flags of that name.'
     )
-  for name in ('base_dir', 'data_dir', 'store_dir'):
-    if not isinstance(settings[name], str | None):
-      raise ValueError(
-        f'{name}={settings[name]!r} is not a string: put it in quotes.'
-      )
+  json_schema.check(settings, {n: kind for n, (_, kind) in _SETTINGS.items()})
+  for group in ('evaluate', 'rates'):
+    for name in settings[group]:
+      choices.choose(f'setting of {group}:', name, _SETTINGS[group][1])
+  for name, value in {
+    'cpus': settings['cpus'],
+    **{f'rates.{name}': rate for name, rate in settings['rates'].items()},
+  }.items():
+    if not value or value <= 0:
+      raise ValueError(f'{name}={value} is not above 0.')
+  for name in ('gpus', 'memory_gb'):
+    if (settings[name] or 0) < 0:
+      raise ValueError(f'{name}={settings[name]} is below 0.')
   if files.is_remote(settings['base_dir']):
     raise ValueError(
       f'base_dir={settings["base_dir"]} is remote: choose a directory that all '
       'machines share, as the cells coordinate through lock files.'
     )
   files.check_local(settings['store_dir'] or '')
-  base_dir = os.path.abspath(os.path.expanduser(settings['base_dir']))
-  cells = _list_cells(job, base_dir, settings)
-  rates = checked_values.known_mapping(settings, 'rates', _RATES)
-  return Sweep(
-    base_dir=base_dir,
-    job=job,
-    cells=tuple(cells),
-    cpus=checked_values.number(settings, 'cpus', 0.01),
-    gpus=checked_values.number(settings, 'gpus', 0),
-    memory_gb=settings['memory_gb']
-    and checked_values.number(settings, 'memory_gb', 0),
-    retries=int(checked_values.number(settings, 'retries', 0)),
-    rates={
-      name: checked_values.number(rates, name, 1e-6, 'rates.') for name in rates
-    },
-    slurm=checked_values.mapping(settings, 'slurm'),
-  )
 
 
 def command(cell: Cell) -> str:
@@ -200,32 +220,31 @@ def _read_yaml(path):
   if not isinstance(content, dict):
     raise ValueError(f'{path} is not a YAML mapping of `name: value`.')
   for name in content:
-    choices.choose(f'setting in {path}:', name, _DEFAULTS)
-  return content
+    choices.choose(f'setting in {path}:', name, _SETTINGS)
+  # An empty text stands for null, which otherwise means the default.
+  return {**content, 'store_dir': content.get('store_dir', 'stores') or ''}
 
 
-def _list_cells(job, base_dir, settings):
-  methods = _methods(job, settings)
+def _list_cells(base_dir, settings) -> list[Cell]:
+  methods = _methods(settings)
   games = [
     games_lib.find(name, settings['data_dir'])
     for name in games_lib.listed(settings['games'])
   ]
-  runs = checked_values.numbers('runs', settings['runs'])
-  seeds = checked_values.numbers('seeds', settings['seeds'])
-  if job == 'online' and len(seeds) > 1:
+  runs, seeds = (
+    number_ranges.parse(_joined(settings[name]), name)
+    for name in ('runs', 'seeds')
+  )
+  if settings['job'] == 'online' and len(seeds) > 1:
     raise ValueError(
       f'seeds={settings["seeds"]}: an online sweep has one seed, from which the '
       'seed of each run is derived. Increase `runs:` instead.'
     )
-  count = len(seeds) * len(runs) * len(methods) * len(games)
-  if count > _MAX_CELLS:
-    raise ValueError(
-      f'The sweep has {count:,} cells, more than {_MAX_CELLS:,}: make several sweeps.'
-    )
-  grid = itertools.product(seeds, runs, methods, games)
   cells = [
-    _cell(job, base_dir, settings, method, game, run, seed, len(methods) > 1)
-    for seed, run, method, game in grid
+    _cell(base_dir, settings, method, game, run, seed, len(methods) > 1)
+    for seed, run, method, game in itertools.product(
+      seeds, runs, methods, games
+    )
   ]
   counts = collections.Counter(cell.directory for cell in cells)
   if len(counts) < len(cells):
@@ -236,8 +255,9 @@ def _list_cells(job, base_dir, settings):
   return cells
 
 
-def _cell(job, base_dir, settings, method, game, run, seed, has_others) -> Cell:
+def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
   """Returns one cell; `has_others` is True for a sweep of several methods."""
+  job = settings['job']
   data_dir = settings['data_dir'] and _absolute(settings['data_dir'])
   name = f'{method.name} {game} {run}'
   directory = os.path.join(base_dir, method.folder, game, f'run-{run}')
@@ -246,13 +266,14 @@ def _cell(job, base_dir, settings, method, game, run, seed, has_others) -> Cell:
     directory = os.path.join(directory, f'seed-{seed}')
   flags: dict[str, Any] = {'base_dir': directory}
   of_game = games_lib.settings(job, game)
-  gin_files = (*method.gin_files, *of_game.gin_files, *method.shared_files)
+  shared = map(_absolute, _strings('gin_files', settings['gin_files']))
+  gin_files = (*method.gin_files, *of_game.gin_files, *shared)
   bindings = [*method.gin_bindings, *of_game.gin_bindings]
   if job == 'offline':
     flags['replay_dir'] = os.path.join(data_dir, game, str(run))
     flags['seed'] = seed
     if settings['store_dir']:
-      stores = os.path.join(base_dir, _expand_user(settings['store_dir']))
+      stores = os.path.join(base_dir, os.path.expanduser(settings['store_dir']))
       bindings.append(f'FixedReplayBuffer.cache_dir = "{stores}"')
   elif job == 'online':
     logs = [
@@ -262,7 +283,7 @@ def _cell(job, base_dir, settings, method, game, run, seed, has_others) -> Cell:
     flags['replay_log_dir'] = _earlier_log(directory, logs) or logs[has_others]
     flags['seed'] = parallel_runs.seed_of(seed, run)
   else:
-    flags |= _evaluate_flags(settings)
+    flags |= _evaluate_flags(settings['evaluate'])
   module = method.class_name and user_modules.find(method.class_name)
   if method.class_name and job != 'evaluate':
     flags['agent_name'] = method.class_name
@@ -286,16 +307,10 @@ def _cell(job, base_dir, settings, method, game, run, seed, has_others) -> Cell:
   )
 
 
-def _evaluate_flags(settings) -> dict[str, Any]:
-  chosen = checked_values.known_mapping(
-    settings, 'evaluate', ('checkpoints', *_EVALUATE)
-  )
-  for name, least in _EVALUATE.items():
-    if name in chosen:
-      checked_values.number(chosen, name, least, 'evaluate.', int)
+def _evaluate_flags(chosen) -> dict[str, Any]:
   if 'checkpoints' not in chosen:
     return chosen
-  checkpoints = checked_values.listed(chosen['checkpoints'])
+  checkpoints = _joined(chosen['checkpoints'])
   if not re.fullmatch(r'last|best|all|\d+(,\d+)*', checkpoints):
     raise ValueError(
       f"evaluate.checkpoints={checkpoints} is neither 'last', 'best' or 'all' nor a "
@@ -321,108 +336,84 @@ def _earlier_log(directory, logs) -> str | None:
   return next((log for log in logs if f'--replay_log_dir={log}' in begun), None)
 
 
-def _methods(job, settings) -> list[_Method]:
+def _methods(settings) -> list[_Method]:
   """Returns every agent with every combination of the grid."""
-  grid = checked_values.mapping(settings, 'grid')
+  grid = {
+    parameter: values if isinstance(values, list) else [values]
+    for parameter, values in settings['grid'].items()
+  }
   for parameter, values in grid.items():
-    if not isinstance(parameter, str) or values in ([], None):
+    if not isinstance(parameter, str) or values in ([], [None]):
       raise ValueError(
         f'grid: {parameter!r} is not a parameter with a list of values.'
       )
-  grid_values = [
-    [(parameter, value) for value in (v if isinstance(v, list) else [v])]
-    for parameter, v in grid.items()
-  ]
   labels = _short_names(grid)
-  shared = tuple(
-    _absolute(p) for p in checked_values.strings(settings, 'gin_files')
-  )
+  shared = _strings('gin_bindings', settings['gin_bindings'])
   methods = []
-  for agent, class_name, gin_files, bindings in _agents(
-    job, settings['agents']
-  ):
-    for combination in itertools.product(*grid_values):
+  for agent in _agents(settings):
+    for combination in itertools.product(*grid.values()):
+      chosen = dict(zip(grid, combination, strict=True))
+      own = (f'{p} = {as_gin(value)}' for p, value in chosen.items())
+      variant = (
+        f'{labels[p]}={_for_path(value)}' for p, value in chosen.items()
+      )
       methods.append(
-        _Method(
+        dataclasses.replace(
           agent,
-          ' '.join(f'{labels[p]}={_for_path(v)}' for p, v in combination),
-          gin_files,
-          shared,
-          (
-            *checked_values.strings(settings, 'gin_bindings'),
-            *bindings,
-            *(f'{p} = {as_gin(v)}' for p, v in combination),
-          ),
-          class_name,
+          gin_bindings=(*shared, *agent.gin_bindings, *own),
+          variant=','.join(variant),
         )
       )
   return methods
 
 
-def _agents(
-  job, agents
-) -> Iterable[tuple[str, str | None, tuple[str, ...], tuple[str, ...]]]:
-  """Yields name, the user's class, gin files and gin bindings of each agent."""
-  if isinstance(agents, str):
-    agents = [agents]
-  if isinstance(agents, list):
-    agents = dict.fromkeys(checked_values.strings({'agents': agents}, 'agents'))
+def _agents(settings) -> Iterable[_Method]:
+  """Yields each agent with its own gin files and bindings."""
+  agents = settings['agents']
+  if isinstance(agents, str | list):
+    agents = dict.fromkeys(_strings('agents', agents))
   if not isinstance(agents, dict):
     raise ValueError(f'agents={agents} is neither a list nor a mapping.')
-  for name, settings in agents.items():
-    if not isinstance(name, str):
-      raise ValueError(f'agents: {name!r} is not a string: put it in quotes.')
-    if isinstance(settings, (str, list)):
-      settings = {'gin_files': settings}
-    settings = settings or {}
-    if not isinstance(settings, dict):
+  for name, own in agents.items():
+    _strings('agents', name)
+    own = {'gin_files': own} if isinstance(own, str | list) else own or {}
+    if not isinstance(own, dict):
       raise ValueError(
-        f'agents: {name}: {settings!r} is not a mapping: give `gin_files:` and '
+        f'agents: {name}: {own!r} is not a mapping: give `gin_files:` and '
         '`gin_bindings:`.'
       )
-    for key in settings:
+    for key in own:
       choices.choose(
         f'setting of agent {name}:', key, ('gin_files', 'gin_bindings')
       )
-    paths = checked_values.strings(settings, 'gin_files')
-    class_name = None
+    class_name, short = None, os.path.basename(name).removesuffix('.gin')
     if name.endswith('.gin'):
-      paths = paths or [name]
+      default = name
     elif user_modules.is_dotted(name):
-      class_name = name
-      paths = paths or [f'{_config_folder(job)}/base.gin']
+      class_name, short = name, name.rpartition('.')[2]
+      default = f'{_CONFIGS[settings["job"]]}/base.gin'
     else:
-      paths = paths or [_packaged_config(job, name)]
-    name = os.path.basename(name).removesuffix('.gin')
-    yield (
-      class_name.rpartition('.')[2] if class_name else name,
-      class_name,
-      tuple(map(_absolute, paths)),
-      tuple(checked_values.strings(settings, 'gin_bindings')),
+      default = None
+    paths = _strings('gin_files', own.get('gin_files') or default)
+    paths = paths or [_packaged_config(settings['job'], name)]
+    bindings = _strings('gin_bindings', own.get('gin_bindings'))
+    yield _Method(
+      short, tuple(map(_absolute, paths)), tuple(bindings), class_name
     )
-
-
-def _config_folder(job):
-  return _CONFIGS.get(job, _CONFIGS['offline'])
 
 
 def _packaged_config(job, name):
   """Returns the path of the package's own gin file for an agent."""
-  folder = _config_folder(job)
-  names = os.listdir(os.path.join(_PACKAGE_PARENT, folder))
-  configs = [
-    name.removesuffix('.gin')
-    for name in names
-    if name.endswith('.gin') and name != 'base.gin'
-  ]
-  return f'{folder}/{choices.choose("agent", name, configs)}.gin'
+  configs = pathlib.Path(_PACKAGE_PARENT, _CONFIGS[job]).glob('*.gin')
+  known = {path.stem for path in configs} - {'base'}
+  return f'{_CONFIGS[job]}/{choices.choose("agent", name, known)}.gin'
 
 
 def check_data(sweep: Sweep) -> None:
   """Checks that the runs to train on can be read.
 
   Raises:
-    ValueError: If a run cannot be read. The message names it.
+    ValueError: If runs cannot be read. The message has the number, and the first error.
   """
   wrong = []
   runs = sorted({cell.replay_dir for cell in sweep.cells if cell.replay_dir})
@@ -430,17 +421,26 @@ def check_data(sweep: Sweep) -> None:
     try:
       store.find_data(run)
     except ValueError as error:
-      wrong.append((run, error))
-  if not wrong:
-    return
-  if len(wrong) == 1:
-    raise wrong[0][1]
-  named = ', '.join('/'.join(run.split('/')[-2:]) for run, _ in wrong[:6])
-  named += ', ...' if len(wrong) > 6 else ''
-  raise ValueError(
-    f'{len(wrong)} of {len(runs)} runs cannot be read ({named}). Error of the '
-    f'first: {wrong[0][1]}'
+      wrong.append(error)
+  if wrong:
+    raise ValueError(
+      f'{len(wrong)} of {len(runs)} runs cannot be read; the first: {wrong[0]}'
+    )
+
+
+def _strings(name: str, value: Any) -> list[str]:
+  """Returns a string or a list of strings as a list; None is an empty one."""
+  values = (
+    value if isinstance(value, list) else [] if value is None else [value]
   )
+  if wrong := [v for v in values if not isinstance(v, str)]:
+    raise ValueError(f'{name}: {wrong[0]!r} is not a string: put it in quotes.')
+  return values
+
+
+def _joined(value: Any) -> str:
+  """Returns a value as text, and the values of a list separated by commas."""
+  return ','.join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _short_names(grid) -> dict[str, str]:
@@ -469,13 +469,9 @@ def _for_path(value) -> str:
   return re.sub(r'[^\w.+-]+', '_', str(value)).strip('_')
 
 
-def _expand_user(path) -> str:
-  return os.path.expanduser(str(path))
-
-
-def _absolute(path) -> str:
+def _absolute(path: str) -> str:
   """Returns an absolute path, unless it is remote or in the package."""
-  path = _expand_user(path)
+  path = os.path.expanduser(path)
   if files.is_remote(path) or path.startswith('batch_rl/'):
     return path
   return os.path.abspath(path)

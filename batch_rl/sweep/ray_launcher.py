@@ -120,16 +120,10 @@ def _capacities(sweep) -> list[int]:
     for machine in machines
   ]
   if not any(capacities):
-    # What all machines lack; else each lacks something else.
-    lacking = [
-      kind
-      for kind, amount in needs.items()
-      if all(machine.get(kind, 0) < amount for machine in machines)
-    ] or [*needs]
-    available = '; '.join(_resources(machine, lacking) for machine in machines)
+    available = '; '.join(_resources(machine, needs) for machine in machines)
     raise DoesNotFitError(
-      f'A cell needs {_resources(needs, lacking)}, more than any machine has '
-      f'({available}): reduce {" or ".join(_SETTINGS[k][0] for k in lacking)}.'
+      f'A cell needs {_resources(needs, needs)}, more than any machine has '
+      f'({available}): reduce what is too much.'
     )
   return capacities
 

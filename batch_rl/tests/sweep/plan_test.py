@@ -219,27 +219,6 @@ def test_checkpoints_may_be_a_list(tmp_path, chosen, value):
   assert flag(cell, 'checkpoints') == [value]
 
 
-@pytest.mark.parametrize(
-  ('evaluate', 'message'),
-  [
-    ('checkpoints: lats', "evaluate.checkpoints=lats is neither 'last',"),
-    ('checkpoints: [best, 1]', 'evaluate.checkpoints=best,1 is neither'),
-    ('checkpoints: null', 'evaluate.checkpoints=None is neither'),
-    # YAML reads it as text.
-    ('evaluation_steps: 1e4', "evaluate.evaluation_steps='1e4' is not an int"),
-    ('evaluation_steps: 0', 'evaluate.evaluation_steps=0 is not an integer of'),
-    ('environments: 2.5', 'evaluate.environments=2.5 is not an integer of at'),
-    ('seed: true', 'evaluate.seed=True is not an integer of at least 0'),
-    ('sede: 1', 'did you mean seed'),
-  ],
-)
-def test_mistakes_in_evaluate(tmp_path, evaluate, message):
-  text = f'games: Pong\nagents: dqn\njob: evaluate\nevaluate: {{{evaluate}}}'
-  with pytest.raises(ValueError, match='.') as error:
-    read(tmp_path, text)
-  assert message in str(error.value)
-
-
 @pytest.mark.parametrize('job', ['offline', 'online', 'evaluate'])
 def test_a_game_of_minatar_gets_its_configs(job, tmp_path):
   text = (
@@ -271,68 +250,93 @@ def test_all_games_of_the_dataset(tmp_path):
   assert len(sweep.cells) == 300
 
 
+PONG = 'games: Pong\nagents: dqn\n'
+
+
 @pytest.mark.parametrize(
   ('text', 'message'),
   [
     ('games: Pong', 'lacks agents'),
-    ('games: Pong\nagents: dqn\ngamse: 3', 'did you mean games'),
+    (f'{PONG}gamse: 3', 'did you mean games'),
     ('games: Pogn\nagents: dqn', "'Pogn'"),
     ('games: Pong\nagents: dnq', 'did you mean dqn'),
-    ('games: Pong\nagents: {a: 3}', 'agents: a: 3 is not a mapping'),
+    ('games: Pong\nagents: {a: 3}', 'agents: a: 3'),
     ('games: Pong\nagents: {a: {gin_file: x}}', 'did you mean gin_files'),
+    ('games: Pong\nagents: {1: x}', 'agents: 1'),
     ('games: Pong\nagents: [dqn, x/dqn.gin]', 'dqn/Pong/run-1/seed-1 twice'),
-    ('games: Pong\nagents: dqn\ngrid: 3', 'grid=3 is not a mapping'),
-    ('games: Pong\nagents: dqn\nrates: {trian: 3}', 'did you mean train'),
-    ('games: Pong\nagents: dqn\ngpus: two', "gpus='two'"),
-    ('games: Pong\nagents: dqn\ngin_bindings: [A.b: 1]', 'is not a string'),
-    ('games: Pong\nagents: dqn\nseeds: 1-2\njob: online', 'has one seed'),
-    ('games: Pong\nagents: 51', 'agents=51 is neither'),
-    ('games: Pong\nagents: [[dqn]]', 'is not a string'),
-    ('games: Pong\nagents: dqn\ngrid: {1: [2]}', 'grid: 1 is not a parameter'),
-    (
-      'games: Pong\nagents: dqn\ngrid: {a.b: []}',
-      'not a parameter with a list',
-    ),
-    ('games: Pong\nagents: dqn\nrates: {train: 0}', 'rates.train=0'),
-    ('games: Pong\nagents: dqn\nrates: {train: fast}', "rates.train='fast'"),
-    ('games: Pong\nagents: dqn\ncpus: .nan', 'cpus=nan'),
     ('games: [Pong, Pong]\nagents: dqn', 'Pong/run-1/seed-1 twice'),
-    ('games: Pong\nagents: dqn\nstore_dir: 5', 'store_dir=5 is not a string'),
+    ('games: Pong\nagents: 51', 'agents=51'),
+    ('games: Pong\nagents: [[dqn]]', "['dqn']"),
+    (f'{PONG}grid: 3', 'grid is 3'),
+    (f'{PONG}grid: {{1: [2]}}', 'grid: 1 is'),
+    (f'{PONG}grid: {{a.b: []}}', "'a.b'"),
+    (f'{PONG}rates: {{trian: 3}}', 'did you mean train'),
+    (f'{PONG}rates: {{train: 0}}', 'rates.train=0'),
+    (f'{PONG}rates: {{train: null}}', 'rates.train=None'),
+    (f'{PONG}rates: {{train: fast}}', "rates.train is 'fast'"),
+    (f'{PONG}gpus: two', "gpus is 'two'"),
+    (f'{PONG}gpus: -1', 'gpus=-1'),
+    (f'{PONG}cpus: .nan', 'cpus is nan'),
+    (f'{PONG}cpus: 0', 'cpus=0'),
+    (f'{PONG}gin_bindings: [A.b: 1]', "{'A.b': 1}"),
+    (f'{PONG}seeds: 1-2\njob: online', 'seeds=1-2'),
+    (f'{PONG}store_dir: 5', 'store_dir is 5'),
+    (f'{PONG}store_dir: gs://b', 'gs://b is remote'),
+    (f'{PONG}retries: 2.5', 'retries is 2.5'),
+    (f'{PONG}evaluate: {{checkpoints: lats}}', 'evaluate.checkpoints=lats'),
+    (f'{PONG}evaluate: {{checkpoints: [best, 1]}}', 'checkpoints=best,1'),
+    (f'{PONG}evaluate: {{checkpoints: null}}', 'checkpoints=None'),
+    # YAML reads it as text.
+    (f'{PONG}evaluate: {{evaluation_steps: 1e4}}', "evaluation_steps is '1e4'"),
+    (f'{PONG}evaluate: {{evaluation_steps: 0}}', 'evaluation_steps is 0'),
+    (f'{PONG}evaluate: {{environments: 2.5}}', 'environments is 2.5'),
+    (f'{PONG}evaluate: {{seed: true}}', 'seed is True'),
+    (f'{PONG}evaluate: {{sede: 1}}', 'did you mean seed'),
     ('games: [Pong', 'is not valid YAML'),
+    (f'{PONG}agents: rem', 'agents is given twice'),
+    (f'{PONG}grid: {{a: 1, a: 1}}', 'a is given twice'),
+    ('[' * 5000 + ']' * 5000, 'is not valid YAML'),
+    ('a: 2026-13-40', 'is not valid YAML'),
+    ('a: !!python/object:os.system 1', 'is not valid YAML'),
     ('- Pong', 'is not valid YAML'),
-    ('games: Pong\nagents: dqn\nstore_dir: gs://b', 'gs://b is remote'),
   ],
 )
 def test_mistakes(data_dir, tmp_path, text, message):
+  if 'evaluate:' in text:
+    text += '\njob: evaluate'
   with pytest.raises(ValueError, match='.') as error:
     read(tmp_path, text)
   assert message in str(error.value)
 
 
 def test_missing_data(data_dir, tmp_path):
-  plan.check_data(read(tmp_path, 'games: Pong\nagents: dqn\nruns: 1-2'))
-  with pytest.raises(ValueError, match='Pong/3'):
-    plan.check_data(read(tmp_path, 'games: Pong\nagents: dqn\nruns: 1-3'))
+  plan.check_data(read(tmp_path, f'{PONG}runs: 1-2'))
   both = 'games: [Pong, Breakout]\nagents: [dqn, rem]\nruns: 1-3'
-  with pytest.raises(ValueError, match='^2 of 6 runs .*Breakout/3, Pong/3'):
+  with pytest.raises(ValueError, match='^2 of 6 runs .*Breakout/3'):
     plan.check_data(read(tmp_path, both))
 
 
-def test_a_file_without_a_mapping(tmp_path):
-  (tmp_path / 'sweep.yaml').write_text('- Pong')
-  with pytest.raises(ValueError, match='is not a YAML mapping'):
-    plan.read(str(tmp_path / 'sweep.yaml'), {})
+@pytest.mark.parametrize('text', ['- Pong', None])
+def test_a_file_that_is_no_mapping(tmp_path, text):
+  path = tmp_path / 'sweep.yaml'
+  if text:
+    path.write_text(text)
+  with pytest.raises(ValueError, match='sweep.yaml'):
+    plan.read(str(path), {})
 
 
-def test_a_missing_file():
-  with pytest.raises(ValueError, match='no.yaml cannot be read: No such file'):
-    plan.read('no.yaml', {})
-
-
-def test_more_cells_than_anyone_wants(tmp_path):
-  settings = dict(base_dir='out', data_dir='data', agents='dqn', games='all')
-  with pytest.raises(ValueError, match='has 300,000 cells, more than 100,000'):
-    plan.read(None, {**settings, 'runs': '1-5', 'seeds': '1-1000'})
+def test_aliases_and_merges_are_read(tmp_path):
+  (cell,) = read(
+    tmp_path,
+    """
+games: Pong
+agents:
+  one: &one {gin_files: batch_rl/a.gin, gin_bindings: [A.b = 1]}
+  two: {<<: *one, gin_bindings: [A.b = 2]}
+""",
+  ).cells[1:]
+  assert flag(cell, 'gin_files') == ['batch_rl/a.gin']
+  assert flag(cell, 'gin_bindings')[0] == 'A.b = 2'
 
 
 @gin.configurable
