@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tqdm.auto as tqdm
@@ -12,12 +12,10 @@ import tqdm.auto as tqdm
 from batch_rl.dataset.commands import argument_types, console, import_export
 from batch_rl.dataset.fetch import (
   fetcher,
-  remote_kinds,
+  layout,
   remotes,
-  shard_fetcher,
-  shard_plan,
-  unplugged_fetcher,
-  unplugged_plan,
+  shard_layout,
+  unplugged_layout,
 )
 from batch_rl.dataset.fetch import plan as plan_lib
 from batch_rl.utils import files, number_ranges
@@ -116,25 +114,23 @@ def add(commands: Any) -> None:
 def _fetch(arguments: argparse.Namespace) -> int:
   runs = number_ranges.parse(arguments.runs, '--run')
   numbers = _parse_numbers(arguments)
-  if not arguments.data_dir:
+  data_dir = arguments.data_dir
+  if not data_dir:
     console.fail('there is no destination: give --data_dir or set DATA_DIR.')
-  files.check_local(arguments.data_dir)
-  argument_types.check_outside(arguments.data_dir, arguments.source)
+  files.check_local(data_dir)
+  argument_types.check_outside(data_dir, arguments.source)
   if len(set(arguments.game)) < len(arguments.game):
     console.fail(f'--game={" ".join(arguments.game)} repeats a game.')
-  make_plan: Callable[..., list[plan_lib.RunPlan]] = shard_plan.make_plan
+  chosen: layout.Layout = shard_layout.ShardLayout()
   if arguments.layout == 'unplugged':
-    unplugged_plan.check_request(arguments.game, runs)
-    make_plan = unplugged_plan.make_plan
-  remote = remote_kinds.connect(arguments.source, arguments.timeout)
+    chosen = unplugged_layout.UnpluggedLayout(
+      arguments.last_step, arguments.keep_raw
+    )
+  chosen.check(arguments.game, runs, numbers or ())
+  remote = remotes.connect(arguments.source, arguments.timeout)
   try:
-    plans = make_plan(
-      remote,
-      arguments.game,
-      runs,
-      numbers,
-      arguments.data_dir,
-      arguments.jobs,
+    plans = plan_lib.make_plan(
+      remote, chosen, arguments.game, runs, numbers, data_dir, arguments.jobs
     )
   except remotes.RemoteError as error:
     message = str(error)
@@ -142,36 +138,38 @@ def _fetch(arguments: argparse.Namespace) -> int:
       message = f'{remote.name} cannot be reached: {message}.'
     print(f'error: {message}', file=sys.stderr)
     return 1
+  needed = layout.bytes_to_fetch(plans)
   document = {
     'source': remote.name,
-    'data_dir': arguments.data_dir,
+    'data_dir': data_dir,
     'runs': [_describe(plan, arguments.dry_run) for plan in plans],
-    'bytes_to_fetch': plan_lib.bytes_to_fetch(plans),
+    'bytes_to_fetch': needed,
   }
-  need = None
-  if arguments.layout == 'unplugged':
-    need = _disk_need(arguments, plans)
+  purpose = f'{console.size(needed)} to fetch'
+  if need := chosen.disk_need(plans, arguments.jobs):
     document['disk'] = dataclasses.asdict(need)
+    purpose += (
+      f'; disk space: about {console.size(need.store_bytes)} for the store '
+      f'({unplugged_layout.STORE_RATIO} B for each raw byte), and '
+      f'{console.size(need.raw_bytes)} for raw files, at most {need.raw_files} at '
+      'a time'
+    )
+    needed = need.raw_bytes + need.store_bytes
   if arguments.dry_run:
     missing = [line for plan in plans for line in plan.missing]
     document |= {'ok': not missing, 'missing': missing}
     if arguments.json:
       console.print_json(document)
     else:
-      _print_plans(plans, need, arguments.data_dir)
+      _print_plans(plans, chosen.unit)
+      print(f'{purpose} (to {data_dir})')
     return int(bool(missing))
-  _check_disk_space(plans, need, arguments.data_dir)
+  plan_lib.check_disk_space(needed, purpose, data_dir)
   if need and need.raw_files and not arguments.json:
-    size = console.size(plan_lib.bytes_to_fetch(plans))
-    print(f'{size} to fetch; {_format_need(need)}', flush=True)
+    print(purpose, flush=True)
   log = (lambda line: None) if arguments.json else _log
-  options = (remote, arguments.jobs, arguments.retries, log)
-  result = (
-    unplugged_fetcher.UnpluggedFetcher(
-      *options, arguments.last_step, arguments.keep_raw
-    )
-    if arguments.layout == 'unplugged'
-    else shard_fetcher.ShardFetcher(*options)
+  result = fetcher.Fetcher(
+    remote, chosen, arguments.jobs, arguments.retries, log
   ).fetch(plans)
   if arguments.json:
     console.print_json(
@@ -184,12 +182,12 @@ def _fetch(arguments: argparse.Namespace) -> int:
 
 def _parse_numbers(arguments: argparse.Namespace) -> list[int] | None:
   """Returns the shards or checkpoints to fetch; None for all."""
-  for layout, names in _OPTIONS.items():
-    for name in names:
-      given = getattr(arguments, name) not in (None, False)
-      if layout != arguments.layout and given:
+  for name, names in _OPTIONS.items():
+    for option in names:
+      given = getattr(arguments, option) not in (None, False)
+      if name != arguments.layout and given:
         raise ValueError(
-          f'--{name} does not apply to --layout={arguments.layout}, which has '
+          f'--{option} does not apply to --layout={arguments.layout}, which has '
           f'--{_OPTIONS[arguments.layout][0]}.'
         )
   option = _OPTIONS[arguments.layout][0]
@@ -197,48 +195,12 @@ def _parse_numbers(arguments: argparse.Namespace) -> list[int] | None:
   return None if text is None else number_ranges.parse(text, f'--{option}')
 
 
-def _disk_need(
-  arguments: argparse.Namespace, plans: Sequence[plan_lib.RunPlan]
-) -> unplugged_plan.DiskNeed:
-  most = arguments.jobs + unplugged_fetcher.UnpluggedFetcher.max_waiting
-  if arguments.keep_raw:
-    most = sum(len(plan.files) for plan in plans)
-  return unplugged_plan.disk_need(plans, most)
-
-
-def _check_disk_space(
-  plans: Sequence[plan_lib.RunPlan],
-  need: unplugged_plan.DiskNeed | None,
-  destination: str,
-) -> None:
-  if need is None:
-    needed = plan_lib.bytes_to_fetch(plans)
-    plan_lib.check_disk_space(needed, 'to fetch', destination, '--shards')
-    return
-  plan_lib.check_disk_space(
-    need.raw_bytes + need.store_bytes,
-    f'needed ({console.size(need.raw_bytes)} for raw files, about '
-    f'{console.size(need.store_bytes)} for the store)',
-    destination,
-    '--checkpoints',
-  )
-
-
-def _format_need(need: unplugged_plan.DiskNeed) -> str:
-  return (
-    f'disk space: about {console.size(need.store_bytes)} for the store '
-    f'({unplugged_plan.STORE_RATIO} B for each raw byte), and '
-    f'{console.size(need.raw_bytes)} for raw files, at most {need.raw_files} at a '
-    'time'
-  )
-
-
 def _log(line: str) -> None:
   tqdm.tqdm.write(line)  # above the progress bar
   sys.stdout.flush()
 
 
-def _describe(plan: plan_lib.RunPlan, with_files: bool) -> dict[str, Any]:
+def _describe(plan: layout.RunPlan, with_files: bool) -> dict[str, Any]:
   document: dict[str, Any] = {
     'game': plan.game,
     'run': plan.number,
@@ -250,40 +212,31 @@ def _describe(plan: plan_lib.RunPlan, with_files: bool) -> dict[str, Any]:
   return document
 
 
-def _print_plans(
-  plans: Sequence[plan_lib.RunPlan],
-  need: unplugged_plan.DiskNeed | None,
-  destination: str,
-) -> None:
-  unit = 'checkpoint' if need else 'shard'
+def _print_plans(plans: Sequence[layout.RunPlan], unit: str) -> None:
   lines = [['run', unit, 'files', 'size', 'to fetch']]
   for plan in plans:
     for suffix in plan.suffixes:
-      shard_files = [file for file in plan.files if file.suffix == suffix]
-      sizes = [file.size for file in shard_files if file.size is not None]
-      complete = len(sizes) == len(shard_files)
-      part = dataclasses.replace(plan, files=shard_files)
+      of_shard = [file for file in plan.files if file.suffix == suffix]
+      sizes = [file.size for file in of_shard if file.size is not None]
+      complete = len(sizes) == len(of_shard)
+      part = dataclasses.replace(plan, files=of_shard)
       lines.append(
         [
           plan.title,
           str(suffix),
-          str(len(shard_files)),
+          str(len(of_shard)),
           console.size(sum(sizes) if complete else None),
-          console.size(plan_lib.bytes_to_fetch([part])),
+          console.size(layout.bytes_to_fetch([part])),
         ]
       )
   console.print_table(lines)
   for plan in plans:
     for line in plan.missing:
       print(f'missing: {line}')
-  if need:
-    print(_format_need(need))
-  size = console.size(plan_lib.bytes_to_fetch(plans))
-  print(f'{size} would be fetched to {destination}')
 
 
 def _print_result(
-  result: fetcher.Result, plans: Sequence[plan_lib.RunPlan]
+  result: fetcher.Result, plans: Sequence[layout.RunPlan]
 ) -> None:
   for summary in result.stores:
     print('\n'.join(import_export.describe(summary)))

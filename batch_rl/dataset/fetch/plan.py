@@ -1,9 +1,6 @@
-"""Plan of a fetch: files of each run, their sizes, and the files already in place.
+"""Plan of a fetch: the remote's files of each run are compared with the local ones."""
 
-`shard_plan` and `unplugged_plan` make the plans of the two layouts.
-"""
-
-import dataclasses
+import contextlib
 import difflib
 import itertools
 import os
@@ -12,170 +9,36 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import psutil
+from absl import logging
 
+from batch_rl.atari import roms
+from batch_rl.dataset.fetch import layout as layouts
 from batch_rl.dataset.fetch import remotes
-from batch_rl.utils import threads
+from batch_rl.dataset.shards import incoming_shards, manifests
+from batch_rl.utils import files, number_ranges, threads
 
 _RETRIES = 3
 
 
-@dataclasses.dataclass(frozen=True)
-class FilePlan:
-  """A file to fetch; `--json` prints its fields.
-
-  Attributes:
-    name: Name in the layout.
-    suffix: Number of its shard or checkpoint.
-    path: Path at the remote.
-    size: Size in bytes; None if the remote does not give it.
-    there: Whether the file is already in place, though perhaps not verified yet.
-    begun: Bytes fetched earlier.
-  """
-
-  name: str
-  suffix: int
-  path: str
-  size: int | None
-  there: bool
-  begun: int
-
-
-@dataclasses.dataclass(frozen=True)
-class RunPlan:
-  """Files to fetch of a run.
-
-  Attributes:
-    game: Name of the game.
-    number: Run number.
-    directory: Local directory of the run, `<root>/<Game>/<run>`.
-    files: Requested files, shard by shard.
-    missing: Requested shards that the remote lacks or refuses, one line each.
-    manifest: The remote's manifest, or empty.
-  """
-
-  game: str
-  number: int
-  directory: str
-  files: list[FilePlan]
-  missing: list[str]
-  manifest: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-  @property
-  def title(self) -> str:
-    """Game and run number, e.g. `Pong/1`."""
-    return f'{self.game}/{self.number}'
-
-  @property
-  def suffixes(self) -> list[int]:
-    """Numbers of the shards or checkpoints, ascending."""
-    return sorted({file.suffix for file in self.files})
-
-
-class RemoteFolder:
-  """A remote folder, read with retries; refusals are kept for the report.
-
-  Args:
-    remote: Remote root.
-    path: Path of the folder.
-
-  Attributes:
-    path: Path of the folder.
-    errors: Errors of missing and refused files, by name.
-  """
-
-  def __init__(self, remote: remotes.Remote, path: str):
-    self._remote = remote
-    self.path = path
-    self.errors: dict[str, remotes.PermanentError] = {}
-
-  def list(self) -> dict[str, int | None]:
-    """Returns sizes by name; empty if the remote has no listings.
-
-    Raises:
-      NotFound: If the folder does not exist.
-      TransientError: If the remote cannot be reached.
-    """
-    return self._request(lambda: self._remote.list(self.path)) or {}
-
-  def read(self, name: str) -> bytes:
-    """Returns the content of a small file.
-
-    Raises:
-      PermanentError: If the file is missing, refused or too large.
-      TransientError: If the remote cannot be reached.
-    """
-
-    def read():
-      _, _, chunks = self._remote.open(f'{self.path}/{name}')
-      return remotes.join(chunks)
-
-    return self._request(read)
-
-  def stat(self, name: str) -> remotes.RemoteStat | None:
-    """Returns the description of a file; None if missing or refused.
-
-    Raises:
-      TransientError: If the remote cannot be reached.
-    """
-    try:
-      return self._request(lambda: self._remote.stat(f'{self.path}/{name}'))
-    except remotes.PermanentError as error:
-      self.errors[name] = error
-      return None
-
-  def probe(
-    self, find: Callable[[int], bool], numbers: Sequence[int], jobs: int
-  ) -> None:
-    """Looks for the files of shards, unless the remote seems to refuse everything.
-
-    Args:
-      find: Function that requests the files of a shard with `stat`, and returns
-        whether there are any.
-      numbers: Numbers of the shards.
-      jobs: Number of parallel requests.
-    """
-    if any([find(number) for number in numbers[:2]]) or not self.refused():
-      threads.parallel_map(find, numbers[2:], jobs)
-
-  def refused(self) -> dict[str, remotes.PermanentError]:
-    """Returns the errors of the files that exist, or may exist, by name."""
-    return {
-      name: error
-      for name, error in self.errors.items()
-      if not isinstance(error, remotes.NotFound)
-    }
-
-  def last_error(self) -> remotes.PermanentError:
-    """Returns the error to report if no file was found."""
-    errors = list(self.errors.values())
-    return errors[-1] if errors else remotes.NotFound('not found')
-
-  def _request(self, function: Callable[[], Any]) -> Any:
-    return remotes.with_retries(function, _RETRIES, time.sleep)
-
-
-def plan_runs(
+def make_plan(
   remote: remotes.Remote,
+  layout: layouts.Layout,
   games: Sequence[str],
-  numbers: Sequence[int],
+  runs: Sequence[int],
+  numbers: Sequence[int] | None,
   destination: str,
-  plan_run: Callable[[str, int, str], RunPlan],
-  explain: Callable[[str, int], None],
-  advise: Callable[[bool], str],
-) -> list[RunPlan]:
+  jobs: int,
+) -> list[layouts.RunPlan]:
   """Plans the fetch of each run of each game.
 
   Args:
-    remote: Remote of the dataset.
+    remote: Remote root of a dataset, the folder above the games.
+    layout: Layout of the remote.
     games: Names of the games.
-    numbers: Run numbers.
+    runs: Run numbers.
+    numbers: Numbers of shards or checkpoints; None for all.
     destination: Local root of the dataset.
-    plan_run: Function of a game, a run number and the run's local directory.
-    explain: Function of a game and a run that the remote lacks or refuses; it may
-      raise a ValueError that tells why.
-    advise: Function that returns the end of the message if the remote has none of
-      the runs, or raises a ValueError that tells why. Its argument is whether the
-      remote refused all requests.
+    jobs: Number of parallel requests.
 
   Raises:
     PermanentError: If the remote lacks or refuses all runs.
@@ -183,27 +46,216 @@ def plan_runs(
     ValueError: If a game, run or shard does not exist, or a local file differs from
       the remote one.
   """
-  plans, reasons, refused = [], set(), True
-  for game, number in itertools.product(games, numbers):
-    directory = os.path.join(destination, game, str(number))
+  plans, reasons = [], set()
+  for game, run in itertools.product(games, runs):
+    directory = os.path.join(destination, game, str(run))
+    look_up = _RunLookUp(remote, layout, game, run, numbers, jobs)
     try:
-      plans.append(plan_run(game, number, directory))
+      plans.append(look_up.plan(directory))
     except remotes.PermanentError as error:
-      explain(game, number)
+      if isinstance(error, remotes.NotFound):
+        _check_folders(remote, look_up.folder)
       reasons.add(str(error))
-      refused &= not isinstance(error, remotes.NotFound)
-      missing = f'{game}/{number} is not available: {error}'
-      plans.append(RunPlan(game, number, directory, [], [missing]))
+      missing = f'{game}/{run} is not available: {error}'
+      plans.append(layouts.RunPlan(game, run, directory, [], [missing]))
   if any(plan.files for plan in plans):
     return plans
   if reasons:
     titles = ', '.join(plan.title for plan in plans)
     raise remotes.PermanentError(
       f'{remote.name} has no {titles}, or refuses access: '
-      f'{", ".join(sorted(reasons))}{advise(refused)}'
+      f'{", ".join(sorted(reasons))}{near_names(games, roms.games())}. The source '
+      'must be the folder above the games, in the layout that --layout names. '
+      f'{layout.advice}'
     )
   lines = [line for plan in plans for line in plan.missing]
   raise ValueError(f'{remote.name}: {"; ".join(lines)}.')
+
+
+def _check_folders(remote: remotes.Remote, folder: str) -> None:
+  """Raises a ValueError that names the first folder of a path that does not exist."""
+  parent = ''
+  for name in folder.split('/'):
+    listed: Iterable[str] | None = None
+    with contextlib.suppress(remotes.RemoteError):
+      listed = remote.list(parent)
+    if listed and name not in listed:
+      names = sorted(listed, key=number_ranges.natural_key)[:20]
+      raise ValueError(
+        f'{remote.name} has no {f"{parent}/{name}".lstrip("/")}; it has '
+        f'{", ".join(names)}. Give the folder above the games, and its --layout.'
+      )
+    parent = f'{parent}/{name}'.lstrip('/')
+
+
+class _RunLookUp:
+  """Finds the files of one run at the remote.
+
+  Args:
+    remote: Remote root of the dataset.
+    layout: Layout of the remote.
+    game: Name of the game.
+    run: Run number.
+    numbers: Numbers of shards or checkpoints; None for all.
+    jobs: Number of parallel requests.
+
+  Attributes:
+    folder: Path of the run's files at the remote.
+  """
+
+  def __init__(
+    self,
+    remote: remotes.Remote,
+    layout: layouts.Layout,
+    game: str,
+    run: int,
+    numbers: Sequence[int] | None,
+    jobs: int,
+  ):
+    self._remote, self._layout = remote, layout
+    self._game, self._run = game, run
+    self._numbers, self._jobs = numbers, jobs
+    self.folder = layout.folder(remote.name, game, run)
+    self._title = f'{game}/{run}'
+    self._errors: dict[str, remotes.PermanentError] = {}
+
+  def plan(self, directory: str) -> layouts.RunPlan:
+    """Compares the files with those in a local directory.
+
+    Raises:
+      PermanentError: If no file was found.
+      TransientError: If the remote cannot be reached.
+      ValueError: If a local file differs from the remote one.
+    """
+    destination = self._layout.destination(
+      self._remote.name, self._game, self._run, directory
+    )
+    listing = self._request(lambda: self._remote.list(self.folder)) or {}
+    sizes = {name: listing[name] for name in listing if self._number(name) >= 0}
+    if not sizes or manifests.FILE_NAME in listing:
+      destination.manifest = self._read_manifest()
+    recorded = incoming_shards.manifest_files(destination.manifest)
+    sizes = sizes or dict.fromkeys(recorded) or self._probe()
+    if not sizes:
+      raise list(self._errors.values() or [remotes.NotFound('not found')])[-1]
+    names, missing = self._choose(sizes)
+
+    def plan_file(name: str) -> layouts.FilePlan:
+      size = sizes[name]
+      if size is None:
+        size = manifests.look_up(recorded, name, 'bytes', kind=int)
+      if size is None and (stat := self._stat(name)):
+        size = stat.size
+      return layouts.FilePlan(
+        name,
+        self._number(name),
+        f'{self.folder}/{name}',
+        size,
+        destination.has(name, size),
+        layouts.bytes_begun(destination.partial(name)),
+      )
+
+    file_plans = threads.parallel_map(plan_file, names, self._jobs)
+    return layouts.RunPlan(
+      self._game, self._run, directory, file_plans, missing, destination
+    )
+
+  def _number(self, name: str) -> int:
+    number = self._layout.number_of(name, self._run)
+    return -1 if number is None else number
+
+  def _request(self, function: Callable[[], Any]) -> Any:
+    return remotes.with_retries(function, _RETRIES, time.sleep)
+
+  def _stat(self, name: str) -> remotes.RemoteStat | None:
+    """Returns the description of a file; None if missing or refused."""
+    try:
+      return self._request(lambda: self._remote.stat(f'{self.folder}/{name}'))
+    except remotes.PermanentError as error:
+      self._errors[name] = error
+      return None
+
+  def _read_manifest(self) -> dict[str, Any]:
+    """Returns the remote's manifest; empty if there is no valid one."""
+
+    def read() -> bytes:
+      path = f'{self.folder}/{manifests.FILE_NAME}'
+      return remotes.join(self._remote.open(path)[2])
+
+    try:
+      manifest = files.parse_json(
+        manifests.FILE_NAME, self._request(read), manifests.FILE_SCHEMA
+      )
+      return manifests.check_hash(manifests.FILE_NAME, manifest)
+    except remotes.PermanentError:
+      return {}
+    except ValueError as error:
+      logging.warning(
+        '%s: files are not compared with the manifest: %s', self._title, error
+      )
+      return {}
+
+  def _probe(self) -> dict[str, int | None]:
+    """Returns sizes by name, from requests for the layout's file names."""
+    sizes: dict[str, int | None] = {}
+
+    def probe(number: int) -> bool:
+      required, optional = self._layout.names(self._game, self._run, number)
+      for name in required + optional:
+        stat = self._stat(name)
+        if stat is not None:
+          sizes[name] = stat.size
+        elif name == required[0]:
+          return False
+      return True
+
+    numbers = self._numbers or self._layout.all_numbers(self._game, ())
+    # Some remotes refuse everything: two numbers are enough to tell.
+    if any([probe(number) for number in numbers[:2]]) or not self._refused():
+      threads.parallel_map(probe, numbers[2:], self._jobs)
+    return sizes
+
+  def _refused(self) -> dict[int, remotes.PermanentError]:
+    """Returns an error by number for files that exist, or may exist."""
+    return {
+      self._number(name): error
+      for name, error in self._errors.items()
+      if not isinstance(error, remotes.NotFound)
+    }
+
+  def _choose(
+    self, sizes: dict[str, int | None]
+  ) -> tuple[list[str], list[str]]:
+    """Returns the files of complete shards, and a line for each problem."""
+    found = sorted({self._number(name) for name in sizes})
+    wanted = self._numbers or self._layout.all_numbers(self._game, found)
+    unit, refused = self._layout.unit, self._refused()
+    absent, chosen, missing = [], [], []
+    for number in wanted:
+      required, optional = self._layout.names(self._game, self._run, number)
+      lacking = [name for name in required if name not in sizes]
+      if not lacking:
+        chosen += [name for name in required + optional if name in sizes]
+      elif number in found:
+        missing.append(
+          f'{self._title}: {unit} {number} is incomplete at the source: it lacks '
+          f'{", ".join(lacking)}'
+        )
+      elif number not in refused:
+        absent.append(number)
+    if absent:
+      missing.append(
+        f'{self._title}: the source has no {unit}s {number_ranges.brief(absent)} '
+        f'(found: {number_ranges.brief(found)})'
+      )
+    if self._numbers:
+      refused = {k: refused[k] for k in refused if k in self._numbers}
+    if refused:
+      missing.append(
+        f'{self._title}: the source refuses {unit}s '
+        f'{number_ranges.brief(sorted(refused))} ({next(iter(refused.values()))})'
+      )
+    return chosen, missing
 
 
 def near_names(games: Iterable[str], known: Iterable[str]) -> str:
@@ -218,31 +270,13 @@ def near_names(games: Iterable[str], known: Iterable[str]) -> str:
   return f' (did you mean {" or ".join(hints)}?)' if hints else ''
 
 
-def bytes_begun(path: str) -> int:
-  """Returns the size of a file that an earlier fetch began; 0 without one."""
-  return os.path.getsize(path) if os.path.exists(path) else 0
-
-
-def bytes_to_fetch(plans: Iterable[RunPlan]) -> int:
-  """Returns the bytes still to fetch of all files whose size is known."""
-  return sum(
-    max((file.size or 0) - file.begun, 0)
-    for plan in plans
-    for file in plan.files
-    if not file.there
-  )
-
-
-def check_disk_space(
-  needed: int, purpose: str, destination: str, option: str = '--shards'
-) -> None:
+def check_disk_space(needed: int, purpose: str, destination: str) -> None:
   """Raises a ValueError if bytes would not fit on the disk.
 
   Args:
     needed: Number of bytes.
-    purpose: Purpose of the bytes, for the message, e.g. 'to fetch'.
+    purpose: Purpose of the bytes, for the message.
     destination: Local root of the dataset, which may not exist yet.
-    option: Option of the command that chooses the shards.
   """
   folder = os.path.abspath(destination)
   while not os.path.exists(folder):
@@ -250,6 +284,6 @@ def check_disk_space(
   free = psutil.disk_usage(folder).free
   if needed > free:
     raise ValueError(
-      f'{needed / 1e9:.3g} GB {purpose}, but only {free / 1e9:.3g} GB are free '
-      f'in {folder}: choose fewer {option}, or another --data_dir.'
+      f'{needed / 1e9:.3g} GB are needed ({purpose}), but only {free / 1e9:.3g} GB '
+      f'are free in {folder}: choose less, or another --data_dir.'
     )

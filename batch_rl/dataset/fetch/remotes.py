@@ -117,6 +117,25 @@ class Remote:
     raise NotImplementedError
 
 
+def connect(url: str, timeout: float) -> Remote:
+  """Returns the remote at a URL or a local path.
+
+  Args:
+    url: Root of a dataset.
+    timeout: Seconds without data before an HTTP request fails.
+
+  Raises:
+    ValueError: If the kind of URL is unknown, or needs a missing package.
+  """
+  if url.startswith(('http://', 'https://')):
+    from batch_rl.dataset.fetch import http_remote  # slow to import
+
+    return http_remote.HttpRemote(url, timeout)
+  from batch_rl.dataset.fetch import fsspec_remote
+
+  return fsspec_remote.FsspecRemote(url)
+
+
 def join(chunks: Iterator[bytes]) -> bytes:
   """Returns the content of a small file: a manifest or a listing.
 

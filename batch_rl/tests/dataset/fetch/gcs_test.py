@@ -6,7 +6,7 @@ import json
 import fsspec
 import pytest
 
-from batch_rl.dataset.fetch import unplugged_plan
+from batch_rl.dataset.fetch import unplugged_layout
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import corrupt
 from batch_rl.tests.dataset.fetch.unplugged_run import FLAGS, NAMES, raw_files
@@ -39,7 +39,7 @@ def test_bucket_is_fetched(bucket, run, store, run_hash):
 
 
 def test_partial_file_is_resumed(bucket, pong, run, store, run_hash):
-  raw = store / unplugged_plan.RAW
+  raw = store / unplugged_layout.RAW
   raw.mkdir(parents=True)
   path = pong / NAMES[1]
   (raw / NAMES[1]).write_bytes(path.read_bytes()[:70_000])
@@ -68,4 +68,5 @@ def test_missing_bucket_and_checkpoints(bucket, run):
 
 def test_missing_layout_is_named(bucket, run):
   code, _, err = run('gs://rl_unplugged')
-  assert code == 2 and is_one_line(err) and 'add --layout=unplugged' in err
+  assert code == 2 and is_one_line(err)
+  assert 'it has atari_episodes_ordered' in err and '--layout' in err

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from batch_rl.dataset import __main__ as tools
-from batch_rl.dataset.fetch import http_remote, remotes, shard_plan
+from batch_rl.dataset.fetch import http_remote, remotes, shard_layout
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
@@ -54,7 +54,7 @@ def test_refusal_is_reported_once(server, run, status, lists, tmp_path):
 
 
 def test_refusal_ends_probing(server, run, monkeypatch):
-  monkeypatch.setattr(shard_plan, '_MAX_SHARDS', 51)
+  monkeypatch.setattr(shard_layout, '_MAX_SHARDS', 51)
   server.statuses = {'': [403, 10_000]}
   assert run(server.url, run='1-5')[0] == 1
   assert len(server.requests) <= 40  # far fewer than possible file names
@@ -62,7 +62,10 @@ def test_refusal_ends_probing(server, run, monkeypatch):
 
 def test_missing_shard_is_reported(root, server, run, data_dir):
   code, out, _ = run(server.url, '--shards', '1,2,50')
-  assert code == 1 and 'missing: Pong/1: the source has no shard 50' in out
+  assert (
+    code == 1
+    and 'missing: Pong/1: the source has no shards 50 (found: 1-2)' in out
+  )
   assert_complete(root, data_dir, (1, 2))
 
 
@@ -88,14 +91,6 @@ def test_refused_shard_is_reported(server, run, data_dir):
   assert len(contents(data_dir)) == 12
 
 
-def test_probing_finds_more_shards_than_usual(
-  root, server, run, data_dir, monkeypatch
-):
-  monkeypatch.setattr(shard_plan, '_MAX_SHARDS', 2)
-  assert run(server.url)[0] == 0
-  assert_complete(root, data_dir)
-
-
 def test_probing_ends_if_the_server_answers_anything(server, run, monkeypatch):
   requests = []
 
@@ -104,7 +99,7 @@ def test_probing_ends_if_the_server_answers_anything(server, run, monkeypatch):
     return remotes.RemoteStat(100, None)
 
   monkeypatch.setattr(http_remote.HttpRemote, 'stat', stat)
-  monkeypatch.setattr(shard_plan, '_MAX_SHARDS', 3)
+  monkeypatch.setattr(shard_layout, '_MAX_SHARDS', 3)
   code, _, _ = run(server.url, '--dry_run')
   assert code == 0 and len(requests) <= 7 * 30
 
@@ -160,12 +155,12 @@ def test_disk_space_is_checked(server, run, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
   'arguments, message',
   [
-    (dict(game='Pnog'), 'no game Pnog; it has Pong'),
-    (dict(run='7'), 'no run 7 of Pong; it has 1'),
+    (dict(game='Pnog'), 'no Pnog; it has Pong'),
+    (dict(run='7'), 'no Pong/7; it has 1'),
     (dict(run='x'), '--run=x is neither'),
     (dict(arguments=['--shards=4-2']), '--shards=4-2 is neither'),
     (dict(arguments=['--shards=']), '--shards= is neither'),
-    (dict(arguments=['--shards=99']), 'no shard 99 (it has 0-2)'),
+    (dict(arguments=['--shards=99']), 'no shards 99 (found: 0-2)'),
     (dict(arguments=['--jobs=0']), 'jobs'),
     (dict(source='{url}/Pong/1'), 'the folder above the games'),
     (dict(source='/nowhere'), 'is not a directory'),

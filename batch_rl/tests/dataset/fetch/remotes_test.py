@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from batch_rl.dataset.fetch import remote_kinds, remotes
+from batch_rl.dataset.fetch import remotes
 from batch_rl.dataset.shards import manifests
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
@@ -53,24 +53,13 @@ def test_lasting_errors_are_reported(server, run):
   assert '17 files fetched' in out
 
 
-def test_waits_double():
-  waits = []
-
-  def fail():
-    raise remotes.TransientError('no')
-
-  with pytest.raises(remotes.TransientError):
-    remotes.with_retries(fail, 8, waits.append)
-  assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
-
-
 @pytest.mark.parametrize(
   ('header', 'wait'),
   [('7', 7), ('Thu, 01 Jan 1970 00:00:00 GMT', 0), ('soon', 1), ('9999', 60)],
 )
 def test_retry_after_is_respected(server, header, wait):
   server.statuses, server.retry_after = {'': [503, 99]}, header
-  remote, waits = remote_kinds.connect(server.url, 10), []
+  remote, waits = remotes.connect(server.url, 10), []
   # Without a valid header, the first wait (1 s, but 1 ms in the tests).
   with pytest.raises(remotes.TransientError):
     remotes.with_retries(lambda: remote.stat('a'), 1, waits.append)
@@ -90,9 +79,9 @@ def test_progress_resets_the_retries():
 
 
 def test_silent_server_times_out(root, server, run, data_dir, monkeypatch):
-  connect = remote_kinds.connect
+  connect = remotes.connect
   monkeypatch.setattr(
-    remote_kinds, 'connect', lambda url, timeout: connect(url, timeout / 10)
+    remotes, 'connect', lambda url, timeout: connect(url, timeout / 10)
   )
   server.stalls = 1
   code, _, _ = run(server.url, '--shards=1', '--timeout=2', '--retries=1')
@@ -127,7 +116,7 @@ def test_passwords_and_tokens_are_not_written(root, server, run, data_dir):
   ],
 )
 def test_names_have_no_secrets(url, name):
-  assert remote_kinds.connect(url, 1).name == name
+  assert remotes.connect(url, 1).name == name
 
 
 @pytest.mark.parametrize(
@@ -148,12 +137,12 @@ def test_web_page_instead_of_a_file_is_not_found(server):
   """Some servers answer every path with a page."""
   server.lists = True
   with pytest.raises(remotes.NotFound, match='a web page'):
-    remote_kinds.connect(server.url, 10).stat('Pong')
+    remotes.connect(server.url, 10).stat('Pong')
 
 
 def test_change_while_reading_is_detected(root):
   path = root / RUN / FRAMES
-  remote = remote_kinds.connect(str(root), 10)
+  remote = remotes.connect(str(root), 10)
   _, _, chunks = remote.open(f'{RUN}/{FRAMES}')
   path.write_bytes(b'another version')
   with pytest.raises(remotes.TransientError, match='changed while'):

@@ -1,0 +1,150 @@
+"""Shards in the layout of the DQN Replay Dataset, `<Game>/<run>/replay_logs`."""
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from batch_rl.dataset.fetch import layout, partial_file
+from batch_rl.dataset.shards import incoming_shards, manifests, shard_files
+from batch_rl.dataset.store import store_directory
+
+# Number of shards to ask for without a listing; no run of the dataset has more.
+_MAX_SHARDS = 51
+
+
+class ShardLayout(layout.Layout):
+  """Shards of six or seven files; they are fetched as they are."""
+
+  unit = 'shard'
+  advice = (
+    "The dataset's public bucket, gs://atari-replay-datasets/dqn, has refused many "
+    'users since 2025. Alternatives: RL Unplugged, the same runs of 46 games (`fetch '
+    'gs://rl_unplugged --layout=unplugged`), local copies, in any layout (`python -m '
+    'batch_rl.dataset import`), the RLDS copy, rlu_atari_checkpoints_ordered '
+    '(`import --format rlds`), and your own data (`python -um '
+    'batch_rl.baselines.train`).'
+  )
+
+  def folder(self, root: str, game: str, run: int) -> str:
+    """See the base class."""
+    return f'{game}/{run}/{shard_files.REPLAY_LOGS}'
+
+  def names(
+    self, game: str, run: int, number: int
+  ) -> tuple[list[str], list[str]]:
+    """See the base class."""
+    required = [shard_files.file_name(n, number) for n in shard_files.FILES]
+    return required, [shard_files.file_name(shard_files.OPTIONAL, number)]
+
+  def number_of(self, name: str, run: int) -> int | None:
+    """See the base class."""
+    return shard_files.suffix_of(name)
+
+  def all_numbers(self, game: str, found: Collection[int]) -> Sequence[int]:
+    """See the base class."""
+    return sorted(found) or range(_MAX_SHARDS)
+
+  def destination(
+    self, source: str, game: str, run: int, directory: str
+  ) -> 'ShardDestination':
+    """See the base class."""
+    return ShardDestination(source, directory)
+
+
+class ShardDestination(layout.Destination):
+  """Directory of a run's shards.
+
+  Args:
+    source: URL of the remote.
+    directory: Directory of the run.
+
+  Raises:
+    ValueError: If the directory is a store.
+  """
+
+  def __init__(self, source: str, directory: str):
+    super().__init__(directory)
+    if store_directory.is_store(directory):
+      raise ValueError(
+        f'{directory} is a store, not a directory of shards; choose another '
+        '--data_dir.'
+      )
+    self._source = source
+    self._data_dir = os.path.join(directory, shard_files.REPLAY_LOGS)
+    self._recorded = (
+      incoming_shards.recorded_files(self._data_dir)
+      if os.path.isdir(self._data_dir)
+      else {}
+    )
+
+  def has(self, name: str, size: int | None) -> bool:
+    """See the base class."""
+    final = os.path.join(self._data_dir, name)
+    if not os.path.exists(final):
+      return False
+    expected = incoming_shards.manifest_files(self.manifest).get(name, {})
+    sha256 = manifests.look_up(expected, 'sha256', kind=str)
+    local_size = os.path.getsize(final)
+    record = self._recorded.get(name)
+    differs = record and sha256 not in (None, record.get('sha256'))
+    if differs or size not in (None, local_size):
+      raise ValueError(
+        f'{final} ({local_size:,} B) is not the file that {self._source} has '
+        f'({"?" if size is None else f"{size:,}"} B): does it belong to another run? '
+        'Move it away, or choose another --data_dir.'
+      )
+    return True
+
+  def partial(self, name: str) -> str:
+    """See the base class."""
+    return os.path.join(self._data_dir, shard_files.PARTIAL, name)
+
+  def open(self, numbers: Collection[int]) -> None:
+    """See the base class."""
+    origin = {'how': 'fetch', 'source': self._source}
+    self._shards = incoming_shards.IncomingShards(
+      self._data_dir, origin, self.manifest
+    )
+    self._shards.__enter__()
+
+  def close(self) -> None:
+    """See the base class."""
+    self._shards.__exit__(None, None, None)
+
+  def is_done(self, name: str) -> bool:
+    """See the base class."""
+    return self._shards.has(name)
+
+  def take(
+    self,
+    file: layout.FilePlan,
+    partial: partial_file.PartialFile,
+    advance: Callable[[int], None],
+  ) -> bool:
+    """See the base class."""
+    final = os.path.join(self._data_dir, file.name)
+    if not os.path.exists(final):
+      return False
+    try:
+      self._shards.accept(file.name, path=final)
+    except ValueError as error:
+      raise ValueError(f'{error} Move it away and fetch again.') from None
+    return True
+
+  def accept(
+    self,
+    file: layout.FilePlan,
+    partial: partial_file.PartialFile,
+    hashes: Mapping[str, str],
+    advance: Callable[[int], None],
+  ) -> None:
+    """See the base class."""
+    partial.remove_note()  # before the move: later fetches skip a file in place
+    self._shards.accept(file.name, hashes)
+
+  def finish(
+    self, title: str, files: Sequence[layout.FilePlan]
+  ) -> tuple[list[str], list[str], None]:
+    """See the base class."""
+    self._shards.finish()
+    complete = self._shards.complete_suffixes()
+    return *incoming_shards.check_shards(self._data_dir, complete), None
