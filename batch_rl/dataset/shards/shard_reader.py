@@ -210,7 +210,6 @@ def iterate_rows(
   path: str,
   rows: int | None = None,
   digest: Any = None,
-  multiple: int = 1,
 ) -> Iterator[tuple[int, np.ndarray]]:
   """Yields a file's rows in chunks of a few MB.
 
@@ -219,7 +218,6 @@ def iterate_rows(
     rows: Number of rows to read from a file that may still grow; None reads and
       verifies the whole file.
     digest: `hashlib` object to update with the file's bytes, if any.
-    multiple: Divisor of every chunk's first row, for readers of fixed blocks.
 
   Yields:
     `(first_row, chunk)`, the chunk of shape (n, ...).
@@ -230,7 +228,7 @@ def iterate_rows(
   """
   with _open(path, digest) as raw, _one_line_errors(path):
     size = _size(path) if rows is None else None
-    _, chunks = _read_chunks(raw, size, rows, multiple)
+    _, chunks = _read_chunks(raw, size, rows)
     yield from chunks
 
 
@@ -290,7 +288,7 @@ def parse_header(
 
 
 def _read_chunks(
-  raw: Any, size: int | None, stop: int | None = None, multiple: int = 1
+  raw: Any, size: int | None, stop: int | None = None
 ) -> tuple[Header, Iterator[tuple[int, np.ndarray]]]:
   """Returns the header of a gzipped `.npy` and an iterator of its chunks.
 
@@ -298,7 +296,6 @@ def _read_chunks(
     raw: Binary stream of the file.
     size: Size of the file in bytes; None if it is unknown, or still grows.
     stop: Number of rows to read; None for all.
-    multiple: Divisor of every chunk's first row.
   """
   stream = igzip.GzipFile(fileobj=raw, mode='rb')
   dtype, fortran, shape = parse_header(stream)
@@ -320,7 +317,7 @@ def _read_chunks(
   def chunks():
     row_bytes = header.row_bytes
     total = header.shape[0] if stop is None else min(stop, header.shape[0])
-    step = max(1, _CHUNK_BYTES // (max(row_bytes, 1) * multiple)) * multiple
+    step = max(1, _CHUNK_BYTES // max(row_bytes, 1))
     for start in range(0, total, step):
       count = min(step, total - start)
       data = stream.read(count * row_bytes)

@@ -5,7 +5,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import psutil
@@ -166,29 +165,20 @@ class Packer:
     """Packs into the directory, or waits for another process that does."""
     try:
       lock = None
-      waiting = False
-      started, before = time.monotonic(), missing
       while missing and not self._stopped:
         lock = directory.try_lock()
         if lock is not None:
           break
-        if not waiting:
-          holder = directory.lock_holder
-          logging.info(
-            'Replay: %s is being packed by %s.', self._data_dir, holder
-          )
-        waiting = True
+        logging.log_every_n_seconds(
+          logging.INFO,
+          'Replay: %d shards of %s are being packed by %s.',
+          60,
+          len(missing),
+          self._data_dir,
+          directory.lock_holder,
+        )
         directory.read()
-        rest = self._collect(directory, missing)
-        if len(rest) < len(missing):
-          logging.info(
-            'Replay: %d of %d shards packed by %s, %s.',
-            len(before) - len(rest),
-            len(before),
-            holder,
-            self._rate(set(before) - set(rest), rest, started),
-          )
-        missing = rest
+        missing = self._collect(directory, missing)
         time.sleep(0.5)
       if lock is None:
         return
@@ -228,7 +218,6 @@ class Packer:
     left = list(missing)
     done: list[int] = []
     bytes_done, started = 0, time.monotonic()
-    compress = shard_packing.compressor(self._dictionary)
     with concurrent.futures.ThreadPoolExecutor(
       machine.num_cpus(), thread_name_prefix='pack'
     ) as pool:
@@ -237,7 +226,7 @@ class Packer:
         suffix = (preferred or left)[0]
         left.remove(suffix)
         try:
-          packed = self._pack(suffix, compress, pool)
+          packed = self._pack(suffix, pool)
         except ValueError as error:
           if not self._skip_damaged:
             raise
@@ -251,49 +240,34 @@ class Packer:
         done.append(suffix)
         bytes_done += packed.nbytes
         row_bytes = bytes_done / max(self._count_rows(done), 1)
+        rate = self._count_rows(done) / (time.monotonic() - started)
         logging.info(
-          'Replay: shard %d packed (%d of %d), %.0f bytes a row, %s.',
+          'Replay: shard %d packed (%d of %d), %.0f bytes a row, %.2g million '
+          'rows/min, %.0f s to go.',
           suffix,
           len(missing) - len(left),
           len(missing),
           row_bytes,
-          self._rate(done, left, started),
+          60e-6 * rate,
+          self._count_rows(left) / max(rate, 1e-9),
         )
         self._check_room(row_bytes * self._count_rows(left))
 
   def _count_rows(self, suffixes: Iterable[int]) -> int:
     return sum(self._rows[suffix] for suffix in suffixes)
 
-  def _rate(
-    self, done: Iterable[int], left: Iterable[int], started: float
-  ) -> str:
-    """Returns the rate of packing and the time to go, for the log."""
-    seconds = time.monotonic() - started
-    rows_per_second = max(self._count_rows(done), 1) / max(seconds, 1e-9)
-    to_go = self._count_rows(left) / rows_per_second
-    time_to_go = f'{to_go:.0f} s' if to_go < 90 else f'{to_go / 60:.0f} min'
-    return f'{60e-6 * rows_per_second:.2g} million rows/min, {time_to_go} to go'
-
   def _pack(
-    self,
-    suffix: int,
-    compress: Callable[[Any], bytes],
-    pool: concurrent.futures.ThreadPoolExecutor,
+    self, suffix: int, pool: concurrent.futures.ThreadPoolExecutor
   ) -> packed_shard.PackedShard:
     columns = packed_columns.read(self._data_dir, suffix)
     self._check_unchanged(columns)
-    if self._directory is None:
-      return shard_packing.pack_to_memory(
-        self._data_dir, columns, compress, pool, self._progress
-      )
-    return shard_packing.pack_to_disk(
+    return shard_packing.pack(
       self._data_dir,
       columns,
       self._dictionary,
-      compress,
-      self._directory.path,
       pool,
       self._progress,
+      self._directory.path if self._directory else None,
     )
 
   def _check_unchanged(self, columns: packed_columns.Columns) -> None:

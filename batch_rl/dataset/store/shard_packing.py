@@ -5,7 +5,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import hashlib
-import mmap
+import io
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,56 +31,69 @@ def compressor(
   return lz4_blocks.compressor(dictionary, level)
 
 
+# Receives a function that writes blocks. Returns the offsets, checksums, padding, zero
+# rows and columns of a `PackedShard`.
+PackBlocks = Callable[
+  [Callable[[bytes], Any]],
+  tuple[np.ndarray, np.ndarray, int, frozenset[int], packed_columns.Columns],
+]
+
+
 def pack(
   data_dir: str,
   columns: packed_columns.Columns,
-  compress: Callable[[Any], bytes],
-  write: Callable[[bytes], Any],
+  dictionary: bytes,
   pool: concurrent.futures.ThreadPoolExecutor,
   progress: Callable[[int], None] = lambda rows: None,
-) -> tuple[np.ndarray, np.ndarray, int, frozenset[int], packed_columns.Columns]:
-  """Compresses the frames of a shard, with only a few MB in memory at a time.
+  directory: str | None = None,
+) -> packed_shard.PackedShard:
+  """Packs a shard, with only a few MB of its frames in memory at a time.
 
   LZ4 and zlib release the interpreter's lock, so threads use all cores.
 
   Args:
     data_dir: Directory of the shards.
     columns: Small columns of the shard.
-    compress: Function from `compressor` that compresses one block.
-    write: Callback that receives the compressed blocks in order.
+    dictionary: Compression dictionary of the store.
     pool: Threads to compress with.
     progress: Callback that receives the number of rows read each time.
-
-  Returns:
-    The offsets, checksums, padding and zero rows of a `PackedShard`, and the
-    columns with the file of the frames added to their sources.
+    directory: Directory of the store; None to pack into memory.
 
   Raises:
     ValueError: If the shard is damaged.
+    OSError: If the disk is full or the directory cannot be written; no partial
+      file is left.
   """
-  name = shard_files.file_name('observation', columns.suffix)
-  path = os.path.join(data_dir, name)
-  digest = hashlib.sha256()
-  stat = files.stat(path)
-  zero_rows = _ZeroRows(columns)
-  blocks = BlockWriter(compress, write, pool)
-  for start, rows in _kept_rows(path, columns, digest, progress):
-    zero_rows.update(start, rows)
-    blocks.add(functools.partial(np.asarray, rows), rows.nbytes)
-  offsets, running_crc32 = blocks.finish()
-  columns = dataclasses.replace(
-    columns,
-    sources={
-      **columns.sources,
-      name: {**stat, 'sha256': digest.hexdigest()},
-    },
+
+  def pack_blocks(write):
+    name = shard_files.file_name('observation', columns.suffix)
+    path = os.path.join(data_dir, name)
+    digest = hashlib.sha256()
+    stat = files.stat(path)
+    zero_rows = _ZeroRows(columns)
+    blocks = BlockWriter(compressor(dictionary), write, pool)
+    for start, rows in _kept_rows(path, columns, digest, progress):
+      zero_rows.update(start, rows)
+      blocks.add(functools.partial(np.asarray, rows), rows.nbytes)
+    offsets, running_crc32 = blocks.finish()
+    frames = {name: {**stat, 'sha256': digest.hexdigest()}}
+    return (
+      offsets,
+      running_crc32,
+      zero_rows.padding(),
+      zero_rows.ring_positions(),
+      dataclasses.replace(columns, sources={**columns.sources, **frames}),
+    )
+
+  if directory is not None:
+    return write_shard(directory, columns.suffix, dictionary, pack_blocks)
+  memory = io.BytesIO()
+  offsets, running_crc32, padding, zero_rows, columns_packed = pack_blocks(
+    memory.write
   )
-  return (
-    offsets,
-    running_crc32,
-    zero_rows.padding(),
-    zero_rows.ring_positions(),
-    columns,
+  blocks = np.frombuffer(memory.getbuffer(), np.uint8)
+  return packed_shard.PackedShard(
+    columns_packed, blocks, offsets, running_crc32, padding, zero_rows
   )
 
 
@@ -144,99 +157,8 @@ class BlockWriter:
     ]
 
 
-def pack_to_memory(
-  data_dir: str,
-  columns: packed_columns.Columns,
-  compress: Callable[[Any], bytes],
-  pool: concurrent.futures.ThreadPoolExecutor,
-  progress: Callable[[int], None] = lambda rows: None,
-) -> packed_shard.PackedShard:
-  """Packs a shard into memory.
-
-  Args:
-    data_dir: Directory of the shards.
-    columns: Small columns of the shard.
-    compress: Function from `compressor` that compresses one block.
-    pool: Threads to compress with.
-    progress: Callback that receives the number of rows read each time.
-
-  Raises:
-    ValueError: If the shard is damaged.
-  """
-  memory = _GrowingBuffer()
-  offsets, running_crc32, padding, zero_rows, columns = pack(
-    data_dir, columns, compress, memory.write, pool, progress
-  )
-  packed = packed_shard.PackedShard(
-    columns, memory.finish(), offsets, running_crc32, padding, zero_rows
-  )
-  packed.check()
-  return packed
-
-
-class _GrowingBuffer:
-  """A byte buffer that grows without a copy and does not fragment the heap."""
-
-  def __init__(self):
-    self._size = 0
-    self._map = mmap.mmap(
-      -1, 1 << 24, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    )
-
-  def write(self, data: bytes) -> None:
-    end = self._size + len(data)
-    if end > len(self._map):
-      # Pages take no memory until they are written to.
-      self._map.resize(max(2 * len(self._map), end))
-    self._map[self._size : end] = data
-    self._size = end
-
-  def finish(self) -> np.ndarray:
-    self._map.resize(max(self._size, 1))
-    return np.frombuffer(self._map, np.uint8)[: self._size]
-
-
-def pack_to_disk(
-  data_dir: str,
-  columns: packed_columns.Columns,
-  dictionary: bytes,
-  compress: Callable[[Any], bytes],
-  directory: str,
-  pool: concurrent.futures.ThreadPoolExecutor,
-  progress: Callable[[int], None] = lambda rows: None,
-) -> packed_shard.PackedShard:
-  """Packs a shard into two files, which appear only when complete.
-
-  Args:
-    data_dir: Directory of the shards.
-    columns: Small columns of the shard.
-    dictionary: Compression dictionary of the store.
-    compress: Function from `compressor` that compresses one block.
-    directory: Directory of the store.
-    pool: Threads to compress with.
-    progress: Callback that receives the number of rows read each time.
-
-  Raises:
-    ValueError: If the shard is damaged.
-    OSError: If the disk is full or the directory cannot be written; no partial
-      file is left.
-  """
-
-  def pack_blocks(write):
-    return pack(data_dir, columns, compress, write, pool, progress)
-
-  return write_shard(directory, columns.suffix, dictionary, pack_blocks)
-
-
-# Receives a function that writes blocks; returns what `pack` returns.
-_PackBlocks = Callable[
-  [Callable[[bytes], Any]],
-  tuple[np.ndarray, np.ndarray, int, frozenset[int], packed_columns.Columns],
-]
-
-
 def write_shard(
-  directory: str, suffix: int, dictionary: bytes, pack_blocks: _PackBlocks
+  directory: str, suffix: int, dictionary: bytes, pack_blocks: PackBlocks
 ) -> packed_shard.PackedShard:
   """Writes a packed shard as two files, which appear only when complete.
 
@@ -245,7 +167,7 @@ def write_shard(
     suffix: Shard number.
     dictionary: Compression dictionary of the store.
     pack_blocks: Function that writes the blocks with its argument, in order, and
-      returns the rest of the shard, as `pack` does.
+      returns the rest of the shard.
 
   Raises:
     OSError: If the disk is full or the directory cannot be written; no partial
@@ -315,23 +237,20 @@ def _kept_rows(
 ) -> Iterator[tuple[int, np.ndarray]]:
   """Yields `(position, rows)` without stale rows, each from a block's start."""
   prefix, capacity = columns.prefix, columns.capacity
-  has_last_row = columns.rows > prefix
-  # An incomplete block, kept back until the ring's last row can join it.
-  tail_start, tail = 0, None
-  for start, chunk in shard_reader.iterate_rows(
-    path, digest=digest, multiple=packed_shard.BLOCK_ROWS
-  ):
-    kept = chunk[: max(0, prefix - start)]
-    if has_last_row and start + len(kept) >= prefix and len(kept):
-      full = len(kept) - len(kept) % packed_shard.BLOCK_ROWS
-      tail_start, tail = start + full, kept[full:].copy()
-      kept = kept[:full]
-    if len(kept):
-      yield start, kept
-    if has_last_row and start + len(chunk) == capacity:
-      last = chunk[-1:]
-      yield tail_start, last if tail is None else np.concatenate([tail, last])
+  at, rest = 0, None
+  for start, chunk in shard_reader.iterate_rows(path, digest=digest):
+    rows = chunk[: max(0, prefix - start)]
+    if columns.rows > prefix and start + len(chunk) == capacity:
+      rows = np.concatenate([rows, chunk[-1:]])
+    if rest is not None:
+      rows = np.concatenate([rest, rows])
+    whole = len(rows) - len(rows) % packed_shard.BLOCK_ROWS
+    if whole:
+      yield at, rows[:whole]
+    at, rest = at + whole, rows[whole:].copy()
     progress(len(chunk))
+  if rest is not None and len(rest):
+    yield at, rest
 
 
 class _ZeroRows:

@@ -240,13 +240,13 @@ def shards_drawn(buffer):
 def test_shards_are_redrawn_but_packed_once(tmp_path, monkeypatch):
   shards.write_run(tmp_path, [30] * 10, capacity=50)
   packed = []
-  original = shard_packing.pack_to_memory
+  original = shard_packing.pack
 
   def count(data_dir, columns, *args):
     packed.append(columns.suffix)
     return original(data_dir, columns, *args)
 
-  monkeypatch.setattr(shard_packing, 'pack_to_memory', count)
+  monkeypatch.setattr(shard_packing, 'pack', count)
   buffer = load(tmp_path, None, num_buffers=3)
   seen = set()
   for _ in range(20):

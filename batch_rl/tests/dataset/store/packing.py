@@ -22,16 +22,12 @@ def write(directory, suffix, add_count, terminal, frames=None, **columns):
 
 
 def pack_to_memory(logs, columns, dictionary, pool, *progress):
-  compress = shard_packing.compressor(dictionary)
-  return shard_packing.pack_to_memory(
-    str(logs), columns, compress, pool, *progress
-  )
+  return shard_packing.pack(str(logs), columns, dictionary, pool, *progress)
 
 
 def pack_to_disk(logs, columns, dictionary, directory, pool):
-  compress = shard_packing.compressor(dictionary)
-  return shard_packing.pack_to_disk(
-    str(logs), columns, dictionary, compress, str(directory), pool
+  return shard_packing.pack(
+    str(logs), columns, dictionary, pool, directory=str(directory)
   )
 
 

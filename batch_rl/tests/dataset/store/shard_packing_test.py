@@ -8,11 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.dataset.store import (
-  packed_columns,
-  packed_shard,
-  shard_packing,
-)
+from batch_rl.dataset.store import packed_columns, packed_shard
 from batch_rl.tests.dataset.store import packing
 
 
@@ -139,11 +135,3 @@ def test_a_packed_shard_is_durable_before_it_is_renamed(tmp_path, pool, synced):
   directory.mkdir()
   packing.pack_to_disk(str(tmp_path), columns, b'', str(directory), pool)
   assert synced == ['shard-0.bin.tmp', 'shard-0.json.tmp', 'store']
-
-
-def test_a_block_may_be_larger_than_the_memory_so_far():
-  memory = shard_packing._GrowingBuffer()
-  blocks = [b'small', bytes(range(256)) * (1 << 17) + b'end', b'more']
-  for block in blocks:
-    memory.write(block)
-  assert memory.finish().tobytes() == b''.join(blocks)
