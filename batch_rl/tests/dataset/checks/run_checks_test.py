@@ -6,6 +6,7 @@ import shutil
 
 import hypothesis
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from batch_rl.dataset.checks import run_checks
@@ -51,18 +52,13 @@ def test_without_a_manifest_the_format_is_verified(logs):
   assert not findings(logs, 'error')
 
 
-def test_dopamines_seventh_file_is_never_read(logs):
+def test_other_content_is_noted(logs):
   name = 'episode_end_indices_ckpt.0.gz'
   (logs / name).write_bytes(b'a pickle')
-  assert any(name in finding.message for finding in findings(logs, 'note'))
-  assert is_well(logs)
-
-
-def test_a_run_under_way_is_noted(logs):
   (logs / 'partial').mkdir()
-  assert any(
-    'under way' in finding.message for finding in findings(logs, 'note')
-  )
+  for text in (name, 'under way'):
+    assert any(text in finding.message for finding in findings(logs, 'note'))
+  assert is_well(logs)
 
 
 VALUES = st.recursive(
@@ -102,22 +98,27 @@ def test_a_file_of_another_run_is_found(logs, tmp_path):
   assert 'not the file that the manifest describes' in finding.message
 
 
-def test_a_shard_that_exists_only_in_the_manifest_is_found(logs):
+def remove_shard(logs, suffix):
   for name in shard_files.FILES:
-    file_of(logs, name, 2).unlink()
-  assert 'Shard 2 is in the manifest' in the_only(logs, 'error').message
+    file_of(logs, name, suffix).unlink()
 
 
-def test_a_shard_that_the_manifest_lacks_is_found(logs):
-  edit_manifest(logs, lambda manifest: manifest['shards'].pop())
-  assert 'Shard 2' in the_only(logs, 'error').message
-
-
-def test_a_file_that_the_manifest_lacks_is_found(logs):
-  path = file_of(logs, 'reward', 1)
-  edit_manifest(logs, lambda m: m['shards'][1]['files'].pop(path.name))
-  finding = the_only(logs, 'error')
-  assert finding.file == str(path) and 'no sha256' in finding.message
+@pytest.mark.parametrize(
+  'change_run, problem',
+  [
+    (lambda logs: remove_shard(logs, 2), 'Shard 2 is in the manifest'),
+    (lambda logs: edit_manifest(logs, lambda m: m['shards'].pop()), 'Shard 2'),
+    (
+      lambda logs: edit_manifest(
+        logs, lambda m: m['shards'][1]['files'].popitem()
+      ),
+      'no sha256 of',
+    ),
+  ],
+)
+def test_what_the_manifest_or_the_directory_lacks(logs, change_run, problem):
+  change_run(logs)
+  assert problem in the_only(logs, 'error').message
 
 
 def test_a_damaged_manifest_does_not_stop_the_check(logs):
@@ -135,8 +136,7 @@ def test_a_damaged_manifest_does_not_stop_the_check(logs):
 
 def test_a_lost_shard_is_found(logs):
   (logs / manifests.FILE_NAME).unlink()
-  for name in shard_files.FILES:
-    file_of(logs, name, 1).unlink()
+  remove_shard(logs, 1)
   assert 'no shard between 0 and 2' in the_only(logs, 'error').message
 
 

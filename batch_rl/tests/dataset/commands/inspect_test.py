@@ -60,8 +60,6 @@ def test_a_video_of_a_store_is_that_of_its_run(root, run):
   [
     (['{root}/Pong/1', '--video', 'a.avi'], '.gif or .mp4'),
     (['{root}/Pong/1', '--plot', 'a.doc'], '.png'),
-    (['{root}/Pong/1', '--plot', ''], '--plot: the path is empty'),
-    (['{root}/Pong/1', '--video', ''], '--video: the path is empty'),
     (['{root}/Pong/1', '--episode', '1'], 'add --video'),
     (
       ['{root}/Pong/1', '--video', '{root}/a.gif', '--episode', '2'],
