@@ -115,8 +115,8 @@ def import_store(
     Gaps and repetitions between the shards, one line each.
 
   Raises:
-    ValueError: If a file is damaged, the directory holds other files, or its links
-      cannot be in `<directory>.import`.
+    ValueError: If a file is damaged, or the directory or `<directory>.import`, for
+      links, holds other files.
   """
   parts = [
     part
@@ -127,12 +127,6 @@ def import_store(
   with staging_directory.StagingDirectory(
     directory, replace=True, suffix='.import'
   ) as work:
-    source = os.path.realpath(shards.input_dir)
-    if os.path.commonpath([source, work.path]) == work.path:
-      raise ValueError(
-        f'{shards.input_dir} is in the folder for links of an import to {directory}; '
-        'import the original files.'
-      )
     # The store takes its game from the end of this path.
     logs = work.join(*parts[-2:], shard_files.REPLAY_LOGS)
     store_directory.StoreDirectory(directory).check_empty_or_of(logs)

@@ -21,6 +21,7 @@ from batch_rl.tests.dataset.interchange.tfds_datasets import (
   build,
   raw_episode,
 )
+from batch_rl.utils import staging_directory
 
 pytestmark = pytest.mark.usefixtures('eager')
 
@@ -341,17 +342,14 @@ def test_a_damaged_dataset_is_one_line(
   assert os.listdir(tmp_path) == ['copy']
 
 
-def test_two_imports_of_one_destination_are_refused(dataset, tmp_path, run):
-  from batch_rl.utils import staging_directory
-
+def test_a_staging_folder_in_use_or_of_others_is_refused(
+  dataset, tmp_path, run
+):
   with staging_directory.StagingDirectory(str(tmp_path / 'out')):
     code, _, err = run('import', dataset / 'good', tmp_path / 'out')
   assert code == 2 and is_one_line(err) and f'process {os.getpid()}' in err
-
-
-def test_an_unrelated_folder_is_not_overwritten(dataset, tmp_path, run):
-  other = tmp_path / 'out.unfinished' / 'thesis.tex'
+  other = tmp_path / 'new.unfinished' / 'thesis.tex'
   other.parent.mkdir()
   other.write_text('x')
-  code, _, err = run('import', dataset / 'good', tmp_path / 'out')
+  code, _, err = run('import', dataset / 'good', tmp_path / 'new')
   assert code == 2 and is_one_line(err) and other.read_text() == 'x'
