@@ -222,14 +222,14 @@ def _draw(
 ) -> dict[str, page.Picture]:
   """Writes the figures; returns them by name."""
   shown = [s for s in summaries if s.normaliser.startswith(options.normaliser)]
-  figures = list(plots.Plotter(compared, options.repetitions).figures(shown))
+  figures = plots.Plotter(compared, options.repetitions).figures(shown)
   folder = os.path.join(directory, 'plots')
   os.makedirs(folder)
   return {
     name: page.Picture(
-      plots.write(draw(), folder, name.replace(os.sep, '_')), caption
+      plots.write(plot, folder, name.replace(os.sep, '_')), caption
     )
-    for name, caption, draw in tqdm.tqdm(
+    for name, caption, plot in tqdm.tqdm(
       figures, desc='plots', disable=None, leave=False
     )
   }

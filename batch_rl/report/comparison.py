@@ -230,33 +230,26 @@ def _drop_duplicates(
   """Drops copies of a run, and runs with identical settings and seed."""
   kept: dict[tuple, RunResults] = {}
   for run in sorted(runs, key=lambda run: (-run.done, run.directory)):
-    subject, provenance = (run.agent, run.game), run.provenance
-    settings = (
-      run.seed,
-      run.config_hash,
-      provenance.get('init_checkpoint_dir'),
-      *run.protocol.items(),
-    )
-    identities: list[tuple] = []
-    if provenance.get('run_id'):
-      # A copy may have been continued with other settings.
-      identities.append((provenance['run_id'], *settings))
-    if run.seed:
-      data = (
-        run.data,
-        provenance.get('replay_dir'),
-        provenance.get('subset_hash'),
-      )
-      identities.append((*subject, *data, *settings))
-    if not identities:  # Copies of a Dopamine log have the same returns.
-      identities.append((*subject, run.returns.tobytes()))
-    before = [kept[identity] for identity in identities if identity in kept]
-    if before:
-      excluded.append((run.directory, _repeats(run, before[0])))
-    else:
-      kept |= dict.fromkeys(identities, run)
-  distinct = {run.directory: run for run in kept.values()}
-  return sorted(distinct.values(), key=lambda run: (run.data, run.directory))
+    before = kept.setdefault(_identity(run), run)
+    if before is not run:
+      excluded.append((run.directory, _repeats(run, before)))
+  return sorted(kept.values(), key=lambda run: (run.data, run.directory))
+
+
+def _identity(run: RunResults) -> tuple:
+  """Returns what is equal in a run and its copies, continued or not."""
+  if not run.seed:  # A Dopamine log; its copies have the same returns.
+    return run.agent, run.game, run.returns.tobytes()
+  return (
+    run.agent,
+    run.game,
+    run.data,
+    run.seed,
+    run.config_hash,
+    run.provenance.get('subset_hash') or run.provenance.get('replay_dir'),
+    run.provenance.get('init_checkpoint_dir'),
+    *run.protocol.items(),
+  )
 
 
 def _repeats(run: RunResults, before: RunResults) -> str:

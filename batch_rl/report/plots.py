@@ -4,11 +4,10 @@ rliable's own plot functions are not used: their panels have a fixed width in wh
 names of methods, tick labels and axis labels overlap, and they have no line styles.
 """
 
-import functools
 import io
 import os
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import matplotlib
@@ -70,43 +69,33 @@ class Plotter:
 
   def figures(
     self, summaries: list[Summary]
-  ) -> Iterator[tuple[str, str, Callable[[], figure.Figure]]]:
-    """Yields name, caption and drawing function of each figure.
+  ) -> Iterator[tuple[str, str, figure.Figure]]:
+    """Draws the figures one after another; yields name, caption and figure.
 
     Args:
       summaries: Aggregates to draw, besides the learning curves.
     """
-    partial = functools.partial
     for summary in summaries:
-      suffix, axis = f'{summary.kind}_{summary.normaliser}', _axis(summary)
-      yield (
-        f'metrics_{suffix}',
-        f'{axis}: aggregates with 95 % intervals.',
-        partial(self.metrics, summary),
-      )
-      yield (
-        f'profiles_{suffix}',
-        f'{axis}: performance profiles.',
-        partial(self.profiles, summary),
-      )
+      drawn = {
+        'metrics': ('aggregates with 95 % intervals', self.metrics),
+        'profiles': ('performance profiles', self.profiles),
+      }
       if len(summary.matrices.scores) > 1:
-        yield (
-          f'improvement_{suffix}',
-          f'{axis}: probability of improvement.',
-          partial(self.improvements, summary),
-        )
+        drawn['improvement'] = 'probability of improvement', self.improvements
       if summary.kind == 'final':
+        drawn['efficiency'] = 'IQM during training', self.efficiency
+      for name, (caption, draw) in drawn.items():
         yield (
-          f'efficiency_{suffix}',
-          f'{axis}: IQM during training.',
-          partial(self.efficiency, summary),
+          f'{name}_{summary.kind}_{summary.normaliser}',
+          f'{_axis(summary)}: {caption}.',
+          draw(summary),
         )
     games = self._compared.games_with_curves
     caption = 'mean over runs, 95 % intervals.'
     if len(games) > 1:
-      yield 'curves', f'Learning curves: {caption}', self.all_curves
+      yield 'curves', f'Learning curves: {caption}', self.all_curves()
     for game in games:
-      yield f'curves_{game}', f'{game}: {caption}', partial(self.curves, game)
+      yield f'curves_{game}', f'{game}: {caption}', self.curves(game)
 
   @matplotlib.rc_context(_PARAMETERS)
   def metrics(self, summary: Summary) -> figure.Figure:

@@ -281,28 +281,19 @@ def test_damaged_or_incomplete_runs(tmp_path, damage, message):
 
 
 @pytest.mark.parametrize(
-  'content',
+  ('name', 'content'),
   [
-    '{"agent": ["x"], "environment": {"game": "Pong"}}',
-    '{"agent": "dqn", "environment": {"game": 3}}',
-    '{"agent": "dqn", "environment": "Pong"}',
-    '{"agent": "dqn", "environment": {"game": "Pong"}, "replay_dir": 3}',
-    '{"agent": "dqn", "environment": {"game": "Pong"}, "gin_config": 4}',
+    ('run.json', '{"agent": ["x"], "environment": {"game": "Pong"}}'),
+    ('run.json', '{"agent": "dqn", "environment": {"game": 3}}'),
+    ('run.json', '{"agent": "dqn", "environment": "Pong"}'),
+    ('evaluations/0.json', '[]'),
+    ('evaluations/0.json', '{"mean_return": [1]}'),
+    ('evaluations/0.json', '{"mean_return": 1, "episodes": 3}'),
   ],
 )
-def test_records_with_another_structure(tmp_path, content):
+def test_files_with_another_structure(tmp_path, name, content):
   run = made_up_runs.write(tmp_path / 'run', [1.0])
-  (run / 'run.json').write_text(content)
-  with pytest.raises(run_results.NoResultsError):
-    run_results.read_run(str(run))
-
-
-@pytest.mark.parametrize(
-  'content', ['[]', '{"mean_return": [1]}', '{"mean_return": 1, "episodes": 3}']
-)
-def test_evaluations_with_another_structure(tmp_path, content):
-  run = made_up_runs.write(tmp_path / 'run', [1.0])
-  (run / 'evaluations' / '0.json').write_text(content)
+  (run / name).write_text(content)
   with pytest.raises(run_results.NoResultsError):
     run_results.read_run(str(run))
 
