@@ -120,15 +120,6 @@ FILES = {
     (f'{FIXED}agents.quantile_agent',),
     'FixedReplayRunner',
   ),
-  'offline ensemble': File(
-    'offline',
-    'multi_head_dqn',
-    'FixedReplayMultiHeadDQNAgent',
-    ('num_heads = 200', "transform_strategy = 'IDENTITY'", *ADAM),
-    'WrappedFixedReplayBuffer',
-    (f'{FIXED}agents.multi_head_dqn_agent',),
-    'FixedReplayRunner',
-  ),
   'offline rem': File(
     'offline',
     'multi_head_dqn',

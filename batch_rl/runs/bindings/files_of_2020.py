@@ -1,7 +1,7 @@
-"""Gin files of 2020, for the first version of this package: names and defaults.
+"""Names in gin files of 2020, for the first version of this package.
 
 The files run unchanged: old names are read as the current ones, and the user is told
-once what has no effect and which defaults have changed.
+once what has no effect, and how batches and evaluations differ by default.
 """
 
 import inspect
@@ -79,8 +79,8 @@ def adapt(
     agent_class: Agent of the run.
 
   Returns:
-    Lines that say which names stand for others, what has no effect, and which defaults
-    have changed. The last are for files without the package's configs.
+    Lines that say which names stand for others, what has no effect, and, for files
+    without the package's configs, how batches and evaluations differ by default.
   """
   bindings = list(bindings)
   bound = [binding for binding in bindings if binding.parameter]

@@ -1,9 +1,13 @@
 """Each private name of gin that the package uses is there, and means the same."""
 
+import pathlib
+import re
+
 import gin
 import pytest
 from gin import config, config_parser
 
+import batch_rl
 from batch_rl.runs.bindings import bound, gin_internals
 
 
@@ -63,3 +67,14 @@ def test_imports_of_a_file():
     context.process_import(statement)
     assert context.imports == [statement]
   assert 'import json' in gin.config_str()
+
+
+def test_no_other_module_uses_private_names():
+  package = pathlib.Path(batch_rl.__file__).parent
+  private = re.compile(r'\b(gin|config|config_parser)\._\w')
+  found = {
+    path.name
+    for path in package.rglob('*.py')
+    if 'tests' not in path.parts and private.search(path.read_text('utf-8'))
+  }
+  assert found == {'gin_internals.py'}
