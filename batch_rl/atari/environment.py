@@ -56,10 +56,6 @@ class AtariEnvironment(ale_env.AtariEnv):
       repeat_action_probability=repeat_action_probability,
       max_num_frames_per_episode=max_num_frames_per_episode,
     )
-    # Arguments for pickle and copy.
-    gymnasium.utils.EzPickle.__init__(
-      self, rom, repeat_action_probability, max_num_frames_per_episode
-    )
 
   def load_game(self) -> None:
     """Loads `rom`; ale-py itself would only load a ROM that it ships."""

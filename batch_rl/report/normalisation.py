@@ -140,23 +140,19 @@ def normalise(returns: npt.ArrayLike, game: str, normaliser: str) -> np.ndarray:
   return (np.asarray(returns, np.float64) - zero) / (one - zero)
 
 
-def random_score(game: str, rom_md5: str | None = None) -> float | None:
+def random_score(game: str) -> float | None:
   """Returns the mean undiscounted, unclipped return of random actions.
 
   Args:
     game: Name of the game, as in `normalise`.
-    rom_md5: Hexadecimal MD5 of the ROM; None for the dataset's.
 
   Returns:
-    The score, or None if it was not measured.
+    The score with the dataset's ROM, or None if it was not measured.
 
   Raises:
     ValueError: If the game is unknown.
   """
-  game = games.canonical_name(game)
-  if rom_md5 is None:
-    return _scores().get(game, {}).get('random')
-  return _random_scores().get((game, rom_md5))
+  return _scores().get(games.canonical_name(game), {}).get('random')
 
 
 def _check(normaliser: str) -> None:
@@ -185,13 +181,3 @@ def _scores() -> dict[str, dict[str, float]]:
       for row in csv.DictReader(rows):
         scores.setdefault(row['game'], {})[row['score']] = float(row['value'])
   return scores
-
-
-@functools.cache
-def _random_scores() -> dict[tuple[str, str], float]:
-  """Returns the mean returns by game and MD5."""
-  with RANDOM_SCORES_CSV.open(encoding='utf-8', newline='') as rows:
-    return {
-      (row['game'], row['rom_md5']): float(row['mean_return'])
-      for row in csv.DictReader(rows)
-    }

@@ -143,14 +143,6 @@ def test_formulas(scores):
   assert normalisation.normalise(10, 'Pong', 'dqn_final') == 1
 
 
-def test_a_dqn_below_random():
-  scores = normalisation.load()['Asteroids']
-  assert scores['dqn_final'] < scores['random']
-  ends = np.array([scores['dqn_final'], scores['random']])
-  normalised = normalisation.normalise(ends, 'Asteroids', 'dqn_final')
-  np.testing.assert_array_equal(normalised, [0, 1])
-
-
 def test_every_reference_can_be_normalised():
   for game, scores in normalisation.load().items():
     for name in normalisation.NORMALISERS:
@@ -191,15 +183,6 @@ def test_unknown_normaliser():
       function('random')
 
 
-@pytest.mark.parametrize('normaliser', normalisation.NORMALISERS)
-def test_description(normaliser):
-  text = normalisation.describe(normaliser)
-  assert text.startswith(
-    f'{normaliser} version {normalisation.VERSION} (sha256'
-  )
-  assert '\n' not in text and 'random_scores.py' in text
-
-
 def test_random_scores_of_the_datasets_roms():
   measured = rows(normalisation.RANDOM_SCORES_CSV)
   keys = [(row['game'], row['rom_md5']) for row in measured]
@@ -207,9 +190,12 @@ def test_random_scores_of_the_datasets_roms():
   for game, scores in scores_of_the_dataset().items():
     md5s = roms.md5s(game)
     assert {md5 for name, md5 in keys if name == game} == set(md5s.values())
-    random = normalisation.random_score(game)
-    assert random == scores['random']
-    assert random == normalisation.random_score(game, md5s['legacy'])
+    [score] = [
+      float(row['mean_return'])
+      for row in measured
+      if (row['game'], row['rom_md5']) == (game, md5s['legacy'])
+    ]
+    assert normalisation.random_score(game) == scores['random'] == score
   for row in measured:
     assert int(row['episodes']) >= 20
     assert float(row['standard_error']) >= 0
@@ -218,7 +204,6 @@ def test_random_scores_of_the_datasets_roms():
       assert row['rom_set'] == 'both'
     else:
       assert row['rom_md5'] == md5s[row['rom_set']]
-  assert normalisation.random_score('Pong', '0' * 32) is None
   assert normalisation.random_score('Surround') is None
 
 
