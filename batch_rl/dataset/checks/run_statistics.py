@@ -4,26 +4,19 @@ Episodes may span shards, and padding rows do not count as agent steps. Frames a
 read.
 """
 
-import concurrent.futures
 import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tqdm.auto as tqdm
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import episode_table
-from batch_rl.dataset.shards import (
-  manifests,
-  shard_files,
-  shard_reader,
-  stitching,
-)
-from batch_rl.dataset.store import packed_shard
+from batch_rl.dataset.shards import manifests, shard_files, stitching
+from batch_rl.dataset.store import packed_shard, store_directory
 from batch_rl.dataset.store import store as store_lib
-from batch_rl.utils import files, machine
+from batch_rl.utils import files
 
 # No environment has this many actions; a larger action means damage.
 MAX_ACTIONS = 10_000
@@ -177,33 +170,21 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
       shards belong to different runs.
   """
   manifest = manifests.read(run.data_dir)
-  if run.is_store:
-    data = store_lib.Store(run.data_dir, pack=False)
-    placements, problems = data.placements, data.problems
-    frame_shape, frame_dtype = data.frame_shape, data.frame_dtype
-    truncated, starts_at_reset = len(data.truncations), data.starts_at_reset
-    summaries = [_read_packed(data, i) for i in range(len(placements))]
-  else:
-    suffixes = shard_files.list_suffixes(run.data_dir)
-    placements, problems = stitching.place(run.data_dir, suffixes)
-    header = shard_reader.read_header(
-      os.path.join(
-        run.data_dir, shard_files.file_name('observation', suffixes[0])
-      )
-    )
-    frame_shape, frame_dtype = header.shape[1:], header.dtype
-    key = manifests.TRUNCATED_ROWS
-    truncated = len(manifests.look_up(manifest, key, kind=list) or [])
-    starts_at_reset = None
-    summaries = _read_shards(run.data_dir, placements)
+  data = store_lib.Store(run.data_dir, pack=False)
+  placements, problems = data.placements, data.problems
+  truncated = len(data.truncations)
   if truncated:
     problems = [
       *problems,
       f'{truncated:,} episodes were truncated. The format has to mark their ends as '
       'terminal; batches do not.',
     ]
-  segments, actions, paddings, sizes = zip(*summaries, strict=True)
-  episodes = episode_table.join_shards(placements, segments, starts_at_reset)
+  segments, actions, paddings, sizes = zip(
+    *(_summarize(data, i) for i in range(len(placements))), strict=True
+  )
+  episodes = episode_table.join_shards(
+    placements, segments, data.starts_at_reset
+  )
   logged_padding = manifests.padding(manifest)
   padding = min(paddings) if logged_padding is None else logged_padding
   padding_rows = _count_padding(placements, episodes.starts, padding)
@@ -216,8 +197,8 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
     manifest=manifest,
     placements=placements,
     problems=problems,
-    frame_shape=frame_shape,
-    frame_dtype=frame_dtype,
+    frame_shape=data.frame_shape,
+    frame_dtype=data.frame_dtype,
     padding=padding,
     padding_rows=padding_rows,
     bytes=np.array(sizes),
@@ -226,79 +207,28 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
   )
 
 
-# Segments, action counts, padding and bytes on disk of a shard.
-_Summary = tuple[episode_table.Segments, np.ndarray, int, int]
-
-
-def _read_shards(
-  data_dir: str, placements: Sequence[stitching.Placement]
-) -> list[_Summary]:
-  bar = tqdm.tqdm(
-    total=len(placements), unit='shard', disable=None, leave=False
-  )
-
-  def read(placement):
-    result = _read_shard(data_dir, placement)
-    bar.update()
-    return result
-
-  with bar, concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
-    return list(pool.map(read, placements))
-
-
-def _read_shard(data_dir: str, placement: stitching.Placement) -> _Summary:
-  columns = {}
-  for name in ('terminal', 'action', 'reward'):
-    path = os.path.join(data_dir, shard_files.file_name(name, placement.suffix))
-    array = shard_reader.read_array(path)
-    shard_reader.check_column(
-      path, name, array.shape, array.dtype, placement.capacity
-    )
-    columns[name] = stitching.in_time_order(array, placement)
-  size = sum(
-    files.stat(
-      os.path.join(data_dir, shard_files.file_name(name, placement.suffix))
-    )['bytes']
-    for name in shard_files.FILES
-  )
-  return _summarize(data_dir, placement.suffix, size, **columns)
-
-
-def _read_packed(data: store_lib.Store, i: int) -> _Summary:
-  """Summarizes shard i of a store."""
+def _summarize(
+  data: store_lib.Store, i: int
+) -> tuple[episode_table.Segments, np.ndarray, int, int]:
+  """Returns segments, action counts, padding, and bytes on disk of shard i."""
   start, stop = data.starts[i : i + 2]
+  action, reward = data.action[start:stop], data.reward[start:stop]
   terminal = np.zeros(stop - start, bool)
   ends = data.ends[slice(*np.searchsorted(data.ends, (start, stop)))]
   terminal[ends - start] = True
   suffix = data.suffixes[i]
-  size = sum(map(os.path.getsize, packed_shard.paths(data.data_dir, suffix)))
-  return _summarize(
-    data.data_dir,
-    suffix,
-    size,
-    data.action[start:stop],
-    data.reward[start:stop],
-    terminal,
-  )
-
-
-def _summarize(
-  data_dir: str,
-  suffix: int,
-  size: int,
-  action: np.ndarray,
-  reward: np.ndarray,
-  terminal: np.ndarray,
-) -> _Summary:
-  wrong = None
+  if store_directory.is_store(data.data_dir):
+    paths = list(packed_shard.paths(data.data_dir, suffix))
+  else:
+    paths = [
+      os.path.join(data.data_dir, shard_files.file_name(name, suffix))
+      for name in shard_files.FILES
+    ]
+  size = sum(files.stat(path)['bytes'] for path in paths)
   if len(invalid := action[(action < 0) | (action >= MAX_ACTIONS)]):
-    wrong = f'action {invalid[0]}'
-  elif len(invalid := reward[~np.isfinite(reward)]):
-    wrong = f'reward {invalid[0]}'
-  if wrong:
     raise ValueError(
-      f'Shard {suffix} in {data_dir} has {wrong}; run `verify {data_dir}` to check all '
-      'files.'
+      f'Shard {suffix} in {data.data_dir} has action {invalid[0]}; run `verify '
+      f'{data.data_dir}` to check all files.'
     )
   segments = episode_table.split_shard(reward, terminal)
   padding = _infer_padding(action, reward, segments.ends)

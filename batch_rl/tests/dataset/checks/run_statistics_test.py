@@ -107,15 +107,6 @@ def test_the_sample_agrees_with_its_manifest(sample):
   assert sample.actions.sum() == total['agent_steps']
 
 
-def test_frames_are_not_read(tmp_path):
-  """Only the header of the first observation file is read."""
-  logs = tmp_path / 'replay_logs'
-  shards.write_run(logs, [30, 30], 40)
-  path = logs / shard_files.file_name('observation', 1)
-  path.write_bytes(b'damaged')
-  assert compute(tmp_path).totals()['episodes'] == 2
-
-
 def test_errors_are_one_line(tmp_path):
   logs = tmp_path / 'replay_logs'
   shards.write_run(logs, [30, 30], 40)
