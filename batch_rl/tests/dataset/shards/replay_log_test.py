@@ -231,14 +231,6 @@ def test_wrong_sizes_are_named(tmp_path, sizes):
     replay_log.ReplayLog(str(tmp_path), (2, 2), np.uint8, *sizes)
 
 
-def test_resume_refuses_other_settings(tmp_path):
-  log = shards.make_log(tmp_path / 'log', 40, run_id='a')
-  shards.add_row(log, shards.Row(1, 0, 0.0, 1))
-  state = log.checkpoint()
-  with pytest.raises(ValueError, match="'shard_capacity': 40"):
-    shards.make_log(tmp_path / 'log', 50, run_id='a').restore(state)
-
-
 def test_resume_refuses_truncated_log(tmp_path):
   log = shards.make_log(tmp_path / 'log', 40, run_id='a')
   shards.add_row(log, shards.Row(1, 0, 0.0, 1))
@@ -265,45 +257,32 @@ def contents(directory):
 
 
 @pytest.mark.parametrize(
-  ('lengths', 'checkpointed', 'run_id'),
+  ('lengths', 'checkpointed', 'run_id', 'own_id', 'intact', 'message'),
   [
-    ([30] * 8, 1, 'b'),
+    ([30] * 8, 1, 'b', 'b', [30] * 9, "the manifest of run_id='a'"),
+    ([30] * 8, 1, 'b', 'a', [30] * 9, "the checkpoint is of run_id='b'"),
     # Without a `run_id`, finished shards tell two runs apart.
-    ([31, 30, 30], 2, None),
-    ([30] * 20, 18, None),
+    ([31, 30, 30], 2, None, None, [30] * 9, 'does not hold the log of'),
+    ([30] * 20, 18, None, None, [30] * 9, 'does not hold the log of'),
+    ([3, 20, 20], 2, None, None, [3, 3], 'shorter than at the checkpoint'),
   ],
 )
-def test_the_log_of_another_run_is_not_restored(
-  tmp_path, lengths, checkpointed, run_id
+def test_a_refused_checkpoint_leaves_the_files_as_they_are(
+  tmp_path, lengths, checkpointed, run_id, own_id, intact, message
 ):
   state = write_log(tmp_path / 'b', lengths, checkpointed, run_id)
-  intact = tmp_path / 'a'
-  write_log(intact, [30] * 9, 1, run_id and 'a')
-  before = contents(intact)
-  with pytest.raises(ValueError, match=f'{intact} does not hold the log of'):
-    shards.make_log(intact, 40, run_id=run_id).restore(state)
-  assert contents(intact) == before
-
-
-def test_the_checkpoint_of_another_run_is_not_restored(tmp_path):
-  state = write_log(tmp_path / 'b', [30] * 3, 1, 'b')
-  write_log(tmp_path / 'a', [30] * 3, 1, 'a')
+  write_log(tmp_path / 'a', intact, 1, run_id and 'a')
   before = contents(tmp_path / 'a')
-  with pytest.raises(ValueError, match="the checkpoint is of run_id='b'"):
-    shards.make_log(tmp_path / 'a', 40, run_id='a').restore(state)
-  assert contents(tmp_path / 'a') == before
-
-
-def test_a_refused_checkpoint_leaves_the_log_as_it_is(tmp_path):
-  """A log that is too short is neither changed nor closed."""
-  state = write_log(tmp_path / 'b', [3, 20, 20], 2, None)
-  intact = tmp_path / 'a'
-  write_log(intact, [3, 3], 1, None)
-  before = contents(intact)
-  log = shards.make_log(intact, 40, run_id=None)
-  with pytest.raises(ValueError, match='shorter than at the checkpoint'):
+  log = shards.make_log(tmp_path / 'a', 40, run_id=own_id)
+  with pytest.raises(ValueError, match=message):
     log.restore(state)
-  assert contents(intact) == before
+  assert contents(tmp_path / 'a') == before
+  with pytest.raises(ValueError, match="'shard_capacity': 40"):
+    shards.make_log(tmp_path / 'a', 50, run_id=own_id).restore(state)
+
+
+def test_a_log_goes_on_after_a_refused_checkpoint(tmp_path):
+  state = write_log(tmp_path / 'b', [3, 20, 20], 2, None)
   running = shards.make_log(tmp_path / 'c', 40, run_id=None)
   rows = shards.make_episodes([3, 3])
   for row in rows[0]:

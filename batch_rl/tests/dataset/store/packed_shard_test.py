@@ -5,16 +5,13 @@ import errno
 import json
 import os
 import resource
-import shutil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import packed_columns, packed_shard
-from batch_rl.tests.dataset.store import packing, stores
+from batch_rl.tests.dataset.store import packing
 from batch_rl.utils import files, locks
 
 
@@ -62,16 +59,6 @@ def test_foreign_and_incomplete_files_are_refused(on_disk):
   assert f'{description} is missing' in refusal(on_disk)
 
 
-@pytest.mark.parametrize('name', ['shard-1.bin', 'shard-1.json'])
-def test_a_failed_read_is_no_damage(on_disk, monkeypatch, name):
-  stores.fail_to_open(monkeypatch, name, errno.EMFILE)
-  with pytest.raises(
-    shard_reader.ReadError, match=f'{name} cannot be read: Too many open files'
-  ) as caught:
-    open_again(on_disk)
-  assert 'delete' not in str(caught.value)
-
-
 def test_mapped_shards_may_take_all_descriptors(on_disk):
   kind = resource.RLIMIT_NOFILE
   soft, hard = resource.getrlimit(kind)
@@ -100,46 +87,6 @@ def test_edited_description_is_refused(on_disk, value):
   with open(description, 'w', encoding='utf-8') as file:
     json.dump(value, file)
   refusal(on_disk)
-
-
-@pytest.fixture(scope='module')
-def intact_shard(tmp_path_factory, pool):
-  """The directory of a packed shard, and the shard."""
-  logs = tmp_path_factory.mktemp('logs')
-  packing.write(logs, 0, 50, np.arange(50) % 7 == 6)
-  columns = packed_columns.read(str(logs), 0)
-  directory = tmp_path_factory.mktemp('store')
-  return directory, packing.pack_to_disk(
-    str(logs), columns, b'', str(directory), pool
-  )
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_flipped_bit_is_detected(tmp_path_factory, intact_shard, data):
-  """Opening checks small columns and offsets, `verify_packed` all bytes."""
-  intact, packed = intact_shard
-  directory = tmp_path_factory.mktemp('damaged') / 'store'
-  shutil.copytree(intact, directory)
-  path = directory / 'shard-0.bin'
-  content = bytearray(path.read_bytes())
-  at = data.draw(st.integers(0, len(content) - 1))
-  content[at] ^= 1 << data.draw(st.integers(0, 7))
-  path.write_bytes(content)
-  assert 'shard-0.bin is damaged' in packed_shard.verify_packed(
-    str(directory), 0
-  )
-  try:
-    damaged = packed_shard.open_packed(str(directory), 0, b'')
-  except ValueError as error:
-    assert 'shard-0.bin cannot be used' in str(error)
-    return
-  # The flipped bit is in a block, as decoding will find, or between sections.
-  assert damaged.offsets.tolist() == packed.offsets.tolist()
-  for name in ('action', 'reward', 'terminal'):
-    np.testing.assert_array_equal(
-      getattr(damaged.columns, name), getattr(packed.columns, name)
-    )
 
 
 def forget_checksums(directory, suffix):
@@ -298,16 +245,6 @@ def test_verification_names_missing_files(on_disk):
   assert 'cannot be verified' in packed_shard.verify_packed(
     str(on_disk.directory), 1
   )
-
-
-def test_packing_again_replaces_the_files(on_disk):
-  shutil.rmtree(on_disk.logs)
-  frames = packing.write(on_disk.logs, 1, 71, np.zeros(36))
-  packed = on_disk()
-  np.testing.assert_array_equal(
-    packing.unpack(packed, on_disk.dictionary), frames
-  )
-  assert packed_shard.verify_packed(str(on_disk.directory), 1) is None
 
 
 def test_a_source_that_cannot_be_read_is_not_stale(on_disk, monkeypatch):

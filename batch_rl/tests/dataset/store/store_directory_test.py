@@ -82,6 +82,9 @@ def test_damaged_store_never_crashes(tmp_path_factory, intact_store, data):
   else:
     content[at] ^= 1 << data.draw(st.integers(0, 7))
   path.write_bytes(content)
+  if 'shard' in path.name:
+    problem = packed_shard.verify_packed(str(directory), 0)
+    assert str(path) in problem
   try:
     opened = stores.open_store(directory)
     frames = opened.frames(np.arange(opened.rows))
@@ -105,11 +108,6 @@ def test_store_replaces_the_shards(tmp_path):
   assert stores.rows_in(stores.open_store(directory)) == rows
   assert stores.rows_in(stores.open_store(directory, suffixes=[0])) == rows[:49]
   assert (directory / 'manifest.json').exists()
-  os.remove(directory / 'shard-2.json')
-  with pytest.raises(
-    ValueError, match='incomplete store: shards 2 are missing'
-  ):
-    store.Store(str(directory))
 
 
 @pytest.mark.parametrize('moment', [0.0, 0.3, 0.6, 0.9])
@@ -166,6 +164,8 @@ def test_unusable_directories_are_refused(tmp_path):
   logs = tmp_path / 'replay_logs'
   shards.write_run(logs, [30] * 2, capacity=50)
   (tmp_path / 'file').write_text('')
+  with pytest.raises(ValueError, match='is remote; a store is a local'):
+    store.convert(str(logs), 'gs://bucket/store')
   with pytest.raises(ValueError, match='Not a directory'):
     store.convert(str(logs), str(tmp_path / 'file'))
   with pytest.raises(ValueError, match='cannot be written'):
@@ -209,18 +209,6 @@ def test_full_disk_leaves_no_partial_shard(tmp_path):
   assert content['shards'] == [10]
 
 
-def test_store_with_edited_description_is_refused(tmp_path):
-  logs, directory = tmp_path / 'replay_logs', tmp_path / 'store'
-  shards.write_run(logs, [30] * 6, capacity=50)
-  store.convert(str(logs), str(directory))
-  path = directory / 'shard-1.json'
-  about = json.loads(path.read_text())
-  path.write_text(json.dumps({**about, 'add_count': 90}))
-  assert 'is damaged' in packed_shard.verify_packed(str(directory), 1)
-  with pytest.raises(ValueError, match=r'shard-1.json is damaged'):
-    store.Store(str(directory))
-
-
 def test_a_shard_under_another_number_is_refused(tmp_path):
   logs, directory = tmp_path / 'replay_logs', tmp_path / 'store'
   shards.write_run(logs, [30] * 6, capacity=50)
@@ -229,23 +217,6 @@ def test_a_shard_under_another_number_is_refused(tmp_path):
     shutil.copy(directory / f'shard-1.{kind}', directory / f'shard-0.{kind}')
   with pytest.raises(ValueError, match='shard-0.bin .*it is shard 1'):
     store.Store(str(directory))
-
-
-def test_new_times_of_unchanged_files_are_stored(tmp_path, monkeypatch):
-  logs, cache = tmp_path / 'logs', str(tmp_path / 'cache')
-  shards.write_run(logs, [30] * 2, capacity=50)
-  stores.open_store(logs, directory=cache).close()  # Releases the lock.
-  os.utime(logs / shard_files.file_name('reward', 0))
-  hashed = []
-  original = packed_shard.files.sha256
-  monkeypatch.setattr(
-    packed_shard.files, 'sha256', lambda p: hashed.append(p) or original(p)
-  )
-  for _ in range(3):
-    stores.open_store(logs, directory=cache)
-  assert [os.path.basename(path) for path in hashed] == [
-    shard_files.file_name('reward', 0)
-  ]
 
 
 def test_a_cache_packed_again_by_another_process_stays_usable(
@@ -324,11 +295,6 @@ def test_processes_that_open_a_cache_at_once_use_it(tmp_path):
   assert stores.rows_in(stores.open_store(logs, directory=str(cache))) == rows
 
 
-def test_remote_store_is_refused():
-  with pytest.raises(ValueError, match='is remote; a store is a local'):
-    store.convert(stores.SAMPLE, 'gs://bucket/store')
-
-
 def test_a_conversion_continues_without_a_shard_removed_since(
   tmp_path, monkeypatch
 ):
@@ -350,6 +316,8 @@ def test_a_missing_shard_of_a_store_is_skipped_on_request(tmp_path, caplog):
   shards.write_run(logs, [30] * 6, capacity=50)
   store.convert(str(logs), str(directory))
   os.remove(directory / 'shard-2.json')
+  with pytest.raises(ValueError, match='incomplete store: shards 2 are'):
+    store.Store(str(directory))
   opened = stores.open_store(directory, skip_damaged=True)
   assert opened.suffixes == [0, 1, 3]
   assert 'shards 2 are missing' in caplog.text

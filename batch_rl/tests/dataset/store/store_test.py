@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from batch_rl.dataset import store
 from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.dataset.store import lz4_blocks
 from batch_rl.tests import ring_logs, shards
 from batch_rl.tests.dataset.store import stores
 
@@ -95,17 +94,6 @@ def test_frames_of_another_dtype(tmp_path):
     opened.frames(np.arange(30)), memory._store['observation'][:30]
   )
   assert set(opened.action) == {300} and set(opened.reward) == {0.5}
-
-
-def test_blocks_are_the_same_without_direct_lz4_access(tmp_path, monkeypatch):
-  direct = stores.open_store(stores.SAMPLE, suffixes=[10])
-  monkeypatch.setattr(lz4_blocks, '_library', lambda: None)
-  package = stores.open_store(stores.SAMPLE, suffixes=[10])
-  rows = np.arange(0, package.rows - 5, 7)
-  np.testing.assert_array_equal(
-    package.windows(rows, 5), direct.windows(rows, 5)
-  )
-  assert package.nbytes == direct.nbytes
 
 
 def test_remote_shards(tmp_path):
