@@ -87,7 +87,7 @@ def test_processes_that_write_one_file_do_not_disturb_each_other(tmp_path):
   [
     (b'{"size": "big"}', "size is 'big', not an integer"),
     (b'{"size": 1', 'it is not JSON'),
-    (b'[' * 100_000, 'nested deeper'),
+    (b'[' * 100_000, 'nested too deeply'),
   ],
 )
 def test_damaged_json_names_file_key_and_value(tmp_path, content, message):
