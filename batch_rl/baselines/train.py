@@ -18,6 +18,7 @@ from absl import flags
 from batch_rl.baselines import parallel_runs
 from batch_rl.baselines.agents import REGISTRY
 from batch_rl.runs import command_line, interruption, run_record
+from batch_rl.runs.bindings import bound
 from batch_rl.utils import number_ranges
 
 command_line.define_flags()
@@ -54,7 +55,7 @@ def create_agent(
   from batch_rl.baselines import run_experiment
 
   name = FLAGS.agent_name if FLAGS.is_parsed() else None
-  name = name or command_line.query_gin('create_online_agent.agent_name')
+  name = name or bound.query('create_online_agent.agent_name')
   return run_experiment.create_online_agent(
     sess,
     environment,

@@ -15,7 +15,13 @@ from absl import flags
 
 from batch_rl.dataset.store import store, store_directory
 from batch_rl.fixed_replay.agents import REGISTRY
-from batch_rl.runs import checkpoints, command_line, interruption
+from batch_rl.runs import (
+  checkpoints,
+  command_line,
+  configured_environment,
+  interruption,
+)
+from batch_rl.runs.bindings import bound
 
 command_line.define_flags()
 flags.adopt_module_key_flags(command_line)  # for --help
@@ -52,7 +58,7 @@ def create_agent(
   from batch_rl.fixed_replay import run_experiment
 
   given = FLAGS.flag_values_dict() if FLAGS.is_parsed() else {}
-  name = given.get('agent_name') or command_line.query_gin(
+  name = given.get('agent_name') or bound.query(
     'create_offline_agent.agent_name'
   )
   return run_experiment.create_offline_agent(
@@ -91,7 +97,9 @@ def main(unused_argv: Any = None) -> None:
       init_checkpoint_dir=FLAGS.init_checkpoint_dir
       and store_directory.absolute(FLAGS.init_checkpoint_dir),
     )
-    run_experiment.check_game(replay_data_dir, command_line.configured_game())
+    run_experiment.check_game(
+      replay_data_dir, configured_environment.configured_game()
+    )
     init_checkpoint_dir = FLAGS.init_checkpoint_dir
     if checkpoints.find(FLAGS.base_dir):
       init_checkpoint_dir = None  # a resumed run has its own weights

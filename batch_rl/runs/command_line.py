@@ -24,10 +24,8 @@ import gin
 from absl import app, flags, logging
 
 from batch_rl.agents import registry
-from batch_rl.atari import roms
 from batch_rl.dataset.shards import shard_reader
-from batch_rl.minatar import games as minatar_games
-from batch_rl.runs import games, interruption, run_record
+from batch_rl.runs import configured_environment, interruption, run_record
 from batch_rl.runs import gin_files as gin_files_lib
 from batch_rl.runs.bindings import (
   any_agent,
@@ -39,7 +37,6 @@ from batch_rl.utils import programs
 from batch_rl.utils.user_code import user_modules
 
 _ATARI = 'dopamine.discrete_domains.atari_lib.'
-_MINATAR = 'MinAtarEnvironment'
 
 
 @functools.cache
@@ -280,7 +277,9 @@ def start_run(
   if flags.FLAGS.agent_name:
     agents.find(flags.FLAGS.agent_name)  # gin knows the class from now on
   bindings = _apply(sources)
-  agent_name = flags.FLAGS.agent_name or query_gin(f'{create_agent}.agent_name')
+  agent_name = flags.FLAGS.agent_name or bound.query(
+    f'{create_agent}.agent_name'
+  )
   if agent_name is None:
     agent_name = files_of_2020.agent_name(bindings, agents)
     if agent_name is None:
@@ -295,10 +294,10 @@ def start_run(
   for line in files_of_2020.adapt(bindings, agents, agent_class):
     logging.info('%s', line)
   any_agent.bind(bindings, agents, agent_class)
-  _check_environment()
+  configured_environment.check()
   seed = flags.FLAGS.seed
   if seed is None:
-    seed = query_gin('run_seed.seed')
+    seed = bound.query('run_seed.seed')
   run_record.lock(flags.FLAGS.base_dir)
   record = run_record.start(
     flags.FLAGS.base_dir,
@@ -317,69 +316,6 @@ def start_run(
 def _bind(parameter: str, value) -> None:
   with gin.unlock_config():
     gin.bind_parameter(parameter, value)
-
-
-def query_gin(parameter: str) -> Any:
-  """Returns the value bound to a gin parameter, also by a macro, or None.
-
-  Raises:
-    ValueError: If a macro has no value.
-  """
-  try:
-    given = gin.query_parameter(parameter)
-  except ValueError:
-    return None
-  return bound.resolve(given)
-
-
-def configured_game() -> str | None:
-  """Returns the game of Atari or MinAtar that gin configures, as it is written.
-
-  Returns:
-    None if there is none, or the run has another environment.
-  """
-  function = _environment_function()
-  if function == _MINATAR:
-    from batch_rl.minatar import environment
-
-    return environment.configured_game()
-  return query_gin(games.ATARI_SETTING) if _is_atari(function) else None
-
-
-def _check_environment():
-  """Checks that game and emulator are there.
-
-  Raises:
-    ValueError: If the game is unknown or missing, or MinAtar is not installed.
-  """
-  game, function = configured_game(), _environment_function()
-  if function == _MINATAR:
-    from batch_rl.minatar import environment
-
-    environment.check_installed()
-  elif game and minatar_games.is_minatar(game):
-    raise ValueError(
-      f'{games.ATARI_SETTING} is {game!r}, no game of Atari: add --gin_files=batch_rl/minatar/'
-      f'configs/offline.gin or online.gin, and bind {games.MINATAR_SETTING} instead.'
-    )
-  elif game:
-    roms.find_rom(game, query_gin('make_atari.rom_set') or 'auto')
-  elif function is None:
-    raise ValueError(f'No game: bind {games.ATARI_SETTING}, e.g. to "Pong".')
-
-
-def _is_atari(function: str | None) -> bool:
-  """Returns whether a `create_environment_fn` is Atari's; None is the default."""
-  return function in (None, 'create_atari_environment')
-
-
-def _environment_function() -> str | None:
-  """Returns the name of the configured `create_environment_fn`, or None."""
-  for parameters in gin_internals.bound_values().values():
-    function = bound.resolve(parameters.get('create_environment_fn'))
-    if isinstance(function, gin.config.ConfigurableReference):
-      return function.configurable.name
-  return None
 
 
 def finish(runner: Any) -> None:
@@ -411,7 +347,7 @@ def unused_bindings() -> list[str]:
 
   Those of Atari in the agents' gin files are left out in another environment.
   """
-  others = () if _is_atari(_environment_function()) else (_ATARI,)
+  others = () if configured_environment.has_atari() else (_ATARI,)
   read = gin_internals.read_values()
   return sorted(
     f'{"/".join(filter(None, scope_and_selector))}.{parameter}'

@@ -119,3 +119,16 @@ def resolve(given: Any) -> Any:
         f'%{name} is neither a constant nor a macro with a value: add {name}=VALUE.'
       ) from error
   return given
+
+
+def query(parameter: str) -> Any:
+  """Returns the value bound to a gin parameter, also by a macro, or None.
+
+  Raises:
+    ValueError: If a macro has no value.
+  """
+  try:
+    given = gin.query_parameter(parameter)
+  except ValueError:
+    return None
+  return resolve(given)
