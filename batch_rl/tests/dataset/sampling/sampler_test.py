@@ -1,6 +1,5 @@
 """Sampling: the set of transitions, their values, and their distribution."""
 
-import collections
 import concurrent.futures
 import random
 import threading
@@ -12,8 +11,8 @@ from hypothesis import strategies as st
 
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.store import store
-from batch_rl.tests import ring_logs
-from batch_rl.tests.dataset.sampling.known_runs import open_store, write_run
+from batch_rl.tests import known_runs, ring_logs
+from batch_rl.tests.known_runs import Transition, open_store, write_run
 
 SAMPLE = 'data/Pong/1/replay_logs'
 GAMMA = 0.5  # sums of clipped rewards are exact
@@ -25,42 +24,6 @@ def make_sampler(opened, stack_size=4, horizon=1, **kwargs):
 
 def open_sampler(data_dir, **kwargs):
   return make_sampler(open_store(data_dir), **kwargs)
-
-
-Transition = collections.namedtuple(
-  'Transition', 'stack action reward terminal next_stack next_action'
-)
-
-
-def transitions(run, kept, stack_size, horizon):
-  """Returns `{row: Transition}` of the rows `kept`, computed row by row."""
-  rows, kept = run.rows, set(kept)
-
-  def stack_at(row):
-    return [rows[r].frame for r in range(row - stack_size + 1, row + 1)]
-
-  expected = {}
-  for row in sorted(kept):
-    before = range(row - stack_size + 1, row)
-    if not run.is_step[row]:
-      continue
-    if not all(r in kept and not rows[r].terminal for r in before):
-      continue
-    reward, terminal, after = 0.0, 0, row
-    while after < row + horizon and after in kept and not terminal:
-      reward += GAMMA ** (after - row) * rows[after].reward
-      terminal = rows[after].terminal
-      after += 1
-    if terminal:
-      following = None, None
-    elif after == row + horizon and after in kept:
-      following = stack_at(after), rows[after].action
-    else:
-      continue
-    expected[row] = Transition(
-      stack_at(row), rows[row].action, reward, terminal, *following
-    )
-  return expected
 
 
 def assert_same_without_compiled_code(sampler, rows):
@@ -126,8 +89,8 @@ def assert_draws(sampler, run, present, kept=None):
   chosen = [
     row for row in in_store if kept is None or run.shard_of[row] in kept
   ]
-  expected = transitions(
-    run, chosen, sampler.stack_size, sampler.update_horizon
+  expected = known_runs.transitions(
+    run, chosen, sampler.stack_size, sampler.update_horizon, GAMMA
   )
   valid = sampler.valid_rows()
   assert [in_store[row] for row in valid] == list(expected)
@@ -151,12 +114,7 @@ def test_all_transitions_of_the_run_are_valid(
   run = write_run(
     tmp_path_factory.mktemp('run'), lengths, capacity, dropped=dropped
   )
-  present = set(run.suffixes)
-  if len(present) > 1 and data.draw(st.booleans(), label='shards are missing'):
-    removed = data.draw(st.sets(st.sampled_from(run.suffixes), max_size=3))
-    present = present - removed or present
-    for suffix in set(run.suffixes) - present:
-      ring_logs.remove_shard(run.directory, suffix)
+  present = known_runs.remove_shards(run, data)
   kept = data.draw(st.none() | st.sets(st.sampled_from(sorted(present))))
   opened = open_store(run.directory)
   for stack_size in (1, 2, 3, 4, 5):
@@ -221,7 +179,7 @@ def test_padding_is_never_drawn_and_black_frames_are(
   opened, in_store = open_store(directory), run.rows_of(present)
   for stack_size in (1, 2, 3, 4):
     sampler = make_sampler(opened, stack_size)
-    expected = transitions(run, in_store, stack_size, 1)
+    expected = known_runs.transitions(run, in_store, stack_size, 1, GAMMA)
     valid = sampler.valid_rows()
     rows = [in_store[row] for row in valid]
     assert drawn_transitions(sampler, valid) == [expected[row] for row in rows]
@@ -447,7 +405,7 @@ def test_shards_are_drawn_from_once_they_are_packed(small, opened, gate):
     packed = set(packing.packed)
     assert len(packed) == count
     rows = [r for r, suffix in enumerate(small.shard_of) if suffix in packed]
-    expected = transitions(small, rows, 4, 2)
+    expected = known_runs.transitions(small, rows, 4, 2, GAMMA)
     rows = sampler.draw(count, 100)
     assert sampler.valid_rows().tolist() == list(expected)
     assert drawn_transitions(sampler, rows) == [expected[row] for row in rows]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from batch_rl.dataset.sampling import sequences
 from batch_rl.dataset.store import store
 from batch_rl.tests import interchange_runs, ring_logs
-from batch_rl.tests.dataset.sampling.known_runs import open_store, write_run
+from batch_rl.tests.known_runs import open_store, write_run
 
 LENGTHS = [30, 25, 40, 11, 60, 33]
 

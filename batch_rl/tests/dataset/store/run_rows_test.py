@@ -12,20 +12,10 @@ from batch_rl.tests import ring_logs, shards
 from batch_rl.tests.dataset.store import stores
 
 
-def test_windows_stop_at_a_gap(tmp_path, caplog):
-  rows = shards.write_run(tmp_path, [30] * 6, capacity=50)
-  stores.remove_shard(tmp_path, 1)
-  opened = stores.open_store(tmp_path)
-  assert 'no shard between 0 and 2' in caplog.text
-  assert stores.rows_in(opened) == rows[:49] + rows[99:]
-  [window] = opened.windows(np.array([47]), 4)[..., 0, 0]
-  assert window.tolist() == [rows[47].frame, rows[48].frame, 0, 0]
-
-
 def test_lost_dump_is_reported(tmp_path, caplog):
   """Without a dump, shard numbers continue but `add_count` jumps."""
   rows = shards.write_run(tmp_path, [30] * 8, capacity=50)
-  stores.remove_shard(tmp_path, 1)
+  ring_logs.remove_shard(tmp_path, 1)
   for suffix in (1, 2):
     stores.copy_shard(tmp_path, suffix + 1, suffix)
   opened = stores.open_store(tmp_path, suffixes=[0, 1, 2])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from batch_rl.dataset import store
 from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.tests import ring_logs, shards
+from batch_rl.tests import known_runs, ring_logs, shards
 from batch_rl.tests.dataset.store import stores
 
 
@@ -26,35 +26,44 @@ def hashes(directory):
   }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
   lengths=st.lists(st.integers(1, 40), min_size=1, max_size=10),
-  capacity=st.integers(8, 60),
+  capacity=st.integers(6, 60),
+  dropped=st.integers(0, 5),
   on_disk=st.booleans(),
   length=st.integers(1, 30),
+  data=st.data(),
 )
 def test_rows_equal_the_shards_in_time_order(
-  tmp_path_factory, lengths, capacity, on_disk, length
+  tmp_path_factory, lengths, capacity, dropped, on_disk, length, data
 ):
+  """Windows end at the first gap, and gaps are reported."""
   directory = tmp_path_factory.mktemp('run')
-  shards.write_run(directory / 'logs', lengths, capacity)
+  run = known_runs.write_run(
+    directory / 'logs', lengths, capacity, dropped=dropped
+  )
+  present = known_runs.remove_shards(run, data)
   before = hashes(directory)
-  cache = directory / 'cache' if on_disk else None
-  opened = store.Store(str(directory / 'logs'), directory=cache and str(cache))
-  opened.wait()
-  rows = shards.read_run(directory / 'logs')
-  assert stores.rows_in(opened) == rows
-  frames = np.array([row.frame for row in rows])
-  starts = np.arange(-2, len(rows) + 2)
+  cache = str(directory / 'cache') if on_disk else None
+  opened = stores.open_store(run.directory, directory=cache)
+  kept = run.rows_of(present)
+  assert stores.rows_in(opened) == [run.rows[row] for row in kept]
+  has_gap = max(present) - min(present) >= len(present)
+  assert bool(opened.problems) == has_gap
+  assert all('no shard between' in problem for problem in opened.problems)
+  starts = np.arange(len(kept) + 2)
   windows = opened.windows(starts, length)[..., 0, 0]
-  for start, window in zip(starts, windows, strict=True):
-    if start >= 0:
-      expected = frames[start : start + length]
-      padded = np.pad(expected, (0, length - len(expected)))
-      assert window.tolist() == padded.tolist()
-  if on_disk:
-    after = hashes(directory)
-    assert {path: after[path] for path in before} == before
+  for start, window in enumerate(windows.tolist()):
+    expected = [
+      run.rows[row].frame
+      for i, row in enumerate(kept[start : start + length])
+      if row == kept[start] + i
+    ]
+    assert window == expected + [0] * (length - len(expected))
+  assert not opened.windows(np.array([-1, -40]), 1).any()
+  after = hashes(directory)
+  assert {path: after[path] for path in before} == before
 
 
 def test_frames_of_the_sample_run(tmp_path):

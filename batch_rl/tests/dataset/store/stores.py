@@ -6,18 +6,13 @@ import shutil
 
 import numpy as np
 
-from batch_rl.dataset import store
 from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import shard_packing
 from batch_rl.tests import shards
+from batch_rl.tests.known_runs import open_store
 
+__all__ = ['open_store']
 SAMPLE = 'data/Pong/1/replay_logs'
-
-
-def open_store(*args, **kwargs):
-  opened = store.Store(*map(str, args), **kwargs)
-  opened.wait()
-  return opened
 
 
 def rows_in(opened):
@@ -39,11 +34,6 @@ def copy_shard(directory, old, new):
       directory / shard_files.file_name(name, old),
       directory / shard_files.file_name(name, new),
     )
-
-
-def remove_shard(directory, suffix):
-  for name in shard_files.FILES:
-    os.remove(directory / shard_files.file_name(name, suffix))
 
 
 def damage_frames(patch, suffix):

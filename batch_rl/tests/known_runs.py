@@ -1,6 +1,12 @@
-"""Runs on disk whose rows a test knows, with which of them are steps."""
+"""The model of a run: rows on disk that a test knows, and transitions computed from them.
 
+Runs have several shards with padding, truncated at any row; shards may be missing.
+"""
+
+import collections
 import dataclasses
+
+from hypothesis import strategies as st
 
 from batch_rl.dataset.store import store
 from batch_rl.tests import ring_logs, shards
@@ -65,3 +71,50 @@ def write_run(directory, lengths, capacity, logged_with=4, black=(), dropped=0):
   stop = max(1, len(rows) - dropped)
   shard_of = ring_logs.write_run(directory, rows[:stop], capacity)
   return Run(str(directory), capacity, rows[:stop], is_step[:stop], shard_of)
+
+
+def remove_shards(run, data):
+  """Removes some shards, chosen by `data` of hypothesis; returns those that remain."""
+  present = set(run.suffixes)
+  if len(present) > 1 and data.draw(st.booleans(), label='shards are missing'):
+    removed = data.draw(st.sets(st.sampled_from(run.suffixes), max_size=3))
+    present = present - removed or present
+    for suffix in set(run.suffixes) - present:
+      ring_logs.remove_shard(run.directory, suffix)
+  return present
+
+
+Transition = collections.namedtuple(
+  'Transition', 'stack action reward terminal next_stack next_action'
+)
+
+
+def transitions(run, kept, stack_size, horizon, gamma):
+  """Returns `{row: Transition}` of the rows `kept`, computed row by row."""
+  rows, kept = run.rows, set(kept)
+
+  def stack_at(row):
+    return [rows[r].frame for r in range(row - stack_size + 1, row + 1)]
+
+  expected = {}
+  for row in sorted(kept):
+    before = range(row - stack_size + 1, row)
+    if not run.is_step[row]:
+      continue
+    if not all(r in kept and not rows[r].terminal for r in before):
+      continue
+    reward, terminal, after = 0.0, 0, row
+    while after < row + horizon and after in kept and not terminal:
+      reward += gamma ** (after - row) * rows[after].reward
+      terminal = rows[after].terminal
+      after += 1
+    if terminal:
+      following = None, None
+    elif after == row + horizon and after in kept:
+      following = stack_at(after), rows[after].action
+    else:
+      continue
+    expected[row] = Transition(
+      stack_at(row), rows[row].action, reward, terminal, *following
+    )
+  return expected
