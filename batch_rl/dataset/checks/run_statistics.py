@@ -179,14 +179,13 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
       f'{truncated:,} episodes were truncated. The format has to mark their ends as '
       'terminal; batches do not.',
     ]
-  segments, actions, paddings, sizes = zip(
+  segments, actions, sizes = zip(
     *(_summarize(data, i) for i in range(len(placements))), strict=True
   )
   episodes = episode_table.join_shards(
     placements, segments, data.starts_at_reset
   )
-  logged_padding = manifests.padding(manifest)
-  padding = min(paddings) if logged_padding is None else logged_padding
+  padding = data.first_padding()
   padding_rows = _count_padding(placements, episodes.starts, padding)
   steps = np.zeros(max(len(counts) for counts in actions), np.int64)
   for counts in actions:
@@ -209,8 +208,8 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
 
 def _summarize(
   data: store_lib.Store, i: int
-) -> tuple[episode_table.Segments, np.ndarray, int, int]:
-  """Returns segments, action counts, padding, and bytes on disk of shard i."""
+) -> tuple[episode_table.Segments, np.ndarray, int]:
+  """Returns segments, action counts and bytes on disk of shard i."""
   start, stop = data.starts[i : i + 2]
   action, reward = data.action[start:stop], data.reward[start:stop]
   terminal = np.zeros(stop - start, bool)
@@ -231,24 +230,7 @@ def _summarize(
       f'{data.data_dir}` to check all files.'
     )
   segments = episode_table.split_shard(reward, terminal)
-  padding = _infer_padding(action, reward, segments.ends)
-  return segments, np.bincount(action, minlength=1), padding, size
-
-
-def _infer_padding(
-  action: np.ndarray, reward: np.ndarray, ends: np.ndarray
-) -> int:
-  """Infers the padding rows of a shard's episodes from actions and rewards.
-
-  At most three are assumed, as in the DQN Replay Dataset: further rows with action 0
-  may be agent steps.
-  """
-  empty = (action == 0) & (reward == 0)
-  starts = ends[ends < len(empty) - 3] + 1
-  for padding in (3, 2, 1):
-    if empty[starts[:, None] + np.arange(padding)].all():
-      return padding
-  return 0
+  return segments, np.bincount(action, minlength=1), size
 
 
 def _count_padding(
