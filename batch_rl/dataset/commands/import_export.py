@@ -24,7 +24,7 @@ from batch_rl.utils import number_ranges
 
 # Options that only some formats have.
 _OPTIONS = {
-  source_formats.DOPAMINE: ('dry_run',),
+  source_formats.DOPAMINE: (),
   source_formats.RLDS: ('shard_rows', 'game', 'checkpoints', 'last_step'),
   source_formats.UNPLUGGED: (
     'shard_rows',
@@ -75,11 +75,6 @@ def add_import(commands: Any) -> None:
     action='store_true',
     help='write shards, not a store; files of shards are linked where possible',
   )
-  command.add_argument(
-    '--dry_run',
-    action='store_true',
-    help='print the shards that were found, without importing them',
-  )
   episodes = command.add_argument_group(
     'options for TFDS datasets and RL Unplugged files'
   )
@@ -110,7 +105,7 @@ def _import(arguments: argparse.Namespace) -> int:
     arguments.input_dir
   )
   for name in sorted({name for names in _OPTIONS.values() for name in names}):
-    given = getattr(arguments, name) not in (None, False)
+    given = getattr(arguments, name) is not None
     if given and name not in _OPTIONS[input_format]:
       raise ValueError(
         f'--{_FLAGS.get(name, name)} does not apply to {arguments.input_dir}, read '
@@ -191,7 +186,6 @@ def _import_dopamine(arguments: argparse.Namespace) -> int:
     'ignored': shards.ignored,
     'left_out': shards.left_out,
     'taken': table[1:],
-    'notes': [],
   }
   if not arguments.json:
     console.print_table(table, left=(1, 2))
@@ -199,12 +193,11 @@ def _import_dopamine(arguments: argparse.Namespace) -> int:
       print(f'ignored: {name}')
     for line in shards.left_out:
       print(f'missing: {line}')
-  if not arguments.dry_run:
-    document['notes'] = _import_shards(arguments, shards)
+  notes = _import_shards(arguments, shards)
   if arguments.json:
-    console.print_json(document)
-  elif not arguments.dry_run:
-    for line in document['notes']:
+    console.print_json({**document, 'notes': notes})
+  else:
+    for line in notes:
       print(f'note: {line}')
     print(f'{arguments.destination}: {len(shards.contents)} shards')
   return int(bool(shards.left_out))

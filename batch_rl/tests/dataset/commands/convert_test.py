@@ -10,9 +10,11 @@ from batch_rl.tests.dataset.conftest import is_one_line
 
 def test_a_store_takes_the_place_of_its_run(root, run):
   directory, path = root / 'Pong' / '1', root / 'stores' / 'pong'
-  code, out, err = run('convert', directory, path)
-  assert code == 0 and not err.replace('\r', '').startswith('error')
-  assert out.startswith(f'{path}: 2 shards, 66 rows')
+  code, out, _ = run('convert', '--json', directory, path)
+  document = json.loads(out)
+  assert code == 0 and document['store'] == str(path)
+  assert (document['shards'], document['rows']) == (2, 66)
+  assert document['bytes_per_row'] == document['bytes'] / 66
   for arguments in (['inspect', '--json'], ['subset', '--json']):
     _, of_run, _ = run(*arguments, directory)
     code, of_store, _ = run(*arguments, path)
@@ -30,15 +32,6 @@ def test_a_store_takes_the_place_of_its_run(root, run):
   assert code == 0 and first[:4] == ['Pong', '1', '2', '66']
   code, _, err = run('convert', path, root / 'again')
   assert code == 2 and is_one_line(err) and 'is already a store' in err
-
-
-def test_json_has_the_size_of_the_store(root, run):
-  path = root / 'stores' / 'pong'
-  code, out, _ = run('convert', '--json', root / 'Pong' / '1', path)
-  document = json.loads(out)
-  assert code == 0 and document['store'] == str(path)
-  assert (document['shards'], document['rows']) == (2, 66)
-  assert document['bytes_per_row'] == document['bytes'] / 66
 
 
 def test_a_store_has_a_name(root):

@@ -126,17 +126,6 @@ def test_a_wrong_assumption_on_terminal_steps_has_a_way_out(tmp_path, run):
   assert code == 0 and '2 episodes, 50 steps' in out, err
 
 
-def test_larger_rewards_are_clipped_and_their_returns_kept(tmp_path, run):
-  folder = tmp_path / 'Pong'
-  unplugged_files.write_run(folder, 1, [0], clipped=False)
-  code, _, err = run('import', folder, tmp_path / 'store')
-  assert code == 0, err
-  same(tmp_path / 'store', 1, [0])
-  made = unplugged_files.random_episodes(*LENGTHS, seed=100)
-  found = logged_run.open(tmp_path / 'store').trajectories()
-  assert [e.unclipped_return for e in found] == [e.reward.sum() for e in made]
-
-
 def test_a_damaged_file_is_named_and_the_others_are_kept(tmp_path, run):
   folder = tmp_path / 'Pong'
   paths = unplugged_files.write_run(folder, 1, [0, 1, 2])
@@ -174,7 +163,6 @@ def test_a_damaged_file_is_named_and_the_others_are_kept(tmp_path, run):
     (['--run=1', '--checkpoints=1-3'], ['checkpoints 2, but of 0-1,3']),
     (['--run=1', '--game=Breakout'], ['has files of Pong, not Breakout']),
     (['--run=1', '--shard_rows=200'], ['--shard_rows needs --shards']),
-    (['--run=1', '--dry_run'], ['--dry_run does not apply']),
     (['--format=dopamine', '--run=1'], ['--run does not apply']),
   ],
 )

@@ -152,20 +152,3 @@ def test_a_missing_package_is_named(tmp_path, run, monkeypatch, module):
   code, _, err = run('export', root, tmp_path / 'pong-v0', '--format=minari')
   assert code == 2 and module in err and 'pip install' in err
   assert err.startswith('error: ') and err.count('\n') == 1
-
-
-def test_an_error_leaves_nothing_behind(tmp_path, run, monkeypatch):
-  from minari.dataset import minari_storage
-  from minari.dataset._storages import hdf5_storage
-
-  root = tmp_path / 'Pong' / '1'
-  runs.write_run(root, runs.make_episodes(8))
-
-  def full(*args):
-    raise OSError(28, 'No space left on device')
-
-  monkeypatch.setattr(hdf5_storage.HDF5Storage, 'update_episodes', full)
-  assert issubclass(hdf5_storage.HDF5Storage, minari_storage.MinariStorage)
-  code, _, err = run('export', root, tmp_path / 'pong-v0', '--format=minari')
-  assert code == 2 and 'No space left' in err
-  assert [path.name for path in tmp_path.iterdir()] == ['Pong']

@@ -262,7 +262,6 @@ def dataset(tmp_path_factory):
       ['not a TFDS directory'],
     ),
     (['{root}/tiny', '{out}', '--game=Pong'], ['--game', 'dopamine']),
-    (['{root}/good', '{out}', '--dry_run'], ['--dry_run', 'rlds']),
     (['{root}/no_terminal', '{out}'], ['no is_terminal, but']),
     (['{root}/continuous', '{out}'], ['action is float32']),
     (['{root}/large', '{out}'], ['(96, 96, 1)', '(84, 84, 1)']),

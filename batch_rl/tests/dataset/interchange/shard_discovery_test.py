@@ -187,13 +187,3 @@ def test_a_mistake_is_one_line(tmp_path, run, source, message):
   # Without --format, a server would be asked for dataset_info.json.
   code, out, err = run('import', path, tmp_path / 'run', '--format=dopamine')
   assert code == 2 and not out and is_one_line(err) and message in err
-
-
-def test_a_dry_run_does_nothing(original, tmp_path, run):
-  code, out, _ = run('import', original, tmp_path / 'run', '--dry_run')
-  assert code == 0 and not (tmp_path / 'run').exists()
-  assert out.splitlines()[1].split() == [
-    '0-2',
-    '.',
-    '$store$_observation_ckpt.N.gz',
-  ]
