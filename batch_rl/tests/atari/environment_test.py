@@ -262,15 +262,6 @@ def test_vector_environment_seeds():
   assert len({*screens(None), *screens(None)}) > 2
 
 
-def test_vector_environment_options():
-  env = environment.make_vector_environment(
-    'Pong', 2, num_threads=1, autoreset_mode='SameStep'
-  )
-  assert env.autoreset_mode is gymnasium.vector.AutoresetMode.SAME_STEP
-  assert env.observation_space.shape == (2, 4, 84, 84)
-  assert env.single_action_space.n == 6
-
-
 def test_vector_environment_takes_the_roms_bound_in_gin(tmp_path):
   gin.bind_parameter('make_atari.rom_set', str(tmp_path))
   with pytest.raises(ValueError, match='no pong.bin in .*' + tmp_path.name):

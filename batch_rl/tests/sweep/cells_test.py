@@ -7,7 +7,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 
@@ -16,45 +15,23 @@ import pytest
 from batch_rl.runs import progress, run_record
 from batch_rl.sweep import cells, plan, stop_with_parent
 from batch_rl.tests import user_code
+from batch_rl.tests.sweep import made_up_sweeps
 from batch_rl.utils import locks
-
-# Adds a letter to `starts`, writes progress, runs `body`, and finishes.
-PROGRAM = """
-import os, signal, sys, time
-sys.path.insert(0, {root!r})
-from batch_rl.runs import progress, run_record
-run_record.lock('.')
-with open('starts', 'a') as file:
-  file.write('x')
-starts = open('starts').read().count('x')
-progress.Progress('.', 2).write(5, 2.5, {{'iteration': 0, 'phase': 'train', 'total': 10, 'unit': 'update'}})
-{body}
-progress.Progress('.', 2).finish()
-"""
 
 
 @pytest.fixture
 def make(tmp_path, monkeypatch):
-  """Returns a function that makes a cell with a program, see `PROGRAM`."""
+  """Returns a function that makes a cell with a program, see `made_up_sweeps`."""
   monkeypatch.chdir(tmp_path)
 
   def cell(body, job='offline'):
-    root = str(pathlib.Path(progress.__file__).parents[2])
-    code = PROGRAM.format(root=root, body=textwrap.dedent(body))
-    return plan.Cell('one', job, str(tmp_path), ('-c', code))
+    return made_up_sweeps.program_cell('one', tmp_path, body, job)
 
   return cell
 
 
 def starts():
   return len(pathlib.Path('starts').read_text())
-
-
-def wait_for(condition):
-  end = time.monotonic() + 60
-  while not condition():
-    assert time.monotonic() < end
-    time.sleep(0.02)
 
 
 def test_a_cell_that_is_done_is_not_run_again(make):
@@ -103,19 +80,14 @@ def test_a_cell_that_is_stopped_from_outside_is_not_done(make):
 
 
 def test_a_cell_saves_when_it_is_asked_to_stop(make):
-  cell = make("""
-    if starts < 2:
-      signal.signal(signal.SIGTERM, lambda *_: (open('saved', 'w'), sys.exit(143)))
-      open('ready', 'w').close()
-      time.sleep(60)
-  """)
+  cell = make(made_up_sweeps.WAITS)
   stop = threading.Event()
   statuses = []
   thread = threading.Thread(
     target=lambda: statuses.append(cells.run(cell, 3, stop=stop))
   )
   thread.start()
-  wait_for(lambda: os.path.exists('ready'))
+  made_up_sweeps.wait_for(lambda: os.path.exists('ready'))
   running = cells.status(cell)
   assert running.state == cells.RUNNING
   assert str(os.getpid()) in running.where
@@ -143,11 +115,15 @@ def test_a_program_ends_with_its_worker(make):
     [sys.executable, '-c', code, json.dumps(fields)],
     env={**os.environ, 'PYTHONPATH': root},
   )
-  wait_for(lambda: os.path.exists('pid') and pathlib.Path('pid').read_text())
+  made_up_sweeps.wait_for(
+    lambda: os.path.exists('pid') and pathlib.Path('pid').read_text()
+  )
   worker.kill()
   worker.wait()
   path = os.path.join(cell.directory, run_record.LOCK)
-  wait_for(lambda: locks.try_lock(path) is not None)  # The program has ended.
+  made_up_sweeps.wait_for(
+    lambda: locks.try_lock(path) is not None
+  )  # The program has ended.
   assert cells.status(cell).state == cells.STOPPED
   assert cells.run(cell).state == cells.DONE
   assert starts() == 2

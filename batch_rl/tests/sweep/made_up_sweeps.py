@@ -1,6 +1,34 @@
-"""Sweeps for tests, built without a file."""
+"""Sweeps for tests, built without a file, and programs for their cells."""
 
+import pathlib
+import textwrap
+import time
+
+from batch_rl.runs import progress
 from batch_rl.sweep import plan
+
+# Adds a letter to `starts`, writes progress, runs `body`, and finishes.
+_PROGRAM = """
+import os, signal, sys, time
+sys.path.insert(0, {root!r})
+os.chdir({directory!r})
+from batch_rl.runs import progress, run_record
+run_record.lock('.')
+with open('starts', 'a') as file:
+  file.write('x')
+starts = open('starts').read().count('x')
+phase = {{'iteration': 0, 'phase': 'train', 'total': 10, 'unit': 'update'}}
+progress.Progress('.', 2).write(5, 2.5, phase)
+{body}
+progress.Progress('.', 2).finish()
+"""
+# A body that saves when it is asked to stop, and ends at once the next time.
+WAITS = """
+if starts < 2:
+  signal.signal(signal.SIGTERM, lambda *_: (open('saved', 'w'), sys.exit(143)))
+  open('ready', 'w').close()
+  time.sleep(60)
+"""
 
 
 def make(*cells, base_dir='out', **needs):
@@ -15,3 +43,20 @@ def make(*cells, base_dir='out', **needs):
     slurm={},
   )
   return plan.Sweep(base_dir=str(base_dir), cells=cells, **{**fields, **needs})
+
+
+def program_cell(name, directory, body, job='offline') -> plan.Cell:
+  """Returns a cell whose program counts its starts and runs `body`."""
+  root = str(pathlib.Path(progress.__file__).parents[2])
+  code = _PROGRAM.format(
+    root=root, directory=str(directory), body=textwrap.dedent(body)
+  )
+  return plan.Cell(name, job, str(directory), ('-c', code))
+
+
+def wait_for(condition):
+  """Waits a minute at most."""
+  end = time.monotonic() + 60
+  while not condition():
+    assert time.monotonic() < end
+    time.sleep(0.02)

@@ -4,33 +4,13 @@ import dataclasses
 import os
 import pathlib
 import signal
-import textwrap
 import time
 
 import pytest
 import submitit
 
-from batch_rl.runs import progress
-from batch_rl.sweep import cells, plan, slurm_launcher
+from batch_rl.sweep import cells, slurm_launcher
 from batch_rl.tests.sweep import fake_slurm, made_up_sweeps
-
-PROGRAM = """
-import os, signal, sys, time
-sys.path.insert(0, {root!r})
-os.chdir({directory!r})
-from batch_rl.runs import progress
-with open('starts', 'a') as file:
-  file.write('x')
-starts = open('starts').read().count('x')
-{body}
-progress.Progress('.', 2).finish()
-"""
-WAITS = """
-if starts < 2:
-  signal.signal(signal.SIGTERM, lambda *_: (open('saved', 'w'), sys.exit(143)))
-  open('ready', 'w').close()
-  time.sleep(60)
-"""
 
 
 @pytest.fixture
@@ -38,29 +18,16 @@ def make(tmp_path):
   """Returns a function that makes a sweep of cells with the given programs."""
 
   def sweep(*bodies, **kwargs):
-    root = str(pathlib.Path(progress.__file__).parents[2])
     the_cells = []
     for i, body in enumerate(bodies):
       directory = tmp_path / f'cell{i}'
       directory.mkdir(exist_ok=True)
-      code = PROGRAM.format(
-        root=root, directory=str(directory), body=textwrap.dedent(body)
-      )
-      the_cells.append(
-        plan.Cell(f'cell{i}', 'offline', str(directory), ('-c', code))
-      )
+      the_cells.append(made_up_sweeps.program_cell(f'cell{i}', directory, body))
     return made_up_sweeps.make(
       *the_cells, **{'base_dir': tmp_path, 'retries': 1, **kwargs}
     )
 
   return sweep
-
-
-def wait_for(condition):
-  end = time.monotonic() + 60
-  while not condition():
-    assert time.monotonic() < end
-    time.sleep(0.05)
 
 
 @pytest.fixture
@@ -93,7 +60,7 @@ def test_jobs_run_the_cells(make, slurm):
   assert slurm_launcher.run(sweep, sweep.cells, keep_watching)
   assert states(sweep) == [cells.DONE, cells.FAILED, cells.DONE]
   jobs = fake_slurm.jobs(slurm)
-  wait_for(
+  made_up_sweeps.wait_for(
     lambda: (
       [(slurm / f'state-{job}').read_text() for job in jobs]
       == ['COMPLETED', 'FAILED', 'COMPLETED']
@@ -105,8 +72,10 @@ def test_the_same_command_finds_its_jobs_again(make, slurm, monkeypatch):
   """It submits failed cells again, and no queued cell twice."""
   sweep = make('time.sleep(3)', 'if starts < 3: sys.exit(1)')
   assert not slurm_launcher.run(sweep, sweep.cells, lambda: True)
-  wait_for(lambda: states(sweep)[1] == cells.FAILED)
-  wait_for(lambda: (slurm / 'state-100_1').read_text() != 'RUNNING')
+  made_up_sweeps.wait_for(lambda: states(sweep)[1] == cells.FAILED)
+  made_up_sweeps.wait_for(
+    lambda: (slurm / 'state-100_1').read_text() != 'RUNNING'
+  )
   left = [
     cell for cell in sweep.cells if cells.status(cell).state != cells.DONE
   ]
@@ -151,7 +120,7 @@ def test_another_job_of_a_directory_is_not_taken_for_the_same(
   submitit.SlurmJob.watcher.clear()
   assert slurm_launcher.run(training, training.cells, keep_watching)
   assert '1 jobs in the queue, 0 cells submitted' in capsys.readouterr().out
-  wait_for(lambda: states(evaluation) == [cells.DONE])
+  made_up_sweeps.wait_for(lambda: states(evaluation) == [cells.DONE])
 
 
 def test_a_queued_cell_with_other_settings_is_refused(make, slurm):
@@ -186,7 +155,9 @@ def test_a_refusal_of_sbatch_is_one_line(make, slurm, capsys):
 
 
 def test_a_preempted_job_saves_and_resumes(make, slurm):
-  sweep = make(WAITS, WAITS, gpus=0.5)  # They share a job.
+  sweep = make(
+    made_up_sweeps.WAITS, made_up_sweeps.WAITS, gpus=0.5
+  )  # They share a job.
   preempted = []
 
   def watch():
@@ -207,7 +178,7 @@ def test_a_preempted_job_saves_and_resumes(make, slurm):
 
 def test_a_job_saves_at_sigterm(make, slurm):
   """Many clusters pre-empt with SIGTERM, which submitit alone ignores."""
-  sweep = make(WAITS, '')
+  sweep = make(made_up_sweeps.WAITS, '')
   (first, _) = sweep.cells
   sent = []
 
