@@ -160,7 +160,7 @@ def _write_files(
   directory: str,
 ) -> str:
   """Writes all files of the report, the page last; returns the text to print."""
-  kinds = () if compared.runs.empty else comparison.KINDS
+  kinds = comparison.KINDS if compared.runs else ()
   summaries = [
     aggregates.summarise(compared, kind, normaliser, options.repetitions)
     for kind in kinds
@@ -188,7 +188,7 @@ def _write_files(
   curves = [p for name, p in pictures.items() if name.startswith('curves')]
   others = [p for name, p in pictures.items() if not name.startswith('curves')]
   about = [
-    f'{len(compared.runs)} runs count.',
+    f'{len(list(comparison.rows(compared.runs)))} runs count.',
     *map(
       normalisation.describe, dict.fromkeys(s.normaliser for s in summaries)
     ),

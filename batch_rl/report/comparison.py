@@ -7,11 +7,11 @@ methods, named by the difference: `REM [num_heads=50]`, `DQN (Adam) [epsilon=0.0
 import collections
 import dataclasses
 import hashlib
+import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
-import pandas as pd
 
 from batch_rl.atari import roms
 from batch_rl.report import normalisation
@@ -20,42 +20,39 @@ from batch_rl.utils import programs
 
 KINDS = ('final', 'best')
 _NAMED_DIFFERENCES = 3  # In the name of a method. A hash covers the others.
-_COLUMNS = ['method', 'game', 'final', 'best', 'results']
+# Runs by method, in the paper's order, and by game.
+Runs = dict[str, dict[str, list[RunResults]]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
   """Runs by method and game.
 
-  Both frames have a row for each run, sorted by method, with the columns `method`,
-  `game`, `final` and `best` (scores), and `results` (`RunResults`). The final score is
-  that of the last evaluation. The best score is the highest, which the paper reports
-  and which is biased upwards by evaluation noise.
-
   Attributes:
-    runs: Runs that count.
+    runs: Runs that count, `{method: {game: runs}}`.
     unfinished: Runs under way, for learning curves only.
     excluded: Directories of runs that do not count, with the reason.
   """
 
-  runs: pd.DataFrame
-  unfinished: pd.DataFrame
+  runs: Runs
+  unfinished: Runs
   excluded: list[Excluded]
 
   @property
   def methods(self) -> list[str]:
     """All methods, including those with runs under way only."""
-    return list(dict.fromkeys([*self.runs.method, *self.unfinished.method]))
+    return list(dict.fromkeys([*self.runs, *self.unfinished]))
 
   @property
   def games(self) -> list[str]:
     """Games with runs that count."""
-    return sorted(set(self.runs.game))
+    return sorted(set(itertools.chain(*self.runs.values())))
 
   @property
   def games_with_curves(self) -> list[str]:
     """Games with any run, including those under way."""
-    return sorted({*self.runs.game, *self.unfinished.game})
+    unfinished = itertools.chain(*self.unfinished.values())
+    return sorted({*self.games, *unfinished})
 
   def scores(self, kind: str) -> dict[str, dict[str, np.ndarray]]:
     """Returns the scores, `{method: {game: (runs,)}}`.
@@ -65,16 +62,15 @@ class Comparison:
     """
     return {
       method: {
-        game: group[kind].to_numpy(float)
-        for game, group in rows.groupby('game', sort=False)
+        game: np.array([getattr(run, kind) for run in group])
+        for game, group in by_game.items()
       }
-      for method, rows in self.runs.groupby('method', sort=False)
+      for method, by_game in self.runs.items()
     }
 
   def select(self, method: str, game: str) -> list[RunResults]:
     """Returns the runs of a method in a game that count."""
-    runs = self.runs
-    return list(runs.results[(runs.method == method) & (runs.game == game)])
+    return self.runs[method].get(game, [])
 
   def only(self, agents: str, games: Iterable[str]) -> 'Comparison':
     """Returns the part with some methods and games.
@@ -85,16 +81,27 @@ class Comparison:
     """
     games = set(games)
 
-    def filtered(rows):
-      keep = [
-        bool(re.search(agents, method)) and (not games or game in games)
-        for method, game in zip(rows.method, rows.game, strict=True)
-      ]
-      return rows[np.array(keep, bool)]
+    def filtered(runs):
+      kept = {
+        method: {
+          g: group for g, group in by_game.items() if not games or g in games
+        }
+        for method, by_game in runs.items()
+        if re.search(agents, method)
+      }
+      return {method: by_game for method, by_game in kept.items() if by_game}
 
     return dataclasses.replace(
       self, runs=filtered(self.runs), unfinished=filtered(self.unfinished)
     )
+
+
+def rows(runs: Runs) -> Iterator[tuple[str, RunResults]]:
+  """Yields the method and the results of each run."""
+  for method, by_game in runs.items():
+    for group in by_game.values():
+      for run in group:
+        yield method, run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +151,9 @@ def compare(
     if not run.is_finished:
       unfinished.append(run)
   names = _method_names([*counted, *unfinished], by_length=iterations is None)
-  return Comparison(_frame(counted, names), _frame(unfinished, names), excluded)
+  return Comparison(
+    _grouped(counted, names), _grouped(unfinished, names), excluded
+  )
 
 
 def matrices(comparison: Comparison, kind: str, normaliser: str) -> Matrices:
@@ -339,19 +348,13 @@ def _short(name: str, names: list[str]) -> str:
   return last if is_unique else name
 
 
-def _frame(runs: list[RunResults], names: Mapping[str, str]) -> pd.DataFrame:
-  """Returns a row for each run, sorted by method; see `Comparison`."""
-  rows = [
-    (names[run.directory], run.game, run.returns[-1], run.returns.max(), run)
-    for run in runs
-  ]
-  frame = pd.DataFrame(rows, columns=_COLUMNS)
-  frame = frame.sort_values(
-    'method', kind='stable', key=lambda methods: methods.map(_order)
-  )
-  # Games of a method in the order of their first runs.
-  groups = frame.groupby(['method', 'game'], sort=False).ngroup()
-  return frame.loc[groups.sort_values(kind='stable').index]
+def _grouped(runs: list[RunResults], names: Mapping[str, str]) -> Runs:
+  """Returns runs by the names of their methods, and by game."""
+  grouped: Runs = {}
+  for run in runs:
+    by_game = grouped.setdefault(names[run.directory], {})
+    by_game.setdefault(run.game, []).append(run)
+  return dict(sorted(grouped.items(), key=lambda item: _order(item[0])))
 
 
 def _order(method: str) -> tuple:

@@ -1,10 +1,10 @@
 """Notes on a comparison: differences and gaps that a reader should know."""
 
-import pandas as pd
+import itertools
 
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
-from batch_rl.report.comparison import listed, rom_name
+from batch_rl.report.comparison import Runs, listed, rom_name, rows
 from batch_rl.report.run_results import RunResults
 
 # Protocols of the random agent and of the online DQN of the normalisers.
@@ -12,28 +12,35 @@ REFERENCE = {'epsilon': '0.001', 'sticky': '0.25', 'frame cap': '108000'}
 MINATAR_REFERENCE = {'epsilon': '0.001', 'sticky': '0.1', 'frame cap': '27000'}
 
 
-def notes_on(runs: pd.DataFrame) -> list[str]:
+def notes_on(runs: Runs) -> list[str]:
   """Returns the notes on `Comparison.runs`."""
-  # By game, in the order of the first run of each.
-  groups = [group for _, group in runs.groupby('game', sort=False)]
-  by_game = pd.concat(groups) if groups else runs
+  by_game: dict[str, list[RunResults]] = {}
+  for _, run in rows(runs):
+    by_game.setdefault(run.game, []).append(run)
+  every = list(itertools.chain(*by_game.values()))
   return [
     *_differences(by_game),
-    *_departures_from_reference(list(by_game.results)),
-    *_uncertain_runs(list(by_game.results)),
+    *_departures_from_reference(every),
+    *_uncertain_runs(every),
     *_small_samples(runs),
   ]
 
 
-def _differences(runs: pd.DataFrame) -> list[str]:
+def _differences(by_game: dict[str, list[RunResults]]) -> list[str]:
   """Returns notes on different protocols of methods in a game."""
-  protocols = pd.DataFrame(
-    [{**run.protocol, 'iterations': str(run.done)} for run in runs.results]
-  ).fillna('?')
+  protocols = {
+    game: [{**run.protocol, 'iterations': str(run.done)} for run in runs]
+    for game, runs in by_game.items()
+  }
   notes = []
-  for name in protocols:
-    values = protocols[name].groupby(list(runs.game), sort=False).unique()
-    if differing := [game for game in values.index if len(values[game]) > 1]:
+  for name in dict.fromkeys(
+    itertools.chain(*itertools.chain(*protocols.values()))
+  ):
+    values = {
+      game: {protocol.get(name, '?') for protocol in found}
+      for game, found in protocols.items()
+    }
+    if differing := [game for game in values if len(values[game]) > 1]:
       example = ', '.join(sorted(values[differing[0]]))
       notes.append(
         f'Methods differ in {name} ({example}) in {listed(differing)}: compare '
@@ -98,20 +105,22 @@ def _uncertain_runs(runs: list[RunResults]) -> list[str]:
   return notes
 
 
-def _small_samples(runs: pd.DataFrame) -> list[str]:
+def _small_samples(runs: Runs) -> list[str]:
   """Returns notes on scores of few runs, or of one run of the dataset."""
-  groups = runs.groupby(['method', 'game'], sort=False).results
   one_log: dict[str, list[str]] = {}
-  for (method, game), group in groups:
-    data = {run.data for run in group}
-    if len(group) > 1 and len(data) == 1 and data != {''}:
-      one_log.setdefault(method, []).append(game)
+  sizes = [3]
+  for method, by_game in runs.items():
+    for game, group in by_game.items():
+      sizes.append(len(group))
+      data = {run.data for run in group}
+      if len(group) > 1 and len(data) == 1 and data != {''}:
+        one_log.setdefault(method, []).append(game)
   notes = [
     f'{method}: all runs of {listed(games)} trained on the same log; their '
     'intervals are over seeds, not over data.'
     for method, games in one_log.items()
   ]
-  fewest = min(groups.size(), default=3)
+  fewest = min(sizes)
   if fewest < 3:
     notes.append(
       f'Some scores are of {fewest} run{"s" if fewest > 1 else ""} only: their '

@@ -14,7 +14,7 @@ import matplotlib
 import numpy as np
 from matplotlib import figure, ticker
 
-from batch_rl.report import aggregates, normalisation
+from batch_rl.report import aggregates, comparison, normalisation
 from batch_rl.report.aggregates import Estimate, Summary
 from batch_rl.report.comparison import Comparison
 from batch_rl.utils import files
@@ -218,9 +218,9 @@ class Plotter:
 
   def _labels(self) -> list[str]:
     """Returns the labels of all learning curves."""
-    unfinished = dict.fromkeys(self._compared.unfinished.method)
+    unfinished = self._compared.unfinished
     return [
-      *dict.fromkeys(self._compared.runs.method),
+      *self._compared.runs,
       *(f'{method}, under way' for method in unfinished),
     ]
 
@@ -233,18 +233,20 @@ class Plotter:
   def _draw_game(self, ax, game):
     """Draws means with intervals, runs under way as thin lines, and references."""
     runs, unfinished = self._compared.runs, self._compared.unfinished
-    for method in dict.fromkeys(runs.method[runs.game == game]):
+    for method in [m for m, by_game in runs.items() if game in by_game]:
       returns = self._returns(method, game)
       estimate = aggregates.game_means(returns, self._repetitions)
       self._curve(ax, method, np.arange(returns.shape[1]) + 1, estimate)
-    for row in unfinished[unfinished.game == game].itertuples():
-      steps = np.arange(row.results.done) + 1
+    for method, run in comparison.rows(unfinished):
+      if run.game != game:
+        continue
+      steps = np.arange(run.done) + 1
       ax.plot(
         steps,
-        row.results.returns,
-        label=f'{row.method}, under way',
+        run.returns,
+        label=f'{method}, under way',
         marker=_marker(steps),
-        **{**self._lines[row.method], 'linewidth': 0.7, 'alpha': 0.8},
+        **{**self._lines[method], 'linewidth': 0.7, 'alpha': 0.8},
       )
     known = normalisation.load().get(game, {})
     for score, name, dash in (

@@ -89,6 +89,16 @@ class RunResults:
     return len(self.returns)
 
   @property
+  def final(self) -> float:
+    """Return of the last evaluation."""
+    return float(self.returns[-1])
+
+  @property
+  def best(self) -> float:
+    """Highest return; the paper reports it. Noise biases it upwards."""
+    return float(self.returns.max())
+
+  @property
   def is_finished(self) -> bool:
     """Whether all planned iterations are done, as far as known."""
     return self.planned is None or self.done >= self.planned

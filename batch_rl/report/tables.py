@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import tabulate
 
-from batch_rl.report import aggregates, normalisation
+from batch_rl.report import aggregates, comparison, normalisation
 from batch_rl.report.aggregates import Summary
 from batch_rl.report.comparison import Comparison, Excluded
 from batch_rl.report.run_results import RunResults
@@ -91,9 +91,7 @@ def encode(text: str) -> bytes:
 def runs_table(compared: Comparison, excluded: Iterable[Excluded]) -> Table:
   """Returns the table of all runs, with their protocol, and of those left out."""
   records = []
-  for method, run in zip(
-    compared.runs.method, compared.runs.results, strict=True
-  ):
+  for method, run in comparison.rows(compared.runs):
     records.append(
       {
         'method': method,
@@ -101,8 +99,8 @@ def runs_table(compared: Comparison, excluded: Iterable[Excluded]) -> Table:
         'game': run.game,
         'data': run.data,
         'seed': run.seed,
-        'final': float(run.returns[-1]),
-        'best': float(run.returns.max()),
+        'final': run.final,
+        'best': run.best,
         'best_iteration': int(run.returns.argmax()),
         'iterations': run.done,
         'episodes_of_final': int(run.episodes[-1]),
@@ -133,19 +131,19 @@ def curves_table(compared: Comparison) -> Table:
   """Returns the data of every evaluation, including runs under way."""
   records = [
     {
-      'method': row.method,
-      'game': row.game,
-      'data': row.results.data,
-      'seed': row.results.seed,
+      'method': method,
+      'game': run.game,
+      'data': run.data,
+      'seed': run.seed,
       'iteration': iteration,
-      'return': float(row.results.returns[iteration]),
-      'episodes': int(row.results.episodes[iteration]),
+      'return': float(run.returns[iteration]),
+      'episodes': int(run.episodes[iteration]),
       'finished': finished,
-      'directory': row.results.directory,
+      'directory': run.directory,
     }
-    for finished, frame in ((1, compared.runs), (0, compared.unfinished))
-    for row in frame.itertuples()
-    for iteration in range(row.results.done)
+    for finished, runs in ((1, compared.runs), (0, compared.unfinished))
+    for method, run in comparison.rows(runs)
+    for iteration in range(run.done)
   ]
   caption = 'Mean returns of all evaluations.'
   return Table('curves', caption, pd.DataFrame(), records)
@@ -183,14 +181,14 @@ def scores_table(compared: Comparison, kind: str, repetitions: int) -> Table:
     )
     for row in records
   }
-  columns = dict.fromkeys([*references, *compared.runs.method])
+  columns = dict.fromkeys([*references, *compared.runs])
   text = pd.Series(cells).unstack().reindex(index=games, columns=[*columns])
   if text.shape[1] > len(games):  # Rows are the longer axis.
     text = text.T
   text = text.fillna('').rename_axis('game')
   caption = (
     f'Returns, {_KINDS[kind]}: mean over runs (95 % bootstrap interval). '
-    f'{_protocol_text(compared.runs.results)}'
+    f'{_protocol_text([run for _, run in comparison.rows(compared.runs)])}'
   )
   return Table(f'scores_{kind}', caption, text.reset_index(), records)
 
