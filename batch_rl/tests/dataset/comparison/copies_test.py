@@ -177,56 +177,36 @@ def test_swapped_shards_divide_other_episodes(tmp_path):
   assert result.first['a']['episode'] == 2
 
 
-def test_rewards_of_other_environments_are_not_clipped(tmp_path):
-  """An Atari run is compared by clipped rewards, as RL Unplugged has them."""
-  episode = shards.make_episodes([20])[0]
-  found = {}
-  for reward in (1.0, 5.0):
-    for is_atari in (True, False):
-      sticky = {'repeat_action_probability': 0.25} if is_atari else {}
-      path = tmp_path / f'{reward}-{is_atari}'
-      log = shards.make_log(path, 50, environment={'game': 'Own', **sticky})
-      for row in episode:
-        log.add(np.full((2, 2), row.frame, np.uint8), 1, reward, row.terminal)
-      log.close()
-      copy = copies.open_copy(str(path))
-      copy.read(True, lambda count: None)
-      found[reward, is_atari] = copy
-  assert comparison.compare(found[1.0, True], found[5.0, True]).same
-  result = comparison.compare(found[1.0, False], found[5.0, False])
-  assert list(result.first['values']) == ['reward']
-  # A copy of another format may have clipped rewards.
-  path = found[5.0, False].path
-  a, b = copies.open_copy(path), found[1.0, True]
-  assert not a.is_atari
-  comparison.prepare(a, b)
-  a.read(True, lambda count: None)
-  assert comparison.compare(a, b).same
-
-
-@pytest.mark.parametrize('sticky', [True, False], ids=['atari', 'own'])
-@pytest.mark.parametrize('with_manifest', ['a', 'b', 'ab', ''])
-def test_a_manifest_tells_for_a_copy_without_one(
-  tmp_path, sticky, with_manifest
-):
+@pytest.mark.parametrize(
+  'kinds, clipped',
+  [
+    (('atari', 'atari'), True),
+    (('own', 'own'), False),
+    (('atari', 'own'), True),  # A copy of another format may be clipped.
+    (('atari', None), True),
+    ((None, 'own'), False),
+    ((None, None), True),  # Taken for parts of the DQN Replay Dataset.
+  ],
+)
+def test_rewards_are_clipped_in_atari(tmp_path, kinds, clipped):
+  """A manifest also tells for a copy without one."""
   found = []
-  environment = {'repeat_action_probability': 0.25} if sticky else {}
-  for name, reward in (('a', 2.0), ('b', 7.0)):
-    path = tmp_path / name
-    with shards.make_log(path, 50, environment=environment) as log:
+  for i, kind in enumerate(kinds):
+    path, reward = tmp_path / str(i), (2.0, 7.0)[i]
+    sticky = {'repeat_action_probability': 0.25} if kind == 'atari' else {}
+    with shards.make_log(path, 50, environment=sticky) as log:
       for row in shards.make_episodes([20])[0]:
         frame = np.full((2, 2), row.frame, np.uint8)
         log.add(frame, 1, reward, row.terminal)
-    if name not in with_manifest:
+    if kind is None:
       (path / 'manifest.json').unlink()
     found.append(copies.open_copy(str(path)))
   comparison.prepare(*found)
   for copy in found:
     copy.read(True, lambda count: None)
   result = comparison.compare(*found)
-  # Without any manifest, both are taken for parts of the DQN Replay Dataset.
-  clipped = sticky or not with_manifest
   assert result.same == clipped
+  assert clipped or list(result.first['values']) == ['reward']
 
 
 def test_zeros_of_both_signs_differ_as_frames(tmp_path):

@@ -16,6 +16,7 @@ from batch_rl.tests.dataset.fetch.fetched_files import (
   assert_complete,
   contents,
 )
+from batch_rl.tests.dataset.fetch.unplugged_run import FLAGS
 
 
 def test_dry_run_fetches_nothing(root, server, run, tmp_path):
@@ -141,12 +142,14 @@ def test_logged_run_is_not_mixed_with_a_fetched_one(
   assert code == 2 and is_one_line(err) and 'not fetched or imported' in err
 
 
-def test_disk_space_is_checked(server, run, monkeypatch, tmp_path):
+def test_disk_space_is_checked(root, unplugged, run, monkeypatch, tmp_path):
   usage = psutil.disk_usage('/')._replace(free=1_000)
   monkeypatch.setattr(psutil, 'disk_usage', lambda path: usage)
-  code, out, err = run(server.url)
-  assert code == 2 and not out and is_one_line(err)
-  assert '1e-06 GB are free' in err and not (tmp_path / 'data').exists()
+  for source, flags in ((root, ()), (unplugged, FLAGS)):
+    code, out, err = run(source, *flags)
+    assert code == 2 and not out and is_one_line(err)
+    assert '1e-06 GB are free' in err and not (tmp_path / 'data').exists()
+    assert ('for the store' in err) == bool(flags)
 
 
 # --- mistakes of the user -------------------------------------------------------

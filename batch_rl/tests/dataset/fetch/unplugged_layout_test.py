@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import psutil
 import pytest
 
 from batch_rl.dataset.fetch import unplugged_layout
@@ -43,24 +42,6 @@ def test_all_checkpoints_are_the_default(web, run, store, lists):
   web.requests.clear()
   code, out, _ = run(web.url, UNPLUGGED, '--dry_run')
   assert code == 1 and f'missing: {lacking}\n' in out
-
-
-def test_refused_checkpoint_is_reported(web, run, store):
-  web.statuses = {NAMES[2]: [403, 100]}
-  code, out, _ = run(web.url, *FLAGS)
-  assert code == 1 and shards(store) == [0, 1, 3]
-  assert 'missing: Pong/1: the source refuses checkpoints 2 (403 For' in out
-
-
-@pytest.mark.parametrize('lists', [False, True])
-@pytest.mark.parametrize('status', [401, 403, 404])
-def test_refusal_is_reported_once(web, run, status, lists, tmp_path):
-  web.lists, web.statuses = lists, {'': [status, 10_000]}
-  code, out, err = run(web.url, UNPLUGGED, run='1-2')
-  assert code == 1 and not out and is_one_line(err)
-  assert err.count(f' {status} ') == 1 and 'batch_rl.dataset import' in err
-  assert status == 404 or len(web.requests) <= 20
-  assert not (tmp_path / 'data').exists()
 
 
 @pytest.mark.parametrize(
@@ -150,12 +131,3 @@ def test_another_version_of_a_file_is_refused(unplugged, pong, run):
   shutil.copy(pong / NAMES[1], pong / NAMES[0])
   code, _, err = run(unplugged, *FLAGS)
   assert code == 2 and is_one_line(err) and 'was made from a file of' in err
-
-
-def test_disk_space_is_checked(web, run, monkeypatch, tmp_path):
-  usage = psutil.disk_usage('/')._replace(free=1_000)
-  monkeypatch.setattr(psutil, 'disk_usage', lambda path: usage)
-  code, out, err = run(web.url, *FLAGS)
-  assert code == 2 and not out and is_one_line(err)
-  assert 'for raw files' in err and '1e-06 GB are free' in err
-  assert not (tmp_path / 'data').exists()

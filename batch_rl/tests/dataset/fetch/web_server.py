@@ -1,7 +1,4 @@
-"""A local web server with the faults of remote ones.
-
-python -m batch_rl.tests.dataset.fetch.web_server FOLDER [BYTES_PER_SECOND]
-"""
+"""A local web server with the faults of remote ones."""
 
 import base64
 import contextlib
@@ -11,7 +8,6 @@ import html
 import http.server
 import os
 import re
-import sys
 import threading
 import time
 import urllib.parse
@@ -173,20 +169,3 @@ class Handler(http.server.BaseHTTPRequestHandler):
           time.sleep(0.05)
     if limit is not None and limit < len(body):
       self.close_connection = True
-
-
-def main():
-  """Serves until Ctrl-C."""
-  server = WebServer(sys.argv[1], 8000)
-  server.lists = True
-  if len(sys.argv) > 2:
-    server.bytes_per_second = int(sys.argv[2])
-  print(server.url, flush=True)
-  with contextlib.suppress(KeyboardInterrupt):
-    while True:
-      time.sleep(1)
-  server.close()
-
-
-if __name__ == '__main__':
-  main()
