@@ -347,9 +347,14 @@ class ReplayLog:
               os.path.join(self.directory, shard_files.file_name(name, other))
             )
 
-  def _open_writer(self, suffix: int, carry) -> None:
+  def _open_writer(self, suffix: int, carry, checkpoint=None) -> None:
     self._writer = shard_writer.ShardWriter(
-      self.directory, suffix, self.shard_capacity, self._dtypes, carry
+      self.directory,
+      suffix,
+      self.shard_capacity,
+      self._dtypes,
+      carry,
+      checkpoint,
     )
 
   def _submit_block(self) -> None:
@@ -403,7 +408,7 @@ class ReplayLog:
     writer, capacity = self._writer, self.shard_capacity
     start = writer.suffix * capacity
     cursor, horizon = writer.rows, self._update_horizon
-    # Before the shard is complete, or readers take truncated rows for terminal ones.
+    # Write this first: otherwise readers take truncated episodes for terminal ones.
     self._write_manifest(start + cursor)
     paths = writer.finish(
       add_count=cursor if writer.room else start + cursor,
@@ -454,14 +459,8 @@ class ReplayLog:
     if self._writer is not None:
       self._writer.close()
     self._remove_shards_from(state['suffix'] + 1)
-    self._writer = shard_writer.ShardWriter.resume(
-      self.directory,
-      state['suffix'],
-      self.shard_capacity,
-      self._dtypes,
-      shard_writer.decode_carry(state['carry'], self._dtypes),
-      state['cut'],
-    )
+    carry = shard_writer.decode_carry(state['carry'], self._dtypes)
+    self._open_writer(state['suffix'], carry, state['cut'])
     self.rows = state['rows']
     self._block, self._filled = self._new_block(), 0
     self._at_episode_start = state['at_episode_start']

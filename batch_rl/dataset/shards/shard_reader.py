@@ -16,6 +16,7 @@ could otherwise claim gigabytes. An error is one line that names the file. Remot
 (`gs://...`) are read through `tf.io.gfile`; TensorFlow is imported only for them.
 """
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -100,8 +101,7 @@ def read_shard(
       continue
     path = os.path.join(data_dir, shard_files.file_name(name, suffix))
     arrays[name] = array = read_array(path)
-    rows = len(arrays['terminal']) if arrays['terminal'].ndim else 0
-    check_column(path, name, array.shape, array.dtype, rows)
+    check_column(path, name, array.shape, array.dtype, len(arrays['terminal']))
   return Shard(suffix, arrays, add_count)
 
 
@@ -332,34 +332,31 @@ def _read_chunks(
   return header, chunks()
 
 
-class _one_line_errors:  # noqa: N801 (a context manager)
+@contextlib.contextmanager
+def _one_line_errors(path: str) -> Iterator[None]:
   """Turns any error of a file into one line that names it; a lack of memory passes."""
-
-  def __init__(self, path: str):
-    self._path = path
-
-  def __enter__(self):
-    return self
-
-  def __exit__(self, kind, error, traceback):
-    if not isinstance(error, Exception) or isinstance(error, MemoryError):
-      return
-    if self._is_failed_read(error):
+  try:
+    yield
+  except MemoryError:
+    raise
+  except Exception as error:
+    if _is_failed_read(error, path):
       raise ReadError(
-        f'{self._path} cannot be read: {files.reason(error)}.'
+        f'{path} cannot be read: {files.reason(error)}.'
       ) from error
     # A damaged file can raise zlib.error, EOFError, UnicodeDecodeError and others.
-    reason = ' '.join(str(error).split()) or kind.__name__
-    raise ValueError(f'{self._path} is damaged: {reason}.') from error
+    reason = ' '.join(str(error).split()) or type(error).__name__
+    raise ValueError(f'{path} is damaged: {reason}.') from error
 
-  def _is_failed_read(self, error: Exception) -> bool:
-    if files.is_remote(self._path):
-      import tensorflow as tf
 
-      if isinstance(error, tf.errors.OpError):
-        return True
-    # A file that is not gzip raises an OSError without a number.
-    return isinstance(error, OSError) and error.errno is not None
+def _is_failed_read(error: Exception, path: str) -> bool:
+  if files.is_remote(path):
+    import tensorflow as tf
+
+    if isinstance(error, tf.errors.OpError):
+      return True
+  # A file that is not gzip raises an OSError without a number.
+  return isinstance(error, OSError) and error.errno is not None
 
 
 def _open(path: str, digest: Any = None) -> Any:

@@ -22,9 +22,9 @@ class ShardWriter:
 
   The columns grow in the folder `partial`. `finish` moves them into place,
   `add_count` last, so that a shard with an `add_count` is complete. `checkpoint`
-  makes the rows durable, and `resume` returns to a checkpoint, even if the shard
-  was finished later: gzip members concatenate, so the finished file begins with
-  the bytes of the checkpoint.
+  makes the rows durable. A writer can return to a checkpoint even if the shard was
+  finished later: gzip members concatenate, so the finished file begins with the
+  bytes of the checkpoint.
 
   Args:
     directory: Directory of the shards.
@@ -33,6 +33,8 @@ class ShardWriter:
     dtypes: Dtype and shape of a row by column, `{column: (dtype, shape)}`.
     carry: Row of the run before this shard's row 0, `{column: row}`, which the
       format keeps at ring position `capacity - 1`; None for shard 0.
+    checkpoint: Result of `checkpoint` for this shard, to return to; rows written
+      since are discarded (see `check_sizes`). None for a new shard.
 
   Attributes:
     suffix: Shard number.
@@ -50,66 +52,38 @@ class ShardWriter:
     capacity: int,
     dtypes: Mapping[str, tuple[np.dtype, tuple[int, ...]]],
     carry: Mapping[str, np.ndarray] | None,
+    checkpoint: Mapping | None = None,
   ):
     self._directory = directory
     self._capacity = capacity
     self._dtypes = dtypes
     self.suffix = suffix
     self.carry = carry
-    self.rows = 0
-    os.makedirs(os.path.join(directory, shard_files.PARTIAL), exist_ok=True)
+    self.rows = checkpoint['rows'] if checkpoint else 0
     self._streams = {}
+    os.makedirs(os.path.join(directory, shard_files.PARTIAL), exist_ok=True)
+    if checkpoint:
+      self._undo_finish()
     for name in shard_files.COLUMNS:
-      stream = _GzipStream(open(self.partial_path(name), 'wb'), self._LEVEL)
-      stream.write(self._header(name))
-      self._streams[name] = stream
+      file = open(self.partial_path(name), 'r+b' if checkpoint else 'wb')
+      self._streams[name] = _GzipStream(file, self._LEVEL)
+      if checkpoint:
+        file.truncate(checkpoint['bytes'][name])
+        file.seek(0, os.SEEK_END)
+      else:
+        self._streams[name].write(self._header(name))
 
-  @classmethod
-  def resume(
-    cls,
-    directory: str,
-    suffix: int,
-    capacity: int,
-    dtypes: Mapping[str, tuple[np.dtype, tuple[int, ...]]],
-    carry: Mapping[str, np.ndarray] | None,
-    checkpoint: Mapping,
-  ) -> 'ShardWriter':
-    """Returns a writer at a checkpoint; rows written since are discarded.
-
-    Args:
-      directory: Directory of the shards.
-      suffix: Shard number.
-      capacity: Number of rows in the ring.
-      dtypes: Dtype and shape of a row by column, `{column: (dtype, shape)}`.
-      carry: Row of the run before this shard's row 0, or None for shard 0.
-      checkpoint: Result of `ShardWriter.checkpoint` for this shard.
-
-    Raises:
-      ValueError: If a file is shorter than it was at the checkpoint. No file is
-        changed then.
-    """
-    check_sizes(directory, suffix, checkpoint)
-    self = cls.__new__(cls)
-    self._directory, self._capacity = directory, capacity
-    self._dtypes, self.suffix, self.carry = dtypes, suffix, carry
-    self.rows = checkpoint['rows']
-    self._streams = {}
-    os.makedirs(os.path.join(directory, shard_files.PARTIAL), exist_ok=True)
+  def _undo_finish(self) -> None:
     # In reverse order of `finish`, so that the shard first becomes incomplete.
     for name in reversed(shard_files.FILES):
-      final = os.path.join(directory, shard_files.file_name(name, suffix))
+      final = os.path.join(
+        self._directory, shard_files.file_name(name, self.suffix)
+      )
       if os.path.exists(final):
         if name in shard_files.COLUMNS:
           os.replace(final, self.partial_path(name))
         else:
           os.remove(final)
-    for name in shard_files.COLUMNS:
-      size = checkpoint['bytes'][name]
-      file = open(self.partial_path(name), 'r+b')
-      file.truncate(size)
-      file.seek(size)
-      self._streams[name] = _GzipStream(file, self._LEVEL)
-    return self
 
   def partial_path(self, name: str) -> str:
     """Returns the path of a column's file while the shard is unfinished."""
@@ -138,7 +112,7 @@ class ShardWriter:
     """Makes the rows so far durable.
 
     Returns:
-      A JSON-serialisable position for `resume`.
+      A JSON-serialisable position, to return to.
     """
     sizes = {name: stream.sync() for name, stream in self._streams.items()}
     return {'rows': self.rows, 'bytes': sizes}

@@ -110,18 +110,11 @@ def read(data_dir: str, suffix: int) -> Columns:
     sources[file_name] = {**stat, 'sha256': digest.hexdigest()}
   path = os.path.join(data_dir, shard_files.file_name('observation', suffix))
   frames = shard_reader.read_header(path)
-  capacity = len(arrays['terminal']) if arrays['terminal'].ndim else 0
-  for name in NAMES:
-    shard_reader.check_column(
-      os.path.join(data_dir, shard_files.file_name(name, suffix)),
-      name,
-      arrays[name].shape,
-      arrays[name].dtype,
-      capacity,
-    )
-  shard_reader.check_column(
-    path, 'observation', frames.shape, frames.dtype, capacity
-  )
+  capacity = len(arrays['terminal'])
+  for name in (*NAMES, 'observation'):
+    column = arrays.get(name, frames)
+    path = os.path.join(data_dir, shard_files.file_name(name, suffix))
+    shard_reader.check_column(path, name, column.shape, column.dtype, capacity)
   add_count = shard_reader.check_add_count(
     os.path.join(data_dir, shard_files.file_name('add_count', suffix)),
     arrays['add_count'],

@@ -4,7 +4,7 @@ import concurrent.futures
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import psutil
@@ -15,6 +15,7 @@ from batch_rl.dataset.store import (
   compression_dictionary,
   packed_columns,
   packed_shard,
+  run_rows,
   shard_packing,
 )
 from batch_rl.dataset.store.store_directory import StoreDirectory
@@ -31,11 +32,8 @@ class Packer:
   directory, and the others use its packed shards.
 
   Args:
-    data_dir: Directory of the shards.
+    run: Rows of the run; a changed shard is refused.
     directory: Directory of the store; None for memory.
-    suffixes: Numbers of all shards of the store.
-    rows: Number of rows of each shard.
-    digests: `Columns.digest` of each shard.
     on_packed: Callback that receives a shard's number, the packed shard and the
       dictionary.
     skip_damaged: Whether to skip damaged shards rather than fail.
@@ -45,21 +43,18 @@ class Packer:
 
   def __init__(
     self,
-    data_dir: str,
+    run: run_rows.RunRows,
     directory: StoreDirectory | None,
-    suffixes: Sequence[int],
-    rows: Sequence[int],
-    digests: Sequence[str],
     on_packed: Callable[[int, packed_shard.PackedShard, bytes], None],
     skip_damaged: bool,
     progress: Callable[[int], None],
     made_by: str | None = None,
   ):
-    self._data_dir = data_dir
+    self._data_dir, self._suffixes = run.data_dir, run.suffixes
     self._directory = directory
-    self._suffixes = list(suffixes)
-    self._rows = dict(zip(suffixes, rows, strict=True))
-    self._digests = dict(zip(suffixes, digests, strict=True))
+    kept = run.rows_kept.tolist()
+    self._rows = dict(zip(run.suffixes, kept, strict=True))
+    self._digests = {suffix: run.digest(suffix) for suffix in run.suffixes}
     self._on_packed = on_packed
     self._skip_damaged = skip_damaged
     self._progress = progress
@@ -69,7 +64,7 @@ class Packer:
     self._changed = threading.Condition()
     self._error: Exception | None = None
     self._stopped = False
-    self._done = {suffix: False for suffix in suffixes}
+    self._done = {suffix: False for suffix in run.suffixes}
     self._damaged: set[int] = set()
     self._thread: threading.Thread | None = None
 

@@ -104,11 +104,8 @@ class Store(run_rows.RunRows):
       if shard is not None:
         self._add(suffix, shard, dictionary)
     self._packer = packer.Packer(
-      data_dir,
+      self,
       self._directory,
-      self.suffixes,
-      self.rows_kept.tolist(),
-      [self.digest(suffix) for suffix in self.suffixes],
       self._add,
       skip_damaged,
       progress,
@@ -479,6 +476,7 @@ def convert(
   target = store_directory.StoreDirectory(directory)
   target.check_empty_or_of(data_dir)
   if os.path.exists(directory):
+    # A conversion does not wait for another, as a cache does.
     lock = target.try_lock()
     if lock is None:
       raise ValueError(f'{directory} is being written by {target.lock_holder}.')
