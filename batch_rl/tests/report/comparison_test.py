@@ -157,9 +157,9 @@ def test_runs_from_different_weights_both_count(compare):
 
 def test_a_copy_that_was_continued_with_other_settings_counts(compare):
   compared = compare(
-    ([1.0, 2.0], {'run_id': 'same', 'gamma': 0.9}),
-    ([1.0, 3.0], {'run_id': 'same', 'gamma': 0.5}),
-    ([1.0, 2.0], {'run_id': 'same', 'gamma': 0.9, 'root': '/moved'}),
+    ([1.0, 2.0], {'gamma': 0.9}),
+    ([1.0, 3.0], {'gamma': 0.5}),
+    ([1.0, 2.0], {'gamma': 0.9, 'root': '/moved'}),
   )
   assert len(compared.methods) == 2
   [(_, reason)] = compared.excluded

@@ -39,7 +39,6 @@ def write(
   subset_hash=None,
   root='/data',
   init_checkpoint_dir=None,
-  run_id=None,
   **bindings,
 ) -> pathlib.Path:
   """Writes a run's `run.json` and evaluations of two episodes each.
@@ -59,7 +58,6 @@ def write(
     subset_hash: Hash of the data; None for one derived from game, run and subset.
     root: Directory of the dataset.
     init_checkpoint_dir: Run directory of the initial weights.
-    run_id: Id of the run; None for one derived from its directory.
     **bindings: Further parameters of the agent or the runner.
   """
   bindings = {'optimizer': OPTIMIZERS[optimizer], **bindings}
@@ -71,7 +69,7 @@ def write(
   lines.append(f'Runner.num_iterations = {planned or len(returns)}')
   lines.append(f"create_atari_environment.game_name = '{game}'")
   record = {
-    'run_id': run_id or f'id of {base_dir}',
+    'run_id': f'id of {base_dir}',
     'agent': agent,
     'seed': seed,
     'gin_config': '\n'.join(['# Parameters for Agent:', *lines]),
