@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 from absl import logging
 
-from batch_rl.fixed_replay import mixed_precision
+from batch_rl.fixed_replay.agents import mixed_precision
 from benchmarks import iteration, measuring, processes
 
 ROUNDS = 10

@@ -3,8 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from batch_rl.fixed_replay import mixed_precision
-from batch_rl.fixed_replay.agents import dqn_agent
+from batch_rl.fixed_replay.agents import dqn_agent, mixed_precision
 from batch_rl.tests import cartpole
 
 
