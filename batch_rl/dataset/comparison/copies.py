@@ -33,10 +33,10 @@ class Copy(abc.ABC):
   Attributes:
     path: Path as given.
     kind: 'shards', 'store', 'rlds' or 'rl_unplugged'.
-    game: Name of the game; None if the copy does not tell.
+    game: Name of the game; None if unknown.
     run: Name of the run.
-    is_atari: Whether the run is of an Atari game; None if the copy does not tell, and
-      is taken for a part of the DQN Replay Dataset. It may be set before `read`.
+    is_atari: Whether the run is of an Atari game; None if unknown, which counts as
+      Atari. It may be set before `read`.
     frame_shape: Shape of an observation.
     frame_dtype: Dtype of an observation.
     total: Amount to read, in `unit`, for progress.
@@ -84,7 +84,7 @@ class Copy(abc.ABC):
     return {'episode': episode, 'step': step, **self._position(row)}
 
   def _is_zero(self, frame: np.ndarray) -> np.ndarray:
-    """Returns whether the hashes are those of a frame of zeros."""
+    """Returns whether each hash belongs to a frame of zeros."""
     zero = np.zeros((1, *self.frame_shape), self.frame_dtype)
     return frame == xxh64.hash_rows(zero)[0]
 
@@ -131,7 +131,7 @@ class LoggedCopy(Copy):
     self.path, self.kind = run.directory, 'store' if run.is_store else 'shards'
     self._data_dir = run.data_dir
     manifest = manifests.read(run.data_dir)
-    # A folder may have any name, so the manifest alone tells the game.
+    # Only the manifest has the game: a folder may have any name.
     self.game = manifests.look_up(manifest, 'environment', 'game', kind=str)
     self.run = run.name
     self.is_atari = manifests.atari_if_known(manifest)
@@ -373,7 +373,7 @@ class _FrameHashes:
     starts = range(0, len(out), _CHUNK_ROWS)
     for start, stop in itertools.pairwise([*starts, len(out)]):
       self._pending.append(self._pool.submit(hash_chunk, start, stop))
-      # Encoded frames wait in memory, so few may.
+      # Bound the encoded frames that wait in memory.
       while len(self._pending) > 8 * self._cpus:
         self._pending.popleft().result()
 

@@ -1,9 +1,9 @@
 """Fingerprints: hashes of a run and its parts in a small JSON file.
 
-A fingerprint has the sum of the transitions (`hashed_rows`) of a run, and that of each
-shard or file. The latter leaves out a transition whose next frame is in another part, so
-that it does not depend on other parts. Copies in another layout have the same sum of the
-run, but other parts.
+A fingerprint has the sum of the transitions (`hashed_rows`) of a run, and a sum for each
+part: a shard or file. The sum of a part leaves out a transition whose next frame is in
+another part, so it does not depend on other parts. Copies in another layout have the same
+sum of the run, but other parts.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _SCHEMA = {
   'game': str,
   'run': _Required(str),
   'kind': _Required(str),
-  # Fingerprints of earlier versions do not tell.
+  # Missing in fingerprints of earlier versions.
   'clipped_rewards': bool,
   **_COUNTS,
   'parts': _Required(
@@ -124,7 +124,7 @@ def read(path: str) -> dict[str, Any]:
   """Reads and checks a fingerprint.
 
   Raises:
-    ValueError: If the file is no fingerprint, or is damaged.
+    ValueError: If the file is not a fingerprint, or is damaged.
   """
   try:
     content = files.read_json(path, _SCHEMA)
@@ -162,7 +162,7 @@ def check_game(
 
 
 def prepare(copy: copies.Copy, expected: dict[str, Any]) -> None:
-  """Prepares a copy for reading: rewards are clipped as in a fingerprint."""
+  """Clips the rewards of a copy, which is not read yet, as a fingerprint requires."""
   copy.is_atari = expected.get('clipped_rewards', copy.is_atari)
 
 

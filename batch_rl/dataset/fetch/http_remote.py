@@ -46,7 +46,7 @@ class HttpRemote(remotes.Remote):
 
   def list(self, folder: str) -> dict[str, int | None] | None:
     """Lists the links of a folder's page, without sizes; see `Remote.list`."""
-    # HTTP has no listings, but many servers answer with a page of links.
+    # HTTP cannot list a folder, but many servers answer with a page of links.
     try:
       response = self._request('GET', f'{folder}/')
     except remotes.PermanentError:

@@ -16,8 +16,8 @@ NOTE = '.json'
 class PartialFile:
   """A local file that grows while it is fetched.
 
-  The note beside it, `<path>.json`, has the size and version that the remote gave
-  with the first bytes. If they have changed, the file is fetched from its beginning.
+  The note beside it, `<path>.json`, has the size and version of the remote file when
+  the first bytes were fetched. If they have changed, the fetch starts again.
 
   Args:
     path: Local path.
@@ -112,7 +112,7 @@ class PartialFile:
     self.remove()
 
   def remove(self) -> None:
-    """Removes the file and its note when the file is of no further use."""
+    """Removes the file and its note."""
     self._unlink(self._path)
     self.remove_note()
 
