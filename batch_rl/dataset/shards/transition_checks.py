@@ -28,7 +28,7 @@ def check_format(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
     dtype: Dtype, or anything that NumPy takes for one.
 
   Raises:
-    ValueError: If the shape is no such sequence, the dtype is not one of booleans,
+    ValueError: If the shape is not such a sequence, the dtype is not one of booleans,
       integers or floats, or an observation is larger than readers allow.
   """
   try:
