@@ -12,15 +12,18 @@ Transitions may span shards, but not gaps. The valid rows of a trajectory are on
 (`row_ranges`).
 """
 
+import functools
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from batch_rl.dataset.sampling import columns as columns_lib
 from batch_rl.dataset.sampling import (
   compiled_batches,
   numbered_batches,
+  returns_to_go,
   row_ranges,
   subsets,
 )
@@ -79,6 +82,11 @@ class Sampler(numbered_batches.NumberedBatches):
       'random_trajectories(0.1)' (see `subsets`); None for the whole run.
     seed: Seed of the batches; None for a random one.
 
+  Attributes:
+    discounts: gamma^j for each step of the return, float32 (update_horizon,).
+    trajectories: Trajectories of the run, with the selected rows of each.
+    trajectory_stops: Row after each trajectory, selected or not, int64 (n,).
+
   Raises:
     ValueError: If a number is out of its range, or the subset cannot be parsed or is
       empty.
@@ -102,15 +110,17 @@ class Sampler(numbered_batches.NumberedBatches):
     self.stack_size = stack_size
     self.update_horizon = update_horizon
     self.subset = subset
-    self._discounts = np.array(
+    self.gamma = gamma
+    self.discounts = np.array(
       [gamma**j for j in range(update_horizon)], np.float32
     )
-    self._trajectories = trajectories(store)
+    self.trajectories = trajectories(store)
+    self.trajectory_stops = self.trajectories.stop
     if subset:
-      self._trajectories = select(store, self._trajectories, subset)
+      self.trajectories = select(store, self.trajectories, subset)
     self._shards: frozenset[int] | None = None
     self._compiled = compiled_batches.CompiledBatches(
-      store, stack_size, self._discounts
+      store, stack_size, self.discounts
     )
     super().__init__(seed)
     self.refresh()
@@ -148,11 +158,11 @@ class Sampler(numbered_batches.NumberedBatches):
 
     They are those in all shards, except the shards found damaged so far.
     """
-    return len(_without_lost(self.store, self._trajectories).selected)
+    return len(_without_lost(self.store, self.trajectories).selected)
 
   def num_selected(self, suffixes: Iterable[int]) -> int:
     """Returns the number of the subset's agent steps in shards, packed or not."""
-    chosen = self._trajectories
+    chosen = self.trajectories
     spans = (chosen.shard_rows[s] for s in suffixes if s in chosen.shard_rows)
     return sum(chosen.between(*span).num_steps for span in spans)
 
@@ -167,11 +177,11 @@ class Sampler(numbered_batches.NumberedBatches):
 
   def subset_hash(self) -> str:
     """Returns the hash of the subset; see `hash_of`."""
-    return hash_of(self.store, self._trajectories)
+    return hash_of(self.store, self.trajectories)
 
   def _valid_ranges(self, suffixes: Sequence[int]):
     """Returns the first rows of the ranges of valid rows, and their stops."""
-    chosen, found = self._trajectories, row_ranges.pieces(self.store, suffixes)
+    chosen, found = self.trajectories, row_ranges.pieces(self.store, suffixes)
     # Skip padding, and rows whose stack would begin before the trajectory.
     first = found.begin + np.maximum(self.stack_size - 1, found.padding)
     stop = found.stop - np.where(found.terminates, 0, self.update_horizon)
@@ -326,31 +336,36 @@ class Sampler(numbered_batches.NumberedBatches):
 
   def columns(self, rows: np.ndarray) -> Columns:
     """Returns the small columns of transitions at rows, int64 (n,)."""
-    store, horizon = self.store, self.update_horizon
-    ends = store.ends
-    at = np.searchsorted(ends, rows)
-    if len(ends):
-      to_end = np.where(
-        at < len(ends), ends[np.minimum(at, len(ends) - 1)] - rows, horizon
-      )
-    else:
-      to_end = np.full(len(rows), horizon)
-    steps = np.minimum(to_end + 1, horizon)
-    reward = np.zeros(len(rows), np.float32)
-    for j, discount in enumerate(self._discounts):
-      later = discount * store.reward[np.minimum(rows + j, store.rows - 1)]
-      reward += np.where(j < steps, later, 0)
-    following = np.minimum(rows + steps, store.rows - 1)
-    return Columns(
-      rows,
-      store.action[rows],
-      reward,
-      store.action[following].astype(np.int32),
-      store.reward[following].astype(np.float32),
-      (to_end < horizon).view(np.uint8),
-      steps,
-      *store.ring_of(rows),
+    columns = self.named_columns(rows, Columns._fields)
+    # Actions have the dtype in which they are stored.
+    action = columns['action'].astype(self.store.action.dtype)
+    return Columns(**(columns | {'action': action}))
+
+  def named_columns(
+    self, rows: np.ndarray, names: Iterable[str]
+  ) -> dict[str, np.ndarray]:
+    """Returns columns of transitions by name; see `batch_rl.dataset.sampling.columns`.
+
+    Args:
+      rows: Rows of the run, int64 (n,).
+      names: Names of the columns.
+    """
+    at = columns_lib.Rows(self, rows)
+    return {name: columns_lib.COLUMNS[name](at) for name in names}
+
+  @functools.cached_property
+  def returns_to_go(self) -> returns_to_go.ReturnsToGo:
+    """Returns to go of all rows, discounted by `gamma`."""
+    return returns_to_go.ReturnsToGo(
+      self.store.reward, self.trajectory_stops, self.gamma
     )
+
+  def __getstate__(self) -> dict[str, Any]:
+    state = super().__getstate__()
+    state.pop(
+      'returns_to_go', None
+    )  # It holds all rewards, which the store has.
+    return state
 
 
 def _batch(columns: Columns, windows: np.ndarray, stack_size: int) -> Batch:

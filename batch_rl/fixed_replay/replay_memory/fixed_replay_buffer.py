@@ -10,6 +10,7 @@ import numpy as np
 from absl import logging
 from dopamine.tf.replay_memory import circular_replay_buffer
 
+from batch_rl.dataset.sampling import columns as columns_lib
 from batch_rl.dataset.sampling import numbered_batches, subsets
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.store import store as store_lib
@@ -27,7 +28,9 @@ from batch_rl.utils.user_code import gin_signatures
 _DEFAULT_UNCOMPRESSED = 5
 
 
-@gin.configurable(denylist=['data_dir', 'replay_suffix', 'check_raw_frames'])
+@gin.configurable(
+  denylist=['data_dir', 'replay_suffix', 'check_raw_frames', 'columns']
+)
 @gin_signatures.forwards_to(circular_replay_buffer.OutOfGraphReplayBuffer)
 class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
   """A logged run, sampled uniformly over its valid transitions.
@@ -63,6 +66,8 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     seed: Seed of the choice of shards and transitions; None draws one.
     check_raw_frames: Function that receives the number of frames in use before
       shards are packed, and raises ValueError if it is too large; None for no check.
+    columns: Names of further columns of the batches for the graph, e.g.
+      'return_to_go'; see `batch_rl.dataset.sampling.columns`.
     **kwargs: Keyword arguments of `OutOfGraphReplayBuffer`.
 
   Raises:
@@ -87,12 +92,14 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     skip_damaged=False,
     seed=None,
     check_raw_frames=None,
+    columns=(),
     **kwargs,
   ):
     self._args = args
     self._kwargs = kwargs
     self._data_dir = data_dir
     # Checked before anything slow.
+    self._columns = columns_lib.check(columns)
     if subset is not None:
       subsets.parse(subset)
     if num_buffers is not None:
@@ -243,6 +250,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
       'preload': self._preload,
       'skip_damaged': self._skip_damaged,
       'frames_on_device': self._check_raw_frames,
+      'columns': self._columns,
     }
     if names := ', '.join(name for name, v in without_effect.items() if v):
       raise ValueError(
@@ -345,6 +353,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
       ),
       self._load_buffer,
       self.get_transition_elements,
+      self._columns,
     )
 
   # --- description of the data ------------------------------------------------
@@ -500,11 +509,18 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     'stack_size',
     'update_horizon',
     'seed',
+    'columns',
   ]
 )
 @gin_signatures.forwards_to(
   FixedReplayBuffer,
-  without=('data_dir', 'replay_suffix', 'seed', 'check_raw_frames'),
+  without=(
+    'data_dir',
+    'replay_suffix',
+    'seed',
+    'check_raw_frames',
+    'columns',
+  ),
 )
 @gin_signatures.forwards_to(
   circular_replay_buffer.WrappedReplayBuffer, without=('wrapped_memory',)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from dopamine.tf.replay_memory import circular_replay_buffer
 
+from batch_rl.dataset.sampling import columns as columns_lib
 from batch_rl.fixed_replay.replay_memory import block_prefetch, device_frames
 from batch_rl.fixed_replay.replay_memory import prefetch as prefetch_lib
 from batch_rl.utils import seeding
@@ -56,6 +57,8 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       transitions that can be drawn, and builds the states from them. The batches are
       the same, to the bit.
     seed: Seed of the run; None for an unseeded memory.
+    columns: Names of further columns, e.g. 'return_to_go', which `transition` and
+      `unpack` then have; see `batch_rl.dataset.sampling.columns`.
     **kwargs: Keyword arguments of `memory_class`.
 
   Attributes:
@@ -87,8 +90,10 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     stack_on_device=None,
     frames_on_device=False,
     seed=None,
+    columns=(),
     **kwargs,
   ):
+    self._further = columns_lib.check(columns)
     # Checked before the memory reads shards.
     for name, value, least in (
       ('prefetch', prefetch, 0),
@@ -125,6 +130,8 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
         tf.zeros(()).device, observation_shape, observation_dtype, stack_size
       )
       kwargs['check_raw_frames'] = self._frames.check
+    if self._further:
+      kwargs['columns'] = self._further
     memory = self.memory_class(
       data_dir,
       replay_suffix,
@@ -178,6 +185,9 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     """
     self._elements = self.memory.get_transition_elements()
     self._load, dtypes, shapes = self._loader()
+    for name in self._further:
+      dtypes.append(columns_lib.COLUMNS[name].dtype)
+      shapes.append((self.batch_size,))
     self._arrays = list(zip(dtypes, shapes, strict=True))
     if self._frames is not None:
       self.ready = [self._frames.ready]
@@ -186,7 +196,11 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     with tf.name_scope('sample_replay'):
       with tf.control_dependencies(self.ready):
         batch = self.next_batch()
-      self.unpack_transition(list(self.unpack(batch).values()), self._elements)
+      tensors = self.unpack(batch)
+      small = [tensors[element.name] for element in self._elements]
+      self.unpack_transition(small, self._elements)
+      for name in self._further:
+        self.transition[name] = tensors[name]
 
   def _make_prefetcher(self, dtypes, shapes):
     if self._frames is None:
@@ -231,12 +245,14 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     ]
 
   def unpack(self, batch: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns the elements of a transition, e.g. 'state', of a batch's tensors."""
+    """Returns the tensors of a batch by name, e.g. 'state', with further columns."""
     names = [element.name for element in self._elements]
+    names.extend(self._further)
     if self._frames is None and not self._has_windows:
       return dict(zip(names, batch, strict=True))
     frames, steps, *rest = batch
-    tensors = dict(zip(_SMALL_ELEMENTS, rest, strict=True))
+    small = (*_SMALL_ELEMENTS, *self._further)
+    tensors = dict(zip(small, rest, strict=True))
     tensors['state'], tensors['next_state'] = self._states(frames, steps)
     return {name: tensors[name] for name in names}
 

@@ -27,6 +27,7 @@ class StoreReplay:
       memories with that shard.
     transition_elements: Function from a batch size to the names, shapes and
       dtypes of the arrays of a batch.
+    columns: Names of further columns of the batches for the graph.
   """
 
   def __init__(
@@ -37,7 +38,9 @@ class StoreReplay:
     transition_elements: Callable[
       [int], list[circular_replay_buffer.ReplayElement]
     ],
+    columns: Sequence[str] = (),
   ):
+    self._columns = tuple(columns)
     self.sampler = sampler
     self._store = store
     self._load_buffer = load_buffer
@@ -235,8 +238,13 @@ class StoreReplay:
     return number, self.buffers[0]._batch_size
 
   def stacks(self, number: int | None) -> tuple[np.ndarray, ...]:
-    """Returns batch `number`, or the next one if it is None, as Dopamine's arrays."""
-    return self._valid_transitions(self._request(number))
+    """Returns batch `number`, or the next one if it is None, as Dopamine's arrays.
+
+    The further columns follow.
+    """
+    columns, *stacks = self.sampler.stacks(self._request(number))
+    [batch] = self._batches(columns, [stacks])
+    return batch + self._further(columns)
 
   def windows(self, number: int | None) -> tuple[np.ndarray, ...]:
     """Returns batch `number`, or the next one if it is None, with windows of frames."""
@@ -262,7 +270,11 @@ class StoreReplay:
       return None
     columns, frames = made
     if is_stacked:
-      return self._batches(columns, frames)
+      further = self._further(columns)
+      return [
+        (*batch, *(array[i * count : (i + 1) * count] for array in further))
+        for i, batch in enumerate(self._batches(columns, frames))
+      ]
     small = self._small(columns)
     return [
       (windows, *(array[i * count : (i + 1) * count] for array in small))
@@ -301,6 +313,13 @@ class StoreReplay:
       columns.next_reward,
       columns.terminal,
       self._indices(columns).astype(np.int32),
+      *self._further(columns),
+    )
+
+  def _further(self, columns):
+    """Returns the further columns of the rows of `columns`."""
+    return tuple(
+      self.sampler.named_columns(columns.rows, self._columns).values()
     )
 
 

@@ -154,6 +154,46 @@ def test_a_subclass_chooses_the_dtype_of_states(data_dir, prefetch):
       np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize('prefetch', [0, 8])
+@pytest.mark.parametrize(
+  'ways',
+  [
+    {'stack_on_device': False},
+    {'stack_on_device': True},
+    {'frames_on_device': True},
+  ],
+)
+def test_a_feed_has_further_columns(data_dir, ways, prefetch):
+  names = ('return_to_go', 'timestep', 'weight', 'trajectory_return')
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    replay = feed(
+      data_dir, FixedReplayBuffer, columns=names, prefetch=prefetch, **ways
+    )
+    sampler = replay.memory.sampler
+    store, chosen = sampler.store, sampler.trajectories
+    returns = chosen.returns - chosen.returns.min()
+    returns = returns / (returns.max() or 1)
+    for number in range(3):
+      found = session.run(replay.transition)
+      assert found.keys() > set(names)
+      for i, row in enumerate(sampler.draw(number, 8)):
+        at = np.flatnonzero(chosen.begin <= row)[-1]
+        rewards = store.reward[row : chosen.stop[at]].astype(float)
+        expected = (rewards * 0.99 ** np.arange(len(rewards))).sum()
+        assert found['return_to_go'][i] == pytest.approx(expected, rel=1e-6)
+        # Padding is three rows.
+        assert found['timestep'][i] == row - chosen.begin[at] - 3
+        assert found['trajectory_return'][i] == chosen.returns[at]
+        expected = np.exp((returns[at] - 1) / 0.1)
+        assert found['weight'][i] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize('class_', [FixedReplayBuffer, Wrapped])
+def test_an_unknown_column_is_refused_with_the_known_ones(class_):
+  with pytest.raises(ValueError, match="'returns'.*return_to_go"):
+    class_('missing', None, (2, 2), 4, columns=('returns',))
+
+
 # --- incoming shards ---------------------------------------------------------
 
 
