@@ -474,6 +474,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       use_staging=use_staging,
       gamma=self.gamma,
       seed=self._seed,
+      columns=self.needs,
       **arguments,
     )
     self._check_actions(replay.memory)

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 
+from batch_rl.fixed_replay.agents import dqn_agent as offline_dqn_agent
 from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.tests import cartpole
 
@@ -42,3 +43,20 @@ def test_summaries_take_no_batches(shared_agents, log_dir, tmp_path):
   np.testing.assert_allclose(
     list(summaries.values()), [losses[2], losses[4], losses[6]], rtol=1e-6
   )
+
+
+def test_a_loss_has_the_columns_that_an_agent_needs(log_dir):
+  class ToGo(offline_dqn_agent.FixedReplayDQNAgent):
+    needs = ('return_to_go', 'timestep')
+
+    def loss(self, batch):
+      self.log_scalar('ToGo', batch.return_to_go)
+      self.found = batch.return_to_go, batch.timestep
+      return super().loss(batch)
+
+  agent = cartpole.build_offline_agent(
+    'dqn', log_dir, ToGo, **cartpole.SHARED_SETTINGS
+  )
+  found = [(array.dtype, array.shape.rank) for array in agent.found]
+  assert found == [(tf.float32, 1), (tf.int64, 1)]
+  list(agent.train_steps(8))
