@@ -204,7 +204,4 @@ def weight(at: Rows) -> np.ndarray:
   It is exp((g - 1) / 0.1), where g is the return, normalised so that the lowest of all
   selected trajectories is 0 and the highest 1: return weighting of Hong et al., 2023.
   """
-  chosen = at.sampler.trajectories
-  returns = chosen.returns[chosen.selected]
-  above = chosen.returns[at.trajectory] - returns.max()
-  return np.exp(above / (np.ptp(returns) or 1.0) / 0.1)
+  return at.sampler.return_weights[at.trajectory]

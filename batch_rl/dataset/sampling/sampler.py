@@ -360,6 +360,15 @@ class Sampler(numbered_batches.NumberedBatches):
       self.store.reward, self.trajectory_stops, self.gamma
     )
 
+  @functools.cached_property
+  def return_weights(self) -> np.ndarray:
+    """Weights of the trajectories by their returns, float64 (n,)."""
+    chosen = self.trajectories
+    selected = chosen.returns[chosen.selected]
+    # Others are drawn by no batch.
+    returns = np.clip(chosen.returns, selected.min(), selected.max())
+    return returns_to_go.weights(returns, selected.min(), selected.max())
+
   def __getstate__(self) -> dict[str, Any]:
     state = super().__getstate__()
     state.pop(

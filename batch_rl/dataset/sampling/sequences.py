@@ -236,10 +236,10 @@ class SequenceSampler(numbered_batches.NumberedBatches):
   ) -> np.ndarray | None:
     if self.weighting != 'returns' or not len(lengths):
       return None
-    above = returns - returns.max()
-    # Divided in this order, exponents are at most 0 and never NaN.
-    spread = -above.min() or 1.0
-    cumulative = np.cumsum(lengths * np.exp(above / spread / self.temperature))
+    weights = returns_to_go.weights(
+      returns, returns.min(), returns.max(), self.temperature
+    )
+    cumulative = np.cumsum(lengths * weights)
     return cumulative / cumulative[-1]
 
   # --- drawing -----------------------------------------------------------------
