@@ -113,6 +113,19 @@ class LoggedAction(Backup):
 
 
 @gin.configurable
+class MonteCarlo(Backup):
+  """The discounted return of the logged trajectory from (s, a) on, without bootstrap."""
+
+  needs = ('return_to_go',)
+  uses_target = False
+
+  def __call__(self, agent: Any, batch: Any) -> heads.Returns:
+    """Returns the returns to go, (n, 1)."""
+    del agent
+    return heads.Returns(batch.return_to_go[:, None])
+
+
+@gin.configurable
 class Policy(Backup):
   """sum_a pi(a | s') Z'(s', a): the policy pi of a named network.
 

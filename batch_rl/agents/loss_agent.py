@@ -301,6 +301,11 @@ class LossAgent(gin_signatures.ForwardedParameters):
     self, transition: Mapping[str, tf.Tensor], step: tf.Tensor
   ) -> Batch:
     """Returns the batch of the update at an agent step, int64 ()."""
+    if missing := [name for name in self.needs if name not in transition]:
+      raise ValueError(
+        f'{type(self).__name__} needs the column {missing[0]}, which only the data of '
+        'offline agents has: choose another loss or backup.'
+      )
     names = [name for name in Batch._fields if name in transition]
     return Batch(
       **{name: transition[name] for name in names},

@@ -68,6 +68,7 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
         ]
       )
     )
+    self.uses_target = self.uses_target and self.backup.uses_target
     super().__init__(*args, **kwargs)
 
   def _check_parts(self):

@@ -227,6 +227,20 @@ def evaluate():
   return run
 
 
+@pytest.mark.parametrize('head', HEADS)
+def test_monte_carlo_targets_are_returns_to_go(evaluate, head):
+  agent, batch = Case(head, 'max').agent()
+  returns = tf.constant(np.linspace(-3, 3, B), tf.float32)
+  batch = batch._replace(columns={'return_to_go': returns})
+  targets = backups.MonteCarlo()(agent, batch)
+  losses = agent.head.loss(agent.online(batch.state), batch, targets)
+  same = heads.Returns(tf.tile(returns[:, None], (1, K)))
+  expected = agent.head.loss(agent.online(batch.state), batch, same)
+  found, expected, values = evaluate((losses, expected, targets.values))
+  np.testing.assert_array_equal(values[:, 0], np.linspace(-3, 3, B, dtype='f'))
+  np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_cql(evaluate):
   case = Case('scalar', 'max')
   agent, batch = case.agent()
@@ -429,8 +443,15 @@ class Cloning(cartpole.OFFLINE_CLASSES['dqn']):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(batch.action, logits)
 
 
-def test_an_agent_without_target_network_has_none(log_dir):
-  agent = cartpole.build_offline_agent('dqn', log_dir, Cloning)
+@pytest.mark.parametrize(
+  ('class_', 'parts'),
+  [
+    (Cloning, {}),
+    (cartpole.OFFLINE_CLASSES['dqn'], {'backup': backups.MonteCarlo()}),
+  ],
+)
+def test_an_agent_without_target_network_has_none(log_dir, class_, parts):
+  agent = cartpole.build_offline_agent('dqn', log_dir, class_, **parts)
   assert np.isfinite(list(agent.train_steps(30))).all()
   assert agent.target_convnet is None
   assert not [name for name in cartpole.values(agent) if 'Target' in name]

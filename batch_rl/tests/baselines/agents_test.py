@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 
+from batch_rl.agents import backups
 from batch_rl.baselines.agents import REGISTRY, logged_agent
 from batch_rl.baselines.agents import dqn_agent as logged_dqn_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
@@ -299,6 +300,11 @@ def test_a_learning_rate_that_never_changes_is_refused(tmp_path):
         **cartpole.SMALL['dqn'],
         optimizer=optimizer,
       )
+
+
+def test_a_column_of_logged_data_is_refused(make_agent):
+  with pytest.raises(ValueError, match='needs the column return_to_go, which'):
+    make_agent('dqn', backup=backups.MonteCarlo())
 
 
 @pytest.mark.parametrize('name', ['dqn', 'c51'])
