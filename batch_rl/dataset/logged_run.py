@@ -93,10 +93,19 @@ class LoggedRun:
     gamma: float = 0.99,
     subset: str | None = None,
     seed: int | None = None,
+    weighting: str = 'steps',
+    temperature: float = 0.1,
   ) -> sampler.Sampler:
     """Returns a sampler of transitions; its arguments are those of `Sampler`."""
     return sampler.Sampler(
-      self.store, stack_size, update_horizon, gamma, subset, seed
+      self.store,
+      stack_size,
+      update_horizon,
+      gamma,
+      subset,
+      seed,
+      weighting,
+      temperature,
     )
 
   def sequences(

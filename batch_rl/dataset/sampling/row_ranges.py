@@ -4,12 +4,39 @@ The rows to draw from are a few contiguous ranges, so their index is small even 
 runs, and sampling from it is exactly uniform.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from batch_rl.dataset.sampling import returns_to_go
 from batch_rl.dataset.store import store as store_lib
+
+WEIGHTINGS = ('steps', 'trajectories', 'returns')
+
+
+def check_weighting(weighting: str, temperature: float) -> None:
+  """Raises a ValueError unless these are arguments of a sampler."""
+  if weighting not in WEIGHTINGS:
+    raise ValueError(
+      f'weighting={weighting!r} is not one of {", ".join(WEIGHTINGS)}.'
+    )
+  if not 0 < temperature < math.inf:
+    raise ValueError(f'temperature={temperature} is not a positive number.')
+
+
+def cumulative_weights(
+  lengths: np.ndarray, returns: np.ndarray, weighting: str, temperature: float
+) -> np.ndarray | None:
+  """Returns `Ranges.weights`, given the ranges' lengths and trajectories' returns."""
+  if weighting != 'returns' or not len(lengths):
+    return None
+  weights = returns_to_go.weights(
+    returns, returns.min(), returns.max(), temperature
+  )
+  cumulative = np.cumsum(lengths * weights)
+  return cumulative / cumulative[-1]
 
 
 class Ranges(NamedTuple):
@@ -19,11 +46,34 @@ class Ranges(NamedTuple):
     num_shards: Number of packed shards when the ranges were made.
     first: First row of each range, int64 (ranges,).
     cumulative: Number of rows up to the end of each range, int64 (ranges,).
+    weights: Cumulative probabilities of the ranges, float64 (ranges,); None for equal
+      ones.
   """
 
   num_shards: int
   first: np.ndarray
   cumulative: np.ndarray
+  weights: np.ndarray | None = None
+
+  def draw(
+    self, generator: np.random.Generator, count: int, weighting: str
+  ) -> np.ndarray:
+    """Draws rows with replacement, int64 (count,).
+
+    Args:
+      generator: Source of the random numbers.
+      count: Number of rows.
+      weighting: 'steps' for a uniform row; otherwise a range is drawn first, by
+        `weights`, then a row of it.
+    """
+    if weighting == 'steps':
+      return self.rows(generator.integers(self.total, size=count))
+    if self.weights is None:
+      at = generator.integers(len(self.first), size=count)
+    else:
+      at = np.searchsorted(self.weights, generator.random(count), side='right')
+    lengths = np.diff(self.cumulative, prepend=0)
+    return self.first[at] + generator.integers(lengths[at])
 
   @property
   def total(self) -> int:

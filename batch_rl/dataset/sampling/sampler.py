@@ -81,6 +81,9 @@ class Sampler(numbered_batches.NumberedBatches):
     subset: Selection of trajectories or transitions, e.g.
       'random_trajectories(0.1)' (see `subsets`); None for the whole run.
     seed: Seed of the batches; None for a random one.
+    weighting: Distribution of the transitions, as in `SequenceSampler`: 'steps'
+      (uniform), 'trajectories' or 'returns'.
+    temperature: Temperature of 'returns', above 0.
 
   Attributes:
     discounts: gamma^j for each step of the return, float32 (update_horizon,).
@@ -100,7 +103,11 @@ class Sampler(numbered_batches.NumberedBatches):
     gamma: float = 0.99,
     subset: str | None = None,
     seed: int | None = None,
+    weighting: str = 'steps',
+    temperature: float = 0.1,
   ):
+    row_ranges.check_weighting(weighting, temperature)
+    self.weighting, self.temperature = weighting, temperature
     numbered_batches.check_counts(
       stack_size=stack_size, update_horizon=update_horizon
     )
@@ -141,10 +148,16 @@ class Sampler(numbered_batches.NumberedBatches):
         for suffix in packed
         if self._shards is None or suffix in self._shards
       ]
-      first, stop = self._valid_ranges(used)
+      first, stop, returns = self._valid_ranges(used)
+      lengths = stop - first
       # One assignment, because other threads may be drawing.
       self._ranges = row_ranges.Ranges(
-        len(packed), first, np.cumsum(stop - first)
+        len(packed),
+        first,
+        np.cumsum(lengths),
+        row_ranges.cumulative_weights(
+          lengths, returns, self.weighting, self.temperature
+        ),
       )
 
   @property
@@ -180,7 +193,7 @@ class Sampler(numbered_batches.NumberedBatches):
     return hash_of(self.store, self.trajectories)
 
   def _valid_ranges(self, suffixes: Sequence[int]):
-    """Returns the first rows of the ranges of valid rows, and their stops."""
+    """Returns first rows, stops and returns of the ranges of valid rows."""
     chosen, found = self.trajectories, row_ranges.pieces(self.store, suffixes)
     # Skip padding, and rows whose stack would begin before the trajectory.
     first = found.begin + np.maximum(self.stack_size - 1, found.padding)
@@ -190,7 +203,8 @@ class Sampler(numbered_batches.NumberedBatches):
     first = np.maximum(first, chosen.start[trajectory])
     stop = np.minimum(stop, chosen.stop[trajectory])
     not_empty = stop > first
-    return first[not_empty], stop[not_empty]
+    returns = chosen.returns[trajectory[not_empty]]
+    return first[not_empty], stop[not_empty], returns
 
   # --- drawing ---------------------------------------------------------------
 
@@ -205,7 +219,7 @@ class Sampler(numbered_batches.NumberedBatches):
     return self._compiled.wait()
 
   def draw(self, number: int, count: int) -> np.ndarray:
-    """Draws the rows of a batch uniformly from the valid rows, with replacement.
+    """Draws the rows of a batch from the valid rows, with replacement.
 
     Args:
       number: Number of the batch, at least 0.
@@ -218,9 +232,7 @@ class Sampler(numbered_batches.NumberedBatches):
       ValueError: If there is no valid row, or packing in the background failed.
     """
     ranges = self._current_ranges()
-    return ranges.rows(
-      self._generator(number).integers(ranges.total, size=count)
-    )
+    return ranges.draw(self._generator(number), count, self.weighting)
 
   def _current_ranges(self) -> row_ranges.Ranges:
     # Not that of another batch, whose block is damaged.
@@ -315,6 +327,8 @@ class Sampler(numbered_batches.NumberedBatches):
       states, (2, count, *frame_shape, stack_size). None if they must be made one by
       one: compiled code is not available, or a batch cannot be read.
     """
+    if self.weighting != 'steps':
+      return None  # Compiled code draws uniformly.
     if is_stacked and self.store.frame_dtype.itemsize != 1:
       return None
     ranges = self._current_ranges()
@@ -325,6 +339,8 @@ class Sampler(numbered_batches.NumberedBatches):
 
   def _compiled_batch(self, which, is_stacked):
     """Returns columns and frames from compiled code, or None."""
+    if self.weighting != 'steps' and not isinstance(which, np.ndarray):
+      which = self.draw(*which)  # Compiled code draws uniformly.
     if isinstance(which, np.ndarray):
       made = self._compiled.make(which, None, is_stacked)
     else:

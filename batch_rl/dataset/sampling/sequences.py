@@ -7,7 +7,6 @@ last one: also a terminal one, and the last one of a truncated or unfinished epi
 because no next state is needed.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,8 +20,6 @@ from batch_rl.dataset.sampling import (
   sampler,
 )
 from batch_rl.dataset.store import store as store_lib
-
-WEIGHTINGS = ('steps', 'trajectories', 'returns')
 
 
 class SequenceBatch(NamedTuple):
@@ -76,7 +73,6 @@ class _Index(NamedTuple):
     first_step: Row of timestep 0, int64 (n,).
     end: Row after the logged trajectory, int64 (n,).
     terminates: Whether the trajectory's last row is terminal, bool (n,).
-    weights: Cumulative probabilities, float64 (n,); None for equal ones.
   """
 
   ranges: row_ranges.Ranges
@@ -86,7 +82,6 @@ class _Index(NamedTuple):
   first_step: np.ndarray
   end: np.ndarray
   terminates: np.ndarray
-  weights: np.ndarray | None
 
 
 class SequenceSampler(numbered_batches.NumberedBatches):
@@ -132,12 +127,7 @@ class SequenceSampler(numbered_batches.NumberedBatches):
     numbered_batches.check_counts(length=length, stack_size=stack_size)
     if not 0 <= gamma <= 1:
       raise ValueError(f'gamma={gamma} is not in [0, 1].')
-    if weighting not in WEIGHTINGS:
-      raise ValueError(
-        f'weighting={weighting!r} is not one of {", ".join(WEIGHTINGS)}.'
-      )
-    if not 0 < temperature < math.inf:
-      raise ValueError(f'temperature={temperature} is not a positive number.')
+    row_ranges.check_weighting(weighting, temperature)
     self.store = store
     self.length = int(length)
     self.stack_size = int(stack_size)
@@ -221,26 +211,21 @@ class SequenceSampler(numbered_batches.NumberedBatches):
     first, stop, of = first[kept], stop[kept], of[kept]
     lengths = stop - first
     return _Index(
-      row_ranges.Ranges(len(suffixes), first, np.cumsum(lengths)),
+      row_ranges.Ranges(
+        len(suffixes),
+        first,
+        np.cumsum(lengths),
+        row_ranges.cumulative_weights(
+          lengths, chosen.returns[of], self.weighting, self.temperature
+        ),
+      ),
       stop,
       np.maximum(begin[kept], first - before),
       found.gapless[kept],
       first_step[kept],
       self._ends[of],
       found.terminates[kept],
-      self._weights(lengths, chosen.returns[of]),
     )
-
-  def _weights(
-    self, lengths: np.ndarray, returns: np.ndarray
-  ) -> np.ndarray | None:
-    if self.weighting != 'returns' or not len(lengths):
-      return None
-    weights = returns_to_go.weights(
-      returns, returns.min(), returns.max(), self.temperature
-    )
-    cumulative = np.cumsum(lengths * weights)
-    return cumulative / cumulative[-1]
 
   # --- drawing -----------------------------------------------------------------
 
@@ -265,16 +250,7 @@ class SequenceSampler(numbered_batches.NumberedBatches):
     return self._draw(self._current_index(), number, count)
 
   def _draw(self, index: _Index, number: int, count: int) -> np.ndarray:
-    generator, ranges = self._generator(number), index.ranges
-    if self.weighting == 'steps':
-      return ranges.rows(generator.integers(ranges.total, size=count))
-    if index.weights is None:
-      at = generator.integers(len(index.stop), size=count)
-    else:
-      drawn = generator.random(count)
-      at = np.searchsorted(index.weights, drawn, side='right')
-    first = ranges.first[at]
-    return first + generator.integers(index.stop[at] - first)
+    return index.ranges.draw(self._generator(number), count, self.weighting)
 
   def _current_index(self) -> _Index:
     self.store.raise_packing_error()

@@ -466,3 +466,27 @@ def test_hash_and_subset_are_known_before_frames_are_packed(small, gate):
   assert known == (late.subset_hash(), late.num_trajectories)
   early.refresh()
   assert early.num_transitions == late.num_transitions == 77
+
+
+@pytest.mark.parametrize('weighting', ['trajectories', 'returns'])
+def test_draws_may_be_weighted_by_trajectories(opened, weighting):
+  """A weighted draw has the distribution of its weights, compiled or not."""
+  sampler = make_sampler(opened, weighting=weighting, temperature=0.5, seed=1)
+  assert sampler.wait_until_compiled()
+  of = np.searchsorted(
+    sampler.trajectories.begin, sampler.valid_rows(), 'right'
+  )
+  lengths = np.bincount(of - 1)
+  returns = sampler.trajectories.returns[: len(lengths)][lengths > 0]
+  lengths = lengths[lengths > 0]
+  weights = np.exp((returns - returns.max()) / np.ptp(returns) / 0.5) * lengths
+  if weighting == 'trajectories':
+    weights = np.ones(len(lengths))
+  drawn = sampler.draw(0, 20_000)
+  assert sampler.is_valid(drawn).all()
+  found = np.bincount(
+    np.searchsorted(sampler.trajectories.begin, drawn, 'right') - 1
+  )
+  found = found[found > 0] / len(drawn)
+  np.testing.assert_allclose(found, weights / weights.sum(), atol=0.02)
+  np.testing.assert_array_equal(sampler.batch(3, 8).rows, sampler.draw(3, 8))

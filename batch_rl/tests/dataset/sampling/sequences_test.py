@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from batch_rl.dataset.sampling import sequences
+from batch_rl.dataset.sampling import row_ranges, sequences
 from batch_rl.dataset.store import store
 from batch_rl.tests import interchange_runs, ring_logs
 from batch_rl.tests.known_runs import open_store, write_run
@@ -284,7 +284,7 @@ def test_equal_returns_have_equal_weights(tmp_path):
 
 
 def test_a_batch_is_a_function_of_seed_and_number(opened):
-  for weighting in sequences.WEIGHTINGS:
+  for weighting in row_ranges.WEIGHTINGS:
     one, two = (make(opened, weighting=weighting, seed=7) for _ in range(2))
     expected = [one.batch(number, 16) for number in range(20)]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
