@@ -7,12 +7,13 @@ import tensorflow as tf
 
 
 def output_layers(
-  network: tf.keras.layers.Layer,
+  network: tf.keras.layers.Layer, with_weights: bool = False
 ) -> list[tuple[tf.keras.Model, str, tf.keras.layers.Layer]]:
   """Returns the last layer of a network, or of each network inside it.
 
   Args:
     network: A Keras model.
+    with_weights: Whether layers without weights, such as activations, do not count.
 
   Returns:
     For each, its network, the name of the attribute that has it, and the layer. A layer
@@ -21,12 +22,14 @@ def output_layers(
   if isinstance(network, tf.keras.Sequential) or getattr(
     network, '_is_graph_network', False
   ):
-    return [(network, '', network.layers[-1])]
+    last = [x for x in network.layers if not with_weights or _has_weights(x)]
+    return [(network, '', layer) for layer in last[-1:]]
   layers = [
     (name, layer)
     for name, part in vars(network).items()
     for layer in (part if isinstance(part, (list, tuple)) else [part])
     if isinstance(layer, tf.keras.layers.Layer)
+    and (not with_weights or _has_weights(layer))
   ]
   if not layers:
     return []
@@ -34,7 +37,17 @@ def output_layers(
   group = [layer for other, layer in layers if other == name]
   if not any(layer.submodules for layer in group):
     return [(network, name, last)]
-  return [found for layer in group for found in output_layers(layer)]
+  return [
+    found for layer in group for found in output_layers(layer, with_weights)
+  ]
+
+
+def _has_weights(layer: tf.keras.layers.Layer) -> bool:
+  """Returns whether a layer has weights, or makes them when it is called."""
+  # Keras replaces `Layer` in a graph, so compare with a layer that makes none.
+  plain = tf.keras.layers.Activation('linear', name='linear')
+  makes_some = type(layer).build is not type(plain).build
+  return bool(makes_some or layer.submodules or layer.weights)
 
 
 class Recorder:
@@ -47,7 +60,7 @@ class Recorder:
   def __init__(self, network: tf.keras.Model):
     self._network = network
     self._inputs: list[tf.Tensor] = []
-    for _, _, layer in output_layers(network):
+    for _, _, layer in output_layers(network, with_weights=True):
       layer.call = self._recording(layer.call)
 
   def _recording(self, call: Callable[..., Any]) -> Callable[..., Any]:

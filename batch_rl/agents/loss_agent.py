@@ -167,17 +167,17 @@ class LossAgent(gin_signatures.ForwardedParameters):
 
   def _call(self, network, name, states):
     """Returns a network's outputs, and the inputs of its last layers."""
-    key = id(network), states.ref()
+    # A tensor of a branch or loop of `loss` is not to be read outside of it.
+    key = id(network), states.ref(), tf.compat.v1.get_default_graph()
     if self._calls is not None and key in self._calls:
       return self._calls[key]
-    if name in self._on_features:
-      result = network(self.features(states)), []
-    elif network is self.networks.get('online'):
+    if network is self.networks.get('online'):
       if id(network) not in self._recorders:
         self._recorders[id(network)] = features.Recorder(network)
       result = self._recorders[id(network)](states)
     else:
-      result = network(states), []
+      inputs = self.features(states) if name in self._on_features else states
+      result = tf.nest.map_structure(_as_float32, network(inputs)), []
     if self._calls is not None:
       self._calls[key] = result
     return result
@@ -414,6 +414,12 @@ class LossAgent(gin_signatures.ForwardedParameters):
       f'{type(self).__name__} overrides choose_actions and {other}, two definitions '
       f'of how it acts: remove {other}.'
     )
+
+
+def _as_float32(output: Any) -> Any:
+  """Returns an output of a network that may compute in bfloat16."""
+  is_bfloat16 = tf.is_tensor(output) and output.dtype == tf.bfloat16
+  return tf.cast(output, tf.float32) if is_bfloat16 else output
 
 
 def _draw_seeds() -> np.ndarray:

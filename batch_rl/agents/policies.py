@@ -26,6 +26,37 @@ class Policy:
     raise NotImplementedError
 
 
+def logits(agent: Any, network: str, states: tf.Tensor) -> tf.Tensor:
+  """Returns the logits of the actions, float32 (n, num_actions).
+
+  Args:
+    agent: A `LossAgent`.
+    network: Name of the agent's network whose outputs have `logits`, or are them.
+    states: States, (n, ...).
+
+  Raises:
+    ValueError: If the network has no such outputs.
+  """
+  outputs = agent.network_outputs(network, states)
+  result = getattr(outputs, 'logits', outputs)
+  expected = [None, agent.num_actions]
+  if not tf.is_tensor(result) or not result.shape.is_compatible_with(expected):
+    raise ValueError(
+      f'The network {network!r} of {type(agent).__name__} is no policy: its outputs '
+      f'have no logits (n, {agent.num_actions}).'
+    )
+  return result
+
+
+def sample(logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+  """Returns actions sampled from softmax(logits), integers (n,)."""
+  # argmax(logits + Gumbel noise), since XLA lacks `stateless_categorical`.
+  noise = tf.random.stateless_uniform(
+    tf.shape(logits), seed, dtype=logits.dtype
+  )
+  return tf.argmax(logits - tf.math.log(-tf.math.log(noise)), axis=1)
+
+
 @gin.configurable
 class Greedy(Policy):
   """argmax_a Q(s, a)."""
@@ -42,15 +73,19 @@ class Softmax(Policy):
 
   Args:
     temperature: Temperature, in units of the return.
+
+  Raises:
+    ValueError: If the temperature is not above 0.
   """
 
   def __init__(self, temperature: float = 1.0):
+    if not temperature > 0:
+      raise ValueError(f'temperature={temperature} must be above 0.')
     self._temperature = temperature
 
   def __call__(self, outputs: Any, seed: tf.Tensor) -> tf.Tensor:
     """Returns actions, integers (n,)."""
-    logits = outputs.q_values / self._temperature
-    return tf.random.stateless_categorical(logits, 1, seed)[:, 0]
+    return sample(outputs.q_values / self._temperature, seed)
 
 
 class _Joint(NamedTuple):
@@ -79,8 +114,9 @@ class Constrained(Policy):
 
   def outputs(self, agent: Any, states: tf.Tensor) -> Any:
     """Returns Q-values and logits, (n, num_actions) each."""
-    logits = agent.network_outputs(self._network, states)
-    return _Joint(agent.online(states).q_values, logits)
+    return _Joint(
+      agent.online(states).q_values, logits(agent, self._network, states)
+    )
 
   def __call__(self, outputs: Any, seed: tf.Tensor) -> tf.Tensor:
     """Returns actions, integers (n,)."""
@@ -104,11 +140,10 @@ class Named(Policy):
 
   def outputs(self, agent: Any, states: tf.Tensor) -> Any:
     """Returns the logits, (n, num_actions)."""
-    outputs = agent.network_outputs(self._network, states)
-    return getattr(outputs, 'logits', outputs)
+    return logits(agent, self._network, states)
 
   def __call__(self, outputs: Any, seed: tf.Tensor) -> tf.Tensor:
     """Returns actions, integers (n,)."""
     if self._samples:
-      return tf.random.stateless_categorical(outputs, 1, seed)[:, 0]
+      return sample(outputs, seed)
     return tf.argmax(outputs, axis=1)

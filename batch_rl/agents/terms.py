@@ -75,8 +75,9 @@ class DR3(Term):
 class Imitation(Term):
   """-log G(a_data | s) + 0.01 mean_a logit_a^2: a policy G, learnt from the data.
 
-  G is a linear layer on the features of the online network, as in discrete BCQ
-  (Fujimoto et al., 2019, arXiv 1910.01708). `policies.Constrained` reads it.
+  The loss is that of discrete BCQ (Fujimoto et al., 2019, arXiv 1910.01708), where G
+  has a hidden layer of its own; here it is a linear layer on the features of the online
+  network. `policies.Constrained` reads it.
 
   Args:
     weight: Factor of the term.

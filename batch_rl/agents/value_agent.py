@@ -10,6 +10,7 @@
 | policy   | which action is taken?                | `policies`: `Greedy`, `Softmax`, ...|
 """
 
+import collections
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -90,6 +91,14 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
           f'{kind.__module__}.{kind.__name__}; in gin with @ and (), e.g. @CQL().'
         )
 
+  @classmethod
+  def _refuse_other_head(cls) -> None:
+    """Refuses a class attribute `head` of an agent that makes its own."""
+    if cls.head is not ValueAgent.head:
+      raise ValueError(
+        f'{cls.__name__} has its own head: give {cls.head!r} to a DQN agent.'
+      )
+
   def _create_network(self, name: str) -> tf.keras.Model:
     return self.head.create_network(self.network, self.num_actions, name)
 
@@ -103,9 +112,13 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     self._check_targets()
     targets = self.backup(self, batch)
     losses = self.head.loss(self.online(batch.state), batch, targets)
+    kinds: collections.Counter[str] = collections.Counter()
     for term in self.terms:
       values = term(self, batch)
-      self.log_scalar(type(term).__name__, values)
+      kind = type(term).__name__
+      kinds[kind] += 1
+      number = f'_{kinds[kind]}' if kinds[kind] > 1 else ''
+      self.log_scalar(kind + number, values)
       losses += term.weight * values
     return losses
 

@@ -81,6 +81,9 @@ class HLGauss(Categorical):
     vmin: Lower end of the first bin; None for -vmax.
     vmax: Upper end of the last bin.
     sigma: Standard deviation, in widths of a bin.
+
+  Raises:
+    ValueError: If `sigma` is not above 0, or `Categorical` refuses an argument.
   """
 
   def __init__(
@@ -91,6 +94,8 @@ class HLGauss(Categorical):
     sigma: float = 0.75,
   ):
     super().__init__(num_atoms, vmin, vmax)
+    if not sigma > 0:
+      raise ValueError(f'sigma={sigma} must be above 0.')
     self._width = (self.vmax - self.vmin) / num_atoms
     self._sigma = sigma * self._width
 

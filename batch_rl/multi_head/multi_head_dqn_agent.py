@@ -49,6 +49,7 @@ class MultiHeadDQNAgent(value_agent.ValueAgent):
     Raises:
       ValueError: If `Ensemble` refuses an argument.
     """
+    self._refuse_other_head()
     self.num_heads = num_heads
     self.transform_strategy = transform_strategy
     self.num_convex_combinations = num_convex_combinations

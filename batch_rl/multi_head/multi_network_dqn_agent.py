@@ -103,12 +103,19 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
   def choose_actions(
     self, outputs: networks.MultiHeadNetworkType, seed: tf.Tensor
   ) -> tf.Tensor:
-    """Returns the greedy actions of the acting mixture; see `LossAgent`."""
+    """Returns the policy's actions on the acting mixture; see `LossAgent`.
+
+    Targets of an update, and a policy that does not read the networks, such as
+    `Constrained`, use the mean of the networks.
+    """
+    is_target = self._calls is not None
+    if is_target or not hasattr(outputs, 'q_heads'):
+      return super().choose_actions(outputs, seed)
     with tf.device('/cpu:*'):  # Python functions run on the CPU
       mixture = tf.numpy_function(self._acting_mixture, [], tf.float32)
     mixture.set_shape((self.num_heads,))
     q_values = tf.tensordot(outputs.q_heads, mixture, axes=1)
-    return tf.argmax(q_values, axis=1)
+    return super().choose_actions(outputs._replace(q_values=q_values), seed)
 
   def _acting_mixture(self) -> np.ndarray:
     """Returns the current acting mixture, float32 (num_heads,)."""

@@ -46,6 +46,7 @@ class QuantileAgent(value_agent.ValueAgent):
       ValueError: If `Quantiles` refuses an argument, or `replay_scheme` is another one.
     """
     scheme_lib.check(replay_scheme)
+    self._refuse_other_head()
     self.num_atoms = self._num_atoms = num_atoms  # the latter for code of 2020
     self.kappa = kappa
     super().__init__(

@@ -17,6 +17,7 @@ class RainbowAgent(value_agent.ValueAgent, rainbow_agent.RainbowAgent):
 
   def __init__(self, *args, replay_scheme='uniform', head=None, **kwargs):
     scheme_lib.check(replay_scheme)
+    self._refuse_other_head()
     if head is not None:
       raise ValueError(
         f'{type(self).__name__} has its own head: give {head!r} to a DQN agent.'

@@ -8,7 +8,7 @@ import pytest
 import scipy.special
 import tensorflow as tf
 
-from batch_rl.agents import backups, heads, policies, terms
+from batch_rl.agents import backups, features, heads, policies, terms
 from batch_rl.agents import batch as batch_lib
 from batch_rl.multi_head import atoms, ensembles, quantiles
 from batch_rl.tests import cartpole, equations
@@ -197,6 +197,7 @@ class Case:
       cumulative_gamma=DISCOUNT,
       online=lambda state: outputs['online', state],
       target=lambda state: outputs['target', state],
+      num_actions=A,
       acting_outputs=lambda state: outputs['online', state],
       choose_actions=policies.Greedy(),
       network_outputs=lambda _, state: tf.constant(
@@ -470,6 +471,8 @@ def test_an_agent_without_target_network_has_none(log_dir, class_, parts):
       "two networks 'behaviour'",
     ),
     ('c51', {'head': heads.Scalar()}, 'has its own head'),
+    ('dqn', {'backup': backups.Policy('online')}, "'online' .* is no policy"),
+    ('dqn', {'policy': policies.Named('online')}, "'online' .* is no policy"),
   ],
 )
 def test_mistakes_are_named(log_dir, name, parts, message):
@@ -481,3 +484,103 @@ def test_a_column_that_is_not_asked_for_is_named():
   batch = batch_lib.Batch(*[None] * 10)
   with pytest.raises(AttributeError, match="add 'weight' to `needs`"):
     _ = batch.weight
+
+
+@pytest.mark.parametrize('name', ['c51', 'multi_head_dqn', 'quantile'])
+def test_a_head_that_would_be_ignored_is_refused(log_dir, name):
+  class OwnHead(cartpole.OFFLINE_CLASSES[name]):
+    head = atoms.HLGauss()
+
+  with pytest.raises(ValueError, match='OwnHead has its own head'):
+    cartpole.build_offline_agent(name, log_dir, OwnHead)
+
+
+@pytest.mark.parametrize(
+  ('make', 'message'),
+  [
+    (lambda: policies.Softmax(0.0), 'temperature=0.0'),
+    (lambda: backups.Munchausen(tau=0.0), 'tau=0.0'),
+    (lambda: backups.Munchausen(clip=1.0), 'clip=1.0'),
+    (lambda: atoms.HLGauss(sigma=0.0), 'sigma=0.0'),
+  ],
+)
+def test_settings_out_of_range_are_refused(make, message):
+  with pytest.raises(ValueError, match=message):
+    make()
+
+
+BCQ = {
+  'terms': [terms.Imitation(), terms.Imitation(0.5, 'second')],
+  'backup': backups.Double(),
+  'policy': policies.Constrained(),
+}
+SOFT = {'backup': backups.Double(), 'policy': policies.Softmax()}
+
+
+@pytest.mark.parametrize(
+  ('name', 'settings'),
+  [
+    ('dqn', BCQ),
+    ('dqn', {**BCQ, 'mixed_precision': True}),
+    ('dqn', {**SOFT, 'jit_compile': True}),
+    ('multi_network_dqn', BCQ),
+    ('multi_network_dqn', SOFT),
+  ],
+)
+def test_parts_train_and_act_together(log_dir, name, settings):
+  agent = make_agent(log_dir, name, **settings)
+  assert np.isfinite(list(agent.train_steps(9))).all()
+  agent.eval_mode = True
+  states = np.zeros((3, 1, 4, 1))
+  actions = agent.select_actions(
+    states, [np.random.default_rng(i) for i in range(3)]
+  )
+  assert set(actions) <= set(range(5))
+
+
+def test_a_softmax_policy_acts_on_separate_networks(log_dir):
+  agent = make_agent(log_dir, 'multi_network_dqn', policy=policies.Softmax(1e6))
+  agent.eval_mode, agent.epsilon_eval = True, 0.0
+  generators = [np.random.default_rng(i) for i in range(50)]
+  actions = agent.select_actions(np.zeros((50, 1, 4, 1)), generators)
+  assert len(set(actions)) == 5
+
+
+class Branching(cartpole.OFFLINE_CLASSES['dqn']):
+  """Calls the online network in a branch first."""
+
+  def loss(self, batch):
+    extra = tf.cond(
+      batch.step > 4,
+      lambda: tf.reduce_mean(self.online(batch.state).q_values),
+      lambda: 0.0,
+    )
+    return super().loss(batch) + extra
+
+
+def test_a_network_may_be_called_in_a_branch(log_dir):
+  agent = cartpole.build_offline_agent('dqn', log_dir, Branching)
+  assert np.isfinite(list(agent.train_steps(9))).all()
+
+
+class Activated(tf.keras.Model):
+  """Has an activation after its output layer."""
+
+  def __init__(self):
+    super().__init__()
+    self.hidden, self.out = map(tf.keras.layers.Dense, (7, 3))
+    self.activation = tf.keras.layers.ReLU()
+
+  def call(self, states):
+    return self.activation(self.out(self.hidden(states)))
+
+
+@pytest.mark.parametrize('is_sequential', [False, True])
+def test_an_activation_is_no_last_layer(is_sequential):
+  network = Activated()
+  if is_sequential:
+    network = tf.keras.Sequential(
+      [network.hidden, network.out, network.activation]
+    )
+  _, inputs = features.Recorder(network)(tf.zeros((2, 4)))
+  assert features.join(inputs, network).shape == (2, 7)
