@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.agents.rainbow import rainbow_agent
 
@@ -110,6 +111,7 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   def loss(self, batch: Batch) -> tf.Tensor:
     """Returns the head's loss against the backup's targets, plus the terms."""
     self._check_targets()
+    self._adds_terms = True
     targets = self.backup(self, batch)
     losses = self.head.loss(self.online(batch.state), batch, targets)
     kinds: collections.Counter[str] = collections.Counter()
@@ -121,6 +123,16 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       self.log_scalar(kind + number, values)
       losses += term.weight * values
     return losses
+
+  def _minimise(self, batch):
+    self._adds_terms = False
+    result = super()._minimise(batch)
+    if self.terms and not self._adds_terms:
+      logging.warning(
+        '%s.loss does not call super().loss(batch), which adds its terms.',
+        type(self).__name__,
+      )
+    return result
 
   @classmethod
   def _check_targets(cls) -> None:

@@ -584,3 +584,12 @@ def test_an_activation_is_no_last_layer(is_sequential):
     )
   _, inputs = features.Recorder(network)(tf.zeros((2, 4)))
   assert features.join(inputs, network).shape == (2, 7)
+
+
+def test_terms_that_a_loss_does_not_add_are_named(log_dir, caplog):
+  class OwnLoss(cartpole.OFFLINE_CLASSES['dqn']):
+    def loss(self, batch):
+      return tf.reduce_mean(self.online(batch.state).q_values, axis=1)
+
+  cartpole.build_offline_agent('dqn', log_dir, OwnLoss, terms=[terms.CQL()])
+  assert 'OwnLoss.loss does not call super().loss(batch)' in caplog.text
