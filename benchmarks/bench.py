@@ -1,12 +1,8 @@
 """`make bench`: the speed of this package beside Dopamine's, on this machine.
 
 Prints tables and asserts nothing. The parts: `benchmarks/data_path.py` (makes large
-shards on its first run), `benchmarks/iteration.py`, online data generation,
-`benchmarks/settings.py` and `benchmarks/sampling_rates.py`.
-
-Not included: `benchmarks/codecs.py` (the choice of compression),
-`benchmarks/full_scale.py` (a run of 51 million rows), `benchmarks/faults.py` (runs
-killed at random times) and `benchmarks/endurance.py` (memory over 200,000 updates).
+shards on its first run), `benchmarks/iteration.py`, online data generation, and
+`benchmarks/sampling_rates.py`.
 """
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
@@ -23,7 +19,7 @@ from dopamine.discrete_domains import atari_lib
 from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.baselines.agents import dqn_agent as logged_dqn_agent
-from benchmarks import data_path, iteration, measuring, sampling_rates, settings
+from benchmarks import data_path, iteration, measuring, sampling_rates
 
 _STEPS = 100  # agent steps a round
 
@@ -84,8 +80,6 @@ def main() -> None:
   data_path.table()
   iteration.table()
   online()
-  print()
-  settings.table()
   print()
   sampling_rates.table(sampling_rates.stores())
 

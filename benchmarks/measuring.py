@@ -100,7 +100,7 @@ def times(slow: np.ndarray | float, fast: np.ndarray | float) -> str:
 def row(
   what: str, dopamine: str = '', ours: str = '', ratio='', target=''
 ) -> None:
-  """Prints a row of the table that `bench` and `data_path` share."""
+  """Prints a row of the table of `bench`."""
   print(
     f'| {what:<56} | {dopamine:>15} | {ours:>15} | {ratio:>7} | {target:<16} |',
     flush=True,

@@ -5,8 +5,6 @@ are inside the functions, so that a process imports only its own requirements.
 """
 
 import array
-import contextlib
-import importlib
 import json
 import os
 import sys
@@ -54,26 +52,6 @@ def load(data_dir: str, suffix: str) -> dict:
   }
 
 
-def load_dopamine(data_dir: str, suffix: str, capacity: str) -> dict:
-  """Loads a shard as Dopamine does."""
-  import batch_rl  # noqa: F401  isort: skip  (before Dopamine)
-  from dopamine.tf.replay_memory import circular_replay_buffer
-
-  before = memory()
-  buffer = circular_replay_buffer.OutOfGraphReplayBuffer(
-    (84, 84), 4, int(capacity), 32
-  )
-  start = time.perf_counter()
-  buffer.load(data_dir, int(suffix))
-  seconds = time.perf_counter() - start
-  buffer.sample_transition_batch()
-  return {
-    'seconds': seconds,
-    'resident': memory() - before,
-    'peak': memory('VmHWM') - before,
-  }
-
-
 def convert(data_dir: str, directory: str) -> dict:
   """Converts a run to a store on disk; counts only newly packed rows."""
   from batch_rl.dataset.store import store
@@ -87,24 +65,6 @@ def convert(data_dir: str, directory: str) -> dict:
     'seconds': time.perf_counter() - start,
     'peak': memory('VmHWM') - before,
   }
-
-
-def forget(directory: str) -> dict:
-  """Removes the files of a directory from the page cache."""
-  for name in os.listdir(directory):
-    with open(os.path.join(directory, name), 'rb') as file:
-      os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-  return {}
-
-
-def read_through(directory: str) -> dict:
-  """Reads the files of a directory once, into the page cache."""
-  start = time.perf_counter()
-  for name in os.listdir(directory):
-    with open(os.path.join(directory, name), 'rb') as file:
-      while file.read(1 << 22):
-        pass
-  return {'seconds': time.perf_counter() - start}
 
 
 def draw(directory: str, seconds: str) -> dict:
@@ -196,23 +156,6 @@ def hold_buffer(data_dir: str, cache_dir: str, batches: str) -> dict:
   print('ready', flush=True)
   sys.stdin.read()
   return {}
-
-
-def start_up(imports: str) -> dict:
-  """Imports the offline runner; with `all`, JAX and pandas are not deferred."""
-  from batch_rl import dopamine_compat
-
-  if imports == 'all':
-    for name in (
-      'tensorflow.lite.python.util',
-      'tf_keras.src.engine.data_adapter',
-    ):
-      dopamine_compat._AROUND_IMPORT[name] = contextlib.nullcontext
-  importlib.import_module('batch_rl.fixed_replay.run_experiment')
-  return {
-    'cpu': time.process_time(),
-    'peak': memory('VmHWM'),
-  }
 
 
 if __name__ == '__main__':

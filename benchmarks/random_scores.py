@@ -200,6 +200,11 @@ def main() -> None:
   parser.add_argument('--episodes', type=int, default=100)
   parser.add_argument('--seed', type=int, default=0)
   parser.add_argument('--normalisers', action='store_true')
+  parser.add_argument(
+    '--replace',
+    action='store_true',
+    help='measure rows of another seed, engine or fewer episodes again',
+  )
   arguments = parser.parse_args()
   if arguments.episodes <= 0 or arguments.episodes % ENVIRONMENTS:
     parser.error(f'--episodes is not a multiple of {ENVIRONMENTS}.')
@@ -210,7 +215,9 @@ def main() -> None:
       most = FEWER_EPISODES.get(rom.game, arguments.episodes)
       episodes = min(most, arguments.episodes)
       row = rows.get((rom.game, rom.md5))
-      if row is None or not is_done(row, episodes, arguments.seed):
+      if row is None or (
+        arguments.replace and not is_done(row, episodes, arguments.seed)
+      ):
         missing.append((rom, episodes))
   # The dataset's ROMs first.
   missing.sort(key=lambda m: _rom_set(m[0]) == 'current')

@@ -13,8 +13,6 @@ take turns, in rounds; rates are medians over the rounds.
   batches (`benchmarks/feed.py`), as windows and as stacks (states and next states);
 - a plain map of `tf.data` that hands over constant arrays of the same shapes, as
   TensorFlow converts them, and with our faster conversion, which the feed has, too.
-
-`benchmarks/data_path.py` includes this table.
 """
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)

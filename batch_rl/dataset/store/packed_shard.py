@@ -3,7 +3,7 @@
 Rows are kept in ring order, without stale ones, in blocks of `BLOCK_ROWS`. LZ4
 compresses a block with a dictionary that all shards of a store share. LZ4 decodes
 two to three times as fast as zstd, and with the dictionary its blocks are about as
-small (`benchmarks/codecs.py`).
+small (`benchmarks/NOTES.md`).
 
 On disk a packed shard is two files. `shard-<n>.bin` has the blocks, one after the
 other, then their offsets and the small columns as raw arrays. `shard-<n>.json`, the
