@@ -111,7 +111,7 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   def loss(self, batch: Batch) -> tf.Tensor:
     """Returns the head's loss against the backup's targets, plus the terms."""
     self._check_targets()
-    self._adds_terms = True
+    self._uses_parts = True
     targets = self.backup(self, batch)
     losses = self.head.loss(self.online(batch.state), batch, targets)
     kinds: collections.Counter[str] = collections.Counter()
@@ -125,12 +125,16 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     return losses
 
   def _minimise(self, batch):
-    self._adds_terms = False
+    self._uses_parts = False
     result = super()._minimise(batch)
-    if self.terms and not self._adds_terms:
+    ignored = ['backup'] * ('backup' in vars(self)) + ['terms'] * bool(
+      self.terms
+    )
+    if ignored and not self._uses_parts:
       logging.warning(
-        '%s.loss does not call super().loss(batch), which adds its terms.',
+        '%s.loss does not call super().loss(batch), so %s have no effect.',
         type(self).__name__,
+        ' and '.join(ignored),
       )
     return result
 

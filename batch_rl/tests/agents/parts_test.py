@@ -586,10 +586,12 @@ def test_an_activation_is_no_last_layer(is_sequential):
   assert features.join(inputs, network).shape == (2, 7)
 
 
-def test_terms_that_a_loss_does_not_add_are_named(log_dir, caplog):
+def test_parts_that_an_own_loss_does_not_use_are_named(log_dir, caplog):
   class OwnLoss(cartpole.OFFLINE_CLASSES['dqn']):
     def loss(self, batch):
       return tf.reduce_mean(self.online(batch.state).q_values, axis=1)
 
-  cartpole.build_offline_agent('dqn', log_dir, OwnLoss, terms=[terms.CQL()])
-  assert 'OwnLoss.loss does not call super().loss(batch)' in caplog.text
+  parts = {'terms': [terms.CQL()], 'backup': backups.Double()}
+  cartpole.build_offline_agent('dqn', log_dir, OwnLoss, **parts)
+  assert 'OwnLoss.loss does not call super().loss(batch), so ' in caplog.text
+  assert 'backup and terms have no effect' in caplog.text
