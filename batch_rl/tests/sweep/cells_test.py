@@ -43,40 +43,32 @@ def test_a_cell_that_is_done_is_not_run_again(make):
   assert cells.status(make('pass')).state == cells.WAITING  # Another command.
 
 
-def test_a_killed_program_is_started_again(make):
-  cell = make('if starts < 3: os.kill(os.getpid(), signal.SIGKILL)')
-  status = cells.run(cell, retries=1)
-  assert (status.state, status.attempts) == (cells.FAILED, 2)
-  assert status.message.startswith('killed by SIGKILL')
-  status = cells.run(cell, retries=1)
-  assert (status.state, status.attempts) == (cells.DONE, 3)
-
-
-def test_a_user_error_is_not_retried(make):
-  status = cells.run(make("print('no such game'); sys.exit(2)"), retries=5)
-  assert (status.state, status.attempts) == (cells.FAILED, 1)
-  assert status.message == 'exit code 2: no such game'
-
-
-def test_another_error_is_retried(make):
-  status = cells.run(
-    make("if starts < 3: raise RuntimeError('flaky')"), retries=2
-  )
-  assert (status.state, status.attempts) == (cells.DONE, 3)
-  assert b'RuntimeError: flaky' in cells.log_path(make('')).read_bytes()
-
-
-def test_the_reason_is_the_error_not_where_gin_called_it(make):
-  where = "In call to configurable 'Runner' (<class 'Runner'>)"
-  message = f'mine\\n  {where}\\n  {where}'.replace("'", "\\'")
-  status = cells.run(make(f"raise RuntimeError('{message}')"), retries=0)
-  assert status.message == 'exit code 1: RuntimeError: mine'
-
-
-def test_a_cell_that_is_stopped_from_outside_is_not_done(make):
-  status = cells.run(make('sys.exit(143)'), retries=0)
-  assert status.state == cells.FAILED
-  assert status.message.startswith('stopped from outside')
+@pytest.mark.parametrize(
+  ('body', 'retries', 'state', 'attempts', 'message'),
+  [
+    ("print('no such game'); sys.exit(2)", 5, cells.FAILED, 1,
+     'exit code 2: no such game'),
+    ("if starts < 3: raise RuntimeError('flaky')", 2, cells.DONE, 3, ''),
+    # The reason is the error, not where gin called it.
+    (r"""raise RuntimeError('mine\n  In call to configurable "A" (B)')""",
+     0, cells.FAILED, 1, 'exit code 1: RuntimeError: mine'),
+    ('sys.exit(143)', 0, cells.FAILED, 1, 'stopped from outside'),
+    ('if starts < 3: os.kill(os.getpid(), signal.SIGKILL)', 1, cells.FAILED,
+     2, 'killed by SIGKILL'),
+  ],
+)  # fmt: skip
+def test_ends_of_a_program(make, body, retries, state, attempts, message):
+  status = cells.run(make(body), retries=retries)
+  assert (status.state, status.attempts) == (state, attempts)
+  if message.startswith('exit code'):
+    assert status.message == message
+  else:
+    assert status.message.startswith(message)
+  if 'flaky' in body:
+    assert b'RuntimeError: flaky' in cells.log_path(make('')).read_bytes()
+  if 'SIGKILL' in body:
+    status = cells.run(make(body), retries=1)
+    assert (status.state, status.attempts) == (cells.DONE, 3)
 
 
 def test_a_cell_saves_when_it_is_asked_to_stop(make):

@@ -72,38 +72,29 @@ def test_rates_are_measured_or_given_or_those_of_two_cores():
 
 
 def test_the_work_is_read_from_the_gin_files(in_process):
-  folder = 'batch_rl/{}/configs/{}.gin'
-  rem = folder.format('fixed_replay', 'rem')
-  dqn = folder.format('fixed_replay', 'dqn')
-  online = folder.format('baselines', 'dqn')
-  paper = plan.Cell('a', 'offline', 'a', (), (rem,))
-  game = plan.Cell(
-    'b', 'offline', 'b', (), (rem,), (f'{games.PARAMETERS[0]} = "Alien"',)
+  rem = 'batch_rl/fixed_replay/configs/rem.gin'
+  dqn = 'batch_rl/fixed_replay/configs/dqn.gin'
+  online = 'batch_rl/baselines/configs/dqn.gin'
+  game = f'{games.PARAMETERS[0]} = "Alien"'
+  short = (
+    'FixedReplayRunner.num_iterations = 3',
+    'FixedReplayDQNAgent.update_period = %period',
+    'period = 7',
   )
-  short = plan.Cell(
-    'c',
-    'offline',
-    'c',
-    (),
-    (dqn,),
-    (
-      'FixedReplayRunner.num_iterations = 3',
-      'FixedReplayDQNAgent.update_period = %period',
-      'period = 7',
+  expected = {
+    plan.Cell('a', 'offline', 'a', (), (rem,)): (200, 62_500, 125_000),
+    plan.Cell('b', 'offline', 'b', (), (rem,), (game,)): (200, 62_500, 125_000),
+    plan.Cell('c', 'offline', 'c', (), (dqn,), short): (3, 35_715, 125_000),
+    plan.Cell('d', 'online', 'd', (), (online,)): (200, 250_000, 125_000),
+    plan.Cell('e', 'evaluate', 'e', (), (rem,)): (1, 0, 125_000),
+    plan.Cell('f', 'evaluate', 'f', ('--evaluation_steps=70',), (rem,)): (
+      (1, 0, 70)
     ),
-  )
-  logged = plan.Cell('d', 'online', 'd', (), (online,))
-  evaluated = plan.Cell('e', 'evaluate', 'e', (), (rem,))
-  fewer = plan.Cell('f', 'evaluate', 'f', ('--evaluation_steps=70',), (rem,))
-  works = workload.measure(
-    made_up_sweeps.make(paper, game, short, logged, evaluated, fewer)
-  )
-  assert works[paper] == workload.Workload(200, 62_500, 125_000)
-  assert works[game] == works[paper]
-  assert works[short] == workload.Workload(3, -(-250_000 // 7), 125_000)
-  assert works[logged] == workload.Workload(200, 250_000, 125_000)
-  assert works[evaluated] == workload.Workload(1, 0, 125_000)
-  assert works[fewer] == workload.Workload(1, 0, 70)
+  }
+  works = workload.measure(made_up_sweeps.make(*expected))
+  assert works == {
+    cell: workload.Workload(*work) for cell, work in expected.items()
+  }
 
 
 def test_the_work_of_an_evaluation_of_several_checkpoints(in_process, tmp_path):
