@@ -5,7 +5,12 @@ import shutil
 from collections.abc import Callable
 
 from batch_rl.dataset.interchange import shard_discovery
-from batch_rl.dataset.shards import incoming_shards, manifests, shard_files
+from batch_rl.dataset.shards import (
+  digests,
+  incoming_shards,
+  manifests,
+  shard_files,
+)
 from batch_rl.dataset.store import store, store_directory
 from batch_rl.utils import files, machine, staging_directory, threads
 
@@ -115,8 +120,8 @@ def import_store(
     Gaps and repetitions between the shards, one line each.
 
   Raises:
-    ValueError: If a file is damaged, or the directory or `<directory>.import`, for
-      links, holds other files.
+    ValueError: If a file is damaged or differs from the manifest of the input, or the
+      directory or `<directory>.import`, for links, holds other files.
   """
   parts = [
     part
@@ -141,6 +146,17 @@ def import_store(
     }
     for link, path in originals.items():
       os.symlink(os.path.realpath(path), link)
+    recorded = incoming_shards.manifest_files(shards.manifest)
+
+    def check_hash(link: str) -> None:
+      name = os.path.basename(link)
+      expected = manifests.look_up(recorded, name, 'sha256', kind=str)
+      if expected is not None:
+        found = digests.Digests({'sha256': expected})
+        found.read(link)
+        found.check(originals[link])
+
+    threads.parallel_map(check_hash, list(originals), machine.num_cpus())
     manifest = {'manifest_version': 1, **shards.manifest}
     if shards.left_out:
       for key in incoming_shards.RUN_TOTALS:

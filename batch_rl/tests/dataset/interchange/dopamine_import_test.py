@@ -105,8 +105,12 @@ def test_the_manifest_of_our_logger_is_kept(tmp_path, run):
   other = source / 'replay_logs' / shard_files.file_name('observation', 0)
   frames.unlink()
   shutil.copy(other, frames)
-  code, _, err = run('import', source, tmp_path / 'other', '--shards')
-  assert code == 2 and is_one_line(err) and 'its sha256 is' in err
+  for options in ([], ['--shards']):  # a store, and shards
+    target = tmp_path / f'other{len(options)}'
+    code, _, err = run('import', source, target, *options)
+    assert code == 2 and is_one_line(err)
+    assert f'{frames} is damaged: its sha256 is' in err
+    assert options or not target.exists()
 
 
 def test_importing_again_replaces_changed_files(original, tmp_path, run):
