@@ -7,8 +7,8 @@ import gin
 import tensorflow as tf
 
 from batch_rl.agents import backups, value_agent
-from batch_rl.agents import replay_scheme as scheme_lib
 from batch_rl.multi_head import atari_helpers, quantiles
+from batch_rl.multi_head import replay_scheme as scheme_lib
 from batch_rl.utils.user_code import gin_signatures
 
 

@@ -3,9 +3,9 @@
 import tensorflow as tf
 from dopamine.tf.agents.rainbow import rainbow_agent
 
-from batch_rl.agents import replay_scheme as scheme_lib
 from batch_rl.agents import value_agent
 from batch_rl.multi_head import atoms
+from batch_rl.multi_head import replay_scheme as scheme_lib
 
 
 class RainbowAgent(value_agent.ValueAgent, rainbow_agent.RainbowAgent):
