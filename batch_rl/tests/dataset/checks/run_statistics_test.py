@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests import shards
-from batch_rl.tests.dataset.checks.run_files import compute
+from batch_rl.tests.dataset.checks.run_files import compute, save
+
+
+def test_frames_are_not_read(tmp_path):
+  """Only the headers of the observation files are read, which are cut off here."""
+  logs = tmp_path / 'replay_logs'
+  shards.write_run(logs, [30, 30], 40)
+  frames = np.random.default_rng(0).integers(0, 256, (40, 100, 100), np.uint8)
+  for path in logs.glob('*observation*'):
+    save(path, frames)
+    path.write_bytes(path.read_bytes()[:-999])
+  assert compute(tmp_path).totals()['episodes'] == 2
 
 
 def remove_shard(logs, suffix):

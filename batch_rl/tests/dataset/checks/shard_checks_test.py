@@ -248,6 +248,12 @@ def test_other_environments_are_not_checked_as_atari(tmp_path):
 def test_impossible_actions_are_found_in_every_environment(tmp_path):
   for name, environment, action, problem in (
     ('few', {'num_actions': 4}, 4, 'action 4, but the game has 4'),
+    (
+      'atari',
+      {'repeat_action_probability': 0.25, 'num_actions': 3},
+      3,
+      'action 3, but the game has 3',
+    ),
     ('many', {}, 10_000, 'action 10000, but no environment has 10000'),
   ):
     logs = tmp_path / name

@@ -67,6 +67,10 @@ def encode(rows, level=6, strategy=0, chunk_size=1 << 20, extra=b'', head=None):
   )
 
 
+def flipped(data, at):
+  return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
 def decode(encoded):
   frames = png_frames.PngFrames('an episode', encoded)
   out = np.empty((len(encoded), SIZE, SIZE), np.uint8)
@@ -120,6 +124,16 @@ def test_damaged_images_are_refused_or_decoded_as_without_damage(made, draw):
     data[at] ^= draw.draw(st.integers(1, 255))
   found = with_kernel(bytes(data[: draw.draw(st.integers(0, len(data)))]))
   assert found is None or (found == frame).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(made_frames(), st.sampled_from([b'IHDR', b'IDAT', b'IEND']))
+def test_damaged_checksums_of_chunks_are_passed_over(made, kind):
+  frame, kinds = made
+  data = bytearray(encode(filtered(frame, kinds)))
+  at = data.index(kind)
+  data[at + 4 + int.from_bytes(data[at - 4 : at], 'big')] ^= 1
+  np.testing.assert_array_equal(with_kernel(bytes(data)), frame)
 
 
 @pytest.fixture(scope='module')
@@ -180,6 +194,8 @@ def test_other_images_are_refused_by_their_number(sample):
     deep,
     png_frames.encode_png(sample[0][:, :40]),
     good[:-30],
+    flipped(good, good.index(b'IDAT') + 9),
+    flipped(good, len(good) - 17),  # the checksum of the pixels
     b'',
     encode(rows[:-85]),
     encode(rows[:85] + b'\x05' + rows[86:]),

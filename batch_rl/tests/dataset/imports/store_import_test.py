@@ -221,7 +221,7 @@ def test_the_manifest_describes_the_run(tmp_path):
   target = tmp_path / 'store'
   store_import.import_parts(make_reader(), str(target))
   manifest = json.loads((target / 'manifest.json').read_text())
-  assert manifest['environment']['game'] == 'Pong'
+  assert manifest['environment'] == runs.ENVIRONMENT
   assert manifest['source']['run'] == '1'
   assert manifest['source']['last_step'] == 'transition'
   assert manifest['rows'] == sum(e['rows'] for e in manifest['shards'])

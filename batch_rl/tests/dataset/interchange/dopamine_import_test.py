@@ -16,10 +16,18 @@ from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.interchange.conftest import CAPACITY
 
 
+def content(folder):
+  """Returns the bytes and the number of links of each file."""
+  return {p.name: (p.read_bytes(), p.stat().st_nlink) for p in folder.iterdir()}
+
+
 def test_a_store_is_the_default(original, tmp_path, run):
   source = shutil.copytree(original, tmp_path / 'Pong/3/replay_logs')
+  before = content(source)
   code, out, err = run('import', source.parent, tmp_path / 'store')
   assert code == 0 and out.endswith(f'{tmp_path}/store: 3 shards\n')
+  assert content(source) == before
+  assert not any(p.is_symlink() for p in (tmp_path / 'store').iterdir())
   ours = store.Store(str(tmp_path / 'store'), pack=False)
   theirs = store.Store(str(original), pack=False)
   for column in ('action', 'reward', 'ends'):
@@ -89,8 +97,13 @@ def test_a_stopped_import_continues(original, tmp_path, run, monkeypatch):
 
 
 def test_the_manifest_of_our_logger_is_kept(tmp_path, run):
-  shards.write_run(tmp_path / 'Pong/1/replay_logs', [30, 30], CAPACITY)
   source = tmp_path / 'Pong/1'
+  environment = {'game': 'Pong', 'num_actions': 6}
+  with shards.make_log(
+    source / 'replay_logs', CAPACITY, environment=environment
+  ) as log:
+    for row in sum(shards.make_episodes([30, 30]), []):
+      shards.add_row(log, row)
   manifest = json.loads(
     (source / 'replay_logs' / manifests.FILE_NAME).read_text()
   )
@@ -99,6 +112,7 @@ def test_the_manifest_of_our_logger_is_kept(tmp_path, run):
     (tmp_path / 'run/replay_logs' / manifests.FILE_NAME).read_text()
   )
   assert found['format'] == manifest['format']
+  assert found['environment'] == manifest['environment'] == environment
   assert found['shards'][0]['episodes'] == manifest['shards'][0]['episodes']
   assert not run_checks.verify(str(tmp_path / 'run/replay_logs')).problems
   frames = source / 'replay_logs' / shard_files.file_name('observation', 1)

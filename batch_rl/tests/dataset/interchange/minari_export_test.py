@@ -14,6 +14,7 @@ from batch_rl.tests import observations
 if sys.version_info < (3, 11):
   pytest.skip('Minari needs Python 3.11', allow_module_level=True)
 import minari  # noqa: E402
+from minari.dataset._storages import hdf5_storage  # noqa: E402
 
 
 def transitions_of(dataset, stacked):
@@ -152,3 +153,15 @@ def test_a_missing_package_is_named(tmp_path, run, monkeypatch, module):
   code, _, err = run('export', root, tmp_path / 'pong-v0', '--format=minari')
   assert code == 2 and module in err and 'pip install' in err
   assert err.startswith('error: ') and err.count('\n') == 1
+
+
+def test_an_error_leaves_nothing_behind(tmp_path, run, monkeypatch):
+  def full(*args):
+    raise OSError(28, 'No space left on device')
+
+  root = tmp_path / 'Pong' / '1'
+  runs.write_run(root, runs.make_episodes(8))
+  monkeypatch.setattr(hdf5_storage.HDF5Storage, 'update_episodes', full)
+  code, _, err = run('export', root, tmp_path / 'pong-v0', '--format=minari')
+  assert code == 2 and 'No space left' in err
+  assert [path.name for path in tmp_path.iterdir()] == ['Pong']
