@@ -95,10 +95,3 @@ def test_the_bindings_of_the_plan_are_parameters():
     ):  # otherwise the row says that it is unknown
       gin.bind_parameter(name, value)
       assert settings.SETTINGS[parameter].accepts(value)
-
-
-def test_the_share_of_an_update_that_does_not_depend_on_the_batch():
-  text = gpu.launch_bound({32: 500.0, 1: 1000.0})
-  assert 'takes 1.00 ms with 1, 2.00 ms with 32.' in text
-  assert ' 50 % of the time' in text
-  assert gpu.launch_bound({32: 500.0}) == ''

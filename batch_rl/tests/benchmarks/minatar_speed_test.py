@@ -1,7 +1,5 @@
 """The same settings and data for both sides of `benchmarks.minatar_speed`."""
 
-import types
-
 import gin
 import numpy as np
 import pytest
@@ -32,16 +30,6 @@ def test_transitions_are_the_same_in_each_call():
     assert one[1:] == other[1:]
   rewards, terminals = zip(*(row[2:] for row in first), strict=True)
   assert set(rewards) <= {0.0, 1.0} and any(terminals)
-
-
-def test_costs_are_those_of_a_step(monkeypatch):
-  seconds, processor = iter([10.0, 14.0]), iter([1.0, 3.0])
-  clock = types.SimpleNamespace(
-    perf_counter=lambda: next(seconds), process_time=lambda: next(processor)
-  )
-  monkeypatch.setattr(minatar_speed, 'time', clock)
-  name = minatar_speed.Name('dqn', minatar_speed.TRAINING)
-  assert minatar_speed.costs({name: lambda: 8}) == {name: (0.5, 0.25)}
 
 
 def test_ratios_are_those_of_the_same_round():

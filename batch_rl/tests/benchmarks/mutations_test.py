@@ -32,18 +32,9 @@ def test_some_keep_the_size(name):
       assert len(other) == len(content)
 
 
-def test_ranges_are_swapped_not_lost():
+def test_other_mutations():
   for other in every(mutations.swap_ranges, CONTENT):
     assert sorted(other) == sorted(CONTENT)
-
-
-def test_a_bit_is_flipped():
-  for other in every(mutations.flip_bits, CONTENT):
-    bits = np.frombuffer(CONTENT, np.uint8) ^ np.frombuffer(other, np.uint8)
-    assert np.unpackbits(bits).sum() in (0, 1, 2, 3)
-
-
-def test_the_end_is_removed_or_follows():
   for other in every(mutations.truncate, CONTENT):
     assert len(other) < len(CONTENT) and CONTENT.startswith(other)
   for other in every(mutations.extend, CONTENT):
@@ -75,13 +66,6 @@ def test_a_header_is_edited_in_a_valid_gzip_file():
     assert content.endswith(array.tobytes())
     changed += content != gzip.decompress(array_file(array))
   assert changed > 100
-
-
-def test_a_gzip_member_is_appended():
-  intact = array_file(np.arange(12))
-  for other in every(mutations.append_member, intact, 20):
-    assert gzip.decompress(other).startswith(gzip.decompress(intact))
-    assert len(gzip.decompress(other)) > len(gzip.decompress(intact))
 
 
 def test_one_value_of_a_document_changes():

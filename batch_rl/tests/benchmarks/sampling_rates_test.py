@@ -25,22 +25,6 @@ def test_an_error_of_a_thread_is_raised():
     sampling_rates.rate(draw, 2, 0.0)
 
 
-def test_functions_take_turns_and_the_first_round_is_dropped():
-  order, rates = [], iter([9.0, 1.0, 5.0, 3.0])
-
-  def first():
-    order.append('first')
-    return sampling_rates.Rate(next(rates), 1.0)
-
-  def second():
-    order.append('second')
-    return sampling_rates.Rate(2.0, 0.5)
-
-  found = sampling_rates.medians({'a': first, 'b': second}, 3)
-  assert order == ['first', 'second'] * 4
-  assert found == {'a': (3.0, 1.0), 'b': (2.0, 0.5)}
-
-
 def test_processors_are_rounded_up(capsys):
   found = sampling_rates.project({('Pong', 32): 0.0011}, 'windows')
   assert [found['Pong', 32, n] for n in sampling_rates.UPDATES] == [1, 1, 2, 3]
