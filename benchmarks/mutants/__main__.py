@@ -82,9 +82,13 @@ class Mutants:
       ]
     draws = random.Random(seed)
     print(f'{len(lines):,} lines of code that a fault can be made in')
-    return [
-      (name, draws.choice(found)) for name, found in draws.sample(lines, count)
-    ]
+    chosen = []
+    for name, found in draws.sample(lines, count):
+      source = (self._tree / name).read_bytes()
+      valid = [edit for edit in found if edits.compiles(source, edit)]
+      if valid:
+        chosen.append((name, draws.choice(valid)))
+    return chosen
 
   def record(self) -> None:
     """Records the calls of all test files that have no record yet."""
@@ -285,7 +289,7 @@ def main() -> None:
     '--out', type=pathlib.Path, default='.mutants/results.jsonl'
   )
   parser.add_argument(
-    '--seconds', type=float, default=40, help='of tests for each mutant'
+    '--seconds', type=float, default=20, help='of tests for each mutant'
   )
   parser.add_argument(
     '--minutes', type=float, default=math.inf, help='until no mutant is begun'
