@@ -132,7 +132,7 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     )
     if ignored and not self._uses_parts:
       logging.warning(
-        '%s.loss does not call super().loss(batch), so %s have no effect.',
+        '%s.loss does not call super().loss(batch), which uses its %s.',
         type(self).__name__,
         ' and '.join(ignored),
       )

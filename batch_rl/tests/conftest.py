@@ -85,6 +85,18 @@ def gate(monkeypatch):
 
 
 @pytest.fixture
+def evaluate():
+  """Returns a function that evaluates tensors without variables."""
+  import tensorflow as tf
+
+  def run(tensors):
+    with tf.compat.v1.Session() as sess:
+      return sess.run(tensors)
+
+  return run
+
+
+@pytest.fixture
 def synced(monkeypatch):
   """The names of files and directories at each call of `os.fsync`, in order."""
   names = []

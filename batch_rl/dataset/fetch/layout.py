@@ -167,7 +167,7 @@ class Layout(abc.ABC):
   """Names of the files at a remote, and the kind of local directory.
 
   Attributes:
-    unit: What a number in the layout is: 'shard' or 'checkpoint'.
+    unit: Word for a numbered part of a run: 'shard' or 'checkpoint'.
     max_waiting: Number of fetched files that may wait for `Destination.accept`
       beside those that are being fetched.
     advice: Sentence about other sources, for errors.

@@ -11,9 +11,7 @@ _ALIGNMENT = 64
 _POOLED_BYTES = 2**15  # Smaller memory is cheap to allocate.
 
 
-def aligned(
-  shape: Sequence[int], dtype: np.dtype, before: int = 0
-) -> np.ndarray:
+def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
   """Returns an uninitialised array, aligned so that TensorFlow does not copy it.
 
   Its memory may be that of an earlier array to which no reference is left. Memory
@@ -22,12 +20,10 @@ def aligned(
   Args:
     shape: Shape of the array.
     dtype: Dtype of the array.
-    before: Number of writable bytes to reserve directly before the array.
   """
-  before += -before % _ALIGNMENT
-  size = before + math.prod(shape) * dtype.itemsize
+  size = math.prod(shape) * dtype.itemsize
   memory = _fresh(size) if size < _POOLED_BYTES else _pooled(size)
-  return np.ndarray(shape, dtype, memory, before)
+  return np.ndarray(shape, dtype, memory)
 
 
 def _fresh(size: int) -> np.ndarray:

@@ -29,10 +29,10 @@ _LITERALS = (str, bytes, bool, numbers.Number, list, tuple, dict, set)
 
 
 class Affects(enum.Enum):
-  """What a setting changes.
+  """Effect of a setting.
 
   Attributes:
-    RESULTS: What is learnt. Reports compare different values as different methods.
+    RESULTS: The learnt policy. Reports compare different values as different methods.
     PROTOCOL: Data and evaluation. Reports compare different values in separate tables.
     RECORDED: An entry of its own in the run's record, which is compared instead.
     REPETITION: Only whether a repeated run is equal to the bit.
@@ -54,7 +54,7 @@ class Setting:
     text: Allowed values in words, after 'give'.
     accepts: Function that returns whether a value, not None, is allowed.
     none: Whether None is allowed.
-    affects: What the parameter changes.
+    affects: Effect of the parameter.
     owner: Pattern of the classes whose parameter `affects` describes. Parameters of
       other classes affect results.
     is_online: Whether only online training uses it.

@@ -24,17 +24,6 @@ def _seeded_graph():
   tf.compat.v1.set_random_seed(7)
 
 
-@pytest.fixture
-def evaluate():
-  """Returns a function that evaluates tensors without variables."""
-
-  def run(tensors):
-    with tf.compat.v1.Session() as sess:
-      return sess.run(tensors)
-
-  return run
-
-
 @pytest.fixture(scope='session')
 def make_batch():
   """Returns a function that makes a CartPole batch with terminals."""

@@ -33,18 +33,13 @@ def idle_bytes():
 
 @pytest.mark.parametrize('shape', [(), (0, 4), (7,), LARGE])
 @pytest.mark.parametrize('dtype', [np.uint8, np.float32, np.int64])
-@pytest.mark.parametrize('before', [0, 1, 100])
-def test_arrays_are_aligned_and_writable(shape, dtype, before):
+def test_arrays_are_aligned_and_writable(shape, dtype):
   for _ in range(2):  # new memory, and the same again
-    array = frame_stacks.aligned(shape, np.dtype(dtype), before)
+    array = frame_stacks.aligned(shape, np.dtype(dtype))
     assert array.shape == shape and array.dtype == dtype
     assert array.ctypes.data % 64 == 0 or not array.size
     assert array.flags.c_contiguous and array.flags.writeable
     array[...] = 1
-    base = array.base
-    while base.base is not None and isinstance(base.base, np.ndarray):
-      base = base.base
-    assert array.ctypes.data - base.ctypes.data >= before or not array.size
 
 
 def test_memory_is_used_again():
