@@ -46,8 +46,9 @@ class Choice:
     """Returns the tests for a fault, the most likely first.
 
     These are the tests that call the function. If there are none, or the fault is
-    outside functions, or the module is compiled: those that call any function of the
-    module; else of the modules that import it. Tests of the module's own test file come
+    outside functions: those that call any function of the module; else of the modules
+    that import it. Of a compiled module, they are the tests in its own test file and in
+    those that import it; else as above. Tests of the module's own test file come
     first, then those of test files that import it, then the others; cheap files first.
 
     Args:
@@ -60,6 +61,13 @@ class Choice:
       Tests, and how many more there are beyond the limit.
     """
     found = self._callers.get(f'{_module(path)}:{edit.function}', set())
+    if not found and is_compiled(self._tree / path):
+      # Calls of compiled functions are not recorded.
+      found = {
+        test
+        for test in self.seconds
+        if self._distance(path, test.partition('::')[0]) < 2
+      }
     modules, seen = {_module(path)}, set()
     while not found and modules:
       found = {
