@@ -1,6 +1,6 @@
 """The speed of an iteration of offline training: updates and evaluation.
 
-  python -um benchmarks.iteration
+  python -um benchmarks.iteration [--quick]
 
 Updates, interleaved so that disturbances affect all variants alike:
 
@@ -43,6 +43,8 @@ ROUNDS = 25
 STEPS = 250  # agent steps of each environment a round
 EVALUATION_ROUNDS = 5
 ENVIRONMENTS = (1, 2, 4, 8, 12)
+if measuring.QUICK:
+  UPDATES, STEPS, ENVIRONMENTS = 5, 10, (8,)
 
 
 class _Environment:
@@ -300,6 +302,7 @@ def project(
 
 def main() -> None:
   """Prints the table."""
+  measuring.parser(__doc__).parse_args()
   logging.set_verbosity(logging.ERROR)
   measuring.header()
   table()
