@@ -47,117 +47,103 @@ ADAM_ONLINE = functools.partial(ADAM, epsilon=3.125e-5)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-  """A shipped agent with a small network, and its equation.
+  """A shipped agent with a small network, and its equation."""
 
-  Attributes:
-    name: Name of the algorithm in the paper.
-    config: Shipped gin file of the agent, its optimiser and everything that is not
-      in `arguments`.
-    equation: Function `(q, target_q, transitions, ...)` in `equations`.
-    optimizer: Function that makes the optimiser of `equations`.
-    estimates: Number of outputs per action; None for a Q-value without that axis.
-    num_networks: Number of separate networks, each with one estimate.
-    num_mixtures: Number of mixtures drawn for each update.
-    horizon: The n of n-step returns.
-    arguments: Arguments of the agent.
-    terms: Further arguments of the equation.
-  """
-
-  name: str
-  config: str
-  equation: Callable[..., equations.Loss]
-  optimizer: Callable[[], Any] = ADAM
-  estimates: int | None = None
-  num_networks: int = 1
-  num_mixtures: int = 0
-  horizon: int = 1
+  name: str  # of the algorithm in the paper
+  config: str  # gin file of all that is not in `arguments`
+  equation: Callable[..., equations.Loss]  # (q, target_q, transitions, ...)
+  optimizer: Callable[[], Any]  # makes that of `equations`
+  estimates: int | None  # outputs per action; None: no such axis
+  num_networks: int = 1  # separate networks, each with one estimate
+  num_mixtures: int = 0  # drawn for each update
+  horizon: int = 1  # the n of n-step returns
   arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   terms: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def _offline(name, config, equation, *args, **kwargs):
-  path = f'fixed_replay/configs/{config}.gin'
-  return Case(name, path, equation, *args, **kwargs)
-
-
-def _quantiles(name, kappa):
-  arguments = {'num_atoms': 20, 'kappa': kappa}
-  return _offline(
-    name,
-    'quantile',
-    equations.qr_dqn,
-    estimates=20,
-    arguments=arguments,
-    terms={'kappa': kappa},
-  )
-
-
-def _heads(name, config, equation, num_mixtures=0, num_heads=200):
-  arguments = {'num_heads': num_heads}
-  if num_mixtures > 1:
-    arguments['num_convex_combinations'] = num_mixtures
-  return _offline(
-    name,
-    config,
-    equation,
-    estimates=num_heads,
-    num_mixtures=num_mixtures,
-    arguments=arguments,
-  )
-
-
-def _networks(name, strategy, equation, num_mixtures=0):
-  case = _heads(name, 'multi_network_rem', equation, num_mixtures, num_heads=3)
-  arguments = {
-    **case.arguments,
-    'num_networks': 3,
-    'transform_strategy': strategy,
-    'devices': (),
+def _case(name, config, equation, optimizer=ADAM, estimates=None, **kwargs):
+  """Returns the case of an offline config; further keywords are the agent's."""
+  fields = {
+    field: kwargs.pop(field)
+    for field in ('num_mixtures', 'terms')
+    if field in kwargs
   }
-  del arguments['num_heads']
-  return dataclasses.replace(case, num_networks=3, arguments=arguments)
+  if 'kappa' in kwargs:
+    fields['terms'] = {'kappa': kwargs['kappa']}
+  if fields.get('num_mixtures', 0) > 1:
+    kwargs['num_convex_combinations'] = fields['num_mixtures']
+  return Case(
+    name,
+    f'fixed_replay/configs/{config}.gin',
+    equation,
+    optimizer,
+    estimates,
+    kwargs.get('num_networks', 1),
+    arguments=kwargs,
+    **fields,
+  )
 
 
+_quantiles = functools.partial(
+  _case,
+  config='quantile',
+  equation=equations.qr_dqn,
+  estimates=20,
+  num_atoms=20,
+)
+_networks = functools.partial(
+  _case, config='multi_network_rem', estimates=3, num_networks=3, devices=()
+)
 _ONE_AND_THREE_STEPS = (
-  _offline('DQN (Nature)', 'dqn', equations.dqn, RMSPROP),
-  _offline(
+  _case('DQN (Nature)', 'dqn', equations.dqn, RMSPROP),
+  _case(
     'C51',
     'c51',
     equations.c51,
     ADAM_C51,
-    estimates=51,
+    51,
     terms={'support': np.linspace(-10, 10, 51)},
   ),
-  _quantiles('QR-DQN', 1.0),
-  _heads('Ensemble-DQN', 'multi_head_dqn', equations.ensemble_dqn),
-  _heads(
+  _quantiles('QR-DQN', kappa=1.0),
+  _case(
+    'Ensemble-DQN', 'multi_head_dqn', equations.ensemble_dqn, estimates=200
+  ),
+  _case(
     'Averaged Ensemble-DQN',
     'averaged_ensemble_dqn',
     equations.averaged_ensemble_dqn,
+    estimates=200,
   ),
-  _heads('REM', 'rem', equations.rem, 1),
+  _case('REM', 'rem', equations.rem, estimates=200, num_mixtures=1),
 )
 # Not all with both: building an agent takes a second, or with networks two.
 _ONE_STEP = (
-  _offline('DQN (Nature), later', 'dqn', equations.dqn, RMSPROP_LATER),
-  _offline('DQN (Adam)', 'dqn_adam', equations.dqn),
-  _quantiles('QR-DQN-0', 0.0),
-  _heads('REM, 1 head', 'rem', equations.rem, 1, num_heads=1),
+  _case('DQN (Nature), later', 'dqn', equations.dqn, RMSPROP_LATER),
+  _case('DQN (Adam)', 'dqn_adam', equations.dqn),
+  _quantiles('QR-DQN-0', kappa=0.0),
+  _case(
+    'REM, 1 head', 'rem', equations.rem, ADAM, 1, num_mixtures=1, num_heads=1
+  ),
   dataclasses.replace(
-    _networks('REM, online', 'STOCHASTIC', equations.rem, 1),
+    _networks('REM, online', equation=equations.rem, num_mixtures=1),
     config='baselines/configs/rem.gin',
     optimizer=ADAM_ONLINE,
   ),
 )
 _THREE_STEPS = (
-  _heads('REM, 3 mixtures', 'rem', equations.rem, 3),
-  _networks('Ensemble-DQN, networks', 'IDENTITY', equations.ensemble_dqn),
-  _networks(
-    'Averaged Ensemble-DQN, networks',
-    'AVERAGE',
-    equations.averaged_ensemble_dqn,
+  _case('REM, 3 mixtures', 'rem', equations.rem, estimates=200, num_mixtures=3),
+  *(
+    _networks(
+      f'{name}, networks', equation=equation, transform_strategy=strategy
+    )
+    for name, equation, strategy in (
+      ('Ensemble-DQN', equations.ensemble_dqn, 'IDENTITY'),
+      ('Averaged Ensemble-DQN', equations.averaged_ensemble_dqn, 'AVERAGE'),
+    )
   ),
-  _networks('REM, networks, 3 mixtures', 'STOCHASTIC', equations.rem, 3),
+  _networks(
+    'REM, networks, 3 mixtures', equation=equations.rem, num_mixtures=3
+  ),
 )
 CASES = {
   f'{case.name}, n = {case.horizon}': case
@@ -293,14 +279,8 @@ class _Recorded:
 def build_agent(case, *mixins, data_dir='', **attributes):
   """Builds the agent of a shipped config, with CartPole's network.
 
-  Args:
-    case: Agent to build.
-    *mixins: Classes to put before the agent's class.
-    data_dir: Directory of the shards.
-    **attributes: Attributes of the class.
-
-  Returns:
-    The agent, with weights of `draw_weights` and the first slots of the case.
+  `mixins` precede the agent's class, which gets `attributes`. The weights are those of
+  `draw_weights`.
   """
   gin.clear_config()
   command_line.load_gin([f'batch_rl/{case.config}'], [])
@@ -501,14 +481,6 @@ def compare(case, ours, expected):
   `step k` is the error of the change by k updates, relative to the largest change
   of the array so far. It counts weights that were zero before: float32 rounds off
   the last digits of the change of others.
-
-  Args:
-    case: Agent to compare.
-    ours: The agent's `Updates`.
-    expected: `Updates` by the equations.
-
-  Returns:
-    Errors `{name: error}`.
   """
   errors = {'loss': _largest(ours.losses, expected.losses)}
   if ours.gradients:
@@ -570,12 +542,7 @@ def compare_on_log(case, data_dir):
 
   The target network is synchronised after the first update.
 
-  Args:
-    case: Offline agent.
-    data_dir: Directory of the log.
-
-  Returns:
-    Relative errors of `compare`, without gradients and first weights.
+  Returns the errors of `compare`, without gradients and first weights.
   """
   log = cartpole.read_log(data_dir)
   with tf.Graph().as_default():
