@@ -1,6 +1,6 @@
 """`make bench`: the speed of this package beside Dopamine's, on this machine.
 
-Prints tables and asserts nothing. The parts: `benchmarks/data_path.py` (makes large
+Prints tables and asserts nothing; with `--quick` it only shows that it works. The parts: `benchmarks/data_path.py` (makes large
 shards on its first run), `benchmarks/iteration.py`, online data generation, and
 `benchmarks/sampling_rates.py`.
 """
@@ -75,6 +75,7 @@ def online_agent(directory: str | None):
 
 def main() -> None:
   """Prints the tables."""
+  measuring.parser(__doc__).parse_args()
   logging.set_verbosity(logging.ERROR)
   measuring.header()
   data_path.table()

@@ -1,6 +1,6 @@
 """The cost of data: time and memory to load shards and open stores, beside Dopamine.
 
-  python -um benchmarks.data_path
+  python -um benchmarks.data_path [--quick]
 
 The first run makes shards of 1,000,000 rows from the logs of random players
 (`benchmarks/tiles.py`; a few minutes): seven of Pong, one each of Breakout and
@@ -44,7 +44,7 @@ def loading(game: str, data_dir: str) -> None:
     f'{gzip_seconds / millions:.1f} (gzip -dc)',
   )
   # A small log gives the memory that is independent of the data.
-  small = measuring.in_new_process(processes.load, logs.make(game, 'random'), 0)
+  small = measuring.in_new_process(processes.load, logs.make(game), 0)
   size = (ours['resident'] - small['resident']) / (ours['rows'] - small['rows'])
   row(
     f'{game}: bytes a row in memory, in total (`nbytes`: '
@@ -68,7 +68,7 @@ def dopamine_seconds(game: str) -> float:
   memory = circular_replay_buffer.OutOfGraphReplayBuffer(
     (84, 84), 4, logs.CAPACITY, 32
   )
-  data_dir = logs.make(game, 'random')
+  data_dir = logs.make(game)
   times = measuring.interleave({'': lambda: memory.load(data_dir, 1)}, 3)['']
   return float(np.median(times)) * 1e6 / logs.CAPACITY
 
@@ -95,6 +95,7 @@ def table() -> None:
 
 
 if __name__ == '__main__':
+  measuring.parser(__doc__).parse_args()
   logging.set_verbosity(logging.ERROR)
   measuring.header()
   table()

@@ -1,6 +1,6 @@
 """The rate at which batches reach a TensorFlow graph, whose loop only takes them.
 
-  python -um benchmarks.feed STORE
+  python -um benchmarks.feed [RUN] [--quick]
 
 One loop takes batches of a run through the feed of the agents; another one takes
 constant arrays of the same shapes through a plain map of `tf.data`, which is what Python
@@ -11,7 +11,6 @@ does without this package; a third loop has our faster conversion
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
-import argparse
 import contextlib
 import os
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.python.util import numpy_compat
 
+from batch_rl.dataset import run_directories
 from batch_rl.dataset.store import frame_stacks
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from benchmarks import measuring
@@ -28,6 +28,8 @@ from benchmarks import measuring
 LAYOUTS = ('windows', 'stacks')
 BATCHES = 500  # a round
 ROUNDS = 9
+if measuring.QUICK:
+  BATCHES = 20
 
 
 def rates(
@@ -127,6 +129,7 @@ def _replay(directory, layout, batch_size, threads):
     batch_size=batch_size,
     prefetch_threads=threads,
     stack_on_device=layout == 'windows',
+    num_buffers=1 if measuring.QUICK else None,
     preload=True,  # As for shards. The pages of a mapped store would be mapped meanwhile.
   )
   replay.memory.sampler.wait_until_compiled()
@@ -193,8 +196,10 @@ def table(
 
 def main() -> None:
   """Prints the table."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument('directory', help='shards or store of an Atari run')
+  parser = measuring.parser(__doc__)
+  parser.add_argument(
+    'directory', nargs='?', default='data/Pong/1', help='Atari run, or store'
+  )
   parser.add_argument('--batch_size', type=int, default=32)
   arguments = parser.parse_args()
   logging.set_verbosity(logging.ERROR)
@@ -202,7 +207,7 @@ def main() -> None:
   cores = len(os.sched_getaffinity(0))
   table(
     os.path.basename(os.path.normpath(arguments.directory)),
-    arguments.directory,
+    run_directories.as_run(arguments.directory).data_dir,
     sorted({1, 2, 4, cores}),
     arguments.batch_size,
   )

@@ -1,6 +1,6 @@
 """Small networks with their frames on the device, beside the ordinary feed.
 
-  python -um benchmarks.frames_on_device
+  python -um benchmarks.frames_on_device [--quick]
 
 DQN with two dense layers on CartPole's observations, float64 (4, 1), and with one
 convolution on planes of MinAtar's size, bool (10, 10, 4), on the CPU; the logs are random.
@@ -34,7 +34,7 @@ from benchmarks.evidence import control_networks
 
 ROWS = 20_000
 EPISODE = 97  # agent steps
-ROUNDS = 60
+ROUNDS = 1 if measuring.QUICK else 60
 
 
 class Data(NamedTuple):
@@ -132,6 +132,7 @@ def measure(directory: str, data: Data) -> list[Sequence[str]]:
 
 def main() -> None:
   """Prints the table."""
+  measuring.parser(__doc__).parse_args()
   logging.set_verbosity(logging.ERROR)
   with tempfile.TemporaryDirectory() as folder:
     rows = [

@@ -1,6 +1,6 @@
 """The speed of an iteration of offline training: updates and evaluation.
 
-  python -um benchmarks.iteration
+  python -um benchmarks.iteration [--quick]
 
 Updates, interleaved so that disturbances affect all variants alike:
 
@@ -43,6 +43,9 @@ ROUNDS = 25
 STEPS = 250  # agent steps of each environment a round
 EVALUATION_ROUNDS = 5
 ENVIRONMENTS = (1, 2, 4, 8, 12)
+AGENTS = ('dqn', 'rem')
+if measuring.QUICK:
+  UPDATES, STEPS, ENVIRONMENTS, AGENTS = 5, 10, (8,), ('dqn',)
 
 
 class _Environment:
@@ -229,7 +232,7 @@ def seconds_to_load() -> float:
 
 def table() -> None:
   """Prints this module's lines of the table of `bench`."""
-  training = {name: times(name) for name in ('dqn', 'rem')}
+  training = {name: times(name) for name in AGENTS}
   for name, found in training.items():
     ours, constant, dopamine = (
       found[way] for way in ('ours', 'constant', 'dopamine')
@@ -255,7 +258,7 @@ def table() -> None:
       '',
       f'{100 * found["waited"]:.2f} %',
     )
-  evaluating = {name: evaluation_times(name) for name in ('dqn', 'rem')}
+  evaluating = {name: evaluation_times(name) for name in AGENTS}
   for name, found in evaluating.items():
     for count in ENVIRONMENTS:
       measuring.row(
@@ -300,6 +303,7 @@ def project(
 
 def main() -> None:
   """Prints the table."""
+  measuring.parser(__doc__).parse_args()
   logging.set_verbosity(logging.ERROR)
   measuring.header()
   table()

@@ -1,9 +1,10 @@
-"""Timing, tables, and measurements in separate processes.
+"""Command lines, timing, tables, and measurements in separate processes.
 
 `in_new_process` runs a function of `benchmarks/processes.py` in a fresh process;
 `apart` keeps a process for repeated calls.
 """
 
+import argparse
 import concurrent.futures
 import contextlib
 import json
@@ -18,7 +19,25 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-WARM_UP = 3  # rounds
+# Sizes are constants of the modules, so they need it when they are imported, in new
+# processes, too.
+QUICK = '--quick' in sys.argv
+WARM_UP = 1 if QUICK else 3  # rounds
+
+
+def parser(doc: str) -> argparse.ArgumentParser:
+  """Returns the parser of a benchmark's command line.
+
+  Args:
+    doc: Docstring of its module.
+  """
+  made = argparse.ArgumentParser(description=doc.splitlines()[0])
+  made.add_argument(
+    '--quick',
+    action='store_true',
+    help='smallest sizes, one round: shows only that it works',
+  )
+  return made
 
 
 def interleave(
@@ -31,13 +50,14 @@ def interleave(
 
   Args:
     functions: Functions to call, by name.
-    rounds: Number of rounds.
+    rounds: Number of rounds; one with `--quick`.
     in_a_row: Number of consecutive calls of each function a round.
     arguments: Makes the arguments of all calls of a round.
 
   Returns:
     Seconds of each call: `{name: (rounds * in_a_row,)}`.
   """
+  rounds = 1 if QUICK else rounds
   taken: dict[str, list[float]] = {name: [] for name in functions}
   for _ in range(rounds + WARM_UP):
     same = list(arguments())

@@ -18,7 +18,6 @@ all threads of the process. Other work on the machine changes it less than the r
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
-import argparse
 import functools
 import inspect
 import os
@@ -384,11 +383,7 @@ def rows(
 
 def main() -> None:
   """Prints the table."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument(
-    '--quick', action='store_true', help='one short round, to see that it works'
-  )
-  arguments = parser.parse_args()
+  measuring.parser(__doc__).parse_args()
   logging.set_verbosity(logging.ERROR)
   measuring.table(
     (
@@ -400,7 +395,7 @@ def main() -> None:
       'CPU ms, batch_rl',
       'ratio',
     ),
-    rows(*measure(QUICK if arguments.quick else Size())),
+    rows(*measure(QUICK if measuring.QUICK else Size())),
   )
 
 

@@ -1,6 +1,6 @@
 """Batches a second by number of threads, and the processors that a GPU needs for them.
 
-  python -um benchmarks.sampling_rates
+  python -um benchmarks.sampling_rates [--stores STORE ...] [--quick]
 
 Threads draw batches for a part of a second each. All ways, sizes and numbers of threads
 take turns, in rounds; rates are medians over the rounds.
@@ -17,7 +17,6 @@ take turns, in rounds; rates are medians over the rounds.
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
-import argparse
 import concurrent.futures
 import functools
 import itertools
@@ -58,6 +57,8 @@ TARGETS = {
 }
 FEED_ROUNDS = 3
 UPDATES = (200, 500, 1000, 2000)  # a second
+if measuring.QUICK:
+  GAMES, SIZES, ROUNDS, SECONDS, FEED_ROUNDS = ('Pong',), (32,), 1, 0.02, 1
 
 
 class Rate(NamedTuple):
@@ -323,7 +324,7 @@ def _name(directory: str) -> str:
 
 def main() -> None:
   """Makes the stores, unless some are given, and prints the tables."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = measuring.parser(__doc__)
   parser.add_argument(
     '--stores', nargs='+', help='stores to draw from, of Atari frames'
   )

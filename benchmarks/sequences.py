@@ -1,6 +1,6 @@
 """Sequences as the Decision Transformer takes them: batches a second, and its dataset.
 
-  python -um benchmarks.sequences [STORE]
+  python -um benchmarks.sequences [STORE] [--quick]
 
 The script published with the Decision Transformer calls `sample_transition_batch` of a
 replay memory for each step, with one index, and keeps each state as an array of its
@@ -14,7 +14,6 @@ The script's dataset is made of fewer rows than its 500,000, and scaled.
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,6 +32,8 @@ ROWS = 10_000  # of the run, for all ways
 DATASET_ROWS = 500_000
 ROUNDS = 5
 IN_A_ROW = 10  # batches a round, of the ways that are fast
+if measuring.QUICK:
+  SIZES, ROWS, IN_A_ROW = (8,), 2000, 1
 OURS, WHOLE, SLICES, DOPAMINE, FIXED = (
   'SequenceSampler',
   'SequenceSampler, drawn from the whole run',
@@ -211,7 +212,7 @@ def datasets(directory: str, script: Script) -> None:
 
 def main() -> None:
   """Prints both tables."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = measuring.parser(__doc__)
   parser.add_argument(
     'store', nargs='?', default='data/Pong/1', help='run, or store'
   )

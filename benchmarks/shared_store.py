@@ -1,6 +1,6 @@
 """Memory of several cells of a sweep that train on one run on one machine.
 
-  python -um benchmarks.shared_store
+  python -um benchmarks.shared_store [--quick]
 
 Each cell is a process with TensorFlow that has opened the run and drawn most of its
 rows: first with the run in its own memory, then from a shared memory-mapped store, as
@@ -8,7 +8,6 @@ in `python -m batch_rl.sweep`. Memory is Linux's proportional set size (PSS), wh
 divides shared pages among their processes and can be summed.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -42,36 +41,42 @@ def memory_of(count: int, data_dir: str, cache_dir: str, batches: int) -> int:
 
 def main() -> None:
   """Makes the run and prints the table."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser, quick = measuring.parser(__doc__), measuring.QUICK
   parser.add_argument(
     '--directory', default=os.path.join(logs.DIRECTORY, 'shared_store')
   )
-  parser.add_argument('--shards', type=int, default=4)
+  parser.add_argument('--shards', type=int, default=1 if quick else 4)
   parser.add_argument(
-    '--rows', type=int, default=1_000_000, help='rows of a shard'
+    '--rows',
+    type=int,
+    default=20_000 if quick else 1_000_000,
+    help='rows of a shard',
   )
   parser.add_argument('--game', default='Seaquest')
   parser.add_argument(
-    '--batches', type=int, default=20_000, help='batches to draw'
+    '--batches',
+    type=int,
+    default=100 if quick else 20_000,
+    help='batches to draw',
   )
   options = parser.parse_args()
   data_dir, _ = tiles.make(
     options.directory, options.game, options.shards, options.rows
   )
   stores = os.path.join(options.directory, 'stores')
-  lines = []
+  lines, many = [], 2 if quick else 4
   for name, cache_dir in (('its own memory', ''), ('one shared store', stores)):
-    one, four = (
+    one, all_ = (
       memory_of(count, data_dir, cache_dir, options.batches) / 1e9
-      for count in (1, 4)
+      for count in (1, many)
     )
     lines.append(
       [
         name,
         f'{one:.2f}',
-        f'{four:.2f}',
-        f'{four / one:.2f} x',
-        f'{(four - one) / 3:.2f}',
+        f'{all_:.2f}',
+        f'{all_ / one:.2f} x',
+        f'{(all_ - one) / (many - 1):.2f}',
       ]
     )
   rows = options.shards * options.rows
@@ -79,7 +84,7 @@ def main() -> None:
     [
       f'{options.game}, up to {rows:,} rows, in',
       '1 cell, GB',
-      '4 cells, GB',
+      f'{many} cells, GB',
       '',
       'each additional, GB',
     ],

@@ -35,8 +35,8 @@ class Tiles:
   its frames. Padding stays zero.
   """
 
-  def __init__(self, game: str, player: str = 'random'):
-    log = logs.columns(game, player)
+  def __init__(self, game: str):
+    log = logs.columns(game)
     ends = np.flatnonzero(log['terminal'])
     self.rows = int(ends[-1]) + 1
     self._log = {name: log[name][: self.rows] for name in shard_files.COLUMNS}
@@ -73,7 +73,7 @@ def make(
 
   Args:
     directory: Directory of the run.
-    game: Game of the log; its player is the random one.
+    game: Game of the log.
     shards: Number of shards.
     rows: Capacity of each shard's ring.
     slow: Number of shards to compress with zlib's level 6, as an agent's log is. The
@@ -99,7 +99,7 @@ def make(
   ]
   if not missing:
     return data_dir, 0
-  logs.make(game, 'random')
+  logs.make(game)
   with concurrent.futures.ProcessPoolExecutor(
     2, multiprocessing.get_context('spawn')
   ) as pool:

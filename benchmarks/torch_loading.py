@@ -1,6 +1,6 @@
 """The rate of batches in PyTorch, beside that of `Sampler.batch`.
 
-  python -um benchmarks.torch_loading [STORE]
+  python -um benchmarks.torch_loading [STORE] [--quick]
 
 All ways take batches of the same run, in turns; rates are medians over the rounds. The
 first four have two threads each. Nothing else is done with the batches.
@@ -14,7 +14,6 @@ first four have two threads each. Nothing else is done with the batches.
   `DataLoader` stacks, without workers and with two.
 """
 
-import argparse
 import collections
 import itertools
 import threading
@@ -35,6 +34,8 @@ from benchmarks import measuring
 BATCHES = 1000  # a round
 ROUNDS = 7
 SIZES = (32, 256)
+if measuring.QUICK:
+  BATCHES, ROUNDS, SIZES = 20, 1, (32,)
 KEPT = {'Sampler.batch': 0, 'Sampler.batch, eight kept': 8}  # batches
 
 
@@ -133,7 +134,7 @@ def table(drawn: sampler.Sampler) -> None:
 
 def main() -> None:
   """Prints the table of a run, the sample unless another one is given."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = measuring.parser(__doc__)
   parser.add_argument('directory', nargs='?', default='data/Pong/1')
   arguments = parser.parse_args()
   logging.set_verbosity(logging.ERROR)

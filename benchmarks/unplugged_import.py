@@ -1,6 +1,6 @@
 """Import of RL Unplugged's files, beside TFDS and beside the decoding alone.
 
-  python -um benchmarks.unplugged_import [--game Pong] [--files 4] [--processors 2]
+  python -um benchmarks.unplugged_import [--game Pong] [--files 4] [--processors 2] [--quick]
 
 The files are made from a log of a random player (`benchmarks/tiles.py`), some 60,000 rows
 each, and kept. The first time takes a minute or two more. In turns, and in processes of
@@ -19,7 +19,6 @@ process, libraries included; bytes are those of its read and write calls. The la
 the time of a run of 50 million rows.
 """
 
-import argparse
 import concurrent.futures
 import functools
 import itertools
@@ -33,9 +32,9 @@ from typing import Any
 import numpy as np
 import tqdm.auto as tqdm
 
-from benchmarks import measuring, processes
+from benchmarks import logs, measuring, processes, tiles
 
-DIRECTORY = os.path.join(os.path.dirname(__file__), '.logs', 'unplugged')
+DIRECTORY = os.path.join(logs.DIRECTORY, 'unplugged')
 _RUN_ROWS = 50_000_000
 _RUN = 1
 _FRAMES_PER_TASK = 128
@@ -45,7 +44,6 @@ _PADDING = 3  # Rows of padding before each episode of a log.
 def make(game: str, count: int) -> list[str]:
   """Returns the paths of a run's first files; makes those that are missing."""
   from batch_rl.dataset.unplugged import file_names
-  from benchmarks import logs
 
   folder = os.path.join(DIRECTORY, game)
   names = [
@@ -55,7 +53,7 @@ def make(game: str, count: int) -> list[str]:
   paths = [os.path.join(folder, name) for name in names]
   missing = [i for i in range(count) if not os.path.exists(paths[i])]
   if missing:
-    logs.make(game, 'random')
+    logs.make(game)
     context = multiprocessing.get_context('spawn')
     with concurrent.futures.ProcessPoolExecutor(2, context) as pool:
       waiting = [pool.submit(_write, game, i, paths[i]) for i in missing]
@@ -74,8 +72,6 @@ def _write(game: str, number: int, path: str) -> None:
 
 def _episodes(game: str, number: int) -> Iterator[tuple[np.ndarray, ...]]:
   """Yields the episodes of a tile: frames, actions and rewards."""
-  from benchmarks import tiles
-
   made = tiles.Tiles(game)
   columns = {}
   for name in ('observation', 'action', 'reward', 'terminal'):
@@ -263,11 +259,11 @@ def _rate(turns: list[dict]) -> float:
 
 def main() -> None:
   """Makes the files and prints the table."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = measuring.parser(__doc__)
   parser.add_argument('--game', default='Pong')
-  parser.add_argument('--files', type=int, default=4)
+  parser.add_argument('--files', type=int, default=1 if measuring.QUICK else 4)
   parser.add_argument('--processors', type=int, default=2)
-  parser.add_argument('--rounds', type=int, default=3)
+  parser.add_argument('--rounds', type=int, default=1 if measuring.QUICK else 3)
   options = parser.parse_args()
   paths = make(options.game, options.files)
   size = sum(map(os.path.getsize, paths))

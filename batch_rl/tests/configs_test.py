@@ -1,8 +1,7 @@
 """Each shipped config builds the agent of its paper, and no binding is unused."""
 
 import functools
-import glob
-import os
+import pathlib
 
 import gin
 import numpy as np
@@ -50,11 +49,10 @@ def data_dir(tmp_path_factory):
   """Two shards of 84 x 84 frames."""
   directory = str(tmp_path_factory.mktemp('data'))
   random = np.random.default_rng(0)
-  log = replay_log.ReplayLog(directory, (84, 84), np.uint8, shard_capacity=40)
-  for step in range(60):
-    frame = random.integers(1, 256, (84, 84))
-    log.add(frame, step % 6, step % 3 - 1.0, step % 15 == 14)
-  log.close()
+  with replay_log.ReplayLog(directory, (84, 84), np.uint8, 40) as log:
+    for step in range(60):
+      frame = random.integers(1, 256, (84, 84))
+      log.add(frame, step % 6, step % 3 - 1.0, step % 15 == 14)
   return directory
 
 
@@ -79,45 +77,31 @@ def no_environments_of_evaluations(monkeypatch):
   )
 
 
-def make_runner(program, name, data_dir, base_dir, bindings=()):
+def make_runner(program, name, base_dir, data_dir=None, bindings=()):
   """Makes the runner as the program does from its flags."""
   command_line.load_gin([config_file(program, name)], bindings)
   if program == 'fixed_replay':
-    runner_class, create_agent = (
-      offline.FixedReplayRunner,
-      functools.partial(offline.create_offline_agent, replay_data_dir=data_dir),
+    create_agent = functools.partial(
+      offline.create_offline_agent, replay_data_dir=data_dir
     )
-  else:
-    runner_class, create_agent = (
-      online.LoggedRunner,
-      functools.partial(
-        online.create_online_agent, replay_log_dir=str(base_dir / 'data')
-      ),
-    )
-  return runner_class(str(base_dir), create_agent)
+    return offline.FixedReplayRunner(str(base_dir), create_agent)
+  create_agent = functools.partial(
+    online.create_online_agent, replay_log_dir=str(base_dir / 'data')
+  )
+  return online.LoggedRunner(str(base_dir), create_agent)
 
 
 def optimizer_parameters(optimizer):
   # TensorFlow has no public way to read these values.
   names = {
-    'AdamOptimizer': {
-      'learning_rate': '_lr',
-      'beta1': '_beta1',
-      'beta2': '_beta2',
-      'epsilon': '_epsilon',
-    },
-    'RMSPropOptimizer': {
-      'learning_rate': '_learning_rate',
-      'decay': '_decay',
-      'momentum': '_momentum',
-      'epsilon': '_epsilon',
-      'centered': '_centered',
-    },
+    'AdamOptimizer': '_lr _beta1 _beta2 _epsilon',
+    'RMSPropOptimizer': '_learning_rate _decay _momentum _epsilon _centered',
   }[type(optimizer).__name__]
-  return {
-    'optimizer': type(optimizer).__name__,
-    **{name: getattr(optimizer, field) for name, field in names.items()},
+  values = {
+    name.lstrip('_').replace('lr', 'learning_rate'): getattr(optimizer, name)
+    for name in names.split()
   }
+  return {'optimizer': type(optimizer).__name__, **values}
 
 
 def hyper_parameters(agent, expected):
@@ -131,36 +115,33 @@ def hyper_parameters(agent, expected):
   return {name: found[name] for name in expected}
 
 
-def check_network(agent, expected):
-  """Checks the number of outputs against the hyper-parameters."""
-  outputs = agent._net_outputs
-  assert outputs.q_values.shape.as_list() == [1, 6]
-  for field, number in (
-    ('q_heads', expected.get('num_heads')),
-    ('quantile_values', expected.get('num_atoms')),
-    ('probabilities', expected.get('atoms')),
-  ):
-    assert (number is not None) == hasattr(outputs, field)
-    if number is not None:
-      assert getattr(outputs, field).shape.as_list() == [1, 6, number]
-
-
-def check_runner(runner):
+def check(runner, class_name, expected):
+  """Checks what the runner has built, and that its agent acts."""
+  assert command_line.unused_bindings() == []
   assert {name: getattr(runner, f'_{name}') for name in RUNNER} == RUNNER
-  environment = runner._environment
+  environment, agent = runner._environment, runner._agent
   assert environment.frame_skip == 4
   assert not environment.terminal_on_life_loss
   described = runner.record['environment']
   assert described['game'] == 'Pong'
   assert described['repeat_action_probability'] == 0.25
   assert described['max_num_frames_per_episode'] == 4 * 27_000
-
-
-def check_acts(runner):
-  agent = runner._agent
+  assert type(agent).__name__ == class_name
+  if expected:
+    assert hyper_parameters(agent, expected) == expected
+    outputs = agent._net_outputs
+    assert outputs.q_values.shape.as_list() == [1, 6]
+    for field, number in (
+      ('q_heads', expected.get('num_heads')),
+      ('quantile_values', expected.get('num_atoms')),
+      ('probabilities', expected.get('atoms')),
+    ):
+      assert (number is not None) == hasattr(outputs, field)
+      if number is not None:
+        assert getattr(outputs, field).shape.as_list() == [1, 6, number]
   agent.eval_mode = True
-  assert agent.begin_episode(runner._environment.reset()) in range(6)
-  assert agent.step(0.0, runner._environment.step(0)[0]) in range(6)
+  assert agent.begin_episode(environment.reset()) in range(6)
+  assert agent.step(0.0, environment.step(0)[0]) in range(6)
 
 
 @pytest.mark.parametrize('name', shipped_agents.OFFLINE)
@@ -168,80 +149,66 @@ def test_offline(name, data_dir, tmp_path):
   class_name, specific, _, expected_losses = shipped_agents.OFFLINE[name]
   # Single updates give the same results and need no loop in the graph.
   bindings = ['run_seed.seed = 1', f'{class_name}.updates_per_run = 1']
-  runner = make_runner('fixed_replay', name, data_dir, tmp_path, bindings)
-  assert command_line.unused_bindings() == []
-  check_runner(runner)
+  runner = make_runner('fixed_replay', name, tmp_path, data_dir, bindings)
   agent = runner._agent
-  assert type(agent).__name__ == class_name
-  expected = {**LEARNER, **specific}
-  assert hyper_parameters(agent, expected) == expected
-  check_network(agent, expected)
   assert agent._replay.memory._num_buffers is None  # all of the data
   losses = list(agent.train_steps(4 * 3))
   assert losses == pytest.approx(expected_losses, rel=1e-5)
-  check_acts(runner)
+  check(runner, class_name, {**LEARNER, **specific})
 
 
 @pytest.mark.parametrize('name', shipped_agents.ONLINE)
 def test_online(name, tmp_path, small_layers):
   class_name, specific, *_ = shipped_agents.ONLINE[name]
-  bindings = []
+  bindings, expected = [], {**LEARNER, **EXPLORATION, **specific}
   if 'num_heads' in specific:  # Building four networks takes seconds.
     command_line.load_gin([config_file('baselines', name)], [])
     parameter = f'{class_name}.num_networks'
     assert gin.query_parameter(parameter) == specific['num_heads']
     gin.clear_config()
-    specific = {**specific, 'num_heads': 2}
+    expected['num_heads'] = 2
     bindings = [f'{parameter} = 2']
-  runner = make_runner('baselines', name, None, tmp_path, bindings)
-  assert command_line.unused_bindings() == []
-  check_runner(runner)
+  runner = make_runner('baselines', name, tmp_path, bindings=bindings)
   agent = runner._agent
-  assert type(agent).__name__ == class_name
   assert agent.replay_log.shard_capacity == 1_000_000
   if name != 'random':
-    expected = {**LEARNER, **EXPLORATION, **specific}
-    assert hyper_parameters(agent, expected) == expected
-    check_network(agent, expected)
     assert agent._replay.memory._replay_capacity == 1_000_000
-  check_acts(runner)
+  check(runner, class_name, expected if name != 'random' else {})
 
 
 @pytest.mark.parametrize(
-  ('program', 'described', 'agents', 'create_agent'),
+  ('program', 'described', 'registry', 'create'),
   [
     (
       'fixed_replay',
       shipped_agents.OFFLINE,
-      offline_agents.REGISTRY.modules,
+      offline_agents.REGISTRY,
       'create_offline_agent',
     ),
     (
       'baselines',
       shipped_agents.ONLINE,
-      online_agents.REGISTRY.modules,
+      online_agents.REGISTRY,
       'create_online_agent',
     ),
   ],
 )
 def test_every_config_is_tested_and_every_agent_has_one(
-  program, described, agents, create_agent
+  program, described, registry, create
 ):
-  package = os.path.dirname(batch_rl.__file__)
-  files = glob.glob(os.path.join(package, program, 'configs', '*.gin'))
-  names = {os.path.basename(file).removesuffix('.gin') for file in files}
-  names.remove('base')  # what the others include
-  assert names == set(described)
+  folder = pathlib.Path(batch_rl.__file__).parent / program / 'configs'
+  names = {path.stem for path in folder.glob('*.gin')}
+  assert names == {*described, 'base'}  # which the others include
   configured = set()
-  for name in names:
+  for name in described:
     gin.clear_config()
     command_line.load_gin([config_file(program, name)], [])
-    configured.add(gin.query_parameter(f'{create_agent}.agent_name'))
-  assert configured == set(agents)
+    configured.add(gin.query_parameter(f'{create}.agent_name'))
+  assert configured == set(registry.modules)
 
 
 def test_an_unused_binding_is_found(tmp_path):
   binding = 'LoggedQuantileAgent.kappa = 2.0'
-  make_runner('baselines', 'random', None, tmp_path, [binding])
+  make_runner('baselines', 'random', tmp_path, bindings=[binding])
   [unused] = command_line.unused_bindings()
   assert unused.endswith('LoggedQuantileAgent.kappa')

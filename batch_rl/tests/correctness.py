@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import gin
 import numpy as np
 import tensorflow as tf
-from dopamine.discrete_domains import gym_lib, run_experiment  # noqa: F401
+from dopamine.discrete_domains import run_experiment  # noqa: F401
 
 from batch_rl.agents import loss_agent
 from batch_rl.baselines import agents as online_agents
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
-from batch_rl.multi_head import gym_helpers
 from batch_rl.runs import command_line
 from batch_rl.tests import cartpole, equations
 from batch_rl.utils import seeding
@@ -48,156 +47,106 @@ ADAM_ONLINE = functools.partial(ADAM, epsilon=3.125e-5)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-  """A shipped agent with a small network, and its equation.
+  """A shipped agent with a small network, and its equation."""
 
-  Attributes:
-    name: Name of the algorithm in the paper.
-    config: Shipped gin file of the agent, its optimiser and everything that is not
-      in `arguments`.
-    equation: Function `(q, target_q, transitions, ...)` in `equations`.
-    optimizer: Function that makes the optimiser of `equations`.
-    network: Network of the agent.
-    estimates: Number of outputs per action; None for a Q-value without that axis.
-    num_networks: Number of separate networks, each with one estimate.
-    num_mixtures: Number of mixtures drawn for each update.
-    horizon: The n of n-step returns.
-    arguments: Arguments of the agent.
-    terms: Further arguments of the equation.
-  """
-
-  name: str
-  config: str
-  equation: Callable[..., equations.Loss]
-  optimizer: Callable[[], Any]
-  network: Callable[..., tf.keras.Model]
-  estimates: int | None = None
-  num_networks: int = 1
-  num_mixtures: int = 0
-  horizon: int = 1
+  name: str  # of the algorithm in the paper
+  config: str  # gin file of all that is not in `arguments`
+  equation: Callable[..., equations.Loss]  # (q, target_q, transitions, ...)
+  optimizer: Callable[[], Any]  # makes that of `equations`
+  estimates: int | None  # outputs per action; None: no such axis
+  num_networks: int = 1  # separate networks, each with one estimate
+  num_mixtures: int = 0  # drawn for each update
+  horizon: int = 1  # the n of n-step returns
   arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   terms: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-  def __str__(self):
-    return f'{self.name}, n = {self.horizon}'
 
-
-def _heads(name, config, equation, num_mixtures=0, num_heads=200):
-  arguments = {'num_heads': num_heads}
-  if num_mixtures > 1:
-    arguments['num_convex_combinations'] = num_mixtures
+def _case(name, config, equation, optimizer=ADAM, estimates=None, **kwargs):
+  """Returns the case of an offline config; further keywords are the agent's."""
+  fields = {
+    field: kwargs.pop(field)
+    for field in ('num_mixtures', 'terms')
+    if field in kwargs
+  }
+  if 'kappa' in kwargs:
+    fields['terms'] = {'kappa': kwargs['kappa']}
+  if fields.get('num_mixtures', 0) > 1:
+    kwargs['num_convex_combinations'] = fields['num_mixtures']
   return Case(
     name,
     f'fixed_replay/configs/{config}.gin',
     equation,
-    ADAM,
-    gym_helpers.CartpoleMultiHeadQNetwork,
-    estimates=num_heads,
-    num_mixtures=num_mixtures,
-    arguments=arguments,
-  )
-
-
-def _networks(name, config, optimizer, strategy, equation, num_mixtures=0):
-  arguments = {'num_networks': 3, 'transform_strategy': strategy, 'devices': ()}
-  if num_mixtures > 1:
-    arguments['num_convex_combinations'] = num_mixtures
-  return Case(
-    name,
-    config,
-    equation,
     optimizer,
-    gym_helpers.CartpoleMultiNetworkQNetwork,
-    estimates=3,
-    num_networks=3,
-    num_mixtures=num_mixtures,
-    arguments=arguments,
+    estimates,
+    kwargs.get('num_networks', 1),
+    arguments=kwargs,
+    **fields,
   )
 
 
-def _quantiles(name, kappa):
-  return Case(
-    name,
-    'fixed_replay/configs/quantile.gin',
-    equations.qr_dqn,
-    ADAM,
-    gym_helpers.CartpoleQuantileNetwork,
-    estimates=20,
-    arguments={'num_atoms': 20, 'kappa': kappa},
-    terms={'kappa': kappa},
-  )
-
-
+_quantiles = functools.partial(
+  _case,
+  config='quantile',
+  equation=equations.qr_dqn,
+  estimates=20,
+  num_atoms=20,
+)
+_networks = functools.partial(
+  _case, config='multi_network_rem', estimates=3, num_networks=3, devices=()
+)
 _ONE_AND_THREE_STEPS = (
-  Case(
-    'DQN (Nature)',
-    'fixed_replay/configs/dqn.gin',
-    equations.dqn,
-    RMSPROP,
-    gym_lib.CartpoleDQNNetwork,
-  ),
-  Case(
+  _case('DQN (Nature)', 'dqn', equations.dqn, RMSPROP),
+  _case(
     'C51',
-    'fixed_replay/configs/c51.gin',
+    'c51',
     equations.c51,
     ADAM_C51,
-    gym_lib.CartpoleRainbowNetwork,
-    estimates=51,
+    51,
     terms={'support': np.linspace(-10, 10, 51)},
   ),
-  _quantiles('QR-DQN', 1.0),
-  _heads('Ensemble-DQN', 'multi_head_dqn', equations.ensemble_dqn),
-  _heads(
+  _quantiles('QR-DQN', kappa=1.0),
+  _case(
+    'Ensemble-DQN', 'multi_head_dqn', equations.ensemble_dqn, estimates=200
+  ),
+  _case(
     'Averaged Ensemble-DQN',
     'averaged_ensemble_dqn',
     equations.averaged_ensemble_dqn,
+    estimates=200,
   ),
-  _heads('REM', 'rem', equations.rem, 1),
+  _case('REM', 'rem', equations.rem, estimates=200, num_mixtures=1),
 )
 # Not all with both: building an agent takes a second, or with networks two.
 _ONE_STEP = (
-  Case(
-    'DQN (Nature), later',
-    'fixed_replay/configs/dqn.gin',
-    equations.dqn,
-    RMSPROP_LATER,
-    gym_lib.CartpoleDQNNetwork,
+  _case('DQN (Nature), later', 'dqn', equations.dqn, RMSPROP_LATER),
+  _case('DQN (Adam)', 'dqn_adam', equations.dqn),
+  _quantiles('QR-DQN-0', kappa=0.0),
+  _case(
+    'REM, 1 head', 'rem', equations.rem, ADAM, 1, num_mixtures=1, num_heads=1
   ),
-  Case(
-    'DQN (Adam)',
-    'fixed_replay/configs/dqn_adam.gin',
-    equations.dqn,
-    ADAM,
-    gym_lib.CartpoleDQNNetwork,
-  ),
-  _quantiles('QR-DQN-0', 0.0),
-  _heads('REM, 1 head', 'rem', equations.rem, 1, num_heads=1),
-  _networks(
-    'REM, online',
-    'baselines/configs/rem.gin',
-    ADAM_ONLINE,
-    'STOCHASTIC',
-    equations.rem,
-    1,
+  dataclasses.replace(
+    _networks('REM, online', equation=equations.rem, num_mixtures=1),
+    config='baselines/configs/rem.gin',
+    optimizer=ADAM_ONLINE,
   ),
 )
-_OFFLINE = ('fixed_replay/configs/multi_network_rem.gin', ADAM)
 _THREE_STEPS = (
-  _heads('REM, 3 mixtures', 'rem', equations.rem, 3),
-  _networks(
-    'Ensemble-DQN, networks', *_OFFLINE, 'IDENTITY', equations.ensemble_dqn
+  _case('REM, 3 mixtures', 'rem', equations.rem, estimates=200, num_mixtures=3),
+  *(
+    _networks(
+      f'{name}, networks', equation=equation, transform_strategy=strategy
+    )
+    for name, equation, strategy in (
+      ('Ensemble-DQN', equations.ensemble_dqn, 'IDENTITY'),
+      ('Averaged Ensemble-DQN', equations.averaged_ensemble_dqn, 'AVERAGE'),
+    )
   ),
   _networks(
-    'Averaged Ensemble-DQN, networks',
-    *_OFFLINE,
-    'AVERAGE',
-    equations.averaged_ensemble_dqn,
-  ),
-  _networks(
-    'REM, networks, 3 mixtures', *_OFFLINE, 'STOCHASTIC', equations.rem, 3
+    'REM, networks, 3 mixtures', equation=equations.rem, num_mixtures=3
   ),
 )
 CASES = {
-  str(case): case
+  f'{case.name}, n = {case.horizon}': case
   for case in (
     *_ONE_AND_THREE_STEPS,
     *_ONE_STEP,
@@ -214,36 +163,23 @@ CASES_ON_LOG = ('DQN (Nature), n = 3', 'C51, n = 3', 'REM, n = 3')
 class Batch(NamedTuple):
   """A minibatch of CartPole's transitions.
 
-  Attributes:
-    states: float64 (B, 4, 1, 1).
-    next_states: float64 (B, 4, 1, 1).
-    actions: int32 (B,).
-    rewards: N-step returns without the bootstrap, float32 (B,).
-    terminals: uint8 (B,).
+  `rewards` are n-step returns without the bootstrap.
   """
 
-  states: np.ndarray
-  next_states: np.ndarray
-  actions: np.ndarray
-  rewards: np.ndarray
-  terminals: np.ndarray
+  states: np.ndarray  # float64 (B, 4, 1, 1)
+  next_states: np.ndarray  # float64 (B, 4, 1, 1)
+  actions: np.ndarray  # int32 (B,)
+  rewards: np.ndarray  # float32 (B,)
+  terminals: np.ndarray  # uint8 (B,)
 
 
 class Updates(NamedTuple):
-  """The results of two updates.
-
-  Attributes:
-    losses: Loss of each update.
-    gradients: Gradients of each update, a list as the weights; empty if unknown.
-    weights: List of arrays after each update, or only after the last if the others
-      are unknown.
-    margins: Smallest absolute input of a ReLU in each update; empty if unknown.
-  """
+  """The results of two updates; an empty list for what is unknown."""
 
   losses: list
-  gradients: list
-  weights: list
-  margins: list
+  gradients: list  # of each update, a list as the weights
+  weights: list  # arrays after each update, or after the last alone
+  margins: list  # smallest absolute input of a ReLU in each update
 
 
 def make_batch(num_actions=NUM_ACTIONS, batch_size=BATCH_SIZE, seed=3):
@@ -263,17 +199,10 @@ BATCHES = [make_batch(seed=10 + k) for k in range(len(STEPS))]
 
 
 def draw_weights(shapes, seed):
-  """Draws weights, every other one zero.
+  """Returns float32 arrays for kernels (inputs, outputs) and biases (outputs,).
 
-  In float32 a weight that starts at zero keeps all digits of its update; another
-  keeps few of them.
-
-  Args:
-    shapes: Shapes of the arrays, kernels (inputs, outputs) and biases (outputs,).
-    seed: Seed of the numbers.
-
-  Returns:
-    List of float32 arrays.
+  Every other weight is zero: in float32 a weight that starts at zero keeps all
+  digits of its update; another keeps few of them.
   """
   random = np.random.default_rng(seed)
   arrays = []
@@ -304,18 +233,13 @@ class FixedBatch:
       name: tf.compat.v1.placeholder_with_default(array, array.shape)
       for name, array in self.batch.items()
     }
-    names = {
-      'states': 'state',
-      'next_states': 'next_state',
-      'actions': 'action',
-      'rewards': 'reward',
-      'terminals': 'terminal',
-    }
-    transition = {names[name]: tensor for name, tensor in tensors.items()}
     unused = dict.fromkeys(('next_action', 'next_reward', 'indices'))
     return types.SimpleNamespace(
       **tensors,
-      transition={**unused, **transition},
+      transition={
+        **unused,
+        **{name.removesuffix('s'): tensors[name] for name in tensors},
+      },
       batch_size=len(self.batch['actions']),
       save=lambda *args: None,
       load=lambda *args: None,
@@ -335,42 +259,28 @@ class _Recorded:
   """Mixin for an agent: records the inputs of its optimiser.
 
   Attributes:
-    loss: Tensor that is minimised.
-    gradients: Gradients applied to the variables, `{variable name: tensor}`.
+    minimised: Loss that is minimised, a tensor.
+    gradients: Gradients of the variables, `{variable name: tensor}`.
   """
 
   def _build_networks(self):
     super()._build_networks()
-    optimizer = self.optimizer
-    compute, apply = optimizer.compute_gradients, optimizer.apply_gradients
+    compute = self.optimizer.compute_gradients
 
-    def keep_loss(loss, *args, **kwargs):
-      self.loss = loss
-      return compute(loss, *args, **kwargs)
+    def record(loss, *args, **kwargs):
+      pairs = compute(loss, *args, **kwargs)
+      self.minimised = loss
+      self.gradients = {v.name: g for g, v in pairs if g is not None}
+      return pairs
 
-    def keep_gradients(pairs, *args, **kwargs):
-      self.gradients = {
-        variable.name: gradient
-        for gradient, variable in pairs
-        if gradient is not None
-      }
-      return apply(pairs, *args, **kwargs)
-
-    optimizer.compute_gradients = keep_loss
-    optimizer.apply_gradients = keep_gradients
+    self.optimizer.compute_gradients = record
 
 
 def build_agent(case, *mixins, data_dir='', **attributes):
   """Builds the agent of a shipped config, with CartPole's network.
 
-  Args:
-    case: Agent to build.
-    *mixins: Classes to put before the agent's class.
-    data_dir: Directory of the shards.
-    **attributes: Attributes of the class.
-
-  Returns:
-    The agent, with weights of `draw_weights` and the first slots of the case.
+  `mixins` precede the agent's class, which gets `attributes`. The weights are those of
+  `draw_weights`.
   """
   gin.clear_config()
   command_line.load_gin([f'batch_rl/{case.config}'], [])
@@ -379,14 +289,14 @@ def build_agent(case, *mixins, data_dir='', **attributes):
     if case.config.startswith('baselines')
     else (offline_agents.REGISTRY, 'create_offline_agent')
   )
-  agent_class = registry.find(gin.query_parameter(f'{create}.agent_name'))
-  test_class = type('Test', (*mixins, _Recorded, agent_class), attributes)
+  name = gin.query_parameter(f'{create}.agent_name')
+  bases = (*mixins, _Recorded, registry.find(name))
   with cartpole.small_layers(UNITS):
-    agent = test_class(
+    agent = type('Test', bases, attributes)(
       None,
       NUM_ACTIONS,
       data_dir,
-      network=case.network,
+      network=cartpole.SMALL[name]['network'],
       **cartpole.OBSERVATION,
       update_horizon=case.horizon,
       tf_device='/cpu:*',
@@ -396,9 +306,8 @@ def build_agent(case, *mixins, data_dir='', **attributes):
   for seed, scope in enumerate(('Online', 'Target')):
     variables = trainable(agent, scope)
     arrays = draw_weights([v.shape.as_list() for v in variables], seed)
-    initializers = [variable.initializer for variable in variables]
-    values = [initializer.inputs[1] for initializer in initializers]
-    agent._sess.run(initializers, dict(zip(values, arrays, strict=True)))
+    names = [variable.op.name for variable in variables]
+    cartpole.load_values(agent, dict(zip(names, arrays, strict=True)))
   start = getattr(case.optimizer(), 'start', 1)
   if start != 1:
     for variable in trainable(agent, 'Online'):
@@ -429,13 +338,12 @@ def run_agent(case):
         for name, array in batch._asdict().items()
       }
       loss, values, _ = agent._sess.run(
-        [agent.loss, gradients, agent._train_op], feed
+        [agent.minimised, gradients, agent._train_op], feed
       )
       updates.losses.append(loss)
       updates.gradients.append(values)
       updates.weights.append(agent._sess.run(online))
-    for array, variable in zip(before, target, strict=True):
-      np.testing.assert_array_equal(array, agent._sess.run(variable))
+    np.testing.assert_equal(agent._sess.run(target), before)
   gin.clear_config()
   return updates
 
@@ -464,87 +372,16 @@ def draw_mixtures(case):
   }
 
 
-# --- a log --------------------------------------------------------------------
-
-
-class Log(NamedTuple):
-  """The experience of an agent, step by step.
-
-  Attributes:
-    observations: float64 (T, 4, 1).
-    actions: int (T,).
-    rewards: float32 (T,).
-    terminals: bool (T,).
-  """
-
-  observations: np.ndarray
-  actions: np.ndarray
-  rewards: np.ndarray
-  terminals: np.ndarray
-
-  def find(self, states):
-    """Returns the steps of states (B, 4, 1, 1)."""
-    return [
-      int(np.flatnonzero((self.observations == state[..., 0]).all((1, 2)))[0])
-      for state in states
-    ]
-
-  def batch(self, steps, horizon):
-    """Returns the `Batch` of transitions that begin at these steps."""
-    returns = [
-      equations.n_step(self.rewards, self.terminals, t, horizon, GAMMA)
-      for t in steps
-    ]
-    # The next state of a terminal transition is arbitrary.
-    last = len(self.rewards) - 1
-    following = [min(t + horizon, last) for t in steps]
-    return Batch(
-      self.observations[steps][..., None],
-      self.observations[following][..., None],
-      self.actions[steps],
-      np.array([total for total, _ in returns]),
-      np.array([ended for _, ended in returns]),
-    )
-
-
-def write_log(directory):
-  """Logs episodes of random numbers in two shards; returns the `Log`."""
-  random = np.random.default_rng(5)
-  lengths = (1, 12, 2, 9, 20, 3, 15, 10)
-  steps = sum(lengths)
-  log = Log(
-    random.uniform(-1, 1, (steps, 4, 1)),
-    random.integers(NUM_ACTIONS, size=steps),
-    random.normal(0, 2, steps).astype(np.float32),
-    np.isin(np.arange(1, steps + 1), np.cumsum(lengths)),
-  )
-  writer = replay_log.ReplayLog(
-    str(directory), (4, 1), np.float64, shard_capacity=50, stack_size=1
-  )
-  for step in zip(*log, strict=True):
-    writer.add(*step)
-  writer.close()
-  return log
-
-
 # --- the transcription --------------------------------------------------------
-
-
-def network_shapes(case):
-  """Returns the shapes of the weights, in the order of `trainable`."""
-  last = NUM_ACTIONS * (case.estimates or 1) // case.num_networks
-  hidden = [(4, UNITS), (UNITS,), (UNITS, UNITS), (UNITS,)]
-  network = [*hidden, (UNITS, last), (last,)]
-  return network * case.num_networks
 
 
 def first_weights(case):
   """Returns the first weights of online and target network, lists of arrays."""
+  last = NUM_ACTIONS * (case.estimates or 1) // case.num_networks
+  hidden = [(4, UNITS), (UNITS,), (UNITS, UNITS), (UNITS,)]
+  shapes = [*hidden, (UNITS, last), (last,)] * case.num_networks
   return tuple(
-    [
-      np.asarray(array, np.float64)
-      for array in draw_weights(network_shapes(case), seed)
-    ]
+    [array.astype(np.float64) for array in draw_weights(shapes, seed)]
     for seed in (0, 1)
   )
 
@@ -577,8 +414,8 @@ def transcribe(
     terms = dict(case.terms)
     if mixtures:
       terms['mixtures'] = mixtures[step]
-    passes, q = outputs(case, weights, batch.states)
-    _, target_q = outputs(case, target_weights, batch.next_states)
+    passes, q = _outputs(case, weights, batch.states)
+    _, target_q = _outputs(case, target_weights, batch.next_states)
     loss = case.equation(q, target_q, transitions, **terms)
     gradients = _gradients(case, weights, passes, loss.gradient)
     weights = optimizer.step(weights, gradients)
@@ -600,7 +437,7 @@ def _networks_of(case, weights):
   return [layers[i : i + size] for i in range(0, len(layers), size)]
 
 
-def outputs(case, weights, states):
+def _outputs(case, weights, states):
   """Returns the activations of each network, and the joint outputs per action."""
   states = states.reshape(len(states), 4)
   passes = [
@@ -630,17 +467,12 @@ def _gradients(case, weights, passes, gradient):
 # --- how far apart they are ---------------------------------------------------
 
 
-def relative_error(ours, expected):
-  """max |ours - expected| / max |expected|."""
-  expected = np.asarray(expected, np.float64)
-  return np.max(np.abs(np.asarray(ours, np.float64) - expected)) / np.max(
-    np.abs(expected)
-  )
-
-
 def _largest(ours, expected):
-  """Returns the largest relative error of arrays in a list."""
-  return max(map(relative_error, ours, expected))
+  """Returns the largest max |ours - expected| / max |expected| of pairs of arrays."""
+  return max(
+    np.max(np.abs(np.float64(a) - b)) / np.max(np.abs(b))
+    for a, b in zip(ours, expected, strict=True)
+  )
 
 
 def compare(case, ours, expected):
@@ -649,14 +481,6 @@ def compare(case, ours, expected):
   `step k` is the error of the change by k updates, relative to the largest change
   of the array so far. It counts weights that were zero before: float32 rounds off
   the last digits of the change of others.
-
-  Args:
-    case: Agent to compare.
-    ours: The agent's `Updates`.
-    expected: `Updates` by the equations.
-
-  Returns:
-    Errors `{name: error}`.
   """
   errors = {'loss': _largest(ours.losses, expected.losses)}
   if ours.gradients:
@@ -677,28 +501,60 @@ def compare(case, ours, expected):
   return errors
 
 
-def compare_on_log(case, data_dir, log):
+# --- a log --------------------------------------------------------------------
+
+
+def write_log(directory):
+  """Logs episodes of random numbers in two shards."""
+  random = np.random.default_rng(5)
+  lengths = (1, 12, 2, 9, 20, 3, 15, 10)
+  steps = sum(lengths)
+  observations = random.uniform(-1, 1, (steps, 4, 1))
+  actions = random.integers(NUM_ACTIONS, size=steps)
+  rewards = random.normal(0, 2, steps)
+  terminals = np.isin(np.arange(1, steps + 1), np.cumsum(lengths))
+  with replay_log.ReplayLog(
+    str(directory), (4, 1), np.float64, shard_capacity=50, stack_size=1
+  ) as log:
+    for row in zip(observations, actions, rewards, terminals, strict=True):
+      log.add(*row)
+
+
+def _logged_batch(log, rows, horizon):
+  """Returns the `Batch` of transitions that begin at rows of a log."""
+  returns = [
+    equations.n_step(log['reward'], log['terminal'], row, horizon, GAMMA)
+    for row in rows
+  ]
+  # The next state of a terminal transition is arbitrary.
+  following = np.minimum(np.add(rows, horizon), len(log['reward']) - 1)
+  return Batch(
+    log['observation'][rows][..., None],
+    log['observation'][following][..., None],
+    log['action'][rows],
+    np.array([total for total, _ in returns]),
+    np.array([ended for _, ended in returns]),
+  )
+
+
+def compare_on_log(case, data_dir):
   """Compares two updates on data from disk, sampled as in training.
 
   The target network is synchronised after the first update.
 
-  Args:
-    case: Offline agent.
-    data_dir: Directory of the log.
-    log: Content of the log.
-
-  Returns:
-    Relative errors of `compare`, without gradients and first weights, and the list
-    of steps at which the transitions of each update begin.
+  Returns the errors of `compare`, without gradients and first weights.
   """
+  log = cartpole.read_log(data_dir)
   with tf.Graph().as_default():
     agent = build_agent(case, data_dir=str(data_dir))
     agent.begin_iteration(0)
-    memory = agent._replay.memory
-    steps = [log.find(memory.sample_stacks(k)[0]) for k in range(len(STEPS))]
+    batches = []
+    for k in range(len(STEPS)):
+      states = agent._replay.memory.sample_stacks(k)[0][:, None, ..., 0]
+      same = (states == log['observation']).all((2, 3))
+      batches.append(_logged_batch(log, same.argmax(1), case.horizon))
     losses = list(agent.train_steps(STEPS[-1] + 1))
     weights = agent._sess.run(trainable(agent, 'Online'))
   gin.clear_config()
-  batches = [log.batch(some, case.horizon) for some in steps]
   expected = transcribe(case, batches, synchronise=True)
-  return compare(case, Updates(losses, [], [weights], []), expected), steps
+  return compare(case, Updates(losses, [], [weights], []), expected)

@@ -19,8 +19,13 @@ Papers:
   RMSProp, centered: Graves, Generating Sequences With Recurrent Neural
     Networks, 2013, Equations 38 to 41.
 
-Letters in the shapes: B transitions, A actions, K heads (networks), M
-mixtures, N quantiles or atoms.
+Letters in the shapes: B transitions, A actions, K heads (networks), M mixtures, N
+quantiles or atoms. The losses take
+
+  the outputs of the online network at the states, (B, A), (B, A, K) or (B, A, N);
+  the outputs of the target network at the next states, in the same shape;
+  the rest of the minibatch;
+  for quantiles kappa, the error at which the Huber loss becomes linear.
 """
 
 import dataclasses
@@ -31,32 +36,22 @@ import numpy as np
 
 
 class Loss(NamedTuple):
-  """A loss and its gradient.
+  """A loss and its gradient."""
 
-  Attributes:
-    value: Mean over the minibatch.
-    gradient: Array d value / d outputs of the online network, in their shape.
-  """
-
-  value: float
-  gradient: np.ndarray
+  value: float  # mean over the minibatch
+  gradient: (
+    np.ndarray
+  )  # d value / d outputs of the online network, in their shape
 
 
 @dataclasses.dataclass(frozen=True)
 class Transitions:
-  """A minibatch without states: the input of a loss besides network outputs.
+  """A minibatch without states: the input of a loss besides network outputs."""
 
-  Attributes:
-    actions: Integers, (B,).
-    rewards: N-step returns R without the bootstrap, (B,).
-    terminals: Whether the episode ended within the n steps, (B,).
-    discount: Factor gamma^n of the bootstrap.
-  """
-
-  actions: np.ndarray
-  rewards: np.ndarray
-  terminals: np.ndarray
-  discount: float
+  actions: np.ndarray  # integers, (B,)
+  rewards: np.ndarray  # n-step returns R without the bootstrap, (B,)
+  terminals: np.ndarray  # whether the episode ended within the n steps, (B,)
+  discount: float  # factor gamma^n of the bootstrap
 
   def __len__(self):
     return len(self.actions)
@@ -74,16 +69,8 @@ class Transitions:
 def n_step(rewards, terminals, start, horizon, gamma):
   """R = r_t + gamma r_{t+1} + ... for `horizon` steps or to the episode's end.
 
-  Args:
-    rewards: One reward per step, (T,).
-    terminals: Nonzero at the last step of an episode, (T,).
-    start: Step t.
-    horizon: Number of steps n.
-    gamma: Discount of one step.
-
-  Returns:
-    R and whether the episode ended within the n steps, in which case nothing
-    is bootstrapped.
+  Returns R, and whether the episode ended within the n steps, in which case nothing is
+  bootstrapped. `rewards` and `terminals` have one value per step, (T,).
   """
   total = 0.0
   for k in range(horizon):
@@ -111,45 +98,32 @@ def huber_slope(error, kappa=1.0):
   return min(max(error, -kappa), kappa)
 
 
-def dqn(q, target_q, transitions, kappa=1.0):
-  """Mnih et al., Algorithm 1: y_j = r_j + gamma max_a' Q^(s', a').
-
-  Args:
-    q: Outputs of the online network at the states, (B, A).
-    target_q: Outputs of the target network at the next states, (B, A).
-    transitions: Rest of the minibatch.
-    kappa: Error at which the Huber loss becomes linear.
-  """
+def dqn(q, target_q, transitions):
+  """Mnih et al., Algorithm 1: y_j = r_j + gamma max_a' Q^(s', a')."""
   value, gradient = 0.0, np.zeros_like(q)
   for j in range(len(transitions)):
     a = transitions.actions[j]
     y = transitions.target(j, max(target_q[j]))
-    value += huber(y - q[j, a], kappa)
-    gradient[j, a] = -huber_slope(y - q[j, a], kappa)
+    value += huber(y - q[j, a])
+    gradient[j, a] = -huber_slope(y - q[j, a])
   return Loss(value / len(transitions), gradient / len(transitions))
 
 
-def ensemble_dqn(q, target_q, transitions, kappa=1.0):
+def ensemble_dqn(q, target_q, transitions):
   """Agarwal et al., Ensemble-DQN: every head has its own target.
 
-    1/K sum_k huber(Q_k(s, a) - r - gamma max_a' Q'_k(s', a'))
-
-  Args:
-    q: Online heads at the states, (B, A, K).
-    target_q: Target heads at the next states, (B, A, K).
-    transitions: Rest of the minibatch.
-    kappa: Error at which the Huber loss becomes linear.
+  1/K sum_k huber(Q_k(s, a) - r - gamma max_a' Q'_k(s', a'))
   """
   num_heads = q.shape[2]
   value, gradient = 0.0, np.zeros_like(q)
   for k in range(num_heads):
-    head = dqn(q[:, :, k], target_q[:, :, k], transitions, kappa)
+    head = dqn(q[:, :, k], target_q[:, :, k], transitions)
     value += head.value / num_heads
     gradient[:, :, k] = head.gradient / num_heads
   return Loss(value, gradient)
 
 
-def averaged_ensemble_dqn(q, target_q, transitions, kappa=1.0):
+def averaged_ensemble_dqn(q, target_q, transitions):
   """Ensemble-DQN with one target for all heads, that of their mean.
 
     y = r + gamma max_a' 1/K sum_k Q'_k(s', a')
@@ -159,23 +133,16 @@ def averaged_ensemble_dqn(q, target_q, transitions, kappa=1.0):
   """
   mean = sum(target_q[:, :, k] for k in range(q.shape[2])) / q.shape[2]
   same = np.stack([mean] * q.shape[2], axis=2)
-  return ensemble_dqn(q, same, transitions, kappa)
+  return ensemble_dqn(q, same, transitions)
 
 
-def rem(q, target_q, transitions, mixtures, kappa=1.0):
+def rem(q, target_q, transitions, mixtures):
   """Agarwal et al., REM: one error of a random mixture of the heads.
 
     huber(sum_k alpha_k Q_k(s, a) - r - gamma max_a' sum_k alpha_k Q'_k(s', a'))
 
   with the same alpha for both networks and the whole minibatch. The expectation
-  over alpha is the mean over `mixtures`.
-
-  Args:
-    q: Online heads at the states, (B, A, K).
-    target_q: Target heads at the next states, (B, A, K).
-    transitions: Rest of the minibatch.
-    mixtures: One alpha per column, (K, M).
-    kappa: Error at which the Huber loss becomes linear.
+  over alpha is the mean over `mixtures`, one alpha per column, (K, M).
   """
   num_heads, num_mixtures = mixtures.shape
   value, gradient = 0.0, np.zeros_like(q)
@@ -183,7 +150,7 @@ def rem(q, target_q, transitions, mixtures, kappa=1.0):
     alpha = mixtures[:, m]
     mixed = sum(alpha[k] * q[:, :, k] for k in range(num_heads))
     target = sum(alpha[k] * target_q[:, :, k] for k in range(num_heads))
-    mixture = dqn(mixed, target, transitions, kappa)
+    mixture = dqn(mixed, target, transitions)
     value += mixture.value / num_mixtures
     for k in range(num_heads):
       gradient[:, :, k] += alpha[k] * mixture.gradient / num_mixtures
@@ -191,14 +158,7 @@ def rem(q, target_q, transitions, mixtures, kappa=1.0):
 
 
 def simplex_points(numbers):
-  """Agarwal et al., REM: numbers of U(0, 1), divided by their sum.
-
-  Args:
-    numbers: Nonnegative numbers, (K, M).
-
-  Returns:
-    (K, M), every column a point of the simplex.
-  """
+  """Agarwal et al., REM: numbers of U(0, 1), divided by their sum."""
   return np.stack([column / sum(column) for column in numbers.T], axis=1)
 
 
@@ -221,11 +181,6 @@ def quantile_regression(theta, targets, kappa=1.0):
   """Dabney et al., Algorithm 1: sum_i E_j rho_tau^_i(T theta_j - theta_i).
 
   tau^_i = (tau_{i-1} + tau_i) / 2 with tau_i = i / N, by Lemma 2.
-
-  Args:
-    theta: Quantiles of one state and action, (N,).
-    targets: Samples of T theta, (samples,).
-    kappa: Error at which the Huber loss becomes linear.
   """
   value, gradient = 0.0, np.zeros(len(theta))
   for i in range(len(theta)):
@@ -238,14 +193,7 @@ def quantile_regression(theta, targets, kappa=1.0):
 
 
 def qr_dqn(theta, target_theta, transitions, kappa=1.0):
-  """Dabney et al., Algorithm 1.
-
-  Args:
-    theta: Online quantiles at the states, (B, A, N).
-    target_theta: Target quantiles at the next states, (B, A, N).
-    transitions: Rest of the minibatch.
-    kappa: Error at which the Huber loss becomes linear.
-  """
+  """Dabney et al., Algorithm 1."""
   value, gradient = 0.0, np.zeros_like(theta)
   for b in range(len(transitions)):
     a = transitions.actions[b]
@@ -291,14 +239,7 @@ def project(atoms, probabilities, support):
 
 
 def c51(logits, target_logits, transitions, support):
-  """Bellemare et al., Algorithm 1: -sum_i m_i log p_i(s, a).
-
-  Args:
-    logits: Outputs of the online network at the states, (B, A, N).
-    target_logits: Outputs of the target network at the next states, (B, A, N).
-    transitions: Rest of the minibatch.
-    support: Atoms z, (N,).
-  """
+  """Bellemare et al., Algorithm 1: -sum_i m_i log p_i(s, a)."""
   p, next_p = softmax(logits), softmax(target_logits)
   value, gradient = 0.0, np.zeros_like(logits)
   for b in range(len(transitions)):
@@ -319,17 +260,11 @@ STATE_BOUNDS = np.array([2.4, 5.0, math.pi / 12, 2 * math.pi])
 
 
 class Activations(NamedTuple):
-  """Results of the forward pass that the backward pass needs.
+  """Results of the forward pass that the backward pass needs."""
 
-  Attributes:
-    inputs: Input of each layer, (B, width).
-    sums: Input of the ReLU of each layer but the last, (B, width).
-    outputs: Output of the last layer, (B, outputs).
-  """
-
-  inputs: list
-  sums: list
-  outputs: np.ndarray
+  inputs: list  # of each layer, (B, width)
+  sums: list  # inputs of the ReLU of each layer but the last, (B, width)
+  outputs: np.ndarray  # of the last layer, (B, outputs)
 
 
 def forward(layers, states):
@@ -339,8 +274,7 @@ def forward(layers, states):
     layers: List of (kernel (inputs, outputs), bias (outputs,)).
     states: States (B, 4); they are scaled from their bounds to [-1, 1].
   """
-  low, high = -STATE_BOUNDS, STATE_BOUNDS
-  x = 2 * (states - low) / (high - low) - 1
+  x = states / STATE_BOUNDS
   inputs, sums = [], []
   for kernel, bias in layers:
     inputs.append(x)
@@ -350,15 +284,9 @@ def forward(layers, states):
 
 
 def backward(layers, activations, gradient):
-  """Applies the chain rule through `forward`.
+  """Returns d loss / d layers, in the shape of `layers`, by the chain rule.
 
-  Args:
-    layers: Layers given to `forward`.
-    activations: Result of `forward`.
-    gradient: Array d loss / d outputs, (B, outputs).
-
-  Returns:
-    d loss / d layers, in the shape of `layers`.
+  `gradient` is d loss / d outputs, (B, outputs).
   """
   gradients = []
   for i in reversed(range(len(layers))):
@@ -375,36 +303,39 @@ def backward(layers, activations, gradient):
 # The optimisers.
 
 
+@dataclasses.dataclass
 class CenteredRMSProp:
   """Graves, Equations 38 to 41, without momentum.
 
-  n <- decay n + (1 - decay) g^2
+  n <- decay n + (1 - decay) g^2, starting with `start`, which is 1 in TensorFlow
   m <- decay m + (1 - decay) g, starting with 0
   w <- w - learning_rate g / sqrt(n - m^2 + epsilon)
-
-  Attributes:
-    start: First value of n; TensorFlow starts with 1.
   """
 
-  def __init__(self, learning_rate, decay, epsilon, start=1.0):
-    self.learning_rate, self.decay = learning_rate, decay
-    self.epsilon, self.start = epsilon, start
-    self.n = self.m = None
+  learning_rate: float
+  decay: float
+  epsilon: float
+  start: float = 1.0
+  averages: list | None = None  # (n, m) of each array
 
   def step(self, weights, gradients):
     """Returns the new weights, a list of arrays."""
-    if self.n is None:
-      self.n = [np.full_like(w, self.start) for w in weights]
-      self.m = [np.zeros_like(w) for w in weights]
-    updated = []
-    for i, (w, g) in enumerate(zip(weights, gradients, strict=True)):
-      self.n[i] = self.decay * self.n[i] + (1 - self.decay) * g**2
-      self.m[i] = self.decay * self.m[i] + (1 - self.decay) * g
-      scale = np.sqrt(self.n[i] - self.m[i] ** 2 + self.epsilon)
-      updated.append(w - self.learning_rate * g / scale)
-    return updated
+    decay = self.decay
+    self.averages = [
+      (decay * n + (1 - decay) * g**2, decay * m + (1 - decay) * g)
+      for (n, m), g in zip(
+        self.averages or [(self.start, 0)] * len(weights),
+        gradients,
+        strict=True,
+      )
+    ]
+    return [
+      w - self.learning_rate * g / np.sqrt(n - m**2 + self.epsilon)
+      for w, g, (n, m) in zip(weights, gradients, self.averages, strict=True)
+    ]
 
 
+@dataclasses.dataclass
 class Adam:
   """Kingma and Ba, Algorithm 1 in the order of computation of their Section 2.
 
@@ -416,23 +347,26 @@ class Adam:
   where epsilon is the paper's "epsilon hat".
   """
 
-  def __init__(self, learning_rate, epsilon, beta1=0.9, beta2=0.999):
-    self.learning_rate, self.epsilon = learning_rate, epsilon
-    self.beta1, self.beta2 = beta1, beta2
-    self.t = 0
-    self.m = self.v = None
+  learning_rate: float
+  epsilon: float
+  beta1: float = 0.9
+  beta2: float = 0.999
+  t: int = 0
+  moments: list | None = None  # (m, v) of each array
 
   def step(self, weights, gradients):
     """Returns the new weights, a list of arrays."""
-    if self.t == 0:
-      self.m = [np.zeros_like(w) for w in weights]
-      self.v = [np.zeros_like(w) for w in weights]
     self.t += 1
-    rate = self.learning_rate * math.sqrt(1 - self.beta2**self.t)
-    rate /= 1 - self.beta1**self.t
-    updated = []
-    for i, (w, g) in enumerate(zip(weights, gradients, strict=True)):
-      self.m[i] = self.beta1 * self.m[i] + (1 - self.beta1) * g
-      self.v[i] = self.beta2 * self.v[i] + (1 - self.beta2) * g**2
-      updated.append(w - rate * self.m[i] / (np.sqrt(self.v[i]) + self.epsilon))
-    return updated
+    beta1, beta2 = self.beta1, self.beta2
+    self.moments = [
+      (beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g**2)
+      for (m, v), g in zip(
+        self.moments or [(0, 0)] * len(weights), gradients, strict=True
+      )
+    ]
+    rate = self.learning_rate * math.sqrt(1 - beta2**self.t)
+    rate /= 1 - beta1**self.t
+    return [
+      w - rate * m / (np.sqrt(v) + self.epsilon)
+      for w, (m, v) in zip(weights, self.moments, strict=True)
+    ]

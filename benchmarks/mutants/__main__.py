@@ -1,14 +1,17 @@
 """Share of small faults that the tests notice (mutation testing).
 
   nice python -um benchmarks.mutants [--mutants 300] [--out results.jsonl]
+  nice python -um benchmarks.mutants --paths batch_rl/report --out report.jsonl
 
-Draws lines of the package, uniformly over all lines of code that a fault can be made in,
+Draws lines of the package, or of `--paths`, uniformly over all lines of code that a fault
+can be made in,
 makes one fault at a time in a copy of a commit, and runs the tests that call the changed
 function, up to `--seconds` of their processor time, until one fails. A failing test is
 run alone without the fault, too: one that fails there is left out from then on.
 
-Before, all tests run once without faults, to record which functions they call. All of
-it resumes where it was interrupted; another run with the same output and all mutants
+Before, all tests run once without faults, to record which functions they call; with
+`--paths`, those that import the modules or have their place in `tests/`, which takes
+minutes. All of it resumes where it was interrupted; another run with the same output and all mutants
 done prints the table only. Children of one process that has imported TensorFlow run the
 tests, one at a time.
 
@@ -44,7 +47,7 @@ class Mutants:
   def __init__(self, arguments: argparse.Namespace):
     self._seconds = arguments.seconds
     self._end = time.time() + 60 * arguments.minutes
-    self._out = arguments.out
+    self._out, self._paths = arguments.out, arguments.paths
     revision = ['git', 'rev-parse', '--short=12', arguments.commit]
     self._commit = subprocess.check_output(revision, text=True).strip()
     folder = arguments.work_dir.absolute() / self._commit
@@ -70,7 +73,7 @@ class Mutants:
     lines = []
     for path in sorted(self._tree.glob('batch_rl/**/*.py')):
       name = str(path.relative_to(self._tree))
-      if '/tests/' in name:
+      if '/tests/' in name or not name.startswith(tuple(self._paths)):
         continue
       source = path.read_bytes()
       by_line = collections.defaultdict(list)
@@ -83,7 +86,7 @@ class Mutants:
     draws = random.Random(seed)
     print(f'{len(lines):,} lines of code that a fault can be made in')
     chosen = []
-    for name, found in draws.sample(lines, count):
+    for name, found in draws.sample(lines, min(count, len(lines))):
       source = (self._tree / name).read_bytes()
       valid = [edit for edit in found if edits.compiles(source, edit)]
       if valid:
@@ -91,13 +94,10 @@ class Mutants:
     return chosen
 
   def record(self) -> None:
-    """Records the calls of all test files that have no record yet."""
+    """Records the calls of test files that have no record yet."""
     self._records.mkdir(exist_ok=True)
     done = {path.read_text().strip() for path in self._records.glob('*.done')}
-    files = [
-      str(path.relative_to(self._tree))
-      for path in sorted(self._tree.glob('batch_rl/tests/**/*_test.py'))
-    ]
+    files = choice.near(self._tree, self._paths)
     todo = [file for file in files if file not in '\n'.join(done).split()]
     start = time.time()
     for first in range(0, len(todo), FILES_A_RECORD):
@@ -155,7 +155,14 @@ class Mutants:
     """Returns the results so far."""
     if not self._out.exists():
       return []
-    return [json.loads(line) for line in self._out.read_text().splitlines()]
+    found = [json.loads(line) for line in self._out.read_text().splitlines()]
+    drawn = [(name, edit.line) for name, edit in self._chosen]
+    for one in found:
+      if (one['path'], one['line']) not in drawn[one['index'] :][:1]:
+        sys.exit(
+          f'{self._out} has results of another draw: choose another --out.'
+        )
+    return found
 
   def _try(self, index: int, name: str, edit: edits.Edit) -> dict:
     """Returns the result of one mutant."""
@@ -285,6 +292,12 @@ def main() -> None:
   parser.add_argument('--mutants', type=int, default=300)
   parser.add_argument('--seed', type=int, default=0)
   parser.add_argument('--commit', default='HEAD')
+  parser.add_argument(
+    '--paths',
+    nargs='+',
+    default=['batch_rl'],
+    help='modules or folders to draw lines from',
+  )
   parser.add_argument(
     '--out', type=pathlib.Path, default='.mutants/results.jsonl'
   )

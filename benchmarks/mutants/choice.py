@@ -111,15 +111,44 @@ class Choice:
     """Imported names of each module, with those of their packages' members."""
     found = {}
     for path in self._tree.glob('batch_rl/**/*.py'):
-      names = set()
-      for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Import):
-          names.update(one.name for one in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-          names.add(node.module)
-          names.update(f'{node.module}.{one.name}' for one in node.names)
-      found[_module(str(path.relative_to(self._tree)))] = names
+      found[_module(str(path.relative_to(self._tree)))] = _imported(path)
     return found
+
+
+def near(tree: pathlib.Path, paths: Iterable[str]) -> list[str]:
+  """Returns the test files of modules: in the same folders of tests, or importers.
+
+  Args:
+    tree: Root of the repository.
+    paths: Modules or folders, relative to the root.
+  """
+  modules = {
+    _module(str(path.relative_to(tree)))
+    for name in paths
+    for path in [tree / name, *(tree / name).glob('**/*.py')]
+  }
+  mirrored = tuple(
+    name.removesuffix('.py').replace('batch_rl', 'batch_rl/tests', 1)
+    for name in paths
+  )
+  return [
+    str(path.relative_to(tree))
+    for path in sorted(tree.glob('batch_rl/tests/**/*_test.py'))
+    if str(path.relative_to(tree)).startswith(mirrored)
+    or _imported(path) & modules
+  ]
+
+
+def _imported(path: pathlib.Path) -> set[str]:
+  """Returns the names that a file imports, with members of packages."""
+  names = set()
+  for node in ast.walk(ast.parse(path.read_bytes())):
+    if isinstance(node, ast.Import):
+      names.update(one.name for one in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+      names.add(node.module)
+      names.update(f'{node.module}.{one.name}' for one in node.names)
+  return names
 
 
 def _module(path: str) -> str:
