@@ -7,6 +7,7 @@ the results were made.
 import hashlib
 import importlib.metadata
 import os
+import re
 import secrets
 import shlex
 import sys
@@ -18,7 +19,6 @@ from absl import logging
 
 from batch_rl.dataset.shards import manifests
 from batch_rl.runs import checkpoints
-from batch_rl.runs.bindings import recorded
 from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.utils import files, json_schema, locks
 
@@ -246,13 +246,40 @@ def _changes(name: str, before: str, now: str) -> list[str]:
   """Returns the changed lines of a setting, which may be the text of all bindings."""
   if '\n' not in before + now:
     return changes({name: before}, {name: now})
-  old, new = recorded.bindings(before), recorded.bindings(now)
+  old, new = bindings(before), bindings(now)
   for key in {**old, **new}:
-    same = recorded.value(old, key) == recorded.value(new, key)
+    default = settings_lib.runner_default(key)
+    same = old.get(key, default) == new.get(key, default)
     if same or settings_lib.affects(key) in _NOT_COMPARED:
       old.pop(key, None)
       new.pop(key, None)
   return changes(old, new)
+
+
+def bindings(text: str) -> dict[str, str]:
+  """Returns the values of recorded bindings, `{'[scope/]Class.parameter': value}`.
+
+  Macros are replaced by their values, and left out.
+
+  Args:
+    text: Text of `gin_files.config_text`; older records continue a line after a
+      backslash.
+  """
+  values = {}
+  for line in text.replace('\\\n', ' ').split('\n'):
+    name, sign, value = line.partition(' = ')
+    if sign and not name.startswith('#'):
+      values[name.strip()] = value.strip()
+  macros = {name: values.pop(name) for name in list(values) if '.' not in name}
+
+  def resolve(value, left):  # macros may refer to each other
+    def of_macro(match):
+      known = left and macros.get(match[1])
+      return resolve(known, left - 1) if known else match[0]
+
+    return re.sub(r'%([\w/]+)', of_macro, value)
+
+  return {name: resolve(value, len(macros)) for name, value in values.items()}
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
