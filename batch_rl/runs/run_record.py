@@ -115,16 +115,12 @@ def start(
   else:
     # The run has no results yet, but its log may contain its id.
     earlier = read(base_dir) or {}
-    kept = ('run_id', 'seed', 'seed_drawn')
+    kept = ('run_id', *(('seed', 'seed_drawn') if seed is None else ()))
     record = {k: earlier[k] for k in kept if earlier.get(k) is not None}
-    if seed is not None:
-      record.update(seed=seed, seed_drawn=False)
   record.setdefault('run_id', secrets.token_hex(8))
-  if seed is not None:
-    record['seed_drawn'] = False
   compare(base_dir, record, {'seed': seed, **settings}, accept_changes)
   if seed is not None:
-    record['seed'] = seed
+    record.update(seed=seed, seed_drawn=False)
   record.setdefault('started', time.strftime('%Y-%m-%dT%H:%M:%S%z'))
   command = _command()
   if record.setdefault('command', command) != command:
@@ -153,9 +149,9 @@ def _read_to_resume(
   """Returns the record of a run with checkpoints, which have copies of it."""
   path = os.path.join(base_dir, FILE_NAME)
   saved = next((r for c in reversed(found) if (r := c.record())), {})
+  problem = f'{path} lacks a part'
   try:
     record = read(base_dir)
-    problem = f'{path} does not exist'
   except ValueError as error:
     record, problem = {}, str(error).rstrip('.')
   if record is None and not saved and all(c.by_dopamine for c in found):
@@ -169,21 +165,21 @@ def _read_to_resume(
       [f'- run_id = {ids[0]}', f'+ run_id = {ids[1]}'],
       accept_changes,
     )
-  if lost := {k for k, v in saved.items() if v is not None} - intact.keys():
+  if lost := sorted(saved.keys() - intact.keys()):
     logging.warning(
-      '%s is restored from a checkpoint (%s).',
+      '%s is restored from a checkpoint: %s (%s).',
       path,
-      f'it lacks {", ".join(sorted(lost))}' if intact else problem,
+      problem,
+      ', '.join(lost),
     )
-    return {**saved, **intact}
-  if 'run_id' not in intact:
+  elif 'run_id' not in intact:
     refuse_or_note(
       intact,
       f'{base_dir} has checkpoints but no record of the run',
-      [problem if not intact else f'{path} has no run_id'],
+      [problem],
       accept_changes,
     )
-  return intact
+  return {**saved, **intact}
 
 
 def refuse_or_note(

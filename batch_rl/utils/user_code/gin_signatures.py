@@ -108,36 +108,22 @@ def next_accepts(instance: object, cls: type, name: str) -> bool:
 def configured_value(cls: type, name: str) -> Any:
   """Returns the value that a constructor's parameter has under gin's bindings.
 
-  Args:
-    cls: Class whose constructors forward the parameter to the next class.
-    name: Name of the parameter.
-
-  Raises:
-    ValueError: If no constructor has the parameter.
-  """
-  for base in cls.__mro__:
-    if name in (bindings := _bindings(base)):
-      return bindings[name]
-    if construct := vars(base).get('__init__'):
-      parameter = _own_signature(construct).parameters.get(name)
-      if parameter and parameter.default is not parameter.empty:
-        return parameter.default
-  raise ValueError(f'{cls.__name__} has no parameter {name} with a value.')
-
-
-def inherited_value(cls: type, name: str) -> Any:
-  """Returns the value of a parameter that a class leaves to its base classes.
-
-  gin binds it for the class or for a base class, whose constructor has the default.
+  gin binds it for the class or for a base class.
 
   Args:
     cls: Class whose signature has the parameter.
     name: Name of the parameter.
+
+  Raises:
+    ValueError: If the class has no such parameter.
   """
   for base in cls.__mro__:
     if name in (bindings := _bindings(base)):
       return bindings[name]
-  return inspect.signature(cls).parameters[name].default
+  parameter = inspect.signature(cls).parameters.get(name)
+  if parameter is None:
+    raise ValueError(f'{cls.__name__} has no parameter {name}.')
+  return parameter.default
 
 
 def _bindings(cls: type) -> dict[str, Any]:
