@@ -5,7 +5,7 @@ slash, since it is a folder of the layout `<Game>/<run>`, and part of file names
 Users may also type `MinAtar/Breakout`.
 """
 
-import difflib
+from batch_rl.utils import choices
 
 # Bindings of a run, after those of its agent.
 OFFLINE_CONFIG = 'batch_rl/minatar/configs/offline.gin'
@@ -43,11 +43,7 @@ def canonical_name(game: str) -> str:
   typed = typed.replace('_', '').lower()
   if typed in known:
     return PREFIX + known[typed]
-  near = difflib.get_close_matches(typed, known, n=5, cutoff=0)
-  names = ', '.join(PREFIX + known[name] for name in near)
-  raise ValueError(
-    f'Unknown game of MinAtar {game!r}; did you mean one of {names}?'
-  )
+  raise ValueError(f'{choices.unknown("game of MinAtar", game, GAMES)}.')
 
 
 def module_name(game: str) -> str:

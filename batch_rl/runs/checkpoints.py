@@ -115,13 +115,6 @@ class Checkpoint:
         f'{str(error).rstrip(".")}.'
       ) from error
 
-  def record(self) -> dict[str, Any]:
-    """Returns the record of the run, or {} if the checkpoint has no intact one."""
-    try:
-      return {} if self.by_dopamine else dict(self._description()['run'])
-    except (KeyError, TypeError, ValueError):
-      return {}
-
   def _description(self) -> dict[str, Any]:
     path = os.path.join(self.directory, _DESCRIPTION)
     return files.check_hash(path, files.read_json(path))

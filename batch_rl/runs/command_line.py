@@ -319,7 +319,7 @@ def _bind(parameter: str, value) -> None:
 
 
 def finish(runner: Any) -> None:
-  """Runs the experiment and logs the paths of its results.
+  """Runs the experiment.
 
   Args:
     runner: A `RecordedRunner`.
@@ -328,8 +328,7 @@ def finish(runner: Any) -> None:
     logging.warning('The gin binding %s has no effect on this run.', name)
   with run_errors():
     runner.run_experiment()
-    for name, path in runner.result_paths().items():
-      logging.info('%s: %s', name, path)
+  logging.info('Results: %s', flags.FLAGS.base_dir)
 
 
 def unused_bindings() -> list[str]:

@@ -15,7 +15,6 @@ modules, which may lie beside the files, and binds the values.
 
 import glob
 import importlib.util
-import inspect
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -179,21 +178,15 @@ def _apply(source: Source) -> list[bound.Binding]:
 
 def _remedy(message: str) -> str:
   """Returns what to do after gin's message about an unknown name; '' if unknown."""
-  if match := re.match(r"No configurable matching .*?'@?([\w./]+)", message):
-    name = match[1].rpartition('/')[2]
-    known = {known.rpartition('.')[2] for known in gin_internals.all_known()}
-    return (
-      f'gin does not know {name}{choices.hint(name, known)}. If it is yours, import its '
-      "module first ('import my_module'), and put @gin.configurable before it."
-    )
-  pattern = r"Configurable '(.+?)' doesn't have a parameter named '(.+?)'"
-  if match := re.match(pattern, message):
-    owner, name = match.groups()
-    found = gin_internals.find(owner.rpartition('/')[2]).wrapped
-    parameters = inspect.signature(found).parameters
-    if hint := choices.hint(name, parameters):
-      return f'{name} is unknown{hint}.'
-  return ''
+  match = re.match(r"No configurable matching .*?'@?([\w./]+)", message)
+  if match is None:
+    return ''
+  name = match[1].rpartition('/')[2]
+  known = {known.rpartition('.')[2] for known in gin_internals.all_known()}
+  return (
+    f'gin does not know {name}{choices.hint(name, known)}. If it is yours, import its '
+    "module first ('import my_module'), and put @gin.configurable before it."
+  )
 
 
 def user_files(paths: Iterable[str]) -> list[str]:

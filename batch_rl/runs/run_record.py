@@ -146,40 +146,20 @@ def start(
 def _read_to_resume(
   base_dir: str, found: Sequence[checkpoints.Checkpoint], accept_changes: bool
 ) -> dict[str, Any]:
-  """Returns the record of a run with checkpoints, which have copies of it."""
+  """Returns the record of a run with checkpoints."""
   path = os.path.join(base_dir, FILE_NAME)
-  saved = next((r for c in reversed(found) if (r := c.record())), {})
-  problem = f'{path} lacks a part'
-  try:
-    record = read(base_dir)
-  except ValueError as error:
-    record, problem = {}, str(error).rstrip('.')
-  if record is None and not saved and all(c.by_dopamine for c in found):
+  record = read(base_dir)
+  if record is None and all(c.by_dopamine for c in found):
     return {}  # a run of Dopamine's own
-  intact = {k: v for k, v in (record or {}).items() if v is not None}
-  ids = intact.get('run_id'), saved.get('run_id')
-  if None not in ids and ids[0] != ids[1]:
+  record = {k: v for k, v in (record or {}).items() if v is not None}
+  if 'run_id' not in record:
     refuse_or_note(
-      intact,
-      f'{path} is not of the run that wrote the checkpoints',
-      [f'- run_id = {ids[0]}', f'+ run_id = {ids[1]}'],
-      accept_changes,
-    )
-  if lost := sorted(saved.keys() - intact.keys()):
-    logging.warning(
-      '%s is restored from a checkpoint: %s (%s).',
-      path,
-      problem,
-      ', '.join(lost),
-    )
-  elif 'run_id' not in intact:
-    refuse_or_note(
-      intact,
+      record,
       f'{base_dir} has checkpoints but no record of the run',
-      [problem],
+      [f'{path} has no run_id: copy "run" of a checkpoint.json'],
       accept_changes,
     )
-  return {**saved, **intact}
+  return record
 
 
 def refuse_or_note(

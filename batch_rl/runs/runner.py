@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -291,12 +290,3 @@ class RecordedRunner(run_experiment.Runner):
       iteration,
     )
     self._summary_writer.flush()
-
-  def result_paths(self) -> dict[str, str]:
-    """Returns the paths of the run's results, `{name: path}`."""
-    return {
-      'TensorBoard': self._base_dir,
-      'logs': os.path.join(self._base_dir, 'logs'),
-      'checkpoints': self._checkpoint_dir,
-      'record': os.path.join(self._base_dir, run_record.FILE_NAME),
-    }

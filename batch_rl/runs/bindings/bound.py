@@ -1,6 +1,5 @@
 """Bindings that gin has read, and the check of their values."""
 
-import ast
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -158,9 +157,7 @@ def _check_value(binding: Binding) -> None:
     text += f', which is {syntax.short(repr(value))},'
   if binding.file:
     text = f'{binding.file}, line {binding.location.line_num}: {text}'
-  raise ValueError(
-    f'{text} is not allowed: give {setting}{_hint(value, setting)}.'
-  )
+  raise ValueError(f'{text} is not allowed: give {setting}.')
 
 
 def _check_macro(macro: Binding) -> None:
@@ -176,23 +173,3 @@ def _check_macro(macro: Binding) -> None:
       f'{name}={syntax.short(repr(macro.given))} sets no parameter: write '
       'Class.parameter=value, e.g. FixedReplayRunner.num_iterations=3.'
     )
-
-
-def _hint(value: Any, setting: settings.Setting) -> str:
-  """Returns what to write instead, if a value is nearly right; otherwise ''."""
-  candidates: list[Any] = []
-  if isinstance(value, str):
-    try:
-      candidates = [ast.literal_eval(value)]
-    except (ValueError, SyntaxError):
-      pass
-  elif isinstance(value, float) and value.is_integer():
-    candidates = [int(value)]
-  elif isinstance(value, list):
-    candidates = [tuple(value)]
-  elif settings.is_integer(value):
-    candidates = [(value,), *([bool(value)] if value in (0, 1) else [])]
-  for candidate in candidates:
-    if candidate is not None and setting.accepts(candidate):
-      return f': {candidate!r}'
-  return ''

@@ -21,10 +21,6 @@ from batch_rl.runs.bindings import gin_internals
 
 # Packages whose parameters are in the table.
 _PACKAGES = ('batch_rl', 'dopamine', 'tensorflow', 'tf_keras', 'keras')
-_DEVICE_PARTS = re.compile(
-  r'(/?(job:\w+|replica:\d+|task:\d+|(device:)?[cgt]pu:(\d+|\*)))*',
-  re.IGNORECASE,
-)
 _LITERALS = (str, bytes, bool, numbers.Number, list, tuple, dict, set)
 
 
@@ -144,7 +140,7 @@ _FUNCTION = Setting(
 )
 _DEVICE = Setting(
   "a device in quotes, e.g. '/gpu:0'",
-  lambda value: isinstance(value, str) and bool(_DEVICE_PARTS.fullmatch(value)),
+  lambda value: isinstance(value, str),
   none=True,
   is_text=True,
 )

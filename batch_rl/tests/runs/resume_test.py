@@ -159,12 +159,7 @@ def test_offline(tmp_path, whole_offline_run):
   [
     ('multi_network_dqn', LOGGED, [60, -47]),
     # Before the first checkpoint, after it, just resumed, at SIGTERM, later.
-    (
-      'random',
-      '    RandomAgent.shard_capacity = 90\n',
-      [-20, -50, -1, 60, -47],
-    ),
-    ('random', MINATAR, [60, -47]),
+    ('random', MINATAR, [-20, -50, -1, 60, -47]),
   ],
 )
 def test_online(tmp_path, name, bindings, stops):

@@ -17,6 +17,7 @@ import gin
 
 # Attribute of a constructor: its signature before the forwarded parameters.
 _OWN_SIGNATURE = '_own_signature'
+_OWN_PARAMETERS = '_own_parameters'  # of a decorated constructor
 _VARIADIC = (
   inspect.Parameter.VAR_POSITIONAL,
   inspect.Parameter.VAR_KEYWORD,
@@ -77,6 +78,7 @@ def forwards_to(base: type, without: tuple[str, ...] = (), **fixed) -> Callable:
     # With `__wrapped__`, gin would read the signature inside the wrapper.
     del __init__.__wrapped__
     vars(__init__).pop(_OWN_SIGNATURE, None)
+    setattr(__init__, _OWN_PARAMETERS, own)
     __init__.__signature__ = inspect.Signature(
       [
         parameter
@@ -120,10 +122,12 @@ def configured_value(cls: type, name: str) -> Any:
   for base in cls.__mro__:
     if name in (bindings := _bindings(base)):
       return bindings[name]
-  parameter = inspect.signature(cls).parameters.get(name)
-  if parameter is None:
-    raise ValueError(f'{cls.__name__} has no parameter {name}.')
-  return parameter.default
+    if construct := vars(base).get('__init__'):
+      own = getattr(construct, _OWN_PARAMETERS, None)
+      own = own or _own_signature(construct).parameters
+      if name in own and own[name].default is not inspect.Parameter.empty:
+        return own[name].default
+  raise ValueError(f'{cls.__name__} has no parameter {name} with a value.')
 
 
 def _bindings(cls: type) -> dict[str, Any]:

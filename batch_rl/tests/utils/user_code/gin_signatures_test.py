@@ -161,16 +161,8 @@ def test_the_value_that_a_parameter_will_have():
   assert [value(WithMixin), value(WithOtherDefault)] == [7, 8]
   with pytest.raises(ValueError, match='Learner has no parameter perido'):
     gin_signatures.configured_value(Learner, 'perido')
-
-
-def test_the_value_of_a_parameter_of_a_base_class():
-  def value():
-    return gin_signatures.inherited_value(
-      run_experiment.FixedReplayRunner, 'max_steps_per_episode'
-    )
-
-  assert value() == 27_000
-  gin.bind_parameter('Runner.max_steps_per_episode', 7)
-  assert value() == 7
-  gin.bind_parameter('FixedReplayRunner.max_steps_per_episode', 8)
-  assert value() == 8
+  # Behind a decorator.
+  runner, name = run_experiment.FixedReplayRunner, 'max_steps_per_episode'
+  assert gin_signatures.configured_value(runner, name) == 27_000
+  gin.bind_parameter(f'Runner.{name}', 7)
+  assert gin_signatures.configured_value(runner, name) == 7
