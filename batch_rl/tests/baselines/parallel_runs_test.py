@@ -11,12 +11,6 @@ from batch_rl.baselines import parallel_runs, train
 from batch_rl.runs import command_line
 from batch_rl.tests import programs
 
-
-def test_every_run_has_its_own_seed():
-  seeds = {parallel_runs.seed_of(s, n) for s in range(10) for n in range(10)}
-  assert len(seeds) == 100
-
-
 STUB = """
 import pathlib, sys, time
 
@@ -128,9 +122,3 @@ def test_a_run_has_its_own_seed_and_directories(tmp_path, monkeypatch, capfd):
   record = json.loads((tmp_path / 'runs/2/run.json').read_text())
   assert record['seed'] == parallel_runs.seed_of(7, 2)
   assert record['environment']['game'] == 'Pong'
-
-
-def test_a_wrong_list_is_one_line(tmp_path):
-  done = programs.run(command('--runs=two'), tmp_path)
-  assert done.returncode == 2 and done.stderr.count('\n') == 1
-  assert '--runs=two' in done.stderr
