@@ -5,8 +5,6 @@ slash, since it is a folder of the layout `<Game>/<run>`, and part of file names
 Users may also type `MinAtar/Breakout`.
 """
 
-from batch_rl.utils import choices
-
 # Bindings of a run, after those of its agent.
 OFFLINE_CONFIG = 'batch_rl/minatar/configs/offline.gin'
 ONLINE_CONFIG = 'batch_rl/minatar/configs/online.gin'
@@ -43,7 +41,9 @@ def canonical_name(game: str) -> str:
   typed = typed.replace('_', '').lower()
   if typed in known:
     return PREFIX + known[typed]
-  raise ValueError(f'{choices.unknown("game of MinAtar", game, GAMES)}.')
+  raise ValueError(
+    f'Unknown game of MinAtar {game!r}; did you mean one of {", ".join(GAMES)}?'
+  )
 
 
 def module_name(game: str) -> str:
