@@ -165,7 +165,6 @@ def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
   ('options', 'message'),
   [
     ({}, '--base_dir'),
-    ({'base_dir': 'x', 'runs': 'two'}, '--runs=two'),
     ({'base_dri': 'x'}, 'base_dri'),
     (
       # Before TensorFlow is imported, which writes lines of its own.
