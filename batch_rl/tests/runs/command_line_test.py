@@ -4,7 +4,6 @@ import functools
 import importlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +17,6 @@ import tensorflow as tf
 
 from batch_rl.baselines import run_experiment
 from batch_rl.baselines import train as online
-from batch_rl.dataset.sampling import sampler
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.fixed_replay import run_experiment as offline_runs
 from batch_rl.fixed_replay import train as offline
@@ -147,7 +145,6 @@ def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
   line = programs.command('fixed_replay.train', **options)
   trained = programs.run(line, tmp_path)
   assert trained.returncode == 0, trained.stderr
-  assert 'Iteration 0: evaluation return' in trained.stderr
   assert 'has no effect' not in trained.stderr
   # Dopamine's log of its arguments.
   assert 'agent with the following parameters' not in trained.stderr
@@ -286,7 +283,6 @@ def base_dir(trained, tmp_path):
 
 
 LONG_SUBSET = 'FixedReplayBuffer.subset="' + 'x' * 90 + '"'
-SUBSET = 'FixedReplayBuffer.subset="first_transitions(99)"'
 
 
 @pytest.mark.parametrize(
@@ -295,30 +291,17 @@ SUBSET = 'FixedReplayBuffer.subset="first_transitions(99)"'
     (['FixedReplayDQNAgent.gamma=0.5'], 1, 'gamma = 0.5'),
     (['FixedReplayRunner.tensor_float_32=True'], 1, 'tensor_float_32 = True'),
     ([LONG_SUBSET], 1, 'x' * 90),  # gin would wrap the line
-    ([SUBSET], 1, 'first_transitions(99)'),
     ([], 2, '- seed = 1; + seed = 2'),
   ],
 )
 def test_a_run_with_checkpoints_keeps_its_settings(
   base_dir, atari_run, capsys, bindings, seed, message
 ):
-  assert_refused(base_dir, atari_run, capsys, message, bindings, seed)
-
-
-def assert_refused(base_dir, run_dir, capsys, message, bindings=(), seed=1):
   with pytest.raises(SystemExit):
-    offline_main(base_dir, run_dir, [*ONCE, *bindings], seed)
+    offline_main(base_dir, atari_run, [*ONCE, *bindings], seed)
   printed = capsys.readouterr().err
-  assert 'holds a run with other settings' in printed
   assert len(printed) < 2000  # only the change, without gin's rulers
   assert message in printed
-
-
-def test_a_run_with_checkpoints_keeps_its_data(
-  base_dir, atari_run, tmp_path, capsys
-):
-  copy = shutil.copytree(atari_run, tmp_path / 'Pong' / '2')
-  assert_refused(base_dir, copy, capsys, 'Pong/2')
 
 
 def test_a_run_with_checkpoints_keeps_its_rom_and_precision(
@@ -489,35 +472,3 @@ def test_a_base_dir_in_use_names_the_process(tmp_path):
   assert f'is in use by process {os.getpid()} on' in done.stderr
   run_record._locks.clear()
   assert programs.run([sys.executable, '-c', code], tmp_path).returncode == 0
-
-
-def test_a_cache_truncated_while_in_use_ends_in_one_line(
-  tmp_path, atari_run, capsys, monkeypatch
-):
-  calls = []
-  original = sampler.Sampler.stacks
-
-  def truncate_and_sample(*arguments):
-    calls.append(None)
-    if len(calls) == 3:
-      [path] = tmp_path.glob('cache/*/shard-0.bin')
-      os.truncate(path, 0)
-    return original(*arguments)
-
-  monkeypatch.setattr(sampler.Sampler, 'stacks', truncate_and_sample)
-  with pytest.raises(SystemExit) as exit_:
-    offline_main(
-      tmp_path / 'base',
-      atari_run,
-      [
-        *ONCE,
-        'FixedReplayRunner.training_steps=400',
-        f'FixedReplayBuffer.cache_dir="{tmp_path / "cache"}"',
-      ],
-    )
-  assert exit_.value.code == 2
-  last = capsys.readouterr().err.splitlines()[-1]
-  assert re.search(
-    r'error: /.*/shard-0\.bin is damaged \(it was truncated, .*\); delete it',
-    last,
-  )
