@@ -141,11 +141,8 @@ def _not_dopamine_chatter(record: std_logging.LogRecord) -> bool:
 
 def fail(error: Exception) -> None:
   """Ends the program with the error on one line."""
-  # gin appends the configurables that an exception passed through.
-  message = str(error).split('\n  In call to configurable')[0]
-  message = message or programs.one_line(error)
   program = os.path.basename(sys.argv[0])
-  print(f'{program}: error: {" ".join(message.split())}', file=sys.stderr)
+  print(f'{program}: error: {programs.one_line(error)}', file=sys.stderr)
   sys.exit(2)
 
 

@@ -318,24 +318,15 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
       stack_size=stack_size,
       update_horizon=update_horizon,
     )
+    shared = {
+      'observation_shape': observation_shape,
+      'stack_size': stack_size,
+      'replay_capacity': replay_capacity,
+      'batch_size': batch_size,
+      'update_horizon': update_horizon,
+      'gamma': gamma,
+    }
     memory = LoggedReplayBuffer(
-      log,
-      observation_shape,
-      stack_size,
-      replay_capacity,
-      batch_size,
-      update_horizon,
-      gamma,
-      observation_dtype=observation_dtype,
-      **kwargs,
+      log, **shared, observation_dtype=observation_dtype, **kwargs
     )
-    super().__init__(
-      observation_shape,
-      stack_size,
-      use_staging,
-      replay_capacity,
-      batch_size,
-      update_horizon,
-      gamma,
-      wrapped_memory=memory,
-    )
+    super().__init__(use_staging=use_staging, wrapped_memory=memory, **shared)

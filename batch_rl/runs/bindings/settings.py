@@ -1,7 +1,7 @@
 """Gin parameters of the package: allowed values, and what they affect.
 
-The table has every parameter that the package, Dopamine or TensorFlow's optimisers take
-as a number, by name. A name means the same in all of them. Checks of bindings, the
+The table has every parameter that the package takes as a number, and the common ones of
+Dopamine and TensorFlow's optimisers, by name. A name means the same in all of them. Checks of bindings, the
 comparison of a resumed run with its record, and reports read it. A parameter of the
 user's own code is checked only if it is inherited from a class of the package.
 """
@@ -199,8 +199,6 @@ SETTINGS = {
   'log_every_n': _running(_COUNT, RUNNER),
   'use_legacy_logger': _running(_BOOLEAN, RUNNER),
   'fine_grained_print_to_console': _running(_BOOLEAN, RUNNER),
-  'checkpoint_file_prefix': _running(_TEXT, RUNNER),
-  'logging_file_prefix': _running(_TEXT, RUNNER),
   'create_environment_fn': _FUNCTION,
   'accept_changes': _BOOLEAN,
   'seed': _recorded(_SEED, 'run_seed'),
@@ -271,11 +269,6 @@ SETTINGS = {
   'strategy': _TEXT,
   'num_mixtures': _SIZE,
   'replay_scheme': _TEXT,
-  'num_tau_samples': _SIZE,
-  'num_tau_prime_samples': _SIZE,
-  'num_quantile_samples': _SIZE,
-  'quantile_embedding_dim': _SIZE,
-  'double_dqn': _BOOLEAN,
   # Replay memories and data.
   'batch_size': _integer(1, 10**6),  # transitions
   'replay_capacity': _COUNT,
@@ -302,9 +295,6 @@ SETTINGS = {
   'momentum': _PROBABILITY,
   'beta1': _PROBABILITY,
   'beta2': _PROBABILITY,
-  'decay_steps': _STEPS,
-  'decay_rate': _RATE,
-  'end_learning_rate': _number(0, 1000),
   # Environments.
   'game_name': _protocol(_GAME),
   'sticky_actions': _protocol(_BOOLEAN),

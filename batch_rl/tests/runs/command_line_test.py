@@ -444,7 +444,7 @@ def test_a_run_that_fails_ends_in_one_line(error, capsys):
     command_line.finish(FailingRunner(error('The loss is nan\nat update 7.')))
   assert exit_.value.code == 2
   printed = capsys.readouterr().err
-  assert printed.endswith('error: The loss is nan at update 7.\n')
+  assert printed.endswith(' The loss is nan at update 7.\n')
   assert printed.count('\n') == 1
   # Also while it starts, and without a message.
   with pytest.raises(SystemExit), command_line.user_errors():

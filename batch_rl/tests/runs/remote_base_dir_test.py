@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.baselines import run_experiment as online
 from batch_rl.fixed_replay.replay_memory import store_replay
 from batch_rl.report import __main__ as report
 from batch_rl.report import run_results
@@ -28,25 +27,14 @@ def remote(tmp_path, monkeypatch):
   assert not [name for name in os.listdir(tmp_path) if name.startswith('ram')]
 
 
-def copy(directory, target):
-  """Copies a remote directory to a local one."""
-  for folder, _, names in tf.io.gfile.walk(directory):
-    local = f'{target}{folder.removeprefix(directory)}'
-    tf.io.gfile.makedirs(local)
-    for name in names:
-      if not tf.io.gfile.exists(f'{folder}/{name}'):
-        continue  # `ram://` lists the files of `ckpt-0-40` in `ckpt-0`, too.
-      tf.io.gfile.copy(f'{folder}/{name}', f'{local}/{name}')
-  return target
-
-
 def test_an_offline_run_is_stopped_resumed_evaluated_and_reported(
-  remote, tmp_path, monkeypatch, caplog, whole_offline_run
+  remote, tmp_path, monkeypatch, caplog
 ):
-  start, whole = whole_offline_run
+  start, whole = resume_test.offline_run(tmp_path / 'log'), tmp_path / 'run'
+  assert start(whole)
   # A crash while it trains, a stop while it evaluates.
   resume_test.run_in_parts(functools.partial(start, remote), [-4, 40])
-  copied = copy(remote, tmp_path / 'copied')
+  copied = resume_test.copy(remote, tmp_path / 'copied')
   assert results.of_run(copied) == results.of_run(whole)
   events = 'events.out.tfevents'
   assert any(name.startswith(events) for name in tf.io.gfile.listdir(remote))
@@ -62,33 +50,6 @@ def test_an_offline_run_is_stopped_resumed_evaluated_and_reported(
   read = run_results.read_run(remote, game='Pong')
   assert read.is_finished
   assert read.returns.tolist() == local.returns.tolist()
-
-
-def test_an_online_run_is_resumed(remote, tmp_path):
-  bindings = resume_test.ONLINE.format(name='random')
-  bindings += '    RandomAgent.shard_capacity = 90\n'
-
-  def start(base_dir, log, stop_at=None):
-    return resume_test.run(
-      online.LoggedRunner,
-      functools.partial(
-        online.create_online_agent, replay_log_dir=str(tmp_path / log)
-      ),
-      base_dir,
-      bindings,
-      stop_at,
-    )
-
-  assert start(tmp_path / 'local', 'a')
-  resume_test.run_in_parts(functools.partial(start, remote, 'b'), [-50, 60])
-  whole, parts = (
-    results.of_run(base_dir, tmp_path / log / 'replay_logs')
-    for base_dir, log in (
-      (tmp_path / 'local', 'a'),
-      (copy(remote, tmp_path / 'copied'), 'b'),
-    )
-  )
-  assert parts == whole
 
 
 def save(kept, position):
