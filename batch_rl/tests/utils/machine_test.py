@@ -134,3 +134,5 @@ def test_memory(make_tree, files, available):
 def test_values_of_this_machine():
   assert 1 <= machine.num_cpus() <= len(os.sched_getaffinity(0))
   assert 0 < machine.available_memory() <= psutil.virtual_memory().total
+  assert set(machine.thread_limits(0).values()) == {'1'}
+  machine.return_freed_memory()
