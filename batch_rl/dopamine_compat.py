@@ -6,14 +6,14 @@ installs one fix for each problem, and never replaces an installed package:
 | problem                                             | fix                  |
 | --------------------------------------------------- | -------------------- |
 | Keras 3 refuses Dopamine's networks                 | `_use_legacy_keras`  |
-| `baselines` is imported, but cannot be installed    | `_BaselinesStandIn`  |
+| `baselines` is imported, but cannot be installed    | `_use_our_atari`     |
 | gin's TensorFlow support needs `tf.estimator`       | `_provide_estimator` |
 | C51 builds an eager tensor into its graph           | `_use_graph_mode`    |
 | Atari: a 100,000-frame cap, no choice of ROM        | `_use_our_atari`     |
-| JAX and pandas are imported, unused: 3 s, 220 MB    | `_defer_...`         |
+| JAX and pandas are imported, unused: 3 s, 220 MB    | `_defer`             |
 | memory zeroed for each tensor: DQN a sixth slower   | `_reuse_memory`      |
 | Python calls in graphs: 15 us for each array        | `_hand_arrays_over`  |
-| warnings that are no use to users                   | `_silence_*`         |
+| messages that are no use to users                   | `_silence_*`         |
 | users' code imports modules by their old names      | `_MovedModules`      |
 
 Nothing heavy is imported here: each fix waits for the import that needs it.
@@ -29,10 +29,9 @@ import io
 import logging
 import os
 import re
-import subprocess
 import sys
+import tempfile
 import types
-import warnings
 
 
 def activate() -> None:
@@ -47,8 +46,6 @@ def activate() -> None:
   _reuse_memory()
   _silence_start_up()
   sys.meta_path[:0] = [_MovedModules(), _ImportHooks()]
-  # Last, so that an installed `baselines` takes precedence.
-  sys.meta_path.append(_BaselinesStandIn())
   for name, fix in _AROUND_IMPORT.items():
     if name in sys.modules:
       with fix():
@@ -87,49 +84,26 @@ def _silence_start_up() -> None:
   logging.getLogger('jax').setLevel(logging.ERROR)
 
 
-# Passes on lines until no process can write any.
-_DROP_NOISE = """
-import os, re, sys
-noise = re.compile(b'I0000 |WARNING: All log messages before absl')
-for line in sys.stdin.buffer:
-  if not noise.match(line):
-    os.write(1, line)
-"""
-
-
 @contextlib.contextmanager
 def _silence_tensorflow_import():
   """Drops the lines that TensorFlow's C++ code logs before it reads its log level.
 
-  They can be caught at the file descriptor only. Another process passes the other
-  lines on: a signal that kills this one, e.g. for an illegal instruction, leaves it no
-  time to do so.
+  They can be caught at the file descriptor only.
   """
-  if 'tensorflow.python' in sys.modules:
-    yield
-    return
   stderr = os.dup(2)
-  try:
-    lines = subprocess.Popen(
-      [sys.executable or '', '-ISc', _DROP_NOISE],
-      stdin=subprocess.PIPE,
-      stdout=stderr,
-      start_new_session=True,  # Ctrl-C is for this process.
-    )
-  except OSError:  # Python is embedded, or may start no process.
-    os.close(stderr)
-    yield
-    return
-  os.dup2(lines.stdin.fileno(), 2)
-  try:
-    yield
-  finally:
-    os.dup2(stderr, 2)
-    os.close(stderr)
-    lines.stdin.close()
-    # Processes that were started meanwhile may still write.
-    with contextlib.suppress(subprocess.TimeoutExpired):
-      lines.wait(timeout=1)
+  with tempfile.TemporaryFile() as caught:
+    os.dup2(caught.fileno(), 2)
+    try:
+      yield
+    finally:
+      os.dup2(stderr, 2)
+      os.close(stderr)
+      caught.seek(0)
+      for line in caught:
+        if not line.startswith(
+          (b'I0000 ', b'WARNING: All log messages before')
+        ):
+          os.write(2, line)
 
 
 @contextlib.contextmanager
@@ -157,16 +131,7 @@ def _hand_arrays_over():
 @contextlib.contextmanager
 def _silence_gym():
   """Silences Gym's note that it is unmaintained; Dopamine still imports it."""
-  with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
-    warnings.simplefilter('ignore')
-    yield
-
-
-@contextlib.contextmanager
-def _silence_deprecations():
-  """Silences warnings of gin and TensorFlow Probability about distutils and JAX."""
-  with warnings.catch_warnings():
-    warnings.simplefilter('ignore', DeprecationWarning)
+  with contextlib.redirect_stderr(io.StringIO()):
     yield
 
 
@@ -183,8 +148,7 @@ def _provide_estimator():
     tf.estimator = types.SimpleNamespace(
       SessionRunHook=tf.compat.v1.train.SessionRunHook
     )
-  with _silence_deprecations():
-    yield
+  yield
 
 
 @contextlib.contextmanager
@@ -205,32 +169,18 @@ def _use_graph_mode():
 
 @contextlib.contextmanager
 def _use_our_atari():
-  """Makes Dopamine build Atari with our ROM sets and the paper's frame cap."""
+  """Makes Dopamine build Atari with our ROM sets and the paper's frame cap.
+
+  Stands in for OpenAI Baselines, which only Dopamine's PPO uses.
+  """
+  if importlib.util.find_spec('baselines') is None:
+    for name in ('', '.common', '.common.atari_wrappers'):
+      sys.modules[f'baselines{name}'] = types.ModuleType(f'baselines{name}')
   yield
   from batch_rl.atari import environment
 
   atari_lib = sys.modules['dopamine.discrete_domains.atari_lib']
   atari_lib.gym = environment.GymWithRomSets(atari_lib.gym)
-
-
-def _defer_jax_agents():
-  """Defers Dopamine's JAX agents until one is used.
-
-  Its runners import all of them, with Flax, Optax and TensorFlow Probability.
-  """
-  return _defer(_JAX_AGENTS)
-
-
-def _defer_jax():
-  """Defers JAX; TensorFlow Lite imports it only to convert JAX functions."""
-  return _defer(
-    ['jax'], jit=lambda *args: importlib.import_module('jax').jit(*args)
-  )
-
-
-def _defer_pandas():
-  """Defers pandas; Keras imports it only to recognise data frames."""
-  return _defer(['pandas'])
 
 
 @contextlib.contextmanager
@@ -263,29 +213,25 @@ class _Deferred(types.ModuleType):
     return getattr(importlib.import_module(self.__name__), attribute)
 
 
-_JAX_AGENTS = [
+# Dopamine's runners import all of its JAX agents, with Flax, Optax and TensorFlow
+# Probability. TensorFlow Lite imports JAX only to convert its functions, Keras imports
+# pandas only to recognise data frames.
+_JAX_AGENTS = tuple(
   f'dopamine.jax.agents.{kind}.{kind}_agent'
-  for kind in (
-    'dqn',
-    'full_rainbow',
-    'implicit_quantile',
-    'ppo',
-    'quantile',
-    'rainbow',
-  )
-]
+  for kind in 'dqn full_rainbow implicit_quantile ppo quantile rainbow'.split()
+)
 _AROUND_IMPORT = {
   'tensorflow': _silence_tensorflow_import,
-  'tensorflow.lite.python.util': _defer_jax,
+  'tensorflow.lite.python.util': lambda: _defer(
+    ['jax'], jit=lambda *args: importlib.import_module('jax').jit(*args)
+  ),
   'tensorflow.python.util.numpy_compat': _hand_arrays_over,
-  'tf_keras.src.engine.data_adapter': _defer_pandas,
-  'tensorflow_probability': _silence_deprecations,
-  'tensorflow_probability.substrates.jax': _silence_deprecations,
+  'tf_keras.src.engine.data_adapter': lambda: _defer(['pandas']),
   'gym': _silence_gym,
   'gin.tf': _provide_estimator,
   'dopamine.tf.agents': _use_graph_mode,
   'dopamine.discrete_domains.atari_lib': _use_our_atari,
-  'dopamine.discrete_domains.run_experiment': _defer_jax_agents,
+  'dopamine.discrete_domains.run_experiment': lambda: _defer(_JAX_AGENTS),
 }
 
 
@@ -312,38 +258,6 @@ class _ImportHooks(importlib.abc.MetaPathFinder):
 
       spec.loader.exec_module = execute_fixed
     return spec
-
-
-class _BaselinesStandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-  """Stand-in for OpenAI Baselines, which only Dopamine's PPO uses."""
-
-  _MODULES = (
-    'baselines',
-    'baselines.common',
-    'baselines.common.atari_wrappers',
-  )
-
-  def find_spec(self, name, path=None, target=None):
-    if name not in self._MODULES:
-      return None
-    return importlib.util.spec_from_loader(name, self, is_package=True)
-
-  def create_module(self, spec):
-    return None
-
-  def exec_module(self, module):
-    if module.__name__ != self._MODULES[-1]:
-      return
-
-    def missing(attribute):
-      if attribute.startswith('__'):
-        raise AttributeError(attribute)
-      raise ImportError(
-        f'{module.__name__}.{attribute} needs OpenAI Baselines, which is not '
-        "installed; in Dopamine only PPO's Atari preprocessing uses it."
-      )
-
-    module.__getattr__ = missing
 
 
 # Packages that Dopamine 4.1 moved, and where they are now.

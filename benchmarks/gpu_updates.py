@@ -20,7 +20,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from batch_rl.runs import float_precision
 from batch_rl.utils import machine
 from benchmarks import gpu, iteration
 
@@ -51,7 +50,7 @@ def prepare(
     `processors` busy, `waiting` as a share of the time if it is measured, and `memory`
     of the GPU in bytes if there is one.
   """
-  float_precision.use(tensor_float_32)
+  tf.config.experimental.enable_tensor_float_32_execution(tensor_float_32)
   names = {name.replace('.', '__'): v for name, v in (bindings or {}).items()}
   built = iteration.offline_agent(
     agent, data_dir, **{**names, 'run_seed__seed': 1}

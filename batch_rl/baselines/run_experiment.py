@@ -94,7 +94,10 @@ class LoggedRunner(runner.RecordedRunner):
       lambda: environment_lib.make_resumable(create_environment_fn()),
       **kwargs,
     )
-    self._is_resumable = environments.is_resumable(self._environment)
+    self._is_resumable = all(
+      callable(getattr(self._environment, name, None))
+      for name in ('state', 'restore')
+    )
     if self._max_steps_per_episode is None:
       raise ValueError(
         'LoggedRunner.max_steps_per_episode is None: bind a number of agent steps.'
@@ -246,7 +249,3 @@ class LoggedRunner(runner.RecordedRunner):
     """Runs all iterations, then completes the last shard."""
     super().run_experiment()
     self._log.close()
-
-  def result_paths(self) -> dict[str, str]:
-    """Returns the paths of the run's results, `{name: path}`."""
-    return {**super().result_paths(), 'shards': self._log.directory}

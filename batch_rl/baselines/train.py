@@ -10,16 +10,13 @@ after a mistake, 130 if Ctrl-C and 143 if SIGTERM has stopped it.
 
 import functools
 import os
-import sys
 from typing import Any
 
 from absl import flags
 
-from batch_rl.baselines import parallel_runs
 from batch_rl.baselines.agents import REGISTRY
 from batch_rl.runs import command_line, interruption, run_record
 from batch_rl.runs.bindings import bound
-from batch_rl.utils import number_ranges
 
 command_line.define_flags()
 flags.adopt_module_key_flags(command_line)  # for --help
@@ -28,12 +25,6 @@ flags.DEFINE_string(
   None,
   'Run directory to log to; its folder replay_logs receives the shards. By default '
   'base_dir.',
-)
-flags.DEFINE_string(
-  'runs',
-  None,
-  'Numbers of runs to start in parallel, e.g. 1-5. Each has its own process, seed, '
-  'and numbered folder in base_dir and replay_log_dir.',
 )
 FLAGS = flags.FLAGS
 
@@ -74,23 +65,6 @@ def main(unused_argv: Any = None) -> None:
   Args:
     unused_argv: Unused.
   """
-  if FLAGS.runs:
-    with command_line.user_errors():
-      numbers = number_ranges.parse(FLAGS.runs, '--runs')
-    directories = {
-      name: str(FLAGS[name].value)
-      for name in ('base_dir', 'replay_log_dir')
-      if FLAGS[name].value
-    }
-    sys.exit(
-      parallel_runs.run(
-        'batch_rl.baselines.train',
-        sys.argv[1:],
-        numbers,
-        directories,
-        FLAGS.seed,
-      )
-    )
   interruption.exit_on_sigterm()
   with command_line.user_errors():
     command_line.require(('base_dir',))

@@ -316,8 +316,10 @@ def main() -> None:
     create_agent, create_environment = load_functions(
       record, FLAGS.module_dirs, FLAGS.gin_bindings
     )
+    import tensorflow as tf
+
     from batch_rl.fixed_replay import run_experiment, vector_evaluation
-    from batch_rl.runs import environments, float_precision
+    from batch_rl.runs import environments
 
     def create_checked_environment():
       environment = create_environment()
@@ -328,7 +330,7 @@ def main() -> None:
 
     runner = run_experiment.FixedReplayRunner
     bound = gin.get_bindings(runner)
-    float_precision.use(
+    tf.config.experimental.enable_tensor_float_32_execution(
       bound.get('tensor_float_32', record.get('tensor_float_32', False))
     )
     evaluator = vector_evaluation.Evaluator(
@@ -337,14 +339,14 @@ def main() -> None:
       or bound.get('evaluation_environments')
       or record.get('evaluation_environments')
       or 1,
-      gin_signatures.inherited_value(runner, 'max_steps_per_episode'),
+      gin_signatures.configured_value(runner, 'max_steps_per_episode'),
       create_checked_environment,
     )
     if FLAGS.video:
       evaluator.check_video()
     for checkpoint in chosen.values():
       evaluator.load(checkpoint.weights)
-    num_steps = FLAGS.evaluation_steps or gin_signatures.inherited_value(
+    num_steps = FLAGS.evaluation_steps or gin_signatures.configured_value(
       runner, 'evaluation_steps'
     )
   with command_line.run_errors():

@@ -380,11 +380,6 @@ class FixedReplayRunner(runner_of_2020.RunnerOf2020):
     )
     return statistics.data_lists
 
-  def result_paths(self) -> dict[str, str]:
-    """Returns the paths of the run's results, `{name: path}`."""
-    directory = os.path.join(self._base_dir, evaluations.DIRECTORY)
-    return {**super().result_paths(), 'evaluations': directory}
-
 
 def _data_text(data: dict[str, Any]) -> str:
   if 'subset_hash' not in data:

@@ -15,12 +15,7 @@ from absl import flags
 
 from batch_rl.dataset.store import store, store_directory
 from batch_rl.fixed_replay.agents import REGISTRY
-from batch_rl.runs import (
-  checkpoints,
-  command_line,
-  configured_environment,
-  interruption,
-)
+from batch_rl.runs import checkpoints, command_line, games, interruption
 from batch_rl.runs.bindings import bound
 
 command_line.define_flags()
@@ -97,9 +92,7 @@ def main(unused_argv: Any = None) -> None:
       init_checkpoint_dir=FLAGS.init_checkpoint_dir
       and store_directory.absolute(FLAGS.init_checkpoint_dir),
     )
-    run_experiment.check_game(
-      replay_data_dir, configured_environment.configured_game()
-    )
+    run_experiment.check_game(replay_data_dir, games.configured_game())
     init_checkpoint_dir = FLAGS.init_checkpoint_dir
     if checkpoints.find(FLAGS.base_dir):
       init_checkpoint_dir = None  # a resumed run has its own weights

@@ -8,6 +8,7 @@ a frame.
 
 import copy
 import functools
+import importlib.machinery
 import importlib.metadata
 import importlib.util
 import pathlib
@@ -173,11 +174,9 @@ def _load(name: str) -> types.ModuleType:
     )
   [folder, *_] = package.submodule_search_locations
   path = pathlib.Path(folder, 'environments', f'{name}.py')
-  spec = importlib.util.spec_from_file_location(f'_minatar_{name}', path)
-  if spec is None or spec.loader is None:
-    raise ValueError(f'MinAtar has no {path}: install it again.')
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
+  loader = importlib.machinery.SourceFileLoader(f'_minatar_{name}', str(path))
+  module = types.ModuleType(loader.name)
+  loader.exec_module(module)
   return module
 
 

@@ -5,8 +5,6 @@ slash, since it is a folder of the layout `<Game>/<run>`, and part of file names
 Users may also type `MinAtar/Breakout`.
 """
 
-import difflib
-
 # Bindings of a run, after those of its agent.
 OFFLINE_CONFIG = 'batch_rl/minatar/configs/offline.gin'
 ONLINE_CONFIG = 'batch_rl/minatar/configs/online.gin'
@@ -43,10 +41,8 @@ def canonical_name(game: str) -> str:
   typed = typed.replace('_', '').lower()
   if typed in known:
     return PREFIX + known[typed]
-  near = difflib.get_close_matches(typed, known, n=5, cutoff=0)
-  names = ', '.join(PREFIX + known[name] for name in near)
   raise ValueError(
-    f'Unknown game of MinAtar {game!r}; did you mean one of {names}?'
+    f'Unknown game of MinAtar {game!r}; did you mean one of {", ".join(GAMES)}?'
   )
 
 

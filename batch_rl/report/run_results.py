@@ -17,7 +17,6 @@ import numpy as np
 
 from batch_rl.runs import evaluations as evaluations_lib
 from batch_rl.runs import games, run_record
-from batch_rl.runs.bindings import recorded
 from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.utils import files, programs, safe_pickle
 
@@ -209,7 +208,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   # A null counts as missing.
   data, environment = record.get('data') or {}, record.get('environment') or {}
   versions = record.get('versions') or {}
-  bindings = recorded.bindings(record.get('gin_config') or '')
+  bindings = run_record.bindings(record.get('gin_config') or '')
   named = {
     'agent': _agent(record, bindings) or agent,
     'game': _game(environment, bindings) or game or _game_in_path(directory),

@@ -14,6 +14,7 @@ readable, too.
 import contextlib
 import dataclasses
 import os
+import pathlib
 import re
 import shutil
 import tempfile
@@ -114,13 +115,6 @@ class Checkpoint:
         f'{str(error).rstrip(".")}.'
       ) from error
 
-  def record(self) -> dict[str, Any]:
-    """Returns the record of the run, or {} if the checkpoint has no intact one."""
-    try:
-      return {} if self.by_dopamine else dict(self._description()['run'])
-    except (KeyError, TypeError, ValueError):
-      return {}
-
   def _description(self) -> dict[str, Any]:
     path = os.path.join(self.directory, _DESCRIPTION)
     return files.check_hash(path, files.read_json(path))
@@ -165,18 +159,6 @@ def find(base_dir: str) -> list[Checkpoint]:
   return sorted(checkpoints, key=lambda checkpoint: checkpoint.position)
 
 
-def _move_files(directory: str, target: str) -> None:
-  """Moves a remote directory; object stores have files only."""
-  import tensorflow as tf
-
-  for folder, _, names in tf.io.gfile.walk(directory):
-    new = target + folder.removeprefix(directory)
-    tf.io.gfile.makedirs(new)
-    for name in names:
-      files.rename(os.path.join(folder, name), os.path.join(new, name))
-  tf.io.gfile.rmtree(directory)
-
-
 # The module under which users' gin files name it in full.
 @gin.configurable(module='batch_rl.checkpoints', denylist=['base_dir'])
 class Checkpoints:
@@ -193,9 +175,6 @@ class Checkpoints:
       them.
     every_steps: Agent steps between checkpoints within an iteration; None disables
       them.
-
-  Raises:
-    ValueError: If a number is not above 0.
   """
 
   def __init__(
@@ -206,14 +185,6 @@ class Checkpoints:
     every_minutes: float | None = 10.0,
     every_steps: int | None = None,
   ):
-    for name, value in (
-      ('keep', keep),
-      ('keep_every', keep_every),
-      ('every_minutes', every_minutes),
-      ('every_steps', every_steps),
-    ):
-      if value is not None and value <= 0:
-        raise ValueError(f'Checkpoints.{name}={value} is not above 0.')
     self._base_dir = base_dir
     self._directory = os.path.join(base_dir, 'checkpoints')
     self._keep = keep
@@ -271,16 +242,18 @@ class Checkpoints:
       number = checkpoint.position.number
       name = f'sentinel_checkpoint_complete.{number}'
       tf.io.gfile.remove(os.path.join(self._directory, name))
-    else:
-      renamed = os.path.join(
-        self._directory, f'damaged-{os.path.basename(checkpoint.directory)}'
-      )
-      if tf.io.gfile.exists(renamed):
-        tf.io.gfile.rmtree(renamed)
-      if files.is_remote(renamed):
-        _move_files(checkpoint.directory, renamed)
-      else:
-        os.rename(checkpoint.directory, renamed)
+      return
+    name = os.path.basename(checkpoint.directory)
+    target = os.path.join(self._directory, f'damaged-{name}')
+    if tf.io.gfile.exists(target):
+      tf.io.gfile.rmtree(target)
+    # File by file: object stores have no directories.
+    for folder, _, names in tf.io.gfile.walk(checkpoint.directory):
+      new = target + folder.removeprefix(checkpoint.directory)
+      tf.io.gfile.makedirs(new)
+      for name in names:
+        files.rename(os.path.join(folder, name), os.path.join(new, name))
+    tf.io.gfile.rmtree(checkpoint.directory)
 
   def is_saved(self, position: Position) -> bool:
     """Returns whether the newest checkpoint is at a position."""
@@ -288,8 +261,6 @@ class Checkpoints:
 
   def is_due(self, position: Position) -> bool:
     """Returns whether a checkpoint within an iteration is due."""
-    if self.is_saved(position):
-      return False
     if self._every_minutes is not None:
       if time.monotonic() - self._last_time >= 60 * self._every_minutes:
         return True
@@ -321,11 +292,12 @@ class Checkpoints:
     import tensorflow as tf
 
     path = os.path.join(self._directory, position.name)
-    write_folder = (
-      self._write_remote if files.is_remote(path) else self._write_local
-    )
+    publish = self._upload if files.is_remote(path) else self._rename
+    work = tempfile.mkdtemp() if files.is_remote(path) else path + '.tmp'
     try:
-      write_folder(path, position, write, state, about)
+      shutil.rmtree(work, ignore_errors=True)
+      os.makedirs(work)
+      publish(work, path, _write(work, position, write, state, about))
       self._last, self._last_time = position, time.monotonic()
       self._clean()
     except (OSError, tf.errors.OpError) as error:
@@ -333,61 +305,27 @@ class Checkpoints:
         f'Checkpoint {path} cannot be written: {files.reason(error)}; earlier ones '
         'are kept.'
       ) from error
-
-  def _write_local(self, path, position, write, state, about):
-    work = path + '.tmp'
-    shutil.rmtree(work, ignore_errors=True)
-    try:
-      os.makedirs(work)
-      hashes = self._write_files(work, position, write, state)
-      for name in hashes:
-        files.sync(os.path.join(work, name))
-      files.write_json(
-        os.path.join(work, _DESCRIPTION), _describe(position, hashes, about)
-      )
-    except BaseException:
+    finally:
       shutil.rmtree(work, ignore_errors=True)
-      raise
+
+  def _rename(self, work, path, names):
+    del names
     # The run may have gone back to an older checkpoint.
     shutil.rmtree(path, ignore_errors=True)
     os.rename(work, path)
     files.sync(self._directory)
 
-  def _write_remote(self, path, position, write, state, about):
-    """Writes to an object store, which cannot rename: the description goes last."""
+  def _upload(self, work, path, names):
+    """Copies to an object store, which cannot rename: the description goes last."""
     import tensorflow as tf
 
     description = os.path.join(path, _DESCRIPTION)
-    with tempfile.TemporaryDirectory() as work:
-      hashes = self._write_files(work, position, write, state)
-      if tf.io.gfile.exists(description):
-        tf.io.gfile.remove(description)
-      for name in hashes:
-        target = os.path.join(path, name)
-        tf.io.gfile.makedirs(os.path.dirname(target))
-        tf.io.gfile.copy(os.path.join(work, name), target, overwrite=True)
-    files.write_json(description, _describe(position, hashes, about))
-
-  def _write_files(self, work, position, write, state):
-    """Writes all but the description to a local folder.
-
-    Returns:
-      The hash of each file, by its name.
-    """
-    bundle = write(work, position.number)
-    with open(os.path.join(work, _STATE), 'wb') as file:
-      file.write(safe_pickle.dumps({**state, 'agent': bundle}))
-    # TensorFlow records the paths of the files, which change with the folder.
-    with contextlib.suppress(FileNotFoundError):
-      os.remove(os.path.join(work, 'checkpoint'))
-    paths = [
-      os.path.join(folder, name)
-      for folder, _, names in os.walk(work)
-      for name in names
-    ]
-    return {
-      os.path.relpath(path, work): files.sha256(path) for path in sorted(paths)
-    }
+    if tf.io.gfile.exists(description):
+      tf.io.gfile.remove(description)
+    for name in names:
+      target = os.path.join(path, name)
+      tf.io.gfile.makedirs(os.path.dirname(target))
+      tf.io.gfile.copy(os.path.join(work, name), target, overwrite=True)
 
   def _clean(self):
     import tensorflow as tf
@@ -406,12 +344,29 @@ class Checkpoints:
         tf.io.gfile.rmtree(checkpoint.directory)
 
 
-def _describe(position, hashes, about):
-  return files.with_hash(
-    {
-      'iteration': position.iteration,
-      'agent_steps': position.steps,
-      'files': hashes,
-      'run': about,
-    }
-  )
+def _write(work, position, write, state, about) -> list[str]:
+  """Writes a checkpoint to a local folder, durably.
+
+  Returns:
+    The names of its files, the description last.
+  """
+  bundle = write(work, position.number)
+  with open(os.path.join(work, _STATE), 'wb') as file:
+    file.write(safe_pickle.dumps({**state, 'agent': bundle}))
+  # TensorFlow records the paths of the files, which change with the folder.
+  with contextlib.suppress(FileNotFoundError):
+    os.remove(os.path.join(work, 'checkpoint'))
+  hashes = {}
+  for path in sorted(pathlib.Path(work).rglob('*')):
+    if path.is_file():
+      files.sync(str(path))
+      hashes[str(path.relative_to(work))] = files.sha256(str(path))
+  description = {
+    'iteration': position.iteration,
+    'agent_steps': position.steps,
+    'files': hashes,
+    'run': about,
+  }
+  path = os.path.join(work, _DESCRIPTION)
+  files.write_json(path, files.with_hash(description))
+  return [*hashes, _DESCRIPTION]

@@ -25,7 +25,7 @@ from absl import app, flags, logging
 
 from batch_rl.agents import registry
 from batch_rl.dataset.shards import shard_reader
-from batch_rl.runs import configured_environment, interruption, run_record
+from batch_rl.runs import games, interruption, run_record
 from batch_rl.runs import gin_files as gin_files_lib
 from batch_rl.runs.bindings import (
   any_agent,
@@ -141,11 +141,8 @@ def _not_dopamine_chatter(record: std_logging.LogRecord) -> bool:
 
 def fail(error: Exception) -> None:
   """Ends the program with the error on one line."""
-  # gin appends the configurables that an exception passed through.
-  message = str(error).split('\n  In call to configurable')[0]
-  message = message or programs.one_line(error)
   program = os.path.basename(sys.argv[0])
-  print(f'{program}: error: {" ".join(message.split())}', file=sys.stderr)
+  print(f'{program}: error: {programs.one_line(error)}', file=sys.stderr)
   sys.exit(2)
 
 
@@ -294,7 +291,7 @@ def start_run(
   for line in files_of_2020.adapt(bindings, agents, agent_class):
     logging.info('%s', line)
   any_agent.bind(bindings, agents, agent_class)
-  configured_environment.check()
+  games.check_configured()
   seed = flags.FLAGS.seed
   if seed is None:
     seed = bound.query('run_seed.seed')
@@ -319,35 +316,25 @@ def _bind(parameter: str, value) -> None:
 
 
 def finish(runner: Any) -> None:
-  """Runs the experiment and logs the paths of its results.
+  """Runs the experiment.
 
   Args:
     runner: A `RecordedRunner`.
   """
-  warn_of_unused_bindings()
+  for name in unused_bindings():
+    logging.warning('The gin binding %s has no effect on this run.', name)
   with run_errors():
     runner.run_experiment()
-    for name, path in runner.result_paths().items():
-      logging.info('%s: %s', name, path)
-
-
-def warn_of_unused_bindings() -> list[str]:
-  """Logs and returns the gin bindings that nothing has read.
-
-  Call it after everything is built.
-  """
-  unused = unused_bindings()
-  for name in unused:
-    logging.warning('The gin binding %s has no effect on this run.', name)
-  return unused
+  logging.info('Results: %s', flags.FLAGS.base_dir)
 
 
 def unused_bindings() -> list[str]:
   """Returns the gin bindings that nothing has read, as `Configurable.parameter`.
 
-  Those of Atari in the agents' gin files are left out in another environment.
+  It is called after everything is built. Bindings of Atari in the agents'
+  gin files are left out in another environment.
   """
-  others = () if configured_environment.has_atari() else (_ATARI,)
+  others = () if games.has_atari() else (_ATARI,)
   read = gin_internals.read_values()
   return sorted(
     f'{"/".join(filter(None, scope_and_selector))}.{parameter}'

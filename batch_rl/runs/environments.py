@@ -186,14 +186,6 @@ def describe(environment: Any) -> dict[str, Any]:
   }
 
 
-def is_resumable(environment: Any) -> bool:
-  """Returns whether an environment can be saved within an episode."""
-  return all(
-    callable(getattr(environment, method, None))
-    for method in ('state', 'restore')
-  )
-
-
 def screen(environment: Any) -> np.ndarray:
   """Returns an image of an environment, uint8 (height, width, 3) in RGB.
 
@@ -205,12 +197,8 @@ def screen(environment: Any) -> np.ndarray:
   for part in (environment, getattr(environment, 'environment', None)):
     if callable(render := getattr(part, 'render', None)):
       image = render()
-      if (
-        isinstance(image, np.ndarray)
-        and image.dtype == np.uint8
-        and image.ndim == 3
-        and image.shape[2] == 3
-      ):
+      shape = getattr(image, 'shape', ())
+      if len(shape) == 3 and shape[2] == 3 and image.dtype == np.uint8:
         return image
   raise ValueError(
     f'{name(environment)} gives no images for a video: its render() has to return '

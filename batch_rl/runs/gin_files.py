@@ -15,31 +15,25 @@ modules, which may lie beside the files, and binds the values.
 
 import glob
 import importlib.util
-import inspect
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gin
 from gin import config_parser, utils
 
 from batch_rl import dopamine_compat
-from batch_rl.runs.bindings import bound, checks, gin_internals, syntax
+from batch_rl.runs.bindings import bound, gin_internals, syntax
 from batch_rl.utils import choices, files
 from batch_rl.utils.user_code import user_modules
 
 _INCLUDE = re.compile(r"""^\s*include\s+['"](.+?)['"]""", re.MULTILINE)
 
 
-class Source(NamedTuple):
-  """A parsed file, or the bindings of a command line.
-
-  Attributes:
-    statements: gin's statements; an included file is a `Source` in its place.
-  """
-
-  statements: list[Any]
+# gin's statements of a file, or of the bindings of a command line; those of an included
+# file are a list in its place.
+Source = list[Any]
 
 
 def read(paths: Sequence[str], bindings: Sequence[str]) -> list[Source]:
@@ -79,7 +73,7 @@ def apply(
   Args:
     sources: Files and bindings from `read`.
     lock: Whether gin refuses later changes.
-    check: Whether to check the values (see `bindings.checks`).
+    check: Whether to check the values (see `bound.check`).
 
   Returns:
     The bindings in the order of reading.
@@ -101,7 +95,7 @@ def apply(
       raise ValueError(f'{error}: {remedy}') from error
     raise
   if check:
-    checks.check(applied)
+    bound.check(applied)
   if lock:
     gin.finalize()
   return applied
@@ -128,7 +122,7 @@ def _read_file(path: str, folders: tuple[str, ...] = ()) -> Source:
     return _read_text(files.read_bytes(path).decode(), path, folders)
   location = _find(path, folders)
   if location is None:
-    raise ValueError(_missing_message(path, _candidates(path, folders)))
+    raise ValueError(_missing_message(path, folders))
   if _is_of_user(location):
     user_modules.add_folder(os.path.dirname(location))
   with open(location, encoding='utf-8') as file:
@@ -148,12 +142,12 @@ def _read_text(
         statements.append(_read_file(statement.filename, folders))
     else:
       statements.append(statement)
-  return Source(statements)
+  return statements
 
 
 def _import_agents(source: Source) -> None:
-  for statement in source.statements:
-    if isinstance(statement, Source):
+  for statement in source:
+    if isinstance(statement, list):
       _import_agents(statement)
     elif isinstance(statement, config_parser.BindingStatement):
       _, selector, parameter, value, _ = statement
@@ -170,52 +164,46 @@ def _apply(source: Source) -> list[bound.Binding]:
   """Imports and binds as gin does with a file."""
   bindings = []
   with gin_internals.parse_scope() as context:
-    for statement in source.statements:
-      if isinstance(statement, Source):
+    for statement in source:
+      if isinstance(statement, list):
         bindings += _apply(statement)
         continue
       with utils.try_with_location(statement.location):
         if isinstance(statement, config_parser.ImportStatement):
           context.process_import(statement)
         elif isinstance(statement, config_parser.BindingStatement):
-          value = syntax.value_of(statement.value)
-          bindings.append(bound.of_statement(statement, value))
+          bindings.append(bound.of_statement(statement))
   return bindings
 
 
 def _remedy(message: str) -> str:
   """Returns what to do after gin's message about an unknown name; '' if unknown."""
-  if match := re.match(r"No configurable matching .*?'@?([\w./]+)", message):
-    name = match[1].rpartition('/')[2]
-    known = {known.rpartition('.')[2] for known in gin_internals.all_known()}
-    return (
-      f'gin does not know {name}{choices.hint(name, known)}. If it is yours, import its '
-      "module first ('import my_module'), and put @gin.configurable before it."
-    )
-  pattern = r"Configurable '(.+?)' doesn't have a parameter named '(.+?)'"
-  if match := re.match(pattern, message):
-    owner, name = match.groups()
-    found = gin_internals.find(owner.rpartition('/')[2]).wrapped
-    parameters = inspect.signature(found).parameters
-    if hint := choices.hint(name, parameters):
-      return f'{name} is unknown{hint}.'
-  return ''
+  match = re.match(r"No configurable matching .*?'@?([\w./]+)", message)
+  if match is None:
+    return ''
+  name = match[1].rpartition('/')[2]
+  known = {known.rpartition('.')[2] for known in gin_internals.all_known()}
+  return (
+    f'gin does not know {name}{choices.hint(name, known)}. If it is yours, import its '
+    "module first ('import my_module'), and put @gin.configurable before it."
+  )
 
 
-def user_files(
-  paths: Iterable[str], folders: tuple[str, ...] = ()
-) -> list[str]:
+def user_files(paths: Iterable[str]) -> list[str]:
   """Returns local gin files and those that they include, without the package's."""
   found: dict[str, None] = {}
-  for path in paths:
+
+  def visit(path, folders):
     location = None if files.is_remote(path) else _find(path, folders)
-    if location is None or not _is_of_user(location) or len(folders) > 50:
-      continue
+    if location is None or location in found or not _is_of_user(location):
+      return
     found[location] = None
     with open(location, encoding='utf-8') as file:
-      included = _INCLUDE.findall(file.read())
-    inner = (*folders, os.path.dirname(location))
-    found |= dict.fromkeys(user_files(included, inner))
+      for included in _INCLUDE.findall(file.read()):
+        visit(included, (os.path.dirname(location),))
+
+  for path in paths:
+    visit(path, ())
   return list(found)
 
 
@@ -261,14 +249,12 @@ def _package_locations(package: str) -> list[str]:
   return list((spec and spec.submodule_search_locations) or ())
 
 
-def _missing_message(path: str, candidates: Iterator[str]) -> str:
+def _missing_message(path: str, folders: tuple[str, ...]) -> str:
   neighbours = {
     os.path.basename(neighbour)
-    for candidate in candidates
+    for candidate in _candidates(path, folders)
     if (folder := os.path.dirname(candidate))
     for neighbour in glob.glob(os.path.join(glob.escape(folder), '*.gin'))
   }
-  listed = ', '.join(sorted(neighbours))
-  return f'There is no gin file {path}' + (
-    f'; that folder has {listed}.' if listed else '.'
-  )
+  listed = neighbours and f'; that folder has {", ".join(sorted(neighbours))}'
+  return f'There is no gin file {path}{listed or ""}.'

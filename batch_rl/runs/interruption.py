@@ -47,29 +47,14 @@ class Interruption:
     return self.number != 0
 
 
-def _write_line(text: str, stderr: int = 2) -> None:
-  """Writes a line to stderr; unlike logging, it is safe in a signal handler."""
-  os.write(stderr, f'{text}\n'.encode())
-
-
 def exit_on_sigterm() -> None:
   """Makes SIGTERM end the program with exit code 143 until `listen` is entered.
 
   Until then there is nothing to save. The program ends at once: after an exception,
   Python's exit could wait forever for a thread that was just starting.
   """
-  if threading.current_thread() is not threading.main_thread():
-    return
-  stderr = os.dup(2)  # fd 2 is redirected while TensorFlow is imported
-
-  def leave(number, frame):
-    del frame
-    _write_line(
-      'Stopped while starting; the same command starts again.', stderr
-    )
-    os._exit(exit_code(number))
-
-  signal.signal(signal.SIGTERM, leave)
+  if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGTERM, lambda number, _: os._exit(exit_code(number)))
 
 
 @contextlib.contextmanager
@@ -89,10 +74,10 @@ def listen() -> Iterator[Interruption]:
     if interruption.requested and number == signal.SIGINT:
       raise KeyboardInterrupt
     interruption.number = interruption.number or number
-    _write_line(
-      f'Asked to stop ({signal.Signals(number).name}): saving. Another Ctrl-C '
-      'stops at once.'
-    )
+    name = signal.Signals(number).name
+    # Unlike logging, `os.write` is safe in a signal handler.
+    message = f'Asked to stop ({name}): saving. Another Ctrl-C stops at once.\n'
+    os.write(2, message.encode())
 
   before = {
     number: signal.signal(number, request)

@@ -83,16 +83,15 @@ class Progress:
       mininterval=0.2 if interactive else 30,
     )
 
-  def write(self, done: int, rate: float | None, about: dict[str, Any]) -> None:
+  def write(self, done: int, rate: float, about: dict[str, Any]) -> None:
     """Writes the file.
 
     Args:
       done: Number of units done in the phase.
-      rate: Units a second; None keeps the last known rate.
+      rate: Units a second.
       about: Entries of the phase: iteration, phase, total and unit.
     """
-    if rate is not None:
-      self._rates[about['phase']] = rate
+    self._rates[about['phase']] = rate
     self._write({**about, 'done': done})
 
   def finish(self) -> None:
@@ -114,42 +113,32 @@ class Progress:
 
 
 class Bar(tqdm.tqdm):
-  """A bar of `Progress`.
-
-  Its rate excludes the first seconds, in which TensorFlow warms up.
-  """
+  """A bar of `Progress`, which writes the rate since it wrote last."""
 
   def __init__(self, progress: Progress, about: dict[str, Any], **kwargs: Any):
     self._progress, self._about = progress, about
     self._count = kwargs['initial']
-    self._begun = (time.monotonic(), self._count)
-    self._warm: tuple[float, float] | None = None
-    self._next = self._begun[0]
+    self._begun = self._last = (time.monotonic(), self._count)
+    self._is_closed = False
     super().__init__(**kwargs)
 
   def update(self, n: float | None = 1) -> bool | None:
     """Counts units; shows and writes the progress when due."""
     self._count += n
-    if (now := time.monotonic()) >= self._next:
-      self._next = now + _SECONDS
-      self._write(self._warm and self._rate_since(self._warm))
-      if self._warm is None and now - self._begun[0] >= _SECONDS:
-        self._warm = (now, self._count)
+    if time.monotonic() - self._last[0] >= _SECONDS:
+      self._write(self._last)
     return super().update(n)
 
   def close(self) -> None:
-    """Writes the rate of the phase, including warm-up if the phase was short."""
-    if self._count > self._begun[1] and self._next < float('inf'):
-      self._next = float('inf')  # tqdm closes itself again
-      short = not self._warm or time.monotonic() - self._warm[0] < _SECONDS
-      self._write(self._rate_since(self._begun if short else self._warm))
+    """Writes the rate of the phase."""
+    if self._count > self._begun[1] and not self._is_closed:
+      self._is_closed = True  # tqdm closes itself again.
+      self._write(self._begun)
     super().close()
 
-  def _rate_since(self, since):
-    start, count = since
-    return (self._count - count) / max(time.monotonic() - start, 1e-9)
-
-  def _write(self, rate):
+  def _write(self, since):
+    self._last = (time.monotonic(), self._count)
+    rate = (self._count - since[1]) / max(self._last[0] - since[0], 1e-9)
     self._progress.write(int(self._count), rate, self._about)
 
 

@@ -7,6 +7,7 @@ the results were made.
 import hashlib
 import importlib.metadata
 import os
+import re
 import secrets
 import shlex
 import sys
@@ -18,7 +19,6 @@ from absl import logging
 
 from batch_rl.dataset.shards import manifests
 from batch_rl.runs import checkpoints
-from batch_rl.runs.bindings import recorded
 from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.utils import files, json_schema, locks
 
@@ -115,16 +115,12 @@ def start(
   else:
     # The run has no results yet, but its log may contain its id.
     earlier = read(base_dir) or {}
-    kept = ('run_id', 'seed', 'seed_drawn')
+    kept = ('run_id', *(('seed', 'seed_drawn') if seed is None else ()))
     record = {k: earlier[k] for k in kept if earlier.get(k) is not None}
-    if seed is not None:
-      record.update(seed=seed, seed_drawn=False)
   record.setdefault('run_id', secrets.token_hex(8))
-  if seed is not None:
-    record['seed_drawn'] = False
   compare(base_dir, record, {'seed': seed, **settings}, accept_changes)
   if seed is not None:
-    record['seed'] = seed
+    record.update(seed=seed, seed_drawn=False)
   record.setdefault('started', time.strftime('%Y-%m-%dT%H:%M:%S%z'))
   command = _command()
   if record.setdefault('command', command) != command:
@@ -150,40 +146,20 @@ def start(
 def _read_to_resume(
   base_dir: str, found: Sequence[checkpoints.Checkpoint], accept_changes: bool
 ) -> dict[str, Any]:
-  """Returns the record of a run with checkpoints, which have copies of it."""
+  """Returns the record of a run with checkpoints."""
   path = os.path.join(base_dir, FILE_NAME)
-  saved = next((r for c in reversed(found) if (r := c.record())), {})
-  try:
-    record = read(base_dir)
-    problem = f'{path} does not exist'
-  except ValueError as error:
-    record, problem = {}, str(error).rstrip('.')
-  if record is None and not saved and all(c.by_dopamine for c in found):
+  record = read(base_dir)
+  if record is None and all(c.by_dopamine for c in found):
     return {}  # a run of Dopamine's own
-  intact = {k: v for k, v in (record or {}).items() if v is not None}
-  ids = intact.get('run_id'), saved.get('run_id')
-  if None not in ids and ids[0] != ids[1]:
+  record = {k: v for k, v in (record or {}).items() if v is not None}
+  if 'run_id' not in record:
     refuse_or_note(
-      intact,
-      f'{path} is not of the run that wrote the checkpoints',
-      [f'- run_id = {ids[0]}', f'+ run_id = {ids[1]}'],
-      accept_changes,
-    )
-  if lost := {k for k, v in saved.items() if v is not None} - intact.keys():
-    logging.warning(
-      '%s is restored from a checkpoint (%s).',
-      path,
-      f'it lacks {", ".join(sorted(lost))}' if intact else problem,
-    )
-    return {**saved, **intact}
-  if 'run_id' not in intact:
-    refuse_or_note(
-      intact,
+      record,
       f'{base_dir} has checkpoints but no record of the run',
-      [problem if not intact else f'{path} has no run_id'],
+      [f'{path} has no run_id: copy "run" of a checkpoint.json'],
       accept_changes,
     )
-  return intact
+  return record
 
 
 def refuse_or_note(
@@ -246,13 +222,40 @@ def _changes(name: str, before: str, now: str) -> list[str]:
   """Returns the changed lines of a setting, which may be the text of all bindings."""
   if '\n' not in before + now:
     return changes({name: before}, {name: now})
-  old, new = recorded.bindings(before), recorded.bindings(now)
+  old, new = bindings(before), bindings(now)
   for key in {**old, **new}:
-    same = recorded.value(old, key) == recorded.value(new, key)
+    default = settings_lib.runner_default(key)
+    same = old.get(key, default) == new.get(key, default)
     if same or settings_lib.affects(key) in _NOT_COMPARED:
       old.pop(key, None)
       new.pop(key, None)
   return changes(old, new)
+
+
+def bindings(text: str) -> dict[str, str]:
+  """Returns the values of recorded bindings, `{'[scope/]Class.parameter': value}`.
+
+  Macros are replaced by their values, and left out.
+
+  Args:
+    text: Text of `gin_files.config_text`; older records continue a line after a
+      backslash.
+  """
+  values = {}
+  for line in text.replace('\\\n', ' ').split('\n'):
+    name, sign, value = line.partition(' = ')
+    if sign and not name.startswith('#'):
+      values[name.strip()] = value.strip()
+  macros = {name: values.pop(name) for name in list(values) if '.' not in name}
+
+  def resolve(value, left):  # macros may refer to each other
+    def of_macro(match):
+      known = left and macros.get(match[1])
+      return resolve(known, left - 1) if known else match[0]
+
+    return re.sub(r'%([\w/]+)', of_macro, value)
+
+  return {name: resolve(value, len(macros)) for name, value in values.items()}
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

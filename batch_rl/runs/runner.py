@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,6 @@ from batch_rl.agents import restored_weights
 from batch_rl.runs import (
   checkpoints,
   environments,
-  float_precision,
   interruption,
   origin,
   progress,
@@ -23,8 +21,6 @@ from batch_rl.runs import (
 )
 from batch_rl.utils import files, seeding
 from batch_rl.utils.user_code import gin_signatures
-
-_DOPAMINE_KEEPS = 4  # default of its agents' max_tf_checkpoints_to_keep
 
 
 @gin_signatures.forwards_to(run_experiment.Runner)
@@ -60,7 +56,7 @@ class RecordedRunner(run_experiment.Runner):
     tensor_float_32=False,
     **kwargs,
   ):
-    float_precision.use(tensor_float_32)
+    tf.config.experimental.enable_tensor_float_32_execution(tensor_float_32)
     self._tensor_float_32 = tensor_float_32
     self._seed = seeding.run_seed()
     seeding.seed_libraries(
@@ -131,13 +127,6 @@ class RecordedRunner(run_experiment.Runner):
     logging.info('Environment: %s', json.dumps(self.record['environment']))
     gpus = [gpu.name for gpu in tf.config.list_physical_devices('GPU')]
     logging.info('Devices: %s', ', '.join(gpus) or 'CPU only')
-    saver = getattr(self._agent, '_saver', None)
-    if (
-      saver is not None and saver.as_saver_def().max_to_keep != _DOPAMINE_KEEPS
-    ):
-      logging.warning(
-        'max_tf_checkpoints_to_keep has no effect: bind Checkpoints.keep.'
-      )
     self._checkpoints = checkpoints.Checkpoints(self._base_dir)
     self._start_iteration = 0
     newest = self._checkpoints.newest()
@@ -146,9 +135,8 @@ class RecordedRunner(run_experiment.Runner):
     checkpoint, state = newest
     position, reason = checkpoint.position, 'a part of it is missing'
     try:
-      if saver is not None and tf.io.gfile.exists(
-        f'{checkpoint.weights}.index'
-      ):
+      has_weights = tf.io.gfile.exists(f'{checkpoint.weights}.index')
+      if has_weights and hasattr(self._agent, '_saver'):
         restored_weights.check(
           self._agent,
           checkpoint.weights,
@@ -184,16 +172,12 @@ class RecordedRunner(run_experiment.Runner):
     is_done = self._start_iteration >= self._num_iterations
     if is_done:
       logging.warning(
-        'Nothing to do: %d of %d iterations are done.%s',
+        'Nothing to do: %d iterations are done. Reports count the first %d.',
         self._start_iteration,
         self._num_iterations,
-        f' Reports count the first {self._num_iterations}.'
-        if self._start_iteration > self._num_iterations
-        else '',
       )
-    if not (
-      is_done and self._accept_changes
-    ):  # Nothing trained with the changes.
+    # Otherwise nothing was trained with the changes.
+    if not (is_done and self._accept_changes):
       run_record.write(self._base_dir, self.record)
     with interruption.listen() as self._interruption:
       for iteration in range(self._start_iteration, self._num_iterations):
@@ -222,8 +206,8 @@ class RecordedRunner(run_experiment.Runner):
     position = checkpoints.Position(self._iteration, steps)
     requested = self._interruption.requested
     # At step 0 the previous iteration's checkpoint has the same state.
-    if steps and (requested or self._checkpoints.is_due(position)):
-      if not self._checkpoints.is_saved(position):
+    if steps and not self._checkpoints.is_saved(position):
+      if requested or self._checkpoints.is_due(position):
         self._save(position, partial())
     self._stop_if_requested(position)
 
@@ -282,11 +266,11 @@ class RecordedRunner(run_experiment.Runner):
     """
     if not math.isnan(mean := scalars['Eval/AverageReturns']):
       self._run_progress.evaluation = mean
+    known = {tag: v for tag, v in scalars.items() if not math.isnan(v)}
     self._collector_dispatcher.write(
       [
         statistics_instance.StatisticsInstance(tag, value, iteration)
-        for tag, value in scalars.items()
-        if not math.isnan(value)
+        for tag, value in known.items()
       ]
     )
     self._write_summaries(scalars, iteration)
@@ -306,12 +290,3 @@ class RecordedRunner(run_experiment.Runner):
       iteration,
     )
     self._summary_writer.flush()
-
-  def result_paths(self) -> dict[str, str]:
-    """Returns the paths of the run's results, `{name: path}`."""
-    return {
-      'TensorBoard': self._base_dir,
-      'logs': os.path.join(self._base_dir, 'logs'),
-      'checkpoints': self._checkpoint_dir,
-      'record': os.path.join(self._base_dir, run_record.FILE_NAME),
-    }

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import batch_rl
-from batch_rl.baselines import parallel_runs
 from batch_rl.dataset.store import store
 from batch_rl.sweep import games as games_lib
 from batch_rl.sweep import yaml_file
-from batch_rl.utils import choices, files, json_schema, number_ranges
+from batch_rl.utils import choices, files, json_schema, number_ranges, seeding
 from batch_rl.utils.user_code import user_modules
 
 _PACKAGE_PARENT = str(pathlib.Path(batch_rl.__file__).parents[1])
@@ -281,7 +280,7 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
       for folder in ('', method.folder)
     ]
     flags['replay_log_dir'] = _earlier_log(directory, logs) or logs[has_others]
-    flags['seed'] = parallel_runs.seed_of(seed, run)
+    flags['seed'] = seeding.of_run(seed, run)
   else:
     flags |= _evaluate_flags(settings['evaluate'])
   module = method.class_name and user_modules.find(method.class_name)

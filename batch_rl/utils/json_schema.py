@@ -116,21 +116,7 @@ def _is_of_type(value: Any, kind: Any) -> bool:
     # NaN and integers without a float are outside.
     limit = sys.float_info.max
     return type(value) in (int, float) and -limit <= value <= limit
-  if kind is str and isinstance(value, str):
-    return _is_unicode(value)
   return isinstance(value, kind)
-
-
-def _is_unicode(text: str) -> bool:
-  """Returns whether a text can be written; JSON can hold half a character.
-
-  A path may have bytes that are not Unicode, as `os.fsdecode` gives them.
-  """
-  try:
-    text.encode(errors='surrogateescape')
-  except UnicodeEncodeError:
-    return False
-  return True
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 import psutil
 
 # Statistics of memory that the kernel frees on demand: cached files and objects, by
-# kind of group. Version 1 counts a group's descendants under `total_...` only.
+# version. Version 1 counts a group's descendants under `total_...` only.
 _RECLAIMABLE = {
-  'cgroup2': ('active_file', 'inactive_file', 'slab_reclaimable'),
-  'cgroup': ('total_active_file', 'total_inactive_file'),
+  2: ('active_file', 'inactive_file', 'slab_reclaimable'),
+  1: ('total_active_file', 'total_inactive_file'),
 }
 _MEMORY_FILES = {
-  'cgroup2': ('memory.max', 'memory.current'),
-  'cgroup': ('memory.limit_in_bytes', 'memory.usage_in_bytes'),
+  2: ('memory.max', 'memory.current'),
+  1: ('memory.limit_in_bytes', 'memory.usage_in_bytes'),
 }
 
 
@@ -69,64 +69,48 @@ def return_freed_memory() -> None:
 def _cpu_quota(root: str) -> float:
   """Returns the smallest CPU quota in processors; infinity without one."""
   quotas = [math.inf]
-  for kind, group in _groups('cpu', root):
-    if kind == 'cgroup2':
-      quota, period = [*_read(group, 'cpu.max').split(), '', ''][:2]
-    else:
-      quota = _read(group, 'cpu.cfs_quota_us')
-      period = _read(group, 'cpu.cfs_period_us')
+  for version, group in _groups('cpu', root):
+    names = ('cpu.max',)
+    if version == 1:
+      names = ('cpu.cfs_quota_us', 'cpu.cfs_period_us')
+    text = ' '.join(_read(group, name) for name in names)
     # Without a quota, it is 'max' or -1.
-    if quota.isdecimal() and period.isdecimal() and int(period):
-      quotas.append(int(quota) / int(period))
+    if match := re.fullmatch(r'(\d+) ([1-9]\d*)', text):
+      quotas.append(int(match[1]) / int(match[2]))
   return min(quotas)
 
 
 def _memory_in_groups(root: str) -> float:
   """Returns the bytes below the limits of all groups; infinity without a limit."""
   available = [math.inf]
-  for kind, group in _groups('memory', root):
-    limit, used = (_read(group, name) for name in _MEMORY_FILES[kind])
+  for version, group in _groups('memory', root):
+    limit, used = (_read(group, name) for name in _MEMORY_FILES[version])
     if limit.isdecimal() and used.isdecimal():  # Without a limit, it is 'max'.
-      free = int(limit) - int(used) + _reclaimable(kind, group)
+      names = '|'.join(_RECLAIMABLE[version])
+      reclaimable = re.findall(
+        rf'^(?:{names}) (\d+)$', _read(group, 'memory.stat'), re.MULTILINE
+      )
+      free = int(limit) - int(used) + sum(map(int, reclaimable))
       available.append(max(0, free))
   return min(available)
 
 
-def _reclaimable(kind: str, group: str) -> int:
-  statistics = dict(
-    re.findall(r'^(\w+) (\d+)$', _read(group, 'memory.stat'), re.MULTILINE)
-  )
-  return sum(int(statistics.get(name, 0)) for name in _RECLAIMABLE[kind])
+def _groups(controller: str, root: str) -> Iterator[tuple[int, str]]:
+  """Yields the version and directory of the process's groups, the ancestors last.
 
-
-def _groups(controller: str, root: str) -> Iterator[tuple[str, str]]:
-  """Yields the kind and directory of the process's groups, the ancestors last."""
-  proc, paths = os.path.join(root, 'proc/self'), {}
+  A container may show its own group at the top, whose path is then missing below.
+  """
   for names, path in re.findall(
-    r'^\d+:(.*?):(/.*)$', _read(proc, 'cgroup'), re.MULTILINE
+    r'^\d+:(.*?):(/.*)$', _read(root, 'proc/self/cgroup'), re.MULTILINE
   ):
-    if controller in names.split(','):
-      paths['cgroup'] = path
-    elif not names:
-      paths['cgroup2'] = path
-  # ... <shown part of the tree> <mount point> ... - <kind> ... <options>
-  for shown, mount, kind, options in re.findall(
-    r'^\S+ \S+ \S+ (/\S*) (/\S*) .*- (cgroup2?) .*?(\S+)$',
-    _read(proc, 'mountinfo'),
-    re.MULTILINE,
-  ):
-    own_tree = kind == 'cgroup2' or controller in options.split(',')
-    if kind not in paths or not own_tree:
+    if names and controller not in names.split(','):
       continue
-    top = os.path.normpath(os.path.join(root, mount.lstrip('/')))
-    below = os.path.relpath(paths[kind], shown)
-    # A container may show only a part, without the process's group.
-    group = top if below.startswith('..') else os.path.join(top, below)
-    group = os.path.normpath(group)
-    while group != top:
-      yield kind, group
+    top = os.path.join(root, 'sys/fs/cgroup', controller if names else '')
+    top = os.path.normpath(top)
+    group = top + os.path.normpath(path).rstrip('/')
+    while group.startswith(top):
+      yield (1 if names else 2), group
       group = os.path.dirname(group)
-    yield kind, top
 
 
 def _read(*path: str) -> str:

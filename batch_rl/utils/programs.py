@@ -49,7 +49,9 @@ def run(program: Callable[[], int | None], prefix: str = '') -> int:
 
 def one_line(error: BaseException) -> str:
   """Returns the message of an error in one line."""
-  text = printable(' '.join(str(error).split()))
+  # gin appends the configurables that an exception passed through.
+  text = str(error).split('\n  In call to configurable')[0]
+  text = printable(' '.join(text.split()))
   if isinstance(error, MemoryError):
     return f'out of memory{text and f": {text}"}'
   if isinstance(error, OSError) and error.strerror:

@@ -2,9 +2,7 @@
 
 A pickle names functions that are called when it is read, and NumPy's array
 constructors trust their arguments. This reader allows only the constructors of
-plain Python data, and its own array constructors validate their arguments. A call
-may not take more data than the pickle holds, however often it repeats a value: a few
-bytes could otherwise fill the memory.
+plain Python data, and its own array constructors validate their arguments.
 """
 
 import collections
@@ -101,38 +99,20 @@ class _Unpickler(_PurePython):
 
   def __init__(self, content: bytes):
     super().__init__(io.BytesIO(content))
-    self._left = len(content)  # Bytes and items that calls may still take.
-
-  def _take(self, arguments: Any) -> None:
-    """Counts the sizes of a call's arguments."""
-    if not isinstance(arguments, tuple):
-      raise ValueError('it has a damaged call')
-    sized = (bytes, bytearray, str, tuple, list, set, frozenset, dict)
-    self._left -= sum(len(a) for a in arguments if isinstance(a, sized))
-    if self._left < 0:
-      raise ValueError(
-        'it repeats data, and would take more memory than it has'
-      )
 
   def find_class(self, module: str, name: str) -> Any:
     if (module, name) not in _ALLOWED:
       raise ValueError(f'it refers to {module}.{name}, which is not plain data')
     return _ALLOWED[module, name]
 
-  def load_reduce(self) -> None:
-    """Calls an allowed function."""
-    self._take(self.stack[-1])
-    super().load_reduce()
-
   def load_bytearray8(self) -> None:
     """Reads a bytearray, of a length that the content has."""
     size = int.from_bytes(self.read(8), 'little')
-    self.append(bytearray(self.read(min(size, self._left))))
+    self.append(bytearray(self.read(size)))
 
   def load_build(self) -> None:
     """Restores the pickled state of an array or a dtype."""
     state = self.stack.pop()
-    self._take(state)
     built = self.stack[-1]
     if type(built) is np.ndarray:
       built.__setstate__(_array_state(state))
@@ -148,7 +128,6 @@ class _Unpickler(_PurePython):
       raise ValueError(f'it sets the state of a {type(built).__name__}')
 
   dispatch[pickle.BUILD[0]] = load_build
-  dispatch[pickle.REDUCE[0]] = load_reduce
   dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
   # Other calls; plain data has none of them.
   for code in (pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.INST, pickle.OBJ):

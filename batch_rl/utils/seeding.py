@@ -52,6 +52,11 @@ def derive(seed: int | None, purpose: str, index: int = 0) -> int | None:
   return int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1)
 
 
+def of_run(seed: int, number: int) -> int:
+  """Returns the seed of one of several online runs, in [0, 2**31)."""
+  return int(np.random.SeedSequence((seed, number)).generate_state(1)[0] >> 1)
+
+
 def seed_libraries(
   seed: int | None, iteration: int, deterministic_ops: bool = False
 ) -> None:

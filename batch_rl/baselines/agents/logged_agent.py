@@ -2,9 +2,6 @@
 
 import os
 
-import numpy as np
-from dopamine.tf.agents.dqn import dqn_agent
-
 from batch_rl.agents import graph_checks, session_calls
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import replay_log
@@ -12,7 +9,6 @@ from batch_rl.utils.user_code import gin_signatures
 
 # Attributes of the current episode, besides `state`.
 _EPISODE = ('action', '_observation', '_last_observation')
-_SCHEDULES = (dqn_agent.linearly_decaying_epsilon, dqn_agent.identity_epsilon)
 
 
 def log_directory(replay_log_dir: str) -> str:
@@ -20,15 +16,6 @@ def log_directory(replay_log_dir: str) -> str:
   if os.path.basename(os.path.normpath(replay_log_dir)) == 'replay_logs':
     return replay_log_dir
   return os.path.join(replay_log_dir, 'replay_logs')
-
-
-def _record_observation(agent, observation):
-  """Does the same as Dopamine's method, whose `np.roll` takes several times as long."""
-  agent._observation = np.reshape(observation, agent.observation_shape)
-  state = np.empty_like(agent.state)
-  state[..., :-1] = agent.state[..., 1:]
-  state[0, ..., -1] = agent._observation
-  agent.state = state
 
 
 class LoggedAgentMixin(gin_signatures.ForwardedParameters):
@@ -44,12 +31,6 @@ class LoggedAgentMixin(gin_signatures.ForwardedParameters):
     **kwargs: Arguments of the agent.
   """
 
-  def __init_subclass__(cls, **kwargs):
-    super().__init_subclass__(**kwargs)
-    inherited = getattr(cls, '_record_observation', None)
-    if inherited is dqn_agent.DQNAgent._record_observation:
-      cls._record_observation = _record_observation
-
   def __init__(self, sess, num_actions, replay_log_dir, seed=None, **kwargs):
     self._log_dir = log_directory(replay_log_dir)
     if gin_signatures.next_accepts(self, LoggedAgentMixin, 'seed'):
@@ -58,10 +39,6 @@ class LoggedAgentMixin(gin_signatures.ForwardedParameters):
     if optimizer := getattr(self, 'optimizer', None):
       graph_checks.check_learning_rate(optimizer, type(self))
     session_calls.shorten(self._sess)
-    if getattr(self, 'epsilon_fn', None) in _SCHEDULES:
-      # The agent passes all arguments, so gin has none to add, but its wrapper takes a
-      # fifth of the time of a step in Python.
-      self.epsilon_fn = self.epsilon_fn.__wrapped__
 
   @property
   def replay_log(self) -> replay_log.ReplayLog:

@@ -1,7 +1,6 @@
 """Dopamine's replay memory, which logs every transition added to it."""
 
 import functools
-import json
 import os
 from collections.abc import Sequence
 
@@ -16,12 +15,6 @@ from batch_rl.utils import files
 from batch_rl.utils.user_code import gin_signatures
 
 STATE_NAME = 'replay_log_ckpt.{}.json'
-_CHECKPOINTS_KEPT = 4
-# Elements of Dopamine's batches; memories with extra storage have more.
-_ELEMENTS = frozenset({
-  'state', 'action', 'reward', 'next_state', 'next_action', 'next_reward',
-  'terminal', 'indices',
-})  # fmt: skip
 
 
 class ClippedReward(float):
@@ -78,14 +71,6 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     It closes the log, so nothing can be added afterwards.
     """
     self._log.close()
-
-  def get_storage_signature(self) -> list:
-    """Returns the elements of a row; `add` of the base class asks four times."""
-    return list(self._signature)
-
-  @functools.cached_property
-  def _signature(self):
-    return super().get_storage_signature()
 
   def add(self, observation, action, reward, terminal, *args, **kwargs) -> None:
     """Adds a transition to the memory and to the log; see the base class."""
@@ -159,9 +144,6 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     """
     if batch_size is None:
       batch_size = self._batch_size
-    elements = self.get_transition_elements(batch_size)
-    if {element.name for element in elements} != _ELEMENTS:
-      return super().sample_transition_batch(batch_size, indices)
     if indices is None:
       indices = self.sample_index_batch(batch_size)
     if len(indices) != batch_size:
@@ -191,7 +173,13 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
       'terminal': terminal,
       'indices': rows,
     }
-    return tuple(np.asarray(values[e.name], e.type) for e in elements)
+    # Memories with extra storage have more elements.
+    return tuple(
+      np.asarray(
+        values[e.name] if e.name in values else store[e.name][rows], e.type
+      )
+      for e in self.get_transition_elements(batch_size)
+    )
 
   def save(self, checkpoint_dir: str, iteration_number: int) -> None:
     """Makes the log durable and records its position.
@@ -264,19 +252,9 @@ class OutOfGraphLoggedReplayBuffer(LoggedReplayBuffer):
 def save_log(
   log: replay_log.ReplayLog, checkpoint_dir: str, number: int
 ) -> None:
-  """Checkpoints a log beside the agent's checkpoint of the same number.
-
-  Keeps as many checkpoints as Dopamine does.
-  """
+  """Checkpoints a log beside the agent's checkpoint of the same number."""
   path = os.path.join(checkpoint_dir, STATE_NAME.format(number))
-  with tf.io.gfile.GFile(path + '.tmp', 'w') as file:
-    file.write(json.dumps(log.checkpoint()))
-  tf.io.gfile.rename(path + '.tmp', path, overwrite=True)
-  stale = os.path.join(
-    checkpoint_dir, STATE_NAME.format(number - _CHECKPOINTS_KEPT)
-  )
-  if tf.io.gfile.exists(stale):
-    tf.io.gfile.remove(stale)
+  files.write_json(path, log.checkpoint(), durable=False)
 
 
 def load_log(
@@ -340,24 +318,15 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
       stack_size=stack_size,
       update_horizon=update_horizon,
     )
+    shared = {
+      'observation_shape': observation_shape,
+      'stack_size': stack_size,
+      'replay_capacity': replay_capacity,
+      'batch_size': batch_size,
+      'update_horizon': update_horizon,
+      'gamma': gamma,
+    }
     memory = LoggedReplayBuffer(
-      log,
-      observation_shape,
-      stack_size,
-      replay_capacity,
-      batch_size,
-      update_horizon,
-      gamma,
-      observation_dtype=observation_dtype,
-      **kwargs,
+      log, **shared, observation_dtype=observation_dtype, **kwargs
     )
-    super().__init__(
-      observation_shape,
-      stack_size,
-      use_staging,
-      replay_capacity,
-      batch_size,
-      update_horizon,
-      gamma,
-      wrapped_memory=memory,
-    )
+    super().__init__(use_staging=use_staging, wrapped_memory=memory, **shared)

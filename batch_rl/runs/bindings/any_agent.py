@@ -60,12 +60,16 @@ def bind(
   for binding in bindings:
     if binding.parameter and binding.selector in (_ANY, *classes):
       by_parameter[binding.scope, binding.parameter].append(binding)
-  replaced: dict[str, list[str]] = collections.defaultdict(list)
+  replaced = collections.defaultdict(list)
   for (_, parameter), same in by_parameter.items():
-    *earlier, last = same
+    last = same[-1]
     is_used = last.selector != _ANY or _has(agent_class, parameter, agents)
-    if is_used and (file := last.file):
-      replaced[file] += _lost(earlier, last)
+    if is_used and last.file:
+      replaced[last.file] += [
+        f'{earlier.name} of {earlier.file}'
+        for earlier in same
+        if earlier.file not in (None, last.file) and _is_lost(earlier, last)
+      ]
     if is_used and last.selector == _ANY:
       # Replaces an earlier binding of the agent or a base class.
       selectors = [binding.selector for binding in same]
@@ -83,28 +87,15 @@ def bind(
       )
 
 
-def _lost(earlier: Iterable[bound.Binding], last: bound.Binding) -> list[str]:
-  """Returns bindings that files in the wrong order replace, at most one, with its file.
+def _is_lost(earlier: bound.Binding, last: bound.Binding) -> bool:
+  """Returns whether files in the wrong order replace a binding.
 
   The agent's file comes after an environment's, or a user's before the package's.
-
-  Args:
-    earlier: Bindings of the parameter that have no effect.
-    last: Binding that counts.
   """
-  for binding in earlier:
-    if last.selector != _ANY:
-      is_lost = binding.selector == _ANY
-    else:
-      is_lost = _is_of_user(binding) and not _is_of_user(last)
-    if is_lost and binding.file not in (None, last.file):
-      return [f'{binding.name} of {binding.file}']
-  return []
-
-
-def _is_of_user(binding: bound.Binding) -> bool:
-  file = binding.file
-  return file is not None and user_modules.is_outside_package(file)
+  if last.selector != _ANY:
+    return earlier.selector == _ANY
+  outside = user_modules.is_outside_package
+  return outside(earlier.file) and not outside(last.file)
 
 
 def _has(agent_class, parameter, agents):

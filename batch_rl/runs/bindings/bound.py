@@ -1,11 +1,13 @@
-"""Bindings that gin has read, with the classes that they are for."""
+"""Bindings that gin has read, and the check of their values."""
 
+import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gin
 from gin import config, config_parser
 
-from batch_rl.runs.bindings import gin_internals
+from batch_rl.runs.bindings import gin_internals, settings, syntax
 
 
 class Binding(NamedTuple):
@@ -41,47 +43,33 @@ class Binding(NamedTuple):
     return f'{self.scope}/{name}' if self.scope else name
 
   @property
-  def is_bound(self) -> bool:
-    """Whether gin has a value for the parameter."""
-    return self.parameter in self._values
-
-  @property
-  def value(self) -> Any:
-    """Value in gin; references stay references."""
-    return self._values[self.parameter]
-
-  @property
-  def _values(self):
+  def values(self) -> dict[str, Any]:
+    """Values that gin has for the class or function; references stay references."""
     key = self.scope, self.selector
     return gin_internals.bound_values().get(key, {})
 
   def remove(self) -> None:
     """Removes the binding from gin."""
-    self._values.pop(self.parameter, None)
-    if not self._values:  # else gin would list the class
+    self.values.pop(self.parameter, None)
+    if not self.values:  # else gin would list the class
       gin_internals.bound_values().pop((self.scope, self.selector), None)
 
   def move(self, selector: str) -> None:
     """Binds the value to the parameter of another class or function."""
-    value = self.value
+    value = self.values[self.parameter]
     self.remove()
     with gin.unlock_config():
       gin.bind_parameter((self.scope, selector, self.parameter), value)
 
 
-def of_statement(
-  statement: config_parser.BindingStatement, value: Any
-) -> Binding:
+def of_statement(statement: config_parser.BindingStatement) -> Binding:
   """Binds a value as a statement says, and returns the binding.
-
-  Args:
-    statement: Statement of a file or of the command line.
-    value: Its value, with gin's references.
 
   Raises:
     ValueError: If gin does not know the class or the parameter.
   """
-  scope, selector, parameter, _, location = statement
+  scope, selector, parameter, parsed, location = statement
+  value = syntax.value_of(parsed)
   if not parameter:
     name = f'{scope}/{selector}' if scope else selector
     gin.bind_parameter((name, 'gin.macro', 'value'), value)
@@ -132,3 +120,56 @@ def query(parameter: str) -> Any:
   except ValueError:
     return None
   return resolve(given)
+
+
+def check(bindings: Sequence[Binding]) -> None:
+  """Checks the values of parameters, after gin has read them.
+
+  A value out of its range would otherwise end in a traceback after minutes, or train
+  nothing. References like @schedule() are left alone; macros count as their values.
+
+  Args:
+    bindings: Bindings in the order of reading; the last one of a parameter counts.
+
+  Raises:
+    ValueError: If a value is not in the range of its parameter.
+  """
+  for binding in reversed(bindings):
+    if binding.parameter in binding.values:
+      _check_value(binding)
+    elif not binding.parameter and not binding.file:
+      _check_macro(binding)
+
+
+def _check_value(binding: Binding) -> None:
+  setting = settings.find(binding.configurable, binding.parameter)
+  bound = binding.values[binding.parameter]
+  value = resolve(bound)
+  if setting is None or setting.allows(value):
+    return
+  # Another binding may have given the value since.
+  written = binding.location.line_content.partition('=')[2]
+  written = syntax.without_comment(written)
+  if binding.given != bound:
+    written = repr(bound)
+  text = f'{binding.name}={syntax.short(written)}'
+  if value is not bound:
+    text += f', which is {syntax.short(repr(value))},'
+  if binding.file:
+    text = f'{binding.file}, line {binding.location.line_num}: {text}'
+  raise ValueError(f'{text} is not allowed: give {setting}.')
+
+
+def _check_macro(macro: Binding) -> None:
+  """Refuses an unused macro that is named like a parameter or a class."""
+  name = macro.selector
+  is_reference = isinstance(macro.given, config.ConfigurableReference)
+  is_meant = name in settings.SETTINGS or (
+    gin_internals.are_known(name) and not is_reference
+  )
+  use = rf'%{re.escape(name)}(?![\w./])'
+  if is_meant and not re.search(use, repr(gin_internals.bound_values())):
+    raise ValueError(
+      f'{name}={syntax.short(repr(macro.given))} sets no parameter: write '
+      'Class.parameter=value, e.g. FixedReplayRunner.num_iterations=3.'
+    )

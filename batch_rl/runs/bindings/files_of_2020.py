@@ -140,21 +140,19 @@ def _rename_memories(bound, agents, agent_class):
     return []  # it has no memory, or one of its own
   memory = gin_internals.find(_MEMORIES[agents.kind])
   parameters = inspect.signature(memory.wrapped).parameters
-  last: dict[tuple[str, str], bound_lib.Binding] = {}
-  for binding in bound:
-    if binding.configurable is memory.wrapped or (
-      binding.selector in _FORMER_MEMORIES and binding.parameter in parameters
-    ):
-      last[binding.scope, binding.parameter] = binding
-  for binding in last.values():
-    if binding.configurable is not memory.wrapped:
-      binding.move(memory.selector)
   former = [
     binding
     for binding in bound
-    if binding.selector in _FORMER_MEMORIES
-    and (binding.scope, binding.parameter) in last
+    if binding.selector in _FORMER_MEMORIES and binding.parameter in parameters
   ]
+  last = {
+    (binding.scope, binding.parameter): binding
+    for binding in bound
+    if binding in former or binding.configurable is memory.wrapped
+  }
+  for binding in last.values():
+    if binding in former:
+      binding.move(memory.selector)
   for binding in former:
     binding.remove()
   return dict.fromkeys(

@@ -1,7 +1,7 @@
 """Gin parameters of the package: allowed values, and what they affect.
 
-The table has every parameter that the package, Dopamine or TensorFlow's optimisers take
-as a number, by name. A name means the same in all of them. Checks of bindings, the
+The table has every parameter that the package takes as a number, and the common ones of
+Dopamine and TensorFlow's optimisers, by name. A name means the same in all of them. Checks of bindings, the
 comparison of a resumed run with its record, and reports read it. A parameter of the
 user's own code is checked only if it is inherited from a class of the package.
 """
@@ -21,10 +21,6 @@ from batch_rl.runs.bindings import gin_internals
 
 # Packages whose parameters are in the table.
 _PACKAGES = ('batch_rl', 'dopamine', 'tensorflow', 'tf_keras', 'keras')
-_DEVICE_PARTS = re.compile(
-  r'(/?(job:\w+|replica:\d+|task:\d+|(device:)?[cgt]pu:(\d+|\*)))*',
-  re.IGNORECASE,
-)
 _LITERALS = (str, bytes, bool, numbers.Number, list, tuple, dict, set)
 
 
@@ -111,6 +107,12 @@ def _number(
   return Setting(text, accepts, none)
 
 
+def _list_of(text: str) -> Setting:
+  return Setting(
+    f'a list of {text}', lambda value: isinstance(value, (list, tuple))
+  )
+
+
 _BOOLEAN = Setting('True or False', lambda value: isinstance(value, bool))
 _BOOLEAN_OR_NONE = dataclasses.replace(_BOOLEAN, none=True)
 _TEXT = Setting(
@@ -138,7 +140,7 @@ _FUNCTION = Setting(
 )
 _DEVICE = Setting(
   "a device in quotes, e.g. '/gpu:0'",
-  lambda value: isinstance(value, str) and bool(_DEVICE_PARTS.fullmatch(value)),
+  lambda value: isinstance(value, str),
   none=True,
   is_text=True,
 )
@@ -153,9 +155,14 @@ _SHAPE = Setting(
   ),
 )
 
+_COUNT = _integer(1, 10**9)
+_COUNT_OR_NONE = dataclasses.replace(_COUNT, none=True)
+_SIZE = _integer(1, 100_000)
 _STEPS = _integer(1, 10**12)
-_ROWS = _integer(1, 10**9)
+_STEPS_OR_NONE = dataclasses.replace(_STEPS, none=True)
+_SEED = _integer(0, 2**63 - 1, none=True)
 _PROBABILITY = _number(0, 1)
+_MINUTES = _number(0, 10**9, above=True, none=True)
 _RATE = _number(0, 1000, above=True)
 
 # Classes by name; reports read settings of classes that they cannot import.
@@ -180,51 +187,34 @@ _online = functools.partial(dataclasses.replace, is_online=True)
 
 SETTINGS = {
   # Runs.
-  'num_iterations': _running(_integer(1, 10**9), RUNNER),
+  'num_iterations': _running(_COUNT, RUNNER),
   'training_steps': _STEPS,  # agent steps
-  'evaluation_steps': _protocol(
-    _integer(0, 10**12), RUNNER
-  ),  # agent steps; 0 for no evaluation
-  'max_steps_per_episode': _protocol(
-    _integer(1, 10**12, none=True), RUNNER
-  ),  # agent steps
+  # Agent steps; 0 for no evaluation.
+  'evaluation_steps': _protocol(_integer(0, 10**12), RUNNER),
+  'max_steps_per_episode': _protocol(_STEPS_OR_NONE, RUNNER),  # agent steps
   'evaluation_environments': _repetition(
     _integer(1, 10_000, none=True), RUNNER
   ),
   'clip_rewards': _BOOLEAN,
-  'log_every_n': _running(_integer(1, 10**9), RUNNER),
+  'log_every_n': _running(_COUNT, RUNNER),
   'use_legacy_logger': _running(_BOOLEAN, RUNNER),
   'fine_grained_print_to_console': _running(_BOOLEAN, RUNNER),
-  'checkpoint_file_prefix': _running(_TEXT, RUNNER),
-  'logging_file_prefix': _running(_TEXT, RUNNER),
   'create_environment_fn': _FUNCTION,
   'accept_changes': _BOOLEAN,
-  'seed': _recorded(_integer(0, 2**63 - 1, none=True), 'run_seed'),
-  'acting_seed': _integer(0, 2**63 - 1, none=True),
+  'seed': _recorded(_SEED, 'run_seed'),
+  'acting_seed': _SEED,
   'deterministic_ops': _repetition(_BOOLEAN, 'run_seed'),
   'tensor_float_32': _BOOLEAN,
   'collectors': _running(
-    Setting(
-      "a list of names, e.g. ['console']",
-      lambda value: isinstance(value, (list, tuple)),
-    ),
-    'CollectorDispatcher',
+    _list_of("names, e.g. ['console']"), 'CollectorDispatcher'
   ),
   # Checkpoints.
-  'keep': _running(_integer(1, 10**9), 'Checkpoints'),  # iterations
-  'keep_every': _running(
-    _integer(1, 10**9, none=True), 'Checkpoints'
-  ),  # iterations
-  'every_minutes': _running(
-    _number(0, 10**9, above=True, none=True), 'Checkpoints'
-  ),
-  'every_steps': _running(
-    _integer(1, 10**12, none=True), 'Checkpoints'
-  ),  # agent steps
-  'checkpoint_duration': _running(
-    _integer(1, 10**9), r'\w*(Runner|Checkpointer)'
-  ),  # iterations
-  'max_tf_checkpoints_to_keep': _running(_integer(1, 10**9)),
+  'keep': _running(_COUNT, 'Checkpoints'),  # iterations
+  'keep_every': _running(_COUNT_OR_NONE, 'Checkpoints'),  # iterations
+  'every_minutes': _running(_MINUTES, 'Checkpoints'),
+  'every_steps': _running(_STEPS_OR_NONE, 'Checkpoints'),  # agent steps
+  'checkpoint_duration': _running(_COUNT, RUNNER),  # iterations
+  'max_tf_checkpoints_to_keep': _running(_COUNT),
   'allow_partial_reload': _BOOLEAN,
   # Agents.
   'agent_name': _recorded(_TEXT, r'create_(\w+_)?agent'),
@@ -235,7 +225,7 @@ SETTINGS = {
   'gamma': _PROBABILITY,
   'update_horizon': _integer(1, 10_000),  # agent steps
   'min_replay_history': _online(_integer(0, 10**12)),  # agent steps
-  'update_period': _integer(1, 10**9),  # agent steps
+  'update_period': _COUNT,  # agent steps
   'target_update_period': _STEPS,  # agent steps
   'epsilon_fn': _online(_FUNCTION),
   'epsilon_train': _online(_PROBABILITY),
@@ -249,7 +239,7 @@ SETTINGS = {
   'updates_per_run': _running(_integer(1, 10**6)),
   'jit_compile': _BOOLEAN,
   'mixed_precision': _BOOLEAN,
-  'num_atoms': _integer(1, 100_000),
+  'num_atoms': _SIZE,
   'vmin': Setting(
     'a number from -1e+09 to 1e+09 other than 0, which Dopamine takes for None; '
     '-1e-6 is as good',
@@ -258,19 +248,16 @@ SETTINGS = {
   ),
   'vmax': _number(-1e9, 1e9),
   'kappa': _number(0, 1e9),
-  'num_heads': _integer(1, 100_000),
+  'num_heads': _SIZE,
   'num_networks': _integer(1, 1000),
-  'num_convex_combinations': _integer(1, 100_000),
+  'num_convex_combinations': _SIZE,
   'transform_strategy': _TEXT,
   'use_deep_exploration': _BOOLEAN,
   # Parts of agents.
   'head': _PART,
   'backup': _PART,
   'policy': _PART,
-  'terms': Setting(
-    'a list of terms, e.g. [@CQL()]',
-    lambda value: isinstance(value, (list, tuple)),
-  ),
+  'terms': _list_of('terms, e.g. [@CQL()]'),
   'weight': _number(0, 1e9),
   'alpha': _number(0, 1e9),
   'tau': _RATE,
@@ -280,21 +267,16 @@ SETTINGS = {
   'sigma': _RATE,
   'samples': _BOOLEAN,
   'strategy': _TEXT,
-  'num_mixtures': _integer(1, 100_000),
+  'num_mixtures': _SIZE,
   'replay_scheme': _TEXT,
-  'num_tau_samples': _integer(1, 100_000),
-  'num_tau_prime_samples': _integer(1, 100_000),
-  'num_quantile_samples': _integer(1, 100_000),
-  'quantile_embedding_dim': _integer(1, 100_000),
-  'double_dqn': _BOOLEAN,
   # Replay memories and data.
   'batch_size': _integer(1, 10**6),  # transitions
-  'replay_capacity': _ROWS,
-  'shard_capacity': _integer(1, 10**9, none=True),  # rows
-  'max_sample_attempts': _integer(1, 10**9),
+  'replay_capacity': _COUNT,
+  'shard_capacity': _COUNT_OR_NONE,  # rows
+  'max_sample_attempts': _COUNT,
   'replay_file_start_index': _integer(0, 10**9),
-  'replay_file_end_index': _integer(1, 10**9, none=True),
-  'num_buffers': _integer(1, 10**9, none=True),  # shards
+  'replay_file_end_index': _COUNT_OR_NONE,
+  'num_buffers': _COUNT_OR_NONE,  # shards
   'subset': _protocol(_TEXT_OR_NONE, _MEMORY),
   'cache_dir': _running(_TEXT_OR_NONE, _MEMORY),
   'preload': _running(_BOOLEAN, _MEMORY),
@@ -308,18 +290,11 @@ SETTINGS = {
   # Optimisers and their schedules.
   'learning_rate': _number(0, 1e38, above=True),  # float32
   'epsilon': _RATE,
+  'centered': _BOOLEAN,
   'decay': _PROBABILITY,
   'momentum': _PROBABILITY,
-  'centered': _BOOLEAN,
-  'name': _TEXT_OR_NONE,
   'beta1': _PROBABILITY,
   'beta2': _PROBABILITY,
-  'use_locking': _BOOLEAN,
-  'use_nesterov': _BOOLEAN,
-  'decay_steps': _STEPS,
-  'decay_rate': _RATE,
-  'end_learning_rate': _number(0, 1000),
-  'staircase': _BOOLEAN,
   # Environments.
   'game_name': _protocol(_GAME),
   'sticky_actions': _protocol(_BOOLEAN),
@@ -332,16 +307,6 @@ SETTINGS = {
   'difficulty_ramping': _BOOLEAN,
   'environment_name': _protocol(_TEXT),
   'version': _protocol(_TEXT),
-  'use_legacy_gym': _protocol(_BOOLEAN),
-  'use_ppo_preprocessing': _protocol(_BOOLEAN),
-  'continuous_action_threshold': _protocol(_PROBABILITY),
-}
-# Fewer values are allowed for classes of the package.
-_OF_THE_PACKAGE = {
-  'replay_scheme': Setting(
-    "'uniform', since fixed replays and logged memories have no priorities",
-    lambda value: value == 'uniform',
-  ),
 }
 
 
@@ -367,16 +332,13 @@ def runner_default(name: str) -> str | None:
     name: Name of the binding, as in `affects`.
   """
   owner, _, parameter = name.rpartition('.')
-  if not re.fullmatch(RUNNER, owner.rpartition('.')[2]):
-    return None
   known = gin_internals.find(owner)
-  taken = inspect.signature(known.wrapped).parameters if known else {}
-  if (
-    parameter not in taken
-    or taken[parameter].default is inspect.Parameter.empty
-  ):
+  if not known or not re.fullmatch(RUNNER, owner.rpartition('.')[2]):
     return None
-  return repr(taken[parameter].default)
+  taken = inspect.signature(known.wrapped).parameters.get(parameter)
+  if taken is None or taken.default is taken.empty:
+    return None
+  return repr(taken.default)
 
 
 def is_online(name: str) -> bool:
@@ -392,22 +354,11 @@ def find(configurable: Callable, parameter: str) -> Setting | None:
     configurable: Class or function known to gin.
     parameter: Name of its parameter.
   """
-  if parameter not in SETTINGS:
-    return None
   for owner in getattr(configurable, '__mro__', (configurable,)):
-    package = owner.__module__.split('.')[0]
-    if package in _PACKAGES:
-      is_class = isinstance(owner, type)
-      function = vars(owner).get('__init__') if is_class else owner
-      if function and _takes(function, parameter, is_class):
-        own = _OF_THE_PACKAGE if package == 'batch_rl' else {}
-        return own.get(parameter, SETTINGS[parameter])
+    is_class = isinstance(owner, type)
+    function = vars(owner).get('__init__') if is_class else owner
+    if function and owner.__module__.split('.')[0] in _PACKAGES:
+      taken = inspect.signature(function).parameters
+      if parameter in taken or function.__name__ == 'AnyAgent':
+        return SETTINGS.get(parameter)
   return None
-
-
-def _takes(function, parameter, is_class):
-  """Returns whether a function has a parameter; `AnyAgent` has all of them."""
-  parameters = inspect.signature(function).parameters
-  return parameter in parameters or (
-    not is_class and any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-  )

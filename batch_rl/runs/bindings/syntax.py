@@ -60,10 +60,9 @@ def parse(text: str, path: str | None = None) -> list[Any]:
   except (SyntaxError, tokenize.TokenError, ValueError) as error:
     number, line = _place(error, text)
     where = f'{path}, line {number}: ' if path else ''
+    problem = _explain(line, path is None)
     if isinstance(error, IndentationError):
       problem = f'gin cannot read `{short(line)}`: indent all lines alike.'
-    else:
-      problem = _explain(line, path is None)
     raise ValueError(f'{where}{problem}') from error
 
 
@@ -99,13 +98,11 @@ def _place(error: Exception, text: str) -> tuple[int, str]:
 
 def _explain(line: str, on_command_line: bool) -> str:
   """Returns what is wrong with a line, and what to write."""
-  if included := re.fullmatch(r'include\s+([^\'"]+)', line):
-    return f"gin cannot read `{line}`: write include '{included[1]}'."
   match = _STATEMENT.fullmatch(line)
   if not match:
     return (
-      f'gin cannot read `{short(line)}`: a binding has the form '
-      'Name.parameter=value.'
+      f'gin cannot read `{short(line)}`: write Name.parameter=value or '
+      "include 'file'."
     )
   name, value = match[1], without_comment(match[2])
   binding = f'{name}={short(value)}'

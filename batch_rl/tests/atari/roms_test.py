@@ -45,13 +45,12 @@ def test_games_are_those_of_gymnasium():
   assert {f'ALE/{game}-v5' for game in roms.games()} == ids
 
 
-@pytest.mark.parametrize('game', roms.games())
-def test_current_is_what_ale_py_ships(game):
-  rom = roms.find_rom(game, 'current')
-  assert rom.game == game
-  assert rom.rom_set == 'current'
-  assert rom.path == ale_py.roms.get_rom_path(rom.rom_id)
-  assert rom.md5 == hashlib.md5(rom.path.read_bytes()).hexdigest()
+def test_current_is_what_ale_py_ships():
+  for game in roms.games():
+    rom = roms.find_rom(game, 'current')
+    assert (rom.game, rom.rom_set) == (game, 'current')
+    assert rom.path == ale_py.roms.get_rom_path(rom.rom_id)
+    assert rom.md5 == hashlib.md5(rom.path.read_bytes()).hexdigest()
 
 
 @needs_atari_py
@@ -67,13 +66,9 @@ def test_legacy_is_what_atari_py_ships(monkeypatch):
 @pytest.mark.parametrize(
   'typed, game',
   [
-    ('Pong', 'Pong'),
     ('pong', 'Pong'),
     ('MontezumaRevenge', 'MontezumaRevenge'),
-    ('montezuma_revenge', 'MontezumaRevenge'),
-    ('UpNDown', 'UpNDown'),
     ('up_n_down', 'UpNDown'),
-    ('MsPacman', 'MsPacman'),
     ('tic_tac_toe_3d', 'TicTacToe3D'),
   ],
 )
@@ -81,15 +76,10 @@ def test_names_as_users_type_them(typed, game):
   assert roms.find_rom(typed, 'current').game == game
 
 
-def test_rom_id():
-  assert roms.find_rom('YarsRevenge', 'current').rom_id == 'yars_revenge'
-
-
 @pytest.mark.parametrize(
   ('game', 'rom_set', 'named'),
   [
     ('Pnog', 'auto', ["'Pnog'", 'Pong']),
-    ('Quebert', 'auto', ["'Quebert'", 'Qbert']),
     ('Amidar', 'auto', ['Amidar', 'BATCH_RL_LEGACY_ROMS', "= 'current'"]),
     ('DonkeyKong', 'legacy', ['DonkeyKong', "'current'"]),
     ('Pong', 'legacy', ['pong.bin', "'batch_rl[legacy-roms]'"]),
@@ -103,24 +93,18 @@ def test_mistakes_are_one_line(legacy_directory, game, rom_set, named):
   assert all(name in text for name in named)
 
 
-def test_auto_prefers_legacy(legacy_directory):
+def test_auto_prefers_legacy(legacy_directory, tmp_path, monkeypatch):
+  rom = roms.find_rom('Pong')
+  assert (rom.rom_set, rom.same_in_both_sets) == ('current', True)
   copy_rom('pong', legacy_directory)
   rom = roms.find_rom('Pong')
-  assert rom.rom_set == 'legacy'
+  assert (rom.rom_set, rom.same_in_both_sets) == ('legacy', True)
   assert rom.path == legacy_directory / 'pong.bin'
-  assert rom.same_in_both_sets
-
-
-def test_auto_takes_the_same_file_from_ale_py(legacy_directory):
-  rom = roms.find_rom('Pong')
-  assert rom.rom_set == 'current'
-  assert rom.same_in_both_sets
-
-
-def test_games_whose_roms_differ(legacy_directory):
-  assert not roms.find_rom('Amidar', 'current').same_in_both_sets
   rom = roms.find_rom('DonkeyKong')  # atari-py had none.
   assert (rom.rom_set, rom.same_in_both_sets) == ('current', False)
+  monkeypatch.setenv('BATCH_RL_LEGACY_ROMS', str(tmp_path / 'none'))
+  with pytest.raises(ValueError, match='BATCH_RL_LEGACY_ROMS=.*none'):
+    roms.find_rom('Pong')
 
 
 @pytest.mark.parametrize('rom_set', ['legacy', 'auto'])
@@ -131,14 +115,6 @@ def test_wrong_file_among_the_legacy_roms(legacy_directory, rom_set):
   text = one_line(excinfo)
   assert str(path) in text
   assert roms.find_rom('Amidar', 'current').md5 in text
-
-
-def test_legacy_variable_that_names_no_directory(monkeypatch, tmp_path):
-  monkeypatch.setenv('BATCH_RL_LEGACY_ROMS', str(tmp_path / 'none'))
-  with pytest.raises(
-    ValueError, match='BATCH_RL_LEGACY_ROMS=.*none.*not a dir'
-  ):
-    roms.find_rom('Pong')
 
 
 def test_atari_py_is_found_but_not_imported(tmp_path, monkeypatch):

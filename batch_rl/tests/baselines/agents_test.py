@@ -5,7 +5,6 @@ import json
 import pickle
 import random
 import re
-import types
 
 import gin
 import numpy as np
@@ -14,8 +13,7 @@ import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.agents import backups
-from batch_rl.baselines.agents import REGISTRY, logged_agent
-from batch_rl.baselines.agents import dqn_agent as logged_dqn_agent
+from batch_rl.baselines.agents import REGISTRY
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import shard_files
 from batch_rl.tests import cartpole
@@ -32,11 +30,6 @@ MEMORY = """
 
 @pytest.fixture(params=CLASSES)
 def name(request):
-  return request.param
-
-
-@pytest.fixture(params=[name for name in CLASSES if name != 'random'])
-def learner(request):
   return request.param
 
 
@@ -213,38 +206,6 @@ def test_a_checkpoint_restores_the_random_agents_draws(make_agent, tmp_path):
   np.testing.assert_array_equal(play(fresh, [50])['action'], expected)
 
 
-@pytest.mark.parametrize('stack_size', [1, 4])
-def test_observations_are_recorded_as_dopamine_does(stack_size):
-  states = []
-  for kind in (dqn_agent.DQNAgent, logged_dqn_agent.LoggedDQNAgent):
-    random = np.random.default_rng(0)
-    agent = types.SimpleNamespace(
-      observation_shape=(3, 2), state=np.zeros((1, 3, 2, stack_size))
-    )
-    for _ in range(stack_size + 2):
-      before = agent.state
-      kind._record_observation(
-        agent, random.integers(0, 256, (3, 2, 1), np.uint8)
-      )
-      assert agent.state is not before
-    assert agent._observation.dtype == np.uint8
-    states.append(agent.state)
-  theirs, ours = states
-  np.testing.assert_array_equal(ours, theirs)
-  assert ours.dtype == theirs.dtype and ours.any()
-
-
-def test_agents_keep_their_own_way_to_record_observations():
-  class Agent(dqn_agent.DQNAgent):
-    def _record_observation(self, observation):
-      super()._record_observation(observation / 2)
-
-  class LoggedAgent(logged_agent.LoggedAgentMixin, Agent):
-    pass
-
-  assert LoggedAgent._record_observation is Agent._record_observation
-
-
 def test_dqn_acts_and_learns_as_dopamines(tmp_path):
   """With summaries, evaluations, several steps and a schedule of epsilon."""
   gin.parse_config(f"""{MEMORY}
@@ -307,12 +268,11 @@ def test_a_column_of_logged_data_is_refused(make_agent):
     make_agent('dqn', backup=backups.MonteCarlo())
 
 
-@pytest.mark.parametrize('name', ['dqn', 'c51'])
-def test_functional_networks_are_synchronised(name, make_agent, monkeypatch):
+def test_functional_networks_are_synchronised(make_agent, monkeypatch):
   monkeypatch.setitem(
-    cartpole.SMALL, name, {'network': own_networks_test.functional}
+    cartpole.SMALL, 'c51', {'network': own_networks_test.functional}
   )
-  agent = make_agent(name, target_update_period=5)
+  agent = make_agent('c51', target_update_period=5)
   play(agent, [40])
   before = agent._sess.run(agent.target_convnet.weights)
   agent._sess.run(agent._sync_qt_ops)
@@ -327,21 +287,18 @@ def test_restores_nothing_without_a_checkpoint(name, shared_agents, tmp_path):
   assert not shared_agents(name).unbundle(str(tmp_path), 7, None)
 
 
-def test_is_gin_configurable_under_its_own_name(learner, shared_agents):
-  assert shared_agents(learner).gamma == GAMMA
+def test_is_gin_configurable_under_its_own_name(name, shared_agents):
+  if name == 'random':
+    assert shared_agents(name).replay_log.shard_capacity == 40
+  else:
+    assert shared_agents(name).gamma == GAMMA
   with pytest.raises(ValueError, match="doesn't have a parameter"):
-    gin.parse_config(f'{CLASSES[learner].__name__}.gama = 0.5')
-
-
-def test_random_agent_is_gin_configurable(make_agent):
-  assert make_agent('random').replay_log.shard_capacity == 40
-  with pytest.raises(ValueError, match="doesn't have a parameter"):
-    gin.parse_config('RandomAgent.shard_capasity = 40')
-  with pytest.raises(TypeError, match='gama'):
-    make_agent('random', gama=0.5)
+    gin.parse_config(f'{CLASSES[name].__name__}.gama = 0.5')
 
 
 def test_random_agent_acts_uniformly(make_agent):
+  with pytest.raises(TypeError, match='gama'):
+    make_agent('random', gama=0.5)
   actions = play(make_agent('random'), [4000])['action']
   # Five standard deviations of a fair coin.
   assert abs((actions == 0).sum() - 2000) < 5 * np.sqrt(4000 * 0.25)
@@ -351,34 +308,3 @@ def test_random_agent_acts_uniformly(make_agent):
 def test_samples_uniformly(name):
   with pytest.raises(ValueError, match="='prioritized' is not supported"):
     CLASSES[name](None, 2, '/nowhere', replay_scheme='prioritized')
-
-
-def test_separate_networks_take_turns_by_episode(make_agent):
-  agent = make_agent(
-    'multi_network_dqn',
-    num_actions=6,  # Two networks rarely agree.
-    graph_seed=1,
-    transform_strategy='IDENTITY',
-    epsilon_fn=lambda *args: 0.0,
-    min_replay_history=1_000_000,
-    acting_seed=1,
-  )
-  # All actions of an episode are those of one network.
-  random = np.random.default_rng(0)
-  acting = set()
-  for _ in range(12):
-    agreeing = np.ones(agent.num_heads, bool)
-    for step, observation in enumerate(random.uniform(-3, 3, (30, 4))):
-      action = (
-        agent.step(0.0, observation)
-        if step
-        else agent.begin_episode(observation)
-      )
-      [q_heads] = agent._sess.run(
-        agent._net_outputs.q_heads, {agent.state_ph: agent.state}
-      )
-      agreeing &= q_heads.argmax(axis=0) == action
-    agent.end_episode(0.0)
-    [network] = np.flatnonzero(agreeing)
-    acting.add(network)
-  assert acting == set(range(agent.num_heads))

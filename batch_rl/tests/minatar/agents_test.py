@@ -44,11 +44,9 @@ HEADS = {
 }
 CASES = [
   *(('offline', name, heads) for name, heads in HEADS.items()),
-  ('offline', 'behavioural_cloning', None),
   ('offline', 'cql', ('quantile_values', 51)),
   ('offline', 'bcq', ('q_values', 2)),  # and logits
   ('online', 'dqn_adam', None),
-  ('online', 'c51', ('probabilities', 51)),
   ('online', 'rem', ('q_heads', 4)),
 ]
 WEIGHTS = 16 * (9 * 6 + 1) + 128 * (

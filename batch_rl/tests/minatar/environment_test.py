@@ -3,7 +3,6 @@
 import importlib
 import importlib.metadata
 import importlib.util
-import pathlib
 import pickle
 import sys
 
@@ -46,25 +45,18 @@ def test_episodes_are_those_of_minatar(game, monkeypatch):
   other.seed(3)
   other.reset()
   env = environment.MinAtarEnvironment(game)
-  np.testing.assert_array_equal(env.reset(3), other.state())
+  first = env.reset(3)
+  assert env.action_space.n == 6 and first.dtype == np.uint8
+  assert first.shape == games.observation_shape(game)
+  np.testing.assert_array_equal(first, other.state())
   for action in random_actions(400):
     observation, reward, terminal, _ = env.step(action)
+    assert env.observation_space.contains(observation)
     assert (reward, terminal) == other.act(action)
     np.testing.assert_array_equal(observation, other.state())
     if terminal:
       other.reset()
       np.testing.assert_array_equal(env.reset(), other.state())
-
-
-@every_game
-def test_observations_are_planes_of_zeros_and_ones(game):
-  env = environment.MinAtarEnvironment(game)
-  assert env.action_space.n == 6
-  first = env.reset(0)
-  assert first.shape == games.observation_shape(game)
-  assert first.dtype == np.uint8 and env.observation_space.contains(first)
-  for action in random_actions(50):
-    assert env.observation_space.contains(env.step(action)[0])
 
 
 @every_game
@@ -99,17 +91,10 @@ def test_actions_stick_with_their_probability():
     stuck.append(position == 4)
   # Four standard errors.
   assert np.mean(stuck) == pytest.approx(0.1, abs=0.022)
-
-
-@pytest.mark.parametrize(
-  ('probability', 'positions'), [(0, [5, 4]), (1, [4, 4])]
-)
-def test_never_and_always_sticky(probability, positions):
-  env = environment.MinAtarEnvironment(
-    'Breakout', repeat_action_probability=probability
-  )
-  env.reset(0)
-  assert paddle(env, [3, 1]) == positions
+  for probability, positions in ((0, [5, 4]), (1, [4, 4])):
+    env = environment.MinAtarEnvironment('Breakout', probability)
+    env.reset(0)
+    assert paddle(env, [3, 1]) == positions
 
 
 def test_without_ramping_a_game_stays_as_fast():
@@ -124,13 +109,6 @@ def test_without_ramping_a_game_stays_as_fast():
   assert speeds[True] < speeds[False] == 10
 
 
-def test_freeway_ends_after_its_time_by_a_terminal_step():
-  env = environment.MinAtarEnvironment('Freeway')
-  env.reset(0)
-  terminals = [env.step(0)[2] for _ in range(2501)]
-  assert terminals.index(True) == 2500 and env.game_over
-
-
 def test_the_record_of_a_run():
   env = environment.MinAtarEnvironment('space_invaders', 0.25)
   assert environments.describe(env) == {
@@ -142,7 +120,6 @@ def test_the_record_of_a_run():
     'frame_skip': 1,
     'num_actions': 6,
   }
-  assert environments.is_resumable(env)
 
 
 def test_images_have_a_colour_for_each_plane(tmp_path):
@@ -159,13 +136,7 @@ def test_images_have_a_colour_for_each_plane(tmp_path):
 
 
 @pytest.mark.parametrize(
-  'name',
-  [
-    'SpaceInvaders',
-    'space_invaders',
-    'MinAtar/SpaceInvaders',
-    'minatar-spaceinvaders',
-  ],
+  'name', ['space_invaders', 'MinAtar/SpaceInvaders', 'minatar-spaceinvaders']
 )
 def test_a_game_has_one_name(name):
   assert games.canonical_name(name) == 'MinAtar-SpaceInvaders'
@@ -173,7 +144,7 @@ def test_a_game_has_one_name(name):
 
 
 def test_mistakes_are_one_line(monkeypatch):
-  with pytest.raises(ValueError, match="'Pong'; did you mean one of MinAtar-"):
+  with pytest.raises(ValueError, match="'Pong'.*MinAtar-"):
     environment.MinAtarEnvironment('Pong')
   with pytest.raises(ValueError, match='bind MinAtarEnvironment.game_name'):
     environment.minatar_observation_shape()
@@ -183,13 +154,3 @@ def test_mistakes_are_one_line(monkeypatch):
   monkeypatch.setattr(importlib.util, 'find_spec', lambda _: None)
   with pytest.raises(ValueError, match=r"pip install 'batch_rl\[minatar\]'"):
     environment.MinAtarEnvironment('Breakout')
-
-
-def test_games_are_those_of_the_package():
-  package = importlib.util.find_spec('minatar').submodule_search_locations[0]
-  found = {
-    path.stem for path in pathlib.Path(package, 'environments').glob('*.py')
-  }
-  assert {games.module_name(game) for game in games.GAMES} == found - {
-    '__init__'
-  }

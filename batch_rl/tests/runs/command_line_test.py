@@ -1,11 +1,9 @@
 """The programs as typed: results on disk, one-line errors, resuming."""
 
 import functools
-import gzip
 import importlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -16,11 +14,9 @@ import gin
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import logging
 
 from batch_rl.baselines import run_experiment
 from batch_rl.baselines import train as online
-from batch_rl.dataset.sampling import sampler
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.fixed_replay import run_experiment as offline_runs
 from batch_rl.fixed_replay import train as offline
@@ -111,44 +107,21 @@ def test_a_killed_run_resumes_to_the_same_log(
   assert 'batch_rl.baselines.train' in manifests[1]['command']
 
 
-def test_a_log_of_another_run_is_not_overwritten(unbroken, tmp_path, capsys):
-  with pytest.raises(SystemExit) as refused:
-    programs.run_here(
-      online, **online_options(tmp_path / 'other', unbroken / 'Pong/1')
-    )
-  assert refused.value.code == 2
-  assert 'already holds the log of another run' in capsys.readouterr().err
-
-
-def test_a_log_directory_in_use_names_the_process(tmp_path, capsys):
-  """The directory is empty until the first transition."""
-  (tmp_path / 'log').mkdir()
-  lock = locks.try_lock(str(tmp_path / 'log/.log.lock'))
-  with lock, pytest.raises(SystemExit) as refused:
-    programs.run_here(
-      online, **online_options(tmp_path / 'base', tmp_path / 'log/replay_logs/')
-    )
-  assert refused.value.code == 2
-  assert 'choose another --replay_log_dir' in capsys.readouterr().err
-
-
-def test_sigterm_while_starting_ends_the_program(tmp_path):
-  """See `interruption_test` for the handler itself."""
-  before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-  try:
-    for program, flag in ((online, 'replay_log_dir'), (offline, 'replay_dir')):
-      signal.signal(signal.SIGTERM, signal.SIG_DFL)
-      with pytest.raises(SystemExit):
-        programs.run_here(
-          program,
-          base_dir=str(tmp_path),
-          agent_name='nonsense',
-          **{flag: str(tmp_path)},
-        )
-      handler = signal.getsignal(signal.SIGTERM)
-      assert handler.__qualname__.startswith('exit_on_sigterm')
-  finally:
-    signal.signal(signal.SIGTERM, before)
+def test_logs_of_other_runs_are_refused(unbroken, tmp_path, capsys):
+  (tmp_path / 'used').mkdir()
+  with locks.try_lock(str(tmp_path / 'used/.log.lock')):
+    for log_dir, message in (
+      (unbroken / 'Pong/1', 'another run'),
+      (tmp_path / 'used/replay_logs/', '--replay_log_dir'),
+      ('gs://a/b', 'gs://a/b is remote'),
+    ):
+      with pytest.raises(SystemExit) as refused:
+        programs.run_here(online, **online_options(tmp_path / 'base', log_dir))
+      assert refused.value.code == 2
+      assert message in capsys.readouterr().err
+  # The program was still starting.
+  handler = signal.getsignal(signal.SIGTERM)
+  assert handler.__qualname__.startswith('exit_on_sigterm')
 
 
 def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
@@ -172,7 +145,6 @@ def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
   line = programs.command('fixed_replay.train', **options)
   trained = programs.run(line, tmp_path)
   assert trained.returncode == 0, trained.stderr
-  assert 'Iteration 0: evaluation return' in trained.stderr
   assert 'has no effect' not in trained.stderr
   # Dopamine's log of its arguments.
   assert 'agent with the following parameters' not in trained.stderr
@@ -187,14 +159,19 @@ def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
 
 
 @pytest.mark.parametrize(
-  'program, options, message',
+  ('options', 'message'),
   [
-    ('fixed_replay', {}, 'missing --base_dir, --replay_dir'),
-    ('fixed_replay', {'base_dri': 'x'}, "Unknown command line flag 'base_dri'"),
+    ({}, '--base_dir'),
+    ({'base_dri': 'x'}, 'base_dri'),
+    (
+      # Before TensorFlow is imported, which writes lines of its own.
+      {'base_dir': 'x', 'gin_bindings': 'A.b=Breakout'},
+      "'Breakout'",
+    ),
   ],
 )
-def test_mistakes_in_flags(tmp_path, program, options, message):
-  line = programs.command(f'{program}.train', **options)
+def test_mistakes_in_flags(tmp_path, options, message):
+  line = programs.command('baselines.train', **options)
   done = programs.run(line, tmp_path)
   assert done.returncode == 2
   assert message in done.stderr
@@ -219,13 +196,8 @@ GAME = 'atari_lib.create_atari_environment.game_name'
     ({'agent_name': 'dqnn'}, "Unknown agent 'dqnn' (did you mean dqn?)"),
     ({'gin_files': []}, 'No agent: name one (c51, dqn, multi_head'),
     ({'gin_files': ['batch_rl/fixed_replay/configs/renn.gin']}, 'rem.gin'),
-    ({'gin_files': ['/nowhere/a.gin']}, 'There is no gin file /nowhere/a.gin'),
-    ({'gin_bindings': ["include 'no/a.gin'"]}, 'There is no gin file no/a.gin'),
-    ({'gin_bindings': ['Nonsense.x = 1']}, 'Nonsense'),
-    (
-      {'gin_bindings': ['FixedReplayMultiHeadDQNAgent.num_haeds = 1']},
-      'num_haeds',
-    ),
+    ({'gin_bindings': ['FixedReplayMultiHeadDQNAgent.kappa = 1']}, 'kappa'),
+    ({'gin_bindings': ['FixedReplayMultiHeadDQNAgent.gamma=-4']}, '=-4'),
     ({'gin_bindings': [f'{GAME} = "Pnog"']}, 'Pong'),
     ({'gin_bindings': [f'{GAME} = "Breakout"']}, 'holds Pong'),
     ({'gin_bindings': ['make_atari.rom_set = "ancient"']}, 'ancient'),
@@ -310,16 +282,7 @@ def base_dir(trained, tmp_path):
   return shutil.copytree(trained, tmp_path / 'base')
 
 
-def test_a_mistake_leaves_the_base_dir_usable(tmp_path, atari_run, capsys):
-  base_dir = tmp_path / 'base'
-  with pytest.raises(SystemExit):
-    offline_main(base_dir, atari_run, [f'{GAME}="Breakout"'])
-  assert 'bind it to "Pong"' in capsys.readouterr().err
-  offline_main(base_dir, atari_run, ONCE)
-
-
 LONG_SUBSET = 'FixedReplayBuffer.subset="' + 'x' * 90 + '"'
-SUBSET = 'FixedReplayBuffer.subset="first_transitions(99)"'
 
 
 @pytest.mark.parametrize(
@@ -328,47 +291,17 @@ SUBSET = 'FixedReplayBuffer.subset="first_transitions(99)"'
     (['FixedReplayDQNAgent.gamma=0.5'], 1, 'gamma = 0.5'),
     (['FixedReplayRunner.tensor_float_32=True'], 1, 'tensor_float_32 = True'),
     ([LONG_SUBSET], 1, 'x' * 90),  # gin would wrap the line
-    ([SUBSET], 1, 'first_transitions(99)'),
     ([], 2, '- seed = 1; + seed = 2'),
   ],
 )
 def test_a_run_with_checkpoints_keeps_its_settings(
   base_dir, atari_run, capsys, bindings, seed, message
 ):
-  assert_refused(base_dir, atari_run, capsys, message, bindings, seed)
-
-
-def assert_refused(base_dir, run_dir, capsys, message, bindings=(), seed=1):
   with pytest.raises(SystemExit):
-    offline_main(base_dir, run_dir, [*ONCE, *bindings], seed)
+    offline_main(base_dir, atari_run, [*ONCE, *bindings], seed)
   printed = capsys.readouterr().err
-  assert 'holds a run with other settings' in printed
   assert len(printed) < 2000  # only the change, without gin's rulers
   assert message in printed
-
-
-def test_a_run_with_checkpoints_keeps_its_data(
-  base_dir, atari_run, tmp_path, capsys
-):
-  copy = shutil.copytree(atari_run, tmp_path / 'Pong' / '2')
-  assert_refused(base_dir, copy, capsys, 'Pong/2')
-
-
-def test_a_run_with_checkpoints_keeps_its_frames(base_dir, atari_run, capsys):
-  """One byte of one frame has changed, and nothing else."""
-  path = atari_run / 'replay_logs' / shard_files.file_name('observation', 0)
-  intact = path.read_bytes()
-  frames = bytearray(gzip.decompress(intact))
-  frames[-25 * 84 * 84] ^= 1
-  path.write_bytes(gzip.compress(bytes(frames)))
-  try:
-    with pytest.raises(SystemExit):
-      offline_main(base_dir, atari_run, ONCE)
-  finally:
-    path.write_bytes(intact)
-  printed = capsys.readouterr().err
-  assert 'holds a run on other data; choose another' in printed
-  assert f'{path.name}: hash ' in printed.splitlines()[-1]
 
 
 def test_a_run_with_checkpoints_keeps_its_rom_and_precision(
@@ -397,7 +330,7 @@ def test_a_run_with_checkpoints_keeps_its_rom_and_precision(
   assert record['environment']['rom_md5'] == digest
 
 
-def test_macros_configure_a_run(tmp_path):
+def test_macros_configure_a_run_without_evaluations(tmp_path):
   macros = ["AGENT='random'", "GAME='Pong'", 'SEED=6']
   macros.append('ENVIRONMENT=@atari_lib.create_atari_environment')
   programs.run_here(
@@ -411,10 +344,13 @@ def test_macros_configure_a_run(tmp_path):
       'LoggedRunner.create_environment_fn=%ENVIRONMENT',
       'LoggedRunner.num_iterations=1',
       'LoggedRunner.training_steps=8',
-      'LoggedRunner.evaluation_steps=1',
+      'LoggedRunner.evaluation_steps=0',
       'LoggedRunner.max_steps_per_episode=20',
     ],
   )
+  assert progress.read(str(tmp_path))['evaluation'] is None
+  with pytest.raises(ValueError, match='no evaluations'):
+    run_results.read_run(str(tmp_path))
   record = json.loads((tmp_path / 'run.json').read_text())
   assert (record['agent'], record['seed']) == ('random', 6)
   assert record['environment']['game'] == 'Pong'
@@ -423,39 +359,12 @@ def test_macros_configure_a_run(tmp_path):
   assert not seeding.has_deterministic_ops()
 
 
-def test_a_run_without_evaluations_has_no_score(tmp_path):
-  programs.run_here(
-    online,
-    base_dir=str(tmp_path),
-    gin_files=[ONLINE],
-    gin_bindings=[
-      'LoggedRunner.num_iterations=1',
-      'LoggedRunner.training_steps=8',
-      'LoggedRunner.evaluation_steps=0',
-      'LoggedRunner.max_steps_per_episode=20',
-    ],
-  )
-  assert progress.read(str(tmp_path))['evaluation'] is None
-  with pytest.raises(ValueError, match='no evaluations'):
-    run_results.read_run(str(tmp_path))
-
-
 def test_a_run_may_be_prolonged_and_changed_on_request(
   base_dir, atari_run, caplog
 ):
-  longer = [*TWICE, 'Checkpoints.keep=9']
-  logging.get_absl_logger().addHandler(caplog.handler)
-  try:
-    offline_main(base_dir, atari_run, ONCE)
-    assert 'Nothing to do: 1 of 1 iterations are done.' in caplog.text
-    assert 'Reports' not in caplog.text
-    offline_main(base_dir, atari_run, longer)
-    offline_main(base_dir, atari_run, ONCE)
-    assert (
-      '2 of 1 iterations are done. Reports count the first 1.' in caplog.text
-    )
-  finally:
-    logging.get_absl_logger().removeHandler(caplog.handler)
+  offline_main(base_dir, atari_run, [*TWICE, 'Checkpoints.keep=9'])
+  offline_main(base_dir, atari_run, ONCE)
+  assert 'Nothing to do: 2 iterations are done' in caplog.text
   assert (base_dir / 'checkpoints/ckpt-1').exists()
   changed = [
     'FixedReplayRunner.num_iterations=3',
@@ -487,23 +396,18 @@ def own_program(base_dir, replay_dir, bindings):
   offline_runs.FixedReplayRunner(str(base_dir), create_agent).run_experiment()
 
 
-@pytest.mark.parametrize(
-  'programs_in_turn',
-  [(offline_main, own_program), (own_program, offline_main)],
-)
 def test_the_command_and_a_program_continue_each_others_runs(
-  tmp_path, atari_run, programs_in_turn
+  base_dir, atari_run
 ):
   """The seed is a flag of the one, and a binding of the other."""
-  first, second = programs_in_turn
-  first(tmp_path, atari_run, ONCE)
-  second(tmp_path, atari_run, TWICE)
-  assert (tmp_path / 'checkpoints/ckpt-1').exists()
-  record = json.loads((tmp_path / 'run.json').read_text())
+  own_program(base_dir, atari_run, TWICE)
+  with pytest.raises(ValueError, match='gamma'):
+    own_program(base_dir, atari_run, ['FixedReplayDQNAgent.gamma=0.5'])
+  offline_main(base_dir, atari_run, ['FixedReplayRunner.num_iterations=3'])
+  assert (base_dir / 'checkpoints/ckpt-2').exists()
+  record = json.loads((base_dir / 'run.json').read_text())
   assert (record['seed'], record['agent']) == (1, 'dqn')
   assert 'changes' not in record
-  with pytest.raises((ValueError, SystemExit)):
-    first(tmp_path, atari_run, ['FixedReplayDQNAgent.gamma=0.5'])
 
 
 def test_first_weights_are_needed_only_at_the_start(
@@ -540,15 +444,12 @@ def test_a_run_that_fails_ends_in_one_line(error, capsys):
     command_line.finish(FailingRunner(error('The loss is nan\nat update 7.')))
   assert exit_.value.code == 2
   printed = capsys.readouterr().err
-  assert printed.endswith('error: The loss is nan at update 7.\n')
+  assert printed.endswith(' The loss is nan at update 7.\n')
   assert printed.count('\n') == 1
-
-
-def test_memory_that_is_short_while_starting_is_one_line(capsys):
-  with pytest.raises(SystemExit) as exit_, command_line.user_errors():
+  # Also while it starts, and without a message.
+  with pytest.raises(SystemExit), command_line.user_errors():
     raise MemoryError
-  assert exit_.value.code == 2
-  assert capsys.readouterr().err.endswith(' error: out of memory\n')
+  assert capsys.readouterr().err.count('\n') == 1
 
 
 def test_an_error_in_a_users_code_keeps_its_traceback(own_folder):
@@ -571,45 +472,3 @@ def test_a_base_dir_in_use_names_the_process(tmp_path):
   assert f'is in use by process {os.getpid()} on' in done.stderr
   run_record._locks.clear()
   assert programs.run([sys.executable, '-c', code], tmp_path).returncode == 0
-
-
-def test_a_checkpoint_that_cannot_be_restored_is_an_error(
-  base_dir, atari_run, capsys
-):
-  """A new start would lose the run silently."""
-  os.remove(base_dir / 'checkpoints/ckpt-0/state.pickle')
-  with pytest.raises(SystemExit):
-    offline_main(base_dir, atari_run, ONCE)
-  assert 'Checkpoint ckpt-0 in' in capsys.readouterr().err
-
-
-def test_a_cache_truncated_while_in_use_ends_in_one_line(
-  tmp_path, atari_run, capsys, monkeypatch
-):
-  calls = []
-  original = sampler.Sampler.stacks
-
-  def truncate_and_sample(*arguments):
-    calls.append(None)
-    if len(calls) == 3:
-      [path] = tmp_path.glob('cache/*/shard-0.bin')
-      os.truncate(path, 0)
-    return original(*arguments)
-
-  monkeypatch.setattr(sampler.Sampler, 'stacks', truncate_and_sample)
-  with pytest.raises(SystemExit) as exit_:
-    offline_main(
-      tmp_path / 'base',
-      atari_run,
-      [
-        *ONCE,
-        'FixedReplayRunner.training_steps=400',
-        f'FixedReplayBuffer.cache_dir="{tmp_path / "cache"}"',
-      ],
-    )
-  assert exit_.value.code == 2
-  last = capsys.readouterr().err.splitlines()[-1]
-  assert re.search(
-    r'error: /.*/shard-0\.bin is damaged \(it was truncated, .*\); delete it',
-    last,
-  )

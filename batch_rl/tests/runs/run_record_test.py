@@ -1,7 +1,8 @@
-"""The record of a run that is resumed: intact, restored, or refused."""
+"""The record of a run that is resumed: compared, or refused."""
 
 import json
 import pathlib
+import shutil
 
 import pytest
 
@@ -37,68 +38,20 @@ def resume(base_dir, accept_changes=False, **settings):
   )
 
 
-DAMAGE = {
-  'missing': None,
-  'empty': b'',
-  'list': b'[]',
-  'null': b'null',
-  'bare': b'{}',
-  'truncated': b'{"run_id": "0", "se',
-  'bytes': b'\xff\xfe',
-  'nested': b'[' * 100_000,
-  'types': b'{"run_id": "0", "seed": 1e999}',
-}
-
-
-@pytest.fixture(params=DAMAGE)
-def damaged(request, base_dir):
-  """A run whose `run.json` is damaged or missing."""
-  path = base_dir / 'run.json'
-  if (content := DAMAGE[request.param]) is None:
-    path.unlink()
-  else:
-    path.write_bytes(content)
-  return base_dir
-
-
-def test_a_lost_record_is_restored_from_a_checkpoint(damaged, caplog):
-  saved = json.loads(
-    (damaged / 'checkpoints/ckpt-1/checkpoint.json').read_text()
-  )['run']
-  assert resume(damaged) == saved
-  assert f'{damaged}/run.json is restored from a checkpoint' in caplog.text
-  assert len(caplog.records) == 1
-
-
-def test_a_restored_record_is_compared_with_the_settings(damaged):
-  with pytest.raises(ValueError, match=r'\+ gin_config = A.b = 2'):
-    resume(damaged, gin_config='A.b = 2')
-  changed = resume(damaged, accept_changes=True, gin_config='A.b = 2')
-  assert changed['gin_config'] == 'A.b = 2' and len(changed['changes']) == 1
-
-
 @pytest.mark.parametrize(
   ('line', 'may_change'),
   [
     ('FixedReplayRunner.num_iterations', True),
     ('Checkpoints.keep', True),
-    ('a.b.Checkpoints.keep', True),
-    ('WrappedFixedReplayBuffer.cache_dir', True),
     ('WrappedFixedReplayBuffer.prefetch_threads', True),
     ('eval/batch_rl.x.FixedReplayBuffer.stack_on_device', True),
     ('FixedReplayDQNAgent.updates_per_run', True),
     ('FixedReplayDQNAgent.jit_compile', False),
-    ('FixedReplayDQNAgent.tf_device', False),
-    ('FixedReplayDQNAgent.epsilon_eval', False),
-    ('FixedReplayBuffer.start_early', False),
     ('FixedReplayBuffer.subset', False),
     ('FixedReplayRunner.evaluation_steps', False),
     ('run_seed.seed', True),  # it is compared as an entry of the record
     ('mine.run_seed_of_mine.seed', False),
     ('MyAgent.num_iterations', False),
-    ('MyAgent.preload', False),
-    ('MyAgent.num_iterations_of_warmup', False),
-    ('MyAgent.preload_weights', False),
     ('MyCheckpoints.keep', False),
     ("MyAgent.name = 'B.preload'  # or", False),
   ],
@@ -155,65 +108,39 @@ def test_a_seed_is_recorded_only_if_the_run_has_one(tmp_path):
   assert (record['seed'], record['seed_drawn']) == (4, False)
 
 
-def test_a_lost_setting_is_restored(base_dir, caplog):
+@pytest.mark.parametrize('content', [None, '{}', '{"run_id": null}'])
+def test_a_run_without_a_record_is_refused(base_dir, content):
   path = base_dir / 'run.json'
-  record = json.loads(path.read_text())
-  del record['gin_config']
-  path.write_text(json.dumps({**record, 'seed': None, 'note': 'mine'}))
-  with pytest.raises(ValueError, match=r'\+ gin_config = A.b = 2'):
-    resume(base_dir, gin_config='A.b = 2')
-  assert 'it lacks gin_config, seed' in caplog.text
-  restored = resume(base_dir)
-  assert restored['seed'] == 1 and restored['note'] == 'mine'
-
-
-def test_a_run_without_any_record_is_refused(damaged):
-  for path in damaged.glob('checkpoints/*/checkpoint.json'):
-    path.write_text('{}')
-  with pytest.raises(ValueError, match='no record of the run') as error:
-    resume(damaged)
-  assert 'run.json' in str(error.value) and '\n' not in str(error.value)
-  accepted = resume(damaged, accept_changes=True)
+  path.unlink()
+  if content:
+    path.write_text(content)
+  with pytest.raises(ValueError, match='run.json') as error:
+    resume(base_dir)
+  assert '\n' not in str(error.value)
+  accepted = resume(base_dir, accept_changes=True)
   assert accepted['run_id'] and len(accepted['changes']) == 1
 
 
-def test_a_record_of_another_run_is_refused(base_dir):
-  path = base_dir / 'run.json'
-  record = json.loads(path.read_text())
-  path.write_text(json.dumps({**record, 'run_id': 'another'}))
-  with pytest.raises(ValueError, match='is not of the run that wrote') as error:
-    resume(base_dir)
-  assert f'- run_id = another; + run_id = {record["run_id"]}' in str(
-    error.value
-  )
-  assert resume(base_dir, accept_changes=True)['run_id'] == 'another'
-
-
-def test_an_intact_record_is_not_restored(base_dir, caplog):
+def test_an_intact_record_stays_as_it_is(base_dir):
   before = json.loads((base_dir / 'run.json').read_text())
   assert resume(base_dir) == before
-  assert not caplog.records
 
 
 def test_records_of_older_versions_resume(base_dir):
   """They had fewer entries, and checkpoints of Dopamine's checkpointer."""
-  for path in sorted(base_dir.glob('checkpoints/*/*'), reverse=True):
-    path.unlink()
-  for folder in base_dir.glob('checkpoints/*'):
-    folder.rmdir()
+  shutil.rmtree(base_dir / 'checkpoints')
+  (base_dir / 'checkpoints').mkdir()
   (base_dir / 'checkpoints' / 'sentinel_checkpoint_complete.0').touch()
   old = {'run_id': 'a', 'agent': 'dqn', 'seed': 5, 'command': 'python x.py'}
   (base_dir / 'run.json').write_text(json.dumps({**old, 'unknown': [1e999]}))
   assert resume(base_dir)['seed'] == 5
-  (base_dir / 'run.json').write_text('[]')
-  with pytest.raises(ValueError, match='no record of the run'):
-    resume(base_dir)
   # A run of Dopamine's own never had a record.
   (base_dir / 'run.json').unlink()
   assert resume(base_dir)['run_id'] != 'a'
 
 
-def test_a_damaged_record_without_checkpoints_is_an_error(tmp_path):
-  (tmp_path / 'run.json').write_text('{"run_id": "a", "seed": "5"}')
-  with pytest.raises(ValueError, match="run.json is damaged: seed is '5'"):
-    run_record.start(str(tmp_path))
+@pytest.mark.parametrize('text', ['[]', '{"run_id": "a", "seed": "5"}', '{"'])
+def test_a_damaged_record_is_an_error(base_dir, text):
+  (base_dir / 'run.json').write_text(text)
+  with pytest.raises(ValueError, match='run.json is damaged'):
+    resume(base_dir, accept_changes=True)

@@ -7,10 +7,9 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from batch_rl.baselines import parallel_runs
 from batch_rl.sweep import plan
 from batch_rl.tests import cartpole, user_code
-from batch_rl.utils import files
+from batch_rl.utils import files, seeding
 
 
 @pytest.fixture
@@ -160,7 +159,7 @@ def test_online_runs_write_where_offline_runs_read(tmp_path):
     [f'{tmp_path}/data/Asterix/1'],
   ]
   # The seed that the program derives from `--seed=7 --runs=1-3`.
-  assert flag(sweep.cells[2], 'seed') == [str(parallel_runs.seed_of(7, 2))]
+  assert flag(sweep.cells[2], 'seed') == [str(seeding.of_run(7, 2))]
   both = read(tmp_path, text.replace('agents: dqn', 'agents: [dqn, rem]'))
   logs = [flag(cell, 'replay_log_dir')[0] for cell in both.cells]
   assert len(set(logs)) == 12

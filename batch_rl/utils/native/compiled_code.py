@@ -14,28 +14,9 @@ def kept(function: Any) -> Any:
   """Compiles a function for Python, and keeps the result on disk if possible."""
   options = {'nogil': True, 'error_model': 'numpy'}
   try:
-    compiled = njit(cache=True, **options)(function)
+    return njit(cache=True, **options)(function)
   except RuntimeError:  # No directory is writable.
     return njit(**options)(function)
-  _forget_damage(compiled._cache)
-  return compiled
-
-
-def _forget_damage(cache: Any) -> None:
-  """Lets a function be compiled again if its result on disk is damaged."""
-  load = cache.load_overload
-
-  def load_or_forget(*args):
-    try:
-      return load(*args)
-    except Exception:  # noqa: BLE001  Unpickling raises any.
-      try:
-        cache.flush()
-      except OSError:
-        cache.disable()
-      return None
-
-  cache.load_overload = load_or_forget
 
 
 def c_call(result: Any, *arguments: Any) -> Any:

@@ -17,6 +17,7 @@ import gin
 
 # Attribute of a constructor: its signature before the forwarded parameters.
 _OWN_SIGNATURE = '_own_signature'
+_OWN_PARAMETERS = '_own_parameters'  # of a decorated constructor
 _VARIADIC = (
   inspect.Parameter.VAR_POSITIONAL,
   inspect.Parameter.VAR_KEYWORD,
@@ -77,6 +78,7 @@ def forwards_to(base: type, without: tuple[str, ...] = (), **fixed) -> Callable:
     # With `__wrapped__`, gin would read the signature inside the wrapper.
     del __init__.__wrapped__
     vars(__init__).pop(_OWN_SIGNATURE, None)
+    setattr(__init__, _OWN_PARAMETERS, own)
     __init__.__signature__ = inspect.Signature(
       [
         parameter
@@ -108,36 +110,24 @@ def next_accepts(instance: object, cls: type, name: str) -> bool:
 def configured_value(cls: type, name: str) -> Any:
   """Returns the value that a constructor's parameter has under gin's bindings.
 
+  gin binds it for the class or for a base class.
+
   Args:
-    cls: Class whose constructors forward the parameter to the next class.
+    cls: Class whose signature has the parameter.
     name: Name of the parameter.
 
   Raises:
-    ValueError: If no constructor has the parameter.
+    ValueError: If the class has no such parameter.
   """
   for base in cls.__mro__:
     if name in (bindings := _bindings(base)):
       return bindings[name]
     if construct := vars(base).get('__init__'):
-      parameter = _own_signature(construct).parameters.get(name)
-      if parameter and parameter.default is not parameter.empty:
-        return parameter.default
+      own = getattr(construct, _OWN_PARAMETERS, None)
+      own = own or _own_signature(construct).parameters
+      if name in own and own[name].default is not inspect.Parameter.empty:
+        return own[name].default
   raise ValueError(f'{cls.__name__} has no parameter {name} with a value.')
-
-
-def inherited_value(cls: type, name: str) -> Any:
-  """Returns the value of a parameter that a class leaves to its base classes.
-
-  gin binds it for the class or for a base class, whose constructor has the default.
-
-  Args:
-    cls: Class whose signature has the parameter.
-    name: Name of the parameter.
-  """
-  for base in cls.__mro__:
-    if name in (bindings := _bindings(base)):
-      return bindings[name]
-  return inspect.signature(cls).parameters[name].default
 
 
 def _bindings(cls: type) -> dict[str, Any]:

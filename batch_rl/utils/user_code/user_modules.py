@@ -160,24 +160,15 @@ def attribute_of(module: types.ModuleType, name: str) -> Any:
   """
   if hasattr(module, name):
     return getattr(module, name)
-  path = getattr(module, '__file__', None)
-  if path and is_outside_package(path) and not is_user_file(path):
-    raise ValueError(
-      f'The installed module {module.__name__} ({path}) has no {name}: if you mean one '
-      'of your own, give it another name.'
-    )
-  own = sorted(
+  own = [
     key
     for key, value in vars(module).items()
     if getattr(value, '__module__', None) == module.__name__
-    and not key.startswith('_')
-  )
-  path = path or 'The folder ' + ', '.join(
-    getattr(module, '__path__', [module.__name__])
-  )
+  ]
+  path = getattr(module, '__file__', None) or f'The folder {module.__name__}'
   raise ValueError(
-    f'{path} has no {name}{choices.hint(name, own)}; '
-    f'it has {", ".join(own) or "no classes"}.'
+    f'{path} has no {name}{choices.hint(name, own)}. If another module is meant, give '
+    'it a name that no package has.'
   )
 
 

@@ -1,9 +1,10 @@
-"""Mistakes in gin bindings: one clear line with the remedy, before anything slow."""
+"""The table of settings: one clear line for a mistake; README and signatures agree."""
 
-import glob
+import ast
 import inspect
 import numbers
-import os
+import pathlib
+import re
 
 import gin
 import numpy as np
@@ -12,11 +13,11 @@ import pytest
 import batch_rl
 from batch_rl.baselines import run_experiment as _online  # noqa: F401
 from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
-from batch_rl.fixed_replay import train
 from batch_rl.runs import command_line, gin_files
 from batch_rl.runs.bindings import gin_internals, settings
-from batch_rl.tests import programs, shards, user_code
+from batch_rl.tests import user_code
 
+README = pathlib.Path(__file__).parents[4] / 'README.md'
 CONFIG = 'batch_rl/fixed_replay/configs/rem.gin'
 AGENT = 'FixedReplayMultiHeadDQNAgent'
 RUNNER = 'FixedReplayRunner'
@@ -45,131 +46,79 @@ def refusal(capsys, binding, path=CONFIG):
   ('binding', 'remedy'),
   [
     # Text without quotes.
-    (f'{GAME}.game_name=Breakout', "game_name='Breakout'"),
     (f'{GAME}.game_name=Space Invaders', "game_name='Space Invaders'"),
     (f'{GAME}.game_name=Pong  # mine', "game_name='Pong'"),
     (f"{GAME}.game_name=Breakout'", "game_name='Breakout'"),
     (f'{GAME}.game_name="Breakout', 'gin cannot read the value'),
-    ('FixedReplayBuffer.cache_dir=/tmp/x', "cache_dir='/tmp/x'"),
     ('FixedReplayBuffer.cache_dir=~/x', "cache_dir='~/x'"),
-    (f'{AGENT}.optimizer={ADAM}()', 'give an optimiser'),
-    (f'{AGENT}.observation_dtype=tf.uint8', 'e.g. %tf.uint8'),
-    (f'{AGENT}.network=atari_lib.Net', '@Name'),
-    ('include a.gin', "write include 'a.gin'"),
+    (f'{AGENT}.optimizer={ADAM}()', '@tf.train'),
+    ('include a.gin', "include 'file'"),
     # Words of other languages, and numbers.
     (f'{GAME}.sticky_actions=true', '.sticky_actions=True"'),
     (f'{RUNNER}.max_steps_per_episode=null', '.max_steps_per_episode=None"'),
-    (f'{AGENT}.gamma=nan', 'give a number from 0 to 1'),
-    (f'{AGENT}.gamma=0,99', 'give a number'),
-    (f'{AGENT}.update_period=0004', 'give an integer'),
-    (f'{RUNNER}.training_steps=250,000', 'give an integer'),
-    (f'{RUNNER}.training_steps=10**6', 'give an integer'),
-    (f'{RUNNER}.training_steps=1{"0" * 5000}', '... cannot be read: give an'),
-    ('MyAgent.strength=5x', 'gin cannot read the value of MyAgent.strength=5x'),
-    (f'{AGENT}.num_heads=5 {AGENT}.gamma=1', 'give each its own --gin_bind'),
+    (f'{AGENT}.gamma=nan', 'from 0 to 1'),
+    (f'{AGENT}.update_period=0004', 'integer'),
+    (f'{RUNNER}.training_steps=10**6', 'integer'),
+    (f'{RUNNER}.training_steps=1{"0" * 5000}', '... cannot be read'),
+    ('MyAgent.strength=5x', 'MyAgent.strength=5x'),
+    (f'{AGENT}.num_heads=5 {AGENT}.gamma=1', '--gin_bindings'),
     # The value and the sign.
-    (f'{AGENT}.gamma=', 'gamma= has no value'),
-    (f'{AGENT}.gamma', 'has the form Name.parameter=value'),
-    (f'{AGENT}.gamma 0.9', 'has the form'),
-    (f'{AGENT}.gamma==0.9', 'give a number'),
-    (f'--{AGENT}.gamma=0.9', 'has the form'),
-    (f'{AGENT}:\n  gamma=1\n kappa=2', 'kappa=2`: indent all lines alike'),
-    (f'{AGENT}.observation_shape=(84, 84', 'give a tuple'),
-    ('MyAgent.strength=[a, b]', 'cannot read the value'),
+    (f'{AGENT}.gamma=', 'no value'),
+    (f'{AGENT}.gamma', 'Name.parameter=value'),
+    (f'{AGENT}.gamma==0.9', 'number'),
+    (f'--{AGENT}.gamma=0.9', 'Name.parameter=value'),
+    (f'{AGENT}:\n  gamma=1\n kappa=2', 'kappa=2`'),
+    (f'{AGENT}.observation_shape=(84, 84', 'tuple'),
+    ('MyAgent.strength=[a, b]', 'MyAgent.strength=[a, b]'),
     # Names.
     (f'{AGENT}.num_haeds=1', 'num_haeds'),
-    ('FixedReplayDQNAgnt.gamma=0.9', 'FixedReplayDQNAgnt'),
+    ('FixedReplayDQNAgnt.gamma=0.9', 'mean FixedReplayDQNAgent'),
     (f'{AGENT}.network=@NoNetwork', 'NoNetwork'),
-    (f'{AGENT}.gamma=%discount', 'neither a constant nor a macro with a value'),
-    (f'a=%a\n{AGENT}.num_heads=%a', '%a is defined by itself'),
-    ('num_iterations=3', 'num_iterations=3 sets no parameter'),
-    (RUNNER + '=3', f'{RUNNER}=3 sets no parameter: write Class.parameter'),
+    (f'{AGENT}.gamma=%discount', 'discount=VALUE'),
+    (f'a=%a\n{AGENT}.num_heads=%a', '%a'),
+    ('num_iterations=3', 'Class.parameter=value'),
+    (RUNNER + '=3', f'{RUNNER}=3'),
+    # Values out of range.
+    (f'{AGENT}.update_period=0', 'integer from 1'),
+    (f'{AGENT}.num_heads=2.5', 'integer from 1'),
+    ('DQNAgent.update_horizon=0', 'integer from 1'),  # of a base class
+    (f'mine/{AGENT}.num_heads=0', 'integer from 1'),  # in a scope
+    (f'{RUNNER}.training_steps=None', 'integer'),
+    (f'{RUNNER}.training_steps=True', 'integer'),
+    (f'{RUNNER}.training_steps={10**400}', 'integer'),
+    (f'{RUNNER}.training_steps=1e6', '1,000,000,000,000'),
+    (f'{RUNNER}.evaluation_steps=-1', 'integer from 0'),
+    (f'{RUNNER}.max_steps_per_episode=0', 'or None'),
+    (f'{ADAM}.learning_rate=0', 'above 0'),
+    (f'{ADAM}.learning_rate=1e400', 'number'),
+    (f'{AGENT}.gamma=1.01', 'from 0 to 1'),
+    (f'{AGENT}.gamma=True', 'from 0 to 1'),
+    (f'{AGENT}.optimizer="adam"', '()'),
+    (f'{AGENT}.optimizer=@{ADAM}', '()'),
+    (f'{AGENT}.optimizer=None', '()'),
+    (f'{AGENT}.network="nature"', '@Name'),
+    (f'{AGENT}.observation_dtype="uint8"', '%tf.uint8'),
+    (f'{AGENT}.observation_shape=[84, 84]', '(84, 84)'),
+    (f'{AGENT}.observation_shape=(84)', 'tuple'),
+    (f'{AGENT}.observation_shape=(84, 0)', 'at least 1'),
+    (f'{GAME}.game_name=5', "'Pong'"),
+    (f'{GAME}.game_name=""', "'Pong'"),
+    (f'{AGENT}.tf_device=0', '/gpu:0'),
+    (f'{GAME}.sticky_actions="False"', 'True or False'),
+    ('FixedReplayBuffer.subset=0.1', 'text in quotes'),
+    ('FixedReplayBuffer.deterministic=1', 'or None'),
+    ('Checkpoints.every_minutes=0', 'above 0'),
+    ('Checkpoints.keep=0', 'integer from 1'),
+    ('run_seed.seed=-1', 'integer from 0'),
+    ('RainbowAgent.vmin=0.0', 'other than 0'),
+    ('CollectorDispatcher.collectors="console"', 'a list'),
+    (f'heads=0\n{AGENT}.num_heads=%heads', '%heads, which is 0,'),
+    ('RandomAgent.shard_capacity=0', 'integer from 1'),
   ],
 )
-def test_a_line_that_gin_cannot_read(capsys, binding, remedy):
-  assert remedy in refusal(capsys, binding)
-
-
-INTEGER, NUMBER = 'give an integer from', 'give a number'
-
-
-@pytest.mark.parametrize(
-  ('name', 'values', 'remedy'),
-  [
-    *(
-      (name, ('0', '2.5'), INTEGER)
-      for name in (
-        f'{AGENT}.update_period',
-        f'{AGENT}.num_heads',
-        f'{MEMORY}.num_buffers',
-        f'{RUNNER}.max_steps_per_episode',
-        'Checkpoints.keep_every',
-        'AtariPreprocessing.frame_skip',
-        'DQNAgent.update_horizon',  # of a base class
-        f'mine/{AGENT}.num_heads',  # in a scope
-      )
-    ),
-    (
-      f'{RUNNER}.training_steps',
-      ('-1', "'x'", 'True', 'None', '1e400', '[]', '(1, 2)', str(10**400)),
-      INTEGER,
-    ),
-    *(
-      (name, ('-0.1', '1e400', "'x'", 'True', 'None'), NUMBER)
-      for name in (f'{AGENT}.gamma', f'{ADAM}.learning_rate')
-    ),
-    (f'{AGENT}.update_period', ['-4'], '=-4 is not allowed: give an integer'),
-    (f'{RUNNER}.evaluation_steps', ['-1'], 'give an integer from 0 to'),
-    (f'{RUNNER}.training_steps', ['1e6'], '1,000,000,000,000: 1000000.'),
-    (f'{RUNNER}.training_steps', ["'800'"], ': 800.'),
-    (f'{ADAM}.learning_rate', ['0'], 'give a number above 0'),
-    (f'{AGENT}.gamma', ['1.01'], 'give a number from 0 to 1'),
-    (
-      f'{AGENT}.optimizer',
-      ['"adam"', f'@{ADAM}', 'None'],
-      'an optimiser with ()',
-    ),
-    (f'{AGENT}.network', ['"nature"'], 'give a class or function'),
-    (f'{AGENT}.observation_dtype', ['"uint8"'], 'e.g. %tf.uint8'),
-    ('FixedReplayRainbowAgent.replay_scheme', ['"prioritized"'], "'uniform'"),
-    ('LoggedQuantileAgent.replay_scheme', ['"prioritized"'], "'uniform'"),
-    (f'{AGENT}.observation_shape', ['[84, 84]'], 'e.g. (84, 84): (84, 84).'),
-    (f'{AGENT}.observation_shape', ['(84)'], ': (84,).'),
-    (f'{AGENT}.observation_shape', ['(84, 0)'], 'integers of at least 1'),
-    (f'{GAME}.game_name', ['5', 'None', '""'], 'give a game in quotes'),
-    (f'{AGENT}.tf_device', ['"/gpu:zero"'], 'give a device in quotes'),
-    (f'{GAME}.sticky_actions', ['"False"', '0'], 'give True or False: False.'),
-    ('FixedReplayBuffer.subset', ['0.1'], 'give a text in quotes'),
-    ('FixedReplayBuffer.deterministic', ['1'], 'True or False, or None: True.'),
-    ('Checkpoints.every_minutes', ['0'], 'above 0, at most 1e+09, or None'),
-    ('run_seed.seed', ['-1'], 'give an integer from 0'),
-    (
-      'RainbowAgent.vmin',
-      ['0.0'],
-      'other than 0, which Dopamine takes for None',
-    ),
-    (
-      f'heads=0\n{AGENT}.num_heads',
-      ['%heads'],
-      'num_heads=%heads, which is 0, is',
-    ),
-    (
-      'LoggedRunner.tensor_float_32',
-      ['"False"', '1', 'None'],
-      'give True or False',
-    ),
-    ('LoggedRainbowAgent.min_replay_history', ['-1'], INTEGER),
-    ('WrappedLoggedReplayBuffer.shard_capacity', ['0'], INTEGER),
-    ('RandomAgent.shard_capacity', ['0'], INTEGER),
-  ],
-)
-def test_a_value_that_is_not_allowed(capsys, name, values, remedy):
-  for value in values:
-    gin.clear_config()
-    printed = refusal(capsys, f'{name}={value}')
-    assert 'is not allowed' in printed and remedy in printed
-    assert name.split('/')[-1].split('.')[-1] in printed
-    assert value[:70] in printed
+def test_a_binding_that_is_refused(capsys, binding, remedy):
+  printed = refusal(capsys, binding)
+  assert remedy in printed
 
 
 @pytest.mark.parametrize(
@@ -179,17 +128,12 @@ def test_a_value_that_is_not_allowed(capsys, name, values, remedy):
     f'{RUNNER}.max_steps_per_episode=None',
     f'{AGENT}.gamma=1',
     f'{AGENT}.gamma=0',
-    f'{AGENT}.epsilon_eval=1.0',
-    f'{AGENT}.update_period=250000',
     f'heads=5\n{AGENT}.num_heads=%heads',
+    f'{AGENT}.num_heads=0\n{AGENT}.num_heads=1',  # The later one counts.
     f'{AGENT}.observation_dtype=%tf.float32',
     f'{ADAM}.learning_rate=@rate_of_ones_own',
     'FixedReplayBuffer.subset="best_trajectories(0.1)"',
-    'make_atari.rom_set="current"',
-    'Checkpoints.every_minutes=0.5',
     'unused=3',
-    f'{AGENT}.tf_device="/gpu:0"',
-    f'{AGENT}.tf_device="/job:localhost/device:CPU:*"',
     f'{AGENT}.tf_device=""',
     'import dopamine.discrete_domains.gym_lib\n'
     'create_gym_environment.version="v1"',
@@ -197,12 +141,6 @@ def test_a_value_that_is_not_allowed(capsys, name, values, remedy):
 )
 def test_allowed_values(binding):
   command_line.load_gin([CONFIG], [binding])
-
-
-def test_a_value_that_a_later_binding_corrects(tmp_path):
-  path = tmp_path / 'a.gin'
-  path.write_text(f'{AGENT}.num_heads = 0\n')
-  command_line.load_gin([CONFIG, str(path)], [f'{AGENT}.num_heads = 1'])
 
 
 @pytest.mark.parametrize(
@@ -236,77 +174,87 @@ def test_parameters_of_the_user(own_folder, capsys):
   )
 
 
-def shipped_bindings():
-  """Yields configurable, parameter and value of all bindings in shipped configs."""
-  package = os.path.dirname(batch_rl.__file__)
-  examples = os.path.join(os.path.dirname(package), 'examples', '*', '*.gin')
-  for path in (
-    *glob.glob(os.path.join(package, '*', 'configs', '*.gin')),
-    *glob.glob(examples),
-  ):
-    gin.clear_config()
-    command_line.load_gin([path], [])
-    known = gin_internals.all_known()
-    for (_, selector), parameters in gin_internals.bound_values().items():
-      for name, value in parameters.items():
-        yield known[selector], name, value
-
-
-def is_checked(value):
+def is_number(value):
   return isinstance(value, numbers.Number | np.number)
 
 
 def test_every_number_in_a_shipped_config_has_a_range():
+  package = pathlib.Path(batch_rl.__file__).parent
+  paths = [
+    *package.glob('*/configs/*.gin'),
+    *package.parent.glob('examples/*/*.gin'),
+  ]
+  missing = set()
   with user_code.forgotten():
-    missing = {
-      f'{configurable.__name__}.{name}'
-      for configurable, name, value in shipped_bindings()
-      if is_checked(value) and not settings.find(configurable, name)
-    }
+    for path in paths:
+      gin.clear_config()
+      command_line.load_gin([str(path)], [])
+      known = gin_internals.all_known()
+      for (_, selector), values in gin_internals.bound_values().items():
+        missing |= {
+          f'{known[selector].__name__}.{name}'
+          for name, value in values.items()
+          if is_number(value) and not settings.find(known[selector], name)
+        }
   # Those of the user's own agents.
   assert missing == {'CQLAgent.cql_weight', 'BCQAgent.threshold'}
 
 
 def test_every_numeric_parameter_of_the_package_has_a_range():
   command_line.load_gin([CONFIG], [])
-  missing = set()
+  checked = 0
   for selector, function in gin_internals.all_known().items():
-    if not function.__module__.startswith('batch_rl.'):
-      continue
-    if function.__module__.startswith('batch_rl.tests.'):
+    package, _, module = function.__module__.partition('.')
+    if package != 'batch_rl' or module.startswith('tests.'):
       continue
     for name, parameter in inspect.signature(function).parameters.items():
-      if not is_checked(parameter.default):
-        continue
-      allowed = settings.find(function, name)
-      if allowed is None:
-        missing.add(f'{selector}.{name}')
-      else:
+      if is_number(parameter.default):
+        allowed = settings.find(function, name)
+        assert allowed, (selector, name)
         assert allowed.accepts(parameter.default), (selector, name)
-  assert not missing
+        checked += 1
+  assert checked > 50
 
 
-def test_the_program_ends_before_it_makes_anything(
-  tmp_path, monkeypatch, capsys
-):
-  shards.write_run(tmp_path / 'Pong/1/replay_logs', [30], capacity=50)
-  options = dict(base_dir='base', replay_dir='Pong/1', gin_files=[CONFIG])
-  monkeypatch.chdir(tmp_path)
+# | `Class.parameter = value` | `default` | ...
+ROW = re.compile(r'^\| `(\w+)\.(\w+) = (.+?)` \| `(.+?)` \|', re.MULTILINE)
 
-  def check(code, printed, message):
-    assert code == 2
-    assert message in printed and printed.count('\n') == 1
-    assert not (tmp_path / 'base').exists()
 
-  unreadable = f'{GAME}.game_name=Breakout'
-  line = programs.command(
-    'fixed_replay.train', gin_bindings=unreadable, **options
-  )
-  done = programs.run(line, tmp_path)
-  check(done.returncode, done.stderr, "game_name='Breakout'")
-  with pytest.raises(SystemExit) as exit_:
-    programs.run_here(
-      train, gin_bindings=[f'{AGENT}.update_period=-4'], **options
-    )
-  printed = capsys.readouterr().err
-  check(exit_.value.code, printed, 'update_period=-4 is not allowed')
+@pytest.mark.skipif(
+  not README.exists(), reason='needs the repository, not a wheel'
+)
+def test_the_readme_gives_allowed_values_and_the_defaults():
+  rows = ROW.findall(README.read_text(encoding='utf-8'))
+  assert len(rows) > 10
+  for owner, name, value, default in rows:
+    known = gin_internals.find(owner).wrapped
+    setting = settings.find(known, name)
+    assert setting, (owner, name)
+    assert setting.allows(ast.literal_eval(value)), (owner, name)
+    parameter = inspect.signature(known).parameters[name]
+    assert parameter.default == ast.literal_eval(default), (owner, name)
+
+
+@pytest.mark.parametrize(
+  ('name', 'affects'),
+  [
+    ('FixedReplayRunner.num_iterations', 'RUNNING'),
+    ('mine/batch_rl.x.FixedReplayBuffer.prefetch', 'RUNNING'),
+    ('Preload.preload', 'RESULTS'),  # of no memory
+    ('FixedReplayBuffer.subset', 'PROTOCOL'),
+    ('run_seed.seed', 'RECORDED'),
+    ('run_seed.deterministic_ops', 'REPETITION'),
+    ('FixedReplayDQNAgent.jit_compile', 'RESULTS'),
+    ('MyAgent.weight', 'RESULTS'),
+  ],
+)
+def test_what_a_binding_affects(name, affects):
+  assert settings.affects(name).name == affects
+
+
+def test_defaults_of_runners():
+  name = 'FixedReplayRunner.max_steps_per_episode'
+  assert settings.runner_default(name) == '27000'
+  assert settings.runner_default('FixedReplayRunner.nonsense') is None
+  assert settings.runner_default('NoRunner.num_iterations') is None
+  assert settings.runner_default('FixedReplayDQNAgent.gamma') is None

@@ -31,6 +31,8 @@ def test_a_function_is_found_again_by_its_description(own_folder):
   }
   function = function_records.load(json.loads(json.dumps(description)))
   assert function(5) == ((1, 3, 5), {'path': 'a', 'weight': 4})
+  with pytest.raises(ValueError, match=f"'mien' for mien.make: .*{own_folder}"):
+    function_records.load({'name': 'mien:make'})
 
 
 SCRIPT = """
@@ -70,9 +72,3 @@ def test_a_function_that_cannot_be_imported_is_named():
   )
   with pytest.raises(ValueError, match=r'argument array\(\[0., 0.\]\) of modu'):
     function_records.load(description)
-
-
-def test_a_module_that_is_missing_is_named(own_folder):
-  user_modules.add_folder('')
-  with pytest.raises(ValueError, match=f"'mien' for mien.make: .*{own_folder}"):
-    function_records.load({'name': 'mien:make'})

@@ -9,58 +9,6 @@ from batch_rl.fixed_replay import run_experiment
 from batch_rl.utils.user_code import gin_signatures
 
 
-class Unseeded:
-  """As Dopamine's `DQNAgent`."""
-
-  def __init__(self, size=1):
-    self.size = size
-    self.seed = None
-
-
-@gin.configurable
-@gin_signatures.forwards_to(Unseeded)
-class Seeded(Unseeded):
-  """As `MultiHeadDQNAgent`."""
-
-  def __init__(self, seed=None, **kwargs):
-    super().__init__(**kwargs)
-    self.seed = seed
-
-
-class Forwarding(Seeded):
-  """As a user's subclass of it."""
-
-  def __init__(self, extra=None, **kwargs):
-    super().__init__(**kwargs)
-    self.extra = extra
-
-
-class ForwardingUnseeded(Unseeded):
-  """As a user's subclass of `DQNAgent`."""
-
-  def __init__(self, extra=None, **kwargs):
-    super().__init__(**kwargs)
-    self.extra = extra
-
-
-class Mixin:
-  """As `FixedReplayAgentMixin`."""
-
-  def __init__(self, seed=None, **kwargs):
-    if gin_signatures.next_accepts(self, Mixin, 'seed'):
-      kwargs['seed'] = seed
-    super().__init__(**kwargs)
-
-
-@pytest.mark.parametrize(
-  ('agent', 'seed'),
-  [(Unseeded, None), (Seeded, 7), (Forwarding, 7), (ForwardingUnseeded, None)],
-)
-def test_the_seed_reaches_the_constructor_that_takes_it(agent, seed):
-  mixed = type('Mixed', (Mixin, agent), {})(seed=7, size=2)
-  assert (mixed.seed, mixed.size) == (seed, 2)
-
-
 class Learner:
   """As Dopamine's `DQNAgent`."""
 
@@ -79,6 +27,35 @@ class LearnerMixin(gin_signatures.ForwardedParameters):
 @gin.configurable
 class Offline(LearnerMixin, Learner):
   """As `FixedReplayDQNAgent`."""
+
+
+@gin_signatures.forwards_to(Learner)
+class Seeded(Learner):
+  """As an agent with random draws of its own."""
+
+  def __init__(self, actions, seed=None, **kwargs):
+    super().__init__(actions, **kwargs)
+    self.seed = seed
+
+
+@pytest.mark.parametrize(('agent', 'is_seeded'), [(Learner, 0), (Seeded, 1)])
+def test_the_seed_reaches_the_constructor_that_takes_it(agent, is_seeded):
+  class Forwarding(agent):
+    def __init__(self, actions, **kwargs):
+      super().__init__(actions, **kwargs)
+
+  class Mixin:
+    def __init__(self, actions, seed, **kwargs):
+      if gin_signatures.next_accepts(self, Mixin, 'seed'):
+        kwargs['seed'] = seed
+      super().__init__(actions, **kwargs)
+
+  class Mixed(Mixin, Forwarding):
+    pass
+
+  mixed = Mixed(6, 7, period=2)
+  assert mixed.settings == (6, 0.9, 2)
+  assert getattr(mixed, 'seed', None) == (7 if is_seeded else None)
 
 
 class PenaltyMixin:
@@ -161,16 +138,8 @@ def test_the_value_that_a_parameter_will_have():
   assert [value(WithMixin), value(WithOtherDefault)] == [7, 8]
   with pytest.raises(ValueError, match='Learner has no parameter perido'):
     gin_signatures.configured_value(Learner, 'perido')
-
-
-def test_the_value_of_a_parameter_of_a_base_class():
-  def value():
-    return gin_signatures.inherited_value(
-      run_experiment.FixedReplayRunner, 'max_steps_per_episode'
-    )
-
-  assert value() == 27_000
-  gin.bind_parameter('Runner.max_steps_per_episode', 7)
-  assert value() == 7
-  gin.bind_parameter('FixedReplayRunner.max_steps_per_episode', 8)
-  assert value() == 8
+  # Behind a decorator.
+  runner, name = run_experiment.FixedReplayRunner, 'max_steps_per_episode'
+  assert gin_signatures.configured_value(runner, name) == 27_000
+  gin.bind_parameter(f'Runner.{name}', 7)
+  assert gin_signatures.configured_value(runner, name) == 7
