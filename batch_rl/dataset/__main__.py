@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
   def run_command() -> int:
     parsed = parser.parse_args(arguments)
-    return parsed.run(parsed)
+    return parsed.function(parsed)
 
   sys.exit(programs.run(run_command))
 

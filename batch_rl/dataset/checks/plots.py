@@ -56,9 +56,8 @@ def choose_sheet_rows(statistics: run_statistics.RunStatistics) -> np.ndarray:
   rows = statistics.starts[shards] + ((position - shards) * reach).astype(
     np.int64
   )
-  starts = np.concatenate([[-statistics.padding], statistics.episodes.starts])
-  into_episode = rows - starts[np.searchsorted(starts, rows, 'right') - 1]
-  rows += np.maximum(statistics.padding - into_episode, 0)
+  while (is_padding := np.isin(rows, statistics.padding)).any():
+    rows += is_padding
   return np.unique(rows[rows < statistics.starts[-1]])
 
 

@@ -5,25 +5,20 @@ damaged file does not stop the checks of the others.
 """
 
 import collections
-import concurrent.futures
 import dataclasses
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tqdm.auto as tqdm
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.checks import (
-  episode_table,
-  run_statistics,
-  shard_checks,
-)
+from batch_rl.dataset.checks import run_statistics, shard_checks
 from batch_rl.dataset.shards import manifests, shard_files, stitching
 from batch_rl.dataset.store import packed_shard, store_directory
-from batch_rl.utils import files, machine
+from batch_rl.utils import files, machine, threads
 
 # Default without a manifest: that of the DQN Replay Dataset.
 _MAX_EPISODE_STEPS = 27_000  # 108,000 frames
@@ -84,14 +79,12 @@ def verify_store(run: run_directories.RunDirectory) -> Report:
   Raises:
     ValueError: If the store is incomplete, or a file common to its shards is damaged.
   """
+  findings = []
   suffixes = store_directory.StoreDirectory(run.data_dir).shards()
-  findings = [
-    shard_checks.Finding(
-      'error', packed_shard.paths(run.data_dir, suffix)[0], problem
-    )
-    for suffix in tqdm.tqdm(suffixes, unit='shard', disable=None, leave=False)
-    if (problem := packed_shard.verify_packed(run.data_dir, suffix))
-  ]
+  for suffix in tqdm.tqdm(suffixes, unit='shard', disable=None, leave=False):
+    if problem := packed_shard.verify_packed(run.data_dir, suffix):
+      path = packed_shard.paths(run.data_dir, suffix)[0]
+      findings.append(shard_checks.Finding('error', path, problem))
   try:
     manifests.read(run.data_dir)
   except ValueError as error:
@@ -123,17 +116,21 @@ class _Verification:
   def __init__(self, data_dir: str):
     self._data_dir = data_dir
     self._names = set(files.list_directory(data_dir))
-    self._progress = _Progress()
     suffixes = shard_files.list_suffixes(data_dir, complete=False)
+    self._bar: Any = None
+    self._stopped = threading.Event()
     self._shards = [
-      shard_checks.ShardChecks(
-        data_dir, suffix, self._names, self._progress.advance
-      )
+      shard_checks.ShardChecks(data_dir, suffix, self._names, self._advance)
       for suffix in suffixes or shard_files.list_suffixes(data_dir)
     ]
     self._findings: list[shard_checks.Finding] = []
     self._manifest: dict[str, Any] = {}
     self._manifest_path = os.path.join(data_dir, manifests.FILE_NAME)
+
+  def _advance(self, count: int) -> None:
+    if self._stopped.is_set():
+      raise KeyboardInterrupt
+    self._bar.update(count)
 
   def run(self, title: str) -> Report:
     size = sum(
@@ -141,42 +138,37 @@ class _Verification:
       for checks in self._shards
       for path in checks.paths.values()
     )
-    with self._progress.show(size, title):
+    stop = machine.num_cpus(), self._stopped.set
+    with tqdm.tqdm(
+      total=size,
+      desc=title or None,
+      unit='B',
+      unit_scale=True,
+      disable=None,  # Shown on a terminal only.
+      leave=False,
+    ) as self._bar:
       self._read_manifest()
       self._note_unusual_content()
-      self._for_each_shard(lambda checks: checks.read_counters())
+      threads.parallel_map(lambda c: c.read_counters(), self._shards, *stop)
       self._place()
       expected = self._expected()
-      self._for_each_shard(lambda checks: checks.check_columns(expected))
+      threads.parallel_map(
+        lambda checks: checks.check_columns(expected), self._shards, *stop
+      )
     self._note_stale_rows()
     self._check_manifest()
-    episodes = self._join_episodes()
     self._find_repeated_frames()
     findings = [f for checks in self._shards for f in checks.findings]
     findings += self._findings
     return Report(
       self._data_dir,
-      [_summarize(checks, episodes) for checks in self._shards],
+      self._summarize_shards(),
       sorted(findings, key=lambda f: shard_checks.LEVELS.index(f.level)),
       size,
     )
 
-  def _for_each_shard(
-    self, check: Callable[[shard_checks.ShardChecks], None]
-  ) -> None:
-    with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
-      try:
-        list(pool.map(check, self._shards))
-      except BaseException:
-        self._progress.stop()
-        pool.shutdown(cancel_futures=True)
-        raise
-
   def _add(self, level: str, file: str, message: str) -> None:
     self._findings.append(shard_checks.Finding(level, file, message))
-
-  def _look_up(self, *keys: str, kind: Any) -> Any:
-    return manifests.look_up(self._manifest, *keys, kind=kind)
 
   def _read_manifest(self) -> None:
     path = self._manifest_path
@@ -217,47 +209,42 @@ class _Verification:
       [h.shape[0] for h in checks.headers.values() if h.ndim]
       for checks in self._shards
     ]
-    # Groups of consecutive shards with known counters.
-    groups: list[list[tuple[shard_checks.ShardChecks, int]]] = [[]]
+    every = sum(lengths, [])
+    placed: list[shard_checks.ShardChecks] = []
+    counts: list[int] = []
+    capacities: list[int] = []
     for checks, own in zip(self._shards, lengths, strict=True):
-      capacity = (
-        _majority(own) or _majority(sum(lengths, [])) or max(own, default=0)
-      )
-      if capacity:
-        checks.placement = self._guess_placement(checks, capacity)
-      if capacity and checks.add_count is not None:
-        groups[-1].append((checks, capacity))
-      else:
-        groups.append([])
-    for missing in stitching.find_missing([c.suffix for c in self._shards]):
-      self._add('error', self._data_dir, f'{self._data_dir}: {missing}.')
-    for group in filter(None, groups):
-      self._stitch(group)
-
-  def _guess_placement(
-    self, checks: shard_checks.ShardChecks, capacity: int
-  ) -> stitching.Placement:
-    """Places a shard without regard to its neighbours."""
-    count = checks.add_count
-    if count is None:
-      # Every shard but the last was dumped with a full ring.
-      last = checks is self._shards[-1]
-      count = 0 if last else (checks.suffix + 1) * capacity - 1
-    return stitching.stitch([checks.suffix], [count], [capacity])[0][0]
-
-  def _stitch(
-    self, group: Sequence[tuple[shard_checks.ShardChecks, int]]
-  ) -> None:
+      # Columns of the shard decide; if they disagree, those of the run.
+      votes = collections.Counter(own * len(every) + every)
+      capacity = max(votes, key=lambda length: votes[length], default=0)
+      if not capacity:
+        continue
+      count = checks.add_count
+      if count is None:
+        # Every shard but the last was dumped with a full ring.
+        count = (checks.suffix + 1) * capacity - 1
+        if placed:
+          shards_since = checks.suffix - placed[-1].suffix
+          count = counts[-1] + shards_since * capacity
+        if checks is self._shards[-1]:
+          count = 0
+      placed.append(checks)
+      counts.append(count)
+      capacities.append(capacity)
+    suffixes = [checks.suffix for checks in placed]
+    problems = stitching.find_missing([c.suffix for c in self._shards])
     try:
-      placements, problems = stitching.stitch(
-        [checks.suffix for checks, _ in group],
-        [checks.add_count or 0 for checks, _ in group],
-        [capacity for _, capacity in group],
-      )
+      placements, found = stitching.stitch(suffixes, counts, capacities)
+      problems += found
     except ValueError as error:
-      self._add('error', self._data_dir, f'{self._data_dir}: {error}')
-      return
-    for (checks, _), placement in zip(group, placements, strict=True):
+      problems.append(str(error))
+      placements = [
+        stitching.stitch([suffix], [count], [capacity])[0][0]
+        for suffix, count, capacity in zip(
+          suffixes, counts, capacities, strict=True
+        )
+      ]
+    for checks, placement in zip(placed, placements, strict=True):
       checks.placement = placement
     for problem in problems:
       self._add('error', self._data_dir, f'{self._data_dir}: {problem}.')
@@ -265,31 +252,27 @@ class _Verification:
   def _expected(self) -> shard_checks.Expected:
     padding = manifests.padding(self._manifest)
     is_atari = manifests.is_atari(self._manifest)
-    frames, skip = (
-      self._look_up('environment', key, kind=int)
-      for key in ('max_num_frames_per_episode', 'frame_skip')
-    )
-    types = [
+    environment = self._manifest.get('environment', {})
+    frames = environment.get('max_num_frames_per_episode')
+    skip = environment.get('frame_skip')
+    max_steps = _MAX_EPISODE_STEPS if is_atari else None
+    if frames and skip:
+      max_steps = frames // skip
+    types = collections.Counter(
       (header.dtype.str, header.shape[1:])
       for checks in self._shards
       if (header := checks.headers.get('observation'))
-    ]
-    observation: tuple = ('', ())
-    if types:
-      observation = collections.Counter(types).most_common(1)[0][0]
-    described = self._look_up('format', 'columns', 'observation', kind=list)
+    )
+    observation: tuple = max(types, key=lambda t: types[t], default=('', ()))
+    described = manifests.look_up(
+      self._manifest, 'format', 'columns', 'observation', kind=list
+    )
     if described and len(described) == 2 and isinstance(described[1], list):
       observation = (described[0], tuple(described[1]))
     return shard_checks.Expected(
-      num_actions=self._look_up('environment', 'num_actions', kind=int),
+      num_actions=environment.get('num_actions'),
       padding=manifests.PADDING if padding is None else padding,
-      max_episode_steps=(
-        frames // skip
-        if frames and skip
-        else _MAX_EPISODE_STEPS
-        if is_atari
-        else None
-      ),
+      max_episode_steps=max_steps,
       observation=observation,
       is_atari=is_atari,
     )
@@ -311,52 +294,38 @@ class _Verification:
 
   def _check_manifest(self) -> None:
     path = self._manifest_path
-    entries = self._look_up('shards', kind=list)
+    entries = self._manifest.get('shards')
     if entries is None:
       if self._manifest:
         self._add('note', path, f'{path} does not describe the shards.')
       return
-    described: dict[int, dict] = {}
+    described: dict[int, Any] = {}
     for entry in entries:
-      suffix = manifests.look_up(entry, 'suffix', kind=int)
-      listed = manifests.look_up(entry, 'files', kind=dict)
-      if suffix is None or listed is None:
-        shown = repr(entry)[:60]
-        self._add(
-          'error', path, f'{path} has a shard with no suffix or files: {shown}.'
-        )
-      else:
-        described[suffix] = listed
-    on_disk = {checks.suffix for checks in self._shards}
-    for suffix in sorted(described.keys() - on_disk):
-      self._add(
-        'error',
-        path,
-        f'Shard {suffix} is in the manifest, but not in {self._data_dir}.',
-      )
-    for checks in self._shards:
-      if checks.suffix in described:
-        self._compare(checks, described[checks.suffix])
+      if {'suffix', 'files'} <= entry.keys():
+        described[entry['suffix']] = entry['files']
       else:
         self._add(
           'error',
           path,
-          f'Shard {checks.suffix} is in {self._data_dir}, but not in the manifest.',
+          f'{path} has a shard with no suffix or files: {repr(entry)[:60]}.',
         )
+    shards = {checks.suffix: checks for checks in self._shards}
+    places = self._data_dir, 'the manifest'
+    for suffix in sorted(described.keys() ^ shards.keys()):
+      missing, there = places if suffix in described else places[::-1]
+      self._add(
+        'error', path, f'Shard {suffix} is in {there}, but not in {missing}.'
+      )
+    for suffix in described.keys() & shards.keys():
+      self._compare(shards[suffix], described[suffix])
 
   def _compare(
     self, checks: shard_checks.ShardChecks, described: Mapping[str, Any]
   ) -> None:
     """Compares the files of a shard with their manifest entries."""
-    own = {
-      shard_files.file_name(name, checks.suffix) for name in shard_files.FILES
-    }
-    for file in sorted(described.keys() - self._names - own):
-      path = os.path.join(self._data_dir, file)
-      self._add('error', path, f'{path} is in the manifest, but missing.')
     for name, path in checks.paths.items():
-      file = shard_files.file_name(name, checks.suffix)
-      expected = manifests.look_up(described, file, 'sha256', kind=str)
+      entry = described.get(os.path.basename(path), {})
+      expected = entry.get('sha256')
       actual = checks.hashes.get(name, expected)
       if expected is None:
         self._add('error', path, f'The manifest has no sha256 of {path}.')
@@ -380,65 +349,32 @@ class _Verification:
           level = 'suspicious' if manifests.is_atari(self._manifest) else 'note'
           self._add(level, path, f'{path} has the same frames as {other}.')
 
-  def _join_episodes(self) -> episode_table.EpisodeTable:
-    placements, segments = [], []
+  def _summarize_shards(self) -> list[dict[str, Any]]:
+    summaries = []
+    # Return of the unfinished episode so far; None if its first rows are missing.
+    begun: float | None = None
     for checks in self._shards:
-      if checks.placement is not None:
-        placements.append(checks.placement)
-        segments.append(checks.segments)
-    return episode_table.join_shards(placements, segments)
-
-
-def _summarize(
-  checks: shard_checks.ShardChecks, episodes: episode_table.EpisodeTable
-) -> dict[str, Any]:
-  placement, segments = checks.placement, checks.segments
-  returns = episodes.returns[episodes.suffix == checks.suffix]
-  finite = len(returns) > 0 and np.isfinite(returns).all()
-  return {
-    'shard': checks.suffix,
-    'rows': placement.rows if placement else None,
-    'stale_rows': placement.capacity - placement.rows if placement else None,
-    'episodes': len(segments.ends) if segments else None,
-    'mean_return': float(returns.mean()) if finite else None,
-  }
-
-
-def _majority(values: Sequence[int]) -> int | None:
-  """Returns the most frequent value; None if there is none, or a tie."""
-  ranking = collections.Counter(values).most_common(2)
-  if not ranking or (len(ranking) == 2 and ranking[0][1] == ranking[1][1]):
-    return None
-  return ranking[0][0]
-
-
-class _Progress:
-  """Progress bar of the bytes read, shared by several threads."""
-
-  def __init__(self) -> None:
-    self._bar: Any = None
-    self._lock = threading.Lock()
-    self._stopped = False
-
-  def show(self, total: int, title: str) -> Any:
-    """Creates the bar, a context manager."""
-    self._bar = tqdm.tqdm(
-      total=total,
-      desc=title or None,
-      unit='B',
-      unit_scale=True,
-      disable=None,  # Shown on a terminal only.
-      leave=False,
-    )
-    return self._bar
-
-  def stop(self) -> None:
-    """Stops the reading threads at their next `advance`."""
-    self._stopped = True
-
-  def advance(self, count: int) -> None:
-    """Advances the bar by a number of bytes."""
-    if self._stopped:
-      raise KeyboardInterrupt
-    with self._lock:
-      self._bar.update(count)
+      placement, segments = checks.placement, checks.segment_returns
+      if placement is None or not placement.follows:
+        begun = 0.0 if checks.begins_log else None
+      returns = np.empty(0)
+      if segments is None:
+        begun = None
+      elif begun is not None:
+        segments[0] += begun
+        returns, begun = segments[:-1], segments[-1]
+      elif len(segments) > 1:
+        returns, begun = segments[1:-1], segments[-1]
+      is_known = len(returns) > 0 and np.isfinite(returns).all()
+      summaries.append(
+        {
+          'shard': checks.suffix,
+          'rows': placement.rows if placement else None,
+          'stale_rows': placement.capacity - placement.rows
+          if placement
+          else None,
+          'episodes': None if segments is None else len(segments) - 1,
+          'mean_return': float(returns.mean()) if is_known else None,
+        }
+      )
+    return summaries

@@ -5,21 +5,40 @@ read.
 """
 
 import dataclasses
+import itertools
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.checks import episode_table
+from batch_rl.dataset.sampling import sampler
 from batch_rl.dataset.shards import manifests, shard_files, stitching
-from batch_rl.dataset.store import packed_shard, store_directory
+from batch_rl.dataset.store import packed_shard
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils import files
 
 # No environment has this many actions; a larger action means damage.
 MAX_ACTIONS = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Episodes:
+  """The n complete episodes of a run.
+
+  Rows are numbered through the run as it is on disk, padding included.
+
+  Attributes:
+    suffix: int64 (n,), number of the shard in which each episode ends.
+    first: int64 (n,), first row of each episode after its padding.
+    last: int64 (n,), terminal row of each episode.
+    returns: float64 (n,), sum of the rewards of each episode.
+  """
+
+  suffix: np.ndarray
+  first: np.ndarray
+  last: np.ndarray
+  returns: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +52,12 @@ class RunStatistics:
     problems: Gaps, repeated rows and remarks, one line each.
     frame_shape: Shape of an observation.
     frame_dtype: Dtype of an observation.
-    padding: Number of padding rows at the start of each episode.
-    padding_rows: int64 (shards,), number of padding rows in each shard.
+    starts: int64 (shards + 1,), first row of each shard, and the number of rows.
+    padding: int64 (m,), padding rows of all episodes, ascending.
     bytes: int64 (shards,), size of each shard on disk.
     actions: int64 (actions,), number of agent steps by action.
     episodes: Complete episodes.
+    episodes_cut: Number of episodes whose first rows are missing.
   """
 
   run: run_directories.RunDirectory
@@ -46,22 +66,22 @@ class RunStatistics:
   problems: list[str]
   frame_shape: tuple[int, ...]
   frame_dtype: np.dtype
-  padding: int
-  padding_rows: np.ndarray
+  starts: np.ndarray
+  padding: np.ndarray
   bytes: np.ndarray
   actions: np.ndarray
-  episodes: episode_table.EpisodeTable
-
-  @property
-  def starts(self) -> np.ndarray:
-    """First row of each shard, and the number of rows: int64 (shards + 1,)."""
-    rows = [placement.rows for placement in self.placements]
-    return np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
+  episodes: Episodes
+  episodes_cut: int
 
   @property
   def lengths(self) -> np.ndarray:
     """Agent steps of each complete episode, int64 (episodes,)."""
-    return self.episodes.lengths(self.padding)
+    return self.episodes.last - self.episodes.first + 1
+
+  @property
+  def padding_rows(self) -> np.ndarray:
+    """Number of padding rows in each shard, int64 (shards,)."""
+    return np.diff(np.searchsorted(self.padding, self.starts))
 
   @property
   def game(self) -> str:
@@ -70,15 +90,20 @@ class RunStatistics:
 
   def shards(self) -> list[dict[str, Any]]:
     """Returns a JSON-serialisable summary of each shard."""
-    unclipped = self._unclipped_returns()
+    recorded = {
+      entry.get('suffix'): entry for entry in self.manifest.get('shards') or []
+    }
+    padding_rows = self.padding_rows.tolist()
     return [
       {
         'shard': placement.suffix,
         'rows': placement.rows,
-        'agent_steps': placement.rows - int(self.padding_rows[i]),
-        'padding_rows': int(self.padding_rows[i]),
-        **self._episode_statistics(self.episodes.suffix == placement.suffix),
-        'unclipped_return': unclipped.get(placement.suffix),
+        'agent_steps': placement.rows - padding_rows[i],
+        'padding_rows': padding_rows[i],
+        **self._summarize(
+          self.episodes.suffix == placement.suffix,
+          recorded.get(placement.suffix),
+        ),
         'bytes': int(self.bytes[i]),
       }
       for i, placement in enumerate(self.placements)
@@ -86,21 +111,17 @@ class RunStatistics:
 
   def totals(self) -> dict[str, Any]:
     """Returns a JSON-serialisable summary of the whole run."""
-    rows, padding = int(self.starts[-1]), int(self.padding_rows.sum())
-    size = int(self.bytes.sum())
-    unclipped = self._statistics_of(self.manifest)
+    rows, padding = int(self.starts[-1]), len(self.padding)
+    size, steps = int(self.bytes.sum()), rows - padding
     return {
       'shards': len(self.placements),
       'rows': rows,
-      'agent_steps': rows - padding,
+      'agent_steps': steps,
       'padding_rows': padding,
-      **self._episode_statistics(np.ones(len(self.episodes.last), bool)),
-      'unclipped_return': unclipped,
-      'episodes_cut': self.episodes.num_partial,
+      **self._summarize(slice(None), self.manifest),
+      'episodes_cut': self.episodes_cut,
       'bytes': size,
-      'bytes_per_transition': size / (rows - padding)
-      if rows > padding
-      else None,
+      'bytes_per_transition': size / steps if steps else None,
     }
 
   def to_json(self) -> dict[str, Any]:
@@ -108,7 +129,7 @@ class RunStatistics:
     return {
       'directory': self.run.directory,
       'game': self.game,
-      'agent': manifests.look_up(self.manifest, 'agent', kind=str),
+      'agent': self.manifest.get('agent'),
       'frames': {
         'shape': list(self.frame_shape),
         'dtype': str(self.frame_dtype),
@@ -119,32 +140,21 @@ class RunStatistics:
       'problems': self.problems,
     }
 
-  def _episode_statistics(self, chosen: np.ndarray) -> dict[str, Any]:
-    return {
-      'episodes': int(chosen.sum()),
-      'length': _statistics(self.lengths[chosen]),
-      'return': _statistics(self.episodes.returns[chosen]),
-    }
-
-  def _unclipped_returns(self) -> dict[int, dict[str, float]]:
-    """Returns unclipped returns by shard, which only the manifest records."""
-    entries = manifests.look_up(self.manifest, 'shards', kind=list) or []
-    by_shard = {}
-    for entry in entries:
-      suffix = manifests.look_up(entry, 'suffix', kind=int)
-      if (statistics := self._statistics_of(entry)) is not None:
-        by_shard[suffix] = statistics
-    return by_shard
-
-  def _statistics_of(self, entry: Any) -> dict[str, float] | None:
-    recorded = manifests.look_up(
-      entry, 'episodes', 'unclipped_return', kind=dict
-    )
-    numbers = {
-      key: manifests.look_up(recorded, key, kind=(int, float))
+  def _summarize(self, chosen: Any, recorded: Any) -> dict[str, Any]:
+    """Summarizes episodes; only the manifest's entry has returns before clipping."""
+    returns = self.episodes.returns[chosen]
+    unclipped = {
+      key: manifests.look_up(
+        recorded, 'episodes', 'unclipped_return', key, kind=(int, float)
+      )
       for key in ('mean', 'min', 'max')
     }
-    return None if None in numbers.values() else numbers
+    return {
+      'episodes': len(returns),
+      'length': _statistics(self.lengths[chosen]),
+      'return': _statistics(returns),
+      'unclipped_return': None if None in unclipped.values() else unclipped,
+    }
 
 
 def _statistics(values: np.ndarray) -> dict[str, float] | None:
@@ -179,18 +189,22 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
       f'{truncated:,} episodes were truncated. The format has to mark their ends as '
       'terminal; batches do not.',
     ]
-  segments, actions, sizes = zip(
-    *(_summarize(data, i) for i in range(len(placements))), strict=True
+  lowest, highest = data.action_range()
+  if lowest < 0 or highest >= MAX_ACTIONS:
+    wrong = lowest if lowest < 0 else highest
+    row = np.argmax(data.action == wrong)
+    suffix = data.suffixes[np.searchsorted(data.starts, row, 'right') - 1]
+    raise ValueError(
+      f'Shard {suffix} in {data.data_dir} has action {wrong}; run `verify '
+      f'{data.data_dir}` to check all files.'
+    )
+  episodes, padding, num_cut = _find_episodes(data)
+  # NumPy counts 64-bit copies: one shard at a time saves memory.
+  actions = sum(
+    np.bincount(data.action[start:stop], minlength=max(highest + 1, 1))
+    for start, stop in itertools.pairwise(data.starts)
   )
-  episodes = episode_table.join_shards(
-    placements, segments, data.starts_at_reset
-  )
-  padding = data.first_padding()
-  padding_rows = _count_padding(placements, episodes.starts, padding)
-  steps = np.zeros(max(len(counts) for counts in actions), np.int64)
-  for counts in actions:
-    steps[: len(counts)] += counts
-  steps[0] -= padding_rows.sum()  # Padding has action 0.
+  actions[0] -= len(padding)  # Padding has action 0.
   return RunStatistics(
     run=run,
     manifest=manifest,
@@ -198,52 +212,42 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
     problems=problems,
     frame_shape=data.frame_shape,
     frame_dtype=data.frame_dtype,
+    starts=data.starts,
     padding=padding,
-    padding_rows=padding_rows,
-    bytes=np.array(sizes),
-    actions=np.maximum(steps, 0),
+    bytes=np.array([_size(run, suffix) for suffix in data.suffixes]),
+    actions=np.maximum(actions, 0),
     episodes=episodes,
+    episodes_cut=num_cut,
   )
 
 
-def _summarize(
-  data: store_lib.Store, i: int
-) -> tuple[episode_table.Segments, np.ndarray, int]:
-  """Returns segments, action counts and bytes on disk of shard i."""
-  start, stop = data.starts[i : i + 2]
-  action, reward = data.action[start:stop], data.reward[start:stop]
-  terminal = np.zeros(stop - start, bool)
-  ends = data.ends[slice(*np.searchsorted(data.ends, (start, stop)))]
-  terminal[ends - start] = True
-  suffix = data.suffixes[i]
-  if store_directory.is_store(data.data_dir):
-    paths = list(packed_shard.paths(data.data_dir, suffix))
-  else:
-    paths = [
-      os.path.join(data.data_dir, shard_files.file_name(name, suffix))
-      for name in shard_files.FILES
-    ]
-  size = sum(files.stat(path)['bytes'] for path in paths)
-  if len(invalid := action[(action < 0) | (action >= MAX_ACTIONS)]):
-    raise ValueError(
-      f'Shard {suffix} in {data.data_dir} has action {invalid[0]}; run `verify '
-      f'{data.data_dir}` to check all files.'
-    )
-  segments = episode_table.split_shard(reward, terminal)
-  return segments, np.bincount(action, minlength=1), size
+def _find_episodes(data: store_lib.Store) -> tuple[Episodes, np.ndarray, int]:
+  """Returns the complete episodes, all padding rows, and the number of cut ones."""
+  found = sampler.trajectories(data)
+  after_gap = [not placement.follows for placement in data.placements]
+  at_reset = ~np.isin(found.begin, data.starts[:-1][after_gap])
+  at_reset[:1] |= data.starts_at_reset
+  first = np.minimum(found.steps_begin, found.stop)
+  rows = found.begin[:, None] + np.arange((first - found.begin).max(initial=0))
+  ended = np.isin(found.stop - 1, data.ends)
+  complete = ended & at_reset
+  last = found.stop[complete] - 1
+  shard = np.searchsorted(data.starts, last, 'right') - 1
+  episodes = Episodes(
+    np.array(data.suffixes)[shard],
+    first[complete],
+    last,
+    found.returns[complete],
+  )
+  return episodes, rows[rows < first[:, None]], int((ended & ~at_reset).sum())
 
 
-def _count_padding(
-  placements: Sequence[stitching.Placement], starts: np.ndarray, padding: int
-) -> np.ndarray:
-  """Returns the number of padding rows in each shard, int64 (shards,)."""
-  edges = np.concatenate([[0], np.cumsum([p.rows for p in placements])])
-  gaps = [edges[i] for i, p in enumerate(placements) if i and not p.follows]
-  ends = np.array([*gaps, edges[-1]])
-  # Padding stops at a gap.
-  before = np.maximum(starts - 1, 0)
-  end_of = ends[np.searchsorted(ends, before, 'right').clip(max=len(ends) - 1)]
-  rows = starts[:, None] + np.arange(padding)
-  rows = rows[rows < end_of[:, None]]
-  shards = np.searchsorted(edges, rows, 'right') - 1
-  return np.bincount(shards, minlength=len(placements))
+def _size(run: run_directories.RunDirectory, suffix: int) -> int:
+  """Returns the bytes of a shard on disk."""
+  paths = [
+    os.path.join(run.data_dir, shard_files.file_name(name, suffix))
+    for name in shard_files.FILES
+  ]
+  if run.is_store:
+    paths = list(packed_shard.paths(run.data_dir, suffix))
+  return sum(files.stat(path)['bytes'] for path in paths)

@@ -1,20 +1,20 @@
 """Checks of the files of one shard; `run_checks` checks the run as a whole."""
 
+import contextlib
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.checks import episode_table, run_statistics
+from batch_rl.dataset.checks import run_statistics
 from batch_rl.dataset.shards import shard_files, shard_reader, stitching
 
 # error: a file is damaged, missing or of another format, rows are missing or repeated,
 # or a value is impossible. suspicious: possible, but unlikely in intact data.
 LEVELS = ('error', 'suspicious', 'note')
-_SMALL_COLUMNS = ('action', 'reward', 'terminal')
 _ALE_ACTIONS = 18
 # Allowed excess of rows without a terminal over the longest episode, e.g. padding.
 _EPISODE_MARGIN = 50
@@ -75,8 +75,8 @@ class ShardChecks:
     hashes: SHA-256 of the files that were read completely, by column or counter.
     add_count: Value of the counter; None if it cannot be read.
     placement: Rows that the shard adds to the run; None if no column has rows.
-    segments: Episode segments of the shard; None if rewards or terminals cannot be
-      read.
+    segment_returns: Sum of the rewards up to each terminal and, last, after the last
+      one: float64 (terminals + 1,). None if rewards or terminals cannot be read.
     findings: Findings so far.
   """
 
@@ -93,7 +93,7 @@ class ShardChecks:
     self.hashes: dict[str, str] = {}
     self.add_count: int | None = None
     self.placement: stitching.Placement | None = None
-    self.segments: episode_table.Segments | None = None
+    self.segment_returns: np.ndarray | None = None
     self.findings: list[Finding] = []
     self._advance = advance
     for name in shard_files.FILES:
@@ -103,31 +103,33 @@ class ShardChecks:
       else:
         self.findings.append(Finding('error', path, f'{path} is missing.'))
 
+  @property
+  def begins_log(self) -> bool:
+    """Whether the first row of the shard is the first one of the log."""
+    placement = self.placement
+    return self.suffix == 0 and placement is not None and placement.start == 0
+
   def read_counters(self) -> None:
     """Reads `add_count` and the headers of the columns."""
     count = self._read('add_count')
     if count is not None:
-      path = self.paths['add_count']
-      self.add_count = self._call(
-        path, shard_reader.check_add_count, path, count
-      )
-    for name in shard_files.COLUMNS:
-      if name in self.paths:
-        path = self.paths[name]
-        header = self._call(path, shard_reader.read_header, path)
-        if header is not None:
-          self.headers[name] = header
+      with self._reporting('add_count') as path:
+        self.add_count = shard_reader.check_add_count(path, count)
+    for name in self.paths.keys() & set(shard_files.COLUMNS):
+      with self._reporting(name) as path:
+        self.headers[name] = shard_reader.read_header(path)
 
   def check_columns(self, expected: Expected) -> None:
     """Reads and checks all other files."""
-    self._check_invalid_range()
+    positions = self._read('invalid_range')
+    if positions is not None:
+      self._check_invalid_range(positions)
     live = {}
-    for name in _SMALL_COLUMNS:
-      array = (
-        self._read(name) if self._has_valid_header(name, expected) else None
-      )
-      if array is not None and self.placement is not None:
-        live[name] = stitching.in_time_order(array, self.placement)
+    for name in ('action', 'reward', 'terminal'):
+      if self._has_valid_header(name, expected):
+        array = self._read(name)
+        if array is not None and self.placement is not None:
+          live[name] = stitching.in_time_order(array, self.placement)
     if 'action' in live:
       self._check_actions(live['action'], expected)
     if 'reward' in live:
@@ -135,8 +137,9 @@ class ShardChecks:
     if 'terminal' in live:
       self._check_terminals(live['terminal'], expected.max_episode_steps)
     if 'terminal' in live and 'reward' in live:
-      self.segments = episode_table.split_shard(
-        live['reward'], live['terminal']
+      ends = live['terminal'] != 0
+      self.segment_returns = np.bincount(
+        np.cumsum(ends) - ends, live['reward'], int(ends.sum()) + 1
       )
     if self._has_valid_header('observation', expected):
       self._check_frames(live, expected)
@@ -145,112 +148,93 @@ class ShardChecks:
     path = self.paths[name]
     self.findings.append(Finding(level, path, f'{path} {problem}.'))
 
-  def _call(self, path: str, function, *args, **kwargs) -> Any:
-    """Calls a function; turns its error into a finding and returns None."""
+  @contextlib.contextmanager
+  def _reporting(self, name: str) -> Iterator[str]:
+    """Yields the path of a file, and turns its error into a finding."""
+    path = self.paths[name]
     try:
-      return function(*args, **kwargs)
+      yield path
     except (ValueError, shard_reader.ReadError) as error:
       self.findings.append(Finding('error', path, str(error)))
-      return None
 
   def _read(self, name: str) -> np.ndarray | None:
     """Reads a small file; returns None and adds a finding if that fails."""
-    path = self.paths.get(name)
-    if path is None:
+    if name not in self.paths:
       return None
-    meter = _Meter(self._advance)
-    array = self._call(path, shard_reader.read_array, path, digest=meter)
-    if array is not None:
+    with self._reporting(name) as path:
+      meter = _Meter(self._advance)
+      array = shard_reader.read_array(path, digest=meter)
       self.hashes[name] = meter.hexdigest()
-    return array
+      return array
+    return None
 
   def _has_valid_header(self, name: str, expected: Expected) -> bool:
     """Returns whether a column exists and has the expected dtype and shape."""
-    header, placement = self.headers.get(name), self.placement
+    header = self.headers.get(name)
     if header is None:
       return False
-    before = len(self.findings)
-    path, shape = self.paths[name], header.shape if header.ndim else ()
-    length = shape[0] if shape else 1
-    self._call(
-      path, shard_reader.check_column, path, name, shape, header.dtype, length
-    )
-    if len(self.findings) > before:
-      return False
-    capacity = placement.capacity if placement else 0
-    if length != capacity:
-      self._add('error', name, f'has {length} rows, the shard has {capacity}')
-    elif name == 'observation':
-      self._check_observation_type(header, expected)
-    return len(self.findings) == before
+    capacity = self.placement.capacity if self.placement else 0
+    shape, dtype = header.shape if header.ndim else (), header.dtype
+    with self._reporting(name) as path:
+      shard_reader.check_column(path, name, shape, dtype, header.shape[0])
+      if shape[0] != capacity:
+        raise ValueError(
+          f'{path} has {shape[0]} rows, the shard has {capacity}.'
+        )
+      if name == 'observation':
+        _check_observations(path, dtype, shape[1:], expected)
+      return True
+    return False
 
-  def _check_observation_type(
-    self, header: shard_reader.Header, expected: Expected
-  ) -> None:
-    dtype, shape = header.dtype, header.shape[1:]
-    described = f'{dtype.str} {shape}'
-    if (dtype.str, shape) != expected.observation:
-      of_run = ' '.join(map(str, expected.observation))
+  def _check_invalid_range(self, positions: np.ndarray) -> None:
+    """Checks that the range is consecutive ring positions around the cursor."""
+    if self.placement is None:
+      return
+    capacity, count = self.placement.capacity, self.add_count
+    is_range = (
+      positions.ndim == 1
+      and positions.dtype.kind in 'iu'
+      and positions.size > 0
+      and ((positions >= 0) & (positions < capacity)).all()
+      and (np.diff(positions.astype(np.int64)) % capacity == 1).all()
+      and (count is None or count % capacity in positions)
+    )
+    if not is_range:
+      shown = positions.ravel()[:8].tolist()
+      cursor = (
+        '' if count is None else f' around the cursor, {count % capacity}'
+      )
       self._add(
         'error',
-        'observation',
-        f'holds observations of {described}, the run has {of_run}',
-      )
-    elif not np.prod(shape, dtype=np.int64):
-      self._add(
-        'error', 'observation', f'holds empty observations, {described}'
-      )
-    elif expected.is_atari and len(shape) > 1 and dtype != np.uint8:
-      self._add(
-        'error', 'observation', f'holds frames of {dtype}, not of uint8'
+        'invalid_range',
+        f'holds {positions.dtype} {positions.shape} {shown}, not consecutive '
+        f'positions of a ring of {capacity} rows{cursor}',
       )
 
-  def _check_invalid_range(self) -> None:
-    """Checks that the range is consecutive ring positions around the cursor."""
-    values = self._read('invalid_range')
-    if values is None or self.placement is None:
-      return
-    capacity = self.placement.capacity
-    cursor = None if self.add_count is None else self.add_count % capacity
-    shown = values.ravel()[:8].tolist()
-    wrong = None
-    if values.ndim != 1 or values.dtype.kind not in 'iu' or not values.size:
-      wrong = f'holds {values.dtype} {values.shape}, not ring positions'
-    elif ((values < 0) | (values >= capacity)).any():
-      wrong = f'holds {shown}, but the ring has positions 0 to {capacity - 1}'
-    elif (np.mod(np.diff(values.astype(np.int64)), capacity) != 1).any():
-      wrong = f'holds {shown}, which are not consecutive'
-    elif cursor is not None and cursor not in values:
-      wrong = f'holds {shown}, but the cursor is at {cursor} (see add_count)'
-    if wrong:
-      self._add('error', 'invalid_range', wrong)
+  def _check_values(
+    self, name: str, values: np.ndarray, is_wrong: np.ndarray, reason: str
+  ) -> None:
+    wrong = values[is_wrong]
+    if len(wrong):
+      self._add(
+        'error',
+        name,
+        f'has {name} {wrong[0]}, {reason} (wrong in {len(wrong):,} rows)',
+      )
 
   def _check_actions(self, action: np.ndarray, expected: Expected) -> None:
-    limit, owner = expected.num_actions, 'the game'
-    if limit is None:
-      limit, owner = (
-        (_ALE_ACTIONS, 'the ALE')
-        if expected.is_atari
-        else (run_statistics.MAX_ACTIONS, 'no environment')
-      )
-    wrong = action[(action < 0) | (action >= limit)]
-    if len(wrong):
-      self._add(
-        'error',
-        'action',
-        f'has action {wrong[0]}, but {owner} has {limit} (wrong in '
-        f'{len(wrong):,} rows)',
-      )
+    limit, owner = run_statistics.MAX_ACTIONS, 'no environment'
+    if expected.num_actions is not None:
+      limit, owner = expected.num_actions, 'the game'
+    elif expected.is_atari:
+      limit, owner = _ALE_ACTIONS, 'the ALE'
+    is_wrong = (action < 0) | (action >= limit)
+    self._check_values('action', action, is_wrong, f'but {owner} has {limit}')
 
   def _check_rewards(self, reward: np.ndarray, is_atari: bool) -> None:
-    wrong = reward[~np.isfinite(reward)]
-    if len(wrong):
-      self._add(
-        'error',
-        'reward',
-        f'has reward {wrong[0]} (not finite in {len(wrong):,} rows)',
-      )
-    elif is_atari and len(reward) and np.abs(reward).max() > 1:
+    finite = np.isfinite(reward)
+    self._check_values('reward', reward, ~finite, 'which is not finite')
+    if is_atari and finite.all() and np.abs(reward).max(initial=0) > 1:
       self._add(
         'note',
         'reward',
@@ -261,13 +245,7 @@ class ShardChecks:
   def _check_terminals(
     self, terminal: np.ndarray, max_steps: int | None
   ) -> None:
-    wrong = terminal[terminal > 1]
-    if len(wrong):
-      self._add(
-        'error',
-        'terminal',
-        f'has terminal {wrong[0]}, not 0 or 1 (wrong in {len(wrong):,} rows)',
-      )
+    self._check_values('terminal', terminal, terminal > 1, 'not 0 or 1')
     ends = np.flatnonzero(terminal)
     gaps = np.diff(np.concatenate([[-1], ends, [len(terminal)]])) - 1
     if max_steps is not None and gaps.max() >= max_steps + _EPISODE_MARGIN:
@@ -282,20 +260,34 @@ class ShardChecks:
   def _check_frames(
     self, live: Mapping[str, np.ndarray], expected: Expected
   ) -> None:
-    path = self.paths['observation']
-    placement = cast(stitching.Placement, self.placement)
-    meter, scan = _Meter(self._advance), _FrameScan(placement)
-    if not self._call(path, scan.read, path, meter):
+    """Reads the frames, and finds equal ones and missing padding."""
+    placement = self.placement
+    if placement is None:
       return
-    self.hashes['observation'] = meter.hexdigest()
-    zero = stitching.in_time_order(scan.zero, placement)
-    if scan.constant and len(zero) >= _FEWEST_FRAMES:
-      self._add(
-        'suspicious' if expected.is_atari else 'note',
-        'observation',
-        f'has the same frame in all {len(zero):,} rows',
-      )
-    self._check_padding(zero, live, expected.padding)
+    ring = np.arange(placement.capacity)
+    is_live = (ring - placement.start) % placement.capacity < placement.rows
+    zero = np.zeros(placement.capacity, bool)
+    first, constant = None, True
+    meter = _Meter(self._advance)
+    with self._reporting('observation') as path:
+      for start, chunk in shard_reader.iterate_rows(path, digest=meter):
+        rows = slice(start, start + len(chunk))
+        values = _as_words(chunk)
+        zero[rows] = values.max(axis=1) == 0
+        if first is None and is_live[rows].any():
+          first = values[is_live[rows].argmax()].copy()
+        if constant and first is not None:
+          equal = (values == first).all(axis=1)
+          constant = bool((equal | ~is_live[rows]).all())
+      self.hashes['observation'] = meter.hexdigest()
+      if constant and placement.rows >= _FEWEST_FRAMES:
+        self._add(
+          'suspicious' if expected.is_atari else 'note',
+          'observation',
+          f'has the same frame in all {placement.rows:,} rows',
+        )
+      zero = stitching.in_time_order(zero, placement)
+      self._check_padding(zero, live, expected.padding)
 
   def _check_padding(
     self, zero: np.ndarray, live: Mapping[str, np.ndarray], padding: int
@@ -303,15 +295,13 @@ class ShardChecks:
     """Checks that episodes that begin in the shard begin with padding rows."""
     if 'terminal' not in live or padding < 1:
       return
-    empty = zero.copy()
     for values in live.values():
-      empty &= values == 0
+      zero = zero & (values == 0)
     starts = np.flatnonzero(live['terminal']) + 1
-    placement = cast(stitching.Placement, self.placement)
-    if self.suffix == 0 and placement.start == 0:
+    if self.begins_log:
       starts = np.concatenate([[0], starts])
-    starts = starts[starts + padding <= len(empty)]
-    padded = empty[starts[:, None] + np.arange(padding)].all(axis=1)
+    starts = starts[starts + padding <= len(zero)]
+    padded = zero[starts[:, None] + np.arange(padding)].all(axis=1)
     if not padded.all():
       self._add(
         'suspicious',
@@ -321,42 +311,19 @@ class ShardChecks:
       )
 
 
-class _FrameScan:
-  """Properties of a shard's frames, computed from a stream.
-
-  Args:
-    placement: Placement of the shard.
-
-  Attributes:
-    zero: bool (capacity,), whether a frame is all zero, by ring position.
-    constant: Whether all frames are equal, apart from those of stale rows.
-  """
-
-  def __init__(self, placement: stitching.Placement):
-    capacity = placement.capacity
-    self.zero = np.zeros(capacity, bool)
-    self.constant = True
-    self._live = (
-      np.arange(capacity) - placement.start
-    ) % capacity < placement.rows
-
-  def read(self, path: str, digest: Any) -> bool:
-    """Reads a file in chunks; returns True.
-
-    Raises:
-      ValueError: If the file is damaged.
-    """
-    first: Any = None
-    for start, chunk in shard_reader.iterate_rows(path, digest=digest):
-      words = _as_words(chunk)
-      self.zero[start : start + len(chunk)] = words.max(axis=1) == 0
-      live = self._live[start : start + len(chunk)]
-      if first is None and live.any():
-        first = words[live.argmax()].copy()
-      if self.constant and first is not None:
-        equal = (words == first).all(axis=1)
-        self.constant = bool((equal | ~live).all())
-    return True
+def _check_observations(
+  path: str, dtype: np.dtype, shape: tuple[int, ...], expected: Expected
+) -> None:
+  """Raises a ValueError if a shard's observations are not those of the run."""
+  if (dtype.str, shape) != expected.observation:
+    of_run = ' '.join(map(str, expected.observation))
+    raise ValueError(
+      f'{path} holds observations of {dtype.str} {shape}, the run has {of_run}.'
+    )
+  if 0 in shape:
+    raise ValueError(f'{path} holds empty observations, {dtype.str} {shape}.')
+  if expected.is_atari and len(shape) > 1 and dtype != np.uint8:
+    raise ValueError(f'{path} holds frames of {dtype}, not of uint8.')
 
 
 def _as_words(chunk: np.ndarray) -> np.ndarray:

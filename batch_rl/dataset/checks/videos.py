@@ -69,8 +69,7 @@ def write_episode(
       encoded.
   """
   episodes = statistics.episodes
-  first = episodes.first[number] + statistics.padding
-  rows = np.arange(first, episodes.last[number] + 1)
+  rows = np.arange(episodes.first[number], episodes.last[number] + 1)
   images = frame_images.read_images(statistics, rows)
   scale = max(_SCALE, _PIXELS // max(images.shape[1:3]))
   write_images(images, path, scale)

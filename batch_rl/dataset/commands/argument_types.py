@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 from batch_rl.dataset.imports import episode_import
@@ -28,8 +28,30 @@ def game(text: str) -> str:
   return text
 
 
-def number(least: int, most: int) -> Callable[[str], int]:
-  """Returns an argument type for integers from `least` to `most`."""
+def add_path(parser: Any, name: str, meaning: str, **options: Any) -> None:
+  """Adds an argument or option that is a path to a parser."""
+  parser.add_argument(name, type=path, help=meaning, **options)
+
+
+def add_run_directory(parser: Any) -> None:
+  """Adds the argument `directory`, for `console.one_run`, to a parser."""
+  add_path(
+    parser,
+    'directory',
+    'run directory, <root>/<Game>/<run>, or store; for a game or a dataset root, '
+    'the command lists the runs',
+  )
+
+
+def add_number(
+  parser: Any,
+  name: str,
+  least: int,
+  most: int,
+  meaning: str,
+  default: int | None = None,
+) -> None:
+  """Adds an option for integers from `least` to `most` to a parser."""
 
   def parse(text: str) -> int:
     value = int(text)
@@ -38,7 +60,10 @@ def number(least: int, most: int) -> Callable[[str], int]:
     return value
 
   parse.__name__ = f'number (at least {least}, at most {most:,})'
-  return parse
+  shown = '' if default is None else f'; default: {default}'
+  parser.add_argument(
+    name, metavar='N', type=parse, default=default, help=f'{meaning}{shown}'
+  )
 
 
 def add_last_step(parser: Any) -> None:
@@ -54,13 +79,23 @@ def add_last_step(parser: Any) -> None:
 
 def add_run_number(parser: Any) -> None:
   """Adds `--run`, for folders with files of RL Unplugged, to a parser."""
-  parser.add_argument(
-    '--run',
-    dest='run_number',
-    metavar='N',
-    type=number(0, 10**9),
-    help='run to read, if a folder has RL Unplugged files of several runs',
-  )
+  meaning = 'run to read, if a folder has RL Unplugged files of several runs'
+  add_number(parser, '--run', 0, 10**9, meaning)
+
+
+def check_options(
+  arguments: argparse.Namespace, wrong: Iterable[str], what: str
+) -> None:
+  """Raises a ValueError if an option was given that does not apply.
+
+  Args:
+    arguments: Parsed arguments.
+    wrong: Names of options that do not apply.
+    what: Data or option to which they do not apply.
+  """
+  for name in wrong:
+    if getattr(arguments, name) not in (None, False):
+      raise ValueError(f'--{name} does not apply to {what}; remove it.')
 
 
 def check_outside(destination: str, source: str) -> None:

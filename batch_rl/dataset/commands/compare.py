@@ -4,8 +4,6 @@ import argparse
 import dataclasses
 from typing import Any
 
-import tqdm.auto as tqdm
-
 from batch_rl.dataset.commands import argument_types, console
 from batch_rl.dataset.comparison import comparison, copies, fingerprints
 
@@ -20,69 +18,54 @@ def add_compare(commands: Any) -> None:
   """Adds the command `compare`."""
   command = console.add_command(
     commands,
-    'compare',
     _compare,
+    'compare',
     'compare two copies of a run, in the same or in different formats. Counts '
     'the episodes that only one has, and finds the first row that differs. Padding, '
     'the order of episodes, their division into files and rewards before clipping '
     'make no difference. Exit code 0 if they have the same transitions, 1 if not, 2 '
     'for a wrong argument.',
   )
-  for name in 'ab':
-    command.add_argument(
-      name, metavar=name.upper(), type=argument_types.path, help=_COPY
-    )
+  argument_types.add_path(command, 'a', _COPY, metavar='A')
+  argument_types.add_path(command, 'b', _COPY, metavar='B')
   command.add_argument(
     '--quick',
     action='store_true',
     help='compare actions, rewards and ends only, without decoding frames',
   )
-  _add_options(command)
+  argument_types.add_last_step(command)
+  argument_types.add_run_number(command)
 
 
 def add_fingerprint(commands: Any) -> None:
   """Adds the command `fingerprint`."""
   command = console.add_command(
     commands,
-    'fingerprint',
     _fingerprint,
+    'fingerprint',
     'print hashes of a run and of each of its shards or files, as JSON. `verify '
     '--fingerprints` compares another copy with them.',
   )
-  command.add_argument(
-    'directory', metavar='run', type=argument_types.path, help=_COPY
-  )
-  _add_options(command)
-
-
-def _add_options(command: argparse.ArgumentParser) -> None:
+  argument_types.add_path(command, 'directory', _COPY, metavar='run')
   argument_types.add_last_step(command)
   argument_types.add_run_number(command)
 
 
 def read_copy(copy: copies.Copy, with_frames: bool = True) -> None:
   """Reads a copy and shows the progress."""
-  with tqdm.tqdm(
-    total=copy.total,
-    desc=copy.path,
-    unit=copy.unit,
-    unit_scale=True,
-    disable=None,  # Shown on a terminal only.
-    leave=False,
-  ) as bar:
-    copy.read(with_frames, bar.update)
+  with console.Progress() as progress:
+    copy.read(with_frames, lambda count: progress(copy.path, count, copy.total))
 
 
 def _open(arguments: argparse.Namespace, *paths: str) -> list[copies.Copy]:
   """Opens copies; the options apply to those that are datasets of episodes."""
-  last_step, run = arguments.last_step, arguments.run_number
-  found = [copies.open_copy(path, last_step or 'auto', run) for path in paths]
-  kinds = {copy.kind for copy in found}
-  if kinds <= {'shards', 'store'} and (last_step, run) != (None, None):
-    name = 'last_step' if last_step else 'run'
-    raise ValueError(
-      f'--{name} does not apply to shards and stores; remove it.'
-    )
+  found = [
+    copies.open_copy(path, arguments.last_step or 'auto', arguments.run)
+    for path in paths
+  ]
+  if {copy.kind for copy in found} <= {'shards', 'store'}:
+    what = 'shards and stores'
+    argument_types.check_options(arguments, ('last_step', 'run'), what)
   return found
 
 
@@ -92,14 +75,12 @@ def _compare(arguments: argparse.Namespace) -> int:
   for copy in (a, b):
     read_copy(copy, not arguments.quick)
   result = comparison.compare(a, b, not arguments.quick)
-  if arguments.json:
-    console.print_json(
-      {'a': _summarize(a), 'b': _summarize(b), **dataclasses.asdict(result)}
-    )
-  else:
-    _print_copies(a, b)
-    for line in _describe(result):
-      print(line)
+  document = {
+    'a': _summarize(a),
+    'b': _summarize(b),
+    **dataclasses.asdict(result),
+  }
+  console.show(arguments, document, [*_tabulate(a, b), *_describe(result)])
   return int(not result.same)
 
 
@@ -123,22 +104,15 @@ def _summarize(copy: copies.Copy) -> dict[str, Any]:
   }
 
 
-def _print_copies(*found: copies.Copy) -> None:
+def _tabulate(*found: copies.Copy) -> list[str]:
   lines = [['', 'kind', 'parts', 'episodes', 'transitions', 'mean return', '']]
   for name, copy in zip('AB', found, strict=True):
-    entry = _summarize(copy)
-    lines.append(
-      [
-        name,
-        copy.kind,
-        f'{entry["parts"]} {_UNITS[copy.unit]}',
-        console.number(entry['episodes']),
-        console.number(entry['transitions']),
-        console.number(entry['mean_return'], 2),
-        copy.path,
-      ]
-    )
-  console.print_table(lines, left=(0, 1, 6))
+    rows = copy.rows
+    parts = f'{len(rows.parts)} {_UNITS[copy.unit]}'
+    counts = [console.number(n) for n in (rows.episodes, rows.transitions)]
+    mean = console.number(rows.mean_return(), 2)
+    lines.append([name, copy.kind, parts, *counts, mean, copy.path])
+  return console.table(lines, left=(0, 1, 6))
 
 
 def _describe(result: comparison.Comparison) -> list[str]:
@@ -153,26 +127,22 @@ def _describe(result: comparison.Comparison) -> list[str]:
     for name, count in result.different.items()
     if count
   )
-  return [
-    f'first difference: {_describe_first(result.first or {})}',
-    f'NOT the same {what}: of the episodes, {result.equal:,} are in both{order}, {only}',
-  ]
-
-
-def _describe_first(first: dict[str, Any]) -> str:
-  places = '; '.join(
-    f'{name.upper()}: {_describe_place(first[name])}'
-    for name in 'ab'
-    if name in first
-  )
+  first = dict(result.first or {})
   values = [
     f'{column} {values["a"]} and {values["b"]}'
-    for column, values in first.get('values', {}).items()
+    for column, values in first.pop('values', {}).items()
   ]
-  return f'{places}: {", ".join(values) or "only one copy has this episode"}'
-
-
-def _describe_place(place: dict[str, Any]) -> str:
-  episode, step, *files = place.items()
-  inside = ', '.join(f'{key} {value}' for key, value in files)
-  return f'episode {episode[1]}, step {step[1]} ({inside.replace("_", " ")})'
+  places = []
+  for name, place in first.items():
+    inside = ', '.join(
+      f'{key.replace("_", " ")} {place[key]}'
+      for key in place
+      if key not in ('episode', 'step')
+    )
+    step = f'episode {place["episode"]}, step {place["step"]}'
+    places.append(f'{name.upper()}: {step} ({inside})')
+  difference = ', '.join(values) or 'only one copy has this episode'
+  return [
+    f'first difference: {"; ".join(places)}: {difference}',
+    f'NOT the same {what}: of the episodes, {result.equal:,} are in both{order}, {only}',
+  ]

@@ -1,47 +1,36 @@
-"""Arguments, tables and errors of all commands of `python -m batch_rl.dataset`."""
+"""Parser, output and progress of all commands of `python -m batch_rl.dataset`."""
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
+
+import tqdm.auto as tqdm
 
 from batch_rl.dataset import run_directories
 from batch_rl.utils import programs
 
-DIRECTORY = (
-  'run directory, <root>/<Game>/<run>, or store; for a game or a dataset root, the '
-  'command lists the runs'
-)
-
 
 class Parser(argparse.ArgumentParser):
-  """Argument parser with one-line errors."""
+  """Argument parser whose errors are those of `programs.run`."""
 
   def error(self, message: str) -> NoReturn:
-    """Ends the program with exit code 2."""
-    fail(f'{message} (see `{self.prog} --help`)')
-
-
-def fail(message: object) -> NoReturn:
-  """Ends the program with a one-line error and exit code 2."""
-  line = programs.printable(' '.join(str(message).split()))
-  print(f'error: {line}', file=sys.stderr)
-  sys.exit(2)
+    """Raises a ValueError."""
+    raise ValueError(f'{message} (see `{self.prog} --help`)')
 
 
 def add_command(
   commands: Any,
-  name: str,
   run: Callable[[argparse.Namespace], int],
+  name: str,
   description: str,
 ) -> argparse.ArgumentParser:
   """Adds a command with the option `--json`.
 
   Args:
     commands: Subcommands of the main parser.
-    name: Name of the command.
     run: Function of the parsed arguments that returns the exit code.
+    name: Name of the command.
     description: Help text; its first sentence is the summary.
   """
   command = commands.add_parser(
@@ -49,7 +38,7 @@ def add_command(
     help=description.split('.')[0],
     description=description[0].upper() + description[1:],
   )
-  command.set_defaults(run=run)
+  command.set_defaults(function=run)
   command.add_argument(
     '--json',
     action='store_true',
@@ -58,42 +47,48 @@ def add_command(
   return command
 
 
-def one_run(arguments: argparse.Namespace) -> run_directories.RunDirectory:
-  """Returns the run or store in `directory`; fails with a list of runs otherwise."""
+def show(
+  arguments: argparse.Namespace, document: Any, lines: Iterable[str]
+) -> None:
+  """Prints a document with `--json`, and lines of text otherwise."""
+  if arguments.json:
+    lines = [json.dumps(document, indent=1)]
+  for line in lines:
+    print(line)
+
+
+def one_run(
+  arguments: argparse.Namespace, remedy: str = 'choose one'
+) -> run_directories.RunDirectory:
+  """Returns the run or store in `directory`; lists the runs below otherwise.
+
+  Raises:
+    ValueError: If the directory is not a run.
+  """
   run = run_directories.as_run(arguments.directory)
   if run is None:
-    print_runs(arguments)
-    fail(f'{arguments.directory} is not a run; choose one.')
+    list_runs(arguments)
+    raise ValueError(f'{arguments.directory} is not a run; {remedy}.')
   return run
 
 
-def print_runs(arguments: argparse.Namespace) -> None:
+def list_runs(arguments: argparse.Namespace) -> None:
   """Prints the runs in `directory`."""
   runs = run_directories.describe_runs(
     run_directories.find_runs(arguments.directory)
   )
-  if arguments.json:
-    print_json({'directory': arguments.directory, 'runs': runs})
-    return
-  head = ['game', 'run', 'shards', 'rows', 'size', 'agent']
-  lines = [
-    [
-      run['game'],
-      run['run'],
-      number(run['shards']),
-      number(run['rows']),
-      size(run['bytes']),
-      run['agent'] or '?',
-    ]
-    for run in runs
-  ]
-  print_table([head, *lines])
+  lines = [['game', 'run', 'shards', 'rows', 'size', 'agent']]
+  for run in runs:
+    counts = [number(run['shards']), number(run['rows']), size(run['bytes'])]
+    lines.append([run['game'], run['run'], *counts, run['agent'] or '?'])
+  document = {'directory': arguments.directory, 'runs': runs}
+  show(arguments, document, table(lines))
 
 
-def print_table(
+def table(
   lines: Iterable[Sequence[str]], left: Sequence[int] = ()
-) -> None:
-  """Prints a table.
+) -> list[str]:
+  """Returns the lines of a table.
 
   Args:
     lines: Cells of each line, the same number in all.
@@ -101,12 +96,13 @@ def print_table(
   """
   lines = [[programs.printable(cell) for cell in line] for line in lines]
   widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-  for line in lines:
-    cells = [
+  return [
+    '  '.join(
       cell.ljust(width) if i in left else cell.rjust(width)
       for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-    ]
-    print('  '.join(cells).rstrip())
+    ).rstrip()
+    for line in lines
+  ]
 
 
 def number(value: float | None, digits: int = 0) -> str:
@@ -126,6 +122,31 @@ def size(count: int | None) -> str:
   return f'{amount:,.1f} TB'
 
 
-def print_json(document: Any) -> None:
-  """Prints one JSON document."""
-  print(json.dumps(document, indent=1))
+class Progress:
+  """Progress bar of the current stage, on a terminal; a context manager."""
+
+  def __init__(self) -> None:
+    self._stage: str | None = None
+    self._bar: Any = None
+
+  def __enter__(self) -> 'Progress':
+    return self
+
+  def __exit__(self, *error: object) -> None:
+    if self._bar is not None:
+      self._bar.close()
+
+  def __call__(self, stage: str, count: int, total: int | None = None) -> None:
+    """Advances the bar of a stage; see `episode_import.Progress`."""
+    if stage != self._stage:
+      self.__exit__()
+      self._stage = stage
+      self._bar = tqdm.tqdm(
+        total=total,
+        desc='import' if stage == 'B' else stage,
+        unit='B' if stage == 'B' else '',
+        unit_scale=True,
+        disable=None,
+        leave=False,
+      )
+    self._bar.update(count)

@@ -20,7 +20,7 @@ from batch_rl.dataset.fetch import (
 from batch_rl.dataset.fetch import plan as plan_lib
 from batch_rl.utils import files, number_ranges
 
-# Options that only one layout has.
+# Options of each layout; the first chooses parts of a run.
 _OPTIONS = {
   'dopamine': ('shards',),
   'unplugged': ('checkpoints', 'keep_raw', 'last_step'),
@@ -31,17 +31,17 @@ def add(commands: Any) -> None:
   """Adds the command to a parser's subcommands."""
   command = console.add_command(
     commands,
-    'fetch',
     _fetch,
+    'fetch',
     'fetch runs, or some of their shards. Each file is verified as it arrives. '
     "RL Unplugged's files become stores as they arrive. The same command resumes an "
     'interrupted fetch. Exit code 0 if everything is in place, 1 if something is '
     'missing, 2 for a wrong argument.',
   )
-  command.add_argument(
+  argument_types.add_path(
+    command,
     'source',
-    type=argument_types.path,
-    help='root of a dataset, the folder above the games: http(s)://, gs:// (pip '
+    'root of a dataset, the folder above the games: http(s)://, gs:// (pip '
     'install "batch_rl[fetch]"), a local folder, or another URL that fsspec can '
     'read, e.g. s3:// (pip install s3fs); for RL Unplugged gs://rl_unplugged or '
     'https://storage.googleapis.com/rl_unplugged',
@@ -62,11 +62,7 @@ def add(commands: Any) -> None:
     help='games, e.g. Pong Breakout',
   )
   command.add_argument(
-    '--run',
-    required=True,
-    dest='runs',
-    metavar='N',
-    help='runs, e.g. 1-5 or 2,4',
+    '--run', required=True, metavar='N', help='runs, e.g. 1-5 or 2,4'
   )
   command.add_argument(
     '--shards', metavar='N', help='shards, e.g. 0-4,50; default: all'
@@ -82,45 +78,42 @@ def add(commands: Any) -> None:
     'once it is in the store',
   )
   argument_types.add_last_step(unplugged)
-  command.add_argument(
+  argument_types.add_path(
+    command,
     '--data_dir',
+    'local root of the dataset; default: $DATA_DIR',
     default=os.environ.get('DATA_DIR') or None,
-    type=argument_types.path,
-    help='local root of the dataset; default: $DATA_DIR',
   )
   command.add_argument(
     '--dry_run', action='store_true', help='print the plan without fetching'
   )
-  for name, default, least, most, meaning in (
-    ('jobs', 4, 1, 1000, 'files fetched in parallel'),
-    ('retries', 8, 0, 10**6, 'consecutive retries of a file without progress'),
-    (
-      'timeout',
-      60,
-      1,
-      10**6,
-      'seconds without data before an HTTP request fails',
-    ),
+  for name, least, most, meaning, default in (
+    ('--jobs', 1, 1000, 'files fetched in parallel', 4),
+    ('--retries', 0, 10**6, 'retries of a file, in a row without progress', 8),
+    ('--timeout', 1, 10**6, 'seconds an HTTP request waits for data', 60),
   ):
-    command.add_argument(
-      f'--{name}',
-      default=default,
-      type=argument_types.number(least, most),
-      metavar='N',
-      help=f'{meaning}; default: {default}',
-    )
+    argument_types.add_number(command, name, least, most, meaning, default)
 
 
 def _fetch(arguments: argparse.Namespace) -> int:
-  runs = number_ranges.parse(arguments.runs, '--run')
-  numbers = _parse_numbers(arguments)
+  runs = number_ranges.parse(arguments.run, '--run')
+  for name, options in _OPTIONS.items():
+    if name != arguments.layout:
+      what = f'--layout={arguments.layout}'
+      argument_types.check_options(arguments, options, what)
+  option = _OPTIONS[arguments.layout][0]
+  text, numbers = getattr(arguments, option), None
+  if text is not None:
+    numbers = number_ranges.parse(text, f'--{option}')
   data_dir = arguments.data_dir
   if not data_dir:
-    console.fail('there is no destination: give --data_dir or set DATA_DIR.')
+    raise ValueError(
+      'there is no destination: give --data_dir or set DATA_DIR.'
+    )
   files.check_local(data_dir)
   argument_types.check_outside(data_dir, arguments.source)
   if len(set(arguments.game)) < len(arguments.game):
-    console.fail(f'--game={" ".join(arguments.game)} repeats a game.')
+    raise ValueError(f'--game={" ".join(arguments.game)} repeats a game.')
   chosen: layout.Layout = shard_layout.ShardLayout()
   if arguments.layout == 'unplugged':
     chosen = unplugged_layout.UnpluggedLayout(
@@ -138,6 +131,7 @@ def _fetch(arguments: argparse.Namespace) -> int:
       message = f'{remote.name} cannot be reached: {message}.'
     print(f'error: {message}', file=sys.stderr)
     return 1
+  missing = [line for plan in plans for line in plan.missing]
   needed = layout.bytes_to_fetch(plans)
   document = {
     'source': remote.name,
@@ -156,13 +150,11 @@ def _fetch(arguments: argparse.Namespace) -> int:
     )
     needed = need.raw_bytes + need.store_bytes
   if arguments.dry_run:
-    missing = [line for plan in plans for line in plan.missing]
+    lines = _tabulate(plans, chosen.unit)
+    lines += [f'missing: {line}' for line in missing]
+    lines.append(f'{purpose} (to {data_dir})')
     document |= {'ok': not missing, 'missing': missing}
-    if arguments.json:
-      console.print_json(document)
-    else:
-      _print_plans(plans, chosen.unit)
-      print(f'{purpose} (to {data_dir})')
+    console.show(arguments, document, lines)
     return int(bool(missing))
   plan_lib.check_disk_space(needed, purpose, data_dir)
   if need and need.raw_files and not arguments.json:
@@ -171,28 +163,9 @@ def _fetch(arguments: argparse.Namespace) -> int:
   result = fetcher.Fetcher(
     remote, chosen, arguments.jobs, arguments.retries, log
   ).fetch(plans)
-  if arguments.json:
-    console.print_json(
-      {**document, 'ok': not result.wrong, **dataclasses.asdict(result)}
-    )
-  else:
-    _print_result(result, plans)
+  document |= {'ok': not result.wrong, **dataclasses.asdict(result)}
+  console.show(arguments, document, _summarize(result, plans))
   return int(bool(result.wrong))
-
-
-def _parse_numbers(arguments: argparse.Namespace) -> list[int] | None:
-  """Returns the shards or checkpoints to fetch; None for all."""
-  for name, names in _OPTIONS.items():
-    for option in names:
-      given = getattr(arguments, option) not in (None, False)
-      if name != arguments.layout and given:
-        raise ValueError(
-          f'--{option} does not apply to --layout={arguments.layout}, which has '
-          f'--{_OPTIONS[arguments.layout][0]}.'
-        )
-  option = _OPTIONS[arguments.layout][0]
-  text = getattr(arguments, option)
-  return None if text is None else number_ranges.parse(text, f'--{option}')
 
 
 def _log(line: str) -> None:
@@ -212,42 +185,33 @@ def _describe(plan: layout.RunPlan, with_files: bool) -> dict[str, Any]:
   return document
 
 
-def _print_plans(plans: Sequence[layout.RunPlan], unit: str) -> None:
+def _tabulate(plans: Sequence[layout.RunPlan], unit: str) -> list[str]:
   lines = [['run', unit, 'files', 'size', 'to fetch']]
   for plan in plans:
     for suffix in plan.suffixes:
-      of_shard = [file for file in plan.files if file.suffix == suffix]
-      sizes = [file.size for file in of_shard if file.size is not None]
-      complete = len(sizes) == len(of_shard)
-      part = dataclasses.replace(plan, files=of_shard)
-      lines.append(
-        [
-          plan.title,
-          str(suffix),
-          str(len(of_shard)),
-          console.size(sum(sizes) if complete else None),
-          console.size(layout.bytes_to_fetch([part])),
-        ]
-      )
-  console.print_table(lines)
-  for plan in plans:
-    for line in plan.missing:
-      print(f'missing: {line}')
+      part = [file for file in plan.files if file.suffix == suffix]
+      sizes = [file.size for file in part if file.size is not None]
+      size = sum(sizes) if len(sizes) == len(part) else None
+      needed = layout.bytes_to_fetch([dataclasses.replace(plan, files=part)])
+      amounts = [str(len(part)), console.size(size), console.size(needed)]
+      lines.append([plan.title, str(suffix), *amounts])
+  return console.table(lines)
 
 
-def _print_result(
+def _summarize(
   result: fetcher.Result, plans: Sequence[layout.RunPlan]
-) -> None:
+) -> list[str]:
+  lines = []
   for summary in result.stores:
-    print('\n'.join(import_export.describe(summary)))
-  for line in result.notes:
-    print(f'note: {line}')
-  for line in result.wrong:
-    print(f'missing: {line}')
+    lines += import_export.describe(summary)
+  lines += [f'note: {line}' for line in result.notes]
+  lines += [f'missing: {line}' for line in result.wrong]
   rate = console.size(int(result.bytes / max(result.seconds, 1e-9)))
   verdict = 'NOT complete' if result.wrong else 'complete'
   directories = ', '.join(plan.directory for plan in plans if plan.files)
-  print(
+  return [
+    *lines,
     f'{directories}: {verdict} ({result.fetched} files fetched, {result.there} '
-    f'already in place, {console.size(result.bytes)} in {result.seconds:,.0f} s, {rate}/s)'
-  )
+    f'already in place, {console.size(result.bytes)} in {result.seconds:,.0f} s, '
+    f'{rate}/s)',
+  ]

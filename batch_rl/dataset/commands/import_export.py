@@ -4,8 +4,6 @@ import argparse
 import os
 from typing import Any
 
-import tqdm.auto as tqdm
-
 from batch_rl.dataset.commands import argument_types, console
 from batch_rl.dataset.imports import log_import, store_import
 from batch_rl.dataset.interchange import (
@@ -22,29 +20,26 @@ from batch_rl.dataset.store import store_directory
 from batch_rl.dataset.unplugged import reader
 from batch_rl.utils import number_ranges
 
-# Options that only some formats have.
-_OPTIONS = {
-  source_formats.DOPAMINE: (),
-  source_formats.RLDS: ('shard_rows', 'game', 'checkpoints', 'last_step'),
-  source_formats.UNPLUGGED: (
+# Options that a format does not have.
+_WRONG_OPTIONS = {
+  source_formats.DOPAMINE: (
     'shard_rows',
     'game',
-    'run_number',
+    'run',
     'checkpoints',
     'last_step',
   ),
+  source_formats.RLDS: ('run',),
+  source_formats.UNPLUGGED: (),
 }
-# Flags that differ from the names of their values.
-_FLAGS = {'run_number': 'run'}
-_MAX_STACK = 1000
 
 
 def add_import(commands: Any) -> None:
   """Adds the command `import`."""
   command = console.add_command(
     commands,
-    'import',
     _import,
+    'import',
     'import data in another layout or format as a store. Shards of the Dopamine '
     'format may have other prefixes, and folders of their own. RL Unplugged files '
     '(atari_episodes_ordered) are recognised by their names. TFDS datasets must have '
@@ -52,22 +47,22 @@ def add_import(commands: Any) -> None:
     'code 0 if everything was imported, 1 if a shard was left out, 2 for a wrong '
     'argument.',
   )
-  command.add_argument(
+  argument_types.add_path(
+    command,
     'input_dir',
-    metavar='source',
-    type=argument_types.path,
-    help='folder with shards; folder with files of RL Unplugged, e.g. '
+    'folder with shards; folder with files of RL Unplugged, e.g. '
     '.../atari_episodes_ordered/Pong; or the version directory of a TFDS dataset, '
     'local or remote, e.g. .../rlu_atari/Pong_run_1/1.3.0',
+    metavar='source',
   )
-  command.add_argument(
+  argument_types.add_path(
+    command,
     'destination',
-    type=argument_types.path,
-    help='store to create; with --shards, run directory, <root>/<Game>/<run>',
+    'store to create; with --shards, run directory, <root>/<Game>/<run>',
   )
   command.add_argument(
     '--format',
-    choices=sorted(_OPTIONS),
+    choices=sorted(_WRONG_OPTIONS),
     help='format of the source; default: recognised by the names of its files',
   )
   command.add_argument(
@@ -78,11 +73,12 @@ def add_import(commands: Any) -> None:
   episodes = command.add_argument_group(
     'options for TFDS datasets and RL Unplugged files'
   )
-  episodes.add_argument(
+  argument_types.add_number(
+    episodes,
     '--shard_rows',
-    metavar='N',
-    type=argument_types.number(100, shard_reader.MAX_ROWS),
-    help='rows of a shard, with --shards for RL Unplugged files; default: as in the '
+    100,
+    shard_reader.MAX_ROWS,
+    'rows of a shard, with --shards for RL Unplugged files; default: as in the '
     'exported run, or at most 1000000',
   )
   episodes.add_argument(
@@ -101,23 +97,18 @@ def add_import(commands: Any) -> None:
 
 
 def _import(arguments: argparse.Namespace) -> int:
-  input_format = arguments.format or source_formats.recognise(
-    arguments.input_dir
-  )
-  for name in sorted({name for names in _OPTIONS.values() for name in names}):
-    given = getattr(arguments, name) is not None
-    if given and name not in _OPTIONS[input_format]:
-      raise ValueError(
-        f'--{_FLAGS.get(name, name)} does not apply to {arguments.input_dir}, read '
-        f'as {input_format} data; remove it, or choose another --format.'
-      )
+  source = arguments.input_dir
+  input_format = arguments.format or source_formats.recognise(source)
+  what = f'{source}, read as {input_format} data'
+  argument_types.check_options(arguments, _WRONG_OPTIONS[input_format], what)
+  argument_types.check_outside(arguments.destination, source)
   if input_format == source_formats.DOPAMINE:
     return _import_dopamine(arguments)
   return _import_episodes(arguments, input_format)
 
 
 def _import_episodes(arguments: argparse.Namespace, input_format: str) -> int:
-  argument_types.check_outside(arguments.destination, arguments.input_dir)
+  directory, game = arguments.destination, arguments.game
   last_step = arguments.last_step or 'auto'
   missing: list[int] = []
   source: rlds_import.RldsReader | reader.UnpluggedReader
@@ -125,10 +116,7 @@ def _import_episodes(arguments: argparse.Namespace, input_format: str) -> int:
     source = rlds_import.RldsReader(arguments.input_dir, arguments.checkpoints)
   else:
     source = reader.UnpluggedReader(
-      arguments.input_dir,
-      arguments.game,
-      arguments.run_number,
-      arguments.checkpoints,
+      arguments.input_dir, game, arguments.run, arguments.checkpoints
     )
     missing = source.missing
   by_parts = input_format == source_formats.UNPLUGGED and not arguments.shards
@@ -136,102 +124,84 @@ def _import_episodes(arguments: argparse.Namespace, input_format: str) -> int:
     raise ValueError(
       '--shard_rows needs --shards: a store has one shard for each file.'
     )
-  with _ProgressBars() as progress:
+  with console.Progress() as progress:
     if by_parts:
       summary = store_import.import_parts(
-        source, arguments.destination, arguments.game, last_step, progress
+        source, directory, game, last_step, progress
       )
     else:
       summary = log_import.import_run(
         source,
-        arguments.destination,
+        directory,
         arguments.shards,
         arguments.shard_rows,
-        arguments.game,
+        game,
         last_step,
         progress,
       )
   if left_out := summary.get('left_out'):
-    return _print_left_out(arguments, left_out)
+    lines = [f'left out: {reason}' for reason in left_out.values()]
+    lines.append(
+      f'{directory} cannot be used yet: replace these files and run the same import '
+      'again, or choose others with --checkpoints'
+    )
+    console.show(arguments, {'left_out': left_out}, lines)
+    return 1
   if by_parts:
     # An earlier import may have had other files.
-    imported = store_directory.list_shards(arguments.destination)
+    imported = store_directory.list_shards(directory)
     missing = sorted(set(missing) - set(imported))
-  return _print_summary(arguments, {**summary, 'missing': missing})
-
-
-def _print_left_out(
-  arguments: argparse.Namespace, left_out: dict[str, str]
-) -> int:
-  if arguments.json:
-    console.print_json({'left_out': left_out})
-  else:
-    for reason in left_out.values():
-      print(f'left out: {reason}')
-    print(
-      f'{arguments.destination} cannot be used yet: replace these files and run the '
-      'same import again, or choose others with --checkpoints'
-    )
-  return 1
+  summary = {**summary, 'missing': missing}
+  console.show(arguments, summary, describe(summary))
+  return 0
 
 
 def _import_dopamine(arguments: argparse.Namespace) -> int:
   shards = shard_discovery.discover(arguments.input_dir)
-  argument_types.check_outside(arguments.destination, arguments.input_dir)
-  table = shards.table()
+  directory, table = arguments.destination, shards.table()
+  if not arguments.json:
+    lines = console.table(table, left=(1, 2))
+    lines += [f'ignored: {name}' for name in shards.ignored]
+    lines += [f'missing: {line}' for line in shards.left_out]
+    print('\n'.join(lines), flush=True)
+  with console.Progress() as progress:
+    if arguments.shards:
+      total = len(shards.contents) * len(shard_files.FILES)
+      notes = dopamine_import.import_shards(
+        shards,
+        os.path.join(directory, shard_files.REPLAY_LOGS),
+        lambda files: progress('files', files, total),
+      )
+    else:
+      notes = dopamine_import.import_store(
+        shards, directory, lambda rows: progress('rows', rows)
+      )
   document = {
     'source': shards.input_dir,
-    'destination': arguments.destination,
+    'destination': directory,
     'shards': sorted(shards.contents),
     'ignored': shards.ignored,
     'left_out': shards.left_out,
     'taken': table[1:],
+    'notes': notes,
   }
-  if not arguments.json:
-    console.print_table(table, left=(1, 2))
-    for name in shards.ignored:
-      print(f'ignored: {name}')
-    for line in shards.left_out:
-      print(f'missing: {line}')
-  notes = _import_shards(arguments, shards)
-  if arguments.json:
-    console.print_json({**document, 'notes': notes})
-  else:
-    for line in notes:
-      print(f'note: {line}')
-    print(f'{arguments.destination}: {len(shards.contents)} shards')
+  lines = [f'note: {line}' for line in notes]
+  lines.append(f'{directory}: {len(shards.contents)} shards')
+  console.show(arguments, document, lines)
   return int(bool(shards.left_out))
-
-
-def _import_shards(
-  arguments: argparse.Namespace, shards: shard_discovery.DiscoveredShards
-) -> list[str]:
-  if arguments.shards:
-    logs = os.path.join(arguments.destination, shard_files.REPLAY_LOGS)
-    total = len(shards.contents) * len(shard_files.FILES)
-    with tqdm.tqdm(total=total, unit='file', disable=None, leave=False) as bar:
-      return dopamine_import.import_shards(shards, logs, bar.update)
-  with tqdm.tqdm(unit='row', unit_scale=True, disable=None, leave=False) as bar:
-    return dopamine_import.import_store(
-      shards, arguments.destination, bar.update
-    )
 
 
 def add_export(commands: Any) -> None:
   """Adds the command `export`."""
   command = console.add_command(
     commands,
-    'export',
     _export,
+    'export',
     'export a run as a dataset of another library. The destination appears only '
     'when it is complete.',
   )
-  command.add_argument(
-    'directory', type=argument_types.path, help=console.DIRECTORY
-  )
-  command.add_argument(
-    'destination', type=argument_types.path, help='directory to create'
-  )
+  argument_types.add_run_directory(command)
+  argument_types.add_path(command, 'destination', 'directory to create')
   command.add_argument(
     '--format',
     choices=['rlds', 'minari'],
@@ -239,12 +209,12 @@ def add_export(commands: Any) -> None:
     help='rlds: a TFDS dataset like rlu_atari; minari: an HDF5 dataset of Minari '
     'with uncompressed frames (7 kB each)',
   )
-  command.add_argument(
+  argument_types.add_number(
+    command,
     '--stack',
-    metavar='N',
-    type=argument_types.number(1, _MAX_STACK),
-    help='number of stacked frames in an observation, for minari; default: single '
-    'frames',
+    1,
+    1000,
+    'number of stacked frames in an observation, for minari; default: single frames',
   )
   command.add_argument(
     '--subset',
@@ -255,32 +225,23 @@ def add_export(commands: Any) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-  if arguments.subset is not None:
-    subsets.parse(arguments.subset)  # before the run is read
+  destination, subset = arguments.destination, arguments.subset
+  if subset is not None:
+    subsets.parse(subset)  # before the run is read
+  if arguments.format != 'minari' and arguments.stack is not None:
+    raise ValueError(
+      '--stack needs --format minari; rlu_atari has single frames.'
+    )
   run = console.one_run(arguments)
-  destination = arguments.destination
   argument_types.check_outside(destination, run.data_dir)
-  with _ProgressBars() as progress:
+  with console.Progress() as progress:
     if arguments.format == 'minari':
       summary = minari_export.export(
-        run, destination, arguments.stack, arguments.subset, progress
-      )
-    elif arguments.stack is not None:
-      raise ValueError(
-        '--stack needs --format minari; rlu_atari has single frames.'
+        run, destination, arguments.stack, subset, progress
       )
     else:
-      summary = rlds_export.export(run, destination, arguments.subset, progress)
-  return _print_summary(arguments, summary)
-
-
-def _print_summary(
-  arguments: argparse.Namespace, summary: dict[str, Any]
-) -> int:
-  if arguments.json:
-    console.print_json(summary)
-  else:
-    print('\n'.join(describe(summary)))
+      summary = rlds_export.export(run, destination, subset, progress)
+  console.show(arguments, summary, describe(summary))
   return 0
 
 
@@ -319,32 +280,3 @@ def describe(summary: dict[str, Any]) -> list[str]:
       f'{summary["environment"] or "not known"}'
     )
   return lines
-
-
-class _ProgressBars:
-  """Shows a progress bar for the current stage."""
-
-  def __init__(self) -> None:
-    self._stage: str | None = None
-    self._bar: Any = None
-
-  def __enter__(self):
-    return self
-
-  def __exit__(self, *error):
-    if self._bar is not None:
-      self._bar.close()
-
-  def __call__(self, stage: str, count: int, total: int) -> None:
-    """Advances the bar of a stage; see `episode_import.Progress`."""
-    if stage != self._stage:
-      self.__exit__()
-      self._stage = stage
-      self._bar = tqdm.tqdm(
-        total=total,
-        desc='import' if stage == 'B' else stage,
-        unit='B' if stage == 'B' else '',
-        unit_scale=True,
-        disable=None,
-      )
-    self._bar.update(count)

@@ -20,26 +20,24 @@ def add(commands: Any) -> None:
   """Adds the command to a parser's subcommands."""
   command = console.add_command(
     commands,
-    'inspect',
     _inspect,
+    'inspect',
     'show statistics of a run. Covers episodes, returns, lengths, actions and sizes; '
     '--plot and --video also show frames, if observations are images: '
     '(height, width) or (height, width, planes).',
   )
-  command.add_argument(
-    'directory', type=argument_types.path, help=console.DIRECTORY
-  )
-  command.add_argument(
+  argument_types.add_run_directory(command)
+  argument_types.add_path(
+    command,
     '--plot',
+    'plot statistics and frames to a .png, .pdf, ... file',
     metavar='FILE',
-    type=argument_types.path,
-    help='plot statistics and frames to a .png, .pdf, ... file',
   )
-  command.add_argument(
+  argument_types.add_path(
+    command,
     '--video',
+    'write an episode to a .gif or .mp4 file',
     metavar='FILE',
-    type=argument_types.path,
-    help='write an episode to a .gif or .mp4 file',
   )
   command.add_argument(
     '--episode',
@@ -51,99 +49,101 @@ def add(commands: Any) -> None:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
-  if arguments.episode is not None and not arguments.video:
-    console.fail('--episode chooses an episode for --video; add --video FILE.')
-  if arguments.plot is not None:
-    plots.check_output(arguments.plot)
-  if arguments.video is not None:
-    videos.check_output(arguments.video)
+  plot, video = arguments.plot, arguments.video
+  if arguments.episode is not None and not video:
+    raise ValueError(
+      '--episode chooses an episode for --video; add --video FILE.'
+    )
+  if plot:
+    plots.check_output(plot)
+  if video:
+    videos.check_output(video)
   run = run_directories.as_run(arguments.directory)
-  if run is None:
-    if arguments.plot or arguments.video:
-      console.fail(f'{arguments.directory} is not a run; choose one to plot.')
-    console.print_runs(arguments)
+  if run is None and not (plot or video):
+    console.list_runs(arguments)
     return 0
-  statistics = run_statistics.compute(run)
+  statistics = run_statistics.compute(run or console.one_run(arguments))
   written: dict[str, Any] = {}
   no_images = frame_images.explain_no_images(statistics)
-  if no_images and (arguments.plot or arguments.video):
+  if no_images and (plot or video):
     written['no_frames'] = no_images
-  if arguments.plot:
-    plots.plot(statistics, arguments.plot)
-    written['plot'] = arguments.plot
-  if arguments.video:
+  if plot:
+    plots.plot(statistics, plot)
+    written['plot'] = plot
+  if video:
     number = videos.choose_episode(statistics, arguments.episode)
     written |= {'video': None, 'episode': number}
     if not no_images:
-      videos.write_episode(statistics, number, arguments.video)
-      written['video'] = arguments.video
-  if arguments.json:
-    console.print_json(statistics.to_json() | written)
-  else:
-    _print_statistics(statistics, written)
+      videos.write_episode(statistics, number, video)
+      written['video'] = video
+  document = statistics.to_json()
+  lines = [
+    *_describe(statistics, document),
+    *_describe_written(statistics, written),
+  ]
+  console.show(arguments, document | written, lines)
   return 0
 
 
-def _print_statistics(
-  statistics: run_statistics.RunStatistics, written: dict[str, Any]
-) -> None:
-  document = statistics.to_json()
+def _describe(
+  statistics: run_statistics.RunStatistics, document: dict[str, Any]
+) -> list[str]:
+  """Returns the statistics as text."""
   total = document['total']
   shape = ' x '.join(map(str, statistics.frame_shape)) or 'single'
   agent = f' by {document["agent"]}' if document['agent'] else ''
-  print(
-    f'{statistics.run.directory}: {statistics.game}{agent}, observations {shape} '
-    f'{statistics.frame_dtype}\n'
-  )
-  with_unclipped = any(map(_has_clipped, document['shards']))
-  integers = np.array_equal(
-    statistics.episodes.returns, np.round(statistics.episodes.returns)
-  )
-  digits = {'length': 0, 'return': 0 if integers else 2}
-  head = ['shard', 'rows', 'steps', 'padding', 'episodes', 'length']
-  head += ['return', 'min', 'max']
-  head += ['unclipped'] if with_unclipped else []
-  head += ['size', 'B/step']
+  all_returns = statistics.episodes.returns
+  digits = 0 if np.array_equal(all_returns, np.round(all_returns)) else 2
   lines = [
-    _table_line(entry, with_unclipped, digits['return'])
-    for entry in [*document['shards'], {'shard': 'total', **total}]
+    f'{statistics.run.directory}: {statistics.game}{agent}, observations {shape} '
+    f'{statistics.frame_dtype}',
+    '',
+    *_tabulate([*document['shards'], {'shard': 'total', **total}], digits),
+    '',
   ]
-  console.print_table([head, *lines])
-  print()
-  for name, unit in (('length', ' agent steps'), ('return', '')):
+  for name, unit, precision in (
+    ('length', ' agent steps', 0),
+    ('return', '', digits),
+  ):
     if values := total[name]:
-      print(
+      lines.append(
         f'{name}: mean {values["mean"]:,.2f}, median {values["median"]:,.1f}, '
         f'standard deviation {values["std"]:,.2f}, '
-        f'{values["min"]:,.{digits[name]}f} to {values["max"]:,.{digits[name]}f}'
-        f'{unit}'
+        f'{values["min"]:,.{precision}f} to {values["max"]:,.{precision}f}{unit}'
       )
-  if total['episodes_cut']:
-    print(
-      f'{total["episodes_cut"]} episodes lack their first rows and are not '
-      'counted.'
-    )
+  if cut := total['episodes_cut']:
+    lines.append(f'{cut} episodes lack their first rows and are not counted.')
   steps = max(sum(document['actions']), 1)
   for action, count in enumerate(document['actions']):
     share = count / steps
     bar = '#' * round(40 * share)
-    print(f'action {action:2}: {100 * share:5.1f} % {count:12,} {bar}')
-  for problem in statistics.problems:
-    print(f'note: {problem}')
-  if 'episode' in written:
-    number = written['episode']
-    print(
-      f'episode {number}: {statistics.lengths[number]:,} agent steps, return '
-      f'{statistics.episodes.returns[number]:g}, ends in shard '
-      f'{statistics.episodes.suffix[number]}'
-    )
-  for kind in ('plot', 'video'):
-    if written.get(kind):
-      print(f'{kind}: {written[kind]}')
-  if 'no_frames' in written:
-    left_out = ['the plot has no frames'] if 'plot' in written else []
-    left_out += ['there is no video'] if 'video' in written else []
-    print(f'note: {" and ".join(left_out)}: {written["no_frames"]}')
+    lines.append(f'action {action:2}: {100 * share:5.1f} % {count:12,} {bar}')
+  return lines + [f'note: {problem}' for problem in statistics.problems]
+
+
+def _tabulate(entries: list[dict[str, Any]], digits: int) -> list[str]:
+  """Returns a table of shards and their total."""
+  with_unclipped = any(map(_has_clipped, entries[:-1]))
+  head = ['shard', 'rows', 'steps', 'padding', 'episodes', 'length']
+  head += ['return', 'min', 'max']
+  head += ['unclipped'] if with_unclipped else []
+  lines = [[*head, 'size', 'B/step']]
+  for entry in entries:
+    counts = ('rows', 'agent_steps', 'padding_rows', 'episodes')
+    line = [str(entry['shard'])]
+    line += [console.number(entry[key]) for key in counts]
+    for column, key, precision in (
+      ('length', 'mean', 1),
+      ('return', 'mean', 2),
+      ('return', 'min', digits),
+      ('return', 'max', digits),
+      *([('unclipped_return', 'mean', 1)] if with_unclipped else []),
+    ):
+      line.append(console.number((entry[column] or {}).get(key), precision))
+    size, steps = entry['bytes'], entry['agent_steps']
+    rate = size / steps if steps else None
+    lines.append([*line, console.size(size), console.number(rate, 1)])
+  return console.table(lines)
 
 
 def _has_clipped(entry: dict[str, Any]) -> bool:
@@ -158,25 +158,22 @@ def _has_clipped(entry: dict[str, Any]) -> bool:
   )
 
 
-def _table_line(
-  entry: dict[str, Any], with_unclipped: bool, digits: int
+def _describe_written(
+  statistics: run_statistics.RunStatistics, written: dict[str, Any]
 ) -> list[str]:
-  returns, lengths = entry['return'] or {}, entry['length'] or {}
-  unclipped = entry['unclipped_return'] or {}
-  steps = entry['agent_steps']
-  line = [str(entry['shard'])]
-  line += [
-    console.number(entry[key])
-    for key in ('rows', 'agent_steps', 'padding_rows', 'episodes')
-  ]
-  line += [
-    console.number(lengths.get('mean'), 1),
-    console.number(returns.get('mean'), 2),
-  ]
-  line += [console.number(returns.get(key), digits) for key in ('min', 'max')]
-  line += [console.number(unclipped.get('mean'), 1)] if with_unclipped else []
-  return [
-    *line,
-    console.size(entry['bytes']),
-    console.number(entry['bytes'] / steps if steps else None, 1),
-  ]
+  """Returns lines about the plot and the video."""
+  lines = []
+  if (number := written.get('episode')) is not None:
+    lines.append(
+      f'episode {number}: {statistics.lengths[number]:,} agent steps, return '
+      f'{statistics.episodes.returns[number]:g}, ends in shard '
+      f'{statistics.episodes.suffix[number]}'
+    )
+  for kind in ('plot', 'video'):
+    if written.get(kind):
+      lines.append(f'{kind}: {written[kind]}')
+  if 'no_frames' in written:
+    left_out = ['the plot has no frames'] if 'plot' in written else []
+    left_out += ['there is no video'] if 'video' in written else []
+    lines.append(f'note: {" and ".join(left_out)}: {written["no_frames"]}')
+  return lines

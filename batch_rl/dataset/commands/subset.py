@@ -12,8 +12,8 @@ def add(commands: Any) -> None:
   """Adds the command to a parser's subcommands."""
   command = console.add_command(
     commands,
-    'subset',
     _subset,
+    'subset',
     'show the size and the hash of a subset of a run. The syntax is that of the\n'
     'gin parameter FixedReplayBuffer.subset.',
   )
@@ -22,9 +22,7 @@ def add(commands: Any) -> None:
     f'  {subsets.usage(function)}\n      {function.__doc__}'
     for function in subsets.SUBSETS.values()
   )
-  command.add_argument(
-    'directory', type=argument_types.path, help=console.DIRECTORY
-  )
+  argument_types.add_run_directory(command)
   command.add_argument(
     'subset',
     nargs='?',
@@ -53,15 +51,13 @@ def _subset(arguments: argparse.Namespace) -> int:
       'max': float(returns.max()),
     },
   }
-  if arguments.json:
-    console.print_json(document)
-    return 0
   share = chosen.num_steps / max(document['of_transitions'], 1)
-  print(
-    f'{arguments.directory}, {arguments.subset or "whole run"}\n'
-    f'hash          {document["hash"]}\n'
+  lines = [
+    f'{arguments.directory}, {arguments.subset or "whole run"}',
+    f'hash          {document["hash"]}',
     f'trajectories  {len(returns):,} (returns {returns.min():g} to '
-    f'{returns.max():g}, mean {returns.mean():.2f})\n'
-    f'transitions   {chosen.num_steps:,}, {100 * share:.2f} % of the run'
-  )
+    f'{returns.max():g}, mean {returns.mean():.2f})',
+    f'transitions   {chosen.num_steps:,}, {100 * share:.2f} % of the run',
+  ]
+  console.show(arguments, document, lines)
   return 0

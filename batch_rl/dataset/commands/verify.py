@@ -14,15 +14,13 @@ def add(commands: Any) -> None:
   """Adds the command to a parser's subcommands."""
   command = console.add_command(
     commands,
-    'verify',
     _verify,
+    'verify',
     'check every file of a run. Reads each once, and checks checksums, format, '
     'hashes of the manifest, gaps, values and suspicious data. Exit code 0 if all is '
     'well, 1 if not, 2 for a wrong argument.',
   )
-  command.add_argument(
-    'directory', type=argument_types.path, help=console.DIRECTORY
-  )
+  argument_types.add_run_directory(command)
   command.add_argument(
     '--all', action='store_true', help='verify all runs below the directory'
   )
@@ -36,42 +34,33 @@ def add(commands: Any) -> None:
 
 def _verify(arguments: argparse.Namespace) -> int:
   if arguments.all and arguments.fingerprints:
-    console.fail('--fingerprints are those of one run; remove --all.')
-  fingerprint = None
-  if arguments.fingerprints:
-    path = fingerprints.find(arguments.fingerprints)
-    fingerprint = path, fingerprints.read(path)
-  run = run_directories.as_run(arguments.directory)
-  if run is None and not arguments.all:
-    console.print_runs(arguments)
-    console.fail(
-      f'{arguments.directory} is not a run; choose one, or add --all.'
-    )
-  if run and fingerprint:
-    fingerprints.check_game(*fingerprint, run)
-  runs = [run] if run else run_directories.find_runs(arguments.directory)
-  reports = []
+    raise ValueError('--fingerprints are those of one run; remove --all.')
+  name, fingerprint = arguments.fingerprints, None
+  if name:
+    fingerprint = fingerprints.read(name)
+  if arguments.all:
+    runs = run_directories.find_runs(arguments.directory)
+  else:
+    runs = [console.one_run(arguments, 'choose one, or add --all')]
+  if fingerprint:
+    fingerprints.check_game(name, fingerprint, runs[0])
+  documents, wrong = [], []
   for run in runs:
     report = _check(run, arguments.all)
     if fingerprint:
-      report = _check_fingerprint(run, report, *fingerprint)
-    reports.append((run, report))
+      report = _check_fingerprint(run, report, name, fingerprint)
+    if report.problems:
+      wrong.append(run.directory)
+    documents.append({'run': run.directory, **report.to_json()})
     if not arguments.json:
-      _print_report(run, report)
-  if arguments.json:
-    documents = [
-      {'run': run.directory, **report.to_json()} for run, report in reports
-    ]
-    console.print_json(
-      {'ok': all(document['ok'] for document in documents), 'runs': documents}
-      if arguments.all
-      else documents[0]
-    )
-  elif arguments.all:
-    wrong = [run.directory for run, report in reports if report.problems]
+      print('\n'.join(_describe(run, report)), flush=True)
+  if arguments.all:
     verdict = f'NOT well: {", ".join(wrong)}' if wrong else 'all is well'
-    print(f'{len(runs)} runs: {verdict}')
-  return int(any(report.problems for _, report in reports))
+    document = {'ok': not wrong, 'runs': documents}
+    console.show(arguments, document, [f'{len(runs)} runs: {verdict}'])
+  else:
+    console.show(arguments, documents[0], [])
+  return int(bool(wrong))
 
 
 def _check(
@@ -92,60 +81,47 @@ def _check(
 def _check_fingerprint(
   run: run_directories.RunDirectory,
   report: run_checks.Report,
-  path: str,
+  name: str,
   expected: dict[str, Any],
 ) -> run_checks.Report:
   """Adds the findings of a comparison with a fingerprint to a report."""
-  problems: list[str] = []
-  remarks: list[str] = []
   try:
     copy = copies.LoggedCopy(run)
-    fingerprints.prepare(copy, expected)
+    # A file of an earlier version does not tell.
+    copy.is_atari = expected.get('clipped_rewards', copy.is_atari)
     compare.read_copy(copy)
   except ValueError as error:
     reason = str(error).rstrip('.')
-    problems.append(f'it cannot be compared with {path}: {reason}')
+    found = [('error', f'it cannot be compared with {name}: {reason}')]
   else:
     actual = fingerprints.make(copy)
-    problems, remarks = fingerprints.differences(
-      expected, actual, copy.uncertain
-    )
-    if not problems and fingerprints.NOTHING_COMPARED not in remarks:
-      remarks.append(f'its transitions are those of {path}')
-  findings = [
+    found = fingerprints.differences(expected, actual, copy.uncertain)
+    if all(level == 'note' for level, _ in found) and (
+      ('note', fingerprints.NOTHING_COMPARED) not in found
+    ):
+      found.append(('note', f'its transitions are those of {name}'))
+  findings = report.findings + [
     shard_checks.Finding(level, run.data_dir, f'{run.directory}: {line}.')
-    for level, lines in (('error', problems), ('note', remarks))
-    for line in lines
+    for level, line in found
   ]
-  findings = sorted(
-    [*report.findings, *findings],
-    key=lambda finding: shard_checks.LEVELS.index(finding.level),
-  )
+  findings.sort(key=lambda found: shard_checks.LEVELS.index(found.level))
   return dataclasses.replace(report, findings=findings)
 
 
-def _print_report(
+def _describe(
   run: run_directories.RunDirectory, report: run_checks.Report
-) -> None:
-  for entry in report.shards:
-    print(
-      f'shard {entry["shard"]}: {console.number(entry["rows"])} rows, '
-      f'{console.number(entry["episodes"])} episodes end, mean return '
-      f'{console.number(entry["mean_return"], 2)}'
-    )
-  for finding in report.findings:
-    print(f'{finding.level}: {finding.message}')
-  counts = {
-    level: sum(finding.level == level for finding in report.findings)
-    for level in shard_checks.LEVELS
-  }
-  listed = ', '.join(
-    f'{count} {level}' + ('s' if count > 1 and level != 'suspicious' else '')
-    for level, count in counts.items()
-    if count
-  )
+) -> list[str]:
+  lines = [
+    f'shard {entry["shard"]}: {console.number(entry["rows"])} rows, '
+    f'{console.number(entry["episodes"])} episodes end, mean return '
+    f'{console.number(entry["mean_return"], 2)}'
+    for entry in report.shards
+  ]
+  lines += [f'{found.level}: {found.message}' for found in report.findings]
+  summary = [f'{len(report.shards)} shards', console.size(report.bytes)]
+  for level in shard_checks.LEVELS:
+    if count := sum(found.level == level for found in report.findings):
+      plural = 's' if count > 1 and level != 'suspicious' else ''
+      summary.append(f'{count} {level}{plural}')
   verdict = 'NOT well' if report.problems else 'all is well'
-  print(
-    f'{run.directory}: {verdict} ({len(report.shards)} shards, '
-    f'{console.size(report.bytes)}{listed and ", " + listed})'
-  )
+  return [*lines, f'{run.directory}: {verdict} ({", ".join(summary)})']

@@ -1,11 +1,13 @@
 """Comparison of two copies of a run: which episodes differ, and where the first does."""
 
+import collections
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.comparison import copies, hashed_rows
+from batch_rl.dataset.comparison import copies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,122 +64,108 @@ def compare(
     b: The other copy.
     with_frames: Whether frames were read.
   """
-  episodes_a, hashes_a = a.rows.episode_hashes(with_frames)
-  episodes_b, hashes_b = b.rows.episode_hashes(with_frames)
-  equal_a, equal_b = _equal(hashes_a, hashes_b)
-  different_a = np.delete(episodes_a, equal_a)
-  different_b = np.delete(episodes_b, equal_b)
-  different = {'a': len(different_a), 'b': len(different_b)}
+  only_a, only_b, pairs = _match(
+    a.rows.episode_hashes(with_frames), b.rows.episode_hashes(with_frames)
+  )
+  partners = [episode for _, episode in pairs]
   return Comparison(
-    not any(different.values()),
-    bool((np.diff(equal_b[np.argsort(equal_a)]) > 0).all()),
-    with_frames,
-    len(equal_a),
-    different,
-    _first_difference(a, b, different_a, different_b),
+    same=not only_a and not only_b,
+    in_order=partners == sorted(partners),
+    with_frames=with_frames,
+    equal=len(pairs),
+    different={'a': len(only_a), 'b': len(only_b)},
+    first=_first_difference(a, b, only_a, only_b),
   )
 
 
-def _equal(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the positions of equal hashes, the n-th of `a` with the n-th of `b`."""
-  order_a = np.argsort(a, kind='stable')
-  order_b = np.argsort(b, kind='stable')
-  a, b = a[order_a], b[order_b]
-  repetition = np.arange(len(a)) - np.searchsorted(a, a)
-  at = np.searchsorted(b, a) + repetition
-  found = np.flatnonzero(at < len(b))
-  found = found[b[at[found]] == a[found]]
-  return order_a[found], order_b[at[found]]
+def _match(
+  a: dict[int, int], b: dict[int, int]
+) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+  """Pairs the n-th episode of `a` that has some hash with the n-th of `b`.
+
+  Args:
+    a: Hash of each episode of one copy.
+    b: Hash of each episode of the other.
+
+  Returns:
+    Episodes that only `a` has, those that only `b` has, and the pairs.
+  """
+  waiting = collections.defaultdict(collections.deque)
+  for episode, value in b.items():
+    waiting[value].append(episode)
+  only_a, pairs = [], []
+  for episode, value in a.items():
+    if waiting[value]:
+      pairs.append((episode, waiting[value].popleft()))
+    else:
+      only_a.append(episode)
+  only_b = sorted(itertools.chain.from_iterable(waiting.values()))
+  return only_a, only_b, pairs
 
 
 def _first_difference(
-  a: copies.Copy,
-  b: copies.Copy,
-  different_a: np.ndarray,
-  different_b: np.ndarray,
+  a: copies.Copy, b: copies.Copy, only_a: list[int], only_b: list[int]
 ) -> dict[str, Any] | None:
   """Compares the first differing episode of `a` with the one of `b` most like it.
 
   Args:
     a: One copy.
     b: The other copy.
-    different_a: Episodes that only `a` has, int64 (n,).
-    different_b: Episodes that only `b` has, int64 (m,).
+    only_a: Episodes that only `a` has.
+    only_b: Episodes that only `b` has.
   """
-  for name, copy, only, others in (
-    ('a', a, different_a, different_b),
-    ('b', b, different_b, different_a),
-  ):
-    if len(only) and not len(others):
-      return {name: copy.place(int(copy.rows.begin[only[0]]))}
-  if not len(different_a):
-    return None
-  episode_a = int(different_a[0])
-  likeness = [
-    _likeness(a.rows, episode_a, b.rows, episode)
-    for episode in different_b.tolist()
-  ]
-  episode_b = int(different_b[np.argmax(likeness)])
-  step, values = _first_row(a.rows, episode_a, b.rows, episode_b)
+  if not only_a or not only_b:
+    return {
+      name: copy.place(only[0], 0)
+      for name, copy, only in (('a', a, only_a), ('b', b, only_b))
+      if only
+    } or None
+  columns_a = a.rows.episode(only_a[0])
+
+  def likeness(episode: int) -> int:
+    columns_b = b.rows.episode(episode)
+    return sum(
+      np.count_nonzero(_is_equal(columns_a[name], columns_b[name]))
+      for name in ('frame', 'action')
+    )
+
+  most_similar = max(only_b, key=likeness)
+  step, values = _first_row(columns_a, b.rows.episode(most_similar))
   return {
-    'a': a.place(int(a.rows.begin[episode_a]) + step),
-    'b': b.place(int(b.rows.begin[episode_b]) + step),
+    'a': a.place(only_a[0], step),
+    'b': b.place(most_similar, step),
     'values': values,
   }
 
 
-def _likeness(
-  a: hashed_rows.HashedRows,
-  episode_a: int,
-  b: hashed_rows.HashedRows,
-  episode_b: int,
-) -> int:
-  """Returns the number of equal frames and actions at equal steps."""
-  begin_a, begin_b = a.begin[episode_a], b.begin[episode_b]
-  count = min(a.stop[episode_a] - begin_a, b.stop[episode_b] - begin_b)
-  rows_a = slice(begin_a, begin_a + count)
-  rows_b = slice(begin_b, begin_b + count)
-  frames = np.count_nonzero(a.frame[rows_a] == b.frame[rows_b])
-  actions = np.count_nonzero(a.action[rows_a] == b.action[rows_b])
-  return int(frames + actions)
+def _is_equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+  """Returns whether the values of two episodes are equal, step by step."""
+  count = min(len(a), len(b))
+  return a[:count] == b[:count]
 
 
 def _first_row(
-  a: hashed_rows.HashedRows,
-  episode_a: int,
-  b: hashed_rows.HashedRows,
-  episode_b: int,
+  a: dict[str, np.ndarray], b: dict[str, np.ndarray]
 ) -> tuple[int, dict[str, dict[str, Any]]]:
   """Returns the first step at which two episodes differ, and the values there."""
-  begin_a, begin_b = int(a.begin[episode_a]), int(b.begin[episode_b])
-  rows = min(int(a.stop[episode_a]) - begin_a, int(b.stop[episode_b]) - begin_b)
-  counts = a.transitions_in(episode_a), b.transitions_in(episode_b)
-  found: dict[str, int] = {}
-  # The last row of an unfinished episode has only a frame.
-  for column, count in (
-    ('frame', rows),
-    *((name, min(counts)) for name in ('action', 'reward', 'terminal')),
-  ):
-    values_a = getattr(a, column)[begin_a : begin_a + count]
-    values_b = getattr(b, column)[begin_b : begin_b + count]
-    differs = values_a != values_b
-    if differs.any():
-      found[column] = int(np.argmax(differs))
+  equal = {name: _is_equal(a[name], b[name]) for name in a}
+  found = {
+    name: int(np.argmin(steps))
+    for name, steps in equal.items()
+    if not steps.all()
+  }
   if not found:
-    lengths = dict(zip('ab', counts, strict=True))
-    return min(counts) - 1, {'transitions': lengths}
+    lengths = {'a': len(a['action']), 'b': len(b['action'])}
+    return min(lengths.values()) - 1, {'transitions': lengths}
   step = min(found.values())
   return step, {
-    column: {
-      'a': _value(a, column, begin_a + step),
-      'b': _value(b, column, begin_b + step),
-    }
-    for column, first in found.items()
-    if first == step
+    name: {'a': _value(name, a, step), 'b': _value(name, b, step)}
+    for name in found
+    if found[name] == step
   }
 
 
-def _value(rows: hashed_rows.HashedRows, column: str, row: int) -> Any:
+def _value(name: str, columns: dict[str, np.ndarray], step: int) -> Any:
   """Returns a value, JSON-able; the hash of a frame."""
-  value = getattr(rows, column)[row].item()
-  return f'{value:016x}' if column == 'frame' else value
+  value = columns[name][step].item()
+  return f'{value:016x}' if name == 'frame' else value

@@ -1,7 +1,6 @@
 """Copies of a run on disk, in any format, read once and hashed row by row."""
 
 import abc
-import collections
 import concurrent.futures
 import itertools
 import os
@@ -76,43 +75,42 @@ class Copy(abc.ABC):
   def _position(self, row: int) -> dict[str, Any]:
     """Returns the place of a row in the files."""
 
-  def place(self, row: int) -> dict[str, Any]:
-    """Returns the place of a row: episode, step, and the position in the files."""
-    rows = self.rows
-    episode = int(np.searchsorted(rows.begin, row, side='right')) - 1
-    step = row - int(rows.begin[episode])
-    return {'episode': episode, 'step': step, **self._position(row)}
+  def place(self, episode: int, step: int) -> dict[str, Any]:
+    """Returns the place of a step: episode, step, and the position in the files."""
+    position = self._position(int(self.rows.begin[episode]) + step)
+    return {'episode': episode, 'step': step, **position}
 
-  def _is_zero(self, frame: np.ndarray) -> np.ndarray:
-    """Returns whether each hash belongs to a frame of zeros."""
-    zero = np.zeros((1, *self.frame_shape), self.frame_dtype)
-    return frame == xxh64.hash_rows(zero)[0]
-
-  def _skip_zeros(
+  def _skip_padding(
     self,
-    first: np.ndarray,
+    begin: np.ndarray,
     stop: np.ndarray,
+    most: int,
     frame: np.ndarray,
     action: np.ndarray,
     reward: np.ndarray,
-  ) -> None:
-    """Skips padding rows at the start of trajectories that follow a gap.
+  ) -> np.ndarray:
+    """Returns the first row of each episode that is not padding, int64 (n,).
 
-    A gap may end within the padding of an episode.
+    A gap may end within the padding of an episode, or padding was not logged: so
+    rows of zeros are skipped, rather than a number of rows.
 
     Args:
-      first: First row of each episode that does not begin at a reset; changed.
-      stop: Row after the last of these episodes.
+      begin: First row of each episode.
+      stop: Row after the last of each episode.
+      most: Number of padding rows, at most.
       frame: Hashes of the frames.
       action: Actions.
       reward: Rewards.
     """
-    for _ in range(manifests.PADDING):
-      inside = first < stop - 1
-      row = first[inside]
-      first[inside] += self._is_zero(frame[row]) & ~(
-        (action[row] != 0) | (reward[row] != 0)
-      )
+    zero = np.zeros((1, *self.frame_shape), self.frame_dtype)
+    hash_of_zero = xxh64.hash_rows(zero)[0]
+    first = begin.copy()
+    for skipped in range(most):
+      index = np.flatnonzero((first == begin + skipped) & (first < stop))
+      row = first[index]
+      is_zero = (frame[row] == hash_of_zero) & (action[row] == 0)
+      first[index] += is_zero & (reward[row] == 0)
+    return first
 
 
 class LoggedCopy(Copy):
@@ -164,12 +162,22 @@ class LoggedCopy(Copy):
     terminal = np.zeros(store.rows, bool)
     terminal[np.setdiff1d(store.ends, store.truncations)] = True
     trajectories = sampler.trajectories(store)
+    begin = np.minimum(trajectories.steps_begin, trajectories.stop)
+    if with_frames:
+      begin = self._skip_padding(
+        trajectories.begin,
+        trajectories.stop,
+        store.first_padding(),
+        frame,
+        store.action,
+        reward,
+      )
     self.rows = hashed_rows.HashedRows(
       frame,
       store.action,
       np.clip(reward, -1, 1) if self.clips_rewards else reward,
       terminal,
-      self._skip_padding(trajectories, frame, with_frames),
+      begin,
       trajectories.stop,
       [
         hashed_rows.PartRows(suffix, f'shard {suffix}', int(start), int(stop))
@@ -219,28 +227,6 @@ class LoggedCopy(Copy):
       kept = rows >= 0  # Not the stale ones.
       yield rows[kept], frames if kept.all() else frames[kept]
 
-  def _skip_padding(
-    self, trajectories: Any, frame: np.ndarray, with_frames: bool
-  ) -> np.ndarray:
-    """Returns the first row of each trajectory that is not padding, int64 (n,)."""
-    begin, stop = trajectories.begin, trajectories.stop
-    first = np.minimum(trajectories.steps_begin, stop)
-    if not with_frames:
-      return first
-    logged = np.zeros(len(begin), bool)
-    for k in range(int((first - begin).max(initial=0))):
-      row = begin + k
-      inside = row < first
-      # Frames where padding should be: it was not logged.
-      logged[inside] |= ~self._is_zero(frame[row[inside]])
-    store = self._store
-    if store.first_padding():
-      after_gap = np.flatnonzero(first == begin)
-      rest = first[after_gap]
-      self._skip_zeros(rest, stop[after_gap], frame, store.action, store.reward)
-      first[after_gap] = rest
-    return np.where(logged, begin, first)
-
   def _position(self, row: int) -> dict[str, Any]:
     shard, ring = self._store.ring_of(np.array([row]))
     suffix = self._store.suffixes[int(shard[0])]
@@ -280,8 +266,8 @@ class EpisodesCopy(Copy):
       )
       last_step = inferred or episode_import.ASSUMED_LAST_STEP
     columns: list[tuple[np.ndarray, ...]] = []
-    begins, parts, self._records, rows = [], [], [], 0
-    with _FrameHashes(self.frame_shape) as hashes:
+    late, parts, self._records, rows = [], [], [], 0
+    with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
       for number, part in enumerate(reader.parts):
         first_row, position = rows, 0
         episodes = reader.read(part, frames=with_frames)
@@ -293,15 +279,13 @@ class EpisodesCopy(Copy):
             continue
           frame = np.zeros(n, np.uint64)
           if episode.frames is not None:
-            hashes.add(episode.frames, frame)
+            self._hash_frames(episode.frames, frame, pool)
           terminal = np.zeros(n, bool)
           terminal[-1] = episode.terminal
-          action = episode.action[:n]
-          narrow = action.astype(np.uint8)
-          if np.array_equal(action, narrow):
-            action = narrow
-          columns.append((frame, action, episode.reward[:n], terminal))
-          begins.append((rows, episode.begins_at_reset))
+          columns.append(
+            (frame, episode.action[:n], episode.reward[:n], terminal)
+          )
+          late.append(not episode.begins_at_reset)
           self._records.append((rows, number, record))
           rows += n
         parts.append(
@@ -312,16 +296,31 @@ class EpisodesCopy(Copy):
     frame, action, reward, terminal = map(
       np.concatenate, zip(*columns, strict=True)
     )
-    begin = np.array([row for row, _ in begins])
+    begin = np.array([first for first, _, _ in self._records])
     stop = np.append(begin[1:], rows)
     if with_frames:
-      late = np.array([not at_reset for _, at_reset in begins])
-      first = begin[late]
-      self._skip_zeros(first, stop[late], frame, action, reward)
-      begin[late] = first
+      begin[late] = self._skip_padding(
+        begin[late], stop[late], manifests.PADDING, frame, action, reward
+      )
     self.rows = hashed_rows.HashedRows(
       frame, action, reward, terminal, begin, stop, parts
     )
+
+  def _hash_frames(
+    self,
+    frames: episode_import.Frames,
+    out: np.ndarray,
+    pool: concurrent.futures.ThreadPoolExecutor,
+  ) -> None:
+    """Decodes and hashes the first frames of an episode, `len(out)`."""
+
+    def hash_chunk(start: int) -> None:
+      stop = min(start + _CHUNK_ROWS, len(out))
+      decoded = np.empty((stop - start, *self.frame_shape), np.uint8)
+      frames.decode(start, stop, decoded)
+      out[start:stop] = xxh64.hash_rows(decoded)
+
+    list(pool.map(hash_chunk, range(0, len(out), _CHUNK_ROWS)))
 
   def _position(self, row: int) -> dict[str, Any]:
     starts = [start for start, _, _ in self._records]
@@ -332,50 +331,6 @@ class EpisodesCopy(Copy):
       'file' if part.unit == 'B' else 'split': part.name,
       'record': record,
     }
-
-
-class _FrameHashes:
-  """Decodes and hashes the frames of episodes in threads.
-
-  Args:
-    frame_shape: Shape of a frame.
-  """
-
-  def __init__(self, frame_shape: tuple[int, ...]):
-    self._shape = frame_shape
-    self._cpus = machine.num_cpus()
-    self._pool = concurrent.futures.ThreadPoolExecutor(self._cpus)
-    self._pending: collections.deque = collections.deque()
-
-  def __enter__(self) -> '_FrameHashes':
-    return self
-
-  def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-    try:
-      while self._pending and kind is None:
-        self._pending.popleft().result()
-    finally:
-      self._pool.shutdown(cancel_futures=True)
-
-  def add(self, frames: episode_import.Frames, out: np.ndarray) -> None:
-    """Hashes the first frames of an episode, later.
-
-    Args:
-      frames: Frames of the episode, at least n.
-      out: Hashes to write, uint64 (n,).
-    """
-
-    def hash_chunk(start: int, stop: int) -> None:
-      decoded = np.empty((stop - start, *self._shape), np.uint8)
-      frames.decode(start, stop, decoded)
-      out[start:stop] = xxh64.hash_rows(decoded)
-
-    starts = range(0, len(out), _CHUNK_ROWS)
-    for start, stop in itertools.pairwise([*starts, len(out)]):
-      self._pending.append(self._pool.submit(hash_chunk, start, stop))
-      # Bound the encoded frames that wait in memory.
-      while len(self._pending) > 8 * self._cpus:
-        self._pending.popleft().result()
 
 
 def open_copy(

@@ -95,43 +95,32 @@ def to_text(fingerprint: dict[str, Any]) -> str:
   return json.dumps(rest, indent=1).replace('[]', listed)
 
 
-def find(name: str) -> str:
-  """Returns the path of a fingerprint.
+def read(name: str) -> dict[str, Any]:
+  """Reads and checks a fingerprint.
 
   Args:
     name: Path of a file, or name of one in the package, e.g. 'Pong-1-sample'.
 
   Raises:
-    ValueError: If there is no such file; the message lists those in the package.
+    ValueError: If there is no such file, it is not a fingerprint, or is damaged.
   """
-  if os.path.isfile(name) or files.is_remote(name):
-    return name
-  shipped = os.path.join(FOLDER, f'{name.removesuffix(".json")}.json')
-  if os.path.basename(name) == name and os.path.isfile(shipped):
-    return shipped
-  names = sorted(
-    entry.removesuffix('.json')
-    for entry in os.listdir(FOLDER)
-    if entry.endswith('.json')
-  )
-  raise ValueError(
-    f'There is no fingerprint {name}: give the path of a file that `fingerprint` '
-    f'printed, or a name in the package: {", ".join(names)}.'
-  )
-
-
-def read(path: str) -> dict[str, Any]:
-  """Reads and checks a fingerprint.
-
-  Raises:
-    ValueError: If the file is not a fingerprint, or is damaged.
-  """
+  path = name
+  if not os.path.isfile(name) and os.path.basename(name) == name:
+    path = os.path.join(FOLDER, f'{name.removesuffix(".json")}.json')
   try:
     content = files.read_json(path, _SCHEMA)
   except ValueError as error:
     raise ValueError(f'{path} is not a fingerprint: {error}') from error
   if content is None:
-    raise ValueError(f'{path} does not exist.')
+    names = sorted(
+      entry.removesuffix('.json')
+      for entry in os.listdir(FOLDER)
+      if entry.endswith('.json')
+    )
+    raise ValueError(
+      f'There is no fingerprint {name}: give the path of a file that `fingerprint` '
+      f'printed, or a name in the package: {", ".join(names)}.'
+    )
   if content['format'] != FORMAT:
     raise ValueError(
       f'{path} has the format {content["format"]!r}, not {FORMAT!r}; update this '
@@ -146,7 +135,7 @@ def read(path: str) -> dict[str, Any]:
 
 
 def check_game(
-  path: str, fingerprint: dict[str, Any], run: run_directories.RunDirectory
+  name: str, fingerprint: dict[str, Any], run: run_directories.RunDirectory
 ) -> None:
   """Raises a ValueError if a fingerprint is of another game than a run."""
   game = None
@@ -156,24 +145,19 @@ def check_game(
   expected = fingerprint.get('game')
   if game and expected and game.lower() != expected.lower():
     raise ValueError(
-      f'{path} is the fingerprint of a run of {expected}, but {run.directory} is '
+      f'{name} is the fingerprint of a run of {expected}, but {run.directory} is '
       f'one of {game}.'
     )
-
-
-def prepare(copy: copies.Copy, expected: dict[str, Any]) -> None:
-  """Clips the rewards of a copy, which is not read yet, as a fingerprint requires."""
-  copy.is_atari = expected.get('clipped_rewards', copy.is_atari)
 
 
 def differences(
   expected: dict[str, Any],
   actual: dict[str, Any],
   uncertain: Collection[int] = (),
-) -> tuple[list[str], list[str]]:
+) -> list[tuple[str, str]]:
   """Compares the fingerprint of a copy with a published one.
 
-  Parts are compared by number. A part that only one of them has is a remark, because
+  Parts are compared by number. A part that only one of them has is a note, because
   a copy may have a part of the run.
 
   Args:
@@ -182,47 +166,48 @@ def differences(
     uncertain: Numbers of the copy's parts that may lack their first row.
 
   Returns:
-    Problems and remarks, one line each.
+    Level, 'error' or 'note', and text of each difference.
   """
 
   def content(entry):
-    return {key: entry[key] for key in ('transitions', 'sum')}
+    return entry['transitions'], entry['sum']
 
   if content(expected) == content(actual):
-    return [], []
-  problems, remarks = [], []
+    return []
+  errors, notes, common = [], [], 0
   by_number = {part['number']: part for part in actual['parts']}
-  named = {part['number']: part for part in expected['parts']}
-  for number, part in named.items():
-    found = by_number.get(number)
+  for part in expected['parts']:
+    found = by_number.pop(part['number'], None)
     if found is None:
-      remarks.append(f'{part["name"]} of the fingerprint is not here')
-    elif number in uncertain:
-      remarks.append(
+      notes.append(f'{part["name"]} of the fingerprint is not here')
+    elif part['number'] in uncertain:
+      notes.append(
         f'{part["name"]} was not compared: its first row is known only with the '
         'shard before it'
       )
-    elif content(found) != content(part):
-      problems.append(
-        f'{found["name"]} differs from the fingerprint: {found["transitions"]:,} '
-        f'transitions with the sum {found["sum"]}, expected '
-        f'{part["transitions"]:,} with {part["sum"]}'
-      )
-  for number, part in by_number.items():
-    if number not in named:
-      remarks.append(f'{part["name"]} is not in the fingerprint')
-  common = len((named.keys() & by_number.keys()) - set(uncertain))
+    else:
+      common += 1
+      if content(found) != content(part):
+        errors.append(
+          f'{found["name"]} differs from the fingerprint: {found["transitions"]:,} '
+          f'transitions with the sum {found["sum"]}, expected '
+          f'{part["transitions"]:,} with {part["sum"]}'
+        )
+  for part in by_number.values():
+    notes.append(f'{part["name"]} is not in the fingerprint')
   if not common:
-    remarks.append(NOTHING_COMPARED)
-  if len(problems) == common > 1:
-    problems = [
+    notes.append(NOTHING_COMPARED)
+  if len(errors) == common > 1:
+    errors = [
       f'none of {common} parts is as in the fingerprint, which is of '
       f'{expected["kind"]}: it is another run, or divided in another way (then '
       '`compare` the copies)'
     ]
-  if not remarks and not problems:
-    problems.append(
+  if not notes and not errors:
+    errors.append(
       'the transitions from one part to the next differ from the fingerprint: '
       f'the run has the sum {actual["sum"]}, expected {expected["sum"]}'
     )
-  return problems, remarks
+  return [('error', line) for line in errors] + [
+    ('note', line) for line in notes
+  ]

@@ -121,9 +121,17 @@ class HashedRows:
     episode = self._episode_of(transitions)
     return self.begin[episode] + transitions - self.starts[episode]
 
-  def transitions_in(self, episode: int) -> int:
-    """Returns the number of transitions of an episode."""
-    return int(self.starts[episode + 1] - self.starts[episode])
+  def episode(self, number: int) -> dict[str, np.ndarray]:
+    """Returns the columns of an episode.
+
+    The last row of an unfinished episode has only a frame.
+    """
+    begin, stop = self.begin[number], self.stop[number]
+    end = begin + self.starts[number + 1] - self.starts[number]
+    columns = {'frame': self.frame[begin:stop]}
+    for name in ('action', 'reward', 'terminal'):
+      columns[name] = getattr(self, name)[begin:end]
+    return columns
 
   def hashes(self, with_frames: bool = True) -> np.ndarray:
     """Returns the hash of each transition, uint64 (transitions,).
@@ -150,22 +158,17 @@ class HashedRows:
       out[index] = xxh64.hash_rows(records)
     return out
 
-  def episode_hashes(
-    self, with_frames: bool = True
-  ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the episodes with transitions, and the sum of the hashes of each.
+  def episode_hashes(self, with_frames: bool = True) -> dict[int, int]:
+    """Returns the sum of the hashes of each episode with transitions.
 
     Args:
       with_frames: Whether the hashes depend on the frames.
-
-    Returns:
-      Numbers of the episodes, int64 (n,); sums modulo 2^64, uint64 (n,).
     """
     episodes = np.flatnonzero(np.diff(self.starts))
     if not len(episodes):
-      return episodes, np.empty(0, np.uint64)
-    hashes = self.hashes(with_frames)
-    return episodes, np.add.reduceat(hashes, self.starts[episodes])
+      return {}
+    sums = np.add.reduceat(self.hashes(with_frames), self.starts[episodes])
+    return dict(zip(episodes.tolist(), sums.tolist(), strict=True))
 
 
 def total(hashes: np.ndarray) -> int:

@@ -95,7 +95,7 @@ def test_the_first_episode_counts_whatever_the_first_shard(tmp_path):
   statistics = run_statistics.compute(run)
   assert statistics.lengths.tolist() == [30, 12]
   assert statistics.padding_rows.tolist() == [6]
-  assert statistics.episodes.num_partial == 0
+  assert statistics.episodes_cut == 0
   (shard,) = run_checks.verify_store(run).shards
   assert shard['episodes'] == 2
 
