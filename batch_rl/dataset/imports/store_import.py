@@ -18,6 +18,7 @@ from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import (
   compression_dictionary,
+  lz4_blocks,
   packed_shard,
   shard_packing,
   store_directory,
@@ -225,12 +226,10 @@ class StoreImport:
       with concurrent.futures.ThreadPoolExecutor(
         machine.num_cpus(), thread_name_prefix='import'
       ) as pool:
-        blocks = shard_packing.BlockWriter(
-          shard_packing.compressor(dictionary, _LEVEL), write, pool
+        compress = lz4_blocks.compressor(dictionary, _LEVEL)
+        offsets, running_crc32 = shard_packing.write_blocks(
+          rows.tasks(progress), compress, write, pool
         )
-        for make_rows, size in rows.tasks(progress):
-          blocks.add(make_rows, size)
-        offsets, running_crc32 = blocks.finish()
       columns = rows.columns()
       self._check_new(part, columns.sources)
       zero_rows = frozenset(range(manifests.PADDING * rows.begins_at_reset))

@@ -1,15 +1,21 @@
-"""Decodes frames of a run from the compressed blocks of its shards."""
+"""The rows of a run with their frames, decoded from the compressed blocks of shards."""
 
+import dataclasses
 import math
 import threading
 import zlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from batch_rl.dataset.shards import shard_reader
-from batch_rl.dataset.store import lz4_blocks, packed_shard, run_rows
+from batch_rl.dataset.store import (
+  lz4_blocks,
+  packed_columns,
+  packed_shard,
+  run_rows,
+)
 from batch_rl.utils.native import checksums, mapped_files
 
 # Size of the blocks that are decoded at a time.
@@ -45,34 +51,40 @@ class Tables(NamedTuple):
   calls: np.ndarray
 
 
-class FrameBlocks:
-  """The compressed frames of a run, with random access by row.
+class RunFrames(run_rows.RunRows):
+  """The rows of a run, and the frames of its packed shards.
 
   One thread may `add` shards while others decode.
 
   Args:
-    rows: Rows of the run.
+    data_dir: Directory of the shards, or a store.
+    columns: Small columns of the shards to use, in ascending order.
+    listed: Numbers of the shards in the directory over the same range, ascending.
+    max_rows: See `RunRows`.
     names: Name of each shard, for error messages.
     remedy: Advice about a damaged shard, for error messages.
 
   Attributes:
-    fault: Error of a damaged block, once one has been decoded.
-    tables: Places of the frames, for compiled code.
+    frame_tables: Places of the frames of the shards packed now, for compiled code.
   """
 
-  def __init__(self, rows: run_rows.RunRows, names: Sequence[str], remedy: str):
-    self._starts, self._first = rows.starts, rows.first_kept
-    self._rows_kept = rows.rows_kept
-    self._frame_shape, self._frame_dtype = rows.frame_shape, rows.frame_dtype
-    self._frame_bytes = rows.frame_dtype.itemsize * math.prod(rows.frame_shape)
-    self._names = names
-    self._remedy = remedy
-    self._blocks = [memoryview(b'')] * len(names)
-    self._is_mapped = False
-    self._decode: Any = None
-    self._dictionary = b''
-    self.fault: shard_reader.DataError | None = None
-    starts, first, kept = self._starts, self._first, self._rows_kept
+  def __init__(
+    self,
+    data_dir: str,
+    columns: Sequence[packed_columns.Columns],
+    listed: Sequence[int],
+    max_rows: int | None,
+    names: Sequence[str],
+    remedy: str,
+  ):
+    super().__init__(data_dir, columns, listed, max_rows)
+    self._names, self._remedy = names, remedy
+    self._frame_bytes = self.frame_dtype.itemsize * math.prod(self.frame_shape)
+    self._packed: list[packed_shard.PackedShard | None] = [None] * len(columns)
+    self._dictionary: bytes | None = None
+    # Error of a damaged block, once one has been decoded.
+    self._fault: shard_reader.DataError | None = None
+    starts, first, kept = self.starts, self.first_kept, self.rows_kept
     # Block b of shard i has entry `_first_entry[i] + b`: its offset, and the
     # CRC-32 of all blocks before it. One more entry ends the shard.
     counts = -(-kept // packed_shard.BLOCK_ROWS)
@@ -82,9 +94,9 @@ class FrameBlocks:
     # Row r of segment j is at `r + shift[j]` if an entry counts as BLOCK_ROWS rows.
     middle = np.minimum(starts[:-1] + kept - first, starts[1:])
     at = self._first_entry[:-1] * packed_shard.BLOCK_ROWS
-    follows = np.array([placement.follows for placement in rows.placements])
-    self.tables = Tables(
-      addresses=np.zeros(len(names), np.int64),
+    follows = np.array([placement.follows for placement in self.placements])
+    self.frame_tables = Tables(
+      addresses=np.zeros(len(columns), np.int64),
       segments=_alternate(starts[:-1], middle),
       segment_stops=_alternate(middle, starts[1:]),
       shift=_alternate(at + first - starts[:-1], at - middle),
@@ -96,12 +108,14 @@ class FrameBlocks:
 
   def _calls(self) -> np.ndarray:
     """Returns the sizes and addresses in `Tables.calls`."""
+    dictionary = self._dictionary or b''
+    is_mapped = any(packed and packed.is_mapped for packed in self._packed)
     return np.array(
       [
         self._frame_bytes,
-        lz4_blocks.address_of(self._dictionary),
-        len(self._dictionary),
-        mapped_files.PWRITEV_ADDRESS if self._is_mapped else 0,
+        lz4_blocks.address_of(dictionary),
+        len(dictionary),
+        mapped_files.PWRITEV_ADDRESS if is_mapped else 0,
         packed_shard.BLOCK_ROWS,
         checksums.crc32_address(),
       ],
@@ -109,28 +123,26 @@ class FrameBlocks:
     )
 
   def add(
-    self, i: int, packed: packed_shard.PackedShard, dictionary: bytes
+    self, suffix: int, packed: packed_shard.PackedShard, dictionary: bytes
   ) -> None:
     """Makes the frames of a shard available.
 
     Args:
-      i: Index of the shard.
+      suffix: Shard number.
       packed: Packed shard.
       dictionary: Compression dictionary of its blocks.
 
     Raises:
       ValueError: If the dictionary differs from that of earlier shards.
     """
-    if self._decode is None:
-      size = packed_shard.BLOCK_ROWS * self._frame_bytes
-      self._decode = lz4_blocks.decoder(dictionary, size)
-      self._dictionary = dictionary
-    elif dictionary != self._dictionary:
+    i = self._index[suffix]
+    if self._dictionary not in (None, dictionary):
       raise ValueError(
         f'{self._names[i]} has another dictionary: another process deleted the '
         'store and created it again; restart this program.'
       )
-    tables = self.tables
+    self._dictionary = dictionary
+    tables = self.frame_tables
     offsets = tables.offsets
     if packed.offsets[-1] > np.iinfo(np.uint32).max:
       offsets = offsets.astype(np.uint64)
@@ -138,51 +150,113 @@ class FrameBlocks:
     entries = slice(first, first + len(packed.offsets))
     offsets[entries] = packed.offsets
     tables.running_crc32[entries] = packed.running_crc32
-    self._blocks[i] = packed.blocks.data
-    self._is_mapped |= packed.is_mapped
+    # Arrays but the blocks are kept for the whole run, not for each shard.
+    self._packed[i] = dataclasses.replace(
+      packed,
+      columns=packed.columns.without_rows(),
+      offsets=packed.offsets[:0],
+      running_crc32=packed.running_crc32[:0],
+    )
     addresses = tables.addresses.copy()
     addresses[i] = packed.blocks.ctypes.data
     # Readers use the tables of one moment, so these change last, and at once.
-    self.tables = tables._replace(
+    self.frame_tables = tables._replace(
       addresses=addresses, offsets=offsets, calls=self._calls()
     )
 
   @property
-  def available(self) -> np.ndarray:
-    """Whether the frames of each shard are available: bool (shards,)."""
-    return self.tables.addresses != 0
+  def packed(self) -> list[int]:
+    """Numbers of the packed shards, ascending."""
+    packed = np.flatnonzero(self.frame_tables.addresses)
+    return [self.suffixes[i] for i in packed]
+
+  @property
+  def num_packed(self) -> int:
+    """Number of packed shards."""
+    return int(np.count_nonzero(self.frame_tables.addresses))
 
   @property
   def nbytes(self) -> int:
-    """Size of blocks, offsets and checksums, in memory or mapped, in bytes."""
-    entries = self.tables.offsets.nbytes + self.tables.running_crc32.nbytes
-    return sum(map(len, self._blocks)) + entries
+    """Size of packed frames and columns, in memory or mapped, in bytes."""
+    tables = self.frame_tables
+    columns = (self.action, self.reward, self.ends)
+    arrays = (tables.offsets, tables.running_crc32, *columns)
+    blocks = sum(len(packed.blocks) for packed in self._packed if packed)
+    return blocks + sum(array.nbytes for array in arrays)
+
+  def file_hashes(self) -> dict[str, str]:
+    """Returns the hash of each file of the packed shards, by file name.
+
+    The files are those that the shards were packed from, frames included. A hash
+    is the first 16 hexadecimal digits of the SHA-256.
+    """
+    return {
+      name: source['sha256'][:16]
+      for packed in self._packed
+      if packed
+      for name, source in packed.columns.sources.items()
+    }
 
   def windows(self, rows: np.ndarray, length: int) -> np.ndarray:
-    """Decodes stacks of consecutive frames (see `Store.windows`)."""
+    """Decodes stacks of consecutive frames.
+
+    Args:
+      rows: First row of each stack, int64 (n,).
+      length: Number of frames in a stack.
+
+    Returns:
+      (n, length, *frame_shape). Frames are zero for rows outside the run, rows
+      after a gap, and rows of shards that are not packed yet.
+
+    Raises:
+      DataError: If the store is damaged.
+    """
     wanted = rows[:, None] + np.arange(length)
-    stops = np.append(self.tables.breaks, self._starts[-1])
+    stops = np.append(self.frame_tables.breaks, self.starts[-1])
     stop = stops[
       np.minimum(np.searchsorted(stops, rows, side='right'), len(stops) - 1)
     ]
     wanted[wanted >= stop[:, None]] = -1
     frames = self.frames(wanted.ravel())
-    return frames.reshape(*wanted.shape, *self._frame_shape)
+    return frames.reshape(*wanted.shape, *self.frame_shape)
 
   def frames(self, rows: np.ndarray) -> np.ndarray:
-    """Decodes single frames by row (see `Store.frames`)."""
-    shard_of = np.searchsorted(self._starts[1:-1], rows, side='right')
-    within = rows - self._starts[shard_of]
-    in_run = (within >= 0) & (rows < self._starts[-1])
-    positions = (within + self._first[shard_of]) % self._rows_kept[shard_of]
+    """Decodes single frames.
+
+    Args:
+      rows: Rows of the run in any order, int64 (n,).
+
+    Returns:
+      (n, *frame_shape). Frames are zero for rows outside the run, and rows of
+      shards that are not packed yet.
+
+    Raises:
+      DataError: If the store is damaged.
+    """
+    shard_of = np.searchsorted(self.starts[1:-1], rows, side='right')
+    within = rows - self.starts[shard_of]
+    in_run = (within >= 0) & (rows < self.starts[-1])
+    positions = (within + self.first_kept[shard_of]) % self.rows_kept[shard_of]
     return self.kept_frames(shard_of, np.where(in_run, positions, -1))
 
   def kept_frames(
     self, shard_of: np.ndarray, positions: np.ndarray
   ) -> np.ndarray:
-    """Decodes single frames by position (see `Store.kept_frames`)."""
+    """Decodes single frames by shard and position.
+
+    Args:
+      shard_of: Indices into `suffixes`, (n,).
+      positions: Positions among the shards' kept rows (`Columns.positions`),
+        (n,); -1 gives zeros.
+
+    Returns:
+      (n, *frame_shape).
+
+    Raises:
+      DataError: If the store is damaged.
+    """
     frame, block_rows = self._frame_bytes, packed_shard.BLOCK_ROWS
-    tables = self.tables
+    tables = self.frame_tables
     out = np.zeros((len(positions), frame), np.uint8)
     wanted = np.flatnonzero(
       (positions >= 0) & (tables.addresses[shard_of] != 0)
@@ -190,9 +264,7 @@ class FrameBlocks:
     shard_of, positions = shard_of[wanted], positions[wanted]
     block, skip = np.divmod(positions, block_rows)
     entry = self._first_entry[shard_of] + block
-    rows = np.minimum(
-      self._rows_kept[shard_of] - block * block_rows, block_rows
-    )
+    rows = np.minimum(self.rows_kept[shard_of] - block * block_rows, block_rows)
     # Consecutive frames of a block share its decoding.
     is_first = np.diff(entry, prepend=-1) != 0
     first, nth = np.flatnonzero(is_first), np.cumsum(is_first) - 1
@@ -210,7 +282,7 @@ class FrameBlocks:
       )
       here = slice(*np.searchsorted(nth, [done, done + at_once]))
       out[wanted[here]] = decoded[nth[here] - done, skip[here]]
-    return out.view(self._frame_dtype).reshape(len(out), *self._frame_shape)
+    return out.view(self.frame_dtype).reshape(len(out), *self.frame_shape)
 
   def _decode_blocks(
     self,
@@ -232,54 +304,42 @@ class FrameBlocks:
     begin, end = (
       tables.offsets[e].astype(np.int64) for e in (entries, entries + 1)
     )
-    sources = tables.addresses[shard_of] + begin
-    copied = content = None
-    if self._is_mapped:
-      copied, content = self._copy(shard_of, sources, end - begin)
-      sources = copied + np.cumsum(end - begin) - (end - begin)
+    sources = (tables.addresses[shard_of] + begin).tolist()
+    try:
+      # The blocks may be in a mapped file.
+      copied, content = mapped_files.copy(
+        list(zip(sources, (end - begin).tolist(), strict=True))
+      )
+    except mapped_files.UnreadableError as error:
+      raise self._damaged(shard_of[error.index], error.strerror) from error
+    stops = np.cumsum(end - begin)
     blocks = zip(
       shard_of.tolist(),
-      sources.tolist(),
-      begin.tolist(),
-      end.tolist(),
+      (stops - (end - begin)).tolist(),
+      stops.tolist(),
       tables.running_crc32[entries].tolist(),
       tables.running_crc32[entries + 1].tolist(),
       sizes.tolist(),
       strict=True,
     )
+    decode = lz4_blocks.decoder(self._dictionary or b'')
     target = decoded.ctypes.data
-    for s, source, start, stop, before, after, size in blocks:
-      found = (
-        self._blocks[s][start:stop]
-        if content is None
-        else content[source - copied : source - copied + stop - start]
-      )
+    for s, start, stop, before, after, size in blocks:
       # isal's CRC-32 is faster, but LZ4 is slower after each call: 0.1 ms a batch,
       # on a Xeon with AVX-512.
-      if zlib.crc32(found, before) != after:
+      if zlib.crc32(content[start:stop], before) != after:
         raise self._damaged(s, 'its checksum differs')
       try:
-        self._decode(source, stop - start, target, size)
+        decode(copied + start, stop - start, target, size)
       except lz4_blocks.DamagedBlock as error:
         raise self._damaged(s, error) from error
       target += decoded[0].nbytes
 
-  def _copy(
-    self, shard_of: np.ndarray, sources: np.ndarray, sizes: np.ndarray
-  ) -> tuple[int, memoryview]:
-    """Copies blocks (see `mapped_files.copy`)."""
-    try:
-      return mapped_files.copy(
-        list(zip(sources.tolist(), sizes.tolist(), strict=True))
-      )
-    except mapped_files.UnreadableError as error:
-      raise self._damaged(shard_of[error.index], error.strerror) from error
-
   def _damaged(self, s: int, reason: object) -> shard_reader.DataError:
-    self.fault = shard_reader.DataError(
+    self._fault = shard_reader.DataError(
       f'{self._names[s]} is damaged ({reason}); {self._remedy}.'
     )
-    return self.fault
+    return self._fault
 
 
 def _alternate(even: np.ndarray, odd: np.ndarray) -> np.ndarray:

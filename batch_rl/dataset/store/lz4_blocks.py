@@ -1,19 +1,17 @@
 """LZ4 blocks with a shared dictionary and partial decoding.
 
-The `lz4` package supports neither well: it indexes the dictionary again for each
-block, a third of the compression time, and it decodes whole blocks into new memory.
-The LZ4 library inside the package is therefore called directly. If its functions
-are not exported (another build of the package), the package itself is used, which
-makes the same blocks more slowly.
+The functions of the `lz4` package support neither well: they index the dictionary
+again for each block, a third of the compression time, and decode whole blocks into
+new memory. The LZ4 library inside the package is therefore called directly.
 """
 
 import ctypes
-import ctypes.util
 import functools
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import lz4
 import lz4.block
 
 
@@ -29,14 +27,6 @@ def compressor(dictionary: bytes, level: int) -> Callable[[Any], bytes]:
     level: LZ4 level from 3 to 12; higher levels are smaller and slower.
   """
   library = _library()
-  if library is None or not dictionary:
-    return lambda block: lz4.block.compress(
-      block,
-      mode='high_compression',
-      compression=level,
-      store_size=False,
-      dict=dictionary,
-    )
   index = _Stream(library)
   library.LZ4_resetStreamHC_fast(index.pointer, level)
   # LZ4 keeps a pointer to the dictionary, so the object must stay alive.
@@ -58,8 +48,6 @@ def compressor(dictionary: bytes, level: int) -> Callable[[Any], bytes]:
     size = library.LZ4_compress_HC_continue(
       stream, block, local.output, len(block), bound
     )
-    if size <= 0:
-      raise RuntimeError(f'LZ4 failed on a block of {len(block)} bytes.')
     return ctypes.string_at(local.output, size)
 
   return compress
@@ -78,7 +66,7 @@ class _Stream:
     self._free(self.pointer)
 
 
-def decoder(dictionary: bytes, block_size: int) -> Callable[..., None]:
+def decoder(dictionary: bytes) -> Callable[[int, int, int, int], None]:
   """Returns `decode(source, size, target, wanted)`, which decodes a block's start.
 
   `decode` reads the `size` bytes at address `source` and writes `wanted` bytes at
@@ -87,33 +75,16 @@ def decoder(dictionary: bytes, block_size: int) -> Callable[..., None]:
 
   Args:
     dictionary: Dictionary that the blocks were compressed with.
-    block_size: Number of bytes in a whole decoded block.
   """
-  library = _library()
-  if library is None:
-
-    def decode(source: int, size: int, target: int, wanted: int) -> None:
-      try:
-        data = lz4.block.decompress(
-          ctypes.string_at(source, size), block_size, False, dictionary
-        )
-      except lz4.block.LZ4BlockError as error:
-        raise DamagedBlock(str(error)) from error
-      if len(data) < wanted:
-        raise DamagedBlock(f'it has {len(data)} bytes, expected {wanted}')
-      ctypes.memmove(target, data, wanted)
-
-    return decode
-
-  partial = library.LZ4_decompress_safe_partial_usingDict
+  partial = _library().LZ4_decompress_safe_partial_usingDict
   length = len(dictionary)
 
-  def decode_part(source: int, size: int, target: int, wanted: int) -> None:
+  def decode(source: int, size: int, target: int, wanted: int) -> None:
     done = partial(source, target, size, wanted, wanted, dictionary, length)
     if done != wanted:
       raise DamagedBlock(f'LZ4 returned {done}, expected {wanted} bytes')
 
-  return decode_part
+  return decode
 
 
 def address_of(dictionary: bytes) -> int:
@@ -123,30 +94,34 @@ def address_of(dictionary: bytes) -> int:
 
 @functools.cache
 def _library() -> Any:
-  """Returns the LZ4 library inside the package, or None if it is not exported."""
+  """Returns the LZ4 library inside the package.
+
+  Raises:
+    ImportError: If this build of the package does not export its functions.
+  """
   pointer, text, integer = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
-  try:
-    library = ctypes.CDLL(lz4.block._block.__file__)
-    for name, result, arguments in (
-      ('LZ4_compressBound', integer, [integer]),
-      ('LZ4_createStreamHC', pointer, []),
-      ('LZ4_freeStreamHC', integer, [pointer]),
-      ('LZ4_resetStreamHC_fast', None, [pointer, integer]),
-      ('LZ4_loadDictHC', integer, [pointer, text, integer]),
-      ('LZ4_attach_HC_dictionary', None, [pointer, pointer]),
-      (
-        'LZ4_compress_HC_continue',
-        integer,
-        [pointer, text, text, integer, integer],
-      ),
-      (
-        'LZ4_decompress_safe_partial_usingDict',
-        integer,
-        [pointer, pointer, integer, integer, integer, text, integer],
-      ),
-    ):
-      function = getattr(library, name)
-      function.restype, function.argtypes = result, arguments
-    return library
-  except (OSError, AttributeError):
-    return None
+  path = lz4.block._block.__file__
+  library = ctypes.CDLL(path)
+  for name, result, *arguments in (
+    ('compressBound', integer, integer),
+    ('createStreamHC', pointer),
+    ('freeStreamHC', integer, pointer),
+    ('resetStreamHC_fast', None, pointer, integer),
+    ('loadDictHC', integer, pointer, text, integer),
+    ('attach_HC_dictionary', None, pointer, pointer),
+    ('compress_HC_continue', integer, pointer, text, text, integer, integer),
+    (
+      'decompress_safe_partial_usingDict',
+      integer,
+      *(pointer, pointer, integer, integer, integer, text, integer),
+    ),
+  ):
+    try:
+      function = getattr(library, f'LZ4_{name}')
+    except AttributeError as error:
+      raise ImportError(
+        f'{path} of lz4 {lz4.__version__} does not export LZ4_{name}: install the '
+        'wheel of lz4 from PyPI.'
+      ) from error
+    function.restype, function.argtypes = result, arguments
+  return library

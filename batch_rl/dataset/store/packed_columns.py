@@ -84,10 +84,9 @@ class Columns:
     last = positions == self.rows - 1
     return np.where(last, self.capacity - 1, positions)
 
-  def without_arrays(self) -> 'Columns':
+  def without_rows(self) -> 'Columns':
     """Returns a copy with empty actions, rewards and terminals."""
-    empty = np.empty(0)
-    return dataclasses.replace(self, action=empty, reward=empty, terminal=empty)
+    return dataclasses.replace(self, **dict.fromkeys(NAMES, np.empty(0)))
 
 
 def read(data_dir: str, suffix: int) -> Columns:
@@ -108,36 +107,31 @@ def read(data_dir: str, suffix: int) -> Columns:
     stat = files.stat(path)
     arrays[name] = shard_reader.read_array(path, digest=digest)
     sources[file_name] = {**stat, 'sha256': digest.hexdigest()}
-  path = os.path.join(data_dir, shard_files.file_name('observation', suffix))
-  frames = shard_reader.read_header(path)
+  frames_path = os.path.join(
+    data_dir, shard_files.file_name('observation', suffix)
+  )
+  frames = shard_reader.read_header(frames_path)
   capacity = len(arrays['terminal'])
-  for name in (*NAMES, 'observation'):
-    column = arrays.get(name, frames)
+  for name in NAMES:
     path = os.path.join(data_dir, shard_files.file_name(name, suffix))
+    column = arrays[name]
     shard_reader.check_column(path, name, column.shape, column.dtype, capacity)
-  add_count = shard_reader.check_add_count(
-    os.path.join(data_dir, shard_files.file_name('add_count', suffix)),
-    arrays['add_count'],
+  shard_reader.check_column(
+    frames_path, 'observation', frames.shape, frames.dtype, capacity
   )
   columns = Columns(
     suffix,
     capacity,
-    add_count,
-    arrays['action'],
-    arrays['reward'],
-    arrays['terminal'],
+    shard_reader.check_add_count(
+      os.path.join(data_dir, shard_files.file_name('add_count', suffix)),
+      arrays['add_count'],
+    ),
+    *(arrays[name] for name in NAMES),
     frames.shape[1:],
     frames.dtype,
     sources,
   )
-  keep = columns.ring_positions(np.arange(columns.rows))
-  columns = dataclasses.replace(
-    columns,
-    action=_narrow(columns.action[keep], np.uint8),
-    reward=_narrow(columns.reward[keep], np.int8),
-    terminal=columns.terminal[keep] != 0,
-  )
-  return dataclasses.replace(columns, digest=_digest(columns))
+  return _compacted(columns, columns.ring_positions(np.arange(columns.rows)))
 
 
 def of_whole_episodes(
@@ -151,19 +145,35 @@ def of_whole_episodes(
   sources: Mapping[str, Mapping],
 ) -> Columns:
   """Returns the columns of a shard of whole episodes; see `Columns`."""
+  rows = len(action)
   columns = Columns(
     suffix,
-    len(action),
-    len(action),
-    _narrow(action, np.uint8),
-    _narrow(reward, np.int8),
+    rows,
+    rows,
+    action,
+    reward,
     terminal,
     frame_shape,
     frame_dtype,
     sources,
     truncated=tuple(truncated),
   )
-  return dataclasses.replace(columns, digest=_digest(columns))
+  return _compacted(columns, np.arange(rows))
+
+
+def _compacted(columns: Columns, keep: np.ndarray) -> Columns:
+  """Returns some rows in the smallest dtypes, with their digest."""
+  columns = dataclasses.replace(
+    columns,
+    action=_narrow(columns.action[keep], np.uint8),
+    reward=_narrow(columns.reward[keep], np.int8),
+    terminal=columns.terminal[keep] != 0,
+  )
+  content = hashlib.sha256()
+  for name, dtype in zip(NAMES, ('<i4', '<f4', '<u1'), strict=True):
+    column = np.ascontiguousarray(getattr(columns, name), dtype)
+    content.update(column.tobytes())
+  return dataclasses.replace(columns, digest=content.hexdigest())
 
 
 def check_unchanged(columns: Columns, data_dir: str, digest: str) -> None:
@@ -191,14 +201,3 @@ def _narrow(column: np.ndarray, dtype) -> np.ndarray:
     return column
   narrow = column.astype(dtype)
   return narrow if np.array_equal(narrow, column) else column
-
-
-def _digest(columns: Columns) -> str:
-  content = hashlib.sha256()
-  for column, dtype in (
-    (columns.action, '<i4'),
-    (columns.reward, '<f4'),
-    (columns.terminal, '<u1'),
-  ):
-    content.update(np.ascontiguousarray(column, dtype).tobytes())
-  return content.hexdigest()

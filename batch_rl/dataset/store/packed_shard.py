@@ -13,8 +13,7 @@ were made from. It is written last, so a shard with a description is complete.
 `running_crc32` in the description detects damaged blocks. It has, for each offset,
 the CRC-32 of all blocks before it: little-endian uint32 in base64. To check
 consecutive blocks, continue the CRC-32 from the entry of the first. The result equals
-the entry after the last. Earlier versions of this package did not write it;
-`open_packed` adds it.
+the entry after the last.
 """
 
 import base64
@@ -25,21 +24,16 @@ import hashlib
 import mmap
 import os
 import resource
-import threading
-import zlib
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 from isal import isal_zlib
 
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.dataset.store import packed_columns
-from batch_rl.utils import files, locks
+from batch_rl.utils import files
 
 BLOCK_ROWS = 12
-_updating = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,50 +67,26 @@ class PackedShard:
     Raises:
       ValueError: If columns, offsets and blocks do not match.
     """
-    columns, offsets = self.columns, self.offsets
-    rows = columns.rows
+    offsets, rows = self.offsets, self.columns.rows
     for name in packed_columns.NAMES:
-      if getattr(columns, name).shape != (rows,):
+      if getattr(self.columns, name).shape != (rows,):
         raise ValueError(f'its {name} column does not have {rows} rows')
-    if offsets.dtype not in (np.uint32, np.uint64) or (
-      offsets.shape != (-(-rows // BLOCK_ROWS) + 1,)
-    ):
-      raise ValueError('its offsets do not match its rows')
     if (
-      offsets[0] != 0
+      offsets.dtype not in (np.uint32, np.uint64)
+      or offsets.shape != (-(-rows // BLOCK_ROWS) + 1,)
+      or offsets[0] != 0
       or np.any(offsets[1:] < offsets[:-1])
       or offsets[-1] > len(self.blocks)
     ):
       raise ValueError('its offsets are damaged')
-    if (
-      self.running_crc32.shape != offsets.shape
-      or self.running_crc32.dtype != np.uint32
-    ):
+    if self.running_crc32.shape != offsets.shape:
       raise ValueError('its checksums do not match its offsets')
-
-  @property
-  def nbytes(self) -> int:
-    """Size in memory or on disk, in bytes."""
-    columns = self.columns
-    small = (
-      columns.action,
-      columns.reward,
-      columns.terminal,
-      self.offsets,
-      self.running_crc32,
-    )
-    return int(self.offsets[-1]) + sum(column.nbytes for column in small)
 
 
 def paths(directory: str, suffix: int) -> tuple[str, str]:
   """Returns the paths of a packed shard's `.bin` and `.json` file."""
   stem = os.path.join(directory, f'shard-{suffix}')
   return f'{stem}.bin', f'{stem}.json'
-
-
-def lock_path(directory: str) -> str:
-  """Returns the path of a store's lock, which every writer holds."""
-  return os.path.join(directory, '.lock')
 
 
 def open_packed(
@@ -146,6 +116,10 @@ def open_packed(
       raise ValueError(f'it is shard {description["suffix"]}')
     if description['block_rows'] != BLOCK_ROWS:
       raise ValueError(f'it has {description["block_rows"]} rows in a block')
+    if 'running_crc32' not in description:
+      raise ValueError(
+        'it is of an earlier version, without checksums: convert the run again'
+      )
     size = os.path.getsize(binary_path)
     if size != description['bytes']:
       raise ValueError(f'it has {size} bytes, expected {description["bytes"]}')
@@ -153,20 +127,12 @@ def open_packed(
       name: np.fromfile(binary_path, dtype, count, offset=start)
       for name, (start, dtype, count) in description['sections'].items()
     }
-    with open(binary_path, 'rb') as file:
-      data: Any
-      if preload:
-        data = file.read()
-      else:
-        _allow_many_files()
-        data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        # Sampling reads at random positions.
-        data.madvise(mmap.MADV_RANDOM)
     for name, check in description['crc32'].items():
       if isal_zlib.crc32(column[name]) != check:
         raise ValueError(f'its {name} is damaged')
+    truncated = description.get('truncated_rows')
     columns = packed_columns.Columns(
-      description['suffix'],
+      suffix,
       description['capacity'],
       description['add_count'],
       column['action'],
@@ -176,13 +142,23 @@ def open_packed(
       np.dtype(description['frame_dtype']),
       description['sources'],
       description['digest'],
-      _truncated_rows(description),
+      truncated if truncated is None else tuple(truncated),
     )
+    with open(binary_path, 'rb') as file:
+      data: Any
+      if preload:
+        data = file.read()
+      else:
+        _allow_many_files()
+        data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        # Sampling reads at random positions.
+        data.madvise(mmap.MADV_RANDOM)
+    checksums = base64.b64decode(description['running_crc32'])
     packed = PackedShard(
       columns,
       np.frombuffer(data, np.uint8),
       column['offsets'],
-      _running_crc32(directory, description, column['offsets']),
+      np.frombuffer(checksums, '<u4').astype(np.uint32),
       description['padding'],
       frozenset(description['zero_rows']),
       is_mapped=not preload,
@@ -220,52 +196,6 @@ def _raise_failed_read(error: Exception, path: str) -> None:
   ) from error
 
 
-def _truncated_rows(description: Mapping[str, Any]) -> tuple[int, ...] | None:
-  rows = description.get('truncated_rows')
-  return None if rows is None else tuple(map(int, rows))
-
-
-def _running_crc32(
-  directory: str, description: Mapping[str, Any], offsets: np.ndarray
-) -> np.ndarray:
-  """Returns the checksums of a shard's blocks; adds them to an old description.
-
-  Raises:
-    ValueError: If an old shard differs from its hash.
-  """
-  key = 'running_crc32'
-  if key in description:
-    content = base64.b64decode(description[key])
-    return np.frombuffer(content, '<u4').astype(np.uint32)
-  logging.log_first_n(
-    logging.INFO,
-    'Replay: %s has no checksums of its blocks yet: its shards are read once.',
-    1,
-    directory,
-  )
-  digest, running = hashlib.sha256(), [0]
-  with open(paths(directory, description['suffix'])[0], 'rb') as file:
-    for size in np.diff(offsets.astype(np.int64)).tolist():
-      block = file.read(size)
-      digest.update(block)
-      running.append(zlib.crc32(block, running[-1]))
-    digest.update(file.read())
-  if digest.hexdigest() != description['sha256']:
-    raise ValueError('its hash differs from that in its description')
-  _update_description(
-    directory,
-    description['suffix'],
-    {'sha256': description['sha256']},
-    {key: encode_crc32(running)},
-  )
-  return np.array(running, np.uint32)
-
-
-def encode_crc32(running: Sequence[int] | np.ndarray) -> str:
-  """Returns `running_crc32` as it is written in the description."""
-  return base64.b64encode(np.array(running, '<u4').tobytes()).decode()
-
-
 def _read_description(description_path: str) -> dict[str, Any]:
   """Reads a packed shard's `.json` file.
 
@@ -298,62 +228,32 @@ def verify_packed(directory: str, suffix: int) -> str | None:
   return None
 
 
-def is_fresh(packed: PackedShard, data_dir: str, directory: str) -> bool:
+def is_fresh(packed: PackedShard, data_dir: str) -> bool:
   """Returns whether a packed shard was made from the shard's current files.
 
-  Sizes and modification times are compared first. If only a time differs, as
-  after a copy, hashes are compared, and the new time is stored for later calls.
+  Sizes and modification times are compared. If only a time differs, as after a
+  copy, hashes are compared.
 
   Args:
     packed: Packed shard.
     data_dir: Directory of the shards.
-    directory: Directory of the store.
 
   Raises:
     ValueError: If a file of the shard is missing.
     ReadError: If a file of the shard cannot be read at the moment.
   """
-  current = {}
   for name, source in packed.columns.sources.items():
     path = os.path.join(data_dir, name)
     try:
-      current[name] = {**source, **files.stat(path)}
-      if current[name]['bytes'] != source['bytes']:
+      found = files.stat(path)
+      if found['bytes'] != source['bytes']:
         return False
-      if current[name] != source and files.sha256(path) != source['sha256']:
+      if (
+        found['mtime_ns'] != source['mtime_ns']
+        and files.sha256(path) != source['sha256']
+      ):
         return False
     except (OSError, ValueError) as error:
       _raise_failed_read(error, path)
       raise ValueError(f'{path} cannot be read: {error}') from error
-  if current != packed.columns.sources:
-    _update_description(
-      directory,
-      packed.columns.suffix,
-      {'sources': packed.columns.sources},
-      {'sources': current},
-    )
   return True
-
-
-def _update_description(
-  directory: str,
-  suffix: int,
-  expected: Mapping[str, Any],
-  changes: Mapping[str, Any],
-) -> None:
-  """Changes a shard's description, if that is possible at once.
-
-  The caller can do without: nothing is changed if the directory is read-only, if
-  another process writes to it, or if the description is not as expected.
-  """
-  description_path = paths(directory, suffix)[1]
-  with contextlib.suppress(OSError, ValueError), _updating:
-    lock = locks.try_lock(lock_path(directory))
-    if lock is None:
-      return
-    with lock:
-      description = _read_description(description_path)
-      if {key: description.get(key) for key in expected} == expected:
-        files.write_json(
-          description_path, files.with_hash({**description, **changes})
-        )

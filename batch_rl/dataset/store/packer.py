@@ -13,9 +13,9 @@ from absl import logging
 from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import (
   compression_dictionary,
+  frame_blocks,
   packed_columns,
   packed_shard,
-  run_rows,
   shard_packing,
 )
 from batch_rl.dataset.store.store_directory import StoreDirectory
@@ -32,61 +32,45 @@ class Packer:
   directory, and the others use its packed shards.
 
   Args:
-    run: Rows of the run; a changed shard is refused.
+    run: Run that receives the packed shards; a changed shard is refused.
     directory: Directory of the store; None for memory.
-    on_packed: Callback that receives a shard's number, the packed shard and the
-      dictionary.
     skip_damaged: Whether to skip damaged shards rather than fail.
     progress: Callback that receives the number of rows packed each time.
     made_by: Command that makes the directory; see `StoreDirectory.begin`.
+
+  Attributes:
+    preferred: Numbers of the shards to pack next.
+    damaged: Numbers of the shards skipped so far.
   """
 
   def __init__(
     self,
-    run: run_rows.RunRows,
+    run: frame_blocks.RunFrames,
     directory: StoreDirectory | None,
-    on_packed: Callable[[int, packed_shard.PackedShard, bytes], None],
     skip_damaged: bool,
     progress: Callable[[int], None],
     made_by: str | None = None,
   ):
+    self._run = run
     self._data_dir, self._suffixes = run.data_dir, run.suffixes
     self._directory = directory
-    kept = run.rows_kept.tolist()
-    self._rows = dict(zip(run.suffixes, kept, strict=True))
-    self._digests = {suffix: run.digest(suffix) for suffix in run.suffixes}
-    self._on_packed = on_packed
     self._skip_damaged = skip_damaged
     self._progress = progress
     self._made_by = made_by
     self._dictionary = b''
-    self._preferred: list[int] = []
+    self.preferred: list[int] = []
+    self.damaged: frozenset[int] = frozenset()
     self._changed = threading.Condition()
     self._error: Exception | None = None
     self._stopped = False
-    self._done = {suffix: False for suffix in run.suffixes}
-    self._damaged: set[int] = set()
     self._thread: threading.Thread | None = None
 
-  def start(self, missing: Iterable[int], first: Iterable[int]) -> None:
-    """Starts the thread.
-
-    Args:
-      missing: Numbers of the shards to pack.
-      first: Numbers of the shards to begin with.
-    """
-    missing = list(missing)
-    self._preferred = list(first)
-    for suffix in set(self._suffixes) - set(missing):
-      self._done[suffix] = True
+  def start(self) -> None:
+    """Starts the thread."""
     self._thread = threading.Thread(
-      target=self._run, args=(missing,), name='packer', daemon=True
+      target=self._pack_all, name='packer', daemon=True
     )
     self._thread.start()
-
-  def prefer(self, suffixes: Iterable[int]) -> None:
-    """Packs these shards next."""
-    self._preferred = list(suffixes)
 
   def wait(self, suffixes: Iterable[int], count: int | None = None) -> None:
     """Waits until shards are packed.
@@ -104,19 +88,14 @@ class Packer:
     with self._changed:
       while True:
         # With skip_damaged, no caller waits for a shard known to be damaged.
-        wanted = set(suffixes) - self._damaged
-        packed = sum(self._done[suffix] for suffix in wanted)
+        wanted = set(suffixes) - self.damaged
+        packed = len(wanted.intersection(self._run.packed))
         if packed >= min(count or len(wanted), len(wanted)):
           return
         self.raise_error()
         if self._stopped:
           raise ValueError(f'The store of {self._data_dir} was closed.')
         self._changed.wait()
-
-  @property
-  def damaged(self) -> frozenset[int]:
-    """Numbers of the shards skipped so far."""
-    return frozenset(self._damaged)
 
   def raise_error(self) -> None:
     """Raises the error of the thread, if there was one.
@@ -135,35 +114,45 @@ class Packer:
     if self._thread is not None:
       self._thread.join()
 
-  def _run(self, missing: list[int]) -> None:
+  def _pack_all(self) -> None:
     try:
       if self._directory is None:
         self._dictionary = self._train_dictionary()
-        self._pack_in_turn(missing)
+        self._pack_in_turn(self._missing())
       else:
-        self._pack_on_disk(self._directory, missing)
+        self._pack_on_disk(self._directory)
     except Exception as error:
       self._error = error
     finally:
       with self._changed:
         self._changed.notify_all()
 
+  def _missing(self) -> list[int]:
+    packed = set(self._run.packed)
+    return [suffix for suffix in self._suffixes if suffix not in packed]
+
   def _publish(self, suffix: int, packed: packed_shard.PackedShard) -> None:
-    self._on_packed(suffix, packed, self._dictionary)
+    self._run.add(suffix, packed, self._dictionary)
     with self._changed:
-      self._done[suffix] = True
       self._changed.notify_all()
 
-  def _pack_on_disk(
-    self, directory: StoreDirectory, missing: list[int]
-  ) -> None:
+  def _pack_on_disk(self, directory: StoreDirectory) -> None:
     """Packs into the directory, or waits for another process that does."""
     try:
-      lock = None
-      while missing and not self._stopped:
+      while (missing := self._missing()) and not self._stopped:
         lock = directory.try_lock()
         if lock is not None:
-          break
+          with lock:
+            directory.begin(
+              self._data_dir,
+              self._suffixes,
+              self._train_dictionary,
+              manifests.read(self._data_dir),
+              self._made_by,
+            )
+            self._collect(directory, missing)
+            self._pack_in_turn(self._missing())
+          return
         logging.log_every_n_seconds(
           logging.INFO,
           'Replay: %d shards of %s are being packed by %s.',
@@ -173,19 +162,8 @@ class Packer:
           directory.lock_holder,
         )
         directory.read()
-        missing = self._collect(directory, missing)
+        self._collect(directory, missing)
         time.sleep(0.5)
-      if lock is None:
-        return
-      with lock:
-        directory.begin(
-          self._data_dir,
-          self._suffixes,
-          self._train_dictionary,
-          manifests.read(self._data_dir),
-          self._made_by,
-        )
-        self._pack_in_turn(self._collect(directory, missing))
     except shard_reader.ReadError:
       raise
     except OSError as error:
@@ -194,30 +172,25 @@ class Packer:
         'so far are kept.'
       ) from error
 
-  def _collect(
-    self, directory: StoreDirectory, missing: list[int]
-  ) -> list[int]:
-    """Publishes shards that are in the directory, and returns the others."""
+  def _collect(self, directory: StoreDirectory, missing: Iterable[int]) -> None:
+    """Publishes shards that another process has packed."""
     self._dictionary = directory.dictionary
-    rest = []
     for suffix in missing:
       packed = directory.find(suffix, self._data_dir, quiet=True)
-      if packed is None:
-        rest.append(suffix)
-      else:
+      if packed is not None:
         self._check_unchanged(packed.columns)
         self._publish(suffix, packed)
-    return rest
 
-  def _pack_in_turn(self, missing: list[int]) -> None:
+  def _pack_in_turn(self, missing: Iterable[int]) -> None:
     left = list(missing)
-    done: list[int] = []
-    bytes_done, started = 0, time.monotonic()
+    count, rows_done, bytes_done = len(left), 0, 0
+    rows = dict(zip(self._suffixes, self._run.rows_kept.tolist(), strict=True))
+    started = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(
       machine.num_cpus(), thread_name_prefix='pack'
     ) as pool:
       while left and not self._stopped:
-        preferred = [suffix for suffix in self._preferred if suffix in left]
+        preferred = [suffix for suffix in self.preferred if suffix in left]
         suffix = (preferred or left)[0]
         left.remove(suffix)
         try:
@@ -227,29 +200,27 @@ class Packer:
             raise
           logging.warning('Shard %d is not used: %s', suffix, error)
           with self._changed:
-            self._damaged.add(suffix)
+            self.damaged |= {suffix}
             self._changed.notify_all()
           continue
         machine.return_freed_memory()
         self._publish(suffix, packed)
-        done.append(suffix)
-        bytes_done += packed.nbytes
-        row_bytes = bytes_done / max(self._count_rows(done), 1)
-        rate = self._count_rows(done) / (time.monotonic() - started)
+        rows_done += rows[suffix]
+        bytes_done += len(packed.blocks)
+        rows_left = sum(rows[suffix] for suffix in left)
+        row_bytes = bytes_done / max(rows_done, 1)
+        rate = rows_done / (time.monotonic() - started)
         logging.info(
           'Replay: shard %d packed (%d of %d), %.0f bytes a row, %.2g million '
           'rows/min, %.0f s to go.',
           suffix,
-          len(missing) - len(left),
-          len(missing),
+          count - len(left),
+          count,
           row_bytes,
           60e-6 * rate,
-          self._count_rows(left) / max(rate, 1e-9),
+          rows_left / max(rate, 1e-9),
         )
-        self._check_room(row_bytes * self._count_rows(left))
-
-  def _count_rows(self, suffixes: Iterable[int]) -> int:
-    return sum(self._rows[suffix] for suffix in suffixes)
+        self._check_room(row_bytes * rows_left)
 
   def _pack(
     self, suffix: int, pool: concurrent.futures.ThreadPoolExecutor
@@ -267,7 +238,7 @@ class Packer:
 
   def _check_unchanged(self, columns: packed_columns.Columns) -> None:
     packed_columns.check_unchanged(
-      columns, self._data_dir, self._digests[columns.suffix]
+      columns, self._data_dir, self._run.digest(columns.suffix)
     )
 
   def _check_room(self, needed: float) -> None:
@@ -295,7 +266,7 @@ class Packer:
       name = shard_files.file_name('observation', suffix)
       path = os.path.join(self._data_dir, name)
       # Enough to go beyond padding and a black first screen.
-      rows = min(self._rows[suffix], 1000)
+      rows = min(self._run.rows_kept[i], 1000)
       room = _DICTIONARY_BYTES // len(spread)
       try:
         for _, chunk in shard_reader.iterate_rows(path, rows):

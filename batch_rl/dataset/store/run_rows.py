@@ -72,21 +72,17 @@ class RunRows:
     self.rows_kept = np.array([c.rows for c in columns])
     self._ring_start = np.array([p.start for p in self.placements])
     self._capacities = np.array([p.capacity for p in self.placements])
-    self.action = self._in_time_order([c.action for c in columns])
-    self.reward = self._in_time_order([c.reward for c in columns])
-    terminal = self._in_time_order([c.terminal for c in columns])
-    self.ends = np.flatnonzero(terminal)
-    manifest = manifests.read(data_dir)
-    truncated = (
-      self._truncated_rows_in(columns)
-      if self.has_whole_episodes
-      else self._truncated_rows_in_manifest(manifest)
+    self.action, self.reward, terminal = (
+      self._in_time_order([getattr(c, name) for c in columns])
+      for name in packed_columns.NAMES
     )
-    self.truncations = np.intersect1d(self.ends, truncated)
+    self.ends = np.flatnonzero(terminal)
+    # The arrays above replace those of the shards.
+    self._columns = [c.without_rows() for c in columns]
+    manifest = manifests.read(data_dir)
+    self.truncations = np.intersect1d(self.ends, self._truncated_rows(manifest))
     # Padding rows of an episode; None if no manifest has the logger's stack size.
     self._logged_padding = manifests.padding(manifest)
-    # The arrays above replace those of the shards.
-    self._columns = [c.without_arrays() for c in columns]
 
   def _check_same_frames(
     self, columns: Sequence[packed_columns.Columns]
@@ -98,15 +94,11 @@ class RunRows:
         f'{first.frame_dtype} {first.frame_shape}.'
       )
     for other in columns:
-      if (other.frame_shape, other.frame_dtype) != (
-        first.frame_shape,
-        first.frame_dtype,
-      ):
+      one, two = (f'{c.frame_dtype} {c.frame_shape}' for c in (first, other))
+      if one != two:
         raise ValueError(
-          f'{self.data_dir}: observations are {first.frame_dtype} '
-          f'{first.frame_shape} in shard {first.suffix} and {other.frame_dtype} '
-          f'{other.frame_shape} in shard {other.suffix}: are these two runs in '
-          'one directory?'
+          f'{self.data_dir}: observations are {one} in shard {first.suffix} and '
+          f'{two} in shard {other.suffix}: are these two runs in one directory?'
         )
 
   def _stitch(
@@ -144,38 +136,31 @@ class RunRows:
 
   def _in_time_order(self, columns: Sequence[np.ndarray]) -> np.ndarray:
     """Joins one column of all shards, oldest row first: (rows,)."""
-    out = np.empty(self.rows, np.result_type(*{c.dtype for c in columns}))
-    for column, first, start, stop in zip(
-      columns, self.first_kept, self.starts, self.starts[1:], strict=False
-    ):
-      to_end = min(len(column) - first, stop - start)
-      out[start : start + to_end] = column[first : first + to_end]
-      out[start + to_end : stop] = column[: stop - start - to_end]
-    return out
-
-  def _truncated_rows_in(
-    self, columns: Sequence[packed_columns.Columns]
-  ) -> np.ndarray:
-    """Returns the truncated rows of shards of whole episodes: int64 (n,)."""
     return np.concatenate(
       [
-        start + np.array(c.truncated, np.int64)
-        for start, c in zip(self.starts, columns, strict=False)
+        np.roll(column, -first)[: placement.rows]
+        for column, first, placement in zip(
+          columns, self.first_kept, self.placements, strict=True
+        )
       ]
     )
 
-  def _truncated_rows_in_manifest(
-    self, manifest: Mapping[str, Any]
-  ) -> np.ndarray:
-    """Returns the rows that the manifest lists as truncated: int64 (n,)."""
+  def _truncated_rows(self, manifest: Mapping[str, Any]) -> np.ndarray:
+    """Returns the rows that shards or the manifest list as truncated: int64 (n,)."""
+    if self.has_whole_episodes:
+      return np.concatenate(
+        [
+          start + np.array(columns.truncated, np.int64)
+          for start, columns in zip(self.starts, self._columns, strict=False)
+        ]
+      )
     key = manifests.TRUNCATED_ROWS
     listed = manifests.look_up(manifest, key, kind=list) or []
     rows, capacity = np.array(listed, np.int64), int(self._capacities[0])
     # A ring's last row is its shard's first in time order.
     suffixes, ring = (rows + 1) // capacity, rows % capacity
     in_use = np.isin(suffixes, self.suffixes)
-    truncated = self.rows_of(suffixes[in_use], ring[in_use])
-    return truncated[truncated >= 0]
+    return self.rows_of(suffixes[in_use], ring[in_use])
 
   @property
   def rows(self) -> int:

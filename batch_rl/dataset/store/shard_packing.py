@@ -1,5 +1,6 @@
 """Packs one shard: compresses its frames into memory or onto disk."""
 
+import base64
 import collections
 import concurrent.futures
 import dataclasses
@@ -8,7 +9,7 @@ import hashlib
 import io
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,6 @@ from batch_rl.utils import files, machine
 _LEVEL = 5
 # Rows that wait to be compressed, at most.
 _WAITING_BYTES = 1 << 27
-
-
-def compressor(
-  dictionary: bytes, level: int = _LEVEL
-) -> Callable[[Any], bytes]:
-  """Returns a function that compresses one block with a store's dictionary."""
-  return lz4_blocks.compressor(dictionary, level)
 
 
 # Receives a function that writes blocks. Returns the offsets, checksums, padding, zero
@@ -70,18 +64,27 @@ def pack(
     path = os.path.join(data_dir, name)
     digest = hashlib.sha256()
     stat = files.stat(path)
-    zero_rows = _ZeroRows(columns)
-    blocks = BlockWriter(compressor(dictionary), write, pool)
-    for start, rows in _kept_rows(path, columns, digest, progress):
-      zero_rows.update(start, rows)
-      blocks.add(functools.partial(np.asarray, rows), rows.nbytes)
-    offsets, running_crc32 = blocks.finish()
+    first, after_ends = _possible_padding(columns)
+    examined = np.union1d(first, after_ends)
+    zero: list[int] = []
+
+    def tasks():
+      for start, rows in _kept_rows(path, columns, digest, progress):
+        here = slice(*np.searchsorted(examined, (start, start + len(rows))))
+        zero.extend(p for p in examined[here] if not rows[p - start].any())
+        yield functools.partial(np.asarray, rows), rows.nbytes
+
+    compress = lz4_blocks.compressor(dictionary, _LEVEL)
+    offsets, running_crc32 = write_blocks(tasks(), compress, write, pool)
     frames = {name: {**stat, 'sha256': digest.hexdigest()}}
+    # Rows of padding that all episodes have.
+    is_padding = np.isin(after_ends, zero).all(axis=0)
+    first_zero = np.intersect1d(first, np.array(zero, np.int64))
     return (
       offsets,
       running_crc32,
-      zero_rows.padding(),
-      zero_rows.ring_positions(),
+      int(np.cumprod(is_padding).sum()),
+      frozenset(columns.ring_positions(first_zero).tolist()),
       dataclasses.replace(columns, sources={**columns.sources, **frames}),
     )
 
@@ -97,64 +100,52 @@ def pack(
   )
 
 
-class BlockWriter:
+def write_blocks(
+  tasks: Iterable[tuple[Callable[[], np.ndarray], int]],
+  compress: Callable[[Any], bytes],
+  write: Callable[[bytes], Any],
+  pool: concurrent.futures.ThreadPoolExecutor,
+) -> tuple[np.ndarray, np.ndarray]:
   """Compresses rows in threads, and writes the blocks in order.
 
   Args:
-    compress: Function from `compressor` that compresses one block.
+    tasks: Functions that return consecutive rows, (n, *frame_shape), each with the
+      size of its rows in bytes. n is a multiple of `BLOCK_ROWS`, except in the last
+      task. The functions are called in the threads.
+    compress: Function that compresses one block.
     write: Callback that receives the compressed blocks in order.
     pool: Threads to compress with.
+
+  Returns:
+    `offsets` and `running_crc32` of a `PackedShard`.
   """
 
-  def __init__(
-    self,
-    compress: Callable[[Any], bytes],
-    write: Callable[[bytes], Any],
-    pool: concurrent.futures.ThreadPoolExecutor,
-  ):
-    self._compress = compress
-    self._write = write
-    self._pool = pool
-    self._sizes: list[int] = []
-    self._running_crc32 = [0]
-    self._waiting: collections.deque = collections.deque()
-    self._max_waiting = 2 * machine.num_cpus()
-
-  def add(self, make_rows: Callable[[], np.ndarray], size: int) -> None:
-    """Adds consecutive rows, which begin a block.
-
-    Args:
-      make_rows: Function that returns the rows, (n, *frame_shape); called in one of
-        the threads. n is a multiple of `BLOCK_ROWS`, except in the last call.
-      size: Size of the rows in bytes.
-    """
-    self._waiting.append(self._pool.submit(self._compress_rows, make_rows))
-    self._drain(min(self._max_waiting, _WAITING_BYTES // max(1, size)))
-
-  def finish(self) -> tuple[np.ndarray, np.ndarray]:
-    """Writes the remaining blocks; returns the offsets and running CRC-32 of all."""
-    self._drain(0)
-    offsets = np.concatenate([[0], np.cumsum(self._sizes, dtype=np.uint64)])
-    small = offsets[-1] < 1 << 32
-    return (
-      offsets.astype(np.uint32 if small else np.uint64),
-      np.array(self._running_crc32, np.uint32),
-    )
-
-  def _drain(self, limit: int) -> None:
-    while len(self._waiting) > limit:
-      for block in self._waiting.popleft().result():
-        self._sizes.append(len(block))
-        self._running_crc32.append(zlib.crc32(block, self._running_crc32[-1]))
-        self._write(block)
-
-  def _compress_rows(self, make_rows: Callable[[], np.ndarray]) -> list[bytes]:
+  def compress_rows(make_rows: Callable[[], np.ndarray]) -> list[bytes]:
     rows = make_rows()
     data = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
     size = packed_shard.BLOCK_ROWS * rows[0].nbytes
-    return [
-      self._compress(data[i : i + size]) for i in range(0, len(data), size)
-    ]
+    return [compress(data[i : i + size]) for i in range(0, len(data), size)]
+
+  sizes, running_crc32 = [0], [0]
+  waiting: collections.deque = collections.deque()
+
+  def drain(limit: int) -> None:
+    while len(waiting) > limit:
+      for block in waiting.popleft().result():
+        sizes.append(len(block))
+        running_crc32.append(zlib.crc32(block, running_crc32[-1]))
+        write(block)
+
+  for make_rows, size in tasks:
+    waiting.append(pool.submit(compress_rows, make_rows))
+    drain(min(2 * machine.num_cpus(), _WAITING_BYTES // max(1, size)))
+  drain(0)
+  offsets = np.cumsum(sizes, dtype=np.uint64)
+  small = offsets[-1] < 1 << 32
+  return (
+    offsets.astype(np.uint32 if small else np.uint64),
+    np.array(running_crc32, np.uint32),
+  )
 
 
 def write_shard(
@@ -217,7 +208,9 @@ def write_shard(
     'zero_rows': sorted(zero_rows),
     'sections': sections,
     'crc32': checks,
-    'running_crc32': packed_shard.encode_crc32(running_crc32),
+    'running_crc32': base64.b64encode(
+      running_crc32.astype('<u4').tobytes()
+    ).decode(),
     'digest': columns.digest,
     'bytes': size,
     'sha256': content.hexdigest(),
@@ -253,34 +246,21 @@ def _kept_rows(
     yield at, rest
 
 
-class _ZeroRows:
-  """Finds the all-zero rows among possible padding, chunk by chunk."""
+def _possible_padding(
+  columns: packed_columns.Columns,
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns positions of rows at which an episode may begin with padding.
 
-  def __init__(self, columns: packed_columns.Columns):
-    self._columns = columns
-    order = columns.positions(
-      stitching.time_order(columns.add_count, columns.capacity)
-    )
-    ends = np.flatnonzero(columns.terminal[order][:-3])[:1000]
-    # (episodes, 3): positions of the three rows after each episode's end.
-    self._after = order[ends[:, None] + np.arange(1, 4)]
-    first = np.concatenate([np.arange(3), order[:3], [columns.rows - 1]])
-    self._candidates = np.unique(np.concatenate([self._after.ravel(), first]))
-    self._zero: set[int] = set()
-    self._first = set(first.tolist())
+  Args:
+    columns: Small columns of the shard.
 
-  def update(self, start: int, rows: np.ndarray) -> None:
-    low, high = np.searchsorted(self._candidates, (start, start + len(rows)))
-    for position in self._candidates[low:high].tolist():
-      if not rows[position - start].any():
-        self._zero.add(position)
-
-  def padding(self) -> int:
-    for count in (3, 2, 1):
-      if self._zero.issuperset(self._after[:, :count].ravel().tolist()):
-        return count
-    return 0
-
-  def ring_positions(self) -> frozenset[int]:
-    positions = np.array(sorted(self._zero & self._first), np.int64)
-    return frozenset(self._columns.ring_positions(positions).tolist())
+  Returns:
+    Positions among the kept rows: those at which the shard's rows may start,
+    int64 (n,), and the three rows after the ends of episodes, int64 (episodes, 3).
+  """
+  order = columns.positions(
+    stitching.time_order(columns.add_count, columns.capacity)
+  )
+  first = np.concatenate([np.arange(3), order[:3], [columns.rows - 1]])
+  ends = np.flatnonzero(columns.terminal[order][:-3])[:1000]
+  return first, order[ends[:, None] + np.arange(1, 4)]

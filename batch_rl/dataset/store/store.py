@@ -1,14 +1,12 @@
 """A whole run with its frames compressed, and random access to them.
 
-A store joins the rows of a run (`run_rows`) and its compressed frames
-(`frame_blocks`), in memory or in a memory-mapped directory (`store_directory`).
-The small columns are read first, so the rows are known at once. Frames are packed
-in the background (`packer`). A directory may be a cache beside the shards, or
+The compressed frames (`frame_blocks`) are in memory or in a memory-mapped directory
+(`store_directory`). The small columns are read first, so the rows of the run
+(`run_rows`) are known at once. Frames are packed in the background (`packer`). A directory may be a cache beside the shards, or
 replace them (`convert`).
 """
 
 import concurrent.futures
-import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -22,7 +20,6 @@ from batch_rl.dataset.store import (
   packed_columns,
   packed_shard,
   packer,
-  run_rows,
   store_directory,
 )
 from batch_rl.dataset.store.store_directory import find_data, list_shards
@@ -31,7 +28,7 @@ from batch_rl.utils import machine
 __all__ = ['Store', 'convert', 'find_data', 'list_shards']
 
 
-class Store(run_rows.RunRows):
+class Store(frame_blocks.RunFrames):
   """The rows of a run, with their frames compressed.
 
   Args:
@@ -88,28 +85,25 @@ class Store(run_rows.RunRows):
     for suffix in self.requested:
       if suffix not in available:
         raise ValueError(f'There is no shard {suffix} in {data_dir}.')
-    columns, packed = self._open_shards()
+    with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
+      opened = [*filter(None, pool.map(self._open_shard, self.requested))]
+    if not opened:
+      raise ValueError(f'Every shard in {self.data_dir} is damaged.')
     first, last = self.requested[0], self.requested[-1]
-    listed = [suffix for suffix in available if first <= suffix <= last]
-    super().__init__(data_dir, columns, listed, max_rows)
-    self._frames = frame_blocks.FrameBlocks(
-      self,
-      [self._shard_name(suffix) for suffix in self.suffixes],
-      self._remedy,
+    columns = [columns for columns, _ in opened]
+    super().__init__(
+      data_dir,
+      columns,
+      [suffix for suffix in available if first <= suffix <= last],
+      max_rows,
+      [self._shard_name(c.suffix) for c in columns],
+      self._advice(),
     )
-    self._packed: list[Any] = [None] * len(packed)
-    self._file_hashes: dict[str, str] = {}
-    dictionary = self._directory.dictionary if self._directory else b''
-    for suffix, shard in zip(self.suffixes, packed, strict=True):
-      if shard is not None:
-        self._add(suffix, shard, dictionary)
+    for suffix, (_, packed) in zip(self.suffixes, opened, strict=True):
+      if packed is not None:
+        self.add(suffix, packed, self._directory.dictionary)
     self._packer = packer.Packer(
-      self,
-      self._directory,
-      self._add,
-      skip_damaged,
-      progress,
-      made_by,
+      self, self._directory, skip_damaged, progress, made_by
     )
     if pack:
       self.start()
@@ -136,20 +130,8 @@ class Store(run_rows.RunRows):
     }
     return _reopen, (settings, {s: self.digest(s) for s in self.packed})
 
-  def _open_shards(
-    self,
-  ) -> tuple[
-    list[packed_columns.Columns], list[packed_shard.PackedShard | None]
-  ]:
-    """Reads the small columns of all shards, and opens those already packed."""
-    with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
-      opened = list(pool.map(self._open_shard, self.requested))
-    usable = [pair for pair in opened if pair is not None]
-    if not usable:
-      raise ValueError(f'Every shard in {self.data_dir} is damaged.')
-    return [pair[0] for pair in usable], [pair[1] for pair in usable]
-
   def _open_shard(self, suffix):
+    """Returns a shard's small columns, and the shard if it is packed already."""
     try:
       if self._is_converted:
         packed = self._directory.open(suffix)
@@ -178,28 +160,12 @@ class Store(run_rows.RunRows):
       return f'Shard {suffix} of {self.data_dir}, in memory,'
     return packed_shard.paths(self._directory.path, suffix)[0]
 
-  @property
-  def _remedy(self) -> str:
+  def _advice(self) -> str:
     if self._directory is None:
       return 'start again'
     if self._is_converted:
       return self._directory.remedy('delete it and ')
     return 'delete it and start again'
-
-  def _add(
-    self, suffix: int, packed: packed_shard.PackedShard, dictionary: bytes
-  ) -> None:
-    i = self._index[suffix]
-    for name, source in packed.columns.sources.items():
-      self._file_hashes[name] = source['sha256'][:16]
-    # Columns and offsets are kept for the whole run, not for each shard.
-    self._packed[i] = dataclasses.replace(
-      packed,
-      columns=self._columns[i],
-      offsets=packed.offsets[:0],
-      running_crc32=packed.running_crc32[:0],
-    )
-    self._frames.add(i, packed, dictionary)
 
   # --- packing ---------------------------------------------------------------
 
@@ -209,12 +175,12 @@ class Store(run_rows.RunRows):
     Args:
       first: Numbers of the shards to begin with.
     """
-    packed = set(self.packed)
-    self._packer.start([s for s in self.suffixes if s not in packed], first)
+    self.prefer(first)
+    self._packer.start()
 
   def prefer(self, suffixes: Iterable[int]) -> None:
     """Packs these shards next."""
-    self._packer.prefer(suffixes)
+    self._packer.preferred = list(suffixes)
 
   def wait(
     self, suffixes: Iterable[int] | None = None, count: int | None = None
@@ -236,8 +202,8 @@ class Store(run_rows.RunRows):
     Raises:
       DataError: If data turned out damaged, or too large.
     """
-    if self._frames.fault is not None:
-      raise self._frames.fault
+    if self._fault is not None:
+      raise self._fault
     self.raise_packing_error()
 
   def raise_packing_error(self) -> None:
@@ -253,29 +219,6 @@ class Store(run_rows.RunRows):
     self._packer.stop()
 
   @property
-  def packed(self) -> list[int]:
-    """Numbers of the packed shards, ascending."""
-    available = self._frames.available
-    return [
-      suffix
-      for suffix, is_packed in zip(self.suffixes, available, strict=True)
-      if is_packed
-    ]
-
-  def file_hashes(self) -> dict[str, str]:
-    """Returns the hash of each file of the packed shards, by file name.
-
-    The files are those that the shards were packed from, frames included. A hash
-    is the first 16 hexadecimal digits of the SHA-256.
-    """
-    return dict(self._file_hashes)
-
-  @property
-  def num_packed(self) -> int:
-    """Number of packed shards."""
-    return int(np.count_nonzero(self._frames.available))
-
-  @property
   def damaged(self) -> frozenset[int]:
     """Numbers of the shards skipped because their frames are damaged."""
     return self._packer.damaged
@@ -284,68 +227,6 @@ class Store(run_rows.RunRows):
   def is_on_disk(self) -> bool:
     """Whether packed shards are kept in a directory."""
     return self._directory is not None
-
-  @property
-  def nbytes(self) -> int:
-    """Size of packed frames and columns, in memory or mapped, in bytes."""
-    columns = (self.action, self.reward, self.ends)
-    return self._frames.nbytes + sum(c.nbytes for c in columns)
-
-  # --- frames ----------------------------------------------------------------
-
-  @property
-  def frame_tables(self) -> frame_blocks.Tables:
-    """Places of the frames of the shards packed now, for compiled code."""
-    return self._frames.tables
-
-  def windows(self, rows: np.ndarray, length: int) -> np.ndarray:
-    """Decodes stacks of consecutive frames.
-
-    Args:
-      rows: First row of each stack, int64 (n,).
-      length: Number of frames in a stack.
-
-    Returns:
-      (n, length, *frame_shape). Frames are zero for rows outside the run, rows
-      after a gap, and rows of shards that are not packed yet.
-
-    Raises:
-      DataError: If the store is damaged.
-    """
-    return self._frames.windows(rows, length)
-
-  def frames(self, rows: np.ndarray) -> np.ndarray:
-    """Decodes single frames.
-
-    Args:
-      rows: Rows of the run in any order, int64 (n,).
-
-    Returns:
-      (n, *frame_shape). Frames are zero for rows outside the run, and rows of
-      shards that are not packed yet.
-
-    Raises:
-      DataError: If the store is damaged.
-    """
-    return self._frames.frames(rows)
-
-  def kept_frames(
-    self, shard_of: np.ndarray, positions: np.ndarray
-  ) -> np.ndarray:
-    """Decodes single frames by shard and position.
-
-    Args:
-      shard_of: Indices into `suffixes`, (n,).
-      positions: Positions among the shards' kept rows (`Columns.positions`),
-        (n,); -1 gives zeros.
-
-    Returns:
-      (n, *frame_shape).
-
-    Raises:
-      DataError: If the store is damaged.
-    """
-    return self._frames.kept_frames(shard_of, positions)
 
   # --- padding ---------------------------------------------------------------
 
@@ -395,7 +276,7 @@ class Store(run_rows.RunRows):
       if row + 3 > self.starts[i + 1] or ring + 3 > self._capacities[i]:
         continue  # The three rows are not contiguous in one shard.
       try:
-        if self._frames.available[i]:
+        if self._packed[i]:
           frames = self.frames(np.arange(row, row + 3))
         else:
           frames = self._read_frames(i, int(ring), 3)

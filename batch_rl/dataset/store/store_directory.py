@@ -7,7 +7,6 @@ manifest.json  manifest of the run, if it has one
 .lock          lock of the process that writes
 
 Each block of frames has a checksum, which is compared whenever the block is decoded.
-The checksums were added later: a store without them is completed when it is opened.
 """
 
 import errno
@@ -24,6 +23,7 @@ from batch_rl.utils import files, locks
 
 _FILE_NAME = 'store.json'
 _DICTIONARY = 'dictionary'
+_LOCK = '.lock'
 _VERSION = 1
 # `made_by` of an import that can only create a store, not complete one.
 WHOLE_IMPORT = 'import as a whole'
@@ -134,7 +134,7 @@ class StoreDirectory:
     self.path = path
     self._preload = preload
     self.dictionary = b''
-    self._description: dict[str, Any] | None = None
+    self._description: dict[str, Any] = {}  # Empty until there is a store.
     self.read()
 
   def read(self) -> None:
@@ -151,7 +151,7 @@ class StoreDirectory:
         )
       with open(os.path.join(self.path, _DICTIONARY), 'rb') as file:
         dictionary = file.read()
-      if _hash(dictionary) != description['dictionary']:
+      if hashlib.sha256(dictionary).hexdigest() != description['dictionary']:
         raise ValueError('its dictionary is damaged')
     except (OSError, ValueError) as error:
       if isinstance(error, OSError) and error.errno != errno.ENOENT:
@@ -167,7 +167,7 @@ class StoreDirectory:
   @property
   def shards_dir(self) -> str | None:
     """Directory of the shards that the store was made from."""
-    return self._description['source'] if self._description else None
+    return self._description.get('source')
 
   def remedy(self, before: str = '') -> str:
     """Returns the advice to run the store's command again, for messages.
@@ -175,7 +175,7 @@ class StoreDirectory:
     Args:
       before: Advice that precedes it, unless the whole store has to be deleted.
     """
-    made_by = (self._description or {}).get('made_by')
+    made_by = self._description.get('made_by')
     if made_by == WHOLE_IMPORT:
       return 'delete the store and run the same import again'
     command = (
@@ -185,7 +185,7 @@ class StoreDirectory:
 
   def planned_shards(self) -> list[int]:
     """Returns the numbers of all shards, missing ones included, ascending."""
-    return (self._description or {}).get('shards', [])
+    return self._description.get('shards', [])
 
   def shards(self, skip_missing: bool = False) -> list[int]:
     """Returns the shard numbers of a complete store, ascending.
@@ -246,18 +246,17 @@ class StoreDirectory:
       ReadError: If a file cannot be read at the moment.
     """
     description_path = packed_shard.paths(self.path, suffix)[1]
-    if self._description is None or not os.path.exists(description_path):
+    if not self._description or not os.path.exists(description_path):
       return None
     try:
       packed = self.open(suffix)
-      if packed_shard.is_fresh(packed, data_dir, self.path):
+      if packed_shard.is_fresh(packed, data_dir):
         return packed
+      problem = 'it has changed.'
     except ValueError as error:
-      if not quiet:
-        logging.warning('Shard %d is packed again: %s', suffix, error)
-      return None
+      problem = str(error)
     if not quiet:
-      logging.warning('Shard %d is packed again: it has changed.', suffix)
+      logging.warning('Shard %d is packed again: %s', suffix, problem)
     return None
 
   # --- writing ---------------------------------------------------------------
@@ -272,12 +271,12 @@ class StoreDirectory:
       OSError: If the directory cannot be written.
     """
     os.makedirs(self.path, exist_ok=True)
-    return locks.try_lock(packed_shard.lock_path(self.path))
+    return locks.try_lock(os.path.join(self.path, _LOCK))
 
   @property
   def lock_holder(self) -> str:
     """Process that holds the lock, for messages."""
-    return locks.lock_holder(packed_shard.lock_path(self.path))
+    return locks.lock_holder(os.path.join(self.path, _LOCK))
 
   def begin(
     self,
@@ -306,23 +305,25 @@ class StoreDirectory:
       if name.endswith('.tmp'):
         os.remove(os.path.join(self.path, name))
     self.read()
-    if self._description is None:
+    if not self._description:
       self.dictionary = train()
       files.write_bytes(os.path.join(self.path, _DICTIONARY), self.dictionary)
     if manifest:
       manifests.write(self.path, manifest)
-    description = {
-      'version': _VERSION,
-      'source': absolute(data_dir),
-      'dictionary': _hash(self.dictionary),
-      'shards': sorted({*self.planned_shards(), *suffixes}),
-    }
-    self._write(description | ({'made_by': made_by} if made_by else {}))
+    self._write(
+      {
+        'version': _VERSION,
+        'source': absolute(data_dir),
+        'dictionary': hashlib.sha256(self.dictionary).hexdigest(),
+        'shards': sorted({*self.planned_shards(), *suffixes}),
+        **({'made_by': made_by} if made_by else {}),
+      }
+    )
 
   def drop_missing(self) -> None:
     """Removes missing shards from the description; the caller holds the lock."""
     present = self._present_shards()
-    if self._description is not None and present != self.planned_shards():
+    if present != self.planned_shards():
       self._write({**self._description, 'shards': present})
 
   def _write(self, description: dict[str, Any]) -> None:
@@ -345,11 +346,8 @@ class StoreDirectory:
     except OSError as error:
       raise ValueError(f'{self.path}: {error.strerror}.') from error
     # A process killed at its start may leave these files.
-    own = {_FILE_NAME, _DICTIONARY, manifests.FILE_NAME, '.lock', *own_names}
-    if (
-      self._description is None
-      and {files.final_name(name) for name in names} - own
-    ):
+    own = {_FILE_NAME, _DICTIONARY, manifests.FILE_NAME, _LOCK, *own_names}
+    if not self._description and {*map(files.final_name, names)} - own:
       raise ValueError(
         f'{self.path} holds something else; choose a new directory for the store.'
       )
@@ -364,12 +362,8 @@ class StoreDirectory:
       ValueError: If the directory has other content or cannot be listed.
     """
     self.check_unused()
-    if self._description is not None and self.shards_dir != absolute(data_dir):
+    if self.shards_dir not in (None, absolute(data_dir)):
       raise ValueError(
         f'{self.path} is the store of {self.shards_dir}, not of {data_dir}; '
         'choose another directory.'
       )
-
-
-def _hash(content: bytes) -> str:
-  return hashlib.sha256(content).hexdigest()

@@ -1,10 +1,11 @@
 """Packed shards on disk: damage, foreign files, and changed shards."""
 
+import base64
 import dataclasses
 import errno
-import json
 import os
 import resource
+import zlib
 
 import numpy as np
 import pytest
@@ -12,181 +13,119 @@ import pytest
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import packed_columns, packed_shard
 from batch_rl.tests.dataset.store import packing
-from batch_rl.utils import files, locks
+from batch_rl.utils import files
+
+DICTIONARY = b'some dictionary'
 
 
 @pytest.fixture
-def on_disk(tmp_path, pool):
-  """A function that packs a shard; its attributes name the directories."""
-  logs, directory = tmp_path / 'logs', tmp_path / 'store'
-  packing.write(logs, 1, 99, np.arange(50) % 7 == 6)
+def logs(tmp_path):
+  """The directory of a shard, beside the one that it is packed into."""
+  packing.write(tmp_path / 'logs', 1, 99, np.arange(50) % 7 == 6)
+  return tmp_path / 'logs'
+
+
+@pytest.fixture
+def directory(logs, pool):
+  """The directory of the packed shard."""
+  directory = logs.parent / 'store'
   directory.mkdir()
-  dictionary = b'some dictionary'
-
-  def pack():
-    columns = packed_columns.read(str(logs), 1)
-    return packing.pack_to_disk(
-      str(logs), columns, dictionary, str(directory), pool
-    )
-
-  pack()
-  pack.logs, pack.directory, pack.dictionary = logs, directory, dictionary
-  return pack
+  columns = packed_columns.read(str(logs), 1)
+  packing.pack_to_disk(logs, columns, DICTIONARY, directory, pool)
+  return directory
 
 
-def refusal(on_disk, dictionary=None):
+def open_packed(directory, dictionary=DICTIONARY):
+  return packed_shard.open_packed(str(directory), 1, dictionary)
+
+
+def refusal(directory, dictionary=DICTIONARY):
   with pytest.raises(ValueError) as caught:
-    packed_shard.open_packed(
-      str(on_disk.directory), 1, dictionary or on_disk.dictionary
-    )
+    open_packed(directory, dictionary)
   message = str(caught.value)
-  assert str(on_disk.directory) in message and len(message.splitlines()) == 1
+  assert f'{directory}/shard-1.bin' in message and '\n' not in message
   return message
 
 
-def test_foreign_and_incomplete_files_are_refused(on_disk):
-  assert 'another dictionary' in refusal(on_disk, b'other')
-  binary, description = packed_shard.paths(str(on_disk.directory), 1)
-  content = open(binary, 'rb').read()
+def describe(directory, **changes):
+  """Changes the description, with a hash that fits; None removes an entry."""
+  path = str(directory / 'shard-1.json')
+  about = {**files.read_json(path), **changes}
+  about = {key: value for key, value in about.items() if value is not None}
+  files.write_json(path, files.with_hash(about))
+
+
+def test_a_truncated_or_extended_file_is_refused(directory):
+  binary = directory / 'shard-1.bin'
+  content = binary.read_bytes()
   for part in (content[:-1], content + b'x', b''):
-    with open(binary, 'wb') as file:
-      file.write(part)
-    assert f'{len(part)} bytes, expected {len(content)}' in refusal(on_disk)
-  os.remove(binary)
-  assert 'No such file' in refusal(on_disk)
-  on_disk()
-  os.remove(description)
-  assert f'{description} is missing' in refusal(on_disk)
+    binary.write_bytes(part)
+    assert f'{len(part)} bytes' in refusal(directory)
+  assert 'differs' in packed_shard.verify_packed(str(directory), 1)
 
 
-def test_mapped_shards_may_take_all_descriptors(on_disk):
+@pytest.mark.parametrize('name', ['shard-1.bin', 'shard-1.json'])
+def test_a_missing_file_is_named(directory, name):
+  assert packed_shard.verify_packed(str(directory), 1) is None
+  (directory / name).unlink()
+  refusal(directory)
+  assert name in packed_shard.verify_packed(str(directory), 1)
+
+
+def test_mapped_shards_may_take_all_descriptors(directory):
   kind = resource.RLIMIT_NOFILE
   soft, hard = resource.getrlimit(kind)
   resource.setrlimit(kind, (1024, hard))
   try:
-    open_again(on_disk)
+    open_packed(directory)
     assert resource.getrlimit(kind) == (hard, hard)
   finally:
     resource.setrlimit(kind, (soft, hard))
 
 
-@pytest.mark.parametrize('value', [None, 'x', -1, [], {}, [1, 2], 1.5, 7])
-def test_edited_description_is_refused(on_disk, value):
-  _, description = packed_shard.paths(str(on_disk.directory), 1)
-  about = json.loads(open(description, encoding='utf-8').read())
-  for key in about:
-    for changed in (
-      {**about, key: value},
-      {k: v for k, v in about.items() if k != key},
-    ):
-      if changed == about:
-        continue  # The value of zero_rows, which is empty.
-      with open(description, 'w', encoding='utf-8') as file:
-        json.dump(changed, file)
-      refusal(on_disk)
-  with open(description, 'w', encoding='utf-8') as file:
-    json.dump(value, file)
-  refusal(on_disk)
-
-
-def forget_checksums(directory, suffix):
-  """Makes a packed shard as earlier versions of the package wrote it."""
-  _, path = packed_shard.paths(str(directory), suffix)
-  about = files.read_json(path)
-  del about['running_crc32']
-  files.write_json(path, files.with_hash(about))
-
-
-def has_checksums(on_disk):
-  _, path = packed_shard.paths(str(on_disk.directory), 1)
-  return 'running_crc32' in files.read_json(path)
-
-
-def open_again(on_disk):
-  return packed_shard.open_packed(str(on_disk.directory), 1, on_disk.dictionary)
-
-
-def test_checksums_are_added_to_an_old_shard(on_disk, monkeypatch):
-  checksums = open_again(on_disk).running_crc32.tolist()
-  assert checksums[0] == 0 and len(set(checksums)) == len(checksums)
-  _, description = packed_shard.paths(str(on_disk.directory), 1)
-  written = files.read_json(description)
-  forget_checksums(on_disk.directory, 1)
-  assert open_again(on_disk).running_crc32.tolist() == checksums
-  assert files.read_json(description) == written
-  # They are in the file now.
-  monkeypatch.setattr(packed_shard, '_update_description', None)
-  assert open_again(on_disk).running_crc32.tolist() == checksums
-
-
-def test_damage_to_an_old_shard_is_found_on_opening(on_disk):
-  forget_checksums(on_disk.directory, 1)
-  path = on_disk.directory / 'shard-1.bin'
-  content = bytearray(path.read_bytes())
-  content[7] ^= 1
-  path.write_bytes(content)
-  assert 'its hash differs' in refusal(on_disk)
-  assert not has_checksums(on_disk)
-
-
-def test_checksums_are_not_stored_if_that_is_impossible(on_disk, monkeypatch):
-  checksums = open_again(on_disk).running_crc32.tolist()
-  forget_checksums(on_disk.directory, 1)
-  with locks.try_lock(str(on_disk.directory / '.lock')):  # Of a writer.
-    assert open_again(on_disk).running_crc32.tolist() == checksums
-  assert not has_checksums(on_disk)
-  with monkeypatch.context() as patch:
-    patch.setattr(files, 'write_json', refuse)
-    assert open_again(on_disk).running_crc32.tolist() == checksums
-  assert not has_checksums(on_disk)
-  open_again(on_disk)
-  assert has_checksums(on_disk)
-
-
-def refuse(*_):
-  raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-
-def test_a_shard_packed_meanwhile_keeps_its_description(on_disk):
-  """A process that found an older one fresh must not write that back."""
-  old = open_again(on_disk)
-  name = shard_files.file_name('reward', 1)
-  os.utime(on_disk.logs / name, (1, 1))
-  packing.write(on_disk.logs, 1, 99, np.arange(50) % 7 == 5)
-  on_disk()
-  _, path = packed_shard.paths(str(on_disk.directory), 1)
-  written = open(path, encoding='utf-8').read()
-  sources = {**old.columns.sources, name: {}}
-  packed_shard._update_description(
-    str(on_disk.directory),
-    1,
-    {'sources': old.columns.sources},
-    {'sources': sources},
-  )
-  assert open(path, encoding='utf-8').read() == written
-
-
 @pytest.mark.parametrize(
-  'checksums', [None, 7, '', 'AAA', '?', 'AAAA', 'AAAAAA==']
+  'change, message',
+  [
+    ({'dictionary': 'x'}, 'another dictionary'),
+    ({'suffix': 2}, 'shard 2'),
+    ({'block_rows': 13}, '13 rows'),
+    ({'running_crc32': None}, 'earlier version'),
+    ({'running_crc32': 7}, ''),
+    ({'running_crc32': '?'}, ''),
+    ({'running_crc32': 'AAA'}, ''),
+    ({'running_crc32': 'AAAA'}, ''),
+    ({'running_crc32': 'AAAAAA=='}, 'checksums'),
+    ({'sections': {}}, ''),
+    ({'crc32': {'reward': 5}}, 'reward is damaged'),
+    ({'frame_dtype': 'x'}, ''),
+    ({'frame_shape': 3}, ''),
+    ({'add_count': 30}, 'action'),
+    ({'truncated_rows': 7}, ''),
+    ({'zero_rows': None}, 'zero_rows'),
+  ],
 )
-def test_invalid_checksums_are_refused(on_disk, checksums):
-  _, path = packed_shard.paths(str(on_disk.directory), 1)
-  about = {**files.read_json(path), 'running_crc32': checksums}
-  files.write_json(path, files.with_hash(about))
-  refusal(on_disk)
+def test_a_wrong_description_is_refused(directory, change, message):
+  describe(directory, **change)
+  assert message in refusal(directory)
 
 
-def test_invalid_offsets_are_refused(tmp_path, pool):
-  """The decoder would use them as addresses in memory."""
-  packing.write(tmp_path, 0, 50, np.zeros(50))
-  columns = packed_columns.read(str(tmp_path), 0)
-  packed = packing.pack_to_memory(tmp_path, columns, b'', pool)
-  good = packed.offsets.astype(np.int64)
-  size = len(packed.blocks)
+def test_a_damaged_description_is_refused(directory):
+  path = directory / 'shard-1.json'
+  text = path.read_text()
+  for damaged in ('[]', '7', '{', text.replace('50', '51')):
+    path.write_text(damaged)
+    refusal(directory)
+    assert 'shard-1.json' in packed_shard.verify_packed(str(directory), 1)
+
+
+def test_wrong_lengths_and_offsets_are_refused(directory):
+  """The decoder would use offsets as addresses in memory."""
+  packed = open_packed(directory)
+  good, size = packed.offsets.astype(np.int64), int(packed.offsets[-1])
   packed.check()
-  for wrong in (
+  for offsets in (
     good + 1,
-    np.where(good == size, size + 1, good),
+    np.where(good == size, len(packed.blocks) + 1, good),
     np.where(good == good[2], good[1] - 1, good),
     np.where(good == good[2], 2**32 - 1, good),
     good[:-1],
@@ -194,69 +133,59 @@ def test_invalid_offsets_are_refused(tmp_path, pool):
     good[:0],
   ):
     for dtype in (np.uint32, np.uint64):
-      damaged = dataclasses.replace(packed, offsets=wrong.astype(dtype))
+      damaged = dataclasses.replace(packed, offsets=offsets.astype(dtype))
       with pytest.raises(ValueError, match='offsets'):
         damaged.check()
   with pytest.raises(ValueError, match='offsets'):
     dataclasses.replace(packed, offsets=good).check()  # A signed dtype.
-  for name in ('action', 'reward', 'terminal'):
-    shorter = dataclasses.replace(
-      columns, **{name: getattr(columns, name)[:-1]}
-    )
+  for name in packed_columns.NAMES:
+    column = getattr(packed.columns, name)
+    shorter = dataclasses.replace(packed.columns, **{name: column[:-1]})
     with pytest.raises(ValueError, match=name):
       dataclasses.replace(packed, columns=shorter).check()
 
 
-def test_packed_shard_is_fresh_until_its_files_change(on_disk):
-  directory = str(on_disk.directory)
-  packed = packed_shard.open_packed(directory, 1, on_disk.dictionary)
-  name = shard_files.file_name('reward', 1)
-  path, logs = on_disk.logs / name, str(on_disk.logs)
-  assert packed_shard.is_fresh(packed, logs, directory)
+def test_checksums_are_those_of_the_blocks_before(directory):
+  packed = open_packed(directory)
+  about = files.read_json(str(directory / 'shard-1.json'))
+  stored = np.frombuffer(base64.b64decode(about['running_crc32']), '<u4')
+  blocks = packed.blocks.tobytes()
+  assert packed.running_crc32.tolist() == stored.tolist()
+  assert stored.tolist() == [
+    zlib.crc32(blocks[:offset]) for offset in packed.offsets
+  ]
+
+
+def test_packed_shard_is_fresh_until_its_files_change(logs, directory):
+  packed = open_packed(directory)
+  path = logs / shard_files.file_name('reward', 1)
+
+  def is_fresh():
+    return packed_shard.is_fresh(packed, str(logs))
+
+  assert is_fresh()
   os.utime(path, (1, 1))
-  assert packed_shard.is_fresh(packed, logs, directory)  # As after a copy.
-  again = packed_shard.open_packed(directory, 1, on_disk.dictionary)
-  assert again.columns.sources[name]['mtime_ns'] == 10**9  # Stored by is_fresh.
+  assert is_fresh()  # As after a copy.
   content = bytearray(path.read_bytes())
   content[4] ^= 1  # gzip's own time stamp.
   path.write_bytes(content)
-  os.utime(path, (1, 1))
-  assert not packed_shard.is_fresh(packed, logs, directory)
+  assert not is_fresh()
   path.write_bytes(bytes(content) + b'x')
-  assert not packed_shard.is_fresh(packed, logs, directory)
-  os.remove(path)
+  assert not is_fresh()
+  path.unlink()
   with pytest.raises(ValueError, match='reward_ckpt.1.gz'):
-    packed_shard.is_fresh(packed, logs, directory)
+    is_fresh()
 
 
-def test_verification_names_missing_files(on_disk):
-  binary, description = packed_shard.paths(str(on_disk.directory), 1)
-  assert packed_shard.verify_packed(str(on_disk.directory), 1) is None
-  os.remove(binary)
-  assert 'No such file' in packed_shard.verify_packed(str(on_disk.directory), 1)
-  os.remove(description)
-  on_disk()
-  os.remove(description)
-  assert f'{description} is missing' in packed_shard.verify_packed(
-    str(on_disk.directory), 1
-  )
-  with open(description, 'w', encoding='utf-8') as file:
-    file.write('[]')
-  assert 'cannot be verified' in packed_shard.verify_packed(
-    str(on_disk.directory), 1
-  )
-
-
-def test_a_source_that_cannot_be_read_is_not_stale(on_disk, monkeypatch):
-  packed = open_again(on_disk)
-  os.utime(on_disk.logs / shard_files.file_name('reward', 1), (1, 1))
+def test_a_source_that_cannot_be_read_is_not_stale(
+  logs, directory, monkeypatch
+):
+  packed = open_packed(directory)
+  os.utime(logs / shard_files.file_name('reward', 1), (1, 1))
 
   def fail(path):
     raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
   monkeypatch.setattr(files, 'sha256', fail)
-  with pytest.raises(
-    shard_reader.ReadError,
-    match='reward_ckpt.1.gz cannot be read: Input/output',
-  ):
-    packed_shard.is_fresh(packed, str(on_disk.logs), str(on_disk.directory))
+  with pytest.raises(shard_reader.ReadError, match='reward_ckpt.1.gz'):
+    packed_shard.is_fresh(packed, str(logs))

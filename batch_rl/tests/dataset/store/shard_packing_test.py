@@ -71,7 +71,7 @@ def test_packed_frames_equal_the_files(
     assert packed.columns.digest == columns.digest
     assert packed.columns.frame_dtype == np.dtype(dtype)
     assert len(packed.columns.sources) == 6
-    assert packed_shard.is_fresh(packed, str(logs), str(directory))
+    assert packed_shard.is_fresh(packed, str(logs))
   assert packed_shard.verify_packed(str(directory), suffix) is None
   assert sorted(os.listdir(directory)) == [
     f'shard-{suffix}.bin',

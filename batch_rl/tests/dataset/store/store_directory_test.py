@@ -18,7 +18,7 @@ from batch_rl.dataset import store
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import packed_shard
 from batch_rl.tests import ring_logs, shards
-from batch_rl.tests.dataset.store import packed_shard_test, stores
+from batch_rl.tests.dataset.store import stores
 
 
 def test_cache_is_used_until_shards_change(tmp_path, packings, caplog):
@@ -217,82 +217,6 @@ def test_a_shard_under_another_number_is_refused(tmp_path):
     shutil.copy(directory / f'shard-1.{kind}', directory / f'shard-0.{kind}')
   with pytest.raises(ValueError, match='shard-0.bin .*it is shard 1'):
     store.Store(str(directory))
-
-
-def test_a_cache_packed_again_by_another_process_stays_usable(
-  tmp_path, monkeypatch, packings
-):
-  """The other process has removed a description when its new time is known."""
-  logs, cache = tmp_path / 'logs', tmp_path / 'cache'
-  rows = shards.write_run(logs, [30] * 2, capacity=50)
-  stores.open_store(logs, directory=str(cache)).close()
-  os.utime(logs / shard_files.file_name('reward', 0))
-  original = packed_shard.open_packed
-
-  def open_and_remove(*arguments):
-    packed = original(*arguments)
-    if arguments[1] == 0:
-      os.remove(cache / 'shard-0.json')
-    return packed
-
-  monkeypatch.setattr(packed_shard, 'open_packed', open_and_remove)
-  opened = stores.open_store(logs, directory=str(cache))
-  assert stores.rows_in(opened) == rows
-  assert packings == [0, 1] and not (cache / 'shard-0.json').exists()
-
-
-_OPEN_OFTEN = """
-import builtins, os, pathlib, sys, time
-from batch_rl.dataset.store import shard_packing, store
-
-logs, cache = map(pathlib.Path, sys.argv[1:])
-shard_packing.pack = None  # Nothing is packed again.
-open_now = open
-
-def open_slowly(path, mode='r', *arguments, **options):
-  # Files stay incomplete for a while, so that other processes meet them.
-  opened = open_now(path, mode, *arguments, **options)
-  time.sleep(0.005 * (mode in ('wb', 'xb')))
-  return opened
-
-builtins.open = open_slowly
-
-def open_often(seed):
-  for i in range(15):
-    for path in logs.glob('*reward*'):
-      os.utime(path, ns=(0, time.time_ns()))
-    store.Store(str(logs), directory=str(cache)).wait()
-
-children = []
-for seed in range(6):
-  children.append(os.fork())
-  if not children[-1]:
-    try:
-      open_often(seed)
-      os._exit(0)
-    finally:
-      sys.excepthook(*sys.exc_info())
-      os._exit(1)
-sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
-"""
-
-
-def test_processes_that_open_a_cache_at_once_use_it(tmp_path):
-  """They all store new times of the shards' files, and some its checksums."""
-  logs, cache = tmp_path / 'logs', tmp_path / 'cache'
-  rows = shards.write_run(logs, [30] * 6, capacity=50)
-  stores.open_store(logs, directory=str(cache))
-  packed_shard_test.forget_checksums(cache, 1)
-  done = subprocess.run(
-    [sys.executable, '-c', _OPEN_OFTEN, logs, cache],
-    capture_output=True,
-    text=True,
-  )
-  assert done.returncode == 0, done.stderr
-  assert 'packed again' not in done.stderr
-  assert 'running_crc32' in json.loads((cache / 'shard-1.json').read_text())
-  assert not list(cache.glob('*.tmp'))
-  assert stores.rows_in(stores.open_store(logs, directory=str(cache))) == rows
 
 
 def test_a_conversion_continues_without_a_shard_removed_since(
