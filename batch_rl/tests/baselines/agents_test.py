@@ -347,12 +347,6 @@ def test_random_agent_acts_uniformly(make_agent):
   assert abs((actions == 0).sum() - 2000) < 5 * np.sqrt(4000 * 0.25)
 
 
-@pytest.mark.parametrize('name', ['c51', 'quantile'])
-def test_samples_uniformly(name):
-  with pytest.raises(ValueError, match="='prioritized' is not supported"):
-    CLASSES[name](None, 2, '/nowhere', replay_scheme='prioritized')
-
-
 def test_separate_networks_take_turns_by_episode(make_agent):
   agent = make_agent(
     'multi_network_dqn',
