@@ -1,6 +1,6 @@
 """Features of a network: the inputs of its last layer."""
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import tensorflow as tf
@@ -61,15 +61,12 @@ class Recorder:
     self._network = network
     self._inputs: list[tf.Tensor] = []
     for _, _, layer in output_layers(network, with_weights=True):
-      layer.call = self._recording(layer.call)
+      layer.call = functools.partial(self._record, layer.call)
 
-  def _recording(self, call: Callable[..., Any]) -> Callable[..., Any]:
-    @tf.autograph.experimental.do_not_convert
-    def record(inputs, *args, **kwargs):
-      self._inputs.append(inputs)
-      return call(inputs, *args, **kwargs)
-
-    return record
+  @tf.autograph.experimental.do_not_convert
+  def _record(self, call, inputs, *args, **kwargs):
+    self._inputs.append(inputs)
+    return call(inputs, *args, **kwargs)
 
   def __call__(self, states: tf.Tensor) -> tuple[Any, list[tf.Tensor]]:
     """Returns the network's outputs, and the inputs of its last layers."""
@@ -94,11 +91,7 @@ def join(inputs: list[tf.Tensor], network: tf.keras.Model) -> tf.Tensor:
       'its layers as attributes of the model, the last one last.'
     )
   parts = [
-    tf.reshape(tf.cast(part, tf.float32), (-1, _size(part))) for part in inputs
+    tf.reshape(tf.cast(part, tf.float32), (-1, part.shape[1:].num_elements()))
+    for part in inputs
   ]
   return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
-
-
-def _size(tensor: tf.Tensor) -> int:
-  """Returns the number of elements of a row."""
-  return tensor.shape[1:].num_elements()

@@ -12,50 +12,42 @@ _RANDOM = re.compile(
   'Random|Multinomial|TruncatedNormal|Stateful(?!Part)|NonDeterministic|Rng|CandidateSampler'
 )
 _PYTHON = ('PyFunc', 'PyFuncStateless', 'EagerPyFunc')
-_READS = (
-  'ReadVariableOp',
-  'ResourceGather',
-  'ResourceGatherNd',
-  'VariableShape',
-)
 
 
-def check_network(network: Any) -> None:
-  """Checks that a network is a Keras model.
-
-  Raises:
-    ValueError: If it is not.
-  """
-  if not isinstance(network, tf.keras.layers.Layer):
-    raise ValueError(
-      f'The network {type(network).__name__} is not of a Keras class: derive it from '
-      'tf.keras.Model.'
-    )
-
-
-def check_outputs(outputs: Any, num_actions: int, network: Any) -> None:
-  """Checks that a network returns a value of each action.
+def check_outputs(
+  network: Any, outputs: Any, expected: Mapping[str, tuple[int, ...]]
+) -> None:
+  """Checks that a network returns what its agent reads.
 
   Args:
-    outputs: Result of the network's `call`.
-    num_actions: Number of actions.
-    network: Network, or what is in its place.
+    network: Network of the agent.
+    outputs: Result of its `call`.
+    expected: Shape of each field, without the axis of the states.
 
   Raises:
-    ValueError: If its result has no `q_values`, floats (n, num_actions).
+    ValueError: If the network is no Keras model, or a field is missing, is no
+      floating-point tensor, or has another shape.
   """
   name = type(network).__name__
-  expected = f'a named tuple with q_values, float32 (n, {num_actions})'
-  q_values = getattr(outputs, 'q_values', None)
-  if q_values is None:
-    found = 'a tensor' if tf.is_tensor(outputs) else type(outputs).__name__
-  elif not tf.is_tensor(q_values):
-    found = f'q_values of type {type(q_values).__name__}'
-  elif q_values.dtype.is_floating and q_values.shape[1:] == [num_actions]:
-    return
-  else:
-    found = f'q_values, {q_values.dtype.name} {_text(q_values.shape)}'
-  raise ValueError(f'{name}.call returned {found}; expected {expected}.')
+  if not isinstance(network, tf.keras.layers.Layer):
+    raise ValueError(
+      f'The network {name} is not of a Keras class: derive it from tf.keras.Model.'
+    )
+  for field, shape in expected.items():
+    value = getattr(outputs, field, None)
+    if value is None:
+      found = 'a tensor' if tf.is_tensor(outputs) else type(outputs).__name__
+    elif not tf.is_tensor(value):
+      found = f'{field} of type {type(value).__name__}'
+    elif not value.dtype.is_floating or value.shape[1:] != shape:
+      found = f'{field}, {value.dtype.name} {value.shape}'
+    else:
+      continue
+    sizes = ', '.join(map(str, ('n', *shape)))
+    raise ValueError(
+      f'{name}.call returned {found}; expected a named tuple with {field}, float32 '
+      f'({sizes}).'
+    )
 
 
 def check_losses(losses: Any, actions: tf.Tensor, agent: type) -> None:
@@ -69,19 +61,15 @@ def check_losses(losses: Any, actions: tf.Tensor, agent: type) -> None:
   Raises:
     ValueError: If it does not.
   """
-  expected = f'float32 {_text(actions.shape)}, a loss for each transition'
-  if not tf.is_tensor(losses):
-    raise ValueError(
-      f'{agent.__name__}.loss returned {losses!r}; expected a tensor, {expected}.'
-    )
-  if losses.dtype != tf.float32 or losses.shape.rank != 1:
-    found = f'{losses.dtype.name} {_text(losses.shape)}'
-  elif not losses.shape.is_compatible_with(actions.shape):
-    found = f'float32 {_text(losses.shape)}'
-  else:
-    return
+  found = losses
+  if tf.is_tensor(losses):
+    is_compatible = losses.shape.is_compatible_with(actions.shape)
+    if losses.dtype == tf.float32 and losses.shape.rank == 1 and is_compatible:
+      return
+    found = f'{losses.dtype.name} {losses.shape}'
   raise ValueError(
-    f'{agent.__name__}.loss returned {found}; expected {expected}.'
+    f'{agent.__name__}.loss returned {found}; expected a tensor, float32 '
+    f'{actions.shape}, a loss for each transition.'
   )
 
 
@@ -159,15 +147,9 @@ def are_same(left: tf.Graph, right: tf.Graph) -> bool:
   """Returns whether two graphs have the same operations and constants."""
 
   def describe(graph):
-    definition = graph.as_graph_def()
-    functions = definition.library.function
-    nodes = [*definition.node, *(n for f in functions for n in f.node_def)]
     return [
-      (
-        node.op,
-        node.attr['value'].SerializeToString() if node.op == 'Const' else b'',
-      )
-      for node in nodes
+      (node.op, node.attr['value'].SerializeToString() * (node.op == 'Const'))
+      for node in _nodes(graph)
     ]
 
   return describe(left) == describe(right)
@@ -188,7 +170,7 @@ def check_reproducible(
     ValueError: If the graph draws others, or writes a summary, or calls Python
       although `calls_python` is False.
   """
-  for op in _operations(graph):
+  for op in (node.op for node in _nodes(graph)):
     if not calls_python and op in _PYTHON:
       raise ValueError(
         f'{method} calls a Python function ({op}), which may depend on more than the '
@@ -268,33 +250,6 @@ def check_captures(graph: tf.Graph, method: str, remedy: str) -> None:
         )
 
 
-def written(graph: tf.Graph) -> set[str]:
-  """Returns the names of the variables that a function's graph may write."""
-  captured = {id(inside): outside for outside, inside in graph.captures}
-  return {
-    _outside(captured.get(id(tensor), tensor)).op.name
-    for op in graph.get_operations()
-    if op.type not in _READS
-    for tensor in op.inputs
-    if tensor.dtype == tf.resource
-  }
-
-
-def warn_of_constants(written_names: set[str]) -> None:
-  """Warns of variables that training does not change.
-
-  Args:
-    written_names: Names of the variables that it writes.
-  """
-  names = [v.op.name for v in tf.compat.v1.global_variables()]
-  if constant := [name for name in names if name not in written_names]:
-    logging.warning(
-      '%s never change: the loss does not depend on them, and _build_sync_op does not '
-      'assign them.',
-      ', '.join(constant),
-    )
-
-
 def _outside(tensor: tf.Tensor) -> tf.Tensor:
   """Returns a tensor as the outermost graph has it."""
   for outside, inside in getattr(tensor.graph, 'captures', ()):
@@ -326,17 +281,8 @@ def _draws(op: str) -> bool:
   return bool(definition and definition.is_stateful and _RANDOM.search(op))
 
 
-def _operations(graph: tf.Graph) -> Iterator[str]:
-  """Yields the types of the graph's operations, those of its functions included."""
+def _nodes(graph: tf.Graph) -> list[Any]:
+  """Returns the operations of a graph and of its functions, as `NodeDef`s."""
   definition = graph.as_graph_def()
-  for node in definition.node:
-    yield node.op
-  for function in definition.library.function:
-    for node in function.node_def:
-      yield node.op
-
-
-def _text(shape: tf.TensorShape) -> str:
-  return (
-    'of unknown shape' if shape.rank is None else str(tuple(shape.as_list()))
-  )
+  functions = definition.library.function
+  return [*definition.node, *(n for f in functions for n in f.node_def)]

@@ -78,6 +78,18 @@ class Head:
     """
     raise NotImplementedError
 
+  def fields(
+    self, outputs: Any, num_actions: int
+  ) -> dict[str, tuple[int, ...]]:
+    """Returns the shape of each output that the head reads, beside `q_values`.
+
+    Args:
+      outputs: Outputs of a network.
+      num_actions: Number of actions.
+    """
+    del outputs, num_actions
+    return {}
+
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the predicted returns of each action, (n, num_actions, k).
 

@@ -7,20 +7,80 @@ parts.
 
 import contextlib
 import functools
+import hashlib
 import random
 import secrets
+import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 
-from batch_rl.agents import action_choice, features, graph_checks
-from batch_rl.agents.batch import Batch
+from batch_rl.agents import features, graph_checks, policies
 from batch_rl.utils import seeding
 from batch_rl.utils.user_code import gin_signatures
+
+
+class Batch(NamedTuple):
+  """Transitions of an update, as tensors.
+
+  A column that an agent asks for by `needs` is an attribute, too, such as
+  `batch.return_to_go`.
+
+  Attributes:
+    state: States, (n, *observation_shape, stack_size), of the observations' dtype.
+    action: Actions, int32 (n,).
+    reward: Sums of the discounted n-step rewards, float32 (n,).
+    next_state: States after the n steps, of the shape of `state`.
+    next_action: Actions in `next_state`, int32 (n,).
+    next_reward: Rewards of `next_action`, float32 (n,).
+    terminal: 1 if the episode ends within the n steps, else 0; uint8 (n,).
+    indices: Indices in the replay memory, integers (n,).
+    step: Agent step of the update, int64 ().
+    seed: Seed for `tf.random.stateless_*`, int64 (2,); each update has another.
+    columns: Columns of `needs` by name, (n, ...).
+  """
+
+  state: tf.Tensor
+  action: tf.Tensor
+  reward: tf.Tensor
+  next_state: tf.Tensor
+  next_action: tf.Tensor
+  next_reward: tf.Tensor
+  terminal: tf.Tensor
+  indices: tf.Tensor
+  step: tf.Tensor
+  seed: tf.Tensor
+  columns: Mapping[str, tf.Tensor] = types.MappingProxyType({})
+
+  def __getattr__(self, name: str) -> tf.Tensor:
+    """Returns a column of `needs`.
+
+    Raises:
+      AttributeError: If the agent does not ask for it.
+    """
+    if name in self.columns:
+      return self.columns[name]
+    raise AttributeError(
+      f'The batch has no column {name}: add {name!r} to `needs` of the agent.'
+    )
+
+  def seed_for(self, purpose: str) -> tf.Tensor:
+    """Returns an independent seed for one of several draws of a loss, int64 (2,).
+
+    Two draws of the same shape from `seed` are equal; draws from the seeds of two
+    purposes are independent.
+
+    Args:
+      purpose: Name of the draw, e.g. 'tau'. Another name gives other numbers.
+    """
+    digest = hashlib.sha256(purpose.encode()).digest()
+    # Six bytes: the sum with `seed`, which has 31 bits, cannot overflow.
+    offset = int.from_bytes(digest[:6], 'little')
+    return self.seed + tf.constant([offset, 0], tf.int64)
 
 
 class LossAgent(gin_signatures.ForwardedParameters):
@@ -53,7 +113,6 @@ class LossAgent(gin_signatures.ForwardedParameters):
     self.networks: dict[str, tf.keras.Model] = {}
     self.targets: dict[str, tf.keras.Model] = {}
     self._on_features: set[str] = set()
-    self._recorders: dict[int, features.Recorder] = {}
     self._calls: dict[Any, Any] | None = None  # within `_update`
     self._scalars: dict[str, tf.Tensor] = {}
     self._choice: Any = None  # an `ActionChoice`, if it defines the actions
@@ -172,12 +231,13 @@ class LossAgent(gin_signatures.ForwardedParameters):
     if self._calls is not None and key in self._calls:
       return self._calls[key]
     if network is self.networks.get('online'):
-      if id(network) not in self._recorders:
-        self._recorders[id(network)] = features.Recorder(network)
-      result = self._recorders[id(network)](states)
+      outputs, inputs = self._recorder(states)
     else:
-      inputs = self.features(states) if name in self._on_features else states
-      result = tf.nest.map_structure(_as_float32, network(inputs)), []
+      on_features = name in self._on_features
+      outputs = network(self.features(states) if on_features else states)
+      inputs = []
+    # A network that computes in bfloat16 may return it.
+    result = tf.nest.map_structure(_as_float32, outputs), inputs
     if self._calls is not None:
       self._calls[key] = result
     return result
@@ -190,15 +250,8 @@ class LossAgent(gin_signatures.ForwardedParameters):
       value: Scalar, or a tensor whose mean is shown.
 
     Raises:
-      ValueError: If the name is taken, or the value is not a number.
+      ValueError: If the name is taken.
     """
-    value = tf.convert_to_tensor(value)
-    if not (
-      value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool
-    ):
-      raise ValueError(
-        f'{type(self).__name__}.loss logs {name!r}, a {value.dtype.name}: log numbers.'
-      )
     if name in ('Loss', *self._scalars):
       raise ValueError(
         f'{type(self).__name__}.loss logs another scalar by the name {name!r}: '
@@ -231,16 +284,20 @@ class LossAgent(gin_signatures.ForwardedParameters):
     steps, self.training_steps = self.training_steps, batch.step
     self._calls, self._scalars = {}, {}
     try:
-      update, loss = self._minimise(batch)
+      with self._no_new_weights():
+        losses = self.loss(batch)
+      graph_checks.check_losses(losses, batch.action, type(self))
+      loss = tf.reduce_mean(losses)
+      pairs = self.optimizer.compute_gradients(
+        loss,
+        self._trained_weights(),
+        # Keeps the backward pass of each network on its device.
+        colocate_gradients_with_ops=True,
+      )
+      graph_checks.check_gradients(pairs, self.networks, type(self))
+      update = self.optimizer.apply_gradients(pairs)
     finally:
       self.training_steps, self._calls = steps, None
-    return update, {'Loss': loss, **self._scalars}
-
-  def _minimise(self, batch):
-    """Builds an update; returns it, and the loss, float32 ()."""
-    with self._no_new_weights():
-      losses = self.loss(batch)
-    graph_checks.check_losses(losses, batch.action, type(self))
     if self.online_convnet.losses:
       logging.warning(
         'Regularisation losses of the layers of %s are minimised only if %s.loss adds '
@@ -248,15 +305,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
         self.online_convnet.name,
         type(self).__name__,
       )
-    loss = tf.reduce_mean(losses)
-    pairs = self.optimizer.compute_gradients(
-      loss,
-      self._trained_weights(),
-      # Keeps the backward pass of each network on its device.
-      colocate_gradients_with_ops=True,
-    )
-    graph_checks.check_gradients(pairs, self.networks, type(self))
-    return self.optimizer.apply_gradients(pairs), loss
+    return update, {'Loss': loss, **self._scalars}
 
   def _trained_weights(self) -> list[tf.Variable]:
     """Returns the weights that the loss trains.
@@ -363,13 +412,18 @@ class LossAgent(gin_signatures.ForwardedParameters):
       self.target_convnet = self._create_network(name='Target')
     self._register_networks()
     self._calls = {}
-    self._net_outputs = self._checked_outputs()
+    self._net_outputs = self.online(self.state_ph)
+    graph_checks.check_outputs(
+      self.online_convnet,
+      self._net_outputs,
+      self._expected_outputs(self._net_outputs),
+    )
     if self.uses_target:
       self.target(self.state_ph)  # makes the weights
     self.build_networks()
     outputs = self.acting_outputs(self.state_ph)
     self._calls = None
-    self._choice = action_choice.ActionChoice(self, outputs)
+    self._choice = policies.ActionChoice(self, outputs)
     with tf.device('/cpu:*'):  # Python functions run on the CPU
       seeds = tf.numpy_function(_draw_seeds, [], tf.int64)
     actions = self._choice(outputs, tf.ensure_shape(seeds, (1, 2)))
@@ -377,20 +431,14 @@ class LossAgent(gin_signatures.ForwardedParameters):
 
   def _register_networks(self):
     self.networks = {'online': self.online_convnet, **self.networks}
+    self._recorder = features.Recorder(self.online_convnet)
     if self.target_convnet is not None:
       self.targets['online'] = self.target_convnet
 
-  def _checked_outputs(self):
-    """Returns the online network's outputs for `state_ph`.
-
-    Raises:
-      ValueError: If they have no values of the actions.
-    """
-    network = self.online_convnet
-    graph_checks.check_network(network)
-    outputs = self.online(self.state_ph)
-    graph_checks.check_outputs(outputs, self.num_actions, network)
-    return outputs
+  def _expected_outputs(self, outputs: Any) -> dict[str, tuple[int, ...]]:
+    """Returns the shape of each output that the agent reads, without the states."""
+    del outputs
+    return {'q_values': (self.num_actions,)}
 
   # Outputs for Dopamine's own batch, which a `_build_train_op` of a user may read.
 

@@ -151,13 +151,7 @@ def display_name(agent_class: type) -> str:
   It is the class attribute `display_name`; by default, the name of the class without
   `FixedReplay`, `Logged` and `Agent`.
   """
-  given = getattr(agent_class, 'display_name', None)
-  if given is not None:
-    if not isinstance(given, str) or not given.strip():
-      raise ValueError(
-        f'{agent_class.__name__}.display_name={given!r} is not a name: set it to a '
-        'string.'
-      )
-    return given
+  if given := getattr(agent_class, 'display_name', None):
+    return str(given)
   name = agent_class.__name__
   return re.sub(r'^(FixedReplay|Logged)|Agent$', '', name) or name

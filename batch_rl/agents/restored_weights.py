@@ -40,29 +40,29 @@ def check(agent: Any, path: str, remedy: str) -> None:
     ValueError: If it has others.
     tf.errors.OpError: If it cannot be read.
   """
-  saved = tf.compat.v1.train.NewCheckpointReader(
-    path
-  ).get_variable_to_shape_map()
-  if problem := _misfit(agent, saved):
-    raise ValueError(f'{path} does not fit the agent: {problem}; {remedy}.')
-
-
-def _misfit(agent, saved):
-  """Returns the first difference between checkpoint and agent in words, or None."""
+  reader = tf.compat.v1.train.NewCheckpointReader(path)
+  saved = reader.get_variable_to_shape_map()
   shapes = {
     variable.op.name: variable.shape.as_list()
     for variable in agent._saver._var_list  # those that checkpoints have
     if isinstance(variable, tf.Variable)
   }
-  for name, shape in shapes.items():
-    if name not in saved:
-      return f'the agent has a variable {name}, the checkpoint has none'
-    if saved[name] != shape:
-      return f'{name} has shape {tuple(shape)}, in the checkpoint {tuple(saved[name])}'
+  problems = [
+    f'the agent has a variable {name}, the checkpoint has none'
+    for name in shapes
+    if name not in saved
+  ]
+  problems += [
+    f'{name} has shape {tuple(shape)}, in the checkpoint {tuple(saved[name])}'
+    for name, shape in shapes.items()
+    if saved.get(name, shape) != shape
+  ]
   scopes = {name.split('/')[0] for name in shapes}
-  for name in sorted(saved):
+  problems += [
+    f'the checkpoint has a variable {name}, the agent has none'
+    for name in sorted(saved.keys() - shapes)
     # Variables of the optimiser, e.g. Online/Dense/kernel/Adam, are not needed.
-    of_optimizer = name.rpartition('/')[0] in saved
-    if name not in shapes and name.split('/')[0] in scopes and not of_optimizer:
-      return f'the checkpoint has a variable {name}, the agent has none'
-  return None
+    if name.split('/')[0] in scopes and name.rpartition('/')[0] not in saved
+  ]
+  if problems:
+    raise ValueError(f'{path} does not fit the agent: {problems[0]}; {remedy}.')

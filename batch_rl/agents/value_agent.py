@@ -21,7 +21,6 @@ from dopamine.tf.agents.rainbow import rainbow_agent
 
 from batch_rl.agents import backups, heads, loss_agent, policies
 from batch_rl.agents import terms as terms_lib
-from batch_rl.agents.batch import Batch
 
 
 class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
@@ -61,43 +60,35 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       if part is not None:
         setattr(self, name, part)
     self._check_parts()
-    self.needs = tuple(
-      dict.fromkeys(
-        [
-          *self.needs,
-          *self.backup.needs,
-          *(name for term in self.terms for name in term.needs),
-        ]
-      )
-    )
+    columns = [
+      name for part in (self.backup, *self.terms) for name in part.needs
+    ]
+    self.needs = tuple(dict.fromkeys([*self.needs, *columns]))
     self.uses_target = self.uses_target and self.backup.uses_target
     super().__init__(*args, **kwargs)
 
   def _check_parts(self):
-    kinds = {
-      'head': heads.Head,
-      'backup': backups.Backup,
-      'policy': policies.Policy,
-    }
-    parts = [(name, getattr(self, name), kind) for name, kind in kinds.items()]
-    if not isinstance(self.terms, (list, tuple)):
-      raise ValueError(
-        f'{type(self).__name__}.terms={self.terms!r}: give a list, e.g. [@CQL()].'
-      )
-    parts += [('terms', term, terms_lib.Term) for term in self.terms]
-    for name, part, kind in parts:
-      if not isinstance(part, kind):
-        raise ValueError(
-          f'{type(self).__name__}.{name} has {part!r}: give an object derived from '
-          f'{kind.__module__}.{kind.__name__}; in gin with @ and (), e.g. @CQL().'
-        )
+    agent = type(self).__name__
+    for name, kind, parts in (
+      ('head', heads.Head, [self.head]),
+      ('backup', backups.Backup, [self.backup]),
+      ('terms', terms_lib.Term, self.terms),
+      ('policy', policies.Policy, [self.policy]),
+    ):
+      for part in parts:
+        if not isinstance(part, kind):
+          raise ValueError(
+            f'{agent}.{name} has {part!r}: give an object derived from '
+            f'{kind.__module__}.{kind.__name__}; in gin with @ and (), e.g. @CQL().'
+          )
 
   @classmethod
-  def _refuse_other_head(cls) -> None:
-    """Refuses a class attribute `head` of an agent that makes its own."""
-    if cls.head is not ValueAgent.head:
+  def _refuse_other_head(cls, head: heads.Head | None = None) -> None:
+    """Refuses another head, given or set in the class, of an agent with its own."""
+    head = head or cls.head
+    if head is not ValueAgent.head:
       raise ValueError(
-        f'{cls.__name__} has its own head: give {cls.head!r} to a DQN agent.'
+        f'{cls.__name__} has its own head: give {head!r} to a DQN agent.'
       )
 
   def _create_network(self, name: str) -> tf.keras.Model:
@@ -108,7 +99,7 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     for term in self.terms:
       term.build_networks(self)
 
-  def loss(self, batch: Batch) -> tf.Tensor:
+  def loss(self, batch: loss_agent.Batch) -> tf.Tensor:
     """Returns the head's loss against the backup's targets, plus the terms."""
     self._check_targets()
     self._uses_parts = True
@@ -124,9 +115,9 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       losses += term.weight * values
     return losses
 
-  def _minimise(self, batch):
+  def _update(self, batch):
     self._uses_parts = False
-    result = super()._minimise(batch)
+    result = super()._update(batch)
     ignored = ['backup'] * ('backup' in vars(self)) + ['terms'] * bool(
       self.terms
     )
@@ -137,6 +128,10 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
         ' and '.join(ignored),
       )
     return result
+
+  def _expected_outputs(self, outputs):
+    fields = self.head.fields(outputs, self.num_actions)
+    return super()._expected_outputs(outputs) | fields
 
   @classmethod
   def _check_targets(cls) -> None:

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import gin
@@ -32,14 +32,6 @@ from batch_rl.utils.user_code import (
 )
 
 FLAGS = flags.FLAGS
-# Functions of a run that does not record them.
-_CREATE_AGENT = {
-  'name': 'batch_rl.fixed_replay.run_experiment:create_offline_agent',
-  'kwargs': {'replay_data_dir': None},
-}
-_CREATE_ENVIRONMENT = {
-  'name': 'dopamine.discrete_domains.atari_lib:create_atari_environment'
-}
 
 
 def define_flags() -> None:
@@ -98,21 +90,20 @@ def list_checkpoints(base_dir: str) -> dict[int, checkpoints.Checkpoint]:
 
 
 def choose_checkpoints(
-  base_dir: str, chosen: str
-) -> dict[int, checkpoints.Checkpoint]:
-  """Returns the checkpoints that a user chose, `{iteration: checkpoint}`.
+  base_dir: str, available: Collection[int], chosen: str
+) -> list[int]:
+  """Returns the iterations of the checkpoints that a user chose.
 
   Args:
     base_dir: Run directory.
+    available: Iterations of all checkpoints.
     chosen: 'last', 'best', 'all', or comma-separated iterations.
 
   Raises:
     ValueError: If a checkpoint is missing.
   """
-  available = list_checkpoints(base_dir)
-  listed = ', '.join(map(str, available))
   if chosen == 'all':
-    return available
+    return list(available)
   if chosen == 'last':
     numbers = [max(available)]
   elif chosen == 'best':
@@ -127,38 +118,11 @@ def choose_checkpoints(
   for number in numbers:
     if number not in available:
       raise ValueError(
-        f'{base_dir} has no checkpoint of iteration {number}, only of {listed}: '
-        'choose one of these. A run keeps its last Checkpoints.keep checkpoints, and '
-        'each Checkpoints.keep_every-th.'
+        f'{base_dir} has no checkpoint of iteration {number}, only of '
+        f'{", ".join(map(str, available))}: choose one of these, and keep more by '
+        'Checkpoints.keep and Checkpoints.keep_every.'
       )
-  return {number: available[number] for number in numbers}
-
-
-def verify_checkpoints(
-  base_dir: str, chosen: Mapping[int, checkpoints.Checkpoint]
-) -> None:
-  """Verifies checkpoints as a resumed run does.
-
-  Args:
-    base_dir: Run directory.
-    chosen: Checkpoints by iteration.
-
-  Raises:
-    ValueError: If one is damaged. The message lists the intact ones.
-  """
-  for checkpoint in chosen.values():
-    if problem := _damage(checkpoint):
-      intact = [
-        str(number)
-        for number, other in list_checkpoints(base_dir).items()
-        if _damage(other) is None
-      ]
-      advice = (
-        f'evaluate others: --checkpoints={",".join(intact)}'
-        if intact
-        else 'no checkpoint is intact'
-      )
-      raise ValueError(f'{problem.rstrip(".")}; {advice}.')
+  return numbers
 
 
 def _damage(checkpoint):
@@ -205,8 +169,7 @@ def load_functions(
     the function that creates the environment.
 
   Raises:
-    ValueError: If the agent or a function cannot be imported, or a binding changes
-      the inputs of the networks.
+    ValueError: If the agent or a function cannot be imported.
   """
   for folder in (*(record.get('modules') or ()), *module_dirs, os.getcwd()):
     user_modules.add_folder(folder)
@@ -215,32 +178,21 @@ def load_functions(
   from batch_rl.fixed_replay.agents import fixed_replay_agent
 
   # All modules are imported first, so that gin knows their classes.
-  create = function_records.load(record.get('create_agent') or _CREATE_AGENT)
+  create = function_records.load(record['create_agent'])
   create_environment = None
   if 'create_environment_fn' not in record['gin_config']:
-    create_environment = function_records.load(
-      record.get('create_environment') or _CREATE_ENVIRONMENT
-    )
+    create_environment = function_records.load(record['create_environment'])
   by_name = create.func is run_experiment.create_offline_agent
   if by_name:
     REGISTRY.find(record['agent'])
   # A module of the user's may have parsed gin files, and locked gin.
   gin.clear_config()
-  # An older version may have accepted values that the check refuses now.
+  # Another version may have accepted values that the check refuses now.
   lines = record['gin_config'].split('\n')
   statements = gin_files.parse([], lines, lock=False, check=False)
-  before = _network_inputs(record)
   statements += gin_files.parse([], gin_bindings, lock=False)
   if by_name:
     any_agent.bind(statements, REGISTRY, REGISTRY.find(record['agent']))
-  after = _network_inputs(record)
-  for name, value in before.items():
-    if after[name] != value:
-      raise ValueError(
-        f'{name} is {value} in the run and {after[name]} in --gin_bindings: remove '
-        f'the binding, since the networks were trained with {name} = {value}.'
-      )
-  if by_name:
     gin.bind_parameter('create_offline_agent.agent_name', record['agent'])
 
   def create_agent(session, environment, **_):
@@ -251,47 +203,24 @@ def load_functions(
   return create_agent, bound.get('create_environment_fn', create_environment)
 
 
-def _network_inputs(record):
-  """Returns the configured inputs of the networks; {} for an unknown class."""
-  try:
-    agent = REGISTRY.find(record.get('agent'))
-    return {
-      name: gin_signatures.configured_value(agent, name)
-      for name in ('stack_size', 'observation_shape', 'observation_dtype')
-    }
-  except ValueError:  # defined inside a function, for one
-    return {}
+def _check_environment(record, environment):
+  """Checks that an environment has the game, ROM and actions of a run.
 
-
-def check_environment(
-  before: Mapping[str, Any], environment: Any, base_dir: str
-) -> None:
-  """Checks that an environment has the game of a run.
-
-  Settings of the emulator, e.g. sticky actions, may differ.
-
-  Args:
-    before: Environment in the run's record.
-    environment: Environment to evaluate in.
-    base_dir: Run directory, for a message.
-
-  Raises:
-    ValueError: If game, ROM or number of actions differ.
+  Other settings of the emulator, e.g. sticky actions, may differ.
   """
   from batch_rl.runs import environments
 
+  environments.check(environment)
+  before = record.get('environment') or {}
   now = environments.describe(environment)
   for name in ('game', 'rom_md5', 'num_actions'):
     if name in before and before[name] != now.get(name):
-      hint = (
-        'bind make_atari.rom_set to the ROM set of the run, '
-        f'{before.get("rom_set")!r} (now {now.get("rom_set")!r})'
-        if name == 'rom_md5'
-        else 'remove the binding, or choose another --base_dir'
-      )
+      advice = 'remove the binding, or choose another --base_dir'
+      if name == 'rom_md5':
+        advice = f'bind make_atari.rom_set to {before.get("rom_set")!r}'
       raise ValueError(
-        f'{base_dir} holds a run with {name} = {before[name]}, but the environment '
-        f'of the evaluation has {name} = {now.get(name)}: {hint}.'
+        f'The run has {name} = {before[name]}, but the environment of the evaluation '
+        f'has {name} = {now.get(name)}: {advice}.'
       )
 
 
@@ -300,7 +229,10 @@ def main() -> None:
   with command_line.user_errors():
     if not FLAGS.base_dir:
       raise ValueError('missing --base_dir')
-    record = run_record.read(FLAGS.base_dir, required=('agent', 'gin_config'))
+    record = run_record.read(
+      FLAGS.base_dir,
+      required=('agent', 'gin_config', 'create_agent', 'create_environment'),
+    )
     if record is None:
       raise ValueError(
         f'{FLAGS.base_dir} has no {run_record.FILE_NAME}; is it the base_dir of a '
@@ -309,10 +241,17 @@ def main() -> None:
     if 'replay_dir' not in record:
       raise ValueError(f'{FLAGS.base_dir} is not a run of offline training.')
     gin_files.read([], FLAGS.gin_bindings)  # before anything slow
-    chosen = choose_checkpoints(FLAGS.base_dir, FLAGS.checkpoints)
+    available = list_checkpoints(FLAGS.base_dir)
+    chosen = choose_checkpoints(FLAGS.base_dir, available, FLAGS.checkpoints)
     if FLAGS.video is not None:
       videos.check_output(FLAGS.video)
-    verify_checkpoints(FLAGS.base_dir, chosen)
+    problems = (_damage(available[iteration]) for iteration in chosen)
+    if problem := next(filter(None, problems), None):
+      intact = [str(n) for n, other in available.items() if not _damage(other)]
+      raise ValueError(
+        f'{problem.rstrip(".")}; '
+        f'intact are: --checkpoints={",".join(intact) or "(none)"}.'
+      )
     create_agent, create_environment = load_functions(
       record, FLAGS.module_dirs, FLAGS.gin_bindings
     )
@@ -323,9 +262,7 @@ def main() -> None:
 
     def create_checked_environment():
       environment = create_environment()
-      environments.check(environment)
-      before = record.get('environment') or {}
-      check_environment(before, environment, FLAGS.base_dir)
+      _check_environment(record, environment)
       return environment
 
     runner = run_experiment.FixedReplayRunner
@@ -344,15 +281,15 @@ def main() -> None:
     )
     if FLAGS.video:
       evaluator.check_video()
-    for checkpoint in chosen.values():
-      evaluator.load(checkpoint.weights)
+    for iteration in chosen:
+      evaluator.load(available[iteration].weights)
     num_steps = FLAGS.evaluation_steps or gin_signatures.configured_value(
       runner, 'evaluation_steps'
     )
   with command_line.run_errors():
-    for iteration, checkpoint in chosen.items():
+    for iteration in chosen:
       with command_line.user_errors():
-        evaluator.load(checkpoint.weights)
+        evaluator.load(available[iteration].weights)
       seed = zlib.crc32(f'{FLAGS.seed} {iteration}'.encode())
       # A run without evaluations has `evaluation_steps = 0`.
       episodes = evaluator.evaluate(num_steps or 125_000, seed)

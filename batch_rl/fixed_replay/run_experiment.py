@@ -13,14 +13,22 @@ from dopamine.discrete_domains import atari_lib, iteration_statistics
 
 from batch_rl.dataset.shards import manifests, shard_reader
 from batch_rl.dataset.store import store_directory
-from batch_rl.fixed_replay import runner_of_2020, vector_evaluation
+from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.fixed_replay.agents import REGISTRY, fixed_replay_agent
 from batch_rl.minatar import games as minatar_games
-from batch_rl.runs import evaluations, games, run_record, runner
+from batch_rl.runs import (
+  evaluations,
+  games,
+  interruption,
+  run_record,
+  runner,
+)
 from batch_rl.utils import seeding
 from batch_rl.utils.user_code import function_records, gin_signatures
 
 REGISTRY.load_all()  # gin then knows their names
+
+_EVALUATION = ('Eval/NumEpisodes', 'Eval/AverageReturns')
 
 
 @gin.configurable
@@ -100,39 +108,44 @@ def check_game(replay_data_dir: str, game_name: str | None) -> None:
   game = games.canonical_name(game_name)
   if game == logged:
     return
+  setting = games.setting(game)
   if logged not in games.names():
     advice = f'bind FixedReplayRunner.create_environment_fn to that of {logged}'
   elif minatar_games.is_minatar(game) == minatar_games.is_minatar(logged):
     advice = f'bind it to "{logged}"'
-  elif minatar_games.is_minatar(logged):
-    advice = f'add --gin_files={minatar_games.OFFLINE_CONFIG}'
   else:
-    advice = f'remove {minatar_games.OFFLINE_CONFIG}'
+    verb = 'remove' if minatar_games.is_minatar(game) else 'add'
+    advice = f'{verb} --gin_files={minatar_games.OFFLINE_CONFIG}'
   raise ValueError(
-    f'{replay_data_dir} holds {logged}, but {games.setting(game)} is {game_name!r}: '
-    f'{advice}.'
+    f'{replay_data_dir} holds {logged}, but {setting} is {game_name!r}: {advice}.'
   )
 
 
-def _no_progress() -> dict[str, Any]:
-  return {
-    'steps': 0,
-    'updates': 0,
-    'total_loss': 0.0,
-    'seconds': 0.0,
-    'seconds_waited': 0.0,
-  }
+# Progress of a train phase, at its beginning.
+_NO_PROGRESS: dict[str, Any] = {
+  'steps': 0,
+  'updates': 0,
+  'total_loss': 0.0,
+  'seconds': 0.0,
+  'seconds_waited': 0.0,
+}
 
 
 @gin.configurable
 @gin_signatures.forwards_to(runner.RecordedRunner)
-class FixedReplayRunner(runner_of_2020.RunnerOf2020):
+class FixedReplayRunner(runner.RecordedRunner):
   """Trains on logged data and evaluates after each iteration.
 
   An iteration has two phases. The train phase does the updates of
   `training_steps` agent steps: 250,000 steps with an update every 4 are the paper's
   62,500 updates. The evaluation phase plays complete episodes until
   `evaluation_steps` agent steps are reached.
+
+  A subclass may override methods as in 2020: `_run_train_phase()`, `_run_eval_phase`,
+  `_save_tensorboard_summaries` and `_run_one_iteration(iteration)`, which may call
+  `self._agent._replay.memory.reload_buffer(num_buffers=5)` first. A train phase that is
+  overridden cannot be saved: an interrupted run resumes after the last complete
+  iteration.
 
   Args:
     base_dir: Directory of checkpoints, logs, TensorBoard files and `run.json`.
@@ -152,21 +165,14 @@ class FixedReplayRunner(runner_of_2020.RunnerOf2020):
     evaluation_environments=None,
     **kwargs,
   ):
-    count = evaluation_environments
-    if count is not None and (count != int(count) or count < 1):
-      raise ValueError(
-        f'evaluation_environments={count} is not an integer of at least 1.'
-      )
-    self._check_overrides()
-    self._evaluation_environments = count
+    self._evaluation_environments = evaluation_environments
     self._create_environment_fn = create_environment_fn
     self._trained: dict[str, Any] = {}
     super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
     if self._seed is not None and getattr(self._agent, '_seed', 0) is None:
       logging.warning(
-        'The run has seed %d, but its agent is unseeded, so neither its batches nor '
-        'a resumed run can be repeated: let create_agent_fn pass '
-        'seed=batch_rl.utils.seeding.run_seed() to the agent.',
+        'The run has seed %d, but its agent is unseeded, so it cannot be repeated: let '
+        'create_agent_fn pass seed=batch_rl.utils.seeding.run_seed() to the agent.',
         self._seed,
       )
 
@@ -187,7 +193,21 @@ class FixedReplayRunner(runner_of_2020.RunnerOf2020):
       self._create_environment_fn
     )
     logging.info('Data: %s', _data_text(data))
-    self._make_environments()
+    count = int(
+      self._evaluation_environments
+      or self.record.get('evaluation_environments')
+      or vector_evaluation.default_environments(
+        self._environment, self._agent, self._evaluation_steps
+      )
+    )
+    self._environments = vector_evaluation.make_environments(
+      self._environment,
+      count,
+      self._max_steps_per_episode,
+      self._agent,
+      self._create_environment_fn,
+    )
+    self.record['evaluation_environments'] = count
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
 
   def _check_files(self, changes=()):
@@ -238,37 +258,22 @@ class FixedReplayRunner(runner_of_2020.RunnerOf2020):
     evaluations.put_aside(self._base_dir, self._start_iteration)
     super().run_experiment()
 
-  def _make_environments(self):
-    """Creates the environments of the evaluations."""
-    count = int(
-      self._evaluation_environments
-      or self.record.get('evaluation_environments')
-      or vector_evaluation.default_environments(
-        self._environment, self._agent, self._evaluation_steps
-      )
-    )
-    self._environments = vector_evaluation.make_environments(
-      self._environment,
-      count,
-      self._max_steps_per_episode,
-      self._agent,
-      self._create_environment_fn,
-    )
-    self.record['evaluation_environments'] = count
+  def _begin_iteration(self, iteration):
+    super()._begin_iteration(iteration)
+    self._trained = {}
+    # Before a `reload_buffer`: a resumed run then draws the same shards.
+    done = self._partial or _NO_PROGRESS
+    self._agent.begin_iteration(iteration, done['updates'])
 
-  def _run_train_phase(self, statistics=None):
+  def _run_train_phase(self):
     """Trains on the iteration's data.
-
-    Args:
-      statistics: `IterationStatistics` to append to; None for none.
 
     Returns:
       The mean loss of the updates, the updates per second, and the share of the
       time spent waiting for data.
     """
     self._agent.eval_mode = False
-    done, self._partial = self._partial or _no_progress(), None
-    self._agent.begin_iteration(self._iteration, done['updates'])
+    done, self._partial = {**(self._partial or _NO_PROGRESS)}, None
     self._record_files()
     if 'random' in done:
       seeding.restore_random_states(done['random'])
@@ -294,19 +299,13 @@ class FixedReplayRunner(runner_of_2020.RunnerOf2020):
           self._safe_point(done['steps'], lambda: self._train_state(done))
     # Evaluation does not train, so an interrupted one restarts from this state.
     self._trained = self._train_state(done)
+    seconds = max(done['seconds'], 1e-9)
     mean_loss = done['total_loss'] / max(done['updates'], 1)
-    rate = done['updates'] / max(done['seconds'], 1e-9)
-    waiting = done['seconds_waited'] / max(done['seconds'], 1e-9)
-    if statistics is not None:
-      statistics.append(
-        {
-          'train_updates': done['updates'],
-          'train_average_loss': mean_loss,
-          'train_updates_per_second': rate,
-          'train_waiting_for_data': waiting,
-        }
-      )
-    return mean_loss, rate, waiting
+    return (
+      mean_loss,
+      done['updates'] / seconds,
+      done['seconds_waited'] / seconds,
+    )
 
   def _train_state(self, done):
     return {**done, 'random': seeding.random_states()}
@@ -353,9 +352,31 @@ class FixedReplayRunner(runner_of_2020.RunnerOf2020):
     )
     return len(returns), mean
 
+  def _evaluation_safe_point(self):
+    """Allows an interruption; the evaluation then restarts from its beginning."""
+    if self._trained:
+      self._safe_point(self._training_steps, lambda: self._trained)
+    elif self._interruption.requested:
+      raise interruption.Interrupted(
+        'Stopped; the same command continues after the last complete iteration, '
+        f'because {type(self).__name__} overrides _run_train_phase.',
+        self._interruption.number,
+      )
+
   def _run_one_iteration(self, iteration):
     statistics = iteration_statistics.IterationStatistics()
-    mean_loss, rate, waiting = self._train(statistics)
+    # A train phase that is overridden may return nothing.
+    mean_loss, rate, waiting = self._run_train_phase() or [math.nan] * 3
+    self._record_files()
+    if self._trained:
+      statistics.append(
+        {
+          'train_updates': self._trained['updates'],
+          'train_average_loss': mean_loss,
+          'train_updates_per_second': rate,
+          'train_waiting_for_data': waiting,
+        }
+      )
     episodes, average_return = self._run_eval_phase(statistics)
     logging.info(
       'Iteration %d: evaluation return %.2f (mean of %d episodes), training '
@@ -373,12 +394,32 @@ class FixedReplayRunner(runner_of_2020.RunnerOf2020):
         'Train/AverageLoss': mean_loss,
         'Train/UpdatesPerSecond': rate,
         'Train/WaitingForData': waiting,
-        'Eval/NumEpisodes': episodes,
-        'Eval/AverageReturns': average_return,
+        **dict(zip(_EVALUATION, (episodes, average_return), strict=True)),
       },
       iteration,
     )
     return statistics.data_lists
+
+  def _write_summaries(self, scalars, iteration):
+    training = {tag: scalars[tag] for tag in scalars if tag not in _EVALUATION}
+    super()._write_summaries(training, iteration)
+    if self._summary_writer is not None:
+      results = (scalars[tag] for tag in _EVALUATION)
+      self._save_tensorboard_summaries(iteration, *results)
+
+  def _save_tensorboard_summaries(
+    self, iteration, num_episodes_eval, average_reward_eval
+  ):
+    """Writes the results of an evaluation for TensorBoard.
+
+    Args:
+      iteration: Number of the iteration.
+      num_episodes_eval: Number of episodes.
+      average_reward_eval: Mean return.
+    """
+    results = num_episodes_eval, average_reward_eval
+    scalars = dict(zip(_EVALUATION, results, strict=True))
+    super()._write_summaries(scalars, iteration)
 
 
 def _data_text(data: dict[str, Any]) -> str:

@@ -1,9 +1,10 @@
 """Networks for Atari with several outputs for each action.
 
-`gym_helpers` has those for CartPole and Acrobot. Names at the end are for code written
-for the 2020 API, and so are those that are imported here and not used.
+`gym_helpers` has those for CartPole. Names at the end are for code written for the 2020
+API.
 """
 
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,29 +12,8 @@ import gin
 import tensorflow as tf
 from dopamine.discrete_domains import atari_lib
 
-from batch_rl.agents.backups import bellman_targets as bellman_targets
-from batch_rl.agents.heads import select_actions as select_actions
-from batch_rl.multi_head.ensembles import (
-  random_stochastic_matrix as random_stochastic_matrix,
-)
-from batch_rl.multi_head.networks import (
-  Categorical as Categorical,
-)
-from batch_rl.multi_head.networks import (
-  MultiHead as MultiHead,
-)
-from batch_rl.multi_head.networks import (
-  MultiHeadNetworkType as MultiHeadNetworkType,
-)
-from batch_rl.multi_head.networks import (
-  MultiNetworkQNetwork as MultiNetworkQNetwork,
-)
-from batch_rl.multi_head.networks import (
-  Quantile as Quantile,
-)
-from batch_rl.multi_head.networks import (
-  QuantileNetworkType as QuantileNetworkType,
-)
+from batch_rl.agents import backups, heads
+from batch_rl.multi_head import ensembles, networks
 
 
 # The agent passes the denied parameters, which would override a binding.
@@ -46,7 +26,7 @@ from batch_rl.multi_head.networks import (
     'transform_matrix',
   ]
 )
-class MultiHeadQNetwork(MultiHead, atari_lib.NatureDQNNetwork):
+class MultiHeadQNetwork(networks.MultiHead, atari_lib.NatureDQNNetwork):
   """Nature DQN's network with `num_heads` heads.
 
   Args:
@@ -74,15 +54,21 @@ class MultiHeadQNetwork(MultiHead, atari_lib.NatureDQNNetwork):
     return _mix_as_in_2020(super().call(state), *self._mixing)
 
 
-@gin.configurable(denylist=['num_actions', 'num_atoms', 'name'])
-class QuantileNetwork(Quantile, atari_lib.NatureDQNNetwork):
-  """Nature DQN's network with `num_atoms` quantiles per action."""
+@gin.configurable(denylist=['num_actions', 'num_outputs', 'name'])
+class QuantileNetwork(networks.Quantile, atari_lib.NatureDQNNetwork):
+  """Nature DQN's network with several quantiles per action."""
 
 
 # --- for code written for the 2020 API ---------------------------------------
 
 NatureDQNNetwork = atari_lib.NatureDQNNetwork
 DQNNetworkType = atari_lib.DQNNetworkType
+MultiHeadNetworkType = networks.MultiHeadNetworkType
+QuantileNetworkType = networks.QuantileNetworkType
+MultiNetworkQNetwork = networks.MultiNetworkQNetwork
+bellman_targets = backups.bellman_targets
+select_actions = heads.select_actions
+random_stochastic_matrix = ensembles.random_stochastic_matrix
 
 
 class MixedNetworkType(NamedTuple):
@@ -98,18 +84,11 @@ class MixedNetworkType(NamedTuple):
   unordered_q_heads: tf.Tensor
   q_values: tf.Tensor
 
-  @property
-  def q_networks(self) -> tf.Tensor:
-    """Same as `q_heads`."""
-    return self.q_heads
-
-  @property
-  def unordered_q_networks(self) -> tf.Tensor:
-    """Same as `unordered_q_heads`."""
-    return self.unordered_q_heads
+  q_networks = property(operator.attrgetter('q_heads'))
+  unordered_q_networks = property(operator.attrgetter('unordered_q_heads'))
 
 
-class MulitNetworkQNetwork(MultiNetworkQNetwork):
+class MulitNetworkQNetwork(networks.MultiNetworkQNetwork):
   """A `MultiNetworkQNetwork` with the arguments of 2020.
 
   Args:
@@ -141,12 +120,12 @@ class MulitNetworkQNetwork(MultiNetworkQNetwork):
     return _mix_as_in_2020(super().call(state), *self._mixing)
 
 
-def _mix_as_in_2020(outputs, transform_strategy, transform_matrix):
+def _mix_as_in_2020(outputs, strategy, matrix):
   """Returns a network's outputs, as `MixedNetworkType` if a strategy mixes them."""
-  if transform_strategy in (None, 'IDENTITY'):
+  if strategy in (None, 'IDENTITY'):
     return outputs
   mixed, q_values = combine_q_functions(
-    outputs.q_heads, transform_strategy, transform_matrix=transform_matrix
+    outputs.q_heads, strategy, transform_matrix=matrix
   )
   return MixedNetworkType(mixed, outputs.q_heads, q_values)
 
@@ -178,10 +157,10 @@ def combine_q_functions(
     raise ValueError(
       f'transform_strategy={transform_strategy!r} is neither IDENTITY nor STOCHASTIC.'
     )
-  if kwargs.get('transform_matrix') is None:
+  matrix = kwargs.get('transform_matrix')
+  if matrix is None:
     raise ValueError(
       'transform_strategy=STOCHASTIC needs transform_matrix: pass e.g. '
       'random_stochastic_matrix(num_heads).'
     )
-  mixtures = kwargs['transform_matrix']
-  return tf.tensordot(q_functions, mixtures, axes=1), q_values
+  return ensembles.mix_heads(q_functions, matrix), q_values

@@ -47,6 +47,15 @@ class Categorical(heads.Head):
     make = networks.with_head(network, networks.Categorical, *arguments)
     return make(num_actions, *arguments, name=name)
 
+  def fields(
+    self, outputs: Any, num_actions: int
+  ) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of `logits` and `probabilities`."""
+    del outputs
+    return dict.fromkeys(
+      ('logits', 'probabilities'), (num_actions, self.num_atoms)
+    )
+
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns atoms and their probabilities, (n, num_actions, num_atoms)."""
     del batch
@@ -83,7 +92,7 @@ class HLGauss(Categorical):
     sigma: Standard deviation, in widths of a bin.
 
   Raises:
-    ValueError: If `sigma` is not above 0, or `Categorical` refuses an argument.
+    ValueError: If `Categorical` refuses an argument.
   """
 
   def __init__(
@@ -94,8 +103,6 @@ class HLGauss(Categorical):
     sigma: float = 0.75,
   ):
     super().__init__(num_atoms, vmin, vmax)
-    if not sigma > 0:
-      raise ValueError(f'sigma={sigma} must be above 0.')
     self._width = (self.vmax - self.vmin) / num_atoms
     self._sigma = sigma * self._width
 

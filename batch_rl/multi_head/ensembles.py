@@ -39,8 +39,7 @@ class Ensemble(heads.Estimates):
     num_mixtures: Number of mixtures per minibatch; above 1 only with STOCHASTIC.
 
   Raises:
-    ValueError: If `strategy` is unknown, `num_heads` or `num_mixtures` is below 1, or
-      `num_mixtures` is set for a strategy that ignores it.
+    ValueError: If `strategy` is unknown, or ignores `num_mixtures`.
   """
 
   def __init__(
@@ -52,12 +51,6 @@ class Ensemble(heads.Estimates):
     if strategy not in STRATEGIES:
       raise ValueError(
         f'transform_strategy={strategy!r} is none of {", ".join(STRATEGIES)}.'
-      )
-    if num_heads < 1:
-      raise ValueError(f'num_heads={num_heads} must be at least 1.')
-    if num_mixtures < 1:
-      raise ValueError(
-        f'num_convex_combinations={num_mixtures} must be at least 1.'
       )
     if num_mixtures != 1 and strategy != 'STOCHASTIC':
       raise ValueError(
@@ -78,6 +71,13 @@ class Ensemble(heads.Estimates):
     if 'transform_strategy' in networks.signature_of(network).parameters:
       kwargs['transform_strategy'] = 'IDENTITY'
     return make(num_actions, self.num_heads, name=name, **kwargs)
+
+  def fields(
+    self, outputs: Any, num_actions: int
+  ) -> dict[str, tuple[int, ...]]:
+    """Returns the shape of `q_heads`."""
+    del outputs
+    return {'q_heads': (num_actions, self.num_heads)}
 
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the Q-values of each head, or of each mixture, (n, num_actions, k)."""
@@ -115,7 +115,7 @@ class SeparateNetworks(Ensemble):
     devices: TensorFlow devices, assigned to the networks in turn; None for all GPUs.
 
   Raises:
-    ValueError: If `num_networks` is below 1, or `Ensemble` refuses an argument.
+    ValueError: If `Ensemble` refuses an argument.
   """
 
   def __init__(
@@ -125,8 +125,6 @@ class SeparateNetworks(Ensemble):
     num_mixtures: int = 1,
     devices: Sequence[str] | None = None,
   ):
-    if num_networks < 1:
-      raise ValueError(f'num_networks={num_networks} must be at least 1.')
     super().__init__(num_networks, strategy, num_mixtures)
     if devices is None:
       gpus = tf.config.list_physical_devices('GPU')
@@ -139,11 +137,9 @@ class SeparateNetworks(Ensemble):
     """Returns a network with `q_heads`, several copies of a plain one."""
     make = networks.several(network, self.num_heads, self._devices)
     # Networks written for the 2020 API take a strategy in the place of devices.
-    if 'transform_strategy' in networks.signature_of(network).parameters:
-      return make(
-        num_actions, self.num_heads, name=name, transform_strategy='IDENTITY'
-      )
-    return make(num_actions, self.num_heads, self._devices, name=name)
+    old = 'transform_strategy' in networks.signature_of(network).parameters
+    third = 'IDENTITY' if old else self._devices
+    return make(num_actions, self.num_heads, third, name=name)
 
 
 def random_stochastic_matrix(
@@ -200,9 +196,5 @@ def ensemble_loss(estimates: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
   Returns:
     The losses, float32 (batch,).
   """
-  losses = tf.compat.v1.losses.huber_loss(
-    tf.broadcast_to(targets, tf.shape(estimates)),
-    estimates,
-    reduction=tf.compat.v1.losses.Reduction.NONE,
-  )
-  return tf.reduce_mean(losses, axis=1)
+  targets = tf.broadcast_to(targets, tf.shape(estimates))
+  return tf.reduce_mean(heads.huber(targets, estimates), axis=1)

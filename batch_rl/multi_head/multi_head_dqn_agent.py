@@ -26,7 +26,6 @@ class MultiHeadDQNAgent(value_agent.ValueAgent):
     transform_strategy: str = 'IDENTITY',
     num_convex_combinations: int = 1,
     network: Callable[..., tf.keras.Model] = atari_helpers.MultiHeadQNetwork,
-    seed: int | None = None,
     **kwargs: Any,
   ):
     """Builds the agent's graph.
@@ -42,8 +41,6 @@ class MultiHeadDQNAgent(value_agent.ValueAgent):
       network: Function `(num_actions, num_heads, name=...)` that builds a network,
         whose `call` returns a `MultiHeadNetworkType`; or a plain network, see
         `networks`.
-      seed: Seed of the run, from which the mixtures are drawn; None for an unseeded
-        agent.
       **kwargs: Arguments of `ValueAgent`.
 
     Raises:
@@ -57,7 +54,6 @@ class MultiHeadDQNAgent(value_agent.ValueAgent):
       sess,
       num_actions,
       network=network,
-      seed=seed,
       head=self._make_head(),
       **kwargs,
     )

@@ -68,17 +68,14 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
       **kwargs: Arguments of `MultiHeadDQNAgent` and Dopamine's `DQNAgent`.
 
     Raises:
-      ValueError: If `num_networks` is below 1, or `MultiHeadDQNAgent` refuses an
-        argument.
+      ValueError: If `MultiHeadDQNAgent` refuses an argument.
     """
     self._devices = devices
     self.num_networks = num_networks  # For code written for the 2020 API.
     if acting_seed is None:
       acting_seed = seeding.derive(seed, 'acting mixture')
     self._acting_rng = np.random.default_rng(acting_seed)
-    self._mean_mixture = np.ones(num_networks, np.float32) / max(
-      num_networks, 1
-    )
+    self._mean_mixture = np.ones(num_networks, np.float32) / num_networks
     self._episode_mixture = self._mean_mixture
     self._use_deep_exploration = use_deep_exploration
     super().__init__(

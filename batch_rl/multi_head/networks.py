@@ -8,7 +8,7 @@ function or Keras model `(num_actions, name=...)` whose call returns `.q_values`
 """
 
 import inspect
-import itertools
+import operator
 import types
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -31,20 +31,9 @@ class MultiHeadNetworkType(NamedTuple):
   q_heads: tf.Tensor
   q_values: tf.Tensor
 
-  @property
-  def unordered_q_heads(self) -> tf.Tensor:
-    """Same as `q_heads`. For code written for the 2020 API."""
-    return self.q_heads
-
-  @property
-  def q_networks(self) -> tf.Tensor:
-    """Same as `q_heads`. For code written for the 2020 API."""
-    return self.q_heads
-
-  @property
-  def unordered_q_networks(self) -> tf.Tensor:
-    """Same as `q_heads`. For code written for the 2020 API."""
-    return self.q_heads
+  # Names of 2020.
+  q_networks = property(operator.attrgetter('q_heads'))
+  unordered_q_heads = unordered_q_networks = q_networks
 
 
 class QuantileNetworkType(NamedTuple):
@@ -58,51 +47,67 @@ class QuantileNetworkType(NamedTuple):
   quantile_values: tf.Tensor
   q_values: tf.Tensor
 
-  @property
-  def logits(self) -> tf.Tensor:
-    """Same as `quantile_values`. For code written for the 2020 API."""
-    return self.quantile_values
+  # Name of 2020.
+  logits = property(operator.attrgetter('quantile_values'))
 
 
-class MultiHead:
-  """Mixin that gives a Q-network `num_heads` Q-functions on one torso.
+class _SeveralOutputs:
+  """Base of the mixins: gives a Q-network several outputs an action.
 
-  It precedes the base class: any Keras model with the constructor
-  `(num_actions, name=None)` whose `call(state)` returns `.q_values` of shape
+  A mixin precedes the network among the base classes: any Keras model with the
+  constructor `(num_actions, name=None)` whose `call(state)` returns `.q_values` of shape
   (batch, num_actions).
+
+  Args:
+    num_actions: Number of actions.
+    num_outputs: Number of outputs an action.
+    name: Scope of the variables.
   """
 
-  def __init__(self, num_actions: int, num_heads: int, name: str | None = None):
-    super().__init__(num_actions * num_heads, name=name)
-    self._heads_shape = (-1, num_actions, num_heads)
+  def __init__(
+    self, num_actions: int, num_outputs: int, name: str | None = None
+  ):
+    super().__init__(num_actions * num_outputs, name=name)
+    self._outputs_shape = num_actions, num_outputs
+
+  def values_by_action(self, state: tf.Tensor) -> tf.Tensor:
+    """Returns the network's values, (batch, num_actions, num_outputs).
+
+    Raises:
+      ValueError: If the network has not made as many as it was told.
+    """
+    values = super().call(state).q_values
+    num_actions, num_outputs = self._outputs_shape
+    if values.shape.rank != 2 or values.shape[1] != num_actions * num_outputs:
+      network = getattr(self, 'q_network', self)
+      raise ValueError(
+        f'{type(network).__name__}.call returned q_values {values.shape}; expected '
+        f'(n, {num_actions * num_outputs}), {num_outputs} for each of {num_actions} '
+        'actions: let the last layer have as many units as `num_actions` says.'
+      )
+    return tf.reshape(values, (-1, num_actions, num_outputs))
+
+
+class MultiHead(_SeveralOutputs):
+  """Mixin that gives a Q-network several Q-functions on one torso."""
 
   def call(self, state: tf.Tensor) -> MultiHeadNetworkType:
     """Maps states, (batch, ...), to the Q-values of every head."""
-    q_heads = tf.reshape(super().call(state).q_values, self._heads_shape)
+    q_heads = self.values_by_action(state)
     return MultiHeadNetworkType(q_heads, tf.reduce_mean(q_heads, axis=2))
 
 
-class Quantile:
-  """Mixin that gives a Q-network `num_atoms` quantiles of each action's return.
-
-  It precedes the same base classes as `MultiHead`.
-  """
-
-  def __init__(self, num_actions: int, num_atoms: int, name: str | None = None):
-    super().__init__(num_actions * num_atoms, name=name)
-    self._atoms_shape = (-1, num_actions, num_atoms)
+class Quantile(_SeveralOutputs):
+  """Mixin that gives a Q-network several quantiles of each action's return."""
 
   def call(self, state: tf.Tensor) -> QuantileNetworkType:
     """Maps states, (batch, ...), to the quantiles of every action."""
-    quantiles = tf.reshape(super().call(state).q_values, self._atoms_shape)
+    quantiles = self.values_by_action(state)
     return QuantileNetworkType(quantiles, tf.reduce_mean(quantiles, axis=2))
 
 
-class Categorical:
-  """Mixin that gives a Q-network a distribution of each action's return (C51).
-
-  It precedes the same base classes as `MultiHead`.
-  """
+class Categorical(_SeveralOutputs):
+  """Mixin that gives a Q-network a distribution of each action's return (C51)."""
 
   def __init__(
     self,
@@ -111,13 +116,12 @@ class Categorical:
     support: tf.Tensor,
     name: str | None = None,
   ):
-    super().__init__(num_actions * num_atoms, name=name)
-    self._logits_shape = (-1, num_actions, num_atoms)
+    super().__init__(num_actions, num_atoms, name=name)
     self._support = support
 
   def call(self, state: tf.Tensor) -> atari_lib.RainbowNetworkType:
     """Maps states, (batch, ...), to Q-values, logits and probabilities."""
-    logits = tf.reshape(super().call(state).q_values, self._logits_shape)
+    logits = self.values_by_action(state)
     probabilities = tf.nn.softmax(logits)
     q_values = tf.reduce_sum(self._support * probabilities, axis=2)
     return atari_lib.RainbowNetworkType(q_values, logits, probabilities)
@@ -155,10 +159,8 @@ class MultiNetworkQNetwork(tf.keras.Model):
   def call(self, state: tf.Tensor) -> MultiHeadNetworkType:
     """Maps states, (batch, ...), to the Q-values of every network."""
     q_heads = []
-    for subnet, device in zip(
-      self._subnets, itertools.cycle(self._devices), strict=False
-    ):
-      with tf.device(device):
+    for i, subnet in enumerate(self._subnets):
+      with tf.device(self._devices[i % len(self._devices)]):
         q_heads.append(subnet(state).q_values)
     q_heads = tf.stack(q_heads, axis=2)
     return MultiHeadNetworkType(q_heads, tf.reduce_mean(q_heads, axis=2))

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from batch_rl.agents import backups, value_agent
 from batch_rl.multi_head import atari_helpers, quantiles
-from batch_rl.multi_head import replay_scheme as scheme_lib
 from batch_rl.utils.user_code import gin_signatures
 
 
@@ -24,7 +23,6 @@ class QuantileAgent(value_agent.ValueAgent):
     kappa: float = 1.0,
     network: Callable[..., tf.keras.Model] = atari_helpers.QuantileNetwork,
     num_atoms: int = 200,
-    seed: int | None = None,
     replay_scheme: str = 'uniform',
     **kwargs: Any,
   ):
@@ -38,14 +36,10 @@ class QuantileAgent(value_agent.ValueAgent):
         whose `call` returns a `QuantileNetworkType`, or another type with `q_values`
         and the quantiles as `logits`, as in 2020; or a plain network, see `networks`.
       num_atoms: Number of quantiles, N in the paper.
-      seed: Seed of the run; None for an unseeded agent.
-      replay_scheme: 'uniform', the only one.
+      replay_scheme: 'uniform', the only one; no effect.
       **kwargs: Arguments of `ValueAgent`.
-
-    Raises:
-      ValueError: If `Quantiles` refuses an argument, or `replay_scheme` is another one.
     """
-    scheme_lib.check(replay_scheme)
+    del replay_scheme
     self._refuse_other_head()
     self.num_atoms = self._num_atoms = num_atoms  # the latter for code of 2020
     self.kappa = kappa
@@ -53,7 +47,6 @@ class QuantileAgent(value_agent.ValueAgent):
       sess,
       num_actions,
       network=network,
-      seed=seed,
       head=quantiles.Quantiles(num_atoms, kappa),
       **kwargs,
     )

@@ -18,16 +18,9 @@ class Quantiles(heads.Head):
     num_atoms: Number of quantiles, N in the paper.
     kappa: Largest error with a quadratic Huber loss, in units of the return; 0 for
       the quantile regression loss.
-
-  Raises:
-    ValueError: If `num_atoms` is below 1, or `kappa` is negative.
   """
 
   def __init__(self, num_atoms: int = 200, kappa: float = 1.0):
-    if num_atoms < 1:
-      raise ValueError(f'num_atoms={num_atoms} must be at least 1.')
-    if kappa < 0:
-      raise ValueError(f'kappa={kappa} must not be negative.')
     self.num_atoms, self.kappa = num_atoms, kappa
 
   def create_network(
@@ -37,12 +30,16 @@ class Quantiles(heads.Head):
     make = networks.with_head(network, networks.Quantile, self.num_atoms)
     return make(num_actions, self.num_atoms, name=name)
 
+  def fields(
+    self, outputs: Any, num_actions: int
+  ) -> dict[str, tuple[int, ...]]:
+    """Returns the shape of the quantiles."""
+    return {_field(outputs): (num_actions, self.num_atoms)}
+
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the quantiles, (n, num_actions, num_atoms)."""
     del batch
-    quantiles = getattr(outputs, 'quantile_values', None)
-    # Networks written for the 2020 API call them logits.
-    return Returns(outputs.logits if quantiles is None else quantiles)
+    return Returns(getattr(outputs, _field(outputs)))
 
   def loss(self, outputs: Any, batch: Any, targets: Returns) -> tf.Tensor:
     """Returns the quantile Huber losses against all targets."""
@@ -50,6 +47,12 @@ class Quantiles(heads.Head):
     return quantile_huber_loss(
       quantiles, targets.values, self.kappa, targets.probabilities
     )
+
+
+def _field(outputs: Any) -> str:
+  """Returns the name of the quantiles; networks of 2020 call them logits."""
+  named = hasattr(outputs, 'quantile_values') or not hasattr(outputs, 'logits')
+  return 'quantile_values' if named else 'logits'
 
 
 def quantile_huber_loss(

@@ -5,23 +5,17 @@ from dopamine.tf.agents.rainbow import rainbow_agent
 
 from batch_rl.agents import value_agent
 from batch_rl.multi_head import atoms
-from batch_rl.multi_head import replay_scheme as scheme_lib
 
 
 class RainbowAgent(value_agent.ValueAgent, rainbow_agent.RainbowAgent):
   """Dopamine's Rainbow with the head `Categorical`.
 
   Raises:
-    ValueError: If `replay_scheme` is not 'uniform', or another head is given.
+    ValueError: If another head is given.
   """
 
   def __init__(self, *args, replay_scheme='uniform', head=None, **kwargs):
-    scheme_lib.check(replay_scheme)
-    self._refuse_other_head()
-    if head is not None:
-      raise ValueError(
-        f'{type(self).__name__} has its own head: give {head!r} to a DQN agent.'
-      )
+    self._refuse_other_head(head)
     super().__init__(*args, replay_scheme=replay_scheme, **kwargs)
 
   def _build_networks(self):

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from batch_rl import dataset
-from batch_rl.agents import batch as batch_lib
+from batch_rl.agents import loss_agent
 from batch_rl.dataset import ReplayLog, run_directories
 from batch_rl.dataset.checks import run_checks, run_statistics
 from batch_rl.fixed_replay import train
@@ -132,7 +132,7 @@ def test_bcq_is_that_of_its_paper(bcq, threshold):
     'dqn', 'log', bcq.BCQAgent, num_actions, threshold=threshold
   )
   states, next_states = random.normal(0, 5, (2, n, 4, 1, 1))
-  batch = batch_lib.Batch(
+  batch = loss_agent.Batch(
     state=states,
     action=random.integers(num_actions, size=n, dtype=np.int32),
     reward=np.float32(random.normal(size=n)),
@@ -145,7 +145,7 @@ def test_bcq_is_that_of_its_paper(bcq, threshold):
     seed=None,
   )
   with agent._sess.graph.as_default():
-    tensors = batch_lib.Batch(
+    tensors = loss_agent.Batch(
       *(None if value is None else tf.constant(value) for value in batch[:-1])
     )
     outputs = agent.online(tensors.next_state)

@@ -24,8 +24,6 @@ from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.utils import files, programs
 from batch_rl.utils.user_code import gin_signatures
 
-_SELECT_ACTION = dqn_agent.DQNAgent._select_action
-
 _has_data = True  # of the agents that are built now
 
 
@@ -94,16 +92,12 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     seed=None,
     **kwargs,
   ):
-    if updates_per_run != int(updates_per_run) or updates_per_run < 1:
-      raise ValueError(
-        f'updates_per_run={updates_per_run} is not an integer of at least 1.'
-      )
     if not _has_data:
       replay_data_dir = init_checkpoint_dir = None
     self._replay_data_dir = replay_data_dir
     self._replay_suffix = replay_suffix
     self._init_checkpoint_dir = init_checkpoint_dir  # For the 2020 API.
-    self._updates_per_run = int(updates_per_run)
+    self._updates_per_run = updates_per_run
     self._jit_compile = jit_compile
     self._mixed_precision = mixed_precision
     self._seed = seed
@@ -115,14 +109,11 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       kwargs['min_replay_history'] = 0
     super().__init__(sess, num_actions, seed=seed, **kwargs)
     session_calls.shorten(self._sess)
-    if not self.learns_by_loss() and replay_data_dir is not None:
-      self._check_own_train_op()
+    if not self.learns_by_loss():
+      self._loop = None
+      if replay_data_dir is not None:
+        self._check_own_train_op()
     self._build_acting()
-    with self._sess.graph.as_default():
-      weights = tf.compat.v1.trainable_variables()
-      self._weights_are_finite = tf.reduce_all(
-        [tf.reduce_all(tf.math.is_finite(weight)) for weight in weights]
-      )
     if init_checkpoint_dir is not None:
       initial_weights.load(self._sess, init_checkpoint_dir)
 
@@ -142,21 +133,14 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       batch_rl.dataset.shards.shard_reader.DataError: If the data is damaged.
     """
     end = self.training_steps + count
-    most = self.steps_per_run
+    own_step = type(self)._train_step is not FixedReplayAgentMixin._train_step
     while self.training_steps < end:
       is_due = self.training_steps % self.update_period == 0
-      if self._trains_by_loop and is_due and not self._has_own_step:
-        yield from self._run_loop(min(end - self.training_steps, most))
+      if self._loop is not None and is_due and not own_step:
+        left = end - self.training_steps
+        yield from self._run_loop(min(left, self.steps_per_run))
       elif (loss := self._train_step()) is not None:
         yield loss
-
-  @property
-  def _trains_by_loop(self):
-    return self._loop is not None and self.learns_by_loss()
-
-  @property
-  def _has_own_step(self):
-    return type(self)._train_step is not FixedReplayAgentMixin._train_step
 
   def _is_summary_due(self, step):
     return (
@@ -171,46 +155,45 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     Returns:
       A generator of the losses.
     """
-    steps = range(
-      self.training_steps, self.training_steps + count, self.update_period
+    start, self.training_steps = (
+      self.training_steps,
+      self.training_steps + count,
     )
     with self._one_line_errors():
-      scalars, waited = self._loop.run(self._sess, steps.start, count)
-    self.training_steps += count
+      scalars, waited = self._loop.run(self._sess, start, count)
     self.seconds_waited += waited
+    steps = range(start, start + count, self.update_period)
     for step, values in zip(steps, scalars.tolist(), strict=True):
       if self._is_summary_due(step):
-        self._write_scalars(values, step)
+        summary = tf.compat.v1.Summary()
+        for name, value in zip(self._scalar_names, values, strict=True):
+          summary.value.add(tag=f'Losses/{name}', simple_value=value)
+        self.summary_writer.add_summary(summary, step)
     return self._check_losses(scalars[:, 0].tolist(), steps)
-
-  def _write_scalars(self, values, step):
-    summary = tf.compat.v1.Summary()
-    for name, value in zip(self._scalar_names, values, strict=True):
-      summary.value.add(tag=f'Losses/{name}', simple_value=value)
-    self.summary_writer.add_summary(summary, step)
 
   def _check_losses(self, losses, steps):
     """Yields the losses; raises FloatingPointError at one that is not finite."""
     for step, loss in zip(steps, losses, strict=True):
       if not np.isfinite(loss):
         update = step // self.update_period
+        advice = (
+          'training has diverged. Earlier checkpoints are kept.'
+          if update
+          else 'check loss, network and rewards.'
+        )
         raise FloatingPointError(
-          f'The loss is {loss} at update {update}: '
-          + (
-            'training has diverged. Earlier checkpoints are kept.'
-            if update
-            else 'check loss, network and rewards.'
-          )
+          f'The loss is {loss} at update {update}: {advice}'
         )
       yield loss
 
   def _train_step(self):
     """Trains for one agent step; returns the loss if it has an update."""
     step, loss = self.training_steps, None
-    if self._trains_by_loop and step % self.update_period == 0:
+    is_due = step % self.update_period == 0
+    if self._loop is not None and is_due:
       (loss,) = self._run_loop(1)
       return loss
-    if step % self.update_period == 0:
+    if is_due:
       loss = self._update_by_train_op()
     if step % self.target_update_period == 0:
       self._sess.run(self._sync_qt_ops)
@@ -248,11 +231,11 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       self._replay.memory.raise_error()
       if isinstance(error, tf.errors.ResourceExhaustedError):
         network = getattr(self.network, '__name__', self.network)
+        size = self._replay.transition['action'].shape[0]
         raise MemoryError(
-          f'Out of memory in an update of {network} with batches of '
-          f'{self._replay.transition["action"].shape[0]}: make '
-          'WrappedFixedReplayBuffer.batch_size or the network smaller, or free '
-          f'memory on the device. TensorFlow: {files.reason(error)}'
+          f'Out of memory in an update of {network} with batches of {size}: make '
+          'WrappedFixedReplayBuffer.batch_size or the network smaller. '
+          f'TensorFlow: {files.reason(error)}'
         ) from error
       raise
 
@@ -291,7 +274,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     """
     replay = self._replay
     name = f'{type(self).__name__}.loss'
-    written: set[str] = set()
 
     def update(batch, step):
       trained, scalars = self._update(self._batch(replay.unpack(batch), step))
@@ -304,7 +286,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         'it is computed once for many updates. Compute it from the batch, e.g. by '
         'self.online(batch.state).',
       )
-      written.update(graph_checks.written(graph))
       with tf.control_dependencies([trained]):
         return tf.stack(list(scalars.values()))
 
@@ -315,7 +296,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       graph = tf.compat.v1.get_default_graph()
       with graph.name_scope(f'{scope}/' if scope else None):
         self._build_sync_op()
-      written.update(graph_checks.written(graph))
       return tf.constant(True)
 
     # Weak: otherwise the graph would keep the agent and its data in memory.
@@ -323,7 +303,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     # An optimiser makes its variables in the outermost graph, which TensorFlow finds
     # only if it has been entered.
     with tf.compat.v1.get_default_graph().as_default():
-      loop = update_loop.UpdateLoop(
+      return update_loop.UpdateLoop(
         update,
         synchronise,
         next_batch,
@@ -336,8 +316,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         timed=not tf_config.is_op_determinism_enabled(),
         current_step=lambda: np.int64(agent.training_steps),
       )
-    graph_checks.warn_of_constants(written)
-    return loop
 
   def _create_network(self, name):
     return self._new_network(functools.partial(super()._create_network, name))
@@ -349,37 +327,23 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     super()._build_networks()
     if self._mixed_precision:
       mixed_precision.check_built(self.online_convnet, type(self))
-      network = getattr(self.network, '__name__', self.network)
-      mixed_precision.check_outputs(self._net_outputs, network)
 
   def _build_acting(self):
     """Builds the actions for states (n, stack_size, *observation_shape)."""
-    overridden = [
-      name
-      for name, is_overridden in (
-        ('_select_action', type(self)._select_action is not _SELECT_ACTION),
-        (
-          '_q_argmax',
-          self._choice is None or self._q_argmax is not self._chosen,
-        ),
-      )
-      if is_overridden
-    ]
-    self._acts_alone = bool(overridden)
-    if type(self).step is not dqn_agent.DQNAgent.step:
-      logging.warning(
-        '%s overrides step, which neither training nor evaluation calls: override '
-        'choose_actions to act in another way.',
-        type(self).__name__,
-      )
+    overridden = None
+    if type(self)._select_action is not dqn_agent.DQNAgent._select_action:
+      overridden = '_select_action'
+    elif self._choice is None or self._q_argmax is not self._chosen:
+      overridden = '_q_argmax'
+    self._acts_alone = overridden is not None
     if overridden:
       if self._chooses():
-        self._refuse_two_policies(overridden[0])
+        self._refuse_two_policies(overridden)
       logging.warning(
         '%s overrides %s: evaluation plays by it, one state at a time, which is '
         'slower. To avoid it, override choose_actions.',
         type(self).__name__,
-        overridden[0],
+        overridden,
       )
       graph_checks.warn_if_random(self._q_argmax, type(self), 'acts')
       return
@@ -497,7 +461,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       FloatingPointError: If a weight is not finite, since the previous checkpoint
         is better.
     """
-    if not self._sess.run(self._weights_are_finite):
+    variables = self._sess.graph.get_collection('trainable_variables')
+    if not all(np.isfinite(w).all() for w in self._sess.run(variables)):
       raise FloatingPointError(
         f'Weights are not finite after update '
         f'{self.training_steps // self.update_period}: training has diverged. '

@@ -4,7 +4,6 @@ import functools
 import pathlib
 import re
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -20,9 +19,8 @@ def build(create: Callable[[], tf.keras.Model]) -> tf.keras.Model:
   """Builds a network whose layers compute in bfloat16.
 
   Weights and outputs are float32, so losses are computed in float32. Gradients need
-  no scaling, since bfloat16 has the exponents of float32. `check_outputs` tells of
-  networks whose output layer was not found. Warns once if this machine is slow at
-  bfloat16.
+  no scaling, since bfloat16 has the exponents of float32. An output layer that is not
+  found computes in bfloat16. Warns once if this machine is slow at bfloat16.
 
   Args:
     create: Function that builds the network. Its output layer, and that of each
@@ -59,37 +57,14 @@ def check_built(network: tf.keras.Model, agent: type) -> None:
     )
 
 
-def check_outputs(outputs: Any, network: str) -> None:
-  """Checks that a network's outputs are float32.
-
-  Args:
-    outputs: Outputs of the network.
-    network: Name of the network.
-
-  Raises:
-    ValueError: If an output is bfloat16.
-  """
-  for output in tf.nest.flatten(outputs):
-    if output.dtype == tf.bfloat16:
-      raise ValueError(
-        f'With mixed_precision, {network} returns {output.name} in bfloat16, since it '
-        'is not of the last layer created: make call return '
-        'tf.cast(..., tf.float32).'
-      )
-
-
-def is_slow() -> bool:
-  """Returns whether bfloat16 is slow here: no GPU and no processor support."""
-  return (
+@functools.cache
+def _warn_if_slow() -> None:
+  """Warns if there is no GPU, and the processor does not support bfloat16."""
+  if (
     not tf.config.list_physical_devices('GPU')
     and _CPUINFO.exists()
     and not re.search(_BFLOAT16_FLAGS, _CPUINFO.read_text('utf-8'))
-  )
-
-
-@functools.cache
-def _warn_if_slow() -> None:
-  if is_slow():
+  ):
     logging.warning(
       'This processor does not multiply bfloat16 (it has no avx512_bf16, amx_bf16 '
       'or bf16), so training takes about five times as long: set mixed_precision '

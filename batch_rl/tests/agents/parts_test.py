@@ -8,8 +8,14 @@ import pytest
 import scipy.special
 import tensorflow as tf
 
-from batch_rl.agents import backups, features, heads, policies, terms
-from batch_rl.agents import batch as batch_lib
+from batch_rl.agents import (
+  backups,
+  features,
+  heads,
+  loss_agent,
+  policies,
+  terms,
+)
 from batch_rl.multi_head import atoms, ensembles, quantiles
 from batch_rl.tests import cartpole, equations
 
@@ -56,6 +62,7 @@ BACKUPS = {
   'logged': backups.LoggedAction(),
   'policy': backups.Policy('other'),
   'munchausen': backups.Munchausen(tau=0.5),
+  'monte_carlo': backups.MonteCarlo(),
 }
 
 
@@ -74,6 +81,7 @@ class Case:
     self.actions, self.next_actions = random.integers(A, size=(2, B))
     self.rewards = random.normal(size=B)
     self.terminals = np.arange(B) % 3 == 0
+    self.returns = np.linspace(-3, 3, B)
 
   def targets(self):
     """Returns lists of the target's (value, probability), one for each state.
@@ -83,6 +91,10 @@ class Case:
     after = self.outputs['target', 'next_state']
     result = []
     for j in range(B):
+      if self.backup_name == 'monte_carlo':
+        estimates = K if self.head_name == 'ensemble' else 1
+        result.append([[(self.returns[j], 1.0)]] * estimates)
+        continue
       reward, policy, bonus = self.rewards[j], None, np.zeros(A)
       q = after.q_values[j]
       if self.backup_name == 'max':
@@ -180,7 +192,7 @@ class Case:
       )
 
     outputs = {key: constant(value) for key, value in self.outputs.items()}
-    batch = batch_lib.Batch(
+    batch = loss_agent.Batch(
       state='state',
       action=tf.constant(self.actions, tf.int32),
       reward=tf.constant(self.rewards, tf.float32),
@@ -191,6 +203,7 @@ class Case:
       indices=None,
       step=tf.constant(0, tf.int64),
       seed=tf.constant([1, 2], tf.int64),
+      columns={'return_to_go': tf.constant(self.returns, tf.float32)},
     )
     agent = types.SimpleNamespace(
       head=HEADS[self.head_name],
@@ -219,32 +232,6 @@ def test_every_backup_fits_every_head(evaluate, head, backup):
   )
 
 
-@pytest.mark.parametrize('head', HEADS)
-def test_monte_carlo_targets_are_returns_to_go(evaluate, head):
-  agent, batch = Case(head, 'max').agent()
-  returns = tf.constant(np.linspace(-3, 3, B), tf.float32)
-  batch = batch._replace(columns={'return_to_go': returns})
-  targets = backups.MonteCarlo()(agent, batch)
-  losses = agent.head.loss(agent.online(batch.state), batch, targets)
-  same = heads.Returns(tf.tile(returns[:, None], (1, K)))
-  expected = agent.head.loss(agent.online(batch.state), batch, same)
-  found, expected, values = evaluate((losses, expected, targets.values))
-  np.testing.assert_array_equal(values[:, 0], np.linspace(-3, 3, B, dtype='f'))
-  np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-def test_cql(evaluate):
-  case = Case('scalar', 'max')
-  agent, batch = case.agent()
-  q_values = case.outputs['online', 'state'].q_values
-  expected = [
-    math.log(sum(math.exp(q) for q in row)) - row[action]
-    for row, action in zip(q_values, case.actions, strict=True)
-  ]
-  losses = evaluate(terms.CQL()(agent, batch))
-  np.testing.assert_allclose(losses, expected, rtol=1e-5)
-
-
 def test_policies(evaluate):
   random = np.random.default_rng(0)
   q_values, logits = random.normal(size=(2, 200, A)).astype(np.float32)
@@ -264,8 +251,6 @@ def test_policies(evaluate):
   assert evaluate(policies.Named('x')(logits, None)).tolist() == (
     logits.argmax(1).tolist()
   )
-  with pytest.raises(ValueError, match='threshold=1.5'):
-    policies.Constrained(1.5)
 
 
 @pytest.mark.parametrize('temperature', [0.5, 2.0])
@@ -279,100 +264,70 @@ def test_a_softmax_policy_samples_its_distribution(evaluate, temperature):
   np.testing.assert_allclose(shares, expected, atol=0.015)
 
 
-@pytest.fixture(scope='module')
-def log_dir(tmp_path_factory):
-  directory = tmp_path_factory.mktemp('log')
-  cartpole.write_log(directory)
-  return directory
-
-
-def make_agent(log_dir, name, **parts):
+def make_agent(log_dir, name, class_=None, **parts):
   return cartpole.build_offline_agent(
-    name, log_dir, num_actions=5, **cartpole.PERIODS, **parts
+    name, log_dir, class_, num_actions=5, **cartpole.PERIODS, **parts
   )
-
-
-class Squares(terms.Term):
-  """Is 1 for each transition, and reads the features."""
-
-  def __call__(self, agent, batch):
-    return 1 + 0 * tf.reduce_sum(agent.features(batch.state), axis=1)
 
 
 @pytest.mark.parametrize('name', sorted(cartpole.OFFLINE_CLASSES))
 def test_terms_add_to_the_loss_of_any_agent(log_dir, name):
-  first = [
-    next(make_agent(log_dir, name, terms=parts).train_steps(1))
-    for parts in ([], [Squares(2.0), terms.DR3(0.0)], [terms.CQL(3.0)])
+  """An agent with all terms logs each; the loss has them with their weights."""
+  bcq = {'backup': backups.Double(), 'policy': policies.Constrained(0.9)}
+  others = [terms.CQL(3.0), terms.DR3(0.5), terms.CQL(2.0)]
+  agent = make_agent(log_dir, name, terms=[terms.Imitation(), *others], **bcq)
+  scalars, _ = agent._loop.run(agent._sess, 0, 1)
+  found = dict(zip(agent._scalar_names, scalars[0], strict=True))
+  weighted = [
+    *(3 * found.pop('CQL'), 2 * found.pop('CQL_2')),
+    *(0.5 * found.pop('DR3'), found.pop('Imitation')),
   ]
-  assert first[1] == pytest.approx(first[0] + 2, rel=1e-5)
-  assert first[2] > first[0]  # log sum exp Q >= Q
+  [loss] = found.values()
+  plain = make_agent(log_dir, name, terms=[terms.Imitation(0.0)], **bcq)
+  expected = next(plain.train_steps(1))
+  assert loss - sum(weighted) == pytest.approx(expected, rel=1e-4)
+  assert weighted[0] == pytest.approx(1.5 * weighted[1]) and weighted[0] > 0
+
+  agent.eval_mode, agent.epsilon_eval = True, 0.0
+  states = np.random.default_rng(0).normal(size=(20, 1, 4, 1))
+  together = agent.select_actions(states, generators(20))
+  assert together.tolist() == [
+    agent.begin_episode(state[0]) for state in states
+  ]
 
 
-def test_dr3_is_a_dot_product_of_features(log_dir):
-  agent = make_agent(log_dir, 'dqn')
-  states = np.random.default_rng(0).normal(size=(2, 3, 4, 1, 1))
-  with agent._sess.graph.as_default():
-    now, after = tf.constant(states[0]), tf.constant(states[1])
-    batch = types.SimpleNamespace(state=now, next_state=after)
-    found, left, right = agent._sess.run(
-      (terms.DR3()(agent, batch), agent.features(now), agent.features(after))
-    )
-  assert left.shape == (3, 32)
-  np.testing.assert_allclose(found, (left * right).sum(1), rtol=1e-5)
+def generators(count):
+  return [np.random.default_rng(i) for i in range(count)]
 
 
-def test_imitation_is_a_cross_entropy(log_dir):
+def test_terms_are_those_of_the_papers(log_dir):
   agent = make_agent(log_dir, 'dqn', terms=[terms.Imitation()])
-  states = np.random.default_rng(0).normal(size=(3, 4, 1, 1))
+  random = np.random.default_rng(0)
+  states = random.normal(size=(2, 3, 4, 1, 1))
   actions = np.array([4, 0, 2], np.int32)
   with agent._sess.graph.as_default():
     batch = types.SimpleNamespace(
-      state=tf.constant(states), action=tf.constant(actions)
+      state=tf.constant(states[0]),
+      next_state=tf.constant(states[1]),
+      action=tf.constant(actions),
     )
-    found, logits = agent._sess.run(
-      (
-        agent.terms[0](agent, batch),
-        agent.network_outputs('behaviour', batch.state),
-      )
+    tensors = (
+      [agent.features(batch.state), agent.features(batch.next_state)],
+      agent.online(batch.state).q_values,
+      agent.network_outputs('behaviour', batch.state),
+      [term(agent, batch) for term in (*agent.terms, terms.CQL(), terms.DR3())],
+      agent.networks['online'].weights[-2:],
     )
-  expected = [
-    -math.log(equations.softmax(row)[action]) + 0.01 * np.mean(row**2)
-    for row, action in zip(logits.astype(float), actions, strict=True)
-  ]
-  np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-def test_features_are_the_inputs_of_the_last_layer(log_dir):
-  agent = make_agent(log_dir, 'dqn')
-  network = agent.networks['online']
-  with agent._sess.graph.as_default():
-    states = tf.constant(np.random.default_rng(0).normal(size=(3, 4, 1, 1)))
-    features, outputs = agent.features(states), agent.online(states)
-    kernel, bias = network.weights[-2:]
-    again = tf.matmul(features, kernel) + bias
-    found, expected = agent._sess.run((again, outputs.q_values))
-  np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
-def test_bcq_is_made_of_parts(log_dir):
-  agent = make_agent(
-    log_dir,
-    'dqn',
-    terms=[terms.Imitation()],
-    backup=backups.Double(),
-    policy=policies.Constrained(0.9),
+    features, q_values, logits, found, (kernel, bias) = agent._sess.run(tensors)
+  np.testing.assert_allclose(features[0] @ kernel + bias, q_values, rtol=1e-5)
+  rows = np.arange(3)
+  log_g = np.log([equations.softmax(row) for row in logits.astype(float)])
+  expected = (
+    0.01 * np.mean(logits**2, axis=1) - log_g[rows, actions],
+    np.log(np.exp(q_values).sum(axis=1)) - q_values[rows, actions],
+    (features[0] * features[1]).sum(axis=1),
   )
-  before = agent._sess.run(agent.networks['behaviour'].weights)
-  assert np.isfinite(list(agent.train_steps(12))).all()
-  after = agent._sess.run(agent.networks['behaviour'].weights)
-  assert not np.array_equal(before[0], after[0])
-  agent.eval_mode, agent.epsilon_eval = True, 0.0
-  states = np.random.default_rng(0).normal(size=(20, 1, 4, 1))
-  generators = [np.random.default_rng(i) for i in range(20)]
-  together = agent.select_actions(states, generators)
-  alone = [agent.begin_episode(state[0]) for state in states]
-  assert together.tolist() == alone
+  np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 class ActorCritic(cartpole.OFFLINE_CLASSES['dqn']):
@@ -401,9 +356,7 @@ class ActorCritic(cartpole.OFFLINE_CLASSES['dqn']):
 
 
 def test_an_agent_acts_by_a_network_of_its_own(log_dir):
-  agent = cartpole.build_offline_agent(
-    'dqn', log_dir, ActorCritic, num_actions=5, **cartpole.PERIODS
-  )
+  agent = make_agent(log_dir, 'dqn', ActorCritic)
 
   def read(networks, name):
     return agent._sess.run(networks[name].weights[0])
@@ -420,125 +373,12 @@ def test_an_agent_acts_by_a_network_of_its_own(log_dir):
   states = np.random.default_rng(0).normal(size=(20, 1, 4, 1))
   kernel, bias = agent._sess.run(agent.networks['policy'].weights)
   expected = (states.reshape(20, 4) @ kernel + bias).argmax(1)
-  generators = [np.random.default_rng(i) for i in range(20)]
-  found = agent.select_actions(states, generators)
+  found = agent.select_actions(states, generators(20))
   np.testing.assert_array_equal(found, expected)
 
 
-class Cloning(cartpole.OFFLINE_CLASSES['dqn']):
-  """Has no target network."""
-
-  uses_target = False
-
-  def loss(self, batch):
-    logits = self.online(batch.state).q_values
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(batch.action, logits)
-
-
-@pytest.mark.parametrize(
-  ('class_', 'parts'),
-  [
-    (Cloning, {}),
-    (cartpole.OFFLINE_CLASSES['dqn'], {'backup': backups.MonteCarlo()}),
-  ],
-)
-def test_an_agent_without_target_network_has_none(log_dir, class_, parts):
-  agent = cartpole.build_offline_agent('dqn', log_dir, class_, **parts)
-  assert np.isfinite(list(agent.train_steps(30))).all()
-  assert agent.target_convnet is None
-  assert not [name for name in cartpole.values(agent) if 'Target' in name]
-
-
-@pytest.mark.parametrize(
-  ('name', 'parts', 'message'),
-  [
-    ('dqn', {'terms': terms.CQL()}, 'give a list'),
-    ('dqn', {'terms': [terms.CQL]}, r'with @ and \(\)'),
-    ('dqn', {'backup': 'max'}, "backup has 'max': give an object"),
-    ('dqn', {'policy': policies.Constrained()}, "no network 'behaviour'"),
-    (
-      'dqn',
-      {'terms': [terms.Imitation(), terms.Imitation()]},
-      "two networks 'behaviour'",
-    ),
-    ('c51', {'head': heads.Scalar()}, 'has its own head'),
-    ('dqn', {'backup': backups.Policy('online')}, "'online' .* is no policy"),
-    ('dqn', {'policy': policies.Named('online')}, "'online' .* is no policy"),
-  ],
-)
-def test_mistakes_are_named(log_dir, name, parts, message):
-  with pytest.raises(ValueError, match=message):
-    make_agent(log_dir, name, **parts)
-
-
-def test_a_column_that_is_not_asked_for_is_named():
-  batch = batch_lib.Batch(*[None] * 10)
-  with pytest.raises(AttributeError, match="add 'weight' to `needs`"):
-    _ = batch.weight
-
-
-@pytest.mark.parametrize('name', ['c51', 'multi_head_dqn', 'quantile'])
-def test_a_head_that_would_be_ignored_is_refused(log_dir, name):
-  class OwnHead(cartpole.OFFLINE_CLASSES[name]):
-    head = atoms.HLGauss()
-
-  with pytest.raises(ValueError, match='OwnHead has its own head'):
-    cartpole.build_offline_agent(name, log_dir, OwnHead)
-
-
-@pytest.mark.parametrize(
-  ('make', 'message'),
-  [
-    (lambda: policies.Softmax(0.0), 'temperature=0.0'),
-    (lambda: backups.Munchausen(tau=0.0), 'tau=0.0'),
-    (lambda: backups.Munchausen(clip=1.0), 'clip=1.0'),
-    (lambda: atoms.HLGauss(sigma=0.0), 'sigma=0.0'),
-  ],
-)
-def test_settings_out_of_range_are_refused(make, message):
-  with pytest.raises(ValueError, match=message):
-    make()
-
-
-BCQ = {
-  'terms': [terms.Imitation(), terms.Imitation(0.5, 'second')],
-  'backup': backups.Double(),
-  'policy': policies.Constrained(),
-}
-SOFT = {'backup': backups.Double(), 'policy': policies.Softmax()}
-
-
-@pytest.mark.parametrize(
-  ('name', 'settings'),
-  [
-    ('dqn', BCQ),
-    ('dqn', {**BCQ, 'mixed_precision': True}),
-    ('dqn', {**SOFT, 'jit_compile': True}),
-    ('multi_network_dqn', BCQ),
-    ('multi_network_dqn', SOFT),
-  ],
-)
-def test_parts_train_and_act_together(log_dir, name, settings):
-  agent = make_agent(log_dir, name, **settings)
-  assert np.isfinite(list(agent.train_steps(9))).all()
-  agent.eval_mode = True
-  states = np.zeros((3, 1, 4, 1))
-  actions = agent.select_actions(
-    states, [np.random.default_rng(i) for i in range(3)]
-  )
-  assert set(actions) <= set(range(5))
-
-
-def test_a_softmax_policy_acts_on_separate_networks(log_dir):
-  agent = make_agent(log_dir, 'multi_network_dqn', policy=policies.Softmax(1e6))
-  agent.eval_mode, agent.epsilon_eval = True, 0.0
-  generators = [np.random.default_rng(i) for i in range(50)]
-  actions = agent.select_actions(np.zeros((50, 1, 4, 1)), generators)
-  assert len(set(actions)) == 5
-
-
 class Branching(cartpole.OFFLINE_CLASSES['dqn']):
-  """Calls the online network in a branch first."""
+  """Calls the online network in a branch first; has no target network."""
 
   def loss(self, batch):
     extra = tf.cond(
@@ -549,9 +389,62 @@ class Branching(cartpole.OFFLINE_CLASSES['dqn']):
     return super().loss(batch) + extra
 
 
-def test_a_network_may_be_called_in_a_branch(log_dir):
-  agent = cartpole.build_offline_agent('dqn', log_dir, Branching)
+@pytest.mark.parametrize(
+  ('name', 'class_', 'settings'),
+  [
+    ('dqn', None, {'terms': [terms.Imitation()], 'mixed_precision': True}),
+    ('dqn', None, {'policy': policies.Softmax(1e6), 'jit_compile': True}),
+    ('multi_network_dqn', None, {'policy': policies.Softmax(1e6)}),
+    ('dqn', Branching, {'backup': backups.MonteCarlo()}),
+  ],
+)
+def test_parts_train_and_act_together(log_dir, name, class_, settings):
+  agent = make_agent(log_dir, name, class_, **settings)
   assert np.isfinite(list(agent.train_steps(9))).all()
+  has_target = not isinstance(agent.backup, backups.MonteCarlo)
+  assert (agent.target_convnet is not None) == has_target
+  variables = cartpole.values(agent)
+  assert any('Target' in variable for variable in variables) == has_target
+  agent.eval_mode, agent.epsilon_eval = True, 0.0
+  actions = agent.select_actions(np.zeros((50, 1, 4, 1)), generators(50))
+  samples = isinstance(agent.policy, policies.Softmax)
+  assert len(set(actions)) == (5 if samples else 1)
+
+
+class OwnHead(cartpole.OFFLINE_CLASSES['quantile']):
+  head = atoms.HLGauss()
+
+
+@pytest.mark.parametrize(
+  ('name', 'class_', 'parts', 'message'),
+  [
+    ('dqn', None, {'terms': [terms.CQL]}, 'terms has .*@'),
+    ('dqn', None, {'backup': 'max'}, "backup has 'max'"),
+    ('dqn', None, {'policy': policies.Constrained()}, "'behaviour'"),
+    ('dqn', None, {'terms': [terms.Imitation()] * 2}, "'behaviour'"),
+    ('c51', None, {'head': heads.Scalar()}, 'FixedReplayRainbowAgent.*Scalar'),
+    ('quantile', OwnHead, {}, 'OwnHead.*HLGauss'),
+    ('dqn', None, {'backup': backups.Policy('online')}, "'online'.*n, 5"),
+    ('dqn', None, {'policy': policies.Named('online')}, "'online'.*n, 5"),
+  ],
+)
+def test_mistakes_are_named(log_dir, name, class_, parts, message):
+  with pytest.raises(ValueError, match=message):
+    make_agent(log_dir, name, class_, **parts)
+
+
+@pytest.mark.parametrize(
+  'arguments', [{'num_atoms': 1}, {'vmin': 2.0, 'vmax': 2.0}, {'vmax': -1.0}]
+)
+def test_a_support_without_extent_is_refused(arguments):
+  with pytest.raises(ValueError, match='vmin='):
+    atoms.Categorical(**arguments)
+
+
+def test_a_column_that_is_not_asked_for_is_named():
+  batch = loss_agent.Batch(*[None] * 10)
+  with pytest.raises(AttributeError, match='weight.*needs'):
+    _ = batch.weight
 
 
 class Activated(tf.keras.Model):
@@ -583,8 +476,5 @@ def test_parts_that_an_own_loss_does_not_use_are_named(log_dir, caplog):
       return tf.reduce_mean(self.online(batch.state).q_values, axis=1)
 
   parts = {'terms': [terms.CQL()], 'backup': backups.Double()}
-  cartpole.build_offline_agent('dqn', log_dir, OwnLoss, **parts)
-  assert (
-    'OwnLoss.loss does not call super().loss(batch), which uses its backup and terms.'
-    in caplog.text
-  )
+  make_agent(log_dir, 'dqn', OwnLoss, **parts)
+  assert 'OwnLoss.loss' in caplog.text and 'backup and terms' in caplog.text

@@ -1,7 +1,5 @@
 """Agents by name: the package's, and a user's own."""
 
-import re
-
 import pytest
 
 from batch_rl.agents import registry
@@ -34,32 +32,24 @@ def test_agents_are_found_by_both_kinds_of_names(find):
 @pytest.mark.parametrize(
   ('name', 'message'),
   [
-    (None, 'Unknown agent None; choose c51, dqn, '),
-    ('dqnn', "Unknown agent 'dqnn' (did you mean dqn?); choose c51, dqn, "),
-    ('MyAgent', 'or name a class of your own as my_module.MyAgent.'),
-    ('mien.MyAgent', "There is no module 'mien' for mien.MyAgent: it is "),
-    ('mien.MyAgent', '{own} nor an installed package.'),
-    ('mine.more.MyAgent', "There is no module 'mine.more' for "),
-    (
-      'mine.MyAgnt',
-      'mine.py has no MyAgnt (did you mean MyAgent?); it has MyA',
-    ),
-    (
-      'mine.helper',
-      'The function mine.helper is not an offline agent: give a ',
-    ),
+    (None, 'agent None; choose c51, dqn'),
+    ('dqnn', r"'dqnn' \(did you mean dqn\?\); choose c51, dqn"),
+    ('MyAgent', 'my_module.MyAgent'),
+    ('mien.MyAgent', "'mien' for mien.MyAgent.*{own}"),
+    ('mine.more.MyAgent', "'mine.more'"),
+    ('mine.MyAgnt', r'did you mean MyAgent\?'),
+    ('mine.helper', 'function mine.helper is not an offline agent'),
     (
       'batch_rl.baselines.agents.dqn_agent.LoggedDQNAgent',
-      'a class derived from '
-      'batch_rl.fixed_replay.agents.fixed_replay_agent.FixedReplayAgentMixin.',
+      'fixed_replay_agent.FixedReplayAgentMixin',
     ),
   ],
 )
 def test_what_is_not_an_agent_is_named(find, own_folder, name, message):
-  with pytest.raises(
-    ValueError, match=re.escape(message.format(own=own_folder))
-  ):
+  with pytest.raises(ValueError, match=message.format(own=own_folder)):
     find(name)
+  with pytest.raises(ValueError, match='mine.MyAgent is not an online agent'):
+    ONLINE.find('mine.MyAgent')
 
 
 def test_a_constructor_that_takes_too_little_is_named(find, own_folder):
@@ -73,17 +63,8 @@ def test_a_constructor_that_takes_too_little_is_named(find, own_folder):
         super().__init__(sess, num_actions, replay_data_dir)
     """,
   )
-  message = (
-    'constructor of narrow.Narrow does not take seed: let it take **kwargs'
-  )
-  with pytest.raises(ValueError, match=re.escape(message)):
+  with pytest.raises(ValueError, match='narrow.Narrow does not take seed'):
     OFFLINE.create('narrow.Narrow', None, 6, None, seed=1)
-
-
-def test_an_offline_agent_is_not_an_online_one(find):
-  with pytest.raises(ValueError, match='mine.MyAgent is not an online agent'):
-    ONLINE.find('mine.MyAgent')
-  assert ONLINE.find('random').__name__ == 'RandomAgent'
 
 
 def test_an_error_in_the_module_is_not_a_missing_module(find, own_folder):
@@ -106,8 +87,3 @@ def test_an_error_in_the_module_is_not_a_missing_module(find, own_folder):
 def test_the_name_in_reports(class_name, given, name):
   agent_class = type(class_name, (), {'display_name': given})
   assert registry.display_name(agent_class) == name
-
-
-def test_a_display_name_is_a_string():
-  with pytest.raises(ValueError, match='My.display_name=7 is not a name'):
-    registry.display_name(type('My', (), {'display_name': 7}))

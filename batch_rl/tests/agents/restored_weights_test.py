@@ -46,22 +46,9 @@ def test_variables_of_the_optimizer_are_ignored(checkpoint):
 @pytest.mark.parametrize(
   ('change', 'message'),
   [
-    (
-      {'Online/dense/bias': (3,)},
-      r'Online/dense/bias has shape \(3,\), in the checkpoint \(2,\)',
-    ),
-    (
-      {'Online/dense/kernel': (2, 3)},
-      r'Online/dense/kernel has shape \(2, 3\), in the checkpoint \(3, 2\)',
-    ),
-    (
-      {'Online/head/kernel': (1,)},
-      'the agent has a variable Online/head/kernel, the checkpoint has none',
-    ),
-    (
-      {'Online/dense/bias': None},
-      'the checkpoint has a variable Online/dense/bias, the agent has none',
-    ),
+    ({'Online/dense/bias': (3,)}, r'Online/dense/bias .*\(3,\).*\(2,\)'),
+    ({'Online/head/kernel': (1,)}, 'agent has .* Online/head/kernel'),
+    ({'Online/dense/bias': None}, 'checkpoint has .* Online/dense/bias'),
   ],
 )
 def test_other_networks_are_refused(checkpoint, change, message):
@@ -71,9 +58,8 @@ def test_other_networks_are_refused(checkpoint, change, message):
 
 
 def test_an_unreadable_checkpoint_is_named(tmp_path):
-  path = str(tmp_path / 'tf_ckpt-0')
-  with pytest.raises(ValueError, match=f'{path} cannot be read: '):
-    restored_weights.load(make_agent(SHAPES), path)
-  (tmp_path / 'tf_ckpt-0.index').write_bytes(b'damaged')
-  with pytest.raises(ValueError, match=f'{path} cannot be read: '):
-    restored_weights.load(make_agent(SHAPES), path)
+  (tmp_path / 'damaged.index').write_bytes(b'damaged')
+  for name in ('damaged', 'missing'):
+    path = str(tmp_path / name)
+    with pytest.raises(ValueError, match=f'{path} cannot be read: '):
+      restored_weights.load(make_agent(SHAPES), path)

@@ -308,3 +308,34 @@ def test_random_agent_acts_uniformly(make_agent):
 def test_samples_uniformly(name):
   with pytest.raises(ValueError, match="='prioritized' is not supported"):
     CLASSES[name](None, 2, '/nowhere', replay_scheme='prioritized')
+
+
+def test_separate_networks_take_turns_by_episode(make_agent):
+  agent = make_agent(
+    'multi_network_dqn',
+    num_actions=6,  # Two networks rarely agree.
+    graph_seed=1,
+    transform_strategy='IDENTITY',
+    epsilon_fn=lambda *args: 0.0,
+    min_replay_history=1_000_000,
+    acting_seed=1,
+  )
+  # All actions of an episode are those of one network.
+  random = np.random.default_rng(0)
+  acting = set()
+  for _ in range(12):
+    agreeing = np.ones(agent.num_heads, bool)
+    for step, observation in enumerate(random.uniform(-3, 3, (30, 4))):
+      action = (
+        agent.step(0.0, observation)
+        if step
+        else agent.begin_episode(observation)
+      )
+      [q_heads] = agent._sess.run(
+        agent._net_outputs.q_heads, {agent.state_ph: agent.state}
+      )
+      agreeing &= q_heads.argmax(axis=0) == action
+    agent.end_episode(0.0)
+    [network] = np.flatnonzero(agreeing)
+    acting.add(network)
+  assert acting == set(range(agent.num_heads))

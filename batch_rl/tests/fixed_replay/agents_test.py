@@ -53,22 +53,6 @@ def make_agent(name, log_dir):
   return make
 
 
-def play(agent, episodes=3, steps=30):
-  """Acts on random observations; returns the actions."""
-  random = np.random.default_rng(0)
-  actions = []
-  for _ in range(episodes):
-    actions.append(agent.begin_episode(random.uniform(-1, 1, 4)))
-    for _ in range(steps):
-      actions.append(agent.step(1.0, random.uniform(-1, 1, 4)))
-    agent.end_episode(1.0)
-  return actions
-
-
-def read_files(directory):
-  return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
 def assert_same(left, right):
   assert left.keys() == right.keys()
   for variable, array in left.items():
@@ -82,18 +66,81 @@ def scramble(agent):
   agent.training_steps = 10**6
 
 
-def test_training_changes_every_weight_whatever_the_history(agent):
+def test_an_agent_trains_by_its_periods(agent, name):
   """`min_replay_history`, here larger than the data, has no effect."""
-  before = cartpole.values(agent)
-  losses = list(agent.train_steps(10))
-  assert len(losses) == 3  # at steps 0, 4 and 8
-  assert np.isfinite(losses).all()
+  first = cartpole.values(agent)
+  for step in range(10):
+    before = cartpole.values(agent)
+    losses = list(agent.train_steps(1))
+    assert len(losses) == (step % 4 == 0) and np.isfinite(losses).all()
+    after = cartpole.values(agent)
+    changed = {v for v in before if not np.array_equal(before[v], after[v])}
+    assert any(v.startswith('Target/') for v in changed) == (step % 6 == 0)
+    if step % 6 == 0:
+      np.testing.assert_array_equal(
+        *(cartpole.weights(agent, network) for network in ('Target', 'Online'))
+      )
   assert agent.training_steps == 10
-  after = cartpole.values(agent)
-  online = [variable for variable in before if variable.startswith('Online/')]
+  online = [variable for variable in first if variable.startswith('Online/')]
   assert online
   for variable in online:
-    assert not np.array_equal(before[variable], after[variable]), variable
+    assert not np.array_equal(first[variable], after[variable]), variable
+  # gin has bound this for the class alone.
+  assert agent.gamma == cartpole.GAMMA
+  with pytest.raises(ValueError, match="doesn't have a parameter"):
+    gin.parse_config(f'{cartpole.OFFLINE_CLASSES[name].__name__}.gama = 0.5')
+
+
+def generators(count):
+  """Returns the generators of emulators."""
+  return [np.random.default_rng(i) for i in range(count)]
+
+
+def test_evaluation_acts_greedily_and_explores_at_the_set_rate(actor):
+  before = cartpole.values(actor)
+  observations = np.random.default_rng(0).uniform(-2, 2, (20, 4))
+  states = observations.reshape(20, 1, 4, 1)
+  actions = actor.select_actions(states, generators(20)).tolist()
+  assert len(set(actions)) > 1
+  for observation, action in zip(observations, actions, strict=True):
+    assert action == actor.begin_episode(observation)
+    q_values = actor._sess.run(
+      actor._net_outputs.q_values, {actor.state_ph: actor.state}
+    )
+    assert action == q_values.argmax()
+
+  states = np.zeros((1000, 1, 4, 1))
+  (greedy,) = actor.select_actions(states[:1], generators(1))
+  actor.epsilon_eval = 0.25
+  one_each = generators(1000)
+  counts = np.zeros(5, int)
+  for _ in range(10):
+    actions = actor.select_actions(states, one_each)
+    counts += np.bincount(actions, minlength=5)
+  expected = np.full(5, 10_000 * 0.25 / 5)
+  expected[np.argmax(counts)] += 10_000 * 0.75
+  assert np.argmax(counts) == greedy
+  assert np.sum((counts - expected) ** 2 / expected) < 18.5  # p = 0.001
+  assert actor.training_steps == 0
+  assert_same(before, cartpole.values(actor))
+
+
+@with_any_agent
+@pytest.mark.parametrize('eval_mode', [False, True])
+def test_acting_leaves_the_data_alone(agent, log_dir, eval_mode):
+  agent.eval_mode = eval_mode
+  memory = agent._replay.memory
+  rows = memory.valid_indices()  # of both shards
+  assert len(rows) > 80
+  before = memory.sample_transition_batch(len(rows), rows)
+  agent.begin_episode(np.ones(4))
+  agent.step(1.0, np.ones(4))
+  agent.end_episode(1.0)
+  assert agent.training_steps == (0 if eval_mode else 2)
+  assert memory.add_count == len(rows)
+  after = memory.sample_transition_batch(len(rows), rows)
+  for left, right in zip(before, after, strict=True):
+    np.testing.assert_array_equal(left, right)
 
 
 def test_mixed_precision_computes_in_bfloat16(agent, make_agent):
@@ -144,82 +191,6 @@ def test_out_of_memory_names_batch_and_network(agent, monkeypatch):
     list(agent.train_steps(4))
 
 
-def test_target_network_is_updated_when_due(agent):
-  for step in range(15):
-    before = cartpole.weights(agent, 'Target')
-    list(agent.train_steps(1))
-    after = cartpole.weights(agent, 'Target')
-    if step % cartpole.PERIODS['target_update_period'] == 0:
-      assert not np.array_equal(before, after)
-      np.testing.assert_array_equal(after, cartpole.weights(agent, 'Online'))
-    else:
-      np.testing.assert_array_equal(before, after)
-
-
-def test_evaluation_only_acts(actor):
-  actor.epsilon_eval = 0.5
-  before = cartpole.values(actor)
-  assert set(play(actor)) == set(range(5))
-  assert actor.training_steps == 0
-  assert_same(before, cartpole.values(actor))
-
-
-def test_evaluation_acts_greedily(actor):
-  for observation in np.random.default_rng(0).uniform(-2, 2, (20, 4)):
-    action = actor.begin_episode(observation)
-    q_values = actor._sess.run(
-      actor._net_outputs.q_values, {actor.state_ph: actor.state}
-    )
-    assert action == q_values.argmax()
-
-
-def generators(count):
-  """Returns the generators of emulators."""
-  return [np.random.default_rng(i) for i in range(count)]
-
-
-def test_batched_actions_are_those_of_single_states(actor):
-  observations = np.random.default_rng(0).uniform(-2, 2, (20, 4))
-  states = observations.reshape(20, 1, 4, 1)
-  actions = actor.select_actions(states, generators(20))
-  one_by_one = [actor.begin_episode(o) for o in observations]
-  assert actions.tolist() == one_by_one
-  assert len(set(one_by_one)) > 1
-
-
-def test_evaluation_explores_at_the_set_rate(actor):
-  states = np.zeros((1000, 1, 4, 1))
-  (greedy,) = actor.select_actions(states[:1], generators(1))
-  actor.epsilon_eval = 0.25
-  one_each = generators(1000)
-  counts = np.zeros(5, int)
-  for _ in range(10):
-    actions = actor.select_actions(states, one_each)
-    counts += np.bincount(actions, minlength=5)
-  expected = np.full(5, 10_000 * 0.25 / 5)
-  expected[np.argmax(counts)] += 10_000 * 0.75
-  assert np.argmax(counts) == greedy
-  assert np.sum((counts - expected) ** 2 / expected) < 18.5  # p = 0.001
-
-
-@with_any_agent
-@pytest.mark.parametrize('eval_mode', [False, True])
-def test_acting_leaves_the_data_alone(agent, log_dir, eval_mode):
-  agent.eval_mode = eval_mode
-  memory = agent._replay.memory
-  rows = memory.valid_indices()  # of both shards
-  assert len(rows) > 80
-  before = memory.sample_transition_batch(len(rows), rows)
-  add_count, files = int(memory.add_count), read_files(log_dir)
-  play(agent, episodes=2, steps=3)
-  assert agent.training_steps == (0 if eval_mode else 2 * (1 + 3))
-  assert memory.add_count == add_count
-  assert read_files(log_dir) == files
-  after = memory.sample_transition_batch(len(rows), rows)
-  for left, right in zip(before, after, strict=True):
-    np.testing.assert_array_equal(left, right)
-
-
 def test_a_checkpoint_resumes_to_the_bit(agent, name, shared_agents, tmp_path):
   """In an agent that reads the data in another way."""
   list(agent.train_steps(9))  # The last synchronisation was at step 6.
@@ -241,58 +212,47 @@ def test_a_checkpoint_resumes_to_the_bit(agent, name, shared_agents, tmp_path):
   assert_same(cartpole.values(fresh), cartpole.values(agent))
 
 
-def save_two_checkpoints(agent, base_dir):
-  """Trains and saves twice; returns the weights that were saved last."""
-  (base_dir / 'checkpoints').mkdir()
-  for number in (9, 10):  # '10' < '9'
-    list(agent.train_steps(4))
-    agent.bundle_and_checkpoint(str(base_dir / 'checkpoints'), number)
-  return {name: cartpole.weights(agent, name) for name in ('Online', 'Target')}
-
-
 def load_weights(agent, directory):
   """Loads weights as an agent with this `init_checkpoint_dir` does."""
   with agent._sess.graph.as_default():
     initial_weights.load(agent._sess, str(directory))
 
 
-def assert_has_weights(agent, expected):
-  for network, array in expected.items():
-    np.testing.assert_array_equal(cartpole.weights(agent, network), array)
-
-
-def test_loads_the_newest_weights_of_a_run(agent, tmp_path):
-  expected = save_two_checkpoints(agent, tmp_path)
-  for folder in (tmp_path, tmp_path / 'checkpoints'):
-    scramble(agent)
-    load_weights(agent, folder)
-    assert_has_weights(agent, expected)
-
-
 @with_any_agent
-def test_starts_from_the_weights_of_a_run_and_nothing_else(
+def test_starts_from_the_newest_weights_of_a_run_and_nothing_else(
   agent, make_agent, tmp_path
 ):
-  expected = save_two_checkpoints(agent, tmp_path)
+  (tmp_path / 'checkpoints').mkdir()
+  for number in (9, 10):  # '10' < '9'
+    list(agent.train_steps(4))
+    agent.bundle_and_checkpoint(str(tmp_path / 'checkpoints'), number)
+  expected = {n: cartpole.weights(agent, n) for n in ('Online', 'Target')}
+  scramble(agent)
+  load_weights(agent, tmp_path / 'checkpoints')
   started = make_agent(num_actions=5, init_checkpoint_dir=str(tmp_path))
-  assert_has_weights(started, expected)
+  for network, array in expected.items():
+    for found in (agent, started):
+      np.testing.assert_array_equal(cartpole.weights(found, network), array)
   assert started.training_steps == 0
   for variable, array in cartpole.values(started).items():
     assert not (variable.endswith('/Adam') and array.any())
 
 
 @with_any_agent
-@pytest.mark.parametrize('folder', ['empty', 'missing'])
-def test_refuses_a_run_without_checkpoint(agent, tmp_path, folder):
-  (tmp_path / 'empty' / 'checkpoints').mkdir(parents=True)
-  with pytest.raises(ValueError, match=f'No TensorFlow checkpoint.*{folder}'):
-    load_weights(agent, tmp_path / folder)
-
-
-def test_is_gin_configurable_under_its_own_name(agent, name):
-  assert agent.gamma == cartpole.GAMMA  # bound for this class alone
-  with pytest.raises(ValueError, match="doesn't have a parameter"):
-    gin.parse_config(f'{cartpole.OFFLINE_CLASSES[name].__name__}.gama = 0.5')
+def test_refuses_weights_of_other_networks(agent, tmp_path):
+  for folder in ('empty', 'missing'):
+    (tmp_path / 'empty' / 'checkpoints').mkdir(parents=True, exist_ok=True)
+    with pytest.raises(ValueError, match=f'No TensorFlow checkpoint.*{folder}'):
+      load_weights(agent, tmp_path / folder)
+  trainable = agent._sess.graph.get_collection('trainable_variables')
+  *others, last = [variable.op.name for variable in trainable]
+  arrays = cartpole.values(agent)
+  arrays = {name: arrays[name] for name in (*others, last)}
+  arrays[last] = arrays[last][:-1]  # without the bias of the last action
+  write_checkpoint(tmp_path, arrays)
+  message = f'tf_ckpt-199 does not fit the networks: 1 of .* {last}'
+  with pytest.raises(ValueError, match=message):
+    load_weights(agent, tmp_path)
 
 
 @with_any_agent
@@ -382,7 +342,6 @@ def give_units(network, units, monkeypatch):
   [
     ('dqn', 1, {}, [slim_name]),
     ('c51', 3, {'num_atoms': 3}, [str]),
-    ('multi_head_dqn', 3, {'num_heads': 3}, [str]),
     ('quantile', 3, {'num_atoms': 3}, [slim_name, unnamed]),
   ],
   indirect=['name'],
@@ -423,31 +382,3 @@ def test_atari_networks_load_checkpoints_of_tensorflow_1(
     load_weights(agent, folder.parent)
     for variable, array in agent._sess.run(variables).items():
       np.testing.assert_array_equal(array, arrays[variable], err_msg=variable)
-
-
-@with_any_agent
-def test_refuses_weights_of_other_networks(agent, tmp_path):
-  trainable = agent._sess.graph.get_collection('trainable_variables')
-  *others, last = [variable.op.name for variable in trainable]
-  arrays = cartpole.values(agent)
-  arrays = {name: arrays[name] for name in (*others, last)}
-  arrays[last] = arrays[last][:-1]  # without the bias of the last action
-  write_checkpoint(tmp_path, arrays)
-  message = f'tf_ckpt-199 does not fit the networks: 1 of .* {last}'
-  with pytest.raises(ValueError, match=message):
-    load_weights(agent, tmp_path)
-
-
-@with_any_agent
-def test_refuses_a_checkpoint_that_lacks_weights(agent, tmp_path):
-  write_checkpoint(tmp_path, {'Online/Conv/kernel': np.zeros(3, np.float32)})
-  with pytest.raises(ValueError, match='missing or have another shape'):
-    load_weights(agent, tmp_path)
-
-
-@pytest.mark.parametrize('name', ['c51', 'quantile'])
-def test_samples_uniformly(name):
-  with pytest.raises(ValueError, match="='prioritized' is not supported"):
-    cartpole.OFFLINE_CLASSES[name](
-      None, 2, '/nowhere', replay_scheme='prioritized'
-    )

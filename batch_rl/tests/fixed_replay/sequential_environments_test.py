@@ -74,60 +74,39 @@ def test_states_are_stacks_of_an_agents_episode(count):
   assert episodes > 3 * count
 
 
-def test_episodes_are_truncated():
-  [environment], together = make(1, max_steps=5)
-  together.reset(np.array([0]))
-  ends = []
-  for _ in range(12):
-    *_, terminated, truncated, _ = together.step(np.array([1]))
-    assert not terminated[0] and not environment.game_over
-    ends.append(bool(truncated[0]))
-  # The step after an end starts an episode.
-  assert ends == [step % 6 == 4 for step in range(12)]
-
-
-def test_the_end_of_an_episode_at_the_limit_is_no_truncation():
+@pytest.mark.parametrize('limit', [5, None])
+def test_episodes_are_truncated_unless_they_end(limit):
   [environment], together = make(1)
   together.reset(np.array([0]))
-  length = environment._left
+  length = limit or environment._left
   [environment], together = make(1, length)
   together.reset(np.array([0]))
-  ends = [together.step(np.array([0]))[2:4] for _ in range(length)]
-  assert ends[-1] == (True, False)
+  action = np.array([1 if limit else 0])
+  ends = [together.step(action)[2:4] for _ in range(length)]
+  assert not np.any(ends[:-1]) and environment.game_over == (limit is None)
+  assert ends[-1] == (limit is None, limit is not None)
+  # The step after an end starts an episode.
+  assert not np.any(together.step(action)[2:4])
 
 
-def test_dopamines_last_axis_is_dropped():
-  class WithAxis(random_walk.RandomWalk):
-    def _observe(self):
-      return super()._observe()[..., None]
+class WithAxis(random_walk.RandomWalk):
+  """Has observations as Dopamine's, with a last axis of 1."""
 
-  together = sequential_environments.SequentialEnvironments(
-    [WithAxis()], AGENT, None
-  )
+  def _observe(self):
+    return super()._observe()[..., None]
+
+
+def test_environments_fit_the_agent_and_are_new_ones():
+  create = sequential_environments.SequentialEnvironments
+  together = create([WithAxis()], AGENT, None)
   assert together.reset()[0].shape == (1, 3, *random_walk.SHAPE)
-
-
-@pytest.mark.parametrize(
-  ('settings', 'message'),
-  [
-    (
-      {'observation_shape': (84, 84)},
-      r'Recorded gives observations of shape \(2, 3\), but the agent has .*84',
-    ),
-    (
-      {'observation_dtype': tf.uint8},
-      'Recorded gives observations of float64, but the agent has .* uint8',
-    ),
-  ],
-)
-def test_observations_that_do_not_fit_are_refused_at_once(settings, message):
-  agent = types.SimpleNamespace(**{**vars(AGENT), **settings})
-  with pytest.raises(ValueError, match=message) as error:
-    make(1, agent=agent)
-  assert '\n' not in str(error.value)
-
-
-def test_each_environment_is_a_new_one():
   walk = random_walk.RandomWalk()
-  with pytest.raises(ValueError, match='returned the same environment again'):
-    sequential_environments.SequentialEnvironments([walk, walk], AGENT, None)
+  with pytest.raises(ValueError, match='the same environment'):
+    create([walk, walk], AGENT, None)
+  for settings, message in (
+    ({'observation_shape': (84, 84)}, r'RandomWalk .*\(2, 3\).*84'),
+    ({'observation_dtype': tf.uint8}, 'RandomWalk .*float64.*uint8'),
+  ):
+    agent = types.SimpleNamespace(**{**vars(AGENT), **settings})
+    with pytest.raises(ValueError, match=message):
+      create([walk], agent, None)

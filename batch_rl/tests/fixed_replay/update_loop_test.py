@@ -127,26 +127,6 @@ def test_the_host_does_not_wait_for_the_agents_device(make_agent, monkeypatch):
   assert types.count(tf.float64) == 2  # states and next states
 
 
-def test_summaries_are_written_and_change_nothing(
-  shared_agents, make_agent, tmp_path
-):
-  agent = make_agent(
-    updates_per_run=5,
-    summary_writer=str(tmp_path),
-    summary_writing_frequency=12,
-  )
-  assert in_pieces(agent) == in_pieces(shared_agents('dqn'))
-  agent.summary_writer.flush()
-  (path,) = tmp_path.iterdir()
-  steps = [
-    event.step
-    for event in tf.compat.v1.train.summary_iterator(str(path))
-    for value in event.summary.value
-    if value.tag == 'Losses/Loss'
-  ]
-  assert steps == [12, 24, 36, 48, 60, 72, 84]
-
-
 def test_training_stops_at_a_loss_that_is_not_a_number(make_agent):
   agent = make_agent(
     optimizer=tf.compat.v1.train.GradientDescentOptimizer(1e15)
@@ -166,42 +146,41 @@ def test_training_stops_at_a_loss_that_is_not_a_number(make_agent):
   assert f'at update {len(found[0][0])}:' in found[0][1]
 
 
-def test_xla_compiles_the_update(shared_agents, make_agent):
-  agent = make_agent('c51', jit_compile=True)
-  losses = in_pieces(shared_agents('c51'))
-  np.testing.assert_allclose(in_pieces(agent), losses, rtol=1e-3)
+def summaries(agent, directory, tag):
+  """Returns what an agent has written for TensorBoard, by agent step."""
+  agent.summary_writer.flush()
+  [path] = directory.iterdir()
+  return {
+    event.step: value.simple_value
+    for event in tf.compat.v1.train.summary_iterator(str(path))
+    for value in event.summary.value
+    if value.tag == tag
+  }
 
 
-def test_xla_draws_mixtures_by_step_and_seed(make_agent):
+def test_xla_draws_mixtures_by_step_and_seed(make_agent, tmp_path):
   """Without prefetching, so that Python draws the batches of the loop, too."""
-  agent = make_agent('multi_head_dqn', prefetch=0, jit_compile=True)
-  first_values, losses = cartpole.values(agent), []
-  for updates_per_run in (1, 7):
-    cartpole.restart(agent, first_values)
-    agent._updates_per_run = updates_per_run
-    losses.append(in_pieces(agent))
-  assert losses[0] == losses[1]
-  assert len(set(losses[0])) == 22
+  agent = make_agent(
+    'multi_head_dqn',
+    prefetch=0,
+    jit_compile=True,
+    summary_writer=str(tmp_path),
+    summary_writing_frequency=12,
+  )
+  first_values = cartpole.values(agent)
+  losses, _ = train_by(agent, first_values, 1)
+  found = summaries(agent, tmp_path, 'Losses/Loss')
+  assert found == {
+    step: np.float32(losses[step // 4]) for step in range(12, 88, 12)
+  }
+  assert train_by(agent, first_values, 7)[0] == losses
+  assert len(set(losses)) == 22
 
 
 class DopamineAgent(
   fixed_replay_agent.FixedReplayAgentMixin, dqn_agent.DQNAgent
 ):
   """Dopamine's DQN as it is, without `loss`."""
-
-
-def test_agents_of_dopamine_train_alike_one_update_at_a_time(
-  shared_agents, make_agent, caplog
-):
-  agent = make_agent(class_=DopamineAgent)
-  assert 'DopamineAgent has a _build_train_op of its own' in caplog.text
-  losses = in_pieces(agent)
-  assert len(losses) == 22 and np.isnan(losses).all()  # Dopamine drops them.
-  expected = shared_agents('dqn')
-  list(in_pieces(expected))
-  after = cartpole.values(expected)
-  for name, array in cartpole.values(agent).items():
-    np.testing.assert_array_equal(array, after[name], err_msg=name)
 
 
 class FewParameters(dqn_agent.DQNAgent):
@@ -252,33 +231,61 @@ def test_random_agents_of_dopamine_with_few_parameters_train(log_dir, caplog):
   assert agent.select_actions(states, [np.random.default_rng(0)]).shape == (1,)
 
 
-def test_a_train_op_of_its_own_wins_over_an_inherited_loss(make_agent):
-  class Agent(OFFLINE_DQN):
-    def _build_train_op(self):
-      loss = tf.reduce_mean(self._replay_net_outputs.q_values**2)
-      return self.optimizer.minimize(loss), loss
+def test_agents_of_dopamine_train_alike_one_update_at_a_time(
+  shared_agents, make_agent, tmp_path, caplog
+):
+  """A summary alone would draw a batch, and move the updates to the next ones."""
+  agent = make_agent(
+    class_=DopamineAgent,
+    summary_writer=str(tmp_path),
+    summary_writing_frequency=8,
+  )
+  assert 'DopamineAgent has a _build_train_op of its own' in caplog.text
+  losses = in_pieces(agent)
+  assert len(losses) == 22 and np.isnan(losses).all()  # Dopamine drops them.
+  without = shared_agents('dqn')  # learns the same, and tells its losses
+  expected = in_pieces(without)
+  assert_same_results(
+    ([], cartpole.values(agent)), ([], cartpole.values(without))
+  )
+  found = summaries(agent, tmp_path, 'Losses/HuberLoss')
+  assert list(found) == list(range(8, 88, 8))
+  np.testing.assert_allclose(
+    list(found.values()), [expected[step // 4] for step in found], rtol=1e-6
+  )
 
-  agent = make_agent(class_=Agent)
-  losses = list(agent.train_steps(40))
+
+class OwnTraining(OFFLINE_DQN):
+  """Has a train op and a training step of its own."""
+
+  def _build_train_op(self):
+    self.steps = []
+    loss = tf.reduce_mean(self._replay_net_outputs.q_values**2)
+    return self.optimizer.minimize(loss), loss
+
+  def _train_step(self):
+    self.steps.append(self.training_steps)
+    return super()._train_step()
+
+
+def test_training_of_an_agents_own_wins_over_an_inherited_loss(make_agent):
+  agent = make_agent(class_=OwnTraining, update_period=2)
+  losses = list(agent.train_steps(20))
   assert len(losses) == 10 and losses[-1] < losses[0]
-  with pytest.raises(ValueError, match='Agent has .* jit_compile does not'):
-    make_agent(class_=Agent, jit_compile=True)
+  assert agent.steps == list(range(20))
+  with pytest.raises(ValueError, match='OwnTraining.*jit_compile'):
+    make_agent(class_=OwnTraining, jit_compile=True)
 
 
-def test_agents_with_a_training_step_of_their_own_keep_it(make_agent):
-  steps = []
+def test_a_loss_has_the_columns_that_an_agent_needs(make_agent):
+  class ToGo(OFFLINE_DQN):
+    needs = ('return_to_go', 'timestep')
 
-  class Agent(OFFLINE_DQN):
-    def _train_step(self):
-      steps.append(self.training_steps)
-      return super()._train_step()
+    def loss(self, batch):
+      self.found = batch.return_to_go, batch.timestep
+      return super().loss(batch)
 
-  agent = make_agent(class_=Agent, update_period=2)
-  assert len(list(agent.train_steps(6))) == 3
-  assert steps == list(range(6))
-
-
-@pytest.mark.parametrize('value', [0, 1.5, -1])
-def test_invalid_updates_per_run_are_refused(make_agent, value):
-  with pytest.raises(ValueError, match=f'updates_per_run={value} is not'):
-    make_agent(updates_per_run=value)
+  agent = make_agent(class_=ToGo)
+  found = [(array.dtype, array.shape.rank) for array in agent.found]
+  assert found == [(tf.float32, 1), (tf.int64, 1)]
+  list(agent.train_steps(8))

@@ -1,6 +1,5 @@
 """Episodes in many environments equal those in one."""
 
-import json
 import types
 
 import gin
@@ -119,47 +118,34 @@ def at_random(num_actions, states_seen=None):
   return act
 
 
-def play_single(game, num_steps, seed):
-  """Plays at random in Dopamine's environment; returns the episodes."""
+def test_random_play_is_that_of_dopamines_environment():
+  # Rewards are not 1, and lives are lost.
+  game, num_steps = 'SpaceInvaders', 400
+  gin.bind_parameter('batch_rl.atari.make_atari.rom_set', 'current')
+  environments = environment.make_vector_environment(game, 1)
+  num_actions = environments.single_action_space.n
+  episodes = vector_evaluation.play_episodes(
+    environments, at_random(num_actions), num_steps, seed=4
+  )
   single = environment.make_atari(game)
   # The seed of the emulator itself, which Gymnasium would hash.
-  single.ale.setInt('random_seed', seed)
+  [seed] = np.random.SeedSequence(4).generate_state(1) >> 1
+  single.ale.setInt('random_seed', int(seed))
   single.load_game()
   single = atari_lib.AtariPreprocessing(gymnasium.Wrapper(single))
   [child] = np.random.SeedSequence(4).spawn(1)
-  random = np.random.default_rng(child)
-  episodes, taken = [], 0
-  while taken < num_steps:
+  random, expected = np.random.default_rng(child), []
+  while sum(episode.length for episode in expected) < num_steps:
     single.reset()
     rewards, done = [], False
     while not done:
-      action = random.integers(single.action_space.n)
-      _, reward, done, _ = single.step(int(action))
+      _, reward, done, _ = single.step(int(random.integers(num_actions)))
       rewards.append(reward)
     clipped = np.clip(rewards, -1, 1).sum()
-    episodes.append(
+    expected.append(
       evaluations.Episode(0, len(rewards), np.sum(rewards), clipped)
     )
-    taken += len(rewards)
-  return episodes
-
-
-def test_random_play_is_that_of_dopamines_environment():
-  game, num_steps = (
-    'SpaceInvaders',
-    400,
-  )  # Rewards are not 1, and lives are lost.
-  gin.bind_parameter('batch_rl.atari.make_atari.rom_set', 'current')
-  environments = environment.make_vector_environment(game, 1)
-  episodes = vector_evaluation.play_episodes(
-    environments,
-    at_random(environments.single_action_space.n),
-    num_steps,
-    seed=4,
-  )
-  [seed] = np.random.SeedSequence(4).generate_state(1) >> 1
-  assert episodes == play_single(game, num_steps, int(seed))
-  assert len(episodes) > 1
+  assert episodes == expected and len(episodes) > 1
   assert sum(episode.undiscounted_return for episode in episodes) > 0
 
 
@@ -201,9 +187,8 @@ def test_one_emulator_plays_as_those_in_threads(
 
 def make_emulators(count):
   gin.bind_parameter('make_atari.rom_set', 'current')
-  gin.bind_parameter('make_atari.max_num_frames_per_episode', 240)
   single = atari_lib.create_atari_environment('SpaceInvaders')
-  return vector_evaluation.make_environments(single, count, None, ATARI_AGENT)
+  return vector_evaluation.make_environments(single, count, 60, ATARI_AGENT)
 
 
 def make_walks(count):
@@ -215,34 +200,18 @@ def make_walks(count):
 @pytest.mark.parametrize(
   ('make', 'num_actions'), [(make_emulators, 6), (make_walks, 3)]
 )
-def test_emulators_do_not_depend_on_their_number(make, num_actions):
-  episodes = {
-    count: vector_evaluation.play_episodes(
-      make(count), at_random(num_actions), 100 * count, seed=3
-    )
-    for count in (1, 2)
-  }
-  for count, played in episodes.items():
-    assert {episode.environment for episode in played} == set(range(count))
-    assert played == [e for e in episodes[2] if e.environment < count]
-  assert len({(e.length, e.undiscounted_return) for e in episodes[2]}) > 1
-
-
-def test_a_seed_decides_the_episodes():
-  gin.bind_parameter('make_atari.rom_set', 'current')
-  single = atari_lib.create_atari_environment('SpaceInvaders')
-  environments = vector_evaluation.make_environments(single, 2, 60, ATARI_AGENT)
-  runs = [
-    vector_evaluation.play_episodes(environments, at_random(6), 240, seed)
+def test_seeds_decide_the_episodes_and_numbers_do_not(make, num_actions):
+  together, act = make(2), at_random(num_actions)
+  first, other, again = (
+    vector_evaluation.play_episodes(together, act, 240, seed)
     for seed in (1, 2, 1)
-  ]
-  assert runs[0] == runs[2] != runs[1]
-  assert [episode.length for episode in runs[0]] == [60] * 4  # truncated
-
-
-def test_no_steps_are_no_episodes():
-  environments = make_walks(2)
-  assert vector_evaluation.play_episodes(environments, None, 0, 1) == []
+  )
+  assert first == again != other
+  assert {episode.environment for episode in first} == {0, 1}
+  if make is make_emulators:
+    assert [episode.length for episode in first] == [60] * 4  # truncated
+  alone = vector_evaluation.play_episodes(make(1), act, 120, 1)
+  assert alone == [e for e in first if e.environment == 0]
 
 
 def make_wrapped_pong():
@@ -288,43 +257,27 @@ def test_emulators_step_in_threads_where_settings_allow_it(
   assert isinstance(environments, vector_env.AtariVectorEnv) == in_threads
   number = vector_evaluation.default_environments(single, agent, 10**6)
   assert (number > 1) == in_threads
+  few = vector_evaluation.default_environments(single, agent, 29_999)
+  assert few == (2 if in_threads else 1)
   is_plain_atari = make is atari_lib.create_atari_environment
   warned = 'one emulator after another' in caplog.text
   assert warned == (is_plain_atari and not in_threads)
 
 
-def test_few_steps_are_played_in_few_environments():
-  single = atari_lib.create_atari_environment('Pong')
-
-  def number(num_steps):
-    return vector_evaluation.default_environments(
-      single, ATARI_AGENT, num_steps
-    )
-
-  assert number(100) == 1
-  assert number(29_999) == 2
-  assert 1 < number(125_000) <= 12
-
-
-@pytest.mark.parametrize('returns', [[1.0, 4.0], []])
-def test_every_episode_is_written(tmp_path, returns):
+def test_evaluations_are_written_and_later_ones_put_aside(tmp_path):
   episodes = [
-    evaluations.Episode(i, 10 + i, value, min(value, 1.0))
-    for i, value in enumerate(returns)
+    evaluations.Episode(0, 10, 1.0, 1.0),
+    evaluations.Episode(1, 11, 4.0, 1.0),
   ]
-  evaluations.write(str(tmp_path), 7, episodes, 2)
-  content = json.loads((tmp_path / 'evaluations' / '7.json').read_text())
-  assert evaluations.read(str(tmp_path)) == {7: content}
-  assert content['iteration'] == 7 and content['environments'] == 2
-  assert content['mean_return'] == (2.5 if returns else None)
-  assert [evaluations.Episode(**e) for e in content['episodes']] == episodes
-
-
-def test_evaluations_of_later_iterations_are_put_aside(tmp_path):
   for iteration in range(4):
-    evaluations.write(str(tmp_path), iteration, [], 1)
+    played = episodes if iteration == 1 else []
+    evaluations.write(str(tmp_path), iteration, played, 2)
   evaluations.write(str(tmp_path), 3, [], 1, 'evaluate-3')
   evaluations.put_aside(str(tmp_path), 2)
-  assert list(evaluations.read(str(tmp_path))) == [0, 1]
+  found = evaluations.read(str(tmp_path))
+  assert list(found) == [0, 1]
+  assert found[1]['iteration'] == 1 and found[1]['environments'] == 2
+  assert [found[i]['mean_return'] for i in (0, 1)] == [None, 2.5]
+  assert [evaluations.Episode(**e) for e in found[1]['episodes']] == episodes
   left = {path.name for path in (tmp_path / 'evaluations').iterdir()}
   assert {'2.json.before', '3.json.before', 'evaluate-3.json'} <= left

@@ -43,20 +43,14 @@ def test_a_plain_network_gets_the_head_of_the_agent(head, arguments, field):
   expected = np.arange(6).reshape(2, 3)  # actions, outputs
   np.testing.assert_array_equal(getattr(found, field), [expected, expected])
   assert found.q_values.shape == (2, 2)
+  if field == 'q_heads':
+    several = outputs(networks.several(plain, 3, ()), 3, ())
+    np.testing.assert_array_equal(several.q_heads[0], [[0] * 3, [1] * 3])
   if field != 'logits':
     np.testing.assert_allclose(found.q_values[0], [1, 4])
 
 
-def test_several_plain_networks():
-  found = outputs(networks.several(plain, 3, ()), 3, ())
-  np.testing.assert_array_equal(found.q_heads[0], [[0, 0, 0], [1, 1, 1]])
-
-
 def with_heads(num_actions, num_heads, name=None):
-  raise AssertionError
-
-
-def with_a_default(num_actions, num_heads=1, name=None):
   raise AssertionError
 
 
@@ -70,7 +64,7 @@ def with_devices(num_actions, num_networks, devices=(), name=None):
 
 def test_other_networks_stay_as_they_are():
   head = networks.MultiHead
-  for own in with_heads, with_a_default, of_any_arguments:
+  for own in with_heads, of_any_arguments:
     assert networks.with_head(own, head, 3) is own
   assert networks.several(with_devices, 3, ()) is with_devices
   atari = atari_helpers.QuantileNetwork
@@ -91,3 +85,18 @@ def test_an_inherited_constructor_counts():
   assert list(signature.parameters) == ['num_actions', 'name', 'kwargs']
   head = networks.MultiHead
   assert networks.with_head(Inherited, head, 3) is not Inherited
+
+
+def narrow(num_actions, name=None):
+  """A network with two outputs, whatever it is told."""
+  return plain(2, name=name)
+
+
+@pytest.mark.parametrize(
+  ('head', 'arguments'),
+  [(networks.Quantile, (3,)), (networks.Categorical, (3, SUPPORT))],
+)
+def test_a_network_with_too_few_outputs_is_named(head, arguments):
+  message = r'Functional.*\(2, 2\); expected \(n, 6\), 3 for each of 2 actions'
+  with pytest.raises(ValueError, match=message):
+    outputs(networks.with_head(narrow, head, *arguments), *arguments)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.agents import action_choice
+from batch_rl.agents import policies
 
 Outputs = collections.namedtuple('Outputs', 'q_values')
 LOGITS = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
@@ -38,16 +38,14 @@ class MyAgent:
   eval_mode, training_steps = False, 0
 
 
-def make_choice(function, outputs):
-  agent = MyAgent()
-  agent.choose_actions = function
-  return action_choice.ActionChoice(agent, outputs)
-
-
 def choose(function, logits, seeds):
+  """Returns actions by a function or the class of an agent, and whether they vary."""
   placeholder = tf.compat.v1.placeholder(tf.float32, (None, 4))
   outputs = Outputs(placeholder)
-  choice = make_choice(function, outputs)
+  agent = function() if isinstance(function, type) else MyAgent()
+  if agent.__class__ is MyAgent:
+    agent.choose_actions = function
+  choice = policies.ActionChoice(agent, outputs)
   actions = choice(outputs, tf.constant(seeds))
   with tf.compat.v1.Session() as session:
     return session.run(actions, {placeholder: logits}), choice.draws
@@ -76,18 +74,44 @@ def test_samples_follow_the_policy():
   assert np.sum((counts - expected) ** 2 / expected) < 16.3  # p = 0.001
 
 
+class ByMode(MyAgent):
+  def choose_actions(self, outputs, seed):
+    return greedy(outputs, seed) * int(self.eval_mode)
+
+
+class ByStep(MyAgent):
+  def choose_actions(self, outputs, seed):
+    return greedy(outputs, seed) * int(self.training_steps > 4)
+
+
+def by_chance(outputs, seed):
+  noise = np.random.default_rng().normal(size=4)
+  return tf.argmax(outputs.q_values + np.float32(noise), axis=1)
+
+
+def of_another_tensor(outputs, seed):
+  with tf.init_scope():
+    outer = tf.compat.v1.placeholder(tf.float32, (None, 4))
+  return tf.argmax(outputs.q_values + outer, axis=1)
+
+
 @pytest.mark.parametrize(
   ('function', 'message'),
   [
-    (lambda outputs, seed: outputs.q_values, 'expected an integer tensor'),
-    (lambda outputs, seed: greedy(outputs, seed)[0], 'expected an integer'),
-    (lambda outputs, seed: None, 'returned None; expected an integer tensor'),
+    (lambda outputs, seed: outputs.q_values, r'float32.*\(n,\)'),
+    (lambda outputs, seed: greedy(outputs, seed)[0], r'\(n,\)'),
+    (lambda outputs, seed: tf.zeros(1, tf.int64), r'\(n,\)'),
+    (lambda outputs, seed: None, r'None.*\(n,\)'),
     (
       lambda outputs, seed: tf.random.categorical(outputs.q_values, 1)[:, 0],
-      'Multinomial.* with its seed',
+      'Multinomial',
     ),
+    (of_another_tensor, 'uses the tensor'),
+    (by_chance, 'depends on'),
+    (ByMode, 'depends on eval_mode'),
+    (ByStep, 'depends on .*training_steps'),
   ],
 )
 def test_mistakes_are_refused(function, message):
-  with pytest.raises(ValueError, match=f'MyAgent.choose.*{message}'):
+  with pytest.raises(ValueError, match=f'choose_actions.*{message}'):
     choose(function, LOGITS, SEEDS)
