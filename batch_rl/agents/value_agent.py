@@ -83,6 +83,15 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
           )
 
   @classmethod
+  def _check_replay_scheme(cls, replay_scheme: str) -> None:
+    """Refuses priorities, which fixed replays and logged memories do not have."""
+    if replay_scheme != 'uniform':
+      raise ValueError(
+        f'{cls.__name__}.replay_scheme={replay_scheme!r} is not supported: give '
+        "'uniform', since the data have no priorities."
+      )
+
+  @classmethod
   def _refuse_other_head(cls, head: heads.Head | None = None) -> None:
     """Refuses another head, given or set in the class, of an agent with its own."""
     head = head or cls.head

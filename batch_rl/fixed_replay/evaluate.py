@@ -258,7 +258,6 @@ def main() -> None:
     import tensorflow as tf
 
     from batch_rl.fixed_replay import run_experiment, vector_evaluation
-    from batch_rl.runs import environments
 
     def create_checked_environment():
       environment = create_environment()

@@ -39,7 +39,7 @@ class QuantileAgent(value_agent.ValueAgent):
       replay_scheme: 'uniform', the only one; no effect.
       **kwargs: Arguments of `ValueAgent`.
     """
-    del replay_scheme
+    self._check_replay_scheme(replay_scheme)
     self._refuse_other_head()
     self.num_atoms = self._num_atoms = num_atoms  # the latter for code of 2020
     self.kappa = kappa

@@ -11,11 +11,12 @@ class RainbowAgent(value_agent.ValueAgent, rainbow_agent.RainbowAgent):
   """Dopamine's Rainbow with the head `Categorical`.
 
   Raises:
-    ValueError: If another head is given.
+    ValueError: If another head is given, or `replay_scheme` is not 'uniform'.
   """
 
   def __init__(self, *args, replay_scheme='uniform', head=None, **kwargs):
     self._refuse_other_head(head)
+    self._check_replay_scheme(replay_scheme)
     super().__init__(*args, replay_scheme=replay_scheme, **kwargs)
 
   def _build_networks(self):

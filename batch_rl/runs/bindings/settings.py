@@ -268,7 +268,10 @@ SETTINGS = {
   'samples': _BOOLEAN,
   'strategy': _TEXT,
   'num_mixtures': _SIZE,
-  'replay_scheme': _TEXT,
+  'replay_scheme': Setting(
+    "'uniform', since the data have no priorities",
+    lambda value: value == 'uniform',
+  ),
   # Replay memories and data.
   'batch_size': _integer(1, 10**6),  # transitions
   'replay_capacity': _COUNT,
