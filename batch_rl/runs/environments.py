@@ -197,7 +197,7 @@ def screen(environment: Any) -> np.ndarray:
   for part in (environment, getattr(environment, 'environment', None)):
     if callable(render := getattr(part, 'render', None)):
       image = render()
-      shape = getattr(image, 'shape', ())
+      shape: Any = getattr(image, 'shape', ())
       if len(shape) == 3 and shape[2] == 3 and image.dtype == np.uint8:
         return image
   raise ValueError(
