@@ -97,11 +97,18 @@ def find_rom(game: str, rom_set: str | os.PathLike[str] = 'auto') -> Rom:
   """
   rom_id = _rom_id(game)
   game = _camel_case(rom_id)
+  md5s = _table()[rom_id]
   if rom_set == 'auto':
-    rom_set = _auto(rom_id)
+    is_here = md5s['legacy'] and _file(rom_id, 'legacy')
+    rom_set = 'legacy' if is_here else 'current'
+    if not is_here and md5s['legacy'] not in ('', md5s['current']):
+      raise ValueError(
+        f"ale-py's ROM of {game} is not the one the DQN Replay Dataset was made with. "
+        f"{_how_to_get_legacy(rom_id)} To use ale-py's ROM anyway, choose "
+        "rom_set='current' (gin: make_atari.rom_set = 'current')."
+      )
   rom_set = str(rom_set)
   # A set has one md5 for the game; a directory may hold either set's file.
-  md5s = _table()[rom_id]
   md5s = {rom_set: md5s[rom_set]} if rom_set in md5s else md5s
   if not any(md5s.values()):
     raise ValueError(
@@ -121,19 +128,6 @@ def find_rom(game: str, rom_set: str | os.PathLike[str] = 'auto') -> Rom:
     f'{path} has md5 {md5}, which is not the ROM of {game} '
     f'({" or ".join(filter(None, md5s.values()))}): replace the file or '
     'choose another rom_set.'
-  )
-
-
-def _auto(rom_id: str) -> str:
-  md5s = _table()[rom_id]
-  if md5s['legacy'] and _file(rom_id, 'legacy'):
-    return 'legacy'
-  if md5s['legacy'] in ('', md5s['current']):
-    return 'current'
-  raise ValueError(
-    f"ale-py's ROM of {_camel_case(rom_id)} is not the one the DQN Replay "
-    f"Dataset was made with. {_how_to_get_legacy(rom_id)} To use ale-py's ROM "
-    "anyway, choose rom_set='current' (gin: make_atari.rom_set = 'current')."
   )
 
 

@@ -367,6 +367,7 @@ def _write(work, position, write, state, about) -> list[str]:
     'files': hashes,
     'run': about,
   }
-  path = os.path.join(work, _DESCRIPTION)
-  files.write_json(path, files.with_hash(description))
+  files.write_json(
+    os.path.join(work, _DESCRIPTION), files.with_hash(description)
+  )
   return [*hashes, _DESCRIPTION]

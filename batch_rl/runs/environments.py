@@ -69,17 +69,13 @@ def check(environment: Any) -> None:
 
 
 def _problem(environment):
-  space = getattr(environment, 'action_space', None)
-  if space is None:
-    return 'has no action_space'
+  for name in ('action_space', 'game_over', 'reset', 'step'):
+    if not hasattr(environment, name):
+      return f'has no {name}'
+  space = environment.action_space
   n = getattr(space, 'n', None)
   if not isinstance(n, int | np.integer) or n < 1:
     return f'has action_space {space}, whose n is not a number of actions'
-  for name in ('reset', 'step'):
-    if not callable(getattr(environment, name, None)):
-      return f'has no method {name}'
-  if not hasattr(environment, 'game_over'):
-    return 'has no game_over'
   inner = getattr(environment, 'environment', None)
   if not _takes_seed(environment) and not hasattr(inner, 'reset'):
     return 'has a reset without a seed'
@@ -197,7 +193,7 @@ def screen(environment: Any) -> np.ndarray:
   for part in (environment, getattr(environment, 'environment', None)):
     if callable(render := getattr(part, 'render', None)):
       image = render()
-      shape = getattr(image, 'shape', ())
+      shape: Any = getattr(image, 'shape', ())
       if len(shape) == 3 and shape[2] == 3 and image.dtype == np.uint8:
         return image
   raise ValueError(

@@ -125,7 +125,7 @@ def test_older_records_lack_the_description(logged, trained):
   """A run continues, unless its environment is known to be another."""
   path = trained / 'run.json'
   record = read_json(path)
-  for older in ({}, {'game': 'RandomWalk'}):
+  for older in (None, {'game': 'RandomWalk'}):
     path.write_text(json.dumps({**record, 'environment': older}))
     train(logged, trained)
     assert read_json(path)['environment'] == record['environment']

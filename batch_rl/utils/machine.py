@@ -19,6 +19,10 @@ _RECLAIMABLE = {
   2: ('active_file', 'inactive_file', 'slab_reclaimable'),
   1: ('total_active_file', 'total_inactive_file'),
 }
+_CPU_FILES = {
+  2: ['cpu.max'],
+  1: ['cpu.cfs_quota_us', 'cpu.cfs_period_us'],
+}
 _MEMORY_FILES = {
   2: ('memory.max', 'memory.current'),
   1: ('memory.limit_in_bytes', 'memory.usage_in_bytes'),
@@ -70,10 +74,7 @@ def _cpu_quota(root: str) -> float:
   """Returns the smallest CPU quota in processors; infinity without one."""
   quotas = [math.inf]
   for version, group in _groups('cpu', root):
-    names = ('cpu.max',)
-    if version == 1:
-      names = ('cpu.cfs_quota_us', 'cpu.cfs_period_us')
-    text = ' '.join(_read(group, name) for name in names)
+    text = ' '.join(_read(group, name) for name in _CPU_FILES[version])
     # Without a quota, it is 'max' or -1.
     if match := re.fullmatch(r'(\d+) ([1-9]\d*)', text):
       quotas.append(int(match[1]) / int(match[2]))

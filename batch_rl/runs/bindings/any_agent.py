@@ -60,7 +60,7 @@ def bind(
   for binding in bindings:
     if binding.parameter and binding.selector in (_ANY, *classes):
       by_parameter[binding.scope, binding.parameter].append(binding)
-  replaced = collections.defaultdict(list)
+  replaced: dict[str, list[str]] = collections.defaultdict(list)
   for (_, parameter), same in by_parameter.items():
     last = same[-1]
     is_used = last.selector != _ANY or _has(agent_class, parameter, agents)
@@ -68,7 +68,9 @@ def bind(
       replaced[last.file] += [
         f'{earlier.name} of {earlier.file}'
         for earlier in same
-        if earlier.file not in (None, last.file) and _is_lost(earlier, last)
+        if earlier.file
+        and earlier.file != last.file
+        and _is_lost(earlier, last)
       ]
     if is_used and last.selector == _ANY:
       # Replaces an earlier binding of the agent or a base class.
@@ -94,8 +96,11 @@ def _is_lost(earlier: bound.Binding, last: bound.Binding) -> bool:
   """
   if last.selector != _ANY:
     return earlier.selector == _ANY
-  outside = user_modules.is_outside_package
-  return outside(earlier.file) and not outside(last.file)
+  return _is_of_user(earlier) and not _is_of_user(last)
+
+
+def _is_of_user(binding: bound.Binding) -> bool:
+  return user_modules.is_outside_package(binding.file or '')
 
 
 def _has(agent_class, parameter, agents):

@@ -48,7 +48,7 @@ class Unseeded(random_walk.RandomWalk):
   ('environment', 'message'),
   [
     (without('action_space'), 'SimpleNamespace .*action_space'),
-    (without('step'), 'method step'),
+    (without('step'), 'no step'),
     (without('game_over'), 'game_over'),
     (Unseeded(), 'Unseeded .*seed'),
     (random_walk.RandomWalk(0), 'RandomWalk .*action_space'),
