@@ -1,9 +1,10 @@
 """Gin parameters of the package: allowed values, and what they affect.
 
 The table has every parameter that the package takes as a number, and the common ones of
-Dopamine and TensorFlow's optimisers, by name. A name means the same in all of them. Checks of bindings, the
-comparison of a resumed run with its record, and reports read it. A parameter of the
-user's own code is checked only if it is inherited from a class of the package.
+Dopamine and TensorFlow's optimisers, by name. A name means the same in all of them.
+Checks of bindings, the comparison of a resumed run with its record, and reports read it.
+A parameter of the user's own code is checked only if it is inherited from a class of the
+package.
 """
 
 import dataclasses
@@ -272,6 +273,11 @@ SETTINGS = {
     "'uniform', since the data have no priorities",
     lambda value: value == 'uniform',
   ),
+  'num_tau_samples': _SIZE,
+  'num_tau_prime_samples': _SIZE,
+  'num_quantile_samples': _SIZE,
+  'quantile_embedding_dim': _SIZE,
+  'double_dqn': _BOOLEAN,
   # Replay memories and data.
   'batch_size': _integer(1, 10**6),  # transitions
   'replay_capacity': _COUNT,
@@ -298,6 +304,9 @@ SETTINGS = {
   'momentum': _PROBABILITY,
   'beta1': _PROBABILITY,
   'beta2': _PROBABILITY,
+  'decay_steps': _STEPS,
+  'decay_rate': _RATE,
+  'end_learning_rate': _number(0, 1000),
   # Environments.
   'game_name': _protocol(_GAME),
   'sticky_actions': _protocol(_BOOLEAN),
