@@ -14,11 +14,11 @@ import tensorflow as tf
 
 from batch_rl import dataset
 from batch_rl.agents import batch as batch_lib
-from batch_rl.dataset import ReplayLog, run_directories
+from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_checks, run_statistics
 from batch_rl.fixed_replay import train
 from batch_rl.report import run_results
-from batch_rl.tests import cartpole, programs, user_code
+from batch_rl.tests import cartpole, programs, shards, user_code
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / 'examples'
 SHORT = (
@@ -177,13 +177,9 @@ def test_bcq_computes_in_bfloat16_if_it_is_told_to(bcq):
 def atari(tmp_path_factory):
   """The directory of a run with few, large frames, for PyTorch."""
   pytest.importorskip('torch', reason='PyTorch is not installed')
-  directory = tmp_path_factory.mktemp('atari')
-  random = np.random.default_rng(0)
-  with ReplayLog(str(directory), (84, 84), np.uint8, 100) as log:
-    for step in range(60):
-      frame = random.integers(256, size=(84, 84), dtype=np.uint8)
-      log.add(frame, step % 3, 1.0, step % 20 == 19)
-  return str(directory)
+  directory = str(tmp_path_factory.mktemp('atari'))
+  shards.write_images(directory)
+  return directory
 
 
 def test_dqn_trains_in_pytorch(atari, capsys):

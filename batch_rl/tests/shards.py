@@ -72,6 +72,15 @@ def write_run(directory, lengths, capacity, stack_size=4):
   return with_padding(episodes, stack_size)
 
 
+def write_images(directory):
+  """Logs 60 random frames of 84 x 84 in two shards, four episodes, six actions."""
+  random = np.random.default_rng(0)
+  with replay_log.ReplayLog(str(directory), (84, 84), np.uint8, 40) as log:
+    for step in range(60):
+      frame = random.integers(1, 256, (84, 84))
+      log.add(frame, step % 6, step % 3 - 1.0, step % 15 == 14)
+
+
 def read_run(directory):
   """Reads all rows in time order: each shard's last row, then those before."""
   rows = []
