@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 from dopamine.discrete_domains import gym_lib
 
-from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
+from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay.agents import REGISTRY
-from batch_rl.tests import shipped_agents
+from batch_rl.tests import shards, shipped_agents
 
 NUM_ACTIONS = 2
 OBSERVATION = {
@@ -57,24 +57,7 @@ def write_log(directory, reward=1.0):
   log.close()
 
 
-def read_log(directory):
-  """Returns all rows on disk in time order, `{column: (n, ...)}`.
-
-  In time order a shard is its last row (except in shard 0), then the rows up to
-  the cursor.
-  """
-  parts = []
-  for suffix in shard_files.list_suffixes(str(directory)):
-    loaded = shard_reader.read_shard(str(directory), suffix)
-    last = [loaded.capacity - 1] if suffix else []
-    rows = [*last, *range(loaded.add_count % loaded.capacity)]
-    parts.append(
-      {name: loaded.columns[name][rows] for name in shard_files.COLUMNS}
-    )
-  return {
-    name: np.concatenate([part[name] for part in parts])
-    for name in shard_files.COLUMNS
-  }
+read_log = shards.read_columns
 
 
 def values(agent):

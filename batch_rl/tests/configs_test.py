@@ -4,19 +4,17 @@ import functools
 import pathlib
 
 import gin
-import numpy as np
 import pytest
 from dopamine.discrete_domains import atari_lib
 
 import batch_rl
 from batch_rl.baselines import agents as online_agents
 from batch_rl.baselines import run_experiment as online
-from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.runs import command_line
-from batch_rl.tests import shipped_agents
+from batch_rl.tests import shards, shipped_agents
 
 LEARNER = {
   'gamma': 0.99,
@@ -46,13 +44,8 @@ def config_file(program, name):
 
 @pytest.fixture(scope='module')
 def data_dir(tmp_path_factory):
-  """Two shards of 84 x 84 frames."""
   directory = str(tmp_path_factory.mktemp('data'))
-  random = np.random.default_rng(0)
-  with replay_log.ReplayLog(directory, (84, 84), np.uint8, 40) as log:
-    for step in range(60):
-      frame = random.integers(1, 256, (84, 84))
-      log.add(frame, step % 6, step % 3 - 1.0, step % 15 == 14)
+  shards.write_images(directory)
   return directory
 
 

@@ -4,7 +4,6 @@
 """
 
 import importlib
-import json
 import pathlib
 import runpy
 import shutil
@@ -15,11 +14,11 @@ import tensorflow as tf
 
 from batch_rl import dataset
 from batch_rl.agents import loss_agent
-from batch_rl.dataset import ReplayLog, run_directories
+from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_checks, run_statistics
 from batch_rl.fixed_replay import train
 from batch_rl.report import run_results
-from batch_rl.tests import cartpole, programs, user_code
+from batch_rl.tests import cartpole, programs, shards, user_code
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / 'examples'
 SHORT = (
@@ -52,7 +51,7 @@ def copied(own_folder):
 
 
 def train_example(name, replay_dir, *bindings):
-  """Trains by the program, from the current directory; returns the record."""
+  """Trains by the program, from the current directory; returns the results."""
   programs.run_here(
     train,
     base_dir=f'run_{name}',
@@ -61,7 +60,7 @@ def train_example(name, replay_dir, *bindings):
     gin_files=[f'{name}/{name}.gin'],
     gin_bindings=[*SHORT, *bindings],
   )
-  return json.loads(pathlib.Path(f'run_{name}/run.json').read_text())
+  return run_results.read_run(f'run_{name}')
 
 
 @pytest.mark.parametrize('path', sorted(EXAMPLES.glob('*/*')), ids=str)
@@ -81,14 +80,12 @@ def test_examples_are_short(path):
 def test_agents_train_and_are_reported(copied, name, agent, network, shown):
   copied(name)
   cartpole.write_log('data/CartPole/1/replay_logs')
-  record = train_example(
+  run = train_example(
     name,
     'data/CartPole/1',
     CARTPOLE.format(agent=agent, network=network),
     "FixedReplayBuffer.subset = 'shards(0, 2)'",
   )
-  assert record['agent'] == f'{name}.{agent}'
-  run = run_results.read_run(f'run_{name}')
   assert run.agent == shown and run.done == 1
 
 
@@ -178,18 +175,14 @@ def test_bcq_computes_in_bfloat16_if_it_is_told_to(bcq):
 
 @pytest.fixture(scope='module')
 def atari(tmp_path_factory):
-  """The directory of a run with few, large frames."""
-  directory = tmp_path_factory.mktemp('atari')
-  random = np.random.default_rng(0)
-  with ReplayLog(str(directory), (84, 84), np.uint8, 100) as log:
-    for step in range(60):
-      frame = random.integers(256, size=(84, 84), dtype=np.uint8)
-      log.add(frame, step % 3, 1.0, step % 20 == 19)
-  return str(directory)
+  """The directory of a run with few, large frames, for PyTorch."""
+  pytest.importorskip('torch', reason='PyTorch is not installed')
+  directory = str(tmp_path_factory.mktemp('atari'))
+  shards.write_images(directory)
+  return directory
 
 
 def test_dqn_trains_in_pytorch(atari, capsys):
-  pytest.importorskip('torch', reason='PyTorch is not installed')
   example = runpy.run_path(EXAMPLES / 'pytorch_dqn/pytorch_dqn.py')
   example['main'](atari, 2)
   update, loss = capsys.readouterr().out.split()
@@ -199,18 +192,16 @@ def test_dqn_trains_in_pytorch(atari, capsys):
 
 
 def test_transitions_are_read_as_tensordicts(atari):
-  pytest.importorskip('torch', reason='PyTorch is not installed')
   pytest.importorskip('tensordict', reason='tensordict is not installed')
   example = runpy.run_path(EXAMPLES / 'tensordict_reader/tensordict_reader.py')
   sampler = dataset.open(atari).transitions(seed=1)
   batch, expected = next(example['transitions'](sampler)), sampler.batch(0, 32)
-  np.testing.assert_array_equal(batch['observation'], expected.state)
-  np.testing.assert_array_equal(
-    batch['next', 'observation'], expected.next_state
-  )
-  np.testing.assert_array_equal(
-    batch['next', 'done'][:, 0], expected.terminal.astype(bool)
-  )
+  for name, array in (
+    ('observation', expected.state),
+    (('next', 'observation'), expected.next_state),
+    (('next', 'done'), expected.terminal.astype(bool)[:, None]),
+  ):
+    np.testing.assert_array_equal(batch[name], array)
 
 
 def test_an_environment_is_logged_and_trained_on(copied):
@@ -229,12 +220,11 @@ def test_an_environment_is_logged_and_trained_on(copied):
   )
   assert statistics.lengths.min() >= 8 and len(statistics.actions) == 4
   # With any seed, 1,000 updates suffice for the shortest way.
-  train_example(
+  trained = train_example(
     'own_environment',
     'data/GridWorld/1',
     'FixedReplayRunner.training_steps = 4000',
   )
-  trained = run_results.read_run('run_own_environment')
   assert trained.game == 'GridWorld'
   assert '?' not in trained.protocol.values()  # There is no ROM.
   assert trained.returns.tolist() == pytest.approx([-0.8])

@@ -21,7 +21,7 @@ from batch_rl.fixed_replay import (
   train,  # noqa: F401  (defines --replay_dir)
 )
 from batch_rl.runs import command_line
-from batch_rl.tests import programs
+from batch_rl.tests import programs, results
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'data' / 'Pong' / '1'
 _BINDINGS = [
@@ -79,7 +79,14 @@ class FixedReplayRunnerTest(absltest.TestCase):
     weights = runner._sess.run(tf.compat.v1.global_variables())
     for name in 'tf_ckpt-1.index', 'state.pickle', 'checkpoint.json':
       self.assertTrue((self.base_dir / 'checkpoints/ckpt-1' / name).exists())
-    self.check_tensorboard(iterations=[0, 1])
+    scalars = results.scalars(self.base_dir)
+    for tag in (
+      'Train/AverageLoss',
+      'Train/UpdatesPerSecond',
+      'Eval/AverageReturns',
+      'Eval/NumEpisodes',
+    ):
+      self.assertEqual([*scalars[tag]], [0, 1], tag)
     self.check_evaluation(runner, 0)
 
     # A binding is missing.
@@ -103,21 +110,6 @@ class FixedReplayRunnerTest(absltest.TestCase):
     # The same runner would start again, with trained weights.
     with self.assertRaisesRegex(ValueError, 'once'):
       more.run_experiment()
-
-  def check_tensorboard(self, iterations):
-    """Checks that each iteration's loss and return are in the event files."""
-    scalars = {}
-    for path in self.base_dir.glob('events.*'):
-      for event in tf.compat.v1.train.summary_iterator(str(path)):
-        for value in event.summary.value:
-          scalars.setdefault(value.tag, []).append(event.step)
-    for tag in (
-      'Train/AverageLoss',
-      'Train/UpdatesPerSecond',
-      'Eval/AverageReturns',
-      'Eval/NumEpisodes',
-    ):
-      self.assertEqual(scalars[tag], iterations, tag)
 
   def check_evaluation(self, runner, iteration):
     """Checks an evaluation of one episode in each of two environments."""

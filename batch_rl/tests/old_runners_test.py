@@ -1,8 +1,6 @@
 """Code written for the 2020 API: runners of forks, and the programs' functions."""
 
-import glob
 import inspect
-import os
 import shutil
 import types
 
@@ -18,7 +16,7 @@ from batch_rl.baselines import run_experiment as online
 from batch_rl.baselines import train as online_train
 from batch_rl.fixed_replay import run_experiment, train
 from batch_rl.runs import command_line, interruption
-from batch_rl.tests import cartpole, learning_test, programs
+from batch_rl.tests import cartpole, learning_test, programs, results
 
 
 @pytest.fixture(scope='module')
@@ -96,21 +94,12 @@ def run(runner_class, log_dir, base_dir, iterations):
     return runner, cartpole.weights(runner._agent, 'Online')
 
 
-def scalars(base_dir):
-  """Returns the steps of each tag in the TensorBoard files."""
-  found = {}
-  for path in glob.glob(os.path.join(str(base_dir), 'events.*')):
-    for event in tf.compat.v1.train.summary_iterator(path):
-      for value in event.summary.value:
-        found.setdefault(value.tag, []).append(event.step)
-  return found
-
-
 def test_a_runner_of_a_fork_trains_and_resumes_to_the_bit(log_dir, tmp_path):
   runner, weights = run(ForkRunner, log_dir, tmp_path / 'whole', 2)
   assert runner._agent.training_steps == 80
-  tags = scalars(tmp_path / 'whole')
-  assert tags['Eval/NumEpisodes'] == tags['Eval/AverageReturns'] == [0, 1]
+  tags = results.scalars(tmp_path / 'whole')
+  for tag in 'Eval/NumEpisodes', 'Eval/AverageReturns':
+    assert [*tags[tag]] == [0, 1]
   shutil.rmtree(tmp_path / 'whole' / 'checkpoints' / 'ckpt-1')
   _, resumed = run(ForkRunner, log_dir, tmp_path / 'whole', 2)
   np.testing.assert_array_equal(resumed, weights)
@@ -121,8 +110,8 @@ def test_a_runner_may_override_phases_with_their_old_parameters(
 ):
   runner, _ = run(OwnPhaseRunner, log_dir, tmp_path, 1)
   assert runner.saved[0] == 0 and runner._agent.training_steps == 40
-  tags = scalars(tmp_path)
-  assert tags['Eval/AverageReturns'] == [0]
+  tags = results.scalars(tmp_path)
+  assert [*tags['Eval/AverageReturns']] == [0]
   assert 'Train/AverageLoss' not in tags  # The phase returns none.
   assert runner.record['data']['files']
   base = super(OwnPhaseRunner, runner)
@@ -134,76 +123,74 @@ def test_a_runner_may_override_phases_with_their_old_parameters(
   assert runner._agent.training_steps == 80
 
 
-PROGRAMS = [
-  (train, run_experiment, 'replay_data_dir'),
-  (online_train, online, 'replay_log_dir'),
-]
-
-
-@pytest.mark.parametrize(('program', 'module', 'directory'), PROGRAMS)
-def test_programs_create_the_agent_of_the_flag(
-  monkeypatch, program, module, directory
+@pytest.mark.parametrize(
+  ('program', 'module', 'kind', 'runner', 'directory', 'flag'),
+  [
+    (
+      train,
+      run_experiment,
+      'offline',
+      'FixedReplayRunner',
+      'replay_data_dir',
+      'replay_dir',
+    ),
+    (
+      online_train,
+      online,
+      'online',
+      'LoggedRunner',
+      'replay_log_dir',
+      'replay_log_dir',
+    ),
+  ],
+)
+def test_a_program_makes_agents_by_its_function_or_one_that_replaces_it(
+  monkeypatch, tmp_path, program, module, kind, runner, directory, flag
 ):
-  assert [*inspect.signature(program.create_agent).parameters] == [
-    *('sess', 'environment', directory, 'summary_writer')
-  ]
-  created = []
-  offline = program is train
-  monkeypatch.setattr(
-    module,
-    'create_offline_agent' if offline else 'create_online_agent',
-    lambda *args, **kwargs: created.append((args, kwargs)),
-  )
-  if not flags.FLAGS.is_parsed():
-    flags.FLAGS.mark_as_parsed()
-  with flagsaver.flagsaver(agent_name='quantile'):
-    program.create_agent(None, 'environment', 'data')
-  program.create_agent(None, 'environment', 'data', summary_writer='writer')
-  assert [args for args, _ in created] == [(None, 'environment', 'data')] * 2
-  assert [kwargs['agent_name'] for _, kwargs in created] == ['quantile', 'dqn']
-  assert created[1][1]['summary_writer'] == 'writer'
+  made = []
 
+  def make_runner(base_dir, create, **kwargs):
+    made.append(create(None, 'environment', summary_writer='w'))
 
-@pytest.mark.parametrize(('program', 'module', 'directory'), PROGRAMS)
-def test_a_program_uses_the_function_that_replaces_its_own(
-  monkeypatch, tmp_path, program, module, directory
-):
-  offline, created = program is train, []
-  monkeypatch.setattr(
-    module,
-    'FixedReplayRunner' if offline else 'LoggedRunner',
-    lambda base_dir, create, **kwargs: created.append(create),
-  )
+  monkeypatch.setattr(module, runner, make_runner)
   monkeypatch.setattr(command_line, 'finish', lambda runner: None)
-  run_directory = 'data/Pong/1' if offline else str(tmp_path / 'logs')
+  monkeypatch.setattr(
+    module, f'create_{kind}_agent', lambda *args, **kwargs: (args, kwargs)
+  )
   settings = {
     'base_dir': str(tmp_path / 'base'),
-    'replay_dir' if offline else 'replay_log_dir': run_directory,
-    'agent_name': 'dqn',
+    flag: 'data/Pong/1' if program is train else str(tmp_path / 'logs'),
+    'agent_name': 'quantile',
     'gin_bindings': ['create_atari_environment.game_name = "Pong"'],
   }
   programs.run_here(program, **settings)
-
-  def own(sess, environment, **kwargs):
-    return kwargs
-
-  monkeypatch.setattr(program, 'create_agent', own)
+  monkeypatch.setattr(program, 'create_agent', lambda *_, **kwargs: kwargs)
   programs.run_here(program, **settings)
-  assert [create.func is own for create in created] == [False, True]
-  passed = created[1](None, None, summary_writer='w')
-  assert passed.keys() == {'summary_writer', directory}
-  assert (
-    passed.items() <= {**created[0].keywords, 'summary_writer': 'w'}.items()
-  )
+  (args, kwargs), own = made
+  assert args == (None, 'environment')
+  assert own.keys() == {directory, 'summary_writer'}
+  assert own.items() <= kwargs.items()
 
 
 @pytest.mark.parametrize(
-  ('program', 'missing'),
-  [(train, '--base_dir, --replay_dir'), (online_train, '--base_dir')],
+  ('program', 'module', 'kind', 'directory'),
+  [
+    (train, run_experiment, 'offline', 'replay_data_dir'),
+    (online_train, online, 'online', 'replay_log_dir'),
+  ],
 )
-def test_main_names_missing_flags(program, missing, capsys):
-  """As `app.run(train.main)` in a script calls it."""
-  with pytest.raises(SystemExit) as error:
-    programs.run_here(program)
-  assert error.value.code == 2
-  assert f'error: missing {missing}\n' in capsys.readouterr().err
+def test_functions_of_programs_create_the_agent_of_the_flag(
+  monkeypatch, program, module, kind, directory
+):
+  names = ['sess', 'environment', directory, 'summary_writer']
+  assert [*inspect.signature(program.create_agent).parameters] == names
+  monkeypatch.setattr(
+    module, f'create_{kind}_agent', lambda *args, **kwargs: (args, kwargs)
+  )
+  if not flags.FLAGS.is_parsed():
+    flags.FLAGS.mark_as_parsed()
+  for given, name in (('quantile', 'quantile'), (None, 'dqn')):
+    with flagsaver.flagsaver(agent_name=given):
+      args, kwargs = program.create_agent(None, 'env', 'data', 'w')
+    assert args == (None, 'env', 'data')
+    assert (kwargs['agent_name'], kwargs['summary_writer']) == (name, 'w')

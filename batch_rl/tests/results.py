@@ -19,6 +19,17 @@ _TIMES = (
 )
 
 
+def scalars(base_dir) -> dict:
+  """Returns what TensorBoard's files hold: `{tag: {step: value}}`."""
+  found = {}
+  for path in sorted(pathlib.Path(base_dir).glob('events.*')):
+    for event in tf.compat.v1.train.summary_iterator(str(path)):
+      for value in event.summary.value:
+        steps = found.setdefault(value.tag, {})
+        steps[event.step] = value.simple_value
+  return found
+
+
 def of_run(base_dir, log_dir=None) -> dict:
   """Returns hashes and values, equal for runs with the same results.
 

@@ -72,25 +72,43 @@ def write_run(directory, lengths, capacity, stack_size=4):
   return with_padding(episodes, stack_size)
 
 
-def read_run(directory):
-  """Reads all rows in time order: each shard's last row, then those before."""
-  rows = []
+def write_images(directory):
+  """Logs 60 random frames of 84 x 84 in two shards, four episodes, six actions."""
+  random = np.random.default_rng(0)
+  with replay_log.ReplayLog(str(directory), (84, 84), np.uint8, 40) as log:
+    for step in range(60):
+      frame = random.integers(1, 256, (84, 84))
+      log.add(frame, step % 6, step % 3 - 1.0, step % 15 == 14)
+
+
+def read_columns(directory):
+  """Returns all rows on disk in time order, `{column: (n, ...)}`.
+
+  In time order a shard is its last row (except in shard 0), then the rows up to
+  the cursor.
+  """
+  parts = []
   for suffix in shard_files.list_suffixes(str(directory)):
     loaded = shard_reader.read_shard(str(directory), suffix)
-    columns = loaded.columns
-    cursor = loaded.add_count % loaded.capacity
-    for i in ([loaded.capacity - 1] if suffix else []) + list(range(cursor)):
-      frame = columns['observation'][i]
-      assert (frame == frame.flat[0]).all()
-      rows.append(
-        Row(
-          int(frame.flat[0]),
-          int(columns['action'][i]),
-          float(columns['reward'][i]),
-          int(columns['terminal'][i]),
-        )
-      )
-  return rows
+    last = [loaded.capacity - 1] if suffix else []
+    parts.append((loaded, [*last, *range(loaded.add_count % loaded.capacity)]))
+  return {
+    name: np.concatenate([loaded.columns[name][rows] for loaded, rows in parts])
+    for name in shard_files.COLUMNS
+  }
+
+
+def read_run(directory):
+  """Returns all rows in time order, as `Row`."""
+  columns = read_columns(directory)
+  frames = columns.pop('observation')
+  assert (frames == frames[:, :1, :1]).all()
+  return [
+    Row(int(frame), int(action), float(reward), int(terminal))
+    for frame, action, reward, terminal in zip(
+      frames[:, 0, 0], *columns.values(), strict=True
+    )
+  ]
 
 
 def write_zeros(path, descr, shape, count):

@@ -4,10 +4,8 @@ import sys
 from unittest import mock
 
 import gin
-import numpy as np
 import pytest
 
-from batch_rl.dataset import ReplayLog
 from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
 from batch_rl.runs.bindings import settings
 from benchmarks import gpu, gpu_updates
@@ -52,19 +50,16 @@ def test_a_failure_is_a_row_with_its_reason(
   assert reason in note
 
 
-def test_an_agent_is_measured(tmp_path):
-  random = np.random.default_rng(0)
-  with ReplayLog(tmp_path, (84, 84), np.uint8, 100) as log:
-    for step in range(60):
-      frame = random.integers(256, size=(84, 84), dtype=np.uint8)
-      log.add(frame, step % 3, 1.0, step % 20 == 19)
+def test_an_agent_is_measured():
   bindings = {
     'WrappedFixedReplayBuffer.batch_size': 2,
     'FixedReplayDQNAgent.updates_per_run': 2,
+    'FixedReplayBuffer.num_buffers': 1,
   }
   with mock.patch.multiple(gpu_updates, _MOST=4):
-    measure = gpu_updates.prepare('dqn', str(tmp_path), bindings, False, True)
-    found = measure(0.0)
+    found = gpu_updates.prepare(
+      'dqn', 'data/Pong/1/replay_logs', bindings, False, True
+    )(0.0)
   names = {'rate', 'processors', 'waiting', 'constant'}
   assert names <= found.keys() <= names | {'memory'}
   assert all(value > 0 for value in found.values())
