@@ -279,8 +279,6 @@ def main() -> None:
     )
     if FLAGS.video:
       evaluator.check_video()
-    for iteration in chosen:
-      evaluator.load(available[iteration].weights)
     num_steps = FLAGS.evaluation_steps or gin_signatures.inherited_value(
       runner, 'evaluation_steps'
     )

@@ -7,6 +7,7 @@ function or Keras model `(num_actions, name=...)` whose call returns `.q_values`
 `MinAtarNetwork`. Its other parameters have defaults.
 """
 
+import functools
 import inspect
 import operator
 import types
@@ -207,11 +208,7 @@ def several(network: Network, *arguments: Any) -> Network:
   """
   if not _is_plain(network, *arguments):
     return network
-
-  def make(*args: Any, name: str | None = None) -> tf.keras.Model:
-    return MultiNetworkQNetwork(*args, network=network, name=name)
-
-  return make
+  return functools.partial(MultiNetworkQNetwork, network=network)
 
 
 def signature_of(network: Network) -> inspect.Signature:
