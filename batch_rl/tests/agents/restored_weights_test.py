@@ -4,6 +4,7 @@ import types
 
 import pytest
 import tensorflow as tf
+from dopamine.tf.agents.dqn import dqn_agent  # noqa: F401, selects graph mode
 
 from batch_rl.agents import restored_weights
 
