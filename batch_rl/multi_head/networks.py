@@ -81,11 +81,14 @@ class _SeveralOutputs:
     num_actions, num_outputs = self._outputs_shape
     if values.shape.rank != 2 or values.shape[1] != num_actions * num_outputs:
       network = getattr(self, 'q_network', self)
-      raise ValueError(
+      error = ValueError(
         f'{type(network).__name__}.call returned q_values {values.shape}; expected '
         f'(n, {num_actions * num_outputs}), {num_outputs} for each of {num_actions} '
         'actions: let the last layer have as many units as `num_actions` says.'
       )
+      # Otherwise AutoGraph, which converts `call`, adds lines about its own code.
+      vars(error)['ag_pass_through'] = True
+      raise error
     return tf.reshape(values, (-1, num_actions, num_outputs))
 
 

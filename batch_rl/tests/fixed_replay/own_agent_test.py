@@ -170,7 +170,6 @@ def start(data_dir, base_dir, **flags):
 @pytest.mark.parametrize(
   ('flags', 'message'),
   [
-    ({'agent_name': 'mien.MyAgent'}, "There is no module 'mien'"),
     (
       {'gin_bindings': ["create_offline_agent.agent_name = 'mine.MyAgnt'"]},
       'did you mean MyAgent?',

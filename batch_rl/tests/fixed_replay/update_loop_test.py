@@ -223,10 +223,12 @@ class FewParameters(dqn_agent.DQNAgent):
 
 def test_agents_of_dopamine_with_few_parameters_train(log_dir):
   class Agent(fixed_replay_agent.FixedReplayAgentMixin, FewParameters):
-    pass
+    def build_networks(self):
+      self.add_network('value', tf.keras.layers.Flatten)
 
   agent = cartpole.build_offline_agent('dqn', log_dir, Agent)
   assert len(list(agent.train_steps(8))) == 2
+  assert list(agent.networks) == ['online', 'value']
   with fixed_replay_agent.without_data():
     agent = cartpole.build_offline_agent('dqn', log_dir, Agent)
   states = np.zeros((1, 1, 4, 1))
