@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 from tensorflow.python.framework import op_def_registry
 
 _RANDOM = re.compile(
@@ -199,30 +198,13 @@ def check_acting(outputs: Any, agent: type) -> None:
   Raises:
     ValueError: If it does.
   """
-  if op := _random_operation(outputs):
-    raise ValueError(
-      f'The online network of {agent.__name__} draws random numbers by the stateful '
-      f'operation {op} when it acts, so an evaluation could not be repeated: draw only '
-      'if `call` is given a seed, and give it in `loss`.'
-    )
-
-
-def warn_if_random(results: Any, agent: type, verb: str) -> None:
-  """Warns of results that cannot be repeated.
-
-  Args:
-    results: Tensors and operations.
-    agent: Class of the agent.
-    verb: Verb for what the agent does, for the warning.
-  """
-  if op := _random_operation(results):
-    logging.warning(
-      '%s draws random numbers by the stateful operation %s when it %s: results cannot '
-      'be repeated, and a resumed run differs from an uninterrupted one.',
-      agent.__name__,
-      op,
-      verb,
-    )
+  for op in (op.type for op in _ancestors(outputs)):
+    if _draws(op):
+      raise ValueError(
+        f'The online network of {agent.__name__} draws random numbers by the stateful '
+        f'operation {op} when it acts, so an evaluation could not be repeated: draw '
+        'only if `call` is given a seed, and give it in `loss`.'
+      )
 
 
 def check_captures(graph: tf.Graph, method: str, remedy: str) -> None:
@@ -268,11 +250,6 @@ def _ancestors(results: Any) -> Iterator[tf.Operation]:
       seen.add(op)
       yield op
       left += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-
-
-def _random_operation(results: Any) -> str | None:
-  """Returns the type of a stateful random operation that results depend on, if any."""
-  return next((op.type for op in _ancestors(results) if _draws(op.type)), None)
 
 
 def _draws(op: str) -> bool:

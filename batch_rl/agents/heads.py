@@ -64,7 +64,15 @@ class Returns(NamedTuple):
 
 
 class Head:
-  """Base of the heads; the k values of its returns are a distribution."""
+  """Base of the heads; the k values of its returns are a distribution.
+
+  Attributes:
+    reads: Names of the outputs that it reads beside `q_values`.
+    num_outputs: Number of these outputs for each action.
+  """
+
+  reads: tuple[str, ...] = ()
+  num_outputs: int = 1
 
   def create_network(
     self, network: Network, num_actions: int, name: str
@@ -77,18 +85,6 @@ class Head:
       name: Scope of the variables.
     """
     raise NotImplementedError
-
-  def fields(
-    self, outputs: Any, num_actions: int
-  ) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of each output that the head reads, beside `q_values`.
-
-    Args:
-      outputs: Outputs of a network.
-      num_actions: Number of actions.
-    """
-    del outputs, num_actions
-    return {}
 
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the predicted returns of each action, (n, num_actions, k).

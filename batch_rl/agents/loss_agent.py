@@ -414,9 +414,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
     self._calls = {}
     self._net_outputs = self.online(self.state_ph)
     graph_checks.check_outputs(
-      self.online_convnet,
-      self._net_outputs,
-      self._expected_outputs(self._net_outputs),
+      self.online_convnet, self._net_outputs, self._expected_outputs()
     )
     if self.uses_target:
       self.target(self.state_ph)  # makes the weights
@@ -435,9 +433,8 @@ class LossAgent(gin_signatures.ForwardedParameters):
     if self.target_convnet is not None:
       self.targets['online'] = self.target_convnet
 
-  def _expected_outputs(self, outputs: Any) -> dict[str, tuple[int, ...]]:
+  def _expected_outputs(self) -> dict[str, tuple[int, ...]]:
     """Returns the shape of each output that the agent reads, without the states."""
-    del outputs
     return {'q_values': (self.num_actions,)}
 
   # Outputs for Dopamine's own batch, which a `_build_train_op` of a user may read.

@@ -10,7 +10,6 @@
 | policy   | which action is taken?                | `policies`: `Greedy`, `Softmax`, ...|
 """
 
-import collections
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -114,13 +113,12 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     self._uses_parts = True
     targets = self.backup(self, batch)
     losses = self.head.loss(self.online(batch.state), batch, targets)
-    kinds: collections.Counter[str] = collections.Counter()
     for term in self.terms:
       values = term(self, batch)
-      kind = type(term).__name__
-      kinds[kind] += 1
-      number = f'_{kinds[kind]}' if kinds[kind] > 1 else ''
-      self.log_scalar(kind + number, values)
+      name = type(term).__name__
+      while name in self._scalars:
+        name += '_2'
+      self.log_scalar(name, values)
       losses += term.weight * values
     return losses
 
@@ -138,9 +136,9 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       )
     return result
 
-  def _expected_outputs(self, outputs):
-    fields = self.head.fields(outputs, self.num_actions)
-    return super()._expected_outputs(outputs) | fields
+  def _expected_outputs(self):
+    shape = self.num_actions, self.head.num_outputs
+    return super()._expected_outputs() | dict.fromkeys(self.head.reads, shape)
 
   @classmethod
   def _check_targets(cls) -> None:

@@ -280,8 +280,6 @@ def main() -> None:
     )
     if FLAGS.video:
       evaluator.check_video()
-    for iteration in chosen:
-      evaluator.load(available[iteration].weights)
     num_steps = FLAGS.evaluation_steps or gin_signatures.configured_value(
       runner, 'evaluation_steps'
     )

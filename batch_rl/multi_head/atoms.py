@@ -23,6 +23,8 @@ class Categorical(heads.Head):
     ValueError: If there are fewer than two atoms, or `vmin` is not below `vmax`.
   """
 
+  reads = ('logits', 'probabilities')
+
   def __init__(
     self, num_atoms: int = 51, vmin: float | None = None, vmax: float = 10.0
   ):
@@ -32,7 +34,8 @@ class Categorical(heads.Head):
         f'num_atoms={num_atoms}, vmin={vmin}, vmax={vmax}: give at least two atoms, '
         'and vmin below vmax.'
       )
-    self.num_atoms, self.vmin, self.vmax = num_atoms, float(vmin), float(vmax)
+    self.num_atoms = self.num_outputs = num_atoms
+    self.vmin, self.vmax = float(vmin), float(vmax)
 
   @property
   def support(self) -> tf.Tensor:
@@ -46,15 +49,6 @@ class Categorical(heads.Head):
     arguments = self.num_atoms, self.support
     make = networks.with_head(network, networks.Categorical, *arguments)
     return make(num_actions, *arguments, name=name)
-
-  def fields(
-    self, outputs: Any, num_actions: int
-  ) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of `logits` and `probabilities`."""
-    del outputs
-    return dict.fromkeys(
-      ('logits', 'probabilities'), (num_actions, self.num_atoms)
-    )
 
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns atoms and their probabilities, (n, num_actions, num_atoms)."""

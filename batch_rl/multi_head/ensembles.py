@@ -42,6 +42,8 @@ class Ensemble(heads.Estimates):
     ValueError: If `strategy` is unknown, or ignores `num_mixtures`.
   """
 
+  reads = ('q_heads',)
+
   def __init__(
     self,
     num_heads: int = 200,
@@ -57,7 +59,7 @@ class Ensemble(heads.Estimates):
         f'num_convex_combinations={num_mixtures} has no effect with '
         f'transform_strategy={strategy!r}, only with STOCHASTIC.'
       )
-    self.num_heads = num_heads
+    self.num_heads = self.num_outputs = num_heads
     self.strategy = strategy
     self.num_mixtures = num_mixtures
 
@@ -71,13 +73,6 @@ class Ensemble(heads.Estimates):
     if 'transform_strategy' in networks.signature_of(network).parameters:
       kwargs['transform_strategy'] = 'IDENTITY'
     return make(num_actions, self.num_heads, name=name, **kwargs)
-
-  def fields(
-    self, outputs: Any, num_actions: int
-  ) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of `q_heads`."""
-    del outputs
-    return {'q_heads': (num_actions, self.num_heads)}
 
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the Q-values of each head, or of each mixture, (n, num_actions, k)."""

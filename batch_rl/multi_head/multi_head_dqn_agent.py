@@ -10,8 +10,6 @@ from batch_rl.agents import value_agent
 from batch_rl.multi_head import atari_helpers, ensembles
 from batch_rl.utils.user_code import gin_signatures
 
-TRANSFORM_STRATEGIES = ensembles.STRATEGIES
-
 
 @gin.configurable
 @gin_signatures.forwards_to(value_agent.ValueAgent, without=('head',))

@@ -7,6 +7,7 @@ function or Keras model `(num_actions, name=...)` whose call returns `.q_values`
 `MinAtarNetwork`. Its other parameters have defaults.
 """
 
+import functools
 import inspect
 import operator
 import types
@@ -80,11 +81,14 @@ class _SeveralOutputs:
     num_actions, num_outputs = self._outputs_shape
     if values.shape.rank != 2 or values.shape[1] != num_actions * num_outputs:
       network = getattr(self, 'q_network', self)
-      raise ValueError(
+      error = ValueError(
         f'{type(network).__name__}.call returned q_values {values.shape}; expected '
         f'(n, {num_actions * num_outputs}), {num_outputs} for each of {num_actions} '
         'actions: let the last layer have as many units as `num_actions` says.'
       )
+      # Otherwise AutoGraph, which converts `call`, adds lines about its own code.
+      vars(error)['ag_pass_through'] = True
+      raise error
     return tf.reshape(values, (-1, num_actions, num_outputs))
 
 
@@ -207,11 +211,7 @@ def several(network: Network, *arguments: Any) -> Network:
   """
   if not _is_plain(network, *arguments):
     return network
-
-  def make(*args: Any, name: str | None = None) -> tf.keras.Model:
-    return MultiNetworkQNetwork(*args, network=network, name=name)
-
-  return make
+  return functools.partial(MultiNetworkQNetwork, network=network)
 
 
 def signature_of(network: Network) -> inspect.Signature:

@@ -20,8 +20,11 @@ class Quantiles(heads.Head):
       the quantile regression loss.
   """
 
+  reads = ('logits',)  # the quantiles, as networks of 2020 call them
+
   def __init__(self, num_atoms: int = 200, kappa: float = 1.0):
-    self.num_atoms, self.kappa = num_atoms, kappa
+    self.num_atoms = self.num_outputs = num_atoms
+    self.kappa = kappa
 
   def create_network(
     self, network: heads.Network, num_actions: int, name: str
@@ -30,16 +33,10 @@ class Quantiles(heads.Head):
     make = networks.with_head(network, networks.Quantile, self.num_atoms)
     return make(num_actions, self.num_atoms, name=name)
 
-  def fields(
-    self, outputs: Any, num_actions: int
-  ) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of the quantiles."""
-    return {_field(outputs): (num_actions, self.num_atoms)}
-
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the quantiles, (n, num_actions, num_atoms)."""
     del batch
-    return Returns(getattr(outputs, _field(outputs)))
+    return Returns(outputs.logits)
 
   def loss(self, outputs: Any, batch: Any, targets: Returns) -> tf.Tensor:
     """Returns the quantile Huber losses against all targets."""
@@ -47,12 +44,6 @@ class Quantiles(heads.Head):
     return quantile_huber_loss(
       quantiles, targets.values, self.kappa, targets.probabilities
     )
-
-
-def _field(outputs: Any) -> str:
-  """Returns the name of the quantiles; networks of 2020 call them logits."""
-  named = hasattr(outputs, 'quantile_values') or not hasattr(outputs, 'logits')
-  return 'quantile_values' if named else 'logits'
 
 
 def quantile_huber_loss(

@@ -28,7 +28,8 @@ class _Head(atoms.Categorical):
   """A `Categorical` on the support of Dopamine's agent."""
 
   def __init__(self, support: tf.Tensor, num_atoms: int):
-    self._support, self.num_atoms = support, num_atoms
+    self._support = support
+    self.num_atoms = self.num_outputs = num_atoms
 
   @property
   def support(self) -> tf.Tensor:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
 from tensorflow.python.framework import config as tf_config
@@ -111,8 +110,11 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     session_calls.shorten(self._sess)
     if not self.learns_by_loss():
       self._loop = None
-      if replay_data_dir is not None:
-        self._check_own_train_op()
+      if jit_compile:
+        raise ValueError(
+          f'{type(self).__name__} has a _build_train_op of its own, which jit_compile '
+          'does not support: define loss(batch), or set jit_compile to False.'
+        )
     self._build_acting()
     if init_checkpoint_dir is not None:
       initial_weights.load(self._sess, init_checkpoint_dir)
@@ -239,19 +241,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         ) from error
       raise
 
-  def _check_own_train_op(self):
-    if self._jit_compile:
-      raise ValueError(
-        f'{type(self).__name__} has a _build_train_op of its own, which jit_compile '
-        'does not support: define loss(batch), or set jit_compile to False.'
-      )
-    logging.warning(
-      '%s has a _build_train_op of its own: one update per session.run, which is '
-      'slower. To avoid it, define loss(batch).',
-      type(self).__name__,
-    )
-    graph_checks.warn_if_random(self._train_op, type(self), 'trains')
-
   def _build_update(self):
     """Builds the loop of updates; an agent without data does not train."""
     if self._replay_data_dir is None:
@@ -339,13 +328,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     if overridden:
       if self._chooses():
         self._refuse_two_policies(overridden)
-      logging.warning(
-        '%s overrides %s: evaluation plays by it, one state at a time, which is '
-        'slower. To avoid it, override choose_actions.',
-        type(self).__name__,
-        overridden,
-      )
-      graph_checks.warn_if_random(self._q_argmax, type(self), 'acts')
       return
     with self._sess.graph.as_default():
       self._states_ph = tf.compat.v1.placeholder(

@@ -1,18 +1,12 @@
 """Networks that compute in bfloat16, for speed, with weights in float32."""
 
-import functools
-import pathlib
-import re
 from collections.abc import Callable
 
 import tensorflow as tf
-from absl import logging
 
 from batch_rl.agents import features
 
 _POLICY = 'mixed_bfloat16'
-_CPUINFO = pathlib.Path('/proc/cpuinfo')
-_BFLOAT16_FLAGS = r'\b(avx512_bf16|amx_bf16|bf16)\b'
 
 
 def build(create: Callable[[], tf.keras.Model]) -> tf.keras.Model:
@@ -20,13 +14,12 @@ def build(create: Callable[[], tf.keras.Model]) -> tf.keras.Model:
 
   Weights and outputs are float32, so losses are computed in float32. Gradients need
   no scaling, since bfloat16 has the exponents of float32. An output layer that is not
-  found computes in bfloat16. Warns once if this machine is slow at bfloat16.
+  found computes in bfloat16.
 
   Args:
     create: Function that builds the network. Its output layer, and that of each
       network inside it, must be the last one created.
   """
-  _warn_if_slow()
   layers = tf.compat.v1.keras.layers
   layers.enable_v2_dtype_behavior()  # importing Dopamine has disabled it
   tf.keras.mixed_precision.set_global_policy(_POLICY)
@@ -54,21 +47,6 @@ def check_built(network: tf.keras.Model, agent: type) -> None:
       f'With mixed_precision, {agent.__name__}._create_network has to call '
       'super()._create_network(name), which makes networks that compute in bfloat16: '
       'change self.network in _build_networks instead, or set mixed_precision to False.'
-    )
-
-
-@functools.cache
-def _warn_if_slow() -> None:
-  """Warns if there is no GPU, and the processor does not support bfloat16."""
-  if (
-    not tf.config.list_physical_devices('GPU')
-    and _CPUINFO.exists()
-    and not re.search(_BFLOAT16_FLAGS, _CPUINFO.read_text('utf-8'))
-  ):
-    logging.warning(
-      'This processor does not multiply bfloat16 (it has no avx512_bf16, amx_bf16 '
-      'or bf16), so training takes about five times as long: set mixed_precision '
-      'to False.'
     )
 
 

@@ -267,11 +267,11 @@ class ThreeOutputs(Network):
     values = super().call(state).q_values
     values = tf.reshape(values, (-1, self.num_actions, 3))
     means = tf.reduce_mean(values, axis=2)
-    return HeadOutputs(means, values, values, values, values)
+    return HeadOutputs(means, values, values, values)
 
 
 HeadOutputs = collections.namedtuple(
-  'HeadOutputs', 'q_values quantile_values q_heads logits probabilities'
+  'HeadOutputs', 'q_values q_heads logits probabilities'
 )
 
 
@@ -280,7 +280,7 @@ HeadOutputs = collections.namedtuple(
   [
     ('dqn', 'logits', {'head': atoms.HLGauss(7)}),
     ('c51', 'logits', {}),
-    ('quantile', 'quantile_values', {}),
+    ('quantile', 'logits', {}),
     ('multi_head_dqn', 'q_heads', {}),
   ],
 )

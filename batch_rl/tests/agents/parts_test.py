@@ -32,7 +32,7 @@ def make_outputs(name, random):
   if name == 'ensemble':
     return types.SimpleNamespace(q_heads=raw, q_values=raw.mean(2))
   if name == 'quantiles':
-    return types.SimpleNamespace(quantile_values=raw, q_values=raw.mean(2))
+    return types.SimpleNamespace(logits=raw, q_values=raw.mean(2))
   probabilities = scipy.special.softmax(raw, axis=2)
   head = HEADS[name]
   return types.SimpleNamespace(
@@ -130,7 +130,7 @@ class Case:
         result.append(estimates)
       else:
         if self.head_name == 'quantiles':
-          samples, p = after.quantile_values[j], np.full((A, K), 1 / K)
+          samples, p = after.logits[j], np.full((A, K), 1 / K)
         else:
           samples = np.tile(numpy_support(HEADS[self.head_name]), (A, 1))
           p = after.probabilities[j]
@@ -159,7 +159,7 @@ class Case:
           sum(
             p
             * equations.quantile_huber(
-              value - now.quantile_values[j, a, i], (i + 0.5) / K
+              value - now.logits[j, a, i], (i + 0.5) / K
             )
             for value, p in targets[0]
             for i in range(K)

@@ -13,7 +13,12 @@ from batch_rl.utils.user_code import user_modules
 @pytest.fixture
 def find(own_folder):
   """Finds an offline agent, while `mine.py` lies in the current directory."""
-  user_code.write(own_folder / 'mine.py', user_code.AGENT)
+  online = """
+from batch_rl.baselines.agents import random_agent
+class LoggedMyAgent(random_agent.RandomAgent):
+  pass
+"""
+  user_code.write(own_folder / 'mine.py', user_code.AGENT + online)
   user_modules.add_folder('')
   return OFFLINE.find
 
@@ -25,6 +30,9 @@ def test_agents_are_found_by_both_kinds_of_names(find):
   assert find('rainbow') is rainbow_agent.FixedReplayRainbowAgent
   assert ONLINE.find('rem') is ONLINE.find('multi_network_dqn')
   assert registry.name_of(mine) == 'mine.MyAgent'
+  assert registry.name_of(ONLINE.find('mine.LoggedMyAgent')) == (
+    'mine.LoggedMyAgent'
+  )
   for name, shipped in OFFLINE.load_all().items():
     assert registry.name_of(shipped) == name
 
@@ -78,7 +86,6 @@ def test_an_error_in_the_module_is_not_a_missing_module(find, own_folder):
   ('class_name', 'given', 'name'),
   [
     ('FixedReplayCQLAgent', None, 'CQL'),
-    ('LoggedCQLAgent', None, 'CQL'),
     ('CQL', None, 'CQL'),
     ('Agent', None, 'Agent'),
     ('MyAgent', 'CQL(H)', 'CQL(H)'),

@@ -72,18 +72,6 @@ def test_calls_that_feed_a_tensor_run_in_the_calling_thread(session):
     assert session.run(thread, {x: 1}) == 1 + threading.get_ident()
 
 
-def test_a_fed_graph_may_be_on_several_devices():
-  config = v1.ConfigProto(device_count={'CPU': 2})
-  with tf.Graph().as_default(), v1.Session(config=config) as session:
-    session_calls.shorten(session)
-    x = v1.placeholder(tf.float32, ())
-    with tf.device('/cpu:1'):
-      y = x + 1
-    with tf.device('/cpu:0'):
-      z = 2 * y
-    assert [session.run(z, {x: value}) for value in (1, 2)] == [4, 6]
-
-
 def test_errors_are_those_of_the_session(session):
   x = v1.placeholder(tf.float32, (None, 3), 'x')
   with pytest.raises(tf.errors.InvalidArgumentError, match='You must feed'):

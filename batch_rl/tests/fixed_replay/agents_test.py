@@ -7,7 +7,6 @@ import gin
 import numpy as np
 import pytest
 import tensorflow as tf
-from dopamine.discrete_domains import atari_lib
 
 from batch_rl.fixed_replay.agents import initial_weights
 from batch_rl.tests import cartpole
@@ -239,58 +238,9 @@ def test_starts_from_the_newest_weights_of_a_run_and_nothing_else(
 
 
 @with_any_agent
-def test_refuses_weights_of_other_networks(agent, tmp_path):
-  for folder in ('empty', 'missing'):
-    (tmp_path / 'empty' / 'checkpoints').mkdir(parents=True, exist_ok=True)
-    with pytest.raises(ValueError, match=f'No TensorFlow checkpoint.*{folder}'):
-      load_weights(agent, tmp_path / folder)
-  trainable = agent._sess.graph.get_collection('trainable_variables')
-  *others, last = [variable.op.name for variable in trainable]
-  arrays = cartpole.values(agent)
-  arrays = {name: arrays[name] for name in (*others, last)}
-  arrays[last] = arrays[last][:-1]  # without the bias of the last action
-  write_checkpoint(tmp_path, arrays)
-  message = f'tf_ckpt-199 does not fit the networks: 1 of .* {last}'
-  with pytest.raises(ValueError, match=message):
-    load_weights(agent, tmp_path)
-
-
-@with_any_agent
 def test_refuses_data_with_more_actions_than_the_environment(make_agent):
   with pytest.raises(ValueError, match='holds action 1, but .* has 1 actions'):
     make_agent(num_actions=1)
-
-
-@with_any_agent
-def test_stops_when_the_loss_is_not_a_number(make_agent, tmp_path):
-  cartpole.write_log(tmp_path, reward=3e38)  # Their sum is infinite.
-  agent = make_agent(data_dir=tmp_path)
-  with pytest.raises(FloatingPointError, match='inf at update 0'):
-    list(agent.train_steps(1))
-
-
-HIDDEN_UNITS = 512  # in the paper
-
-
-def atari_variables(units, outputs):
-  """Returns names and shapes in checkpoints of TensorFlow 1, for 6 actions."""
-  network = {
-    'Conv/kernel': (8, 8, 4, 32),
-    'Conv/bias': (32,),
-    'Conv_1/kernel': (4, 4, 32, 64),
-    'Conv_1/bias': (64,),
-    'Conv_2/kernel': (3, 3, 64, 64),
-    'Conv_2/bias': (64,),
-    'fully_connected/kernel': (11 * 11 * 64, units),
-    'fully_connected/bias': (units,),
-    'fully_connected_1/kernel': (units, 6 * outputs),
-    'fully_connected_1/bias': (6 * outputs,),
-  }
-  return {
-    f'{scope}/{variable}': shape
-    for scope in ('Online', 'Target')
-    for variable, shape in network.items()
-  }
 
 
 def write_checkpoint(directory, arrays):
@@ -313,72 +263,54 @@ def unnamed(name):
 
   Keras numbers such layers through the graph.
   """
-  scope, layer, *end = name.split('/')
-  kind, _, number = layer.partition('_')
-  if kind == 'fully':
-    kind, number = 'dense', layer.removeprefix('fully_connected').strip('_')
-  else:
-    kind = 'conv2d'
-  place = int(number or 0)
-  if scope == 'Target':
-    place += {'conv2d': 3, 'dense': 2}[kind]
-  return '/'.join([scope, f'{kind}_{place}' if place else kind, *end])
+  scope, layer, end = name.split('/')
+  kind, layers = ('conv2d', 3) if 'Conv' in layer else ('dense', 2)
+  place = int(layer[-1]) if layer[-1].isdigit() else 0
+  place += layers * (scope == 'Target')
+  return '/'.join([scope, f'{kind}_{place}' if place else kind, end])
 
 
-def give_units(network, units, monkeypatch):
-  """Sets the number of units of a network's hidden layer."""
-  original = network.__init__
-
-  def init(self, *args, **kwargs):
-    original(self, *args, **kwargs)
-    assert self.dense1.units == HIDDEN_UNITS
-    self.dense1.units = units
-
-  monkeypatch.setattr(network, '__init__', init)
-
-
-@pytest.mark.parametrize(
-  ('name', 'outputs', 'arguments', 'renamings'),
-  [
-    ('dqn', 1, {}, [slim_name]),
-    ('c51', 3, {'num_atoms': 3}, [str]),
-    ('quantile', 3, {'num_atoms': 3}, [slim_name, unnamed]),
-  ],
-  indirect=['name'],
-)
-def test_atari_networks_load_checkpoints_of_tensorflow_1(
-  name, outputs, arguments, renamings, tmp_path, monkeypatch
-):
-  """With few hidden units: checkpoints of 30 MB take seconds."""
-  units = 8
-  for network in (atari_lib.NatureDQNNetwork, atari_lib.RainbowNetwork):
-    give_units(network, units, monkeypatch)
-  with tf.Graph().as_default() as graph:
-    agent = cartpole.OFFLINE_CLASSES[name](
-      None,
-      6,
-      None,  # No data: it does not train.
-      optimizer=tf.compat.v1.train.GradientDescentOptimizer(0.1),
-      **arguments,
-    )
-    variables = graph.get_collection('trainable_variables')
-  variables = {variable.op.name: variable for variable in variables}
-  expected = atari_variables(units, outputs)
-  assert expected == {
-    name: tuple(variable.shape) for name, variable in variables.items()
+@pytest.mark.parametrize('renaming', [str, slim_name, unnamed])
+def test_checkpoints_of_tensorflow_1_are_loaded(renaming, tmp_path):
+  """`atari_helpers_test` checks the names in networks."""
+  layers = 'Conv Conv_1 Conv_2 fully_connected fully_connected_1'.split()
+  names = [
+    f'{scope}/{layer}/{end}'
+    for scope in ('Online', 'Target')
+    for layer in layers
+    for end in ('kernel', 'bias')
+  ]
+  arrays = {
+    name: np.random.default_rng(i).standard_normal(i % 10 + 1, np.float32)
+    for i, name in enumerate(names)
   }
-  random = np.random.default_rng(0)
-  for renaming in renamings:
-    arrays = {
-      variable: random.standard_normal(shape, np.float32)
-      for variable, shape in expected.items()
+  saved = {renaming(name): array for name, array in arrays.items()}
+  # Such checkpoints also hold slots of the optimiser.
+  saved[renaming('Online/Conv/kernel') + '/RMSProp'] = np.zeros(3, np.float32)
+  (tmp_path / 'checkpoints').mkdir()
+  write_checkpoint(tmp_path / 'checkpoints', saved)
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    variables = {
+      name: tf.compat.v1.get_variable(name, array.shape)
+      for name, array in arrays.items()
     }
-    saved = {renaming(variable): array for variable, array in arrays.items()}
-    # Such checkpoints also hold slots of the optimiser.
-    saved[renaming('Online/Conv/kernel') + '/RMSProp'] = np.zeros(3, np.float32)
-    folder = tmp_path / renaming.__name__ / 'checkpoints'
-    folder.mkdir(parents=True)
-    write_checkpoint(folder, saved)
-    load_weights(agent, folder.parent)
-    for variable, array in agent._sess.run(variables).items():
-      np.testing.assert_array_equal(array, arrays[variable], err_msg=variable)
+    initial_weights.load(session, str(tmp_path))
+    for name, array in session.run(variables).items():
+      np.testing.assert_array_equal(array, arrays[name], err_msg=name)
+
+
+@with_any_agent
+def test_refuses_weights_of_other_networks(agent, tmp_path):
+  for folder in ('empty', 'missing'):
+    (tmp_path / 'empty' / 'checkpoints').mkdir(parents=True, exist_ok=True)
+    with pytest.raises(ValueError, match=f'No TensorFlow checkpoint.*{folder}'):
+      load_weights(agent, tmp_path / folder)
+  trainable = agent._sess.graph.get_collection('trainable_variables')
+  *others, last = [variable.op.name for variable in trainable]
+  arrays = cartpole.values(agent)
+  arrays = {name: arrays[name] for name in (*others, last)}
+  arrays[last] = arrays[last][:-1]  # without the bias of the last action
+  write_checkpoint(tmp_path, arrays)
+  message = f'tf_ckpt-199 does not fit the networks: 1 of .* {last}'
+  with pytest.raises(ValueError, match=message):
+    load_weights(agent, tmp_path)

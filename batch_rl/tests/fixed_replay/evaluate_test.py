@@ -243,6 +243,10 @@ def test_a_damaged_checkpoint_is_refused_before_any_evaluation(
       ['FixedReplayDQNAgent.network=@DeeperNetwork'],
       'the agent has a variable Online/',
     ),
+    (
+      None,
+      'rom_md5 = f{32}.*rom_md5 = [0-9a-f]{32}: .*make_atari.rom_set',
+    ),
     (['FixedReplayDQNAgent.epsilon_eval=2'], 'epsilon_eval=2'),
     (['FixedReplayRunner.evaluation_step=1'], 'evaluation_step'),
   ],
@@ -250,17 +254,12 @@ def test_a_damaged_checkpoint_is_refused_before_any_evaluation(
 def test_what_does_not_fit_the_run_is_refused(
   copied, monkeypatch, capsys, bindings, message
 ):
+  if 'rom_md5' in message:
+    path, bindings = copied / 'run.json', []
+    digest = json.loads(path.read_text())['environment']['rom_md5']
+    path.write_text(path.read_text().replace(digest, 'f' * 32))
   printed = refusal(monkeypatch, capsys, copied, gin_bindings=bindings)
   assert re.search(message, printed)
-
-
-def test_another_rom_is_refused(copied, monkeypatch, capsys):
-  path = copied / 'run.json'
-  digest = json.loads(path.read_text())['environment']['rom_md5']
-  path.write_text(path.read_text().replace(digest, 'f' * 32))
-  printed = refusal(monkeypatch, capsys, copied)
-  assert f'rom_md5 = {"f" * 32}' in printed and f'rom_md5 = {digest}' in printed
-  assert 'make_atari.rom_set' in printed
 
 
 @pytest.mark.parametrize(

@@ -49,29 +49,3 @@ def test_an_agent_that_makes_networks_otherwise_is_refused(log_dir):
     cartpole.build_offline_agent(
       'dqn', log_dir, OwnNetworks, mixed_precision=True
     )
-
-
-@pytest.mark.parametrize(
-  ('flags', 'gpus', 'warnings'),
-  [
-    ('flags : fma avx2 avx512f', [], 1),
-    ('flags : fma avx512_bf16 avx512vl', [], 0),
-    ('flags : fma avx2', ['GPU:0'], 0),
-    (None, [], 0),
-  ],
-)
-def test_a_slow_processor_gives_one_warning(
-  flags, gpus, warnings, tmp_path, monkeypatch, caplog
-):
-  processor = tmp_path / 'cpuinfo'
-  if flags:
-    processor.write_text(f'processor : 0\n{flags}\n')
-  monkeypatch.setattr(mixed_precision, '_CPUINFO', processor)
-  monkeypatch.setattr(tf.config, 'list_physical_devices', lambda kind: gpus)
-  mixed_precision._warn_if_slow.cache_clear()
-  with tf.Graph().as_default():
-    mixed_precision.build(Listed)
-    mixed_precision.build(Listed)
-  found = [r for r in caplog.records if 'does not multiply' in r.getMessage()]
-  assert len(found) == warnings
-  mixed_precision._warn_if_slow.cache_clear()

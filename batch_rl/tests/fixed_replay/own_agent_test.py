@@ -8,7 +8,6 @@ import gin
 import pytest
 import tensorflow as tf
 
-from batch_rl.baselines import train as online_train
 from batch_rl.fixed_replay import run_experiment, train
 from batch_rl.report import run_results
 from batch_rl.runs import command_line
@@ -171,7 +170,6 @@ def start(data_dir, base_dir, **flags):
 @pytest.mark.parametrize(
   ('flags', 'message'),
   [
-    ({'agent_name': 'mien.MyAgent'}, "There is no module 'mien'"),
     (
       {'gin_bindings': ["create_offline_agent.agent_name = 'mine.MyAgnt'"]},
       'did you mean MyAgent?',
@@ -201,55 +199,6 @@ def test_a_mistake_is_one_line(
   assert printed.count('\n') == 1
 
 
-def test_an_online_agent_is_found_and_checked(own_folder, tmp_path, capsys):
-  user_code.write(
-    own_folder / 'mine.py',
-    """
-    import gin
-    from batch_rl.baselines.agents import random_agent
-
-    @gin.configurable
-    class LoggedMyAgent(random_agent.RandomAgent):
-      def __init__(self, *args, favourite=0, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.favourite = favourite
-
-      def _act(self, observation):
-        super()._act(observation)
-        return self.favourite
-    """,
-  )
-  given = {
-    'base_dir': str(tmp_path / 'base'),
-    'replay_log_dir': str(tmp_path / 'data/CartPole/1'),
-    'agent_name': 'mine.LoggedMyAgent',
-    'seed': 1,
-  }
-  bindings = [
-    'import dopamine.discrete_domains.gym_lib',
-    "create_gym_environment.environment_name = 'CartPole'",
-    "create_gym_environment.version = 'v1'",
-    'LoggedRunner.create_environment_fn = @gym_lib.create_gym_environment',
-    'LoggedRunner.num_iterations = 1',
-    'LoggedRunner.training_steps = 10',
-    'LoggedRunner.evaluation_steps = 10',
-    'LoggedRunner.max_steps_per_episode = 30',
-    'RandomAgent.observation_shape = (4, 1)',
-    'RandomAgent.observation_dtype = %gym_lib.CARTPOLE_OBSERVATION_DTYPE',
-    'RandomAgent.stack_size = 1',
-    'LoggedMyAgent.shard_capacity = 100',
-  ]
-  wrong = [*bindings, 'LoggedMyAgent.favuorite = 1']
-  with pytest.raises(SystemExit):
-    programs.run_here(online_train, **given, gin_bindings=wrong)
-  assert "parameter named 'favuorite'" in capsys.readouterr().err
-  right = [*bindings, 'LoggedMyAgent.favourite = 1']
-  programs.run_here(online_train, **given, gin_bindings=right)
-  log = cartpole.read_log(tmp_path / 'data/CartPole/1/replay_logs')
-  assert set(log['action']) <= {0, 1} and len(log['action']) >= 10
-  assert read_record(tmp_path / 'base')['display_name'] == 'My'
-
-
 NETWORK = """
 import collections
 
@@ -272,12 +221,6 @@ class MyNetwork(tf.keras.Model):
     x = tf.cast(state[:, :, 0, 0], tf.float32)
     return Outputs(self.last(self.hidden(x)))
 
-
-@gin.configurable
-class OutOfRange(dqn_agent.FixedReplayDQNAgent):
-
-  def choose_actions(self, outputs, seed):
-    return tf.argmax(outputs.q_values, axis=1) + 2
 """
 
 
@@ -329,17 +272,6 @@ def test_a_run_keeps_its_networks_and_records_what_trains(
   assert 'gamma = 0.5' in read_record(base_dir)['gin_config']
 
 
-def test_an_action_out_of_range_is_one_line(
-  data_dir, own_network, tmp_path, capsys
-):
-  with pytest.raises(SystemExit) as stopped:
-    start(data_dir, tmp_path / 'base', agent_name='mine.OutOfRange')
-  assert stopped.value.code == 2
-  line = one_line(capsys)
-  assert 'OutOfRange.choose_actions returned [' in line
-  assert 'expected actions from 0 to 1' in line
-
-
 WRONG = {
   'a network': """
     import gin
@@ -350,15 +282,6 @@ WRONG = {
     class MyNetwork(gym_lib.CartpoleDQNNetwork):
       def call(self, state):
         return super().call(tf.matmul(state, tf.zeros((3, 3))))
-    """,
-  'a constructor': """
-    import gin
-    from batch_rl.fixed_replay.agents import dqn_agent
-
-    @gin.configurable
-    class MyNetwork:
-      def __init__(self, num_actions, name=None):
-        raise ValueError('mine')
     """,
   'an import': 'import nowhere_to_be_found',
 }

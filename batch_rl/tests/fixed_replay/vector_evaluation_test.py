@@ -118,37 +118,6 @@ def at_random(num_actions, states_seen=None):
   return act
 
 
-def test_random_play_is_that_of_dopamines_environment():
-  # Rewards are not 1, and lives are lost.
-  game, num_steps = 'SpaceInvaders', 400
-  gin.bind_parameter('batch_rl.atari.make_atari.rom_set', 'current')
-  environments = environment.make_vector_environment(game, 1)
-  num_actions = environments.single_action_space.n
-  episodes = vector_evaluation.play_episodes(
-    environments, at_random(num_actions), num_steps, seed=4
-  )
-  single = environment.make_atari(game)
-  # The seed of the emulator itself, which Gymnasium would hash.
-  [seed] = np.random.SeedSequence(4).generate_state(1) >> 1
-  single.ale.setInt('random_seed', int(seed))
-  single.load_game()
-  single = atari_lib.AtariPreprocessing(gymnasium.Wrapper(single))
-  [child] = np.random.SeedSequence(4).spawn(1)
-  random, expected = np.random.default_rng(child), []
-  while sum(episode.length for episode in expected) < num_steps:
-    single.reset()
-    rewards, done = [], False
-    while not done:
-      _, reward, done, _ = single.step(int(random.integers(num_actions)))
-      rewards.append(reward)
-    clipped = np.clip(rewards, -1, 1).sum()
-    expected.append(
-      evaluations.Episode(0, len(rewards), np.sum(rewards), clipped)
-    )
-  assert episodes == expected and len(episodes) > 1
-  assert sum(episode.undiscounted_return for episode in episodes) > 0
-
-
 @pytest.mark.parametrize(
   ('game', 'max_frames', 'max_steps', 'stack_size'),
   [

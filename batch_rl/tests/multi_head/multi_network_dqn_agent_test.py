@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.multi_head import gym_helpers, multi_network_dqn_agent
-from batch_rl.tests import cartpole, correctness
 from batch_rl.utils import seeding
 
 OBSERVATION = np.array([0.1, -0.2, 0.3, 0.4])
@@ -26,27 +25,19 @@ def make_multi_network(make_agent):
 
 
 @pytest.fixture(scope='module')
-def build():
+def build(make_agent):
   """Returns a function that builds a numbered agent of 5 actions once."""
-  batch = correctness.make_batch(5, batch_size=5)._asdict()
-  test_class = type(
-    'Test',
-    (correctness.FixedBatch, multi_network_dqn_agent.MultiNetworkDQNAgent),
-    {'batch': batch},
-  )
 
   @functools.cache
   def build(number):
     del number
-    with tf.Graph().as_default(), cartpole.small_layers():
+    with tf.Graph().as_default():
       tf.compat.v1.set_random_seed(7)
-      return test_class(
-        None,
-        5,
+      return make_agent(
+        multi_network_dqn_agent.MultiNetworkDQNAgent,
+        num_actions=5,
         network=gym_helpers.CartpoleMultiNetworkQNetwork,
         num_networks=3,
-        **cartpole.OBSERVATION,
-        epsilon_eval=0.0,
         epsilon_fn=lambda *args: 0.0,
       )
 
@@ -83,18 +74,6 @@ def episode_mixtures(agent, num_episodes):
   return np.array(mixtures)
 
 
-def test_a_mixture_lasts_one_episode(acting_agents):
-  agent = acting_agents()
-  agent.begin_episode(OBSERVATION)
-  first = agent._acting_mixture()
-  for _ in range(5):
-    agent.step(0.0, OBSERVATION)
-    np.testing.assert_array_equal(agent._acting_mixture(), first)
-  agent.end_episode(1.0)
-  agent.begin_episode(OBSERVATION)
-  assert not np.allclose(agent._acting_mixture(), first)
-
-
 @pytest.mark.parametrize('strategy', STRATEGIES)
 @pytest.mark.parametrize('eval_mode', [False, True])
 @pytest.mark.parametrize('explores', [False, True])
@@ -103,6 +82,9 @@ def test_acts_on_the_mixture_or_on_the_mean(
 ):
   agent = acting_agents(strategy, explores=explores)
   agent.begin_episode(OBSERVATION)
+  first = agent._episode_mixture
+  agent.step(0.0, OBSERVATION)
+  assert agent._episode_mixture is first  # for one episode
   agent.eval_mode = eval_mode
   for observation in np.random.default_rng(0).uniform(-2, 2, (10, 4)):
     action = agent.begin_episode(observation)

@@ -97,6 +97,6 @@ def narrow(num_actions, name=None):
   [(networks.Quantile, (3,)), (networks.Categorical, (3, SUPPORT))],
 )
 def test_a_network_with_too_few_outputs_is_named(head, arguments):
-  message = r'Functional.*\(2, 2\); expected \(n, 6\), 3 for each of 2 actions'
+  message = r'^Functional.*\(2, 2\); expected \(n, 6\), 3 for each of 2 actions'
   with pytest.raises(ValueError, match=message):
     outputs(networks.with_head(narrow, head, *arguments), *arguments)
