@@ -25,7 +25,8 @@ from batch_rl.dataset.shards import (
 )
 from batch_rl.utils import files
 
-_BLOCK_ROWS = transition_checks.MAX_STACK_SIZE
+# Rows that are handed to the writing thread at a time.
+_BLOCK_ROWS = 512
 # Blocks in the queue before the training thread waits for the writing thread.
 _MAX_WAITING = 8
 
@@ -124,10 +125,8 @@ class ReplayLog:
       'reward': (np.dtype(np.float32), ()),
       'terminal': (np.dtype(np.uint8), ()),
     }
-    # The last `_filled` of the rows are still in `_block`.
     self.rows = 0
-    self._block = self._new_block()
-    self._filled = 0
+    self._block: list[shard_writer.Row] = []  # The last rows, not yet written.
     self._at_episode_start = True
     # [return, unclipped return, agent steps] of the current episode.
     self._episode = [0.0, 0.0, 0]
@@ -199,9 +198,11 @@ class ReplayLog:
     if self._writer is None:
       self._begin()
     if self._at_episode_start and padded:
-      for _ in range(self._stack_size - 1):
-        self._add_row(0, 0, 0, 0)
-    self._add_row(observation, action, reward, ended)
+      zeros = np.zeros(self._shape, self._dtype)
+      self._block += [(zeros, 0, 0, 0)] * (self._stack_size - 1)
+      self.rows += self._stack_size - 1
+    self._block.append((observation.copy(), action, reward, ended))
+    self.rows += 1
     self._episode[0] += reward
     self._episode[1] += reward if unclipped_reward is None else unclipped_reward
     self._episode[2] += 1
@@ -211,7 +212,7 @@ class ReplayLog:
     if ended:
       self._episodes.append([self.rows - 1, *self._episode])
       self._episode = [0.0, 0.0, 0]
-    if self._filled >= _BLOCK_ROWS - self._stack_size:
+    if len(self._block) >= _BLOCK_ROWS:
       self._submit_block()
 
   @property
@@ -252,7 +253,7 @@ class ReplayLog:
       )
     self._wait()
     manifests.check_checkpoint(self.directory, self.metadata, state)
-    shard_writer.check_sizes(self.directory, state['suffix'], state['cut'])
+    shard_writer.check_sizes(self.directory, state)
     self._on_thread(self._roll_back, state)
 
   def read_back(self, count: int) -> Iterator[tuple[str, int, np.ndarray]]:
@@ -274,11 +275,9 @@ class ReplayLog:
         if suffix == writer.suffix:
           path, stop = writer.partial_path(name), writer.rows
           if writer.carry is not None:
-            yield name, start - 1, np.asarray(writer.carry[name])[None]
+            yield name, start - 1, writer.carry[name][None]
         else:
-          path = os.path.join(
-            self.directory, shard_files.file_name(name, suffix)
-          )
+          path = shard_files.path(self.directory, name, suffix)
           stop = capacity
         for row, chunk in shard_reader.iterate_rows(path, stop):
           last = row + len(chunk) == capacity
@@ -307,21 +306,6 @@ class ReplayLog:
         f'The log in {self.directory} is closed; log to another directory.'
       )
 
-  def _new_block(self) -> dict[str, np.ndarray]:
-    return {
-      name: np.zeros((_BLOCK_ROWS, *shape), dtype)
-      for name, (dtype, shape) in self._dtypes.items()
-    }
-
-  def _add_row(self, observation, action, reward, terminal) -> None:
-    block, i = self._block, self._filled
-    block['observation'][i] = observation
-    block['action'][i] = action
-    block['reward'][i] = reward
-    block['terminal'][i] = terminal
-    self._filled = i + 1
-    self.rows += 1
-
   def _begin(self) -> None:
     """Starts an empty log, discarding rows that no checkpoint covers."""
     self._check_open()
@@ -336,31 +320,24 @@ class ReplayLog:
     os.makedirs(self.directory, exist_ok=True)
     self._write_manifest(0)
     self._remove_shards_from(0)
-    self._open_writer(0, None)
+    self._open_writer()
 
   def _remove_shards_from(self, suffix: int) -> None:
     for other in shard_files.list_suffixes(self.directory, complete=False):
       if other >= suffix:
         for name in shard_files.FILES:
           with contextlib.suppress(FileNotFoundError):
-            os.remove(
-              os.path.join(self.directory, shard_files.file_name(name, other))
-            )
+            os.remove(shard_files.path(self.directory, name, other))
 
-  def _open_writer(self, suffix: int, carry, checkpoint=None) -> None:
+  def _open_writer(self, *position: Any) -> None:
     self._writer = shard_writer.ShardWriter(
-      self.directory,
-      suffix,
-      self.shard_capacity,
-      self._dtypes,
-      carry,
-      checkpoint,
+      self.directory, self.shard_capacity, self._dtypes, *position
     )
 
   def _submit_block(self) -> None:
-    block = {name: rows[: self._filled] for name, rows in self._block.items()}
-    self._block, self._filled = self._new_block(), 0
-    self._waiting.append(self._thread.submit(self._run, self._write, block))
+    task = self._thread.submit(self._run, self._write, self._block)
+    self._waiting.append(task)
+    self._block = []
     while len(self._waiting) > _MAX_WAITING or (
       self._waiting and self._waiting[0].done()
     ):
@@ -391,17 +368,16 @@ class ReplayLog:
       self._error = error
       raise
 
-  def _write(self, block: Mapping[str, np.ndarray]) -> None:
-    while len(block['terminal']):
-      room = self._writer.room
-      self._writer.append({name: rows[:room] for name, rows in block.items()})
-      block = {name: rows[room:] for name, rows in block.items()}
-      if self._writer.room == 0 and len(block['terminal']):
-        # The next shard holds this row at the last position of its ring.
-        carry = {name: rows[0].copy() for name, rows in block.items()}
-        block = {name: rows[1:] for name, rows in block.items()}
+  def _write(self, rows: list[shard_writer.Row]) -> None:
+    while rows:
+      if not self._writer.room:
         self._finish_shard()
-        self._open_writer(self._writer.suffix + 1, carry)
+        # The next shard holds this row at the last position of its ring.
+        self._open_writer(self._writer.suffix + 1, rows[0])
+        rows = rows[1:]
+      room = self._writer.room
+      self._writer.append(rows[:room])
+      rows = rows[room:]
 
   def _finish_shard(self) -> None:
     """Finishes the current shard, which is full or the final one."""
@@ -442,10 +418,7 @@ class ReplayLog:
       'run_id': self.metadata.get('run_id'),
       'format': self._describe_rows(),
       'rows': self.rows,
-      'suffix': self._writer.suffix,
-      # Existing checkpoints have this key.
-      'cut': self._writer.checkpoint(),
-      'carry': self._writer.encoded_carry(),
+      **self._writer.checkpoint(),
       'at_episode_start': self._at_episode_start,
       'episode': self._episode,
       'episodes': self._episodes,
@@ -459,10 +432,9 @@ class ReplayLog:
     if self._writer is not None:
       self._writer.close()
     self._remove_shards_from(state['suffix'] + 1)
-    carry = shard_writer.decode_carry(state['carry'], self._dtypes)
-    self._open_writer(state['suffix'], carry, state['cut'])
+    self._open_writer(state['suffix'], None, state)
     self.rows = state['rows']
-    self._block, self._filled = self._new_block(), 0
+    self._block = []
     self._at_episode_start = state['at_episode_start']
     self._episode = list(state['episode'])
     self._episodes = list(state['episodes'])

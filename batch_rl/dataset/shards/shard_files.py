@@ -31,6 +31,11 @@ def file_name(name: str, suffix: int) -> str:
   return f'{prefix}{name}_ckpt.{suffix}.gz'
 
 
+def path(directory: str, name: str, suffix: int) -> str:
+  """Returns the path of a shard's file for a column or a counter."""
+  return os.path.join(directory, file_name(name, suffix))
+
+
 def suffix_of(name: str) -> int | None:
   """Returns the shard number in a file name; None for other files."""
   match = _FILE_PATTERN.fullmatch(name)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import threading
 import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -269,8 +268,7 @@ class RunFrames(run_rows.RunRows):
     is_first = np.diff(entry, prepend=-1) != 0
     first, nth = np.flatnonzero(is_first), np.cumsum(is_first) - 1
     at_once = min(len(first), _DECODED_BYTES // (block_rows * frame)) or 1
-    decoded = _buffer(at_once * block_rows * frame)
-    decoded = decoded.reshape(at_once, block_rows, frame)
+    decoded = np.empty((at_once, block_rows, frame), np.uint8)
     for done in range(0, len(first), at_once):
       blocks = first[done : done + at_once]
       self._decode_blocks(
@@ -344,16 +342,3 @@ class RunFrames(run_rows.RunRows):
 
 def _alternate(even: np.ndarray, odd: np.ndarray) -> np.ndarray:
   return np.stack([even, odd], 1).ravel()
-
-
-_kept = threading.local()
-
-
-def _buffer(size: int) -> np.ndarray:
-  """Returns the calling thread's buffer of a size, uint8 (size,).
-
-  It is kept, since the system zeroes new memory page by page.
-  """
-  if len(getattr(_kept, 'buffer', ())) < size:
-    _kept.buffer = np.empty(size, np.uint8)
-  return _kept.buffer[:size]
