@@ -118,12 +118,12 @@ class ShardWriter:
       A JSON-serialisable position, to return to.
     """
     sizes = {name: stream.sync() for name, stream in self._streams.items()}
-    carry = self.carry and {
+    carry = {
       name: base64.b64encode(zlib.compress(row.tobytes())).decode()
-      for name, row in self.carry.items()
+      for name, row in (self.carry or {}).items()
     }
     cut = {'rows': self.rows, 'bytes': sizes}
-    return {'suffix': self.suffix, 'cut': cut, 'carry': carry}
+    return {'suffix': self.suffix, 'cut': cut, 'carry': carry or None}
 
   def finish(self, add_count: int, invalid_range: np.ndarray) -> list[str]:
     """Fills the rest of the ring and moves the files into place.

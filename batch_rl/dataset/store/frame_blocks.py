@@ -4,7 +4,7 @@ import dataclasses
 import math
 import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -79,7 +79,9 @@ class RunFrames(run_rows.RunRows):
     super().__init__(data_dir, columns, listed, max_rows)
     self._names, self._remedy = names, remedy
     self._frame_bytes = self.frame_dtype.itemsize * math.prod(self.frame_shape)
-    self._packed: list[packed_shard.PackedShard | None] = [None] * len(columns)
+    self._packed: list[Any] = [None] * len(
+      columns
+    )  # `PackedShard`, once packed
     self._dictionary: bytes | None = None
     # Error of a damaged block, once one has been decoded.
     self._fault: shard_reader.DataError | None = None

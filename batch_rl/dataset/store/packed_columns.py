@@ -86,7 +86,8 @@ class Columns:
 
   def without_rows(self) -> 'Columns':
     """Returns a copy with empty actions, rewards and terminals."""
-    return dataclasses.replace(self, **dict.fromkeys(NAMES, np.empty(0)))
+    empty = np.empty(0)
+    return dataclasses.replace(self, action=empty, reward=empty, terminal=empty)
 
 
 def read(data_dir: str, suffix: int) -> Columns:
@@ -123,7 +124,9 @@ def read(data_dir: str, suffix: int) -> Columns:
       shard_files.path(data_dir, 'add_count', suffix),
       arrays['add_count'],
     ),
-    *(arrays[name] for name in NAMES),
+    arrays['action'],
+    arrays['reward'],
+    arrays['terminal'],
     frames.shape[1:],
     frames.dtype,
     sources,

@@ -51,7 +51,7 @@ class PackedRun(frame_blocks.RunFrames):
     *run: Any,
   ):
     super().__init__(*run)
-    self._directory = directory
+    self._directory: Any = directory
     self._skip_damaged = skip_damaged
     self._progress = progress
     self._made_by = made_by
