@@ -104,11 +104,6 @@ def _explain_no_shards(data_dir: str, names: list[str]) -> str:
     cause = f'try its {REPLAY_LOGS} folder: {data_dir}/{REPLAY_LOGS}'
   elif PARTIAL in names:
     cause = f'the log is not closed, its rows are still in `{PARTIAL}`'
-  elif os.path.basename(os.path.normpath(data_dir)) == REPLAY_LOGS:
-    cause = 'the folder has no shards; is the download complete?'
-  elif names and all(name.isdecimal() for name in names):
-    runs = ', '.join(sorted(names, key=int))
-    cause = f'this is a game directory; choose one of its runs, {runs}'
   else:
     cause = 'a shard has files such as $store$_observation_ckpt.0.gz'
   listing = files.format_names(names)

@@ -29,7 +29,7 @@ def test_messages_name_the_likely_mistake(tmp_path):
     shard_files.replay_logs_dir(str(run))
   shutil.rmtree(logs)
   logs.mkdir()
-  with pytest.raises(ValueError, match='no shards'):
+  with pytest.raises(ValueError, match='No shards'):
     shard_files.replay_logs_dir(str(run))
 
 
