@@ -2,7 +2,7 @@
 
 Threads that call `make_batch` run in parallel: drawing rows, reading small columns,
 checking and decoding blocks, and stacking frames are one call. `compiled_batches` loads
-this module and prepares the arguments. `Sampler` and `FrameBlocks` have the same
+this module and prepares the arguments. `Sampler` and `RunFrames` have the same
 algorithm in Python, which is the reference.
 
 Addresses come from packed shards whose offsets were validated (`PackedShard.check`).

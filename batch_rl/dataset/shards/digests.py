@@ -47,11 +47,9 @@ class Digests:
   def check(self, path: str) -> None:
     """Raises a ValueError about `path` if a digest differs from the expected."""
     for kind, digest in self._digests.items():
-      value = (
-        self.sha256()
-        if kind == 'sha256'
-        else base64.b64encode(digest.digest()).decode()
-      )
+      value = base64.b64encode(digest.digest()).decode()
+      if kind == 'sha256':
+        value = self.sha256()
       expected = self._expected.get(kind, value)
       if value != expected:
         raise ValueError(

@@ -126,22 +126,19 @@ def check_checkpoint(
   ]
   run_id, found = metadata.get('run_id'), manifest.get('run_id')
   saved = state.get('run_id', run_id)
+  reason = ''
   if not run_id == saved == found:
     reason = (
       f'the run has run_id={run_id!r}, the checkpoint is of run_id={saved!r}, the '
       f'manifest of run_id={found!r}'
     )
   elif finished[0] != finished[1][: len(finished[0])]:
-    reason = (
-      f'the first {len(finished[0])} shards of its manifest are not those of the '
-      'checkpoint'
+    reason = 'the shards of its manifest are not those of the checkpoint'
+  if reason:
+    raise ValueError(
+      f'{data_dir} does not hold the log of the checkpoint: {reason}; restore a '
+      'checkpoint in the directory that it was made in.'
     )
-  else:
-    return
-  raise ValueError(
-    f'{data_dir} does not hold the log of the checkpoint: {reason}; restore a '
-    'checkpoint in the directory that it was made in.'
-  )
 
 
 def look_up(content: Any, *keys: str, kind: Any) -> Any:

@@ -25,7 +25,8 @@ from batch_rl.dataset.shards import (
 )
 from batch_rl.utils import files
 
-_BLOCK_ROWS = transition_checks.MAX_STACK_SIZE
+# Rows that are handed to the writing thread at a time.
+_BLOCK_ROWS = 512
 # Blocks in the queue before the training thread waits for the writing thread.
 _MAX_WAITING = 8
 
@@ -92,6 +93,7 @@ class ReplayLog:
     metadata: Entries for the manifest.
     shard_capacity: Number of rows in a shard's ring.
     rows: Number of rows logged, padding included.
+    at_episode_start: Whether the next row is the first of an episode.
 
   Raises:
     ValueError: If an argument is invalid, or the directory is remote.
@@ -124,11 +126,9 @@ class ReplayLog:
       'reward': (np.dtype(np.float32), ()),
       'terminal': (np.dtype(np.uint8), ()),
     }
-    # The last `_filled` of the rows are still in `_block`.
     self.rows = 0
-    self._block = self._new_block()
-    self._filled = 0
-    self._at_episode_start = True
+    self._block: list[shard_writer.Row] = []  # The last rows, not yet written.
+    self.at_episode_start = True
     # [return, unclipped return, agent steps] of the current episode.
     self._episode = [0.0, 0.0, 0]
     # [last row, return, unclipped return, agent steps] of finished episodes.
@@ -140,7 +140,7 @@ class ReplayLog:
     # may be missing, so a resumed run is certain to have only these rows.
     self._safe_rows = 0
     self._last_checkpoint_rows = 0
-    # First error of the writing thread; nothing is written after it.
+    # First error of writing; nothing is written after it.
     self._error: Exception | None = None
     self._writer: Any = None  # A ShardWriter once rows arrive.
     self._thread = concurrent.futures.ThreadPoolExecutor(
@@ -198,26 +198,24 @@ class ReplayLog:
     ended = bool(terminal or truncated)
     if self._writer is None:
       self._begin()
-    if self._at_episode_start and padded:
-      for _ in range(self._stack_size - 1):
-        self._add_row(0, 0, 0, 0)
-    self._add_row(observation, action, reward, ended)
+    if self.at_episode_start and padded:
+      zeros = np.zeros(self._shape, self._dtype)
+      self._block += [(zeros, 0, 0, 0)] * (self._stack_size - 1)
+      self.rows += self._stack_size - 1
+    self._block.append((observation.copy(), action, reward, ended))
+    self.rows += 1
     self._episode[0] += reward
     self._episode[1] += reward if unclipped_reward is None else unclipped_reward
     self._episode[2] += 1
-    self._at_episode_start = ended
+    self.at_episode_start = ended
     if truncated and not terminal:
       self._truncated.append(self.rows - 1)
     if ended:
       self._episodes.append([self.rows - 1, *self._episode])
       self._episode = [0.0, 0.0, 0]
-    if self._filled >= _BLOCK_ROWS - self._stack_size:
+    if len(self._block) >= _BLOCK_ROWS:
       self._submit_block()
-
-  @property
-  def at_episode_start(self) -> bool:
-    """Whether the next row is the first of an episode."""
-    return self._at_episode_start
+      self._wait(_MAX_WAITING)
 
   def checkpoint(self) -> dict:
     """Makes every row so far durable.
@@ -227,10 +225,23 @@ class ReplayLog:
     """
     if self._writer is None:
       self._begin()
-    self._submit_block()
     self._safe_rows = self._last_checkpoint_rows
     self._last_checkpoint_rows = self.rows
-    return self._on_thread(self._checkpoint)
+    self._flush()
+    with self._lasting_errors():
+      state = {
+        'run_id': self.metadata.get('run_id'),
+        'format': self._describe_rows(),
+        'rows': self.rows,
+        **self._writer.checkpoint(),
+        'at_episode_start': self.at_episode_start,
+        'episode': self._episode,
+        'episodes': self._episodes,
+        'truncated_rows': self._truncated,
+        'shards': self._shards,
+      }
+      self._write_manifest(self.rows)
+    return json.loads(json.dumps(state))
 
   def restore(self, state: Mapping) -> None:
     """Returns to a checkpoint; rows logged since are discarded.
@@ -250,10 +261,23 @@ class ReplayLog:
         f'The log in {self.directory} was written as {state["format"]}, not '
         f'{described}: resume with the settings it was made with.'
       )
-    self._wait()
+    self._wait(0)
     manifests.check_checkpoint(self.directory, self.metadata, state)
-    shard_writer.check_sizes(self.directory, state['suffix'], state['cut'])
-    self._on_thread(self._roll_back, state)
+    shard_writer.check_sizes(self.directory, state)
+    with self._lasting_errors():
+      if self._writer is not None:
+        self._writer.close()
+      self._remove_shards_from(state['suffix'] + 1)
+      self._open_writer(state['suffix'], None, state)
+      self._block = []
+      self.rows = state['rows']
+      self.at_episode_start = state['at_episode_start']
+      self._episode = list(state['episode'])
+      self._episodes = list(state['episodes'])
+      self._truncated = list(state.get('truncated_rows', []))
+      self._shards = list(state['shards'])
+      self._safe_rows = self._last_checkpoint_rows = self.rows
+      self._write_manifest(self.rows)
 
   def read_back(self, count: int) -> Iterator[tuple[str, int, np.ndarray]]:
     """Yields the last rows of the log, in chunks of no particular order.
@@ -274,11 +298,9 @@ class ReplayLog:
         if suffix == writer.suffix:
           path, stop = writer.partial_path(name), writer.rows
           if writer.carry is not None:
-            yield name, start - 1, np.asarray(writer.carry[name])[None]
+            yield name, start - 1, writer.carry[name][None]
         else:
-          path = os.path.join(
-            self.directory, shard_files.file_name(name, suffix)
-          )
+          path = shard_files.path(self.directory, name, suffix)
           stop = capacity
         for row, chunk in shard_reader.iterate_rows(path, stop):
           last = row + len(chunk) == capacity
@@ -295,8 +317,12 @@ class ReplayLog:
     A new log of the same run can undo it with `restore`.
     """
     if self._writer is not None:
-      self._submit_block()
-      self._on_thread(self._finish_run)
+      self._flush()
+      with self._lasting_errors():
+        if self.rows:
+          self._safe_rows = self._last_checkpoint_rows
+          self._finish_shard()
+          shutil.rmtree(os.path.join(self.directory, shard_files.PARTIAL))
       self._thread.shutdown()
       self._writer = None
     self._closed = True
@@ -306,21 +332,6 @@ class ReplayLog:
       raise ValueError(
         f'The log in {self.directory} is closed; log to another directory.'
       )
-
-  def _new_block(self) -> dict[str, np.ndarray]:
-    return {
-      name: np.zeros((_BLOCK_ROWS, *shape), dtype)
-      for name, (dtype, shape) in self._dtypes.items()
-    }
-
-  def _add_row(self, observation, action, reward, terminal) -> None:
-    block, i = self._block, self._filled
-    block['observation'][i] = observation
-    block['action'][i] = action
-    block['reward'][i] = reward
-    block['terminal'][i] = terminal
-    self._filled = i + 1
-    self.rows += 1
 
   def _begin(self) -> None:
     """Starts an empty log, discarding rows that no checkpoint covers."""
@@ -336,72 +347,61 @@ class ReplayLog:
     os.makedirs(self.directory, exist_ok=True)
     self._write_manifest(0)
     self._remove_shards_from(0)
-    self._open_writer(0, None)
+    self._open_writer()
 
   def _remove_shards_from(self, suffix: int) -> None:
     for other in shard_files.list_suffixes(self.directory, complete=False):
       if other >= suffix:
         for name in shard_files.FILES:
           with contextlib.suppress(FileNotFoundError):
-            os.remove(
-              os.path.join(self.directory, shard_files.file_name(name, other))
-            )
+            os.remove(shard_files.path(self.directory, name, other))
 
-  def _open_writer(self, suffix: int, carry, checkpoint=None) -> None:
+  def _open_writer(self, *position: Any) -> None:
     self._writer = shard_writer.ShardWriter(
-      self.directory,
-      suffix,
-      self.shard_capacity,
-      self._dtypes,
-      carry,
-      checkpoint,
+      self.directory, self.shard_capacity, self._dtypes, *position
     )
 
   def _submit_block(self) -> None:
-    block = {name: rows[: self._filled] for name, rows in self._block.items()}
-    self._block, self._filled = self._new_block(), 0
-    self._waiting.append(self._thread.submit(self._run, self._write, block))
-    while len(self._waiting) > _MAX_WAITING or (
+    task = self._thread.submit(self._write, self._block)
+    self._waiting.append(task)
+    self._block = []
+
+  def _wait(self, most: int) -> None:
+    """Waits until at most some blocks are not written, and raises their errors."""
+    while len(self._waiting) > most or (
       self._waiting and self._waiting[0].done()
     ):
       self._waiting.pop(0).result()
 
-  def _wait(self) -> None:
-    """Waits until all queued blocks are written."""
-    for future in self._waiting:
-      future.result()
-    self._waiting = []
+  def _flush(self) -> None:
+    self._submit_block()
+    self._wait(0)
 
-  def _on_thread(self, function, *args):
-    """Runs a function after all queued blocks, and returns its result."""
-    self._wait()
-    return self._thread.submit(self._run, function, *args).result()
-
-  # The methods below run on the writing thread.
-
-  def _run(self, function, *args):
-    """Runs a task, unless an earlier one failed: no row may be skipped."""
+  @contextlib.contextmanager
+  def _lasting_errors(self) -> Iterator[None]:
+    """Keeps an error, and raises it again at once: no row may be skipped."""
     if self._error is not None:
       raise self._error
     try:
-      return function(*args)
+      yield
     except Exception as error:
       if isinstance(error, OSError) and error.filename is None:
         error.filename = self.directory  # e.g. of a full disk
       self._error = error
       raise
 
-  def _write(self, block: Mapping[str, np.ndarray]) -> None:
-    while len(block['terminal']):
-      room = self._writer.room
-      self._writer.append({name: rows[:room] for name, rows in block.items()})
-      block = {name: rows[room:] for name, rows in block.items()}
-      if self._writer.room == 0 and len(block['terminal']):
-        # The next shard holds this row at the last position of its ring.
-        carry = {name: rows[0].copy() for name, rows in block.items()}
-        block = {name: rows[1:] for name, rows in block.items()}
-        self._finish_shard()
-        self._open_writer(self._writer.suffix + 1, carry)
+  def _write(self, rows: list[shard_writer.Row]) -> None:
+    """Writes a block, on the thread."""
+    with self._lasting_errors():
+      while rows:
+        if not self._writer.room:
+          self._finish_shard()
+          # The next shard holds this row at the last position of its ring.
+          self._open_writer(self._writer.suffix + 1, rows[0])
+          rows = rows[1:]
+        room = self._writer.room
+        self._writer.append(rows[:room])
+        rows = rows[room:]
 
   def _finish_shard(self) -> None:
     """Finishes the current shard, which is full or the final one."""
@@ -430,46 +430,6 @@ class ReplayLog:
       }
     )
     self._write_manifest(start + cursor)
-
-  def _finish_run(self) -> None:
-    if self.rows:
-      self._safe_rows = self._last_checkpoint_rows
-      self._finish_shard()
-      shutil.rmtree(os.path.join(self.directory, shard_files.PARTIAL))
-
-  def _checkpoint(self) -> dict:
-    state = {
-      'run_id': self.metadata.get('run_id'),
-      'format': self._describe_rows(),
-      'rows': self.rows,
-      'suffix': self._writer.suffix,
-      # Existing checkpoints have this key.
-      'cut': self._writer.checkpoint(),
-      'carry': self._writer.encoded_carry(),
-      'at_episode_start': self._at_episode_start,
-      'episode': self._episode,
-      'episodes': self._episodes,
-      'truncated_rows': self._truncated,
-      'shards': self._shards,
-    }
-    self._write_manifest(self.rows)
-    return json.loads(json.dumps(state))
-
-  def _roll_back(self, state: Mapping) -> None:
-    if self._writer is not None:
-      self._writer.close()
-    self._remove_shards_from(state['suffix'] + 1)
-    carry = shard_writer.decode_carry(state['carry'], self._dtypes)
-    self._open_writer(state['suffix'], carry, state['cut'])
-    self.rows = state['rows']
-    self._block, self._filled = self._new_block(), 0
-    self._at_episode_start = state['at_episode_start']
-    self._episode = list(state['episode'])
-    self._episodes = list(state['episodes'])
-    self._truncated = list(state.get('truncated_rows', []))
-    self._shards = list(state['shards'])
-    self._safe_rows = self._last_checkpoint_rows = self.rows
-    self._write_manifest(self.rows)
 
   def _describe_rows(self) -> dict:
     return {

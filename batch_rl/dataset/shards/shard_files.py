@@ -31,6 +31,11 @@ def file_name(name: str, suffix: int) -> str:
   return f'{prefix}{name}_ckpt.{suffix}.gz'
 
 
+def path(directory: str, name: str, suffix: int) -> str:
+  """Returns the path of a shard's file for a column or a counter."""
+  return os.path.join(directory, file_name(name, suffix))
+
+
 def suffix_of(name: str) -> int | None:
   """Returns the shard number in a file name; None for other files."""
   match = _FILE_PATTERN.fullmatch(name)
@@ -99,11 +104,6 @@ def _explain_no_shards(data_dir: str, names: list[str]) -> str:
     cause = f'try its {REPLAY_LOGS} folder: {data_dir}/{REPLAY_LOGS}'
   elif PARTIAL in names:
     cause = f'the log is not closed, its rows are still in `{PARTIAL}`'
-  elif os.path.basename(os.path.normpath(data_dir)) == REPLAY_LOGS:
-    cause = 'the folder has no shards; is the download complete?'
-  elif names and all(name.isdecimal() for name in names):
-    runs = ', '.join(sorted(names, key=int))
-    cause = f'this is a game directory; choose one of its runs, {runs}'
   else:
     cause = 'a shard has files such as $store$_observation_ckpt.0.gz'
   listing = files.format_names(names)

@@ -257,22 +257,11 @@ class Header:
     return self.shape[0] * self.row_bytes
 
 
-def parse_header(
-  stream: Any,
-) -> tuple[np.dtype, bool, tuple[int, ...]]:
-  """Reads the header of a `.npy`.
+def _parse_header(stream: Any) -> Header:
+  """Reads and checks the header of a `.npy`.
 
   NumPy's own parser evaluates the header as Python. On CPython 3.11.7 that has
   failed on an intact file ('AST constructor recursion depth mismatch').
-
-  Args:
-    stream: Binary stream at the start of the header.
-
-  Returns:
-    The dtype, whether the array is in Fortran order, and the shape.
-
-  Raises:
-    ValueError: If the stream does not start with a `.npy` header.
   """
   magic = stream.read(8)
   if magic[:6] != b'\x93NUMPY':
@@ -284,7 +273,17 @@ def parse_header(
   if match is None:
     raise ValueError(f'its .npy header is {text[:80]!r}')
   shape = tuple(int(n) for n in re.findall(rb'\d+', match['shape']))
-  return np.dtype(match['descr'].decode()), match['order'] == b'True', shape
+  header = Header(shape or (1,), np.dtype(match['descr'].decode()), len(shape))
+  if header.dtype.hasobject:
+    raise ValueError('it holds pickled objects, which are never loaded')
+  if match['order'] == b'True' and len(shape) > 1:
+    raise ValueError('it is in Fortran order')
+  if header.shape[0] > MAX_ROWS or header.row_bytes > MAX_ROW_BYTES:
+    raise ValueError(
+      f'its header claims {header.shape[0]:,} rows of {header.row_bytes:,} B, '
+      f'but the limits are {MAX_ROWS:,} rows and {MAX_ROW_BYTES:,} B'
+    )
+  return header
 
 
 def _read_chunks(
@@ -298,17 +297,7 @@ def _read_chunks(
     stop: Number of rows to read; None for all.
   """
   stream = igzip.GzipFile(fileobj=raw, mode='rb')
-  dtype, fortran, shape = parse_header(stream)
-  if dtype.hasobject:
-    raise ValueError('it holds pickled objects, which are never loaded')
-  if fortran and len(shape) > 1:
-    raise ValueError('it is in Fortran order')
-  header = Header(shape or (1,), dtype, len(shape))
-  if header.shape[0] > MAX_ROWS or header.row_bytes > MAX_ROW_BYTES:
-    raise ValueError(
-      f'its header claims {header.shape[0]:,} rows of {header.row_bytes:,} B, '
-      f'but the limits are {MAX_ROWS:,} rows and {MAX_ROW_BYTES:,} B'
-    )
+  header = _parse_header(stream)
   if size is not None and header.nbytes > _MAX_EXPANSION * size:
     raise ValueError(
       f'its header claims {header.nbytes:,} B, more than its {size:,} B can hold'
@@ -323,8 +312,8 @@ def _read_chunks(
       data = stream.read(count * row_bytes)
       if len(data) != count * row_bytes:
         raise EOFError(f'it ends before row {start + count} of {total}')
-      chunk = np.frombuffer(data, dtype).reshape(count, *header.shape[1:])
-      yield start, chunk
+      chunk = np.frombuffer(data, header.dtype)
+      yield start, chunk.reshape(count, *header.shape[1:])
     # gzip verifies the checksum at the end of the file.
     if stop is None and stream.read(1):
       raise ValueError('it is longer than its header says')

@@ -5,7 +5,7 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -15,6 +15,11 @@ from batch_rl.utils import files
 
 # Bytes of a gzip member of zeros.
 _ZEROS = 1 << 24
+# Takes 0.1 ms a frame, on the log's background thread.
+_LEVEL = 6
+
+# Values of the columns, in the order of `shard_files.COLUMNS`.
+Row = tuple[Any, ...]
 
 
 class ShardWriter:
@@ -28,103 +33,97 @@ class ShardWriter:
 
   Args:
     directory: Directory of the shards.
-    suffix: Shard number.
     capacity: Number of rows in the ring.
     dtypes: Dtype and shape of a row by column, `{column: (dtype, shape)}`.
-    carry: Row of the run before this shard's row 0, `{column: row}`, which the
-      format keeps at ring position `capacity - 1`; None for shard 0.
-    checkpoint: Result of `checkpoint` for this shard, to return to; rows written
-      since are discarded (see `check_sizes`). None for a new shard.
+    suffix: Shard number.
+    carry: Row of the run before this shard's row 0, which the format keeps at ring
+      position `capacity - 1`; None for shard 0.
+    checkpoint: Result of `checkpoint`, to return to in place of a new shard; rows
+      written since are discarded (see `check_sizes`).
 
   Attributes:
     suffix: Shard number.
-    carry: Row of the run before this shard's row 0, or None.
+    carry: Row of the run before this shard's row 0, `{column: row}`, or None.
     rows: Number of rows written, without `carry`.
   """
-
-  # Level 6 takes 0.1 ms a frame, on the log's background thread.
-  _LEVEL = 6
 
   def __init__(
     self,
     directory: str,
-    suffix: int,
     capacity: int,
     dtypes: Mapping[str, tuple[np.dtype, tuple[int, ...]]],
-    carry: Mapping[str, np.ndarray] | None,
+    suffix: int = 0,
+    carry: Row | None = None,
     checkpoint: Mapping | None = None,
   ):
     self._directory = directory
     self._capacity = capacity
     self._dtypes = dtypes
-    self.suffix = suffix
-    self.carry = carry
-    self.rows = checkpoint['rows'] if checkpoint else 0
-    self._streams = {}
+    self.suffix, self.rows = suffix, 0
+    self.carry: dict[str, np.ndarray] | None = None
+    if carry is not None:
+      self.carry = {
+        name: np.array(value, dtypes[name][0])
+        for name, value in zip(shard_files.COLUMNS, carry, strict=True)
+      }
     os.makedirs(os.path.join(directory, shard_files.PARTIAL), exist_ok=True)
     if checkpoint:
-      self._undo_finish()
+      self._return_to(checkpoint)
+    self._streams = {}
     for name in shard_files.COLUMNS:
       file = open(self.partial_path(name), 'r+b' if checkpoint else 'wb')
-      self._streams[name] = _GzipStream(file, self._LEVEL)
+      self._streams[name] = _GzipStream(file)
       if checkpoint:
-        file.truncate(checkpoint['bytes'][name])
+        file.truncate(checkpoint['cut']['bytes'][name])
         file.seek(0, os.SEEK_END)
       else:
         self._streams[name].write(self._header(name))
 
-  def _undo_finish(self) -> None:
+  def _return_to(self, checkpoint: Mapping) -> None:
+    self.suffix, self.rows = checkpoint['suffix'], checkpoint['cut']['rows']
+    if checkpoint['carry']:
+      self.carry = {
+        name: np.frombuffer(
+          zlib.decompress(base64.b64decode(checkpoint['carry'][name])), dtype
+        ).reshape(shape)
+        for name, (dtype, shape) in self._dtypes.items()
+      }
     # In reverse order of `finish`, so that the shard first becomes incomplete.
     for name in reversed(shard_files.FILES):
-      final = os.path.join(
-        self._directory, shard_files.file_name(name, self.suffix)
-      )
+      final = shard_files.path(self._directory, name, self.suffix)
       if os.path.exists(final):
-        if name in shard_files.COLUMNS:
-          os.replace(final, self.partial_path(name))
-        else:
-          os.remove(final)
+        os.replace(final, self.partial_path(name))
 
   def partial_path(self, name: str) -> str:
     """Returns the path of a column's file while the shard is unfinished."""
-    return os.path.join(
-      self._directory,
-      shard_files.PARTIAL,
-      shard_files.file_name(name, self.suffix),
-    )
+    return _partial_path(self._directory, name, self.suffix)
 
   @property
   def room(self) -> int:
     """Number of rows that still fit; the last position is for `carry`."""
     return self._capacity - 1 - self.rows
 
-  def append(self, columns: Mapping[str, np.ndarray]) -> None:
-    """Appends rows.
+  def append(self, rows: Sequence[Row]) -> None:
+    """Appends at most `room` rows."""
+    for name, values in zip(
+      shard_files.COLUMNS, zip(*rows, strict=True), strict=False
+    ):
+      self._streams[name].write(np.array(values, self._dtypes[name][0]))
+    self.rows += len(rows)
 
-    Args:
-      columns: Rows by column, `{column: (n, ...)}` with n at most `room`.
-    """
-    for name, stream in self._streams.items():
-      stream.write(np.ascontiguousarray(columns[name], self._dtypes[name][0]))
-    self.rows += len(columns['terminal'])
-
-  def checkpoint(self) -> dict:
+  def checkpoint(self) -> dict[str, Any]:
     """Makes the rows so far durable.
 
     Returns:
       A JSON-serialisable position, to return to.
     """
     sizes = {name: stream.sync() for name, stream in self._streams.items()}
-    return {'rows': self.rows, 'bytes': sizes}
-
-  def encoded_carry(self) -> dict[str, str] | None:
-    """Returns `carry` as JSON-serialisable text by column, for `decode_carry`."""
-    if self.carry is None:
-      return None
-    return {
-      name: base64.b64encode(zlib.compress(np.asarray(row).tobytes())).decode()
-      for name, row in self.carry.items()
+    carry = {
+      name: base64.b64encode(zlib.compress(row.tobytes())).decode()
+      for name, row in (self.carry or {}).items()
     }
+    cut = {'rows': self.rows, 'bytes': sizes}
+    return {'suffix': self.suffix, 'cut': cut, 'carry': carry or None}
 
   def finish(self, add_count: int, invalid_range: np.ndarray) -> list[str]:
     """Fills the rest of the ring and moves the files into place.
@@ -140,25 +139,20 @@ class ShardWriter:
       dtype, shape = self._dtypes[name]
       row = np.zeros(shape, dtype) if self.carry is None else self.carry[name]
       stream.write_zeros(self.room * row.nbytes)
-      stream.write(np.asarray(row, dtype).tobytes())
+      stream.write(row.tobytes())
       stream.close()
     for name, value in (
-      ('invalid_range', np.asarray(invalid_range, np.int64)),
-      ('add_count', np.asarray(add_count, np.int64)),
+      ('invalid_range', invalid_range),
+      ('add_count', add_count),
     ):
-      content = io.BytesIO()
-      np.save(content, value, allow_pickle=False)
-      with open(self.partial_path(name), 'wb') as file:
-        stream = _GzipStream(file, self._LEVEL)
-        stream.write(content.getvalue())
-        stream.close()
+      stream = _GzipStream(open(self.partial_path(name), 'wb'))
+      np.save(stream, np.asarray(value, np.int64))  # type: ignore[arg-type]
+      stream.close()
     paths = []
     for name in shard_files.FILES:
       if name == shard_files.FILES[-1]:
         files.sync(self._directory)
-      paths.append(
-        os.path.join(self._directory, shard_files.file_name(name, self.suffix))
-      )
+      paths.append(shard_files.path(self._directory, name, self.suffix))
       os.replace(self.partial_path(name), paths[-1])
     files.sync(self._directory)
     return paths
@@ -174,7 +168,7 @@ class ShardWriter:
     np.lib.format.write_array_header_1_0(
       header,
       {
-        'descr': np.lib.format.dtype_to_descr(np.dtype(dtype)),
+        'descr': dtype.str,
         'fortran_order': False,
         'shape': (self._capacity, *shape),
       },
@@ -182,57 +176,41 @@ class ShardWriter:
     return header.getvalue()
 
 
-def check_sizes(directory: str, suffix: int, checkpoint: Mapping) -> None:
+def _partial_path(directory: str, name: str, suffix: int) -> str:
+  return shard_files.path(
+    os.path.join(directory, shard_files.PARTIAL), name, suffix
+  )
+
+
+def check_sizes(directory: str, checkpoint: Mapping) -> None:
   """Checks that a shard, finished or not, has the rows of a checkpoint.
 
   Args:
     directory: Directory of the shards.
-    suffix: Shard number.
-    checkpoint: Result of `ShardWriter.checkpoint` for this shard.
+    checkpoint: Result of `ShardWriter.checkpoint`.
 
   Raises:
     ValueError: If a file is missing, or shorter than it was at the checkpoint.
   """
-  for name, size in checkpoint['bytes'].items():
-    path = os.path.join(directory, shard_files.file_name(name, suffix))
+  suffix = checkpoint['suffix']
+  for name, size in checkpoint['cut']['bytes'].items():
+    path = shard_files.path(directory, name, suffix)
     if not os.path.exists(path):
-      folder = os.path.join(directory, shard_files.PARTIAL)
-      path = os.path.join(folder, os.path.basename(path))
+      path = _partial_path(directory, name, suffix)
     if not os.path.exists(path) or os.path.getsize(path) < size:
       raise ValueError(f'{path} is shorter than at the checkpoint ({size} B).')
-
-
-def decode_carry(
-  encoded: Mapping[str, str] | None,
-  dtypes: Mapping[str, tuple[np.dtype, tuple[int, ...]]],
-) -> dict[str, np.ndarray] | None:
-  """Returns the row of `ShardWriter.encoded_carry`.
-
-  Args:
-    encoded: Text by column; None for shard 0.
-    dtypes: Dtype and shape of a row by column, `{column: (dtype, shape)}`.
-  """
-  if not encoded:
-    return None
-  return {
-    name: np.frombuffer(
-      zlib.decompress(base64.b64decode(encoded[name])), dtype
-    ).reshape(shape)
-    for name, (dtype, shape) in dtypes.items()
-  }
 
 
 class _GzipStream:
   """A gzip file written in members, so that it can be truncated and continued."""
 
-  def __init__(self, file: BinaryIO, level: int):
+  def __init__(self, file: BinaryIO):
     self._file = file
-    self._level = level
     self._compressor: Any = None
 
   def write(self, data) -> None:
     if self._compressor is None:
-      self._compressor = zlib.compressobj(self._level, wbits=31)  # 31: gzip
+      self._compressor = zlib.compressobj(_LEVEL, wbits=31)  # 31: gzip
     self._file.write(self._compressor.compress(data))
 
   def write_zeros(self, count: int) -> None:

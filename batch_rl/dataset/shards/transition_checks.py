@@ -6,7 +6,7 @@ Every error is one line that names the value.
 import json
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -32,22 +32,14 @@ def check_format(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
       integers or floats, or an observation is larger than readers allow.
   """
   try:
-    sizes = tuple(operator.index(size) for size in shape)
+    sizes, kind = tuple(map(operator.index, shape)), np.dtype(dtype)
   except TypeError:
-    sizes = (-1,)
-  if any(size < 1 for size in sizes):
+    sizes, kind = (), np.dtype(object)
+  if any(size < 1 for size in sizes) or kind.kind not in 'biuf':
     raise ValueError(
-      f'observation_shape={shape!r} is not a tuple of positive integers, such as '
-      '(84, 84); () is the shape of a single number.'
-    )
-  try:
-    kind = np.dtype(dtype)
-  except TypeError:
-    kind = np.dtype(object)
-  if kind.kind not in 'biuf':
-    raise ValueError(
-      f'observation_dtype={dtype!r} is not a NumPy dtype of booleans, integers or '
-      'floats, such as np.uint8.'
+      f'observation_shape={shape!r} and observation_dtype={dtype!r} are not a tuple '
+      'of positive integers, such as (84, 84), or () for a single number, and a '
+      'NumPy dtype of booleans, integers or floats, such as np.uint8.'
     )
   size, most = kind.itemsize * math.prod(sizes), shard_reader.MAX_ROW_BYTES
   if size > most:
@@ -121,14 +113,12 @@ def check_observation(
     ValueError: If the shape differs, or if the dtype cannot hold the observation:
       floats for an integer dtype, integers out of its range, or infinity and NaN.
   """
-  array = value
-  if type(array) is not np.ndarray:
-    try:
-      array = np.asarray(value)
-    except ValueError:  # e.g. lists of unequal lengths
-      raise ValueError(
-        f'The observation {_shorten(value)} is not an array.'
-      ) from None
+  try:
+    array = np.asarray(value)
+  except ValueError:  # e.g. lists of unequal lengths
+    raise ValueError(
+      f'The observation {_shorten(value)} is not an array.'
+    ) from None
   if array.shape != shape:
     raise ValueError(
       f'The observation has shape {array.shape}, those of the log have {shape}.'
@@ -145,23 +135,20 @@ def check_observation(
 
 def _convert(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
   """Returns an array in the log's dtype; only floats may lose precision."""
-  kinds = 'biuf' if dtype.kind == 'f' else 'biu'
-  if array.dtype.kind not in kinds:
-    raise ValueError(
-      f'The observation is of {array.dtype}, which {dtype}, the dtype of the log, '
-      'cannot hold: convert the observation, or choose another observation_dtype.'
-    )
-  if dtype.kind != 'f':
-    limits = None if dtype.kind == 'b' else np.iinfo(dtype)
-    low, high = (limits.min, limits.max) if limits else (0, 1)
-    wrong = array[(array < low) | (array > high)]
-    if wrong.size:
-      raise ValueError(
-        f'The observation holds {wrong.flat[0]}; {dtype}, the dtype of the log, '
-        f'holds {low} to {high}.'
-      )
-  with np.errstate(over='ignore'):  # Infinity is refused with its own message.
-    return array.astype(dtype)
+  wrong = f'is of {array.dtype}'
+  if array.dtype.kind in ('biuf' if dtype.kind == 'f' else 'biu'):
+    with np.errstate(
+      over='ignore'
+    ):  # Infinity is refused with its own message.
+      converted = array.astype(dtype)
+    changed = array[converted != array]
+    if dtype.kind == 'f' or not changed.size:
+      return converted
+    wrong = f'holds {changed.flat[0]}'
+  raise ValueError(
+    f'The observation {wrong}, which {dtype}, the dtype of the log, cannot hold: '
+    'convert the observation, or choose another observation_dtype.'
+  )
 
 
 def check_action(value: Any) -> int:
@@ -189,23 +176,18 @@ def check_reward(value: Any) -> float:
   Raises:
     ValueError: If it is not a number, or not finite in float32.
   """
-  reward = value
-  if not isinstance(value, float):
-    try:
-      # Neither text nor a sequence of one number is a reward.
-      reward = float('nan') if _is_text_or_array(value) else float(value)
-    except (TypeError, ValueError, OverflowError):
-      reward = float('nan')
+  # Neither text nor a sequence of one number is a reward.
+  is_number = np.ndim(value) == 0 and not isinstance(value, (str, bytes))
+  try:
+    reward = float(value) if is_number else math.nan
+  except (TypeError, ValueError, OverflowError):
+    reward = math.nan
   # False for NaN as well.
-  if not -_LARGEST_REWARD <= reward <= _LARGEST_REWARD:
+  if not abs(reward) <= _LARGEST_REWARD:
     raise ValueError(
       f'The reward {_shorten(value)} is not a finite number in float32.'
     )
   return reward
-
-
-def _is_text_or_array(value: Any) -> bool:
-  return isinstance(value, (str, bytes, Sequence)) or np.ndim(value) > 0
 
 
 def _shorten(value: Any) -> str:

@@ -2,10 +2,9 @@
 
 import dataclasses
 import math
-import threading
 import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,7 +79,9 @@ class RunFrames(run_rows.RunRows):
     super().__init__(data_dir, columns, listed, max_rows)
     self._names, self._remedy = names, remedy
     self._frame_bytes = self.frame_dtype.itemsize * math.prod(self.frame_shape)
-    self._packed: list[packed_shard.PackedShard | None] = [None] * len(columns)
+    self._packed: list[Any] = [None] * len(
+      columns
+    )  # `PackedShard`, once packed
     self._dictionary: bytes | None = None
     # Error of a damaged block, once one has been decoded.
     self._fault: shard_reader.DataError | None = None
@@ -269,8 +270,7 @@ class RunFrames(run_rows.RunRows):
     is_first = np.diff(entry, prepend=-1) != 0
     first, nth = np.flatnonzero(is_first), np.cumsum(is_first) - 1
     at_once = min(len(first), _DECODED_BYTES // (block_rows * frame)) or 1
-    decoded = _buffer(at_once * block_rows * frame)
-    decoded = decoded.reshape(at_once, block_rows, frame)
+    decoded = np.empty((at_once, block_rows, frame), np.uint8)
     for done in range(0, len(first), at_once):
       blocks = first[done : done + at_once]
       self._decode_blocks(
@@ -344,16 +344,3 @@ class RunFrames(run_rows.RunRows):
 
 def _alternate(even: np.ndarray, odd: np.ndarray) -> np.ndarray:
   return np.stack([even, odd], 1).ravel()
-
-
-_kept = threading.local()
-
-
-def _buffer(size: int) -> np.ndarray:
-  """Returns the calling thread's buffer of a size, uint8 (size,).
-
-  It is kept, since the system zeroes new memory page by page.
-  """
-  if len(getattr(_kept, 'buffer', ())) < size:
-    _kept.buffer = np.empty(size, np.uint8)
-  return _kept.buffer[:size]

@@ -86,7 +86,8 @@ class Columns:
 
   def without_rows(self) -> 'Columns':
     """Returns a copy with empty actions, rewards and terminals."""
-    return dataclasses.replace(self, **dict.fromkeys(NAMES, np.empty(0)))
+    empty = np.empty(0)
+    return dataclasses.replace(self, action=empty, reward=empty, terminal=empty)
 
 
 def read(data_dir: str, suffix: int) -> Columns:
@@ -101,19 +102,16 @@ def read(data_dir: str, suffix: int) -> Columns:
   """
   arrays, sources = {}, {}
   for name in (*NAMES, 'add_count', 'invalid_range'):
-    file_name = shard_files.file_name(name, suffix)
-    path = os.path.join(data_dir, file_name)
+    path = shard_files.path(data_dir, name, suffix)
     digest = hashlib.sha256()
     stat = files.stat(path)
     arrays[name] = shard_reader.read_array(path, digest=digest)
-    sources[file_name] = {**stat, 'sha256': digest.hexdigest()}
-  frames_path = os.path.join(
-    data_dir, shard_files.file_name('observation', suffix)
-  )
+    sources[os.path.basename(path)] = {**stat, 'sha256': digest.hexdigest()}
+  frames_path = shard_files.path(data_dir, 'observation', suffix)
   frames = shard_reader.read_header(frames_path)
   capacity = len(arrays['terminal'])
   for name in NAMES:
-    path = os.path.join(data_dir, shard_files.file_name(name, suffix))
+    path = shard_files.path(data_dir, name, suffix)
     column = arrays[name]
     shard_reader.check_column(path, name, column.shape, column.dtype, capacity)
   shard_reader.check_column(
@@ -123,10 +121,12 @@ def read(data_dir: str, suffix: int) -> Columns:
     suffix,
     capacity,
     shard_reader.check_add_count(
-      os.path.join(data_dir, shard_files.file_name('add_count', suffix)),
+      shard_files.path(data_dir, 'add_count', suffix),
       arrays['add_count'],
     ),
-    *(arrays[name] for name in NAMES),
+    arrays['action'],
+    arrays['reward'],
+    arrays['terminal'],
     frames.shape[1:],
     frames.dtype,
     sources,

@@ -8,7 +8,7 @@ replace them (`convert`).
 
 import concurrent.futures
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from absl import logging
 
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import (
-  frame_blocks,
   packed_columns,
   packed_shard,
   packer,
@@ -28,7 +27,7 @@ from batch_rl.utils import machine
 __all__ = ['Store', 'convert', 'find_data', 'list_shards']
 
 
-class Store(frame_blocks.RunFrames):
+class Store(packer.PackedRun):
   """The rows of a run, with their frames compressed.
 
   Args:
@@ -70,7 +69,6 @@ class Store(frame_blocks.RunFrames):
     self.data_dir = data_dir
     self._skip_damaged = skip_damaged
     self._max_rows = max_rows
-    self._is_preloaded = preload
     self._is_converted = store_directory.is_store(data_dir)
     path = data_dir if self._is_converted else directory
     self._directory = (
@@ -92,6 +90,10 @@ class Store(frame_blocks.RunFrames):
     first, last = self.requested[0], self.requested[-1]
     columns = [columns for columns, _ in opened]
     super().__init__(
+      self._directory,
+      skip_damaged,
+      progress,
+      made_by,
       data_dir,
       columns,
       [suffix for suffix in available if first <= suffix <= last],
@@ -102,9 +104,6 @@ class Store(frame_blocks.RunFrames):
     for suffix, (_, packed) in zip(self.suffixes, opened, strict=True):
       if packed is not None:
         self.add(suffix, packed, self._directory.dictionary)
-    self._packer = packer.Packer(
-      self, self._directory, skip_damaged, progress, made_by
-    )
     if pack:
       self.start()
 
@@ -123,9 +122,9 @@ class Store(frame_blocks.RunFrames):
     settings = {
       'data_dir': self.data_dir,
       'suffixes': self.requested,
-      'directory': None if self._is_converted else self._directory.path,
+      'directory': self._directory.path,
       'max_rows': self._max_rows,
-      'preload': self._is_preloaded,
+      'preload': self._directory.preload,
       'skip_damaged': self._skip_damaged,
     }
     return _reopen, (settings, {s: self.digest(s) for s in self.packed})
@@ -138,9 +137,7 @@ class Store(frame_blocks.RunFrames):
       else:
         packed = self._directory and self._directory.find(suffix, self.data_dir)
       columns = (
-        packed_columns.read(self.data_dir, suffix)
-        if packed is None
-        else packed.columns
+        packed.columns if packed else packed_columns.read(self.data_dir, suffix)
       )
       wrong = columns.reward[~np.isfinite(columns.reward)]
       if len(wrong):
@@ -166,62 +163,6 @@ class Store(frame_blocks.RunFrames):
     if self._is_converted:
       return self._directory.remedy('delete it and ')
     return 'delete it and start again'
-
-  # --- packing ---------------------------------------------------------------
-
-  def start(self, first: Iterable[int] = ()) -> None:
-    """Starts packing the remaining shards in the background.
-
-    Args:
-      first: Numbers of the shards to begin with.
-    """
-    self.prefer(first)
-    self._packer.start()
-
-  def prefer(self, suffixes: Iterable[int]) -> None:
-    """Packs these shards next."""
-    self._packer.preferred = list(suffixes)
-
-  def wait(
-    self, suffixes: Iterable[int] | None = None, count: int | None = None
-  ) -> None:
-    """Waits until shards are packed.
-
-    Args:
-      suffixes: Numbers of the shards; None for all.
-      count: Number of these shards to wait for; None for all.
-
-    Raises:
-      ValueError: If a shard cannot be packed.
-    """
-    self._packer.wait(self.suffixes if suffixes is None else suffixes, count)
-
-  def raise_error(self) -> None:
-    """Raises the error of packing or decoding, if there was one.
-
-    Raises:
-      DataError: If data turned out damaged, or too large.
-    """
-    if self._fault is not None:
-      raise self._fault
-    self.raise_packing_error()
-
-  def raise_packing_error(self) -> None:
-    """Raises the error of packing, if there was one.
-
-    Raises:
-      DataError: If data turned out damaged, or too large.
-    """
-    self._packer.raise_error()
-
-  def close(self) -> None:
-    """Stops packing; packed shards remain usable."""
-    self._packer.stop()
-
-  @property
-  def damaged(self) -> frozenset[int]:
-    """Numbers of the shards skipped because their frames are damaged."""
-    return self._packer.damaged
 
   @property
   def is_on_disk(self) -> bool:
@@ -250,12 +191,9 @@ class Store(frame_blocks.RunFrames):
     if placement.start not in (0, oldest, columns.capacity - 1):
       # Packing did not examine this start: assume padding, which is safe.
       return padding
-    count = 0
-    while (
-      count < min(padding, 3)
-      and (placement.start + count) % columns.capacity in packed.zero_rows
-    ):
-      count += 1
+    first = (placement.start + np.arange(min(padding, 3))) % columns.capacity
+    is_zero = np.isin(first, list(packed.zero_rows))
+    count = int(np.cumprod(is_zero).sum())
     # Packing examined three rows.
     return padding if count == 3 else count
 
@@ -271,15 +209,20 @@ class Store(frame_blocks.RunFrames):
     if self.starts_at_reset:
       starts.append(0)
     for row in starts:
-      i = int(np.searchsorted(self.starts[1:-1], row, side='right'))
-      ring = (self._ring_start[i] + row - self.starts[i]) % self._capacities[i]
+      [i], [ring] = self.ring_of(np.array([row]))
       if row + 3 > self.starts[i + 1] or ring + 3 > self._capacities[i]:
         continue  # The three rows are not contiguous in one shard.
       try:
         if self._packed[i]:
           frames = self.frames(np.arange(row, row + 3))
         else:
-          frames = self._read_frames(i, int(ring), 3)
+          path = shard_files.path(
+            self.data_dir, 'observation', self.suffixes[i]
+          )
+          rows = shard_reader.iterate_rows(path, ring + 3)
+          frames = np.concatenate(
+            [chunk[max(0, ring - start) :].copy() for start, chunk in rows]
+          )
       except ValueError:
         if not self._skip_damaged:
           raise
@@ -287,16 +230,6 @@ class Store(frame_blocks.RunFrames):
       zero = ~frames.reshape(3, -1).any(axis=1)
       return int(np.argmin(np.append(zero, False)))
     return 3
-
-  def _read_frames(self, i: int, ring: int, count: int) -> np.ndarray:
-    """Reads frames of a shard that is not packed, from ring position `ring`."""
-    name = shard_files.file_name('observation', self.suffixes[i])
-    frames = []
-    for start, chunk in shard_reader.iterate_rows(
-      os.path.join(self.data_dir, name), ring + count
-    ):
-      frames.append(chunk[max(0, ring - start) :].copy())
-    return np.concatenate(frames)
 
 
 def _reopen(settings: Mapping[str, Any], digests: Mapping[int, str]) -> Store:
@@ -319,9 +252,9 @@ def _reopen(settings: Mapping[str, Any], digests: Mapping[int, str]) -> Store:
       )
   store.start(first=digests)
   store.wait(digests)
-  for suffix in store.damaged & digests.keys():
+  if damaged := sorted(store.damaged & digests.keys()):
     raise ValueError(
-      f'Shard {suffix} in {store.data_dir} is damaged, but was packed before.'
+      f'Shard {damaged[0]} in {store.data_dir} is damaged, but was packed before.'
     )
   return store
 

@@ -121,6 +121,7 @@ class StoreDirectory:
 
   Attributes:
     path: Local path of the directory.
+    preload: Whether shards are read into memory rather than mapped.
     dictionary: Compression dictionary; empty until the store has one.
 
   Raises:
@@ -132,7 +133,7 @@ class StoreDirectory:
     if files.is_remote(path):
       raise ValueError(f'{path} is remote; a store is a local directory.')
     self.path = path
-    self._preload = preload
+    self.preload = preload
     self.dictionary = b''
     self._description: dict[str, Any] = {}  # Empty until there is a store.
     self.read()
@@ -226,7 +227,7 @@ class StoreDirectory:
       ReadError: If a file cannot be read at the moment.
     """
     return packed_shard.open_packed(
-      self.path, suffix, self.dictionary, self._preload
+      self.path, suffix, self.dictionary, self.preload
     )
 
   def find(

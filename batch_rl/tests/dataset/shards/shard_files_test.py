@@ -9,29 +9,27 @@ from batch_rl.dataset.shards import shard_files
 from batch_rl.tests import shards
 
 
-def test_incomplete_shard_is_reported(tmp_path):
-  shards.write_run(tmp_path, [60], capacity=40)
-  os.remove(tmp_path / shard_files.file_name('reward', 1))
-  with pytest.raises(ValueError, match='Shard 1 .*reward_ckpt.1.gz'):
-    shard_files.list_suffixes(str(tmp_path))
-
-
 def test_messages_name_the_likely_mistake(tmp_path):
   run = tmp_path / 'Pong' / '1'
-  shards.write_run(run / 'replay_logs', [20], capacity=40)
-  (tmp_path / 'Pong' / '2').mkdir()
-  assert shard_files.replay_logs_dir(str(run)) == str(run / 'replay_logs')
+  logs = run / 'replay_logs'
+  shards.write_run(logs, [60], capacity=40)
+  for folder in ('2', '²'):
+    (tmp_path / 'Pong' / folder).mkdir()
+  assert shard_files.replay_logs_dir(str(run)) == str(logs)
   for path, message in (
-    (run / 'replay_logs', 'give the run directory above'),
-    (tmp_path / 'Pong', 'game directory with runs 1, 2'),
-    (tmp_path, r'found: Pong'),
+    (logs, f'run directory above it .{run}'),
+    (tmp_path / 'Pong', 'runs 1, 2;'),
+    (tmp_path, 'found: Pong'),
     (tmp_path / 'nowhere', 'No such file'),
   ):
     with pytest.raises(ValueError, match=message):
       shard_files.replay_logs_dir(str(path))
-  shutil.rmtree(run / 'replay_logs')
-  (run / 'replay_logs').mkdir()
-  with pytest.raises(ValueError, match='the folder has no shards'):
+  os.remove(logs / shard_files.file_name('reward', 1))
+  with pytest.raises(ValueError, match='Shard 1 .*reward_ckpt.1.gz'):
+    shard_files.replay_logs_dir(str(run))
+  shutil.rmtree(logs)
+  logs.mkdir()
+  with pytest.raises(ValueError, match='No shards'):
     shard_files.replay_logs_dir(str(run))
 
 
@@ -42,7 +40,3 @@ def test_names_without_a_usable_number(tmp_path, number):
   (tmp_path / name).touch()
   with pytest.raises(ValueError, match='No shards in'):
     shard_files.list_suffixes(str(tmp_path))
-  for folder in ('²', '1'):
-    (tmp_path / 'Pong' / folder).mkdir(parents=True)
-  with pytest.raises(ValueError, match='game directory with runs 1; '):
-    shard_files.replay_logs_dir(str(tmp_path / 'Pong'))

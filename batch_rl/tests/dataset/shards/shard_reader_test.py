@@ -10,29 +10,11 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import batch_rl.agents  # noqa: F401  (prepares the process for Dopamine)
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.tests import shards
-
-
-@pytest.mark.parametrize('with_episode_ends', [True, False])
-def test_dopamine_checkpoints_are_read(tmp_path, with_episode_ends):
-  memory = circular_replay_buffer.OutOfGraphReplayBuffer((2, 2), 4, 50, 8)
-  for episode in shards.make_episodes([20, 45]):
-    for row in episode:
-      shards.add_row(memory, row)
-  memory.save(str(tmp_path), 7)
-  if not with_episode_ends:
-    os.remove(tmp_path / 'episode_end_indices_ckpt.7.gz')
-  assert shard_files.list_suffixes(str(tmp_path)) == [7]
-  loaded = shard_reader.read_shard(str(tmp_path), 7)
-  assert loaded.add_count == 20 + 45 + 6
-  for name, column in memory._store.items():
-    np.testing.assert_array_equal(loaded.columns[name], column)
 
 
 @pytest.fixture(scope='module')
@@ -133,21 +115,13 @@ class FailingFile(io.RawIOBase):
   'error, kind, message',
   [
     (MemoryError(), MemoryError, '^$'),
-    (
-      OSError(errno.EIO, 'Input/output error'),
-      shard_reader.ReadError,
-      '^{path} cannot be read: Input/output error.$',
-    ),
+    (OSError(errno.EIO, 'disk'), shard_reader.ReadError, '^{path}.*disk'),
     (
       tf.errors.UnavailableError(None, None, 'try again'),
       shard_reader.ReadError,
-      '^{path} cannot be read: try again.$',
+      '^{path}.*try again',
     ),
-    (
-      gzip.BadGzipFile('not gzip'),
-      ValueError,
-      '^{path} is damaged: not gzip.$',
-    ),
+    (gzip.BadGzipFile('not gzip'), ValueError, '^{path}.*not gzip'),
   ],
 )
 def test_a_failed_read_is_not_called_damage(monkeypatch, error, kind, message):

@@ -10,23 +10,29 @@ from batch_rl.dataset.store import store
 from batch_rl.tests import ring_logs
 
 
-def follows(placements):
-  return [placement.follows for placement in placements]
+@pytest.mark.parametrize(
+  'add_counts, rows, follows',
+  [
+    ([49, 99, 20], [49, 50, 21], [False, True, True]),
+    # Shards without rows may come first.
+    ([0, 0, 30], [0, 0, 30], [False, False, False]),
+    ([49, 149], [49, 50], [False, False]),
+    ([49, 60], [49, 11], [False, True]),
+  ],
+)
+def test_rows_follow_earlier_rows(add_counts, rows, follows):
+  suffixes = range(len(rows))
+  placements, problems = stitching.stitch(
+    suffixes, add_counts, [50] * len(rows)
+  )
+  assert [p.rows for p in placements] == rows
+  assert [p.follows for p in placements] == follows
+  assert bool(problems) == (add_counts[1] in (149, 60))
 
 
-def test_rows_follow_earlier_rows():
-  placements, problems = stitching.stitch([0, 1, 2], [49, 99, 20], [50] * 3)
-  assert [p.rows for p in placements] == [49, 50, 21] and not problems
-  assert follows(placements) == [False, True, True]
-
-
-def test_the_first_rows_follow_none():
-  """Shards without rows may come first."""
-  placements, problems = stitching.stitch([0, 1, 2], [0, 0, 30], [50] * 3)
-  assert [p.rows for p in placements] == [0, 0, 30] and not problems
-  assert follows(placements) == [False, False, False]
+def test_shards_of_whole_episodes_follow_each_other():
   placements, _ = stitching.join_whole_episodes([3, 4, 5], [0, 7, 5])
-  assert follows(placements) == [False, False, True]
+  assert [p.follows for p in placements] == [False, False, True]
 
 
 @pytest.mark.parametrize('stack_size', [1, 4])

@@ -104,16 +104,13 @@ def test_a_shard_changed_before_another_process_packed_it_is_an_error(tmp_path):
 
 def test_closing_stops_packing(tmp_path, gate):
   shards.write_run(tmp_path, [30] * 6, capacity=50)
-  opened = store.Store(str(tmp_path))
+  opened = store.Store(str(tmp_path), pack=False)
+  with pytest.raises(ValueError, match='not started'):
+    opened.wait()
+  opened.start()
   threading.Timer(0.2, gate.release).start()
   started = time.monotonic()
   opened.close()
   assert time.monotonic() - started < 20
   with pytest.raises(ValueError, match='was closed'):
     opened.wait()
-
-
-def test_waiting_before_start_is_an_error(tmp_path):
-  shards.write_run(tmp_path, [30] * 2, capacity=50)
-  with pytest.raises(ValueError, match='was not started'):
-    store.Store(str(tmp_path), pack=False).wait()

@@ -55,10 +55,10 @@ def test_two_runs_in_one_directory_are_refused(tmp_path):
   shards.write_run(tmp_path / 'b', [30] * 8, capacity=40)
   for name in shard_files.FILES:
     shutil.copy(tmp_path / 'b' / shard_files.file_name(name, 2), tmp_path / 'a')
-  with pytest.raises(ValueError, match='50 and 40 rows: are these two runs'):
+  with pytest.raises(ValueError, match='50 and 40 rows'):
     store.Store(str(tmp_path / 'a'))
   stores.copy_shard(tmp_path / 'b', 0, 2)
-  with pytest.raises(ValueError, match='add_count falls from .* in shard 1'):
+  with pytest.raises(ValueError, match='add_count falls'):
     store.Store(str(tmp_path / 'b'))
 
 
@@ -67,5 +67,5 @@ def test_empty_observations_are_refused(tmp_path, dtype, shape):
   frames = np.zeros((30, *shape), dtype)
   zeros = np.zeros(30)
   ring_logs.write_shard(tmp_path, 0, 29, frames, zeros, zeros, zeros)
-  with pytest.raises(ValueError, match='observations of shard 0 are empty'):
+  with pytest.raises(ValueError, match='shard 0 are empty'):
     store.Store(str(tmp_path), pack=False)

@@ -4,11 +4,9 @@ import hashlib
 import os
 import pickle
 import shutil
-import threading
 
 import numpy as np
 import pytest
-from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,43 +64,18 @@ def test_rows_equal_the_shards_in_time_order(
   assert {path: after[path] for path in before} == before
 
 
-def test_frames_of_the_sample_run(tmp_path):
-  opened = stores.open_store(stores.SAMPLE, suffixes=[9, 10])
-  [nine, ten] = opened.placements
-  assert opened.rows == nine.rows + ten.rows == 30_000 + 12_041
-  # A part at a time: copies of all frames would take more memory than the rest.
-  windows = np.random.default_rng(0).integers(0, opened.rows - 5, 500)
-  windows[:8] = nine.rows - np.arange(8)  # Across the two shards.
-  windows = windows[:, None] + np.arange(5)
-  expected = np.empty((500, 5, 84, 84), np.uint8)
-  for placement, first in (nine, 0), (ten, nine.rows):
-    loaded = shard_reader.read_shard(stores.SAMPLE, placement.suffix)
-    frames, count = loaded.columns['observation'], placement.rows
-    order = (placement.start + np.arange(count)) % placement.capacity
-    for rows in np.array_split(np.arange(count), 20):
-      np.testing.assert_array_equal(
-        opened.frames(first + rows), frames[order[rows]]
-      )
-    inside = (windows >= first) & (windows < first + count)
-    expected[inside] = frames[order[windows[inside] - first]]
-  np.testing.assert_array_equal(opened.windows(windows[:, 0], 5), expected)
+def test_frames_of_the_sample_run():
+  opened = stores.open_store(stores.SAMPLE, suffixes=[10])
+  [placement] = opened.placements
+  assert opened.rows == placement.rows == 12_040
+  path = shard_files.path(stores.SAMPLE, 'observation', 10)
+  for first, chunk in shard_reader.iterate_rows(path, placement.rows):
+    rows = first + np.arange(len(chunk))
+    np.testing.assert_array_equal(opened.frames(rows), chunk)
+    some = np.random.default_rng(0).integers(0, len(chunk) - 5, 50)
+    expected = chunk[some[:, None] + np.arange(5)]
+    np.testing.assert_array_equal(opened.windows(first + some, 5), expected)
   assert opened.nbytes / opened.rows < 100  # Of 7,065 bytes uncompressed.
-
-
-def test_frames_of_another_dtype(tmp_path):
-  """Observations as CartPole's: (4, 1) float64."""
-  memory = circular_replay_buffer.OutOfGraphReplayBuffer(
-    (4, 1), 1, 50, 8, observation_dtype=np.float64
-  )
-  random = np.random.default_rng(0)
-  for _ in range(30):
-    memory.add(random.normal(size=(4, 1)), 300, 0.5, 0)
-  memory.save(str(tmp_path), 0)
-  opened = stores.open_store(tmp_path)
-  np.testing.assert_array_equal(
-    opened.frames(np.arange(30)), memory._store['observation'][:30]
-  )
-  assert set(opened.action) == {300} and set(opened.reward) == {0.5}
 
 
 def test_remote_shards(tmp_path):
@@ -123,73 +96,60 @@ def test_remote_shards(tmp_path):
     store.Store('ram://nowhere')
 
 
-@pytest.mark.parametrize('name', ['reward', 'add_count', 'observation'])
-def test_damage_found_on_opening(tmp_path, name, caplog):
-  shards.write_run(tmp_path, [30] * 6, capacity=50)
-  (tmp_path / shard_files.file_name(name, 1)).write_bytes(b'')
-  with pytest.raises(ValueError, match=rf'{name}_ckpt.1.gz is damaged'):
-    store.Store(str(tmp_path))
-  os.remove(tmp_path / shard_files.file_name('action', 2))
-  with pytest.raises(ValueError, match='Shard 2 .* incomplete'):
-    store.Store(str(tmp_path))
-  opened = stores.open_store(tmp_path, skip_damaged=True)
-  assert opened.suffixes == [0, 3]
-  assert 'Shard 1 is not used' in caplog.text
-
-
-def test_a_copy_in_another_process_has_the_same_shards(tmp_path, gate):
+def test_a_copy_in_another_process_has_the_same_shards(tmp_path, monkeypatch):
   logs, cache = tmp_path / 'logs', tmp_path / 'cache'
   rows = shards.write_run(logs, [30] * 6, capacity=50)
-  gate.release(4)
-  opened = stores.open_store(logs, directory=str(cache))
-  opened.close()
-  content = pickle.dumps(opened)
-  os.remove(cache / 'shard-2.json')  # It has to be packed again.
-  threading.Timer(0.2, gate.release).start()
-  copy = pickle.loads(content)
-  assert copy.packed == opened.packed
-  assert stores.rows_in(copy) == rows
-  copy.close()
-  shutil.rmtree(logs)
-  shards.write_run(logs, [25] * 8, capacity=50)
-  with pytest.raises(ValueError, match='Shard 0 .* has changed since'):
-    pickle.loads(content)
-
-
-def test_a_copy_with_a_damaged_shard_is_an_error(tmp_path, monkeypatch):
-  logs, cache = tmp_path / 'logs', tmp_path / 'cache'
-  shards.write_run(logs, [30] * 6, capacity=50)
+  with pytest.raises(ValueError, match='in memory only'):
+    pickle.dumps(stores.open_store(logs))
   opened = stores.open_store(logs, directory=str(cache), skip_damaged=True)
   opened.close()
   content = pickle.dumps(opened)
-  os.remove(cache / 'shard-2.json')
-  stores.damage_frames(monkeypatch, 2)
-  with pytest.raises(ValueError, match='Shard 2 in .* is damaged, but was'):
+  os.remove(cache / 'shard-2.json')  # It has to be packed again.
+  with monkeypatch.context() as patch:
+    stores.damage_frames(patch, 2)
+    with pytest.raises(ValueError, match='Shard 2 .* damaged'):
+      pickle.loads(content)
+  copy = pickle.loads(content)
+  assert copy.packed == opened.packed and stores.rows_in(copy) == rows
+  copy.close()
+  os.remove(logs / shard_files.file_name('terminal', 3))
+  with pytest.raises(ValueError, match='no shard 3'):
+    pickle.loads(content)
+  shutil.rmtree(logs)
+  shards.write_run(logs, [25] * 8, capacity=50)
+  with pytest.raises(ValueError, match='Shard 0 .* changed'):
     pickle.loads(content)
 
 
-def test_a_copy_without_a_shard_is_an_error(tmp_path):
-  logs, directory = tmp_path / 'logs', tmp_path / 'store'
-  shards.write_run(logs, [30] * 6, capacity=50)
-  store.convert(str(logs), str(directory))
-  content = pickle.dumps(stores.open_store(directory, skip_damaged=True))
-  os.remove(directory / 'shard-2.json')
-  with pytest.raises(ValueError, match='There is no shard 2'):
-    pickle.loads(content)
-
-
-@pytest.mark.parametrize('value', [np.nan, -np.inf])
-def test_rewards_that_are_not_finite_are_refused(tmp_path, value, caplog):
-  shards.write_run(tmp_path / 'logs', [30] * 6, capacity=50)
-  reward = np.zeros(50)
-  reward[7] = value
-  frames = np.zeros((50, 2, 2), np.uint8)
-  ring_logs.write_shard(
-    tmp_path / 'logs', 1, 99, frames, np.zeros(50), reward, np.zeros(50)
-  )
-  message = f'Shard 1 in .*logs has reward {value}; run `verify .*logs` to'
-  with pytest.raises(ValueError, match=message):
-    store.Store(str(tmp_path / 'logs'))
-  opened = store.Store(str(tmp_path / 'logs'), skip_damaged=True, pack=False)
-  assert opened.suffixes == [0, 2, 3]
-  assert f'Shard 1 is not used: Shard 1 in {tmp_path}/logs has' in caplog.text
+def test_shards_damaged_on_opening_are_named_or_skipped(tmp_path, caplog):
+  shards.write_run(tmp_path, [30] * 10, capacity=50)
+  assert shard_files.list_suffixes(str(tmp_path)) == [*range(7)]
+  wrong = {}
+  for suffix, name in enumerate(('reward', 'add_count', 'observation')):
+    wrong[suffix] = rf'{name}_ckpt.{suffix}.gz is damaged'
+    (tmp_path / shard_files.file_name(name, suffix)).write_bytes(b'')
+  for suffix, value in ((3, np.nan), (4, -np.inf)):
+    wrong[suffix] = f'Shard {suffix} in .* has reward {value}'
+    reward = np.full(50, value)
+    ring_logs.write_shard(
+      tmp_path,
+      suffix,
+      50 * suffix + 49,
+      np.zeros((50, 2, 2), np.uint8),
+      *(np.zeros(50), reward, np.zeros(50)),
+    )
+  for suffix, message in wrong.items():
+    with pytest.raises(ValueError, match=message):
+      store.Store(str(tmp_path), [suffix])
+  os.remove(tmp_path / shard_files.file_name('action', 5))
+  with pytest.raises(ValueError, match='Shard 5 .* incomplete'):
+    store.Store(str(tmp_path))
+  opened = stores.open_store(tmp_path, skip_damaged=True)
+  assert opened.suffixes == opened.packed == [6]
+  for suffix in wrong:
+    assert f'Shard {suffix} is not used' in caplog.text
+  with pytest.raises(ValueError, match='Every shard'):
+    store.Store(str(tmp_path), [1, 2], skip_damaged=True)
+  for suffixes in ([], [2, 1], [1, 1], [8]):
+    with pytest.raises(ValueError, match='shard'):
+      store.Store(str(tmp_path), suffixes, skip_damaged=True)
