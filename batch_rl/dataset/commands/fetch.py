@@ -97,11 +97,11 @@ def add(commands: Any) -> None:
 
 def _fetch(arguments: argparse.Namespace) -> int:
   runs = number_ranges.parse(arguments.run, '--run')
+  option = _OPTIONS[arguments.layout][0]
   for name, options in _OPTIONS.items():
     if name != arguments.layout:
-      what = f'--layout={arguments.layout}'
+      what = f'--layout={arguments.layout}, which has --{option}'
       argument_types.check_options(arguments, options, what)
-  option = _OPTIONS[arguments.layout][0]
   text, numbers = getattr(arguments, option), None
   if text is not None:
     numbers = number_ranges.parse(text, f'--{option}')

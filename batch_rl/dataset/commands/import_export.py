@@ -101,13 +101,13 @@ def _import(arguments: argparse.Namespace) -> int:
   input_format = arguments.format or source_formats.recognise(source)
   what = f'{source}, read as {input_format} data'
   argument_types.check_options(arguments, _WRONG_OPTIONS[input_format], what)
-  argument_types.check_outside(arguments.destination, source)
   if input_format == source_formats.DOPAMINE:
     return _import_dopamine(arguments)
   return _import_episodes(arguments, input_format)
 
 
 def _import_episodes(arguments: argparse.Namespace, input_format: str) -> int:
+  argument_types.check_outside(arguments.destination, arguments.input_dir)
   directory, game = arguments.destination, arguments.game
   last_step = arguments.last_step or 'auto'
   missing: list[int] = []
@@ -158,6 +158,7 @@ def _import_episodes(arguments: argparse.Namespace, input_format: str) -> int:
 
 def _import_dopamine(arguments: argparse.Namespace) -> int:
   shards = shard_discovery.discover(arguments.input_dir)
+  argument_types.check_outside(arguments.destination, arguments.input_dir)
   directory, table = arguments.destination, shards.table()
   if not arguments.json:
     lines = console.table(table, left=(1, 2))
