@@ -136,17 +136,24 @@ class Progress:
     if self._bar is not None:
       self._bar.close()
 
-  def __call__(self, stage: str, count: int, total: int | None = None) -> None:
+  def begin(
+    self, stage: str, total: int | None = None
+  ) -> Callable[[int], None]:
+    """Shows the bar of a stage; returns its callback, which threads may call."""
+    self.__exit__()
+    self._stage = stage
+    self._bar = tqdm.tqdm(
+      total=total,
+      desc='import' if stage == 'B' else stage,
+      unit='B' if stage == 'B' else '',
+      unit_scale=True,
+      disable=None,
+      leave=False,
+    )
+    return self._bar.update
+
+  def __call__(self, stage: str, count: int, total: int) -> None:
     """Advances the bar of a stage; see `episode_import.Progress`."""
     if stage != self._stage:
-      self.__exit__()
-      self._stage = stage
-      self._bar = tqdm.tqdm(
-        total=total,
-        desc='import' if stage == 'B' else stage,
-        unit='B' if stage == 'B' else '',
-        unit_scale=True,
-        disable=None,
-        leave=False,
-      )
+      self.begin(stage, total)
     self._bar.update(count)

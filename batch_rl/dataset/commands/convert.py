@@ -32,9 +32,7 @@ def _convert(arguments: argparse.Namespace) -> int:
   total = sum(placement.capacity for placement in placements)
   with console.Progress() as progress:
     converted = store.convert(
-      run.data_dir,
-      arguments.store,
-      lambda rows: progress('rows', rows, total),
+      run.data_dir, arguments.store, progress.begin('rows', total)
     )
   size = sum(
     os.path.getsize(path)

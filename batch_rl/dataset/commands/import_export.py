@@ -171,11 +171,11 @@ def _import_dopamine(arguments: argparse.Namespace) -> int:
       notes = dopamine_import.import_shards(
         shards,
         os.path.join(directory, shard_files.REPLAY_LOGS),
-        lambda files: progress('files', files, total),
+        progress.begin('files', total),
       )
     else:
       notes = dopamine_import.import_store(
-        shards, directory, lambda rows: progress('rows', rows)
+        shards, directory, progress.begin('rows')
       )
   document = {
     'source': shards.input_dir,

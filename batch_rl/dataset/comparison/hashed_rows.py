@@ -21,6 +21,7 @@ have the same trajectories, too, except with a probability of about 2^-64.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -184,7 +185,8 @@ def hash_rows(rows: np.ndarray) -> np.ndarray:
   """
   if not len(rows):
     return np.empty(0, np.uint64)
-  content = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8)
+  content: Any = np.ascontiguousarray(rows)
+  content = content.reshape(len(rows), -1).view(np.uint8)
   hashes = map(xxhash.xxh64_intdigest, content)
   return np.fromiter(hashes, np.uint64, len(rows))
 

@@ -17,14 +17,9 @@ from batch_rl.tests.dataset.conftest import is_one_line
 DAMAGE = {
   'nested': b'[' * 100_000,
   'bytes': b'{"agent": "\xff"}',
-  'empty': b'',
   'list': b'[]',
-  'infinite': b'{"rows": 1e999}',
   'huge': b'{"truncated_rows": [' + b'9' * 400 + b']}',
-  'negative': b'{"truncated_rows": [-1]}',
   'padding': b'{"format": {"stack_size": 100000000000}}',
-  'text': b'{"format": {"stack_size": "4"}}',
-  'environment': b'{"environment": "Pong"}',
   'entry': b'{"shards": [{"suffix": 0, "files": []}]}',
   'twice': b'{"rows": 1, "rows": 2}',
 }
@@ -55,17 +50,15 @@ def test_a_damaged_manifest_is_named(root, run, damage):
   assert code == 0 and not err and out.count('\n') == 3
 
 
-def test_a_store_with_a_damaged_manifest_is_reported(root, run):
-  run('convert', root / 'Pong' / '1', root / 'store')
-  path = root / 'store' / manifests.FILE_NAME
-  path.write_text('[]')
-  code, out, _ = run('verify', root / 'store')
-  assert code == 1 and f'error: {path} is damaged: it is [], not' in out
-
-
 def test_a_damaged_store_does_not_hide_the_others(root, run):
   for name in ('1', '2'):
     run('convert', root / 'Pong' / name, root / 'stores' / name)
+  path = root / 'stores' / '1' / manifests.FILE_NAME
+  intact = path.read_bytes()
+  path.write_text('[]')
+  code, out, _ = run('verify', root / 'stores' / '1')
+  assert code == 1 and f'error: {path} is damaged: it is [], not' in out
+  path.write_bytes(intact)
   (root / 'stores' / '1' / 'store.json').write_bytes(DAMAGE['nested'])
   code, _, err = run('inspect', root / 'stores' / '1')
   assert code == 2 and is_one_line(err) and 'store.json is damaged' in err
@@ -112,7 +105,7 @@ def fuzzed_run(tmp_path_factory):
   shutil.rmtree(logs)
 
 
-@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.settings(max_examples=40, deadline=None)
 @hypothesis.given(data=st.data(), value=VALUES)
 def test_any_change_of_a_manifest_is_read_or_one_line(fuzzed_run, data, value):
   directory, intact = fuzzed_run
