@@ -36,10 +36,6 @@ def truncate(path):
   path.write_bytes(path.read_bytes()[:-9])
 
 
-def empty(path):
-  path.write_bytes(b'')
-
-
 def append(path):
   path.write_bytes(path.read_bytes() + gzip.compress(b'more'))
 
@@ -53,24 +49,11 @@ def mistype(path):
   save(path, load(path).astype(np.float64))
 
 
-def pickled(path):
-  save(path, np.array([{'a': 1}], object), pickled=True)
-
-
 def bare_pickle(path):
   path.write_bytes(gzip.compress(pickle.dumps({'a': 1})))
 
 
-DAMAGE = (
-  truncate,
-  flip_a_bit,
-  empty,
-  append,
-  misshape,
-  mistype,
-  pickled,
-  bare_pickle,
-)
+DAMAGE = (truncate, flip_a_bit, append, misshape, mistype, bare_pickle)
 
 
 @pytest.mark.parametrize('damage', DAMAGE)
@@ -157,7 +140,7 @@ def test_damaged_bytes_are_reported_or_harmless(data, zipped, fuzzed_logs):
         [39, 38, 37],
         [],
         [[39, 0]],
-        [0.5],
+        [39.0],
       )
     ),
     ('add_count', -39),
@@ -168,21 +151,27 @@ def test_a_wrong_counter_is_found(logs, name, value):
   assert the_only(logs, 'error').file == str(path)
 
 
-def test_frames_are_uint8(logs):
-  for suffix in range(3):
-    change(logs, 'observation', suffix, lambda o: o.astype(np.float32))
-  assert len(findings(logs, 'error')) == 3
-
-
 # --- values -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'environment, action, problem',
+  [
+    ({'num_actions': 4}, 4, 'action 4, but the game has 4'),
+    ({}, 10_000, 'action 10000, but no environment has 10000'),
+  ],
+)
+def test_impossible_actions_are_found(tmp_path, environment, action, problem):
+  with shards.make_log(tmp_path, 40, environment=environment) as log:
+    shards.add_row(log, shards.Row(1, action, 0.0, 1))
+  assert problem in the_only(tmp_path, 'error').message
 
 
 @pytest.mark.parametrize(
   'name, value, problem',
   [
     ('action', -1, 'action -1'),
-    ('action', 18, 'action 18, but the ALE has 18'),
-    ('reward', np.nan, 'reward nan'),
+    ('action', 18, 'action 18, but the ALE has 18 (wrong in 1 rows)'),
     ('reward', -np.inf, 'reward -inf'),
     ('terminal', 2, 'terminal 2'),
   ],
@@ -193,21 +182,17 @@ def test_impossible_values_are_found(logs, name, value, problem):
   assert len(matching) == 1 and problem in matching[0].message
 
 
-def test_large_rewards_are_a_note(logs):
+def test_stale_rows_may_hold_anything(logs):
+  """Dopamine's rings begin as uninitialised memory."""
+  for name, value in (('action', -1), ('reward', np.nan), ('terminal', 7)):
+    change(logs, name, 2, put(30, value))
+    change(logs, name, 0, put(CAPACITY - 1, value))
+  assert is_well(logs)
+  # Large rewards are possible, and noted.
   path = change(logs, 'reward', 1, put(20, 7))
   assert is_well(logs)
   (note,) = [f for f in findings(logs, 'note') if f.file == str(path)]
   assert 'to 7' in note.message
-
-
-@pytest.mark.parametrize(
-  'name, value', [('action', -1), ('reward', np.nan), ('terminal', 7)]
-)
-def test_stale_rows_may_hold_anything(logs, name, value):
-  """Dopamine's rings begin as uninitialised memory."""
-  change(logs, name, 2, put(30, value))
-  change(logs, name, 0, put(CAPACITY - 1, value))
-  assert is_well(logs)
 
 
 # --- other environments than Atari ---
@@ -245,48 +230,20 @@ def test_other_environments_are_not_checked_as_atari(tmp_path):
     assert problem in wrong
 
 
-def test_impossible_actions_are_found_in_every_environment(tmp_path):
-  for name, environment, action, problem in (
-    ('few', {'num_actions': 4}, 4, 'action 4, but the game has 4'),
-    (
-      'atari',
-      {'repeat_action_probability': 0.25, 'num_actions': 3},
-      3,
-      'action 3, but the game has 3',
-    ),
-    ('many', {}, 10_000, 'action 10000, but no environment has 10000'),
-  ):
-    logs = tmp_path / name
-    with shards.make_log(logs, 40, environment=environment) as log:
-      shards.add_row(log, shards.Row(1, action, 0.0, 1))
-    assert problem in the_only(logs, 'error').message
-
-
 # --- frames, padding and terminals ---
 
 
-def write_frames(logs, count=300):
-  """Writes one shard of distinct frames without a manifest."""
-  log = shards.make_log(logs, count)
-  for step in range(count - 50):
-    shards.add_row(log, shards.Row(1 + step % 250, 1, 0.0, 0))
-  log.close()
-  (logs / manifests.FILE_NAME).unlink()
-
-
 def test_equal_frames_are_suspicious(tmp_path):
-  write_frames(tmp_path)
+  with shards.make_log(tmp_path, 300) as log:
+    for step in range(250):
+      shards.add_row(log, shards.Row(1 + step, 1, 0.0, 0))
+  # In Breakout nothing moves until the agent serves.
+  change(tmp_path, 'observation', 0, put(slice(10, 240), 9))
+  assert is_well(tmp_path)
   path = change(tmp_path, 'observation', 0, np.zeros_like)
   change(tmp_path, 'observation', 0, put(slice(260, 300), 5))  # stale rows
   finding = the_only(tmp_path, 'suspicious')
   assert finding.file == str(path) and 'the same frame' in finding.message
-
-
-def test_still_frames_are_not_suspicious(tmp_path):
-  """In Breakout nothing moves until the agent serves."""
-  write_frames(tmp_path)
-  change(tmp_path, 'observation', 0, put(slice(10, 240), 9))
-  assert is_well(tmp_path)
 
 
 def test_missing_padding_is_suspicious(logs):
