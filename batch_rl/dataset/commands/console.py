@@ -1,6 +1,7 @@
 """Parser, output and progress of all commands of `python -m batch_rl.dataset`."""
 
 import argparse
+import inspect
 import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
@@ -20,23 +21,19 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_command(
-  commands: Any,
-  run: Callable[[argparse.Namespace], int],
-  name: str,
-  description: str,
+  commands: Any, run: Callable[[argparse.Namespace], int], name: str
 ) -> argparse.ArgumentParser:
   """Adds a command with the option `--json`.
 
   Args:
     commands: Subcommands of the main parser.
-    run: Function of the parsed arguments that returns the exit code.
+    run: Function of the parsed arguments that returns the exit code. Its docstring is
+      the help text.
     name: Name of the command.
-    description: Help text; its first sentence is the summary.
   """
+  text = inspect.cleandoc(run.__doc__ or '')
   command = commands.add_parser(
-    name,
-    help=description.split('.')[0],
-    description=description[0].upper() + description[1:],
+    name, help=text.partition('\n')[0], description=text
   )
   command.set_defaults(function=run)
   command.add_argument(

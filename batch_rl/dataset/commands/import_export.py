@@ -36,17 +36,7 @@ _WRONG_OPTIONS = {
 
 def add_import(commands: Any) -> None:
   """Adds the command `import`."""
-  command = console.add_command(
-    commands,
-    _import,
-    'import',
-    'import data in another layout or format as a store. Shards of the Dopamine '
-    'format may have other prefixes, and folders of their own. RL Unplugged files '
-    '(atari_episodes_ordered) are recognised by their names. TFDS datasets must have '
-    'the features of rlu_atari. The same command resumes an interrupted import. Exit '
-    'code 0 if everything was imported, 1 if a shard was left out, 2 for a wrong '
-    'argument.',
-  )
+  command = console.add_command(commands, _import, 'import')
   argument_types.add_path(
     command,
     'input_dir',
@@ -97,6 +87,14 @@ def add_import(commands: Any) -> None:
 
 
 def _import(arguments: argparse.Namespace) -> int:
+  """Imports data in another layout or format as a store.
+
+  Shards of the Dopamine format may have other prefixes, and folders of their own. RL
+  Unplugged files (atari_episodes_ordered) are recognised by their names. TFDS datasets
+  must have the features of rlu_atari. The same command resumes an interrupted import.
+  Exit code 0 if everything was imported, 1 if a shard was left out, 2 for a wrong
+  argument.
+  """
   source = arguments.input_dir
   input_format = arguments.format or source_formats.recognise(source)
   what = f'{source}, read as {input_format} data'
@@ -194,13 +192,7 @@ def _import_dopamine(arguments: argparse.Namespace) -> int:
 
 def add_export(commands: Any) -> None:
   """Adds the command `export`."""
-  command = console.add_command(
-    commands,
-    _export,
-    'export',
-    'export a run as a dataset of another library. The destination appears only '
-    'when it is complete.',
-  )
+  command = console.add_command(commands, _export, 'export')
   argument_types.add_run_directory(command)
   argument_types.add_path(command, 'destination', 'directory to create')
   command.add_argument(
@@ -226,6 +218,10 @@ def add_export(commands: Any) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> int:
+  """Exports a run as a dataset of another library.
+
+  The destination appears only when it is complete.
+  """
   destination, subset = arguments.destination, arguments.subset
   if subset is not None:
     subsets.parse(subset)  # before the run is read

@@ -28,7 +28,7 @@ def test_the_program_verifies_the_sample():
 
 def test_help_names_the_commands_and_all_subsets(run):
   code, out, _ = run('--help')
-  assert code == 0 and 'check every file of a run' in out
+  assert code == 0 and 'Checks every file of a run.' in out
   code, out, _ = run('subset', '--help')
   assert code == 0
   for function in subsets.SUBSETS.values():
