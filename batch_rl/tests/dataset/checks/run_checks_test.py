@@ -4,10 +4,8 @@ import json
 import os
 import shutil
 
-import hypothesis
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.shards import manifests, shard_files
@@ -60,31 +58,6 @@ def test_other_content_is_noted(logs):
   notes = ' '.join(finding.message for finding in findings(logs, 'note'))
   for text in (name, 'under way', 'only the format', 'begins with shard 1'):
     assert text in notes
-
-
-VALUES = st.recursive(
-  st.none() | st.booleans() | st.integers(-2, 2) | st.text(max_size=3),
-  lambda inner: st.lists(inner, max_size=3),
-  max_leaves=5,
-)
-KEYS = ('environment', 'format', 'shards', 'rows', 'agent')
-INNER_KEYS = ('num_actions', 'frame_skip', 'max_num_frames_per_episode')
-INNER_KEYS += ('stack_size', 'columns', 'suffix', 'files', 'observation')
-NESTED = st.dictionaries(st.sampled_from(INNER_KEYS), VALUES)
-MANIFESTS = VALUES | st.dictionaries(
-  st.sampled_from(KEYS), VALUES | NESTED | st.lists(NESTED, max_size=3)
-)
-
-
-@hypothesis.settings(max_examples=50, deadline=None)
-@hypothesis.given(manifest=MANIFESTS)
-def test_no_manifest_crashes_the_checks(manifest, fuzzed_logs):
-  path = fuzzed_logs / manifests.FILE_NAME
-  path.write_text(json.dumps(manifest))
-  try:
-    run_checks.verify(str(fuzzed_logs))
-  finally:
-    path.unlink()
 
 
 # --- the manifest -------------------------------------------------------------

@@ -92,33 +92,6 @@ def test_an_episode_that_one_copy_lacks_is_named(root, run):
   assert verdict.endswith('2 are in both, 1 only in B')
 
 
-@pytest.mark.parametrize(
-  'arguments, message',
-  [
-    (['{root}/Pong/1', '{root}/no'], 'cannot be listed'),
-    (['{root}/Pong/1', '{root}/Pong'], 'choose one in it, e.g. {root}/Pong/1'),
-    (['{root}/Pong/1', '{root}/Breakout'], 'one of Breakout'),
-    (['{root}/Pong/1', '{sample}'], 'uint8 (84, 84)'),
-    (['{root}/Pong/1', '{root}/run_1-00000-of-00050'], 'does not exist'),
-    (['{root}/Pong/1', '{root}/Pong/2', '--run=1'], '--run does not apply'),
-    (
-      ['{root}/Pong/1', '{root}/Pong/2', '--last_step=auto'],
-      '--last_step does not apply',
-    ),
-  ],
-)
-def test_a_mistake_is_one_line(root, run, arguments, message):
-  other = root / 'Breakout'
-  shutil.copytree(root / 'Pong' / '1', other)
-  set_game(other, 'Breakout')
-  set_game(root / 'Pong' / '1', 'Pong')
-  values = {'root': root, 'sample': SAMPLE}
-  arguments = [argument.format(**values) for argument in arguments]
-  code, out, err = run('compare', *arguments)
-  assert code == 2 and not out and is_one_line(err), err
-  assert message.format(**values) in err
-
-
 @pytest.fixture
 def printed(root, run):
   """File with the fingerprint of the first run."""

@@ -42,29 +42,6 @@ def test_a_root_lists_its_runs(root, run):
 
 
 @pytest.mark.parametrize(
-  'arguments, message',
-  [
-    (['{root}/Pong/1', '--video', 'a.avi'], '.gif or .mp4'),
-    (['{root}/Pong/1', '--plot', 'a.doc'], '.png'),
-    (['{root}/Pong/1', '--plot', '/'], '/'),
-    (['{root}/Pong/1', '--video', 'missing/a.gif'], 'missing'),
-    (['{root}/Pong/1', '--video', '{root}/b.gif'], 'b.gif'),
-    (['{root}/Pong/1', '--episode', '1'], '--video'),
-    (
-      ['{root}/Pong/1', '--video', '{root}/a.gif', '--episode', '2'],
-      'no episode 2',
-    ),
-    (['{root}/Pong', '--plot', '{root}/a.png'], 'choose one'),
-    (['{root}/\x1b[31m'], r'\x1b[31m'),
-  ],
-)
-def test_wrong_arguments_are_one_line(root, run, arguments, message):
-  (root / 'b.gif').mkdir()
-  code, _, err = run('inspect', *(a.format(root=root) for a in arguments))
-  assert code == 2 and is_one_line(err) and message in err and '\x1b' not in err
-
-
-@pytest.mark.parametrize(
   'module, option, name',
   [('matplotlib', '--plot', 'a.png'), ('PIL', '--video', 'a.gif')],
 )

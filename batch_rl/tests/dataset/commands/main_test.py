@@ -36,19 +36,6 @@ def test_help_names_the_commands_and_all_subsets(run):
 
 
 @pytest.mark.parametrize(
-  'arguments, message',
-  [
-    (['verify', str(SAMPLE), '--fast'], '--fast'),
-    (['look', str(SAMPLE)], 'look'),
-    ([], 'COMMAND'),
-  ],
-)
-def test_wrong_arguments_are_one_line(run, arguments, message):
-  code, out, err = run(*arguments)
-  assert code == 2 and not out and is_one_line(err) and message in err
-
-
-@pytest.mark.parametrize(
   'command', [['verify'], ['subset'], ['convert', 'x'], ['export', 'x-v0']]
 )
 def test_a_command_for_one_run_lists_those_of_a_game(root, run, command):
