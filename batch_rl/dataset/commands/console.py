@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
+import tabulate
 import tqdm.auto as tqdm
 
 from batch_rl.dataset import run_directories
@@ -91,15 +92,12 @@ def table(
     lines: Cells of each line, the same number in all.
     left: Indices of the left-aligned columns.
   """
-  lines = [[programs.printable(cell) for cell in line] for line in lines]
-  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-  return [
-    '  '.join(
-      cell.ljust(width) if i in left else cell.rjust(width)
-      for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-    ).rstrip()
-    for line in lines
-  ]
+  cells = [[programs.printable(cell) for cell in line] for line in lines]
+  aligned = ['left' if i in left else 'right' for i in range(len(cells[0]))]
+  text = tabulate.tabulate(
+    cells, tablefmt='plain', colalign=aligned, disable_numparse=True
+  )
+  return [line.rstrip() for line in text.splitlines()]
 
 
 def number(value: float | None, digits: int = 0) -> str:

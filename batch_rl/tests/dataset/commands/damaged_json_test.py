@@ -93,13 +93,10 @@ def fuzzed_run(tmp_path_factory):
   """A run whose manifest a test may change, and its intact manifest."""
   logs = tmp_path_factory.mktemp('fuzzed') / 'Pong' / '1' / 'replay_logs'
   environment = {'game': 'Pong', 'num_actions': 4, 'frame_skip': 4}
-  log = shards.make_log(logs, 40, environment=environment, agent='dqn')
-  for number in (1, 2):
-    for row in shards.make_episodes([12] * number)[-1]:
-      frame = shards.Row(row.frame, row.action, row.reward, 0)
-      shards.add_row(log, frame if number == 2 else row)
-  log.add([[1, 1], [1, 1]], 1, 0.0, False, truncated=True)
-  log.close()
+  with shards.make_log(logs, 40, environment=environment, agent='dqn') as log:
+    for step in range(24):
+      shards.add_row(log, shards.Row(1 + step, 1, 0.0, step == 11))
+    log.add([[1, 1], [1, 1]], 1, 0.0, False, truncated=True)
   manifest = json.loads((logs / manifests.FILE_NAME).read_text())
   yield logs.parent, manifest
   shutil.rmtree(logs)

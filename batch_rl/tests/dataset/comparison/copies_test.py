@@ -2,7 +2,6 @@
 
 import shutil
 
-import numpy as np
 import pytest
 
 from batch_rl.dataset import run_directories
@@ -135,11 +134,9 @@ def test_ends_of_the_run_and_stale_rows(tmp_path, length):
 
 
 def test_without_padding_observations_may_be_zero(tmp_path):
-  log = shards.make_log(tmp_path, 50, stack_size=1)
-  for step in range(12):
-    frame = np.full((2, 2), step % 6, np.uint8)
-    log.add(frame, 0, 0.0, step % 6 == 5)
-  log.close()
+  with shards.make_log(tmp_path, 50, stack_size=1) as log:
+    for step in range(12):
+      shards.add_row(log, shards.Row(step % 6, 0, 0.0, step % 6 == 5))
   (copy,) = read_all(tmp_path)
   assert copy.rows.begin.tolist() == [0, 6] and copy.rows.transitions == 12
 
@@ -175,8 +172,7 @@ def test_rewards_are_clipped_in_atari(tmp_path, kinds, clipped):
     sticky = {'repeat_action_probability': 0.25} if kind == 'atari' else {}
     with shards.make_log(path, 50, environment=sticky) as log:
       for row in shards.make_episodes([20])[0]:
-        frame = np.full((2, 2), row.frame, np.uint8)
-        log.add(frame, 1, reward, row.terminal)
+        shards.add_row(log, shards.Row(row.frame, 1, reward, row.terminal))
     if kind is None:
       (path / 'manifest.json').unlink()
     found.append(copies.open_copy(str(path)))
