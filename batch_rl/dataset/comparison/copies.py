@@ -348,18 +348,16 @@ def open_copy(
   Raises:
     ValueError: If the path holds no run, or several.
   """
-  reader: episode_import.EpisodeReader | None = None
   kind = source_formats.recognise(path)
   if kind == source_formats.RLDS:
     from batch_rl.dataset.interchange import rlds_import
 
-    reader = rlds_import.RldsReader(path)
-  elif kind == source_formats.UNPLUGGED:
-    from batch_rl.dataset.unplugged import reader as unplugged
+    return EpisodesCopy(path, rlds_import.RldsReader(path), last_step)
+  if kind == source_formats.UNPLUGGED:
+    from batch_rl.dataset.unplugged import reader
 
-    reader = unplugged.UnpluggedReader(path, run=run_number)
-  if reader is not None:
-    return EpisodesCopy(path, reader, last_step)
+    unplugged = reader.UnpluggedReader(path, run=run_number)
+    return EpisodesCopy(path, unplugged, last_step)
   run = run_directories.as_run(path)
   if run is None:
     runs = run_directories.find_runs(path)

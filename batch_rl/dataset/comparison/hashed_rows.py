@@ -106,12 +106,8 @@ class HashedRows:
     """Returns the mean return of the terminated episodes; None without one."""
     if not self.terminated.any():
       return None
-    rewarded = np.flatnonzero(self.reward)
-    episode = np.searchsorted(self.begin, rewarded, side='right') - 1
-    inside = (episode >= 0) & (rewarded < self.stop[episode])
-    returns = np.bincount(
-      episode[inside], self.reward[rewarded[inside]], self.episodes
-    )
+    # Padding between episodes has no rewards.
+    returns = np.add.reduceat(self.reward, self.begin, dtype=np.float64)
     return float(returns[self.terminated].mean())
 
   def _episode_of(self, transitions: np.ndarray) -> np.ndarray:
