@@ -35,6 +35,7 @@ INSTALL_REQUIRES = [
   'lz4>=4.4,<5',
   'zstandard>=0.23',
   'isal>=1.7',
+  'xxhash>=3.5',  # fingerprints of runs
   # Checks RL Unplugged's files. The first with wheels for Python 3.13.
   'google-crc32c>=1.7',
   # Compiles the sampler. 0.61 is the first for NumPy 2.1 and Python 3.13; each release

@@ -83,24 +83,30 @@ def find_runs(directory: str) -> list[RunDirectory]:
     ValueError: If there is no run.
   """
   names = files.list_directory(directory)
-  level = {directory: names}
-  runs = []
-  for depth in range(_MOST_LEVELS + 1):
-    found = {
-      path: _as_run(path, names, damaged=depth > 0)
-      for path, names in level.items()
-    }
-    runs += [run for run in found.values() if run is not None]
-    if depth < _MOST_LEVELS:
-      level = _list_subdirectories(
-        {path: level[path] for path, run in found.items() if run is None}
-      )
+  run = _as_run(directory, names)
+  runs = [run] if run else _find_below(directory, names, _MOST_LEVELS)
   if runs:
     return runs
   raise ValueError(
     f'{directory} holds no run (found: {files.format_names(names)}); give a run, '
     '<root>/<Game>/<run>, with its shards in a replay_logs folder.'
   )
+
+
+def _find_below(
+  directory: str, names: list[str], levels: int
+) -> list[RunDirectory]:
+  """Returns the runs in the folders with these names, down to some levels."""
+  runs = []
+  for name in sorted(names, key=number_ranges.natural_key):
+    path = os.path.join(directory, name)
+    with contextlib.suppress(ValueError):  # Files and unreadable directories.
+      inside = files.list_directory(path)
+      if run := _as_run(path, inside, damaged=True):
+        runs.append(run)
+      elif levels > 1:
+        runs += _find_below(path, inside, levels - 1)
+  return runs
 
 
 def _as_run(
@@ -125,17 +131,6 @@ def _as_run(
   return None
 
 
-def _list_subdirectories(level: dict[str, list[str]]) -> dict[str, list[str]]:
-  """Lists the directories one level below, `{path: names}`."""
-  below = {}
-  for path, names in level.items():
-    for name in sorted(names, key=number_ranges.natural_key):
-      with contextlib.suppress(ValueError):  # Files and unreadable directories.
-        child = os.path.join(path, name)
-        below[child] = files.list_directory(child)
-  return below
-
-
 def describe_runs(runs: list[RunDirectory]) -> list[dict[str, Any]]:
   """Describes runs without reading their rows.
 
@@ -149,24 +144,22 @@ def describe_runs(runs: list[RunDirectory]) -> list[dict[str, Any]]:
 
 
 def _describe(run: RunDirectory) -> dict[str, Any]:
-  suffixes: list[int] | None = None
-  if not run.is_store:
-    suffixes = shard_files.list_suffixes(run.data_dir, complete=False)
-  else:
-    with contextlib.suppress(ValueError):  # An incomplete store.
-      suffixes = store_directory.StoreDirectory(run.data_dir).shards()
+  suffixes, rows, size = None, None, None
   manifest: dict[str, Any] = {}
   with contextlib.suppress(ValueError):  # `verify` reports a damaged manifest.
     manifest = manifests.read(run.data_dir)
-  rows = manifests.look_up(manifest, 'rows', kind=int)
-  size = None
+    rows = manifest.get('rows')
+  with contextlib.suppress(ValueError):  # An incomplete store or shard.
+    if run.is_store:
+      suffixes = store_directory.StoreDirectory(run.data_dir).shards()
+    else:
+      suffixes = shard_files.list_suffixes(run.data_dir, complete=False)
+      if not files.is_remote(run.data_dir):
+        placements, _ = stitching.place(run.data_dir, suffixes)
+        rows = sum(placement.rows for placement in placements)
   if not files.is_remote(run.data_dir):
     with os.scandir(run.data_dir) as entries:
       size = sum(entry.stat().st_size for entry in entries if entry.is_file())
-    if suffixes is not None and not run.is_store:
-      with contextlib.suppress(ValueError):
-        placements, _ = stitching.place(run.data_dir, suffixes)
-        rows = sum(placement.rows for placement in placements)
   return {
     'game': run.game_in(manifest),
     'run': run.name,
@@ -174,5 +167,5 @@ def _describe(run: RunDirectory) -> dict[str, Any]:
     'shards': None if suffixes is None else len(suffixes),
     'rows': rows,
     'bytes': size,
-    'agent': manifests.look_up(manifest, 'agent', kind=str),
+    'agent': manifest.get('agent'),
   }

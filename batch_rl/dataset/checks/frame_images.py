@@ -1,16 +1,14 @@
 """Frames of a run as images, and checks of output paths."""
 
-import concurrent.futures
 import os
-from collections.abc import Iterator
 
 import numpy as np
 import tqdm.auto as tqdm
 
 from batch_rl.dataset.checks import run_statistics
-from batch_rl.dataset.shards import shard_files, shard_reader, stitching
+from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import store
-from batch_rl.utils import machine, plane_colors
+from batch_rl.utils import machine, plane_colors, threads
 
 
 def check_output(path: str, endings: tuple[str, ...]) -> None:
@@ -110,37 +108,22 @@ def read_frames(
   if run.is_store:
     return store.Store(run.data_dir, pack=False).frames(rows)
   out = np.empty((len(rows), *statistics.frame_shape), statistics.frame_dtype)
-  jobs = []
-  for i, placement in enumerate(statistics.placements):
-    begin, end = np.searchsorted(rows, statistics.starts[i : i + 2])
-    if begin < end:
-      local = placement.start + rows[begin:end] - statistics.starts[i]
-      jobs.append((placement, local % placement.capacity, out[begin:end]))
-  total = sum(int(ring.max()) + 1 for _, ring, _ in jobs)
-  bar = tqdm.tqdm(
-    total=total, unit='frame', unit_scale=True, disable=None, leave=False
-  )
+  parts = np.searchsorted(rows, statistics.starts)
+  jobs = [i for i, count in enumerate(np.diff(parts)) if count]
+  bar = tqdm.tqdm(unit='frame', unit_scale=True, disable=None, leave=False)
 
-  def read(job):
-    placement, ring, target = job
-    for count in _copy_frames(run.data_dir, placement, ring, target):
-      bar.update(count)
+  def read(i: int) -> None:
+    """Reads the frames of shard i."""
+    placement, part = statistics.placements[i], slice(parts[i], parts[i + 1])
+    local = placement.start + rows[part] - statistics.starts[i]
+    ring, target = local % placement.capacity, out[part]
+    name = shard_files.file_name('observation', placement.suffix)
+    path = os.path.join(run.data_dir, name)
+    for start, chunk in shard_reader.iterate_rows(path, int(ring.max()) + 1):
+      inside = (ring >= start) & (ring < start + len(chunk))
+      target[inside] = chunk[ring[inside] - start]
+      bar.update(len(chunk))
 
-  with bar, concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
-    list(pool.map(read, jobs))
+  with bar:
+    threads.parallel_map(read, jobs, machine.num_cpus())
   return out
-
-
-def _copy_frames(
-  data_dir: str,
-  placement: stitching.Placement,
-  ring: np.ndarray,
-  target: np.ndarray,
-) -> Iterator[int]:
-  """Copies ring positions to `target`; yields the number of frames passed."""
-  name = shard_files.file_name('observation', placement.suffix)
-  path = os.path.join(data_dir, name)
-  for start, chunk in shard_reader.iterate_rows(path, int(ring.max()) + 1):
-    inside = (ring >= start) & (ring < start + len(chunk))
-    target[inside] = chunk[ring[inside] - start]
-    yield len(chunk)

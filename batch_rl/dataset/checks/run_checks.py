@@ -264,11 +264,6 @@ class _Verification:
       if (header := checks.headers.get('observation'))
     )
     observation: tuple = max(types, key=lambda t: types[t], default=('', ()))
-    described = manifests.look_up(
-      self._manifest, 'format', 'columns', 'observation', kind=list
-    )
-    if described and len(described) == 2 and isinstance(described[1], list):
-      observation = (described[0], tuple(described[1]))
     return shard_checks.Expected(
       num_actions=environment.get('num_actions'),
       padding=manifests.PADDING if padding is None else padding,

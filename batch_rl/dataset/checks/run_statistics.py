@@ -200,10 +200,11 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
     )
   episodes, padding, num_cut = _find_episodes(data)
   # NumPy counts 64-bit copies: one shard at a time saves memory.
-  actions = sum(
+  counts = [
     np.bincount(data.action[start:stop], minlength=max(highest + 1, 1))
     for start, stop in itertools.pairwise(data.starts)
-  )
+  ]
+  actions = np.sum(counts, axis=0)
   actions[0] -= len(padding)  # Padding has action 0.
   return RunStatistics(
     run=run,

@@ -196,7 +196,7 @@ class ShardChecks:
       and positions.dtype.kind in 'iu'
       and positions.size > 0
       and ((positions >= 0) & (positions < capacity)).all()
-      and (np.diff(positions.astype(np.int64)) % capacity == 1).all()
+      and (np.mod(np.diff(positions.astype(np.int64)), capacity) == 1).all()
       and (count is None or count % capacity in positions)
     )
     if not is_range:

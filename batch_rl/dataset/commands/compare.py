@@ -16,16 +16,7 @@ _UNITS = {'row': 'shards', 'B': 'files', 'episode': 'splits'}
 
 def add_compare(commands: Any) -> None:
   """Adds the command `compare`."""
-  command = console.add_command(
-    commands,
-    _compare,
-    'compare',
-    'compare two copies of a run, in the same or in different formats. Counts '
-    'the episodes that only one has, and finds the first row that differs. Padding, '
-    'the order of episodes, their division into files and rewards before clipping '
-    'make no difference. Exit code 0 if they have the same transitions, 1 if not, 2 '
-    'for a wrong argument.',
-  )
+  command = console.add_command(commands, _compare, 'compare')
   argument_types.add_path(command, 'a', _COPY, metavar='A')
   argument_types.add_path(command, 'b', _COPY, metavar='B')
   command.add_argument(
@@ -39,13 +30,7 @@ def add_compare(commands: Any) -> None:
 
 def add_fingerprint(commands: Any) -> None:
   """Adds the command `fingerprint`."""
-  command = console.add_command(
-    commands,
-    _fingerprint,
-    'fingerprint',
-    'print hashes of a run and of each of its shards or files, as JSON. `verify '
-    '--fingerprints` compares another copy with them.',
-  )
+  command = console.add_command(commands, _fingerprint, 'fingerprint')
   argument_types.add_path(command, 'directory', _COPY, metavar='run')
   argument_types.add_last_step(command)
   argument_types.add_run_number(command)
@@ -70,21 +55,39 @@ def _open(arguments: argparse.Namespace, *paths: str) -> list[copies.Copy]:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
+  """Compares two copies of a run, in the same or in different formats.
+
+  Counts the episodes that only one has, and finds the first row that differs. Padding,
+  the order of episodes, their division into files and rewards before clipping make no
+  difference. Exit code 0 if they have the same transitions, 1 if not, 2 for a wrong
+  argument.
+  """
   a, b = _open(arguments, arguments.a, arguments.b)
   comparison.prepare(a, b)
   for copy in (a, b):
     read_copy(copy, not arguments.quick)
   result = comparison.compare(a, b, not arguments.quick)
-  document = {
-    'a': _summarize(a),
-    'b': _summarize(b),
-    **dataclasses.asdict(result),
-  }
-  console.show(arguments, document, [*_tabulate(a, b), *_describe(result)])
+  summaries = {'a': _summarize(a), 'b': _summarize(b)}
+  lines = [['', 'kind', 'parts', 'episodes', 'transitions', 'mean return', '']]
+  for name, copy in (('a', a), ('b', b)):
+    entry = summaries[name]
+    parts = f'{entry["parts"]} {_UNITS[copy.unit]}'
+    counts = [console.number(entry[key]) for key in ('episodes', 'transitions')]
+    mean = console.number(entry['mean_return'], 2)
+    lines.append([name.upper(), copy.kind, parts, *counts, mean, copy.path])
+  console.show(
+    arguments,
+    {**summaries, **dataclasses.asdict(result)},
+    [*console.table(lines, left=(0, 1, 6)), *_describe(result)],
+  )
   return int(not result.same)
 
 
 def _fingerprint(arguments: argparse.Namespace) -> int:
+  """Prints hashes of a run and of each of its shards or files, as JSON.
+
+  `verify --fingerprints` compares another copy with them.
+  """
   (copy,) = _open(arguments, arguments.directory)
   read_copy(copy)
   print(fingerprints.to_text(fingerprints.make(copy)))
@@ -102,17 +105,6 @@ def _summarize(copy: copies.Copy) -> dict[str, Any]:
     'transitions': rows.transitions,
     'mean_return': rows.mean_return(),
   }
-
-
-def _tabulate(*found: copies.Copy) -> list[str]:
-  lines = [['', 'kind', 'parts', 'episodes', 'transitions', 'mean return', '']]
-  for name, copy in zip('AB', found, strict=True):
-    rows = copy.rows
-    parts = f'{len(rows.parts)} {_UNITS[copy.unit]}'
-    counts = [console.number(n) for n in (rows.episodes, rows.transitions)]
-    mean = console.number(rows.mean_return(), 2)
-    lines.append([name, copy.kind, parts, *counts, mean, copy.path])
-  return console.table(lines, left=(0, 1, 6))
 
 
 def _describe(result: comparison.Comparison) -> list[str]:

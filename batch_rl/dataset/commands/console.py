@@ -1,10 +1,12 @@
 """Parser, output and progress of all commands of `python -m batch_rl.dataset`."""
 
 import argparse
+import inspect
 import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
+import tabulate
 import tqdm.auto as tqdm
 
 from batch_rl.dataset import run_directories
@@ -20,23 +22,19 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_command(
-  commands: Any,
-  run: Callable[[argparse.Namespace], int],
-  name: str,
-  description: str,
+  commands: Any, run: Callable[[argparse.Namespace], int], name: str
 ) -> argparse.ArgumentParser:
   """Adds a command with the option `--json`.
 
   Args:
     commands: Subcommands of the main parser.
-    run: Function of the parsed arguments that returns the exit code.
+    run: Function of the parsed arguments that returns the exit code. Its docstring is
+      the help text.
     name: Name of the command.
-    description: Help text; its first sentence is the summary.
   """
+  text = inspect.cleandoc(run.__doc__ or '')
   command = commands.add_parser(
-    name,
-    help=description.split('.')[0],
-    description=description[0].upper() + description[1:],
+    name, help=text.partition('\n')[0], description=text
   )
   command.set_defaults(function=run)
   command.add_argument(
@@ -94,15 +92,12 @@ def table(
     lines: Cells of each line, the same number in all.
     left: Indices of the left-aligned columns.
   """
-  lines = [[programs.printable(cell) for cell in line] for line in lines]
-  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-  return [
-    '  '.join(
-      cell.ljust(width) if i in left else cell.rjust(width)
-      for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-    ).rstrip()
-    for line in lines
-  ]
+  cells = [[programs.printable(cell) for cell in line] for line in lines]
+  aligned = ['left' if i in left else 'right' for i in range(len(cells[0]))]
+  text = tabulate.tabulate(
+    cells, tablefmt='plain', colalign=aligned, disable_numparse=True
+  )
+  return [line.rstrip() for line in text.splitlines()]
 
 
 def number(value: float | None, digits: int = 0) -> str:
@@ -136,17 +131,24 @@ class Progress:
     if self._bar is not None:
       self._bar.close()
 
-  def __call__(self, stage: str, count: int, total: int | None = None) -> None:
+  def begin(
+    self, stage: str, total: int | None = None
+  ) -> Callable[[int], None]:
+    """Shows the bar of a stage; returns its callback, which threads may call."""
+    self.__exit__()
+    self._stage = stage
+    self._bar = tqdm.tqdm(
+      total=total,
+      desc='import' if stage == 'B' else stage,
+      unit='B' if stage == 'B' else '',
+      unit_scale=True,
+      disable=None,
+      leave=False,
+    )
+    return self._bar.update
+
+  def __call__(self, stage: str, count: int, total: int) -> None:
     """Advances the bar of a stage; see `episode_import.Progress`."""
     if stage != self._stage:
-      self.__exit__()
-      self._stage = stage
-      self._bar = tqdm.tqdm(
-        total=total,
-        desc='import' if stage == 'B' else stage,
-        unit='B' if stage == 'B' else '',
-        unit_scale=True,
-        disable=None,
-        leave=False,
-      )
+      self.begin(stage, total)
     self._bar.update(count)

@@ -11,18 +11,17 @@ from batch_rl.dataset.store import packed_shard, store
 
 def add(commands: Any) -> None:
   """Adds the command to a parser's subcommands."""
-  command = console.add_command(
-    commands,
-    _convert,
-    'convert',
-    'compress a run into a store. --replay_dir and these tools accept stores as '
-    'well as runs. The same command resumes an interrupted conversion.',
-  )
+  command = console.add_command(commands, _convert, 'convert')
   argument_types.add_run_directory(command)
   argument_types.add_path(command, 'store', 'store to create')
 
 
 def _convert(arguments: argparse.Namespace) -> int:
+  """Compresses a run into a store.
+
+  --replay_dir and these tools accept stores as well as runs. The same command resumes
+  an interrupted conversion.
+  """
   run = console.one_run(arguments)
   if run.is_store:
     raise ValueError(f'{arguments.directory} is already a store.')
@@ -32,9 +31,7 @@ def _convert(arguments: argparse.Namespace) -> int:
   total = sum(placement.capacity for placement in placements)
   with console.Progress() as progress:
     converted = store.convert(
-      run.data_dir,
-      arguments.store,
-      lambda rows: progress('rows', rows, total),
+      run.data_dir, arguments.store, progress.begin('rows', total)
     )
   size = sum(
     os.path.getsize(path)

@@ -29,15 +29,7 @@ _OPTIONS = {
 
 def add(commands: Any) -> None:
   """Adds the command to a parser's subcommands."""
-  command = console.add_command(
-    commands,
-    _fetch,
-    'fetch',
-    'fetch runs, or some of their shards. Each file is verified as it arrives. '
-    "RL Unplugged's files become stores as they arrive. The same command resumes an "
-    'interrupted fetch. Exit code 0 if everything is in place, 1 if something is '
-    'missing, 2 for a wrong argument.',
-  )
+  command = console.add_command(commands, _fetch, 'fetch')
   argument_types.add_path(
     command,
     'source',
@@ -96,12 +88,18 @@ def add(commands: Any) -> None:
 
 
 def _fetch(arguments: argparse.Namespace) -> int:
+  """Fetches runs, or some of their shards.
+
+  Each file is verified as it arrives. RL Unplugged's files become stores as they
+  arrive. The same command resumes an interrupted fetch. Exit code 0 if everything is in
+  place, 1 if something is missing, 2 for a wrong argument.
+  """
   runs = number_ranges.parse(arguments.run, '--run')
+  option = _OPTIONS[arguments.layout][0]
   for name, options in _OPTIONS.items():
     if name != arguments.layout:
-      what = f'--layout={arguments.layout}'
+      what = f'--layout={arguments.layout}, which has --{option}'
       argument_types.check_options(arguments, options, what)
-  option = _OPTIONS[arguments.layout][0]
   text, numbers = getattr(arguments, option), None
   if text is not None:
     numbers = number_ranges.parse(text, f'--{option}')

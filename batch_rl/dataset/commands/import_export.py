@@ -36,17 +36,7 @@ _WRONG_OPTIONS = {
 
 def add_import(commands: Any) -> None:
   """Adds the command `import`."""
-  command = console.add_command(
-    commands,
-    _import,
-    'import',
-    'import data in another layout or format as a store. Shards of the Dopamine '
-    'format may have other prefixes, and folders of their own. RL Unplugged files '
-    '(atari_episodes_ordered) are recognised by their names. TFDS datasets must have '
-    'the features of rlu_atari. The same command resumes an interrupted import. Exit '
-    'code 0 if everything was imported, 1 if a shard was left out, 2 for a wrong '
-    'argument.',
-  )
+  command = console.add_command(commands, _import, 'import')
   argument_types.add_path(
     command,
     'input_dir',
@@ -97,17 +87,25 @@ def add_import(commands: Any) -> None:
 
 
 def _import(arguments: argparse.Namespace) -> int:
+  """Imports data in another layout or format as a store.
+
+  Shards of the Dopamine format may have other prefixes, and folders of their own. RL
+  Unplugged files (atari_episodes_ordered) are recognised by their names. TFDS datasets
+  must have the features of rlu_atari. The same command resumes an interrupted import.
+  Exit code 0 if everything was imported, 1 if a shard was left out, 2 for a wrong
+  argument.
+  """
   source = arguments.input_dir
   input_format = arguments.format or source_formats.recognise(source)
   what = f'{source}, read as {input_format} data'
   argument_types.check_options(arguments, _WRONG_OPTIONS[input_format], what)
-  argument_types.check_outside(arguments.destination, source)
   if input_format == source_formats.DOPAMINE:
     return _import_dopamine(arguments)
   return _import_episodes(arguments, input_format)
 
 
 def _import_episodes(arguments: argparse.Namespace, input_format: str) -> int:
+  argument_types.check_outside(arguments.destination, arguments.input_dir)
   directory, game = arguments.destination, arguments.game
   last_step = arguments.last_step or 'auto'
   missing: list[int] = []
@@ -158,6 +156,7 @@ def _import_episodes(arguments: argparse.Namespace, input_format: str) -> int:
 
 def _import_dopamine(arguments: argparse.Namespace) -> int:
   shards = shard_discovery.discover(arguments.input_dir)
+  argument_types.check_outside(arguments.destination, arguments.input_dir)
   directory, table = arguments.destination, shards.table()
   if not arguments.json:
     lines = console.table(table, left=(1, 2))
@@ -170,11 +169,11 @@ def _import_dopamine(arguments: argparse.Namespace) -> int:
       notes = dopamine_import.import_shards(
         shards,
         os.path.join(directory, shard_files.REPLAY_LOGS),
-        lambda files: progress('files', files, total),
+        progress.begin('files', total),
       )
     else:
       notes = dopamine_import.import_store(
-        shards, directory, lambda rows: progress('rows', rows)
+        shards, directory, progress.begin('rows')
       )
   document = {
     'source': shards.input_dir,
@@ -193,13 +192,7 @@ def _import_dopamine(arguments: argparse.Namespace) -> int:
 
 def add_export(commands: Any) -> None:
   """Adds the command `export`."""
-  command = console.add_command(
-    commands,
-    _export,
-    'export',
-    'export a run as a dataset of another library. The destination appears only '
-    'when it is complete.',
-  )
+  command = console.add_command(commands, _export, 'export')
   argument_types.add_run_directory(command)
   argument_types.add_path(command, 'destination', 'directory to create')
   command.add_argument(
@@ -225,6 +218,10 @@ def add_export(commands: Any) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> int:
+  """Exports a run as a dataset of another library.
+
+  The destination appears only when it is complete.
+  """
   destination, subset = arguments.destination, arguments.subset
   if subset is not None:
     subsets.parse(subset)  # before the run is read

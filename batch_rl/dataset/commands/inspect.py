@@ -18,14 +18,7 @@ from batch_rl.dataset.commands import argument_types, console
 
 def add(commands: Any) -> None:
   """Adds the command to a parser's subcommands."""
-  command = console.add_command(
-    commands,
-    _inspect,
-    'inspect',
-    'show statistics of a run. Covers episodes, returns, lengths, actions and sizes; '
-    '--plot and --video also show frames, if observations are images: '
-    '(height, width) or (height, width, planes).',
-  )
+  command = console.add_command(commands, _inspect, 'inspect')
   argument_types.add_run_directory(command)
   argument_types.add_path(
     command,
@@ -49,6 +42,11 @@ def add(commands: Any) -> None:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
+  """Shows statistics of a run.
+
+  Covers episodes, returns, lengths, actions and sizes; --plot and --video also show
+  frames, if observations are images: (height, width) or (height, width, planes).
+  """
   plot, video = arguments.plot, arguments.video
   if arguments.episode is not None and not video:
     raise ValueError(
@@ -123,7 +121,15 @@ def _describe(
 
 def _tabulate(entries: list[dict[str, Any]], digits: int) -> list[str]:
   """Returns a table of shards and their total."""
-  with_unclipped = any(map(_has_clipped, entries[:-1]))
+  # Returns of rewards before clipping, if any were clipped.
+  with_unclipped = any(
+    entry['return']
+    and entry['unclipped_return']
+    and not math.isclose(
+      entry['return']['mean'], entry['unclipped_return']['mean'], rel_tol=1e-4
+    )
+    for entry in entries[:-1]
+  )
   head = ['shard', 'rows', 'steps', 'padding', 'episodes', 'length']
   head += ['return', 'min', 'max']
   head += ['unclipped'] if with_unclipped else []
@@ -144,18 +150,6 @@ def _tabulate(entries: list[dict[str, Any]], digits: int) -> list[str]:
     rate = size / steps if steps else None
     lines.append([*line, console.size(size), console.number(rate, 1)])
   return console.table(lines)
-
-
-def _has_clipped(entry: dict[str, Any]) -> bool:
-  """Returns whether a shard's rewards were clipped, by its manifest."""
-  returns, unclipped = entry['return'], entry['unclipped_return']
-  if not returns or not unclipped:
-    return False
-  # The manifest's returns are of rewards before they were rounded to float32.
-  return any(
-    not math.isclose(unclipped[key], returns[key], rel_tol=1e-4, abs_tol=1e-4)
-    for key in unclipped
-  )
 
 
 def _describe_written(

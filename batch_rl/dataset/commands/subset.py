@@ -10,13 +10,7 @@ from batch_rl.dataset.store import store
 
 def add(commands: Any) -> None:
   """Adds the command to a parser's subcommands."""
-  command = console.add_command(
-    commands,
-    _subset,
-    'subset',
-    'show the size and the hash of a subset of a run. The syntax is that of the\n'
-    'gin parameter FixedReplayBuffer.subset.',
-  )
+  command = console.add_command(commands, _subset, 'subset')
   command.formatter_class = argparse.RawDescriptionHelpFormatter
   command.epilog = "subsets, to be combined with '&':\n" + '\n'.join(
     f'  {subsets.usage(function)}\n      {function.__doc__}'
@@ -31,6 +25,10 @@ def add(commands: Any) -> None:
 
 
 def _subset(arguments: argparse.Namespace) -> int:
+  """Shows the size and the hash of a subset of a run.
+
+  The syntax is that of the gin parameter FixedReplayBuffer.subset.
+  """
   if arguments.subset is not None:
     subsets.parse(arguments.subset)  # before the run is read
   data = store.Store(console.one_run(arguments).data_dir, pack=False)

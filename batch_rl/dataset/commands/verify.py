@@ -12,14 +12,7 @@ from batch_rl.dataset.comparison import copies, fingerprints
 
 def add(commands: Any) -> None:
   """Adds the command to a parser's subcommands."""
-  command = console.add_command(
-    commands,
-    _verify,
-    'verify',
-    'check every file of a run. Reads each once, and checks checksums, format, '
-    'hashes of the manifest, gaps, values and suspicious data. Exit code 0 if all is '
-    'well, 1 if not, 2 for a wrong argument.',
-  )
+  command = console.add_command(commands, _verify, 'verify')
   argument_types.add_run_directory(command)
   command.add_argument(
     '--all', action='store_true', help='verify all runs below the directory'
@@ -33,6 +26,11 @@ def add(commands: Any) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+  """Checks every file of a run.
+
+  Reads each once, and checks checksums, format, hashes of the manifest, gaps, values
+  and suspicious data. Exit code 0 if all is well, 1 if not, 2 for a wrong argument.
+  """
   if arguments.all and arguments.fingerprints:
     raise ValueError('--fingerprints are those of one run; remove --all.')
   name, fingerprint = arguments.fingerprints, None

@@ -90,7 +90,7 @@ def _match(
   Returns:
     Episodes that only `a` has, those that only `b` has, and the pairs.
   """
-  waiting = collections.defaultdict(collections.deque)
+  waiting: dict[int, Any] = collections.defaultdict(collections.deque)
   for episode, value in b.items():
     waiting[value].append(episode)
   only_a, pairs = [], []
@@ -125,7 +125,7 @@ def _first_difference(
   def likeness(episode: int) -> int:
     columns_b = b.rows.episode(episode)
     return sum(
-      np.count_nonzero(_is_equal(columns_a[name], columns_b[name]))
+      int(_is_equal(columns_a[name], columns_b[name]).sum())
       for name in ('frame', 'action')
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.comparison import hashed_rows, xxh64
+from batch_rl.dataset.comparison import hashed_rows
 from batch_rl.dataset.imports import episode_import
 from batch_rl.dataset.interchange import source_formats
 from batch_rl.dataset.sampling import sampler
@@ -103,7 +103,7 @@ class Copy(abc.ABC):
       reward: Rewards.
     """
     zero = np.zeros((1, *self.frame_shape), self.frame_dtype)
-    hash_of_zero = xxh64.hash_rows(zero)[0]
+    hash_of_zero = hashed_rows.hash_rows(zero)[0]
     first = begin.copy()
     for skipped in range(most):
       index = np.flatnonzero((first == begin + skipped) & (first < stop))
@@ -195,7 +195,7 @@ class LoggedCopy(Copy):
       for rows, frames in read(piece):
         if stopped.is_set():
           return
-        out[rows] = xxh64.hash_rows(frames)
+        out[rows] = hashed_rows.hash_rows(frames)
         advance(len(rows))
 
     pieces: Sequence[Any] = self._store.suffixes
@@ -318,7 +318,7 @@ class EpisodesCopy(Copy):
       stop = min(start + _CHUNK_ROWS, len(out))
       decoded = np.empty((stop - start, *self.frame_shape), np.uint8)
       frames.decode(start, stop, decoded)
-      out[start:stop] = xxh64.hash_rows(decoded)
+      out[start:stop] = hashed_rows.hash_rows(decoded)
 
     list(pool.map(hash_chunk, range(0, len(out), _CHUNK_ROWS)))
 
@@ -348,18 +348,16 @@ def open_copy(
   Raises:
     ValueError: If the path holds no run, or several.
   """
-  reader: episode_import.EpisodeReader | None = None
   kind = source_formats.recognise(path)
   if kind == source_formats.RLDS:
     from batch_rl.dataset.interchange import rlds_import
 
-    reader = rlds_import.RldsReader(path)
-  elif kind == source_formats.UNPLUGGED:
-    from batch_rl.dataset.unplugged import reader as unplugged
+    return EpisodesCopy(path, rlds_import.RldsReader(path), last_step)
+  if kind == source_formats.UNPLUGGED:
+    from batch_rl.dataset.unplugged import reader
 
-    reader = unplugged.UnpluggedReader(path, run=run_number)
-  if reader is not None:
-    return EpisodesCopy(path, reader, last_step)
+    unplugged = reader.UnpluggedReader(path, run=run_number)
+    return EpisodesCopy(path, unplugged, last_step)
   run = run_directories.as_run(path)
   if run is None:
     runs = run_directories.find_runs(path)

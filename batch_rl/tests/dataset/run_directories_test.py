@@ -40,41 +40,31 @@ def test_runs_are_found_from_every_level(root):
 
 def test_runs_of_all_levels_are_found(root):
   """A run hides none that are deeper."""
-  shards.write_run(root / 'copy' / 'replay_logs', [30], 40)
-  shards.write_run(root / 'rem' / 'Pong' / '1' / 'replay_logs', [30], 40)
-  found = [
-    os.path.relpath(run.directory, root)
-    for run in run_directories.find_runs(str(root))
-  ]
-  assert found == [
-    'copy',
-    'Pong/1',
-    'Pong/2',
-    'Pong/10',
-    'Qbert/1',
-    'rem/Pong/1',
-  ]
+  for path in ('copy', 'rem/Pong/1', 'too/many/levels/1'):
+    shards.write_run(root / path / 'replay_logs', [30], 40)
+  found = run_directories.find_runs(str(root))
+  games = ['Pong/1', 'Pong/2', 'Pong/10', 'Qbert/1', 'copy', 'rem/Pong/1']
+  assert [os.path.relpath(run.directory, root) for run in found] == games
 
 
 def test_relative_paths_are_accepted(root, monkeypatch):
-  monkeypatch.chdir(root / 'Pong' / '2' / 'replay_logs')
-  assert names([run_directories.as_run('.')]) == [('Pong', '2')]
-  monkeypatch.chdir(root / 'Pong' / '2')
-  assert names([run_directories.as_run('replay_logs')]) == [('Pong', '2')]
-  assert names([run_directories.as_run('.')]) == [('Pong', '2')]
+  for inside, path in (('replay_logs', '.'), ('', 'replay_logs'), ('', '.')):
+    monkeypatch.chdir(root / 'Pong' / '2' / inside)
+    assert names([run_directories.as_run(path)]) == [('Pong', '2')]
 
 
 def test_description_needs_no_rows(root):
-  os.remove(root / 'Pong' / '2' / 'replay_logs' / manifests.FILE_NAME)
-  (root / 'Pong' / '10' / 'replay_logs' / 'add_count_ckpt.0.gz').write_bytes(
-    b''
-  )
-  runs = run_directories.describe_runs(
+  logs = root / 'Pong' / '2' / 'replay_logs'
+  (logs / manifests.FILE_NAME).unlink()
+  (root / 'Pong/10/replay_logs/add_count_ckpt.0.gz').write_bytes(b'')
+  found = run_directories.describe_runs(
     run_directories.find_runs(str(root / 'Pong'))
   )
-  assert [run['rows'] for run in runs] == [33, 33, 33]
-  assert [run['shards'] for run in runs] == [1, 1, 1]
-  assert all(run['bytes'] > 0 and run['game'] == 'Pong' for run in runs)
+  assert [run['rows'] for run in found] == [33, 33, 33]
+  assert [run['shards'] for run in found] == [1, 1, 1]
+  assert {run['game'] for run in found} == {'Pong'}
+  sizes = [path.stat().st_size for path in logs.iterdir()]
+  assert found[1]['bytes'] == sum(sizes)
 
 
 @pytest.mark.parametrize(

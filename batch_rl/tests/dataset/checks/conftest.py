@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 
-from batch_rl.dataset.shards import manifests
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.checks import run_files
 
@@ -21,15 +20,6 @@ def intact_logs(tmp_path_factory):
 def logs(intact_logs, tmp_path):
   """A copy of `intact_logs` that a test may damage."""
   return shutil.copytree(intact_logs, tmp_path / 'replay_logs')
-
-
-@pytest.fixture(scope='session')
-def fuzzed_logs(intact_logs, tmp_path_factory):
-  """A copy without a manifest; a test that damages it restores it."""
-  directory = tmp_path_factory.mktemp('fuzzed') / 'replay_logs'
-  shutil.copytree(intact_logs, directory)
-  (directory / manifests.FILE_NAME).unlink()
-  return directory
 
 
 @pytest.fixture(scope='session')

@@ -43,19 +43,6 @@ def test_every_command_reads_shards_and_their_store(kind, run):
   assert len(hashes) == 1
 
 
-@pytest.mark.parametrize('kind', ['planes'], indirect=True)
-def test_planes_are_shown_in_colour(kind, run, tmp_path):
-  arguments = ('--plot', 'plot.png', '--video', 'episode.gif')
-  code, out, err = run('inspect', 'worlds/1', *arguments, '--episode', '1')
-  assert code == 0 and not err and 'note: the plot' not in out
-  assert Image.open('plot.png').size == (1320, 1155)
-  video = Image.open('episode.gif')
-  assert video.n_frames == 30 and video.size == (250, 250)
-  video.seek(29)
-  colors = {color for _, color in video.convert('RGB').getcolors()}
-  assert len(colors) > 4
-
-
 @pytest.mark.parametrize('kind', ['vector'], indirect=True)
 def test_what_is_no_image_is_left_out_in_one_line(kind, run, tmp_path):
   arguments = ('--plot', 'plot.png', '--video', 'episode.gif')

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from batch_rl.tests import shards
+from batch_rl.tests.dataset.checks.run_files import SAMPLE
 from batch_rl.tests.dataset.conftest import is_one_line
 
 RUN = 'Pong/1'
@@ -31,7 +32,6 @@ DESTINATIONS = {
   'import --shards': ['import', RUN, '{}', '--shards'],
   'fetch': [*FETCH[:-1], '{}'],
   'inspect --plot': ['inspect', RUN, '--plot', '{}'],
-  'inspect --video': ['inspect', RUN, '--video', '{}'],
 }
 
 
@@ -40,11 +40,16 @@ def tree(tmp_path_factory):
   """A dataset, a file, folders and loops of links; no test may change it."""
   root = tmp_path_factory.mktemp('tree')
   data = root / 'data'
-  shards.write_run(data / RUN / 'replay_logs', [30, 30], capacity=40)
-  for name in ('loop-v0', 'loop.png', 'loop.gif'):
-    (data / name).symlink_to(name)
+  for path, game in ((RUN, 'Pong'), ('Breakout', 'Breakout')):
+    environment = {'game': game}
+    with shards.make_log(
+      data / path / 'replay_logs', 40, environment=environment
+    ) as log:
+      for row in sum(shards.make_episodes([30, 30]), []):
+        shards.add_row(log, row)
+  (data / 'loop-v0').symlink_to('loop-v0')
   (data / 'file-v0').write_text('text')
-  for name in ('folder.png', 'folder.gif', '../minari'):
+  for name in ('folder.png', '../minari'):
     (data / name).mkdir()
   return root
 
@@ -79,11 +84,9 @@ def fill(template, value):
 
 
 @pytest.mark.parametrize('command', SOURCES)
-@pytest.mark.parametrize('path', ['', 'a\nb', 'a\0b', 'missing', 'loop-v0'])
+@pytest.mark.parametrize('path', ['', 'missing', 'loop-v0'])
 def test_wrong_sources(is_refused, command, path):
-  assert is_refused(
-    fill(SOURCES[command], path), repr(path).strip("'") if path else 'empty'
-  )
+  assert is_refused(fill(SOURCES[command], path), path or 'empty')
 
 
 @pytest.mark.parametrize('command', ['verify', 'convert', 'import', 'fetch'])
@@ -93,7 +96,7 @@ def test_sources_without_a_run(is_refused, command, path):
 
 
 @pytest.mark.parametrize('command', DESTINATIONS)
-@pytest.mark.parametrize('path', ['', '\t', 'a\nb', 'a\0b'])
+@pytest.mark.parametrize('path', ['\t', 'a\0b'])
 def test_wrong_names_of_destinations(is_refused, command, path):
   named = repr(path).strip("'") if path.strip() else 'empty'
   assert is_refused(fill(DESTINATIONS[command], path), named)
@@ -106,11 +109,9 @@ def test_wrong_names_of_destinations(is_refused, command, path):
   'path',
   [
     'gs://bucket/new-v0',
-    'file-v0',
     'file-v0/below-v0',
     'loop-v0/below-v0',
     '/proc/new-v0',
-    f'{RUN}/replay_logs',
     f'{RUN}/../1/replay_logs/new-v0',
   ],
 )
@@ -118,70 +119,64 @@ def test_wrong_destinations(is_refused, command, path):
   assert is_refused(fill(DESTINATIONS[command], path), '')
 
 
-@pytest.mark.parametrize(
-  'command, path',
-  [(c, p) for c in ('convert', 'export', 'import') for p in ('.', '/', RUN)]
-  + [('fetch', path) for path in ('.', 'copy', '../data')],
-)
+@pytest.mark.parametrize('command', ['convert', 'export', 'import', 'fetch'])
+@pytest.mark.parametrize('path', ['.', '/'])
 def test_destinations_in_the_source_or_with_other_content(
   is_refused, command, path
 ):
-  assert is_refused(fill(DESTINATIONS[command], path), path)
-
-
-@pytest.mark.parametrize('path', ['/', 'folder.png', 'missing/x.png'])
-@pytest.mark.parametrize('option', ['--plot', '--video'])
-def test_wrong_images(is_refused, option, path):
-  ending = '.png' if option == '--plot' else '.gif'
-  assert is_refused(['inspect', RUN, option, path.replace('.png', ending)], '')
-
-
-@pytest.mark.parametrize('game', ['', '..', '/tmp/x', 'a/b', 'a\nb', 'x' * 256])
-def test_wrong_games(is_refused, game):
-  arguments = [*FETCH[:3], game, *FETCH[4:]]
-  assert is_refused(arguments, '--game')
-  arguments = ['import', RUN, '../new', '--format', 'rlds', '--game', game]
-  assert is_refused(arguments, '--game')
+  if (command, path) != ('fetch', '/'):
+    assert is_refused(fill(DESTINATIONS[command], path), path)
 
 
 HUGE = '9' * 30
-NUMBERS = ['', '-1', '1.5', 'x', HUGE]
+MINARI = f'export {RUN} ../new-v0 --format minari'
+RLDS = f'import {RUN} ../new --format rlds'
+FETCH_ALL = ' '.join(FETCH)
 
 
-@pytest.mark.parametrize('value', NUMBERS)
 @pytest.mark.parametrize(
-  'arguments',
+  'command, value',
   [
-    [*FETCH, '--jobs'],
-    [*FETCH, '--retries'],
-    [*FETCH, '--timeout'],
-    [*FETCH[:6], '--data_dir', '../new', '--run'],
-    [*FETCH, '--shards'],
-    ['inspect', RUN, '--video', '../x.gif', '--episode'],
-    ['export', RUN, '../new-v0', '--format', 'minari', '--stack'],
-    ['import', RUN, '../new', '--format', 'rlds', '--shard_rows'],
+    ('', 'COMMAND'),
+    (f'look {RUN}', 'look'),
+    (f'verify {RUN} --fast', '--fast'),
+    *((f'fetch . --run 1 --game={game}', '--game') for game in ('', '..')),
+    (f'{RLDS} --game=a/b', '--game'),
+    (f'{RLDS} --game={"x" * 256}', '--game'),
+    *(
+      (f'{command}={value}', command.rpartition(' ')[2])
+      for value in ('', '-1', '1.5', HUGE)
+      for command in (
+        f'{FETCH_ALL} --jobs',
+        f'{FETCH_ALL} --run',
+        f'{MINARI} --stack',
+        f'{RLDS} --shard_rows',
+      )
+    ),
+    (f'inspect {RUN} --video ../x.gif --episode={HUGE}', 'no episode'),
+    (f'inspect {RUN} --video ../x.gif --episode=1.5', '--episode'),
+    (f'inspect {RUN} --episode=1', '--video'),
+    (f'inspect {RUN} --video a.avi', '.gif or .mp4'),
+    (f'inspect {RUN} --video missing/a.gif', 'missing'),
+    (f'inspect {RUN} --plot a.doc', '.png'),
+    (f'inspect {RUN} --plot /', '/'),
+    (f'inspect {RUN} --plot folder.png', 'folder.png'),
+    ('inspect \x1b[31m', r'\x1b[31m'),
+    (f'{FETCH_ALL} --shards=1-10001', '--shards='),
+    (f'{FETCH_ALL} --shards=2-1', '--shards='),
+    *((f'subset {RUN} {text}', text) for text in ('x', 'shards(-1,2)')),
+    (f'subset {RUN} {"(" * 9999}', ''),
+    (f'{MINARI} --subset=x', 'x'),
+    (f'{MINARI} --subset=', ''),
+    (f'compare {RUN} Pong', f'e.g. {RUN}'),
+    (f'compare {RUN} Breakout', 'Breakout'),
+    (f'compare {RUN} {SAMPLE}', 'uint8 (84, 84)'),
+    (f'compare {RUN} run_1-00000-of-00050', 'does not exist'),
+    (f'compare {RUN} {RUN} --run=1', '--run does not apply'),
+    (f'compare {RUN} {RUN} --last_step=auto', '--last_step does not apply'),
+    (f'verify {RUN} --fingerprints Breakout-1', 'MinAtar-Breakout-1-sample'),
+    (f'verify . --all --fingerprints {RUN}', '--all'),
   ],
-  ids=lambda arguments: ' '.join([arguments[0], arguments[-1]]),
 )
-def test_wrong_numbers(is_refused, arguments, value):
-  name = '' if arguments[-1] == '--episode' else arguments[-1]
-  assert is_refused([*arguments[:-1], f'{arguments[-1]}={value}'], name)
-
-
-@pytest.mark.parametrize(
-  'text', ['1-99999999999', '1-10001', '1-9000,20000-29000', f'1-{HUGE}', '2-1']
-)
-def test_wrong_ranges(is_refused, text):
-  assert is_refused([*FETCH, f'--shards={text}'], '--shards=')
-  arguments = [*FETCH[:4], f'--run={text}', *FETCH[6:]]
-  assert is_refused(arguments, '--run=')
-
-
-@pytest.mark.parametrize(
-  'subset',
-  ['', 'x', 'a\nb', 'shards(-1, 2)', 'random_trajectories(1e999)', '(' * 9999],
-)
-def test_wrong_subsets(is_refused, subset):
-  assert is_refused(['subset', RUN, subset], '')
-  export = ['export', RUN, '../new-v0', '--format', 'minari', '--subset']
-  assert is_refused([*export, subset], '')
+def test_a_mistake_names_the_value(is_refused, command, value):
+  assert is_refused(command.split(), value)

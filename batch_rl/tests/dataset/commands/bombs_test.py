@@ -14,12 +14,9 @@ GB = 1 << 30
 BOMBS = {
   'rows of 4 GB': ('observation', '|u1', (ROWS, 4 * GB), 4 * GB),
   'values of 1 GB': ('observation', '|V1073741824', (ROWS,), GB),
-  'sizes beyond 64 bits': ('observation', '|u1', (ROWS, 1 << 32, 1 << 32), 0),
   'endless empty rows': ('observation', '|u1', (10**15, 0), 0),
   'rows that are not there': ('reward', '<f4', (1 << 24,), 0),
   'counters': ('invalid_range', '<i8', (1 << 24,), GB >> 3),
-  'a count': ('add_count', '<i8', (1 << 29,), 4 * GB),
-  'rows of actions': ('action', '<i4', (ROWS, 1 << 20), ROWS << 22),
   'terminals': ('terminal', '|u1', (4 * GB,), 4 * GB),
 }
 

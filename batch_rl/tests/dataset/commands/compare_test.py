@@ -75,60 +75,16 @@ def test_the_first_difference_is_named_with_its_place(root, run):
   )
   code, out, _ = run('compare', one, two, '--quick', '--json')
   document = json.loads(out)
-  assert code == 1 and document['equal'] == 1
-  assert document['different'] == {'a': 1, 'b': 1}
+  assert code == 1 and document['different'] == {'a': 1, 'b': 1}
   assert list(document['first']['values']) == ['reward']
-
-
-def test_an_episode_that_one_copy_lacks_is_named(root, run):
-  long = root / 'Pong' / '3'
-  shards.write_run(long / 'replay_logs', [30, 30, 20], capacity=40)
-  code, out, _ = run('compare', root / 'Pong' / '1', long)
+  shards.write_run(root / 'long' / 'replay_logs', [30, 30, 20], capacity=40)
+  code, out, _ = run('compare', one, root / 'long')
   difference, verdict = out.splitlines()[3:]
   assert code == 1 and difference == (
     'first difference: B: episode 2, step 0 (shard 1, ring position 29): only one '
     'copy has this episode'
   )
   assert verdict.endswith('2 are in both, 1 only in B')
-
-
-@pytest.mark.parametrize(
-  'arguments, message',
-  [
-    (['{root}/Pong/1'], 'required: B'),
-    (['{root}/Pong/1', '{root}/no'], 'cannot be listed'),
-    (['{root}/Pong/1', '{root}/Pong'], 'choose one in it, e.g. {root}/Pong/1'),
-    (['{root}/Pong/1', '{root}/empty'], 'holds no run'),
-    (['{root}/Pong/1', '{root}/Breakout'], 'one of Breakout'),
-    (['{root}/Pong/1', '{sample}'], 'uint8 (84, 84)'),
-    (['{root}/Pong/1', '{root}/run_1-00000-of-00050'], 'does not exist'),
-    (['{root}/Pong/1', '{root}/Pong/2', '--run=-1'], '--run'),
-    (['{root}/Pong/1', '{root}/Pong/2', '--run=1'], '--run does not apply'),
-    (
-      ['{root}/Pong/1', '{root}/Pong/2', '--last_step=auto'],
-      '--last_step does not apply',
-    ),
-    (['{root}/Pong/1', '{root}/Pong/2', '--last_step=x'], '--last_step'),
-  ],
-)
-def test_a_mistake_is_one_line(root, run, arguments, message):
-  (root / 'empty').mkdir()
-  other = root / 'Breakout'
-  shutil.copytree(root / 'Pong' / '1', other)
-  set_game(other, 'Breakout')
-  set_game(root / 'Pong' / '1', 'Pong')
-  values = {'root': root, 'sample': SAMPLE}
-  arguments = [argument.format(**values) for argument in arguments]
-  code, out, err = run('compare', *arguments)
-  assert code == 2 and not out and is_one_line(err), err
-  assert message.format(**values) in err
-
-
-def test_a_damaged_copy_is_one_line(root, run):
-  path = root / 'Pong/2/replay_logs' / shard_files.file_name('observation', 1)
-  path.write_bytes(path.read_bytes()[:-20])
-  code, _, err = run('compare', root / 'Pong' / '1', root / 'Pong' / '2')
-  assert code == 2 and is_one_line(err) and f'{path} is damaged' in err
 
 
 @pytest.fixture
@@ -142,17 +98,12 @@ def printed(root, run):
   return path
 
 
-def test_a_fingerprint_is_checked(root, run, printed):
-  code, out, _ = run('verify', root / 'Pong/2', '--fingerprints', printed)
-  assert code == 0 and f'its transitions are those of {printed}' in out
-  store = root / 'store'
-  run('convert', root / 'Pong' / '2', store)
-  code, out, _ = run('verify', store, '--fingerprints', printed)
-  assert code == 0 and f'its transitions are those of {printed}' in out
-
-
-def test_a_fingerprint_names_the_shard(root, run, printed):
-  two = root / 'Pong' / '2'
+def test_a_fingerprint_is_checked_and_names_the_shard(root, run, printed):
+  two, store = root / 'Pong' / '2', root / 'store'
+  run('convert', two, store)
+  for copy in (two, store):
+    code, out, _ = run('verify', copy, '--fingerprints', printed)
+    assert code == 0 and f'its transitions are those of {printed}' in out
   change(two, 'action', 1, 5, 9)
   (two / 'replay_logs' / 'manifest.json').unlink()
   code, out, _ = run('verify', two, '--fingerprints', printed, '--json')
@@ -163,21 +114,19 @@ def test_a_fingerprint_names_the_shard(root, run, printed):
 
 
 @pytest.mark.parametrize(
-  'printed_absent, absent, changed, found',
+  'absent, changed, found',
   [
-    ((), (0, 3, 4), None, ['shard 0 of the fingerprint is not here', 'same']),
-    ((), (0, 3, 4), 2, ['shard 2 differs from the fingerprint']),
+    ((0, 3, 4), None, ['shard 0 of the fingerprint is not here', 'same']),
+    ((0, 3, 4), 2, ['shard 2 differs from the fingerprint']),
     # The first row of a last shard is in the run only if the shard before it is.
-    ((), (3,), None, ['shard 4 was not compared: its first row', 'same']),
-    ((), (3,), 1, ['shard 1 differs', 'shard 4 was not compared: ']),
-    ((), (0, 1, 2, 3), None, ['shard 4 was not compared: ', 'no part of it']),
-    ((0, 1), (2, 3, 4), None, ['no part of it could be compared']),
+    ((3,), None, ['shard 4 was not compared: its first row', 'same']),
+    ((0, 1, 2, 3), None, ['shard 4 was not compared: ', 'no part of it']),
   ],
 )
 def test_parts_of_a_run_are_checked_by_their_shards(
-  root, run, printed_absent, absent, changed, found
+  root, run, absent, changed, found
 ):
-  for name, missing in (('3', printed_absent), ('4', absent)):
+  for name, missing in (('3', ()), ('4', absent)):
     logs = root / 'Pong' / name / 'replay_logs'
     shards.write_run(logs, [30, 30, 30, 30, 40], capacity=40)
     (logs / 'manifest.json').unlink()
@@ -195,11 +144,17 @@ def test_parts_of_a_run_are_checked_by_their_shards(
   assert (same in out) == ('same' in found), out
 
 
-def test_another_run_is_not_the_fingerprints(root, run, printed):
+def test_another_or_damaged_run_has_findings(root, run, printed):
   other = root / 'Pong' / '3'
   shards.write_run(other / 'replay_logs', [20, 25, 30], capacity=40)
   code, out, _ = run('verify', other, '--fingerprints', printed)
   assert code == 1 and 'none of 2 parts is as in the fingerprint' in out
+  path = root / 'Pong/2/replay_logs' / shard_files.file_name('observation', 1)
+  path.write_bytes(path.read_bytes()[:-20])
+  code, out, _ = run('verify', root / 'Pong/2', '--fingerprints', printed)
+  assert code == 1 and f'cannot be compared with {printed}: {path} is' in out
+  code, _, err = run('compare', root / 'Pong' / '1', root / 'Pong' / '2')
+  assert code == 2 and is_one_line(err) and f'{path} is damaged' in err
 
 
 def test_a_fingerprint_tells_whether_rewards_are_clipped(root, run):
@@ -227,22 +182,13 @@ def test_a_fingerprint_tells_whether_rewards_are_clipped(root, run):
   assert f'its transitions are those of {path}' in out, out
 
 
-def test_a_damaged_run_has_findings(root, run, printed):
-  path = root / 'Pong/2/replay_logs' / shard_files.file_name('observation', 1)
-  path.write_bytes(path.read_bytes()[:-20])
-  code, out, _ = run('verify', root / 'Pong/2', '--fingerprints', printed)
-  assert code == 1 and f'cannot be compared with {printed}: {path} is' in out
-
-
 @pytest.mark.parametrize(
   'content, message',
   [
     (None, 'a name in the package: MinAtar-Breakout-1-sample, Pong-1-sample'),
-    (b'', 'is not a fingerprint'),
     (b'{"format": "batch_rl fingerprint 1"}', 'it has no run'),
     (b'\x89PNG', 'is not a fingerprint'),
     ((b'fingerprint 1', b'fingerprint 2'), "'batch_rl fingerprint 2'"),
-    ((b'"transitions": 60', b'"transitions": 61'), 'differs from its hash'),
     ((b'"number": 1', b'"number": 7'), 'differs from its hash'),
     ((b'"number": 1', b'"number": -1'), 'number is -1'),
   ],
@@ -259,13 +205,11 @@ def test_a_wrong_fingerprint_is_one_line(root, run, printed, content, message):
   assert code == 2 and not out and is_one_line(err) and message in err, err
 
 
-def test_a_fingerprint_of_another_game_or_of_many_runs(root, run, printed):
+def test_a_fingerprint_of_another_game(root, run, printed):
   set_game(root / 'Pong' / '2', 'Breakout')
   code, out, err = run('verify', root / 'Pong/2', '--fingerprints', printed)
   assert code == 2 and not out and is_one_line(err)
   assert 'of a run of Pong' in err and 'one of Breakout' in err
-  code, out, err = run('verify', root, '--all', '--fingerprints', printed)
-  assert code == 2 and not out and is_one_line(err) and '--all' in err
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 import json
 
-import pytest
-
-from batch_rl.dataset.store import store
 from batch_rl.tests.dataset.conftest import is_one_line
 
 
@@ -27,13 +24,13 @@ def test_a_store_takes_the_place_of_its_run(root, run):
         entry.pop('bytes', None)
         entry.pop('bytes_per_transition', None)
     assert documents[0] == documents[1]
+  videos = [root / '1.gif', root / '2.gif']
+  for source, video in zip((directory, path), videos, strict=True):
+    code, _, err = run('inspect', source, '--video', video)
+    assert code == 0 and not err
+  assert videos[0].read_bytes() == videos[1].read_bytes()
   code, out, _ = run('inspect', root / 'stores')
   first = out.splitlines()[1].split()
   assert code == 0 and first[:4] == ['Pong', '1', '2', '66']
   code, _, err = run('convert', path, root / 'again')
   assert code == 2 and is_one_line(err) and 'is already a store' in err
-
-
-def test_a_store_has_a_name(root):
-  with pytest.raises(ValueError, match='the store for .* is empty'):
-    store.convert(str(root / 'Pong' / '1' / 'replay_logs'), '')

@@ -1,6 +1,5 @@
 """Tests for `import` of RL Unplugged's files."""
 
-import json
 import os
 
 import numpy as np
@@ -16,18 +15,6 @@ LENGTHS = (30, 20, 25)
 NUMBERS = (0, 1, 3)
 
 
-def episodes_of(run, numbers=NUMBERS):
-  """Returns the episodes of `unplugged_files.write_run`, with clipped rewards."""
-  made = [
-    episode
-    for number in numbers
-    for episode in unplugged_files.random_episodes(
-      *LENGTHS, seed=100 * run + number
-    )
-  ]
-  return [(e.observation, e.action, np.clip(e.reward, -1, 1)) for e in made]
-
-
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
   """Files 0, 1 and 3 of run 1, and file 0 of run 2."""
@@ -37,72 +24,50 @@ def folder(tmp_path_factory):
   return folder
 
 
-def same(directory, run, numbers=NUMBERS):
-  runs.assert_same(
-    runs.transitions(directory),
-    runs.expected_transitions(episodes_of(run, numbers)),
-  )
-
-
-def test_a_run_becomes_a_store(folder, tmp_path, run):
-  target = tmp_path / 'store'
-  code, out, err = run('import', folder, target, '--run=1')
-  assert code == 0, err
-  assert 'Pong, 9 episodes, 225 steps' in out
-  assert 'terminal steps: transition' in out
-  assert 'no files of checkpoints 2,4-49' in out
-  same(target, 1)
-  assert logged_run.open(target).store.suffixes == list(NUMBERS)
-  code, out, err = run('verify', target)
-  assert code == 0, out + err
-  code, out, err = run('inspect', target, '--json')
-  document = json.loads(out)
-  assert document['game'] == 'Pong' and document['agent'] == 'dqn'
-  assert document['total']['agent_steps'] == 225
+def same(directory, numbers=NUMBERS):
+  """Compares with the episodes of run 1, whose rewards are clipped."""
+  made = [
+    (episode.observation, episode.action, np.clip(episode.reward, -1, 1))
+    for number in numbers
+    for episode in unplugged_files.random_episodes(*LENGTHS, seed=100 + number)
+  ]
+  expected = runs.expected_transitions(made)
+  runs.assert_same(runs.transitions(directory), expected)
 
 
 def test_checkpoints_may_be_chosen_and_added(folder, tmp_path, run):
   target = tmp_path / 'store'
-  for chosen, numbers in (('3', [3]), ('0', [0, 3]), ('0-1', [0, 1, 3])):
+  for chosen, numbers in (('3', [3]), ('0-1', [0, 1, 3])):
     code, out, err = run(
       'import', folder, target, '--run=1', f'--checkpoints={chosen}'
     )
     assert code == 0 and 'no files' not in out, err
-    same(target, 1, numbers)
+    same(target, numbers)
+  # Without a choice, files that do not exist are named.
+  code, out, err = run('import', folder, target, '--run=1')
+  assert code == 0 and 'Pong, 9 episodes, 225 steps' in out, err
+  assert 'terminal steps: transition' in out
+  assert 'no files of checkpoints 2,4-49' in out
+  assert logged_run.open(target).store.suffixes == list(NUMBERS)
+  code, out, err = run('verify', target)
+  assert code == 0 and 'all is well' in out, err
 
 
 def test_shards_of_the_dataset_have_the_same_transitions(folder, tmp_path, run):
   target = tmp_path / 'Pong' / '1'
   options = '--shards', '--shard_rows=100'
-  code, out, err = run('import', folder, target, '--run=1', *options)
+  code, _, err = run('import', folder, target, '--run=1', *options)
   assert code == 0, err
   assert len(os.listdir(target / 'replay_logs')) == 3 * 6 + 1
-  same(target / 'replay_logs', 1)
+  same(target / 'replay_logs')
 
 
 def test_files_of_an_earlier_import_are_not_missing(folder, tmp_path, run):
   target = tmp_path / 'store'
-  for number, missing in ((0, '1-49'), (1, '2-49'), (3, '2,4-49')):
+  for number, missing in ((0, '1-49'), (3, '1-2,4-49')):
     source = folder / file_names.format(1, number, 50)
     code, out, err = run('import', source, target)
     assert code == 0 and f'no files of checkpoints {missing}.' in out, err
-  same(target, 1)
-
-
-def test_terminal_steps_may_be_observations_only(tmp_path, run):
-  folder = tmp_path / 'Pong'
-  unplugged_files.write_run(folder, 1, [0], last_step='observation')
-  code, out, err = run('import', folder, tmp_path / 'store')
-  assert code == 0 and 'terminal steps: observation' in out, err
-  same(tmp_path / 'store', 1, [0])
-  # Contradicting files are an error, and the choice is kept.
-  unplugged_files.write_run(folder, 1, [1])
-  code, _, err = run('import', folder, tmp_path / 'store')
-  assert code == 2 and is_one_line(err) and '--last_step' in err
-  code, _, err = run(
-    'import', folder, tmp_path / 'store', '--last_step=transition'
-  )
-  assert code == 2 and is_one_line(err) and '--last_step=observation' in err
 
 
 def test_a_wrong_assumption_on_terminal_steps_has_a_way_out(tmp_path, run):
@@ -116,53 +81,44 @@ def test_a_wrong_assumption_on_terminal_steps_has_a_way_out(tmp_path, run):
   assert code == 0 and 'terminal steps: observation, assumed' in out, err
   code, _, err = run('import', folder, target)
   assert code == 2 and is_one_line(err)
-  assert 'add --last_step=observation to go on as before' in err
-  assert 'another directory with --last_step=transition' in err
-  options = folder, target, '--last_step=observation'
-  code, out, err = run('import', *options)
-  assert code == 0 and '2 episodes, 48 steps' in out, err
-  other = tmp_path / 'other'
-  code, out, err = run('import', folder, other, '--last_step=transition')
-  assert code == 0 and '2 episodes, 50 steps' in out, err
+  for kind, directory, steps in (
+    ('observation', target, 48),
+    ('transition', tmp_path / 'other', 50),
+  ):
+    assert f'--last_step={kind}' in err
+    code, out, _ = run('import', folder, directory, f'--last_step={kind}')
+    assert code == 0 and f'2 episodes, {steps} steps' in out
 
 
 def test_a_damaged_file_is_named_and_the_others_are_kept(tmp_path, run):
-  folder = tmp_path / 'Pong'
-  paths = unplugged_files.write_run(folder, 1, [0, 1, 2])
+  folder, store = tmp_path / 'Pong', tmp_path / 'store'
+  paths = unplugged_files.write_run(folder, 1, [0, 1])
   with open(paths[1], 'rb') as file:
     content = file.read()
   with open(paths[1], 'wb') as file:
     file.write(content[:-2000])
-  code, out, err = run('import', folder, tmp_path / 'store')
+  code, out, err = run('import', folder, store)
   assert code == 1 and out.count('left out: ') == 1, out + err
-  assert paths[1] in out and 'fetch it again' in out
-  assert sorted(os.listdir(tmp_path / 'store'))[-2:] == [
-    'shard-2.json',
-    'store.json',
-  ]
-  code, _, err = run('verify', tmp_path / 'store')
+  assert paths[1] in out and '--checkpoints' in out
+  code, _, err = run('verify', store)
   assert code == 2 and 'run the same import again' in err
-  chosen = tmp_path / 'chosen'
-  code, _, err = run('import', folder, chosen, '--checkpoints=0,2')
-  assert code == 0, err
-  same(chosen, 1, [0, 2])
-  kept = os.stat(tmp_path / 'store' / 'shard-0.bin').st_mtime_ns
+  kept = os.stat(store / 'shard-0.bin').st_mtime_ns
   with open(paths[1], 'wb') as file:
     file.write(content)
-  code, _, err = run('import', folder, tmp_path / 'store')
+  code, _, err = run('import', folder, store)
   assert code == 0, err
-  assert os.stat(tmp_path / 'store' / 'shard-0.bin').st_mtime_ns == kept
-  same(tmp_path / 'store', 1, [0, 1, 2])
+  assert os.stat(store / 'shard-0.bin').st_mtime_ns == kept
+  same(store, [0, 1])
 
 
 @pytest.mark.parametrize(
   'arguments, messages',
   [
     ([], ['runs 1-2', '--run']),
-    (['--run=3'], ['no files of run 3, but of 1-2']),
-    (['--run=1', '--checkpoints=1-3'], ['checkpoints 2, but of 0-1,3']),
-    (['--run=1', '--game=Breakout'], ['has files of Pong, not Breakout']),
-    (['--run=1', '--shard_rows=200'], ['--shard_rows needs --shards']),
+    (['--run=3'], ['run 3', '1-2']),
+    (['--run=1', '--checkpoints=1-3'], ['checkpoints 2', '0-1,3']),
+    (['--run=1', '--game=Breakout'], ['Pong', 'Breakout']),
+    (['--run=1', '--shard_rows=200'], ['--shard_rows', '--shards']),
     (['--format=dopamine', '--run=1'], ['--run does not apply']),
   ],
 )

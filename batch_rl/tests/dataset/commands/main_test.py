@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from batch_rl.dataset.sampling import subsets
 from batch_rl.tests.dataset.checks.run_files import SAMPLE
 from batch_rl.tests.dataset.conftest import is_one_line
 
@@ -25,25 +26,13 @@ def test_the_program_verifies_the_sample():
   assert sum(int(episodes) for _, episodes in shards) == 167
 
 
-@pytest.mark.parametrize(
-  'command', [[], ['verify'], ['inspect'], ['convert'], ['compare']]
-)
-def test_every_command_has_help(run, command):
-  code, out, _ = run(*command, '--help')
-  assert code == 0 and 'usage' in out
-
-
-@pytest.mark.parametrize(
-  'arguments, message',
-  [
-    (['verify', str(SAMPLE), '--fast'], '--fast'),
-    (['look', str(SAMPLE)], 'look'),
-    ([], 'COMMAND'),
-  ],
-)
-def test_wrong_arguments_are_one_line(run, arguments, message):
-  code, out, err = run(*arguments)
-  assert code == 2 and not out and is_one_line(err) and message in err
+def test_help_names_the_commands_and_all_subsets(run):
+  code, out, _ = run('--help')
+  assert code == 0 and 'Checks every file of a run.' in out
+  code, out, _ = run('subset', '--help')
+  assert code == 0
+  for function in subsets.SUBSETS.values():
+    assert subsets.usage(function) in out and function.__doc__ in out
 
 
 @pytest.mark.parametrize(

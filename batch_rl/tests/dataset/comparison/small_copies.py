@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from batch_rl.dataset.comparison import copies, hashed_rows, xxh64
+from batch_rl.dataset.comparison import copies, hashed_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ class MemoryCopy(copies.Copy):
         column.extend([0] * padding + list(values))
     numbers, action, reward, terminal = columns
     frames = np.array(numbers, '<u4').view(np.uint8).reshape(-1, 4)
-    hashes = xxh64.hash_rows(frames)
+    hashes = hashed_rows.hash_rows(frames)
     self.total = len(action)
     self.rows = hashed_rows.HashedRows(
       hashes if with_frames else np.zeros_like(hashes),
