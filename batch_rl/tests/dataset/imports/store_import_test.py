@@ -1,7 +1,6 @@
 """Tests for the import of episodes straight into a store."""
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -75,17 +74,6 @@ def test_each_part_becomes_a_shard_of_whole_episodes(tmp_path):
     assert len(episode.action) == LENGTHS[i]
     assert episode.begins_at_reset == (KINDS.get(i) != 'late')
     assert episode.ended == (KINDS.get(i) != 'truncated')
-
-
-def test_any_selection_of_shards_has_its_episodes(tmp_path):
-  target = str(tmp_path / 'store')
-  store_import.import_parts(make_reader(), target)
-  for chosen, numbers in (([1], (3, 4)), ([0, 2], (0, 1, 2, 5, 6))):
-    # In the memory of Dopamine's size, too: whole shards are used.
-    opened = store_lib.Store(target, chosen, max_rows=50)
-    opened.wait()
-    with_rows = runs.transitions_of(opened)
-    runs.assert_same(with_rows, expected(*numbers))
 
 
 def test_the_first_episode_counts_whatever_the_first_shard(tmp_path):
@@ -215,20 +203,3 @@ def test_a_copy_and_a_part_without_transitions_are_left_out(tmp_path):
   }
   with pytest.raises(ValueError, match='incomplete store: shards 1, 2'):
     store_lib.Store(target)
-
-
-def test_the_manifest_describes_the_run(tmp_path):
-  target = tmp_path / 'store'
-  store_import.import_parts(make_reader(), str(target))
-  manifest = json.loads((target / 'manifest.json').read_text())
-  assert manifest['environment'] == runs.ENVIRONMENT
-  assert manifest['source']['run'] == '1'
-  assert manifest['source']['last_step'] == 'transition'
-  assert manifest['rows'] == sum(e['rows'] for e in manifest['shards'])
-  assert manifest['episodes']['count'] == 7
-  lengths = manifest['episodes']['agent_steps']
-  assert lengths == {
-    'mean': pytest.approx(np.mean(LENGTHS)),
-    'min': 1,
-    'max': 97,
-  }

@@ -75,8 +75,6 @@ def test_tfds_loads_an_exported_run(tmp_path, run):
 @pytest.mark.parametrize(
   'kinds',
   [
-    {},
-    {3: 'open'},
     {1: 'truncated', 3: 'open'},
     {0: 'truncated', 1: 'late', 2: 'truncated'},
   ],
