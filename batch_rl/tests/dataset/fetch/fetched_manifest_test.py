@@ -1,13 +1,11 @@
 """The manifest describes the fetched files, and its hashes are verified."""
 
 import json
-import os
 
 import pytest
 
 from batch_rl.dataset.checks import run_checks
-from batch_rl.dataset.shards import incoming_shards, manifests, shard_files
-from batch_rl.tests.dataset.conftest import is_one_line
+from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests.dataset.fetch.fetched_files import (
   FRAMES,
   RUN,
@@ -61,10 +59,3 @@ def test_manifest_outlives_the_remote_one(root, server, run, data_dir):
   kept = json.loads((data_dir / manifests.FILE_NAME).read_text())
   assert {key: kept[key] for key in described} == described
   assert [entry['suffix'] for entry in kept['shards']] == [0, 1, 2]
-
-
-def test_one_process_writes_at_a_time(server, run, data_dir):
-  with incoming_shards.IncomingShards(str(data_dir), {'how': 'fetch'}):
-    code, _, err = run(server.url)
-  assert code == 2 and is_one_line(err)
-  assert f'is being written by process {os.getpid()}' in err

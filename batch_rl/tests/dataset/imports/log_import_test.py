@@ -67,6 +67,8 @@ def test_a_killed_import_continues(tmp_path):
     with pytest.raises(ValueError, match='state.json is damaged'):
       log_import.import_run(make_reader(), str(target))
   path.write_text(written)
+  with pytest.raises(ValueError, match='store.unfinished'):  # other options
+    log_import.import_run(make_reader(), str(target), shard_rows=200)
   reader = make_reader()
   with pytest.raises(ValueError, match='stopped'):
     log_import.import_run(reader, str(target), progress=stop)

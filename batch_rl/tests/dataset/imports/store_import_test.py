@@ -11,7 +11,7 @@ import pytest
 
 from batch_rl import dataset
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.checks import run_checks, run_statistics
+from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.tests import interchange_runs as runs
@@ -74,18 +74,6 @@ def test_each_part_becomes_a_shard_of_whole_episodes(tmp_path):
     assert len(episode.action) == LENGTHS[i]
     assert episode.begins_at_reset == (KINDS.get(i) != 'late')
     assert episode.ended == (KINDS.get(i) != 'truncated')
-
-
-def test_the_first_episode_counts_whatever_the_first_shard(tmp_path):
-  target = str(tmp_path / 'store')
-  store_import.import_parts(make_reader([2]), target)
-  (run,) = run_directories.find_runs(target)
-  statistics = run_statistics.compute(run)
-  assert statistics.lengths.tolist() == [30, 12]
-  assert statistics.padding_rows.tolist() == [6]
-  assert statistics.episodes.num_partial == 0
-  (shard,) = run_checks.verify_store(run).shards
-  assert shard['episodes'] == 2
 
 
 def test_a_full_disk_is_one_line_that_names_the_store(tmp_path, monkeypatch):
@@ -180,13 +168,6 @@ def test_another_run_is_refused(tmp_path, change, options, message):
   change(reader)
   with pytest.raises(ValueError, match=message):
     store_import.import_parts(reader, target, **options)
-
-
-def test_a_directory_with_other_content_is_refused(tmp_path):
-  (tmp_path / 'notes.txt').write_text('mine')
-  with pytest.raises(ValueError, match='holds something else'):
-    store_import.import_parts(make_reader(), str(tmp_path))
-  assert os.listdir(tmp_path) == ['notes.txt']
 
 
 def test_a_copy_and_a_part_without_transitions_are_left_out(tmp_path):

@@ -5,7 +5,6 @@ import os
 import shutil
 
 import numpy as np
-import pytest
 
 from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.shards import manifests, shard_files
@@ -115,19 +114,6 @@ def test_the_manifest_of_our_logger_is_kept(tmp_path, run):
     assert code == 2 and is_one_line(err)
     assert f'{frames} is damaged: its sha256 is' in err
     assert options or not target.exists()
-
-
-@pytest.mark.parametrize('folder', ['store', 'store.import'])
-def test_folders_with_other_content_are_never_used(
-  original, tmp_path, run, folder
-):
-  """The links are in `<store>.import`, which is removed after the import."""
-  (tmp_path / folder).mkdir()
-  (tmp_path / folder / 'thesis.tex').write_text('x')
-  code, _, err = run('import', original, tmp_path / 'store')
-  assert code == 2 and is_one_line(err) and str(tmp_path / folder) in err
-  assert sorted(os.listdir(tmp_path)) == sorted(['original', folder])
-  assert (tmp_path / folder / 'thesis.tex').exists()
 
 
 def test_a_partial_run_loses_the_totals_of_its_manifest(tmp_path, run):

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 from tensorflow_datasets.rl_unplugged import atari_utils
 
-from batch_rl.dataset.imports import episode_import
 from batch_rl.dataset.unplugged import examples, file_names, reader, tfrecords
 from batch_rl.tests.dataset.unplugged import unplugged_files
 
@@ -84,35 +83,6 @@ def test_files_are_identified_by_hashes(folder):
   assert some.fingerprint() != made.fingerprint()
 
 
-@pytest.mark.parametrize('clipped', [True, False])
-@pytest.mark.parametrize('last_step', ['transition', 'observation'])
-def test_last_steps_and_rewards(tmp_path, last_step, clipped):
-  episodes = unplugged_files.random_episodes(12, 9)
-  episodes.append(
-    unplugged_files.random_episodes(7)[0]._replace(truncated=True)
-  )
-  path = unplugged_files.write_file(
-    tmp_path / 'Pong' / file_names.format(1, 0, 50),
-    episodes,
-    last_step=last_step,
-    clipped=clipped,
-  )
-  made = open_reader(path)
-  found = list(made.read(made.parts[0]))
-  assert [episode.terminal for episode in found] == [True, True, False]
-  inferred = episode_import.infer_last_step(
-    made, made.parts[0], lambda stage, count, total: None
-  )
-  assert inferred == last_step
-  kept = [episode.rows_kept(last_step) for episode in found]
-  assert kept == [12, 9, 7]
-  for episode, want in zip(found, episodes, strict=True):
-    reward = np.clip(want.reward, -1, 1) if clipped else want.reward
-    n = len(reward)
-    np.testing.assert_array_equal(episode.unclipped[:n], reward)
-    np.testing.assert_array_equal(episode.reward[:n], np.clip(reward, -1, 1))
-
-
 @pytest.mark.usefixtures('eager')
 def test_the_files_are_those_that_tfds_reads(monkeypatch):
   # TFDS compares by value. Dopamine disables that in other tests.
@@ -135,15 +105,6 @@ def floats(*values):
 
 
 @pytest.mark.parametrize(
-  'discounts',
-  [floats(0, *[1] * 8, 0), floats('nan', *[0.99] * 9), floats(*[1] * 10)],
-)
-def test_discounts_that_may_be_legitimate(tmp_path, discounts):
-  found = read_one(tmp_path, discounts=discounts)
-  assert found.terminal == (discounts[-1] == 0)
-
-
-@pytest.mark.parametrize(
   'changes, message',
   [
     ({'observations': None}, 'has no observations; it has .*checkpoint_idx'),
@@ -158,6 +119,7 @@ def test_discounts_that_may_be_legitimate(tmp_path, discounts):
       'clipped_rewards that are',
     ),
     ({'discounts': floats(*[1] * 9, 2)}, 'discounts outside'),
+    ({'discounts': floats(1, *['nan'] * 9)}, 'discounts outside'),
     ({'discounts': floats(1, 1, 0, *[1] * 7)}, 'continues after one of 0'),
     ({'o_t': [b''] * 4}, 'holds transitions in random order, .*ordered'),
   ],
