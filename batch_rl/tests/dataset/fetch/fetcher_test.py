@@ -6,11 +6,10 @@ import json
 import shutil
 
 import fsspec
-import psutil
 import pytest
 
 from batch_rl.dataset.fetch import shard_run
-from batch_rl.dataset.shards import incoming_shards, manifests, shard_files
+from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
   FRAMES,
@@ -103,6 +102,8 @@ def test_other_contents_are_refused(root, server, run, body):
 def test_unrecorded_local_files_are_verified(root, server, run, data_dir):
   """Another program may have copied them."""
   shutil.copytree(root / RUN, data_dir)
+  code, out, _ = run(server.url, '--dry_run', '--json')
+  assert code == 0 and json.loads(out)['bytes_to_fetch'] == 0
   (data_dir / FRAMES).unlink()
   code, out, _ = run(server.url)
   assert code == 0 and server.gets() == [0]
@@ -114,24 +115,6 @@ def test_unrecorded_local_files_are_verified(root, server, run, data_dir):
   code, out, _ = run(server.url, to='other')
   assert code == 1 and f'{other / FRAMES} is damaged' in out
   assert 'Move it away' in out
-
-
-def test_a_copy_without_a_manifest_is_in_place(
-  root, server, run, data_dir, monkeypatch
-):
-  shutil.copytree(root / RUN, data_dir)
-  usage = psutil.disk_usage('/')._replace(free=1_000)
-  monkeypatch.setattr(psutil, 'disk_usage', lambda path: usage)
-  code, out, _ = run(server.url, '--dry_run', '--json')
-  document = json.loads(out)
-  assert code == 0 and document['bytes_to_fetch'] == 0
-  assert all(file['there'] for file in document['runs'][0]['files'])
-  code, out, _ = run(server.url)
-  assert code == 0 and not server.gets()
-  assert '0 files fetched, 18 already in place' in out
-  recorded = incoming_shards.recorded_files(str(data_dir))
-  assert recorded.keys() == contents(data_dir).keys()
-  assert_complete(root, data_dir)
 
 
 def test_full_disk_is_one_line(server, run, monkeypatch):

@@ -31,9 +31,7 @@ def test_dry_run(pong, web, run, tmp_path):
   )
 
 
-@pytest.mark.parametrize('lists', [False, True])
-def test_all_checkpoints_are_the_default(web, run, store, lists):
-  web.lists = lists
+def test_all_checkpoints_are_the_default(web, run, store):
   code, out, _ = run(web.url, UNPLUGGED)
   assert code == 1 and shards(store) == [0, 1, 2, 3]
   lacking = 'Pong/1: the source has no checkpoints 4-49 (found: 0-3)'
