@@ -36,8 +36,10 @@ INSTALL_REQUIRES = [
   'zstandard>=0.23',
   'isal>=1.7',
   'xxhash>=3.5',  # fingerprints of runs
-  # Checks RL Unplugged's files. The first with wheels for Python 3.13.
+  # RL Unplugged's files: checksums, by the first with wheels for Python 3.13, and
+  # Examples, with TensorFlow's own bound.
   'google-crc32c>=1.7',
+  'protobuf>=6.31.1',
   # Compiles the sampler. 0.61 is the first for NumPy 2.1 and Python 3.13; each release
   # has an upper bound for NumPy of its own.
   'numba>=0.61',

@@ -172,7 +172,7 @@ def _import(paths: list[str], scratch: str) -> Callable[[], int]:
   opened = reader.UnpluggedReader(
     os.path.dirname(paths[0]), checkpoints=f'0-{len(paths) - 1}'
   )
-  # Loads the compiled decoder.
+  # Loads OpenCV.
   frames: Any = next(opened.read(opened.parts[0])).frames
   frames.decode(0, 1, np.empty((1, 84, 84), np.uint8))
   directory = os.path.join(scratch, 'store')

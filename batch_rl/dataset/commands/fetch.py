@@ -2,20 +2,21 @@
 
 import argparse
 import dataclasses
+import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tqdm.auto as tqdm
 
 from batch_rl.dataset.commands import argument_types, console, import_export
 from batch_rl.dataset.fetch import (
+  fetched_run,
   fetcher,
-  layout,
   remotes,
-  shard_layout,
-  unplugged_layout,
+  shard_run,
+  unplugged_run,
 )
 from batch_rl.dataset.fetch import plan as plan_lib
 from batch_rl.utils import files, number_ranges
@@ -94,7 +95,7 @@ def _fetch(arguments: argparse.Namespace) -> int:
   arrive. The same command resumes an interrupted fetch. Exit code 0 if everything is in
   place, 1 if something is missing, 2 for a wrong argument.
   """
-  runs = number_ranges.parse(arguments.run, '--run')
+  run_numbers = number_ranges.parse(arguments.run, '--run')
   option = _OPTIONS[arguments.layout][0]
   for name, options in _OPTIONS.items():
     if name != arguments.layout:
@@ -112,16 +113,26 @@ def _fetch(arguments: argparse.Namespace) -> int:
   argument_types.check_outside(data_dir, arguments.source)
   if len(set(arguments.game)) < len(arguments.game):
     raise ValueError(f'--game={" ".join(arguments.game)} repeats a game.')
-  chosen: layout.Layout = shard_layout.ShardLayout()
-  if arguments.layout == 'unplugged':
-    chosen = unplugged_layout.UnpluggedLayout(
-      arguments.last_step, arguments.keep_raw
+  make_run: Callable[[str, str, int, str], fetched_run.FetchedRun]
+  make_run = shard_run.ShardRun
+  is_unplugged = arguments.layout == 'unplugged'
+  if is_unplugged:
+    unplugged_run.check(arguments.game, run_numbers, numbers or ())
+    make_run = functools.partial(
+      unplugged_run.UnpluggedRun,
+      last_step=arguments.last_step,
+      keep_raw=arguments.keep_raw,
     )
-  chosen.check(arguments.game, runs, numbers or ())
   remote = remotes.connect(arguments.source, arguments.timeout)
   try:
-    plans = plan_lib.make_plan(
-      remote, chosen, arguments.game, runs, numbers, data_dir, arguments.jobs
+    runs = plan_lib.make_plan(
+      remote,
+      make_run,
+      arguments.game,
+      run_numbers,
+      numbers,
+      data_dir,
+      arguments.jobs,
     )
   except remotes.RemoteError as error:
     message = str(error)
@@ -129,40 +140,42 @@ def _fetch(arguments: argparse.Namespace) -> int:
       message = f'{remote.name} cannot be reached: {message}.'
     print(f'error: {message}', file=sys.stderr)
     return 1
-  missing = [line for plan in plans for line in plan.missing]
-  needed = layout.bytes_to_fetch(plans)
+  missing = [line for run in runs for line in run.missing]
+  needed = fetched_run.bytes_to_fetch(fetched_run.waiting(runs))
   document = {
     'source': remote.name,
     'data_dir': data_dir,
-    'runs': [_describe(plan, arguments.dry_run) for plan in plans],
+    'runs': [_describe(run, arguments.dry_run) for run in runs],
     'bytes_to_fetch': needed,
   }
   purpose = f'{console.size(needed)} to fetch'
-  if need := chosen.disk_need(plans, arguments.jobs):
-    document['disk'] = dataclasses.asdict(need)
+  need = {'raw_files': 0}
+  if is_unplugged:
+    need = unplugged_run.disk_need(runs, arguments.jobs, arguments.keep_raw)
+    document['disk'] = need
     purpose += (
-      f'; disk space: about {console.size(need.store_bytes)} for the store '
-      f'({unplugged_layout.STORE_RATIO} B for each raw byte), and '
-      f'{console.size(need.raw_bytes)} for raw files, at most {need.raw_files} at '
-      'a time'
+      f'; disk space: about {console.size(need["store_bytes"])} for the store '
+      f'({unplugged_run.STORE_RATIO} B for each raw byte), and '
+      f'{console.size(need["raw_bytes"])} for raw files, at most '
+      f'{need["raw_files"]} at a time'
     )
-    needed = need.raw_bytes + need.store_bytes
+    needed = need['raw_bytes'] + need['store_bytes']
   if arguments.dry_run:
-    lines = _tabulate(plans, chosen.unit)
+    lines = _tabulate(runs)
     lines += [f'missing: {line}' for line in missing]
     lines.append(f'{purpose} (to {data_dir})')
     document |= {'ok': not missing, 'missing': missing}
     console.show(arguments, document, lines)
     return int(bool(missing))
   plan_lib.check_disk_space(needed, purpose, data_dir)
-  if need and need.raw_files and not arguments.json:
+  if need['raw_files'] and not arguments.json:
     print(purpose, flush=True)
   log = (lambda line: None) if arguments.json else _log
   result = fetcher.Fetcher(
-    remote, chosen, arguments.jobs, arguments.retries, log
-  ).fetch(plans)
+    remote, arguments.jobs, arguments.retries, log
+  ).fetch(runs)
   document |= {'ok': not result.wrong, **dataclasses.asdict(result)}
-  console.show(arguments, document, _summarize(result, plans))
+  console.show(arguments, document, _summarize(result, runs))
   return int(bool(result.wrong))
 
 
@@ -171,33 +184,33 @@ def _log(line: str) -> None:
   sys.stdout.flush()
 
 
-def _describe(plan: layout.RunPlan, with_files: bool) -> dict[str, Any]:
+def _describe(run: fetched_run.FetchedRun, with_files: bool) -> dict[str, Any]:
   document: dict[str, Any] = {
-    'game': plan.game,
-    'run': plan.number,
-    'directory': plan.directory,
-    'shards': plan.suffixes,
+    'game': run.game,
+    'run': run.number,
+    'directory': run.directory,
+    'shards': run.suffixes,
   }
   if with_files:
-    document['files'] = [dataclasses.asdict(file) for file in plan.files]
+    document['files'] = [dataclasses.asdict(file) for file in run.files]
   return document
 
 
-def _tabulate(plans: Sequence[layout.RunPlan], unit: str) -> list[str]:
-  lines = [['run', unit, 'files', 'size', 'to fetch']]
-  for plan in plans:
-    for suffix in plan.suffixes:
-      part = [file for file in plan.files if file.suffix == suffix]
+def _tabulate(runs: Sequence[fetched_run.FetchedRun]) -> list[str]:
+  lines = [['run', runs[0].unit, 'files', 'size', 'to fetch']]
+  for run in runs:
+    for suffix in run.suffixes:
+      part = [file for file in run.files if file.suffix == suffix]
       sizes = [file.size for file in part if file.size is not None]
       size = sum(sizes) if len(sizes) == len(part) else None
-      needed = layout.bytes_to_fetch([dataclasses.replace(plan, files=part)])
+      needed = fetched_run.bytes_to_fetch(part)
       amounts = [str(len(part)), console.size(size), console.size(needed)]
-      lines.append([plan.title, str(suffix), *amounts])
+      lines.append([run.title, str(suffix), *amounts])
   return console.table(lines)
 
 
 def _summarize(
-  result: fetcher.Result, plans: Sequence[layout.RunPlan]
+  result: fetcher.Result, runs: Sequence[fetched_run.FetchedRun]
 ) -> list[str]:
   lines = []
   for summary in result.stores:
@@ -206,7 +219,7 @@ def _summarize(
   lines += [f'missing: {line}' for line in result.wrong]
   rate = console.size(int(result.bytes / max(result.seconds, 1e-9)))
   verdict = 'NOT complete' if result.wrong else 'complete'
-  directories = ', '.join(plan.directory for plan in plans if plan.files)
+  directories = ', '.join(run.directory for run in runs if run.files)
   return [
     *lines,
     f'{directories}: {verdict} ({result.fetched} files fetched, {result.there} '

@@ -24,7 +24,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
 import xxhash
 
 # Rows hashed at a time.

@@ -10,8 +10,7 @@ from typing import Any
 
 import tqdm.auto as tqdm
 
-from batch_rl.dataset.fetch import layout as layouts
-from batch_rl.dataset.fetch import partial_file, remotes
+from batch_rl.dataset.fetch import fetched_run, partial_file, remotes
 from batch_rl.dataset.imports import episode_import
 from batch_rl.utils import files, threads
 
@@ -43,8 +42,7 @@ class Fetcher:
   """Fetches the files of a plan; used once.
 
   Args:
-    remote: Remote of the plan.
-    layout: Layout of the remote.
+    remote: Remote of the runs.
     jobs: Number of files fetched in parallel.
     retries: Number of consecutive retries of a file without progress.
     log: Callback with a line of text for each complete shard.
@@ -53,13 +51,11 @@ class Fetcher:
   def __init__(
     self,
     remote: remotes.Remote,
-    layout: layouts.Layout,
     jobs: int,
     retries: int,
     log: Callable[[str], None] = lambda line: None,
   ):
     self._remote = remote
-    self._layout = layout
     self._jobs = jobs
     self._retries = retries
     self._log = log
@@ -71,7 +67,7 @@ class Fetcher:
     self._waiting: collections.Counter[tuple[str, int]] = collections.Counter()
     self._bar: Any = None
 
-  def fetch(self, plans: Sequence[layouts.RunPlan]) -> Result:
+  def fetch(self, runs: Sequence[fetched_run.FetchedRun]) -> Result:
     """Fetches files that are not in place, and verifies others without a record.
 
     Returns:
@@ -82,24 +78,21 @@ class Fetcher:
       OSError: If a file cannot be written, e.g. for lack of disk space.
     """
     started, result = time.monotonic(), self._result
-    result.wrong = [line for run in plans for line in run.missing]
-    opened: list[tuple[layouts.RunPlan, layouts.Destination]] = []
+    result.wrong = [line for run in runs for line in run.missing]
+    runs = [run for run in runs if run.files]
     with contextlib.ExitStack() as stack:
       tasks = []
-      for run in plans:
-        if run.destination is None or not run.files:
-          continue
-        run.destination.open(run.suffixes)
-        stack.callback(run.destination.close)
-        opened.append((run, run.destination))
+      for run in runs:
+        run.open()
+        stack.callback(run.close)
         for file in run.files:
-          if file.there and run.destination.is_done(file.name):
+          if file.there and run.is_done(file.name):
             result.there += 1
           else:
-            tasks.append((run, run.destination, file))
+            tasks.append((run, file))
             self._waiting[run.title, file.suffix] += 1
-      tasks.sort(key=lambda task: not task[2].begun)
-      absent = layouts.waiting(plans)
+      tasks.sort(key=lambda task: not task[1].begun)
+      absent = fetched_run.waiting(runs)
       self._bar = stack.enter_context(
         tqdm.tqdm(
           total=sum(file.size or 0 for file in absent),
@@ -113,11 +106,11 @@ class Fetcher:
       threads.parallel_map(
         self._fetch,
         tasks,
-        self._jobs + self._layout.max_waiting,
+        self._jobs + max((run.max_waiting for run in runs), default=0),
         self._stopped.set,
       )
-      for run, destination in opened:
-        wrong, notes, summary = destination.finish(run.title, run.files)
+      for run in runs:
+        wrong, notes, summary = run.finish()
         result.wrong += wrong
         result.notes += notes
         result.stores += [summary] if summary else []
@@ -129,20 +122,20 @@ class Fetcher:
     return result
 
   def _fetch(
-    self, task: tuple[layouts.RunPlan, layouts.Destination, layouts.FilePlan]
+    self, task: tuple[fetched_run.FetchedRun, fetched_run.FilePlan]
   ) -> None:
     """Fetches a file; records damage and failed requests in `_failures`."""
-    run, destination, file = task
-    path = destination.partial(file.name)
+    run, file = task
+    path = run.partial(file.name)
     partial = partial_file.PartialFile(path, self._count)
     try:
       try:
-        self._obtain(destination, file, partial)
+        self._obtain(run, file, partial)
       except episode_import.LastStepError:  # the file is intact
         raise
       except ValueError:  # a damaged file is fetched again once
         partial.discard()
-        self._obtain(destination, file, partial)
+        self._obtain(run, file, partial)
     except episode_import.LastStepError:
       raise
     except (remotes.RemoteError, ValueError) as error:
@@ -166,19 +159,19 @@ class Fetcher:
         self._result.fetched += 1
       self._waiting[run.title, file.suffix] -= 1
       if not self._waiting[run.title, file.suffix]:
-        self._log(f'{run.title}: {self._layout.unit} {file.suffix} is complete')
+        self._log(f'{run.title}: {run.unit} {file.suffix} is complete')
       self._bar.set_postfix_str(
         f'{self._waiting.total()} files to go', refresh=False
       )
 
   def _obtain(
     self,
-    destination: layouts.Destination,
-    file: layouts.FilePlan,
+    run: fetched_run.FetchedRun,
+    file: fetched_run.FilePlan,
     partial: partial_file.PartialFile,
   ) -> None:
     """Fetches and accepts a file; raises ValueError if it is damaged."""
-    if destination.take(file, partial, self._check_stopped):
+    if run.take(file, partial, self._check_stopped):
       return
     with self._connections:
       stat = remotes.with_retries(
@@ -187,7 +180,7 @@ class Fetcher:
         self._stopped.wait,
         partial.size,
       )
-    destination.accept(file, partial, stat.hashes, self._check_stopped)
+    run.accept(file, partial, stat.hashes, self._check_stopped)
 
   def _check_stopped(self, count: int) -> None:
     if self._stopped.is_set():

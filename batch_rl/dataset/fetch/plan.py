@@ -12,8 +12,7 @@ import psutil
 from absl import logging
 
 from batch_rl.atari import roms
-from batch_rl.dataset.fetch import layout as layouts
-from batch_rl.dataset.fetch import remotes
+from batch_rl.dataset.fetch import fetched_run, remotes
 from batch_rl.dataset.shards import incoming_shards, manifests
 from batch_rl.utils import files, number_ranges, threads
 
@@ -22,21 +21,21 @@ _RETRIES = 3
 
 def make_plan(
   remote: remotes.Remote,
-  layout: layouts.Layout,
+  make_run: Callable[[str, str, int, str], fetched_run.FetchedRun],
   games: Sequence[str],
-  runs: Sequence[int],
-  numbers: Sequence[int] | None,
+  numbers: Sequence[int],
+  shards: Sequence[int] | None,
   destination: str,
   jobs: int,
-) -> list[layouts.RunPlan]:
+) -> list[fetched_run.FetchedRun]:
   """Plans the fetch of each run of each game.
 
   Args:
     remote: Remote root of a dataset, the folder above the games.
-    layout: Layout of the remote.
+    make_run: Constructor of a run in the layout of the remote.
     games: Names of the games.
-    runs: Run numbers.
-    numbers: Numbers of shards or checkpoints; None for all.
+    numbers: Run numbers.
+    shards: Numbers of shards or checkpoints; None for all.
     destination: Local root of the dataset.
     jobs: Number of parallel requests.
 
@@ -46,29 +45,29 @@ def make_plan(
     ValueError: If a game, run or shard does not exist, or a local file differs from
       the remote one.
   """
-  plans, reasons = [], set()
-  for game, run in itertools.product(games, runs):
-    directory = os.path.join(destination, game, str(run))
-    look_up = _RunLookUp(remote, layout, game, run, numbers, jobs)
+  runs, reasons = [], set()
+  for game, number in itertools.product(games, numbers):
+    directory = os.path.join(destination, game, str(number))
+    run = make_run(remote.name, game, number, directory)
+    runs.append(run)
     try:
-      plans.append(look_up.plan(directory))
+      _RunLookUp(remote, run, shards, jobs).plan()
     except remotes.PermanentError as error:
       if isinstance(error, remotes.NotFound):
-        _check_folders(remote, look_up.folder)
+        _check_folders(remote, run.folder)
       reasons.add(str(error))
-      missing = f'{game}/{run} is not available: {error}'
-      plans.append(layouts.RunPlan(game, run, directory, [], [missing]))
-  if any(plan.files for plan in plans):
-    return plans
+      run.missing = [f'{run.title} is not available: {error}']
+  if any(run.files for run in runs):
+    return runs
   if reasons:
-    titles = ', '.join(plan.title for plan in plans)
+    titles = ', '.join(run.title for run in runs)
     raise remotes.PermanentError(
       f'{remote.name} has no {titles}, or refuses access: '
       f'{", ".join(sorted(reasons))}{near_names(games, roms.games())}. The source '
       'must be the folder above the games, in the layout that --layout names. '
-      f'{layout.advice}'
+      f'{runs[0].advice}'
     )
-  lines = [line for plan in plans for line in plan.missing]
+  lines = [line for run in runs for line in run.missing]
   raise ValueError(f'{remote.name}: {"; ".join(lines)}.')
 
 
@@ -89,79 +88,65 @@ def _check_folders(remote: remotes.Remote, folder: str) -> None:
 
 
 class _RunLookUp:
-  """Finds the files of one run at the remote.
+  """Finds the files of a run at the remote.
 
   Args:
     remote: Remote root of the dataset.
-    layout: Layout of the remote.
-    game: Name of the game.
-    run: Run number.
+    run: Run to find.
     numbers: Numbers of shards or checkpoints; None for all.
     jobs: Number of parallel requests.
-
-  Attributes:
-    folder: Path of the run's files at the remote.
   """
 
   def __init__(
     self,
     remote: remotes.Remote,
-    layout: layouts.Layout,
-    game: str,
-    run: int,
+    run: fetched_run.FetchedRun,
     numbers: Sequence[int] | None,
     jobs: int,
   ):
-    self._remote, self._layout = remote, layout
-    self._game, self._run = game, run
+    self._remote, self._run = remote, run
     self._numbers, self._jobs = numbers, jobs
-    self.folder = layout.folder(remote.name, game, run)
-    self._title = f'{game}/{run}'
     self._errors: dict[str, remotes.PermanentError] = {}
 
-  def plan(self, directory: str) -> layouts.RunPlan:
-    """Compares the files with those in a local directory.
+  def plan(self) -> None:
+    """Sets the run's files, compared with those in its directory.
 
     Raises:
       PermanentError: If no file was found.
       TransientError: If the remote cannot be reached.
       ValueError: If a local file differs from the remote one.
     """
-    destination = self._layout.destination(
-      self._remote.name, self._game, self._run, directory
-    )
-    listing = self._request(lambda: self._remote.list(self.folder)) or {}
+    run = self._run
+    listing = self._request(lambda: self._remote.list(run.folder)) or {}
     sizes = {name: listing[name] for name in listing if self._number(name) >= 0}
     if not sizes or manifests.FILE_NAME in listing:
-      destination.manifest = self._read_manifest()
-    recorded = incoming_shards.manifest_files(destination.manifest)
+      run.manifest = self._read_manifest()
+    recorded = incoming_shards.manifest_files(run.manifest)
     sizes = sizes or dict.fromkeys(recorded) or self._probe()
     if not sizes:
       raise list(self._errors.values() or [remotes.NotFound('not found')])[-1]
-    names, missing = self._choose(sizes)
 
-    def plan_file(name: str) -> layouts.FilePlan:
+    def plan_file(name: str) -> fetched_run.FilePlan:
       size = sizes[name]
       if size is None:
         size = manifests.look_up(recorded, name, 'bytes', kind=int)
       if size is None and (stat := self._stat(name)):
         size = stat.size
-      return layouts.FilePlan(
+      partial = run.partial(name)
+      return fetched_run.FilePlan(
         name,
         self._number(name),
-        f'{self.folder}/{name}',
+        f'{run.folder}/{name}',
         size,
-        destination.has(name, size),
-        layouts.bytes_begun(destination.partial(name)),
+        run.has(name, size),
+        os.path.getsize(partial) if os.path.exists(partial) else 0,
       )
 
-    file_plans = threads.parallel_map(plan_file, names, self._jobs)
-    return layouts.RunPlan(
-      self._game, self._run, directory, file_plans, missing, destination
-    )
+    names, run.missing = self._choose(sizes)
+    run.files = threads.parallel_map(plan_file, names, self._jobs)
 
   def _number(self, name: str) -> int:
-    number = self._layout.number_of(name, self._run)
+    number = self._run.number_of(name)
     return -1 if number is None else number
 
   def _request(self, function: Callable[[], Any]) -> Any:
@@ -170,7 +155,9 @@ class _RunLookUp:
   def _stat(self, name: str) -> remotes.RemoteStat | None:
     """Returns the description of a file; None if missing or refused."""
     try:
-      return self._request(lambda: self._remote.stat(f'{self.folder}/{name}'))
+      return self._request(
+        lambda: self._remote.stat(f'{self._run.folder}/{name}')
+      )
     except remotes.PermanentError as error:
       self._errors[name] = error
       return None
@@ -179,7 +166,7 @@ class _RunLookUp:
     """Returns the remote's manifest; empty if there is no valid one."""
 
     def read() -> bytes:
-      path = f'{self.folder}/{manifests.FILE_NAME}'
+      path = f'{self._run.folder}/{manifests.FILE_NAME}'
       return remotes.join(self._remote.open(path)[2])
 
     try:
@@ -191,7 +178,9 @@ class _RunLookUp:
       return {}
     except ValueError as error:
       logging.warning(
-        '%s: files are not compared with the manifest: %s', self._title, error
+        '%s: files are not compared with the manifest: %s',
+        self._run.title,
+        error,
       )
       return {}
 
@@ -200,7 +189,7 @@ class _RunLookUp:
     sizes: dict[str, int | None] = {}
 
     def probe(number: int) -> bool:
-      required, optional = self._layout.names(self._game, self._run, number)
+      required, optional = self._run.names(number)
       for name in required + optional:
         stat = self._stat(name)
         if stat is not None:
@@ -209,7 +198,7 @@ class _RunLookUp:
           return False
       return True
 
-    numbers = self._numbers or self._layout.all_numbers(self._game, ())
+    numbers = self._numbers or self._run.all_numbers(())
     # Some remotes refuse everything: two numbers are enough to tell.
     if any([probe(number) for number in numbers[:2]]) or not self._refused():
       threads.parallel_map(probe, numbers[2:], self._jobs)
@@ -228,31 +217,31 @@ class _RunLookUp:
   ) -> tuple[list[str], list[str]]:
     """Returns the files of complete shards, and a line for each problem."""
     found = sorted({self._number(name) for name in sizes})
-    wanted = self._numbers or self._layout.all_numbers(self._game, found)
-    unit, refused = self._layout.unit, self._refused()
+    wanted = self._numbers or self._run.all_numbers(found)
+    unit, refused = self._run.unit, self._refused()
     absent, chosen, missing = [], [], []
     for number in wanted:
-      required, optional = self._layout.names(self._game, self._run, number)
+      required, optional = self._run.names(number)
       lacking = [name for name in required if name not in sizes]
       if not lacking:
         chosen += [name for name in required + optional if name in sizes]
       elif number in found:
         missing.append(
-          f'{self._title}: {unit} {number} is incomplete at the source: it lacks '
+          f'{self._run.title}: {unit} {number} is incomplete at the source: it lacks '
           f'{", ".join(lacking)}'
         )
       elif number not in refused:
         absent.append(number)
     if absent:
       missing.append(
-        f'{self._title}: the source has no {unit}s {number_ranges.brief(absent)} '
+        f'{self._run.title}: the source has no {unit}s {number_ranges.brief(absent)} '
         f'(found: {number_ranges.brief(found)})'
       )
     if self._numbers:
       refused = {k: refused[k] for k in refused if k in self._numbers}
     if refused:
       missing.append(
-        f'{self._title}: the source refuses {unit}s '
+        f'{self._run.title}: the source refuses {unit}s '
         f'{number_ranges.brief(sorted(refused))} ({next(iter(refused.values()))})'
       )
     return chosen, missing

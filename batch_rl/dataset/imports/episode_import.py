@@ -281,6 +281,23 @@ def infer_last_step(
   return None
 
 
+def choose_last_step(
+  reader: EpisodeReader, wanted: str, first: Part, progress: Progress
+) -> tuple[str, bool]:
+  """Returns the content of terminal steps, and whether it is assumed.
+
+  Args:
+    reader: Reader of the dataset.
+    wanted: One of `LAST_STEPS`.
+    first: Part to begin with, if episodes must tell.
+    progress: Callback.
+  """
+  if wanted != 'auto':
+    return wanted, False
+  known = reader.last_step or infer_last_step(reader, first, progress)
+  return known or ASSUMED_LAST_STEP, known is None
+
+
 def game_of(reader: EpisodeReader, game: str | None) -> str:
   """Returns the name of a dataset's game.
 

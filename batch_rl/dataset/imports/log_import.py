@@ -156,22 +156,21 @@ class _Importer:
       )
     run = os.path.join(options['game'], options['run'])
     self.run_directory = stage.join('runs', run)
+    described = episode_import.describe(reader, options['game'])
     self._log = replay_log.ReplayLog(
       os.path.join(self.run_directory, shard_files.REPLAY_LOGS),
       reader.frame_shape,
       np.uint8,
       options['shard_rows'],
-      metadata=self._metadata(),
+      metadata={
+        'run_id': self._options['fingerprint'][:16],
+        **described,
+        'source': {
+          **described['source'],
+          'fingerprint': self._options['fingerprint'],
+        },
+      },
     )
-
-  def _metadata(self) -> dict[str, Any]:
-    fingerprint = self._options['fingerprint']
-    described = episode_import.describe(self._reader, self._options['game'])
-    return {
-      'run_id': fingerprint[:16],
-      **described,
-      'source': {**described['source'], 'fingerprint': fingerprint},
-    }
 
   def run(self, progress: episode_import.Progress) -> dict[str, Any]:
     """Logs all episodes that are not logged yet; returns the state."""
@@ -212,20 +211,17 @@ class _Importer:
     return state
 
   def _initial_state(self, progress: episode_import.Progress) -> dict[str, Any]:
-    last_step = self._options['last_step']
-    if last_step == 'auto':
-      last_step = self._reader.last_step or episode_import.infer_last_step(
-        self._reader, self._reader.parts[0], progress
-      )
-      last_step = last_step or episode_import.ASSUMED_LAST_STEP
+    reader = self._reader
     return {
       'options': self._options,
-      'last_step': last_step,
+      'last_step': episode_import.choose_last_step(
+        reader, self._options['last_step'], reader.parts[0], progress
+      )[0],
       'done': {},
       'episodes': 0,
       'truncated': 0,
       'skipped': 0,
-      'unclipped': self._reader.has_unclipped,
+      'unclipped': reader.has_unclipped,
       'checkpoints': [],
       'log': None,
       'finished': False,
@@ -278,7 +274,12 @@ class _Importer:
     if not rows:
       state['skipped'] += 1
       return None
-    self._note_checkpoint(episode.checkpoint)
+    number, noted = episode.checkpoint, state['checkpoints']
+    if number is not None and (not noted or noted[-1]['checkpoint'] != number):
+      # The first row of a checkpoint's episodes.
+      first = self._log.rows
+      shard = (first + 1) // self._options['shard_rows']
+      noted.append({'checkpoint': number, 'first_row': first, 'shard': shard})
     observation = _decode(
       cast(episode_import.Frames, episode.frames),
       rows,
@@ -292,19 +293,6 @@ class _Importer:
       return episode, observation, rows - 1
     self._add(episode, observation, rows - 1, terminal=True)
     return None
-
-  def _note_checkpoint(self, number: int | None) -> None:
-    """Records the first row of a checkpoint's episodes."""
-    noted = self._state['checkpoints']
-    if number is not None and (not noted or noted[-1]['checkpoint'] != number):
-      row = self._log.rows
-      noted.append(
-        {
-          'checkpoint': number,
-          'first_row': row,
-          'shard': (row + 1) // self._options['shard_rows'],
-        }
-      )
 
   def _add(
     self,

@@ -243,11 +243,9 @@ class StoreImport:
   def _initial_manifest(
     self, reader: episode_import.EpisodeReader, part: episode_import.Part
   ) -> dict[str, Any]:
-    last_step: str | None = self._last_step
-    if last_step == 'auto':
-      last_step = reader.last_step or episode_import.infer_last_step(
-        reader, part, self._progress
-      )
+    last_step, assumed = episode_import.choose_last_step(
+      reader, self._last_step, part, self._progress
+    )
     described = episode_import.describe(reader, self._identity.game)
     return {
       'manifest_version': 1,
@@ -256,8 +254,8 @@ class StoreImport:
         **described['source'],
         'directory': self._identity.source,
         'run': self._identity.run,
-        'last_step': last_step or episode_import.ASSUMED_LAST_STEP,
-        'last_step_assumed': last_step is None,
+        'last_step': last_step,
+        'last_step_assumed': assumed,
       },
       'format': {
         'stack_size': part_rows.STACK_SIZE,

@@ -37,7 +37,15 @@ def import_shards(
     ValueError: If a file is damaged, or the folder holds other files.
   """
   files.check_local(logs)
-  _check_target(shards, logs)
+  if os.path.isdir(logs):
+    manifest = manifests.read(logs)
+    imported = manifests.look_up(manifest, 'origin', 'source', kind=str)
+    others = set(os.listdir(logs)) - {shard_files.PARTIAL}
+    if imported != shards.input_dir and others:
+      raise ValueError(
+        f'{logs} holds other files than shards of {shards.input_dir}; choose '
+        'another destination.'
+      )
   with incoming_shards.IncomingShards(
     logs, _origin(shards), {'shards': [], **shards.manifest}
   ) as target:
@@ -79,20 +87,6 @@ def import_shards(
 
 def _origin(shards: shard_discovery.DiscoveredShards) -> dict[str, str]:
   return {'how': 'import', 'source': shards.input_dir}
-
-
-def _check_target(shards: shard_discovery.DiscoveredShards, logs: str) -> None:
-  """Refuses a folder that holds anything but an import of the same input."""
-  if not os.path.isdir(logs):
-    return
-  manifest = manifests.read(logs)
-  imported = manifests.look_up(manifest, 'origin', 'source', kind=str)
-  others = set(os.listdir(logs)) - {shard_files.PARTIAL}
-  if imported != shards.input_dir and others:
-    raise ValueError(
-      f'{logs} holds other files than shards of {shards.input_dir}; choose '
-      'another destination.'
-    )
 
 
 def _link(path: str, target: str) -> None:

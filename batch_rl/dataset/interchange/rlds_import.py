@@ -85,33 +85,27 @@ class RldsReader(episode_import.EpisodeReader):
 
   def _check_features(self) -> list[str]:
     """Checks the features; returns the names of a step's features."""
-    features, episode = self._info.features, self._tfds.features.Dataset
-    prefix = f'{self.directory} has other features than rlu_atari'
-    if 'steps' not in features or not isinstance(features['steps'], episode):
-      raise ValueError(
-        f'{prefix}: no dataset of steps, but {", ".join(sorted(features))}.'
-      )
-    steps = features['steps'].feature
+    features = self._info.features
+    nested = features['steps'] if 'steps' in features else None
+    steps = getattr(nested, 'feature', {})
     names = sorted(steps) if hasattr(steps, 'keys') else []
-    missing = {'observation', *rlds_format.STEP_SCALARS} - set(names)
-    if missing:
+    prefix = f'{self.directory} has other features than rlu_atari'
+    needed = ['observation', *rlds_format.STEP_SCALARS]
+    if missing := sorted(set(needed) - set(names)):
       raise ValueError(
-        f'{prefix}: its steps have no {", ".join(sorted(missing))}, but '
+        f'{prefix}: its steps have no {", ".join(missing)}, but '
         f'{", ".join(names) or "no names"}.'
       )
-    for name, kinds in rlds_format.STEP_SCALARS.items():
-      dtype = np.dtype(steps[name].np_dtype)
-      if dtype.kind not in kinds or steps[name].shape:
-        raise ValueError(f'{prefix}: {name} is {dtype} {steps[name].shape}.')
-    frame, shape = steps['observation'], png_frames.FRAME_SHAPE
-    if frame.np_dtype != np.uint8 or tuple(frame.shape) not in (
-      shape,
-      (*shape, 1),
-    ):
-      raise ValueError(
-        f'{prefix}: observations are {np.dtype(frame.np_dtype)} '
-        f'{tuple(frame.shape)}, not uint8 (84, 84, 1).'
-      )
+    for name in needed:
+      dtype, shape = np.dtype(steps[name].np_dtype), tuple(steps[name].shape)
+      if name == 'observation':
+        frame, wanted = self.frame_shape, 'uint8 (84, 84, 1)'
+        fits = dtype == np.uint8 and shape in (frame, (*frame, 1))
+      else:
+        wanted = f'a number of kind {rlds_format.STEP_SCALARS[name]}'
+        fits = dtype.kind in rlds_format.STEP_SCALARS[name] and not shape
+      if not fits:
+        raise ValueError(f'{prefix}: {name} is {dtype} {shape}, not {wanted}.')
     return names
 
   def _order_splits(self) -> dict[str, int]:

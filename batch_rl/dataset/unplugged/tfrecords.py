@@ -59,81 +59,67 @@ def read(path: str, digest: Any = None) -> Iterator[Record]:
   except OSError as error:
     raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
   with file:
-    yield from _Reader(path, file, digest).records()
+    yield from _read_open(path, file, digest)
 
 
-class _Reader:
-  """Reads an open file.
+def _read_open(path: str, file: Any, digest: Any) -> Iterator[Record]:
+  """Yields the records of an open file; see `read`."""
+  head = file.read(_HEAD_BYTES)
+  file.seek(0)
+  stream: Any = files.HashedFile(file, digest)
+  # The length of a record may look like the beginning of a gzip file.
+  if not _is_intact(head[:8], head[8:]):
+    if head[:2] != _GZIP:
+      raise ValueError(
+        f'{path} is not a TFRecord file, or damaged from the start'
+        f'{": it is empty" * (not head)}; fetch it again.'
+      )
+    stream = igzip.GzipFile(fileobj=stream, mode='rb')
+  offset = 0
 
-  Args:
-    path: Path of the file, for messages.
-    file: The file, at its start.
-    digest: `hashlib` object to update, or None.
-  """
-
-  def __init__(self, path: str, file: Any, digest: Any):
-    self._path = path
-    self._file = file
-    self._offset = 0
-    head = file.read(_HEAD_BYTES)
-    file.seek(0)
-    self._stream: Any = files.HashedFile(file, digest)
-    # The length of a record may look like the beginning of a gzip file.
-    if not _is_intact(head[:8], head[8:]):
-      if head[:2] != _GZIP:
-        raise ValueError(
-          f'{path} is not a TFRecord file, or damaged from the start'
-          f'{": it is empty" * (not head)}; fetch it again.'
-        )
-      self._stream = igzip.GzipFile(fileobj=self._stream, mode='rb')
-
-  def records(self) -> Iterator[Record]:
-    """Yields the records."""
-    while head := self._read(_HEAD_BYTES):
-      offset = self._offset
-      if len(head) < _HEAD_BYTES:
-        raise self._damage('ends within the length of')
-      if not _is_intact(head[:8], head[8:]):
-        raise self._damage('has a wrong checksum of the length of')
-      length = int.from_bytes(head[:8], 'little')
-      if length > MAX_RECORD_BYTES:
-        raise self._damage(
-          f'claims {length:,} B, more than the limit of {MAX_RECORD_BYTES:,} B, for'
-        )
-      # Memory that is never written to is not taken.
-      data = self._read(length)
-      checksum = self._read(_CHECKSUM_BYTES)
-      if len(data) < length or len(checksum) < _CHECKSUM_BYTES:
-        raise self._damage('ends within')
-      if not _is_intact(data, checksum):
-        raise self._damage('has a wrong checksum of')
-      self._offset += _HEAD_BYTES + length + _CHECKSUM_BYTES
-      yield Record(data, offset, self._file.tell())
-    if not self._offset:
-      raise ValueError(f'{self._path} has no records; fetch it again.')
-
-  def _read(self, size: int) -> bytes:
+  def take(size: int) -> bytes:
     """Reads `size` bytes, or fewer at the end of the file."""
     parts = []
     try:
-      while size and (part := self._stream.read(size)):
+      while size and (part := stream.read(size)):
         parts.append(part)
         size -= len(part)
     except Exception as error:  # those of gzip and isal have no base in common
-      total = os.fstat(self._file.fileno()).st_size
+      total = os.fstat(file.fileno()).st_size
       reason = ' '.join(str(error).split()) or type(error).__name__
       raise ValueError(
-        f'{self._path} is damaged: {self._file.tell():,} of its {total:,} B '
-        f'were read, up to the record at offset {self._offset:,}: {reason}; fetch '
-        'it again.'
+        f'{path} is damaged: {file.tell():,} of its {total:,} B were read, up to the '
+        f'record at offset {offset:,}: {reason}; fetch it again.'
       ) from error
     return parts[0] if len(parts) == 1 else b''.join(parts)
 
-  def _damage(self, what: str) -> ValueError:
-    return ValueError(
-      f'{self._path} is damaged: it {what} the record at offset {self._offset:,}; '
-      'fetch it again.'
-    )
+  while head := take(_HEAD_BYTES):
+    problem, data = '', b''
+    length = int.from_bytes(head[:8], 'little')
+    if len(head) < _HEAD_BYTES:
+      problem = 'ends within the length of'
+    elif not _is_intact(head[:8], head[8:]):
+      problem = 'has a wrong checksum of the length of'
+    elif length > MAX_RECORD_BYTES:
+      limit = f'more than the limit of {MAX_RECORD_BYTES:,} B'
+      problem = f'claims {length:,} B, {limit}, for'
+    else:
+      # Memory that is never written to is not taken.
+      data, checksum = take(length), take(_CHECKSUM_BYTES)
+      if len(data) < length or len(checksum) < _CHECKSUM_BYTES:
+        problem = 'ends within'
+      elif not _is_intact(data, checksum):
+        problem = 'has a wrong checksum of'
+    if problem:
+      raise ValueError(
+        f'{path} is damaged: it {problem} the record at offset {offset:,}; fetch it '
+        'again.'
+      )
+    start = offset
+    offset += _HEAD_BYTES + length + _CHECKSUM_BYTES
+    yield Record(data, start, file.tell())
+  if not offset:
+    raise ValueError(f'{path} has no records; fetch it again.')
 
 
 def _is_intact(data: bytes, checksum: bytes) -> bool:

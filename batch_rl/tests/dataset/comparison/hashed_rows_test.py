@@ -4,10 +4,10 @@ import struct
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import xxhash
 from batch_rl.dataset.comparison import hashed_rows
 from batch_rl.tests.dataset.comparison import small_copies
 

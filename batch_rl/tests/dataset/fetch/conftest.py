@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from batch_rl.dataset import __main__ as tools
-from batch_rl.dataset.fetch import remotes, shard_layout
+from batch_rl.dataset.fetch import remotes, shard_run
 from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.shards import manifests, replay_log
 from batch_rl.dataset.unplugged import file_names, reader
@@ -39,7 +39,7 @@ def root(original, tmp_path):
 def server(root, monkeypatch):
   """A web server of `root`; a run is probed for 4 shards instead of 51."""
   monkeypatch.setattr(remotes, '_FIRST_WAIT', 0.001)
-  monkeypatch.setattr(shard_layout, '_MAX_SHARDS', 4)
+  monkeypatch.setattr(shard_run, '_MAX_SHARDS', 4)
   server = web_server.WebServer(root)
   yield server
   server.close()

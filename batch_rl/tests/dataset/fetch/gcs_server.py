@@ -14,8 +14,6 @@ import google_crc32c
 from batch_rl.tests.dataset.fetch import web_server
 
 _API = '/storage/v1/b/'
-# Listings come in pages, as those of large buckets.
-_PAGE = 2
 
 
 class _Handler(web_server.Handler):
@@ -71,22 +69,15 @@ class _Handler(web_server.Handler):
       for entry in (os.listdir(folder) if os.path.isdir(folder) else ())
     ]
     names = sorted(name for name in names if name.startswith(prefix))
-    start = int(query.get('pageToken', 0))
     document = {
       'kind': 'storage#objects',
       'items': [
-        item
-        for name in names[start : start + _PAGE]
-        if (item := self._describe(bucket, name))
+        item for name in names if (item := self._describe(bucket, name))
       ],
       'prefixes': [
-        f'{name}/'
-        for name in names[start : start + _PAGE]
-        if os.path.isdir(os.path.join(root, name))
+        f'{name}/' for name in names if os.path.isdir(os.path.join(root, name))
       ],
     }
-    if start + _PAGE < len(names):
-      document['nextPageToken'] = str(start + _PAGE)
     self._send_json(document)
 
 

@@ -6,10 +6,9 @@ import json
 import fsspec
 import pytest
 
-from batch_rl.dataset.fetch import unplugged_layout
-from batch_rl.tests.dataset.conftest import is_one_line
+from batch_rl.dataset.fetch import unplugged_run
 from batch_rl.tests.dataset.fetch.fetched_files import corrupt
-from batch_rl.tests.dataset.fetch.unplugged_run import FLAGS, NAMES, raw_files
+from batch_rl.tests.dataset.fetch.fetched_stores import FLAGS, NAMES
 
 # `fetch` has settings for the import of gcsfs.
 if importlib.util.find_spec('gcsfs') is None:
@@ -29,17 +28,8 @@ def bucket(unplugged, monkeypatch):
   server.close()
 
 
-def test_bucket_is_fetched(bucket, run, store, run_hash):
-  code, out, err = run('gs://rl_unplugged', *FLAGS)
-  assert code == 0 and not err and f'hash {run_hash}' in out
-  assert not raw_files(store)
-  bucket.requests.clear()
-  code, out, _ = run('gs://rl_unplugged', *FLAGS)
-  assert code == 0 and '4 already in place' in out and not bucket.gets()
-
-
 def test_partial_file_is_resumed(bucket, pong, run, store, run_hash):
-  raw = store / unplugged_layout.RAW
+  raw = store / unplugged_run.RAW
   raw.mkdir(parents=True)
   path = pong / NAMES[1]
   (raw / NAMES[1]).write_bytes(path.read_bytes()[:70_000])
@@ -57,16 +47,3 @@ def test_other_bytes_than_the_hash_promises(bucket, pong, run):
   bucket.bodies = {NAMES[1]: corrupt(pong / NAMES[1])}
   code, out, _ = run('gs://rl_unplugged', *FLAGS)
   assert code == 1 and 'its md5 is' in out and bucket.gets(NAMES[1]) == [0, 0]
-
-
-def test_missing_bucket_and_checkpoints(bucket, run):
-  code, _, err = run('gs://other', *FLAGS)
-  assert code == 1 and is_one_line(err) and 'has no Pong/1' in err
-  code, out, _ = run('gs://rl_unplugged', '--layout=unplugged')
-  assert code == 1 and 'no checkpoints 4-49 (found: 0-3)' in out
-
-
-def test_missing_layout_is_named(bucket, run):
-  code, _, err = run('gs://rl_unplugged')
-  assert code == 2 and is_one_line(err)
-  assert 'it has atari_episodes_ordered' in err and '--layout' in err

@@ -49,11 +49,8 @@ def test_server_without_ranges(root, server, run, data_dir):
   ('etags', 'same_size', 'if_range'),
   [
     (False, False, True),
-    (False, True, True),
-    (True, False, True),
     (True, True, True),
     (True, True, False),
-    (False, False, False),
   ],
 )
 def test_versions_of_a_file_are_not_spliced(

@@ -16,15 +16,6 @@ from batch_rl.tests.dataset.fetch.fetched_files import (
 )
 
 
-def test_endless_listings_and_manifests(root, server, run):
-  server.lists = True
-  server.bodies = {'manifest.json': b' ' * (1 << 25)}
-  code, out, _ = run(server.url)
-  assert code == 0 and 'complete' in out
-  with pytest.raises(remotes.PermanentError, match='longer than 16,777,216 B'):
-    remotes.join(itertools.repeat(bytes(1 << 20)))
-
-
 def test_server_without_lengths(root, server, run, data_dir):
   server.lengths = False
   code, _, _ = run(server.url, '--shards=1')
@@ -35,22 +26,13 @@ def test_server_without_lengths(root, server, run, data_dir):
   assert code == 1 and 'is damaged' in out
 
 
-@pytest.mark.parametrize('status', [429, 500, 503])
+@pytest.mark.parametrize('status', [429, 500])
 def test_transient_errors_are_retried(root, server, run, data_dir, status):
   server.statuses = {'GET': [status, 3], 'HEAD': [status, 3]}
   code, _, _ = run(server.url, '--shards=1')
   assert code == 0
   assert server.statuses == {'GET': [status, 0], 'HEAD': [status, 0]}
   assert_complete(root, data_dir, (1,))
-
-
-def test_lasting_errors_are_reported(server, run):
-  server.statuses = {f'GET /{RUN}/{FRAMES}': [500, 99]}
-  code, out, _ = run(server.url, '--retries=2')
-  assert code == 1
-  assert f'a file was not fetched (Pong/1 {FRAMES}): 500 Int' in out
-  assert len(server.gets(FRAMES)) == 3
-  assert '17 files fetched' in out
 
 
 @pytest.mark.parametrize(
@@ -67,15 +49,14 @@ def test_retry_after_is_respected(server, header, wait):
 
 
 def test_progress_resets_the_retries():
-  sizes, calls = iter([10, 20, 30, 30, 30]), []
+  sizes, waits = iter([10, 20, *[30] * 2000]), []
 
   def fail():
-    calls.append(1)
     raise remotes.TransientError('no')
 
   with pytest.raises(remotes.TransientError):
-    remotes.with_retries(fail, 1, lambda wait: None, lambda: next(sizes))
-  assert len(calls) == 4
+    remotes.with_retries(fail, 1100, waits.append, lambda: next(sizes))
+  assert waits == [1, 1, 1, 2, 4, 8, 16, 32] + [60] * 1094
 
 
 def test_silent_server_times_out(root, server, run, data_dir, monkeypatch):
@@ -109,19 +90,8 @@ def test_passwords_and_tokens_are_not_written(root, server, run, data_dir):
 
 
 @pytest.mark.parametrize(
-  ('url', 'name'),
-  [
-    ('memory://user:secret@host/d?token=x', 'memory://host/d'),
-    ('https://user:secret@host/d?token=x', 'https://host/d'),
-  ],
-)
-def test_names_have_no_secrets(url, name):
-  assert remotes.connect(url, 1).name == name
-
-
-@pytest.mark.parametrize(
   'protocol, package, remedy',
-  [('gs', 'gcsfs', "'batch_rl[fetch]'"), ('s3', 's3fs', 's3fs')],
+  [('gs', 'gcsfs', "'batch_rl[fetch]'")],
 )
 def test_missing_package_is_named(run, monkeypatch, protocol, package, remedy):
   monkeypatch.setitem(sys.modules, package, None)
@@ -138,6 +108,8 @@ def test_web_page_instead_of_a_file_is_not_found(server):
   server.lists = True
   with pytest.raises(remotes.NotFound, match='a web page'):
     remotes.connect(server.url, 10).stat('Pong')
+  with pytest.raises(remotes.PermanentError, match='16,777,216 B'):
+    remotes.join(itertools.repeat(bytes(1 << 20)))
 
 
 def test_change_while_reading_is_detected(root):
@@ -147,14 +119,3 @@ def test_change_while_reading_is_detected(root):
   path.write_bytes(b'another version')
   with pytest.raises(remotes.TransientError, match='changed while'):
     list(chunks)
-
-
-def test_a_thousand_retries_are_waited_for():
-  waits = []
-
-  def fail():
-    raise remotes.TransientError(remotes.DROPPED)
-
-  with pytest.raises(remotes.TransientError):
-    remotes.with_retries(fail, 1100, waits.append)
-  assert waits == [1, 2, 4, 8, 16, 32] + [60] * 1094

@@ -1,23 +1,18 @@
 """RL Unplugged's files become the store of their run as they arrive."""
 
 import json
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
-from batch_rl.dataset.fetch import unplugged_layout
+from batch_rl.dataset.fetch import unplugged_run
 from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.unplugged import file_names
 from batch_rl.tests.dataset.conftest import is_one_line
-from batch_rl.tests.dataset.fetch import web_server
 from batch_rl.tests.dataset.fetch.fetched_files import corrupt
-from batch_rl.tests.dataset.fetch.unplugged_run import (
+from batch_rl.tests.dataset.fetch.fetched_stores import (
   FLAGS,
   NAMES,
-  imported_files,
   raw_files,
   shards,
 )
@@ -25,6 +20,7 @@ from batch_rl.tests.dataset.fetch.unplugged_run import (
 
 def test_dropped_connections_are_resumed(web, run, pong, store, run_hash):
   web.drop_after = 50_000
+  web.lists = False
   code, out, err = run(web.url, *FLAGS, '--retries=1')
   assert code == 0 and not err
   assert f'hash {run_hash}' in out and '4 files fetched, 0 already' in out
@@ -35,21 +31,9 @@ def test_dropped_connections_are_resumed(web, run, pong, store, run_hash):
   assert shards(store) == [0, 1, 2, 3] and not raw_files(store)
 
 
-def test_store_grows(web, run, store, run_hash):
-  code, out, _ = run(web.url, *FLAGS[:1], '--checkpoints=0,3')
-  assert code == 0 and 'note: no shard between 0 and 3\n' in out
-  assert shards(store) == [0, 3]
-  code, out, _ = run(web.url, *FLAGS)
-  assert code == 0 and '2 files fetched, 2 already in place' in out
-  assert f'hash {run_hash}' in out and shards(store) == [0, 1, 2, 3]
-  web.requests.clear()
-  code, out, _ = run(web.url, *FLAGS)
-  assert code == 0 and '0 files fetched, 4 already in place' in out
-  assert not web.gets()
-
-
-@pytest.mark.parametrize('with_folder', [False, True])
-@pytest.mark.parametrize('kind', ['folder', 'memory', 'web'])
+@pytest.mark.parametrize(
+  ('kind', 'with_folder'), [('folder', True), ('memory', False), ('web', True)]
+)
 def test_sources(unplugged, web, run, run_hash, kind, with_folder):
   source = {'folder': unplugged, 'memory': 'memory://u', 'web': web.url}[kind]
   web.lists = with_folder
@@ -66,7 +50,7 @@ def test_sources(unplugged, web, run, run_hash, kind, with_folder):
 def test_raw_files_are_kept(web, run, pong, store, run_hash):
   flags = (*FLAGS, '--keep_raw')
   assert run(web.url, *flags)[0] == 0
-  raw = store / unplugged_layout.RAW
+  raw = store / unplugged_run.RAW
   assert raw_files(store) == NAMES
   for name in NAMES:
     assert (raw / name).read_bytes() == (pong / name).read_bytes()
@@ -84,7 +68,7 @@ def test_raw_files_are_kept(web, run, pong, store, run_hash):
 def test_rest_of_a_killed_process_is_removed(web, run, pong, store):
   """It was killed after the import of a file, or while it removed one."""
   assert run(web.url, *FLAGS)[0] == 0
-  raw = store / unplugged_layout.RAW
+  raw = store / unplugged_run.RAW
   raw.mkdir()
   (raw / NAMES[0]).write_bytes((pong / NAMES[0]).read_bytes())
   for name in NAMES[:2]:
@@ -105,15 +89,6 @@ def test_raw_files_on_the_disk_are_few(web, run, store, monkeypatch):
   code, out, _ = run(web.url, *FLAGS, '--jobs=1')
   assert code == 0 and 'at most 3 at a time' in out
   assert max(map(len, held)) == 3
-
-
-def test_json(web, run, run_hash, store):
-  code, out, err = run(web.url, *FLAGS, '--json')
-  document = json.loads(out)
-  assert code == 0 and not err and document['ok']
-  assert document['fetched'] == 4 and document['stores'][0]['hash'] == run_hash
-  assert document['runs'][0]['directory'] == str(store)
-  assert document['runs'][0]['shards'] == [0, 1, 2, 3]
 
 
 # --- damage ---------------------------------------------------------------------
@@ -138,13 +113,6 @@ def test_damaged_file_is_fetched_twice_and_named(
   assert code == 0 and f'hash {run_hash}' in out and '1 files fetched' in out
 
 
-def test_hashes_of_object_stores_are_verified(web, run, pong):
-  web.md5s = True
-  web.bodies = {NAMES[1]: (pong / NAMES[2]).read_bytes()}
-  code, out, _ = run(web.url, *FLAGS)
-  assert code == 1 and 'its md5 is' in out and web.gets(NAMES[1]) == [0, 0]
-
-
 def test_contradicting_last_steps_end_the_fetch(run, tmp_path, web, pong):
   from batch_rl.tests.dataset.unplugged import unplugged_files  # TensorFlow
 
@@ -163,44 +131,3 @@ def test_contradicting_last_steps_end_the_fetch(run, tmp_path, web, pong):
 
 
 # --- interruption ---------------------------------------------------------------
-
-
-@pytest.mark.waits
-def test_killed_fetch_resumes(unplugged, web, pong, run, store, run_hash):
-  """A process is killed while files arrive and are imported."""
-  server = web_server.WebServer(unplugged)
-  server.bytes_per_second = 100_000
-  data_dir = store.parents[1]
-  command = [
-    *(sys.executable, '-m', 'batch_rl.dataset', 'fetch', server.url, *FLAGS),
-    *('--game=Pong', '--run=1', '--jobs=2', f'--data_dir={data_dir}'),
-  ]
-  paths = {name: store / unplugged_layout.RAW / name for name in NAMES}
-
-  def size(name):
-    return paths[name].stat().st_size if paths[name].exists() else 0
-
-  process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-  try:
-    deadline = time.monotonic() + 60
-    while size(NAMES[2]) < 20_000:
-      assert process.poll() is None and time.monotonic() < deadline
-      time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    imported = imported_files(store)
-    held = {name: size(name) for name in NAMES if name not in imported}
-  finally:
-    process.kill()
-    server.close()
-  code, out, err = run(web.url, *FLAGS)
-  assert code == 0 and f'hash {run_hash}' in out, err
-  assert shards(store) == [0, 1, 2, 3] and not raw_files(store)
-  # Each file goes on behind the bytes that the killed process left.
-  starts = {name: web.gets(name) for name in NAMES}
-  for name in imported:
-    assert not starts[name]
-  for name, begun in held.items():
-    complete = begun == (pong / name).stat().st_size
-    assert starts[name] == ([] if complete else [begun])
-  assert starts[NAMES[2]][0] >= 20_000

@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from batch_rl.dataset.imports import log_import
-from batch_rl.dataset.shards import shard_writer
 from batch_rl.dataset.store import store
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests.dataset.imports import list_reader
@@ -68,6 +67,8 @@ def test_a_killed_import_continues(tmp_path):
     with pytest.raises(ValueError, match='state.json is damaged'):
       log_import.import_run(make_reader(), str(target))
   path.write_text(written)
+  with pytest.raises(ValueError, match='store.unfinished'):  # other options
+    log_import.import_run(make_reader(), str(target), shard_rows=200)
   reader = make_reader()
   with pytest.raises(ValueError, match='stopped'):
     log_import.import_run(reader, str(target), progress=stop)
@@ -85,41 +86,11 @@ def test_a_killed_import_continues(tmp_path):
   )
 
 
-def test_an_import_killed_after_its_log_was_closed_continues(
-  tmp_path, monkeypatch
-):
-  def kill(self, log):
-    raise KeyboardInterrupt
-
-  target = tmp_path / 'store'
-  with monkeypatch.context() as patch:
-    patch.setattr(log_import._Importer, '_save', kill)
-    with pytest.raises(KeyboardInterrupt):
-      log_import.import_run(make_reader(), str(target), shard_rows=100)
-  log_import.import_run(make_reader(), str(target), shard_rows=100)
-  runs.assert_same(
-    runs.transitions(target),
-    runs.expected_transitions(runs.make_episodes(*runs.LENGTHS), KINDS),
-  )
-
-
-def test_an_error_of_the_system_is_named(tmp_path, monkeypatch):
-  def append(self, columns):
-    raise OSError(28, 'No space left on device')
-
-  monkeypatch.setattr(shard_writer.ShardWriter, 'append', append)
-  message = (
-    f'{tmp_path}/store has stopped: .*/replay_logs: No space left .*resumes'
-  )
-  with pytest.raises(OSError, match=message):
-    log_import.import_run(make_reader(), str(tmp_path / 'store'))
-
-
 def test_a_damaged_store_is_imported_anew(tmp_path):
   """Unlike other imports, this one refuses a store that is there."""
   log_import.import_run(make_reader(), str(tmp_path / 'store'), shard_rows=100)
-  remedy = 'delete the store and run the same import again'
-  assert store.Store(str(tmp_path / 'store'), pack=False)._remedy == remedy
   (tmp_path / 'store/shard-1.json').unlink()
-  with pytest.raises(ValueError, match=f'shards 1 are missing; {remedy}.$'):
+  with pytest.raises(
+    ValueError, match='shards 1 are missing; delete the store'
+  ):
     store.Store(str(tmp_path / 'store'))

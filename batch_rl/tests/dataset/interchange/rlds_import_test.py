@@ -11,17 +11,13 @@ import pytest
 import tensorflow_datasets as tfds
 from tensorflow_datasets.rl_unplugged import atari_utils
 
-from batch_rl.dataset.imports import log_import
-from batch_rl.dataset.interchange import rlds_import
 from batch_rl.dataset.shards import manifests
 from batch_rl.tests import interchange_runs as runs
-from batch_rl.tests import shards
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.interchange.tfds_datasets import (
   build,
   raw_episode,
 )
-from batch_rl.utils import staging_directory
 
 pytestmark = pytest.mark.usefixtures('eager')
 
@@ -78,30 +74,6 @@ def test_checkpoints_become_one_run_in_order(tmp_path, import_json, run):
   )
 
 
-def test_a_shuffled_dataset_is_reported(tmp_path, run):
-  logged = runs.make_episodes(*runs.LENGTHS)
-  source = build(
-    tmp_path,
-    {'train': [raw_episode(episode) for episode in logged]},
-    name='rlu_atari',
-    ordered=False,
-  )
-  code, out, _ = run('import', source, tmp_path / 'store')
-  assert code == 0 and 'in the order of its files' in out
-  found = runs.transitions(tmp_path / 'store')
-  expected = runs.expected_transitions(logged)
-
-  def as_set(columns):
-    return {
-      b''.join(np.ascontiguousarray(value).tobytes() for value in row)
-      for row in zip(
-        *(np.asarray(columns[key], np.float32) for key in expected), strict=True
-      )
-    }
-
-  assert as_set(found) == as_set(expected)
-
-
 @pytest.mark.parametrize('style', ['transition', 'observation'])
 def test_last_steps_are_inferred_from_returns(tmp_path, import_json, style):
   logged = runs.make_episodes(*runs.LENGTHS)
@@ -113,24 +85,6 @@ def test_last_steps_are_inferred_from_returns(tmp_path, import_json, style):
   assert import_json(source, tmp_path / 'store')['last_step'] == style
   runs.assert_same(
     runs.transitions(tmp_path / 'store'), runs.expected_transitions(logged)
-  )
-
-
-def test_without_rewards_at_the_end_rlds_is_assumed(tmp_path, import_json):
-  logged = runs.make_episodes(*runs.LENGTHS)
-  for _, _, reward in logged:
-    reward[-1] = 0
-  source = build(tmp_path, {'train': [raw_episode(e) for e in logged]})
-  document = import_json(source, tmp_path / 'a')
-  assert document['last_step'] == 'observation'
-  # Each episode ends one step earlier; its return is the same.
-  shorter = [tuple(column[:-1] for column in e) for e in logged]
-  runs.assert_same(
-    runs.transitions(tmp_path / 'a'), runs.expected_transitions(shorter)
-  )
-  import_json(source, tmp_path / 'b', '--last_step=transition')
-  runs.assert_same(
-    runs.transitions(tmp_path / 'b'), runs.expected_transitions(logged)
   )
 
 
@@ -184,28 +138,6 @@ def test_rewards_are_clipped_and_returns_kept(tmp_path, import_json, has_both):
     assert manifest['episodes'][key]['min'] == min(returns)
 
 
-def test_other_options_do_not_continue_an_import(tmp_path, run, monkeypatch):
-  logged = runs.make_episodes(*runs.LENGTHS)
-  source = build(tmp_path, {'train': [raw_episode(e) for e in logged]})
-  monkeypatch.setattr(log_import, '_ROWS_BETWEEN_CHECKPOINTS', 50)
-
-  def stop(stage, count, total):
-    stop.left -= stage == 'episodes'
-    if not stop.left:
-      raise KeyboardInterrupt
-
-  stop.left = 4
-  target = str(tmp_path / 'store')
-  with pytest.raises(KeyboardInterrupt):
-    reader = rlds_import.RldsReader(str(source))
-    log_import.import_run(reader, target, progress=stop)
-  code, _, err = run('import', source, target, '--shard_rows=200')
-  assert code == 2 and is_one_line(err) and 'store.unfinished' in err
-  code, _, err = run('import', source, target)
-  assert code == 0, err  # continues after the third episode
-  runs.assert_same(runs.transitions(target), runs.expected_transitions(logged))
-
-
 # --- mistakes -----------------------------------------------------------------
 
 
@@ -226,13 +158,10 @@ def dataset(tmp_path_factory):
   two_ends = raw_episode(episode)
   two_ends['steps']['is_last'][3] = True
   add('two_ends', two_ends)
-  flat = tfds.features.FeaturesDict({'image': tfds.features.Image()})
-  add('flat', {'image': np.zeros((8, 8, 3), np.uint8)}, flat)
   steps = dict(atari_utils.features_dict()['steps'].feature)
   image = tfds.features.Image(shape=(96, 96, 1))
   for name, changed in (
     ('no_terminal', {k: v for k, v in steps.items() if k != 'is_terminal'}),
-    ('continuous', {**steps, 'action': np.float32}),
     ('large', {**steps, 'observation': image}),
   ):
     frame = np.zeros((96, 96, 1) if name == 'large' else (84, 84, 1), np.uint8)
@@ -245,7 +174,6 @@ def dataset(tmp_path_factory):
   info = json.loads(path.read_text())
   info['splits'][0] |= {'shardLengths': ['0'], 'numBytes': '0'}
   path.write_text(json.dumps(info))
-  shards.write_run(root / 'tiny' / '1' / 'replay_logs', [9], 20)
   runs.write_run(root / 'Pong' / '1', [episode])
   return root
 
@@ -257,28 +185,14 @@ def dataset(tmp_path_factory):
       ['{root}/Pong/1', '{out}', '--format=rlds'],
       ['not a TFDS directory', 'replay_'],
     ),
-    (
-      ['{root}/nowhere', '{out}', '--format=rlds'],
-      ['not a TFDS directory'],
-    ),
-    (['{root}/tiny', '{out}', '--game=Pong'], ['--game', 'dopamine']),
     (['{root}/no_terminal', '{out}'], ['no is_terminal, but']),
-    (['{root}/continuous', '{out}'], ['action is float32']),
     (['{root}/large', '{out}'], ['(96, 96, 1)', '(84, 84, 1)']),
-    (['{root}/flat', '{out}'], ['no dataset of steps, but image']),
     (['{root}/empty', '{out}'], ['no episodes']),
     (['{root}/two_ends', '{out}'], ['episode 0', 'is_last']),
     (['{root}/good', '{root}/Pong'], ['exists already']),
-    (['{root}/good', 'gs://a/b'], ['local']),
     (['{root}/good', '{out}', '--game=Breakout'], ['of Pong, not']),
     (['{root}/unnamed', '{out}'], ['--game']),
-    (['{root}/good', '{out}', '--format=parquet'], ['parquet']),
     (['{root}/good', '{out}', '--checkpoints=3'], ['train']),
-    (
-      ['{root}/good', '{out}', '--checkpoints=x'],
-      ['--checkpoints=x'],
-    ),
-    (['{root}/good', '{out}', '--shard_rows=5'], ['at least 100']),
   ],
 )
 def test_a_mistake_is_one_line(dataset, tmp_path, run, arguments, messages):
@@ -288,11 +202,6 @@ def test_a_mistake_is_one_line(dataset, tmp_path, run, arguments, messages):
   assert code == 2 and is_one_line(err), err
   assert all(message in err for message in messages), err
   assert not os.listdir(tmp_path)  # nothing is left behind
-
-
-def test_a_missing_game_can_be_given(dataset, tmp_path, import_json):
-  document = import_json(dataset / 'unnamed', tmp_path / 'store', '--game=Pong')
-  assert document['game'] == 'Pong' and document['steps'] == 8
 
 
 def test_missing_tfds_is_named(dataset, tmp_path, run, monkeypatch):
@@ -323,7 +232,6 @@ _HEAD = struct.pack('<QI', 10**13, 0xDC6152F1)
     ('tfrecord', flip, ''),
     ('tfrecord', lambda content: _HEAD + content[12:], 'within a record'),
     ('tfrecord', lambda content: content[:-1], 'within a record'),
-    ('tfrecord', lambda content: content + _HEAD[:5], 'within a record'),
     (
       'metadata.json',
       lambda content: b'{"environment": {"game": "../../x"}}',
@@ -339,16 +247,3 @@ def test_a_damaged_dataset_is_one_line(
   code, _, err = run('import', copy, tmp_path / 'out')
   assert code == 2 and is_one_line(err) and str(copy) in err and message in err
   assert os.listdir(tmp_path) == ['copy']
-
-
-def test_a_staging_folder_in_use_or_of_others_is_refused(
-  dataset, tmp_path, run
-):
-  with staging_directory.StagingDirectory(str(tmp_path / 'out')):
-    code, _, err = run('import', dataset / 'good', tmp_path / 'out')
-  assert code == 2 and is_one_line(err) and f'process {os.getpid()}' in err
-  other = tmp_path / 'new.unfinished' / 'thesis.tex'
-  other.parent.mkdir()
-  other.write_text('x')
-  code, _, err = run('import', dataset / 'good', tmp_path / 'new')
-  assert code == 2 and is_one_line(err) and other.read_text() == 'x'

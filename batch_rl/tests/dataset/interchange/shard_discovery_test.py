@@ -136,42 +136,12 @@ def test_two_runs_are_not_mixed(original, tmp_path, run, suffixes):
   assert run('import', source / '1', tmp_path / 'run', '--shards')[0] == 0
 
 
-def put(column, array):
-  def change(source):
-    with gzip.open(source / shard_files.file_name(column, 1), 'wb') as file:
-      np.save(file, array)
-
-  return change
-
-
-def damage(source):
-  path = source / shard_files.file_name('observation', 1)
-  content = path.read_bytes()
-  path.write_bytes(content[:-6] + bytes([content[-6] ^ 1]) + content[-5:])
-
-
-def bad_header(source):
-  path = source / shard_files.file_name('action', 1)
-  path.write_bytes(gzip.compress(b'no array at all'))
-
-
 @pytest.mark.parametrize('target', [['run', '--shards'], ['store']])
-@pytest.mark.parametrize(
-  'change',
-  [
-    put('action', np.zeros(CAPACITY, np.int64)),
-    put('terminal', np.zeros(CAPACITY - 1, np.uint8)),
-    put('add_count', np.array(-1)),
-    put('observation', np.zeros((3, 2, 2), np.uint8)),
-    damage,
-    bad_header,
-  ],
-)
-def test_a_damaged_file_is_an_error(original, tmp_path, run, change, target):
-  change(original)
+def test_a_damaged_file_is_an_error(original, tmp_path, run, target):
+  path = original / shard_files.file_name('action', 1)
+  path.write_bytes(gzip.compress(b'no array at all'))
   code, _, err = run('import', original, tmp_path / target[0], *target[1:])
-  assert code == 2 and is_one_line(err) and str(original) in err
-  assert '_ckpt.1.gz' in err
+  assert code == 2 and is_one_line(err) and str(path) in err
 
 
 @pytest.mark.parametrize(

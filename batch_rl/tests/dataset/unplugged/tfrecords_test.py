@@ -97,21 +97,14 @@ def zipped(content):
       'wrong checksum of the length of the rec',
     ),
     (BOTH[: len(FIRST) + 5], f'ends within the length of {AT}'),
-    (BOTH[: len(FIRST) + 14], f'ends within {AT}'),
     (zipped(BOTH[:-1]), f'ends within {AT}'),
-    (changed(BOTH, len(FIRST) + 8), f'wrong checksum of the length of {AT}'),
     (zipped(changed(BOTH, -7)), f'wrong checksum of {AT}'),
-    (changed(BOTH, -1), f'wrong checksum of {AT}'),
     (FIRST + record(b'', 1 << 40), f'claims 1,099,511,627,776 B, .* for {AT}'),
-    (FIRST + record(b'', 1 << 27), f'ends within {AT}'),
     (zipped(FIRST + record(b'', 1 << 27)), f'ends within {AT}'),
     (zipped(BOTH)[:-9], 'were read'),
-    (zipped(BOTH)[:-4], 'were read'),
-    (changed(zipped(BOTH), -8), 'were read'),
     (changed(zipped(BOTH), -1), 'were read'),
     (changed(zipped(BOTH), 12, 0xFF), 'is damaged'),
     (zipped(BOTH) + b'rest', 'were read'),
-    (zipped(BOTH)[:7], 'were read'),
   ],
 )
 def test_damage_is_one_line_that_names_the_file(tmp_path, content, message):
@@ -147,9 +140,3 @@ def test_no_damage_passes(tmp_path_factory, draw, zipped, cut):
     path.write_bytes(changed(content, at, draw.draw(st.integers(1, 255))))
   with pytest.raises(ValueError, match='damaged'):
     read(path)
-
-
-def test_files_that_cannot_be_read(tmp_path):
-  for path in ('gs://rl_unplugged/file', tmp_path / 'missing', tmp_path):
-    with pytest.raises(ValueError, match=str(path)):
-      read(path)

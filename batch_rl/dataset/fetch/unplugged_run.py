@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from batch_rl.dataset.fetch import layout, partial_file, plan
+from batch_rl.dataset.fetch import fetched_run, partial_file, plan
 from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.shards import digests, shard_files, stitching
 from batch_rl.dataset.unplugged import file_names, reader
@@ -20,16 +20,25 @@ RAW = 'raw'
 # Assumed bytes of a store for each byte of raw files. Files written from the sample,
 # with PNGs by OpenCV, give 0.35; files of the bucket itself were not seen.
 STORE_RATIO = 0.4
+# An import uses all cores.
+_IMPORTING = threading.Lock()
 
 
-class UnpluggedLayout(layout.Layout):
+class UnpluggedRun(fetched_run.FetchedRun):
   """Files of episodes. Each is imported while others are fetched, then removed.
 
   At most `jobs + max_waiting` of them are on the disk.
 
   Args:
+    source: See the base class.
+    game: See the base class.
+    number: See the base class.
+    directory: See the base class.
     last_step: Content of terminal steps; see `StoreImport`.
     keep_raw: Whether to keep the fetched files.
+
+  Raises:
+    ValueError: If the directory holds anything but a store of the same run.
   """
 
   unit = 'checkpoint'
@@ -40,104 +49,45 @@ class UnpluggedLayout(layout.Layout):
     'rlu_atari_checkpoints_ordered.'
   )
 
-  def __init__(self, last_step: str | None = None, keep_raw: bool = False):
-    self._last_step = last_step or 'auto'
+  def __init__(
+    self,
+    source: str,
+    game: str,
+    number: int,
+    directory: str,
+    last_step: str | None = None,
+    keep_raw: bool = False,
+  ):
+    super().__init__(source, game, number, directory)
+    is_above = source.rstrip('/').rpartition('/')[2] != file_names.FOLDER
+    self.folder = f'{file_names.FOLDER}/{game}' if is_above else game
     self._keep_raw = keep_raw
-    # An import uses all cores.
-    self._importing = threading.Lock()
-
-  def check(
-    self, games: Sequence[str], runs: Sequence[int], numbers: Sequence[int]
-  ) -> None:
-    """See the base class."""
-    for game in games:
-      if game not in file_names.GAMES:
-        raise ValueError(
-          f'RL Unplugged has {len(file_names.GAMES)} games, and no {game}'
-          f'{plan.near_names([game], file_names.GAMES)}.'
-        )
-      count = file_names.count_of(game)
-      for name, chosen, known in (
-        ('run', runs, file_names.RUNS),
-        ('checkpoint', numbers, range(count)),
-      ):
-        if others := sorted(set(chosen) - set(known)):
-          raise ValueError(
-            f'RL Unplugged has no {name} {number_ranges.brief(others)} of {game}; '
-            f'it has {name}s {number_ranges.brief(known)}.'
-          )
-
-  def folder(self, root: str, game: str, run: int) -> str:
-    """See the base class."""
-    is_above = root.rstrip('/').rpartition('/')[2] != file_names.FOLDER
-    return f'{file_names.FOLDER}/{game}' if is_above else game
-
-  def names(
-    self, game: str, run: int, number: int
-  ) -> tuple[list[str], list[str]]:
-    """See the base class."""
-    return [file_names.format(run, number, file_names.count_of(game))], []
-
-  def number_of(self, name: str, run: int) -> int | None:
-    """See the base class."""
-    parts = file_names.parse(name)
-    return parts.number if parts and parts.run == run else None
-
-  def all_numbers(self, game: str, found: Collection[int]) -> Sequence[int]:
-    """See the base class."""
-    return range(file_names.count_of(game))
-
-  def destination(
-    self, source: str, game: str, run: int, directory: str
-  ) -> 'StoreDestination':
-    """See the base class."""
     if os.path.isdir(os.path.join(directory, shard_files.REPLAY_LOGS)):
       raise ValueError(
         f'{directory} holds shards, and RL Unplugged is fetched as a store; choose '
         'another --data_dir.'
       )
-    store = store_import.StoreImport(
+    self._store = store_import.StoreImport(
       directory,
-      store_import.Identity(game, str(run), file_names.NAME, source),
+      store_import.Identity(game, str(number), file_names.NAME, source),
       'fetch',
-      self._last_step,
+      last_step or 'auto',
       own_names=(RAW,),
     )
-    return StoreDestination(store, game, self._keep_raw, self._importing)
 
-  def disk_need(
-    self, plans: Sequence[layout.RunPlan], jobs: int
-  ) -> layout.DiskNeed:
+  def names(self, number: int) -> tuple[list[str], list[str]]:
     """See the base class."""
-    waiting = layout.waiting(plans)
-    sizes = sorted((file.size or 0 for file in waiting), reverse=True)
-    held = sizes if self._keep_raw else sizes[: jobs + self.max_waiting]
-    begun = sum(file.begun for file in waiting)
-    return layout.DiskNeed(
-      len(held), max(sum(held) - begun, 0), round(STORE_RATIO * sum(sizes))
-    )
+    count = file_names.count_of(self.game)
+    return [file_names.format(self.number, number, count)], []
 
+  def number_of(self, name: str) -> int | None:
+    """See the base class."""
+    parts = file_names.parse(name)
+    return parts.number if parts and parts.run == self.number else None
 
-class StoreDestination(layout.Destination):
-  """Store of a run, into which the fetched files are imported.
-
-  Args:
-    store: The store.
-    game: Name of the game.
-    keep_raw: Whether to keep the fetched files.
-    importing: Lock held during an import.
-  """
-
-  def __init__(
-    self,
-    store: store_import.StoreImport,
-    game: str,
-    keep_raw: bool,
-    importing: threading.Lock,
-  ):
-    super().__init__(store.directory)
-    self._store, self._game = store, game
-    self._keep_raw, self._importing = keep_raw, importing
+  def all_numbers(self, found: Collection[int]) -> Sequence[int]:
+    """See the base class."""
+    return range(file_names.count_of(self.game))
 
   def has(self, name: str, size: int | None) -> bool:
     """See the base class."""
@@ -147,10 +97,10 @@ class StoreDestination(layout.Destination):
     """See the base class."""
     return os.path.join(self.directory, RAW, name)
 
-  def open(self, numbers: Collection[int]) -> None:
+  def open(self) -> None:
     """See the base class."""
     self._store.__enter__()
-    self._store.plan(numbers)
+    self._store.plan(self.suffixes)
     os.makedirs(self.partial(''), exist_ok=True)
 
   def close(self) -> None:
@@ -170,7 +120,7 @@ class StoreDestination(layout.Destination):
 
   def take(
     self,
-    file: layout.FilePlan,
+    file: fetched_run.FilePlan,
     partial: partial_file.PartialFile,
     advance: Callable[[int], None],
   ) -> bool:
@@ -183,7 +133,7 @@ class StoreDestination(layout.Destination):
 
   def accept(
     self,
-    file: layout.FilePlan,
+    file: fetched_run.FilePlan,
     partial: partial_file.PartialFile,
     hashes: Mapping[str, str],
     advance: Callable[[int], None],
@@ -198,12 +148,12 @@ class StoreDestination(layout.Destination):
     self._release(partial)
 
   def _import(
-    self, file: layout.FilePlan, advance: Callable[[int], None]
+    self, file: fetched_run.FilePlan, advance: Callable[[int], None]
   ) -> None:
     """Adds a raw file to the store; raises ValueError if it is damaged."""
-    with self._importing:
+    with _IMPORTING:
       advance(0)
-      raw = reader.UnpluggedReader(self.partial(file.name), self._game)
+      raw = reader.UnpluggedReader(self.partial(file.name), self.game)
       self._store.add(raw, raw.parts[0], advance)
 
   def _release(self, partial: partial_file.PartialFile) -> None:
@@ -214,16 +164,56 @@ class StoreDestination(layout.Destination):
     else:
       partial.remove()
 
-  def finish(
-    self, title: str, files: Sequence[layout.FilePlan]
-  ) -> tuple[list[str], list[str], dict[str, Any] | None]:
+  def finish(self) -> tuple[list[str], list[str], dict[str, Any] | None]:
     """See the base class."""
-    lacking = [file.suffix for file in files if not self.is_done(file.name)]
+    lacking = [f.suffix for f in self.files if not self.is_done(f.name)]
     if lacking:
       note = (
-        f'{title} cannot be used yet: run the same command again, or without '
+        f'{self.title} cannot be used yet: run the same command again, or without '
         f'checkpoints {number_ranges.brief(lacking)}'
       )
       return [], [note], None
     summary = self._store.finish()
     return [], stitching.find_missing(self._store.numbers), summary
+
+
+def check(
+  games: Sequence[str], runs: Sequence[int], numbers: Sequence[int]
+) -> None:
+  """Raises a ValueError if RL Unplugged cannot have a game, run or checkpoint."""
+  for game in games:
+    if game not in file_names.GAMES:
+      raise ValueError(
+        f'RL Unplugged has {len(file_names.GAMES)} games, and no {game}'
+        f'{plan.near_names([game], file_names.GAMES)}.'
+      )
+    count = file_names.count_of(game)
+    for name, chosen, known in (
+      ('run', runs, file_names.RUNS),
+      ('checkpoint', numbers, range(count)),
+    ):
+      if others := sorted(set(chosen) - set(known)):
+        raise ValueError(
+          f'RL Unplugged has no {name} {number_ranges.brief(others)} of {game}; '
+          f'it has {name}s {number_ranges.brief(known)}.'
+        )
+
+
+def disk_need(
+  runs: Sequence[fetched_run.FetchedRun], jobs: int, keep_raw: bool
+) -> dict[str, int]:
+  """Returns the disk space that a fetch will take; `--json` prints it.
+
+  Returns:
+    `raw_files`, most raw files on the disk at a time; `raw_bytes`, their bytes without
+    those fetched earlier; `store_bytes`, the estimated growth of the stores.
+  """
+  absent = fetched_run.waiting(runs)
+  sizes = sorted((file.size or 0 for file in absent), reverse=True)
+  held = sizes if keep_raw else sizes[: jobs + UnpluggedRun.max_waiting]
+  begun = sum(file.begun for file in absent)
+  return {
+    'raw_files': len(held),
+    'raw_bytes': max(sum(held) - begun, 0),
+    'store_bytes': round(STORE_RATIO * sum(sizes)),
+  }

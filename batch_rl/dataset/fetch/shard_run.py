@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from batch_rl.dataset.fetch import layout, partial_file
+from batch_rl.dataset.fetch import fetched_run, partial_file
 from batch_rl.dataset.shards import incoming_shards, manifests, shard_files
 from batch_rl.dataset.store import store_directory
 
@@ -11,8 +11,12 @@ from batch_rl.dataset.store import store_directory
 _MAX_SHARDS = 51
 
 
-class ShardLayout(layout.Layout):
-  """Shards of six or seven files; they are fetched as they are."""
+class ShardRun(fetched_run.FetchedRun):
+  """Shards of six or seven files; they are fetched as they are.
+
+  Raises:
+    ValueError: If the directory is a store.
+  """
 
   unit = 'shard'
   advice = (
@@ -24,57 +28,33 @@ class ShardLayout(layout.Layout):
     'batch_rl.baselines.train`).'
   )
 
-  def folder(self, root: str, game: str, run: int) -> str:
-    """See the base class."""
-    return f'{game}/{run}/{shard_files.REPLAY_LOGS}'
-
-  def names(
-    self, game: str, run: int, number: int
-  ) -> tuple[list[str], list[str]]:
-    """See the base class."""
-    required = [shard_files.file_name(n, number) for n in shard_files.FILES]
-    return required, [shard_files.file_name(shard_files.OPTIONAL, number)]
-
-  def number_of(self, name: str, run: int) -> int | None:
-    """See the base class."""
-    return shard_files.suffix_of(name)
-
-  def all_numbers(self, game: str, found: Collection[int]) -> Sequence[int]:
-    """See the base class."""
-    return sorted(found) or range(_MAX_SHARDS)
-
-  def destination(
-    self, source: str, game: str, run: int, directory: str
-  ) -> 'ShardDestination':
-    """See the base class."""
-    return ShardDestination(source, directory)
-
-
-class ShardDestination(layout.Destination):
-  """Directory of a run's shards.
-
-  Args:
-    source: URL of the remote.
-    directory: Directory of the run.
-
-  Raises:
-    ValueError: If the directory is a store.
-  """
-
-  def __init__(self, source: str, directory: str):
-    super().__init__(directory)
+  def __init__(self, source: str, game: str, number: int, directory: str):
+    super().__init__(source, game, number, directory)
+    self.folder = f'{game}/{number}/{shard_files.REPLAY_LOGS}'
     if store_directory.is_store(directory):
       raise ValueError(
         f'{directory} is a store, not a directory of shards; choose another '
         '--data_dir.'
       )
-    self._source = source
     self._data_dir = os.path.join(directory, shard_files.REPLAY_LOGS)
     self._recorded = (
       incoming_shards.recorded_files(self._data_dir)
       if os.path.isdir(self._data_dir)
       else {}
     )
+
+  def names(self, number: int) -> tuple[list[str], list[str]]:
+    """See the base class."""
+    required = [shard_files.file_name(n, number) for n in shard_files.FILES]
+    return required, [shard_files.file_name(shard_files.OPTIONAL, number)]
+
+  def number_of(self, name: str) -> int | None:
+    """See the base class."""
+    return shard_files.suffix_of(name)
+
+  def all_numbers(self, found: Collection[int]) -> Sequence[int]:
+    """See the base class."""
+    return sorted(found) or range(_MAX_SHARDS)
 
   def has(self, name: str, size: int | None) -> bool:
     """See the base class."""
@@ -88,7 +68,7 @@ class ShardDestination(layout.Destination):
     differs = record and sha256 not in (None, record.get('sha256'))
     if differs or size not in (None, local_size):
       raise ValueError(
-        f'{final} ({local_size:,} B) is not the file that {self._source} has '
+        f'{final} ({local_size:,} B) is not the file that {self.source} has '
         f'({"?" if size is None else f"{size:,}"} B): does it belong to another run? '
         'Move it away, or choose another --data_dir.'
       )
@@ -98,9 +78,9 @@ class ShardDestination(layout.Destination):
     """See the base class."""
     return os.path.join(self._data_dir, shard_files.PARTIAL, name)
 
-  def open(self, numbers: Collection[int]) -> None:
+  def open(self) -> None:
     """See the base class."""
-    origin = {'how': 'fetch', 'source': self._source}
+    origin = {'how': 'fetch', 'source': self.source}
     self._shards = incoming_shards.IncomingShards(
       self._data_dir, origin, self.manifest
     )
@@ -116,7 +96,7 @@ class ShardDestination(layout.Destination):
 
   def take(
     self,
-    file: layout.FilePlan,
+    file: fetched_run.FilePlan,
     partial: partial_file.PartialFile,
     advance: Callable[[int], None],
   ) -> bool:
@@ -132,7 +112,7 @@ class ShardDestination(layout.Destination):
 
   def accept(
     self,
-    file: layout.FilePlan,
+    file: fetched_run.FilePlan,
     partial: partial_file.PartialFile,
     hashes: Mapping[str, str],
     advance: Callable[[int], None],
@@ -141,9 +121,7 @@ class ShardDestination(layout.Destination):
     partial.remove_note()  # before the move: later fetches skip a file in place
     self._shards.accept(file.name, hashes)
 
-  def finish(
-    self, title: str, files: Sequence[layout.FilePlan]
-  ) -> tuple[list[str], list[str], None]:
+  def finish(self) -> tuple[list[str], list[str], None]:
     """See the base class."""
     self._shards.finish()
     complete = self._shards.complete_suffixes()

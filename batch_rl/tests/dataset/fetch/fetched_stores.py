@@ -2,7 +2,7 @@
 
 import json
 
-from batch_rl.dataset.fetch import unplugged_layout
+from batch_rl.dataset.fetch import unplugged_run
 from batch_rl.dataset.store import store_directory
 from batch_rl.dataset.unplugged import file_names
 
@@ -27,5 +27,5 @@ def imported_files(store):
 
 def raw_files(store):
   """Returns the names in the folder of raw files; [] without the folder."""
-  raw = store / unplugged_layout.RAW
+  raw = store / unplugged_run.RAW
   return sorted(path.name for path in raw.iterdir()) if raw.exists() else []

@@ -1,0 +1,173 @@
+"""A run to fetch: its files at a remote, and their place on the disk."""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from batch_rl.dataset.fetch import partial_file
+
+
+@dataclasses.dataclass(frozen=True)
+class FilePlan:
+  """A file to fetch; `--json` prints its fields.
+
+  Attributes:
+    name: Name in the layout.
+    suffix: Number of its shard or checkpoint.
+    path: Path at the remote.
+    size: Size in bytes; None if the remote does not give it.
+    there: Whether the file is already in place, though perhaps not verified yet.
+    begun: Bytes fetched earlier.
+  """
+
+  name: str
+  suffix: int
+  path: str
+  size: int | None
+  there: bool
+  begun: int
+
+
+class FetchedRun(abc.ABC):
+  """A run in a layout. It may be planned at once, and written after `open`.
+
+  Args:
+    source: URL of the remote.
+    game: Name of the game.
+    number: Run number.
+    directory: Local directory of the run, `<root>/<Game>/<run>`.
+
+  Attributes:
+    unit: Word for a numbered part of a run: 'shard' or 'checkpoint'.
+    max_waiting: Number of fetched files that may wait for `accept` beside those that
+      are being fetched.
+    advice: Sentence about other sources, for errors.
+    folder: Path of the run's files at the remote.
+    manifest: The remote's manifest, set before `open`; empty without one.
+    files: Files to fetch, shard by shard.
+    missing: Requested shards that the remote lacks or refuses, one line each.
+  """
+
+  unit: str
+  max_waiting = 0
+  advice: str
+  folder: str
+
+  def __init__(self, source: str, game: str, number: int, directory: str):
+    self.source, self.game, self.number = source, game, number
+    self.directory = directory
+    self.manifest: Mapping[str, Any] = {}
+    self.files: list[FilePlan] = []
+    self.missing: list[str] = []
+
+  @property
+  def title(self) -> str:
+    """Game and run number, e.g. `Pong/1`."""
+    return f'{self.game}/{self.number}'
+
+  @property
+  def suffixes(self) -> list[int]:
+    """Numbers of the shards or checkpoints, ascending."""
+    return sorted({file.suffix for file in self.files})
+
+  # --- names at the remote ---
+
+  @abc.abstractmethod
+  def names(self, number: int) -> tuple[list[str], list[str]]:
+    """Returns the names of the required and of the optional files of a number."""
+
+  @abc.abstractmethod
+  def number_of(self, name: str) -> int | None:
+    """Returns the number of a file of the run; None for another file."""
+
+  @abc.abstractmethod
+  def all_numbers(self, found: Collection[int]) -> Sequence[int]:
+    """Returns all numbers of the run.
+
+    Args:
+      found: Numbers that the remote has; empty to get those to ask it for.
+    """
+
+  # --- files on the disk ---
+
+  @abc.abstractmethod
+  def has(self, name: str, size: int | None) -> bool:
+    """Returns whether a file is in place, though perhaps not verified yet.
+
+    Raises:
+      ValueError: If another file of that name is in place.
+    """
+
+  @abc.abstractmethod
+  def partial(self, name: str) -> str:
+    """Returns the path at which a file is fetched."""
+
+  @abc.abstractmethod
+  def open(self) -> None:
+    """Prepares the directory and locks it.
+
+    Raises:
+      ValueError: If the directory cannot be used.
+    """
+
+  @abc.abstractmethod
+  def close(self) -> None:
+    """Releases the lock."""
+
+  @abc.abstractmethod
+  def is_done(self, name: str) -> bool:
+    """Returns whether a file is in place and verified."""
+
+  @abc.abstractmethod
+  def take(
+    self,
+    file: FilePlan,
+    partial: partial_file.PartialFile,
+    advance: Callable[[int], None],
+  ) -> bool:
+    """Accepts a complete file that another program has put on the disk.
+
+    Returns:
+      Whether there was one.
+
+    Raises:
+      ValueError: If the file is damaged.
+    """
+
+  @abc.abstractmethod
+  def accept(
+    self,
+    file: FilePlan,
+    partial: partial_file.PartialFile,
+    hashes: Mapping[str, str],
+    advance: Callable[[int], None],
+  ) -> None:
+    """Verifies a fetched file and puts it in place.
+
+    Args:
+      file: Plan of the file.
+      partial: The fetched file.
+      hashes: Hashes by kind that the remote gave.
+      advance: Callback during long work; it raises KeyboardInterrupt to end it.
+
+    Raises:
+      ValueError: If the file is damaged.
+      OSError: If the directory cannot be written.
+    """
+
+  @abc.abstractmethod
+  def finish(self) -> tuple[list[str], list[str], dict[str, Any] | None]:
+    """Completes the run; returns errors, notes, and the summary of a store."""
+
+
+def waiting(runs: Sequence[FetchedRun]) -> list[FilePlan]:
+  """Returns the files that are not in place."""
+  return [file for run in runs for file in run.files if not file.there]
+
+
+def bytes_to_fetch(files: Sequence[FilePlan]) -> int:
+  """Returns the bytes still to fetch of the files whose size is known."""
+  return sum(
+    max((file.size or 0) - file.begun, 0) for file in files if not file.there
+  )
