@@ -43,6 +43,8 @@ def test_an_intact_run_has_only_notes(logs):
   # 3 episodes of 3 + 30 rows: 39, 40 and the last 20.
   assert [entry['rows'] for entry in report.shards] == [39, 40, 20]
   assert [entry['episodes'] for entry in report.shards] == [1, 1, 1]
+  returns = [sum(r.reward for r in e) for e in shards.make_episodes([30] * 3)]
+  assert [entry['mean_return'] for entry in report.shards] == returns
   (note,) = report.findings
   assert 'Shard 2 has 20 stale rows at or past its cursor, 19' in note.message
   assert report.bytes == sum(path.stat().st_size for path in logs.glob('*.gz'))
@@ -124,6 +126,9 @@ def test_rows_lost_between_shards_are_found(tmp_path):
   assert '40 rows are missing' in findings(logs, 'error')[1].message
   flip_a_bit(file_of(logs, 'add_count', 2))
   assert len(findings(logs, 'error')) == 2
+  flip_a_bit(file_of(logs, 'add_count', 0))
+  assert len(findings(logs, 'error')) == 3
+  flip_a_bit(file_of(logs, 'add_count', 0))
   remove_shard(logs, 1)
   (_, finding) = findings(logs, 'error')
   assert 'no shard between 0 and 2' in finding.message
