@@ -17,7 +17,7 @@ def test_labels_of_many_methods_do_not_overlap(compare):
           'game': game,
           'num_heads': i,
           'num_convex_combinations': i,
-          'subset': f'random_trajectories(0.{i + 1})',
+          'subset': rf'random_trajectories(0.{i + 1}) $\frac$',
           **REM,
         },
       )

@@ -24,8 +24,6 @@ def machines(monkeypatch):
   ('needs', 'capacities'),
   [
     (dict(cpus=1), [16, 7]),
-    (dict(cpus=4), [4, 1]),
-    (dict(cpus=4, gpus=0.25), [4, 0]),
     (dict(cpus=1, gpus=0.25), [8, 0]),
     (dict(cpus=1, memory_gb=20), [3, 1]),
   ],
