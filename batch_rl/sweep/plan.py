@@ -190,10 +190,8 @@ def _check(settings: Mapping[str, Any]) -> None:
   for group in ('evaluate', 'rates'):
     for name in settings[group]:
       choices.choose(f'setting of {group}:', name, SETTINGS[group][1])
-  for name, value in {
-    'cpus': settings['cpus'],
-    **{f'rates.{name}': rate for name, rate in settings['rates'].items()},
-  }.items():
+  rates = {f'rates.{name}': rate for name, rate in settings['rates'].items()}
+  for name, value in {'cpus': settings['cpus'], **rates}.items():
     if not value or value <= 0:
       raise ValueError(f'{name}={value} is not above 0.')
   for name in ('gpus', 'memory_gb'):

@@ -9,6 +9,7 @@ import statistics
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from batch_rl.runs import checkpoints, command_line, games, progress
 from batch_rl.runs.bindings import any_agent, files_of_2020
@@ -157,28 +158,19 @@ def _load(job, gin_files, bindings, evaluated, own_agent, module):
   from batch_rl.fixed_replay import agents as offline_agents
   from batch_rl.fixed_replay import run_experiment as offline
 
-  runner, create, agents = (
-    (online.LoggedRunner, online.create_online_agent, online_agents.REGISTRY)
-    if job == 'online'
-    else (
-      offline.FixedReplayRunner,
-      offline.create_offline_agent,
-      offline_agents.REGISTRY,
-    )
-  )
+  runner: Any = offline.FixedReplayRunner
+  agents = offline_agents.REGISTRY
+  if job == 'online':
+    runner, agents = online.LoggedRunner, online_agents.REGISTRY
   gin.clear_config()
   if module:
     user_modules.add_folder(os.path.dirname(module))
   if own_agent:
     agents.find(own_agent)  # gin knows the class from now on
   statements = command_line.load_gin(list(gin_files), list(bindings))
-  values = {
-    **{
-      name: parameter.default
-      for name, parameter in inspect.signature(runner).parameters.items()
-    },
-    **gin.get_bindings(runner),
-  }
+  parameters = inspect.signature(runner).parameters
+  values = {name: parameter.default for name, parameter in parameters.items()}
+  values |= gin.get_bindings(runner)
   if job == 'evaluate':
     steps, number = evaluated
     return Workload(1, 0, number * (steps or values['evaluation_steps']))
@@ -186,7 +178,7 @@ def _load(job, gin_files, bindings, evaluated, own_agent, module):
   if job == 'offline':
     agent = (
       own_agent
-      or gin.get_bindings(create).get('agent_name')
+      or gin.get_bindings(offline.create_offline_agent).get('agent_name')
       or files_of_2020.agent_name(statements, agents)
     )
     agent_class = agents.find(agent)

@@ -1,6 +1,5 @@
 """The table and the lines that show a sweep."""
 
-import dataclasses
 import io
 import time
 
@@ -8,7 +7,6 @@ import pytest
 import rich.console
 
 from batch_rl.sweep import cells, monitor, plan, workload
-from batch_rl.tests import user_code
 from batch_rl.tests.sweep import made_up_sweeps
 from batch_rl.utils import files, locks
 
@@ -54,19 +52,6 @@ def test_messages_may_have_brackets_and_colours(sweep):
   shown = r"error: ['[/tmp/x]'] [bold]\x1b[31m"
   assert shown in text_of(watched)
   assert shown in ''.join(watched.state_changes())
-
-
-def test_changed_code_is_told_in_words(sweep, tmp_path):
-  module = user_code.write(tmp_path / 'mine.py', '')
-  cell = dataclasses.replace(sweep.cells[0], module=str(module))
-  write_record(cell, cells.DONE, basis=['of another module'])
-  sweep = made_up_sweeps.make(cell, base_dir=tmp_path)
-  watched = watch(sweep)
-  text = ' '.join(text_of(watched).split())
-  assert 'first changed' in text and '1 changed of 1' in text
-  (line,) = watched.state_changes()
-  assert line.startswith('first: its code has changed since it was trained')
-  assert watched.seconds_left() == 0
 
 
 def test_the_table_has_a_line_for_each_cell(sweep):

@@ -52,6 +52,7 @@ def in_process(monkeypatch):
     # The cell's own rates come first.
     (status(cells.STOPPED, 0, done=50, rates={'train': 50.0}), 39),
     (status(cells.DONE, 10, 'finished'), 0),
+    (status(cells.CHANGED, 3), 0),
     # A longer run than before.
     (status(cells.WAITING, 5, 'finished'), 60),
   ],
