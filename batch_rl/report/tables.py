@@ -287,11 +287,10 @@ def _protocol_text(runs: Iterable[RunResults]) -> str:
     'sticky': 'sticky actions {}',
     'steps': 'at least {} agent steps',
   }
-  texts = []
-  for name, form in forms.items():
-    values = {run.protocol.get(name, '?') for run in runs}
-    if len(values) == 1:
-      texts.append(form.format(*values))
+  values = {name: {run.protocol[name] for run in runs} for name in forms}
+  texts = [
+    forms[k].format(*found) for k, found in values.items() if len(found) == 1
+  ]
   return f'Evaluations: {", ".join(texts)}.' if texts else ''
 
 
