@@ -25,7 +25,7 @@ import numpy as np
 
 from batch_rl.atari import environment, roms
 from batch_rl.report import normalisation
-from batch_rl.sweep import games as games_lib
+from batch_rl.sweep import plan
 from batch_rl.utils import files
 
 # All play the same number of complete episodes. Taking the first episodes to end would
@@ -196,7 +196,7 @@ def _write(path: pathlib.Path, rows: Iterable[Mapping[str, Any]]) -> None:
 def main() -> None:
   """Measures the missing rows one by one."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument('--games', nargs='+', default=games_lib.listed('all'))
+  parser.add_argument('--games', nargs='+', default=plan.dataset_games())
   parser.add_argument('--episodes', type=int, default=100)
   parser.add_argument('--seed', type=int, default=0)
   parser.add_argument('--normalisers', action='store_true')

@@ -169,8 +169,7 @@ def _write_files(
   remarks = notes.notes_on(compared.runs)
   for summary in summaries:
     remarks += [
-      f'Aggregates by {summary.normaliser}: {note}.'
-      for note in summary.matrices.notes
+      f'Aggregates by {summary.normaliser}: {note}.' for note in summary.notes
     ]
   remarks = list(dict.fromkeys(remarks))
   left_out = [f'{path}: {reason}' for path, reason in excluded]
@@ -188,7 +187,7 @@ def _write_files(
   curves = [p for name, p in pictures.items() if name.startswith('curves')]
   others = [p for name, p in pictures.items() if not name.startswith('curves')]
   about = [
-    f'{len(list(comparison.rows(compared.runs)))} runs count.',
+    f'{len(compared.runs)} runs count.',
     *map(
       normalisation.describe, dict.fromkeys(s.normaliser for s in summaries)
     ),

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 from rliable import library, metrics
 
-from batch_rl.report import comparison, normalisation
-from batch_rl.report.comparison import Comparison, Matrices
+from batch_rl.report import normalisation
+from batch_rl.report.comparison import Comparison, listed
 
 METRICS = ('IQM', 'Median', 'Mean', 'Optimality gap')
 _SEED = 0
@@ -45,12 +45,15 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-  """Aggregates over games by method.
+  """Aggregates over the games that all methods have.
 
   Attributes:
     kind: 'final' or 'best'.
     normaliser: One of `normalisation.NORMALISERS`.
-    matrices: Normalised scores.
+    scores: Normalised scores, `{method: float (runs, games)}`. Numbers of runs may
+      differ.
+    games: Games in the order of the columns.
+    notes: Sentences about games and runs that are left out.
     metrics: Estimates of `METRICS`, `{method: estimate}`.
     games_above: Number of games above the online DQN, `{method: estimate}`; empty for
       other normalisers.
@@ -58,7 +61,9 @@ class Summary:
 
   kind: str
   normaliser: str
-  matrices: Matrices
+  scores: dict[str, np.ndarray]
+  games: list[str]
+  notes: list[str]
   metrics: dict[str, Estimate]
   games_above: dict[str, Estimate]
 
@@ -66,7 +71,10 @@ class Summary:
 def summarise(
   compared: Comparison, kind: str, normaliser: str, repetitions: int
 ) -> Summary:
-  """Aggregates scores over the games that all methods have.
+  """Aggregates normalised scores over the games that all methods have.
+
+  A method with less than half as many games as another is left out. If a method has
+  more runs of some games than of others, the first ones count.
 
   Args:
     compared: Runs.
@@ -74,19 +82,79 @@ def summarise(
     normaliser: One of `normalisation.NORMALISERS`.
     repetitions: Number of bootstrap samples.
   """
-  matrices = comparison.matrices(compared, kind, normaliser)
-  metric_estimates, above = {}, {}
-  known = normalisation.load()
-  for method, scores in matrices.scores.items():
-    metric_estimates[method] = metrics_of(scores, repetitions)
-    if normaliser.startswith('dqn'):
-      # The online DQN's score is 1, or 0 where it is worse than random.
-      reference = [
+  scores = compared.scores(kind)
+  methods, games, notes = _shared_games(compared.games, scores, normaliser)
+  normalised = {}
+  for method in methods if games else ():
+    by_game = scores[method]
+    counts = [len(by_game[game]) for game in games]
+    if max(counts) > min(counts):
+      notes.append(
+        f'{method} has {min(counts)} runs of some games and more of others; the '
+        f'first {min(counts)} count'
+      )
+    normalised[method] = np.stack(
+      [
+        normalisation.normalise(by_game[game][: min(counts)], game, normaliser)
+        for game in games
+      ],
+      axis=1,
+    )
+  above = {}
+  if normaliser.startswith('dqn'):
+    # The online DQN's score is 1, or 0 where it is worse than random.
+    known = normalisation.load()
+    reference = np.array(
+      [
         normalisation.normalise(known[game][normaliser], game, normaliser)
-        for game in matrices.games
+        for game in games
       ]
-      above[method] = games_above(scores, np.array(reference), repetitions)
-  return Summary(kind, normaliser, matrices, metric_estimates, above)
+    )
+    above = {
+      method: games_above(values, reference, repetitions)
+      for method, values in normalised.items()
+    }
+  metrics_by_method = {
+    method: metrics_of(values, repetitions)
+    for method, values in normalised.items()
+  }
+  return Summary(
+    kind, normaliser, normalised, games, notes, metrics_by_method, above
+  )
+
+
+def _shared_games(
+  games: list[str], scores: Mapping[str, Mapping], normaliser: str
+) -> tuple[list[str], list[str], list[str]]:
+  """Returns methods to aggregate, the games that all of them have, and notes."""
+  notes = []
+  known = [g for g in games if normalisation.can_normalise(g, normaliser)]
+  if unknown := sorted(set(games) - set(known)):
+    notes.append(f'without a {normaliser} score: {listed(unknown)}')
+  missing = {
+    method: [game for game in known if game not in by_game]
+    for method, by_game in scores.items()
+  }
+  most = len(known) - min(map(len, missing.values()), default=0)
+  for method in list(missing):
+    count = len(known) - len(missing[method])
+    if 2 * count < most:
+      del missing[method]
+      notes.append(
+        f'{method} has {count} of {len(known)} games and is left out'
+      )
+  for method, lacking in missing.items():
+    if lacking:
+      notes.append(
+        f'{method} lacks {len(lacking)} of {len(known)} games, which count for no '
+        f'method: {listed(lacking)}'
+      )
+  shared = [g for g in known if not any(g in m for m in missing.values())]
+  if known and not shared:
+    notes.append(
+      'no game has runs of all methods: choose with --agents or --games'
+    )
+  return list(missing), shared, notes
 
 
 def metrics_of(scores: np.ndarray, repetitions: int) -> Estimate:

@@ -9,68 +9,63 @@ import dataclasses
 import hashlib
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
-
-import numpy as np
+from collections.abc import Iterable, Mapping
 
 from batch_rl.atari import roms
-from batch_rl.report import normalisation
 from batch_rl.report.run_results import AGENT_ORDER, Excluded, RunResults
 from batch_rl.utils import programs
 
 KINDS = ('final', 'best')
 _NAMED_DIFFERENCES = 3  # In the name of a method. A hash covers the others.
-# Runs by method, in the paper's order, and by game.
-Runs = dict[str, dict[str, list[RunResults]]]
+Rows = list[tuple[str, RunResults]]  # Methods, in the paper's order, and runs.
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """Runs by method and game.
+  """Runs with the names of their methods.
 
   Attributes:
-    runs: Runs that count, `{method: {game: runs}}`.
+    runs: Runs that count.
     unfinished: Runs under way, for learning curves only.
     excluded: Directories of runs that do not count, with the reason.
   """
 
-  runs: Runs
-  unfinished: Runs
+  runs: Rows
+  unfinished: Rows
   excluded: list[Excluded]
 
   @property
   def methods(self) -> list[str]:
     """All methods, including those with runs under way only."""
-    return list(dict.fromkeys([*self.runs, *self.unfinished]))
+    return list(dict.fromkeys(m for m, _ in [*self.runs, *self.unfinished]))
 
   @property
   def games(self) -> list[str]:
     """Games with runs that count."""
-    return sorted(set(itertools.chain(*self.runs.values())))
+    return sorted({run.game for _, run in self.runs})
 
   @property
   def games_with_curves(self) -> list[str]:
     """Games with any run, including those under way."""
-    unfinished = itertools.chain(*self.unfinished.values())
-    return sorted({*self.games, *unfinished})
+    return sorted({run.game for _, run in [*self.runs, *self.unfinished]})
 
-  def scores(self, kind: str) -> dict[str, dict[str, np.ndarray]]:
-    """Returns the scores, `{method: {game: (runs,)}}`.
+  def scores(self, kind: str) -> dict[str, dict[str, list[float]]]:
+    """Returns the scores of the runs that count, `{method: {game: scores}}`.
 
     Args:
       kind: 'final' or 'best'.
     """
-    return {
-      method: {
-        game: np.array([getattr(run, kind) for run in group])
-        for game, group in by_game.items()
-      }
-      for method, by_game in self.runs.items()
-    }
+    scores: dict[str, dict[str, list[float]]] = {}
+    for method, run in self.runs:
+      by_game = scores.setdefault(method, {})
+      by_game.setdefault(run.game, []).append(getattr(run, kind))
+    return scores
 
   def select(self, method: str, game: str) -> list[RunResults]:
     """Returns the runs of a method in a game that count."""
-    return self.runs[method].get(game, [])
+    return [
+      run for name, run in self.runs if (name, run.game) == (method, game)
+    ]
 
   def only(self, agents: str, games: Iterable[str]) -> 'Comparison':
     """Returns the part with some methods and games.
@@ -80,50 +75,21 @@ class Comparison:
       games: Games to keep; empty for all.
     """
     games = set(games)
-
-    def filtered(runs):
-      kept = {
-        method: {
-          g: group for g, group in by_game.items() if not games or g in games
-        }
-        for method, by_game in runs.items()
-        if re.search(agents, method)
-      }
-      return {method: by_game for method, by_game in kept.items() if by_game}
-
-    return dataclasses.replace(
-      self, runs=filtered(self.runs), unfinished=filtered(self.unfinished)
+    runs, unfinished = (
+      [
+        (method, run)
+        for method, run in rows
+        if re.search(agents, method) and (not games or run.game in games)
+      ]
+      for rows in (self.runs, self.unfinished)
     )
-
-
-def rows(runs: Runs) -> Iterator[tuple[str, RunResults]]:
-  """Yields the method and the results of each run."""
-  for method, by_game in runs.items():
-    for group in by_game.values():
-      for run in group:
-        yield method, run
-
-
-@dataclasses.dataclass(frozen=True)
-class Matrices:
-  """Normalised scores for aggregates: the same games for all methods.
-
-  Attributes:
-    scores: Scores by method, `{method: float (runs, games)}`. Numbers of runs may
-      differ.
-    games: Games in the order of the columns.
-    notes: Sentences about games and runs that are left out.
-  """
-
-  scores: dict[str, np.ndarray]
-  games: list[str]
-  notes: list[str]
+    return Comparison(runs, unfinished, self.excluded)
 
 
 def compare(
   runs: Iterable[RunResults], iterations: int | None = None
 ) -> Comparison:
-  """Groups runs by method and game.
+  """Names the method of each run, and tells which runs count.
 
   Args:
     runs: Runs in any order.
@@ -151,67 +117,14 @@ def compare(
     if not run.is_finished:
       unfinished.append(run)
   names = _method_names([*counted, *unfinished], by_length=iterations is None)
-  return Comparison(
-    _grouped(counted, names), _grouped(unfinished, names), excluded
+  counted_rows, unfinished_rows = (
+    sorted(
+      ((names[run.directory], run) for run in group),
+      key=lambda row: _order(row[0]),
+    )
+    for group in (counted, unfinished)
   )
-
-
-def matrices(comparison: Comparison, kind: str, normaliser: str) -> Matrices:
-  """Returns normalised scores on the games that all methods have.
-
-  A method with less than half as many games as another is left out. If a method has
-  more runs of some games than of others, the first ones count.
-
-  Args:
-    comparison: Runs.
-    kind: 'final' or 'best'.
-    normaliser: One of `normalisation.NORMALISERS`.
-  """
-  notes = []
-  scores = comparison.scores(kind)
-  known = [
-    g for g in comparison.games if normalisation.can_normalise(g, normaliser)
-  ]
-  if unknown := sorted(set(comparison.games) - set(known)):
-    notes.append(f'without a {normaliser} score: {listed(unknown)}')
-  covered = {
-    method: [game for game in known if game in by_game]
-    for method, by_game in scores.items()
-  }
-  most = max(map(len, covered.values()), default=0)
-  for method in [m for m, games in covered.items() if 2 * len(games) < most]:
-    notes.append(
-      f'{method} has {len(covered.pop(method))} of {len(known)} games and is left '
-      'out'
-    )
-  games = [g for g in known if all(g in c for c in covered.values())]
-  for method, covered_games in covered.items():
-    if missing := [game for game in known if game not in covered_games]:
-      notes.append(
-        f'{method} lacks {len(missing)} of {len(known)} games, which count for no '
-        f'method: {listed(missing)}'
-      )
-  if known and not games:
-    notes.append(
-      'no game has runs of all methods: choose with --agents or --games'
-    )
-  normalised = {}
-  for method in covered if games else ():
-    by_game = scores[method]
-    count = min(len(by_game[game]) for game in games)
-    if any(len(by_game[game]) > count for game in games):
-      notes.append(
-        f'{method} has {count} runs of some games and more of others; the '
-        f'first {count} count'
-      )
-    normalised[method] = np.stack(
-      [
-        normalisation.normalise(by_game[game][:count], game, normaliser)
-        for game in games
-      ],
-      axis=1,
-    )
-  return Matrices(normalised, games, notes)
+  return Comparison(counted_rows, unfinished_rows, excluded)
 
 
 def rom_name(run: RunResults) -> str:
@@ -241,7 +154,10 @@ def _drop_duplicates(
   for run in sorted(runs, key=lambda run: (-run.done, run.directory)):
     before = kept.setdefault(_identity(run), run)
     if before is not run:
-      excluded.append((run.directory, _repeats(run, before)))
+      reason = f'it repeats {before.directory}: same settings and seed'
+      if (run.returns != before.returns[: run.done]).any():
+        reason += ', but other returns'
+      excluded.append((run.directory, reason))
   return sorted(kept.values(), key=lambda run: (run.data, run.directory))
 
 
@@ -261,30 +177,19 @@ def _identity(run: RunResults) -> tuple:
   )
 
 
-def _repeats(run: RunResults, before: RunResults) -> str:
-  """Returns why a run is left out that repeats another, at least as long one."""
-  reason = f'it repeats {before.directory}: same settings and seed'
-  if (run.returns == before.returns[: run.done]).all():
-    return reason
-  return f'{reason}, but other returns'
-
-
 def _method_names(runs: list[RunResults], by_length: bool) -> dict[str, str]:
   """Returns the name of each run's method, `{directory: name}`.
 
   Two runs have the same name if and only if all settings of the method are equal.
   """
-  by_agent = collections.defaultdict(list)
-  for run in runs:
-    by_agent[run.agent].append(run)
   names = {}
-  for agent, members in by_agent.items():
+  for agent in {run.agent for run in runs}:
+    members = [run for run in runs if run.agent == agent]
     settings = {run.directory: _settings(run, by_length) for run in members}
     _distinguish_data(members, settings)
-    all_keys = dict.fromkeys(k for values in settings.values() for k in values)
     differing = [
       key
-      for key in all_keys
+      for key in dict.fromkeys(itertools.chain(*settings.values()))
       if len({values.get(key) for values in settings.values()}) > 1
     ]
     for directory, values in settings.items():
@@ -346,15 +251,6 @@ def _short(name: str, names: list[str]) -> str:
   last = name.rsplit('.', 1)[-1]
   is_unique = sum(other.rsplit('.', 1)[-1] == last for other in names) == 1
   return last if is_unique else name
-
-
-def _grouped(runs: list[RunResults], names: Mapping[str, str]) -> Runs:
-  """Returns runs by the names of their methods, and by game."""
-  grouped: Runs = {}
-  for run in runs:
-    by_game = grouped.setdefault(names[run.directory], {})
-    by_game.setdefault(run.game, []).append(run)
-  return dict(sorted(grouped.items(), key=lambda item: _order(item[0])))
 
 
 def _order(method: str) -> tuple:

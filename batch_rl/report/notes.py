@@ -1,10 +1,8 @@
 """Notes on a comparison: differences and gaps that a reader should know."""
 
-import itertools
-
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
-from batch_rl.report.comparison import Runs, listed, rom_name, rows
+from batch_rl.report.comparison import Rows, listed, rom_name
 from batch_rl.report.run_results import RunResults
 
 # Protocols of the random agent and of the online DQN of the normalisers.
@@ -12,36 +10,26 @@ REFERENCE = {'epsilon': '0.001', 'sticky': '0.25', 'frame cap': '108000'}
 MINATAR_REFERENCE = {'epsilon': '0.001', 'sticky': '0.1', 'frame cap': '27000'}
 
 
-def notes_on(runs: Runs) -> list[str]:
+def notes_on(rows: Rows) -> list[str]:
   """Returns the notes on `Comparison.runs`."""
-  by_game: dict[str, list[RunResults]] = {}
-  for _, run in rows(runs):
-    by_game.setdefault(run.game, []).append(run)
-  every = list(itertools.chain(*by_game.values()))
   return [
-    *_differences(by_game),
-    *_departures_from_reference(every),
-    *_uncertain_runs(every),
-    *_small_samples(runs),
+    *_differences(rows),
+    *_departures_from_reference([run for _, run in rows]),
+    *_uncertain_runs([run for _, run in rows]),
+    *_small_samples(rows),
   ]
 
 
-def _differences(by_game: dict[str, list[RunResults]]) -> list[str]:
+def _differences(rows: Rows) -> list[str]:
   """Returns notes on different protocols of methods in a game."""
-  protocols = {
-    game: [{**run.protocol, 'iterations': str(run.done)} for run in runs]
-    for game, runs in by_game.items()
-  }
+  values: dict[str, dict[str, set[str]]] = {}  # {name: {game: values}}
+  for _, run in rows:
+    for name, value in {**run.protocol, 'iterations': str(run.done)}.items():
+      values.setdefault(name, {}).setdefault(run.game, set()).add(value)
   notes = []
-  for name in dict.fromkeys(
-    itertools.chain(*itertools.chain(*protocols.values()))
-  ):
-    values = {
-      game: {protocol.get(name, '?') for protocol in found}
-      for game, found in protocols.items()
-    }
-    if differing := [game for game in values if len(values[game]) > 1]:
-      example = ', '.join(sorted(values[differing[0]]))
+  for name, by_game in values.items():
+    if differing := [game for game in by_game if len(by_game[game]) > 1]:
+      example = ', '.join(sorted(by_game[differing[0]]))
       notes.append(
         f'Methods differ in {name} ({example}) in {listed(differing)}: compare '
         'them with care.'
@@ -60,7 +48,7 @@ def _departures_from_reference(runs: list[RunResults]) -> list[str]:
     (of_minatar, ' in MinAtar', MINATAR_REFERENCE),
   ):
     for name, expected in reference.items():
-      values = {run.protocol.get(name, '?') for run in family} - {'?', expected}
+      values = {run.protocol[name] for run in family} - {'?', expected}
       if values:
         notes.append(
           f'Evaluated with {name} {", ".join(sorted(values))}{where}; the reference '
@@ -69,7 +57,7 @@ def _departures_from_reference(runs: list[RunResults]) -> list[str]:
   others = {
     run.game
     for run in of_atari
-    if run.protocol.get('rom', '?') != '?' and rom_name(run) != "the dataset's"
+    if run.protocol['rom'] != '?' and rom_name(run) != "the dataset's"
   }
   if others:
     notes.append(
@@ -81,46 +69,50 @@ def _departures_from_reference(runs: list[RunResults]) -> list[str]:
 
 def _uncertain_runs(runs: list[RunResults]) -> list[str]:
   """Returns notes on unknown protocols, changed settings, and roots of the data."""
-  notes = []
-  if unknown := sorted(r.directory for r in runs if '?' in r.protocol.values()):
-    notes.append(
-      'The protocol (epsilon, sticky actions, ROM) of these runs is not recorded: '
-      f'{listed(unknown)}.'
+  unknown = {run.directory for run in runs if '?' in run.protocol.values()}
+  changed = {run.directory for run in runs if run.provenance['changes']}
+  roots = {run.data_root for run in runs if run.provenance['replay_dir']}
+  return [
+    sentence.format(listed(sorted(names)))
+    for sentence, names, fewest in (
+      (
+        'The protocol (epsilon, sticky actions, ROM) of these runs is not recorded: '
+        '{}.',
+        unknown,
+        1,
+      ),
+      (
+        'Settings, data or versions changed during these runs, see their run.json: '
+        '{}.',
+        changed,
+        1,
+      ),
+      (
+        'Trained on logs in different directories: {}; make sure that they are of '
+        'the same dataset.',
+        roots,
+        2,
+      ),
     )
-  if changed := sorted(
-    run.directory for run in runs if run.provenance.get('changes')
-  ):
-    notes.append(
-      'Settings, data or versions changed during these runs, see their run.json: '
-      f'{listed(changed)}.'
-    )
-  roots = sorted(
-    {run.data_root for run in runs if run.provenance.get('replay_dir')}
-  )
-  if len(roots) > 1:
-    notes.append(
-      f'Trained on logs in different directories: {listed(roots)}; make sure that '
-      'they are of the same dataset.'
-    )
-  return notes
+    if len(names) >= fewest
+  ]
 
 
-def _small_samples(runs: Runs) -> list[str]:
+def _small_samples(rows: Rows) -> list[str]:
   """Returns notes on scores of few runs, or of one run of the dataset."""
+  data: dict[tuple[str, str], list[str]] = {}
+  for method, run in rows:
+    data.setdefault((method, run.game), []).append(run.data)
   one_log: dict[str, list[str]] = {}
-  sizes = [3]
-  for method, by_game in runs.items():
-    for game, group in by_game.items():
-      sizes.append(len(group))
-      data = {run.data for run in group}
-      if len(group) > 1 and len(data) == 1 and data != {''}:
-        one_log.setdefault(method, []).append(game)
+  for (method, game), logs in data.items():
+    if len(logs) > 1 and len(set(logs)) == 1 and logs[0]:
+      one_log.setdefault(method, []).append(game)
   notes = [
     f'{method}: all runs of {listed(games)} trained on the same log; their '
     'intervals are over seeds, not over data.'
     for method, games in one_log.items()
   ]
-  fewest = min(sizes)
+  fewest = min(map(len, data.values()), default=3)
   if fewest < 3:
     notes.append(
       f'Some scores are of {fewest} run{"s" if fewest > 1 else ""} only: their '

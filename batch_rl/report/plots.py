@@ -7,29 +7,21 @@ names of methods, tick labels and axis labels overlap, and they have no line sty
 import io
 import os
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib import figure, ticker
 
-from batch_rl.report import aggregates, comparison, normalisation
+from batch_rl.report import aggregates, normalisation
 from batch_rl.report.aggregates import Estimate, Summary
 from batch_rl.report.comparison import Comparison
 from batch_rl.utils import files
 
 # Okabe and Ito, 2008: safe for colour-blind readers. Without yellow, which is faint on
 # paper.
-_COLOURS = (
-  '#0072B2',
-  '#D55E00',
-  '#009E73',
-  '#CC79A7',
-  '#56B4E9',
-  '#E69F00',
-  '#000000',
-)
+_COLOURS = '#0072B2 #D55E00 #009E73 #CC79A7 #56B4E9 #E69F00 #000000'.split()
 _STYLES = ('-', '--', '-.', ':')
 _WIDTH = 6.75  # Inches, the text width of a paper.
 _LINE = 0.13  # Inches, the height of a line of small text.
@@ -75,47 +67,53 @@ class Plotter:
     Args:
       summaries: Aggregates to draw, besides the learning curves.
     """
+    drawn: list[tuple[str, str, Callable, Any]] = []
     for summary in summaries:
-      drawn = {
-        'metrics': ('aggregates with 95 % intervals', self.metrics),
-        'profiles': ('performance profiles', self.profiles),
-      }
-      if len(summary.matrices.scores) > 1:
-        drawn['improvement'] = 'probability of improvement', self.improvements
+      kinds = [
+        ('metrics', 'aggregates with 95 % intervals', self._metrics),
+        ('profiles', 'performance profiles', self._profiles),
+      ]
+      if len(summary.scores) > 1:
+        text = 'probability of improvement'
+        kinds.append(('improvement', text, self._improvements))
       if summary.kind == 'final':
-        drawn['efficiency'] = 'IQM during training', self.efficiency
-      for name, (caption, draw) in drawn.items():
-        yield (
+        kinds.append(('efficiency', 'IQM during training', self._efficiency))
+      drawn += [
+        (
           f'{name}_{summary.kind}_{summary.normaliser}',
           f'{_axis(summary)}: {caption}.',
-          draw(summary),
+          draw,
+          summary,
         )
+        for name, caption, draw in kinds
+      ]
     games = self._compared.games_with_curves
     caption = 'mean over runs, 95 % intervals.'
     if len(games) > 1:
-      yield 'curves', f'Learning curves: {caption}', self.all_curves()
-    for game in games:
-      yield f'curves_{game}', f'{game}: {caption}', self.curves(game)
+      drawn.append(
+        ('curves', f'Learning curves: {caption}', self._all_curves, games)
+      )
+    drawn += [
+      (f'curves_{game}', f'{game}: {caption}', self._curves, game)
+      for game in games
+    ]
+    for name, caption, draw, subject in drawn:
+      with matplotlib.rc_context(_PARAMETERS):
+        plot = draw(subject)
+      yield name, caption, plot
 
-  @matplotlib.rc_context(_PARAMETERS)
-  def metrics(self, summary: Summary) -> figure.Figure:
+  def _metrics(self, summary: Summary) -> figure.Figure:
     """Draws IQM, median, mean and optimality gap: a bar per method."""
-    methods = list(summary.metrics)
-    labels = [_wrapped(method) for method in methods]
+    labels = [_wrapped(method) for method in summary.metrics]
+    colours = [self._lines[method]['color'] for method in summary.metrics]
     plot, axes = _subplots(
-      1,
-      len(aggregates.METRICS),
-      0.9 + _row_height(labels) * len(methods),
+      0.9 + _row_height(labels) * len(labels),
+      columns=len(aggregates.METRICS),
       sharey=True,
     )
     for i, name in enumerate(aggregates.METRICS):
       ax = axes[0, i]
-      intervals = [
-        (estimate.value[i], estimate.low[i], estimate.high[i])
-        for estimate in summary.metrics.values()
-      ]
-      colours = [self._lines[method]['color'] for method in methods]
-      _bars(ax, labels, intervals, colours)
+      _bars(ax, labels, summary.metrics.values(), i, colours)
       ax.set_title(name)
       _label_sparsely(ax)
       ax.use_sticky_edges = False  # Keeps bars off the edge.
@@ -124,87 +122,73 @@ class Plotter:
     plot.supxlabel(_axis(summary), fontsize=8)
     return plot
 
-  @matplotlib.rc_context(_PARAMETERS)
-  def profiles(self, summary: Summary) -> figure.Figure:
+  def _profiles(self, summary: Summary) -> figure.Figure:
     """Draws performance profiles: the fraction of runs above each score."""
-    scores = summary.matrices.scores
+    scores = summary.scores
     everything = np.concatenate([array.ravel() for array in scores.values()])
     low, high = np.percentile(everything, [5, 95])
     thresholds = np.linspace(min(0, low), max(1, high), 201)
-    plot, axes = _subplots(1, 1, _height_beside(scores))
-    ax = axes[0, 0]
+    plot, ax = _beside_legend(
+      scores, f'{_axis(summary)} (t)', 'fraction of runs with a score above t'
+    )
     for method, array in scores.items():
       estimate = aggregates.profile(array, thresholds, self._repetitions)
       self._curve(ax, method, thresholds, estimate)
-    ax.set_xlabel(f'{_axis(summary)} (t)')
-    ax.set_ylabel('fraction of runs with a score above t')
     ax.set_ylim(-0.02, 1.02)
     _legend(plot, ax)
     return plot
 
-  @matplotlib.rc_context(_PARAMETERS)
-  def improvements(self, summary: Summary) -> figure.Figure:
+  def _improvements(self, summary: Summary) -> figure.Figure:
     """Draws the probability of improvement: a bar per pair of methods."""
-    scores = summary.matrices.scores
-    estimates = aggregates.improvements(scores, self._repetitions)
+    estimates = aggregates.improvements(summary.scores, self._repetitions)
     if len(estimates) > _MAX_PAIRS:  # Only improvements on the first method.
-      first = next(iter(scores))
+      first = next(iter(summary.scores))
       estimates = {pair: e for pair, e in estimates.items() if first in pair}
     labels = [f'{x} > {y}' for x, y in estimates]
     if max(map(len, labels)) >= 45:
       labels = [f'{_wrapped(x)}\n> {_wrapped(y)}' for x, y in estimates]
     height = 0.8 + _row_height(labels) * len(labels)
-    plot, axes = _subplots(1, 1, height, width=5.5)
-    ax = axes[0, 0]
-    intervals = [(e.value[0], e.low[0], e.high[0]) for e in estimates.values()]
-    _bars(ax, labels, intervals, [_COLOURS[0]] * len(labels))
+    plot, [[ax]] = _subplots(height, width=5.5)
+    _bars(ax, labels, estimates.values(), 0, [_COLOURS[0]] * len(labels))
     ax.axvline(0.5, color='black', lw=0.8, ls='--')
     ax.set_xlim(-0.02, 1.02)
     ax.set_xlabel('probability of improvement')
     return plot
 
-  @matplotlib.rc_context(_PARAMETERS)
-  def efficiency(self, summary: Summary) -> figure.Figure:
+  def _efficiency(self, summary: Summary) -> figure.Figure:
     """Draws the IQM of normalised scores against iterations."""
-    plot, axes = _subplots(1, 1, _height_beside(summary.matrices.scores))
-    ax = axes[0, 0]
-    for method, array in summary.matrices.scores.items():
+    plot, ax = _beside_legend(
+      summary.scores, 'iteration', f'IQM of {_axis(summary)}'
+    )
+    for method, array in summary.scores.items():
       returns = [
-        self._returns(method, game)[: len(array)]
-        for game in summary.matrices.games
+        self._returns(method, game)[: len(array)] for game in summary.games
       ]
       length = min(curves.shape[1] for curves in returns)
       scores = [
         normalisation.normalise(curves[:, :length], game, summary.normaliser)
-        for game, curves in zip(summary.matrices.games, returns, strict=True)
+        for game, curves in zip(summary.games, returns, strict=True)
       ]
       estimate = aggregates.curve(np.stack(scores, axis=1), self._repetitions)
       self._curve(ax, method, np.arange(length) + 1, estimate)
-    ax.set_xlabel('iteration')
-    ax.set_ylabel(f'IQM of {_axis(summary)}')
     ax.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     _legend(plot, ax)
     return plot
 
-  @matplotlib.rc_context(_PARAMETERS)
-  def curves(self, game: str) -> figure.Figure:
+  def _curves(self, game: str) -> figure.Figure:
     """Draws the learning curves of a game."""
-    plot, axes = _subplots(1, 1, _height_beside([*self._labels(), *'ab']))
-    ax = axes[0, 0]
+    names = [*self._labels(), *'ab']  # Two references.
+    plot, ax = _beside_legend(names, 'iteration', 'return')
     self._draw_game(ax, game)
-    ax.set_xlabel('iteration')
-    ax.set_ylabel('return')
     _legend(plot, ax)
     return plot
 
-  @matplotlib.rc_context(_PARAMETERS)
-  def all_curves(self) -> figure.Figure:
+  def _all_curves(self, games: list[str]) -> figure.Figure:
     """Draws the learning curves of all games, as a grid."""
-    games = self._compared.games_with_curves
     columns = min(_GRID_COLUMNS, len(games))
     rows = -(-len(games) // columns)
     height = 1.2 + 1.25 * rows + _LINE * sum(map(_lines, self._labels()))
-    plot, axes = _subplots(rows, columns, height, width=_WIDTH + 1)
+    plot, axes = _subplots(height, rows, columns, width=_WIDTH + 1)
     for ax, game in zip(axes.flat, games, strict=False):
       self._draw_game(ax, game)
       ax.tick_params(labelsize=6)
@@ -218,11 +202,11 @@ class Plotter:
 
   def _labels(self) -> list[str]:
     """Returns the labels of all learning curves."""
-    unfinished = self._compared.unfinished
-    return [
-      *self._compared.runs,
-      *(f'{method}, under way' for method in unfinished),
+    labels = [method for method, _ in self._compared.runs]
+    labels += [
+      f'{method}, under way' for method, _ in self._compared.unfinished
     ]
+    return list(dict.fromkeys(labels))
 
   def _returns(self, method: str, game: str) -> np.ndarray:
     """Returns the returns of runs, (runs, iterations), truncated to the shortest."""
@@ -232,14 +216,15 @@ class Plotter:
 
   def _draw_game(self, ax, game):
     """Draws means with intervals, runs under way as thin lines, and references."""
-    runs, unfinished = self._compared.runs, self._compared.unfinished
-    for method in [m for m, by_game in runs.items() if game in by_game]:
+    runs, unfinished = (
+      [(method, run) for method, run in rows if run.game == game]
+      for rows in (self._compared.runs, self._compared.unfinished)
+    )
+    for method in dict.fromkeys(method for method, _ in runs):
       returns = self._returns(method, game)
       estimate = aggregates.game_means(returns, self._repetitions)
       self._curve(ax, method, np.arange(returns.shape[1]) + 1, estimate)
-    for method, run in comparison.rows(unfinished):
-      if run.game != game:
-        continue
+    for method, run in unfinished:
       steps = np.arange(run.done) + 1
       ax.plot(
         steps,
@@ -266,14 +251,8 @@ class Plotter:
     line = self._lines[method]
     ax.plot(x, estimate.value, label=method, marker=_marker(x), **line)
     if np.isfinite(estimate.low).all():
-      ax.fill_between(
-        x,
-        estimate.low,
-        estimate.high,
-        color=line['color'],
-        alpha=0.2,
-        linewidth=0,
-      )
+      band = {'color': line['color'], 'alpha': 0.2, 'linewidth': 0}
+      ax.fill_between(x, estimate.low, estimate.high, **band)
 
 
 def write(plot: figure.Figure, directory: str, name: str) -> bytes:
@@ -287,12 +266,11 @@ def write(plot: figure.Figure, directory: str, name: str) -> bytes:
   return buffers['png'].getvalue()
 
 
-def _bars(ax, labels, intervals, colours):
-  """Draws each `(value, low, high)` as a bar with a mark, the first one on top."""
+def _bars(ax, labels, estimates: Iterable[Estimate], i: int, colours) -> None:
+  """Draws value `i` of each estimate as a bar with a mark, the first one on top."""
   rows = range(len(labels))[::-1]
-  for y, (value, low, high), colour in zip(
-    rows, intervals, colours, strict=True
-  ):
+  for y, estimate, colour in zip(rows, estimates, colours, strict=True):
+    low, high, value = estimate.low[i], estimate.high[i], estimate.value[i]
     ax.barh(y, high - low, left=low, height=0.6, color=colour, alpha=0.35)
     ax.plot([value] * 2, [y - 0.3, y + 0.3], color=colour, lw=2)
   ax.set_yticks(rows, labels)
@@ -341,14 +319,18 @@ def _row_height(labels: Iterable[str]) -> float:
   )
 
 
-def _height_beside(names: Iterable[str]) -> float:
-  """Returns the height of a figure, in inches, with a legend of names beside it."""
-  return max(3.0, 0.5 + sum(0.05 + _LINE * _lines(name) for name in names))
-
-
-def _subplots(rows, columns, height, width=_WIDTH, **kwargs):
+def _subplots(height, rows=1, columns=1, width=_WIDTH, **kwargs):
   plot = figure.Figure((width, height), layout='constrained')
   return plot, plot.subplots(rows, columns, squeeze=False, **kwargs)
+
+
+def _beside_legend(names: Iterable[str], xlabel: str, ylabel: str):
+  """Returns a figure and its axes, high enough for a legend of names beside it."""
+  height = max(3.0, 0.5 + sum(0.05 + _LINE * _lines(name) for name in names))
+  plot, [[ax]] = _subplots(height)
+  ax.set_xlabel(xlabel)
+  ax.set_ylabel(ylabel)
+  return plot, ax
 
 
 def _legend(plot, *axes, above=False) -> None:

@@ -21,14 +21,13 @@ from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.utils import files, programs, safe_pickle
 
 _LOGS = 'logs'
-# Class names in gin bindings.
 _ITERATIONS = 200  # Default of Dopamine's runner.
 _ENSEMBLES = {
   'IDENTITY': 'Ensemble-DQN',
   'AVERAGE': 'Averaged Ensemble-DQN',
   'STOCHASTIC': 'REM',
 }
-# Suffix of the name, class name, and default strategy.
+# Suffix of the name, class name in gin bindings, and default strategy.
 _ENSEMBLE_AGENTS = {
   'multi_head_dqn': ('', r'\w*MultiHeadDQNAgent', 'IDENTITY'),
   'multi_network_dqn': (
@@ -37,7 +36,6 @@ _ENSEMBLE_AGENTS = {
     'STOCHASTIC',
   ),
 }
-_DQN_AGENT = '(FixedReplay|Logged)?DQNAgent'
 _NAMES = {'c51': 'C51', 'quantile': 'QR-DQN', 'random': 'Random'}
 # Names in the paper's order.
 AGENT_ORDER = (
@@ -190,8 +188,6 @@ def read_run(directory: str, agent: str = '', game: str = '') -> RunResults:
   """
   try:
     return _read_run(directory, agent, game)
-  except NoResultsError:
-    raise
   except OSError as error:
     raise NoResultsError(f'it cannot be read: {files.reason(error)}') from error
   except ValueError as error:
@@ -211,7 +207,11 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   bindings = run_record.bindings(record.get('gin_config') or '')
   named = {
     'agent': _agent(record, bindings) or agent,
-    'game': _game(environment, bindings) or game or _game_in_path(directory),
+    'game': environment.get('game')
+    or _value(bindings, 'game_name')
+    or _value(bindings, 'environment_name')
+    or game
+    or _game_in_path(directory),
   }
   for kind, name in named.items():
     if not name:
@@ -219,11 +219,8 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
         f"its {kind} is unknown: name both with --name '{directory}=AGENT/GAME'"
       )
   returns, episodes = _curve(_evaluations(directory))
-  planned = None
-  if record:
-    planned = _number(
-      _value(bindings, 'num_iterations', settings_lib.RUNNER), _ITERATIONS
-    )
+  iterations = _value(bindings, 'num_iterations', settings_lib.RUNNER)
+  planned = _number(iterations, _ITERATIONS) if record else None
   return RunResults(
     directory,
     named['agent'].lstrip('_'),  # matplotlib hides labels that begin with '_'.
@@ -242,10 +239,9 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
       'init_checkpoint_dir': _initial_weights(record),
       'environments': record.get('evaluation_environments', ''),
       'changes': len(record.get('changes') or ()),
-      **{
-        name: versions.get(name, '')
-        for name in ('batch_rl', 'tensorflow', 'ale-py')
-      },
+      'batch_rl': versions.get('batch_rl', ''),
+      'tensorflow': versions.get('tensorflow', ''),
+      'ale-py': versions.get('ale-py', ''),
     },
   )
 
@@ -261,15 +257,14 @@ def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:
   if _initial_weights(record):
     kept['weights'] = "another run's"
   created = _own_create_agent(record)
-  arguments = created.get('kwargs') or {}
-  if _is_own(record.get('agent', '')):
+  if '.' in record.get('agent', ''):  # A class of the user, `module.Class`.
     kept['agent'] = record['agent']
   if created:
     kept['create_agent'] = created['name'].rpartition(':')[2]
-    positional = dict(enumerate(created.get('args') or ()))
+    arguments = dict(enumerate(created.get('args') or ()))
     kept |= {
       f'create_agent.{name}': str(value)
-      for name, value in {**positional, **arguments}.items()
+      for name, value in (arguments | (created.get('kwargs') or {})).items()
       if '/' not in str(value)  # a path: the data, which is recorded elsewhere
     }
   return kept
@@ -280,11 +275,6 @@ def _initial_weights(record: Mapping) -> str:
   arguments = _own_create_agent(record).get('kwargs') or {}
   directory = record.get('init_checkpoint_dir')
   return str(directory or arguments.get('init_checkpoint_dir') or '')
-
-
-def _is_own(agent: str) -> bool:
-  """Whether an agent is a class of the user, `module.Class`."""
-  return '.' in agent
 
 
 def _own_create_agent(record: Mapping) -> Mapping:
@@ -299,16 +289,16 @@ def _curve(
   """Returns mean returns and numbers of episodes, from iteration 0 to the last."""
   if not evaluations:
     raise NoResultsError('it has no evaluations yet')
-  numbers = sorted(evaluations)
-  for expected, number in enumerate(numbers):
-    if number != expected:
-      raise NoResultsError(f'it lacks the evaluation of iteration {expected}')
-  ordered = [evaluations[i] for i in numbers]
-  returns = np.array([mean for mean, _ in ordered], float)
-  if not np.isfinite(returns).all():
-    first = int(np.flatnonzero(~np.isfinite(returns))[0])
-    raise NoResultsError(f'the return of iteration {first} is {returns[first]}')
-  return returns, np.array([count for _, count in ordered], int)
+  returns, counts = [], []
+  for iteration, number in enumerate(sorted(evaluations)):
+    if number != iteration:
+      raise NoResultsError(f'it lacks the evaluation of iteration {iteration}')
+    mean, count = evaluations[iteration]
+    if not math.isfinite(mean):
+      raise NoResultsError(f'the return of iteration {iteration} is {mean}')
+    returns.append(mean)
+    counts.append(count)
+  return np.array(returns, float), np.array(counts, int)
 
 
 def _evaluations(directory: str) -> dict[int, tuple[float, int]]:
@@ -387,28 +377,19 @@ def _number(text: str, default: int) -> int:
 def _agent(record: Mapping, bindings: Mapping[str, str]) -> str:
   name = record.get('agent', '')
   if name == 'dqn':
-    optimizer = re.search(
-      r'(\w+?)(Optimizer)?\(', _value(bindings, 'optimizer', _DQN_AGENT)
-    )
+    bound = _value(bindings, 'optimizer', '(FixedReplay|Logged)?DQNAgent')
+    optimizer = re.search(r'(\w+?)(Optimizer)?\(', bound)
     kind = optimizer[1] if optimizer else 'RMSProp'  # Dopamine's default.
     name = f'DQN ({"Nature" if kind == "RMSProp" else kind})'
   elif name in _ENSEMBLE_AGENTS:
     suffix, class_name, default = _ENSEMBLE_AGENTS[name]
     strategy = _value(bindings, 'transform_strategy', class_name) or default
-    known = strategy in _ENSEMBLES
-    name = _ENSEMBLES[strategy] + suffix if known else strategy
+    known = _ENSEMBLES.get(strategy)
+    name = known + suffix if known else strategy
   else:
     name = _NAMES.get(name) or record.get('display_name') or name
   is_online = name and name != 'Random' and 'replay_dir' not in record
   return f'{name}, online' if is_online else name
-
-
-def _game(environment: Mapping, bindings: Mapping[str, str]) -> str:
-  return (
-    environment.get('game')
-    or _value(bindings, 'game_name')
-    or _value(bindings, 'environment_name')
-  )
 
 
 def _game_in_path(directory: str) -> str:

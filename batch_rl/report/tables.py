@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import tabulate
 
-from batch_rl.report import aggregates, comparison, normalisation
+from batch_rl.report import aggregates, normalisation
 from batch_rl.report.aggregates import Summary
 from batch_rl.report.comparison import Comparison, Excluded
 from batch_rl.report.run_results import RunResults
@@ -91,7 +91,7 @@ def encode(text: str) -> bytes:
 def runs_table(compared: Comparison, excluded: Iterable[Excluded]) -> Table:
   """Returns the table of all runs, with their protocol, and of those left out."""
   records = []
-  for method, run in comparison.rows(compared.runs):
+  for method, run in compared.runs:
     records.append(
       {
         'method': method,
@@ -142,7 +142,7 @@ def curves_table(compared: Comparison) -> Table:
       'directory': run.directory,
     }
     for finished, runs in ((1, compared.runs), (0, compared.unfinished))
-    for method, run in comparison.rows(runs)
+    for method, run in runs
     for iteration in range(run.done)
   ]
   caption = 'Mean returns of all evaluations.'
@@ -181,14 +181,14 @@ def scores_table(compared: Comparison, kind: str, repetitions: int) -> Table:
     )
     for row in records
   }
-  columns = dict.fromkeys([*references, *compared.runs])
+  columns = dict.fromkeys([*references, *(name for name, _ in compared.runs)])
   text = pd.Series(cells).unstack().reindex(index=games, columns=[*columns])
   if text.shape[1] > len(games):  # Rows are the longer axis.
     text = text.T
   text = text.fillna('').rename_axis('game')
   caption = (
     f'Returns, {_KINDS[kind]}: mean over runs (95 % bootstrap interval). '
-    f'{_protocol_text([run for _, run in comparison.rows(compared.runs)])}'
+    f'{_protocol_text([run for _, run in compared.runs])}'
   )
   return Table(f'scores_{kind}', caption, text.reset_index(), records)
 
@@ -197,9 +197,9 @@ def aggregates_table(compared: Comparison, summaries: list[Summary]) -> Table:
   """Returns the table of aggregates for all kinds of scores and normalisers."""
   rows, records = [], []
   for summary in summaries:
-    games = summary.matrices.games
+    games = summary.games
     for method, estimate in summary.metrics.items():
-      count = len(summary.matrices.scores[method])
+      count = len(summary.scores[method])
       intervals = estimate.by_name(aggregates.METRICS)
       row = {
         'method': method,
@@ -232,7 +232,7 @@ def aggregates_table(compared: Comparison, summaries: list[Summary]) -> Table:
   header = ['method', 'score', 'normaliser', 'runs x games']
   header += [*aggregates.METRICS, _ABOVE]
   text = pd.DataFrame(rows, columns=header, dtype=object).fillna('')
-  games = [game for summary in summaries for game in summary.matrices.games]
+  games = [game for summary in summaries for game in summary.games]
   caption = (
     'Normalised scores over the games that all methods have (95 % stratified '
     f'bootstrap intervals); normalisers version {normalisation.versions(games)}.'
@@ -287,16 +287,15 @@ def _protocol_text(runs: Iterable[RunResults]) -> str:
     'sticky': 'sticky actions {}',
     'steps': 'at least {} agent steps',
   }
-  texts = []
-  for name, form in forms.items():
-    values = {run.protocol.get(name, '?') for run in runs}
-    if len(values) == 1:
-      texts.append(form.format(*values))
+  values = {name: {run.protocol[name] for run in runs} for name in forms}
+  texts = [
+    forms[k].format(*found) for k, found in values.items() if len(found) == 1
+  ]
   return f'Evaluations: {", ".join(texts)}.' if texts else ''
 
 
 def _estimate_means(
-  by_game: dict[str, np.ndarray], repetitions: int
+  by_game: dict[str, list[float]], repetitions: int
 ) -> dict[str, tuple]:
   """Returns mean and interval of each game, `{game: (value, low, high)}`.
 

@@ -26,7 +26,6 @@ from batch_rl.sweep import monitor as monitor_lib
 from batch_rl.sweep import plan, workload
 from batch_rl.utils import locks, programs
 
-_LAUNCHERS = ('ray', 'slurm')
 _SUMMARY_SECONDS = 60  # Between summaries when the output is not a terminal.
 _CELLS_IN_PLAN = 20  # Number of cells that --dry_run lists.
 _CELLS_PER_REFRESH = 100
@@ -68,7 +67,9 @@ def _parser():
   add('--gin_bindings', nargs='+', help='gin bindings of all cells')
   add('--cpus', type=float, help='processors per cell')
   add('--gpus', type=float, help='GPUs per cell; 0.25 is a quarter of one')
-  add('--launcher', choices=_LAUNCHERS, default='ray', help='default: ray')
+  add(
+    '--launcher', choices=('ray', 'slurm'), default='ray', help='default: ray'
+  )
   add('--address', help='address of a Ray cluster; default: this machine')
   add('--dry_run', action='store_true', help='only show the plan and its cost')
   add('--status', action='store_true', help='only show the status of the cells')
@@ -76,9 +77,7 @@ def _parser():
 
 
 def _sweep(options):
-  flags = ('job', 'base_dir', 'data_dir', 'games', 'runs', 'agents', 'seeds')
-  flags += ('gin_bindings', 'cpus', 'gpus')
-  given = {name: getattr(options, name) for name in flags}
+  given = {n: v for n, v in vars(options).items() if n in plan.SETTINGS}
   if given['games'] == ['all']:
     given['games'] = 'all'
   if options.address and options.launcher != 'ray':
@@ -90,7 +89,14 @@ def _sweep(options):
     monitor = monitor_lib.Monitor(sweep, workload.measure(sweep))
     rich.console.Console().print(monitor.table(10**6))
     return 0
-  launcher = _import(options.launcher)
+  try:
+    launcher: Any = importlib.import_module(
+      f'batch_rl.sweep.{options.launcher}_launcher'
+    )
+  except ModuleNotFoundError as error:
+    raise ValueError(
+      f"{error.name} is not installed: pip install 'batch_rl[sweep]'."
+    ) from error
   if options.dry_run:
     monitor = monitor_lib.Monitor(sweep, workload.measure(sweep))
     _print_plan(sweep, monitor, options, launcher)
@@ -118,16 +124,6 @@ def _run(sweep, monitor, options, launcher):
       launcher.run(sweep, left, options.address, watch)
     elif not launcher.run(sweep, left, watch):
       print('The jobs continue. The same command watches them again.')
-
-
-def _import(launcher) -> Any:
-  module = 'ray_launcher' if launcher == 'ray' else 'slurm_launcher'
-  try:
-    return importlib.import_module(f'batch_rl.sweep.{module}')
-  except ModuleNotFoundError as error:
-    raise ValueError(
-      f"{error.name} is not installed: pip install 'batch_rl[sweep]'."
-    ) from error
 
 
 @contextlib.contextmanager

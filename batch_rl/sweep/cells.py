@@ -64,7 +64,6 @@ class Status:
     where: Host and process of a running cell, or ''.
     progress: Last progress that the run wrote, see `progress.Progress`; an evaluation
       writes none.
-    seconds: Age of `progress` in seconds.
   """
 
   state: str
@@ -72,7 +71,6 @@ class Status:
   message: str = ''
   where: str = ''
   progress: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  seconds: float = 0.0
 
 
 def status(cell: plan.Cell) -> Status:
@@ -91,19 +89,12 @@ def status(cell: plan.Cell) -> Status:
   if state == CHANGED:
     message = (
       f'its code has changed since it was trained: delete {cell.directory} to train '
-      f'again, or only {os.path.basename(_record_path(cell))} there to keep the run.'
+      f'again, or only {os.path.basename(plan.record_path(cell.directory, cell.job))} there to keep the run.'
     )
   # For an evaluation, the file is that of the training.
-  read = cell.job != 'evaluate' and progress.read(cell.directory)
-  latest = read or {}
-  return Status(
-    state,
-    record.get('attempts', 0),
-    message,
-    record.get('where', '') if state == RUNNING else '',
-    latest,
-    max(time.time() - latest['time'], 0.0) if latest else 0.0,
-  )
+  latest = None if cell.job == 'evaluate' else progress.read(cell.directory)
+  where = record.get('where', '') if state == RUNNING else ''
+  return Status(state, record.get('attempts', 0), message, where, latest or {})
 
 
 def run(
@@ -143,7 +134,10 @@ def run(
     if attempts >= last and record['state'] == RUNNING:
       record_failure(cell, 'the worker of the last attempt was lost')
     while attempts < last:
-      _wait_for_earlier_run(cell, stop)
+      # The process of an earlier attempt may still have to save.
+      earlier_run = os.path.join(cell.directory, run_record.LOCK)
+      if (running := _wait_for_lock(earlier_run, stop)) is not None:
+        running.close()
       attempts += 1
       where = f'{os.uname().nodename}, process {os.getpid()}'
       _write_record(cell, state=RUNNING, attempts=attempts, where=where)
@@ -209,12 +203,8 @@ def _module_hashes(cell) -> list[str]:
   """Returns the hashes of the user's modules: the agent's, then those of the gin."""
   configs = gin_files.user_files(cell.gin_files)
   texts = [pathlib.Path(path).read_text('utf-8') for path in configs]
-  names = [
-    imported or named
-    for imported, named in _MODULES.findall(
-      '\n'.join([*cell.gin_bindings, *texts])
-    )
-  ]
+  found = _MODULES.findall('\n'.join([*cell.gin_bindings, *texts]))
+  names = [imported or named for imported, named in found]
   modules = [cell.module] if cell.module else []
   folders = [*map(os.path.dirname, [*modules, *configs]), os.getcwd()]
   modules += [
@@ -243,7 +233,9 @@ def _hashes(paths) -> list[str]:
 
 def _read_record(cell) -> dict[str, Any]:
   try:
-    record = files.read_json(_record_path(cell), _RECORD)
+    record = files.read_json(
+      plan.record_path(cell.directory, cell.job), _RECORD
+    )
   except ValueError:  # Damaged by a crash. The run resumes without it.
     return {}
   if record is None or record.get('state') not in STATES:
@@ -254,12 +246,9 @@ def _read_record(cell) -> dict[str, Any]:
 def _write_record(cell, **content):
   now = time.strftime('%Y-%m-%dT%H:%M:%S%z')
   files.write_json(
-    _record_path(cell), {'arguments': cell.arguments, 'time': now, **content}
+    plan.record_path(cell.directory, cell.job),
+    {'arguments': cell.arguments, 'time': now, **content},
   )
-
-
-def _record_path(cell):
-  return plan.record_path(cell.directory, cell.job)
 
 
 def _lock_path(cell):
@@ -286,13 +275,6 @@ def _is_locked(cell):
   return lock is None
 
 
-def _wait_for_earlier_run(cell, stop):
-  """Waits until the process of an earlier attempt has saved and ended."""
-  path = os.path.join(cell.directory, run_record.LOCK)
-  if (lock := _wait_for_lock(path, stop)) is not None:
-    lock.close()
-
-
 def _execute(cell, cpus, gpus, stop) -> int:
   """Runs the program once; returns its exit code, negative for a signal."""
   environment = machine.thread_limits(round(cpus)) | os.environ
@@ -314,18 +296,13 @@ def _execute(cell, cpus, gpus, stop) -> int:
       while process.poll() is None and not stop.wait(_POLL):
         pass
     finally:
-      if process.poll() is None:
-        _terminate(process)
+      process.terminate()  # Nothing, if it has ended.
+      try:
+        process.wait(_GRACE)
+      except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
   return process.returncode
-
-
-def _terminate(process):
-  process.send_signal(signal.SIGTERM)
-  try:
-    process.wait(_GRACE)
-  except subprocess.TimeoutExpired:
-    process.kill()
-    process.wait()
 
 
 def _has_finished(cell, started) -> bool:

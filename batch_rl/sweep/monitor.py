@@ -10,21 +10,15 @@ from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan, workload
 from batch_rl.utils import programs
 
+# Styles in the table, whose lines are in this order: the most important first.
 _STYLES = {
   cell_lib.RUNNING: 'bold',
   cell_lib.FAILED: 'bold red',
   cell_lib.CHANGED: 'bold red',
+  cell_lib.STOPPED: None,
+  cell_lib.WAITING: None,
   cell_lib.DONE: 'green',
 }
-# Order in the table, most important first.
-_ORDER = (
-  cell_lib.RUNNING,
-  cell_lib.FAILED,
-  cell_lib.CHANGED,
-  cell_lib.STOPPED,
-  cell_lib.WAITING,
-  cell_lib.DONE,
-)
 _HEADER = ('cell', 'state', 'iteration', 'rate', 'last evaluation', 'left')
 
 
@@ -111,12 +105,12 @@ class Monitor:
       is_text = name in ('cell', 'state')
       table.add_column(name, justify='left' if is_text else 'right')
     ordered = sorted(
-      self.statuses.items(), key=lambda item: _ORDER.index(item[1].state)
+      self.statuses.items(), key=lambda item: list(_STYLES).index(item[1].state)
     )
     shown = max(height - 8, 4)
     for cell, status in ordered[:shown]:
       row = map(markup.escape, self._row(cell, status))
-      table.add_row(*row, style=_STYLES.get(status.state))
+      table.add_row(*row, style=_STYLES[status.state])
     if len(ordered) > shown:
       table.caption = f'and {len(ordered) - shown} more'
     return table
@@ -124,12 +118,10 @@ class Monitor:
   def summary(self) -> str:
     """Returns the number of cells in each state and the time left, in a line."""
     counts = ', '.join(
-      f'{count} {state}' for state in _ORDER if (count := self.count(state))
+      f'{count} {state}' for state in _STYLES if (count := self.count(state))
     )
-    eta = ''
-    if (running := self.count(cell_lib.RUNNING)) and (
-      left := self.seconds_left()
-    ):
+    running, left, eta = self.count(cell_lib.RUNNING), self.seconds_left(), ''
+    if running and left:
       eta = f'; {duration(left / running)} left at this pace'
     return f'{self._sweep.base_dir}: {counts} of {len(self.statuses)}{eta}'
 
@@ -161,11 +153,11 @@ class Monitor:
 
 def describe(status: cell_lib.Status) -> str:
   """Returns the state, with its process or reason."""
+  message = programs.printable(status.message)
   words = {
     cell_lib.RUNNING: f'running ({status.where})',
-    cell_lib.FAILED: f'failed after {status.attempts} attempts: '
-    f'{programs.printable(status.message)}',
-    cell_lib.CHANGED: programs.printable(status.message),
+    cell_lib.FAILED: f'failed after {status.attempts} attempts: {message}',
+    cell_lib.CHANGED: message,
   }
   return words.get(status.state, status.state)
 

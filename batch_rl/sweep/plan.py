@@ -13,7 +13,9 @@ from typing import Any
 
 import batch_rl
 from batch_rl.dataset.store import store
-from batch_rl.sweep import games as games_lib
+from batch_rl.minatar import games as minatar
+from batch_rl.report import normalisation
+from batch_rl.runs import games as games_lib
 from batch_rl.sweep import yaml_file
 from batch_rl.utils import choices, files, json_schema, number_ranges, seeding
 from batch_rl.utils.user_code import user_modules
@@ -29,8 +31,12 @@ _CONFIGS = {
   'online': 'batch_rl/baselines/configs',
   'evaluate': 'batch_rl/fixed_replay/configs',
 }
+_MINATAR_CONFIGS = {
+  'offline': minatar.OFFLINE_CONFIG,
+  'online': minatar.ONLINE_CONFIG,
+}
 # Default and type of each setting; see `json_schema`.
-_SETTINGS: dict[str, tuple[Any, Any]] = {
+SETTINGS: dict[str, tuple[Any, Any]] = {
   'job': ('offline', object),
   'base_dir': (None, str),
   'data_dir': (None, str),
@@ -93,8 +99,8 @@ class Sweep:
 
   Attributes:
     base_dir: Directory above the directories of the cells.
-    job: 'offline', 'online' or 'evaluate'.
     cells: Cells in the order in which they start.
+    job: 'offline', 'online' or 'evaluate'.
     cpus: Processors per cell.
     gpus: GPUs per cell; 0.25 is a quarter of one.
     memory_gb: Memory per cell in gigabytes, or None if unlimited.
@@ -105,8 +111,8 @@ class Sweep:
   """
 
   base_dir: str
-  job: str
   cells: tuple[Cell, ...]
+  job: str
   cpus: float
   gpus: float
   memory_gb: float | None
@@ -153,24 +159,19 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
   Raises:
     ValueError: If a setting is unknown, missing or invalid.
   """
-  settings = {name: default for name, (default, _) in _SETTINGS.items()}
+  settings = {name: default for name, (default, _) in SETTINGS.items()}
   for source in (_read_yaml(path), given):
     settings |= {name: v for name, v in source.items() if v is not None}
   _check(settings)
   for folder in (os.path.dirname(path or ''), ''):
     user_modules.add_folder(folder)
   base_dir = os.path.abspath(os.path.expanduser(settings['base_dir']))
-  return Sweep(
-    base_dir=base_dir,
-    cells=tuple(_list_cells(base_dir, settings)),
-    job=settings['job'],
-    cpus=settings['cpus'],
-    gpus=settings['gpus'],
-    memory_gb=settings['memory_gb'],
-    retries=settings['retries'],
-    rates=settings['rates'],
-    slurm=settings['slurm'],
-  )
+  shared = {
+    field.name: settings[field.name]
+    for field in dataclasses.fields(Sweep)
+    if field.name not in ('base_dir', 'cells')
+  }
+  return Sweep(base_dir, tuple(_list_cells(base_dir, settings)), **shared)
 
 
 def _check(settings: Mapping[str, Any]) -> None:
@@ -184,14 +185,12 @@ def _check(settings: Mapping[str, Any]) -> None:
       + ' and '.join(f'`{name}:`' for name in missing)
       + ' to its file, or give the flags of that name.'
     )
-  json_schema.check(settings, {n: kind for n, (_, kind) in _SETTINGS.items()})
+  json_schema.check(settings, {n: kind for n, (_, kind) in SETTINGS.items()})
   for group in ('evaluate', 'rates'):
     for name in settings[group]:
-      choices.choose(f'setting of {group}:', name, _SETTINGS[group][1])
-  for name, value in {
-    'cpus': settings['cpus'],
-    **{f'rates.{name}': rate for name, rate in settings['rates'].items()},
-  }.items():
+      choices.choose(f'setting of {group}:', name, SETTINGS[group][1])
+  rates = {f'rates.{name}': rate for name, rate in settings['rates'].items()}
+  for name, value in {'cpus': settings['cpus'], **rates}.items():
     if not value or value <= 0:
       raise ValueError(f'{name}={value} is not above 0.')
   for name in ('gpus', 'memory_gb'):
@@ -219,17 +218,34 @@ def _read_yaml(path):
   if not isinstance(content, dict):
     raise ValueError(f'{path} is not a YAML mapping of `name: value`.')
   for name in content:
-    choices.choose(f'setting in {path}:', name, _SETTINGS)
+    choices.choose(f'setting in {path}:', name, SETTINGS)
   # An empty text stands for null, which otherwise means the default.
   return {**content, 'store_dir': content.get('store_dir', 'stores') or ''}
 
 
+def dataset_games() -> list[str]:
+  """Returns the 60 games of the dataset, which `games: all` stands for."""
+  return [game for game in normalisation.load() if not minatar.is_minatar(game)]
+
+
+def _game(name: str, data_dir: str | None) -> str:
+  """Returns the name of a game, or of another folder in `data_dir`."""
+  try:
+    return games_lib.canonical_name(name)
+  except ValueError:
+    path = os.path.join(os.path.expanduser(data_dir or ''), name)
+    if data_dir and os.path.isdir(path):
+      return name
+    raise
+
+
 def _list_cells(base_dir, settings) -> list[Cell]:
   methods = _methods(settings)
-  games = [
-    games_lib.find(name, settings['data_dir'])
-    for name in games_lib.listed(settings['games'])
-  ]
+  names = settings['games']
+  if names == 'all':
+    names = dataset_games()
+  names = names if isinstance(names, list) else [names]
+  games = [_game(str(name), settings['data_dir']) for name in names]
   runs, seeds = (
     number_ranges.parse(_joined(settings[name]), name)
     for name in ('runs', 'seeds')
@@ -264,10 +280,13 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
     name += f' seed {seed}'
     directory = os.path.join(directory, f'seed-{seed}')
   flags: dict[str, Any] = {'base_dir': directory}
-  of_game = games_lib.settings(job, game)
-  shared = map(_absolute, _strings('gin_files', settings['gin_files']))
-  gin_files = (*method.gin_files, *of_game.gin_files, *shared)
-  bindings = [*method.gin_bindings, *of_game.gin_bindings]
+  gin_files = [*method.gin_files]
+  bindings = [*method.gin_bindings]
+  if job != 'evaluate' and game in games_lib.names():
+    bindings.append(f'{games_lib.setting(game)} = "{game}"')
+    if minatar.is_minatar(game):
+      gin_files.append(_MINATAR_CONFIGS[job])
+  gin_files += map(_absolute, _strings('gin_files', settings['gin_files']))
   if job == 'offline':
     flags['replay_dir'] = os.path.join(data_dir, game, str(run))
     flags['seed'] = seed
@@ -298,7 +317,7 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
     job,
     directory,
     tuple(arguments),
-    gin_files,
+    tuple(gin_files),
     tuple(bindings),
     flags.get('replay_dir'),
     method.class_name,

@@ -16,12 +16,6 @@ from batch_rl.utils import machine as machine_lib
 _STORE_BYTES = 100 << 20  # Ray's object store; the results of cells are small.
 _POLL = 2.0  # Seconds.
 _CONNECT_TIMEOUT = 5.0  # Seconds.
-# Settings of a sweep and the unit of each, by Ray's name of the resource.
-_SETTINGS = {
-  'CPU': ('cpus', 1),
-  'GPU': ('gpus', 1),
-  'memory': ('memory_gb', 1e9),
-}
 
 
 class DoesNotFitError(ValueError):
@@ -112,29 +106,33 @@ def _check_address(address):
 
 
 def _capacities(sweep) -> list[int]:
-  needs = {'CPU': sweep.cpus, 'GPU': sweep.gpus, 'memory': _memory(sweep)}
-  needs = {kind: amount for kind, amount in needs.items() if amount}
-  machines = [node['Resources'] for node in ray.nodes() if node['Alive']]
+  needs = {
+    'cpus': sweep.cpus,
+    'gpus': sweep.gpus,
+    'memory_gb': sweep.memory_gb or 0,
+  }
+  machines = [
+    {
+      'cpus': resources.get('CPU', 0),
+      'gpus': resources.get('GPU', 0),
+      'memory_gb': resources.get('memory', 0) / 1e9,
+    }
+    for resources in (n['Resources'] for n in ray.nodes() if n['Alive'])
+  ]
   capacities = [
-    min(int(machine.get(kind, 0) / amount) for kind, amount in needs.items())
+    min(int(machine[name] / need) for name, need in needs.items() if need)
     for machine in machines
   ]
   if not any(capacities):
-    available = '; '.join(_resources(machine, needs) for machine in machines)
+    lack, *available = (
+      ', '.join(f'{k}={v:.4g}' for k, v in amounts.items() if needs[k])
+      for amounts in (needs, *machines)
+    )
     raise DoesNotFitError(
-      f'A cell needs {_resources(needs, needs)}, more than any machine has '
-      f'({available}): reduce what is too much.'
+      f'A cell needs {lack}, more than any machine has '
+      f'({"; ".join(available)}): reduce what is too much.'
     )
   return capacities
-
-
-def _resources(amounts, kinds) -> str:
-  named = {_SETTINGS[k][0]: amounts.get(k, 0) / _SETTINGS[k][1] for k in kinds}
-  return ', '.join(f'{name}={amount:.4g}' for name, amount in named.items())
-
-
-def _memory(sweep) -> float:
-  return (sweep.memory_gb or 0) * 1e9
 
 
 def _run(sweep, cells, watch):
@@ -143,7 +141,7 @@ def _run(sweep, cells, watch):
   task = ray.remote(
     num_cpus=sweep.cpus,
     num_gpus=sweep.gpus,
-    memory=_memory(sweep) or None,
+    memory=(sweep.memory_gb or 0) * 1e9 or None,
     max_retries=sweep.retries,
   )(cell_lib.run)
   waiting = {
@@ -166,13 +164,9 @@ def _run(sweep, cells, watch):
       except ray.exceptions.TaskCancelledError:
         pass
       except ray.exceptions.RayError as error:
-        cell_lib.record_failure(cell, _last_line(error))
+        lines = str(error).strip().split('\n')
+        cell_lib.record_failure(cell, lines[-1] or type(error).__name__)
     if watch() and not stopping:
       stopping = True
       for reference in waiting:
         ray.cancel(reference)
-
-
-def _last_line(error) -> str:
-  lines = [line.strip() for line in str(error).split('\n') if line.strip()]
-  return lines[-1] if lines else type(error).__name__

@@ -19,21 +19,12 @@ from batch_rl.utils import files, json_schema
 
 _SUBMITTED = 'submitted.json'
 _POLL = 2.0  # Seconds.
-_IN_QUEUE = (
-  'PENDING',
-  'CONFIGURING',
-  'RUNNING',
-  'COMPLETING',
-  'REQUEUED',
-  'SUSPENDED',
-)
+_IN_QUEUE = 'PENDING CONFIGURING RUNNING COMPLETING REQUEUED SUSPENDED'.split()
 # submitit's state of a job that sacct does not list, or if sacct does not answer.
 _UNKNOWN = 'UNKNOWN'
 _MAX_ARRAY = 1000  # jobs; SLURM's MaxArraySize is 1001 by default.
 _MAX_TIMEOUTS = 1000  # A run may take many times the time limit of a job.
-_GRACE = (
-  600.0  # Seconds; longer than the grace time before SIGKILL on clusters.
-)
+_GRACE = 600.0  # Seconds; clusters send SIGKILL sooner.
 # Parameters of submitit, overridden by the sweep.
 _DEFAULTS = {'name': 'batch_rl', 'timeout_min': 24 * 60}
 
@@ -112,11 +103,8 @@ def run(
   executor = _executor(sweep, folder)
   queue = _jobs_in_queue(folder)
   ours = {_key(cell): cell for cell in cells}
-  if unknown := [
-    job.job_id
-    for job, commands in queue
-    if job.state == _UNKNOWN and commands.keys() & ours.keys()
-  ]:
+  waiting = [job for job, commands in queue if commands.keys() & ours.keys()]
+  if unknown := [job.job_id for job in waiting if job.state == _UNKNOWN]:
     print(
       f'SLURM does not tell the state of {_listed(unknown)}: counted as in the queue. '
       f'What squeue does not list has ended: remove it from {path}.'
@@ -126,11 +114,9 @@ def run(
   new = [cell for key, cell in ours.items() if key not in queued]
   for array in _submit(executor, sweep, new):
     queue += array
-    files.write_json(
-      path,
-      [{'job': job.job_id, 'cells': commands} for job, commands in queue],
-    )
-  waiting = [job for job, commands in queue if commands.keys() & ours.keys()]
+    waiting += [job for job, _ in array]
+    entries = [{'job': job.job_id, 'cells': cells} for job, cells in queue]
+    files.write_json(path, entries)
   print(
     f'{len(waiting)} jobs in the queue, {len(new)} cells submitted now; logs: '
     f'{folder}'
@@ -199,16 +185,13 @@ def _jobs_in_queue(folder):
   required = json_schema.Required
   schema = [{'job': required(str), 'cells': required({str: [str]})}]
   submitted = files.read_json(os.path.join(folder, _SUBMITTED), schema) or []
-  jobs = [
-    (submitit.SlurmJob(folder, entry['job']), entry['cells'])
-    for entry in submitted
-  ]
-  # sacct may not answer, or have forgotten an old job. A job with a result has ended.
-  return [
-    (job, commands)
-    for job, commands in jobs
-    if job.state in _IN_QUEUE or job.state == _UNKNOWN and not job.done()
-  ]
+  queue = []
+  for entry in submitted:
+    job = submitit.SlurmJob(folder, entry['job'])
+    # sacct may not answer, or have forgotten an old job. A job with a result has ended.
+    if job.state in _IN_QUEUE or job.state == _UNKNOWN and not job.done():
+      queue.append((job, entry['cells']))
+  return queue
 
 
 def _check_settings(ours, queue):

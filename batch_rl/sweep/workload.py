@@ -6,13 +6,15 @@ import inspect
 import multiprocessing
 import os
 import statistics
+import time
 import traceback
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from batch_rl.runs import checkpoints, command_line, progress
+from batch_rl.runs import checkpoints, command_line, games, progress
 from batch_rl.runs.bindings import any_agent, files_of_2020
 from batch_rl.sweep import cells as cell_lib
-from batch_rl.sweep import games, plan
+from batch_rl.sweep import plan
 from batch_rl.utils.user_code import gin_signatures, user_modules
 
 # Updates and agent steps per second of an Atari cell on two cores without a GPU, measured
@@ -66,7 +68,8 @@ class Workload:
     later = max(self.iterations - latest['iteration'] - 1, 0) * iteration
     done = (latest.get('done') or 0) / max(rates.get(phase, 1.0), 1e-9)
     done += self.train / rates['train'] if phase == 'eval' else 0.0
-    since = status.seconds if status.state == cell_lib.RUNNING else 0.0
+    is_running = status.state == cell_lib.RUNNING
+    since = max(time.time() - latest['time'], 0.0) if is_running else 0.0
     return later + max(iteration - done - since, 0.0)
 
 
@@ -122,29 +125,18 @@ def rates(
 
 def _settings(cell):
   """Returns the settings that affect the amount of work; the game does not."""
-  bindings = [
-    b for b in cell.gin_bindings if not b.startswith(games.PARAMETERS)
-  ]
-  steps = int(_flag(cell, 'evaluation_steps') or 0)
-  evaluated = steps, _count_checkpoints(cell)
+  of_game = (games.ATARI_SETTING, games.MINATAR_SETTING)
+  bindings = [b for b in cell.gin_bindings if not b.startswith(of_game)]
+  flags = dict(a.split('=', 1) for a in cell.arguments if a[:2] == '--')
+  steps = int(flags.get('--evaluation_steps', 0))
+  chosen = flags.get('--checkpoints', '')
+  count = chosen.count(',') + 1
+  if chosen == 'all':
+    found = checkpoints.find(cell.directory)
+    # Without those within an iteration.
+    count = max(sum(not c.position.steps for c in found), 1)
   own = cell.agent, cell.module
-  return cell.job, cell.gin_files, tuple(bindings), evaluated, *own
-
-
-def _flag(cell, name) -> str:
-  start = f'--{name}='
-  values = [a[len(start) :] for a in cell.arguments if a.startswith(start)]
-  return values[0] if values else ''
-
-
-def _count_checkpoints(cell) -> int:
-  """Returns the number of checkpoints that an evaluation evaluates."""
-  chosen = _flag(cell, 'checkpoints')
-  if chosen != 'all':
-    return chosen.count(',') + 1
-  found = checkpoints.find(cell.directory)
-  ends = [c for c in found if not c.position.steps]  # of iterations
-  return max(len(ends), 1)
+  return cell.job, cell.gin_files, tuple(bindings), (steps, count), *own
 
 
 def _measure(settings) -> Workload | str:
@@ -166,28 +158,19 @@ def _load(job, gin_files, bindings, evaluated, own_agent, module):
   from batch_rl.fixed_replay import agents as offline_agents
   from batch_rl.fixed_replay import run_experiment as offline
 
-  runner, create, agents = (
-    (online.LoggedRunner, online.create_online_agent, online_agents.REGISTRY)
-    if job == 'online'
-    else (
-      offline.FixedReplayRunner,
-      offline.create_offline_agent,
-      offline_agents.REGISTRY,
-    )
-  )
+  runner: Any = offline.FixedReplayRunner
+  agents = offline_agents.REGISTRY
+  if job == 'online':
+    runner, agents = online.LoggedRunner, online_agents.REGISTRY
   gin.clear_config()
   if module:
     user_modules.add_folder(os.path.dirname(module))
   if own_agent:
     agents.find(own_agent)  # gin knows the class from now on
   statements = command_line.load_gin(list(gin_files), list(bindings))
-  values = {
-    **{
-      name: parameter.default
-      for name, parameter in inspect.signature(runner).parameters.items()
-    },
-    **gin.get_bindings(runner),
-  }
+  parameters = inspect.signature(runner).parameters
+  values = {name: parameter.default for name, parameter in parameters.items()}
+  values |= gin.get_bindings(runner)
   if job == 'evaluate':
     steps, number = evaluated
     return Workload(1, 0, number * (steps or values['evaluation_steps']))
@@ -195,7 +178,7 @@ def _load(job, gin_files, bindings, evaluated, own_agent, module):
   if job == 'offline':
     agent = (
       own_agent
-      or gin.get_bindings(create).get('agent_name')
+      or gin.get_bindings(offline.create_offline_agent).get('agent_name')
       or files_of_2020.agent_name(statements, agents)
     )
     agent_class = agents.find(agent)

@@ -19,7 +19,6 @@ from batch_rl.dataset.shards import replay_log, shard_files
 from batch_rl.dataset.store import store
 from batch_rl.fixed_replay import evaluate, run_experiment
 from batch_rl.report import __main__ as report
-from batch_rl.report import comparison
 from batch_rl.runs import evaluations, progress, run_record
 from batch_rl.sweep import monitor, plan, workload
 from batch_rl.tests.sweep import made_up_sweeps
@@ -225,8 +224,7 @@ def _report(directory: str) -> dict[str, Any]:
     found['excluded'] = excluded
     for runs in (compared.runs, compared.unfinished):
       found[f'table {len(found)}'] = [
-        (method, run.game, run.final, run.best)
-        for method, run in comparison.rows(runs)
+        (method, run.game, run.final, run.best) for method, run in runs
       ]
     return ''
 

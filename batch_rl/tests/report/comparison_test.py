@@ -1,33 +1,34 @@
 """Grouping of runs into methods, and the selection of scores."""
 
+import collections
 import re
 
 import numpy as np
 import pytest
 
 from batch_rl.atari import roms
-from batch_rl.report import comparison, normalisation, run_results
+from batch_rl.report import aggregates, comparison, normalisation, run_results
 from batch_rl.tests.report import made_up_runs
 
+REM = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
 
-def counts(runs):
-  """Returns the number of runs, `{method: {game: number}}`."""
-  return {
-    method: {game: len(group) for game, group in by_game.items()}
-    for method, by_game in runs.items()
-  }
+
+def counts(rows):
+  """Returns the number of runs by method and game."""
+  return collections.Counter((method, run.game) for method, run in rows)
 
 
 def test_seeds_and_data_are_averaged(compare):
+  speed = {'updates_per_run': 50, 'tf_device': "'/gpu:0'"}
   compared = compare(
-    ([1.0, 3.0, 2.0], {'seed': 1, 'data': 1}),
+    ([1.0, 3.0, 2.0], {'seed': 1, 'data': 1, **speed}),
     ([1.0, 0.0, 4.0], {'seed': 2, 'data': 2}),
     ([7.0, 7.0, 7.0], {'seed': 1, 'data': 1, 'game': 'Breakout'}),
   )
-  assert counts(compared.runs) == {'DQN (Adam)': {'Pong': 2, 'Breakout': 1}}
-  final, best = compared.scores('final'), compared.scores('best')
-  assert final['DQN (Adam)']['Pong'].tolist() == [2.0, 4.0]
-  assert best['DQN (Adam)']['Pong'].tolist() == [3.0, 4.0]
+  assert compared.scores('final') == {
+    'DQN (Adam)': {'Pong': [2.0, 4.0], 'Breakout': [7.0]}
+  }
+  assert compared.scores('best')['DQN (Adam)']['Pong'] == [3.0, 4.0]
   assert compared.games == ['Breakout', 'Pong'] and not compared.excluded
 
 
@@ -40,11 +41,12 @@ def test_seeds_and_data_are_averaged(compare):
     ({'subset': 'first(0.1)'}, 'subset=first(0.1)'),
     ({'rom_md5': 'ab' * 16}, 'rom=abababab'),
     ({'init_checkpoint_dir': '/x'}, "weights=another run's"),
+    ({'subset_hash': 'b', 'root': '/other'}, 'data=/other'),
   ],
 )
 def test_a_difference_makes_another_method(compare, options, name):
   compared = compare(([1.0], {'seed': 1}), ([2.0], {'seed': 2, **options}))
-  assert len(compared.runs) == len(compared.methods) == 2
+  assert len(compared.methods) == len(compared.runs) == 2
   assert any(f'[{name}]' in method for method in compared.methods)
   assert compared.games == ['Pong']
 
@@ -62,87 +64,63 @@ def test_no_difference_is_hidden(compare):
       {'gamma': 0.8, 'num_heads': 20, 'update_horizon': 2, 'batch_size': 32},
     ),
   )
-  scores = [
-    by_game['Pong'].tolist() for by_game in compared.scores('final').values()
-  ]
+  scores = [by_game['Pong'] for by_game in compared.scores('final').values()]
   assert sorted(scores) == [[1.0, 2.0], [3.0], [100.0], [100.0]]
   assert any('subset=first(0.1)' in method for method in compared.methods)
 
 
 def test_another_rom_splits_one_game_only(compare):
-  md5s = roms.md5s('Amidar')
+  current = roms.md5s('Amidar')['current']
   compared = compare(
     ([1.0], {'game': 'Amidar', 'seed': 1}),
-    ([2.0], {'game': 'Amidar', 'seed': 2, 'rom_md5': md5s['current']}),
+    ([2.0], {'game': 'Amidar', 'seed': 2, 'rom_md5': current}),
     ([3.0], {'game': 'Pong'}),
-    ([4.0], {'game': 'Asterix'}),
   )
   assert counts(compared.runs) == {
-    'DQN (Adam)': {'Amidar': 1, 'Asterix': 1, 'Pong': 1},
-    "DQN (Adam) [rom=ale-py's]": {'Amidar': 1},
+    ('DQN (Adam)', 'Amidar'): 1,
+    ('DQN (Adam)', 'Pong'): 1,
+    ("DQN (Adam) [rom=ale-py's]", 'Amidar'): 1,
   }
-
-
-def test_different_data_with_the_same_name(compare):
-  compared = compare(
-    ([1.0], {'seed': 1, 'subset_hash': 'a'}),
-    ([2.0], {'seed': 2, 'subset_hash': 'a'}),
-    ([3.0], {'seed': 1, 'subset_hash': 'b', 'root': '/other/random'}),
-  )
-  assert counts(compared.runs) == {
-    'DQN (Adam) [data=/data]': {'Pong': 2},
-    'DQN (Adam) [data=/other/random]': {'Pong': 1},
-  }
-
-
-def test_another_length_is_another_method(compare):
-  described = ([1.0, 5.0], {'seed': 1}), ([2.0, 9.0, 3.0], {'seed': 2})
-  compared = compare(*described)
-  assert compared.methods == [
-    'DQN (Adam) [iterations=2]',
-    'DQN (Adam) [iterations=3]',
-  ]
 
 
 def test_the_first_iterations_can_be_compared(compare):
-  compared = compare(
+  runs = [
     ([1.0, 5.0], {'seed': 1}),
     ([2.0, 9.0, 3.0], {'seed': 2}),
     ([4.0], {'seed': 3, 'planned': 3}),
-    iterations=2,
-  )
-  assert counts(compared.runs) == {'DQN (Adam)': {'Pong': 2}}
-  assert compared.scores('final')['DQN (Adam)']['Pong'].tolist() == [5.0, 9.0]
+  ]
+  compared = compare(*runs, iterations=2)
+  assert compared.scores('final') == {'DQN (Adam)': {'Pong': [5.0, 9.0]}}
   [(_, why)] = compared.excluded
   assert 'has 1 iterations, not --iterations=2' in why
 
 
-def test_speed_and_device_do_not_count(compare):
+def test_another_length_is_another_method(compare):
+  """A run under way has the length that is planned."""
   compared = compare(
-    ([1.0], {'seed': 1, 'updates_per_run': 50, 'tf_device': "'/gpu:0'"}),
-    ([1.0], {'seed': 2, 'updates_per_run': 1, 'tf_device': "'/cpu:0'"}),
+    ([1.0, 5.0], {'seed': 1}),
+    ([2.0, 9.0, 3.0], {'seed': 2}),
+    ([1.0], {'seed': 3, 'planned': 2}),
   )
-  assert compared.methods == ['DQN (Adam)']
-
-
-def test_runs_under_way_do_not_count(compare):
-  compared = compare(
-    ([1.0, 2.0], {'seed': 1}), ([1.0], {'seed': 2, 'planned': 2})
-  )
-  assert counts(compared.runs) == {'DQN (Adam)': {'Pong': 1}}
-  assert counts(compared.unfinished) == {'DQN (Adam)': {'Pong': 1}}
+  short, long = 'DQN (Adam) [iterations=2]', 'DQN (Adam) [iterations=3]'
+  assert compared.methods == [short, long]
+  assert counts(compared.unfinished) == {(short, 'Pong'): 1}
   [(_, why)] = compared.excluded
   assert '1 of 2 iterations' in why
 
 
 @pytest.mark.parametrize(
-  ('shorter', 'end'), [([1.0], 'seed'), ([3.0], 'seed, but other returns')]
+  ('shorter', 'options', 'end'),
+  [
+    ([1.0], {}, 'seed'),
+    ([3.0], {}, 'seed, but other returns'),
+    ([1.0], {'root': '/moved'}, 'seed'),
+  ],
 )
-def test_a_repeated_run_counts_once(compare, shorter, end):
+def test_a_repeated_run_counts_once(compare, shorter, options, end):
   """The longer one counts; the reason says whether the returns are equal."""
-  compared = compare(([1.0, 2.0], {}), (shorter, {}))
-  assert counts(compared.runs) == {'DQN (Adam)': {'Pong': 1}}
-  assert [run.done for _, run in comparison.rows(compared.runs)] == [2]
+  compared = compare(([1.0, 2.0], {}), (shorter, options))
+  assert [run.done for _, run in compared.runs] == [2]
   [(_, reason)] = compared.excluded
   assert reason.endswith(f'same settings and {end}')
 
@@ -151,19 +129,7 @@ def test_runs_from_different_weights_both_count(compare):
   compared = compare(
     *[([1.0], {'init_checkpoint_dir': f'/runs/{name}'}) for name in 'ab']
   )
-  [games] = counts(compared.runs).values()
-  assert games == {'Pong': 2} and not compared.excluded
-
-
-def test_a_copy_that_was_continued_with_other_settings_counts(compare):
-  compared = compare(
-    ([1.0, 2.0], {'gamma': 0.9}),
-    ([1.0, 3.0], {'gamma': 0.5}),
-    ([1.0, 2.0], {'gamma': 0.9, 'root': '/moved'}),
-  )
-  assert len(compared.methods) == 2
-  [(_, reason)] = compared.excluded
-  assert 'repeats' in reason
+  assert [*counts(compared.runs).values()] == [2] and not compared.excluded
 
 
 def test_logs_of_different_length_are_not_averaged(tmp_path):
@@ -173,42 +139,37 @@ def test_logs_of_different_length_are_not_averaged(tmp_path):
     runs.append(run_results.read_run(str(tmp_path / name), 'Rainbow', 'Pong'))
   compared = comparison.compare(runs)
   assert counts(compared.runs) == {
-    'Rainbow [iterations=1]': {'Pong': 1},
-    'Rainbow [iterations=2]': {'Pong': 1},
+    ('Rainbow [iterations=1]', 'Pong'): 1,
+    ('Rainbow [iterations=2]', 'Pong'): 1,
   }
   assert 'repeats' in compared.excluded[0][1]  # c is a copy of a
 
 
-def test_methods_are_sorted_by_number(compare):
-  compared = compare(
-    *[([1.0], {'seed': n, 'num_heads': n}) for n in (100, 9, 20)]
-  )
-  assert [re.findall(r'\d+', name) for name in compared.methods] == [
-    ['9'],
-    ['20'],
-    ['100'],
-  ]
-
-
-def test_methods_are_in_the_order_of_the_paper(compare):
-  rem = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
+def test_methods_are_in_the_order_of_the_paper_and_of_numbers(compare):
+  numbers = [([1.0], {**REM, 'seed': n, 'num_heads': n}) for n in (100, 9, 20)]
   compared = compare(
     ([1.0], {'data': None}),
-    ([1.0], rem),
+    *numbers,
     ([1.0], {'agent': 'quantile'}),
     ([1.0], {'optimizer': 'RMSProp'}),
     ([1.0], {}),
   )
-  assert compared.methods == [
+  assert [re.sub(r' \[.*=', ' ', name) for name in compared.methods] == [
     'DQN (Nature)',
     'DQN (Adam)',
     'QR-DQN',
-    'REM',
+    'REM 9]',
+    'REM 20]',
+    'REM 100]',
     'DQN (Adam), online',
   ]
 
 
-def test_matrices_have_the_games_that_all_methods_share(compare):
+def summarise(compared, normaliser='dqn_final'):
+  return aggregates.summarise(compared, 'final', normaliser, 100)
+
+
+def test_aggregates_are_over_the_games_that_all_methods_share(compare):
   compared = compare(
     ([5.0], {'seed': 1}),
     ([9.0], {'seed': 2}),
@@ -217,14 +178,15 @@ def test_matrices_have_the_games_that_all_methods_share(compare):
     ([8.0], {'seed': 1, 'game': 'Breakout', 'agent': 'c51'}),
     ([8.0], {'seed': 1, 'game': 'Alien', 'agent': 'c51'}),
   )
-  found = comparison.matrices(compared, 'final', 'dqn_final')
+  found = summarise(compared)
   assert found.games == ['Breakout', 'Pong']
   expected = [
-    normalisation.normalise(np.array([value]), game, 'dqn_final')[0]
+    normalisation.normalise(value, game, 'dqn_final')
     for value, game in ((6.0, 'Breakout'), (5.0, 'Pong'))
   ]
   np.testing.assert_allclose(found.scores['DQN (Adam)'], [expected])
   assert found.scores['C51'].shape == (1, 2)
+  assert found.games_above['DQN (Adam)'].value.tolist() == [0]
   notes = ' '.join(found.notes)
   assert 'DQN (Adam) lacks 1 of 3 games' in notes and 'Alien' in notes
   assert 'the first 1 count' in notes
@@ -236,20 +198,12 @@ def test_a_method_of_few_games_does_not_remove_the_others(compare):
     *[([1.0], {'game': game}) for game in games],
     ([1.0], {'game': 'Pong', 'agent': 'c51'}),
   )
-  found = comparison.matrices(compared, 'final', 'dqn_final')
+  found = summarise(compared)
   assert found.games == sorted(games) and list(found.scores) == ['DQN (Adam)']
   assert 'C51 has 1 of 3 games and is left out' in found.notes
 
 
 def test_methods_without_common_games(compare):
   compared = compare(([1.0], {}), ([1.0], {'game': 'Alien', 'agent': 'c51'}))
-  found = comparison.matrices(compared, 'final', 'dqn_final')
+  found = summarise(compared)
   assert not found.scores and 'choose with --agents' in ' '.join(found.notes)
-
-
-def test_environments_without_normalisers(compare):
-  compared = compare(([5.0], {}))
-  [by_game] = compared.runs.values()
-  by_game['CartPole'] = by_game.pop('Pong')
-  found = comparison.matrices(compared, 'final', 'human')
-  assert found.scores == {} and 'CartPole' in found.notes[0]

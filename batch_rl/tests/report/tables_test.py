@@ -3,32 +3,28 @@
 import csv
 
 import pandas as pd
-import pytest
 
 from batch_rl.report import tables
 
 
-@pytest.mark.parametrize(
-  'value, cell',
-  [
-    ('=1+1', "'=1+1"),
-    ('+x', "'+x"),
-    ('-rm', "'-rm"),
-    ('@SUM(A1)', "'@SUM(A1)"),
-    ('\t=1', "'\t=1"),
-    ('DQN = best', 'DQN = best'),
-    ('-1.5', '-1.5'),
-    ('-1e-05', '-1e-05'),
-    (-1.5, '-1.5'),
-    (-3, '-3'),
-    (None, ''),
-  ],
-)
-def test_a_spreadsheet_runs_no_cell(tmp_path, value, cell):
-  table = tables.Table('a', '', pd.DataFrame(), [{'x': value, 'y': 1}])
-  table.write(str(tmp_path))
+def test_a_spreadsheet_runs_no_cell(tmp_path):
+  cells = {
+    '=1+1': "'=1+1",
+    '+x': "'+x",
+    '-rm': "'-rm",
+    '@SUM(A1)': "'@SUM(A1)",
+    '\t=1': "'\t=1",
+    'DQN = best': 'DQN = best',
+    '-1e-05': '-1e-05',
+    -1.5: '-1.5',
+    -3: '-3',
+    None: '',
+  }
+  records = [{'x': value, 'y': 1} for value in cells]
+  tables.Table('a', '', pd.DataFrame(), records).write(str(tmp_path))
   with (tmp_path / 'a.csv').open(encoding='utf-8', newline='') as file:
-    assert list(csv.DictReader(file)) == [{'x': cell, 'y': '1'}]
+    read = list(csv.DictReader(file))
+  assert read == [{'x': cell, 'y': '1'} for cell in cells.values()]
 
 
 def test_markdown_has_no_html_links_or_new_lines():
@@ -45,4 +41,3 @@ def test_a_run_of_the_random_agent_is_beside_the_reference(compare):
   shown = dict(zip(table.text.iloc[:, 0], table.text.iloc[:, 1], strict=True))
   assert shown.pop('Random').startswith('-18.5 (')
   assert shown['Random (reference)'] == '-20.2'
-  assert [r['method'] for r in table.records].count('Random') == 1

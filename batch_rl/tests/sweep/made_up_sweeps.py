@@ -42,7 +42,7 @@ def make(*cells, base_dir='out', **needs):
     rates={},
     slurm={},
   )
-  return plan.Sweep(base_dir=str(base_dir), cells=cells, **{**fields, **needs})
+  return plan.Sweep(str(base_dir), cells, **{**fields, **needs})
 
 
 def program_cell(name, directory, body, job='offline') -> plan.Cell:

@@ -1,6 +1,5 @@
 """The table and the lines that show a sweep."""
 
-import dataclasses
 import io
 import time
 
@@ -8,7 +7,6 @@ import pytest
 import rich.console
 
 from batch_rl.sweep import cells, monitor, plan, workload
-from batch_rl.tests import user_code
 from batch_rl.tests.sweep import made_up_sweeps
 from batch_rl.utils import files, locks
 
@@ -35,6 +33,10 @@ def write_record(cell, state, progress=None, **more):
     files.write_json(f'{cell.directory}/progress.json', progress)
 
 
+def watch(sweep):
+  return monitor.Monitor(sweep, dict.fromkeys(sweep.cells, WORK))
+
+
 def text_of(watched, height=40):
   console = rich.console.Console(
     file=io.StringIO(), width=120, color_system=None
@@ -46,23 +48,10 @@ def text_of(watched, height=40):
 def test_messages_may_have_brackets_and_colours(sweep):
   message = "error: ['[/tmp/x]'] [bold]\x1b[31m"
   write_record(sweep.cells[0], cells.FAILED, message=message)
-  watched = monitor.Monitor(sweep, dict.fromkeys(sweep.cells, WORK))
+  watched = watch(sweep)
   shown = r"error: ['[/tmp/x]'] [bold]\x1b[31m"
   assert shown in text_of(watched)
   assert shown in ''.join(watched.state_changes())
-
-
-def test_changed_code_is_told_in_words(sweep, tmp_path):
-  module = user_code.write(tmp_path / 'mine.py', '')
-  cell = dataclasses.replace(sweep.cells[0], module=str(module))
-  write_record(cell, cells.DONE, basis=['of another module'])
-  sweep = made_up_sweeps.make(cell, base_dir=tmp_path)
-  watched = monitor.Monitor(sweep, {cell: WORK})
-  text = ' '.join(text_of(watched).split())
-  assert 'first changed' in text and '1 changed of 1' in text
-  (line,) = watched.state_changes()
-  assert line.startswith('first: its code has changed since it was trained')
-  assert watched.seconds_left() == 0
 
 
 def test_the_table_has_a_line_for_each_cell(sweep):
@@ -83,7 +72,7 @@ def test_the_table_has_a_line_for_each_cell(sweep):
     third, cells.DONE, {**latest, 'iteration': 4, 'phase': 'finished'}
   )
   with locks.try_lock(f'{first.directory}/.sweep-offline.lock'):
-    text = text_of(monitor.Monitor(sweep, dict.fromkeys(sweep.cells, WORK)))
+    text = text_of(watch(sweep))
   lines = {line.split()[0]: line for line in text.split('\n') if line.split()}
   assert lines['first'].split() == [
     *('first', 'running', '2/4', '10', 'updates/s', '-12.50', '39', 's')
@@ -96,48 +85,38 @@ def test_the_table_has_a_line_for_each_cell(sweep):
     in ' '.join(text.split())
   )
   # The lock is free: the worker is gone.
-  text = text_of(monitor.Monitor(sweep, dict.fromkeys(sweep.cells, WORK)))
+  text = text_of(watch(sweep))
   assert 'first    stopped' in text
 
 
 def test_lines_beyond_the_height_are_counted(sweep):
   write_record(sweep.cells[3], cells.FAILED, message='x')
-  text = text_of(
-    monitor.Monitor(sweep, dict.fromkeys(sweep.cells, WORK)), height=10
-  )
-  assert 'and 0 more' not in text
+  assert 'and 0 more' not in text_of(watch(sweep), height=10)
   waiting = [
     plan.Cell(f'cell {i}', 'offline', f'{sweep.base_dir}/{i}', ())
     for i in range(31)
   ]
   many = made_up_sweeps.make(*waiting, sweep.cells[3])
-  text = text_of(
-    monitor.Monitor(many, dict.fromkeys(many.cells, WORK)), height=20
-  )
+  text = text_of(watch(many), height=20)
   assert 'and 20 more' in text
   assert text.index('fourth') < text.index('cell 0')  # Failures first.
 
 
-def test_a_state_change_is_reported_once(sweep):
-  watched = monitor.Monitor(sweep, dict.fromkeys(sweep.cells, WORK))
-  assert list(watched.state_changes()) == []
-  write_record(sweep.cells[1], cells.DONE)
-  watched.refresh()
-  assert list(watched.state_changes()) == ['second: done']
-  assert list(watched.state_changes()) == []
-
-
 def test_cells_that_do_not_run_are_read_in_turn(sweep):
-  watched = monitor.Monitor(sweep, dict.fromkeys(sweep.cells, WORK))
+  """Each change of a state is reported once."""
+  watched = watch(sweep)
+  assert list(watched.state_changes()) == []
   *_, third, fourth = sweep.cells
   with locks.try_lock(f'{fourth.directory}/.sweep-offline.lock'):
     for cell in sweep.cells:
       write_record(cell, cells.RUNNING if cell is fourth else cells.DONE)
     watched.refresh(2)
     assert (watched.count(cells.DONE), watched.count(cells.WAITING)) == (2, 2)
+    assert list(watched.state_changes()) == ['first: done', 'second: done']
     watched.refresh(2)
     assert watched.statuses[third].state == cells.DONE
     assert watched.statuses[fourth].state == cells.RUNNING
+    assert len(list(watched.state_changes())) == 2
   write_record(fourth, cells.DONE)
   watched.refresh(1)  # The first cell has its turn, and the fourth was running.
   assert watched.count(cells.DONE) == 4

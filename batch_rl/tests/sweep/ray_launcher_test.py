@@ -1,11 +1,10 @@
 """The parts of the Ray launcher that need no cluster; see `main_test` for the rest."""
 
 import signal
-import types
 
 import pytest
 
-from batch_rl.sweep import cells, plan, ray_launcher
+from batch_rl.sweep import ray_launcher
 from batch_rl.tests.sweep import made_up_sweeps
 
 
@@ -24,8 +23,6 @@ def machines(monkeypatch):
   ('needs', 'capacities'),
   [
     (dict(cpus=1), [16, 7]),
-    (dict(cpus=4), [4, 1]),
-    (dict(cpus=4, gpus=0.25), [4, 0]),
     (dict(cpus=1, gpus=0.25), [8, 0]),
     (dict(cpus=1, memory_gb=20), [3, 1]),
   ],
@@ -66,46 +63,3 @@ def test_the_sweep_keeps_its_sigterm_handler(tmp_path, monkeypatch):
   finally:
     signal.signal(signal.SIGTERM, before)
   assert received == [True]
-
-
-def test_a_failing_cell_is_tried_retries_plus_one_times(tmp_path, monkeypatch):
-  """Whether its program ends, or its worker: Ray's retries are not added."""
-
-  def remote(max_retries, **_):
-    def make_task(function):
-      def call(*arguments, **names):
-        for _ in range(max_retries + 1):
-          try:
-            return [function(*arguments, **names)]
-          except WorkerLost:
-            pass
-        return []
-
-      task = types.SimpleNamespace(remote=lambda *a, **k: id(call(*a, **k)))
-      return types.SimpleNamespace(options=lambda **_: task)
-
-    return make_task
-
-  def execute(*_):
-    executions.append(1)
-    if len(executions) % 2:
-      raise WorkerLost
-    return 1
-
-  executions = []
-  ray = ray_launcher.ray
-  monkeypatch.setattr(ray, 'remote', remote)
-  monkeypatch.setattr(ray, 'wait', lambda waiting, **_: (waiting, []))
-  monkeypatch.setattr(ray, 'get', lambda _: None)
-  monkeypatch.setattr(cells, '_execute', execute)
-  monkeypatch.setattr(cells, '_describe_exit', lambda *_: 'exit code 1')
-  cell = plan.Cell('one', 'offline', str(tmp_path), ())
-  sweep = made_up_sweeps.make(cell, base_dir=tmp_path, retries=3)
-  for sweeps in (1, 2):
-    ray_launcher._run(sweep, [cell], lambda: False)
-    assert len(executions) == 4 * sweeps
-    assert cells.status(cell).state == cells.FAILED
-
-
-class WorkerLost(Exception):
-  """Stands for the end of a worker's process."""

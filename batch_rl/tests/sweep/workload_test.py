@@ -2,14 +2,17 @@
 
 import concurrent.futures
 import dataclasses
+import time
 
 import pytest
 
-from batch_rl.sweep import cells, games, plan, workload
+from batch_rl.runs import games
+from batch_rl.sweep import cells, plan, workload
 from batch_rl.tests import user_code
 from batch_rl.tests.sweep import made_up_sweeps
 
 WORK = workload.Workload(iterations=10, train=100.0, eval=50.0)
+NOW = 1000.0
 RATES = {'train': 10.0, 'eval': 25.0}  # 12 s an iteration.
 
 
@@ -20,8 +23,9 @@ def status(state, iteration=0, phase='train', done=0, rates=None, seconds=0.0):
     'phase': phase,
     'done': done,
     'rates': rates or {},
+    'time': NOW - seconds,
   }
-  return cells.Status(state, progress=progress, seconds=seconds)
+  return cells.Status(state, progress=progress)
 
 
 @pytest.fixture
@@ -48,11 +52,13 @@ def in_process(monkeypatch):
     # The cell's own rates come first.
     (status(cells.STOPPED, 0, done=50, rates={'train': 50.0}), 39),
     (status(cells.DONE, 10, 'finished'), 0),
+    (status(cells.CHANGED, 3), 0),
     # A longer run than before.
     (status(cells.WAITING, 5, 'finished'), 60),
   ],
 )
-def test_seconds_left(state, seconds):
+def test_seconds_left(monkeypatch, state, seconds):
+  monkeypatch.setattr(time, 'time', lambda: NOW)
   assert WORK.seconds_left(state, RATES) == pytest.approx(seconds)
 
 
@@ -75,7 +81,7 @@ def test_the_work_is_read_from_the_gin_files(in_process):
   rem = 'batch_rl/fixed_replay/configs/rem.gin'
   dqn = 'batch_rl/fixed_replay/configs/dqn.gin'
   online = 'batch_rl/baselines/configs/dqn.gin'
-  game = f'{games.PARAMETERS[0]} = "Alien"'
+  game = f'{games.ATARI_SETTING} = "Alien"'
   short = (
     'FixedReplayRunner.num_iterations = 3',
     'FixedReplayDQNAgent.update_period = %period',

@@ -228,8 +228,8 @@ def _aggregates(rows, data, references):
   """Returns a Markdown table of aggregates over games, made as reports make them."""
   compared = comparison.compare(_as_runs(rows))
   summary = aggregates.summarise(compared, 'final', 'dqn_final', REPETITIONS)
-  scores, games = summary.matrices.scores, summary.matrices.games
-  notes = [f'{note}\n' for note in summary.matrices.notes]
+  scores, games = summary.scores, summary.games
+  notes = [f'{note}\n' for note in summary.notes]
   if not games:
     return '\n'.join(notes)
   means = data.set_index(DATA_RUN).mean_return
