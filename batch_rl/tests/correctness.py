@@ -695,7 +695,10 @@ def compare_on_log(case, data_dir, log):
     agent = build_agent(case, data_dir=str(data_dir))
     agent.begin_iteration(0)
     memory = agent._replay.memory
-    steps = [log.find(memory.sample_stacks(k)[0]) for k in range(len(STEPS))]
+    batches = memory.sampler.batches(
+      0, agent._replay.batch_size, len(STEPS), 'stacks'
+    )
+    steps = [log.find(batch.state) for batch in batches]
     losses = list(agent.train_steps(STEPS[-1] + 1))
     weights = agent._sess.run(trainable(agent, 'Online'))
   gin.clear_config()

@@ -15,7 +15,7 @@ from batch_rl.dataset import run_directories
 from batch_rl.dataset.comparison import hashed_rows, xxh64
 from batch_rl.dataset.imports import episode_import
 from batch_rl.dataset.interchange import source_formats
-from batch_rl.dataset.sampling import sampler
+from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils import machine, threads
@@ -163,7 +163,7 @@ class LoggedCopy(Copy):
     reward = store.reward
     terminal = np.zeros(store.rows, bool)
     terminal[np.setdiff1d(store.ends, store.truncations)] = True
-    trajectories = sampler.trajectories(store)
+    trajectories = subsets.trajectories(store)
     self.rows = hashed_rows.HashedRows(
       frame,
       store.action,

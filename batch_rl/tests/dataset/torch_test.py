@@ -93,13 +93,6 @@ def test_copies_to_the_host_are_waited_for(store, monkeypatch):  # noqa: F811
   assert waits == {'cpu': True, 'cuda': False}
 
 
-def test_a_dataset_refuses_the_other_sampler(store):  # noqa: F811
-  with pytest.raises(ValueError, match='use SequenceDataset'):
-    torch_data.TransitionDataset(streams.steps(store))
-  with pytest.raises(ValueError, match='use TransitionDataset'):
-    torch_data.SequenceDataset(streams.transitions(store))
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason='A GPU is there.')
 def test_pinned_memory_needs_a_gpu(store):  # noqa: F811
   with pytest.raises(ValueError, match='pin_memory=True needs a GPU'):

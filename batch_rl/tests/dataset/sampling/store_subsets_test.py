@@ -146,7 +146,7 @@ def test_the_logged_part_of_an_episode_is_a_trajectory(run, tmp_path):
     if i and (row != on_disk[i - 1] + 1 or rows[on_disk[i - 1]].terminal):
       expected.append([])
     expected[-1].append(i)
-  data = sampler.trajectories(packed)
+  data = subsets.trajectories(packed)
   spans = list(zip(data.begin.tolist(), data.stop.tolist(), strict=True))
   assert spans == [(t[0], t[-1] + 1) for t in expected]
   assert len(spans) == 5  # one lay in shard 2, two were divided by it
@@ -244,7 +244,7 @@ def fixed(tmp_path_factory):
 
 @pytest.mark.parametrize('text', PINNED)
 def test_subsets_and_hashes_are_those_of_earlier_versions(fixed, text):
-  data = sampler.trajectories(fixed)
+  data = subsets.trajectories(fixed)
   chosen = data if text is None else subsets.select(data, text)
   digits, selected, num_steps = PINNED[text]
   assert chosen.selected.tolist() == list(selected)

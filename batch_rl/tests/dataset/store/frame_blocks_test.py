@@ -68,7 +68,7 @@ def test_no_damage_to_blocks_is_silent(intact, copy):
           if length == 1:
             frames = opened.frames(rows)
           elif length == 5 and i % 2:
-            frames = sampler.windows(rows[3:4])[1][0]
+            frames = sampler.read(rows[3:4])[0].windows[0]
           else:
             frames = opened.windows(rows[:1], length)[0]
         except shard_reader.DataError as error:
@@ -124,7 +124,7 @@ def sample(seed):
   while True:
     some = random.integers(opened.rows - 3, size=32)
     if seed % 2:
-      _, windows = compiled.windows(some + 3)
+      windows = compiled.read(some + 3)[0].windows
     else:
       windows = opened.windows(some, 5)
     assert (windows == expected[some]).all()
