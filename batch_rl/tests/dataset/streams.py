@@ -57,18 +57,6 @@ def assert_equal(batch, expected, names):
 class Contract:
   """Tests of every framework's batches; `make` makes a stream from a sampler."""
 
-  @pytest.mark.parametrize('threads', [1, 3])
-  @pytest.mark.parametrize('horizon', [1, 3])
-  def test_batches_of_transitions_are_the_samplers(
-    self, store, make, horizon, threads
-  ):
-    source = transitions(store, horizon)
-    stream = make(source, threads=threads, ahead=threads)
-    for number, batch in enumerate(take(stream, 30)):
-      expected = source.batch(number, SIZE)
-      assert_equal(batch, expected, ['state', 'next_state'])
-      assert batch.state.shape == (SIZE, STACK, 2, 2)
-
   def test_batches_of_sequences_are_the_samplers(self, store, make):
     source = steps(store)
     for number, batch in enumerate(take(make(source), 10)):

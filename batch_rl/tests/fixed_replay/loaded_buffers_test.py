@@ -169,32 +169,6 @@ def memories(tmp_path_factory):
   return [load(directory, suffix, 50) for suffix in range(5)]
 
 
-def test_draws_are_uniform_over_all_memories(memories):
-  buffers = loaded_buffers.LoadedBuffers(memories, [50] * 5, seed=0)
-  valid = buffers.valid_indices()
-  assert set(valid // 50) == set(range(5))
-  drawn = buffers.draw(200 * len(valid))
-  counts = np.array([np.count_nonzero(drawn == index) for index in valid])
-  assert counts.sum() == len(drawn)
-  chi_square = ((counts - 200) ** 2 / 200).sum()
-  freedom = len(valid) - 1
-  assert abs(chi_square - freedom) < 6 * np.sqrt(2 * freedom)
-
-
-def test_a_seed_decides_the_draws(memories):
-  one = loaded_buffers.LoadedBuffers(memories, [50] * 5, seed=1)
-  other = loaded_buffers.LoadedBuffers(memories, [50] * 5, seed=1)
-  first = one.draw(40).tolist()
-  assert other.draw(40).tolist() == first
-  assert one.draw(40).tolist() != first
-  one.reseed(2)
-  assert one.draw(40).tolist() != first
-  one.reseed(1)
-  assert one.draw(40).tolist() == first
-  chance = loaded_buffers.LoadedBuffers(memories, [50] * 5)
-  assert chance.draw(40).tolist() != first
-
-
 def test_the_range_of_actions_covers_all_memories(memories, monkeypatch):
   actions = memories[3]._store['action'].copy()
   actions[7] = 11

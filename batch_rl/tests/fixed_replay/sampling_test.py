@@ -182,7 +182,7 @@ def is_waiting(future):
 
 @pytest.mark.parametrize(
   'settings',
-  [{}, {'seed': 1}, {'deterministic': True}, {'start_early': False}],
+  [{}, {'seed': 1, 'deterministic': True}],
 )
 def test_all_shards_are_loaded_first(data_dir, gate, settings):
   """Otherwise early batches would see a part of the data."""
@@ -196,7 +196,6 @@ def test_all_shards_are_loaded_first(data_dir, gate, settings):
 @pytest.mark.parametrize(
   'settings',
   [
-    {'start_early': True},
     {'start_early': True, 'seed': 1},
     {'deterministic': False},  # the older name
   ],
@@ -220,11 +219,6 @@ def test_sampling_may_start_with_one_shard_and_add_the_others(
     counts.append(int(buffer.add_count))
   assert counts[-1] == STEPS
   assert counts == sorted(counts)
-
-
-def test_contradictory_settings_are_refused(data_dir):
-  with pytest.raises(ValueError, match='contradicts deterministic=True'):
-    load(data_dir, start_early=True, deterministic=True)
 
 
 def test_waiting_is_announced_with_the_remedy(data_dir, gate, tmp_path, caplog):
@@ -320,24 +314,6 @@ def test_a_binding_of_the_wrapped_buffer_has_precedence(data_dir):
   assert load(data_dir).add_count == 9
 
 
-@pytest.mark.parametrize(
-  'name', ['FixedReplayBuffer', 'WrappedFixedReplayBuffer']
-)
-@pytest.mark.parametrize('parameter', ['subsets', 'subest', 'Subset'])
-def test_a_misspelt_binding_is_refused(name, parameter):
-  with pytest.raises(ValueError, match=parameter):
-    gin.parse_config(f'{name}.{parameter} = "shards(1)"')
-
-
-@pytest.mark.parametrize(
-  'value', ['"shard(1)"', '"shards(9)"', '0.1', '""', '"best_trajectories(2)"']
-)
-def test_an_invalid_subset_is_refused(data_dir, value):
-  gin.parse_config(f'FixedReplayBuffer.subset = {value}')
-  with pytest.raises(ValueError, match='shards'):
-    load(data_dir)
-
-
 def test_the_record_describes_the_data(data_dir, tmp_path):
   """The description does not depend on storage or reading."""
   text = 'random_trajectories(0.5)'
@@ -364,17 +340,6 @@ def test_the_record_describes_the_data(data_dir, tmp_path):
   other = load(data_dir).describe()
   assert other['subset'] is None and other['trajectories'] == 6
   assert other['subset_hash'] != expected['subset_hash']
-
-
-def test_hashes_are_those_of_the_shards_read_so_far(data_dir, gate):
-  future = in_thread(load, data_dir, start_early=True)
-  gate.release()
-  early = future.result()
-  assert len(early.file_hashes()) == len(shard_files.FILES)
-  gate.release(4)
-  early._store.wait()
-  gate.release(5)
-  assert early.file_hashes() == load(data_dir).file_hashes()
 
 
 def test_subsets_combine_with_drawn_shards(data_dir):

@@ -60,20 +60,6 @@ def test_batches_are_the_same_without(
       assert batch.windows.ctypes.data % 64 == 0
 
 
-def test_threads_make_the_same_batches(opened):
-  sampler = sampler_lib.Sampler(opened, 4, seed=3)
-  assert sampler.wait_until_compiled()
-
-  def make(number):
-    return sampler.batches(number, 16, 1, 'stacks')[0]
-
-  expected = [make(number) for number in range(20)]
-  with concurrent.futures.ThreadPoolExecutor(8) as pool:
-    found = list(pool.map(make, [*range(20)] * 10))
-  for i, batch in enumerate(found):
-    assert_same(batch, expected[i % 20])
-
-
 def test_mapped_blocks_may_need_a_larger_buffer(sample):
   sampler = sampler_lib.Sampler(store.Store(SAMPLE, [0], sample), 4)
   assert sampler.wait_until_compiled()

@@ -184,19 +184,6 @@ def test_rows_that_cannot_be_drawn_are_not_gathered(tmp_path):
       sampler.gather(np.array([valid[0], row, -9]))
 
 
-@pytest.mark.parametrize('rows_at_the_end', [1, 2, 5, 48, 49, 50])
-def test_the_final_shard_ends_at_its_cursor(tmp_path, rows_at_the_end):
-  """The rows beyond are the previous lap, which the previous shard has."""
-  run = write_run(tmp_path, [146 + rows_at_the_end], capacity=50)
-  frames = [row.frame for row in run.rows if row.frame]
-  assert len(set(frames)) == len(frames)  # so a frame identifies its row
-  sampler = open_sampler(tmp_path)
-  assert sampler.store.suffixes == list(range(3 + (rows_at_the_end > 0)))
-  newest = sampler.gather(sampler.valid_rows()).windows[:, 3, 0, 0]
-  assert newest.tolist() == frames
-  assert_draws(sampler, run, run.suffixes)
-
-
 # --- batches ------------------------------------------------------------------
 
 
@@ -245,15 +232,6 @@ def test_the_draws_of_a_seed_never_change(opened, seed, number, rows):
   assert sampler.draw(number, 6).tolist() == rows
   assert sampler.wait_until_compiled()
   assert sampler.batch(number, 6).rows.tolist() == rows
-
-
-def test_other_seeds_and_numbers_give_other_batches(opened):
-  drawn = set()
-  for seed in (0, 1, 2, 2**31 - 1, 2**32, 2**64):
-    sampler = make_sampler(opened, seed=seed)
-    for number in (0, 1, 2, 255, 256, 2**32, 2**32 + 1, 2**63):
-      drawn.add(tuple(sampler.draw(number, 12)))
-  assert len(drawn) == 6 * 8
 
 
 def test_batches_are_not_slices_of_one_stream(opened):

@@ -272,12 +272,6 @@ def test_extreme_temperatures(run, opened, temperature):
     assert all(expected[row] > 1e-3 for row in rows.tolist())
 
 
-def test_equal_returns_have_equal_weights(tmp_path):
-  write_run(tmp_path, [5], 50)
-  sampler = make(open_store(tmp_path), weighting='returns', seed=0)
-  assert set(sampler.draw(0, 100).tolist()) == {3, 4, 5, 6, 7}
-
-
 def test_a_batch_is_a_function_of_seed_and_number(opened):
   for weighting in row_ranges.WEIGHTINGS:
     one, two = (make(opened, weighting=weighting, seed=7) for _ in range(2))
@@ -303,14 +297,6 @@ def test_a_batch_is_a_function_of_seed_and_number(opened):
 )
 def test_the_draws_of_a_seed_never_change(opened, weighting, rows):
   assert make(opened, weighting=weighting, seed=1).draw(5, 6).tolist() == rows
-
-
-def test_numbers_count_from_the_seed(opened):
-  sampler = make(opened, seed=0)
-  sampler.skip(3)
-  assert [sampler.next_number() for _ in range(2)] == [3, 4]
-  sampler.reseed(0)
-  assert sampler.next_number() == 0
 
 
 @pytest.mark.parametrize(
