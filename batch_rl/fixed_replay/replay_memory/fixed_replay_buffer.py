@@ -217,6 +217,10 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     self._random = np.random.default_rng(seed)
     self._backend.reseed(seed)
 
+  def reseed_from_itself(self) -> None:
+    """Restarts with a seed drawn from the current random numbers."""
+    self.reseed(int(self._random.integers(2**63)))
+
   def skip(self, batches: int) -> None:
     """Skips this many random batches."""
     self._backend.skip(batches)

@@ -10,6 +10,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.sampling import columns as columns_lib
 from batch_rl.dataset.sampling import prefetch as prefetch_lib
+from batch_rl.dataset.sampling import row_sampler
 from batch_rl.fixed_replay.replay_memory import device_frames
 from batch_rl.utils import seeding
 
@@ -161,14 +162,9 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
   ):
     self._further = columns_lib.check(columns)
     # Checked before the memory reads shards.
-    for name, value, least in (
-      ('prefetch', prefetch, 0),
-      ('prefetch_threads', prefetch_threads, 1),
-    ):
-      if value != int(value) or value < least:
-        raise ValueError(
-          f'{name}={value} is not an integer of at least {least}.'
-        )
+    row_sampler.check_counts(prefetch_threads=prefetch_threads)
+    if prefetch:
+      row_sampler.check_counts(prefetch=prefetch)
     if not isinstance(frames_on_device, bool):
       raise ValueError(
         f'frames_on_device={frames_on_device!r} is neither True nor False.'
@@ -177,8 +173,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       raise ValueError(
         'frames_on_device=True contradicts stack_on_device=False: remove one of them.'
       )
-    self._prefetch = int(prefetch)
-    self._prefetch_threads = int(prefetch_threads)
+    self._prefetch, self._prefetch_threads = prefetch, prefetch_threads
     if stack_on_device is None:
       stack_on_device = bool(tf.config.list_physical_devices('GPU'))
     self._stack_on_device = stack_on_device

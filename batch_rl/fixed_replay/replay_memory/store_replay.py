@@ -261,15 +261,7 @@ def open_store(
     skip_damaged=skip_damaged,
     pack=False,
   )
-  if store.has_whole_episodes and replay_capacity < max(store.ring_sizes()):
-    logging.info(
-      'The shards of %s hold whole episodes and are used whole: up to %d rows, '
-      'more than replay_capacity=%d.',
-      data_dir,
-      max(store.ring_sizes()),
-      replay_capacity,
-    )
-  elif replay_capacity < max(store.ring_sizes()):
+  if not store.has_whole_episodes and replay_capacity < max(store.ring_sizes()):
     logging.warning(
       'Only the first %d of %d rows of each shard in %s are used; raise '
       'replay_capacity to use all.',
