@@ -319,11 +319,7 @@ def test_frames_that_do_not_fit_are_refused_before_packing(logs, monkeypatch):
 
   monkeypatch.setattr(shard_packing, 'pack', pack)
   monkeypatch.setattr(machine, 'available_memory', lambda: 40_000)
-  message = (
-    r'frames_on_device=True needs 3.92e-05 GB of memory for 98 frames, but of 4e-05 GB '
-    r'that are free, 90% may be used: choose a smaller FixedReplayBuffer.subset, or '
-    r'set frames_on_device to False\.'
-  )
+  message = '3.92e-05 GB of memory for 98 frames, but of 4e-05 GB'
   with pytest.raises(ValueError, match=message):
     batches(logs['planes'], 'planes', frames_on_device=True)
 

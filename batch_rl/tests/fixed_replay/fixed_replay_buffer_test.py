@@ -63,15 +63,6 @@ def test_batches_equal_dopamines_for_the_same_indices(
     assert a.dtype == element.type and a.shape == tuple(element.shape)
 
 
-def test_suffix_zero_is_shard_zero(tmp_path):
-  shards.write_run(tmp_path, [30, 25, 40], capacity=50)
-  buffer = load(tmp_path, 0)
-  assert len(buffer._replay_buffers) == 1
-  assert buffer._replay_buffers[0].add_count == 49
-  buffer.load_single_buffer(1)
-  assert buffer._replay_buffers[0].add_count == 99
-
-
 @pytest.mark.parametrize(
   ('shape', 'dtype'), [((84, 84), np.uint8), ((2, 2), np.float64)]
 )
@@ -159,19 +150,6 @@ def test_replay_capacity_limits_the_rows_of_a_shard(tmp_path):
     batch[STATE][:, 0, 0, -1], batch[INDICES], strict=True
   ):
     assert newest == rows[row].frame
-
-
-def test_too_little_memory_is_reported_after_the_first_shard(
-  tmp_path, monkeypatch
-):
-  shards.write_run(tmp_path, [30] * 4, capacity=50)
-
-  class NoMemory:
-    available = 100
-
-  monkeypatch.setattr(packer.psutil, 'virtual_memory', NoMemory)
-  with pytest.raises(ValueError, match='set FixedReplayBuffer.cache_dir'):
-    load(tmp_path, None)
 
 
 class LoadsUncompressed(FixedReplayBuffer):
@@ -262,22 +240,6 @@ def test_a_final_shard_without_a_transition_is_skipped(tmp_path, rows):
     load(tmp_path, 2)
 
 
-def test_a_ring_truncated_by_replay_capacity_is_not_read_around_its_end(
-  tmp_path,
-):
-  memory = circular_replay_buffer.OutOfGraphReplayBuffer((2, 2), 4, 60, 8)
-  for row in shards.make_episodes([87])[0]:
-    shards.add_row(memory, row)
-  memory.save(str(tmp_path), 0)
-  buffer = load(tmp_path, 0, replay_capacity=50)
-  states = buffer.sample_transition_batch(500)[STATE][:, 0, 0]
-  assert (np.diff(states.astype(int), axis=1) == 1).all()
-  assert buffer.valid_indices().max() == 29  # the terminal, the newest row
-
-
-SAMPLE = 'data/Pong/1/replay_logs'
-
-
 def test_sampling_waits_for_the_shards_of_given_rows(tmp_path, gate):
   rows = shards.write_run(tmp_path, [30] * 4, capacity=50)  # three shards
 
@@ -299,27 +261,6 @@ def test_sampling_waits_for_the_shards_of_given_rows(tmp_path, gate):
       assert future.result(60) == rows[60].frame
 
 
-def test_real_batches_equal_dopamines(suffix=10, horizon=3):
-  """The last shard is not full."""
-  arguments = ((84, 84), 4, 30_000, 32, horizon)
-  dopamine = circular_replay_buffer.OutOfGraphReplayBuffer(*arguments)
-  dopamine.load(SAMPLE, suffix)
-  ours = FixedReplayBuffer(SAMPLE, suffix, *arguments, seed=1)
-  valid = set(ours.valid_indices().tolist())
-  indices = [
-    i
-    for i in np.random.default_rng(0).integers(0, 10_000, 400).tolist()
-    if i in valid and dopamine.is_valid_transition(i)
-  ]
-  assert len(indices) > 80
-  for a, b in zip(
-    ours.sample_transition_batch(len(indices), indices),
-    dopamine.sample_transition_batch(len(indices), indices),
-    strict=True,
-  ):
-    np.testing.assert_array_equal(a, b)
-
-
 @pytest.mark.parametrize(
   ('name', 'value'),
   [
@@ -336,21 +277,6 @@ def test_a_wrong_argument_is_named(tmp_path, name, value):
   shards.write_run(tmp_path, [30] * 4, capacity=50)
   with pytest.raises(ValueError, match=f'^{name}='):
     load(tmp_path, None, **{name: value})
-
-
-def test_arguments_may_be_given_as_the_default(tmp_path):
-  shards.write_run(tmp_path, [30] * 4, capacity=50)
-  buffer = load(
-    tmp_path,
-    None,
-    num_buffers=True,  # 1
-    replay_file_start_index=np.int64(0),
-    extra_storage_types=[],
-    action_shape=(),
-    reward_shape=(),
-  )
-  assert buffer._num_buffers == 1 and type(buffer._num_buffers) is int
-  assert len(buffer.sample_transition_batch()) == 8
 
 
 def test_skipping_a_damaged_shard_gives_one_hash(tmp_path, caplog):
@@ -375,3 +301,16 @@ def test_skipping_a_damaged_shard_gives_one_hash(tmp_path, caplog):
   caplog.set_level(logging.INFO, 'absl')
   buffer.reload_buffer()
   assert 'waiting' not in caplog.text
+
+
+def test_too_little_memory_is_reported_after_the_first_shard(
+  tmp_path, monkeypatch
+):
+  shards.write_run(tmp_path, [30] * 4, capacity=50)
+
+  class NoMemory:
+    available = 100
+
+  monkeypatch.setattr(packer.psutil, 'virtual_memory', NoMemory)
+  with pytest.raises(ValueError, match='set FixedReplayBuffer.cache_dir'):
+    load(tmp_path, None)
