@@ -239,10 +239,8 @@ def pieces(store: store_lib.Store, suffixes: Sequence[int]) -> Pieces:
 def _pieces_of(store, start, stop, leading, paddings) -> Pieces:
   """Divides a gapless range of rows at the ends of episodes; see `_gapless`."""
   ends = store.ends[slice(*np.searchsorted(store.ends, (start, stop)))]
-  if len(ends) and ends[-1] == stop - 1:
-    begin, stops = np.append(start, ends[:-1] + 1), ends + 1
-  else:
-    begin, stops = np.append(start, ends + 1), np.append(ends + 1, stop)
+  # The last piece is empty if the range stops at an end.
+  begin, stops = np.append(start, ends + 1), np.append(ends + 1, stop)
   ended = np.arange(len(begin)) < len(ends)
   shard_of = np.searchsorted(paddings[:, 0], begin, side='right') - 1
   padding = paddings[shard_of, 1]

@@ -160,8 +160,12 @@ def test_keys_are_indices(small, kind):
   assert batch.state.shape == (16, 2, 2, 4)
   assert replay.sample(3).state.shape == (3, 2, 2, 4)
   for i, key in enumerate(metadata.keys):
-    [state, *_, index] = replay.sample_transition_batch(
-      batch_size=1, indices=[key]
+    state, action, reward, next_state, _, _, terminal, index = (
+      array[0]
+      for array in replay.sample_transition_batch(batch_size=1, indices=[key])
     )
-    np.testing.assert_array_equal(state[0], batch.state[i])
-    assert index == [key]
+    np.testing.assert_array_equal(batch.state[i], state)
+    np.testing.assert_array_equal(batch.next_state[i], next_state)
+    assert (batch.action[i], batch.reward[i]) == (action, reward)
+    assert batch.is_terminal[i] == batch.episode_end[i] == terminal
+    assert index == key
