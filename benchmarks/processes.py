@@ -129,7 +129,7 @@ def open_buffer(directory: str) -> dict:
 
   imported = time.perf_counter()
   buffer = module.FixedReplayBuffer(directory, None, (84, 84), 4, 1_000_000, 32)
-  buffer.sample_windows()
+  buffer.sampler.batch(buffer.sampler.next_number(), 32)
   return {
     'import': imported - start,
     'first': time.perf_counter() - imported,
@@ -152,7 +152,7 @@ def hold_buffer(data_dir: str, cache_dir: str, batches: str) -> dict:
     seed=os.getpid(),
   )
   for _ in range(int(batches)):
-    buffer.sample_windows()
+    buffer.sampler.batch(buffer.sampler.next_number(), 32)
   print('ready', flush=True)
   sys.stdin.read()
   return {}

@@ -18,13 +18,8 @@ __all__ = [
 ]
 
 # Names that users import from here: `from batch_rl.dataset import ReplayLog, sampler`.
-# Imported on first use, because most tools do not need them.
-_MODULES = {
-  'sampler': 'batch_rl.dataset.sampling.sampler',
-  'sequences': 'batch_rl.dataset.sampling.sequences',
-  'subsets': 'batch_rl.dataset.sampling.subsets',
-}
-_OBJECTS = {
+# Imported on first use, because most tools do not need them. Other names are modules.
+_MODULE_OF = {
   'LoggedRun': 'batch_rl.dataset.logged_run',
   'ReplayLog': 'batch_rl.dataset.shards.replay_log',
   'open': 'batch_rl.dataset.logged_run',
@@ -32,8 +27,8 @@ _OBJECTS = {
 
 
 def __getattr__(name: str) -> Any:
-  if name in _MODULES:
-    return importlib.import_module(_MODULES[name])
-  if name in _OBJECTS:
-    return getattr(importlib.import_module(_OBJECTS[name]), name)
-  raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+  if name not in __all__:
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+  if name in _MODULE_OF:
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)
+  return importlib.import_module(f'batch_rl.dataset.sampling.{name}')

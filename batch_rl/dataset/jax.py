@@ -117,25 +117,18 @@ class DeviceBatches(batch_stream.BatchStream):
     sampler: batch_stream.NumberedSampler,
     batch_size: int = 32,
     *,
-    threads: int = 2,
-    ahead: int = 8,
-    batches_per_epoch: int | None = None,
     device: Any = None,
+    **kwargs: Any,
   ):
     self._device = device
-    super().__init__(
-      sampler,
-      batch_size,
-      threads=threads,
-      ahead=ahead,
-      batches_per_epoch=batches_per_epoch,
-    )
+    super().__init__(sampler, batch_size, **kwargs)
 
   def _convert(self, batch: Any) -> Any:
     kind = (
       TransitionBatch if isinstance(batch, sampler.Batch) else SequenceBatch
     )
-    fields = batch._asdict()
-    fields['action'] = batch.action.astype(np.int32)
-    fields['terminal'] = batch.terminal.view(bool)
-    return jax.device_put(kind(**fields), self._device)
+    batch = batch._replace(
+      action=batch.action.astype(np.int32), terminal=batch.terminal.view(bool)
+    )
+    values = {name: getattr(batch, name) for name in kind.__annotations__}
+    return jax.device_put(kind(**values), self._device)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import tqdm.auto as tqdm
 
@@ -87,52 +88,20 @@ class LoggedRun:
     self.store = store
 
   def transitions(
-    self,
-    stack_size: int = 4,
-    update_horizon: int = 1,
-    gamma: float = 0.99,
-    subset: str | None = None,
-    seed: int | None = None,
-    weighting: str = 'steps',
-    temperature: float = 0.1,
+    self, stack_size: int = 4, *args: Any, **kwargs: Any
   ) -> sampler.Sampler:
     """Returns a sampler of transitions; its arguments are those of `Sampler`."""
-    return sampler.Sampler(
-      self.store,
-      stack_size,
-      update_horizon,
-      gamma,
-      subset,
-      seed,
-      weighting,
-      temperature,
-    )
+    return sampler.Sampler(self.store, stack_size, *args, **kwargs)
 
   def sequences(
-    self,
-    length: int,
-    stack_size: int = 4,
-    gamma: float = 1.0,
-    weighting: str = 'steps',
-    temperature: float = 0.1,
-    complete_only: bool = False,
-    subset: str | None = None,
-    seed: int | None = None,
+    self, length: int, stack_size: int = 4, *args: Any, **kwargs: Any
   ) -> sequences.SequenceSampler:
     """Returns a sampler of sequences of `length` agent steps with returns to go.
 
     The arguments are those of `SequenceSampler`.
     """
     return sequences.SequenceSampler(
-      self.store,
-      length,
-      stack_size,
-      gamma,
-      weighting,
-      temperature,
-      complete_only,
-      subset,
-      seed,
+      self.store, length, stack_size, *args, **kwargs
     )
 
   def trajectories(self, subset: str | None = None) -> episodes.Reader:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.sampling import batch_stream, sampler, sequences
+from batch_rl.dataset.sampling import batch_stream, sequences
 
 try:
   import torch
@@ -129,31 +129,41 @@ class SequenceBatch(_Batch):
     return self.frames.unfold(1, stack_size, 1).movedim(-1, 2)
 
 
-class _Dataset(batch_stream.BatchStream, data.IterableDataset):
-  """Base of the datasets; see `TransitionDataset`.
+class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
+  """An endless dataset of batches of transitions, `TransitionBatch`.
 
-  Of w worker processes, worker i has the batches i, i + w, i + 2w, ...
+  Batch k is that of `sampler.batch(k, batch_size)`, and its tensors share the memory of
+  its arrays, but for `action`. Pass it to a `DataLoader` with `batch_size=None`, or
+  iterate over it. See `BatchStream` for iterations and epochs. Worker processes have
+  positions of their own: a loader with another number of them begins anew. They prepare
+  batches ahead, which are lost if an iteration is left before its end, and the next one
+  may be shorter or in another order: set the position by `load_state_dict` then.
+
+  Args:
+    sampler: Sampler of the run, e.g. `run.transitions(seed=1)`.
+    batch_size: Number of transitions in a batch, at least 1.
+    threads: Number of threads that prepare batches, at least 1; of each worker
+      process, if there are some.
+    ahead: Number of batches prepared ahead, at least 1.
+    batches_per_epoch: Number of batches after which an iteration ends, at least 1;
+      None for an endless one. The next iteration has the batches that follow.
+    pin_memory: Whether the threads copy the batches into pinned memory.
+    device: Device to which the threads copy the batches; None for none.
+
+  Raises:
+    ValueError: If an argument is out of range, `pin_memory` is True without an
+      accelerator, or the run cannot be packed.
   """
-
-  _kind: type[_Batch]
-  _refused: tuple[type, str]  # kind of sampler, and the class to use for it
 
   def __init__(
     self,
     sampler: batch_stream.NumberedSampler,
     batch_size: int = 32,
     *,
-    threads: int = 2,
-    ahead: int = 8,
-    batches_per_epoch: int | None = None,
     pin_memory: bool = False,
     device: torch.device | str | None = None,
+    **kwargs: Any,
   ):
-    kind, other = self._refused
-    if isinstance(sampler, kind):
-      raise ValueError(
-        f'{type(self).__name__} cannot use a {kind.__name__}: use {other}.'
-      )
     if pin_memory and not torch.cuda.is_available():
       raise ValueError(
         'pin_memory=True needs a GPU, and PyTorch finds none here.'
@@ -168,13 +178,7 @@ class _Dataset(batch_stream.BatchStream, data.IterableDataset):
     # for each epoch.
     self._places = torch.zeros((_MOST_WORKERS, 3), dtype=torch.int64)
     self._places.share_memory_()
-    super().__init__(
-      sampler,
-      batch_size,
-      threads=threads,
-      ahead=ahead,
-      batches_per_epoch=batches_per_epoch,
-    )
+    super().__init__(sampler, batch_size, **kwargs)
 
   def __len__(self) -> int:
     """Returns the number of batches in an epoch."""
@@ -224,13 +228,16 @@ class _Dataset(batch_stream.BatchStream, data.IterableDataset):
 
   def _tensors(self, batch: Any) -> _Batch:
     """Returns a batch of arrays as tensors that share their memory."""
-    fields = batch._asdict()
-    fields['action'] = batch.action.astype(np.int64)
-    fields['terminal'] = batch.terminal.view(bool)
-    return self._kind(
+    is_sequences = isinstance(batch, sequences.SequenceBatch)
+    kind: type[Any] = SequenceBatch if is_sequences else TransitionBatch
+    batch = batch._replace(
+      action=batch.action.astype(np.int64), terminal=batch.terminal.view(bool)
+    )
+    values = (getattr(batch, f.name) for f in dataclasses.fields(kind))
+    return kind(
       *(
         torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-        for value in fields.values()
+        for value in values
       )
     )
 
@@ -267,37 +274,7 @@ class _Dataset(batch_stream.BatchStream, data.IterableDataset):
       self._places.numpy()[worker.id] = place
 
 
-class TransitionDataset(_Dataset):
-  """An endless dataset of batches of transitions, `TransitionBatch`.
-
-  Batch k is that of `sampler.batch(k, batch_size)`, and its tensors share the memory of
-  its arrays, but for `action`. Pass it to a `DataLoader` with `batch_size=None`, or
-  iterate over it. See `BatchStream` for iterations and epochs. Worker processes have
-  positions of their own: a loader with another number of them begins anew. They prepare
-  batches ahead, which are lost if an iteration is left before its end, and the next one
-  may be shorter or in another order: set the position by `load_state_dict` then.
-
-  Args:
-    sampler: Sampler of the run, e.g. `run.transitions(seed=1)`.
-    batch_size: Number of transitions in a batch, at least 1.
-    threads: Number of threads that prepare batches, at least 1; of each worker
-      process, if there are some.
-    ahead: Number of batches prepared ahead, at least 1.
-    batches_per_epoch: Number of batches after which an iteration ends, at least 1;
-      None for an endless one. The next iteration has the batches that follow.
-    pin_memory: Whether the threads copy the batches into pinned memory.
-    device: Device to which the threads copy the batches; None for none.
-
-  Raises:
-    ValueError: If an argument is out of range, `pin_memory` is True without an
-      accelerator, the sampler has sequences, or the run cannot be packed.
-  """
-
-  _kind = TransitionBatch
-  _refused = sequences.SequenceSampler, 'SequenceDataset'
-
-
-class SequenceDataset(_Dataset):
+class SequenceDataset(TransitionDataset):
   """An endless dataset of batches of sequences, `SequenceBatch`.
 
   Batch k is that of `sampler.batch(k, batch_size)`, and its tensors share the memory of
@@ -313,6 +290,3 @@ class SequenceDataset(_Dataset):
     pin_memory: Whether the threads copy the batches into pinned memory.
     device: Device to which the threads copy the batches; None for none.
   """
-
-  _kind = SequenceBatch
-  _refused = sampler.Sampler, 'TransitionDataset'

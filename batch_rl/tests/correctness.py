@@ -548,9 +548,12 @@ def compare_on_log(case, data_dir):
   with tf.Graph().as_default():
     agent = build_agent(case, data_dir=str(data_dir))
     agent.begin_iteration(0)
+    drawn = agent._replay.memory.sampler.batches(
+      0, agent._replay.batch_size, len(STEPS), 'stacks'
+    )
     batches = []
-    for k in range(len(STEPS)):
-      states = agent._replay.memory.sample_stacks(k)[0][:, None, ..., 0]
+    for batch in drawn:
+      states = batch.state[:, None, ..., 0]
       same = (states == log['observation']).all((2, 3))
       batches.append(_logged_batch(log, same.argmax(1), case.horizon))
     losses = list(agent.train_steps(STEPS[-1] + 1))

@@ -32,7 +32,7 @@ import tensorflow as tf
 from absl import logging
 
 from batch_rl.baselines import run_experiment as online
-from batch_rl.dataset.sampling import sampler, subsets
+from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.shards import replay_log
 from batch_rl.dataset.store import store
 from batch_rl.fixed_replay import run_experiment as offline
@@ -268,7 +268,7 @@ def describe(cell: Cell, data: str, work_dir: pathlib.Path) -> dict:
   log, subset = (DATA | SHUFFLED)[data]
   logged = store.Store(str(log_dir(cell, log, work_dir) / 'replay_logs'))
   logged.wait()
-  trajectories = sampler.trajectories(logged)
+  trajectories = subsets.trajectories(logged)
   if subset:
     trajectories = subsets.select(trajectories, subset)
   returns = trajectories.returns[trajectories.selected]

@@ -108,12 +108,11 @@ def sample(
   rows = sampled.valid_rows()
   for start in range(0, len(rows), 10):
     try:
-      columns, windows = sampled.windows(rows[start : start + 10])
+      batch = sampled.gather(rows[start : start + 10])
     except ValueError as error:
       errors.append(error)
       continue
-    found[f'windows from {start}'] = windows
-    for name, column in columns._asdict().items():
+    for name, column in batch._asdict().items():
       found[f'{name} from {start}'] = column
   if errors and all(
     np.array_equal(array, (expected or {}).get(name))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.sampling import sampler
+from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.shards import manifests, shard_files, stitching
 from batch_rl.dataset.store import packed_shard
 from batch_rl.dataset.store import store as store_lib
@@ -224,7 +224,7 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
 
 def _find_episodes(data: store_lib.Store) -> tuple[Episodes, np.ndarray, int]:
   """Returns the complete episodes, all padding rows, and the number of cut ones."""
-  found = sampler.trajectories(data)
+  found = subsets.trajectories(data)
   after_gap = [not placement.follows for placement in data.placements]
   at_reset = ~np.isin(found.begin, data.starts[:-1][after_gap])
   at_reset[:1] |= data.starts_at_reset

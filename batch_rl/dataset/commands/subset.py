@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from batch_rl.dataset.commands import argument_types, console
-from batch_rl.dataset.sampling import sampler, subsets
+from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.store import store
 
 
@@ -32,14 +32,14 @@ def _subset(arguments: argparse.Namespace) -> int:
   if arguments.subset is not None:
     subsets.parse(arguments.subset)  # before the run is read
   data = store.Store(console.one_run(arguments).data_dir, pack=False)
-  chosen = all_trajectories = sampler.trajectories(data)
+  chosen = all_trajectories = subsets.trajectories(data)
   if arguments.subset is not None:
     chosen = subsets.select(chosen, arguments.subset)
   returns = chosen.returns[chosen.selected]
   document = {
     'run': arguments.directory,
     'subset': arguments.subset,
-    'hash': sampler.hash_of(data, chosen),
+    'hash': subsets.hash_of(data, chosen),
     'trajectories': len(returns),
     'transitions': chosen.num_steps,
     'of_transitions': all_trajectories.num_steps,

@@ -14,7 +14,7 @@ from batch_rl.dataset import run_directories
 from batch_rl.dataset.comparison import hashed_rows
 from batch_rl.dataset.imports import episode_import
 from batch_rl.dataset.interchange import source_formats
-from batch_rl.dataset.sampling import sampler
+from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils import machine, threads
@@ -161,7 +161,7 @@ class LoggedCopy(Copy):
     reward = store.reward
     terminal = np.zeros(store.rows, bool)
     terminal[np.setdiff1d(store.ends, store.truncations)] = True
-    trajectories = sampler.trajectories(store)
+    trajectories = subsets.trajectories(store)
     begin = np.minimum(trajectories.steps_begin, trajectories.stop)
     if with_frames:
       begin = self._skip_padding(

@@ -2,8 +2,8 @@
 
 Threads that call `make_batch` run in parallel: drawing rows, reading small columns,
 checking and decoding blocks, and stacking frames are one call. `compiled_batches` loads
-this module and prepares the arguments. `Sampler` and `RunFrames` have the same
-algorithm in Python, which is the reference.
+this module and prepares the arguments. `Sampler.reference` has the same algorithm in
+Python; the tests compare both.
 
 Addresses come from packed shards whose offsets were validated (`PackedShard.check`).
 `decode_block` reads and writes only within the sizes that it is given, so a damaged
@@ -21,14 +21,12 @@ from numba.extending import intrinsic
 from batch_rl.utils.native import compiled_code
 
 DONE = 0
-FAILED = 1  # The reference does the batch again, and says what is wrong.
+FAILED = 1  # Python repeats the batch and raises the error.
 NO_ROOM = 2  # The copy of mapped blocks needs a larger buffer.
 
 # Columns of `plan`, which has a row for each stretch of consecutive blocks.
 _SHARD, _ENTRY, _LAST, _SKIP, _COUNT, _FRAME, _SOURCE = range(7)
 _MAX_RANGES = 1024  # `pwritev` accepts no more a call.
-_AHEAD = 4  # Number of stretches whose blocks are prefetched.
-_LINE = 64  # Size of a cache line.
 _LOW = np.uint64(0xFFFFFFFF)
 _PHILOX_MULTIPLIERS = (
   np.uint64(0xD2E7470EE14C6C93),
@@ -103,26 +101,6 @@ def _copy_bytes(context, target, source, size):
 
 
 @intrinsic
-def _prefetch(context, address):
-  """Asks for the cache line at an address, without waiting for it."""
-
-  def generate(context, builder, signature, arguments):
-    pointer = context.get_value_type(types.voidptr)
-    number = ir.IntType(32)
-    kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-    function = builder.module.declare_intrinsic(
-      'llvm.prefetch', (pointer,), kind
-    )
-    address = builder.inttoptr(arguments[0], pointer)
-    # For reading, into the second cache.
-    is_write, locality, is_data = (ir.Constant(number, n) for n in (0, 2, 1))
-    builder.call(function, [address, is_write, locality, is_data])
-    return context.get_dummy_value()
-
-  return types.void(types.int64), generate
-
-
-@intrinsic
 def _fill_bytes(context, target, value, size):
   """Sets bytes to a value by the C library's `memset`."""
 
@@ -157,42 +135,32 @@ def _philox(counter, number, key, words):
 def draw_numbers(
   key: np.ndarray, number: int, total: int, out: np.ndarray
 ) -> None:
-  """Draws as NumPy's `Generator(Philox).integers(total, size=len(out))` does.
-
-  Both use Lemire's method (2019), with 32 bits where these suffice.
+  """Draws as `row_ranges.RandomNumbers.integers` does: Lemire's method (2019).
 
   Args:
     key: Key, uint64 (2,).
     number: Number of the batch, the second word of the counter.
-    total: Upper bound, exclusive, at least 1.
+    total: Upper bound, exclusive, from 1 to 2^32.
     out: Receives the numbers, int64 (n,).
   """
-  if total == 1:  # NumPy uses no random word then.
+  if total == 1:
     out[:] = 0
     return
   words = np.empty(4, np.uint64)
   bound = np.uint64(total)
-  is_narrow = bound <= _LOW + np.uint64(1)
-  if is_narrow:
-    threshold = (_LOW - (bound - np.uint64(1))) % bound
-  else:
-    threshold = (np.uint64(0) - bound) % bound
-  used = np.uint64(0)
+  threshold = (np.uint64(2**32) - bound) % bound
+  used = np.uint64(0)  # halves of words
   i = 0
   while i < len(out):
-    half = used & np.uint64(1) if is_narrow else np.uint64(0)
-    at = used >> np.uint64(1) if is_narrow else used
-    if not at & np.uint64(3) and not half:
+    at = used >> np.uint64(1)
+    half = used & np.uint64(1)
+    if not used & np.uint64(7):
       _philox((at >> np.uint64(2)) + np.uint64(1), number, key, words)
     word = words[at & np.uint64(3)]
     used += np.uint64(1)
-    if is_narrow:
-      product = ((word >> (np.uint64(32) * half)) & _LOW) * bound
-      drawn, left = product >> np.uint64(32), product & _LOW
-    else:
-      drawn, left = _high_product(word, bound), word * bound
-    if left >= threshold:
-      out[i] = np.int64(drawn)
+    product = ((word >> (np.uint64(32) * half)) & _LOW) * bound
+    if product & _LOW >= threshold:
+      out[i] = np.int64(product >> np.uint64(32))
       i += 1
 
 
@@ -215,7 +183,7 @@ def _bisect_right(values, value):
 
 @compiled_code.inner
 def _draw_rows(key, number, first, cumulative, rows):
-  """Draws the valid rows of a batch (see `Sampler.draw`)."""
+  """Draws the valid rows of a batch (see `Ranges.draw`)."""
   draw_numbers(key, number, cumulative[-1], rows)
   for i in range(len(rows)):
     at = _bisect_right(cumulative, rows[i])
@@ -226,12 +194,9 @@ def _draw_rows(key, number, first, cumulative, rows):
 
 
 @compiled_code.inner
-def _read_columns(
-  ends, action, reward, discounts, starts, ring_starts, capacities, columns
-):
-  """Fills the small columns of transitions (see `Sampler.columns`)."""
-  rows, actions, rewards, next_actions, next_rewards = columns[:5]
-  terminals, steps, shards, rings = columns[5:]
+def _read_columns(ends, action, reward, discounts, columns):
+  """Fills the columns of transitions (see `columns.py`)."""
+  rows, actions, rewards, next_actions, next_rewards, terminals, steps = columns
   horizon = len(discounts)
   for i in range(len(rows)):
     row = rows[i]
@@ -242,15 +207,12 @@ def _read_columns(
     for j in range(count):
       total += discounts[j] * np.float32(reward[min(row + j, len(action) - 1)])
     following = min(row + count, len(action) - 1)
-    shard = _bisect_right(starts, row) - 1
     actions[i] = action[row]
     rewards[i] = total
     next_actions[i] = action[following]
     next_rewards[i] = reward[following]
     terminals[i] = to_end < horizon
     steps[i] = count
-    shards[i] = shard
-    rings[i] = (ring_starts[shard] + row - starts[shard]) % capacities[shard]
 
 
 # --- LZ4 ----------------------------------------------------------------------
@@ -461,12 +423,8 @@ def _check(plan, offsets, running, crc32):
   All are checked before the first is decoded: decoding is slower after instructions
   that use the widest registers.
   """
-  for k in range(-_AHEAD, len(plan)):
-    if k + _AHEAD < len(plan) and plan[k + _AHEAD, _SHARD] >= 0:
-      ahead = plan[k + _AHEAD]
-      for at in range(0, _size(ahead, offsets), _LINE):
-        _prefetch(ahead[_SOURCE] + at)
-    if k >= 0 and plan[k, _SHARD] >= 0:
+  for k in range(len(plan)):
+    if plan[k, _SHARD] >= 0:
       before = np.int64(running[plan[k, _ENTRY]])
       size = _size(plan[k], offsets)
       found = _call_crc32(crc32, before, plan[k, _SOURCE], size)
@@ -542,36 +500,36 @@ def make_batch(
 
   Args:
     is_drawn: Whether to draw the rows, rather than to use those in `columns`.
-    draw: `compiled_batches.Draw` of the first batch.
-    run: Ends, actions, rewards, discounts; first row, ring position and capacity of
-      each shard.
+    draw: Key of the seed, uint64 (2,); number of the first batch; first row of each
+      range of valid rows, and number of valid rows up to its end, int64 (ranges,).
+    run: Ends, actions, rewards, discounts.
     frames: `frame_blocks.Tables`.
     copying: Descriptor, address and size of the buffer for mapped blocks.
-    columns: Receives `compiled_batches.Columns` of all batches.
+    columns: Receives the columns `columns.COMPILED` of all batches.
     length: Number of frames in a window: those in a state, plus `update_horizon`.
     stack_size: Number of frames in a state, to stack them; 0 for windows.
     count: Number of transitions in a batch, n.
-    outputs: Address of each batch's frames, int64 (batches,). Windows are uint8
-      (n, length * frame bytes). States and next states are uint8
+    outputs: Address of each batch's frames, int64 (batches,); empty for no frames.
+      Windows are uint8 (n, length * frame bytes). States and next states are uint8
       (2, n, frame bytes, stack_size).
 
   Returns:
     DONE, FAILED or NO_ROOM.
   """
   key, number, first, cumulative = draw
-  ends, action, reward, discounts, starts, ring_starts, capacities = run
+  ends, action, reward, discounts = run
   offsets, calls = frames[5], frames[7]
   rows, steps = columns[0], columns[6]
   if is_drawn:
-    for k in range(len(outputs)):
+    for k in range(len(rows) // count):
       drawn = rows[k * count : (k + 1) * count]
       _draw_rows(key, number + np.uint64(k), first, cumulative, drawn)
   for row in rows:
     if row < 0 or row >= len(action):
       return FAILED
-  _read_columns(
-    ends, action, reward, discounts, starts, ring_starts, capacities, columns
-  )
+  _read_columns(ends, action, reward, discounts, columns)
+  if not len(outputs):
+    return DONE
   plan = np.empty((len(rows) * length, 7), np.int64)
   back = length - len(discounts) - 1
   plan = plan[: _plan(rows, length, back, frames, plan)]

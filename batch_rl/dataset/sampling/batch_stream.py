@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from batch_rl.dataset.sampling import numbered_batches, prefetch
+from batch_rl.dataset.sampling import prefetch, row_sampler
 
 
 class NumberedSampler(Protocol):
@@ -46,11 +46,11 @@ class BatchStream:
         f'sampler={sampler!r} has no batches: pass e.g. run.transitions(seed=1), '
         'where run is batch_rl.dataset.open(DIRECTORY).'
       )
-    numbered_batches.check_counts(
+    row_sampler.check_counts(
       batch_size=batch_size, threads=threads, ahead=ahead
     )
     if batches_per_epoch is not None:
-      numbered_batches.check_counts(batches_per_epoch=batches_per_epoch)
+      row_sampler.check_counts(batches_per_epoch=batches_per_epoch)
     self.sampler = sampler
     self.batch_size = batch_size
     self.batches_per_epoch = batches_per_epoch
@@ -99,11 +99,11 @@ class BatchStream:
     end = None if size is None else (epoch + 1) * size
     sampler, batch_size, convert = self.sampler, self.batch_size, self._convert
 
-    def load(step: int) -> Any:
+    def load(step: int, _: int) -> list[Any]:
       wanted = first + step * count
       if end is not None and wanted >= end:
-        return None
-      return convert(sampler.batch(wanted, batch_size))
+        return [None]
+      return [convert(sampler.batch(wanted, batch_size))]
 
     first = number
     prefetcher = prefetch.Prefetcher(load, self._ahead, self._threads)

@@ -1,4 +1,4 @@
-"""Columns of a batch of transitions: one function for each.
+"""A batch of transitions, and its columns: one function for each.
 
 A function gets the `Rows` of some transitions and returns an array with an entry for
 each. To add a column, write its function here: samplers, PyTorch, JAX, the replay memory
@@ -7,7 +7,7 @@ and `needs` of an agent then know it by the function's name.
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,61 @@ class Column(NamedTuple):
     """Returns the column of some rows."""
     return np.asarray(self.function(at), self.dtype)
 
+
+class Batch(NamedTuple):
+  """A batch of n transitions; w is `stack_size + update_horizon`.
+
+  Its frames are windows, or stacks, or left out.
+
+  Attributes:
+    rows: int64 (n,), row of each transition in the run.
+    action: Integers (n,).
+    reward: float32 (n,), n-step return: sum over j < steps of gamma^j r_{i+j}.
+    next_action: int32 (n,), action in the next state.
+    next_reward: float32 (n,), reward of the action in the next state.
+    terminal: uint8 (n,), 1 if the episode terminates within the steps.
+    steps: int64 (n,), `update_horizon`, or fewer if the episode ends earlier.
+    stack_size: Number of frames in a state.
+    windows: (n, w, *frame_shape), consecutive frames. The state is the first
+      `stack_size` of them; the next state begins at frame `steps`.
+    stacks: States and next states, (n, *frame_shape, stack_size) each.
+  """
+
+  rows: np.ndarray
+  action: np.ndarray
+  reward: np.ndarray
+  next_action: np.ndarray
+  next_reward: np.ndarray
+  terminal: np.ndarray
+  steps: np.ndarray
+  stack_size: int
+  windows: Any = None
+  stacks: Any = None
+
+  @property
+  def state(self) -> np.ndarray:
+    """States (n, stack_size, *frame_shape), oldest frame first: a view of `windows`.
+
+    Those of `stacks` are (n, *frame_shape, stack_size).
+    """
+    if self.stacks is not None:
+      return self.stacks[0]
+    return self.windows[:, : self.stack_size]
+
+  @property
+  def next_state(self) -> np.ndarray:
+    """Next states, as `state`; a copy if some episode ends within the steps."""
+    if self.stacks is not None:
+      return self.stacks[1]
+    horizon = self.windows.shape[1] - self.stack_size
+    if (self.steps == horizon).all():
+      return self.windows[:, horizon:]
+    frames = self.steps[:, None] + np.arange(self.stack_size)
+    return self.windows[np.arange(len(frames))[:, None], frames]
+
+
+# Columns of every batch, which compiled code makes in this order.
+COMPILED = Batch._fields[:7]
 
 COLUMNS: dict[str, Column] = {}
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.sampling import returns_to_go, sampler, subsets
+from batch_rl.dataset.sampling import returns_to_go, subsets
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import packed_columns
 from batch_rl.dataset.store import store as store_lib
@@ -93,7 +93,7 @@ class Reader:
     count: Number of episodes.
     num_actions: Number of actions in the manifest, or else the largest logged action
       plus one.
-    hash: Hash of the data (`sampler.hash_of`).
+    hash: Hash of the data (`subsets.hash_of`).
 
   Raises:
     ValueError: If the run cannot be read, or if the subset is invalid, splits
@@ -114,8 +114,8 @@ class Reader:
     else:
       store.wait()  # Then all damage is known.
     self._store = store
-    all_trajectories = sampler.trajectories(store)
-    damaged = sampler.damaged_rows(
+    all_trajectories = subsets.trajectories(store)
+    damaged = subsets.damaged_rows(
       store, all_trajectories.begin, all_trajectories.stop
     )
     chosen = all_trajectories.only(np.flatnonzero(damaged == 0))
@@ -135,13 +135,8 @@ class Reader:
     self._number = selected
     self._begin, self._stop = chosen.begin[selected], chosen.stop[selected]
     self._shard = chosen.shard[selected]
-    # A trajectory that begins after a gap has no padding.
-    follows = np.array([p.follows or not p.rows for p in store.placements])
-    follows[store.starts[:-1] == 0] = store.starts_at_reset
-    padded = ~np.isin(self._begin, store.starts[:-1][~follows])
-    padding = store.first_padding()
-    self._steps = np.minimum(self._begin + padded * padding, self._stop)
-    self._padded = padded
+    self._steps = np.minimum(chosen.steps_begin[selected], self._stop)
+    self._at_reset = chosen.at_reset[selected]
     self._ended = np.isin(
       self._stop - 1, np.setdiff1d(store.ends, store.truncations)
     )
@@ -155,7 +150,7 @@ class Reader:
       manifests.look_up(self.manifest, 'environment', 'num_actions', kind=int)
       or store.action_range()[1] + 1
     )
-    self.hash = sampler.hash_of(store, chosen)
+    self.hash = subsets.hash_of(store, chosen)
 
   @property
   def game(self) -> str:
@@ -170,7 +165,7 @@ class Reader:
   def __iter__(self) -> Iterator[Episode]:
     for i, number in enumerate(self._number.tolist()):
       begin, first = int(self._begin[i]), int(self._steps[i])
-      stop, begins_at_reset = int(self._stop[i]), bool(self._padded[i])
+      stop, begins_at_reset = int(self._stop[i]), bool(self._at_reset[i])
       if first > begin and self._frames(begin, first).any():
         first, begins_at_reset = begin, False  # The padding was not logged.
       yield Episode(
@@ -183,7 +178,7 @@ class Reader:
         self._frames(first, stop),
         # Rows before a gap are missing, but not from the recorded return.
         float(self._unclipped[i])
-        if self._padded[i] and not np.isnan(self._unclipped[i])
+        if self._at_reset[i] and not np.isnan(self._unclipped[i])
         else None,
       )
 

@@ -6,11 +6,14 @@ gin, the command line and the results all use the same text.
 
 import ast
 import dataclasses
+import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+
+from batch_rl.dataset.store import store as store_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +26,7 @@ class Trajectories:
   Attributes:
     begin: int64 (n,), first row of each trajectory, ascending.
     steps_begin: int64 (n,), first row after the padding.
+    at_reset: bool (n,), whether the trajectory has its episode's beginning.
     start: int64 (n,), first selected row.
     stop: int64 (n,), row after the last selected one; `start` or less if none is.
     returns: float64 (n,), sum of the trajectory's logged rewards, selected or not.
@@ -32,6 +36,7 @@ class Trajectories:
 
   begin: np.ndarray
   steps_begin: np.ndarray
+  at_reset: np.ndarray
   start: np.ndarray
   stop: np.ndarray
   returns: np.ndarray
@@ -261,3 +266,101 @@ def usage(function: Callable[..., Trajectories]) -> str:
   """Returns the syntax of a subset, e.g. 'shards(first, stop)'."""
   parameters = list(inspect.signature(function).parameters.values())[1:]
   return f'{function.__name__}({", ".join(p.name for p in parameters)})'
+
+
+# --- trajectories of a store -----------------------------------------------------
+
+
+def trajectories(store: store_lib.Store) -> Trajectories:
+  """Returns the trajectories of a run: its rows, divided at ends and gaps."""
+  # First rows after a gap, and the first row of all.
+  after_gap = [
+    int(start)
+    for start, placement in zip(
+      store.starts[:-1], store.placements, strict=True
+    )
+    if not placement.follows and placement.rows
+  ]
+  begin = np.unique(np.concatenate([after_gap, store.ends + 1])).astype(
+    np.int64
+  )
+  begin = begin[begin < store.rows]
+  stop = np.append(begin[1:], store.rows)
+  at_reset = ~np.isin(begin, after_gap)
+  at_reset[:1] |= store.starts_at_reset
+  shard_of = np.searchsorted(store.starts, begin, side='right') - 1
+  rewarded = np.flatnonzero(store.reward)
+  return Trajectories(
+    begin=begin,
+    steps_begin=begin + at_reset * store.first_padding(),
+    at_reset=at_reset,
+    start=begin,
+    stop=stop,
+    returns=np.bincount(
+      np.searchsorted(begin, rewarded, side='right') - 1,
+      store.reward[rewarded],
+      len(begin),
+    ),
+    shard=np.asarray(store.suffixes)[shard_of],
+    shard_rows={
+      suffix: (int(store.starts[i]), int(store.starts[i + 1]))
+      for i, suffix in enumerate(store.suffixes)
+    },
+  )
+
+
+def without_lost(store: store_lib.Store, data: Trajectories) -> Trajectories:
+  """Returns a copy without trajectories whose selected steps are all damaged.
+
+  No step of theirs can be drawn; more damage may be found while shards are packed.
+  """
+  first = np.maximum(data.start, data.steps_begin)
+  damaged = damaged_rows(store, first, data.stop)
+  is_lost = (damaged > 0) & (damaged == data.stop - first)
+  return data.only(np.flatnonzero(~is_lost))
+
+
+def damaged_rows(
+  store: store_lib.Store, first: np.ndarray, stop: np.ndarray
+) -> np.ndarray:
+  """Returns the number of rows of n ranges in damaged shards (`Store.damaged`).
+
+  Args:
+    store: Store of the run.
+    first: First row of each range, int64 (n,).
+    stop: Row after each range, int64 (n,).
+
+  Returns:
+    int64 (n,).
+  """
+  count = np.zeros(len(first), np.int64)
+  for suffix in store.damaged:
+    i = store.suffixes.index(suffix)
+    begin, end = store.starts[i : i + 2]
+    inside = np.minimum(stop, end) - np.maximum(first, begin)
+    count += np.maximum(inside, 0)
+  return count
+
+
+def hash_of(store: store_lib.Store, chosen: Trajectories) -> str:
+  """Returns a hash of the data: the shards of a run and the rows selected.
+
+  It is the same on every machine and independent of `stack_size`,
+  `update_horizon` and seed.
+
+  Returns:
+    16 hexadecimal digits.
+  """
+  content = hashlib.sha256()
+  for placement in store.placements:
+    if placement.suffix in store.damaged:
+      continue
+    content.update(
+      f'{placement.suffix} {placement.start} {placement.rows} '
+      f'{store.digest(placement.suffix)}\n'.encode()
+    )
+  # Padding is never drawn, so the hash ignores whether it is selected.
+  for column in (np.maximum(chosen.start, chosen.steps_begin), chosen.stop):
+    content.update(column[chosen.selected].astype('<i8').tobytes())
+  content.update(store.truncations.astype('<i8').tobytes())
+  return content.hexdigest()[:16]

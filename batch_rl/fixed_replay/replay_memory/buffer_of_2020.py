@@ -45,25 +45,11 @@ class BufferOf2020:
 
   on_reload: Callable[[], None] = staticmethod(lambda: None)
   _loaded_buffers = False
-  _replay_suffix: int | None
-  _replay_indices: list[int]
-  # Set by `FixedReplayBuffer`.
-  _data_dir: str
-  _seed: int | None
-  _skip_damaged: bool
-  _store: store_lib.Store | None
-  _random: np.random.Generator
-  _check_uncompressed: Callable[[], None]
-  _load_replay_buffers: Callable[[int | None], None]
-  reseed: Callable[[int | None], None]
-
   _assigned: list[Any] | None = None  # `_replay_buffers` of a subclass
   _assigned_count: np.ndarray | None = None
   _source: Any = None  # a StoreReplay, LoadedBuffers or NoData
 
-  def _get_checkpoint_suffixes(
-    self, start: int = 0, end: int | None = None
-  ) -> list[int]:
+  def _get_checkpoint_suffixes(self, start=0, end=None):
     """Returns the shard numbers at positions [start, end), ascending.
 
     Raises:
@@ -78,7 +64,7 @@ class BufferOf2020:
       f'{suffixes[0]} to {suffixes[-1]}.'
     )
 
-  def _draw_shards(self, num_buffers: int | None) -> None:
+  def _draw_shards(self, num_buffers):
     """Chooses and loads shards.
 
     Raises:
@@ -96,23 +82,17 @@ class BufferOf2020:
         f'{self._data_dir}.'
       )
 
-  def reseed_from_itself(self) -> None:
-    """Restarts with a seed drawn from the current random numbers."""
-    self.reseed(int(self._random.integers(2**63)))
-
-  def _all_suffixes(self) -> list[int]:
+  def _all_suffixes(self):
     return store_lib.list_shards(self._data_dir, self._skip_damaged)
 
-  def _missing(self, suffix: int) -> MissingShardError:
+  def _missing(self, suffix):
     suffixes = self._all_suffixes()
     return MissingShardError(
       f'There is no shard {suffix} in {self._data_dir}, which has {len(suffixes)}, '
       f'numbered {suffixes[0]} to {suffixes[-1]}.'
     )
 
-  def _source_of(
-    self, memories: list[Any], ring_sizes: list[int]
-  ) -> loaded_buffers.LoadedBuffers:
+  def _source_of(self, memories, ring_sizes):
     """Returns a sampler of memories with one shard each; see `LoadedBuffers`."""
     manifest = manifests.read(self._data_dir)
     listed = manifests.look_up(manifest, manifests.TRUNCATED_ROWS, kind=list)
@@ -128,7 +108,7 @@ class BufferOf2020:
     )
 
   @property
-  def _backend(self) -> Any:
+  def _backend(self):
     """Data that is sampled: a StoreReplay, LoadedBuffers or NoData."""
     if self._source is None and self._assigned:
       self._check_uncompressed()
@@ -144,7 +124,7 @@ class BufferOf2020:
     return self._source
 
   @_backend.setter
-  def _backend(self, source: Any) -> None:
+  def _backend(self, source):
     self._source = source
 
   @property

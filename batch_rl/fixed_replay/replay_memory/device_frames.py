@@ -9,7 +9,6 @@ Every operation on frames has a GPU kernel for uint8, which `GatherV2`, for one,
 
 import math
 import os
-import threading
 import time
 
 import numpy as np
@@ -20,10 +19,8 @@ from tensorflow.python.client import device_lib
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.utils import machine
 
-_CHUNK_BYTES = 1 << 26
 # Share of the free memory that frames may take; the rest is for the networks.
 _SHARE = 0.9
-_SECONDS = 10  # between lines of progress
 
 
 class FramePlaces:
@@ -72,9 +69,9 @@ class FramePlaces:
     at = np.searchsorted(self._begin, counted, side='right') - 1
     return counted - self._begin[at] + self._place[at]
 
-  def rows(self, first: int, stop: int) -> np.ndarray:
-    """Returns the rows of the frames at places [first, stop), -1 for zero frames."""
-    places = np.arange(first, stop)
+  def rows(self) -> np.ndarray:
+    """Returns the rows of the frames at all places, -1 for zero frames."""
+    places = np.arange(self.count)
     at = np.searchsorted(self._place, places, side='right') - 1
     counted = places - self._place[at] + self._begin[at]
     gaps = np.searchsorted(self._zeros, counted)
@@ -92,6 +89,7 @@ class DeviceFrames:
     stack_size: Number of frames in a state.
 
   Attributes:
+    places: Places of the frames.
     ready: Operation to run before `states`. It loads the frames if they changed.
   """
 
@@ -107,15 +105,20 @@ class DeviceFrames:
     self._dtype = np.dtype(frame_dtype)
     self._stack_size = stack_size
     self._frame_bytes = math.prod(self._shape) * self._dtype.itemsize
-    self._chunk = max(1, _CHUNK_BYTES // self._frame_bytes)
     self._held = 0  # bytes
-    self._is_loaded = False
-    self._lock = threading.Lock()
+    self._loaded: FramePlaces | None = None
     with tf.device(device):
       self._frames = tf.raw_ops.VarHandleOp(
         dtype=tf.uint8, shape=(None, self._frame_bytes), name='frames'
       )
-    self.ready = self._build_loading()
+    exists = tf.raw_ops.VarIsInitializedOp(resource=self._frames)
+    with tf.device('/cpu:*'):
+      is_loaded = tf.numpy_function(self._is_loaded, [exists], tf.bool)
+      self.ready = tf.cond(
+        tf.ensure_shape(is_loaded, ()),
+        lambda: tf.constant(True),
+        self._load,
+      ).op
 
   def check(self, frames: int) -> None:
     """Checks that frames fit into the device's memory.
@@ -147,9 +150,7 @@ class DeviceFrames:
     """
     places = FramePlaces(sampler)
     self.check(places.count)
-    with self._lock:
-      self._store, self.places = sampler.store, places
-      self._is_loaded = False
+    self._store, self.places = sampler.store, places
 
   def states(self, places: tf.Tensor) -> tf.Tensor:
     """Gathers states.
@@ -182,102 +183,39 @@ class DeviceFrames:
 
   # --- loading ---------------------------------------------------------------
 
-  def _build_loading(self):
-    """Builds the operation that loads all frames, chunk by chunk, if need be."""
-    exists = tf.raw_ops.VarIsInitializedOp(resource=self._frames)
-    with tf.device('/cpu:*'):
-      frames = tf.numpy_function(self._begin, [exists], tf.int64)
-      frames = tf.ensure_shape(frames, ())
-      return tf.cond(
-        frames > 0, lambda: self._load(frames), lambda: tf.constant(True)
-      ).op
+  def _is_loaded(self, exists: np.bool_) -> np.bool_:
+    return np.bool_(exists and self._loaded is self.places)
 
-  def _load(self, frames):
-    # What was loaded before is freed first.
-    with tf.control_dependencies([self._allocate(0)]):
-      allocated = self._allocate(frames)
+  def _load(self) -> tf.Tensor:
+    """Builds the operations that load all frames."""
+    # Frees what was loaded before: both may not fit.
+    freed = self._assign(tf.zeros((0, self._frame_bytes), tf.uint8))
+    with tf.control_dependencies([freed]), tf.device('/cpu:*'):
+      frames = tf.numpy_function(self._decode, [], tf.uint8)
+    loaded = self._assign(tf.ensure_shape(frames, (None, self._frame_bytes)))
+    with tf.control_dependencies([loaded]), tf.device('/cpu:*'):
+      return tf.ensure_shape(tf.numpy_function(self._finish, [], tf.bool), ())
 
-    def load_chunk(first):
-      with tf.device('/cpu:*'):
-        chunk = tf.numpy_function(self._decode, [first], tf.uint8)
-        chunk = tf.ensure_shape(chunk, (None, self._frame_bytes))
-        following = first + tf.shape(chunk, tf.int64)[0]
-      with tf.control_dependencies([self._assign(chunk, first, following)]):
-        return tf.identity(following)
-
-    with tf.control_dependencies([allocated]):
-      done = tf.while_loop(
-        lambda first: first < frames,
-        load_chunk,
-        [tf.constant(0, tf.int64)],
-        parallel_iterations=1,
-      )
-    return tf.ensure_shape(tf.numpy_function(self._finish, [done], tf.bool), ())
-
-  def _allocate(self, frames):
-    """Gives the variable room for a number of frames, without a second copy."""
+  def _assign(self, frames: tf.Tensor) -> tf.Operation:
     with tf.device(self._device):
-      empty = tf.raw_ops.Empty(
-        shape=tf.stack([tf.cast(frames, tf.int32), self._frame_bytes]),
-        dtype=tf.uint8,
-      )
-      return tf.raw_ops.AssignVariableOp(resource=self._frames, value=empty)
+      return tf.raw_ops.AssignVariableOp(resource=self._frames, value=frames)
 
-  def _assign(self, chunk, first, stop):
-    """Assigns frames to places [first, stop) of the variable, in place."""
-    with tf.device(self._device):
-      # On a CPU, slices are assigned byte by byte, 20 times as slowly. A GPU's scatter
-      # of integers copies the whole variable to the host and back.
-      if _is_host(self._device):
-        return tf.raw_ops.ResourceScatterUpdate(
-          resource=self._frames, indices=tf.range(first, stop), updates=chunk
-        )
-      return tf.raw_ops.ResourceStridedSliceAssign(
-        ref=self._frames,
-        begin=[first],
-        end=[stop],
-        strides=[tf.constant(1, tf.int64)],
-        value=chunk,
-      )
-
-  def _begin(self, exists: np.bool_) -> np.int64:
-    """Returns the number of frames to load; 0 if they are loaded."""
-    with self._lock:
-      if self._is_loaded and exists:
-        return np.int64(0)
-      self._loading = self.places
-    self._started = self._shown = time.monotonic()
+  def _decode(self) -> np.ndarray:
+    """Returns the frames as bytes, uint8 (n, bytes)."""
+    self._loading, self._started = self.places, time.monotonic()
     self._held = self._loading.count * self._frame_bytes
     logging.info(
       'Replay: loading %.3g GB of frames into memory of %s.',
       self._held / 1e9,
       'the host' if _is_host(self._device) else self._device,
     )
-    return np.int64(self._loading.count)
-
-  def _decode(self, first: np.int64) -> np.ndarray:
-    """Returns the next frames as bytes, uint8 (n, bytes)."""
-    places = self._loading
-    now = time.monotonic()
-    if first and now - self._shown >= _SECONDS:
-      self._shown = now
-      seconds = (now - self._started) * (places.count / first - 1)
-      logging.info(
-        'Replay: %.3g of %.3g GB of frames loaded, %.0f s to go.',
-        first * self._frame_bytes / 1e9,
-        self._held / 1e9,
-        seconds,
-      )
-    stop = min(int(first) + self._chunk, places.count)
-    frames = self._store.frames(places.rows(int(first), stop))
+    frames = self._store.frames(self._loading.rows())
     return frames.reshape(len(frames), -1).view(np.uint8)
 
-  def _finish(self, _) -> np.bool_:
-    with self._lock:
-      self._is_loaded = self._loading is self.places
-    logging.info(
-      'Replay: frames loaded in %.1f s.', time.monotonic() - self._started
-    )
+  def _finish(self) -> np.bool_:
+    self._loaded = self._loading
+    seconds = time.monotonic() - self._started
+    logging.info('Replay: frames loaded in %.1f s.', seconds)
     return np.True_
 
 

@@ -11,7 +11,7 @@ from absl import logging
 from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.sampling import columns as columns_lib
-from batch_rl.dataset.sampling import numbered_batches, subsets
+from batch_rl.dataset.sampling import row_sampler, subsets
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.fixed_replay.replay_memory import (
@@ -103,7 +103,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     if subset is not None:
       subsets.parse(subset)
     if num_buffers is not None:
-      numbered_batches.check_counts(num_buffers=num_buffers)
+      row_sampler.check_counts(num_buffers=num_buffers)
       num_buffers = int(num_buffers)
     for name, index in (
       ('replay_file_start_index', replay_file_start_index),
@@ -216,6 +216,10 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     self._seed = seed  # of the memories that are loaded next
     self._random = np.random.default_rng(seed)
     self._backend.reseed(seed)
+
+  def reseed_from_itself(self) -> None:
+    """Restarts with a seed drawn from the current random numbers."""
+    self.reseed(int(self._random.integers(2**63)))
 
   def skip(self, batches: int) -> None:
     """Skips this many random batches."""
@@ -353,7 +357,6 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
       ),
       self._load_buffer,
       self.get_transition_elements,
-      self._columns,
     )
 
   # --- description of the data ------------------------------------------------
@@ -444,59 +447,9 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
       raise ValueError(f'{len(indices)} indices for batch_size={batch_size}.')
     return self._backend.transitions(np.asarray(indices, np.int64))
 
-  def sample_stacks(self, number: int | None = None) -> tuple[np.ndarray, ...]:
-    """Returns a random batch, in the arrays of `sample_transition_batch`.
-
-    Args:
-      number: Number of the batch since the last `reseed`; None for the next one.
-    """
-    return self._backend.stacks(number)
-
-  def sample_windows(self, number: int | None = None) -> tuple[np.ndarray, ...]:
-    """Returns a random batch with state and next state in one window of frames.
-
-    Args:
-      number: Number of the batch since the last `reseed`; None for the next one.
-
-    Returns:
-      Windows (n, stack_size + update_horizon, *observation_shape), number of steps
-      to the next state int64 (n,), then action, reward, next action, next reward,
-      terminal and indices as in `sample_transition_batch`.
-    """
-    return self._backend.windows(number)
-
-  def sample_consecutive(
-    self, number: int, batches: int, is_stacked: bool
-  ) -> list[tuple[np.ndarray, ...]] | None:
-    """Returns consecutive random batches, which takes less time than one by one.
-
-    Args:
-      number: Number of the first batch since the last `reseed`.
-      batches: Number of batches.
-      is_stacked: Whether to return the arrays of `sample_stacks`, rather than those
-        of `sample_windows`.
-
-    Returns:
-      The batches; None if they must be made one by one: compiled code is not
-      available, a batch cannot be read, or a subclass overrides the other method.
-    """
-    if self._overrides('sample_stacks' if is_stacked else 'sample_windows'):
-      return None
-    return self._backend.consecutive(number, batches, is_stacked)
-
-  def sample_rows(
-    self, number: int | None = None, count: int = 1
-  ) -> tuple[np.ndarray, ...]:
-    """Returns consecutive random batches, with rows in place of windows.
-
-    Args:
-      number: Number of the first batch since the last `reseed`; None for the next.
-      count: Number of batches.
-
-    Returns:
-      Rows in the run, int64, then the arrays of `sample_windows`: (count, n) each.
-    """
-    return self._backend.without_frames(number, count)
+  def indices_of(self, rows: np.ndarray) -> np.ndarray:
+    """Returns the indices of rows of the sampler's run, int64 (n,)."""
+    return self._backend.indices_of(rows)
 
   def _batch_size(self) -> int:
     return self._replay_buffers[0]._batch_size

@@ -1,6 +1,5 @@
 """Batches of a fixed replay as tensors of a TensorFlow graph."""
 
-import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,23 +9,91 @@ import tensorflow as tf
 from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.sampling import columns as columns_lib
-from batch_rl.fixed_replay.replay_memory import block_prefetch, device_frames
-from batch_rl.fixed_replay.replay_memory import prefetch as prefetch_lib
+from batch_rl.dataset.sampling import prefetch as prefetch_lib
+from batch_rl.dataset.sampling import row_sampler
+from batch_rl.fixed_replay.replay_memory import device_frames
 from batch_rl.utils import seeding
 
-# Elements of a transition without frames.
-_SMALL_ELEMENTS = (
-  'action',
-  'reward',
-  'next_action',
-  'next_reward',
-  'terminal',
-  'indices',
-)
-# Batches that a call of Python loads if their frames are on the device.
-_TOGETHER = 32
-# Transitions that a thread loads at once otherwise.
+# Transitions that a thread loads at once.
 _TRANSITIONS_TOGETHER = 128
+# Batches that a thread loads at once if their frames are on the device.
+_TOGETHER_WITHOUT_FRAMES = 32
+
+
+class _Arrays:
+  """The arrays of a batch for the graph.
+
+  They have the frames as 'state' and 'next_state'; or as 'windows', or 'places' of
+  frames on the device, each with 'steps' from the state to the next state.
+
+  Args:
+    memory: Memory with a sampler, or a subclass's with memories of its own.
+    has_windows: Whether the graph builds the states from windows of frames.
+    window: Number of frames in a window.
+    frames: Frames on the device, or None.
+    further: Names of further columns.
+
+  Attributes:
+    types: Dtype and shape of each array, by its name, in their order.
+    names: Names of the tensors of a batch for its user.
+  """
+
+  def __init__(
+    self,
+    memory: Any,
+    has_windows: bool,
+    window: int,
+    frames: device_frames.DeviceFrames | None,
+    further: Sequence[str],
+  ):
+    self._memory = memory
+    self._frames = frames
+    self._form: str | None = 'stacks'
+    self._further = further
+    elements = memory.get_transition_elements()
+    types = {e.name: (e.type, tuple(e.shape)) for e in elements}
+    self.names = [*types, *further]
+    dtype, (size, *frame_shape, _) = types['state']
+    if frames is not None or has_windows:
+      del types['state'], types['next_state']
+      types = {'steps': (np.int64, (size,)), **types}
+    if frames is not None:
+      self._form = None
+      types = {'places': (np.int64, (size,)), **types}
+    elif has_windows:
+      self._form = 'windows'
+      types = {'windows': (dtype, (size, window, *frame_shape)), **types}
+    for name in further:
+      types[name] = columns_lib.COLUMNS[name].dtype, (size,)
+    self.types = types
+    self._size = size
+
+  def load(self, number: int, count: int) -> list[tuple[np.ndarray, ...]]:
+    """Returns consecutive batches, from batch `number` on."""
+    sampler, size = self._memory.sampler, self._size
+    batches = sampler.batches(number, size, count, self._form)
+    rows = np.concatenate([batch.rows for batch in batches])
+    columns = sampler.named_columns(rows, self._further)
+    columns['indices'] = self._memory.indices_of(rows)
+    if self._frames is not None:
+      columns['places'] = self._frames.places.of(rows)
+    loaded = []
+    for i, batch in enumerate(batches):
+      part = slice(i * size, (i + 1) * size)
+      values = (
+        columns[name][part] if name in columns else getattr(batch, name)
+        for name in self.types
+      )
+      dtypes = (dtype for dtype, _ in self.types.values())
+      loaded.append(tuple(map(np.asarray, values, dtypes)))
+    return loaded
+
+  def load_next(self) -> tuple[np.ndarray, ...]:
+    """Returns the next batch."""
+    if self._memory.loads_uncompressed:
+      return self._memory.sample_transition_batch()
+    [batch] = self.load(self._memory.sampler.next_number(), 1)
+    return batch
 
 
 class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
@@ -95,14 +162,9 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
   ):
     self._further = columns_lib.check(columns)
     # Checked before the memory reads shards.
-    for name, value, least in (
-      ('prefetch', prefetch, 0),
-      ('prefetch_threads', prefetch_threads, 1),
-    ):
-      if value != int(value) or value < least:
-        raise ValueError(
-          f'{name}={value} is not an integer of at least {least}.'
-        )
+    row_sampler.check_counts(prefetch_threads=prefetch_threads)
+    if prefetch:
+      row_sampler.check_counts(prefetch=prefetch)
     if not isinstance(frames_on_device, bool):
       raise ValueError(
         f'frames_on_device={frames_on_device!r} is neither True nor False.'
@@ -111,15 +173,12 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       raise ValueError(
         'frames_on_device=True contradicts stack_on_device=False: remove one of them.'
       )
-    self._prefetch = int(prefetch)
-    self._prefetch_threads = int(prefetch_threads)
+    self._prefetch, self._prefetch_threads = prefetch, prefetch_threads
     if stack_on_device is None:
       stack_on_device = bool(tf.config.list_physical_devices('GPU'))
     self._stack_on_device = stack_on_device
     self._seed = seed
-    self._prefetcher: (
-      prefetch_lib.Prefetcher | block_prefetch.BlockPrefetcher | None
-    ) = None
+    self._prefetcher: prefetch_lib.Prefetcher | None = None
     self.ready: list[tf.Operation] = []
     self._is_first_iteration = True
     self._stack_size = stack_size
@@ -183,49 +242,38 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     Args:
       use_staging: Unused.
     """
-    self._elements = self.memory.get_transition_elements()
-    self._load, dtypes, shapes = self._loader()
-    for name in self._further:
-      dtypes.append(columns_lib.COLUMNS[name].dtype)
-      shapes.append((self.batch_size,))
-    self._arrays = list(zip(dtypes, shapes, strict=True))
+    is_stored = not self.memory.loads_uncompressed
+    # The prefetcher's threads hold this object, not the replay, and end with the replay.
+    self._arrays = _Arrays(
+      self.memory,
+      self._stack_on_device and is_stored,
+      self._window,
+      self._frames,
+      self._further,
+    )
+    self._take = self._arrays.load_next
     if self._frames is not None:
       self.ready = [self._frames.ready]
-    if self._prefetch and not self.memory.loads_uncompressed:
-      self._prefetcher = self._make_prefetcher(dtypes, shapes)
+    if self._prefetch and is_stored:
+      self._prefetcher = self._make_prefetcher()
+      self._take = self._prefetcher.take
     with tf.name_scope('sample_replay'):
       with tf.control_dependencies(self.ready):
         batch = self.next_batch()
       tensors = self.unpack(batch)
-      small = [tensors[element.name] for element in self._elements]
-      self.unpack_transition(small, self._elements)
+      elements = self.memory.get_transition_elements()
+      self.unpack_transition([tensors[e.name] for e in elements], elements)
       for name in self._further:
         self.transition[name] = tensors[name]
 
-  def _make_prefetcher(self, dtypes, shapes):
-    if self._frames is None:
-      load, stacked = self.memory.sample_consecutive, not self._has_windows
+  def _make_prefetcher(self):
+    ahead, threads = self._prefetch, self._prefetch_threads
+    if self._frames is not None:
+      together = _TOGETHER_WITHOUT_FRAMES
+    else:
       together = _TRANSITIONS_TOGETHER // self.batch_size
-      return prefetch_lib.Prefetcher(
-        self._load,
-        dtypes,
-        shapes,
-        self._prefetch,
-        self._prefetch_threads,
-        load_consecutive=lambda number, count: load(number, count, stacked),
-        together=max(
-          1, min(together, self._prefetch // self._prefetch_threads)
-        ),
-      )
-    blocks = block_prefetch.BlockPrefetcher(
-      functools.partial(self._load_places, self._frames, _TOGETHER),
-      dtypes,
-      shapes,
-      self._prefetch,
-      _TOGETHER,
-    )
-    self.ready.append(blocks.ready)
-    return blocks
+      together = max(1, min(together, ahead // threads))
+    return prefetch_lib.Prefetcher(self._arrays.load, ahead, threads, together)
 
   def next_batch(self) -> list[tf.Tensor]:
     """Builds the operations that take the next batch, in the current graph.
@@ -233,94 +281,44 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     Returns:
       The tensors of the batch, for `unpack`.
     """
-    if self._prefetcher is not None:
-      return self._prefetcher.next()
+    types = self._arrays.types.values()
     with tf.device('/cpu:*'):
-      arrays = tf.numpy_function(
-        self._load, [], [dtype for dtype, _ in self._arrays]
-      )
-    return [
-      tf.ensure_shape(array, shape)
-      for array, (_, shape) in zip(arrays, self._arrays, strict=True)
-    ]
+      arrays = tf.numpy_function(self._take, [], [dtype for dtype, _ in types])
+      return [
+        tf.ensure_shape(array, shape)
+        for array, (_, shape) in zip(arrays, types, strict=True)
+      ]
 
   def unpack(self, batch: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns the tensors of a batch by name, e.g. 'state', with further columns."""
-    names = [element.name for element in self._elements]
-    names.extend(self._further)
-    if self._frames is None and not self._has_windows:
-      return dict(zip(names, batch, strict=True))
-    frames, steps, *rest = batch
-    small = (*_SMALL_ELEMENTS, *self._further)
-    tensors = dict(zip(small, rest, strict=True))
-    tensors['state'], tensors['next_state'] = self._states(frames, steps)
-    return {name: tensors[name] for name in names}
-
-  @property
-  def _has_windows(self):
-    """Whether a batch has windows of frames rather than states."""
-    return self._stack_on_device and not self.memory.loads_uncompressed
-
-  def _loader(self) -> tuple[Callable[..., Any], list[Any], list[Any]]:
-    """Returns the function that loads a batch, and the dtypes and shapes of its arrays."""
-    elements = {element.name: element for element in self._elements}
-    dtypes = [element.type for element in self._elements]
-    shapes = [element.shape for element in self._elements]
-    if self.memory.loads_uncompressed:
-      return self.memory.sample_transition_batch, dtypes, shapes
-    if self._frames is None and not self._has_windows:
-      return self.memory.sample_stacks, dtypes, shapes
-    state = elements['state']
-    batch, *frame_shape, _ = state.shape
-    small = [elements[name] for name in _SMALL_ELEMENTS]
+    tensors = dict(zip(self._arrays.types, batch, strict=True))
     if self._frames is not None:
-      return (
-        functools.partial(self._load_places, self._frames, 0),
-        [np.int64, np.int64, *(element.type for element in small)],
-        [(batch,)] * (2 + len(small)),
-      )
-    return (
-      self.memory.sample_windows,
-      [state.type, np.int64, *(element.type for element in small)],
-      [
-        (batch, self._window, *frame_shape),
-        (batch,),
-        *(element.shape for element in small),
-      ],
-    )
-
-  def _load_places(
-    self,
-    frames: device_frames.DeviceFrames,
-    count: int,
-    number: int | None = None,
-  ) -> tuple[np.ndarray, ...]:
-    """Returns consecutive batches with places of frames instead of windows.
-
-    Args:
-      frames: Frames on the device.
-      count: Number of batches, (count, n) each array; 0 for one batch, (n,).
-      number: Number of the first batch; None for the next one.
-    """
-    rows, *rest = self.memory.sample_rows(number, count or 1)
-    arrays = frames.places.of(rows), *rest
-    return arrays if count else tuple(array[0] for array in arrays)
+      last, steps = tensors['places'], tensors['steps']
+      tensors['state'] = self._frames.states(last)
+      tensors['next_state'] = self._frames.states(last + steps)
+    elif 'windows' in tensors:
+      states = self._states(tensors['windows'], tensors['steps'])
+      tensors['state'], tensors['next_state'] = states
+    return {name: tensors[name] for name in self._arrays.names}
 
   def _states(
-    self, frames: tf.Tensor, steps: tf.Tensor
+    self, windows: tf.Tensor, steps: tf.Tensor
   ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns states and next states (n, *observation_shape, stack_size)."""
-    if self._frames is not None:
-      return self._frames.states(frames), self._frames.states(frames + steps)
     size = self._stack_size
-    if self._window == size + 1:  # All next states are one step later.
-      following = frames[:, 1:]
-    else:
-      positions = steps[:, None] + tf.range(size, dtype=tf.int64)
-      following = _gather(frames, positions)
-    axes = (0, *range(2, frames.shape.rank), 1)
+    horizon = self._window - size
+    following = windows[:, horizon:]
+    # Not a gather: GPUs have no kernel of it for small integers.
+    for earlier in range(1, horizon):
+      ends = tf.reshape(
+        tf.equal(steps, earlier), (-1, *[1] * (windows.shape.rank - 1))
+      )
+      following = tf.where(
+        ends, windows[:, earlier : earlier + size], following
+      )
+    axes = (0, *range(2, windows.shape.rank), 1)
     return (
-      tf.transpose(frames[:, :size], axes),
+      tf.transpose(windows[:, :size], axes),
       tf.transpose(following, axes),
     )
 
@@ -343,18 +341,3 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       self._use_frames(self.memory)
     if self._prefetcher is not None:
       self._prefetcher.restart(first_batch)
-
-
-def _gather(frames: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-  """Gathers frames (n, w, ...) by their positions in each window, int64 (n, m).
-
-  Small and unsigned integers are gathered as others: GPUs have no kernel for them.
-  """
-  dtype = frames.dtype
-  if dtype in (tf.uint32, tf.uint64):
-    signed = tf.int32 if dtype == tf.uint32 else tf.int64
-    found = tf.gather(tf.bitcast(frames, signed), positions, batch_dims=1)
-    return tf.bitcast(found, dtype)
-  gathered = tf.int32 if dtype.is_integer and dtype.size < 4 else dtype
-  found = tf.gather(tf.cast(frames, gathered), positions, batch_dims=1)
-  return tf.cast(found, dtype)

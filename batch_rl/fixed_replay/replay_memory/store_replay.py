@@ -7,7 +7,7 @@ import numpy as np
 from absl import logging
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl.dataset.sampling import numbered_batches
+from batch_rl.dataset.sampling import columns, row_sampler
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import store as store_lib
@@ -27,7 +27,6 @@ class StoreReplay:
       memories with that shard.
     transition_elements: Function from a batch size to the names, shapes and
       dtypes of the arrays of a batch.
-    columns: Names of further columns of the batches for the graph.
   """
 
   def __init__(
@@ -38,9 +37,7 @@ class StoreReplay:
     transition_elements: Callable[
       [int], list[circular_replay_buffer.ReplayElement]
     ],
-    columns: Sequence[str] = (),
   ):
-    self._columns = tuple(columns)
     self.sampler = sampler
     self._store = store
     self._load_buffer = load_buffer
@@ -142,19 +139,20 @@ class StoreReplay:
 
   def valid_indices(self) -> np.ndarray:
     """Returns the indices of all transitions that can be sampled now, int64."""
-    return self._indices_of(self.sampler.valid_rows())
+    return self.indices_of(self.sampler.valid_rows())
 
   def draw(self, count: int) -> np.ndarray:
     """Draws valid indices uniformly with replacement, int64 (count,)."""
     sampler = self.sampler
-    return self._indices_of(sampler.draw(sampler.next_number(), count))
+    return self.indices_of(sampler.draw(sampler.next_number(), count))
 
   def sample(self, count: int) -> tuple[np.ndarray, ...]:
     """Returns Dopamine's arrays for the next batch, of `count` transitions."""
-    return self._valid_transitions((self.sampler.next_number(), count))
+    number = self.sampler.next_number()
+    return self._dopamines(*self.sampler.batches(number, count, 1, 'stacks'))
 
-  def _indices_of(self, rows: np.ndarray) -> np.ndarray:
-    """Returns the indices of rows of the run."""
+  def indices_of(self, rows: np.ndarray) -> np.ndarray:
+    """Returns the indices of rows of the run, int64 (n,)."""
     shard_of, ring = self._store.ring_of(rows)
     return self._first_of_shard[shard_of] + ring
 
@@ -178,11 +176,11 @@ class StoreReplay:
     rows = self._store.rows_of(np.asarray(self._suffixes)[shard_of], ring)
     valid = self.sampler.is_valid(rows)
     if valid.all():
-      return self._valid_transitions(rows)
+      return self._dopamines(self.sampler.gather(rows, 'stacks'))
     elements = self._transition_elements(len(indices))
     batch = tuple(np.empty(e.shape, e.type) for e in elements)
     if valid.any():
-      part = self._valid_transitions(rows[valid])
+      part = self._dopamines(self.sampler.gather(rows[valid], 'stacks'))
       for array, values in zip(batch, part, strict=True):
         array[valid] = values
     for i in np.flatnonzero(~valid):
@@ -202,124 +200,12 @@ class StoreReplay:
       self._store.wait(suffixes)
       self.sampler.refresh()
 
-  def _valid_transitions(self, which):
-    """Returns Dopamine's arrays for `which` (see `Sampler.stacks`)."""
-    columns, *stacks = self.sampler.stacks(which)
-    [batch] = self._batches(columns, [stacks])
-    return batch
-
-  def _batches(self, columns, stacks):
-    """Returns Dopamine's arrays of consecutive batches, with given stacks of frames.
-
-    Args:
-      columns: Columns of all batches (see `Sampler.consecutive`).
-      stacks: States and next states of each batch.
-    """
-    count = len(columns.rows) // len(stacks)
-    elements = self._transition_elements(count)
-    columns = {'indices': self._indices(columns), **columns._asdict()}
-    batches = []
-    for i, (state, next_state) in enumerate(stacks):
-      part = slice(i * count, (i + 1) * count)
-      values = {name: column[part] for name, column in columns.items()}
-      values |= {'state': state, 'next_state': next_state}
-      batches.append(
-        tuple(np.asarray(values[name], dtype) for name, _, dtype in elements)
-      )
-    return batches
-
-  def _indices(self, columns):
-    return self._first_of_shard[columns.shard] + columns.ring
-
-  def _request(self, number):
-    """Returns batch `number`, or the next one if it is None, for the sampler."""
-    if number is None:
-      number = self.sampler.next_number()
-    return number, self.buffers[0]._batch_size
-
-  def stacks(self, number: int | None) -> tuple[np.ndarray, ...]:
-    """Returns batch `number`, or the next one if it is None, as Dopamine's arrays.
-
-    The further columns follow.
-    """
-    columns, *stacks = self.sampler.stacks(self._request(number))
-    [batch] = self._batches(columns, [stacks])
-    return batch + self._further(columns)
-
-  def windows(self, number: int | None) -> tuple[np.ndarray, ...]:
-    """Returns batch `number`, or the next one if it is None, with windows of frames."""
-    columns, windows = self.sampler.windows(self._request(number))
-    return windows, *self._small(columns)
-
-  def consecutive(
-    self, number: int, batches: int, is_stacked: bool
-  ) -> list[tuple[np.ndarray, ...]] | None:
-    """Returns consecutive batches, as `stacks` or `windows` does.
-
-    Args:
-      number: Number of the first batch.
-      batches: Number of batches.
-      is_stacked: Whether to return the arrays of `stacks`.
-
-    Returns:
-      The batches, or None if they must be made one by one (see `Sampler.consecutive`).
-    """
-    _, count = self._request(number)
-    made = self.sampler.consecutive(number, count, batches, is_stacked)
-    if made is None:
-      return None
-    columns, frames = made
-    if is_stacked:
-      further = self._further(columns)
-      return [
-        (*batch, *(array[i * count : (i + 1) * count] for array in further))
-        for i, batch in enumerate(self._batches(columns, frames))
-      ]
-    small = self._small(columns)
-    return [
-      (windows, *(array[i * count : (i + 1) * count] for array in small))
-      for i, windows in enumerate(frames)
-    ]
-
-  def without_frames(
-    self, number: int | None, count: int
-  ) -> tuple[np.ndarray, ...]:
-    """Returns consecutive batches, with rows in place of windows of frames.
-
-    Args:
-      number: Number of the first batch; None for the next ones.
-      count: Number of batches.
-
-    Returns:
-      Rows of the transitions, int64 (count, n), then the arrays of `windows` after
-      the first, (count, n).
-    """
-    requests = [
-      self._request(None if number is None else number + i)
-      for i in range(count)
-    ]
-    rows = np.stack([self.sampler.draw(*request) for request in requests])
-    columns = self.sampler.columns(rows.ravel())
-    arrays = rows, *self._small(columns)
-    return tuple(array.reshape(rows.shape) for array in arrays)
-
-  def _small(self, columns):
-    """Returns steps to indices, in the dtypes of Dopamine's arrays."""
-    return (
-      columns.steps,
-      columns.action.astype(np.int32),
-      columns.reward,
-      columns.next_action,
-      columns.next_reward,
-      columns.terminal,
-      self._indices(columns).astype(np.int32),
-      *self._further(columns),
-    )
-
-  def _further(self, columns):
-    """Returns the further columns of the rows of `columns`."""
+  def _dopamines(self, batch: columns.Batch) -> tuple[np.ndarray, ...]:
+    """Returns a batch in the order and dtypes of Dopamine's arrays."""
+    indices = self.indices_of(batch.rows)
     return tuple(
-      self.sampler.named_columns(columns.rows, self._columns).values()
+      np.asarray(indices if name == 'indices' else getattr(batch, name), dtype)
+      for name, _, dtype in self._transition_elements(len(indices))
     )
 
 
@@ -330,7 +216,7 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
     ValueError: If the batch size is no count, or an argument asks for values that
       shards do not hold.
   """
-  numbered_batches.check_counts(batch_size=arguments['batch_size'])
+  row_sampler.check_counts(batch_size=arguments['batch_size'])
   for name in ('extra_storage_types', 'action_shape', 'reward_shape'):
     if arguments[name]:
       raise ValueError(
@@ -375,15 +261,7 @@ def open_store(
     skip_damaged=skip_damaged,
     pack=False,
   )
-  if store.has_whole_episodes and replay_capacity < max(store.ring_sizes()):
-    logging.info(
-      'The shards of %s hold whole episodes and are used whole: up to %d rows, '
-      'more than replay_capacity=%d.',
-      data_dir,
-      max(store.ring_sizes()),
-      replay_capacity,
-    )
-  elif replay_capacity < max(store.ring_sizes()):
+  if not store.has_whole_episodes and replay_capacity < max(store.ring_sizes()):
     logging.warning(
       'Only the first %d of %d rows of each shard in %s are used; raise '
       'replay_capacity to use all.',

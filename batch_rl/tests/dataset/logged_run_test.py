@@ -53,11 +53,6 @@ def test_some_shards_are_opened(root):
       dataset.open(str(root / 'Pong' / '1'), shards=shards_of)
 
 
-def test_directories_may_be_paths(root, tmp_path):
-  run = dataset.open(root / 'Pong' / '1', cache_dir=tmp_path)
-  assert run.store.rows == dataset.open(str(root / 'Pong' / '1')).store.rows
-
-
 @pytest.mark.parametrize('below', ['', 'Pong'])
 def test_a_folder_of_runs_is_refused_with_one_of_them(root, below):
   with pytest.raises(ValueError, match=r'not a run: .* e\.g\. .*Pong/1\.$'):

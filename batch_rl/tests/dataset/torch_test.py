@@ -37,36 +37,20 @@ def loader(source, workers=0, context=None, **kwargs):
   )
 
 
-def test_states_are_views(store):  # noqa: F811
-  batch = next(iter(loader(streams.transitions(store))))
-  memory = batch.windows.untyped_storage().data_ptr()
-  for view in (batch.state, batch.next_state):
-    assert view.untyped_storage().data_ptr() == memory
-  frame = batch.windows[0, 0].numel()
-  assert batch.next_state.data_ptr() == batch.state.data_ptr() + frame
-  batch = next(iter(loader(streams.steps(store))))
-  assert batch.state.data_ptr() == batch.frames.data_ptr()
-
-
-def test_dtypes_are_those_of_losses(store):  # noqa: F811
-  batch = next(iter(loader(streams.transitions(store))))
-  values = torch.rand(streams.SIZE, 5)
-  chosen = values.gather(1, batch.action[:, None])[:, 0]
-  target = batch.reward + 0.5 * ~batch.terminal * chosen
-  assert target.dtype == torch.float32
-  assert batch.windows.dtype == torch.uint8
-  batch = next(iter(loader(streams.steps(store))))
-  assert batch.action.dtype == batch.timestep.dtype == torch.int64
-  assert batch.mask.dtype == batch.terminal.dtype == torch.bool
-
-
-def test_tensors_share_the_memory_of_the_arrays(store):  # noqa: F811
+def test_tensors_are_views_with_the_dtypes_of_losses(store):  # noqa: F811
   source = streams.transitions(store)
-  drawn = source.batch(0, 2)
+  drawn = source.batch(0, streams.SIZE)
   batch = make_dataset(source)._tensors(drawn)
-  drawn.windows[0, 0] = 77
+  drawn.windows[0] = 77
   drawn.reward[0] = 77
-  assert (batch.state[0, 0] == 77).all() and batch.reward[0] == 77
+  assert (batch.state[0] == 77).all() and (batch.next_state[0] == 77).all()
+  assert batch.reward[0] == 77 and batch.reward.dtype == torch.float32
+  assert batch.windows.dtype == torch.uint8
+  sequences_ = next(iter(loader(streams.steps(store))))
+  assert sequences_.state.data_ptr() == sequences_.frames.data_ptr()
+  for found in (batch, sequences_):
+    assert found.action.dtype == torch.int64
+    assert found.terminal.dtype == torch.bool
 
 
 def test_batches_move_to_a_device(store):  # noqa: F811
@@ -91,13 +75,6 @@ def test_copies_to_the_host_are_waited_for(store, monkeypatch):  # noqa: F811
   for device in ('cpu', 'cuda'):
     batch.to(device)
   assert waits == {'cpu': True, 'cuda': False}
-
-
-def test_a_dataset_refuses_the_other_sampler(store):  # noqa: F811
-  with pytest.raises(ValueError, match='use SequenceDataset'):
-    torch_data.TransitionDataset(streams.steps(store))
-  with pytest.raises(ValueError, match='use TransitionDataset'):
-    torch_data.SequenceDataset(streams.transitions(store))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason='A GPU is there.')

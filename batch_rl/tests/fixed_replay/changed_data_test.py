@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from dopamine.discrete_domains import gym_lib
-from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import shard_packing, store, store_directory
@@ -120,27 +119,13 @@ def base_dir(trained, tmp_path):
   return shutil.copytree(trained, tmp_path / 'base')
 
 
-class Uncompressed(fixed_replay_buffer.FixedReplayBuffer):
-  def _load_buffer(self, suffix):
-    memory = circular_replay_buffer.OutOfGraphReplayBuffer(
-      *self._args, **self._kwargs
-    )
-    memory.load(self._data_dir, suffix)
-    return memory
-
-
-def refusal(
-  base_dir,
-  data_dir,
-  memory_class=fixed_replay_buffer.FixedReplayBuffer,
-  **settings,
-):
+def refusal(base_dir, data_dir, **settings):
   """Returns the message with which a run is refused.
 
   That is before it needs more of the agent than its data.
   """
   gin.clear_config()  # of start_early
-  replay = memory_class(
+  replay = fixed_replay_buffer.FixedReplayBuffer(
     str(data_dir),
     *(None, (4, 1), 1, 1000, 8),
     observation_dtype=np.float64,
@@ -300,16 +285,3 @@ def test_a_checkpoint_follows_the_record_of_its_files(
   assert checkpoint.position == checkpoints.Position(0, 8)
   change_a_byte(log)
   assert OBSERVATIONS[1] in refusal(base_dir, log)
-
-
-def test_uncompressed_shards_are_compared(log, tmp_path, monkeypatch):
-  monkeypatch.setattr(
-    fixed_replay_buffer.WrappedFixedReplayBuffer,
-    'memory_class',
-    Uncompressed,
-  )
-  trained = train(tmp_path / 'base', log, iterations=1)
-  assert len(trained['data']['files']) == 12
-  exchange_frames(log)
-  message = refusal(tmp_path / 'base', log, Uncompressed)
-  assert all(name in message for name in OBSERVATIONS)

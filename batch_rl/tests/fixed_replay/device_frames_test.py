@@ -60,7 +60,7 @@ def test_places_have_the_frames_from_states_to_next_states_and_no_others(
   if not len(rows):
     return
   places = device_frames.FramePlaces(sampler)
-  frames = run.frames(places.rows(0, places.count))
+  frames = run.frames(places.rows())
   batch = sampler.gather(rows)
   last = places.of(rows)
   used = set()
@@ -72,11 +72,6 @@ def test_places_have_the_frames_from_states_to_next_states_and_no_others(
         frames[found], batch.windows[i, first : first + stack_size]
       )
   assert used == set(range(places.count))
-  middle = places.count // 2
-  np.testing.assert_array_equal(
-    np.concatenate([places.rows(0, middle), places.rows(middle, places.count)]),
-    places.rows(0, places.count),
-  )
 
 
 # --- batches --------------------------------------------------------------------
@@ -121,29 +116,18 @@ def logs(tmp_path_factory):
 
 
 @pytest.mark.parametrize('kind', observations.KINDS)
-def test_batches_of_any_observations_are_the_same(logs, kind, monkeypatch):
-  """A GPU loads frames by another operation, which the CPU has, too."""
-  monkeypatch.setattr(device_frames, '_CHUNK_BYTES', 1000)  # many chunks
+def test_batches_of_any_observations_are_the_same(logs, kind):
   ways = {'update_horizon': 3, 'stack_size': 1 if kind == 'large' else 3}
-  expected = batches(logs[kind], kind, **ways)
-  assert_same(
-    expected, batches(logs[kind], kind, **ways, frames_on_device=True)
-  )
-  monkeypatch.setattr(device_frames, '_is_host', lambda device: False)
-  monkeypatch.setattr(device_frames, '_free_memory', lambda device: None)
-  assert_same(
-    expected, batches(logs[kind], kind, **ways, frames_on_device=True)
-  )
+  expected = batches(logs[kind], kind, **ways, stack_on_device=False)
+  for way in ('frames_on_device', 'stack_on_device'):
+    assert_same(expected, batches(logs[kind], kind, **ways, **{way: True}))
 
 
 @pytest.mark.parametrize(
   'ways',
   [
-    {},
-    {'stack_size': 1},
-    {'prefetch': 0},
-    {'prefetch': 100, 'stack_on_device': True},
-    {'suffix': 1},
+    {'stack_size': 1, 'prefetch': 0},
+    {'prefetch': 100, 'stack_on_device': True, 'suffix': 1},
     {'num_buffers': 1, 'iterations': 4},
     {'num_buffers': 2, 'subset': 'random_trajectories(0.5)'},
     {'subset': 'last_transitions(20)', 'update_horizon': 5},
@@ -153,17 +137,6 @@ def test_batches_of_parts_of_the_data_are_the_same(logs, ways):
   expected = batches(logs['planes'], 'planes', **ways)
   found = batches(logs['planes'], 'planes', **ways, frames_on_device=True)
   assert_same(expected, found)
-
-
-@pytest.mark.parametrize(
-  ('kind', 'update_horizon'), [('planes', 1), ('planes', 4), ('flags', 4)]
-)
-def test_windows_give_the_same_states(logs, kind, update_horizon):
-  ways = {'update_horizon': update_horizon, 'iterations': 1}
-  assert_same(
-    batches(logs[kind], kind, **ways, stack_on_device=False),
-    batches(logs[kind], kind, **ways, stack_on_device=True),
-  )
 
 
 @contextlib.contextmanager
@@ -186,49 +159,26 @@ def make_replay(data_dir, **kwargs):
     )
 
 
-def test_frames_are_loaded_once_and_again_for_other_shards(logs, caplog):
+@pytest.mark.parametrize(('ways', 'loads'), [({}, 1), ({'num_buffers': 1}, 3)])
+def test_frames_are_loaded_once_and_again_for_other_shards(
+  logs, caplog, ways, loads
+):
   caplog.set_level(logging.INFO, 'absl')
-  count = 'frames loaded in'
-  with make_replay(logs['planes']) as (replay, session):
+  with make_replay(logs['planes'], **ways) as (replay, session):
     for iteration in range(3):
       replay.begin_iteration(iteration)
       session.run(replay.transition)
       session.run(replay.transition)
-  assert caplog.text.count(count) == 1
-  with make_replay(logs['planes'], num_buffers=1) as (replay, session):
-    for iteration in range(3):
-      replay.begin_iteration(iteration)
-      session.run(replay.transition)
-      session.run(replay.transition)
-  assert caplog.text.count(count) == 1 + 3
-
-
-def test_loading_shows_its_progress(logs, caplog, monkeypatch):
-  caplog.set_level(logging.INFO, 'absl')
-  monkeypatch.setattr(device_frames, '_CHUNK_BYTES', 4000)
-  monkeypatch.setattr(device_frames, '_SECONDS', 0)
-  with make_replay(logs['planes']) as (replay, session):
-    session.run(replay.transition)
-  lines = [m for m in caplog.messages if 'of frames' in m]
-  assert 'GB of frames into memory' in lines[0]
-  assert len(lines) > 3 and lines[-1].endswith(' s to go.')
+  assert caplog.text.count('frames loaded in') == loads
 
 
 def test_a_failed_load_is_repeated(logs, monkeypatch):
-  monkeypatch.setattr(device_frames, '_CHUNK_BYTES', 4000)
   with make_replay(logs['planes']) as (replay, session):
-    original, calls = replay.memory.sampler.store.frames, []
-
-    def frames(rows):
-      calls.append(rows)
-      if len(calls) == 3:
-        raise OSError('a short fault')
-      return original(rows)
-
-    monkeypatch.setattr(replay.memory.sampler.store, 'frames', frames)
     replay.begin_iteration(0)
-    with pytest.raises(tf.errors.OpError, match='a short fault'):
-      session.run(replay.transition)
+    with monkeypatch.context() as patch:
+      patch.setattr(replay.memory.sampler.store, 'frames', lambda rows: 1 / 0)
+      with pytest.raises(tf.errors.OpError, match='division by zero'):
+        session.run(replay.transition)
     replay.begin_iteration(0)
     found = session.run(replay.transition)
   with make_replay(logs['planes']) as (replay, session):
@@ -247,7 +197,7 @@ def train(agent, first_values):
   return losses + list(agent.train_steps(31)), cartpole.values(agent)
 
 
-@pytest.mark.parametrize('name', cartpole.OFFLINE_CLASSES)
+@pytest.mark.parametrize('name', ['dqn', 'multi_head_dqn'])
 def test_agents_learn_the_same_to_the_bit(shared_agents, name):
   agent = shared_agents(name)
   first_values = cartpole.values(agent)
@@ -265,9 +215,9 @@ def test_agents_learn_the_same_to_the_bit(shared_agents, name):
 def test_an_agent_waits_while_frames_are_loaded(log_dir, monkeypatch):
   decode = device_frames.DeviceFrames._decode
 
-  def slow(self, first):
+  def slow(self):
     time.sleep(0.2)
-    return decode(self, first)
+    return decode(self)
 
   monkeypatch.setattr(device_frames.DeviceFrames, '_decode', slow)
   gin.bind_parameter(f'{MEMORY}.frames_on_device', True)
@@ -350,16 +300,11 @@ def test_operations_on_frames_have_gpu_kernels(logs, kind, ways, monkeypatch):
     replay.unpack(
       [
         tf.compat.v1.placeholder(dtype, shape)
-        for dtype, shape in replay._arrays
+        for dtype, shape in replay._arrays.types.values()
       ]
     )
     added = [op for op in graph.get_operations() if op not in before]
-    loading = (
-      'VarHandleOp',
-      'Empty',
-      'AssignVariableOp',
-      'ResourceStridedSliceAssign',
-    )
+    loading = 'VarHandleOp', 'AssignVariableOp'
     added += [op for op in before if op.type in loading]
   assert len(added) > 8
   assert [op.type for op in added if not has_gpu_kernel(op)] == []
@@ -374,11 +319,7 @@ def test_frames_that_do_not_fit_are_refused_before_packing(logs, monkeypatch):
 
   monkeypatch.setattr(shard_packing, 'pack', pack)
   monkeypatch.setattr(machine, 'available_memory', lambda: 40_000)
-  message = (
-    r'frames_on_device=True needs 3.92e-05 GB of memory for 98 frames, but of 4e-05 GB '
-    r'that are free, 90% may be used: choose a smaller FixedReplayBuffer.subset, or '
-    r'set frames_on_device to False\.'
-  )
+  message = '3.92e-05 GB of memory for 98 frames, but of 4e-05 GB'
   with pytest.raises(ValueError, match=message):
     batches(logs['planes'], 'planes', frames_on_device=True)
 

@@ -8,13 +8,11 @@ import gin
 import numpy as np
 import pytest
 from dopamine.tf.replay_memory import circular_replay_buffer
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import packer, shard_packing
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from batch_rl.tests import interchange_runs, shards
+from batch_rl.tests import shards
 
 FixedReplayBuffer = fixed_replay_buffer.FixedReplayBuffer
 replay_element = circular_replay_buffer.ReplayElement
@@ -33,107 +31,6 @@ def load(directory, suffix=0, stack_size=4, batch_size=8, **kwargs):
     seed=0,
     **kwargs,
   )
-
-
-def reference_transitions(loaded, stack_size, horizon, padding=3):
-  """Returns `{row: (stack of frames, action, return, terminal, next stack)}`, slowly.
-
-  Walks the rows of one shard in time order; stacks and returns end with the
-  episode.
-  """
-  columns = loaded.columns
-  cursor = loaded.add_count % loaded.capacity
-  order = list(range(cursor))
-  if loaded.add_count >= loaded.capacity:
-    order = list(range(cursor, loaded.capacity)) + order
-  transitions = {}
-  episode_start, is_first = 0, True
-  for at, row in enumerate(order):
-    first_real = episode_start + (0 if is_first else padding)
-    in_padding = at < first_real or (
-      is_first and at < padding and not columns['observation'][row].any()
-    )
-    stack = order[at - stack_size + 1 : at + 1]
-    if not in_padding and at - stack_size + 1 >= episode_start:
-      total, terminal, next_stack = 0.0, 0, None
-      for step in range(horizon):
-        if at + step >= len(order):
-          break
-        total += 0.5**step * columns['reward'][order[at + step]]
-        if columns['terminal'][order[at + step]]:
-          terminal = 1
-          break
-      else:
-        after = at + horizon
-        if after < len(order):
-          next_stack = order[after - stack_size + 1 : after + 1]
-      if terminal or next_stack is not None:
-        frames = columns['observation'][:, 0, 0]
-        transitions[row] = (
-          frames[stack].tolist(),
-          columns['action'][row],
-          total,
-          terminal,
-          None if terminal else frames[next_stack].tolist(),
-        )
-    if columns['terminal'][row]:
-      episode_start, is_first = at + 1, False
-  return transitions
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-  lengths=st.lists(st.integers(1, 25), min_size=3, max_size=12),
-  capacity=st.integers(20, 60),
-  stack_size=st.integers(1, 5),
-  horizon=st.integers(1, 4),
-  data=st.data(),
-)
-def test_samples_are_exactly_the_valid_transitions(
-  tmp_path_factory, lengths, capacity, stack_size, horizon, data
-):
-  """Data logged with stacks of 4, read with any stack size and horizon."""
-  directory = tmp_path_factory.mktemp('log')
-  shards.write_run(directory, lengths, capacity)
-  suffix = data.draw(st.sampled_from(shard_files.list_suffixes(str(directory))))
-  loaded = shard_reader.read_shard(str(directory), suffix)
-  expected = reference_transitions(loaded, stack_size, horizon)
-  try:
-    buffer = load(
-      directory, suffix, stack_size, update_horizon=horizon, gamma=0.5
-    )
-  except ValueError as error:
-    assert 'No valid transition' in str(error)
-    assert not expected
-    return
-  assert set(buffer.valid_indices().tolist()) == set(expected)
-  assert len(buffer.valid_indices()) == len(expected) == buffer.add_count
-  batch = buffer.sample_transition_batch(len(expected), list(expected))
-  for i, (row, transition) in enumerate(expected.items()):
-    stack, action, reward, terminal, next_stack = transition
-    assert batch[INDICES][i] == row
-    assert batch[STATE][i, 0, 0].tolist() == stack
-    assert batch[ACTION][i] == action
-    assert batch[REWARD][i] == pytest.approx(reward)
-    assert batch[TERMINAL][i] == terminal
-    if next_stack:
-      assert batch[NEXT_STATE][i, 1, 1].tolist() == next_stack
-
-
-def test_padding_and_stale_rows_are_never_sampled(tmp_path):
-  rows = shards.write_run(tmp_path, [12, 12, 12, 12], capacity=50)
-  for suffix in (0, 1):
-    buffer = load(tmp_path, suffix)
-    states = buffer.sample_transition_batch(4000)[STATE][:, 0, 0]
-    frames = {row.frame: i for i, row in enumerate(rows)}
-    for newest in np.unique(states[:, -1]):
-      assert newest != 0  # padding and stale rows are zero
-    ends = {row.frame for row in rows if row.terminal}
-    assert not np.isin(states[:, :-1], list(ends)).any()
-    # The last transition of an episode is sampled.
-    present = ends & {row.frame for row in rows[50 * suffix :][:48]}
-    assert present and present <= set(states[:, -1].tolist())
-    assert len(frames) == 49  # Frames identify rows.
 
 
 @pytest.mark.parametrize('horizon', [1, 3])
@@ -166,59 +63,30 @@ def test_batches_equal_dopamines_for_the_same_indices(
     assert a.dtype == element.type and a.shape == tuple(element.shape)
 
 
-def test_sampling_is_uniform_over_all_shards(tmp_path):
-  shards.write_run(tmp_path, [30, 25, 40, 11], capacity=50)
-  buffer = load(tmp_path, None)
-  valid = buffer.valid_indices()
-  draws = 200 * len(valid)
-  counts = np.bincount(buffer.sample_index_batch(draws), minlength=valid.max())
-  assert counts.sum() == counts[valid].sum() == draws
-  chi_square = ((counts[valid] - 200) ** 2 / 200).sum()
-  freedom = len(valid) - 1
-  assert chi_square < freedom + 5 * np.sqrt(2 * freedom)
-
-
-@pytest.mark.parametrize('horizon', [1, 3])
-def test_transitions_may_span_shards(tmp_path, horizon):
-  """Every transition of the run can be drawn, with its frames in order."""
-  rows = shards.write_run(tmp_path, [30, 25, 40, 11], capacity=50)
-  buffer = load(tmp_path, None, update_horizon=horizon, gamma=0.5)
-  steps = [i for i, row in enumerate(rows) if row.frame]
-  indices = buffer.valid_indices()
-  assert len(indices) == len(steps)
-  batch = buffer.sample_transition_batch(len(indices), indices)
-  for i, at in enumerate(steps):
-    until = next(j for j in range(at, len(rows)) if rows[j].terminal)
-    taken = rows[at : min(at + horizon, until + 1)]
-    frames = [row.frame for row in rows[at - 3 : at + 1]]
-    assert batch[STATE][i, 0, 0].tolist() == frames
-    assert batch[ACTION][i] == rows[at].action
-    assert batch[REWARD][i] == sum(
-      0.5**j * r.reward for j, r in enumerate(taken)
+@pytest.mark.parametrize(
+  ('shape', 'dtype'), [((84, 84), np.uint8), ((2, 2), np.float64)]
+)
+def test_other_frames_are_refused(tmp_path, shape, dtype):
+  shards.write_run(tmp_path, [30], capacity=50)
+  with pytest.raises(ValueError, match=r'\(2, 2\) uint8, the agent expects'):
+    FixedReplayBuffer(
+      str(tmp_path), 0, shape, 4, 100, 8, observation_dtype=dtype
     )
-    assert batch[TERMINAL][i] == (at + horizon > until)
-    if not batch[TERMINAL][i]:
-      after = [row.frame for row in rows[at + horizon - 3 : at + horizon + 1]]
-      assert batch[NEXT_STATE][i, 1, 1].tolist() == after
 
 
-def test_a_seed_decides_the_batches(tmp_path):
-  shards.write_run(tmp_path, [30, 25, 40], capacity=50)
-  a, b = load(tmp_path, None), load(tmp_path, None)
-  first = a.sample_transition_batch()[INDICES]
-  np.testing.assert_array_equal(first, b.sample_transition_batch()[INDICES])
-  a.reseed(1)
-  b.reseed(2)
-  assert a.sample_index_batch(50).tolist() != b.sample_index_batch(50).tolist()
-
-
-def test_suffix_zero_is_shard_zero(tmp_path):
-  shards.write_run(tmp_path, [30, 25, 40], capacity=50)
-  buffer = load(tmp_path, 0)
-  assert len(buffer._replay_buffers) == 1
-  assert buffer._replay_buffers[0].add_count == 49
-  buffer.load_single_buffer(1)
-  assert buffer._replay_buffers[0].add_count == 99
+def test_damage_found_while_sampling_is_an_error(tmp_path):
+  shards.write_run(tmp_path / 'logs', [30] * 4, capacity=50)
+  load(tmp_path / 'logs', None, cache_dir=str(tmp_path / 'cache'))
+  [binary] = (tmp_path / 'cache').glob('*/shard-1.bin')
+  content = bytearray(binary.read_bytes())
+  content[10] ^= 1
+  binary.write_bytes(content)
+  buffer = load(tmp_path / 'logs', None, cache_dir=str(tmp_path / 'cache'))
+  with pytest.raises(shard_reader.DataError, match='shard-1.bin is damaged'):
+    for _ in range(20):
+      buffer.sample_transition_batch(64)
+  with pytest.raises(shard_reader.DataError, match='shard-1.bin'):
+    buffer.raise_error()
 
 
 def test_a_shard_that_does_not_exist_is_an_error(tmp_path):
@@ -282,27 +150,6 @@ def test_replay_capacity_limits_the_rows_of_a_shard(tmp_path):
     batch[STATE][:, 0, 0, -1], batch[INDICES], strict=True
   ):
     assert newest == rows[row].frame
-
-
-def test_too_little_memory_is_reported_after_the_first_shard(
-  tmp_path, monkeypatch
-):
-  shards.write_run(tmp_path, [30] * 4, capacity=50)
-
-  class NoMemory:
-    available = 100
-
-  monkeypatch.setattr(packer.psutil, 'virtual_memory', NoMemory)
-  with pytest.raises(ValueError, match='set FixedReplayBuffer.cache_dir'):
-    load(tmp_path, None)
-
-
-def test_frames_of_another_shape_are_refused(tmp_path):
-  shards.write_run(tmp_path, [30], capacity=50)
-  with pytest.raises(
-    ValueError, match=r'\(2, 2\) uint8, the agent expects \(84, 84\)'
-  ):
-    FixedReplayBuffer(str(tmp_path), 0, (84, 84), 4, 100, 8)
 
 
 class LoadsUncompressed(FixedReplayBuffer):
@@ -379,11 +226,6 @@ def test_the_wrapped_buffer_draws_batches_by_iteration(tmp_path):
     gin.clear_config()
 
 
-def test_misspelt_bindings_are_refused():
-  with pytest.raises(ValueError, match='batch_sise'):
-    gin.parse_config('WrappedFixedReplayBuffer.batch_sise = 3')
-
-
 @pytest.mark.parametrize('rows', [100, 101, 102])
 def test_a_final_shard_without_a_transition_is_skipped(tmp_path, rows):
   """Even if it is the only shard drawn."""
@@ -396,53 +238,6 @@ def test_a_final_shard_without_a_transition_is_skipped(tmp_path, rows):
   assert load(tmp_path, None, num_buffers=None).add_count > 80
   with pytest.raises(ValueError, match='No valid transition in shard 2'):
     load(tmp_path, 2)
-
-
-def test_a_ring_truncated_by_replay_capacity_is_not_read_around_its_end(
-  tmp_path,
-):
-  memory = circular_replay_buffer.OutOfGraphReplayBuffer((2, 2), 4, 60, 8)
-  for row in shards.make_episodes([87])[0]:
-    shards.add_row(memory, row)
-  memory.save(str(tmp_path), 0)
-  buffer = load(tmp_path, 0, replay_capacity=50)
-  states = buffer.sample_transition_batch(500)[STATE][:, 0, 0]
-  assert (np.diff(states.astype(int), axis=1) == 1).all()
-  assert buffer.valid_indices().max() == 29  # the terminal, the newest row
-
-
-def test_frames_of_another_dtype_are_refused(tmp_path):
-  shards.write_run(tmp_path, [30], capacity=50)
-  with pytest.raises(ValueError, match='uint8, the agent expects .* float64'):
-    load(tmp_path, 0, observation_dtype=np.float64)
-
-
-def test_lost_rows_give_a_warning(tmp_path, caplog):
-  shards.write_run(tmp_path, [30] * 6, capacity=50)
-  for name in shard_files.FILES:
-    os.remove(tmp_path / shard_files.file_name(name, 1))
-  load(tmp_path, None)
-  assert 'no shard between 0 and 2' in caplog.text
-
-
-SAMPLE = 'data/Pong/1/replay_logs'
-
-
-@pytest.fixture(scope='module')
-def pong(tmp_path_factory):
-  """Directory of four shards of frames of the sample."""
-  directory = tmp_path_factory.mktemp('pong')
-  return str(
-    interchange_runs.write_run(
-      directory, interchange_runs.make_episodes(*[60] * 6)
-    )
-  )
-
-
-def load_pong(pong, **kwargs):
-  return FixedReplayBuffer(
-    pong, None, (84, 84), 4, 100, 32, **{'seed': 1, **kwargs}
-  )
 
 
 def test_sampling_waits_for_the_shards_of_given_rows(tmp_path, gate):
@@ -466,68 +261,6 @@ def test_sampling_waits_for_the_shards_of_given_rows(tmp_path, gate):
       assert future.result(60) == rows[60].frame
 
 
-def test_batches_are_the_same_from_memory_and_disk(pong, tmp_path):
-  part = {'subset': 'random_trajectories(0.5)', 'replay_file_start_index': 1}
-  mapped = {**part, 'cache_dir': str(tmp_path / 'mapped')}
-  preloaded = {**part, 'cache_dir': str(tmp_path / 'preloaded')}
-  memory = load_pong(pong, **part)
-  others = [
-    load_pong(pong, **mapped, preload=False),
-    load_pong(pong, **mapped, preload=True),
-    load_pong(pong, **preloaded, preload=True),
-  ]
-  for other in others:
-    assert memory.describe() == other.describe()
-  for _ in range(3):
-    one = memory.sample_transition_batch()
-    for other in others:
-      for a, b in zip(one, other.sample_transition_batch(), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize(
-  ('suffix', 'horizon'), [(0, 1), (10, 3)]
-)  # The last shard is not full.
-def test_real_batches_equal_dopamines(suffix, horizon):
-  arguments = ((84, 84), 4, 30_000, 32, horizon)
-  dopamine = circular_replay_buffer.OutOfGraphReplayBuffer(*arguments)
-  dopamine.load(SAMPLE, suffix)
-  ours = FixedReplayBuffer(SAMPLE, suffix, *arguments, seed=1)
-  valid = set(ours.valid_indices().tolist())
-  indices = [
-    i
-    for i in np.random.default_rng(0).integers(0, 10_000, 400).tolist()
-    if i in valid and dopamine.is_valid_transition(i)
-  ]
-  assert len(indices) > 80
-  for a, b in zip(
-    ours.sample_transition_batch(len(indices), indices),
-    dopamine.sample_transition_batch(len(indices), indices),
-    strict=True,
-  ):
-    np.testing.assert_array_equal(a, b)
-
-
-def test_a_prefix_of_the_ring_is_not_read_around_its_end(tmp_path):
-  """JaxFixedReplayBuffer keeps the first rows of each shard only."""
-  from dopamine.labs.offline_rl import fixed_replay
-
-  shards.write_run(tmp_path, [300], capacity=100)
-  buffer = fixed_replay.JaxFixedReplayBuffer(
-    data_dir=str(tmp_path),
-    replay_suffix=1,
-    observation_shape=(2, 2),
-    stack_size=4,
-    replay_capacity=50,
-    batch_size=8,
-  )
-  indices = buffer.valid_indices()
-  assert len(indices) > 30
-  states = buffer.sample_transition_batch(len(indices), indices)[STATE]
-  frames = states[:, 0, 0].astype(int)
-  assert set(np.diff(frames, axis=1).ravel()) <= {1, -249}
-
-
 @pytest.mark.parametrize(
   ('name', 'value'),
   [
@@ -544,21 +277,6 @@ def test_a_wrong_argument_is_named(tmp_path, name, value):
   shards.write_run(tmp_path, [30] * 4, capacity=50)
   with pytest.raises(ValueError, match=f'^{name}='):
     load(tmp_path, None, **{name: value})
-
-
-def test_arguments_may_be_given_as_the_default(tmp_path):
-  shards.write_run(tmp_path, [30] * 4, capacity=50)
-  buffer = load(
-    tmp_path,
-    None,
-    num_buffers=True,  # 1
-    replay_file_start_index=np.int64(0),
-    extra_storage_types=[],
-    action_shape=(),
-    reward_shape=(),
-  )
-  assert buffer._num_buffers == 1 and type(buffer._num_buffers) is int
-  assert len(buffer.sample_transition_batch()) == 8
 
 
 def test_skipping_a_damaged_shard_gives_one_hash(tmp_path, caplog):
@@ -585,17 +303,14 @@ def test_skipping_a_damaged_shard_gives_one_hash(tmp_path, caplog):
   assert 'waiting' not in caplog.text
 
 
-def test_damage_found_while_sampling_is_an_error(pong, tmp_path):
-  part = {'cache_dir': str(tmp_path), 'replay_file_end_index': 1}
-  load_pong(pong, **part)
-  [binary] = tmp_path.glob('*/shard-0.bin')
-  content = bytearray(binary.read_bytes())
-  half = len(content) // 2
-  content[half // 2 : half] = bytes(half - half // 2)
-  binary.write_bytes(content)
-  buffer = load_pong(pong, **part)
-  with pytest.raises(shard_reader.DataError, match='shard-0.bin is damaged'):
-    for _ in range(20):
-      buffer.sample_transition_batch()
-  with pytest.raises(shard_reader.DataError):
-    buffer.raise_error()
+def test_too_little_memory_is_reported_after_the_first_shard(
+  tmp_path, monkeypatch
+):
+  shards.write_run(tmp_path, [30] * 4, capacity=50)
+
+  class NoMemory:
+    available = 100
+
+  monkeypatch.setattr(packer.psutil, 'virtual_memory', NoMemory)
+  with pytest.raises(ValueError, match='set FixedReplayBuffer.cache_dir'):
+    load(tmp_path, None)

@@ -76,15 +76,6 @@ def test_episodes_come_back_as_they_were_logged(
       runs.assert_same(runs.transitions(source), expected)
 
 
-def test_an_episode_that_begins_with_the_last_row_of_a_ring(tmp_path):
-  # The first episode is rows 0 to 5; row 6 is the last row of the second ring.
-  logged = tiny_episodes([3, 5])
-  runs.write_run(tmp_path, logged, 7)
-  found = list(read(tmp_path))
-  assert [len(e.action) for e in found] == [3, 5]
-  assert all(e.begins_at_reset and e.ended for e in found)
-
-
 def test_truncated_ends_are_not_drawn(tmp_path):
   logged = runs.make_episodes(40, 30, 50)
   kind_of = {0: 'truncated', 1: 'truncated'}
@@ -96,46 +87,6 @@ def test_truncated_ends_are_not_drawn(tmp_path):
   found = runs.transitions(logs, horizon=3)
   assert len(found['action']) == 120 - 3 - 3 and found['terminal'].sum() == 3
   manifest = json.loads((logs / manifests.FILE_NAME).read_text())
-  assert manifest[manifests.TRUNCATED_ROWS] == [42, 75]
-
-
-def test_truncations_are_part_of_the_hash(tmp_path):
-  logged = runs.make_episodes(20, 20)
-  for name, kind_of in (('a', {}), ('b', {0: 'truncated'})):
-    runs.write_run(tmp_path / name, logged, 30, kind_of)
-  assert read(tmp_path / 'a').hash != read(tmp_path / 'b').hash
-
-
-def test_a_part_of_the_shards_has_its_own_truncations(tmp_path):
-  logged = runs.make_episodes(40, 30, 50)
-  logs = runs.write_run(tmp_path, logged, 30, {0: 'truncated', 1: 'truncated'})
-  everything = store.Store(str(logs), pack=False)
-  assert everything.truncations.tolist() == [42, 75]
-  part = store.Store(str(logs), [2, 3], pack=False)
-  first = everything.starts[2]
-  assert part.truncations.tolist() == [75 - first]
-
-
-def test_a_resumed_log_keeps_earlier_truncations(tmp_path):
-  logged = runs.make_episodes(40, 30)
-  arguments = (str(tmp_path), (84, 84), np.uint8, 30)
-  log = replay_log.ReplayLog(*arguments, metadata={'run_id': 'a'})
-
-  def add(log, episode):
-    observation, action, reward = episode
-    for j in range(len(action)):
-      last = j == len(action) - 1
-      log.add(observation[j], action[j], reward[j], False, truncated=last)
-
-  add(log, logged[0])
-  state = log.checkpoint()
-  add(log, logged[1])  # lost
-  log.close()
-  log = replay_log.ReplayLog(*arguments, metadata={'run_id': 'a'})
-  log.restore(json.loads(json.dumps(state)))
-  add(log, logged[1])
-  log.close()
-  manifest = json.loads((tmp_path / manifests.FILE_NAME).read_text())
   assert manifest[manifests.TRUNCATED_ROWS] == [42, 75]
 
 

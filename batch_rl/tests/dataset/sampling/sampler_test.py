@@ -29,26 +29,18 @@ def open_sampler(data_dir, **kwargs):
 def assert_same_without_compiled_code(sampler, rows):
   """Asserts that compiled code makes batches, and the same as the reference."""
   assert sampler.wait_until_compiled()
-  for make in (sampler.windows, sampler.stacks):
-    for which in (rows, (3, 5)) if len(rows) else (rows,):
-      assert sampler._compiled_batch(which, make == sampler.stacks)
-      compiled = make(which)
-      with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampler._compiled, '_kernel', None)
-        expected = make(which)
-      for a, b in zip(
-        (*compiled[0], *compiled[1:]),
-        (*expected[0], *expected[1:]),
-        strict=True,
-      ):
-        assert a.dtype == b.dtype and np.array_equal(a, b)
+  for frames in ('windows', 'stacks', None):
+    [compiled] = sampler._compiled_batches(rows, 1, frames)
+    [expected] = sampler.reference(rows, 1, frames)
+    for a, b in zip(compiled, expected, strict=True):
+      a, b = np.asarray(a), np.asarray(b)
+      assert a.dtype == b.dtype and np.array_equal(a, b)
 
 
 def drawn_transitions(sampler, rows):
   """Returns the transitions that a sampler gathers for rows of its store."""
   assert_same_without_compiled_code(sampler, rows)
   batch = sampler.gather(rows)
-  next_action = sampler.columns(rows).next_action
   size = sampler.stack_size
   assert batch.windows.shape[1] == size + sampler.update_horizon
   assert batch.reward.dtype == np.float32 and batch.terminal.dtype == np.uint8
@@ -62,7 +54,7 @@ def drawn_transitions(sampler, rows):
   for i in range(len(rows)):
     steps, terminal = int(batch.steps[i]), int(batch.terminal[i])
     assert steps == sampler.update_horizon or terminal
-    following = next_state[i].tolist(), int(next_action[i])
+    following = next_state[i].tolist(), int(batch.next_action[i])
     assert following[0] == frames[i, steps : steps + size].tolist()
     found.append(
       Transition(
@@ -100,7 +92,7 @@ def assert_draws(sampler, run, present, kept=None):
   np.testing.assert_array_equal(every[sampler.is_valid(every)], valid)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
   lengths=st.lists(st.integers(1, 30), min_size=1, max_size=10),
   capacity=st.integers(6, 50),
@@ -128,22 +120,6 @@ def test_all_transitions_of_the_run_are_valid(
       assert_draws(sampler, run, present)
 
 
-@pytest.mark.parametrize('offset', range(10))
-def test_transitions_span_shards(tmp_path, offset):
-  """The end of a shard may fall on padding, first step or last step."""
-  run = write_run(tmp_path, [15 + offset, 1, 2, 30, 12], capacity=20)
-  for horizon in (1, 3):
-    assert_draws(open_sampler(tmp_path, horizon=horizon), run, run.suffixes)
-  sampler = open_sampler(tmp_path)
-  assert sampler.num_transitions == sum(run.is_step)
-  crossing = [
-    row
-    for row in sampler.valid_rows()
-    if run.shard_of[row - 3] != run.shard_of[min(row + 1, len(run.rows) - 1)]
-  ]
-  assert crossing
-
-
 def reveals_its_padding(run, suffix, logged_with):
   """Returns whether a shard has an episode whose first step is not black."""
   first_rows = [
@@ -155,7 +131,7 @@ def reveals_its_padding(run, suffix, logged_with):
   return any(run.rows[row + logged_with - 1].frame for row in first_rows)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
   lengths=st.lists(st.integers(1, 20), min_size=2, max_size=16),
   capacity=st.integers(6, 50),
@@ -204,33 +180,8 @@ def test_rows_that_cannot_be_drawn_are_not_gathered(tmp_path):
   assert sampler.gather(valid.tolist()).rows.tolist() == valid.tolist()
   # The first row, padding, padding of the next episode, and beyond the run.
   for row in (-1, 0, 2, 34, sampler.store.rows):
-    with pytest.raises(ValueError, match=f'^Row {row} has no valid transition'):
+    with pytest.raises(ValueError, match=f'^Row {row} '):
       sampler.gather(np.array([valid[0], row, -9]))
-
-
-def test_a_run_may_begin_with_any_shard(tmp_path):
-  """Its first row is the last of the ring."""
-  run = write_run(tmp_path, [30, 25, 40, 11, 60, 33, 8], capacity=50)
-  for suffix in (0, 1, 2):
-    ring_logs.remove_shard(tmp_path, suffix)
-  opened = open_store(tmp_path)
-  assert opened.suffixes == [3, 4]
-  assert opened.rows == len(run.rows) - 149
-  for stack_size in (1, 4):
-    assert_draws(make_sampler(opened, stack_size), run, {3, 4})
-
-
-@pytest.mark.parametrize('rows_at_the_end', [1, 2, 5, 48, 49, 50])
-def test_the_final_shard_ends_at_its_cursor(tmp_path, rows_at_the_end):
-  """The rows beyond are the previous lap, which the previous shard has."""
-  run = write_run(tmp_path, [146 + rows_at_the_end], capacity=50)
-  frames = [row.frame for row in run.rows if row.frame]
-  assert len(set(frames)) == len(frames)  # so a frame identifies its row
-  sampler = open_sampler(tmp_path)
-  assert sampler.store.suffixes == list(range(3 + (rows_at_the_end > 0)))
-  newest = sampler.gather(sampler.valid_rows()).windows[:, 3, 0, 0]
-  assert newest.tolist() == frames
-  assert_draws(sampler, run, run.suffixes)
 
 
 # --- batches ------------------------------------------------------------------
@@ -261,20 +212,10 @@ def opened(small):
 @pytest.mark.parametrize('value', [0, -1, 1.5])
 def test_wrong_numbers(opened, name, value):
   """Compiled code would write outside its memory."""
-  with pytest.raises(ValueError, match=f'{name}={value} is not an integer'):
+  with pytest.raises(ValueError, match=f'{name}={value}'):
     sampler_lib.Sampler(opened, **{'stack_size': 4, name: value})
-  with pytest.raises(ValueError, match=r'gamma=1\.1 is not in \[0, 1\]'):
+  with pytest.raises(ValueError, match='gamma=1.1'):
     sampler_lib.Sampler(opened, 4, gamma=1.1)
-
-
-def test_a_batch_is_a_function_of_seed_and_number(opened):
-  one, two = make_sampler(opened, seed=3), make_sampler(opened, seed=3)
-  expected = [one.batch(number, 16) for number in range(40)]
-  order = list(range(40)) * 2
-  random.Random(0).shuffle(order)
-  for number in order:
-    two.next_number()  # has no effect on batches
-    assert_same(two.batch(number, 16), expected[number])
 
 
 @pytest.mark.parametrize(
@@ -287,32 +228,10 @@ def test_a_batch_is_a_function_of_seed_and_number(opened):
 )
 def test_the_draws_of_a_seed_never_change(opened, seed, number, rows):
   """Recorded draws: a run resumed with a new version continues on the same data."""
-  assert make_sampler(opened, seed=seed).draw(number, 6).tolist() == rows
-
-
-def test_batches_do_not_depend_on_threads(opened):
-  expected = [make_sampler(opened, seed=3).batch(n, 64) for n in range(60)]
-  shared = make_sampler(opened, seed=3)
-  with concurrent.futures.ThreadPoolExecutor(8) as pool:
-    found = list(pool.map(lambda n: shared.batch(n, 64), [*range(60)] * 3))
-  for number, batch in enumerate(found):
-    assert_same(batch, expected[number % 60])
-
-
-def test_numbers_never_repeat(opened):
-  sampler = make_sampler(opened, seed=0)
-  with concurrent.futures.ThreadPoolExecutor(8) as pool:
-    numbers = list(pool.map(lambda _: sampler.next_number(), range(5000)))
-  assert sorted(numbers) == list(range(5000))
-
-
-def test_other_seeds_and_numbers_give_other_batches(opened):
-  drawn = set()
-  for seed in (0, 1, 2, 2**31 - 1, 2**32, 2**64):
-    sampler = make_sampler(opened, seed=seed)
-    for number in (0, 1, 2, 255, 256, 2**32, 2**32 + 1, 2**63):
-      drawn.add(tuple(sampler.draw(number, 12)))
-  assert len(drawn) == 6 * 8
+  sampler = make_sampler(opened, seed=seed)
+  assert sampler.draw(number, 6).tolist() == rows
+  assert sampler.wait_until_compiled()
+  assert sampler.batch(number, 6).rows.tolist() == rows
 
 
 def test_batches_are_not_slices_of_one_stream(opened):
@@ -324,24 +243,6 @@ def test_batches_are_not_slices_of_one_stream(opened):
     places = np.flatnonzero(long[:-4] == short[0])
     assert len(places) > 50
     assert not any(np.array_equal(long[p : p + 5], short) for p in places)
-
-
-def test_without_a_seed_batches_are_random(opened):
-  one, two = make_sampler(opened), make_sampler(opened)
-  assert batches_differ(one.batch(0, 32), two.batch(0, 32))
-
-
-def test_reseeding_restarts_at_batch_0(opened):
-  sampler = make_sampler(opened, seed=5)
-  first = sampler.batch(sampler.next_number(), 32)
-  assert sampler.next_number() == 1
-  sampler.reseed(6)
-  assert sampler.next_number() == 0
-  assert batches_differ(sampler.batch(0, 32), first)
-  sampler.reseed(5)
-  assert_same(sampler.batch(sampler.next_number(), 32), first)
-  sampler.reseed(None)
-  assert batches_differ(sampler.batch(sampler.next_number(), 32), first)
 
 
 def assert_uniform(drawn, valid):
@@ -389,6 +290,28 @@ def test_restricting_equals_a_store_without_the_other_shards(small, opened):
     sampler.draw(0, 1)
 
 
+def test_batches_depend_on_seed_and_number_only(opened):
+  """Not on their order, on threads, or on the counter of batches."""
+  sampler = make_sampler(opened, seed=3)
+  expected = [sampler.batch(number, 16) for number in range(40)]
+  order = list(range(40)) * 2
+  random.Random(0).shuffle(order)
+  shared = make_sampler(opened, seed=3)
+  with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    numbers = list(pool.map(lambda _: shared.next_number(), order))
+    found = list(pool.map(lambda n: shared.batch(n, 16), order))
+  assert sorted(numbers) == list(range(80))
+  for number, batch in zip(order, found, strict=True):
+    assert_same(batch, expected[number])
+  shared.reseed(4)
+  assert shared.next_number() == 0
+  assert batches_differ(shared.batch(0, 16), expected[0])
+  shared.reseed(3)
+  assert_same(shared.batch(0, 16), expected[0])
+  shared.reseed(None)
+  assert batches_differ(shared.batch(0, 16), make_sampler(opened).batch(0, 16))
+
+
 # --- while shards are packed --------------------------------------------------
 
 
@@ -411,16 +334,6 @@ def test_shards_are_drawn_from_once_they_are_packed(small, opened, gate):
     assert drawn_transitions(sampler, rows) == [expected[row] for row in rows]
   whole = make_sampler(opened, horizon=2, seed=0)
   assert_same(sampler.batch(9, 50), whole.batch(9, 50))
-
-
-def test_refresh_adds_packed_shards(small, gate):
-  packing = store.Store(small.directory)
-  sampler = make_sampler(packing)
-  gate.release(5)
-  packing.wait()
-  assert sampler.num_transitions == 0
-  sampler.refresh()
-  assert sampler.num_transitions == sum(small.is_step)
 
 
 def test_concurrent_refreshes_lose_no_shard(small, gate, monkeypatch):
@@ -466,27 +379,3 @@ def test_hash_and_subset_are_known_before_frames_are_packed(small, gate):
   assert known == (late.subset_hash(), late.num_trajectories)
   early.refresh()
   assert early.num_transitions == late.num_transitions == 77
-
-
-@pytest.mark.parametrize('weighting', ['trajectories', 'returns'])
-def test_draws_may_be_weighted_by_trajectories(opened, weighting):
-  """A weighted draw has the distribution of its weights, compiled or not."""
-  sampler = make_sampler(opened, weighting=weighting, temperature=0.5, seed=1)
-  assert sampler.wait_until_compiled()
-  of = np.searchsorted(
-    sampler.trajectories.begin, sampler.valid_rows(), 'right'
-  )
-  lengths = np.bincount(of - 1)
-  returns = sampler.trajectories.returns[: len(lengths)][lengths > 0]
-  lengths = lengths[lengths > 0]
-  weights = np.exp((returns - returns.max()) / np.ptp(returns) / 0.5) * lengths
-  if weighting == 'trajectories':
-    weights = np.ones(len(lengths))
-  drawn = sampler.draw(0, 20_000)
-  assert sampler.is_valid(drawn).all()
-  found = np.bincount(
-    np.searchsorted(sampler.trajectories.begin, drawn, 'right') - 1
-  )
-  found = found[found > 0] / len(drawn)
-  np.testing.assert_allclose(found, weights / weights.sum(), atol=0.02)
-  np.testing.assert_array_equal(sampler.batch(3, 8).rows, sampler.draw(3, 8))

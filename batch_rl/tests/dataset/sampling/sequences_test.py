@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from batch_rl.dataset.sampling import row_ranges, sequences
 from batch_rl.dataset.store import store
-from batch_rl.tests import interchange_runs, ring_logs
+from batch_rl.tests import interchange_runs, known_runs, ring_logs
 from batch_rl.tests.known_runs import open_store, write_run
 
 LENGTHS = [30, 25, 40, 11, 60, 33]
@@ -124,12 +124,7 @@ def test_all_steps_of_the_run_are_reached(lengths, capacity, dropped, data):
   """Some shards may be missing."""
   with tempfile.TemporaryDirectory() as directory:
     run = write_run(directory, lengths, capacity, dropped=dropped)
-    present = set(run.suffixes)
-    if len(present) > 1 and data.draw(st.booleans(), label='some are missing'):
-      removed = data.draw(st.sets(st.sampled_from(run.suffixes), max_size=3))
-      present = present - removed or present
-      for suffix in set(run.suffixes) - present:
-        ring_logs.remove_shard(directory, suffix)
+    present = known_runs.remove_shards(run, data)
     opened = open_store(directory)
     more = data.draw(st.sampled_from([3, 4, 6]), label='stack_size')
     for stack_size in (1, more):
@@ -177,10 +172,10 @@ def test_shards_join_as_they_are_packed(run):
 
 def test_values_do_not_depend_on_the_shards_that_are_packed(opened):
   """A sequence is shorter where rows are not packed; its other columns are equal."""
-  every = make(opened, 6, 4)
-  index = every._make_index([1, 2])
-  rows = index.ranges.rows(np.arange(index.ranges.total))
-  part, whole = every._gather(index, rows), every.gather(rows)
+  every, some = make(opened, 6, 4), make(opened, 6, 4)
+  some.restrict([1, 2])
+  rows = some.steps()
+  part, whole = some.gather(rows), every.gather(rows)
   assert part.mask.sum() < whole.mask.sum()
   for name in ('rows', 'action', 'reward', 'timestep', 'return_to_go'):
     left, right = getattr(part, name), getattr(whole, name)
@@ -277,12 +272,6 @@ def test_extreme_temperatures(run, opened, temperature):
     assert all(expected[row] > 1e-3 for row in rows.tolist())
 
 
-def test_equal_returns_have_equal_weights(tmp_path):
-  write_run(tmp_path, [5], 50)
-  sampler = make(open_store(tmp_path), weighting='returns', seed=0)
-  assert set(sampler.draw(0, 100).tolist()) == {3, 4, 5, 6, 7}
-
-
 def test_a_batch_is_a_function_of_seed_and_number(opened):
   for weighting in row_ranges.WEIGHTINGS:
     one, two = (make(opened, weighting=weighting, seed=7) for _ in range(2))
@@ -308,14 +297,6 @@ def test_a_batch_is_a_function_of_seed_and_number(opened):
 )
 def test_the_draws_of_a_seed_never_change(opened, weighting, rows):
   assert make(opened, weighting=weighting, seed=1).draw(5, 6).tolist() == rows
-
-
-def test_numbers_count_from_the_seed(opened):
-  sampler = make(opened, seed=0)
-  sampler.skip(3)
-  assert [sampler.next_number() for _ in range(2)] == [3, 4]
-  sampler.reseed(0)
-  assert sampler.next_number() == 0
 
 
 @pytest.mark.parametrize(

@@ -58,44 +58,6 @@ def test_first_and_last_transitions_are_exact(run, opened, count):
     assert [*first, *rest] == every
 
 
-def test_transitions_are_exact_for_any_padding(tmp_path):
-  for logged_with in (1, 2, 3, 4):
-    directory = tmp_path / str(logged_with)
-    rows = shards.with_padding(shards.make_episodes(LENGTHS), logged_with)
-    ring_logs.write_run(directory, rows, capacity=50)
-    packed = opened_store(directory)
-    for count in (1, 30, 31, 77):
-      for stack_size in range(1, logged_with + 1):
-        first = drawn(packed, f'first_transitions({count})', stack_size)
-        assert first.tolist() == steps_of(rows)[:count]
-        last = drawn(packed, f'last_transitions({count})', stack_size)
-        assert last.tolist() == steps_of(rows)[-count:]
-
-
-@pytest.mark.parametrize('logged_with', [1, 2, 3, 4])
-def test_transitions_of_a_single_episode_are_exact(tmp_path, logged_with):
-  """The start of the run reveals the padding, as no other episode does."""
-  rows = shards.with_padding(shards.make_episodes([30]), logged_with)
-  ring_logs.write_run(tmp_path, rows, capacity=50)
-  packed = opened_store(tmp_path)
-  first = drawn(packed, 'first_transitions(10)', stack_size=1)
-  assert first.tolist() == steps_of(rows)[:10]
-
-
-def test_black_first_frames_are_transitions(tmp_path):
-  """The padding is that of an episode whose first frame is not black."""
-  episodes = shards.make_episodes(LENGTHS)
-  for i in (0, 2, 3):
-    episodes[i][0] = shards.Row(0, *list(vars(episodes[i][0]).values())[1:])
-  rows = shards.with_padding(episodes, 4)
-  at = [3 + 3 * i + sum(LENGTHS[:i]) for i in range(len(LENGTHS))]
-  every = [r for a, n in zip(at, LENGTHS, strict=True) for r in range(a, a + n)]
-  ring_logs.write_run(tmp_path, rows, capacity=50)
-  packed = opened_store(tmp_path)
-  assert drawn(packed, 'first_transitions(60)').tolist() == every[:60]
-  assert drawn(packed, 'last_transitions(145)').tolist() == every[-145:]
-
-
 @pytest.mark.parametrize(
   'text',
   [
@@ -146,7 +108,7 @@ def test_the_logged_part_of_an_episode_is_a_trajectory(run, tmp_path):
     if i and (row != on_disk[i - 1] + 1 or rows[on_disk[i - 1]].terminal):
       expected.append([])
     expected[-1].append(i)
-  data = sampler.trajectories(packed)
+  data = subsets.trajectories(packed)
   spans = list(zip(data.begin.tolist(), data.stop.tolist(), strict=True))
   assert spans == [(t[0], t[-1] + 1) for t in expected]
   assert len(spans) == 5  # one lay in shard 2, two were divided by it
@@ -244,19 +206,12 @@ def fixed(tmp_path_factory):
 
 @pytest.mark.parametrize('text', PINNED)
 def test_subsets_and_hashes_are_those_of_earlier_versions(fixed, text):
-  data = sampler.trajectories(fixed)
+  data = subsets.trajectories(fixed)
   chosen = data if text is None else subsets.select(data, text)
   digits, selected, num_steps = PINNED[text]
   assert chosen.selected.tolist() == list(selected)
   assert chosen.num_steps == num_steps
   assert hash_of(fixed, text) == digits
-
-
-def test_other_subsets_have_other_hashes(opened):
-  assert len({hash_of(opened, text) for text in TEXTS}) == len(TEXTS)
-  for text in TEXTS:
-    assert len(hash_of(opened, text)) == 16
-    assert int(hash_of(opened, text), 16) >= 0
 
 
 def test_the_hash_depends_on_the_selection_not_on_the_text(opened):

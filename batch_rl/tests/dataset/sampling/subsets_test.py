@@ -170,10 +170,11 @@ def test_ranks_are_by_return_and_then_by_time():
 # --- the text -----------------------------------------------------------------
 
 
-def refusal(text, data=None):
+def refusal(text):
   """Returns the error message for a text."""
   with pytest.raises(ValueError) as caught:
-    subsets.select(make([5] * 8) if data is None else data, text)
+    subsets.select(make([5] * 8), text)
+  assert len(str(caught.value).splitlines()) == 1
   return str(caught.value)
 
 
@@ -181,163 +182,94 @@ def refusal(text, data=None):
   'text',
   [
     '',
-    ' ',
     'random_trajectories',
     'random_trajectories(',
-    'random_trajectories(0.1))',
     'random_trajectories()',
     'random_trajectories(0.1, 0, 0)',
     'random_trajectories(0.1, sed=3)',
-    'random_trajectories(0.1, fraction=0.1)',
-    'random_trajectories(seed=3)',
     'random_trajectories(0.1, data=3)',
     'random_trajectories("0.1")',
     'random_trajectories(True)',
-    'random_trajectories([0.1])',
-    'random_trajectories(1j)',
     'random_trajectories(*[0.1])',
     'random_trajectories(**{"fraction": 0.1})',
-    'random_trajectories(0.1) random_trajectories(0.1)',
     'random_trajectories(0.1) and shards(0)',
-    'random_trajectories(0.1) | shards(0)',
     'random_trajectories(0.1) & ',
-    '& random_trajectories(0.1)',
     'shards(0) & (shards(0) & shards(0))',
     'shards(0) & 3',
     'random_trajectory(0.1)',
-    'RANDOM_TRAJECTORIES(0.1)',
     'select(0.1)',
     'np.random(0.1)',
     'shards(0)\nshards(0)',
-    'shards(\n0)(1)',
-    'shards(0); shards(0)',
     'shards(x)',
-    'shards(first := 0)',
-    'lambda: 0',
-    '0.1',
     'random_trajectories(0.1).only(3)',
     'shards(0)\x00',
-    'Ϣ(0)',
+    # Numbers out of their range.
+    'first_transitions(2.5)',
+    'first_transitions(1e999)',
+    'last_transitions(0)',
+    'first_transitions(-3)',
+    f'last_transitions({1 << 63})',
+    'random_trajectories(None)',
+    'random_trajectories(0.1, seed=None)',
+    'random_trajectories(0.1, seed=0.5)',
+    'best_trajectories(0)',
+    'worst_trajectories(1.01)',
+    'first_trajectories(-0.1)',
+    'shards(None)',
+    # Other types than text: gin passes a number for `subset = 0.1`.
+    0.1,
+    ['shards(0)'],
+    True,
   ],
 )
-def test_invalid_text_is_refused_in_one_line_that_lists_the_subsets(
-  text,
-):
+def test_invalid_text_is_refused_with_the_subsets(text):
   message = refusal(text)
-  assert len(message.splitlines()) == 1
   assert repr(text) in message
   for name in subsets.SUBSETS:
     assert name in message
   assert 'random_trajectories(fraction, seed)' in message
-  assert '&' in message
 
 
 @pytest.mark.parametrize(
   'code',
   [
     '__import__("os").mkdir({path!r})',
-    'open({path!r}, "w").write("x")',
-    'shards(__import__("os").mkdir({path!r}))',
     'shards(first=__import__("os").mkdir({path!r}))',
     'shards(0, [__import__("os").mkdir({path!r}) for _ in "x"])',
-    'shards(*[__import__("os").mkdir({path!r})])',
     'shards(**dict(first=__import__("os").mkdir({path!r})))',
-    '(lambda: __import__("os").mkdir({path!r}))()',
     'shards(0) & __import__("os").mkdir({path!r})',
-    'shards(0) if __import__("os").mkdir({path!r}) else shards(0)',
-    'shards.__globals__["np"].savetxt({path!r}, [1])',
     'shards(f"{{open({path!r}, chr(119))}}")',
-    'shards(().__class__.__base__.__subclasses__())',
   ],
 )
 def test_text_is_never_evaluated_as_code(tmp_path, code):
-  path = tmp_path / 'made'
-  text = code.format(path=str(path))
-  assert 'is not a subset' in refusal(text)
+  refusal(code.format(path=str(tmp_path / 'made')))
   assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize('value', [0.1, 3, ['shards(0)'], ('shards(0)',), True])
-def test_other_types_than_text_are_refused(value):
-  """gin passes a number for `subset = 0.1`."""
-  assert 'random_trajectories(fraction, seed)' in refusal(value)
-
-
-@pytest.mark.parametrize('fraction', [0, -0.1, 1.01, 2, 100, '1e999', '-1e999'])
 @pytest.mark.parametrize(
-  'name',
+  ('text', 'value'),
   [
-    'random_trajectories',
-    'first_trajectories',
-    'best_trajectories',
-    'worst_trajectories',
+    ('shards(4)', 'shards 0 to 3'),
+    ('shards(2, 2)', 'shards 0 to 3'),
+    ('trajectories_by_return(lowest=5)', 'empty'),
+    ('shards(1, 2) & shards(2, 3)', 'empty'),
   ],
 )
-def test_fractions_are_in_range(name, fraction):
-  message = refusal(f'{name}({fraction})')
-  assert name in message and f'{float(fraction):g}' in message
-  assert '(0, 1]' in message
+def test_empty_subsets_are_refused(text, value):
+  assert value in refusal(text)
 
 
-@pytest.mark.parametrize('name', ['first_transitions', 'last_transitions'])
-def test_counts_are_positive_and_below_2_63(name):
-  for count in (0, -3, 1 << 63, 10**30):
-    text = f'{name}({count})'
-    assert repr(text) in refusal(text) and f'count={count}' in refusal(text)
-
-
-@pytest.mark.parametrize('name', ['first_transitions', 'last_transitions'])
-def test_a_count_may_be_written_as_1e6(name):
-  data = make([5, 6, 7])
-  for count in ('1e6', '1e1', '10.0'):
-    selected = subsets.select(data, f'{name}({count})')
-    assert steps(selected) == steps(
-      subsets.select(data, f'{name}({int(float(count))})')
-    )
-    assert selected.start.dtype == selected.stop.dtype == np.int64
-
-
-@pytest.mark.parametrize(
-  'text',
-  [
-    'first_transitions(2.5)',
-    'first_transitions(1e999)',
-    'first_transitions(None)',
-    'random_trajectories(None)',
-    'random_trajectories(0.1, seed=None)',
-    'random_trajectories(0.1, seed=0.5)',
-    'random_trajectories(0.1, seed=-1)',
-    'best_trajectories(None)',
-    'shards(None)',
-    'trajectories_by_return(None)',
-  ],
-)
-def test_invalid_numbers_are_refused(text):
-  """Only `shards(3, None)` accepts None; a random seed would not be repeatable."""
-  assert len(refusal(text).splitlines()) == 1
-
-
-def test_missing_shards_are_refused():
-  assert 'shards 0 to 3' in refusal('shards(4)')
-  assert 'shards 0 to 3' in refusal('shards(2, 2)')
-
-
-@pytest.mark.parametrize(
-  'text',
-  [
-    'trajectories_by_return(lowest=5)',
-    'trajectories_by_return(2, 1)',
-    'shards(1, 2) & shards(2, 3)',
-    'first_transitions(3) & last_transitions(100) & shards(3)',
-  ],
-)
-def test_an_empty_subset_is_refused(text):
-  assert repr(text) in refusal(text) and 'empty' in refusal(text)
-
-
-def test_spaces_in_the_text_do_not_matter():
+def test_ways_to_write_a_text():
   data = make([5] * 20)
-  plain = chosen(data, 'shards(0,2)&random_trajectories(0.5,seed=1)')
-  assert plain == chosen(
-    data, '  shards( 0, stop = 2 )  &random_trajectories(0.5, seed=1) '
-  )
+  for text, other in (
+    (
+      'shards( 0, stop = 2 )  &first_transitions(9)',
+      'shards(0,2)&first_transitions(9)',
+    ),
+    ('first_transitions(1e1)', 'first_transitions(10)'),
+    ('last_transitions(10.0)', 'last_transitions(10)'),
+    ('shards(3, None)', 'shards(3)'),
+  ):
+    selected = subsets.select(data, f' {text} ')
+    assert steps(selected) == steps(subsets.select(data, other))
+    assert selected.start.dtype == selected.stop.dtype == np.int64

@@ -23,6 +23,7 @@ def make(lengths, returns=None, shard=None, num_shards=4, padding=PADDING):
   return subsets.Trajectories(
     begin=begin,
     steps_begin=begin + padding,
+    at_reset=np.ones(len(begin), bool),
     start=begin,
     stop=begin + rows,
     returns=np.array(

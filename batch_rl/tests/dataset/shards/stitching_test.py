@@ -63,6 +63,6 @@ def test_a_run_may_begin_with_an_empty_shard(tmp_path, stack_size):
     draws[1].valid_rows(), np.flatnonzero(numbers[:32])
   )
   for ours, expected in zip(
-    draws[1].batch(0, 64)[:5], draws[0].batch(0, 64)[:5], strict=True
+    draws[1].batch(0, 64), draws[0].batch(0, 64), strict=True
   ):
     np.testing.assert_array_equal(ours, expected)

@@ -63,7 +63,7 @@ def sample(seed):
   while True:
     some = random.integers(opened.rows - 3, size=32)
     if seed % 2:
-      _, windows = compiled.windows(some + 3)
+      windows = compiled.read(some + 3)[0].windows
     else:
       windows = opened.windows(some, 5)
     assert (windows == expected[some]).all()

@@ -112,7 +112,7 @@ def test_no_damage_is_silent(
     for read in (
       lambda rows: opened.frames(rows),
       lambda rows: opened.windows(rows[:1], 5)[0],
-      lambda rows: compiled.windows(rows[3:4])[1][0],
+      lambda rows: compiled.read(rows[3:4])[0].windows[0],
     ):
       try:
         found = read(np.arange(row, row + 5))

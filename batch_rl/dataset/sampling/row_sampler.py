@@ -1,0 +1,203 @@
+"""Base of the samplers: rows that can be drawn, and numbered batches of them.
+
+Batch k is a function of (seed, k), whichever thread makes it.
+"""
+
+import functools
+import operator
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from batch_rl.dataset.sampling import (
+  compiled_batches,
+  returns_to_go,
+  row_ranges,
+  subsets,
+)
+from batch_rl.dataset.store import store as store_lib
+
+
+def check_counts(**numbers: Any) -> None:
+  """Raises a ValueError unless all numbers, given by name, are integers above 0."""
+  for name, number in numbers.items():
+    try:
+      is_count = operator.index(number) > 0
+    except TypeError:
+      is_count = False
+    if not is_count:
+      raise ValueError(f'{name}={number} is not an integer of at least 1.')
+
+
+class RowSampler:
+  """Draws rows of a store, and numbers the batches.
+
+  A copy in another process opens the store there, and draws the same batches.
+
+  Args:
+    store: Store of a run. Shards that are not packed yet are excluded until
+      `refresh`.
+    stack_size: Number of frames in a state, at least 1.
+    gamma: Discount factor, in [0, 1].
+    weighting: Distribution of the rows: 'steps', 'trajectories' or 'returns'.
+    temperature: Temperature of 'returns', above 0.
+    subset: Selection of trajectories or transitions (see `subsets`); None for the
+      whole run.
+    seed: Seed of the batches; None for a random one.
+    compiled: Maker of batches.
+    **rules: Further arguments of `row_ranges.find`.
+
+  Attributes:
+    trajectories: Trajectories of the run, with the selected rows of each.
+    trajectory_stops: Row after each trajectory, selected or not, int64 (n,).
+
+  Raises:
+    ValueError: If a number is out of its range, or the subset cannot be parsed or is
+      empty.
+  """
+
+  _rows_name: str  # for error messages
+
+  def __init__(
+    self,
+    store: store_lib.Store,
+    stack_size: int,
+    gamma: float,
+    weighting: str,
+    temperature: float,
+    subset: str | None,
+    seed: int | None,
+    compiled: compiled_batches.CompiledBatches,
+    **rules: Any,
+  ):
+    row_ranges.check_weighting(weighting, temperature)
+    if not 0 <= gamma <= 1:
+      raise ValueError(f'gamma={gamma} is not in [0, 1].')
+    self.store = store
+    self.stack_size = stack_size
+    self.gamma = gamma
+    self.weighting, self.temperature = weighting, temperature
+    self.subset = subset
+    self.trajectories = subsets.trajectories(store)
+    self.trajectory_stops = self.trajectories.stop
+    if subset:
+      self.trajectories = subsets.select(
+        subsets.without_lost(store, self.trajectories), subset
+      )
+    self._rules = rules | {'weighting': weighting, 'temperature': temperature}
+    self._shards: frozenset[int] | None = None
+    self._compiled = compiled
+    self._make_locks()
+    self.reseed(seed)
+    self.refresh()
+
+  def _make_locks(self) -> None:
+    self._lock = threading.Lock()
+    self._refreshing = threading.Lock()  # held while the index is updated
+
+  def __getstate__(self) -> dict[str, Any]:
+    # The returns to go hold all rewards, which the store has.
+    dropped = '_lock', '_refreshing', 'returns_to_go'
+    return {k: v for k, v in self.__dict__.items() if k not in dropped}
+
+  def __setstate__(self, state: dict[str, Any]) -> None:
+    self.__dict__.update(state)
+    self._make_locks()
+
+  # --- index of rows -----------------------------------------------------------
+
+  def restrict(self, suffixes: Iterable[int] | None) -> None:
+    """Draws from these shards only, as if the run had no others; None for all."""
+    self._shards = None if suffixes is None else frozenset(suffixes)
+    self.refresh()
+
+  def refresh(self) -> None:
+    """Updates the index with the shards packed since the last refresh."""
+    with self._refreshing:
+      packed = self.store.packed
+      used = packed
+      if self._shards is not None:
+        used = [suffix for suffix in packed if suffix in self._shards]
+      ranges = row_ranges.find(
+        self.store, used, self.trajectories, **self._rules
+      )
+      # One assignment, because other threads may be drawing.
+      self._index = len(packed), ranges
+
+  @property
+  def _ranges(self) -> row_ranges.Ranges:
+    """The rows that can be drawn now."""
+    return self._index[1]
+
+  def _current_ranges(self) -> row_ranges.Ranges:
+    """Returns the rows that can be drawn, those of newly packed shards included."""
+    # Raises errors of packing only: damage to a block concerns the batches that read it.
+    self.store.raise_packing_error()
+    if self._index[0] != self.store.num_packed:
+      self.refresh()
+    ranges = self._ranges
+    if not ranges.total:
+      raise ValueError(
+        f'No {self._rows_name} in {self.store.data_dir}'
+        + (f', subset {self.subset}.' if self.subset else '.')
+      )
+    return ranges
+
+  def subset_hash(self) -> str:
+    """Returns the hash of the subset; see `subsets.hash_of`."""
+    return subsets.hash_of(self.store, self.trajectories)
+
+  @functools.cached_property
+  def returns_to_go(self) -> returns_to_go.ReturnsToGo:
+    """Returns to go of all rows, discounted by `gamma`."""
+    return returns_to_go.ReturnsToGo(
+      self.store.reward, self.trajectory_stops, self.gamma
+    )
+
+  # --- numbers and draws -------------------------------------------------------
+
+  def reseed(self, seed: int | None) -> None:
+    """Restarts at batch 0 with another seed; None for a random one."""
+    sequence = np.random.SeedSequence(seed)
+    self._key = sequence.generate_state(2, np.uint64)
+    self._next = 0
+
+  def skip(self, batches: int) -> None:
+    """Advances the counter of `next_number` by a number of batches."""
+    with self._lock:
+      self._next += batches
+
+  def next_number(self) -> int:
+    """Returns the next batch number: 0, 1, 2, ... since the last `reseed`."""
+    with self._lock:
+      number = self._next
+      self._next += 1
+    return number
+
+  def draw(self, number: int, count: int) -> np.ndarray:
+    """Draws the rows of a batch, with replacement.
+
+    Args:
+      number: Number of the batch, at least 0.
+      count: Number of rows to draw.
+
+    Returns:
+      Rows, int64 (count,): a function of seed, number, count and the rows that can be
+      drawn.
+
+    Raises:
+      ValueError: If there is no row, or packing in the background failed.
+    """
+    return self._current_ranges().draw(self._key, number, count)
+
+  def wait_until_compiled(self) -> bool:
+    """Waits until batches are made by compiled code (`compiled_batches`).
+
+    Batches are the same without. It is loaded in the background.
+
+    Returns:
+      Whether compiled code is available.
+    """
+    return self._compiled.wait()
