@@ -365,16 +365,23 @@ def _methods(settings) -> list[_Method]:
       raise ValueError(
         f'grid: {parameter!r} is not a parameter with a list of values.'
       )
-  labels = _short_names(grid)
+  last = [parameter.split('.')[-1] for parameter in grid]
+  labels = {  # All of a parameter whose last part is ambiguous.
+    parameter: parameter if last.count(short) > 1 else short
+    for parameter, short in zip(grid, last, strict=True)
+  }
   shared = _strings('gin_bindings', settings['gin_bindings'])
   methods = []
   for agent in _agents(settings):
     for combination in itertools.product(*grid.values()):
       chosen = dict(zip(grid, combination, strict=True))
       own = (f'{p} = {as_gin(value)}' for p, value in chosen.items())
-      variant = (
-        f'{labels[p]}={_for_path(value)}' for p, value in chosen.items()
-      )
+      # Only characters that a path may have.
+      names = [re.sub(r'[^\w.+-]+', '_', str(v)) for v in combination]
+      variant = [
+        f'{labels[p]}={name.strip("_")}'
+        for p, name in zip(grid, names, strict=True)
+      ]
       methods.append(
         dataclasses.replace(
           agent,
@@ -387,7 +394,7 @@ def _methods(settings) -> list[_Method]:
 
 def _agents(settings) -> Iterable[_Method]:
   """Yields each agent with its own gin files and bindings."""
-  agents = settings['agents']
+  agents, folder = settings['agents'], _CONFIGS[settings['job']]
   if isinstance(agents, str | list):
     agents = dict.fromkeys(_strings('agents', agents))
   if not isinstance(agents, dict):
@@ -409,22 +416,18 @@ def _agents(settings) -> Iterable[_Method]:
       default = name
     elif user_modules.is_dotted(name):
       class_name, short = name, name.rpartition('.')[2]
-      default = f'{_CONFIGS[settings["job"]]}/base.gin'
-    else:
+      default = f'{folder}/base.gin'
+    elif own.get('gin_files'):
       default = None
+    else:
+      configs = pathlib.Path(_PACKAGE_PARENT, folder).glob('*.gin')
+      known = {path.stem for path in configs} - {'base'}
+      default = f'{folder}/{choices.choose("agent", name, known)}.gin'
     paths = _strings('gin_files', own.get('gin_files') or default)
-    paths = paths or [_packaged_config(settings['job'], name)]
     bindings = _strings('gin_bindings', own.get('gin_bindings'))
     yield _Method(
       short, tuple(map(_absolute, paths)), tuple(bindings), class_name
     )
-
-
-def _packaged_config(job, name):
-  """Returns the path of the package's own gin file for an agent."""
-  configs = pathlib.Path(_PACKAGE_PARENT, _CONFIGS[job]).glob('*.gin')
-  known = {path.stem for path in configs} - {'base'}
-  return f'{_CONFIGS[job]}/{choices.choose("agent", name, known)}.gin'
 
 
 def check_data(sweep: Sweep) -> None:
@@ -461,15 +464,6 @@ def _joined(value: Any) -> str:
   return ','.join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _short_names(grid) -> dict[str, str]:
-  """Returns the last part of each gin parameter, or all of it if ambiguous."""
-  last = [parameter.split('.')[-1] for parameter in grid]
-  return {
-    parameter: parameter if last.count(short) > 1 else short
-    for parameter, short in zip(grid, last, strict=True)
-  }
-
-
 def as_gin(value) -> str:
   """Returns a YAML value in gin syntax; strings in gin syntax are unchanged."""
   if isinstance(value, str):
@@ -481,10 +475,6 @@ def as_gin(value) -> str:
     except (ValueError, SyntaxError):
       return repr(value)
   return repr(value)
-
-
-def _for_path(value) -> str:
-  return re.sub(r'[^\w.+-]+', '_', str(value)).strip('_')
 
 
 def _absolute(path: str) -> str:
