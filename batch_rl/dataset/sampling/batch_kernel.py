@@ -27,6 +27,8 @@ NO_ROOM = 2  # The copy of mapped blocks needs a larger buffer.
 # Columns of `plan`, which has a row for each stretch of consecutive blocks.
 _SHARD, _ENTRY, _LAST, _SKIP, _COUNT, _FRAME, _SOURCE = range(7)
 _MAX_RANGES = 1024  # `pwritev` accepts no more a call.
+_AHEAD = 4  # Number of stretches whose blocks are prefetched.
+_LINE = 64  # Size of a cache line.
 _LOW = np.uint64(0xFFFFFFFF)
 _PHILOX_MULTIPLIERS = (
   np.uint64(0xD2E7470EE14C6C93),
@@ -98,6 +100,26 @@ def _copy_bytes(context, target, source, size):
     return context.get_dummy_value()
 
   return types.void(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def _prefetch(context, address):
+  """Asks for the cache line at an address, without waiting for it."""
+
+  def generate(context, builder, signature, arguments):
+    pointer = context.get_value_type(types.voidptr)
+    number = ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+    function = builder.module.declare_intrinsic(
+      'llvm.prefetch', (pointer,), kind
+    )
+    address = builder.inttoptr(arguments[0], pointer)
+    # For reading, into the second cache.
+    is_write, locality, is_data = (ir.Constant(number, n) for n in (0, 2, 1))
+    builder.call(function, [address, is_write, locality, is_data])
+    return context.get_dummy_value()
+
+  return types.void(types.int64), generate
 
 
 @intrinsic
@@ -423,8 +445,12 @@ def _check(plan, offsets, running, crc32):
   All are checked before the first is decoded: decoding is slower after instructions
   that use the widest registers.
   """
-  for k in range(len(plan)):
-    if plan[k, _SHARD] >= 0:
+  for k in range(-_AHEAD, len(plan)):
+    if k + _AHEAD < len(plan) and plan[k + _AHEAD, _SHARD] >= 0:
+      ahead = plan[k + _AHEAD]
+      for at in range(0, _size(ahead, offsets), _LINE):
+        _prefetch(ahead[_SOURCE] + at)
+    if k >= 0 and plan[k, _SHARD] >= 0:
       before = np.int64(running[plan[k, _ENTRY]])
       size = _size(plan[k], offsets)
       found = _call_crc32(crc32, before, plan[k, _SOURCE], size)

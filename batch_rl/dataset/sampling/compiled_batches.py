@@ -149,12 +149,10 @@ class CompiledBatches:
     made = []
     for i in range(batches):
       part = slice(i * n, (i + 1) * n)
-      batch = Batch(*(column[part] for column in columns), stack_size)
-      if is_stacked:
-        batch = batch._replace(stacks=tuple(arrays[i]))
-      elif frames:
-        batch = batch._replace(windows=arrays[i])
-      made.append(batch)
+      windows = arrays[i] if frames and not is_stacked else None
+      stacks = tuple(arrays[i]) if is_stacked else None
+      small = [column[part] for column in columns]
+      made.append(Batch(*small, stack_size, windows, stacks))
     return made
 
   def _load(self) -> None:

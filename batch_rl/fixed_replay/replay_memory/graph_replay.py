@@ -66,6 +66,7 @@ class _Arrays:
     for name in further:
       types[name] = columns_lib.COLUMNS[name].dtype, (size,)
     self.types = types
+    self._dtypes = [np.dtype(dtype) for dtype, _ in types.values()]
     self._size = size
 
   def load(self, number: int, count: int) -> list[tuple[np.ndarray, ...]]:
@@ -80,12 +81,11 @@ class _Arrays:
     loaded = []
     for i, batch in enumerate(batches):
       part = slice(i * size, (i + 1) * size)
-      values = (
+      arrays = [
         columns[name][part] if name in columns else getattr(batch, name)
         for name in self.types
-      )
-      dtypes = (dtype for dtype, _ in self.types.values())
-      loaded.append(tuple(map(np.asarray, values, dtypes)))
+      ]
+      loaded.append(tuple(map(np.asarray, arrays, self._dtypes)))
     return loaded
 
   def load_next(self) -> tuple[np.ndarray, ...]:
