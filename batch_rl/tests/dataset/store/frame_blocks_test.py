@@ -24,6 +24,7 @@ def directory(tmp_path):
 def test_damaged_memory_is_an_error(tmp_path):
   shards.write_run(tmp_path, [30] * 3, capacity=50)
   opened = stores.open_store(tmp_path)
+  opened.raise_error()
   opened._packed[0].blocks[3] ^= 16
   with pytest.raises(
     shard_reader.DataError,
