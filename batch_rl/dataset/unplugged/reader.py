@@ -242,7 +242,8 @@ def _parse(name: str, record: tfrecords.Record) -> dict[str, Any]:
   """Returns the features of the episode in a record, after checking them.
 
   Raises:
-    ValueError: If the record holds something else.
+    ValueError: If the record holds something else, or a feature is missing, has another
+      type or length, or has values that Atari has not.
   """
   try:
     found = examples.parse(record.data)
@@ -253,18 +254,6 @@ def _parse(name: str, record: tfrecords.Record) -> dict[str, Any]:
     ) from error
   if 'o_t' in found:
     raise ValueError(_refusal_of_shuffled(name))
-  return _check_features(name, found)
-
-
-def _check_features(
-  name: str, found: dict[str, examples.Values]
-) -> dict[str, Any]:
-  """Returns the features of an episode, after checking them.
-
-  Raises:
-    ValueError: If a feature is missing, has another type or length, or has values that
-      Atari has not.
-  """
   prefix = f'Invalid dataset: {name}'
   for key, kind in _KINDS.items():
     value = found.get(key)
