@@ -213,13 +213,6 @@ class RunRows:
       return placement.start + placement.rows
     return columns.add_count
 
-  def ring_places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns each shard's first row, its ring position, and the ring's capacity.
-
-    The arrays are int64. The first also has the number of rows at its end.
-    """
-    return self.starts, self._ring_start, self._capacities
-
   def ring_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the shards and ring positions of rows.
 

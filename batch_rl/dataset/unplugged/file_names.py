@@ -13,7 +13,6 @@ import re
 # Name of the bucket, and of the format in manifests.
 NAME = 'rl_unplugged'
 FOLDER = 'atari_episodes_ordered'
-SHUFFLED_FOLDER = 'atari'
 SHUFFLED_COUNT = 100
 # Games of the DQN Replay Dataset that RL Unplugged has.
 GAMES = (

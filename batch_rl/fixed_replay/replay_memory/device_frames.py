@@ -226,7 +226,7 @@ def _is_host(device: str) -> bool:
 
 
 def _free_memory(device: str) -> int | None:
-  """Returns the free memory of a device in bytes; None if it is unknown."""
+  """Returns the bytes that can be loaded into a device; None if they are unknown."""
   if _is_host(device):
     # Of TensorFlow's allocator that keeps freed memory (`dopamine_compat`).
     most = int(os.environ.get('TF_CPU_BFC_MEM_LIMIT_IN_MB', 1 << 16)) << 20
@@ -242,6 +242,7 @@ def _free_memory(device: str) -> int | None:
       for found in device_lib.list_local_devices(config)
     }
     used = tf.config.experimental.get_memory_info(name)['current']
-    return limits[name] - used
+    # All frames are in the host's memory on their way.
+    return min(limits[name] - used, machine.available_memory())
   except (KeyError, RuntimeError, ValueError, tf.errors.OpError):
     return None

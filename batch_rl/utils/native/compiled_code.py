@@ -4,7 +4,6 @@ from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
 
 # Compiles a function that only compiled functions call.
 inner = njit(nogil=True, error_model='numpy', no_cpython_wrapper=True)
@@ -37,14 +36,3 @@ def c_call(result: Any, *arguments: Any) -> Any:
     return builder.call(address, values)
 
   return result(types.int64, *arguments), generate
-
-
-@intrinsic
-def pointer(context: Any, address: Any) -> Any:
-  """Returns the pointer to an address of bytes."""
-  result = types.CPointer(types.uint8)
-
-  def generate(context, builder, signature, arguments):
-    return builder.inttoptr(arguments[0], context.get_value_type(result))
-
-  return result(types.int64), generate
