@@ -93,8 +93,8 @@ def test_no_damage_is_silent(
     'change': bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :],
   }[kind]
   path.write_bytes(content[:at] + rest)
-  if path.read_bytes() == content:
-    return
+  if path.read_bytes().rstrip() == content.rstrip():
+    return  # JSON may lack its last line break.
   if 'shard' in name:
     assert str(path) in packed_shard.verify_packed(str(directory), 1)
   try:
