@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset.sampling import batch_stream, sequences
+from batch_rl.dataset.sampling import sampler as sampler_lib
 
 try:
   import torch
@@ -155,6 +156,8 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
       accelerator, or the run cannot be packed.
   """
 
+  _refused: type = sequences.SequenceSampler
+
   def __init__(
     self,
     sampler: batch_stream.NumberedSampler,
@@ -164,6 +167,11 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
     device: torch.device | str | None = None,
     **kwargs: Any,
   ):
+    if isinstance(sampler, self._refused):
+      raise ValueError(
+        f'{type(self).__name__} cannot use a {type(sampler).__name__}: use the other '
+        'of TransitionDataset and SequenceDataset.'
+      )
     if pin_memory and not torch.cuda.is_available():
       raise ValueError(
         'pin_memory=True needs a GPU, and PyTorch finds none here.'
@@ -290,3 +298,5 @@ class SequenceDataset(TransitionDataset):
     pin_memory: Whether the threads copy the batches into pinned memory.
     device: Device to which the threads copy the batches; None for none.
   """
+
+  _refused = sampler_lib.Sampler

@@ -264,6 +264,11 @@ class _Verification:
       if (header := checks.headers.get('observation'))
     )
     observation: tuple = max(types, key=lambda t: types[t], default=('', ()))
+    described = manifests.look_up(
+      self._manifest, 'format', 'columns', 'observation', kind=list
+    )
+    if described and len(described) == 2 and isinstance(described[1], list):
+      observation = described[0], tuple(described[1])
     return shard_checks.Expected(
       num_actions=environment.get('num_actions'),
       padding=manifests.PADDING if padding is None else padding,
@@ -331,6 +336,13 @@ class _Verification:
           f'{path} is not the file that the manifest describes (sha256 '
           f'{actual[:12]}..., not {expected[:12]}...).',
         )
+    of_format = {
+      shard_files.file_name(name, checks.suffix) for name in shard_files.FILES
+    }
+    for name in sorted(described.keys() - of_format):
+      path = os.path.join(self._data_dir, name)
+      if not os.path.exists(path):
+        self._add('error', path, f'{path} is in the manifest, but missing.')
 
   def _find_repeated_frames(self) -> None:
     """Finds shards with the same frames as an earlier one, such as a renamed copy."""

@@ -115,9 +115,10 @@ class ShardChecks:
     if count is not None:
       with self._reporting('add_count') as path:
         self.add_count = shard_reader.check_add_count(path, count)
-    for name in self.paths.keys() & set(shard_files.COLUMNS):
-      with self._reporting(name) as path:
-        self.headers[name] = shard_reader.read_header(path)
+    for name in shard_files.COLUMNS:
+      if name in self.paths:
+        with self._reporting(name) as path:
+          self.headers[name] = shard_reader.read_header(path)
 
   def check_columns(self, expected: Expected) -> None:
     """Reads and checks all other files."""

@@ -94,7 +94,8 @@ def check_options(
     what: Data or option to which they do not apply.
   """
   for name in wrong:
-    if getattr(arguments, name) not in (None, False):
+    value = getattr(arguments, name)
+    if value is not None and value is not False:  # 0 is given, too.
       raise ValueError(f'--{name} does not apply to {what}; remove it.')
 
 

@@ -39,7 +39,7 @@ def add_fingerprint(commands: Any) -> None:
 def read_copy(copy: copies.Copy, with_frames: bool = True) -> None:
   """Reads a copy and shows the progress."""
   with console.Progress() as progress:
-    copy.read(with_frames, lambda count: progress(copy.path, count, copy.total))
+    copy.read(with_frames, progress.begin(copy.path, copy.total))
 
 
 def _open(arguments: argparse.Namespace, *paths: str) -> list[copies.Copy]:

@@ -136,7 +136,6 @@ class Progress:
   ) -> Callable[[int], None]:
     """Shows the bar of a stage; returns its callback, which threads may call."""
     self.__exit__()
-    self._stage = stage
     self._bar = tqdm.tqdm(
       total=total,
       desc='import' if stage == 'B' else stage,
@@ -145,10 +144,11 @@ class Progress:
       disable=None,
       leave=False,
     )
+    self._stage = stage
     return self._bar.update
 
   def __call__(self, stage: str, count: int, total: int) -> None:
-    """Advances the bar of a stage; see `episode_import.Progress`."""
+    """Advances the bar of a stage, in one thread; see `episode_import.Progress`."""
     if stage != self._stage:
       self.begin(stage, total)
     self._bar.update(count)

@@ -125,10 +125,12 @@ def _tabulate(entries: list[dict[str, Any]], digits: int) -> list[str]:
   with_unclipped = any(
     entry['return']
     and entry['unclipped_return']
+    # The manifest's returns are of rewards before they were rounded to float32.
     and not math.isclose(
-      entry['return']['mean'], entry['unclipped_return']['mean'], rel_tol=1e-4
+      value, entry['return'][key], rel_tol=1e-4, abs_tol=1e-4
     )
     for entry in entries[:-1]
+    for key, value in (entry['unclipped_return'] or {}).items()
   )
   head = ['shard', 'rows', 'steps', 'padding', 'episodes', 'length']
   head += ['return', 'min', 'max']

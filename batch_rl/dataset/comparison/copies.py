@@ -80,6 +80,10 @@ class Copy(abc.ABC):
     position = self._position(int(self.rows.begin[episode]) + step)
     return {'episode': episode, 'step': step, **position}
 
+  def _hash_of_zero(self) -> np.uint64:
+    zero = np.zeros((1, *self.frame_shape), self.frame_dtype)
+    return hashed_rows.hash_rows(zero)[0]
+
   def _skip_padding(
     self,
     begin: np.ndarray,
@@ -102,8 +106,7 @@ class Copy(abc.ABC):
       action: Actions.
       reward: Rewards.
     """
-    zero = np.zeros((1, *self.frame_shape), self.frame_dtype)
-    hash_of_zero = hashed_rows.hash_rows(zero)[0]
+    hash_of_zero = self._hash_of_zero()
     first = begin.copy()
     for skipped in range(most):
       index = np.flatnonzero((first == begin + skipped) & (first < stop))
@@ -164,9 +167,14 @@ class LoggedCopy(Copy):
     trajectories = subsets.trajectories(store)
     begin = np.minimum(trajectories.steps_begin, trajectories.stop)
     if with_frames:
-      begin = self._skip_padding(
-        trajectories.begin,
-        trajectories.stop,
+      hash_of_zero = self._hash_of_zero()
+      for i in np.flatnonzero(trajectories.at_reset):
+        if (frame[trajectories.begin[i] : begin[i]] != hash_of_zero).any():
+          begin[i] = trajectories.begin[i]  # Padding was not logged.
+      late = np.flatnonzero(~trajectories.at_reset)
+      begin[late] = self._skip_padding(
+        trajectories.begin[late],
+        trajectories.stop[late],
         store.first_padding(),
         frame,
         store.action,

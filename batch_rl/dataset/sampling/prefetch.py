@@ -136,6 +136,8 @@ def _load(batches: list[_Batch], load: Load) -> None:
     return
   try:
     contents = load(batches[0].number, len(batches))
+    if len(contents) != len(batches):
+      raise ValueError(f'{len(contents)} batches instead of {len(batches)}.')
   except BaseException as error:
     if len(batches) > 1:
       for batch in batches:

@@ -176,9 +176,9 @@ def check_reward(value: Any) -> float:
   Raises:
     ValueError: If it is not a number, or not finite in float32.
   """
-  # Neither text nor a sequence of one number is a reward.
-  is_number = np.ndim(value) == 0 and not isinstance(value, (str, bytes))
   try:
+    # Neither text nor a sequence of one number is a reward.
+    is_number = np.ndim(value) == 0 and not isinstance(value, (str, bytes))
     reward = float(value) if is_number else math.nan
   except (TypeError, ValueError, OverflowError):
     reward = math.nan

@@ -10,6 +10,7 @@ import numpy as np
 
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.dataset.store import (
+  frame_stacks,
   lz4_blocks,
   packed_columns,
   packed_shard,
@@ -258,10 +259,11 @@ class RunFrames(run_rows.RunRows):
     """
     frame, block_rows = self._frame_bytes, packed_shard.BLOCK_ROWS
     tables = self.frame_tables
-    out = np.zeros((len(positions), frame), np.uint8)
-    wanted = np.flatnonzero(
-      (positions >= 0) & (tables.addresses[shard_of] != 0)
-    )
+    is_stored = (positions >= 0) & (tables.addresses[shard_of] != 0)
+    # TensorFlow would copy other memory, all frames of a run for a device at once.
+    out = frame_stacks.aligned((len(positions), frame), np.dtype(np.uint8))
+    out[~is_stored] = 0
+    wanted = np.flatnonzero(is_stored)
     shard_of, positions = shard_of[wanted], positions[wanted]
     block, skip = np.divmod(positions, block_rows)
     entry = self._first_entry[shard_of] + block

@@ -48,6 +48,8 @@ def compressor(dictionary: bytes, level: int) -> Callable[[Any], bytes]:
     size = library.LZ4_compress_HC_continue(
       stream, block, local.output, len(block), bound
     )
+    if size <= 0:
+      raise RuntimeError(f'LZ4 failed on a block of {len(block)} bytes.')
     return ctypes.string_at(local.output, size)
 
   return compress

@@ -44,7 +44,7 @@ class Columns:
   terminal: np.ndarray
   frame_shape: tuple[int, ...]
   frame_dtype: np.dtype
-  sources: Mapping[str, Mapping]
+  sources: Mapping[str, dict[str, Any]]
   digest: str = ''
   truncated: tuple[int, ...] | None = None
 

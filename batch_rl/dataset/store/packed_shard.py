@@ -235,7 +235,7 @@ def is_fresh(packed: PackedShard, data_dir: str) -> bool:
   copy, hashes are compared.
 
   Args:
-    packed: Packed shard.
+    packed: Packed shard; its `sources` get the times of files with equal hashes.
     data_dir: Directory of the shards.
 
   Raises:
@@ -248,12 +248,23 @@ def is_fresh(packed: PackedShard, data_dir: str) -> bool:
       found = files.stat(path)
       if found['bytes'] != source['bytes']:
         return False
-      if (
-        found['mtime_ns'] != source['mtime_ns']
-        and files.sha256(path) != source['sha256']
-      ):
-        return False
+      if found['mtime_ns'] != source['mtime_ns']:
+        if files.sha256(path) != source['sha256']:
+          return False
+        source['mtime_ns'] = found['mtime_ns']
     except (OSError, ValueError) as error:
       _raise_failed_read(error, path)
       raise ValueError(f'{path} cannot be read: {error}') from error
   return True
+
+
+def rewrite_sources(directory: str, packed: PackedShard) -> None:
+  """Writes `sources` again, so that the next start need not hash the files.
+
+  Args:
+    directory: Directory of the store; the caller holds its lock.
+    packed: Packed shard in it.
+  """
+  path = paths(directory, packed.columns.suffix)[1]
+  description = _read_description(path) | {'sources': packed.columns.sources}
+  files.write_json(path, files.with_hash(description))

@@ -2,8 +2,8 @@
 
 The compressed frames (`frame_blocks`) are in memory or in a memory-mapped directory
 (`store_directory`). The small columns are read first, so the rows of the run
-(`run_rows`) are known at once. Frames are packed in the background (`packer`). A directory may be a cache beside the shards, or
-replace them (`convert`).
+(`run_rows`) are known at once. Frames are packed in the background (`packer`). A
+directory may be a cache beside the shards, or replace them (`convert`).
 """
 
 import concurrent.futures

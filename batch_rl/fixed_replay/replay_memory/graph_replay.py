@@ -163,7 +163,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     self._further = columns_lib.check(columns)
     # Checked before the memory reads shards.
     row_sampler.check_counts(prefetch_threads=prefetch_threads)
-    if prefetch:
+    if prefetch != 0:
       row_sampler.check_counts(prefetch=prefetch)
     if not isinstance(frames_on_device, bool):
       raise ValueError(
