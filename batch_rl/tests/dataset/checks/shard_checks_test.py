@@ -43,10 +43,6 @@ def misshape(path):
   save(path, array[:-1] if array.ndim else np.stack([array, array]))
 
 
-def mistype(path):
-  save(path, load(path).astype(np.float64))
-
-
 def bare_pickle(path):
   path.write_bytes(gzip.compress(pickle.dumps({'a': 1})))
 
@@ -63,7 +59,7 @@ def replace_by_folder(path):
     flip_a_bit,
     append,
     misshape,
-    mistype,
+    lambda path: save(path, load(path).astype(np.float64)),
     bare_pickle,
     lambda path: path.unlink(),
     replace_by_folder,
@@ -82,10 +78,10 @@ def test_a_damaged_file_is_named_and_the_others_are_checked(logs, name, damage):
 
 
 @pytest.mark.parametrize(
-  'name, suffix, function, level, problem',
+  'name, function, problem',
   [
     *(
-      ('invalid_range', 0, lambda _, value=value: np.array(value), 'error', '')
+      ('invalid_range', lambda _, value=value: np.array(value), '')
       for value in (
         [-1, 0, 1],
         [38, 39, 40],
@@ -96,42 +92,29 @@ def test_a_damaged_file_is_named_and_the_others_are_checked(logs, name, damage):
         [39.0],
       )
     ),
-    ('add_count', 0, lambda _: np.array(-39), 'error', '-39'),
-    ('action', 1, put(20, -1), 'error', 'action -1'),
-    (
-      'action',
-      1,
-      put(20, 18),
-      'error',
-      'action 18, but the ALE has 18 (wrong in 1 rows)',
-    ),
-    ('reward', 1, put(20, -np.inf), 'error', 'reward -inf'),
-    ('reward', 1, put(20, np.nan), 'error', 'reward nan'),
-    ('terminal', 1, put(20, 2), 'error', 'terminal 2'),
+    ('add_count', lambda _: np.array(-39), '-39'),
+    ('action', put(20, -1), 'action -1'),
+    ('action', put(20, 18), 'the ALE has 18 (wrong in 1 rows)'),
+    ('reward', put(20, -np.inf), 'reward -inf'),
+    ('reward', put(20, np.nan), 'reward nan'),
+    ('terminal', put(20, 2), 'terminal 2'),
     # Rows 33 to 35 are the padding of the second episode.
     (
       'observation',
-      0,
       put(34, 1),
-      'suspicious',
-      'fewer than 3 padding rows (all zero) at the start of 1 of 2 episodes.',
+      'than 3 padding rows (all zero) at the start of 1',
     ),
-    (
-      'observation',
-      1,
-      lambda o: np.repeat(o, 2, axis=2),
-      'error',
-      '|u1 (2, 4)',
-    ),
-    ('observation', 1, lambda o: o[:, :0], 'error', '|u1 (0, 2)'),
+    ('observation', lambda o: np.repeat(o, 2, axis=2), '|u1 (2, 4)'),
+    ('observation', lambda o: o[:, :0], '|u1 (0, 2)'),
   ],
 )
-def test_a_wrong_value_is_found(logs, name, suffix, function, level, problem):
-  path = change(logs, name, suffix, function)
+def test_a_wrong_value_is_found(logs, name, function, problem):
+  path = change(logs, name, 0, function)
   wrong = run_checks.verify(str(logs)).problems
   (finding,) = [found for found in wrong if found.file == str(path)]
-  assert finding.level == level and problem in finding.message
-  assert '\n' not in finding.message
+  is_padding = 'padding' in problem
+  assert finding.level == ('suspicious' if is_padding else 'error')
+  assert problem in finding.message and '\n' not in finding.message
   # Two values in the place of one are an unusual padding or a long episode.
   assert all(f.level == 'suspicious' for f in wrong if f is not finding)
 
@@ -211,26 +194,32 @@ def test_the_padding_is_that_of_the_manifest(tmp_path):
   assert not is_well(tmp_path)
 
 
-def test_an_endless_episode_is_suspicious(tmp_path):
-  """One shard of 27,100 rows with frames of two bytes."""
-  capacity = 27_100
-  columns = {
-    'observation': np.arange(capacity * 2, dtype=np.uint8).reshape(-1, 1, 2),
-    'action': np.zeros(capacity, np.int32),
-    'reward': np.zeros(capacity, np.float32),
-    'terminal': np.zeros(capacity, np.uint8),
-    'add_count': np.array(capacity - 1),
-    'invalid_range': np.array([capacity - 2, capacity - 1, 0, 1, 2]),
-  }
-  columns['observation'][:3] = 0
-  for name, array in columns.items():
-    save(file_of(tmp_path, name, 0), array)
+@pytest.mark.parametrize(
+  'limits, steps',
+  [
+    ({}, 27_000),
+    ({'max_num_frames_per_episode': 243, 'frame_skip': 4}, 60),
+    ({'frame_skip': 4}, 27_000),
+  ],
+)
+def test_an_endless_episode_is_suspicious(tmp_path, limits, steps):
+  """Frames of two bytes; the row of the terminal is not counted."""
+  environment = {'game': 'Pong', 'repeat_action_probability': 0.25} | limits
+  rows = steps + 50
+  with replay_log.ReplayLog(
+    str(tmp_path),
+    (1, 2),
+    np.uint8,
+    rows + 9,
+    stack_size=1,
+    metadata={'environment': environment},
+  ) as log:
+    for step in range(rows + 1):
+      log.add([[1 + step % 7, step % 5]], 0, 0.0, step == rows)
   finding = the_only(tmp_path, 'suspicious')
   assert finding.file == str(file_of(tmp_path, 'terminal', 0))
-  assert '27,099 consecutive rows without a terminal' in finding.message
-  change(tmp_path, 'terminal', 0, put(9_000, 1))
-  change(tmp_path, 'observation', 0, put(slice(9_001, 9_004), 0))
-  assert is_well(tmp_path)
+  assert f'has {rows:,} consecutive' in finding.message
+  assert f'at most {steps:,} steps' in finding.message
 
 
 def test_a_failed_read_is_a_finding(logs, monkeypatch):
