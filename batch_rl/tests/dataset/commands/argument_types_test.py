@@ -1,6 +1,6 @@
 """Wrong arguments are refused in one line, before anything is written."""
 
-import os
+import itertools
 
 import pytest
 
@@ -41,10 +41,8 @@ def tree(tmp_path_factory):
   root = tmp_path_factory.mktemp('tree')
   data = root / 'data'
   for path, game in ((RUN, 'Pong'), ('Breakout', 'Breakout')):
-    environment = {'game': game}
-    with shards.make_log(
-      data / path / 'replay_logs', 40, environment=environment
-    ) as log:
+    logs = data / path / 'replay_logs'
+    with shards.make_log(logs, 40, environment={'game': game}) as log:
       for row in sum(shards.make_episodes([30, 30]), []):
         shards.add_row(log, row)
   (data / 'loop-v0').symlink_to('loop-v0')
@@ -61,11 +59,7 @@ def is_refused(tree, run, monkeypatch):
   monkeypatch.setenv('MINARI_DATASETS_PATH', str(tree / 'minari'))
 
   def snapshot():
-    return {
-      os.path.join(folder, name): os.lstat(os.path.join(folder, name)).st_size
-      for folder, folders, names in os.walk(tree)
-      for name in [*folders, *names]
-    }
+    return {path: path.lstat().st_size for path in tree.rglob('*')}
 
   def refused(arguments, value):
     before = snapshot()
@@ -83,49 +77,38 @@ def fill(template, value):
   return [value if part == '{}' else part for part in template]
 
 
-@pytest.mark.parametrize('command', SOURCES)
-@pytest.mark.parametrize('path', ['', 'missing', 'loop-v0'])
+WRITERS = ['convert', 'export', 'import', 'fetch']
+WITHOUT_A_RUN = ['file-v0', 'folder.png']
+WRONG_DESTINATIONS = [
+  *('gs://bucket/new-v0', 'file-v0/below-v0', 'loop-v0/below-v0'),
+  *('/proc/new-v0', f'{RUN}/../1/replay_logs/new-v0'),
+]
+
+
+@pytest.mark.parametrize(
+  'command, path',
+  [
+    *itertools.product(SOURCES, ['', 'missing', 'loop-v0']),
+    *itertools.product(['verify', 'convert', 'import', 'fetch'], WITHOUT_A_RUN),
+  ],
+)
 def test_wrong_sources(is_refused, command, path):
   assert is_refused(fill(SOURCES[command], path), path or 'empty')
 
 
-@pytest.mark.parametrize('command', ['verify', 'convert', 'import', 'fetch'])
-@pytest.mark.parametrize('path', ['file-v0', 'folder.png'])
-def test_sources_without_a_run(is_refused, command, path):
-  assert is_refused(fill(SOURCES[command], path), path)
-
-
-@pytest.mark.parametrize('command', DESTINATIONS)
-@pytest.mark.parametrize('path', ['\t', 'a\0b'])
-def test_wrong_names_of_destinations(is_refused, command, path):
-  named = repr(path).strip("'") if path.strip() else 'empty'
-  assert is_refused(fill(DESTINATIONS[command], path), named)
-
-
 @pytest.mark.parametrize(
-  'command', ['convert', 'export', 'import', 'import --shards', 'fetch']
-)
-@pytest.mark.parametrize(
-  'path',
+  'command, path, named',
   [
-    'gs://bucket/new-v0',
-    'file-v0/below-v0',
-    'loop-v0/below-v0',
-    '/proc/new-v0',
-    f'{RUN}/../1/replay_logs/new-v0',
+    *itertools.product(DESTINATIONS, ['\t'], ['empty']),
+    *itertools.product(DESTINATIONS, ['a\0b'], [r'a\x00b']),
+    *itertools.product([*WRITERS, 'import --shards'], WRONG_DESTINATIONS, ['']),
+    # In the source, or with other content.
+    *itertools.product(WRITERS, ['.'], ['.']),
+    *itertools.product(WRITERS[:3], ['/'], ['/']),
   ],
 )
-def test_wrong_destinations(is_refused, command, path):
-  assert is_refused(fill(DESTINATIONS[command], path), '')
-
-
-@pytest.mark.parametrize('command', ['convert', 'export', 'import', 'fetch'])
-@pytest.mark.parametrize('path', ['.', '/'])
-def test_destinations_in_the_source_or_with_other_content(
-  is_refused, command, path
-):
-  if (command, path) != ('fetch', '/'):
-    assert is_refused(fill(DESTINATIONS[command], path), path)
+def test_wrong_destinations(is_refused, command, path, named):
+  assert is_refused(fill(DESTINATIONS[command], path), named)
 
 
 HUGE = '9' * 30
