@@ -1,6 +1,7 @@
 """Tests for `import` of RL Unplugged's files."""
 
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -51,22 +52,18 @@ def test_checkpoints_may_be_chosen_and_added(folder, tmp_path, run):
   assert logged_run.open(target).store.suffixes == list(NUMBERS)
   code, out, err = run('verify', target)
   assert code == 0 and 'all is well' in out, err
-
-
-def test_shards_of_the_dataset_have_the_same_transitions(folder, tmp_path, run):
+  # As shards of the dataset, the transitions are the same.
   target = tmp_path / 'Pong' / '1'
-  options = '--shards', '--shard_rows=100'
-  code, _, err = run('import', folder, target, '--run=1', *options)
-  assert code == 0, err
+  options = '--run=1', '--shards', '--shard_rows=100'
+  assert run('import', folder, target, *options)[0] == 0
   assert len(os.listdir(target / 'replay_logs')) == 3 * 6 + 1
   same(target / 'replay_logs')
 
 
 def test_files_of_an_earlier_import_are_not_missing(folder, tmp_path, run):
-  target = tmp_path / 'store'
   for number, missing in ((0, '1-49'), (3, '1-2,4-49')):
     source = folder / file_names.format(1, number, 50)
-    code, out, err = run('import', source, target)
+    code, out, err = run('import', source, tmp_path / 'store')
     assert code == 0 and f'no files of checkpoints {missing}.' in out, err
 
 
@@ -92,21 +89,17 @@ def test_a_wrong_assumption_on_terminal_steps_has_a_way_out(tmp_path, run):
 
 def test_a_damaged_file_is_named_and_the_others_are_kept(tmp_path, run):
   folder, store = tmp_path / 'Pong', tmp_path / 'store'
-  paths = unplugged_files.write_run(folder, 1, [0, 1])
-  with open(paths[1], 'rb') as file:
-    content = file.read()
-  with open(paths[1], 'wb') as file:
-    file.write(content[:-2000])
+  path = pathlib.Path(unplugged_files.write_run(folder, 1, [0, 1])[1])
+  content = path.read_bytes()
+  path.write_bytes(content[:-2000])
   code, out, err = run('import', folder, store)
   assert code == 1 and out.count('left out: ') == 1, out + err
-  assert paths[1] in out and '--checkpoints' in out
+  assert str(path) in out and '--checkpoints' in out
   code, _, err = run('verify', store)
   assert code == 2 and 'run the same import again' in err
   kept = os.stat(store / 'shard-0.bin').st_mtime_ns
-  with open(paths[1], 'wb') as file:
-    file.write(content)
-  code, _, err = run('import', folder, store)
-  assert code == 0, err
+  path.write_bytes(content)
+  assert run('import', folder, store)[0] == 0
   assert os.stat(store / 'shard-0.bin').st_mtime_ns == kept
   same(store, [0, 1])
 
