@@ -22,13 +22,13 @@ def transition_hashes(episodes):
       xxhash.xxh64_intdigest(struct.pack('<I', number))
       for number in episode.frame
     ]
-    n = len(frames)
-    for i in range(n if episode.terminated else n - 1):
-      terminal = episode.terminated and i == n - 1
-      after = 0 if terminal else frames[i + 1]
-      action, reward = episode.action[i], episode.reward[i]
-      fields = frames[i], action, reward, terminal, after
-      hashes.append(xxhash.xxh64_intdigest(struct.pack('<QifQQ', *fields)))
+    last = len(frames) - 1
+    for i in range(last + episode.terminated):
+      fields = frames[i], episode.action[i], episode.reward[i], i == last
+      after = 0 if i == last else frames[i + 1]
+      hashes.append(
+        xxhash.xxh64_intdigest(struct.pack('<QifQQ', *fields, after))
+      )
   return hashes
 
 
