@@ -92,16 +92,6 @@ def test_manifest_and_directory_differ(logs, problem):
   assert problem.format(logs=logs) in the_only(logs, 'error').message
 
 
-def test_a_damaged_manifest_does_not_stop_the_check(logs):
-  (logs / manifests.FILE_NAME).write_text('{"shards": [')
-  flip_a_bit(file_of(logs, 'reward', 1))
-  files = {finding.file for finding in findings(logs, 'error')}
-  assert files == {
-    str(logs / manifests.FILE_NAME),
-    str(file_of(logs, 'reward', 1)),
-  }
-
-
 def test_rows_lost_between_shards_are_found(tmp_path):
   """The original logger could lose rows, and wrote no manifest."""
   logs = tmp_path / 'replay_logs'

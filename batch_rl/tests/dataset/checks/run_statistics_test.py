@@ -100,13 +100,3 @@ def test_errors_are_one_line(tmp_path):
   path.write_bytes(b'')
   with pytest.raises(ValueError, match='is damaged'):
     compute(tmp_path)
-
-
-def test_a_run_without_a_complete_episode(tmp_path):
-  log = shards.make_log(tmp_path / 'replay_logs', 40)
-  for row in shards.make_episodes([30])[0][:-1]:
-    shards.add_row(log, row)
-  log.close()
-  statistics = compute(tmp_path)
-  assert statistics.totals()['return'] is None
-  assert statistics.totals()['agent_steps'] == 29
