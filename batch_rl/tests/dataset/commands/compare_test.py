@@ -1,6 +1,5 @@
 """The commands `compare` and `fingerprint`, and `verify --fingerprints`."""
 
-import gzip
 import json
 import shutil
 
@@ -8,9 +7,9 @@ import numpy as np
 import pytest
 
 from batch_rl.dataset.comparison import copies, fingerprints
-from batch_rl.dataset.shards import manifests, shard_files, shard_reader
+from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests import shards
-from batch_rl.tests.dataset.checks.run_files import SAMPLE
+from batch_rl.tests.dataset.checks import run_files
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.utils import files
 
@@ -19,17 +18,15 @@ def change(run_dir, column, suffix, position, value):
   """Changes a value of a shard."""
   name = shard_files.file_name(column, suffix)
   path = run_dir / 'replay_logs' / name
-  array = shard_reader.read_array(str(path))
+  array = run_files.load(path)
   array[position] = value
-  with gzip.open(path, 'wb') as file:
-    np.save(file, array)
+  run_files.save(path, array)
 
 
 def set_game(run_dir, game):
   logs = str(run_dir / 'replay_logs')
-  manifest = manifests.read(logs)
-  manifest['environment'] = {'game': game}
-  manifests.write(logs, manifest)
+  environment = {'game': game}
+  manifests.write(logs, manifests.read(logs) | {'environment': environment})
 
 
 def test_copies_of_a_run_are_the_same(root, run):
@@ -48,18 +45,18 @@ def test_copies_of_a_run_are_the_same(root, run):
 
 def test_the_first_difference_is_named_with_its_place(root, run):
   one, two = root / 'Pong' / '1', root / 'Pong' / '2'
-  change(two, 'observation', 1, (4, 1, 0), 99)
   # Row 39 is the ring's last row, row 40 its first. The second episode's padding
   # is in rows 33 to 35.
-  place = 'episode 1, step 8 (shard 1, ring position 4)'
-  code, out, err = run('compare', one, two)
-  assert code == 1 and not err and f': A: {place}; B: {place}: frame ' in out
-  change(two, 'reward', 0, 3 + 17, 0.5)
-  difference, verdict = run('compare', one, two)[1].splitlines()[3:]
-  place = 'episode 0, step 17 (shard 0, ring position 20)'
-  assert f'A: {place}; B: {place}: reward ' in difference
-  assert difference.endswith(' and 0.5')
-  assert '0 are in both, 2 only in A and 2 only in B' in verdict
+  for column, *changed, place in (
+    ('frame', 1, (4, 1, 0), 99, 'episode 1, step 8 (shard 1, ring position 4)'),
+    ('reward', 0, 20, 0.5, 'episode 0, step 17 (shard 0, ring position 20)'),
+  ):
+    change(two, column.replace('frame', 'observation'), *changed)
+    code, out, err = run('compare', one, two)
+    assert code == 1 and not err
+    assert f'A: {place}; B: {place}: {column} ' in out
+  assert ' and 0.5\n' in out
+  assert out.endswith('0 are in both, 2 only in A and 2 only in B\n')
   code, out, _ = run('compare', one, two, '--quick', '--json')
   document = json.loads(out)
   assert code == 1 and document['different'] == {'a': 1, 'b': 1}
@@ -193,7 +190,7 @@ def test_a_wrong_fingerprint_is_one_line(root, run, printed, content, message):
 def test_fingerprints_of_the_samples_are_in_the_package(
   run, shards, transitions
 ):
-  copy = copies.open_copy(str(SAMPLE.parents[1] / run))
+  copy = copies.open_copy(str(run_files.SAMPLE.parents[1] / run))
   copy.read(True, lambda count: None)
   made = fingerprints.make(copy)
   assert fingerprints.read(f'{run.replace("/", "-")}-sample') == made
