@@ -1,8 +1,10 @@
 """Damaged manifests and descriptions of stores end in one line, or are reported."""
 
 import contextlib
+import functools
 import io
 import json
+import operator
 
 import hypothesis
 import pytest
@@ -59,12 +61,9 @@ def test_a_damaged_store_does_not_hide_the_others(root, run):
   assert code == 0 and not err and out.count('\n') == 4
 
 
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats()
 VALUES = st.recursive(
-  st.none()
-  | st.booleans()
-  | st.integers()
-  | st.floats()
-  | st.sampled_from([10**30, -1, 2**63, '\ud800', 'x', '']),
+  SCALARS | st.sampled_from([10**30, -1, 2**63, '\ud800', 'x', '']),
   lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner),
   max_leaves=4,
 )
@@ -98,10 +97,7 @@ def test_any_change_of_a_manifest_is_read_or_one_line(fuzzed_run, data, value):
   entry = data.draw(st.sampled_from(['environment', 'format', *intact]))
   inside = [(entry,), *places(intact[entry], (entry,))]
   *outer, last = data.draw(st.sampled_from(inside))
-  inner = changed
-  for key in outer:
-    inner = inner[key]
-  inner[last] = value
+  functools.reduce(operator.getitem, outer, changed)[last] = value
   path = directory / 'replay_logs' / manifests.FILE_NAME
   path.write_text(json.dumps(changed))
   for command in ('inspect', 'subset', 'verify'):
