@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from batch_rl.dataset import __main__ as tools
 from batch_rl.dataset.shards import manifests
 from batch_rl.tests import shards
+from batch_rl.tests.dataset.checks.run_files import flip_a_bit
 from batch_rl.tests.dataset.conftest import is_one_line
 
 DAMAGE = {
@@ -47,18 +48,21 @@ def test_a_damaged_manifest_is_named(root, run, damage):
 
 def test_a_damaged_store_does_not_hide_the_others(root, run):
   stores = root / 'stores'
-  for name in '123':
+  for name in '1234':
     run('convert', root / 'Pong' / '1', stores / name)
   (stores / '1' / manifests.FILE_NAME).write_text('[]')
   (stores / '3' / 'store.json').write_bytes(DAMAGE['nested'])
+  flip_a_bit(stores / '4' / 'shard-1.bin')
   code, _, err = run('inspect', stores / '3')
   assert code == 2 and is_one_line(err) and 'store.json is damaged' in err
   code, out, _ = run('verify', '--all', stores)
-  assert code == 1 and out.endswith(f'NOT well: {stores}/1, {stores}/3\n')
+  wrong = ', '.join(f'{stores}/{name}' for name in '134')
+  assert code == 1 and out.endswith(f'NOT well: {wrong}\n')
+  assert f'error: {stores}/4/shard-1.bin is damaged' in out
   assert f'error: {stores / "1" / manifests.FILE_NAME} is damaged: ' in out
   assert f'{stores}/2: all is well' in out
   code, out, err = run('inspect', stores)
-  assert code == 0 and not err and out.count('\n') == 4
+  assert code == 0 and not err and out.count('\n') == 5
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats()
