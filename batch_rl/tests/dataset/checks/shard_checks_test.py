@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 
 from batch_rl.dataset.checks import run_checks
-from batch_rl.dataset.shards import (
-  replay_log,
-  shard_files,
-  shard_reader,
-)
+from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.checks.run_files import (
   CAPACITY,
