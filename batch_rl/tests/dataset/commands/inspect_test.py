@@ -12,9 +12,8 @@ from batch_rl.tests.dataset.conftest import is_one_line
 
 def test_the_sample_with_a_plot_and_a_video(run, tmp_path):
   plot, video = tmp_path / 'plot.png', tmp_path / 'episode.gif'
-  code, out, err = run(
-    'inspect', SAMPLE, '--plot', plot, '--video', video, '--episode', 0
-  )
+  options = '--plot', plot, '--video', video, '--episode', 0
+  code, out, err = run('inspect', SAMPLE, *options)
   assert code == 0 and not err
   assert out.startswith(f'{SAMPLE}: Pong by dqn, observations 84 x 84 uint8')
   (total,) = [line for line in out.splitlines() if line.startswith('total')]
