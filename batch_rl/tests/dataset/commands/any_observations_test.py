@@ -39,14 +39,13 @@ def test_every_command_reads_shards_and_their_store(
   assert len(hashes) == 1
 
 
-def test_what_is_no_image_is_left_out_in_one_line(run, tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  observations.write('worlds/1/replay_logs', 'vector', stack_size=2)
-  arguments = ('--plot', 'plot.png', '--video', 'episode.gif')
-  code, out, err = run('inspect', 'worlds/1', *arguments)
+def test_what_is_no_image_is_left_out_in_one_line(run, tmp_path):
+  world, plot, video = (tmp_path / name for name in ('world', 'a.png', 'a.gif'))
+  observations.write(str(world / 'replay_logs'), 'vector', stack_size=2)
+  arguments = 'inspect', world, '--plot', plot, '--video', video
+  code, out, err = run(*arguments)
   assert code == 0 and not err and '\ntotal ' in out
-  assert out.count('are not images') == 1 and 'plot: plot.png' in out
-  assert Image.open('plot.png').size == (1320, 649)
-  assert not (tmp_path / 'episode.gif').exists()
-  document = json.loads(run('inspect', 'worlds/1', '--json', *arguments)[1])
+  assert out.count('are not images') == 1 and f'plot: {plot}' in out
+  assert Image.open(plot).size == (1320, 649) and not video.exists()
+  document = json.loads(run(*arguments, '--json')[1])
   assert document['video'] is None and 'not images' in document['no_frames']
