@@ -24,7 +24,7 @@ def test_a_run_without_an_episode_is_plotted_whatever_its_name(tmp_path):
   log = shards.make_log(run, 40)
   shards.add_row(log, shards.Row(1, 0, 0.0, 0))
   log.close()
-  plots.plot(compute(run), str(tmp_path / 'plot.png'))
+  for ending in ('png', 'svg'):
+    plots.plot(compute(run), str(tmp_path / f'plot.{ending}'))
   assert Image.open(tmp_path / 'plot.png').size == (1320, 1155)
-  plots.plot(compute(run), str(tmp_path / 'plot.svg'))
   assert r'caf\udcff $x_{' in (tmp_path / 'plot.svg').read_text('utf-8')

@@ -23,9 +23,9 @@ def load(path):
     return np.load(file)
 
 
-def save(path, array, pickled=False):
+def save(path, array):
   content = io.BytesIO()
-  np.save(content, array, allow_pickle=pickled)
+  np.save(content, array)
   path.write_bytes(gzip.compress(content.getvalue(), 1))
 
 

@@ -7,12 +7,7 @@ import numpy as np
 import pytest
 
 from batch_rl.dataset.checks import run_checks
-from batch_rl.dataset.shards import (
-  manifests,
-  replay_log,
-  shard_files,
-  shard_reader,
-)
+from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.checks.run_files import (
   CAPACITY,
@@ -30,6 +25,13 @@ from batch_rl.tests.dataset.checks.run_files import (
 ATARI = {'game': 'Pong', 'repeat_action_probability': 0.25}
 
 
+def make_log(directory, environment, capacity, dtype):
+  metadata = {'environment': environment}
+  return replay_log.ReplayLog(
+    str(directory), (2, 2), dtype, capacity, stack_size=1, metadata=metadata
+  )
+
+
 def truncate(path):
   path.write_bytes(path.read_bytes()[:-9])
 
@@ -41,10 +43,6 @@ def append(path):
 def misshape(path):
   array = load(path)
   save(path, array[:-1] if array.ndim else np.stack([array, array]))
-
-
-def mistype(path):
-  save(path, load(path).astype(np.float64))
 
 
 def bare_pickle(path):
@@ -63,7 +61,7 @@ def replace_by_folder(path):
     flip_a_bit,
     append,
     misshape,
-    mistype,
+    lambda path: save(path, load(path).astype(np.float64)),
     bare_pickle,
     lambda path: path.unlink(),
     replace_by_folder,
@@ -82,10 +80,10 @@ def test_a_damaged_file_is_named_and_the_others_are_checked(logs, name, damage):
 
 
 @pytest.mark.parametrize(
-  'name, suffix, function, level, problem',
+  'name, function, problem',
   [
     *(
-      ('invalid_range', 0, lambda _, value=value: np.array(value), 'error', '')
+      ('invalid_range', lambda _, value=value: np.array(value), '')
       for value in (
         [-1, 0, 1],
         [38, 39, 40],
@@ -96,42 +94,29 @@ def test_a_damaged_file_is_named_and_the_others_are_checked(logs, name, damage):
         [39.0],
       )
     ),
-    ('add_count', 0, lambda _: np.array(-39), 'error', '-39'),
-    ('action', 1, put(20, -1), 'error', 'action -1'),
-    (
-      'action',
-      1,
-      put(20, 18),
-      'error',
-      'action 18, but the ALE has 18 (wrong in 1 rows)',
-    ),
-    ('reward', 1, put(20, -np.inf), 'error', 'reward -inf'),
-    ('reward', 1, put(20, np.nan), 'error', 'reward nan'),
-    ('terminal', 1, put(20, 2), 'error', 'terminal 2'),
+    ('add_count', lambda _: np.array(-39), '-39'),
+    ('action', put(20, -1), 'action -1'),
+    ('action', put(20, 18), 'the ALE has 18 (wrong in 1 rows)'),
+    ('reward', put(20, -np.inf), 'reward -inf'),
+    ('reward', put(20, np.nan), 'reward nan'),
+    ('terminal', put(20, 2), 'terminal 2'),
     # Rows 33 to 35 are the padding of the second episode.
     (
       'observation',
-      0,
       put(34, 1),
-      'suspicious',
-      'fewer than 3 padding rows (all zero) at the start of 1 of 2 episodes.',
+      'than 3 padding rows (all zero) at the start of 1',
     ),
-    (
-      'observation',
-      1,
-      lambda o: np.repeat(o, 2, axis=2),
-      'error',
-      '|u1 (2, 4)',
-    ),
-    ('observation', 1, lambda o: o[:, :0], 'error', '|u1 (0, 2)'),
+    ('observation', lambda o: np.repeat(o, 2, axis=2), '|u1 (2, 4)'),
+    ('observation', lambda o: o[:, :0], '|u1 (0, 2)'),
   ],
 )
-def test_a_wrong_value_is_found(logs, name, suffix, function, level, problem):
-  path = change(logs, name, suffix, function)
+def test_a_wrong_value_is_found(logs, name, function, problem):
+  path = change(logs, name, 0, function)
   wrong = run_checks.verify(str(logs)).problems
   (finding,) = [found for found in wrong if found.file == str(path)]
-  assert finding.level == level and problem in finding.message
-  assert '\n' not in finding.message
+  is_padding = 'padding' in problem
+  assert finding.level == ('suspicious' if is_padding else 'error')
+  assert problem in finding.message and '\n' not in finding.message
   # Two values in the place of one are an unusual padding or a long episode.
   assert all(f.level == 'suspicious' for f in wrong if f is not finding)
 
@@ -149,46 +134,32 @@ def test_stale_rows_may_hold_anything(logs):
   assert 'to 7' in note.message
 
 
-@pytest.mark.parametrize(
-  'environment, action, problem',
-  [
-    ({'num_actions': 4}, 4, 'action 4, but the game has 4'),
-    ({}, 10_000, 'action 10000, but no environment has 10000'),
-  ],
-)
-def test_impossible_actions_are_found(tmp_path, environment, action, problem):
+@pytest.mark.parametrize('limit', [4, None])
+def test_impossible_actions_are_found(tmp_path, limit):
+  environment = {'num_actions': limit} if limit else {}
   with shards.make_log(tmp_path, 40, environment=environment) as log:
-    shards.add_row(log, shards.Row(1, action, 0.0, 1))
-  assert problem in the_only(tmp_path, 'error').message
+    shards.add_row(log, shards.Row(1, limit or 10_000, 0.0, 1))
+  owner = 'the game has 4' if limit else 'no environment has 10000'
+  assert owner in the_only(tmp_path, 'error').message
 
 
-@pytest.mark.parametrize('environment', [{'game': 'Bandit'}, ATARI])
-def test_other_environments_are_not_checked_as_atari(tmp_path, environment):
+@pytest.mark.parametrize('is_atari', [False, True])
+def test_other_environments_are_not_checked_as_atari(tmp_path, is_atari):
   """A bandit has the same observation at each step, and large rewards."""
-  with replay_log.ReplayLog(
-    str(tmp_path),
-    (2, 2),
-    np.float32,
-    27_201,
-    stack_size=1,
-    metadata={'environment': environment},
-  ) as log:
+  environment = ATARI if is_atari else {'game': 'Bandit'}
+  with make_log(tmp_path, environment, 27_201, np.float32) as log:
     for step in range(54_400):
       frame = np.ones((2, 2), np.float32)
       log.add(frame, step % 30, 1e3 * (step % 2), False)
-  problems, notes = (
-    ' '.join(f.message for f in found)
-    for found in (
-      run_checks.verify(str(tmp_path)).problems,
-      findings(tmp_path, 'note'),
-    )
-  )
-  if environment != ATARI:
-    assert not problems and 'clipped' not in notes
-    assert 'the same frame in all 27,200 rows' in notes
+  found = findings(tmp_path)
+  messages = ' '.join(finding.message for finding in found)
+  if not is_atari:
+    assert {finding.level for finding in found} == {'note'}
+    assert 'same frame in all 27,200 rows' in messages
+    assert 'clipped' not in messages
     return
   for problem in ('frames of float32', 'the ALE has 18', 'without a terminal'):
-    assert problem in problems
+    assert problem in messages
 
 
 def test_equal_frames_are_suspicious(tmp_path):
@@ -204,33 +175,24 @@ def test_equal_frames_are_suspicious(tmp_path):
   assert finding.file == str(path) and 'the same frame' in finding.message
 
 
-def test_the_padding_is_that_of_the_manifest(tmp_path):
-  shards.write_run(tmp_path, [30, 30], CAPACITY, stack_size=1)
-  assert is_well(tmp_path)
-  (tmp_path / manifests.FILE_NAME).unlink()
-  assert not is_well(tmp_path)
-
-
-def test_an_endless_episode_is_suspicious(tmp_path):
-  """One shard of 27,100 rows with frames of two bytes."""
-  capacity = 27_100
-  columns = {
-    'observation': np.arange(capacity * 2, dtype=np.uint8).reshape(-1, 1, 2),
-    'action': np.zeros(capacity, np.int32),
-    'reward': np.zeros(capacity, np.float32),
-    'terminal': np.zeros(capacity, np.uint8),
-    'add_count': np.array(capacity - 1),
-    'invalid_range': np.array([capacity - 2, capacity - 1, 0, 1, 2]),
-  }
-  columns['observation'][:3] = 0
-  for name, array in columns.items():
-    save(file_of(tmp_path, name, 0), array)
+@pytest.mark.parametrize(
+  'limits, steps',
+  [
+    ({}, 27_000),
+    ({'max_num_frames_per_episode': 243, 'frame_skip': 4}, 60),
+    ({'frame_skip': 4}, 27_000),
+  ],
+)
+def test_an_endless_episode_is_suspicious(tmp_path, limits, steps):
+  """The row of the terminal is not counted."""
+  rows = steps + 50
+  with make_log(tmp_path, ATARI | limits, rows + 9, np.uint8) as log:
+    for step in range(rows + 1):
+      log.add(np.eye(2, dtype=int) * (1 + step % 7), 0, 0.0, step == rows)
   finding = the_only(tmp_path, 'suspicious')
   assert finding.file == str(file_of(tmp_path, 'terminal', 0))
-  assert '27,099 consecutive rows without a terminal' in finding.message
-  change(tmp_path, 'terminal', 0, put(9_000, 1))
-  change(tmp_path, 'observation', 0, put(slice(9_001, 9_004), 0))
-  assert is_well(tmp_path)
+  assert f'has {rows:,} consecutive' in finding.message
+  assert f'at most {steps:,} steps' in finding.message
 
 
 def test_a_failed_read_is_a_finding(logs, monkeypatch):

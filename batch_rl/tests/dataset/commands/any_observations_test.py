@@ -9,15 +9,12 @@ from PIL import Image
 from batch_rl.tests import observations
 
 
-@pytest.fixture(params=observations.KINDS)
-def kind(request, tmp_path, monkeypatch):
-  """Kind of the observations of the run `worlds/1`, in the current directory."""
+@pytest.mark.parametrize('kind', observations.KINDS)
+def test_every_command_reads_shards_and_their_store(
+  kind, run, tmp_path, monkeypatch
+):
   monkeypatch.chdir(tmp_path)
-  observations.write('worlds/1/replay_logs', request.param, stack_size=2)
-  return request.param
-
-
-def test_every_command_reads_shards_and_their_store(kind, run):
+  observations.write('worlds/1/replay_logs', kind, stack_size=2)
   code, out, err = run('verify', 'worlds/1')
   assert code == 0 and not err and 'all is well (3 shards' in out
   assert out.count('note: ') == 1 and 'stale rows' in out  # nothing of Atari
@@ -37,27 +34,18 @@ def test_every_command_reads_shards_and_their_store(kind, run):
     (total,) = [line for line in out.splitlines() if line.startswith('total')]
     assert total.split()[1:5] == ['103', '98', '5', '5']
     assert 'unclipped' not in out and '2 episodes were truncated' in out
-    code, out, err = run('subset', path, 'random_trajectories(0.4)', '--json')
-    assert code == 0 and not err
+    out = run('subset', path, 'random_trajectories(0.4)', '--json')[1]
     hashes.add(json.loads(out)['hash'])
   assert len(hashes) == 1
 
 
-@pytest.mark.parametrize('kind', ['vector'], indirect=True)
-def test_what_is_no_image_is_left_out_in_one_line(kind, run, tmp_path):
-  arguments = ('--plot', 'plot.png', '--video', 'episode.gif')
-  code, out, err = run('inspect', 'worlds/1', *arguments)
+def test_what_is_no_image_is_left_out_in_one_line(run, tmp_path):
+  world, plot, video = (tmp_path / name for name in ('world', 'a.png', 'a.gif'))
+  observations.write(str(world / 'replay_logs'), 'vector', stack_size=2)
+  arguments = 'inspect', world, '--plot', plot, '--video', video
+  code, out, err = run(*arguments)
   assert code == 0 and not err and '\ntotal ' in out
-  shape, dtype = observations.KINDS[kind]
-  (note,) = [line for line in out.splitlines() if 'not images' in line]
-  assert note.startswith(
-    'note: the plot has no frames and there is no video: observations of '
-    f'{np.dtype(dtype)} {shape} are not images'
-  )
-  assert 'plot: plot.png' in out and 'video: ' not in out.replace(note, '')
-  assert Image.open('plot.png').size == (1320, 649)
-  assert not (tmp_path / 'episode.gif').exists()
-  code, out, err = run('inspect', 'worlds/1', '--json', *arguments[2:])
-  document = json.loads(out)
-  assert code == 0 and document['video'] is None
-  assert 'not images' in document['no_frames']
+  assert out.count('are not images') == 1 and f'plot: {plot}' in out
+  assert Image.open(plot).size == (1320, 649) and not video.exists()
+  document = json.loads(run(*arguments, '--json')[1])
+  assert document['video'] is None and 'not images' in document['no_frames']

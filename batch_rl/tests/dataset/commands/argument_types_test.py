@@ -1,6 +1,6 @@
 """Wrong arguments are refused in one line, before anything is written."""
 
-import os
+import itertools
 
 import pytest
 
@@ -11,28 +11,21 @@ from batch_rl.tests.dataset.conftest import is_one_line
 RUN = 'Pong/1'
 FETCH = ['fetch', '.', '--game', 'Pong', '--run', '1', '--data_dir', '../new']
 # Commands with `{}` in the place of a path that is read.
-SOURCES = {
-  'compare': ['compare', '{}', 'run'],
-  'fingerprint': ['fingerprint', '{}'],
-  'verify': ['verify', '{}'],
-  'verify --all': ['verify', '{}', '--all'],
-  'inspect': ['inspect', '{}'],
-  'subset': ['subset', '{}'],
-  'convert': ['convert', '{}', '../new'],
-  'export': ['export', '{}', '../new-v0', '--format', 'minari'],
-  'import': ['import', '{}', '../new'],
-  'import --format': ['import', '{}', '../new', '--format', 'rlds'],
-  'fetch': ['fetch', '{}', *FETCH[2:]],
-}
+SOURCES = [
+  *('compare {} run', 'fingerprint {}', 'verify {} --all'),
+  *('inspect {}', 'subset {}', 'export {} ../new-v0 --format minari'),
+  *('import {} ../new --format rlds', 'verify {}', 'convert {} ../new'),
+  *('import {} ../new', ' '.join(['fetch', '{}', *FETCH[2:]])),
+]
 # Commands with `{}` in the place of a path that is written.
-DESTINATIONS = {
-  'convert': ['convert', RUN, '{}'],
-  'export': ['export', RUN, '{}', '--format', 'minari'],
-  'import': ['import', RUN, '{}'],
-  'import --shards': ['import', RUN, '{}', '--shards'],
-  'fetch': [*FETCH[:-1], '{}'],
-  'inspect --plot': ['inspect', RUN, '--plot', '{}'],
-}
+WRITERS = [
+  *(f'convert {RUN} {{}}', f'export {RUN} {{}} --format minari'),
+  *(f'import {RUN} {{}}', ' '.join([*FETCH[:-1], '{}'])),
+]
+DESTINATIONS = WRITERS + [
+  f'import {RUN} {{}} --shards',
+  f'inspect {RUN} --plot {{}}',
+]
 
 
 @pytest.fixture(scope='module')
@@ -41,10 +34,8 @@ def tree(tmp_path_factory):
   root = tmp_path_factory.mktemp('tree')
   data = root / 'data'
   for path, game in ((RUN, 'Pong'), ('Breakout', 'Breakout')):
-    environment = {'game': game}
-    with shards.make_log(
-      data / path / 'replay_logs', 40, environment=environment
-    ) as log:
+    logs = data / path / 'replay_logs'
+    with shards.make_log(logs, 40, environment={'game': game}) as log:
       for row in sum(shards.make_episodes([30, 30]), []):
         shards.add_row(log, row)
   (data / 'loop-v0').symlink_to('loop-v0')
@@ -61,11 +52,7 @@ def is_refused(tree, run, monkeypatch):
   monkeypatch.setenv('MINARI_DATASETS_PATH', str(tree / 'minari'))
 
   def snapshot():
-    return {
-      os.path.join(folder, name): os.lstat(os.path.join(folder, name)).st_size
-      for folder, folders, names in os.walk(tree)
-      for name in [*folders, *names]
-    }
+    return {path: path.lstat().st_size for path in tree.rglob('*')}
 
   def refused(arguments, value):
     before = snapshot()
@@ -80,103 +67,85 @@ def is_refused(tree, run, monkeypatch):
 
 
 def fill(template, value):
-  return [value if part == '{}' else part for part in template]
+  return [value if part == '{}' else part for part in template.split()]
 
 
-@pytest.mark.parametrize('command', SOURCES)
-@pytest.mark.parametrize('path', ['', 'missing', 'loop-v0'])
-def test_wrong_sources(is_refused, command, path):
-  assert is_refused(fill(SOURCES[command], path), path or 'empty')
-
-
-@pytest.mark.parametrize('command', ['verify', 'convert', 'import', 'fetch'])
-@pytest.mark.parametrize('path', ['file-v0', 'folder.png'])
-def test_sources_without_a_run(is_refused, command, path):
-  assert is_refused(fill(SOURCES[command], path), path)
-
-
-@pytest.mark.parametrize('command', DESTINATIONS)
-@pytest.mark.parametrize('path', ['\t', 'a\0b'])
-def test_wrong_names_of_destinations(is_refused, command, path):
-  named = repr(path).strip("'") if path.strip() else 'empty'
-  assert is_refused(fill(DESTINATIONS[command], path), named)
+WRONG_DESTINATIONS = [
+  *('gs://bucket/new-v0', 'file-v0/below-v0', 'loop-v0/below-v0'),
+  *('/proc/new-v0', f'{RUN}/../1/replay_logs/new-v0'),
+]
 
 
 @pytest.mark.parametrize(
-  'command', ['convert', 'export', 'import', 'import --shards', 'fetch']
-)
-@pytest.mark.parametrize(
-  'path',
+  'command, path',
   [
-    'gs://bucket/new-v0',
-    'file-v0/below-v0',
-    'loop-v0/below-v0',
-    '/proc/new-v0',
-    f'{RUN}/../1/replay_logs/new-v0',
+    *itertools.product(SOURCES, ['', 'missing', 'loop-v0']),
+    *itertools.product(SOURCES[-4:], ['file-v0', 'folder.png']),
   ],
 )
-def test_wrong_destinations(is_refused, command, path):
-  assert is_refused(fill(DESTINATIONS[command], path), '')
+def test_wrong_sources(is_refused, command, path):
+  assert is_refused(fill(command, path), path or 'empty')
 
 
-@pytest.mark.parametrize('command', ['convert', 'export', 'import', 'fetch'])
-@pytest.mark.parametrize('path', ['.', '/'])
-def test_destinations_in_the_source_or_with_other_content(
-  is_refused, command, path
-):
-  if (command, path) != ('fetch', '/'):
-    assert is_refused(fill(DESTINATIONS[command], path), path)
+@pytest.mark.parametrize(
+  'command, path, named',
+  [
+    *itertools.product(DESTINATIONS, ['\t'], ['empty']),
+    *itertools.product(DESTINATIONS, ['a\0b'], [r'a\x00b']),
+    *itertools.product([*WRITERS, 'import --shards'], WRONG_DESTINATIONS, ['']),
+    # In the source, or with other content.
+    *itertools.product(WRITERS, ['.'], ['.']),
+    *itertools.product(WRITERS[:3], ['/'], ['/']),
+  ],
+)
+def test_wrong_destinations(is_refused, command, path, named):
+  assert is_refused(fill(command, path), named)
 
 
 HUGE = '9' * 30
 MINARI = f'export {RUN} ../new-v0 --format minari'
 RLDS = f'import {RUN} ../new --format rlds'
 FETCH_ALL = ' '.join(FETCH)
+# Commands, and the value or option that the error names.
+MISTAKES = {
+  '': 'COMMAND',
+  f'look {RUN}': 'look',
+  f'verify {RUN} --fast': '--fast',
+  'fetch . --run 1 --game=..': '--game',
+  f'{RLDS} --game=a/b': '--game',
+  f'{RLDS} --game={"x" * 256}': '--game',
+  f'inspect {RUN} --video ../x.gif --episode={HUGE}': 'no episode',
+  f'inspect {RUN} --video ../x.gif --episode=1.5': '--episode',
+  f'inspect {RUN} --episode=1': '--video',
+  f'inspect {RUN} --video a.avi': '.gif or .mp4',
+  f'inspect {RUN} --video missing/a.gif': 'missing',
+  f'inspect {RUN} --plot a.doc': '.png',
+  f'inspect {RUN} --plot folder.png': 'folder.png',
+  'inspect \x1b[31m': r'\x1b[31m',
+  f'{FETCH_ALL} --shards=1-10001': '--shards=',
+  f'{FETCH_ALL} --shards=2-1': '--shards=',
+  f'subset {RUN} shards(-1,2)': 'shards(-1,2)',
+  f'subset {RUN} {"(" * 9999}': '',
+  f'{MINARI} --subset=x': 'x',
+  f'{MINARI} --subset=': '',
+  f'compare {RUN} Pong': f'e.g. {RUN}',
+  f'compare {RUN} Breakout': 'Breakout',
+  f'compare {RUN} {SAMPLE}': 'uint8 (84, 84)',
+  f'compare {RUN} run_1-00000-of-00050': 'does not exist',
+  f'compare {RUN} {RUN} --run=1': '--run does not apply',
+  f'compare {RUN} {RUN} --last_step=auto': '--last_step does not apply',
+  f'verify {RUN} --fingerprints Breakout-1': 'MinAtar-Breakout-1-sample',
+  f'verify . --all --fingerprints {RUN}': '--all',
+} | {
+  f'{command}={value}': command.rpartition(' ')[2]
+  for value in ('', '-1', '1.5', HUGE)
+  for command in (
+    *(f'{FETCH_ALL} --jobs', f'{FETCH_ALL} --run'),
+    *(f'{MINARI} --stack', f'{RLDS} --shard_rows'),
+  )
+}
 
 
-@pytest.mark.parametrize(
-  'command, value',
-  [
-    ('', 'COMMAND'),
-    (f'look {RUN}', 'look'),
-    (f'verify {RUN} --fast', '--fast'),
-    *((f'fetch . --run 1 --game={game}', '--game') for game in ('', '..')),
-    (f'{RLDS} --game=a/b', '--game'),
-    (f'{RLDS} --game={"x" * 256}', '--game'),
-    *(
-      (f'{command}={value}', command.rpartition(' ')[2])
-      for value in ('', '-1', '1.5', HUGE)
-      for command in (
-        f'{FETCH_ALL} --jobs',
-        f'{FETCH_ALL} --run',
-        f'{MINARI} --stack',
-        f'{RLDS} --shard_rows',
-      )
-    ),
-    (f'inspect {RUN} --video ../x.gif --episode={HUGE}', 'no episode'),
-    (f'inspect {RUN} --video ../x.gif --episode=1.5', '--episode'),
-    (f'inspect {RUN} --episode=1', '--video'),
-    (f'inspect {RUN} --video a.avi', '.gif or .mp4'),
-    (f'inspect {RUN} --video missing/a.gif', 'missing'),
-    (f'inspect {RUN} --plot a.doc', '.png'),
-    (f'inspect {RUN} --plot /', '/'),
-    (f'inspect {RUN} --plot folder.png', 'folder.png'),
-    ('inspect \x1b[31m', r'\x1b[31m'),
-    (f'{FETCH_ALL} --shards=1-10001', '--shards='),
-    (f'{FETCH_ALL} --shards=2-1', '--shards='),
-    *((f'subset {RUN} {text}', text) for text in ('x', 'shards(-1,2)')),
-    (f'subset {RUN} {"(" * 9999}', ''),
-    (f'{MINARI} --subset=x', 'x'),
-    (f'{MINARI} --subset=', ''),
-    (f'compare {RUN} Pong', f'e.g. {RUN}'),
-    (f'compare {RUN} Breakout', 'Breakout'),
-    (f'compare {RUN} {SAMPLE}', 'uint8 (84, 84)'),
-    (f'compare {RUN} run_1-00000-of-00050', 'does not exist'),
-    (f'compare {RUN} {RUN} --run=1', '--run does not apply'),
-    (f'compare {RUN} {RUN} --last_step=auto', '--last_step does not apply'),
-    (f'verify {RUN} --fingerprints Breakout-1', 'MinAtar-Breakout-1-sample'),
-    (f'verify . --all --fingerprints {RUN}', '--all'),
-  ],
-)
-def test_a_mistake_names_the_value(is_refused, command, value):
-  assert is_refused(command.split(), value)
+@pytest.mark.parametrize('command', MISTAKES)
+def test_a_mistake_names_the_value(is_refused, command):
+  assert is_refused(command.split(), MISTAKES[command])

@@ -35,6 +35,15 @@ def source(request, tmp_path_factory):
   return directory, path.name
 
 
+def measured(run, *arguments):
+  """Returns what `run` returns, and the most memory that Python held."""
+  tracemalloc.start()
+  try:
+    return *run(*arguments), tracemalloc.get_traced_memory()[1]
+  finally:
+    tracemalloc.stop()
+
+
 @pytest.mark.parametrize(
   'command', ['verify', 'inspect', 'convert', 'import', 'fetch']
 )
@@ -48,12 +57,7 @@ def test_a_bomb_is_one_line(run, source, tmp_path, command):
       [directory, '--game', 'Pong', '--run', '1', '--data_dir', target]
     ),
   }.get(command, [directory / 'Pong' / '1'])
-  tracemalloc.start()
-  try:
-    code, out, err = run(command, *arguments)
-    peak = tracemalloc.get_traced_memory()[1]
-  finally:
-    tracemalloc.stop()
+  code, out, err, peak = measured(run, command, *arguments)
   assert peak < 50e6
   if command in ('verify', 'fetch'):
     assert code == 1 and any(name in line for line in out.splitlines())
@@ -69,10 +73,5 @@ def test_the_largest_rows_take_little_memory(run, tmp_path):
   os.remove(logs / 'manifest.json')
   path = logs / shard_files.file_name('observation', 0)
   shards.write_zeros(path, '|u1', (ROWS, 1 << 22), ROWS << 22)
-  tracemalloc.start()
-  try:
-    code, out, _ = run('convert', tmp_path / 'Pong' / '1', tmp_path / 'new')
-    peak = tracemalloc.get_traced_memory()[1]
-  finally:
-    tracemalloc.stop()
+  code, out, _, peak = measured(run, 'convert', logs.parent, tmp_path / 'new')
   assert code == 0 and '33 rows' in out and peak < 250e6, peak

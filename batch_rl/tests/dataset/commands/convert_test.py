@@ -1,7 +1,9 @@
-"""The command `convert`: a store takes the place of its run."""
+"""The commands `convert` and `subset`: a store takes the place of its run."""
 
 import json
 
+from batch_rl.dataset.sampling import sampler
+from batch_rl.dataset.store import store
 from batch_rl.tests.dataset.conftest import is_one_line
 
 
@@ -12,25 +14,27 @@ def test_a_store_takes_the_place_of_its_run(root, run):
   assert code == 0 and document['store'] == str(path)
   assert (document['shards'], document['rows']) == (2, 66)
   assert document['bytes_per_row'] == document['bytes'] / 66
-  for arguments in (['inspect', '--json'], ['subset', '--json']):
-    _, of_run, _ = run(*arguments, directory)
-    code, of_store, _ = run(*arguments, path)
-    assert code == 0
-    documents = [json.loads(text) for text in (of_run, of_store)]
-    for document in documents:
-      document.pop('directory', None)
-      document.pop('run', None)
-      for entry in [*document.get('shards', []), document.get('total', {})]:
-        entry.pop('bytes', None)
-        entry.pop('bytes_per_transition', None)
-    assert documents[0] == documents[1]
-  videos = [root / '1.gif', root / '2.gif']
+  text = 'random_trajectories(0.5)'
+  found, videos = [], [root / '1.gif', root / '2.gif']
   for source, video in zip((directory, path), videos, strict=True):
-    code, _, err = run('inspect', source, '--video', video)
-    assert code == 0 and not err
-  assert videos[0].read_bytes() == videos[1].read_bytes()
-  code, out, _ = run('inspect', root / 'stores')
-  first = out.splitlines()[1].split()
-  assert code == 0 and first[:4] == ['Pong', '1', '2', '66']
+    code, out, _ = run('inspect', '--json', source, '--video', video)
+    document = json.loads(out)
+    for entry in (document, document['total'], *document['shards']):
+      for key in ('directory', 'run', 'video', 'bytes', 'bytes_per_transition'):
+        entry.pop(key, None)
+    found.append((document, video.read_bytes()))
+    code, out, err = run('subset', '--json', source, text)
+    document = json.loads(out)
+    assert code == 0 and not err and document['subset'] == text
+    assert document['trajectories'] == 1 and document['transitions'] == 30
+    assert document['of_transitions'] == 60
+    opened = store.Store(str(directory / 'replay_logs'), pack=False)
+    expected = sampler.Sampler(opened, 4, subset=text, seed=0).subset_hash()
+    assert document['hash'] == expected
+    out = run('subset', source)[1]
+    assert 'transitions   60, 100.00 % of the run' in out
+  assert found[0] == found[1]
+  out = run('inspect', root / 'stores')[1]
+  assert out.splitlines()[1].split()[:4] == ['Pong', '1', '2', '66']
   code, _, err = run('convert', path, root / 'again')
   assert code == 2 and is_one_line(err) and 'is already a store' in err

@@ -1,9 +1,10 @@
 """Damaged manifests and descriptions of stores end in one line, or are reported."""
 
 import contextlib
+import functools
 import io
 import json
-import shutil
+import operator
 
 import hypothesis
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from batch_rl.dataset import __main__ as tools
 from batch_rl.dataset.shards import manifests
 from batch_rl.tests import shards
+from batch_rl.tests.dataset.checks.run_files import flip_a_bit
 from batch_rl.tests.dataset.conftest import is_one_line
 
 DAMAGE = {
@@ -30,51 +32,42 @@ def test_a_damaged_manifest_is_named(root, run, damage):
   directory = root / 'Pong' / '1'
   path = directory / 'replay_logs' / manifests.FILE_NAME
   path.write_bytes(damage)
-  for arguments in (
-    ['inspect', directory],
-    ['subset', directory],
-    ['convert', directory, root / 'store'],
-    ['import', directory, root / 'imported'],
-  ):
-    code, _, err = run(*arguments)
-    last = err.rpartition('\r')[2].removeprefix(
-      '\x1b[A'
-    )  # after a progress bar
+  for command in ('inspect', 'subset', 'convert', 'import'):
+    target = [root / 'new'] if command in ('convert', 'import') else []
+    code, _, err = run(command, directory, *target)
+    # After a progress bar.
+    last = err.rpartition('\r')[2].removeprefix('\x1b[A')
     assert code == 2 and f'{path} is damaged: ' in last, err
     assert err.count('\n') == 1
-  code, out, err = run('verify', directory)
-  assert code == 1 and not err and out.count(f'error: {path} is damaged: ') == 1
   code, out, err = run('verify', '--all', root)
   assert code == 1 and out.endswith(f'2 runs: NOT well: {directory}\n')
+  assert not err and out.count(f'error: {path} is damaged: ') == 1
   code, out, err = run('inspect', root)  # lists the runs
   assert code == 0 and not err and out.count('\n') == 3
 
 
 def test_a_damaged_store_does_not_hide_the_others(root, run):
-  for name in ('1', '2'):
-    run('convert', root / 'Pong' / name, root / 'stores' / name)
-  path = root / 'stores' / '1' / manifests.FILE_NAME
-  intact = path.read_bytes()
-  path.write_text('[]')
-  code, out, _ = run('verify', root / 'stores' / '1')
-  assert code == 1 and f'error: {path} is damaged: it is [], not' in out
-  path.write_bytes(intact)
-  (root / 'stores' / '1' / 'store.json').write_bytes(DAMAGE['nested'])
-  code, _, err = run('inspect', root / 'stores' / '1')
+  stores = root / 'stores'
+  for name in '1234':
+    run('convert', root / 'Pong' / '1', stores / name)
+  (stores / '1' / manifests.FILE_NAME).write_text('[]')
+  (stores / '3' / 'store.json').write_bytes(DAMAGE['nested'])
+  flip_a_bit(stores / '4' / 'shard-1.bin')
+  code, _, err = run('inspect', stores / '3')
   assert code == 2 and is_one_line(err) and 'store.json is damaged' in err
-  code, out, _ = run('verify', '--all', root / 'stores')
-  assert code == 1 and out.endswith(f'NOT well: {root}/stores/1\n')
-  assert f'{root}/stores/2: all is well' in out
-  code, out, err = run('inspect', root / 'stores')
-  assert code == 0 and not err and out.count('\n') == 3
+  code, out, _ = run('verify', '--all', stores)
+  wrong = ', '.join(f'{stores}/{name}' for name in '134')
+  assert code == 1 and out.endswith(f'NOT well: {wrong}\n')
+  assert f'error: {stores}/4/shard-1.bin is damaged' in out
+  assert f'error: {stores / "1" / manifests.FILE_NAME} is damaged: ' in out
+  assert f'{stores}/2: all is well' in out
+  code, out, err = run('inspect', stores)
+  assert code == 0 and not err and out.count('\n') == 5
 
 
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats()
 VALUES = st.recursive(
-  st.none()
-  | st.booleans()
-  | st.integers()
-  | st.floats()
-  | st.sampled_from([10**30, -1, 2**63, '\ud800', 'x', '']),
+  SCALARS | st.sampled_from([10**30, -1, 2**63, '\ud800', 'x', '']),
   lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner),
   max_leaves=4,
 )
@@ -97,9 +90,7 @@ def fuzzed_run(tmp_path_factory):
     for step in range(24):
       shards.add_row(log, shards.Row(1 + step, 1, 0.0, step == 11))
     log.add([[1, 1], [1, 1]], 1, 0.0, False, truncated=True)
-  manifest = json.loads((logs / manifests.FILE_NAME).read_text())
-  yield logs.parent, manifest
-  shutil.rmtree(logs)
+  return logs.parent, json.loads((logs / manifests.FILE_NAME).read_text())
 
 
 @hypothesis.settings(max_examples=40, deadline=None)
@@ -110,10 +101,7 @@ def test_any_change_of_a_manifest_is_read_or_one_line(fuzzed_run, data, value):
   entry = data.draw(st.sampled_from(['environment', 'format', *intact]))
   inside = [(entry,), *places(intact[entry], (entry,))]
   *outer, last = data.draw(st.sampled_from(inside))
-  inner = changed
-  for key in outer:
-    inner = inner[key]
-  inner[last] = value
+  functools.reduce(operator.getitem, outer, changed)[last] = value
   path = directory / 'replay_logs' / manifests.FILE_NAME
   path.write_text(json.dumps(changed))
   for command in ('inspect', 'subset', 'verify'):
@@ -126,10 +114,9 @@ def test_any_change_of_a_manifest_is_read_or_one_line(fuzzed_run, data, value):
       tools.main([command, '--json', str(directory)])
     # `verify` reports damage as a finding.
     assert exit_.value.code in ((0, 1) if command == 'verify' else (0, 2))
-    if exit_.value.code != 2:
-      json.loads(
-        out.getvalue(), parse_constant=pytest.fail
-      )  # neither NaN nor Infinity
-    else:
+    if exit_.value.code == 2:
       assert is_one_line(err.getvalue())
       assert 'manifest.json is damaged: ' in err.getvalue()
+      continue
+    # Neither NaN nor Infinity.
+    json.loads(out.getvalue(), parse_constant=pytest.fail)

@@ -12,9 +12,8 @@ from batch_rl.tests.dataset.conftest import is_one_line
 
 def test_the_sample_with_a_plot_and_a_video(run, tmp_path):
   plot, video = tmp_path / 'plot.png', tmp_path / 'episode.gif'
-  code, out, err = run(
-    'inspect', SAMPLE, '--plot', plot, '--video', video, '--episode', 0
-  )
+  options = '--plot', plot, '--video', video, '--episode', 0
+  code, out, err = run('inspect', SAMPLE, *options)
   assert code == 0 and not err
   assert out.startswith(f'{SAMPLE}: Pong by dqn, observations 84 x 84 uint8')
   (total,) = [line for line in out.splitlines() if line.startswith('total')]
@@ -30,15 +29,10 @@ def test_a_root_lists_its_runs(root, run):
   (root / 'Pong' / '2').rename(root / 'Pong' / '2\x1b[31m')
   code, out, err = run('inspect', root)
   assert code == 0 and not err
-  assert [line.split()[:4] for line in out.splitlines()[1:]] == [
-    ['Pong', '1', '2', '66'],
-    ['Pong', r'2\x1b[31m', '2', '66'],
-  ]
-  code, out, _ = run('inspect', '--json', root)
-  assert [entry['run'] for entry in json.loads(out)['runs']] == [
-    '1',
-    '2\x1b[31m',
-  ]
+  rows = [line.split()[1:4] for line in out.splitlines()[1:]]
+  assert rows == [['1', '2', '66'], [r'2\x1b[31m', '2', '66']]
+  listed = json.loads(run('inspect', '--json', root)[1])['runs']
+  assert [entry['run'] for entry in listed] == ['1', '2\x1b[31m']
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The program `python -m batch_rl.dataset`."""
 
-import re
 import subprocess
 import sys
 
@@ -21,14 +20,10 @@ def test_the_program_verifies_the_sample():
     'shard 0: 29,999 rows, 31 episodes end, mean return -20'
   )
   assert out.endswith('all is well (11 shards, 16.9 MB, 1 note)\n')
-  shards = re.findall(r'^shard \d+: ([\d,]+) rows, (\d+) episodes', out, re.M)
-  assert sum(int(rows.replace(',', '')) for rows, _ in shards) == 312_040
-  assert sum(int(episodes) for _, episodes in shards) == 167
 
 
 def test_help_names_the_commands_and_all_subsets(run):
-  code, out, _ = run('--help')
-  assert code == 0 and 'Checks every file of a run.' in out
+  assert 'Checks every file of a run.' in run('--help')[1]
   code, out, _ = run('subset', '--help')
   assert code == 0
   for function in subsets.SUBSETS.values():
@@ -36,11 +31,10 @@ def test_help_names_the_commands_and_all_subsets(run):
 
 
 @pytest.mark.parametrize(
-  'command', [['verify'], ['subset'], ['convert', 'x'], ['export', 'x-v0']]
+  'command', ['verify {}', 'convert {} x', 'export {} x-v0 --format=minari']
 )
 def test_a_command_for_one_run_lists_those_of_a_game(root, run, command):
   listed = run('inspect', root)[1]
-  options = ['--format=minari'] if command[0] == 'export' else []
-  code, out, err = run(command[0], root / 'Pong', *command[1:], *options)
+  code, out, err = run(*command.format(root / 'Pong').split())
   assert code == 2 and out == listed and is_one_line(err)
   assert 'choose one' in err and not (root / 'x').exists()

@@ -23,11 +23,7 @@ def compare(episodes_a, episodes_b, with_frames=True):
 
 
 def where(first):
-  return {
-    name: (first[name]['episode'], first[name]['step'])
-    for name in 'ab'
-    if name in first
-  }
+  return {n: (p['episode'], p['step']) for n, p in first.items() if n in 'ab'}
 
 
 @modes
@@ -54,28 +50,24 @@ def test_a_value_is_found(with_frames, column, step, value):
 
 
 @modes
-@pytest.mark.parametrize('swapped', [False, True])
-def test_ends_are_compared(with_frames, swapped):
+def test_ends_are_compared(with_frames):
   """An episode without its end, one that ends a step earlier, and a divided one."""
   last = LENGTHS[1] - 1
   unfinished = dataclasses.replace(EPISODES[1], terminated=False)
   shorter = dataclasses.replace(EPISODES[1].part(0, last), terminated=True)
   pieces = [EPISODES[1].part(0, 40), EPISODES[1].part(40, LENGTHS[1])]
-  for parts, place, values in (
-    ([unfinished], last - 1, {'transitions': {'a': last + 1, 'b': last}}),
-    ([shorter], last - 1, {'terminal': {'a': False, 'b': True}}),
-    (pieces, 38, {'transitions': {'a': last + 1, 'b': 39}}),
+  for parts, place, column, values in (
+    ([unfinished], last - 1, 'transitions', (last + 1, last)),
+    ([shorter], last - 1, 'terminal', (False, True)),
+    (pieces, 38, 'transitions', (last + 1, 39)),
   ):
-    pair = [EPISODES[:2], [EPISODES[0], *parts]]
-    if swapped:
-      pair.reverse()
-      values = {
-        column: {'a': of['b'], 'b': of['a']} for column, of in values.items()
-      }
-    result = compare(*pair, with_frames)
-    assert result.equal == 1 and result.in_order
-    assert where(result.first) == {'a': (1, place), 'b': (1, place)}
-    assert result.first['values'] == values
+    pair = EPISODES[:2], [EPISODES[0], *parts]
+    for a, b in ((0, 1), (1, 0)):
+      result = compare(pair[a], pair[b], with_frames)
+      assert result.equal == 1 and result.in_order
+      assert where(result.first) == {'a': (1, place), 'b': (1, place)}
+      expected = {column: {'a': values[a], 'b': values[b]}}
+      assert result.first['values'] == expected
 
 
 def test_only_the_frame_of_an_unfinished_episodes_last_row_counts():
@@ -89,17 +81,17 @@ def test_only_the_frame_of_an_unfinished_episodes_last_row_counts():
 
 @modes
 def test_missing_and_repeated_episodes_are_found(with_frames):
-  result = compare(EPISODES, EPISODES[:2] + EPISODES[3:], with_frames)
-  assert result.different == {'a': 1, 'b': 0} and result.in_order
-  assert where(result.first) == {'a': (2, 0)} and 'values' not in result.first
-  result = compare(EPISODES, [*EPISODES, EPISODES[3]], with_frames)
-  assert result.different == {'a': 0, 'b': 1} and result.equal == len(LENGTHS)
-  assert where(result.first) == {'b': (5, 0)}
+  for other, different, first in (
+    (EPISODES[:2] + EPISODES[3:], {'a': 1, 'b': 0}, {'a': (2, 0)}),
+    ([*EPISODES, EPISODES[3]], {'a': 0, 'b': 1}, {'b': (5, 0)}),
+  ):
+    result = compare(EPISODES, other, with_frames)
+    assert result.different == different
+    assert where(result.first) == first
   # A piece without a transition does not count.
   piece = EPISODES[0].part(0, 1)
   assert compare([piece], [], with_frames).same
-  result = compare([EPISODES[1]], [piece], with_frames)
-  assert not result.same and result.different == {'a': 1, 'b': 0}
+  assert not compare([EPISODES[1]], [piece], with_frames).same
 
 
 def test_repeated_transitions_in_episodes_of_other_lengths_differ():

@@ -14,15 +14,25 @@ from batch_rl.tests.dataset.interchange import tfds_datasets
 from batch_rl.tests.dataset.unplugged import unplugged_files
 
 
-def read_all(*paths):
+def read_all(*paths, with_frames=True):
   """Opens and reads copies."""
   found = [copies.open_copy(str(path)) for path in paths]
   for copy in found:
-    copy.read(True, lambda count: None)
+    amounts = []
+    copy.read(with_frames, amounts.append)
+    assert sum(amounts) == copy.total
   return found
 
 
-KINDS = ('shards', 'store', 'exported', 'rlds', 'unplugged')
+# Place of the last episode. It begins in row 197, with padding; a file has three
+# episodes.
+PLACES = {
+  'shards': {'shard': 2, 'ring_position': 4},
+  'store': {'shard': 2, 'ring_position': 4},
+  'exported': {'split': 'train', 'record': 3},
+  'rlds': {'split': 'train', 'record': 3},
+  'unplugged': {'file': 'run_1-00001-of-00050', 'record': 0},
+}
 EPISODES = len(runs.LENGTHS)
 ROWS = sum(runs.LENGTHS)
 
@@ -38,76 +48,38 @@ def paths(tmp_path_factory):
   unclipped = [
     (frames, action, 3 * reward) for frames, action, reward in logged
   ]
-  found = {kind: root / kind for kind in KINDS}
+  found = {kind: root / kind for kind in PLACES}
   found['shards'] = root / 'Pong' / '1'
   logs = runs.write_run(found['shards'], logged)
   store.convert(str(logs), str(found['store']))
   (run,) = run_directories.find_runs(str(found['shards']))
+  raw = [
+    tfds_datasets.raw_episode(episode, number=i)
+    for i, episode in enumerate(unclipped)
+  ]
   with context.eager_mode():
     rlds_export.export(run, str(found['exported']))
     found['rlds'] = tfds_datasets.build(
-      root / 'tfds',
-      {
-        'train': [
-          tfds_datasets.raw_episode(episode, number=i)
-          for i, episode in enumerate(unclipped)
-        ]
-      },
-      name='rlu_atari',
-      ordered=False,
+      root / 'tfds', {'train': raw}, name='rlu_atari', ordered=False
     )
   found['unplugged'] = folder = root / 'atari_episodes_ordered' / 'Pong'
   for number, part in enumerate((unclipped[:3], unclipped[3:])):
     path = folder / f'run_1-0000{number}-of-00050'
     unplugged_files.write_file(path, part, number, clipped=False)
-  return {kind: str(path) for kind, path in found.items()}
+  return found
 
 
-@pytest.fixture(scope='module')
-def read(paths):
-  """Returns a copy by its kind, read with or without frames."""
-  from tensorflow.python.eager import context
-
-  made = {}
-
-  def read_copy(kind, with_frames=True):
-    if (kind, with_frames) not in made:
-      with context.eager_mode():
-        amounts = []
-        copy = copies.open_copy(paths[kind])
-        copy.read(with_frames, amounts.append)
-      assert sum(amounts) == copy.total
-      made[kind, with_frames] = copy
-    return made[kind, with_frames]
-
-  return read_copy
-
-
+@pytest.mark.usefixtures('eager')
 @pytest.mark.parametrize('with_frames', [True, False])
-@pytest.mark.parametrize('kind', KINDS[1:])
-def test_all_copies_are_the_same(read, kind, with_frames):
-  a, b = read('shards', with_frames), read(kind, with_frames)
+@pytest.mark.parametrize('kind', PLACES)
+def test_all_copies_are_the_same(paths, kind, with_frames):
+  a, b = read_all(paths['shards'], paths[kind], with_frames=with_frames)
   result = comparison.compare(a, b, with_frames)
   assert result.same and result.equal == EPISODES, result
   # TFDS shuffles by hashes of names, always in the same way.
   assert result.in_order == (kind != 'rlds')
-
-
-@pytest.mark.parametrize('kind', KINDS)
-def test_rows_have_places_in_the_files(read, kind):
-  copy = read(kind)
-  rows = copy.rows
-  assert (rows.episodes, rows.rows) == (EPISODES, ROWS)
-  # The last episode begins in row 197, with padding; a file has three episodes.
-  expected = {
-    'shards': {'shard': 2, 'ring_position': 4},
-    'store': {'shard': 2, 'ring_position': 4},
-    'exported': {'split': 'train', 'record': 3},
-    'rlds': {'split': 'train', 'record': 3},
-    'unplugged': {'file': 'run_1-00001-of-00050', 'record': 0},
-  }[kind]
-  place = copy.place(3, 7)
-  assert place == {'episode': 3, 'step': 7, **expected}
+  assert (b.rows.episodes, b.rows.rows) == (EPISODES, ROWS)
+  assert b.place(3, 7) == {'episode': 3, 'step': 7, **PLACES[kind]}
 
 
 @pytest.mark.parametrize('length', [30, 35, 36])

@@ -23,13 +23,8 @@ class Episode:
 
   def part(self, start, stop):
     """Returns some of the rows; without a terminal unless the last is one."""
-    rows = slice(start, stop)
-    return Episode(
-      self.frame[rows],
-      self.action[rows],
-      self.reward[rows],
-      self.terminated and stop >= len(self.frame),
-    )
+    columns = (c[start:stop] for c in (self.frame, self.action, self.reward))
+    return Episode(*columns, self.terminated and stop >= len(self.frame))
 
 
 def make_episodes(lengths, seed=0):
@@ -37,51 +32,44 @@ def make_episodes(lengths, seed=0):
   random = np.random.default_rng(seed)
   first, made = 1 + 1_000_000 * seed, []
   for length in lengths:
-    made.append(
-      Episode(
-        tuple(range(first, first + length)),
-        tuple(random.integers(0, 6, length).tolist()),
-        tuple(random.integers(-1, 2, length).tolist()),
-      )
-    )
+    frame = tuple(range(first, first + length))
+    action = tuple(random.integers(0, 6, length).tolist())
+    reward = tuple(random.integers(-1, 2, length).tolist())
+    made.append(Episode(frame, action, reward))
     first += length
   return made
 
 
 class MemoryCopy(copies.Copy):
-  """A copy whose frames have four values, the bytes of a number.
-
-  Args:
-    episodes: Episodes.
-    padding: Number of padding rows before each.
-    with_frames: Whether frames are hashed.
-  """
+  """A copy whose frames have four values, the bytes of a number."""
 
   def __init__(self, episodes, padding=0, with_frames=True):
     self.path, self.kind, self.game, self.run = 'memory', 'shards', 'Pong', '1'
     self.is_atari, self.unit = True, 'row'
     self.frame_shape, self.frame_dtype = (4,), np.dtype(np.uint8)
-    columns = [], [], [], []
-    begin, stop = [], []
+    rows, begin = [], []
     for episode in episodes:
-      n = len(episode.frame)
-      begin.append(len(columns[0]) + padding)
-      stop.append(begin[-1] + n)
-      last = [0] * (n - 1) + [int(episode.terminated)]
-      added = episode.frame, episode.action, episode.reward, last
-      for column, values in zip(columns, added, strict=True):
-        column.extend([0] * padding + list(values))
-    numbers, action, reward, terminal = columns
-    frames = np.array(numbers, '<u4').view(np.uint8).reshape(-1, 4)
-    hashes = hashed_rows.hash_rows(frames)
-    self.total = len(action)
+      rows += [(0, 0, 0, False)] * padding
+      begin.append(len(rows))
+      terminal = [False] * len(episode.frame)
+      terminal[-1] = episode.terminated
+      rows += zip(
+        episode.frame, episode.action, episode.reward, terminal, strict=True
+      )
+    numbers, action, reward, terminal = np.array(rows, object).reshape(-1, 4).T
+    hashes = hashed_rows.hash_rows(
+      numbers.astype('<u4').view(np.uint8).reshape(-1, 4)
+    )
+    begin = np.array(begin, np.int64)
+    lengths = np.array([len(e.frame) for e in episodes], np.int64)
+    self.total = len(rows)
     self.rows = hashed_rows.HashedRows(
       hashes if with_frames else np.zeros_like(hashes),
-      np.array(action, np.int32),
-      np.array(reward, np.float32),
-      np.array(terminal, bool),
-      np.array(begin, np.int64),
-      np.array(stop, np.int64),
+      action.astype(np.int32),
+      reward.astype(np.float32),
+      terminal.astype(bool),
+      begin,
+      begin + lengths,
       [hashed_rows.PartRows(0, 'part 0', 0, self.total)],
     )
 
