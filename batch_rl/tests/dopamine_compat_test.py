@@ -49,10 +49,6 @@ from dopamine.jax.agents.dqn import dqn_agent
 print(dqn_agent is not deferred, dqn_agent.JaxDQNAgent is deferred.JaxDQNAgent)
 gin.parse_config('JaxDQNAgent.gamma = 0.5')
 print(run_experiment.full_rainbow_agent.JaxFullRainbowAgent.__name__)
-try:
-  deferred.absent
-except AttributeError as error:
-  print(error)
 from tensorflow.lite.python import util
 print(util._jit(abs)(-2.0))
 import pandas
@@ -68,7 +64,6 @@ print(data_adapter._is_pandas_series(frame['a']))
     '[]',
     'True True',
     'JaxFullRainbowAgent',
-    "module 'dopamine.jax.agents.dqn.dqn_agent' has no attribute 'absent'",
     '2.0',
     'True',
     'True',

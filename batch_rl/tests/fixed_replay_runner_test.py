@@ -49,7 +49,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
     self.addCleanup(gin.clear_config)
 
   def make_runner(self, num_iterations, *bindings, **kwargs):
-    """Returns a runner as the program makes it, in a graph of its own."""
+    """Returns a runner as the program makes it."""
     tf.compat.v1.reset_default_graph()
     gin.clear_config()
     game = run_experiment.logged_game(self.data_dir) or 'Pong'

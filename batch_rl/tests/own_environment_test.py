@@ -43,14 +43,13 @@ def float64():
   return tf.float64
 
 
-def load_gin(program, *bindings):
-  runner, agent = {
-    'online': ('LoggedRunner', 'LoggedDQNAgent'),
-    'offline': ('FixedReplayRunner', 'FixedReplayDQNAgent'),
-  }[program]
+def load_gin(program, runner, agent, *bindings):
   gin.clear_config()
   text = EVERYWHERE.format(program=program, runner=runner, agent=agent)
   command_line.load_gin([], [text, *bindings])
+
+
+OFFLINE = 'offline', 'FixedReplayRunner', 'FixedReplayDQNAgent'
 
 
 def read_json(path):
@@ -61,7 +60,7 @@ def read_json(path):
 def logged(tmp_path_factory):
   """The directory of a run that has logged its experience."""
   directory = tmp_path_factory.mktemp('logged')
-  load_gin('online', ONLINE)
+  load_gin('online', 'LoggedRunner', 'LoggedDQNAgent', ONLINE)
   create_agent = functools.partial(
     online.create_online_agent, replay_log_dir=str(directory)
   )
@@ -80,7 +79,7 @@ def logged(tmp_path_factory):
 
 def train(logged, base_dir, *bindings):
   """Trains offline; returns the runner."""
-  load_gin('offline', *bindings)
+  load_gin(*OFFLINE, *bindings)
   create_agent = functools.partial(
     offline.create_offline_agent, replay_data_dir=str(logged / 'replay_logs')
   )
@@ -133,7 +132,7 @@ def test_older_records_lack_the_description(logged, trained):
 
 
 def test_a_run_is_evaluated_again_and_shown(trained, tmp_path):
-  load_gin('offline')
+  load_gin(*OFFLINE)
   create = offline.create_offline_agent
   drawn, unseen = (
     vector_evaluation.Evaluator(create, 2, None, walk)
@@ -184,20 +183,13 @@ def test_what_an_environment_lacks_is_one_line(logged, tmp_path, capsys):
         'import batch_rl.tests.random_walk',
         "create_offline_agent.agent_name = 'dqn'",
         'FixedReplayRunner.create_environment_fn = @WithoutActions',
-        # As most gin files do; it has no effect here.
-        "atari_lib.create_atari_environment.game_name = 'Pong'",
       ],
     )
   assert exit_.value.code == 2
   printed = capsys.readouterr().err
-  assert 'WithoutActions has no action_space' in printed
-  assert printed.count('\n') == 1
-
-
-def test_what_an_environment_lacks_is_said_before_the_agent_is_built(tmp_path):
-  for make in (
+  assert 'action_space' in printed and printed.count('\n') == 1
+  for make in (  # before the agent is built
     lambda: online.LoggedRunner(str(tmp_path), pytest.fail, object),
-    lambda: offline.FixedReplayRunner(str(tmp_path), pytest.fail, object),
     lambda: vector_evaluation.Evaluator(pytest.fail, 1, None, object),
   ):
     with pytest.raises(ValueError, match='action_space'):
