@@ -179,10 +179,3 @@ def test_every_config_is_tested_and_every_agent_has_one():
       command_line.load_gin([config_file(program, name)], [])
       configured.add(gin.query_parameter(f'create_{create}_agent.agent_name'))
     assert configured == set(registry.modules)
-
-
-def test_an_unused_binding_is_found(tmp_path):
-  binding = 'LoggedQuantileAgent.kappa = 2.0'
-  make_runner('baselines', 'random', tmp_path, bindings=[binding])
-  [unused] = command_line.unused_bindings()
-  assert unused.endswith('LoggedQuantileAgent.kappa')

@@ -61,11 +61,6 @@ NETWORKS = {
     {agent}.num_heads = 20
     {agent}.transform_strategy = 'STOCHASTIC'
 """,
-  'multi_network_dqn': """
-    {agent}.network = @CartpoleMultiNetworkQNetwork
-    {agent}.num_networks = 2
-    {agent}.transform_strategy = 'STOCHASTIC'
-""",
 }
 OFFLINE = """
     run_seed.seed = 1
@@ -93,17 +88,15 @@ ONLINE = """
 
 def run(runner_class, create_agent, base_dir, templates, agent, name=None):
   """Runs all iterations; returns the mean return of the last evaluation."""
-  names = {
-    'runner': runner_class.__name__,
-    'create_agent': create_agent.func.__name__,
-    'agent': agent,
-    'name': name,
-  }
+  text = ''.join((EVERYWHERE, *templates)).format(
+    runner=runner_class.__name__,
+    create_agent=create_agent.func.__name__,
+    agent=agent,
+    name=name,
+  )
   gin.clear_config()
   with tf.Graph().as_default():
-    command_line.load_gin(
-      [], [template.format(**names) for template in (EVERYWHERE, *templates)]
-    )
+    command_line.load_gin([], [text])
     runner = runner_class(str(base_dir), create_agent)
     assert command_line.unused_bindings() == []
     runner.run_experiment()
@@ -167,7 +160,7 @@ def test_does_not_learn_without_true_terminals(random_run, tmp_path):
 
 
 def test_learns_online(tmp_path):
-  name = 'multi_network_dqn'
+  name = 'dqn'
   templates = LEARNER, NETWORKS[name], ONLINE
   agent = online_agents.REGISTRY.find(name).__name__
   found = log_online(tmp_path, templates, agent, name)

@@ -300,19 +300,14 @@ def test_a_quantile_agent_has_its_old_names(log_dir):
   assert len(losses) >= 2 and np.isfinite(losses).all()
   with agent._sess.graph.as_default():
     targets = agent._build_target_distribution()
+  replay, outputs = agent._replay, agent._replay_next_target_net_outputs
   rewards, terminals, outputs, found = agent._sess.run(
-    (
-      agent._replay.rewards,
-      agent._replay.terminals,
-      agent._replay_next_target_net_outputs,
-      targets,
-    )
+    (replay.rewards, replay.terminals, outputs, targets)
   )
   best = outputs.logits[np.arange(len(rewards)), outputs.q_values.argmax(1)]
   discounts = agent.cumulative_gamma * (1 - terminals.astype(np.float32))
-  np.testing.assert_allclose(
-    found, rewards[:, None] + discounts[:, None] * best, rtol=1e-5
-  )
+  expected = rewards[:, None] + discounts[:, None] * best
+  np.testing.assert_allclose(found, expected, rtol=1e-5)
   values = tf.zeros(3)
   assert atari_helpers.QuantileNetworkType(values, None).logits is values
 

@@ -112,20 +112,14 @@ def test_a_runner_may_override_phases_with_their_old_parameters(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('program', 'module', 'kind', 'runner', 'data', 'flag'),
+  ('program', 'module', 'kind', 'runner', 'data'),
   [
-    (
-      *(train, run_experiment, 'offline', 'FixedReplayRunner'),
-      *('replay_data_dir', 'replay_dir'),
-    ),
-    (
-      *(online_train, online, 'online', 'LoggedRunner'),
-      *('replay_log_dir', 'replay_log_dir'),
-    ),
+    (train, run_experiment, 'offline', 'FixedReplayRunner', 'replay_data_dir'),
+    (online_train, online, 'online', 'LoggedRunner', 'replay_log_dir'),
   ],
 )
 def test_a_program_makes_agents_by_its_function_or_one_that_replaces_it(
-  monkeypatch, tmp_path, program, module, kind, runner, data, flag
+  monkeypatch, tmp_path, program, module, kind, runner, data
 ):
   made = []
 
@@ -139,7 +133,11 @@ def test_a_program_makes_agents_by_its_function_or_one_that_replaces_it(
   )
   settings = {
     'base_dir': str(tmp_path / 'base'),
-    flag: 'data/Pong/1' if program is train else str(tmp_path / 'logs'),
+    **(
+      {'replay_dir': 'data/Pong/1'}
+      if program is train
+      else {data: str(tmp_path / 'logs')}
+    ),
     'agent_name': 'quantile',
     'gin_bindings': ['create_atari_environment.game_name = "Pong"'],
   }
