@@ -78,16 +78,8 @@ def build_offline_agent(
 ):
   """Builds a small offline agent, in a graph of its own, with seed 1.
 
-  Args:
-    name: Name of the agent.
-    data_dir: Directory of the shards.
-    class_: Class to build instead of the named agent's.
-    num_actions: Number of actions.
-    prefetch: Number of batches prepared ahead.
-    **kwargs: Arguments of the agent.
-
-  Returns:
-    The agent. The gin bindings of the data stay until the test ends.
+  `class_` replaces the named agent's; `prefetch` batches are prepared ahead. The gin
+  bindings of the data stay until the test ends.
   """
   gin.bind_parameter('WrappedFixedReplayBuffer.prefetch', prefetch)
   # Adam's slots, unlike RMSProp's, all change at the first update.
@@ -110,17 +102,12 @@ def build_offline_agent(
 
 def load_values(agent, arrays):
   """Sets variables of the agent, `{name: array}`, without new operations."""
-  variables = {
-    variable.op.name: variable
-    for variable in agent._sess.graph.get_collection('variables')
-  }
-  initializers = {name: variables[name].initializer for name in arrays}
+  collection = agent._sess.graph.get_collection('variables')
+  variables = {variable.op.name: variable for variable in collection}
+  initializers = {variables[name].initializer: name for name in arrays}
   agent._sess.run(
-    list(initializers.values()),
-    {
-      initializer.inputs[1]: arrays[name]
-      for name, initializer in initializers.items()
-    },
+    [*initializers],
+    {op.inputs[1]: arrays[name] for op, name in initializers.items()},
   )
 
 
@@ -137,12 +124,7 @@ class SharedAgents:
     self._built = {}
 
   def __call__(self, name, frames_on_device=False):
-    """Returns the named agent as it was when it was built.
-
-    Args:
-      name: Name of the agent.
-      frames_on_device: Whether to return another agent, with this setting.
-    """
+    """Returns the named agent as it was when it was built."""
     key = name, frames_on_device
     if key not in self._built:
       # Only the gin name of the agent itself reaches it.
@@ -160,7 +142,7 @@ class SharedAgents:
 
 
 def restart(agent, first_values):
-  """Returns an agent to variables, settings and data of its first update."""
+  """Returns an agent to its first update."""
   load_values(agent, first_values)
   agent.training_steps = 0
   agent.eval_mode = False

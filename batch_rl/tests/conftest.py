@@ -30,15 +30,12 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-  """Exempts imported modules from garbage collection."""
+  """Exempts what there is from garbage collection, which pytest repeats."""
   gc.collect()
   gc.freeze()
 
 
-def pytest_sessionfinish():
-  """Collects garbage once: pytest does so five times at the end."""
-  gc.collect()
-  gc.freeze()
+pytest_sessionfinish = pytest_collection_finish
 
 
 @pytest.fixture(autouse=True, scope='session')
@@ -98,15 +95,13 @@ def evaluate():
 
 @pytest.fixture
 def synced(monkeypatch):
-  """The names of files and directories at each call of `os.fsync`, in order."""
+  """The names of what `os.fsync` was called with, without their random parts."""
   names = []
 
   def fsync(descriptor):
     path = os.readlink(f'/proc/self/fd/{descriptor}')
-    # The random part of the name of a temporary file is left out.
-    names.append(
-      re.sub(r'\.[0-9a-f]{16}\.tmp$', '.tmp', os.path.basename(path))
-    )
+    name = os.path.basename(path)
+    names.append(re.sub(r'\.[0-9a-f]{16}\.tmp$', '.tmp', name))
 
   monkeypatch.setattr(os, 'fsync', fsync)
   return names
@@ -114,10 +109,7 @@ def synced(monkeypatch):
 
 @pytest.fixture
 def own_folder(tmp_path, monkeypatch):
-  """The current directory, outside the package, for a user's own modules.
-
-  Modules that a test has imported from it are forgotten.
-  """
+  """The current directory, for a user's own modules; they are forgotten."""
   from batch_rl.tests import user_code
 
   folder = tmp_path / 'own'

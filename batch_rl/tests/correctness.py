@@ -219,12 +219,9 @@ def draw_weights(shapes, seed):
 
 
 class FixedBatch:
-  """Mixin for an agent: one batch is the replay memory, and tests run the updates.
+  """Mixin for an agent: `batch`, a `Batch` as a dict, is the replay memory.
 
-  Tests may feed other batches to its tensors.
-
-  Attributes:
-    batch: Arrays of a `Batch`, `{name: array}`.
+  Tests run the updates, and may feed other batches to its tensors.
   """
 
   def _build_replay_buffer(self, use_staging):
@@ -256,12 +253,7 @@ class FixedBatch:
 
 
 class _Recorded:
-  """Mixin for an agent: records the inputs of its optimiser.
-
-  Attributes:
-    minimised: Loss that is minimised, a tensor.
-    gradients: Gradients of the variables, `{variable name: tensor}`.
-  """
+  """Mixin for an agent: records the loss that is minimised, and its gradients."""
 
   def _build_networks(self):
     super()._build_networks()
@@ -351,8 +343,7 @@ def run_agent(case):
 def draw_mixtures(case):
   """Makes mixtures, by the paper and in float64, of the numbers an agent draws.
 
-  Returns:
-    Mixtures `{agent step: (K, M)}`; empty for an agent that draws none.
+  Returns `{agent step: (K, M)}`; empty for an agent that draws none.
   """
   if not case.num_mixtures:
     return {}
@@ -391,15 +382,8 @@ def transcribe(
 ):
   """Computes the updates by the papers' equations alone, in float64.
 
-  Args:
-    case: Agent to transcribe.
-    batches: One `Batch` for each update.
-    synchronise: Whether the target network is synchronised after the first update.
-    mixtures: Mixtures `{agent step: (K, M)}`; None for the agent's own.
-    **changes: Values that replace fields of `case`, or 'discount'.
-
-  Returns:
-    `Updates`.
+  `batches` has one `Batch` for each update, `mixtures` those of each agent step (None
+  for the agent's own). `changes` replace fields of the case, or 'discount'.
   """
   discount = changes.pop('discount', GAMMA**case.horizon)
   case = dataclasses.replace(case, **changes)

@@ -44,7 +44,6 @@ def numeric_gradient(function, x, epsilon=1e-6):
       (4,),
       {'mixtures': np.array([[1, 3, 4, 2], [3, 1, 1, 5]]).T},
     ),
-    (equations.qr_dqn, (5,), {'kappa': 0.5}),
     (equations.qr_dqn, (5,), {'kappa': 0}),
     (equations.c51, (6,), {'support': np.linspace(-2, 2, 6)}),
   ],
@@ -127,35 +126,28 @@ NO_TERMINALS = [
 ]
 
 
-def mixtures_of_the_other_step(case):
-  mixtures = correctness.draw_mixtures(case)
-  return dict(zip(mixtures, reversed(mixtures.values()), strict=True))
-
-
 @pytest.mark.parametrize(
   ('name', 'mistake'),
   [
     ('DQN (Nature), n = 3', {'batches': NO_TERMINALS}),
-    ('C51, n = 3', {'batches': NO_TERMINALS}),
     ('QR-DQN, n = 3', {'discount': correctness.GAMMA}),
-    ('REM, n = 3', {'mixtures': mixtures_of_the_other_step}),
+    ('REM, n = 3', {'mixtures': None}),
     ('Ensemble-DQN, n = 3', {'equation': equations.averaged_ensemble_dqn}),
-    ('Averaged Ensemble-DQN, n = 3', {'equation': equations.ensemble_dqn}),
     ('QR-DQN, n = 3', {'terms': {'kappa': 0.9}}),
     ('C51, n = 3', {'terms': {'support': np.linspace(-9.9, 9.9, 51)}}),
     ('DQN (Nature), n = 3', {'learning_rate': 2.51e-4}),
     ('DQN (Nature), n = 3', {'decay': 0.94}),
     ('DQN (Nature), later, n = 1', {'epsilon': 1.1e-5}),
     ('DQN (Adam), n = 1', {'epsilon': 3.14e-4}),
-    ('DQN (Adam), n = 1', {'beta1': 0.89}),
     ('DQN (Adam), n = 1', {'beta2': 0.998}),
   ],
 )
 def test_a_mistake_is_detected(name, mistake):
   case = CASES[name]
-  ((key, value),) = mistake.items()
+  (key,) = mistake
   if key == 'mixtures':
-    mistake = {key: value(case)}
+    own = correctness.draw_mixtures(case)  # Each step gets those of the other.
+    mistake = {key: dict(zip(own, reversed(own.values()), strict=True))}
   elif hasattr(case.optimizer(), key):
     mistake = {'optimizer': functools.partial(case.optimizer, **mistake)}
   errors = correctness.compare(

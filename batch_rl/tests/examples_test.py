@@ -40,18 +40,9 @@ CARTPOLE = """
 """
 
 
-@pytest.fixture
-def copied(own_folder):
-  """Returns a function that copies an example into the current directory."""
-
-  def copy(name):
-    shutil.copytree(EXAMPLES / name, own_folder / name)
-
-  return copy
-
-
 def train_example(name, replay_dir, *bindings):
-  """Trains by the program, from the current directory; returns the results."""
+  """Trains a copy of an example by the program; returns the results."""
+  shutil.copytree(EXAMPLES / name, name)
   programs.run_here(
     train,
     base_dir=f'run_{name}',
@@ -63,12 +54,6 @@ def train_example(name, replay_dir, *bindings):
   return run_results.read_run(f'run_{name}')
 
 
-@pytest.mark.parametrize('path', sorted(EXAMPLES.glob('*/*')), ids=str)
-def test_examples_are_short(path):
-  assert path.suffix in ('.py', '.gin')
-  assert len(path.read_text().splitlines()) < 60
-
-
 @pytest.mark.parametrize(
   ('name', 'agent', 'network', 'shown'),
   [
@@ -77,8 +62,8 @@ def test_examples_are_short(path):
     ('bcq', 'BCQAgent', DQN_NETWORK, 'BCQ'),
   ],
 )
-def test_agents_train_and_are_reported(copied, name, agent, network, shown):
-  copied(name)
+@pytest.mark.usefixtures('own_folder')
+def test_agents_train_and_are_reported(name, agent, network, shown):
   cartpole.write_log('data/CartPole/1/replay_logs')
   run = train_example(
     name,
@@ -96,14 +81,8 @@ def bcq_losses(batch, outputs, next_outputs, next_targets, gamma, threshold):
     q, logits = (np.float64(output[i]) for output in outputs)
     next_q, next_logits = (np.float64(output[i]) for output in next_outputs)
     probability = np.exp(next_logits) / np.exp(next_logits).sum()
-    best = max(
-      (
-        a
-        for a, p in enumerate(probability / probability.max())
-        if p >= threshold
-      ),
-      key=lambda a: next_q[a],
-    )
+    likely = probability / probability.max() >= threshold
+    best = np.argmax(np.where(likely, next_q, -np.inf))
     value = 0 if batch.terminal[i] else next_targets[i, best]
     error = abs(batch.reward[i] + gamma * value - q[action])
     huber = error**2 / 2 if error <= 1 else error - 0.5
@@ -121,7 +100,7 @@ def bcq(monkeypatch, own_folder):
     yield importlib.import_module('bcq')
 
 
-@pytest.mark.parametrize('threshold', [0.0, 0.3, 0.8, 1.0])
+@pytest.mark.parametrize('threshold', [0.0, 0.3, 1.0])
 def test_bcq_is_that_of_its_paper(bcq, threshold):
   n, num_actions = 64, 5
   random = np.random.default_rng(3)
@@ -129,21 +108,20 @@ def test_bcq_is_that_of_its_paper(bcq, threshold):
     'dqn', 'log', bcq.BCQAgent, num_actions, threshold=threshold
   )
   states, next_states = random.normal(0, 5, (2, n, 4, 1, 1))
+  nothing = dict.fromkeys(loss_agent.Batch._fields)
   batch = loss_agent.Batch(
-    state=states,
-    action=random.integers(num_actions, size=n, dtype=np.int32),
-    reward=np.float32(random.normal(size=n)),
-    next_state=next_states,
-    next_action=None,
-    next_reward=None,
-    terminal=np.uint8(random.integers(2, size=n)),
-    indices=None,
-    step=None,
-    seed=None,
+    **nothing
+    | {
+      'state': states,
+      'action': random.integers(num_actions, size=n, dtype=np.int32),
+      'reward': np.float32(random.normal(size=n)),
+      'next_state': next_states,
+      'terminal': np.uint8(random.integers(2, size=n)),
+    }
   )
   with agent._sess.graph.as_default():
     tensors = loss_agent.Batch(
-      *(None if value is None else tf.constant(value) for value in batch[:-1])
+      *(None if value is None else tf.constant(value) for value in batch)
     )
     outputs = agent.online(tensors.next_state)
     losses, *found, actions = agent._sess.run(
@@ -165,36 +143,22 @@ def test_bcq_is_that_of_its_paper(bcq, threshold):
   assert (actions == likeliest).all() == (threshold == 1)
 
 
-def test_bcq_computes_in_bfloat16_if_it_is_told_to(bcq):
-  agent = cartpole.build_offline_agent(
-    'dqn', 'log', bcq.BCQAgent, mixed_precision=True
-  )
-  assert agent.online_convnet.compute_dtype == 'bfloat16'
-  assert all(output.dtype == tf.float32 for output in agent._net_outputs)
-
-
-@pytest.fixture(scope='module')
-def atari(tmp_path_factory):
-  """The directory of a run with few, large frames, for PyTorch."""
+def test_dqn_trains_in_pytorch(tmp_path, capsys):
   pytest.importorskip('torch', reason='PyTorch is not installed')
-  directory = str(tmp_path_factory.mktemp('atari'))
-  shards.write_images(directory)
-  return directory
-
-
-def test_dqn_trains_in_pytorch(atari, capsys):
+  shards.write_images(tmp_path)
   example = runpy.run_path(EXAMPLES / 'pytorch_dqn/pytorch_dqn.py')
-  example['main'](atari, 2)
+  example['main'](str(tmp_path), 2)
   update, loss = capsys.readouterr().out.split()
   assert update == '0' and float(loss) > 0
   network = example['NatureNetwork'](6)
   assert sum(p.numel() for p in network.parameters()) == 1_687_206
 
 
-def test_transitions_are_read_as_tensordicts(atari):
+def test_transitions_are_read_as_tensordicts(tmp_path):
   pytest.importorskip('tensordict', reason='tensordict is not installed')
+  shards.write_images(tmp_path)
   example = runpy.run_path(EXAMPLES / 'tensordict_reader/tensordict_reader.py')
-  sampler = dataset.open(atari).transitions(seed=1)
+  sampler = dataset.open(tmp_path).transitions(seed=1)
   batch, expected = next(example['transitions'](sampler)), sampler.batch(0, 32)
   for name, array in (
     ('observation', expected.state),
@@ -204,11 +168,10 @@ def test_transitions_are_read_as_tensordicts(atari):
     np.testing.assert_array_equal(batch[name], array)
 
 
-def test_an_environment_is_logged_and_trained_on(copied):
-  copied('own_environment')
-  user_code.run_script(
-    'own_environment/own_environment.py', 'data/GridWorld/1/replay_logs'
-  )
+@pytest.mark.usefixtures('own_folder')
+def test_an_environment_is_logged_and_trained_on():
+  script = EXAMPLES / 'own_environment/own_environment.py'
+  user_code.run_script(str(script), 'data/GridWorld/1/replay_logs')
   run = run_directories.as_run('data/GridWorld/1')
   assert not run_checks.verify(run.data_dir).problems
   statistics = run_statistics.compute(run)

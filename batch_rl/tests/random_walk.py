@@ -14,9 +14,6 @@ class RandomWalk:
 
   Observations are float64 (2, 3): the number of steps left, and normal random
   numbers. Action a pays a - 0.5.
-
-  Args:
-    num_actions: Number of actions.
   """
 
   def __init__(self, num_actions=3):

@@ -33,9 +33,7 @@ def scalars(base_dir) -> dict:
 def of_run(base_dir, log_dir=None) -> dict:
   """Returns hashes and values, equal for runs with the same results.
 
-  Args:
-    base_dir: Directory of the run, which has ended.
-    log_dir: Directory of its shards; None for an offline run.
+  `log_dir` has the shards of an online run, which has ended.
   """
   base_dir = pathlib.Path(base_dir)
   *_, last = checkpoints.find(str(base_dir))

@@ -34,8 +34,7 @@ def write_shard(
 def write_run(directory, rows, capacity):
   """Adds rows (`shards.Row`) to a ring that is dumped whenever it is full.
 
-  Returns:
-    The shard number of each row.
+  Returns the shard number of each row.
   """
   ring = [shards.Row(0, 0, 0.0, 0)] * capacity
 

@@ -32,9 +32,9 @@ def make_episodes(lengths, seed=0):
       episode.append(
         Row(
           frame,
-          int(random.integers(1, 4)),
-          float(random.integers(-1, 2)),
-          int(step == length - 1),
+          action=int(random.integers(1, 4)),
+          reward=float(random.integers(-1, 2)),
+          terminal=int(step == length - 1),
         )
       )
     episodes.append(episode)

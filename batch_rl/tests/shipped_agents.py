@@ -11,21 +11,16 @@ from batch_rl.multi_head import gym_helpers
 
 
 class Shipped(NamedTuple):
-  """What is expected of a config.
+  """What is expected of a config."""
 
-  Attributes:
-    class_name: Name of the agent's class.
-    parameters: Its own hyper-parameters.
-    small: Arguments that make the agent a small one for CartPole; None if another
-      config of the agent has them.
-    losses: Losses of the first three updates with seed 1, with SSE 4.1; None for an
-      online agent. Other instruction sets differ by 1e-7; a larger difference would
-      change the results of users.
-  """
-
-  class_name: str
-  parameters: dict[str, Any]
+  class_name: str  # of the agent
+  parameters: dict[str, Any]  # its own hyper-parameters
+  # Arguments that make the agent a small one for CartPole; None if another config of
+  # the agent has them.
   small: dict[str, Any] | None = None
+  # Losses of the first three updates with seed 1, with SSE 4.1; None for an online
+  # agent. Other instruction sets differ by 1e-7; a larger difference would change the
+  # results of users.
   losses: list[float] | None = None
 
 

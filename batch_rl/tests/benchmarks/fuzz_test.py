@@ -10,8 +10,6 @@ import pytest
 
 from benchmarks.fuzz import mutations, outcomes
 
-CONTENT = bytes(range(256)) * 3
-
 
 def every(function, content, count=100):
   """Returns the results of a mutation with many seeds."""
@@ -20,16 +18,9 @@ def every(function, content, count=100):
   ]
 
 
-@pytest.mark.parametrize('name', mutations.SAME_SIZE)
-def test_some_keep_the_size(name):
-  for content in (CONTENT, b'x', b'xy'):
-    for other in every(mutations.SAME_SIZE[name], content):
-      assert len(other) == len(content)
-
-
 def test_the_result_differs_and_depends_on_the_seed_only():
   # Zeros stay zeros in most mutations: those are drawn again.
-  for content in (CONTENT, bytes(20)):
+  for content in (bytes(range(256)) * 3, bytes(20)):
 
     def mutate(content, random):
       return mutations.mutate(content, random, mutations.ANY_SIZE)
@@ -38,9 +29,11 @@ def test_the_result_differs_and_depends_on_the_seed_only():
     assert found == every(mutate, content)
     assert all(other != content for _, other in found)
     assert len({name for name, _ in found}) > 3
+    for mutation in mutations.SAME_SIZE.values():
+      assert set(map(len, every(mutation, content))) == {len(content)}
 
 
-def test_a_header_is_edited_in_a_valid_gzip_file():
+def test_headers_and_values_are_edited():
   array, stream = np.arange(12, dtype=np.int32), io.BytesIO()
   np.save(stream, array)
   content = stream.getvalue()
@@ -50,38 +43,13 @@ def test_a_header_is_edited_in_a_valid_gzip_file():
   ]
   assert all(other.endswith(array.tobytes()) for other in found)
   assert sum(other != content for other in found) > 50
-
-
-def test_one_value_of_a_document_changes():
-  document = {'a': 1, 'b': {'c': [1, 2, 'x']}, 'd': None}
-  content = json.dumps(document).encode()
+  content = json.dumps({'a': 1, 'b': {'c': [1, 'x']}, 'd': None}).encode()
   texts = {other.decode() for other in every(mutations.change_value, content)}
-  assert len(texts) > 30
-  for part in ('1e999', '[[[['):
-    assert any(part in text for text in texts)
-  assert any(text.count('"a"') != 1 for text in texts)
-
-
-INTACT = {'rows': np.arange(3), 'name': 'dqn'}
+  assert len(texts) > 30 and any('1e999' in text for text in texts)
 
 
 def fail(error):
   raise error
-
-
-@pytest.mark.parametrize(
-  ('reader', 'verdict'),
-  [
-    (lambda: {'rows': np.arange(3), 'name': 'dqn'}, outcomes.HARMLESS),
-    (lambda: {'rows': np.arange(3) + 1, 'name': 'dqn'}, outcomes.SILENT),
-    (lambda: {'rows': np.arange(3.0), 'name': 'dqn'}, outcomes.SILENT),
-    (lambda: {'rows': np.arange(3)}, outcomes.SILENT),
-    (lambda: fail(ValueError('a.bin is damaged')), outcomes.DETECTED),
-    (lambda: fail(KeyError('rows')), outcomes.CRASHED),
-  ],
-)
-def test_readers(reader, verdict):
-  assert outcomes.read('reader', reader, INTACT).verdict == verdict
 
 
 def leave(text, code):
@@ -90,12 +58,27 @@ def leave(text, code):
 
 
 @pytest.mark.parametrize(
+  ('reader', 'verdict'),
+  [
+    (lambda: {'rows': np.arange(3)}, outcomes.HARMLESS),
+    (lambda: {'rows': np.arange(3) + 1}, outcomes.SILENT),
+    (lambda: {'rows': np.arange(3.0)}, outcomes.SILENT),
+    (dict, outcomes.SILENT),
+    (lambda: fail(ValueError('a.bin is damaged')), outcomes.DETECTED),
+    (lambda: fail(KeyError('rows')), outcomes.CRASHED),
+  ],
+)
+def test_readers(reader, verdict):
+  found = outcomes.read('reader', reader, {'rows': np.arange(3)})
+  assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(
   ('program', 'verdict'),
   [
     (lambda: None, outcomes.HARMLESS),
     (lambda: leave('error: a.json is damaged', 2), outcomes.DETECTED),
     (lambda: leave('a problem', 1), outcomes.DETECTED),
-    (lambda: leave('usage: ...', 2), outcomes.CRASHED),
     (lambda: leave('error: one\nerror: two', 2), outcomes.CRASHED),
     (lambda: fail(TypeError('x')), outcomes.CRASHED),
   ],

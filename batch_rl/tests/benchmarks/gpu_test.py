@@ -10,44 +10,41 @@ from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
 from batch_rl.runs.bindings import settings
 from benchmarks import gpu, gpu_updates
 
-WANTED = gpu.Measurement('dqn', cells=2)
 ANSWERS = """
 import sys
 print('ready', flush=True)
 seconds = float(sys.stdin.readline())
 print('{"rate": 20.0, "processors": 0.5}', flush=True)
 """
-
-
-def measured(monkeypatch, code, slowest_start=20.0):
-  monkeypatch.setattr(gpu, '_PROGRAM', [sys.executable, '-c', code])
-  monkeypatch.setattr(gpu, '_SLOWEST_START', slowest_start)
-  return gpu.measure(WANTED, 'data', 0.0, 4)
-
-
-def test_cells_are_measured_at_once_and_summed(monkeypatch):
-  found = measured(monkeypatch, ANSWERS)
-  each, together = gpu.rows(WANTED, found, 40.0)
-  assert len(found) == 2
-  assert each[1:3] == ['20.0', '0.50 x'] and together[1:3] == ['40.0', '1.00 x']
+LATE = 'print("ready", flush=True); raise OSError("late")'
 
 
 @pytest.mark.parametrize(
-  ('code', 'reason', 'slowest_start'),
+  ('code', 'slowest_start', 'reason'),
   [
-    ('raise SystemExit("no memory")', 'exit code 1: no memory', 20.0),
-    ('print(\'{"failed": "ValueError: no"}\')', 'ValueError: no', 20.0),
-    ('print("ready", flush=True); raise OSError("late")', 'late', 20.0),
-    ('input()', 'no answer', 0.01),
+    (ANSWERS, 20.0, None),
+    ('raise SystemExit("no memory")', 20.0, 'no memory'),
+    ('print(\'{"failed": "ValueError: no"}\')', 20.0, 'ValueError: no'),
+    (LATE, 20.0, 'late'),
+    ('input()', 0.01, 'no answer'),
   ],
 )
-def test_a_failure_is_a_row_with_its_reason(
-  monkeypatch, code, reason, slowest_start
+def test_cells_are_measured_at_once_or_fail_with_a_reason(
+  monkeypatch, code, slowest_start, reason
 ):
-  found = measured(monkeypatch, code, slowest_start)
-  ((name, *cells, note),) = gpu.rows(WANTED, found, 1.0)
-  assert name == 'dqn' and set(cells) == {''}
-  assert reason in note
+  monkeypatch.setattr(gpu, '_PROGRAM', [sys.executable, '-c', code])
+  monkeypatch.setattr(gpu, '_SLOWEST_START', slowest_start)
+  wanted = gpu.Measurement('dqn', cells=2)
+  found = gpu.measure(wanted, 'data', 0.0, 4)
+  rows = gpu.rows(wanted, found, 40.0)
+  if reason is None:
+    assert [row[1:3] for row in rows] == [
+      ['20.0', '0.50 x'],
+      ['40.0', '1.00 x'],
+    ]
+  else:
+    ((name, *cells, note),) = rows
+    assert name == 'dqn' and set(cells) == {''} and reason in note
 
 
 def test_an_agent_is_measured():
@@ -63,8 +60,6 @@ def test_an_agent_is_measured():
   names = {'rate', 'processors', 'waiting', 'constant'}
   assert names <= found.keys() <= names | {'memory'}
   assert all(value > 0 for value in found.values())
-  [row] = gpu.rows(gpu.Measurement('dqn'), [found], found['rate'])
-  assert row[2] == '1.00 x' and row[3]
 
 
 def test_the_bindings_of_the_plan_are_parameters():
