@@ -73,6 +73,17 @@ def weights(agent, network):
   return np.concatenate([arrays[v.op.name].ravel() for v in variables])
 
 
+def read_summaries(agent, directory):
+  """Returns what an agent has written, `{(tag, agent step): value}`."""
+  agent.summary_writer.flush()
+  [path] = directory.iterdir()
+  return {
+    (value.tag, event.step): value.simple_value
+    for event in tf.compat.v1.train.summary_iterator(str(path))
+    for value in event.summary.value
+  }
+
+
 def build_offline_agent(
   name, data_dir, class_=None, num_actions=NUM_ACTIONS, prefetch=8, **kwargs
 ):
