@@ -66,6 +66,13 @@ def values(agent):
   return agent._sess.run({v.op.name: v for v in variables})
 
 
+def assert_same(left, right):
+  """Compares variables of agents."""
+  assert left.keys() == right.keys()
+  for variable, array in left.items():
+    np.testing.assert_array_equal(array, right[variable], err_msg=variable)
+
+
 def weights(agent, network):
   """Returns the weights of the 'Online' or the 'Target' network, as one vector."""
   variables = agent._sess.graph.get_collection('trainable_variables', network)

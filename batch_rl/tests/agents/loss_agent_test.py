@@ -133,6 +133,11 @@ def lost_summary(agent, batch, losses):
   return losses
 
 
+def own_batch(agent, batch, losses):
+  """Uses a batch of Dopamine's, which one `session.run` draws once."""
+  return tf.square(agent._build_target_q_op()) + losses
+
+
 def second_loss(agent, batch, losses):
   agent.log_scalar('Loss', losses)
   return losses
@@ -158,8 +163,7 @@ def built(log_dir):
 @pytest.mark.parametrize(
   ('mistake', 'message'),
   [
-    # A batch of Dopamine's, which one `session.run` draws once.
-    (lambda agent, *_: tf.square(agent._build_target_q_op()), 'the tensor'),
+    (own_batch, 'uses the tensor'),
     (second_loss, "'Loss'"),
     (lost_summary, r'self.log_scalar'),
     (of_python, 'PyFunc'),
