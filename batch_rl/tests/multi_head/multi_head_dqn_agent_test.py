@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.multi_head import multi_head_dqn_agent
-from batch_rl.tests import cartpole
+from batch_rl.tests import cartpole, correctness
 
 
 @pytest.fixture
@@ -21,12 +21,10 @@ def make_multi_head(make_agent):
   return functools.partial(make_agent, multi_head_dqn_agent.MultiHeadDQNAgent)
 
 
-def test_rem_uses_one_mixture_for_online_and_target_heads(
-  make_multi_head, make_batch
-):
+def test_rem_uses_one_mixture_for_online_and_target_heads(make_multi_head):
   # With one action, no reward, gamma 1, s' = s and target = online weights the
   # error is sum_k (w_k - w'_k) Q_k: zero if and only if w' = w.
-  batch = make_batch(num_actions=1)
+  batch = correctness.make_batch(1, batch_size=5)._asdict()
   batch['next_states'] = batch['states']
   batch['rewards'] = np.zeros_like(batch['rewards'])
   batch['terminals'] = np.zeros_like(batch['terminals'])
@@ -70,20 +68,9 @@ def test_rem_learns_a_mixture_a_step_and_summarises_its_loss(
   summary = tf.compat.v1.Summary.FromString(summaries)
   [scalar] = [v for v in summary.value if v.tag == 'Losses/Loss']
   assert scalar.simple_value == pytest.approx(losses[2], rel=1e-6)
-  agent._sess.run(agent._train_op)
-  assert not np.array_equal(cartpole.weights(agent, 'Online'), before)
 
 
-@pytest.mark.parametrize(
-  ('strategy', 'mixtures', 'message'),
-  [
-    ('MEAN', 1, 'MEAN.*IDENTITY, AVERAGE, STOCHASTIC'),
-    ('IDENTITY', 2, 'num_convex_combinations=2.*IDENTITY'),
-    ('AVERAGE', 2, 'num_convex_combinations=2.*AVERAGE'),
-  ],
-)
-def test_bad_arguments(make_multi_head, strategy, mixtures, message):
-  with pytest.raises(ValueError, match=message):
-    make_multi_head(
-      transform_strategy=strategy, num_convex_combinations=mixtures
-    )
+@pytest.mark.parametrize(('strategy', 'count'), [('MEAN', 1), ('AVERAGE', 2)])
+def test_bad_arguments(make_multi_head, strategy, count):
+  with pytest.raises(ValueError, match=strategy):
+    make_multi_head(transform_strategy=strategy, num_convex_combinations=count)

@@ -76,15 +76,10 @@ class Base(tf.keras.Model):
     super().__init__(name=name)
 
 
-class Inherited(Base):
-  """Has no constructor of its own."""
-
-
 def test_an_inherited_constructor_counts():
-  signature = networks.signature_of(Inherited)
-  assert list(signature.parameters) == ['num_actions', 'name', 'kwargs']
-  head = networks.MultiHead
-  assert networks.with_head(Inherited, head, 3) is not Inherited
+  inherited = type('Inherited', (Base,), {})
+  found = networks.with_head(inherited, networks.MultiHead, 3)
+  assert found is not inherited
 
 
 def narrow(num_actions, name=None):
@@ -92,11 +87,7 @@ def narrow(num_actions, name=None):
   return plain(2, name=name)
 
 
-@pytest.mark.parametrize(
-  ('head', 'arguments'),
-  [(networks.Quantile, (3,)), (networks.Categorical, (3, SUPPORT))],
-)
-def test_a_network_with_too_few_outputs_is_named(head, arguments):
-  message = r'^Functional.*\(2, 2\); expected \(n, 6\), 3 for each of 2 actions'
-  with pytest.raises(ValueError, match=message):
-    outputs(networks.with_head(narrow, head, *arguments), *arguments)
+def test_a_network_with_too_few_outputs_is_named():
+  network = networks.with_head(narrow, networks.Quantile, 3)
+  with pytest.raises(ValueError, match=r'^Functional.*\(2, 2\).*\(n, 6\)'):
+    outputs(network, 3)

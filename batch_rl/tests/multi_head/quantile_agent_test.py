@@ -8,13 +8,11 @@ from batch_rl.multi_head.quantiles import quantile_huber_loss
 from batch_rl.tests import equations
 
 
-@pytest.mark.parametrize('kappa', [0, 0.5, 2])
-@pytest.mark.parametrize('shape', [(1, 1, 1), (2, 4, 9)])
-def test_loss_is_that_of_the_paper(evaluate, shape, kappa):
-  batch_size, num_atoms, num_samples = shape
+@pytest.mark.parametrize('kappa', [0, 0.5])
+def test_loss_is_that_of_the_paper(evaluate, kappa):
   rng = np.random.default_rng(0)
-  quantiles = rng.normal(0, 2, (batch_size, num_atoms)).astype(np.float32)
-  targets = rng.normal(0, 2, (batch_size, num_samples)).astype(np.float32)
+  quantiles = rng.normal(0, 2, (2, 4)).astype(np.float32)
+  targets = rng.normal(0, 2, (2, 9)).astype(np.float32)
   loss = quantile_huber_loss(
     tf.constant(quantiles), tf.constant(targets), kappa
   )
