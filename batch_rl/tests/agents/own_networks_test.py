@@ -15,11 +15,9 @@ layers = tf.keras.layers
 
 
 class Network(tf.keras.Model):
-  regularizer = None
-
   def __init__(self, num_actions, name=None):
     super().__init__(name=name)
-    self.hidden = layers.Dense(8, kernel_regularizer=self.regularizer)
+    self.hidden = layers.Dense(8, kernel_regularizer='l2')
     self.last = layers.Dense(num_actions)
 
   def call(self, state, seed=None):
@@ -69,70 +67,17 @@ class Twin(OfflineDQN):
   ('class_', 'network'), [(OfflineDQN, functional), (Twin, Network)]
 )
 def test_the_target_is_a_copy_of_the_online_network(
-  make_agent, class_, network
+  make_agent, class_, network, caplog
 ):
   agent = make_agent(class_, network, target_update_period=5)
   list(agent.train_steps(5))
+  assert ('Regularisation' in caplog.text) == (network is Network)
   online = weights(agent, agent.online_convnet)
   list(agent.train_steps(1))  # synchronised at step 5
   copy = weights(agent, agent.target_convnet)
   np.testing.assert_array_equal(online, copy)
   list(agent.train_steps(4))
   assert np.any(online != weights(agent, agent.online_convnet))
-
-
-class Several(OfflineDQN):
-  """Has a value network with a target copy, and a random one that is not trained."""
-
-  def _build_networks(self):
-    super()._build_networks()
-    self.value, self.next_value, self.random = map(
-      self._create_network, ('Value', 'NextValue', 'Random')
-    )
-    self.random.trainable = False
-    for network in (self.value, self.next_value, self.random):
-      network(self.state_ph)
-
-  def _build_sync_op(self):
-    pairs = zip(self.next_value.weights, self.value.weights, strict=True)
-    return [
-      *super()._build_sync_op(),
-      *(copy.assign(0.5 * copy + 0.5 * new) for copy, new in pairs),
-    ]
-
-  def loss(self, batch):
-    next_values = self.next_value(batch.next_state).q_values[:, 0]
-    errors = (
-      tf.stop_gradient(next_values) - self.value(batch.state).q_values[:, 0]
-    )
-    random = self.random(batch.state).q_values[:, 0]
-    unstopped = self.target(batch.next_state).q_values[:, 0]
-    return super().loss(batch) + tf.square(errors) + random - unstopped
-
-
-class Regularised(Network):
-  regularizer = 'l2'
-
-
-def test_further_networks_are_trained_and_synchronised(make_agent, caplog):
-  agent = make_agent(
-    Several, Regularised, target_update_period=5, mixed_precision=True
-  )
-  assert 'Regularisation' in caplog.text
-
-  def read():
-    networks = agent.target_convnet, agent.random, agent.next_value, agent.value
-    return [weights(agent, network) for network in networks]
-
-  list(agent.train_steps(2))
-  *fixed, value = read()
-  list(agent.train_steps(3))  # with an update, without synchronisation
-  *still_fixed, trained = read()
-  np.testing.assert_array_equal(fixed, still_fixed)
-  assert np.any(value != trained)
-  list(agent.train_steps(1))  # with a synchronisation
-  expected = (trained + fixed[2]) / 2
-  np.testing.assert_allclose(read()[2], expected, rtol=1e-6)
 
 
 class BuiltLate(OfflineDQN):

@@ -270,13 +270,6 @@ def test_terms_add_to_the_loss_of_any_agent(log_dir, name):
   assert loss - sum(weighted) == pytest.approx(expected, rel=1e-4)
   assert weighted[0] == pytest.approx(1.5 * weighted[1]) and weighted[0] > 0
 
-  agent.eval_mode, agent.epsilon_eval = True, 0.0
-  states = np.random.default_rng(0).normal(size=(20, 1, 4, 1))
-  together = agent.select_actions(states, generators(20))
-  assert together.tolist() == [
-    agent.begin_episode(state[0]) for state in states
-  ]
-
 
 def generators(count):
   return [np.random.default_rng(i) for i in range(count)]
@@ -359,32 +352,25 @@ def test_an_agent_acts_by_a_network_of_its_own(log_dir):
   np.testing.assert_array_equal(found, expected)
 
 
-class Branching(cartpole.OFFLINE_CLASSES['dqn']):
-  """Calls the online network in a branch first; has no target network."""
-
-  def loss(self, batch):
-    extra = tf.cond(
-      batch.step > 4,
-      lambda: tf.reduce_mean(self.online(batch.state).q_values),
-      lambda: 0.0,
-    )
-    return super().loss(batch) + extra
-
-
 @pytest.mark.parametrize(
-  ('name', 'class_', 'settings'),
+  ('name', 'settings'),
   [
-    ('dqn', None, {'terms': [terms.Imitation()], 'mixed_precision': True}),
     (
       'multi_network_dqn',
-      None,
       {'policy': policies.Softmax(1e6), 'jit_compile': True},
     ),
-    ('dqn', Branching, {'backup': backups.MonteCarlo()}),
+    (
+      'dqn',
+      {
+        'backup': backups.MonteCarlo(),
+        'terms': [terms.Imitation()],
+        'mixed_precision': True,
+      },
+    ),
   ],
 )
-def test_parts_train_and_act_together(log_dir, name, class_, settings):
-  agent = make_agent(log_dir, name, class_, **settings)
+def test_parts_train_and_act_together(log_dir, name, settings):
+  agent = make_agent(log_dir, name, **settings)
   assert np.isfinite(list(agent.train_steps(9))).all()
   has_target = not isinstance(agent.backup, backups.MonteCarlo)
   assert (agent.target_convnet is not None) == has_target
@@ -425,25 +411,9 @@ def test_a_support_without_extent_is_refused(arguments):
     atoms.Categorical(**arguments)
 
 
-class Activated(tf.keras.Model):
-  """Has an activation after its output layer."""
-
-  def __init__(self):
-    super().__init__()
-    self.hidden, self.out = map(tf.keras.layers.Dense, (7, 3))
-    self.activation = tf.keras.layers.ReLU()
-
-  def call(self, states):
-    return self.activation(self.out(self.hidden(states)))
-
-
-@pytest.mark.parametrize('is_sequential', [False, True])
-def test_an_activation_is_no_last_layer(is_sequential):
-  network = Activated()
-  if is_sequential:
-    network = tf.keras.Sequential(
-      [network.hidden, network.out, network.activation]
-    )
+def test_an_activation_is_no_last_layer():
+  dense = map(tf.keras.layers.Dense, (7, 3))
+  network = tf.keras.Sequential([*dense, tf.keras.layers.ReLU()])
   _, inputs = features.Recorder(network)(tf.zeros((2, 4)))
   assert features.join(inputs, network).shape == (2, 7)
 

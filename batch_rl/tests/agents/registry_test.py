@@ -70,13 +70,6 @@ def test_a_constructor_that_takes_too_little_is_named(find, own_folder):
     OFFLINE.create('narrow.Narrow', None, 6, None, seed=1)
 
 
-def test_an_error_in_the_module_is_not_a_missing_module(find, own_folder):
-  user_code.write(own_folder / 'broken.py', 'import nowhere_to_be_found')
-  with pytest.raises(ModuleNotFoundError, match='nowhere') as raised:
-    find('broken.MyAgent')
-  assert user_modules.is_raised_by_user(raised.value)
-
-
 def test_the_name_in_reports():
   for class_name, given, name in (
     ('FixedReplayCQLAgent', None, 'CQL'),

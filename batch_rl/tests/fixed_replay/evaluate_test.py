@@ -2,7 +2,6 @@
 
 import functools
 import json
-import pickle
 import re
 import shutil
 import types
@@ -175,22 +174,6 @@ def flip_a_byte(folder):
 def be_another_iteration(folder):
   shutil.rmtree(folder)
   shutil.copytree(folder.parent / 'ckpt-0', folder)
-
-
-def test_checkpoints_of_dopamine_need_no_description(
-  copied, monkeypatch, capsys
-):
-  folder = copied / 'checkpoints'
-  for path in (folder / 'ckpt-1').glob('tf_ckpt-1.*'):
-    shutil.copy(path, folder)
-  shutil.rmtree(folder / 'ckpt-1')
-  bundle = folder / 'ckpt.1'
-  bundle.write_bytes(pickle.dumps({'logs': {}, 'current_iteration': 1}))
-  (folder / 'sentinel_checkpoint_complete.1').touch()
-  evaluate_here(monkeypatch, base_dir=str(copied), evaluation_steps=1)
-  (copied / 'evaluations' / 'evaluate-1.json').unlink()
-  bundle.write_bytes(bundle.read_bytes()[:-9])
-  assert 'ckpt.1' in refusal(monkeypatch, capsys, copied)
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,6 @@ def create(sess, environment, summary_writer, data_dir, gamma=0.9):
 
 def make_environment():
   return gym_lib.create_gym_environment('CartPole', 'v1')
-
-
-gin.parse_config_files_and_bindings([], ['DQNAgent.gamma = 0.1'])
 """
 
 

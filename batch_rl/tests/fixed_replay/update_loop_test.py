@@ -160,48 +160,6 @@ def test_xla_draws_mixtures_by_step_and_seed(make_agent, tmp_path):
   assert len(set(losses)) == 22
 
 
-class FewParameters(dqn_agent.DQNAgent):
-  """Does not take all parameters, as Dopamine's ImplicitQuantileAgent."""
-
-  def __init__(
-    self,
-    sess,
-    num_actions,
-    observation_shape,
-    observation_dtype,
-    stack_size,
-    network,
-    optimizer,
-  ):
-    super().__init__(
-      sess,
-      num_actions,
-      observation_shape,
-      observation_dtype,
-      stack_size,
-      network,
-      optimizer=optimizer,
-    )
-
-  def _build_train_op(self):
-    loss = tf.reduce_mean(self._replay_net_outputs.q_values)
-    return self.optimizer.minimize(loss), loss
-
-
-def test_agents_of_dopamine_with_few_parameters_train(log_dir):
-  class Agent(fixed_replay_agent.FixedReplayAgentMixin, FewParameters):
-    def build_networks(self):
-      self.add_network('value', tf.keras.layers.Flatten)
-
-  agent = cartpole.build_offline_agent('dqn', log_dir, Agent)
-  assert len(list(agent.train_steps(8))) == 2
-  assert list(agent.networks) == ['online', 'value']
-  with fixed_replay_agent.without_data():
-    agent = cartpole.build_offline_agent('dqn', log_dir, Agent)
-  states = np.zeros((1, 1, 4, 1))
-  assert agent.select_actions(states, [np.random.default_rng(0)]).shape == (1,)
-
-
 class DopamineAgent(
   fixed_replay_agent.FixedReplayAgentMixin, dqn_agent.DQNAgent
 ):

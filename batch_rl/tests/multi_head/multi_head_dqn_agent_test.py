@@ -5,10 +5,9 @@ import functools
 import gin
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from batch_rl.multi_head import multi_head_dqn_agent
-from batch_rl.tests import cartpole, correctness
+from batch_rl.tests import correctness
 
 
 @pytest.fixture
@@ -39,14 +38,8 @@ def test_rem_uses_one_mixture_for_online_and_target_heads(make_multi_head):
     assert agent._sess.run(loss) == pytest.approx(0, abs=1e-12)
 
 
-def test_rem_learns_a_mixture_a_step_and_summarises_its_loss(
-  make_multi_head, tmp_path
-):
-  agent = make_multi_head(
-    num_actions=5,
-    transform_strategy='STOCHASTIC',
-    summary_writer=str(tmp_path),
-  )
+def test_rem_learns_a_mixture_a_step(make_multi_head):
+  agent = make_multi_head(num_actions=5, transform_strategy='STOCHASTIC')
   [loss] = agent.optimizer.losses
   assert loss.shape == ()
   assert agent._net_outputs.q_heads.shape.as_list() == [1, 5, 4]
@@ -60,14 +53,6 @@ def test_rem_learns_a_mixture_a_step_and_summarises_its_loss(
   assert len(set(losses)) == 5
   # A resumed run draws the same mixture at the same step.
   assert loss_at(8) == losses[2]
-
-  # Dopamine writes summaries in a `session.run` of their own, which trains nothing.
-  before = cartpole.weights(agent, 'Online')
-  summaries = agent._sess.run(agent._merged_summaries)
-  np.testing.assert_array_equal(cartpole.weights(agent, 'Online'), before)
-  summary = tf.compat.v1.Summary.FromString(summaries)
-  [scalar] = [v for v in summary.value if v.tag == 'Losses/Loss']
-  assert scalar.simple_value == pytest.approx(losses[2], rel=1e-6)
 
 
 @pytest.mark.parametrize(('strategy', 'count'), [('MEAN', 1), ('AVERAGE', 2)])
