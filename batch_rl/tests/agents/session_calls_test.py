@@ -1,7 +1,5 @@
 """Shortened calls return what `Session.run` returns."""
 
-import threading
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -65,12 +63,3 @@ def test_each_call_runs_the_operations_again(session):
   assert values == [2, 4, 6]
   # The graph has grown.
   assert session.run(doubled + 1) == 9
-
-
-def test_calls_that_feed_a_tensor_run_in_the_calling_thread(session):
-  x = v1.placeholder(tf.int64, ())
-  thread = tf.numpy_function(
-    lambda x: np.int64(x + threading.get_ident()), [x], tf.int64
-  )
-  for _ in range(2):
-    assert session.run(thread, {x: 1}) == 1 + threading.get_ident()

@@ -54,8 +54,7 @@ def data_dir(tmp_path):
 
 @pytest.fixture
 def own_code(own_folder):
-  """The folder of a user's agent `mine.MyAgent` and its gin file, and of another."""
-  user_code.write(own_folder / 'folder' / 'elsewhere.py', user_code.AGENT)
+  """The folder of a user's agent `mine.MyAgent` and its gin file."""
   user_code.write(own_folder / 'mine.py', user_code.AGENT)
   user_code.write(own_folder / 'mine.gin', user_code.CONFIG)
   return own_folder
@@ -126,14 +125,16 @@ def test_an_agent_is_trained_evaluated_and_reported(
   assert record['epsilon_eval'] == 0.25 == float(run.protocol['epsilon'])
 
 
-def train_as_library(base_dir, data_dir):
-  """Trains with `LIBRARY` in `mine.py`, which is forgotten afterwards."""
+def test_a_run_without_the_program_is_evaluated_and_reported(
+  data_dir, own_folder, tmp_path, monkeypatch, capsys
+):
+  user_code.write(own_folder / 'mine.py', LIBRARY)
+  base_dir = tmp_path / 'base'
   with user_code.forgotten():
     user_modules.add_folder('')
     mine = __import__('mine')
-    create = functools.partial(
-      mine.create, data_dir=f'{data_dir}/replay_logs', gamma=0.5
-    )
+    logs = f'{data_dir}/replay_logs'
+    create = functools.partial(mine.create, data_dir=logs, gamma=0.5)
     tf.compat.v1.reset_default_graph()
     run_experiment.FixedReplayRunner(
       str(base_dir),
@@ -144,17 +145,9 @@ def train_as_library(base_dir, data_dir):
       evaluation_steps=20,
       max_steps_per_episode=30,
     ).run_experiment()
-
-
-def test_a_run_without_the_program_is_evaluated_and_reported(
-  data_dir, own_folder, tmp_path, monkeypatch, capsys
-):
-  user_code.write(own_folder / 'mine.py', LIBRARY)
-  base_dir = tmp_path / 'base'
-  train_as_library(base_dir, data_dir)
   record = read_record(base_dir)
   assert record['agent'] == 'mine.MyAgent'
-  assert record['replay_dir'] == f'{data_dir}/replay_logs'
+  assert record['replay_dir'] == logs
 
   shutil.rmtree(data_dir)
   monkeypatch.chdir(tmp_path)
@@ -177,7 +170,6 @@ def test_a_mistake_is_one_line(data_dir, own_code, tmp_path, capsys):
   for binding, message in (
     (f"{name} = 'mine.MyAgnt'", 'MyAgent?'),
     ('MyAgent.wieght = 1', 'wieght'),
-    ('MyAgent.gama = 1', 'gama'),
     ('MyAgent.updates_per_run = 0', 'updates_per_run'),
   ):
     with user_code.forgotten():
@@ -185,17 +177,6 @@ def test_a_mistake_is_one_line(data_dir, own_code, tmp_path, capsys):
         capsys, start, data_dir, tmp_path / 'base', gin_bindings=[binding]
       )
     assert message in line
-  line = refusal(
-    capsys,
-    start,
-    data_dir,
-    tmp_path / 'base',
-    agent_name='elsewhere.MyAgent',
-    module_dirs=['folder'],
-    gin_files=[],
-    gin_bindings=['FixedReplayDQNAgent.replay_scheme = 1'],
-  )
-  assert 'replay_scheme' in line
 
 
 NETWORK = """
@@ -219,7 +200,6 @@ class MyNetwork(tf.keras.Model):
   def call(self, state):
     x = tf.cast(state[:, :, 0, 0], tf.float32)
     return Outputs(self.last(self.hidden(x)))
-
 """
 
 

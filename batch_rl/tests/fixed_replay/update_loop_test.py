@@ -109,13 +109,12 @@ def test_the_host_does_not_wait_for_the_agents_device(make_agent, monkeypatch):
   sent = [node.input[0] for node in accelerator.node if node.op == '_Send']
   assert len(sent) == 1 and not sent[0].startswith('while/')  # the losses
   assert sum(node.op == 'PyFunc' for node in host.node) == 2
-  # Tensors that one update passes to the next, by type.
-  types = [
-    tf.as_dtype(node.attr['T'].type)
+  passed_on = [
+    node.attr['T'].type == tf.float64.as_datatype_enum
     for node in accelerator.node
     if node.op == 'NextIteration'
   ]
-  assert types.count(tf.float64) == 2  # states and next states
+  assert sum(passed_on) == 2  # states and next states
 
 
 def test_training_stops_at_a_loss_that_is_not_a_number(make_agent):
@@ -189,8 +188,6 @@ def test_agents_of_dopamine_train_alike_one_update_at_a_time(
 
 
 class OwnTraining(OFFLINE_DQN):
-  """Has a train op and a training step of its own."""
-
   def _build_train_op(self):
     self.steps = []
     loss = tf.reduce_mean(self._replay_net_outputs.q_values**2)

@@ -58,15 +58,10 @@ def of_any_arguments(*args, **kwargs):
   raise AssertionError
 
 
-def with_devices(num_actions, num_networks, devices=(), name=None):
-  raise AssertionError
-
-
 def test_other_networks_stay_as_they_are():
   head = networks.MultiHead
   for own in with_heads, of_any_arguments:
     assert networks.with_head(own, head, 3) is own
-  assert networks.several(with_devices, 3, ()) is with_devices
   atari = atari_helpers.QuantileNetwork
   assert networks.with_head(atari, networks.Quantile, 200) is atari
 
@@ -80,14 +75,3 @@ def test_an_inherited_constructor_counts():
   inherited = type('Inherited', (Base,), {})
   found = networks.with_head(inherited, networks.MultiHead, 3)
   assert found is not inherited
-
-
-def narrow(num_actions, name=None):
-  """A network with two outputs, whatever it is told."""
-  return plain(2, name=name)
-
-
-def test_a_network_with_too_few_outputs_is_named():
-  network = networks.with_head(narrow, networks.Quantile, 3)
-  with pytest.raises(ValueError, match=r'^Functional.*\(2, 2\).*\(n, 6\)'):
-    outputs(network, 3)
