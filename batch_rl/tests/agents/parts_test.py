@@ -35,6 +35,7 @@ def make_outputs(name, random):
     'scalar': {'q_values': raw[:, :, 0]},
     'ensemble': {'q_heads': raw, 'q_values': raw.mean(2)},
     'quantiles': {'logits': raw, 'q_values': raw.mean(2)},
+    'kappa 0': {'logits': raw, 'q_values': raw.mean(2)},
   }
   if name in SUPPORTS:
     q_values = probabilities @ SUPPORTS[name]
@@ -49,7 +50,8 @@ def make_outputs(name, random):
 HEADS = {
   'scalar': heads.Scalar(),
   'ensemble': ensembles.Ensemble(K, 'IDENTITY'),
-  'quantiles': quantiles.Quantiles(K),
+  'quantiles': quantiles.Quantiles(K, kappa=0.5),
+  'kappa 0': quantiles.Quantiles(K, kappa=0),
   'categorical': atoms.Categorical(K, vmax=4.0),
   'hl_gauss': atoms.HLGauss(K, vmax=4.0),
 }
@@ -124,7 +126,7 @@ class Case:
           estimates.append(back_up([(value, 1.0)]))
         result.append(estimates)
       else:
-        if self.head_name == 'quantiles':
+        if self.head_name in ('quantiles', 'kappa 0'):
           samples, p = after.logits[j], np.full((A, K), 1 / K)
         else:
           samples = np.tile(SUPPORTS[self.head_name], (A, 1))
@@ -147,9 +149,10 @@ class Case:
       elif self.head_name == 'ensemble':
         errors = [means[k] - now.q_heads[j, a, k] for k in range(K)]
         losses.append(np.mean([equations.huber(e) for e in errors]))
-      elif self.head_name == 'quantiles':
+      elif self.head_name in ('quantiles', 'kappa 0'):
+        kappa = HEADS[self.head_name].kappa
         errors = [
-          p * equations.quantile_huber(value - theta, (i + 0.5) / K)
+          p * equations.quantile_huber(value - theta, (i + 0.5) / K, kappa)
           for value, p in targets[0]
           for i, theta in enumerate(now.logits[j, a])
         ]
@@ -416,13 +419,3 @@ def test_an_activation_is_no_last_layer():
   network = tf.keras.Sequential([*dense, tf.keras.layers.ReLU()])
   _, inputs = features.Recorder(network)(tf.zeros((2, 4)))
   assert features.join(inputs, network).shape == (2, 7)
-
-
-def test_parts_that_an_own_loss_does_not_use_are_named(log_dir, caplog):
-  class OwnLoss(cartpole.OFFLINE_CLASSES['dqn']):
-    def loss(self, batch):
-      return tf.reduce_mean(self.online(batch.state).q_values, axis=1)
-
-  parts = {'terms': [terms.CQL()], 'backup': backups.Double()}
-  make_agent(log_dir, 'dqn', OwnLoss, **parts)
-  assert 'OwnLoss.loss' in caplog.text and 'backup and terms' in caplog.text

@@ -179,73 +179,10 @@ def test_a_mistake_is_one_line(data_dir, own_code, tmp_path, capsys):
     assert message in line
 
 
-NETWORK = """
-import collections
-
-import gin
-import tensorflow as tf
-from batch_rl.fixed_replay.agents import dqn_agent
-
-Outputs = collections.namedtuple('Outputs', 'q_values')
-
-
-@gin.configurable
-class MyNetwork(tf.keras.Model):
-
-  def __init__(self, num_actions, name=None, hidden=8):
-    super().__init__(name=name)
-    self.hidden = tf.keras.layers.Dense(hidden)
-    self.last = tf.keras.layers.Dense(num_actions)
-
-  def call(self, state):
-    x = tf.cast(state[:, :, 0, 0], tf.float32)
-    return Outputs(self.last(self.hidden(x)))
-"""
-
-
-NETWORK_CONFIG = """
-include 'batch_rl/tests/sweep/configs/cartpole.gin'
-import mine
-AnyAgent.network = @MyNetwork
-FixedReplayRunner.num_iterations = 1
-FixedReplayRunner.training_steps = 8
-"""
-
-
-def test_a_run_keeps_its_networks_and_records_what_trains(
-  data_dir, own_folder, tmp_path, capsys
-):
-  user_code.write(own_folder / 'mine.py', NETWORK)
-  user_code.write(own_folder / 'mine.gin', NETWORK_CONFIG)
-  base_dir = tmp_path / 'base'
-  start(data_dir, base_dir, seed=1)
-  before = (base_dir / 'run.json').read_text()
-
-  def change(binding, iterations):
-    bound = [f'FixedReplayRunner.num_iterations = {iterations}', binding]
-    start(data_dir, base_dir, seed=1, accept_changes=True, gin_bindings=bound)
-
-  for iterations in 1, 2:
-    line = refusal(capsys, change, 'MyNetwork.hidden = 9', iterations)
-    assert '(4, 9), in the checkpoint (4, 8)' in line
-  change('AnyAgent.gamma = 0.5', 1)  # trains nothing
-  assert (base_dir / 'run.json').read_text() == before
-  change('AnyAgent.gamma = 0.5', 2)
-  assert 'gamma = 0.5' in read_record(base_dir)['gin_config']
-
-
-@pytest.mark.parametrize(
-  'code',
-  [
-    NETWORK.replace('self.hidden(x)', 'self.hidden(tf.matmul(x, x))'),
-    'import nowhere_to_be_found',
-  ],
-)
 def test_an_error_in_a_users_code_keeps_its_traceback(
-  data_dir, own_folder, tmp_path, code
+  data_dir, own_code, tmp_path
 ):
-  user_code.write(own_folder / 'mine.py', code)
-  user_code.write(own_folder / 'mine.gin', NETWORK_CONFIG)
-  with pytest.raises((TypeError, ValueError, ImportError)) as raised:
+  user_code.write(own_code / 'mine.py', 'import nowhere_to_be_found')
+  with pytest.raises(ImportError) as raised:
     start(data_dir, tmp_path / 'base')
   assert 'mine.py' in str(raised.getrepr())

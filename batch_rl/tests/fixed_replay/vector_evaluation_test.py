@@ -213,19 +213,3 @@ def test_emulators_step_in_threads_where_settings_allow_it(kind, in_threads):
   assert (number > 1) == in_threads
   few = vector_evaluation.default_environments(single, agent, 29_999)
   assert few == (2 if in_threads else 1)
-
-
-def test_evaluations_are_written_and_later_ones_put_aside(tmp_path):
-  episodes = [evaluations.Episode(i, 10, 1 + 3 * i, 1.0) for i in range(2)]
-  for iteration in range(4):
-    played = episodes if iteration == 1 else []
-    evaluations.write(str(tmp_path), iteration, played, 2)
-  evaluations.write(str(tmp_path), 3, [], 1, 'evaluate-3')
-  evaluations.put_aside(str(tmp_path), 2)
-  found = evaluations.read(str(tmp_path))
-  assert list(found) == [0, 1]
-  assert found[1]['iteration'] == 1 and found[1]['environments'] == 2
-  assert [found[i]['mean_return'] for i in (0, 1)] == [None, 2.5]
-  assert [evaluations.Episode(**e) for e in found[1]['episodes']] == episodes
-  left = {path.name for path in (tmp_path / 'evaluations').iterdir()}
-  assert {'2.json.before', '3.json.before', 'evaluate-3.json'} <= left
