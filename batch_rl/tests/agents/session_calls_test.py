@@ -51,15 +51,3 @@ def test_other_calls_and_errors_are_those_of_the_session(session):
   session.close()
   with pytest.raises(tf.errors.CancelledError, match='closed'):
     session.run(y, {x: 1})
-
-
-def test_each_call_runs_the_operations_again(session):
-  variable = v1.get_variable('x', initializer=1.0, use_resource=True)
-  session.run(v1.global_variables_initializer())
-  doubled, assign, values = 2 * variable, variable.assign_add(1.0).op, []
-  for _ in range(3):
-    values.append(session.run(doubled))
-    assert session.run(assign) is None
-  assert values == [2, 4, 6]
-  # The graph has grown.
-  assert session.run(doubled + 1) == 9
