@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.multi_head import atari_helpers, networks
+from batch_rl.multi_head import networks
 
 Outputs = collections.namedtuple('Outputs', 'q_values')
 SUPPORT = np.float32([0, 1, 2])
@@ -29,6 +29,10 @@ def outputs(network, *arguments):
     return session.run(built)
 
 
+def of_any_arguments(*args, **kwargs):
+  raise AssertionError
+
+
 @pytest.mark.parametrize(
   ('head', 'arguments', 'field'),
   [
@@ -43,24 +47,10 @@ def test_a_plain_network_gets_the_head_of_the_agent(head, arguments, field):
   expected = np.arange(6).reshape(2, 3)  # actions, outputs
   np.testing.assert_array_equal(getattr(found, field), [expected, expected])
   assert found.q_values.shape == (2, 2)
+  other = networks.with_head(of_any_arguments, head, *arguments)
+  assert other is of_any_arguments
   if field == 'q_heads':
     several = outputs(networks.several(plain, 3, ()), 3, ())
     np.testing.assert_array_equal(several.q_heads[0], [[0] * 3, [1] * 3])
   if field != 'logits':
     np.testing.assert_allclose(found.q_values[0], [1, 4])
-
-
-def with_heads(num_actions, num_heads, name=None):
-  raise AssertionError
-
-
-def of_any_arguments(*args, **kwargs):
-  raise AssertionError
-
-
-def test_other_networks_stay_as_they_are():
-  head = networks.MultiHead
-  for own in with_heads, of_any_arguments:
-    assert networks.with_head(own, head, 3) is own
-  atari = atari_helpers.QuantileNetwork
-  assert networks.with_head(atari, networks.Quantile, 200) is atari
