@@ -66,11 +66,29 @@ def values(agent):
   return agent._sess.run({v.op.name: v for v in variables})
 
 
+def assert_same(left, right):
+  """Compares variables of agents."""
+  assert left.keys() == right.keys()
+  for variable, array in left.items():
+    np.testing.assert_array_equal(array, right[variable], err_msg=variable)
+
+
 def weights(agent, network):
   """Returns the weights of the 'Online' or the 'Target' network, as one vector."""
   variables = agent._sess.graph.get_collection('trainable_variables', network)
   arrays = values(agent)  # TensorFlow prepares each set of variables anew.
   return np.concatenate([arrays[v.op.name].ravel() for v in variables])
+
+
+def read_summaries(agent, directory):
+  """Returns what an agent has written, `{(tag, agent step): value}`."""
+  agent.summary_writer.flush()
+  [path] = directory.iterdir()
+  return {
+    (value.tag, event.step): value.simple_value
+    for event in tf.compat.v1.train.summary_iterator(str(path))
+    for value in event.summary.value
+  }
 
 
 def build_offline_agent(

@@ -37,6 +37,5 @@ def test_only_the_same_variables_are_loaded(tmp_path):
   ):
     with pytest.raises(ValueError, match=message):
       restored_weights.load(make_agent(**shapes), path)
-  missing = str(tmp_path / 'missing')
-  with pytest.raises(ValueError, match=f'{missing} cannot be read: '):
-    restored_weights.load(agent, missing)
+  with pytest.raises(ValueError, match='missing'):
+    restored_weights.load(agent, str(tmp_path / 'missing'))

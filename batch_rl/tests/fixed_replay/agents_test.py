@@ -52,12 +52,6 @@ def make_agent(name, log_dir):
   return make
 
 
-def assert_same(left, right):
-  assert left.keys() == right.keys()
-  for variable, array in left.items():
-    np.testing.assert_array_equal(array, right[variable], err_msg=variable)
-
-
 def scramble(agent):
   """Gives all variables and counters of an agent other values."""
   arrays = {name: array + 1 for name, array in cartpole.values(agent).items()}
@@ -86,12 +80,29 @@ def test_an_agent_trains_by_its_periods(agent, name):
     assert not np.array_equal(first[variable], after[variable]), variable
   # gin has bound this for the class alone.
   assert agent.gamma == cartpole.GAMMA
-  with pytest.raises(ValueError, match="doesn't have a parameter"):
+  with pytest.raises(ValueError, match='gama'):
     gin.parse_config(f'{cartpole.OFFLINE_CLASSES[name].__name__}.gama = 0.5')
 
 
+@with_any_agent
+def test_acting_leaves_the_data_alone(agent):
+  memory = agent._replay.memory
+  rows = memory.valid_indices()  # of both shards
+  assert len(rows) > 80
+  before = memory.sample_transition_batch(len(rows), rows)
+  for eval_mode, steps in (True, 0), (False, 2):
+    agent.eval_mode = eval_mode
+    agent.begin_episode(np.ones(4))
+    agent.step(1.0, np.ones(4))
+    agent.end_episode(1.0)
+    assert agent.training_steps == steps
+  assert memory.add_count == len(rows)
+  after = memory.sample_transition_batch(len(rows), rows)
+  for left, right in zip(before, after, strict=True):
+    np.testing.assert_array_equal(left, right)
+
+
 def generators(count):
-  """Returns the generators of emulators."""
   return [np.random.default_rng(i) for i in range(count)]
 
 
@@ -121,47 +132,22 @@ def test_evaluation_acts_greedily_and_explores_at_the_set_rate(actor):
   assert np.argmax(counts) == greedy
   assert np.sum((counts - expected) ** 2 / expected) < 18.5  # p = 0.001
   assert actor.training_steps == 0
-  assert_same(before, cartpole.values(actor))
+  cartpole.assert_same(before, cartpole.values(actor))
 
 
-@with_any_agent
-@pytest.mark.parametrize('eval_mode', [False, True])
-def test_acting_leaves_the_data_alone(agent, log_dir, eval_mode):
-  agent.eval_mode = eval_mode
-  memory = agent._replay.memory
-  rows = memory.valid_indices()  # of both shards
-  assert len(rows) > 80
-  before = memory.sample_transition_batch(len(rows), rows)
-  agent.begin_episode(np.ones(4))
-  agent.step(1.0, np.ones(4))
-  agent.end_episode(1.0)
-  assert agent.training_steps == (0 if eval_mode else 2)
-  assert memory.add_count == len(rows)
-  after = memory.sample_transition_batch(len(rows), rows)
-  for left, right in zip(before, after, strict=True):
-    np.testing.assert_array_equal(left, right)
-
-
+@pytest.mark.parametrize('name', ['c51', 'multi_network_dqn'], indirect=True)
 def test_mixed_precision_computes_in_bfloat16(agent, make_agent):
   exact = agent
   mixed = make_agent(mixed_precision=True, **cartpole.SHARED_SETTINGS)
-
-  def products(agent):
-    operations = agent._sess.graph.get_operations()
-    return [op for op in operations if op.type == 'MatMul']
-
-  assert {op.outputs[0].dtype for op in products(exact)} == {tf.float32}
-  dtypes = [op.outputs[0].dtype for op in products(mixed)]
+  operations = mixed._sess.graph.get_operations()
+  products = [op for op in operations if op.type == 'MatMul']
+  dtypes = [op.outputs[0].dtype for op in products]
   # Only the last layer of a network computes in float32.
   assert dtypes.count(tf.bfloat16) >= dtypes.count(tf.float32) > 0
-  for agent in exact, mixed:
-    with agent._sess.graph.as_default():
-      variables = tf.compat.v1.trainable_variables()
-      assert {variable.dtype.base_dtype for variable in variables} == {
-        tf.float32
-      }
-  arrays = cartpole.values(exact)
-  assert arrays.keys() == cartpole.values(mixed).keys()
+  arrays, others = cartpole.values(exact), cartpole.values(mixed)
+  assert arrays.keys() == others.keys()
+  for variable, array in arrays.items():
+    assert array.dtype == others[variable].dtype
   cartpole.load_values(mixed, arrays)
   losses = list(exact.train_steps(20))
   np.testing.assert_allclose(list(mixed.train_steps(20)), losses, rtol=0.05)
@@ -172,21 +158,18 @@ def test_infinite_weights_are_not_saved(agent, tmp_path):
     *_, last = tf.compat.v1.trainable_variables()
   infinite = np.full(last.shape.as_list(), np.inf, np.float32)
   cartpole.load_values(agent, {last.op.name: infinite})
-  with pytest.raises(FloatingPointError, match='not finite after update 0'):
+  with pytest.raises(FloatingPointError, match='update 0'):
     agent.bundle_and_checkpoint(str(tmp_path), 0)
   assert not list(tmp_path.iterdir())
 
 
 @with_any_agent
 def test_out_of_memory_names_batch_and_network(agent, monkeypatch):
-  class Loop:
-    def run(self, *arguments):
-      raise tf.errors.ResourceExhaustedError(None, None, 'OOM of 9 GB\n...')
+  def run(*arguments):
+    raise tf.errors.ResourceExhaustedError(None, None, 'OOM of 9 GB\n...')
 
-  monkeypatch.setattr(agent, '_loop', Loop())
-  with pytest.raises(
-    MemoryError, match='Cartpole.* batches of 32.*OOM of 9 GB'
-  ):
+  monkeypatch.setattr(agent._loop, 'run', run)
+  with pytest.raises(MemoryError, match='Cartpole.* 32.*OOM of 9 GB'):
     list(agent.train_steps(4))
 
 
@@ -205,10 +188,10 @@ def test_a_checkpoint_resumes_to_the_bit(agent, name, shared_agents, tmp_path):
   scramble(fresh)
   assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
   assert fresh.training_steps == 9
-  assert_same(cartpole.values(fresh), saved)
+  cartpole.assert_same(cartpole.values(fresh), saved)
   fresh.begin_iteration(0, updates=3)  # at steps 0, 4 and 8
   assert list(fresh.train_steps(12)) == losses
-  assert_same(cartpole.values(fresh), cartpole.values(agent))
+  cartpole.assert_same(cartpole.values(fresh), cartpole.values(agent))
 
 
 def load_weights(agent, directory):
@@ -225,13 +208,11 @@ def test_starts_from_the_newest_weights_of_a_run_and_nothing_else(
   for number in (9, 10):  # '10' < '9'
     list(agent.train_steps(4))
     agent.bundle_and_checkpoint(str(tmp_path / 'checkpoints'), number)
-  expected = {n: cartpole.weights(agent, n) for n in ('Online', 'Target')}
-  scramble(agent)
-  load_weights(agent, tmp_path / 'checkpoints')
   started = make_agent(num_actions=5, init_checkpoint_dir=str(tmp_path))
-  for network, array in expected.items():
-    for found in (agent, started):
-      np.testing.assert_array_equal(cartpole.weights(found, network), array)
+  for network in 'Online', 'Target':
+    np.testing.assert_array_equal(
+      *(cartpole.weights(a, network) for a in (agent, started))
+    )
   assert started.training_steps == 0
   for variable, array in cartpole.values(started).items():
     assert not (variable.endswith('/Adam') and array.any())
@@ -239,7 +220,7 @@ def test_starts_from_the_newest_weights_of_a_run_and_nothing_else(
 
 @with_any_agent
 def test_refuses_data_with_more_actions_than_the_environment(make_agent):
-  with pytest.raises(ValueError, match='holds action 1, but .* has 1 actions'):
+  with pytest.raises(ValueError, match='action 1, but .* has 1 actions'):
     make_agent(num_actions=1)
 
 
@@ -253,40 +234,30 @@ def write_checkpoint(directory, arrays):
     saver.save(session, str(directory / 'tf_ckpt'), global_step=199)
 
 
-def slim_name(name):
-  """Returns a variable's name in Dopamine 1 and 2."""
-  return name.replace('/kernel', '/weights').replace('/bias', '/biases')
+LAYERS = 'Conv Conv_1 Conv_2 fully_connected fully_connected_1'.split()
+# In Dopamine 1 and 2, and in Keras, which numbers layers through the graph.
+SLIM = [(layer, 'weights', 'biases') for layer in 2 * LAYERS]
+UNNAMED = [
+  (layer, 'kernel', 'bias')
+  for layer in (
+    'conv2d conv2d_1 conv2d_2 dense dense_1 '
+    'conv2d_3 conv2d_4 conv2d_5 dense_2 dense_3'
+  ).split()
+]
 
 
-def unnamed(name):
-  """Returns a variable's name in Keras without layer names.
-
-  Keras numbers such layers through the graph.
-  """
-  scope, layer, end = name.split('/')
-  kind, layers = ('conv2d', 3) if 'Conv' in layer else ('dense', 2)
-  place = int(layer[-1]) if layer[-1].isdigit() else 0
-  place += layers * (scope == 'Target')
-  return '/'.join([scope, f'{kind}_{place}' if place else kind, end])
-
-
-@pytest.mark.parametrize('renaming', [str, slim_name, unnamed])
-def test_checkpoints_of_tensorflow_1_are_loaded(renaming, tmp_path):
+@pytest.mark.parametrize('old', [SLIM, UNNAMED])
+def test_checkpoints_of_tensorflow_1_are_loaded(old, tmp_path):
   """`atari_helpers_test` checks the names in networks."""
-  layers = 'Conv Conv_1 Conv_2 fully_connected fully_connected_1'.split()
-  names = [
-    f'{scope}/{layer}/{end}'
-    for scope in ('Online', 'Target')
-    for layer in layers
-    for end in ('kernel', 'bias')
-  ]
-  arrays = {
-    name: np.random.default_rng(i).standard_normal(i % 10 + 1, np.float32)
-    for i, name in enumerate(names)
-  }
-  saved = {renaming(name): array for name, array in arrays.items()}
+  saved, arrays = {}, {}
+  for i, (layer, *ends) in enumerate(old):
+    scope = ('Online', 'Target')[i // 5]
+    for end, old_end in zip(('kernel', 'bias'), ends, strict=True):
+      array = np.full(i % 5 + 1, len(saved), np.float32)
+      arrays[f'{scope}/{LAYERS[i % 5]}/{end}'] = array
+      saved[f'{scope}/{layer}/{old_end}'] = array
   # Such checkpoints also hold slots of the optimiser.
-  saved[renaming('Online/Conv/kernel') + '/RMSProp'] = np.zeros(3, np.float32)
+  saved[f'{next(iter(saved))}/RMSProp'] = np.zeros(3, np.float32)
   (tmp_path / 'checkpoints').mkdir()
   write_checkpoint(tmp_path / 'checkpoints', saved)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -303,7 +274,7 @@ def test_checkpoints_of_tensorflow_1_are_loaded(renaming, tmp_path):
 def test_refuses_weights_of_other_networks(agent, tmp_path):
   for folder in ('empty', 'missing'):
     (tmp_path / 'empty' / 'checkpoints').mkdir(parents=True, exist_ok=True)
-    with pytest.raises(ValueError, match=f'No TensorFlow checkpoint.*{folder}'):
+    with pytest.raises(ValueError, match=folder):
       load_weights(agent, tmp_path / folder)
   trainable = agent._sess.graph.get_collection('trainable_variables')
   *others, last = [variable.op.name for variable in trainable]
@@ -311,6 +282,5 @@ def test_refuses_weights_of_other_networks(agent, tmp_path):
   arrays = {name: arrays[name] for name in (*others, last)}
   arrays[last] = arrays[last][:-1]  # without the bias of the last action
   write_checkpoint(tmp_path, arrays)
-  message = f'tf_ckpt-199 does not fit the networks: 1 of .* {last}'
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(ValueError, match=f'tf_ckpt-199 .* 1 of .* {last}'):
     load_weights(agent, tmp_path)

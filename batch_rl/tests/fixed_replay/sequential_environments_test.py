@@ -31,10 +31,10 @@ class Recorded(random_walk.RandomWalk):
     return observation, *rest
 
 
-def make(count, max_steps=None, agent=AGENT):
+def make(count, max_steps=None):
   environments = [Recorded() for _ in range(count)]
   return environments, sequential_environments.SequentialEnvironments(
-    environments, agent, max_steps
+    environments, AGENT, max_steps
   )
 
 
@@ -47,8 +47,8 @@ def expected_state(environment):
   return frames[-3:]
 
 
-@pytest.mark.parametrize('count', [1, 3])
-def test_states_are_stacks_of_an_agents_episode(count):
+def test_states_are_stacks_of_an_agents_episode():
+  count = 3
   environments, together = make(count)
   states, _ = together.reset(np.arange(count))
   assert states.shape == (count, 3, *random_walk.SHAPE)
@@ -101,12 +101,11 @@ def test_environments_fit_the_agent_and_are_new_ones():
   together = create([WithAxis()], AGENT, None)
   assert together.reset()[0].shape == (1, 3, *random_walk.SHAPE)
   walk = random_walk.RandomWalk()
-  with pytest.raises(ValueError, match='the same environment'):
-    create([walk, walk], AGENT, None)
-  for settings, message in (
-    ({'observation_shape': (84, 84)}, r'RandomWalk .*\(2, 3\).*84'),
-    ({'observation_dtype': tf.uint8}, 'RandomWalk .*float64.*uint8'),
+  for environments, settings, message in (
+    ([walk] * 2, {}, 'the same environment'),
+    ([walk], {'observation_shape': (84, 84)}, r'RandomWalk .*\(2, 3\).*84'),
+    ([walk], {'observation_dtype': tf.uint8}, 'RandomWalk .*float64.*uint8'),
   ):
     agent = types.SimpleNamespace(**{**vars(AGENT), **settings})
     with pytest.raises(ValueError, match=message):
-      create([walk], agent, None)
+      create(environments, agent, None)

@@ -25,21 +25,11 @@ def _seeded_graph():
 
 
 @pytest.fixture(scope='session')
-def make_batch():
-  """Returns a function that makes a CartPole batch with terminals."""
-
-  def make(num_actions=3):
-    return correctness.make_batch(num_actions, batch_size=5)._asdict()
-
-  return make
-
-
-@pytest.fixture(scope='session')
-def make_agent(make_batch):
+def make_agent():
   """Returns a function that builds an agent for CartPole on a fixed batch."""
 
   def make(agent_class, num_actions=3, batch=None, **kwargs):
-    batch = batch or make_batch(num_actions)
+    batch = batch or correctness.make_batch(num_actions, 5)._asdict()
     test_class = type(
       'Test', (correctness.FixedBatch, agent_class), {'batch': batch}
     )

@@ -20,50 +20,40 @@ def make_multi_network(make_agent):
     make_agent,
     multi_network_dqn_agent.MultiNetworkDQNAgent,
     network=gym_helpers.CartpoleMultiNetworkQNetwork,
+    num_networks=3,
     epsilon_fn=lambda *args: 0.0,
   )
 
 
 @pytest.fixture(scope='module')
-def build(make_agent):
-  """Returns a function that builds a numbered agent of 5 actions once."""
-
-  @functools.cache
-  def build(number):
-    del number
+def built(make_agent):
+  """Two agents of five actions, with settings of gin, whose settings tests change."""
+  gin.parse_config("""
+      MultiNetworkDQNAgent.network = @MultiNetworkQNetwork
+      MultiNetworkQNetwork.network = @CartpoleDQNNetwork
+      MultiNetworkDQNAgent.num_networks = 3
+      MultiNetworkDQNAgent.num_convex_combinations = 2
+      MultiNetworkDQNAgent.acting_seed = 9
+  """)
+  class_, agents = multi_network_dqn_agent.MultiNetworkDQNAgent, []
+  for _ in range(2):
     with tf.Graph().as_default():
       tf.compat.v1.set_random_seed(7)
-      return make_agent(
-        multi_network_dqn_agent.MultiNetworkDQNAgent,
-        num_actions=5,
-        network=gym_helpers.CartpoleMultiNetworkQNetwork,
-        num_networks=3,
-        epsilon_fn=lambda *args: 0.0,
+      agents.append(
+        make_agent(class_, num_actions=5, epsilon_fn=lambda *args: 0.0)
       )
-
-  return build
-
-
-@pytest.fixture
-def acting_agents(build):
-  """Returns a function that gives a shared agent with settings of a test."""
-
-  def get(strategy='STOCHASTIC', acting_seed=1, number=0, explores=True):
-    agent = build(number)
-    agent._use_deep_exploration = explores
-    agent.transform_strategy = strategy
-    agent.eval_mode = False
-    agent._acting_rng = np.random.default_rng(acting_seed)
-    return agent
-
-  return get
+  state = agents[0]._acting_rng.bit_generator.state
+  assert state == np.random.default_rng(9).bit_generator.state
+  assert agents[0].num_convex_combinations == 2
+  return agents
 
 
-def expected_action(agent, mixture):
-  q_heads = agent._sess.run(
-    agent._net_outputs.q_heads, {agent.state_ph: agent.state}
-  )
-  return (q_heads[0] @ mixture).argmax()
+def reset(agent, strategy='STOCHASTIC', seed=1, explores=True):
+  agent._use_deep_exploration = explores
+  agent.transform_strategy = strategy
+  agent.eval_mode = False
+  agent._acting_rng = np.random.default_rng(seed)
+  return agent
 
 
 def episode_mixtures(agent, num_episodes):
@@ -75,12 +65,13 @@ def episode_mixtures(agent, num_episodes):
 
 
 @pytest.mark.parametrize('strategy', STRATEGIES)
-@pytest.mark.parametrize('eval_mode', [False, True])
-@pytest.mark.parametrize('explores', [False, True])
+@pytest.mark.parametrize(
+  ('eval_mode', 'explores'), [(False, True), (True, True), (False, False)]
+)
 def test_acts_on_the_mixture_or_on_the_mean(
-  acting_agents, strategy, eval_mode, explores
+  built, strategy, eval_mode, explores
 ):
-  agent = acting_agents(strategy, explores=explores)
+  agent = reset(built[0], strategy, explores=explores)
   agent.begin_episode(OBSERVATION)
   first = agent._episode_mixture
   agent.step(0.0, OBSERVATION)
@@ -91,22 +82,21 @@ def test_acts_on_the_mixture_or_on_the_mean(
     mixture = agent._episode_mixture
     if eval_mode or not explores:
       mixture = np.full(3, 1 / 3)
-    assert action == expected_action(agent, mixture)
+    feed = {agent.state_ph: agent.state}
+    [q_heads] = agent._sess.run(agent._net_outputs.q_heads, feed)
+    assert action == (q_heads @ mixture).argmax()
 
 
-def test_draws_resume_from_a_checkpoint_and_ignore_evaluations(
-  acting_agents, tmp_path
-):
-  uninterrupted = episode_mixtures(acting_agents(), 4)
-  agent = acting_agents()
+def test_draws_resume_from_a_checkpoint_and_ignore_evaluations(built, tmp_path):
+  uninterrupted = episode_mixtures(reset(built[0]), 4)
+  agent = reset(built[0])
   before = episode_mixtures(agent, 2)
   agent.eval_mode = True
   episode_mixtures(agent, 3)
   agent.eval_mode = False
   # Dopamine's checkpointer pickles the bundle.
   bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 3))
-  restored = acting_agents(acting_seed=2, number=1)
-  assert restored is not agent
+  restored = reset(built[1], seed=2)
   assert restored.unbundle(str(tmp_path), 3, pickle.loads(bundle))
   for again in (agent, restored):
     after = episode_mixtures(again, 2)
@@ -119,12 +109,8 @@ def test_draws_sum_to_one_and_follow_the_strategy():
   rng = np.random.default_rng(0)
 
   def draw(strategy):
-    return np.array(
-      [
-        multi_network_dqn_agent.draw_acting_mixture(rng, 4, strategy)
-        for _ in range(2000)
-      ]
-    )
+    draw_one = multi_network_dqn_agent.draw_acting_mixture
+    return np.array([draw_one(rng, 4, strategy) for _ in range(2000)])
 
   for strategy in STRATEGIES:
     mixtures = draw(strategy)
@@ -140,7 +126,6 @@ def networks_devices():
   """Returns the devices of each network's variables and matrix products."""
   devices = {}
   for op in tf.compat.v1.get_default_graph().get_operations():
-    # Names of gradients contain the names of their operations.
     subnet = re.match(r'(gradients/)?(Online|Target).*/subnet_(\d)/', op.name)
     if subnet and op.type in ('VarHandleOp', 'MatMul'):
       devices.setdefault(int(subnet[3]), set()).add(op.device)
@@ -160,27 +145,10 @@ def test_networks_are_spread_over_devices(
   monkeypatch.setattr(
     tf.config, 'list_physical_devices', lambda kind: [1] * gpus
   )
-  agent = make_multi_network(num_networks=3, devices=devices, seed=5)
+  agent = make_multi_network(devices=devices, seed=5)
   assert networks_devices() == {
     i: {f'/device:{name}'} for i, name in enumerate(expected)
   }
   agent._sess.run(agent._train_op)  # Soft placement allows it without GPUs.
   drawn = np.random.default_rng(seeding.derive(5, 'acting mixture'))
   assert agent._acting_rng.bit_generator.state == drawn.bit_generator.state
-
-
-def test_gin_bindings_take_effect(make_agent):
-  gin.parse_config("""
-      MultiNetworkDQNAgent.network = @MultiNetworkQNetwork
-      MultiNetworkQNetwork.network = @CartpoleDQNNetwork
-      MultiNetworkDQNAgent.num_networks = 3
-      MultiNetworkDQNAgent.num_convex_combinations = 2
-      MultiNetworkDQNAgent.acting_seed = 9
-  """)
-  agent = make_agent(multi_network_dqn_agent.MultiNetworkDQNAgent)
-  assert agent._net_outputs.q_heads.shape.as_list() == [1, 3, 3]
-  assert agent.num_convex_combinations == 2
-  expected = np.random.default_rng(9).bit_generator.state
-  assert agent._acting_rng.bit_generator.state == expected
-  with pytest.raises(ValueError, match='num_heads'):
-    gin.parse_config('MultiNetworkDQNAgent.num_heads = 3')

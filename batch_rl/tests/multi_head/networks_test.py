@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.multi_head import atari_helpers, networks
+from batch_rl.multi_head import networks
 
 Outputs = collections.namedtuple('Outputs', 'q_values')
 SUPPORT = np.float32([0, 1, 2])
@@ -29,6 +29,10 @@ def outputs(network, *arguments):
     return session.run(built)
 
 
+def of_any_arguments(*args, **kwargs):
+  raise AssertionError
+
+
 @pytest.mark.parametrize(
   ('head', 'arguments', 'field'),
   [
@@ -43,60 +47,10 @@ def test_a_plain_network_gets_the_head_of_the_agent(head, arguments, field):
   expected = np.arange(6).reshape(2, 3)  # actions, outputs
   np.testing.assert_array_equal(getattr(found, field), [expected, expected])
   assert found.q_values.shape == (2, 2)
+  other = networks.with_head(of_any_arguments, head, *arguments)
+  assert other is of_any_arguments
   if field == 'q_heads':
     several = outputs(networks.several(plain, 3, ()), 3, ())
     np.testing.assert_array_equal(several.q_heads[0], [[0] * 3, [1] * 3])
   if field != 'logits':
     np.testing.assert_allclose(found.q_values[0], [1, 4])
-
-
-def with_heads(num_actions, num_heads, name=None):
-  raise AssertionError
-
-
-def of_any_arguments(*args, **kwargs):
-  raise AssertionError
-
-
-def with_devices(num_actions, num_networks, devices=(), name=None):
-  raise AssertionError
-
-
-def test_other_networks_stay_as_they_are():
-  head = networks.MultiHead
-  for own in with_heads, of_any_arguments:
-    assert networks.with_head(own, head, 3) is own
-  assert networks.several(with_devices, 3, ()) is with_devices
-  atari = atari_helpers.QuantileNetwork
-  assert networks.with_head(atari, networks.Quantile, 200) is atari
-
-
-class Base(tf.keras.Model):
-  def __init__(self, num_actions, name=None, **kwargs):
-    super().__init__(name=name)
-
-
-class Inherited(Base):
-  """Has no constructor of its own."""
-
-
-def test_an_inherited_constructor_counts():
-  signature = networks.signature_of(Inherited)
-  assert list(signature.parameters) == ['num_actions', 'name', 'kwargs']
-  head = networks.MultiHead
-  assert networks.with_head(Inherited, head, 3) is not Inherited
-
-
-def narrow(num_actions, name=None):
-  """A network with two outputs, whatever it is told."""
-  return plain(2, name=name)
-
-
-@pytest.mark.parametrize(
-  ('head', 'arguments'),
-  [(networks.Quantile, (3,)), (networks.Categorical, (3, SUPPORT))],
-)
-def test_a_network_with_too_few_outputs_is_named(head, arguments):
-  message = r'^Functional.*\(2, 2\); expected \(n, 6\), 3 for each of 2 actions'
-  with pytest.raises(ValueError, match=message):
-    outputs(networks.with_head(narrow, head, *arguments), *arguments)
