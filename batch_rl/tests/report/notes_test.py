@@ -41,7 +41,12 @@ def test_minatar_has_its_own_reference(compare, options, departures):
     assert f'{departure} in MinAtar' in note
 
 
-def test_data_in_different_places(compare):
-  compared = compare(([1.0], {}), ([1.0], {'agent': 'c51', 'root': '/other'}))
-  text = ' '.join(notes.notes_on(compared.runs))
-  assert 'Trained on logs in different directories: /data, /other' in text
+def test_uncertain_runs(compare):
+  compared = compare(
+    ([1.0], {}),
+    ([1.0], {'agent': 'c51', 'root': '/other'}),
+    ([1.0], {'agent': 'mine', 'sticky': '?'}),
+  )
+  unknown, roots = notes._uncertain_runs([run for _, run in compared.runs])
+  assert unknown.endswith('run2.') and 'run1' not in unknown
+  assert '/data, /other' in roots
