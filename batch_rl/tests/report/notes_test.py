@@ -1,5 +1,7 @@
 """Notes on differences between runs."""
 
+import dataclasses
+
 import pytest
 
 from batch_rl.report import notes
@@ -42,11 +44,12 @@ def test_minatar_has_its_own_reference(compare, options, departures):
 
 
 def test_uncertain_runs(compare):
-  compared = compare(
-    ([1.0], {}),
-    ([1.0], {'agent': 'c51', 'root': '/other'}),
-    ([1.0], {'agent': 'mine', 'sticky': '?'}),
-  )
-  unknown, roots = notes._uncertain_runs([run for _, run in compared.runs])
-  assert unknown.endswith('run2.') and 'run1' not in unknown
-  assert '/data, /other' in roots
+  """The last was made without a record of its protocol."""
+  compared = compare(([1.0], {}), ([1.0], {'agent': 'c51', 'root': '/other'}))
+  (method, last) = compared.runs[-1]
+  last = dataclasses.replace(last, protocol=dict.fromkeys(last.protocol, '?'))
+  (first, _) = compared.runs
+  found = notes.notes_on([first, (method, last)])
+  (note,) = [note for note in found if last.directory in note]
+  assert first[1].directory not in note
+  assert '/data, /other' in ' '.join(found)

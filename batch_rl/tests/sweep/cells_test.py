@@ -2,7 +2,8 @@
 
 import concurrent.futures
 import dataclasses
-import json
+import functools
+import multiprocessing
 import os
 import pathlib
 import signal
@@ -24,15 +25,11 @@ from batch_rl.utils import locks
 def make(tmp_path, monkeypatch):
   """Returns a function that makes a cell with a program, see `made_up_sweeps`."""
   monkeypatch.chdir(tmp_path)
-
-  def cell(body, job='offline'):
-    return made_up_sweeps.program_cell('one', tmp_path, body, job)
-
-  return cell
+  return functools.partial(made_up_sweeps.program_cell, 'one', tmp_path)
 
 
 def starts():
-  return len(pathlib.Path('starts').read_text())
+  return os.path.getsize('starts')
 
 
 def test_several_workers_run_a_cell_once(make):
@@ -92,21 +89,15 @@ def test_a_program_ends_with_its_worker(make):
       open('pid', 'w').write(str(os.getpid()))
       time.sleep(60)
   """)
-  code = (
-    'import sys, json; from batch_rl.sweep import cells, plan; '
-    'cells.run(plan.Cell(*json.loads(sys.argv[1])))'
+  worker = multiprocessing.get_context('spawn').Process(
+    target=cells.run, args=(cell,)
   )
-  fields = [cell.name, cell.job, cell.directory, cell.arguments]
-  root = str(pathlib.Path(progress.__file__).parents[2])
-  worker = subprocess.Popen(
-    [sys.executable, '-c', code, json.dumps(fields)],
-    env={**os.environ, 'PYTHONPATH': root},
-  )
+  worker.start()
   made_up_sweeps.wait_for(
     lambda: os.path.exists('pid') and pathlib.Path('pid').read_text()
   )
   worker.kill()
-  worker.wait()
+  worker.join()
   path = os.path.join(cell.directory, run_record.LOCK)
   # The program ends.
   made_up_sweeps.wait_for(lambda: locks.try_lock(path) is not None)
