@@ -124,10 +124,8 @@ def test_logs_of_different_length_are_not_averaged(tmp_path):
     made_up_runs.write_dopamine_log(tmp_path / name, returns)
     runs.append(run_results.read_run(str(tmp_path / name), 'Rainbow', 'Pong'))
   compared = comparison.compare(runs)
-  assert counts(compared.runs) == {
-    ('Rainbow [iterations=1]', 'Pong'): 1,
-    ('Rainbow [iterations=2]', 'Pong'): 1,
-  }
+  names = [f'Rainbow [iterations={i}]' for i in (1, 2)]
+  assert counts(compared.runs) == {(name, 'Pong'): 1 for name in names}
   assert 'repeats' in compared.excluded[0][1]  # c is a copy of a
 
 

@@ -67,16 +67,9 @@ def test_names_of_agents(read, options, entries, name):
 
 
 def test_the_facts_of_a_run(read):
-  run = read(
-    returns=[-21.0, 3.5],
-    game='pong',
-    seed=7,
-    data=4,
-    planned=5,
-    subset='first(0.1)',
-    gamma=0.9,
-    epsilon_eval=0.05,
-  )
+  options = {'subset': 'first(0.1)', 'gamma': 0.9, 'epsilon_eval': 0.05}
+  options |= {'game': 'pong', 'seed': 7, 'data': 4, 'planned': 5}
+  run = read(returns=[-21.0, 3.5], **options)
   assert (run.game, run.seed, run.data) == ('Pong', '7', 'pong/4')
   assert run.returns.tolist() == [-21.0, 3.5]
   assert run.episodes.tolist() == [2, 2]
@@ -94,12 +87,8 @@ def test_the_facts_of_a_run(read):
 def test_zero_none_and_null_are_values(read):
   """A null in the record counts as missing."""
   nulls = dict.fromkeys(('data', 'versions', 'evaluation_environments'))
-  run = read(
-    {'epsilon_eval': 0.0, **nulls},
-    max_steps_per_episode=None,
-    epsilon_eval='0.5',
-    planned='1e999',
-  )
+  options = {'max_steps_per_episode': None, 'epsilon_eval': '0.5'}
+  run = read({'epsilon_eval': 0.0, **nulls}, planned='1e999', **options)
   assert run.protocol['epsilon'] == '0.0' and run.protocol['subset'] == 'all'
   assert float(run.protocol['frame cap']) >= 108_000
   assert run.planned == 200
@@ -146,12 +135,9 @@ def test_only_results_make_another_method(read, binding, is_another_method):
 
 
 def test_arguments_of_a_users_function_define_the_method(read):
-  create_agent = {
-    'name': '/home/me/train.py:create',
-    'args': [3],
-    'kwargs': {'weight': 2.0, 'data_dir': '/data/Pong/1'},
-  }
-  run = read({'create_agent': create_agent, 'epsilon_eval': 0.05}, **OWN)
+  kwargs = {'weight': 2.0, 'data_dir': '/data/Pong/1'}
+  create = {'name': '/home/me/a.py:create', 'args': [3], 'kwargs': kwargs}
+  run = read({'create_agent': create, 'epsilon_eval': 0.05}, **OWN)
   own = {k: v for k, v in run.config.items() if k.startswith('create_agent')}
   assert own == {
     'create_agent': 'create',
@@ -165,11 +151,8 @@ def test_arguments_of_a_users_function_define_the_method(read):
 
 
 def test_macros_are_resolved(read):
-  run = read(
-    gin='exploration = \\\n    0.07',
-    epsilon_eval='%exploration',
-    gamma='%unknown.GAMMA',
-  )
+  bindings = {'epsilon_eval': '%exploration', 'gamma': '%unknown.GAMMA'}
+  run = read(gin='exploration = \\\n    0.07', **bindings)
   assert run.protocol['epsilon'] == '0.07'
   assert run.config['FixedReplayDQNAgent.gamma'] == '%unknown.GAMMA'
 
@@ -246,11 +229,8 @@ def test_find_runs(tmp_path):
   (tmp_path / 'a' / 'link').symlink_to(tmp_path / 'b')
   names = [str(tmp_path / 'b'), str(tmp_path / 'a'), str(tmp_path / 'a/link')]
   found, unread = run_results.find_runs(names)
-  assert [path.removeprefix(f'{tmp_path}/') for path in found] == [
-    'b/Pong/1',
-    'a/dopamine',
-    'a/logs/2',
-  ]
+  expected = ('b/Pong/1', 'a/dopamine', 'a/logs/2')
+  assert found == [f'{tmp_path}/{path}' for path in expected]
   assert run_results.find_runs(names[2:])[0] == [f'{names[2]}/Pong/1']
   assert not unread
   with pytest.raises(ValueError, match='no_such'):

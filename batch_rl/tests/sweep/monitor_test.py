@@ -58,9 +58,8 @@ def test_the_table_has_a_line_for_each_cell(sweep):
   }
   write_record(first, cells.RUNNING, latest, where='here, process 7')
   write_record(second, cells.FAILED, message='[/tmp/x] \x1b[31m')
-  write_record(
-    third, cells.DONE, {**latest, 'iteration': 4, 'phase': 'finished'}
-  )
+  finished = {**latest, 'iteration': 4, 'phase': 'finished'}
+  write_record(third, cells.DONE, finished)
   with locks.try_lock(f'{first.directory}/.sweep-offline.lock'):
     text = text_of(watch(sweep))
   lines = {line.split()[0]: line for line in text.split('\n') if line.split()}
