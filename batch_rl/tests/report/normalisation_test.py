@@ -74,9 +74,7 @@ def test_all_games_have_scores():
 
 
 def test_formulas(scores):
-  scores['Pong'] = {
-    'random': -20.0, 'dqn_final': 10.0, 'dqn_best': -26.0, 'human': -22.0
-  }  # fmt: skip
+  scores['Pong'] = dict(random=-20, dqn_final=10, dqn_best=-26, human=-22)
   returns = np.array([[-20, 10], [-26, 40]])
 
   def check(normaliser, expected):

@@ -10,16 +10,6 @@ from batch_rl.tests import cartpole, user_code
 from batch_rl.utils import files, seeding
 
 
-@pytest.fixture
-def data_dir(tmp_path):
-  """Runs 1 and 2 of two games, all with the same rows."""
-  logs = tmp_path / 'logged/replay_logs'
-  cartpole.write_log(logs)
-  for run in ('Pong/1', 'Pong/2', 'Breakout/1', 'Breakout/2'):
-    (tmp_path / 'data' / run).mkdir(parents=True)
-    (tmp_path / 'data' / run / 'replay_logs').symlink_to(logs)
-
-
 def read(tmp_path, text='', **given):
   path = tmp_path / 'sweep.yaml'
   path.write_text(
@@ -254,7 +244,12 @@ def test_mistakes(tmp_path, text, message):
   assert message in str(error.value)
 
 
-def test_missing_data(data_dir, tmp_path):
+def test_missing_data(tmp_path):
+  cartpole.write_log(tmp_path / 'replay_logs')
+  for run in ('Pong/1', 'Pong/2', 'Breakout/1', 'Breakout/2'):
+    (tmp_path / 'data' / run).mkdir(parents=True)
+    link = tmp_path / 'data' / run / 'replay_logs'
+    link.symlink_to(tmp_path / 'replay_logs')
   plan.check_data(read(tmp_path, f'{PONG}runs: 1-2'))
   both = 'games: [Pong, Breakout]\nagents: [dqn, rem]\nruns: 1-3'
   with pytest.raises(ValueError, match='^2 of 6 .*Breakout/3'):

@@ -20,12 +20,11 @@ def make(tmp_path):
   def sweep(*bodies, **kwargs):
     the_cells = []
     for i, body in enumerate(bodies):
-      directory = tmp_path / f'cell{i}'
-      directory.mkdir(exist_ok=True)
-      the_cells.append(made_up_sweeps.program_cell(f'cell{i}', directory, body))
-    return made_up_sweeps.make(
-      *the_cells, **{'base_dir': tmp_path, 'retries': 1, **kwargs}
-    )
+      path = tmp_path / f'cell{i}'
+      path.mkdir(exist_ok=True)
+      the_cells.append(made_up_sweeps.program_cell(path.name, path, body))
+    options = {'base_dir': tmp_path, 'retries': 1, **kwargs}
+    return made_up_sweeps.make(*the_cells, **options)
 
   return sweep
 
@@ -72,10 +71,7 @@ def test_the_same_command_finds_its_jobs_again(make, slurm, monkeypatch):
     lambda: (slurm / 'state-100_1').read_text() == 'FAILED'
   )
   assert states(sweep)[1] == cells.FAILED
-  left = [
-    cell for cell in sweep.cells if cells.status(cell).state != cells.DONE
-  ]
-  assert slurm_launcher.run(sweep, left, keep_watching)
+  assert slurm_launcher.run(sweep, sweep.cells[1:], keep_watching)
   assert states(sweep) == [cells.DONE] * 3
   assert starts(sweep) == ['x', 'xxx', 'x']
   assert fake_slurm.jobs(slurm) == ['100_0', '100_1', '101', '102']
@@ -161,14 +157,9 @@ def test_settings_reach_slurm(make, slurm):
   assert slurm_launcher.run(sweep, sweep.cells, keep_watching)
   (file,) = slurm.glob('file-*')
   text = pathlib.Path(file.read_text()).read_text()
-  for line in (
-    '--cpus-per-task=12',
-    '--gpus-per-node=1',
-    '--mem=20GB',
-    '--partition=long',
-    '--time=7',
-  ):
-    assert f'#SBATCH {line}\n' in text
+  lines = ['cpus-per-task=12', 'gpus-per-node=1', 'mem=20GB', 'time=7']
+  for line in [*lines, 'partition=long']:
+    assert f'#SBATCH --{line}\n' in text
 
 
 def test_mistakes(make, slurm, monkeypatch, capsys):

@@ -96,16 +96,12 @@ def test_the_work_is_read_from_the_gin_files(in_process):
 
 def test_the_work_of_an_evaluation_of_several_checkpoints(in_process, tmp_path):
   gin_files = ('batch_rl/fixed_replay/configs/rem.gin',)
+  steps = '--evaluation_steps=70'
   evaluations = [
-    plan.Cell(
-      chosen,
-      'evaluate',
-      str(tmp_path / folder),
-      ('--evaluation_steps=70', f'--checkpoints={chosen}'),
-      gin_files,
-    )
+    plan.Cell(chosen, 'evaluate', str(tmp_path / folder), arguments, gin_files)
     for chosen in ('best', '3,7,9', 'all')
     for folder in ('run', 'not trained')
+    for arguments in [(steps, f'--checkpoints={chosen}')]
   ]
   for name in ('ckpt-1', 'ckpt-2', 'ckpt-2-400'):  # The last is within 3.
     user_code.write(tmp_path / 'run/checkpoints' / name / 'checkpoint.json', '')
