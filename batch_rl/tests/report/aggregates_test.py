@@ -41,16 +41,13 @@ def test_intervals(scores):
   assert np.isnan(one.low).all() and np.isnan(one.high).all()
 
 
-def test_curve_equals_the_iqm_of_rliable(scores):
-  scores = np.stack([scores, 2 * scores, scores - 1], axis=2)
-  estimate = aggregates.curve(scores, REPETITIONS)
-  expected = [metrics.aggregate_iqm(scores[..., i]) for i in range(3)]
+def test_estimates_equal_those_of_rliable(scores):
+  """Ties count half."""
+  curves = np.stack([scores, 2 * scores, scores - 1], axis=2)
+  estimate = aggregates.curve(curves, REPETITIONS)
+  expected = [metrics.aggregate_iqm(curves[..., i]) for i in range(3)]
   np.testing.assert_allclose(estimate.value, expected)
   assert (estimate.low < estimate.high).all()
-
-
-def test_improvements_equal_those_of_rliable(scores):
-  """Ties count half."""
   tied = np.round(scores)
   methods = {'a': scores, 'b': scores[:3] + 0.2, 'c': tied, 'd': tied}
   estimates = aggregates.improvements(methods, REPETITIONS)
@@ -61,16 +58,13 @@ def test_improvements_equal_those_of_rliable(scores):
     assert estimate.low[0] <= expected <= estimate.high[0]
 
 
-def test_profile(scores):
+def test_counts(scores):
   thresholds = np.array([-10.0, scores[0, 0], 10.0])
   estimate = aggregates.profile(scores, thresholds, REPETITIONS)
   expected = [(scores > threshold).mean() for threshold in thresholds]
   np.testing.assert_allclose(estimate.value, expected)
-
-
-def test_games_above():
-  scores = np.array([[1.0, 0.0, 3.0], [2.0, 0.5, 1.0]])
+  two = np.array([[1.0, 0.0, 3.0], [2.0, 0.5, 1.0]])
   reference = np.array([1.4, 1.0, 2.0])
-  estimate = aggregates.games_above(scores, reference, REPETITIONS)
+  estimate = aggregates.games_above(two, reference, REPETITIONS)
   assert estimate.value[0] == 1  # A tie does not count.
   assert estimate.low[0] == 0 and estimate.high[0] == 2

@@ -46,18 +46,12 @@ def write(
   Args:
     base_dir: Run directory.
     returns: Mean return of each evaluation.
-    agent: Name as in `run.json`, e.g. 'multi_head_dqn'.
-    game: Name in CamelCase.
-    seed: Seed of the run.
     data: Number of the dataset's run that it trained on; None for an online run.
     planned: Number of iterations; None for the number of returns.
     optimizer: One of `OPTIMIZERS`.
     rom_md5: MD5 of the ROM; None for the dataset's.
-    subset: Expression of the subset that it trained on.
-    sticky: Probability of a repeated action.
     subset_hash: Hash of the data; None for one derived from game, run and subset.
     root: Directory of the dataset.
-    init_checkpoint_dir: Run directory of the initial weights.
     **bindings: Further parameters of the agent or the runner.
   """
   bindings = {'optimizer': OPTIMIZERS[optimizer], **bindings}
@@ -68,6 +62,12 @@ def write(
   ]
   lines.append(f'Runner.num_iterations = {planned or len(returns)}')
   lines.append(f"create_atari_environment.game_name = '{game}'")
+  environment = {'game': game, 'repeat_action_probability': sticky}
+  if minatar.is_minatar(game):
+    environment |= {'frame_skip': 1}
+  else:
+    rom_md5 = rom_md5 or roms.md5s(game)['legacy']
+    environment |= {'rom_md5': rom_md5, 'max_num_frames_per_episode': 108_000}
   record = {
     'run_id': f'id of {base_dir}',
     'agent': agent,
@@ -75,18 +75,7 @@ def write(
     'gin_config': '\n'.join(['# Parameters for Agent:', *lines]),
     'versions': {'batch_rl': '1.0.0', 'tensorflow': '2.21.0'},
     'evaluation_environments': 2,
-    'environment': {
-      'game': game,
-      'repeat_action_probability': sticky,
-      **(
-        {'frame_skip': 1}
-        if minatar.is_minatar(game)
-        else {
-          'rom_md5': rom_md5 or roms.md5s(game)['legacy'],
-          'max_num_frames_per_episode': 108_000,
-        }
-      ),
-    },
+    'environment': environment,
   }
   if data is not None:
     record['replay_dir'] = f'{root}/{game}/{data}/replay_logs'
@@ -105,7 +94,7 @@ def write(
   return pathlib.Path(base_dir)
 
 
-def write_dopamine_log(base_dir, returns, number=None):
+def write_dopamine_log(base_dir, returns):
   """Writes the last log of Dopamine's logger."""
   (base_dir / 'logs').mkdir(parents=True)
   content = {
@@ -116,6 +105,5 @@ def write_dopamine_log(base_dir, returns, number=None):
     }
     for i, value in enumerate(returns)
   }
-  number = len(returns) - 1 if number is None else number
-  path = base_dir / 'logs' / f'log_{number}'
+  path = base_dir / 'logs' / f'log_{len(returns) - 1}'
   path.write_bytes(pickle.dumps(content))

@@ -1,5 +1,7 @@
 """Notes on differences between runs."""
 
+import dataclasses
+
 import pytest
 
 from batch_rl.report import notes
@@ -41,7 +43,13 @@ def test_minatar_has_its_own_reference(compare, options, departures):
     assert f'{departure} in MinAtar' in note
 
 
-def test_data_in_different_places(compare):
+def test_uncertain_runs(compare):
+  """The last was made without a record of its protocol."""
   compared = compare(([1.0], {}), ([1.0], {'agent': 'c51', 'root': '/other'}))
-  text = ' '.join(notes.notes_on(compared.runs))
-  assert 'Trained on logs in different directories: /data, /other' in text
+  (method, last) = compared.runs[-1]
+  last = dataclasses.replace(last, protocol=dict.fromkeys(last.protocol, '?'))
+  (first, _) = compared.runs
+  found = notes.notes_on([first, (method, last)])
+  (note,) = [note for note in found if last.directory in note]
+  assert first[1].directory not in note
+  assert '/data, /other' in ' '.join(found)

@@ -9,22 +9,13 @@ REM = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
 
 def test_labels_of_many_methods_do_not_overlap(compare):
   """Fifteen methods with long names."""
-  compared = compare(
-    *[
-      (
-        [1.0 + i, 2.0 + i],
-        {
-          'game': game,
-          'num_heads': i,
-          'num_convex_combinations': i,
-          'subset': rf'random_trajectories(0.{i + 1}) $\frac$',
-          **REM,
-        },
-      )
-      for i in range(15)
-      for game in ('Pong', 'MontezumaRevenge')
-    ]
-  )
+  described = []
+  for i, game in itertools.product(range(15), ('Pong', 'MontezumaRevenge')):
+    heads = {'num_heads': i, 'num_convex_combinations': i}
+    subset = rf'random_trajectories(0.{i + 1}) $\frac$'
+    options = {'game': game, 'subset': subset, **heads, **REM}
+    described.append(([1.0 + i, 2.0 + i], options))
+  compared = compare(*described)
   assert min(map(len, compared.methods)) > 70
   summary = aggregates.summarise(compared, 'final', 'dqn_final', 100)
   drawn = list(plots.Plotter(compared, 100).figures([summary]))

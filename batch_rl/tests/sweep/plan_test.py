@@ -3,26 +3,11 @@
 import os
 
 import gin
-import hypothesis
-import hypothesis.strategies as st
 import pytest
 
 from batch_rl.sweep import plan
 from batch_rl.tests import cartpole, user_code
 from batch_rl.utils import files, seeding
-
-
-@pytest.fixture
-def data_dir(tmp_path):
-  """Runs 1 and 2 of two games, all with the same rows."""
-  logs = tmp_path / 'logged/replay_logs'
-  cartpole.write_log(logs)
-  for game in ('Pong', 'Breakout'):
-    for run in '12':
-      directory = tmp_path / 'data' / game / run
-      directory.mkdir(parents=True)
-      (directory / 'replay_logs').symlink_to(logs)
-  return tmp_path / 'data'
 
 
 def read(tmp_path, text='', **given):
@@ -39,7 +24,7 @@ def flag(cell, name):
   return [a[len(start) :] for a in cell.arguments if a.startswith(start)]
 
 
-def test_every_combination_is_a_cell(data_dir, tmp_path):
+def test_every_combination_is_a_cell(tmp_path):
   sweep = read(
     tmp_path,
     """
@@ -74,17 +59,15 @@ grid:
   )
 
 
-def test_flags_override_the_file(data_dir, tmp_path):
+def test_flags_override_the_file(tmp_path):
   text = 'games: Pong\nruns: 1-2\nagents: dqn\ncpus: 3\n'
-  sweep = read(
-    tmp_path, text, games=['breakout'], runs='2', cpus=0.5, seeds=None
-  )
-  (cell,) = sweep.cells
-  assert cell.name == 'dqn Breakout 2 seed 1'
+  flags = {'games': ['breakout'], 'runs': '2', 'cpus': 0.5, 'seeds': None}
+  sweep = read(tmp_path, text, **flags)
+  assert [cell.name for cell in sweep.cells] == ['dqn Breakout 2 seed 1']
   assert sweep.cpus == 0.5
 
 
-def test_agents_with_their_own_files_and_bindings(data_dir, tmp_path):
+def test_agents_with_their_own_files_and_bindings(tmp_path):
   sweep = read(
     tmp_path,
     """
@@ -92,32 +75,29 @@ games: Pong
 agents:
   dqn_adam:
   mine: my/agent.gin
-  small: {gin_files: [batch_rl/a.gin, b.gin], gin_bindings: [A.b = 1]}
+  small: &small {gin_files: [batch_rl/a.gin, b.gin], gin_bindings: A.b = 1}
+  other: {<<: *small, gin_bindings: [A.b = 2]}
 gin_files: shared.gin
 gin_bindings: C.d = 2
 store_dir: null
 """,
   )
   here = os.getcwd()
-  assert [
-    (flag(c, 'gin_files'), flag(c, 'gin_bindings')[:-1]) for c in sweep.cells
-  ] == [
-    (
-      ['batch_rl/fixed_replay/configs/dqn_adam.gin', f'{here}/shared.gin'],
-      ['C.d = 2'],
-    ),
-    ([f'{here}/my/agent.gin', f'{here}/shared.gin'], ['C.d = 2']),
-    (
-      ['batch_rl/a.gin', f'{here}/b.gin', f'{here}/shared.gin'],
-      # An agent's own bindings come later, so they win.
-      ['C.d = 2', 'A.b = 1'],
-    ),
-  ]
+  adam = 'batch_rl/fixed_replay/configs/dqn_adam.gin'
+  small = ['batch_rl/a.gin', f'{here}/b.gin']
+  for cell, gin_files, own in zip(
+    sweep.cells,
+    [[adam], [f'{here}/my/agent.gin'], small, small],
+    [[], [], ['A.b = 1'], ['A.b = 2']],
+    strict=True,
+  ):
+    assert flag(cell, 'gin_files') == [*gin_files, f'{here}/shared.gin']
+    # An agent's own bindings come later, so they win.
+    assert flag(cell, 'gin_bindings')[:-1] == ['C.d = 2', *own]
 
 
-def test_an_agent_of_the_user_is_found_from_the_sweeps_file(
-  data_dir, tmp_path, own_folder
-):
+def test_an_agent_of_the_user_is_found(tmp_path, own_folder):
+  """The folder of the sweep's file counts."""
   user_code.write(tmp_path / 'mine.py', 'raise RuntimeError')
   user_code.write(own_folder / 'more/__init__.py', '')
   text = """
@@ -128,10 +108,7 @@ agents:
   my.agent.gin:
 """
   mine, other, config = read(tmp_path, text).cells
-  assert (mine.name, other.name) == (
-    'MyAgent Pong 1 seed 1',
-    'Other Pong 1 seed 1',
-  )
+  assert mine.name == 'MyAgent Pong 1 seed 1'
   assert mine.directory == f'{tmp_path}/out/MyAgent/Pong/run-1/seed-1'
   assert flag(mine, 'agent_name') == ['mine.MyAgent']
   assert flag(mine, 'module_dirs') == [str(tmp_path)]
@@ -144,7 +121,7 @@ agents:
   evaluated = read(tmp_path, f'job: evaluate{text}').cells[0]
   assert evaluated.directory == mine.directory
   assert flag(evaluated, 'agent_name') == []
-  with pytest.raises(ValueError, match="no module 'mien' for mien.MyAgent"):
+  with pytest.raises(ValueError, match='mien.MyAgent'):
     read(tmp_path, text.replace('mine', 'mien'))
 
 
@@ -153,7 +130,6 @@ def test_online_runs_write_where_offline_runs_read(tmp_path):
     'job: online\ngames: [Pong, Asterix]\nruns: 1-3\nagents: dqn\nseeds: 7\n'
   )
   sweep = read(tmp_path, text)
-  assert len(sweep.cells) == 6
   assert [flag(cell, 'replay_log_dir') for cell in sweep.cells[:2]] == [
     [f'{tmp_path}/data/Pong/1'],
     [f'{tmp_path}/data/Asterix/1'],
@@ -164,6 +140,7 @@ def test_online_runs_write_where_offline_runs_read(tmp_path):
   logs = [flag(cell, 'replay_log_dir')[0] for cell in both.cells]
   assert len(set(logs)) == 12
   assert f'{tmp_path}/data/rem/Pong/1' in logs
+  assert len(read(tmp_path, text, games='all').cells) == 3 * 60
 
 
 @pytest.mark.parametrize(('before', 'now'), [(1, 2), (2, 1)])
@@ -191,34 +168,26 @@ def test_an_online_cell_keeps_its_log(tmp_path, before, now):
   assert plan_cells(before)[0] == first
 
 
-def test_evaluations_use_the_directories_of_training(data_dir, tmp_path):
-  text = 'games: [Pong, Breakout]\nruns: 1-2\nagents: rem\n'
-  trained = read(tmp_path, text)
-  extra = 'job: evaluate\nevaluate: {checkpoints: best, evaluation_steps: 9}\n'
-  sweep = read(tmp_path, text + extra)
-  assert [c.directory for c in sweep.cells] == [
-    c.directory for c in trained.cells
-  ]
-  assert sweep.cells[0].arguments == (
+def test_evaluations_use_the_directories_of_training(tmp_path):
+  text = 'games: Pong\nagents: rem\n'
+  (trained,) = read(tmp_path, text).cells
+  text += 'job: evaluate\nevaluate: {evaluation_steps: 9, checkpoints: '
+  (cell,) = read(tmp_path, text + 'best}').cells
+  assert cell.directory == trained.directory
+  assert cell.arguments == (
     '-um',
     'batch_rl.fixed_replay.evaluate',
-    f'--base_dir={trained.cells[0].directory}',
-    '--checkpoints=best',
+    f'--base_dir={trained.directory}',
     '--evaluation_steps=9',
+    '--checkpoints=best',
   )
-
-
-def test_checkpoints_may_be_a_list(tmp_path):
-  text = 'games: Pong\nagents: dqn\njob: evaluate\n'
-  for chosen, value in (('[0, 1]', '0,1'), ("'3,7'", '3,7'), ('all', 'all')):
-    extra = f'evaluate: {{checkpoints: {chosen}}}'
-    (cell,) = read(tmp_path, text + extra).cells
+  for chosen, value in (('[0, 1]', '0,1'), ("'3,7'", '3,7')):
+    (cell,) = read(tmp_path, f'{text}{chosen}}}').cells
     assert flag(cell, 'checkpoints') == [value]
 
 
 @pytest.mark.parametrize(
-  ('job', 'program'),
-  [('offline', 'fixed_replay'), ('online', 'baselines'), ('evaluate', None)],
+  ('job', 'program'), [('offline', 'fixed_replay'), ('online', 'baselines')]
 )
 def test_a_game_of_minatar_gets_its_configs(job, program, tmp_path):
   text = (
@@ -227,9 +196,6 @@ def test_a_game_of_minatar_gets_its_configs(job, program, tmp_path):
   )
   pong, cell = read(tmp_path, text).cells
   assert '/c51/MinAtar-SpaceInvaders/run-1' in cell.directory
-  if job == 'evaluate':
-    assert not any('gin' in argument for argument in cell.arguments)
-    return
   common = f'batch_rl/{program}/configs/c51.gin'
   mine = os.path.abspath('mine.gin')
   assert pong.gin_files == (common, mine)
@@ -242,55 +208,35 @@ def test_a_game_of_minatar_gets_its_configs(job, program, tmp_path):
     assert cell.replay_dir.endswith('/MinAtar-SpaceInvaders/1')
 
 
-def test_all_games_of_the_dataset(tmp_path):
-  sweep = read(tmp_path, 'job: online\ngames: all\nagents: random\nruns: 1-5\n')
-  assert len(sweep.cells) == 300
-
-
 PONG = 'games: Pong\nagents: dqn\n'
 
 
 @pytest.mark.parametrize(
   ('text', 'message'),
   [
-    ('games: Pong', 'lacks agents'),
-    (f'{PONG}gamse: 3', 'did you mean games'),
+    ('games: Pong', 'agents'),
+    (f'{PONG}gamse: 3', 'games'),
     ('games: Pogn\nagents: dqn', "'Pogn'"),
-    ('games: Pong\nagents: dnq', 'did you mean dqn'),
-    ('games: Pong\nagents: {a: 3}', 'agents: a: 3'),
-    ('games: Pong\nagents: {a: {gin_file: x}}', 'did you mean gin_files'),
-    ('games: Pong\nagents: {1: x}', 'agents: 1'),
-    ('games: Pong\nagents: [dqn, x/dqn.gin]', 'dqn/Pong/run-1/seed-1 twice'),
-    ('games: MinAtar/Pong\nagents: dqn', "'MinAtar/Pong'"),
+    ('games: Pong\nagents: dnq', 'dqn'),
+    ('games: Pong\nagents: {a: {gin_file: x}}', 'gin_files'),
+    ('games: Pong\nagents: [dqn, x/dqn.gin]', 'dqn/Pong/run-1/seed-1'),
     ('games: Pong\nagents: 51', 'agents=51'),
-    (f'{PONG}grid: 3', 'grid is 3'),
-    (f'{PONG}grid: {{1: [2]}}', 'grid: 1 is'),
     (f'{PONG}grid: {{a.b: []}}', "'a.b'"),
-    (f'{PONG}rates: {{trian: 3}}', 'did you mean train'),
-    (f'{PONG}rates: {{train: 0}}', 'rates.train=0'),
-    (f'{PONG}rates: {{train: fast}}', "rates.train is 'fast'"),
-    (f'{PONG}gpus: two', "gpus is 'two'"),
+    (f'{PONG}rates: {{trian: 3}}', 'train'),
     (f'{PONG}gpus: -1', 'gpus=-1'),
     (f'{PONG}cpus: .nan', 'cpus is nan'),
     (f'{PONG}gin_bindings: [A.b: 1]', "{'A.b': 1}"),
     (f'{PONG}seeds: 1-2\njob: online', 'seeds=1-2'),
-    (f'{PONG}store_dir: 5', 'store_dir is 5'),
-    (f'{PONG}store_dir: gs://b', 'gs://b is remote'),
-    (f'{PONG}retries: 2.5', 'retries is 2.5'),
-    (f'{PONG}evaluate: {{checkpoints: lats}}', 'evaluate.checkpoints=lats'),
+    (f'{PONG}store_dir: gs://b', 'gs://b'),
     (f'{PONG}evaluate: {{checkpoints: [best, 1]}}', 'checkpoints=best,1'),
-    # YAML reads it as text.
-    (f'{PONG}evaluate: {{evaluation_steps: 1e4}}', "evaluation_steps is '1e4'"),
-    (f'{PONG}evaluate: {{evaluation_steps: 0}}', 'evaluation_steps is 0'),
-    (f'{PONG}evaluate: {{sede: 1}}', 'did you mean seed'),
-    (f'{PONG}agents: rem', 'agents is given twice'),
-    (f'{PONG}grid: {{a: 1, a: 1}}', 'a is given twice'),
+    (f'{PONG}evaluate: {{sede: 1}}', 'seed'),
+    (f'{PONG}agents: rem', 'agents'),
     ('[' * 5000 + ']' * 5000, 'YAML'),
     ('a: !!python/object:os.system 1', 'YAML'),
     ('- Pong', 'YAML'),
   ],
 )
-def test_mistakes(data_dir, tmp_path, text, message):
+def test_mistakes(tmp_path, text, message):
   if 'evaluate:' in text:
     text += '\njob: evaluate'
   with pytest.raises(ValueError, match='.') as error:
@@ -298,54 +244,30 @@ def test_mistakes(data_dir, tmp_path, text, message):
   assert message in str(error.value)
 
 
-def test_missing_data(data_dir, tmp_path):
+def test_missing_data(tmp_path):
+  cartpole.write_log(tmp_path / 'replay_logs')
+  for run in ('Pong/1', 'Pong/2', 'Breakout/1', 'Breakout/2'):
+    (tmp_path / 'data' / run).mkdir(parents=True)
+    link = tmp_path / 'data' / run / 'replay_logs'
+    link.symlink_to(tmp_path / 'replay_logs')
   plan.check_data(read(tmp_path, f'{PONG}runs: 1-2'))
   both = 'games: [Pong, Breakout]\nagents: [dqn, rem]\nruns: 1-3'
-  with pytest.raises(ValueError, match='^2 of 6 runs .*Breakout/3'):
+  with pytest.raises(ValueError, match='^2 of 6 .*Breakout/3'):
     plan.check_data(read(tmp_path, both))
-
-
-def test_a_missing_file(tmp_path):
-  with pytest.raises(ValueError, match='sweep.yaml'):
-    plan.read(f'{tmp_path}/sweep.yaml', {})
-
-
-def test_aliases_and_merges_are_read(tmp_path):
-  (cell,) = read(
-    tmp_path,
-    """
-games: Pong
-agents:
-  one: &one {gin_files: batch_rl/a.gin, gin_bindings: [A.b = 1]}
-  two: {<<: *one, gin_bindings: [A.b = 2]}
-""",
-  ).cells[1:]
-  assert flag(cell, 'gin_files') == ['batch_rl/a.gin']
-  assert flag(cell, 'gin_bindings')[0] == 'A.b = 2'
-
-
-@gin.configurable
-def swept_value(value=None):
-  return value
-
-
-@hypothesis.given(
-  st.one_of(
-    st.integers(),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.booleans(),
-    st.lists(st.integers(), max_size=3),
-    st.sampled_from(['subset(0.1)', 'MEAN', 'a b', "it's", 'x\ny']),
-  )
-)
-def test_gin_reads_the_values_of_a_grid(value):
-  gin.clear_config()
-  gin.parse_config(f'swept_value.value = {plan.as_gin(value)}')
-  assert swept_value() == value
+  with pytest.raises(ValueError, match='no.yaml'):
+    plan.read(f'{tmp_path}/no.yaml', {})
 
 
 @pytest.mark.parametrize(
-  'text', ['@tf.train.AdamOptimizer()', '%gamma', '"quoted"', '(1, 2)']
+  ('value', 'read_as'),
+  [
+    *[(v, v) for v in (3, -0.5, True, [1], 'few(0.1)', 'MEAN', "it's", 'x\ny')],
+    ('"quoted"', 'quoted'),
+    ('(1, 2)', (1, 2)),
+  ],
 )
-def test_a_grid_may_have_gin_syntax(text):
-  assert plan.as_gin(text) == text
+def test_gin_reads_the_values_of_a_grid(value, read_as):
+  gin.parse_config(f'swept = {plan.as_gin(value)}')
+  assert gin.query_parameter('swept/macro.value') == read_as
+  for reference in ('@tf.train.AdamOptimizer()', '%gamma'):
+    assert plan.as_gin(reference) == reference

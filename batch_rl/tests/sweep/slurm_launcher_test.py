@@ -20,12 +20,11 @@ def make(tmp_path):
   def sweep(*bodies, **kwargs):
     the_cells = []
     for i, body in enumerate(bodies):
-      directory = tmp_path / f'cell{i}'
-      directory.mkdir(exist_ok=True)
-      the_cells.append(made_up_sweeps.program_cell(f'cell{i}', directory, body))
-    return made_up_sweeps.make(
-      *the_cells, **{'base_dir': tmp_path, 'retries': 1, **kwargs}
-    )
+      path = tmp_path / f'cell{i}'
+      path.mkdir(exist_ok=True)
+      the_cells.append(made_up_sweeps.program_cell(path.name, path, body))
+    options = {'base_dir': tmp_path, 'retries': 1, **kwargs}
+    return made_up_sweeps.make(*the_cells, **options)
 
   return sweep
 
@@ -54,51 +53,39 @@ def starts(sweep):
   ]
 
 
-def test_jobs_run_the_cells(make, slurm, monkeypatch):
-  """A long array is split. The job of a failed cell fails, too."""
-  monkeypatch.setattr(slurm_launcher, '_MAX_ARRAY', 2)
-  sweep = make('', "print('no'); sys.exit(2)", 'if starts < 2: sys.exit(1)')
-  assert slurm_launcher.run(sweep, sweep.cells, keep_watching)
-  assert states(sweep) == [cells.DONE, cells.FAILED, cells.DONE]
-  jobs = fake_slurm.jobs(slurm)
-  assert jobs == ['100_0', '100_1', '101']
-  made_up_sweeps.wait_for(
-    lambda: (
-      [(slurm / f'state-{job}').read_text() for job in jobs]
-      == ['COMPLETED', 'FAILED', 'COMPLETED']
-    )
-  )
+def submit(sweep):
+  """Submits jobs and leaves, as a driver that is stopped."""
+  assert not slurm_launcher.run(sweep, sweep.cells, lambda: True)
+  submitit.SlurmJob.watcher.clear()
 
 
 def test_the_same_command_finds_its_jobs_again(make, slurm, monkeypatch):
-  """It submits failed cells again, and no queued cell twice."""
-  sweep = make('time.sleep(3)', 'if starts < 3: sys.exit(1)')
-  assert not slurm_launcher.run(sweep, sweep.cells, lambda: True)
-  made_up_sweeps.wait_for(lambda: states(sweep)[1] == cells.FAILED)
+  """It submits failed cells again, and no queued cell twice.
+
+  A long array is split. The job of a failed cell fails, too.
+  """
+  monkeypatch.setattr(slurm_launcher, '_MAX_ARRAY', 2)
+  sweep = make('', 'if starts < 3: sys.exit(1)', 'time.sleep(3)')
+  submit(sweep)
   made_up_sweeps.wait_for(
-    lambda: (slurm / 'state-100_1').read_text() != 'RUNNING'
+    lambda: (slurm / 'state-100_1').read_text() == 'FAILED'
   )
-  left = [
-    cell for cell in sweep.cells if cells.status(cell).state != cells.DONE
-  ]
-  submitit.SlurmJob.watcher.clear()
-  assert slurm_launcher.run(sweep, left, keep_watching)
-  assert states(sweep) == [cells.DONE] * 2
-  assert starts(sweep) == ['x', 'xxx']
+  assert states(sweep)[1] == cells.FAILED
+  assert slurm_launcher.run(sweep, sweep.cells[1:], keep_watching)
+  assert states(sweep) == [cells.DONE] * 3
+  assert starts(sweep) == ['x', 'xxx', 'x']
+  assert fake_slurm.jobs(slurm) == ['100_0', '100_1', '101', '102']
 
 
 def test_jobs_of_unknown_state_count_as_queued(make, slurm, capsys):
   """sacct may not answer; a result shows that a job has ended."""
   sweep = make('time.sleep(2)')
-  assert not slurm_launcher.run(sweep, sweep.cells, lambda: True)
+  submit(sweep)
   fake_slurm.refuse(slurm, 'sacct', 'no accounting')
-  submitit.SlurmJob.watcher.clear()
   capsys.readouterr()
   assert slurm_launcher.run(sweep, sweep.cells, keep_watching)
   output = capsys.readouterr().out
-  assert '1 jobs in the queue, 0 cells submitted now' in output
-  assert 'state of job 100: ' in output
-  assert f'{sweep.base_dir}/slurm/submitted.json' in output
+  assert '0 cells submitted now' in output and 'job 100: ' in output
   assert (states(sweep), starts(sweep)) == ([cells.DONE], ['x'])
   assert slurm_launcher.run(sweep, sweep.cells, keep_watching)
   assert '1 cells submitted now' in capsys.readouterr().out
@@ -113,41 +100,28 @@ def test_queued_cells_of_one_directory(make, slurm):
     training, cells=(dataclasses.replace(cell, job='evaluate'),)
   )
   longer = make('time.sleep(1)')
-  assert not slurm_launcher.run(training, training.cells, lambda: True)
-  submitit.SlurmJob.watcher.clear()
-  with pytest.raises(ValueError, match='cell0 .*cancel job 100 by scancel'):
+  submit(training)
+  with pytest.raises(ValueError, match='cell0 .*job 100'):
     slurm_launcher.run(longer, longer.cells, keep_watching)
-  assert not slurm_launcher.run(evaluation, evaluation.cells, lambda: True)
-  submitit.SlurmJob.watcher.clear()
+  submit(evaluation)
   assert slurm_launcher.run(training, training.cells, keep_watching)
   made_up_sweeps.wait_for(lambda: states(evaluation) == [cells.DONE])
   assert fake_slurm.jobs(slurm) == ['100', '101']
 
 
-def test_a_refusal_of_sbatch_is_one_line(make, slurm, capsys):
-  fake_slurm.refuse(slurm, 'sbatch', 'sbatch: error: invalid\npartition')
-  sweep = make('')
-  with pytest.raises(ValueError, match='1 jobs: .*invalid partition'):
-    slurm_launcher.run(sweep, sweep.cells, keep_watching)
-  assert not capsys.readouterr().err
-
-
 def test_a_preempted_job_saves_and_resumes(make, slurm):
-  sweep = make(
-    made_up_sweeps.WAITS, made_up_sweeps.WAITS, gpus=0.5
-  )  # They share a job.
+  sweep = make(*[made_up_sweeps.WAITS] * 2, gpus=0.5)  # They share a job.
   preempted = []
 
   def watch():
     ready = [os.path.exists(f'{cell.directory}/ready') for cell in sweep.cells]
     if all(ready) and not preempted:
-      (job,) = fake_slurm.jobs(slurm)
-      fake_slurm.preempt(slurm, job)
-      preempted.append(job)
+      preempted.extend(fake_slurm.jobs(slurm))
+      fake_slurm.preempt(slurm, *preempted)
     return False
 
   assert slurm_launcher.run(sweep, sweep.cells, watch)
-  assert preempted
+  assert preempted == ['100']
   assert states(sweep) == [cells.DONE] * 2
   assert starts(sweep) == ['xx'] * 2
   for cell in sweep.cells:
@@ -177,36 +151,27 @@ def test_a_job_saves_at_sigterm(make, slurm):
   assert starts(sweep) == ['xx', 'x']
 
 
-def test_settings_reach_slurm(make, slurm, tmp_path):
-  sweep = make(
-    '',
-    cpus=3,
-    gpus=0.25,
-    memory_gb=5,
-    slurm={'slurm_partition': 'long', 'timeout_min': 7},
-  )
+def test_settings_reach_slurm(make, slurm):
+  chosen = {'slurm_partition': 'long', 'timeout_min': 7}
+  sweep = make('', cpus=3, gpus=0.25, memory_gb=5, slurm=chosen)
   assert slurm_launcher.run(sweep, sweep.cells, keep_watching)
   (file,) = slurm.glob('file-*')
   text = pathlib.Path(file.read_text()).read_text()
-  for line in (
-    '--cpus-per-task=12',
-    '--gpus-per-node=1',
-    '--mem=20GB',
-    '--partition=long',
-    '--time=7',
-  ):
-    assert f'#SBATCH {line}\n' in text
+  lines = ['cpus-per-task=12', 'gpus-per-node=1', 'mem=20GB', 'time=7']
+  for line in [*lines, 'partition=long']:
+    assert f'#SBATCH --{line}\n' in text
 
 
-def test_an_unknown_slurm_setting(make, slurm):
-  sweep = make('', slurm={'partitoin': 'gpu'})
-  with pytest.raises(ValueError, match='slurm: .*partitoin'):
-    slurm_launcher.run(sweep, sweep.cells, keep_watching)
-  assert not fake_slurm.jobs(slurm)
+def test_mistakes(make, slurm, monkeypatch, capsys):
+  def check(message, **settings):
+    sweep = make('', **settings)
+    with pytest.raises(ValueError, match=message):
+      slurm_launcher.run(sweep, sweep.cells, keep_watching)
+    assert not fake_slurm.jobs(slurm)
 
-
-def test_without_slurm(make, monkeypatch, tmp_path):
-  monkeypatch.setenv('PATH', str(tmp_path))
-  sweep = make('')
-  with pytest.raises(ValueError, match='slurm cluster'):
-    slurm_launcher.run(sweep, sweep.cells, keep_watching)
+  check('partitoin', slurm={'partitoin': 'gpu'})
+  fake_slurm.refuse(slurm, 'sbatch', 'sbatch: error: invalid\npartition')
+  check('1 jobs: .*invalid partition')  # One line.
+  monkeypatch.setenv('PATH', str(slurm.parent))
+  check('slurm cluster')
+  assert not capsys.readouterr().err

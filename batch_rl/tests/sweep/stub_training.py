@@ -36,29 +36,21 @@ def result(seed: int, steps: int = STEPS) -> int:
   return value
 
 
-def result_path(base_dir) -> str:
-  """Returns the path of the file with the result."""
-  return os.path.join(base_dir, 'result.json')
-
-
 def _next(value, step):
   return (value * 1_000_003 + step) % 2**31
 
 
 def _main(arguments):
   parser = argparse.ArgumentParser(allow_abbrev=False)
-  parser.add_argument('--base_dir', required=True)
-  parser.add_argument('--replay_dir', required=True)
-  parser.add_argument('--seed', type=int, required=True)
-  parser.add_argument('--gin_files', action='append')
-  parser.add_argument('--gin_bindings', action='append')
+  for name in ('base_dir', 'replay_dir', 'seed', 'gin_files', 'gin_bindings'):
+    parser.add_argument(f'--{name}', required=True)
   options = parser.parse_args(arguments)
   if 'broken' in options.base_dir:
     print('train: error: The loss is nan at update 1.')
     return 2
   run_record.lock(options.base_dir)  # Fails if two of them run at once.
   state_path = os.path.join(options.base_dir, 'state.json')
-  state = files.read_json(state_path) or {'step': 0, 'value': options.seed}
+  state = files.read_json(state_path) or {'step': 0, 'value': int(options.seed)}
   reporter = progress.Progress(options.base_dir, 1)
   phase = {'iteration': 0, 'phase': 'train', 'total': STEPS, 'unit': 'update'}
   hold = os.path.join(options.replay_dir, HOLD)
@@ -70,7 +62,9 @@ def _main(arguments):
     state = {'step': state['step'] + 1, 'value': value}
     files.write_json(state_path, state, durable=False)
     reporter.write(state['step'], None, phase)
-  files.write_json(result_path(options.base_dir), state['value'])
+  files.write_json(
+    os.path.join(options.base_dir, 'result.json'), state['value']
+  )
   reporter.finish()
   return 0
 

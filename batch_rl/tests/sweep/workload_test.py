@@ -42,16 +42,13 @@ def in_process(monkeypatch):
   ('state', 'seconds'),
   [
     (cells.Status(cells.WAITING), 120),
-    (status(cells.STOPPED, 3), 84),
     (status(cells.STOPPED, 3, done=40), 80),
     (status(cells.RUNNING, 3, done=40, seconds=2), 78),
     (status(cells.STOPPED, 3, 'eval', 25), 73),
-    (status(cells.STOPPED, 9, 'eval', 50), 0),
     # The last episode is played to its end.
     (status(cells.STOPPED, 9, 'eval', 75), 0),
     # The cell's own rates come first.
     (status(cells.STOPPED, 0, done=50, rates={'train': 50.0}), 39),
-    (status(cells.DONE, 10, 'finished'), 0),
     (status(cells.CHANGED, 3), 0),
     # A longer run than before.
     (status(cells.WAITING, 5, 'finished'), 60),
@@ -68,13 +65,10 @@ def test_rates_are_measured_or_given_or_those_of_two_cores():
   ]
   sweep = made_up_sweeps.make()
   assert workload.rates(sweep, [])[0] == workload.TWO_CORES['offline']
-  sweep = made_up_sweeps.make(rates={'train': 200.0, 'eval': 7.0})
-  rates, origin = workload.rates(sweep, [])
-  assert rates == {'train': 200.0, 'eval': 7.0}
-  assert origin == 'given by the sweep'
-  rates, origin = workload.rates(sweep, statuses)
-  assert rates == {'train': 5.0, 'eval': 7.0}
-  assert origin == 'measured in this sweep'
+  given = {'train': 200.0, 'eval': 7.0}
+  sweep = made_up_sweeps.make(rates=given)
+  assert workload.rates(sweep, [])[0] == given
+  assert workload.rates(sweep, statuses)[0] == {'train': 5.0, 'eval': 7.0}
 
 
 def test_the_work_is_read_from_the_gin_files(in_process):
@@ -93,9 +87,6 @@ def test_the_work_is_read_from_the_gin_files(in_process):
     plan.Cell('c', 'offline', 'c', (), (dqn,), short): (3, 35_715, 125_000),
     plan.Cell('d', 'online', 'd', (), (online,)): (200, 250_000, 125_000),
     plan.Cell('e', 'evaluate', 'e', (), (rem,)): (1, 0, 125_000),
-    plan.Cell('f', 'evaluate', 'f', ('--evaluation_steps=70',), (rem,)): (
-      (1, 0, 70)
-    ),
   }
   works = workload.measure(made_up_sweeps.make(*expected))
   assert works == {
@@ -105,22 +96,19 @@ def test_the_work_is_read_from_the_gin_files(in_process):
 
 def test_the_work_of_an_evaluation_of_several_checkpoints(in_process, tmp_path):
   gin_files = ('batch_rl/fixed_replay/configs/rem.gin',)
+  steps = '--evaluation_steps=70'
   evaluations = [
-    plan.Cell(
-      chosen,
-      'evaluate',
-      str(tmp_path / folder),
-      ('--evaluation_steps=70', f'--checkpoints={chosen}'),
-      gin_files,
-    )
-    for chosen, folder in [
-      ('best', 'run'), ('3,7,9', 'run'), ('all', 'run'), ('all', 'not trained')
-    ]
-  ]  # fmt: skip
+    plan.Cell(chosen, 'evaluate', str(tmp_path / folder), arguments, gin_files)
+    for chosen in ('best', '3,7,9', 'all')
+    for folder in ('run', 'not trained')
+    for arguments in [(steps, f'--checkpoints={chosen}')]
+  ]
   for name in ('ckpt-1', 'ckpt-2', 'ckpt-2-400'):  # The last is within 3.
     user_code.write(tmp_path / 'run/checkpoints' / name / 'checkpoint.json', '')
   works = workload.measure(made_up_sweeps.make(*evaluations))
-  assert [works[cell].eval for cell in evaluations] == [70, 210, 140, 70]
+  assert [works[cell].eval for cell in evaluations] == [
+    *(70, 70, 210, 210, 140, 70)
+  ]
 
 
 def test_the_work_of_a_users_agent(in_process, own_folder, capsys):
@@ -129,26 +117,18 @@ def test_the_work_of_a_users_agent(in_process, own_folder, capsys):
   cell = plan.Cell(
     'a', 'offline', 'a', (), base, agent='mine.MyAgent', module=module
   )
-  inherited = dataclasses.replace(
-    cell, gin_bindings=('FixedReplayDQNAgent.update_period = 2',)
-  )
-  own = dataclasses.replace(
-    inherited,
-    gin_bindings=(*inherited.gin_bindings, 'MyAgent.update_period = 5'),
-  )
+  bindings = ('FixedReplayDQNAgent.update_period = 2',)
+  inherited = dataclasses.replace(cell, gin_bindings=bindings)
+  bindings += ('MyAgent.update_period = 5',)
+  own = dataclasses.replace(inherited, gin_bindings=bindings)
   works = workload.measure(made_up_sweeps.make(cell, inherited, own))
   assert [work.train for work in works.values()] == [62_500, 125_000, 50_000]
 
+  wrong = plan.Cell('this one', 'offline', 'a', (), ('no.gin',))
+  with pytest.raises(ValueError, match=r'^this one: .*no\.gin'):
+    workload.measure(made_up_sweeps.make(wrong))
   broken = user_code.write(own_folder / 'broken.py', 'import nowhere')
   wrong = dataclasses.replace(cell, agent='broken.MyAgent', module=str(broken))
   with pytest.raises(ValueError, match="^a: No module named 'nowhere'"):
     workload.measure(made_up_sweeps.make(wrong))
   assert 'broken.py", line 1' in capsys.readouterr().err
-
-
-def test_a_wrong_configuration_is_named(in_process):
-  wrong = plan.Cell('this one', 'offline', 'a', (), ('no.gin',))
-  with pytest.raises(
-    ValueError, match=r'^this one: There is no gin file no\.gin'
-  ):
-    workload.measure(made_up_sweeps.make(wrong))
