@@ -34,9 +34,11 @@ def kept(tmp_path):
   return checkpoints.Checkpoints(str(tmp_path), keep=2)
 
 
-def test_a_saved_checkpoint_is_found(tmp_path, kept):
+def test_a_saved_checkpoint_is_durable_and_found(tmp_path, kept, synced):
   assert kept.newest() is None
   save(kept, Position(0, 40))
+  written = ['state.pickle', 'tf_ckpt-0.index', 'checkpoint.json.tmp']
+  assert synced == [*written, 'ckpt-0-40.tmp', 'checkpoints']
   checkpoint, state = kept.newest()
   assert checkpoint.position == Position(0, 40)
   assert checkpoint.directory == str(tmp_path / 'checkpoints/ckpt-0-40')
@@ -49,33 +51,10 @@ def test_a_saved_checkpoint_is_found(tmp_path, kept):
   assert set(about['files']) == {'state.pickle', 'tf_ckpt-0.index'}
 
 
-def test_a_checkpoint_is_durable(kept, synced):
-  save(kept, Position(1))
-  written = ['state.pickle', 'tf_ckpt-0.index', 'checkpoint.json.tmp']
-  assert synced == [*written, 'ckpt-0.tmp', 'checkpoints']
-
-
-@pytest.mark.parametrize(
-  'selector',
-  [
-    'Checkpoints',
-    'checkpoints.Checkpoints',
-    'batch_rl.checkpoints.Checkpoints',
-  ],
-)
-def test_gin_files_of_users_name_it(selector, tmp_path):
-  gin.parse_config(f'{selector}.every_steps = 7')
-  assert checkpoints.Checkpoints(str(tmp_path)).is_due(Position(0, 7))
-
-
-def test_positions_are_ordered_by_time(tmp_path, kept):
+def test_positions_are_ordered_by_time(kept):
   positions = [Position(0, 8), Position(1), Position(1, 4), Position(2)]
-  assert [p.name for p in positions] == [
-    'ckpt-0-8',
-    'ckpt-0',
-    'ckpt-1-4',
-    'ckpt-1',
-  ]
+  names = [position.name for position in positions]
+  assert names == ['ckpt-0-8', 'ckpt-0', 'ckpt-1-4', 'ckpt-1']
   assert sorted(positions) == positions
   for position in reversed(positions[1:3]):
     save(kept, position)
@@ -126,23 +105,20 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
   assert kept.newest()[0].position == Position(2)
 
 
-def test_only_damaged_checkpoints_are_an_error(tmp_path, kept):
+def test_only_incomplete_ones_are_ignored_and_only_damaged_ones_an_error(
+  tmp_path, kept
+):
   save(kept, Position(1))
-  (tmp_path / 'checkpoints/ckpt-0/state.pickle').write_bytes(b'')
-  with pytest.raises(ValueError, match='No checkpoint is left.*ckpt-0'):
-    kept.newest()
-
-
-def test_incomplete_checkpoints_are_ignored(tmp_path, kept):
-  save(kept, Position(1))
-  os.rename(
-    tmp_path / 'checkpoints/ckpt-0', tmp_path / 'checkpoints/ckpt-0.tmp'
-  )
+  path = tmp_path / 'checkpoints/ckpt-0'
+  path.rename(tmp_path / 'checkpoints/ckpt-0.tmp')
   assert checkpoints.find(str(tmp_path)) == []
   assert kept.newest() is None
   assert names(tmp_path) == []
   save(kept, Position(1))
   assert names(tmp_path) == ['ckpt-0']
+  (path / 'state.pickle').write_bytes(b'')
+  with pytest.raises(ValueError, match='ckpt-0'):
+    kept.newest()
 
 
 def test_a_full_disk_keeps_existing_checkpoints(tmp_path, kept):
@@ -163,7 +139,8 @@ def test_a_full_disk_keeps_existing_checkpoints(tmp_path, kept):
 def test_checkpoints_are_due_by_time_and_by_steps(tmp_path, monkeypatch):
   now = [0.0]
   monkeypatch.setattr(checkpoints.time, 'monotonic', lambda: now[0])
-  kept = checkpoints.Checkpoints(str(tmp_path), every_minutes=2, every_steps=50)
+  gin.bind_parameter('batch_rl.checkpoints.Checkpoints.every_steps', 50)
+  kept = checkpoints.Checkpoints(str(tmp_path), every_minutes=2)
   assert not kept.is_due(Position(0, 49))
   assert kept.is_due(Position(0, 50))
   save(kept, Position(0, 60))
@@ -175,15 +152,16 @@ def test_checkpoints_are_due_by_time_and_by_steps(tmp_path, monkeypatch):
   now[0] = 120.0
   assert kept.is_due(Position(0, 61))
   assert kept.is_saved(Position(0, 60))
+  gin.clear_config()
   never = checkpoints.Checkpoints(str(tmp_path), every_minutes=None)
   assert not never.is_due(Position(0, 10**9))
 
 
-def write_as_dopamine(base_dir, number, content):
+def write_as_dopamine(base_dir, content):
   folder = base_dir / 'checkpoints'
-  folder.mkdir(exist_ok=True)
-  (folder / f'ckpt.{number}').write_bytes(pickle.dumps(content))
-  (folder / f'sentinel_checkpoint_complete.{number}').write_text('done')
+  folder.mkdir()
+  (folder / 'ckpt.3').write_bytes(pickle.dumps(content))
+  (folder / 'sentinel_checkpoint_complete.3').write_text('done')
 
 
 def test_checkpoints_of_dopamine_are_read(tmp_path, kept):
@@ -193,7 +171,7 @@ def test_checkpoints_of_dopamine_are_read(tmp_path, kept):
     'logs': {'iteration_0': {'loss': [1.0]}},
     'current_iteration': 3,
   }
-  write_as_dopamine(tmp_path, 3, bundle)
+  write_as_dopamine(tmp_path, bundle)
   checkpoint, state = kept.newest()
   assert checkpoint.position == Position(4)
   assert checkpoint.weights == str(tmp_path / 'checkpoints' / 'tf_ckpt-3')
@@ -206,7 +184,7 @@ def test_checkpoints_of_dopamine_are_read(tmp_path, kept):
 def test_untrusted_pickles_run_no_code(tmp_path, kept):
   proof = tmp_path / 'proof'
   exploit = safe_pickle_test.Exploit(os.mkdir, str(proof))
-  write_as_dopamine(tmp_path, 0, {'logs': exploit})
+  write_as_dopamine(tmp_path, {'logs': exploit})
   with pytest.raises(ValueError, match='posix.mkdir'):
     kept.newest()
   assert not proof.exists()
