@@ -102,14 +102,7 @@ def test_a_subclass_has_the_parameters_of_all_constructors():
   assert 'kwargs' in names(LearnerMixin)
 
 
-@pytest.mark.parametrize('name', ['WithOwnParameter', 'WithMixin'])
-def test_a_misspelt_parameter_of_a_subclass_is_refused(name):
-  for parameter in ('extar', 'gama', 'directroy'):
-    with pytest.raises(ValueError, match=f'parameter named.*{parameter}'):
-      gin.parse_config(f'{name}.{parameter} = 1')
-
-
-def test_all_parameters_are_bound_and_passed_on():
+def test_all_parameters_and_no_others_are_bound_and_passed_on():
   gin.parse_config("""
     WithMixin.weight = 3
     WithMixin.extra = 4
@@ -117,12 +110,12 @@ def test_all_parameters_are_bound_and_passed_on():
     Offline.period = 7
     Offline.gamma = 0.1
   """)
+  for parameter in ('extar', 'gama', 'directroy'):
+    with pytest.raises(ValueError, match=parameter):
+      gin.parse_config(f'WithMixin.{parameter} = 1')
   agent = WithMixin(6, 'data')
   assert (agent.weight, agent.extra, agent.directory) == (3, 4, 'data')
   assert agent.settings == (6, 0.5, 7)
-
-
-def test_a_mistyped_argument_is_refused_by_name():
   with pytest.raises(TypeError, match='wieght'):
     WithMixin(6, wieght=1)
 
