@@ -38,24 +38,25 @@ class Seeded(Learner):
     self.seed = seed
 
 
-@pytest.mark.parametrize(('agent', 'is_seeded'), [(Learner, 0), (Seeded, 1)])
-def test_the_seed_reaches_the_constructor_that_takes_it(agent, is_seeded):
-  class Forwarding(agent):
-    def __init__(self, actions, **kwargs):
-      super().__init__(actions, **kwargs)
-
+def test_the_seed_reaches_the_constructor_that_takes_it():
   class Mixin:
     def __init__(self, actions, seed, **kwargs):
       if gin_signatures.next_accepts(self, Mixin, 'seed'):
         kwargs['seed'] = seed
       super().__init__(actions, **kwargs)
 
-  class Mixed(Mixin, Forwarding):
-    pass
+  for agent, seed in ((Learner, None), (Seeded, 7)):
 
-  mixed = Mixed(6, 7, period=2)
-  assert mixed.settings == (6, 0.9, 2)
-  assert getattr(mixed, 'seed', None) == (7 if is_seeded else None)
+    class Forwarding(agent):
+      def __init__(self, actions, **kwargs):
+        super().__init__(actions, **kwargs)
+
+    class Mixed(Mixin, Forwarding):
+      pass
+
+    mixed = Mixed(6, 7, period=2)
+    assert mixed.settings == (6, 0.9, 2)
+    assert getattr(mixed, 'seed', None) == seed
 
 
 class PenaltyMixin:
