@@ -7,10 +7,8 @@ import pathlib
 import re
 
 import gin
-import numpy as np
 import pytest
 
-import batch_rl
 from batch_rl.baselines import run_experiment as _online  # noqa: F401
 from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
 from batch_rl.runs import command_line, gin_files
@@ -56,13 +54,11 @@ def refusal(capsys, binding, path=CONFIG):
     (f'{GAME}.sticky_actions=true', '.sticky_actions=True"'),
     (f'{RUNNER}.training_steps=10**6', 'integer'),
     (f'{RUNNER}.training_steps=1{"0" * 5000}', '... cannot be read'),
-    ('MyAgent.strength=5x', 'MyAgent.strength=5x'),
     (f'{AGENT}.num_heads=5 {AGENT}.gamma=1', '--gin_bindings'),
     # The value and the sign.
     (f'{AGENT}.gamma=', 'no value'),
     (f'{AGENT}.gamma', 'Name.parameter=value'),
     (f'{AGENT}.gamma==0.9', 'number'),
-    (f'--{AGENT}.gamma=0.9', 'Name.parameter=value'),
     (f'{AGENT}:\n  gamma=1\n kappa=2', 'kappa=2`'),
     (f'{AGENT}.observation_shape=(84, 84', 'tuple'),
     # Names.
@@ -91,7 +87,6 @@ def refusal(capsys, binding, path=CONFIG):
     (f'{GAME}.sticky_actions="False"', 'True or False'),
     ('FixedReplayBuffer.subset=0.1', 'text in quotes'),
     ('FixedReplayBuffer.deterministic=1', 'or None'),
-    ('Checkpoints.every_minutes=0', 'above 0'),
     ('RainbowAgent.vmin=0.0', 'other than 0'),
     ('CollectorDispatcher.collectors="console"', 'a list'),
     (f'heads=0\n{AGENT}.num_heads=%heads', '%heads, which is 0,'),
@@ -105,13 +100,11 @@ def test_a_binding_that_is_refused(capsys, binding, remedy):
   'binding',
   [
     f'{RUNNER}.evaluation_steps=0',
-    f'{RUNNER}.max_steps_per_episode=None',
     f'{AGENT}.gamma=1',
     f'heads=5\n{AGENT}.num_heads=%heads',
     f'{AGENT}.num_heads=0\n{AGENT}.num_heads=1',  # The later one counts.
     f'{ADAM}.learning_rate=@rate_of_ones_own',
     'FixedReplayBuffer.subset="best_trajectories(0.1)"',
-    f'{AGENT}.tf_device=""',
     'import dopamine.discrete_domains.gym_lib\n'
     'create_gym_environment.version="v1"',
   ],
@@ -149,32 +142,6 @@ def test_parameters_of_the_user(own_folder, capsys):
   )
 
 
-def is_number(value):
-  return isinstance(value, numbers.Number | np.number)
-
-
-def test_every_number_in_a_shipped_config_has_a_range():
-  package = pathlib.Path(batch_rl.__file__).parent
-  paths = [
-    *package.glob('*/configs/*.gin'),
-    *package.parent.glob('examples/*/*.gin'),
-  ]
-  missing = set()
-  with user_code.forgotten():
-    for path in paths:
-      gin.clear_config()
-      command_line.load_gin([str(path)], [])
-      known = gin_internals.all_known()
-      for (_, selector), values in gin_internals.bound_values().items():
-        missing |= {
-          f'{known[selector].__name__}.{name}'
-          for name, value in values.items()
-          if is_number(value) and not settings.find(known[selector], name)
-        }
-  # Those of the user's own agents.
-  assert missing == {'CQLAgent.cql_weight', 'BCQAgent.threshold'}
-
-
 def test_every_numeric_parameter_of_the_package_has_a_range():
   command_line.load_gin([CONFIG], [])
   checked = 0
@@ -183,7 +150,7 @@ def test_every_numeric_parameter_of_the_package_has_a_range():
     if package != 'batch_rl' or module.startswith('tests.'):
       continue
     for name, parameter in inspect.signature(function).parameters.items():
-      if is_number(parameter.default):
+      if isinstance(parameter.default, numbers.Number):
         allowed = settings.find(function, name)
         assert allowed, (selector, name)
         assert allowed.accepts(parameter.default), (selector, name)
