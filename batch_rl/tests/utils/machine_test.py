@@ -37,9 +37,7 @@ def version_2(files, path='/'):
 
 
 def version_1(files, path='/'):
-  groups = (
-    f'12:cpuset:/\n5:memory:{path}\n4:cpu,cpuacct:{path}\n1:name=systemd:/'
-  )
+  groups = f'12:cpuset:/\n5:memory:{path}\n4:cpu,cpuacct:{path}\n1:x:/'
   return {**version_2(files), 'proc/self/cgroup': groups}
 
 
@@ -75,20 +73,18 @@ def memory_2(limit, used, **statistics):
   return {'memory.max': limit, 'memory.current': used, 'memory.stat': lines}
 
 
-CACHED = {
-  'anon': 2 * GB,
-  'file': 6 * GB,
-  'inactive_file': 4 * GB,
-  'active_file': GB,
-  'slab_reclaimable': 10**6,
-  'shmem': GB,
-}
+CACHED = dict(
+  anon=2 * GB,
+  file=6 * GB,
+  inactive_file=4 * GB,
+  active_file=GB,
+  slab_reclaimable=10**6,
+  shmem=GB,
+)
 POD = memory_2(20 * GB, 19 * GB, inactive_file=GB // 2)
 APP = memory_2(10 * GB, 2 * GB)
-PODS = {
-  **{f'pod/{name}': content for name, content in POD.items()},
-  **{f'pod/app/{name}': content for name, content in APP.items()},
-}
+PODS = {f'pod/{name}': content for name, content in POD.items()}
+PODS |= {f'pod/app/{name}': content for name, content in APP.items()}
 MEMORY_1 = {
   'memory/job/memory.limit_in_bytes': 10 * GB,
   'memory/job/memory.usage_in_bytes': 9 * GB,

@@ -10,15 +10,11 @@ from batch_rl.utils.user_code import gin_signatures
 
 
 class Learner:
-  """As Dopamine's `DQNAgent`."""
-
   def __init__(self, actions, gamma=0.9, period=4):
     self.settings = actions, gamma, period
 
 
 class LearnerMixin(gin_signatures.ForwardedParameters):
-  """As `FixedReplayAgentMixin`."""
-
   def __init__(self, actions, directory=None, **kwargs):
     super().__init__(actions, **kwargs)
     self.directory = directory
@@ -31,8 +27,6 @@ class Offline(LearnerMixin, Learner):
 
 @gin_signatures.forwards_to(Learner)
 class Seeded(Learner):
-  """As an agent with random draws of its own."""
-
   def __init__(self, actions, seed=None, **kwargs):
     super().__init__(actions, **kwargs)
     self.seed = seed
@@ -47,11 +41,7 @@ def test_the_seed_reaches_the_constructor_that_takes_it():
 
   for agent, seed in ((Learner, None), (Seeded, 7)):
 
-    class Forwarding(agent):
-      def __init__(self, actions, **kwargs):
-        super().__init__(actions, **kwargs)
-
-    class Mixed(Mixin, Forwarding):
+    class Mixed(Mixin, agent):
       pass
 
     mixed = Mixed(6, 7, period=2)
@@ -60,8 +50,6 @@ def test_the_seed_reaches_the_constructor_that_takes_it():
 
 
 class PenaltyMixin:
-  """As a loss that a user combines with several agents."""
-
   def __init__(self, *args, weight=1.0, **kwargs):
     super().__init__(*args, **kwargs)
     self.weight = weight
@@ -69,8 +57,6 @@ class PenaltyMixin:
 
 @gin.configurable
 class WithOwnParameter(Offline):
-  """As a user's agent."""
-
   def __init__(self, *args, extra=2, **kwargs):
     super().__init__(*args, **kwargs)
     self.extra = extra
@@ -83,8 +69,6 @@ class WithMixin(PenaltyMixin, WithOwnParameter):
 
 @gin.configurable
 class WithOtherDefault(WithMixin):
-  """As a user's agent that fixes the order of its arguments."""
-
   def __init__(self, actions, period=9, **kwargs):
     super().__init__(actions, period=period, **kwargs)
 
