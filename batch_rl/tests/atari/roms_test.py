@@ -26,10 +26,8 @@ def copy_rom(rom_id, directory):
 @pytest.fixture
 def legacy_directory(tmp_path, monkeypatch):
   """An empty directory of legacy ROMs."""
-  directory = tmp_path / 'legacy_roms'
-  directory.mkdir()
-  monkeypatch.setenv('BATCH_RL_LEGACY_ROMS', str(directory))
-  return directory
+  monkeypatch.setenv('BATCH_RL_LEGACY_ROMS', str(tmp_path))
+  return tmp_path
 
 
 def test_games_are_those_of_gymnasium_and_current_roms_those_of_ale_py():
@@ -53,16 +51,9 @@ def test_legacy_is_what_atari_py_ships(monkeypatch):
   assert sum(rom.same_in_both_sets for rom in legacy) == 63 - 31
 
 
-@pytest.mark.parametrize(
-  'typed, game',
-  [
-    ('pong', 'Pong'),
-    ('up_n_down', 'UpNDown'),
-    ('tic_tac_toe_3d', 'TicTacToe3D'),
-  ],
-)
-def test_names_as_users_type_them(typed, game):
-  assert roms.find_rom(typed, 'current').game == game
+def test_names_as_users_type_them():
+  for typed, game in (('pong', 'Pong'), ('tic_tac_toe_3d', 'TicTacToe3D')):
+    assert roms.find_rom(typed, 'current').game == game
 
 
 @pytest.mark.parametrize(
@@ -96,19 +87,18 @@ def test_auto_prefers_legacy(legacy_directory, tmp_path, monkeypatch):
     roms.find_rom('Pong')
 
 
-@pytest.mark.parametrize('rom_set', ['legacy', 'auto'])
-def test_wrong_file_among_the_legacy_roms(legacy_directory, rom_set):
+def test_wrong_file_among_the_legacy_roms(legacy_directory):
   path = copy_rom('amidar', legacy_directory)
   md5 = roms.find_rom('Amidar', 'current').md5
-  with pytest.raises(ValueError, match=f'{path}.*{md5}'):
-    roms.find_rom('Amidar', rom_set)
+  for rom_set in ('legacy', 'auto'):
+    with pytest.raises(ValueError, match=f'{path}.*{md5}'):
+      roms.find_rom('Amidar', rom_set)
 
 
 def test_atari_py_is_found_but_not_imported(tmp_path, monkeypatch):
-  package = tmp_path / 'atari_py'
-  package.mkdir()
-  (package / '__init__.py').write_text('raise RuntimeError("imported")')
-  path = copy_rom('pong', package / 'atari_roms')
+  (tmp_path / 'atari_py').mkdir()
+  (tmp_path / 'atari_py/__init__.py').write_text('raise RuntimeError')
+  path = copy_rom('pong', tmp_path / 'atari_py/atari_roms')
   monkeypatch.delenv('BATCH_RL_LEGACY_ROMS', raising=False)
   monkeypatch.syspath_prepend(tmp_path)
   rom = roms.find_rom('Pong')
@@ -128,5 +118,5 @@ def test_directory(tmp_path, as_type):
   with pytest.raises(ValueError, match=hashlib.md5(b'no ROM').hexdigest()):
     roms.find_rom('Pong', as_type(tmp_path))
   (tmp_path / 'pong.bin').unlink()
-  with pytest.raises(ValueError, match=f'pong.bin in {tmp_path}'):
+  with pytest.raises(ValueError, match=f'pong.bin in .*{tmp_path}'):
     roms.find_rom('Pong', as_type(tmp_path))
