@@ -53,10 +53,8 @@ def test_a_saved_checkpoint_is_durable_and_found(tmp_path, kept, synced):
 
 def test_positions_are_ordered_by_time(kept):
   positions = [Position(0, 8), Position(1), Position(1, 4), Position(2)]
-  names = [position.name for position in positions]
-  assert names == ['ckpt-0-8', 'ckpt-0', 'ckpt-1-4', 'ckpt-1']
-  assert sorted(positions) == positions
-  for position in reversed(positions[1:3]):
+  assert sorted(positions[::-1]) == positions
+  for position in positions[2:0:-1]:
     save(kept, position)
   assert kept.newest()[0].position == Position(1, 4)
 
@@ -79,9 +77,15 @@ def test_old_checkpoints_are_removed(tmp_path, kept):
 
 
 @pytest.mark.parametrize(
-  'name', ['checkpoint.json', 'state.pickle', 'tf_ckpt-1.index']
+  ('name', 'damage'),
+  [
+    ('checkpoint.json', 'flip'),
+    ('checkpoint.json', 'empty'),
+    ('checkpoint.json', 'remove'),
+    ('state.pickle', 'flip'),
+    ('tf_ckpt-1.index', 'remove'),
+  ],
 )
-@pytest.mark.parametrize('damage', ['flip', 'remove', 'empty'])
 def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
   tmp_path, kept, caplog, name, damage
 ):
@@ -89,11 +93,13 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
   save(kept, Position(2))
   path = tmp_path / 'checkpoints' / 'ckpt-1' / name
   content = bytearray(path.read_bytes())
-  if damage == 'flip':
-    content[len(content) // 2] ^= 1
-  path.write_bytes(content if damage == 'flip' else b'')
   if damage == 'remove':
     path.unlink()
+  elif damage == 'flip':
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+  else:
+    path.write_bytes(b'')
   assert kept.newest()[0].position == Position(1)
   # Without a description there is no checkpoint.
   if (name, damage) != ('checkpoint.json', 'remove'):
@@ -157,34 +163,26 @@ def test_checkpoints_are_due_by_time_and_by_steps(tmp_path, monkeypatch):
   assert not never.is_due(Position(0, 10**9))
 
 
-def write_as_dopamine(base_dir, content):
-  folder = base_dir / 'checkpoints'
+def test_checkpoints_of_dopamine_are_read_but_run_no_code(tmp_path, kept):
+  folder = tmp_path / 'checkpoints'
   folder.mkdir()
-  (folder / 'ckpt.3').write_bytes(pickle.dumps(content))
-  (folder / 'sentinel_checkpoint_complete.3').write_text('done')
-
-
-def test_checkpoints_of_dopamine_are_read(tmp_path, kept):
   bundle = {
     'state': np.zeros((1, 84, 84, 4), np.uint8),
     'training_steps': 12,
     'logs': {'iteration_0': {'loss': [1.0]}},
     'current_iteration': 3,
   }
-  write_as_dopamine(tmp_path, bundle)
+  (folder / 'ckpt.3').write_bytes(pickle.dumps(bundle))
+  (folder / 'sentinel_checkpoint_complete.3').write_text('done')
   checkpoint, state = kept.newest()
   assert checkpoint.position == Position(4)
-  assert checkpoint.weights == str(tmp_path / 'checkpoints' / 'tf_ckpt-3')
+  assert checkpoint.weights == str(folder / 'tf_ckpt-3')
   assert state['logs'] == bundle['logs']
   assert sorted(state['agent']) == ['state', 'training_steps']
-  save(kept, Position(5))
-  assert kept.newest()[0].position == Position(5)
-
-
-def test_untrusted_pickles_run_no_code(tmp_path, kept):
-  proof = tmp_path / 'proof'
-  exploit = safe_pickle_test.Exploit(os.mkdir, str(proof))
-  write_as_dopamine(tmp_path, {'logs': exploit})
+  exploit = safe_pickle_test.Exploit(os.mkdir, str(tmp_path / 'proof'))
+  (folder / 'ckpt.3').write_bytes(pickle.dumps({'logs': exploit}))
   with pytest.raises(ValueError, match='posix.mkdir'):
     kept.newest()
-  assert not proof.exists()
+  assert not (tmp_path / 'proof').exists()
+  save(kept, Position(5))
+  assert kept.newest()[0].position == Position(5)

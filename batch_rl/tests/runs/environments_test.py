@@ -21,14 +21,13 @@ def make_cartpole():
   return gym_lib.create_gym_environment('CartPole', 'v1')
 
 
-def without(name):
+def without(name, **others):
   """Returns an environment that lacks an attribute."""
-  names = ('action_space', 'reset', 'step', 'game_over')
+  names = {'action_space', 'reset', 'step', 'game_over'} - {name}
   walk = random_walk.RandomWalk()
   walk.reset()
-  return types.SimpleNamespace(
-    **{other: getattr(walk, other) for other in names if other != name}
-  )
+  kept = {name: getattr(walk, name) for name in names}
+  return types.SimpleNamespace(**kept | others)
 
 
 @pytest.mark.parametrize(
@@ -37,10 +36,7 @@ def without(name):
     (without('action_space'), 'SimpleNamespace .*action_space'),
     (without('step'), 'no step'),
     (without('game_over'), 'game_over'),
-    (
-      types.SimpleNamespace(**{**vars(without('')), 'reset': lambda: None}),
-      'seed',
-    ),
+    (without('', reset=lambda: None), 'SimpleNamespace .*seed'),
     (random_walk.RandomWalk(0), 'RandomWalk .*action_space'),
     (gymnasium.make('CartPole-v1'), 'game_over.*GymPreprocessing'),
   ],

@@ -59,20 +59,18 @@ def test_files_are_found_in_any_package_and_in_a_pipe(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   ('include', 'message'),
   [
-    ('b.gin', 'There is no gin file b.gin; that folder has a.gin.'),
+    ('b.gin', 'b.gin; that folder has a.gin.'),
     ('/none/b.gin', 'There is no gin file /none/b.gin.'),
     ('batch_rl/fixed_replay/configs/renn.gin', 'that folder has average'),
   ],
 )
 def test_a_missing_include_is_named_with_its_neighbours(
-  tmp_path, include, message, caplog
+  tmp_path, include, message
 ):
   path = write(tmp_path / 'a.gin', f"include '{include}'")
-  with pytest.raises(ValueError) as error:
+  with pytest.raises(ValueError, match=message) as error:
     gin_files.parse([path], [])
-  assert message in str(error.value)
   assert path in str(error.value)  # the including file
-  assert not caplog.records
 
 
 def test_statements_take_effect_in_their_order(tmp_path):
@@ -111,7 +109,7 @@ def test_modules_are_imported_from_beside_the_file(tmp_path, imported):
   assert gin.query_parameter('mine.MyAgent.weight') == 2
   assert str(tmp_path / 'conf') in user_modules.loaded_folders()
   path = write(tmp_path / 'conf/a.gin', 'import mien')
-  with pytest.raises(ValueError, match=f"'mien'.*{tmp_path}"):
+  with pytest.raises(ValueError, match=f"(?s)'mien'.*{tmp_path}"):
     gin_files.parse([path], [])
 
 
@@ -127,19 +125,3 @@ def test_files_of_the_user_are_listed_with_their_includes(tmp_path):
   ]
   with pytest.raises(ValueError, match='includes itself'):
     gin_files.parse([path], [])
-
-
-def test_old_names_of_dopamines_modules_are_read_as_the_current_ones(tmp_path):
-  path = write(
-    tmp_path / 'a.gin',
-    'import dopamine.agents.dqn.dqn_agent',
-    'dopamine.agents.dqn.dqn_agent.DQNAgent.gamma = 0.5',
-  )
-  binding = (
-    'DQNAgent.epsilon_fn = @dopamine.agents.dqn.dqn_agent.identity_epsilon'
-  )
-  gin_files.parse([path], [binding])
-  current = 'dopamine.tf.agents.dqn.dqn_agent'
-  assert gin.query_parameter(f'{current}.DQNAgent.gamma') == 0.5
-  function = gin.query_parameter(f'{current}.DQNAgent.epsilon_fn')
-  assert function.configurable.selector == f'{current}.identity_epsilon'

@@ -59,7 +59,7 @@ class Crash(Exception):  # noqa: N818
   """Ends a run at once, as SIGKILL does."""
 
 
-def run(runner_class, create_agent, base_dir, bindings, stop_at=None):
+def run(runner_class, create_agent, bindings, base_dir, stop_at=None):
   """Runs to the end, or stops at a point where a checkpoint may be made.
 
   `stop_at` is the number of the point at which SIGTERM arrives, from 1; if negative,
@@ -105,27 +105,19 @@ def offline_run(log_dir):
   """Returns a function `(base_dir, stop_at=None)` that runs a DQN on a new log."""
   cartpole.write_log(log_dir)
   templates = learning_test.EVERYWHERE, learning_test.LEARNER
-  bindings = ''.join(
-    [*templates, learning_test.NETWORKS['dqn'], OFFLINE]
-  ).format(
+  bindings = ''.join([*templates, learning_test.NETWORKS['dqn'], OFFLINE])
+  bindings = bindings.format(
     runner='FixedReplayRunner',
     create_agent='create_offline_agent',
     name='dqn',
-    agent=agents.REGISTRY.find('dqn').__name__,
+    agent='FixedReplayDQNAgent',
   )
-
-  def start(base_dir, stop_at=None):
-    return run(
-      offline.FixedReplayRunner,
-      functools.partial(
-        offline.create_offline_agent, replay_data_dir=str(log_dir)
-      ),
-      base_dir,
-      bindings,
-      stop_at,
-    )
-
-  return start
+  create_agent = functools.partial(
+    offline.create_offline_agent, replay_data_dir=str(log_dir)
+  )
+  return functools.partial(
+    run, offline.FixedReplayRunner, create_agent, bindings
+  )
 
 
 def copy(directory, target):
@@ -149,20 +141,15 @@ def copy(directory, target):
   ],
 )
 def test_online(tmp_path, name, bindings, stops):
-  bindings = (ONLINE + bindings).format(
-    agent='LoggedMultiNetworkDQNAgent', name=name
-  )
+  agent = 'LoggedMultiNetworkDQNAgent'
+  bindings = (ONLINE + bindings).format(agent=agent, name=name)
 
   def start(base_dir, log, stop_at=None):
-    return run(
-      online.LoggedRunner,
-      functools.partial(
-        online.create_online_agent, replay_log_dir=str(tmp_path / log)
-      ),
-      base_dir,
-      bindings,
-      stop_at,
+    create_agent = functools.partial(
+      online.create_online_agent, replay_log_dir=str(tmp_path / log)
     )
+    runner = online.LoggedRunner
+    return run(runner, create_agent, bindings, base_dir, stop_at)
 
   assert start(tmp_path / 'whole', 'a')
   remote = f'ram://{tmp_path.name}' if name == 'random' else tmp_path / 'parts'

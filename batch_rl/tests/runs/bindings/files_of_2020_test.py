@@ -84,7 +84,7 @@ def test_the_environment_of_the_old_runner_is_that_of_ours(program, runner):
   ):
     gin.clear_config()
     adapt(program, None, bindings, 'dqn')
-    assert bound_names() == {runner, 'CollectorDispatcher'}
+    assert ('Runner' in bound_names()) == (len(bindings) == 2)
     assert gin.query_parameter(ours).selector == selector
 
 
@@ -122,13 +122,10 @@ def test_bindings_that_mean_something_else_are_left_alone(agent_class, binding):
   assert not lines
 
 
-def test_defaults_are_said_for_old_files_only():
-  bindings = ['FixedReplayQuantileAgent.min_replay_history = 20000']
-  _, lines = adapt('offline', None, bindings)
-  assert any('num_buffers = 5' in line for line in lines)
+def test_nothing_is_said_for_current_files():
   path = 'batch_rl/fixed_replay/configs/quantile.gin'
-  gin.clear_config()
-  _, [line] = adapt('offline', path, bindings, 'quantile')
-  assert 'has no use for min_replay_history' in line
-  gin.clear_config()
   assert adapt('offline', path, [], 'quantile')[1] == []
+  gin.clear_config()
+  bindings = ['FixedReplayQuantileAgent.min_replay_history = 20000']
+  _, [line] = adapt('offline', path, bindings, 'quantile')
+  assert 'min_replay_history' in line
