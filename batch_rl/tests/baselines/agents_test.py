@@ -16,10 +16,11 @@ from batch_rl.baselines.agents import REGISTRY
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import shard_files
 from batch_rl.tests import cartpole
-from batch_rl.tests.agents import own_networks_test
 
 CLASSES = REGISTRY.load_all()
 MEMORY = """
+    WrappedReplayBuffer.replay_capacity = 70
+    WrappedReplayBuffer.batch_size = 8
     WrappedLoggedReplayBuffer.replay_capacity = 70
     WrappedLoggedReplayBuffer.batch_size = 8
     WrappedLoggedReplayBuffer.shard_capacity = 40
@@ -34,7 +35,7 @@ GAMMA = 0.5  # Bound under the gin name of each learner.
 def make_agent(tmp_path):
   """Returns a function that builds an agent which logs to `tmp_path`."""
 
-  def make(name, num_actions=cartpole.NUM_ACTIONS, graph_seed=None, **kwargs):
+  def make(name, **kwargs):
     gin.parse_config(MEMORY)
     if name != 'random':
       gin.bind_parameter(f'{CLASSES[name].__name__}.gamma', GAMMA)
@@ -42,10 +43,9 @@ def make_agent(tmp_path):
       kwargs.setdefault('min_replay_history', 20)
       kwargs.setdefault('update_period', 1)
     with tf.Graph().as_default(), cartpole.small_layers():
-      tf.compat.v1.set_random_seed(graph_seed)
       return CLASSES[name](
         None,
-        num_actions,
+        cartpole.NUM_ACTIONS,
         str(tmp_path),
         **cartpole.OBSERVATION,
         **cartpole.SMALL[name],
@@ -158,16 +158,18 @@ def learner_state(agent):
   return agent.training_steps, cartpole.values(agent), rows, transitions
 
 
+def assert_same_variables(found, expected):
+  assert found.keys() == expected.keys()
+  for variable, array in expected.items():
+    np.testing.assert_array_equal(found[variable], array, err_msg=variable)
+
+
 def assert_same_learner(restored, expected):
   steps, variables, rows, transitions = expected
   slots = [v for v in variables if re.fullmatch('Online/.*/Adam(_1)?', v)]
   assert slots and all(variables[slot].any() for slot in slots)
   assert restored[0] == steps
-  assert restored[1].keys() == variables.keys()
-  for variable, array in variables.items():
-    np.testing.assert_array_equal(
-      array, restored[1][variable], err_msg=variable
-    )
+  assert_same_variables(restored[1], variables)
   assert restored[2] == rows
   for left, right in zip(transitions, restored[3], strict=True):
     np.testing.assert_array_equal(left, right)
@@ -175,10 +177,7 @@ def assert_same_learner(restored, expected):
 
 def test_dqn_acts_and_learns_as_dopamines(tmp_path):
   """With summaries, evaluations, several steps and a schedule of epsilon."""
-  gin.parse_config(f"""{MEMORY}
-      WrappedReplayBuffer.replay_capacity = 70
-      WrappedReplayBuffer.batch_size = 8
-  """)
+  gin.parse_config(MEMORY)
   found = []
   for class_, log_dir in (
     (dqn_agent.DQNAgent, ()),
@@ -196,6 +195,7 @@ def test_dqn_acts_and_learns_as_dopamines(tmp_path):
         **cartpole.SMALL['dqn'],
         optimizer=tf.compat.v1.train.AdamOptimizer(0.01),
         update_horizon=3,
+        gamma=GAMMA,
         min_replay_history=20,
         update_period=2,
         target_update_period=7,
@@ -211,22 +211,17 @@ def test_dqn_acts_and_learns_as_dopamines(tmp_path):
       found.append((actions, cartpole.values(agent)))
   (theirs, variables), (ours, others) = found
   assert ours == theirs and len(set(ours)) > 1
-  assert others.keys() == variables.keys()
-  for variable, array in variables.items():
-    np.testing.assert_array_equal(others[variable], array, err_msg=variable)
+  assert_same_variables(others, variables)
+
+
+# Its learning rate would never change.
+CONSTANT = tf.compat.v1.train.GradientDescentOptimizer
 
 
 @pytest.mark.parametrize(
   ('name', 'settings', 'error'),
   [
-    # A learning rate that would never change.
-    (
-      'dqn',
-      lambda: dict(
-        optimizer=tf.compat.v1.train.GradientDescentOptimizer(tf.constant(0.1))
-      ),
-      'tensor',
-    ),
+    ('dqn', lambda: dict(optimizer=CONSTANT(tf.constant(0.1))), 'tensor'),
     # It needs a column that only logged data has.
     ('dqn', lambda: dict(backup=backups.MonteCarlo()), 'return_to_go'),
     ('c51', lambda: dict(replay_scheme='prioritized'), "'prioritized'"),
@@ -239,52 +234,7 @@ def test_settings_that_are_refused(make_agent, name, settings, error):
     make_agent(name, **settings())
 
 
-def test_functional_networks_are_synchronised(make_agent, monkeypatch):
-  monkeypatch.setitem(
-    cartpole.SMALL, 'c51', {'network': own_networks_test.functional}
-  )
-  agent = make_agent('c51', target_update_period=5)
-  play(agent, [40])
-  before = agent._sess.run(agent.target_convnet.weights)
-  agent._sess.run(agent._sync_qt_ops)
-  after = agent._sess.run(agent.target_convnet.weights)
-  online = agent._sess.run(agent.online_convnet.weights)
-  assert not np.array_equal(before[0], after[0])
-  for one, other in zip(online, after, strict=True):
-    np.testing.assert_array_equal(one, other)
-
-
 def test_random_agent_acts_uniformly(make_agent):
   actions = play(make_agent('random'), [4000])['action']
   # Five standard deviations of a fair coin.
   assert abs((actions == 0).sum() - 2000) < 5 * np.sqrt(4000 * 0.25)
-
-
-def test_separate_networks_take_turns_by_episode(make_agent):
-  agent = make_agent(
-    'multi_network_dqn',
-    num_actions=6,  # Two networks rarely agree.
-    graph_seed=1,
-    transform_strategy='IDENTITY',
-    epsilon_fn=lambda *args: 0.0,
-    min_replay_history=1_000_000,
-    acting_seed=1,
-  )
-  # All actions of an episode are those of one network.
-  random = np.random.default_rng(0)
-  acting = set()
-  for _ in range(12):
-    agreeing = np.ones(agent.num_heads, bool)
-    for step, observation in enumerate(random.uniform(-3, 3, (30, 4))):
-      if step:
-        action = agent.step(0.0, observation)
-      else:
-        action = agent.begin_episode(observation)
-      [q_heads] = agent._sess.run(
-        agent._net_outputs.q_heads, {agent.state_ph: agent.state}
-      )
-      agreeing &= q_heads.argmax(axis=0) == action
-    agent.end_episode(0.0)
-    [network] = np.flatnonzero(agreeing)
-    acting.add(network)
-  assert acting == set(range(agent.num_heads))
