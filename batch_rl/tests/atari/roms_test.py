@@ -2,9 +2,8 @@
 
 import hashlib
 import importlib.util
+import pathlib
 import shutil
-import subprocess
-import sys
 
 import ale_py.roms
 import gymnasium
@@ -24,28 +23,17 @@ def copy_rom(rom_id, directory):
   return shutil.copy(ale_py.roms.get_rom_path(rom_id), directory)
 
 
-def one_line(excinfo):
-  text = str(excinfo.value)
-  assert '\n' not in text
-  return text
-
-
 @pytest.fixture
 def legacy_directory(tmp_path, monkeypatch):
   """An empty directory of legacy ROMs."""
-  directory = tmp_path / 'legacy_roms'
-  directory.mkdir()
-  monkeypatch.setenv('BATCH_RL_LEGACY_ROMS', str(directory))
-  return directory
+  monkeypatch.setenv('BATCH_RL_LEGACY_ROMS', str(tmp_path))
+  return tmp_path
 
 
-def test_games_are_those_of_gymnasium():
+def test_games_are_those_of_gymnasium_and_current_roms_those_of_ale_py():
   gymnasium.register_envs(ale_py)
   ids = {name for name in gymnasium.registry if name.startswith('ALE/')}
   assert {f'ALE/{game}-v5' for game in roms.games()} == ids
-
-
-def test_current_is_what_ale_py_ships():
   for game in roms.games():
     rom = roms.find_rom(game, 'current')
     assert (rom.game, rom.rom_set) == (game, 'current')
@@ -63,17 +51,9 @@ def test_legacy_is_what_atari_py_ships(monkeypatch):
   assert sum(rom.same_in_both_sets for rom in legacy) == 63 - 31
 
 
-@pytest.mark.parametrize(
-  'typed, game',
-  [
-    ('pong', 'Pong'),
-    ('MontezumaRevenge', 'MontezumaRevenge'),
-    ('up_n_down', 'UpNDown'),
-    ('tic_tac_toe_3d', 'TicTacToe3D'),
-  ],
-)
-def test_names_as_users_type_them(typed, game):
-  assert roms.find_rom(typed, 'current').game == game
+def test_names_as_users_type_them():
+  for typed, game in (('pong', 'Pong'), ('tic_tac_toe_3d', 'TicTacToe3D')):
+    assert roms.find_rom(typed, 'current').game == game
 
 
 @pytest.mark.parametrize(
@@ -87,10 +67,10 @@ def test_names_as_users_type_them(typed, game):
   ],
 )
 def test_mistakes_are_one_line(legacy_directory, game, rom_set, named):
-  with pytest.raises(ValueError) as excinfo:
+  with pytest.raises(ValueError) as error:
     roms.find_rom(game, rom_set)
-  text = one_line(excinfo)
-  assert all(name in text for name in named)
+  assert all(name in str(error.value) for name in named)
+  assert '\n' not in str(error.value)
 
 
 def test_auto_prefers_legacy(legacy_directory, tmp_path, monkeypatch):
@@ -107,28 +87,25 @@ def test_auto_prefers_legacy(legacy_directory, tmp_path, monkeypatch):
     roms.find_rom('Pong')
 
 
-@pytest.mark.parametrize('rom_set', ['legacy', 'auto'])
-def test_wrong_file_among_the_legacy_roms(legacy_directory, rom_set):
+def test_wrong_file_among_the_legacy_roms(legacy_directory):
   path = copy_rom('amidar', legacy_directory)
-  with pytest.raises(ValueError) as excinfo:
-    roms.find_rom('Amidar', rom_set)
-  text = one_line(excinfo)
-  assert str(path) in text
-  assert roms.find_rom('Amidar', 'current').md5 in text
+  md5 = roms.find_rom('Amidar', 'current').md5
+  for rom_set in ('legacy', 'auto'):
+    with pytest.raises(ValueError, match=f'{path}.*{md5}'):
+      roms.find_rom('Amidar', rom_set)
 
 
 def test_atari_py_is_found_but_not_imported(tmp_path, monkeypatch):
-  package = tmp_path / 'atari_py'
-  package.mkdir()
-  (package / '__init__.py').write_text('raise RuntimeError("imported")')
-  path = copy_rom('pong', package / 'atari_roms')
+  (tmp_path / 'atari_py').mkdir()
+  (tmp_path / 'atari_py/__init__.py').write_text('raise RuntimeError')
+  path = copy_rom('pong', tmp_path / 'atari_py/atari_roms')
   monkeypatch.delenv('BATCH_RL_LEGACY_ROMS', raising=False)
   monkeypatch.syspath_prepend(tmp_path)
   rom = roms.find_rom('Pong')
   assert (rom.rom_set, str(rom.path)) == ('legacy', str(path))
 
 
-@pytest.mark.parametrize('as_type', [str, lambda path: path])
+@pytest.mark.parametrize('as_type', [str, pathlib.Path])
 def test_directory(tmp_path, as_type):
   copy_rom('pong', tmp_path)
   copy_rom('amidar', tmp_path)
@@ -137,23 +114,9 @@ def test_directory(tmp_path, as_type):
   assert (pong.rom_set, pong.same_in_both_sets) == ('legacy', True)
   assert (amidar.rom_set, amidar.same_in_both_sets) == ('current', False)
   assert amidar.path == tmp_path / 'amidar.bin'
-
-
-@pytest.mark.parametrize('content', [b'no ROM', None])
-def test_directory_without_the_rom(tmp_path, content):
-  if content:
-    (tmp_path / 'pong.bin').write_bytes(content)
-  with pytest.raises(ValueError, match='pong.bin') as excinfo:
-    roms.find_rom('Pong', str(tmp_path))
-  text = one_line(excinfo)
-  assert str(tmp_path) in text
-  assert not content or hashlib.md5(content).hexdigest() in text
-
-
-def test_imports_nothing_heavy():
-  code = (
-    'import sys; from batch_rl.atari import roms; roms.find_rom("Pong", "current");'
-    'heavy = {"tensorflow", "dopamine", "gin", "ale_py", "numpy"};'
-    'sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)'
-  )
-  subprocess.run([sys.executable, '-c', code], check=True)
+  (tmp_path / 'pong.bin').write_bytes(b'no ROM')
+  with pytest.raises(ValueError, match=hashlib.md5(b'no ROM').hexdigest()):
+    roms.find_rom('Pong', as_type(tmp_path))
+  (tmp_path / 'pong.bin').unlink()
+  with pytest.raises(ValueError, match=f'pong.bin in .*{tmp_path}'):
+    roms.find_rom('Pong', as_type(tmp_path))

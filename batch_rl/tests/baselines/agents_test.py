@@ -1,6 +1,5 @@
 """The contract of every online agent."""
 
-import functools
 import json
 import pickle
 import random
@@ -17,10 +16,11 @@ from batch_rl.baselines.agents import REGISTRY
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import shard_files
 from batch_rl.tests import cartpole
-from batch_rl.tests.agents import own_networks_test
 
 CLASSES = REGISTRY.load_all()
 MEMORY = """
+    WrappedReplayBuffer.replay_capacity = 70
+    WrappedReplayBuffer.batch_size = 8
     WrappedLoggedReplayBuffer.replay_capacity = 70
     WrappedLoggedReplayBuffer.batch_size = 8
     WrappedLoggedReplayBuffer.shard_capacity = 40
@@ -28,52 +28,31 @@ MEMORY = """
 """
 
 
-@pytest.fixture(params=CLASSES)
-def name(request):
-  return request.param
-
-
 GAMMA = 0.5  # Bound under the gin name of each learner.
-
-
-def build_agent(
-  name, log_dir, num_actions=cartpole.NUM_ACTIONS, graph_seed=None, **kwargs
-):
-  """Builds an agent in a graph of its own; its gin bindings stay."""
-  gin.parse_config(MEMORY)
-  if name != 'random':
-    gin.bind_parameter(f'{CLASSES[name].__name__}.gamma', GAMMA)
-    kwargs.setdefault('optimizer', tf.compat.v1.train.AdamOptimizer(0.01))
-    kwargs.setdefault('min_replay_history', 20)
-    kwargs.setdefault('update_period', 1)
-  with tf.Graph().as_default(), cartpole.small_layers():
-    tf.compat.v1.set_random_seed(graph_seed)
-    return CLASSES[name](
-      None,
-      num_actions,
-      str(log_dir),
-      **cartpole.OBSERVATION,
-      **cartpole.SMALL[name],
-      **kwargs,
-    )
 
 
 @pytest.fixture
 def make_agent(tmp_path):
   """Returns a function that builds an agent which logs to `tmp_path`."""
-  return functools.partial(build_agent, log_dir=tmp_path)
 
+  def make(name, **kwargs):
+    gin.parse_config(MEMORY)
+    if name != 'random':
+      gin.bind_parameter(f'{CLASSES[name].__name__}.gamma', GAMMA)
+      kwargs.setdefault('optimizer', tf.compat.v1.train.AdamOptimizer(0.01))
+      kwargs.setdefault('min_replay_history', 20)
+      kwargs.setdefault('update_period', 1)
+    with tf.Graph().as_default(), cartpole.small_layers():
+      return CLASSES[name](
+        None,
+        cartpole.NUM_ACTIONS,
+        str(tmp_path),
+        **cartpole.OBSERVATION,
+        **cartpole.SMALL[name],
+        **kwargs,
+      )
 
-@pytest.fixture(scope='module')
-def log_dirs(tmp_path_factory):
-  """Returns a function that gives the directory of an agent's log."""
-  return functools.cache(tmp_path_factory.mktemp)
-
-
-@pytest.fixture(scope='module')
-def shared_agents(log_dirs):
-  """Returns a function that builds each agent once; only one test plays with it."""
-  return functools.cache(lambda name: build_agent(name, log_dirs(name)))
+  return make
 
 
 def play(agent, lengths, seed=0):
@@ -103,17 +82,6 @@ def join(*parts):
   }
 
 
-def assert_logged(agent, log_dir, expected, clipped_rewards=()):
-  """Closes the log; compares it with the expected rows, and rewards after them."""
-  agent.replay_log.close()
-  logged = cartpole.read_log(log_dir / 'replay_logs')
-  rewards = np.append(expected['reward'], clipped_rewards)
-  np.testing.assert_array_equal(logged['reward'], rewards)
-  for column, rows in expected.items():
-    found = logged[column][: len(rows)]
-    np.testing.assert_array_equal(found, rows, err_msg=column)
-
-
 def online_weights(agent):
   """Returns the weights as one vector; [] for the random agent."""
   if isinstance(agent, CLASSES['random']):
@@ -121,11 +89,13 @@ def online_weights(agent):
   return cartpole.weights(agent, 'Online')
 
 
+@pytest.mark.parametrize('name', CLASSES)
 def test_trains_and_logs_before_and_after_a_checkpoint(
-  name, shared_agents, log_dirs, tmp_path
+  name, make_agent, tmp_path
 ):
   """One test, because building an agent takes a second."""
-  agent, log_dir = shared_agents(name), log_dirs(name)
+  agent = make_agent(name)
+  assert name == 'random' or agent.gamma == GAMMA
   weights = online_weights(agent)
   before = play(agent, [20])
   # It trains once there is a history.
@@ -139,13 +109,14 @@ def test_trains_and_logs_before_and_after_a_checkpoint(
     expected = learner_state(agent)
   play(agent, [33], seed=1)  # Not in the checkpoint, so it is lost.
 
-  fresh = build_agent(name, log_dir)
+  fresh = make_agent(name)
+  assert not fresh.unbundle(str(tmp_path), 7, None)
   assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
   if name != 'random':
     assert_same_learner(learner_state(fresh), expected)
   rows = join(before, play(fresh, [25, 30, 1, 44], seed=2))
   assert set(rows['action'][100:]) == set(range(cartpole.NUM_ACTIONS))
-  check_logs_unclipped_rewards_but_not_evaluation(fresh, log_dir, rows)
+  check_logs_unclipped_rewards_but_not_evaluation(fresh, tmp_path, rows)
 
 
 def check_logs_unclipped_rewards_but_not_evaluation(agent, log_dir, rows):
@@ -162,7 +133,13 @@ def check_logs_unclipped_rewards_but_not_evaluation(agent, log_dir, rows):
     clipped = logged_replay_buffer.ClippedReward(reward)
     agent.step(clipped, np.zeros((4, 1)))
   agent.end_episode(logged_replay_buffer.ClippedReward(-30))
-  assert_logged(agent, log_dir, rows, clipped_rewards=[1, -0.5, -1])
+  agent.replay_log.close()
+  logged = cartpole.read_log(log_dir / 'replay_logs')
+  rewards = np.append(rows['reward'], [1, -0.5, -1])
+  np.testing.assert_array_equal(logged['reward'], rewards)
+  for column, expected in rows.items():
+    found = logged[column][: len(expected)]
+    np.testing.assert_array_equal(found, expected, err_msg=column)
   suffixes = shard_files.list_suffixes(str(log_dir / 'replay_logs'))
   assert suffixes == [0, 1, 2, 3, 4, 5]
   manifest = json.loads((log_dir / 'replay_logs/manifest.json').read_text())
@@ -181,37 +158,26 @@ def learner_state(agent):
   return agent.training_steps, cartpole.values(agent), rows, transitions
 
 
+def assert_same_variables(found, expected):
+  assert found.keys() == expected.keys()
+  for variable, array in expected.items():
+    np.testing.assert_array_equal(found[variable], array, err_msg=variable)
+
+
 def assert_same_learner(restored, expected):
   steps, variables, rows, transitions = expected
   slots = [v for v in variables if re.fullmatch('Online/.*/Adam(_1)?', v)]
   assert slots and all(variables[slot].any() for slot in slots)
   assert restored[0] == steps
-  assert restored[1].keys() == variables.keys()
-  for variable, array in variables.items():
-    np.testing.assert_array_equal(
-      array, restored[1][variable], err_msg=variable
-    )
+  assert_same_variables(restored[1], variables)
   assert restored[2] == rows
   for left, right in zip(transitions, restored[3], strict=True):
     np.testing.assert_array_equal(left, right)
 
 
-def test_a_checkpoint_restores_the_random_agents_draws(make_agent, tmp_path):
-  agent = make_agent('random')
-  play(agent, [30])
-  bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 7))
-  expected = play(agent, [50])['action']
-  fresh = make_agent('random')
-  assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
-  np.testing.assert_array_equal(play(fresh, [50])['action'], expected)
-
-
 def test_dqn_acts_and_learns_as_dopamines(tmp_path):
   """With summaries, evaluations, several steps and a schedule of epsilon."""
-  gin.parse_config(f"""{MEMORY}
-      WrappedReplayBuffer.replay_capacity = 70
-      WrappedReplayBuffer.batch_size = 8
-  """)
+  gin.parse_config(MEMORY)
   found = []
   for class_, log_dir in (
     (dqn_agent.DQNAgent, ()),
@@ -229,6 +195,7 @@ def test_dqn_acts_and_learns_as_dopamines(tmp_path):
         **cartpole.SMALL['dqn'],
         optimizer=tf.compat.v1.train.AdamOptimizer(0.01),
         update_horizon=3,
+        gamma=GAMMA,
         min_replay_history=20,
         update_period=2,
         target_update_period=7,
@@ -244,98 +211,30 @@ def test_dqn_acts_and_learns_as_dopamines(tmp_path):
       found.append((actions, cartpole.values(agent)))
   (theirs, variables), (ours, others) = found
   assert ours == theirs and len(set(ours)) > 1
-  assert others.keys() == variables.keys()
-  for variable, array in variables.items():
-    np.testing.assert_array_equal(others[variable], array, err_msg=variable)
+  assert_same_variables(others, variables)
 
 
-def test_a_learning_rate_that_never_changes_is_refused(tmp_path):
-  with tf.Graph().as_default(), cartpole.small_layers():
-    optimizer = tf.compat.v1.train.GradientDescentOptimizer(tf.constant(0.1))
-    with pytest.raises(ValueError, match='LoggedDQNAgent is a tensor'):
-      CLASSES['dqn'](
-        None,
-        cartpole.NUM_ACTIONS,
-        str(tmp_path),
-        **cartpole.OBSERVATION,
-        **cartpole.SMALL['dqn'],
-        optimizer=optimizer,
-      )
+# Its learning rate would never change.
+CONSTANT = tf.compat.v1.train.GradientDescentOptimizer
 
 
-def test_a_column_of_logged_data_is_refused(make_agent):
-  with pytest.raises(ValueError, match='needs the column return_to_go, which'):
-    make_agent('dqn', backup=backups.MonteCarlo())
-
-
-def test_functional_networks_are_synchronised(make_agent, monkeypatch):
-  monkeypatch.setitem(
-    cartpole.SMALL, 'c51', {'network': own_networks_test.functional}
-  )
-  agent = make_agent('c51', target_update_period=5)
-  play(agent, [40])
-  before = agent._sess.run(agent.target_convnet.weights)
-  agent._sess.run(agent._sync_qt_ops)
-  after = agent._sess.run(agent.target_convnet.weights)
-  online = agent._sess.run(agent.online_convnet.weights)
-  assert not np.array_equal(before[0], after[0])
-  for one, other in zip(online, after, strict=True):
-    np.testing.assert_array_equal(one, other)
-
-
-def test_restores_nothing_without_a_checkpoint(name, shared_agents, tmp_path):
-  assert not shared_agents(name).unbundle(str(tmp_path), 7, None)
-
-
-def test_is_gin_configurable_under_its_own_name(name, shared_agents):
-  if name == 'random':
-    assert shared_agents(name).replay_log.shard_capacity == 40
-  else:
-    assert shared_agents(name).gamma == GAMMA
-  with pytest.raises(ValueError, match="doesn't have a parameter"):
-    gin.parse_config(f'{CLASSES[name].__name__}.gama = 0.5')
+@pytest.mark.parametrize(
+  ('name', 'settings', 'error'),
+  [
+    ('dqn', lambda: dict(optimizer=CONSTANT(tf.constant(0.1))), 'tensor'),
+    # It needs a column that only logged data has.
+    ('dqn', lambda: dict(backup=backups.MonteCarlo()), 'return_to_go'),
+    ('c51', lambda: dict(replay_scheme='prioritized'), "'prioritized'"),
+    ('quantile', lambda: dict(replay_scheme='prioritized'), "'prioritized'"),
+    ('random', lambda: dict(gama=0.5), 'gama'),
+  ],
+)
+def test_settings_that_are_refused(make_agent, name, settings, error):
+  with pytest.raises((ValueError, TypeError), match=error):
+    make_agent(name, **settings())
 
 
 def test_random_agent_acts_uniformly(make_agent):
-  with pytest.raises(TypeError, match='gama'):
-    make_agent('random', gama=0.5)
   actions = play(make_agent('random'), [4000])['action']
   # Five standard deviations of a fair coin.
   assert abs((actions == 0).sum() - 2000) < 5 * np.sqrt(4000 * 0.25)
-
-
-@pytest.mark.parametrize('name', ['c51', 'quantile'])
-def test_samples_uniformly(name):
-  with pytest.raises(ValueError, match="='prioritized' is not supported"):
-    CLASSES[name](None, 2, '/nowhere', replay_scheme='prioritized')
-
-
-def test_separate_networks_take_turns_by_episode(make_agent):
-  agent = make_agent(
-    'multi_network_dqn',
-    num_actions=6,  # Two networks rarely agree.
-    graph_seed=1,
-    transform_strategy='IDENTITY',
-    epsilon_fn=lambda *args: 0.0,
-    min_replay_history=1_000_000,
-    acting_seed=1,
-  )
-  # All actions of an episode are those of one network.
-  random = np.random.default_rng(0)
-  acting = set()
-  for _ in range(12):
-    agreeing = np.ones(agent.num_heads, bool)
-    for step, observation in enumerate(random.uniform(-3, 3, (30, 4))):
-      action = (
-        agent.step(0.0, observation)
-        if step
-        else agent.begin_episode(observation)
-      )
-      [q_heads] = agent._sess.run(
-        agent._net_outputs.q_heads, {agent.state_ph: agent.state}
-      )
-      agreeing &= q_heads.argmax(axis=0) == action
-    agent.end_episode(0.0)
-    [network] = np.flatnonzero(agreeing)
-    acting.add(network)
-  assert acting == set(range(agent.num_heads))

@@ -3,13 +3,10 @@
 import hypothesis
 import numpy as np
 import pytest
-import tensorflow as tf
 from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import strategies as st
 
-from batch_rl.baselines.agents import dqn_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
-from batch_rl.tests import cartpole, equations
 
 
 class _NoLog:
@@ -78,46 +75,6 @@ def test_samples_are_dopamines(capacity, stack_size, horizon, lengths, data):
       np.testing.assert_array_equal(ours, theirs)
 
 
-def test_horizon_and_discount_of_an_agent_are_those_of_its_memory(tmp_path):
-  with tf.Graph().as_default(), cartpole.small_layers():
-    agent = dqn_agent.LoggedDQNAgent(
-      None,
-      cartpole.NUM_ACTIONS,
-      str(tmp_path),
-      update_horizon=3,
-      gamma=0.5,
-      **cartpole.OBSERVATION,
-      **cartpole.SMALL['dqn'],
-    )
-  random = np.random.default_rng(0)
-  for length in (12, 2, 26):
-    agent.begin_episode(random.normal(size=4))
-    for _ in range(length - 1):
-      agent.step(random.normal(), random.normal(size=4))
-    agent.end_episode(random.normal())
-  memory = agent._replay.memory
-  rows = [row for row in range(40) if memory.is_valid_transition(row)]
-  assert rows == list(range(37))  # The last ones have no next state.
-  batch = dict(
-    zip(
-      [element.name for element in memory.get_transition_elements()],
-      memory.sample_transition_batch(len(rows), rows),
-      strict=True,
-    )
-  )
-  agent.replay_log.close()
-  log = cartpole.read_log(tmp_path / 'replay_logs')
-  returns, terminals = zip(
-    *(
-      equations.n_step(log['reward'], log['terminal'], row, 3, 0.5)
-      for row in rows
-    ),
-    strict=True,
-  )
-  np.testing.assert_allclose(batch['reward'], returns, rtol=1e-5, atol=1e-6)
-  np.testing.assert_array_equal(batch['terminal'], terminals)
-
-
 def test_extra_columns_are_sampled():
   extra = [circular_replay_buffer.ReplayElement('colour', (), np.int32)]
   memories = make_memories(50, 2, 1, extra_storage_types=extra)
@@ -135,11 +92,3 @@ def test_rewards_are_clipped_as_dopamine_does(reward):
   np.testing.assert_array_equal(
     logged_replay_buffer.unclipped(clipped), float(reward)
   )
-
-
-def test_no_valid_row_is_an_error():
-  _, memory = make_memories(50, 4, 1)
-  fill([memory], [20], [True])
-  memory._store['terminal'][:] = 1
-  with pytest.raises(RuntimeError, match='max_sample_attempts'):
-    memory.sample_index_batch(4)

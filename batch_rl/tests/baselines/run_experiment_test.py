@@ -30,37 +30,25 @@ class SpiedAgent(random_agent.RandomAgent):
     super().end_episode(reward)
 
 
-def make_environment():
-  environment = random_walk.RandomWalk()
-  environment.reset(seed=2)
-  return environment
-
-
 @pytest.mark.parametrize('clips', [True, False])
 def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
   gin.bind_parameter('run_seed.seed', 1)
-  agents = []
-
-  def create_agent(sess, environment, summary_writer=None):
-    agents.append(
-      SpiedAgent(
-        sess,
-        environment.action_space.n,
-        str(tmp_path),
-        observation_shape=random_walk.SHAPE,
-        observation_dtype=tf.float64,
-        stack_size=1,
-        shard_capacity=1000,
-        summary_writer=summary_writer,
-        seed=1,
-      )
-    )
-    return agents[0]
-
+  walk = random_walk.RandomWalk()
+  walk.reset(seed=2)
+  agent = SpiedAgent(
+    None,
+    walk.action_space.n,
+    str(tmp_path),
+    observation_shape=random_walk.SHAPE,
+    observation_dtype=tf.float64,
+    stack_size=1,
+    shard_capacity=1000,
+    seed=1,
+  )
   runner = run_experiment.LoggedRunner(
     str(tmp_path / 'run'),
-    create_agent,
-    make_environment,
+    lambda *_, **__: agent,
+    lambda: walk,
     num_iterations=1,
     training_steps=200,
     evaluation_steps=30,
@@ -68,7 +56,6 @@ def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
     clip_rewards=clips,
   )
   runner.run_experiment()
-  [agent] = agents
   statistics = runner._logger.data['iteration_0']
   lengths = np.array(statistics['train_episode_lengths'])
   rows = np.arange(agent.replay_log.rows)

@@ -38,11 +38,9 @@ WEIGHTS = 16 * (9 * 6 + 1) + 128 * (64 * 16 + 1)
   ('kind', 'name', 'field', 'number', 'networks'),
   [
     ('offline', 'dqn_adam', 'q_values', 1, 1),
-    ('offline', 'c51', 'probabilities', 51, 1),
     ('offline', 'quantile', 'quantile_values', 51, 1),
     ('offline', 'rem', 'q_heads', 200, 1),
     ('offline', 'multi_network_rem', 'q_heads', 1, 4),
-    ('offline', 'cql', 'quantile_values', 51, 1),
     ('offline', 'bcq', 'q_values', 2, 1),  # and logits
     ('online', 'dqn_adam', 'q_values', 1, 1),
     ('online', 'rem', 'q_heads', 1, 4),

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from batch_rl.baselines import train as online_program
+from batch_rl.baselines import train as online
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import frame_images, run_checks, run_statistics
-from batch_rl.fixed_replay import train as offline_program
+from batch_rl.fixed_replay import train as offline
 from batch_rl.minatar import games
 from batch_rl.report import run_results
 from batch_rl.tests import configs_test, programs
@@ -16,95 +16,60 @@ from batch_rl.tests import configs_test, programs
 GAME = 'MinAtarEnvironment.game_name = "MinAtar/Freeway"'
 
 
-@pytest.fixture(scope='module')
-def logged(tmp_path_factory):
-  """The directory of a logged run of random actions, `MinAtar-Freeway/1`."""
-  root = tmp_path_factory.mktemp('data')
-  directory = root / 'MinAtar-Freeway' / '1'
+def run(program, config, agent, bindings, **flags):
+  runner = {online: 'LoggedRunner', offline: 'FixedReplayRunner'}[program]
+  folder = {online: 'baselines', offline: 'fixed_replay'}[program]
   programs.run_here(
-    online_program,
-    base_dir=str(root / 'run'),
-    replay_log_dir=str(directory),
+    program,
     seed=1,
-    gin_files=[
-      configs_test.config_file('baselines', 'random'),
-      games.ONLINE_CONFIG,
-    ],
+    gin_files=[configs_test.config_file(folder, agent), *config],
     gin_bindings=[
-      GAME,
-      'LoggedRunner.num_iterations = 1',
-      'LoggedRunner.training_steps = 80',
-      'LoggedRunner.evaluation_steps = 20',
-      'LoggedRunner.max_steps_per_episode = 40',
+      f'{runner}.num_iterations = 1',
+      f'{runner}.training_steps = 80',
+      f'{runner}.evaluation_steps = 60',
+      f'{runner}.max_steps_per_episode = 20',
+      *bindings,
     ],
+    **flags,
   )
-  return directory
 
 
-def test_a_log_is_verified_and_drawn(logged):
-  run = run_directories.as_run(str(logged))
-  assert run_checks.verify(run.data_dir).problems == []
-  statistics = run_statistics.compute(run)
+def test_a_log_is_verified_drawn_trained_on_and_reported(
+  tmp_path, caplog, capsys
+):
+  logged = tmp_path / 'MinAtar-Freeway/1'
+  base_dir = str(tmp_path / 'online')
+  flags = dict(base_dir=base_dir, replay_log_dir=str(logged))
+  run(online, [games.ONLINE_CONFIG], 'random', [GAME], **flags)
+  directory = run_directories.as_run(str(logged))
+  assert run_checks.verify(directory.data_dir).problems == []
+  statistics = run_statistics.compute(directory)
   images = frame_images.read_images(statistics, np.array([0, 50]))
   assert images.shape == (2, 10, 10, 3) and images.any()
 
-
-def train(logged, base_dir, *bindings, config=games.OFFLINE_CONFIG):
-  programs.run_here(
-    offline_program,
-    base_dir=str(base_dir),
-    replay_dir=str(logged),
-    seed=1,
-    gin_files=[
-      configs_test.config_file('fixed_replay', 'dqn_adam'),
-      *([config] if config else []),
-    ],
-    gin_bindings=[
-      'FixedReplayRunner.num_iterations = 1',
-      'FixedReplayRunner.training_steps = 40',
-      'FixedReplayRunner.evaluation_steps = 60',
-      'FixedReplayRunner.max_steps_per_episode = 20',
-      *bindings,
-    ],
-  )
-
-
-def test_an_offline_run_is_evaluated_in_its_game_and_reported(
-  logged, tmp_path, caplog
-):
-  train(logged, tmp_path, GAME)
-  record = json.loads((tmp_path / 'run.json').read_text())
+  flags = dict(base_dir=str(tmp_path / 'offline'), replay_dir=str(logged))
+  config = [games.OFFLINE_CONFIG]
+  caplog.clear()
+  run(offline, config, 'dqn_adam', [GAME], **flags)
+  record = json.loads((tmp_path / 'offline/run.json').read_text())
   assert record['environment']['game'] == 'MinAtar-Freeway'
   assert record['evaluation_environments'] == 10
   assert 'has no effect' not in caplog.text
-  found = run_results.read_run(str(tmp_path))
+  found = run_results.read_run(flags['base_dir'])
   assert (found.agent, found.game) == ('DQN (Adam)', 'MinAtar-Freeway')
   assert found.data == 'MinAtar-Freeway/1'
   assert found.protocol['sticky'] == '0.1'
   assert found.protocol['frame cap'] == '20'  # a step is a frame
 
-
-@pytest.mark.parametrize(
-  ('bindings', 'config', 'advice'),
-  [
-    ([], games.OFFLINE_CONFIG, 'bind it to "MinAtar-Freeway"'),
-    (
-      ["make_atari.rom_set = 'current'"],
-      None,
-      'add --gin_files=batch_rl/minatar/',
-    ),
-    (
-      ["atari_lib.create_atari_environment.game_name = 'MinAtar/Freeway'"],
-      None,
-      'add --gin_files=batch_rl/minatar/',
-    ),
-  ],
-)
-def test_the_data_of_another_game_is_refused(
-  bindings, config, advice, logged, tmp_path, capsys
-):
-  with pytest.raises(SystemExit):
-    train(logged, tmp_path, *bindings, config=config)
-  printed = capsys.readouterr().err
-  assert advice in printed
-  assert printed.count('\n') == 1
+  # The data of another game.
+  flags['base_dir'] = str(tmp_path / 'other')
+  for other, binding, advice in (
+    (config, 'unused = 1', '"MinAtar-Freeway"'),
+    ([], "make_atari.rom_set = 'current'", 'batch_rl/minatar/'),
+  ):
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+      run(offline, other, 'dqn_adam', [binding], **flags)
+    printed = capsys.readouterr().err
+    assert advice in printed
+    assert printed.count('\n') == 1

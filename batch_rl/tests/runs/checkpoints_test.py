@@ -34,9 +34,11 @@ def kept(tmp_path):
   return checkpoints.Checkpoints(str(tmp_path), keep=2)
 
 
-def test_a_saved_checkpoint_is_found(tmp_path, kept):
+def test_a_saved_checkpoint_is_durable_and_found(tmp_path, kept, synced):
   assert kept.newest() is None
   save(kept, Position(0, 40))
+  written = ['state.pickle', 'tf_ckpt-0.index', 'checkpoint.json.tmp']
+  assert synced == [*written, 'ckpt-0-40.tmp', 'checkpoints']
   checkpoint, state = kept.newest()
   assert checkpoint.position == Position(0, 40)
   assert checkpoint.directory == str(tmp_path / 'checkpoints/ckpt-0-40')
@@ -49,35 +51,10 @@ def test_a_saved_checkpoint_is_found(tmp_path, kept):
   assert set(about['files']) == {'state.pickle', 'tf_ckpt-0.index'}
 
 
-def test_a_checkpoint_is_durable(kept, synced):
-  save(kept, Position(1))
-  written = ['state.pickle', 'tf_ckpt-0.index', 'checkpoint.json.tmp']
-  assert synced == [*written, 'ckpt-0.tmp', 'checkpoints']
-
-
-@pytest.mark.parametrize(
-  'selector',
-  [
-    'Checkpoints',
-    'checkpoints.Checkpoints',
-    'batch_rl.checkpoints.Checkpoints',
-  ],
-)
-def test_gin_files_of_users_name_it(selector, tmp_path):
-  gin.parse_config(f'{selector}.every_steps = 7')
-  assert checkpoints.Checkpoints(str(tmp_path)).is_due(Position(0, 7))
-
-
-def test_positions_are_ordered_by_time(tmp_path, kept):
+def test_positions_are_ordered_by_time(kept):
   positions = [Position(0, 8), Position(1), Position(1, 4), Position(2)]
-  assert [p.name for p in positions] == [
-    'ckpt-0-8',
-    'ckpt-0',
-    'ckpt-1-4',
-    'ckpt-1',
-  ]
-  assert sorted(positions) == positions
-  for position in reversed(positions[1:3]):
+  assert sorted(positions[::-1]) == positions
+  for position in positions[2:0:-1]:
     save(kept, position)
   assert kept.newest()[0].position == Position(1, 4)
 
@@ -100,9 +77,15 @@ def test_old_checkpoints_are_removed(tmp_path, kept):
 
 
 @pytest.mark.parametrize(
-  'name', ['checkpoint.json', 'state.pickle', 'tf_ckpt-1.index']
+  ('name', 'damage'),
+  [
+    ('checkpoint.json', 'flip'),
+    ('checkpoint.json', 'empty'),
+    ('checkpoint.json', 'remove'),
+    ('state.pickle', 'flip'),
+    ('tf_ckpt-1.index', 'remove'),
+  ],
 )
-@pytest.mark.parametrize('damage', ['flip', 'remove', 'empty'])
 def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
   tmp_path, kept, caplog, name, damage
 ):
@@ -110,11 +93,13 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
   save(kept, Position(2))
   path = tmp_path / 'checkpoints' / 'ckpt-1' / name
   content = bytearray(path.read_bytes())
-  if damage == 'flip':
-    content[len(content) // 2] ^= 1
-  path.write_bytes(content if damage == 'flip' else b'')
   if damage == 'remove':
     path.unlink()
+  elif damage == 'flip':
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+  else:
+    path.write_bytes(b'')
   assert kept.newest()[0].position == Position(1)
   # Without a description there is no checkpoint.
   if (name, damage) != ('checkpoint.json', 'remove'):
@@ -126,23 +111,20 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
   assert kept.newest()[0].position == Position(2)
 
 
-def test_only_damaged_checkpoints_are_an_error(tmp_path, kept):
+def test_only_incomplete_ones_are_ignored_and_only_damaged_ones_an_error(
+  tmp_path, kept
+):
   save(kept, Position(1))
-  (tmp_path / 'checkpoints/ckpt-0/state.pickle').write_bytes(b'')
-  with pytest.raises(ValueError, match='No checkpoint is left.*ckpt-0'):
-    kept.newest()
-
-
-def test_incomplete_checkpoints_are_ignored(tmp_path, kept):
-  save(kept, Position(1))
-  os.rename(
-    tmp_path / 'checkpoints/ckpt-0', tmp_path / 'checkpoints/ckpt-0.tmp'
-  )
+  path = tmp_path / 'checkpoints/ckpt-0'
+  path.rename(tmp_path / 'checkpoints/ckpt-0.tmp')
   assert checkpoints.find(str(tmp_path)) == []
   assert kept.newest() is None
   assert names(tmp_path) == []
   save(kept, Position(1))
   assert names(tmp_path) == ['ckpt-0']
+  (path / 'state.pickle').write_bytes(b'')
+  with pytest.raises(ValueError, match='ckpt-0'):
+    kept.newest()
 
 
 def test_a_full_disk_keeps_existing_checkpoints(tmp_path, kept):
@@ -163,7 +145,8 @@ def test_a_full_disk_keeps_existing_checkpoints(tmp_path, kept):
 def test_checkpoints_are_due_by_time_and_by_steps(tmp_path, monkeypatch):
   now = [0.0]
   monkeypatch.setattr(checkpoints.time, 'monotonic', lambda: now[0])
-  kept = checkpoints.Checkpoints(str(tmp_path), every_minutes=2, every_steps=50)
+  gin.bind_parameter('batch_rl.checkpoints.Checkpoints.every_steps', 50)
+  kept = checkpoints.Checkpoints(str(tmp_path), every_minutes=2)
   assert not kept.is_due(Position(0, 49))
   assert kept.is_due(Position(0, 50))
   save(kept, Position(0, 60))
@@ -175,38 +158,31 @@ def test_checkpoints_are_due_by_time_and_by_steps(tmp_path, monkeypatch):
   now[0] = 120.0
   assert kept.is_due(Position(0, 61))
   assert kept.is_saved(Position(0, 60))
+  gin.clear_config()
   never = checkpoints.Checkpoints(str(tmp_path), every_minutes=None)
   assert not never.is_due(Position(0, 10**9))
 
 
-def write_as_dopamine(base_dir, number, content):
-  folder = base_dir / 'checkpoints'
-  folder.mkdir(exist_ok=True)
-  (folder / f'ckpt.{number}').write_bytes(pickle.dumps(content))
-  (folder / f'sentinel_checkpoint_complete.{number}').write_text('done')
-
-
-def test_checkpoints_of_dopamine_are_read(tmp_path, kept):
+def test_checkpoints_of_dopamine_are_read_but_run_no_code(tmp_path, kept):
+  folder = tmp_path / 'checkpoints'
+  folder.mkdir()
   bundle = {
     'state': np.zeros((1, 84, 84, 4), np.uint8),
     'training_steps': 12,
     'logs': {'iteration_0': {'loss': [1.0]}},
     'current_iteration': 3,
   }
-  write_as_dopamine(tmp_path, 3, bundle)
+  (folder / 'ckpt.3').write_bytes(pickle.dumps(bundle))
+  (folder / 'sentinel_checkpoint_complete.3').write_text('done')
   checkpoint, state = kept.newest()
   assert checkpoint.position == Position(4)
-  assert checkpoint.weights == str(tmp_path / 'checkpoints' / 'tf_ckpt-3')
+  assert checkpoint.weights == str(folder / 'tf_ckpt-3')
   assert state['logs'] == bundle['logs']
   assert sorted(state['agent']) == ['state', 'training_steps']
-  save(kept, Position(5))
-  assert kept.newest()[0].position == Position(5)
-
-
-def test_untrusted_pickles_run_no_code(tmp_path, kept):
-  proof = tmp_path / 'proof'
-  exploit = safe_pickle_test.Exploit(os.mkdir, str(proof))
-  write_as_dopamine(tmp_path, 0, {'logs': exploit})
+  exploit = safe_pickle_test.Exploit(os.mkdir, str(tmp_path / 'proof'))
+  (folder / 'ckpt.3').write_bytes(pickle.dumps({'logs': exploit}))
   with pytest.raises(ValueError, match='posix.mkdir'):
     kept.newest()
-  assert not proof.exists()
+  assert not (tmp_path / 'proof').exists()
+  save(kept, Position(5))
+  assert kept.newest()[0].position == Position(5)

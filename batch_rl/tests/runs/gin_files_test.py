@@ -29,17 +29,6 @@ def write(path, *lines):
   return str(path)
 
 
-def test_a_pipe_of_the_shell_is_read():
-  reader, writer = os.pipe()
-  os.write(writer, b'configured.first = 1')
-  os.close(writer)
-  try:
-    gin_files.parse([f'/dev/fd/{reader}'], [])
-  finally:
-    os.close(reader)
-  assert configured() == (1, None)
-
-
 def test_includes_are_found_beside_the_file_after_the_working_directory(
   tmp_path,
 ):
@@ -52,33 +41,36 @@ def test_includes_are_found_beside_the_file_after_the_working_directory(
   assert configured() == (3, 2)
 
 
-def test_files_are_found_in_any_package(tmp_path, monkeypatch):
+def test_files_are_found_in_any_package_and_in_a_pipe(tmp_path, monkeypatch):
   """With or without an `__init__.py`, which gin alone requires."""
   monkeypatch.syspath_prepend(str(tmp_path / 'site'))
   write(tmp_path / 'site/mylab/__init__.py')
   write(tmp_path / 'site/mylab/configs/a.gin', 'configured.first = 1')
-  gin_files.parse(['mylab/configs/a.gin'], [])
-  assert configured() == (1, None)
+  reader, writer = os.pipe()
+  os.write(writer, b'configured.second = 2')
+  os.close(writer)
+  try:
+    gin_files.parse(['mylab/configs/a.gin', f'/dev/fd/{reader}'], [])
+  finally:
+    os.close(reader)
+  assert configured() == (1, 2)
 
 
 @pytest.mark.parametrize(
   ('include', 'message'),
   [
-    ('b.gin', 'There is no gin file b.gin; that folder has a.gin.'),
+    ('b.gin', 'b.gin; that folder has a.gin.'),
     ('/none/b.gin', 'There is no gin file /none/b.gin.'),
-    ('json/b.gin', 'There is no gin file json/b.gin.'),
     ('batch_rl/fixed_replay/configs/renn.gin', 'that folder has average'),
   ],
 )
 def test_a_missing_include_is_named_with_its_neighbours(
-  tmp_path, include, message, caplog
+  tmp_path, include, message
 ):
   path = write(tmp_path / 'a.gin', f"include '{include}'")
-  with pytest.raises(ValueError) as error:
+  with pytest.raises(ValueError, match=message) as error:
     gin_files.parse([path], [])
-  assert message in str(error.value)
   assert path in str(error.value)  # the including file
-  assert not caplog.records
 
 
 def test_statements_take_effect_in_their_order(tmp_path):
@@ -116,11 +108,8 @@ def test_modules_are_imported_from_beside_the_file(tmp_path, imported):
   assert gin.query_parameter('WrappedFixedReplayBuffer.batch_size') == 32
   assert gin.query_parameter('mine.MyAgent.weight') == 2
   assert str(tmp_path / 'conf') in user_modules.loaded_folders()
-
-
-def test_a_missing_module_is_named_with_where_it_was_looked_for(tmp_path):
-  path = write(tmp_path / 'a.gin', 'import mine')
-  with pytest.raises(ValueError, match=f"named 'mine'[^;]*; .*{tmp_path}"):
+  path = write(tmp_path / 'conf/a.gin', 'import mien')
+  with pytest.raises(ValueError, match=f"(?s)'mien'.*{tmp_path}"):
     gin_files.parse([path], [])
 
 
@@ -136,44 +125,3 @@ def test_files_of_the_user_are_listed_with_their_includes(tmp_path):
   ]
   with pytest.raises(ValueError, match='includes itself'):
     gin_files.parse([path], [])
-
-
-def test_old_names_of_dopamines_modules_are_read_as_the_current_ones(tmp_path):
-  path = write(
-    tmp_path / 'a.gin',
-    'import dopamine.agents.dqn.dqn_agent',
-    'dopamine.agents.dqn.dqn_agent.DQNAgent.gamma = 0.5',
-  )
-  binding = (
-    'DQNAgent.epsilon_fn = @dopamine.agents.dqn.dqn_agent.identity_epsilon'
-  )
-  gin_files.parse([path], [binding])
-  current = 'dopamine.tf.agents.dqn.dqn_agent'
-  assert gin.query_parameter(f'{current}.DQNAgent.gamma') == 0.5
-  function = gin.query_parameter(f'{current}.DQNAgent.epsilon_fn')
-  assert function.configurable.selector == f'{current}.identity_epsilon'
-
-
-@gin.configurable
-class Known:
-  def __init__(self, threshold=1.0):
-    pass
-
-
-@pytest.mark.parametrize(
-  ('line', 'message'),
-  [
-    ('Known.treshold = 2', 'treshold'),
-    (
-      'Known.threshold = @MyNetwrk',
-      "gin does not know MyNetwrk.*'import my_mod",
-    ),
-    (
-      'Knwn.threshold = 2',
-      r'know Knwn \(did you mean Known\?\). If it is yours',
-    ),
-  ],
-)
-def test_unknown_names_have_a_remedy(line, message):
-  with pytest.raises(ValueError, match=message):
-    gin_files.parse([], [line])

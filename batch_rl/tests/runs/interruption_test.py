@@ -1,7 +1,7 @@
+import concurrent.futures
 import os
 import signal
 import sys
-import threading
 
 import pytest
 
@@ -30,17 +30,13 @@ def test_a_second_ctrl_c_stops_at_once():
 
 
 def test_other_threads_install_no_handler():
-  before = signal.getsignal(signal.SIGTERM)
-  seen = []
-
   def work():
     with interruption.listen() as listening:
-      seen.append((listening.requested, signal.getsignal(signal.SIGTERM)))
+      return listening.requested, signal.getsignal(signal.SIGTERM)
 
-  thread = threading.Thread(target=work)
-  thread.start()
-  thread.join()
-  assert seen == [(False, before)]
+  with concurrent.futures.ThreadPoolExecutor(1) as thread:
+    found = thread.submit(work).result()
+  assert found == (False, signal.getsignal(signal.SIGTERM))
 
 
 # The signal arrives after a pool has started a thread, but before it has recorded

@@ -8,17 +8,11 @@ import pytest
 from batch_rl.runs import progress
 
 
-@pytest.fixture
-def clock(monkeypatch):
-  """List of one number: the time in seconds, set by the test."""
-  now = [100.0]
-  monkeypatch.setattr(time, 'monotonic', lambda: now[0])
-  monkeypatch.delattr(os, 'fsync')  # It would disturb the run.
-  return now
-
-
 @pytest.mark.parametrize('hidden', ['', '1'])
-def test_progress_of_a_run(tmp_path, clock, monkeypatch, hidden):
+def test_progress_of_a_run(tmp_path, monkeypatch, hidden):
+  clock = [100.0]
+  monkeypatch.setattr(time, 'monotonic', lambda: clock[0])
+  monkeypatch.delattr(os, 'fsync')  # It would disturb the run.
   monkeypatch.setenv('TQDM_DISABLE', hidden)
   written = progress.Progress(str(tmp_path), iterations=3)
   assert progress.read(str(tmp_path)) is None
@@ -55,18 +49,14 @@ def test_progress_of_a_run(tmp_path, clock, monkeypatch, hidden):
 HEAD = '{"iteration": 0, "iterations": 2, "phase": "train", "time": 1'
 
 
-@pytest.mark.parametrize('text', ['', '[1]', '{}', HEAD + ', "rates": 3}'])
-def test_unreadable_progress_is_none(tmp_path, text):
-  (tmp_path / 'progress.json').write_text(text)
-  assert progress.read(str(tmp_path)) is None
+def test_unreadable_progress_is_none_and_a_nan_is_read(tmp_path):
+  path = tmp_path / 'progress.json'
+  for text in ('', '[1]', '{}', HEAD + ', "rates": 3}'):
+    path.write_text(text)
+    assert progress.read(str(tmp_path)) is None
   progress.Progress(str(tmp_path), iterations=3).finish()
   assert progress.read(str(tmp_path))['iterations'] == 3
-
-
-def test_progress_without_a_rate_or_with_a_nan_score_is_read(tmp_path):
-  (tmp_path / 'progress.json').write_text(
-    HEAD + ', "rates": {"train": 0, "eval": NaN}, "evaluation": NaN}'
-  )
+  path.write_text(HEAD + ', "rates": {"train": 0}, "evaluation": NaN}')
   assert progress.read(str(tmp_path))['rates'] == {}
 
 

@@ -62,29 +62,7 @@ def save(kept, position):
   kept.save(position, write, {'logs': {}, 'partial': None}, {})
 
 
-def test_what_is_damaged_or_unfinished_is_put_aside(remote):
-  kept = checkpoints.Checkpoints(remote)
-  for iteration in (1, 2):
-    save(kept, Position(iteration))
-  path = f'{remote}/checkpoints/ckpt-1/state.pickle'
-  with tf.io.gfile.GFile(path, 'w') as file:
-    file.write('damaged')
-  tf.io.gfile.makedirs(f'{remote}/checkpoints/ckpt-2')  # unfinished
-  checkpoint, _ = checkpoints.Checkpoints(remote).newest()
-  assert checkpoint.position == Position(1)
-  names = tf.io.gfile.listdir(f'{remote}/checkpoints')
-  names = sorted(name.rstrip('/') for name in names)
-  assert names == ['ckpt-0', 'damaged-ckpt-1']
-  assert tf.io.gfile.exists(f'{remote}/checkpoints/damaged-ckpt-1/state.pickle')
-  # Evaluations of iterations to come are put aside, too.
-  for iteration in (0, 1):
-    evaluations.write(remote, iteration, [], 1)
-  evaluations.put_aside(remote, 1)
-  assert list(evaluations.read(remote)) == [0]
-  assert tf.io.gfile.exists(f'{remote}/evaluations/1.json.before')
-
-
-def test_an_unavailable_checkpoint_does_not_count_as_damaged(
+def test_what_is_damaged_but_not_what_is_unavailable_is_put_aside(
   remote, monkeypatch
 ):
   kept = checkpoints.Checkpoints(remote)
@@ -102,27 +80,27 @@ def test_an_unavailable_checkpoint_does_not_count_as_damaged(
     with pytest.raises(ValueError, match='try again'):
       checkpoints.find(remote)
     kept._clean()  # The next checkpoint cleans up.
-  checkpoint, _ = kept.newest()
-  assert checkpoint.position == Position(2)
+  assert kept.newest()[0].position == Position(2)
+  path = f'{remote}/checkpoints/ckpt-1/state.pickle'
+  with tf.io.gfile.GFile(path, 'w') as file:
+    file.write('damaged')
+  tf.io.gfile.makedirs(f'{remote}/checkpoints/ckpt-2')  # unfinished
+  checkpoint, _ = checkpoints.Checkpoints(remote).newest()
+  assert checkpoint.position == Position(1)
+  names = tf.io.gfile.listdir(f'{remote}/checkpoints')
+  assert {n.rstrip('/') for n in names} == {'ckpt-0', 'damaged-ckpt-1'}
+  assert tf.io.gfile.exists(f'{remote}/checkpoints/damaged-ckpt-1/state.pickle')
+  # Evaluations of iterations to come are put aside, too.
+  for iteration in (0, 1):
+    evaluations.write(remote, iteration, [], 1)
+  evaluations.put_aside(remote, 1)
+  assert list(evaluations.read(remote)) == [0]
+  assert tf.io.gfile.exists(f'{remote}/evaluations/1.json.before')
 
 
-def test_a_second_process_is_warned_of(remote, caplog):
-  run_record.lock(remote)
-  assert f'{remote} is remote' in caplog.text
-
-
-@pytest.mark.parametrize('write', [True, False])
-def test_an_unknown_file_system_is_one_error(tmp_path, monkeypatch, write):
-  monkeypatch.chdir(tmp_path)
-  with pytest.raises((ValueError, OSError), match='nowhere://a/.*scheme'):
-    if write:
-      run_record.write('nowhere://a', {})
-    else:
-      run_record.start('nowhere://a')
-  assert not os.listdir(tmp_path)
-
-
-def test_stores_and_reports_are_local(tmp_path, monkeypatch, capsys):
+def test_stores_and_reports_are_local_and_file_systems_known(
+  tmp_path, monkeypatch, capsys
+):
   """They are refused before anything is written, or read."""
   monkeypatch.chdir(tmp_path)
   cartpole.write_log(tmp_path / 'log')
@@ -132,4 +110,7 @@ def test_stores_and_reports_are_local(tmp_path, monkeypatch, capsys):
     )
   assert report.main(['missing', '--out=ram://a']) == 2
   assert 'ram://a is remote' in capsys.readouterr().err
+  for use in (run_record.start, lambda path: run_record.write(path, {})):
+    with pytest.raises((ValueError, OSError), match='nowhere://a/'):
+      use('nowhere://a')
   assert os.listdir(tmp_path) == ['log']

@@ -3,7 +3,6 @@
 import functools
 import os
 import signal
-import types
 
 import gin
 import pytest
@@ -13,7 +12,7 @@ from tensorflow.python.framework import config as tf_config
 from batch_rl.baselines import run_experiment as online
 from batch_rl.fixed_replay import agents
 from batch_rl.fixed_replay import run_experiment as offline
-from batch_rl.runs import checkpoints, command_line, interruption, runner
+from batch_rl.runs import checkpoints, command_line, interruption
 from batch_rl.tests import cartpole, learning_test, results
 from batch_rl.utils import seeding
 
@@ -60,19 +59,11 @@ class Crash(Exception):  # noqa: N818
   """Ends a run at once, as SIGKILL does."""
 
 
-def run(runner_class, create_agent, base_dir, bindings, stop_at=None):
+def run(runner_class, create_agent, bindings, base_dir, stop_at=None):
   """Runs to the end, or stops at a point where a checkpoint may be made.
 
-  Args:
-    runner_class: Class of the runner.
-    create_agent: Function that creates the agent.
-    base_dir: Directory of the run.
-    bindings: gin bindings.
-    stop_at: Number of the point at which SIGTERM arrives, from 1; if negative,
-      the run crashes there. None to run to the end.
-
-  Returns:
-    Whether the run has ended.
+  `stop_at` is the number of the point at which SIGTERM arrives, from 1; if negative,
+  the run crashes there. Returns whether the run has ended.
   """
   gin.clear_config()
   calls = 0
@@ -113,34 +104,20 @@ def run_in_parts(run_once, stops):
 def offline_run(log_dir):
   """Returns a function `(base_dir, stop_at=None)` that runs a DQN on a new log."""
   cartpole.write_log(log_dir)
-  names = {
-    'runner': 'FixedReplayRunner',
-    'create_agent': 'create_offline_agent',
-    'name': 'dqn',
-    'agent': agents.REGISTRY.find('dqn').__name__,
-  }
-  bindings = ''.join(
-    template.format(**names)
-    for template in (
-      learning_test.EVERYWHERE,
-      learning_test.LEARNER,
-      learning_test.NETWORKS['dqn'],
-      OFFLINE,
-    )
+  templates = learning_test.EVERYWHERE, learning_test.LEARNER
+  bindings = ''.join([*templates, learning_test.NETWORKS['dqn'], OFFLINE])
+  bindings = bindings.format(
+    runner='FixedReplayRunner',
+    create_agent='create_offline_agent',
+    name='dqn',
+    agent='FixedReplayDQNAgent',
   )
-
-  def start(base_dir, stop_at=None):
-    return run(
-      offline.FixedReplayRunner,
-      functools.partial(
-        offline.create_offline_agent, replay_data_dir=str(log_dir)
-      ),
-      base_dir,
-      bindings,
-      stop_at,
-    )
-
-  return start
+  create_agent = functools.partial(
+    offline.create_offline_agent, replay_data_dir=str(log_dir)
+  )
+  return functools.partial(
+    run, offline.FixedReplayRunner, create_agent, bindings
+  )
 
 
 def copy(directory, target):
@@ -164,20 +141,15 @@ def copy(directory, target):
   ],
 )
 def test_online(tmp_path, name, bindings, stops):
-  bindings = (ONLINE + bindings).format(
-    agent='LoggedMultiNetworkDQNAgent', name=name
-  )
+  agent = 'LoggedMultiNetworkDQNAgent'
+  bindings = (ONLINE + bindings).format(agent=agent, name=name)
 
   def start(base_dir, log, stop_at=None):
-    return run(
-      online.LoggedRunner,
-      functools.partial(
-        online.create_online_agent, replay_log_dir=str(tmp_path / log)
-      ),
-      base_dir,
-      bindings,
-      stop_at,
+    create_agent = functools.partial(
+      online.create_online_agent, replay_log_dir=str(tmp_path / log)
     )
+    runner = online.LoggedRunner
+    return run(runner, create_agent, bindings, base_dir, stop_at)
 
   assert start(tmp_path / 'whole', 'a')
   remote = f'ram://{tmp_path.name}' if name == 'random' else tmp_path / 'parts'
@@ -200,14 +172,9 @@ def test_deterministic_operations_train_alike(tmp_path):
       with tf.Graph().as_default(), cartpole.small_layers():
         seeding.seed_libraries(1, 0, deterministic_ops=switch)
         assert tf_config.is_op_determinism_enabled() == switch
-        agent = agents.REGISTRY.find('dqn')(
-          None,
-          2,
-          str(tmp_path),
-          seed=1,
-          **cartpole.OBSERVATION,
-          **cartpole.SMALL['dqn'],
-        )
+        settings = cartpole.OBSERVATION | cartpole.SMALL['dqn']
+        create = agents.REGISTRY.find('dqn')
+        agent = create(None, 2, str(tmp_path), seed=1, **settings)
       agent.begin_iteration(0)
       losses.append(list(agent.train_steps(40)))
       are_timed.append(agent.seconds_waited > 0)
@@ -216,19 +183,3 @@ def test_deterministic_operations_train_alike(tmp_path):
   assert len(losses[0]) == 10
   assert losses[1] == losses[0]
   assert are_timed == [True, False]
-
-
-@pytest.mark.parametrize(
-  ('run_seed', 'agent_seed', 'warns'),
-  [(7, None, True), (7, 7, False), (None, None, False)],
-)
-def test_a_run_with_a_seed_warns_of_an_unseeded_agent(
-  run_seed, agent_seed, warns, monkeypatch, caplog
-):
-  def start(self, *_, **__):
-    self._seed = run_seed
-    self._agent = types.SimpleNamespace(_seed=agent_seed)
-
-  monkeypatch.setattr(runner.RecordedRunner, '__init__', start)
-  offline.FixedReplayRunner('', lambda *_: None)
-  assert ('agent is unseeded' in caplog.text) == warns

@@ -38,74 +38,58 @@ def resume(base_dir, accept_changes=False, **settings):
   )
 
 
-@pytest.mark.parametrize(
-  ('line', 'may_change'),
-  [
-    ('FixedReplayRunner.num_iterations', True),
-    ('Checkpoints.keep', True),
-    ('WrappedFixedReplayBuffer.prefetch_threads', True),
-    ('eval/batch_rl.x.FixedReplayBuffer.stack_on_device', True),
-    ('FixedReplayDQNAgent.updates_per_run', True),
-    ('FixedReplayDQNAgent.jit_compile', False),
-    ('FixedReplayBuffer.subset', False),
-    ('FixedReplayRunner.evaluation_steps', False),
-    ('run_seed.seed', True),  # it is compared as an entry of the record
-    ('mine.run_seed_of_mine.seed', False),
-    ('MyAgent.num_iterations', False),
-    ('MyCheckpoints.keep', False),
-    ("MyAgent.name = 'B.preload'  # or", False),
-  ],
-)
-def test_only_some_settings_may_change(base_dir, line, may_change):
-  start = run_record.start(
-    str(base_dir), gin_config=f'A.b = 1\n{line} = 1', accept_changes=True
-  )
-  run_record.write(str(base_dir), start)
-  now = f'A.b = 1\n{line} = 2'
-  if may_change:
-    assert resume(base_dir, gin_config=now)['gin_config'] == now
-  else:
-    with pytest.raises(ValueError, match='other settings'):
-      resume(base_dir, gin_config=now)
+RUNNER = 'FixedReplayRunner'
+DEVICE = 'FixedReplayBuffer.stack_on_device'
+JIT = 'FixedReplayDQNAgent.jit_compile'
 
 
 @pytest.mark.parametrize(
   ('before', 'now', 'may_change'),
   [
-    ('FixedReplayRunner.num_iterations = %n\nn = 1', 'n = 2', True),
-    ('FixedReplayRunner.num_iterations = 1', 'unused = 2', True),
+    (f'{RUNNER}.num_iterations = 1', f'{RUNNER}.num_iterations = 2', True),
+    (f'mine/x.{DEVICE} = 1', f'mine/x.{DEVICE} = 2', True),
+    (f'{JIT} = 1', f'{JIT} = 2', False),
+    # It is compared as an entry of the record.
+    ('run_seed.seed = 1', 'run_seed.seed = 2', True),
+    ('my.run_seed_of_mine.seed = 1', 'my.run_seed_of_mine.seed = 2', False),
+    ('MyAgent.num_iterations = 1', 'MyAgent.num_iterations = 2', False),
+    ("MyAgent.name = 'B.preload'  # = 1", "MyAgent.name = 'B.x'", False),
+    # Macros count as their values.
+    (f'{RUNNER}.num_iterations = %n\nn = 1', 'n = 2', True),
+    (f'{RUNNER}.num_iterations = 1', 'unused = 2', True),
     ('A.c = %m\nm = %n\nn = 1', 'm = 1', True),  # the same value
     ('A.c = %m\nm = %n\nn = 1', 'n = 2', False),
     ('A.c = %m\nm = %m', 'm = 2', False),
-    ('FixedReplayRunner.evaluation_steps = 3', 'x = 1', True),
+    # Defaults count, too.
+    (f'{RUNNER}.evaluation_steps = 3', 'x = 1', True),
     ('LoggedRunner.max_steps_per_episode = 27000', None, True),
     ('LoggedRunner.max_steps_per_episode = 999', None, False),
+    ('LoggedRunner.of_an_older_version = 1', None, False),
     ('RandomAgent.epsilon_eval = 0.001', None, False),
   ],
 )
-def test_macros_and_defaults_count_as_their_values(
-  base_dir, before, now, may_change
-):
+def test_only_some_settings_may_change(base_dir, before, now, may_change):
   """`now` replaces the line of the same name; None removes the first line."""
   first = f'A.b = 1\n{before}'.split('\n')
   start = run_record.start(
     str(base_dir), gin_config='\n'.join(first), accept_changes=True
   )
   run_record.write(str(base_dir), start)
-  name = now.split(' = ')[0] if now else before.split(' = ')[0]
+  name = (now or before).split(' = ')[0]
   lines = [line for line in first if line.split(' = ')[0] != name]
   second = '\n'.join([*lines, *([now] if now else []), '# a comment'])
   if may_change:
-    resume(base_dir, gin_config=second)
+    assert resume(base_dir, gin_config=second)['gin_config'] == second
   else:
     with pytest.raises(ValueError, match='other settings'):
       resume(base_dir, gin_config=second)
 
 
-def test_a_seed_is_recorded_only_if_the_run_has_one(tmp_path):
-  assert 'seed' not in run_record.start(str(tmp_path))
-  record = run_record.start(str(tmp_path), seed=4)
-  assert (record['seed'], record['seed_drawn']) == (4, False)
+def test_an_intact_record_stays_and_has_a_seed_if_one_is_given(base_dir):
+  before = json.loads((base_dir / 'run.json').read_text())
+  assert resume(base_dir) == before
+  assert (before['seed'], before['seed_drawn']) == (1, False)
+  assert 'seed' not in run_record.start(str(base_dir / 'unseeded'))
 
 
 @pytest.mark.parametrize('content', [None, '{}', '{"run_id": null}'])
@@ -119,11 +103,6 @@ def test_a_run_without_a_record_is_refused(base_dir, content):
   assert '\n' not in str(error.value)
   accepted = resume(base_dir, accept_changes=True)
   assert accepted['run_id'] and len(accepted['changes']) == 1
-
-
-def test_an_intact_record_stays_as_it_is(base_dir):
-  before = json.loads((base_dir / 'run.json').read_text())
-  assert resume(base_dir) == before
 
 
 def test_records_of_older_versions_resume(base_dir):

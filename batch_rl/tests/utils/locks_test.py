@@ -24,8 +24,5 @@ def test_missing_lock_support_is_an_error(tmp_path, monkeypatch):
 
   monkeypatch.setattr(fcntl, 'flock', fail)
   path = str(tmp_path / '.lock')
-  with pytest.raises(
-    OSError, match='cannot be locked.*not implemented'
-  ) as error:
+  with pytest.raises(OSError, match=f'{path}.*not implemented'):
     locks.try_lock(path)
-  assert path in str(error.value)

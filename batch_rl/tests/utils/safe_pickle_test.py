@@ -1,8 +1,10 @@
 """Safe pickles hold plain data only, and run no code."""
 
 import collections
+import functools
 import io
 import os
+import pathlib
 import pickle
 import random
 
@@ -24,27 +26,18 @@ def test_plain_data_round_trips(content):
   assert safe_pickle.loads(safe_pickle.dumps(content)) == content
 
 
-@pytest.mark.parametrize(
-  'content',
-  [
+# Protocol 3 is the first of Python 3, and so of Dopamine.
+@pytest.mark.parametrize('protocol', range(3, pickle.HIGHEST_PROTOCOL + 1))
+def test_arrays_and_plain_classes_round_trip(protocol):
+  for array in (
     np.arange(6.0).reshape(2, 3),
     np.float32(1.5),
     np.zeros((2, 84, 84, 4), np.uint8)[:, ::2],
-    np.array(['a', 'bc']),
     np.arange(6, dtype='>i4').reshape(2, 3).T,
     np.array(True),
-  ],
-  ids=lambda content: str(np.asarray(content).dtype),
-)
-# Protocol 3 is the first of Python 3, and so of Dopamine.
-@pytest.mark.parametrize('protocol', range(3, pickle.HIGHEST_PROTOCOL + 1))
-def test_arrays_round_trip(content, protocol):
-  read = safe_pickle.loads(pickle.dumps(content, protocol))
-  np.testing.assert_array_equal(read, content)
-
-
-@pytest.mark.parametrize('protocol', range(3, pickle.HIGHEST_PROTOCOL + 1))
-def test_plain_classes_round_trip(protocol):
+  ):
+    read = safe_pickle.loads(pickle.dumps(array, protocol))
+    np.testing.assert_array_equal(read, array)
   content = [
     random.getstate(),
     bytearray(b'\xff\x00ab'),
@@ -54,6 +47,8 @@ def test_plain_classes_round_trip(protocol):
     collections.OrderedDict([('a', 1)]),
   ]
   assert safe_pickle.loads(pickle.dumps(content, protocol)) == content
+  with pytest.raises(ValueError, match='pathlib'):  # nothing unreadable
+    safe_pickle.dumps({'a': pathlib.PurePosixPath('x')})
 
 
 class Exploit:
@@ -65,19 +60,12 @@ class Exploit:
 
 
 @pytest.mark.parametrize('protocol', [0, 2, 4, 5])
-@pytest.mark.parametrize(
-  'exploit',
-  [
-    lambda path: Exploit(os.system, f'touch {path}'),
-    # Among harmless content.
-    lambda path: {'logs': [np.zeros(3), Exploit(os.mkdir, path)]},
-  ],
-)
-def test_no_code_is_run(tmp_path, exploit, protocol):
+def test_no_code_is_run(tmp_path, protocol):
   path = tmp_path / 'proof'
-  content = pickle.dumps(exploit(str(path)), protocol)
-  with pytest.raises(ValueError, match='is not plain data'):
-    safe_pickle.loads(content)
+  exploit = Exploit(os.mkdir, str(path))
+  for content in (exploit, {'logs': [np.zeros(3), exploit]}):
+    with pytest.raises(ValueError, match='not plain data'):
+      safe_pickle.loads(pickle.dumps(content, protocol))
   assert not path.exists()
 
 
@@ -101,40 +89,30 @@ class Forged:
     return np.dtype, ('V8', False, True), state
 
 
+# A message must not show it: 2 ** 60 references.
+NESTED = functools.reduce(lambda inner, _: (inner, inner), range(60), ())
+
+
 @pytest.mark.parametrize(
   'content',
   [
     Forged(),
+    Exploit(np.dtype, NESTED),
     np.array([None]),
     np.zeros(2, [('a', int)]),
-    np.dtype('O'),
     Exploit(np._core.numeric._frombuffer, b'12345678', Forged(), (1,), 'C'),
     Exploit(np._core.multiarray.scalar, np.dtype('f8'), b'1234'),
     Exploit(np._core.multiarray._reconstruct, np.ndarray, (0,), b'b', 7),
     Exploit(np.ndarray, (10**9,)),
     Exploit(bytearray, 1 << 60),
-    Exploit(np._core.numeric._frombuffer, 1 << 60, 'u1', (1,), 'C'),
   ],
+  ids=lambda content: type(content).__name__,
 )
 def test_forged_arrays_are_refused(content):
   with pytest.raises(ValueError):
     result = safe_pickle.loads(pickle.dumps(content, 4))
     assert isinstance(result, np.ndarray) and not result.size, result
     raise ValueError('an empty array is harmless')
-
-
-def test_a_message_does_not_show_nested_values():
-  """A short pickle may hold a value of 2 ** 60 references."""
-  nested = ()
-  for _ in range(60):
-    nested = (nested, nested)
-  with pytest.raises(ValueError, match='an array of tuple'):
-    safe_pickle.loads(pickle.dumps(Exploit(np.dtype, nested)))
-
-
-def test_unreadable_content_is_not_written():
-  with pytest.raises(ValueError, match='pathlib'):
-    safe_pickle.dumps({'a': __import__('pathlib').PurePosixPath('x')})
 
 
 @given(st.data())

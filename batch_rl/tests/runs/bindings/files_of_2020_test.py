@@ -12,14 +12,12 @@ from batch_rl.runs import command_line
 from batch_rl.runs.bindings import files_of_2020, gin_internals
 from batch_rl.tests.gin_files_of_2020 import FILES
 
-AGENTS = {
-  'offline': offline_agents.REGISTRY,
-  'online': online_agents.REGISTRY,
-}
+AGENTS = {'offline': offline_agents.REGISTRY, 'online': online_agents.REGISTRY}
 MEMORIES = {
   'offline': 'WrappedFixedReplayBuffer',
   'online': 'WrappedLoggedReplayBuffer',
 }
+NEW, OLD = 'WrappedFixedReplayBuffer', 'WrappedPrioritizedReplayBuffer'
 
 
 def adapt(program, path, bindings=(), flag=None):
@@ -61,28 +59,13 @@ def test_a_file_sets_what_the_run_uses(name, tmp_path):
   if file.memory:
     assert gin.query_parameter(f'{memory}.replay_capacity') == 1000000
   said = '\n'.join(lines)
-  for parameter in ('min_replay_history', 'epsilon_train'):
-    assert (parameter in said) == (file.program == 'offline')
-  assert ('num_buffers = 5' in said) == (file.program == 'offline')
-  assert ('evaluation_environments = 1' in said) == (file.program == 'offline')
-  assert ('create_runner.schedule is not used' in said) == bool(
-    'create_runner.schedule' in file.text()
-  )
-  assert (f'{file.memory}.replay_capacity' in said) == (
-    file.memory not in ('', memory)
-  )
-
-
-def test_other_parameters_of_old_functions_are_left_for_the_warning():
-  bindings = [
-    'create_agent.agent_name = "rainbow"',
-    'create_agent.debug_mode = True',
-    'create_runner.base_dir = "elsewhere"',
-  ]
-  agent_class, lines = adapt('offline', None, bindings)
-  assert agent_class is AGENTS['offline'].find('c51')
-  assert {'create_agent', 'create_runner'} <= bound_names()
-  assert not any('schedule' in line for line in lines)
+  changed = ('min_replay_history', 'epsilon_train', 'num_buffers = 5')
+  for line in (*changed, 'evaluation_environments = 1'):
+    assert (line in said) == (file.program == 'offline')
+  schedule = 'create_runner.schedule'
+  assert (schedule in said) == (schedule in file.text())
+  is_renamed = file.memory not in ('', memory)
+  assert (f'{file.memory}.replay_capacity' in said) == is_renamed
 
 
 @pytest.mark.parametrize(
@@ -90,33 +73,29 @@ def test_other_parameters_of_old_functions_are_left_for_the_warning():
   [('offline', 'FixedReplayRunner'), ('online', 'LoggedRunner')],
 )
 def test_the_environment_of_the_old_runner_is_that_of_ours(program, runner):
-  function = 'create_environment_fn = @atari_lib.create_atari_environment'
-  adapt(program, None, [f'Runner.{function}'], 'dqn')
-  assert bound_names() == {runner, 'CollectorDispatcher'}
-  environment = gin.query_parameter(f'{runner}.create_environment_fn')
-  assert environment.selector == 'atari_lib.create_atari_environment'
-  gin.clear_config()
-  own = f'{runner}.create_environment_fn = @run_experiment.create_agent'
-  adapt(program, None, [own, f'Runner.{function}'], 'dqn')
-  environment = gin.query_parameter(f'{runner}.create_environment_fn')
-  assert environment.selector == 'run_experiment.create_agent'
+  ours = f'{runner}.create_environment_fn'
+  old = 'Runner.create_environment_fn = @atari_lib.create_atari_environment'
+  for bindings, selector in (
+    ([old], 'atari_lib.create_atari_environment'),
+    (
+      [f'{ours} = @run_experiment.create_agent', old],
+      'run_experiment.create_agent',
+    ),
+  ):
+    gin.clear_config()
+    adapt(program, None, bindings, 'dqn')
+    assert ('Runner' in bound_names()) == (len(bindings) == 2)
+    assert gin.query_parameter(ours).selector == selector
 
 
-NEW, OLD = 'WrappedFixedReplayBuffer', 'WrappedPrioritizedReplayBuffer'
-
-
-@pytest.mark.parametrize(
-  'names', [(NEW, NEW), (NEW, OLD), (OLD, NEW), (OLD, OLD)]
-)
+@pytest.mark.parametrize('names', [(NEW, NEW), (NEW, OLD), (OLD, NEW)])
 def test_the_last_of_several_bindings_counts(names):
   bindings = [f'{name}.batch_size = {i + 1}' for i, name in enumerate(names)]
   _, lines = adapt('offline', None, bindings, 'dqn')
   assert gin.query_parameter(f'{NEW}.batch_size') == 2
   assert bound_names() == {NEW, 'CollectorDispatcher'}
   assert bool(lines) == (set(names) != {NEW})
-
-
-def test_scopes_and_macros_are_kept():
+  gin.clear_config()
   bindings = [f'mine/{OLD}.batch_size = %size', 'size = 7']
   adapt('offline', None, bindings, 'dqn')
   assert f'mine/{NEW}.batch_size = %size' in gin.config_str()
@@ -143,17 +122,10 @@ def test_bindings_that_mean_something_else_are_left_alone(agent_class, binding):
   assert not lines
 
 
-def test_defaults_are_said_for_old_files_only():
-  bindings = ['FixedReplayQuantileAgent.min_replay_history = 20000']
-  _, lines = adapt('offline', None, bindings)
-  assert any('num_buffers = 5' in line for line in lines)
-  gin.clear_config()
-  more = [*bindings, 'WrappedFixedReplayBuffer.num_buffers = 5']
-  _, lines = adapt('offline', None, more)
-  assert not any('num_buffers' in line for line in lines)
+def test_nothing_is_said_for_current_files():
   path = 'batch_rl/fixed_replay/configs/quantile.gin'
-  gin.clear_config()
-  _, [line] = adapt('offline', path, bindings, 'quantile')
-  assert 'has no use for min_replay_history' in line
-  gin.clear_config()
   assert adapt('offline', path, [], 'quantile')[1] == []
+  gin.clear_config()
+  bindings = ['FixedReplayQuantileAgent.min_replay_history = 20000']
+  _, [line] = adapt('offline', path, bindings, 'quantile')
+  assert 'min_replay_history' in line

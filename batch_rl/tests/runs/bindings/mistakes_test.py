@@ -7,10 +7,8 @@ import pathlib
 import re
 
 import gin
-import numpy as np
 import pytest
 
-import batch_rl
 from batch_rl.baselines import run_experiment as _online  # noqa: F401
 from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
 from batch_rl.runs import command_line, gin_files
@@ -47,7 +45,6 @@ def refusal(capsys, binding, path=CONFIG):
   [
     # Text without quotes.
     (f'{GAME}.game_name=Space Invaders', "game_name='Space Invaders'"),
-    (f'{GAME}.game_name=Pong  # mine', "game_name='Pong'"),
     (f"{GAME}.game_name=Breakout'", "game_name='Breakout'"),
     (f'{GAME}.game_name="Breakout', 'gin cannot read the value'),
     ('FixedReplayBuffer.cache_dir=~/x', "cache_dir='~/x'"),
@@ -55,86 +52,59 @@ def refusal(capsys, binding, path=CONFIG):
     ('include a.gin', "include 'file'"),
     # Words of other languages, and numbers.
     (f'{GAME}.sticky_actions=true', '.sticky_actions=True"'),
-    (f'{RUNNER}.max_steps_per_episode=null', '.max_steps_per_episode=None"'),
-    (f'{AGENT}.gamma=nan', 'from 0 to 1'),
-    (f'{AGENT}.update_period=0004', 'integer'),
     (f'{RUNNER}.training_steps=10**6', 'integer'),
     (f'{RUNNER}.training_steps=1{"0" * 5000}', '... cannot be read'),
-    ('MyAgent.strength=5x', 'MyAgent.strength=5x'),
     (f'{AGENT}.num_heads=5 {AGENT}.gamma=1', '--gin_bindings'),
     # The value and the sign.
     (f'{AGENT}.gamma=', 'no value'),
     (f'{AGENT}.gamma', 'Name.parameter=value'),
     (f'{AGENT}.gamma==0.9', 'number'),
-    (f'--{AGENT}.gamma=0.9', 'Name.parameter=value'),
     (f'{AGENT}:\n  gamma=1\n kappa=2', 'kappa=2`'),
     (f'{AGENT}.observation_shape=(84, 84', 'tuple'),
-    ('MyAgent.strength=[a, b]', 'MyAgent.strength=[a, b]'),
     # Names.
     (f'{AGENT}.num_haeds=1', 'num_haeds'),
     ('FixedReplayDQNAgnt.gamma=0.9', 'mean FixedReplayDQNAgent'),
     (f'{AGENT}.network=@NoNetwork', 'NoNetwork'),
     (f'{AGENT}.gamma=%discount', 'discount=VALUE'),
     (f'a=%a\n{AGENT}.num_heads=%a', '%a'),
-    ('num_iterations=3', 'Class.parameter=value'),
-    (RUNNER + '=3', f'{RUNNER}=3'),
     # Values out of range.
     (f'{AGENT}.update_period=0', 'integer from 1'),
     (f'{AGENT}.num_heads=2.5', 'integer from 1'),
     ('DQNAgent.update_horizon=0', 'integer from 1'),  # of a base class
     (f'mine/{AGENT}.num_heads=0', 'integer from 1'),  # in a scope
-    (f'{RUNNER}.training_steps=None', 'integer'),
     (f'{RUNNER}.training_steps=True', 'integer'),
-    (f'{RUNNER}.training_steps={10**400}', 'integer'),
     (f'{RUNNER}.training_steps=1e6', '1,000,000,000,000'),
     (f'{RUNNER}.evaluation_steps=-1', 'integer from 0'),
     (f'{RUNNER}.max_steps_per_episode=0', 'or None'),
     (f'{ADAM}.learning_rate=0', 'above 0'),
-    (f'{ADAM}.learning_rate=1e400', 'number'),
     (f'{AGENT}.gamma=1.01', 'from 0 to 1'),
-    (f'{AGENT}.gamma=True', 'from 0 to 1'),
-    (f'{AGENT}.optimizer="adam"', '()'),
     (f'{AGENT}.optimizer=@{ADAM}', '()'),
-    (f'{AGENT}.optimizer=None', '()'),
     (f'{AGENT}.network="nature"', '@Name'),
     (f'{AGENT}.observation_dtype="uint8"', '%tf.uint8'),
     (f'{AGENT}.observation_shape=[84, 84]', '(84, 84)'),
-    (f'{AGENT}.observation_shape=(84)', 'tuple'),
     (f'{AGENT}.observation_shape=(84, 0)', 'at least 1'),
-    (f'{GAME}.game_name=5', "'Pong'"),
     (f'{GAME}.game_name=""', "'Pong'"),
-    (f'{AGENT}.tf_device=0', '/gpu:0'),
     (f'{GAME}.sticky_actions="False"', 'True or False'),
     ('FixedReplayBuffer.subset=0.1', 'text in quotes'),
     ('FixedReplayBuffer.deterministic=1', 'or None'),
-    ('Checkpoints.every_minutes=0', 'above 0'),
-    ('Checkpoints.keep=0', 'integer from 1'),
-    ('run_seed.seed=-1', 'integer from 0'),
     ('RainbowAgent.vmin=0.0', 'other than 0'),
     ('CollectorDispatcher.collectors="console"', 'a list'),
     (f'heads=0\n{AGENT}.num_heads=%heads', '%heads, which is 0,'),
-    ('RandomAgent.shard_capacity=0', 'integer from 1'),
   ],
 )
 def test_a_binding_that_is_refused(capsys, binding, remedy):
-  printed = refusal(capsys, binding)
-  assert remedy in printed
+  assert remedy in refusal(capsys, binding)
 
 
 @pytest.mark.parametrize(
   'binding',
   [
     f'{RUNNER}.evaluation_steps=0',
-    f'{RUNNER}.max_steps_per_episode=None',
     f'{AGENT}.gamma=1',
-    f'{AGENT}.gamma=0',
     f'heads=5\n{AGENT}.num_heads=%heads',
     f'{AGENT}.num_heads=0\n{AGENT}.num_heads=1',  # The later one counts.
-    f'{AGENT}.observation_dtype=%tf.float32',
     f'{ADAM}.learning_rate=@rate_of_ones_own',
     'FixedReplayBuffer.subset="best_trajectories(0.1)"',
-    'unused=3',
-    f'{AGENT}.tf_device=""',
     'import dopamine.discrete_domains.gym_lib\n'
     'create_gym_environment.version="v1"',
   ],
@@ -148,7 +118,6 @@ def test_allowed_values(binding):
   [
     (f'{AGENT}.num_heads = 0', f'{AGENT}.num_heads=0 is not allowed'),
     (f'{GAME}.game_name = Pong', f"write {GAME}.game_name = 'Pong'."),
-    (f'{AGENT}.observation_shape = (1,', 'cannot be read: give a tuple'),
   ],
 )
 def test_a_mistake_in_a_file_names_the_line(tmp_path, capsys, line, message):
@@ -162,7 +131,6 @@ def test_a_mistake_in_a_file_names_the_line(tmp_path, capsys, line, message):
 
 
 def test_parameters_of_the_user(own_folder, capsys):
-  """Hers are left alone, unless the package has them."""
   text = user_code.AGENT.replace('weight=1.0', 'kappa=1.0, batch_size=0')
   text = text.replace('self.weight = weight', 'self.kappa = kappa')
   user_code.write(own_folder / 'mine.py', text)
@@ -174,32 +142,6 @@ def test_parameters_of_the_user(own_folder, capsys):
   )
 
 
-def is_number(value):
-  return isinstance(value, numbers.Number | np.number)
-
-
-def test_every_number_in_a_shipped_config_has_a_range():
-  package = pathlib.Path(batch_rl.__file__).parent
-  paths = [
-    *package.glob('*/configs/*.gin'),
-    *package.parent.glob('examples/*/*.gin'),
-  ]
-  missing = set()
-  with user_code.forgotten():
-    for path in paths:
-      gin.clear_config()
-      command_line.load_gin([str(path)], [])
-      known = gin_internals.all_known()
-      for (_, selector), values in gin_internals.bound_values().items():
-        missing |= {
-          f'{known[selector].__name__}.{name}'
-          for name, value in values.items()
-          if is_number(value) and not settings.find(known[selector], name)
-        }
-  # Those of the user's own agents.
-  assert missing == {'CQLAgent.cql_weight', 'BCQAgent.threshold'}
-
-
 def test_every_numeric_parameter_of_the_package_has_a_range():
   command_line.load_gin([CONFIG], [])
   checked = 0
@@ -208,7 +150,7 @@ def test_every_numeric_parameter_of_the_package_has_a_range():
     if package != 'batch_rl' or module.startswith('tests.'):
       continue
     for name, parameter in inspect.signature(function).parameters.items():
-      if is_number(parameter.default):
+      if isinstance(parameter.default, numbers.Number):
         allowed = settings.find(function, name)
         assert allowed, (selector, name)
         assert allowed.accepts(parameter.default), (selector, name)
@@ -233,28 +175,3 @@ def test_the_readme_gives_allowed_values_and_the_defaults():
     assert setting.allows(ast.literal_eval(value)), (owner, name)
     parameter = inspect.signature(known).parameters[name]
     assert parameter.default == ast.literal_eval(default), (owner, name)
-
-
-@pytest.mark.parametrize(
-  ('name', 'affects'),
-  [
-    ('FixedReplayRunner.num_iterations', 'RUNNING'),
-    ('mine/batch_rl.x.FixedReplayBuffer.prefetch', 'RUNNING'),
-    ('Preload.preload', 'RESULTS'),  # of no memory
-    ('FixedReplayBuffer.subset', 'PROTOCOL'),
-    ('run_seed.seed', 'RECORDED'),
-    ('run_seed.deterministic_ops', 'REPETITION'),
-    ('FixedReplayDQNAgent.jit_compile', 'RESULTS'),
-    ('MyAgent.weight', 'RESULTS'),
-  ],
-)
-def test_what_a_binding_affects(name, affects):
-  assert settings.affects(name).name == affects
-
-
-def test_defaults_of_runners():
-  name = 'FixedReplayRunner.max_steps_per_episode'
-  assert settings.runner_default(name) == '27000'
-  assert settings.runner_default('FixedReplayRunner.nonsense') is None
-  assert settings.runner_default('NoRunner.num_iterations') is None
-  assert settings.runner_default('FixedReplayDQNAgent.gamma') is None

@@ -2,9 +2,11 @@
 
 import concurrent.futures
 import ctypes
+import functools
 import mmap
 import os
 import random
+import types
 
 import pytest
 
@@ -20,18 +22,14 @@ def file(tmp_path):
     # Only a writable mapping gives its address.
     mapping = mmap.mmap(opened.fileno(), 0, mmap.MAP_PRIVATE)
 
-  class File:
-    content = path.read_bytes()
-    mapped = mapping
-    address = ctypes.addressof(
-      (ctypes.c_char * len(content)).from_buffer(mapped)
-    )
-
-    @staticmethod
-    def truncate(size):
-      os.truncate(path, size)
-
-  return File
+  content = path.read_bytes()
+  view = (ctypes.c_char * len(content)).from_buffer(mapping)
+  return types.SimpleNamespace(
+    content=content,
+    mapped=mapping,
+    address=ctypes.addressof(view),
+    truncate=functools.partial(os.truncate, path),
+  )
 
 
 def copied(file, ranges):
@@ -54,18 +52,13 @@ def joined(file, ranges):
 
 
 @pytest.mark.parametrize('has_memory_files', [True, False])
-@pytest.mark.parametrize('count', [0, 1, 1024, 1025, 3000])
-def test_ranges_are_copied(file, count, has_memory_files, monkeypatch):
+def test_ranges_are_copied(file, has_memory_files, monkeypatch):
+  """Large and small copies, for which less memory is kept, alternate."""
+  monkeypatch.setattr(mapped_files, '_KEPT_BYTES', 1 << 19)
   if not has_memory_files:
     monkeypatch.setattr(mapped_files, '_pwritev', None)
-  ranges = some_ranges(file, count)
-  assert copied(file, ranges) == joined(file, ranges)
-
-
-def test_small_and_large_copies_alternate(file, monkeypatch):
-  monkeypatch.setattr(mapped_files, '_KEPT_BYTES', 1 << 19)
-  for count in (1, 900, 2, 500, 1):
-    ranges = some_ranges(file, count, count)
+  for count in (0, 3000, 1, 1024, 2, 1025, 1):
+    ranges = some_ranges(file, count, seed=count)
     assert copied(file, ranges) == joined(file, ranges)
   assert mapped_files._local.buffer.size < 1 << 19
 
@@ -76,7 +69,12 @@ def test_threads_and_forked_processes_have_their_own_copies(file):
       ranges = some_ranges(file, 20, 100 * seed + i)
       assert copied(file, ranges) == joined(file, ranges)
 
+  def memory_files():
+    paths = map('/proc/self/fd/{}'.format, os.listdir('/proc/self/fd'))
+    return sum('memfd:batch_rl' in os.path.realpath(path) for path in paths)
+
   copy_often(0)
+  before = memory_files()
   child = os.fork()
   if not child:
     try:
@@ -87,6 +85,7 @@ def test_threads_and_forked_processes_have_their_own_copies(file):
   with concurrent.futures.ThreadPoolExecutor(4) as threads:
     list(threads.map(copy_often, range(2, 6)))
   assert os.waitpid(child, 0)[1] == 0
+  assert memory_files() == before
 
 
 @pytest.mark.parametrize('count', [1, 30, 2500])
@@ -108,24 +107,11 @@ def test_the_first_range_of_a_truncated_file_is_named(file, count):
   assert caught.value.index == 0
 
 
-def test_buffers_are_closed_with_their_threads(file):
-  def memory_files():
-    paths = map('/proc/self/fd/{}'.format, os.listdir('/proc/self/fd'))
-    return sum('memfd:batch_rl' in os.path.realpath(path) for path in paths)
-
-  before = memory_files()
-  for _ in range(3):
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-      thread.submit(copied, file, [(0, 9)]).result()
-  assert memory_files() == before
-
-
 def test_a_reserved_buffer_is_kept_until_a_copy_needs_less():
   content = ctypes.create_string_buffer(b'frames')
   few = [(ctypes.addressof(content), 6)]
-  with concurrent.futures.ThreadPoolExecutor(
-    1
-  ) as thread:  # without a buffer yet
+  # A new thread has no buffer yet.
+  with concurrent.futures.ThreadPoolExecutor(1) as thread:
     large = thread.submit(mapped_files.reserve, 1 << 24).result()
     assert large[2] >= 1 << 24
     assert thread.submit(mapped_files.reserve).result() == large

@@ -35,40 +35,32 @@ def test_a_function_is_found_again_by_its_description(own_folder):
     function_records.load({'name': 'mien:make'})
 
 
-SCRIPT = """
-def make():
-  return 7
-"""
-
-
 def test_a_function_of_the_main_program_is_found_by_its_file(own_folder):
-  guarded = user_code.write(
-    own_folder / 'guarded.py',
-    f"{SCRIPT}\nif __name__ == '__main__':\n  raise RuntimeError",
-  )
-  path = user_code.write(own_folder / 'unguarded.py', SCRIPT)
+  script = 'def make(): return 7\n'
+  script = 'def make(): return 7\n'
+  end = "if __name__ == '__main__': 1 / 0"
+  guarded = user_code.write(own_folder / 'guarded.py', script + end)
+  renamed = user_code.write(own_folder / 'program', script + end)
+  path = user_code.write(own_folder / 'unguarded.py', script)
   assert function_records.load({'name': f'{guarded}:make'})() == 7
-  with pytest.raises(ValueError, match=f'{path} has no line `if __name__'):
-    function_records.load({'name': f'{path}:make'})
-  with pytest.raises(ValueError, match='guarded.py has no mak'):
-    function_records.load({'name': f'{guarded}:mak'})
-  renamed = guarded.rename(own_folder / 'program')
-  with pytest.raises(ValueError, match='program cannot be imported: rename it'):
-    function_records.load({'name': f'{renamed}:make'})
-  with pytest.raises(ValueError, match='gone.py cannot be read: No such file'):
-    function_records.load({'name': '/gone.py:make'})
+  for name, message in (
+    (f'{path}:make', f'{path} .*__name__'),
+    (f'{guarded}:mak', 'guarded.py has no mak'),
+    (f'{renamed}:make', 'rename it'),
+    ('/gone.py:make', 'gone.py'),
+  ):
+    with pytest.raises(ValueError, match=message):
+      function_records.load({'name': name})
 
 
 def test_a_function_that_cannot_be_imported_is_named():
   def local():
     pass
 
-  for function, name in ((local, '.*local'), (lambda: 1, '.*<lambda>')):
-    description = function_records.describe(function)
-    with pytest.raises(ValueError, match=f'{name} of {__name__} cannot be'):
-      function_records.load(description)
-  description = function_records.describe(
-    functools.partial(module_level, np.zeros(2))
-  )
-  with pytest.raises(ValueError, match=r'argument array\(\[0., 0.\]\) of modu'):
-    function_records.load(description)
+  for function, name in (
+    (local, '.*local'),
+    (lambda: 1, '.*<lambda>'),
+    (functools.partial(module_level, np.zeros(2)), r'array\(\[0., 0.\]\)'),
+  ):
+    with pytest.raises(ValueError, match=name):
+      function_records.load(function_records.describe(function))

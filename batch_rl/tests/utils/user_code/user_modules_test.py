@@ -28,37 +28,28 @@ def test_a_folder_comes_after_installed_packages(own_folder):
 
 OWN_CODE = """
 from batch_rl.utils import choices
-
-def fail():
-  raise ValueError('mine')
+import numpy as np
 
 def misuse(module=choices):
   module.choose('colour', 'blue', ['green'])
 
 def wrong_shapes():
-  import numpy as np
   np.zeros(3) + np.zeros(4)
 """
 
 
-@pytest.mark.parametrize(
-  ('function', 'is_users'),
-  [('fail', True), ('wrong_shapes', True), ('misuse', False)],
-)
-def test_whose_error_it_is(own_folder, function, is_users):
+def test_whose_error_it_is(own_folder):
   user_code.write(own_folder / 'mine.py', OWN_CODE)
+  user_code.write(own_folder / 'broken.py', 'def broken(:')
   user_modules.add_folder('')
-  with pytest.raises(ValueError) as raised:
-    user_modules.load(f'mine.{function}')()
-  assert user_modules.is_raised_by_user(raised.value) == is_users
+  for name, is_users in (
+    ('mine.wrong_shapes', True),
+    ('mine.misuse', False),
+    ('broken.MyAgent', True),
+  ):
+    with pytest.raises((ValueError, SyntaxError)) as raised:
+      user_modules.load(name)()
+    assert user_modules.is_raised_by_user(raised.value) == is_users
   with pytest.raises(ValueError) as raised:  # without code of the user
     np.zeros(3) + np.zeros(4)
   assert not user_modules.is_raised_by_user(raised.value)
-
-
-def test_a_syntax_error_in_a_module_is_the_users(own_folder):
-  user_code.write(own_folder / 'mine.py', 'def broken(:')
-  user_modules.add_folder('')
-  with pytest.raises(SyntaxError) as raised:
-    user_modules.load('mine.MyAgent')
-  assert user_modules.is_raised_by_user(raised.value)
