@@ -1,8 +1,6 @@
 """Batches prepared ahead arrive in order."""
 
 import gc
-import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -155,29 +153,3 @@ def test_the_exit_waits_for_threads_of_feeds_that_are_gone(monkeypatch):
   threading.Timer(0.1, go_on.set).start()
   prefetch._stop_all()
   assert not worker.is_alive()
-
-
-_EXIT = """
-import threading, time
-from batch_rl.dataset.sampling import prefetch
-prefetch._SECONDS_TO_EXIT = 0.1
-def load(number, count):
-  if number > 4 and {stuck}:
-    threading.Event().wait()
-  time.sleep(0.01)
-  return [number]
-feeds = [prefetch.Prefetcher(load, 8, 2) for _ in range(3)]
-print(feeds[0].take(), feeds[1].take())
-"""
-
-
-@pytest.mark.parametrize('stuck', [False, True])
-def test_python_exits_while_batches_are_prepared(stuck):
-  done = subprocess.run(
-    [sys.executable, '-c', _EXIT.format(stuck=stuck)],
-    capture_output=True,
-    text=True,
-    timeout=60,
-    check=False,
-  )
-  assert (done.returncode, done.stdout, done.stderr) == (0, '0 0\n', '')
