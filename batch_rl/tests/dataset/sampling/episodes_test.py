@@ -73,6 +73,15 @@ def test_episodes_come_back_as_they_were_logged(
     expected = runs.expected_transitions(logged, kind_of)
     if len(expected['action']):
       runs.assert_same(runs.transitions(source), expected)
+    # An end without a terminal costs as many transitions as the horizon.
+    counts = [
+      n if kind_of[i] in (None, 'late') else max(n - 3, 0)
+      for i, n in enumerate(
+        n - 3 * (kind_of[i] == 'late') for i, n in enumerate(lengths)
+      )
+    ]
+    if sum(counts):
+      assert len(runs.transitions(source, horizon=3)['action']) == sum(counts)
 
 
 def test_only_complete_trajectories_can_be_chosen(tmp_path):
