@@ -3,7 +3,6 @@
 `sampler_test` compares batches of many small runs.
 """
 
-import os
 import subprocess
 import sys
 
@@ -93,13 +92,12 @@ print(drawn.wait_until_compiled(), drawn.batch(0, 32).windows.sum())
 """
 
 
-def sample_in_new_process(code, *arguments, **environment):
+def sample_in_new_process(code, *arguments):
   return subprocess.run(
     [sys.executable, '-c', code, *arguments],
     capture_output=True,
     text=True,
     timeout=300,
-    env={**os.environ, **environment},
   )
 
 
