@@ -6,7 +6,6 @@ import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.shards import shard_files, shard_reader
@@ -141,21 +140,6 @@ def test_replay_capacity_limits_the_rows_of_a_shard(tmp_path):
     batch[STATE][:, 0, 0, -1], batch[INDICES], strict=True
   ):
     assert newest == rows[row].frame
-
-
-def test_the_wrapped_buffer_draws_batches_by_iteration(tmp_path):
-  shards.write_run(tmp_path, [30] * 10, capacity=50)
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    replay = fixed_replay_buffer.WrappedFixedReplayBuffer(
-      str(tmp_path), None, (2, 2), 4, batch_size=16, num_buffers=2, seed=1
-    )
-    drawn = []
-    for iteration in (0, 1, 2, 1):
-      replay.begin_iteration(iteration)
-      states, rows = session.run((replay.states, replay.indices))
-      assert states.shape == (16, 2, 2, 4) and states.dtype == np.uint8
-      drawn.append((replay.memory._backend._suffixes, rows.tolist()))
-    assert drawn[1] == drawn[3] != drawn[2]
 
 
 @pytest.mark.parametrize('rows', [100, 101, 102])

@@ -213,29 +213,6 @@ def test_the_draws_of_a_seed_never_change(opened, seed, number, rows):
   assert sampler.batch(number, 6).rows.tolist() == rows
 
 
-def assert_uniform(drawn, valid):
-  """Chi-square test with a bound that one run in millions exceeds by chance."""
-  counts = np.array([np.count_nonzero(drawn == row) for row in valid])
-  assert counts.sum() == len(drawn)
-  expected = len(drawn) / len(valid)
-  chi_square = ((counts - expected) ** 2 / expected).sum()
-  freedom = len(valid) - 1
-  assert abs(chi_square - freedom) < 6 * np.sqrt(2 * freedom)
-
-
-@pytest.mark.parametrize('kept', [None, {0, 3}])
-@pytest.mark.parametrize('subset', [None, 'random_trajectories(0.5)'])
-def test_draws_are_uniform(opened, kept, subset):
-  """Within a batch, and from batch to batch."""
-  sampler = make_sampler(opened, subset=subset, seed=0)
-  sampler.restrict(kept)
-  valid = sampler.valid_rows()
-  assert len(valid) > 10
-  assert_uniform(sampler.draw(0, 300 * len(valid)), valid)
-  drawn = np.concatenate([sampler.draw(n, 3) for n in range(70 * len(valid))])
-  assert_uniform(drawn, valid)
-
-
 def test_batches_depend_on_seed_and_number_only(opened):
   """Not on their order, on threads, or on the counter of batches."""
   sampler, shared = (make_sampler(opened, seed=3) for _ in range(2))

@@ -1,12 +1,10 @@
 """Subsets of stores: the rows that can be drawn, and the hash of the data."""
 
-import numpy as np
 import pytest
 
 from batch_rl.dataset.sampling import sampler, sequences, subsets
 from batch_rl.dataset.store import store
 from batch_rl.tests import ring_logs, shards
-from batch_rl.tests.dataset.sampling.trajectories import make, steps
 from batch_rl.tests.dataset.store import stores
 
 LENGTHS = [30, 25, 40, 11, 60, 33]
@@ -41,42 +39,6 @@ def test_first_and_last_transitions_are_exact(run, opened, count):
   ):
     draws = sampler.Sampler(opened, 4, subset=text)
     assert draws.valid_rows().tolist() == expected
-
-
-@pytest.mark.parametrize(
-  'text',
-  [
-    'shards(1, 3)',
-    'random_trajectories(0.5, seed=1)',
-    'first_trajectories(0.5)',
-    'trajectories_by_return(-3, 2)',
-    'best_trajectories(0.5)',
-    'worst_trajectories(0.3)',
-    'shards(0, 3) & best_trajectories(0.5) & last_transitions(40)',
-    'last_transitions(100) & random_trajectories(0.5) & shards(1)',
-  ],
-)
-def test_subsets_of_a_store_agree_with_brute_force(run, opened, text):
-  """The expected trajectories are made from the rows on disk."""
-  _, rows, shard_of = run
-  begins = np.cumsum([0, *(3 + n for n in LENGTHS)])
-  by_hand = make(
-    LENGTHS,
-    [
-      sum(r.reward for r in rows[a:b])
-      for a, b in zip(begins, begins[1:], strict=False)
-    ],
-    shard=[shard_of[begin] for begin in begins[:-1]],
-    num_shards=5,
-  )
-  of_shard = {n: np.flatnonzero(np.equal(shard_of, n)) for n in range(5)}
-  by_hand.shard_rows.update(
-    {n: (int(r[0]), int(r[-1]) + 1) for n, r in of_shard.items()}
-  )
-  draws = sampler.Sampler(opened, 4, subset=text, seed=0)
-  expected = steps(subsets.select(by_hand, text))
-  assert draws.valid_rows().tolist() == sum(expected, [])
-  assert draws.num_trajectories == sum(map(bool, expected))
 
 
 # --- the hash -----------------------------------------------------------------
