@@ -169,16 +169,6 @@ def test_unchanged_frames_are_accepted(base_dir, log, tmp_path, has_hashes):
   assert resumed['data'] == before['data'] and 'changes' not in resumed
 
 
-def test_accepted_frames_are_recorded(base_dir, log):
-  """The run is then one on the changed frames."""
-  change_a_byte(log)
-  changed = train(base_dir, log, accept_changes=True)
-  [[line]] = changed['changes']
-  now = changed['data']['files'][OBSERVATIONS[1]]
-  assert line.startswith(f'{OBSERVATIONS[1]}: hash ')
-  assert line.endswith(f' is now {now}')
-
-
 @pytest.fixture
 def second_shard(monkeypatch):
   """An event before which the second shard is not packed."""

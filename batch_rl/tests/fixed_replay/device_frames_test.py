@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tensorflow.python.framework import kernels
 
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.store import shard_packing, store
@@ -207,51 +206,6 @@ def test_frames_stay_on_the_agents_device(log_dir, monkeypatch):
   assert frames.op == 'VarHandleOp'
   sent = [n.input[0] for n in accelerator.node if n.op == '_Send']
   assert not any(name.startswith('while/') for name in sent)
-
-
-def has_gpu_kernel(op):
-  """Returns whether a kernel for GPUs is registered for an operation's types."""
-  return any(
-    kernel.device_type in ('GPU', 'DEFAULT')
-    and all(
-      op.get_attr(constraint.name) in constraint.allowed_values.list.type
-      for constraint in kernel.constraint
-    )
-    for kernel in kernels.get_registered_kernels_for_op(op.type).kernel
-  )
-
-
-@pytest.mark.parametrize('kind', observations.KINDS)
-@pytest.mark.parametrize(
-  'ways', [{'frames_on_device': True}, {'stack_on_device': True}]
-)
-@pytest.mark.skipif(
-  not any(
-    kernel.device_type == 'GPU'
-    for kernel in kernels.get_registered_kernels_for_op('MatMul').kernel
-  ),
-  reason='TensorFlow was built without GPU kernels',
-)
-def test_operations_on_frames_have_gpu_kernels(logs, kind, ways, monkeypatch):
-  """Otherwise TensorFlow would take the frames back to the host."""
-  monkeypatch.setattr(device_frames, '_is_host', lambda device: False)
-  monkeypatch.setattr(device_frames, '_free_memory', lambda device: None)
-  shape, dtype = observations.KINDS[kind]
-  with tf.Graph().as_default() as graph:
-    ways = {'update_horizon': 2, 'observation_dtype': dtype, **ways}
-    replay = Wrapped(str(logs[kind]), None, shape, 2, **ways)
-    before = set(graph.get_operations())
-    replay.unpack(
-      [
-        tf.compat.v1.placeholder(dtype, shape)
-        for dtype, shape in replay._arrays.types.values()
-      ]
-    )
-    added = [op for op in graph.get_operations() if op not in before]
-    loading = 'VarHandleOp', 'AssignVariableOp'
-    added += [op for op in before if op.type in loading]
-  assert len(added) > 8
-  assert [op.type for op in added if not has_gpu_kernel(op)] == []
 
 
 # --- refusals -------------------------------------------------------------------

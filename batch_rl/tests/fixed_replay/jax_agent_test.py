@@ -70,17 +70,6 @@ def test_an_offline_agent_trains_on_it(sample, agents, make, tmp_path, caplog):
   other._train_step()  # the fourth update
 
 
-def test_dopamines_buffer_works_unchanged(sample):
-  replay = sample('dopamines')
-  assert replay.replay_capacity == 100
-  assert len(replay._replay_buffers) == 3  # Five are requested.
-  replay.reload_data()
-  assert len(replay._replay_buffers) == 2
-  replay.save('/nowhere', 0)
-  replay.load('/nowhere', 0)
-  assert replay.add_count == len(replay.valid_indices()) > 100
-
-
 @pytest.mark.parametrize('kind', ['dopamines', 'ours'])
 def test_batches_are_like_those_of_dopamines_jax_memory(lib, tmp_path, kind):
   import jax

@@ -226,26 +226,3 @@ def test_loaded_memories_are_drawn_by_the_last_seed(tmp_path):
     draws = tuple(buffer.sample_index_batch(20).tolist())
     drawn.setdefault(seed, set()).add(draws)
   assert len(set.union(*drawn.values())) == 3 == len(drawn)
-
-
-@pytest.mark.parametrize('first', [0, 7])
-def test_truncations_in_a_part_of_the_ring(tmp_path, first):
-  """`JaxFixedReplayBuffer` may keep rows from the middle of the ring."""
-  from dopamine.labs.offline_rl import fixed_replay
-
-  write_truncated_run(tmp_path, [6] * 20, 4, [True] * 20)
-  store = fixed_replay_buffer.FixedReplayBuffer(
-    str(tmp_path), 1, (2, 2), 4, CAPACITY, 8
-  )
-  part = fixed_replay.JaxFixedReplayBuffer(
-    data_dir=str(tmp_path),
-    replay_suffix=1,
-    observation_shape=(2, 2),
-    stack_size=4,
-    replay_capacity=20,
-    batch_size=8,
-    replay_transitions_start_index=first,
-  )
-  kept = range(first + 3, first + 20 - 1)
-  expected = [i - first for i in store.valid_indices() if i in kept]
-  assert part.valid_indices().tolist() == expected and len(expected) > 5

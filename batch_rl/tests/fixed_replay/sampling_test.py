@@ -241,7 +241,6 @@ def test_the_record_describes_the_data(data_dir, tmp_path):
   store.convert(data_dir, str(tmp_path / 'store'))
   cache = str(tmp_path / 'cache')
   for found in (
-    load(data_dir, subset=text),
     load(data_dir, subset=text, seed=9, update_horizon=3),
     load(data_dir, subset=text, cache_dir=cache),
     load(data_dir, subset=text, cache_dir=cache),

@@ -139,12 +139,9 @@ def sample(out):
   out.put((usable, int(drawn.batch(0, 32).windows.sum())))
 opened = store.Store(sys.argv[1])
 drawn = sampler.Sampler(opened, 4, seed=0)
-if 'loaded' in sys.argv:
-  drawn.wait_until_compiled()
-else:
-  drawn.batch(0, 1)
-  while 'numba' not in sys.modules:
-    time.sleep(0.001)
+drawn.batch(0, 1)
+while 'numba' not in sys.modules:
+  time.sleep(0.001)
 context = multiprocessing.get_context('fork')
 out = context.Queue()
 process = context.Process(target=sample, args=(out,))
@@ -154,9 +151,8 @@ process.join()
 """
 
 
-@pytest.mark.parametrize('mode', ['loaded', 'loading'])
-def test_a_forked_process_samples(small, mode):
+def test_a_forked_process_samples(small):
   """A fork waits until the code is loaded."""
   directory, expected = small
-  done = sample_in_new_process(_FORK, directory, mode)
+  done = sample_in_new_process(_FORK, directory)
   assert done.stdout == f'(True, True) {expected}', done.stderr

@@ -213,6 +213,17 @@ def test_the_draws_of_a_seed_never_change(opened, seed, number, rows):
   assert sampler.batch(number, 6).rows.tolist() == rows
 
 
+@pytest.mark.parametrize('subset', [None, 'random_trajectories(0.5)'])
+def test_each_valid_row_may_be_drawn(opened, subset):
+  """`sequences_test` has the distribution of the draws."""
+  sampler = make_sampler(opened, subset=subset, seed=0)
+  sampler.restrict({0, 3})
+  drawn, counts = np.unique(sampler.draw(0, 50_000), return_counts=True)
+  assert drawn.tolist() == sampler.valid_rows().tolist()
+  mean = counts.mean()
+  assert np.abs(counts - mean).max() < 6 * np.sqrt(mean)
+
+
 def test_batches_depend_on_seed_and_number_only(opened):
   """Not on their order, on threads, or on the counter of batches."""
   sampler, shared = (make_sampler(opened, seed=3) for _ in range(2))
@@ -304,7 +315,6 @@ def test_hash_and_subset_are_known_before_frames_are_packed(small, gate):
 
 @pytest.mark.parametrize('weighting', ['trajectories', 'returns'])
 def test_weighted_batches_have_the_drawn_rows(opened, weighting):
-  """`sequences_test` has the distribution of the draws."""
   sampler = make_sampler(opened, weighting=weighting, seed=1)
   assert sampler.wait_until_compiled()
   uniform = make_sampler(opened, seed=1)

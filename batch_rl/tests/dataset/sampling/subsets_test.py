@@ -162,7 +162,7 @@ def test_ranks_are_by_return_and_then_by_time():
     # Code, which is never evaluated.
     'shards(0) & __import__("os").mkdir("made")',
     'shards(first=__import__("os").mkdir("made"))',
-    'shards(f"{{open("made", chr(119))}}")',
+    'shards(f"{open(chr(65), chr(119))}")',
   ],
 )
 def test_invalid_text_is_refused_with_the_subsets(text, tmp_path, monkeypatch):
@@ -175,10 +175,7 @@ def test_invalid_text_is_refused_with_the_subsets(text, tmp_path, monkeypatch):
   assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-  ('text', 'value'),
-  [('shards(4)', 'shards 0 to 3'), ('shards(2, 2)', 'shards 0 to 3')],
-)
-def test_empty_subsets_are_refused(text, value):
-  with pytest.raises(ValueError, match=value):
+@pytest.mark.parametrize('text', ['shards(4)', 'shards(2, 2)'])
+def test_empty_subsets_are_refused(text):
+  with pytest.raises(ValueError, match='shards 0 to 3'):
     subsets.select(make([5] * 8), text)
