@@ -99,20 +99,13 @@ class Contract:
     resumed.load_state_dict(state)
     assert (numbers(source, resumed), numbers(source, resumed)) == rest
 
-  @pytest.mark.parametrize(
-    ('size', 'state', 'expected'),
-    [
-      (None, {'next_batch': 17}, [17, 18, 19, 20]),
-      (10, {'next_batch': 17}, [17, 18, 19]),
-      (10, {'epoch': 0, 'next_batch': 35}, [35, 36, 37, 38]),
-    ],
-  )
-  def test_a_stream_moves_to_a_number(self, store, make, size, state, expected):
+  @pytest.mark.parametrize(('size', 'rest'), [(None, 4), (10, 3)])
+  def test_a_stream_moves_to_a_number(self, store, make, size, rest):
     """The state may be of epochs of another size."""
     source = transitions(store)
     stream = make(source, batches_per_epoch=size)
-    stream.load_state_dict(state)
-    assert numbers(source, take(stream, 4)) == expected
+    stream.load_state_dict({'next_batch': 17})
+    assert numbers(source, take(stream, 4)) == [17, 18, 19, 20][:rest]
     with pytest.raises(ValueError, match='next_batch=-3'):
       stream.load_state_dict({'next_batch': -3})
 

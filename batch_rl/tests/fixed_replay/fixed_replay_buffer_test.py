@@ -1,6 +1,5 @@
 """The fixed replay: valid indices, frequencies and values of samples."""
 
-import concurrent.futures
 import os
 import types
 
@@ -154,27 +153,6 @@ def test_a_final_shard_without_a_transition_is_skipped(tmp_path, rows):
   assert load(tmp_path, None, num_buffers=None).add_count > 80
   with pytest.raises(ValueError, match='No valid transition in shard 2'):
     load(tmp_path, 2)
-
-
-def test_sampling_waits_for_the_shards_of_given_rows(tmp_path, gate):
-  rows = shards.write_run(tmp_path, [30] * 4, capacity=50)  # three shards
-
-  def newest_frame(buffer):
-    [state, *_] = buffer.sample_transition_batch(1, [60])
-    return state[0, 0, 0, -1]
-
-  def stored_frame(buffer):
-    return buffer._replay_buffers[1]._store['observation'][10, 0, 0]
-
-  for frame in (newest_frame, stored_frame):
-    gate.release()
-    buffer = load(tmp_path, None, replay_capacity=50, start_early=True)
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-      future = thread.submit(frame, buffer)
-      with pytest.raises(concurrent.futures.TimeoutError):
-        future.result(0.05)
-      gate.release(2)
-      assert future.result(60) == rows[60].frame
 
 
 @pytest.mark.parametrize(

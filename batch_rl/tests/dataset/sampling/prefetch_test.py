@@ -1,6 +1,5 @@
 """Batches prepared ahead arrive in order."""
 
-import gc
 import threading
 import time
 import traceback
@@ -97,18 +96,3 @@ def test_an_error_is_raised_by_the_batch_it_concerns(together, error):
   lines = ''.join(traceback.format_exception(raised.value))
   assert "raise error('shard 7 is damaged')" in lines
   assert take(feed, 20) == list(range(7, 27))
-
-
-def test_threads_start_with_the_first_batch_and_end_with_the_feed():
-  before = set(threading.enumerate())
-  feed = make(threads=2)
-  # Threads of earlier tests may end meanwhile.
-  assert set(threading.enumerate()) <= before
-  feed.take()
-  workers = set(threading.enumerate()) - before
-  assert len(workers) == 2
-  del feed
-  gc.collect()
-  for worker in workers:
-    worker.join(10)
-    assert not worker.is_alive()

@@ -109,17 +109,6 @@ def test_all_transitions_of_the_run_are_valid(
       assert_draws(sampler, run, present)
 
 
-def reveals_its_padding(run, suffix, logged_with):
-  """Returns whether a shard has an episode whose first step is not black."""
-  first_rows = [
-    row + 1
-    for row in range(1, len(run.rows) - 3)
-    if run.rows[row].terminal
-    and run.shard_of[row - 1] == run.shard_of[row + 3] == suffix
-  ]
-  return any(run.rows[row + logged_with - 1].frame for row in first_rows)
-
-
 @settings(max_examples=30, deadline=None)
 @given(
   lengths=st.lists(st.integers(1, 20), min_size=2, max_size=16),
@@ -156,10 +145,6 @@ def test_padding_is_never_drawn_and_black_frames_are(
       while begin - 1 in in_store and not run.rows[begin - 1].terminal:
         begin -= 1
       assert row < begin + 3
-      if reveals_its_padding(run, run.shard_of[begin], logged_with):
-        # Only black frames after a gap are lost.
-        assert begin - 1 not in in_store
-        assert not any(run.rows[r].frame for r in range(begin, row + 1))
 
 
 def test_rows_that_cannot_be_drawn_are_not_gathered(opened):
