@@ -30,14 +30,6 @@ BINDINGS = """
 OBSERVATIONS = [shard_files.file_name('observation', s) for s in range(2)]
 
 
-def exchange_frames(log):
-  """Exchanges the frames of two shards; everything else stays."""
-  first, second = (log / name for name in OBSERVATIONS)
-  shutil.move(first, log / 'aside')
-  shutil.move(second, first)
-  shutil.move(log / 'aside', second)
-
-
 def change_a_byte(log):
   """Changes one byte of a frame in the second shard."""
   path = log / OBSERVATIONS[1]
@@ -136,23 +128,19 @@ def refusal(base_dir, data_dir, **settings):
   return message
 
 
-@pytest.mark.parametrize(
-  ('change', 'files'),
-  [(exchange_frames, OBSERVATIONS), (change_a_byte, OBSERVATIONS[1:])],
-)
-def test_changed_frames_are_refused(base_dir, log, tmp_path, change, files):
+def test_changed_frames_are_refused(base_dir, log, tmp_path):
   """In memory, in a cache made before the change, and in another store."""
   cache = str(tmp_path / 'cache')
   directory = f'{cache}/{store_directory.cache_name(str(log))}'
   store.convert(str(log), directory)
-  change(log)
+  change_a_byte(log)
   store.convert(str(log), str(tmp_path / 'store'))
   for message in (
     refusal(base_dir, log),
     refusal(base_dir, log, cache_dir=cache),
     refusal(base_dir, tmp_path / 'store'),
   ):
-    assert [name for name in OBSERVATIONS if name in message] == files
+    assert OBSERVATIONS[1] in message and OBSERVATIONS[0] not in message
 
 
 @pytest.mark.parametrize('has_hashes', [True, False])

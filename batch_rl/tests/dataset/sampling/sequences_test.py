@@ -249,9 +249,8 @@ def test_steps_are_drawn_with_their_probabilities(
   assert (np.abs(found - mean) < 5 * np.sqrt(mean) + 1).all()
 
 
-@pytest.mark.parametrize('temperature', [1e-300, 1e-3])
-def test_low_temperatures_draw_the_best_trajectories(run, opened, temperature):
-  rows = make(opened, weighting='returns', temperature=temperature).draw(0, 99)
+def test_low_temperatures_draw_the_best_trajectories(run, opened):
+  rows = make(opened, weighting='returns', temperature=1e-300).draw(0, 99)
   expected = probabilities(run, 'returns', 1e-2)
   assert all(expected[row] > 1e-3 for row in rows.tolist())
 
