@@ -6,9 +6,6 @@ import sys
 
 import pytest
 
-from batch_rl import dataset
-from batch_rl.dataset.shards import replay_log
-
 LOG_AND_SAMPLE = """
 import sys
 import numpy as np
@@ -29,12 +26,6 @@ def test_data_are_logged_and_sampled_without_tensorflow_and_gin(tmp_path):
   command = [sys.executable, '-c', LOG_AND_SAMPLE, str(tmp_path)]
   done = subprocess.run(command, capture_output=True, text=True, check=False)
   assert (done.returncode, done.stdout, done.stderr) == (0, '[]\n', '')
-
-
-def test_unknown_names_are_errors():
-  assert dataset.ReplayLog is replay_log.ReplayLog
-  with pytest.raises(AttributeError, match='no attribute .ReplayLogs'):
-    dataset.ReplayLogs  # noqa: B018
 
 
 def test_pytorch_is_asked_for(monkeypatch):

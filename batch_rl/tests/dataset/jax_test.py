@@ -41,10 +41,3 @@ def test_a_batch_is_an_argument_of_a_jitted_function(store):  # noqa: F811
     assert isinstance(array, jax.Array) and array.devices() == {device}
   assert batch.action.dtype == batch.steps.dtype == np.int32
   assert batch.terminal.dtype == bool
-
-
-def test_sequences_are_stacked_in_a_jitted_function(store):  # noqa: F811
-  source = streams.steps(store)
-  batch = next(iter(jax_data.DeviceBatches(source, 8)))
-  state = jax.jit(lambda batch: batch.state)(batch)
-  np.testing.assert_array_equal(state, source.batch(0, 8).state)

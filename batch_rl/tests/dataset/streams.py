@@ -68,16 +68,13 @@ class Contract:
     source, size = transitions(store), 4096
     source.wait_until_compiled()
     stream = make(source, size, ahead=2)
-    kept = [
-      batch.next_state if number % 2 else batch
-      for number, batch in enumerate(take(stream, 12))
-    ]
-    for number, batch in enumerate(kept):
+    states = [batch.next_state for batch in take(stream, 6)]
+    kept = take(stream, 6)
+    for number, state in enumerate(states):
       expected = source.batch(number, size)
-      if number % 2:
-        np.testing.assert_array_equal(batch, expected.next_state)
-      else:
-        assert_equal(batch, expected, ['state'])
+      np.testing.assert_array_equal(state, expected.next_state)
+    for number, batch in enumerate(kept, 6):
+      assert_equal(batch, source.batch(number, size), ['state'])
 
   def test_an_iteration_goes_on_after_the_last_batch_taken(self, store, make):
     source = transitions(store)
@@ -102,20 +99,13 @@ class Contract:
     resumed.load_state_dict(state)
     assert (numbers(source, resumed), numbers(source, resumed)) == rest
 
-  @pytest.mark.parametrize(
-    ('size', 'state', 'expected'),
-    [
-      (None, {'next_batch': 17}, [17, 18, 19, 20]),
-      (10, {'next_batch': 17}, [17, 18, 19]),
-      (10, {'epoch': 0, 'next_batch': 35}, [35, 36, 37, 38]),
-    ],
-  )
-  def test_a_stream_moves_to_a_number(self, store, make, size, state, expected):
+  @pytest.mark.parametrize(('size', 'rest'), [(None, 4), (10, 3)])
+  def test_a_stream_moves_to_a_number(self, store, make, size, rest):
     """The state may be of epochs of another size."""
     source = transitions(store)
     stream = make(source, batches_per_epoch=size)
-    stream.load_state_dict(state)
-    assert numbers(source, take(stream, 4)) == expected
+    stream.load_state_dict({'next_batch': 17})
+    assert numbers(source, take(stream, 4)) == [17, 18, 19, 20][:rest]
     with pytest.raises(ValueError, match='next_batch=-3'):
       stream.load_state_dict({'next_batch': -3})
 
@@ -133,31 +123,15 @@ class Contract:
       worker.join(10)
       assert not worker.is_alive()
 
-  def test_an_error_keeps_its_lines(self, make):
-    class Damaged:
-      def batch(self, number, count):
-        raise ValueError('block 7 is damaged')
-
-    with pytest.raises(ValueError, match='block 7 is damaged') as raised:
-      next(iter(make(Damaged())))
-    assert raised.traceback[-1].path.name == 'streams.py'
-
   @pytest.mark.parametrize(
     ('name', 'value'),
-    [
-      ('threads', 0),
-      ('ahead', 1.5),
-      ('batches_per_epoch', 0),
-      ('batch_size', -1),
-    ],
+    [('threads', 0), ('ahead', 1.5), ('batches_per_epoch', 0)],
   )
   def test_numbers_are_checked(self, store, make, name, value):
     with pytest.raises(ValueError, match=f'{name}={value} is not'):
       make(transitions(store), **{name: value})
-
-  def test_a_run_is_no_sampler(self, store, make):
     with pytest.raises(ValueError, match='run.transitions'):
-      make(store)
+      make(store)  # a run is no sampler
 
 
 class WritableContract(Contract):

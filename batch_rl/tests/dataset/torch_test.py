@@ -12,10 +12,9 @@ from batch_rl.dataset import torch as torch_data  # noqa: E402
 
 
 def make_dataset(source, batch_size=streams.SIZE, **kwargs):
-  is_steps = isinstance(source, sequences.SequenceSampler)
-  kind = (
-    torch_data.SequenceDataset if is_steps else torch_data.TransitionDataset
-  )
+  kind = torch_data.TransitionDataset
+  if isinstance(source, sequences.SequenceSampler):
+    kind = torch_data.SequenceDataset
   return kind(source, batch_size, **kwargs)
 
 
@@ -53,19 +52,11 @@ def test_tensors_are_views_with_the_dtypes_of_losses(store):  # noqa: F811
     assert found.terminal.dtype == torch.bool
 
 
-def test_batches_move_to_a_device(store):  # noqa: F811
-  source = streams.transitions(store, horizon=3)
-  here = source.batch(0, streams.SIZE)
-  for batch in (
-    next(iter(make_dataset(source, device='cpu'))),
-    next(iter(make_dataset(source))).to('cpu'),
-  ):
-    streams.assert_equal(batch, here, ['state', 'next_state'])
-
-
 def test_copies_to_the_host_are_waited_for(store, monkeypatch):  # noqa: F811
-  batch = next(iter(make_dataset(streams.transitions(store))))
-  waits = {}
+  source, waits = streams.transitions(store, horizon=3), {}
+  batch = next(iter(make_dataset(source, device='cpu'))).to('cpu')
+  here = source.batch(0, streams.SIZE)
+  streams.assert_equal(batch, here, ['state', 'next_state'])
 
   def to(tensor, device, non_blocking):
     waits[torch.device(device).type] = not non_blocking
@@ -75,12 +66,6 @@ def test_copies_to_the_host_are_waited_for(store, monkeypatch):  # noqa: F811
   for device in ('cpu', 'cuda'):
     batch.to(device)
   assert waits == {'cpu': True, 'cuda': False}
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason='A GPU is there.')
-def test_pinned_memory_needs_a_gpu(store):  # noqa: F811
-  with pytest.raises(ValueError, match='pin_memory=True needs a GPU'):
-    make_dataset(streams.transitions(store), pin_memory=True)
 
 
 # --- worker processes --------------------------------------------------------
@@ -100,18 +85,21 @@ def test_workers_share_the_batches_in_order(store):  # noqa: F811
   assert numbers(source, loaded) == [7, 8, 9]
 
 
+def test_workers_and_pinned_memory_have_limits(store):  # noqa: F811
+  source = streams.transitions(store)
+  with pytest.raises(ValueError, match='need num_workers=0'):
+    next(iter(loader(source, 1, 'fork', device='cpu')))
+  if not torch.cuda.is_available():
+    with pytest.raises(ValueError, match='pin_memory=True needs a GPU'):
+      make_dataset(source, pin_memory=True)
+
+
 @pytest.mark.waits
 def test_spawned_workers_open_the_store(store):  # noqa: F811
   source = streams.steps(store)
   batches = take(loader(source, 1, 'spawn'), 3)
   for number, batch in enumerate(batches):
     streams.assert_equal(batch, source.batch(number, streams.SIZE), ['state'])
-
-
-def test_workers_need_no_device(store):  # noqa: F811
-  loaded = loader(streams.transitions(store), 1, 'fork', device='cpu')
-  with pytest.raises(ValueError, match='need num_workers=0'):
-    next(iter(loaded))
 
 
 @pytest.mark.parametrize('workers', [0, 2])

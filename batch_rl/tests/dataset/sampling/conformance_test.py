@@ -93,13 +93,6 @@ SOURCES = {
       source.reference(source.draw(number, SIZE))[0] for number in numbers
     ]
   ),
-  'several at once by the reference': of_sampler(
-    lambda source, numbers: source.reference(
-      np.concatenate([source.draw(number, SIZE) for number in numbers]),
-      3,
-      'stacks',
-    )
-  ),
   'compiled': of_sampler(
     lambda source, numbers: [source.batch(number, SIZE) for number in numbers]
   ),
@@ -109,11 +102,6 @@ SOURCES = {
   'stacks': of_sampler(
     lambda source, numbers: source.batches(numbers[0], SIZE, 3, 'stacks')
   ),
-  'gathered': of_sampler(
-    lambda source, numbers: [
-      source.gather(source.draw(number, SIZE).tolist()) for number in numbers
-    ]
-  ),
   'PyTorch': of_torch,
   'JAX': of_jax,
   'memory': of_memory,
@@ -121,9 +109,6 @@ SOURCES = {
   'graph, windows': of_graph(stack_on_device=True),
   'graph, frames on the device': of_graph(frames_on_device=True),
   'graph, on demand': of_graph(prefetch=0),
-  'graph, frames on the device, on demand': of_graph(
-    frames_on_device=True, prefetch=0
-  ),
   'graph, one batch ahead': of_graph(prefetch=1, prefetch_threads=1),
 }
 
@@ -144,7 +129,7 @@ def test_batches_are_the_drawn_transitions(run, store, name, horizon):
       found = {field: np.asarray(getattr(batch, field)) for field in names}
       if hasattr(batch, 'next_action'):
         found |= {n: getattr(batch, n) for n in ('next_action', 'next_reward')}
-      if name in ('stacks', 'several at once by the reference'):
+      if name == 'stacks':
         assert found['state'].shape == (SIZE, 2, 2, STACK)
       else:
         found['state'] = np.moveaxis(found['state'], 1, -1)

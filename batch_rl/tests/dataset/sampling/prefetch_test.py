@@ -1,12 +1,8 @@
 """Batches prepared ahead arrive in order."""
 
-import gc
-import subprocess
-import sys
 import threading
 import time
 import traceback
-import weakref
 
 import numpy as np
 import pytest
@@ -43,20 +39,6 @@ def test_batches_are_in_order_with_slow_threads(threads, ahead, together):
     feed.restart(first)
     assert take(feed, 30) == list(range(first, first + 30))
   assert {count for _, count in calls} == {together}
-
-
-def test_takers_share_the_batches():
-  """Threads may take batches at once; each batch is taken once."""
-  feed, found = make(), []
-  takers = [
-    threading.Thread(target=lambda: found.extend(take(feed, 50)))
-    for _ in range(3)
-  ]
-  for taker in takers:
-    taker.start()
-  for taker in takers:
-    taker.join()
-  assert sorted(found) == list(range(150))
 
 
 def test_as_many_more_may_be_ahead_as_are_loaded_together():
@@ -114,70 +96,3 @@ def test_an_error_is_raised_by_the_batch_it_concerns(together, error):
   lines = ''.join(traceback.format_exception(raised.value))
   assert "raise error('shard 7 is damaged')" in lines
   assert take(feed, 20) == list(range(7, 27))
-
-
-def test_threads_start_with_the_first_batch_and_end_with_the_feed():
-  before = set(threading.enumerate())
-  feed = make(threads=2)
-  # Threads of earlier tests may end meanwhile.
-  assert set(threading.enumerate()) <= before
-  feed.take()
-  workers = set(threading.enumerate()) - before
-  assert len(workers) == 2
-  del feed
-  gc.collect()
-  for worker in workers:
-    worker.join(10)
-    assert not worker.is_alive()
-
-
-def test_the_exit_waits_for_threads_of_feeds_that_are_gone(monkeypatch):
-  """A thread that returns to Python while it is taken down can crash it."""
-  for name in ('_prefetchers', '_threads'):
-    monkeypatch.setattr(prefetch, name, weakref.WeakSet())
-
-  begun, go_on = threading.Event(), threading.Event()
-
-  def load(number, count):
-    if number:
-      begun.set()
-      go_on.wait(10)
-    return [number]
-
-  before = set(threading.enumerate())
-  feed = make(load, ahead=1, threads=1)
-  assert feed.take() == 0
-  [worker] = set(threading.enumerate()) - before
-  assert begun.wait(10)
-  del feed
-  gc.collect()
-  assert worker.is_alive()
-  threading.Timer(0.1, go_on.set).start()
-  prefetch._stop_all()
-  assert not worker.is_alive()
-
-
-_EXIT = """
-import threading, time
-from batch_rl.dataset.sampling import prefetch
-prefetch._SECONDS_TO_EXIT = 0.1
-def load(number, count):
-  if number > 4 and {stuck}:
-    threading.Event().wait()
-  time.sleep(0.01)
-  return [number]
-feeds = [prefetch.Prefetcher(load, 8, 2) for _ in range(3)]
-print(feeds[0].take(), feeds[1].take())
-"""
-
-
-@pytest.mark.parametrize('stuck', [False, True])
-def test_python_exits_while_batches_are_prepared(stuck):
-  done = subprocess.run(
-    [sys.executable, '-c', _EXIT.format(stuck=stuck)],
-    capture_output=True,
-    text=True,
-    timeout=60,
-    check=False,
-  )
-  assert (done.returncode, done.stdout, done.stderr) == (0, '0 0\n', '')

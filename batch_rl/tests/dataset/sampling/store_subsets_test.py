@@ -1,14 +1,10 @@
 """Subsets of stores: the rows that can be drawn, and the hash of the data."""
 
-import shutil
-
-import numpy as np
 import pytest
 
 from batch_rl.dataset.sampling import sampler, sequences, subsets
 from batch_rl.dataset.store import store
 from batch_rl.tests import ring_logs, shards
-from batch_rl.tests.dataset.sampling.trajectories import make, steps
 from batch_rl.tests.dataset.store import stores
 
 LENGTHS = [30, 25, 40, 11, 60, 33]
@@ -22,11 +18,11 @@ def opened_store(*args, **kwargs):
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory):
-  """A run of five shards: its directory, rows, and the shard of each."""
+  """A run of five shards: its directory and rows."""
   directory = tmp_path_factory.mktemp('run') / 'replay_logs'
   rows = shards.with_padding(shards.make_episodes(LENGTHS), 4)
-  shard_of = ring_logs.write_run(directory, rows, capacity=50)
-  return str(directory), rows, shard_of
+  ring_logs.write_run(directory, rows, capacity=50)
+  return str(directory), rows
 
 
 @pytest.fixture(scope='module')
@@ -34,137 +30,22 @@ def opened(run):
   return opened_store(run[0])
 
 
-def steps_of(rows):
-  """Returns the rows that are steps: only padding is black."""
-  return [i for i, row in enumerate(rows) if row.frame]
-
-
-def drawn(packed, text, stack_size=4, **kwargs):
-  """Returns all rows that a sampler draws from a subset of a store."""
-  return sampler.Sampler(
-    packed, stack_size, subset=text, seed=0, **kwargs
-  ).valid_rows()
-
-
-@pytest.mark.parametrize('count', [1, 2, 29, 30, 31, 100, 198, 199, 200, 10**9])
+@pytest.mark.parametrize('count', [1, 30, 31, 198, 199, 10**9])
 def test_first_and_last_transitions_are_exact(run, opened, count):
-  every = steps_of(run[1])
-  first = drawn(opened, f'first_transitions({count})')
-  assert first.tolist() == every[:count]
-  last = drawn(opened, f'last_transitions({count})')
-  assert last.tolist() == every[-count:]
-  if count < len(every):  # together, and never twice
-    rest = drawn(opened, f'last_transitions({len(every) - count})')
-    assert [*first, *rest] == every
-
-
-@pytest.mark.parametrize(
-  'text',
-  [
-    'shards(1, 3)',
-    'shards(2)',
-    'random_trajectories(0.5, seed=1)',
-    'first_trajectories(0.5)',
-    'trajectories_by_return(0)',
-    'trajectories_by_return(-3, 2)',
-    'best_trajectories(0.5)',
-    'worst_trajectories(0.3)',
-    'shards(0, 3) & best_trajectories(0.5) & last_transitions(40)',
-    'last_transitions(100) & random_trajectories(0.5) & shards(1)',
-  ],
-)
-def test_subsets_of_a_store_agree_with_brute_force(run, opened, text):
-  """The expected trajectories are made from the rows on disk."""
-  _, rows, shard_of = run
-  begins = np.cumsum([0, *(3 + n for n in LENGTHS)])
-  by_hand = make(
-    LENGTHS,
-    [
-      sum(r.reward for r in rows[a:b])
-      for a, b in zip(begins, begins[1:], strict=False)
-    ],
-    shard=[shard_of[begin] for begin in begins[:-1]],
-    num_shards=5,
-  )
-  of_shard = {n: np.flatnonzero(np.equal(shard_of, n)) for n in range(5)}
-  by_hand.shard_rows.update(
-    {n: (int(r[0]), int(r[-1]) + 1) for n, r in of_shard.items()}
-  )
-  draws = sampler.Sampler(opened, 4, subset=text, seed=0)
-  expected = steps(subsets.select(by_hand, text))
-  assert draws.valid_rows().tolist() == sum(expected, [])
-  assert draws.num_trajectories == sum(map(bool, expected))
-
-
-def test_the_logged_part_of_an_episode_is_a_trajectory(run, tmp_path):
-  """A missing shard leaves one or two parts of an episode."""
-  directory, rows, shard_of = run
-  shutil.copytree(directory, tmp_path / 'run')
-  ring_logs.remove_shard(tmp_path / 'run', 2)
-  packed = opened_store(tmp_path / 'run')
-  on_disk = [i for i, suffix in enumerate(shard_of) if suffix != 2]
-  expected = [[]]
-  for i, row in enumerate(on_disk):
-    if i and (row != on_disk[i - 1] + 1 or rows[on_disk[i - 1]].terminal):
-      expected.append([])
-    expected[-1].append(i)
-  data = subsets.trajectories(packed)
-  spans = list(zip(data.begin.tolist(), data.stop.tolist(), strict=True))
-  assert spans == [(t[0], t[-1] + 1) for t in expected]
-  assert len(spans) == 5  # one lay in shard 2, two were divided by it
-  assert data.returns.tolist() == [
-    sum(rows[on_disk[i]].reward for i in t) for t in expected
-  ]
-  assert data.shard.tolist() == [shard_of[on_disk[t[0]]] for t in expected]
-  assert data.shard_rows == {
-    number: (
-      min(i for i, row in enumerate(on_disk) if shard_of[row] == number),
-      max(i for i, row in enumerate(on_disk) if shard_of[row] == number) + 1,
-    )
-    for number in (0, 1, 3, 4)
-  }
+  every = [i for i, row in enumerate(run[1]) if row.frame]  # not padding
+  for text, expected in (
+    (f'first_transitions({count})', every[:count]),
+    (f'last_transitions({count})', every[-count:]),
+  ):
+    draws = sampler.Sampler(opened, 4, subset=text)
+    assert draws.valid_rows().tolist() == expected
 
 
 # --- the hash -----------------------------------------------------------------
 
 
-def hash_of(packed, text=None, **kwargs):
-  kwargs = {'stack_size': 4, 'seed': 0, **kwargs}
-  return sampler.Sampler(packed, subset=text, **kwargs).subset_hash()
-
-
-TEXTS = [
-  None,
-  'shards(0, 3)',
-  'random_trajectories(0.5)',
-  'random_trajectories(0.5, seed=1)',
-  'best_trajectories(0.5)',
-  'first_transitions(60)',
-  'first_transitions(61)',
-  'last_transitions(60)',
-]
-
-
-def test_the_hash_depends_on_the_data_alone(run, opened, tmp_path):
-  """Neither the place of the data nor the way it is read matters."""
-  directory, _, _ = run
-  cache = tmp_path / 'cache'
-  copy = tmp_path / 'elsewhere'
-  shutil.copytree(directory, copy)
-  others = [
-    opened_store(directory, directory=str(cache)),
-    opened_store(directory, directory=str(cache)),  # from the cache
-    opened_store(copy),
-    store.convert(directory, str(tmp_path / 'store')),
-    opened_store(tmp_path / 'store'),
-  ]
-  for text in TEXTS:
-    expected = hash_of(opened, text)
-    for packed in others:
-      assert hash_of(packed, text) == expected
-    for stack_size in (1, 2, 5):
-      assert hash_of(opened, text, stack_size=stack_size) == expected
-    assert hash_of(opened, text, seed=9, update_horizon=3) == expected
+def hash_of(packed, text=None):
+  return sampler.Sampler(packed, 4, subset=text).subset_hash()
 
 
 # Hash, selected trajectories and number of their steps. Published results name subset
@@ -172,11 +53,6 @@ def test_the_hash_depends_on_the_data_alone(run, opened, tmp_path):
 # but not what `Generator.permutation` makes of them (NEP 19).
 PINNED = {
   None: ('583541641c7c4a49', range(12), 161),
-  'random_trajectories(0.5, seed=1)': (
-    '6877b22f45931f73',
-    [0, 4, 5, 7, 8, 11],
-    84,
-  ),
   'random_trajectories(0.5)': ('d3345362d0e6ed28', [2, 4, 5, 7, 9, 11], 69),
   'shards(1, 3) & random_trajectories(0.5, seed=2)': (
     '6fe919fa85253a9d',
@@ -220,7 +96,6 @@ def test_the_hash_depends_on_the_selection_not_on_the_text(opened):
     ('random_trajectories(0.5)', 'random_trajectories(0.5, seed=0)'),
     ('first_transitions(60)', 'first_transitions(70) & first_transitions(60)'),
     ('shards(0)', None),
-    ('first_transitions(1000)', None),
     ('last_transitions(1000)', None),
     ('random_trajectories(1.0)', None),
   ):
@@ -230,7 +105,7 @@ def test_the_hash_depends_on_the_selection_not_on_the_text(opened):
 @pytest.mark.parametrize('column', ['action', 'reward', 'terminal'])
 def test_other_data_has_another_hash(run, opened, tmp_path, column):
   """The selected rows are the same, their contents are not."""
-  _, rows, _ = run
+  directory, rows = run
   changed = list(rows)
   old = vars(rows[100])
   value = {'action': 7, 'reward': old['reward'] + 1, 'terminal': 1}[column]
@@ -239,19 +114,8 @@ def test_other_data_has_another_hash(run, opened, tmp_path, column):
   other = opened_store(tmp_path)
   for text in (None, 'shards(0, 2)', 'first_transitions(60)'):
     assert hash_of(other, text) != hash_of(opened, text)
-
-
-def test_other_shards_have_another_hash(run, opened):
-  directory, _, _ = run
-  hashes = {
-    hash_of(opened),
-    *(
-      hash_of(opened_store(directory, suffixes=suffixes))
-      for suffixes in ([0, 1, 2], [1, 2], [3, 4], [0, 2])
-    ),
-    hash_of(opened_store(directory, max_rows=40)),
-  }
-  assert len(hashes) == 6
+  some = opened_store(directory, suffixes=[0, 2])
+  assert hash_of(some) != hash_of(opened)
 
 
 def test_subsets_are_of_trajectories_that_can_be_drawn(tmp_path, monkeypatch):
@@ -263,9 +127,7 @@ def test_subsets_are_of_trajectories_that_can_be_drawn(tmp_path, monkeypatch):
   assert packed.damaged == {1}
   assert sampler.Sampler(whole, 4).num_trajectories == 6
   assert sampler.Sampler(packed, 4).num_trajectories == 4
-  for i in range(1, 7):
-    best = sampler.Sampler(packed, 4, subset=f'best_trajectories({i / 6})')
-    assert best.num_trajectories == max(1, round(4 * i / 6))
-    assert best.num_transitions
-    lowest = f'worst_trajectories({i / 6})'
-    assert sequences.SequenceSampler(packed, 3, subset=lowest).num_steps
+  for half in ('best_trajectories(0.5)', 'worst_trajectories(0.5)'):
+    chosen = sampler.Sampler(packed, 4, subset=half)
+    assert chosen.num_trajectories == 2 and chosen.num_transitions
+    assert sequences.SequenceSampler(packed, 3, subset=half).num_steps

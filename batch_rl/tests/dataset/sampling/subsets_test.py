@@ -16,17 +16,7 @@ def share(fraction, count):
 
 
 def brute_force(name, before, data, *arguments):
-  """Applies a subset to steps, without arrays.
-
-  Args:
-    name: Name of the subset.
-    before: Steps selected so far, by trajectory.
-    data: All trajectories, with their returns and shards.
-    *arguments: Arguments of the subset.
-
-  Returns:
-    The steps that are left, by trajectory.
-  """
+  """Returns the steps that a subset leaves of `before`, by trajectory."""
   candidates = [i for i, rows in enumerate(before) if rows]
   returns = data.returns.tolist()
 
@@ -57,18 +47,11 @@ def brute_force(name, before, data, *arguments):
   return only(ranked[: share(*arguments, len(candidates))])
 
 
-fractions = st.floats(0.01, 1)
+fraction_of = 'first_trajectories', 'best_trajectories', 'worst_trajectories'
+count_of = 'first_transitions', 'last_transitions'
 parts = st.one_of(
-  st.tuples(
-    st.sampled_from(
-      ['first_trajectories', 'best_trajectories', 'worst_trajectories']
-    ),
-    fractions,
-  ),
-  st.tuples(
-    st.sampled_from(['first_transitions', 'last_transitions']),
-    st.integers(1, 120),
-  ),
+  st.tuples(st.sampled_from(fraction_of), st.floats(0.01, 1)),
+  st.tuples(st.sampled_from(count_of), st.integers(1, 120)),
   st.tuples(st.just('trajectories_by_return'), st.integers(-3, 3), st.just(9)),
   st.tuples(st.just('trajectories_by_return'), st.just(-9), st.integers(-3, 3)),
   st.tuples(st.just('shards'), st.integers(0, 3), st.integers(4, 9)),
@@ -79,7 +62,7 @@ runs = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(run=runs, chain=st.lists(parts, min_size=1, max_size=4), data=st.data())
 def test_chained_subsets_agree_with_brute_force(run, chain, data):
   """Subsets of shards and of transitions may come before or after the others."""
@@ -99,28 +82,10 @@ def test_chained_subsets_agree_with_brute_force(run, chain, data):
   assert steps(selected) == expected
   kept = [i for i, rows in enumerate(expected) if rows]
   assert selected.selected.tolist() == kept
-  for column in ('begin', 'steps_begin', 'returns', 'shard', 'shard_rows'):
-    assert getattr(selected, column) is getattr(trajectories, column)
-  # Row numbers stay integers.
   assert selected.start.dtype == selected.stop.dtype == np.int64
 
 
 # --- random trajectories ------------------------------------------------------
-
-
-@settings(max_examples=100, deadline=None)
-@given(run=runs, fraction=fractions, seed=st.integers(0, 2**32))
-def test_random_trajectories_are_complete(run, fraction, seed):
-  trajectories = make(*zip(*run, strict=True))
-  every = steps(trajectories)
-  if not any(every):
-    return
-  text = f'random_trajectories({fraction}, seed={seed})'
-  selected = steps(subsets.select(trajectories, text))
-  assert all(rows in (every[i], []) for i, rows in enumerate(selected))
-  count = sum(map(bool, every))
-  assert sum(map(bool, selected)) == share(fraction, count)
-  assert steps(subsets.select(trajectories, text)) == selected
 
 
 def chosen(data, text):
@@ -130,24 +95,17 @@ def chosen(data, text):
 def test_a_smaller_random_fraction_is_part_of_a_larger_one():
   """A study of data size adds data and never exchanges any."""
   data = make([5] * 100)
-  for seed in (0, 1, 2):
-    nested = [
-      chosen(data, f'random_trajectories({fraction}, {seed})')
-      for fraction in (0.01, 0.1, 0.2, 0.5, 0.99, 1.0)
-    ]
-    for small, large in zip(nested, nested[1:], strict=False):
-      assert small < large
-    assert [len(part) for part in nested] == [1, 10, 20, 50, 99, 100]
+  small = set()
+  for percent in (1, 10, 20, 50, 99, 100):
+    large = chosen(data, f'random_trajectories({percent / 100}, 1)')
+    assert small < large and len(large) == percent
+    small = large
 
 
 def test_random_trajectories_are_uniform_and_depend_on_the_seed():
   data = make([5] * 40)
-  assert chosen(data, 'random_trajectories(0.25)') == chosen(
-    data, 'random_trajectories(fraction=0.25, seed=0)'
-  )
   draws = [
-    chosen(data, f'random_trajectories(0.25, seed={seed})')
-    for seed in range(400)
+    chosen(data, f'random_trajectories(0.25, {seed})') for seed in range(400)
   ]
   assert len(set(map(frozenset, draws))) == 400
   times = np.array([sum(i in part for part in draws) for i in range(40)])
@@ -159,23 +117,12 @@ def test_random_trajectories_are_uniform_and_depend_on_the_seed():
 def test_ranks_are_by_return_and_then_by_time():
   data = make([4] * 6, returns=[1, 3, 3, -2, 3, -2])
   assert chosen(data, 'best_trajectories(0.34)') == {1, 2}
-  assert chosen(data, 'best_trajectories(0.67)') == {0, 1, 2, 4}
   assert chosen(data, 'worst_trajectories(0.2)') == {3}
-  assert chosen(data, 'worst_trajectories(0.5)') == {0, 3, 5}
   assert chosen(data, 'trajectories_by_return(highest=1)') == {0, 3, 5}
-  assert chosen(data, 'trajectories_by_return(-1.5)') == {0, 1, 2, 4}
-  assert chosen(data, 'trajectories_by_return(3, 3)') == {1, 2, 4}
+  assert chosen(data, ' trajectories_by_return( -1.5 )') == {0, 1, 2, 4}
 
 
 # --- the text -----------------------------------------------------------------
-
-
-def refusal(text):
-  """Returns the error message for a text."""
-  with pytest.raises(ValueError) as caught:
-    subsets.select(make([5] * 8), text)
-  assert len(str(caught.value).splitlines()) == 1
-  return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -185,91 +132,47 @@ def refusal(text):
     'random_trajectories',
     'random_trajectories(',
     'random_trajectories()',
-    'random_trajectories(0.1, 0, 0)',
-    'random_trajectories(0.1, sed=3)',
     'random_trajectories(0.1, data=3)',
     'random_trajectories("0.1")',
     'random_trajectories(True)',
     'random_trajectories(*[0.1])',
     'random_trajectories(**{"fraction": 0.1})',
     'random_trajectories(0.1) and shards(0)',
-    'random_trajectories(0.1) & ',
     'shards(0) & (shards(0) & shards(0))',
     'shards(0) & 3',
-    'random_trajectory(0.1)',
     'select(0.1)',
     'np.random(0.1)',
     'shards(0)\nshards(0)',
     'shards(x)',
-    'random_trajectories(0.1).only(3)',
     'shards(0)\x00',
     # Numbers out of their range.
     'first_transitions(2.5)',
     'first_transitions(1e999)',
     'last_transitions(0)',
-    'first_transitions(-3)',
     f'last_transitions({1 << 63})',
-    'random_trajectories(None)',
-    'random_trajectories(0.1, seed=None)',
     'random_trajectories(0.1, seed=0.5)',
     'best_trajectories(0)',
     'worst_trajectories(1.01)',
-    'first_trajectories(-0.1)',
     'shards(None)',
     # Other types than text: gin passes a number for `subset = 0.1`.
     0.1,
-    ['shards(0)'],
-    True,
+    # Code, which is never evaluated.
+    'shards(0) & __import__("os").mkdir("made")',
+    'shards(first=__import__("os").mkdir("made"))',
+    'shards(f"{open(chr(65), chr(119))}")',
   ],
 )
-def test_invalid_text_is_refused_with_the_subsets(text):
-  message = refusal(text)
-  assert repr(text) in message
-  for name in subsets.SUBSETS:
-    assert name in message
-  assert 'random_trajectories(fraction, seed)' in message
-
-
-@pytest.mark.parametrize(
-  'code',
-  [
-    '__import__("os").mkdir({path!r})',
-    'shards(first=__import__("os").mkdir({path!r}))',
-    'shards(0, [__import__("os").mkdir({path!r}) for _ in "x"])',
-    'shards(**dict(first=__import__("os").mkdir({path!r})))',
-    'shards(0) & __import__("os").mkdir({path!r})',
-    'shards(f"{{open({path!r}, chr(119))}}")',
-  ],
-)
-def test_text_is_never_evaluated_as_code(tmp_path, code):
-  refusal(code.format(path=str(tmp_path / 'made')))
+def test_invalid_text_is_refused_with_the_subsets(text, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(ValueError) as caught:
+    subsets.select(make([5] * 8), text)
+  message = str(caught.value)
+  assert repr(text) in message and '\n' not in message
+  assert all(name in message for name in subsets.SUBSETS)
   assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-  ('text', 'value'),
-  [
-    ('shards(4)', 'shards 0 to 3'),
-    ('shards(2, 2)', 'shards 0 to 3'),
-    ('trajectories_by_return(lowest=5)', 'empty'),
-    ('shards(1, 2) & shards(2, 3)', 'empty'),
-  ],
-)
-def test_empty_subsets_are_refused(text, value):
-  assert value in refusal(text)
-
-
-def test_ways_to_write_a_text():
-  data = make([5] * 20)
-  for text, other in (
-    (
-      'shards( 0, stop = 2 )  &first_transitions(9)',
-      'shards(0,2)&first_transitions(9)',
-    ),
-    ('first_transitions(1e1)', 'first_transitions(10)'),
-    ('last_transitions(10.0)', 'last_transitions(10)'),
-    ('shards(3, None)', 'shards(3)'),
-  ):
-    selected = subsets.select(data, f' {text} ')
-    assert steps(selected) == steps(subsets.select(data, other))
-    assert selected.start.dtype == selected.stop.dtype == np.int64
+@pytest.mark.parametrize('text', ['shards(4)', 'shards(2, 2)'])
+def test_empty_subsets_are_refused(text):
+  with pytest.raises(ValueError, match='shards 0 to 3'):
+    subsets.select(make([5] * 8), text)
