@@ -32,6 +32,7 @@ import re
 import sys
 import tempfile
 import types
+import warnings
 
 
 def activate() -> None:
@@ -148,7 +149,9 @@ def _provide_estimator():
     tf.estimator = types.SimpleNamespace(
       SessionRunHook=tf.compat.v1.train.SessionRunHook
     )
-  yield
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore', DeprecationWarning)  # of distutils
+    yield
 
 
 @contextlib.contextmanager
@@ -175,7 +178,8 @@ def _use_our_atari():
   """
   if importlib.util.find_spec('baselines') is None:
     for name in ('', '.common', '.common.atari_wrappers'):
-      sys.modules[f'baselines{name}'] = types.ModuleType(f'baselines{name}')
+      spec = importlib.machinery.ModuleSpec(f'baselines{name}', None)
+      sys.modules[spec.name] = importlib.util.module_from_spec(spec)
   yield
   from batch_rl.atari import environment
 

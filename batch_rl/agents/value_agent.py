@@ -10,6 +10,7 @@
 | policy   | which action is taken?                | `policies`: `Greedy`, `Softmax`, ...|
 """
 
+import collections
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -68,6 +69,10 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
 
   def _check_parts(self):
     agent = type(self).__name__
+    if not isinstance(self.terms, list | tuple):
+      raise ValueError(
+        f'{agent}.terms={self.terms!r}: give a list, e.g. [@CQL()].'
+      )
     for name, kind, parts in (
       ('head', heads.Head, [self.head]),
       ('backup', backups.Backup, [self.backup]),
@@ -113,12 +118,13 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     self._uses_parts = True
     targets = self.backup(self, batch)
     losses = self.head.loss(self.online(batch.state), batch, targets)
+    counts: collections.Counter[str] = collections.Counter()
     for term in self.terms:
       values = term(self, batch)
       name = type(term).__name__
-      while name in self._scalars:
-        name += '_2'
-      self.log_scalar(name, values)
+      counts[name] += 1
+      count = f'_{counts[name]}' if counts[name] > 1 else ''
+      self.log_scalar(name + count, values)
       losses += term.weight * values
     return losses
 

@@ -190,10 +190,16 @@ def load_functions(
   # Another version may have accepted values that the check refuses now.
   lines = record['gin_config'].split('\n')
   statements = gin_files.parse([], lines, lock=False, check=False)
+  before = _network_inputs(record)
   statements += gin_files.parse([], gin_bindings, lock=False)
   if by_name:
     any_agent.bind(statements, REGISTRY, REGISTRY.find(record['agent']))
     gin.bind_parameter('create_offline_agent.agent_name', record['agent'])
+  if (after := _network_inputs(record)) != before:
+    raise ValueError(
+      f'--gin_bindings change the inputs of the networks from {before} to {after}: '
+      'remove these bindings.'
+    )
 
   def create_agent(session, environment, **_):
     with fixed_replay_agent.without_data():
@@ -201,6 +207,16 @@ def load_functions(
 
   bound = gin.get_bindings(run_experiment.FixedReplayRunner)
   return create_agent, bound.get('create_environment_fn', create_environment)
+
+
+def _network_inputs(record):
+  """Returns the configured inputs of the networks; {} for an unknown class."""
+  try:
+    agent = REGISTRY.find(record['agent'])
+  except ValueError:  # Defined inside a function, for one.
+    return {}
+  names = 'stack_size', 'observation_shape', 'observation_dtype'
+  return {name: gin_signatures.configured_value(agent, name) for name in names}
 
 
 def _check_environment(record, environment):

@@ -365,8 +365,10 @@ class FixedReplayRunner(runner.RecordedRunner):
 
   def _run_one_iteration(self, iteration):
     statistics = iteration_statistics.IterationStatistics()
-    # A train phase that is overridden may return nothing.
-    mean_loss, rate, waiting = self._run_train_phase() or [math.nan] * 3
+    result = self._run_train_phase()
+    # A train phase that is overridden may return anything.
+    has_rates = isinstance(result, tuple) and len(result) == 3
+    mean_loss, rate, waiting = result if has_rates else [math.nan] * 3
     self._record_files()
     if self._trained:
       statistics.append(

@@ -1,7 +1,6 @@
 """Networks for Atari with several outputs for each action.
 
-`gym_helpers` has those for CartPole. Names at the end are for code written for the 2020
-API.
+Names at the end are for code written for the 2020 API.
 """
 
 import operator
@@ -54,7 +53,7 @@ class MultiHeadQNetwork(networks.MultiHead, atari_lib.NatureDQNNetwork):
     return _mix_as_in_2020(super().call(state), *self._mixing)
 
 
-@gin.configurable(denylist=['num_actions', 'num_outputs', 'name'])
+@gin.configurable(denylist=['num_actions', 'num_atoms', 'name'])
 class QuantileNetwork(networks.Quantile, atari_lib.NatureDQNNetwork):
   """Nature DQN's network with several quantiles per action."""
 

@@ -93,7 +93,10 @@ class _SeveralOutputs:
 
 
 class MultiHead(_SeveralOutputs):
-  """Mixin that gives a Q-network several Q-functions on one torso."""
+  """Mixin that gives a Q-network `num_heads` Q-functions on one torso."""
+
+  def __init__(self, num_actions: int, num_heads: int, name: str | None = None):
+    super().__init__(num_actions, num_heads, name=name)
 
   def call(self, state: tf.Tensor) -> MultiHeadNetworkType:
     """Maps states, (batch, ...), to the Q-values of every head."""
@@ -102,7 +105,10 @@ class MultiHead(_SeveralOutputs):
 
 
 class Quantile(_SeveralOutputs):
-  """Mixin that gives a Q-network several quantiles of each action's return."""
+  """Mixin that gives a Q-network `num_atoms` quantiles of each action's return."""
+
+  def __init__(self, num_actions: int, num_atoms: int, name: str | None = None):
+    super().__init__(num_actions, num_atoms, name=name)
 
   def call(self, state: tf.Tensor) -> QuantileNetworkType:
     """Maps states, (batch, ...), to the quantiles of every action."""

@@ -20,8 +20,6 @@ class Quantiles(heads.Head):
       the quantile regression loss.
   """
 
-  reads = ('logits',)  # the quantiles, as networks of 2020 call them
-
   def __init__(self, num_atoms: int = 200, kappa: float = 1.0):
     self.num_atoms = self.num_outputs = num_atoms
     self.kappa = kappa
@@ -36,7 +34,9 @@ class Quantiles(heads.Head):
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the quantiles, (n, num_actions, num_atoms)."""
     del batch
-    return Returns(outputs.logits)
+    quantiles = getattr(outputs, 'quantile_values', None)
+    # Networks written for the 2020 API call them logits.
+    return Returns(outputs.logits if quantiles is None else quantiles)
 
   def loss(self, outputs: Any, batch: Any, targets: Returns) -> tf.Tensor:
     """Returns the quantile Huber losses against all targets."""

@@ -115,6 +115,13 @@ class Checkpoint:
         f'{str(error).rstrip(".")}.'
       ) from error
 
+  def run_id(self) -> str | None:
+    """Returns the id of the run, or None if the checkpoint has no intact one."""
+    try:
+      return None if self.by_dopamine else self._description()['run']['run_id']
+    except (KeyError, TypeError, ValueError):
+      return None
+
   def _description(self) -> dict[str, Any]:
     path = os.path.join(self.directory, _DESCRIPTION)
     return files.check_hash(path, files.read_json(path))
@@ -247,6 +254,9 @@ class Checkpoints:
     target = os.path.join(self._directory, f'damaged-{name}')
     if tf.io.gfile.exists(target):
       tf.io.gfile.rmtree(target)
+    if not files.is_remote(target):
+      os.rename(checkpoint.directory, target)
+      return
     # File by file: object stores have no directories.
     for folder, _, names in tf.io.gfile.walk(checkpoint.directory):
       new = target + folder.removeprefix(checkpoint.directory)

@@ -159,6 +159,14 @@ def _read_to_resume(
       [f'{path} has no run_id: copy "run" of a checkpoint.json'],
       accept_changes,
     )
+  run_id = found[-1].run_id()
+  if run_id not in (None, record.get('run_id')):
+    refuse_or_note(
+      record,
+      f'{path} is not of the run that wrote the checkpoints',
+      [f'- run_id = {record.get("run_id")}', f'+ run_id = {run_id}'],
+      accept_changes,
+    )
   return record
 
 

@@ -28,7 +28,7 @@ SHORT = (
 )
 DQN_NETWORK = 'CartpoleDQNNetwork'
 CARTPOLE = """
-    import batch_rl.multi_head.gym_helpers
+    import batch_rl.tests.cartpole_networks
     import dopamine.discrete_domains.gym_lib
     create_gym_environment.environment_name = 'CartPole'
     create_gym_environment.version = 'v1'

@@ -45,7 +45,7 @@ RANDOM = """
     LoggedRunner.evaluation_steps = 2000
 """
 LEARNER = """
-    import batch_rl.multi_head.gym_helpers
+    import batch_rl.tests.cartpole_networks
     import gin.tf.external_configurables
     {create_agent}.agent_name = '{name}'
     {agent}.gamma = 0.9

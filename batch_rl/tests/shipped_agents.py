@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from dopamine.discrete_domains import gym_lib
 
-from batch_rl.multi_head import gym_helpers
+from batch_rl.tests import cartpole_networks
 
 
 class Shipped(NamedTuple):
@@ -76,14 +76,14 @@ OFFLINE = {
   'quantile': Shipped(
     'FixedReplayQuantileAgent',
     {**ADAM, **QUANTILES},
-    {'network': gym_helpers.CartpoleQuantileNetwork, 'num_atoms': 5},
+    {'network': cartpole_networks.CartpoleQuantileNetwork, 'num_atoms': 5},
     [33.06236, 26.82363, 32.58493],
   ),
   'multi_head_dqn': Shipped(
     'FixedReplayMultiHeadDQNAgent',
     {**ADAM, **ensemble(200, 'IDENTITY')},
     {
-      'network': gym_helpers.CartpoleMultiHeadQNetwork,
+      'network': cartpole_networks.CartpoleMultiHeadQNetwork,
       'transform_strategy': 'STOCHASTIC',
       'num_heads': 5,
     },
@@ -102,7 +102,10 @@ OFFLINE = {
   'multi_network_rem': Shipped(
     'FixedReplayMultiNetworkDQNAgent',
     {**ADAM, **ensemble(4, 'STOCHASTIC')},
-    {'network': gym_helpers.CartpoleMultiNetworkQNetwork, 'num_networks': 2},
+    {
+      'network': cartpole_networks.CartpoleMultiNetworkQNetwork,
+      'num_networks': 2,
+    },
     [0.3445185, 0.273424, 0.3125557],
   ),
 }

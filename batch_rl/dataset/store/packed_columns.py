@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 

@@ -15,53 +15,16 @@ NAME = 'rl_unplugged'
 FOLDER = 'atari_episodes_ordered'
 SHUFFLED_COUNT = 100
 # Games of the DQN Replay Dataset that RL Unplugged has.
-GAMES = (
-  'Alien',
-  'Amidar',
-  'Assault',
-  'Asterix',
-  'Atlantis',
-  'BankHeist',
-  'BattleZone',
-  'BeamRider',
-  'Boxing',
-  'Breakout',
-  'Carnival',
-  'Centipede',
-  'ChopperCommand',
-  'CrazyClimber',
-  'DemonAttack',
-  'DoubleDunk',
-  'Enduro',
-  'FishingDerby',
-  'Freeway',
-  'Frostbite',
-  'Gopher',
-  'Gravitar',
-  'Hero',
-  'IceHockey',
-  'Jamesbond',
-  'Kangaroo',
-  'Krull',
-  'KungFuMaster',
-  'MsPacman',
-  'NameThisGame',
-  'Phoenix',
-  'Pong',
-  'Pooyan',
-  'Qbert',
-  'Riverraid',
-  'RoadRunner',
-  'Robotank',
-  'Seaquest',
-  'SpaceInvaders',
-  'StarGunner',
-  'TimePilot',
-  'UpNDown',
-  'VideoPinball',
-  'WizardOfWor',
-  'YarsRevenge',
-  'Zaxxon',
+GAMES = tuple(
+  """
+  Alien Amidar Assault Asterix Atlantis BankHeist BattleZone BeamRider
+  Boxing Breakout Carnival Centipede ChopperCommand CrazyClimber
+  DemonAttack DoubleDunk Enduro FishingDerby Freeway Frostbite Gopher
+  Gravitar Hero IceHockey Jamesbond Kangaroo Krull KungFuMaster MsPacman
+  NameThisGame Phoenix Pong Pooyan Qbert Riverraid RoadRunner Robotank
+  Seaquest SpaceInvaders StarGunner TimePilot UpNDown VideoPinball
+  WizardOfWor YarsRevenge Zaxxon
+  """.split()
 )
 RUNS = (1, 2, 3, 4, 5)
 _COUNT = 50

@@ -139,9 +139,13 @@ _FUNCTION = Setting(
   'a class or function as @Name',
   lambda value: not isinstance(value, _LITERALS),
 )
+_DEVICE_PARTS = re.compile(
+  r'(/?(job:\w+|replica:\d+|task:\d+|(device:)?[cgt]pu:(\d+|\*)))*',
+  re.IGNORECASE,
+)
 _DEVICE = Setting(
   "a device in quotes, e.g. '/gpu:0'",
-  lambda value: isinstance(value, str),
+  lambda value: isinstance(value, str) and bool(_DEVICE_PARTS.fullmatch(value)),
   none=True,
   is_text=True,
 )

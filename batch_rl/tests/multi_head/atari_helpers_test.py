@@ -4,7 +4,8 @@ import pytest
 import tensorflow as tf
 from dopamine.discrete_domains import gym_lib
 
-from batch_rl.multi_head import atari_helpers, gym_helpers, networks
+from batch_rl.multi_head import atari_helpers, networks
+from batch_rl.tests import cartpole_networks
 
 TORSO = ('Conv', 'Conv_1', 'Conv_2', 'fully_connected', 'fully_connected_1')
 
@@ -42,15 +43,15 @@ def run(outputs):
 @pytest.mark.parametrize(
   'network',
   [
-    gym_helpers.CartpoleMultiHeadQNetwork,
-    gym_helpers.CartpoleQuantileNetwork,
-    gym_helpers.CartpoleMultiNetworkQNetwork,
+    cartpole_networks.CartpoleMultiHeadQNetwork,
+    cartpole_networks.CartpoleQuantileNetwork,
+    cartpole_networks.CartpoleMultiNetworkQNetwork,
   ],
 )
 def test_q_values_are_the_mean_of_the_estimates(network):
   built = network(3, 7, name='Online')
   outputs = built(tf.constant(STATES))
-  if network is gym_helpers.CartpoleMultiNetworkQNetwork:
+  if network is cartpole_networks.CartpoleMultiNetworkQNetwork:
     single = [subnet(tf.constant(STATES)).q_values for subnet in built.layers]
     (estimates, q_values), single = run([outputs, single])
     np.testing.assert_array_equal(estimates, np.stack(single, axis=2))

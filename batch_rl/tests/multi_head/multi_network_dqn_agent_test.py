@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.multi_head import gym_helpers, multi_network_dqn_agent
+from batch_rl.multi_head import multi_network_dqn_agent
+from batch_rl.tests import cartpole_networks
 from batch_rl.utils import seeding
 
 OBSERVATION = np.array([0.1, -0.2, 0.3, 0.4])
@@ -19,7 +20,7 @@ def make_multi_network(make_agent):
   return functools.partial(
     make_agent,
     multi_network_dqn_agent.MultiNetworkDQNAgent,
-    network=gym_helpers.CartpoleMultiNetworkQNetwork,
+    network=cartpole_networks.CartpoleMultiNetworkQNetwork,
     num_networks=3,
     epsilon_fn=lambda *args: 0.0,
   )
