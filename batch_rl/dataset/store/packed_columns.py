@@ -143,7 +143,7 @@ def of_whole_episodes(
   truncated: Iterable[int],
   frame_shape: tuple[int, ...],
   frame_dtype: np.dtype,
-  sources: Mapping[str, Mapping],
+  sources: Mapping[str, dict[str, Any]],
 ) -> Columns:
   """Returns the columns of a shard of whole episodes; see `Columns`."""
   rows = len(action)
