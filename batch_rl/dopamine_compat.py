@@ -137,6 +137,14 @@ def _silence_gym():
 
 
 @contextlib.contextmanager
+def _silence_deprecations():
+  """Silences gin and TensorFlow Probability, and undoes their changes of filters."""
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore', DeprecationWarning)
+    yield
+
+
+@contextlib.contextmanager
 def _provide_estimator():
   """Provides the one class of `tf.estimator` that gin subclasses.
 
@@ -149,8 +157,7 @@ def _provide_estimator():
     tf.estimator = types.SimpleNamespace(
       SessionRunHook=tf.compat.v1.train.SessionRunHook
     )
-  with warnings.catch_warnings():
-    warnings.simplefilter('ignore', DeprecationWarning)  # of distutils
+  with _silence_deprecations():
     yield
 
 
@@ -232,6 +239,8 @@ _AROUND_IMPORT = {
   'tensorflow.python.util.numpy_compat': _hand_arrays_over,
   'tf_keras.src.engine.data_adapter': lambda: _defer(['pandas']),
   'gym': _silence_gym,
+  'tensorflow_probability': _silence_deprecations,
+  'tensorflow_probability.substrates.jax': _silence_deprecations,
   'gin.tf': _provide_estimator,
   'dopamine.tf.agents': _use_graph_mode,
   'dopamine.discrete_domains.atari_lib': _use_our_atari,

@@ -250,13 +250,8 @@ class LossAgent(gin_signatures.ForwardedParameters):
       value: Scalar, or a tensor whose mean is shown.
 
     Raises:
-      ValueError: If the name is taken, or the value is no number.
+      ValueError: If the name is taken.
     """
-    value = tf.convert_to_tensor(value)
-    if value.dtype == tf.string:
-      raise ValueError(
-        f'{type(self).__name__}.loss logs {name!r}, a string: log numbers.'
-      )
     if name in ('Loss', *self._scalars):
       raise ValueError(
         f'{type(self).__name__}.loss logs another scalar by the name {name!r}: '

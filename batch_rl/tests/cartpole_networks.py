@@ -11,12 +11,12 @@ from dopamine.discrete_domains import gym_lib
 from batch_rl.multi_head import networks
 
 
-@gin.configurable(denylist=['num_actions', 'num_outputs', 'name'])
+@gin.configurable(denylist=['num_actions', 'num_heads', 'name'])
 class CartpoleMultiHeadQNetwork(networks.MultiHead, gym_lib.CartpoleDQNNetwork):
   """CartPole's network with several heads."""
 
 
-@gin.configurable(denylist=['num_actions', 'num_outputs', 'name'])
+@gin.configurable(denylist=['num_actions', 'num_atoms', 'name'])
 class CartpoleQuantileNetwork(networks.Quantile, gym_lib.CartpoleDQNNetwork):
   """CartPole's network with several quantiles per action."""
 
