@@ -132,15 +132,8 @@ def _hand_arrays_over():
 @contextlib.contextmanager
 def _silence_gym():
   """Silences Gym's note that it is unmaintained; Dopamine still imports it."""
-  with contextlib.redirect_stderr(io.StringIO()):
-    yield
-
-
-@contextlib.contextmanager
-def _silence_deprecations():
-  """Silences gin and TensorFlow Probability, and undoes their changes of filters."""
-  with warnings.catch_warnings():
-    warnings.simplefilter('ignore', DeprecationWarning)
+  # gym changes the filters of warnings.
+  with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
     yield
 
 
@@ -157,8 +150,7 @@ def _provide_estimator():
     tf.estimator = types.SimpleNamespace(
       SessionRunHook=tf.compat.v1.train.SessionRunHook
     )
-  with _silence_deprecations():
-    yield
+  yield
 
 
 @contextlib.contextmanager
@@ -239,8 +231,6 @@ _AROUND_IMPORT = {
   'tensorflow.python.util.numpy_compat': _hand_arrays_over,
   'tf_keras.src.engine.data_adapter': lambda: _defer(['pandas']),
   'gym': _silence_gym,
-  'tensorflow_probability': _silence_deprecations,
-  'tensorflow_probability.substrates.jax': _silence_deprecations,
   'gin.tf': _provide_estimator,
   'dopamine.tf.agents': _use_graph_mode,
   'dopamine.discrete_domains.atari_lib': _use_our_atari,
