@@ -118,8 +118,7 @@ class Bar(tqdm.tqdm):
   def __init__(self, progress: Progress, about: dict[str, Any], **kwargs: Any):
     self._progress, self._about = progress, about
     self._count = kwargs['initial']
-    self._begun = (time.monotonic(), self._count)
-    self._last = (0.0, self._count)  # The first update is written.
+    self._begun = self._last = (time.monotonic(), self._count)
     self._is_closed = False
     super().__init__(**kwargs)
 

@@ -159,12 +159,11 @@ def _read_to_resume(
       [f'{path} has no run_id: copy "run" of a checkpoint.json'],
       accept_changes,
     )
-  run_id = found[-1].run_id()
-  if run_id not in (None, record.get('run_id')):
+  elif found[-1].run_id() not in (None, record['run_id']):
     refuse_or_note(
       record,
       f'{path} is not of the run that wrote the checkpoints',
-      [f'- run_id = {record.get("run_id")}', f'+ run_id = {run_id}'],
+      [f'- run_id = {record["run_id"]}', f'+ run_id = {found[-1].run_id()}'],
       accept_changes,
     )
   return record

@@ -105,6 +105,13 @@ def test_a_run_without_a_record_is_refused(base_dir, content):
   assert accepted['run_id'] and len(accepted['changes']) == 1
 
 
+def test_the_record_of_another_run_is_refused(base_dir):
+  path = base_dir / 'run.json'
+  path.write_text(json.dumps(json.loads(path.read_text()) | {'run_id': 'b'}))
+  with pytest.raises(ValueError, match='run_id = b'):
+    resume(base_dir)
+
+
 def test_records_of_older_versions_resume(base_dir):
   """They had fewer entries, and checkpoints of Dopamine's checkpointer."""
   shutil.rmtree(base_dir / 'checkpoints')
