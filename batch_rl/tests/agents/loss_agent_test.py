@@ -13,9 +13,9 @@ OfflineDQN = cartpole.OFFLINE_CLASSES['dqn']
 
 @pytest.fixture
 def make_agent(log_dir):
-  def make(class_, **kwargs):
+  def make(class_, name='dqn', **kwargs):
     settings = {**cartpole.SHARED_SETTINGS, **kwargs}
-    return cartpole.build_offline_agent('dqn', log_dir, class_, **settings)
+    return cartpole.build_offline_agent(name, log_dir, class_, **settings)
 
   return make
 
@@ -23,8 +23,17 @@ def make_agent(log_dir):
 @pytest.fixture
 def make_actor(make_agent):
   """Returns a function that builds an agent that only acts."""
-  with fixed_replay_agent.without_data():
-    yield make_agent
+
+  def make(class_):
+    with fixed_replay_agent.without_data():
+      return make_agent(class_)
+
+  return make
+
+
+def update_graph(agent):
+  (update,) = agent._loop._update._list_all_concrete_functions()
+  return update.graph
 
 
 class Penalised(OfflineDQN):
@@ -60,7 +69,13 @@ def test_a_loss_adds_to_that_of_its_base(make_agent, tmp_path):
   agent.begin_iteration(0, updates=10)
   agent.training_steps = 40
   assert list(agent.train_steps(40)) == found[0][10:]
-  logged = cartpole.read_summaries(agent, tmp_path)
+  agent.summary_writer.flush()
+  (path,) = tmp_path.iterdir()
+  logged = {
+    (value.tag, event.step): value.simple_value
+    for event in tf.compat.v1.train.summary_iterator(str(path))
+    for value in event.summary.value
+  }
   assert logged['Losses/Loss', 12] == np.float32(found[0][3])
   assert logged['Losses/Step', 12] == logged['Losses/SameStep', 12] == 12
   assert logged['Losses/Penalty', 12] > 0
@@ -71,13 +86,16 @@ def test_a_loss_adds_to_that_of_its_base(make_agent, tmp_path):
   assert agent.training_steps == 18
   np.testing.assert_array_equal(cartpole.weights(agent, 'Target'), before)
   # Outputs are computed once: 3 layers of 2 networks, 2 gradients a layer.
-  (update,) = agent._loop._update._list_all_concrete_functions()
-  types = [op.type for op in update.graph.get_operations()]
+  types = [op.type for op in update_graph(agent).get_operations()]
   assert types.count('MatMul') == 6 + 6
 
 
 class TwoDraws(OfflineDQN):
-  """Logs how much draws of the same shape have in common."""
+  """Logs how much draws of the same shape have in common, and counts the updates."""
+
+  def _build_train_op(self):
+    self.count = tf.Variable(0, trainable=False)
+    return tf.group(super()._build_train_op(), self.count.assign_add(1))
 
   def loss(self, batch):
     names = 'tau', 'tau_prime', 'tau'
@@ -90,10 +108,20 @@ class TwoDraws(OfflineDQN):
 
 
 def test_draws_of_a_loss_have_independent_seeds(make_agent):
-  agent = make_agent(TwoDraws)
-  scalars, _ = agent._loop.run(agent._sess, 0, 20)
+  """In an agent whose train op has the update of its base."""
+  agent, plain = make_agent(TwoDraws), make_agent(OfflineDQN)
+  for trained in (agent, plain):
+    list(trained.train_steps(20))
+  assert agent._sess.run(agent.count) == 5
+  own, others = (cartpole.weights(a, 'Online') for a in (agent, plain))
+  np.testing.assert_array_equal(own, others)
+
+  with agent._sess.graph.as_default():
+    loop = agent.build_loop(agent._replay.next_batch, agent._replay.ready)
+  scalars, _ = loop.run(agent._sess, 0, 20)
   found = dict(zip(agent._scalar_names, scalars.T, strict=True))
-  # The mean of 20,000 products is 1 if draws are equal, otherwise 0 +- 0.007.
+  # The mean of 20,000 products has the standard deviation 0.007; of equal draws, it
+  # is 1.
   for i, expected in ((1, 0), (2, 1), (3, 0)):
     np.testing.assert_allclose(found[f'Product{i}'], expected, atol=0.05)
   assert len(set(found['First'])) == 5
@@ -114,14 +142,14 @@ def of_python(agent, batch, losses):
   return losses + tf.ensure_shape(one, ())
 
 
-def lost_summary(agent, batch, losses):
-  tf.compat.v1.summary.scalar('Reward', tf.reduce_mean(batch.reward))
-  return losses
-
-
 def own_batch(agent, batch, losses):
   """Uses a batch of Dopamine's, which one `session.run` draws once."""
   return tf.square(agent._build_target_q_op()) + losses
+
+
+def lost_summary(agent, batch, losses):
+  tf.compat.v1.summary.scalar('Reward', tf.reduce_mean(batch.reward))
+  return losses
 
 
 def second_loss(agent, batch, losses):
@@ -149,20 +177,31 @@ def built(log_dir):
 @pytest.mark.parametrize(
   ('mistake', 'message'),
   [
-    (own_batch, 'uses the tensor'),
+    (own_batch, 'Mistaken.loss, or the optimizer, uses the tensor'),
     (second_loss, "'Loss'"),
     (lost_summary, r'self.log_scalar'),
     (of_python, 'PyFunc'),
-    (lambda _, batch, losses: batch.reward + 0, 'online network'),
-    (lambda *_: None, 'None.*float32'),
-    (lambda _, batch, losses: losses[1:], r'\(31,\).*\(32,\)'),
-    (lambda _, batch, losses: losses[:, None], r'\(32, 1\).*\(32,\)'),
-    (lambda _, batch, losses: tf.cast(losses, tf.float64), 'float64'),
+    (
+      lambda agent, batch, losses: batch.reward + tf.stop_gradient(losses),
+      'Mistaken.loss does not depend on the online network',
+    ),
+    (lambda agent, batch, losses: None, 'None.*float32'),
+    (lambda agent, batch, losses: tf.reduce_mean(losses), r'\(\).*\(32,\)'),
+    (lambda agent, batch, losses: losses[1:], r'\(31,\).*\(32,\)'),
+    (lambda agent, batch, losses: losses[:, None], r'\(32, 1\).*\(32,\)'),
+    (lambda agent, batch, losses: tf.cast(losses, tf.float64), 'float64'),
+    (
+      lambda agent, batch, losses: losses * tf.random.uniform(()),
+      'RandomUniform.*batch.seed',
+    ),
     (in_a_function, 'RandomStandardNormal.*batch.seed'),
-    (lambda _, batch, losses: losses + tf.zeros(31), '32 and 31'),
-    (Clipped(), 'Clipped .*minimize'),
+    (lambda agent, batch, losses: losses + tf.zeros(31), 'are 32 and 31'),
+    (Clipped(), 'Clipped of FixedReplayDQNAgent overrides minimize'),
     (tf.keras.optimizers.Adam(), 'Adam of .*tf.compat.v1.train'),
-    (tf.compat.v1.train.AdamOptimizer(tf.constant(0.1)), 'learning rate'),
+    (
+      tf.compat.v1.train.AdamOptimizer(tf.constant(0.1)),
+      'learning rate of FixedReplayDQNAgent is a tensor',
+    ),
   ],
 )
 def test_mistakes_are_refused(built, monkeypatch, mistake, message):
@@ -180,7 +219,7 @@ OBSERVATIONS = np.random.default_rng(0).uniform(-2, 2, (20, 4))
 
 
 def select(agent, states):
-  """Returns actions of emulators side by side."""
+  """Returns actions of emulators side by side; each has its own generator."""
   generators = [np.random.default_rng(i) for i in states]
   observations = OBSERVATIONS[states].reshape(-1, 1, 4, 1)
   return agent.select_actions(observations, generators).tolist()
@@ -199,6 +238,13 @@ class Sampled(OfflineDQN):
     return tf.random.stateless_categorical(logits, 1, seed)[:, 0]
 
 
+class MaskedByDopamine(OfflineDQN):
+  def _build_networks(self):
+    super()._build_networks()
+    q_values = self._net_outputs.q_values
+    self._q_argmax = 2 + tf.argmax(q_values[:, 2:], axis=1)[0]
+
+
 class OwnSelection(OfflineDQN):
   def _select_action(self):
     return 2 if super()._select_action() == 2 else 3
@@ -209,6 +255,7 @@ class OwnSelection(OfflineDQN):
   [
     (Masked, {2, 3, 4}),
     (Sampled, {0, 1, 2, 3, 4}),
+    (MaskedByDopamine, {2, 3, 4}),
     (OwnSelection, {2, 3}),
   ],
 )

@@ -10,10 +10,15 @@ from batch_rl.agents import policies
 
 Outputs = collections.namedtuple('Outputs', 'q_values')
 LOGITS = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+SEEDS = np.random.default_rng(1).integers(2**31, size=(6, 2))
 
 
 def greedy(outputs, seed):
   return tf.argmax(outputs.q_values, axis=1)
+
+
+def sampled(outputs, seed):
+  return tf.random.stateless_categorical(outputs.q_values, 1, seed)[:, 0]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +32,7 @@ class MyAgent:
 
 
 def choose(function, logits, seeds):
-  """Returns actions by a function or the class of an agent."""
+  """Returns actions by a function or the class of an agent, and whether they vary."""
   placeholder = tf.compat.v1.placeholder(tf.float32, (None, 4))
   outputs = Outputs(placeholder)
   agent = function() if isinstance(function, type) else MyAgent()
@@ -36,7 +41,24 @@ def choose(function, logits, seeds):
   choice = policies.ActionChoice(agent, outputs)
   actions = choice(outputs, tf.constant(seeds))
   with tf.compat.v1.Session() as session:
-    return session.run(actions, {placeholder: logits})
+    return session.run(actions, {placeholder: logits}), choice.draws
+
+
+def test_samples_follow_the_policy():
+  count = 4000
+  seeds = np.random.default_rng(2).integers(2**31, size=(count, 2))
+  logits = np.tile(LOGITS[:1], (count, 1))
+  actions, draws = choose(sampled, logits, seeds)
+  assert draws and not choose(greedy, logits, seeds)[1]
+  assert actions.dtype == np.int64
+  expected = count * np.exp(LOGITS[0]) / np.exp(LOGITS[0]).sum()
+  counts = np.bincount(actions, minlength=4)
+  assert np.sum((counts - expected) ** 2 / expected) < 16.3  # p = 0.001
+
+
+class ByMode(MyAgent):
+  def choose_actions(self, outputs, seed):
+    return greedy(outputs, seed) * int(self.eval_mode)
 
 
 class ByStep(MyAgent):
@@ -58,15 +80,20 @@ def of_another_tensor(outputs, seed):
 @pytest.mark.parametrize(
   ('function', 'message'),
   [
-    (lambda outputs, seed: outputs.q_values[:, 0], r'float32.*\(n,\)'),
+    (lambda outputs, seed: outputs.q_values, r'float32.*\(n,\)'),
     (lambda outputs, seed: greedy(outputs, seed)[0], r'\(n,\)'),
+    (lambda outputs, seed: tf.zeros(1, tf.int64), r'\(n,\)'),
     (lambda outputs, seed: None, r'None.*\(n,\)'),
-    (lambda *_: tf.random.categorical(LOGITS, 1)[:, 0], 'Multinomial'),
+    (
+      lambda outputs, seed: tf.random.categorical(outputs.q_values, 1)[:, 0],
+      'Multinomial',
+    ),
     (of_another_tensor, 'uses the tensor'),
     (by_chance, 'depends on'),
+    (ByMode, 'depends on eval_mode'),
     (ByStep, 'depends on .*training_steps'),
   ],
 )
 def test_mistakes_are_refused(function, message):
   with pytest.raises(ValueError, match=f'choose_actions.*{message}'):
-    choose(function, LOGITS, np.ones((6, 2), int))
+    choose(function, LOGITS, SEEDS)

@@ -1,13 +1,19 @@
 """Frames in the device's memory: places, the same batches, and refusals."""
 
+import contextlib
+import logging
+import time
+
 import gin
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensorflow.python.framework import kernels
 
 from batch_rl.dataset.sampling import sampler as sampler_lib
+from batch_rl.dataset.shards import shard_reader
 from batch_rl.dataset.store import shard_packing, store
 from batch_rl.fixed_replay.replay_memory import (
   device_frames,
@@ -17,6 +23,7 @@ from batch_rl.tests import cartpole, observations, ring_logs, shards
 from batch_rl.utils import machine
 
 Wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
+MEMORY = 'WrappedFixedReplayBuffer'
 
 
 # --- places of frames -----------------------------------------------------------
@@ -108,72 +115,116 @@ def logs(tmp_path_factory):
   return {kind: directory / kind for kind in observations.KINDS}
 
 
-@pytest.mark.parametrize(
-  ('kind', 'ways'),
-  [
-    *((kind, {'update_horizon': 3}) for kind in observations.KINDS),
-    ('planes', {'stack_size': 1, 'prefetch': 0}),
-    ('planes', {'prefetch': 100, 'suffix': 1}),
-    ('planes', {'num_buffers': 1, 'iterations': 4}),
-    ('planes', {'num_buffers': 2, 'subset': 'random_trajectories(0.5)'}),
-    ('planes', {'subset': 'last_transitions(20)', 'update_horizon': 5}),
-  ],
-)
-def test_batches_are_the_same(logs, kind, ways):
-  if kind == 'large':
-    ways = {**ways, 'stack_size': 1}
+@pytest.mark.parametrize('kind', observations.KINDS)
+def test_batches_of_any_observations_are_the_same(logs, kind):
+  ways = {'update_horizon': 3, 'stack_size': 1 if kind == 'large' else 3}
   expected = batches(logs[kind], kind, **ways, stack_on_device=False)
   for way in ('frames_on_device', 'stack_on_device'):
     assert_same(expected, batches(logs[kind], kind, **ways, **{way: True}))
 
 
-@pytest.mark.parametrize(('num_buffers', 'loads'), [(None, 2), (1, 4)])
-def test_frames_are_loaded_once_for_the_same_shards(
-  logs, monkeypatch, num_buffers, loads
-):
-  """After an error, again."""
+@pytest.mark.parametrize(
+  'ways',
+  [
+    {'stack_size': 1, 'prefetch': 0},
+    {'prefetch': 100, 'stack_on_device': True, 'suffix': 1},
+    {'num_buffers': 1, 'iterations': 4},
+    {'num_buffers': 2, 'subset': 'random_trajectories(0.5)'},
+    {'subset': 'last_transitions(20)', 'update_horizon': 5},
+  ],
+)
+def test_batches_of_parts_of_the_data_are_the_same(logs, ways):
+  expected = batches(logs['planes'], 'planes', **ways)
+  found = batches(logs['planes'], 'planes', **ways, frames_on_device=True)
+  assert_same(expected, found)
+
+
+@contextlib.contextmanager
+def make_replay(data_dir, **kwargs):
+  """Yields a replay of planes with its frames on the device, and a session."""
   shape, dtype = observations.KINDS['planes']
-  ways = {'observation_dtype': dtype, 'num_buffers': num_buffers, 'seed': 5}
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    replay = Wrapped(
-      str(logs['planes']), None, shape, 2, frames_on_device=True, **ways
+    yield (
+      Wrapped(
+        str(data_dir),
+        None,
+        shape,
+        2,
+        observation_dtype=dtype,
+        seed=5,
+        frames_on_device=True,
+        **kwargs,
+      ),
+      session,
     )
-    run, calls = replay.memory.sampler.store, []
-    original = run.frames
 
-    def frames(rows):
-      calls.append(rows)
-      return original(rows) if len(calls) > 1 else 1 / 0
 
-    monkeypatch.setattr(run, 'frames', frames)
-    replay.begin_iteration(0)
-    with pytest.raises(tf.errors.OpError, match='division by zero'):
-      session.run(replay.transition)
+@pytest.mark.parametrize(('ways', 'loads'), [({}, 1), ({'num_buffers': 1}, 3)])
+def test_frames_are_loaded_once_and_again_for_other_shards(
+  logs, caplog, ways, loads
+):
+  caplog.set_level(logging.INFO, 'absl')
+  with make_replay(logs['planes'], **ways) as (replay, session):
     for iteration in range(3):
       replay.begin_iteration(iteration)
       session.run(replay.transition)
       session.run(replay.transition)
-  assert len(calls) == loads
+  assert caplog.text.count('frames loaded in') == loads
+
+
+def test_a_failed_load_is_repeated(logs, monkeypatch):
+  with make_replay(logs['planes']) as (replay, session):
+    replay.begin_iteration(0)
+    with monkeypatch.context() as patch:
+      patch.setattr(replay.memory.sampler.store, 'frames', lambda rows: 1 / 0)
+      with pytest.raises(tf.errors.OpError, match='division by zero'):
+        session.run(replay.transition)
+    replay.begin_iteration(0)
+    found = session.run(replay.transition)
+  with make_replay(logs['planes']) as (replay, session):
+    replay.begin_iteration(0)
+    assert_same([session.run(replay.transition)], [found])
 
 
 # --- agents ---------------------------------------------------------------------
 
 
+def train(agent, first_values):
+  """Trains from the first state; returns losses and variables."""
+  cartpole.restart(agent, first_values)
+  losses = [loss for count in (50, 7) for loss in agent.train_steps(count)]
+  agent.begin_iteration(1, updates=3)
+  return losses + list(agent.train_steps(31)), cartpole.values(agent)
+
+
 @pytest.mark.parametrize('name', ['dqn', 'multi_head_dqn'])
 def test_agents_learn_the_same_to_the_bit(shared_agents, name):
-  agents = shared_agents(name), shared_agents(name, frames_on_device=True)
-  first_values = cartpole.values(agents[0])
-  found = []
-  for agent in agents:
-    cartpole.restart(agent, first_values)
-    losses = [loss for count in (50, 7) for loss in agent.train_steps(count)]
-    agent.begin_iteration(1, updates=3)
-    losses += agent.train_steps(31)
-    found.append((losses, cartpole.values(agent)))
-  (losses, variables), (others, other_variables) = found
-  assert losses == others and variables.keys() == other_variables.keys()
-  for name, array in variables.items():
-    np.testing.assert_array_equal(array, other_variables[name], err_msg=name)
+  agent = shared_agents(name)
+  first_values = cartpole.values(agent)
+  losses, variables = train(agent, first_values)
+  other = shared_agents(name, frames_on_device=True)
+  assert cartpole.values(other).keys() == first_values.keys()
+  saved = other._saver.as_saver_def(), agent._saver.as_saver_def()
+  assert saved[0] == saved[1]
+  found, others = train(other, first_values)
+  assert found == losses
+  for variable, array in variables.items():
+    np.testing.assert_array_equal(array, others[variable], err_msg=variable)
+
+
+def test_an_agent_waits_while_frames_are_loaded(log_dir, monkeypatch):
+  decode = device_frames.DeviceFrames._decode
+
+  def slow(self):
+    time.sleep(0.2)
+    return decode(self)
+
+  monkeypatch.setattr(device_frames.DeviceFrames, '_decode', slow)
+  gin.bind_parameter(f'{MEMORY}.frames_on_device', True)
+  agent = cartpole.build_offline_agent('dqn', log_dir)
+  begin = time.monotonic()
+  assert len(list(agent.train_steps(8))) == 2
+  assert 0.2 <= agent.seconds_waited <= time.monotonic() - begin
 
 
 def test_frames_stay_on_the_agents_device(log_dir, monkeypatch):
@@ -189,7 +240,7 @@ def test_frames_stay_on_the_agents_device(log_dir, monkeypatch):
   monkeypatch.setattr(
     tf, 'device', lambda n: device('/cpu:0' if n == '/cpu:*' else n)
   )
-  gin.bind_parameter('WrappedFixedReplayBuffer.frames_on_device', True)
+  gin.bind_parameter(f'{MEMORY}.frames_on_device', True)
   agent = cartpole.build_offline_agent('dqn', log_dir, tf_device='/cpu:1')
   metadata = tf.compat.v1.RunMetadata()
   agent._sess.run(
@@ -208,7 +259,69 @@ def test_frames_stay_on_the_agents_device(log_dir, monkeypatch):
   assert not any(name.startswith('while/') for name in sent)
 
 
+def has_gpu_kernel(op):
+  """Returns whether a kernel for GPUs is registered for an operation's types."""
+  for kernel in kernels.get_registered_kernels_for_op(op.type).kernel:
+    if kernel.device_type in ('GPU', 'DEFAULT') and all(
+      op.get_attr(constraint.name) in constraint.allowed_values.list.type
+      for constraint in kernel.constraint
+    ):
+      return True
+  return False
+
+
+@pytest.mark.parametrize('kind', observations.KINDS)
+@pytest.mark.parametrize(
+  'ways', [{'frames_on_device': True}, {'stack_on_device': True}]
+)
+@pytest.mark.skipif(
+  not any(
+    kernel.device_type == 'GPU'
+    for kernel in kernels.get_registered_kernels_for_op('MatMul').kernel
+  ),
+  reason='TensorFlow was built without GPU kernels',
+)
+def test_operations_on_frames_have_gpu_kernels(logs, kind, ways, monkeypatch):
+  """Otherwise TensorFlow would take the frames back to the host."""
+  monkeypatch.setattr(device_frames, '_is_host', lambda device: False)
+  monkeypatch.setattr(device_frames, '_free_memory', lambda device: None)
+  shape, dtype = observations.KINDS[kind]
+  with tf.Graph().as_default() as graph:
+    replay = Wrapped(
+      str(logs[kind]),
+      None,
+      shape,
+      2,
+      observation_dtype=dtype,
+      update_horizon=2,
+      **ways,
+    )
+    before = set(graph.get_operations())
+    replay.unpack(
+      [
+        tf.compat.v1.placeholder(dtype, shape)
+        for dtype, shape in replay._arrays.types.values()
+      ]
+    )
+    added = [op for op in graph.get_operations() if op not in before]
+    loading = 'VarHandleOp', 'AssignVariableOp'
+    added += [op for op in before if op.type in loading]
+  assert len(added) > 8
+  assert [op.type for op in added if not has_gpu_kernel(op)] == []
+
+
 # --- refusals -------------------------------------------------------------------
+
+
+def test_frames_that_do_not_fit_are_refused_before_packing(logs, monkeypatch):
+  def pack(*args, **kwargs):
+    raise AssertionError('packed')
+
+  monkeypatch.setattr(shard_packing, 'pack', pack)
+  monkeypatch.setattr(machine, 'available_memory', lambda: 40_000)
+  message = '3.92e-05 GB of memory for 98 frames, but of 4e-05 GB'
+  with pytest.raises(ValueError, match=message):
+    batches(logs['planes'], 'planes', frames_on_device=True)
 
 
 def test_a_small_subset_needs_little_memory(logs, monkeypatch):
@@ -218,15 +331,9 @@ def test_a_small_subset_needs_little_memory(logs, monkeypatch):
   ways = {'subset': 'first_transitions(20)', 'iterations': 1}
   found = batches(logs['planes'], 'planes', **ways, frames_on_device=True)
   assert_same(batches(logs['planes'], 'planes', **ways), found)
-
-  def pack(*args, **kwargs):
-    raise AssertionError('packed')
-
   # Those of the steps are checked first, before packing.
   for free, frames in ((11_500, 26), (8_000, 20)):
     monkeypatch.setattr(machine, 'available_memory', lambda free=free: free)
-    if frames == 20:
-      monkeypatch.setattr(shard_packing, 'pack', pack)
     with pytest.raises(ValueError, match=f' for {frames} frames, but of'):
       batches(logs['planes'], 'planes', **ways, frames_on_device=True)
 
@@ -254,16 +361,49 @@ def test_the_memory_of_a_gpu_counts(monkeypatch):
   frames.check(10**12)
 
 
+class Uncompressed(fixed_replay_buffer.FixedReplayBuffer):
+  """A buffer of uncompressed shards."""
+
+  def _load_buffer(self, suffix):
+    raise AssertionError('loaded')
+
+
+class WrappedUncompressed(Wrapped):
+  """The buffer in a graph."""
+
+  memory_class = Uncompressed
+
+
 @pytest.mark.parametrize(
-  ('ways', 'message'),
+  ('class_', 'ways', 'message'),
   [
-    ({'frames_on_device': 'yes'}, "='yes'"),
-    ({'stack_on_device': False}, 'stack_on_device=False'),
-    ({'start_early': True}, 'start_early=True'),
-    ({'deterministic': False}, 'start_early=True'),
+    (Wrapped, {'frames_on_device': 'yes'}, "='yes' is neither True nor False"),
+    (Wrapped, {'frames_on_device': 1}, '=1 is neither True nor False'),
+    (Wrapped, {'stack_on_device': False}, 'contradicts stack_on_device=False'),
+    (Wrapped, {'start_early': True}, 'start_early=True contradicts frames'),
+    (Wrapped, {'deterministic': False}, 'start_early=True contradicts frames'),
+    (WrappedUncompressed, {}, 'so frames_on_device would have no effect'),
   ],
 )
-def test_contradictions_are_refused(logs, ways, message):
-  ways = {'frames_on_device': True, **ways}
+def test_contradictions_are_refused(logs, class_, ways, message):
   with pytest.raises(ValueError, match=message):
-    Wrapped(str(logs['planes']), None, (10, 10, 4), 2, **ways)
+    class_(
+      str(logs['planes']),
+      None,
+      (10, 10, 4),
+      2,
+      **{'frames_on_device': True, **ways},
+    )
+
+
+def test_damage_ends_in_one_line(log_dir, tmp_path):
+  directory = tmp_path / 'store'
+  store.convert(str(log_dir), str(directory))
+  path = directory / 'shard-1.bin'
+  content = bytearray(path.read_bytes())
+  content[10] ^= 1
+  path.write_bytes(content)
+  gin.bind_parameter(f'{MEMORY}.frames_on_device', True)
+  agent = cartpole.build_offline_agent('dqn', directory)
+  with pytest.raises(shard_reader.DataError, match='shard-1.bin is damaged'):
+    list(agent.train_steps(10))

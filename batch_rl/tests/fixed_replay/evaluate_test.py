@@ -1,7 +1,7 @@
 """Evaluation of checkpoints from the command line, without the data."""
 
-import functools
 import json
+import pickle
 import re
 import shutil
 import types
@@ -15,6 +15,18 @@ import tensorflow as tf
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import evaluate, train, vector_evaluation
 from batch_rl.tests import programs
+
+
+@gin.configurable
+class DeeperNetwork(programs.TinyNetwork):
+  """A network with another layer."""
+
+  def __init__(self, num_actions, name=None):
+    super().__init__(num_actions, name)
+    self.first = tf.keras.layers.Dense(2)
+
+  def call(self, state):
+    return super().call(self.first(tf.cast(state, tf.float32)))
 
 
 @pytest.fixture(scope='module')
@@ -103,7 +115,7 @@ def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path, monkeypatch):
 
 
 def refusal(monkeypatch, capsys, base_dir, **options):
-  """Returns the line that refuses an evaluation, before any episode."""
+  """Returns the line by which an evaluation is refused, before any episode."""
   with pytest.raises(SystemExit) as exit_:
     evaluate_here(monkeypatch, base_dir=str(base_dir), **options)
   assert exit_.value.code == 2
@@ -115,11 +127,13 @@ def refusal(monkeypatch, capsys, base_dir, **options):
 
 def test_bindings_replace_the_runs_settings(base_dir, monkeypatch):
   path = base_dir / 'evaluations' / 'evaluate-1.json'
+  environments = 'FixedReplayRunner.evaluation_environments=1'
   for bindings, number, expected in (
+    ([environments], None, (1, [40])),
     ([], 3, (3, [40] * 3)),
     (
       [
-        'FixedReplayRunner.evaluation_environments=1',
+        environments,
         'AnyAgent.epsilon_eval=0.5',
         'FixedReplayRunner.max_steps_per_episode=7',
         'FixedReplayRunner.evaluation_steps=14',
@@ -145,13 +159,17 @@ def test_mistakes_are_one_line(copied, tmp_path, monkeypatch, capsys):
   damaged.mkdir()
   (damaged / 'run.json').write_text('{"agent": "dqn", "replay_dir": "/d"}')
   for base_dir, options, message in (
-    (tmp_path, {}, 'run.json'),
-    (damaged, {}, 'gin_config'),
-    (copied, {'checkpoints': '7'}, '0, 1'),
+    (tmp_path, {}, 'has no run.json'),
+    (damaged, {}, 'run.json is damaged: it has no gin_config'),
+    (copied, {'checkpoints': '7'}, 'only of 0, 1'),
     (copied, {'checkpoints': 'first'}, '--checkpoints=first'),
-    (copied, {'video': 'a.avi'}, '.mp4'),
+    (copied, {'video': 'a.avi'}, '.gif or .mp4'),
+    (copied, {'video': ''}, 'An empty name does not end'),
   ):
     assert message in refusal(monkeypatch, capsys, base_dir, **options)
+  done = programs.run(programs.command('fixed_replay.evaluate'))
+  assert done.returncode == 2 and 'missing --base_dir' in done.stderr
+  assert done.stderr.count('\n') == 1 and 'error: ' in done.stderr
 
 
 @pytest.fixture
@@ -175,12 +193,29 @@ def be_another_iteration(folder):
   shutil.copytree(folder.parent / 'ckpt-0', folder)
 
 
+def test_checkpoints_of_dopamine_need_no_description(
+  copied, monkeypatch, capsys
+):
+  folder = copied / 'checkpoints'
+  for path in (folder / 'ckpt-1').glob('tf_ckpt-1.*'):
+    shutil.copy(path, folder)
+  shutil.rmtree(folder / 'ckpt-1')
+  bundle = folder / 'ckpt.1'
+  bundle.write_bytes(pickle.dumps({'logs': {}, 'current_iteration': 1}))
+  (folder / 'sentinel_checkpoint_complete.1').touch()
+  evaluate_here(monkeypatch, base_dir=str(copied), evaluation_steps=1)
+  (copied / 'evaluations' / 'evaluate-1.json').unlink()
+  bundle.write_bytes(bundle.read_bytes()[:-9])
+  assert 'ckpt.1' in refusal(monkeypatch, capsys, copied)
+
+
 @pytest.mark.parametrize(
   ('damage', 'chosen', 'problem'),
   [
-    (flip_a_byte, 'last', 'tf_ckpt-1.data-00000-of-00001'),
-    (be_another_iteration, '1,0', 'iteration 0'),
-    (lambda folder: (folder / 'state.pickle').unlink(), 'all', 'state.pickle'),
+    (flip_a_byte, 'last', 'tf_ckpt-1.data-00000-of-00001 is damaged'),
+    (be_another_iteration, '1,0', 'is of the end of iteration 0'),
+    (lambda folder: (folder / 'tf_ckpt-1.index').unlink(), 'all', 'No such'),
+    (lambda folder: (folder / 'state.pickle').unlink(), 'last', 'No such file'),
   ],
 )
 def test_a_damaged_checkpoint_is_refused_before_any_evaluation(
@@ -188,7 +223,7 @@ def test_a_damaged_checkpoint_is_refused_before_any_evaluation(
 ):
   damage(copied / 'checkpoints' / 'ckpt-1')
   printed = refusal(monkeypatch, capsys, copied, checkpoints=chosen)
-  assert 'ckpt-1' in printed and problem in printed
+  assert 'Checkpoint ckpt-1 in' in printed and problem in printed
   assert printed.endswith('--checkpoints=0.\n')
 
 
@@ -203,7 +238,15 @@ def test_a_damaged_checkpoint_is_refused_before_any_evaluation(
       ['stack=2', 'FixedReplayDQNAgent.stack_size=%stack'],
       "'stack_size': 4.*'stack_size': 2",
     ),
-    (None, 'rom_md5 = f{32}.*rom_md5 = [0-9a-f]{32}: .*make_atari.rom_set'),
+    (['AnyAgent.observation_shape=(42, 42)'], r'\(84, 84.*\(42, 42\)'),
+    (
+      ['FixedReplayDQNAgent.network=@DeeperNetwork'],
+      'the agent has a variable Online/',
+    ),
+    (
+      None,
+      'rom_md5 = f{32}.*rom_md5 = [0-9a-f]{32}: .*make_atari.rom_set',
+    ),
     (['FixedReplayDQNAgent.epsilon_eval=2'], 'epsilon_eval=2'),
     (['FixedReplayRunner.evaluation_step=1'], 'evaluation_step'),
   ],
@@ -219,12 +262,25 @@ def test_what_does_not_fit_the_run_is_refused(
   assert re.search(message, printed)
 
 
-@pytest.mark.parametrize('used', [True, False])
-def test_the_precision_is_that_of_the_run(used, copied, monkeypatch, capsys):
+@pytest.mark.parametrize(
+  ('recorded', 'bindings', 'used'),
+  [
+    ({'tensor_float_32': True}, [], True),
+    (
+      {'tensor_float_32': True},
+      ['FixedReplayRunner.tensor_float_32=False'],
+      False,
+    ),
+    ({}, [], False),
+  ],
+)
+def test_the_precision_is_that_of_the_run(
+  recorded, bindings, used, copied, monkeypatch, capsys
+):
   path = copied / 'run.json'
   record = json.loads(path.read_text())
-  assert record['tensor_float_32'] is False
-  path.write_text(json.dumps(record | {'tensor_float_32': used}))
+  assert record.pop('tensor_float_32') is False
+  path.write_text(json.dumps(record | recorded))
   tf.config.experimental.enable_tensor_float_32_execution(not used)
 
   class Evaluator:
@@ -234,7 +290,7 @@ def test_the_precision_is_that_of_the_run(used, copied, monkeypatch, capsys):
 
   enabled = []
   monkeypatch.setattr(vector_evaluation, 'Evaluator', Evaluator)
-  refusal(monkeypatch, capsys, copied)
+  refusal(monkeypatch, capsys, copied, gin_bindings=bindings)
   assert enabled == [used]
 
 
@@ -244,15 +300,18 @@ def test_the_best_checkpoint_has_the_highest_mean_of_the_run(tmp_path):
     path = tmp_path / 'evaluations' / f'{name or number}.json'
     path.write_text(json.dumps(content))
 
-  choose = functools.partial(
-    evaluate.choose_checkpoints, str(tmp_path), (6, 7, 8, 9)
-  )
+  def choose(text):
+    available = (6, 7, 8, 9)
+    return evaluate.choose_checkpoints(str(tmp_path), available, text)
+
+  with pytest.raises(ValueError, match='has no checkpoints'):
+    evaluate.list_checkpoints(str(tmp_path))
   (tmp_path / 'evaluations').mkdir()
   for number, mean in enumerate([1, 2, 3, 9, 1, 2, 3, 8, 8, 1]):
     write(number, mean)
   write(6, 100, 'evaluate-6')
   assert choose('9,7') == [9, 7]
-  with pytest.raises(ValueError, match='iteration 3'):
+  with pytest.raises(ValueError, match=r'iteration 3, only of 6, 7, 8, 9'):
     choose('best')
   write(3, 0)
   write(9, float('nan'))

@@ -1,8 +1,10 @@
 """The fixed replay: valid indices, frequencies and values of samples."""
 
+import concurrent.futures
+import logging
 import os
-import types
 
+import gin
 import numpy as np
 import pytest
 from dopamine.tf.replay_memory import circular_replay_buffer
@@ -13,7 +15,8 @@ from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.tests import shards
 
 FixedReplayBuffer = fixed_replay_buffer.FixedReplayBuffer
-STATE, INDICES = 0, 7
+replay_element = circular_replay_buffer.ReplayElement
+STATE, ACTION, REWARD, NEXT_STATE, _, _, TERMINAL, INDICES = range(8)
 
 
 def load(directory, suffix=0, stack_size=4, batch_size=8, **kwargs):
@@ -71,22 +74,18 @@ def test_other_frames_are_refused(tmp_path, shape, dtype):
     )
 
 
-def damage(path, position):
-  content = bytearray(path.read_bytes())
-  content[position] ^= 255
-  path.write_bytes(content)
-
-
 def test_damage_found_while_sampling_is_an_error(tmp_path):
   shards.write_run(tmp_path / 'logs', [30] * 4, capacity=50)
   load(tmp_path / 'logs', None, cache_dir=str(tmp_path / 'cache'))
-  [path] = (tmp_path / 'cache').glob('*/shard-1.bin')
-  damage(path, 10)
+  [binary] = (tmp_path / 'cache').glob('*/shard-1.bin')
+  content = bytearray(binary.read_bytes())
+  content[10] ^= 1
+  binary.write_bytes(content)
   buffer = load(tmp_path / 'logs', None, cache_dir=str(tmp_path / 'cache'))
   with pytest.raises(shard_reader.DataError, match='shard-1.bin is damaged'):
     for _ in range(20):
       buffer.sample_transition_batch(64)
-  with pytest.raises(shard_reader.DataError):
+  with pytest.raises(shard_reader.DataError, match='shard-1.bin'):
     buffer.raise_error()
 
 
@@ -101,12 +100,13 @@ def test_a_shard_that_does_not_exist_is_an_error(tmp_path):
     load(tmp_path, None, replay_file_start_index=3)
 
 
+def shards_drawn(buffer):
+  """Returns the shards that a buffer samples from, by their indices."""
+  return sorted(set((buffer.sample_index_batch(500) // 50).tolist()))
+
+
 def test_shards_are_redrawn_but_packed_once(tmp_path, monkeypatch):
   shards.write_run(tmp_path, [30] * 10, capacity=50)
-  part = {'replay_file_start_index': 1, 'replay_file_end_index': 3}
-  assert load(tmp_path, None, num_buffers=None, **part).describe()[
-    'shards'
-  ] == [1, 2]
   packed = []
   original = shard_packing.pack
 
@@ -119,14 +119,25 @@ def test_shards_are_redrawn_but_packed_once(tmp_path, monkeypatch):
   seen = set()
   for _ in range(20):
     assert len(buffer._replay_buffers) == 3
-    rings = buffer.sample_index_batch(500) // 50
-    assert set(rings.tolist()) == {0, 1, 2}  # three, concatenated
+    assert shards_drawn(buffer) == [0, 1, 2]  # three concatenated rings
     seen |= set(buffer._backend._suffixes)
     buffer.reload_buffer(num_buffers=3)
   assert seen == set(range(7)) == set(packed)
   assert len(packed) == 7
   buffer.reload_buffer(num_buffers=100)  # more than exist
   assert len(buffer._replay_buffers) == 7
+
+
+def test_a_range_of_shards_can_be_chosen(tmp_path):
+  shards.write_run(tmp_path, [30] * 10, capacity=50)
+  buffer = load(
+    tmp_path,
+    None,
+    replay_file_start_index=1,
+    replay_file_end_index=3,
+    num_buffers=None,
+  )
+  assert buffer._store.suffixes == [1, 2]
 
 
 def test_replay_capacity_limits_the_rows_of_a_shard(tmp_path):
@@ -139,6 +150,80 @@ def test_replay_capacity_limits_the_rows_of_a_shard(tmp_path):
     batch[STATE][:, 0, 0, -1], batch[INDICES], strict=True
   ):
     assert newest == rows[row].frame
+
+
+class LoadsUncompressed(FixedReplayBuffer):
+  """As `dopamine.labs.offline_rl.fixed_replay.JaxFixedReplayBuffer`."""
+
+  def __init__(self, data_dir, **kwargs):
+    super().__init__(
+      data_dir=str(data_dir),
+      replay_suffix=None,
+      observation_shape=(2, 2),
+      stack_size=4,
+      replay_capacity=50,
+      batch_size=8,
+      **kwargs,
+    )
+
+  def _load_buffer(self, suffix):
+    memory = circular_replay_buffer.OutOfGraphReplayBuffer(
+      *self._args, **self._kwargs
+    )
+    memory.load(self._data_dir, suffix)
+    return memory
+
+
+def test_subclasses_may_load_dopamines_memory(tmp_path):
+  shards.write_run(tmp_path, [30, 30], capacity=50)
+  buffer = LoadsUncompressed(tmp_path)
+  assert buffer._replay_buffers[0]._replay_capacity == 50
+  ours = load(tmp_path, None)
+  assert buffer.file_hashes() == ours.file_hashes() != {}
+  # Dopamine's memories end with each shard, and at the run's last terminal.
+  rows = list(buffer.valid_indices())
+  assert len(rows) > 40 and set(rows) < set(ours.valid_indices())
+  np.testing.assert_array_equal(
+    buffer.sample_transition_batch(len(rows), rows)[STATE],
+    ours.sample_transition_batch(len(rows), rows)[STATE],
+  )
+
+
+def test_loaded_memories_are_drawn_by_the_last_seed(tmp_path):
+  shards.write_run(tmp_path, [30] * 4, capacity=50)
+  buffer = LoadsUncompressed(tmp_path, num_buffers=1, seed=0)
+  drawn = {}
+  for seed in range(12):
+    buffer.reseed(seed)
+    assert buffer.redraw()
+    [memory] = buffer._replay_buffers
+    draws = tuple(buffer.sample_index_batch(20).tolist())
+    drawn.setdefault(id(memory._store['terminal']), []).append(draws)
+  # The same shard, drawn with several seeds, gives several batches.
+  assert any(len(batches) > 1 for batches in drawn.values())
+  for batches in drawn.values():
+    assert len(set(batches)) == len(batches)
+
+
+def test_the_wrapped_buffer_draws_batches_by_iteration(tmp_path):
+  import tensorflow as tf
+
+  shards.write_run(tmp_path, [30] * 10, capacity=50)
+  try:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+      replay = fixed_replay_buffer.WrappedFixedReplayBuffer(
+        str(tmp_path), None, (2, 2), 4, batch_size=16, num_buffers=2, seed=1
+      )
+      drawn = []
+      for iteration in (0, 1, 2, 1):
+        replay.begin_iteration(iteration)
+        states, rows = session.run((replay.states, replay.indices))
+        assert states.shape == (16, 2, 2, 4) and states.dtype == np.uint8
+        suffixes = replay.memory._backend._suffixes
+        drawn.append((suffixes, rows.tolist()))
+      assert drawn[1] == drawn[3] != drawn[2]
+  finally:
+    gin.clear_config()
 
 
 @pytest.mark.parametrize('rows', [100, 101, 102])
@@ -155,14 +240,35 @@ def test_a_final_shard_without_a_transition_is_skipped(tmp_path, rows):
     load(tmp_path, 2)
 
 
+def test_sampling_waits_for_the_shards_of_given_rows(tmp_path, gate):
+  rows = shards.write_run(tmp_path, [30] * 4, capacity=50)  # three shards
+
+  def newest_frame(buffer):
+    [state, *_] = buffer.sample_transition_batch(1, [60])
+    return state[0, 0, 0, -1]
+
+  def stored_frame(buffer):
+    return buffer._replay_buffers[1]._store['observation'][10, 0, 0]
+
+  for frame in (newest_frame, stored_frame):
+    gate.release()
+    buffer = load(tmp_path, None, replay_capacity=50, start_early=True)
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+      future = thread.submit(frame, buffer)
+      with pytest.raises(concurrent.futures.TimeoutError):
+        future.result(0.05)
+      gate.release(2)
+      assert future.result(60) == rows[60].frame
+
+
 @pytest.mark.parametrize(
   ('name', 'value'),
   [
-    *[('num_buffers', value) for value in (0, 2.0, 'two')],
+    *[('num_buffers', value) for value in (0, -1, 1.5, 2.0, 'two')],
     ('replay_file_start_index', 1.0),
     ('replay_file_end_index', 'last'),
     *[('batch_size', value) for value in (0, 8.0)],
-    ('extra_storage_types', ['foo']),
+    ('extra_storage_types', [replay_element('foo', (), np.float32)]),
     ('action_shape', (2,)),
     ('reward_shape', (2,)),
   ],
@@ -173,22 +279,38 @@ def test_a_wrong_argument_is_named(tmp_path, name, value):
     load(tmp_path, None, **{name: value})
 
 
-def test_skipping_a_damaged_shard_gives_one_hash(tmp_path):
+def test_skipping_a_damaged_shard_gives_one_hash(tmp_path, caplog):
   shards.write_run(tmp_path, [30] * 5, capacity=50)
   path = tmp_path / shard_files.file_name('observation', 1)
-  damage(path, path.stat().st_size // 2)
-  ways = {'skip_damaged': True, 'subset': 'first_transitions(80)'}
+  content = bytearray(path.read_bytes())
+  content[len(content) // 2] ^= 255
+  path.write_bytes(content)
   descriptions = [
-    load(tmp_path, None, num_buffers=number, **ways).describe()
+    load(
+      tmp_path,
+      None,
+      skip_damaged=True,
+      num_buffers=number,
+      subset='first_transitions(80)',
+    ).describe()
     for number in (None, 1)
   ]
   assert descriptions[0] == descriptions[1]
   assert descriptions[0]['shards'] == [0, 2, 3]
+  buffer = load(tmp_path, None, skip_damaged=True)
+  caplog.set_level(logging.INFO, 'absl')
+  buffer.reload_buffer()
+  assert 'waiting' not in caplog.text
 
 
-def test_too_little_memory_is_reported(tmp_path, monkeypatch):
+def test_too_little_memory_is_reported_after_the_first_shard(
+  tmp_path, monkeypatch
+):
   shards.write_run(tmp_path, [30] * 4, capacity=50)
-  memory = types.SimpleNamespace(available=100)
-  monkeypatch.setattr(packer.psutil, 'virtual_memory', lambda: memory)
+
+  class NoMemory:
+    available = 100
+
+  monkeypatch.setattr(packer.psutil, 'virtual_memory', NoMemory)
   with pytest.raises(ValueError, match='set FixedReplayBuffer.cache_dir'):
     load(tmp_path, None)

@@ -41,15 +41,6 @@ def transitions(run, suffix, stack_size, horizon):
   }
 
 
-def assert_is(expected, found):
-  """Asserts that an entry of a batch is a known transition."""
-  assert found[STATE][0, 1].tolist() == expected.stack
-  assert found[ACTION] == expected.action and found[REWARD] == expected.reward
-  assert found[TERMINAL] == expected.terminal
-  if not expected.terminal:
-    assert found[NEXT_STATE][1, 0].tolist() == expected.next_stack
-
-
 @settings(max_examples=25, deadline=None)
 @given(
   lengths=st.lists(st.integers(1, 25), min_size=2, max_size=10),
@@ -68,11 +59,13 @@ def test_draws_are_the_transitions_of_each_shard(
   ]
   sizes = [capacity] * len(memories)
   buffers = loaded_buffers.LoadedBuffers(memories, sizes, 0)
-  expected = {}
-  for suffix in run.suffixes:
-    known = transitions(run, suffix, stack_size, horizon)
-    expected |= {suffix * capacity + i: known[i] for i in known}
-  assert buffers.action_range() == (0, max(row.action for row in run.rows))
+  expected = {
+    suffix * capacity + position: transition
+    for suffix in run.suffixes
+    for position, transition in transitions(
+      run, suffix, stack_size, horizon
+    ).items()
+  }
   valid = buffers.valid_indices()
   if stack_size >= 4:
     assert sorted(valid) == sorted(expected)
@@ -85,7 +78,12 @@ def test_draws_are_the_transitions_of_each_shard(
   batch = buffers.transitions(order)
   assert batch[INDICES].tolist() == order.tolist()
   for i, index in enumerate(order):
-    assert_is(expected[index], [column[i] for column in batch])
+    stack, action, reward, terminal, next_stack, _ = expected[index]
+    assert batch[STATE][i, 0, 1].tolist() == stack
+    assert batch[ACTION][i] == action and batch[REWARD][i] == reward
+    assert batch[TERMINAL][i] == terminal
+    if not terminal:
+      assert batch[NEXT_STATE][i, 1, 0].tolist() == next_stack
 
 
 @settings(max_examples=25, deadline=None)
@@ -111,21 +109,51 @@ def test_a_truncated_ring_is_not_read_around_its_end(
     whole = transitions(run, suffix, stack_size, 1)
     assert set(valid) <= set(whole)
     for index in valid.tolist():
-      batch = memory.sample_transition_batch(1, [index])
-      assert_is(whole[index], [column[0] for column in batch])
+      [state, action, reward, next_state, _, _, terminal, _] = (
+        memory.sample_transition_batch(1, [index])
+      )
+      expected = whole[index]
+      assert state[0, 0, 0].tolist() == expected[0]
+      assert (action, reward, terminal) == expected[1:4]
+      if not terminal:
+        assert next_state[0, 0, 0].tolist() == expected[4]
     # Only rows at either end are lost.
     inner = [i for i in whole if stack_size <= i < min(kept, 50) - 2]
     if stack_size >= 4:
       assert set(inner) <= set(valid.tolist())
 
 
+@pytest.fixture(scope='module')
+def memories(tmp_path_factory):
+  directory = tmp_path_factory.mktemp('run')
+  known_runs.write_run(directory, [30, 25, 40, 11, 60, 33], 50)
+  return [load(directory, suffix, 50) for suffix in range(5)]
+
+
+def test_the_range_of_actions_covers_all_memories(memories, monkeypatch):
+  actions = memories[3]._store['action'].copy()
+  actions[7] = 11
+  monkeypatch.setitem(memories[3]._store, 'action', actions)
+  buffers = loaded_buffers.LoadedBuffers(memories, [50] * 5)
+  assert buffers.action_range() == (0, 11)
+
+
+def black(rows, count):
+  """Returns observations that are zero at these rows only."""
+  frames = np.ones((count, 2, 2), np.uint8)
+  frames[list(rows)] = 0
+  return frames
+
+
 @pytest.mark.parametrize(
   ('ends', 'zero', 'padding'),
   [
+    ([10], [11, 12, 13], 3),
     ([10], [11, 12, 13, 14, 15], 3),
     ([10], [11, 12], 2),
     ([10], [12, 13], 0),
     ([10, 20], [11, 12, 13, 21], 1),
+    ([10, 20], [11, 12, 13], 0),
     ([10, 29], [11, 12, 13], 3),  # no row follows the last one
     ([], [], 3),  # no episode ends
   ],
@@ -135,8 +163,8 @@ def test_padding_is_the_common_start_of_episodes(ends, zero, padding):
   is_end[ends] = True
   for shift in (0, 12):  # The ring may start anywhere.
     order = np.roll(np.arange(30), -shift)
-    frames = np.ones((30, 2, 2), np.uint8)
-    frames[order[zero]] = 0
+    frames = np.empty((30, 2, 2), np.uint8)
+    frames[order] = black(zero, 30)
     assert loaded_buffers.padding_rows(frames, order, is_end) == padding
 
 
@@ -166,10 +194,16 @@ class LoadsDopamines(fixed_replay_buffer.FixedReplayBuffer):
     return load(self._data_dir, suffix, CAPACITY, stack_size, horizon)
 
 
-class LoadsAllDopamines(LoadsDopamines):
+class LoadsAll(fixed_replay_buffer.FixedReplayBuffer):
+  """Samples the memories of the store."""
+
   def _load_replay_buffers(self, num_buffers=None):
     self._replay_buffers = [self._load_buffer(s) for s in self._replay_indices]
     self._loaded_buffers = True
+
+
+class LoadsAllDopamines(LoadsAll, LoadsDopamines):
+  pass
 
 
 def write_truncated_run(directory, lengths, stack_size, is_truncated):
@@ -185,7 +219,19 @@ def write_truncated_run(directory, lengths, stack_size, is_truncated):
   log.close()
 
 
-@pytest.mark.parametrize('class_', [LoadsDopamines, LoadsAllDopamines])
+def inner_indices(directory, stack_size, horizon):
+  """Returns the indices of rows with state and next state in their shard."""
+  found = []
+  for i, suffix in enumerate(shard_files.list_suffixes(str(directory))):
+    count = shard_reader.read_add_count(str(directory), suffix)
+    order = stitching.time_order(count, CAPACITY)
+    found += (i * CAPACITY + order[stack_size - 1 : -horizon]).tolist()
+  return set(found)
+
+
+@pytest.mark.parametrize(
+  'class_', [LoadsDopamines, LoadsAll, LoadsAllDopamines]
+)
 @pytest.mark.parametrize(('horizon', 'stack_size'), [(1, 4), (3, 1), (5, 4)])
 def test_truncated_episodes_do_not_terminate(
   tmp_path, class_, stack_size, horizon
@@ -198,13 +244,8 @@ def test_truncated_episodes_do_not_terminate(
   store = fixed_replay_buffer.FixedReplayBuffer(*arguments, gamma=0.5)
   own = class_(*arguments, gamma=0.5, num_buffers=store.num_shards)
   indices = own.valid_indices()
-  # Rows with state and next state in their shard.
-  inner = []
-  for i, suffix in enumerate(shard_files.list_suffixes(str(tmp_path))):
-    count = shard_reader.read_add_count(str(tmp_path), suffix)
-    order = stitching.time_order(count, CAPACITY)
-    inner += (i * CAPACITY + order[stack_size - 1 : -horizon]).tolist()
-  expected = set(inner) & set(store.valid_indices().tolist())
+  expected = inner_indices(tmp_path, stack_size, horizon)
+  expected &= set(store.valid_indices().tolist())
   assert set(indices.tolist()) == expected and len(expected) > 40
   batch = own.sample_transition_batch(len(indices), indices)
   assert 0 < batch[TERMINAL].sum() < len(indices) / 4
@@ -214,15 +255,24 @@ def test_truncated_episodes_do_not_terminate(
     )
 
 
-def test_loaded_memories_are_drawn_by_the_last_seed(tmp_path):
-  shards.write_run(tmp_path, [30] * 8, capacity=CAPACITY)
-  buffer = LoadsDopamines(
-    str(tmp_path), None, (2, 2), 4, CAPACITY, 8, 1, num_buffers=1, seed=0
+@pytest.mark.parametrize('first', [0, 7])
+def test_truncations_in_a_part_of_the_ring(tmp_path, first):
+  """`JaxFixedReplayBuffer` may keep rows from the middle of the ring."""
+  from dopamine.labs.offline_rl import fixed_replay
+
+  write_truncated_run(tmp_path, [6] * 20, 4, [True] * 20)
+  store = fixed_replay_buffer.FixedReplayBuffer(
+    str(tmp_path), 1, (2, 2), 4, CAPACITY, 8
   )
-  drawn = {}
-  for seed in (1, 2, 3, 1, 2, 3):
-    buffer.reseed(seed)
-    assert buffer.redraw()
-    draws = tuple(buffer.sample_index_batch(20).tolist())
-    drawn.setdefault(seed, set()).add(draws)
-  assert len(set.union(*drawn.values())) == 3 == len(drawn)
+  part = fixed_replay.JaxFixedReplayBuffer(
+    data_dir=str(tmp_path),
+    replay_suffix=1,
+    observation_shape=(2, 2),
+    stack_size=4,
+    replay_capacity=20,
+    batch_size=8,
+    replay_transitions_start_index=first,
+  )
+  kept = range(first + 3, first + 20 - 1)
+  expected = [i - first for i in store.valid_indices() if i in kept]
+  assert part.valid_indices().tolist() == expected and len(expected) > 5

@@ -42,6 +42,9 @@ def create(sess, environment, summary_writer, data_dir, gamma=0.9):
 
 def make_environment():
   return gym_lib.create_gym_environment('CartPole', 'v1')
+
+
+gin.parse_config_files_and_bindings([], ['DQNAgent.gamma = 0.1'])
 """
 
 
@@ -54,7 +57,8 @@ def data_dir(tmp_path):
 
 @pytest.fixture
 def own_code(own_folder):
-  """The folder of a user's agent `mine.MyAgent` and its gin file."""
+  """The folder of a user's agent `mine.MyAgent` and its gin file, and of another."""
+  user_code.write(own_folder / 'folder' / 'elsewhere.py', user_code.AGENT)
   user_code.write(own_folder / 'mine.py', user_code.AGENT)
   user_code.write(own_folder / 'mine.gin', user_code.CONFIG)
   return own_folder
@@ -71,29 +75,6 @@ def evaluate(monkeypatch, base_dir):
 
 def read_record(base_dir):
   return json.loads((base_dir / 'run.json').read_text())
-
-
-def start(data_dir, base_dir, **flags):
-  """Starts the program with `mine.gin`, up to the end of the run."""
-  given = {
-    'base_dir': str(base_dir),
-    'replay_dir': str(data_dir),
-    'gin_files': ['mine.gin'],
-    **flags,
-  }
-  programs.run_here(train, **given)
-
-
-def refusal(capsys, function, *arguments, **flags):
-  """Returns the line that refuses a call of a program."""
-  capsys.readouterr()
-  with pytest.raises(SystemExit) as stopped:
-    function(*arguments, **flags)
-  assert stopped.value.code == 2
-  printed = capsys.readouterr().err
-  assert 'Traceback' not in printed
-  [line] = [text for text in printed.split('\n') if 'error: ' in text.lower()]
-  return line
 
 
 def test_an_agent_is_trained_evaluated_and_reported(
@@ -125,16 +106,14 @@ def test_an_agent_is_trained_evaluated_and_reported(
   assert record['epsilon_eval'] == 0.25 == float(run.protocol['epsilon'])
 
 
-def test_a_run_without_the_program_is_evaluated_and_reported(
-  data_dir, own_folder, tmp_path, monkeypatch, capsys
-):
-  user_code.write(own_folder / 'mine.py', LIBRARY)
-  base_dir = tmp_path / 'base'
+def train_as_library(base_dir, data_dir):
+  """Trains with `LIBRARY` in `mine.py`, which is forgotten afterwards."""
   with user_code.forgotten():
     user_modules.add_folder('')
     mine = __import__('mine')
-    logs = f'{data_dir}/replay_logs'
-    create = functools.partial(mine.create, data_dir=logs, gamma=0.5)
+    create = functools.partial(
+      mine.create, data_dir=f'{data_dir}/replay_logs', gamma=0.5
+    )
     tf.compat.v1.reset_default_graph()
     run_experiment.FixedReplayRunner(
       str(base_dir),
@@ -145,9 +124,17 @@ def test_a_run_without_the_program_is_evaluated_and_reported(
       evaluation_steps=20,
       max_steps_per_episode=30,
     ).run_experiment()
+
+
+def test_a_run_without_the_program_is_evaluated_and_reported(
+  data_dir, own_folder, tmp_path, monkeypatch, capsys
+):
+  user_code.write(own_folder / 'mine.py', LIBRARY)
+  base_dir = tmp_path / 'base'
+  train_as_library(base_dir, data_dir)
   record = read_record(base_dir)
   assert record['agent'] == 'mine.MyAgent'
-  assert record['replay_dir'] == logs
+  assert record['replay_dir'] == f'{data_dir}/replay_logs'
 
   shutil.rmtree(data_dir)
   monkeypatch.chdir(tmp_path)
@@ -161,28 +148,158 @@ def test_a_run_without_the_program_is_evaluated_and_reported(
 
   record['create_agent']['name'] = 'mine:main.<locals>.<lambda>'
   (base_dir / 'run.json').write_text(json.dumps(record))
-  line = refusal(capsys, evaluate, monkeypatch, base_dir)
-  assert 'main.<locals>.<lambda> of mine' in line
+  capsys.readouterr()
+  with pytest.raises(SystemExit):
+    evaluate(monkeypatch, base_dir)
+  printed = capsys.readouterr().err
+  assert 'main.<locals>.<lambda> of mine cannot be imported' in printed
+  assert printed.count('\n') == 1
 
 
-def test_a_mistake_is_one_line(data_dir, own_code, tmp_path, capsys):
-  name = 'create_offline_agent.agent_name'
-  for binding, message in (
-    (f"{name} = 'mine.MyAgnt'", 'MyAgent?'),
-    ('MyAgent.wieght = 1', 'wieght'),
-    ('MyAgent.updates_per_run = 0', 'updates_per_run'),
-  ):
-    with user_code.forgotten():
-      line = refusal(
-        capsys, start, data_dir, tmp_path / 'base', gin_bindings=[binding]
-      )
-    assert message in line
+def start(data_dir, base_dir, **flags):
+  """Starts the program with `mine.gin`, up to the end of the run."""
+  given = {
+    'base_dir': str(base_dir),
+    'replay_dir': str(data_dir),
+    'gin_files': ['mine.gin'],
+    **flags,
+  }
+  programs.run_here(train, **given)
 
 
-def test_an_error_in_a_users_code_keeps_its_traceback(
-  data_dir, own_code, tmp_path
+@pytest.mark.parametrize(
+  ('flags', 'message'),
+  [
+    (
+      {'gin_bindings': ["create_offline_agent.agent_name = 'mine.MyAgnt'"]},
+      'did you mean MyAgent?',
+    ),
+    ({'gin_bindings': ['MyAgent.wieght = 1']}, "parameter named 'wieght'"),
+    ({'gin_bindings': ['MyAgent.gama = 1']}, "parameter named 'gama'"),
+    ({'gin_bindings': ['MyAgent.updates_per_run = 0']}, 'updates_per_run'),
+    (
+      {
+        'agent_name': 'elsewhere.MyAgent',
+        'module_dirs': ['folder'],
+        'gin_files': [],
+        'gin_bindings': ['FixedReplayDQNAgent.replay_scheme = 1'],
+      },
+      'replay_scheme',
+    ),
+  ],
+)
+def test_a_mistake_is_one_line(
+  data_dir, own_code, tmp_path, capsys, flags, message
 ):
-  user_code.write(own_code / 'mine.py', 'import nowhere_to_be_found')
-  with pytest.raises(ImportError) as raised:
+  with pytest.raises(SystemExit) as exit_:
+    start(data_dir, tmp_path / 'base', **flags)
+  assert exit_.value.code == 2
+  printed = capsys.readouterr().err
+  assert message in printed
+  assert printed.count('\n') == 1
+
+
+NETWORK = """
+import collections
+
+import gin
+import tensorflow as tf
+from batch_rl.fixed_replay.agents import dqn_agent
+
+Outputs = collections.namedtuple('Outputs', 'q_values')
+
+
+@gin.configurable
+class MyNetwork(tf.keras.Model):
+
+  def __init__(self, num_actions, name=None, hidden=8):
+    super().__init__(name=name)
+    self.hidden = tf.keras.layers.Dense(hidden)
+    self.last = tf.keras.layers.Dense(num_actions)
+
+  def call(self, state):
+    x = tf.cast(state[:, :, 0, 0], tf.float32)
+    return Outputs(self.last(self.hidden(x)))
+
+"""
+
+
+@pytest.fixture
+def own_network(own_folder):
+  """The folder of a user's network and of a gin file that trains it."""
+  user_code.write(own_folder / 'mine.py', NETWORK)
+  user_code.write(
+    own_folder / 'mine.gin',
+    """
+    include 'batch_rl/tests/sweep/configs/cartpole.gin'
+    import mine
+    AnyAgent.network = @MyNetwork
+    FixedReplayRunner.num_iterations = 1
+    FixedReplayRunner.training_steps = 8
+    """,
+  )
+  return own_folder
+
+
+def one_line(capsys):
+  """Returns the only line on stderr that is an error."""
+  printed = capsys.readouterr().err
+  assert 'Traceback' not in printed
+  [line] = [text for text in printed.split('\n') if 'error: ' in text.lower()]
+  return line
+
+
+def test_a_run_keeps_its_networks_and_records_what_trains(
+  data_dir, own_network, tmp_path, capsys
+):
+  base_dir = tmp_path / 'base'
+  start(data_dir, base_dir, seed=1)
+  before = (base_dir / 'run.json').read_text()
+
+  def change(binding, iterations):
+    bound = [f'FixedReplayRunner.num_iterations = {iterations}', binding]
+    start(data_dir, base_dir, seed=1, accept_changes=True, gin_bindings=bound)
+
+  for iterations in 1, 2:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+      change('MyNetwork.hidden = 9', iterations)
+    assert stopped.value.code == 2
+    assert '(4, 9), in the checkpoint (4, 8)' in one_line(capsys)
+  change('AnyAgent.gamma = 0.5', 1)  # trains nothing
+  assert (base_dir / 'run.json').read_text() == before
+  change('AnyAgent.gamma = 0.5', 2)
+  assert 'gamma = 0.5' in read_record(base_dir)['gin_config']
+
+
+WRONG = {
+  'a network': """
+    import gin
+    import tensorflow as tf
+    from dopamine.discrete_domains import gym_lib
+
+    @gin.configurable
+    class MyNetwork(gym_lib.CartpoleDQNNetwork):
+      def call(self, state):
+        return super().call(tf.matmul(state, tf.zeros((3, 3))))
+    """,
+  'an import': 'import nowhere_to_be_found',
+}
+
+
+@pytest.mark.parametrize('kind', WRONG)
+def test_an_error_in_a_users_code_keeps_its_traceback(
+  data_dir, own_folder, tmp_path, kind
+):
+  user_code.write(own_folder / 'mine.py', WRONG[kind])
+  user_code.write(
+    own_folder / 'mine.gin',
+    """
+    include 'batch_rl/tests/sweep/configs/cartpole.gin'
+    import mine
+    FixedReplayDQNAgent.network = @MyNetwork
+    """,
+  )
+  with pytest.raises((TypeError, ValueError, ImportError)) as raised:
     start(data_dir, tmp_path / 'base')
   assert 'mine.py' in str(raised.getrepr())

@@ -106,12 +106,13 @@ WALK_AGENT = types.SimpleNamespace(
 )
 
 
-def at_random(num_actions, states_seen):
+def at_random(num_actions, states_seen=None):
   """Returns a function that acts with the generator of each emulator."""
 
   def act(states, generators):
     assert len(states) == len(generators)
-    states_seen.append(states)
+    if states_seen is not None:
+      states_seen.append(states)
     return np.array([g.integers(num_actions) for g in generators])
 
   return act
@@ -121,7 +122,8 @@ def at_random(num_actions, states_seen):
   ('game', 'max_frames', 'max_steps', 'stack_size'),
   [
     ('Breakout', 108_000, None, 4),
-    ('SpaceInvaders', 402, 27_000, 2),  # cut within an agent step
+    ('SpaceInvaders', 402, 27_000, 4),  # cut within an agent step
+    ('Pong', 402, 60, 2),
   ],
 )
 def test_one_emulator_plays_as_those_in_threads(
@@ -129,8 +131,9 @@ def test_one_emulator_plays_as_those_in_threads(
 ):
   gin.bind_parameter('make_atari.rom_set', 'current')
   gin.bind_parameter('make_atari.max_num_frames_per_episode', max_frames)
-  agent = types.SimpleNamespace(**vars(ATARI_AGENT))
-  agent.stack_size = stack_size
+  agent = types.SimpleNamespace(
+    **{**vars(ATARI_AGENT), 'stack_size': stack_size}
+  )
   single = atari_lib.create_atari_environment(game)
   played = []
   for environments in (
@@ -138,7 +141,7 @@ def test_one_emulator_plays_as_those_in_threads(
     environment.make_vector_environment(
       game,
       1,
-      max_num_frames_per_episode=max_frames,
+      max_num_frames_per_episode=min(max_frames, 4 * (max_steps or 27_000)),
       stack_num=stack_size,
     ),
   ):
@@ -151,58 +154,70 @@ def test_one_emulator_plays_as_those_in_threads(
   np.testing.assert_array_equal(played[0][1], played[1][1])
 
 
-@pytest.mark.parametrize('kind', ['atari', 'walk'])
-def test_seeds_decide_the_episodes_and_numbers_do_not(kind):
-  def make(count):
-    if kind == 'walk':
-      class_ = random_walk.RandomWalk
-      return vector_evaluation.make_environments(
-        class_(), count, None, WALK_AGENT, class_
-      )
-    gin.bind_parameter('make_atari.rom_set', 'current')
-    single = atari_lib.create_atari_environment('SpaceInvaders')
-    return vector_evaluation.make_environments(single, count, 60, ATARI_AGENT)
+def make_emulators(count):
+  gin.bind_parameter('make_atari.rom_set', 'current')
+  single = atari_lib.create_atari_environment('SpaceInvaders')
+  return vector_evaluation.make_environments(single, count, 60, ATARI_AGENT)
 
-  num_actions = 3 if kind == 'walk' else 6
-  together, act = make(2), at_random(num_actions, [])
+
+def make_walks(count):
+  return vector_evaluation.make_environments(
+    random_walk.RandomWalk(), count, None, WALK_AGENT, random_walk.RandomWalk
+  )
+
+
+@pytest.mark.parametrize(
+  ('make', 'num_actions'), [(make_emulators, 6), (make_walks, 3)]
+)
+def test_seeds_decide_the_episodes_and_numbers_do_not(make, num_actions):
+  together, act = make(2), at_random(num_actions)
   first, other, again = (
     vector_evaluation.play_episodes(together, act, 240, seed)
     for seed in (1, 2, 1)
   )
   assert first == again != other
   assert {episode.environment for episode in first} == {0, 1}
-  if kind == 'atari':
+  if make is make_emulators:
     assert [episode.length for episode in first] == [60] * 4  # truncated
   alone = vector_evaluation.play_episodes(make(1), act, 120, 1)
   assert alone == [e for e in first if e.environment == 0]
 
 
+def make_wrapped_pong():
+  # Anything around the emulator could change the game.
+  return atari_lib.AtariPreprocessing(
+    gymnasium.Wrapper(environment.make_atari('Pong'))
+  )
+
+
 @pytest.mark.parametrize(
-  ('kind', 'in_threads'),
+  ('make', 'agent', 'settings', 'in_threads'),
   [
-    ('plain', True),
-    ('another shape', False),
-    ('lives', False),
-    ('wrapped', False),
-    ('walk', False),
+    (atari_lib.create_atari_environment, ATARI_AGENT, {}, True),
+    (
+      atari_lib.create_atari_environment,
+      types.SimpleNamespace(
+        **{**vars(ATARI_AGENT), 'observation_shape': (84, 84, 1)}
+      ),
+      {},
+      False,
+    ),
+    (
+      atari_lib.create_atari_environment,
+      ATARI_AGENT,
+      {'terminal_on_life_loss': True},
+      False,
+    ),
+    (make_wrapped_pong, ATARI_AGENT, {}, False),
+    (random_walk.RandomWalk, WALK_AGENT, {}, False),
   ],
 )
-def test_emulators_step_in_threads_where_settings_allow_it(kind, in_threads):
+def test_emulators_step_in_threads_where_settings_allow_it(
+  make, agent, settings, in_threads, caplog
+):
   gin.bind_parameter('create_atari_environment.game_name', 'Pong')
-  make, agent = atari_lib.create_atari_environment, ATARI_AGENT
-  if kind == 'another shape':
-    agent = types.SimpleNamespace(**vars(agent))
-    agent.observation_shape = (84, 84, 1)
-  elif kind == 'lives':
-    gin.bind_parameter('AtariPreprocessing.terminal_on_life_loss', True)
-  elif kind == 'wrapped':  # A wrapper could change the game.
-
-    def make():
-      wrapped = gymnasium.Wrapper(environment.make_atari('Pong'))
-      return atari_lib.AtariPreprocessing(wrapped)
-
-  elif kind == 'walk':
-    make, agent = random_walk.RandomWalk, WALK_AGENT
+  for name, value in settings.items():
+    gin.bind_parameter(f'AtariPreprocessing.{name}', value)
   single = make()
   environments = vector_evaluation.make_environments(
     single, 2, 27_000, agent, make
@@ -213,3 +228,25 @@ def test_emulators_step_in_threads_where_settings_allow_it(kind, in_threads):
   assert (number > 1) == in_threads
   few = vector_evaluation.default_environments(single, agent, 29_999)
   assert few == (2 if in_threads else 1)
+  is_plain_atari = make is atari_lib.create_atari_environment
+  warned = 'one emulator after another' in caplog.text
+  assert warned == (is_plain_atari and not in_threads)
+
+
+def test_evaluations_are_written_and_later_ones_put_aside(tmp_path):
+  episodes = [
+    evaluations.Episode(0, 10, 1.0, 1.0),
+    evaluations.Episode(1, 11, 4.0, 1.0),
+  ]
+  for iteration in range(4):
+    played = episodes if iteration == 1 else []
+    evaluations.write(str(tmp_path), iteration, played, 2)
+  evaluations.write(str(tmp_path), 3, [], 1, 'evaluate-3')
+  evaluations.put_aside(str(tmp_path), 2)
+  found = evaluations.read(str(tmp_path))
+  assert list(found) == [0, 1]
+  assert found[1]['iteration'] == 1 and found[1]['environments'] == 2
+  assert [found[i]['mean_return'] for i in (0, 1)] == [None, 2.5]
+  assert [evaluations.Episode(**e) for e in found[1]['episodes']] == episodes
+  left = {path.name for path in (tmp_path / 'evaluations').iterdir()}
+  assert {'2.json.before', '3.json.before', 'evaluate-3.json'} <= left

@@ -1,8 +1,10 @@
-"""Compiled batches: availability, forks, real frames and damage.
+"""Compiled batches: availability, threads, and the same batches as without.
 
-`sampler_test` compares batches of many small runs.
+`sampler_test` and `frame_blocks_test` compare batches of many runs, and damaged stores.
 """
 
+import concurrent.futures
+import os
 import subprocess
 import sys
 
@@ -12,38 +14,87 @@ import pytest
 from batch_rl.dataset import store
 from batch_rl.dataset.sampling import prefetch
 from batch_rl.dataset.sampling import sampler as sampler_lib
-from batch_rl.dataset.shards import shard_reader
+from batch_rl.dataset.shards import replay_log, shard_reader
 from batch_rl.tests import shards
 
+SAMPLE = 'data/Pong/1/replay_logs'
 
-@pytest.mark.parametrize('preload', [False, True])
+
+@pytest.fixture(scope='module')
+def sample(tmp_path_factory):
+  """Directory of a store of one shard of Pong."""
+  directory = tmp_path_factory.mktemp('sample') / 'store'
+  store.Store(SAMPLE, [0], str(directory)).wait()
+  return str(directory)
+
+
+@pytest.fixture(params=['mapped', 'in memory'])
+def opened(sample, request):
+  return store.Store(SAMPLE, [0], sample, preload=request.param == 'in memory')
+
+
+def assert_same(left, right):
+  for a, b in zip(left, right, strict=True):
+    a, b = np.asarray(a), np.asarray(b)
+    assert a.dtype == b.dtype
+    np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize('frames', ['windows', 'stacks', None])
 @pytest.mark.parametrize(
   ('stack_size', 'horizon', 'count', 'batches'),
-  [(4, 1, 32, 3), (1, 1, 1, 4), (3, 20, 2000, 1)],
+  [(4, 1, 32, 3), (1, 1, 1, 4), (4, 3, 100, 1), (3, 20, 8, 2)],
 )
 def test_batches_are_the_same_without(
-  tmp_path, preload, stack_size, horizon, count, batches
+  opened, stack_size, horizon, count, batches, frames
 ):
-  """Frames of a game: a mapped block may need a larger buffer."""
-  logs, directory = 'data/Pong/1/replay_logs', str(tmp_path / 'store')
-  store.Store(logs, [0], directory).wait()
-  opened = store.Store(logs, [0], directory, preload=preload)
   sampler = sampler_lib.Sampler(opened, stack_size, horizon, 0.99, seed=7)
   assert sampler.wait_until_compiled()
-  for frames in ('windows', 'stacks', None):
-    found = sampler.batches(7, count, batches, frames)
-    assert len(found) == batches
-    for number, batch in enumerate(found, 7):
-      rows = sampler.draw(number, count)
-      [expected] = sampler.reference(rows, 1, frames)
-      for a, b in zip(batch, expected, strict=True):
-        np.testing.assert_array_equal(a, b)
-      if frames == 'windows':
-        assert batch.windows.ctypes.data % 64 == 0
-  rows = np.array([5, opened.rows])
-  assert sampler._compiled_batches(rows, 1, 'windows') is None
+  found = sampler.batches(7, count, batches, frames)
+  assert len(found) == batches
+  for number, batch in enumerate(found, 7):
+    rows = sampler.draw(number, count)
+    assert_same(batch, *sampler.reference(rows, 1, frames))
+    assert_same(batch, sampler.gather(rows, frames))
+    if frames == 'windows':
+      assert batch.windows.ctypes.data % 64 == 0
+
+
+def test_mapped_blocks_may_need_a_larger_buffer(sample):
+  sampler = sampler_lib.Sampler(store.Store(SAMPLE, [0], sample), 4)
+  assert sampler.wait_until_compiled()
+  rows = sampler.draw(0, 2000)
+  # A new thread has a small buffer.
+  with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    compiled = pool.submit(sampler._compiled_batches, rows, 1, 'windows')
+    [batch] = compiled.result()
+  assert_same(batch, *sampler.reference(rows))
+
+
+def test_frames_of_floating_point_numbers(tmp_path):
+  random = np.random.default_rng(0)
+  frames = random.normal(size=(90, 3, 2)).astype(np.float32)
+  with replay_log.ReplayLog(tmp_path, (3, 2), np.float32) as log:
+    for i, frame in enumerate(frames):
+      log.add(frame, i % 5, i / 3, i % 30 == 29)
+  opened = store.Store(str(tmp_path))
+  opened.wait()
+  sampler = sampler_lib.Sampler(opened, 2, 2, seed=1)
+  assert sampler.wait_until_compiled()
+  rows = sampler.draw(0, 8)
+  for frames in ('windows', 'stacks'):
+    [batch] = sampler._compiled_batches(rows, 1, frames)
+    assert_same(batch, *sampler.reference(rows, 1, frames))
+
+
+def test_rows_outside_the_run_are_errors_as_without(opened):
+  sampler = sampler_lib.Sampler(opened, 4)
+  assert sampler.wait_until_compiled()
+  for row in (-1, opened.rows):
+    rows = np.array([5, row])
+    assert sampler._compiled_batches(rows, 1, 'windows') is None
   with pytest.raises(IndexError):
-    sampler.read(rows)
+    sampler.read(np.array([5, opened.rows]))
 
 
 @pytest.mark.parametrize('is_compiled', [True, False])
@@ -92,12 +143,13 @@ print(drawn.wait_until_compiled(), drawn.batch(0, 32).windows.sum())
 """
 
 
-def sample_in_new_process(code, *arguments):
+def sample_in_new_process(code, *arguments, **environment):
   return subprocess.run(
     [sys.executable, '-c', code, *arguments],
     capture_output=True,
     text=True,
     timeout=300,
+    env={**os.environ, **environment},
   )
 
 
@@ -129,6 +181,18 @@ def test_sampling_works_without(small, before, is_compiled, reason):
   assert reason in done.stderr and 'Traceback' not in done.stderr
 
 
+def test_the_result_of_compiling_is_kept(small, tmp_path):
+  directory, expected = small
+  # Little optimisation, for speed; with none, Numba keeps nothing.
+  settings = {'NUMBA_CACHE_DIR': str(tmp_path), 'NUMBA_OPT': '1'}
+  done = sample_in_new_process(_SAMPLE, directory, **settings)
+  assert done.stdout == f'True {expected}'
+  assert 'sampling was compiled in' in done.stderr
+  done = sample_in_new_process(_SAMPLE, directory, **settings)
+  assert done.stdout == f'True {expected}'
+  assert 'compiled' not in done.stderr
+
+
 _FORK = """
 import multiprocessing, sys, time
 from batch_rl.dataset import store
@@ -139,9 +203,12 @@ def sample(out):
   out.put((usable, int(drawn.batch(0, 32).windows.sum())))
 opened = store.Store(sys.argv[1])
 drawn = sampler.Sampler(opened, 4, seed=0)
-drawn.batch(0, 1)
-while 'numba' not in sys.modules:
-  time.sleep(0.001)
+if 'loaded' in sys.argv:
+  drawn.wait_until_compiled()
+else:
+  drawn.batch(0, 1)
+  while 'numba' not in sys.modules:
+    time.sleep(0.001)
 context = multiprocessing.get_context('fork')
 out = context.Queue()
 process = context.Process(target=sample, args=(out,))
@@ -151,8 +218,9 @@ process.join()
 """
 
 
-def test_a_forked_process_samples(small):
+@pytest.mark.parametrize('mode', ['loaded', 'loading'])
+def test_a_forked_process_samples(small, mode):
   """A fork waits until the code is loaded."""
   directory, expected = small
-  done = sample_in_new_process(_FORK, directory)
+  done = sample_in_new_process(_FORK, directory, mode)
   assert done.stdout == f'(True, True) {expected}', done.stderr

@@ -1,5 +1,6 @@
 """Episodes of a run: complete, truncated, partial, or spanning shards."""
 
+import json
 import shutil
 import tempfile
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from batch_rl import dataset
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import episodes
-from batch_rl.dataset.shards import replay_log
+from batch_rl.dataset.shards import manifests, replay_log
 from batch_rl.dataset.store import store
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import ring_logs
@@ -73,15 +74,35 @@ def test_episodes_come_back_as_they_were_logged(
     expected = runs.expected_transitions(logged, kind_of)
     if len(expected['action']):
       runs.assert_same(runs.transitions(source), expected)
-    # An end without a terminal costs as many transitions as the horizon.
-    counts = [
-      n if kind_of[i] in (None, 'late') else max(n - 3, 0)
-      for i, n in enumerate(
-        n - 3 * (kind_of[i] == 'late') for i, n in enumerate(lengths)
-      )
-    ]
-    if sum(counts):
-      assert len(runs.transitions(source, horizon=3)['action']) == sum(counts)
+
+
+def test_truncated_ends_are_not_drawn(tmp_path):
+  logged = runs.make_episodes(40, 30, 50)
+  kind_of = {0: 'truncated', 1: 'truncated'}
+  logs = runs.write_run(tmp_path, logged, 30, kind_of)
+  expected = runs.expected_transitions(logged, kind_of)
+  assert expected['terminal'].sum() == 1 and len(expected['action']) == 118
+  runs.assert_same(runs.transitions(logs), expected)
+  # Three-step transitions lack the last three rows of a truncated episode.
+  found = runs.transitions(logs, horizon=3)
+  assert len(found['action']) == 120 - 3 - 3 and found['terminal'].sum() == 3
+  manifest = json.loads((logs / manifests.FILE_NAME).read_text())
+  assert manifest[manifests.TRUNCATED_ROWS] == [42, 75]
+
+
+def test_a_missing_shard_divides_an_episode(tmp_path):
+  logged = runs.make_episodes(40, 100, 50)
+  logs = runs.write_run(tmp_path, logged, 30)
+  ring_logs.remove_shard(logs, 2)
+  found = list(read(tmp_path))
+  flags = [(e.begins_at_reset, e.ended, len(e.action)) for e in found]
+  assert flags[0] == (True, True, 40)
+  assert flags[1][:2] == (True, False) and flags[2][:2] == (False, True)
+  assert flags[1][2] + flags[2][2] == 100 - 30
+  assert flags[3] == (True, True, 50)
+  np.testing.assert_array_equal(
+    found[2].observation, logged[1][0][-flags[2][2] :]
+  )
 
 
 def test_only_complete_trajectories_can_be_chosen(tmp_path):

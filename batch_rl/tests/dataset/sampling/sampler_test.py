@@ -1,6 +1,7 @@
 """Sampling: the set of transitions, their values, and their distribution."""
 
 import concurrent.futures
+import random
 import threading
 
 import numpy as np
@@ -13,6 +14,7 @@ from batch_rl.dataset.store import store
 from batch_rl.tests import known_runs, ring_logs
 from batch_rl.tests.known_runs import Transition, open_store, write_run
 
+SAMPLE = 'data/Pong/1/replay_logs'
 GAMMA = 0.5  # sums of clipped rewards are exact
 
 
@@ -20,8 +22,12 @@ def make_sampler(opened, stack_size=4, horizon=1, **kwargs):
   return sampler_lib.Sampler(opened, stack_size, horizon, GAMMA, **kwargs)
 
 
-def drawn_transitions(sampler, rows):
-  """Returns the transitions that a sampler gathers, with and without Numba."""
+def open_sampler(data_dir, **kwargs):
+  return make_sampler(open_store(data_dir), **kwargs)
+
+
+def assert_same_without_compiled_code(sampler, rows):
+  """Asserts that compiled code makes batches, and the same as the reference."""
   assert sampler.wait_until_compiled()
   for frames in ('windows', 'stacks', None):
     [compiled] = sampler._compiled_batches(rows, 1, frames)
@@ -29,6 +35,11 @@ def drawn_transitions(sampler, rows):
     for a, b in zip(compiled, expected, strict=True):
       a, b = np.asarray(a), np.asarray(b)
       assert a.dtype == b.dtype and np.array_equal(a, b)
+
+
+def drawn_transitions(sampler, rows):
+  """Returns the transitions that a sampler gathers for rows of its store."""
+  assert_same_without_compiled_code(sampler, rows)
   batch = sampler.gather(rows)
   size = sampler.stack_size
   assert batch.windows.shape[1] == size + sampler.update_horizon
@@ -109,6 +120,17 @@ def test_all_transitions_of_the_run_are_valid(
       assert_draws(sampler, run, present)
 
 
+def reveals_its_padding(run, suffix, logged_with):
+  """Returns whether a shard has an episode whose first step is not black."""
+  first_rows = [
+    row + 1
+    for row in range(1, len(run.rows) - 3)
+    if run.rows[row].terminal
+    and run.shard_of[row - 1] == run.shard_of[row + 3] == suffix
+  ]
+  return any(run.rows[row + logged_with - 1].frame for row in first_rows)
+
+
 @settings(max_examples=30, deadline=None)
 @given(
   lengths=st.lists(st.integers(1, 20), min_size=2, max_size=16),
@@ -145,10 +167,15 @@ def test_padding_is_never_drawn_and_black_frames_are(
       while begin - 1 in in_store and not run.rows[begin - 1].terminal:
         begin -= 1
       assert row < begin + 3
+      if reveals_its_padding(run, run.shard_of[begin], logged_with):
+        # Only black frames after a gap are lost.
+        assert begin - 1 not in in_store
+        assert not any(run.rows[r].frame for r in range(begin, row + 1))
 
 
-def test_rows_that_cannot_be_drawn_are_not_gathered(opened):
-  sampler = make_sampler(opened)
+def test_rows_that_cannot_be_drawn_are_not_gathered(tmp_path):
+  write_run(tmp_path, [30, 25, 40], capacity=50)
+  sampler = open_sampler(tmp_path)
   valid = sampler.valid_rows()
   assert sampler.gather(valid.tolist()).rows.tolist() == valid.tolist()
   # The first row, padding, padding of the next episode, and beyond the run.
@@ -158,6 +185,15 @@ def test_rows_that_cannot_be_drawn_are_not_gathered(opened):
 
 
 # --- batches ------------------------------------------------------------------
+
+
+def assert_same(left, right):
+  for a, b in zip(left, right, strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def batches_differ(left, right):
+  return not np.array_equal(left.rows, right.rows)
 
 
 @pytest.fixture(scope='module')
@@ -198,43 +234,88 @@ def test_the_draws_of_a_seed_never_change(opened, seed, number, rows):
   assert sampler.batch(number, 6).rows.tolist() == rows
 
 
+def test_batches_are_not_slices_of_one_stream(opened):
+  """Neighbouring numbers would be slices if they were offsets in one stream."""
+  sampler = make_sampler(opened, seed=1)
+  long = sampler.draw(7, 20_000)
+  for number in (0, 6, 8, 9):
+    short = sampler.draw(number, 5)
+    places = np.flatnonzero(long[:-4] == short[0])
+    assert len(places) > 50
+    assert not any(np.array_equal(long[p : p + 5], short) for p in places)
+
+
+def assert_uniform(drawn, valid):
+  """Chi-square test with a bound that one run in millions exceeds by chance."""
+  counts = np.array([np.count_nonzero(drawn == row) for row in valid])
+  assert counts.sum() == len(drawn)
+  expected = len(drawn) / len(valid)
+  chi_square = ((counts - expected) ** 2 / expected).sum()
+  freedom = len(valid) - 1
+  assert abs(chi_square - freedom) < 6 * np.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize('kept', [None, {0, 3}])
 @pytest.mark.parametrize('subset', [None, 'random_trajectories(0.5)'])
-def test_each_valid_row_may_be_drawn(opened, subset):
-  """`sequences_test` has the distribution of the draws."""
+def test_draws_are_uniform(opened, kept, subset):
+  """Within a batch, and from batch to batch."""
   sampler = make_sampler(opened, subset=subset, seed=0)
-  sampler.restrict({0, 3})
-  drawn, counts = np.unique(sampler.draw(0, 50_000), return_counts=True)
-  assert drawn.tolist() == sampler.valid_rows().tolist()
-  mean = counts.mean()
-  assert np.abs(counts - mean).max() < 6 * np.sqrt(mean)
+  sampler.restrict(kept)
+  valid = sampler.valid_rows()
+  assert len(valid) > 10
+  assert_uniform(sampler.draw(0, 300 * len(valid)), valid)
+  drawn = np.concatenate([sampler.draw(n, 3) for n in range(70 * len(valid))])
+  assert_uniform(drawn, valid)
+  # Draws are uncorrelated within a batch and between batches.
+  for lag in (1, 3):
+    correlation = np.corrcoef(drawn[lag:], drawn[:-lag])[0, 1]
+    assert abs(correlation) < 6 / np.sqrt(len(drawn))
+
+
+def test_restricting_equals_a_store_without_the_other_shards(small, opened):
+  sampler = make_sampler(opened, seed=2)
+  for kept in ([1], [0, 1], [0, 2, 3], [4]):
+    sampler.restrict(kept)
+    alone = make_sampler(open_store(small.directory, suffixes=kept), seed=2)
+    batch, other = sampler.batch(0, 50), alone.batch(0, 50)
+    if kept == [4]:
+      # The first row of the final shard is unknown without its predecessor.
+      assert sampler.num_transitions == alone.num_transitions + 1
+      continue
+    assert sampler.num_transitions == alone.num_transitions
+    assert_same(batch[1:], other[1:])
+    assert not np.array_equal(batch.rows, other.rows) or kept[0] == 0
+  sampler.restrict([])
+  with pytest.raises(ValueError, match='No valid transition'):
+    sampler.draw(0, 1)
 
 
 def test_batches_depend_on_seed_and_number_only(opened):
   """Not on their order, on threads, or on the counter of batches."""
-  sampler, shared = (make_sampler(opened, seed=3) for _ in range(2))
-  order = [*range(40), *range(39, -1, -1)]
+  sampler = make_sampler(opened, seed=3)
+  expected = [sampler.batch(number, 16) for number in range(40)]
+  order = list(range(40)) * 2
+  random.Random(0).shuffle(order)
+  shared = make_sampler(opened, seed=3)
   with concurrent.futures.ThreadPoolExecutor(8) as pool:
     numbers = list(pool.map(lambda _: shared.next_number(), order))
     found = list(pool.map(lambda n: shared.batch(n, 16), order))
   assert sorted(numbers) == list(range(80))
   for number, batch in zip(order, found, strict=True):
-    for array, other in zip(batch, sampler.batch(number, 16), strict=True):
-      np.testing.assert_array_equal(array, other)
-  first = sampler.draw(0, 16).tolist()
+    assert_same(batch, expected[number])
   shared.reseed(4)
   assert shared.next_number() == 0
-  assert shared.draw(0, 16).tolist() != first
+  assert batches_differ(shared.batch(0, 16), expected[0])
   shared.reseed(3)
-  assert shared.draw(0, 16).tolist() == first
+  assert_same(shared.batch(0, 16), expected[0])
   shared.reseed(None)
-  unseeded = make_sampler(opened).draw(0, 16).tolist()
-  assert shared.draw(0, 16).tolist() != unseeded
+  assert batches_differ(shared.batch(0, 16), make_sampler(opened).batch(0, 16))
 
 
 # --- while shards are packed --------------------------------------------------
 
 
-def test_shards_are_drawn_from_once_they_are_packed(small, gate):
+def test_shards_are_drawn_from_once_they_are_packed(small, opened, gate):
   packing = store.Store(small.directory, pack=False)
   packing.start(first=[3, 1])
   sampler = make_sampler(packing, horizon=2, seed=0)
@@ -251,6 +332,8 @@ def test_shards_are_drawn_from_once_they_are_packed(small, gate):
     rows = sampler.draw(count, 100)
     assert sampler.valid_rows().tolist() == list(expected)
     assert drawn_transitions(sampler, rows) == [expected[row] for row in rows]
+  whole = make_sampler(opened, horizon=2, seed=0)
+  assert_same(sampler.batch(9, 50), whole.batch(9, 50))
 
 
 def test_concurrent_refreshes_lose_no_shard(small, gate, monkeypatch):
@@ -291,15 +374,16 @@ def test_hash_and_subset_are_known_before_frames_are_packed(small, gate):
   known = early.subset_hash(), early.num_trajectories
   gate.release(5)
   packing.wait()
-  early.refresh()
   late = make_sampler(packing, subset='first_transitions(77)')
-  for sampler in (early, late):
-    assert known == (sampler.subset_hash(), sampler.num_trajectories)
+  assert known == (early.subset_hash(), early.num_trajectories)
+  assert known == (late.subset_hash(), late.num_trajectories)
+  early.refresh()
   assert early.num_transitions == late.num_transitions == 77
 
 
 @pytest.mark.parametrize('weighting', ['trajectories', 'returns'])
 def test_weighted_batches_have_the_drawn_rows(opened, weighting):
+  """`sequences_test` has the distribution of the draws."""
   sampler = make_sampler(opened, weighting=weighting, seed=1)
   assert sampler.wait_until_compiled()
   uniform = make_sampler(opened, seed=1)
