@@ -65,7 +65,7 @@ class DopamineC51(rainbow_agent.RainbowAgent):
 
   def _create_network(self, name):
     arguments = self._num_atoms, self._support
-    network = networks.with_head(self.network, networks.Categorical, *arguments)
+    network = networks.with_head(self.network, networks.Categorical)
     return network(self.num_actions, *arguments, name=name)
 
 

@@ -5,7 +5,9 @@ them with targets. `Scalar` is here; heads with several outputs an action are in
 `multi_head/`.
 """
 
-from collections.abc import Callable
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gin
@@ -74,17 +76,29 @@ class Head:
   reads: tuple[str, ...] = ()
   num_outputs: int = 1
 
+  @property
+  def arguments(self) -> tuple[Any, ...]:
+    """Arguments of a network with these outputs, after `num_actions`; none here."""
+    return ()
+
+  def widen(self, network: Network) -> Network:
+    """Returns a network with these outputs, made from a plain one."""
+    return network
+
   def create_network(
     self, network: Network, num_actions: int, name: str
   ) -> tf.keras.Model:
     """Returns a network whose outputs this head reads.
 
     Args:
-      network: Function `(num_actions, name=...)`, or one of the head's own outputs.
+      network: Plain network `(num_actions, name=...)`, or one with the outputs,
+        `(num_actions, *arguments, name=...)`.
       num_actions: Number of actions.
       name: Scope of the variables.
     """
-    raise NotImplementedError
+    if _is_plain(network, self.arguments):
+      network = self.widen(network)
+    return network(num_actions, *self.arguments, name=name)
 
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the predicted returns of each action, (n, num_actions, k).
@@ -138,12 +152,6 @@ class Estimates(Head):
 class Scalar(Estimates):
   """Q(s, a), by the Huber loss (delta 1) of the temporal-difference error (DQN)."""
 
-  def create_network(
-    self, network: Network, num_actions: int, name: str
-  ) -> tf.keras.Model:
-    """Returns the network itself."""
-    return network(num_actions, name=name)
-
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the Q-values, (n, num_actions, 1)."""
     del batch
@@ -153,6 +161,34 @@ class Scalar(Estimates):
     """Returns Huber(mean target - Q(s, a))."""
     values = select_actions(outputs.q_values[:, :, None], batch.action)[:, 0]
     return huber(targets.mean(), values)
+
+
+def parameters_of(network: Network) -> Mapping[str, inspect.Parameter]:
+  """Returns the parameters of a network's function or constructor."""
+  if isinstance(network, type):
+    # Python 3.10 returns the parameters of `Model.__new__` for a Keras class that
+    # inherits its constructor.
+    network = types.MethodType(network.__init__, network)
+  return inspect.signature(network).parameters
+
+
+def _is_plain(network: Network, arguments: Sequence[Any]) -> bool:
+  """Returns whether a network takes no number of outputs an action.
+
+  A parameter with a default is a setting of a plain network, e.g. the size of a layer,
+  unless its name is `num_...`.
+  """
+  parameters = list(parameters_of(network).values())
+  try:
+    inspect.Signature(parameters).bind(1, *arguments, name='')
+  except TypeError:
+    return True
+  second = parameters[1]
+  return (
+    second.kind is second.POSITIONAL_OR_KEYWORD
+    and second.default is not second.empty
+    and not second.name.startswith('num_')
+  )
 
 
 def huber(targets: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

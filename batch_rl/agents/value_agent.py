@@ -95,14 +95,17 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
         "'uniform', since the data have no priorities."
       )
 
-  @classmethod
-  def _refuse_other_head(cls, head: heads.Head | None = None) -> None:
-    """Refuses another head, given or set in the class, of an agent with its own."""
-    head = head or cls.head
-    if head is not ValueAgent.head:
-      raise ValueError(
-        f'{cls.__name__} has its own head: give {head!r} to a DQN agent.'
-      )
+  def own_head(self) -> heads.Head | None:
+    """Returns the head of an agent whose arguments make it; None by default."""
+
+  def _build_networks(self):
+    if own := self.own_head():
+      if self.head is not ValueAgent.head:
+        raise ValueError(
+          f'{type(self).__name__} has its own head: give {self.head!r} to a DQN agent.'
+        )
+      self.head = own
+    super()._build_networks()
 
   def _create_network(self, name: str) -> tf.keras.Model:
     return self.head.create_network(self.network, self.num_actions, name)

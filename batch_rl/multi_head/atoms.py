@@ -42,13 +42,14 @@ class Categorical(heads.Head):
     """Returns the atoms z_j, float32 (num_atoms,)."""
     return tf.linspace(self.vmin, self.vmax, self.num_atoms)
 
-  def create_network(
-    self, network: heads.Network, num_actions: int, name: str
-  ) -> tf.keras.Model:
+  @property
+  def arguments(self) -> tuple[Any, ...]:
+    """Number of atoms, and the atoms."""
+    return self.num_atoms, self.support
+
+  def widen(self, network: heads.Network) -> heads.Network:
     """Returns a network with `logits` and `probabilities`."""
-    arguments = self.num_atoms, self.support
-    make = networks.with_head(network, networks.Categorical, *arguments)
-    return make(num_actions, *arguments, name=name)
+    return networks.with_head(network, networks.Categorical)
 
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns atoms and their probabilities, (n, num_actions, num_atoms)."""

@@ -1,5 +1,6 @@
 """Ensembles of Q-functions: Ensemble-DQN, Averaged Ensemble-DQN and REM."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,16 +64,25 @@ class Ensemble(heads.Estimates):
     self.strategy = strategy
     self.num_mixtures = num_mixtures
 
+  @property
+  def arguments(self) -> tuple[Any, ...]:
+    """Number of heads."""
+    return (self.num_heads,)
+
+  def widen(self, network: heads.Network) -> heads.Network:
+    """Returns a network with `q_heads`, on the torso of a plain one."""
+    return networks.with_head(network, networks.MultiHead)
+
   def create_network(
     self, network: heads.Network, num_actions: int, name: str
   ) -> tf.keras.Model:
-    """Returns a network with `q_heads`, on the torso of a plain one."""
-    make = networks.with_head(network, networks.MultiHead, self.num_heads)
-    kwargs = {}
-    # Networks written for the 2020 API mix their heads, which the loss does here.
-    if 'transform_strategy' in networks.signature_of(network).parameters:
-      kwargs['transform_strategy'] = 'IDENTITY'
-    return make(num_actions, self.num_heads, name=name, **kwargs)
+    """Returns a network with `q_heads`; see `Head`."""
+    if 'transform_strategy' in heads.parameters_of(network):
+      # A network of the 2020 API would mix its heads, which the loss does here.
+      return network(
+        num_actions, self.num_heads, transform_strategy='IDENTITY', name=name
+      )
+    return super().create_network(network, num_actions, name)
 
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the Q-values of each head, or of each mixture, (n, num_actions, k)."""
@@ -126,15 +136,14 @@ class SeparateNetworks(Ensemble):
       devices = [f'/gpu:{i}' for i in range(len(gpus))]
     self._devices = tuple(devices)
 
-  def create_network(
-    self, network: heads.Network, num_actions: int, name: str
-  ) -> tf.keras.Model:
-    """Returns a network with `q_heads`, several copies of a plain one."""
-    make = networks.several(network, self.num_heads, self._devices)
-    # Networks written for the 2020 API take a strategy in the place of devices.
-    old = 'transform_strategy' in networks.signature_of(network).parameters
-    third = 'IDENTITY' if old else self._devices
-    return make(num_actions, self.num_heads, third, name=name)
+  @property
+  def arguments(self) -> tuple[Any, ...]:
+    """Number of networks, and their devices."""
+    return self.num_heads, self._devices
+
+  def widen(self, network: heads.Network) -> heads.Network:
+    """Returns several copies of a plain network, with `q_heads`."""
+    return functools.partial(networks.MultiNetworkQNetwork, network=network)
 
 
 def random_stochastic_matrix(

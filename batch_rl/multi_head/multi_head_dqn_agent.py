@@ -8,11 +8,9 @@ import tensorflow as tf
 
 from batch_rl.agents import value_agent
 from batch_rl.multi_head import atari_helpers, ensembles
-from batch_rl.utils.user_code import gin_signatures
 
 
 @gin.configurable
-@gin_signatures.forwards_to(value_agent.ValueAgent, without=('head',))
 class MultiHeadDQNAgent(value_agent.ValueAgent):
   """A DQN whose head is an `Ensemble`; acts on the mean of the heads."""
 
@@ -44,19 +42,13 @@ class MultiHeadDQNAgent(value_agent.ValueAgent):
     Raises:
       ValueError: If `Ensemble` refuses an argument.
     """
-    self._refuse_other_head()
     self.num_heads = num_heads
     self.transform_strategy = transform_strategy
     self.num_convex_combinations = num_convex_combinations
-    super().__init__(
-      sess,
-      num_actions,
-      network=network,
-      head=self._make_head(),
-      **kwargs,
-    )
+    super().__init__(sess, num_actions, network=network, **kwargs)
 
-  def _make_head(self) -> ensembles.Ensemble:
+  def own_head(self) -> ensembles.Ensemble:
+    """Returns the ensemble on one torso."""
     return ensembles.Ensemble(
       self.num_heads, self.transform_strategy, self.num_convex_combinations
     )

@@ -7,17 +7,14 @@ import gin
 import numpy as np
 import tensorflow as tf
 
-from batch_rl.multi_head import ensembles, multi_head_dqn_agent, networks
+from batch_rl.agents import value_agent
+from batch_rl.multi_head import ensembles, networks
 from batch_rl.utils import seeding
-from batch_rl.utils.user_code import gin_signatures
 
 
 @gin.configurable
-@gin_signatures.forwards_to(
-  multi_head_dqn_agent.MultiHeadDQNAgent, without=('num_heads', 'head')
-)
-class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
-  """A `MultiHeadDQNAgent` whose heads are networks that share no weights.
+class MultiNetworkDQNAgent(value_agent.ValueAgent):
+  """A DQN whose head is `SeparateNetworks`, which share no weights.
 
   In online training it acts on one mixture of the networks throughout an episode,
   drawn when the episode begins (online REM, Agarwal et al., 2020):
@@ -40,7 +37,6 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
     num_convex_combinations: int = 1,
     network: Callable[..., tf.keras.Model] = networks.MultiNetworkQNetwork,
     devices: Sequence[str] | None = None,
-    acting_seed: int | None = None,
     seed: int | None = None,
     use_deep_exploration: bool = True,
     **kwargs: Any,
@@ -52,7 +48,7 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
       num_actions: Number of actions.
       num_networks: Number of networks.
       transform_strategy: One of 'IDENTITY', 'AVERAGE' and 'STOCHASTIC'; see this
-        class for acting and `MultiHeadDQNAgent` for training.
+        class for acting and `Ensemble` for training.
       num_convex_combinations: Number of mixtures per minibatch; above 1 only with
         STOCHASTIC.
       network: Function `(num_actions, num_networks, devices, name=...)` that builds
@@ -61,35 +57,28 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
       devices: TensorFlow devices, assigned to the networks in turn; None for all
         GPUs. Without devices, and for the rest of the graph, Dopamine's `tf_device`
         applies.
-      acting_seed: Seed of the episodes' mixtures; None derives it from `seed`.
-      seed: Seed of the run; None for an unseeded agent.
+      seed: Seed of the run, from which the seed of the episodes' mixtures is derived;
+        None for an unseeded agent.
       use_deep_exploration: Whether each episode of online training has its own
         mixture. False acts on the mean of the networks.
-      **kwargs: Arguments of `MultiHeadDQNAgent` and Dopamine's `DQNAgent`.
+      **kwargs: Arguments of `ValueAgent`.
 
     Raises:
-      ValueError: If `MultiHeadDQNAgent` refuses an argument.
+      ValueError: If `Ensemble` refuses an argument.
     """
+    self.num_networks = num_networks
+    self.transform_strategy = transform_strategy
+    self.num_convex_combinations = num_convex_combinations
     self._devices = devices
-    self.num_networks = num_networks  # For code written for the 2020 API.
-    if acting_seed is None:
-      acting_seed = seeding.derive(seed, 'acting mixture')
-    self._acting_rng = np.random.default_rng(acting_seed)
+    rng = np.random.default_rng(seeding.derive(seed, 'acting mixture'))
+    self.acting_rng_state = rng.bit_generator.state
     self._mean_mixture = np.ones(num_networks, np.float32) / num_networks
     self._episode_mixture = self._mean_mixture
     self._use_deep_exploration = use_deep_exploration
-    super().__init__(
-      sess,
-      num_actions,
-      network=network,
-      num_heads=num_networks,
-      transform_strategy=transform_strategy,
-      num_convex_combinations=num_convex_combinations,
-      seed=seed,
-      **kwargs,
-    )
+    super().__init__(sess, num_actions, network=network, seed=seed, **kwargs)
 
-  def _make_head(self) -> ensembles.SeparateNetworks:
+  def own_head(self) -> ensembles.SeparateNetworks:
+    """Returns the ensemble of separate networks."""
     return ensembles.SeparateNetworks(
       self.num_networks,
       self.transform_strategy,
@@ -110,12 +99,12 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
       return super().choose_actions(outputs, seed)
     with tf.device('/cpu:*'):  # Python functions run on the CPU
       mixture = tf.numpy_function(self._acting_mixture, [], tf.float32)
-    mixture.set_shape((self.num_heads,))
+    mixture.set_shape((self.num_networks,))
     q_values = tf.tensordot(outputs.q_heads, mixture, axes=1)
     return super().choose_actions(outputs._replace(q_values=q_values), seed)
 
   def _acting_mixture(self) -> np.ndarray:
-    """Returns the current acting mixture, float32 (num_heads,)."""
+    """Returns the current acting mixture, float32 (num_networks,)."""
     explores = self._use_deep_exploration and not self.eval_mode
     return self._episode_mixture if explores else self._mean_mixture
 
@@ -129,44 +118,24 @@ class MultiNetworkDQNAgent(multi_head_dqn_agent.MultiHeadDQNAgent):
       The action.
     """
     if not self.eval_mode:
+      rng = np.random.default_rng()
+      rng.bit_generator.state = self.acting_rng_state
       self._episode_mixture = draw_acting_mixture(
-        self._acting_rng, self.num_heads, self.transform_strategy
+        rng, self.num_networks, self.transform_strategy
       )
+      self.acting_rng_state = rng.bit_generator.state
     return super().begin_episode(observation)
 
   def bundle_and_checkpoint(
     self, checkpoint_dir: str, iteration_number: int
   ) -> dict[str, Any] | None:
-    """Saves as `DQNAgent` does, with the mixture and its generator.
-
-    Args:
-      checkpoint_dir: Directory of the TensorFlow checkpoint.
-      iteration_number: Number in the name of the checkpoint.
-
-    Returns:
-      The bundle for `unbundle`; None if the directory does not exist.
-    """
+    """Saves as `DQNAgent` does, with the mixture and the state of its generator."""
     bundle = super().bundle_and_checkpoint(checkpoint_dir, iteration_number)
     if bundle is not None:
       # DQNAgent.unbundle restores entries named like attributes.
-      bundle['_episode_mixture'] = self._episode_mixture
-      bundle['acting_rng_state'] = self._acting_rng.bit_generator.state
+      for name in ('_episode_mixture', 'acting_rng_state'):
+        bundle[name] = getattr(self, name)
     return bundle
-
-  def unbundle(
-    self,
-    checkpoint_dir: str,
-    iteration_number: int,
-    bundle_dictionary: dict[str, Any] | None,
-  ) -> bool:
-    """Restores a bundle of `bundle_and_checkpoint`; see `DQNAgent`."""
-    if not super().unbundle(
-      checkpoint_dir, iteration_number, bundle_dictionary
-    ):
-      return False
-    if state := (bundle_dictionary or {}).get('acting_rng_state'):
-      self._acting_rng.bit_generator.state = state
-    return True
 
 
 def draw_acting_mixture(

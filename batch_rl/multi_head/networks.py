@@ -2,15 +2,12 @@
 
 The mixins `MultiHead`, `Quantile` and `Categorical` give a Q-network several outputs
 an action, and keep its torso and variable names. `MultiNetworkQNetwork` has separate
-networks. `with_head` and `several` make the network of each agent from a plain one: a
-function or Keras model `(num_actions, name=...)` whose call returns `.q_values`, e.g.
-`MinAtarNetwork`. Its other parameters have defaults.
+networks. `with_head` gives a plain network the outputs of an agent: a function or Keras
+model `(num_actions, name=...)` whose call returns `.q_values`, e.g. `MinAtarNetwork`. Its
+other parameters have defaults.
 """
 
-import functools
-import inspect
 import operator
-import types
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +15,7 @@ import gin
 import tensorflow as tf
 from dopamine.discrete_domains import atari_lib
 
-Network = Callable[..., tf.keras.Model]
+from batch_rl.agents import heads
 
 
 class MultiHeadNetworkType(NamedTuple):
@@ -176,19 +173,13 @@ class MultiNetworkQNetwork(tf.keras.Model):
     return MultiHeadNetworkType(q_heads, tf.reduce_mean(q_heads, axis=2))
 
 
-def with_head(network: Network, head: type, *arguments: Any) -> Network:
-  """Returns a network with the outputs of an agent.
+def with_head(network: heads.Network, head: type) -> type:
+  """Returns a class of networks with the outputs of an agent.
 
   Args:
-    network: The agent's network `(num_actions, *arguments, name=...)`, or a plain one.
-    head: Mixin of this module that gives a plain network the outputs.
-    *arguments: Arguments of the head, e.g. the number of heads.
-
-  Returns:
-    `network` itself, unless it is plain.
+    network: Plain network `(num_actions, name=...)`.
+    head: Mixin of this module.
   """
-  if not _is_plain(network, *arguments):
-    return network
 
   class Plain(tf.keras.Model):
     """Base class for the mixin."""
@@ -203,47 +194,3 @@ def with_head(network: Network, head: type, *arguments: Any) -> Network:
 
   name = f'{head.__name__}{getattr(network, "__name__", "Network")}'
   return type(name, (head, Plain), {})
-
-
-def several(network: Network, *arguments: Any) -> Network:
-  """Returns several networks for an agent with separate ones.
-
-  Args:
-    network: The agent's network `(num_actions, *arguments, name=...)`, or a plain one.
-    *arguments: Number of networks and devices.
-
-  Returns:
-    `network` itself, unless it is plain.
-  """
-  if not _is_plain(network, *arguments):
-    return network
-  return functools.partial(MultiNetworkQNetwork, network=network)
-
-
-def signature_of(network: Network) -> inspect.Signature:
-  """Returns the parameters of a network's function or constructor."""
-  if not isinstance(network, type):
-    return inspect.signature(network)
-  # Python 3.10 returns the signature of `Model.__new__` for a Keras class that inherits
-  # its constructor.
-  return inspect.signature(types.MethodType(network.__init__, network))
-
-
-def _is_plain(network: Network, *arguments: Any) -> bool:
-  """Returns whether a network takes no number of outputs an action.
-
-  A parameter with a default is a setting of a plain network, e.g. the size of a layer,
-  unless its name is `num_...`.
-  """
-  signature = signature_of(network)
-  try:
-    signature.bind(1, *arguments, name='')
-  except TypeError:
-    return True
-  _, second, *_ = [*signature.parameters.values(), None]
-  return (
-    second is not None
-    and second.kind is second.POSITIONAL_OR_KEYWORD
-    and second.default is not second.empty
-    and not second.name.startswith('num_')
-  )

@@ -8,11 +8,9 @@ import tensorflow as tf
 
 from batch_rl.agents import backups, value_agent
 from batch_rl.multi_head import atari_helpers, quantiles
-from batch_rl.utils.user_code import gin_signatures
 
 
 @gin.configurable
-@gin_signatures.forwards_to(value_agent.ValueAgent, without=('head',))
 class QuantileAgent(value_agent.ValueAgent):
   """A DQN whose head is `Quantiles`; acts on the mean of the quantiles."""
 
@@ -40,16 +38,13 @@ class QuantileAgent(value_agent.ValueAgent):
       **kwargs: Arguments of `ValueAgent`.
     """
     self._check_replay_scheme(replay_scheme)
-    self._refuse_other_head()
     self.num_atoms = self._num_atoms = num_atoms  # the latter for code of 2020
     self.kappa = kappa
-    super().__init__(
-      sess,
-      num_actions,
-      network=network,
-      head=quantiles.Quantiles(num_atoms, kappa),
-      **kwargs,
-    )
+    super().__init__(sess, num_actions, network=network, **kwargs)
+
+  def own_head(self) -> quantiles.Quantiles:
+    """Returns the quantiles of the return."""
+    return quantiles.Quantiles(self.num_atoms, self.kappa)
 
   def _build_target_distribution(self):
     """Returns the targets of the replay memory's batch, float32 (n, num_atoms).

@@ -24,12 +24,14 @@ class Quantiles(heads.Head):
     self.num_atoms = self.num_outputs = num_atoms
     self.kappa = kappa
 
-  def create_network(
-    self, network: heads.Network, num_actions: int, name: str
-  ) -> tf.keras.Model:
+  @property
+  def arguments(self) -> tuple[Any, ...]:
+    """Number of quantiles."""
+    return (self.num_atoms,)
+
+  def widen(self, network: heads.Network) -> heads.Network:
     """Returns a network with `quantile_values`, on the torso of a plain one."""
-    make = networks.with_head(network, networks.Quantile, self.num_atoms)
-    return make(num_actions, self.num_atoms, name=name)
+    return networks.with_head(network, networks.Quantile)
 
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the quantiles, (n, num_actions, num_atoms)."""

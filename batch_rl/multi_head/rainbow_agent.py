@@ -14,14 +14,13 @@ class RainbowAgent(value_agent.ValueAgent, rainbow_agent.RainbowAgent):
     ValueError: If another head is given, or `replay_scheme` is not 'uniform'.
   """
 
-  def __init__(self, *args, replay_scheme='uniform', head=None, **kwargs):
-    self._refuse_other_head(head)
+  def __init__(self, *args, replay_scheme='uniform', **kwargs):
     self._check_replay_scheme(replay_scheme)
     super().__init__(*args, replay_scheme=replay_scheme, **kwargs)
 
-  def _build_networks(self):
-    self.head = _Head(self._support, self._num_atoms)
-    super()._build_networks()
+  def own_head(self) -> atoms.Categorical:
+    """Returns a `Categorical` on the support of Dopamine's agent."""
+    return _Head(self._support, self._num_atoms)
 
 
 class _Head(atoms.Categorical):

@@ -107,7 +107,8 @@ def check(runner, class_name, expected):
   assert described['max_num_frames_per_episode'] == 4 * 27_000
   assert type(agent).__name__ == class_name
   if expected:
-    found = {**vars(agent), **optimizer_parameters(agent.optimizer)}
+    found = {**vars(agent.head), **vars(agent)}
+    found |= optimizer_parameters(agent.optimizer)
     found['batch_size'] = agent._replay.states.shape.as_list()[0]
     if 'support' in expected:
       support = agent._sess.run(agent._support)

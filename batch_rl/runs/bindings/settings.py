@@ -207,7 +207,6 @@ SETTINGS = {
   'create_environment_fn': _FUNCTION,
   'accept_changes': _BOOLEAN,
   'seed': _recorded(_SEED, 'run_seed'),
-  'acting_seed': _SEED,
   'deterministic_ops': _repetition(_BOOLEAN, 'run_seed'),
   'tensor_float_32': _BOOLEAN,
   'collectors': _running(

@@ -34,7 +34,6 @@ def built(make_agent):
       MultiNetworkQNetwork.network = @CartpoleDQNNetwork
       MultiNetworkDQNAgent.num_networks = 3
       MultiNetworkDQNAgent.num_convex_combinations = 2
-      MultiNetworkDQNAgent.acting_seed = 9
   """)
   class_, agents = multi_network_dqn_agent.MultiNetworkDQNAgent, []
   for _ in range(2):
@@ -43,8 +42,6 @@ def built(make_agent):
       agents.append(
         make_agent(class_, num_actions=5, epsilon_fn=lambda *args: 0.0)
       )
-  state = agents[0]._acting_rng.bit_generator.state
-  assert state == np.random.default_rng(9).bit_generator.state
   assert agents[0].num_convex_combinations == 2
   return agents
 
@@ -53,7 +50,7 @@ def reset(agent, strategy='STOCHASTIC', seed=1, explores=True):
   agent._use_deep_exploration = explores
   agent.transform_strategy = strategy
   agent.eval_mode = False
-  agent._acting_rng = np.random.default_rng(seed)
+  agent.acting_rng_state = np.random.default_rng(seed).bit_generator.state
   return agent
 
 
@@ -152,4 +149,4 @@ def test_networks_are_spread_over_devices(
   }
   agent._sess.run(agent._train_op)  # Soft placement allows it without GPUs.
   drawn = np.random.default_rng(seeding.derive(5, 'acting mixture'))
-  assert agent._acting_rng.bit_generator.state == drawn.bit_generator.state
+  assert agent.acting_rng_state == drawn.bit_generator.state

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.multi_head import networks
+from batch_rl.multi_head import atoms, ensembles, quantiles
 
 Outputs = collections.namedtuple('Outputs', 'q_values')
-SUPPORT = np.float32([0, 1, 2])
 
 
 def plain(num_actions, scale=1, shift=0, name=None):
@@ -21,36 +20,36 @@ def plain(num_actions, scale=1, shift=0, name=None):
   return tf.keras.Model(state, Outputs(layer(state)), name=name)
 
 
-def outputs(network, *arguments):
+def outputs(head, network):
   """Returns the outputs for two states of zeros."""
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    built = network(2, *arguments, name='Online')(tf.zeros((2, 3)))
+    built = head.create_network(network, 2, 'Online')(tf.zeros((2, 3)))
     session.run(tf.compat.v1.global_variables_initializer())
     return session.run(built)
 
 
-def of_any_arguments(*args, **kwargs):
-  raise AssertionError
-
-
 @pytest.mark.parametrize(
-  ('head', 'arguments', 'field'),
+  ('head', 'field', 'arguments'),
   [
-    (networks.MultiHead, (3,), 'q_heads'),
-    (networks.Quantile, (3,), 'quantile_values'),
-    (networks.Categorical, (3, SUPPORT), 'logits'),
+    (ensembles.Ensemble(3), 'q_heads', 1),
+    (quantiles.Quantiles(3), 'quantile_values', 1),
+    (atoms.Categorical(3, 0.0, 2.0), 'logits', 2),
+    (ensembles.SeparateNetworks(3), 'q_heads', 2),
   ],
 )
-def test_a_plain_network_gets_the_head_of_the_agent(head, arguments, field):
-  network = networks.with_head(plain, head, *arguments)
-  found = outputs(network, *arguments)
+def test_a_plain_network_gets_the_outputs_of_the_head(head, field, arguments):
+  found = outputs(head, plain)
   expected = np.arange(6).reshape(2, 3)  # actions, outputs
+  if isinstance(head, ensembles.SeparateNetworks):
+    expected = [[0] * 3, [1] * 3]  # each from 0
   np.testing.assert_array_equal(getattr(found, field), [expected, expected])
-  assert found.q_values.shape == (2, 2)
-  other = networks.with_head(of_any_arguments, head, *arguments)
-  assert other is of_any_arguments
-  if field == 'q_heads':
-    several = outputs(networks.several(plain, 3, ()), 3, ())
-    np.testing.assert_array_equal(several.q_heads[0], [[0] * 3, [1] * 3])
-  if field != 'logits':
-    np.testing.assert_allclose(found.q_values[0], [1, 4])
+  if field == 'logits':
+    assert found.q_values.shape == (2, 2)
+  else:
+    np.testing.assert_allclose(found.q_values[0], np.mean(expected, axis=1))
+
+  def of_any_arguments(*args, name):
+    return args, name
+
+  _, *given = head.create_network(of_any_arguments, 2, 'Online')[0]
+  assert len(given) == arguments and given[0] == 3
