@@ -140,7 +140,7 @@ class Policy(Backup):
     """Returns the target network's returns under the policy."""
     logits = policies.logits(agent, self._network, batch.next_state)
     probabilities = tf.nn.softmax(logits)
-    return agent.head.expected(_next_returns(agent, batch)[1], probabilities)
+    return agent.head.under(probabilities, _next_returns(agent, batch)[1])
 
 
 @gin.configurable
@@ -173,9 +173,10 @@ class Munchausen(Backup):
   def next_returns(self, agent: Any, batch: Any) -> heads.Returns:
     """Returns the returns under pi, with its entropy."""
     outputs, returns = _next_returns(agent, batch)
-    scaled = self._log_policy(outputs.q_values)
+    scaled = self._log_policy(outputs.q_values)[:, :, None]
     policy = tf.nn.softmax(outputs.q_values / self._tau)
-    return agent.head.expected(returns, policy, -scaled)
+    softened = returns._replace(values=returns.values - scaled)
+    return agent.head.under(policy, softened)
 
 
 def _next_returns(agent, batch):

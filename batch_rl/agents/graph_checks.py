@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 
 _RANDOM = re.compile(
   'Random|Multinomial|TruncatedNormal|Stateful(?!Part)|NonDeterministic|Rng|CandidateSampler'
@@ -34,19 +33,24 @@ def check_outputs(
     )
   for field, shape in expected.items():
     value = getattr(outputs, field, None)
-    if value is None:
-      found = 'a tensor' if tf.is_tensor(outputs) else type(outputs).__name__
-    elif not tf.is_tensor(value):
-      found = f'{field} of type {type(value).__name__}'
-    elif not value.dtype.is_floating or value.shape[1:] != shape:
-      found = f'{field}, {value.dtype.name} {value.shape}'
-    else:
+    is_floating = tf.is_tensor(value) and value.dtype.is_floating
+    if is_floating and value.shape[1:] == shape:
       continue
+    found = (
+      describe(outputs) if value is None else f'{field}, {describe(value)}'
+    )
     sizes = ', '.join(map(str, ('n', *shape)))
     raise ValueError(
       f'{name}.call returned {found}; expected a named tuple with {field}, float32 '
       f'({sizes}).'
     )
+
+
+def describe(value: Any) -> str:
+  """Returns the dtype and shape of a tensor, or the type of another value."""
+  if tf.is_tensor(value):
+    return f'{value.dtype.name} {value.shape}'
+  return type(value).__name__
 
 
 def check_losses(losses: Any, actions: tf.Tensor, agent: type) -> None:
@@ -60,16 +64,16 @@ def check_losses(losses: Any, actions: tf.Tensor, agent: type) -> None:
   Raises:
     ValueError: If it does not.
   """
-  found = losses
-  if tf.is_tensor(losses):
-    is_compatible = losses.shape.is_compatible_with(actions.shape)
-    if losses.dtype == tf.float32 and losses.shape.rank == 1 and is_compatible:
-      return
-    found = f'{losses.dtype.name} {losses.shape}'
-  raise ValueError(
-    f'{agent.__name__}.loss returned {found}; expected a tensor, float32 '
-    f'{actions.shape}, a loss for each transition.'
-  )
+  if (
+    not tf.is_tensor(losses)
+    or losses.dtype != tf.float32
+    or losses.shape.rank != 1
+    or not losses.shape.is_compatible_with(actions.shape)
+  ):
+    raise ValueError(
+      f'{agent.__name__}.loss returned {describe(losses)}; expected a tensor, float32 '
+      f'{actions.shape}, a loss for each transition.'
+    )
 
 
 def check_optimizer(optimizer: Any, agent: type) -> None:
@@ -81,7 +85,7 @@ def check_optimizer(optimizer: Any, agent: type) -> None:
 
   Raises:
     ValueError: If it is not one of `tf.compat.v1.train`, overrides `minimize`, or its
-      learning rate is a tensor.
+      learning rate is a tensor, such as that of `tf.train.exponential_decay`.
   """
   base = tf.compat.v1.train.Optimizer
   name = type(optimizer).__name__
@@ -95,21 +99,8 @@ def check_optimizer(optimizer: Any, agent: type) -> None:
       f'The optimizer {name} of {agent.__name__} overrides minimize, which is not '
       'called: override compute_gradients or apply_gradients.'
     )
-  check_learning_rate(optimizer, agent)
-
-
-def check_learning_rate(optimizer: Any, agent: type) -> None:
-  """Checks that a learning rate can change, if it is meant to.
-
-  Args:
-    optimizer: Optimiser of the agent.
-    agent: Class of the agent.
-
-  Raises:
-    ValueError: If it is a tensor, such as that of `tf.train.exponential_decay`.
-  """
-  names = ('_lr', '_learning_rate')
-  if any(isinstance(getattr(optimizer, n, 0), tf.Tensor) for n in names):
+  rates = [vars(optimizer).get(key) for key in ('_lr', '_learning_rate')]
+  if any(isinstance(rate, tf.Tensor) for rate in rates):
     raise ValueError(
       f'The learning rate of {agent.__name__} is a tensor, which would stay as it is: '
       'take a number, or a function without arguments that reads the '
@@ -142,34 +133,30 @@ def check_gradients(
     )
 
 
-def are_same(left: tf.Graph, right: tf.Graph) -> bool:
-  """Returns whether two graphs have the same operations and constants."""
-
-  def describe(graph):
-    return [
-      (node.op, node.attr['value'].SerializeToString() * (node.op == 'Const'))
-      for node in _nodes(graph)
-    ]
-
-  return describe(left) == describe(right)
-
-
-def check_reproducible(
-  graph: tf.Graph, method: str, seed: str, calls_python: bool = False
+def check_function(
+  graph: tf.Graph,
+  method: str,
+  seed: str,
+  remedy: str,
+  calls_python: bool = False,
 ) -> None:
-  """Checks that a graph draws no random numbers but stateless ones.
+  """Checks that a method depends on its arguments, weights and constants only.
+
+  It draws random numbers by stateless operations only. Other tensors, e.g. of Dopamine's
+  own batch, are computed once for many updates.
 
   Args:
     graph: Graph of the method.
     method: Name of the method, for the message.
     seed: Name of its seed, for the message.
+    remedy: End of the message about another tensor.
     calls_python: Whether the method may call Python functions.
 
   Raises:
-    ValueError: If the graph draws others, or writes a summary, or calls Python
-      although `calls_python` is False.
+    ValueError: If it depends on more, or writes a summary, or calls Python although
+      `calls_python` is False.
   """
-  for op in (node.op for node in _nodes(graph)):
+  for op in dict.fromkeys(node.op for node in _nodes(graph)):
     if not calls_python and op in _PYTHON:
       raise ValueError(
         f'{method} calls a Python function ({op}), which may depend on more than the '
@@ -180,11 +167,20 @@ def check_reproducible(
         f'{method} writes a summary ({op}), which would be lost: use '
         'self.log_scalar(name, value).'
       )
-    if _draws(op):
+    if _RANDOM.search(op) and graph.op_def_for_type(op).is_stateful:
       raise ValueError(
         f'{method}, or a network that it calls, draws random numbers by the stateful '
         f'operation {op}, so a resumed run would differ: use tf.random.stateless_* '
         f'with {seed}.'
+      )
+  for tensor, _ in graph.captures:
+    tensor = _outside(tensor)
+    if tensor.dtype != tf.resource and any(
+      op.type == 'Placeholder' or op.op_def.is_stateful
+      for op in _ancestors(tensor)
+    ):
+      raise ValueError(
+        f'{method} uses the tensor {tensor.name} from outside of it: {remedy}'
       )
 
 
@@ -198,38 +194,22 @@ def check_acting(outputs: Any, agent: type) -> None:
   Raises:
     ValueError: If it does.
   """
-  for op in (op.type for op in _ancestors(outputs)):
-    if _draws(op):
+  for op in _ancestors(outputs):
+    if _RANDOM.search(op.type) and op.op_def.is_stateful:
       raise ValueError(
         f'The online network of {agent.__name__} draws random numbers by the stateful '
-        f'operation {op} when it acts, so an evaluation could not be repeated: draw '
-        'only if `call` is given a seed, and give it in `loss`.'
+        f'operation {op.type} when it acts, so an evaluation could not be repeated: '
+        'draw only if `call` is given a seed, and give it in `loss`.'
       )
 
 
-def check_captures(graph: tf.Graph, method: str, remedy: str) -> None:
-  """Checks that a graph takes weights and constants from outside, nothing else.
-
-  Other tensors, e.g. of Dopamine's own batch, are computed once for many updates.
-
-  Args:
-    graph: Graph of the method.
-    method: Name of the method, for the message.
-    remedy: End of the message.
-
-  Raises:
-    ValueError: If it takes another tensor.
-  """
-  for tensor, _ in graph.captures:
-    tensor = _outside(tensor)
-    if tensor.dtype == tf.resource:
-      continue
-    for op in _ancestors(tensor):
-      definition = op_def_registry.get(op.type)
-      if op.type == 'Placeholder' or (definition and definition.is_stateful):
-        raise ValueError(
-          f'{method} uses the tensor {tensor.name} from outside of it: {remedy}'
-        )
+def are_same(left: tf.Graph, right: tf.Graph) -> bool:
+  """Returns whether two graphs have the same operations and constants."""
+  first, second = (
+    [(node.op, node.attr['value']) for node in _nodes(graph)]
+    for graph in (left, right)
+  )
+  return first == second
 
 
 def _outside(tensor: tf.Tensor) -> tf.Tensor:
@@ -241,8 +221,8 @@ def _outside(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _ancestors(results: Any) -> Iterator[tf.Operation]:
-  """Yields the operations on which tensors and operations depend, and their own."""
-  left = [getattr(result, 'op', result) for result in tf.nest.flatten(results)]
+  """Yields the operations on which tensors depend, and their own."""
+  left = [tensor.op for tensor in tf.nest.flatten(results)]
   seen = set()
   while left:
     op = left.pop()
@@ -250,12 +230,6 @@ def _ancestors(results: Any) -> Iterator[tf.Operation]:
       seen.add(op)
       yield op
       left += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-
-
-def _draws(op: str) -> bool:
-  """Returns whether operations of a type draw stateful random numbers."""
-  definition = op_def_registry.get(op)
-  return bool(definition and definition.is_stateful and _RANDOM.search(op))
 
 
 def _nodes(graph: tf.Graph) -> list[Any]:

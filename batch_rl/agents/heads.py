@@ -44,26 +44,6 @@ class Returns(NamedTuple):
       *(None if t is None else select_actions(t, actions) for t in self)
     )
 
-  def under(
-    self, policy: tf.Tensor, bonus: tf.Tensor | None = None
-  ) -> 'Returns':
-    """Returns the mixture over actions, with num_actions * k values.
-
-    Args:
-      policy: Probabilities of the actions, float32 (n, num_actions).
-      bonus: Added to the returns of an action, float32 (n, num_actions).
-    """
-    values, probabilities = self
-    _, num_actions, k = values.shape.as_list()
-    if probabilities is None:
-      probabilities = tf.fill(tf.shape(values), 1.0 / k)
-    if bonus is not None:
-      values = values + bonus[:, :, None]
-    return Returns(
-      tf.reshape(values, (-1, num_actions * k)),
-      tf.reshape(policy[:, :, None] * probabilities, (-1, num_actions * k)),
-    )
-
 
 class Head:
   """Base of the heads; the k values of its returns are a distribution.
@@ -118,11 +98,21 @@ class Head:
     del returns
     return tf.argmax(outputs.q_values, axis=1)
 
-  def expected(
-    self, returns: Returns, policy: tf.Tensor, bonus: tf.Tensor | None = None
-  ) -> Returns:
-    """Returns the returns under a policy; see `Returns.under`."""
-    return returns.under(policy, bonus)
+  def under(self, policy: tf.Tensor, returns: Returns) -> Returns:
+    """Returns the mixture of returns over actions, with num_actions * k values.
+
+    Args:
+      policy: Probabilities of the actions, float32 (n, num_actions).
+      returns: Returns of each action, (n, num_actions, k).
+    """
+    values, probabilities = returns
+    _, num_actions, k = values.shape.as_list()
+    if probabilities is None:
+      probabilities = tf.fill(tf.shape(values), 1.0 / k)
+    return Returns(
+      tf.reshape(values, (-1, num_actions * k)),
+      tf.reshape(policy[:, :, None] * probabilities, (-1, num_actions * k)),
+    )
 
   def loss(self, outputs: Any, batch: Any, targets: Returns) -> tf.Tensor:
     """Returns the loss of each transition, float32 (n,).
@@ -138,14 +128,9 @@ class Head:
 class Estimates(Head):
   """Base of heads whose k values are estimates of the mean return, not samples."""
 
-  def expected(
-    self, returns: Returns, policy: tf.Tensor, bonus: tf.Tensor | None = None
-  ) -> Returns:
+  def under(self, policy: tf.Tensor, returns: Returns) -> Returns:
     """Returns the mean of each estimate over the actions, (n, k)."""
-    values = returns.values
-    if bonus is not None:
-      values = values + bonus[:, :, None]
-    return Returns(tf.reduce_sum(policy[:, :, None] * values, axis=1))
+    return Returns(tf.reduce_sum(policy[:, :, None] * returns.values, axis=1))
 
 
 @gin.configurable

@@ -174,21 +174,19 @@ class ActionChoice:
 
     self._function = trace()
     graph = self._function.graph
-    graph_checks.check_reproducible(graph, name, 'its seed', calls_python=True)
-    graph_checks.check_captures(
+    graph_checks.check_function(
       graph,
       name,
+      'its seed',
       'compute actions from the outputs. The network may return more than q_values.',
+      calls_python=True,
     )
     actions = self._function.structured_outputs
-    if (
-      not tf.is_tensor(actions)
-      or not actions.dtype.is_integer
-      or (actions.shape.rank is not None and actions.shape.as_list() != [None])
-    ):
+    is_integer = tf.is_tensor(actions) and actions.dtype.is_integer
+    if not is_integer or actions.shape[:1].as_list() != [None]:
       raise ValueError(
-        f'{name} returned {actions}; expected an integer tensor of shape (n,), an '
-        'action for each of n states.'
+        f'{name} returned {graph_checks.describe(actions)}; expected an integer tensor '
+        'of shape (n,), an action for each of n states.'
       )
     before = agent.eval_mode, agent.training_steps
     agent.eval_mode, agent.training_steps = not before[0], before[1] + 10**9

@@ -11,7 +11,6 @@ import gin
 import tensorflow as tf
 from dopamine.discrete_domains import atari_lib
 
-from batch_rl.agents import backups, heads
 from batch_rl.multi_head import ensembles, networks
 
 
@@ -65,8 +64,6 @@ DQNNetworkType = atari_lib.DQNNetworkType
 MultiHeadNetworkType = networks.MultiHeadNetworkType
 QuantileNetworkType = networks.QuantileNetworkType
 MultiNetworkQNetwork = networks.MultiNetworkQNetwork
-bellman_targets = backups.bellman_targets
-select_actions = heads.select_actions
 random_stochastic_matrix = ensembles.random_stochastic_matrix
 
 
@@ -97,8 +94,7 @@ class MulitNetworkQNetwork(networks.MultiNetworkQNetwork):
       networks themselves, which the agents here mix in the loss.
     name: Scope of the variables.
     transform_matrix: Weights of the mixtures, see `combine_q_functions`.
-    device_fn: Function that returns the device of the network with a number; None to
-      keep the device scope of the caller.
+    device_fn: No effect; all networks are on the device of the caller.
   """
 
   def __init__(
@@ -110,8 +106,8 @@ class MulitNetworkQNetwork(networks.MultiNetworkQNetwork):
     transform_matrix: tf.Tensor | None = None,
     device_fn: Callable[[int], str] | None = None,
   ):
-    devices = list(map(device_fn, range(num_networks))) if device_fn else ()
-    super().__init__(num_actions, num_networks, devices, name=name)
+    del device_fn
+    super().__init__(num_actions, num_networks, name=name)
     self._mixing = transform_strategy, transform_matrix
 
   def call(self, state: tf.Tensor) -> Any:

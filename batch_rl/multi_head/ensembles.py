@@ -1,7 +1,6 @@
 """Ensembles of Q-functions: Ensemble-DQN, Averaged Ensemble-DQN and REM."""
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import gin
@@ -117,7 +116,6 @@ class SeparateNetworks(Ensemble):
     num_networks: Number of networks.
     strategy: See `Ensemble`.
     num_mixtures: See `Ensemble`.
-    devices: TensorFlow devices, assigned to the networks in turn; None for all GPUs.
 
   Raises:
     ValueError: If `Ensemble` refuses an argument.
@@ -128,18 +126,8 @@ class SeparateNetworks(Ensemble):
     num_networks: int = 4,
     strategy: str = 'STOCHASTIC',
     num_mixtures: int = 1,
-    devices: Sequence[str] | None = None,
   ):
     super().__init__(num_networks, strategy, num_mixtures)
-    if devices is None:
-      gpus = tf.config.list_physical_devices('GPU')
-      devices = [f'/gpu:{i}' for i in range(len(gpus))]
-    self._devices = tuple(devices)
-
-  @property
-  def arguments(self) -> tuple[Any, ...]:
-    """Number of networks, and their devices."""
-    return self.num_heads, self._devices
 
   def widen(self, network: heads.Network) -> heads.Network:
     """Returns several copies of a plain network, with `q_heads`."""

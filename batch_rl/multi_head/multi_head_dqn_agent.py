@@ -1,12 +1,11 @@
 """DQN with many heads: Ensemble-DQN, Averaged Ensemble-DQN and REM."""
 
-from collections.abc import Callable
 from typing import Any
 
 import gin
 import tensorflow as tf
 
-from batch_rl.agents import value_agent
+from batch_rl.agents import heads, value_agent
 from batch_rl.multi_head import atari_helpers, ensembles
 
 
@@ -21,7 +20,7 @@ class MultiHeadDQNAgent(value_agent.ValueAgent):
     num_heads: int = 200,
     transform_strategy: str = 'IDENTITY',
     num_convex_combinations: int = 1,
-    network: Callable[..., tf.keras.Model] = atari_helpers.MultiHeadQNetwork,
+    network: heads.Network = atari_helpers.MultiHeadQNetwork,
     **kwargs: Any,
   ):
     """Builds the agent's graph.

@@ -1,13 +1,12 @@
 """DQN with several separate networks: Ensemble-DQN and REM, online or offline."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import gin
 import numpy as np
 import tensorflow as tf
 
-from batch_rl.agents import value_agent
+from batch_rl.agents import heads, value_agent
 from batch_rl.multi_head import ensembles, networks
 from batch_rl.utils import seeding
 
@@ -35,8 +34,7 @@ class MultiNetworkDQNAgent(value_agent.ValueAgent):
     num_networks: int = 4,
     transform_strategy: str = 'STOCHASTIC',
     num_convex_combinations: int = 1,
-    network: Callable[..., tf.keras.Model] = networks.MultiNetworkQNetwork,
-    devices: Sequence[str] | None = None,
+    network: heads.Network = networks.MultiNetworkQNetwork,
     seed: int | None = None,
     use_deep_exploration: bool = True,
     **kwargs: Any,
@@ -51,12 +49,9 @@ class MultiNetworkDQNAgent(value_agent.ValueAgent):
         class for acting and `Ensemble` for training.
       num_convex_combinations: Number of mixtures per minibatch; above 1 only with
         STOCHASTIC.
-      network: Function `(num_actions, num_networks, devices, name=...)` that builds
-        the networks; their `call` returns a `MultiHeadNetworkType`. Or a plain
-        network, see `networks`, for each.
-      devices: TensorFlow devices, assigned to the networks in turn; None for all
-        GPUs. Without devices, and for the rest of the graph, Dopamine's `tf_device`
-        applies.
+      network: Function `(num_actions, num_networks, name=...)` that builds the
+        networks; their `call` returns a `MultiHeadNetworkType`. Or a plain network,
+        see `networks`, for each.
       seed: Seed of the run, from which the seed of the episodes' mixtures is derived;
         None for an unseeded agent.
       use_deep_exploration: Whether each episode of online training has its own
@@ -69,7 +64,6 @@ class MultiNetworkDQNAgent(value_agent.ValueAgent):
     self.num_networks = num_networks
     self.transform_strategy = transform_strategy
     self.num_convex_combinations = num_convex_combinations
-    self._devices = devices
     rng = np.random.default_rng(seeding.derive(seed, 'acting mixture'))
     self.acting_rng_state = rng.bit_generator.state
     self._mean_mixture = np.ones(num_networks, np.float32) / num_networks
@@ -80,10 +74,7 @@ class MultiNetworkDQNAgent(value_agent.ValueAgent):
   def own_head(self) -> ensembles.SeparateNetworks:
     """Returns the ensemble of separate networks."""
     return ensembles.SeparateNetworks(
-      self.num_networks,
-      self.transform_strategy,
-      self.num_convex_combinations,
-      self._devices,
+      self.num_networks, self.transform_strategy, self.num_convex_combinations
     )
 
   def choose_actions(

@@ -8,7 +8,6 @@ other parameters have defaults.
 """
 
 import operator
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gin
@@ -134,7 +133,7 @@ class Categorical(_SeveralOutputs):
     return atari_lib.RainbowNetworkType(q_values, logits, probabilities)
 
 
-@gin.configurable(denylist=['num_actions', 'num_networks', 'devices', 'name'])
+@gin.configurable(denylist=['num_actions', 'num_networks', 'name'])
 class MultiNetworkQNetwork(tf.keras.Model):
   """Several Q-networks that share no weights."""
 
@@ -142,8 +141,7 @@ class MultiNetworkQNetwork(tf.keras.Model):
     self,
     num_actions: int,
     num_networks: int,
-    devices: Sequence[str] = (),
-    network: Callable[..., tf.keras.Model] = atari_lib.NatureDQNNetwork,
+    network: heads.Network = atari_lib.NatureDQNNetwork,
     name: str | None = None,
   ):
     """Creates the networks `subnet_0`, `subnet_1` and so on.
@@ -151,25 +149,18 @@ class MultiNetworkQNetwork(tf.keras.Model):
     Args:
       num_actions: Number of actions.
       num_networks: Number of networks.
-      devices: TensorFlow devices, assigned to the networks and their variables in
-        turn; empty to keep the device scope of the caller.
       network: Function `(num_actions, name=...)` that builds a network, whose `call`
         returns `.q_values`.
       name: Scope of the variables, as in `Online/subnet_0/Conv/kernel`.
     """
     super().__init__(name=name)
-    self._devices = tuple(devices) or ('',)  # '' keeps the enclosing scope
     self._subnets = [
       network(num_actions, name=f'subnet_{i}') for i in range(num_networks)
     ]
 
   def call(self, state: tf.Tensor) -> MultiHeadNetworkType:
     """Maps states, (batch, ...), to the Q-values of every network."""
-    q_heads = []
-    for i, subnet in enumerate(self._subnets):
-      with tf.device(self._devices[i % len(self._devices)]):
-        q_heads.append(subnet(state).q_values)
-    q_heads = tf.stack(q_heads, axis=2)
+    q_heads = tf.stack([net(state).q_values for net in self._subnets], axis=2)
     return MultiHeadNetworkType(q_heads, tf.reduce_mean(q_heads, axis=2))
 
 

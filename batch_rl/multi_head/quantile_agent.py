@@ -1,12 +1,11 @@
 """QR-DQN (Dabney et al., 2018): quantile regression of the return."""
 
-from collections.abc import Callable
 from typing import Any
 
 import gin
 import tensorflow as tf
 
-from batch_rl.agents import backups, value_agent
+from batch_rl.agents import backups, heads, value_agent
 from batch_rl.multi_head import atari_helpers, quantiles
 
 
@@ -19,7 +18,7 @@ class QuantileAgent(value_agent.ValueAgent):
     sess: tf.compat.v1.Session | None,
     num_actions: int,
     kappa: float = 1.0,
-    network: Callable[..., tf.keras.Model] = atari_helpers.QuantileNetwork,
+    network: heads.Network = atari_helpers.QuantileNetwork,
     num_atoms: int = 200,
     replay_scheme: str = 'uniform',
     **kwargs: Any,

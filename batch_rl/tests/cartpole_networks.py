@@ -3,8 +3,6 @@
 Agents make them for other environments, such as Acrobot, from Dopamine's own networks.
 """
 
-from collections.abc import Sequence
-
 import gin
 from dopamine.discrete_domains import gym_lib
 
@@ -21,17 +19,13 @@ class CartpoleQuantileNetwork(networks.Quantile, gym_lib.CartpoleDQNNetwork):
   """CartPole's network with several quantiles per action."""
 
 
-@gin.configurable(denylist=['num_actions', 'num_networks', 'devices', 'name'])
+@gin.configurable(denylist=['num_actions', 'num_networks', 'name'])
 class CartpoleMultiNetworkQNetwork(networks.MultiNetworkQNetwork):
   """Several of CartPole's networks."""
 
   def __init__(
-    self,
-    num_actions: int,
-    num_networks: int,
-    devices: Sequence[str] = (),
-    name: str | None = None,
+    self, num_actions: int, num_networks: int, name: str | None = None
   ):
     """Creates the networks; see `MultiNetworkQNetwork` for the arguments."""
     network = gym_lib.CartpoleDQNNetwork
-    super().__init__(num_actions, num_networks, devices, network, name)
+    super().__init__(num_actions, num_networks, network, name)

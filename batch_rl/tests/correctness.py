@@ -92,7 +92,7 @@ _quantiles = functools.partial(
   num_atoms=20,
 )
 _networks = functools.partial(
-  _case, config='multi_network_rem', estimates=3, num_networks=3, devices=()
+  _case, config='multi_network_rem', estimates=3, num_networks=3
 )
 _ONE_AND_THREE_STEPS = (
   _case('DQN (Nature)', 'dqn', equations.dqn, RMSPROP),

@@ -245,8 +245,7 @@ def test_networks_mix_their_heads_if_told(name):
   np.testing.assert_allclose(mixed, unmixed @ weights, atol=1e-5)
   np.testing.assert_allclose(mean, unmixed.mean(axis=2), atol=1e-5)
   assert not np.allclose(mixed, unmixed)
-  network = atari_helpers.MulitNetworkQNetwork(3, 2, device_fn='/cpu:{}'.format)
-  assert network._devices == ('/cpu:0', '/cpu:1')
+  atari_helpers.MulitNetworkQNetwork(3, 2, device_fn='/cpu:{}'.format)
   assert atari_helpers.NatureDQNNetwork is atari_lib.NatureDQNNetwork
   matrix = atari_helpers.random_stochastic_matrix(3, num_cols=4)
   assert matrix.shape == (3, 4)

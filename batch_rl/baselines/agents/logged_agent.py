@@ -2,7 +2,7 @@
 
 import os
 
-from batch_rl.agents import graph_checks, session_calls
+from batch_rl.agents import session_calls
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import replay_log
 from batch_rl.utils.user_code import gin_signatures
@@ -36,8 +36,6 @@ class LoggedAgentMixin(gin_signatures.ForwardedParameters):
     if gin_signatures.next_accepts(self, LoggedAgentMixin, 'seed'):
       kwargs['seed'] = seed
     super().__init__(sess, num_actions, **kwargs)
-    if optimizer := getattr(self, 'optimizer', None):
-      graph_checks.check_learning_rate(optimizer, type(self))
     session_calls.shorten(self._sess)
 
   @property

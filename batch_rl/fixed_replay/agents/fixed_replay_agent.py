@@ -262,16 +262,15 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       ready: Operations to run before.
     """
     replay = self._replay
-    name = f'{type(self).__name__}.loss'
 
     def update(batch, step):
       trained, scalars = self._update(self._batch(replay.unpack(batch), step))
       self._scalar_names = list(scalars)
       graph = tf.compat.v1.get_default_graph()
-      graph_checks.check_reproducible(graph, name, 'batch.seed')
-      graph_checks.check_captures(
+      graph_checks.check_function(
         graph,
-        f'{name}, or the optimizer,',
+        f'{type(self).__name__}.loss, or the optimizer,',
+        'batch.seed',
         'it is computed once for many updates. Compute it from the batch, e.g. by '
         'self.online(batch.state).',
       )

@@ -34,7 +34,7 @@ def outputs(head, network):
     (ensembles.Ensemble(3), 'q_heads', 1),
     (quantiles.Quantiles(3), 'quantile_values', 1),
     (atoms.Categorical(3, 0.0, 2.0), 'logits', 2),
-    (ensembles.SeparateNetworks(3), 'q_heads', 2),
+    (ensembles.SeparateNetworks(3), 'q_heads', 1),
   ],
 )
 def test_a_plain_network_gets_the_outputs_of_the_head(head, field, arguments):
