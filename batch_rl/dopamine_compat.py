@@ -16,7 +16,8 @@ installs one fix for each problem, and never replaces an installed package:
 | messages that are no use to users                   | `_silence_*`         |
 | users' code imports modules by their old names      | `_MovedModules`      |
 
-Nothing heavy is imported here: each fix waits for the import that needs it.
+Nothing heavy is imported here: each fix waits for the import that needs it. Names of
+TensorFlow's private modules are used here only; each has a test.
 """
 
 import contextlib
@@ -83,6 +84,10 @@ def _silence_start_up() -> None:
   # matter are raised as exceptions, too.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2' if gpu else '3')
   logging.getLogger('jax').setLevel(logging.ERROR)
+  # Dopamine's agents call v1 functions, which are deprecated.
+  logging.getLogger('tensorflow').addFilter(
+    lambda record: 'Instructions for updating' not in str(record.msg)
+  )
 
 
 @contextlib.contextmanager
@@ -161,10 +166,7 @@ def _use_graph_mode():
   eager tensor, which fails with 'Attempting to capture an EagerTensor'.
   """
   import tensorflow as tf
-  from tensorflow.python.util import deprecation
 
-  # The warnings about v1 optimisers have no public switch.
-  deprecation._PRINT_DEPRECATION_WARNINGS = False
   tf.compat.v1.disable_v2_behavior()
   yield
 
@@ -261,6 +263,13 @@ class _ImportHooks(importlib.abc.MetaPathFinder):
 
       spec.loader.exec_module = execute_fixed
     return spec
+
+
+def is_deterministic() -> bool:
+  """Returns whether TensorFlow runs deterministic operations only."""
+  from tensorflow.python.framework import config  # no public name tells it
+
+  return config.is_op_determinism_enabled()
 
 
 # Packages that Dopamine 4.1 moved, and where they are now.

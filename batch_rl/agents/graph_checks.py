@@ -184,25 +184,6 @@ def check_function(
       )
 
 
-def check_acting(outputs: Any, agent: type) -> None:
-  """Checks that a network draws no random numbers when it acts.
-
-  Args:
-    outputs: Outputs of the network.
-    agent: Class of the agent.
-
-  Raises:
-    ValueError: If it does.
-  """
-  for op in _ancestors(outputs):
-    if _RANDOM.search(op.type) and op.op_def.is_stateful:
-      raise ValueError(
-        f'The online network of {agent.__name__} draws random numbers by the stateful '
-        f'operation {op.type} when it acts, so an evaluation could not be repeated: '
-        'draw only if `call` is given a seed, and give it in `loss`.'
-      )
-
-
 def are_same(left: tf.Graph, right: tf.Graph) -> bool:
   """Returns whether two graphs have the same operations and constants."""
   first, second = (
@@ -220,9 +201,9 @@ def _outside(tensor: tf.Tensor) -> tf.Tensor:
   return tensor
 
 
-def _ancestors(results: Any) -> Iterator[tf.Operation]:
-  """Yields the operations on which tensors depend, and their own."""
-  left = [tensor.op for tensor in tf.nest.flatten(results)]
+def _ancestors(tensor: tf.Tensor) -> Iterator[tf.Operation]:
+  """Yields the operations on which a tensor depends, and its own."""
+  left = [tensor.op]
   seen = set()
   while left:
     op = left.pop()

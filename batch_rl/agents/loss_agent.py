@@ -95,6 +95,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
     **kwargs: Arguments of the agent.
 
   Attributes:
+    policy: How it acts; see `choose_actions`.
     needs: Names of further columns that `loss` reads, such as 'return_to_go'; see
       `dataset.sampling.columns`. `batch.return_to_go` is then a tensor.
     uses_target: Whether the agent has a target network.
@@ -102,6 +103,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
     targets: Target copies of `networks` that have one.
   """
 
+  policy: policies.Policy = policies.Greedy()
   needs: tuple[str, ...] = ()
   uses_target = True
 
@@ -133,15 +135,15 @@ class LossAgent(gin_signatures.ForwardedParameters):
     raise NotImplementedError(f'{type(self).__name__} defines no loss.')
 
   def acting_outputs(self, states: tf.Tensor) -> Any:
-    """Returns what `choose_actions` reads; the online network's outputs by default.
+    """Returns what `choose_actions` reads; by default what `policy` reads.
 
     Args:
       states: States, (n, *observation_shape, stack_size).
     """
-    return self.online(states)
+    return self.policy.outputs(self, states)
 
   def choose_actions(self, outputs: Any, seed: tf.Tensor) -> tf.Tensor:
-    """Returns an action for each state, integers (n,); the greedy ones by default.
+    """Returns an action for each state, integers (n,); by default those of `policy`.
 
     It is the only definition of how the agent acts, in training and evaluation, in
     one emulator or several. Random actions of epsilon-greedy acting come on top. An
@@ -152,7 +154,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
       seed: Seed for `tf.random.stateless_*`, int64 (2,), for a policy that samples.
         Each state then has its own seed and its own call.
     """
-    return tf.argmax(outputs.q_values, axis=1)
+    return self.policy(outputs, seed)
 
   def build_networks(self) -> None:
     """Makes further networks, by `add_network`; none by default."""
@@ -196,11 +198,11 @@ class LossAgent(gin_signatures.ForwardedParameters):
       name: Name of the network, see `add_network`; 'online' for the online network.
       states: States, (n, *observation_shape, stack_size).
     """
-    return self._call(self._find(self.networks, name), name, states)[0]
+    return self._call(self.networks, name, states)[0]
 
   def target_outputs(self, name: str, states: tf.Tensor) -> Any:
     """Returns the outputs of a network's target copy, like `network_outputs`."""
-    return self._call(self._find(self.targets, name), name, states)[0]
+    return self._call(self.targets, name, states)[0]
 
   def online(self, states: tf.Tensor) -> Any:
     """Returns the online network's outputs; once an update for each tensor."""
@@ -212,35 +214,30 @@ class LossAgent(gin_signatures.ForwardedParameters):
 
   def features(self, states: tf.Tensor) -> tf.Tensor:
     """Returns the inputs of the online network's last layer, float32 (n, k)."""
-    network = self._find(self.networks, 'online')
-    return features.join(self._call(network, 'online', states)[1], network)
+    _, inputs = self._call(self.networks, 'online', states)
+    return features.join(inputs, self.online_convnet)
 
-  def _find(self, networks, name):
+  def _call(self, networks, name, states):
+    """Returns a network's outputs, and the inputs of its last layers."""
     if name not in networks:
       kind = 'network' if networks is self.networks else 'target copy'
       raise ValueError(
         f'{type(self).__name__} has no {kind} {name!r}, only '
         f'{", ".join(networks) or "none"}: make it by add_network.'
       )
-    return networks[name]
-
-  def _call(self, network, name, states):
-    """Returns a network's outputs, and the inputs of its last layers."""
+    network = networks[name]
     # A tensor of a branch or loop of `loss` is not to be read outside of it.
     key = id(network), states.ref(), tf.compat.v1.get_default_graph()
-    if self._calls is not None and key in self._calls:
-      return self._calls[key]
-    if network is self.networks.get('online'):
-      outputs, inputs = self._recorder(states)
-    else:
-      on_features = name in self._on_features
-      outputs = network(self.features(states) if on_features else states)
-      inputs = []
-    # A network that computes in bfloat16 may return it.
-    result = tf.nest.map_structure(_as_float32, outputs), inputs
-    if self._calls is not None:
-      self._calls[key] = result
-    return result
+    calls = {} if self._calls is None else self._calls
+    if key not in calls:
+      read = self.features(states) if name in self._on_features else states
+      is_online = network is self.networks['online']
+      outputs, inputs = (
+        self._recorder(read) if is_online else (network(read), [])
+      )
+      # A network that computes in bfloat16 may return it.
+      calls[key] = tf.nest.map_structure(_as_float32, outputs), inputs
+    return calls[key]
 
   def log_scalar(self, name: str, value: tf.Tensor) -> None:
     """Shows a scalar of `loss` in TensorBoard, as `Losses/<name>`.
@@ -340,21 +337,21 @@ class LossAgent(gin_signatures.ForwardedParameters):
         'network, and make further networks in build_networks by self.add_network.'
       )
 
-    with contextlib.ExitStack() as stack:
-      stack.enter_context(tf.variable_creator_scope(refuse))
+    with tf.variable_creator_scope(refuse), contextlib.ExitStack() as outermost:
       with tf.init_scope():  # where Keras makes weights
-        stack.enter_context(tf.variable_creator_scope(refuse))
+        outermost.enter_context(tf.variable_creator_scope(refuse))
       yield
 
   def _batch(
     self, transition: Mapping[str, tf.Tensor], step: tf.Tensor
   ) -> Batch:
     """Returns the batch of the update at an agent step, int64 ()."""
-    if missing := [name for name in self.needs if name not in transition]:
-      raise ValueError(
-        f'{type(self).__name__} needs the column {missing[0]}, which only the data of '
-        'offline agents has: choose another loss or backup.'
-      )
+    for name in self.needs:
+      if name not in transition:
+        raise ValueError(
+          f'{type(self).__name__} needs the column {name}, which only the data of '
+          'offline agents has: choose another loss or backup.'
+        )
     names = [name for name in Batch._fields if name in transition]
     return Batch(
       **{name: transition[name] for name in names},

@@ -76,19 +76,16 @@ class Registry:
     """
     self.check(name)
     name = self.current(str(name))
-    bases = tuple(map(self._load, self.bases))
     if name in self.modules:
       module = importlib.import_module(f'{self.package}.{self.modules[name]}')
       (agent_class,) = (
         value
         for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, bases)
-        and value.__module__ == module.__name__
+        if getattr(value, '__module__', None) == module.__name__
       )
       return agent_class
     found = user_modules.load(name)
-    if not (isinstance(found, type) and issubclass(found, bases)):
+    if not (isinstance(found, type) and issubclass(found, self.base_classes())):
       expected = ' or '.join(f'{self.package}.{base}' for base in self.bases)
       kind = 'class' if isinstance(found, type) else type(found).__name__
       raise ValueError(
@@ -119,28 +116,23 @@ class Registry:
         )
     return agent_class(*args, **kwargs)
 
-  def find_base(self) -> type:
-    """Returns the first of `bases`."""
-    return self._load(self.bases[0])
+  def base_classes(self) -> tuple[type, ...]:
+    """Returns the classes of `bases`."""
+    names = (f'{self.package}.{base}' for base in self.bases)
+    return tuple(map(pkgutil.resolve_name, names))
 
   def load_all(self) -> dict[str, type]:
     """Returns the shipped classes by name; afterwards gin knows them all."""
     return {name: self.find(name) for name in self.modules}
 
-  def _load(self, name: str) -> type:
-    module, class_name = name.rsplit('.', 1)
-    return getattr(
-      importlib.import_module(f'{self.package}.{module}'), class_name
-    )
-
 
 def name_of(agent_class: type) -> str:
   """Returns the name by which a registry finds a class."""
-  package, _, module = agent_class.__module__.rpartition('.')
-  known = getattr(sys.modules.get(package), 'REGISTRY', None)
-  if isinstance(known, Registry):
-    for name, shipped in known.modules.items():
-      if shipped == module and known.find(name) is agent_class:
+  package = agent_class.__module__.rpartition('.')[0]
+  registry = getattr(sys.modules.get(package), 'REGISTRY', None)
+  if isinstance(registry, Registry):
+    for name, shipped in registry.load_all().items():
+      if shipped is agent_class:
         return name
   return user_modules.dotted_name(agent_class)
 

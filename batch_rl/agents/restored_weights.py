@@ -48,14 +48,10 @@ def check(agent: Any, path: str, remedy: str) -> None:
     if isinstance(variable, tf.Variable)
   }
   problems = [
-    f'the agent has a variable {name}, the checkpoint has none'
-    for name in shapes
-    if name not in saved
-  ]
-  problems += [
-    f'{name} has shape {tuple(shape)}, in the checkpoint {tuple(saved[name])}'
+    f'the agent has a variable {name} of shape {shape}, the checkpoint has '
+    f'{saved.get(name, "none")}'
     for name, shape in shapes.items()
-    if saved.get(name, shape) != shape
+    if saved.get(name) != shape
   ]
   scopes = {name.split('/')[0] for name in shapes}
   problems += [

@@ -10,7 +10,6 @@
 | policy   | which action is taken?                | `policies`: `Greedy`, `Softmax`, ...|
 """
 
-import collections
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,7 +43,6 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   head: heads.Head = heads.Scalar()
   backup: backups.Backup = backups.Max()
   terms: Sequence[terms_lib.Term] = ()
-  policy: policies.Policy = policies.Greedy()
 
   # Targets of Dopamine's agents, which `loss` does not call.
   _UNUSED_TARGETS: tuple[Callable[..., Any], ...] = (
@@ -73,18 +71,17 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       raise ValueError(
         f'{agent}.terms={self.terms!r}: give a list, e.g. [@CQL()].'
       )
-    for name, kind, parts in (
-      ('head', heads.Head, [self.head]),
-      ('backup', backups.Backup, [self.backup]),
-      ('terms', terms_lib.Term, self.terms),
-      ('policy', policies.Policy, [self.policy]),
+    for name, part, kind in (
+      ('head', self.head, heads.Head),
+      ('backup', self.backup, backups.Backup),
+      ('policy', self.policy, policies.Policy),
+      *(('terms', term, terms_lib.Term) for term in self.terms),
     ):
-      for part in parts:
-        if not isinstance(part, kind):
-          raise ValueError(
-            f'{agent}.{name} has {part!r}: give an object derived from '
-            f'{kind.__module__}.{kind.__name__}; in gin with @ and (), e.g. @CQL().'
-          )
+      if not isinstance(part, kind):
+        raise ValueError(
+          f'{agent}.{name} has {part!r}: give an object derived from '
+          f'{kind.__module__}.{kind.__name__}; in gin with @ and (), e.g. @CQL().'
+        )
 
   @classmethod
   def _check_replay_scheme(cls, replay_scheme: str) -> None:
@@ -121,27 +118,21 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     self._uses_parts = True
     targets = self.backup(self, batch)
     losses = self.head.loss(self.online(batch.state), batch, targets)
-    counts: collections.Counter[str] = collections.Counter()
-    for term in self.terms:
+    names = [type(term).__name__ for term in self.terms]
+    for i, (name, term) in enumerate(zip(names, self.terms, strict=True)):
       values = term(self, batch)
-      name = type(term).__name__
-      counts[name] += 1
-      count = f'_{counts[name]}' if counts[name] > 1 else ''
-      self.log_scalar(name + count, values)
+      number = names[: i + 1].count(name)
+      self.log_scalar(f'{name}_{number}' if number > 1 else name, values)
       losses += term.weight * values
     return losses
 
   def _update(self, batch):
     self._uses_parts = False
     result = super()._update(batch)
-    ignored = ['backup'] * ('backup' in vars(self)) + ['terms'] * bool(
-      self.terms
-    )
-    if ignored and not self._uses_parts:
+    if not self._uses_parts and (self.terms or 'backup' in vars(self)):
       logging.warning(
-        '%s.loss does not call super().loss(batch), which uses its %s.',
+        '%s.loss does not call super().loss(batch), which uses its backup and terms.',
         type(self).__name__,
-        ' and '.join(ignored),
       )
     return result
 
@@ -159,15 +150,3 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
           f'{cls.__name__} overrides {name}, which its loss does not call: '
           'override loss(batch) instead, or _build_train_op, too.'
         )
-
-  def acting_outputs(self, states: tf.Tensor) -> Any:
-    """Returns what the policy reads."""
-    return self.policy.outputs(self, states)
-
-  def choose_actions(self, outputs: Any, seed: tf.Tensor) -> tf.Tensor:
-    """Returns the policy's actions, integers (n,); see `LossAgent`."""
-    return self.policy(outputs, seed)
-
-  @classmethod
-  def _chooses(cls) -> bool:
-    return cls.choose_actions is not ValueAgent.choose_actions

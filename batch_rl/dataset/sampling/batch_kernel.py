@@ -15,7 +15,6 @@ Numba compiles again if this file changes, so functions that it calls are here, 
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from batch_rl.utils.native import compiled_code
@@ -41,6 +40,8 @@ _PHILOX_INCREMENTS = (
 
 
 # --- what Numba does not offer ------------------------------------------------
+
+_NOT_VOLATILE = ir.Constant(ir.IntType(1), 0)
 
 
 @intrinsic
@@ -96,7 +97,10 @@ def _copy_bytes(context, target, source, size):
     target, source, size = arguments
     pointer = context.get_value_type(types.voidptr)
     target, source = (builder.inttoptr(a, pointer) for a in (target, source))
-    cgutils.raw_memcpy(builder, target, source, size, 1)
+    function = builder.module.declare_intrinsic(
+      'llvm.memcpy', [pointer, pointer, size.type]
+    )
+    builder.call(function, [target, source, size, _NOT_VOLATILE])
     return context.get_dummy_value()
 
   return types.void(types.int64, types.int64, types.int64), generate
@@ -128,8 +132,13 @@ def _fill_bytes(context, target, value, size):
 
   def generate(context, builder, signature, arguments):
     target, value, size = arguments
-    target = builder.inttoptr(target, context.get_value_type(types.voidptr))
-    cgutils.memset(builder, target, size, builder.trunc(value, ir.IntType(8)))
+    pointer = context.get_value_type(types.voidptr)
+    target = builder.inttoptr(target, pointer)
+    value = builder.trunc(value, ir.IntType(8))
+    function = builder.module.declare_intrinsic(
+      'llvm.memset', [pointer, size.type]
+    )
+    builder.call(function, [target, value, size, _NOT_VOLATILE])
     return context.get_dummy_value()
 
   return types.void(types.int64, types.int64, types.int64), generate

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
-from tensorflow.python.framework import config as tf_config
 
+from batch_rl import dopamine_compat
 from batch_rl.agents import graph_checks, loss_agent, session_calls
 from batch_rl.fixed_replay.agents import (
   initial_weights,
@@ -269,7 +269,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       graph = tf.compat.v1.get_default_graph()
       graph_checks.check_function(
         graph,
-        f'{type(self).__name__}.loss, or the optimizer,',
+        f'{type(self).__name__}.loss',
         'batch.seed',
         'it is computed once for many updates. Compute it from the batch, e.g. by '
         'self.online(batch.state).',
@@ -301,7 +301,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         self.target_update_period,
         jit_compile=self._jit_compile,
         # Clocks are not deterministic.
-        timed=not tf_config.is_op_determinism_enabled(),
+        timed=not dopamine_compat.is_deterministic(),
         current_step=lambda: np.int64(agent.training_steps),
       )
 
@@ -335,7 +335,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       self._seeds_ph = tf.compat.v1.placeholder(tf.int64, (None, 2))
       axes = (0, *range(2, 2 + len(self.observation_shape)), 1)
       outputs = self.acting_outputs(tf.transpose(self._states_ph, axes))
-      graph_checks.check_acting(outputs, type(self))
       self._actions = self._choice(outputs, self._seeds_ph)
 
   def select_actions(

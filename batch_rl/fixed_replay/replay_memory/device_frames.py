@@ -14,7 +14,6 @@ import time
 import numpy as np
 import tensorflow as tf
 from absl import logging
-from tensorflow.python.client import device_lib
 
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.utils import machine
@@ -237,10 +236,11 @@ def _free_memory(device: str) -> int | None:
   config = tf.compat.v1.ConfigProto()
   config.gpu_options.allow_growth = True
   try:
-    limits = {
-      found.name.rpartition('/device:')[2]: found.memory_limit
-      for found in device_lib.list_local_devices(config)
-    }
+    with tf.compat.v1.Session(graph=tf.Graph(), config=config) as session:
+      limits = {
+        found.name.rpartition('/device:')[2]: found.memory_limit_bytes
+        for found in session.list_devices()
+      }
     used = tf.config.experimental.get_memory_info(name)['current']
     # All frames are in the host's memory on their way.
     return min(limits[name] - used, machine.available_memory())

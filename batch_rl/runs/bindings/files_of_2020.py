@@ -134,7 +134,7 @@ def _rename_memories(bound, agents, agent_class):
   The later of two bindings counts, of whichever name. Other parameters stay, for the
   warning that they have no effect.
   """
-  base = agents.find_base()
+  base = agents.base_classes()[0]
   build = getattr(agent_class, '_build_replay_buffer', None)
   if build is not base._build_replay_buffer:
     return []  # it has no memory, or one of its own

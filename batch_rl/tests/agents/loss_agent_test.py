@@ -177,7 +177,7 @@ def built(log_dir):
 @pytest.mark.parametrize(
   ('mistake', 'message'),
   [
-    (own_batch, 'Mistaken.loss, or the optimizer, uses the tensor'),
+    (own_batch, 'Mistaken.loss uses the tensor'),
     (second_loss, "'Loss'"),
     (lost_summary, r'self.log_scalar'),
     (of_python, 'PyFunc'),

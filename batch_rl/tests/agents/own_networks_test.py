@@ -20,11 +20,11 @@ class Network(tf.keras.Model):
     self.hidden = layers.Dense(8, kernel_regularizer='l2')
     self.last = layers.Dense(num_actions)
 
-  def call(self, state, seed=None):
+  def call(self, state):
     x = self.hidden(tf.reshape(tf.cast(state, tf.float32), (-1, 4)))
-    return Outputs(self.last(self.disturb(x, seed)))
+    return Outputs(self.last(self.disturb(x)))
 
-  def disturb(self, x, seed):
+  def disturb(self, x):
     return x
 
 
@@ -76,15 +76,8 @@ class BuiltLate(OfflineDQN):
 
 
 class Noisy(Network):
-  def disturb(self, x, seed):
-    if seed is None:
-      return x + tf.random.normal(tf.shape(x))
-    return x + tf.random.stateless_normal(tf.shape(x), seed)
-
-
-class Seeded(OfflineDQN):
-  def loss(self, batch):
-    return self.online_convnet(batch.state, seed=batch.seed).q_values[:, 0]
+  def disturb(self, x):
+    return x + tf.random.normal(tf.shape(x))
 
 
 class Counting(OfflineDQN):
@@ -139,7 +132,7 @@ class NoModel:
     ),
     (OfflineDQN, returning(lambda q: Outputs([1.0, 2.0])), 'list'),
     (OfflineDQN, NoModel, 'NoModel'),
-    (Seeded, Noisy, 'Seeded .* RandomStandardNormal'),
+    (OfflineDQN, Noisy, 'loss, or a network .* RandomStandardNormal'),
     (BuiltLate, Network, 'BuiltLate.loss'),
   ],
 )

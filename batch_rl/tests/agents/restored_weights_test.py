@@ -31,7 +31,7 @@ def test_only_the_same_variables_are_loaded(tmp_path):
   for name in ('Online/a:0', 'Online/b:0'):
     assert (agent._sess.run(name) == saved._sess.run(name)).all()
   for shapes, message in (
-    ({'a': (3,), 'b': (3,)}, r'Online/b .*\(3,\).*\(2,\)'),
+    ({'a': (3,), 'b': (3,)}, r'Online/b .*\[3\].*\[2\]'),
     ({'a': (3,), 'b': (2,), 'c': (1,)}, 'agent has .* Online/c'),
     ({'a': (3,)}, 'checkpoint has .* Online/b'),
   ):

@@ -342,14 +342,14 @@ def test_the_memory_of_a_gpu_counts(monkeypatch):
   """Without one, its functions are replaced."""
 
   class Device:
-    name, memory_limit = '/device:GPU:1', 5_000
+    name, memory_limit_bytes = '/job:a/task:0/device:GPU:1', 5_000
 
   def used(name):
     return {'current': 1_000 if name == 'GPU:1' else 0, 'peak': 2_000}
 
   monkeypatch.setattr(tf.config, 'list_physical_devices', lambda kind: [kind])
-  local = device_frames.device_lib
-  monkeypatch.setattr(local, 'list_local_devices', lambda config: [Device])
+  session = tf.compat.v1.Session
+  monkeypatch.setattr(session, 'list_devices', lambda self: [Device])
   monkeypatch.setattr(tf.config.experimental, 'get_memory_info', used)
   with tf.Graph().as_default():
     frames = device_frames.DeviceFrames('', (10, 10), np.dtype(np.uint8), 4)

@@ -265,7 +265,7 @@ def test_a_run_keeps_its_networks_and_records_what_trains(
     with pytest.raises(SystemExit) as stopped:
       change('MyNetwork.hidden = 9', iterations)
     assert stopped.value.code == 2
-    assert '(4, 9), in the checkpoint (4, 8)' in one_line(capsys)
+    assert '[4, 9], the checkpoint has [4, 8]' in one_line(capsys)
   change('AnyAgent.gamma = 0.5', 1)  # trains nothing
   assert (base_dir / 'run.json').read_text() == before
   change('AnyAgent.gamma = 0.5', 2)

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import config as tf_config
 
+from batch_rl import dopamine_compat
 from batch_rl.baselines import run_experiment as online
 from batch_rl.fixed_replay import agents
 from batch_rl.fixed_replay import run_experiment as offline
@@ -171,7 +172,7 @@ def test_deterministic_operations_train_alike(tmp_path):
     for switch in False, True:
       with tf.Graph().as_default(), cartpole.small_layers():
         seeding.seed_libraries(1, 0, deterministic_ops=switch)
-        assert tf_config.is_op_determinism_enabled() == switch
+        assert dopamine_compat.is_deterministic() == switch
         settings = cartpole.OBSERVATION | cartpole.SMALL['dqn']
         create = agents.REGISTRY.find('dqn')
         agent = create(None, 2, str(tmp_path), seed=1, **settings)
