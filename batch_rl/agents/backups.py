@@ -13,27 +13,6 @@ import tensorflow as tf
 from batch_rl.agents import heads, policies
 
 
-def bellman_targets(
-  next_values: tf.Tensor,
-  rewards: tf.Tensor,
-  terminals: tf.Tensor,
-  discount: float,
-) -> tf.Tensor:
-  """Computes r + discount * (1 - terminal) * next_values, without gradient.
-
-  Args:
-    next_values: Values of the next states, float32 (n, k).
-    rewards: Sums of the discounted n-step rewards, float32 (n,).
-    terminals: 1 if the episode ends within the n steps, else 0; (n,).
-    discount: Discount factor of the next state, gamma ** n.
-
-  Returns:
-    The targets, float32 (n, k).
-  """
-  discounts = discount * (1.0 - tf.cast(terminals, tf.float32))
-  return tf.stop_gradient(rewards[:, None] + discounts[:, None] * next_values)
-
-
 class Backup:
   """Base of the backups.
 
@@ -55,19 +34,17 @@ class Backup:
     return batch.reward
 
   def __call__(self, agent: Any, batch: Any) -> heads.Returns:
-    """Returns the targets, (n, k).
+    """Returns the targets r + gamma^n (1 - terminal) Z', (n, k).
 
     Args:
       agent: A `ValueAgent`.
       batch: Batch of the update.
     """
     values, probabilities = self.next_returns(agent, batch)
-    targets = bellman_targets(
-      values,
-      self.rewards(agent, batch),
-      batch.terminal,
-      agent.cumulative_gamma,
-    )
+    rewards = self.rewards(agent, batch)[:, None]
+    follows = 1.0 - tf.cast(batch.terminal, tf.float32)
+    discounts = (agent.cumulative_gamma * follows)[:, None]
+    targets = tf.stop_gradient(rewards + discounts * values)
     if probabilities is not None:
       probabilities = tf.stop_gradient(probabilities)
     return heads.Returns(targets, probabilities)

@@ -84,20 +84,14 @@ def check_optimizer(optimizer: Any, agent: type) -> None:
     agent: Class of the agent.
 
   Raises:
-    ValueError: If it is not one of `tf.compat.v1.train`, overrides `minimize`, or its
-      learning rate is a tensor, such as that of `tf.train.exponential_decay`.
+    ValueError: If it is not one of `tf.compat.v1.train`, or its learning rate is a
+      tensor, such as that of `tf.train.exponential_decay`.
   """
-  base = tf.compat.v1.train.Optimizer
-  name = type(optimizer).__name__
-  if not isinstance(optimizer, base):
+  if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
+    kind = type(optimizer)
     raise ValueError(
-      f'The optimizer of {agent.__name__} is {name} of {type(optimizer).__module__}: '
+      f'The optimizer of {agent.__name__} is {kind.__name__} of {kind.__module__}: '
       'take one of tf.compat.v1.train, e.g. @tf.train.AdamOptimizer().'
-    )
-  if type(optimizer).minimize is not base.minimize:
-    raise ValueError(
-      f'The optimizer {name} of {agent.__name__} overrides minimize, which is not '
-      'called: override compute_gradients or apply_gradients.'
     )
   rates = [vars(optimizer).get(key) for key in ('_lr', '_learning_rate')]
   if any(isinstance(rate, tf.Tensor) for rate in rates):
@@ -108,25 +102,17 @@ def check_optimizer(optimizer: Any, agent: type) -> None:
     )
 
 
-def check_gradients(
-  pairs: Iterable[tuple[Any, Any]], networks: Mapping[str, Any], agent: type
-) -> None:
-  """Checks that the loss depends on the weights of a network.
+def check_gradients(pairs: Iterable[tuple[Any, Any]], agent: type) -> None:
+  """Checks that the loss depends on weights.
 
   Args:
     pairs: Gradients and variables, as from an optimiser's `compute_gradients`.
-    networks: Networks of the agent by name.
     agent: Class of the agent.
 
   Raises:
-    ValueError: If no weight of them has a gradient.
+    ValueError: If no weight has a gradient.
   """
-  weights = {
-    weight.name
-    for network in networks.values()
-    for weight in network.trainable_weights
-  }
-  if all(gradient is None for gradient, v in pairs if v.name in weights):
+  if all(gradient is None for gradient, _ in pairs):
     raise ValueError(
       f'{agent.__name__}.loss does not depend on the online network: compute it from '
       'self.online(batch.state), without tf.stop_gradient around all of it.'

@@ -288,10 +288,10 @@ class LossAgent(gin_signatures.ForwardedParameters):
       pairs = self.optimizer.compute_gradients(
         loss,
         self._trained_weights(),
-        # Keeps the backward pass of each network on its device.
+        # Keeps the backward pass of a user's network on its device.
         colocate_gradients_with_ops=True,
       )
-      graph_checks.check_gradients(pairs, self.networks, type(self))
+      graph_checks.check_gradients(pairs, type(self))
       update = self.optimizer.apply_gradients(pairs)
     finally:
       self.training_steps, self._calls = steps, None
@@ -360,6 +360,13 @@ class LossAgent(gin_signatures.ForwardedParameters):
       columns={name: transition[name] for name in self.needs},
     )
 
+  def _replay_batch(self) -> Batch:
+    """Returns the batch of `self._replay`, of the current agent step."""
+    step = tf.numpy_function(
+      lambda: np.int64(self.training_steps), [], tf.int64
+    )
+    return self._batch(self._replay.transition, tf.ensure_shape(step, ()))
+
   def _build_train_op(self):
     if type(self).loss is LossAgent.loss:
       return super()._build_train_op()
@@ -367,11 +374,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
 
   def _build_update(self) -> tf.Operation:
     """Builds the update that trains on `self._replay`."""
-    step = tf.numpy_function(
-      lambda: np.int64(self.training_steps), [], tf.int64
-    )
-    step = tf.ensure_shape(step, ())
-    update, scalars = self._update(self._batch(self._replay.transition, step))
+    update, scalars = self._update(self._replay_batch())
     if self.summary_writer is not None:
       for name, value in scalars.items():
         tf.compat.v1.summary.scalar(f'Losses/{name}', value)

@@ -3,9 +3,7 @@
 Names at the end are for code written for the 2020 API.
 """
 
-import operator
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import gin
 import tensorflow as tf
@@ -15,41 +13,9 @@ from batch_rl.multi_head import ensembles, networks
 
 
 # The agent passes the denied parameters, which would override a binding.
-@gin.configurable(
-  denylist=[
-    'num_actions',
-    'num_heads',
-    'transform_strategy',
-    'name',
-    'transform_matrix',
-  ]
-)
+@gin.configurable(denylist=['num_actions', 'num_heads', 'name'])
 class MultiHeadQNetwork(networks.MultiHead, atari_lib.NatureDQNNetwork):
-  """Nature DQN's network with `num_heads` heads.
-
-  Args:
-    num_actions: Number of actions.
-    num_heads: Number of heads.
-    transform_strategy: Mixing of the heads in the 2020 API, see `combine_q_functions`.
-      None for the heads themselves, which the agents here mix in the loss.
-    name: Scope of the variables.
-    transform_matrix: Weights of the mixtures, see `combine_q_functions`.
-  """
-
-  def __init__(
-    self,
-    num_actions: int,
-    num_heads: int,
-    transform_strategy: str | None = None,
-    name: str | None = None,
-    transform_matrix: tf.Tensor | None = None,
-  ):
-    super().__init__(num_actions, num_heads, name=name)
-    self._mixing = transform_strategy, transform_matrix
-
-  def call(self, state: tf.Tensor) -> Any:
-    """Maps states, (batch, ...), to the Q-values of every head or mixture."""
-    return _mix_as_in_2020(super().call(state), *self._mixing)
+  """Nature DQN's network with several heads."""
 
 
 @gin.configurable(denylist=['num_actions', 'num_atoms', 'name'])
@@ -63,74 +29,16 @@ NatureDQNNetwork = atari_lib.NatureDQNNetwork
 DQNNetworkType = atari_lib.DQNNetworkType
 MultiHeadNetworkType = networks.MultiHeadNetworkType
 QuantileNetworkType = networks.QuantileNetworkType
-MultiNetworkQNetwork = networks.MultiNetworkQNetwork
+MultiNetworkQNetwork = MulitNetworkQNetwork = networks.MultiNetworkQNetwork
 random_stochastic_matrix = ensembles.random_stochastic_matrix
-
-
-class MixedNetworkType(NamedTuple):
-  """Output of a network of 2020 that mixes its Q-functions.
-
-  Attributes:
-    q_heads: Q-values of the mixtures, float32 (batch, num_actions, num_mixtures).
-    unordered_q_heads: Those of the heads, float32 (batch, num_actions, num_heads).
-    q_values: Mean over the heads, float32 (batch, num_actions).
-  """
-
-  q_heads: tf.Tensor
-  unordered_q_heads: tf.Tensor
-  q_values: tf.Tensor
-
-  q_networks = property(operator.attrgetter('q_heads'))
-  unordered_q_networks = property(operator.attrgetter('unordered_q_heads'))
-
-
-class MulitNetworkQNetwork(networks.MultiNetworkQNetwork):
-  """A `MultiNetworkQNetwork` with the arguments of 2020.
-
-  Args:
-    num_actions: Number of actions.
-    num_networks: Number of networks.
-    transform_strategy: Mixing of the networks, see `combine_q_functions`; None for the
-      networks themselves, which the agents here mix in the loss.
-    name: Scope of the variables.
-    transform_matrix: Weights of the mixtures, see `combine_q_functions`.
-    device_fn: No effect; all networks are on the device of the caller.
-  """
-
-  def __init__(
-    self,
-    num_actions: int,
-    num_networks: int,
-    transform_strategy: str | None = None,
-    name: str | None = None,
-    transform_matrix: tf.Tensor | None = None,
-    device_fn: Callable[[int], str] | None = None,
-  ):
-    del device_fn
-    super().__init__(num_actions, num_networks, name=name)
-    self._mixing = transform_strategy, transform_matrix
-
-  def call(self, state: tf.Tensor) -> Any:
-    """Maps states, (batch, ...), to the Q-values of every network or mixture."""
-    return _mix_as_in_2020(super().call(state), *self._mixing)
-
-
-def _mix_as_in_2020(outputs, strategy, matrix):
-  """Returns a network's outputs, as `MixedNetworkType` if a strategy mixes them."""
-  if strategy in (None, 'IDENTITY'):
-    return outputs
-  mixed, q_values = combine_q_functions(
-    outputs.q_heads, strategy, transform_matrix=matrix
-  )
-  return MixedNetworkType(mixed, outputs.q_heads, q_values)
 
 
 def combine_q_functions(
   q_functions: tf.Tensor, transform_strategy: str, **kwargs: Any
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """Mixes Q-functions as a network of 2020 did. For code written for the 2020 API.
+  """Mixes Q-functions as a network of 2020 did.
 
-  Networks and agents here mix heads in the loss instead.
+  Networks here return the Q-functions themselves, and agents mix them in the loss.
 
   Args:
     q_functions: Q-values, float32 (batch, num_actions, num_heads).
@@ -148,14 +56,10 @@ def combine_q_functions(
   q_values = tf.reduce_mean(q_functions, axis=-1)
   if transform_strategy == 'IDENTITY':
     return q_functions, q_values
-  if transform_strategy != 'STOCHASTIC':
-    raise ValueError(
-      f'transform_strategy={transform_strategy!r} is neither IDENTITY nor STOCHASTIC.'
-    )
   matrix = kwargs.get('transform_matrix')
-  if matrix is None:
+  if transform_strategy != 'STOCHASTIC' or matrix is None:
     raise ValueError(
-      'transform_strategy=STOCHASTIC needs transform_matrix: pass e.g. '
-      'random_stochastic_matrix(num_heads).'
+      f'transform_strategy={transform_strategy!r} is neither IDENTITY nor STOCHASTIC '
+      'with a transform_matrix, e.g. random_stochastic_matrix(num_heads).'
     )
   return ensembles.mix_heads(q_functions, matrix), q_values

@@ -7,6 +7,7 @@ model `(num_actions, name=...)` whose call returns `.q_values`, e.g. `MinAtarNet
 other parameters have defaults.
 """
 
+import math
 import operator
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import gin
 import tensorflow as tf
 from dopamine.discrete_domains import atari_lib
 
-from batch_rl.agents import heads
+from batch_rl.agents import graph_checks, heads
 
 
 class MultiHeadNetworkType(NamedTuple):
@@ -71,21 +72,19 @@ class _SeveralOutputs:
     """Returns the network's values, (batch, num_actions, num_outputs).
 
     Raises:
-      ValueError: If the network has not made as many as it was told.
+      ValueError: If the network has not made `num_actions * num_outputs`.
     """
-    values = super().call(state).q_values
-    num_actions, num_outputs = self._outputs_shape
-    if values.shape.rank != 2 or values.shape[1] != num_actions * num_outputs:
-      network = getattr(self, 'q_network', self)
-      error = ValueError(
-        f'{type(network).__name__}.call returned q_values {values.shape}; expected '
-        f'(n, {num_actions * num_outputs}), {num_outputs} for each of {num_actions} '
-        'actions: let the last layer have as many units as `num_actions` says.'
+    outputs = super().call(state)
+    count = math.prod(self._outputs_shape)
+    try:
+      graph_checks.check_outputs(
+        getattr(self, 'q_network', self), outputs, {'q_values': (count,)}
       )
+    except ValueError as error:
       # Otherwise AutoGraph, which converts `call`, adds lines about its own code.
       vars(error)['ag_pass_through'] = True
-      raise error
-    return tf.reshape(values, (-1, num_actions, num_outputs))
+      raise
+    return tf.reshape(outputs.q_values, (-1, *self._outputs_shape))
 
 
 class MultiHead(_SeveralOutputs):

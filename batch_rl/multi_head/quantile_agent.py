@@ -5,7 +5,7 @@ from typing import Any
 import gin
 import tensorflow as tf
 
-from batch_rl.agents import backups, heads, value_agent
+from batch_rl.agents import heads, value_agent
 from batch_rl.multi_head import atari_helpers, quantiles
 
 
@@ -50,14 +50,7 @@ class QuantileAgent(value_agent.ValueAgent):
 
     For code written for the 2020 API: a `_build_train_op` of a subclass may call it.
     """
-    outputs = self._replay_next_target_net_outputs
-    returns = self.head.returns(outputs, None)
-    return backups.bellman_targets(
-      returns.of_actions(self.head.greedy(returns, outputs)).values,
-      self._replay.rewards,
-      self._replay.terminals,
-      self.cumulative_gamma,
-    )
+    return self.backup(self, self._replay_batch()).values
 
   _UNUSED_TARGETS = (
     *value_agent.ValueAgent._UNUSED_TARGETS,

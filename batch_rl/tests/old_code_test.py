@@ -225,30 +225,35 @@ def test_constructors_take_positional_arguments_in_the_old_order(class_, names):
   assert names != ONLINE.split() or callable(class_.log_final_buffer)
 
 
-@pytest.mark.parametrize('name', ['MultiHeadQNetwork', 'MulitNetworkQNetwork'])
-def test_networks_mix_their_heads_if_told(name):
-  weights = np.array([[0.5, 0.25], [0.5, 0.75]], np.float32)
-  network = getattr(atari_helpers, name)
+def test_networks_have_their_old_names_and_q_functions_are_mixed(evaluate):
   gin.bind_parameter('MultiNetworkQNetwork.network', programs.TinyNetwork)
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    state = tf.zeros((1, 84, 84, 4), tf.uint8) + 255
-    outputs = network(3, 2, 'STOCHASTIC', transform_matrix=weights)(state)
-    plain = network(3, 2, transform_strategy='IDENTITY')(state)
-    for unfit in ('MIXED', 'AVERAGE', 'STOCHASTIC'):  # without a matrix
-      with pytest.raises(ValueError, match='transform_'):
-        network(3, 2, transform_strategy=unfit)(state)
-    session.run(tf.compat.v1.global_variables_initializer())
-    mixed, unmixed, mean = session.run(outputs)
-  assert outputs.q_networks is outputs.q_heads
-  assert outputs.unordered_q_networks is outputs.unordered_q_heads
-  assert plain.q_networks is plain.unordered_q_networks is plain.q_heads
-  np.testing.assert_allclose(mixed, unmixed @ weights, atol=1e-5)
-  np.testing.assert_allclose(mean, unmixed.mean(axis=2), atol=1e-5)
-  assert not np.allclose(mixed, unmixed)
-  atari_helpers.MulitNetworkQNetwork(3, 2, device_fn='/cpu:{}'.format)
+  state = tf.zeros((1, 84, 84, 4), tf.uint8)
+  for name in 'MultiHeadQNetwork', 'MulitNetworkQNetwork':
+    outputs = getattr(atari_helpers, name)(3, 2, name='Online')(state)
+    assert outputs.q_networks is outputs.unordered_q_networks is outputs.q_heads
+    assert outputs.unordered_q_heads is outputs.q_heads
   assert atari_helpers.NatureDQNNetwork is atari_lib.NatureDQNNetwork
   matrix = atari_helpers.random_stochastic_matrix(3, num_cols=4)
   assert matrix.shape == (3, 4)
+
+  random = np.random.default_rng(0)
+  q_heads, weights = (
+    random.normal(size=shape).astype(np.float32)
+    for shape in ((2, 5, 3), (3, 4))
+  )
+  combine = atari_helpers.combine_q_functions
+  for strategy, expected in (
+    ('IDENTITY', q_heads),
+    ('STOCHASTIC', q_heads @ weights),
+  ):
+    found = evaluate(
+      combine(tf.constant(q_heads), strategy, transform_matrix=weights)
+    )
+    np.testing.assert_allclose(found[0], expected, atol=1e-5)
+    np.testing.assert_allclose(found[1], q_heads.mean(axis=2), atol=1e-5)
+  for unfit in ('MIXED', 'AVERAGE', 'STOCHASTIC'):  # without a matrix
+    with pytest.raises(ValueError, match=f'{unfit}.* transform_matrix'):
+      combine(q_heads, unfit)
 
 
 @pytest.fixture(scope='module')
