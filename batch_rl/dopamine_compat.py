@@ -243,17 +243,12 @@ _AROUND_IMPORT = {
 class _ImportHooks(importlib.abc.MetaPathFinder):
   """Finder that runs each fix around its import; other finders locate the module."""
 
-  def __init__(self):
-    self._looking_for = set()
-
   def find_spec(self, name, path=None, target=None):
-    if name not in _AROUND_IMPORT or name in self._looking_for:
+    if name not in _AROUND_IMPORT:
       return None
-    self._looking_for.add(name)
-    try:
-      spec = importlib.util.find_spec(name)
-    finally:
-      self._looking_for.remove(name)
+    others = (finder for finder in sys.meta_path if finder is not self)
+    specs = (finder.find_spec(name, path, target) for finder in others)
+    spec = next(filter(None, specs), None)
     if spec is not None and spec.loader is not None:
       execute = spec.loader.exec_module
 

@@ -7,7 +7,7 @@ them with targets. `Scalar` is here; heads with several outputs an action are in
 
 import inspect
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import gin
@@ -58,12 +58,12 @@ class Head:
 
   @property
   def arguments(self) -> tuple[Any, ...]:
-    """Arguments of a network with these outputs, after `num_actions`; none here."""
-    return ()
+    """Arguments of a network with these outputs, after `num_actions`."""
+    return (self.num_outputs,)
 
   def widen(self, network: Network) -> Network:
     """Returns a network with these outputs, made from a plain one."""
-    return network
+    raise NotImplementedError
 
   def create_network(
     self, network: Network, num_actions: int, name: str
@@ -76,7 +76,7 @@ class Head:
       num_actions: Number of actions.
       name: Scope of the variables.
     """
-    if _is_plain(network, self.arguments):
+    if _is_plain(network):
       network = self.widen(network)
     return network(num_actions, *self.arguments, name=name)
 
@@ -137,6 +137,12 @@ class Estimates(Head):
 class Scalar(Estimates):
   """Q(s, a), by the Huber loss (delta 1) of the temporal-difference error (DQN)."""
 
+  def create_network(
+    self, network: Network, num_actions: int, name: str
+  ) -> tf.keras.Model:
+    """Returns the network itself."""
+    return network(num_actions, name=name)
+
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the Q-values, (n, num_actions, 1)."""
     del batch
@@ -157,23 +163,19 @@ def parameters_of(network: Network) -> Mapping[str, inspect.Parameter]:
   return inspect.signature(network).parameters
 
 
-def _is_plain(network: Network, arguments: Sequence[Any]) -> bool:
+def _is_plain(network: Network) -> bool:
   """Returns whether a network takes no number of outputs an action.
 
-  A parameter with a default is a setting of a plain network, e.g. the size of a layer,
-  unless its name is `num_...`.
+  It would be the second parameter, without a default or with a name `num_...`. Others
+  are settings of a plain network, e.g. the size of a layer.
   """
-  parameters = list(parameters_of(network).values())
-  try:
-    inspect.Signature(parameters).bind(1, *arguments, name='')
-  except TypeError:
-    return True
-  second = parameters[1]
-  return (
-    second.kind is second.POSITIONAL_OR_KEYWORD
-    and second.default is not second.empty
-    and not second.name.startswith('num_')
-  )
+  first, *others = parameters_of(network).values()
+  second = others[0] if others else first
+  if second.kind is not second.POSITIONAL_OR_KEYWORD:
+    return first.kind is first.POSITIONAL_OR_KEYWORD
+  has_default = second.default is not second.empty
+  is_number = second.name.startswith('num_') or not has_default
+  return second.name == 'name' or not is_number
 
 
 def huber(targets: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.agents import features, graph_checks, policies
@@ -126,7 +125,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
     """Returns the loss of each transition, float32 (n,).
 
     It is traced once, into a function of the graph. The optimiser minimises the mean
-    over the batch. All weights are trained but those of target copies, and of layers
+    over the batch, plus the regularisation losses of the networks' layers. All weights are trained but those of target copies, and of layers
     with `trainable = False`.
 
     Args:
@@ -284,7 +283,10 @@ class LossAgent(gin_signatures.ForwardedParameters):
       with self._no_new_weights():
         losses = self.loss(batch)
       graph_checks.check_losses(losses, batch.action, type(self))
-      loss = tf.reduce_mean(losses)
+      penalties = [
+        x for network in self.networks.values() for x in network.losses
+      ]
+      loss = tf.add_n([tf.reduce_mean(losses), *penalties])
       pairs = self.optimizer.compute_gradients(
         loss,
         self._trained_weights(),
@@ -295,13 +297,6 @@ class LossAgent(gin_signatures.ForwardedParameters):
       update = self.optimizer.apply_gradients(pairs)
     finally:
       self.training_steps, self._calls = steps, None
-    if self.online_convnet.losses:
-      logging.warning(
-        'Regularisation losses of the layers of %s are minimised only if %s.loss adds '
-        'self.online_convnet.losses.',
-        self.online_convnet.name,
-        type(self).__name__,
-      )
     return update, {'Loss': loss, **self._scalars}
 
   def _trained_weights(self) -> list[tf.Variable]:

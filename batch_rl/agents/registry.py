@@ -3,12 +3,10 @@
 import dataclasses
 import functools
 import importlib
-import inspect
 import pkgutil
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 from batch_rl.utils import choices
 from batch_rl.utils.user_code import user_modules
@@ -93,28 +91,6 @@ class Registry:
         f'{expected}.'
       )
     return found
-
-  def create(self, name: str | None, *args: Any, **kwargs: Any) -> Any:
-    """Creates an agent.
-
-    Args:
-      name: Name for `find`.
-      *args: Arguments of its constructor.
-      **kwargs: Arguments of its constructor.
-
-    Raises:
-      ValueError: If there is no such agent, or the constructor of a user's own lacks
-        a parameter.
-    """
-    agent_class = self.find(name)
-    accepted = inspect.signature(agent_class).parameters
-    for argument in kwargs:
-      if argument not in accepted:
-        raise ValueError(
-          f'The constructor of {name} does not take {argument}: let it take **kwargs, '
-          'and pass them to super().__init__.'
-        )
-    return agent_class(*args, **kwargs)
 
   def base_classes(self) -> tuple[type, ...]:
     """Returns the classes of `bases`."""

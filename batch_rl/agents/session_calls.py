@@ -39,30 +39,24 @@ def shorten(session: tf.compat.v1.Session) -> None:
       return run(fetches, feed_dict, *args, **kwargs)
     key = id(fetches), *map(id, fed)
     if key not in calls:
-      calls[key] = _make_callable(session, fetches, fed), fetches, tuple(fed)
+      is_tensor = isinstance(fetches, tf.Tensor)
+      options = config_pb2.CallableOptions(
+        feed=[tensor.name for tensor in fed],
+        fetch=[fetches.name] if is_tensor else [],
+        target=[] if is_tensor else [fetches.name],
+      )
+      if fed:
+        # A state goes through the network, one operation after the other. To wake
+        # another thread for them takes as long as they do in a small network.
+        options.run_options.inter_op_thread_pool = _CALLING_THREAD
+      # `Session.make_callable` is public, but calls `run` if a tensor is fed.
+      call = session._make_callable_from_options(options)
+      calls[key] = call, fetches, tuple(fed)
     call, *_ = calls[key]
     results = call(*(_as_array(x, value) for x, value in fed.items()))
     return results[0] if results else None
 
   session.run = run_shortened
-
-
-def _make_callable(
-  session: tf.compat.v1.Session, fetched: Any, fed: Any
-) -> Any:
-  """Returns a function from the values of fed tensors to a list of results."""
-  is_tensor = isinstance(fetched, tf.Tensor)
-  options = config_pb2.CallableOptions(
-    feed=[tensor.name for tensor in fed],
-    fetch=[fetched.name] if is_tensor else [],
-    target=[] if is_tensor else [fetched.name],
-  )
-  if fed:
-    # A state goes through the network, one operation after the other. To wake another
-    # thread for them takes as long as they do in a small network.
-    options.run_options.inter_op_thread_pool = _CALLING_THREAD
-  # `Session.make_callable` is public, but calls `run` if a tensor is fed.
-  return session._make_callable_from_options(options)
 
 
 def _as_array(tensor: tf.Tensor, value: Any) -> np.ndarray:

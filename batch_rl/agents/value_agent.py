@@ -10,7 +10,7 @@
 | policy   | which action is taken?                | `policies`: `Greedy`, `Softmax`, ...|
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -45,10 +45,10 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   terms: Sequence[terms_lib.Term] = ()
 
   # Targets of Dopamine's agents, which `loss` does not call.
-  _UNUSED_TARGETS: tuple[Callable[..., Any], ...] = (
-    dqn_agent.DQNAgent._build_target_q_op,
-    rainbow_agent.RainbowAgent._build_target_distribution,
-  )
+  _UNUSED_TARGETS: Mapping[str, Callable[..., Any]] = {
+    '_build_target_q_op': dqn_agent.DQNAgent._build_target_q_op,
+    '_build_target_distribution': rainbow_agent.RainbowAgent._build_target_distribution,
+  }
 
   def __init__(
     self, *args, head=None, backup=None, terms=None, policy=None, **kwargs
@@ -143,9 +143,8 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   @classmethod
   def _check_targets(cls) -> None:
     """Refuses targets as Dopamine's agents define them."""
-    for name in ('_build_target_q_op', '_build_target_distribution'):
-      target = getattr(cls, name, None)
-      if target is not None and target not in cls._UNUSED_TARGETS:
+    for name, target in cls._UNUSED_TARGETS.items():
+      if getattr(cls, name, target) is not target:
         raise ValueError(
           f'{cls.__name__} overrides {name}, which its loss does not call: '
           'override loss(batch) instead, or _build_train_op, too.'

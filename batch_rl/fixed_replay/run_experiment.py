@@ -55,10 +55,9 @@ def create_offline_agent(
     summary_writer: Directory or writer of the TensorBoard files; None for no files.
 
   Raises:
-    ValueError: If there is no such agent, or its constructor lacks a parameter.
+    ValueError: If there is no such agent.
   """
-  return REGISTRY.create(
-    agent_name,
+  return REGISTRY.find(agent_name)(
     sess,
     environment.action_space.n,
     replay_data_dir,

@@ -63,11 +63,6 @@ class Ensemble(heads.Estimates):
     self.strategy = strategy
     self.num_mixtures = num_mixtures
 
-  @property
-  def arguments(self) -> tuple[Any, ...]:
-    """Number of heads."""
-    return (self.num_heads,)
-
   def widen(self, network: heads.Network) -> heads.Network:
     """Returns a network with `q_heads`, on the torso of a plain one."""
     return networks.with_head(network, networks.MultiHead)

@@ -52,7 +52,7 @@ class QuantileAgent(value_agent.ValueAgent):
     """
     return self.backup(self, self._replay_batch()).values
 
-  _UNUSED_TARGETS = (
-    *value_agent.ValueAgent._UNUSED_TARGETS,
-    _build_target_distribution,
-  )
+  _UNUSED_TARGETS = {
+    **value_agent.ValueAgent._UNUSED_TARGETS,
+    '_build_target_distribution': _build_target_distribution,
+  }

@@ -24,11 +24,6 @@ class Quantiles(heads.Head):
     self.num_atoms = self.num_outputs = num_atoms
     self.kappa = kappa
 
-  @property
-  def arguments(self) -> tuple[Any, ...]:
-    """Number of quantiles."""
-    return (self.num_atoms,)
-
   def widen(self, network: heads.Network) -> heads.Network:
     """Returns a network with `quantile_values`, on the torso of a plain one."""
     return networks.with_head(network, networks.Quantile)

@@ -52,18 +52,34 @@ def functional(num_actions, name=None):
 
 
 @pytest.mark.parametrize('network', [functional, Network])
-def test_the_target_is_a_copy_of_the_online_network(
-  make_agent, network, caplog
-):
+def test_the_target_is_a_copy_of_the_online_network(make_agent, network):
   agent = make_agent(OfflineDQN, network, target_update_period=5)
   list(agent.train_steps(5))
-  assert ('Regularisation' in caplog.text) == (network is Network)
   online = weights(agent, agent.online_convnet)
   list(agent.train_steps(1))  # synchronised at step 5
   copy = weights(agent, agent.target_convnet)
   np.testing.assert_array_equal(online, copy)
   list(agent.train_steps(4))
   assert np.any(online != weights(agent, agent.online_convnet))
+
+
+class LogsItsLosses(OfflineDQN):
+  def loss(self, batch):
+    losses = super().loss(batch)
+    self.log_scalar('Unregularised', losses)
+    return losses
+
+
+def test_regularisation_losses_of_layers_are_minimised(make_agent):
+  agent = make_agent(LogsItsLosses)
+  kernel = agent._sess.run(agent.online_convnet.hidden.kernel)
+  scalars, _ = agent._loop.run(agent._sess, 0, 1)
+  found = dict(zip(agent._scalar_names, scalars[0], strict=True))
+  penalty = 0.01 * np.sum(kernel**2)
+  assert penalty > 0.01
+  assert found['Loss'] - found['Unregularised'] == pytest.approx(
+    penalty, rel=1e-3
+  )
 
 
 class BuiltLate(OfflineDQN):

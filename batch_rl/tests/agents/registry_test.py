@@ -55,21 +55,6 @@ def test_what_is_not_an_agent_is_named(find, own_folder, name, message):
     find(name)
 
 
-def test_a_constructor_that_takes_too_little_is_named(find, own_folder):
-  user_code.write(
-    own_folder / 'narrow.py',
-    """
-    from batch_rl.fixed_replay.agents import dqn_agent
-
-    class Narrow(dqn_agent.FixedReplayDQNAgent):
-      def __init__(self, sess, num_actions, replay_data_dir):
-        super().__init__(sess, num_actions, replay_data_dir)
-    """,
-  )
-  with pytest.raises(ValueError, match='narrow.Narrow does not take seed'):
-    OFFLINE.create('narrow.Narrow', None, 6, None, seed=1)
-
-
 def test_the_name_in_reports():
   for class_name, given, name in (
     ('FixedReplayCQLAgent', None, 'CQL'),
