@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import gin
+import tqdm.auto as tqdm
 from absl import flags, logging
 
 from batch_rl.dataset.checks import videos
@@ -24,7 +25,6 @@ from batch_rl.runs import (
   run_record,
 )
 from batch_rl.runs.bindings import any_agent
-from batch_rl.utils import files
 from batch_rl.utils.user_code import (
   function_records,
   gin_signatures,
@@ -78,9 +78,6 @@ def list_checkpoints(base_dir: str) -> dict[int, checkpoints.Checkpoint]:
     checkpoint.position.number: checkpoint
     for checkpoint in checkpoints.find(base_dir)
     if not checkpoint.position.steps
-    and not (
-      checkpoint.by_dopamine and not files.exists(checkpoint.weights + '.index')
-    )
   }
   if not found:
     raise ValueError(
@@ -188,18 +185,13 @@ def load_functions(
   # A module of the user's may have parsed gin files, and locked gin.
   gin.clear_config()
   # Another version may have accepted values that the check refuses now.
-  lines = record['gin_config'].split('\n')
-  statements = gin_files.parse([], lines, lock=False, check=False)
-  before = _network_inputs(record)
-  statements += gin_files.parse([], gin_bindings, lock=False)
+  recorded = gin_files.read([], record['gin_config'].split('\n'))
+  statements = gin_files.apply(recorded, lock=False, check=False)
+  given = gin_files.read([], gin_bindings)
+  statements += gin_files.apply(given, lock=False)
   if by_name:
     any_agent.bind(statements, REGISTRY, REGISTRY.find(record['agent']))
     gin.bind_parameter('create_offline_agent.agent_name', record['agent'])
-  if (after := _network_inputs(record)) != before:
-    raise ValueError(
-      f'--gin_bindings change the inputs of the networks from {before} to {after}: '
-      'remove these bindings.'
-    )
 
   def create_agent(session, environment, **_):
     with fixed_replay_agent.without_data():
@@ -207,16 +199,6 @@ def load_functions(
 
   bound = gin.get_bindings(run_experiment.FixedReplayRunner)
   return create_agent, bound.get('create_environment_fn', create_environment)
-
-
-def _network_inputs(record):
-  """Returns the configured inputs of the networks; {} for an unknown class."""
-  try:
-    agent = REGISTRY.find(record['agent'])
-  except ValueError:  # Defined inside a function, for one.
-    return {}
-  names = 'stack_size', 'observation_shape', 'observation_dtype'
-  return {name: gin_signatures.configured_value(agent, name) for name in names}
 
 
 def _check_environment(record, environment):
@@ -273,7 +255,9 @@ def main() -> None:
     )
     import tensorflow as tf
 
+    from batch_rl.agents import restored_weights
     from batch_rl.fixed_replay import run_experiment, vector_evaluation
+    from batch_rl.runs import environments as environments_lib
 
     def create_checked_environment():
       environment = create_environment()
@@ -285,32 +269,42 @@ def main() -> None:
     tf.config.experimental.enable_tensor_float_32_execution(
       bound.get('tensor_float_32', record.get('tensor_float_32', False))
     )
-    evaluator = vector_evaluation.Evaluator(
-      create_agent,
+    environment = create_checked_environment()
+    if FLAGS.video:
+      environment.reset()
+      environments_lib.screen(environment)  # refuses one without images
+    agent = create_agent(None, environment)
+    agent.eval_mode = True
+    max_steps = gin_signatures.configured_value(runner, 'max_steps_per_episode')
+    environments = vector_evaluation.make_environments(
+      environment,
       FLAGS.environments
       or bound.get('evaluation_environments')
       or record.get('evaluation_environments')
       or 1,
-      gin_signatures.configured_value(runner, 'max_steps_per_episode'),
+      max_steps,
+      agent,
       create_checked_environment,
     )
-    if FLAGS.video:
-      evaluator.check_video()
-    num_steps = FLAGS.evaluation_steps or gin_signatures.configured_value(
-      runner, 'evaluation_steps'
+    num_steps = (
+      FLAGS.evaluation_steps
+      or gin_signatures.configured_value(runner, 'evaluation_steps')
+      or 125_000  # of a run without evaluations
     )
   with command_line.run_errors():
     for iteration in chosen:
       with command_line.user_errors():
-        evaluator.load(available[iteration].weights)
+        restored_weights.load(agent, available[iteration].weights)
       seed = zlib.crc32(f'{FLAGS.seed} {iteration}'.encode())
-      # A run without evaluations has `evaluation_steps = 0`.
-      episodes = evaluator.evaluate(num_steps or 125_000, seed)
+      with tqdm.tqdm(total=num_steps, disable=None, leave=False) as bar:
+        episodes = vector_evaluation.play_episodes(
+          environments, agent.select_actions, num_steps, seed, bar.update
+        )
       path = evaluations.write(
         FLAGS.base_dir,
         iteration,
         episodes,
-        evaluator.num_environments,
+        environments.num_envs,
         f'evaluate-{iteration}',
         seed=FLAGS.seed,
       )
@@ -319,11 +313,13 @@ def main() -> None:
       )
       logging.info('episodes: %s', path)
     if FLAGS.video:
-      total, length = evaluator.record_video(FLAGS.video, FLAGS.seed)
+      episode = vector_evaluation.record_video(
+        FLAGS.video, environment, max_steps, agent, FLAGS.seed
+      )
       logging.info(
         'video of an episode of %d agent steps, return %g: %s',
-        length,
-        total,
+        episode.length,
+        episode.undiscounted_return,
         FLAGS.video,
       )
 

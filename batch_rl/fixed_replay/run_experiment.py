@@ -19,7 +19,6 @@ from batch_rl.minatar import games as minatar_games
 from batch_rl.runs import (
   evaluations,
   games,
-  interruption,
   run_record,
   runner,
 )
@@ -27,8 +26,6 @@ from batch_rl.utils import seeding
 from batch_rl.utils.user_code import function_records, gin_signatures
 
 REGISTRY.load_all()  # gin then knows their names
-
-_EVALUATION = ('Eval/NumEpisodes', 'Eval/AverageReturns')
 
 
 @gin.configurable
@@ -182,7 +179,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     Raises:
       ValueError: If the data differs, or the checkpoint cannot be restored.
     """
-    data = self._agent.describe_data()
+    data = self._agent._replay.memory.describe()
     before = self.record.get('data', data)
     changes = []
     if before.get('subset_hash') != data.get('subset_hash'):
@@ -223,7 +220,7 @@ class FixedReplayRunner(runner.RecordedRunner):
       DataError: If the run may not continue with the changes.
     """
     data = self.record['data']
-    before, now = data['files'], self._agent.file_hashes()
+    before, now = data['files'], self._agent._replay.memory.file_hashes()
     if not changes and now.items() <= before.items():
       return False
     changed = [
@@ -354,14 +351,12 @@ class FixedReplayRunner(runner.RecordedRunner):
 
   def _evaluation_safe_point(self):
     """Allows an interruption; the evaluation then restarts from its beginning."""
-    if self._trained:
-      self._safe_point(self._training_steps, lambda: self._trained)
-    elif self._interruption.requested:
-      raise interruption.Interrupted(
-        'Stopped; the same command continues after the last complete iteration, '
-        f'because {type(self).__name__} overrides _run_train_phase.',
-        self._interruption.number,
-      )
+    obstacle = f'{type(self).__name__} overrides _run_train_phase'
+    self._safe_point(
+      self._training_steps,
+      lambda: self._trained,
+      '' if self._trained else obstacle,
+    )
 
   def _run_one_iteration(self, iteration):
     statistics = iteration_statistics.IterationStatistics()
@@ -396,32 +391,29 @@ class FixedReplayRunner(runner.RecordedRunner):
         'Train/AverageLoss': mean_loss,
         'Train/UpdatesPerSecond': rate,
         'Train/WaitingForData': waiting,
-        **dict(zip(_EVALUATION, (episodes, average_return), strict=True)),
       },
       iteration,
     )
+    self._save_tensorboard_summaries(iteration, episodes, average_return)
     return statistics.data_lists
-
-  def _write_summaries(self, scalars, iteration):
-    training = {tag: scalars[tag] for tag in scalars if tag not in _EVALUATION}
-    super()._write_summaries(training, iteration)
-    if self._summary_writer is not None:
-      results = (scalars[tag] for tag in _EVALUATION)
-      self._save_tensorboard_summaries(iteration, *results)
 
   def _save_tensorboard_summaries(
     self, iteration, num_episodes_eval, average_reward_eval
   ):
-    """Writes the results of an evaluation for TensorBoard.
+    """Reports the results of an evaluation, also to TensorBoard.
 
     Args:
       iteration: Number of the iteration.
       num_episodes_eval: Number of episodes.
       average_reward_eval: Mean return.
     """
-    results = num_episodes_eval, average_reward_eval
-    scalars = dict(zip(_EVALUATION, results, strict=True))
-    super()._write_summaries(scalars, iteration)
+    self._report_scalars(
+      {
+        'Eval/NumEpisodes': num_episodes_eval,
+        'Eval/AverageReturns': average_reward_eval,
+      },
+      iteration,
+    )
 
 
 def _data_text(data: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ A path is looked up in:
 
 1. the working directory;
 2. the folder of the file that includes it;
-3. the Python package that its folders name: `batch_rl/fixed_replay/configs/dqn.gin`
+3. the folders from which Python imports packages: `batch_rl/fixed_replay/configs/dqn.gin`
    is found wherever `batch_rl` is installed.
 
 gin itself supports 1, and 3 for folders with an `__init__.py`.
@@ -14,9 +14,9 @@ modules, which may lie beside the files, and binds the values.
 """
 
 import glob
-import importlib.util
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -28,6 +28,8 @@ from batch_rl.runs.bindings import bound, gin_internals, syntax
 from batch_rl.utils import choices, files
 from batch_rl.utils.user_code import user_modules
 
+# An editable installation need not be in `sys.path`.
+_OWN = os.path.dirname(os.path.dirname(dopamine_compat.__file__))
 _INCLUDE = re.compile(r"""^\s*include\s+['"](.+?)['"]""", re.MULTILINE)
 
 
@@ -99,16 +101,6 @@ def apply(
   if lock:
     gin.finalize()
   return applied
-
-
-def parse(
-  paths: Sequence[str],
-  bindings: Sequence[str],
-  lock: bool = True,
-  check: bool = True,
-) -> list[bound.Binding]:
-  """Reads gin files and bindings, and applies them; see `read` and `apply`."""
-  return apply(read(paths, bindings), lock, check)
 
 
 def _read_file(path: str, folders: tuple[str, ...] = ()) -> Source:
@@ -226,27 +218,13 @@ def _find(path: str, folders: tuple[str, ...]) -> str | None:
 
 
 def _candidates(path: str, folders: tuple[str, ...]) -> Iterator[str]:
-  for folder in ('', *folders[-1:]):
+  for folder in ('', *folders[-1:], *sys.path, _OWN):
     yield os.path.join(folder, path)
-  folder, name = os.path.split(path)
-  for location in _package_locations(folder.replace('/', '.')):
-    yield os.path.join(location, name)
 
 
 def _is_of_user(path: str) -> bool:
   """Returns whether a path is a file, not a pipe, outside the package."""
   return os.path.isfile(path) and user_modules.is_outside_package(path)
-
-
-def _package_locations(package: str) -> list[str]:
-  """Returns the folders of a package, with or without an `__init__.py`."""
-  if not all(part.isidentifier() for part in package.split('.')):
-    return []
-  try:
-    spec = importlib.util.find_spec(package)
-  except (ImportError, ValueError):  # its parent is not a package
-    return []
-  return list((spec and spec.submodule_search_locations) or ())
 
 
 def _missing_message(path: str, folders: tuple[str, ...]) -> str:

@@ -5,6 +5,7 @@ import numbers
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import tqdm.auto as tqdm
@@ -69,10 +70,20 @@ class Progress:
       unit: Name of the unit.
       done: Number of units already done.
     """
+    about = {
+      'iteration': iteration,
+      'phase': phase,
+      'total': total,
+      'unit': unit,
+    }
+
+    def write(done, rate):
+      self._rates[phase] = rate
+      self._write({**about, 'done': done})
+
     interactive = sys.stderr.isatty()
     return Bar(
-      self,
-      {'iteration': iteration, 'phase': phase, 'total': total, 'unit': unit},
+      write,
       total=total,
       initial=done,
       desc=f'iteration {iteration} of {self._iterations}, {phase}',
@@ -82,17 +93,6 @@ class Progress:
       delay=0 if interactive else 30,
       mininterval=0.2 if interactive else 30,
     )
-
-  def write(self, done: int, rate: float, about: dict[str, Any]) -> None:
-    """Writes the file.
-
-    Args:
-      done: Number of units done in the phase.
-      rate: Units a second.
-      about: Entries of the phase: iteration, phase, total and unit.
-    """
-    self._rates[about['phase']] = rate
-    self._write({**about, 'done': done})
 
   def finish(self) -> None:
     """Records that all iterations are done."""
@@ -113,10 +113,15 @@ class Progress:
 
 
 class Bar(tqdm.tqdm):
-  """A bar of `Progress`, which writes the rate since it wrote last."""
+  """A bar that also writes the units done, and the rate since it wrote last.
 
-  def __init__(self, progress: Progress, about: dict[str, Any], **kwargs: Any):
-    self._progress, self._about = progress, about
+  Args:
+    write: Function `(done, rate)`, with the rate in units a second.
+    **kwargs: Arguments of tqdm.
+  """
+
+  def __init__(self, write: Callable[[int, float], None], **kwargs: Any):
+    self._write = write
     self._count = kwargs['initial']
     self._begun = self._last = (time.monotonic(), self._count)
     self._is_closed = False
@@ -126,20 +131,20 @@ class Bar(tqdm.tqdm):
     """Counts units; shows and writes the progress when due."""
     self._count += n
     if time.monotonic() - self._last[0] >= _SECONDS:
-      self._write(self._last)
+      self._write_rate(self._last)
     return super().update(n)
 
   def close(self) -> None:
     """Writes the rate of the phase."""
     if self._count > self._begun[1] and not self._is_closed:
       self._is_closed = True  # tqdm closes itself again.
-      self._write(self._begun)
+      self._write_rate(self._begun)
     super().close()
 
-  def _write(self, since):
+  def _write_rate(self, since):
     self._last = (time.monotonic(), self._count)
     rate = (self._count - since[1]) / max(self._last[0] - since[0], 1e-9)
-    self._progress.write(int(self._count), rate, self._about)
+    self._write(int(self._count), rate)
 
 
 def read(base_dir: str) -> dict[str, Any] | None:

@@ -4,7 +4,6 @@ A resumed run compares its settings with the record. The record also documents h
 the results were made.
 """
 
-import hashlib
 import importlib.metadata
 import os
 import re
@@ -49,7 +48,6 @@ _SCHEMA = {
   'resumed_with': list,
   'versions': dict,
   'changes': list,
-  'hashes': dict,
   'environment': {
     **manifests.ENVIRONMENT_SCHEMA,
     'game': json_schema.Required(str),
@@ -103,8 +101,8 @@ def start(
       settings that affect running (`settings.Affects`).
 
   Returns:
-    The record: run_id, seed and seed_drawn if the run has a seed, the settings and
-    their hashes, command, versions, start time.
+    The record: run_id, seed and seed_drawn if the run has a seed, the settings,
+    command, versions, start time.
 
   Raises:
     ValueError: If the run has checkpoints and another seed or settings, or no
@@ -136,10 +134,6 @@ def start(
     record['versions'] = now
   # The number of iterations may have changed.
   given = {k: v for k, v in settings.items() if v is not None}
-  record['hashes'] = {
-    name: hashlib.sha256(text.encode()).hexdigest()[:16]
-    for name, text in given.items()
-  }
   return {**record, **given}
 
 
@@ -148,10 +142,8 @@ def _read_to_resume(
 ) -> dict[str, Any]:
   """Returns the record of a run with checkpoints."""
   path = os.path.join(base_dir, FILE_NAME)
-  record = read(base_dir)
-  if record is None and all(c.by_dopamine for c in found):
-    return {}  # a run of Dopamine's own
-  record = {k: v for k, v in (record or {}).items() if v is not None}
+  record = read(base_dir) or {}
+  record = {k: v for k, v in record.items() if v is not None}
   if 'run_id' not in record:
     refuse_or_note(
       record,
@@ -231,9 +223,7 @@ def _changes(name: str, before: str, now: str) -> list[str]:
     return changes({name: before}, {name: now})
   old, new = bindings(before), bindings(now)
   for key in {**old, **new}:
-    default = settings_lib.runner_default(key)
-    same = old.get(key, default) == new.get(key, default)
-    if same or settings_lib.affects(key) in _NOT_COMPARED:
+    if settings_lib.affects(key) in _NOT_COMPARED:
       old.pop(key, None)
       new.pop(key, None)
   return changes(old, new)

@@ -177,14 +177,9 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     """Yields the losses; raises FloatingPointError at one that is not finite."""
     for step, loss in zip(steps, losses, strict=True):
       if not np.isfinite(loss):
-        update = step // self.update_period
-        advice = (
-          'training has diverged. Earlier checkpoints are kept.'
-          if update
-          else 'check loss, network and rewards.'
-        )
         raise FloatingPointError(
-          f'The loss is {loss} at update {update}: {advice}'
+          f'The loss is {loss} at update {step // self.update_period}: check loss, '
+          'network, rewards and learning rate. Earlier checkpoints are kept.'
         )
       yield loss
 
@@ -392,14 +387,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     """
     self._replay.begin_iteration(iteration, updates)
     self._check_actions(self._replay.memory)
-
-  def describe_data(self) -> dict[str, Any]:
-    """Returns subset, subset hash, shards and number of trajectories of the data."""
-    return self._replay.memory.describe()
-
-  def file_hashes(self) -> dict[str, str]:
-    """Returns the hash of each data file read so far, by file name."""
-    return self._replay.memory.file_hashes()
 
   def _build_replay_buffer(self, use_staging):
     arguments = {

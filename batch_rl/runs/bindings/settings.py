@@ -18,8 +18,6 @@ from typing import Any
 
 from gin import config
 
-from batch_rl.runs.bindings import gin_internals
-
 # Packages whose parameters are in the table.
 _PACKAGES = ('batch_rl', 'dopamine', 'tensorflow', 'tf_keras', 'keras')
 _LITERALS = (str, bytes, bool, numbers.Number, list, tuple, dict, set)
@@ -56,7 +54,8 @@ class Setting:
       other classes affect results.
     is_online: Whether only online training uses it.
     is_text: Whether a value is text, in quotes.
-    references: Whether `accepts` judges references like @schedule(), too.
+    is_object: Whether a reference has to be to an object, with (). For other settings
+      any reference is allowed, e.g. to a schedule.
   """
 
   text: str
@@ -66,12 +65,12 @@ class Setting:
   owner: str = r'\w+'
   is_online: bool = False
   is_text: bool = False
-  references: bool = False
+  is_object: bool = False
 
   def allows(self, value: Any) -> bool:
     """Returns whether a value, with macros resolved, is allowed."""
-    if isinstance(value, config.ConfigurableReference) and not self.references:
-      return True
+    if isinstance(value, config.ConfigurableReference):
+      return value.evaluate or not self.is_object
     return self.none if value is None else self.accepts(value)
 
   def __str__(self) -> str:
@@ -123,35 +122,19 @@ _TEXT = Setting(
 )
 _GAME = dataclasses.replace(_TEXT, text="a game in quotes, e.g. 'Pong'")
 _TEXT_OR_NONE = dataclasses.replace(_TEXT, none=True)
-_OPTIMIZER = Setting(
-  'an optimiser with (), e.g. @tf.train.AdamOptimizer()',
-  lambda value: (
-    value.evaluate
-    if isinstance(value, config.ConfigurableReference)
-    else not isinstance(value, _LITERALS)
-  ),
-  references=True,
-)
-_PART = dataclasses.replace(
-  _OPTIMIZER, text='an object with (), e.g. @Double()'
-)
 _FUNCTION = Setting(
   'a class or function as @Name',
   lambda value: not isinstance(value, _LITERALS),
 )
-_DEVICE_PARTS = re.compile(
-  r'(/?(job:\w+|replica:\d+|task:\d+|(device:)?[cgt]pu:(\d+|\*)))*',
-  re.IGNORECASE,
+_OPTIMIZER = dataclasses.replace(
+  _FUNCTION,
+  text='an optimiser with (), e.g. @tf.train.AdamOptimizer()',
+  is_object=True,
 )
-_DEVICE = Setting(
-  "a device in quotes, e.g. '/gpu:0'",
-  lambda value: isinstance(value, str) and bool(_DEVICE_PARTS.fullmatch(value)),
-  none=True,
-  is_text=True,
+_PART = dataclasses.replace(
+  _OPTIMIZER, text='an object with (), e.g. @Double()'
 )
-_DTYPE = Setting(
-  'a dtype, e.g. %tf.uint8', lambda value: not isinstance(value, _LITERALS)
-)
+_DTYPE = dataclasses.replace(_FUNCTION, text='a dtype, e.g. %tf.uint8')
 _SHAPE = Setting(
   'a tuple of integers of at least 1, e.g. (84, 84)',
   lambda value: (
@@ -218,7 +201,7 @@ SETTINGS = {
   'keep_every': _running(_COUNT_OR_NONE, 'Checkpoints'),  # iterations
   'every_minutes': _running(_MINUTES, 'Checkpoints'),
   'every_steps': _running(_STEPS_OR_NONE, 'Checkpoints'),  # agent steps
-  'checkpoint_duration': _running(_COUNT, RUNNER),  # iterations
+  'checkpoint_duration': _running(_COUNT, _MEMORY),  # iterations
   'max_tf_checkpoints_to_keep': _running(_COUNT),
   'allow_partial_reload': _BOOLEAN,
   # Agents.
@@ -237,7 +220,7 @@ SETTINGS = {
   'epsilon_eval': _protocol(_PROBABILITY),
   'epsilon_decay_period': _online(_STEPS),  # agent steps
   'optimizer': _OPTIMIZER,
-  'tf_device': _repetition(_DEVICE),
+  'tf_device': _repetition(_TEXT_OR_NONE),
   'eval_mode': _BOOLEAN,
   'use_staging': _running(_BOOLEAN),
   'summary_writing_frequency': _running(_STEPS),  # agent steps
@@ -337,24 +320,6 @@ def affects(name: str) -> Affects:
   if setting is None or not re.fullmatch(setting.owner, owner):
     return Affects.RESULTS
   return setting.affects
-
-
-def runner_default(name: str) -> str | None:
-  """Returns the default of a runner's setting as gin writes it; None for others.
-
-  A binding to the default, as a program may record it, is no change.
-
-  Args:
-    name: Name of the binding, as in `affects`.
-  """
-  owner, _, parameter = name.rpartition('.')
-  known = gin_internals.find(owner)
-  if not known or not re.fullmatch(RUNNER, owner.rpartition('.')[2]):
-    return None
-  taken = inspect.signature(known.wrapped).parameters.get(parameter)
-  if taken is None or taken.default is taken.empty:
-    return None
-  return repr(taken.default)
 
 
 def is_online(name: str) -> bool:

@@ -20,24 +20,21 @@ _OPENING = '\'"([{@%'
 
 
 class _Reference(NamedTuple):
-  """A reference to a class or function, which a later line may import."""
+  """A reference or macro. Its copy is gin's, whose class a later line may import."""
 
-  name: str
-  evaluate: bool
+  kind: str  # method of gin's delegate
+  arguments: tuple[Any, ...]
 
-
-class _Macro(NamedTuple):
-  """A reference to a macro or constant."""
-
-  name: str
+  def __deepcopy__(self, memo):
+    return getattr(gin_internals.PARSER_DELEGATE, self.kind)(*self.arguments)
 
 
 class _Delegate(config_parser.ParserDelegate):
-  def configurable_reference(self, scoped_configurable_name, evaluate):
-    return _Reference(scoped_configurable_name, evaluate)
+  def configurable_reference(self, *arguments):
+    return _Reference('configurable_reference', arguments)
 
-  def macro(self, macro_name):
-    return _Macro(macro_name)
+  def macro(self, *arguments):
+    return _Reference('macro', arguments)
 
 
 def parse(text: str, path: str | None = None) -> list[Any]:
@@ -48,7 +45,8 @@ def parse(text: str, path: str | None = None) -> list[Any]:
     path: File of the lines; None for the bindings of a command line.
 
   Returns:
-    gin's statements. `value_of` converts the values of bindings.
+    gin's statements. A deep copy of a value has gin's references, once gin knows
+    their classes.
 
   Raises:
     ValueError: If gin cannot read a line. The message says what to write.
@@ -64,24 +62,6 @@ def parse(text: str, path: str | None = None) -> list[Any]:
     if isinstance(error, IndentationError):
       problem = f'gin cannot read `{short(line)}`: indent all lines alike.'
     raise ValueError(f'{where}{problem}') from error
-
-
-def value_of(parsed: Any) -> Any:
-  """Returns a value with gin's references, whose classes gin knows by now.
-
-  Raises:
-    ValueError: If gin does not know a class or function.
-  """
-  delegate = gin_internals.PARSER_DELEGATE
-  if isinstance(parsed, _Reference):
-    return delegate.configurable_reference(*parsed)
-  if isinstance(parsed, _Macro):
-    return delegate.macro(parsed.name)
-  if isinstance(parsed, list | tuple):
-    return type(parsed)(map(value_of, parsed))
-  if isinstance(parsed, dict):
-    return {value_of(k): value_of(v) for k, v in parsed.items()}
-  return parsed
 
 
 def _place(error: Exception, text: str) -> tuple[int, str]:

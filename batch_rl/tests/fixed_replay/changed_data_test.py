@@ -112,9 +112,7 @@ def refusal(base_dir, data_dir, **settings):
     **settings,
   )
   agent = types.SimpleNamespace(
-    describe_data=replay.describe,
-    file_hashes=replay.file_hashes,
-    summary_writer=None,
+    _replay=types.SimpleNamespace(memory=replay), summary_writer=None
   )
   with tf.Graph().as_default(), pytest.raises(ValueError) as refused:
     run_experiment.FixedReplayRunner(
