@@ -180,12 +180,12 @@ class LossAgent(gin_signatures.ForwardedParameters):
       raise ValueError(
         f'{type(self).__name__} has two networks {name!r}: give each its own name.'
       )
-    self.networks[name] = self._new_network(lambda: create(name=name))
+    self.networks[name] = create(name=name)
     if on_features:
       self._on_features.add(name)
     self.network_outputs(name, self.state_ph)  # makes the weights
     if target:
-      copy = self._new_network(lambda: create(name=f'{name}_target'))
+      copy = create(name=f'{name}_target')
       self.targets[name] = copy
       self.target_outputs(name, self.state_ph)
 
@@ -236,11 +236,9 @@ class LossAgent(gin_signatures.ForwardedParameters):
       on_features = name in self._on_features
       outputs = network(self.features(states) if on_features else states)
       inputs = []
-    # A network that computes in bfloat16 may return it.
-    result = tf.nest.map_structure(_as_float32, outputs), inputs
     if self._calls is not None:
-      self._calls[key] = result
-    return result
+      self._calls[key] = outputs, inputs
+    return outputs, inputs
 
   def log_scalar(self, name: str, value: tf.Tensor) -> None:
     """Shows a scalar of `loss` in TensorBoard, as `Losses/<name>`.
@@ -313,7 +311,6 @@ class LossAgent(gin_signatures.ForwardedParameters):
     They are the trainable variables of the graph, which may have some beside those of
     networks, without target copies and layers with `trainable = False`.
     """
-    # By name, since with mixed precision Keras wraps the variables.
     frozen = {w.name for copy in self.targets.values() for w in copy.weights}
     for value in [list(self.networks.values()), *vars(self).values()]:
       for part in value if isinstance(value, (list, tuple)) else [value]:
@@ -391,10 +388,6 @@ class LossAgent(gin_signatures.ForwardedParameters):
       )
     ]
 
-  def _new_network(self, create: Callable[[], Any]) -> Any:
-    """Returns a new network; offline agents make it in their precision."""
-    return create()
-
   def _build_networks(self):
     """Builds the networks, and `_q_argmax` by `choose_actions`."""
     build = super()._build_networks
@@ -459,12 +452,6 @@ class LossAgent(gin_signatures.ForwardedParameters):
       f'{type(self).__name__} overrides choose_actions and {other}, two definitions '
       f'of how it acts: remove {other}.'
     )
-
-
-def _as_float32(output: Any) -> Any:
-  """Returns an output of a network that may compute in bfloat16."""
-  is_bfloat16 = tf.is_tensor(output) and output.dtype == tf.bfloat16
-  return tf.cast(output, tf.float32) if is_bfloat16 else output
 
 
 def _draw_seeds() -> np.ndarray:

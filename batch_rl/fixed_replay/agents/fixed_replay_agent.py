@@ -1,7 +1,6 @@
 """Base of the offline agents: a mixin that trains Dopamine agents on logged data."""
 
 import contextlib
-import functools
 import random
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -14,11 +13,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 from tensorflow.python.framework import config as tf_config
 
 from batch_rl.agents import graph_checks, loss_agent, session_calls
-from batch_rl.fixed_replay.agents import (
-  initial_weights,
-  mixed_precision,
-  update_loop,
-)
+from batch_rl.fixed_replay.agents import initial_weights, update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.utils import files, programs
 from batch_rl.utils.user_code import gin_signatures
@@ -62,8 +57,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       depend on it. 1 runs each update on its own, as Dopamine does.
     jit_compile: Whether XLA compiles the update. Results then differ in the last
       digits, and REM draws other mixtures.
-    mixed_precision: Whether networks compute in bfloat16 (see `mixed_precision`).
-      Results differ; checkpoints have the same format.
     seed: Seed of the run, from which the seeds of the data and of all random choices
       are derived; None for an unseeded agent.
     **kwargs: Arguments of the agent.
@@ -87,7 +80,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     init_checkpoint_dir=None,
     updates_per_run=50,
     jit_compile=False,
-    mixed_precision=False,
     seed=None,
     **kwargs,
   ):
@@ -98,7 +90,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     self._init_checkpoint_dir = init_checkpoint_dir  # For the 2020 API.
     self._updates_per_run = updates_per_run
     self._jit_compile = jit_compile
-    self._mixed_precision = mixed_precision
     self._seed = seed
     self.seconds_waited = 0.0
     self._loop: update_loop.UpdateLoop | None = None
@@ -300,17 +291,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         timed=not tf_config.is_op_determinism_enabled(),
         current_step=lambda: np.int64(agent.training_steps),
       )
-
-  def _create_network(self, name):
-    return self._new_network(functools.partial(super()._create_network, name))
-
-  def _new_network(self, create):
-    return mixed_precision.build(create) if self._mixed_precision else create()
-
-  def _build_networks(self):
-    super()._build_networks()
-    if self._mixed_precision:
-      mixed_precision.check_built(self.online_convnet, type(self))
 
   def _build_acting(self):
     """Builds the actions for states (n, stack_size, *observation_shape)."""

@@ -226,7 +226,6 @@ SETTINGS = {
   'summary_writing_frequency': _running(_STEPS),  # agent steps
   'updates_per_run': _running(_integer(1, 10**6)),
   'jit_compile': _BOOLEAN,
-  'mixed_precision': _BOOLEAN,
   'num_atoms': _SIZE,
   'vmin': Setting(
     'a number from -1e+09 to 1e+09 other than 0, which Dopamine takes for None; '

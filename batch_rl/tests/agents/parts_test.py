@@ -367,7 +367,6 @@ def test_an_agent_acts_by_a_network_of_its_own(log_dir):
       {
         'backup': backups.MonteCarlo(),
         'terms': [terms.Imitation()],
-        'mixed_precision': True,
       },
     ),
   ],
