@@ -6,7 +6,6 @@ r"""Evaluates checkpoints of an offline run, without its data.
 
 import math
 import os
-import re
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -25,6 +24,7 @@ from batch_rl.runs import (
   run_record,
 )
 from batch_rl.runs.bindings import any_agent
+from batch_rl.utils import number_ranges
 from batch_rl.utils.user_code import (
   function_records,
   gin_signatures,
@@ -40,7 +40,7 @@ def define_flags() -> None:
   flags.DEFINE_string(
     'checkpoints',
     'last',
-    "'last', 'best' (by the run's own evaluations), 'all', or iterations, e.g. 3,7.",
+    "'last', 'best' (by the run's own evaluations), 'all', or iterations, e.g. 3,7-9.",
   )
   flags.DEFINE_integer(
     'evaluation_steps',
@@ -94,7 +94,7 @@ def choose_checkpoints(
   Args:
     base_dir: Run directory.
     available: Iterations of all checkpoints.
-    chosen: 'last', 'best', 'all', or comma-separated iterations.
+    chosen: 'last', 'best', 'all', or iterations, e.g. '3,7-9'.
 
   Raises:
     ValueError: If a checkpoint is missing.
@@ -105,13 +105,8 @@ def choose_checkpoints(
     numbers = [max(available)]
   elif chosen == 'best':
     numbers = [best_iteration(base_dir)]
-  elif re.fullmatch(r'\d+(,\d+)*', chosen):
-    numbers = [int(number) for number in chosen.split(',')]
   else:
-    raise ValueError(
-      f"--checkpoints={chosen} is neither 'last', 'best' or 'all' nor iterations "
-      'like 3,7.'
-    )
+    numbers = number_ranges.parse(chosen, '--checkpoints')
   for number in numbers:
     if number not in available:
       raise ValueError(
@@ -209,17 +204,16 @@ def _check_environment(record, environment):
   from batch_rl.runs import environments
 
   environments.check(environment)
-  before = record.get('environment') or {}
+  recorded = record.get('environment') or {}
+  names = [n for n in ('game', 'rom_md5', 'num_actions') if n in recorded]
+  before = {name: recorded[name] for name in names}
   now = environments.describe(environment)
-  for name in ('game', 'rom_md5', 'num_actions'):
-    if name in before and before[name] != now.get(name):
-      advice = 'remove the binding, or choose another --base_dir'
-      if name == 'rom_md5':
-        advice = f'bind make_atari.rom_set to {before.get("rom_set")!r}'
-      raise ValueError(
-        f'The run has {name} = {before[name]}, but the environment of the evaluation '
-        f'has {name} = {now.get(name)}: {advice}.'
-      )
+  if changes := run_record.changes(before, {n: now.get(n) for n in names}):
+    raise ValueError(
+      'The environment of the evaluation is not that of the run: remove the bindings '
+      'that change it, or bind make_atari.rom_set to '
+      f'{recorded.get("rom_set")!r}: {"; ".join(changes)}.'
+    )
 
 
 def main() -> None:

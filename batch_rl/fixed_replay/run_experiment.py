@@ -11,7 +11,7 @@ import tensorflow as tf
 from absl import logging
 from dopamine.discrete_domains import atari_lib, iteration_statistics
 
-from batch_rl.dataset.shards import manifests, shard_reader
+from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import store_directory
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.fixed_replay.agents import REGISTRY, fixed_replay_agent
@@ -185,7 +185,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     if before.get('subset_hash') != data.get('subset_hash'):
       changes = [f'- {_data_text(before)}', f'+ {_data_text(data)}']
     self.record['data'] = {**data, 'files': before.get('files', {})}
-    self._check_files(changes)
+    self._record_files(changes, write=False)
     self.record['create_environment'] = function_records.describe(
       self._create_environment_fn
     )
@@ -207,47 +207,37 @@ class FixedReplayRunner(runner.RecordedRunner):
     self.record['evaluation_environments'] = count
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
 
-  def _check_files(self, changes=()):
+  def _record_files(self, changes=(), write=True):
     """Compares the files of the data with the record, and adds those read since.
+
+    It is called after updates and before a checkpoint, so a checkpoint's data is
+    always recorded, however the run ends.
 
     Args:
       changes: Other changes of the data, one line each.
-
-    Returns:
-      Whether the record has changed.
+      write: Whether to write the record if it has changed.
 
     Raises:
-      DataError: If the run may not continue with the changes.
+      MistakeError: If the run may not continue with the changes.
     """
     data = self.record['data']
     before, now = data['files'], self._agent._replay.memory.file_hashes()
     if not changes and now.items() <= before.items():
-      return False
+      return
     changed = [
       f'{name}: hash {before[name]} is now {now[name]}'
       for name in sorted(now)
       if before.get(name, now[name]) != now[name]
     ]
     if changes := [*changes, *changed]:
-      try:
-        run_record.refuse_or_note(
-          self.record,
-          f'{self._base_dir} holds a run on other data',
-          changes,
-          self._accept_changes,
-        )
-      except ValueError as error:
-        raise shard_reader.DataError(str(error)) from error
+      run_record.refuse_or_note(
+        self.record,
+        f'{self._base_dir} holds a run on other data',
+        changes,
+        self._accept_changes,
+      )
     data['files'] = dict(sorted({**before, **now}.items()))
-    return True
-
-  def _record_files(self):
-    """Writes the record if it lacks files of the data.
-
-    It is called after updates and before a checkpoint, so a checkpoint's data is
-    always recorded, however the run ends.
-    """
-    if self._check_files():
+    if write:
       run_record.write(self._base_dir, self.record)
 
   def run_experiment(self) -> None:

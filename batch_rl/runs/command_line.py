@@ -221,8 +221,8 @@ def load_gin(
 
 
 def _apply(sources):
-  # The runner itself writes to the console, to TensorBoard (Dopamine's collector
-  # writes nothing in graph mode) and to logs, which unlike Dopamine's pickles resume.
+  # The runner itself writes to the console, to TensorBoard and to logs; Dopamine's
+  # collectors would make empty files.
   gin.parse_config('CollectorDispatcher.collectors = ()')
   return gin_files_lib.apply(sources)
 
@@ -312,9 +312,7 @@ def start_run(
     gin_config=gin_files_lib.config_text(),
     **settings,
   )
-  if 'seed' not in record:
-    record |= {'seed': secrets.randbits(31), 'seed_drawn': True}
-  _bind('run_seed.seed', record['seed'])
+  _bind('run_seed.seed', record.setdefault('seed', secrets.randbits(31)))
   return record
 
 

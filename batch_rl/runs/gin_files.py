@@ -17,7 +17,7 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import gin
@@ -25,7 +25,7 @@ from gin import config_parser, utils
 
 from batch_rl import dopamine_compat
 from batch_rl.runs.bindings import bound, gin_internals, syntax
-from batch_rl.utils import choices, files
+from batch_rl.utils import choices
 from batch_rl.utils.user_code import user_modules
 
 # An editable installation need not be in `sys.path`.
@@ -45,7 +45,7 @@ def read(paths: Sequence[str], bindings: Sequence[str]) -> list[Source]:
   current directory and beside the files can be imported from now on.
 
   Args:
-    paths: Local paths, or URLs for `tf.io.gfile`.
+    paths: Paths of local files.
     bindings: Lines of gin, e.g. 'A.b = 1'; they override the files.
 
   Returns:
@@ -110,8 +110,6 @@ def _read_file(path: str, folders: tuple[str, ...] = ()) -> Source:
     path: Path as it is written.
     folders: Folders of the files that include it, innermost last.
   """
-  if files.is_remote(path):
-    return _read_text(files.read_bytes(path).decode(), path, folders)
   location = _find(path, folders)
   if location is None:
     raise ValueError(_missing_message(path, folders))
@@ -186,7 +184,7 @@ def user_files(paths: Iterable[str]) -> list[str]:
   found: dict[str, None] = {}
 
   def visit(path, folders):
-    location = None if files.is_remote(path) else _find(path, folders)
+    location = _find(path, folders)
     if location is None or location in found or not _is_of_user(location):
       return
     found[location] = None
@@ -208,18 +206,16 @@ def config_text() -> str:
 
 def _find(path: str, folders: tuple[str, ...]) -> str | None:
   """Returns the location of a file or pipe, or None."""
-  # A pipe is e.g. `--gin_files=<(command)`.
-  found = (
-    candidate
-    for candidate in _candidates(path, folders)
-    if os.path.exists(candidate) and not os.path.isdir(candidate)
-  )
-  return next(found, None)
+  for candidate in _candidates(path, folders):
+    # A pipe is e.g. `--gin_files=<(command)`.
+    if os.path.exists(candidate) and not os.path.isdir(candidate):
+      return candidate
+  return None
 
 
-def _candidates(path: str, folders: tuple[str, ...]) -> Iterator[str]:
-  for folder in ('', *folders[-1:], *sys.path, _OWN):
-    yield os.path.join(folder, path)
+def _candidates(path: str, folders: tuple[str, ...]) -> list[str]:
+  searched = ('', *folders[-1:], *sys.path, _OWN)
+  return [os.path.join(folder, path) for folder in searched]
 
 
 def _is_of_user(path: str) -> bool:

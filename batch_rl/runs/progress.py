@@ -5,7 +5,6 @@ import numbers
 import os
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import tqdm.auto as tqdm
@@ -48,61 +47,37 @@ class Progress:
     iterations: Number of iterations in the run.
 
   Attributes:
+    iterations: Number of iterations in the run.
     evaluation: Mean return of the last evaluation; None before the first.
   """
 
   def __init__(self, base_dir: str, iterations: int):
     self._path = os.path.join(base_dir, FILE_NAME)
-    self._iterations = iterations
+    self.iterations = iterations
     before = read(base_dir) or {}
     self._rates: dict[str, float] = before.get('rates', {})
     self.evaluation: float | None = before.get('evaluation')
 
-  def bar(
-    self, iteration: int, phase: str, total: int, unit: str, done: int = 0
-  ) -> 'Bar':
-    """Returns a bar with rate and ETA; in a log file, a line every half minute.
+  def write(self, done: int, rate: float, about: dict[str, Any]) -> None:
+    """Writes the file.
 
     Args:
-      iteration: Number of the iteration, from 0.
-      phase: Phase of the iteration.
-      total: Number of units in the phase.
-      unit: Name of the unit.
-      done: Number of units already done.
+      done: Number of units done in the phase.
+      rate: Units a second.
+      about: Entries of the phase: iteration, phase, total and unit.
     """
-    about = {
-      'iteration': iteration,
-      'phase': phase,
-      'total': total,
-      'unit': unit,
-    }
-
-    def write(done, rate):
-      self._rates[phase] = rate
-      self._write({**about, 'done': done})
-
-    interactive = sys.stderr.isatty()
-    return Bar(
-      write,
-      total=total,
-      initial=done,
-      desc=f'iteration {iteration} of {self._iterations}, {phase}',
-      unit=unit,
-      unit_scale=True,
-      leave=not interactive,
-      delay=0 if interactive else 30,
-      mininterval=0.2 if interactive else 30,
-    )
+    self._rates[about['phase']] = rate
+    self._write({**about, 'done': done})
 
   def finish(self) -> None:
     """Records that all iterations are done."""
-    self._write({'iteration': self._iterations, 'phase': FINISHED})
+    self._write({'iteration': self.iterations, 'phase': FINISHED})
 
   def _write(self, content):
     if files.is_remote(self._path):
       return
     content |= {
-      'iterations': self._iterations,
+      'iterations': self.iterations,
       'rates': self._rates,
       'evaluation': self.evaluation,
       'time': time.time(),
@@ -113,38 +88,63 @@ class Progress:
 
 
 class Bar(tqdm.tqdm):
-  """A bar that also writes the units done, and the rate since it wrote last.
+  """A bar with rate and ETA, which keeps the progress file up to date.
+
+  In a log file it is a line every half minute.
 
   Args:
-    write: Function `(done, rate)`, with the rate in units a second.
-    **kwargs: Arguments of tqdm.
+    progress: Progress of the run.
+    iteration: Number of the iteration, from 0.
+    phase: Phase of the iteration.
+    total: Number of units in the phase.
+    unit: Name of the unit.
+    done: Number of units already done.
   """
 
-  def __init__(self, write: Callable[[int, float], None], **kwargs: Any):
-    self._write = write
-    self._count = kwargs['initial']
+  def __init__(
+    self,
+    progress: Progress,
+    iteration: int,
+    phase: str,
+    total: int,
+    unit: str,
+    done: int = 0,
+  ):
+    self._progress = progress
+    self._about = dict(iteration=iteration, phase=phase, total=total, unit=unit)
+    self._count = done
     self._begun = self._last = (time.monotonic(), self._count)
     self._is_closed = False
-    super().__init__(**kwargs)
+    interactive = sys.stderr.isatty()
+    super().__init__(
+      total=total,
+      initial=done,
+      desc=f'iteration {iteration} of {progress.iterations}, {phase}',
+      unit=unit,
+      unit_scale=True,
+      leave=not interactive,
+      delay=0 if interactive else 30,
+      mininterval=0.2 if interactive else 30,
+    )
 
   def update(self, n: float | None = 1) -> bool | None:
     """Counts units; shows and writes the progress when due."""
     self._count += n
     if time.monotonic() - self._last[0] >= _SECONDS:
-      self._write_rate(self._last)
+      self._write(self._last)
     return super().update(n)
 
   def close(self) -> None:
     """Writes the rate of the phase."""
     if self._count > self._begun[1] and not self._is_closed:
       self._is_closed = True  # tqdm closes itself again.
-      self._write_rate(self._begun)
+      self._write(self._begun)
     super().close()
 
-  def _write_rate(self, since):
+  def _write(self, since):
     self._last = (time.monotonic(), self._count)
     rate = (self._count - since[1]) / max(self._last[0] - since[0], 1e-9)
-    self._write(int(self._count), rate)
+    self._progress.write(int(self._count), rate, self._about)
 
 
 def read(base_dir: str) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from absl import logging
 from batch_rl.dataset.shards import manifests
 from batch_rl.runs import checkpoints
 from batch_rl.runs.bindings import settings as settings_lib
-from batch_rl.utils import files, json_schema, locks
+from batch_rl.utils import files, json_schema, locks, programs
 
 FILE_NAME = 'run.json'
 LOCK = '.lock'
@@ -37,7 +37,6 @@ _FUNCTION = {'name': json_schema.Required(str), 'args': list, 'kwargs': dict}
 _SCHEMA = {
   'run_id': str,
   'seed': int,
-  'seed_drawn': bool,
   'agent': str,
   'display_name': str,
   'gin_config': str,
@@ -45,7 +44,6 @@ _SCHEMA = {
   'init_checkpoint_dir': str,
   'started': str,
   'command': str,
-  'resumed_with': list,
   'versions': dict,
   'changes': list,
   'environment': {
@@ -101,8 +99,8 @@ def start(
       settings that affect running (`settings.Affects`).
 
   Returns:
-    The record: run_id, seed and seed_drawn if the run has a seed, the settings,
-    command, versions, start time.
+    The record: run_id, seed if the run has one, the settings, command, versions,
+    start time.
 
   Raises:
     ValueError: If the run has checkpoints and another seed or settings, or no
@@ -113,16 +111,14 @@ def start(
   else:
     # The run has no results yet, but its log may contain its id.
     earlier = read(base_dir) or {}
-    kept = ('run_id', *(('seed', 'seed_drawn') if seed is None else ()))
+    kept = ('run_id', 'seed') if seed is None else ('run_id',)
     record = {k: earlier[k] for k in kept if earlier.get(k) is not None}
   record.setdefault('run_id', secrets.token_hex(8))
   compare(base_dir, record, {'seed': seed, **settings}, accept_changes)
   if seed is not None:
-    record.update(seed=seed, seed_drawn=False)
+    record['seed'] = seed
   record.setdefault('started', time.strftime('%Y-%m-%dT%H:%M:%S%z'))
-  command = _command()
-  if record.setdefault('command', command) != command:
-    record.setdefault('resumed_with', []).append(command)
+  record.setdefault('command', _command())
   now = versions()
   before = record.setdefault('versions', now)
   if before != now:
@@ -173,11 +169,11 @@ def refuse_or_note(
     accept: Whether to continue.
 
   Raises:
-    ValueError: If `accept` is False.
+    MistakeError: If `accept` is False.
   """
   text = '; '.join(changes[:6])
   if not accept:
-    raise ValueError(
+    raise programs.MistakeError(
       f'{problem}; choose another --base_dir, restore what changed, or continue with '
       f'--accept_changes: {text}'
     )
@@ -245,14 +241,14 @@ def bindings(text: str) -> dict[str, str]:
       values[name.strip()] = value.strip()
   macros = {name: values.pop(name) for name in list(values) if '.' not in name}
 
-  def resolve(value, left):  # macros may refer to each other
-    def of_macro(match):
-      known = left and macros.get(match[1])
-      return resolve(known, left - 1) if known else match[0]
-
-    return re.sub(r'%([\w/]+)', of_macro, value)
-
-  return {name: resolve(value, len(macros)) for name, value in values.items()}
+  for _ in macros:  # macros may refer to each other
+    values = {
+      name: re.sub(
+        r'%([\w/]+)', lambda match: macros.get(match[1], match[0]), value
+      )
+      for name, value in values.items()
+    }
+  return values
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

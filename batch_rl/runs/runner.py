@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 from dopamine.discrete_domains import atari_lib, run_experiment
-from dopamine.metrics import statistics_instance
 
 from batch_rl.agents import restored_weights
 from batch_rl.runs import (
@@ -178,12 +177,10 @@ class RecordedRunner(run_experiment.Runner):
         statistics = self._run_one_iteration(iteration)
         self._log_experiment(iteration, statistics)
         self._save(checkpoints.Position(iteration + 1), None)
-        self._collector_dispatcher.flush()
         if iteration + 1 < self._num_iterations:
           self._stop_if_requested(f'iteration {iteration}')
     if self._summary_writer is not None:
       self._summary_writer.flush()
-    self._collector_dispatcher.close()
     self._run_progress.finish()
 
   def _safe_point(
@@ -256,23 +253,16 @@ class RecordedRunner(run_experiment.Runner):
 
   def _show_progress(self, total, phase, unit, done=0):
     """Returns a progress bar with rate and ETA, mirrored in `progress.json`."""
-    return self._run_progress.bar(self._iteration, phase, total, unit, done)
+    return progress.Bar(
+      self._run_progress, self._iteration, phase, total, unit, done
+    )
 
   def _report_scalars(self, scalars, iteration):
-    """Reports `{tag: value}` of an iteration to the collectors and TensorBoard.
-
-    NaN stands for no value, e.g. without an evaluation.
-    """
+    """Writes `{tag: value}` of an iteration for TensorBoard; NaN is no value."""
     known = {tag: v for tag, v in scalars.items() if not math.isnan(v)}
     mean = known.get('Eval/AverageReturns')
     if mean is not None:
       self._run_progress.evaluation = mean
-    self._collector_dispatcher.write(
-      [
-        statistics_instance.StatisticsInstance(tag, value, iteration)
-        for tag, value in known.items()
-      ]
-    )
     if self._summary_writer is not None:
       summary = tf.compat.v1.Summary()
       for tag, value in known.items():

@@ -57,11 +57,17 @@ class Binding(NamedTuple):
       gin_internals.bound_values().pop((self.scope, self.selector), None)
 
   def move(self, selector: str) -> None:
-    """Binds the value to the parameter of another class or function."""
+    """Binds the value to the parameter of another class or function.
+
+    Raises:
+      ValueError: If the value is not in the range of that parameter.
+    """
     value = self.values[self.parameter]
     self.remove()
     with gin.unlock_config():
       gin.bind_parameter((self.scope, selector, self.parameter), value)
+    owner = gin_internals.find(selector).wrapped
+    _check_value(self._replace(selector=selector, configurable=owner))
 
 
 def of_statement(statement: config_parser.BindingStatement) -> Binding:
@@ -193,15 +199,10 @@ def _check_value(binding: Binding) -> None:
 
 
 def _check_macro(macro: Binding) -> None:
-  """Refuses an unused macro that is named like a parameter or a class."""
-  name = macro.selector
-  is_reference = isinstance(macro.given, config.ConfigurableReference)
-  is_meant = name in settings.SETTINGS or (
-    gin_internals.are_known(name) and not is_reference
-  )
-  use = rf'%{re.escape(name)}(?![\w./])'
-  if is_meant and not re.search(use, repr(gin_internals.bound_values())):
+  """Refuses an unused macro of the command line: it is meant to be a parameter."""
+  use = rf'%{re.escape(macro.name)}(?![\w./])'
+  if not re.search(use, repr(gin_internals.bound_values())):
     raise ValueError(
-      f'{name}={syntax.short(repr(macro.given))} sets no parameter: write '
+      f'{macro.name}={syntax.short(repr(macro.given))} sets no parameter: write '
       'Class.parameter=value, e.g. FixedReplayRunner.num_iterations=3.'
     )

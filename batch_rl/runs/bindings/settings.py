@@ -1,7 +1,8 @@
 """Gin parameters of the package: allowed values, and what they affect.
 
 The table has every parameter that the package takes as a number, and the common ones of
-Dopamine and TensorFlow's optimisers, by name. A name means the same in all of them.
+Dopamine and TensorFlow's optimisers, by name. A name means the same in all of them. A
+parameter whose default is True or False needs no entry if it affects results.
 Checks of bindings, the comparison of a resumed run with its record, and reports read it.
 A parameter of the user's own code is checked only if it is inherited from a class of the
 package.
@@ -107,12 +108,6 @@ def _number(
   return Setting(text, accepts, none)
 
 
-def _list_of(text: str) -> Setting:
-  return Setting(
-    f'a list of {text}', lambda value: isinstance(value, (list, tuple))
-  )
-
-
 _BOOLEAN = Setting('True or False', lambda value: isinstance(value, bool))
 _BOOLEAN_OR_NONE = dataclasses.replace(_BOOLEAN, none=True)
 _TEXT = Setting(
@@ -183,19 +178,13 @@ SETTINGS = {
   'evaluation_environments': _repetition(
     _integer(1, 10_000, none=True), RUNNER
   ),
-  'clip_rewards': _BOOLEAN,
   'log_every_n': _running(_COUNT, RUNNER),
   'use_legacy_logger': _running(_BOOLEAN, RUNNER),
   'fine_grained_print_to_console': _running(_BOOLEAN, RUNNER),
   'create_environment_fn': _FUNCTION,
-  'accept_changes': _BOOLEAN,
   'seed': _recorded(_SEED, 'run_seed'),
   'acting_seed': _SEED,
   'deterministic_ops': _repetition(_BOOLEAN, 'run_seed'),
-  'tensor_float_32': _BOOLEAN,
-  'collectors': _running(
-    _list_of("names, e.g. ['console']"), 'CollectorDispatcher'
-  ),
   # Checkpoints.
   'keep': _running(_COUNT, 'Checkpoints'),  # iterations
   'keep_every': _running(_COUNT_OR_NONE, 'Checkpoints'),  # iterations
@@ -203,7 +192,6 @@ SETTINGS = {
   'every_steps': _running(_STEPS_OR_NONE, 'Checkpoints'),  # agent steps
   'checkpoint_duration': _running(_COUNT, _MEMORY),  # iterations
   'max_tf_checkpoints_to_keep': _running(_COUNT),
-  'allow_partial_reload': _BOOLEAN,
   # Agents.
   'agent_name': _recorded(_TEXT, r'create_(\w+_)?agent'),
   'observation_shape': _SHAPE,
@@ -221,11 +209,9 @@ SETTINGS = {
   'epsilon_decay_period': _online(_STEPS),  # agent steps
   'optimizer': _OPTIMIZER,
   'tf_device': _repetition(_TEXT_OR_NONE),
-  'eval_mode': _BOOLEAN,
   'use_staging': _running(_BOOLEAN),
   'summary_writing_frequency': _running(_STEPS),  # agent steps
   'updates_per_run': _running(_integer(1, 10**6)),
-  'jit_compile': _BOOLEAN,
   'num_atoms': _SIZE,
   'vmin': Setting(
     'a number from -1e+09 to 1e+09 other than 0, which Dopamine takes for None; '
@@ -239,12 +225,14 @@ SETTINGS = {
   'num_networks': _integer(1, 1000),
   'num_convex_combinations': _SIZE,
   'transform_strategy': _TEXT,
-  'use_deep_exploration': _BOOLEAN,
   # Parts of agents.
   'head': _PART,
   'backup': _PART,
   'policy': _PART,
-  'terms': _list_of('terms, e.g. [@CQL()]'),
+  'terms': Setting(
+    'a list of terms, e.g. [@CQL()]',
+    lambda value: isinstance(value, (list, tuple)),
+  ),
   'weight': _number(0, 1e9),
   'alpha': _number(0, 1e9),
   'tau': _RATE,
@@ -252,7 +240,6 @@ SETTINGS = {
   'temperature': _RATE,
   'threshold': _PROBABILITY,
   'sigma': _RATE,
-  'samples': _BOOLEAN,
   'strategy': _TEXT,
   'num_mixtures': _SIZE,
   'replay_scheme': Setting(
@@ -263,7 +250,6 @@ SETTINGS = {
   'num_tau_prime_samples': _SIZE,
   'num_quantile_samples': _SIZE,
   'quantile_embedding_dim': _SIZE,
-  'double_dqn': _BOOLEAN,
   # Replay memories and data.
   'batch_size': _integer(1, 10**6),  # transitions
   'replay_capacity': _COUNT,
@@ -281,11 +267,9 @@ SETTINGS = {
   'frames_on_device': _running(_BOOLEAN, _MEMORY),
   'start_early': _repetition(_BOOLEAN, _MEMORY),
   'deterministic': _repetition(_BOOLEAN_OR_NONE, _MEMORY),
-  'skip_damaged': _BOOLEAN,
   # Optimisers and their schedules.
   'learning_rate': _number(0, 1e38, above=True),  # float32
   'epsilon': _RATE,
-  'centered': _BOOLEAN,
   'decay': _PROBABILITY,
   'momentum': _PROBABILITY,
   'beta1': _PROBABILITY,
@@ -301,8 +285,6 @@ SETTINGS = {
   'max_num_frames_per_episode': _integer(1, 2**31 - 1),  # frames
   'frame_skip': _integer(1, 1000),  # frames
   'screen_size': _integer(1, 10_000),  # pixels
-  'terminal_on_life_loss': _BOOLEAN,
-  'difficulty_ramping': _BOOLEAN,
   'environment_name': _protocol(_TEXT),
   'version': _protocol(_TEXT),
 }
@@ -328,7 +310,7 @@ def is_online(name: str) -> bool:
 
 
 def find(configurable: Callable, parameter: str) -> Setting | None:
-  """Returns a parameter's entry; None if it is not in the table.
+  """Returns what is allowed for a parameter; None if that is unknown.
 
   Args:
     configurable: Class or function known to gin.
@@ -339,6 +321,7 @@ def find(configurable: Callable, parameter: str) -> Setting | None:
     function = vars(owner).get('__init__') if is_class else owner
     if function and owner.__module__.split('.')[0] in _PACKAGES:
       taken = inspect.signature(function).parameters
-      if parameter in taken or function.__name__ == 'AnyAgent':
-        return SETTINGS.get(parameter)
+      if parameter in taken:
+        is_boolean = isinstance(taken[parameter].default, bool)
+        return SETTINGS.get(parameter, _BOOLEAN if is_boolean else None)
   return None

@@ -123,7 +123,7 @@ def test_files_of_the_user_are_listed_with_their_includes(tmp_path):
   path = write(
     tmp_path / 'conf/a.gin', f"include '{PACKAGED}'", "  include 'b.gin'"
   )
-  assert gin_files.user_files([path, PACKAGED, 'gs://bucket/c.gin']) == [
+  assert gin_files.user_files([path, PACKAGED]) == [
     path,
     str(tmp_path / 'conf/b.gin'),
   ]
