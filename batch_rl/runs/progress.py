@@ -112,7 +112,7 @@ class Bar(tqdm.tqdm):
   ):
     self._progress = progress
     self._about = dict(iteration=iteration, phase=phase, total=total, unit=unit)
-    self._count = done
+    self._count: float = done
     self._begun = self._last = (time.monotonic(), self._count)
     self._is_closed = False
     interactive = sys.stderr.isatty()
@@ -129,7 +129,7 @@ class Bar(tqdm.tqdm):
 
   def update(self, n: float | None = 1) -> bool | None:
     """Counts units; shows and writes the progress when due."""
-    self._count += n
+    self._count += n or 0
     if time.monotonic() - self._last[0] >= _SECONDS:
       self._write(self._last)
     return super().update(n)

@@ -25,8 +25,7 @@ EVERYWHERE = f"""
     {{runner}}.evaluation_steps = 60
     create_{{program}}_agent.agent_name = 'dqn'
     {{agent}}.observation_shape = {random_walk.SHAPE}
-    {{agent}}.observation_dtype = %float64
-    float64 = @float64()
+    {{agent}}.observation_dtype = %tf.float64
     {{agent}}.stack_size = 2
     {{agent}}.network = @TinyNetwork
     {{agent}}.epsilon_eval = 0.5
@@ -37,11 +36,6 @@ ONLINE = """
     WrappedLoggedReplayBuffer.replay_capacity = 100
     WrappedLoggedReplayBuffer.shard_capacity = 100
 """
-
-
-@gin.configurable
-def float64():
-  return tf.float64
 
 
 def load_gin(program, runner, agent, *bindings):

@@ -108,6 +108,9 @@ def _number(
   return Setting(text, accepts, none)
 
 
+_LIST = Setting(
+  'a list, e.g. [@CQL()]', lambda value: isinstance(value, (list, tuple))
+)
 _BOOLEAN = Setting('True or False', lambda value: isinstance(value, bool))
 _BOOLEAN_OR_NONE = dataclasses.replace(_BOOLEAN, none=True)
 _TEXT = Setting(
@@ -185,6 +188,7 @@ SETTINGS = {
   'seed': _recorded(_SEED, 'run_seed'),
   'acting_seed': _SEED,
   'deterministic_ops': _repetition(_BOOLEAN, 'run_seed'),
+  'collectors': _running(_LIST, 'CollectorDispatcher'),
   # Checkpoints.
   'keep': _running(_COUNT, 'Checkpoints'),  # iterations
   'keep_every': _running(_COUNT_OR_NONE, 'Checkpoints'),  # iterations
@@ -229,10 +233,7 @@ SETTINGS = {
   'head': _PART,
   'backup': _PART,
   'policy': _PART,
-  'terms': Setting(
-    'a list of terms, e.g. [@CQL()]',
-    lambda value: isinstance(value, (list, tuple)),
-  ),
+  'terms': _LIST,
   'weight': _number(0, 1e9),
   'alpha': _number(0, 1e9),
   'tau': _RATE,
