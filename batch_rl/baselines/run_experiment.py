@@ -94,10 +94,13 @@ class LoggedRunner(runner.RecordedRunner):
       lambda: environment_lib.make_resumable(create_environment_fn()),
       **kwargs,
     )
-    self._obstacle = ''
-    for name in ('state', 'restore'):
-      if not callable(getattr(self._environment, name, None)):
-        self._obstacle = 'this environment cannot be saved within an iteration'
+    is_resumable = all(
+      callable(getattr(self._environment, name, None))
+      for name in ('state', 'restore')
+    )
+    self._obstacle = 'this environment cannot be saved within an iteration'
+    if is_resumable:
+      self._obstacle = ''
     if self._max_steps_per_episode is None:
       raise ValueError(
         'LoggedRunner.max_steps_per_episode is None: bind a number of agent steps.'

@@ -117,15 +117,6 @@ def choose_checkpoints(
   return numbers
 
 
-def _damage(checkpoint):
-  """Returns what is wrong with a checkpoint, or None."""
-  try:
-    checkpoint.read()
-  except ValueError as error:
-    return str(error)
-  return None
-
-
 def best_iteration(base_dir: str) -> int:
   """Returns the iteration with the highest mean return in the run's evaluations.
 
@@ -237,12 +228,11 @@ def main() -> None:
     chosen = choose_checkpoints(FLAGS.base_dir, available, FLAGS.checkpoints)
     if FLAGS.video is not None:
       videos.check_output(FLAGS.video)
-    problems = (_damage(available[iteration]) for iteration in chosen)
+    problems = (available[iteration].problem() for iteration in chosen)
     if problem := next(filter(None, problems), None):
-      intact = [str(n) for n, other in available.items() if not _damage(other)]
+      intact = [str(n) for n, other in available.items() if not other.problem()]
       raise ValueError(
-        f'{problem.rstrip(".")}; '
-        f'intact are: --checkpoints={",".join(intact) or "(none)"}.'
+        f'{problem}; intact are: --checkpoints={",".join(intact) or "(none)"}.'
       )
     create_agent, create_environment = load_functions(
       record, FLAGS.module_dirs, FLAGS.gin_bindings

@@ -102,19 +102,18 @@ def check_game(replay_data_dir: str, game_name: str | None) -> None:
   logged = logged_game(replay_data_dir)
   if not game_name or not logged:
     return
-  game = games.canonical_name(game_name)
-  if game == logged:
+  if games.canonical_name(game_name) == logged:
     return
-  setting = games.setting(game)
+  is_minatar = minatar_games.is_minatar(logged)
   if logged not in games.names():
     advice = f'bind FixedReplayRunner.create_environment_fn to that of {logged}'
-  elif minatar_games.is_minatar(game) == minatar_games.is_minatar(logged):
-    advice = f'bind it to "{logged}"'
+  elif minatar_games.is_minatar(game_name) == is_minatar:
+    advice = f'bind the game to "{logged}"'
   else:
-    verb = 'remove' if minatar_games.is_minatar(game) else 'add'
+    verb = 'add' if is_minatar else 'remove'
     advice = f'{verb} --gin_files={minatar_games.OFFLINE_CONFIG}'
   raise ValueError(
-    f'{replay_data_dir} holds {logged}, but {setting} is {game_name!r}: {advice}.'
+    f'{replay_data_dir} holds {logged}, but the game is {game_name!r}: {advice}.'
   )
 
 

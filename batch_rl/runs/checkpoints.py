@@ -105,6 +105,18 @@ class Checkpoint:
         f'{str(error).rstrip(".")}.'
       ) from error
 
+  def problem(self) -> str | None:
+    """Returns what is wrong with the checkpoint, without a full stop, or None.
+
+    Raises:
+      OSError: If a file cannot be read at the moment.
+    """
+    try:
+      self.read()
+    except ValueError as error:
+      return str(error).rstrip('.')
+    return None
+
   def run_id(self) -> str | None:
     """Returns the id of the run, or None if the checkpoint has no intact one."""
     try:

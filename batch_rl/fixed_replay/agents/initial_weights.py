@@ -91,14 +91,10 @@ def latest_checkpoint(directory: str) -> str:
   if os.path.basename(run) == 'checkpoints':
     run = os.path.dirname(run)
   for checkpoint in reversed(checkpoints.find(run)):
-    if not tf.io.gfile.exists(checkpoint.weights + '.index'):
-      continue
-    try:
-      checkpoint.read()
-    except ValueError as error:
-      logging.warning('%s', error)
-      continue
-    return checkpoint.weights
+    if problem := checkpoint.problem():
+      logging.warning('%s.', problem)
+    elif tf.io.gfile.exists(checkpoint.weights + '.index'):
+      return checkpoint.weights
   # Dopamine's own layout.
   numbered = []
   for folder in (directory, os.path.join(directory, 'checkpoints')):
