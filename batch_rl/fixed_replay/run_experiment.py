@@ -104,16 +104,10 @@ def check_game(replay_data_dir: str, game_name: str | None) -> None:
     return
   if games.canonical_name(game_name) == logged:
     return
-  is_minatar = minatar_games.is_minatar(logged)
-  if logged not in games.names():
-    advice = f'bind FixedReplayRunner.create_environment_fn to that of {logged}'
-  elif minatar_games.is_minatar(game_name) == is_minatar:
-    advice = f'bind the game to "{logged}"'
-  else:
-    verb = 'add' if is_minatar else 'remove'
-    advice = f'{verb} --gin_files={minatar_games.OFFLINE_CONFIG}'
   raise ValueError(
-    f'{replay_data_dir} holds {logged}, but the game is {game_name!r}: {advice}.'
+    f'{replay_data_dir} holds {logged}, but the game is {game_name!r}: configure the '
+    f'environment of {logged}, which for MinAtar takes '
+    f'--gin_files={minatar_games.OFFLINE_CONFIG}.'
   )
 
 

@@ -13,7 +13,6 @@ gin itself supports 1, and 3 for folders with an `__init__.py`.
 modules, which may lie beside the files, and binds the values.
 """
 
-import glob
 import os
 import re
 import sys
@@ -112,7 +111,7 @@ def _read_file(path: str, folders: tuple[str, ...] = ()) -> Source:
   """
   location = _find(path, folders)
   if location is None:
-    raise ValueError(_missing_message(path, folders))
+    raise ValueError(f'There is no gin file {path}.')
   if _is_of_user(location):
     user_modules.add_folder(os.path.dirname(location))
   with open(location, encoding='utf-8') as file:
@@ -206,29 +205,14 @@ def config_text() -> str:
 
 def _find(path: str, folders: tuple[str, ...]) -> str | None:
   """Returns the location of a file or pipe, or None."""
-  for candidate in _candidates(path, folders):
+  for folder in ('', *folders[-1:], *sys.path, _OWN):
+    location = os.path.join(folder, path)
     # A pipe is e.g. `--gin_files=<(command)`.
-    if os.path.exists(candidate) and not os.path.isdir(candidate):
-      return candidate
+    if os.path.exists(location) and not os.path.isdir(location):
+      return location
   return None
-
-
-def _candidates(path: str, folders: tuple[str, ...]) -> list[str]:
-  searched = ('', *folders[-1:], *sys.path, _OWN)
-  return [os.path.join(folder, path) for folder in searched]
 
 
 def _is_of_user(path: str) -> bool:
   """Returns whether a path is a file, not a pipe, outside the package."""
   return os.path.isfile(path) and user_modules.is_outside_package(path)
-
-
-def _missing_message(path: str, folders: tuple[str, ...]) -> str:
-  neighbours = {
-    os.path.basename(neighbour)
-    for candidate in _candidates(path, folders)
-    if (folder := os.path.dirname(candidate))
-    for neighbour in glob.glob(os.path.join(glob.escape(folder), '*.gin'))
-  }
-  listed = neighbours and f'; that folder has {", ".join(sorted(neighbours))}'
-  return f'There is no gin file {path}{listed or ""}.'

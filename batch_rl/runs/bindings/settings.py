@@ -54,7 +54,6 @@ class Setting:
     owner: Pattern of the classes whose parameter `affects` describes. Parameters of
       other classes affect results.
     is_online: Whether only online training uses it.
-    is_text: Whether a value is text, in quotes.
     is_object: Whether a reference has to be to an object, with (). For other settings
       any reference is allowed, e.g. to a schedule.
   """
@@ -65,7 +64,6 @@ class Setting:
   affects: Affects = Affects.RESULTS
   owner: str = r'\w+'
   is_online: bool = False
-  is_text: bool = False
   is_object: bool = False
 
   def allows(self, value: Any) -> bool:
@@ -116,7 +114,6 @@ _BOOLEAN_OR_NONE = dataclasses.replace(_BOOLEAN, none=True)
 _TEXT = Setting(
   'a text in quotes',
   lambda value: isinstance(value, str) and bool(value.strip()),
-  is_text=True,
 )
 _GAME = dataclasses.replace(_TEXT, text="a game in quotes, e.g. 'Pong'")
 _TEXT_OR_NONE = dataclasses.replace(_TEXT, none=True)

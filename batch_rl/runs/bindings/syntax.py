@@ -12,11 +12,7 @@ from gin import config_parser
 
 from batch_rl.runs.bindings import gin_internals, settings
 
-_STATEMENT = re.compile(r'\s*([\w/]+(?:\.\w+)*)\s*=(.*)', re.DOTALL)
-# Words of other languages, and what gin reads.
-_WORDS = {'true': 'True', 'false': 'False', 'none': 'None', 'null': 'None'}
-# Characters that begin a value which is not text without quotes.
-_OPENING = '\'"([{@%'
+_STATEMENT = re.compile(r'[\w/.]*\.(\w+)\s*=.*', re.DOTALL)
 
 
 class _Reference(NamedTuple):
@@ -58,10 +54,12 @@ def parse(text: str, path: str | None = None) -> list[Any]:
   except (SyntaxError, tokenize.TokenError, ValueError) as error:
     number, line = _place(error, text)
     where = f'{path}, line {number}: ' if path else ''
-    problem = _explain(line, path is None)
-    if isinstance(error, IndentationError):
-      problem = f'gin cannot read `{short(line)}`: indent all lines alike.'
-    raise ValueError(f'{where}{problem}') from error
+    remedy = 'indent all lines alike'
+    if not isinstance(error, IndentationError):
+      remedy = _remedy(line)
+    raise ValueError(
+      f'{where}gin cannot read `{short(line)}`: {remedy}.'
+    ) from error
 
 
 def _place(error: Exception, text: str) -> tuple[int, str]:
@@ -76,36 +74,15 @@ def _place(error: Exception, text: str) -> tuple[int, str]:
   return number, lines[number - 1].strip()
 
 
-def _explain(line: str, on_command_line: bool) -> str:
-  """Returns what is wrong with a line, and what to write."""
+def _remedy(line: str) -> str:
+  """Returns what to write instead of a line."""
   match = _STATEMENT.fullmatch(line)
-  if not match:
-    return (
-      f'gin cannot read `{short(line)}`: write Name.parameter=value or '
-      "include 'file'."
-    )
-  name, value = match[1], without_comment(match[2])
-  binding = f'{name}={short(value)}'
-  corrected = f'{name} = %s'
-  if on_command_line:
-    corrected = f'--gin_bindings="{name}=%s"'
-  if not value:
-    return f'{binding} has no value: write one after the sign, or None.'
-  if value.lower() in _WORDS:
-    word = _WORDS[value.lower()]
-    return f'{binding}: {value} is unknown to gin: write {corrected % word}.'
-  if re.search(r'\w\.\w+\s*=', value):
-    return f'{binding} has two bindings: give each its own --gin_bindings.'
-  setting = settings.SETTINGS.get(name.split('.')[-1])
-  if setting and not setting.is_text:
-    return f'{binding} cannot be read: give {setting}.'
-  if value[0] in _OPENING or not re.match(r'[^\W\d]|[/~.]', value):
-    return (
-      f'gin cannot read the value of {binding}: give a number, True, False, None, a '
-      "text in quotes, a list like [1, 'a'], a reference @Name or a macro %name."
-    )
-  text = repr(re.sub(r'["\']', '', value))
-  return f'{binding}: text needs quotes: write {corrected % text}.'
+  if match and (setting := settings.SETTINGS.get(match[1])):
+    return f'give {setting}'
+  return (
+    'write Name.parameter=value, with a number, True, False, None, a text in quotes, '
+    "a list like [1, 'a'], a reference @Name or a macro %name; or include 'file'"
+  )
 
 
 def without_comment(value: str) -> str:

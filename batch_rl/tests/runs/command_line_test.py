@@ -148,7 +148,7 @@ def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
   [
     ('--base_dri=x', 'base_dri'),
     # Before TensorFlow is imported, which writes lines of its own.
-    ('--gin_bindings=A.b=Breakout', "'Breakout'"),
+    ('--gin_bindings=A.b=Breakout', 'a text in quotes'),
   ],
 )
 def test_mistakes_in_flags(tmp_path, option, message):

@@ -63,14 +63,12 @@ def test_files_are_found_in_any_package_and_in_a_pipe(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   ('include', 'message'),
   [
-    ('b.gin', 'b.gin; that folder has a.gin.'),
+    ('b.gin', 'There is no gin file b.gin.'),
     ('/none/b.gin', 'There is no gin file /none/b.gin.'),
-    ('batch_rl/fixed_replay/configs/renn.gin', 'that folder has average'),
+    ('batch_rl/fixed_replay/configs/renn.gin', 'no gin file batch_rl.*renn'),
   ],
 )
-def test_a_missing_include_is_named_with_its_neighbours(
-  tmp_path, include, message
-):
+def test_a_missing_include_is_named(tmp_path, include, message):
   path = write(tmp_path / 'a.gin', f"include '{include}'")
   with pytest.raises(ValueError, match=message) as error:
     parse([path], [])
