@@ -6,40 +6,30 @@ from typing import Any
 import tensorflow as tf
 
 
-def output_layers(
-  network: tf.keras.layers.Layer, with_weights: bool = False
-) -> list[tuple[tf.keras.Model, str, tf.keras.layers.Layer]]:
+def _last_layers(
+  network: tf.keras.layers.Layer,
+) -> list[tf.keras.layers.Layer]:
   """Returns the last layer of a network, or of each network inside it.
 
-  Args:
-    network: A Keras model.
-    with_weights: Whether layers without weights, such as activations, do not count.
-
-  Returns:
-    For each, its network, the name of the attribute that has it, and the layer. A layer
-    of `Sequential` or of Keras' functional API has the name ''.
+  Layers without weights, such as activations, do not count.
   """
   if isinstance(network, tf.keras.Sequential) or getattr(
     network, '_is_graph_network', False
   ):
-    last = [x for x in network.layers if not with_weights or _has_weights(x)]
-    return [(network, '', layer) for layer in last[-1:]]
+    return [layer for layer in network.layers if _has_weights(layer)][-1:]
   layers = [
     (name, layer)
     for name, part in vars(network).items()
     for layer in (part if isinstance(part, (list, tuple)) else [part])
-    if isinstance(layer, tf.keras.layers.Layer)
-    and (not with_weights or _has_weights(layer))
+    if isinstance(layer, tf.keras.layers.Layer) and _has_weights(layer)
   ]
   if not layers:
     return []
   name, last = layers[-1]
   group = [layer for other, layer in layers if other == name]
   if not any(layer.submodules for layer in group):
-    return [(network, name, last)]
-  return [
-    found for layer in group for found in output_layers(layer, with_weights)
-  ]
+    return [last]
+  return [found for layer in group for found in _last_layers(layer)]
 
 
 def _has_weights(layer: tf.keras.layers.Layer) -> bool:
@@ -60,7 +50,7 @@ class Recorder:
   def __init__(self, network: tf.keras.Model):
     self._network = network
     self._inputs: list[tf.Tensor] = []
-    for _, _, layer in output_layers(network, with_weights=True):
+    for layer in _last_layers(network):
       layer.call = functools.partial(self._record, layer.call)
 
   @tf.autograph.experimental.do_not_convert

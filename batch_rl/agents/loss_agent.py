@@ -181,12 +181,12 @@ class LossAgent(gin_signatures.ForwardedParameters):
       raise ValueError(
         f'{type(self).__name__} has two networks {name!r}: give each its own name.'
       )
-    self.networks[name] = self._new_network(lambda: create(name=name))
+    self.networks[name] = create(name=name)
     if on_features:
       self._on_features.add(name)
     self.network_outputs(name, self.state_ph)  # makes the weights
     if target:
-      copy = self._new_network(lambda: create(name=f'{name}_target'))
+      copy = create(name=f'{name}_target')
       self.targets[name] = copy
       self.target_outputs(name, self.state_ph)
 
@@ -231,11 +231,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
     if key not in calls:
       read = self.features(states) if name in self._on_features else states
       is_online = network is self.networks['online']
-      outputs, inputs = (
-        self._recorder(read) if is_online else (network(read), [])
-      )
-      # A network that computes in bfloat16 may return it.
-      calls[key] = tf.nest.map_structure(_as_float32, outputs), inputs
+      calls[key] = self._recorder(read) if is_online else (network(read), [])
     return calls[key]
 
   def log_scalar(self, name: str, value: tf.Tensor) -> None:
@@ -305,7 +301,6 @@ class LossAgent(gin_signatures.ForwardedParameters):
     They are the trainable variables of the graph, which may have some beside those of
     networks, without target copies and layers with `trainable = False`.
     """
-    # By name, since with mixed precision Keras wraps the variables.
     frozen = {w.name for copy in self.targets.values() for w in copy.weights}
     for value in [list(self.networks.values()), *vars(self).values()]:
       for part in value if isinstance(value, (list, tuple)) else [value]:
@@ -386,10 +381,6 @@ class LossAgent(gin_signatures.ForwardedParameters):
       )
     ]
 
-  def _new_network(self, create: Callable[[], Any]) -> Any:
-    """Returns a new network; offline agents make it in their precision."""
-    return create()
-
   def _build_networks(self):
     """Builds the networks, and `_q_argmax` by `choose_actions`."""
     build = super()._build_networks
@@ -454,12 +445,6 @@ class LossAgent(gin_signatures.ForwardedParameters):
       f'{type(self).__name__} overrides choose_actions and {other}, two definitions '
       f'of how it acts: remove {other}.'
     )
-
-
-def _as_float32(output: Any) -> Any:
-  """Returns an output of a network that may compute in bfloat16."""
-  is_bfloat16 = tf.is_tensor(output) and output.dtype == tf.bfloat16
-  return tf.cast(output, tf.float32) if is_bfloat16 else output
 
 
 def _draw_seeds() -> np.ndarray:

@@ -12,7 +12,7 @@ from dopamine.discrete_domains import atari_lib, iteration_statistics
 from batch_rl.atari import environment as environment_lib
 from batch_rl.baselines.agents import REGISTRY, logged_agent, random_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
-from batch_rl.runs import environments, interruption, runner
+from batch_rl.runs import environments, runner
 from batch_rl.utils import seeding
 from batch_rl.utils.user_code import gin_signatures
 
@@ -93,10 +93,13 @@ class LoggedRunner(runner.RecordedRunner):
       lambda: environment_lib.make_resumable(create_environment_fn()),
       **kwargs,
     )
-    self._is_resumable = all(
+    is_resumable = all(
       callable(getattr(self._environment, name, None))
       for name in ('state', 'restore')
     )
+    self._obstacle = 'this environment cannot be saved within an iteration'
+    if is_resumable:
+      self._obstacle = ''
     if self._max_steps_per_episode is None:
       raise ValueError(
         'LoggedRunner.max_steps_per_episode is None: bind a number of agent steps.'
@@ -202,7 +205,9 @@ class LoggedRunner(runner.RecordedRunner):
       episode = {'steps': 0, 'return': 0.0, 'action': action}
       self._state['episode'] = episode
     while True:
-      self._safe_point(self._state['steps'], self._iteration_state)
+      self._safe_point(
+        self._state['steps'], self._iteration_state, self._obstacle
+      )
       observation, reward, terminal, _ = self._environment.step(
         episode['action']
       )
@@ -233,16 +238,6 @@ class LoggedRunner(runner.RecordedRunner):
       'random': seeding.random_states(),
       'environment': self._environment.state(),
     }
-
-  def _safe_point(self, steps, partial):
-    if self._is_resumable:
-      super()._safe_point(steps, partial)
-    elif self._interruption.requested:
-      raise interruption.Interrupted(
-        'Stopped; the same command continues after the last complete iteration, '
-        'because this environment cannot be saved within an iteration.',
-        self._interruption.number,
-      )
 
   def run_experiment(self) -> None:
     """Runs all iterations, then completes the last shard."""

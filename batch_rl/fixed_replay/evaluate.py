@@ -6,12 +6,12 @@ r"""Evaluates checkpoints of an offline run, without its data.
 
 import math
 import os
-import re
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import gin
+import tqdm.auto as tqdm
 from absl import flags, logging
 
 from batch_rl.dataset.checks import videos
@@ -24,7 +24,7 @@ from batch_rl.runs import (
   run_record,
 )
 from batch_rl.runs.bindings import any_agent
-from batch_rl.utils import files
+from batch_rl.utils import number_ranges
 from batch_rl.utils.user_code import (
   function_records,
   gin_signatures,
@@ -40,7 +40,7 @@ def define_flags() -> None:
   flags.DEFINE_string(
     'checkpoints',
     'last',
-    "'last', 'best' (by the run's own evaluations), 'all', or iterations, e.g. 3,7.",
+    "'last', 'best' (by the run's own evaluations), 'all', or iterations, e.g. 3,7-9.",
   )
   flags.DEFINE_integer(
     'evaluation_steps',
@@ -78,9 +78,6 @@ def list_checkpoints(base_dir: str) -> dict[int, checkpoints.Checkpoint]:
     checkpoint.position.number: checkpoint
     for checkpoint in checkpoints.find(base_dir)
     if not checkpoint.position.steps
-    and not (
-      checkpoint.by_dopamine and not files.exists(checkpoint.weights + '.index')
-    )
   }
   if not found:
     raise ValueError(
@@ -97,7 +94,7 @@ def choose_checkpoints(
   Args:
     base_dir: Run directory.
     available: Iterations of all checkpoints.
-    chosen: 'last', 'best', 'all', or comma-separated iterations.
+    chosen: 'last', 'best', 'all', or iterations, e.g. '3,7-9'.
 
   Raises:
     ValueError: If a checkpoint is missing.
@@ -108,13 +105,8 @@ def choose_checkpoints(
     numbers = [max(available)]
   elif chosen == 'best':
     numbers = [best_iteration(base_dir)]
-  elif re.fullmatch(r'\d+(,\d+)*', chosen):
-    numbers = [int(number) for number in chosen.split(',')]
   else:
-    raise ValueError(
-      f"--checkpoints={chosen} is neither 'last', 'best' or 'all' nor iterations "
-      'like 3,7.'
-    )
+    numbers = number_ranges.parse(chosen, '--checkpoints')
   for number in numbers:
     if number not in available:
       raise ValueError(
@@ -123,15 +115,6 @@ def choose_checkpoints(
         'Checkpoints.keep and Checkpoints.keep_every.'
       )
   return numbers
-
-
-def _damage(checkpoint):
-  """Returns what is wrong with a checkpoint, or None."""
-  try:
-    checkpoint.read()
-  except ValueError as error:
-    return str(error)
-  return None
 
 
 def best_iteration(base_dir: str) -> int:
@@ -188,18 +171,13 @@ def load_functions(
   # A module of the user's may have parsed gin files, and locked gin.
   gin.clear_config()
   # Another version may have accepted values that the check refuses now.
-  lines = record['gin_config'].split('\n')
-  statements = gin_files.parse([], lines, lock=False, check=False)
-  before = _network_inputs(record)
-  statements += gin_files.parse([], gin_bindings, lock=False)
+  recorded = gin_files.read([], record['gin_config'].split('\n'))
+  statements = gin_files.apply(recorded, lock=False, check=False)
+  given = gin_files.read([], gin_bindings)
+  statements += gin_files.apply(given, lock=False)
   if by_name:
     any_agent.bind(statements, REGISTRY, REGISTRY.find(record['agent']))
     gin.bind_parameter('create_offline_agent.agent_name', record['agent'])
-  if (after := _network_inputs(record)) != before:
-    raise ValueError(
-      f'--gin_bindings change the inputs of the networks from {before} to {after}: '
-      'remove these bindings.'
-    )
 
   def create_agent(session, environment, **_):
     with fixed_replay_agent.without_data():
@@ -207,16 +185,6 @@ def load_functions(
 
   bound = gin.get_bindings(run_experiment.FixedReplayRunner)
   return create_agent, bound.get('create_environment_fn', create_environment)
-
-
-def _network_inputs(record):
-  """Returns the configured inputs of the networks; {} for an unknown class."""
-  try:
-    agent = REGISTRY.find(record['agent'])
-  except ValueError:  # Defined inside a function, for one.
-    return {}
-  names = 'stack_size', 'observation_shape', 'observation_dtype'
-  return {name: gin_signatures.configured_value(agent, name) for name in names}
 
 
 def _check_environment(record, environment):
@@ -227,17 +195,16 @@ def _check_environment(record, environment):
   from batch_rl.runs import environments
 
   environments.check(environment)
-  before = record.get('environment') or {}
+  recorded = record.get('environment') or {}
+  names = [n for n in ('game', 'rom_md5', 'num_actions') if n in recorded]
+  before = {name: recorded[name] for name in names}
   now = environments.describe(environment)
-  for name in ('game', 'rom_md5', 'num_actions'):
-    if name in before and before[name] != now.get(name):
-      advice = 'remove the binding, or choose another --base_dir'
-      if name == 'rom_md5':
-        advice = f'bind make_atari.rom_set to {before.get("rom_set")!r}'
-      raise ValueError(
-        f'The run has {name} = {before[name]}, but the environment of the evaluation '
-        f'has {name} = {now.get(name)}: {advice}.'
-      )
+  if changes := run_record.changes(before, {n: now.get(n) for n in names}):
+    raise ValueError(
+      'The environment of the evaluation is not that of the run: remove the bindings '
+      'that change it, or bind make_atari.rom_set to '
+      f'{recorded.get("rom_set")!r}: {"; ".join(changes)}.'
+    )
 
 
 def main() -> None:
@@ -261,19 +228,20 @@ def main() -> None:
     chosen = choose_checkpoints(FLAGS.base_dir, available, FLAGS.checkpoints)
     if FLAGS.video is not None:
       videos.check_output(FLAGS.video)
-    problems = (_damage(available[iteration]) for iteration in chosen)
+    problems = (available[iteration].problem() for iteration in chosen)
     if problem := next(filter(None, problems), None):
-      intact = [str(n) for n, other in available.items() if not _damage(other)]
+      intact = [str(n) for n, other in available.items() if not other.problem()]
       raise ValueError(
-        f'{problem.rstrip(".")}; '
-        f'intact are: --checkpoints={",".join(intact) or "(none)"}.'
+        f'{problem}; intact are: --checkpoints={",".join(intact) or "(none)"}.'
       )
     create_agent, create_environment = load_functions(
       record, FLAGS.module_dirs, FLAGS.gin_bindings
     )
     import tensorflow as tf
 
+    from batch_rl.agents import restored_weights
     from batch_rl.fixed_replay import run_experiment, vector_evaluation
+    from batch_rl.runs import environments as environments_lib
 
     def create_checked_environment():
       environment = create_environment()
@@ -285,32 +253,42 @@ def main() -> None:
     tf.config.experimental.enable_tensor_float_32_execution(
       bound.get('tensor_float_32', record.get('tensor_float_32', False))
     )
-    evaluator = vector_evaluation.Evaluator(
-      create_agent,
+    environment = create_checked_environment()
+    if FLAGS.video:
+      environment.reset()
+      environments_lib.screen(environment)  # refuses one without images
+    agent = create_agent(None, environment)
+    agent.eval_mode = True
+    max_steps = gin_signatures.configured_value(runner, 'max_steps_per_episode')
+    environments = vector_evaluation.make_environments(
+      environment,
       FLAGS.environments
       or bound.get('evaluation_environments')
       or record.get('evaluation_environments')
       or 1,
-      gin_signatures.configured_value(runner, 'max_steps_per_episode'),
+      max_steps,
+      agent,
       create_checked_environment,
     )
-    if FLAGS.video:
-      evaluator.check_video()
-    num_steps = FLAGS.evaluation_steps or gin_signatures.configured_value(
-      runner, 'evaluation_steps'
+    num_steps = (
+      FLAGS.evaluation_steps
+      or gin_signatures.configured_value(runner, 'evaluation_steps')
+      or 125_000  # of a run without evaluations
     )
   with command_line.run_errors():
     for iteration in chosen:
       with command_line.user_errors():
-        evaluator.load(available[iteration].weights)
+        restored_weights.load(agent, available[iteration].weights)
       seed = zlib.crc32(f'{FLAGS.seed} {iteration}'.encode())
-      # A run without evaluations has `evaluation_steps = 0`.
-      episodes = evaluator.evaluate(num_steps or 125_000, seed)
+      with tqdm.tqdm(total=num_steps, disable=None, leave=False) as bar:
+        episodes = vector_evaluation.play_episodes(
+          environments, agent.select_actions, num_steps, seed, bar.update
+        )
       path = evaluations.write(
         FLAGS.base_dir,
         iteration,
         episodes,
-        evaluator.num_environments,
+        environments.num_envs,
         f'evaluate-{iteration}',
         seed=FLAGS.seed,
       )
@@ -319,11 +297,13 @@ def main() -> None:
       )
       logging.info('episodes: %s', path)
     if FLAGS.video:
-      total, length = evaluator.record_video(FLAGS.video, FLAGS.seed)
+      episode = vector_evaluation.record_video(
+        FLAGS.video, environment, max_steps, agent, FLAGS.seed
+      )
       logging.info(
         'video of an episode of %d agent steps, return %g: %s',
-        length,
-        total,
+        episode.length,
+        episode.undiscounted_return,
         FLAGS.video,
       )
 

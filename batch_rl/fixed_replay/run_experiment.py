@@ -11,7 +11,7 @@ import tensorflow as tf
 from absl import logging
 from dopamine.discrete_domains import atari_lib, iteration_statistics
 
-from batch_rl.dataset.shards import manifests, shard_reader
+from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import store_directory
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.fixed_replay.agents import REGISTRY, fixed_replay_agent
@@ -19,7 +19,6 @@ from batch_rl.minatar import games as minatar_games
 from batch_rl.runs import (
   evaluations,
   games,
-  interruption,
   run_record,
   runner,
 )
@@ -27,8 +26,6 @@ from batch_rl.utils import seeding
 from batch_rl.utils.user_code import function_records, gin_signatures
 
 REGISTRY.load_all()  # gin then knows their names
-
-_EVALUATION = ('Eval/NumEpisodes', 'Eval/AverageReturns')
 
 
 @gin.configurable
@@ -104,19 +101,12 @@ def check_game(replay_data_dir: str, game_name: str | None) -> None:
   logged = logged_game(replay_data_dir)
   if not game_name or not logged:
     return
-  game = games.canonical_name(game_name)
-  if game == logged:
+  if games.canonical_name(game_name) == logged:
     return
-  setting = games.setting(game)
-  if logged not in games.names():
-    advice = f'bind FixedReplayRunner.create_environment_fn to that of {logged}'
-  elif minatar_games.is_minatar(game) == minatar_games.is_minatar(logged):
-    advice = f'bind it to "{logged}"'
-  else:
-    verb = 'remove' if minatar_games.is_minatar(game) else 'add'
-    advice = f'{verb} --gin_files={minatar_games.OFFLINE_CONFIG}'
   raise ValueError(
-    f'{replay_data_dir} holds {logged}, but {setting} is {game_name!r}: {advice}.'
+    f'{replay_data_dir} holds {logged}, but the game is {game_name!r}: configure the '
+    f'environment of {logged}, which for MinAtar takes '
+    f'--gin_files={minatar_games.OFFLINE_CONFIG}.'
   )
 
 
@@ -181,13 +171,13 @@ class FixedReplayRunner(runner.RecordedRunner):
     Raises:
       ValueError: If the data differs, or the checkpoint cannot be restored.
     """
-    data = self._agent.describe_data()
+    data = self._agent._replay.memory.describe()
     before = self.record.get('data', data)
     changes = []
     if before.get('subset_hash') != data.get('subset_hash'):
       changes = [f'- {_data_text(before)}', f'+ {_data_text(data)}']
     self.record['data'] = {**data, 'files': before.get('files', {})}
-    self._check_files(changes)
+    self._record_files(changes, write=False)
     self.record['create_environment'] = function_records.describe(
       self._create_environment_fn
     )
@@ -209,47 +199,37 @@ class FixedReplayRunner(runner.RecordedRunner):
     self.record['evaluation_environments'] = count
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
 
-  def _check_files(self, changes=()):
+  def _record_files(self, changes=(), write=True):
     """Compares the files of the data with the record, and adds those read since.
+
+    It is called after updates and before a checkpoint, so a checkpoint's data is
+    always recorded, however the run ends.
 
     Args:
       changes: Other changes of the data, one line each.
-
-    Returns:
-      Whether the record has changed.
+      write: Whether to write the record if it has changed.
 
     Raises:
-      DataError: If the run may not continue with the changes.
+      MistakeError: If the run may not continue with the changes.
     """
     data = self.record['data']
-    before, now = data['files'], self._agent.file_hashes()
+    before, now = data['files'], self._agent._replay.memory.file_hashes()
     if not changes and now.items() <= before.items():
-      return False
+      return
     changed = [
       f'{name}: hash {before[name]} is now {now[name]}'
       for name in sorted(now)
       if before.get(name, now[name]) != now[name]
     ]
     if changes := [*changes, *changed]:
-      try:
-        run_record.refuse_or_note(
-          self.record,
-          f'{self._base_dir} holds a run on other data',
-          changes,
-          self._accept_changes,
-        )
-      except ValueError as error:
-        raise shard_reader.DataError(str(error)) from error
+      run_record.refuse_or_note(
+        self.record,
+        f'{self._base_dir} holds a run on other data',
+        changes,
+        self._accept_changes,
+      )
     data['files'] = dict(sorted({**before, **now}.items()))
-    return True
-
-  def _record_files(self):
-    """Writes the record if it lacks files of the data.
-
-    It is called after updates and before a checkpoint, so a checkpoint's data is
-    always recorded, however the run ends.
-    """
-    if self._check_files():
+    if write:
       run_record.write(self._base_dir, self.record)
 
   def run_experiment(self) -> None:
@@ -353,14 +333,12 @@ class FixedReplayRunner(runner.RecordedRunner):
 
   def _evaluation_safe_point(self):
     """Allows an interruption; the evaluation then restarts from its beginning."""
-    if self._trained:
-      self._safe_point(self._training_steps, lambda: self._trained)
-    elif self._interruption.requested:
-      raise interruption.Interrupted(
-        'Stopped; the same command continues after the last complete iteration, '
-        f'because {type(self).__name__} overrides _run_train_phase.',
-        self._interruption.number,
-      )
+    obstacle = f'{type(self).__name__} overrides _run_train_phase'
+    self._safe_point(
+      self._training_steps,
+      lambda: self._trained,
+      '' if self._trained else obstacle,
+    )
 
   def _run_one_iteration(self, iteration):
     statistics = iteration_statistics.IterationStatistics()
@@ -395,32 +373,29 @@ class FixedReplayRunner(runner.RecordedRunner):
         'Train/AverageLoss': mean_loss,
         'Train/UpdatesPerSecond': rate,
         'Train/WaitingForData': waiting,
-        **dict(zip(_EVALUATION, (episodes, average_return), strict=True)),
       },
       iteration,
     )
+    self._save_tensorboard_summaries(iteration, episodes, average_return)
     return statistics.data_lists
-
-  def _write_summaries(self, scalars, iteration):
-    training = {tag: scalars[tag] for tag in scalars if tag not in _EVALUATION}
-    super()._write_summaries(training, iteration)
-    if self._summary_writer is not None:
-      results = (scalars[tag] for tag in _EVALUATION)
-      self._save_tensorboard_summaries(iteration, *results)
 
   def _save_tensorboard_summaries(
     self, iteration, num_episodes_eval, average_reward_eval
   ):
-    """Writes the results of an evaluation for TensorBoard.
+    """Reports the results of an evaluation, also to TensorBoard.
 
     Args:
       iteration: Number of the iteration.
       num_episodes_eval: Number of episodes.
       average_reward_eval: Mean return.
     """
-    results = num_episodes_eval, average_reward_eval
-    scalars = dict(zip(_EVALUATION, results, strict=True))
-    super()._write_summaries(scalars, iteration)
+    self._report_scalars(
+      {
+        'Eval/NumEpisodes': num_episodes_eval,
+        'Eval/AverageReturns': average_reward_eval,
+      },
+      iteration,
+    )
 
 
 def _data_text(data: dict[str, Any]) -> str:

@@ -16,7 +16,6 @@ from absl import flags
 from batch_rl.dataset.store import store, store_directory
 from batch_rl.fixed_replay.agents import REGISTRY
 from batch_rl.runs import checkpoints, command_line, games, interruption
-from batch_rl.runs.bindings import bound
 
 command_line.define_flags()
 flags.adopt_module_key_flags(command_line)  # for --help
@@ -41,9 +40,6 @@ def create_agent(
 ) -> Any:
   """Creates the agent of the flags or gin, or DQN. For code written for the 2020 API.
 
-  Code that replaces it replaces the program's agent, too. New code replaces
-  `create_offline_agent`, see there.
-
   Args:
     sess: TensorFlow session; None creates one.
     environment: Environment whose action space the agent gets.
@@ -53,20 +49,14 @@ def create_agent(
   from batch_rl.fixed_replay import run_experiment
 
   given = FLAGS.flag_values_dict() if FLAGS.is_parsed() else {}
-  name = given.get('agent_name') or bound.query(
-    'create_offline_agent.agent_name'
-  )
   return run_experiment.create_offline_agent(
     sess,
     environment,
     replay_data_dir,
-    agent_name=name or 'dqn',
+    agent_name=command_line.agent_name('create_offline_agent') or 'dqn',
     init_checkpoint_dir=given.get('init_checkpoint_dir'),
     summary_writer=summary_writer,
   )
-
-
-_create_agent = create_agent
 
 
 def main(unused_argv: Any = None) -> None:
@@ -98,15 +88,13 @@ def main(unused_argv: Any = None) -> None:
       init_checkpoint_dir = None  # a resumed run has its own weights
     if init_checkpoint_dir:
       initial_weights.latest_checkpoint(init_checkpoint_dir)
-    create: Any = functools.partial(
-      run_experiment.create_offline_agent,
-      init_checkpoint_dir=init_checkpoint_dir,
-    )
-    if create_agent is not _create_agent:
-      create = create_agent
     runner = run_experiment.FixedReplayRunner(
       FLAGS.base_dir,
-      functools.partial(create, replay_data_dir=replay_data_dir),
+      functools.partial(
+        run_experiment.create_offline_agent,
+        init_checkpoint_dir=init_checkpoint_dir,
+        replay_data_dir=replay_data_dir,
+      ),
       record=record,
       accept_changes=FLAGS.accept_changes,
     )

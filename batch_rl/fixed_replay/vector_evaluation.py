@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import tqdm.auto as tqdm
 from absl import logging
 from dopamine.discrete_domains import atari_lib
 
-from batch_rl.agents import restored_weights
 from batch_rl.atari import environment as atari
 from batch_rl.dataset.checks import videos
 from batch_rl.fixed_replay import sequential_environments
@@ -22,11 +20,13 @@ from batch_rl.utils import machine
 
 # Limits the share of time in which emulators wait for the last episode to end.
 _STEPS_PER_ENVIRONMENT = 10_000
-# Settings of `AtariPreprocessing` that `AtariVectorEnv` has, too.
+# What `AtariVectorEnv` has, and makes of the frames.
 _SETTINGS = {
   'frame_skip': 4,
   'terminal_on_life_loss': False,
   'screen_size': 84,
+  'observation_shape': (84, 84),
+  'observation_dtype': np.uint8,
 }
 _Act = Callable[[np.ndarray, Sequence[np.random.Generator]], np.ndarray]
 
@@ -54,15 +54,12 @@ def _steps_in_threads(environment, agent):
     environment.environment, atari.WithoutScreen
   ):
     return False
+  settings = {**vars(environment), **vars(agent)}
   others = [
-    f'AtariPreprocessing.{name} = {getattr(environment, name)}'
+    f'{name} = {settings[name]}'
     for name, value in _SETTINGS.items()
-    if getattr(environment, name) != value
+    if settings[name] != value
   ]
-  if tuple(agent.observation_shape) != (84, 84):
-    others.append(f'observation_shape = {agent.observation_shape}')
-  if agent.observation_dtype != np.uint8:
-    others.append(f'observation_dtype = {agent.observation_dtype}')
   if others:
     logging.warning(
       'Evaluation steps one emulator after another, which is slower, because of %s.',
@@ -186,102 +183,36 @@ def _play(
     yield acting.size, episodes
 
 
-class Evaluator:
-  """Evaluates checkpoints of an offline agent, without data.
+def record_video(
+  path: str,
+  environment: Any,
+  max_steps_per_episode: int | None,
+  agent: Any,
+  seed: int,
+) -> evaluations.Episode:
+  """Writes a video of one episode, in color.
 
   Args:
-    create_agent: Function `(session, environment, replay_data_dir) -> agent`.
-    num_environments: Number of environments.
+    path: Output file, .gif or .mp4.
+    environment: Environment to play in.
     max_steps_per_episode: Number of agent steps after which an episode is
       truncated; None for no limit but the environment's own.
-    create_environment: Function that returns a new environment.
+    agent: Agent that plays.
+    seed: Seed of the episode.
 
-  Attributes:
-    num_environments: Number of environments.
+  Returns:
+    The episode.
 
   Raises:
-    ValueError: If the environment lacks something, or does not fit the agent.
+    ValueError: If the environment gives no images.
   """
+  episodes: list[evaluations.Episode] = []
+  single = make_environments(environment, 1, max_steps_per_episode, agent)
 
-  def __init__(
-    self,
-    create_agent: Callable[..., Any],
-    num_environments: int,
-    max_steps_per_episode: int | None,
-    create_environment: Callable[[], Any] = atari_lib.create_atari_environment,
-  ):
-    self._environment = create_environment()
-    environments_lib.check(self._environment)
-    self._agent = create_agent(None, self._environment, replay_data_dir=None)
-    self._agent.eval_mode = True
+  def screens():
+    for _, ended in _play(single, agent.select_actions, 1, seed):
+      episodes.extend(ended)
+      yield environments_lib.screen(environment)
 
-    self._max_steps = max_steps_per_episode
-    self._environments = make_environments(
-      self._environment,
-      num_environments,
-      max_steps_per_episode,
-      self._agent,
-      create_environment,
-    )
-    self.num_environments = self._environments.num_envs
-
-  def load(self, prefix: str) -> None:
-    """Loads all variables of the TensorFlow checkpoint with this prefix.
-
-    Raises:
-      ValueError: If the checkpoint is damaged or does not fit the agent.
-    """
-    restored_weights.load(self._agent, prefix)
-
-  def evaluate(self, num_steps: int, seed: int) -> list[evaluations.Episode]:
-    """Plays complete episodes until a number of agent steps is reached.
-
-    Args:
-      num_steps: Number of agent steps.
-      seed: Seed of the environments and the random actions.
-    """
-    with tqdm.tqdm(
-      total=num_steps, unit='step', unit_scale=True, disable=None, leave=False
-    ) as bar:
-      return play_episodes(
-        self._environments,
-        self._agent.select_actions,
-        num_steps,
-        seed,
-        bar.update,
-      )
-
-  def check_video(self) -> None:
-    """Checks that the environment gives images.
-
-    Raises:
-      ValueError: If it gives none.
-    """
-    self._environment.reset()
-    environments_lib.screen(self._environment)
-
-  def record_video(self, path: str, seed: int) -> tuple[float, int]:
-    """Writes a video of one episode, in color.
-
-    Args:
-      path: Output file, .gif or .mp4.
-      seed: Seed of the episode.
-
-    Returns:
-      The episode's return, and its length in agent steps.
-
-    Raises:
-      ValueError: If the environment gives no images.
-    """
-    episodes: list[evaluations.Episode] = []
-    single = make_environments(
-      self._environment, 1, self._max_steps, self._agent
-    )
-
-    def screens():
-      for _, ended in _play(single, self._agent.select_actions, 1, seed):
-        episodes.extend(ended)
-        yield environments_lib.screen(self._environment)
-
-    videos.write_images(screens(), path, scale=2)
-    return episodes[0].undiscounted_return, episodes[0].length
+  videos.write_images(screens(), path, scale=2)
+  return episodes[0]

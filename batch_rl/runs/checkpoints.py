@@ -6,9 +6,6 @@ hashes of the files and the record of the run. The folder appears only when it i
 complete: it is written under another name, made durable and renamed. `ckpt-3` is
 the state after iteration 3, `ckpt-4-120000` the state after 120,000 agent steps of
 iteration 4.
-
-Checkpoints of Dopamine's own checkpointer (`ckpt.3` beside `tf_ckpt-3.index`) are
-readable, too.
 """
 
 import contextlib
@@ -19,7 +16,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import gin
@@ -29,7 +26,7 @@ from batch_rl.utils import files, safe_pickle
 
 _DESCRIPTION = 'checkpoint.json'
 _STATE = 'state.pickle'
-_WEIGHTS = 'tf_ckpt-'
+_DAMAGED = 'damaged-checkpoint.json'  # of a checkpoint that is set aside
 # Codes of TensorFlow's errors that say nothing about a file's content: cancelled,
 # deadline, permission, quota, aborted, unavailable, unauthenticated.
 _UNAVAILABLE = (1, 4, 7, 8, 10, 14, 16)
@@ -71,18 +68,16 @@ class Checkpoint:
 
   Attributes:
     position: Position in the run.
-    directory: Folder of the agent's files.
-    by_dopamine: Whether Dopamine's checkpointer wrote it.
+    directory: Its folder.
   """
 
   position: Position
   directory: str
-  by_dopamine: bool = False
 
   @property
   def weights(self) -> str:
     """Prefix of TensorFlow's files."""
-    return os.path.join(self.directory, f'{_WEIGHTS}{self.position.number}')
+    return os.path.join(self.directory, f'tf_ckpt-{self.position.number}')
 
   def read(self) -> dict[str, Any]:
     """Verifies the checkpoint and returns the state given to `Checkpoints.save`.
@@ -92,12 +87,6 @@ class Checkpoint:
       OSError: If a file cannot be read at the moment.
     """
     try:
-      if self.by_dopamine:
-        path = os.path.join(self.directory, f'ckpt.{self.position.number}')
-        bundle = dict(_load(path))
-        own = ('logs', 'current_iteration')
-        agent = {key: bundle[key] for key in bundle if key not in own}
-        return {'agent': agent, 'logs': bundle['logs']}
       description = self._description()
       position = Position(description['iteration'], description['agent_steps'])
       if position != self.position:
@@ -106,42 +95,38 @@ class Checkpoint:
         path = os.path.join(self.directory, name)
         if files.sha256(path) != expected:
           raise ValueError(f'{path} is damaged')
-      return _load(os.path.join(self.directory, _STATE))
+      content = files.read_bytes(os.path.join(self.directory, _STATE))
+      return safe_pickle.loads(content)
     except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
-      if _is_unavailable(error):
+      if getattr(error.__cause__, 'error_code', None) in _UNAVAILABLE:
         raise OSError(str(error)) from error
       raise ValueError(
         f'Checkpoint {self.position.name} in {self.directory} cannot be used: '
         f'{str(error).rstrip(".")}.'
       ) from error
 
+  def problem(self) -> str | None:
+    """Returns what is wrong with the checkpoint, without a full stop, or None.
+
+    Raises:
+      OSError: If a file cannot be read at the moment.
+    """
+    try:
+      self.read()
+    except ValueError as error:
+      return str(error).rstrip('.')
+    return None
+
   def run_id(self) -> str | None:
     """Returns the id of the run, or None if the checkpoint has no intact one."""
     try:
-      return None if self.by_dopamine else self._description()['run']['run_id']
+      return self._description()['run']['run_id']
     except (KeyError, TypeError, ValueError):
       return None
 
   def _description(self) -> dict[str, Any]:
     path = os.path.join(self.directory, _DESCRIPTION)
     return files.check_hash(path, files.read_json(path))
-
-
-def _load(path: str) -> dict[str, Any]:
-  content = files.read_bytes(path)
-  try:
-    return safe_pickle.loads(content)
-  except ValueError as error:
-    raise ValueError(f'{path}: {error}') from error
-
-
-def _is_unavailable(error: BaseException | None) -> bool:
-  """Returns whether an error, or its cause, is about the way to a remote file."""
-  while error is not None:
-    if getattr(error, 'error_code', None) in _UNAVAILABLE:
-      return True
-    error = error.__cause__
-  return False
 
 
 def find(base_dir: str) -> list[Checkpoint]:
@@ -159,10 +144,6 @@ def find(base_dir: str) -> list[Checkpoint]:
       path = os.path.join(directory, name)
       if _DESCRIPTION in files.names_in(path):
         checkpoints.append(Checkpoint(position, path))
-    elif match := re.fullmatch(r'sentinel_checkpoint_complete\.(\d+)', name):
-      position = Position(int(match[1]) + 1)
-      # Its TensorFlow files may be gone: Dopamine keeps fewer of them.
-      checkpoints.append(Checkpoint(position, directory, by_dopamine=True))
   return sorted(checkpoints, key=lambda checkpoint: checkpoint.position)
 
 
@@ -204,11 +185,11 @@ class Checkpoints:
   def newest(self) -> tuple[Checkpoint, dict[str, Any]] | None:
     """Returns the newest intact checkpoint and its state; None if there is none.
 
-    Newer, damaged checkpoints are renamed: the run repeats their iterations, and
-    they would look newer than its next checkpoints.
+    Newer, damaged checkpoints are set aside: the run repeats their iterations, and
+    they would look newer than its next checkpoints. Their folders stay until then.
 
     Raises:
-      ValueError: If all checkpoints are damaged.
+      ValueError: If all checkpoints are damaged, or Dopamine's own.
       OSError: If a checkpoint cannot be read at the moment; it may be intact.
     """
     self._remove_unfinished()
@@ -224,11 +205,19 @@ class Checkpoints:
       if damaged:
         logging.warning('Going back to %s.', checkpoint.position)
       for other in damaged:
-        self._rename_damaged(other)
+        files.rename(
+          os.path.join(other.directory, _DESCRIPTION),
+          os.path.join(other.directory, _DAMAGED),
+        )
       self._last = checkpoint.position
       return checkpoint, state
     if damaged:
       raise ValueError(f'No checkpoint is left to go back to. {problem}')
+    if any(n.startswith('sentinel_') for n in files.names_in(self._directory)):
+      raise ValueError(
+        f"{self._directory} has checkpoints of Dopamine's own: choose another "
+        '--base_dir. Offline, --init_checkpoint_dir takes their weights.'
+      )
     return None
 
   def _remove_unfinished(self):
@@ -236,34 +225,9 @@ class Checkpoints:
 
     for name in files.names_in(self._directory):
       path = os.path.join(self._directory, name)
-      complete = _DESCRIPTION in files.names_in(path) and not name.endswith(
-        '.tmp'
-      )
-      if re.match(r'ckpt-\d', name) and not complete:
+      is_whole = {_DESCRIPTION, _DAMAGED} & {*files.names_in(path)}
+      if re.match(r'ckpt-\d', name) and (name.endswith('.tmp') or not is_whole):
         tf.io.gfile.rmtree(path)
-
-  def _rename_damaged(self, checkpoint):
-    import tensorflow as tf
-
-    if checkpoint.by_dopamine:
-      number = checkpoint.position.number
-      name = f'sentinel_checkpoint_complete.{number}'
-      tf.io.gfile.remove(os.path.join(self._directory, name))
-      return
-    name = os.path.basename(checkpoint.directory)
-    target = os.path.join(self._directory, f'damaged-{name}')
-    if tf.io.gfile.exists(target):
-      tf.io.gfile.rmtree(target)
-    if not files.is_remote(target):
-      os.rename(checkpoint.directory, target)
-      return
-    # File by file: object stores have no directories.
-    for folder, _, names in tf.io.gfile.walk(checkpoint.directory):
-      new = target + folder.removeprefix(checkpoint.directory)
-      tf.io.gfile.makedirs(new)
-      for name in names:
-        files.rename(os.path.join(folder, name), os.path.join(new, name))
-    tf.io.gfile.rmtree(checkpoint.directory)
 
   def is_saved(self, position: Position) -> bool:
     """Returns whether the newest checkpoint is at a position."""
@@ -302,12 +266,18 @@ class Checkpoints:
     import tensorflow as tf
 
     path = os.path.join(self._directory, position.name)
-    publish = self._upload if files.is_remote(path) else self._rename
     work = tempfile.mkdtemp() if files.is_remote(path) else path + '.tmp'
     try:
       shutil.rmtree(work, ignore_errors=True)
       os.makedirs(work)
-      publish(work, path, _write(work, position, write, state, about))
+      names = _write(work, position, write, state, about)
+      if files.is_remote(path):
+        _upload(work, path, names)
+      else:
+        # The run may have gone back to an older checkpoint.
+        shutil.rmtree(path, ignore_errors=True)
+        os.rename(work, path)
+        files.sync(self._directory)
       self._last, self._last_time = position, time.monotonic()
       self._clean()
     except (OSError, tf.errors.OpError) as error:
@@ -318,30 +288,11 @@ class Checkpoints:
     finally:
       shutil.rmtree(work, ignore_errors=True)
 
-  def _rename(self, work, path, names):
-    del names
-    # The run may have gone back to an older checkpoint.
-    shutil.rmtree(path, ignore_errors=True)
-    os.rename(work, path)
-    files.sync(self._directory)
-
-  def _upload(self, work, path, names):
-    """Copies to an object store, which cannot rename: the description goes last."""
-    import tensorflow as tf
-
-    description = os.path.join(path, _DESCRIPTION)
-    if tf.io.gfile.exists(description):
-      tf.io.gfile.remove(description)
-    for name in names:
-      target = os.path.join(path, name)
-      tf.io.gfile.makedirs(os.path.dirname(target))
-      tf.io.gfile.copy(os.path.join(work, name), target, overwrite=True)
-
   def _clean(self):
     import tensorflow as tf
 
     try:
-      own = [c for c in find(self._base_dir) if not c.by_dopamine]
+      own = find(self._base_dir)
     except ValueError as error:  # A remote directory cannot be listed now.
       logging.warning('%s', error)
       return
@@ -381,3 +332,16 @@ def _write(work, position, write, state, about) -> list[str]:
     os.path.join(work, _DESCRIPTION), files.with_hash(description)
   )
   return [*hashes, _DESCRIPTION]
+
+
+def _upload(work: str, path: str, names: Iterable[str]) -> None:
+  """Copies to an object store, which cannot rename: the description goes last."""
+  import tensorflow as tf
+
+  description = os.path.join(path, _DESCRIPTION)
+  if tf.io.gfile.exists(description):
+    tf.io.gfile.remove(description)
+  for name in names:
+    target = os.path.join(path, name)
+    tf.io.gfile.makedirs(os.path.dirname(target))
+    tf.io.gfile.copy(os.path.join(work, name), target, overwrite=True)

@@ -221,8 +221,8 @@ def load_gin(
 
 
 def _apply(sources):
-  # The runner itself writes to the console, to TensorBoard (Dopamine's collector
-  # writes nothing in graph mode) and to logs, which unlike Dopamine's pickles resume.
+  # The runner itself writes to the console, to TensorBoard and to logs; Dopamine's
+  # collectors would make empty files.
   gin.parse_config('CollectorDispatcher.collectors = ()')
   return gin_files_lib.apply(sources)
 
@@ -250,6 +250,16 @@ def read_gin(agents: registry.Registry) -> list[gin_files_lib.Source]:
   return sources
 
 
+def agent_name(create_agent: str) -> str | None:
+  """Returns the agent of the flag or of gin; None if neither names one.
+
+  Args:
+    create_agent: Configurable with the parameter `agent_name`.
+  """
+  given = flags.FLAGS.agent_name if flags.FLAGS.is_parsed() else None
+  return given or bound.query(f'{create_agent}.agent_name')
+
+
 def start_run(
   sources: Iterable[gin_files_lib.Source],
   create_agent: str,
@@ -274,20 +284,18 @@ def start_run(
   if flags.FLAGS.agent_name:
     agents.find(flags.FLAGS.agent_name)  # gin knows the class from now on
   bindings = _apply(sources)
-  agent_name = flags.FLAGS.agent_name or bound.query(
-    f'{create_agent}.agent_name'
-  )
-  if agent_name is None:
-    agent_name = files_of_2020.agent_name(bindings, agents)
-    if agent_name is None:
+  name = agent_name(create_agent)
+  if name is None:
+    name = files_of_2020.agent_name(bindings, agents)
+    if name is None:
       raise ValueError(
         f'No agent: name one ({", ".join(sorted(agents.modules))}) with --agent_name, '
         f'or give a gin file that binds {create_agent}.agent_name.'
       )
-    logging.info('Agent: %s, by the bindings.', agents.current(agent_name))
-  agent_class = agents.find(agent_name)
-  agent_name = agents.current(agent_name)
-  _bind(f'{create_agent}.agent_name', agent_name)
+    logging.info('Agent: %s, by the bindings.', agents.current(name))
+  agent_class = agents.find(name)
+  name = agents.current(name)
+  _bind(f'{create_agent}.agent_name', name)
   for line in files_of_2020.adapt(bindings, agents, agent_class):
     logging.info('%s', line)
   any_agent.bind(bindings, agents, agent_class)
@@ -300,13 +308,11 @@ def start_run(
     flags.FLAGS.base_dir,
     seed,
     flags.FLAGS.accept_changes,
-    agent=agent_name,
+    agent=name,
     gin_config=gin_files_lib.config_text(),
     **settings,
   )
-  if 'seed' not in record:
-    record |= {'seed': secrets.randbits(31), 'seed_drawn': True}
-  _bind('run_seed.seed', record['seed'])
+  _bind('run_seed.seed', record.setdefault('seed', secrets.randbits(31)))
   return record
 
 

@@ -4,7 +4,7 @@ A path is looked up in:
 
 1. the working directory;
 2. the folder of the file that includes it;
-3. the Python package that its folders name: `batch_rl/fixed_replay/configs/dqn.gin`
+3. the folders from which Python imports packages: `batch_rl/fixed_replay/configs/dqn.gin`
    is found wherever `batch_rl` is installed.
 
 gin itself supports 1, and 3 for folders with an `__init__.py`.
@@ -13,11 +13,10 @@ gin itself supports 1, and 3 for folders with an `__init__.py`.
 modules, which may lie beside the files, and binds the values.
 """
 
-import glob
-import importlib.util
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import gin
@@ -25,9 +24,11 @@ from gin import config_parser, utils
 
 from batch_rl import dopamine_compat
 from batch_rl.runs.bindings import bound, gin_internals, syntax
-from batch_rl.utils import choices, files
+from batch_rl.utils import choices
 from batch_rl.utils.user_code import user_modules
 
+# An editable installation need not be in `sys.path`.
+_OWN = os.path.dirname(os.path.dirname(dopamine_compat.__file__))
 _INCLUDE = re.compile(r"""^\s*include\s+['"](.+?)['"]""", re.MULTILINE)
 
 
@@ -43,7 +44,7 @@ def read(paths: Sequence[str], bindings: Sequence[str]) -> list[Source]:
   current directory and beside the files can be imported from now on.
 
   Args:
-    paths: Local paths, or URLs for `tf.io.gfile`.
+    paths: Paths of local files.
     bindings: Lines of gin, e.g. 'A.b = 1'; they override the files.
 
   Returns:
@@ -101,16 +102,6 @@ def apply(
   return applied
 
 
-def parse(
-  paths: Sequence[str],
-  bindings: Sequence[str],
-  lock: bool = True,
-  check: bool = True,
-) -> list[bound.Binding]:
-  """Reads gin files and bindings, and applies them; see `read` and `apply`."""
-  return apply(read(paths, bindings), lock, check)
-
-
 def _read_file(path: str, folders: tuple[str, ...] = ()) -> Source:
   """Parses a file.
 
@@ -118,11 +109,9 @@ def _read_file(path: str, folders: tuple[str, ...] = ()) -> Source:
     path: Path as it is written.
     folders: Folders of the files that include it, innermost last.
   """
-  if files.is_remote(path):
-    return _read_text(files.read_bytes(path).decode(), path, folders)
   location = _find(path, folders)
   if location is None:
-    raise ValueError(_missing_message(path, folders))
+    raise ValueError(f'There is no gin file {path}.')
   if _is_of_user(location):
     user_modules.add_folder(os.path.dirname(location))
   with open(location, encoding='utf-8') as file:
@@ -194,7 +183,7 @@ def user_files(paths: Iterable[str]) -> list[str]:
   found: dict[str, None] = {}
 
   def visit(path, folders):
-    location = None if files.is_remote(path) else _find(path, folders)
+    location = _find(path, folders)
     if location is None or location in found or not _is_of_user(location):
       return
     found[location] = None
@@ -216,45 +205,14 @@ def config_text() -> str:
 
 def _find(path: str, folders: tuple[str, ...]) -> str | None:
   """Returns the location of a file or pipe, or None."""
-  # A pipe is e.g. `--gin_files=<(command)`.
-  found = (
-    candidate
-    for candidate in _candidates(path, folders)
-    if os.path.exists(candidate) and not os.path.isdir(candidate)
-  )
-  return next(found, None)
-
-
-def _candidates(path: str, folders: tuple[str, ...]) -> Iterator[str]:
-  for folder in ('', *folders[-1:]):
-    yield os.path.join(folder, path)
-  folder, name = os.path.split(path)
-  for location in _package_locations(folder.replace('/', '.')):
-    yield os.path.join(location, name)
+  for folder in ('', *folders[-1:], *sys.path, _OWN):
+    location = os.path.join(folder, path)
+    # A pipe is e.g. `--gin_files=<(command)`.
+    if os.path.exists(location) and not os.path.isdir(location):
+      return location
+  return None
 
 
 def _is_of_user(path: str) -> bool:
   """Returns whether a path is a file, not a pipe, outside the package."""
   return os.path.isfile(path) and user_modules.is_outside_package(path)
-
-
-def _package_locations(package: str) -> list[str]:
-  """Returns the folders of a package, with or without an `__init__.py`."""
-  if not all(part.isidentifier() for part in package.split('.')):
-    return []
-  try:
-    spec = importlib.util.find_spec(package)
-  except (ImportError, ValueError):  # its parent is not a package
-    return []
-  return list((spec and spec.submodule_search_locations) or ())
-
-
-def _missing_message(path: str, folders: tuple[str, ...]) -> str:
-  neighbours = {
-    os.path.basename(neighbour)
-    for candidate in _candidates(path, folders)
-    if (folder := os.path.dirname(candidate))
-    for neighbour in glob.glob(os.path.join(glob.escape(folder), '*.gin'))
-  }
-  listed = neighbours and f'; that folder has {", ".join(sorted(neighbours))}'
-  return f'There is no gin file {path}{listed or ""}.'

@@ -30,12 +30,11 @@ def describe(agent: Any, create_agent_fn: Callable) -> dict[str, Any]:
     create_agent_fn: Function that has created it.
 
   Returns:
-    The agent's `display_name` and `epsilon_eval`, the function `create_agent` (see
+    The agent's `display_name`, the function `create_agent` (see
     `function_records.describe`), and `modules`, the folders of the user's modules.
   """
   return {
     'display_name': registry.display_name(type(agent)),
-    'epsilon_eval': getattr(agent, 'epsilon_eval', None),
     'create_agent': function_records.describe(create_agent_fn),
     'modules': user_modules.loaded_folders(),
   }

@@ -47,41 +47,16 @@ class Progress:
     iterations: Number of iterations in the run.
 
   Attributes:
+    iterations: Number of iterations in the run.
     evaluation: Mean return of the last evaluation; None before the first.
   """
 
   def __init__(self, base_dir: str, iterations: int):
     self._path = os.path.join(base_dir, FILE_NAME)
-    self._iterations = iterations
+    self.iterations = iterations
     before = read(base_dir) or {}
     self._rates: dict[str, float] = before.get('rates', {})
     self.evaluation: float | None = before.get('evaluation')
-
-  def bar(
-    self, iteration: int, phase: str, total: int, unit: str, done: int = 0
-  ) -> 'Bar':
-    """Returns a bar with rate and ETA; in a log file, a line every half minute.
-
-    Args:
-      iteration: Number of the iteration, from 0.
-      phase: Phase of the iteration.
-      total: Number of units in the phase.
-      unit: Name of the unit.
-      done: Number of units already done.
-    """
-    interactive = sys.stderr.isatty()
-    return Bar(
-      self,
-      {'iteration': iteration, 'phase': phase, 'total': total, 'unit': unit},
-      total=total,
-      initial=done,
-      desc=f'iteration {iteration} of {self._iterations}, {phase}',
-      unit=unit,
-      unit_scale=True,
-      leave=not interactive,
-      delay=0 if interactive else 30,
-      mininterval=0.2 if interactive else 30,
-    )
 
   def write(self, done: int, rate: float, about: dict[str, Any]) -> None:
     """Writes the file.
@@ -96,13 +71,13 @@ class Progress:
 
   def finish(self) -> None:
     """Records that all iterations are done."""
-    self._write({'iteration': self._iterations, 'phase': FINISHED})
+    self._write({'iteration': self.iterations, 'phase': FINISHED})
 
   def _write(self, content):
     if files.is_remote(self._path):
       return
     content |= {
-      'iterations': self._iterations,
+      'iterations': self.iterations,
       'rates': self._rates,
       'evaluation': self.evaluation,
       'time': time.time(),
@@ -113,18 +88,48 @@ class Progress:
 
 
 class Bar(tqdm.tqdm):
-  """A bar of `Progress`, which writes the rate since it wrote last."""
+  """A bar with rate and ETA, which keeps the progress file up to date.
 
-  def __init__(self, progress: Progress, about: dict[str, Any], **kwargs: Any):
-    self._progress, self._about = progress, about
-    self._count = kwargs['initial']
+  In a log file it is a line every half minute.
+
+  Args:
+    progress: Progress of the run.
+    iteration: Number of the iteration, from 0.
+    phase: Phase of the iteration.
+    total: Number of units in the phase.
+    unit: Name of the unit.
+    done: Number of units already done.
+  """
+
+  def __init__(
+    self,
+    progress: Progress,
+    iteration: int,
+    phase: str,
+    total: int,
+    unit: str,
+    done: int = 0,
+  ):
+    self._progress = progress
+    self._about = dict(iteration=iteration, phase=phase, total=total, unit=unit)
+    self._count: float = done
     self._begun = self._last = (time.monotonic(), self._count)
     self._is_closed = False
-    super().__init__(**kwargs)
+    interactive = sys.stderr.isatty()
+    super().__init__(
+      total=total,
+      initial=done,
+      desc=f'iteration {iteration} of {progress.iterations}, {phase}',
+      unit=unit,
+      unit_scale=True,
+      leave=not interactive,
+      delay=0 if interactive else 30,
+      mininterval=0.2 if interactive else 30,
+    )
 
   def update(self, n: float | None = 1) -> bool | None:
     """Counts units; shows and writes the progress when due."""
-    self._count += n
+    self._count += n or 0
     if time.monotonic() - self._last[0] >= _SECONDS:
       self._write(self._last)
     return super().update(n)

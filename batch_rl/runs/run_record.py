@@ -4,7 +4,6 @@ A resumed run compares its settings with the record. The record also documents h
 the results were made.
 """
 
-import hashlib
 import importlib.metadata
 import os
 import re
@@ -20,7 +19,7 @@ from absl import logging
 from batch_rl.dataset.shards import manifests
 from batch_rl.runs import checkpoints
 from batch_rl.runs.bindings import settings as settings_lib
-from batch_rl.utils import files, json_schema, locks
+from batch_rl.utils import files, json_schema, locks, programs
 
 FILE_NAME = 'run.json'
 LOCK = '.lock'
@@ -38,7 +37,6 @@ _FUNCTION = {'name': json_schema.Required(str), 'args': list, 'kwargs': dict}
 _SCHEMA = {
   'run_id': str,
   'seed': int,
-  'seed_drawn': bool,
   'agent': str,
   'display_name': str,
   'gin_config': str,
@@ -46,10 +44,8 @@ _SCHEMA = {
   'init_checkpoint_dir': str,
   'started': str,
   'command': str,
-  'resumed_with': list,
   'versions': dict,
   'changes': list,
-  'hashes': dict,
   'environment': {
     **manifests.ENVIRONMENT_SCHEMA,
     'game': json_schema.Required(str),
@@ -103,8 +99,8 @@ def start(
       settings that affect running (`settings.Affects`).
 
   Returns:
-    The record: run_id, seed and seed_drawn if the run has a seed, the settings and
-    their hashes, command, versions, start time.
+    The record: run_id, seed if the run has one, the settings, command, versions,
+    start time.
 
   Raises:
     ValueError: If the run has checkpoints and another seed or settings, or no
@@ -115,16 +111,14 @@ def start(
   else:
     # The run has no results yet, but its log may contain its id.
     earlier = read(base_dir) or {}
-    kept = ('run_id', *(('seed', 'seed_drawn') if seed is None else ()))
+    kept = ('run_id', 'seed') if seed is None else ('run_id',)
     record = {k: earlier[k] for k in kept if earlier.get(k) is not None}
   record.setdefault('run_id', secrets.token_hex(8))
   compare(base_dir, record, {'seed': seed, **settings}, accept_changes)
   if seed is not None:
-    record.update(seed=seed, seed_drawn=False)
+    record['seed'] = seed
   record.setdefault('started', time.strftime('%Y-%m-%dT%H:%M:%S%z'))
-  command = _command()
-  if record.setdefault('command', command) != command:
-    record.setdefault('resumed_with', []).append(command)
+  record.setdefault('command', _command())
   now = versions()
   before = record.setdefault('versions', now)
   if before != now:
@@ -136,10 +130,6 @@ def start(
     record['versions'] = now
   # The number of iterations may have changed.
   given = {k: v for k, v in settings.items() if v is not None}
-  record['hashes'] = {
-    name: hashlib.sha256(text.encode()).hexdigest()[:16]
-    for name, text in given.items()
-  }
   return {**record, **given}
 
 
@@ -148,10 +138,8 @@ def _read_to_resume(
 ) -> dict[str, Any]:
   """Returns the record of a run with checkpoints."""
   path = os.path.join(base_dir, FILE_NAME)
-  record = read(base_dir)
-  if record is None and all(c.by_dopamine for c in found):
-    return {}  # a run of Dopamine's own
-  record = {k: v for k, v in (record or {}).items() if v is not None}
+  record = read(base_dir) or {}
+  record = {k: v for k, v in record.items() if v is not None}
   if 'run_id' not in record:
     refuse_or_note(
       record,
@@ -181,11 +169,11 @@ def refuse_or_note(
     accept: Whether to continue.
 
   Raises:
-    ValueError: If `accept` is False.
+    MistakeError: If `accept` is False.
   """
   text = '; '.join(changes[:6])
   if not accept:
-    raise ValueError(
+    raise programs.MistakeError(
       f'{problem}; choose another --base_dir, restore what changed, or continue with '
       f'--accept_changes: {text}'
     )
@@ -231,9 +219,7 @@ def _changes(name: str, before: str, now: str) -> list[str]:
     return changes({name: before}, {name: now})
   old, new = bindings(before), bindings(now)
   for key in {**old, **new}:
-    default = settings_lib.runner_default(key)
-    same = old.get(key, default) == new.get(key, default)
-    if same or settings_lib.affects(key) in _NOT_COMPARED:
+    if settings_lib.affects(key) in _NOT_COMPARED:
       old.pop(key, None)
       new.pop(key, None)
   return changes(old, new)
@@ -255,14 +241,14 @@ def bindings(text: str) -> dict[str, str]:
       values[name.strip()] = value.strip()
   macros = {name: values.pop(name) for name in list(values) if '.' not in name}
 
-  def resolve(value, left):  # macros may refer to each other
-    def of_macro(match):
-      known = left and macros.get(match[1])
-      return resolve(known, left - 1) if known else match[0]
-
-    return re.sub(r'%([\w/]+)', of_macro, value)
-
-  return {name: resolve(value, len(macros)) for name, value in values.items()}
+  for _ in macros:  # macros may refer to each other
+    values = {
+      name: re.sub(
+        r'%([\w/]+)', lambda match: macros.get(match[1], match[0]), value
+      )
+      for name, value in values.items()
+    }
+  return values
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 from dopamine.discrete_domains import atari_lib, run_experiment
-from dopamine.metrics import statistics_instance
 
 from batch_rl.agents import restored_weights
 from batch_rl.runs import (
@@ -57,7 +56,6 @@ class RecordedRunner(run_experiment.Runner):
     **kwargs,
   ):
     tf.config.experimental.enable_tensor_float_32_execution(tensor_float_32)
-    self._tensor_float_32 = tensor_float_32
     self._seed = seeding.run_seed()
     seeding.seed_libraries(
       self._seed, iteration=0, deterministic_ops=seeding.has_deterministic_ops()
@@ -84,17 +82,19 @@ class RecordedRunner(run_experiment.Runner):
     super().__init__(
       base_dir, create_agent_fn, create_checked_environment, **kwargs
     )
-    described = origin.describe(self._agent, create_agent_fn)
+    described = {
+      'epsilon_eval': getattr(self._agent, 'epsilon_eval', None),
+      'tensor_float_32': tensor_float_32,
+    }
+    settings: dict[str, Any] = {}
     if record is None:
       settings = origin.describe_settings(self, self._agent)
-      # The data are compared by their hashes, and may have moved.
-      compared = settings | {
-        'replay_dir': None,
-        'epsilon_eval': described['epsilon_eval'],
-      }
-      run_record.compare(base_dir, self.record, compared, accept_changes)
-      self.record.update(settings)
-    self.record.update(described)
+    # The data are compared by their hashes, and may have moved.
+    compared = {**settings, **described, 'replay_dir': None}
+    run_record.compare(base_dir, self.record, compared, accept_changes)
+    self.record.update(
+      settings, **described, **origin.describe(self._agent, create_agent_fn)
+    )
     self._iteration = self._start_iteration
     self._run_progress = progress.Progress(base_dir, self._num_iterations)
 
@@ -105,26 +105,19 @@ class RecordedRunner(run_experiment.Runner):
       ValueError: If there are checkpoints and none can be restored.
     """
     del checkpoint_file_prefix  # `checkpoints` names the files
-    now = {
-      **environments.describe(self._environment),
-      'tensor_float_32': self._tensor_float_32,
-    }
-    before = {
-      **self.record.get('environment', {}),
-      'tensor_float_32': self.record.get('tensor_float_32'),
-    }
+    environment = environments.describe(self._environment)
+    before = self.record.get('environment') or {}
     # Records of older versions lack entries.
-    known = {name: value for name, value in before.items() if value is not None}
-    if changes := run_record.changes(known, {k: now.get(k) for k in known}):
+    now = {key: environment.get(key) for key in before}
+    if changes := run_record.changes(before, now):
       run_record.refuse_or_note(
         self.record,
-        f'{self._base_dir} holds a run in another environment or precision',
+        f'{self._base_dir} holds a run in another environment',
         changes,
         self._accept_changes,
       )
-    self.record['tensor_float_32'] = now.pop('tensor_float_32')
-    self.record['environment'] = now
-    logging.info('Environment: %s', json.dumps(self.record['environment']))
+    self.record['environment'] = environment
+    logging.info('Environment: %s', json.dumps(environment))
     gpus = [gpu.name for gpu in tf.config.list_physical_devices('GPU')]
     logging.info('Devices: %s', ', '.join(gpus) or 'CPU only')
     self._checkpoints = checkpoints.Checkpoints(self._base_dir)
@@ -135,8 +128,7 @@ class RecordedRunner(run_experiment.Runner):
     checkpoint, state = newest
     position, reason = checkpoint.position, 'a part of it is missing'
     try:
-      has_weights = tf.io.gfile.exists(f'{checkpoint.weights}.index')
-      if has_weights and hasattr(self._agent, '_saver'):
+      if hasattr(self._agent, '_saver'):
         restored_weights.check(
           self._agent,
           checkpoint.weights,
@@ -185,20 +177,21 @@ class RecordedRunner(run_experiment.Runner):
         statistics = self._run_one_iteration(iteration)
         self._log_experiment(iteration, statistics)
         self._save(checkpoints.Position(iteration + 1), None)
-        self._collector_dispatcher.flush()
         if iteration + 1 < self._num_iterations:
           self._stop_if_requested(f'iteration {iteration}')
     if self._summary_writer is not None:
       self._summary_writer.flush()
-    self._collector_dispatcher.close()
     self._run_progress.finish()
 
-  def _safe_point(self, steps: int, partial: Callable[[], dict]) -> None:
+  def _safe_point(
+    self, steps: int, partial: Callable[[], dict], obstacle: str = ''
+  ) -> None:
     """Saves if a checkpoint is due or a signal asks the run to stop.
 
     Args:
       steps: Agent steps taken in the iteration.
       partial: Function that returns the state needed to resume within the iteration.
+      obstacle: Reason why the iteration cannot be saved now, if it cannot.
 
     Raises:
       interruption.Interrupted: If a signal asked the run to stop.
@@ -206,10 +199,10 @@ class RecordedRunner(run_experiment.Runner):
     position = checkpoints.Position(self._iteration, steps)
     requested = self._interruption.requested
     # At step 0 the previous iteration's checkpoint has the same state.
-    if steps and not self._checkpoints.is_saved(position):
+    if steps and not obstacle and not self._checkpoints.is_saved(position):
       if requested or self._checkpoints.is_due(position):
         self._save(position, partial())
-    self._stop_if_requested(position)
+    self._stop_if_requested(position, obstacle)
 
   def _save(self, position, partial):
     if self._summary_writer is not None:
@@ -231,12 +224,15 @@ class RecordedRunner(run_experiment.Runner):
       saver.set_last_checkpoints_with_time([])
     return bundle
 
-  def _stop_if_requested(self, position):
+  def _stop_if_requested(self, position, obstacle=''):
     if self._interruption.requested:
-      raise interruption.Interrupted(
-        f'Stopped and saved at {position}; the same command continues from there.',
-        self._interruption.number,
-      )
+      message = f'Stopped and saved at {position}; the same command continues from there.'
+      if obstacle:
+        message = (
+          'Stopped; the same command continues after the last complete iteration, '
+          f'because {obstacle}.'
+        )
+      raise interruption.Interrupted(message, self._interruption.number)
 
   def _log_experiment(self, iteration, statistics):
     """Logs as Dopamine does; raises OSError for a full disk, not an OpError."""
@@ -257,36 +253,19 @@ class RecordedRunner(run_experiment.Runner):
 
   def _show_progress(self, total, phase, unit, done=0):
     """Returns a progress bar with rate and ETA, mirrored in `progress.json`."""
-    return self._run_progress.bar(self._iteration, phase, total, unit, done)
+    return progress.Bar(
+      self._run_progress, self._iteration, phase, total, unit, done
+    )
 
   def _report_scalars(self, scalars, iteration):
-    """Reports `{tag: value}` of an iteration to the collectors and TensorBoard.
-
-    NaN stands for no value, e.g. without an evaluation.
-    """
-    if not math.isnan(mean := scalars['Eval/AverageReturns']):
-      self._run_progress.evaluation = mean
+    """Writes `{tag: value}` of an iteration for TensorBoard; NaN is no value."""
     known = {tag: v for tag, v in scalars.items() if not math.isnan(v)}
-    self._collector_dispatcher.write(
-      [
-        statistics_instance.StatisticsInstance(tag, value, iteration)
-        for tag, value in known.items()
-      ]
-    )
-    self._write_summaries(scalars, iteration)
-
-  def _write_summaries(self, scalars, iteration):
-    """Writes `{tag: value}` of an iteration for TensorBoard."""
-    if self._summary_writer is None:
-      return
-    self._summary_writer.add_summary(
-      tf.compat.v1.Summary(
-        value=[
-          tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
-          for tag, value in scalars.items()
-          if not math.isnan(value)
-        ]
-      ),
-      iteration,
-    )
-    self._summary_writer.flush()
+    mean = known.get('Eval/AverageReturns')
+    if mean is not None:
+      self._run_progress.evaluation = mean
+    if self._summary_writer is not None:
+      summary = tf.compat.v1.Summary()
+      for tag, value in known.items():
+        summary.value.add(tag=tag, simple_value=value)
+      self._summary_writer.add_summary(summary, iteration)
+      self._summary_writer.flush()

@@ -41,7 +41,7 @@ def test_a_wheel_has_every_module_config_and_table(tmp_path):
   code = """
 import gin
 from batch_rl.runs import gin_files
-gin_files.parse(['mine.gin'], [])
+gin_files.apply(gin_files.read(['mine.gin'], []))
 print(gin_files.__file__, gin.query_parameter('capacity/gin.macro.value'))
 """
   printed = subprocess.check_output(

@@ -8,6 +8,7 @@ import gin
 import pytest
 import tensorflow as tf
 
+from batch_rl.agents import restored_weights
 from batch_rl.baselines import run_experiment as online
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.fixed_replay import train as train_program
@@ -24,8 +25,7 @@ EVERYWHERE = f"""
     {{runner}}.evaluation_steps = 60
     create_{{program}}_agent.agent_name = 'dqn'
     {{agent}}.observation_shape = {random_walk.SHAPE}
-    {{agent}}.observation_dtype = %float64
-    float64 = @float64()
+    {{agent}}.observation_dtype = %tf.float64
     {{agent}}.stack_size = 2
     {{agent}}.network = @TinyNetwork
     {{agent}}.epsilon_eval = 0.5
@@ -36,11 +36,6 @@ ONLINE = """
     WrappedLoggedReplayBuffer.replay_capacity = 100
     WrappedLoggedReplayBuffer.shard_capacity = 100
 """
-
-
-@gin.configurable
-def float64():
-  return tf.float64
 
 
 def load_gin(program, runner, agent, *bindings):
@@ -132,25 +127,29 @@ def test_older_records_lack_the_description(logged, trained):
 
 
 def test_a_run_is_evaluated_again_and_shown(trained, tmp_path):
+  def build(make):
+    environment = make()
+    agent = offline.create_offline_agent(None, environment, None)
+    agent.eval_mode = True
+    return environment, agent
+
   load_gin(*OFFLINE)
-  create = offline.create_offline_agent
-  drawn, unseen = (
-    vector_evaluation.Evaluator(create, 2, None, walk)
-    for walk in (random_walk.DrawnWalk, random_walk.RandomWalk)
+  environment, agent = build(random_walk.DrawnWalk)
+  prefix = str(trained / 'checkpoints' / 'ckpt-0' / 'tf_ckpt-0')
+  restored_weights.load(agent, prefix)
+  both = vector_evaluation.make_environments(
+    environment, 2, None, agent, random_walk.DrawnWalk
   )
-  drawn.load(str(trained / 'checkpoints' / 'ckpt-0' / 'tf_ckpt-0'))
-  episodes = drawn.evaluate(40, seed=1)
-  assert {episode.environment for episode in episodes} == {0, 1}
-  drawn.check_video()
+  played = vector_evaluation.play_episodes(both, agent.select_actions, 40, 1)
+  assert {episode.environment for episode in played} == {0, 1}
   path = str(tmp_path / 'episode.mp4')
-  shown = drawn.record_video(path, 1)
-  first = episodes[0]  # with this seed
-  assert shown == (first.undiscounted_return, first.length)
+  shown = vector_evaluation.record_video(path, environment, None, agent, 1)
+  assert shown == played[0]  # with this seed
   frames = cv2.VideoCapture(path).get(cv2.CAP_PROP_FRAME_COUNT)
-  assert frames == first.length
-  for show in unseen.check_video, lambda: unseen.record_video(path, 1):
-    with pytest.raises(ValueError, match='RandomWalk'):
-      show()
+  assert frames == shown.length
+  with pytest.raises(ValueError, match='RandomWalk'):
+    unseen = build(random_walk.RandomWalk)
+    vector_evaluation.record_video(path, unseen[0], None, unseen[1], 1)
 
 
 def test_an_online_agent_of_another_format_is_refused(tmp_path):
@@ -188,9 +187,6 @@ def test_what_an_environment_lacks_is_one_line(logged, tmp_path, capsys):
   assert exit_.value.code == 2
   printed = capsys.readouterr().err
   assert 'action_space' in printed and printed.count('\n') == 1
-  for make in (  # before the agent is built
-    lambda: online.LoggedRunner(str(tmp_path), pytest.fail, object),
-    lambda: vector_evaluation.Evaluator(pytest.fail, 1, None, object),
-  ):
-    with pytest.raises(ValueError, match='action_space'):
-      make()
+  with pytest.raises(ValueError, match='action_space'):
+    # before the agent is built
+    online.LoggedRunner(str(tmp_path), pytest.fail, object)

@@ -49,8 +49,7 @@ def keep(base_dir: pathlib.Path, out: pathlib.Path) -> None:
   out.mkdir(parents=True)
   text = (base_dir / run_record.FILE_NAME).read_text(encoding='utf-8')
   record = json.loads(text.replace(f'{os.getcwd()}/', ''))
-  for name in ('command', 'resumed_with'):
-    record.pop(name, None)
+  record.pop('command', None)
   files.write_json(str(out / run_record.FILE_NAME), record)
   evaluations = base_dir / evaluations_lib.DIRECTORY
   if evaluations.exists():

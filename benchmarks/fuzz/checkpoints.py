@@ -169,9 +169,9 @@ def evaluated(base_dir: str, chosen: str) -> dict[str, Any]:
   found: dict[str, Any] = {}
   weights: dict[str, Any] = {}
 
-  def play(self, num_steps, seed):
-    del num_steps, seed
-    weights.update(cartpole.values(self._agent))
+  def play(environments, act, *arguments):
+    del environments, arguments
+    weights.update(cartpole.values(act.__self__))
     return [evaluations.Episode(0, 1, 0.0, 0.0)]
 
   def write(base_dir, iteration, *arguments, **about):
@@ -196,7 +196,7 @@ def evaluated(base_dir: str, chosen: str) -> dict[str, Any]:
   tf.compat.v1.reset_default_graph()
   with (
     mock.patch.object(evaluate, 'FLAGS', options),
-    mock.patch.object(vector_evaluation.Evaluator, 'evaluate', play),
+    mock.patch.object(vector_evaluation, 'play_episodes', play),
     mock.patch.object(evaluations, 'write', write),
   ):
     evaluate.main()

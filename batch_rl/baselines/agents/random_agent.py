@@ -5,7 +5,6 @@ import inspect
 import gin
 import numpy as np
 import tensorflow as tf
-from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.baselines.agents import logged_agent
@@ -34,6 +33,9 @@ class RandomAgent(gin_signatures.ForwardedParameters):
       agent.
     **unused: Other arguments of Dopamine's `DQNAgent`, which the agent was in 2020;
       they have no effect.
+
+  Attributes:
+    replay_log: Log of the run.
   """
 
   def __init__(
@@ -49,11 +51,7 @@ class RandomAgent(gin_signatures.ForwardedParameters):
     seed=None,
     **unused,
   ):
-    if unused:
-      inspect.signature(dqn_agent.DQNAgent).bind_partial(**unused)  # names
-      logging.info(
-        'RandomAgent has no use for %s: it acts at random.', ', '.join(unused)
-      )
+    inspect.signature(dqn_agent.DQNAgent).bind_partial(**unused)  # their names
     self._sess = sess or tf.compat.v1.Session()
     self.num_actions = num_actions
     self.eval_mode = False
@@ -64,18 +62,13 @@ class RandomAgent(gin_signatures.ForwardedParameters):
     self.observation_dtype = observation_dtype
     self._observation, self._action = None, 0
     self._random = np.random.default_rng(seeding.derive(seed, 'exploration'))
-    self._log = replay_log.ReplayLog(
+    self.replay_log = replay_log.ReplayLog(
       logged_agent.log_directory(replay_log_dir),
       self.observation_shape,
       observation_dtype.as_numpy_dtype,
       shard_capacity=shard_capacity,
       stack_size=stack_size,
     )
-
-  @property
-  def replay_log(self) -> replay_log.ReplayLog:
-    """Log of the run."""
-    return self._log
 
   def log_final_buffer(self) -> None:
     """Writes the last, partial shard. For code written for the 2020 API."""
@@ -96,7 +89,9 @@ class RandomAgent(gin_signatures.ForwardedParameters):
 
   def bundle_and_checkpoint(self, checkpoint_dir, iteration_number) -> dict:
     """Checkpoints the log; returns the states of generator and episode."""
-    logged_replay_buffer.save_log(self._log, checkpoint_dir, iteration_number)
+    logged_replay_buffer.save_log(
+      self.replay_log, checkpoint_dir, iteration_number
+    )
     return {
       'random_state': self._random.bit_generator.state,
       'episode': (self._observation, self._action),
@@ -106,7 +101,9 @@ class RandomAgent(gin_signatures.ForwardedParameters):
     """Restores a checkpoint; returns False if there is none."""
     if bundle is None:
       return False
-    logged_replay_buffer.load_log(self._log, checkpoint_dir, iteration_number)
+    logged_replay_buffer.load_log(
+      self.replay_log, checkpoint_dir, iteration_number
+    )
     self._random.bit_generator.state = bundle['random_state']
     self._observation, self._action = bundle.get('episode', (None, 0))
     return True
@@ -118,7 +115,7 @@ class RandomAgent(gin_signatures.ForwardedParameters):
 
   def _store(self, reward, terminal: bool) -> None:
     if not self.eval_mode:
-      self._log.add(
+      self.replay_log.add(
         self._observation,
         self._action,
         reward,

@@ -1,7 +1,6 @@
 """Base of the offline agents: a mixin that trains Dopamine agents on logged data."""
 
 import contextlib
-import functools
 import random
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -14,11 +13,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl import dopamine_compat
 from batch_rl.agents import graph_checks, loss_agent, session_calls
-from batch_rl.fixed_replay.agents import (
-  initial_weights,
-  mixed_precision,
-  update_loop,
-)
+from batch_rl.fixed_replay.agents import initial_weights, update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.utils import files, programs
 from batch_rl.utils.user_code import gin_signatures
@@ -60,10 +55,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       random weights.
     updates_per_run: Maximum number of updates in one `session.run`; results do not
       depend on it. 1 runs each update on its own, as Dopamine does.
-    jit_compile: Whether XLA compiles the update. Results then differ in the last
-      digits, and REM draws other mixtures.
-    mixed_precision: Whether networks compute in bfloat16 (see `mixed_precision`).
-      Results differ; checkpoints have the same format.
     seed: Seed of the run, from which the seeds of the data and of all random choices
       are derived; None for an unseeded agent.
     **kwargs: Arguments of the agent.
@@ -86,8 +77,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     replay_suffix=None,
     init_checkpoint_dir=None,
     updates_per_run=50,
-    jit_compile=False,
-    mixed_precision=False,
     seed=None,
     **kwargs,
   ):
@@ -97,8 +86,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     self._replay_suffix = replay_suffix
     self._init_checkpoint_dir = init_checkpoint_dir  # For the 2020 API.
     self._updates_per_run = updates_per_run
-    self._jit_compile = jit_compile
-    self._mixed_precision = mixed_precision
     self._seed = seed
     self.seconds_waited = 0.0
     self._loop: update_loop.UpdateLoop | None = None
@@ -110,11 +97,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     session_calls.shorten(self._sess)
     if not self.learns_by_loss():
       self._loop = None
-      if jit_compile:
-        raise ValueError(
-          f'{type(self).__name__} has a _build_train_op of its own, which jit_compile '
-          'does not support: define loss(batch), or set jit_compile to False.'
-        )
     self._build_acting()
     if init_checkpoint_dir is not None:
       initial_weights.load(self._sess, init_checkpoint_dir)
@@ -177,14 +159,9 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     """Yields the losses; raises FloatingPointError at one that is not finite."""
     for step, loss in zip(steps, losses, strict=True):
       if not np.isfinite(loss):
-        update = step // self.update_period
-        advice = (
-          'training has diverged. Earlier checkpoints are kept.'
-          if update
-          else 'check loss, network and rewards.'
-        )
         raise FloatingPointError(
-          f'The loss is {loss} at update {update}: {advice}'
+          f'The loss is {loss} at update {step // self.update_period}: check loss, '
+          'network, rewards and learning rate. Earlier checkpoints are kept.'
         )
       yield loss
 
@@ -299,22 +276,10 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         tf.zeros(()).device,
         self.update_period,
         self.target_update_period,
-        jit_compile=self._jit_compile,
         # Clocks are not deterministic.
         timed=not dopamine_compat.is_deterministic(),
         current_step=lambda: np.int64(agent.training_steps),
       )
-
-  def _create_network(self, name):
-    return self._new_network(functools.partial(super()._create_network, name))
-
-  def _new_network(self, create):
-    return mixed_precision.build(create) if self._mixed_precision else create()
-
-  def _build_networks(self):
-    super()._build_networks()
-    if self._mixed_precision:
-      mixed_precision.check_built(self.online_convnet, type(self))
 
   def _build_acting(self):
     """Builds the actions for states (n, stack_size, *observation_shape)."""
@@ -390,14 +355,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     """
     self._replay.begin_iteration(iteration, updates)
     self._check_actions(self._replay.memory)
-
-  def describe_data(self) -> dict[str, Any]:
-    """Returns subset, subset hash, shards and number of trajectories of the data."""
-    return self._replay.memory.describe()
-
-  def file_hashes(self) -> dict[str, str]:
-    """Returns the hash of each data file read so far, by file name."""
-    return self._replay.memory.file_hashes()
 
   def _build_replay_buffer(self, use_staging):
     arguments = {

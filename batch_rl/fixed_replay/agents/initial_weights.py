@@ -3,12 +3,13 @@
 import collections
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import tensorflow as tf
 from absl import logging
 
 from batch_rl.runs import checkpoints
+from batch_rl.utils import number_ranges
 
 
 def load(session: tf.compat.v1.Session, directory: str) -> None:
@@ -29,7 +30,7 @@ def load(session: tf.compat.v1.Session, directory: str) -> None:
     variables = tf.compat.v1.trainable_variables()
     names = [variable.op.name for variable in variables]
     misfits: list[str] = []
-    for saved_names in _names_in_checkpoints(names, saved):
+    for saved_names in (names, _older_names(names, saved)):
       misfits = [
         variable.op.name
         for variable, name in zip(variables, saved_names, strict=True)
@@ -46,38 +47,30 @@ def load(session: tf.compat.v1.Session, directory: str) -> None:
   )
 
 
-def _names_in_checkpoints(
-  names: list[str], saved: Iterable[str]
-) -> Iterator[list[str]]:
-  """Yields the names of variables by Dopamine version, the current names last.
+def _older_names(names: list[str], saved: Iterable[str]) -> list[str]:
+  """Returns the names of variables in a checkpoint of older networks.
+
+  Their layers have other names in the same order: Dopamine 1 and 2 built networks by
+  tf.contrib.slim, and Keras numbers unnamed layers through the graph.
 
   Args:
     names: Current names of the variables, e.g. `Online/Conv/kernel`.
     saved: Names in the checkpoint.
   """
-  # Dopamine 1 and 2 built networks by tf.contrib.slim.
-  ends = {'kernel': 'weights', 'bias': 'biases'}
-  yield [
-    f'{layer}/{ends.get(end, end)}'
-    for layer, end in (name.rsplit('/', 1) for name in names)
-  ]
-  # Keras numbers unnamed layers through the graph, in order.
-  by_scope = collections.defaultdict(list)
-  for name in saved:
-    if match := re.fullmatch(r'(\w+)/(conv2d|dense)_?(\d*)/kernel', name):
-      scope, kind, number = match.groups()
-      by_scope[scope].append((kind, int(number or 0), name[: -len('/kernel')]))
-  numbered: dict[str, str] = {}
-  for scope, layers in by_scope.items():
-    ours = dict.fromkeys(
-      name.rsplit('/', 1)[0] for name in names if name.startswith(f'{scope}/')
-    )
-    numbered |= zip(ours, (path for _, _, path in sorted(layers)), strict=False)
-  yield [
-    f'{numbered.get(layer, layer)}/{end}'
-    for layer, end in (name.rsplit('/', 1) for name in names)
-  ]
-  yield names
+  biases = {'kernel': 'bias', 'weights': 'biases'}
+  theirs = collections.defaultdict(list)
+  for name in sorted(saved, key=number_ranges.natural_key):
+    layer, _, end = name.rpartition('/')
+    if end in biases:
+      theirs[name.split('/')[0]].append((layer, end))
+  older = {}
+  for layer in [name.removesuffix('/kernel') for name in names]:
+    rest = theirs[layer.split('/')[0]]
+    if f'{layer}/kernel' in names and rest:
+      old_layer, end = rest.pop(0)
+      older[f'{layer}/kernel'] = f'{old_layer}/{end}'
+      older[f'{layer}/bias'] = f'{old_layer}/{biases[end]}'
+  return [older.get(name, name) for name in names]
 
 
 def latest_checkpoint(directory: str) -> str:
@@ -98,14 +91,10 @@ def latest_checkpoint(directory: str) -> str:
   if os.path.basename(run) == 'checkpoints':
     run = os.path.dirname(run)
   for checkpoint in reversed(checkpoints.find(run)):
-    if not tf.io.gfile.exists(checkpoint.weights + '.index'):
-      continue
-    try:
-      checkpoint.read()
-    except ValueError as error:
-      logging.warning('%s', error)
-      continue
-    return checkpoint.weights
+    if problem := checkpoint.problem():
+      logging.warning('%s.', problem)
+    elif tf.io.gfile.exists(checkpoint.weights + '.index'):
+      return checkpoint.weights
   # Dopamine's own layout.
   numbered = []
   for folder in (directory, os.path.join(directory, 'checkpoints')):

@@ -56,37 +56,25 @@ def bind(
     for base in agent_class.__mro__
     if (selector := gin_internals.selector_of(base))
   ]
-  by_parameter = collections.defaultdict(list)
+  used = []
   for binding in bindings:
-    if binding.parameter and binding.selector in (_ANY, *classes):
-      by_parameter[binding.scope, binding.parameter].append(binding)
+    if binding.selector != _ANY or _has(agent_class, binding.parameter, agents):
+      used.append(binding)
+    else:
+      binding.remove()
   replaced: dict[str, list[str]] = collections.defaultdict(list)
-  for (_, parameter), same in by_parameter.items():
-    last = same[-1]
-    is_used = last.selector != _ANY or _has(agent_class, parameter, agents)
-    if is_used and last.file:
-      replaced[last.file] += [
-        f'{earlier.name} of {earlier.file}'
-        for earlier in same
-        if earlier.file
-        and earlier.file != last.file
-        and _is_lost(earlier, last)
-      ]
-    if is_used and last.selector == _ANY:
-      # Replaces an earlier binding of the agent or a base class.
-      selectors = [binding.selector for binding in same]
-      last.move(next((c for c in classes if c in selectors), classes[0]))
-    for binding in same:
-      if binding.selector == _ANY:
-        binding.remove()
+  for *earlier, last in bound.redirect(used, [_ANY], classes):
+    for binding in earlier:
+      if last.file and binding.file not in (None, last.file):
+        if _is_lost(binding, last):
+          replaced[last.file].append(f'{binding.name} of {binding.file}')
   for file, names in replaced.items():
-    if names:
-      logging.warning(
-        '%s is read later and replaces %s. If it should not, give it first, or these '
-        'by --gin_bindings.',
-        file,
-        ', '.join(names),
-      )
+    logging.warning(
+      '%s is read later and replaces %s. If it should not, give it first, or these '
+      'by --gin_bindings.',
+      file,
+      ', '.join(names),
+    )
 
 
 def _is_lost(earlier: bound.Binding, last: bound.Binding) -> bool:

@@ -1,7 +1,9 @@
 """Bindings that gin has read, and the check of their values."""
 
+import collections
+import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import gin
@@ -55,11 +57,17 @@ class Binding(NamedTuple):
       gin_internals.bound_values().pop((self.scope, self.selector), None)
 
   def move(self, selector: str) -> None:
-    """Binds the value to the parameter of another class or function."""
+    """Binds the value to the parameter of another class or function.
+
+    Raises:
+      ValueError: If the value is not in the range of that parameter.
+    """
     value = self.values[self.parameter]
     self.remove()
     with gin.unlock_config():
       gin.bind_parameter((self.scope, selector, self.parameter), value)
+    owner = gin_internals.find(selector).wrapped
+    _check_value(self._replace(selector=selector, configurable=owner))
 
 
 def of_statement(statement: config_parser.BindingStatement) -> Binding:
@@ -69,7 +77,7 @@ def of_statement(statement: config_parser.BindingStatement) -> Binding:
     ValueError: If gin does not know the class or the parameter.
   """
   scope, selector, parameter, parsed, location = statement
-  value = syntax.value_of(parsed)
+  value = copy.deepcopy(parsed)  # gin knows the references by now
   if not parameter:
     name = f'{scope}/{selector}' if scope else selector
     gin.bind_parameter((name, 'gin.macro', 'value'), value)
@@ -79,6 +87,36 @@ def of_statement(statement: config_parser.BindingStatement) -> Binding:
   return Binding(
     scope, known.selector, known.wrapped, parameter, value, location
   )
+
+
+def redirect(
+  bindings: Iterable[Binding], former: Collection[str], current: Sequence[str]
+) -> list[list[Binding]]:
+  """Binds parameters of other names to a class; the last binding of each counts.
+
+  Args:
+    bindings: Bindings in the order of reading, after gin has read them.
+    former: Full names that stand for the class.
+    current: Full names of the class and of its base classes, the class first. A binding
+      of a base class is replaced there.
+
+  Returns:
+    The bindings of each parameter that was bound by a former name.
+  """
+  by_parameter = collections.defaultdict(list)
+  for binding in bindings:
+    if binding.parameter and binding.selector in (*former, *current):
+      by_parameter[binding.scope, binding.parameter].append(binding)
+  redirected = []
+  for same in by_parameter.values():
+    selectors = [binding.selector for binding in same]
+    if selectors[-1] in former:
+      same[-1].move(next((c for c in current if c in selectors), current[0]))
+    if replaced := [binding for binding in same if binding.selector in former]:
+      redirected.append(same)
+    for binding in replaced:
+      binding.remove()
+  return redirected
 
 
 def resolve(given: Any) -> Any:
@@ -161,15 +199,10 @@ def _check_value(binding: Binding) -> None:
 
 
 def _check_macro(macro: Binding) -> None:
-  """Refuses an unused macro that is named like a parameter or a class."""
-  name = macro.selector
-  is_reference = isinstance(macro.given, config.ConfigurableReference)
-  is_meant = name in settings.SETTINGS or (
-    gin_internals.are_known(name) and not is_reference
-  )
-  use = rf'%{re.escape(name)}(?![\w./])'
-  if is_meant and not re.search(use, repr(gin_internals.bound_values())):
+  """Refuses an unused macro of the command line: it is meant to be a parameter."""
+  use = rf'%{re.escape(macro.name)}(?![\w./])'
+  if not re.search(use, repr(gin_internals.bound_values())):
     raise ValueError(
-      f'{name}={syntax.short(repr(macro.given))} sets no parameter: write '
+      f'{macro.name}={syntax.short(repr(macro.given))} sets no parameter: write '
       'Class.parameter=value, e.g. FixedReplayRunner.num_iterations=3.'
     )

@@ -30,11 +30,6 @@ def find(name: str) -> Any:
   return config._REGISTRY.get_match(name)
 
 
-def are_known(name: str) -> bool:
-  """Returns whether a name, possibly ambiguous, is of classes or functions."""
-  return bool(config._REGISTRY.matching_selectors(name))
-
-
 def short_name(selector: str) -> str:
   """Returns the shortest name that gin takes for a full name."""
   return config._REGISTRY.minimal_selector(selector)

@@ -1,7 +1,8 @@
 """Gin parameters of the package: allowed values, and what they affect.
 
 The table has every parameter that the package takes as a number, and the common ones of
-Dopamine and TensorFlow's optimisers, by name. A name means the same in all of them.
+Dopamine and TensorFlow's optimisers, by name. A name means the same in all of them. A
+parameter whose default is True or False needs no entry if it affects results.
 Checks of bindings, the comparison of a resumed run with its record, and reports read it.
 A parameter of the user's own code is checked only if it is inherited from a class of the
 package.
@@ -17,8 +18,6 @@ from collections.abc import Callable
 from typing import Any
 
 from gin import config
-
-from batch_rl.runs.bindings import gin_internals
 
 # Packages whose parameters are in the table.
 _PACKAGES = ('batch_rl', 'dopamine', 'tensorflow', 'tf_keras', 'keras')
@@ -55,8 +54,8 @@ class Setting:
     owner: Pattern of the classes whose parameter `affects` describes. Parameters of
       other classes affect results.
     is_online: Whether only online training uses it.
-    is_text: Whether a value is text, in quotes.
-    references: Whether `accepts` judges references like @schedule(), too.
+    is_object: Whether a reference has to be to an object, with (). For other settings
+      any reference is allowed, e.g. to a schedule.
   """
 
   text: str
@@ -65,13 +64,12 @@ class Setting:
   affects: Affects = Affects.RESULTS
   owner: str = r'\w+'
   is_online: bool = False
-  is_text: bool = False
-  references: bool = False
+  is_object: bool = False
 
   def allows(self, value: Any) -> bool:
     """Returns whether a value, with macros resolved, is allowed."""
-    if isinstance(value, config.ConfigurableReference) and not self.references:
-      return True
+    if isinstance(value, config.ConfigurableReference):
+      return value.evaluate or not self.is_object
     return self.none if value is None else self.accepts(value)
 
   def __str__(self) -> str:
@@ -108,50 +106,30 @@ def _number(
   return Setting(text, accepts, none)
 
 
-def _list_of(text: str) -> Setting:
-  return Setting(
-    f'a list of {text}', lambda value: isinstance(value, (list, tuple))
-  )
-
-
+_LIST = Setting(
+  'a list, e.g. [@CQL()]', lambda value: isinstance(value, (list, tuple))
+)
 _BOOLEAN = Setting('True or False', lambda value: isinstance(value, bool))
 _BOOLEAN_OR_NONE = dataclasses.replace(_BOOLEAN, none=True)
 _TEXT = Setting(
   'a text in quotes',
   lambda value: isinstance(value, str) and bool(value.strip()),
-  is_text=True,
 )
 _GAME = dataclasses.replace(_TEXT, text="a game in quotes, e.g. 'Pong'")
 _TEXT_OR_NONE = dataclasses.replace(_TEXT, none=True)
-_OPTIMIZER = Setting(
-  'an optimiser with (), e.g. @tf.train.AdamOptimizer()',
-  lambda value: (
-    value.evaluate
-    if isinstance(value, config.ConfigurableReference)
-    else not isinstance(value, _LITERALS)
-  ),
-  references=True,
-)
-_PART = dataclasses.replace(
-  _OPTIMIZER, text='an object with (), e.g. @Double()'
-)
 _FUNCTION = Setting(
   'a class or function as @Name',
   lambda value: not isinstance(value, _LITERALS),
 )
-_DEVICE_PARTS = re.compile(
-  r'(/?(job:\w+|replica:\d+|task:\d+|(device:)?[cgt]pu:(\d+|\*)))*',
-  re.IGNORECASE,
+_OPTIMIZER = dataclasses.replace(
+  _FUNCTION,
+  text='an optimiser with (), e.g. @tf.train.AdamOptimizer()',
+  is_object=True,
 )
-_DEVICE = Setting(
-  "a device in quotes, e.g. '/gpu:0'",
-  lambda value: isinstance(value, str) and bool(_DEVICE_PARTS.fullmatch(value)),
-  none=True,
-  is_text=True,
+_PART = dataclasses.replace(
+  _OPTIMIZER, text='an object with (), e.g. @Double()'
 )
-_DTYPE = Setting(
-  'a dtype, e.g. %tf.uint8', lambda value: not isinstance(value, _LITERALS)
-)
+_DTYPE = dataclasses.replace(_FUNCTION, text='a dtype, e.g. %tf.uint8')
 _SHAPE = Setting(
   'a tuple of integers of at least 1, e.g. (84, 84)',
   lambda value: (
@@ -200,26 +178,20 @@ SETTINGS = {
   'evaluation_environments': _repetition(
     _integer(1, 10_000, none=True), RUNNER
   ),
-  'clip_rewards': _BOOLEAN,
   'log_every_n': _running(_COUNT, RUNNER),
   'use_legacy_logger': _running(_BOOLEAN, RUNNER),
   'fine_grained_print_to_console': _running(_BOOLEAN, RUNNER),
   'create_environment_fn': _FUNCTION,
-  'accept_changes': _BOOLEAN,
   'seed': _recorded(_SEED, 'run_seed'),
   'deterministic_ops': _repetition(_BOOLEAN, 'run_seed'),
-  'tensor_float_32': _BOOLEAN,
-  'collectors': _running(
-    _list_of("names, e.g. ['console']"), 'CollectorDispatcher'
-  ),
+  'collectors': _running(_LIST, 'CollectorDispatcher'),
   # Checkpoints.
   'keep': _running(_COUNT, 'Checkpoints'),  # iterations
   'keep_every': _running(_COUNT_OR_NONE, 'Checkpoints'),  # iterations
   'every_minutes': _running(_MINUTES, 'Checkpoints'),
   'every_steps': _running(_STEPS_OR_NONE, 'Checkpoints'),  # agent steps
-  'checkpoint_duration': _running(_COUNT, RUNNER),  # iterations
+  'checkpoint_duration': _running(_COUNT, _MEMORY),  # iterations
   'max_tf_checkpoints_to_keep': _running(_COUNT),
-  'allow_partial_reload': _BOOLEAN,
   # Agents.
   'agent_name': _recorded(_TEXT, r'create_(\w+_)?agent'),
   'observation_shape': _SHAPE,
@@ -236,13 +208,10 @@ SETTINGS = {
   'epsilon_eval': _protocol(_PROBABILITY),
   'epsilon_decay_period': _online(_STEPS),  # agent steps
   'optimizer': _OPTIMIZER,
-  'tf_device': _repetition(_DEVICE),
-  'eval_mode': _BOOLEAN,
+  'tf_device': _repetition(_TEXT_OR_NONE),
   'use_staging': _running(_BOOLEAN),
   'summary_writing_frequency': _running(_STEPS),  # agent steps
   'updates_per_run': _running(_integer(1, 10**6)),
-  'jit_compile': _BOOLEAN,
-  'mixed_precision': _BOOLEAN,
   'num_atoms': _SIZE,
   'vmin': Setting(
     'a number from -1e+09 to 1e+09 other than 0, which Dopamine takes for None; '
@@ -256,12 +225,11 @@ SETTINGS = {
   'num_networks': _integer(1, 1000),
   'num_convex_combinations': _SIZE,
   'transform_strategy': _TEXT,
-  'use_deep_exploration': _BOOLEAN,
   # Parts of agents.
   'head': _PART,
   'backup': _PART,
   'policy': _PART,
-  'terms': _list_of('terms, e.g. [@CQL()]'),
+  'terms': _LIST,
   'weight': _number(0, 1e9),
   'alpha': _number(0, 1e9),
   'tau': _RATE,
@@ -269,7 +237,6 @@ SETTINGS = {
   'temperature': _RATE,
   'threshold': _PROBABILITY,
   'sigma': _RATE,
-  'samples': _BOOLEAN,
   'strategy': _TEXT,
   'num_mixtures': _SIZE,
   'replay_scheme': Setting(
@@ -280,7 +247,6 @@ SETTINGS = {
   'num_tau_prime_samples': _SIZE,
   'num_quantile_samples': _SIZE,
   'quantile_embedding_dim': _SIZE,
-  'double_dqn': _BOOLEAN,
   # Replay memories and data.
   'batch_size': _integer(1, 10**6),  # transitions
   'replay_capacity': _COUNT,
@@ -298,11 +264,9 @@ SETTINGS = {
   'frames_on_device': _running(_BOOLEAN, _MEMORY),
   'start_early': _repetition(_BOOLEAN, _MEMORY),
   'deterministic': _repetition(_BOOLEAN_OR_NONE, _MEMORY),
-  'skip_damaged': _BOOLEAN,
   # Optimisers and their schedules.
   'learning_rate': _number(0, 1e38, above=True),  # float32
   'epsilon': _RATE,
-  'centered': _BOOLEAN,
   'decay': _PROBABILITY,
   'momentum': _PROBABILITY,
   'beta1': _PROBABILITY,
@@ -318,8 +282,6 @@ SETTINGS = {
   'max_num_frames_per_episode': _integer(1, 2**31 - 1),  # frames
   'frame_skip': _integer(1, 1000),  # frames
   'screen_size': _integer(1, 10_000),  # pixels
-  'terminal_on_life_loss': _BOOLEAN,
-  'difficulty_ramping': _BOOLEAN,
   'environment_name': _protocol(_TEXT),
   'version': _protocol(_TEXT),
 }
@@ -338,24 +300,6 @@ def affects(name: str) -> Affects:
   return setting.affects
 
 
-def runner_default(name: str) -> str | None:
-  """Returns the default of a runner's setting as gin writes it; None for others.
-
-  A binding to the default, as a program may record it, is no change.
-
-  Args:
-    name: Name of the binding, as in `affects`.
-  """
-  owner, _, parameter = name.rpartition('.')
-  known = gin_internals.find(owner)
-  if not known or not re.fullmatch(RUNNER, owner.rpartition('.')[2]):
-    return None
-  taken = inspect.signature(known.wrapped).parameters.get(parameter)
-  if taken is None or taken.default is taken.empty:
-    return None
-  return repr(taken.default)
-
-
 def is_online(name: str) -> bool:
   """Returns whether only online training uses a binding, named as in `affects`."""
   setting = SETTINGS.get(name.rpartition('.')[2])
@@ -363,7 +307,7 @@ def is_online(name: str) -> bool:
 
 
 def find(configurable: Callable, parameter: str) -> Setting | None:
-  """Returns a parameter's entry; None if it is not in the table.
+  """Returns what is allowed for a parameter; None if that is unknown.
 
   Args:
     configurable: Class or function known to gin.
@@ -374,6 +318,7 @@ def find(configurable: Callable, parameter: str) -> Setting | None:
     function = vars(owner).get('__init__') if is_class else owner
     if function and owner.__module__.split('.')[0] in _PACKAGES:
       taken = inspect.signature(function).parameters
-      if parameter in taken or function.__name__ == 'AnyAgent':
-        return SETTINGS.get(parameter)
+      if parameter in taken:
+        is_boolean = isinstance(taken[parameter].default, bool)
+        return SETTINGS.get(parameter, _BOOLEAN if is_boolean else None)
   return None

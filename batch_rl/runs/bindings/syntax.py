@@ -12,32 +12,25 @@ from gin import config_parser
 
 from batch_rl.runs.bindings import gin_internals, settings
 
-_STATEMENT = re.compile(r'\s*([\w/]+(?:\.\w+)*)\s*=(.*)', re.DOTALL)
-# Words of other languages, and what gin reads.
-_WORDS = {'true': 'True', 'false': 'False', 'none': 'None', 'null': 'None'}
-# Characters that begin a value which is not text without quotes.
-_OPENING = '\'"([{@%'
+_STATEMENT = re.compile(r'[\w/.]*\.(\w+)\s*=.*', re.DOTALL)
 
 
 class _Reference(NamedTuple):
-  """A reference to a class or function, which a later line may import."""
+  """A reference or macro. Its copy is gin's, whose class a later line may import."""
 
-  name: str
-  evaluate: bool
+  kind: str  # method of gin's delegate
+  arguments: tuple[Any, ...]
 
-
-class _Macro(NamedTuple):
-  """A reference to a macro or constant."""
-
-  name: str
+  def __deepcopy__(self, memo):
+    return getattr(gin_internals.PARSER_DELEGATE, self.kind)(*self.arguments)
 
 
 class _Delegate(config_parser.ParserDelegate):
-  def configurable_reference(self, scoped_configurable_name, evaluate):
-    return _Reference(scoped_configurable_name, evaluate)
+  def configurable_reference(self, *arguments):
+    return _Reference('configurable_reference', arguments)
 
-  def macro(self, macro_name):
-    return _Macro(macro_name)
+  def macro(self, *arguments):
+    return _Reference('macro', arguments)
 
 
 def parse(text: str, path: str | None = None) -> list[Any]:
@@ -48,7 +41,8 @@ def parse(text: str, path: str | None = None) -> list[Any]:
     path: File of the lines; None for the bindings of a command line.
 
   Returns:
-    gin's statements. `value_of` converts the values of bindings.
+    gin's statements. A deep copy of a value has gin's references, once gin knows
+    their classes.
 
   Raises:
     ValueError: If gin cannot read a line. The message says what to write.
@@ -60,28 +54,12 @@ def parse(text: str, path: str | None = None) -> list[Any]:
   except (SyntaxError, tokenize.TokenError, ValueError) as error:
     number, line = _place(error, text)
     where = f'{path}, line {number}: ' if path else ''
-    problem = _explain(line, path is None)
-    if isinstance(error, IndentationError):
-      problem = f'gin cannot read `{short(line)}`: indent all lines alike.'
-    raise ValueError(f'{where}{problem}') from error
-
-
-def value_of(parsed: Any) -> Any:
-  """Returns a value with gin's references, whose classes gin knows by now.
-
-  Raises:
-    ValueError: If gin does not know a class or function.
-  """
-  delegate = gin_internals.PARSER_DELEGATE
-  if isinstance(parsed, _Reference):
-    return delegate.configurable_reference(*parsed)
-  if isinstance(parsed, _Macro):
-    return delegate.macro(parsed.name)
-  if isinstance(parsed, list | tuple):
-    return type(parsed)(map(value_of, parsed))
-  if isinstance(parsed, dict):
-    return {value_of(k): value_of(v) for k, v in parsed.items()}
-  return parsed
+    remedy = 'indent all lines alike'
+    if not isinstance(error, IndentationError):
+      remedy = _remedy(line)
+    raise ValueError(
+      f'{where}gin cannot read `{short(line)}`: {remedy}.'
+    ) from error
 
 
 def _place(error: Exception, text: str) -> tuple[int, str]:
@@ -96,36 +74,15 @@ def _place(error: Exception, text: str) -> tuple[int, str]:
   return number, lines[number - 1].strip()
 
 
-def _explain(line: str, on_command_line: bool) -> str:
-  """Returns what is wrong with a line, and what to write."""
+def _remedy(line: str) -> str:
+  """Returns what to write instead of a line."""
   match = _STATEMENT.fullmatch(line)
-  if not match:
-    return (
-      f'gin cannot read `{short(line)}`: write Name.parameter=value or '
-      "include 'file'."
-    )
-  name, value = match[1], without_comment(match[2])
-  binding = f'{name}={short(value)}'
-  corrected = f'{name} = %s'
-  if on_command_line:
-    corrected = f'--gin_bindings="{name}=%s"'
-  if not value:
-    return f'{binding} has no value: write one after the sign, or None.'
-  if value.lower() in _WORDS:
-    word = _WORDS[value.lower()]
-    return f'{binding}: {value} is unknown to gin: write {corrected % word}.'
-  if re.search(r'\w\.\w+\s*=', value):
-    return f'{binding} has two bindings: give each its own --gin_bindings.'
-  setting = settings.SETTINGS.get(name.split('.')[-1])
-  if setting and not setting.is_text:
-    return f'{binding} cannot be read: give {setting}.'
-  if value[0] in _OPENING or not re.match(r'[^\W\d]|[/~.]', value):
-    return (
-      f'gin cannot read the value of {binding}: give a number, True, False, None, a '
-      "text in quotes, a list like [1, 'a'], a reference @Name or a macro %name."
-    )
-  text = repr(re.sub(r'["\']', '', value))
-  return f'{binding}: text needs quotes: write {corrected % text}.'
+  if match and (setting := settings.SETTINGS.get(match[1])):
+    return f'give {setting}'
+  return (
+    'write Name.parameter=value, with a number, True, False, None, a text in quotes, '
+    "a list like [1, 'a'], a reference @Name or a macro %name; or include 'file'"
+  )
 
 
 def without_comment(value: str) -> str:

@@ -360,14 +360,13 @@ def test_an_agent_acts_by_a_network_of_its_own(log_dir):
   [
     (
       'multi_network_dqn',
-      {'policy': policies.Softmax(1e6), 'jit_compile': True},
+      {'policy': policies.Softmax(1e6)},
     ),
     (
       'dqn',
       {
         'backup': backups.MonteCarlo(),
         'terms': [terms.Imitation()],
-        'mixed_precision': True,
       },
     ),
   ],

@@ -135,24 +135,6 @@ def test_evaluation_acts_greedily_and_explores_at_the_set_rate(actor):
   cartpole.assert_same(before, cartpole.values(actor))
 
 
-@pytest.mark.parametrize('name', ['c51', 'multi_network_dqn'], indirect=True)
-def test_mixed_precision_computes_in_bfloat16(agent, make_agent):
-  exact = agent
-  mixed = make_agent(mixed_precision=True, **cartpole.SHARED_SETTINGS)
-  operations = mixed._sess.graph.get_operations()
-  products = [op for op in operations if op.type == 'MatMul']
-  dtypes = [op.outputs[0].dtype for op in products]
-  # Only the last layer of a network computes in float32.
-  assert dtypes.count(tf.bfloat16) >= dtypes.count(tf.float32) > 0
-  arrays, others = cartpole.values(exact), cartpole.values(mixed)
-  assert arrays.keys() == others.keys()
-  for variable, array in arrays.items():
-    assert array.dtype == others[variable].dtype
-  cartpole.load_values(mixed, arrays)
-  losses = list(exact.train_steps(20))
-  np.testing.assert_allclose(list(mixed.train_steps(20)), losses, rtol=0.05)
-
-
 def test_infinite_weights_are_not_saved(agent, tmp_path):
   with agent._sess.graph.as_default():
     *_, last = tf.compat.v1.trainable_variables()

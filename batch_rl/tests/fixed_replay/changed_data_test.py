@@ -13,12 +13,13 @@ import pytest
 import tensorflow as tf
 from dopamine.discrete_domains import gym_lib
 
-from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import shard_packing, store, store_directory
 from batch_rl.fixed_replay import run_experiment
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.runs import checkpoints, command_line
 from batch_rl.tests import cartpole, learning_test
+from batch_rl.utils import programs
 
 BINDINGS = """
     FixedReplayDQNAgent.update_period = 4
@@ -112,9 +113,7 @@ def refusal(base_dir, data_dir, **settings):
     **settings,
   )
   agent = types.SimpleNamespace(
-    describe_data=replay.describe,
-    file_hashes=replay.file_hashes,
-    summary_writer=None,
+    _replay=types.SimpleNamespace(memory=replay), summary_writer=None
   )
   with tf.Graph().as_default(), pytest.raises(ValueError) as refused:
     run_experiment.FixedReplayRunner(
@@ -190,7 +189,7 @@ def test_a_changed_shard_that_is_packed_late_is_refused(
       return True
 
     monkeypatch.setattr(checkpoints.Checkpoints, 'is_due', is_due)
-    with pytest.raises(shard_reader.DataError) as refused:
+    with pytest.raises(programs.MistakeError) as refused:
       runner.run_experiment()
   assert OBSERVATIONS[1] in str(refused.value)
   *_, last = checkpoints.find(str(base_dir))

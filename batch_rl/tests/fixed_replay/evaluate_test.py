@@ -1,7 +1,6 @@
 """Evaluation of checkpoints from the command line, without the data."""
 
 import json
-import pickle
 import re
 import shutil
 import types
@@ -13,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.dataset.shards import replay_log
-from batch_rl.fixed_replay import evaluate, train, vector_evaluation
+from batch_rl.fixed_replay import evaluate, train
+from batch_rl.runs import environments
 from batch_rl.tests import programs
 
 
@@ -193,22 +193,6 @@ def be_another_iteration(folder):
   shutil.copytree(folder.parent / 'ckpt-0', folder)
 
 
-def test_checkpoints_of_dopamine_need_no_description(
-  copied, monkeypatch, capsys
-):
-  folder = copied / 'checkpoints'
-  for path in (folder / 'ckpt-1').glob('tf_ckpt-1.*'):
-    shutil.copy(path, folder)
-  shutil.rmtree(folder / 'ckpt-1')
-  bundle = folder / 'ckpt.1'
-  bundle.write_bytes(pickle.dumps({'logs': {}, 'current_iteration': 1}))
-  (folder / 'sentinel_checkpoint_complete.1').touch()
-  evaluate_here(monkeypatch, base_dir=str(copied), evaluation_steps=1)
-  (copied / 'evaluations' / 'evaluate-1.json').unlink()
-  bundle.write_bytes(bundle.read_bytes()[:-9])
-  assert 'ckpt.1' in refusal(monkeypatch, capsys, copied)
-
-
 @pytest.mark.parametrize(
   ('damage', 'chosen', 'problem'),
   [
@@ -236,7 +220,7 @@ def test_a_damaged_checkpoint_is_refused_before_any_evaluation(
     ),
     (
       ['stack=2', 'FixedReplayDQNAgent.stack_size=%stack'],
-      "'stack_size': 4.*'stack_size': 2",
+      r'shape .*\(.*2, .*in the checkpoint \(.*4, ',
     ),
     (['AnyAgent.observation_shape=(42, 42)'], r'\(84, 84.*\(42, 42\)'),
     (
@@ -245,7 +229,7 @@ def test_a_damaged_checkpoint_is_refused_before_any_evaluation(
     ),
     (
       None,
-      'rom_md5 = f{32}.*rom_md5 = [0-9a-f]{32}: .*make_atari.rom_set',
+      'make_atari.rom_set.*rom_md5 = f{32}.*rom_md5 = [0-9a-f]{32}',
     ),
     (['FixedReplayDQNAgent.epsilon_eval=2'], 'epsilon_eval=2'),
     (['FixedReplayRunner.evaluation_step=1'], 'evaluation_step'),
@@ -283,13 +267,13 @@ def test_the_precision_is_that_of_the_run(
   path.write_text(json.dumps(record | recorded))
   tf.config.experimental.enable_tensor_float_32_execution(not used)
 
-  class Evaluator:
-    def __init__(self, *_):
-      enabled.append(tf.config.experimental.tensor_float_32_execution_enabled())
-      raise ValueError('seen before any agent is built')
+  def see(environment):
+    del environment
+    enabled.append(tf.config.experimental.tensor_float_32_execution_enabled())
+    raise ValueError('seen before any agent is built')
 
   enabled = []
-  monkeypatch.setattr(vector_evaluation, 'Evaluator', Evaluator)
+  monkeypatch.setattr(environments, 'check', see)
   refusal(monkeypatch, capsys, copied, gin_bindings=bindings)
   assert enabled == [used]
 

@@ -64,7 +64,11 @@ def test_a_log_is_verified_drawn_trained_on_and_reported(
   # The data of another game.
   flags['base_dir'] = str(tmp_path / 'other')
   for other, binding, advice in (
-    (config, 'unused = 1', '"MinAtar-Freeway"'),
+    (
+      config,
+      'FixedReplayRunner.clip_rewards = True',
+      'environment of MinAtar-Freeway',
+    ),
     ([], "make_atari.rom_set = 'current'", 'batch_rl/minatar/'),
   ):
     capsys.readouterr()

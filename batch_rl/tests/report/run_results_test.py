@@ -125,7 +125,7 @@ def test_parameters_are_those_of_the_runs_own_classes(read):
     ('FixedReplayDQNAgent.updates_per_run = 7', False),
     ('FixedReplayDQNAgent.epsilon_train = 0.5', False),  # for online agents
     ("FixedReplayBuffer.subset = 'random_trajectories(0.1)'", False),
-    ('FixedReplayDQNAgent.mixed_precision = True', True),
+    ('FixedReplayDQNAgent.update_period = 8', True),
     ('MyMemoryNetwork.stack_on_device = True', True),
   ],
 )

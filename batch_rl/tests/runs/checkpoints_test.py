@@ -6,11 +6,11 @@ import resource
 import signal
 
 import gin
-import numpy as np
 import pytest
 
 from batch_rl.runs import checkpoints
 from batch_rl.tests.utils import safe_pickle_test
+from batch_rl.utils import files
 
 Position = checkpoints.Position
 
@@ -106,7 +106,7 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
     assert 'Checkpoint ckpt-1 in' in caplog.text
   # A repeated position is earlier than the damaged one, but is kept.
   save(kept, Position(1, 4))
-  assert names(tmp_path)[:2] == ['ckpt-0', 'ckpt-1-4']
+  assert checkpoints.find(str(tmp_path))[-1].position == Position(1, 4)
   save(kept, Position(2))
   assert kept.newest()[0].position == Position(2)
 
@@ -163,26 +163,28 @@ def test_checkpoints_are_due_by_time_and_by_steps(tmp_path, monkeypatch):
   assert not never.is_due(Position(0, 10**9))
 
 
-def test_checkpoints_of_dopamine_are_read_but_run_no_code(tmp_path, kept):
+def test_checkpoints_of_dopamine_are_refused_instead_of_a_new_start(
+  tmp_path, kept
+):
   folder = tmp_path / 'checkpoints'
   folder.mkdir()
-  bundle = {
-    'state': np.zeros((1, 84, 84, 4), np.uint8),
-    'training_steps': 12,
-    'logs': {'iteration_0': {'loss': [1.0]}},
-    'current_iteration': 3,
-  }
-  (folder / 'ckpt.3').write_bytes(pickle.dumps(bundle))
   (folder / 'sentinel_checkpoint_complete.3').write_text('done')
-  checkpoint, state = kept.newest()
-  assert checkpoint.position == Position(4)
-  assert checkpoint.weights == str(folder / 'tf_ckpt-3')
-  assert state['logs'] == bundle['logs']
-  assert sorted(state['agent']) == ['state', 'training_steps']
-  exploit = safe_pickle_test.Exploit(os.mkdir, str(tmp_path / 'proof'))
-  (folder / 'ckpt.3').write_bytes(pickle.dumps({'logs': exploit}))
+  with pytest.raises(ValueError, match="of Dopamine's own: .*--base_dir"):
+    kept.newest()
+  save(kept, Position(5))
+  assert kept.newest()[0].position == Position(5)
+
+
+def test_a_state_runs_no_code(tmp_path, kept):
+  save(kept, Position(1))
+  path = tmp_path / 'checkpoints/ckpt-0/state.pickle'
+  path.write_bytes(
+    pickle.dumps(safe_pickle_test.Exploit(os.mkdir, str(tmp_path / 'proof')))
+  )
+  description = path.with_name('checkpoint.json')
+  content = json.loads(description.read_text())
+  content['files']['state.pickle'] = files.sha256(str(path))
+  files.write_json(str(description), files.with_hash(content))
   with pytest.raises(ValueError, match='posix.mkdir'):
     kept.newest()
   assert not (tmp_path / 'proof').exists()
-  save(kept, Position(5))
-  assert kept.newest()[0].position == Position(5)

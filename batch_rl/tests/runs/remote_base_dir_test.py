@@ -87,9 +87,10 @@ def test_what_is_damaged_but_not_what_is_unavailable_is_put_aside(
   tf.io.gfile.makedirs(f'{remote}/checkpoints/ckpt-2')  # unfinished
   checkpoint, _ = checkpoints.Checkpoints(remote).newest()
   assert checkpoint.position == Position(1)
-  names = tf.io.gfile.listdir(f'{remote}/checkpoints')
-  assert {n.rstrip('/') for n in names} == {'ckpt-0', 'damaged-ckpt-1'}
-  assert tf.io.gfile.exists(f'{remote}/checkpoints/damaged-ckpt-1/state.pickle')
+  assert [c.position for c in checkpoints.find(remote)] == [Position(1)]
+  damaged = tf.io.gfile.listdir(f'{remote}/checkpoints/ckpt-1')
+  assert {'state.pickle', 'damaged-checkpoint.json'} <= {*damaged}
+  assert not tf.io.gfile.exists(f'{remote}/checkpoints/ckpt-2')
   # Evaluations of iterations to come are put aside, too.
   for iteration in (0, 1):
     evaluations.write(remote, iteration, [], 1)

@@ -59,9 +59,6 @@ def test_a_file_sets_what_the_run_uses(name, tmp_path):
   if file.memory:
     assert gin.query_parameter(f'{memory}.replay_capacity') == 1000000
   said = '\n'.join(lines)
-  changed = ('min_replay_history', 'epsilon_train', 'num_buffers = 5')
-  for line in (*changed, 'evaluation_environments = 1'):
-    assert (line in said) == (file.program == 'offline')
   schedule = 'create_runner.schedule'
   assert (schedule in said) == (schedule in file.text())
   is_renamed = file.memory not in ('', memory)
@@ -78,13 +75,13 @@ def test_the_environment_of_the_old_runner_is_that_of_ours(program, runner):
   for bindings, selector in (
     ([old], 'atari_lib.create_atari_environment'),
     (
-      [f'{ours} = @run_experiment.create_agent', old],
+      [old, f'{ours} = @run_experiment.create_agent'],
       'run_experiment.create_agent',
     ),
   ):
     gin.clear_config()
     adapt(program, None, bindings, 'dqn')
-    assert ('Runner' in bound_names()) == (len(bindings) == 2)
+    assert 'Runner' not in bound_names()
     assert gin.query_parameter(ours).selector == selector
 
 
@@ -125,7 +122,3 @@ def test_bindings_that_mean_something_else_are_left_alone(agent_class, binding):
 def test_nothing_is_said_for_current_files():
   path = 'batch_rl/fixed_replay/configs/quantile.gin'
   assert adapt('offline', path, [], 'quantile')[1] == []
-  gin.clear_config()
-  bindings = ['FixedReplayQuantileAgent.min_replay_history = 20000']
-  _, [line] = adapt('offline', path, bindings, 'quantile')
-  assert 'min_replay_history' in line
