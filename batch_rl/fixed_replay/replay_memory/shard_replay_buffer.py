@@ -25,8 +25,7 @@ class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
   def __init__(self, store: store_lib.Store, suffix: int, *args, **kwargs):
     super().__init__(*args, **kwargs)
     self._store = RingColumns(store, suffix)
-    shard_of, ring = store.ring_of(store.truncations)
-    self._truncated = ring[shard_of == store.suffixes.index(suffix)]
+    self._suffix = suffix
     self._replay_capacity = store.capacity(suffix)
     self.add_count = np.array(store.add_count(suffix))
     self.invalid_range = circular_replay_buffer.invalid_range(
@@ -40,9 +39,9 @@ class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     self._store = {}
 
   @property
-  def truncated_rows(self) -> np.ndarray:
-    """Rows of the ring at which an episode was truncated, int64 (n,)."""
-    return self._truncated
+  def suffix(self) -> int:
+    """Number of the shard."""
+    return self._suffix
 
   def add(self, *args) -> None:
     """Refuses transitions, since the data never changes.

@@ -380,8 +380,6 @@ class WrappedUncompressed(Wrapped):
     (Wrapped, {'frames_on_device': 'yes'}, "='yes' is neither True nor False"),
     (Wrapped, {'frames_on_device': 1}, '=1 is neither True nor False'),
     (Wrapped, {'stack_on_device': False}, 'contradicts stack_on_device=False'),
-    (Wrapped, {'start_early': True}, 'start_early=True contradicts frames'),
-    (Wrapped, {'deterministic': False}, 'start_early=True contradicts frames'),
     (WrappedUncompressed, {}, 'so frames_on_device would have no effect'),
   ],
 )
