@@ -158,29 +158,20 @@ class SequenceSampler(row_sampler.RowSampler):
     self, ranges: row_ranges.Ranges, rows: np.ndarray
   ) -> SequenceBatch:
     store, at = self.store, ranges.of(rows)
-    pieces = row_ranges.Pieces(*(column[at] for column in ranges.pieces))
-    first, trajectory = ranges.first[at], ranges.trajectory[at]
-    context = np.maximum(pieces.begin, first - (self.stack_size - 1))
-    frames = self._frames(rows, context, pieces.gapless)
-    chosen = self.trajectories
-    # The padding of a trajectory that begins in another shard is not known here.
-    first_step = np.where(
-      pieces.begin == chosen.begin[trajectory],
-      pieces.begin + pieces.padding,
-      chosen.steps_begin[trajectory],
-    )
+    first, end = ranges.first[at], self.trajectory_stops[ranges.trajectory[at]]
+    context = np.maximum(ranges.begin[at], first - (self.stack_size - 1))
+    frames = self._frames(rows, context, ranges.gapless[at])
     steps = rows[:, None] + np.arange(1 - self.length, 1)
     mask = steps >= first[:, None]
     padding = ~mask
     steps[padding] = 0
     action, reward = store.action[steps], store.reward[steps]
-    timestep = steps - first_step[:, None]
+    timestep = steps - ranges.first_step[at][:, None]
     for column in (action, reward, timestep):
       column[padding] = 0
     steps[padding] = -1
-    end = self.trajectory_stops[trajectory]
     terminal = np.zeros(steps.shape, np.uint8)
-    terminal[:, -1] = pieces.terminates & (rows == end - 1)
+    terminal[:, -1] = ranges.terminates[at] & (rows == end - 1)
     return SequenceBatch(
       steps,
       frames,
