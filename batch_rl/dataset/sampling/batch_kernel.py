@@ -531,7 +531,7 @@ def make_batch(
     run: Ends, actions, rewards, discounts.
     frames: `frame_blocks.Tables`.
     copying: Descriptor, address and size of the buffer for mapped blocks.
-    columns: Receives the columns `columns.COMPILED` of all batches.
+    columns: Receives the columns `compiled_batches.COLUMNS` of all batches.
     length: Number of frames in a window: those in a state, plus `update_horizon`.
     stack_size: Number of frames in a state, to stack them; 0 for windows.
     count: Number of transitions in a batch, n.

@@ -64,25 +64,3 @@ class ReturnsToGo:
     reward = self._reward[np.minimum(each, len(self._reward) - 1)]
     reward = np.where(each < stops[:, None], reward, 0)
     return (reward * self._powers[:-1]).sum(axis=1)
-
-
-def weights(
-  returns: np.ndarray, lowest: float, highest: float, temperature: float = 0.1
-) -> np.ndarray:
-  """Returns the weights of trajectories by their returns.
-
-  Return weighting of Hong et al., 2023 (arXiv 2306.13085): exp((g - 1) / temperature),
-  where g is the return, normalised so that `lowest` is 0 and `highest` is 1.
-
-  Args:
-    returns: Undiscounted returns, float64 (n,).
-    lowest: Lowest return.
-    highest: Highest return.
-    temperature: Temperature, above 0.
-
-  Returns:
-    float64 (n,), at most 1 for returns up to `highest`.
-  """
-  # Divided in this order, exponents are at most 0 and never NaN.
-  spread = (highest - lowest) or 1.0
-  return np.exp((returns - highest) / spread / temperature)

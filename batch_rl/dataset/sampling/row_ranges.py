@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batch_rl.dataset.sampling import returns_to_go, subsets
+from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.store import store as store_lib
 
 WEIGHTINGS = ('steps', 'trajectories', 'returns')
@@ -23,6 +23,29 @@ def check_weighting(weighting: str, temperature: float) -> None:
     )
   if not 0 < temperature < math.inf:
     raise ValueError(f'temperature={temperature} is not a positive number.')
+
+
+def return_weights(
+  returns: np.ndarray, among: np.ndarray, temperature: float = 0.1
+) -> np.ndarray:
+  """Returns the weights of trajectories by their returns.
+
+  Return weighting of Hong et al., 2023 (arXiv 2306.13085): exp((g - 1) / temperature),
+  where g is the return, normalised so that the lowest is 0 and the highest is 1.
+
+  Args:
+    returns: Undiscounted returns, float64 (n,).
+    among: Returns of all trajectories that are drawn, float64 (m,).
+    temperature: Temperature, above 0.
+
+  Returns:
+    float64 (n,), at most 1.
+  """
+  lowest, highest = among.min(), among.max()
+  # Divided in this order, exponents are at most 0 and never NaN.
+  spread = (highest - lowest) or 1.0
+  clipped = np.clip(returns, lowest, highest)
+  return np.exp((clipped - highest) / spread / temperature)
 
 
 class RandomNumbers:
@@ -208,10 +231,7 @@ def find(
   weights = None
   if weighting == 'returns' and len(of):
     returns = chosen.returns[of]
-    weights = returns_to_go.weights(
-      returns, returns.min(), returns.max(), temperature
-    )
-    weights = np.cumsum(lengths * weights)
+    weights = np.cumsum(lengths * return_weights(returns, returns, temperature))
     weights /= weights[-1]
   begin, padding = begin[kept], padding[kept]
   return Ranges(

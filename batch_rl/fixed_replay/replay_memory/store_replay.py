@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from batch_rl.dataset.sampling import columns
+from batch_rl.dataset.sampling import compiled_batches
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import store as store_lib
@@ -154,7 +154,7 @@ class StoreReplay:
         states[i] = np.moveaxis(self._store.frames(last + stack), 0, -1)
     return self._dopamines(batch)
 
-  def _dopamines(self, batch: columns.Batch) -> tuple[np.ndarray, ...]:
+  def _dopamines(self, batch: compiled_batches.Batch) -> tuple[np.ndarray, ...]:
     """Returns a batch in the order and dtypes of Dopamine's arrays."""
     indices = self.indices_of(batch.rows)
     return tuple(

@@ -66,7 +66,7 @@ def test_mapped_blocks_may_need_a_larger_buffer(sample):
   rows = sampler.draw(0, 2000)
   # A new thread has a small buffer.
   with concurrent.futures.ThreadPoolExecutor(1) as pool:
-    compiled = pool.submit(sampler._compiled_batches, rows, 1, 'windows')
+    compiled = pool.submit(sampler._compiled.make, rows, 1, 'windows')
     [batch] = compiled.result()
   assert_same(batch, *sampler.reference(rows))
 
@@ -83,7 +83,7 @@ def test_frames_of_floating_point_numbers(tmp_path):
   assert sampler.wait_until_compiled()
   rows = sampler.draw(0, 8)
   for frames in ('windows', 'stacks'):
-    [batch] = sampler._compiled_batches(rows, 1, frames)
+    [batch] = sampler._compiled.make(rows, 1, frames)
     assert_same(batch, *sampler.reference(rows, 1, frames))
 
 
@@ -92,7 +92,7 @@ def test_rows_outside_the_run_are_errors_as_without(opened):
   assert sampler.wait_until_compiled()
   for row in (-1, opened.rows):
     rows = np.array([5, row])
-    assert sampler._compiled_batches(rows, 1, 'windows') is None
+    assert sampler._compiled.make(rows, 1, 'windows') is None
   with pytest.raises(IndexError):
     sampler.read(np.array([5, opened.rows]))
 

@@ -30,7 +30,7 @@ def assert_same_without_compiled_code(sampler, rows):
   """Asserts that compiled code makes batches, and the same as the reference."""
   assert sampler.wait_until_compiled()
   for frames in ('windows', 'stacks', None):
-    [compiled] = sampler._compiled_batches(rows, 1, frames)
+    [compiled] = sampler._compiled.make(rows, 1, frames)
     [expected] = sampler.reference(rows, 1, frames)
     for a, b in zip(compiled, expected, strict=True):
       a, b = np.asarray(a), np.asarray(b)
