@@ -157,7 +157,7 @@ def _philox(counter, number, key, words):
 def draw_numbers(
   key: np.ndarray, number: int, total: int, out: np.ndarray
 ) -> None:
-  """Draws as `row_ranges.RandomNumbers.integers` does: Lemire's method (2019).
+  """Draws as `row_ranges.draw_numbers` does: Lemire's method (2019).
 
   Args:
     key: Key, uint64 (2,).
@@ -165,9 +165,6 @@ def draw_numbers(
     total: Upper bound, exclusive, from 1 to 2^32.
     out: Receives the numbers, int64 (n,).
   """
-  if total == 1:
-    out[:] = 0
-    return
   words = np.empty(4, np.uint64)
   bound = np.uint64(total)
   threshold = (np.uint64(2**32) - bound) % bound

@@ -25,14 +25,10 @@ class ReturnsToGo:
     self._powers = float(gamma) ** np.arange(_SPACING + 1)
     rows = np.arange(0, len(reward), _SPACING)
     stop = stops[np.searchsorted(stops, rows, side='right')]
-    is_whole = stop >= rows + _SPACING
     near = np.empty(len(rows))
-    near[~is_whole] = self._sums(rows[~is_whole], stop[~is_whole])
-    blocks = reward[: len(reward) // _SPACING * _SPACING].reshape(-1, _SPACING)
-    for i in range(0, len(blocks), _BLOCKS_AT_ONCE):
-      part = slice(i, min(i + _BLOCKS_AT_ONCE, len(blocks)))
-      sums = (blocks[part] * self._powers[:-1]).sum(axis=1)
-      np.copyto(near[part], sums, where=is_whole[part])
+    for i in range(0, len(rows), _BLOCKS_AT_ONCE):
+      part = slice(i, i + _BLOCKS_AT_ONCE)
+      near[part] = self._sums(rows[part], stop[part])
     goes_on = stop > rows + _SPACING
     over, table, later = self._powers[-1].item(), [], 0.0
     for first, more in zip(

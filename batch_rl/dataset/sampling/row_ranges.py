@@ -3,7 +3,6 @@
 The index is small even for long runs, and sampling from it is exactly uniform.
 """
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,93 +11,35 @@ import numpy as np
 from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.store import store as store_lib
 
-WEIGHTINGS = ('steps', 'trajectories', 'returns')
 
-
-def check_weighting(weighting: str, temperature: float) -> None:
-  """Raises a ValueError unless these are arguments of a sampler."""
-  if weighting not in WEIGHTINGS:
-    raise ValueError(
-      f'weighting={weighting!r} is not one of {", ".join(WEIGHTINGS)}.'
-    )
-  if not 0 < temperature < math.inf:
-    raise ValueError(f'temperature={temperature} is not a positive number.')
-
-
-def return_weights(
-  returns: np.ndarray, among: np.ndarray, temperature: float = 0.1
+def draw_numbers(
+  key: np.ndarray, number: int, total: int, count: int
 ) -> np.ndarray:
-  """Returns the weights of trajectories by their returns.
+  """Draws integers from [0, total) by Lemire's method (2019) with 32 bits.
 
-  Return weighting of Hong et al., 2023 (arXiv 2306.13085): exp((g - 1) / temperature),
-  where g is the return, normalised so that the lowest is 0 and the highest is 1.
-
-  Args:
-    returns: Undiscounted returns, float64 (n,).
-    among: Returns of all trajectories that are drawn, float64 (m,).
-    temperature: Temperature, above 0.
-
-  Returns:
-    float64 (n,), at most 1.
-  """
-  lowest, highest = among.min(), among.max()
-  # Divided in this order, exponents are at most 0 and never NaN.
-  spread = (highest - lowest) or 1.0
-  clipped = np.clip(returns, lowest, highest)
-  return np.exp((clipped - highest) / spread / temperature)
-
-
-class RandomNumbers:
-  """Random numbers of a batch, from the words of Philox4x64-10 (Salmon et al., 2011).
-
-  The words are defined by key and counter. NumPy's `Generator` may change what it makes
-  of them, so the numbers are made here. `batch_kernel` has the same algorithm.
+  The random words are those of Philox4x64-10 (Salmon et al., 2011), which key and
+  counter define. NumPy's `Generator` may change what it makes of them, so the numbers
+  are made here. `batch_kernel` has the same algorithm.
 
   Args:
     key: Key of the seed, uint64 (2,).
     number: Number of the batch, the second word of the counter.
+    total: Upper bound, exclusive, from 1 to 2^32.
+    count: Number of integers.
+
+  Returns:
+    int64 (count,).
   """
-
-  def __init__(self, key: np.ndarray, number: int):
-    counter = np.array([0, number, 0, 0], np.uint64)
-    self._words = np.random.Philox(key=key, counter=counter)
-    self._halves = np.zeros(0, np.uint32)  # of words, to be used next
-
-  def uniform(self, count: int) -> np.ndarray:
-    """Draws from [0, 1), float64 (count,), with 53 bits."""
-    return (self._words.random_raw(count) >> np.uint64(11)) * 2.0**-53
-
-  def integers(self, bounds: np.ndarray) -> np.ndarray:
-    """Draws uniform integers by Lemire's method (2019) with 32 bits.
-
-    Args:
-      bounds: Upper bounds, exclusive, from 1 to 2^32: integers (n,).
-
-    Returns:
-      int64 (n,).
-    """
-    out = np.zeros(len(bounds), np.int64)
-    left = np.flatnonzero(bounds > 1)  # Others take no random number.
-    bound = bounds[left].astype(np.uint64)
-    while len(left):
-      halves = self._take(len(left))
-      product = halves * bound
-      rejected = (product & np.uint64(2**32 - 1)) < (
-        (np.uint64(2**32) - bound) % bound
-      )
-      done = int(rejected.argmax()) if rejected.any() else len(left)
-      out[left[:done]] = product[:done] >> np.uint64(32)
-      # The numbers after a rejected one are draws for it and the later bounds.
-      self._halves = np.concatenate([halves[done + 1 :], self._halves])
-      left, bound = left[done:], bound[done:]
-    return out
-
-  def _take(self, count: int) -> np.ndarray:
-    missing = max(0, count - len(self._halves) + 1) // 2
-    words = self._words.random_raw(missing).astype('<u8')
-    halves = np.concatenate([self._halves, words.view('<u4')])
-    self._halves = halves[count:]
-    return halves[:count]
+  counter = np.array([0, number, 0, 0], np.uint64)
+  words = np.random.Philox(key=key, counter=counter)
+  threshold = (2**32 - total) % total
+  drawn = np.zeros(0, np.int64)
+  while (missing := count - len(drawn)) > 0:
+    halves = words.random_raw(-(-missing // 2)).astype('<u8').view('<u4')
+    product = halves * np.uint64(total)
+    accepted = product[product & np.uint64(2**32 - 1) >= threshold]
+    drawn = np.append(drawn, (accepted >> np.uint64(32)).astype(np.int64))
+  return drawn[:count]
 
 
 class Ranges(NamedTuple):
@@ -109,9 +50,6 @@ class Ranges(NamedTuple):
   Attributes:
     first: First row of each range, int64 (ranges,).
     cumulative: Number of rows up to the end of each range, int64 (ranges,).
-    weighting: Distribution of the rows, one of `WEIGHTINGS`.
-    weights: Cumulative probabilities of the ranges, float64 (ranges,), for 'returns'.
-    trajectory: Index of the trajectory of each range, int64 (ranges,).
     begin: First row in use of the trajectory, padding included, int64 (ranges,).
     gapless: First row of the shards without a gap, int64 (ranges,).
     first_step: First agent step of the trajectory, int64 (ranges,). It may be in a
@@ -121,9 +59,6 @@ class Ranges(NamedTuple):
 
   first: np.ndarray
   cumulative: np.ndarray
-  weighting: str
-  weights: np.ndarray | None
-  trajectory: np.ndarray
   begin: np.ndarray
   gapless: np.ndarray
   first_step: np.ndarray
@@ -137,15 +72,7 @@ class Ranges(NamedTuple):
       number: Number of the batch.
       count: Number of rows.
     """
-    random = RandomNumbers(key, number)
-    if self.weighting == 'steps':
-      return self.rows(random.integers(np.full(count, self.total)))
-    if self.weights is None:
-      at = random.integers(np.full(count, len(self.first)))
-    else:
-      at = np.searchsorted(self.weights, random.uniform(count), side='right')
-    lengths = np.diff(self.cumulative, prepend=0)
-    return self.first[at] + random.integers(lengths[at])
+    return self.rows(draw_numbers(key, number, self.total, count))
 
   @property
   def total(self) -> int:
@@ -180,8 +107,6 @@ def find(
   after: int,
   pads: bool = False,
   complete_only: bool = False,
-  weighting: str = 'steps',
-  temperature: float = 0.1,
 ) -> Ranges:
   """Returns the rows to draw from.
 
@@ -196,8 +121,6 @@ def find(
     after: Number of rows after a row.
     pads: Whether frames before an episode's first one are zero, rather than missing.
     complete_only: Whether to exclude trajectories whose beginning or end is missing.
-    weighting: Distribution of the rows.
-    temperature: Temperature of the weighting 'returns'.
   """
   start, stop, leading = _gapless(store, suffixes)
   begin = np.union1d(start, chosen.begin)
@@ -227,24 +150,15 @@ def find(
   kept = stops > first
   if complete_only:
     kept &= at_reset & np.isin(end - 1, store.ends)
-  lengths, of = (stops - first)[kept], of[kept]
-  weights = None
-  if weighting == 'returns' and len(of):
-    returns = chosen.returns[of]
-    weights = np.cumsum(lengths * return_weights(returns, returns, temperature))
-    weights /= weights[-1]
-  begin, padding = begin[kept], padding[kept]
+  first_step = np.where(
+    begin == chosen.begin[of], begin + padding, chosen.steps_begin[of]
+  )
   return Ranges(
     first[kept],
-    np.cumsum(lengths),
-    weighting,
-    weights,
-    of,
-    begin,
+    np.cumsum((stops - first)[kept]),
+    begin[kept],
     start[within[kept]],
-    np.where(
-      begin == chosen.begin[of], begin + padding, chosen.steps_begin[of]
-    ),
+    first_step[kept],
     terminates[kept],
   )
 

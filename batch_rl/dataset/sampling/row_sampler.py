@@ -41,8 +41,6 @@ class RowSampler:
       `refresh`.
     stack_size: Number of frames in a state, at least 1.
     gamma: Discount factor, in [0, 1].
-    weighting: Distribution of the rows: 'steps', 'trajectories' or 'returns'.
-    temperature: Temperature of 'returns', above 0.
     subset: Selection of trajectories or transitions (see `subsets`); None for the
       whole run.
     seed: Seed of the batches; None for a random one.
@@ -65,20 +63,16 @@ class RowSampler:
     store: store_lib.Store,
     stack_size: int,
     gamma: float,
-    weighting: str,
-    temperature: float,
     subset: str | None,
     seed: int | None,
     compiled: compiled_batches.CompiledBatches,
     **rules: Any,
   ):
-    row_ranges.check_weighting(weighting, temperature)
     if not 0 <= gamma <= 1:
       raise ValueError(f'gamma={gamma} is not in [0, 1].')
     self.store = store
     self.stack_size = stack_size
     self.gamma = gamma
-    self.weighting, self.temperature = weighting, temperature
     self.subset = subset
     self.trajectories = subsets.trajectories(store)
     self.trajectory_stops = self.trajectories.stop
@@ -86,7 +80,7 @@ class RowSampler:
       self.trajectories = subsets.select(
         subsets.without_lost(store, self.trajectories), subset
       )
-    self._rules = rules | {'weighting': weighting, 'temperature': temperature}
+    self._rules = rules
     self._shards: frozenset[int] | None = None
     self._compiled = compiled
     self._make_locks()

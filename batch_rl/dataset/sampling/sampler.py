@@ -40,9 +40,6 @@ class Sampler(row_sampler.RowSampler):
     subset: Selection of trajectories or transitions, e.g.
       'random_trajectories(0.1)' (see `subsets`); None for the whole run.
     seed: Seed of the batches; None for a random one.
-    weighting: Distribution of the transitions, as in `SequenceSampler`: 'steps'
-      (uniform), 'trajectories' or 'returns'.
-    temperature: Temperature of 'returns', above 0.
 
   Attributes:
     discounts: gamma^j for each step of the return, float32 (update_horizon,).
@@ -62,8 +59,6 @@ class Sampler(row_sampler.RowSampler):
     gamma: float = 0.99,
     subset: str | None = None,
     seed: int | None = None,
-    weighting: str = 'steps',
-    temperature: float = 0.1,
   ):
     row_sampler.check_counts(
       stack_size=stack_size, update_horizon=update_horizon
@@ -76,8 +71,6 @@ class Sampler(row_sampler.RowSampler):
       store,
       stack_size,
       gamma,
-      weighting,
-      temperature,
       subset,
       seed,
       compiled_batches.CompiledBatches(store, stack_size, self.discounts),
@@ -141,11 +134,10 @@ class Sampler(row_sampler.RowSampler):
         for no frames.
     """
     ranges = self._current_ranges()
-    if self.weighting == 'steps':  # Compiled code draws uniformly.
-      draw = self._key, np.uint64(number), ranges.first, ranges.cumulative
-      rows = np.empty(batches * count, np.int64)
-      if made := self._compiled.make(rows, batches, frames, draw):
-        return made
+    draw = self._key, np.uint64(number), ranges.first, ranges.cumulative
+    rows = np.empty(batches * count, np.int64)
+    if made := self._compiled.make(rows, batches, frames, draw):
+      return made
     rows = np.concatenate(
       [ranges.draw(self._key, number + i, count) for i in range(batches)]
     )

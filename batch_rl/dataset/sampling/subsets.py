@@ -113,25 +113,24 @@ def first_trajectories(data: Trajectories, fraction: float) -> Trajectories:
 
 def first_transitions(data: Trajectories, count: int) -> Trajectories:
   """The first `count` agent steps of the run."""
-  return _some_transitions(data, count, False)
+  return _steps_between(data, 0, count)
 
 
 def last_transitions(data: Trajectories, count: int) -> Trajectories:
   """The last `count` agent steps of the run."""
-  return _some_transitions(data, count, True)
+  return _steps_between(data, data.num_steps - count, data.num_steps)
 
 
-def _some_transitions(data, count, from_end):
+def _steps_between(data, first, last):
+  """Selects steps by their positions [first, last) among the selected steps."""
   start = np.maximum(data.start, data.steps_begin)
   lengths = np.maximum(data.stop - start, 0)
-  if from_end:
-    after = np.cumsum(lengths[::-1])[::-1] - lengths
-    keep = np.clip(count - after, 0, lengths)
-    return dataclasses.replace(data, start=data.stop - keep)
   before = np.cumsum(lengths) - lengths
-  keep = np.clip(count - before, 0, lengths)
-  stop = np.where(keep > 0, start + keep, data.start)
-  return dataclasses.replace(data, stop=stop)
+  return dataclasses.replace(
+    data,
+    start=start + np.clip(first - before, 0, lengths),
+    stop=start + np.clip(last - before, 0, lengths),
+  )
 
 
 def trajectories_by_return(

@@ -112,7 +112,6 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     self._store: store_lib.Store | None = None
     self._packed: store_replay.StoreReplay | None = None
     self._opening = threading.Lock()
-    self._uncompressed: dict[int, Any] = {}
     self._replay_suffix = replay_suffix
     self._replay_indices = self._get_checkpoint_suffixes(
       replay_file_start_index, replay_file_end_index
@@ -281,18 +280,12 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
   def _load_uncompressed(self, suffixes):
     # Dropped first: old and new shards need not fit into memory together.
     self._backend = None
-    self._uncompressed = {
-      s: memory for s, memory in self._uncompressed.items() if s in suffixes
-    }
+    memories = []
     for suffix in suffixes:
-      if suffix not in self._uncompressed:
-        memory = self._load_buffer(suffix)
-        if memory is None:
-          raise self._missing(suffix)
-        self._uncompressed[suffix] = memory
-    self._backend = self._source_of(
-      [self._uncompressed[s] for s in suffixes], suffixes
-    )
+      memories.append(self._load_buffer(suffix))
+      if memories[-1] is None:
+        raise self._missing(suffix)
+    self._backend = self._source_of(memories, suffixes)
 
   def _use_store(self, suffixes):
     stored = suffixes if self._single else self._replay_indices
