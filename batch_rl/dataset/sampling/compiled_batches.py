@@ -9,7 +9,6 @@ a thread does both, and meanwhile `Sampler` makes the same batches without it.
 import importlib
 import os
 import threading
-import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +19,9 @@ from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils.native import mapped_files
 
 _SECONDS_TO_LOAD = 2.0  # unless it has to be compiled
-_COMPILING = 'Replay: sampling is being compiled; until then it is slower.'
-_NOT_KEPT = (
-  'Each run compiles it again, since no directory for the result is writable: set '
-  'NUMBA_CACHE_DIR to one that is.'
+_COMPILING = (
+  'Replay: sampling is being compiled; until then it is slower. The result is kept; if '
+  'each run compiles it, set NUMBA_CACHE_DIR to a writable directory.'
 )
 
 # Arguments of a draw, for rows that are given.
@@ -224,7 +222,6 @@ class CompiledBatches:
     """Imports Numba, and compiles the function for this store, or loads it."""
     if not self._store.frame_tables.calls[5]:
       return  # The checksums' function has no address here.
-    begin = time.perf_counter()
     slow = threading.Timer(_SECONDS_TO_LOAD, logging.info, [_COMPILING])
     slow.start()
     try:
@@ -232,16 +229,8 @@ class CompiledBatches:
         kernel = importlib.import_module(
           'batch_rl.dataset.sampling.batch_kernel'
         )
-        misses = kernel.make_batch.stats.cache_misses.total()
         self._make(kernel, np.zeros(0, np.int64), 1, 'windows')
         self._kernel = kernel
-      if kernel.make_batch.stats.cache_misses.total() > misses:
-        kept = kernel.make_batch.stats.cache_path is not None
-        logging.info(
-          'Replay: sampling was compiled in %.0f s. %s',
-          time.perf_counter() - begin,
-          'Later runs load the result.' if kept else _NOT_KEPT,
-        )
     except Exception as error:  # Batches can be made without.
       logging.warning(
         'Replay: sampling is slow, because it cannot be compiled: %s: %s',
