@@ -32,8 +32,7 @@ class Sampler(row_sampler.RowSampler):
   """Draws transitions from a store.
 
   Args:
-    store: Store of a run. Shards that are not packed yet are excluded until
-      `refresh`.
+    store: Store of a run, which is being packed or is packed.
     stack_size: Number of frames in a state, at least 1.
     update_horizon: Number of steps in the n-step return, at least 1.
     gamma: Discount factor of the n-step return, in [0, 1].

@@ -63,8 +63,7 @@ class SequenceSampler(row_sampler.RowSampler):
   """Draws sequences from a store, uniformly over their last steps.
 
   Args:
-    store: Store of a run. Shards that are not packed yet are excluded until
-      `refresh`.
+    store: Store of a run, which is being packed or is packed.
     length: Number of agent steps in a sequence, at least 1.
     stack_size: Number of frames in a state, at least 1.
     gamma: Discount factor of the returns to go, in [0, 1].

@@ -21,16 +21,6 @@ class MissingShardError(ValueError):
   """A shard is not there."""
 
 
-class NoData:
-  """Stands for the data of a missing shard: every use of it raises the error."""
-
-  def __init__(self, error: ValueError):
-    self._error = error
-
-  def __getattr__(self, name: str) -> Any:
-    raise self._error
-
-
 class BufferOf2020:
   """Mixin of `FixedReplayBuffer` for code written for the 2020 API.
 
@@ -50,7 +40,8 @@ class BufferOf2020:
   _loaded_buffers = False
   _assigned: list[Any] | None = None  # `_replay_buffers` of a subclass
   _assigned_count: np.ndarray | None = None
-  _source: Any = None  # a StoreReplay, LoadedBuffers or NoData
+  # StoreReplay, LoadedBuffers, or the error of a missing shard.
+  _source: Any = None
 
   def _get_checkpoint_suffixes(self, start=0, end=None):
     """Returns the shard numbers at positions [start, end), ascending.
@@ -121,7 +112,13 @@ class BufferOf2020:
 
   @property
   def _backend(self):
-    """Data that is sampled: a StoreReplay, LoadedBuffers or NoData."""
+    """Data that is sampled: a StoreReplay or LoadedBuffers.
+
+    Raises:
+      MissingShardError: If `replay_suffix` is missing.
+    """
+    if isinstance(self._source, MissingShardError):
+      raise self._source
     if self._source is None and self._assigned:
       self._check_uncompressed()
       self._source = self._source_of(

@@ -150,7 +150,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     try:
       self._use([suffix])
     except buffer_of_2020.MissingShardError as error:
-      self._backend = buffer_of_2020.NoData(error)
+      self._backend = error
       logging.warning('%s', error)
       return
     if not self._backend.num_transitions:

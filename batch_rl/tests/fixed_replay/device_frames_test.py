@@ -377,8 +377,6 @@ class WrappedUncompressed(Wrapped):
 @pytest.mark.parametrize(
   ('class_', 'ways', 'message'),
   [
-    (Wrapped, {'frames_on_device': 'yes'}, "='yes' is neither True nor False"),
-    (Wrapped, {'frames_on_device': 1}, '=1 is neither True nor False'),
     (Wrapped, {'stack_on_device': False}, 'contradicts stack_on_device=False'),
     (WrappedUncompressed, {}, 'so frames_on_device would have no effect'),
   ],

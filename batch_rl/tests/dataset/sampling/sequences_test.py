@@ -8,7 +8,6 @@ import pytest
 from hypothesis import strategies as st
 
 from batch_rl.dataset.sampling import sequences
-from batch_rl.dataset.store import store
 from batch_rl.tests import interchange_runs, known_runs, ring_logs
 from batch_rl.tests.known_runs import open_store, write_run
 
@@ -143,13 +142,12 @@ def test_no_step_is_outside_the_subset(run, opened, count, from_end):
   assert_is_as_expected(sampler, run, run.suffixes, selected.tolist())
 
 
-def test_shards_join_as_they_are_packed(run):
-  opened = store.Store(run.directory, pack=False)
+def test_shards_join_once_they_are_drawn_from(run, opened):
   sampler = make(opened, 4, 2, seed=0)
+  sampler.restrict([])
   with pytest.raises(ValueError, match='No step of a trajectory in'):
     sampler.batch(0, 4)
-  opened.start()
-  opened.wait()
+  sampler.restrict(None)
   sampler.batch(0, 4)
   assert sampler.num_trajectories == len(LENGTHS)
   assert_is_as_expected(sampler, run, run.suffixes)
