@@ -508,7 +508,6 @@ def _stack(window, first, out):
 
 @compiled_code.kept
 def make_batch(
-  is_drawn: bool,
   draw: tuple,
   run: tuple,
   frames: tuple,
@@ -522,9 +521,9 @@ def make_batch(
   """Makes consecutive batches of n transitions.
 
   Args:
-    is_drawn: Whether to draw the rows, rather than to use those in `columns`.
     draw: Key of the seed, uint64 (2,); number of the first batch; first row of each
-      range of valid rows, and number of valid rows up to its end, int64 (ranges,).
+      range of valid rows, and number of valid rows up to its end, int64 (ranges,);
+      without ranges, the rows in `columns` are used.
     run: Ends, actions, rewards, discounts.
     frames: `frame_blocks.Tables`.
     copying: Descriptor, address and size of the buffer for mapped blocks.
@@ -543,7 +542,7 @@ def make_batch(
   ends, action, reward, discounts = run
   offsets, calls = frames[5], frames[7]
   rows, steps = columns[0], columns[6]
-  if is_drawn:
+  if len(first):
     for k in range(len(rows) // count):
       drawn = rows[k * count : (k + 1) * count]
       _draw_rows(key, number + np.uint64(k), first, cumulative, drawn)

@@ -64,13 +64,10 @@ class Rows:
   @functools.cached_property
   def to_end(self) -> np.ndarray:
     """Rows to the end of the episode, at most `update_horizon`: int64 (n,)."""
-    ends, horizon = self.store.ends, len(self.discounts)
-    if not len(ends):
-      return np.full(self.rows.shape, horizon)
-    at = ends.searchsorted(self.rows)
-    to_end = ends.take(at, mode='clip') - self.rows
-    # Rows after the last end are negative, or they belong to an unfinished episode.
-    return np.where(at < len(ends), np.minimum(to_end, horizon), horizon)
+    horizon = len(self.discounts)
+    # Of an unfinished episode, the end is not near.
+    ends = np.append(self.store.ends, self.store.rows + horizon)
+    return np.minimum(ends[ends.searchsorted(self.rows)] - self.rows, horizon)
 
   @functools.cached_property
   def steps(self) -> np.ndarray:

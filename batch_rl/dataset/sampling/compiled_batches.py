@@ -170,15 +170,9 @@ class CompiledBatches:
     is_stacked = frames == 'stacks' and store.frame_dtype.itemsize == 1
     tables = store.frame_tables
     n, total = len(rows) // batches, len(rows)
-    columns = (
-      rows,
-      np.empty(total, store.action.dtype),
-      np.empty(total, np.float32),
-      np.empty(total, np.int32),
-      np.empty(total, np.float32),
-      np.empty(total, np.uint8),
-      np.empty(total, np.int64),
-    )
+    float_, int_ = np.float32, np.int32
+    dtypes = store.action.dtype, float_, int_, float_, np.uint8, np.int64
+    columns = rows, *(np.empty(total, dtype) for dtype in dtypes)
     shape: tuple[int, ...] = (n, self.length, *store.frame_shape)
     if is_stacked:
       shape = 2, n, *store.frame_shape, stack_size
@@ -191,7 +185,6 @@ class CompiledBatches:
     copying = mapped_files.reserve() if pwritev else (0, 0, 0)
     while True:
       status = kernel.make_batch(
-        draw is not None,
         draw or _NO_DRAW,
         self._run,
         tuple(tables),  # Numba accepts plain tuples faster than named ones.

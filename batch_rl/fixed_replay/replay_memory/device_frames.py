@@ -9,7 +9,6 @@ Every operation on frames has a GPU kernel for uint8, which `GatherV2`, for one,
 
 import math
 import os
-import time
 
 import numpy as np
 import tensorflow as tf
@@ -188,7 +187,7 @@ class DeviceFrames:
 
   def _decode(self) -> np.ndarray:
     """Returns the frames as bytes, uint8 (n, bytes)."""
-    self._loading, self._started = self.places, time.monotonic()
+    self._loading = self.places
     self._held = self._loading.count * self._frame_bytes
     logging.info(
       'Replay: loading %.3g GB of frames into memory of %s.',
@@ -200,8 +199,6 @@ class DeviceFrames:
 
   def _finish(self) -> np.bool_:
     self._loaded = self._loading
-    seconds = time.monotonic() - self._started
-    logging.info('Replay: frames loaded in %.1f s.', seconds)
     return np.True_
 
 

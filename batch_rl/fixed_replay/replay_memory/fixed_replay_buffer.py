@@ -98,12 +98,6 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     if num_buffers is not None:
       row_sampler.check_counts(num_buffers=num_buffers)
       num_buffers = int(num_buffers)
-    for name, index in (
-      ('replay_file_start_index', replay_file_start_index),
-      ('replay_file_end_index', replay_file_end_index),
-    ):
-      if not isinstance(index, int | np.integer | None):
-        raise ValueError(f'{name}={index} is not an integer.')
     self._subset = subset
     self._cache_dir = cache_dir
     self._preload = preload
@@ -121,7 +115,6 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
       self._check_uncompressed()
     self._seed = seed
     self._random = np.random.default_rng(seed)
-    self._single = False
     if replay_suffix is not None:
       self.load_single_buffer(replay_suffix)
     else:
@@ -143,12 +136,10 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     Raises:
       ValueError: If the shard is unreadable, or none of its transitions is valid.
     """
-    self._single = True
     self._loaded_buffers = False
-    if isinstance(suffix, str):  # It was a part of file names in 2020.
-      suffix = int(suffix)
+    suffix = int(suffix)  # It was a part of file names in 2020.
     try:
-      self._use([suffix])
+      self._use([suffix], [suffix])
     except buffer_of_2020.MissingShardError as error:
       self._backend = error
       logging.warning('%s', error)
@@ -181,12 +172,11 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
 
     A subclass may override it and assign `_replay_buffers` (see `BufferOf2020`).
     """
-    self._single = False
     candidates = self._replay_indices
     while candidates:
       count = min(num_buffers or len(candidates), len(candidates))
       chosen = self._random.choice(candidates, count, replace=False)
-      self._use(sorted(int(suffix) for suffix in chosen))
+      self._use(sorted(chosen.tolist()), self._replay_indices)
       if self._backend.num_transitions:
         return
       # The final shard of a run may hold only a row or two.
@@ -262,12 +252,13 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
       self._store, suffix, *self._args, **self._kwargs
     )
 
-  def _use(self, suffixes: list[int]) -> None:
+  def _use(self, suffixes: list[int], stored: list[int]) -> None:
+    """Samples from shards, of a store with others that may be used later."""
     self._assigned = None
     if self.loads_uncompressed:
       self._load_uncompressed(suffixes)
     else:
-      self._use_store(suffixes)
+      self._use_store(suffixes, stored)
     self._loaded_buffers = True
     logging.info(
       'Replay: %d transitions in %d of %d shards (%s).',
@@ -287,11 +278,10 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
         raise self._missing(suffix)
     self._backend = self._source_of(memories, suffixes)
 
-  def _use_store(self, suffixes):
-    stored = suffixes if self._single else self._replay_indices
+  def _use_store(self, suffixes, stored):
     if self._store is None or not set(stored) <= set(self._store.requested):
-      if self._single and stored[0] not in self._all_suffixes():
-        raise self._missing(stored[0])
+      if suffixes[0] not in self._all_suffixes():
+        raise self._missing(suffixes[0])
       self._open_store(stored)
       if self._check_raw_frames is not None:
         self._check_raw_frames(self._packed.sampler.num_selected(suffixes))

@@ -171,7 +171,7 @@ def second_shard(monkeypatch):
   monkeypatch.setattr(
     fixed_replay_buffer.FixedReplayBuffer,
     '_load_replay_buffers',
-    lambda self, num_buffers: self._use([0]),
+    lambda self, num_buffers: self._use([0], self._replay_indices),
   )
   yield event
   event.set()

@@ -169,7 +169,7 @@ def test_frames_are_loaded_once_and_again_for_other_shards(
       replay.begin_iteration(iteration)
       session.run(replay.transition)
       session.run(replay.transition)
-  assert caplog.text.count('frames loaded in') == loads
+  assert caplog.text.count('GB of frames into') == loads
 
 
 def test_a_failed_load_is_repeated(logs, monkeypatch):
