@@ -166,7 +166,7 @@ def _philox(counter, number, key, words):
 def draw_numbers(
   key: np.ndarray, number: int, total: int, out: np.ndarray
 ) -> None:
-  """Draws as `row_ranges.RandomNumbers.integers` does: Lemire's method (2019).
+  """Draws as `row_ranges.draw_numbers` does: Lemire's method (2019).
 
   Args:
     key: Key, uint64 (2,).
@@ -174,9 +174,6 @@ def draw_numbers(
     total: Upper bound, exclusive, from 1 to 2^32.
     out: Receives the numbers, int64 (n,).
   """
-  if total == 1:
-    out[:] = 0
-    return
   words = np.empty(4, np.uint64)
   bound = np.uint64(total)
   threshold = (np.uint64(2**32) - bound) % bound
@@ -520,7 +517,6 @@ def _stack(window, first, out):
 
 @compiled_code.kept
 def make_batch(
-  is_drawn: bool,
   draw: tuple,
   run: tuple,
   frames: tuple,
@@ -534,13 +530,13 @@ def make_batch(
   """Makes consecutive batches of n transitions.
 
   Args:
-    is_drawn: Whether to draw the rows, rather than to use those in `columns`.
     draw: Key of the seed, uint64 (2,); number of the first batch; first row of each
-      range of valid rows, and number of valid rows up to its end, int64 (ranges,).
+      range of valid rows, and number of valid rows up to its end, int64 (ranges,);
+      without ranges, the rows in `columns` are used.
     run: Ends, actions, rewards, discounts.
     frames: `frame_blocks.Tables`.
     copying: Descriptor, address and size of the buffer for mapped blocks.
-    columns: Receives the columns `columns.COMPILED` of all batches.
+    columns: Receives the columns `compiled_batches.COLUMNS` of all batches.
     length: Number of frames in a window: those in a state, plus `update_horizon`.
     stack_size: Number of frames in a state, to stack them; 0 for windows.
     count: Number of transitions in a batch, n.
@@ -555,7 +551,7 @@ def make_batch(
   ends, action, reward, discounts = run
   offsets, calls = frames[5], frames[7]
   rows, steps = columns[0], columns[6]
-  if is_drawn:
+  if len(first):
     for k in range(len(rows) // count):
       drawn = rows[k * count : (k + 1) * count]
       _draw_rows(key, number + np.uint64(k), first, cumulative, drawn)

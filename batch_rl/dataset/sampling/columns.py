@@ -1,4 +1,4 @@
-"""A batch of transitions, and its columns: one function for each.
+"""The columns of a batch of transitions: one function for each.
 
 A function gets the `Rows` of some transitions and returns an array with an entry for
 each. To add a column, write its function here: samplers, PyTorch, JAX, the replay memory
@@ -7,12 +7,11 @@ and `needs` of an agent then know it by the function's name.
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-  from batch_rl.dataset.sampling import sampler as sampler_lib
+from batch_rl.dataset.sampling import row_sampler
 
 
 class Column(NamedTuple):
@@ -25,61 +24,6 @@ class Column(NamedTuple):
     """Returns the column of some rows."""
     return np.asarray(self.function(at), self.dtype)
 
-
-class Batch(NamedTuple):
-  """A batch of n transitions; w is `stack_size + update_horizon`.
-
-  Its frames are windows, or stacks, or left out.
-
-  Attributes:
-    rows: int64 (n,), row of each transition in the run.
-    action: Integers (n,).
-    reward: float32 (n,), n-step return: sum over j < steps of gamma^j r_{i+j}.
-    next_action: int32 (n,), action in the next state.
-    next_reward: float32 (n,), reward of the action in the next state.
-    terminal: uint8 (n,), 1 if the episode terminates within the steps.
-    steps: int64 (n,), `update_horizon`, or fewer if the episode ends earlier.
-    stack_size: Number of frames in a state.
-    windows: (n, w, *frame_shape), consecutive frames. The state is the first
-      `stack_size` of them; the next state begins at frame `steps`.
-    stacks: States and next states, (n, *frame_shape, stack_size) each.
-  """
-
-  rows: np.ndarray
-  action: np.ndarray
-  reward: np.ndarray
-  next_action: np.ndarray
-  next_reward: np.ndarray
-  terminal: np.ndarray
-  steps: np.ndarray
-  stack_size: int
-  windows: Any = None
-  stacks: Any = None
-
-  @property
-  def state(self) -> np.ndarray:
-    """States (n, stack_size, *frame_shape), oldest frame first: a view of `windows`.
-
-    Those of `stacks` are (n, *frame_shape, stack_size).
-    """
-    if self.stacks is not None:
-      return self.stacks[0]
-    return self.windows[:, : self.stack_size]
-
-  @property
-  def next_state(self) -> np.ndarray:
-    """Next states, as `state`; a copy if some episode ends within the steps."""
-    if self.stacks is not None:
-      return self.stacks[1]
-    horizon = self.windows.shape[1] - self.stack_size
-    if (self.steps == horizon).all():
-      return self.windows[:, horizon:]
-    frames = self.steps[:, None] + np.arange(self.stack_size)
-    return self.windows[np.arange(len(frames))[:, None], frames]
-
-
-# Columns of every batch, which compiled code makes in this order.
-COMPILED = Batch._fields[:7]
 
 COLUMNS: dict[str, Column] = {}
 
@@ -103,28 +47,32 @@ class Rows:
     sampler: Sampler of the run.
     store: Store of the run.
     rows: Rows of the run, int64 (n,).
+    discounts: Discount of each step of the n-step return, float32 (update_horizon,).
   """
 
-  def __init__(self, sampler: 'sampler_lib.Sampler', rows: np.ndarray):
+  def __init__(
+    self,
+    sampler: row_sampler.RowSampler,
+    rows: np.ndarray,
+    discounts: np.ndarray,
+  ):
     self.sampler = sampler
     self.store = sampler.store
     self.rows = rows
+    self.discounts = discounts
 
   @functools.cached_property
   def to_end(self) -> np.ndarray:
     """Rows to the end of the episode, at most `update_horizon`: int64 (n,)."""
-    ends, horizon = self.store.ends, self.sampler.update_horizon
-    if not len(ends):
-      return np.full(self.rows.shape, horizon)
-    at = ends.searchsorted(self.rows)
-    to_end = ends.take(at, mode='clip') - self.rows
-    # Rows after the last end are negative, or they belong to an unfinished episode.
-    return np.where(at < len(ends), np.minimum(to_end, horizon), horizon)
+    horizon = len(self.discounts)
+    # Of an unfinished episode, the end is not near.
+    ends = np.append(self.store.ends, self.store.rows + horizon)
+    return np.minimum(ends[ends.searchsorted(self.rows)] - self.rows, horizon)
 
   @functools.cached_property
   def steps(self) -> np.ndarray:
     """Number of rows from the state to the next state, int64 (n,)."""
-    return np.minimum(self.to_end + 1, self.sampler.update_horizon)
+    return np.minimum(self.to_end + 1, len(self.discounts))
 
   @functools.cached_property
   def following(self) -> np.ndarray:
@@ -186,9 +134,9 @@ def action(at: Rows) -> np.ndarray:
 @_column(np.float32)
 def reward(at: Rows) -> np.ndarray:
   """n-step return: sum over j < steps of gamma^j r_{i+j}."""
-  logged, discounts = at.store.reward, at.sampler.discounts
+  logged = at.store.reward
   total = np.zeros(at.rows.shape, np.float32)
-  for j, discount in enumerate(discounts):
+  for j, discount in enumerate(at.discounts):
     later = discount * logged[np.minimum(at.rows + j, len(logged) - 1)]
     total += np.where(j < at.steps, later, 0) if j else later
   return total
@@ -209,7 +157,7 @@ def next_reward(at: Rows) -> np.ndarray:
 @_column(np.uint8)
 def terminal(at: Rows) -> np.ndarray:
   """1 if the episode terminates within the steps, else 0."""
-  return at.to_end < at.sampler.update_horizon
+  return at.to_end < len(at.discounts)
 
 
 @_column(np.int64)
@@ -257,6 +205,12 @@ def weight(at: Rows) -> np.ndarray:
   """Weight by the trajectory's return, above 0 and at most 1, to weight a loss.
 
   It is exp((g - 1) / 0.1), where g is the return, normalised so that the lowest of all
-  selected trajectories is 0 and the highest 1: return weighting of Hong et al., 2023.
+  selected trajectories is 0 and the highest 1: return weighting of Hong et al., 2023
+  (arXiv 2306.13085).
   """
-  return at.sampler.return_weights[at.trajectory]
+  chosen = at.sampler.trajectories
+  returns = chosen.returns[chosen.selected]
+  lowest, highest = returns.min(), returns.max()
+  above = np.clip(chosen.returns[at.trajectory], lowest, highest) - highest
+  # Divided in this order, exponents are at most 0 and never NaN.
+  return np.exp(above / ((highest - lowest) or 1.0) / 0.1)

@@ -1,4 +1,4 @@
-"""Batches made by a compiled function, once it is loaded.
+"""Batches of transitions, made by a compiled function once it is loaded.
 
 Numba takes half a second to import, and some ten seconds to compile the function, or a
 minute on a busy machine. The result of compiling is kept on disk, beside the package or
@@ -9,24 +9,20 @@ a thread does both, and meanwhile `Sampler` makes the same batches without it.
 import importlib
 import os
 import threading
-import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
-from batch_rl.dataset.sampling.columns import Batch
 from batch_rl.dataset.store import frame_stacks
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils.native import mapped_files
 
 _SECONDS_TO_LOAD = 2.0  # unless it has to be compiled
-_COMPILING = 'Replay: sampling is being compiled; until then it is slower.'
-_NOT_KEPT = (
-  'Each run compiles it again, since no directory for the result is writable: set '
-  'NUMBA_CACHE_DIR to one that is.'
+_COMPILING = (
+  'Replay: sampling is being compiled; until then it is slower. The result is kept; if '
+  'each run compiles it, set NUMBA_CACHE_DIR to a writable directory.'
 )
-
 
 # Arguments of a draw, for rows that are given.
 _NO_DRAW = (
@@ -35,6 +31,70 @@ _NO_DRAW = (
   np.zeros(0, np.int64),
   np.zeros(0, np.int64),
 )
+
+
+class Batch(NamedTuple):
+  """A batch of n transitions; w is `stack_size + update_horizon`.
+
+  Its frames are windows, or stacks, or left out.
+
+  Attributes:
+    rows: int64 (n,), row of each transition in the run.
+    action: Integers (n,).
+    reward: float32 (n,), n-step return: sum over j < steps of gamma^j r_{i+j}.
+    next_action: int32 (n,), action in the next state.
+    next_reward: float32 (n,), reward of the action in the next state.
+    terminal: uint8 (n,), 1 if the episode terminates within the steps.
+    steps: int64 (n,), `update_horizon`, or fewer if the episode ends earlier.
+    stack_size: Number of frames in a state.
+    windows: (n, w, *frame_shape), consecutive frames. The state is the first
+      `stack_size` of them; the next state begins at frame `steps`.
+    stacks: States and next states, (n, *frame_shape, stack_size) each.
+  """
+
+  rows: np.ndarray
+  action: np.ndarray
+  reward: np.ndarray
+  next_action: np.ndarray
+  next_reward: np.ndarray
+  terminal: np.ndarray
+  steps: np.ndarray
+  stack_size: int
+  windows: Any = None
+  stacks: Any = None
+
+  def stacked(self) -> 'Batch':
+    """Returns a batch with stacks in place of windows."""
+    stacks = tuple(
+      frame_stacks.channels_last(self.windows, first, self.stack_size)
+      for first in (np.zeros_like(self.steps), self.steps)
+    )
+    return self._replace(windows=None, stacks=stacks)
+
+  @property
+  def state(self) -> np.ndarray:
+    """States (n, stack_size, *frame_shape), oldest frame first: a view of `windows`.
+
+    Those of `stacks` are (n, *frame_shape, stack_size).
+    """
+    if self.stacks is not None:
+      return self.stacks[0]
+    return self.windows[:, : self.stack_size]
+
+  @property
+  def next_state(self) -> np.ndarray:
+    """Next states, as `state`; a copy if some episode ends within the steps."""
+    if self.stacks is not None:
+      return self.stacks[1]
+    horizon = self.windows.shape[1] - self.stack_size
+    if (self.steps == horizon).all():
+      return self.windows[:, horizon:]
+    frames = self.steps[:, None] + np.arange(self.stack_size)
+    return self.windows[np.arange(len(frames))[:, None], frames]
+
+
+# The columns that compiled code makes, in its order.
+COLUMNS = Batch._fields[:7]
 
 
 class CompiledBatches:
@@ -92,7 +152,7 @@ class CompiledBatches:
     Args:
       rows: Rows of all batches, int64 (n,); to be filled if they are drawn.
       batches: Number of batches.
-      frames: Form of the frames: 'windows', 'stacks' (of bytes), or None for none.
+      frames: Form of the frames: 'windows', 'stacks', or None for none.
       draw: Arguments `draw` of `batch_kernel.make_batch`; None for given rows.
 
     Returns:
@@ -106,18 +166,13 @@ class CompiledBatches:
 
   def _make(self, kernel, rows, batches, frames, draw=None):
     store, stack_size = self._store, self._stack_size
-    is_stacked = frames == 'stacks'
+    # Compiled code stacks bytes only.
+    is_stacked = frames == 'stacks' and store.frame_dtype.itemsize == 1
     tables = store.frame_tables
     n, total = len(rows) // batches, len(rows)
-    columns = (
-      rows,
-      np.empty(total, store.action.dtype),
-      np.empty(total, np.float32),
-      np.empty(total, np.int32),
-      np.empty(total, np.float32),
-      np.empty(total, np.uint8),
-      np.empty(total, np.int64),
-    )
+    float_, int_ = np.float32, np.int32
+    dtypes = store.action.dtype, float_, int_, float_, np.uint8, np.int64
+    columns = rows, *(np.empty(total, dtype) for dtype in dtypes)
     shape: tuple[int, ...] = (n, self.length, *store.frame_shape)
     if is_stacked:
       shape = 2, n, *store.frame_shape, stack_size
@@ -130,7 +185,6 @@ class CompiledBatches:
     copying = mapped_files.reserve() if pwritev else (0, 0, 0)
     while True:
       status = kernel.make_batch(
-        draw is not None,
         draw or _NO_DRAW,
         self._run,
         tuple(tables),  # Numba accepts plain tuples faster than named ones.
@@ -152,14 +206,15 @@ class CompiledBatches:
       windows = arrays[i] if frames and not is_stacked else None
       stacks = tuple(arrays[i]) if is_stacked else None
       small = [column[part] for column in columns]
-      made.append(Batch(*small, stack_size, windows, stacks))
+      batch = Batch(*small, stack_size, windows, stacks)
+      stacks_late = frames == 'stacks' and not is_stacked
+      made.append(batch.stacked() if stacks_late else batch)
     return made
 
   def _load(self) -> None:
     """Imports Numba, and compiles the function for this store, or loads it."""
     if not self._store.frame_tables.calls[5]:
       return  # The checksums' function has no address here.
-    begin = time.perf_counter()
     slow = threading.Timer(_SECONDS_TO_LOAD, logging.info, [_COMPILING])
     slow.start()
     try:
@@ -167,16 +222,8 @@ class CompiledBatches:
         kernel = importlib.import_module(
           'batch_rl.dataset.sampling.batch_kernel'
         )
-        misses = kernel.make_batch.stats.cache_misses.total()
         self._make(kernel, np.zeros(0, np.int64), 1, 'windows')
         self._kernel = kernel
-      if kernel.make_batch.stats.cache_misses.total() > misses:
-        kept = kernel.make_batch.stats.cache_path is not None
-        logging.info(
-          'Replay: sampling was compiled in %.0f s. %s',
-          time.perf_counter() - begin,
-          'Later runs load the result.' if kept else _NOT_KEPT,
-        )
     except Exception as error:  # Batches can be made without.
       logging.warning(
         'Replay: sampling is slow, because it cannot be compiled: %s: %s',

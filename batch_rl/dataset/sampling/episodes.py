@@ -55,20 +55,16 @@ class Episode:
     """Sum of the rewards as logged, clipped ones in the DQN Replay Dataset."""
     return float(self.reward.sum(dtype=np.float64))
 
-  @property
-  def timestep(self) -> np.ndarray:
-    """Agent steps since the first logged row, int64 (n,)."""
-    return np.arange(len(self.reward))
-
   def return_to_go(self, gamma: float = 1.0) -> np.ndarray:
     """Returns the sums over j >= 0 of gamma^j r_{t+j}, to the last row: float32 (n,).
 
     Args:
       gamma: Discount factor, in [0, 1].
     """
-    stops = np.full(len(self.reward), len(self.reward))
+    rows = np.arange(len(self.reward))
+    stops = np.full(len(rows), len(rows))
     sums = returns_to_go.ReturnsToGo(self.reward, stops[:1], gamma)
-    return sums.at(self.timestep, stops).astype(np.float32)
+    return sums.at(rows, stops).astype(np.float32)
 
 
 class Reader:
@@ -132,19 +128,15 @@ class Reader:
     selected = chosen.selected
     if not len(selected):
       raise ValueError(f'{run.directory} has no episode.')
-    self._number = selected
-    self._begin, self._stop = chosen.begin[selected], chosen.stop[selected]
-    self._shard = chosen.shard[selected]
-    self._steps = np.minimum(chosen.steps_begin[selected], self._stop)
-    self._at_reset = chosen.at_reset[selected]
+    self._chosen, stops = chosen, chosen.stop[selected]
     self._ended = np.isin(
-      self._stop - 1, np.setdiff1d(store.ends, store.truncations)
+      chosen.stop - 1, np.setdiff1d(store.ends, store.truncations)
     )
-    self._unclipped = self._unclipped_returns(all_trajectories.stop)[selected]
+    self._unclipped = self._unclipped_returns(all_trajectories.stop)
     # Index, store and columns of the shard in memory.
     self._loaded: Any = None
     self.frame_shape, self.frame_dtype = store.frame_shape, store.frame_dtype
-    self.rows = int((self._stop - self._steps).sum())
+    self.rows = int((stops - chosen.steps_begin[selected]).sum())
     self.count = len(selected)
     self.num_actions = (
       manifests.look_up(self.manifest, 'environment', 'num_actions', kind=int)
@@ -163,14 +155,15 @@ class Reader:
     return manifests.look_up(self.manifest, 'agent', kind=str)
 
   def __iter__(self) -> Iterator[Episode]:
-    for i, number in enumerate(self._number.tolist()):
-      begin, first = int(self._begin[i]), int(self._steps[i])
-      stop, begins_at_reset = int(self._stop[i]), bool(self._at_reset[i])
+    chosen = self._chosen
+    for i in chosen.selected.tolist():
+      begin, first = int(chosen.begin[i]), int(chosen.steps_begin[i])
+      stop, begins_at_reset = int(chosen.stop[i]), bool(chosen.at_reset[i])
       if first > begin and self._frames(begin, first).any():
         first, begins_at_reset = begin, False  # The padding was not logged.
       yield Episode(
-        number,
-        int(self._shard[i]),
+        i,
+        int(chosen.shard[i]),
         begins_at_reset,
         bool(self._ended[i]),
         self._store.action[first:stop],
@@ -178,7 +171,7 @@ class Reader:
         self._frames(first, stop),
         # Rows before a gap are missing, but not from the recorded return.
         float(self._unclipped[i])
-        if self._at_reset[i] and not np.isnan(self._unclipped[i])
+        if chosen.at_reset[i] and not np.isnan(self._unclipped[i])
         else None,
       )
 

@@ -25,14 +25,10 @@ class ReturnsToGo:
     self._powers = float(gamma) ** np.arange(_SPACING + 1)
     rows = np.arange(0, len(reward), _SPACING)
     stop = stops[np.searchsorted(stops, rows, side='right')]
-    is_whole = stop >= rows + _SPACING
     near = np.empty(len(rows))
-    near[~is_whole] = self._sums(rows[~is_whole], stop[~is_whole])
-    blocks = reward[: len(reward) // _SPACING * _SPACING].reshape(-1, _SPACING)
-    for i in range(0, len(blocks), _BLOCKS_AT_ONCE):
-      part = slice(i, min(i + _BLOCKS_AT_ONCE, len(blocks)))
-      sums = (blocks[part] * self._powers[:-1]).sum(axis=1)
-      np.copyto(near[part], sums, where=is_whole[part])
+    for i in range(0, len(rows), _BLOCKS_AT_ONCE):
+      part = slice(i, i + _BLOCKS_AT_ONCE)
+      near[part] = self._sums(rows[part], stop[part])
     goes_on = stop > rows + _SPACING
     over, table, later = self._powers[-1].item(), [], 0.0
     for first, more in zip(
@@ -64,25 +60,3 @@ class ReturnsToGo:
     reward = self._reward[np.minimum(each, len(self._reward) - 1)]
     reward = np.where(each < stops[:, None], reward, 0)
     return (reward * self._powers[:-1]).sum(axis=1)
-
-
-def weights(
-  returns: np.ndarray, lowest: float, highest: float, temperature: float = 0.1
-) -> np.ndarray:
-  """Returns the weights of trajectories by their returns.
-
-  Return weighting of Hong et al., 2023 (arXiv 2306.13085): exp((g - 1) / temperature),
-  where g is the return, normalised so that `lowest` is 0 and `highest` is 1.
-
-  Args:
-    returns: Undiscounted returns, float64 (n,).
-    lowest: Lowest return.
-    highest: Highest return.
-    temperature: Temperature, above 0.
-
-  Returns:
-    float64 (n,), at most 1 for returns up to `highest`.
-  """
-  # Divided in this order, exponents are at most 0 and never NaN.
-  spread = (highest - lowest) or 1.0
-  return np.exp((returns - highest) / spread / temperature)

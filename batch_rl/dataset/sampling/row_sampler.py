@@ -37,12 +37,9 @@ class RowSampler:
   A copy in another process opens the store there, and draws the same batches.
 
   Args:
-    store: Store of a run. Shards that are not packed yet are excluded until
-      `refresh`.
+    store: Store of a run, which is being packed or is packed.
     stack_size: Number of frames in a state, at least 1.
     gamma: Discount factor, in [0, 1].
-    weighting: Distribution of the rows: 'steps', 'trajectories' or 'returns'.
-    temperature: Temperature of 'returns', above 0.
     subset: Selection of trajectories or transitions (see `subsets`); None for the
       whole run.
     seed: Seed of the batches; None for a random one.
@@ -65,20 +62,16 @@ class RowSampler:
     store: store_lib.Store,
     stack_size: int,
     gamma: float,
-    weighting: str,
-    temperature: float,
     subset: str | None,
     seed: int | None,
     compiled: compiled_batches.CompiledBatches,
     **rules: Any,
   ):
-    row_ranges.check_weighting(weighting, temperature)
     if not 0 <= gamma <= 1:
       raise ValueError(f'gamma={gamma} is not in [0, 1].')
     self.store = store
     self.stack_size = stack_size
     self.gamma = gamma
-    self.weighting, self.temperature = weighting, temperature
     self.subset = subset
     self.trajectories = subsets.trajectories(store)
     self.trajectory_stops = self.trajectories.stop
@@ -86,57 +79,45 @@ class RowSampler:
       self.trajectories = subsets.select(
         subsets.without_lost(store, self.trajectories), subset
       )
-    self._rules = rules | {'weighting': weighting, 'temperature': temperature}
-    self._shards: frozenset[int] | None = None
+    self._rules = rules
     self._compiled = compiled
-    self._make_locks()
-    self.reseed(seed)
-    self.refresh()
-
-  def _make_locks(self) -> None:
     self._lock = threading.Lock()
-    self._refreshing = threading.Lock()  # held while the index is updated
+    self.reseed(seed)
+    self.restrict(None)
 
   def __getstate__(self) -> dict[str, Any]:
     # The returns to go hold all rewards, which the store has.
-    dropped = '_lock', '_refreshing', 'returns_to_go'
+    dropped = '_lock', 'returns_to_go'
     return {k: v for k, v in self.__dict__.items() if k not in dropped}
 
   def __setstate__(self, state: dict[str, Any]) -> None:
     self.__dict__.update(state)
-    self._make_locks()
+    self._lock = threading.Lock()
 
   # --- index of rows -----------------------------------------------------------
 
   def restrict(self, suffixes: Iterable[int] | None) -> None:
     """Draws from these shards only, as if the run had no others; None for all."""
-    self._shards = None if suffixes is None else frozenset(suffixes)
-    self.refresh()
-
-  def refresh(self) -> None:
-    """Updates the index with the shards packed since the last refresh."""
-    with self._refreshing:
-      packed = self.store.packed
-      used = packed
-      if self._shards is not None:
-        used = [suffix for suffix in packed if suffix in self._shards]
-      ranges = row_ranges.find(
-        self.store, used, self.trajectories, **self._rules
-      )
-      # One assignment, because other threads may be drawing.
-      self._index = len(packed), ranges
+    with self._lock:
+      self._shards = {*(self.store.suffixes if suffixes is None else suffixes)}
+      self._found: row_ranges.Ranges | None = None
 
   @property
   def _ranges(self) -> row_ranges.Ranges:
-    """The rows that can be drawn now."""
-    return self._index[1]
+    """The rows that can be drawn. The first use waits until the shards are packed."""
+    with self._lock:
+      if self._found is None:
+        self.store.wait(self._shards)
+        packed = [s for s in self.store.packed if s in self._shards]
+        self._found = row_ranges.find(
+          self.store, packed, self.trajectories, **self._rules
+        )
+      return self._found
 
   def _current_ranges(self) -> row_ranges.Ranges:
-    """Returns the rows that can be drawn, those of newly packed shards included."""
+    """Returns the rows that can be drawn, at least one."""
     # Raises errors of packing only: damage to a block concerns the batches that read it.
     self.store.raise_packing_error()
-    if self._index[0] != self.store.num_packed:
-      self.refresh()
     ranges = self._ranges
     if not ranges.total:
       raise ValueError(

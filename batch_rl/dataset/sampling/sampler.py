@@ -12,7 +12,6 @@ Transitions may span shards, but not gaps. The valid rows of a trajectory are on
 (`row_ranges`).
 """
 
-import functools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -20,12 +19,10 @@ import numpy as np
 from batch_rl.dataset.sampling import columns as columns_lib
 from batch_rl.dataset.sampling import (
   compiled_batches,
-  returns_to_go,
   row_sampler,
   subsets,
 )
-from batch_rl.dataset.sampling.columns import Batch
-from batch_rl.dataset.store import frame_stacks
+from batch_rl.dataset.sampling.compiled_batches import Batch
 from batch_rl.dataset.store import store as store_lib
 
 __all__ = ['Batch', 'Sampler']
@@ -35,17 +32,13 @@ class Sampler(row_sampler.RowSampler):
   """Draws transitions from a store.
 
   Args:
-    store: Store of a run. Shards that are not packed yet are excluded until
-      `refresh`.
+    store: Store of a run, which is being packed or is packed.
     stack_size: Number of frames in a state, at least 1.
     update_horizon: Number of steps in the n-step return, at least 1.
     gamma: Discount factor of the n-step return, in [0, 1].
     subset: Selection of trajectories or transitions, e.g.
       'random_trajectories(0.1)' (see `subsets`); None for the whole run.
     seed: Seed of the batches; None for a random one.
-    weighting: Distribution of the transitions, as in `SequenceSampler`: 'steps'
-      (uniform), 'trajectories' or 'returns'.
-    temperature: Temperature of 'returns', above 0.
 
   Attributes:
     discounts: gamma^j for each step of the return, float32 (update_horizon,).
@@ -65,8 +58,6 @@ class Sampler(row_sampler.RowSampler):
     gamma: float = 0.99,
     subset: str | None = None,
     seed: int | None = None,
-    weighting: str = 'steps',
-    temperature: float = 0.1,
   ):
     row_sampler.check_counts(
       stack_size=stack_size, update_horizon=update_horizon
@@ -79,8 +70,6 @@ class Sampler(row_sampler.RowSampler):
       store,
       stack_size,
       gamma,
-      weighting,
-      temperature,
       subset,
       seed,
       compiled_batches.CompiledBatches(store, stack_size, self.discounts),
@@ -144,11 +133,10 @@ class Sampler(row_sampler.RowSampler):
         for no frames.
     """
     ranges = self._current_ranges()
-    if self.weighting == 'steps':  # Compiled code draws uniformly.
-      draw = self._key, np.uint64(number), ranges.first, ranges.cumulative
-      rows = np.empty(batches * count, np.int64)
-      if made := self._compiled_batches(rows, batches, frames, draw):
-        return made
+    draw = self._key, np.uint64(number), ranges.first, ranges.cumulative
+    rows = np.empty(batches * count, np.int64)
+    if made := self._compiled.make(rows, batches, frames, draw):
+      return made
     rows = np.concatenate(
       [ranges.draw(self._key, number + i, count) for i in range(batches)]
     )
@@ -183,16 +171,8 @@ class Sampler(row_sampler.RowSampler):
       batches: Number of batches.
       frames: Form of the frames, as in `batches`.
     """
-    made = self._compiled_batches(rows, batches, frames)
+    made = self._compiled.make(rows, batches, frames)
     return self.reference(rows, batches, frames) if made is None else made
-
-  def _compiled_batches(self, rows, batches, frames, draw=None):
-    """Returns batches made by compiled code, or None."""
-    if frames != 'stacks' or self.store.frame_dtype.itemsize == 1:
-      return self._compiled.make(rows, batches, frames, draw)
-    # Compiled code stacks bytes only.
-    made = self._compiled.make(rows, batches, 'windows', draw)
-    return made and [self._stacked(batch) for batch in made]
 
   def reference(
     self,
@@ -201,7 +181,7 @@ class Sampler(row_sampler.RowSampler):
     frames: str | None = 'windows',
   ) -> list[Batch]:
     """Returns what `read` does, without compiled code; tests compare both."""
-    columns = self.named_columns(rows, columns_lib.COMPILED)
+    columns = self.named_columns(rows, compiled_batches.COLUMNS)
     # Actions have the dtype in which they are stored.
     columns['action'] = self.store.action[rows]
     made = []
@@ -214,16 +194,8 @@ class Sampler(row_sampler.RowSampler):
         before, length = self.stack_size - 1, self._compiled.length
         windows = self.store.windows(batch.rows - before, length)
         batch = batch._replace(windows=windows)
-      made.append(self._stacked(batch) if frames == 'stacks' else batch)
+      made.append(batch.stacked() if frames == 'stacks' else batch)
     return made
-
-  def _stacked(self, batch: Batch) -> Batch:
-    """Returns a batch with stacks in place of windows."""
-    stacks = tuple(
-      frame_stacks.channels_last(batch.windows, first, self.stack_size)
-      for first in (np.zeros_like(batch.steps), batch.steps)
-    )
-    return batch._replace(windows=None, stacks=stacks)
 
   def named_columns(
     self, rows: np.ndarray, names: Sequence[str]
@@ -234,14 +206,5 @@ class Sampler(row_sampler.RowSampler):
       rows: Rows of the run, int64 (n,).
       names: Names of the columns.
     """
-    at = columns_lib.Rows(self, rows)
+    at = columns_lib.Rows(self, rows, self.discounts)
     return {name: columns_lib.COLUMNS[name](at) for name in names}
-
-  @functools.cached_property
-  def return_weights(self) -> np.ndarray:
-    """Weights of the trajectories by their returns, float64 (n,)."""
-    chosen = self.trajectories
-    selected = chosen.returns[chosen.selected]
-    # Others are drawn by no batch.
-    returns = np.clip(chosen.returns, selected.min(), selected.max())
-    return returns_to_go.weights(returns, selected.min(), selected.max())

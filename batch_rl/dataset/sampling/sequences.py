@@ -60,21 +60,13 @@ class SequenceBatch(NamedTuple):
 
 
 class SequenceSampler(row_sampler.RowSampler):
-  """Draws sequences from a store.
+  """Draws sequences from a store, uniformly over their last steps.
 
   Args:
-    store: Store of a run. Shards that are not packed yet are excluded until
-      `refresh`.
+    store: Store of a run, which is being packed or is packed.
     length: Number of agent steps in a sequence, at least 1.
     stack_size: Number of frames in a state, at least 1.
     gamma: Discount factor of the returns to go, in [0, 1].
-    weighting: Distribution of the sequences' last steps. 'steps': uniform over the
-      steps. 'trajectories': uniform over the trajectories, then over the steps of one.
-      'returns': each step of trajectory i has a probability proportional to
-      exp(g_i / temperature), where g_i is the trajectory's undiscounted return,
-      normalised so that the lowest is 0 and the highest 1: return weighting (RW) of
-      Hong et al., 2023 (arXiv 2306.13085).
-    temperature: Temperature of 'returns', above 0; the larger, the closer to 'steps'.
     complete_only: Whether to exclude trajectories that a gap in the log or its end cut
       off, whose returns are unknown.
     subset: Selection of trajectories or transitions, e.g. 'best_trajectories(0.1)' (see
@@ -93,8 +85,6 @@ class SequenceSampler(row_sampler.RowSampler):
     length: int,
     stack_size: int = 1,
     gamma: float = 1.0,
-    weighting: str = 'steps',
-    temperature: float = 0.1,
     complete_only: bool = False,
     subset: str | None = None,
     seed: int | None = None,
@@ -108,8 +98,6 @@ class SequenceSampler(row_sampler.RowSampler):
       store,
       int(stack_size),
       gamma,
-      weighting,
-      temperature,
       subset,
       seed,
       # A window has the frames of a sequence.
@@ -158,29 +146,22 @@ class SequenceSampler(row_sampler.RowSampler):
     self, ranges: row_ranges.Ranges, rows: np.ndarray
   ) -> SequenceBatch:
     store, at = self.store, ranges.of(rows)
-    pieces = row_ranges.Pieces(*(column[at] for column in ranges.pieces))
-    first, trajectory = ranges.first[at], ranges.trajectory[at]
-    context = np.maximum(pieces.begin, first - (self.stack_size - 1))
-    frames = self._frames(rows, context, pieces.gapless)
-    chosen = self.trajectories
-    # The padding of a trajectory that begins in another shard is not known here.
-    first_step = np.where(
-      pieces.begin == chosen.begin[trajectory],
-      pieces.begin + pieces.padding,
-      chosen.steps_begin[trajectory],
-    )
+    first = ranges.first[at]
+    trajectory = self.trajectories.begin.searchsorted(rows, 'right') - 1
+    end = self.trajectory_stops[trajectory]
+    context = np.maximum(ranges.begin[at], first - (self.stack_size - 1))
+    frames = self._frames(rows, context, ranges.gapless[at])
     steps = rows[:, None] + np.arange(1 - self.length, 1)
     mask = steps >= first[:, None]
     padding = ~mask
     steps[padding] = 0
     action, reward = store.action[steps], store.reward[steps]
-    timestep = steps - first_step[:, None]
+    timestep = steps - ranges.first_step[at][:, None]
     for column in (action, reward, timestep):
       column[padding] = 0
     steps[padding] = -1
-    end = self.trajectory_stops[trajectory]
     terminal = np.zeros(steps.shape, np.uint8)
-    terminal[:, -1] = pieces.terminates & (rows == end - 1)
+    terminal[:, -1] = ranges.terminates[at] & (rows == end - 1)
     return SequenceBatch(
       steps,
       frames,

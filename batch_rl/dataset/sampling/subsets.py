@@ -6,6 +6,7 @@ gin, the command line and the results all use the same text.
 
 import ast
 import dataclasses
+import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping
@@ -113,25 +114,24 @@ def first_trajectories(data: Trajectories, fraction: float) -> Trajectories:
 
 def first_transitions(data: Trajectories, count: int) -> Trajectories:
   """The first `count` agent steps of the run."""
-  return _some_transitions(data, count, False)
+  return _steps_between(data, 0, count)
 
 
 def last_transitions(data: Trajectories, count: int) -> Trajectories:
   """The last `count` agent steps of the run."""
-  return _some_transitions(data, count, True)
+  return _steps_between(data, data.num_steps - count, data.num_steps)
 
 
-def _some_transitions(data, count, from_end):
+def _steps_between(data, first, last):
+  """Selects steps by their positions [first, last) among the selected steps."""
   start = np.maximum(data.start, data.steps_begin)
   lengths = np.maximum(data.stop - start, 0)
-  if from_end:
-    after = np.cumsum(lengths[::-1])[::-1] - lengths
-    keep = np.clip(count - after, 0, lengths)
-    return dataclasses.replace(data, start=data.stop - keep)
   before = np.cumsum(lengths) - lengths
-  keep = np.clip(count - before, 0, lengths)
-  stop = np.where(keep > 0, start + keep, data.start)
-  return dataclasses.replace(data, stop=stop)
+  return dataclasses.replace(
+    data,
+    start=start + np.clip(first - before, 0, lengths),
+    stop=start + np.clip(last - before, 0, lengths),
+  )
 
 
 def trajectories_by_return(
@@ -188,18 +188,18 @@ def select(data: Trajectories, text: str) -> Trajectories:
     ValueError: If the text cannot be parsed (the message lists the subsets), or the
       subset is empty.
   """
-  for function, arguments, keywords in parse(text):
-    data = function(data, *arguments, **keywords)
+  for restrict in parse(text):
+    data = restrict(data)
   if not len(data.selected):
     raise ValueError(f'The subset {text!r} is empty.')
   return data
 
 
-def parse(text: str) -> list[tuple[Callable[..., Trajectories], list, dict]]:
+def parse(text: str) -> list[Callable[[Trajectories], Trajectories]]:
   """Parses the text of a subset without evaluating it as code.
 
   Returns:
-    Function, arguments and keyword arguments of each part.
+    Function of each part, which restricts trajectories.
 
   Raises:
     ValueError: If the text is not a subset.
@@ -237,10 +237,12 @@ def _parse_part(node):
   keywords = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords}
   signature = inspect.signature(function)
   bound = signature.bind(None, *arguments, **keywords)
-  for name, value in list(bound.arguments.items())[1:]:
-    parameter = signature.parameters[name]
-    bound.arguments[name] = _number(name, value, parameter)
-  return function, list(bound.args[1:]), bound.kwargs
+  del bound.arguments['data']
+  numbers = {
+    name: _number(name, value, signature.parameters[name])
+    for name, value in bound.arguments.items()
+  }
+  return functools.partial(function, **numbers)
 
 
 def _number(name: str, value: Any, parameter: inspect.Parameter) -> Any:

@@ -9,23 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.shards import manifests
+from batch_rl.dataset.shards import shard_reader
 from batch_rl.dataset.store import store as store_lib
-from batch_rl.fixed_replay.replay_memory import loaded_buffers
+from batch_rl.fixed_replay.replay_memory import (
+  loaded_buffers,
+  shard_replay_buffer,
+)
 
 
 class MissingShardError(ValueError):
   """A shard is not there."""
-
-
-class NoData:
-  """Stands for the data of a missing shard: every use of it raises the error."""
-
-  def __init__(self, error: ValueError):
-    self._error = error
-
-  def __getattr__(self, name: str) -> Any:
-    raise self._error
 
 
 class BufferOf2020:
@@ -47,7 +40,8 @@ class BufferOf2020:
   _loaded_buffers = False
   _assigned: list[Any] | None = None  # `_replay_buffers` of a subclass
   _assigned_count: np.ndarray | None = None
-  _source: Any = None  # a StoreReplay, LoadedBuffers or NoData
+  # StoreReplay, LoadedBuffers, or the error of a missing shard.
+  _source: Any = None
 
   def _get_checkpoint_suffixes(self, start=0, end=None):
     """Returns the shard numbers at positions [start, end), ascending.
@@ -92,34 +86,43 @@ class BufferOf2020:
       f'numbered {suffixes[0]} to {suffixes[-1]}.'
     )
 
-  def _source_of(self, memories, ring_sizes):
+  def _source_of(self, memories, suffixes):
     """Returns a sampler of memories with one shard each; see `LoadedBuffers`."""
-    manifest = manifests.read(self._data_dir)
-    listed = manifests.look_up(manifest, manifests.TRUNCATED_ROWS, kind=list)
-    last = self._all_suffixes()[-1]
+    store = self._store or store_lib.Store(
+      self._data_dir, sorted({*suffixes}), pack=False
+    )
     # Of Dopamine's JaxFixedReplayBuffer.
     first_row = getattr(self, '_replay_transitions_start_index', 0)
-    truncated = [
-      loaded_buffers.truncated_rows(memory, size, listed or [], last, first_row)
-      for memory, size in zip(memories, ring_sizes, strict=True)
-    ]
     return loaded_buffers.LoadedBuffers(
-      memories, ring_sizes, self._seed, manifests.padding(manifest), truncated
+      store, memories, suffixes, first_row, self._seed
+    )
+
+  def _suffix_of(self, memory):
+    """Returns the number of the shard that a memory holds."""
+    if isinstance(memory, shard_replay_buffer.ShardReplayBuffer):
+      return memory.suffix
+    count = int(memory.add_count)
+    for suffix in self._all_suffixes():
+      if shard_reader.read_add_count(self._data_dir, suffix) == count:
+        return suffix
+    raise ValueError(
+      f'No shard in {self._data_dir} has the add_count {count} of a memory in '
+      f'_replay_buffers: load the memories from these shards.'
     )
 
   @property
   def _backend(self):
-    """Data that is sampled: a StoreReplay, LoadedBuffers or NoData."""
+    """Data that is sampled: a StoreReplay or LoadedBuffers.
+
+    Raises:
+      MissingShardError: If `replay_suffix` is missing.
+    """
+    if isinstance(self._source, MissingShardError):
+      raise self._source
     if self._source is None and self._assigned:
       self._check_uncompressed()
-      if self._store is not None:
-        rows = max(self._store.ring_sizes())
-      else:
-        rows = loaded_buffers.ring_sizes(
-          self._data_dir, self._replay_indices[:1]
-        )[0]
       self._source = self._source_of(
-        self._assigned, [rows] * len(self._assigned)
+        self._assigned, [*map(self._suffix_of, self._assigned)]
       )
     return self._source
 

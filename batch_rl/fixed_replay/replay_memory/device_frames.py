@@ -9,7 +9,6 @@ Every operation on frames has a GPU kernel for uint8, which `GatherV2`, for one,
 
 import math
 import os
-import time
 
 import numpy as np
 import tensorflow as tf
@@ -37,45 +36,31 @@ class FramePlaces:
   """
 
   def __init__(self, sampler: sampler_lib.Sampler):
-    store = sampler.store
+    store, rows = sampler.store, sampler.valid_rows()
     # Rows counted with a zero row before each gap: `row + gaps up to the row`.
     follows = np.array([placement.follows for placement in store.placements])
     after_gap = np.append(store.starts[:-1][~follows], store.rows)
     self._after_gap = np.unique(after_gap[after_gap > 0])
     self._zeros = self._after_gap + np.arange(len(self._after_gap))
-    rows = sampler.valid_rows()
-    at = np.flatnonzero(np.diff(rows) > 1)
-    first = rows[np.append(0, at + 1)]
-    last = rows[np.append(at, len(rows) - 1)]
-    next_end = np.searchsorted(store.ends, last)
-    ends = np.append(store.ends, np.iinfo(np.int64).max)[next_end]
-    steps = np.minimum(sampler.update_horizon, ends - last + 1)
-    begin = self._count(first) - (sampler.stack_size - 1)
-    stop = self._count(last) + steps + 1
-    is_new = np.append(True, begin[1:] > stop[:-1])
-    self._begin = begin[is_new]
-    lengths = stop[np.append(is_new[1:], True)] - self._begin
-    stops = np.cumsum(lengths)
-    self._place = stops - lengths
-    self.count = int(stops[-1])
+    in_use = np.zeros(store.rows + len(self._zeros) + 1, bool)
+    steps = sampler.named_columns(rows, ['steps'])['steps']
+    for offset in range(1 - sampler.stack_size, sampler.update_horizon + 1):
+      in_use[self._count(rows) + np.minimum(offset, steps)] = True
+    self._counted = np.flatnonzero(in_use)
+    self.count = len(self._counted)
 
   def _count(self, rows):
     return rows + np.searchsorted(self._after_gap, rows, side='right')
 
   def of(self, rows: np.ndarray) -> np.ndarray:
     """Returns the places of valid rows, int64 of the same shape."""
-    counted = self._count(rows)
-    at = np.searchsorted(self._begin, counted, side='right') - 1
-    return counted - self._begin[at] + self._place[at]
+    return np.searchsorted(self._counted, self._count(rows))
 
   def rows(self) -> np.ndarray:
     """Returns the rows of the frames at all places, -1 for zero frames."""
-    places = np.arange(self.count)
-    at = np.searchsorted(self._place, places, side='right') - 1
-    counted = places - self._place[at] + self._begin[at]
-    gaps = np.searchsorted(self._zeros, counted)
-    is_zero = np.isin(counted, self._zeros)
-    return np.where(is_zero, -1, counted - gaps)
+    gaps = np.searchsorted(self._zeros, self._counted)
+    is_zero = np.isin(self._counted, self._zeros)
+    return np.where(is_zero, -1, self._counted - gaps)
 
 
 class DeviceFrames:
@@ -201,7 +186,7 @@ class DeviceFrames:
 
   def _decode(self) -> np.ndarray:
     """Returns the frames as bytes, uint8 (n, bytes)."""
-    self._loading, self._started = self.places, time.monotonic()
+    self._loading = self.places
     self._held = self._loading.count * self._frame_bytes
     logging.info(
       'Replay: loading %.3g GB of frames into memory of %s.',
@@ -213,8 +198,6 @@ class DeviceFrames:
 
   def _finish(self) -> np.bool_:
     self._loaded = self._loading
-    seconds = time.monotonic() - self._started
-    logging.info('Replay: frames loaded in %.1f s.', seconds)
     return np.True_
 
 

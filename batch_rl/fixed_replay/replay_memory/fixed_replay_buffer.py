@@ -14,11 +14,10 @@ from batch_rl.dataset.sampling import columns as columns_lib
 from batch_rl.dataset.sampling import row_sampler, subsets
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.store import store as store_lib
+from batch_rl.dataset.store import store_directory
 from batch_rl.fixed_replay.replay_memory import (
   buffer_of_2020,
   graph_replay,
-  jax_batches,
-  loaded_buffers,
   shard_replay_buffer,
   store_replay,
 )
@@ -32,7 +31,7 @@ _DEFAULT_UNCOMPRESSED = 5
   denylist=['data_dir', 'replay_suffix', 'check_raw_frames', 'columns']
 )
 @gin_signatures.forwards_to(circular_replay_buffer.OutOfGraphReplayBuffer)
-class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
+class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
   """A logged run, sampled uniformly over its valid transitions.
 
   The run is compressed, in memory or in a memory-mapped directory.
@@ -57,10 +56,6 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
       processes and later runs. None to keep this run in memory only.
     preload: Whether to read the cached run into memory in advance, for disks with
       slow random access.
-    start_early: Whether to sample as soon as one shard is packed, rather than all
-      of those to sample from. Early batches then see only a part of the data, and
-      depend on the speed of packing, whatever the seed.
-    deterministic: Older name of the opposite of `start_early`; None if unused.
     skip_damaged: Whether to skip damaged shards, with a warning, rather than
       fail. Waits for all shards, to know which are damaged.
     seed: Seed of the choice of shards and transitions; None draws one.
@@ -72,8 +67,8 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
 
   Raises:
     ValueError: If there is no shard, or one is unreadable, the run does not fit into
-      memory, no transition is valid, an argument is of the wrong type, the shards
-      do not hold what one asks for, or `deterministic` contradicts `start_early`.
+      memory, no transition is valid, an argument is of the wrong type, or the shards
+      do not hold what one asks for.
   """
 
   def __init__(
@@ -87,8 +82,6 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     subset=None,
     cache_dir=None,
     preload=False,
-    start_early=False,
-    deterministic=None,
     skip_damaged=False,
     seed=None,
     check_raw_frames=None,
@@ -105,30 +98,14 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     if num_buffers is not None:
       row_sampler.check_counts(num_buffers=num_buffers)
       num_buffers = int(num_buffers)
-    for name, index in (
-      ('replay_file_start_index', replay_file_start_index),
-      ('replay_file_end_index', replay_file_end_index),
-    ):
-      if not isinstance(index, int | np.integer | None):
-        raise ValueError(f'{name}={index} is not an integer.')
     self._subset = subset
     self._cache_dir = cache_dir
     self._preload = preload
-    if start_early and deterministic:
-      raise ValueError(
-        'start_early=True contradicts deterministic=True, which means '
-        'start_early=False: remove one of them.'
-      )
-    self._start_early = start_early or deterministic is False
     self._check_raw_frames = check_raw_frames
-    if self._start_early and check_raw_frames:
-      raise ValueError('start_early=True contradicts frames_on_device=True.')
     self._skip_damaged = skip_damaged
     self._store: store_lib.Store | None = None
     self._packed: store_replay.StoreReplay | None = None
     self._opening = threading.Lock()
-    self._uncompressed: dict[int, Any] = {}
-    self._uncompressed_hashes: dict[int, dict[str, str]] = {}
     self._replay_suffix = replay_suffix
     self._replay_indices = self._get_checkpoint_suffixes(
       replay_file_start_index, replay_file_end_index
@@ -138,14 +115,13 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
       self._check_uncompressed()
     self._seed = seed
     self._random = np.random.default_rng(seed)
-    self._single = False
     if replay_suffix is not None:
       self.load_single_buffer(replay_suffix)
     else:
       if num_buffers is None and (
         self.loads_uncompressed or self._overrides('_load_replay_buffers')
       ):
-        num_buffers = min(_DEFAULT_UNCOMPRESSED, self.num_shards)
+        num_buffers = min(_DEFAULT_UNCOMPRESSED, len(self._replay_indices))
       self._num_buffers = num_buffers
       self.reload_buffer(num_buffers)
 
@@ -160,14 +136,12 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     Raises:
       ValueError: If the shard is unreadable, or none of its transitions is valid.
     """
-    self._single = True
     self._loaded_buffers = False
-    if isinstance(suffix, str):  # It was a part of file names in 2020.
-      suffix = int(suffix)
+    suffix = int(suffix)  # It was a part of file names in 2020.
     try:
-      self._use([suffix])
+      self._use([suffix], [suffix])
     except buffer_of_2020.MissingShardError as error:
-      self._backend = buffer_of_2020.NoData(error)
+      self._backend = error
       logging.warning('%s', error)
       return
     if not self._backend.num_transitions:
@@ -198,12 +172,11 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
 
     A subclass may override it and assign `_replay_buffers` (see `BufferOf2020`).
     """
-    self._single = False
     candidates = self._replay_indices
     while candidates:
       count = min(num_buffers or len(candidates), len(candidates))
       chosen = self._random.choice(candidates, count, replace=False)
-      self._use(sorted(int(suffix) for suffix in chosen))
+      self._use(sorted(chosen.tolist()), self._replay_indices)
       if self._backend.num_transitions:
         return
       # The final shard of a run may hold only a row or two.
@@ -227,7 +200,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
 
   def redraw(self) -> bool:
     """Draws new random shards, if `num_buffers` excludes some; returns whether."""
-    if not self._num_buffers or self._num_buffers >= self.num_shards:
+    if not self._num_buffers or self._num_buffers >= len(self._replay_indices):
       return False
     self._draw_shards(self._num_buffers)
     return True
@@ -279,43 +252,36 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
       self._store, suffix, *self._args, **self._kwargs
     )
 
-  def _use(self, suffixes: list[int]) -> None:
+  def _use(self, suffixes: list[int], stored: list[int]) -> None:
+    """Samples from shards, of a store with others that may be used later."""
     self._assigned = None
     if self.loads_uncompressed:
       self._load_uncompressed(suffixes)
     else:
-      self._use_store(suffixes)
+      self._use_store(suffixes, stored)
     self._loaded_buffers = True
     logging.info(
       'Replay: %d transitions in %d of %d shards (%s).',
       self._backend.num_transitions,
       len(suffixes),
-      self.num_shards,
+      len(self._replay_indices),
       self._data_dir,
     )
 
   def _load_uncompressed(self, suffixes):
     # Dropped first: old and new shards need not fit into memory together.
     self._backend = None
-    self._uncompressed = {
-      s: memory for s, memory in self._uncompressed.items() if s in suffixes
-    }
+    memories = []
     for suffix in suffixes:
-      if suffix not in self._uncompressed:
-        memory = self._load_buffer(suffix)
-        if memory is None:
-          raise self._missing(suffix)
-        self._uncompressed[suffix] = memory
-    self._backend = self._source_of(
-      [self._uncompressed[s] for s in suffixes],
-      loaded_buffers.ring_sizes(self._data_dir, suffixes),
-    )
+      memories.append(self._load_buffer(suffix))
+      if memories[-1] is None:
+        raise self._missing(suffix)
+    self._backend = self._source_of(memories, suffixes)
 
-  def _use_store(self, suffixes):
-    stored = suffixes if self._single else self._replay_indices
+  def _use_store(self, suffixes, stored):
     if self._store is None or not set(stored) <= set(self._store.requested):
-      if self._single and stored[0] not in self._all_suffixes():
-        raise self._missing(stored[0])
+      if suffixes[0] not in self._all_suffixes():
+        raise self._missing(suffixes[0])
       self._open_store(stored)
       if self._check_raw_frames is not None:
         self._check_raw_frames(self._packed.sampler.num_selected(suffixes))
@@ -324,7 +290,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     if self._skip_damaged:
       # The data depends on which of the shards are damaged.
       self._backend.wait(self._store.suffixes)
-    self._backend.use(suffixes, wait_for_all=not self._start_early)
+    self._backend.use(suffixes)
 
   def _open_store(self, suffixes):
     self.close()
@@ -334,21 +300,44 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     )
     bound.apply_defaults()
     arguments = bound.arguments
-    store_replay.check_arguments(arguments)
-    self._store = store_replay.open_store(
-      self._data_dir,
+    row_sampler.check_counts(batch_size=arguments['batch_size'])
+    for name in ('extra_storage_types', 'action_shape', 'reward_shape'):
+      if arguments[name]:
+        raise ValueError(
+          f'{name}={arguments[name]} is not in the shards, which hold one action '
+          f'and one reward a step: leave {name} at the default.'
+        )
+    directory, capacity = self._data_dir, arguments['replay_capacity']
+    store = self._store = store_lib.Store(
+      directory,
       suffixes,
-      self._cache_dir,
-      arguments['replay_capacity'],
-      arguments['observation_shape'],
-      arguments['observation_dtype'],
-      self._preload,
-      self._skip_damaged,
+      self._cache_dir and store_directory.in_cache(self._cache_dir, directory),
+      max_rows=capacity,
+      preload=self._preload,
+      skip_damaged=self._skip_damaged,
+      pack=False,
     )
+    rows = max(store.ring_sizes())
+    if not store.has_whole_episodes and capacity < rows:
+      logging.warning(
+        'Only the first %d of %d rows of each shard in %s are used; raise '
+        'replay_capacity to use all.',
+        *(capacity, rows, directory),
+      )
+    logged = (store.frame_shape, store.frame_dtype)
+    expected = (
+      tuple(arguments['observation_shape']),
+      np.dtype(arguments['observation_dtype']),
+    )
+    if logged != expected:
+      raise ValueError(
+        f'{directory} holds observations of shape {logged[0]} {logged[1]}, '
+        f'the agent expects {expected[0]} {expected[1]}.'
+      )
     self._packed = store_replay.StoreReplay(
-      self._store,
+      store,
       sampler_lib.Sampler(
-        self._store,
+        store,
         arguments['stack_size'],
         arguments['update_horizon'],
         arguments['gamma'],
@@ -356,7 +345,6 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
         self._seed,
       ),
       self._load_buffer,
-      self.get_transition_elements,
     )
 
   # --- description of the data ------------------------------------------------
@@ -366,29 +354,23 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
     """Sampler of the packed shards; uncompressed shards have none."""
     return self._backend.sampler
 
-  @property
-  def num_shards(self) -> int:
-    """Number of shards to choose from."""
-    return len(self._replay_indices)
-
   def describe(self) -> dict[str, Any]:
     """Describes the data for the run's record; {} for uncompressed shards."""
     if self.loads_uncompressed or self._store is None:
       return {}
-    return self._backend.describe()
+    return {
+      'subset': self._subset,
+      'subset_hash': self.sampler.subset_hash(),
+      'shards': sorted(set(self._store.suffixes) - self._store.damaged),
+      'trajectories': self.sampler.num_trajectories,
+    }
 
   def file_hashes(self) -> dict[str, str]:
-    """Returns the hash of each file of the shards read so far, by file name.
+    """Returns the hash of each file of the shards packed so far, by file name.
 
-    It is that of `Store.file_hashes`. For uncompressed shards, the six files of
-    the shard in `data_dir` are read once more at the first call.
+    See `Store.file_hashes`. Uncompressed shards have none.
     """
-    if self._store is not None:
-      return self._store.file_hashes()
-    hashes = self._uncompressed_hashes
-    for suffix in self._uncompressed.keys() - hashes.keys():
-      hashes[suffix] = loaded_buffers.file_hashes(self._data_dir, suffix)
-    return {name: h for shard in hashes.values() for name, h in shard.items()}
+    return {} if self._store is None else self._store.file_hashes()
 
   def raise_error(self) -> None:
     """Raises the error of a background thread, if there is one.
@@ -440,19 +422,44 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020, jax_batches.JaxBatches):
         out of range.
     """
     if batch_size is None:
-      batch_size = self._batch_size()
+      batch_size = self._replay_buffers[0]._batch_size
     if indices is None:
       return self._backend.sample(batch_size)
     if len(indices) != batch_size:
       raise ValueError(f'{len(indices)} indices for batch_size={batch_size}.')
     return self._backend.transitions(np.asarray(indices, np.int64))
 
+  def sample(
+    self, size: int | None = None, *, with_sample_metadata: bool = False
+  ) -> Any:
+    """Returns a batch of transitions, as Dopamine's JAX replay buffer does.
+
+    Args:
+      size: Number of transitions; None for the constructor's.
+      with_sample_metadata: Whether to return the keys of the transitions, too.
+
+    Returns:
+      Dopamine's `ReplayElement` with `state`, `action`, `reward`, `next_state`,
+      `is_terminal` and `episode_end`; with metadata, a pair of it and a
+      `SampleMetadata`.
+    """
+    from dopamine.jax.replay_memory import elements, samplers
+
+    names = [e.name for e in self.get_transition_elements()]
+    batch = dict(zip(names, self.sample_transition_batch(size), strict=True))
+    terminal = batch['terminal'].astype(bool)
+    element = elements.ReplayElement(
+      **{n: batch[n] for n in ('state', 'action', 'reward', 'next_state')},
+      is_terminal=terminal,
+      episode_end=terminal,
+    )
+    if not with_sample_metadata:
+      return element
+    return element, samplers.SampleMetadata(keys=batch['indices'])
+
   def indices_of(self, rows: np.ndarray) -> np.ndarray:
     """Returns the indices of rows of the sampler's run, int64 (n,)."""
     return self._backend.indices_of(rows)
-
-  def _batch_size(self) -> int:
-    return self._replay_buffers[0]._batch_size
 
 
 @gin.configurable(

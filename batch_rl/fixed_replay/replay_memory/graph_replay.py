@@ -165,10 +165,6 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     row_sampler.check_counts(prefetch_threads=prefetch_threads)
     if prefetch != 0:
       row_sampler.check_counts(prefetch=prefetch)
-    if not isinstance(frames_on_device, bool):
-      raise ValueError(
-        f'frames_on_device={frames_on_device!r} is neither True nor False.'
-      )
     if frames_on_device and stack_on_device is False:
       raise ValueError(
         'frames_on_device=True contradicts stack_on_device=False: remove one of them.'

@@ -3,53 +3,34 @@
 `FixedReplayBuffer` uses it for subclasses that load Dopamine's own memories.
 """
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl.dataset.shards import shard_files, shard_reader, stitching
-from batch_rl.fixed_replay.replay_memory import shard_replay_buffer
-from batch_rl.utils import files
-
-
-def ring_sizes(data_dir: str, suffixes: Iterable[int]) -> list[int]:
-  """Returns the number of rows in each shard's files."""
-  names = (shard_files.file_name('terminal', suffix) for suffix in suffixes)
-  return [
-    shard_reader.read_header(os.path.join(data_dir, name)).shape[0]
-    for name in names
-  ]
-
-
-def file_hashes(data_dir: str, suffix: int) -> dict[str, str]:
-  """Returns the hash of each file of a shard (see `Store.file_hashes`)."""
-  names = (shard_files.file_name(name, suffix) for name in shard_files.FILES)
-  return {
-    name: files.sha256(os.path.join(data_dir, name))[:16] for name in names
-  }
+from batch_rl.dataset.sampling import subsets
+from batch_rl.dataset.store import store as store_lib
 
 
 class LoadedBuffers:
   """Replay memories, each with one shard, sampled as one.
 
   Args:
-    buffers: Replay memories. An index is that of a row in their concatenation.
-    ring_sizes: Number of rows of each shard on disk; a memory may hold fewer.
+    store: Store of the run, which may lack the frames.
+    buffers: Replay memories with shards, or with consecutive rows of their rings. An
+      index is that of a row in their concatenation.
+    suffixes: Number of each memory's shard.
+    first_row: Row of the ring that is the first of each memory.
     seed: Seed of the choice of transitions; None draws one.
-    padding: Number of padding rows at the start of each episode; None to count the
-      all-zero ones.
-    truncated: Rows of each memory at which an episode was truncated; None for none.
   """
 
   def __init__(
     self,
+    store: store_lib.Store,
     buffers: Sequence[circular_replay_buffer.OutOfGraphReplayBuffer],
-    ring_sizes: Sequence[int],
+    suffixes: Sequence[int],
+    first_row: int = 0,
     seed: int | None = None,
-    padding: int | None = None,
-    truncated: Sequence[Sequence[int] | np.ndarray] | None = None,
   ):
     self.buffers = list(buffers)
     for buffer in buffers:
@@ -59,15 +40,12 @@ class LoadedBuffers:
     self.reseed(seed)
     capacities = [buffer._replay_capacity for buffer in buffers]
     self._first_rows = np.concatenate([[0], np.cumsum(capacities)])
+    trajectories = subsets.trajectories(store)
     self._valid = np.concatenate(
       [
-        first + valid_indices(buffer, ring_size, padding, cut)
-        for first, buffer, ring_size, cut in zip(
-          self._first_rows,
-          buffers,
-          ring_sizes,
-          truncated or [()] * len(self.buffers),
-          strict=False,
+        first + _valid_rows(store, trajectories, buffer, suffix, first_row)
+        for first, buffer, suffix in zip(
+          self._first_rows, buffers, suffixes, strict=False
         )
       ]
     )
@@ -124,108 +102,32 @@ class LoadedBuffers:
     return batch
 
 
-def valid_indices(
-  buffer: circular_replay_buffer.OutOfGraphReplayBuffer,
-  ring_size: int,
-  padding: int | None = None,
-  truncated: Sequence[int] | np.ndarray = (),
-) -> np.ndarray:
-  """Returns the rows of a loaded shard whose transitions are valid.
+def _valid_rows(store, trajectories, buffer, suffix, first_row) -> np.ndarray:
+  """Returns the rows of a memory whose transitions are valid, in time order.
 
   Validity is that of `batch_rl.dataset.sampling.sampler`, except that the next
   state must be in memory even if the episode ends before it: Dopamine's memory
   fails without it.
-
-  Args:
-    buffer: Replay memory with the shard, or with consecutive rows of its ring.
-    ring_size: Number of rows of the shard on disk.
-    padding: Number of padding rows at the start of each episode; None to count the
-      all-zero ones.
-    truncated: Rows at which an episode was truncated; see `truncated_rows`.
-
-  Returns:
-    int64 (n,), ascending in time.
   """
   stack_size, horizon = buffer._stack_size, buffer._update_horizon
-  terminal = buffer._store['terminal']
-  observation = buffer._store['observation']
-  rows = min(buffer._replay_capacity, len(terminal))
-  if rows < ring_size:
-    # The ring's last row, if loaded, precedes the others in time.
-    end = len(terminal) < buffer._replay_capacity + stack_size
-    order = np.arange(rows - (end and rows == len(terminal)))
-    order = order[order < int(buffer.add_count)]
-  else:
-    order = stitching.time_order(int(buffer.add_count), rows)
-  ends = terminal[order] != 0
-  count = len(order)
-  ends_before = np.concatenate([[0], np.cumsum(ends)])  # in rows [0, i)
-  row = np.arange(count)
-  stack_start = np.maximum(row - stack_size + 1, 0)
-  valid = row >= stack_size - 1
-  valid &= ends_before[row] == ends_before[stack_start]
-  # The next state is in memory and, before a truncation, in the same episode.
-  ends_at = np.flatnonzero(ends)
-  is_truncated = np.isin(order[ends_at], truncated)
-  limits = np.append(np.where(is_truncated, ends_at, count - 1), count - 1)
-  valid &= row + horizon <= limits[ends_before[row]]
-
-  if padding is None:
-    padding = padding_rows(observation, order, ends)
-  for start in np.flatnonzero(ends) + 1:
-    valid[start : start + padding] = False
-  # The shard may start within an episode's padding.
-  first_rows = order[:padding]
-  axes = tuple(range(1, observation.ndim))
-  valid[:padding] &= observation[first_rows].any(axis=axes)
-  return order[valid]
-
-
-def truncated_rows(
-  buffer: circular_replay_buffer.OutOfGraphReplayBuffer,
-  ring_size: int,
-  listed: Sequence[int],
-  last_suffix: int,
-  first_row: int = 0,
-) -> np.ndarray:
-  """Returns the rows of a loaded shard at which an episode was truncated.
-
-  Args:
-    buffer: Replay memory with the shard, or with consecutive rows of its ring.
-    ring_size: Number of rows of the shard on disk.
-    listed: Truncated rows of the run, in its manifest.
-    last_suffix: Number of the run's last shard.
-    first_row: Row of the ring that is the memory's first.
-
-  Returns:
-    int64 (n,). Some may be outside the memory.
-  """
-  if isinstance(buffer, shard_replay_buffer.ShardReplayBuffer):
-    return buffer.truncated_rows
-  count = int(buffer.add_count)
-  if count < ring_size - 1:  # the cursor, in a last shard that is not full
-    count += last_suffix * ring_size
-  rows = np.array(listed, np.int64)
-  held = (count - ring_size <= rows) & (rows < count)
-  return rows[held] % ring_size - first_row
-
-
-def padding_rows(observation: np.ndarray, order: np.ndarray, ends) -> int:
-  """Counts the all-zero padding rows at the start of each episode.
-
-  The logger writes `stack_size - 1` of them: three in the DQN Replay Dataset.
-  More are never assumed, since a game's first screens may be black.
-
-  Args:
-    observation: Observations in ring order, (capacity, ...).
-    order: Rows of the ring in time order, int64 (n,).
-    ends: Whether an episode ends with the row, in time order, bool (n,).
-
-  Returns:
-    The largest number, at most 3, that holds for the first thousand episodes.
-  """
-  starts = np.flatnonzero(ends[:-3])[:1000] + 1
-  for rows in (3, 2, 1):
-    if not any(observation[order[s : s + rows]].any() for s in starts):
-      return rows
-  return 0
+  ring = first_row + np.arange(buffer._replay_capacity)
+  rows = store.rows_of(np.full(len(ring), suffix), ring)
+  if not store.rows:
+    return rows[:0]
+  rows[int(buffer.add_count) :] = -1  # Dopamine's memory refuses stale rows.
+  of = np.searchsorted(trajectories.begin, rows, side='right') - 1
+  begin, stop = trajectories.begin[of], trajectories.stop[of]
+  terminates = np.isin(stop - 1, np.setdiff1d(store.ends, store.truncations))
+  # A shard may begin within an episode's padding.
+  padding = np.where(
+    trajectories.at_reset[of],
+    trajectories.steps_begin[of] - begin,
+    store.first_padding(),
+  )
+  valid = rows >= begin + np.maximum(padding, stack_size - 1)
+  valid &= terminates | (rows + horizon < stop)
+  for offset in range(1 - stack_size, horizon + 1):
+    # The memory reads rows modulo its capacity, whatever their place in time.
+    valid &= np.roll(rows, -offset) == rows + offset
+  found = np.flatnonzero(valid)
+  return found[np.argsort(rows[found])]

@@ -1,12 +1,11 @@
 """One shard of a store as one of Dopamine's replay memories."""
 
-from collections.abc import Mapping
+import functools
 from typing import Any
 
 import numpy as np
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import store as store_lib
 
 
@@ -24,9 +23,7 @@ class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
 
   def __init__(self, store: store_lib.Store, suffix: int, *args, **kwargs):
     super().__init__(*args, **kwargs)
-    self._store = RingColumns(store, suffix)
-    shard_of, ring = store.ring_of(store.truncations)
-    self._truncated = ring[shard_of == store.suffixes.index(suffix)]
+    self._run, self._suffix = store, suffix
     self._replay_capacity = store.capacity(suffix)
     self.add_count = np.array(store.add_count(suffix))
     self.invalid_range = circular_replay_buffer.invalid_range(
@@ -37,12 +34,25 @@ class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     )
 
   def _create_storage(self):
-    self._store = {}
+    """Does nothing: the columns are made when they are first used."""
+
+  @functools.cached_property
+  def _store(self) -> dict[str, Any]:
+    """The shard's columns by name, in ring order; stale rows are zero."""
+    run, capacity = self._run, self._replay_capacity
+    rows = run.rows_of(np.full(capacity, self._suffix), np.arange(capacity))
+    logged = rows >= 0
+    return {
+      'observation': RingFrames(run, self._suffix),
+      'action': np.where(logged, run.action[rows], 0).astype(np.int32),
+      'reward': np.where(logged, run.reward[rows], 0).astype(np.float32),
+      'terminal': np.isin(rows, run.ends).astype(np.uint8),
+    }
 
   @property
-  def truncated_rows(self) -> np.ndarray:
-    """Rows of the ring at which an episode was truncated, int64 (n,)."""
-    return self._truncated
+  def suffix(self) -> int:
+    """Number of the shard."""
+    return self._suffix
 
   def add(self, *args) -> None:
     """Refuses transitions, since the data never changes.
@@ -51,48 +61,6 @@ class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
       RuntimeError: Always.
     """
     raise RuntimeError('A fixed replay is read-only: nothing can be added.')
-
-
-class RingColumns(Mapping):
-  """A shard's columns by name, in ring order; stale rows are zero.
-
-  Observations are decoded when they are indexed. The other columns are built on
-  first use.
-  """
-
-  def __init__(self, store: store_lib.Store, suffix: int):
-    self._store = store
-    self._suffix = suffix
-    self._columns: dict[str, Any] = {}
-
-  def __iter__(self):
-    return iter(shard_files.COLUMNS)
-
-  def __len__(self) -> int:
-    return len(shard_files.COLUMNS)
-
-  def __getitem__(self, name: str) -> Any:
-    if name not in shard_files.COLUMNS:
-      raise KeyError(name)
-    if name not in self._columns:
-      self._columns[name] = self._build(name)
-    return self._columns[name]
-
-  def _build(self, name):
-    store = self._store
-    if name == 'observation':
-      return RingFrames(store, self._suffix)
-    rows = store.rows_of(
-      np.full(store.capacity(self._suffix), self._suffix),
-      np.arange(store.capacity(self._suffix)),
-    )
-    logged = rows >= 0
-    if name == 'terminal':
-      ends = np.isin(rows, store.ends)
-      return (ends & logged).astype(np.uint8)
-    column = {'action': store.action, 'reward': store.reward}[name]
-    dtype = {'action': np.int32, 'reward': np.float32}[name]
-    return np.where(logged, column[rows], 0).astype(dtype)
 
 
 class RingFrames:

@@ -262,8 +262,6 @@ SETTINGS = {
   'prefetch_threads': _running(_integer(1, 1000), _MEMORY),
   'stack_on_device': _running(_BOOLEAN_OR_NONE, _MEMORY),
   'frames_on_device': _running(_BOOLEAN, _MEMORY),
-  'start_early': _repetition(_BOOLEAN, _MEMORY),
-  'deterministic': _repetition(_BOOLEAN_OR_NONE, _MEMORY),
   # Optimisers and their schedules.
   'learning_rate': _number(0, 1e38, above=True),  # float32
   'epsilon': _RATE,

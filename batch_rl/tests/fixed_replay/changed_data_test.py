@@ -105,7 +105,7 @@ def refusal(base_dir, data_dir, **settings):
 
   That is before it needs more of the agent than its data.
   """
-  gin.clear_config()  # of start_early
+  gin.clear_config()
   replay = fixed_replay_buffer.FixedReplayBuffer(
     str(data_dir),
     *(None, (4, 1), 1, 1000, 8),
@@ -158,7 +158,7 @@ def test_unchanged_frames_are_accepted(base_dir, log, tmp_path, has_hashes):
 
 @pytest.fixture
 def second_shard(monkeypatch):
-  """An event before which the second shard is not packed."""
+  """An event before which the second shard is not packed; the first is drawn."""
   event = threading.Event()
   original = shard_packing.pack
 
@@ -167,6 +167,11 @@ def second_shard(monkeypatch):
     return original(data_dir, columns, *args, **kwargs)
 
   monkeypatch.setattr(shard_packing, 'pack', pack)
+  monkeypatch.setattr(
+    fixed_replay_buffer.FixedReplayBuffer,
+    '_load_replay_buffers',
+    lambda self, num_buffers: self._use([0], self._replay_indices),
+  )
   yield event
   event.set()
 
@@ -176,12 +181,9 @@ def test_a_changed_shard_that_is_packed_late_is_refused(
 ):
   """What it was trained on is not saved."""
   change_a_byte(log)
-  begun = record(base_dir)
-  before = begun['data']
-  begun['gin_config'] += '\nFixedReplayBuffer.start_early = True'
-  (base_dir / 'run.json').write_text(json.dumps(begun))
+  before = record(base_dir)['data']
   with tf.Graph().as_default():
-    runner = make_runner(base_dir, log, start_early=True)
+    runner = make_runner(base_dir, log)
 
     def is_due(*_):
       second_shard.set()
@@ -203,7 +205,7 @@ def test_a_checkpoint_follows_the_record_of_its_files(
   base_dir = tmp_path / 'base'
   counts = []
   with tf.Graph().as_default():
-    runner = make_runner(base_dir, log, start_early=True)
+    runner = make_runner(base_dir, log)
 
     def is_due(*_):
       """Packs the other shard, then saves, then ends as SIGKILL does."""
@@ -220,5 +222,6 @@ def test_a_checkpoint_follows_the_record_of_its_files(
   assert counts == [6, 12, 12]
   [checkpoint] = checkpoints.find(str(base_dir))
   assert checkpoint.position == checkpoints.Position(0, 8)
+  monkeypatch.undo()
   change_a_byte(log)
   assert OBSERVATIONS[1] in refusal(base_dir, log)

@@ -12,6 +12,7 @@ from batch_rl.dataset.shards import (
   shard_reader,
   stitching,
 )
+from batch_rl.dataset.store import store
 from batch_rl.fixed_replay.replay_memory import (
   fixed_replay_buffer,
   loaded_buffers,
@@ -57,8 +58,9 @@ def test_draws_are_the_transitions_of_each_shard(
     load(directory, suffix, capacity, stack_size, horizon)
     for suffix in run.suffixes
   ]
-  sizes = [capacity] * len(memories)
-  buffers = loaded_buffers.LoadedBuffers(memories, sizes, 0)
+  buffers = loaded_buffers.LoadedBuffers(
+    store.Store(str(directory), pack=False), memories, run.suffixes, seed=0
+  )
   expected = {
     suffix * capacity + position: transition
     for suffix in run.suffixes
@@ -105,7 +107,10 @@ def test_a_truncated_ring_is_not_read_around_its_end(
       memory._store[name] = column[: kept + stack_size].copy()
     if kept > 50:
       memory._replay_capacity = 50
-    valid = loaded_buffers.valid_indices(memory, 50)
+    buffers = loaded_buffers.LoadedBuffers(
+      store.Store(str(directory), [suffix], pack=False), [memory], [suffix]
+    )
+    valid = buffers.valid_indices()
     whole = transitions(run, suffix, stack_size, 1)
     assert set(valid) <= set(whole)
     for index in valid.tolist():
@@ -123,58 +128,13 @@ def test_a_truncated_ring_is_not_read_around_its_end(
       assert set(inner) <= set(valid.tolist())
 
 
-@pytest.fixture(scope='module')
-def memories(tmp_path_factory):
-  directory = tmp_path_factory.mktemp('run')
-  known_runs.write_run(directory, [30, 25, 40, 11, 60, 33], 50)
-  return [load(directory, suffix, 50) for suffix in range(5)]
-
-
-def test_the_range_of_actions_covers_all_memories(memories, monkeypatch):
-  actions = memories[3]._store['action'].copy()
-  actions[7] = 11
-  monkeypatch.setitem(memories[3]._store, 'action', actions)
-  buffers = loaded_buffers.LoadedBuffers(memories, [50] * 5)
-  assert buffers.action_range() == (0, 11)
-
-
-def black(rows, count):
-  """Returns observations that are zero at these rows only."""
-  frames = np.ones((count, 2, 2), np.uint8)
-  frames[list(rows)] = 0
-  return frames
-
-
-@pytest.mark.parametrize(
-  ('ends', 'zero', 'padding'),
-  [
-    ([10], [11, 12, 13], 3),
-    ([10], [11, 12, 13, 14, 15], 3),
-    ([10], [11, 12], 2),
-    ([10], [12, 13], 0),
-    ([10, 20], [11, 12, 13, 21], 1),
-    ([10, 20], [11, 12, 13], 0),
-    ([10, 29], [11, 12, 13], 3),  # no row follows the last one
-    ([], [], 3),  # no episode ends
-  ],
-)
-def test_padding_is_the_common_start_of_episodes(ends, zero, padding):
-  is_end = np.zeros(30, bool)
-  is_end[ends] = True
-  for shift in (0, 12):  # The ring may start anywhere.
-    order = np.roll(np.arange(30), -shift)
-    frames = np.empty((30, 2, 2), np.uint8)
-    frames[order] = black(zero, 30)
-    assert loaded_buffers.padding_rows(frames, order, is_end) == padding
-
-
 def test_a_log_without_padding_may_start_with_zeros(tmp_path):
   """Its manifest tells; otherwise the first transitions would be lost."""
   log = replay_log.ReplayLog(
     str(tmp_path), (2, 2), np.uint8, shard_capacity=50, stack_size=1
   )
   for step in range(40):
-    log.add(np.full((2, 2), step % 10), 0, 0.0, step % 10 == 9)
+    log.add(np.full((2, 2), step % 10), step % 4, 0.0, step % 10 == 9)
   log.close()
 
   class Buffer(fixed_replay_buffer.FixedReplayBuffer):
@@ -183,6 +143,7 @@ def test_a_log_without_padding_may_start_with_zeros(tmp_path):
 
   buffer = Buffer(str(tmp_path), None, (2, 2), 1, 50, 8)
   assert buffer.valid_indices().tolist() == list(range(39))
+  assert buffer.action_range() == (0, 3)
 
 
 CAPACITY = 40
@@ -241,17 +202,17 @@ def test_truncated_episodes_do_not_terminate(
   is_truncated = [i % 4 != 1 for i in range(len(lengths))]
   write_truncated_run(tmp_path, lengths, stack_size, is_truncated)
   arguments = (str(tmp_path), None, (2, 2), stack_size, CAPACITY, 8, horizon)
-  store = fixed_replay_buffer.FixedReplayBuffer(*arguments, gamma=0.5)
-  own = class_(*arguments, gamma=0.5, num_buffers=store.num_shards)
+  whole = fixed_replay_buffer.FixedReplayBuffer(*arguments, gamma=0.5)
+  own = class_(*arguments, gamma=0.5, num_buffers=len(whole._replay_indices))
   indices = own.valid_indices()
   expected = inner_indices(tmp_path, stack_size, horizon)
-  expected &= set(store.valid_indices().tolist())
+  expected &= set(whole.valid_indices().tolist())
   assert set(indices.tolist()) == expected and len(expected) > 40
   batch = own.sample_transition_batch(len(indices), indices)
   assert 0 < batch[TERMINAL].sum() < len(indices) / 4
   for name in (STATE, ACTION, REWARD, TERMINAL):
     np.testing.assert_array_equal(
-      batch[name], store.sample_transition_batch(len(indices), indices)[name]
+      batch[name], whole.sample_transition_batch(len(indices), indices)[name]
     )
 
 
@@ -261,7 +222,7 @@ def test_truncations_in_a_part_of_the_ring(tmp_path, first):
   from dopamine.labs.offline_rl import fixed_replay
 
   write_truncated_run(tmp_path, [6] * 20, 4, [True] * 20)
-  store = fixed_replay_buffer.FixedReplayBuffer(
+  whole = fixed_replay_buffer.FixedReplayBuffer(
     str(tmp_path), 1, (2, 2), 4, CAPACITY, 8
   )
   part = fixed_replay.JaxFixedReplayBuffer(
@@ -274,5 +235,5 @@ def test_truncations_in_a_part_of_the_ring(tmp_path, first):
     replay_transitions_start_index=first,
   )
   kept = range(first + 3, first + 20 - 1)
-  expected = [i - first for i in store.valid_indices() if i in kept]
+  expected = [i - first for i in whole.valid_indices() if i in kept]
   assert part.valid_indices().tolist() == expected and len(expected) > 5

@@ -140,34 +140,6 @@ def is_waiting(future):
   return not concurrent.futures.wait([future], timeout=0.3).done
 
 
-@pytest.mark.parametrize(
-  'settings',
-  [
-    {'start_early': True, 'seed': 1},
-    {'deterministic': False},  # the older name
-  ],
-)
-def test_sampling_may_start_with_one_shard_and_add_the_others(
-  data_dir, gate, settings
-):
-  future = in_thread(load, data_dir, **settings)
-  assert is_waiting(future)
-  gate.release()
-  buffer = future.result()
-  counts = [int(buffer.add_count)]
-  assert 0 < counts[0] < STEPS / 2
-  for _ in range(4):
-    indices = buffer.sample_transition_batch()[-1]
-    assert set(indices) <= set(buffer.valid_indices())
-    assert buffer.add_count == counts[-1]
-    gate.release()
-    while buffer.add_count == counts[-1]:
-      buffer.sample_index_batch(8)
-    counts.append(int(buffer.add_count))
-  assert counts[-1] == STEPS
-  assert counts == sorted(counts)
-
-
 @pytest.mark.parametrize('num_buffers', [None, 2])
 def test_the_drawn_shards_are_loaded_first(data_dir, gate, num_buffers):
   """Otherwise early batches would see a part of the data."""
@@ -184,24 +156,6 @@ def test_the_drawn_shards_are_loaded_first(data_dir, gate, num_buffers):
   again = buffer.sample_transition_batch()
   for array, other in zip(first, again, strict=True):
     np.testing.assert_array_equal(array, other)
-
-
-@pytest.mark.parametrize('subset', ['last_transitions(20)', 'shards(3)'])
-@pytest.mark.parametrize('start_early', [False, True])
-def test_a_subset_may_be_in_shards_that_arrive_last(
-  data_dir, gate, subset, start_early
-):
-  future = in_thread(load, data_dir, subset=subset, start_early=start_early)
-  for _ in range(5):
-    gate.release()
-    concurrent.futures.wait([future], timeout=0.1)
-  buffer = future.result()
-  assert buffer.add_count > 0
-  buffer._store.wait()
-  buffer.sample_index_batch(1)
-  gate.release(5)
-  whole = load(data_dir, subset=subset)
-  np.testing.assert_array_equal(buffer.valid_indices(), whole.valid_indices())
 
 
 # --- subsets ------------------------------------------------------------------

@@ -4,11 +4,10 @@ import functools
 import logging
 import os
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.fixed_replay.replay_memory import store_replay
+from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.report import __main__ as report
 from batch_rl.report import run_results
 from batch_rl.runs import checkpoints, evaluations, run_record
@@ -106,8 +105,8 @@ def test_stores_and_reports_are_local_and_file_systems_known(
   monkeypatch.chdir(tmp_path)
   cartpole.write_log(tmp_path / 'log')
   with pytest.raises(ValueError, match='ram://a/.* is remote'):
-    store_replay.open_store(
-      str(tmp_path / 'log'), [0], 'ram://a', 100, (4, 1), np.float64
+    fixed_replay_buffer.FixedReplayBuffer(
+      str(tmp_path / 'log'), 0, (4, 1), 1, 100, 8, cache_dir='ram://a'
     )
   assert report.main(['missing', '--out=ram://a']) == 2
   assert 'ram://a is remote' in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import random
-import threading
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ def assert_same_without_compiled_code(sampler, rows):
   """Asserts that compiled code makes batches, and the same as the reference."""
   assert sampler.wait_until_compiled()
   for frames in ('windows', 'stacks', None):
-    [compiled] = sampler._compiled_batches(rows, 1, frames)
+    [compiled] = sampler._compiled.make(rows, 1, frames)
     [expected] = sampler.reference(rows, 1, frames)
     for a, b in zip(compiled, expected, strict=True):
       a, b = np.asarray(a), np.asarray(b)
@@ -315,56 +314,21 @@ def test_batches_depend_on_seed_and_number_only(opened):
 # --- while shards are packed --------------------------------------------------
 
 
-def test_shards_are_drawn_from_once_they_are_packed(small, opened, gate):
+def test_draws_wait_for_the_shards(small, opened, gate):
   packing = store.Store(small.directory, pack=False)
   packing.start(first=[3, 1])
-  sampler = make_sampler(packing, horizon=2, seed=0)
-  assert sampler.num_transitions == 0
-  with pytest.raises(ValueError, match='No valid transition'):
-    sampler.draw(0, 1)
-  for count in range(1, 6):
-    gate.release()
-    packing.wait(count=count)
-    packed = set(packing.packed)
-    assert len(packed) == count
-    rows = [r for r, suffix in enumerate(small.shard_of) if suffix in packed]
-    expected = known_runs.transitions(small, rows, 4, 2, GAMMA)
-    rows = sampler.draw(count, 100)
-    assert sampler.valid_rows().tolist() == list(expected)
-    assert drawn_transitions(sampler, rows) == [expected[row] for row in rows]
-  whole = make_sampler(opened, horizon=2, seed=0)
-  assert_same(sampler.batch(9, 50), whole.batch(9, 50))
-
-
-def test_concurrent_refreshes_lose_no_shard(small, gate, monkeypatch):
-  """One thread is slow to index the first shards while another indexes all."""
-  packing = store.Store(small.directory)
-  gate.release(2)
-  packing.wait(count=2)
-  sampler = make_sampler(packing)
-  slow, may_end = threading.Event(), threading.Event()
-  original = packing.leading_padding
-
-  def leading_padding(suffix):
-    if threading.current_thread() is first and not slow.is_set():
-      slow.set()
-      may_end.wait(1)
-    return original(suffix)
-
-  monkeypatch.setattr(packing, 'leading_padding', leading_padding)
-  first = threading.Thread(target=sampler.refresh)
-  first.start()
-  assert slow.wait(10)
-  gate.release(3)
-  packing.wait()
-  second = threading.Thread(target=sampler.draw, args=(0, 8))
-  second.start()
-  second.join(0.5)  # it may wait for the first one
-  may_end.set()
-  first.join()
-  second.join()
-  sampler.draw(1, 8)
-  assert sampler.num_transitions == sum(small.is_step)
+  sampler = make_sampler(packing, seed=0)
+  with concurrent.futures.ThreadPoolExecutor(1) as thread:
+    for shards, count in ((None, 5), ([3, 1], 2)):
+      sampler.restrict(shards)
+      batch = thread.submit(sampler.batch, 9, 50)
+      if shards is None:
+        gate.release(count - 1)
+        assert not concurrent.futures.wait([batch], timeout=0.1).done
+        gate.release()
+      other = make_sampler(opened, seed=0)
+      other.restrict(shards)
+      assert_same(batch.result(60), other.batch(9, 50))
 
 
 def test_hash_and_subset_are_known_before_frames_are_packed(small, gate):
@@ -377,18 +341,4 @@ def test_hash_and_subset_are_known_before_frames_are_packed(small, gate):
   late = make_sampler(packing, subset='first_transitions(77)')
   assert known == (early.subset_hash(), early.num_trajectories)
   assert known == (late.subset_hash(), late.num_trajectories)
-  early.refresh()
   assert early.num_transitions == late.num_transitions == 77
-
-
-@pytest.mark.parametrize('weighting', ['trajectories', 'returns'])
-def test_weighted_batches_have_the_drawn_rows(opened, weighting):
-  """`sequences_test` has the distribution of the draws."""
-  sampler = make_sampler(opened, weighting=weighting, seed=1)
-  assert sampler.wait_until_compiled()
-  uniform = make_sampler(opened, seed=1)
-  for number, batch in enumerate(sampler.batches(3, 8, 3), 3):
-    rows = sampler.draw(number, 8)
-    assert sampler.is_valid(rows).all()
-    assert rows.tolist() != uniform.draw(number, 8).tolist()
-    np.testing.assert_array_equal(batch.rows, rows)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import strategies as st
 
 from batch_rl.dataset.sampling import sequences
-from batch_rl.dataset.store import store
 from batch_rl.tests import interchange_runs, known_runs, ring_logs
 from batch_rl.tests.known_runs import open_store, write_run
 
@@ -143,13 +142,12 @@ def test_no_step_is_outside_the_subset(run, opened, count, from_end):
   assert_is_as_expected(sampler, run, run.suffixes, selected.tolist())
 
 
-def test_shards_join_as_they_are_packed(run):
-  opened = store.Store(run.directory, pack=False)
+def test_shards_join_once_they_are_drawn_from(run, opened):
   sampler = make(opened, 4, 2, seed=0)
+  sampler.restrict([])
   with pytest.raises(ValueError, match='No step of a trajectory in'):
     sampler.batch(0, 4)
-  opened.start()
-  opened.wait()
+  sampler.restrict(None)
   sampler.batch(0, 4)
   assert sampler.num_trajectories == len(LENGTHS)
   assert_is_as_expected(sampler, run, run.suffixes)
@@ -212,59 +210,18 @@ def test_complete_trajectories_have_all_their_rows(tmp_path):
 # --- draws --------------------------------------------------------------------
 
 
-def probabilities(run, weighting, temperature):
-  """Returns the probability of each row, by a loop."""
-  kept = range(len(run.rows))
-  every = [
-    [row for row in rows if run.is_step[row]]
-    for rows, _ in trajectories_of(run, kept)
-  ]
-  returns = [sum(run.rows[row].reward for row in rows) for rows in every]
-  lowest, highest = min(returns), max(returns)
-  weights = {}
-  for rows, total in zip(every, returns, strict=True):
-    for row in rows:
-      weights[row] = {
-        'steps': 1.0,
-        'trajectories': 1 / len(rows),
-        'returns': np.exp((total - lowest) / (highest - lowest) / temperature),
-      }[weighting]
-  return {row: w / sum(weights.values()) for row, w in weights.items()}
+def test_steps_are_drawn_uniformly(run, opened):
+  steps, draws = np.flatnonzero(run.is_step), 200_000
+  sampler = make(opened, seed=1)
+  assert sampler.steps().tolist() == steps.tolist()
+  found = np.bincount(sampler.draw(0, draws), minlength=len(run.rows))[steps]
+  mean = draws / len(steps)
+  assert (np.abs(found - mean) < 5 * np.sqrt(mean)).all()
 
 
-@pytest.mark.parametrize(
-  ('weighting', 'temperature'),
-  [('steps', 0.1), ('trajectories', 0.1), ('returns', 0.1), ('returns', 2.0)],
-)
-def test_steps_are_drawn_with_their_probabilities(
-  run, opened, weighting, temperature
-):
-  sampler = make(opened, weighting=weighting, temperature=temperature, seed=1)
-  expected, draws = probabilities(run, weighting, temperature), 200_000
-  assert sampler.steps().tolist() == list(expected)
-  rows = sampler.draw(0, draws)
-  found = np.bincount(rows, minlength=len(run.rows))[list(expected)]
-  mean = draws * np.array(list(expected.values()))
-  assert mean.sum() == pytest.approx(draws)
-  assert (np.abs(found - mean) < 5 * np.sqrt(mean) + 1).all()
-
-
-def test_low_temperatures_draw_the_best_trajectories(run, opened):
-  rows = make(opened, weighting='returns', temperature=1e-300).draw(0, 99)
-  expected = probabilities(run, 'returns', 1e-2)
-  assert all(expected[row] > 1e-3 for row in rows.tolist())
-
-
-@pytest.mark.parametrize(
-  ('weighting', 'rows'),
-  [
-    ('steps', [169, 148, 11, 22, 134, 135]),
-    ('trajectories', [141, 161, 3, 18, 109, 110]),
-    ('returns', [92, 73, 102, 90, 73, 98]),
-  ],
-)
-def test_the_draws_of_a_seed_never_change(opened, weighting, rows):
-  assert make(opened, weighting=weighting, seed=1).draw(5, 6).tolist() == rows
+def test_the_draws_of_a_seed_never_change(opened):
+  rows = [169, 148, 11, 22, 134, 135]
+  assert make(opened, seed=1).draw(5, 6).tolist() == rows
 
 
 @pytest.mark.parametrize(
@@ -273,8 +230,6 @@ def test_the_draws_of_a_seed_never_change(opened, weighting, rows):
     ('length', 0),
     ('stack_size', 1.5),
     ('gamma', 1.01),
-    ('weighting', 'return'),
-    ('temperature', 0),
   ],
 )
 def test_wrong_arguments(opened, name, value):

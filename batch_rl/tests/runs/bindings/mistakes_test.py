@@ -85,7 +85,7 @@ def refusal(capsys, binding, path=CONFIG):
     (f'{GAME}.game_name=""', "'Pong'"),
     (f'{GAME}.sticky_actions="False"', 'True or False'),
     ('FixedReplayBuffer.subset=0.1', 'text in quotes'),
-    ('FixedReplayBuffer.deterministic=1', 'or None'),
+    ('WrappedFixedReplayBuffer.stack_on_device=1', 'or None'),
     ('RainbowAgent.vmin=0.0', 'other than 0'),
     (f'{AGENT}.terms="CQL"', 'a list'),
     (f'heads=0\n{AGENT}.num_heads=%heads', '%heads, which is 0,'),
