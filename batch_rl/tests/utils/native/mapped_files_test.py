@@ -37,7 +37,6 @@ def test_threads_and_forked_processes_have_their_own_files():
   sizes = [0, 300_000, 1, 1 << 22, 100] * 20
   with concurrent.futures.ThreadPoolExecutor(4) as threads:
     list(threads.map(write, sizes))
-    assert memory_files() <= before + 4
   assert os.waitpid(child, 0)[1] == 0
   assert memory_files() <= before
 
