@@ -206,7 +206,7 @@ class _Verification:
   def _place(self) -> None:
     """Determines which rows each shard adds to the run, and which are missing."""
     lengths = [
-      [h.shape[0] for h in checks.headers.values() if h.ndim]
+      [header.rows for header in checks.headers.values()]
       for checks in self._shards
     ]
     every = sum(lengths, [])

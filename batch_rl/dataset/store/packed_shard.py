@@ -134,10 +134,6 @@ def open_packed(
       raise ValueError(f'it is shard {description["suffix"]}')
     if description['block_rows'] != BLOCK_ROWS:
       raise ValueError(f'it has {description["block_rows"]} rows in a block')
-    if 'running_crc32' not in description:
-      raise ValueError(
-        'it is of an earlier version, without checksums: convert the run again'
-      )
     size = os.path.getsize(binary_path)
     if size != description['bytes']:
       raise ValueError(f'it has {size} bytes, expected {description["bytes"]}')
@@ -253,7 +249,7 @@ def is_fresh(packed: PackedShard, data_dir: str) -> bool:
   copy, hashes are compared.
 
   Args:
-    packed: Packed shard; its `sources` get the times of files with equal hashes.
+    packed: Packed shard.
     data_dir: Directory of the shards.
 
   Raises:
@@ -266,23 +262,10 @@ def is_fresh(packed: PackedShard, data_dir: str) -> bool:
       found = files.stat(path)
       if found['bytes'] != source['bytes']:
         return False
-      if found['mtime_ns'] != source['mtime_ns']:
-        if files.sha256(path) != source['sha256']:
-          return False
-        source['mtime_ns'] = found['mtime_ns']
+      is_newer = found['mtime_ns'] != source['mtime_ns']
+      if is_newer and files.sha256(path) != source['sha256']:
+        return False
     except (OSError, ValueError) as error:
       _raise_failed_read(error, path)
       raise ValueError(f'{path} cannot be read: {error}') from error
   return True
-
-
-def rewrite_sources(directory: str, packed: PackedShard) -> None:
-  """Writes `sources` again, so that the next start need not hash the files.
-
-  Args:
-    directory: Directory of the store; the caller holds its lock.
-    packed: Packed shard in it.
-  """
-  path = paths(directory, packed.columns.suffix)[1]
-  description = _read_description(path) | {'sources': packed.columns.sources}
-  files.write_json(path, files.with_hash(description))

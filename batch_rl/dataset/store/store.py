@@ -161,7 +161,7 @@ class Store(packer.PackedRun):
     if self._directory is None:
       return 'start again'
     if self._is_converted:
-      return self._directory.remedy('delete it and ')
+      return f'delete it and {self._directory.remedy}'
     return 'delete it and start again'
 
   @property
