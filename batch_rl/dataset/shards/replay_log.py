@@ -188,8 +188,8 @@ class ReplayLog:
         another log. The transition is not logged then.
       OSError: If the shards cannot be written.
     """
-    observation = transition_checks.check_observation(
-      observation, self._shape, self._dtype
+    observation = transition_checks.check_value(
+      'observation', observation, self._shape, self._dtype
     )
     action = transition_checks.check_action(action)
     reward = transition_checks.check_reward(reward)

@@ -105,8 +105,8 @@ def read(data_dir: str, suffix: int) -> Columns:
   paths = {name: shard_files.path(data_dir, name, suffix) for name in names}
   digests = {name: hashlib.sha256() for name in names}
   frames = shard_reader.read_headers(data_dir, suffix)['observation']
-  sources = {
-    os.path.basename(path): files.stat(path) for path in paths.values()
+  sources: dict[str, dict[str, Any]] = {
+    os.path.basename(path): {**files.stat(path)} for path in paths.values()
   }
   arrays = shard_reader.read_shard(data_dir, suffix, names, digests)
   for name, path in paths.items():
