@@ -138,7 +138,7 @@ def sync(path: str) -> None:
 
 
 def stat(path: str) -> dict[str, int]:
-  """Returns the size and modification time of a local or remote file.
+  """Returns the size and modification time of a local file.
 
   Returns:
     `{'bytes': size, 'mtime_ns': time of the last change in nanoseconds}`.
@@ -147,16 +147,10 @@ def stat(path: str) -> dict[str, int]:
     ValueError: If the file cannot be read.
   """
   try:
-    if is_remote(path):
-      with remote_errors(path) as tf:
-        if not tf.io.gfile.exists(path):
-          raise ValueError(f'{path} does not exist.')
-        remote = tf.io.gfile.stat(path)
-        return {'bytes': remote.length, 'mtime_ns': remote.mtime_nsec}
-    local = os.stat(path)
-    return {'bytes': local.st_size, 'mtime_ns': local.st_mtime_ns}
+    found = os.stat(path)
   except OSError as error:
     raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
+  return {'bytes': found.st_size, 'mtime_ns': found.st_mtime_ns}
 
 
 def sha256(path: str) -> str:

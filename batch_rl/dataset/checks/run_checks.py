@@ -61,7 +61,7 @@ def verify(data_dir: str, title: str = '') -> Report:
   """Reads every file of a run and checks it against the format and the manifest.
 
   Args:
-    data_dir: Directory of the shards, local or remote.
+    data_dir: Directory of the shards.
     title: Title of the progress bar.
 
   Raises:
@@ -116,7 +116,7 @@ class _Verification:
   def __init__(self, data_dir: str):
     self._data_dir = data_dir
     self._names = set(files.list_directory(data_dir))
-    suffixes = shard_files.list_suffixes(data_dir, complete=False)
+    suffixes = list(shard_files.missing_files(data_dir))
     self._bar: Any = None
     self._stopped = threading.Event()
     self._shards = [

@@ -96,12 +96,8 @@ class IncomingShards:
 
   def complete_suffixes(self) -> list[int]:
     """Returns the numbers of the shards with all their files in place."""
-    names = set(os.listdir(self.data_dir))
-    return [
-      suffix
-      for suffix in shard_files.list_suffixes(self.data_dir, complete=False)
-      if names >= {shard_files.file_name(n, suffix) for n in shard_files.FILES}
-    ]
+    shards = shard_files.missing_files(self.data_dir)
+    return [suffix for suffix, missing in shards.items() if not missing]
 
   def accept(
     self,
@@ -184,14 +180,14 @@ class IncomingShards:
 
 def manifest_files(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
   """Returns a manifest's records of shard files, by name."""
-  records = {}
+  records: dict[str, Any] = {}
   for entry in manifests.look_up(manifest, 'shards', kind=list) or []:
-    for name, record in (
-      manifests.look_up(entry, 'files', kind=dict) or {}
-    ).items():
-      if shard_files.suffix_of(name) is not None and isinstance(record, dict):
-        records[name] = record
-  return records
+    records |= manifests.look_up(entry, 'files', kind=dict) or {}
+  return {
+    name: record
+    for name, record in records.items()
+    if shard_files.suffix_of(name) is not None and isinstance(record, dict)
+  }
 
 
 def recorded_files(data_dir: str) -> dict[str, dict[str, Any]]:

@@ -350,7 +350,7 @@ class ReplayLog:
     self._open_writer()
 
   def _remove_shards_from(self, suffix: int) -> None:
-    for other in shard_files.list_suffixes(self.directory, complete=False):
+    for other in shard_files.missing_files(self.directory):
       if other >= suffix:
         for name in shard_files.FILES:
           with contextlib.suppress(FileNotFoundError):

@@ -12,8 +12,7 @@ from shard 0) and then rows `0 ... capacity - 2`. In the final, partial shard
 
 Files are not trusted: pickles are refused, and every length and checksum is verified.
 The size in a header is compared with the size of the file, because a few kB of zeros
-could otherwise claim gigabytes. An error is one line that names the file. Remote paths
-(`gs://...`) are read through `tf.io.gfile`; TensorFlow is imported only for them.
+could otherwise claim gigabytes. An error is one line that names the file.
 """
 
 import contextlib
@@ -132,7 +131,7 @@ def read_array(path: str, digest: Any = None) -> np.ndarray:
   A file with the name of a column or a counter must be of the format.
 
   Args:
-    path: Local or remote path of the file.
+    path: Path of the file.
     digest: `hashlib` object to update with the file's bytes, if any.
 
   Raises:
@@ -140,7 +139,7 @@ def read_array(path: str, digest: Any = None) -> np.ndarray:
     ReadError: If the file cannot be read at the moment.
   """
   with _open(path, digest) as raw, _one_line_errors(path):
-    header, chunks = _read_chunks(raw, path, _size(path))
+    header, chunks = _read_chunks(raw, path, os.path.getsize(path))
     out = np.empty((header.rows, *header.shape[1:]), header.dtype)
     for start, chunk in chunks:
       out[start : start + len(chunk)] = chunk
@@ -158,7 +157,7 @@ def read_header(path: str) -> 'Header':
     ReadError: If the file cannot be read at the moment.
   """
   with _open(path) as raw, _one_line_errors(path):
-    return _read_chunks(raw, path, _size(path))[0]
+    return _read_chunks(raw, path, os.path.getsize(path))[0]
 
 
 def iterate_rows(
@@ -169,7 +168,7 @@ def iterate_rows(
   """Yields a file's rows in chunks of a few MB.
 
   Args:
-    path: Local or remote path of a gzipped `.npy`.
+    path: Path of a gzipped `.npy`.
     rows: Number of rows to read from a file that may still grow; None reads and
       verifies the whole file.
     digest: `hashlib` object to update with the file's bytes, if any.
@@ -182,7 +181,7 @@ def iterate_rows(
     ReadError: If the file cannot be read at the moment.
   """
   with _open(path, digest) as raw, _one_line_errors(path):
-    size = _size(path) if rows is None else None
+    size = os.path.getsize(path) if rows is None else None
     _, chunks = _read_chunks(raw, path, size, rows)
     yield from chunks
 
@@ -276,7 +275,7 @@ def _read_chunks(
   Args:
     raw: Binary stream of the file.
     path: Path of the file, whose name may be that of a column or a counter.
-    size: Size of the file in bytes; None if it is unknown, or still grows.
+    size: Size of the file in bytes; None if it still grows.
     stop: Number of rows to read; None for all.
   """
   stream = igzip.GzipFile(fileobj=raw, mode='rb')
@@ -313,38 +312,17 @@ def _one_line_errors(path: str) -> Iterator[None]:
   except MemoryError:
     raise
   except Exception as error:
-    if _is_failed_read(error, path):
-      raise ReadError(
-        f'{path} cannot be read: {files.reason(error)}.'
-      ) from error
+    # A file that is not gzip raises an OSError without a number.
+    if isinstance(error, OSError) and error.errno is not None:
+      raise ReadError(f'{path} cannot be read: {error.strerror}.') from error
     # A damaged file can raise zlib.error, EOFError, UnicodeDecodeError and others.
     reason = ' '.join(str(error).split()) or type(error).__name__
     raise ValueError(f'{path} is damaged: {reason}.') from error
 
 
-def _is_failed_read(error: Exception, path: str) -> bool:
-  if files.is_remote(path):
-    import tensorflow as tf
-
-    if isinstance(error, tf.errors.OpError):
-      return True
-  # A file that is not gzip raises an OSError without a number.
-  return isinstance(error, OSError) and error.errno is not None
-
-
 def _open(path: str, digest: Any = None) -> Any:
-  if files.is_remote(path):
-    with files.remote_errors(path) as tf:
-      if not tf.io.gfile.exists(path):
-        raise ValueError(f'{path} does not exist.')
-    return files.HashedFile(tf.io.gfile.GFile(path, 'rb'), digest)
   try:
     file = open(path, 'rb')
   except OSError as error:
     raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
   return file if digest is None else files.HashedFile(file, digest)
-
-
-def _size(path: str) -> int | None:
-  """Returns the size of a local file in bytes; None for a remote one."""
-  return None if files.is_remote(path) else os.path.getsize(path)

@@ -4,7 +4,6 @@ import concurrent.futures
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import psutil
@@ -80,7 +79,7 @@ class PackedRun(frame_blocks.RunFrames):
     self._thread: threading.Thread | None = None
     self._is_converted = store_directory.is_store(data_dir)
     path = data_dir if self._is_converted else directory
-    self._directory: Any = (
+    self._directory = (
       store_directory.StoreDirectory(path, preload) if path else None
     )
     available = store_directory.list_shards(data_dir, skip_damaged)
@@ -107,7 +106,7 @@ class PackedRun(frame_blocks.RunFrames):
       self._advice(),
     )
     for suffix, (_, packed) in zip(self.suffixes, opened, strict=True):
-      if packed is not None:
+      if packed is not None and self._directory is not None:
         self.add(suffix, packed, self._directory.dictionary)
     if pack:
       self.start()

@@ -29,9 +29,7 @@ _VERSION = 1
 
 def is_store(directory: str) -> bool:
   """Returns whether a directory is a store rather than a run's shards."""
-  return not files.is_remote(directory) and os.path.exists(
-    os.path.join(directory, _FILE_NAME)
-  )
+  return os.path.exists(os.path.join(directory, _FILE_NAME))
 
 
 def find_data(run_dir: str) -> str:
@@ -103,11 +101,8 @@ def in_cache(cache_dir: str, data_dir: str) -> str | None:
 
 
 def absolute(path: str) -> str:
-  """Returns the absolute path of a local directory, with links resolved.
-
-  A remote path is returned unchanged.
-  """
-  return path if files.is_remote(path) else os.path.realpath(path)
+  """Returns the absolute path of a directory, with links resolved."""
+  return os.path.realpath(path)
 
 
 class StoreDirectory:
