@@ -17,15 +17,21 @@ TEMPORARY = '.tmp'
 
 
 @contextlib.contextmanager
-def remote_errors(path: str) -> Iterator[Any]:
-  """Yields TensorFlow, and raises its errors as a ValueError with the path."""
+def remote_errors(
+  path: str, kind: type[Exception] = ValueError, verb: str = 'read'
+) -> Iterator[Any]:
+  """Yields TensorFlow, and raises its errors as another kind, with the path."""
   import tensorflow as tf
 
   try:
     yield tf
   except tf.errors.OpError as error:
-    message = ' '.join(str(error.message).split())
-    raise ValueError(f'{path} cannot be read: {message}.') from error
+    raise kind(f'{path} cannot be {verb}: {reason(error)}.') from error
+
+
+def remote_writes(path: str) -> contextlib.AbstractContextManager[Any]:
+  """Yields TensorFlow, and raises its errors as an OSError with the path."""
+  return remote_errors(path, OSError, 'written')
 
 
 def reason(error: Exception) -> str:
@@ -201,17 +207,6 @@ def format_names(names: Collection[str]) -> str:
   """Formats the names in a directory for a message: at most eight, sorted."""
   shown = ', '.join(sorted(names)[:8]) or 'nothing'
   return f'{shown}, ...' if len(names) > 8 else shown
-
-
-@contextlib.contextmanager
-def remote_writes(path: str) -> Iterator[Any]:
-  """Yields TensorFlow, and raises its errors as an OSError with the path."""
-  import tensorflow as tf
-
-  try:
-    yield tf
-  except tf.errors.OpError as error:
-    raise OSError(f'{path} cannot be written: {reason(error)}') from error
 
 
 def exists(path: str) -> bool:

@@ -52,11 +52,7 @@ class Placement:
 
 def in_time_order(array: np.ndarray, placement: Placement) -> np.ndarray:
   """Returns the rows of a ring that its shard adds to the run, oldest first."""
-  end = placement.start + placement.rows
-  over = max(end - placement.capacity, 0)
-  if not over:
-    return array[placement.start : end]
-  return np.concatenate([array[placement.start :], array[:over]])
+  return np.roll(array, -placement.start, axis=0)[: placement.rows]
 
 
 def stitch(

@@ -6,7 +6,6 @@ The compressed frames (`frame_blocks`) are in memory or in a memory-mapped direc
 directory may be a cache beside the shards, or replace them (`convert`).
 """
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -145,8 +144,9 @@ def convert(
 ) -> Store:
   """Converts a run's shards to a store that can be used in their place.
 
-  Shards already packed are kept, so an interrupted conversion continues. Shards that
-  it still lacked, and that the run no longer has, are left out.
+  Shards already packed are kept, so an interrupted conversion continues, and one that
+  another process has begun is waited for. Shards that it still lacked, and that the
+  run no longer has, are left out.
 
   Args:
     data_dir: Directory of the shards (`<run>/replay_logs`).
@@ -158,8 +158,8 @@ def convert(
     The store.
 
   Raises:
-    ValueError: If a shard is damaged, or the directory has other content, cannot
-      be written, or is being written by another process.
+    ValueError: If a shard is damaged, or the directory has other content or cannot
+      be written.
   """
   if store_directory.is_store(data_dir):
     raise ValueError(f'{data_dir} is a store already.')
@@ -167,12 +167,6 @@ def convert(
     raise ValueError(f'The name of the store for {data_dir} is empty.')
   target = store_directory.StoreDirectory(directory)
   target.check_empty_or_of(data_dir)
-  if os.path.exists(directory):
-    # A conversion does not wait for another, as a cache does.
-    lock = target.try_lock()
-    if lock is None:
-      raise ValueError(f'{directory} is being written by {target.lock_holder}.')
-    lock.close()
   made = Store(
     data_dir, directory=directory, progress=progress, made_by=made_by
   )
