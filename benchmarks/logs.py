@@ -58,6 +58,7 @@ def columns(game: str) -> dict[str, np.ndarray]:
   parts = []
   for suffix in shard_files.list_suffixes(data_dir):
     loaded = shard_reader.read_shard(data_dir, suffix)
-    order = stitching.time_order(loaded.add_count, loaded.capacity)
-    parts.append({name: c[order] for name, c in loaded.columns.items()})
+    capacity = len(loaded['terminal'])
+    order = stitching.time_order(int(loaded['add_count']), capacity)
+    parts.append({name: loaded[name][order] for name in shard_files.COLUMNS})
   return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}

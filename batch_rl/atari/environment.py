@@ -76,7 +76,7 @@ class AtariEnvironment(ale_env.AtariEnv):
 )
 def make_atari(
   game: str,
-  rom_set: str | os.PathLike[str] = 'auto',
+  rom_set: str = 'auto',
   repeat_action_probability: float = 0.25,
   max_num_frames_per_episode: int = 108_000,
   seed: int | None = None,
@@ -85,8 +85,7 @@ def make_atari(
 
   Args:
     game: Name of the game, e.g. `Pong` or `montezuma_revenge`.
-    rom_set: ROM set: 'auto', 'legacy', 'current' or a directory; see
-      `roms.find_rom`.
+    rom_set: ROM set: 'auto', 'legacy' or 'current'; see `roms.find_rom`.
     repeat_action_probability: Probability, at each frame, that the emulator repeats
       the previous action.
     max_num_frames_per_episode: Number of emulator frames, 4 an agent step, after
@@ -218,7 +217,7 @@ def make_resumable(environment: Any) -> Any:
 def make_vector_environment(
   game: str,
   num_envs: int,
-  rom_set: str | os.PathLike[str] | None = None,
+  rom_set: str | None = None,
   repeat_action_probability: float = 0.25,
   max_num_frames_per_episode: int = 108_000,
   seed: int | None = None,

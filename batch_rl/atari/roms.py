@@ -30,8 +30,7 @@ class Rom:
   Attributes:
     game: CamelCase name as in Gymnasium's ids and the dataset's folders, e.g.
       `MontezumaRevenge`.
-    rom_set: Set of the file, 'legacy' or 'current'. A file from a directory has the
-      set of its md5, 'legacy' if both sets have it.
+    rom_set: Set of the file, 'legacy' or 'current'.
     md5: Hexadecimal md5 of the file.
     path: Path of the file, `<rom id>.bin`.
   """
@@ -78,7 +77,7 @@ def md5s(game: str) -> dict[str, str]:
   return dict(_table()[_rom_id(game)])
 
 
-def find_rom(game: str, rom_set: str | os.PathLike[str] = 'auto') -> Rom:
+def find_rom(game: str, rom_set: str = 'auto') -> Rom:
   """Finds a game's ROM and checks its md5.
 
   Args:
@@ -88,8 +87,7 @@ def find_rom(game: str, rom_set: str | os.PathLike[str] = 'auto') -> Rom:
         BATCH_RL_LEGACY_ROMS, or else from the installed `atari_py` package;
       'current': the ROM of the `ale_py` package;
       'auto': 'legacy' if its ROM is found, else 'current' if both sets have the same
-        file or the game has no legacy ROM;
-      a directory: its `<rom id>.bin`, of either set.
+        file or the game has no legacy ROM.
 
   Raises:
     ValueError: If the game is unknown, the ROM is missing, its md5 is unexpected, or
@@ -107,10 +105,11 @@ def find_rom(game: str, rom_set: str | os.PathLike[str] = 'auto') -> Rom:
         f"{_how_to_get_legacy(rom_id)} To use ale-py's ROM anyway, choose "
         "rom_set='current' (gin: make_atari.rom_set = 'current')."
       )
-  rom_set = str(rom_set)
-  # A set has one md5 for the game; a directory may hold either set's file.
-  md5s = {rom_set: md5s[rom_set]} if rom_set in md5s else md5s
-  if not any(md5s.values()):
+  if rom_set not in md5s:
+    raise ValueError(
+      f"rom_set={rom_set!r} is not 'auto', 'legacy' or 'current'."
+    )
+  if not md5s[rom_set]:
     raise ValueError(
       f"atari-py 0.2.5 had no ROM of {game}: choose rom_set='current'."
     )
@@ -121,14 +120,12 @@ def find_rom(game: str, rom_set: str | os.PathLike[str] = 'auto') -> Rom:
       + _how_to_get_legacy(rom_id)
     )
   md5 = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-  for name, expected in md5s.items():
-    if md5 == expected:
-      return Rom(game, name, md5, path)
-  raise ValueError(
-    f'{path} has md5 {md5}, which is not the ROM of {game} '
-    f'({" or ".join(filter(None, md5s.values()))}): replace the file or '
-    'choose another rom_set.'
-  )
+  if md5 != md5s[rom_set]:
+    raise ValueError(
+      f'{path} has md5 {md5}, which is not the {rom_set} ROM of {game} '
+      f'({md5s[rom_set]}): replace the file or choose another rom_set.'
+    )
+  return Rom(game, rom_set, md5, path)
 
 
 def _how_to_get_legacy(rom_id: str) -> str:
@@ -139,25 +136,19 @@ def _how_to_get_legacy(rom_id: str) -> str:
 
 
 def _file(rom_id: str, rom_set: str) -> pathlib.Path | None:
-  """Returns the ROM file of a set or a directory; None if there is none."""
-  named = rom_set
-  if rom_set == 'legacy':
-    named = os.environ.get(LEGACY_ROMS_VARIABLE) or rom_set
-  if named in _PACKAGE_FOLDERS:
-    package, folder = _PACKAGE_FOLDERS[named]
+  """Returns the ROM file of a set; None if there is none."""
+  named = os.environ.get(LEGACY_ROMS_VARIABLE)
+  if rom_set == 'legacy' and named:
+    directory = pathlib.Path(named).expanduser()
+    if not directory.is_dir():
+      raise ValueError(f'{LEGACY_ROMS_VARIABLE}={named!r} is not a directory.')
+  else:
+    package, folder = _PACKAGE_FOLDERS[rom_set]
     # Importing atari_py would load a second emulator.
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
       return None
     directory = pathlib.Path(spec.submodule_search_locations[0], folder)
-  else:
-    directory = pathlib.Path(named).expanduser()
-    if not directory.is_dir():
-      raise ValueError(
-        f"rom_set={rom_set!r} is not 'auto', 'legacy', 'current' or a directory."
-        if named == rom_set
-        else f'{LEGACY_ROMS_VARIABLE}={named!r} is not a directory.'
-      )
   path = directory / f'{rom_id}.bin'
   return path if path.is_file() else None
 

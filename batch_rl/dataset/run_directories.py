@@ -144,7 +144,7 @@ def describe_runs(runs: list[RunDirectory]) -> list[dict[str, Any]]:
 
 
 def _describe(run: RunDirectory) -> dict[str, Any]:
-  suffixes, rows, size = None, None, None
+  suffixes, rows = None, None
   manifest: dict[str, Any] = {}
   with contextlib.suppress(ValueError):  # `verify` reports a damaged manifest.
     manifest = manifests.read(run.data_dir)
@@ -153,13 +153,11 @@ def _describe(run: RunDirectory) -> dict[str, Any]:
     if run.is_store:
       suffixes = store_directory.StoreDirectory(run.data_dir).shards()
     else:
-      suffixes = shard_files.list_suffixes(run.data_dir, complete=False)
-      if not files.is_remote(run.data_dir):
-        placements, _ = stitching.place(run.data_dir, suffixes)
-        rows = sum(placement.rows for placement in placements)
-  if not files.is_remote(run.data_dir):
-    with os.scandir(run.data_dir) as entries:
-      size = sum(entry.stat().st_size for entry in entries if entry.is_file())
+      suffixes = list(shard_files.missing_files(run.data_dir))
+      placements, _ = stitching.place(run.data_dir, suffixes)
+      rows = sum(placement.rows for placement in placements)
+  with os.scandir(run.data_dir) as entries:
+    size = sum(entry.stat().st_size for entry in entries if entry.is_file())
   return {
     'game': run.game_in(manifest),
     'run': run.name,

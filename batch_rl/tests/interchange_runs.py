@@ -22,7 +22,7 @@ def sample_rows(count):
   name = shard_files.file_name('observation', 0)
   chunks = shard_reader.iterate_rows(f'{logs}/{name}', count + 3)
   frames = np.concatenate([chunk.copy() for _, chunk in chunks])
-  others = shard_reader.read_shard(logs, 0, ('action', 'reward')).columns
+  others = shard_reader.read_shard(logs, 0, ('action', 'reward'))
   rows = slice(3, count + 3)  # without the padding
   return frames[rows], others['action'][rows], others['reward'][rows]
 

@@ -90,10 +90,11 @@ def read_columns(directory):
   parts = []
   for suffix in shard_files.list_suffixes(str(directory)):
     loaded = shard_reader.read_shard(str(directory), suffix)
-    last = [loaded.capacity - 1] if suffix else []
-    parts.append((loaded, [*last, *range(loaded.add_count % loaded.capacity)]))
+    capacity = len(loaded['terminal'])
+    last = [capacity - 1] if suffix else []
+    parts.append((loaded, [*last, *range(loaded['add_count'] % capacity)]))
   return {
-    name: np.concatenate([loaded.columns[name][rows] for loaded, rows in parts])
+    name: np.concatenate([loaded[name][rows] for loaded, rows in parts])
     for name in shard_files.COLUMNS
   }
 

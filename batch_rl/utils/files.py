@@ -17,15 +17,21 @@ TEMPORARY = '.tmp'
 
 
 @contextlib.contextmanager
-def remote_errors(path: str) -> Iterator[Any]:
-  """Yields TensorFlow, and raises its errors as a ValueError with the path."""
+def remote_errors(
+  path: str, kind: type[Exception] = ValueError, verb: str = 'read'
+) -> Iterator[Any]:
+  """Yields TensorFlow, and raises its errors as another kind, with the path."""
   import tensorflow as tf
 
   try:
     yield tf
   except tf.errors.OpError as error:
-    message = ' '.join(str(error.message).split())
-    raise ValueError(f'{path} cannot be read: {message}.') from error
+    raise kind(f'{path} cannot be {verb}: {reason(error)}.') from error
+
+
+def remote_writes(path: str) -> contextlib.AbstractContextManager[Any]:
+  """Yields TensorFlow, and raises its errors as an OSError with the path."""
+  return remote_errors(path, OSError, 'written')
 
 
 def reason(error: Exception) -> str:
@@ -138,7 +144,7 @@ def sync(path: str) -> None:
 
 
 def stat(path: str) -> dict[str, int]:
-  """Returns the size and modification time of a local or remote file.
+  """Returns the size and modification time of a local file.
 
   Returns:
     `{'bytes': size, 'mtime_ns': time of the last change in nanoseconds}`.
@@ -147,16 +153,10 @@ def stat(path: str) -> dict[str, int]:
     ValueError: If the file cannot be read.
   """
   try:
-    if is_remote(path):
-      with remote_errors(path) as tf:
-        if not tf.io.gfile.exists(path):
-          raise ValueError(f'{path} does not exist.')
-        remote = tf.io.gfile.stat(path)
-        return {'bytes': remote.length, 'mtime_ns': remote.mtime_nsec}
-    local = os.stat(path)
-    return {'bytes': local.st_size, 'mtime_ns': local.st_mtime_ns}
+    found = os.stat(path)
   except OSError as error:
     raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
+  return {'bytes': found.st_size, 'mtime_ns': found.st_mtime_ns}
 
 
 def sha256(path: str) -> str:
@@ -207,17 +207,6 @@ def format_names(names: Collection[str]) -> str:
   """Formats the names in a directory for a message: at most eight, sorted."""
   shown = ', '.join(sorted(names)[:8]) or 'nothing'
   return f'{shown}, ...' if len(names) > 8 else shown
-
-
-@contextlib.contextmanager
-def remote_writes(path: str) -> Iterator[Any]:
-  """Yields TensorFlow, and raises its errors as an OSError with the path."""
-  import tensorflow as tf
-
-  try:
-    yield tf
-  except tf.errors.OpError as error:
-    raise OSError(f'{path} cannot be written: {reason(error)}') from error
 
 
 def exists(path: str) -> bool:

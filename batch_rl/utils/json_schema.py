@@ -97,26 +97,22 @@ def check(value: Any, schema: Any, name: str = '') -> None:
 
 
 def _check_simple(value: Any, schema: Any, name: str) -> None:
+  expected = _NAMES.get(schema, '')
   if isinstance(schema, range):
     matches = type(value) is int and value in schema
     expected = f'an integer from {schema[0]} to {schema[-1]}'
-  else:
-    matches = _is_of_type(value, schema)
-    expected = _NAMES.get(schema, '')
-  if not matches:
-    raise ValueError(f'{name or "it"} is {reprlib.repr(value)}, not {expected}')
-
-
-def _is_of_type(value: Any, kind: Any) -> bool:
-  if kind is int:
-    return type(value) is int
-  if kind in (float, numbers.Real):
-    if kind is numbers.Real and type(value) is float:
-      return True
+  elif schema is int:
+    matches = type(value) is int
+  elif schema is numbers.Real and type(value) is float:
+    matches = True
+  elif schema in (float, numbers.Real):
     # NaN and integers without a float are outside.
     limit = sys.float_info.max
-    return type(value) in (int, float) and -limit <= value <= limit
-  return isinstance(value, kind)
+    matches = type(value) in (int, float) and -limit <= value <= limit
+  else:
+    matches = isinstance(value, schema)
+  if not matches:
+    raise ValueError(f'{name or "it"} is {reprlib.repr(value)}, not {expected}')
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

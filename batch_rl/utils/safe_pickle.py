@@ -26,28 +26,13 @@ def _dtype(code: Any, *_: Any) -> np.dtype:
   if dtype is None or dtype.kind not in _KINDS or dtype.subdtype:
     name = repr(code) if isinstance(code, str) else type(code).__name__
     raise ValueError(f'it has an array of {name}, which is not plain data')
-  return np.dtype(code, copy=True)
+  return dtype
 
 
 def _reconstruct(kind: Any, *_: Any) -> np.ndarray:
   if kind is not _Array:
     raise ValueError('it has an array of a foreign class')
   return np.empty(0)
-
-
-def _bytearray(data: Any = b'') -> bytearray:
-  # A number would be a size.
-  if not isinstance(data, bytes):
-    raise ValueError('it has a damaged bytearray')
-  return bytearray(data)
-
-
-def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
-  if not isinstance(data, bytes | bytearray):
-    raise ValueError('it has a damaged array')
-  array = np.empty(0)
-  array.__setstate__(_array_state((1, shape, dtype, order == 'F', bytes(data))))
-  return array
 
 
 def _scalar(dtype: Any, data: Any) -> Any:
@@ -70,7 +55,6 @@ def _array_state(state: Any) -> tuple:
 
 
 _ALLOWED = {
-  ('builtins', 'bytearray'): _bytearray,
   ('builtins', 'complex'): complex,
   ('builtins', 'frozenset'): frozenset,
   ('builtins', 'set'): set,
@@ -79,13 +63,9 @@ _ALLOWED = {
   ('numpy', 'ndarray'): _Array,
   # NumPy 1 and 2 keep these functions in different modules.
   **{
-    (f'numpy.{core}.{module}', name): ours
+    (f'numpy.{core}.multiarray', name): ours
     for core in ('_core', 'core')
-    for module, name, ours in (
-      ('multiarray', '_reconstruct', _reconstruct),
-      ('multiarray', 'scalar', _scalar),
-      ('numeric', '_frombuffer', _from_buffer),
-    )
+    for name, ours in (('_reconstruct', _reconstruct), ('scalar', _scalar))
   },
 }
 
@@ -105,33 +85,21 @@ class _Unpickler(_PurePython):
       raise ValueError(f'it refers to {module}.{name}, which is not plain data')
     return _ALLOWED[module, name]
 
-  def load_bytearray8(self) -> None:
-    """Reads a bytearray, of a length that the content has."""
-    size = int.from_bytes(self.read(8), 'little')
-    self.append(bytearray(self.read(size)))
-
   def load_build(self) -> None:
     """Restores the pickled state of an array or a dtype."""
     state = self.stack.pop()
     built = self.stack[-1]
     if type(built) is np.ndarray:
       built.__setstate__(_array_state(state))
-    elif isinstance(built, np.dtype):
-      _, order, *_ = state
-      # The dtype's code holds everything but the byte order.
-      if order in ('<', '>'):
-        self.stack[-1] = built.newbyteorder(order)
-        for key, value in self.memo.items():
-          if value is built:
-            self.memo[key] = self.stack[-1]
-    else:
+    elif not isinstance(built, np.dtype):
       raise ValueError(f'it sets the state of a {type(built).__name__}')
+    # The dtype's code holds everything but the byte order.
+    elif state[1] == '>':
+      raise ValueError('it has an array of big-endian numbers')
 
   dispatch[pickle.BUILD[0]] = load_build
-  dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
-  # Other calls; plain data has none of them.
-  for code in (pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.INST, pickle.OBJ):
-    del dispatch[code[0]]
+  # It would reserve as many bytes as the content claims.
+  del dispatch[pickle.BYTEARRAY8[0]]
 
 
 def loads(content: bytes) -> Any:

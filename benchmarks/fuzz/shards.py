@@ -30,10 +30,10 @@ def write_run(directory: str, first: int = 0) -> None:
     directory: Directory of the shards.
     first: First row of the sample to use.
   """
-  sample = shard_reader.read_shard(_SAMPLE, 0)
+  sample = shard_reader.read_shard(_SAMPLE, 0, shard_files.COLUMNS)
   rows = {
     name: column[first + 100 : first + 100 + _ROWS]
-    for name, column in sample.columns.items()
+    for name, column in sample.items()
   }
   with replay_log.ReplayLog(
     directory,
@@ -127,8 +127,7 @@ def read_shards(data_dir: str) -> dict[str, Any]:
   found: dict[str, Any] = {}
   for suffix in shard_files.list_suffixes(data_dir):
     shard = shard_reader.read_shard(data_dir, suffix)
-    found[f'add_count {suffix}'] = shard.add_count
-    found |= {f'{name} {suffix}': c for name, c in shard.columns.items()}
+    found |= {f'{name} {suffix}': array for name, array in shard.items()}
   return found
 
 

@@ -61,7 +61,7 @@ def verify(data_dir: str, title: str = '') -> Report:
   """Reads every file of a run and checks it against the format and the manifest.
 
   Args:
-    data_dir: Directory of the shards, local or remote.
+    data_dir: Directory of the shards.
     title: Title of the progress bar.
 
   Raises:
@@ -116,7 +116,7 @@ class _Verification:
   def __init__(self, data_dir: str):
     self._data_dir = data_dir
     self._names = set(files.list_directory(data_dir))
-    suffixes = shard_files.list_suffixes(data_dir, complete=False)
+    suffixes = list(shard_files.missing_files(data_dir))
     self._bar: Any = None
     self._stopped = threading.Event()
     self._shards = [
@@ -206,7 +206,7 @@ class _Verification:
   def _place(self) -> None:
     """Determines which rows each shard adds to the run, and which are missing."""
     lengths = [
-      [h.shape[0] for h in checks.headers.values() if h.ndim]
+      [header.rows for header in checks.headers.values()]
       for checks in self._shards
     ]
     every = sum(lengths, [])

@@ -113,8 +113,7 @@ class ShardChecks:
     """Reads `add_count` and the headers of the columns."""
     count = self._read('add_count')
     if count is not None:
-      with self._reporting('add_count') as path:
-        self.add_count = shard_reader.check_add_count(path, count)
+      self.add_count = int(count)
     for name in shard_files.COLUMNS:
       if name in self.paths:
         with self._reporting(name) as path:
@@ -175,15 +174,13 @@ class ShardChecks:
     if header is None:
       return False
     capacity = self.placement.capacity if self.placement else 0
-    shape, dtype = header.shape if header.ndim else (), header.dtype
     with self._reporting(name) as path:
-      shard_reader.check_column(path, name, shape, dtype, header.shape[0])
-      if shape[0] != capacity:
+      if header.rows != capacity:
         raise ValueError(
-          f'{path} has {shape[0]} rows, the shard has {capacity}.'
+          f'{path} has {header.rows} rows, the shard has {capacity}.'
         )
       if name == 'observation':
-        _check_observations(path, dtype, shape[1:], expected)
+        _check_observations(path, header.dtype, header.shape[1:], expected)
       return True
     return False
 

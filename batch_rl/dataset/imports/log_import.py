@@ -21,7 +21,6 @@ from batch_rl.dataset.shards import (
   stitching,
 )
 from batch_rl.dataset.store import store as store_lib
-from batch_rl.dataset.store import store_directory
 from batch_rl.utils import files, machine, staging_directory
 
 # A dataset of fewer bytes may have fewer than a million steps.
@@ -101,7 +100,7 @@ def import_run(
           logs,
           result,
           lambda rows: progress('packing', rows, total),
-          store_directory.WHOLE_IMPORT,
+          'import',
         )
       imported = episodes.Reader(run_directories.find_runs(result)[0])
       stage.publish(os.path.relpath(result, stage.path))

@@ -18,7 +18,6 @@ from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import (
   compression_dictionary,
-  lz4_blocks,
   packed_shard,
   shard_packing,
   store_directory,
@@ -226,14 +225,20 @@ class StoreImport:
       with concurrent.futures.ThreadPoolExecutor(
         machine.num_cpus(), thread_name_prefix='import'
       ) as pool:
-        compress = lz4_blocks.compressor(dictionary, _LEVEL)
         offsets, running_crc32 = shard_packing.write_blocks(
-          rows.tasks(progress), compress, write, pool
+          rows.tasks(progress), dictionary, write, pool, _LEVEL
         )
       columns = rows.columns()
       self._check_new(part, columns.sources)
       zero_rows = frozenset(range(manifests.PADDING * rows.begins_at_reset))
-      return offsets, running_crc32, manifests.PADDING, zero_rows, columns
+      return packed_shard.PackedShard(
+        columns,
+        packed_shard.NO_BLOCKS,
+        offsets,
+        running_crc32,
+        manifests.PADDING,
+        zero_rows,
+      )
 
     packed = shard_packing.write_shard(
       self.directory, part.number, dictionary, pack_blocks

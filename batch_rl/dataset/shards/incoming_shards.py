@@ -96,12 +96,8 @@ class IncomingShards:
 
   def complete_suffixes(self) -> list[int]:
     """Returns the numbers of the shards with all their files in place."""
-    names = set(os.listdir(self.data_dir))
-    return [
-      suffix
-      for suffix in shard_files.list_suffixes(self.data_dir, complete=False)
-      if names >= {shard_files.file_name(n, suffix) for n in shard_files.FILES}
-    ]
+    shards = shard_files.missing_files(self.data_dir)
+    return [suffix for suffix, missing in shards.items() if not missing]
 
   def accept(
     self,
@@ -184,14 +180,14 @@ class IncomingShards:
 
 def manifest_files(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
   """Returns a manifest's records of shard files, by name."""
-  records = {}
+  records: dict[str, Any] = {}
   for entry in manifests.look_up(manifest, 'shards', kind=list) or []:
-    for name, record in (
-      manifests.look_up(entry, 'files', kind=dict) or {}
-    ).items():
-      if shard_files.suffix_of(name) is not None and isinstance(record, dict):
-        records[name] = record
-  return records
+    records |= manifests.look_up(entry, 'files', kind=dict) or {}
+  return {
+    name: record
+    for name, record in records.items()
+    if shard_files.suffix_of(name) is not None and isinstance(record, dict)
+  }
 
 
 def recorded_files(data_dir: str) -> dict[str, dict[str, Any]]:
@@ -228,18 +224,11 @@ def check_file(
   """
   digests = digests_lib.Digests(expected or {})
   column = shard_files.column_of(name)
-  if column in shard_files.COLUMNS:
-    header = shard_reader.read_header(path)
-    shape = header.shape if header.ndim else ()
-    shard_reader.check_column(
-      path, column, shape, header.dtype, header.shape[0]
-    )
+  if column == 'observation':
     for _ in shard_reader.iterate_rows(path, digest=digests):
       pass
   elif column in shard_files.FILES:
-    values = shard_reader.read_array(path, digest=digests)
-    if column == 'add_count':
-      shard_reader.check_add_count(path, values)
+    shard_reader.read_array(path, digest=digests)
   else:  # a pickle, which no reader opens
     digests.read(path)
   digests.check(path)
@@ -258,21 +247,6 @@ def check_shards(
   Returns:
     Errors, and gaps and repetitions between the shards, one line each.
   """
-  wrong = []
-  for suffix in suffixes:
-    rows = None
-    for column in ('terminal', *shard_files.COLUMNS):
-      path = os.path.join(data_dir, shard_files.file_name(column, suffix))
-      try:
-        header = shard_reader.read_header(path)
-        rows = header.shape[0] if rows is None else rows
-        shard_reader.check_column(
-          path, column, header.shape, header.dtype, rows
-        )
-      except ValueError as error:
-        wrong.append(str(error))
-  if wrong or not suffixes:
-    return wrong, []
   try:
     return [], stitching.place(data_dir, suffixes)[1]
   except ValueError as error:

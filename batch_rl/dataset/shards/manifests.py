@@ -56,16 +56,7 @@ SCHEMA = {
 
 FILE_SCHEMA = {'manifest_version': json_schema.Required(range(1, 2)), **SCHEMA}
 # The entries that a log writes itself.
-OF_THE_LOG = (
-  'manifest_version',
-  'rows',
-  'safe_rows',
-  'episodes',
-  'format',
-  'shards',
-  TRUNCATED_ROWS,
-  'hash',
-)
+OF_THE_LOG = {*FILE_SCHEMA, 'hash'} - {'agent', 'environment'}
 
 
 def read(data_dir: str) -> dict[str, Any]:

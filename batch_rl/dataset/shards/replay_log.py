@@ -188,8 +188,8 @@ class ReplayLog:
         another log. The transition is not logged then.
       OSError: If the shards cannot be written.
     """
-    observation = transition_checks.check_observation(
-      observation, self._shape, self._dtype
+    observation = transition_checks.check_value(
+      'observation', observation, self._shape, self._dtype
     )
     action = transition_checks.check_action(action)
     reward = transition_checks.check_reward(reward)
@@ -350,7 +350,7 @@ class ReplayLog:
     self._open_writer()
 
   def _remove_shards_from(self, suffix: int) -> None:
-    for other in shard_files.list_suffixes(self.directory, complete=False):
+    for other in shard_files.missing_files(self.directory):
       if other >= suffix:
         for name in shard_files.FILES:
           with contextlib.suppress(FileNotFoundError):

@@ -56,43 +56,56 @@ def check_game(name: str) -> None:
     raise ValueError(f'the name of the game is too long: {name[:20]}...')
 
 
-def list_suffixes(
-  data_dir: str, complete: bool = True, skip_incomplete: bool = False
-) -> list[int]:
+def _list(directory: str) -> list[str]:
+  if files.is_remote(directory):
+    raise ValueError(f'{directory} is remote; fetch it first.')
+  return files.list_directory(directory)
+
+
+def missing_files(data_dir: str) -> dict[int, list[str]]:
+  """Returns the names of the files that each shard lacks, ascending by shard.
+
+  Args:
+    data_dir: Directory of the shards.
+
+  Raises:
+    ValueError: If the directory cannot be listed.
+  """
+  present = collections.defaultdict(set)
+  for name in _list(data_dir):
+    if (suffix := suffix_of(name)) is not None:
+      present[suffix].add(name)
+  return {
+    suffix: sorted({file_name(name, suffix) for name in FILES} - names)
+    for suffix, names in sorted(present.items())
+  }
+
+
+def list_suffixes(data_dir: str, skip_incomplete: bool = False) -> list[int]:
   """Returns the shard numbers in a directory, ascending.
 
   Args:
     data_dir: Directory of the shards.
-    complete: Whether to require at least one shard, and all files of each.
     skip_incomplete: Whether to skip shards without all files, with a warning,
       rather than fail.
 
   Raises:
-    ValueError: If the directory cannot be listed; with `complete`, also if it
-      has no shard (the message names the likely cause) or a file is missing.
+    ValueError: If the directory cannot be listed or has no shard (the message names
+      the likely cause), or a file is missing.
   """
-  names = files.list_directory(data_dir)
-  by_suffix = collections.defaultdict(set)
-  for name in names:
-    if match := _FILE_PATTERN.fullmatch(name):
-      by_suffix[int(match['suffix'])].add(name)
-  if not complete:
-    return sorted(by_suffix)
-  if not by_suffix:
-    raise ValueError(_explain_no_shards(data_dir, names))
-  usable = []
-  for suffix, present in sorted(by_suffix.items()):
-    missing = {file_name(name, suffix) for name in FILES} - present
-    if not missing:
-      usable.append(suffix)
-      continue
-    message = (
-      f'Shard {suffix} in {data_dir} is incomplete: missing '
-      f'{", ".join(sorted(missing))}.'
-    )
-    if not skip_incomplete:
-      raise ValueError(message)
-    logging.warning('%s It is not used.', message)
+  shards = missing_files(data_dir)
+  if not shards:
+    raise ValueError(_explain_no_shards(data_dir, _list(data_dir)))
+  for suffix, missing in shards.items():
+    if missing:
+      message = (
+        f'Shard {suffix} in {data_dir} is incomplete: missing '
+        f'{", ".join(missing)}.'
+      )
+      if not skip_incomplete:
+        raise ValueError(message)
+      logging.warning('%s It is not used.', message)
+  usable = [suffix for suffix, missing in shards.items() if not missing]
   if not usable:
     raise ValueError(f'Every shard in {data_dir} is incomplete.')
   return usable
@@ -120,12 +133,12 @@ def replay_logs_dir(run_dir: str) -> str:
     ValueError: If the run has no shards; the message says so if the directory is
       a game directory or the `replay_logs` folder itself.
   """
-  names = files.list_directory(run_dir)
+  names = _list(run_dir)
   if REPLAY_LOGS in names:
     data_dir = os.path.join(run_dir, REPLAY_LOGS)
     list_suffixes(data_dir)
     return data_dir
-  if any(_FILE_PATTERN.fullmatch(name) for name in names):
+  if any(suffix_of(name) is not None for name in names):
     parent = os.path.dirname(os.path.normpath(run_dir)) or '.'
     raise ValueError(
       f'{run_dir} holds the shards themselves; give the run directory above it '

@@ -12,8 +12,7 @@ from shard 0) and then rows `0 ... capacity - 2`. In the final, partial shard
 
 Files are not trusted: pickles are refused, and every length and checksum is verified.
 The size in a header is compared with the size of the file, because a few kB of zeros
-could otherwise claim gigabytes. An error is one line that names the file. Remote paths
-(`gs://...`) are read through `tf.io.gfile`; TensorFlow is imported only for them.
+could otherwise claim gigabytes. An error is one line that names the file.
 """
 
 import contextlib
@@ -21,7 +20,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,53 +55,63 @@ class ReadError(OSError):
   """A file that cannot be read at the moment, and may be intact."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Shard:
-  """The content of a shard.
-
-  Attributes:
-    suffix: Shard number.
-    columns: Arrays in ring order by column name; `observation` is
-      (capacity, ...), the others (capacity,).
-    add_count: Number of rows added since the run began; the cursor in a final
-      shard.
-  """
-
-  suffix: int
-  columns: Mapping[str, np.ndarray]
-  add_count: int
-
-  @property
-  def capacity(self) -> int:
-    """Number of rows in the ring."""
-    return len(self.columns['terminal'])
-
-
 def read_shard(
   data_dir: str,
   suffix: int,
-  columns: tuple[str, ...] = shard_files.COLUMNS,
-) -> Shard:
-  """Reads a shard into memory, without a second copy of any array.
+  names: Sequence[str] = shard_files.FILES,
+  digests: Mapping[str, Any] | None = None,
+) -> dict[str, np.ndarray]:
+  """Reads files of a shard into memory, without a second copy of any array.
 
   Args:
     data_dir: Directory of the shards.
     suffix: Shard number.
-    columns: Columns to read; `terminal` is always included.
+    names: Columns and counters to read.
+    digests: `hashlib` object of each file, to update with its bytes.
+
+  Returns:
+    Arrays in ring order: `observation` (capacity, ...), the other columns
+    (capacity,), and counters.
 
   Raises:
     ValueError: If a file is missing, damaged or a pickle, or has a dtype or
       length that the format does not allow.
+    ReadError: If a file cannot be read at the moment.
   """
-  add_count = read_add_count(data_dir, suffix)
   arrays = {}
-  for name in ('terminal', *columns):
-    if name in arrays:
-      continue
-    path = os.path.join(data_dir, shard_files.file_name(name, suffix))
-    arrays[name] = array = read_array(path)
-    check_column(path, name, array.shape, array.dtype, len(arrays['terminal']))
-  return Shard(suffix, arrays, add_count)
+  for name in names:
+    path = shard_files.path(data_dir, name, suffix)
+    arrays[name] = read_array(path, digests and digests[name])
+  _check_rows(data_dir, suffix, arrays)
+  return arrays
+
+
+def read_headers(data_dir: str, suffix: int) -> dict[str, 'Header']:
+  """Reads the headers of a shard's columns.
+
+  Raises:
+    ValueError: If a file is missing or damaged, or the columns differ in length.
+    ReadError: If a file cannot be read at the moment.
+  """
+  headers = {
+    name: read_header(shard_files.path(data_dir, name, suffix))
+    for name in shard_files.COLUMNS
+  }
+  _check_rows(data_dir, suffix, headers)
+  return headers
+
+
+def _check_rows(data_dir: str, suffix: int, columns: Mapping[str, Any]) -> None:
+  rows = {
+    name: column.shape[0]
+    for name, column in columns.items()
+    if name in shard_files.COLUMNS
+  }
+  if len(set(rows.values())) > 1:
+    raise ValueError(
+      f'Shard {suffix} in {data_dir} has columns of different numbers of rows: '
+      f'{", ".join(f"{name} {count}" for name, count in rows.items())}.'
+    )
 
 
 def read_add_count(data_dir: str, suffix: int) -> int:
@@ -113,86 +122,31 @@ def read_add_count(data_dir: str, suffix: int) -> int:
   Raises:
     ValueError: If the file is missing or damaged, or is not a count.
   """
-  path = os.path.join(data_dir, shard_files.file_name('add_count', suffix))
-  return check_add_count(path, read_array(path))
-
-
-def check_add_count(path: str, count: np.ndarray) -> int:
-  """Returns the row count in an array, after validating it.
-
-  Args:
-    path: File of the array, for the error message.
-    count: Array read from the file.
-
-  Raises:
-    ValueError: If the array is not a non-negative integer scalar.
-  """
-  if count.shape or count.dtype.kind not in 'iu' or count < 0:
-    held = f'{count.dtype} {count.shape}' if count.shape else repr(count)
-    raise ValueError(f'{path} holds {held}, not a count of rows.')
-  return int(count)
-
-
-def check_column(
-  path: str, name: str, shape: tuple[int, ...], dtype: np.dtype, rows: int
-) -> None:
-  """Validates the dtype and shape of a column.
-
-  Args:
-    path: File of the column, for the error message.
-    name: Column name, one of `shard_files.COLUMNS`.
-    shape: Shape of the array in the file.
-    dtype: Dtype of the array in the file.
-    rows: Number of rows in the shard's terminal column.
-
-  Raises:
-    ValueError: If the column is not of the format; the message has the expected
-      dtype and shape.
-  """
-  expected = _DTYPES.get(name, dtype)
-  if dtype != expected or not shape or (name in _DTYPES and len(shape) > 1):
-    raise ValueError(
-      f'{path} holds {dtype} {shape}, expected {np.dtype(expected)} '
-      f'({"rows," if name in _DTYPES else "rows, ..."}).'
-    )
-  if shape[0] != rows or not rows:
-    raise ValueError(
-      f'{path} has {shape[0]} rows, but the terminal column of its shard has '
-      f'{rows}.'
-      if rows
-      else f'{path} has no rows.'
-    )
+  return int(read_array(shard_files.path(data_dir, 'add_count', suffix)))
 
 
 def read_array(path: str, digest: Any = None) -> np.ndarray:
   """Reads a gzipped `.npy`, verifying its length and checksum.
 
-  A file with the name of a small column or a counter must have its shape.
+  A file with the name of a column or a counter must be of the format.
 
   Args:
-    path: Local or remote path of the file.
+    path: Path of the file.
     digest: `hashlib` object to update with the file's bytes, if any.
 
   Raises:
     ValueError: If the file is missing, damaged, a pickle, or beyond the limits.
     ReadError: If the file cannot be read at the moment.
   """
-  name = shard_files.column_of(os.path.basename(path))
-  with _open(path, digest) as raw:
-    with _one_line_errors(path):
-      header, chunks = _read_chunks(raw, _size(path))
-      if name in _COUNTERS and header.nbytes > MAX_COUNTER_BYTES:
-        raise ValueError(
-          f'its header claims {header.nbytes:,} B, far more than its counters take'
-        )
-    if name in _DTYPES:
-      shape = header.shape if header.ndim else ()
-      check_column(path, name, shape, header.dtype, header.shape[0])
-    with _one_line_errors(path):
-      out = np.empty(header.shape, header.dtype)
-      for start, chunk in chunks:
-        out[start : start + len(chunk)] = chunk
-  return out if header.ndim else out.reshape(())
+  with _open(path, digest) as raw, _one_line_errors(path):
+    header, chunks = _read_chunks(raw, path, os.path.getsize(path))
+    out = np.empty((header.rows, *header.shape[1:]), header.dtype)
+    for start, chunk in chunks:
+      out[start : start + len(chunk)] = chunk
+    out = out.reshape(header.shape)
+    if _name_of(path) == 'add_count' and out < 0:
+      raise ValueError(f'it holds {out}, expected a count of rows')
+    return out
 
 
 def read_header(path: str) -> 'Header':
@@ -203,7 +157,7 @@ def read_header(path: str) -> 'Header':
     ReadError: If the file cannot be read at the moment.
   """
   with _open(path) as raw, _one_line_errors(path):
-    return _read_chunks(raw, _size(path))[0]
+    return _read_chunks(raw, path, os.path.getsize(path))[0]
 
 
 def iterate_rows(
@@ -214,7 +168,7 @@ def iterate_rows(
   """Yields a file's rows in chunks of a few MB.
 
   Args:
-    path: Local or remote path of a gzipped `.npy`.
+    path: Path of a gzipped `.npy`.
     rows: Number of rows to read from a file that may still grow; None reads and
       verifies the whole file.
     digest: `hashlib` object to update with the file's bytes, if any.
@@ -227,8 +181,8 @@ def iterate_rows(
     ReadError: If the file cannot be read at the moment.
   """
   with _open(path, digest) as raw, _one_line_errors(path):
-    size = _size(path) if rows is None else None
-    _, chunks = _read_chunks(raw, size, rows)
+    size = os.path.getsize(path) if rows is None else None
+    _, chunks = _read_chunks(raw, path, size, rows)
     yield from chunks
 
 
@@ -237,14 +191,17 @@ class Header:
   """The header of a `.npy`.
 
   Attributes:
-    shape: Shape of the array; (1,) for a scalar.
+    shape: Shape of the array.
     dtype: Dtype of the array.
-    ndim: Number of dimensions; 0 for a scalar.
   """
 
   shape: tuple[int, ...]
   dtype: np.dtype
-  ndim: int
+
+  @property
+  def rows(self) -> int:
+    """Number of rows; 1 for a scalar."""
+    return self.shape[0] if self.shape else 1
 
   @property
   def row_bytes(self) -> int:
@@ -254,7 +211,7 @@ class Header:
   @property
   def nbytes(self) -> int:
     """Size of the array in bytes."""
-    return self.shape[0] * self.row_bytes
+    return self.rows * self.row_bytes
 
 
 def _parse_header(stream: Any) -> Header:
@@ -273,31 +230,57 @@ def _parse_header(stream: Any) -> Header:
   if match is None:
     raise ValueError(f'its .npy header is {text[:80]!r}')
   shape = tuple(int(n) for n in re.findall(rb'\d+', match['shape']))
-  header = Header(shape or (1,), np.dtype(match['descr'].decode()), len(shape))
+  header = Header(shape, np.dtype(match['descr'].decode()))
   if header.dtype.hasobject:
     raise ValueError('it holds pickled objects, which are never loaded')
   if match['order'] == b'True' and len(shape) > 1:
     raise ValueError('it is in Fortran order')
-  if header.shape[0] > MAX_ROWS or header.row_bytes > MAX_ROW_BYTES:
+  if header.rows > MAX_ROWS or header.row_bytes > MAX_ROW_BYTES:
     raise ValueError(
-      f'its header claims {header.shape[0]:,} rows of {header.row_bytes:,} B, '
+      f'its header claims {header.rows:,} rows of {header.row_bytes:,} B, '
       f'but the limits are {MAX_ROWS:,} rows and {MAX_ROW_BYTES:,} B'
     )
   return header
 
 
+def _name_of(path: str) -> str:
+  return shard_files.column_of(os.path.basename(path))
+
+
+def _check_header(name: str, header: Header) -> None:
+  """Compares the header of a column or a counter with the format."""
+  shape, dtype = header.shape, header.dtype
+  if name in _COUNTERS and header.nbytes > MAX_COUNTER_BYTES:
+    raise ValueError(
+      f'its header claims {header.nbytes:,} B, far more than its counters take'
+    )
+  if name in _DTYPES and (dtype != _DTYPES[name] or len(shape) != 1):
+    expected = f'{np.dtype(_DTYPES[name])} (rows,)'
+  elif name == 'observation' and not shape:
+    expected = f'{dtype} (rows, ...)'
+  elif name == 'add_count' and (shape or dtype.kind not in 'iu'):
+    expected = 'a count of rows'
+  elif name in shard_files.COLUMNS and not header.rows:
+    raise ValueError('it has no rows')
+  else:
+    return
+  raise ValueError(f'it holds {dtype} {shape}, expected {expected}')
+
+
 def _read_chunks(
-  raw: Any, size: int | None, stop: int | None = None
+  raw: Any, path: str, size: int | None, stop: int | None = None
 ) -> tuple[Header, Iterator[tuple[int, np.ndarray]]]:
   """Returns the header of a gzipped `.npy` and an iterator of its chunks.
 
   Args:
     raw: Binary stream of the file.
-    size: Size of the file in bytes; None if it is unknown, or still grows.
+    path: Path of the file, whose name may be that of a column or a counter.
+    size: Size of the file in bytes; None if it still grows.
     stop: Number of rows to read; None for all.
   """
   stream = igzip.GzipFile(fileobj=raw, mode='rb')
   header = _parse_header(stream)
+  _check_header(_name_of(path), header)
   if size is not None and header.nbytes > _MAX_EXPANSION * size:
     raise ValueError(
       f'its header claims {header.nbytes:,} B, more than its {size:,} B can hold'
@@ -305,7 +288,7 @@ def _read_chunks(
 
   def chunks():
     row_bytes = header.row_bytes
-    total = header.shape[0] if stop is None else min(stop, header.shape[0])
+    total = header.rows if stop is None else min(stop, header.rows)
     step = max(1, _CHUNK_BYTES // max(row_bytes, 1))
     for start in range(0, total, step):
       count = min(step, total - start)
@@ -329,38 +312,17 @@ def _one_line_errors(path: str) -> Iterator[None]:
   except MemoryError:
     raise
   except Exception as error:
-    if _is_failed_read(error, path):
-      raise ReadError(
-        f'{path} cannot be read: {files.reason(error)}.'
-      ) from error
+    # A file that is not gzip raises an OSError without a number.
+    if isinstance(error, OSError) and error.errno is not None:
+      raise ReadError(f'{path} cannot be read: {error.strerror}.') from error
     # A damaged file can raise zlib.error, EOFError, UnicodeDecodeError and others.
     reason = ' '.join(str(error).split()) or type(error).__name__
     raise ValueError(f'{path} is damaged: {reason}.') from error
 
 
-def _is_failed_read(error: Exception, path: str) -> bool:
-  if files.is_remote(path):
-    import tensorflow as tf
-
-    if isinstance(error, tf.errors.OpError):
-      return True
-  # A file that is not gzip raises an OSError without a number.
-  return isinstance(error, OSError) and error.errno is not None
-
-
 def _open(path: str, digest: Any = None) -> Any:
-  if files.is_remote(path):
-    with files.remote_errors(path) as tf:
-      if not tf.io.gfile.exists(path):
-        raise ValueError(f'{path} does not exist.')
-    return files.HashedFile(tf.io.gfile.GFile(path, 'rb'), digest)
   try:
     file = open(path, 'rb')
   except OSError as error:
     raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
   return file if digest is None else files.HashedFile(file, digest)
-
-
-def _size(path: str) -> int | None:
-  """Returns the size of a local file in bytes; None for a remote one."""
-  return None if files.is_remote(path) else os.path.getsize(path)

@@ -2,12 +2,11 @@
 
 import dataclasses
 import itertools
-import os
 from collections.abc import Sequence
 
 import numpy as np
 
-from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.shards import shard_reader
 
 
 def time_order(add_count: int, capacity: int) -> np.ndarray:
@@ -53,11 +52,7 @@ class Placement:
 
 def in_time_order(array: np.ndarray, placement: Placement) -> np.ndarray:
   """Returns the rows of a ring that its shard adds to the run, oldest first."""
-  end = placement.start + placement.rows
-  over = max(end - placement.capacity, 0)
-  if not over:
-    return array[placement.start : end]
-  return np.concatenate([array[placement.start :], array[:over]])
+  return np.roll(array, -placement.start, axis=0)[: placement.rows]
 
 
 def stitch(
@@ -173,10 +168,8 @@ def place(
   counts, capacities = [], []
   for suffix in suffixes:
     counts.append(shard_reader.read_add_count(data_dir, suffix))
-    path = os.path.join(data_dir, shard_files.file_name('terminal', suffix))
-    capacities.append(shard_reader.read_header(path).shape[0])
-    if not capacities[-1]:
-      raise ValueError(f'{path} has no rows.')
+    headers = shard_reader.read_headers(data_dir, suffix)
+    capacities.append(headers['terminal'].rows)
   try:
     placements, problems = stitch(suffixes, counts, capacities)
   except ValueError as error:

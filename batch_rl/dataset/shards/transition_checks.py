@@ -14,8 +14,6 @@ import numpy as np
 from batch_rl.dataset.shards import manifests, shard_reader
 from batch_rl.utils import json_schema
 
-_LARGEST_ACTION = int(np.iinfo(np.int32).max)
-_LARGEST_REWARD = float(np.finfo(np.float32).max)
 # An episode's padding, and the transition after it, fit in one block of a log.
 MAX_STACK_SIZE = 512
 
@@ -91,7 +89,7 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     checked = json_schema.parse(text.encode(), manifests.SCHEMA)
   except ValueError as error:
     raise ValueError(f'metadata: {error}.') from None
-  if reserved := sorted(checked.keys() & set(manifests.OF_THE_LOG)):
+  if reserved := sorted(checked.keys() & manifests.OF_THE_LOG):
     raise ValueError(
       f'metadata has {", ".join(reserved)}, which the log writes itself: choose '
       'other names.'
@@ -99,56 +97,42 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
   return checked
 
 
-def check_observation(
-  value: Any, shape: tuple[int, ...], dtype: np.dtype
+def check_value(
+  name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype
 ) -> np.ndarray:
-  """Returns an observation as an array of the log's dtype.
+  """Returns an observation, an action or a reward as an array of the log's dtype.
+
+  Only floats may lose precision.
 
   Args:
-    value: Observation to log.
-    shape: Shape of the log's observations.
-    dtype: Dtype of the log's observations.
+    name: Name of the value, for messages.
+    value: Value to log.
+    shape: Shape of such values in the log.
+    dtype: Dtype of such values in the log.
 
   Raises:
-    ValueError: If the shape differs, or if the dtype cannot hold the observation:
-      floats for an integer dtype, integers out of its range, or infinity and NaN.
+    ValueError: If the shape differs, or if the dtype cannot hold the value: floats
+      for an integer dtype, integers out of its range, or infinity and NaN.
   """
   try:
     array = np.asarray(value)
   except ValueError:  # e.g. lists of unequal lengths
-    raise ValueError(
-      f'The observation {_shorten(value)} is not an array.'
-    ) from None
-  if array.shape != shape:
-    raise ValueError(
-      f'The observation has shape {array.shape}, those of the log have {shape}.'
-    )
-  if array.dtype != dtype:
-    array = _convert(array, dtype)
-  if dtype.kind == 'f' and not np.isfinite(array).all():
-    wrong = array[~np.isfinite(array)].flat[0]
-    raise ValueError(
-      f'The observation holds {wrong}, not only finite numbers of {dtype}.'
-    )
-  return array
-
-
-def _convert(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-  """Returns an array in the log's dtype; only floats may lose precision."""
-  wrong = f'is of {array.dtype}'
-  if array.dtype.kind in ('biuf' if dtype.kind == 'f' else 'biu'):
-    with np.errstate(
-      over='ignore'
-    ):  # Infinity is refused with its own message.
-      converted = array.astype(dtype)
-    changed = array[converted != array]
-    if dtype.kind == 'f' or not changed.size:
+    array = np.asarray(None)
+  kinds = 'biuf' if dtype.kind == 'f' else 'biu'
+  wrong = ''
+  if array.dtype.kind not in kinds:
+    wrong = f'is of {array.dtype}, not of numbers that {dtype} can hold'
+  elif array.shape != shape:
+    wrong = f'has shape {array.shape}, those of the log have {shape}'
+  else:
+    # Infinity is refused below.
+    with np.errstate(over='ignore'):
+      converted = array.astype(dtype, copy=False)
+    fits = np.isfinite(converted) if dtype.kind == 'f' else converted == array
+    if fits.all():
       return converted
-    wrong = f'holds {changed.flat[0]}'
-  raise ValueError(
-    f'The observation {wrong}, which {dtype}, the dtype of the log, cannot hold: '
-    'convert the observation, or choose another observation_dtype.'
-  )
+    wrong = f'holds {array[~fits].flat[0]}, which {dtype} cannot hold'
+  raise ValueError(f'The {name} {_shorten(value)} {wrong}.')
 
 
 def check_action(value: Any) -> int:
@@ -157,16 +141,9 @@ def check_action(value: Any) -> int:
   Raises:
     ValueError: If it is not an integer, or negative, or beyond int32.
   """
-  try:
-    action = operator.index(value)
-  except TypeError:
-    raise ValueError(
-      f'The action {_shorten(value)} is not an integer.'
-    ) from None
-  if not 0 <= action <= _LARGEST_ACTION:
-    raise ValueError(
-      f'The action {action} is not between 0 and {_LARGEST_ACTION}.'
-    )
+  action = int(check_value('action', value, (), np.dtype(np.int32)))
+  if action < 0:
+    raise ValueError(f'The action {action} is negative.')
   return action
 
 
@@ -176,18 +153,8 @@ def check_reward(value: Any) -> float:
   Raises:
     ValueError: If it is not a number, or not finite in float32.
   """
-  try:
-    # Neither text nor a sequence of one number is a reward.
-    is_number = np.ndim(value) == 0 and not isinstance(value, (str, bytes))
-    reward = float(value) if is_number else math.nan
-  except (TypeError, ValueError, OverflowError):
-    reward = math.nan
-  # False for NaN as well.
-  if not abs(reward) <= _LARGEST_REWARD:
-    raise ValueError(
-      f'The reward {_shorten(value)} is not a finite number in float32.'
-    )
-  return reward
+  check_value('reward', value, (), np.dtype(np.float32))
+  return float(value)
 
 
 def _shorten(value: Any) -> str:

@@ -37,30 +37,6 @@ def train(sequences: list[np.ndarray]) -> bytes:
     ).as_bytes()
   except zstandard.ZstdError:
     trained = b''  # No pattern recurs.
-  count = _FRAMES_BYTES // size
-  return trained + b''.join(
-    frame.tobytes() for frame in _typical_frames(frames, count, random)
-  )
-
-
-def _typical_frames(
-  frames: np.ndarray, count: int, random: np.random.Generator
-) -> list[np.ndarray]:
-  """Chooses frames greedily, so that every frame resembles one of them.
-
-  The cost is the number of stretches in which two frames differ, since each
-  stretch costs LZ4 a reference.
-  """
-  candidates = frames[random.choice(len(frames), 60)]
-  cost = np.empty((len(candidates), len(candidates)))
-  for i, candidate in enumerate(candidates):
-    differs = candidates != candidate
-    cost[i] = np.count_nonzero(differs[:, 1:] > differs[:, :-1], axis=1)
-  chosen: list[int] = []
-  best = np.full(len(candidates), np.inf)
-  for _ in range(count):
-    chosen.append(int(np.minimum(best, cost).sum(axis=1).argmin()))
-    best = np.minimum(best, cost[chosen[-1]])
-  # The most useful frame goes last: distance costs nothing, but the start of the
-  # dictionary falls out of LZ4's reach towards the end of a block.
-  return [candidates[i] for i in reversed(chosen)]
+  # Any frames serve: a greedy choice of typical ones made blocks no smaller.
+  chosen = random.choice(len(frames), _FRAMES_BYTES // size)
+  return trained + frames[chosen].tobytes()

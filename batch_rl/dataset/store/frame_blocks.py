@@ -1,25 +1,23 @@
 """The rows of a run with their frames, decoded from the compressed blocks of shards."""
 
+import ctypes
 import dataclasses
 import math
 import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import lz4.block
 import numpy as np
 
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.dataset.store import (
   frame_stacks,
-  lz4_blocks,
   packed_columns,
   packed_shard,
   run_rows,
 )
 from batch_rl.utils.native import checksums, mapped_files
-
-# Size of the blocks that are decoded at a time.
-_DECODED_BYTES = 4 << 20
 
 
 class Tables(NamedTuple):
@@ -111,11 +109,12 @@ class RunFrames(run_rows.RunRows):
   def _calls(self) -> np.ndarray:
     """Returns the sizes and addresses in `Tables.calls`."""
     dictionary = self._dictionary or b''
-    is_mapped = any(packed and packed.is_mapped for packed in self._packed)
+    address = ctypes.cast(ctypes.c_char_p(dictionary), ctypes.c_void_p)
+    is_mapped = any(packed and packed.file for packed in self._packed)
     return np.array(
       [
         self._frame_bytes,
-        lz4_blocks.address_of(dictionary),
+        address.value or 0,
         len(dictionary),
         mapped_files.PWRITEV_ADDRESS if is_mapped else 0,
         packed_shard.BLOCK_ROWS,
@@ -257,91 +256,49 @@ class RunFrames(run_rows.RunRows):
     Raises:
       DataError: If the store is damaged.
     """
-    frame, block_rows = self._frame_bytes, packed_shard.BLOCK_ROWS
     tables = self.frame_tables
     is_stored = (positions >= 0) & (tables.addresses[shard_of] != 0)
     # TensorFlow would copy other memory, all frames of a run for a device at once.
-    out = frame_stacks.aligned((len(positions), frame), np.dtype(np.uint8))
+    shape = len(positions), self._frame_bytes
+    out = frame_stacks.aligned(shape, np.dtype(np.uint8))
     out[~is_stored] = 0
     wanted = np.flatnonzero(is_stored)
-    shard_of, positions = shard_of[wanted], positions[wanted]
-    block, skip = np.divmod(positions, block_rows)
+    shard_of = shard_of[wanted]
+    block, skip = np.divmod(positions[wanted], packed_shard.BLOCK_ROWS)
     entry = self._first_entry[shard_of] + block
-    rows = np.minimum(self.rows_kept[shard_of] - block * block_rows, block_rows)
     # Consecutive frames of a block share its decoding.
-    is_first = np.diff(entry, prepend=-1) != 0
-    first, nth = np.flatnonzero(is_first), np.cumsum(is_first) - 1
-    at_once = min(len(first), _DECODED_BYTES // (block_rows * frame)) or 1
-    decoded = np.empty((at_once, block_rows, frame), np.uint8)
-    for done in range(0, len(first), at_once):
-      blocks = first[done : done + at_once]
-      self._decode_blocks(
-        tables,
-        shard_of[blocks],
-        entry[blocks],
-        rows[blocks] * frame,
-        decoded,
-      )
-      here = slice(*np.searchsorted(nth, [done, done + at_once]))
-      out[wanted[here]] = decoded[nth[here] - done, skip[here]]
+    first = np.flatnonzero(np.diff(entry, prepend=-1))
+    for i, stop in zip(
+      first.tolist(), [*first[1:].tolist(), len(entry)], strict=False
+    ):
+      frames = self._decode(tables, shard_of[i], entry[i], skip[i:stop])
+      out[wanted[i:stop]] = frames
     return out.view(self.frame_dtype).reshape(len(out), *self.frame_shape)
 
-  def _decode_blocks(
-    self,
-    tables: Tables,
-    shard_of: np.ndarray,
-    entries: np.ndarray,
-    sizes: np.ndarray,
-    decoded: np.ndarray,
-  ) -> None:
-    """Checks and decodes blocks.
-
-    Args:
-      tables: Places of the blocks.
-      shard_of: Shard of each block, (n,).
-      entries: Entry of each block, (n,).
-      sizes: Number of bytes to decode of each block, (n,).
-      decoded: Array to decode to, with a row for each block at least.
-    """
-    begin, end = (
-      tables.offsets[e].astype(np.int64) for e in (entries, entries + 1)
-    )
-    sources = (tables.addresses[shard_of] + begin).tolist()
+  def _decode(
+    self, tables: Tables, s: int, entry: int, rows: np.ndarray
+  ) -> np.ndarray:
+    """Checks and decodes a block, and returns some of its rows, uint8 (n, bytes)."""
+    begin, end = tables.offsets[entry : entry + 2].tolist()
+    before, after = tables.running_crc32[entry : entry + 2].tolist()
     try:
-      # The blocks may be in a mapped file.
-      copied, content = mapped_files.copy(
-        list(zip(sources, (end - begin).tolist(), strict=True))
-      )
-    except mapped_files.UnreadableError as error:
-      raise self._damaged(shard_of[error.index], error.strerror) from error
-    stops = np.cumsum(end - begin)
-    blocks = zip(
-      shard_of.tolist(),
-      (stops - (end - begin)).tolist(),
-      stops.tolist(),
-      tables.running_crc32[entries].tolist(),
-      tables.running_crc32[entries + 1].tolist(),
-      sizes.tolist(),
-      strict=True,
-    )
-    decode = lz4_blocks.decoder(self._dictionary or b'')
-    target = decoded.ctypes.data
-    for s, start, stop, before, after, size in blocks:
+      content = self._packed[s].read(begin, end)
       # isal's CRC-32 is faster, but LZ4 is slower after each call: 0.1 ms a batch,
       # on a Xeon with AVX-512.
-      if zlib.crc32(content[start:stop], before) != after:
-        raise self._damaged(s, 'its checksum differs')
-      try:
-        decode(copied + start, stop - start, target, size)
-      except lz4_blocks.DamagedBlock as error:
-        raise self._damaged(s, error) from error
-      target += decoded[0].nbytes
-
-  def _damaged(self, s: int, reason: object) -> shard_reader.DataError:
-    self._fault = shard_reader.DataError(
-      f'{self._names[s]} is damaged ({reason}); {self._remedy}.'
-    )
-    return self._fault
+      if zlib.crc32(content, before) != after:
+        raise ValueError('its checksum differs')
+      block = lz4.block.decompress(
+        content,
+        uncompressed_size=packed_shard.BLOCK_ROWS * self._frame_bytes,
+        dict=self._dictionary,
+      )
+      decoded = np.frombuffer(block, np.uint8).reshape(-1, self._frame_bytes)
+      return decoded[rows]
+    except (OSError, ValueError, IndexError, lz4.block.LZ4BlockError) as error:
+      self._fault = shard_reader.DataError(
+        f'{self._names[s]} is damaged ({error}); {self._remedy}.'
+      )
+      raise self._fault from error
 
 
 def _alternate(even: np.ndarray, odd: np.ndarray) -> np.ndarray:

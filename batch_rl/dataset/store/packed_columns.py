@@ -101,30 +101,20 @@ def read(data_dir: str, suffix: int) -> Columns:
   Raises:
     ValueError: If a file is missing, damaged, or not of the format.
   """
-  arrays, sources = {}, {}
-  for name in (*NAMES, 'add_count', 'invalid_range'):
-    path = shard_files.path(data_dir, name, suffix)
-    digest = hashlib.sha256()
-    stat = files.stat(path)
-    arrays[name] = shard_reader.read_array(path, digest=digest)
-    sources[os.path.basename(path)] = {**stat, 'sha256': digest.hexdigest()}
-  frames_path = shard_files.path(data_dir, 'observation', suffix)
-  frames = shard_reader.read_header(frames_path)
-  capacity = len(arrays['terminal'])
-  for name in NAMES:
-    path = shard_files.path(data_dir, name, suffix)
-    column = arrays[name]
-    shard_reader.check_column(path, name, column.shape, column.dtype, capacity)
-  shard_reader.check_column(
-    frames_path, 'observation', frames.shape, frames.dtype, capacity
-  )
+  names = (*NAMES, 'add_count', 'invalid_range')
+  paths = {name: shard_files.path(data_dir, name, suffix) for name in names}
+  digests = {name: hashlib.sha256() for name in names}
+  frames = shard_reader.read_headers(data_dir, suffix)['observation']
+  sources: dict[str, dict[str, Any]] = {
+    os.path.basename(path): {**files.stat(path)} for path in paths.values()
+  }
+  arrays = shard_reader.read_shard(data_dir, suffix, names, digests)
+  for name, path in paths.items():
+    sources[os.path.basename(path)]['sha256'] = digests[name].hexdigest()
   columns = Columns(
     suffix,
-    capacity,
-    shard_reader.check_add_count(
-      shard_files.path(data_dir, 'add_count', suffix),
-      arrays['add_count'],
-    ),
+    len(arrays['terminal']),
+    int(arrays['add_count']),
     arrays['action'],
     arrays['reward'],
     arrays['terminal'],

@@ -24,7 +24,7 @@ import hashlib
 import mmap
 import os
 import resource
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from isal import isal_zlib
@@ -34,6 +34,8 @@ from batch_rl.dataset.store import packed_columns
 from batch_rl.utils import files
 
 BLOCK_ROWS = 12
+# Blocks of a shard that is not complete yet.
+NO_BLOCKS = np.empty(0, np.uint8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +52,7 @@ class PackedShard:
     padding: Number of all-zero rows at the start of an episode, at most 3.
     zero_rows: Ring positions of all-zero rows, among those at which the shard's
       rows may start.
-    is_mapped: Whether the blocks are in a mapped file.
+    file: Open file whose mapped content has the blocks; None in memory.
   """
 
   columns: packed_columns.Columns
@@ -59,7 +61,23 @@ class PackedShard:
   running_crc32: np.ndarray
   padding: int
   zero_rows: frozenset[int]
-  is_mapped: bool = False
+  file: BinaryIO | None = None
+
+  def read(self, begin: int, end: int) -> Any:
+    """Returns the bytes of blocks `[begin, end)`.
+
+    A read of a mapped file would end the process if the file was truncated.
+
+    Raises:
+      OSError: If the file cannot be read.
+      ValueError: If it was truncated.
+    """
+    if self.file is None:
+      return self.blocks[begin:end]
+    content = os.pread(self.file.fileno(), end - begin, begin)
+    if len(content) < end - begin:
+      raise ValueError('it was truncated')
+    return content
 
   def check(self) -> None:
     """Validates lengths and offsets: the decoder uses offsets as addresses.
@@ -94,8 +112,8 @@ def open_packed(
 ) -> PackedShard:
   """Opens a packed shard on disk.
 
-  Only `mapped_files.copy` may read the blocks of a mapped file: other reads end
-  the process if the file is truncated while in use.
+  Only `PackedShard.read` and compiled code may read the blocks of a mapped file:
+  other reads end the process if the file is truncated while in use.
 
   Args:
     directory: Directory of the store.
@@ -116,10 +134,6 @@ def open_packed(
       raise ValueError(f'it is shard {description["suffix"]}')
     if description['block_rows'] != BLOCK_ROWS:
       raise ValueError(f'it has {description["block_rows"]} rows in a block')
-    if 'running_crc32' not in description:
-      raise ValueError(
-        'it is of an earlier version, without checksums: convert the run again'
-      )
     size = os.path.getsize(binary_path)
     if size != description['bytes']:
       raise ValueError(f'it has {size} bytes, expected {description["bytes"]}')
@@ -144,15 +158,15 @@ def open_packed(
       description['digest'],
       truncated if truncated is None else tuple(truncated),
     )
-    with open(binary_path, 'rb') as file:
-      data: Any
-      if preload:
-        data = file.read()
-      else:
-        _allow_many_files()
-        data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        # Sampling reads at random positions.
-        data.madvise(mmap.MADV_RANDOM)
+    _allow_many_files()
+    file = open(binary_path, 'rb')
+    data: Any
+    if preload:
+      data = file.read()
+    else:
+      data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+      # Sampling reads at random positions.
+      data.madvise(mmap.MADV_RANDOM)
     checksums = base64.b64decode(description['running_crc32'])
     packed = PackedShard(
       columns,
@@ -161,7 +175,7 @@ def open_packed(
       np.frombuffer(checksums, '<u4').astype(np.uint32),
       description['padding'],
       frozenset(description['zero_rows']),
-      is_mapped=not preload,
+      None if preload else file,
     )
     packed.check()
     return packed
@@ -235,7 +249,7 @@ def is_fresh(packed: PackedShard, data_dir: str) -> bool:
   copy, hashes are compared.
 
   Args:
-    packed: Packed shard; its `sources` get the times of files with equal hashes.
+    packed: Packed shard.
     data_dir: Directory of the shards.
 
   Raises:
@@ -248,23 +262,10 @@ def is_fresh(packed: PackedShard, data_dir: str) -> bool:
       found = files.stat(path)
       if found['bytes'] != source['bytes']:
         return False
-      if found['mtime_ns'] != source['mtime_ns']:
-        if files.sha256(path) != source['sha256']:
-          return False
-        source['mtime_ns'] = found['mtime_ns']
+      is_newer = found['mtime_ns'] != source['mtime_ns']
+      if is_newer and files.sha256(path) != source['sha256']:
+        return False
     except (OSError, ValueError) as error:
       _raise_failed_read(error, path)
       raise ValueError(f'{path} cannot be read: {error}') from error
   return True
-
-
-def rewrite_sources(directory: str, packed: PackedShard) -> None:
-  """Writes `sources` again, so that the next start need not hash the files.
-
-  Args:
-    directory: Directory of the store; the caller holds its lock.
-    packed: Packed shard in it.
-  """
-  path = paths(directory, packed.columns.suffix)[1]
-  description = _read_description(path) | {'sources': packed.columns.sources}
-  files.write_json(path, files.with_hash(description))

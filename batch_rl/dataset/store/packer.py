@@ -1,10 +1,9 @@
-"""Packs the shards of a run on a background thread."""
+"""Opens a run, and packs its shards on a background thread."""
 
 import concurrent.futures
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import psutil
@@ -17,8 +16,8 @@ from batch_rl.dataset.store import (
   packed_columns,
   packed_shard,
   shard_packing,
+  store_directory,
 )
-from batch_rl.dataset.store.store_directory import StoreDirectory
 from batch_rl.utils import machine
 
 # Frames that the dictionary is trained on; more than 8 x 1,000 of Atari.
@@ -32,26 +31,43 @@ class PackedRun(frame_blocks.RunFrames):
   directory, and the others use its packed shards.
 
   Args:
-    directory: Directory of the store; None for memory.
-    skip_damaged: Whether to skip damaged shards rather than fail.
+    data_dir: Directory of the shards (`<run>/replay_logs`), or a store.
+    suffixes: Numbers of the shards to use, ascending; None for all.
+    directory: Directory to keep packed shards in, for other runs and processes
+      too; None for memory only.
+    max_rows: Number of rows to use from the start of each shard's ring; None for
+      all.
+    preload: Whether to read shards packed on disk into memory rather than map
+      them.
+    skip_damaged: Whether to skip damaged shards, with a warning, rather than
+      fail.
+    pack: Whether to start packing at once (see `start`).
     progress: Callback that receives the number of rows packed each time.
     made_by: Command that makes the directory; see `StoreDirectory.begin`.
-    *run: Arguments of `RunFrames`.
 
   Attributes:
+    requested: Numbers of the requested shards, damaged ones included.
     damaged: Numbers of the shards skipped because their frames are damaged.
+
+  Raises:
+    ValueError: If a shard is missing or damaged, has a reward that is not finite,
+      or these are not shards of one run.
+    ReadError: If a file cannot be read at the moment.
   """
 
   def __init__(
     self,
-    directory: StoreDirectory | None,
-    skip_damaged: bool,
-    progress: Callable[[int], None],
-    made_by: str | None,
-    *run: Any,
+    data_dir: str,
+    suffixes: Sequence[int] | None = None,
+    directory: str | None = None,
+    max_rows: int | None = None,
+    preload: bool = False,
+    skip_damaged: bool = False,
+    pack: bool = True,
+    progress: Callable[[int], None] = lambda rows: None,
+    made_by: str | None = None,
   ):
-    super().__init__(*run)
-    self._directory: Any = directory
+    self.data_dir = data_dir
     self._skip_damaged = skip_damaged
     self._progress = progress
     self._made_by = made_by
@@ -61,6 +77,74 @@ class PackedRun(frame_blocks.RunFrames):
     self._error: Exception | None = None
     self._stopped = False
     self._thread: threading.Thread | None = None
+    self._is_converted = store_directory.is_store(data_dir)
+    path = data_dir if self._is_converted else directory
+    self._directory = (
+      store_directory.StoreDirectory(path, preload) if path else None
+    )
+    available = store_directory.list_shards(data_dir, skip_damaged)
+    self.requested = available if suffixes is None else list(suffixes)
+    if not self.requested or sorted(set(self.requested)) != self.requested:
+      raise ValueError(
+        f'The shards {self.requested} are not ascending numbers, at least one.'
+      )
+    for suffix in self.requested:
+      if suffix not in available:
+        raise ValueError(f'There is no shard {suffix} in {data_dir}.')
+    with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
+      opened = [*filter(None, pool.map(self._open_shard, self.requested))]
+    if not opened:
+      raise ValueError(f'Every shard in {self.data_dir} is damaged.')
+    first, last = self.requested[0], self.requested[-1]
+    columns = [columns for columns, _ in opened]
+    super().__init__(
+      data_dir,
+      columns,
+      [suffix for suffix in available if first <= suffix <= last],
+      max_rows,
+      [self._shard_name(c.suffix) for c in columns],
+      self._advice(),
+    )
+    for suffix, (_, packed) in zip(self.suffixes, opened, strict=True):
+      if packed is not None and self._directory is not None:
+        self.add(suffix, packed, self._directory.dictionary)
+    if pack:
+      self.start()
+
+  def _open_shard(self, suffix):
+    """Returns a shard's small columns, and the shard if it is packed already."""
+    try:
+      if self._is_converted:
+        packed = self._directory.open(suffix)
+      else:
+        packed = self._directory and self._directory.find(suffix, self.data_dir)
+      columns = (
+        packed.columns if packed else packed_columns.read(self.data_dir, suffix)
+      )
+      wrong = columns.reward[~np.isfinite(columns.reward)]
+      if len(wrong):
+        raise ValueError(
+          f'Shard {suffix} in {self.data_dir} has reward {wrong[0]}; run `verify '
+          f'{self.data_dir}` to check all files.'
+        )
+      return columns, packed
+    except ValueError as error:
+      if not self._skip_damaged:
+        raise
+      logging.warning('Shard %d is not used: %s', suffix, error)
+      return None
+
+  def _shard_name(self, suffix: int) -> str:
+    if self._directory is None:
+      return f'Shard {suffix} of {self.data_dir}, in memory,'
+    return packed_shard.paths(self._directory.path, suffix)[0]
+
+  def _advice(self) -> str:
+    if self._directory is None:
+      return 'start again'
+    if self._is_converted:
+      return f'delete it and {self._directory.remedy}'
+    return 'delete it and start again'
 
   def start(self, first: Iterable[int] = ()) -> None:
     """Starts packing the remaining shards in the background.
@@ -101,21 +185,10 @@ class PackedRun(frame_blocks.RunFrames):
         packed = len(wanted.intersection(self.packed))
         if packed >= min(count or len(wanted), len(wanted)):
           return
-        self.raise_packing_error()
+        self.raise_error()
         if self._stopped:
           raise ValueError(f'The store of {self.data_dir} was closed.')
         self._changed.wait()
-
-  def raise_packing_error(self) -> None:
-    """Raises the error of packing, if there was one.
-
-    Raises:
-      DataError: If data turned out damaged, or too large.
-    """
-    if isinstance(self._error, ValueError):
-      raise shard_reader.DataError(str(self._error)) from self._error
-    if self._error is not None:
-      raise self._error
 
   def raise_error(self) -> None:
     """Raises the error of packing or decoding, if there was one.
@@ -125,7 +198,10 @@ class PackedRun(frame_blocks.RunFrames):
     """
     if self._fault is not None:
       raise self._fault
-    self.raise_packing_error()
+    if isinstance(self._error, ValueError):
+      raise shard_reader.DataError(str(self._error)) from self._error
+    if self._error is not None:
+      raise self._error
 
   def close(self) -> None:
     """Stops packing after the current shard; packed shards remain usable."""
@@ -156,7 +232,7 @@ class PackedRun(frame_blocks.RunFrames):
     with self._changed:
       self._changed.notify_all()
 
-  def _pack_on_disk(self, directory: StoreDirectory) -> None:
+  def _pack_on_disk(self, directory: store_directory.StoreDirectory) -> None:
     """Packs into the directory, or waits for another process that does."""
     try:
       while (missing := self._missing()) and not self._stopped:
@@ -192,7 +268,9 @@ class PackedRun(frame_blocks.RunFrames):
         'so far are kept.'
       ) from error
 
-  def _collect(self, directory: StoreDirectory, missing: Iterable[int]) -> None:
+  def _collect(
+    self, directory: store_directory.StoreDirectory, missing: Iterable[int]
+  ) -> None:
     """Publishes shards that another process has packed."""
     for suffix in missing:
       packed = directory.find(suffix, self.data_dir, quiet=True)

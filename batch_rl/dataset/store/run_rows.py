@@ -93,13 +93,13 @@ class RunRows:
         f'{self.data_dir}: the observations of shard {first.suffix} are empty, '
         f'{first.frame_dtype} {first.frame_shape}.'
       )
-    for other in columns:
-      one, two = (f'{c.frame_dtype} {c.frame_shape}' for c in (first, other))
-      if one != two:
-        raise ValueError(
-          f'{self.data_dir}: observations are {one} in shard {first.suffix} and '
-          f'{two} in shard {other.suffix}: are these two runs in one directory?'
-        )
+    formats = {f'{c.frame_dtype} {c.frame_shape}': c.suffix for c in columns}
+    if len(formats) > 1:
+      listed = [f'{one} in shard {suffix}' for one, suffix in formats.items()]
+      raise ValueError(
+        f'{self.data_dir}: observations are {" and ".join(listed)}: are these two '
+        'runs in one directory?'
+      )
 
   def _stitch(
     self, columns: Sequence[packed_columns.Columns], listed: Sequence[int]

@@ -12,25 +12,16 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import lz4.block
 import numpy as np
 from isal import isal_zlib
 
 from batch_rl.dataset.shards import shard_files, shard_reader, stitching
-from batch_rl.dataset.store import lz4_blocks, packed_columns, packed_shard
+from batch_rl.dataset.store import packed_columns, packed_shard
 from batch_rl.utils import files, machine
 
-# Of LZ4's twelve levels, the highest that keeps up with gzip's decompression.
-_LEVEL = 5
 # Rows that wait to be compressed, at most.
 _WAITING_BYTES = 1 << 27
-
-
-# Receives a function that writes blocks. Returns the offsets, checksums, padding, zero
-# rows and columns of a `PackedShard`.
-PackBlocks = Callable[
-  [Callable[[bytes], Any]],
-  tuple[np.ndarray, np.ndarray, int, frozenset[int], packed_columns.Columns],
-]
 
 
 def pack(
@@ -59,7 +50,7 @@ def pack(
       file is left.
   """
 
-  def pack_blocks(write):
+  def pack_blocks(write: Callable[[bytes], Any]) -> packed_shard.PackedShard:
     name = shard_files.file_name('observation', columns.suffix)
     path = os.path.join(data_dir, name)
     digest = hashlib.sha256()
@@ -74,37 +65,34 @@ def pack(
         zero.extend(p for p in examined[here] if not rows[p - start].any())
         yield functools.partial(np.asarray, rows), rows.nbytes
 
-    compress = lz4_blocks.compressor(dictionary, _LEVEL)
-    offsets, running_crc32 = write_blocks(tasks(), compress, write, pool)
+    offsets, running_crc32 = write_blocks(tasks(), dictionary, write, pool)
     frames = {name: {**stat, 'sha256': digest.hexdigest()}}
     # Rows of padding that all episodes have.
     is_padding = np.isin(after_ends, zero).all(axis=0)
     first_zero = np.intersect1d(first, np.array(zero, np.int64))
-    return (
+    return packed_shard.PackedShard(
+      dataclasses.replace(columns, sources={**columns.sources, **frames}),
+      packed_shard.NO_BLOCKS,
       offsets,
       running_crc32,
       int(np.cumprod(is_padding).sum()),
       frozenset(columns.ring_positions(first_zero).tolist()),
-      dataclasses.replace(columns, sources={**columns.sources, **frames}),
     )
 
   if directory is not None:
     return write_shard(directory, columns.suffix, dictionary, pack_blocks)
   memory = io.BytesIO()
-  offsets, running_crc32, padding, zero_rows, columns_packed = pack_blocks(
-    memory.write
-  )
+  packed = pack_blocks(memory.write)
   blocks = np.frombuffer(memory.getbuffer(), np.uint8)
-  return packed_shard.PackedShard(
-    columns_packed, blocks, offsets, running_crc32, padding, zero_rows
-  )
+  return dataclasses.replace(packed, blocks=blocks)
 
 
 def write_blocks(
   tasks: Iterable[tuple[Callable[[], np.ndarray], int]],
-  compress: Callable[[Any], bytes],
+  dictionary: bytes,
   write: Callable[[bytes], Any],
   pool: concurrent.futures.ThreadPoolExecutor,
+  level: int = 5,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Compresses rows in threads, and writes the blocks in order.
 
@@ -112,13 +100,23 @@ def write_blocks(
     tasks: Functions that return consecutive rows, (n, *frame_shape), each with the
       size of its rows in bytes. n is a multiple of `BLOCK_ROWS`, except in the last
       task. The functions are called in the threads.
-    compress: Function that compresses one block.
+    dictionary: Compression dictionary of the store.
     write: Callback that receives the compressed blocks in order.
     pool: Threads to compress with.
+    level: Level of LZ4's twelve; the default is the highest that keeps up with
+      gzip's decompression.
 
   Returns:
     `offsets` and `running_crc32` of a `PackedShard`.
   """
+
+  compress = functools.partial(
+    lz4.block.compress,
+    mode='high_compression',
+    compression=level,
+    store_size=False,
+    dict=dictionary,
+  )
 
   def compress_rows(make_rows: Callable[[], np.ndarray]) -> list[bytes]:
     rows = make_rows()
@@ -149,7 +147,10 @@ def write_blocks(
 
 
 def write_shard(
-  directory: str, suffix: int, dictionary: bytes, pack_blocks: PackBlocks
+  directory: str,
+  suffix: int,
+  dictionary: bytes,
+  pack_blocks: Callable[[Callable[[bytes], Any]], packed_shard.PackedShard],
 ) -> packed_shard.PackedShard:
   """Writes a packed shard as two files, which appear only when complete.
 
@@ -158,7 +159,7 @@ def write_shard(
     suffix: Shard number.
     dictionary: Compression dictionary of the store.
     pack_blocks: Function that writes the blocks with its argument, in order, and
-      returns the rest of the shard.
+      returns the shard without them.
 
   Raises:
     OSError: If the disk is full or the directory cannot be written; no partial
@@ -174,10 +175,11 @@ def write_shard(
         content.update(data)
         file.write(data)
 
-      offsets, running_crc32, padding, zero_rows, columns = pack_blocks(write)
+      packed = pack_blocks(write)
+      columns = packed.columns
       sections, checks = {}, {}
       for name, column in (
-        ('offsets', offsets),
+        ('offsets', packed.offsets),
         *((name, getattr(columns, name)) for name in packed_columns.NAMES),
       ):
         write(bytes(-file.tell() % 64))
@@ -204,12 +206,12 @@ def write_shard(
     'frame_dtype': columns.frame_dtype.str,
     'dictionary': hashlib.sha256(dictionary).hexdigest(),
     'block_rows': packed_shard.BLOCK_ROWS,
-    'padding': padding,
-    'zero_rows': sorted(zero_rows),
+    'padding': packed.padding,
+    'zero_rows': sorted(packed.zero_rows),
     'sections': sections,
     'crc32': checks,
     'running_crc32': base64.b64encode(
-      running_crc32.astype('<u4').tobytes()
+      packed.running_crc32.astype('<u4').tobytes()
     ).decode(),
     'digest': columns.digest,
     'bytes': size,

@@ -6,106 +6,20 @@ The compressed frames (`frame_blocks`) are in memory or in a memory-mapped direc
 directory may be a cache beside the shards, or replace them (`convert`).
 """
 
-import concurrent.futures
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.dataset.store import (
-  packed_columns,
-  packed_shard,
-  packer,
-  store_directory,
-)
+from batch_rl.dataset.store import packer, store_directory
 from batch_rl.dataset.store.store_directory import find_data, list_shards
-from batch_rl.utils import machine
 
 __all__ = ['Store', 'convert', 'find_data', 'list_shards']
 
 
 class Store(packer.PackedRun):
-  """The rows of a run, with their frames compressed.
-
-  Args:
-    data_dir: Directory of the shards (`<run>/replay_logs`), or a store.
-    suffixes: Numbers of the shards to use, ascending; None for all.
-    directory: Directory to keep packed shards in, for other runs and processes
-      too; None for memory only.
-    max_rows: Number of rows to use from the start of each shard's ring; None for
-      all.
-    preload: Whether to read shards packed on disk into memory rather than map
-      them.
-    skip_damaged: Whether to skip damaged shards, with a warning, rather than
-      fail.
-    pack: Whether to start packing at once (see `start`).
-    progress: Callback that receives the number of rows packed each time.
-    made_by: Command that makes the directory; see `StoreDirectory.begin`.
-
-  Attributes:
-    requested: Numbers of the requested shards, damaged ones included.
-
-  Raises:
-    ValueError: If a shard is missing or damaged, has a reward that is not finite,
-      or these are not shards of one run.
-    ReadError: If a file cannot be read at the moment.
-  """
-
-  def __init__(
-    self,
-    data_dir: str,
-    suffixes: Sequence[int] | None = None,
-    directory: str | None = None,
-    max_rows: int | None = None,
-    preload: bool = False,
-    skip_damaged: bool = False,
-    pack: bool = True,
-    progress: Callable[[int], None] = lambda rows: None,
-    made_by: str | None = None,
-  ):
-    self.data_dir = data_dir
-    self._skip_damaged = skip_damaged
-    self._max_rows = max_rows
-    self._is_converted = store_directory.is_store(data_dir)
-    path = data_dir if self._is_converted else directory
-    self._directory = (
-      store_directory.StoreDirectory(path, preload) if path else None
-    )
-    available = list_shards(data_dir, skip_damaged)
-    self.requested = available if suffixes is None else list(suffixes)
-    if not self.requested or sorted(set(self.requested)) != self.requested:
-      raise ValueError(
-        f'The shards {self.requested} are not ascending numbers, at least one.'
-      )
-    for suffix in self.requested:
-      if suffix not in available:
-        raise ValueError(f'There is no shard {suffix} in {data_dir}.')
-    with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
-      opened = [*filter(None, pool.map(self._open_shard, self.requested))]
-    if not opened:
-      raise ValueError(f'Every shard in {self.data_dir} is damaged.')
-    first, last = self.requested[0], self.requested[-1]
-    columns = [columns for columns, _ in opened]
-    super().__init__(
-      self._directory,
-      skip_damaged,
-      progress,
-      made_by,
-      data_dir,
-      columns,
-      [suffix for suffix in available if first <= suffix <= last],
-      max_rows,
-      [self._shard_name(c.suffix) for c in columns],
-      self._advice(),
-    )
-    for suffix, (_, packed) in zip(self.suffixes, opened, strict=True):
-      if packed is not None:
-        self.add(suffix, packed, self._directory.dictionary)
-    if pack:
-      self.start()
+  """The rows of a run, with their frames compressed; see `PackedRun`."""
 
   def __reduce__(self) -> tuple[Any, ...]:
     """Lets another process open the store, for a copy there.
@@ -129,47 +43,10 @@ class Store(packer.PackedRun):
     }
     return _reopen, (settings, {s: self.digest(s) for s in self.packed})
 
-  def _open_shard(self, suffix):
-    """Returns a shard's small columns, and the shard if it is packed already."""
-    try:
-      if self._is_converted:
-        packed = self._directory.open(suffix)
-      else:
-        packed = self._directory and self._directory.find(suffix, self.data_dir)
-      columns = (
-        packed.columns if packed else packed_columns.read(self.data_dir, suffix)
-      )
-      wrong = columns.reward[~np.isfinite(columns.reward)]
-      if len(wrong):
-        raise ValueError(
-          f'Shard {suffix} in {self.data_dir} has reward {wrong[0]}; run `verify '
-          f'{self.data_dir}` to check all files.'
-        )
-      return columns, packed
-    except ValueError as error:
-      if not self._skip_damaged:
-        raise
-      logging.warning('Shard %d is not used: %s', suffix, error)
-      return None
-
-  def _shard_name(self, suffix: int) -> str:
-    if self._directory is None:
-      return f'Shard {suffix} of {self.data_dir}, in memory,'
-    return packed_shard.paths(self._directory.path, suffix)[0]
-
-  def _advice(self) -> str:
-    if self._directory is None:
-      return 'start again'
-    if self._is_converted:
-      return self._directory.remedy('delete it and ')
-    return 'delete it and start again'
-
   @property
   def is_on_disk(self) -> bool:
     """Whether packed shards are kept in a directory."""
     return self._directory is not None
-
-  # --- padding ---------------------------------------------------------------
 
   def padding(self, suffix: int) -> int:
     """Returns the number of padding rows of episodes that begin in a packed shard.
@@ -267,8 +144,9 @@ def convert(
 ) -> Store:
   """Converts a run's shards to a store that can be used in their place.
 
-  Shards already packed are kept, so an interrupted conversion continues. Shards that
-  it still lacked, and that the run no longer has, are left out.
+  Shards already packed are kept, so an interrupted conversion continues, and one that
+  another process has begun is waited for. Shards that it still lacked, and that the
+  run no longer has, are left out.
 
   Args:
     data_dir: Directory of the shards (`<run>/replay_logs`).
@@ -280,8 +158,8 @@ def convert(
     The store.
 
   Raises:
-    ValueError: If a shard is damaged, or the directory has other content, cannot
-      be written, or is being written by another process.
+    ValueError: If a shard is damaged, or the directory has other content or cannot
+      be written.
   """
   if store_directory.is_store(data_dir):
     raise ValueError(f'{data_dir} is a store already.')
@@ -289,12 +167,6 @@ def convert(
     raise ValueError(f'The name of the store for {data_dir} is empty.')
   target = store_directory.StoreDirectory(directory)
   target.check_empty_or_of(data_dir)
-  if os.path.exists(directory):
-    # A conversion does not wait for another, as a cache does.
-    lock = target.try_lock()
-    if lock is None:
-      raise ValueError(f'{directory} is being written by {target.lock_holder}.')
-    lock.close()
   made = Store(
     data_dir, directory=directory, progress=progress, made_by=made_by
   )

@@ -9,8 +9,6 @@ manifest.json  manifest of the run, if it has one
 Each block of frames has a checksum, which is compared whenever the block is decoded.
 """
 
-import contextlib
-import copy
 import errno
 import hashlib
 import os
@@ -27,15 +25,11 @@ _FILE_NAME = 'store.json'
 _DICTIONARY = 'dictionary'
 _LOCK = '.lock'
 _VERSION = 1
-# `made_by` of an import that can only create a store, not complete one.
-WHOLE_IMPORT = 'import as a whole'
 
 
 def is_store(directory: str) -> bool:
   """Returns whether a directory is a store rather than a run's shards."""
-  return not files.is_remote(directory) and os.path.exists(
-    os.path.join(directory, _FILE_NAME)
-  )
+  return os.path.exists(os.path.join(directory, _FILE_NAME))
 
 
 def find_data(run_dir: str) -> str:
@@ -107,11 +101,8 @@ def in_cache(cache_dir: str, data_dir: str) -> str | None:
 
 
 def absolute(path: str) -> str:
-  """Returns the absolute path of a local directory, with links resolved.
-
-  A remote path is returned unchanged.
-  """
-  return path if files.is_remote(path) else os.path.realpath(path)
+  """Returns the absolute path of a directory, with links resolved."""
+  return os.path.realpath(path)
 
 
 class StoreDirectory:
@@ -172,19 +163,14 @@ class StoreDirectory:
     """Directory of the shards that the store was made from."""
     return self._description.get('source')
 
-  def remedy(self, before: str = '') -> str:
-    """Returns the advice to run the store's command again, for messages.
-
-    Args:
-      before: Advice that precedes it, unless the whole store has to be deleted.
-    """
+  @property
+  def remedy(self) -> str:
+    """Advice to run the store's command again, for messages."""
     made_by = self._description.get('made_by')
-    if made_by == WHOLE_IMPORT:
-      return 'delete the store and run the same import again'
     command = (
       f'run the same {made_by}' if made_by else f'convert {self.shards_dir}'
     )
-    return f'{before}{command} again'
+    return f'{command} again'
 
   def planned_shards(self) -> list[int]:
     """Returns the numbers of all shards, missing ones included, ascending."""
@@ -206,7 +192,7 @@ class StoreDirectory:
     missing = ', '.join(str(s) for s in suffixes if s not in present)
     message = (
       f'{self.path} is an incomplete store: shards {missing} are missing; '
-      f'{self.remedy()}.'
+      f'{self.remedy}.'
     )
     if not (skip_missing and present):
       raise ValueError(message)
@@ -253,10 +239,7 @@ class StoreDirectory:
       return None
     try:
       packed = self.open(suffix)
-      before = copy.deepcopy(packed.columns.sources)
       if packed_shard.is_fresh(packed, data_dir):
-        if packed.columns.sources != before:
-          self._rewrite_sources(packed)
         return packed
       problem = 'it has changed.'
     except ValueError as error:
@@ -266,13 +249,6 @@ class StoreDirectory:
     return None
 
   # --- writing ---------------------------------------------------------------
-
-  def _rewrite_sources(self, packed: packed_shard.PackedShard) -> None:
-    """Writes `sources` again, unless another process writes, or none may."""
-    with contextlib.suppress(OSError, ValueError):
-      if (lock := self.try_lock()) is not None:
-        with lock:
-          packed_shard.rewrite_sources(self.path, packed)
 
   def try_lock(self) -> Any:
     """Acquires the directory's lock without waiting (see `locks.try_lock`).
@@ -309,7 +285,7 @@ class StoreDirectory:
       suffixes: Numbers of the shards to be packed, or packed already.
       train: Function that makes the dictionary, called if there is none.
       manifest: Manifest of the run, or empty.
-      made_by: Command that makes the store, or `WHOLE_IMPORT`; None for `convert`.
+      made_by: Command that makes the store; None for `convert`.
 
     Raises:
       OSError: If the directory cannot be written.

@@ -5,7 +5,7 @@ binding would fail late or never. Here such constructors get the signature that 
 and `help()` read: their own parameters and the forwarded ones.
 
 Subclasses of `ForwardedParameters` need no decorator. `forwards_to` is for other
-classes, and for those that fix or withhold an argument.
+classes, and for those that withhold an argument.
 """
 
 import functools
@@ -52,7 +52,7 @@ class ForwardedParameters:
     construct.__signature__ = signature
 
 
-def forwards_to(base: type, without: tuple[str, ...] = (), **fixed) -> Callable:
+def forwards_to(base: type, without: tuple[str, ...] = ()) -> Callable:
   """Returns a class decorator that lists the parameters behind `**kwargs`.
 
   The decorated class must pass `**kwargs` to `base.__init__`. A class that
@@ -61,29 +61,25 @@ def forwards_to(base: type, without: tuple[str, ...] = (), **fixed) -> Callable:
   Args:
     base: Class whose constructor receives the keyword arguments.
     without: Parameters of `base` that are not forwarded.
-    **fixed: Arguments that the class sets itself; they are not parameters of it.
   """
 
   def decorate(cls: type) -> type:
     construct = cls.__init__
     own = _own_signature(construct).parameters
-    signature = _join(
-      [inspect.signature(f) for f in (construct, base.__init__)]
-    )
+    signature = _join(map(inspect.signature, (construct, base.__init__)))
 
-    @functools.wraps(construct)
+    @functools.wraps(construct, updated=())
     def __init__(self, *args, **kwargs):  # noqa: N807
-      construct(self, *args, **kwargs, **fixed)
+      construct(self, *args, **kwargs)
 
     # With `__wrapped__`, gin would read the signature inside the wrapper.
     del __init__.__wrapped__
-    vars(__init__).pop(_OWN_SIGNATURE, None)
     setattr(__init__, _OWN_PARAMETERS, own)
     __init__.__signature__ = inspect.Signature(
       [
         parameter
         for name, parameter in signature.parameters.items()
-        if name in own or name not in (*without, *fixed)
+        if name in own or name not in without
       ]
     )
     cls.__init__ = __init__

@@ -3,7 +3,7 @@
 import json
 
 from batch_rl.dataset.shards import shard_files
-from batch_rl.tests.dataset.checks.run_files import SAMPLE, flip_a_bit
+from batch_rl.tests.dataset.checks.run_files import flip_a_bit
 from batch_rl.tests.dataset.conftest import is_one_line
 
 
@@ -32,23 +32,3 @@ def test_all_runs_are_verified(root, run):
   assert document['findings'][0]['level'] == 'note'
   code, _, err = run('verify', root / 'Pong' / '3')
   assert code == 2 and is_one_line(err) and 'No shards in' in err
-
-
-def test_remote_runs(run):
-  """Paths of TensorFlow's file systems; this one is in memory."""
-  import tensorflow as tf
-
-  game = 'ram://data/Pong'
-  logs = f'{game}/1/replay_logs'
-  tf.io.gfile.makedirs(logs)
-  for path in (SAMPLE / 'replay_logs').iterdir():
-    if '.9.gz' in path.name or '.10.gz' in path.name:
-      with tf.io.gfile.GFile(f'{logs}/{path.name}', 'wb') as file:
-        file.write(path.read_bytes())
-  code, out, _ = run('verify', f'{game}/1')
-  assert code == 0 and 'all is well (2 shards' in out
-  assert 'total  42,041' in run('inspect', f'{game}/1')[1]
-  listed = run('inspect', game)[1].splitlines()
-  assert listed[1].split()[:3] == ['Pong', '1', '2']
-  code, _, err = run('verify', 'ram://missing')
-  assert code == 2 and is_one_line(err)

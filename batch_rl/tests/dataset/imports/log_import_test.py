@@ -91,6 +91,6 @@ def test_a_damaged_store_is_imported_anew(tmp_path):
   log_import.import_run(make_reader(), str(tmp_path / 'store'), shard_rows=100)
   (tmp_path / 'store/shard-1.json').unlink()
   with pytest.raises(
-    ValueError, match='shards 1 are missing; delete the store'
+    ValueError, match='shards 1 are missing; run the same import again'
   ):
     store.Store(str(tmp_path / 'store'))

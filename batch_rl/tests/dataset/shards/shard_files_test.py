@@ -40,3 +40,9 @@ def test_names_without_a_usable_number(tmp_path, number):
   (tmp_path / name).touch()
   with pytest.raises(ValueError, match='No shards in'):
     shard_files.list_suffixes(str(tmp_path))
+
+
+def test_remote_shards_are_to_be_fetched():
+  for read in (shard_files.list_suffixes, shard_files.replay_logs_dir):
+    with pytest.raises(ValueError, match='gs://bucket/dqn is remote; fetch it'):
+      read('gs://bucket/dqn')

@@ -48,12 +48,12 @@ def test_shards_equal_dumps_of_dopamine_memory(
       shards.add_row(memory, row)
   for suffix, (columns, add_count, invalid_range) in enumerate(memory.dumps):
     loaded = shard_reader.read_shard(str(ours), suffix)
-    assert loaded.add_count == add_count == (suffix + 1) * capacity - 1
+    assert loaded['add_count'] == add_count == (suffix + 1) * capacity - 1
     # Shard 0's last row was never written, so the memory there is arbitrary.
     rows = capacity if suffix else capacity - 1
     for name, column in columns.items():
-      np.testing.assert_array_equal(loaded.columns[name][:rows], column[:rows])
-      assert loaded.columns[name].dtype == column.dtype
+      np.testing.assert_array_equal(loaded[name][:rows], column[:rows])
+      assert loaded[name].dtype == column.dtype
     path = ours / shard_files.file_name('invalid_range', suffix)
     written = shard_reader.read_array(str(path))
     assert written.tolist() == list(invalid_range)
@@ -70,7 +70,9 @@ def test_the_last_shard_is_filled_with_zeros(tmp_path, monkeypatch, block):
   state = log.checkpoint()
   log.close()
   for suffix, rows in ((0, 49), (1, 10)):
-    columns = shard_reader.read_shard(str(tmp_path), suffix).columns
+    columns = shard_reader.read_shard(
+      str(tmp_path), suffix, shard_files.COLUMNS
+    )
     for name, column in columns.items():
       # Ring position 49 of shard 1 holds the row before its row 0.
       filled = [*range(rows), *([49] if suffix else [])]
@@ -85,7 +87,7 @@ def test_the_last_shard_is_filled_with_zeros(tmp_path, monkeypatch, block):
   resumed.restore(state)
   resumed.add(np.full((3, 3), 8), 5, 2.0, True)
   resumed.close()
-  frames = shard_reader.read_shard(str(tmp_path), 1).columns['observation']
+  frames = shard_reader.read_shard(str(tmp_path), 1)['observation']
   assert frames[:, 0, 0].tolist() == [*[7] * 10, 8, *[0] * 38, 7]
 
 

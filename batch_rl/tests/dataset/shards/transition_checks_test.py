@@ -40,17 +40,17 @@ def refused(value, check, *arguments):
     (np.float32, FRAME * 1j, 'complex128'),
     (np.float32, FRAME * np.nan, 'nan'),
     (np.float64, FRAME * -np.inf, '-inf'),
-    (np.float32, FRAME * 1e300, 'inf'),
+    (np.float32, FRAME * 1e300, 'holds 1e+300'),
   ],
 )
 def test_observations_have_the_shape_and_dtype_of_the_log(dtype, value, wrong):
-  arguments = value, (2, 2), np.dtype(dtype)
+  arguments = 'observation', value, (2, 2), np.dtype(dtype)
   if wrong is None:
-    checked = transition_checks.check_observation(*arguments)
+    checked = transition_checks.check_value(*arguments)
     assert checked.dtype == dtype
     np.testing.assert_array_equal(checked, FRAME)
   else:
-    refused(wrong, transition_checks.check_observation, *arguments)
+    refused(wrong, transition_checks.check_value, *arguments)
 
 
 def test_actions_are_integers_from_0():

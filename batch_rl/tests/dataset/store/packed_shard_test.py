@@ -89,7 +89,7 @@ def test_mapped_shards_may_take_all_descriptors(directory):
     ({'dictionary': 'x'}, 'another dictionary'),
     ({'suffix': 2}, 'shard 2'),
     ({'block_rows': 13}, '13 rows'),
-    ({'running_crc32': None}, 'earlier version'),
+    ({'running_crc32': None}, 'running_crc32'),
     ({'running_crc32': 7}, ''),
     ({'running_crc32': '?'}, ''),
     ({'running_crc32': 'AAA'}, ''),

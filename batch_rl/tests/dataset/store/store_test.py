@@ -78,24 +78,6 @@ def test_frames_of_the_sample_run():
   assert opened.nbytes / opened.rows < 100  # Of 7,065 bytes uncompressed.
 
 
-def test_remote_shards(tmp_path):
-  """TensorFlow's in-memory file system replaces gs://."""
-  import tensorflow as tf
-
-  rows = shards.write_run(tmp_path / 'logs', [30] * 6, capacity=50)
-  remote = 'ram://store_test/replay_logs'
-  tf.io.gfile.makedirs(remote)
-  for path in (tmp_path / 'logs').iterdir():
-    if path.is_file():
-      tf.io.gfile.copy(str(path), f'{remote}/{path.name}')
-  assert stores.rows_in(stores.open_store(remote)) == rows
-  cache = str(tmp_path / 'cache')
-  assert stores.rows_in(stores.open_store(remote, directory=cache)) == rows
-  assert stores.rows_in(stores.open_store(remote, directory=cache)) == rows
-  with pytest.raises(ValueError, match='ram://nowhere'):
-    store.Store('ram://nowhere')
-
-
 def test_a_copy_in_another_process_has_the_same_shards(tmp_path, monkeypatch):
   logs, cache = tmp_path / 'logs', tmp_path / 'cache'
   rows = shards.write_run(logs, [30] * 6, capacity=50)
