@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset.sampling import batch_stream, sequences
-from batch_rl.dataset.sampling import sampler as sampler_lib
 
 try:
   import torch
@@ -156,8 +155,6 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
       accelerator, or the run cannot be packed.
   """
 
-  _refused: type = sequences.SequenceSampler
-
   def __init__(
     self,
     sampler: batch_stream.NumberedSampler,
@@ -167,11 +164,6 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
     device: torch.device | str | None = None,
     **kwargs: Any,
   ):
-    if isinstance(sampler, self._refused):
-      raise ValueError(
-        f'{type(self).__name__} cannot use a {type(sampler).__name__}: use the other '
-        'of TransitionDataset and SequenceDataset.'
-      )
     if pin_memory and not torch.cuda.is_available():
       raise ValueError(
         'pin_memory=True needs a GPU, and PyTorch finds none here.'
@@ -258,10 +250,6 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
         'Worker processes cannot use an accelerator: pin_memory and device need '
         'num_workers=0. Pass pin_memory=True to the DataLoader instead.'
       )
-    if worker.num_workers > _MOST_WORKERS:
-      raise ValueError(
-        f'num_workers={worker.num_workers} is more than {_MOST_WORKERS}.'
-      )
     return worker.id, worker.num_workers
 
   def _position(self):
@@ -298,5 +286,3 @@ class SequenceDataset(TransitionDataset):
     pin_memory: Whether the threads copy the batches into pinned memory.
     device: Device to which the threads copy the batches; None for none.
   """
-
-  _refused = sampler_lib.Sampler

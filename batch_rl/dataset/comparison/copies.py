@@ -2,28 +2,25 @@
 
 import abc
 import concurrent.futures
-import itertools
-import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from batch_rl.dataset import run_directories
+from batch_rl.dataset.checks import frame_images
 from batch_rl.dataset.comparison import hashed_rows
 from batch_rl.dataset.imports import episode_import
 from batch_rl.dataset.interchange import source_formats
 from batch_rl.dataset.sampling import subsets
-from batch_rl.dataset.shards import manifests, shard_files, shard_reader
+from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import store as store_lib
-from batch_rl.utils import machine, threads
+from batch_rl.utils import machine, row_hashes, threads
 
 Advance = Callable[[int], None]
-_RowsAndFrames = tuple[np.ndarray, np.ndarray]
-# Rows decoded and hashed at a time: some 0.8 MB. Arrays of 2 MB are new pages of memory
-# each time, which takes longer than decoding.
-_CHUNK_ROWS = 120
+# Frames decoded by a thread at a time.
+_CHUNK_FRAMES = 120
 
 
 class Copy(abc.ABC):
@@ -38,8 +35,7 @@ class Copy(abc.ABC):
       Atari. It may be set before `read`.
     frame_shape: Shape of an observation.
     frame_dtype: Dtype of an observation.
-    total: Amount to read, in `unit`, for progress.
-    unit: 'row', 'B' or 'episode'.
+    total: Amount to read, for progress.
     rows: Hashed rows, after `read`.
   """
 
@@ -51,7 +47,6 @@ class Copy(abc.ABC):
   frame_shape: tuple[int, ...]
   frame_dtype: np.dtype
   total: int
-  unit: str
   rows: hashed_rows.HashedRows
 
   @property
@@ -80,10 +75,6 @@ class Copy(abc.ABC):
     position = self._position(int(self.rows.begin[episode]) + step)
     return {'episode': episode, 'step': step, **position}
 
-  def _hash_of_zero(self) -> np.uint64:
-    zero = np.zeros((1, *self.frame_shape), self.frame_dtype)
-    return hashed_rows.hash_rows(zero)[0]
-
   def _skip_padding(
     self,
     begin: np.ndarray,
@@ -95,8 +86,8 @@ class Copy(abc.ABC):
   ) -> np.ndarray:
     """Returns the first row of each episode that is not padding, int64 (n,).
 
-    A gap may end within the padding of an episode, or padding was not logged: so
-    rows of zeros are skipped, rather than a number of rows.
+    A gap may end within the padding of an episode, or padding was not logged. So rows
+    of zeros are skipped, rather than a number of rows.
 
     Args:
       begin: First row of each episode.
@@ -106,13 +97,13 @@ class Copy(abc.ABC):
       action: Actions.
       reward: Rewards.
     """
-    hash_of_zero = self._hash_of_zero()
+    zero = np.zeros((1, *self.frame_shape), self.frame_dtype)
+    is_zero = (
+      (frame == row_hashes.hash_rows(zero)) & (action == 0) & (reward == 0)
+    )
     first = begin.copy()
-    for skipped in range(most):
-      index = np.flatnonzero((first == begin + skipped) & (first < stop))
-      row = first[index]
-      is_zero = (frame[row] == hash_of_zero) & (action[row] == 0)
-      first[index] += is_zero & (reward[row] == 0)
+    for _ in range(most):
+      first += is_zero[np.minimum(first, stop - 1)] & (first < stop)
     return first
 
 
@@ -126,11 +117,8 @@ class LoggedCopy(Copy):
     ValueError: If the run cannot be read.
   """
 
-  unit = 'row'
-
   def __init__(self, run: run_directories.RunDirectory):
     self.path, self.kind = run.directory, 'store' if run.is_store else 'shards'
-    self._data_dir = run.data_dir
     manifest = manifests.read(run.data_dir)
     # Only the manifest has the game: a folder may have any name.
     self.game = manifests.look_up(manifest, 'environment', 'game', kind=str)
@@ -156,37 +144,30 @@ class LoggedCopy(Copy):
   def read(self, with_frames: bool, advance: Advance) -> None:
     """See the base class."""
     store = self._store
-    frame = np.zeros(store.rows, np.uint64)
-    if with_frames:
-      self._hash_frames(frame, advance)
-    else:
-      advance(store.rows)
-    reward = store.reward
+    frame, reward = np.zeros(store.rows, np.uint64), store.reward
     terminal = np.zeros(store.rows, bool)
     terminal[np.setdiff1d(store.ends, store.truncations)] = True
-    trajectories = subsets.trajectories(store)
-    begin = np.minimum(trajectories.steps_begin, trajectories.stop)
+    found = subsets.trajectories(store)
+    begin = np.minimum(found.steps_begin, found.stop)
     if with_frames:
-      hash_of_zero = self._hash_of_zero()
-      for i in np.flatnonzero(trajectories.at_reset):
-        if (frame[trajectories.begin[i] : begin[i]] != hash_of_zero).any():
-          begin[i] = trajectories.begin[i]  # Padding was not logged.
-      late = np.flatnonzero(~trajectories.at_reset)
-      begin[late] = self._skip_padding(
-        trajectories.begin[late],
-        trajectories.stop[late],
+      self._hash_frames(frame, advance)
+      begin = self._skip_padding(
+        found.begin,
+        found.stop,
         store.first_padding(),
         frame,
         store.action,
         reward,
       )
+    else:
+      advance(store.rows)
     self.rows = hashed_rows.HashedRows(
       frame,
       store.action,
       np.clip(reward, -1, 1) if self.clips_rewards else reward,
       terminal,
       begin,
-      trajectories.stop,
+      found.stop,
       [
         hashed_rows.PartRows(suffix, f'shard {suffix}', int(start), int(stop))
         for suffix, start, stop in zip(
@@ -196,44 +177,18 @@ class LoggedCopy(Copy):
     )
 
   def _hash_frames(self, out: np.ndarray, advance: Advance) -> None:
-    """Hashes the frames of all rows, in threads."""
+    """Hashes the frames of all rows, each shard in a thread."""
     stopped = threading.Event()
 
-    def hash_piece(piece: Any) -> None:
-      for rows, frames in read(piece):
+    def hash_shard(suffix: int) -> None:
+      for rows, frames in frame_images.iterate_frames(self._store, suffix):
         if stopped.is_set():
           return
-        out[rows] = hashed_rows.hash_rows(frames)
+        out[rows] = row_hashes.hash_rows(frames)
         advance(len(rows))
 
-    pieces: Sequence[Any] = self._store.suffixes
-    read: Callable[[Any], Iterator[_RowsAndFrames]] = self._read_shard
-    if self.kind == 'store':
-      step = 16 * _CHUNK_ROWS
-      # A window of frames must not cross a gap between two shards.
-      pieces = [
-        range(first, min(first + step, int(stop)))
-        for start, stop in itertools.pairwise(self._store.starts)
-        for first in range(int(start), int(stop), step)
-      ]
-      read = self._read_packed
-    threads.parallel_map(hash_piece, pieces, machine.num_cpus(), stopped.set)
-
-  def _read_packed(self, piece: range) -> Iterator[_RowsAndFrames]:
-    """Yields rows of a store and their frames."""
-    for first in piece[::_CHUNK_ROWS]:
-      rows = np.arange(first, min(first + _CHUNK_ROWS, piece.stop))
-      yield rows, self._store.windows(rows[:1], len(rows))[0]
-
-  def _read_shard(self, suffix: int) -> Iterator[_RowsAndFrames]:
-    """Yields rows of a shard and their frames."""
-    name = shard_files.file_name('observation', suffix)
-    path = os.path.join(self._data_dir, name)
-    for start, frames in shard_reader.iterate_rows(path):
-      ring = np.arange(start, start + len(frames))
-      rows = self._store.rows_of(np.full(len(ring), suffix), ring)
-      kept = rows >= 0  # Not the stale ones.
-      yield rows[kept], frames if kept.all() else frames[kept]
+    suffixes = self._store.suffixes
+    threads.parallel_map(hash_shard, suffixes, machine.num_cpus(), stopped.set)
 
   def _position(self, row: int) -> dict[str, Any]:
     shard, ring = self._store.ring_of(np.array([row]))
@@ -260,7 +215,6 @@ class EpisodesCopy(Copy):
     self.game, self.run, self.is_atari = reader.game, reader.run, True
     self.frame_shape, self.frame_dtype = reader.frame_shape, np.dtype(np.uint8)
     self.total = sum(part.size for part in reader.parts)
-    self.unit = reader.parts[0].unit.removesuffix('s') if reader.parts else 'B'
     self._reader, self._last_step = reader, last_step
     self._records: list[tuple[int, int, int]] = []
 
@@ -268,11 +222,9 @@ class EpisodesCopy(Copy):
     """See the base class."""
     reader, last_step = self._reader, self._last_step
     chosen = last_step != 'auto'
-    if not chosen:
-      inferred = reader.last_step or episode_import.infer_last_step(
-        reader, reader.parts[0], lambda stage, count, total: None
-      )
-      last_step = inferred or episode_import.ASSUMED_LAST_STEP
+    last_step, _ = episode_import.choose_last_step(
+      reader, last_step, reader.parts[0], lambda stage, count, total: None
+    )
     columns: list[tuple[np.ndarray, ...]] = []
     late, parts, self._records, rows = [], [], [], 0
     with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
@@ -323,12 +275,12 @@ class EpisodesCopy(Copy):
     """Decodes and hashes the first frames of an episode, `len(out)`."""
 
     def hash_chunk(start: int) -> None:
-      stop = min(start + _CHUNK_ROWS, len(out))
+      stop = min(start + _CHUNK_FRAMES, len(out))
       decoded = np.empty((stop - start, *self.frame_shape), np.uint8)
       frames.decode(start, stop, decoded)
-      out[start:stop] = hashed_rows.hash_rows(decoded)
+      out[start:stop] = row_hashes.hash_rows(decoded)
 
-    list(pool.map(hash_chunk, range(0, len(out), _CHUNK_ROWS)))
+    list(pool.map(hash_chunk, range(0, len(out), _CHUNK_FRAMES)))
 
   def _position(self, row: int) -> dict[str, Any]:
     starts = [start for start, _, _ in self._records]
@@ -366,10 +318,4 @@ def open_copy(
 
     unplugged = reader.UnpluggedReader(path, run=run_number)
     return EpisodesCopy(path, unplugged, last_step)
-  run = run_directories.as_run(path)
-  if run is None:
-    runs = run_directories.find_runs(path)
-    raise ValueError(
-      f'{path} is not a run; choose one in it, e.g. {runs[0].directory}.'
-    )
-  return LoggedCopy(run)
+  return LoggedCopy(run_directories.only_run(path))

@@ -8,6 +8,7 @@ sum of the run, but other parts.
 
 import contextlib
 import json
+import operator
 import os
 from collections.abc import Collection
 from typing import Any
@@ -20,8 +21,7 @@ from batch_rl.dataset.shards import manifests
 from batch_rl.utils import files, json_schema
 
 FORMAT = 'batch_rl fingerprint 1'
-NOTHING_COMPARED = 'no part of it could be compared with the fingerprint'
-FOLDER = os.path.join(
+_FOLDER = os.path.join(
   os.path.dirname(os.path.dirname(__file__)), 'fingerprints'
 )
 _Required = json_schema.Required
@@ -105,33 +105,24 @@ def read(name: str) -> dict[str, Any]:
     ValueError: If there is no such file, it is not a fingerprint, or is damaged.
   """
   path = name
-  if not os.path.isfile(name) and os.path.basename(name) == name:
-    path = os.path.join(FOLDER, f'{name.removesuffix(".json")}.json')
+  if not os.path.exists(name):
+    path = os.path.join(_FOLDER, f'{name}.json')
   try:
     content = files.read_json(path, _SCHEMA)
   except ValueError as error:
     raise ValueError(f'{path} is not a fingerprint: {error}') from error
   if content is None:
-    names = sorted(
-      entry.removesuffix('.json')
-      for entry in os.listdir(FOLDER)
-      if entry.endswith('.json')
-    )
     raise ValueError(
       f'There is no fingerprint {name}: give the path of a file that `fingerprint` '
-      f'printed, or a name in the package: {", ".join(names)}.'
+      'printed, or a name in the package, without .json: '
+      f'{files.format_names(os.listdir(_FOLDER))}.'
     )
   if content['format'] != FORMAT:
     raise ValueError(
       f'{path} has the format {content["format"]!r}, not {FORMAT!r}; update this '
       'package.'
     )
-  try:
-    return files.check_hash(path, content)
-  except ValueError:
-    raise ValueError(
-      f'{path} is damaged: it differs from its hash; get it again.'
-    ) from None
+  return files.check_hash(path, content)
 
 
 def check_game(
@@ -150,7 +141,8 @@ def check_game(
     )
 
 
-def differences(
+def compare(
+  name: str,
   expected: dict[str, Any],
   actual: dict[str, Any],
   uncertain: Collection[int] = (),
@@ -161,26 +153,29 @@ def differences(
   a copy may have a part of the run.
 
   Args:
+    name: Name of the published fingerprint.
     expected: Published fingerprint.
     actual: Fingerprint of the copy.
     uncertain: Numbers of the copy's parts that may lack their first row.
 
   Returns:
-    Level, 'error' or 'note', and text of each difference.
+    Level, 'error' or 'note', and text of each result.
   """
-
-  def content(entry):
-    return entry['transitions'], entry['sum']
-
-  if content(expected) == content(actual):
-    return []
+  content = operator.itemgetter('transitions', 'sum')
+  of_expected, of_actual = (
+    {part['number']: part for part in fingerprint['parts']}
+    for fingerprint in (expected, actual)
+  )
+  same = content(expected) == content(actual)
+  # With the same sum, only the division into parts may differ.
+  numbers = set() if same else of_expected.keys() | of_actual.keys()
   errors, notes, common = [], [], 0
-  by_number = {part['number']: part for part in actual['parts']}
-  for part in expected['parts']:
-    found = by_number.pop(part['number'], None)
-    if found is None:
-      notes.append(f'{part["name"]} of the fingerprint is not here')
-    elif part['number'] in uncertain:
+  for number in sorted(numbers):
+    part, found = of_expected.get(number), of_actual.get(number)
+    if part is None or found is None:
+      where = 'only in the fingerprint' if part else 'not in the fingerprint'
+      notes.append(f'{(part or found or {})["name"]} is {where}')
+    elif number in uncertain:
       notes.append(
         f'{part["name"]} was not compared: its first row is known only with the '
         'shard before it'
@@ -193,21 +188,22 @@ def differences(
           f'transitions with the sum {found["sum"]}, expected '
           f'{part["transitions"]:,} with {part["sum"]}'
         )
-  for part in by_number.values():
-    notes.append(f'{part["name"]} is not in the fingerprint')
-  if not common:
-    notes.append(NOTHING_COMPARED)
   if len(errors) == common > 1:
     errors = [
       f'none of {common} parts is as in the fingerprint, which is of '
       f'{expected["kind"]}: it is another run, or divided in another way (then '
       '`compare` the copies)'
     ]
-  if not notes and not errors:
-    errors.append(
+  if not same and not notes and not errors:
+    errors = [
       'the transitions from one part to the next differ from the fingerprint: '
       f'the run has the sum {actual["sum"]}, expected {expected["sum"]}'
-    )
-  return [('error', line) for line in errors] + [
-    ('note', line) for line in notes
+    ]
+  if not same and not common:
+    notes.append('no part of it could be compared with the fingerprint')
+  elif not errors:
+    notes.append(f'its transitions are those of {name}')
+  return [
+    *(('error', line) for line in errors),
+    *(('note', line) for line in notes),
   ]

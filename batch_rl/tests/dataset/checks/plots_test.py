@@ -15,8 +15,10 @@ def test_the_sheet_spans_the_run_without_padding(tmp_path):
   statistics = compute(tmp_path)
   rows = plots.choose_sheet_rows(statistics)
   assert len(rows) == 24 and (np.diff(rows) > 0).all()
-  assert rows[0] < 12 and rows[-1] >= statistics.starts[-1] - 12
-  assert frame_images.read_frames(statistics, rows).all()  # padding is all zero
+  assert rows[0] < 12 and rows[-1] >= statistics.data.rows - 12
+  assert frame_images.read_frames(
+    statistics.data, rows
+  ).all()  # padding is all zero
 
 
 def test_a_run_without_an_episode_is_plotted_whatever_its_name(tmp_path):

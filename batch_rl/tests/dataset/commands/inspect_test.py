@@ -1,13 +1,10 @@
 """The command `inspect`: statistics, plots, videos and listings."""
 
 import json
-import sys
 
-import pytest
 from PIL import Image
 
 from batch_rl.tests.dataset.checks.run_files import SAMPLE
-from batch_rl.tests.dataset.conftest import is_one_line
 
 
 def test_the_sample_with_a_plot_and_a_video(run, tmp_path):
@@ -33,15 +30,3 @@ def test_a_root_lists_its_runs(root, run):
   assert rows == [['1', '2', '66'], [r'2\x1b[31m', '2', '66']]
   listed = json.loads(run('inspect', '--json', root)[1])['runs']
   assert [entry['run'] for entry in listed] == ['1', '2\x1b[31m']
-
-
-@pytest.mark.parametrize(
-  'module, option, name',
-  [('matplotlib', '--plot', 'a.png'), ('PIL', '--video', 'a.gif')],
-)
-def test_a_missing_package_is_named(
-  root, run, monkeypatch, module, option, name
-):
-  monkeypatch.setitem(sys.modules, module, None)
-  code, _, err = run('inspect', root / 'Pong' / '1', option, root / name)
-  assert code == 2 and is_one_line(err) and 'pip install' in err
