@@ -7,16 +7,12 @@ from typing import Any
 from batch_rl.dataset.commands import argument_types, console
 from batch_rl.dataset.comparison import comparison, copies, fingerprints
 
-_COPY = (
-  'run directory, <root>/<Game>/<run>; store; version directory of a TFDS dataset; or '
-  'folder of RL Unplugged files, or one such file'
-)
-
 
 def add_compare(commands: Any) -> None:
   """Adds the command `compare`."""
   command = console.add_command(commands, _compare, 'compare')
-  _add_copies(command, 'a', 'b')
+  for name in ('a', 'b'):
+    argument_types.add_run_directory(command, name)
   command.add_argument(
     '--quick',
     action='store_true',
@@ -27,14 +23,7 @@ def add_compare(commands: Any) -> None:
 def add_fingerprint(commands: Any) -> None:
   """Adds the command `fingerprint`."""
   command = console.add_command(commands, _fingerprint, 'fingerprint')
-  _add_copies(command, 'run_directory')
-
-
-def _add_copies(command: argparse.ArgumentParser, *names: str) -> None:
-  for name in names:
-    argument_types.add_path(command, name, _COPY, metavar=name.upper())
-  argument_types.add_last_step(command)
-  argument_types.add_run_number(command)
+  argument_types.add_run_directory(command)
 
 
 def read_copy(copy: copies.Copy, with_frames: bool = True) -> None:
@@ -43,27 +32,15 @@ def read_copy(copy: copies.Copy, with_frames: bool = True) -> None:
     copy.read(with_frames, progress.begin(copy.path, copy.total))
 
 
-def _open(arguments: argparse.Namespace, *paths: str) -> list[copies.Copy]:
-  """Opens copies; the options apply to those that are datasets of episodes."""
-  found = [
-    copies.open_copy(path, arguments.last_step or 'auto', arguments.run)
-    for path in paths
-  ]
-  if {copy.kind for copy in found} <= {'shards', 'store'}:
-    what = 'shards and stores'
-    argument_types.check_options(arguments, ('last_step', 'run'), what)
-  return found
-
-
 def _compare(arguments: argparse.Namespace) -> int:
-  """Compares two copies of a run, in the same or in different formats.
+  """Compares two copies of a run, each as shards or as a store.
 
   Counts the episodes that only one has, and finds the first row that differs. Padding,
   the order of episodes, their division into files and rewards before clipping make no
   difference. Exit code 0 if they have the same transitions, 1 if not, 2 for a wrong
   argument.
   """
-  a, b = _open(arguments, arguments.a, arguments.b)
+  a, b = copies.open_copy(arguments.a), copies.open_copy(arguments.b)
   comparison.prepare(a, b)
   for copy in (a, b):
     read_copy(copy, not arguments.quick)
@@ -83,11 +60,11 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _fingerprint(arguments: argparse.Namespace) -> int:
-  """Prints hashes of a run and of each of its shards or files, as JSON.
+  """Prints hashes of a run and of each of its shards, as JSON.
 
   `verify --fingerprints` compares another copy with them.
   """
-  (copy,) = _open(arguments, arguments.run_directory)
+  copy = copies.open_copy(arguments.directory)
   read_copy(copy)
   print(fingerprints.to_text(fingerprints.make(copy)))
   return 0

@@ -77,7 +77,7 @@ def _check_fingerprint(
 ) -> list[shard_checks.Finding]:
   """Returns the findings of a comparison with a fingerprint."""
   try:
-    copy = copies.LoggedCopy(run)
+    copy = copies.Copy(run)
     # A file of an earlier version does not tell.
     copy.is_atari = expected.get('clipped_rewards', copy.is_atari)
     compare.read_copy(copy)

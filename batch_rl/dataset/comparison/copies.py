@@ -1,7 +1,5 @@
-"""Copies of a run on disk, in any format, read once and hashed row by row."""
+"""Copies of a run, as shards or a store, read once and hashed row by row."""
 
-import abc
-import concurrent.futures
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,111 +9,35 @@ import numpy as np
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import frame_images
 from batch_rl.dataset.comparison import hashed_rows
-from batch_rl.dataset.imports import episode_import
-from batch_rl.dataset.interchange import source_formats
 from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils import machine, row_hashes, threads
 
-Advance = Callable[[int], None]
-# Frames decoded by a thread at a time.
-_CHUNK_FRAMES = 120
 
-
-class Copy(abc.ABC):
+class Copy:
   """A copy of a run.
 
+  Args:
+    run: Run of shards, or a store.
+
   Attributes:
-    path: Path as given.
-    kind: 'shards', 'store', 'rlds' or 'rl_unplugged'.
+    path: Directory as given.
+    kind: 'shards' or 'store'.
     game: Name of the game; None if unknown.
     run: Name of the run.
     is_atari: Whether the run is of an Atari game; None if unknown, which counts as
       Atari. It may be set before `read`.
     frame_shape: Shape of an observation.
     frame_dtype: Dtype of an observation.
-    total: Amount to read, for progress.
+    total: Number of stored rows, padding included.
     rows: Hashed rows, after `read`.
-  """
-
-  path: str
-  kind: str
-  game: str | None
-  run: str
-  is_atari: bool | None
-  frame_shape: tuple[int, ...]
-  frame_dtype: np.dtype
-  total: int
-  rows: hashed_rows.HashedRows
-
-  @property
-  def clips_rewards(self) -> bool:
-    """Whether rewards are clipped to [-1, 1] before they are compared."""
-    return self.is_atari is not False
-
-  @abc.abstractmethod
-  def read(self, with_frames: bool, advance: Advance) -> None:
-    """Reads the copy, and sets `rows`.
-
-    Args:
-      with_frames: Whether to read and hash frames.
-      advance: Callback that receives the amount read since its last call.
-
-    Raises:
-      ValueError: If the copy is damaged.
-    """
-
-  @abc.abstractmethod
-  def _position(self, row: int) -> dict[str, Any]:
-    """Returns the place of a row in the files."""
-
-  def place(self, episode: int, step: int) -> dict[str, Any]:
-    """Returns the place of a step: episode, step, and the position in the files."""
-    position = self._position(int(self.rows.begin[episode]) + step)
-    return {'episode': episode, 'step': step, **position}
-
-  def _skip_padding(
-    self,
-    begin: np.ndarray,
-    stop: np.ndarray,
-    most: int,
-    frame: np.ndarray,
-    action: np.ndarray,
-    reward: np.ndarray,
-  ) -> np.ndarray:
-    """Returns the first row of each episode that is not padding, int64 (n,).
-
-    A gap may end within the padding of an episode, or padding was not logged. So rows
-    of zeros are skipped, rather than a number of rows.
-
-    Args:
-      begin: First row of each episode.
-      stop: Row after the last of each episode.
-      most: Number of padding rows, at most.
-      frame: Hashes of the frames.
-      action: Actions.
-      reward: Rewards.
-    """
-    zero = np.zeros((1, *self.frame_shape), self.frame_dtype)
-    is_zero = (
-      (frame == row_hashes.hash_rows(zero)) & (action == 0) & (reward == 0)
-    )
-    first = begin.copy()
-    for _ in range(most):
-      first += is_zero[np.minimum(first, stop - 1)] & (first < stop)
-    return first
-
-
-class LoggedCopy(Copy):
-  """A run of shards, or a store.
-
-  Args:
-    run: Directory of the run.
 
   Raises:
     ValueError: If the run cannot be read.
   """
+
+  rows: hashed_rows.HashedRows
 
   def __init__(self, run: run_directories.RunDirectory):
     self.path, self.kind = run.directory, 'store' if run.is_store else 'shards'
@@ -130,6 +52,11 @@ class LoggedCopy(Copy):
     self.total = self._store.rows
 
   @property
+  def clips_rewards(self) -> bool:
+    """Whether rewards are clipped to [-1, 1] before they are compared."""
+    return self.is_atari is not False
+
+  @property
   def uncertain(self) -> list[int]:
     """Numbers of the shards that may lack their first row: a last one after a gap."""
     store = self._store
@@ -141,8 +68,16 @@ class LoggedCopy(Copy):
       and store.add_count(placement.suffix) < placement.capacity
     ]
 
-  def read(self, with_frames: bool, advance: Advance) -> None:
-    """See the base class."""
+  def read(self, with_frames: bool, advance: Callable[[int], None]) -> None:
+    """Reads the copy, and sets `rows`.
+
+    Args:
+      with_frames: Whether to read and hash frames.
+      advance: Callback that receives the number of rows read since its last call.
+
+    Raises:
+      ValueError: If the copy is damaged.
+    """
     store = self._store
     frame, reward = np.zeros(store.rows, np.uint64), store.reward
     terminal = np.zeros(store.rows, bool)
@@ -151,16 +86,19 @@ class LoggedCopy(Copy):
     begin = np.minimum(found.steps_begin, found.stop)
     if with_frames:
       self._hash_frames(frame, advance)
-      begin = self._skip_padding(
-        found.begin,
-        found.stop,
-        store.first_padding(),
-        frame,
-        store.action,
-        reward,
-      )
+      zero = np.zeros((1, *self.frame_shape), self.frame_dtype)
+      is_zero = frame == row_hashes.hash_rows(zero)
+      is_zero &= (store.action == 0) & (reward == 0)
+      # A gap may end within the padding of an episode, or padding was not logged. So
+      # rows of zeros are skipped, rather than a number of rows.
+      begin = found.begin.copy()
+      for _ in range(store.first_padding()):
+        begin += is_zero[np.minimum(begin, found.stop - 1)] & (
+          begin < found.stop
+        )
     else:
       advance(store.rows)
+    spans = zip(store.suffixes, store.starts, store.starts[1:], strict=False)
     self.rows = hashed_rows.HashedRows(
       frame,
       store.action,
@@ -170,13 +108,11 @@ class LoggedCopy(Copy):
       found.stop,
       [
         hashed_rows.PartRows(suffix, f'shard {suffix}', int(start), int(stop))
-        for suffix, start, stop in zip(
-          store.suffixes, store.starts, store.starts[1:], strict=False
-        )
+        for suffix, start, stop in spans
       ],
     )
 
-  def _hash_frames(self, out: np.ndarray, advance: Advance) -> None:
+  def _hash_frames(self, out: np.ndarray, advance: Callable) -> None:
     """Hashes the frames of all rows, each shard in a thread."""
     stopped = threading.Event()
 
@@ -190,132 +126,25 @@ class LoggedCopy(Copy):
     suffixes = self._store.suffixes
     threads.parallel_map(hash_shard, suffixes, machine.num_cpus(), stopped.set)
 
-  def _position(self, row: int) -> dict[str, Any]:
+  def place(self, episode: int, step: int) -> dict[str, Any]:
+    """Returns the place of a step: episode, step, shard and position in its ring."""
+    row = self.rows.begin[episode] + step
     shard, ring = self._store.ring_of(np.array([row]))
-    suffix = self._store.suffixes[int(shard[0])]
-    return {'shard': suffix, 'ring_position': int(ring[0])}
-
-
-class EpisodesCopy(Copy):
-  """A dataset of episodes.
-
-  Args:
-    path: Path as given.
-    reader: Reader of the dataset.
-    last_step: Content of terminal steps, one of `episode_import.LAST_STEPS`.
-  """
-
-  def __init__(
-    self,
-    path: str,
-    reader: episode_import.EpisodeReader,
-    last_step: str = 'auto',
-  ):
-    self.path, self.kind = path, reader.manifest['source']['format']
-    self.game, self.run, self.is_atari = reader.game, reader.run, True
-    self.frame_shape, self.frame_dtype = reader.frame_shape, np.dtype(np.uint8)
-    self.total = sum(part.size for part in reader.parts)
-    self._reader, self._last_step = reader, last_step
-    self._records: list[tuple[int, int, int]] = []
-
-  def read(self, with_frames: bool, advance: Advance) -> None:
-    """See the base class."""
-    reader, last_step = self._reader, self._last_step
-    chosen = last_step != 'auto'
-    last_step, _ = episode_import.choose_last_step(
-      reader, last_step, reader.parts[0], lambda stage, count, total: None
-    )
-    columns: list[tuple[np.ndarray, ...]] = []
-    late, parts, self._records, rows = [], [], [], 0
-    with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
-      for number, part in enumerate(reader.parts):
-        first_row, position = rows, 0
-        episodes = reader.read(part, frames=with_frames)
-        for record, episode in enumerate(episodes):
-          advance(episode.position - position)
-          position = episode.position
-          n = episode.rows_kept(last_step, chosen)
-          if not n:
-            continue
-          frame = np.zeros(n, np.uint64)
-          if episode.frames is not None:
-            self._hash_frames(episode.frames, frame, pool)
-          terminal = np.zeros(n, bool)
-          terminal[-1] = episode.terminal
-          columns.append(
-            (frame, episode.action[:n], episode.reward[:n], terminal)
-          )
-          late.append(not episode.begins_at_reset)
-          self._records.append((rows, number, record))
-          rows += n
-        parts.append(
-          hashed_rows.PartRows(part.number, part.name, first_row, rows)
-        )
-    if not rows:
-      raise ValueError(f'{self.path} has no transitions.')
-    frame, action, reward, terminal = map(
-      np.concatenate, zip(*columns, strict=True)
-    )
-    begin = np.array([first for first, _, _ in self._records])
-    stop = np.append(begin[1:], rows)
-    if with_frames:
-      begin[late] = self._skip_padding(
-        begin[late], stop[late], manifests.PADDING, frame, action, reward
-      )
-    self.rows = hashed_rows.HashedRows(
-      frame, action, reward, terminal, begin, stop, parts
-    )
-
-  def _hash_frames(
-    self,
-    frames: episode_import.Frames,
-    out: np.ndarray,
-    pool: concurrent.futures.ThreadPoolExecutor,
-  ) -> None:
-    """Decodes and hashes the first frames of an episode, `len(out)`."""
-
-    def hash_chunk(start: int) -> None:
-      stop = min(start + _CHUNK_FRAMES, len(out))
-      decoded = np.empty((stop - start, *self.frame_shape), np.uint8)
-      frames.decode(start, stop, decoded)
-      out[start:stop] = row_hashes.hash_rows(decoded)
-
-    list(pool.map(hash_chunk, range(0, len(out), _CHUNK_FRAMES)))
-
-  def _position(self, row: int) -> dict[str, Any]:
-    starts = [start for start, _, _ in self._records]
-    i = int(np.searchsorted(starts, row, side='right')) - 1
-    _, number, record = self._records[i]
-    part = self._reader.parts[number]
     return {
-      'file' if part.unit == 'B' else 'split': part.name,
-      'record': record,
+      'episode': episode,
+      'step': step,
+      'shard': self._store.suffixes[int(shard[0])],
+      'ring_position': int(ring[0]),
     }
 
 
-def open_copy(
-  path: str, last_step: str = 'auto', run_number: int | None = None
-) -> Copy:
+def open_copy(path: str) -> Copy:
   """Opens a copy of a run.
 
   Args:
-    path: Directory of a run or a store, or of a TFDS dataset; a folder of files of
-      RL Unplugged, or one such file.
-    last_step: Content of terminal steps of a dataset of episodes, one of
-      `episode_import.LAST_STEPS`.
-    run_number: Run to read, if a folder has files of RL Unplugged of several runs.
+    path: Directory of a run or a store.
 
   Raises:
     ValueError: If the path holds no run, or several.
   """
-  kind = source_formats.recognise(path)
-  if kind == source_formats.RLDS:
-    from batch_rl.dataset.interchange import rlds_import
-
-    return EpisodesCopy(path, rlds_import.RldsReader(path), last_step)
-  if kind == source_formats.UNPLUGGED:
-    from batch_rl.dataset.unplugged import reader
-
-    unplugged = reader.UnpluggedReader(path, run=run_number)
-    return EpisodesCopy(path, unplugged, last_step)
-  return LoggedCopy(run_directories.only_run(path))
+  return Copy(run_directories.only_run(path))

@@ -1,7 +1,7 @@
 """Fingerprints: hashes of a run and its parts in a small JSON file.
 
 A fingerprint has the sum of the transitions (`hashed_rows`) of a run, and a sum for each
-part: a shard or file. The sum of a part leaves out a transition whose next frame is in
+part, a shard. The sum of a part leaves out a transition whose next frame is in
 another part, so it does not depend on other parts. Copies in another layout have the same
 sum of the run, but other parts.
 """
@@ -49,22 +49,18 @@ def make(copy: copies.Copy) -> dict[str, Any]:
   rows = copy.rows
   hashes = rows.hashes()
   row_of = rows.row_of(np.arange(rows.transitions))
+  # Last row that a transition consists of: the next frame's.
+  last_of = row_of + ~rows.terminal[row_of]
   parts = []
   for part in rows.parts:
-    span = slice(*np.searchsorted(row_of, [part.first, part.stop]))
-    inside = hashes[span]
-    if len(inside) and row_of[span][-1] == part.stop - 1:
-      # Its next frame is in the next part.
-      inside = inside[: len(inside) - (not rows.terminal[part.stop - 1])]
-    parts.append(
-      {
-        'number': part.number,
-        'name': part.name,
-        'rows': _rows_in(rows, part),
-        'transitions': len(inside),
-        'sum': f'{hashed_rows.total(inside):016x}',
-      }
+    first = np.searchsorted(row_of, part.first)
+    inside = hashes[first : np.searchsorted(last_of, part.stop)]
+    begin, stop = (
+      np.clip(bounds, part.first, part.stop)
+      for bounds in (rows.begin, rows.stop)
     )
+    counts = _counts(int((stop - begin).sum()), inside)
+    parts.append({'number': part.number, 'name': part.name, **counts})
   return files.with_hash(
     {
       'format': FORMAT,
@@ -72,19 +68,15 @@ def make(copy: copies.Copy) -> dict[str, Any]:
       'run': copy.run,
       'kind': copy.kind,
       'clipped_rewards': copy.clips_rewards,
-      'rows': rows.rows,
-      'transitions': rows.transitions,
-      'sum': f'{hashed_rows.total(hashes):016x}',
+      **_counts(rows.rows, hashes),
       'parts': parts,
     }
   )
 
 
-def _rows_in(rows: hashed_rows.HashedRows, part: hashed_rows.PartRows) -> int:
-  """Returns the number of rows of a part, without padding."""
-  first = np.clip(rows.begin, part.first, part.stop)
-  stop = np.clip(rows.stop, part.first, part.stop)
-  return int((stop - first).sum())
+def _counts(rows: int, hashes: np.ndarray) -> dict[str, Any]:
+  total = hashed_rows.total(hashes)
+  return {'rows': rows, 'transitions': len(hashes), 'sum': f'{total:016x}'}
 
 
 def to_text(fingerprint: dict[str, Any]) -> str:

@@ -41,10 +41,10 @@ _TRANSITION = np.dtype(
 
 @dataclasses.dataclass(frozen=True)
 class PartRows:
-  """The rows of one shard, file or split.
+  """The rows of one shard.
 
   Attributes:
-    number: Number of the shard or file.
+    number: Number of the shard.
     name: Name for messages, e.g. 'shard 3'.
     first: First row.
     stop: Row after the last.
@@ -67,7 +67,7 @@ class HashedRows:
     terminal: Whether a row is terminal, bool (rows,).
     begin: First row of each episode, without padding, ascending: int64 (episodes,).
     stop: Row after the last of each episode, int64 (episodes,).
-    parts: Shards, files or splits, in the order of the rows.
+    parts: Shards, in the order of the rows.
   """
 
   frame: np.ndarray

@@ -74,8 +74,5 @@ class MemoryCopy(copies.Copy):
       [hashed_rows.PartRows(0, 'part 0', 0, self.total)],
     )
 
-  def read(self, with_frames, advance):
-    pass
-
-  def _position(self, row):
-    return {'row': row}
+  def place(self, episode, step):
+    return {'episode': episode, 'step': step}
