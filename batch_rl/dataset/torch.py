@@ -273,16 +273,5 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
 class SequenceDataset(TransitionDataset):
   """An endless dataset of batches of sequences, `SequenceBatch`.
 
-  Batch k is that of `sampler.batch(k, batch_size)`, and its tensors share the memory of
-  its arrays, but for `action`. Otherwise like `TransitionDataset`.
-
-  Args:
-    sampler: Sampler of the run, e.g. `run.sequences(length=30, seed=1)`.
-    batch_size: Number of sequences in a batch, at least 1.
-    threads: Number of threads that prepare batches, at least 1.
-    ahead: Number of batches prepared ahead, at least 1.
-    batches_per_epoch: Number of batches after which an iteration ends; None for an
-      endless one.
-    pin_memory: Whether the threads copy the batches into pinned memory.
-    device: Device to which the threads copy the batches; None for none.
+  Like `TransitionDataset`, with a sampler such as `run.sequences(length=30, seed=1)`.
   """

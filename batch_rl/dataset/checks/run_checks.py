@@ -153,6 +153,7 @@ def verify(data_dir: str, title: str = '') -> Report:
     expected = _expected(shards, manifest)
     threads.parallel_map(lambda c: c.check_columns(expected), shards, *stop)
   findings += _compare(shards, manifest, manifest_path)
+  findings += _repeated_frames(shards, expected.is_atari)
   summaries = [
     {
       'shard': checks.suffix,
@@ -272,3 +273,18 @@ def _compare(
           f'{path} is not the file that the manifest describes (sha256 '
           f'{actual[:12]}..., not {str(expected)[:12]}...).',
         )
+
+
+def _repeated_frames(
+  shards: Sequence[shard_checks.ShardChecks], is_atari: bool
+) -> Iterator[Finding]:
+  """Yields shards with the same file of frames as an earlier one."""
+  # In other environments, episodes may repeat themselves.
+  level = 'suspicious' if is_atari else 'note'
+  first: dict[str, str] = {}
+  for checks in shards:
+    if digest := checks.hashes.get('observation'):
+      path = checks.paths['observation']
+      if first.setdefault(digest, path) != path:
+        message = f'{path} has the same frames as {first[digest]}.'
+        yield Finding(level, path, message)

@@ -3,7 +3,6 @@
 import os
 
 import numpy as np
-from PIL import Image
 
 from batch_rl.dataset.checks import frame_images, plots
 from batch_rl.tests import shards
@@ -26,7 +25,5 @@ def test_a_run_without_an_episode_is_plotted_whatever_its_name(tmp_path):
   log = shards.make_log(run, 40)
   shards.add_row(log, shards.Row(1, 0, 0.0, 0))
   log.close()
-  for ending in ('png', 'svg'):
-    plots.plot(compute(run), str(tmp_path / f'plot.{ending}'))
-  assert Image.open(tmp_path / 'plot.png').size == (1320, 1155)
+  plots.plot(compute(run), str(tmp_path / 'plot.svg'))
   assert r'caf\udcff $x_{' in (tmp_path / 'plot.svg').read_text('utf-8')

@@ -114,8 +114,10 @@ def test_files_of_another_shard_or_run_are_found(logs, tmp_path):
   for name in shard_files.FILES:
     shutil.copy(file_of(logs, name, 1), file_of(logs, name, 2))
   (logs / manifests.FILE_NAME).unlink()
-  finding = the_only(logs, 'error')
-  assert 'shard 2 repeats 40 rows of shard 1' in finding.message
+  wrong = run_checks.verify(str(logs)).problems
+  assert [finding.level for finding in wrong] == ['error', 'suspicious']
+  assert 'shard 2 repeats 40 rows of shard 1' in wrong[0].message
+  assert wrong[1].file == str(file_of(logs, 'observation', 2))
   for name in shard_files.FILES:
     shutil.copy(file_of(tmp_path / 'other', name, 1), logs)
   messages = ' '.join(finding.message for finding in findings(logs, 'error'))
@@ -129,3 +131,17 @@ def test_a_run_without_rows_is_found(logs):
     remove_shard(logs, suffix)
   found = {f.file for f in findings(logs, 'error') if 'no rows' in f.message}
   assert found == {str(file_of(logs, name, 0)) for name in shard_files.COLUMNS}
+
+
+def test_repeated_frames_are_suspicious_in_atari_only(tmp_path):
+  atari = {'repeat_action_probability': 0.25}
+  for environment, level in ((atari, 'suspicious'), ({}, 'note')):
+    logs = tmp_path / level
+    with shards.make_log(logs, CAPACITY, environment=environment) as log:
+      for step in range(3 * CAPACITY):
+        shards.add_row(log, shards.Row(1 + step, 1, 0.0, 0))
+    path = file_of(logs, 'observation', 2)
+    shutil.copy(file_of(logs, 'observation', 1), path)
+    edit_manifest(logs, lambda manifest: manifest.pop('shards'))
+    found = [f for f in findings(logs) if 'same frames' in f.message]
+    assert [(f.file, f.level) for f in found] == [(str(path), level)]
