@@ -112,6 +112,7 @@ def _plot_lengths(statistics: run_statistics.RunStatistics, axes: Any) -> None:
     median = float(np.median(lengths))
     axes.axvline(median, color=_ACCENT, label=f'median {median:,.0f}')
     axes.legend()
+  axes.yaxis.get_major_locator().set_params(integer=True)
   axes.set(xlabel='agent steps', ylabel='episodes')
   _decorate(axes, 'Episode lengths')
 
