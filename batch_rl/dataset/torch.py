@@ -133,11 +133,12 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
   """An endless dataset of batches of transitions, `TransitionBatch`.
 
   Batch k is that of `sampler.batch(k, batch_size)`, and its tensors share the memory of
-  its arrays, but for `action`. Pass it to a `DataLoader` with `batch_size=None`, or
-  iterate over it. See `BatchStream` for iterations and epochs. Worker processes have
-  positions of their own: a loader with another number of them begins anew. They prepare
-  batches ahead, which are lost if an iteration is left before its end, and the next one
-  may be shorter or in another order: set the position by `load_state_dict` then.
+  its arrays, but for `action`. Pass the dataset to a `DataLoader` with
+  `batch_size=None`, or iterate over it. See `BatchStream` for iterations and epochs.
+
+  Each worker process has its own position, as long as the number of workers stays the
+  same. Workers prepare batches ahead. If you leave an iteration early, these are lost,
+  and the next iteration may be shorter or in another order: call `load_state_dict`.
 
   Args:
     sampler: Sampler of the run, e.g. `run.transitions(seed=1)`.

@@ -104,10 +104,10 @@ def read(name: str) -> dict[str, Any]:
   except ValueError as error:
     raise ValueError(f'{path} is not a fingerprint: {error}') from error
   if content is None:
+    names = [file.removesuffix('.json') for file in os.listdir(_FOLDER)]
     raise ValueError(
       f'There is no fingerprint {name}: give the path of a file that `fingerprint` '
-      'printed, or a name in the package, without .json: '
-      f'{files.format_names(os.listdir(_FOLDER))}.'
+      f'printed, or a name in the package: {files.format_names(names)}.'
     )
   if content['format'] != FORMAT:
     raise ValueError(

@@ -157,7 +157,7 @@ def test_a_fingerprint_tells_whether_rewards_are_clipped(root, run):
 @pytest.mark.parametrize(
   'content, message',
   [
-    (None, 'MinAtar-Breakout-1-sample.json, Pong-1-sample.json'),
+    (None, 'MinAtar-Breakout-1-sample, Pong-1-sample.'),
     ((b'{', b'\x89{'), 'is not a fingerprint'),
     ((b'"run"', b'"ran"'), 'it has no run'),
     ((b'"Pong"', b'"Pong"'), 'one of Breakout'),  # the file is intact
