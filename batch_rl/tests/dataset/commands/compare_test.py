@@ -87,8 +87,12 @@ def test_a_fingerprint_is_checked_and_names_the_shard(root, run, printed):
   shards.write_run(other / 'replay_logs', [20, 25, 30], capacity=40)
   code, out, _ = run('verify', other, '--fingerprints', printed)
   assert code == 1 and 'none of 2 parts is as in the fingerprint' in out
-  change(two, 'action', 1, 5, 9)
   (two / 'replay_logs' / 'manifest.json').unlink()
+  # The transition from shard 0 to shard 1 is in neither of them.
+  change(two, 'action', 0, 38, 9)
+  code, out, _ = run('verify', two, '--fingerprints', printed)
+  assert code == 1 and 'transitions from one part to the next differ' in out
+  change(two, 'action', 1, 5, 9)
   code, out, _ = run('verify', two, '--fingerprints', printed, '--json')
   document = json.loads(out)
   (error,) = [f for f in document['findings'] if f['level'] == 'error']

@@ -14,7 +14,10 @@ def test_the_sample_with_a_plot_and_a_video(run, tmp_path):
   assert code == 0 and not err
   assert out.startswith(f'{SAMPLE}: Pong by dqn, observations 84 x 84 uint8')
   (total,) = [line for line in out.splitlines() if line.startswith('total')]
-  assert total.split()[1:5] == ['312,040', '311,539', '501', '167']
+  counts, lengths = '312,040 311,539 501 167', '1,865.5'
+  returns, size = '-16.94 -21.00 -9.00 -16.9', '16.9 MB 54.3'
+  assert total.split()[1:] == f'{counts} {lengths} {returns} {size}'.split()
+  assert 'return: mean -16.94, std 3.10, median -17.00, min -21.00, max' in out
   assert 'action  0:  10.7 %       33,422' in out
   assert 'episode 0: 884 agent steps, return -21, ends in shard 0' in out
   assert Image.open(plot).size == (1320, 1155)
