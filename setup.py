@@ -35,7 +35,7 @@ INSTALL_REQUIRES = [
   'lz4>=4.4,<5',
   'zstandard>=0.23',
   'isal>=1.7',
-  'xxhash>=3.5',  # fingerprints of runs
+  'xxhash>=3.5',  # fingerprints of runs, and verification
   # RL Unplugged's files: checksums, by the first with wheels for Python 3.13, and
   # Examples, with TensorFlow's own bound.
   'google-crc32c>=1.7',

@@ -39,12 +39,7 @@ def open(  # noqa: A001  (used as `dataset.open`)
       memory does not suffice.
   """
   directory = os.fspath(directory)
-  run = run_directories.as_run(directory)
-  if run is None:
-    runs = run_directories.find_runs(directory)
-    raise ValueError(
-      f'{directory} is not a run: open one in it, e.g. {runs[0].directory}.'
-    )
+  run = run_directories.only_run(directory)
   store = store_lib.Store(
     run.data_dir,
     shards,

@@ -1,15 +1,14 @@
 """Finds the runs in a directory: a run, a store, a game, or a dataset's root."""
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from batch_rl.dataset.shards import manifests, shard_files, stitching
+from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.dataset.store import store_directory
-from batch_rl.utils import files, machine, number_ranges
+from batch_rl.utils import files, machine, number_ranges, threads
 
 _MOST_LEVELS = 3  # <agent>/<Game>/<run>
 
@@ -131,39 +130,51 @@ def _as_run(
   return None
 
 
+def only_run(directory: str) -> RunDirectory:
+  """Returns the run in a directory.
+
+  Raises:
+    ValueError: If the directory is not a run; the message has a run below it, if
+      there is one.
+  """
+  if run := as_run(directory):
+    return run
+  example = find_runs(directory)[0].directory
+  raise ValueError(
+    f'{directory} is not a run; choose one in it, e.g. {example}.'
+  )
+
+
 def describe_runs(runs: list[RunDirectory]) -> list[dict[str, Any]]:
   """Describes runs without reading their rows.
 
   Returns:
-    The game, run, directory, shards, rows, bytes and agent of each run. A value
-    is None if it is unknown or slow to determine, e.g. the rows of a remote run
-    without a manifest.
+    The game, run, directory, shards, rows, bytes and agent of each run. A value is
+    None if it is unknown: rows and agent of a run without a manifest, the size of a
+    remote one.
   """
-  with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
-    return list(pool.map(_describe, runs))
+  return threads.parallel_map(_describe, runs, machine.num_cpus())
 
 
 def _describe(run: RunDirectory) -> dict[str, Any]:
-  suffixes, rows = None, None
+  count, size = None, None
   manifest: dict[str, Any] = {}
   with contextlib.suppress(ValueError):  # `verify` reports a damaged manifest.
     manifest = manifests.read(run.data_dir)
-    rows = manifest.get('rows')
-  with contextlib.suppress(ValueError):  # An incomplete store or shard.
+  with contextlib.suppress(ValueError):  # Also an incomplete store.
     if run.is_store:
-      suffixes = store_directory.StoreDirectory(run.data_dir).shards()
+      count = len(store_directory.StoreDirectory(run.data_dir).shards())
     else:
-      suffixes = list(shard_files.missing_files(run.data_dir))
-      placements, _ = stitching.place(run.data_dir, suffixes)
-      rows = sum(placement.rows for placement in placements)
-  with os.scandir(run.data_dir) as entries:
-    size = sum(entry.stat().st_size for entry in entries if entry.is_file())
+      count = len(shard_files.missing_files(run.data_dir))
+  if not files.is_remote(run.data_dir):
+    with os.scandir(run.data_dir) as entries:
+      size = sum(entry.stat().st_size for entry in entries if entry.is_file())
   return {
     'game': run.game_in(manifest),
     'run': run.name,
     'directory': run.directory,
-    'shards': None if suffixes is None else len(suffixes),
-    'rows': rows,
+    'shards': count,
+    'rows': manifest.get('rows'),
     'bytes': size,
     'agent': manifest.get('agent'),
   }

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset.sampling import batch_stream, sequences
-from batch_rl.dataset.sampling import sampler as sampler_lib
 
 try:
   import torch
@@ -134,11 +133,12 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
   """An endless dataset of batches of transitions, `TransitionBatch`.
 
   Batch k is that of `sampler.batch(k, batch_size)`, and its tensors share the memory of
-  its arrays, but for `action`. Pass it to a `DataLoader` with `batch_size=None`, or
-  iterate over it. See `BatchStream` for iterations and epochs. Worker processes have
-  positions of their own: a loader with another number of them begins anew. They prepare
-  batches ahead, which are lost if an iteration is left before its end, and the next one
-  may be shorter or in another order: set the position by `load_state_dict` then.
+  its arrays, but for `action`. Pass the dataset to a `DataLoader` with
+  `batch_size=None`, or iterate over it. See `BatchStream` for iterations and epochs.
+
+  Each worker process has its own position, as long as the number of workers stays the
+  same. Workers prepare batches ahead. If you leave an iteration early, these are lost,
+  and the next iteration may be shorter or in another order: call `load_state_dict`.
 
   Args:
     sampler: Sampler of the run, e.g. `run.transitions(seed=1)`.
@@ -156,8 +156,6 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
       accelerator, or the run cannot be packed.
   """
 
-  _refused: type = sequences.SequenceSampler
-
   def __init__(
     self,
     sampler: batch_stream.NumberedSampler,
@@ -167,11 +165,6 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
     device: torch.device | str | None = None,
     **kwargs: Any,
   ):
-    if isinstance(sampler, self._refused):
-      raise ValueError(
-        f'{type(self).__name__} cannot use a {type(sampler).__name__}: use the other '
-        'of TransitionDataset and SequenceDataset.'
-      )
     if pin_memory and not torch.cuda.is_available():
       raise ValueError(
         'pin_memory=True needs a GPU, and PyTorch finds none here.'
@@ -258,10 +251,6 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
         'Worker processes cannot use an accelerator: pin_memory and device need '
         'num_workers=0. Pass pin_memory=True to the DataLoader instead.'
       )
-    if worker.num_workers > _MOST_WORKERS:
-      raise ValueError(
-        f'num_workers={worker.num_workers} is more than {_MOST_WORKERS}.'
-      )
     return worker.id, worker.num_workers
 
   def _position(self):
@@ -285,18 +274,5 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
 class SequenceDataset(TransitionDataset):
   """An endless dataset of batches of sequences, `SequenceBatch`.
 
-  Batch k is that of `sampler.batch(k, batch_size)`, and its tensors share the memory of
-  its arrays, but for `action`. Otherwise like `TransitionDataset`.
-
-  Args:
-    sampler: Sampler of the run, e.g. `run.sequences(length=30, seed=1)`.
-    batch_size: Number of sequences in a batch, at least 1.
-    threads: Number of threads that prepare batches, at least 1.
-    ahead: Number of batches prepared ahead, at least 1.
-    batches_per_epoch: Number of batches after which an iteration ends; None for an
-      endless one.
-    pin_memory: Whether the threads copy the batches into pinned memory.
-    device: Device to which the threads copy the batches; None for none.
+  Like `TransitionDataset`, with a sampler such as `run.sequences(length=30, seed=1)`.
   """
-
-  _refused = sampler_lib.Sampler

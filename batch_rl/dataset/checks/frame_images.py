@@ -1,14 +1,17 @@
 """Frames of a run as images, and checks of output paths."""
 
 import os
+from collections.abc import Iterator
 
 import numpy as np
-import tqdm.auto as tqdm
 
-from batch_rl.dataset.checks import run_statistics
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import store
 from batch_rl.utils import machine, plane_colors, threads
+
+# Rows decoded at a time: some 0.8 MB. Arrays of 2 MB are new pages of memory each
+# time, which takes longer than decoding.
+_CHUNK_ROWS = 120
 
 
 def check_output(path: str, endings: tuple[str, ...]) -> None:
@@ -28,35 +31,29 @@ def check_output(path: str, endings: tuple[str, ...]) -> None:
     raise ValueError(f'{path} is a directory; choose another file name.')
 
 
-def explain_no_images(
-  statistics: run_statistics.RunStatistics,
-) -> str | None:
+def explain_no_images(data: store.Store) -> str | None:
   """Returns one line if a run's observations are not images, else None.
 
   Images are (height, width), (height, width, 3) in RGB, and (height, width, planes).
   """
-  shape, dtype = statistics.frame_shape, statistics.frame_dtype
+  shape, most = data.frame_shape, plane_colors.MOST
   planes = shape[2] if len(shape) == 3 else 1
-  if (
-    len(shape) in (2, 3) and min(shape[:2]) > 1 and planes <= plane_colors.MOST
-  ):
+  if len(shape) in (2, 3) and min(shape[:2]) > 1 and planes <= most:
     return None
   return (
-    f'observations of {dtype} {shape} are not images: these are (height, width) or '
-    f'(height, width, planes) with at most {plane_colors.MOST} planes.'
+    f'observations of {data.frame_dtype} {shape} are not images: these are (height, '
+    f'width) or (height, width, planes) with at most {most} planes.'
   )
 
 
-def read_images(
-  statistics: run_statistics.RunStatistics, rows: np.ndarray
-) -> np.ndarray:
+def read_images(data: store.Store, rows: np.ndarray) -> np.ndarray:
   """Reads the frames of rows as images.
 
   Gray levels and RGB stay as they are. Other values are scaled, 0 or the smallest to
   black and the largest to white. Two planes, or more than three, have a colour each.
 
   Args:
-    statistics: Statistics of the run.
+    data: Store of the run.
     rows: int64 (n,), rows of the run, ascending.
 
   Returns:
@@ -65,17 +62,14 @@ def read_images(
   Raises:
     ValueError: If a file is damaged or the frames are not images.
   """
-  if reason := explain_no_images(statistics):
-    raise ValueError(f'{statistics.run.directory}: {reason}')
-  frames = read_frames(statistics, rows)
+  if reason := explain_no_images(data):
+    raise ValueError(f'{data.data_dir}: {reason}')
+  frames = read_frames(data, rows)
   if frames.ndim == 3:
     frames = frames[..., None]
   planes = frames.shape[-1]
-  if (
-    frames.dtype != np.uint8
-    or planes not in (1, 3)
-    or frames.max(initial=0) <= 1
-  ):
+  is_shown = frames.dtype == np.uint8 and planes in (1, 3)
+  if not is_shown or frames.max(initial=0) <= 1:
     frames = _as_gray_levels(frames)
   if planes == 1:
     return frames[..., 0]
@@ -89,13 +83,11 @@ def _as_gray_levels(frames: np.ndarray) -> np.ndarray:
   return ((values - low) * (255 / max(high - low, 1e-30))).astype(np.uint8)
 
 
-def read_frames(
-  statistics: run_statistics.RunStatistics, rows: np.ndarray
-) -> np.ndarray:
+def read_frames(data: store.Store, rows: np.ndarray) -> np.ndarray:
   """Reads frames on all processors, each shard only as far as needed.
 
   Args:
-    statistics: Statistics of the run.
+    data: Store of the run.
     rows: int64 (n,), rows of the run, ascending.
 
   Returns:
@@ -104,26 +96,49 @@ def read_frames(
   Raises:
     ValueError: If a file is damaged.
   """
-  run = statistics.run
-  if run.is_store:
-    return store.Store(run.data_dir, pack=False).frames(rows)
-  out = np.empty((len(rows), *statistics.frame_shape), statistics.frame_dtype)
-  parts = np.searchsorted(rows, statistics.starts)
-  jobs = [i for i, count in enumerate(np.diff(parts)) if count]
-  bar = tqdm.tqdm(unit='frame', unit_scale=True, disable=None, leave=False)
+  if data.packed:
+    return data.frames(rows)
+  out = np.empty((len(rows), *data.frame_shape), data.frame_dtype)
+  shard, ring = data.ring_of(rows)
 
   def read(i: int) -> None:
     """Reads the frames of shard i."""
-    placement, part = statistics.placements[i], slice(parts[i], parts[i + 1])
-    local = placement.start + rows[part] - statistics.starts[i]
-    ring, target = local % placement.capacity, out[part]
-    name = shard_files.file_name('observation', placement.suffix)
-    path = os.path.join(run.data_dir, name)
-    for start, chunk in shard_reader.iterate_rows(path, int(ring.max()) + 1):
-      inside = (ring >= start) & (ring < start + len(chunk))
-      target[inside] = chunk[ring[inside] - start]
-      bar.update(len(chunk))
+    last = int(ring[shard == i].max())
+    for found, frames in iterate_frames(data, data.suffixes[i], last + 1):
+      wanted = np.isin(found, rows)
+      out[np.searchsorted(rows, found[wanted])] = frames[wanted]
 
-  with bar:
-    threads.parallel_map(read, jobs, machine.num_cpus())
+  threads.parallel_map(read, np.unique(shard).tolist(), machine.num_cpus())
   return out
+
+
+def iterate_frames(
+  data: store.Store, suffix: int, ring_rows: int | None = None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+  """Yields the rows of a shard and their frames, some at a time.
+
+  Args:
+    data: Store of the run.
+    suffix: Number of the shard.
+    ring_rows: Number of rows to read from the start of the ring, if the shard is not
+      packed; None reads and verifies the whole file.
+
+  Yields:
+    Rows of the run int64 (n,), and their frames (n, *frame_shape).
+
+  Raises:
+    ValueError: If a file is damaged.
+  """
+  if suffix in data.packed:
+    i = data.suffixes.index(suffix)
+    start, stop = data.starts[i : i + 2].tolist()
+    for first in range(start, stop, _CHUNK_ROWS):
+      rows = np.arange(first, min(first + _CHUNK_ROWS, stop))
+      yield rows, data.frames(rows)
+    return
+  path = shard_files.path(data.data_dir, 'observation', suffix)
+  for start, frames in shard_reader.iterate_rows(path, ring_rows):
+    ring = np.arange(start, start + len(frames))
+    rows = data.rows_of(np.full(len(ring), suffix), ring)
+    kept = rows >= 0  # Not the stale ones.
+    yield rows[kept], frames if kept.all() else frames[kept]

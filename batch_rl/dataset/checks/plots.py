@@ -20,23 +20,13 @@ def check_output(path: str) -> None:
   """Validates the path of a plot, before the slow work.
 
   Raises:
-    ValueError: If Matplotlib is not installed or does not support the file name's
-      ending, or the folder is missing.
+    ValueError: If Matplotlib does not support the file name's ending, or the folder
+      is missing.
   """
-  formats = sorted(_matplotlib()[1].filetypes)
+  from matplotlib import figure
+
+  formats = sorted(figure.Figure().canvas.get_supported_filetypes())
   frame_images.check_output(path, tuple(f'.{name}' for name in formats))
-
-
-def _matplotlib() -> tuple[Any, Any]:
-  """Returns Matplotlib's figure class and its canvas without a display."""
-  try:
-    from matplotlib import figure
-    from matplotlib.backends import backend_agg
-  except ImportError:
-    raise ValueError(
-      '--plot needs Matplotlib: pip install matplotlib.'
-    ) from None
-  return figure.Figure, backend_agg.FigureCanvasAgg
 
 
 def choose_sheet_rows(statistics: run_statistics.RunStatistics) -> np.ndarray:
@@ -45,20 +35,16 @@ def choose_sheet_rows(statistics: run_statistics.RunStatistics) -> np.ndarray:
   Returns:
     int64 (n,), ascending; n is at most the number of cells.
   """
-  cells = _SHEET[0] * _SHEET[1]
-  count = len(statistics.placements)
-  if not statistics.starts[-1]:
-    return np.empty(0, np.int64)
+  starts = statistics.data.starts
+  cells, count = _SHEET[0] * _SHEET[1], len(starts) - 1
   # Cells are spaced evenly over the shards, and within each shard over its rows.
   position = (np.arange(cells) + 0.5) * count / cells
   shards = position.astype(np.int64)
-  reach = np.minimum(np.diff(statistics.starts), _SHEET_REACH)[shards]
-  rows = statistics.starts[shards] + ((position - shards) * reach).astype(
-    np.int64
-  )
+  reach = np.minimum(np.diff(starts), _SHEET_REACH)[shards]
+  rows = starts[shards] + ((position - shards) * reach).astype(np.int64)
   while (is_padding := np.isin(rows, statistics.padding)).any():
     rows += is_padding
-  return np.unique(rows[rows < statistics.starts[-1]])
+  return np.unique(rows[rows < starts[-1]])
 
 
 def plot(statistics: run_statistics.RunStatistics, path: str) -> None:
@@ -71,13 +57,13 @@ def plot(statistics: run_statistics.RunStatistics, path: str) -> None:
     path: Output file, in a format of Matplotlib.
 
   Raises:
-    ValueError: If Matplotlib is not installed or a file is damaged.
+    ValueError: If a file is damaged.
   """
-  figure_class, canvas = _matplotlib()
-  with_frames = frame_images.explain_no_images(statistics) is None
-  height = 10.5 if with_frames else 5.9
-  figure = figure_class(figsize=(12, height), layout='constrained')
-  canvas(figure)
+  from matplotlib import figure as figure_lib  # takes a second
+
+  with_frames = frame_images.explain_no_images(statistics.data) is None
+  size = 12, 10.5 if with_frames else 5.9
+  figure: Any = figure_lib.Figure(figsize=size, layout='constrained')
   totals = statistics.totals()
   agent = f', {agent}' if (agent := statistics.manifest.get('agent')) else ''
   title = (
@@ -85,7 +71,6 @@ def plot(statistics: run_statistics.RunStatistics, path: str) -> None:
     f'agent steps, {totals["episodes"]:,} episodes'
   )
   figure.suptitle(programs.printable(title), fontsize=14, parse_math=False)
-  figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
   top = figure
   if with_frames:
     top, bottom = figure.subfigures(2, 1, height_ratios=(5.5, 4.8))
@@ -103,74 +88,62 @@ def _plot_returns(statistics: run_statistics.RunStatistics, axes: Any) -> None:
   episodes = statistics.episodes
   x = np.unique(episodes.suffix)
   returns = [episodes.returns[episodes.suffix == suffix] for suffix in x]
-  spreads = (('all episodes', 0, 100, 0.15), ('middle half', 25, 75, 0.3))
-  for label, low, high, alpha in spreads:
+  for label, low, high, alpha in (
+    ('all episodes', 0, 100, 0.15),
+    ('middle half', 25, 75, 0.3),
+  ):
     bottom = np.array([np.percentile(r, low) for r in returns])
     top = np.array([np.percentile(r, high) for r in returns])
-    axes.bar(
-      x, top - bottom, 0.7, bottom, color=_COLOR, alpha=alpha, label=label
-    )
+    style = {'color': _COLOR, 'alpha': alpha, 'label': label}
+    axes.bar(x, top - bottom, 0.7, bottom, **style)
   means = [r.mean() for r in returns]
-  axes.plot(x, means, 'o-', color=_ACCENT, ms=4, lw=1.2, label='mean')
+  axes.plot(x, means, 'o-', color=_ACCENT, label='mean')
   axes.set(ylabel='return', xlabel='shard')
-  axes.set_title('Returns by the shard in which episodes end', loc='left')
   axes.xaxis.get_major_locator().set_params(integer=True)
   axes.use_sticky_edges = False
-  axes.margins(x=0.01)
-  axes.legend(
-    frameon=False,
-    fontsize='small',
-    ncols=3,
-    loc='lower right',
-    bbox_to_anchor=(1, 1),
-  )
-  _decorate(axes)
+  axes.legend(ncols=3)
+  _decorate(axes, 'Returns by the shard in which episodes end')
 
 
 def _plot_lengths(statistics: run_statistics.RunStatistics, axes: Any) -> None:
-  axes.hist(
-    statistics.lengths, bins=30, color=_COLOR, edgecolor='white', lw=0.5
-  )
-  if len(statistics.lengths):
-    median = float(np.median(statistics.lengths))
+  lengths = statistics.lengths
+  axes.hist(lengths, bins=30, color=_COLOR, edgecolor='white')
+  if len(lengths):
+    median = float(np.median(lengths))
     axes.axvline(median, color=_ACCENT, label=f'median {median:,.0f}')
-    axes.legend(frameon=False, fontsize='small')
+    axes.legend()
   axes.yaxis.get_major_locator().set_params(integer=True)
   axes.set(xlabel='agent steps', ylabel='episodes')
-  axes.set_title('Episode lengths', loc='left')
-  _decorate(axes)
+  _decorate(axes, 'Episode lengths')
 
 
 def _plot_actions(statistics: run_statistics.RunStatistics, axes: Any) -> None:
   share = 100 * statistics.actions / max(statistics.actions.sum(), 1)
-  bars = axes.bar(range(len(share)), share, color=_COLOR, width=0.75)
+  bars = axes.bar(range(len(share)), share, color=_COLOR)
   if len(share) <= 18:
     axes.set_xticks(range(len(share)))
-    axes.bar_label(bars, fmt='%.1f', fontsize='x-small', padding=1)
+    axes.bar_label(bars, fmt='%.1f', fontsize='x-small')
   axes.set(xlabel='action', ylabel='% of agent steps')
-  axes.set_title('Actions', loc='left')
-  _decorate(axes)
+  _decorate(axes, 'Actions')
 
 
 def _plot_sheet(statistics: run_statistics.RunStatistics, figure: Any) -> None:
-  rows = choose_sheet_rows(statistics)
-  images = frame_images.read_images(statistics, rows)
+  data, rows = statistics.data, choose_sheet_rows(statistics)
+  images = frame_images.read_images(data, rows)
   # Empty lists of ticks are faster than invisible ticks.
   no_ticks: dict[str, Any] = {'xticks': [], 'yticks': []}
   cells = figure.subplots(*_SHEET, squeeze=False, subplot_kw=no_ticks).ravel()
   for axes in cells:
     axes.axis('off')
-  shards = np.searchsorted(statistics.starts, rows, 'right') - 1
+  shards, _ = data.ring_of(rows)
   for axes, row, image, i in zip(cells, rows, images, shards, strict=False):
     axes.imshow(image, cmap='gray', vmin=0, vmax=255)
-    axes.set_title(
-      f'shard {statistics.placements[i].suffix}, row {row:,}',
-      fontsize='x-small',
-      pad=2,
-    )
+    title = f'shard {data.suffixes[i]}, row {row:,}'
+    axes.set_title(title, fontsize='x-small')
 
 
-def _decorate(axes: Any) -> None:
+def _decorate(axes: Any, title: str) -> None:
+  axes.set_title(title, loc='left')
   axes.grid(alpha=0.3)
   axes.set_axisbelow(True)
   axes.spines[['top', 'right']].set_visible(False)

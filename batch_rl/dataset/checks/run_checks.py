@@ -4,24 +4,25 @@ Each file is read and hashed once, as a stream, and shards are read in parallel.
 damaged file does not stop the checks of the others.
 """
 
-import collections
 import dataclasses
 import os
+import statistics
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import tqdm.auto as tqdm
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_statistics, shard_checks
+from batch_rl.dataset.checks.shard_checks import Finding
 from batch_rl.dataset.shards import manifests, shard_files, stitching
 from batch_rl.dataset.store import packed_shard, store_directory
 from batch_rl.utils import files, machine, threads
 
-# Default without a manifest: that of the DQN Replay Dataset.
+# Defaults without a manifest: those of the DQN Replay Dataset.
 _MAX_EPISODE_STEPS = 27_000  # 108,000 frames
+_ALE_ACTIONS = 18
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,19 +31,25 @@ class Report:
 
   Attributes:
     data_dir: Directory of the shards.
-    shards: JSON-serialisable summary of each shard: shard, rows, stale_rows, episodes,
-      mean_return; None for values that cannot be read.
+    shards: JSON-serialisable summary of each shard: shard, rows, episodes; None for
+      values that cannot be read.
     findings: Errors, then suspicious data, then notes.
     bytes: Total size of the files.
   """
 
   data_dir: str
   shards: list[dict[str, Any]]
-  findings: list[shard_checks.Finding]
+  findings: list[Finding]
   bytes: int
 
+  def with_findings(self, added: Iterable[Finding]) -> 'Report':
+    """Returns a copy with more findings."""
+    findings = [*self.findings, *added]
+    findings.sort(key=lambda found: shard_checks.LEVELS.index(found.level))
+    return dataclasses.replace(self, findings=findings)
+
   @property
-  def problems(self) -> list[shard_checks.Finding]:
+  def problems(self) -> list[Finding]:
     """All findings except notes."""
     return [f for f in self.findings if f.level != 'note']
 
@@ -57,19 +64,6 @@ class Report:
     }
 
 
-def verify(data_dir: str, title: str = '') -> Report:
-  """Reads every file of a run and checks it against the format and the manifest.
-
-  Args:
-    data_dir: Directory of the shards.
-    title: Title of the progress bar.
-
-  Raises:
-    ValueError: If there are no shards.
-  """
-  return _Verification(data_dir).run(title)
-
-
 def verify_store(run: run_directories.RunDirectory) -> Report:
   """Checks a store against its own hashes, without the shards it was made from.
 
@@ -79,309 +73,218 @@ def verify_store(run: run_directories.RunDirectory) -> Report:
   Raises:
     ValueError: If the store is incomplete, or a file common to its shards is damaged.
   """
-  findings = []
+  report = Report(run.data_dir, [], [], 0)
   suffixes = store_directory.StoreDirectory(run.data_dir).shards()
   for suffix in tqdm.tqdm(suffixes, unit='shard', disable=None, leave=False):
     if problem := packed_shard.verify_packed(run.data_dir, suffix):
       path = packed_shard.paths(run.data_dir, suffix)[0]
-      findings.append(shard_checks.Finding('error', path, problem))
+      report.findings.append(Finding('error', path, problem))
+  if report.findings:
+    return report
   try:
-    manifests.read(run.data_dir)
+    computed = run_statistics.compute(run)
   except ValueError as error:
-    path = os.path.join(run.data_dir, manifests.FILE_NAME)
-    findings.append(shard_checks.Finding('error', path, str(error)))
-  if findings:
-    return Report(run.data_dir, [], findings, 0)
-  statistics = run_statistics.compute(run)
-  notes = [
-    shard_checks.Finding('note', run.data_dir, problem)
-    for problem in statistics.problems
-  ]
-  shards = [
-    {
-      'shard': entry['shard'],
-      'rows': entry['rows'],
-      'stale_rows': None,
-      'episodes': entry['episodes'],
-      'mean_return': entry['return'] and entry['return']['mean'],
-    }
-    for entry in statistics.shards()
-  ]
-  return Report(run.data_dir, shards, notes, statistics.totals()['bytes'])
+    return report.with_findings([Finding('error', run.data_dir, str(error))])
+  keys = 'shard', 'rows', 'episodes'
+  return Report(
+    run.data_dir,
+    [{key: entry[key] for key in keys} for entry in computed.shards()],
+    [Finding('note', run.data_dir, problem) for problem in computed.problems],
+    computed.totals()['bytes'],
+  )
 
 
-class _Verification:
-  """State of one pass over a run."""
+def verify(data_dir: str, title: str = '') -> Report:
+  """Reads every file of a run and checks it against the format and the manifest.
 
-  def __init__(self, data_dir: str):
-    self._data_dir = data_dir
-    self._names = set(files.list_directory(data_dir))
-    suffixes = list(shard_files.missing_files(data_dir))
-    self._bar: Any = None
-    self._stopped = threading.Event()
-    self._shards = [
-      shard_checks.ShardChecks(data_dir, suffix, self._names, self._advance)
-      for suffix in suffixes or shard_files.list_suffixes(data_dir)
-    ]
-    self._findings: list[shard_checks.Finding] = []
-    self._manifest: dict[str, Any] = {}
-    self._manifest_path = os.path.join(data_dir, manifests.FILE_NAME)
+  Args:
+    data_dir: Directory of the shards, local or remote.
+    title: Title of the progress bar.
 
-  def _advance(self, count: int) -> None:
-    if self._stopped.is_set():
+  Raises:
+    ValueError: If there are no shards.
+  """
+  names = set(files.list_directory(data_dir))
+  suffixes = list(shard_files.missing_files(data_dir))
+  stopped = threading.Event()
+
+  def advance(count: int) -> None:
+    if stopped.is_set():
       raise KeyboardInterrupt
-    self._bar.update(count)
+    bar.update(count)
 
-  def run(self, title: str) -> Report:
-    size = sum(
-      files.stat(path)['bytes']
-      for checks in self._shards
-      for path in checks.paths.values()
+  shards = [
+    shard_checks.ShardChecks(data_dir, suffix, names, advance)
+    for suffix in suffixes or shard_files.list_suffixes(data_dir)
+  ]
+  paths = [path for checks in shards for path in checks.paths.values()]
+  size = sum(files.stat(path)['bytes'] for path in paths)
+  findings = [
+    Finding('note', data_dir, f'{data_dir} {remark}.')
+    for remark in _unusual_content(
+      names - {*map(os.path.basename, paths)}, shards[0].suffix
     )
-    stop = machine.num_cpus(), self._stopped.set
-    with tqdm.tqdm(
-      total=size,
-      desc=title or None,
-      unit='B',
-      unit_scale=True,
-      disable=None,  # Shown on a terminal only.
-      leave=False,
-    ) as self._bar:
-      self._read_manifest()
-      self._note_unusual_content()
-      threads.parallel_map(lambda c: c.read_counters(), self._shards, *stop)
-      self._place()
-      expected = self._expected()
-      threads.parallel_map(
-        lambda checks: checks.check_columns(expected), self._shards, *stop
+  ]
+  manifest: dict[str, Any] = {}
+  manifest_path = os.path.join(data_dir, manifests.FILE_NAME)
+  try:
+    manifest = manifests.read(data_dir)
+    if not manifest:
+      remark = 'does not exist; only the format was verified'
+      findings.append(
+        Finding('note', manifest_path, f'{manifest_path} {remark}.')
       )
-    self._note_stale_rows()
-    self._check_manifest()
-    self._find_repeated_frames()
-    findings = [f for checks in self._shards for f in checks.findings]
-    findings += self._findings
-    return Report(
-      self._data_dir,
-      self._summarize_shards(),
-      sorted(findings, key=lambda f: shard_checks.LEVELS.index(f.level)),
-      size,
-    )
-
-  def _add(self, level: str, file: str, message: str) -> None:
-    self._findings.append(shard_checks.Finding(level, file, message))
-
-  def _read_manifest(self) -> None:
-    path = self._manifest_path
-    try:
-      self._manifest = manifests.read(self._data_dir)
-    except ValueError as error:
-      self._add('error', path, str(error))
-      return
-    if not self._manifest:
-      self._add(
-        'note', path, f'{path} does not exist; only the format was verified.'
-      )
-
-  def _note_unusual_content(self) -> None:
-    expected = {
-      shard_files.file_name(name, checks.suffix)
-      for checks in self._shards
-      for name in shard_files.FILES
-    }
-    others = sorted(n for n in self._names - expected if '_ckpt.' in n)
-    remarks = []
-    if others:
-      listing = ', '.join(others[:4]) + (', ...' if len(others) > 4 else '')
-      remarks.append(f'has files that are never read: {listing}')
-    if shard_files.PARTIAL in self._names:
-      remarks.append(
-        f'has a folder `{shard_files.PARTIAL}`: the run is under way or was '
-        'stopped, and its last rows are not in a shard yet'
-      )
-    if first := self._shards[0].suffix:
-      remarks.append(f'begins with shard {first}')
-    for remark in remarks:
-      self._add('note', self._data_dir, f'{self._data_dir} {remark}.')
-
-  def _place(self) -> None:
-    """Determines which rows each shard adds to the run, and which are missing."""
-    lengths = [
-      [header.rows for header in checks.headers.values()]
-      for checks in self._shards
+  except ValueError as error:
+    findings.append(Finding('error', manifest_path, str(error)))
+  with tqdm.tqdm(
+    total=size,
+    desc=title or None,
+    unit='B',
+    unit_scale=True,
+    disable=None,  # Shown on a terminal only.
+    leave=False,
+  ) as bar:
+    stop = machine.num_cpus(), stopped.set
+    threads.parallel_map(lambda c: c.read_counters(), shards, *stop)
+    findings += [
+      Finding('error', data_dir, f'{data_dir}: {problem}.')
+      for problem in _place(shards)
     ]
-    every = sum(lengths, [])
-    placed: list[shard_checks.ShardChecks] = []
-    counts: list[int] = []
-    capacities: list[int] = []
-    for checks, own in zip(self._shards, lengths, strict=True):
-      # Columns of the shard decide; if they disagree, those of the run.
-      votes = collections.Counter(own * len(every) + every)
-      capacity = max(votes, key=lambda length: votes[length], default=0)
-      if not capacity:
-        continue
-      count = checks.add_count
-      if count is None:
-        # Every shard but the last was dumped with a full ring.
-        count = (checks.suffix + 1) * capacity - 1
-        if placed:
-          shards_since = checks.suffix - placed[-1].suffix
-          count = counts[-1] + shards_since * capacity
-        if checks is self._shards[-1]:
-          count = 0
-      placed.append(checks)
-      counts.append(count)
-      capacities.append(capacity)
-    suffixes = [checks.suffix for checks in placed]
-    problems = stitching.find_missing([c.suffix for c in self._shards])
-    try:
-      placements, found = stitching.stitch(suffixes, counts, capacities)
-      problems += found
-    except ValueError as error:
-      problems.append(str(error))
-      placements = [
-        stitching.stitch([suffix], [count], [capacity])[0][0]
-        for suffix, count, capacity in zip(
-          suffixes, counts, capacities, strict=True
-        )
-      ]
-    for checks, placement in zip(placed, placements, strict=True):
-      checks.placement = placement
-    for problem in problems:
-      self._add('error', self._data_dir, f'{self._data_dir}: {problem}.')
+    expected = _expected(shards, manifest)
+    threads.parallel_map(lambda c: c.check_columns(expected), shards, *stop)
+  findings += _compare(shards, manifest, manifest_path)
+  findings += _repeated_frames(shards, expected.is_atari)
+  summaries = [
+    {
+      'shard': checks.suffix,
+      'rows': checks.placement.rows if checks.placement else None,
+      'episodes': checks.episodes,
+    }
+    for checks in shards
+  ]
+  of_shards = [found for checks in shards for found in checks.findings]
+  report = Report(data_dir, summaries, of_shards, size)
+  return report.with_findings(findings)
 
-  def _expected(self) -> shard_checks.Expected:
-    padding = manifests.padding(self._manifest)
-    is_atari = manifests.is_atari(self._manifest)
-    environment = self._manifest.get('environment', {})
-    frames = environment.get('max_num_frames_per_episode')
-    skip = environment.get('frame_skip')
-    max_steps = _MAX_EPISODE_STEPS if is_atari else None
-    if frames and skip:
-      max_steps = frames // skip
-    types = collections.Counter(
-      (header.dtype.str, header.shape[1:])
-      for checks in self._shards
-      if (header := checks.headers.get('observation'))
+
+def _unusual_content(others: set[str], first: int) -> Iterator[str]:
+  """Yields remarks about the content of a directory.
+
+  Args:
+    others: Names in the directory, without the shards' files.
+    first: Number of the first shard.
+  """
+  if unread := sorted(name for name in others if '_ckpt.' in name):
+    yield f'has files that are never read: {files.format_names(unread)}'
+  if shard_files.PARTIAL in others:
+    yield (
+      f'has a folder `{shard_files.PARTIAL}`: the run is under way or was stopped, '
+      'and its last rows are not in a shard yet'
     )
-    observation: tuple = max(types, key=lambda t: types[t], default=('', ()))
-    described = manifests.look_up(
-      self._manifest, 'format', 'columns', 'observation', kind=list
+  if first:
+    yield f'begins with shard {first}'
+
+
+def _place(shards: Sequence[shard_checks.ShardChecks]) -> list[str]:
+  """Determines which rows each shard adds to the run.
+
+  Args:
+    shards: Checks that have read the counters. They get `capacity` and `placement`.
+
+  Returns:
+    One line for each gap or repetition of rows.
+  """
+  lengths = [
+    [header.rows for header in checks.headers.values()]
+    for checks in shards
+  ]
+  every = sum(lengths, [])
+  for checks, own in zip(shards, lengths, strict=True):
+    # Columns of the shard decide; if they disagree, those of the run.
+    checks.capacity = statistics.mode([*own * len(every), *every, 0])
+  placed = [c for c in shards if c.capacity and c.add_count is not None]
+  problems = stitching.find_missing([checks.suffix for checks in shards])
+  try:
+    placements, found = stitching.stitch(
+      [checks.suffix for checks in placed],
+      [checks.add_count or 0 for checks in placed],
+      [checks.capacity for checks in placed],
     )
-    if described and len(described) == 2 and isinstance(described[1], list):
-      observation = described[0], tuple(described[1])
-    return shard_checks.Expected(
-      num_actions=environment.get('num_actions'),
-      padding=manifests.PADDING if padding is None else padding,
-      max_episode_steps=max_steps,
-      observation=observation,
-      is_atari=is_atari,
-    )
+  except ValueError as error:
+    return [*problems, str(error)]
+  for checks, placement in zip(placed, placements, strict=True):
+    checks.placement = placement
+  return problems + found
 
-  def _note_stale_rows(self) -> None:
-    for checks in self._shards:
-      placement, count = checks.placement, checks.add_count
-      if placement is None or count is None:
-        continue
-      # A ring dumped when full for the first time lacks only its last row.
-      if count < placement.capacity - 1:
-        stale = placement.capacity - placement.rows
-        self._add(
-          'note',
-          self._data_dir,
-          f'Shard {checks.suffix} has {stale:,} stale rows at or past its '
-          f'cursor, {count:,}; they are never read.',
-        )
 
-  def _check_manifest(self) -> None:
-    path = self._manifest_path
-    entries = self._manifest.get('shards')
-    if entries is None:
-      if self._manifest:
-        self._add('note', path, f'{path} does not describe the shards.')
-      return
-    described: dict[int, Any] = {}
-    for entry in entries:
-      if {'suffix', 'files'} <= entry.keys():
-        described[entry['suffix']] = entry['files']
-      else:
-        self._add(
-          'error',
-          path,
-          f'{path} has a shard with no suffix or files: {repr(entry)[:60]}.',
-        )
-    shards = {checks.suffix: checks for checks in self._shards}
-    places = self._data_dir, 'the manifest'
-    for suffix in sorted(described.keys() ^ shards.keys()):
-      missing, there = places if suffix in described else places[::-1]
-      self._add(
-        'error', path, f'Shard {suffix} is in {there}, but not in {missing}.'
-      )
-    for suffix in described.keys() & shards.keys():
-      self._compare(shards[suffix], described[suffix])
+def _expected(
+  shards: Sequence[shard_checks.ShardChecks], manifest: dict[str, Any]
+) -> shard_checks.Expected:
+  is_atari, padding = manifests.is_atari(manifest), manifests.padding(manifest)
+  environment = manifest.get('environment') or {}
+  frames = environment.get('max_num_frames_per_episode')
+  skip = environment.get('frame_skip')
+  max_steps = frames // skip if frames and skip else None
+  headers = [
+    header for checks in shards if (header := checks.headers.get('observation'))
+  ]
+  most = _ALE_ACTIONS if is_atari else run_statistics.MAX_ACTIONS
+  kinds = [(header.dtype, header.shape[1:]) for header in headers]
+  return shard_checks.Expected(
+    num_actions=environment.get('num_actions') or most,
+    padding=manifests.PADDING if padding is None else padding,
+    max_episode_steps=max_steps or (_MAX_EPISODE_STEPS if is_atari else None),
+    observation=statistics.mode(kinds) if kinds else None,
+    is_atari=is_atari,
+  )
 
-  def _compare(
-    self, checks: shard_checks.ShardChecks, described: Mapping[str, Any]
-  ) -> None:
-    """Compares the files of a shard with their manifest entries."""
-    for name, path in checks.paths.items():
-      entry = described.get(os.path.basename(path), {})
+
+def _compare(
+  shards: Sequence[shard_checks.ShardChecks],
+  manifest: dict[str, Any],
+  manifest_path: str,
+) -> Iterator[Finding]:
+  """Yields the differences between the files and the manifest."""
+  if manifest and manifest.get('shards') is None:
+    message = f'{manifest_path} does not describe the shards.'
+    yield Finding('note', manifest_path, message)
+  if not manifest.get('shards'):
+    return
+  described = {
+    entry['suffix']: entry.get('files') or {}
+    for entry in manifest['shards']
+    if entry.get('suffix') is not None
+  }
+  data_dir = os.path.dirname(manifest_path)
+  places = data_dir, 'the manifest'
+  for suffix in sorted(described.keys() ^ {checks.suffix for checks in shards}):
+    missing, there = places if suffix in described else places[::-1]
+    message = f'Shard {suffix} is in {there}, but not in {missing}.'
+    yield Finding('error', manifest_path, message)
+  for checks in shards:
+    for name, actual in checks.hashes.items():
+      path = checks.paths[name]
+      entry = described.get(checks.suffix, {}).get(os.path.basename(path)) or {}
       expected = entry.get('sha256')
-      actual = checks.hashes.get(name, expected)
-      if expected is None:
-        self._add('error', path, f'The manifest has no sha256 of {path}.')
-      elif actual != expected:
-        self._add(
+      if checks.suffix in described and actual != expected:
+        yield Finding(
           'error',
           path,
           f'{path} is not the file that the manifest describes (sha256 '
-          f'{actual[:12]}..., not {expected[:12]}...).',
+          f'{actual[:12]}..., not {str(expected)[:12]}...).',
         )
-    of_format = {
-      shard_files.file_name(name, checks.suffix) for name in shard_files.FILES
-    }
-    for name in sorted(described.keys() - of_format):
-      path = os.path.join(self._data_dir, name)
-      if not os.path.exists(path):
-        self._add('error', path, f'{path} is in the manifest, but missing.')
 
-  def _find_repeated_frames(self) -> None:
-    """Finds shards with the same frames as an earlier one, such as a renamed copy."""
-    paths: dict[str, str] = {}
-    for checks in self._shards:
-      if digest := checks.hashes.get('observation'):
-        path = checks.paths['observation']
-        other = paths.setdefault(digest, path)
-        if other != path:
-          # In other environments, episodes may repeat themselves.
-          level = 'suspicious' if manifests.is_atari(self._manifest) else 'note'
-          self._add(level, path, f'{path} has the same frames as {other}.')
 
-  def _summarize_shards(self) -> list[dict[str, Any]]:
-    summaries = []
-    # Return of the unfinished episode so far; None if its first rows are missing.
-    begun: float | None = None
-    for checks in self._shards:
-      placement, segments = checks.placement, checks.segment_returns
-      if placement is None or not placement.follows:
-        begun = 0.0 if checks.begins_log else None
-      returns = np.empty(0)
-      if segments is None:
-        begun = None
-      elif begun is not None:
-        segments[0] += begun
-        returns, begun = segments[:-1], segments[-1]
-      elif len(segments) > 1:
-        returns, begun = segments[1:-1], segments[-1]
-      is_known = len(returns) > 0 and np.isfinite(returns).all()
-      summaries.append(
-        {
-          'shard': checks.suffix,
-          'rows': placement.rows if placement else None,
-          'stale_rows': placement.capacity - placement.rows
-          if placement
-          else None,
-          'episodes': None if segments is None else len(segments) - 1,
-          'mean_return': float(returns.mean()) if is_known else None,
-        }
-      )
-    return summaries
+def _repeated_frames(
+  shards: Sequence[shard_checks.ShardChecks], is_atari: bool
+) -> Iterator[Finding]:
+  """Yields shards with the same file of frames as an earlier one."""
+  # In other environments, episodes may repeat themselves.
+  level = 'suspicious' if is_atari else 'note'
+  first: dict[str, str] = {}
+  for checks in shards:
+    if digest := checks.hashes.get('observation'):
+      path = checks.paths['observation']
+      if first.setdefault(digest, path) != path:
+        message = f'{path} has the same frames as {first[digest]}.'
+        yield Finding(level, path, message)

@@ -5,15 +5,13 @@ read.
 """
 
 import dataclasses
-import itertools
-import os
 from typing import Any
 
 import numpy as np
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import subsets
-from batch_rl.dataset.shards import manifests, shard_files, stitching
+from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.dataset.store import packed_shard
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils import files
@@ -48,13 +46,9 @@ class RunStatistics:
   Attributes:
     run: Run that was read.
     manifest: Manifest of the run; empty if it has none.
-    placements: Placement of each shard.
+    data: Store of the run, not packed.
     problems: Gaps, repeated rows and remarks, one line each.
-    frame_shape: Shape of an observation.
-    frame_dtype: Dtype of an observation.
-    starts: int64 (shards + 1,), first row of each shard, and the number of rows.
     padding: int64 (m,), padding rows of all episodes, ascending.
-    bytes: int64 (shards,), size of each shard on disk.
     actions: int64 (actions,), number of agent steps by action.
     episodes: Complete episodes.
     episodes_cut: Number of episodes whose first rows are missing.
@@ -62,13 +56,9 @@ class RunStatistics:
 
   run: run_directories.RunDirectory
   manifest: dict[str, Any]
-  placements: list[stitching.Placement]
+  data: store_lib.Store
   problems: list[str]
-  frame_shape: tuple[int, ...]
-  frame_dtype: np.dtype
-  starts: np.ndarray
   padding: np.ndarray
-  bytes: np.ndarray
   actions: np.ndarray
   episodes: Episodes
   episodes_cut: int
@@ -77,11 +67,6 @@ class RunStatistics:
   def lengths(self) -> np.ndarray:
     """Agent steps of each complete episode, int64 (episodes,)."""
     return self.episodes.last - self.episodes.first + 1
-
-  @property
-  def padding_rows(self) -> np.ndarray:
-    """Number of padding rows in each shard, int64 (shards,)."""
-    return np.diff(np.searchsorted(self.padding, self.starts))
 
   @property
   def game(self) -> str:
@@ -93,46 +78,47 @@ class RunStatistics:
     recorded = {
       entry.get('suffix'): entry for entry in self.manifest.get('shards') or []
     }
-    padding_rows = self.padding_rows.tolist()
+    starts = self.data.starts
+    padding = np.diff(np.searchsorted(self.padding, starts)).tolist()
     return [
       {
-        'shard': placement.suffix,
-        'rows': placement.rows,
-        'agent_steps': placement.rows - padding_rows[i],
-        'padding_rows': padding_rows[i],
+        'shard': suffix,
         **self._summarize(
-          self.episodes.suffix == placement.suffix,
-          recorded.get(placement.suffix),
+          self.episodes.suffix == suffix,
+          int(starts[i + 1] - starts[i]),
+          padding[i],
+          self._size(suffix),
+          recorded.get(suffix),
         ),
-        'bytes': int(self.bytes[i]),
       }
-      for i, placement in enumerate(self.placements)
+      for i, suffix in enumerate(self.data.suffixes)
     ]
 
   def totals(self) -> dict[str, Any]:
     """Returns a JSON-serialisable summary of the whole run."""
-    rows, padding = int(self.starts[-1]), len(self.padding)
-    size, steps = int(self.bytes.sum()), rows - padding
+    suffixes = self.data.suffixes
     return {
-      'shards': len(self.placements),
-      'rows': rows,
-      'agent_steps': steps,
-      'padding_rows': padding,
-      **self._summarize(slice(None), self.manifest),
+      'shards': len(suffixes),
       'episodes_cut': self.episodes_cut,
-      'bytes': size,
-      'bytes_per_transition': size / steps if steps else None,
+      **self._summarize(
+        slice(None),
+        self.data.rows,
+        len(self.padding),
+        sum(map(self._size, suffixes)),
+        self.manifest,
+      ),
     }
 
   def to_json(self) -> dict[str, Any]:
     """Returns all statistics, JSON-serialisable."""
+    data = self.data
     return {
       'directory': self.run.directory,
       'game': self.game,
       'agent': self.manifest.get('agent'),
       'frames': {
-        'shape': list(self.frame_shape),
-        'dtype': str(self.frame_dtype),
+        'shape': list(data.frame_shape),
+        'dtype': str(data.frame_dtype),
       },
       'shards': self.shards(),
       'total': self.totals(),
@@ -140,33 +126,43 @@ class RunStatistics:
       'problems': self.problems,
     }
 
-  def _summarize(self, chosen: Any, recorded: Any) -> dict[str, Any]:
-    """Summarizes episodes; only the manifest's entry has returns before clipping."""
-    returns = self.episodes.returns[chosen]
+  def _summarize(
+    self, chosen: Any, rows: int, padding: int, size: int, recorded: Any
+  ) -> dict[str, Any]:
+    """Summarizes rows; only the manifest's entry has returns before clipping."""
+    returns, steps = self.episodes.returns[chosen], rows - padding
+    keys, kind = ('episodes', 'unclipped_return'), (int, float)
     unclipped = {
-      key: manifests.look_up(
-        recorded, 'episodes', 'unclipped_return', key, kind=(int, float)
-      )
+      key: manifests.look_up(recorded, *keys, key, kind=kind)
       for key in ('mean', 'min', 'max')
     }
     return {
+      'rows': rows,
+      'agent_steps': steps,
+      'padding_rows': padding,
       'episodes': len(returns),
       'length': _statistics(self.lengths[chosen]),
       'return': _statistics(returns),
       'unclipped_return': None if None in unclipped.values() else unclipped,
+      'bytes': size,
+      'bytes_per_transition': size / steps if steps else None,
     }
+
+  def _size(self, suffix: int) -> int:
+    """Returns the bytes of a shard on disk."""
+    directory = self.run.data_dir
+    paths: tuple[str, ...] = packed_shard.paths(directory, suffix)
+    if not self.run.is_store:
+      names = shard_files.FILES
+      paths = tuple(shard_files.path(directory, n, suffix) for n in names)
+    return sum(files.stat(path)['bytes'] for path in paths)
 
 
 def _statistics(values: np.ndarray) -> dict[str, float] | None:
+  names = ('mean', 'std', 'median', 'min', 'max')
   if not len(values):
     return None
-  return {
-    'mean': float(values.mean()),
-    'std': float(values.std()),
-    'median': float(np.median(values)),
-    'min': float(values.min()),
-    'max': float(values.max()),
-  }
+  return {name: float(getattr(np, name)(values)) for name in names}
 
 
 def compute(run: run_directories.RunDirectory) -> RunStatistics:
@@ -181,74 +177,47 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
   """
   manifest = manifests.read(run.data_dir)
   data = store_lib.Store(run.data_dir, pack=False)
-  placements, problems = data.placements, data.problems
-  truncated = len(data.truncations)
-  if truncated:
-    problems = [
-      *problems,
+  problems = list(data.problems)
+  if truncated := len(data.truncations):
+    problems.append(
       f'{truncated:,} episodes were truncated. The format has to mark their ends as '
-      'terminal; batches do not.',
-    ]
+      'terminal; batches do not.'
+    )
   lowest, highest = data.action_range()
   if lowest < 0 or highest >= MAX_ACTIONS:
-    wrong = lowest if lowest < 0 else highest
-    row = np.argmax(data.action == wrong)
-    suffix = data.suffixes[np.searchsorted(data.starts, row, 'right') - 1]
     raise ValueError(
-      f'Shard {suffix} in {data.data_dir} has action {wrong}; run `verify '
+      f'{data.data_dir} has action {lowest if lowest < 0 else highest}; run `verify '
       f'{data.data_dir}` to check all files.'
     )
-  episodes, padding, num_cut = _find_episodes(data)
+  found = subsets.trajectories(data)
+  first = np.minimum(found.steps_begin, found.stop)
+  rows = found.begin[:, None] + np.arange((first - found.begin).max(initial=0))
+  padding = rows[rows < first[:, None]]
   # NumPy counts 64-bit copies: one shard at a time saves memory.
-  counts = [
-    np.bincount(data.action[start:stop], minlength=max(highest + 1, 1))
-    for start, stop in itertools.pairwise(data.starts)
-  ]
-  actions = np.sum(counts, axis=0)
+  actions = np.sum(
+    [
+      np.bincount(part, minlength=max(highest + 1, 1))
+      for part in np.split(data.action, data.starts[1:-1])
+    ],
+    axis=0,
+  )
   actions[0] -= len(padding)  # Padding has action 0.
+  ended = np.isin(found.stop - 1, data.ends)
+  complete = ended & found.at_reset
+  last = found.stop[complete] - 1
+  shard, _ = data.ring_of(last)
   return RunStatistics(
     run=run,
     manifest=manifest,
-    placements=placements,
+    data=data,
     problems=problems,
-    frame_shape=data.frame_shape,
-    frame_dtype=data.frame_dtype,
-    starts=data.starts,
     padding=padding,
-    bytes=np.array([_size(run, suffix) for suffix in data.suffixes]),
     actions=np.maximum(actions, 0),
-    episodes=episodes,
-    episodes_cut=num_cut,
+    episodes=Episodes(
+      np.array(data.suffixes)[shard],
+      first[complete],
+      last,
+      found.returns[complete],
+    ),
+    episodes_cut=int((ended & ~found.at_reset).sum()),
   )
-
-
-def _find_episodes(data: store_lib.Store) -> tuple[Episodes, np.ndarray, int]:
-  """Returns the complete episodes, all padding rows, and the number of cut ones."""
-  found = subsets.trajectories(data)
-  after_gap = [not placement.follows for placement in data.placements]
-  at_reset = ~np.isin(found.begin, data.starts[:-1][after_gap])
-  at_reset[:1] |= data.starts_at_reset
-  first = np.minimum(found.steps_begin, found.stop)
-  rows = found.begin[:, None] + np.arange((first - found.begin).max(initial=0))
-  ended = np.isin(found.stop - 1, data.ends)
-  complete = ended & at_reset
-  last = found.stop[complete] - 1
-  shard = np.searchsorted(data.starts, last, 'right') - 1
-  episodes = Episodes(
-    np.array(data.suffixes)[shard],
-    first[complete],
-    last,
-    found.returns[complete],
-  )
-  return episodes, rows[rows < first[:, None]], int((ended & ~at_reset).sum())
-
-
-def _size(run: run_directories.RunDirectory, suffix: int) -> int:
-  """Returns the bytes of a shard on disk."""
-  paths = [
-    os.path.join(run.data_dir, shard_files.file_name(name, suffix))
-    for name in shard_files.FILES
-  ]
-  if run.is_store:
-    paths = list(packed_shard.paths(run.data_dir, suffix))
-  return sum(files.stat(path)['bytes'] for path in paths)

@@ -70,7 +70,7 @@ def write_episode(
   """
   episodes = statistics.episodes
   rows = np.arange(episodes.first[number], episodes.last[number] + 1)
-  images = frame_images.read_images(statistics, rows)
+  images = frame_images.read_images(statistics.data, rows)
   scale = max(_SCALE, _PIXELS // max(images.shape[1:3]))
   write_images(images, path, scale)
 
@@ -103,10 +103,8 @@ def write_images(
 
 
 def _write_gif(path: str, images: Iterator[np.ndarray]) -> None:
-  try:
-    from PIL import Image
-  except ImportError:
-    raise ValueError('A .gif needs Pillow: pip install pillow.') from None
+  from PIL import Image
+
   first, *rest = (Image.fromarray(image) for image in images)
   # GIF counts hundredths of a second; loop=0 repeats forever.
   duration = round(100 / _STEPS_PER_SECOND) * 10

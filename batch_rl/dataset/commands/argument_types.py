@@ -33,14 +33,10 @@ def add_path(parser: Any, name: str, meaning: str, **options: Any) -> None:
   parser.add_argument(name, type=path, help=meaning, **options)
 
 
-def add_run_directory(parser: Any) -> None:
-  """Adds the argument `directory`, for `console.one_run`, to a parser."""
-  add_path(
-    parser,
-    'directory',
-    'run directory, <root>/<Game>/<run>, or store; for a game or a dataset root, '
-    'the command lists the runs',
-  )
+def add_run_directory(parser: Any, name: str = 'directory') -> None:
+  """Adds an argument for the directory of a run to a parser."""
+  meaning = 'run directory, <root>/<Game>/<run>, or store'
+  add_path(parser, name, meaning)
 
 
 def add_number(

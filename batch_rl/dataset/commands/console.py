@@ -1,6 +1,7 @@
 """Parser, output and progress of all commands of `python -m batch_rl.dataset`."""
 
 import argparse
+import contextlib
 import inspect
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -117,38 +118,31 @@ def size(count: int | None) -> str:
   return f'{amount:,.1f} TB'
 
 
-class Progress:
+class Progress(contextlib.ExitStack):
   """Progress bar of the current stage, on a terminal; a context manager."""
 
-  def __init__(self) -> None:
-    self._stage: str | None = None
-    self._bar: Any = None
-
-  def __enter__(self) -> 'Progress':
-    return self
-
-  def __exit__(self, *error: object) -> None:
-    if self._bar is not None:
-      self._bar.close()
+  _stage: str | None = None
+  _update: Callable[[int], None]
 
   def begin(
     self, stage: str, total: int | None = None
   ) -> Callable[[int], None]:
     """Shows the bar of a stage; returns its callback, which threads may call."""
-    self.__exit__()
-    self._bar = tqdm.tqdm(
+    self.close()
+    is_size = stage == 'B'
+    bar = tqdm.tqdm(
       total=total,
-      desc='import' if stage == 'B' else stage,
-      unit='B' if stage == 'B' else '',
+      desc='import' if is_size else stage,
+      unit='B' if is_size else '',
       unit_scale=True,
       disable=None,
       leave=False,
     )
-    self._stage = stage
-    return self._bar.update
+    self._stage, self._update = stage, self.enter_context(bar).update
+    return self._update
 
   def __call__(self, stage: str, count: int, total: int) -> None:
     """Advances the bar of a stage, in one thread; see `episode_import.Progress`."""
     if stage != self._stage:
       self.begin(stage, total)
-    self._bar.update(count)
+    self._update(count)

@@ -1,14 +1,10 @@
 """The command `inspect`."""
 
 import argparse
-import math
 from typing import Any
-
-import numpy as np
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import (
-  frame_images,
   plots,
   run_statistics,
   videos,
@@ -61,25 +57,22 @@ def _inspect(arguments: argparse.Namespace) -> int:
     console.list_runs(arguments)
     return 0
   statistics = run_statistics.compute(run or console.one_run(arguments))
-  written: dict[str, Any] = {}
-  no_images = frame_images.explain_no_images(statistics)
-  if no_images and (plot or video):
-    written['no_frames'] = no_images
+  document = statistics.to_json()
+  lines = _describe(statistics, document)
   if plot:
     plots.plot(statistics, plot)
-    written['plot'] = plot
+    document['plot'] = plot
+    lines.append(f'plot: {plot}')
   if video:
     number = videos.choose_episode(statistics, arguments.episode)
-    written |= {'video': None, 'episode': number}
-    if not no_images:
-      videos.write_episode(statistics, number, video)
-      written['video'] = video
-  document = statistics.to_json()
-  lines = [
-    *_describe(statistics, document),
-    *_describe_written(statistics, written),
-  ]
-  console.show(arguments, document | written, lines)
+    videos.write_episode(statistics, number, video)
+    document |= {'episode': number, 'video': video}
+    episodes = statistics.episodes
+    lines.append(
+      f'episode {number}: {statistics.lengths[number]:,} agent steps, return '
+      f'{episodes.returns[number]:g}, ends in shard {episodes.suffix[number]}: {video}'
+    )
+  console.show(arguments, document, lines)
   return 0
 
 
@@ -87,31 +80,23 @@ def _describe(
   statistics: run_statistics.RunStatistics, document: dict[str, Any]
 ) -> list[str]:
   """Returns the statistics as text."""
-  total = document['total']
-  shape = ' x '.join(map(str, statistics.frame_shape)) or 'single'
+  total, data = document['total'], statistics.data
+  shape = ' x '.join(map(str, data.frame_shape)) or 'single'
   agent = f' by {document["agent"]}' if document['agent'] else ''
-  all_returns = statistics.episodes.returns
-  digits = 0 if np.array_equal(all_returns, np.round(all_returns)) else 2
   lines = [
     f'{statistics.run.directory}: {statistics.game}{agent}, observations {shape} '
-    f'{statistics.frame_dtype}',
+    f'{data.frame_dtype}',
     '',
-    *_tabulate([*document['shards'], {'shard': 'total', **total}], digits),
+    *_tabulate([*document['shards'], {'shard': 'total', **total}]),
     '',
   ]
-  for name, unit, precision in (
-    ('length', ' agent steps', 0),
-    ('return', '', digits),
-  ):
+  for name in ('length', 'return'):
     if values := total[name]:
-      lines.append(
-        f'{name}: mean {values["mean"]:,.2f}, median {values["median"]:,.1f}, '
-        f'standard deviation {values["std"]:,.2f}, '
-        f'{values["min"]:,.{precision}f} to {values["max"]:,.{precision}f}{unit}'
-      )
+      numbers = [f'{key} {value:,.2f}' for key, value in values.items()]
+      lines.append(f'{name}: {", ".join(numbers)}')
   if cut := total['episodes_cut']:
     lines.append(f'{cut} episodes lack their first rows and are not counted.')
-  steps = max(sum(document['actions']), 1)
+  steps = max(statistics.actions.sum(), 1)
   for action, count in enumerate(document['actions']):
     share = count / steps
     bar = '#' * round(40 * share)
@@ -119,57 +104,24 @@ def _describe(
   return lines + [f'note: {problem}' for problem in statistics.problems]
 
 
-def _tabulate(entries: list[dict[str, Any]], digits: int) -> list[str]:
+def _tabulate(entries: list[dict[str, Any]]) -> list[str]:
   """Returns a table of shards and their total."""
-  # Returns of rewards before clipping, if any were clipped.
-  with_unclipped = any(
-    entry['return']
-    and entry['unclipped_return']
-    # The manifest's returns are of rewards before they were rounded to float32.
-    and not math.isclose(
-      value, entry['return'][key], rel_tol=1e-4, abs_tol=1e-4
-    )
-    for entry in entries[:-1]
-    for key, value in (entry['unclipped_return'] or {}).items()
-  )
-  head = ['shard', 'rows', 'steps', 'padding', 'episodes', 'length']
-  head += ['return', 'min', 'max']
-  head += ['unclipped'] if with_unclipped else []
-  lines = [[*head, 'size', 'B/step']]
+  columns: list[tuple[str, str, str, int]] = [
+    ('length', 'length', 'mean', 1),
+    ('return', 'return', 'mean', 2),
+    ('min', 'return', 'min', 2),
+    ('max', 'return', 'max', 2),
+  ]
+  if entries[-1]['unclipped_return']:
+    columns.append(('unclipped', 'unclipped_return', 'mean', 1))
+  lines = [['shard', 'rows', 'steps', 'padding', 'episodes']]
+  lines[0] += [*(title for title, *_ in columns), 'size', 'B/step']
+  counts = ('rows', 'agent_steps', 'padding_rows', 'episodes')
   for entry in entries:
-    counts = ('rows', 'agent_steps', 'padding_rows', 'episodes')
     line = [str(entry['shard'])]
     line += [console.number(entry[key]) for key in counts]
-    for column, key, precision in (
-      ('length', 'mean', 1),
-      ('return', 'mean', 2),
-      ('return', 'min', digits),
-      ('return', 'max', digits),
-      *([('unclipped_return', 'mean', 1)] if with_unclipped else []),
-    ):
+    for _, column, key, precision in columns:
       line.append(console.number((entry[column] or {}).get(key), precision))
-    size, steps = entry['bytes'], entry['agent_steps']
-    rate = size / steps if steps else None
-    lines.append([*line, console.size(size), console.number(rate, 1)])
+    rate = console.number(entry['bytes_per_transition'], 1)
+    lines.append([*line, console.size(entry['bytes']), rate])
   return console.table(lines)
-
-
-def _describe_written(
-  statistics: run_statistics.RunStatistics, written: dict[str, Any]
-) -> list[str]:
-  """Returns lines about the plot and the video."""
-  lines = []
-  if (number := written.get('episode')) is not None:
-    lines.append(
-      f'episode {number}: {statistics.lengths[number]:,} agent steps, return '
-      f'{statistics.episodes.returns[number]:g}, ends in shard '
-      f'{statistics.episodes.suffix[number]}'
-    )
-  for kind in ('plot', 'video'):
-    if written.get(kind):
-      lines.append(f'{kind}: {written[kind]}')
-  if 'no_frames' in written:
-    left_out = ['the plot has no frames'] if 'plot' in written else []
-    left_out += ['there is no video'] if 'video' in written else []
-    lines.append(f'note: {" and ".join(left_out)}: {written["no_frames"]}')
-  return lines

@@ -1,7 +1,7 @@
 """The command `verify`."""
 
 import argparse
-import dataclasses
+import collections
 from typing import Any
 
 from batch_rl.dataset import run_directories
@@ -31,9 +31,9 @@ def _verify(arguments: argparse.Namespace) -> int:
   Reads each once, and checks checksums, format, hashes of the manifest, gaps, values
   and suspicious data. Exit code 0 if all is well, 1 if not, 2 for a wrong argument.
   """
-  if arguments.all and arguments.fingerprints:
-    raise ValueError('--fingerprints are those of one run; remove --all.')
   name, fingerprint = arguments.fingerprints, None
+  if arguments.all and name:
+    raise ValueError('--fingerprints are those of one run; remove --all.')
   if name:
     fingerprint = fingerprints.read(name)
   if arguments.all:
@@ -44,9 +44,20 @@ def _verify(arguments: argparse.Namespace) -> int:
     fingerprints.check_game(name, fingerprint, runs[0])
   documents, wrong = [], []
   for run in runs:
-    report = _check(run, arguments.all)
+    try:
+      if run.is_store:
+        report = run_checks.verify_store(run)
+      else:
+        title = f'{run.game}/{run.name}'
+        report = run_checks.verify(run.data_dir, title)
+    except ValueError as error:
+      if not arguments.all:
+        raise
+      finding = shard_checks.Finding('error', run.data_dir, str(error))
+      report = run_checks.Report(run.data_dir, [], [finding], 0)
     if fingerprint:
-      report = _check_fingerprint(run, report, name, fingerprint)
+      found = _check_fingerprint(run, name, fingerprint)
+      report = report.with_findings(found)
     if report.problems:
       wrong.append(run.directory)
     documents.append({'run': run.directory, **report.to_json()})
@@ -61,49 +72,24 @@ def _verify(arguments: argparse.Namespace) -> int:
   return int(bool(wrong))
 
 
-def _check(
-  run: run_directories.RunDirectory, one_of_many: bool
-) -> run_checks.Report:
-  """Verifies a run; with `--all`, an unreadable run is reported as a finding."""
-  try:
-    if run.is_store:
-      return run_checks.verify_store(run)
-    return run_checks.verify(run.data_dir, f'{run.game}/{run.name}')
-  except ValueError as error:
-    if not one_of_many:
-      raise
-    finding = shard_checks.Finding('error', run.data_dir, str(error))
-    return run_checks.Report(run.data_dir, [], [finding], 0)
-
-
 def _check_fingerprint(
-  run: run_directories.RunDirectory,
-  report: run_checks.Report,
-  name: str,
-  expected: dict[str, Any],
-) -> run_checks.Report:
-  """Adds the findings of a comparison with a fingerprint to a report."""
+  run: run_directories.RunDirectory, name: str, expected: dict[str, Any]
+) -> list[shard_checks.Finding]:
+  """Returns the findings of a comparison with a fingerprint."""
   try:
-    copy = copies.LoggedCopy(run)
+    copy = copies.Copy(run)
     # A file of an earlier version does not tell.
     copy.is_atari = expected.get('clipped_rewards', copy.is_atari)
     compare.read_copy(copy)
+    actual = fingerprints.make(copy)
+    found = fingerprints.compare(name, expected, actual, copy.uncertain)
   except ValueError as error:
     reason = str(error).rstrip('.')
     found = [('error', f'it cannot be compared with {name}: {reason}')]
-  else:
-    actual = fingerprints.make(copy)
-    found = fingerprints.differences(expected, actual, copy.uncertain)
-    if all(level == 'note' for level, _ in found) and (
-      ('note', fingerprints.NOTHING_COMPARED) not in found
-    ):
-      found.append(('note', f'its transitions are those of {name}'))
-  findings = report.findings + [
+  return [
     shard_checks.Finding(level, run.data_dir, f'{run.directory}: {line}.')
     for level, line in found
   ]
-  findings.sort(key=lambda found: shard_checks.LEVELS.index(found.level))
-  return dataclasses.replace(report, findings=findings)
 
 
 def _describe(
@@ -111,15 +97,12 @@ def _describe(
 ) -> list[str]:
   lines = [
     f'shard {entry["shard"]}: {console.number(entry["rows"])} rows, '
-    f'{console.number(entry["episodes"])} episodes end, mean return '
-    f'{console.number(entry["mean_return"], 2)}'
+    f'{console.number(entry["episodes"])} episodes end'
     for entry in report.shards
   ]
   lines += [f'{found.level}: {found.message}' for found in report.findings]
-  summary = [f'{len(report.shards)} shards', console.size(report.bytes)]
-  for level in shard_checks.LEVELS:
-    if count := sum(found.level == level for found in report.findings):
-      plural = 's' if count > 1 and level != 'suspicious' else ''
-      summary.append(f'{count} {level}{plural}')
+  levels = collections.Counter(found.level for found in report.findings)
+  counts = ''.join(f', {level}: {n}' for level, n in levels.items())
   verdict = 'NOT well' if report.problems else 'all is well'
-  return [*lines, f'{run.directory}: {verdict} ({", ".join(summary)})']
+  total = f'{len(report.shards)} shards, {console.size(report.bytes)}{counts}'
+  return [*lines, f'{run.directory}: {verdict} ({total})']

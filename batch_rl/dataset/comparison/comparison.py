@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import itertools
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ class Comparison:
 
   Attributes:
     same: Whether the copies have the same episodes.
-    in_order: Whether the episodes that both have are in the same order.
     with_frames: Whether frames were compared.
     equal: Number of episodes that both have.
     different: Number of the other episodes, by copy: 'a' and 'b'.
@@ -26,7 +24,6 @@ class Comparison:
   """
 
   same: bool
-  in_order: bool
   with_frames: bool
   equal: int
   different: dict[str, int]
@@ -64,43 +61,36 @@ def compare(
     b: The other copy.
     with_frames: Whether frames were read.
   """
-  only_a, only_b, pairs = _match(
-    a.rows.episode_hashes(with_frames), b.rows.episode_hashes(with_frames)
+  hashes_a, hashes_b = (
+    copy.rows.episode_hashes(with_frames) for copy in (a, b)
   )
-  partners = [episode for _, episode in pairs]
+  only_a = _without_partner(hashes_a, hashes_b)
+  only_b = _without_partner(hashes_b, hashes_a)
   return Comparison(
     same=not only_a and not only_b,
-    in_order=partners == sorted(partners),
     with_frames=with_frames,
-    equal=len(pairs),
+    equal=len(hashes_a) - len(only_a),
     different={'a': len(only_a), 'b': len(only_b)},
     first=_first_difference(a, b, only_a, only_b),
   )
 
 
-def _match(
-  a: dict[int, int], b: dict[int, int]
-) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-  """Pairs the n-th episode of `a` that has some hash with the n-th of `b`.
+def _without_partner(own: dict[int, int], other: dict[int, int]) -> list[int]:
+  """Returns the episodes of one copy that the other copy lacks.
+
+  The n-th episode with some hash is the partner of the n-th one in the other copy.
 
   Args:
-    a: Hash of each episode of one copy.
-    b: Hash of each episode of the other.
-
-  Returns:
-    Episodes that only `a` has, those that only `b` has, and the pairs.
+    own: Hash of each episode of the copy.
+    other: Hash of each episode of the other copy.
   """
-  waiting: dict[int, Any] = collections.defaultdict(collections.deque)
-  for episode, value in b.items():
-    waiting[value].append(episode)
-  only_a, pairs = [], []
-  for episode, value in a.items():
-    if waiting[value]:
-      pairs.append((episode, waiting[value].popleft()))
-    else:
-      only_a.append(episode)
-  only_b = sorted(itertools.chain.from_iterable(waiting.values()))
-  return only_a, only_b, pairs
+  free = collections.Counter(other.values())
+  lacking = []
+  for episode, value in own.items():
+    if not free[value]:
+      lacking.append(episode)
+    free[value] -= free[value] > 0
+  return lacking
 
 
 def _first_difference(

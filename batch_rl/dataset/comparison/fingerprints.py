@@ -1,13 +1,14 @@
 """Fingerprints: hashes of a run and its parts in a small JSON file.
 
 A fingerprint has the sum of the transitions (`hashed_rows`) of a run, and a sum for each
-part: a shard or file. The sum of a part leaves out a transition whose next frame is in
+part, a shard. The sum of a part leaves out a transition whose next frame is in
 another part, so it does not depend on other parts. Copies in another layout have the same
 sum of the run, but other parts.
 """
 
 import contextlib
 import json
+import operator
 import os
 from collections.abc import Collection
 from typing import Any
@@ -20,8 +21,7 @@ from batch_rl.dataset.shards import manifests
 from batch_rl.utils import files, json_schema
 
 FORMAT = 'batch_rl fingerprint 1'
-NOTHING_COMPARED = 'no part of it could be compared with the fingerprint'
-FOLDER = os.path.join(
+_FOLDER = os.path.join(
   os.path.dirname(os.path.dirname(__file__)), 'fingerprints'
 )
 _Required = json_schema.Required
@@ -49,22 +49,18 @@ def make(copy: copies.Copy) -> dict[str, Any]:
   rows = copy.rows
   hashes = rows.hashes()
   row_of = rows.row_of(np.arange(rows.transitions))
+  # Last row that a transition consists of: the next frame's.
+  last_of = row_of + ~rows.terminal[row_of]
   parts = []
   for part in rows.parts:
-    span = slice(*np.searchsorted(row_of, [part.first, part.stop]))
-    inside = hashes[span]
-    if len(inside) and row_of[span][-1] == part.stop - 1:
-      # Its next frame is in the next part.
-      inside = inside[: len(inside) - (not rows.terminal[part.stop - 1])]
-    parts.append(
-      {
-        'number': part.number,
-        'name': part.name,
-        'rows': _rows_in(rows, part),
-        'transitions': len(inside),
-        'sum': f'{hashed_rows.total(inside):016x}',
-      }
+    first = np.searchsorted(row_of, part.first)
+    inside = hashes[first : np.searchsorted(last_of, part.stop)]
+    begin, stop = (
+      np.clip(bounds, part.first, part.stop)
+      for bounds in (rows.begin, rows.stop)
     )
+    counts = _counts(int((stop - begin).sum()), inside)
+    parts.append({'number': part.number, 'name': part.name, **counts})
   return files.with_hash(
     {
       'format': FORMAT,
@@ -72,19 +68,15 @@ def make(copy: copies.Copy) -> dict[str, Any]:
       'run': copy.run,
       'kind': copy.kind,
       'clipped_rewards': copy.clips_rewards,
-      'rows': rows.rows,
-      'transitions': rows.transitions,
-      'sum': f'{hashed_rows.total(hashes):016x}',
+      **_counts(rows.rows, hashes),
       'parts': parts,
     }
   )
 
 
-def _rows_in(rows: hashed_rows.HashedRows, part: hashed_rows.PartRows) -> int:
-  """Returns the number of rows of a part, without padding."""
-  first = np.clip(rows.begin, part.first, part.stop)
-  stop = np.clip(rows.stop, part.first, part.stop)
-  return int((stop - first).sum())
+def _counts(rows: int, hashes: np.ndarray) -> dict[str, Any]:
+  total = hashed_rows.total(hashes)
+  return {'rows': rows, 'transitions': len(hashes), 'sum': f'{total:016x}'}
 
 
 def to_text(fingerprint: dict[str, Any]) -> str:
@@ -105,33 +97,24 @@ def read(name: str) -> dict[str, Any]:
     ValueError: If there is no such file, it is not a fingerprint, or is damaged.
   """
   path = name
-  if not os.path.isfile(name) and os.path.basename(name) == name:
-    path = os.path.join(FOLDER, f'{name.removesuffix(".json")}.json')
+  if not os.path.exists(name):
+    path = os.path.join(_FOLDER, f'{name}.json')
   try:
     content = files.read_json(path, _SCHEMA)
   except ValueError as error:
     raise ValueError(f'{path} is not a fingerprint: {error}') from error
   if content is None:
-    names = sorted(
-      entry.removesuffix('.json')
-      for entry in os.listdir(FOLDER)
-      if entry.endswith('.json')
-    )
+    names = [file.removesuffix('.json') for file in os.listdir(_FOLDER)]
     raise ValueError(
       f'There is no fingerprint {name}: give the path of a file that `fingerprint` '
-      f'printed, or a name in the package: {", ".join(names)}.'
+      f'printed, or a name in the package: {files.format_names(names)}.'
     )
   if content['format'] != FORMAT:
     raise ValueError(
       f'{path} has the format {content["format"]!r}, not {FORMAT!r}; update this '
       'package.'
     )
-  try:
-    return files.check_hash(path, content)
-  except ValueError:
-    raise ValueError(
-      f'{path} is damaged: it differs from its hash; get it again.'
-    ) from None
+  return files.check_hash(path, content)
 
 
 def check_game(
@@ -150,7 +133,8 @@ def check_game(
     )
 
 
-def differences(
+def compare(
+  name: str,
   expected: dict[str, Any],
   actual: dict[str, Any],
   uncertain: Collection[int] = (),
@@ -161,26 +145,29 @@ def differences(
   a copy may have a part of the run.
 
   Args:
+    name: Name of the published fingerprint.
     expected: Published fingerprint.
     actual: Fingerprint of the copy.
     uncertain: Numbers of the copy's parts that may lack their first row.
 
   Returns:
-    Level, 'error' or 'note', and text of each difference.
+    Level, 'error' or 'note', and text of each result.
   """
-
-  def content(entry):
-    return entry['transitions'], entry['sum']
-
-  if content(expected) == content(actual):
-    return []
+  content = operator.itemgetter('transitions', 'sum')
+  of_expected, of_actual = (
+    {part['number']: part for part in fingerprint['parts']}
+    for fingerprint in (expected, actual)
+  )
+  same = content(expected) == content(actual)
+  # With the same sum, only the division into parts may differ.
+  numbers = set() if same else of_expected.keys() | of_actual.keys()
   errors, notes, common = [], [], 0
-  by_number = {part['number']: part for part in actual['parts']}
-  for part in expected['parts']:
-    found = by_number.pop(part['number'], None)
-    if found is None:
-      notes.append(f'{part["name"]} of the fingerprint is not here')
-    elif part['number'] in uncertain:
+  for number in sorted(numbers):
+    part, found = of_expected.get(number), of_actual.get(number)
+    if part is None or found is None:
+      where = 'only in the fingerprint' if part else 'not in the fingerprint'
+      notes.append(f'{(part or found or {})["name"]} is {where}')
+    elif number in uncertain:
       notes.append(
         f'{part["name"]} was not compared: its first row is known only with the '
         'shard before it'
@@ -193,21 +180,22 @@ def differences(
           f'transitions with the sum {found["sum"]}, expected '
           f'{part["transitions"]:,} with {part["sum"]}'
         )
-  for part in by_number.values():
-    notes.append(f'{part["name"]} is not in the fingerprint')
-  if not common:
-    notes.append(NOTHING_COMPARED)
   if len(errors) == common > 1:
     errors = [
       f'none of {common} parts is as in the fingerprint, which is of '
       f'{expected["kind"]}: it is another run, or divided in another way (then '
       '`compare` the copies)'
     ]
-  if not notes and not errors:
-    errors.append(
+  if not same and not notes and not errors:
+    errors = [
       'the transitions from one part to the next differ from the fingerprint: '
       f'the run has the sum {actual["sum"]}, expected {expected["sum"]}'
-    )
-  return [('error', line) for line in errors] + [
-    ('note', line) for line in notes
+    ]
+  if not same and not common:
+    notes.append('no part of it could be compared with the fingerprint')
+  elif not errors:
+    notes.append(f'its transitions are those of {name}')
+  return [
+    *(('error', line) for line in errors),
+    *(('note', line) for line in notes),
   ]

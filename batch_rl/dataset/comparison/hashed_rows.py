@@ -21,10 +21,10 @@ have the same trajectories, too, except with a probability of about 2^-64.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import xxhash
+
+from batch_rl.utils import row_hashes
 
 # Rows hashed at a time.
 _CHUNK_ROWS = 1 << 20
@@ -41,10 +41,10 @@ _TRANSITION = np.dtype(
 
 @dataclasses.dataclass(frozen=True)
 class PartRows:
-  """The rows of one shard, file or split.
+  """The rows of one shard.
 
   Attributes:
-    number: Number of the shard or file.
+    number: Number of the shard.
     name: Name for messages, e.g. 'shard 3'.
     first: First row.
     stop: Row after the last.
@@ -67,7 +67,7 @@ class HashedRows:
     terminal: Whether a row is terminal, bool (rows,).
     begin: First row of each episode, without padding, ascending: int64 (episodes,).
     stop: Row after the last of each episode, int64 (episodes,).
-    parts: Shards, files or splits, in the order of the rows.
+    parts: Shards, in the order of the rows.
   """
 
   frame: np.ndarray
@@ -100,14 +100,6 @@ class HashedRows:
   def episodes(self) -> int:
     """Number of episodes, or pieces of episodes."""
     return len(self.begin)
-
-  def mean_return(self) -> float | None:
-    """Returns the mean return of the terminated episodes; None without one."""
-    if not self.terminated.any():
-      return None
-    # Padding between episodes has no rewards.
-    returns = np.add.reduceat(self.reward, self.begin, dtype=np.float64)
-    return float(returns[self.terminated].mean())
 
   def _episode_of(self, transitions: np.ndarray) -> np.ndarray:
     return np.searchsorted(self.starts[1:], transitions, side='right')
@@ -151,7 +143,7 @@ class HashedRows:
         records['next_frame'][goes_on] = self.frame[rows[goes_on] + 1]
       else:
         records['frame'] = index - self.starts[self._episode_of(index)]
-      out[index] = hash_rows(records)
+      out[index] = row_hashes.hash_rows(records)
     return out
 
   def episode_hashes(self, with_frames: bool = True) -> dict[int, int]:
@@ -165,25 +157,6 @@ class HashedRows:
       return {}
     sums = np.add.reduceat(self.hashes(with_frames), self.starts[episodes])
     return dict(zip(episodes.tolist(), sums.tolist(), strict=True))
-
-
-def hash_rows(rows: np.ndarray) -> np.ndarray:
-  """Returns the XXH64, with seed 0, of the bytes of each row.
-
-  It detects accidents, not forgeries.
-
-  Args:
-    rows: Array (n, ...) of any dtype without objects; structured, too.
-
-  Returns:
-    uint64 (n,).
-  """
-  if not len(rows):
-    return np.empty(0, np.uint64)
-  content: Any = np.ascontiguousarray(rows)
-  content = content.reshape(len(rows), -1).view(np.uint8)
-  hashes = map(xxhash.xxh64_intdigest, content)
-  return np.fromiter(hashes, np.uint64, len(rows))
 
 
 def total(hashes: np.ndarray) -> int:

@@ -44,7 +44,7 @@ def test_a_log_is_verified_drawn_trained_on_and_reported(
   directory = run_directories.as_run(str(logged))
   assert run_checks.verify(directory.data_dir).problems == []
   statistics = run_statistics.compute(directory)
-  images = frame_images.read_images(statistics, np.array([0, 50]))
+  images = frame_images.read_images(statistics.data, np.array([0, 50]))
   assert images.shape == (2, 10, 10, 3) and images.any()
 
   flags = dict(base_dir=str(tmp_path / 'offline'), replay_dir=str(logged))

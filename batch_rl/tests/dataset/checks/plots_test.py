@@ -3,7 +3,6 @@
 import os
 
 import numpy as np
-from PIL import Image
 
 from batch_rl.dataset.checks import frame_images, plots
 from batch_rl.tests import shards
@@ -15,8 +14,10 @@ def test_the_sheet_spans_the_run_without_padding(tmp_path):
   statistics = compute(tmp_path)
   rows = plots.choose_sheet_rows(statistics)
   assert len(rows) == 24 and (np.diff(rows) > 0).all()
-  assert rows[0] < 12 and rows[-1] >= statistics.starts[-1] - 12
-  assert frame_images.read_frames(statistics, rows).all()  # padding is all zero
+  assert rows[0] < 12 and rows[-1] >= statistics.data.rows - 12
+  assert frame_images.read_frames(
+    statistics.data, rows
+  ).all()  # padding is all zero
 
 
 def test_a_run_without_an_episode_is_plotted_whatever_its_name(tmp_path):
@@ -24,7 +25,5 @@ def test_a_run_without_an_episode_is_plotted_whatever_its_name(tmp_path):
   log = shards.make_log(run, 40)
   shards.add_row(log, shards.Row(1, 0, 0.0, 0))
   log.close()
-  for ending in ('png', 'svg'):
-    plots.plot(compute(run), str(tmp_path / f'plot.{ending}'))
-  assert Image.open(tmp_path / 'plot.png').size == (1320, 1155)
+  plots.plot(compute(run), str(tmp_path / 'plot.svg'))
   assert r'caf\udcff $x_{' in (tmp_path / 'plot.svg').read_text('utf-8')

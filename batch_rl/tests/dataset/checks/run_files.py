@@ -69,6 +69,11 @@ def is_well(logs):
   return not run_checks.verify(str(logs)).problems
 
 
+def store_of(directory):
+  """Returns the run in a directory, unpacked."""
+  return compute(directory).data
+
+
 def compute(directory):
   """Returns the statistics of the run in a directory."""
   return run_statistics.compute(run_directories.as_run(str(directory)))

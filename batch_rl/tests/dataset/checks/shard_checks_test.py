@@ -45,6 +45,10 @@ def misshape(path):
   save(path, array[:-1] if array.ndim else np.stack([array, array]))
 
 
+def as_float(path):
+  save(path, load(path).astype(np.float64))
+
+
 def bare_pickle(path):
   path.write_bytes(gzip.compress(pickle.dumps({'a': 1})))
 
@@ -61,7 +65,7 @@ def replace_by_folder(path):
     flip_a_bit,
     append,
     misshape,
-    lambda path: save(path, load(path).astype(np.float64)),
+    as_float,
     bare_pickle,
     lambda path: path.unlink(),
     replace_by_folder,
@@ -73,8 +77,8 @@ def test_a_damaged_file_is_named_and_the_others_are_checked(logs, name, damage):
   damage(path)
   change(logs, 'action', 2, lambda a: a - 9)
   wrong = [finding.file for finding in findings(logs, 'error')]
-  # A shorter range is valid.
-  is_valid = name == 'invalid_range' and damage is misshape
+  # No reader uses the range, so any array is valid.
+  is_valid = name == 'invalid_range' and damage in (misshape, as_float)
   expected = [str(other)] if is_valid else [str(path), str(other)]
   assert sorted(wrong) == sorted(expected)
 
@@ -82,21 +86,9 @@ def test_a_damaged_file_is_named_and_the_others_are_checked(logs, name, damage):
 @pytest.mark.parametrize(
   'name, function, problem',
   [
-    *(
-      ('invalid_range', lambda _, value=value: np.array(value), '')
-      for value in (
-        [-1, 0, 1],
-        [38, 39, 40],
-        [5, 6, 7],
-        [39, 38, 37],
-        [],
-        [[39, 0]],
-        [39.0],
-      )
-    ),
     ('add_count', lambda _: np.array(-39), '-39'),
     ('action', put(20, -1), 'action -1'),
-    ('action', put(20, 18), 'the ALE has 18 (wrong in 1 rows)'),
+    ('action', put(20, 18), 'actions are 0 to 17 (wrong in 1 rows)'),
     ('reward', put(20, -np.inf), 'reward -inf'),
     ('reward', put(20, np.nan), 'reward nan'),
     ('terminal', put(20, 2), 'terminal 2'),
@@ -106,8 +98,8 @@ def test_a_damaged_file_is_named_and_the_others_are_checked(logs, name, damage):
       put(34, 1),
       'than 3 padding rows (all zero) at the start of 1',
     ),
-    ('observation', lambda o: np.repeat(o, 2, axis=2), '|u1 (2, 4)'),
-    ('observation', lambda o: o[:, :0], '|u1 (0, 2)'),
+    ('observation', lambda o: np.repeat(o, 2, axis=2), 'uint8 (2, 4)'),
+    ('observation', lambda o: o[:, :0], 'uint8 (0, 2)'),
   ],
 )
 def test_a_wrong_value_is_found(logs, name, function, problem):
@@ -139,8 +131,10 @@ def test_impossible_actions_are_found(tmp_path, limit):
   environment = {'num_actions': limit} if limit else {}
   with shards.make_log(tmp_path, 40, environment=environment) as log:
     shards.add_row(log, shards.Row(1, limit or 10_000, 0.0, 1))
-  owner = 'the game has 4' if limit else 'no environment has 10000'
-  assert owner in the_only(tmp_path, 'error').message
+  assert (
+    f'actions are 0 to {(limit or 10_000) - 1} '
+    in the_only(tmp_path, 'error').message
+  )
 
 
 @pytest.mark.parametrize('is_atari', [False, True])
@@ -158,7 +152,7 @@ def test_other_environments_are_not_checked_as_atari(tmp_path, is_atari):
     assert 'same frame in all 27,200 rows' in messages
     assert 'clipped' not in messages
     return
-  for problem in ('frames of float32', 'the ALE has 18', 'without a terminal'):
+  for problem in ('of Atari are uint8', 'are 0 to 17', 'without a terminal'):
     assert problem in messages
 
 

@@ -19,7 +19,7 @@ def test_a_video_has_the_frames_of_its_episode(sample, tmp_path, ending):
   videos.write_episode(sample, shortest, path)
   # The players appear later than the field.
   row = sample.episodes.first[shortest] + 199
-  (frame,) = frame_images.read_frames(sample, np.array([row]))
+  (frame,) = frame_images.read_frames(sample.data, np.array([row]))
   expected = frame.repeat(3, axis=0).repeat(3, axis=1)
   if ending == '.gif':
     video, shown = Image.open(path), 0

@@ -35,8 +35,8 @@ def test_copies_of_a_run_are_the_same(root, run):
   code, out, err = run('compare', one, store)
   assert code == 0 and not err
   rows = [line.split() for line in out.splitlines()]
-  assert rows[1][:6] == 'A shards 2 shards 2 60'.split()
-  assert rows[2][:6] == 'B store 2 shards 2 60'.split()
+  assert rows[1][:5] == 'A shards 2 2 60'.split()
+  assert rows[2][:5] == 'B store 2 2 60'.split()
   assert rows[3:] == ['same transitions'.split()]
   document = json.loads(run('compare', one, store, '--json', '--quick')[1])
   assert document['same'] and not document['with_frames']
@@ -48,8 +48,8 @@ def test_the_first_difference_is_named_with_its_place(root, run):
   # Row 39 is the ring's last row, row 40 its first. The second episode's padding
   # is in rows 33 to 35.
   for column, *changed, place in (
-    ('frame', 1, (4, 1, 0), 99, 'episode 1, step 8 (shard 1, ring position 4)'),
-    ('reward', 0, 20, 0.5, 'episode 0, step 17 (shard 0, ring position 20)'),
+    ('frame', 1, (4, 1, 0), 99, 'episode 1, step 8, shard 1, ring position 4'),
+    ('reward', 0, 20, 0.5, 'episode 0, step 17, shard 0, ring position 20'),
   ):
     change(two, column.replace('frame', 'observation'), *changed)
     code, out, err = run('compare', one, two)
@@ -64,7 +64,7 @@ def test_the_first_difference_is_named_with_its_place(root, run):
   shards.write_run(root / 'long' / 'replay_logs', [30, 30, 20], capacity=40)
   code, out, _ = run('compare', one, root / 'long')
   assert code == 1 and out.endswith('2 are in both, 1 only in B\n')
-  assert ': B: episode 2, step 0 (shard 1, ring position 29): only' in out
+  assert ': B: episode 2, step 0, shard 1, ring position 29: only' in out
 
 
 @pytest.fixture
@@ -87,8 +87,12 @@ def test_a_fingerprint_is_checked_and_names_the_shard(root, run, printed):
   shards.write_run(other / 'replay_logs', [20, 25, 30], capacity=40)
   code, out, _ = run('verify', other, '--fingerprints', printed)
   assert code == 1 and 'none of 2 parts is as in the fingerprint' in out
-  change(two, 'action', 1, 5, 9)
   (two / 'replay_logs' / 'manifest.json').unlink()
+  # The transition from shard 0 to shard 1 is in neither of them.
+  change(two, 'action', 0, 38, 9)
+  code, out, _ = run('verify', two, '--fingerprints', printed)
+  assert code == 1 and 'transitions from one part to the next differ' in out
+  change(two, 'action', 1, 5, 9)
   code, out, _ = run('verify', two, '--fingerprints', printed, '--json')
   document = json.loads(out)
   (error,) = [f for f in document['findings'] if f['level'] == 'error']
@@ -105,7 +109,7 @@ def test_a_fingerprint_is_checked_and_names_the_shard(root, run, printed):
 @pytest.mark.parametrize(
   'absent, changed, same, found',
   [
-    ((0, 3, 4), None, True, 'shard 0 of the fingerprint is not here'),
+    ((0, 3, 4), None, True, 'shard 0 is only in the fingerprint'),
     ((0, 3, 4), 2, False, 'shard 2 differs from the fingerprint'),
     # The first row of a last shard is in the run only if the shard before it is.
     ((3,), None, True, 'shard 4 was not compared: its first row'),
@@ -157,12 +161,12 @@ def test_a_fingerprint_tells_whether_rewards_are_clipped(root, run):
 @pytest.mark.parametrize(
   'content, message',
   [
-    (None, 'MinAtar-Breakout-1-sample, Pong-1-sample'),
+    (None, 'MinAtar-Breakout-1-sample, Pong-1-sample.'),
     ((b'{', b'\x89{'), 'is not a fingerprint'),
     ((b'"run"', b'"ran"'), 'it has no run'),
     ((b'"Pong"', b'"Pong"'), 'one of Breakout'),  # the file is intact
     ((b'fingerprint 1', b'fingerprint 2'), "'batch_rl fingerprint 2'"),
-    ((b'"number": 1', b'"number": 7'), 'differs from its hash'),
+    ((b'"number": 1', b'"number": 7'), 'fingerprint.json is damaged'),
     ((b'"number": 1', b'"number": -1'), 'number is -1'),
   ],
 )

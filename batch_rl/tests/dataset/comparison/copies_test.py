@@ -1,16 +1,15 @@
-"""Copies of one small run in every format have the same transitions."""
+"""Copies of one small run, stored in several ways, have the same transitions."""
 
 import shutil
 
 import pytest
 
-from batch_rl.dataset import run_directories
 from batch_rl.dataset.comparison import comparison, copies
-from batch_rl.dataset.interchange import rlds_export
+from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.store import store
+from batch_rl.dataset.unplugged import reader
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import ring_logs, shards
-from batch_rl.tests.dataset.interchange import tfds_datasets
 from batch_rl.tests.dataset.unplugged import unplugged_files
 
 
@@ -24,14 +23,13 @@ def read_all(*paths, with_frames=True):
   return found
 
 
-# Place of the last episode. It begins in row 197, with padding; a file has three
-# episodes.
+# Place of the eighth step of the last episode, which begins in row 197 with padding.
+# An imported shard has whole episodes; the first has three.
 PLACES = {
-  'shards': {'shard': 2, 'ring_position': 4},
-  'store': {'shard': 2, 'ring_position': 4},
-  'exported': {'split': 'train', 'record': 3},
-  'rlds': {'split': 'train', 'record': 3},
-  'unplugged': {'file': 'run_1-00001-of-00050', 'record': 0},
+  'shards': (2, 4),
+  'small shards': (6, 0),
+  'store': (2, 4),
+  'imported': (1, 10),
 }
 EPISODES = len(runs.LENGTHS)
 ROWS = sum(runs.LENGTHS)
@@ -39,47 +37,35 @@ ROWS = sum(runs.LENGTHS)
 
 @pytest.fixture(scope='module')
 def paths(tmp_path_factory):
-  """Copies of a run of four episodes; one is shuffled and has unclipped rewards."""
-  from tensorflow.python.eager import context
-
+  """Copies of a run of four episodes; one has unclipped rewards."""
   root = tmp_path_factory.mktemp('copies')
   logged = runs.make_episodes(*runs.LENGTHS)
+  logs = runs.write_run(root / 'shards', logged)
+  runs.write_run(root / 'small shards', logged, capacity=34)
+  store.convert(str(logs), str(root / 'store'))
   # The sample's rewards are all -1, 0 or 1.
   unclipped = [
     (frames, action, 3 * reward) for frames, action, reward in logged
   ]
-  found = {kind: root / kind for kind in PLACES}
-  found['shards'] = root / 'Pong' / '1'
-  logs = runs.write_run(found['shards'], logged)
-  store.convert(str(logs), str(found['store']))
-  (run,) = run_directories.find_runs(str(found['shards']))
-  raw = [
-    tfds_datasets.raw_episode(episode, number=i)
-    for i, episode in enumerate(unclipped)
-  ]
-  with context.eager_mode():
-    rlds_export.export(run, str(found['exported']))
-    found['rlds'] = tfds_datasets.build(
-      root / 'tfds', {'train': raw}, name='rlu_atari', ordered=False
-    )
-  found['unplugged'] = folder = root / 'atari_episodes_ordered' / 'Pong'
+  folder = root / 'atari_episodes_ordered' / 'Pong'
   for number, part in enumerate((unclipped[:3], unclipped[3:])):
     path = folder / f'run_1-0000{number}-of-00050'
     unplugged_files.write_file(path, part, number, clipped=False)
-  return found
+  raw = reader.UnpluggedReader(str(folder))
+  store_import.import_parts(raw, str(root / 'imported'))
+  return {kind: root / kind for kind in PLACES}
 
 
-@pytest.mark.usefixtures('eager')
 @pytest.mark.parametrize('with_frames', [True, False])
 @pytest.mark.parametrize('kind', PLACES)
 def test_all_copies_are_the_same(paths, kind, with_frames):
   a, b = read_all(paths['shards'], paths[kind], with_frames=with_frames)
   result = comparison.compare(a, b, with_frames)
   assert result.same and result.equal == EPISODES, result
-  # TFDS shuffles by hashes of names, always in the same way.
-  assert result.in_order == (kind != 'rlds')
   assert (b.rows.episodes, b.rows.rows) == (EPISODES, ROWS)
-  assert b.place(3, 7) == {'episode': 3, 'step': 7, **PLACES[kind]}
+  shard, ring = PLACES[kind]
+  place = {'episode': 3, 'step': 7, 'shard': shard, 'ring_position': ring}
+  assert b.place(3, 7) == place
 
 
 @pytest.mark.parametrize('length', [30, 35, 36])
@@ -113,17 +99,17 @@ def test_without_padding_observations_may_be_zero(tmp_path):
   assert copy.rows.begin.tolist() == [0, 6] and copy.rows.transitions == 12
 
 
-@pytest.mark.usefixtures('eager')
 def test_episodes_without_an_end_or_a_beginning(tmp_path):
   kinds = {0: 'late', 2: 'truncated', 3: 'open'}
   logged = runs.make_episodes(*runs.LENGTHS)
-  runs.write_run(tmp_path / 'Pong' / '1', logged, kinds=kinds)
-  (run,) = run_directories.find_runs(str(tmp_path))
-  rlds_export.export(run, str(tmp_path / 'rlds'))
-  a, b = read_all(tmp_path / 'Pong/1', tmp_path / 'rlds')
-  assert comparison.compare(a, b).same
+  for name, capacity in (('a', 100), ('b', 34)):
+    runs.write_run(tmp_path / name, logged, capacity, kinds)
+  store.convert(str(tmp_path / 'a/replay_logs'), str(tmp_path / 'c'))
   unended = sum(kind != 'late' for kind in kinds.values())
-  assert a.rows.transitions == ROWS - unended
+  for a, b in ('ab', 'ac'):
+    copy, other = read_all(tmp_path / a, tmp_path / b)
+    assert comparison.compare(copy, other).same
+    assert copy.rows.transitions == ROWS - unended
 
 
 @pytest.mark.parametrize(

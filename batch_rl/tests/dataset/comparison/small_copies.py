@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from batch_rl.dataset.comparison import copies, hashed_rows
+from batch_rl.utils import row_hashes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +46,7 @@ class MemoryCopy(copies.Copy):
 
   def __init__(self, episodes, padding=0, with_frames=True):
     self.path, self.kind, self.game, self.run = 'memory', 'shards', 'Pong', '1'
-    self.is_atari, self.unit = True, 'row'
+    self.is_atari = True
     self.frame_shape, self.frame_dtype = (4,), np.dtype(np.uint8)
     rows, begin = [], []
     for episode in episodes:
@@ -57,7 +58,7 @@ class MemoryCopy(copies.Copy):
         episode.frame, episode.action, episode.reward, terminal, strict=True
       )
     numbers, action, reward, terminal = np.array(rows, object).reshape(-1, 4).T
-    hashes = hashed_rows.hash_rows(
+    hashes = row_hashes.hash_rows(
       numbers.astype('<u4').view(np.uint8).reshape(-1, 4)
     )
     begin = np.array(begin, np.int64)
@@ -73,8 +74,5 @@ class MemoryCopy(copies.Copy):
       [hashed_rows.PartRows(0, 'part 0', 0, self.total)],
     )
 
-  def read(self, with_frames, advance):
-    pass
-
-  def _position(self, row):
-    return {'row': row}
+  def place(self, episode, step):
+    return {'episode': episode, 'step': step}
