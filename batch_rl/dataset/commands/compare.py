@@ -11,7 +11,7 @@ _COPY = (
   'run directory, <root>/<Game>/<run>; store; version directory of a TFDS dataset; or '
   'folder of RL Unplugged files, or one such file'
 )
-_UNITS = {'row': 'shards', 'B': 'files', 'episode': 'splits'}
+_UNITS = {'row': 'shards', 'B': 'files'}
 
 
 def add_compare(commands: Any) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.comparison import hashed_rows
-from batch_rl.dataset.imports import episode_import
+from batch_rl.dataset.imports import episode_import, png_frames
 from batch_rl.dataset.interchange import source_formats
 from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.shards import manifests, shard_files, shard_reader
@@ -39,7 +39,7 @@ class Copy(abc.ABC):
     frame_shape: Shape of an observation.
     frame_dtype: Dtype of an observation.
     total: Amount to read, in `unit`, for progress.
-    unit: 'row', 'B' or 'episode'.
+    unit: 'row' or 'B'.
     rows: Hashed rows, after `read`.
   """
 
@@ -250,6 +250,8 @@ class EpisodesCopy(Copy):
     last_step: Content of terminal steps, one of `episode_import.LAST_STEPS`.
   """
 
+  unit = 'B'
+
   def __init__(
     self,
     path: str,
@@ -260,7 +262,6 @@ class EpisodesCopy(Copy):
     self.game, self.run, self.is_atari = reader.game, reader.run, True
     self.frame_shape, self.frame_dtype = reader.frame_shape, np.dtype(np.uint8)
     self.total = sum(part.size for part in reader.parts)
-    self.unit = reader.parts[0].unit.removesuffix('s') if reader.parts else 'B'
     self._reader, self._last_step = reader, last_step
     self._records: list[tuple[int, int, int]] = []
 
@@ -268,11 +269,9 @@ class EpisodesCopy(Copy):
     """See the base class."""
     reader, last_step = self._reader, self._last_step
     chosen = last_step != 'auto'
-    if not chosen:
-      inferred = reader.last_step or episode_import.infer_last_step(
-        reader, reader.parts[0], lambda stage, count, total: None
-      )
-      last_step = inferred or episode_import.ASSUMED_LAST_STEP
+    last_step, _ = episode_import.choose_last_step(
+      reader, last_step, reader.parts[0]
+    )
     columns: list[tuple[np.ndarray, ...]] = []
     late, parts, self._records, rows = [], [], [], 0
     with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
@@ -316,7 +315,7 @@ class EpisodesCopy(Copy):
 
   def _hash_frames(
     self,
-    frames: episode_import.Frames,
+    frames: png_frames.PngFrames,
     out: np.ndarray,
     pool: concurrent.futures.ThreadPoolExecutor,
   ) -> None:
@@ -335,10 +334,7 @@ class EpisodesCopy(Copy):
     i = int(np.searchsorted(starts, row, side='right')) - 1
     _, number, record = self._records[i]
     part = self._reader.parts[number]
-    return {
-      'file' if part.unit == 'B' else 'split': part.name,
-      'record': record,
-    }
+    return {'file': part.name, 'record': record}
 
 
 def open_copy(

@@ -41,7 +41,7 @@ _TRANSITION = np.dtype(
 
 @dataclasses.dataclass(frozen=True)
 class PartRows:
-  """The rows of one shard, file or split.
+  """The rows of one shard or file.
 
   Attributes:
     number: Number of the shard or file.
@@ -67,7 +67,7 @@ class HashedRows:
     terminal: Whether a row is terminal, bool (rows,).
     begin: First row of each episode, without padding, ascending: int64 (episodes,).
     stop: Row after the last of each episode, int64 (episodes,).
-    parts: Shards, files or splits, in the order of the rows.
+    parts: Shards or files, in the order of the rows.
   """
 
   frame: np.ndarray

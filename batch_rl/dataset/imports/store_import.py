@@ -12,8 +12,9 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
+from batch_rl import __version__
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.imports import episode_import, part_rows
+from batch_rl.dataset.imports import episode_import, part_rows, png_frames
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import (
@@ -23,7 +24,7 @@ from batch_rl.dataset.store import (
   shard_packing,
   store_directory,
 )
-from batch_rl.utils import machine
+from batch_rl.utils import files, machine
 
 # LZ4 level: a quarter faster than `shard_packing`'s, for 3 % more bytes.
 _LEVEL = 4
@@ -246,10 +247,12 @@ class StoreImport:
     last_step, assumed = episode_import.choose_last_step(
       reader, self._last_step, part, self._progress
     )
-    described = episode_import.describe(reader, self._identity.game)
+    described = reader.manifest
     return {
       'manifest_version': 1,
-      **described,
+      'agent': described['agent'],
+      'environment': {**described['environment'], 'game': self._identity.game},
+      'versions': {'batch_rl': __version__},
       'source': {
         **described['source'],
         'directory': self._identity.source,
@@ -331,7 +334,7 @@ def _train(
   """Trains the compression dictionary on the first frames of a part."""
   sequences, left = [], _TRAINING_FRAMES
   for episode in reader.read(part):
-    frames = cast(episode_import.Frames, episode.frames)
+    frames = cast(png_frames.PngFrames, episode.frames)
     count = min(left, len(frames))
     sequences.append(
       part_rows.decode([(frames, 0, count, 0)], count, reader.frame_shape)
@@ -397,15 +400,18 @@ def import_parts(
     missing = [p for p in reader.parts if not store.has(p.name, p.size)]
     store.plan([part.number for part in reader.parts])
     total = sum(part.size for part in missing)
-    unit = reader.parts[0].unit
     left_out = {}
     for part in missing:
       try:
-        store.add(reader, part, lambda count: progress(unit, count, total))
+        store.add(reader, part, lambda count: progress('B', count, total))
       except episode_import.LastStepError:
         raise
       except ValueError as error:
         left_out[part.name] = str(error)
       except OSError as error:
-        raise episode_import.stopped(directory, error, 'shards') from error
+        where = f'{error.filename}: ' if error.filename else ''
+        raise OSError(
+          f'The import of {directory} has stopped: {where}{files.reason(error)}; '
+          'imported shards are kept, and the same command resumes.'
+        ) from error
     return {'left_out': left_out} if left_out else store.finish()

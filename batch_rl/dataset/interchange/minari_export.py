@@ -19,11 +19,9 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from batch_rl.dataset import run_directories
 from batch_rl.dataset.interchange import episode_export
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
-from batch_rl.utils import staging_directory
 
 
 def _import_minari() -> Any:
@@ -38,41 +36,25 @@ def _import_minari() -> Any:
   return minari
 
 
-def export(
-  run: run_directories.RunDirectory,
-  destination: str,
-  stack_size: int | None = None,
-  subset: str | None = None,
-  progress: episode_export.Progress = lambda stage, count, total: None,
-) -> dict[str, Any]:
-  """Writes a run as a Minari dataset.
+def opener(
+  destination: str, stack_size: int | None = None
+) -> episode_export.OpenWriter:
+  """Returns the opener of a Minari dataset.
 
   The id for `minari.load_dataset` is the path below `$MINARI_DATASETS_PATH` (or
   Minari's default). For a destination elsewhere, it is the last part of the path;
   load it with `MINARI_DATASETS_PATH` set to the folder above.
 
   Args:
-    run: Run or store to export.
     destination: Directory to create; its name ends in a version, as in `pong-v0`.
     stack_size: Number of frames of an observation, oldest first, zeros before the
       first frame: (stack_size, *frame_shape). None for single frames.
-    subset: Subset of complete trajectories (`subsets`); None for all.
-    progress: Callback with the name of the stage, the amount done since the last
-      call and the total amount.
-
-  Returns:
-    A summary of the export, JSON-able.
 
   Raises:
-    ValueError: If the run cannot be read, the destination exists, cannot be
-      written or has no version, or Minari is not installed.
+    ValueError: If the destination has no version, or Minari is not installed.
   """
-  staging_directory.check_new(destination)
-  if stack_size is not None and stack_size < 1:
-    raise ValueError(f'stack_size={stack_size} is not at least 1.')
   name = _dataset_id(_import_minari(), destination)
-  open_writer = functools.partial(_open_writer, name, stack_size)
-  return episode_export.export(run, destination, subset, open_writer, progress)
+  return functools.partial(_open_writer, name, stack_size)
 
 
 @contextlib.contextmanager

@@ -27,8 +27,6 @@ _FILE_NAME = 'store.json'
 _DICTIONARY = 'dictionary'
 _LOCK = '.lock'
 _VERSION = 1
-# `made_by` of an import that can only create a store, not complete one.
-WHOLE_IMPORT = 'import as a whole'
 
 
 def is_store(directory: str) -> bool:
@@ -179,8 +177,6 @@ class StoreDirectory:
       before: Advice that precedes it, unless the whole store has to be deleted.
     """
     made_by = self._description.get('made_by')
-    if made_by == WHOLE_IMPORT:
-      return 'delete the store and run the same import again'
     command = (
       f'run the same {made_by}' if made_by else f'convert {self.shards_dir}'
     )
@@ -309,7 +305,7 @@ class StoreDirectory:
       suffixes: Numbers of the shards to be packed, or packed already.
       train: Function that makes the dictionary, called if there is none.
       manifest: Manifest of the run, or empty.
-      made_by: Command that makes the store, or `WHOLE_IMPORT`; None for `convert`.
+      made_by: Command that makes the store; None for `convert`.
 
     Raises:
       OSError: If the directory cannot be written.

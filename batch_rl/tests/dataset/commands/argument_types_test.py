@@ -20,12 +20,10 @@ SOURCES = [
 # Commands with `{}` in the place of a path that is written.
 WRITERS = [
   *(f'convert {RUN} {{}}', f'export {RUN} {{}} --format minari'),
+  f'export {RUN} {{}} --format shards',
   *(f'import {RUN} {{}}', ' '.join([*FETCH[:-1], '{}'])),
 ]
-DESTINATIONS = WRITERS + [
-  f'import {RUN} {{}} --shards',
-  f'inspect {RUN} --plot {{}}',
-]
+DESTINATIONS = [*WRITERS, f'inspect {RUN} --plot {{}}']
 
 
 @pytest.fixture(scope='module')
@@ -92,7 +90,7 @@ def test_wrong_sources(is_refused, command, path):
   [
     *itertools.product(DESTINATIONS, ['\t'], ['empty']),
     *itertools.product(DESTINATIONS, ['a\0b'], [r'a\x00b']),
-    *itertools.product([*WRITERS, 'import --shards'], WRONG_DESTINATIONS, ['']),
+    *itertools.product(WRITERS, WRONG_DESTINATIONS, ['']),
     # In the source, or with other content.
     *itertools.product(WRITERS, ['.'], ['.']),
     *itertools.product(WRITERS[:3], ['/'], ['/']),
@@ -141,7 +139,7 @@ MISTAKES = {
   for value in ('', '-1', '1.5', HUGE)
   for command in (
     *(f'{FETCH_ALL} --jobs', f'{FETCH_ALL} --run'),
-    *(f'{MINARI} --stack', f'{RLDS} --shard_rows'),
+    f'{MINARI} --stack',
   )
 }
 

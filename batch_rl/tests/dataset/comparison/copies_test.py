@@ -6,7 +6,7 @@ import pytest
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.comparison import comparison, copies
-from batch_rl.dataset.interchange import rlds_export
+from batch_rl.dataset.interchange import episode_export, rlds_export
 from batch_rl.dataset.store import store
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import ring_logs, shards
@@ -29,8 +29,8 @@ def read_all(*paths, with_frames=True):
 PLACES = {
   'shards': {'shard': 2, 'ring_position': 4},
   'store': {'shard': 2, 'ring_position': 4},
-  'exported': {'split': 'train', 'record': 3},
-  'rlds': {'split': 'train', 'record': 3},
+  'exported': {'file': 'dqn_replay-train.tfrecord-00000', 'record': 3},
+  'rlds': {'file': 'rlu_atari-train.tfrecord-00000-of-00001', 'record': 3},
   'unplugged': {'file': 'run_1-00001-of-00050', 'record': 0},
 }
 EPISODES = len(runs.LENGTHS)
@@ -58,7 +58,7 @@ def paths(tmp_path_factory):
     for i, episode in enumerate(unclipped)
   ]
   with context.eager_mode():
-    rlds_export.export(run, str(found['exported']))
+    episode_export.export(run, str(found['exported']), rlds_export.opener())
     found['rlds'] = tfds_datasets.build(
       root / 'tfds', {'train': raw}, name='rlu_atari', ordered=False
     )
@@ -119,7 +119,7 @@ def test_episodes_without_an_end_or_a_beginning(tmp_path):
   logged = runs.make_episodes(*runs.LENGTHS)
   runs.write_run(tmp_path / 'Pong' / '1', logged, kinds=kinds)
   (run,) = run_directories.find_runs(str(tmp_path))
-  rlds_export.export(run, str(tmp_path / 'rlds'))
+  episode_export.export(run, str(tmp_path / 'rlds'), rlds_export.opener())
   a, b = read_all(tmp_path / 'Pong/1', tmp_path / 'rlds')
   assert comparison.compare(a, b).same
   unended = sum(kind != 'late' for kind in kinds.values())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_rl.dataset.unplugged import tfrecords
+from batch_rl.dataset.imports import tfrecords
 from batch_rl.tests.dataset.unplugged import unplugged_files
 
 # Beyond a buffer of igzip, too.
