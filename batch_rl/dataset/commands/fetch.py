@@ -14,6 +14,7 @@ from batch_rl.dataset.commands import argument_types, console, import_export
 from batch_rl.dataset.fetch import (
   fetched_run,
   fetcher,
+  fsspec_remote,
   remotes,
   shard_run,
   unplugged_run,
@@ -117,13 +118,12 @@ def _fetch(arguments: argparse.Namespace) -> int:
   make_run = shard_run.ShardRun
   is_unplugged = arguments.layout == 'unplugged'
   if is_unplugged:
-    unplugged_run.check(arguments.game, run_numbers, numbers or ())
     make_run = functools.partial(
       unplugged_run.UnpluggedRun,
       last_step=arguments.last_step,
       keep_raw=arguments.keep_raw,
     )
-  remote = remotes.connect(arguments.source, arguments.timeout)
+  remote = connect(arguments.source, arguments.timeout)
   try:
     runs = plan_lib.make_plan(
       remote,
@@ -140,16 +140,14 @@ def _fetch(arguments: argparse.Namespace) -> int:
       message = f'{remote.name} cannot be reached: {message}.'
     print(f'error: {message}', file=sys.stderr)
     return 1
-  missing = [line for run in runs for line in run.missing]
   needed = fetched_run.bytes_to_fetch(fetched_run.waiting(runs))
-  document = {
+  document: dict[str, Any] = {
     'source': remote.name,
     'data_dir': data_dir,
     'runs': [_describe(run, arguments.dry_run) for run in runs],
     'bytes_to_fetch': needed,
   }
   purpose = f'{console.size(needed)} to fetch'
-  need = {'raw_files': 0}
   if is_unplugged:
     need = unplugged_run.disk_need(runs, arguments.jobs, arguments.keep_raw)
     document['disk'] = need
@@ -161,14 +159,20 @@ def _fetch(arguments: argparse.Namespace) -> int:
     )
     needed = need['raw_bytes'] + need['store_bytes']
   if arguments.dry_run:
-    lines = _tabulate(runs)
+    missing = [line for run in runs for line in run.missing]
+    lines = [
+      f'{run.title}: {run.unit}s {number_ranges.brief(run.suffixes)}, '
+      f'{len(run.files)} files, '
+      f'{console.size(fetched_run.bytes_to_fetch(run.files))} to fetch'
+      for run in runs
+    ]
     lines += [f'missing: {line}' for line in missing]
     lines.append(f'{purpose} (to {data_dir})')
     document |= {'ok': not missing, 'missing': missing}
     console.show(arguments, document, lines)
     return int(bool(missing))
   plan_lib.check_disk_space(needed, purpose, data_dir)
-  if need['raw_files'] and not arguments.json:
+  if is_unplugged and needed and not arguments.json:
     print(purpose, flush=True)
   log = (lambda line: None) if arguments.json else _log
   result = fetcher.Fetcher(
@@ -177,6 +181,23 @@ def _fetch(arguments: argparse.Namespace) -> int:
   document |= {'ok': not result.wrong, **dataclasses.asdict(result)}
   console.show(arguments, document, _summarize(result, runs))
   return int(bool(result.wrong))
+
+
+def connect(url: str, timeout: float) -> remotes.Remote:
+  """Returns the remote at a URL or a local path.
+
+  Args:
+    url: Root of a dataset.
+    timeout: Seconds without data before an HTTP request fails.
+
+  Raises:
+    ValueError: If the kind of URL is unknown, or needs a missing package.
+  """
+  if url.startswith(('http://', 'https://')):
+    from batch_rl.dataset.fetch import http_remote  # slow to import
+
+    return http_remote.HttpRemote(url, timeout)
+  return fsspec_remote.FsspecRemote(url)
 
 
 def _log(line: str) -> None:
@@ -194,19 +215,6 @@ def _describe(run: fetched_run.FetchedRun, with_files: bool) -> dict[str, Any]:
   if with_files:
     document['files'] = [dataclasses.asdict(file) for file in run.files]
   return document
-
-
-def _tabulate(runs: Sequence[fetched_run.FetchedRun]) -> list[str]:
-  lines = [['run', runs[0].unit, 'files', 'size', 'to fetch']]
-  for run in runs:
-    for suffix in run.suffixes:
-      part = [file for file in run.files if file.suffix == suffix]
-      sizes = [file.size for file in part if file.size is not None]
-      size = sum(sizes) if len(sizes) == len(part) else None
-      needed = fetched_run.bytes_to_fetch(part)
-      amounts = [str(len(part)), console.size(size), console.size(needed)]
-      lines.append([run.title, str(suffix), *amounts])
-  return console.table(lines)
 
 
 def _summarize(

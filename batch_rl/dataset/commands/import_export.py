@@ -123,9 +123,12 @@ def _import_episodes(
 def _import_dopamine(arguments: argparse.Namespace) -> int:
   shards = shard_discovery.discover(arguments.input_dir)
   argument_types.check_outside(arguments.destination, arguments.input_dir)
-  directory, table = arguments.destination, shards.table()
+  directory, first = arguments.destination, min(shards.contents)
   if not arguments.json:
-    lines = console.table(table, left=(1, 2))
+    lines = [
+      f'shards {number_ranges.brief([*shards.contents])}, e.g. '
+      f'{shards.path(first, "observation")}'
+    ]
     lines += [f'ignored: {name}' for name in shards.ignored]
     lines += [f'missing: {line}' for line in shards.left_out]
     print('\n'.join(lines), flush=True)
@@ -139,7 +142,6 @@ def _import_dopamine(arguments: argparse.Namespace) -> int:
     'shards': sorted(shards.contents),
     'ignored': shards.ignored,
     'left_out': shards.left_out,
-    'taken': table[1:],
     'notes': notes,
   }
   lines = [f'note: {line}' for line in notes]
@@ -161,13 +163,6 @@ def add_export(commands: Any) -> None:
     '<destination>/replay_logs; rlds: a TFDS dataset like rlu_atari; minari: an HDF5 '
     'dataset of Minari with uncompressed frames (7 kB each)',
   )
-  argument_types.add_number(
-    command,
-    '--stack',
-    1,
-    1000,
-    'number of stacked frames in an observation, for minari; default: single frames',
-  )
   command.add_argument(
     '--subset',
     metavar='SUBSET',
@@ -184,10 +179,6 @@ def _export(arguments: argparse.Namespace) -> int:
   destination, subset = arguments.destination, arguments.subset
   if subset is not None:
     subsets.parse(subset)  # before the run is read
-  if arguments.format != 'minari' and arguments.stack is not None:
-    raise ValueError(
-      '--stack needs --format minari; others have single frames.'
-    )
   run = console.one_run(arguments)
   argument_types.check_outside(destination, run.data_dir)
   staging_directory.check_new(destination)
@@ -195,7 +186,7 @@ def _export(arguments: argparse.Namespace) -> int:
   if arguments.format == 'rlds':
     opener = rlds_export.opener()
   elif arguments.format == 'minari':
-    opener = minari_export.opener(destination, arguments.stack)
+    opener = minari_export.opener(destination)
   with console.Progress() as progress:
     summary = episode_export.export(run, destination, opener, subset, progress)
   console.show(arguments, summary, describe(summary))

@@ -120,22 +120,6 @@ class FetchedRun(abc.ABC):
     """Returns whether a file is in place and verified."""
 
   @abc.abstractmethod
-  def take(
-    self,
-    file: FilePlan,
-    partial: partial_file.PartialFile,
-    advance: Callable[[int], None],
-  ) -> bool:
-    """Accepts a complete file that another program has put on the disk.
-
-    Returns:
-      Whether there was one.
-
-    Raises:
-      ValueError: If the file is damaged.
-    """
-
-  @abc.abstractmethod
   def accept(
     self,
     file: FilePlan,
@@ -143,7 +127,7 @@ class FetchedRun(abc.ABC):
     hashes: Mapping[str, str],
     advance: Callable[[int], None],
   ) -> None:
-    """Verifies a fetched file and puts it in place.
+    """Verifies a fetched file, or one that is there, and puts it in place.
 
     Args:
       file: Plan of the file.

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tqdm.auto as tqdm
@@ -131,12 +131,12 @@ class Fetcher:
     try:
       try:
         self._obtain(run, file, partial)
-      except episode_import.LastStepError:  # the file is intact
-        raise
-      except ValueError:  # a damaged file is fetched again once
-        partial.discard()
+      except ValueError as error:
+        if isinstance(error, episode_import.LastStepError):
+          raise
+        partial.discard()  # A damaged file is fetched again once.
         self._obtain(run, file, partial)
-    except episode_import.LastStepError:
+    except episode_import.LastStepError:  # The file is intact.
       raise
     except (remotes.RemoteError, ValueError) as error:
       reason = str(error).replace(path, file.name)
@@ -171,16 +171,17 @@ class Fetcher:
     partial: partial_file.PartialFile,
   ) -> None:
     """Fetches and accepts a file; raises ValueError if it is damaged."""
-    if run.take(file, partial, self._check_stopped):
-      return
-    with self._connections:
-      stat = remotes.with_retries(
-        lambda: partial.download(self._remote, file.path, self._stopped),
-        self._retries,
-        self._stopped.wait,
-        partial.size,
-      )
-    run.accept(file, partial, stat.hashes, self._check_stopped)
+    hashes: Mapping[str, str] = {}
+    if not file.there:
+      with self._connections:
+        stat = remotes.with_retries(
+          lambda: partial.download(self._remote, file.path, self._stopped),
+          self._retries,
+          self._stopped.wait,
+          partial.size,
+        )
+      hashes = stat.hashes
+    run.accept(file, partial, hashes, self._check_stopped)
 
   def _check_stopped(self, count: int) -> None:
     if self._stopped.is_set():

@@ -61,7 +61,7 @@ class FsspecRemote(remotes.Remote):
   def _path(self, path: str) -> str:
     return f'{self._root.rstrip("/")}/{path}'.rstrip('/')
 
-  def list(self, folder: str) -> dict[str, int | None] | None:
+  def list(self, folder: str) -> dict[str, int | None]:
     """Lists a folder; see `Remote.list`."""
     try:
       with _translated_errors():
@@ -69,7 +69,7 @@ class FsspecRemote(remotes.Remote):
     except remotes.NotFound:
       raise
     except remotes.PermanentError:
-      return None  # files may be readable without permission to list
+      return {}  # files may be readable without permission to list
     return {
       entry['name'].rstrip('/').rpartition('/')[2]: entry.get('size')
       for entry in entries

@@ -1,11 +1,10 @@
-"""Web servers.
+"""Web servers, which have no listings.
 
 Uses `requests`. fsspec's HTTP file system needs aiohttp, restarts a file after a
 dropped connection, and cannot make a range request conditional on the file's version.
 """
 
 import contextlib
-import html.parser
 import threading
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -43,24 +42,6 @@ class HttpRemote(remotes.Remote):
       raise ValueError(f'{url} has no host.')
     self.name = remotes.without_secrets(url)
     self._sessions = threading.local()
-
-  def list(self, folder: str) -> dict[str, int | None] | None:
-    """Lists the links of a folder's page, without sizes; see `Remote.list`."""
-    # HTTP cannot list a folder, but many servers answer with a page of links.
-    try:
-      response = self._request('GET', f'{folder}/')
-    except remotes.PermanentError:
-      return None  # files may be readable without permission to list
-    with response:
-      if 'html' not in response.headers.get('Content-Type', ''):
-        return None
-      try:
-        page = remotes.join(self._chunks(response)).decode(errors='replace')
-      except remotes.PermanentError:
-        return None
-    links = _Links()
-    links.feed(page)
-    return dict.fromkeys(links.names) or None
 
   def stat(self, path: str) -> remotes.RemoteStat:
     """Requests the headers of a file; see `Remote.stat`."""
@@ -183,18 +164,3 @@ def _retry_after(response: requests.Response) -> float | None:
   with contextlib.suppress(urllib3.exceptions.InvalidHeader):
     return urllib3.Retry().get_retry_after(response.raw)
   return None
-
-
-class _Links(html.parser.HTMLParser):
-  """Collects the file and folder names that a page links to."""
-
-  def __init__(self) -> None:
-    super().__init__()
-    self.names: list[str] = []
-
-  def handle_starttag(self, tag, attrs):
-    href = dict(attrs).get('href') if tag == 'a' else None
-    path = urllib.parse.unquote(urllib.parse.urlsplit(href or '').path)
-    name = path.rstrip('/').rpartition('/')[2]
-    if name not in ('', '.', '..'):
-      self.names.append(name)

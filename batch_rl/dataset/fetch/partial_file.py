@@ -36,10 +36,6 @@ class PartialFile:
       return os.path.getsize(self._path)
     return 0
 
-  def is_noted(self) -> bool:
-    """Returns whether a note says which version of the remote file this is."""
-    return self._known() is not None
-
   def download(
     self, remote: remotes.Remote, remote_path: str, stopped: threading.Event
   ) -> remotes.RemoteStat:

@@ -94,22 +94,6 @@ class ShardRun(fetched_run.FetchedRun):
     """See the base class."""
     return self._shards.has(name)
 
-  def take(
-    self,
-    file: fetched_run.FilePlan,
-    partial: partial_file.PartialFile,
-    advance: Callable[[int], None],
-  ) -> bool:
-    """See the base class."""
-    final = os.path.join(self._data_dir, file.name)
-    if not os.path.exists(final):
-      return False
-    try:
-      self._shards.accept(file.name, path=final)
-    except ValueError as error:
-      raise ValueError(f'{error} Move it away and fetch again.') from None
-    return True
-
   def accept(
     self,
     file: fetched_run.FilePlan,
@@ -118,8 +102,16 @@ class ShardRun(fetched_run.FetchedRun):
     advance: Callable[[int], None],
   ) -> None:
     """See the base class."""
-    partial.remove_note()  # before the move: later fetches skip a file in place
-    self._shards.accept(file.name, hashes)
+    if not file.there:
+      # Before the move: later fetches skip a file in place.
+      partial.remove_note()
+      self._shards.accept(file.name, hashes)
+      return
+    final = os.path.join(self._data_dir, file.name)
+    try:
+      self._shards.accept(file.name, path=final)
+    except ValueError as error:
+      raise ValueError(f'{error} Move it away and fetch again.') from None
 
   def finish(self) -> tuple[list[str], list[str], None]:
     """See the base class."""

@@ -38,7 +38,8 @@ class UnpluggedRun(fetched_run.FetchedRun):
     keep_raw: Whether to keep the fetched files.
 
   Raises:
-    ValueError: If the directory holds anything but a store of the same run.
+    ValueError: If RL Unplugged has no such game, or the directory holds anything but
+      a store of the same run.
   """
 
   unit = 'checkpoint'
@@ -59,6 +60,11 @@ class UnpluggedRun(fetched_run.FetchedRun):
     keep_raw: bool = False,
   ):
     super().__init__(source, game, number, directory)
+    if game not in file_names.GAMES:
+      raise ValueError(
+        f'RL Unplugged has {len(file_names.GAMES)} games, and no {game}'
+        f'{plan.near_names([game], file_names.GAMES)}.'
+      )
     is_above = source.rstrip('/').rpartition('/')[2] != file_names.FOLDER
     self.folder = f'{file_names.FOLDER}/{game}' if is_above else game
     self._keep_raw = keep_raw
@@ -118,19 +124,6 @@ class UnpluggedRun(fetched_run.FetchedRun):
     """See the base class."""
     return self._store.has(name, None)
 
-  def take(
-    self,
-    file: fetched_run.FilePlan,
-    partial: partial_file.PartialFile,
-    advance: Callable[[int], None],
-  ) -> bool:
-    """See the base class."""
-    complete = partial.size() > 0 and partial.size() == file.size
-    if not complete or partial.is_noted():
-      return False
-    self._import(file, advance)
-    return True
-
   def accept(
     self,
     file: fetched_run.FilePlan,
@@ -144,17 +137,11 @@ class UnpluggedRun(fetched_run.FetchedRun):
     if compared.has_expected:
       compared.read(path)
       compared.check(path)
-    self._import(file, advance)
-    self._release(partial)
-
-  def _import(
-    self, file: fetched_run.FilePlan, advance: Callable[[int], None]
-  ) -> None:
-    """Adds a raw file to the store; raises ValueError if it is damaged."""
     with _IMPORTING:
       advance(0)
-      raw = reader.UnpluggedReader(self.partial(file.name), self.game)
+      raw = reader.UnpluggedReader(path, self.game)
       self._store.add(raw, raw.parts[0], advance)
+    self._release(partial)
 
   def _release(self, partial: partial_file.PartialFile) -> None:
     """Removes a file that is in the store, unless it is to be kept."""
@@ -175,28 +162,6 @@ class UnpluggedRun(fetched_run.FetchedRun):
       return [], [note], None
     summary = self._store.finish()
     return [], stitching.find_missing(self._store.numbers), summary
-
-
-def check(
-  games: Sequence[str], runs: Sequence[int], numbers: Sequence[int]
-) -> None:
-  """Raises a ValueError if RL Unplugged cannot have a game, run or checkpoint."""
-  for game in games:
-    if game not in file_names.GAMES:
-      raise ValueError(
-        f'RL Unplugged has {len(file_names.GAMES)} games, and no {game}'
-        f'{plan.near_names([game], file_names.GAMES)}.'
-      )
-    count = file_names.count_of(game)
-    for name, chosen, known in (
-      ('run', runs, file_names.RUNS),
-      ('checkpoint', numbers, range(count)),
-    ):
-      if others := sorted(set(chosen) - set(known)):
-        raise ValueError(
-          f'RL Unplugged has no {name} {number_ranges.brief(others)} of {game}; '
-          f'it has {name}s {number_ranges.brief(known)}.'
-        )
 
 
 def disk_need(

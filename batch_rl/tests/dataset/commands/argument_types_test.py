@@ -137,10 +137,7 @@ MISTAKES = {
 } | {
   f'{command}={value}': command.rpartition(' ')[2]
   for value in ('', '-1', '1.5', HUGE)
-  for command in (
-    *(f'{FETCH_ALL} --jobs', f'{FETCH_ALL} --run'),
-    f'{MINARI} --stack',
-  )
+  for command in (f'{FETCH_ALL} --jobs', f'{FETCH_ALL} --run')
 }
 
 

@@ -16,10 +16,7 @@ def test_dry_run(pong, web, run, tmp_path):
   size = sum((pong / name).stat().st_size for name in NAMES)
   code, out, _ = run(web.url, *FLAGS, '--dry_run')
   assert code == 0 and not web.gets() and not (tmp_path / 'data').exists()
-  assert [line.split()[:3] for line in out.splitlines()[:5]] == [
-    ['run', 'checkpoint', 'files'],
-    *(['Pong/1', str(k), '1'] for k in range(4)),
-  ]
+  assert out.startswith('Pong/1: checkpoints 0-3, 4 files, ')
   assert 'disk space: about ' in out and 'at most 4 at a time' in out
   code, out, _ = run(web.url, *FLAGS, '--dry_run', '--json', '--jobs=1')
   document = json.loads(out)
@@ -46,8 +43,6 @@ def test_all_checkpoints_are_the_default(web, run, store):
   [
     (dict(game='Pnog'), 'no Pnog (did you mean Pong?)'),
     (dict(game='Adventure'), '46 games, and no Adventure'),
-    (dict(run='0-2'), 'no run 0 of Pong; it has runs 1-5'),
-    (dict(more=['--checkpoints=50']), 'no checkpoint 50 of Pong'),
     (dict(more=['--shards=1']), '--shards does not apply to --layout=unp'),
     (dict(layout='dopamine', more=['--checkpoints=1']), 'has --shards'),
   ],

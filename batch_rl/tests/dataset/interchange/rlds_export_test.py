@@ -59,7 +59,6 @@ def test_tfds_loads_an_exported_run(tmp_path, run):
   shards.write_run(tmp_path / 'tiny/1/replay_logs', [9], 20)
   for source, options, message in (
     ('tiny/1', [], '2 x 2 uint8'),
-    ('Pong/4', ['--stack=4'], '--stack'),
     ('Pong/4', ['--subset=all()'], 'all()'),
   ):
     arguments = tmp_path / source, tmp_path / 'out', '--format=rlds', *options
