@@ -144,7 +144,16 @@ def _fetch(arguments: argparse.Namespace) -> int:
   document: dict[str, Any] = {
     'source': remote.name,
     'data_dir': data_dir,
-    'runs': [_describe(run, arguments.dry_run) for run in runs],
+    'runs': [
+      {
+        'game': run.game,
+        'run': run.number,
+        'directory': run.directory,
+        'shards': run.suffixes,
+        'files': [dataclasses.asdict(file) for file in run.files],
+      }
+      for run in runs
+    ],
     'bytes_to_fetch': needed,
   }
   purpose = f'{console.size(needed)} to fetch'
@@ -203,18 +212,6 @@ def connect(url: str, timeout: float) -> remotes.Remote:
 def _log(line: str) -> None:
   tqdm.tqdm.write(line)  # above the progress bar
   sys.stdout.flush()
-
-
-def _describe(run: fetched_run.FetchedRun, with_files: bool) -> dict[str, Any]:
-  document: dict[str, Any] = {
-    'game': run.game,
-    'run': run.number,
-    'directory': run.directory,
-    'shards': run.suffixes,
-  }
-  if with_files:
-    document['files'] = [dataclasses.asdict(file) for file in run.files]
-  return document
 
 
 def _summarize(

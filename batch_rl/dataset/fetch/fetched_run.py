@@ -74,8 +74,8 @@ class FetchedRun(abc.ABC):
   # --- names at the remote ---
 
   @abc.abstractmethod
-  def names(self, number: int) -> tuple[list[str], list[str]]:
-    """Returns the names of the required and of the optional files of a number."""
+  def names(self, number: int) -> list[str]:
+    """Returns the names of the files of a shard or checkpoint."""
 
   @abc.abstractmethod
   def number_of(self, name: str) -> int | None:
@@ -116,10 +116,6 @@ class FetchedRun(abc.ABC):
     """Releases the lock."""
 
   @abc.abstractmethod
-  def is_done(self, name: str) -> bool:
-    """Returns whether a file is in place and verified."""
-
-  @abc.abstractmethod
   def accept(
     self,
     file: FilePlan,
@@ -127,7 +123,9 @@ class FetchedRun(abc.ABC):
     hashes: Mapping[str, str],
     advance: Callable[[int], None],
   ) -> None:
-    """Verifies a fetched file, or one that is there, and puts it in place.
+    """Verifies a fetched file, and puts it in place.
+
+    A file that is there is verified if it has not been yet.
 
     Args:
       file: Plan of the file.

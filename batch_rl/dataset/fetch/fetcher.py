@@ -64,7 +64,6 @@ class Fetcher:
     self._lock = threading.Lock()  # guards the fields below
     self._result = Result()
     self._failures: dict[str, list[str]] = collections.defaultdict(list)
-    self._waiting: collections.Counter[tuple[str, int]] = collections.Counter()
     self._bar: Any = None
 
   def fetch(self, runs: Sequence[fetched_run.FetchedRun]) -> Result:
@@ -85,13 +84,12 @@ class Fetcher:
       for run in runs:
         run.open()
         stack.callback(run.close)
-        for file in run.files:
-          if file.there and run.is_done(file.name):
-            result.there += 1
-          else:
-            tasks.append((run, file))
-            self._waiting[run.title, file.suffix] += 1
-      tasks.sort(key=lambda task: not task[1].begun)
+        tasks += [
+          (run, [file for file in run.files if file.suffix == number])
+          for number in run.suffixes
+        ]
+      # Those that were begun come first.
+      tasks.sort(key=lambda task: not any(file.begun for file in task[1]))
       absent = fetched_run.waiting(runs)
       self._bar = stack.enter_context(
         tqdm.tqdm(
@@ -122,10 +120,22 @@ class Fetcher:
     return result
 
   def _fetch(
-    self, task: tuple[fetched_run.FetchedRun, fetched_run.FilePlan]
+    self, task: tuple[fetched_run.FetchedRun, list[fetched_run.FilePlan]]
   ) -> None:
-    """Fetches a file; records damage and failed requests in `_failures`."""
-    run, file = task
+    """Fetches the files of a shard or checkpoint."""
+    run, planned = task
+    complete = all([self._fetch_file(run, file) for file in planned])
+    if complete and not all(file.there for file in planned):
+      self._log(f'{run.title}: {run.unit} {planned[0].suffix} is complete')
+
+  def _fetch_file(
+    self, run: fetched_run.FetchedRun, file: fetched_run.FilePlan
+  ) -> bool:
+    """Fetches a file; records damage and failed requests in `_failures`.
+
+    Returns:
+      Whether the file is in place.
+    """
     path = run.partial(file.name)
     partial = partial_file.PartialFile(path, self._count)
     try:
@@ -146,7 +156,7 @@ class Fetcher:
         partial.discard()
       with self._lock:
         self._failures[reason].append(f'{run.title} {file.name}')
-      return
+      return False
     except OSError as error:
       raise OSError(
         f'{run.directory} cannot be written: {files.reason(error)}; fetched data '
@@ -157,12 +167,7 @@ class Fetcher:
         self._result.there += 1
       else:
         self._result.fetched += 1
-      self._waiting[run.title, file.suffix] -= 1
-      if not self._waiting[run.title, file.suffix]:
-        self._log(f'{run.title}: {run.unit} {file.suffix} is complete')
-      self._bar.set_postfix_str(
-        f'{self._waiting.total()} files to go', refresh=False
-      )
+    return True
 
   def _obtain(
     self,

@@ -60,6 +60,8 @@ def make_plan(
     return runs
   if reasons:
     titles = ', '.join(run.title for run in runs)
+    if shards:
+      titles += f', {runs[0].unit}s {number_ranges.brief(shards)}'
     raise remotes.PermanentError(
       f'{remote.name} has no {titles}, or refuses access: '
       f'{", ".join(sorted(reasons))}{near_names(games, roms.games())}. The source '
@@ -77,7 +79,7 @@ class _Found:
   Attributes:
     number: Number of the shard or checkpoint.
     files: Files that the remote has.
-    lacking: Names of the other required files.
+    lacking: Names of the others.
     error: Error of the last request for one of these.
   """
 
@@ -175,8 +177,7 @@ def _look_up(
 ) -> _Found:
   """Finds the files of a shard or checkpoint; those in `sizes`, unless it is empty."""
   found = _Found(number)
-  required, optional = run.names(number)
-  for name in required + optional:
+  for name in run.names(number):
     path, partial = f'{run.folder}/{name}', run.partial(name)
     size = sizes.get(name)
     try:
@@ -185,11 +186,10 @@ def _look_up(
       if size is None:
         size = _request(functools.partial(remote.stat, path)).size
     except remotes.PermanentError as error:
-      if name in required:
-        found.lacking.append(name)
-        found.error = error
-      if not sizes and name == required[0]:
-        break  # There is hardly another.
+      found.lacking.append(name)
+      found.error = error
+      if not sizes and not found.files:
+        break  # Without the first file there is hardly another.
       continue
     begun = os.path.getsize(partial) if os.path.exists(partial) else 0
     there = run.has(name, size)

@@ -12,7 +12,7 @@ _MAX_SHARDS = 51
 
 
 class ShardRun(fetched_run.FetchedRun):
-  """Shards of six or seven files; they are fetched as they are.
+  """Shards of six files; they are fetched as they are.
 
   Raises:
     ValueError: If the directory is a store.
@@ -43,10 +43,9 @@ class ShardRun(fetched_run.FetchedRun):
       else {}
     )
 
-  def names(self, number: int) -> tuple[list[str], list[str]]:
+  def names(self, number: int) -> list[str]:
     """See the base class."""
-    required = [shard_files.file_name(n, number) for n in shard_files.FILES]
-    return required, [shard_files.file_name(shard_files.OPTIONAL, number)]
+    return [shard_files.file_name(name, number) for name in shard_files.FILES]
 
   def number_of(self, name: str) -> int | None:
     """See the base class."""
@@ -90,10 +89,6 @@ class ShardRun(fetched_run.FetchedRun):
     """See the base class."""
     self._shards.__exit__(None, None, None)
 
-  def is_done(self, name: str) -> bool:
-    """See the base class."""
-    return self._shards.has(name)
-
   def accept(
     self,
     file: fetched_run.FilePlan,
@@ -106,12 +101,12 @@ class ShardRun(fetched_run.FetchedRun):
       # Before the move: later fetches skip a file in place.
       partial.remove_note()
       self._shards.accept(file.name, hashes)
-      return
-    final = os.path.join(self._data_dir, file.name)
-    try:
-      self._shards.accept(file.name, path=final)
-    except ValueError as error:
-      raise ValueError(f'{error} Move it away and fetch again.') from None
+    elif not self._shards.has(file.name):
+      final = os.path.join(self._data_dir, file.name)
+      try:
+        self._shards.accept(file.name, path=final)
+      except ValueError as error:
+        raise ValueError(f'{error} Move it away and fetch again.') from None
 
   def finish(self) -> tuple[list[str], list[str], None]:
     """See the base class."""

@@ -81,10 +81,10 @@ class UnpluggedRun(fetched_run.FetchedRun):
       own_names=(RAW,),
     )
 
-  def names(self, number: int) -> tuple[list[str], list[str]]:
+  def names(self, number: int) -> list[str]:
     """See the base class."""
     count = file_names.count_of(self.game)
-    return [file_names.format(self.number, number, count)], []
+    return [file_names.format(self.number, number, count)]
 
   def number_of(self, name: str) -> int | None:
     """See the base class."""
@@ -114,15 +114,11 @@ class UnpluggedRun(fetched_run.FetchedRun):
     for note in os.listdir(self.partial('')):
       name = note.removesuffix(partial_file.NOTE)
       path = self.partial(name)
-      if name != note and (self.is_done(name) or not os.path.exists(path)):
+      if name != note and (self.has(name, None) or not os.path.exists(path)):
         self._release(partial_file.PartialFile(path, lambda *counts: None))
     if not os.listdir(self.partial('')):
       os.rmdir(self.partial(''))
     self._store.__exit__(None, None, None)
-
-  def is_done(self, name: str) -> bool:
-    """See the base class."""
-    return self._store.has(name, None)
 
   def accept(
     self,
@@ -132,6 +128,8 @@ class UnpluggedRun(fetched_run.FetchedRun):
     advance: Callable[[int], None],
   ) -> None:
     """See the base class."""
+    if file.there:
+      return
     path = self.partial(file.name)
     compared = digests.Digests(hashes)
     if compared.has_expected:
@@ -153,7 +151,7 @@ class UnpluggedRun(fetched_run.FetchedRun):
 
   def finish(self) -> tuple[list[str], list[str], dict[str, Any] | None]:
     """See the base class."""
-    lacking = [f.suffix for f in self.files if not self.is_done(f.name)]
+    lacking = [f.suffix for f in self.files if not self.has(f.name, None)]
     if lacking:
       note = (
         f'{self.title} cannot be used yet: run the same command again, or without '

@@ -174,25 +174,12 @@ class StoreImport:
     return False
 
   def plan(self, numbers: Collection[int]) -> None:
-    """Records the shards to come, so that the store is incomplete without them.
+    """Sets the shards to come; once one is added, the store is incomplete without them.
 
     Args:
       numbers: Numbers of the shards, those that are there already included.
     """
-    if self._store.shards_dir is None:
-      self._planned = numbers
-    else:
-      self._begin(numbers, lambda: b'')
-
-  def _begin(
-    self, numbers: Collection[int], train: Callable[[], bytes]
-  ) -> None:
-    source = os.path.join(
-      self._identity.source, self._identity.game, self._identity.run
-    )
-    self._store.begin(
-      source, list(numbers), train, self._manifest, self._command
-    )
+    self._planned = numbers
 
   def add(
     self,
@@ -216,8 +203,14 @@ class StoreImport:
     """
     if not self._manifest:
       self._manifest = self._initial_manifest(reader, part)
-    if self._store.shards_dir is None:
-      self._begin({*self._planned, part.number}, lambda: _train(reader, part))
+    identity = self._identity
+    self._store.begin(
+      os.path.join(identity.source, identity.game, identity.run),
+      [*self._planned, part.number],
+      lambda: _train(reader, part),
+      self._manifest,
+      self._command,
+    )
     dictionary = self._store.dictionary
     rows = part_rows.PartRows(
       reader, part, cast(str, self._known_last_step), self._last_step != 'auto'

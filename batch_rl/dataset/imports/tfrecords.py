@@ -49,11 +49,9 @@ def read(path: str, digest: Any = None) -> Iterator[Record]:
       after the last record.
 
   Raises:
-    ValueError: If the file is remote, missing, empty, no TFRecord file, or damaged. The
-      message names the file and the offset.
+    ValueError: If the file is missing, empty, no TFRecord file, or damaged. The message
+      names the file and the offset.
   """
-  if files.is_remote(path):
-    raise ValueError(f'{path} is remote; fetch it first.')
   try:
     file = open(path, 'rb')
   except OSError as error:

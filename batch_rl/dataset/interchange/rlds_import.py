@@ -33,7 +33,6 @@ _SCHEMA = {
   'splits': [
     {
       'name': _Required(str),
-      'filepathTemplate': str,
       'shardLengths': _Required([str]),
     }
   ],
@@ -43,7 +42,6 @@ _METADATA = {
   'environment': manifests.ENVIRONMENT_SCHEMA,
   'last_step': str,
 }
-_TEMPLATE = '{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}'
 _CONFIG = re.compile(r'(?P<game>[A-Za-z]+)_run_(?P<run>\d+)')
 _CHECKPOINT_SPLIT = re.compile(r'checkpoint_(\d+)')
 _COLUMNS = {
@@ -78,32 +76,33 @@ class RldsReader(episode_import.EpisodeReader):
   def __init__(self, directory: str, checkpoints: str | None = None):
     self.directory = directory.rstrip('/')
     info = _read_info(self.directory)
-    if info.get('fileFormat', 'tfrecord') != 'tfrecord':
+    if info.get('fileFormat') not in (None, 'tfrecord'):
       raise ValueError(
         f'{directory} has files of the format {info["fileFormat"]}; prepare the '
         'dataset with file_format="tfrecord".'
       )
     splits = sorted(info.get('splits') or [], key=_order)
-    # Each file has the same number whichever checkpoints are chosen.
-    found = [(s, *file) for s in splits for file in _list_files(info, s)]
-    if not found:
-      raise ValueError(f'{self.directory} has no episodes.')
     wanted = None
     if checkpoints is not None:
       wanted = number_ranges.parse(checkpoints, '--checkpoints')
-    chosen = {
-      number: os.path.join(self.directory, name)
-      for number, (split, name, _) in enumerate(found)
-      if wanted is None or _checkpoint_of(split) in wanted
-    }
+    chosen, self._lengths, first = {}, {}, 0
+    for split in splits:
+      if wanted is None or _checkpoint_of(split) in wanted:
+        for number, (path, length) in enumerate(
+          self._files_of(info, split), first
+        ):
+          if length != '0':
+            chosen[number], self._lengths[number] = path, length
+      # Each file has the same number whichever checkpoints are chosen.
+      first += len(split['shardLengths'])
     if not chosen:
+      what = 'episodes' if wanted is None else f'checkpoints {checkpoints}'
       names = [split['name'] for split in splits]
       raise ValueError(
-        f'{self.directory} has no checkpoints {checkpoints}; its splits are '
+        f'{self.directory} has no {what}; its splits are '
         f'{files.format_names(names)}.'
       )
     super().__init__(chosen)
-    self._lengths = [length for _, _, length in found]
     config = _CONFIG.fullmatch(info.get('configName') or '')
     path = os.path.join(self.directory, 'metadata.json')
     metadata = files.read_json(path, _METADATA) or {}
@@ -129,6 +128,21 @@ class RldsReader(episode_import.EpisodeReader):
       # According to the dataset's description.
       self.manifest['agent'] = 'dqn'
       environment |= {'repeat_action_probability': 0.25, 'frame_skip': 4}
+
+  def _files_of(
+    self, info: dict[str, Any], split: dict[str, Any]
+  ) -> Iterator[tuple[str, str]]:
+    """Returns the paths of a split's files, and their numbers of episodes."""
+    start = f'{info["name"]}-{split["name"]}.tfrecord-'
+    names = [n for n in os.listdir(self.directory) if n.startswith(start)]
+    lengths = split['shardLengths']
+    if len(names) != len(lengths):
+      raise ValueError(
+        f'{self.directory} has {len(names)} files {start}..., but {_INFO} lists '
+        f'{len(lengths)}; copy the dataset again.'
+      )
+    paths = [os.path.join(self.directory, name) for name in sorted(names)]
+    return zip(paths, lengths, strict=True)
 
   def read(
     self, part: episode_import.Part, frames: bool = True
@@ -177,26 +191,6 @@ def _read_info(directory: str) -> dict[str, Any]:
       'rlu_atari/Pong_run_1/1.3.0.'
     )
   return info
-
-
-def _list_files(
-  info: dict[str, Any], split: dict[str, Any]
-) -> Iterator[tuple[str, str]]:
-  """Yields the names of a split's files, and their numbers of episodes, if any."""
-  count = len(split['shardLengths'])
-  for index, length in enumerate(split['shardLengths']):
-    name = split.get('filepathTemplate') or _TEMPLATE
-    for key, value in (
-      ('DATASET', info['name']),
-      ('SPLIT', split['name']),
-      ('FILEFORMAT', 'tfrecord'),
-      ('SHARD_X_OF_Y', f'{index:05d}-of-{count:05d}'),
-      ('SHARD_INDEX', f'{index:05d}'),
-      ('NUM_SHARDS', f'{count:05d}'),
-    ):
-      name = name.replace(f'{{{key}}}', value)
-    if length != '0':
-      yield name, length
 
 
 def _checkpoint_of(split: dict[str, Any]) -> int | None:

@@ -213,12 +213,10 @@ def check_file(
     )
     for _ in shard_reader.iterate_rows(path, digest=digests):
       pass
-  elif column in shard_files.FILES:
+  else:
     values = shard_reader.read_array(path, digest=digests)
     if column == 'add_count':
       shard_reader.check_add_count(path, values)
-  else:  # a pickle, which no reader opens
-    digests.read(path)
   digests.check(path)
   return {'bytes': os.path.getsize(path), 'sha256': digests.sha256()}
 

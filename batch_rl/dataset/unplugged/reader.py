@@ -65,7 +65,13 @@ class UnpluggedReader(episode_import.EpisodeReader):
         'which holds each frame once.'
       )
     self.directory = os.path.dirname(os.path.abspath(found[first]))
-    self.game = _game_of(self.directory, game)
+    known = {name.lower(): name for name in file_names.GAMES}
+    if game is not None and game.lower() not in known:
+      raise ValueError(
+        f'{game!r} is not one of the {len(known)} games of RL Unplugged, such as Pong.'
+      )
+    folder = os.path.basename(self.directory)
+    self.game = known.get(folder.lower()) or known.get((game or '').lower())
     count = file_names.count_of(self.game) if self.game else first.count
     for name in (first, *others):
       if name.count != count:
@@ -130,8 +136,6 @@ def _find_files(
   """
   if files.is_remote(path):
     raise ValueError(f'{path} is remote; fetch it first.')
-  if not os.path.exists(path):
-    raise ValueError(f'{path} does not exist.')
   if os.path.isdir(path):
     folder, names = path, files.list_directory(path)
   else:
@@ -168,24 +172,6 @@ def _find_files(
       f'{number_ranges.brief(sorted(numbers))}.'
     )
   return {name: path for name, path in found.items() if name.number in wanted}
-
-
-def _game_of(folder: str, game: str | None) -> str | None:
-  """Returns the name of the game; None if neither user nor folder tell.
-
-  Raises:
-    ValueError: If the game is not one of RL Unplugged's, or the folder contradicts.
-  """
-  known = {name.lower(): name for name in file_names.GAMES}
-  if game is not None and game.lower() not in known:
-    raise ValueError(
-      f'{game!r} is not one of the {len(known)} games of RL Unplugged, such as Pong.'
-    )
-  named = known[game.lower()] if game else None
-  found = known.get(os.path.basename(folder).lower())
-  if named and found and found != named:
-    raise ValueError(f'{folder} has files of {found}, not {named}.')
-  return named or found
 
 
 def _check_values(name: str, values: dict[str, Any]) -> None:

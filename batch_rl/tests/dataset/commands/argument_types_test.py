@@ -129,7 +129,7 @@ MISTAKES = {
   f'compare {RUN} Pong': f'e.g. {RUN}',
   f'compare {RUN} Breakout': 'Breakout',
   f'compare {RUN} {SAMPLE}': 'uint8 (84, 84)',
-  f'compare {RUN} run_1-00000-of-00050': 'does not exist',
+  f'compare {RUN} run_1-00000-of-00050': 'cannot be read: No such file',
   f'compare {RUN} {RUN} --run=1': '--run does not apply',
   f'compare {RUN} {RUN} --last_step=auto': '--last_step does not apply',
   f'verify {RUN} --fingerprints Breakout-1': 'MinAtar-Breakout-1-sample',

@@ -20,7 +20,6 @@ from batch_rl.tests.dataset.fetch.fetched_stores import (
 
 def test_dropped_connections_are_resumed(web, run, pong, store, run_hash):
   web.drop_after = 50_000
-  web.lists = False
   code, out, err = run(web.url, *FLAGS, '--retries=1')
   assert code == 0 and not err
   assert f'hash {run_hash}' in out and '4 files fetched, 0 already' in out
@@ -36,7 +35,6 @@ def test_dropped_connections_are_resumed(web, run, pong, store, run_hash):
 )
 def test_sources(unplugged, web, run, run_hash, kind, with_folder):
   source = {'folder': unplugged, 'memory': 'memory://u', 'web': web.url}[kind]
-  web.lists = with_folder
   if kind == 'memory':
     import fsspec
 

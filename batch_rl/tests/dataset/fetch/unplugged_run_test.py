@@ -59,17 +59,16 @@ def test_mistakes_are_one_line_before_any_request(
 
 
 @pytest.mark.parametrize(
-  'folder, layout, lists',
+  'folder, layout',
   [
-    ('/atari_episodes_ordered/Pong', 'unplugged', True),
-    ('/atari', 'unplugged', False),
-    ('', 'dopamine', True),
+    ('/atari_episodes_ordered/Pong', 'unplugged'),
+    ('/atari', 'unplugged'),
+    ('', 'dopamine'),
   ],
 )
 def test_the_right_folder_and_layout_are_asked_for(
-  web, run, tmp_path, lists, folder, layout
+  web, run, tmp_path, folder, layout
 ):
-  web.lists = lists
   code, out, err = run(web.url + folder, f'--layout={layout}')
   assert code in (1, 2) and not out and is_one_line(err)
   assert 'the folder above the games' in err and '--layout' in err

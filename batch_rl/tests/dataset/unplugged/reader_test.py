@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_datasets.rl_unplugged import atari_utils
 
-from batch_rl.dataset.imports import examples, tfrecords
+from batch_rl.dataset.imports import episode_import, examples, tfrecords
 from batch_rl.dataset.unplugged import file_names, reader
 from batch_rl.tests.dataset.unplugged import unplugged_files
 
@@ -144,7 +144,7 @@ def test_names_of_games(folder, tmp_path):
     (copy, 'Carnival'),
   ):
     with pytest.raises(ValueError, match=game):
-      open_reader(where, game=game)
+      episode_import.game_of(open_reader(where, game=game), game)
 
 
 @pytest.mark.parametrize(
