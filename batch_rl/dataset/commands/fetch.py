@@ -22,12 +22,6 @@ from batch_rl.dataset.fetch import (
 from batch_rl.dataset.fetch import plan as plan_lib
 from batch_rl.utils import files, number_ranges
 
-# Options of each layout; the first chooses parts of a run.
-_OPTIONS = {
-  'dopamine': ('shards',),
-  'unplugged': ('checkpoints', 'keep_raw', 'last_step'),
-}
-
 
 def add(commands: Any) -> None:
   """Adds the command to a parser's subcommands."""
@@ -42,7 +36,7 @@ def add(commands: Any) -> None:
   )
   command.add_argument(
     '--layout',
-    choices=list(_OPTIONS),
+    choices=['dopamine', 'unplugged'],
     default='dopamine',
     help='layout of the source: dopamine, shards as in the DQN Replay Dataset; '
     'unplugged, episodes of the same runs as in RL Unplugged. default: dopamine',
@@ -64,12 +58,6 @@ def add(commands: Any) -> None:
   unplugged = command.add_argument_group('options for --layout=unplugged')
   unplugged.add_argument(
     '--checkpoints', metavar='N', help='checkpoints, e.g. 0-4,49; default: all'
-  )
-  unplugged.add_argument(
-    '--keep_raw',
-    action='store_true',
-    help="keep the fetched files in the run's folder raw; default: each is removed "
-    'once it is in the store',
   )
   argument_types.add_last_step(unplugged)
   argument_types.add_path(
@@ -97,11 +85,10 @@ def _fetch(arguments: argparse.Namespace) -> int:
   place, 1 if something is missing, 2 for a wrong argument.
   """
   run_numbers = number_ranges.parse(arguments.run, '--run')
-  option = _OPTIONS[arguments.layout][0]
-  for name, options in _OPTIONS.items():
-    if name != arguments.layout:
-      what = f'--layout={arguments.layout}, which has --{option}'
-      argument_types.check_options(arguments, options, what)
+  is_unplugged = arguments.layout == 'unplugged'
+  wrong = ('shards',) if is_unplugged else ('checkpoints', 'last_step')
+  argument_types.check_options(arguments, wrong, f'--layout={arguments.layout}')
+  option = 'checkpoints' if is_unplugged else 'shards'
   text, numbers = getattr(arguments, option), None
   if text is not None:
     numbers = number_ranges.parse(text, f'--{option}')
@@ -116,12 +103,9 @@ def _fetch(arguments: argparse.Namespace) -> int:
     raise ValueError(f'--game={" ".join(arguments.game)} repeats a game.')
   make_run: Callable[[str, str, int, str], fetched_run.FetchedRun]
   make_run = shard_run.ShardRun
-  is_unplugged = arguments.layout == 'unplugged'
   if is_unplugged:
     make_run = functools.partial(
-      unplugged_run.UnpluggedRun,
-      last_step=arguments.last_step,
-      keep_raw=arguments.keep_raw,
+      unplugged_run.UnpluggedRun, last_step=arguments.last_step
     )
   remote = connect(arguments.source, arguments.timeout)
   try:
@@ -158,7 +142,7 @@ def _fetch(arguments: argparse.Namespace) -> int:
   }
   purpose = f'{console.size(needed)} to fetch'
   if is_unplugged:
-    need = unplugged_run.disk_need(runs, arguments.jobs, arguments.keep_raw)
+    need = unplugged_run.disk_need(runs, arguments.jobs)
     document['disk'] = need
     purpose += (
       f'; disk space: about {console.size(need["store_bytes"])} for the store '

@@ -1,6 +1,7 @@
 """A run to fetch: its files at a remote, and their place on the disk."""
 
 import abc
+import contextlib
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -104,16 +105,12 @@ class FetchedRun(abc.ABC):
     """Returns the path at which a file is fetched."""
 
   @abc.abstractmethod
-  def open(self) -> None:
-    """Prepares the directory and locks it.
+  def open(self, stack: contextlib.ExitStack) -> None:
+    """Prepares the directory, and locks it until `stack` is closed.
 
     Raises:
       ValueError: If the directory cannot be used.
     """
-
-  @abc.abstractmethod
-  def close(self) -> None:
-    """Releases the lock."""
 
   @abc.abstractmethod
   def accept(

@@ -82,8 +82,7 @@ class Fetcher:
     with contextlib.ExitStack() as stack:
       tasks = []
       for run in runs:
-        run.open()
-        stack.callback(run.close)
+        run.open(stack)
         tasks += [
           (run, [file for file in run.files if file.suffix == number])
           for number in run.suffixes

@@ -17,8 +17,6 @@ from batch_rl.dataset.fetch import remotes
 _CONNECT_SECONDS = 10
 # Status codes worth a retry: timeouts, too many requests, server errors.
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
-# Status codes with which some servers reject HEAD, but not GET.
-_NO_HEAD = (400, 403, 405, 501)
 
 
 class HttpRemote(remotes.Remote):
@@ -45,13 +43,7 @@ class HttpRemote(remotes.Remote):
 
   def stat(self, path: str) -> remotes.RemoteStat:
     """Requests the headers of a file; see `Remote.stat`."""
-    try:
-      response = self._request('HEAD', path)
-    except remotes.PermanentError as error:
-      if error.code not in _NO_HEAD:
-        raise
-      response = self._request('GET', path, {'Range': 'bytes=0-0'})
-    with response:
+    with self._request('HEAD', path) as response:
       # Some servers answer every path with a web page.
       if 'html' in response.headers.get('Content-Type', ''):
         raise remotes.NotFound('the server sent a web page instead')
@@ -119,8 +111,8 @@ class HttpRemote(remotes.Remote):
     if code in _TRANSIENT:
       raise remotes.TransientError(reason, _retry_after(response))
     if code in (404, 410):
-      raise remotes.NotFound(reason, code)
-    raise remotes.PermanentError(reason, code)
+      raise remotes.NotFound(reason)
+    raise remotes.PermanentError(reason)
 
   def _chunks(self, response: requests.Response) -> Iterator[bytes]:
     try:

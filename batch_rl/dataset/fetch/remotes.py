@@ -20,15 +20,7 @@ class RemoteError(Exception):
 
 
 class PermanentError(RemoteError):
-  """A request that will keep failing, e.g. `403 Forbidden`.
-
-  Attributes:
-    code: HTTP status code, if there is one.
-  """
-
-  def __init__(self, reason: str, code: int | None = None):
-    super().__init__(reason)
-    self.code = code
+  """A request that will keep failing, e.g. `403 Forbidden`."""
 
 
 class NotFound(PermanentError):

@@ -1,5 +1,6 @@
 """Shards in the layout of the DQN Replay Dataset, `<Game>/<run>/replay_logs`."""
 
+import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -77,17 +78,12 @@ class ShardRun(fetched_run.FetchedRun):
     """See the base class."""
     return os.path.join(self._data_dir, shard_files.PARTIAL, name)
 
-  def open(self) -> None:
+  def open(self, stack: contextlib.ExitStack) -> None:
     """See the base class."""
     origin = {'how': 'fetch', 'source': self.source}
-    self._shards = incoming_shards.IncomingShards(
-      self._data_dir, origin, self.manifest
+    self._shards = stack.enter_context(
+      incoming_shards.IncomingShards(self._data_dir, origin, self.manifest)
     )
-    self._shards.__enter__()
-
-  def close(self) -> None:
-    """See the base class."""
-    self._shards.__exit__(None, None, None)
 
   def accept(
     self,

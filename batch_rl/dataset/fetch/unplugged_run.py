@@ -4,6 +4,7 @@ Their folder is `atari_episodes_ordered/<Game>`; see `unplugged.file_names`. The
 directory, `<Game>/<run>`, becomes a store, and shard k holds checkpoint k.
 """
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,7 +36,6 @@ class UnpluggedRun(fetched_run.FetchedRun):
     number: See the base class.
     directory: See the base class.
     last_step: Content of terminal steps; see `StoreImport`.
-    keep_raw: Whether to keep the fetched files.
 
   Raises:
     ValueError: If RL Unplugged has no such game, or the directory holds anything but
@@ -57,7 +57,6 @@ class UnpluggedRun(fetched_run.FetchedRun):
     number: int,
     directory: str,
     last_step: str | None = None,
-    keep_raw: bool = False,
   ):
     super().__init__(source, game, number, directory)
     if game not in file_names.GAMES:
@@ -67,7 +66,6 @@ class UnpluggedRun(fetched_run.FetchedRun):
       )
     is_above = source.rstrip('/').rpartition('/')[2] != file_names.FOLDER
     self.folder = f'{file_names.FOLDER}/{game}' if is_above else game
-    self._keep_raw = keep_raw
     if os.path.isdir(os.path.join(directory, shard_files.REPLAY_LOGS)):
       raise ValueError(
         f'{directory} holds shards, and RL Unplugged is fetched as a store; choose '
@@ -103,22 +101,21 @@ class UnpluggedRun(fetched_run.FetchedRun):
     """See the base class."""
     return os.path.join(self.directory, RAW, name)
 
-  def open(self) -> None:
+  def open(self, stack: contextlib.ExitStack) -> None:
     """See the base class."""
-    self._store.__enter__()
+    stack.enter_context(self._store)
     self._store.plan(self.suffixes)
     os.makedirs(self.partial(''), exist_ok=True)
+    stack.callback(self._remove_rest)
 
-  def close(self) -> None:
+  def _remove_rest(self) -> None:
     """Removes what a killed process has left in the folder of raw files."""
     for note in os.listdir(self.partial('')):
       name = note.removesuffix(partial_file.NOTE)
-      path = self.partial(name)
-      if name != note and (self.has(name, None) or not os.path.exists(path)):
-        self._release(partial_file.PartialFile(path, lambda *counts: None))
+      if name != note and self.has(name, None):
+        partial_file.PartialFile(self.partial(name), lambda *_: None).remove()
     if not os.listdir(self.partial('')):
       os.rmdir(self.partial(''))
-    self._store.__exit__(None, None, None)
 
   def accept(
     self,
@@ -131,23 +128,15 @@ class UnpluggedRun(fetched_run.FetchedRun):
     if file.there:
       return
     path = self.partial(file.name)
-    compared = digests.Digests(hashes)
-    if compared.has_expected:
+    if hashes:
+      compared = digests.Digests(hashes)
       compared.read(path)
       compared.check(path)
     with _IMPORTING:
       advance(0)
       raw = reader.UnpluggedReader(path, self.game)
       self._store.add(raw, raw.parts[0], advance)
-    self._release(partial)
-
-  def _release(self, partial: partial_file.PartialFile) -> None:
-    """Removes a file that is in the store, unless it is to be kept."""
-    if self._keep_raw:
-      # The note of a kept file would say that it may be removed.
-      partial.remove_note()
-    else:
-      partial.remove()
+    partial.remove()
 
   def finish(self) -> tuple[list[str], list[str], dict[str, Any] | None]:
     """See the base class."""
@@ -163,7 +152,7 @@ class UnpluggedRun(fetched_run.FetchedRun):
 
 
 def disk_need(
-  runs: Sequence[fetched_run.FetchedRun], jobs: int, keep_raw: bool
+  runs: Sequence[fetched_run.FetchedRun], jobs: int
 ) -> dict[str, int]:
   """Returns the disk space that a fetch will take; `--json` prints it.
 
@@ -173,7 +162,7 @@ def disk_need(
   """
   absent = fetched_run.waiting(runs)
   sizes = sorted((file.size or 0 for file in absent), reverse=True)
-  held = sizes if keep_raw else sizes[: jobs + UnpluggedRun.max_waiting]
+  held = sizes[: jobs + UnpluggedRun.max_waiting]
   begun = sum(file.begun for file in absent)
   return {
     'raw_files': len(held),

@@ -10,7 +10,6 @@ from batch_rl.dataset.imports import episode_import, png_frames
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import packed_columns, packed_shard
 
-STACK_SIZE = manifests.PADDING + 1
 # Rows that a thread decodes and compresses at a time.
 _ROWS_PER_TASK = 8 * packed_shard.BLOCK_ROWS
 # Frames or None for padding, first, stop, and place of the first in the task's rows.

@@ -253,15 +253,7 @@ class StoreImport:
         'last_step': last_step,
         'last_step_assumed': assumed,
       },
-      'format': {
-        'stack_size': part_rows.STACK_SIZE,
-        'columns': {
-          'observation': ['|u1', list(reader.frame_shape)],
-          'action': ['<i4', []],
-          'reward': ['<f4', []],
-          'terminal': ['|u1', []],
-        },
-      },
+      'format': {'stack_size': manifests.PADDING + 1},
       'shards': [],
     }
 

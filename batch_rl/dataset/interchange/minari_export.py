@@ -24,18 +24,6 @@ from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
 
 
-def _import_minari() -> Any:
-  try:
-    import h5py  # noqa: F401 (Minari needs it and does not install it)
-    import minari
-  except ImportError as error:
-    raise ValueError(
-      f'Minari needs {error.name}: pip install "minari[hdf5]>=0.5.4,<0.6", or '
-      "this package with its extra, '.[minari]'; on Python 3.11 or newer."
-    ) from None
-  return minari
-
-
 def opener(destination: str) -> episode_export.OpenWriter:
   """Returns the opener of a Minari dataset.
 
@@ -49,7 +37,15 @@ def opener(destination: str) -> episode_export.OpenWriter:
   Raises:
     ValueError: If the destination has no version, or Minari is not installed.
   """
-  name = _dataset_id(_import_minari(), destination)
+  try:
+    import h5py  # noqa: F401 (Minari needs it and does not install it)
+    import minari  # noqa: F401
+  except ImportError as error:
+    raise ValueError(
+      f'Minari needs {error.name}: pip install "minari[hdf5]>=0.5.4,<0.6", or '
+      "this package with its extra, '.[minari]'; on Python 3.11 or newer."
+    ) from None
+  name = _dataset_id(destination)
   return functools.partial(_open_writer, name)
 
 
@@ -95,7 +91,7 @@ def _open_writer(
   storage.update_metadata(metadata)
 
 
-def _dataset_id(minari: Any, destination: str) -> str:
+def _dataset_id(destination: str) -> str:
   from minari.dataset.minari_dataset import parse_dataset_id
   from minari.storage.datasets_root_dir import get_dataset_path
 
@@ -140,7 +136,7 @@ def _environment(
   import gymnasium
   from gymnasium import wrappers
 
-  logged = manifests.look_up(reader.manifest, 'environment', kind=dict) or {}
+  logged = reader.manifest.get('environment') or {}
   if reader.frame_shape != (84, 84):
     return None, None
   gymnasium.register_envs(ale_py)
@@ -173,8 +169,6 @@ def _metadata(
   name: str,
   meanings: list[str] | None,
 ) -> dict[str, Any]:
-  manifest = reader.manifest
-  environment = manifests.look_up(manifest, 'environment', kind=dict) or {}
   metadata = {
     'dataset_id': name,
     'minari_version': importlib.metadata.version('minari'),
@@ -186,8 +180,8 @@ def _metadata(
     ),
     'game': reader.game,
     'action_meanings': meanings,
-    'seed': manifests.look_up(manifest, 'seed', kind=int),
-    'environment': environment,
+    'seed': manifests.look_up(reader.manifest, 'seed', kind=int),
+    'environment': reader.manifest.get('environment', {}),
     'requirements': ['ale-py', 'gymnasium'],
     'source': reader.run.directory,
     'source_hash': reader.hash,

@@ -18,7 +18,6 @@ import numpy as np
 from batch_rl.dataset.imports import png_frames
 from batch_rl.dataset.interchange import episode_export
 from batch_rl.dataset.sampling import episodes
-from batch_rl.dataset.shards import manifests
 from batch_rl.utils import files, machine
 
 _NAME, _VERSION = 'dqn_replay', '1.0.0'
@@ -79,8 +78,6 @@ def _open_writer(
 def _dataset_info(tfds: Any, reader: episodes.Reader, directory: str) -> Any:
   from tensorflow_datasets.rl_unplugged import atari_utils
 
-  manifest = reader.manifest
-  environment = manifests.look_up(manifest, 'environment', kind=dict) or {}
   return tfds.core.DatasetInfo(
     builder=tfds.core.dataset_info.DatasetIdentity(
       name=_NAME,
@@ -106,7 +103,7 @@ def _dataset_info(tfds: Any, reader: episodes.Reader, directory: str) -> Any:
         'agent': reader.agent,
         'environment': {
           'num_actions': reader.num_actions,
-          **environment,
+          **(reader.manifest.get('environment') or {}),
           'game': reader.game,
         },
       }

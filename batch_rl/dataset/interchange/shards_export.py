@@ -89,7 +89,7 @@ def _metadata(reader: episodes.Reader) -> dict[str, Any]:
   """Returns the manifest's entries about the run, and about the export."""
   manifest = reader.manifest
   others = {*manifests.OF_THE_LOG, 'run_id', 'origin'}
-  environment = manifests.look_up(manifest, 'environment', kind=dict) or {}
+  environment = manifest.get('environment') or {}
   if manifests.atari_if_known(manifest) is None:
     environment = {'repeat_action_probability': 0.25, **environment}
   return {

@@ -24,11 +24,6 @@ class Digests:
     if 'crc32c' in expected:
       self._digests['crc32c'] = google_crc32c.Checksum()
 
-  @property
-  def has_expected(self) -> bool:
-    """Whether at least one of the digests has an expected value."""
-    return not self._expected.keys().isdisjoint(self._digests)
-
   def update(self, data: bytes) -> None:
     """Adds the next bytes of the file."""
     for digest in self._digests.values():

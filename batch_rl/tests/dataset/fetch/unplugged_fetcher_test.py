@@ -45,22 +45,6 @@ def test_sources(unplugged, web, run, run_hash, kind, with_folder):
   assert code == 0 and not err and f'hash {run_hash}' in out
 
 
-def test_raw_files_are_kept(web, run, pong, store, run_hash):
-  flags = (*FLAGS, '--keep_raw')
-  assert run(web.url, *flags)[0] == 0
-  raw = store / unplugged_run.RAW
-  assert raw_files(store) == NAMES
-  for name in NAMES:
-    assert (raw / name).read_bytes() == (pong / name).read_bytes()
-  web.requests.clear()
-  assert run(web.url, *FLAGS)[0] == 0 and not web.gets()
-  for path in store.glob('*.*'):  # The store is lost.
-    path.unlink()
-  code, out, _ = run(web.url, *flags)
-  assert code == 0 and f'hash {run_hash}' in out
-  assert raw_files(store) == NAMES
-
-
 def test_rest_of_a_killed_process_is_removed(web, run, pong, store):
   """It was killed after the import of a file, or while it removed one."""
   assert run(web.url, *FLAGS)[0] == 0

@@ -44,7 +44,7 @@ def test_all_checkpoints_are_the_default(web, run, store):
     (dict(game='Pnog'), 'no Pnog (did you mean Pong?)'),
     (dict(game='Adventure'), '46 games, and no Adventure'),
     (dict(more=['--shards=1']), '--shards does not apply to --layout=unp'),
-    (dict(layout='dopamine', more=['--checkpoints=1']), 'has --shards'),
+    (dict(layout='dopamine', more=['--checkpoints=1']), '--layout=dopamine'),
   ],
 )
 def test_mistakes_are_one_line_before_any_request(
