@@ -41,11 +41,6 @@ def add_import(commands: Any) -> None:
     metavar='source',
   )
   argument_types.add_path(command, 'destination', 'store to create')
-  command.add_argument(
-    '--format',
-    choices=sorted(_WRONG_OPTIONS),
-    help='format of the source; default: recognised by the names of its files',
-  )
   episodes = command.add_argument_group(
     'options for TFDS datasets and RL Unplugged files'
   )
@@ -67,14 +62,13 @@ def add_import(commands: Any) -> None:
 def _import(arguments: argparse.Namespace) -> int:
   """Imports data in another layout or format as a store.
 
-  Shards of the Dopamine format may have other prefixes, and folders of their own. RL
-  Unplugged files (atari_episodes_ordered) are recognised by their names. TFDS datasets
-  must have the features of rlu_atari. The same command resumes an interrupted import.
-  Exit code 0 if everything was imported, 1 if a shard was left out, 2 for a wrong
-  argument.
+  The format is recognised by the names of the files. Shards of the Dopamine format may
+  have other prefixes, and folders of their own. TFDS datasets must have the features of
+  rlu_atari. The same command resumes an interrupted import. Exit code 0 if everything was
+  imported, 1 if a shard was left out, 2 for a wrong argument.
   """
   source = arguments.input_dir
-  input_format = arguments.format or source_formats.recognise(source)
+  input_format = source_formats.recognise(source)
   what = f'{source}, read as {input_format} data'
   argument_types.check_options(arguments, _WRONG_OPTIONS[input_format], what)
   if input_format == source_formats.DOPAMINE:

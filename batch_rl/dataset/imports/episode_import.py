@@ -210,14 +210,15 @@ class EpisodeReader(abc.ABC):
     """
     path, digest = self._paths[part.number], hashlib.sha256()
     stat = files.stat(path)
-    for number, record in enumerate(tfrecords.read(path, digest)):
+    records = tfrecords.read(path, digest)
+    for number, (record, position) in enumerate(records):
       name = f'episode {number} of {path}'
       try:
-        found = examples.parse(record.data)
+        found = examples.parse(record)
         examples.check(found, columns, scalars or {})
       except ValueError as error:
         raise ValueError(f'Invalid dataset: {name}: {error}.') from error
-      yield name, found, record.position
+      yield name, found, position
     self._files[part.number] = {
       part.name: {**stat, 'sha256': digest.hexdigest()}
     }

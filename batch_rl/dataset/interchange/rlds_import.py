@@ -75,7 +75,9 @@ class RldsReader(episode_import.EpisodeReader):
 
   def __init__(self, directory: str, checkpoints: str | None = None):
     self.directory = directory.rstrip('/')
-    info = _read_info(self.directory)
+    path = os.path.join(self.directory, _INFO)
+    if (info := files.read_json(path, _SCHEMA)) is None:
+      raise ValueError(f'{path} does not exist.')
     if info.get('fileFormat') not in (None, 'tfrecord'):
       raise ValueError(
         f'{directory} has files of the format {info["fileFormat"]}; prepare the '
@@ -176,21 +178,6 @@ class RldsReader(episode_import.EpisodeReader):
         f'{part.name} in {self.directory} has {count} episodes, but '
         f'{self._lengths[part.number]} by {_INFO}.'
       )
-
-
-def _read_info(directory: str) -> dict[str, Any]:
-  """Returns the description of a dataset."""
-  if files.is_remote(directory):
-    raise ValueError(f'{directory} is remote; copy it to a local directory.')
-  info = files.read_json(os.path.join(directory, _INFO), _SCHEMA)
-  if info is None:
-    names = files.list_directory(directory)
-    raise ValueError(
-      f'{directory} is not a TFDS directory: it has no {_INFO} (found: '
-      f'{files.format_names(names)}); give the directory of a version, e.g. '
-      'rlu_atari/Pong_run_1/1.3.0.'
-    )
-  return info
 
 
 def _checkpoint_of(split: dict[str, Any]) -> int | None:

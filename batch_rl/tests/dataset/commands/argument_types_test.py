@@ -14,7 +14,7 @@ FETCH = ['fetch', '.', '--game', 'Pong', '--run', '1', '--data_dir', '../new']
 SOURCES = [
   *('compare {} run', 'fingerprint {}', 'verify {} --all'),
   *('inspect {}', 'subset {}', 'export {} ../new-v0 --format minari'),
-  *('import {} ../new --format rlds', 'verify {}', 'convert {} ../new'),
+  *('verify {}', 'convert {} ../new'),
   *('import {} ../new', ' '.join(['fetch', '{}', *FETCH[2:]])),
 ]
 # Commands with `{}` in the place of a path that is written.
@@ -102,7 +102,7 @@ def test_wrong_destinations(is_refused, command, path, named):
 
 HUGE = '9' * 30
 MINARI = f'export {RUN} ../new-v0 --format minari'
-RLDS = f'import {RUN} ../new --format rlds'
+IMPORT = f'import {RUN} ../new'
 FETCH_ALL = ' '.join(FETCH)
 # Commands, and the value or option that the error names.
 MISTAKES = {
@@ -110,8 +110,9 @@ MISTAKES = {
   f'look {RUN}': 'look',
   f'verify {RUN} --fast': '--fast',
   'fetch . --run 1 --game=..': '--game',
-  f'{RLDS} --game=a/b': '--game',
-  f'{RLDS} --game={"x" * 256}': '--game',
+  f'{IMPORT} --game=a/b': '--game',
+  f'{IMPORT} --game={"x" * 256}': '--game',
+  f'{IMPORT} --run=1': '--run does not apply',
   f'inspect {RUN} --video ../x.gif --episode={HUGE}': 'no episode',
   f'inspect {RUN} --video ../x.gif --episode=1.5': '--episode',
   f'inspect {RUN} --episode=1': '--video',

@@ -96,7 +96,6 @@ def test_a_damaged_file_is_named_and_the_others_are_kept(tmp_path, run):
     (['--run=3'], ['run 3', '1-2']),
     (['--run=1', '--checkpoints=1-3'], ['checkpoints 2', '0-1,3']),
     (['--run=1', '--game=Breakout'], ['Pong', 'Breakout']),
-    (['--format=dopamine', '--run=1'], ['--run does not apply']),
   ],
 )
 def test_a_mistake_is_one_line(folder, tmp_path, run, arguments, messages):

@@ -90,18 +90,15 @@ def test_passwords_and_tokens_are_not_written(root, server, run, data_dir):
   assert_complete(root, data_dir)
 
 
-@pytest.mark.parametrize(
-  'protocol, package, remedy',
-  [('gs', 'gcsfs', "'batch_rl[fetch]'")],
-)
-def test_missing_package_is_named(run, monkeypatch, protocol, package, remedy):
+@pytest.mark.parametrize('protocol, package', [('gs', 'gcsfs'), ('s3', 's3fs')])
+def test_missing_package_is_named(run, monkeypatch, protocol, package):
   monkeypatch.setitem(sys.modules, package, None)
   # fsspec keeps what an earlier test imported.
   registry = importlib.import_module('fsspec.registry')
   monkeypatch.delitem(registry._registry, protocol, raising=False)
   code, _, err = run(f'{protocol}://bucket/dqn')
   assert code == 2 and is_one_line(err)
-  assert f'not installed: pip install {remedy}.' in err
+  assert 'not installed' in err and f'nstall {package}' in err
 
 
 def test_web_page_instead_of_a_file_is_not_found(server):

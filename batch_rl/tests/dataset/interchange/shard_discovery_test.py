@@ -148,6 +148,5 @@ def test_a_damaged_file_is_an_error(original, tmp_path, run):
 )
 def test_a_mistake_is_one_line(tmp_path, run, source, message):
   path = source if '://' in source else tmp_path / source
-  # Without --format, a server would be asked for dataset_info.json.
-  code, out, err = run('import', path, tmp_path / 'run', '--format=dopamine')
+  code, out, err = run('import', path, tmp_path / 'run')
   assert code == 2 and not out and is_one_line(err) and message in err
