@@ -11,6 +11,7 @@ python -m batch_rl.dataset import rlu_atari/Pong_run_1/1.3.0 stores/Pong-1
 python -m batch_rl.dataset compare $DATA_DIR/Pong/1 stores/Pong-1
 python -m batch_rl.dataset fingerprint $DATA_DIR/Pong/1 > Pong-1.json
 python -m batch_rl.dataset export $DATA_DIR/Pong/1 datasets/pong-v0 --format minari
+python -m batch_rl.dataset export stores/Pong-1 $DATA_DIR/Pong/1 --format shards
 """
 
 import sys

@@ -14,18 +14,13 @@ from batch_rl.dataset.commands import argument_types, console, import_export
 from batch_rl.dataset.fetch import (
   fetched_run,
   fetcher,
+  fsspec_remote,
   remotes,
   shard_run,
   unplugged_run,
 )
 from batch_rl.dataset.fetch import plan as plan_lib
 from batch_rl.utils import files, number_ranges
-
-# Options of each layout; the first chooses parts of a run.
-_OPTIONS = {
-  'dopamine': ('shards',),
-  'unplugged': ('checkpoints', 'keep_raw', 'last_step'),
-}
 
 
 def add(commands: Any) -> None:
@@ -41,7 +36,7 @@ def add(commands: Any) -> None:
   )
   command.add_argument(
     '--layout',
-    choices=list(_OPTIONS),
+    choices=['dopamine', 'unplugged'],
     default='dopamine',
     help='layout of the source: dopamine, shards as in the DQN Replay Dataset; '
     'unplugged, episodes of the same runs as in RL Unplugged. default: dopamine',
@@ -63,12 +58,6 @@ def add(commands: Any) -> None:
   unplugged = command.add_argument_group('options for --layout=unplugged')
   unplugged.add_argument(
     '--checkpoints', metavar='N', help='checkpoints, e.g. 0-4,49; default: all'
-  )
-  unplugged.add_argument(
-    '--keep_raw',
-    action='store_true',
-    help="keep the fetched files in the run's folder raw; default: each is removed "
-    'once it is in the store',
   )
   argument_types.add_last_step(unplugged)
   argument_types.add_path(
@@ -96,11 +85,10 @@ def _fetch(arguments: argparse.Namespace) -> int:
   place, 1 if something is missing, 2 for a wrong argument.
   """
   run_numbers = number_ranges.parse(arguments.run, '--run')
-  option = _OPTIONS[arguments.layout][0]
-  for name, options in _OPTIONS.items():
-    if name != arguments.layout:
-      what = f'--layout={arguments.layout}, which has --{option}'
-      argument_types.check_options(arguments, options, what)
+  is_unplugged = arguments.layout == 'unplugged'
+  wrong = ('shards',) if is_unplugged else ('checkpoints', 'last_step')
+  argument_types.check_options(arguments, wrong, f'--layout={arguments.layout}')
+  option = 'checkpoints' if is_unplugged else 'shards'
   text, numbers = getattr(arguments, option), None
   if text is not None:
     numbers = number_ranges.parse(text, f'--{option}')
@@ -115,15 +103,11 @@ def _fetch(arguments: argparse.Namespace) -> int:
     raise ValueError(f'--game={" ".join(arguments.game)} repeats a game.')
   make_run: Callable[[str, str, int, str], fetched_run.FetchedRun]
   make_run = shard_run.ShardRun
-  is_unplugged = arguments.layout == 'unplugged'
   if is_unplugged:
-    unplugged_run.check(arguments.game, run_numbers, numbers or ())
     make_run = functools.partial(
-      unplugged_run.UnpluggedRun,
-      last_step=arguments.last_step,
-      keep_raw=arguments.keep_raw,
+      unplugged_run.UnpluggedRun, last_step=arguments.last_step
     )
-  remote = remotes.connect(arguments.source, arguments.timeout)
+  remote = connect(arguments.source, arguments.timeout)
   try:
     runs = plan_lib.make_plan(
       remote,
@@ -140,18 +124,25 @@ def _fetch(arguments: argparse.Namespace) -> int:
       message = f'{remote.name} cannot be reached: {message}.'
     print(f'error: {message}', file=sys.stderr)
     return 1
-  missing = [line for run in runs for line in run.missing]
   needed = fetched_run.bytes_to_fetch(fetched_run.waiting(runs))
-  document = {
+  document: dict[str, Any] = {
     'source': remote.name,
     'data_dir': data_dir,
-    'runs': [_describe(run, arguments.dry_run) for run in runs],
+    'runs': [
+      {
+        'game': run.game,
+        'run': run.number,
+        'directory': run.directory,
+        'shards': run.suffixes,
+        'files': [dataclasses.asdict(file) for file in run.files],
+      }
+      for run in runs
+    ],
     'bytes_to_fetch': needed,
   }
   purpose = f'{console.size(needed)} to fetch'
-  need = {'raw_files': 0}
   if is_unplugged:
-    need = unplugged_run.disk_need(runs, arguments.jobs, arguments.keep_raw)
+    need = unplugged_run.disk_need(runs, arguments.jobs)
     document['disk'] = need
     purpose += (
       f'; disk space: about {console.size(need["store_bytes"])} for the store '
@@ -161,14 +152,20 @@ def _fetch(arguments: argparse.Namespace) -> int:
     )
     needed = need['raw_bytes'] + need['store_bytes']
   if arguments.dry_run:
-    lines = _tabulate(runs)
+    missing = [line for run in runs for line in run.missing]
+    lines = [
+      f'{run.title}: {run.unit}s {number_ranges.brief(run.suffixes)}, '
+      f'{len(run.files)} files, '
+      f'{console.size(fetched_run.bytes_to_fetch(run.files))} to fetch'
+      for run in runs
+    ]
     lines += [f'missing: {line}' for line in missing]
     lines.append(f'{purpose} (to {data_dir})')
     document |= {'ok': not missing, 'missing': missing}
     console.show(arguments, document, lines)
     return int(bool(missing))
   plan_lib.check_disk_space(needed, purpose, data_dir)
-  if need['raw_files'] and not arguments.json:
+  if is_unplugged and needed and not arguments.json:
     print(purpose, flush=True)
   log = (lambda line: None) if arguments.json else _log
   result = fetcher.Fetcher(
@@ -179,34 +176,26 @@ def _fetch(arguments: argparse.Namespace) -> int:
   return int(bool(result.wrong))
 
 
+def connect(url: str, timeout: float) -> remotes.Remote:
+  """Returns the remote at a URL or a local path.
+
+  Args:
+    url: Root of a dataset.
+    timeout: Seconds without data before an HTTP request fails.
+
+  Raises:
+    ValueError: If the kind of URL is unknown, or needs a missing package.
+  """
+  if url.startswith(('http://', 'https://')):
+    from batch_rl.dataset.fetch import http_remote  # slow to import
+
+    return http_remote.HttpRemote(url, timeout)
+  return fsspec_remote.FsspecRemote(url)
+
+
 def _log(line: str) -> None:
   tqdm.tqdm.write(line)  # above the progress bar
   sys.stdout.flush()
-
-
-def _describe(run: fetched_run.FetchedRun, with_files: bool) -> dict[str, Any]:
-  document: dict[str, Any] = {
-    'game': run.game,
-    'run': run.number,
-    'directory': run.directory,
-    'shards': run.suffixes,
-  }
-  if with_files:
-    document['files'] = [dataclasses.asdict(file) for file in run.files]
-  return document
-
-
-def _tabulate(runs: Sequence[fetched_run.FetchedRun]) -> list[str]:
-  lines = [['run', runs[0].unit, 'files', 'size', 'to fetch']]
-  for run in runs:
-    for suffix in run.suffixes:
-      part = [file for file in run.files if file.suffix == suffix]
-      sizes = [file.size for file in part if file.size is not None]
-      size = sum(sizes) if len(sizes) == len(part) else None
-      needed = fetched_run.bytes_to_fetch(part)
-      amounts = [str(len(part)), console.size(size), console.size(needed)]
-      lines.append([run.title, str(suffix), *amounts])
-  return console.table(lines)
 
 
 def _summarize(

@@ -1,34 +1,29 @@
 """The commands `import` and `export`."""
 
 import argparse
-import os
+from collections.abc import Sequence
 from typing import Any
 
 from batch_rl.dataset.commands import argument_types, console
-from batch_rl.dataset.imports import log_import, store_import
+from batch_rl.dataset.imports import episode_import, store_import
 from batch_rl.dataset.interchange import (
   dopamine_import,
+  episode_export,
   minari_export,
   rlds_export,
   rlds_import,
   shard_discovery,
+  shards_export,
   source_formats,
 )
 from batch_rl.dataset.sampling import subsets
-from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import store_directory
 from batch_rl.dataset.unplugged import reader
-from batch_rl.utils import number_ranges
+from batch_rl.utils import number_ranges, staging_directory
 
 # Options that a format does not have.
 _WRONG_OPTIONS = {
-  source_formats.DOPAMINE: (
-    'shard_rows',
-    'game',
-    'run',
-    'checkpoints',
-    'last_step',
-  ),
+  source_formats.DOPAMINE: ('game', 'run', 'checkpoints', 'last_step'),
   source_formats.RLDS: ('run',),
   source_formats.UNPLUGGED: (),
 }
@@ -42,34 +37,12 @@ def add_import(commands: Any) -> None:
     'input_dir',
     'folder with shards; folder with files of RL Unplugged, e.g. '
     '.../atari_episodes_ordered/Pong; or the version directory of a TFDS dataset, '
-    'local or remote, e.g. .../rlu_atari/Pong_run_1/1.3.0',
+    'e.g. .../rlu_atari/Pong_run_1/1.3.0',
     metavar='source',
   )
-  argument_types.add_path(
-    command,
-    'destination',
-    'store to create; with --shards, run directory, <root>/<Game>/<run>',
-  )
-  command.add_argument(
-    '--format',
-    choices=sorted(_WRONG_OPTIONS),
-    help='format of the source; default: recognised by the names of its files',
-  )
-  command.add_argument(
-    '--shards',
-    action='store_true',
-    help='write shards, not a store; files of shards are linked where possible',
-  )
+  argument_types.add_path(command, 'destination', 'store to create')
   episodes = command.add_argument_group(
     'options for TFDS datasets and RL Unplugged files'
-  )
-  argument_types.add_number(
-    episodes,
-    '--shard_rows',
-    100,
-    shard_reader.MAX_ROWS,
-    'rows of a shard, with --shards for RL Unplugged files; default: as in the '
-    'exported run, or at most 1000000',
   )
   episodes.add_argument(
     '--game',
@@ -89,67 +62,54 @@ def add_import(commands: Any) -> None:
 def _import(arguments: argparse.Namespace) -> int:
   """Imports data in another layout or format as a store.
 
-  Shards of the Dopamine format may have other prefixes, and folders of their own. RL
-  Unplugged files (atari_episodes_ordered) are recognised by their names. TFDS datasets
-  must have the features of rlu_atari. The same command resumes an interrupted import.
-  Exit code 0 if everything was imported, 1 if a shard was left out, 2 for a wrong
-  argument.
+  The format is recognised by the names of the files. Shards of the Dopamine format may
+  have other prefixes, and folders of their own. TFDS datasets must have the features of
+  rlu_atari. The same command resumes an interrupted import. Exit code 0 if everything was
+  imported, 1 if a shard was left out, 2 for a wrong argument.
   """
   source = arguments.input_dir
-  input_format = arguments.format or source_formats.recognise(source)
+  input_format = source_formats.recognise(source)
   what = f'{source}, read as {input_format} data'
   argument_types.check_options(arguments, _WRONG_OPTIONS[input_format], what)
   if input_format == source_formats.DOPAMINE:
     return _import_dopamine(arguments)
-  return _import_episodes(arguments, input_format)
-
-
-def _import_episodes(arguments: argparse.Namespace, input_format: str) -> int:
-  argument_types.check_outside(arguments.destination, arguments.input_dir)
-  directory, game = arguments.destination, arguments.game
-  last_step = arguments.last_step or 'auto'
-  missing: list[int] = []
-  source: rlds_import.RldsReader | reader.UnpluggedReader
+  argument_types.check_outside(arguments.destination, source)
   if input_format == source_formats.RLDS:
-    source = rlds_import.RldsReader(arguments.input_dir, arguments.checkpoints)
-  else:
-    source = reader.UnpluggedReader(
-      arguments.input_dir, game, arguments.run, arguments.checkpoints
+    return _import_episodes(
+      arguments, rlds_import.RldsReader(source, arguments.checkpoints)
     )
-    missing = source.missing
-  by_parts = input_format == source_formats.UNPLUGGED and not arguments.shards
-  if by_parts and arguments.shard_rows:
-    raise ValueError(
-      '--shard_rows needs --shards: a store has one shard for each file.'
-    )
+  unplugged = reader.UnpluggedReader(
+    source, arguments.game, arguments.run, arguments.checkpoints
+  )
+  return _import_episodes(arguments, unplugged, unplugged.missing)
+
+
+def _import_episodes(
+  arguments: argparse.Namespace,
+  source: episode_import.EpisodeReader,
+  missing: Sequence[int] = (),
+) -> int:
+  """Imports a dataset of episodes, which may lack some files."""
+  directory = arguments.destination
   with console.Progress() as progress:
-    if by_parts:
-      summary = store_import.import_parts(
-        source, directory, game, last_step, progress
-      )
-    else:
-      summary = log_import.import_run(
-        source,
-        directory,
-        arguments.shards,
-        arguments.shard_rows,
-        game,
-        last_step,
-        progress,
-      )
+    summary = store_import.import_parts(
+      source,
+      directory,
+      arguments.game,
+      arguments.last_step or 'auto',
+      progress,
+    )
   if left_out := summary.get('left_out'):
     lines = [f'left out: {reason}' for reason in left_out.values()]
     lines.append(
       f'{directory} cannot be used yet: replace these files and run the same import '
       'again, or choose others with --checkpoints'
     )
-    console.show(arguments, {'left_out': left_out}, lines)
+    console.show(arguments, summary, lines)
     return 1
-  if by_parts:
-    # An earlier import may have had other files.
-    imported = store_directory.list_shards(directory)
-    missing = sorted(set(missing) - set(imported))
-  summary = {**summary, 'missing': missing}
+  # An earlier import may have had other files.
+  imported = store_directory.list_shards(directory)
+  summary['missing'] = sorted(set(missing) - set(imported))
   console.show(arguments, summary, describe(summary))
   return 0
 
@@ -157,31 +117,25 @@ def _import_episodes(arguments: argparse.Namespace, input_format: str) -> int:
 def _import_dopamine(arguments: argparse.Namespace) -> int:
   shards = shard_discovery.discover(arguments.input_dir)
   argument_types.check_outside(arguments.destination, arguments.input_dir)
-  directory, table = arguments.destination, shards.table()
+  directory, first = arguments.destination, min(shards.contents)
   if not arguments.json:
-    lines = console.table(table, left=(1, 2))
+    lines = [
+      f'shards {number_ranges.brief([*shards.contents])}, e.g. '
+      f'{shards.path(first, "observation")}'
+    ]
     lines += [f'ignored: {name}' for name in shards.ignored]
     lines += [f'missing: {line}' for line in shards.left_out]
     print('\n'.join(lines), flush=True)
   with console.Progress() as progress:
-    if arguments.shards:
-      total = len(shards.contents) * len(shard_files.FILES)
-      notes = dopamine_import.import_shards(
-        shards,
-        os.path.join(directory, shard_files.REPLAY_LOGS),
-        progress.begin('files', total),
-      )
-    else:
-      notes = dopamine_import.import_store(
-        shards, directory, progress.begin('rows')
-      )
+    notes = dopamine_import.import_store(
+      shards, directory, progress.begin('rows')
+    )
   document = {
     'source': shards.input_dir,
     'destination': directory,
     'shards': sorted(shards.contents),
     'ignored': shards.ignored,
     'left_out': shards.left_out,
-    'taken': table[1:],
     'notes': notes,
   }
   lines = [f'note: {line}' for line in notes]
@@ -197,17 +151,11 @@ def add_export(commands: Any) -> None:
   argument_types.add_path(command, 'destination', 'directory to create')
   command.add_argument(
     '--format',
-    choices=['rlds', 'minari'],
+    choices=['shards', 'rlds', 'minari'],
     required=True,
-    help='rlds: a TFDS dataset like rlu_atari; minari: an HDF5 dataset of Minari '
-    'with uncompressed frames (7 kB each)',
-  )
-  argument_types.add_number(
-    command,
-    '--stack',
-    1,
-    1000,
-    'number of stacked frames in an observation, for minari; default: single frames',
+    help='shards: files in the layout of the DQN Replay Dataset, below '
+    '<destination>/replay_logs; rlds: a TFDS dataset like rlu_atari; minari: an HDF5 '
+    'dataset of Minari with uncompressed frames (7 kB each)',
   )
   command.add_argument(
     '--subset',
@@ -218,26 +166,23 @@ def add_export(commands: Any) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-  """Exports a run as a dataset of another library.
+  """Exports a run as shards, or as a dataset of another library.
 
   The destination appears only when it is complete.
   """
   destination, subset = arguments.destination, arguments.subset
   if subset is not None:
     subsets.parse(subset)  # before the run is read
-  if arguments.format != 'minari' and arguments.stack is not None:
-    raise ValueError(
-      '--stack needs --format minari; rlu_atari has single frames.'
-    )
   run = console.one_run(arguments)
   argument_types.check_outside(destination, run.data_dir)
+  staging_directory.check_new(destination)
+  opener: episode_export.OpenWriter = shards_export.open_writer
+  if arguments.format == 'rlds':
+    opener = rlds_export.opener()
+  elif arguments.format == 'minari':
+    opener = minari_export.opener(destination)
   with console.Progress() as progress:
-    if arguments.format == 'minari':
-      summary = minari_export.export(
-        run, destination, arguments.stack, subset, progress
-      )
-    else:
-      summary = rlds_export.export(run, destination, subset, progress)
+    summary = episode_export.export(run, destination, opener, subset, progress)
   console.show(arguments, summary, describe(summary))
   return 0
 

@@ -1,6 +1,7 @@
 """A run to fetch: its files at a remote, and their place on the disk."""
 
 import abc
+import contextlib
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -74,8 +75,8 @@ class FetchedRun(abc.ABC):
   # --- names at the remote ---
 
   @abc.abstractmethod
-  def names(self, number: int) -> tuple[list[str], list[str]]:
-    """Returns the names of the required and of the optional files of a number."""
+  def names(self, number: int) -> list[str]:
+    """Returns the names of the files of a shard or checkpoint."""
 
   @abc.abstractmethod
   def number_of(self, name: str) -> int | None:
@@ -104,35 +105,11 @@ class FetchedRun(abc.ABC):
     """Returns the path at which a file is fetched."""
 
   @abc.abstractmethod
-  def open(self) -> None:
-    """Prepares the directory and locks it.
+  def open(self, stack: contextlib.ExitStack) -> None:
+    """Prepares the directory, and locks it until `stack` is closed.
 
     Raises:
       ValueError: If the directory cannot be used.
-    """
-
-  @abc.abstractmethod
-  def close(self) -> None:
-    """Releases the lock."""
-
-  @abc.abstractmethod
-  def is_done(self, name: str) -> bool:
-    """Returns whether a file is in place and verified."""
-
-  @abc.abstractmethod
-  def take(
-    self,
-    file: FilePlan,
-    partial: partial_file.PartialFile,
-    advance: Callable[[int], None],
-  ) -> bool:
-    """Accepts a complete file that another program has put on the disk.
-
-    Returns:
-      Whether there was one.
-
-    Raises:
-      ValueError: If the file is damaged.
     """
 
   @abc.abstractmethod
@@ -143,7 +120,9 @@ class FetchedRun(abc.ABC):
     hashes: Mapping[str, str],
     advance: Callable[[int], None],
   ) -> None:
-    """Verifies a fetched file and puts it in place.
+    """Verifies a fetched file, and puts it in place.
+
+    A file that is there is verified if it has not been yet.
 
     Args:
       file: Plan of the file.

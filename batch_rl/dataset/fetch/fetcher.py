@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tqdm.auto as tqdm
@@ -64,7 +64,6 @@ class Fetcher:
     self._lock = threading.Lock()  # guards the fields below
     self._result = Result()
     self._failures: dict[str, list[str]] = collections.defaultdict(list)
-    self._waiting: collections.Counter[tuple[str, int]] = collections.Counter()
     self._bar: Any = None
 
   def fetch(self, runs: Sequence[fetched_run.FetchedRun]) -> Result:
@@ -83,15 +82,13 @@ class Fetcher:
     with contextlib.ExitStack() as stack:
       tasks = []
       for run in runs:
-        run.open()
-        stack.callback(run.close)
-        for file in run.files:
-          if file.there and run.is_done(file.name):
-            result.there += 1
-          else:
-            tasks.append((run, file))
-            self._waiting[run.title, file.suffix] += 1
-      tasks.sort(key=lambda task: not task[1].begun)
+        run.open(stack)
+        tasks += [
+          (run, [file for file in run.files if file.suffix == number])
+          for number in run.suffixes
+        ]
+      # Those that were begun come first.
+      tasks.sort(key=lambda task: not any(file.begun for file in task[1]))
       absent = fetched_run.waiting(runs)
       self._bar = stack.enter_context(
         tqdm.tqdm(
@@ -122,21 +119,33 @@ class Fetcher:
     return result
 
   def _fetch(
-    self, task: tuple[fetched_run.FetchedRun, fetched_run.FilePlan]
+    self, task: tuple[fetched_run.FetchedRun, list[fetched_run.FilePlan]]
   ) -> None:
-    """Fetches a file; records damage and failed requests in `_failures`."""
-    run, file = task
+    """Fetches the files of a shard or checkpoint."""
+    run, planned = task
+    complete = all([self._fetch_file(run, file) for file in planned])
+    if complete and not all(file.there for file in planned):
+      self._log(f'{run.title}: {run.unit} {planned[0].suffix} is complete')
+
+  def _fetch_file(
+    self, run: fetched_run.FetchedRun, file: fetched_run.FilePlan
+  ) -> bool:
+    """Fetches a file; records damage and failed requests in `_failures`.
+
+    Returns:
+      Whether the file is in place.
+    """
     path = run.partial(file.name)
     partial = partial_file.PartialFile(path, self._count)
     try:
       try:
         self._obtain(run, file, partial)
-      except episode_import.LastStepError:  # the file is intact
-        raise
-      except ValueError:  # a damaged file is fetched again once
-        partial.discard()
+      except ValueError as error:
+        if isinstance(error, episode_import.LastStepError):
+          raise
+        partial.discard()  # A damaged file is fetched again once.
         self._obtain(run, file, partial)
-    except episode_import.LastStepError:
+    except episode_import.LastStepError:  # The file is intact.
       raise
     except (remotes.RemoteError, ValueError) as error:
       reason = str(error).replace(path, file.name)
@@ -146,7 +155,7 @@ class Fetcher:
         partial.discard()
       with self._lock:
         self._failures[reason].append(f'{run.title} {file.name}')
-      return
+      return False
     except OSError as error:
       raise OSError(
         f'{run.directory} cannot be written: {files.reason(error)}; fetched data '
@@ -157,12 +166,7 @@ class Fetcher:
         self._result.there += 1
       else:
         self._result.fetched += 1
-      self._waiting[run.title, file.suffix] -= 1
-      if not self._waiting[run.title, file.suffix]:
-        self._log(f'{run.title}: {run.unit} {file.suffix} is complete')
-      self._bar.set_postfix_str(
-        f'{self._waiting.total()} files to go', refresh=False
-      )
+    return True
 
   def _obtain(
     self,
@@ -171,16 +175,17 @@ class Fetcher:
     partial: partial_file.PartialFile,
   ) -> None:
     """Fetches and accepts a file; raises ValueError if it is damaged."""
-    if run.take(file, partial, self._check_stopped):
-      return
-    with self._connections:
-      stat = remotes.with_retries(
-        lambda: partial.download(self._remote, file.path, self._stopped),
-        self._retries,
-        self._stopped.wait,
-        partial.size,
-      )
-    run.accept(file, partial, stat.hashes, self._check_stopped)
+    hashes: Mapping[str, str] = {}
+    if not file.there:
+      with self._connections:
+        stat = remotes.with_retries(
+          lambda: partial.download(self._remote, file.path, self._stopped),
+          self._retries,
+          self._stopped.wait,
+          partial.size,
+        )
+      hashes = stat.hashes
+    run.accept(file, partial, hashes, self._check_stopped)
 
   def _check_stopped(self, count: int) -> None:
     if self._stopped.is_set():

@@ -16,11 +16,6 @@ _VERSION_KEYS = (
   'last_modified',
   'created',
 )
-_PACKAGES = {
-  'gs': "'batch_rl[fetch]'",
-  'gcs': "'batch_rl[fetch]'",
-  's3': 's3fs',
-}
 _REFUSALS = ('forbidden', 'access denied', 'anonymous caller', 'credential')
 
 
@@ -45,10 +40,8 @@ class FsspecRemote(remotes.Remote):
     try:
       self._fs, self._root = fsspec.core.url_to_fs(url)
     except ImportError as error:
-      package = _PACKAGES.get(protocol)
-      remedy = f'pip install {package}' if package else f'{error}'
       raise ValueError(
-        f'{protocol}:// needs a package that is not installed: {remedy}.'
+        f'{protocol}:// needs a package that is not installed: {error}.'
       ) from None
     except ValueError as error:
       raise ValueError(f'{url} cannot be fetched from: {error}.') from None
@@ -61,7 +54,7 @@ class FsspecRemote(remotes.Remote):
   def _path(self, path: str) -> str:
     return f'{self._root.rstrip("/")}/{path}'.rstrip('/')
 
-  def list(self, folder: str) -> dict[str, int | None] | None:
+  def list(self, folder: str) -> dict[str, int | None]:
     """Lists a folder; see `Remote.list`."""
     try:
       with _translated_errors():
@@ -69,7 +62,7 @@ class FsspecRemote(remotes.Remote):
     except remotes.NotFound:
       raise
     except remotes.PermanentError:
-      return None  # files may be readable without permission to list
+      return {}  # files may be readable without permission to list
     return {
       entry['name'].rstrip('/').rpartition('/')[2]: entry.get('size')
       for entry in entries

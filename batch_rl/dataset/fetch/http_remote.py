@@ -1,11 +1,10 @@
-"""Web servers.
+"""Web servers, which have no listings.
 
 Uses `requests`. fsspec's HTTP file system needs aiohttp, restarts a file after a
 dropped connection, and cannot make a range request conditional on the file's version.
 """
 
 import contextlib
-import html.parser
 import threading
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -18,8 +17,6 @@ from batch_rl.dataset.fetch import remotes
 _CONNECT_SECONDS = 10
 # Status codes worth a retry: timeouts, too many requests, server errors.
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
-# Status codes with which some servers reject HEAD, but not GET.
-_NO_HEAD = (400, 403, 405, 501)
 
 
 class HttpRemote(remotes.Remote):
@@ -44,33 +41,9 @@ class HttpRemote(remotes.Remote):
     self.name = remotes.without_secrets(url)
     self._sessions = threading.local()
 
-  def list(self, folder: str) -> dict[str, int | None] | None:
-    """Lists the links of a folder's page, without sizes; see `Remote.list`."""
-    # HTTP cannot list a folder, but many servers answer with a page of links.
-    try:
-      response = self._request('GET', f'{folder}/')
-    except remotes.PermanentError:
-      return None  # files may be readable without permission to list
-    with response:
-      if 'html' not in response.headers.get('Content-Type', ''):
-        return None
-      try:
-        page = remotes.join(self._chunks(response)).decode(errors='replace')
-      except remotes.PermanentError:
-        return None
-    links = _Links()
-    links.feed(page)
-    return dict.fromkeys(links.names) or None
-
   def stat(self, path: str) -> remotes.RemoteStat:
     """Requests the headers of a file; see `Remote.stat`."""
-    try:
-      response = self._request('HEAD', path)
-    except remotes.PermanentError as error:
-      if error.code not in _NO_HEAD:
-        raise
-      response = self._request('GET', path, {'Range': 'bytes=0-0'})
-    with response:
+    with self._request('HEAD', path) as response:
       # Some servers answer every path with a web page.
       if 'html' in response.headers.get('Content-Type', ''):
         raise remotes.NotFound('the server sent a web page instead')
@@ -138,8 +111,8 @@ class HttpRemote(remotes.Remote):
     if code in _TRANSIENT:
       raise remotes.TransientError(reason, _retry_after(response))
     if code in (404, 410):
-      raise remotes.NotFound(reason, code)
-    raise remotes.PermanentError(reason, code)
+      raise remotes.NotFound(reason)
+    raise remotes.PermanentError(reason)
 
   def _chunks(self, response: requests.Response) -> Iterator[bytes]:
     try:
@@ -183,18 +156,3 @@ def _retry_after(response: requests.Response) -> float | None:
   with contextlib.suppress(urllib3.exceptions.InvalidHeader):
     return urllib3.Retry().get_retry_after(response.raw)
   return None
-
-
-class _Links(html.parser.HTMLParser):
-  """Collects the file and folder names that a page links to."""
-
-  def __init__(self) -> None:
-    super().__init__()
-    self.names: list[str] = []
-
-  def handle_starttag(self, tag, attrs):
-    href = dict(attrs).get('href') if tag == 'a' else None
-    path = urllib.parse.unquote(urllib.parse.urlsplit(href or '').path)
-    name = path.rstrip('/').rpartition('/')[2]
-    if name not in ('', '.', '..'):
-      self.names.append(name)

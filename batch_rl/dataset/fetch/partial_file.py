@@ -1,7 +1,7 @@
 """A partly fetched file and a note of its version, to resume from."""
 
-import contextlib
 import os
+import pathlib
 import threading
 from collections.abc import Callable
 
@@ -32,13 +32,7 @@ class PartialFile:
 
   def size(self) -> int:
     """Returns the size in bytes; 0 if there is no file."""
-    with contextlib.suppress(FileNotFoundError):
-      return os.path.getsize(self._path)
-    return 0
-
-  def is_noted(self) -> bool:
-    """Returns whether a note says which version of the remote file this is."""
-    return self._known() is not None
+    return os.path.getsize(self._path) if os.path.exists(self._path) else 0
 
   def download(
     self, remote: remotes.Remote, remote_path: str, stopped: threading.Event
@@ -73,7 +67,7 @@ class PartialFile:
     self._count(start - size, 0)
     if start == 0:
       # A new file: the old one may be a hard link to a user's file (`import`).
-      self._unlink(self._path)
+      pathlib.Path(self._path).unlink(missing_ok=True)
       # The note is written first, so that it never describes an older version.
       files.write_json(
         self._note, {'bytes': stat.size, 'version': stat.version}
@@ -113,13 +107,9 @@ class PartialFile:
 
   def remove(self) -> None:
     """Removes the file and its note."""
-    self._unlink(self._path)
+    pathlib.Path(self._path).unlink(missing_ok=True)
     self.remove_note()
 
   def remove_note(self) -> None:
     """Removes the note, e.g. of a complete file."""
-    self._unlink(self._note)
-
-  def _unlink(self, path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-      os.remove(path)
+    pathlib.Path(self._note).unlink(missing_ok=True)

@@ -1,11 +1,12 @@
 """Plan of a fetch: the remote's files of each run are compared with the local ones."""
 
-import contextlib
+import dataclasses
 import difflib
+import functools
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import psutil
@@ -51,16 +52,16 @@ def make_plan(
     run = make_run(remote.name, game, number, directory)
     runs.append(run)
     try:
-      _RunLookUp(remote, run, shards, jobs).plan()
+      _plan_run(remote, run, shards, jobs)
     except remotes.PermanentError as error:
-      if isinstance(error, remotes.NotFound):
-        _check_folders(remote, run.folder)
       reasons.add(str(error))
       run.missing = [f'{run.title} is not available: {error}']
   if any(run.files for run in runs):
     return runs
   if reasons:
     titles = ', '.join(run.title for run in runs)
+    if shards:
+      titles += f', {runs[0].unit}s {number_ranges.brief(shards)}'
     raise remotes.PermanentError(
       f'{remote.name} has no {titles}, or refuses access: '
       f'{", ".join(sorted(reasons))}{near_names(games, roms.games())}. The source '
@@ -71,180 +72,151 @@ def make_plan(
   raise ValueError(f'{remote.name}: {"; ".join(lines)}.')
 
 
-def _check_folders(remote: remotes.Remote, folder: str) -> None:
-  """Raises a ValueError that names the first folder of a path that does not exist."""
-  parent = ''
-  for name in folder.split('/'):
-    listed: Iterable[str] | None = None
-    with contextlib.suppress(remotes.RemoteError):
-      listed = remote.list(parent)
-    if listed and name not in listed:
-      names = sorted(listed, key=number_ranges.natural_key)[:20]
-      raise ValueError(
-        f'{remote.name} has no {f"{parent}/{name}".lstrip("/")}; it has '
-        f'{", ".join(names)}. Give the folder above the games, and its --layout.'
-      )
-    parent = f'{parent}/{name}'.lstrip('/')
+@dataclasses.dataclass
+class _Found:
+  """The files of a shard or checkpoint at the remote.
 
-
-class _RunLookUp:
-  """Finds the files of a run at the remote.
-
-  Args:
-    remote: Remote root of the dataset.
-    run: Run to find.
-    numbers: Numbers of shards or checkpoints; None for all.
-    jobs: Number of parallel requests.
+  Attributes:
+    number: Number of the shard or checkpoint.
+    files: Files that the remote has.
+    lacking: Names of the others.
+    error: Error of the last request for one of these.
   """
 
-  def __init__(
-    self,
-    remote: remotes.Remote,
-    run: fetched_run.FetchedRun,
-    numbers: Sequence[int] | None,
-    jobs: int,
-  ):
-    self._remote, self._run = remote, run
-    self._numbers, self._jobs = numbers, jobs
-    self._errors: dict[str, remotes.PermanentError] = {}
+  number: int
+  files: list[fetched_run.FilePlan] = dataclasses.field(default_factory=list)
+  lacking: list[str] = dataclasses.field(default_factory=list)
+  error: remotes.PermanentError | None = None
 
-  def plan(self) -> None:
-    """Sets the run's files, compared with those in its directory.
+  @property
+  def is_refused(self) -> bool:
+    """Whether a file may exist that the remote refuses."""
+    return not isinstance(self.error, remotes.NotFound | None)
 
-    Raises:
-      PermanentError: If no file was found.
-      TransientError: If the remote cannot be reached.
-      ValueError: If a local file differs from the remote one.
-    """
-    run = self._run
-    listing = self._request(lambda: self._remote.list(run.folder)) or {}
-    sizes = {name: listing[name] for name in listing if self._number(name) >= 0}
-    if not sizes or manifests.FILE_NAME in listing:
-      run.manifest = self._read_manifest()
-    recorded = incoming_shards.manifest_files(run.manifest)
-    sizes = sizes or dict.fromkeys(recorded) or self._probe()
-    if not sizes:
-      raise list(self._errors.values() or [remotes.NotFound('not found')])[-1]
 
-    def plan_file(name: str) -> fetched_run.FilePlan:
-      size = sizes[name]
-      if size is None:
-        size = manifests.look_up(recorded, name, 'bytes', kind=int)
-      if size is None and (stat := self._stat(name)):
-        size = stat.size
-      partial = run.partial(name)
-      return fetched_run.FilePlan(
-        name,
-        self._number(name),
-        f'{run.folder}/{name}',
-        size,
-        run.has(name, size),
-        os.path.getsize(partial) if os.path.exists(partial) else 0,
+def _plan_run(
+  remote: remotes.Remote,
+  run: fetched_run.FetchedRun,
+  numbers: Sequence[int] | None,
+  jobs: int,
+) -> None:
+  """Sets a run's files, compared with those in its directory, and what is missing.
+
+  Raises:
+    PermanentError: If no file was found.
+    TransientError: If the remote cannot be reached.
+    ValueError: If a local file differs from the remote one.
+  """
+  sizes = _known_sizes(remote, run)
+  listed = {n for n in map(run.number_of, sizes) if n is not None}
+  wanted = numbers or run.all_numbers(listed)
+  look_up = functools.partial(_look_up, remote, run, sizes)
+  found = [look_up(number) for number in wanted[:2]]
+  # Some remotes refuse everything: two numbers are enough to tell.
+  if sizes or not all(entry.is_refused for entry in found):
+    found += threads.parallel_map(look_up, wanted[2:], jobs)
+  with_files = {entry.number for entry in found if entry.files}
+  if not sizes and not with_files:
+    raise found[-1].error or remotes.NotFound('not found')
+  run.files = [
+    file for entry in found if not entry.lacking for file in entry.files
+  ]
+  expected = numbers or run.all_numbers(listed | with_files)
+  absent, refused = [], []
+  for entry in found:
+    if entry.is_refused:
+      refused.append(entry)
+    elif entry.lacking and entry.files:
+      run.missing.append(
+        f'{run.title}: {run.unit} {entry.number} is incomplete at the source: it '
+        f'lacks {", ".join(entry.lacking)}'
       )
+    elif entry.lacking and entry.number in expected:
+      absent.append(entry.number)
+  if absent:
+    run.missing.append(
+      f'{run.title}: the source has no {run.unit}s {number_ranges.brief(absent)} '
+      f'(found: {number_ranges.brief(sorted(listed | with_files))})'
+    )
+  if refused:
+    brief = number_ranges.brief([entry.number for entry in refused])
+    run.missing.append(
+      f'{run.title}: the source refuses {run.unit}s {brief} ({refused[0].error})'
+    )
 
-    names, run.missing = self._choose(sizes)
-    run.files = threads.parallel_map(plan_file, names, self._jobs)
 
-  def _number(self, name: str) -> int:
-    number = self._run.number_of(name)
-    return -1 if number is None else number
+def _request(function: Callable[[], Any]) -> Any:
+  return remotes.with_retries(function, _RETRIES, time.sleep)
 
-  def _request(self, function: Callable[[], Any]) -> Any:
-    return remotes.with_retries(function, _RETRIES, time.sleep)
 
-  def _stat(self, name: str) -> remotes.RemoteStat | None:
-    """Returns the description of a file; None if missing or refused."""
-    try:
-      return self._request(
-        lambda: self._remote.stat(f'{self._run.folder}/{name}')
-      )
-    except remotes.PermanentError as error:
-      self._errors[name] = error
-      return None
+def _known_sizes(
+  remote: remotes.Remote, run: fetched_run.FetchedRun
+) -> dict[str, int | None]:
+  """Returns the sizes of a run's files by name, from a listing or its manifest.
 
-  def _read_manifest(self) -> dict[str, Any]:
-    """Returns the remote's manifest; empty if there is no valid one."""
-
-    def read() -> bytes:
-      path = f'{self._run.folder}/{manifests.FILE_NAME}'
-      return remotes.join(self._remote.open(path)[2])
-
-    try:
-      manifest = files.parse_json(
-        manifests.FILE_NAME, self._request(read), manifests.FILE_SCHEMA
-      )
-      return manifests.check_hash(manifests.FILE_NAME, manifest)
-    except remotes.PermanentError:
-      return {}
-    except ValueError as error:
-      logging.warning(
-        '%s: files are not compared with the manifest: %s',
-        self._run.title,
-        error,
-      )
-      return {}
-
-  def _probe(self) -> dict[str, int | None]:
-    """Returns sizes by name, from requests for the layout's file names."""
-    sizes: dict[str, int | None] = {}
-
-    def probe(number: int) -> bool:
-      required, optional = self._run.names(number)
-      for name in required + optional:
-        stat = self._stat(name)
-        if stat is not None:
-          sizes[name] = stat.size
-        elif name == required[0]:
-          return False
-      return True
-
-    numbers = self._numbers or self._run.all_numbers(())
-    # Some remotes refuse everything: two numbers are enough to tell.
-    if any([probe(number) for number in numbers[:2]]) or not self._refused():
-      threads.parallel_map(probe, numbers[2:], self._jobs)
+  Also sets the run's manifest. Empty if the remote has neither.
+  """
+  listing = _request(lambda: remote.list(run.folder))
+  sizes = {
+    name: size
+    for name, size in listing.items()
+    if run.number_of(name) is not None
+  }
+  if sizes and manifests.FILE_NAME not in listing:
     return sizes
+  run.manifest = _read_manifest(remote, run)
+  records = incoming_shards.manifest_files(run.manifest)
+  return sizes or {name: entry.get('bytes') for name, entry in records.items()}
 
-  def _refused(self) -> dict[int, remotes.PermanentError]:
-    """Returns an error by number for files that exist, or may exist."""
-    return {
-      self._number(name): error
-      for name, error in self._errors.items()
-      if not isinstance(error, remotes.NotFound)
-    }
 
-  def _choose(
-    self, sizes: dict[str, int | None]
-  ) -> tuple[list[str], list[str]]:
-    """Returns the files of complete shards, and a line for each problem."""
-    found = sorted({self._number(name) for name in sizes})
-    wanted = self._numbers or self._run.all_numbers(found)
-    unit, refused = self._run.unit, self._refused()
-    absent, chosen, missing = [], [], []
-    for number in wanted:
-      required, optional = self._run.names(number)
-      lacking = [name for name in required if name not in sizes]
-      if not lacking:
-        chosen += [name for name in required + optional if name in sizes]
-      elif number in found:
-        missing.append(
-          f'{self._run.title}: {unit} {number} is incomplete at the source: it lacks '
-          f'{", ".join(lacking)}'
-        )
-      elif number not in refused:
-        absent.append(number)
-    if absent:
-      missing.append(
-        f'{self._run.title}: the source has no {unit}s {number_ranges.brief(absent)} '
-        f'(found: {number_ranges.brief(found)})'
-      )
-    if self._numbers:
-      refused = {k: refused[k] for k in refused if k in self._numbers}
-    if refused:
-      missing.append(
-        f'{self._run.title}: the source refuses {unit}s '
-        f'{number_ranges.brief(sorted(refused))} ({next(iter(refused.values()))})'
-      )
-    return chosen, missing
+def _look_up(
+  remote: remotes.Remote,
+  run: fetched_run.FetchedRun,
+  sizes: Mapping[str, int | None],
+  number: int,
+) -> _Found:
+  """Finds the files of a shard or checkpoint; those in `sizes`, unless it is empty."""
+  found = _Found(number)
+  for name in run.names(number):
+    path, partial = f'{run.folder}/{name}', run.partial(name)
+    size = sizes.get(name)
+    try:
+      if sizes and name not in sizes:
+        raise remotes.NotFound('not found')
+      if size is None:
+        size = _request(functools.partial(remote.stat, path)).size
+    except remotes.PermanentError as error:
+      found.lacking.append(name)
+      found.error = error
+      if not sizes and not found.files:
+        break  # Without the first file there is hardly another.
+      continue
+    begun = os.path.getsize(partial) if os.path.exists(partial) else 0
+    there = run.has(name, size)
+    found.files.append(
+      fetched_run.FilePlan(name, number, path, size, there, begun)
+    )
+  return found
+
+
+def _read_manifest(
+  remote: remotes.Remote, run: fetched_run.FetchedRun
+) -> dict[str, Any]:
+  """Returns the remote's manifest; empty if there is no valid one."""
+  path = f'{run.folder}/{manifests.FILE_NAME}'
+  try:
+    content = _request(lambda: remotes.join(remote.open(path)[2]))
+    manifest = files.parse_json(
+      manifests.FILE_NAME, content, manifests.FILE_SCHEMA
+    )
+    return manifests.check_hash(manifests.FILE_NAME, manifest)
+  except remotes.PermanentError:
+    return {}
+  except ValueError as error:
+    logging.warning(
+      '%s: files are not compared with the manifest: %s', run.title, error
+    )
+    return {}
 
 
 def near_names(games: Iterable[str], known: Iterable[str]) -> str:

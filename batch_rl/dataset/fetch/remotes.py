@@ -20,15 +20,7 @@ class RemoteError(Exception):
 
 
 class PermanentError(RemoteError):
-  """A request that will keep failing, e.g. `403 Forbidden`.
-
-  Attributes:
-    code: HTTP status code, if there is one.
-  """
-
-  def __init__(self, reason: str, code: int | None = None):
-    super().__init__(reason)
-    self.code = code
+  """A request that will keep failing, e.g. `403 Forbidden`."""
 
 
 class NotFound(PermanentError):
@@ -79,17 +71,18 @@ class Remote:
 
   name: str
 
-  def list(self, folder: str) -> dict[str, int | None] | None:
+  def list(self, folder: str) -> dict[str, int | None]:
     """Lists a folder.
 
     Returns:
-      Size in bytes, or None, by name; None if the remote has no listings.
+      Size in bytes, or None, by name; empty if the remote has no listings.
 
     Raises:
       NotFound: If the folder does not exist.
       TransientError: If the request failed.
     """
-    raise NotImplementedError
+    del folder
+    return {}
 
   def stat(self, path: str) -> RemoteStat:
     """Returns the description of a file; raises the errors of `open`."""
@@ -117,27 +110,8 @@ class Remote:
     raise NotImplementedError
 
 
-def connect(url: str, timeout: float) -> Remote:
-  """Returns the remote at a URL or a local path.
-
-  Args:
-    url: Root of a dataset.
-    timeout: Seconds without data before an HTTP request fails.
-
-  Raises:
-    ValueError: If the kind of URL is unknown, or needs a missing package.
-  """
-  if url.startswith(('http://', 'https://')):
-    from batch_rl.dataset.fetch import http_remote  # slow to import
-
-    return http_remote.HttpRemote(url, timeout)
-  from batch_rl.dataset.fetch import fsspec_remote
-
-  return fsspec_remote.FsspecRemote(url)
-
-
 def join(chunks: Iterator[bytes]) -> bytes:
-  """Returns the content of a small file: a manifest or a listing.
+  """Returns the content of a small file: a manifest.
 
   Raises:
     PermanentError: If it is too large.

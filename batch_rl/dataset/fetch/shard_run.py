@@ -1,5 +1,6 @@
 """Shards in the layout of the DQN Replay Dataset, `<Game>/<run>/replay_logs`."""
 
+import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -12,7 +13,7 @@ _MAX_SHARDS = 51
 
 
 class ShardRun(fetched_run.FetchedRun):
-  """Shards of six or seven files; they are fetched as they are.
+  """Shards of six files; they are fetched as they are.
 
   Raises:
     ValueError: If the directory is a store.
@@ -24,8 +25,7 @@ class ShardRun(fetched_run.FetchedRun):
     'users since 2025. Alternatives: RL Unplugged, the same runs of 46 games (`fetch '
     'gs://rl_unplugged --layout=unplugged`), local copies, in any layout (`python -m '
     'batch_rl.dataset import`), the RLDS copy, rlu_atari_checkpoints_ordered '
-    '(`import --format rlds`), and your own data (`python -um '
-    'batch_rl.baselines.train`).'
+    '(`import`, too), and your own data (`python -um batch_rl.baselines.train`).'
   )
 
   def __init__(self, source: str, game: str, number: int, directory: str):
@@ -43,10 +43,9 @@ class ShardRun(fetched_run.FetchedRun):
       else {}
     )
 
-  def names(self, number: int) -> tuple[list[str], list[str]]:
+  def names(self, number: int) -> list[str]:
     """See the base class."""
-    required = [shard_files.file_name(n, number) for n in shard_files.FILES]
-    return required, [shard_files.file_name(shard_files.OPTIONAL, number)]
+    return [shard_files.file_name(name, number) for name in shard_files.FILES]
 
   def number_of(self, name: str) -> int | None:
     """See the base class."""
@@ -78,37 +77,12 @@ class ShardRun(fetched_run.FetchedRun):
     """See the base class."""
     return os.path.join(self._data_dir, shard_files.PARTIAL, name)
 
-  def open(self) -> None:
+  def open(self, stack: contextlib.ExitStack) -> None:
     """See the base class."""
     origin = {'how': 'fetch', 'source': self.source}
-    self._shards = incoming_shards.IncomingShards(
-      self._data_dir, origin, self.manifest
+    self._shards = stack.enter_context(
+      incoming_shards.IncomingShards(self._data_dir, origin, self.manifest)
     )
-    self._shards.__enter__()
-
-  def close(self) -> None:
-    """See the base class."""
-    self._shards.__exit__(None, None, None)
-
-  def is_done(self, name: str) -> bool:
-    """See the base class."""
-    return self._shards.has(name)
-
-  def take(
-    self,
-    file: fetched_run.FilePlan,
-    partial: partial_file.PartialFile,
-    advance: Callable[[int], None],
-  ) -> bool:
-    """See the base class."""
-    final = os.path.join(self._data_dir, file.name)
-    if not os.path.exists(final):
-      return False
-    try:
-      self._shards.accept(file.name, path=final)
-    except ValueError as error:
-      raise ValueError(f'{error} Move it away and fetch again.') from None
-    return True
 
   def accept(
     self,
@@ -118,8 +92,16 @@ class ShardRun(fetched_run.FetchedRun):
     advance: Callable[[int], None],
   ) -> None:
     """See the base class."""
-    partial.remove_note()  # before the move: later fetches skip a file in place
-    self._shards.accept(file.name, hashes)
+    if not file.there:
+      # Before the move: later fetches skip a file in place.
+      partial.remove_note()
+      self._shards.accept(file.name, hashes)
+    elif not self._shards.has(file.name):
+      final = os.path.join(self._data_dir, file.name)
+      try:
+        self._shards.accept(file.name, path=final)
+      except ValueError as error:
+        raise ValueError(f'{error} Move it away and fetch again.') from None
 
   def finish(self) -> tuple[list[str], list[str], None]:
     """See the base class."""

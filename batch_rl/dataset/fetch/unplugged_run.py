@@ -4,6 +4,7 @@ Their folder is `atari_episodes_ordered/<Game>`; see `unplugged.file_names`. The
 directory, `<Game>/<run>`, becomes a store, and shard k holds checkpoint k.
 """
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,10 +36,10 @@ class UnpluggedRun(fetched_run.FetchedRun):
     number: See the base class.
     directory: See the base class.
     last_step: Content of terminal steps; see `StoreImport`.
-    keep_raw: Whether to keep the fetched files.
 
   Raises:
-    ValueError: If the directory holds anything but a store of the same run.
+    ValueError: If RL Unplugged has no such game, or the directory holds anything but
+      a store of the same run.
   """
 
   unit = 'checkpoint'
@@ -56,12 +57,15 @@ class UnpluggedRun(fetched_run.FetchedRun):
     number: int,
     directory: str,
     last_step: str | None = None,
-    keep_raw: bool = False,
   ):
     super().__init__(source, game, number, directory)
+    if game not in file_names.GAMES:
+      raise ValueError(
+        f'RL Unplugged has {len(file_names.GAMES)} games, and no {game}'
+        f'{plan.near_names([game], file_names.GAMES)}.'
+      )
     is_above = source.rstrip('/').rpartition('/')[2] != file_names.FOLDER
     self.folder = f'{file_names.FOLDER}/{game}' if is_above else game
-    self._keep_raw = keep_raw
     if os.path.isdir(os.path.join(directory, shard_files.REPLAY_LOGS)):
       raise ValueError(
         f'{directory} holds shards, and RL Unplugged is fetched as a store; choose '
@@ -75,10 +79,10 @@ class UnpluggedRun(fetched_run.FetchedRun):
       own_names=(RAW,),
     )
 
-  def names(self, number: int) -> tuple[list[str], list[str]]:
+  def names(self, number: int) -> list[str]:
     """See the base class."""
     count = file_names.count_of(self.game)
-    return [file_names.format(self.number, number, count)], []
+    return [file_names.format(self.number, number, count)]
 
   def number_of(self, name: str) -> int | None:
     """See the base class."""
@@ -97,39 +101,21 @@ class UnpluggedRun(fetched_run.FetchedRun):
     """See the base class."""
     return os.path.join(self.directory, RAW, name)
 
-  def open(self) -> None:
+  def open(self, stack: contextlib.ExitStack) -> None:
     """See the base class."""
-    self._store.__enter__()
+    stack.enter_context(self._store)
     self._store.plan(self.suffixes)
     os.makedirs(self.partial(''), exist_ok=True)
+    stack.callback(self._remove_rest)
 
-  def close(self) -> None:
+  def _remove_rest(self) -> None:
     """Removes what a killed process has left in the folder of raw files."""
     for note in os.listdir(self.partial('')):
       name = note.removesuffix(partial_file.NOTE)
-      path = self.partial(name)
-      if name != note and (self.is_done(name) or not os.path.exists(path)):
-        self._release(partial_file.PartialFile(path, lambda *counts: None))
+      if name != note and self.has(name, None):
+        partial_file.PartialFile(self.partial(name), lambda *_: None).remove()
     if not os.listdir(self.partial('')):
       os.rmdir(self.partial(''))
-    self._store.__exit__(None, None, None)
-
-  def is_done(self, name: str) -> bool:
-    """See the base class."""
-    return self._store.has(name, None)
-
-  def take(
-    self,
-    file: fetched_run.FilePlan,
-    partial: partial_file.PartialFile,
-    advance: Callable[[int], None],
-  ) -> bool:
-    """See the base class."""
-    complete = partial.size() > 0 and partial.size() == file.size
-    if not complete or partial.is_noted():
-      return False
-    self._import(file, advance)
-    return True
 
   def accept(
     self,
@@ -139,34 +125,22 @@ class UnpluggedRun(fetched_run.FetchedRun):
     advance: Callable[[int], None],
   ) -> None:
     """See the base class."""
+    if file.there:
+      return
     path = self.partial(file.name)
     if hashes:
       compared = digests.Digests(hashes)
       compared.read(path)
       compared.check(path)
-    self._import(file, advance)
-    self._release(partial)
-
-  def _import(
-    self, file: fetched_run.FilePlan, advance: Callable[[int], None]
-  ) -> None:
-    """Adds a raw file to the store; raises ValueError if it is damaged."""
     with _IMPORTING:
       advance(0)
-      raw = reader.UnpluggedReader(self.partial(file.name), self.game)
+      raw = reader.UnpluggedReader(path, self.game)
       self._store.add(raw, raw.parts[0], advance)
-
-  def _release(self, partial: partial_file.PartialFile) -> None:
-    """Removes a file that is in the store, unless it is to be kept."""
-    if self._keep_raw:
-      # The note of a kept file would say that it may be removed.
-      partial.remove_note()
-    else:
-      partial.remove()
+    partial.remove()
 
   def finish(self) -> tuple[list[str], list[str], dict[str, Any] | None]:
     """See the base class."""
-    lacking = [f.suffix for f in self.files if not self.is_done(f.name)]
+    lacking = [f.suffix for f in self.files if not self.has(f.name, None)]
     if lacking:
       note = (
         f'{self.title} cannot be used yet: run the same command again, or without '
@@ -177,30 +151,8 @@ class UnpluggedRun(fetched_run.FetchedRun):
     return [], stitching.find_missing(self._store.numbers), summary
 
 
-def check(
-  games: Sequence[str], runs: Sequence[int], numbers: Sequence[int]
-) -> None:
-  """Raises a ValueError if RL Unplugged cannot have a game, run or checkpoint."""
-  for game in games:
-    if game not in file_names.GAMES:
-      raise ValueError(
-        f'RL Unplugged has {len(file_names.GAMES)} games, and no {game}'
-        f'{plan.near_names([game], file_names.GAMES)}.'
-      )
-    count = file_names.count_of(game)
-    for name, chosen, known in (
-      ('run', runs, file_names.RUNS),
-      ('checkpoint', numbers, range(count)),
-    ):
-      if others := sorted(set(chosen) - set(known)):
-        raise ValueError(
-          f'RL Unplugged has no {name} {number_ranges.brief(others)} of {game}; '
-          f'it has {name}s {number_ranges.brief(known)}.'
-        )
-
-
 def disk_need(
-  runs: Sequence[fetched_run.FetchedRun], jobs: int, keep_raw: bool
+  runs: Sequence[fetched_run.FetchedRun], jobs: int
 ) -> dict[str, int]:
   """Returns the disk space that a fetch will take; `--json` prints it.
 
@@ -210,7 +162,7 @@ def disk_need(
   """
   absent = fetched_run.waiting(runs)
   sizes = sorted((file.size or 0 for file in absent), reverse=True)
-  held = sizes if keep_raw else sizes[: jobs + UnpluggedRun.max_waiting]
+  held = sizes[: jobs + UnpluggedRun.max_waiting]
   begun = sum(file.begun for file in absent)
   return {
     'raw_files': len(held),

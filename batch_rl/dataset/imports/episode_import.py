@@ -1,24 +1,27 @@
 """Episodes of a dataset in another format: the interface of its reader.
 
-A reader yields the episodes of a dataset in order. `log_import` logs them as shards,
-and `store_import` packs them into a store, one shard for each part of the dataset.
-Both keep the same rows of an episode: see `rows_kept`.
+A reader yields the episodes of a dataset in order, and `store_import` packs them into
+a store. `StoredEpisode.rows_kept` says which steps of an episode become rows.
 """
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
+from batch_rl.dataset.imports import examples, png_frames, tfrecords
 from batch_rl.dataset.shards import shard_files
 from batch_rl.utils import files
 
 LAST_STEPS = ('auto', 'transition', 'observation')
 # RLDS's definition, assumed if no episode tells. Then only steps without reward are
 # lost, and each episode ends one step earlier.
-ASSUMED_LAST_STEP = 'observation'
+_ASSUMED_LAST_STEP = 'observation'
+_NUM_ACTIONS = 18
 # Receives the name of a stage, the amount done since the last call, and the total.
 Progress = Callable[[str, int, int], None]
 
@@ -27,82 +30,27 @@ class LastStepError(ValueError):
   """An episode that contradicts the content of terminal steps known so far."""
 
 
-def stopped(destination: str, error: OSError, what: str) -> OSError:
-  """Returns the error of an import that the system has stopped.
-
-  Args:
-    destination: Directory of the import's result.
-    error: The system's error, in reading or writing.
-    what: Things that the import keeps, e.g. 'shards'.
-  """
-  where = f'{error.filename}: ' if error.filename else ''
-  return OSError(
-    f'The import of {destination} has stopped: {where}{files.reason(error)}; imported '
-    f'{what} are kept, and the same command resumes.'
-  )
-
-
 @dataclasses.dataclass(frozen=True)
 class Part:
-  """A part of a dataset that is read in one go: a file, or a split.
+  """A file of a dataset, which becomes a shard of the store.
 
   Attributes:
-    number: Number of the part; of its shard, if the store has one for each part.
-    name: Name of the file or split.
-    size: Size in `unit`.
-    unit: 'B' or 'episodes'.
+    number: Number of the shard.
+    name: Name of the file.
+    size: Size in bytes.
   """
 
   number: int
   name: str
   size: int
-  unit: str
-
-
-class Frames(Protocol):
-  """Frames of an episode, decoded on demand."""
-
-  def __len__(self) -> int:
-    """Returns the number of frames."""
-
-  def decode(self, start: int, stop: int, out: np.ndarray) -> None:
-    """Decodes the frames from `start` to `stop`; called by several threads at once.
-
-    Args:
-      start: First frame.
-      stop: Frame after the last.
-      out: Array to write to, uint8 (stop - start, *frame_shape), contiguous.
-
-    Raises:
-      ValueError: If a frame is damaged.
-    """
-
-
-class DecodedFrames:
-  """Frames that are decoded already.
-
-  Args:
-    array: Frames, uint8 (n, *frame_shape).
-  """
-
-  def __init__(self, array: np.ndarray):
-    self._array = array
-
-  def __len__(self) -> int:
-    return len(self._array)
-
-  def decode(self, start: int, stop: int, out: np.ndarray) -> None:
-    """Copies frames; see `Frames`."""
-    out[:] = self._array[start:stop]
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredEpisode:
-  """An episode of a dataset, with n steps.
+  """An episode of a dataset of Atari, with n steps.
 
   Attributes:
     name: Description for messages.
-    checkpoint: Number of the checkpoint that it belongs to, or None.
     begins_at_reset: Whether its first step is the first one after a reset.
     terminal: Whether its last step is terminal.
     action: Actions, int32 (n,).
@@ -110,19 +58,34 @@ class StoredEpisode:
     unclipped: Rewards before clipping, float32 (n,).
     episode_return: Return according to the dataset, or None.
     frames: The n observations; None if they were not read.
-    position: Amount of the part read up to the end of this episode, in its unit.
+    position: Bytes of the file read up to the end of this episode.
+
+  Raises:
+    ValueError: If Atari has no such actions, or a reward is not finite.
   """
 
   name: str
-  checkpoint: int | None
   begins_at_reset: bool
   terminal: bool
   action: np.ndarray
   reward: np.ndarray
   unclipped: np.ndarray
   episode_return: float | None
-  frames: Frames | None
+  frames: png_frames.PngFrames | None
   position: int
+
+  def __post_init__(self):
+    low, high = self.action.min(), self.action.max()
+    if low < 0 or high >= _NUM_ACTIONS:
+      raise ValueError(
+        f'Invalid dataset: {self.name} has actions from {low} to {high}; those of '
+        f'Atari are 0 to {_NUM_ACTIONS - 1}.'
+      )
+    same = self.action.shape == self.reward.shape == self.unclipped.shape
+    if not same or not np.isfinite(self.unclipped).all():
+      raise ValueError(
+        f'Invalid dataset: {self.name} has rewards that are missing or not finite.'
+      )
 
   def infer_last_step(self) -> str | None:
     """Returns whether its terminal step is a transition, judged by its reward.
@@ -179,123 +142,132 @@ class StoredEpisode:
 class EpisodeReader(abc.ABC):
   """Reads the episodes of a dataset in another format.
 
+  Args:
+    paths: Path of the file of each shard, by the shard's number.
+
   Attributes:
     directory: Directory of the dataset.
-    parts: Parts of the dataset, in the order of the import.
+    parts: Files of the dataset, in the order of the import.
     frame_shape: Shape of an observation, uint8.
     name: Full name of the dataset.
     game: Name of the game; None if unknown.
     run: Number of the run.
     manifest: Entries for the manifest of the run: `agent`, `environment`, and
       `source`, a description of the dataset with its `format` and `order`.
-    num_bytes: Size of the parts on disk.
-    shard_rows: Rows of a shard of the exported run, or None.
     last_step: Content of terminal steps (see `StoredEpisode.infer_last_step`), or
       None if unknown.
-    has_unclipped: Whether rewards before clipping are stored beside clipped ones.
+
+  Raises:
+    ValueError: If a file is remote or missing.
   """
 
   directory: str
-  parts: list[Part]
-  frame_shape: tuple[int, ...]
+  frame_shape: tuple[int, ...] = png_frames.FRAME_SHAPE
   name: str
   game: str | None
   run: str
   manifest: dict[str, Any]
-  num_bytes: int
-  shard_rows: int | None
-  last_step: str | None
-  has_unclipped: bool
+  last_step: str | None = None
+
+  def __init__(self, paths: Mapping[int, str]):
+    self._paths = paths
+    self._files: dict[int, dict[str, dict[str, Any]]] = {}
+    self.parts = [
+      Part(number, os.path.basename(path), files.stat(path)['bytes'])
+      for number, path in paths.items()
+    ]
 
   @abc.abstractmethod
-  def read(
-    self, part: Part, first: int = 0, frames: bool = True
-  ) -> Iterator[StoredEpisode]:
+  def read(self, part: Part, frames: bool = True) -> Iterator[StoredEpisode]:
     """Yields the episodes of a part in stored order.
 
     Args:
       part: Element of `parts`.
-      first: Number of the first episode to read.
       frames: Whether to read observations.
 
     Raises:
       ValueError: If an episode cannot be read or is malformed.
     """
 
-  @abc.abstractmethod
-  def fingerprint(self) -> str:
-    """Returns a hash that identifies the dataset and the chosen parts, in hex."""
+  def _examples(
+    self,
+    part: Part,
+    columns: Mapping[str, str],
+    scalars: Mapping[str, str] | None = None,
+  ) -> Iterator[tuple[str, dict[str, Any], int]]:
+    """Yields the episodes of a TFRecord file with an Example for each.
+
+    Args:
+      part: Part to read.
+      columns: Types of the features with a value for each step.
+      scalars: Types of other features that each Example must have.
+
+    Yields:
+      Name of the episode for messages, its features, and the bytes read so far.
+
+    Raises:
+      ValueError: If the file is damaged, or an Example has other features.
+    """
+    path, digest = self._paths[part.number], hashlib.sha256()
+    stat = files.stat(path)
+    records = tfrecords.read(path, digest)
+    for number, (record, position) in enumerate(records):
+      name = f'episode {number} of {path}'
+      try:
+        found = examples.parse(record)
+        examples.check(found, columns, scalars or {})
+      except ValueError as error:
+        raise ValueError(f'Invalid dataset: {name}: {error}.') from error
+      yield name, found, position
+    self._files[part.number] = {
+      part.name: {**stat, 'sha256': digest.hexdigest()}
+    }
 
   def files_of(self, part: Part) -> dict[str, dict[str, Any]]:
-    """Returns the files of a part that was read to its end.
+    """Returns the file of a part that was read to its end.
 
     Returns:
-      `{name: {'bytes', 'mtime_ns', 'sha256'}}`; empty if they are not known.
+      `{name: {'bytes', 'mtime_ns', 'sha256'}}`; empty for another part.
     """
-    del part
-    return {}
-
-
-def scan(
-  reader: EpisodeReader,
-  parts: Sequence[Part],
-  stage: str,
-  progress: Progress,
-) -> Iterator[StoredEpisode]:
-  """Yields the episodes of some parts without frames, reporting progress."""
-  total = sum(part.size for part in parts)
-  for part in parts:
-    position = 0
-    for episode in reader.read(part, frames=False):
-      progress(stage, episode.position - position, total)
-      position = episode.position
-      yield episode
-
-
-def infer_last_step(
-  reader: EpisodeReader, first: Part, progress: Progress
-) -> str | None:
-  """Returns whether terminal steps are transitions, or observations only.
-
-  The first terminal step with a reward decides.
-
-  Args:
-    reader: Reader of the dataset.
-    first: Part to begin with. Damage to others is ignored.
-    progress: Callback.
-
-  Returns:
-    'transition' or 'observation'; None if no terminal step has a reward.
-
-  Raises:
-    ValueError: If the first part is damaged.
-  """
-  for part in sorted(reader.parts, key=lambda part: part != first):
-    try:
-      for episode in scan(reader, [part], 'inferring last steps', progress):
-        if kind := episode.infer_last_step():
-          return kind
-    except ValueError:  # The import reports it.
-      if part == first:
-        raise
-  return None
+    return self._files.get(part.number, {})
 
 
 def choose_last_step(
-  reader: EpisodeReader, wanted: str, first: Part, progress: Progress
+  reader: EpisodeReader,
+  wanted: str,
+  first: Part,
+  progress: Progress = lambda stage, count, total: None,
 ) -> tuple[str, bool]:
   """Returns the content of terminal steps, and whether it is assumed.
+
+  Without a choice of the user and a note in the dataset, the first terminal step with
+  a reward decides.
 
   Args:
     reader: Reader of the dataset.
     wanted: One of `LAST_STEPS`.
-    first: Part to begin with, if episodes must tell.
+    first: Part to begin with. Damage to others is ignored.
     progress: Callback.
+
+  Raises:
+    ValueError: If the first part is damaged.
   """
-  if wanted != 'auto':
-    return wanted, False
-  known = reader.last_step or infer_last_step(reader, first, progress)
-  return known or ASSUMED_LAST_STEP, known is None
+  known = reader.last_step if wanted == 'auto' else wanted
+  if known:
+    return known, False
+  total = sum(part.size for part in reader.parts)
+  for part in sorted(reader.parts, key=lambda part: part != first):
+    position = 0
+    try:
+      for episode in reader.read(part, frames=False):
+        progress('inferring last steps', episode.position - position, total)
+        position = episode.position
+        if kind := episode.infer_last_step():
+          return kind, False
+    except ValueError:  # The import reports it.
+      if part == first:
+        raise
+  return _ASSUMED_LAST_STEP, True
 
 
 def game_of(reader: EpisodeReader, game: str | None) -> str:
@@ -321,15 +293,3 @@ def game_of(reader: EpisodeReader, game: str | None) -> str:
   except ValueError as error:
     raise ValueError(f'{reader.directory}: {error}.') from None
   return name
-
-
-def describe(reader: EpisodeReader, game: str) -> dict[str, Any]:
-  """Returns the entries of a run's manifest that describe an imported dataset."""
-  from batch_rl import __version__
-
-  return {
-    'agent': reader.manifest['agent'],
-    'environment': {**reader.manifest['environment'], 'game': game},
-    'versions': {'batch_rl': __version__},
-    'source': dict(reader.manifest['source']),
-  }

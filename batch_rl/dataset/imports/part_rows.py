@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.imports import episode_import
+from batch_rl.dataset.imports import episode_import, png_frames
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import packed_columns, packed_shard
 
-STACK_SIZE = manifests.PADDING + 1
 # Rows that a thread decodes and compresses at a time.
 _ROWS_PER_TASK = 8 * packed_shard.BLOCK_ROWS
 # Frames or None for padding, first, stop, and place of the first in the task's rows.
-Segment = tuple[episode_import.Frames | None, int, int, int]
+Segment = tuple[png_frames.PngFrames | None, int, int, int]
 
 
 class PartRows:
@@ -28,7 +27,6 @@ class PartRows:
 
   Attributes:
     begins_at_reset: Whether the first episode begins at a reset.
-    checkpoint: Number of the checkpoint according to the episodes, or None.
   """
 
   def __init__(
@@ -41,9 +39,8 @@ class PartRows:
     self._reader, self._part = reader, part
     self._last_step, self._is_chosen = last_step, is_chosen
     self.begins_at_reset = False
-    self.checkpoint: int | None = None
     self._rows = self._skipped = 0
-    self._unclipped = reader.has_unclipped
+    self._unclipped = False
     # One of each for an episode, padding included.
     self._actions: list[np.ndarray] = []
     self._rewards: list[np.ndarray] = []
@@ -58,7 +55,7 @@ class PartRows:
     """Yields functions that decode the frames of consecutive rows.
 
     Args:
-      progress: Callback with the amount read since the last call.
+      progress: Callback with the bytes read since the last call.
 
     Yields:
       The function, which returns (n, *frame_shape), and the size of its result in
@@ -87,14 +84,8 @@ class PartRows:
 
   def _add(
     self, episode: episode_import.StoredEpisode
-  ) -> list[tuple[episode_import.Frames | None, int, int]]:
+  ) -> list[tuple[png_frames.PngFrames | None, int, int]]:
     """Adds an episode; returns its frames, `(frames or None, first, stop)`."""
-    if self.checkpoint not in (None, episode.checkpoint):
-      raise ValueError(
-        f'{self._part.name} holds checkpoints {self.checkpoint} and '
-        f'{episode.checkpoint}; a file has only one.'
-      )
-    self.checkpoint = episode.checkpoint
     steps = episode.rows_kept(self._last_step, self._is_chosen)
     if not steps:
       self._skipped += 1
@@ -149,7 +140,7 @@ class PartRows:
   def entry(self, sources: Mapping[str, Mapping]) -> dict[str, Any]:
     """Returns the shard's entry of the manifest."""
     described = manifests.describe_shard_episodes(self._episodes)
-    if not self._unclipped:  # The dataset lacks them.
+    if not self._unclipped:  # Rewards were clipped before they were stored.
       for name in ('unclipped_return', 'unclipped_returns'):
         described.pop(name)
     return {
@@ -158,7 +149,6 @@ class PartRows:
       'episodes': described,
       'truncated': len(self._truncated),
       'skipped': self._skipped,
-      'checkpoint': self.checkpoint,
       'files': {
         name: {key: source[key] for key in ('bytes', 'sha256')}
         for name, source in sources.items()

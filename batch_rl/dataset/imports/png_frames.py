@@ -19,7 +19,7 @@ _BEGINNING = (
 
 
 class PngFrames:
-  """Frames of an episode, each a PNG (see `episode_import.Frames`).
+  """Frames of an episode, each a PNG, decoded on demand.
 
   Args:
     name: Name of the episode, for messages.
@@ -34,7 +34,16 @@ class PngFrames:
     return len(self._encoded)
 
   def decode(self, start: int, stop: int, out: np.ndarray) -> None:
-    """Decodes frames to `out`; see `episode_import.Frames`."""
+    """Decodes the frames from `start` to `stop`; called by several threads at once.
+
+    Args:
+      start: First frame.
+      stop: Frame after the last.
+      out: Array to write to, uint8 (stop - start, 84, 84).
+
+    Raises:
+      ValueError: If a frame is damaged, or has another shape.
+    """
     for number in range(start, stop):
       frame = _decode(self._encoded[number])
       if frame is None:

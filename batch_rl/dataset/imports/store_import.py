@@ -12,8 +12,9 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
+from batch_rl import __version__
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.imports import episode_import, part_rows
+from batch_rl.dataset.imports import episode_import, part_rows, png_frames
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import (
@@ -22,7 +23,7 @@ from batch_rl.dataset.store import (
   shard_packing,
   store_directory,
 )
-from batch_rl.utils import machine
+from batch_rl.utils import files, machine
 
 # LZ4 level: a quarter faster than `shard_packing`'s, for 3 % more bytes.
 _LEVEL = 4
@@ -172,25 +173,12 @@ class StoreImport:
     return False
 
   def plan(self, numbers: Collection[int]) -> None:
-    """Records the shards to come, so that the store is incomplete without them.
+    """Sets the shards to come; once one is added, the store is incomplete without them.
 
     Args:
       numbers: Numbers of the shards, those that are there already included.
     """
-    if self._store.shards_dir is None:
-      self._planned = numbers
-    else:
-      self._begin(numbers, lambda: b'')
-
-  def _begin(
-    self, numbers: Collection[int], train: Callable[[], bytes]
-  ) -> None:
-    source = os.path.join(
-      self._identity.source, self._identity.game, self._identity.run
-    )
-    self._store.begin(
-      source, list(numbers), train, self._manifest, self._command
-    )
+    self._planned = numbers
 
   def add(
     self,
@@ -214,8 +202,14 @@ class StoreImport:
     """
     if not self._manifest:
       self._manifest = self._initial_manifest(reader, part)
-    if self._store.shards_dir is None:
-      self._begin({*self._planned, part.number}, lambda: _train(reader, part))
+    identity = self._identity
+    self._store.begin(
+      os.path.join(identity.source, identity.game, identity.run),
+      [*self._planned, part.number],
+      lambda: _train(reader, part),
+      self._manifest,
+      self._command,
+    )
     dictionary = self._store.dictionary
     rows = part_rows.PartRows(
       reader, part, cast(str, self._known_last_step), self._last_step != 'auto'
@@ -251,10 +245,12 @@ class StoreImport:
     last_step, assumed = episode_import.choose_last_step(
       reader, self._last_step, part, self._progress
     )
-    described = episode_import.describe(reader, self._identity.game)
+    described = reader.manifest
     return {
       'manifest_version': 1,
-      **described,
+      'agent': described['agent'],
+      'environment': {**described['environment'], 'game': self._identity.game},
+      'versions': {'batch_rl': __version__},
       'source': {
         **described['source'],
         'directory': self._identity.source,
@@ -262,15 +258,7 @@ class StoreImport:
         'last_step': last_step,
         'last_step_assumed': assumed,
       },
-      'format': {
-        'stack_size': part_rows.STACK_SIZE,
-        'columns': {
-          'observation': ['|u1', list(reader.frame_shape)],
-          'action': ['<i4', []],
-          'reward': ['<f4', []],
-          'terminal': ['|u1', []],
-        },
-      },
+      'format': {'stack_size': manifests.PADDING + 1},
       'shards': [],
     }
 
@@ -336,7 +324,7 @@ def _train(
   """Trains the compression dictionary on the first frames of a part."""
   sequences, left = [], _TRAINING_FRAMES
   for episode in reader.read(part):
-    frames = cast(episode_import.Frames, episode.frames)
+    frames = cast(png_frames.PngFrames, episode.frames)
     count = min(left, len(frames))
     sequences.append(
       part_rows.decode([(frames, 0, count, 0)], count, reader.frame_shape)
@@ -402,15 +390,18 @@ def import_parts(
     missing = [p for p in reader.parts if not store.has(p.name, p.size)]
     store.plan([part.number for part in reader.parts])
     total = sum(part.size for part in missing)
-    unit = reader.parts[0].unit
     left_out = {}
     for part in missing:
       try:
-        store.add(reader, part, lambda count: progress(unit, count, total))
+        store.add(reader, part, lambda count: progress('B', count, total))
       except episode_import.LastStepError:
         raise
       except ValueError as error:
         left_out[part.name] = str(error)
       except OSError as error:
-        raise episode_import.stopped(directory, error, 'shards') from error
+        where = f'{error.filename}: ' if error.filename else ''
+        raise OSError(
+          f'The import of {directory} has stopped: {where}{files.reason(error)}; '
+          'imported shards are kept, and the same command resumes.'
+        ) from error
     return {'left_out': left_out} if left_out else store.finish()

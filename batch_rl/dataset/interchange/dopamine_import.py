@@ -1,4 +1,4 @@
-"""Imports shards of Dopamine's format, found by `shard_discovery`."""
+"""Imports shards of Dopamine's format, found by `shard_discovery`, as a store."""
 
 import os
 import shutil
@@ -12,96 +12,13 @@ from batch_rl.dataset.shards import (
   shard_files,
 )
 from batch_rl.dataset.store import store, store_directory
-from batch_rl.utils import files, machine, staging_directory, threads
-
-
-def import_shards(
-  shards: shard_discovery.DiscoveredShards,
-  logs: str,
-  progress: Callable[[int], None] = lambda count: None,
-) -> list[str]:
-  """Puts shards into a folder under the format's file names, with a manifest.
-
-  The input files are kept. They are linked, or copied where links are impossible. Each
-  file is verified. Files that an earlier call imported are kept.
-
-  Args:
-    shards: Shards to import.
-    logs: Folder of the imported shards, `<Game>/<run>/replay_logs`.
-    progress: Callback with the number of files imported since the last call.
-
-  Returns:
-    Gaps and repetitions between the shards, one line each.
-
-  Raises:
-    ValueError: If a file is damaged, or the folder holds other files.
-  """
-  files.check_local(logs)
-  if os.path.isdir(logs):
-    manifest = manifests.read(logs)
-    imported = manifests.look_up(manifest, 'origin', 'source', kind=str)
-    others = set(os.listdir(logs)) - {shard_files.PARTIAL}
-    if imported != shards.input_dir and others:
-      raise ValueError(
-        f'{logs} holds other files than shards of {shards.input_dir}; choose '
-        'another destination.'
-      )
-  with incoming_shards.IncomingShards(
-    logs, _origin(shards), {'shards': [], **shards.manifest}
-  ) as target:
-    target.finish()  # claims the folder for this import
-
-    def import_file(task: tuple[int, str]) -> None:
-      number, column = task
-      name = shard_files.file_name(column, number)
-      path = shards.path(number, column)
-      stat = os.stat(path)
-      identity = [stat.st_size, stat.st_mtime_ns]
-      if not target.has(name, identity):
-        target.remove(name)
-        _link(path, target.partial(name))
-        try:
-          target.accept(
-            name,
-            original_name=shards.contents[number][column],
-            identity=identity,
-          )
-        except ValueError as error:
-          target.remove(name)
-          raise ValueError(
-            str(error).replace(target.partial(name), path)
-          ) from None
-      progress(1)
-
-    tasks = [
-      (number, column)
-      for number in shards.contents
-      for column in shard_files.FILES
-    ]
-    threads.parallel_map(import_file, tasks, machine.num_cpus())
-  wrong, notes = incoming_shards.check_shards(logs, list(shards.contents))
-  if wrong:
-    raise ValueError(f'{shards.input_dir}: {"; ".join(wrong)}')
-  return notes
-
-
-def _origin(shards: shard_discovery.DiscoveredShards) -> dict[str, str]:
-  return {'how': 'import', 'source': shards.input_dir}
-
-
-def _link(path: str, target: str) -> None:
-  """Links a file, or copies it where that is impossible."""
-  original = os.path.realpath(path)
-  try:
-    os.link(original, target)
-  except OSError:  # another file system, or another user's file
-    shutil.copyfile(original, target)
+from batch_rl.utils import machine, staging_directory, threads
 
 
 def import_store(
   shards: shard_discovery.DiscoveredShards,
   directory: str,
-  progress: Callable[[int], None],
+  progress: Callable[[int], None] = lambda rows: None,
 ) -> list[str]:
   """Packs shards into a store.
 
@@ -155,7 +72,8 @@ def import_store(
     if shards.left_out:
       for key in incoming_shards.RUN_TOTALS:
         manifest.pop(key, None)
-    manifests.write(logs, manifest | {'origin': _origin(shards)})
+    origin = {'how': 'import', 'source': shards.input_dir}
+    manifests.write(logs, manifest | {'origin': origin})
     try:
       made = store.convert(logs, directory, progress, made_by='import')
     except ValueError as error:

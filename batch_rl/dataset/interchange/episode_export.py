@@ -1,4 +1,4 @@
-"""Export of episodes, shared by all formats of other libraries."""
+"""Export of episodes, shared by all formats."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -22,17 +22,17 @@ OpenWriter = Callable[
 def export(
   run: run_directories.RunDirectory,
   destination: str,
-  subset: str | None,
   open_writer: OpenWriter,
-  progress: Progress,
+  subset: str | None = None,
+  progress: Progress = lambda stage, count, total: None,
 ) -> dict[str, Any]:
   """Writes a run in another format, atomically.
 
   Args:
     run: Run or store to export.
     destination: Directory to create.
-    subset: Subset of complete trajectories (`subsets`); None for all.
     open_writer: Opener of the dataset in the other format.
+    subset: Subset of complete trajectories (`subsets`); None for all.
     progress: Callback with the name of the stage, the amount done since the last
       call and the total amount.
 
@@ -40,8 +40,9 @@ def export(
     A summary of the export, JSON-able.
 
   Raises:
-    ValueError: If the run cannot be read or has no transitions, or the destination
-      exists or cannot be written.
+    ValueError: If the run cannot be read, has no transitions, or does not fit the
+      format, or the destination exists or cannot be written.
+    OSError: If the disk is full.
   """
   staging_directory.check_new(destination)
   reader = episodes.Reader(run, subset)

@@ -19,81 +19,55 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from batch_rl.dataset import run_directories
 from batch_rl.dataset.interchange import episode_export
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
-from batch_rl.utils import staging_directory
 
 
-def _import_minari() -> Any:
-  try:
-    import h5py  # noqa: F401 (Minari needs it and does not install it)
-    import minari
-  except ImportError as error:
-    raise ValueError(
-      f'Minari needs {error.name}: pip install "minari[hdf5]>=0.5.4,<0.6", or '
-      "this package with its extra, '.[minari]'; on Python 3.11 or newer."
-    ) from None
-  return minari
-
-
-def export(
-  run: run_directories.RunDirectory,
-  destination: str,
-  stack_size: int | None = None,
-  subset: str | None = None,
-  progress: episode_export.Progress = lambda stage, count, total: None,
-) -> dict[str, Any]:
-  """Writes a run as a Minari dataset.
+def opener(destination: str) -> episode_export.OpenWriter:
+  """Returns the opener of a Minari dataset.
 
   The id for `minari.load_dataset` is the path below `$MINARI_DATASETS_PATH` (or
   Minari's default). For a destination elsewhere, it is the last part of the path;
   load it with `MINARI_DATASETS_PATH` set to the folder above.
 
   Args:
-    run: Run or store to export.
     destination: Directory to create; its name ends in a version, as in `pong-v0`.
-    stack_size: Number of frames of an observation, oldest first, zeros before the
-      first frame: (stack_size, *frame_shape). None for single frames.
-    subset: Subset of complete trajectories (`subsets`); None for all.
-    progress: Callback with the name of the stage, the amount done since the last
-      call and the total amount.
-
-  Returns:
-    A summary of the export, JSON-able.
 
   Raises:
-    ValueError: If the run cannot be read, the destination exists, cannot be
-      written or has no version, or Minari is not installed.
+    ValueError: If the destination has no version, or Minari is not installed.
   """
-  staging_directory.check_new(destination)
-  if stack_size is not None and stack_size < 1:
-    raise ValueError(f'stack_size={stack_size} is not at least 1.')
-  name = _dataset_id(_import_minari(), destination)
-  open_writer = functools.partial(_open_writer, name, stack_size)
-  return episode_export.export(run, destination, subset, open_writer, progress)
+  try:
+    import h5py  # noqa: F401 (Minari needs it and does not install it)
+    import minari  # noqa: F401
+  except ImportError as error:
+    raise ValueError(
+      f'Minari needs {error.name}: pip install "minari[hdf5]>=0.5.4,<0.6", or '
+      "this package with its extra, '.[minari]'; on Python 3.11 or newer."
+    ) from None
+  name = _dataset_id(destination)
+  return functools.partial(_open_writer, name)
 
 
 @contextlib.contextmanager
 def _open_writer(
-  name: str, stack_size: int | None, reader: episodes.Reader, directory: str
+  name: str, reader: episodes.Reader, directory: str
 ) -> Iterator[tuple[Callable[[episodes.Episode], int], dict[str, Any]]]:
   """Opens a Minari dataset; see `episode_export.OpenWriter`."""
   from minari.data_collector import EpisodeBuffer
   from minari.dataset.minari_storage import MinariStorage
 
-  spec, meanings = _environment(reader, stack_size)
+  spec, meanings = _environment(reader)
   storage = MinariStorage.new(
     os.path.join(directory, 'data'),
-    **_spaces(reader, stack_size),
+    **_spaces(reader),
     env_spec=spec,
     jpeg_encoding=False,
   )
   ids = itertools.count()
 
   def write(episode: episodes.Episode) -> int:
-    columns = _columns(episode, stack_size)
+    columns = _columns(episode)
     if columns is None:
       return 0
     number = next(ids)
@@ -111,13 +85,13 @@ def _open_writer(
     write,
     {'format': 'minari', 'dataset_id': name, 'environment': environment},
   )
-  metadata = _metadata(reader, name, stack_size, meanings)
+  metadata = _metadata(reader, name, meanings)
   if spec is not None:
     metadata['eval_env_spec'] = spec.to_json()
   storage.update_metadata(metadata)
 
 
-def _dataset_id(minari: Any, destination: str) -> str:
+def _dataset_id(destination: str) -> str:
   from minari.dataset.minari_dataset import parse_dataset_id
   from minari.storage.datasets_root_dir import get_dataset_path
 
@@ -134,7 +108,7 @@ def _dataset_id(minari: Any, destination: str) -> str:
   return name
 
 
-def _spaces(reader: episodes.Reader, stack_size: int | None) -> dict[str, Any]:
+def _spaces(reader: episodes.Reader) -> dict[str, Any]:
   import gymnasium
 
   shape, dtype = reader.frame_shape, reader.frame_dtype
@@ -144,15 +118,14 @@ def _spaces(reader: episodes.Reader, stack_size: int | None) -> dict[str, Any]:
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
   elif dtype.kind == 'b':
     low, high = 0, 1
-  stacked = shape if stack_size is None else (stack_size, *shape)
   return {
-    'observation_space': gymnasium.spaces.Box(low, high, stacked, dtype.type),
+    'observation_space': gymnasium.spaces.Box(low, high, shape, dtype.type),
     'action_space': gymnasium.spaces.Discrete(reader.num_actions),
   }
 
 
 def _environment(
-  reader: episodes.Reader, stack_size: int | None
+  reader: episodes.Reader,
 ) -> tuple[Any, list[str] | None]:
   """Makes the Gymnasium environment with the run's observations, if possible.
 
@@ -163,7 +136,7 @@ def _environment(
   import gymnasium
   from gymnasium import wrappers
 
-  logged = manifests.look_up(reader.manifest, 'environment', kind=dict) or {}
+  logged = reader.manifest.get('environment') or {}
   if reader.frame_shape != (84, 84):
     return None, None
   gymnasium.register_envs(ale_py)
@@ -182,8 +155,6 @@ def _environment(
     env = wrappers.AtariPreprocessing(
       env, noop_max=0, frame_skip=logged.get('frame_skip', 4)
     )
-    if stack_size is not None:
-      env = wrappers.FrameStackObservation(env, stack_size, padding_type='zero')
     env.close()
   except Exception as error:  # an unknown game or a missing ROM
     logging.warning('No environment for %s: %s', reader.game, error)
@@ -196,11 +167,8 @@ def _environment(
 def _metadata(
   reader: episodes.Reader,
   name: str,
-  stack_size: int | None,
   meanings: list[str] | None,
 ) -> dict[str, Any]:
-  manifest = reader.manifest
-  environment = manifests.look_up(manifest, 'environment', kind=dict) or {}
   metadata = {
     'dataset_id': name,
     'minari_version': importlib.metadata.version('minari'),
@@ -212,9 +180,8 @@ def _metadata(
     ),
     'game': reader.game,
     'action_meanings': meanings,
-    'seed': manifests.look_up(manifest, 'seed', kind=int),
-    'stack_size': stack_size,
-    'environment': environment,
+    'seed': manifests.look_up(reader.manifest, 'seed', kind=int),
+    'environment': reader.manifest.get('environment', {}),
     'requirements': ['ale-py', 'gymnasium'],
     'source': reader.run.directory,
     'source_hash': reader.hash,
@@ -222,34 +189,19 @@ def _metadata(
   return {key: value for key, value in metadata.items() if value is not None}
 
 
-def _columns(
-  episode: episodes.Episode, stack_size: int | None
-) -> dict[str, Any] | None:
+def _columns(episode: episodes.Episode) -> dict[str, Any] | None:
   """Returns an episode as Minari's columns; None if it has no transition."""
-  n = len(episode.action)
-  # If the beginning is missing, the first stacks would be incomplete.
-  first = 0 if episode.begins_at_reset or stack_size is None else stack_size - 1
-  stop = n if episode.ended else n - 1
-  if stop <= first:
+  frames = episode.observation
+  count = len(frames) - (not episode.ended)
+  if count < 1:
     return None
-  last = np.arange(first, stop) == stop - 1
+  last = np.arange(count) == count - 1
+  # The observation after a terminal was not logged.
+  after = np.zeros((int(episode.ended), *frames.shape[1:]), frames.dtype)
   return {
-    'observations': _observations(episode, stack_size)[first:],
-    'actions': episode.action[first:stop].astype(np.int64),
-    'rewards': episode.reward[first:stop],
+    'observations': np.concatenate([frames, after]),
+    'actions': episode.action[:count].astype(np.int64),
+    'rewards': episode.reward[:count],
     'terminations': last & episode.ended,
     'truncations': last & (not episode.ended),
   }
-
-
-def _observations(
-  episode: episodes.Episode, stack_size: int | None
-) -> np.ndarray:
-  """Returns frames or stacks of frames, with zeros after a terminal."""
-  frames = episode.observation
-  n, size = len(frames), stack_size or 1
-  out = np.zeros((n + episode.ended, size, *frames.shape[1:]), frames.dtype)
-  for j in range(size):
-    delay = size - 1 - j
-    out[delay:n, j] = frames[: max(n - delay, 0)]
-  return out[:, 0] if stack_size is None else out

@@ -1,4 +1,11 @@
-"""Exports a run as RLDS episodes in TFDS, with the features of `rlu_atari`."""
+"""Exports a run as RLDS episodes in TFDS, with the features of `rlu_atari`.
+
+Our format logs no observation after a terminal. So a terminated episode of n rows is
+exported as n + 1 steps, the last frame being zeros. A truncated episode is exported as n
+steps: in both formats only the observation of its last row is used.
+
+TensorFlow and TFDS are imported on first use.
+"""
 
 import concurrent.futures
 import contextlib
@@ -8,49 +15,36 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset import run_directories
 from batch_rl.dataset.imports import png_frames
-from batch_rl.dataset.interchange import episode_export, rlds_format
+from batch_rl.dataset.interchange import episode_export
 from batch_rl.dataset.sampling import episodes
-from batch_rl.dataset.shards import manifests
-from batch_rl.utils import files, machine, staging_directory
+from batch_rl.utils import files, machine
 
+_NAME, _VERSION = 'dqn_replay', '1.0.0'
 _EPISODES_PER_FILE = 200  # some 100 to 400 MB
 
 
-def export(
-  run: run_directories.RunDirectory,
-  destination: str,
-  subset: str | None = None,
-  progress: episode_export.Progress = lambda stage, count, total: None,
-) -> dict[str, Any]:
-  """Writes a run as a dataset that `tfds.builder_from_directory` loads.
+def opener() -> episode_export.OpenWriter:
+  """Returns the opener of a dataset that `tfds.builder_from_directory` loads.
 
   `checkpoint_id` is the number of the shard in which an episode begins. Split
-  `train` has all episodes in time order.
-
-  Args:
-    run: Run or store to export, with frames of 84 x 84 uint8.
-    destination: Directory to create.
-    subset: Subset of complete trajectories (`subsets`); None for all.
-    progress: Callback with the name of the stage, the amount done since the last
-      call and the total amount.
-
-  Returns:
-    A summary of the export, JSON-able.
+  `train` has all episodes in time order. GPUs are hidden from TensorFlow.
 
   Raises:
-    ValueError: If the run cannot be read or has other frames, the destination
-      exists or cannot be written, or TFDS is not installed.
-    OSError: If the disk is full.
+    ValueError: If TensorFlow or TFDS is not installed.
   """
-  staging_directory.check_new(destination)
-  tfds = rlds_format.import_tfds()
-  open_writer = functools.partial(_open_writer, tfds)
-  with files.remote_writes(destination):
-    return episode_export.export(
-      run, destination, subset, open_writer, progress
-    )
+  try:
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+  except ImportError as error:
+    raise ValueError(
+      f'RLDS needs {error.name}: pip install "tensorflow-datasets>=4.9.10,<5", '
+      "or this package with its extra, '.[rlds]'."
+    ) from None
+  with contextlib.suppress(RuntimeError):  # TensorFlow is already initialised
+    # TensorFlow would reserve the memory of a GPU that nothing here uses.
+    tf.config.set_visible_devices([], 'GPU')
+  return functools.partial(_open_writer, tfds)
 
 
 @contextlib.contextmanager
@@ -68,25 +62,26 @@ def _open_writer(
   info = _dataset_info(tfds, reader, directory)
   writer = tfds.core.SequentialWriter(info, _EPISODES_PER_FILE)
   writer.initialize_splits(['train'])
-  with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
+  with (
+    files.remote_writes(directory),
+    concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool,
+  ):
 
     def write(episode: episodes.Episode) -> int:
       writer.add_examples({'train': [_example(episode, pool)]})
       return len(episode.action)
 
     yield write, {'format': 'rlds'}
-  writer.close_all()
+    writer.close_all()
 
 
 def _dataset_info(tfds: Any, reader: episodes.Reader, directory: str) -> Any:
   from tensorflow_datasets.rl_unplugged import atari_utils
 
-  manifest = reader.manifest
-  environment = manifests.look_up(manifest, 'environment', kind=dict) or {}
   return tfds.core.DatasetInfo(
     builder=tfds.core.dataset_info.DatasetIdentity(
-      name=rlds_format.NAME,
-      version=tfds.core.Version(rlds_format.VERSION),
+      name=_NAME,
+      version=tfds.core.Version(_VERSION),
       data_dir=directory,
       module_name=__name__,
       config_name=f'{reader.game}_run_{reader.run.name}',
@@ -105,13 +100,10 @@ def _dataset_info(tfds: Any, reader: episodes.Reader, directory: str) -> Any:
         'hash': reader.hash,
         'last_step': 'observation',
         'steps': reader.rows,
-        'shard_capacity': manifests.look_up(
-          manifest, 'format', 'shard_capacity', kind=int
-        ),
         'agent': reader.agent,
         'environment': {
           'num_actions': reader.num_actions,
-          **environment,
+          **(reader.manifest.get('environment') or {}),
           'game': reader.game,
         },
       }

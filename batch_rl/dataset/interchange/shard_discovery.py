@@ -14,7 +14,7 @@ from typing import Any
 
 from batch_rl.dataset.shards import manifests as manifests_lib
 from batch_rl.dataset.shards import shard_files
-from batch_rl.utils import files, number_ranges
+from batch_rl.utils import files
 
 _NAME = re.compile(
   rf'(?:.*[^a-z])?({"|".join(shard_files.FILES)})_ckpt\.([0-9]{{1,9}})\.gz'
@@ -43,19 +43,6 @@ class DiscoveredShards:
   def path(self, number: int, column: str) -> str:
     """Returns the path of a file."""
     return os.path.join(self.input_dir, self.contents[number][column])
-
-  def table(self) -> list[list[str]]:
-    """Returns a table of the shards and their frames' files; N stands for a number."""
-    numbers = collections.defaultdict(list)
-    for number, group in sorted(self.contents.items()):
-      folder, name = os.path.split(group['observation'])
-      start = name.rindex(str(number))
-      numbers[folder, f'{name[:start]}N.gz'].append(number)
-    lines = [
-      [number_ranges.brief(found), folder or '.', name]
-      for (folder, name), found in numbers.items()
-    ]
-    return [['shards', 'folder', 'frames'], *lines]
 
 
 def discover(input_dir: str) -> DiscoveredShards:
@@ -89,20 +76,18 @@ def discover(input_dir: str) -> DiscoveredShards:
         found[number][column] = path
       elif '_ckpt.' in name and shard_files.OPTIONAL not in name:
         ignored.append(path)
-  left_out = [
-    f'shard {number} is left out: it has no {", ".join(missing)}'
-    for number, group in sorted(found.items())
-    if (missing := [name for name in shard_files.FILES if name not in group])
-  ]
-  complete = {
-    number: group
-    for number, group in sorted(found.items())
-    if len(group) == len(shard_files.FILES)
-  }
+  complete, left_out = {}, []
+  for number, group in sorted(found.items()):
+    if missing := [name for name in shard_files.FILES if name not in group]:
+      left_out.append(
+        f'shard {number} is left out: it has no {", ".join(missing)}'
+      )
+    else:
+      complete[number] = group
   if not complete:
     reason = '; '.join(left_out) or (
-      f'found {files.format_names(sorted(os.listdir(input_dir)))}, but no file such '
-      'as $store$_observation_ckpt.0.gz'
+      f'found {files.format_names(os.listdir(input_dir))}, but no file such as '
+      '$store$_observation_ckpt.0.gz'
     )
     raise ValueError(
       f'There is no complete shard in {input_dir}: {reason}. (For a TFDS dataset, '
@@ -120,17 +105,15 @@ def discover(input_dir: str) -> DiscoveredShards:
 
 def _check_one_run(input_dir: str, shards: dict[int, dict[str, str]]) -> None:
   """Raises a ValueError if files are neither in one folder nor in one for each shard."""
-  places = [
-    (path, *os.path.split(os.path.dirname(path)), number)
-    for number, group in shards.items()
-    for path in group.values()
-  ]
-  first, parent, leaf, number = places[0]
-  pattern = leaf.replace(str(number), 'N')
-  for path, other_parent, other_leaf, number in places:
-    same = other_leaf == leaf or other_leaf.replace(str(number), 'N') == pattern
-    if other_parent != parent or not same:
-      raise _two_runs(input_dir, first, path)
+  # Paths by folder, and by folder with N in the place of the shard's number.
+  folders, patterns = {}, {}
+  for number, group in shards.items():
+    for path in group.values():
+      parent, leaf = os.path.split(os.path.dirname(path))
+      folders[parent, leaf] = path
+      patterns[parent, leaf.replace(str(number), 'N')] = path
+  if len(folders) > 1 and len(patterns) > 1:
+    raise _two_runs(input_dir, *[*patterns.values()][:2])
 
 
 def _two_runs(input_dir: str, first: str, other: str) -> ValueError:

@@ -39,6 +39,7 @@ class Episode:
     observation: (n, *frame_shape).
     unclipped_return: Sum of the rewards before clipping, of the whole episode; None
       if it is unknown. The manifests of this package's own logs have it.
+    truncated: Whether the log says that the episode was truncated after its last row.
   """
 
   number: int
@@ -49,6 +50,7 @@ class Episode:
   reward: np.ndarray
   observation: np.ndarray
   unclipped_return: float | None = None
+  truncated: bool = False
 
   @property
   def logged_return(self) -> float:
@@ -85,6 +87,7 @@ class Reader:
     manifest: Manifest of the run; empty if it has none.
     frame_shape: Shape of an observation.
     frame_dtype: Dtype of an observation.
+    padding: Number of padding rows at the start of an episode.
     rows: Number of rows in all episodes, without padding.
     count: Number of episodes.
     num_actions: Number of actions in the manifest, or else the largest logged action
@@ -136,6 +139,7 @@ class Reader:
     # Index, store and columns of the shard in memory.
     self._loaded: Any = None
     self.frame_shape, self.frame_dtype = store.frame_shape, store.frame_dtype
+    self.padding = store.first_padding()
     self.rows = int((stops - chosen.steps_begin[selected]).sum())
     self.count = len(selected)
     self.num_actions = (
@@ -173,6 +177,7 @@ class Reader:
         float(self._unclipped[i])
         if chosen.at_reset[i] and not np.isnan(self._unclipped[i])
         else None,
+        bool(np.isin(stop - 1, self._store.truncations)),
       )
 
   def _unclipped_returns(self, stops: np.ndarray) -> np.ndarray:

@@ -6,7 +6,6 @@ a resumed fetch or import skips them.
 """
 
 import collections
-import contextlib
 import os
 import shutil
 import threading
@@ -81,16 +80,9 @@ class IncomingShards:
     """Returns the path at which a file is prepared."""
     return os.path.join(self.data_dir, shard_files.PARTIAL, name)
 
-  def has(self, name: str, identity: list[int] | None = None) -> bool:
-    """Returns whether a file is in place and recorded.
-
-    Args:
-      name: Name in the dataset's format.
-      identity: Required identity of the original file, if any; see `accept`.
-    """
+  def has(self, name: str) -> bool:
+    """Returns whether a file is in place and recorded."""
     record = self._records.get(name, {})
-    if identity is not None and record.get('identity') != identity:
-      return False
     path = os.path.join(self.data_dir, name)
     return os.path.exists(path) and os.path.getsize(path) == record.get('bytes')
 
@@ -103,9 +95,7 @@ class IncomingShards:
     self,
     name: str,
     hashes: Mapping[str, str] | None = None,
-    original_name: str | None = None,
     path: str | None = None,
-    identity: list[int] | None = None,
   ) -> None:
     """Verifies a prepared file and moves it into place.
 
@@ -113,9 +103,7 @@ class IncomingShards:
       name: Name in the dataset's format.
       hashes: Expected hashes besides those of the origin's manifest; see
         `check_file`.
-      original_name: Name of the original file, for the manifest.
       path: Current path of the file; default: `partial(name)`.
-      identity: Identity of the original file, for `has`.
 
     Raises:
       ValueError: If the file is damaged, or not the expected one.
@@ -125,24 +113,13 @@ class IncomingShards:
     final = os.path.join(self.data_dir, name)
     path = path or self.partial(name)
     record = check_file(path, name, hashes)
-    if original_name:
-      record['from'] = original_name
-    if identity:
-      record['identity'] = identity
     if path != final:
       files.sync(path)
       os.replace(path, final)
-      # A rename onto a hard link of the same file does nothing.
-      self.remove(name)
       files.sync(self.data_dir)
     with self._records_lock:
       self._records[name] = record
       self._write_manifest()
-
-  def remove(self, name: str) -> None:
-    """Removes a prepared file, if there is one."""
-    with contextlib.suppress(FileNotFoundError):
-      os.remove(self.partial(name))
 
   def finish(self) -> None:
     """Writes the manifest, even if no file was accepted."""

@@ -7,13 +7,11 @@ A file is a gzipped TFRecord file with an Example for each episode. Its features
 
 An episode is terminal if its last discount is 0. TFDS says that the last step then has a
 valid observation only, and that the "unclipped" rewards are in fact clipped. The data
-tell whether terminal steps are transitions, see `episode_import.infer_last_step`.
+tell whether terminal steps are transitions, see `episode_import.choose_last_step`.
 
 Source: TFDS, `rl_unplugged/atari_utils.py`. No file of the bucket itself was seen.
 """
 
-import hashlib
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -21,22 +19,17 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset.imports import episode_import, png_frames
-from batch_rl.dataset.unplugged import examples, file_names, tfrecords
+from batch_rl.dataset.unplugged import file_names
 from batch_rl.utils import files, number_ranges
 
-_NUM_ACTIONS = 18
-_NUMBERS = ('actions', 'unclipped_rewards', 'clipped_rewards', 'discounts')
-_KINDS = {
-  'checkpoint_idx': 'int64',
-  'episode_idx': 'int64',
-  'episode_return': 'float32',
+_COLUMNS = {
   'observations': 'bytes',
   'actions': 'int64',
   'unclipped_rewards': 'float32',
   'clipped_rewards': 'float32',
   'discounts': 'float32',
 }
-_ORDERED = f'gs://rl_unplugged/{file_names.FOLDER}'
+_SCALARS = {'episode_idx': 'int64', 'episode_return': 'float32'}
 
 
 class UnpluggedReader(episode_import.EpisodeReader):
@@ -56,12 +49,6 @@ class UnpluggedReader(episode_import.EpisodeReader):
       of several runs.
   """
 
-  frame_shape = png_frames.FRAME_SHAPE
-  shard_rows = None
-  last_step = None
-  # Rewards beyond [-1, 1] would tell.
-  has_unclipped = False
-
   def __init__(
     self,
     path: str,
@@ -72,9 +59,19 @@ class UnpluggedReader(episode_import.EpisodeReader):
     found = _find_files(path, run, checkpoints)
     first, *others = sorted(found)
     if first.count == file_names.SHUFFLED_COUNT:
-      raise ValueError(_refusal_of_shuffled(found[first]))
+      raise ValueError(
+        f'{found[first]} holds transitions in random order, with eight PNGs each; '
+        f'import the copy in order of time, gs://rl_unplugged/{file_names.FOLDER}, '
+        'which holds each frame once.'
+      )
     self.directory = os.path.dirname(os.path.abspath(found[first]))
-    self.game = _game_of(self.directory, game)
+    known = {name.lower(): name for name in file_names.GAMES}
+    if game is not None and game.lower() not in known:
+      raise ValueError(
+        f'{game!r} is not one of the {len(known)} games of RL Unplugged, such as Pong.'
+      )
+    folder = os.path.basename(self.directory)
+    self.game = known.get(folder.lower()) or known.get((game or '').lower())
     count = file_names.count_of(self.game) if self.game else first.count
     for name in (first, *others):
       if name.count != count:
@@ -82,21 +79,14 @@ class UnpluggedReader(episode_import.EpisodeReader):
           f'{found[name]} is one of {name.count} files, but a run of '
           f'{self.game or "this folder"} has {count}.'
         )
-    self._paths = {name.number: found[name] for name in sorted(found)}
+    super().__init__({name.number: found[name] for name in sorted(found)})
     self.run = str(first.run)
     self.name = f'{file_names.FOLDER}/{self.game or "?"}/run_{self.run}'
-    self.parts = [
-      episode_import.Part(
-        number, os.path.basename(path), os.path.getsize(path), 'B'
-      )
-      for number, path in self._paths.items()
-    ]
     self.missing = (
       []
       if checkpoints is not None
       else sorted(set(range(count)) - self._paths.keys())
     )
-    self.num_bytes = sum(part.size for part in self.parts)
     self.manifest = {
       'agent': 'dqn',
       # According to the description of the dataset.
@@ -108,59 +98,32 @@ class UnpluggedReader(episode_import.EpisodeReader):
         'order': 'time',
       },
     }
-    self._files: dict[int, dict[str, dict[str, Any]]] = {}
-
-  def fingerprint(self) -> str:
-    """Returns a hash of the names and sizes of the files, in hex."""
-    sizes = {part.name: part.size for part in self.parts}
-    text = json.dumps([self.name, sizes], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-  def files_of(self, part: episode_import.Part) -> dict[str, dict[str, Any]]:
-    """See the base class."""
-    return self._files.get(part.number, {})
 
   def read(
-    self, part: episode_import.Part, first: int = 0, frames: bool = True
+    self, part: episode_import.Part, frames: bool = True
   ) -> Iterator[episode_import.StoredEpisode]:
     """See the base class."""
-    path, digest = self._paths[part.number], hashlib.sha256()
-    stat, numbers = files.stat(path), set()
-    for number, record in enumerate(tfrecords.read(path, digest)):
-      if number >= first:
-        name = f'episode {number} of {path}'
-        values = _parse(name, record)
-        # A file that was appended to itself has intact records.
-        if (index := int(values['episode_idx'][0])) in numbers:
-          raise ValueError(
-            f'Invalid dataset: {name} repeats episode_idx {index}; fetch the file '
-            'again.'
-          )
-        numbers.add(index)
-        yield self._convert(name, values, record.position, frames)
-    self._files[part.number] = {
-      part.name: {**stat, 'sha256': digest.hexdigest()}
-    }
-
-  def _convert(
-    self, name: str, values: dict[str, Any], position: int, with_frames: bool
-  ) -> episode_import.StoredEpisode:
-    """Returns the episode of some features."""
-    frames = None
-    if with_frames:
-      frames = png_frames.PngFrames(name, values['observations'])
-    return episode_import.StoredEpisode(
-      name,
-      int(values['checkpoint_idx'][0]),
-      True,
-      bool(values['discounts'][-1] == 0),
-      values['actions'].astype(np.int32),
-      values['clipped_rewards'],
-      values['unclipped_rewards'],
-      float(values['episode_return'][0]),
-      frames,
-      position,
-    )
+    numbers = set()
+    for name, values, position in self._examples(part, _COLUMNS, _SCALARS):
+      _check_values(name, values)
+      # A file that was appended to itself has intact records.
+      if (index := int(values['episode_idx'][0])) in numbers:
+        raise ValueError(
+          f'Invalid dataset: {name} repeats episode_idx {index}; fetch the file '
+          'again.'
+        )
+      numbers.add(index)
+      yield episode_import.StoredEpisode(
+        name,
+        True,
+        bool(values['discounts'][-1] == 0),
+        values['actions'].astype(np.int32),
+        values['clipped_rewards'],
+        values['unclipped_rewards'],
+        float(values['episode_return'][0]),
+        png_frames.PngFrames(name, values['observations']) if frames else None,
+        position,
+      )
 
 
 def _find_files(
@@ -173,8 +136,6 @@ def _find_files(
   """
   if files.is_remote(path):
     raise ValueError(f'{path} is remote; fetch it first.')
-  if not os.path.exists(path):
-    raise ValueError(f'{path} does not exist.')
   if os.path.isdir(path):
     folder, names = path, files.list_directory(path)
   else:
@@ -213,82 +174,18 @@ def _find_files(
   return {name: path for name, path in found.items() if name.number in wanted}
 
 
-def _game_of(folder: str, game: str | None) -> str | None:
-  """Returns the name of the game; None if neither user nor folder tell.
-
-  Raises:
-    ValueError: If the game is not one of RL Unplugged's, or the folder contradicts.
-  """
-  known = {name.lower(): name for name in file_names.GAMES}
-  if game is not None and game.lower() not in known:
+def _check_values(name: str, values: dict[str, Any]) -> None:
+  """Raises a ValueError if an episode has values that contradict each other."""
+  clipped = np.clip(values['unclipped_rewards'], -1, 1)
+  if not np.array_equal(clipped, values['clipped_rewards']):
     raise ValueError(
-      f'{game!r} is not one of the {len(known)} games of RL Unplugged, such as Pong.'
-    )
-  named = known[game.lower()] if game else None
-  found = known.get(os.path.basename(folder).lower())
-  if named and found and found != named:
-    raise ValueError(f'{folder} has files of {found}, not {named}.')
-  return named or found
-
-
-def _refusal_of_shuffled(path: str) -> str:
-  return (
-    f'{path} holds transitions in random order, with eight PNGs each; import the copy '
-    f'in order of time, {_ORDERED}, which holds each frame once.'
-  )
-
-
-def _parse(name: str, record: tfrecords.Record) -> dict[str, Any]:
-  """Returns the features of the episode in a record, after checking them.
-
-  Raises:
-    ValueError: If the record holds something else, or a feature is missing, has another
-      type or length, or has values that Atari has not.
-  """
-  try:
-    found = examples.parse(record.data)
-  except ValueError as error:
-    raise ValueError(
-      f'Invalid dataset: {name}, at offset {record.offset:,}, is not a '
-      f'tf.train.Example: {error}.'
-    ) from error
-  if 'o_t' in found:
-    raise ValueError(_refusal_of_shuffled(name))
-  prefix = f'Invalid dataset: {name}'
-  for key, kind in _KINDS.items():
-    value = found.get(key)
-    if value is None or not len(value):
-      raise ValueError(
-        f'{prefix} has no {key}; it has {files.format_names(found)}.'
-      )
-    stored = str(getattr(value, 'dtype', 'bytes'))
-    if stored != kind:
-      raise ValueError(f'{prefix} has {key} of type {stored}, not {kind}.')
-  steps = len(found['actions'])
-  for key in ('observations', *_NUMBERS):
-    if len(found[key]) != steps:
-      raise ValueError(
-        f'{prefix} has {steps} actions, but {len(found[key])} {key}.'
-      )
-  actions, unclipped, clipped, discounts = (
-    np.asarray(found[key]) for key in _NUMBERS
-  )
-  if actions.min() < 0 or actions.max() >= _NUM_ACTIONS:
-    raise ValueError(
-      f'{prefix} has actions from {actions.min()} to {actions.max()}; those of Atari '
-      f'are 0 to {_NUM_ACTIONS - 1}.'
-    )
-  if not np.isfinite(unclipped).all() or not np.array_equal(
-    np.clip(unclipped, -1, 1), clipped
-  ):
-    raise ValueError(
-      f'{prefix} has clipped_rewards that are not its unclipped_rewards, clipped to '
-      '[-1, 1].'
+      f'Invalid dataset: {name} has clipped_rewards that are not its '
+      'unclipped_rewards, clipped to [-1, 1].'
     )
   # The first one precedes all rewards, so it means nothing.
-  later = discounts[1:]
+  later = values['discounts'][1:]
   if not ((later >= 0) & (later <= 1)).all() or not later[:-1].all():
     raise ValueError(
-      f'{prefix} has discounts outside [0, 1], or continues after one of 0.'
+      f'Invalid dataset: {name} has discounts outside [0, 1], or continues after one '
+      'of 0.'
     )
-  return found

@@ -14,18 +14,16 @@ FETCH = ['fetch', '.', '--game', 'Pong', '--run', '1', '--data_dir', '../new']
 SOURCES = [
   *('compare {} run', 'fingerprint {}', 'verify {} --all'),
   *('inspect {}', 'subset {}', 'export {} ../new-v0 --format minari'),
-  *('import {} ../new --format rlds', 'verify {}', 'convert {} ../new'),
+  *('verify {}', 'convert {} ../new'),
   *('import {} ../new', ' '.join(['fetch', '{}', *FETCH[2:]])),
 ]
 # Commands with `{}` in the place of a path that is written.
 WRITERS = [
   *(f'convert {RUN} {{}}', f'export {RUN} {{}} --format minari'),
+  f'export {RUN} {{}} --format shards',
   *(f'import {RUN} {{}}', ' '.join([*FETCH[:-1], '{}'])),
 ]
-DESTINATIONS = WRITERS + [
-  f'import {RUN} {{}} --shards',
-  f'inspect {RUN} --plot {{}}',
-]
+DESTINATIONS = [*WRITERS, f'inspect {RUN} --plot {{}}']
 
 
 @pytest.fixture(scope='module')
@@ -92,7 +90,7 @@ def test_wrong_sources(is_refused, command, path):
   [
     *itertools.product(DESTINATIONS, ['\t'], ['empty']),
     *itertools.product(DESTINATIONS, ['a\0b'], [r'a\x00b']),
-    *itertools.product([*WRITERS, 'import --shards'], WRONG_DESTINATIONS, ['']),
+    *itertools.product(WRITERS, WRONG_DESTINATIONS, ['']),
     # In the source, or with other content.
     *itertools.product(WRITERS, ['.'], ['.']),
     *itertools.product(WRITERS[:3], ['/'], ['/']),
@@ -104,7 +102,7 @@ def test_wrong_destinations(is_refused, command, path, named):
 
 HUGE = '9' * 30
 MINARI = f'export {RUN} ../new-v0 --format minari'
-RLDS = f'import {RUN} ../new --format rlds'
+IMPORT = f'import {RUN} ../new'
 FETCH_ALL = ' '.join(FETCH)
 # Commands, and the value or option that the error names.
 MISTAKES = {
@@ -112,8 +110,9 @@ MISTAKES = {
   f'look {RUN}': 'look',
   f'verify {RUN} --fast': '--fast',
   'fetch . --run 1 --game=..': '--game',
-  f'{RLDS} --game=a/b': '--game',
-  f'{RLDS} --game={"x" * 256}': '--game',
+  f'{IMPORT} --game=a/b': '--game',
+  f'{IMPORT} --game={"x" * 256}': '--game',
+  f'{IMPORT} --run=1': '--run does not apply',
   f'inspect {RUN} --video ../x.gif --episode={HUGE}': 'no episode',
   f'inspect {RUN} --video ../x.gif --episode=1.5': '--episode',
   f'inspect {RUN} --episode=1': '--video',
@@ -136,10 +135,7 @@ MISTAKES = {
 } | {
   f'{command}={value}': command.rpartition(' ')[2]
   for value in ('', '-1', '1.5', HUGE)
-  for command in (
-    *(f'{FETCH_ALL} --jobs', f'{FETCH_ALL} --run'),
-    *(f'{MINARI} --stack', f'{RLDS} --shard_rows'),
-  )
+  for command in (f'{FETCH_ALL} --jobs', f'{FETCH_ALL} --run')
 }
 
 

@@ -52,12 +52,6 @@ def test_checkpoints_may_be_chosen_and_added(folder, tmp_path, run):
   assert logged_run.open(target).store.suffixes == list(NUMBERS)
   code, out, err = run('verify', target)
   assert code == 0 and 'all is well' in out, err
-  # As shards of the dataset, the transitions are the same.
-  target = tmp_path / 'Pong' / '1'
-  options = '--run=1', '--shards', '--shard_rows=100'
-  assert run('import', folder, target, *options)[0] == 0
-  assert len(os.listdir(target / 'replay_logs')) == 3 * 6 + 1
-  same(target / 'replay_logs')
 
 
 def test_a_wrong_assumption_on_terminal_steps_has_a_way_out(tmp_path, run):
@@ -102,8 +96,6 @@ def test_a_damaged_file_is_named_and_the_others_are_kept(tmp_path, run):
     (['--run=3'], ['run 3', '1-2']),
     (['--run=1', '--checkpoints=1-3'], ['checkpoints 2', '0-1,3']),
     (['--run=1', '--game=Breakout'], ['Pong', 'Breakout']),
-    (['--run=1', '--shard_rows=200'], ['--shard_rows', '--shards']),
-    (['--format=dopamine', '--run=1'], ['--run does not apply']),
   ],
 )
 def test_a_mistake_is_one_line(folder, tmp_path, run, arguments, messages):

@@ -22,9 +22,7 @@ def test_dry_run_fetches_nothing(root, server, run, tmp_path):
   code, out, _ = run(server.url, '--dry_run')
   size = sum(map(len, contents(root / RUN).values()))
   assert code == 0 and not server.gets() and not (tmp_path / 'data').exists()
-  assert [line.split()[:3] for line in out.splitlines()[1:4]] == [
-    ['Pong/1', str(suffix), '6'] for suffix in range(3)
-  ]
+  assert out.startswith('Pong/1: shards 0-2, 18 files, ')
   code, out, _ = run(server.url, '--dry_run', '--json')
   document = json.loads(out)
   assert code == 0 and document['bytes_to_fetch'] == size
@@ -37,14 +35,10 @@ def test_dry_run_fetches_nothing(root, server, run, tmp_path):
 # --- missing and refused files --------------------------------------------------
 
 
-@pytest.mark.parametrize(
-  ('status', 'lists'), [(401, True), (403, False), (404, False)]
-)
-def test_refusal_is_reported_once(
-  server, run, status, lists, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize('status', [401, 403, 404])
+def test_refusal_is_reported_once(server, run, status, tmp_path, monkeypatch):
   monkeypatch.setattr(shard_run, '_MAX_SHARDS', 51)
-  server.lists, server.statuses = lists, {'': [status, 10_000]}
+  server.statuses = {'': [status, 10_000]}
   code, out, err = run(server.url, run='1-5')
   assert code == 1 and not out and is_one_line(err)
   assert f' {status} ' in err and err.count(f' {status} ') == 1
@@ -68,8 +62,8 @@ def test_missing_runs_and_shards_are_reported(root, server, run, data_dir):
 
 def test_incomplete_shard_is_not_fetched(root, server, run, data_dir):
   (root / RUN / shard_files.file_name('reward', 1)).unlink()
-  for server.lists in (False, True):
-    code, out, _ = run(server.url)
+  for source in (server.url, root):  # without and with listings
+    code, out, _ = run(source)
     assert code == 1 and 'shard 1 is incomplete at the source' in out
     assert shard_files.file_name('reward', 1) in out
     assert shard_files.list_suffixes(str(data_dir)) == [0, 2]
@@ -80,6 +74,23 @@ def test_refused_shard_is_reported(server, run, data_dir):
   code, out, _ = run(server.url)
   assert code == 1 and 'missing: Pong/1: the source refuses shards 2' in out
   assert len(contents(data_dir)) == 12
+
+
+@pytest.mark.parametrize('lists', [True, False])
+@pytest.mark.parametrize(
+  'arguments, messages',
+  [
+    (dict(game='Pnog'), ['no Pnog/1', 'did you mean Pong?']),
+    (dict(run='7'), ['no Pong/7', 'the folder above the games']),
+    (dict(arguments=['--shards=99']), ['99', '{source}']),
+  ],
+)
+def test_what_no_source_has(root, server, run, lists, arguments, messages):
+  source = root if lists else server.url
+  more = {key: arguments[key] for key in arguments if key != 'arguments'}
+  code, out, err = run(source, *arguments.get('arguments', []), **more)
+  assert code in (1, 2) and not out and is_one_line(err)
+  assert all(message.format(source=source) in err for message in messages), err
 
 
 # --- local files ----------------------------------------------------------------
@@ -102,7 +113,6 @@ def test_logged_run_is_not_mixed_with_a_fetched_one(
 
 
 def test_malformed_manifest_is_tolerated(root, server, run, data_dir, caplog):
-  server.lists = True
   entry = {'suffix': 0, 'files': {FRAMES: {'sha256': 5}}}
   (root / RUN / manifests.FILE_NAME).write_text(json.dumps({'shards': [entry]}))
   assert run(server.url)[0] == 0
@@ -126,13 +136,9 @@ def test_disk_space_is_checked(root, unplugged, run, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
   'arguments, message',
   [
-    (dict(game='Pnog'), 'no Pnog; it has Pong'),
-    (dict(run='7'), 'no Pong/7; it has 1'),
     (dict(run='x'), '--run=x is neither'),
     (dict(arguments=['--shards=4-2']), '--shards=4-2 is neither'),
-    (dict(arguments=['--shards=99']), 'no shards 99 (found: 0-2)'),
     (dict(arguments=['--jobs=0']), 'jobs'),
-    (dict(source='{url}/Pong/1'), 'the folder above the games'),
     (dict(source='/nowhere'), 'is not a directory'),
     (dict(source='gopher://a'), 'cannot be fetched from'),
     (dict(source='http://'), 'has no host'),
@@ -141,7 +147,6 @@ def test_disk_space_is_checked(root, unplugged, run, monkeypatch, tmp_path):
   ],
 )
 def test_mistakes_are_one_line(server, run, tmp_path, arguments, message):
-  server.lists = True
   arguments = dict(arguments)
   source = arguments.pop('source', '{url}').format(url=server.url)
   more = arguments.pop('arguments', [])

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from batch_rl.dataset.commands import fetch
 from batch_rl.dataset.fetch import remotes
 from batch_rl.dataset.shards import manifests
 from batch_rl.tests.dataset.conftest import is_one_line
@@ -41,7 +42,7 @@ def test_transient_errors_are_retried(root, server, run, data_dir, status):
 )
 def test_retry_after_is_respected(server, header, wait):
   server.statuses, server.retry_after = {'': [503, 99]}, header
-  remote, waits = remotes.connect(server.url, 10), []
+  remote, waits = fetch.connect(server.url, 10), []
   # Without a valid header, the first wait (1 s, but 1 ms in the tests).
   with pytest.raises(remotes.TransientError):
     remotes.with_retries(lambda: remote.stat('a'), 1, waits.append)
@@ -60,9 +61,9 @@ def test_progress_resets_the_retries():
 
 
 def test_silent_server_times_out(root, server, run, data_dir, monkeypatch):
-  connect = remotes.connect
+  connect = fetch.connect
   monkeypatch.setattr(
-    remotes, 'connect', lambda url, timeout: connect(url, timeout / 10)
+    fetch, 'connect', lambda url, timeout: connect(url, timeout / 10)
   )
   server.stalls = 1
   code, _, _ = run(server.url, '--shards=1', '--timeout=2', '--retries=1')
@@ -89,32 +90,29 @@ def test_passwords_and_tokens_are_not_written(root, server, run, data_dir):
   assert_complete(root, data_dir)
 
 
-@pytest.mark.parametrize(
-  'protocol, package, remedy',
-  [('gs', 'gcsfs', "'batch_rl[fetch]'")],
-)
-def test_missing_package_is_named(run, monkeypatch, protocol, package, remedy):
+@pytest.mark.parametrize('protocol, package', [('gs', 'gcsfs'), ('s3', 's3fs')])
+def test_missing_package_is_named(run, monkeypatch, protocol, package):
   monkeypatch.setitem(sys.modules, package, None)
   # fsspec keeps what an earlier test imported.
   registry = importlib.import_module('fsspec.registry')
   monkeypatch.delitem(registry._registry, protocol, raising=False)
   code, _, err = run(f'{protocol}://bucket/dqn')
   assert code == 2 and is_one_line(err)
-  assert f'not installed: pip install {remedy}.' in err
+  assert 'not installed' in err and f'nstall {package}' in err
 
 
 def test_web_page_instead_of_a_file_is_not_found(server):
   """Some servers answer every path with a page."""
   server.lists = True
   with pytest.raises(remotes.NotFound, match='a web page'):
-    remotes.connect(server.url, 10).stat('Pong')
+    fetch.connect(server.url, 10).stat('Pong')
   with pytest.raises(remotes.PermanentError, match='16,777,216 B'):
     remotes.join(itertools.repeat(bytes(1 << 20)))
 
 
 def test_change_while_reading_is_detected(root):
   path = root / RUN / FRAMES
-  remote = remotes.connect(str(root), 10)
+  remote = fetch.connect(str(root), 10)
   _, _, chunks = remote.open(f'{RUN}/{FRAMES}')
   path.write_bytes(b'another version')
   with pytest.raises(remotes.TransientError, match='changed while'):

@@ -20,7 +20,6 @@ from batch_rl.tests.dataset.fetch.fetched_stores import (
 
 def test_dropped_connections_are_resumed(web, run, pong, store, run_hash):
   web.drop_after = 50_000
-  web.lists = False
   code, out, err = run(web.url, *FLAGS, '--retries=1')
   assert code == 0 and not err
   assert f'hash {run_hash}' in out and '4 files fetched, 0 already' in out
@@ -36,7 +35,6 @@ def test_dropped_connections_are_resumed(web, run, pong, store, run_hash):
 )
 def test_sources(unplugged, web, run, run_hash, kind, with_folder):
   source = {'folder': unplugged, 'memory': 'memory://u', 'web': web.url}[kind]
-  web.lists = with_folder
   if kind == 'memory':
     import fsspec
 
@@ -45,24 +43,6 @@ def test_sources(unplugged, web, run, run_hash, kind, with_folder):
     source = f'{source}/{file_names.FOLDER}'
   code, out, err = run(source, *FLAGS)
   assert code == 0 and not err and f'hash {run_hash}' in out
-
-
-def test_raw_files_are_kept(web, run, pong, store, run_hash):
-  flags = (*FLAGS, '--keep_raw')
-  assert run(web.url, *flags)[0] == 0
-  raw = store / unplugged_run.RAW
-  assert raw_files(store) == NAMES
-  for name in NAMES:
-    assert (raw / name).read_bytes() == (pong / name).read_bytes()
-  web.requests.clear()
-  assert run(web.url, *FLAGS)[0] == 0 and not web.gets()
-  for path in store.glob('*.*'):  # the store is lost, or was never made
-    path.unlink()
-  (raw / NAMES[1]).write_bytes(corrupt(raw / NAMES[1]))
-  code, out, _ = run(web.url, *flags)
-  assert code == 0 and f'hash {run_hash}' in out
-  assert web.gets() == [0] and len(web.gets(NAMES[1])) == 1
-  assert raw_files(store) == NAMES
 
 
 def test_rest_of_a_killed_process_is_removed(web, run, pong, store):

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from batch_rl.dataset.imports import episode_import
+from batch_rl.dataset.imports import episode_import, png_frames
 from batch_rl.tests import interchange_runs as runs
 
 
@@ -21,8 +21,6 @@ class ListReader(episode_import.EpisodeReader):
   """
 
   directory = 'list'
-  frame_shape = (84, 84)
-  num_bytes = 0
   name = 'list'
   game = 'Pong'
   run = '1'
@@ -31,35 +29,35 @@ class ListReader(episode_import.EpisodeReader):
     'environment': runs.ENVIRONMENT,
     'source': {'format': 'list', 'order': 'time'},
   }
-  shard_rows = 100
   last_step = 'transition'
-  has_unclipped = False
 
   def __init__(self, parts, kinds=None):
     self.parts = [
-      episode_import.Part(number, f'part {number}', len(episodes), 'episodes')
+      episode_import.Part(number, f'part {number}', len(episodes))
       for number, episodes in parts.items()
     ]
     self.episodes = parts
     self.kinds = kinds or {}
     self.reads = []
 
-  def read(self, part, first=0, frames=True):
+  def read(self, part, frames=True):
     """See the base class."""
     self.reads.append(part.name)
-    for i, episode in enumerate(self.episodes[part.number][first:], first):
-      observation, action, reward = episode
+    for i, episode in enumerate(self.episodes[part.number]):
+      name, (observation, action, reward) = (
+        f'episode {i} of {part.name}',
+        episode,
+      )
       kind = self.kinds.get((part.number, i))
       yield episode_import.StoredEpisode(
-        f'episode {i} of {part.name}',
-        None,
+        name,
         kind != 'late',
         kind != 'truncated',
         action.astype(np.int32),
         np.clip(reward, -1, 1),
         reward,
         None,
-        episode_import.DecodedFrames(observation) if frames else None,
+        encode(name, observation) if frames else None,
         i + 1,
       )
 
@@ -71,6 +69,8 @@ class ListReader(episode_import.EpisodeReader):
     digest = hashlib.sha256(content).hexdigest()
     return {part.name: {'bytes': part.size, 'mtime_ns': 0, 'sha256': digest}}
 
-  def fingerprint(self):
-    """See the base class."""
-    return '0123456789abcdef'
+
+def encode(name, observation):
+  """Returns frames, uint8 (n, 84, 84), encoded."""
+  images = [png_frames.encode_png(frame) for frame in observation]
+  return png_frames.PngFrames(name, images)

@@ -15,7 +15,7 @@ if sys.version_info < (3, 11):
 import minari  # noqa: E402
 
 
-def transitions_of(dataset, stacked):
+def transitions_of(dataset):
   """Returns all transitions of a Minari dataset, like `runs.transitions`."""
   parts = []
   for episode in dataset.iterate_episodes():
@@ -24,7 +24,7 @@ def transitions_of(dataset, stacked):
     assert not episode.terminations[:-1].any()
     assert not episode.truncations[:-1].any()
     assert episode.terminations[-1] != episode.truncations[-1]
-    states = observation if stacked else runs.stacks(observation)
+    states = runs.stacks(observation)
     following = states[1:].copy()
     if episode.terminations[-1]:
       # The last observation was never logged.
@@ -33,7 +33,7 @@ def transitions_of(dataset, stacked):
     late = not next(iter(dataset.storage.get_episode_metadata([episode.id])))[
       'begins_at_reset'
     ]
-    first = 3 if late and not stacked else 0
+    first = 3 if late else 0
     columns = (states[:-1], episode.actions, episode.rewards, following)
     columns += (episode.terminations.astype(np.uint8),)
     parts.append([column[first:] for column in columns])
@@ -42,26 +42,19 @@ def transitions_of(dataset, stacked):
   return dict(zip(names, columns, strict=True))
 
 
-@pytest.mark.parametrize(
-  'stack, kinds', [(None, {}), (4, {0: 'truncated', 1: 'late', 3: 'open'})]
-)
-def test_minari_has_the_same_transitions(
-  tmp_path, run, monkeypatch, stack, kinds
-):
+@pytest.mark.parametrize('kinds', [{}, {0: 'truncated', 1: 'late', 3: 'open'}])
+def test_minari_has_the_same_transitions(tmp_path, run, monkeypatch, kinds):
   logged = runs.make_episodes(*runs.LENGTHS)
   logs = runs.write_run(tmp_path / 'Pong' / '1', logged, kinds=kinds)
   root = tmp_path / 'datasets'
   monkeypatch.setenv('MINARI_DATASETS_PATH', str(root))
   target = root / 'atari' / 'pong-v0'
-  options = ['--stack', stack] if stack else []
-  code, out, err = run(
-    'export', logs, target, '--format=minari', '--json', *options
-  )
+  code, out, err = run('export', logs, target, '--format=minari', '--json')
   assert code == 0, err
   document = json.loads(out)
   dataset = minari.load_dataset('atari/pong-v0')
   expected = runs.expected_transitions(logged, kinds)
-  runs.assert_same(transitions_of(dataset, stack), expected)
+  runs.assert_same(transitions_of(dataset), expected)
   runs.assert_same(runs.transitions(logs), expected)
   reader = episodes.Reader(run_directories.as_run(str(logs)))
   about = dataset.storage.metadata
@@ -79,8 +72,7 @@ def test_minari_has_the_same_transitions(
   observation, _ = env.reset(seed=1)
   assert env.observation_space == dataset.observation_space
   # The same preprocessing: the first screen is like the logged one.
-  frame = observation[-1] if stack else observation
-  assert (frame != logged[0][0][0]).mean() < 0.05
+  assert (observation != logged[0][0][0]).mean() < 0.05
   env.close()
 
 
@@ -88,8 +80,6 @@ def test_minari_has_the_same_transitions(
   'arguments, message',
   [
     (['{out}'], 'pong-v0'),  # no version
-    (['{out}-v0', '--stack=0'], 'at least 1'),
-    (['{out}-v0', '--stack=many'], 'many'),
     (['{root}'], 'exists already'),
     (['s3://bucket/pong-v0'], 'local'),
   ],

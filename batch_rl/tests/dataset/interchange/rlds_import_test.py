@@ -1,17 +1,17 @@
-"""Tests for imported TFDS datasets: RLDS episodes become shards or stores."""
+"""Tests for imported TFDS datasets: their files become the shards of a store."""
 
 import json
 import os
 import shutil
-import struct
-import sys
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 from tensorflow_datasets.rl_unplugged import atari_utils
 
+from batch_rl.dataset.interchange import rlds_export
 from batch_rl.dataset.shards import manifests
+from batch_rl.dataset.store import store_directory
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.interchange.tfds_datasets import (
@@ -35,30 +35,28 @@ def test_checkpoints_become_one_run_in_order(tmp_path, import_json, run):
       ],
     },
   )
-  target = tmp_path / 'Pong' / '3'
-  document = import_json(source, target, '--shards', '--shard_rows=100')
+  target = tmp_path / 'store'
+  # A range of checkpoints; the others may come later.
+  import_json(source, target, '--checkpoints=9-10')
+  runs.assert_same(
+    runs.transitions(target), runs.expected_transitions(logged[2:])
+  )
+  document = import_json(source, target)
   assert document['game'] == 'Pong' and document['last_step'] == 'transition'
   assert document['order'] == 'time' and document['truncated'] == 1
-  logs = target / 'replay_logs'
   runs.assert_same(
-    runs.transitions(logs), runs.expected_transitions(logged, {1: 'truncated'})
+    runs.transitions(target),
+    runs.expected_transitions(logged, {1: 'truncated'}),
   )
-  manifest = json.loads((logs / manifests.FILE_NAME).read_text())
+  manifest = json.loads((target / manifests.FILE_NAME).read_text())
   assert manifest['agent'] == 'dqn'
   assert manifest['environment']['game'] == 'Pong'
   about = manifest['source']
   assert about['name'] == 'rlu_atari_checkpoints_ordered/Pong_run_3/1.1.0'
-  assert about['directory'] == str(source) and about['episodes'] == 4
-  assert about['version'] == '1.1.0' and len(about['fingerprint']) == 64
-  assert about['splits'] == {
-    'checkpoint_02': 2,
-    'checkpoint_09': 1,
-    'checkpoint_10': 1,
-  }
-  assert manifest['checkpoints'] == [
-    {'checkpoint': 2, 'first_row': 0, 'shard': 0},
-    {'checkpoint': 9, 'first_row': 60 + 45 + 6, 'shard': 1},
-    {'checkpoint': 10, 'first_row': 60 + 45 + 80 + 9, 'shard': 1},
+  assert about['directory'] == str(source) and about['run'] == '3'
+  name = 'rlu_atari_checkpoints_ordered-checkpoint_{}.tfrecord-00000-of-00001'
+  assert [[*entry['files']] for entry in manifest['shards']] == [
+    [name.format(checkpoint)] for checkpoint in ('02', '09', '10')
   ]
   # Returns before clipping are unknown.
   assert 'unclipped_return' not in manifest['episodes']
@@ -67,10 +65,28 @@ def test_checkpoints_become_one_run_in_order(tmp_path, import_json, run):
   code, out, _ = run('inspect', target)
   assert code == 0 and 'Pong by dqn' in out
   assert 'note: 1 episodes were truncated' in out
-  # A range of checkpoints.
-  import_json(source, tmp_path / 'store', '--checkpoints=9-10')
+
+
+def test_each_file_of_a_split_becomes_a_shard(tmp_path, run):
+  """TFDS decides by size; here every file has two episodes, and the last one."""
+  logged = runs.make_episodes(*[6] * 5)
+  runs.write_run(tmp_path / 'Pong' / '1', logged)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(rlds_export, '_EPISODES_PER_FILE', 2)
+    rlds = tmp_path / 'rlds'
+    assert run('export', tmp_path / 'Pong/1', rlds, '--format=rlds')[0] == 0
+  path = rlds / 'dqn_replay-train.tfrecord-00001'
+  content = path.read_bytes()
+  path.write_bytes(content * 2)  # intact records
+  code, out, _ = run('import', rlds, tmp_path / 'store')
+  assert code == 1 and 'has 4 episodes, but 2 by dataset_info.json' in out
+  path.write_bytes(content)
+  kept = (tmp_path / 'store/shard-0.bin').stat().st_mtime_ns
+  assert run('import', rlds, tmp_path / 'store')[0] == 0
+  assert (tmp_path / 'store/shard-0.bin').stat().st_mtime_ns == kept
+  assert store_directory.list_shards(str(tmp_path / 'store')) == [0, 1, 2]
   runs.assert_same(
-    runs.transitions(tmp_path / 'store'), runs.expected_transitions(logged[2:])
+    runs.transitions(tmp_path / 'store'), runs.expected_transitions(logged)
   )
 
 
@@ -95,21 +111,17 @@ def test_contradicting_last_steps_are_an_error(tmp_path, run):
   source = build(tmp_path, {'train': raw})
   code, _, err = run('import', source, tmp_path / 'store')
   assert code == 2 and is_one_line(err)
-  assert 'episode 1 of split train' in err and '--last_step' in err
+  assert 'episode 1 of ' in err and '--last_step' in err
   chosen = run('import', source, tmp_path / 'store', '--last_step=transition')
   assert chosen[0] == 0
 
 
 @pytest.mark.parametrize('has_both', [True, False])
 def test_rewards_are_clipped_and_returns_kept(tmp_path, import_json, has_both):
-  """Before version 1.3.0, rlu_atari had clipped and unclipped rewards.
-
-  Frames of such a dataset are not encoded here, which TFDS allows for any.
-  """
+  """Before version 1.3.0, rlu_atari had clipped and unclipped rewards."""
   steps = {
     **atari_utils.features_dict()['steps'].feature,
     'clipped_reward': np.float32,
-    'observation': tfds.features.Tensor(shape=(84, 84, 1), dtype=np.uint8),
   }
   features = tfds.features.FeaturesDict(
     {
@@ -127,11 +139,10 @@ def test_rewards_are_clipped_and_returns_kept(tmp_path, import_json, has_both):
       del episode['checkpoint_id'], episode['episode_id']
       episode['steps']['clipped_reward'] = clipped
   source = build(tmp_path, {'train': raw}, features if has_both else None)
-  target = tmp_path / 'Pong' / '1'
-  assert import_json(source, target, '--shards')['last_step'] == 'transition'
-  logs = target / 'replay_logs'
-  runs.assert_same(runs.transitions(logs), runs.expected_transitions(logged))
-  manifest = json.loads((logs / manifests.FILE_NAME).read_text())
+  target = tmp_path / 'store'
+  assert import_json(source, target)['last_step'] == 'transition'
+  runs.assert_same(runs.transitions(target), runs.expected_transitions(logged))
+  manifest = json.loads((target / manifests.FILE_NAME).read_text())
   for key, scale in (('unclipped_return', 5), ('return', 1)):
     returns = [scale * float(reward.sum()) for _, _, reward in logged]
     assert manifest['episodes'][key]['max'] == max(returns)
@@ -174,22 +185,33 @@ def dataset(tmp_path_factory):
   info = json.loads(path.read_text())
   info['splits'][0] |= {'shardLengths': ['0'], 'numBytes': '0'}
   path.write_text(json.dumps(info))
+  shutil.copytree(root / 'good', root / 'riegeli')
+  path = root / 'riegeli' / 'dataset_info.json'
+  path.write_text(json.dumps({**info, 'fileFormat': 'riegeli'}))
   runs.write_run(root / 'Pong' / '1', [episode])
   return root
 
 
 @pytest.mark.parametrize(
+  'name, message',
+  [
+    ('large', 'frame 0 of episode 0 of'),
+    ('no_terminal', 'it has no steps/is_terminal, but'),
+    ('two_ends', 'continues after is_last'),
+  ],
+)
+def test_a_malformed_file_is_left_out(dataset, tmp_path, run, name, message):
+  code, out, err = run('import', dataset / name, tmp_path / 'out')
+  assert code == 1 and not err
+  assert out.count('left out: Invalid dataset: ') == 1 and message in out
+
+
+@pytest.mark.parametrize(
   'arguments, messages',
   [
-    (
-      ['{root}/Pong/1', '{out}', '--format=rlds'],
-      ['not a TFDS directory', 'replay_'],
-    ),
-    (['{root}/no_terminal', '{out}'], ['no is_terminal, but']),
-    (['{root}/large', '{out}'], ['(96, 96, 1)', '(84, 84, 1)']),
     (['{root}/empty', '{out}'], ['no episodes']),
-    (['{root}/two_ends', '{out}'], ['episode 0', 'is_last']),
-    (['{root}/good', '{root}/Pong'], ['exists already']),
+    (['{root}/riegeli', '{out}'], ['riegeli', 'file_format="tfrecord"']),
+    (['{root}/good', '{root}/Pong'], ['holds something else']),
     (['{root}/good', '{out}', '--game=Breakout'], ['of Pong, not']),
     (['{root}/unnamed', '{out}'], ['--game']),
     (['{root}/good', '{out}', '--checkpoints=3'], ['train']),
@@ -204,12 +226,6 @@ def test_a_mistake_is_one_line(dataset, tmp_path, run, arguments, messages):
   assert not os.listdir(tmp_path)  # nothing is left behind
 
 
-def test_missing_tfds_is_named(dataset, tmp_path, run, monkeypatch):
-  monkeypatch.setitem(sys.modules, 'tensorflow_datasets', None)
-  code, _, err = run('import', dataset / 'good', tmp_path / 'out')
-  assert code == 2 and is_one_line(err) and 'pip install' in err
-
-
 def change_copy(dataset, copy, ending, change):
   """Copies a dataset, and changes the content of one of its files."""
   shutil.copytree(dataset / 'good', copy)
@@ -222,16 +238,12 @@ def flip(content):
   return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
 
-# The length of a record, 10 TB, which TensorFlow would allocate; its checksum is valid.
-_HEAD = struct.pack('<QI', 10**13, 0xDC6152F1)
-
-
 @pytest.mark.parametrize(
   'ending, change, message',
   [
     ('tfrecord', flip, ''),
-    ('tfrecord', lambda content: _HEAD + content[12:], 'within a record'),
-    ('tfrecord', lambda content: content[:-1], 'within a record'),
+    ('tfrecord', lambda content: content[:-1], 'within the record'),
+    ('dataset_info.json', lambda content: b'{"splits": 1}', 'it has no name'),
     (
       'metadata.json',
       lambda content: b'{"environment": {"game": "../../x"}}',
@@ -244,6 +256,9 @@ def test_a_damaged_dataset_is_one_line(
 ):
   copy = tmp_path / 'copy'
   change_copy(dataset, copy, ending, change)
-  code, _, err = run('import', copy, tmp_path / 'out')
-  assert code == 2 and is_one_line(err) and str(copy) in err and message in err
-  assert os.listdir(tmp_path) == ['copy']
+  code, out, err = run('import', copy, tmp_path / 'out')
+  if ending == 'tfrecord':
+    assert code == 1 and out.startswith('left out: ') and not err
+  else:
+    assert code == 2 and is_one_line(err) and os.listdir(tmp_path) == ['copy']
+  assert str(copy) in out + err and message in out + err

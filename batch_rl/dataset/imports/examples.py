@@ -4,6 +4,7 @@ An Example is a map from names to features. A feature is a list of bytes, of flo
 of int64. Source of the messages: `example.proto` and `feature.proto` of TensorFlow.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from google.protobuf import (
   message,
   message_factory,
 )
+
+from batch_rl.utils import files
 
 _Field = descriptor_pb2.FieldDescriptorProto
 # Fields of each message: name, type, and whether it is repeated. An entry of the map is a
@@ -72,17 +75,46 @@ def parse(data: bytes) -> dict[str, Values]:
   try:
     example = _EXAMPLE.FromString(data)
   except message.DecodeError as error:
-    raise ValueError('the message is damaged') from error
+    raise ValueError('it is not a tf.train.Example') from error
   found: dict[str, Values] = {}
   for entry in example.features.feature:
     if entry.key in found:
-      raise ValueError(f'the feature {entry.key!r} is repeated')
+      raise ValueError(f'its feature {entry.key!r} is repeated')
     for field, values in entry.value.ListFields():
       # Lists of several types would be one feature with several values.
       if entry.key in found:
-        raise ValueError(f'the feature {entry.key!r} has several lists')
+        raise ValueError(f'its feature {entry.key!r} has several lists')
       dtype = _DTYPES.get(field.name)
       found[entry.key] = (
         np.array(values.value, dtype) if dtype else list(values.value)
       )
   return found
+
+
+def check(
+  found: Mapping[str, Values],
+  columns: Mapping[str, str],
+  scalars: Mapping[str, str],
+) -> None:
+  """Checks the features of an episode.
+
+  Args:
+    found: Features by name.
+    columns: Type of each feature with a value for each step: 'bytes', 'float32' or
+      'int64'.
+    scalars: Type of each other feature that an episode has.
+
+  Raises:
+    ValueError: If a feature is missing, empty, or of another type, or columns differ
+      in length. The message is a clause such as 'it has no actions'.
+  """
+  for key, kind in {**columns, **scalars}.items():
+    value = found.get(key)
+    if value is None or not len(value):
+      raise ValueError(f'it has no {key}, but {files.format_names(found)}')
+    stored = str(getattr(value, 'dtype', 'bytes'))
+    if stored != kind:
+      raise ValueError(f'it has {key} of type {stored}, not {kind}')
+  lengths = {key: len(found[key]) for key in columns}
+  if len(set(lengths.values())) > 1:
+    raise ValueError(f'its columns differ in length: {lengths}')

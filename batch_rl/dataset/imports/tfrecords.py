@@ -8,7 +8,6 @@ Files are not trusted: both checksums of every record are verified, gzip's own, 
 and memory is bounded by `MAX_RECORD_BYTES`.
 """
 
-import dataclasses
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -25,22 +24,7 @@ _MASK = 0xA282EAD8
 _GZIP = b'\x1f\x8b'
 
 
-@dataclasses.dataclass(frozen=True)
-class Record:
-  """A record of a file.
-
-  Attributes:
-    data: Content of the record.
-    offset: Offset of the record in the file, after decompression.
-    position: Bytes of the file read so far, before decompression.
-  """
-
-  data: bytes
-  offset: int
-  position: int
-
-
-def read(path: str, digest: Any = None) -> Iterator[Record]:
+def read(path: str, digest: Any = None) -> Iterator[tuple[bytes, int]]:
   """Yields the records of a local file, one in memory at a time.
 
   Args:
@@ -48,12 +32,13 @@ def read(path: str, digest: Any = None) -> Iterator[Record]:
     digest: `hashlib` object to update with the file's bytes, if any. It is complete
       after the last record.
 
+  Yields:
+    The record, and the bytes of the file read so far, before decompression.
+
   Raises:
-    ValueError: If the file is remote, missing, empty, no TFRecord file, or damaged. The
-      message names the file and the offset.
+    ValueError: If the file is missing, empty, no TFRecord file, or damaged. The message
+      names the file and the offset.
   """
-  if files.is_remote(path):
-    raise ValueError(f'{path} is remote; fetch it first.')
   try:
     file = open(path, 'rb')
   except OSError as error:
@@ -62,7 +47,9 @@ def read(path: str, digest: Any = None) -> Iterator[Record]:
     yield from _read_open(path, file, digest)
 
 
-def _read_open(path: str, file: Any, digest: Any) -> Iterator[Record]:
+def _read_open(
+  path: str, file: Any, digest: Any
+) -> Iterator[tuple[bytes, int]]:
   """Yields the records of an open file; see `read`."""
   head = file.read(_HEAD_BYTES)
   file.seek(0)
@@ -115,9 +102,8 @@ def _read_open(path: str, file: Any, digest: Any) -> Iterator[Record]:
         f'{path} is damaged: it {problem} the record at offset {offset:,}; fetch it '
         'again.'
       )
-    start = offset
     offset += _HEAD_BYTES + length + _CHECKSUM_BYTES
-    yield Record(data, start, file.tell())
+    yield data, file.tell()
   if not offset:
     raise ValueError(f'{path} has no records; fetch it again.')
 

@@ -7,7 +7,7 @@ from google.protobuf import message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch_rl.dataset.unplugged import examples
+from batch_rl.dataset.imports import examples
 from batch_rl.tests.dataset.unplugged import unplugged_files
 
 VALUES = st.one_of(
@@ -72,6 +72,6 @@ def test_ambiguous_features_are_refused(entries, problem):
 
 
 def test_a_length_beyond_the_message_takes_no_memory():
-  with pytest.raises(ValueError, match='damaged') as raised:
+  with pytest.raises(ValueError, match='not a tf.train') as raised:
     examples.parse(b'\x0a\xff\xff\xff\xff\x07')
   assert isinstance(raised.value.__cause__, message.DecodeError)

@@ -1,0 +1,99 @@
+"""Exports a run as shards in the layout of the DQN Replay Dataset.
+
+All transitions are kept. An episode that a missing shard cuts is truncated there, and its
+rest has no padding before it.
+"""
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from batch_rl.dataset.sampling import episodes
+from batch_rl.dataset.shards import manifests, replay_log, shard_files
+
+# A shard takes its full length on disk and in memory, however few rows it holds.
+_MOST_ROWS, _LEAST_ROWS = 1_000_000, 1_000
+
+
+@contextlib.contextmanager
+def open_writer(
+  reader: episodes.Reader, directory: str
+) -> Iterator[tuple[Callable[[episodes.Episode], int], dict[str, Any]]]:
+  """Opens a log for the episodes; see `episode_export.OpenWriter`."""
+  logs = os.path.join(directory, shard_files.REPLAY_LOGS)
+  numbers = itertools.count(1)
+  has_unclipped = True
+
+  def write(episode: episodes.Episode) -> int:
+    nonlocal has_unclipped
+    steps, unclipped = len(episode.action), episode.unclipped_return
+    # Only the last episode of the run may stop without an end.
+    goes_on = next(numbers) == reader.count and not episode.truncated
+    truncated = not episode.ended and not goes_on
+    if episode.ended or truncated:
+      has_unclipped &= unclipped is not None
+    first = 0 if episode.begins_at_reset else _rest_of_padding(reader, episode)
+    for i in range(first, steps):
+      is_last = i == steps - 1
+      log.add(
+        episode.observation[i],
+        episode.action[i],
+        episode.reward[i],
+        is_last and episode.ended,
+        is_last and truncated,
+        padded=episode.begins_at_reset or first > 0,
+        # The manifest has the sums of episodes only.
+        unclipped_reward=is_last * (unclipped or 0.0),
+      )
+    return steps - first
+
+  with replay_log.ReplayLog(
+    logs,
+    reader.frame_shape,
+    reader.frame_dtype,
+    _shard_rows(reader),
+    reader.padding + 1,
+    metadata=_metadata(reader),
+  ) as log:
+    yield write, {'format': 'shards'}
+  if not has_unclipped:
+    manifest = manifests.read(logs)
+    for entry in (manifest, *manifest['shards']):
+      for name in ('unclipped_return', 'unclipped_returns'):
+        entry['episodes'].pop(name, None)
+    manifests.write(logs, manifest)
+
+
+def _rest_of_padding(reader: episodes.Reader, episode: episodes.Episode) -> int:
+  """Returns the first rows of zeros: a missing shard may end within the padding."""
+  rows = min(reader.padding, len(episode.action))
+  is_zero = (episode.action[:rows] == 0) & (episode.reward[:rows] == 0)
+  is_zero &= ~episode.observation[:rows].reshape(rows, -1).any(axis=1)
+  return int(np.cumprod(is_zero).sum())
+
+
+def _shard_rows(reader: episodes.Reader) -> int:
+  """Returns the rows of a shard: those of the run's shards, or fewer for all rows."""
+  rows = reader.rows + reader.padding * reader.count + 1
+  logged = manifests.look_up(
+    reader.manifest, 'format', 'shard_capacity', kind=int
+  )
+  return min(logged or _MOST_ROWS, max(rows, _LEAST_ROWS))
+
+
+def _metadata(reader: episodes.Reader) -> dict[str, Any]:
+  """Returns the manifest's entries about the run, and about the export."""
+  manifest = reader.manifest
+  others = {*manifests.OF_THE_LOG, 'run_id', 'origin'}
+  environment = manifest.get('environment') or {}
+  if manifests.atari_if_known(manifest) is None:
+    environment = {'repeat_action_probability': 0.25, **environment}
+  return {
+    **{key: manifest[key] for key in manifest if key not in others},
+    'environment': {**environment, 'game': reader.game},
+    'exported_from': {'directory': reader.run.directory, 'hash': reader.hash},
+  }

@@ -1,0 +1,137 @@
+"""Tests for exported shards: the same transitions, in the dataset's own format."""
+
+import json
+import tempfile
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.comparison import comparison, copies
+from batch_rl.dataset.interchange import episode_export, shards_export
+from batch_rl.dataset.sampling import episodes
+from batch_rl.dataset.shards import manifests, shard_files
+from batch_rl.dataset.store import store
+from batch_rl.tests import interchange_runs as runs
+from batch_rl.tests import observations, ring_logs
+from batch_rl.tests.dataset.sampling import episodes_test
+
+
+def export(source, target, subset=None):
+  run = run_directories.as_run(str(source))
+  return episode_export.export(
+    run, str(target), shards_export.open_writer, subset
+  )
+
+
+def assert_same_copies(a, b):
+  found = [copies.open_copy(str(path)) for path in (a, b)]
+  comparison.prepare(*found)
+  for copy in found:
+    copy.read(True, lambda count: None)
+  result = comparison.compare(*found)
+  assert result.same and result.in_order, result
+
+
+@hypothesis.settings(max_examples=20, deadline=None)
+@hypothesis.given(
+  kinds=st.lists(
+    st.tuples(st.integers(1, 9), st.sampled_from([None, 'truncated', 'late'])),
+    min_size=4,
+    max_size=12,
+  ),
+  last_is_open=st.booleans(),
+  missing=st.sets(st.integers(0, 9), max_size=2),
+  as_store=st.booleans(),
+  with_manifest=st.booleans(),
+)
+def test_a_round_trip_changes_no_transition(
+  kinds, last_is_open, missing, as_store, with_manifest
+):
+  if missing or not with_manifest:
+    # Then padding that was not logged cannot be told from missing rows.
+    kinds = [(n, kind if kind != 'late' else None) for n, kind in kinds]
+  lengths = [n + 3 * (kind == 'late') for n, kind in kinds]
+  kind_of = {i: kind for i, (_, kind) in enumerate(kinds)}
+  if last_is_open:
+    kind_of[len(kinds) - 1] = 'open'
+  logged = episodes_test.tiny_episodes(lengths)
+  with tempfile.TemporaryDirectory() as directory:
+    logs = runs.write_run(f'{directory}/Pong/1', logged, 12, kind_of)
+    numbers = shard_files.list_suffixes(str(logs))
+    missing &= {*numbers[:-1]}
+    for number in missing:
+      ring_logs.remove_shard(logs, number)
+    if not with_manifest:
+      (logs / manifests.FILE_NAME).unlink()
+    source = f'{directory}/Pong/1'
+    if as_store:
+      source = f'{directory}/store'
+      store.convert(str(logs), source).close()
+    target = f'{directory}/out/Pong/1'
+    export(source, target)
+    assert_same_copies(source, target)
+    if not missing:
+      expected = runs.transitions(source if as_store else logs)
+      if len(expected['action']):
+        runs.assert_same(runs.transitions(f'{target}/replay_logs'), expected)
+      made, kept = (
+        episodes.Reader(run_directories.as_run(path))
+        for path in (target, source)
+      )
+      for a, b in zip(made, kept, strict=True):
+        assert (a.truncated, a.ended) == (b.truncated, b.ended)
+        assert a.begins_at_reset == b.begins_at_reset
+
+
+@pytest.mark.parametrize('kind', observations.KINDS)
+def test_the_result_is_a_log_of_the_same_columns(kind, tmp_path, run):
+  source, target = tmp_path / 'worlds/1', tmp_path / 'out/1'
+  columns = observations.write(source / 'replay_logs', kind, stack_size=2)
+  subset = 'shards(0,9)'
+  arguments = '--format=shards', f'--subset={subset}', '--json'
+  code, out, err = run('export', source, target, *arguments)
+  assert code == 0, err
+  document = json.loads(out)
+  assert document['steps'] == 98 and document['truncated'] == 2
+  found, kept = (
+    json.loads((path / 'replay_logs' / manifests.FILE_NAME).read_text())
+    for path in (target, source)
+  )
+  exported = found.pop('exported_from')
+  assert exported == {'directory': str(source), 'hash': document['hash']}
+  for name in ('format', 'truncated_rows', 'environment'):
+    assert found[name] == kept[name]
+  for one, two in zip(found['shards'], kept['shards'], strict=True):
+    # Rewards were rounded to float32, but not the returns before clipping.
+    for name in (
+      'count',
+      'agent_steps',
+      'unclipped_return',
+      'unclipped_returns',
+    ):
+      assert one['episodes'].get(name) == two['episodes'].get(name)
+    assert one['first_row'] == two['first_row']
+  code, out, err = run('verify', target)
+  assert code == 0 and 'all is well (3 shards' in out
+  assert run('compare', source, target)[0] == 0
+  read = list(episodes.Reader(run_directories.as_run(str(target))))
+  for name in ('observation', 'action', 'reward'):
+    column = np.concatenate([getattr(episode, name) for episode in read])
+    np.testing.assert_array_equal(column, columns[name].astype(column.dtype))
+
+
+@pytest.mark.parametrize('is_known', [True, False])
+def test_unknown_returns_before_clipping_stay_unknown(tmp_path, is_known):
+  """Shards of the DQN Replay Dataset have no manifest, and are of Atari."""
+  logs = runs.write_run(tmp_path / 'Pong/1', runs.make_episodes(20, 30))
+  if not is_known:
+    (logs / manifests.FILE_NAME).unlink()
+  export(tmp_path / 'Pong/1', tmp_path / 'out/1')
+  manifest = manifests.read(str(tmp_path / 'out/1/replay_logs'))
+  assert ('unclipped_return' in manifest['episodes']) == is_known
+  assert ('unclipped_returns' in manifest['shards'][0]['episodes']) == is_known
+  assert manifests.is_atari(manifest) == (not is_known)
+  assert manifest['environment']['game'] == 'Pong'
