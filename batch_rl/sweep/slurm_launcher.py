@@ -19,9 +19,12 @@ from batch_rl.utils import files, json_schema
 
 _SUBMITTED = 'submitted.json'
 _POLL = 2.0  # Seconds.
-_IN_QUEUE = 'PENDING CONFIGURING RUNNING COMPLETING REQUEUED SUSPENDED'.split()
 # submitit's state of a job that sacct does not list, or if sacct does not answer.
 _UNKNOWN = 'UNKNOWN'
+_IN_QUEUE = (
+  *'PENDING CONFIGURING RUNNING COMPLETING REQUEUED SUSPENDED'.split(),
+  _UNKNOWN,
+)
 _MAX_ARRAY = 1000  # jobs; SLURM's MaxArraySize is 1001 by default.
 _MAX_TIMEOUTS = 1000  # A run may take many times the time limit of a job.
 _GRACE = 600.0  # Seconds; clusters send SIGKILL sooner.
@@ -83,16 +86,13 @@ def run(
   sweep: plan.Sweep,
   cells: Sequence[plan.Cell],
   watch: Callable[[], bool],
-) -> bool:
+) -> None:
   """Submits the cells that are not in the queue yet, and watches all cells.
 
   Args:
     sweep: Sweep of the cells.
     cells: Cells that are not done.
     watch: Function to call every few seconds, which returns whether to leave.
-
-  Returns:
-    Whether the jobs have ended. Otherwise they continue without this process.
 
   Raises:
     ValueError: If there is no SLURM, submitit does not know a setting, sbatch refuses
@@ -123,19 +123,19 @@ def run(
   )
   while waiting:
     if watch():
-      return False
+      print('The jobs continue. The same command watches them again.')
+      return
     time.sleep(_POLL)
-    waiting = [job for job in waiting if not job.done()]
-  return True
+    waiting = [job for job in waiting if _is_queued(job)]
 
 
-def cells_per_job(sweep: plan.Sweep) -> int:
+def _cells_per_job(sweep):
   """Returns the number of cells per job: SLURM grants whole GPUs, which they share."""
   return max(int(1 / sweep.gpus), 1) if sweep.gpus else 1
 
 
 def _executor(sweep, folder):
-  count = cells_per_job(sweep)
+  count = _cells_per_job(sweep)
   parameters = {
     **_DEFAULTS,
     'cpus_per_task': max(1, round(sweep.cpus * count)),
@@ -159,14 +159,13 @@ def _submit(
   executor, sweep, cells
 ) -> Iterator[list[tuple[submitit.Job, dict[str, Sequence[str]]]]]:
   """Yields the jobs of each array, with the commands of their cells."""
-  count = cells_per_job(sweep)
+  count = _cells_per_job(sweep)
   groups = [cells[i : i + count] for i in range(0, len(cells), count)]
   for start in range(0, len(groups), _MAX_ARRAY):
     array = groups[start : start + _MAX_ARRAY]
     try:
-      # submitit prints what it raises.
-      with contextlib.redirect_stderr(io.StringIO()), executor.batch():
-        jobs = [executor.submit(Job(group, sweep)) for group in array]
+      with contextlib.redirect_stderr(io.StringIO()):  # sbatch's own message.
+        jobs = executor.submit_array([Job(group, sweep) for group in array])
     except (
       submitit_utils.FailedJobError,
       submitit_utils.FailedSubmissionError,
@@ -185,13 +184,16 @@ def _jobs_in_queue(folder):
   required = json_schema.Required
   schema = [{'job': required(str), 'cells': required({str: [str]})}]
   submitted = files.read_json(os.path.join(folder, _SUBMITTED), schema) or []
-  queue = []
-  for entry in submitted:
-    job = submitit.SlurmJob(folder, entry['job'])
-    # sacct may not answer, or have forgotten an old job. A job with a result has ended.
-    if job.state in _IN_QUEUE or job.state == _UNKNOWN and not job.done():
-      queue.append((job, entry['cells']))
-  return queue
+  queue = [
+    (submitit.SlurmJob(folder, entry['job']), entry['cells'])
+    for entry in submitted
+  ]
+  return [(job, commands) for job, commands in queue if _is_queued(job)]
+
+
+def _is_queued(job) -> bool:
+  # sacct may not answer, or have forgotten an old job. A job with a result has ended.
+  return job.state in _IN_QUEUE and not job.paths.result_pickle.exists()
 
 
 def _check_settings(ours, queue):

@@ -51,9 +51,9 @@ def test_several_workers_run_a_cell_once(make):
     # The reason is the error, not where gin called it.
     (r"""raise RuntimeError('mine\n  In call to configurable "A" (B)')""",
      0, cells.FAILED, 1, 'exit code 1: RuntimeError: mine'),
-    ('sys.exit(143)', 0, cells.FAILED, 1, 'stopped from outside'),
+    ('sys.exit(143)', 0, cells.FAILED, 1, 'exit code 143'),
     ('if starts < 3: os.kill(os.getpid(), signal.SIGKILL)', 1, cells.FAILED,
-     2, 'killed by SIGKILL'),
+     2, 'killed by signal 9 (Killed)'),
   ],
 )  # fmt: skip
 def test_ends_of_a_program(make, body, retries, state, attempts, message):
@@ -106,38 +106,6 @@ def test_a_program_ends_with_its_worker(make):
   assert starts() == 2
 
 
-class WorkerLost(BaseException):
-  """Stands for the end of the worker's process."""
-
-
-@pytest.mark.parametrize(
-  'ends', [[1, WorkerLost] * 2, [WorkerLost, 1, 1, 1], [WorkerLost] * 4]
-)
-def test_attempts_of_lost_workers_are_not_made_again(make, monkeypatch, ends):
-  """Some of the attempts end with the worker, the others with the program."""
-  cell = make('')
-  left = iter([1, 1, *ends])
-
-  def execute(*_):
-    if (end := next(left)) is WorkerLost:
-      raise WorkerLost
-    return end
-
-  monkeypatch.setattr(cells, '_execute', execute)
-  cells.log_path(cell).touch()
-  cells.run(cell, retries=1)  # An earlier sweep.
-  for _ in range(ends.count(WorkerLost)):
-    with pytest.raises(WorkerLost):
-      cells.run(cell, 3, earlier=2)
-  for _ in range(2):
-    status = cells.run(cell, 3, earlier=2)
-    assert (status.state, status.attempts) == (cells.FAILED, 6)
-  assert not list(left)
-  lost = ends[-1] is WorkerLost
-  reason = 'the worker of the last attempt was lost' if lost else 'exit code 1'
-  assert status.message == reason
-
-
 def test_a_program_without_its_parent_does_not_start(tmp_path):
   program = [sys.executable, stop_with_parent.__file__, '1', '-c']
   program.append('open("started", "w")')
@@ -157,6 +125,7 @@ def test_a_longer_run_that_is_stopped_early_is_not_done(make):
 
 
 def test_an_evaluation_is_outdated_after_more_training(make):
+  assert cells.run(make('')).state == cells.DONE  # The training.
   cell = make('', job='evaluate')
   assert cells.run(cell).state == cells.DONE
   progress.Progress(cell.directory, 7).finish()  # Training has continued.
@@ -194,6 +163,7 @@ def test_a_cell_whose_code_has_changed_is_not_done(
   for status in (cells.status(cell), cells.run(cell)):
     assert status.state == cells.CHANGED
     assert cell.directory in status.message
+    assert str(folder / changed) in status.message
   assert starts() == 1
   user_code.write(folder / changed, original)
   assert cells.status(cell).state == cells.DONE
