@@ -184,8 +184,7 @@ def _write_files(
   for table in (*aggregated, *scores, runs, tables.curves_table(compared)):
     table.write(directory)
   pictures = _draw(compared, summaries, options, directory)
-  curves = [p for name, p in pictures.items() if name.startswith('curves')]
-  others = [p for name, p in pictures.items() if not name.startswith('curves')]
+  curves = pictures.pop('curves')
   about = [
     f'{len(compared.runs)} runs count.',
     *map(
@@ -196,15 +195,14 @@ def _write_files(
   ]
   sections: list[page.Section] = [
     ('Read this first', [remarks] if remarks else []),
-    ('Aggregates', [*aggregated, *others]),
+    ('Aggregates', [*aggregated, *pictures.values()]),
     ('Scores', [*scores]),
-    ('Learning curves', [*curves]),
+    ('Learning curves', [curves]),
     ('Runs', [runs]),
     ('Left out', [left_out] if left_out else []),
   ]
-  for name, render in (('report.md', page.to_markdown), (_PAGE, page.to_html)):
-    path = os.path.join(directory, name)
-    files.write_bytes(path, tables.encode(render(about, sections)))
+  path = os.path.join(directory, _PAGE)
+  files.write_bytes(path, tables.encode(page.to_html(about, sections)))
   printed = [
     f'{t.caption}\n{t.render("simple")}\n' for t in (*scores, *aggregated)
   ]
@@ -225,9 +223,7 @@ def _draw(
   folder = os.path.join(directory, 'plots')
   os.makedirs(folder)
   return {
-    name: page.Picture(
-      plots.write(plot, folder, name.replace(os.sep, '_')), caption
-    )
+    name: page.Picture(plots.write(plot, folder, name), caption)
     for name, caption, plot in tqdm.tqdm(
       figures, desc='plots', disable=None, leave=False
     )

@@ -39,63 +39,52 @@ def _differences(rows: Rows) -> list[str]:
 
 def _departures_from_reference(runs: list[RunResults]) -> list[str]:
   """Returns notes on protocols that differ from that of the reference scores."""
-  notes = []
-  runs = [run for run in runs if run.game in normalisation.load()]
-  of_minatar = [run for run in runs if minatar.is_minatar(run.game)]
-  of_atari = [run for run in runs if not minatar.is_minatar(run.game)]
-  for family, where, reference in (
-    (of_atari, '', REFERENCE),
-    (of_minatar, ' in MinAtar', MINATAR_REFERENCE),
-  ):
+  values: dict[tuple[str, str, str], set[str]] = {}
+  other_roms = set()
+  for run in runs:
+    if run.game not in normalisation.load():
+      continue
+    where, reference = '', REFERENCE
+    if minatar.is_minatar(run.game):
+      where, reference = ' in MinAtar', MINATAR_REFERENCE
+    elif run.protocol['rom'] != '?' and rom_name(run) != "the dataset's":
+      other_roms.add(run.game)
     for name, expected in reference.items():
-      values = {run.protocol[name] for run in family} - {'?', expected}
-      if values:
-        notes.append(
-          f'Evaluated with {name} {", ".join(sorted(values))}{where}; the reference '
-          f'scores were measured with {expected}.'
-        )
-  others = {
-    run.game
-    for run in of_atari
-    if run.protocol['rom'] != '?' and rom_name(run) != "the dataset's"
-  }
-  if others:
+      if (value := run.protocol[name]) not in ('?', expected):
+        values.setdefault((name, where, expected), set()).add(value)
+  notes = [
+    f'Evaluated with {name} {", ".join(sorted(found))}{where}; the reference scores '
+    f'were measured with {expected}.'
+    for (name, where, expected), found in values.items()
+  ]
+  if other_roms:
     notes.append(
       'Evaluated on another ROM than the dataset and its online DQN: '
-      f'{listed(sorted(others))}.'
+      f'{listed(sorted(other_roms))}.'
     )
   return notes
 
 
 def _uncertain_runs(runs: list[RunResults]) -> list[str]:
   """Returns notes on unknown protocols, changed settings, and roots of the data."""
-  unknown = {run.directory for run in runs if '?' in run.protocol.values()}
-  changed = {run.directory for run in runs if run.provenance['changes']}
-  roots = {run.data_root for run in runs if run.provenance['replay_dir']}
-  return [
-    sentence.format(listed(sorted(names)))
-    for sentence, names, fewest in (
-      (
-        'The protocol (epsilon, sticky actions, ROM) of these runs is not recorded: '
-        '{}.',
-        unknown,
-        1,
-      ),
-      (
-        'Settings, data or versions changed during these runs, see their run.json: '
-        '{}.',
-        changed,
-        1,
-      ),
-      (
-        'Trained on logs in different directories: {}; make sure that they are of '
-        'the same dataset.',
-        roots,
-        2,
-      ),
+  notes = []
+  if unknown := {r.directory for r in runs if '?' in r.protocol.values()}:
+    notes.append(
+      'The protocol (epsilon, sticky actions, ROM) of these runs is not recorded: '
+      f'{listed(sorted(unknown))}.'
     )
-    if len(names) >= fewest
-  ]
+  if changed := {r.directory for r in runs if r.provenance['changes']}:
+    notes.append(
+      'Settings, data or versions changed during these runs, see their run.json: '
+      f'{listed(sorted(changed))}.'
+    )
+  roots = {r.data_root for r in runs if r.provenance['replay_dir']}
+  if len(roots) > 1:
+    notes.append(
+      f'Trained on logs in different directories: {listed(sorted(roots))}; make sure '
+      'that they are of the same dataset.'
+    )
+  return notes
 
 
 def _small_samples(rows: Rows) -> list[str]:

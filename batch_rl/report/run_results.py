@@ -203,7 +203,6 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   record = run_record.read(directory) or {}
   # A null counts as missing.
   data, environment = record.get('data') or {}, record.get('environment') or {}
-  versions = record.get('versions') or {}
   bindings = run_record.bindings(record.get('gin_config') or '')
   named = {
     'agent': _agent(record, bindings) or agent,
@@ -237,11 +236,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
       'replay_dir': record.get('replay_dir') or '',
       'subset_hash': data.get('subset_hash', ''),
       'init_checkpoint_dir': _initial_weights(record),
-      'environments': record.get('evaluation_environments', ''),
       'changes': len(record.get('changes') or ()),
-      'batch_rl': versions.get('batch_rl', ''),
-      'tensorflow': versions.get('tensorflow', ''),
-      'ale-py': versions.get('ale-py', ''),
     },
   )
 
@@ -289,16 +284,14 @@ def _curve(
   """Returns mean returns and numbers of episodes, from iteration 0 to the last."""
   if not evaluations:
     raise NoResultsError('it has no evaluations yet')
-  returns, counts = [], []
-  for iteration, number in enumerate(sorted(evaluations)):
-    if number != iteration:
-      raise NoResultsError(f'it lacks the evaluation of iteration {iteration}')
-    mean, count = evaluations[iteration]
-    if not math.isfinite(mean):
-      raise NoResultsError(f'the return of iteration {iteration} is {mean}')
-    returns.append(mean)
-    counts.append(count)
-  return np.array(returns, float), np.array(counts, int)
+  numbers = range(len(evaluations))
+  if missing := sorted(set(numbers) - set(evaluations)):
+    raise NoResultsError(f'it lacks the evaluation of iteration {missing[0]}')
+  returns = np.array([evaluations[i][0] for i in numbers], float)
+  if wrong := np.flatnonzero(~np.isfinite(returns)).tolist():
+    value = returns[wrong[0]]
+    raise NoResultsError(f'the return of iteration {wrong[0]} is {value}')
+  return returns, np.array([evaluations[i][1] for i in numbers], int)
 
 
 def _evaluations(directory: str) -> dict[int, tuple[float, int]]:
@@ -351,20 +344,6 @@ def _value(bindings: Mapping[str, str], name: str, owner: str = r'\w+') -> str:
     if pattern.fullmatch(key):
       return value.strip('\'"')
   return ''
-
-
-def _epsilon(record: Mapping, bindings: Mapping[str, str]) -> str:
-  """Returns the agent's exploration rate in evaluations."""
-  recorded = record.get('epsilon_eval')
-  if recorded is not None:
-    return str(recorded)
-  # Older records do not have it.
-  own_class = re.escape(record.get('agent', '').rpartition('.')[2])
-  return (
-    _value(bindings, 'epsilon_eval', own_class)
-    or _value(bindings, 'epsilon_eval')
-    or '0.001'
-  )
 
 
 def _number(text: str, default: int) -> int:
@@ -424,6 +403,9 @@ def _protocol(
   if not record:
     names = ('subset', 'epsilon', 'sticky', 'rom', 'frame cap', 'steps')
     return dict.fromkeys(names, '?')
+  epsilon = record.get('epsilon_eval')
+  if epsilon is None:
+    epsilon = _value(bindings, 'epsilon_eval') or '?'
   bound = _value(bindings, 'max_steps_per_episode', settings_lib.RUNNER)
   max_steps = math.inf if bound == 'None' else _number(bound, 27_000)
   max_frames = environment.get('max_num_frames_per_episode') or math.inf
@@ -431,7 +413,7 @@ def _protocol(
   unknown = 'none' if environment.get('game') else '?'  # not Atari
   return {
     'subset': str(data.get('subset') or 'all'),
-    'epsilon': _epsilon(record, bindings),
+    'epsilon': str(epsilon),
     'sticky': str(environment.get('repeat_action_probability', unknown)),
     'rom': str(environment.get('rom_md5', unknown)),
     'frame cap': str(min(max_frames, frame_skip * max_steps)),

@@ -173,7 +173,7 @@ def scores_table(compared: Comparison, kind: str, repetitions: int) -> Table:
     for game in sorted(by_game):
       records.append(
         _score_record(game, method, kind, estimates[game])
-        | _protocol_record(compared.select(method, game))
+        | _runs_record(compared.select(method, game))
       )
   cells = {
     (row['game'], row['method']): _interval_text(
@@ -223,7 +223,7 @@ def aggregates_table(compared: Comparison, summaries: list[Summary]) -> Table:
             'value': value,
             'low': low,
             'high': high,
-            **_protocol_record(used),
+            **_runs_record(used),
             'runs': count,
             'games': len(games),
             'names_of_games': ' '.join(games),
@@ -261,23 +261,9 @@ def _score_record(
   }
 
 
-def _protocol_record(runs: list[RunResults]) -> dict[str, Any]:
-  """Returns the protocol of scores. Different values are joined by spaces."""
-
-  def join(values):
-    return ' '.join(dict.fromkeys(str(value) for value in values))
-
-  return {
-    'runs': len(runs),
-    'seeds': ' '.join(run.seed for run in runs),
-    'episodes': sum(int(run.episodes.sum()) for run in runs),
-    'iterations': join(run.done for run in runs),
-    **{
-      name: join(run.protocol[name] for run in runs)
-      for name in runs[0].protocol
-    },
-    'subset_hashes': join(run.provenance['subset_hash'] for run in runs),
-  }
+def _runs_record(runs: list[RunResults]) -> dict[str, Any]:
+  """Returns number and seeds of runs; `runs.csv` has the rest."""
+  return {'runs': len(runs), 'seeds': ' '.join(run.seed for run in runs)}
 
 
 def _protocol_text(runs: Iterable[RunResults]) -> str:

@@ -32,7 +32,7 @@ def rows(path):
 def scores(monkeypatch):
   """Replaces the scores by an empty dictionary that a test fills."""
   made_up = {}
-  monkeypatch.setattr(normalisation, '_scores', lambda: made_up)
+  monkeypatch.setattr(normalisation, 'load', lambda: made_up)
   return made_up
 
 
@@ -57,7 +57,7 @@ def test_all_games_have_scores():
   measured = rows(normalisation.RANDOM_SCORES_CSV)
   keys = {(row['game'], row['rom_md5']): row['mean_return'] for row in measured}
   assert len(keys) == len(measured)
-  scores = normalisation.load()
+  scores = dict(normalisation.load())
   for game in minatar.GAMES:
     assert set(scores.pop(game)) == {'random', 'dqn_final', 'dqn_best'}
     assert normalisation.random_score(game.replace('-', '/')) < 3
@@ -104,7 +104,6 @@ def test_missing_scores(scores):
   with pytest.raises(ValueError, match="'Pnog'.*Pong"):
     normalisation.normalise(np.ones(2), 'Pnog', 'human')
   for function in (
-    normalisation.describe,
     lambda name: normalisation.can_normalise('Pong', name),
     lambda name: normalisation.normalise(np.ones(2), 'Pong', name),
   ):
