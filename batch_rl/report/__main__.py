@@ -9,9 +9,11 @@ averaged if they differ only in seed and data. Other differences are noted.
 import argparse
 import contextlib
 import os
+import pathlib
 import re
 import sys
 
+import matplotlib
 import tqdm.auto as tqdm
 
 from batch_rl.report import (
@@ -31,7 +33,7 @@ from batch_rl.utils import files, programs, staging_directory
 _PAGE = 'index.html'
 # Files of a report, which the next one replaces.
 _FILES = re.compile(
-  r'index\.html|report\.md|(runs|curves|aggregates|scores_\w+)\.(csv|md|tex)'
+  r'index\.html|(runs|curves|aggregates|scores_\w+)\.(csv|md|tex)'
   r'|plots(/.+\.(png|pdf))?'
 )
 
@@ -143,14 +145,13 @@ def _check(options: argparse.Namespace) -> None:
     return
   if not os.path.isdir(options.out):
     raise ValueError(f'--out={options.out} is a file; choose a directory.')
-  for path, folders, names in os.walk(options.out):
-    for name in [*folders, *names]:
-      inside = os.path.relpath(os.path.join(path, name), options.out)
-      if not _FILES.fullmatch(inside):
-        raise ValueError(
-          f'--out={options.out} contains {inside}, which is not of a report: choose '
-          'another directory.'
-        )
+  for path in pathlib.Path(options.out).rglob('*'):
+    inside = str(path.relative_to(options.out))
+    if not _FILES.fullmatch(inside):
+      raise ValueError(
+        f'--out={options.out} contains {inside}, which is not of a report: choose '
+        'another directory.'
+      )
 
 
 def _write_files(
@@ -174,9 +175,7 @@ def _write_files(
   remarks = list(dict.fromkeys(remarks))
   left_out = [f'{path}: {reason}' for path, reason in excluded]
   summaries = [summary for summary in summaries if summary.metrics]
-  aggregated = (
-    [tables.aggregates_table(compared, summaries)] if summaries else []
-  )
+  aggregated = [tables.aggregates_table(summaries)] if summaries else []
   scores = [
     tables.scores_table(compared, kind, options.repetitions) for kind in kinds
   ]
@@ -222,12 +221,13 @@ def _draw(
   figures = plots.Plotter(compared, options.repetitions).figures(shown)
   folder = os.path.join(directory, 'plots')
   os.makedirs(folder)
-  return {
-    name: page.Picture(plots.write(plot, folder, name), caption)
-    for name, caption, plot in tqdm.tqdm(
-      figures, desc='plots', disable=None, leave=False
-    )
-  }
+  with matplotlib.rc_context(plots.PARAMETERS):
+    return {
+      name: page.Picture(plots.write(plot, folder, name), caption)
+      for name, caption, plot in tqdm.tqdm(
+        figures, desc='plots', disable=None, leave=False
+      )
+    }
 
 
 def _read(

@@ -73,8 +73,7 @@ def summarise(
 ) -> Summary:
   """Aggregates normalised scores over the games that all methods have.
 
-  A method with less than half as many games as another is left out. If a method has
-  more runs of some games than of others, the first ones count.
+  If a method has more runs of some games than of others, the first ones count.
 
   Args:
     compared: Runs.
@@ -83,10 +82,9 @@ def summarise(
     repetitions: Number of bootstrap samples.
   """
   scores = compared.scores(kind)
-  methods, games, notes = _shared_games(compared.games, scores, normaliser)
+  games, notes = _shared_games(compared.games, scores, normaliser)
   normalised = {}
-  for method in methods if games else ():
-    by_game = scores[method]
+  for method, by_game in scores.items() if games else ():
     counts = [len(by_game[game]) for game in games]
     if max(counts) > min(counts):
       notes.append(
@@ -125,36 +123,26 @@ def summarise(
 
 def _shared_games(
   games: list[str], scores: Mapping[str, Mapping], normaliser: str
-) -> tuple[list[str], list[str], list[str]]:
-  """Returns methods to aggregate, the games that all of them have, and notes."""
-  notes = []
+) -> tuple[list[str], list[str]]:
+  """Returns the games that all methods have, and notes."""
   known = [g for g in games if normalisation.can_normalise(g, normaliser)]
+  shared = [
+    g for g in known if all(g in by_game for by_game in scores.values())
+  ]
+  notes = []
   if unknown := sorted(set(games) - set(known)):
     notes.append(f'without a {normaliser} score: {listed(unknown)}')
-  missing = {
-    method: [game for game in known if game not in by_game]
-    for method, by_game in scores.items()
-  }
-  most = len(known) - min(map(len, missing.values()), default=0)
-  for method in list(missing):
-    count = len(known) - len(missing[method])
-    if 2 * count < most:
-      del missing[method]
-      notes.append(
-        f'{method} has {count} of {len(known)} games and is left out'
-      )
-  for method, lacking in missing.items():
-    if lacking:
+  for method, by_game in scores.items():
+    if lacking := [game for game in known if game not in by_game]:
       notes.append(
         f'{method} lacks {len(lacking)} of {len(known)} games, which count for no '
         f'method: {listed(lacking)}'
       )
-  shared = [g for g in known if not any(g in m for m in missing.values())]
   if known and not shared:
     notes.append(
       'no game has runs of all methods: choose with --agents or --games'
     )
-  return list(missing), shared, notes
+  return shared, notes
 
 
 def metrics_of(scores: np.ndarray, repetitions: int) -> Estimate:

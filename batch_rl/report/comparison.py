@@ -155,8 +155,6 @@ def _drop_duplicates(
     before = kept.setdefault(_identity(run), run)
     if before is not run:
       reason = f'it repeats {before.directory}: same settings and seed'
-      if (run.returns != before.returns[: run.done]).any():
-        reason += ', but other returns'
       excluded.append((run.directory, reason))
   return sorted(kept.values(), key=lambda run: (run.data, run.directory))
 
@@ -170,7 +168,7 @@ def _identity(run: RunResults) -> tuple:
     run.game,
     run.data,
     run.seed,
-    run.config_hash,
+    *sorted(run.config.items()),
     run.provenance.get('subset_hash') or run.provenance.get('replay_dir'),
     run.provenance.get('init_checkpoint_dir'),
     *run.protocol.items(),

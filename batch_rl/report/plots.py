@@ -7,10 +7,9 @@ names of methods, tick labels and axis labels overlap, and they have no line sty
 import io
 import os
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib import figure, ticker
 
@@ -27,7 +26,8 @@ _WIDTH = 6.75  # Inches, the text width of a paper.
 _LINE = 0.14  # Inches, the height of a line of small text.
 _MAX_PAIRS = 28  # All pairs of eight methods.
 _GRID_COLUMNS = 5
-_PARAMETERS: dict[Any, Any] = {
+# Parameters of matplotlib, for drawing and writing.
+PARAMETERS: dict[Any, Any] = {
   'font.size': 8,
   'axes.titlesize': 8,
   'axes.spines.top': False,
@@ -68,7 +68,6 @@ class Plotter:
     Args:
       summaries: Aggregates to draw, besides the learning curves.
     """
-    drawn: list[tuple[str, str, Callable, Any]] = []
     for summary in summaries:
       kinds = [
         ('metrics', 'aggregates with 95 % intervals', self._metrics),
@@ -79,22 +78,11 @@ class Plotter:
         kinds.append(('improvement', text, self._improvements))
       if summary.kind == 'final':
         kinds.append(('efficiency', 'IQM during training', self._efficiency))
-      drawn += [
-        (
-          f'{name}_{summary.kind}_{summary.normaliser}',
-          f'{_axis(summary)}: {caption}.',
-          draw,
-          summary,
-        )
-        for name, caption, draw in kinds
-      ]
+      for name, caption, draw in kinds:
+        name = f'{name}_{summary.kind}_{summary.normaliser}'
+        yield name, f'{_axis(summary)}: {caption}.', draw(summary)
     caption = 'Learning curves: mean over runs, 95 % intervals.'
-    games = self._compared.games_with_curves
-    drawn.append(('curves', caption, self._curves, games))
-    for name, caption, draw, subject in drawn:
-      with matplotlib.rc_context(_PARAMETERS):
-        plot = draw(subject)
-      yield name, caption, plot
+    yield 'curves', caption, self._curves(self._compared.games_with_curves)
 
   def _metrics(self, summary: Summary) -> figure.Figure:
     """Draws IQM, median, mean and optimality gap: a bar per method."""

@@ -6,7 +6,6 @@ only, so the user has to name the agent and the game.
 
 import dataclasses
 import functools
-import hashlib
 import math
 import os
 import re
@@ -99,13 +98,6 @@ class RunResults:
   def is_finished(self) -> bool:
     """Whether all planned iterations are done, as far as known."""
     return self.planned is None or self.done >= self.planned
-
-  @functools.cached_property
-  def config_hash(self) -> str:
-    """Hash of `config`."""
-    text = '\n'.join(f'{k} = {v}' for k, v in sorted(self.config.items()))
-    content = text.encode(errors='backslashreplace')
-    return hashlib.sha256(content).hexdigest()[:8]
 
   @functools.cached_property
   def data_root(self) -> str:

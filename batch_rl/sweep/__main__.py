@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import importlib
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +24,6 @@ from batch_rl.sweep import monitor as monitor_lib
 from batch_rl.sweep import plan, workload
 from batch_rl.utils import programs
 
-_SUMMARY_SECONDS = 60  # Between summaries when the output is not a terminal.
 _CELLS_IN_PLAN = 20  # Number of cells that --dry_run lists.
 _CELLS_PER_REFRESH = 100
 
@@ -120,19 +118,14 @@ def _sweep(options):
 def _watching(monitor):
   """Yields a function that shows the status and returns whether to stop."""
   console = rich.console.Console()
-  last = time.monotonic()
 
   def watch() -> bool:
-    nonlocal last
     monitor.refresh(_CELLS_PER_REFRESH)
     if console.is_terminal:
       live.update(monitor.table(console.height), refresh=True)
     else:
       for line in monitor.state_changes():
         print(line, flush=True)
-      if time.monotonic() - last > _SUMMARY_SECONDS:
-        last = time.monotonic()
-        print(monitor.summary(), flush=True)
     return interrupted.requested
 
   with (

@@ -125,9 +125,9 @@ def run(
         pass
       where = f'{os.uname().nodename}, process {os.getpid()}'
       _write_record(cell, state=RUNNING, attempts=attempts, where=where)
-      started, inputs = time.time(), _inputs(cell)
+      inputs = _inputs(cell)
       code = _execute(cell, cpus, gpus, stop)
-      if code == 0 and _has_finished(cell, started):
+      if code == 0:
         _write_record(cell, state=DONE, attempts=attempts, inputs=inputs)
         break
       if stop.is_set():
@@ -144,6 +144,11 @@ def record_failure(cell: plan.Cell, message: str) -> None:
   """Records a cell as failed, because its worker was lost too often."""
   attempts = _read_record(cell).get('attempts', 0)
   _write_record(cell, state=FAILED, attempts=attempts, message=message)
+
+
+def record_path(cell: plan.Cell) -> str:
+  """Returns the path of the cell's record."""
+  return os.path.join(cell.directory, f'sweep-{cell.job}.json')
 
 
 def log_path(cell: plan.Cell) -> pathlib.Path:
@@ -181,7 +186,7 @@ def _since_done(cell, before: Mapping[str, Any]) -> tuple[str, str]:
     return WAITING, ''  # The program compares the settings of gin files.
   if not changed:
     return DONE, ''
-  record = os.path.basename(plan.record_path(cell.directory, cell.job))
+  record = os.path.basename(record_path(cell))
   return CHANGED, (
     f'{changed[0]} has changed since it was trained: delete {cell.directory} to '
     f'train again, or only {record} there to keep the run.'
@@ -205,9 +210,7 @@ def _hash(path) -> str | None:
 
 def _read_record(cell) -> dict[str, Any]:
   try:
-    record = files.read_json(
-      plan.record_path(cell.directory, cell.job), _RECORD
-    )
+    record = files.read_json(record_path(cell), _RECORD)
   except ValueError:  # Damaged by a crash. The run resumes without it.
     return {}
   if record is None or record.get('state') not in STATES:
@@ -218,7 +221,7 @@ def _read_record(cell) -> dict[str, Any]:
 def _write_record(cell, **content):
   now = time.strftime('%Y-%m-%dT%H:%M:%S%z')
   files.write_json(
-    plan.record_path(cell.directory, cell.job),
+    record_path(cell),
     {'arguments': cell.arguments, 'time': now, **content},
   )
 
@@ -280,20 +283,9 @@ def _execute(cell, cpus, gpus, stop) -> int:
   return process.returncode
 
 
-def _has_finished(cell, started) -> bool:
-  """Returns whether a run with exit code 0 has done all iterations.
-
-  Progress from before `started` is that of an earlier, shorter run.
-  """
-  if cell.job == 'evaluate':
-    return True
-  latest = progress.read(cell.directory) or {}
-  return latest.get('phase') == progress.FINISHED and latest['time'] >= started
-
-
 def _describe_exit(cell, code) -> str:
   """Returns the exit code in words and the last line of the log, without gin's."""
-  reason = f'exit code {code}' if code else 'not finished'
+  reason = f'exit code {code}'
   if code < 0:
     reason = f'killed by signal {-code} ({signal.strsignal(-code)})'
   with log_path(cell).open('rb') as log:

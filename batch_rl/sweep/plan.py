@@ -156,12 +156,9 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
   for folder in (os.path.dirname(path or ''), ''):
     user_modules.add_folder(folder)
   base_dir = os.path.abspath(os.path.expanduser(settings['base_dir']))
-  shared = {
-    field.name: settings[field.name]
-    for field in dataclasses.fields(Sweep)
-    if field.name not in ('base_dir', 'cells')
-  }
-  return Sweep(base_dir, tuple(_list_cells(base_dir, settings)), **shared)
+  shared = 'job cpus gpus memory_gb retries rates slurm'.split()
+  cells = tuple(_list_cells(base_dir, settings))
+  return Sweep(base_dir, cells, **{name: settings[name] for name in shared})
 
 
 def _check(settings: Mapping[str, Any]) -> None:
@@ -304,11 +301,6 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
     flags.get('replay_dir'),
     module,
   )
-
-
-def record_path(directory: str, job: str) -> str:
-  """Returns the path of a cell's record."""
-  return os.path.join(directory, f'sweep-{job}.json')
 
 
 def _methods(settings) -> list[_Method]:

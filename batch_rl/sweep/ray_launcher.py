@@ -88,23 +88,17 @@ def _check_address(address):
 
 def _check_fit(sweep):
   """Raises a ValueError if a cell fits on none of the machines: it would wait."""
-  needs = {
-    'CPU': sweep.cpus,
-    'GPU': sweep.gpus,
-    'memory': (sweep.memory_gb or 0) * 1e9,
-  }
-  machines = [node['Resources'] for node in ray.nodes() if node['Alive']]
-  if not any(
-    all(machine.get(name, 0) >= need for name, need in needs.items())
-    for machine in machines
-  ):
-    lack, *available = (
-      ', '.join(f'{n}={amounts.get(n, 0):.4g}' for n in needs if needs[n])
-      for amounts in (needs, *machines)
-    )
+  memory = (sweep.memory_gb or 0) * 1e9
+  needs = {'CPU': sweep.cpus, 'GPU': sweep.gpus, 'memory': memory}
+  machines = [
+    {name: node['Resources'].get(name, 0) for name in needs}
+    for node in ray.nodes()
+    if node['Alive']
+  ]
+  if not any(all(m[name] >= needs[name] for name in needs) for m in machines):
     raise ValueError(
-      f'A cell needs {lack}, more than any machine has '
-      f'({"; ".join(available)}): reduce what is too much.'
+      f'A cell needs {needs}, more than any machine has ({machines}; memory in bytes): '
+      'reduce what is too much.'
     )
 
 

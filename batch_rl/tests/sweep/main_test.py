@@ -17,7 +17,7 @@ import pytest
 from batch_rl.fixed_replay import run_experiment, train
 from batch_rl.runs import command_line
 from batch_rl.sweep import __main__ as sweep_main
-from batch_rl.sweep import plan, ray_launcher
+from batch_rl.sweep import cells, plan, ray_launcher
 from batch_rl.tests import cartpole, user_code
 from batch_rl.tests.sweep import made_up_sweeps, stub_training
 from batch_rl.utils import files
@@ -147,7 +147,7 @@ def test_a_cell_with_changed_code_is_named_and_not_run(
   module = str(user_code.write(directory / 'mine.py', ''))
   (cell,) = plan.read('sweep.yaml', {'agents': ['own.gin']}).cells
   files.write_json(
-    plan.record_path(cell.directory, 'offline'),
+    cells.record_path(cell),
     {'arguments': cell.arguments, 'state': 'done', 'inputs': {module: 'old'}},
   )
   assert sweep_main.main(['sweep.yaml', '--agents', 'own.gin']) == 1

@@ -31,9 +31,9 @@ def no_cluster(monkeypatch):
   [
     (dict(cpus=16, gpus=0.25), None),
     (dict(cpus=1, memory_gb=60), None),
-    (dict(cpus=8, gpus=3), 'CPU=8, GPU=3,.*CPU=7, GPU=0'),
-    (dict(cpus=17), 'CPU=17,'),  # The largest machine is lost.
-    (dict(cpus=1, memory_gb=61), 'memory=6.1e'),
+    (dict(cpus=8, gpus=3), "'CPU': 8, 'GPU': 3,.*'CPU': 7.0, 'GPU': 0,"),
+    (dict(cpus=17), "'CPU': 17,"),  # The largest machine is lost.
+    (dict(cpus=1, memory_gb=61), "'memory': 61"),
   ],
 )
 def test_a_cell_fits_on_a_machine(no_cluster, needs, lack):
