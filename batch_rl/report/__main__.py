@@ -86,13 +86,6 @@ def _parser() -> argparse.ArgumentParser:
     help='normaliser of the plots; tables have both (default: %(default)s, as in '
     'the paper)',
   )
-  add(
-    '--repetitions',
-    type=int,
-    default=2000,
-    metavar='N',
-    help='number of bootstrap samples (default: %(default)s)',
-  )
   return parser
 
 
@@ -128,10 +121,6 @@ def write_report(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-  if options.repetitions < 100:
-    raise ValueError(
-      f'--repetitions={options.repetitions}: intervals need at least 100.'
-    )
   if options.iterations is not None and options.iterations < 1:
     raise ValueError(f'--iterations={options.iterations} must be at least 1.')
   try:
@@ -163,7 +152,7 @@ def _write_files(
   """Writes all files of the report, the page last; returns the text to print."""
   kinds = comparison.KINDS if compared.runs else ()
   summaries = [
-    aggregates.summarise(compared, kind, normaliser, options.repetitions)
+    aggregates.summarise(compared, kind, normaliser)
     for kind in kinds
     for normaliser in (f'dqn_{kind}', 'human')
   ]
@@ -176,9 +165,7 @@ def _write_files(
   left_out = [f'{path}: {reason}' for path, reason in excluded]
   summaries = [summary for summary in summaries if summary.metrics]
   aggregated = [tables.aggregates_table(summaries)] if summaries else []
-  scores = [
-    tables.scores_table(compared, kind, options.repetitions) for kind in kinds
-  ]
+  scores = [tables.scores_table(compared, kind) for kind in kinds]
   runs = tables.runs_table(compared, excluded)
   for table in (*aggregated, *scores, runs, tables.curves_table(compared)):
     table.write(directory)
@@ -189,7 +176,7 @@ def _write_files(
     *map(
       normalisation.describe, dict.fromkeys(s.normaliser for s in summaries)
     ),
-    f'Intervals: 95 %, {options.repetitions} bootstrap samples, stratified by game '
+    f'Intervals: 95 %, {aggregates.REPETITIONS} bootstrap samples, stratified by game '
     '(rliable).',
   ]
   sections: list[page.Section] = [
@@ -218,7 +205,7 @@ def _draw(
 ) -> dict[str, page.Picture]:
   """Writes the figures; returns them by name."""
   shown = [s for s in summaries if s.normaliser.startswith(options.normaliser)]
-  figures = plots.Plotter(compared, options.repetitions).figures(shown)
+  figures = plots.Plotter(compared).figures(shown)
   folder = os.path.join(directory, 'plots')
   os.makedirs(folder)
   with matplotlib.rc_context(plots.PARAMETERS):

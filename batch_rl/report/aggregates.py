@@ -14,9 +14,11 @@ import numpy as np
 from rliable import library, metrics
 
 from batch_rl.report import normalisation
-from batch_rl.report.comparison import Comparison, listed
+from batch_rl.report.comparison import Comparison
+from batch_rl.utils import files
 
 METRICS = ('IQM', 'Median', 'Mean', 'Optimality gap')
+REPETITIONS = 2000  # Number of bootstrap samples.
 _SEED = 0
 
 
@@ -68,9 +70,7 @@ class Summary:
   games_above: dict[str, Estimate]
 
 
-def summarise(
-  compared: Comparison, kind: str, normaliser: str, repetitions: int
-) -> Summary:
+def summarise(compared: Comparison, kind: str, normaliser: str) -> Summary:
   """Aggregates normalised scores over the games that all methods have.
 
   If a method has more runs of some games than of others, the first ones count.
@@ -79,7 +79,6 @@ def summarise(
     compared: Runs.
     kind: 'final' or 'best'.
     normaliser: One of `normalisation.NORMALISERS`.
-    repetitions: Number of bootstrap samples.
   """
   scores = compared.scores(kind)
   games, notes = _shared_games(compared.games, scores, normaliser)
@@ -109,12 +108,11 @@ def summarise(
       ]
     )
     above = {
-      method: games_above(values, reference, repetitions)
+      method: games_above(values, reference)
       for method, values in normalised.items()
     }
   metrics_by_method = {
-    method: metrics_of(values, repetitions)
-    for method, values in normalised.items()
+    method: metrics_of(values) for method, values in normalised.items()
   }
   return Summary(
     kind, normaliser, normalised, games, notes, metrics_by_method, above
@@ -131,12 +129,12 @@ def _shared_games(
   ]
   notes = []
   if unknown := sorted(set(games) - set(known)):
-    notes.append(f'without a {normaliser} score: {listed(unknown)}')
+    notes.append(f'without a {normaliser} score: {files.format_names(unknown)}')
   for method, by_game in scores.items():
     if lacking := [game for game in known if game not in by_game]:
       notes.append(
         f'{method} lacks {len(lacking)} of {len(known)} games, which count for no '
-        f'method: {listed(lacking)}'
+        f'method: {files.format_names(lacking)}'
       )
   if known and not shared:
     notes.append(
@@ -145,12 +143,11 @@ def _shared_games(
   return shared, notes
 
 
-def metrics_of(scores: np.ndarray, repetitions: int) -> Estimate:
+def metrics_of(scores: np.ndarray) -> Estimate:
   """Returns estimates of the four `METRICS`.
 
   Args:
     scores: Scores, float (runs, games).
-    repetitions: Number of bootstrap samples.
   """
   functions = (
     metrics.aggregate_iqm,
@@ -161,39 +158,35 @@ def metrics_of(scores: np.ndarray, repetitions: int) -> Estimate:
   return _estimate(
     lambda sample: np.array([function(sample) for function in functions]),
     scores,
-    repetitions,
   )
 
 
-def game_means(scores: np.ndarray, repetitions: int) -> Estimate:
+def game_means(scores: np.ndarray) -> Estimate:
   """Returns means over runs, (games,), of scores (runs, games)."""
-  return _estimate(lambda sample: sample.mean(axis=0), scores, repetitions)
+  return _estimate(lambda sample: sample.mean(axis=0), scores)
 
 
-def curve(scores: np.ndarray, repetitions: int) -> Estimate:
+def curve(scores: np.ndarray) -> Estimate:
   """Returns the IQM (interquartile mean) by iteration, (iterations,).
 
   Args:
     scores: Scores, float (runs, games, iterations).
-    repetitions: Number of bootstrap samples.
   """
-  return _estimate(_iqms, scores, repetitions)
+  return _estimate(_iqms, scores)
 
 
-def profile(
-  scores: np.ndarray, thresholds: np.ndarray, repetitions: int
-) -> Estimate:
+def profile(scores: np.ndarray, thresholds: np.ndarray) -> Estimate:
   """Returns the fraction of runs above each threshold, (thresholds,)."""
 
   def above(sample):
     ordered = np.sort(sample, axis=None)
     return 1 - np.searchsorted(ordered, thresholds, 'right') / ordered.size
 
-  return _estimate(above, scores, repetitions)
+  return _estimate(above, scores)
 
 
 def improvements(
-  scores: Mapping[str, np.ndarray], repetitions: int
+  scores: Mapping[str, np.ndarray],
 ) -> dict[tuple[str, str], Estimate]:
   """Returns the probability of improvement of each method over each earlier one.
 
@@ -202,33 +195,26 @@ def improvements(
 
   Args:
     scores: Scores on the same games, `{method: float (runs, games)}`.
-    repetitions: Number of bootstrap samples.
 
   Returns:
     Estimates (1,), `{(method, other): estimate}`.
   """
   return {
-    (later, earlier): _estimate(
-      _probability, [scores[later], scores[earlier]], repetitions
-    )
+    (later, earlier): _estimate(_probability, [scores[later], scores[earlier]])
     for earlier, later in itertools.combinations(scores, 2)
   }
 
 
-def games_above(
-  scores: np.ndarray, reference: np.ndarray, repetitions: int
-) -> Estimate:
+def games_above(scores: np.ndarray, reference: np.ndarray) -> Estimate:
   """Returns the number of games, (1,), where the mean over runs exceeds a reference.
 
   Args:
     scores: Scores, float (runs, games).
     reference: Scores of the reference, e.g. the online DQN, float (games,).
-    repetitions: Number of bootstrap samples.
   """
   return _estimate(
     lambda sample: np.array([(sample.mean(axis=0) > reference).sum()]),
     scores,
-    repetitions,
   )
 
 
@@ -249,7 +235,6 @@ def _probability(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
 def _estimate(
   function: Callable[..., np.ndarray],
   scores: np.ndarray | list[np.ndarray],
-  repetitions: int,
 ) -> Estimate:
   arrays = scores if isinstance(scores, list) else [scores]
   if min(map(len, arrays)) < 2:
@@ -257,7 +242,7 @@ def _estimate(
     return Estimate(value, *np.full((2, *value.shape), np.nan))
   with _seeded(_SEED):
     values, intervals = library.get_interval_estimates(
-      {'': scores}, function, reps=repetitions
+      {'': scores}, function, reps=REPETITIONS
     )
   return Estimate(values[''], *intervals[''])
 

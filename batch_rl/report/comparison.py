@@ -7,9 +7,11 @@ methods, named by the difference: `REM [num_heads=50]`, `DQN (Adam) [epsilon=0.0
 import collections
 import dataclasses
 import hashlib
-import itertools
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
 
 from batch_rl.atari import roms
 from batch_rl.report.run_results import AGENT_ORDER, Excluded, RunResults
@@ -139,13 +141,6 @@ def rom_name(run: RunResults) -> str:
   return "ale-py's" if md5 == known['current'] else md5[:8]
 
 
-def listed(names: list[str], limit: int = 4) -> str:
-  """Returns the first names, and the number of others."""
-  shown = ', '.join(names[:limit])
-  more = len(names) - limit
-  return f'{shown} and {more} more' if more > 0 else shown
-
-
 def _drop_duplicates(
   runs: Iterable[RunResults], excluded: list[Excluded]
 ) -> list[RunResults]:
@@ -183,15 +178,15 @@ def _method_names(runs: list[RunResults], by_length: bool) -> dict[str, str]:
   names = {}
   for agent in {run.agent for run in runs}:
     members = [run for run in runs if run.agent == agent]
-    settings = {run.directory: _settings(run, by_length) for run in members}
-    _distinguish_data(members, settings)
-    differing = [
-      key
-      for key in dict.fromkeys(itertools.chain(*settings.values()))
-      if len({values.get(key) for values in settings.values()}) > 1
-    ]
-    for directory, values in settings.items():
-      names[directory] = _name(agent, values, differing)
+    settings = pd.DataFrame(
+      [_settings(run, by_length) for run in members],
+      index=[run.directory for run in members],
+    )
+    if _have_other_data(members):
+      settings['data'] = [run.data_root for run in members]
+    differing = settings.loc[:, settings.nunique(dropna=False) > 1]
+    for directory, values in differing.fillna('default').iterrows():
+      names[str(directory)] = _name(agent, values.to_dict())
     _distinguish_roms(members, names)
   return names
 
@@ -205,17 +200,15 @@ def _settings(run: RunResults, by_length: bool) -> dict[str, str]:
   return {**protocol, **run.config}
 
 
-def _distinguish_data(
-  runs: list[RunResults], settings: dict[str, dict[str, str]]
-) -> None:
-  """Adds the root of the data if a run of the dataset has several subset hashes."""
-  hashes = collections.defaultdict(set)
+def _have_other_data(runs: list[RunResults]) -> bool:
+  """Returns whether a run of the dataset has several subset hashes."""
+  hashes: dict[tuple, Any] = {}
   for run in runs:
     key = run.game, run.data, run.protocol.get('subset')
-    hashes[key].add(run.provenance.get('subset_hash'))
-  if any(len(values) > 1 for values in hashes.values()):
-    for run in runs:
-      settings[run.directory]['data'] = run.data_root
+    own = run.provenance.get('subset_hash')
+    if hashes.setdefault(key, own) != own:
+      return True
+  return False
 
 
 def _distinguish_roms(runs: list[RunResults], names: dict[str, str]) -> None:
@@ -230,21 +223,17 @@ def _distinguish_roms(runs: list[RunResults], names: dict[str, str]) -> None:
       names[run.directory] += f' [rom={rom}]'
 
 
-def _name(agent: str, settings: Mapping[str, str], differing: list[str]) -> str:
-  parts = [
-    f'{_short(key, differing)}={settings.get(key, "default")}'
-    for key in differing[:_NAMED_DIFFERENCES]
-  ]
-  others = differing[_NAMED_DIFFERENCES:]
-  if hidden := [f'{key} = {settings.get(key)}' for key in others]:
-    digest = hashlib.sha256(
-      '\n'.join(hidden).encode(errors='backslashreplace')
-    ).hexdigest()
-    parts.append(f'config {digest[:6]}')
+def _name(agent: str, differing: Mapping[str, str]) -> str:
+  """Returns the name of a method, with its settings that differ from others."""
+  parts = [f'{_short(key, differing)}={v}' for key, v in differing.items()]
+  if hidden := parts[_NAMED_DIFFERENCES:]:
+    text = '\n'.join(hidden).encode(errors='backslashreplace')
+    digest = hashlib.sha256(text).hexdigest()[:6]
+    parts = [*parts[:_NAMED_DIFFERENCES], f'config {digest}']
   return programs.printable(f'{agent} [{", ".join(parts)}]' if parts else agent)
 
 
-def _short(name: str, names: list[str]) -> str:
+def _short(name: str, names: Iterable[str]) -> str:
   """Returns a parameter's name without its class, unless that is ambiguous."""
   last = name.rsplit('.', 1)[-1]
   is_unique = sum(other.rsplit('.', 1)[-1] == last for other in names) == 1

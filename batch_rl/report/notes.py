@@ -1,9 +1,12 @@
 """Notes on a comparison: differences and gaps that a reader should know."""
 
+import pandas as pd
+
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
-from batch_rl.report.comparison import Rows, listed, rom_name
+from batch_rl.report.comparison import Rows, rom_name
 from batch_rl.report.run_results import RunResults
+from batch_rl.utils import files
 
 # Protocols of the random agent and of the online DQN of the normalisers.
 REFERENCE = {'epsilon': '0.001', 'sticky': '0.25', 'frame cap': '108000'}
@@ -22,17 +25,17 @@ def notes_on(rows: Rows) -> list[str]:
 
 def _differences(rows: Rows) -> list[str]:
   """Returns notes on different protocols of methods in a game."""
-  values: dict[str, dict[str, set[str]]] = {}  # {name: {game: values}}
-  for _, run in rows:
-    for name, value in {**run.protocol, 'iterations': str(run.done)}.items():
-      values.setdefault(name, {}).setdefault(run.game, set()).add(value)
+  protocols = pd.DataFrame(
+    {**run.protocol, 'iterations': str(run.done)} for _, run in rows
+  )
   notes = []
-  for name, by_game in values.items():
-    if differing := [game for game in by_game if len(by_game[game]) > 1]:
-      example = ', '.join(sorted(by_game[differing[0]]))
+  for name, column in protocols.items():
+    values = column.groupby([run.game for _, run in rows]).unique()
+    differing = values[values.map(len) > 1]
+    if len(differing):
       notes.append(
-        f'Methods differ in {name} ({example}) in {listed(differing)}: compare '
-        'them with care.'
+        f'Methods differ in {name} ({", ".join(sorted(differing.iloc[0]))}) in '
+        f'{files.format_names(list(differing.index))}: compare them with care.'
       )
   return notes
 
@@ -60,7 +63,7 @@ def _departures_from_reference(runs: list[RunResults]) -> list[str]:
   if other_roms:
     notes.append(
       'Evaluated on another ROM than the dataset and its online DQN: '
-      f'{listed(sorted(other_roms))}.'
+      f'{files.format_names(other_roms)}.'
     )
   return notes
 
@@ -71,17 +74,17 @@ def _uncertain_runs(runs: list[RunResults]) -> list[str]:
   if unknown := {r.directory for r in runs if '?' in r.protocol.values()}:
     notes.append(
       'The protocol (epsilon, sticky actions, ROM) of these runs is not recorded: '
-      f'{listed(sorted(unknown))}.'
+      f'{files.format_names(unknown)}.'
     )
   if changed := {r.directory for r in runs if r.provenance['changes']}:
     notes.append(
       'Settings, data or versions changed during these runs, see their run.json: '
-      f'{listed(sorted(changed))}.'
+      f'{files.format_names(changed)}.'
     )
   roots = {r.data_root for r in runs if r.provenance['replay_dir']}
   if len(roots) > 1:
     notes.append(
-      f'Trained on logs in different directories: {listed(sorted(roots))}; make sure '
+      f'Trained on logs in different directories: {files.format_names(roots)}; make sure '
       'that they are of the same dataset.'
     )
   return notes
@@ -92,15 +95,18 @@ def _small_samples(rows: Rows) -> list[str]:
   data: dict[tuple[str, str], list[str]] = {}
   for method, run in rows:
     data.setdefault((method, run.game), []).append(run.data)
-  one_log: dict[str, list[str]] = {}
-  for (method, game), logs in data.items():
-    if len(logs) > 1 and len(set(logs)) == 1 and logs[0]:
-      one_log.setdefault(method, []).append(game)
-  notes = [
-    f'{method}: all runs of {listed(games)} trained on the same log; their '
-    'intervals are over seeds, not over data.'
-    for method, games in one_log.items()
-  ]
+  notes = []
+  for method in dict.fromkeys(method for method, _ in rows):
+    games = [
+      game
+      for (name, game), logs in data.items()
+      if name == method and len(logs) > 1 and len(set(logs)) == 1 and logs[0]
+    ]
+    if games:
+      notes.append(
+        f'{method}: all runs of {files.format_names(games)} trained on the same log; '
+        'their intervals are over seeds, not over data.'
+      )
   fewest = min(map(len, data.values()), default=3)
   if fewest < 3:
     notes.append(

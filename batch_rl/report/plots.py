@@ -47,11 +47,10 @@ class Plotter:
 
   Args:
     compared: Runs.
-    repetitions: Number of bootstrap samples.
   """
 
-  def __init__(self, compared: Comparison, repetitions: int):
-    self._compared, self._repetitions = compared, repetitions
+  def __init__(self, compared: Comparison):
+    self._compared = compared
     self._lines = {
       method: {
         'color': _COLOURS[i % len(_COLOURS)],
@@ -110,7 +109,7 @@ class Plotter:
     thresholds = np.linspace(min(0, low), max(1, high), 201)
     plot, [[ax]] = _subplots()
     for method, array in scores.items():
-      estimate = aggregates.profile(array, thresholds, self._repetitions)
+      estimate = aggregates.profile(array, thresholds)
       self._curve(ax, method, thresholds, estimate)
     ax.set_ylim(-0.02, 1.02)
     ax.set_xlabel(f'{_axis(summary)} (t)')
@@ -120,7 +119,7 @@ class Plotter:
 
   def _improvements(self, summary: Summary) -> figure.Figure:
     """Draws the probability of improvement: a bar per pair of methods."""
-    estimates = aggregates.improvements(summary.scores, self._repetitions)
+    estimates = aggregates.improvements(summary.scores)
     if len(estimates) > _MAX_PAIRS:  # Only improvements on the first method.
       first = next(iter(summary.scores))
       estimates = {pair: e for pair, e in estimates.items() if first in pair}
@@ -144,7 +143,7 @@ class Plotter:
         normalisation.normalise(curves[:, :length], game, summary.normaliser)
         for game, curves in zip(summary.games, returns, strict=True)
       ]
-      estimate = aggregates.curve(np.stack(scores, axis=1), self._repetitions)
+      estimate = aggregates.curve(np.stack(scores, axis=1))
       self._curve(ax, method, np.arange(length) + 1, estimate)
     ax.set_xlabel('iteration')
     ax.set_ylabel(f'IQM of {_axis(summary)}')
@@ -181,7 +180,7 @@ class Plotter:
     )
     for method in dict.fromkeys(method for method, _ in runs):
       returns = self._returns(method, game)
-      estimate = aggregates.game_means(returns, self._repetitions)
+      estimate = aggregates.game_means(returns)
       self._curve(ax, method, np.arange(returns.shape[1]) + 1, estimate)
     for method, run in unfinished:
       steps = np.arange(run.done) + 1

@@ -392,9 +392,6 @@ def _protocol(
   data: Mapping,
   bindings: Mapping[str, str],
 ) -> dict[str, str]:
-  if not record:
-    names = ('subset', 'epsilon', 'sticky', 'rom', 'frame cap', 'steps')
-    return dict.fromkeys(names, '?')
   epsilon = record.get('epsilon_eval')
   if epsilon is None:
     epsilon = _value(bindings, 'epsilon_eval') or '?'
@@ -403,7 +400,7 @@ def _protocol(
   max_frames = environment.get('max_num_frames_per_episode') or math.inf
   frame_skip = environment.get('frame_skip') or 4
   unknown = 'none' if environment.get('game') else '?'  # not Atari
-  return {
+  protocol = {
     'subset': str(data.get('subset') or 'all'),
     'epsilon': str(epsilon),
     'sticky': str(environment.get('repeat_action_probability', unknown)),
@@ -412,3 +409,4 @@ def _protocol(
     'steps': _value(bindings, 'evaluation_steps', settings_lib.RUNNER)
     or '125000',
   }
+  return protocol if record else dict.fromkeys(protocol, '?')

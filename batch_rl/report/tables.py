@@ -141,13 +141,12 @@ def curves_table(compared: Comparison) -> Table:
   return Table('curves', caption, pd.DataFrame(), records)
 
 
-def scores_table(compared: Comparison, kind: str, repetitions: int) -> Table:
+def scores_table(compared: Comparison, kind: str) -> Table:
   """Returns the table of scores: for each game, the mean over runs and its interval.
 
   Args:
     compared: Runs.
     kind: 'final' or 'best'.
-    repetitions: Number of bootstrap samples.
   """
   games, known = compared.games, normalisation.load()
   references = {
@@ -161,7 +160,7 @@ def scores_table(compared: Comparison, kind: str, repetitions: int) -> Table:
     if score in known.get(game, {})
   ]
   for method, by_game in compared.scores(kind).items():
-    estimates = _estimate_means(by_game, repetitions)
+    estimates = _estimate_means(by_game)
     for game in sorted(by_game):
       runs = compared.select(method, game)
       seeds = {'seeds': ' '.join(run.seed for run in runs), 'runs': len(runs)}
@@ -247,9 +246,7 @@ def _score_record(
   }
 
 
-def _estimate_means(
-  by_game: dict[str, list[float]], repetitions: int
-) -> dict[str, tuple]:
+def _estimate_means(by_game: dict[str, list[float]]) -> dict[str, tuple]:
   """Returns mean and interval of each game, `{game: (value, low, high)}`.
 
   Games with the same number of runs are resampled together.
@@ -258,7 +255,7 @@ def _estimate_means(
   for count in {len(scores) for scores in by_game.values()}:
     games = [game for game, scores in by_game.items() if len(scores) == count]
     scores = np.stack([by_game[game] for game in games], axis=1)
-    estimate = aggregates.game_means(scores, repetitions)
+    estimate = aggregates.game_means(scores)
     estimates |= estimate.by_name(games)
   return estimates
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from batch_rl.runs import gin_files, progress, run_record
 from batch_rl.sweep import plan, stop_with_parent
-from batch_rl.utils import files, locks, machine
+from batch_rl.utils import files, locks, machine, programs
 from batch_rl.utils.user_code import user_modules
 
 # Values of `Status.state`.
@@ -45,7 +45,6 @@ _RECORD = {
   'where': str,
   'inputs': {str: object},
 }
-_USER_ERROR = 2  # Exit code of a wrong setting: a retry would fail again.
 _POLL = 0.2  # Seconds.
 _LOCK_WAIT = 600.0  # Seconds; a stopping run saves first.
 _GRACE = 300.0  # Seconds from SIGTERM to SIGKILL.
@@ -135,7 +134,7 @@ def run(
         break
       message = _describe_exit(cell, code)
       _write_record(cell, state=FAILED, attempts=attempts, message=message)
-      if code == _USER_ERROR:
+      if code == programs.USER_ERROR:  # A retry would fail again.
         break
   return status(cell)
 

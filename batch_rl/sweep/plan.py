@@ -39,20 +39,12 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
   'gin_bindings': ([], object),
   'grid': ({}, dict),
   'store_dir': ('stores', str),
-  'evaluate': (
-    {},
-    {
-      'checkpoints': object,
-      'evaluation_steps': range(1, 10**12),
-      'environments': range(1, 10_001),
-      'seed': range(2**63),
-    },
-  ),
+  'evaluate': ({}, dict),  # Flags of the program.
   'cpus': (1, float),
   'gpus': (0, float),
   'memory_gb': (None, float),
   'retries': (3, range(10**6)),
-  'rates': ({}, {'train': float, 'eval': float}),
+  'rates': ({}, {str: float}),
   'slurm': ({}, {str: object}),
 }
 
@@ -173,10 +165,8 @@ def _check(settings: Mapping[str, Any]) -> None:
       + ' to its file, or give the flags of that name.'
     )
   json_schema.check(settings, {n: kind for n, (_, kind) in SETTINGS.items()})
-  for group in ('evaluate', 'rates'):
-    for name in settings[group]:
-      choices.choose(f'setting of {group}:', name, SETTINGS[group][1])
   for name, rate in settings['rates'].items():
+    choices.choose('rate', name, ('train', 'eval'))
     if not rate or rate <= 0:
       raise ValueError(f'rates.{name}={rate} is not above 0.')
   for name in ('base_dir', 'store_dir'):

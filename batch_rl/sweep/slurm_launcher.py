@@ -105,7 +105,7 @@ def run(
   waiting = [job for job, commands in queue if commands.keys() & ours.keys()]
   if unknown := [job.job_id for job in waiting if job.state == _UNKNOWN]:
     print(
-      f'SLURM does not tell the state of {_listed(unknown)}: counted as in the queue. '
+      f'SLURM does not tell the state of jobs {files.format_names(unknown)}: counted as in the queue. '
       f'What squeue does not list has ended: remove it from {path}.'
     )
   _check_settings(ours, queue)
@@ -200,20 +200,10 @@ def _check_settings(ours, queue):
 
   Its new job would wait for the lock of the old one for ten minutes, and fail.
   """
-  outdated = {
-    key: job.job_id
-    for job, commands in queue
-    for key, arguments in commands.items()
-    if key in ours and list(ours[key].arguments) != arguments
-  }
-  if outdated:
-    raise ValueError(
-      f'{ours[next(iter(outdated))].name} is in the queue with other settings: cancel '
-      f'{_listed(sorted(set(outdated.values())))} by scancel, or restore the settings.'
-    )
-
-
-def _listed(jobs) -> str:
-  more = f', ... ({len(jobs):,} in all)' if len(jobs) > 6 else ''
-  noun = 'job' if len(jobs) == 1 else 'jobs'
-  return f'{noun} {", ".join(jobs[:6])}{more}'
+  for job, commands in queue:
+    for key, arguments in commands.items():
+      if key in ours and list(ours[key].arguments) != arguments:
+        raise ValueError(
+          f'{ours[key].name} is in the queue with other settings: cancel job '
+          f'{job.job_id} by scancel, or restore the settings.'
+        )

@@ -141,7 +141,7 @@ def test_methods_are_in_the_order_of_the_paper_and_of_numbers(compare):
 
 
 def summarise(compared):
-  return aggregates.summarise(compared, 'final', 'dqn_final', 100)
+  return aggregates.summarise(compared, 'final', 'dqn_final')
 
 
 def test_aggregates_are_over_the_games_that_all_methods_share(compare):

@@ -25,7 +25,7 @@ def make_report(directory, *arguments):
   """Makes a report of `<directory>/runs`; returns its exit code and directory."""
   out = directory / 'report'
   arguments = [str(directory / 'runs'), f'--out={out}', *arguments]
-  return report.main(['--repetitions=100', *arguments]), out
+  return report.main(arguments), out
 
 
 @pytest.fixture
@@ -215,7 +215,6 @@ def test_an_environment_without_normalisers(run, tmp_path):
     (['--games=Pnog'], '--games=Pnog'),
     (['--agents=('], '--agents=('),
     (['--iterations=0'], '--iterations=0'),
-    (['--repetitions=99'], '--repetitions=99'),
     (['--name=x'], '--name=x'),
     (['--agents=Nothing'], 'DQN (Adam)'),
     (['--iterations=9'], '--iterations=9'),

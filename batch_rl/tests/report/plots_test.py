@@ -19,9 +19,9 @@ def test_labels_of_many_methods_do_not_overlap(compare):
     described.append(([1.0 + i, 2.0 + i], options))
   compared = compare(*described)
   assert min(map(len, compared.methods)) > 70
-  summary = aggregates.summarise(compared, 'final', 'dqn_final', 100)
+  summary = aggregates.summarise(compared, 'final', 'dqn_final')
   with matplotlib.rc_context(plots.PARAMETERS):
-    drawn = list(plots.Plotter(compared, 100).figures([summary]))
+    drawn = list(plots.Plotter(compared).figures([summary]))
   assert len(drawn) == 5
   for _, _, plot in drawn:
     plot.draw_without_rendering()

@@ -136,7 +136,7 @@ def test_a_dry_run_shows_the_plan(directory, capsys):
   assert 'rates of Atari agents' in output
   assert not (directory / 'out').exists()
   assert sweep_main.main(['sweep.yaml', '--status']) == 0
-  assert '2 waiting of 2' in capsys.readouterr().out
+  assert '2 waiting of 2' in ' '.join(capsys.readouterr().out.split())
 
 
 def test_a_cell_with_changed_code_is_named_and_not_run(

@@ -203,7 +203,7 @@ PONG = 'games: Pong\nagents: dqn\n'
     (f'{PONG}gin_bindings: [A.b: 1]', "{'A.b': 1}"),
     (f'{PONG}seeds: 1-2\njob: online', 'seeds=1-2'),
     (f'{PONG}store_dir: gs://b', 'gs://b'),
-    (f'{PONG}evaluate: {{sede: 1}}', 'seed'),
+    (f'{PONG}evaluate: best', 'evaluate is'),
     (f'{PONG}agents: rem', 'agents'),
     ('[' * 5000 + ']' * 5000, 'YAML'),
     ('a: !!python/object:os.system 1', 'YAML'),
