@@ -7,7 +7,6 @@ averaged if they differ only in seed and data. Other differences are noted.
 """
 
 import argparse
-import contextlib
 import os
 import pathlib
 import re
@@ -27,7 +26,6 @@ from batch_rl.report import (
   tables,
 )
 from batch_rl.report.comparison import Comparison
-from batch_rl.runs import games as games_lib
 from batch_rl.utils import files, programs, staging_directory
 
 _PAGE = 'index.html'
@@ -211,9 +209,7 @@ def _draw(
   with matplotlib.rc_context(plots.PARAMETERS):
     return {
       name: page.Picture(plots.write(plot, folder, name), caption)
-      for name, caption, plot in tqdm.tqdm(
-        figures, desc='plots', disable=None, leave=False
-      )
+      for name, caption, plot in figures
     }
 
 
@@ -226,22 +222,23 @@ def _read(
     match = re.fullmatch(r'(.+)=([^=/]+)(?:/([^/]+))?', name)
     if not match:
       raise ValueError(f"--name={name} is not 'DIR=AGENT' or 'DIR=AGENT/GAME'.")
-    names[os.path.realpath(match[1])] = match[2], match[3] or ''
+    names[pathlib.Path(match[1]).resolve()] = match[2], match[3] or ''
   directories, unread = run_results.find_runs(options.directories)
-  for path in names:
-    if not any(_is_inside(directory, path) for directory in directories):
-      raise ValueError(f'--name={path}=...: there is no run in this directory.')
-  results = []
+  results, used = [], set()
   for directory in tqdm.tqdm(
     directories, desc='runs', disable=None, leave=False
   ):
-    given = [names[path] for path in names if _is_inside(directory, path)]
+    resolved = pathlib.Path(directory).resolve()
+    given = [path for path in names if resolved.is_relative_to(path)]
+    used.update(given)
     try:
       results.append(
-        run_results.read_run(directory, *(given[-1] if given else ()))
+        run_results.read_run(directory, *(names[given[-1]] if given else ()))
       )
     except run_results.NoResultsError as error:
       unread.append((directory, str(error)))
+  for path in names.keys() - used:
+    raise ValueError(f'--name={path}=...: there is no run in this directory.')
   if not results and not unread:
     raise ValueError(
       f'No runs in {", ".join(options.directories)}: a run has a run.json or '
@@ -250,24 +247,16 @@ def _read(
   return results, unread
 
 
-def _is_inside(path: str, directory: str) -> bool:
-  path = os.path.realpath(path)
-  return os.path.commonpath([path, directory]) == directory
-
-
 def _games(text: str, available: list[str]) -> list[str]:
   """Returns the games in the comma-separated text of `--games`."""
-  games = []
-  for game in filter(None, map(str.strip, text.split(','))):
-    with contextlib.suppress(ValueError):
-      game = games_lib.canonical_name(game)
-    if game not in available:
-      raise ValueError(
-        f'--games={text}: there is no run of {game}, only of '
-        f'{", ".join(available)}.'
-      )
-    games.append(game)
-  return games
+  names = filter(None, map(str.strip, text.split(',')))
+  chosen = [run_results.canonical(name) for name in names]
+  if missing := [game for game in chosen if game not in available]:
+    raise ValueError(
+      f'--games={text}: there is no run of {missing[0]}, only of '
+      f'{", ".join(available)}.'
+    )
+  return chosen
 
 
 if __name__ == '__main__':

@@ -18,6 +18,7 @@ from batch_rl.report.comparison import Comparison
 from batch_rl.utils import files
 
 METRICS = ('IQM', 'Median', 'Mean', 'Optimality gap')
+GAMES_ABOVE = 'Games above online DQN'
 REPETITIONS = 2000  # Number of bootstrap samples.
 _SEED = 0
 
@@ -56,9 +57,8 @@ class Summary:
       differ.
     games: Games in the order of the columns.
     notes: Sentences about games and runs that are left out.
-    metrics: Estimates of `METRICS`, `{method: estimate}`.
-    games_above: Number of games above the online DQN, `{method: estimate}`; empty for
-      other normalisers.
+    metrics: Estimates of `metrics_of`, `{method: estimate}`; with `GAMES_ABOVE` for
+      the normalisers of the online DQN.
   """
 
   kind: str
@@ -67,7 +67,6 @@ class Summary:
   games: list[str]
   notes: list[str]
   metrics: dict[str, Estimate]
-  games_above: dict[str, Estimate]
 
 
 def summarise(compared: Comparison, kind: str, normaliser: str) -> Summary:
@@ -97,7 +96,7 @@ def summarise(compared: Comparison, kind: str, normaliser: str) -> Summary:
       ],
       axis=1,
     )
-  above = {}
+  reference = None
   if normaliser.startswith('dqn'):
     # The online DQN's score is 1, or 0 where it is worse than random.
     known = normalisation.load()
@@ -107,16 +106,11 @@ def summarise(compared: Comparison, kind: str, normaliser: str) -> Summary:
         for game in games
       ]
     )
-    above = {
-      method: games_above(values, reference)
-      for method, values in normalised.items()
-    }
-  metrics_by_method = {
-    method: metrics_of(values) for method, values in normalised.items()
+  estimates = {
+    method: metrics_of(values, reference)
+    for method, values in normalised.items()
   }
-  return Summary(
-    kind, normaliser, normalised, games, notes, metrics_by_method, above
-  )
+  return Summary(kind, normaliser, normalised, games, notes, estimates)
 
 
 def _shared_games(
@@ -143,20 +137,28 @@ def _shared_games(
   return shared, notes
 
 
-def metrics_of(scores: np.ndarray) -> Estimate:
-  """Returns estimates of the four `METRICS`.
+def metrics_of(
+  scores: np.ndarray, reference: np.ndarray | None = None
+) -> Estimate:
+  """Returns estimates of the `METRICS`, and of `GAMES_ABOVE` with a reference.
 
   Args:
     scores: Scores, float (runs, games).
+    reference: Scores of the online DQN, float (games,). A game counts if the mean over
+      runs exceeds it.
   """
-  functions = (
+  functions = [
     metrics.aggregate_iqm,
     metrics.aggregate_median,
     metrics.aggregate_mean,
     metrics.aggregate_optimality_gap,
-  )
+  ]
+  if reference is not None:
+    functions.append(lambda sample: (sample.mean(axis=0) > reference).sum())
   return _estimate(
-    lambda sample: np.array([function(sample) for function in functions]),
+    lambda sample: np.array(
+      [function(sample) for function in functions], float
+    ),
     scores,
   )
 
@@ -203,19 +205,6 @@ def improvements(
     (later, earlier): _estimate(_probability, [scores[later], scores[earlier]])
     for earlier, later in itertools.combinations(scores, 2)
   }
-
-
-def games_above(scores: np.ndarray, reference: np.ndarray) -> Estimate:
-  """Returns the number of games, (1,), where the mean over runs exceeds a reference.
-
-  Args:
-    scores: Scores, float (runs, games).
-    reference: Scores of the reference, e.g. the online DQN, float (games,).
-  """
-  return _estimate(
-    lambda sample: np.array([(sample.mean(axis=0) > reference).sum()]),
-    scores,
-  )
 
 
 def _iqms(scores: np.ndarray) -> np.ndarray:

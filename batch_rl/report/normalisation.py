@@ -16,12 +16,11 @@ all of them measured by `benchmarks/minatar_scores.py`: `random`, and `dqn_final
 import csv
 import functools
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from batch_rl.minatar import games as minatar
 from batch_rl.runs import games
 from batch_rl.utils import choices, files
 
@@ -63,13 +62,6 @@ def describe(normaliser: str) -> str:
     )
   )
   return f'{normaliser}: {formula}; scores and sources: {sources}.'
-
-
-def versions(of_games: Iterable[str]) -> str:
-  """Returns the versions of the scores of games, e.g. '1' or '1, MinAtar 1'."""
-  of_minatar = {minatar.is_minatar(game) for game in of_games}
-  named = {False: VERSION, True: f'MinAtar {MINATAR_VERSION}'}
-  return ', '.join(named[key] for key in sorted(of_minatar))
 
 
 def can_normalise(game: str, normaliser: str) -> bool:
@@ -115,21 +107,6 @@ def normalise(returns: npt.ArrayLike, game: str, normaliser: str) -> np.ndarray:
     )
   zero, one = bounds
   return (np.asarray(returns, np.float64) - zero) / (one - zero)
-
-
-def random_score(game: str) -> float | None:
-  """Returns the mean undiscounted, unclipped return of random actions.
-
-  Args:
-    game: Name of the game, as in `normalise`.
-
-  Returns:
-    The score with the dataset's ROM, or None if it was not measured.
-
-  Raises:
-    ValueError: If the game is unknown.
-  """
-  return load().get(games.canonical_name(game), {}).get('random')
 
 
 def _zero_and_one(game: str, normaliser: str) -> tuple[float, float] | None:

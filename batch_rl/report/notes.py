@@ -95,22 +95,19 @@ def _small_samples(rows: Rows) -> list[str]:
   data: dict[tuple[str, str], list[str]] = {}
   for method, run in rows:
     data.setdefault((method, run.game), []).append(run.data)
-  notes = []
-  for method in dict.fromkeys(method for method, _ in rows):
-    games = [
-      game
-      for (name, game), logs in data.items()
-      if name == method and len(logs) > 1 and len(set(logs)) == 1 and logs[0]
-    ]
-    if games:
-      notes.append(
-        f'{method}: all runs of {files.format_names(games)} trained on the same log; '
-        'their intervals are over seeds, not over data.'
-      )
+  one_log: dict[str, list[str]] = {}
+  for (method, game), logs in data.items():
+    if len(logs) > 1 and len(set(logs)) == 1 and logs[0]:
+      one_log.setdefault(method, []).append(game)
+  notes = [
+    f'{method}: all runs of {files.format_names(games)} trained on the same log; '
+    'their intervals are over seeds, not over data.'
+    for method, games in one_log.items()
+  ]
   fewest = min(map(len, data.values()), default=3)
   if fewest < 3:
     notes.append(
-      f'Some scores are of {fewest} run{"s" if fewest > 1 else ""} only: their '
-      'intervals say little.'
+      f'Some scores are of fewer than three runs ({fewest}): their intervals say '
+      'little.'
     )
   return notes

@@ -215,7 +215,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   return RunResults(
     directory,
     named['agent'].lstrip('_'),  # matplotlib hides labels that begin with '_'.
-    programs.printable(_canonical(named['game'])),
+    programs.printable(canonical(named['game'])),
     returns[:planned],
     episodes[:planned],
     planned=planned,
@@ -365,12 +365,12 @@ def _agent(record: Mapping, bindings: Mapping[str, str]) -> str:
 
 def _game_in_path(directory: str) -> str:
   for part in reversed(os.path.abspath(directory).split(os.sep)):
-    if (game := _canonical(part)) in games.names():
+    if (game := canonical(part)) in games.names():
       return game
   return ''
 
 
-def _canonical(game: str) -> str:
+def canonical(game: str) -> str:
   """Returns the name of a game of Atari or MinAtar, any other name unchanged."""
   try:
     return games.canonical_name(game)

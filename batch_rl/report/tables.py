@@ -16,7 +16,7 @@ from batch_rl.report.comparison import Comparison, Excluded
 from batch_rl.utils import files, programs
 
 _HASHES = ('rom', 'subset_hash')  # Shortened in the formatted table.
-_ABOVE = 'Games above online DQN'
+_AGGREGATES = (*aggregates.METRICS, aggregates.GAMES_ABOVE)
 _KINDS = {
   'final': 'last evaluation of each run',
   'best': 'best evaluation of each run, as in the paper',
@@ -189,22 +189,20 @@ def aggregates_table(summaries: list[Summary]) -> Table:
     games = summary.games
     for method, estimate in summary.metrics.items():
       count = len(summary.scores[method])
-      intervals = estimate.by_name(aggregates.METRICS)
+      intervals = estimate.by_name(_AGGREGATES[: len(estimate.value)])
       row = {
         'method': method,
         'score': summary.kind,
         'normaliser': summary.normaliser,
       }
       cells = {name: _interval_text(*i) for name, i in intervals.items()}
-      if method in summary.games_above:
-        intervals |= summary.games_above[method].by_name([_ABOVE])
-        cells[_ABOVE] = f'{intervals[_ABOVE][0]:.0f} of {len(games)}'
+      if above := intervals.get(aggregates.GAMES_ABOVE):
+        cells[aggregates.GAMES_ABOVE] = f'{above[0]:.0f} of {len(games)}'
       rows.append(row | {'runs x games': f'{count} x {len(games)}'} | cells)
       for metric, (value, low, high) in intervals.items():
         records.append(
           {
             **row,
-            'normalisers': normalisation.versions(games),
             'metric': metric,
             'value': value,
             'low': low,
@@ -214,13 +212,11 @@ def aggregates_table(summaries: list[Summary]) -> Table:
             'names_of_games': ' '.join(games),
           }
         )
-  header = ['method', 'score', 'normaliser', 'runs x games']
-  header += [*aggregates.METRICS, _ABOVE]
+  header = ['method', 'score', 'normaliser', 'runs x games', *_AGGREGATES]
   text = pd.DataFrame(rows, columns=header, dtype=object).fillna('')
-  games = [game for summary in summaries for game in summary.games]
   caption = (
     'Normalised scores over the games that all methods have (95 % stratified '
-    f'bootstrap intervals); normalisers version {normalisation.versions(games)}.'
+    'bootstrap intervals).'
   )
   return Table('aggregates', caption, text, records)
 
@@ -242,7 +238,6 @@ def _score_record(
     'low': low,
     'high': high,
     **normalised,
-    'normalisers': normalisation.versions([game]),
   }
 
 

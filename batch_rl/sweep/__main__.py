@@ -21,7 +21,7 @@ import rich.live
 from batch_rl.runs import interruption, run_record
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import monitor as monitor_lib
-from batch_rl.sweep import plan, workload
+from batch_rl.sweep import plan
 from batch_rl.utils import programs
 
 _CELLS_IN_PLAN = 20  # Number of cells that --dry_run lists.
@@ -156,13 +156,8 @@ def _print_plan(sweep, monitor):
   )
   print(
     f'{monitor_lib.duration(monitor.seconds_left())}, one cell after the other, at '
-    f'{rates}'
+    f'{rates}: rates of cells that ran, of the sweep (`rates:`), or of Atari on two cores'
   )
-  if monitor.rates == workload.TWO_CORES[sweep.job]:
-    print(
-      'These are the rates of Atari agents on two cores without a GPU: give your own '
-      'as `rates:`, or run a cell.'
-    )
 
 
 def _conclude(monitor) -> int:

@@ -63,6 +63,6 @@ def test_counts(scores):
   np.testing.assert_allclose(estimate.value, expected)
   two = np.array([[1.0, 0.0, 3.0], [2.0, 0.5, 1.0]])
   reference = np.array([1.4, 1.0, 2.0])
-  estimate = aggregates.games_above(two, reference)
-  assert estimate.value[0] == 1  # A tie does not count.
-  assert estimate.low[0] == 0 and estimate.high[0] == 2
+  estimate = aggregates.metrics_of(two, reference)
+  assert estimate.value[-1] == 1  # A tie does not count.
+  assert estimate.low[-1] == 0 and estimate.high[-1] == 2

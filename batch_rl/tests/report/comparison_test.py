@@ -160,7 +160,7 @@ def test_aggregates_are_over_the_games_that_all_methods_share(compare):
     for value, game in ((6.0, 'Breakout'), (5.0, 'Pong'))
   ]
   np.testing.assert_allclose(found.scores['DQN (Adam)'], [expected])
-  assert found.games_above['DQN (Adam)'].value.tolist() == [0]
+  assert found.metrics['DQN (Adam)'].value[-1] == 0  # Games above the DQN.
   notes = ' '.join(found.notes)
   assert 'DQN (Adam) lacks 1 of 3 games' in notes and 'Alien' in notes
   assert 'the first 1 count' in notes

@@ -128,7 +128,7 @@ def test_every_run_and_evaluation_is_recorded(many_runs):
   aggregated = rows(out / 'aggregates.csv')
   assert len({row['metric'] for row in aggregated}) >= 5
   for row in aggregated:
-    assert row['names_of_games'] == 'Pong' and row['normalisers'] == '1'
+    assert row['names_of_games'] == 'Pong'
     assert row['runs'] == ('1' if row['method'] == 'Rainbow' else '2')
 
 

@@ -133,7 +133,6 @@ def test_a_dry_run_shows_the_plan(directory, capsys):
   seconds = round(4 * 3 * (1200 / 28 + 20 / 1100))
   assert f'{datetime.timedelta(seconds=seconds)}, one cell after' in output
   assert '14,400 updates and 240 agent steps' in output
-  assert 'rates of Atari agents' in output
   assert not (directory / 'out').exists()
   assert sweep_main.main(['sweep.yaml', '--status']) == 0
   assert '2 waiting of 2' in ' '.join(capsys.readouterr().out.split())

@@ -215,7 +215,11 @@ def _returns(rows, data):
     cells = [_cell(by_game.get(game, ())) for game in games]
     lines.append(f'| {agent} | {subset} | ' + ' | '.join(cells) + ' |')
 
-  add('random actions', '', {g: [normalisation.random_score(g)] for g in games})
+  add(
+    'random actions',
+    '',
+    {g: [normalisation.load()[g]['random']] for g in games},
+  )
   add('mean of the data', '', dict(list(data.groupby('game').mean_return)))
   last = rows.groupby(RUN).mean_return.last().reset_index()
   for (subset, agent), group in _sorted(last):
@@ -351,7 +355,7 @@ def plot(
   shown = {}
   for ax, game in zip(axes, games, strict=False):
     lines = {
-      'random actions': (normalisation.random_score(game), ':'),
+      'random actions': (normalisation.load()[game]['random'], ':'),
       'mean of the data': (data[data.game == game].mean_return.mean(), '-.'),
     }
     for label, (value, style) in lines.items():
