@@ -100,16 +100,14 @@ def write_report(options: argparse.Namespace) -> None:
     options.agents, _games(options.games, every.games_with_curves)
   )
   excluded = sorted([*unread, *compared.excluded])
-  if not compared.methods:
-    if every.methods:
-      raise ValueError(
-        f'--agents={options.agents}: there is no such method, only '
-        f'{", ".join(every.methods)}.'
-      )
-    reasons = ''.join(
-      f'; {path}: {reason.rstrip(".")}' for path, reason in excluded[:4]
+  if every.methods and not compared.methods:
+    raise ValueError(
+      f'--agents={options.agents}: there is no such method, only '
+      f'{", ".join(every.methods)}.'
     )
-    raise ValueError(f'There are no runs to report{reasons}.')
+  if not compared.methods:
+    reasons = '; '.join(f'{path}: {why}' for path, why in excluded[:4])
+    raise ValueError(f'There are no runs to report: {reasons}')
   staging = staging_directory.StagingDirectory(options.out, replace=True)
   with staging:
     text = _write_files(compared, excluded, options, staging.create('report'))
@@ -128,9 +126,7 @@ def _check(options: argparse.Namespace) -> None:
       f'--agents={options.agents} is not a regular expression: {error}.'
     ) from error
   staging_directory.check_name(options.out)
-  if not os.path.exists(options.out):
-    return
-  if not os.path.isdir(options.out):
+  if os.path.isfile(options.out):
     raise ValueError(f'--out={options.out} is a file; choose a directory.')
   for path in pathlib.Path(options.out).rglob('*'):
     inside = str(path.relative_to(options.out))

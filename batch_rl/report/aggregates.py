@@ -128,12 +128,8 @@ def _shared_games(
     if lacking := [game for game in known if game not in by_game]:
       notes.append(
         f'{method} lacks {len(lacking)} of {len(known)} games, which count for no '
-        f'method: {files.format_names(lacking)}'
+        f'method (--agents leaves methods out): {files.format_names(lacking)}'
       )
-  if known and not shared:
-    notes.append(
-      'no game has runs of all methods: choose with --agents or --games'
-    )
   return shared, notes
 
 

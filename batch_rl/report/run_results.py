@@ -4,6 +4,7 @@ Our runs are self-describing (`run.json`, `evaluations/`). Dopamine's runs have 
 only, so the user has to name the agent and the game.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -38,13 +39,8 @@ _ENSEMBLE_AGENTS = {
 _NAMES = {'c51': 'C51', 'quantile': 'QR-DQN', 'random': 'Random'}
 # Names in the paper's order.
 AGENT_ORDER = (
-  'DQN (Nature)',
-  'DQN (Adam)',
-  'C51',
-  'QR-DQN',
-  'Ensemble-DQN',
-  'Averaged Ensemble-DQN',
-  'REM',
+  *('DQN (Nature)', 'DQN (Adam)', 'C51', 'QR-DQN'),
+  *_ENSEMBLES.values(),
 )
 
 
@@ -127,8 +123,8 @@ def find_runs(directories: Iterable[str]) -> tuple[list[str], list[Excluded]]:
   def note(error):
     unread.append((str(error.filename), f'it cannot be read: {error.strerror}'))
 
+  seen = set()
   for directory in directories:
-    seen = set()
     for path, subdirectories, names in _walk(directory, note):
       remote = files.is_remote(path)
       real = path if remote else os.path.realpath(path)
@@ -137,7 +133,7 @@ def find_runs(directories: Iterable[str]) -> tuple[list[str], list[Excluded]]:
         continue
       seen.add(real)
       subdirectories.sort()
-      if run_record.FILE_NAME in names or _has_logs(path):
+      if run_record.FILE_NAME in names or _log_numbers(path):
         runs.setdefault(real, path if remote else os.path.normpath(path))
         inside = {'checkpoints', _LOGS, evaluations_lib.DIRECTORY}
         subdirectories[:] = [s for s in subdirectories if s not in inside]
@@ -157,13 +153,6 @@ def _walk(directory: str, note: Callable) -> Iterator[tuple[str, list, list]]:
     yield from os.walk(directory, onerror=note, followlinks=True)
   else:
     raise ValueError(f'{directory} is not a directory on this machine.')
-
-
-def _has_logs(directory: str) -> bool:
-  try:
-    return bool(_log_numbers(directory))
-  except OSError:
-    return True  # `read_run` reports the error.
 
 
 def read_run(directory: str, agent: str = '', game: str = '') -> RunResults:
@@ -315,12 +304,11 @@ def _evaluations(directory: str) -> dict[int, tuple[float, int]]:
 
 
 def _log_numbers(directory: str) -> list[int]:
-  path = os.path.join(directory, _LOGS)
-  return [
-    int(m[1])
-    for name in files.names_in(path)
-    if (m := re.fullmatch(r'log_(\d+)', name))
-  ]
+  """Returns the numbers of Dopamine's logs; none if their folder is unreadable."""
+  with contextlib.suppress(OSError):
+    names = files.names_in(os.path.join(directory, _LOGS))
+    return [int(m[1]) for n in names if (m := re.fullmatch(r'log_(\d+)', n))]
+  return []
 
 
 def _value(bindings: Mapping[str, str], name: str, owner: str = r'\w+') -> str:

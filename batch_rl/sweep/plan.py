@@ -160,9 +160,7 @@ def _check(settings: Mapping[str, Any]) -> None:
   needed += [] if settings['job'] == 'evaluate' else ['data_dir']
   if missing := [name for name in needed if not settings[name]]:
     raise ValueError(
-      f'The sweep lacks {", ".join(missing)}: add '
-      + ' and '.join(f'`{name}:`' for name in missing)
-      + ' to its file, or give the flags of that name.'
+      f'The sweep lacks {", ".join(missing)}: add it to the file, or as a flag.'
     )
   json_schema.check(settings, {n: kind for n, (_, kind) in SETTINGS.items()})
   for name, rate in settings['rates'].items():
@@ -254,10 +252,7 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
   if job != 'evaluate' and game in games_lib.names():
     bindings.append(f'{games_lib.setting(game)} = "{game}"')
     if minatar.is_minatar(game):
-      online = job == 'online'
-      gin_files.append(
-        minatar.ONLINE_CONFIG if online else minatar.OFFLINE_CONFIG
-      )
+      gin_files.append(f'batch_rl/minatar/configs/{job}.gin')
   gin_files += map(_absolute, _strings('gin_files', settings['gin_files']))
   if job == 'offline':
     flags['replay_dir'] = os.path.join(data_dir, game, str(run))
