@@ -151,10 +151,11 @@ def _write_files(
     for normaliser in (f'dqn_{kind}', 'human')
   ]
   remarks = notes.notes_on(compared.runs)
-  for summary in summaries:
-    remarks += [
-      f'Aggregates by {summary.normaliser}: {note}.' for note in summary.notes
-    ]
+  remarks += [
+    f'Aggregates by {summary.normaliser}: {note}.'
+    for summary in summaries
+    for note in summary.notes
+  ]
   remarks = list(dict.fromkeys(remarks))
   left_out = [f'{path}: {reason}' for path, reason in excluded]
   summaries = [summary for summary in summaries if summary.metrics]

@@ -101,10 +101,7 @@ def summarise(compared: Comparison, kind: str, normaliser: str) -> Summary:
     # The online DQN's score is 1, or 0 where it is worse than random.
     known = normalisation.load()
     reference = np.array(
-      [
-        normalisation.normalise(known[game][normaliser], game, normaliser)
-        for game in games
-      ]
+      [known[game][normaliser] > known[game]['random'] for game in games], float
     )
   estimates = {
     method: metrics_of(values, reference)

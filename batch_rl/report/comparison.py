@@ -77,15 +77,12 @@ class Comparison:
       games: Games to keep; empty for all.
     """
     games = set(games)
-    runs, unfinished = (
-      [
-        (method, run)
-        for method, run in rows
-        if re.search(agents, method) and (not games or run.game in games)
-      ]
-      for rows in (self.runs, self.unfinished)
-    )
-    return Comparison(runs, unfinished, self.excluded)
+
+    def select(rows: Rows) -> Rows:
+      rows = [row for row in rows if re.search(agents, row[0])]
+      return [row for row in rows if not games or row[1].game in games]
+
+    return Comparison(select(self.runs), select(self.unfinished), self.excluded)
 
 
 def compare(
@@ -119,14 +116,12 @@ def compare(
     if not run.is_finished:
       unfinished.append(run)
   names = _method_names([*counted, *unfinished], by_length=iterations is None)
-  counted_rows, unfinished_rows = (
-    sorted(
-      ((names[run.directory], run) for run in group),
-      key=lambda row: _order(row[0]),
-    )
-    for group in (counted, unfinished)
-  )
-  return Comparison(counted_rows, unfinished_rows, excluded)
+
+  def named(group: list[RunResults]) -> Rows:
+    rows = [(names[run.directory], run) for run in group]
+    return sorted(rows, key=lambda row: _order(row[0]))
+
+  return Comparison(named(counted), named(unfinished), excluded)
 
 
 def rom_name(run: RunResults) -> str:

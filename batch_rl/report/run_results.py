@@ -270,8 +270,7 @@ def _curve(
     raise NoResultsError(f'it lacks the evaluation of iteration {missing[0]}')
   returns = np.array([evaluations[i][0] for i in numbers], float)
   if wrong := np.flatnonzero(~np.isfinite(returns)).tolist():
-    value = returns[wrong[0]]
-    raise NoResultsError(f'the return of iteration {wrong[0]} is {value}')
+    raise NoResultsError(f'the return of iteration {wrong[0]} is not finite')
   return returns, np.array([evaluations[i][1] for i in numbers], int)
 
 

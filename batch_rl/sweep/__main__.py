@@ -74,8 +74,6 @@ def _parser():
 
 def _sweep(options):
   given = {n: v for n, v in vars(options).items() if n in plan.SETTINGS}
-  if given['games'] == ['all']:
-    given['games'] = 'all'
   address = {'address': options.address} if options.address else {}
   if address and options.launcher != 'ray':
     raise ValueError(

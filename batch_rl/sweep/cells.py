@@ -185,10 +185,9 @@ def _since_done(cell, before: Mapping[str, Any]) -> tuple[str, str]:
     return WAITING, ''  # The program compares the settings of gin files.
   if not changed:
     return DONE, ''
-  record = os.path.basename(record_path(cell))
   return CHANGED, (
     f'{changed[0]} has changed since it was trained: delete {cell.directory} to '
-    f'train again, or only {record} there to keep the run.'
+    f'train again, or only {record_path(cell)} to keep the run.'
   )
 
 

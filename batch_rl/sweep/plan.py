@@ -209,7 +209,7 @@ def _game(name: str, data_dir: str | None) -> str:
 def _list_cells(base_dir, settings) -> list[Cell]:
   methods = _methods(settings)
   names = settings['games']
-  if names == 'all':
+  if names in ('all', ['all']):
     names = dataset_games()
   names = names if isinstance(names, list) else [names]
   games = [_game(str(name), settings['data_dir']) for name in names]

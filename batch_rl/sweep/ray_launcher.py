@@ -4,7 +4,6 @@ import logging
 import re
 import signal
 import socket
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -62,8 +61,7 @@ def run(
       f'The Ray cluster at {address} does not answer: {" ".join(str(error).split())}. '
       'If it was started with a token, set RAY_AUTH_MODE=token here.'
     ) from error
-  if threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGTERM, handler)  # ray.init installs its own.
+  signal.signal(signal.SIGTERM, handler)  # ray.init installs its own.
   try:
     _check_fit(sweep)
     _run(sweep, cells, watch)

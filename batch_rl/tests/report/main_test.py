@@ -87,7 +87,7 @@ def test_excluded_runs_are_printed_with_their_reason(many_runs):
   text, out = many_runs
   for reason in (
     'half: it is under way: 1 of 3 iterations',
-    'nan: the return of iteration 0 is nan',
+    'nan: the return of iteration 0 is not finite',
     'empty: its agent',
     'Rainbow lacks 1 of 2 games',
   ):

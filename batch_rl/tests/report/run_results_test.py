@@ -187,7 +187,11 @@ def test_dopamine_logs(tmp_path):
     ('evaluations/1.json', None, 'iteration 1'),
     ('evaluations/1.json', '{"a', 'not JSON'),
     ('evaluations/1.json', '{}', 'no episodes'),
-    ('evaluations/1.json', '{"mean_return": NaN, "episodes": []}', '1 is nan'),
+    (
+      'evaluations/1.json',
+      '{"mean_return": NaN, "episodes": []}',
+      '1 is not finite',
+    ),
     ('evaluations/1.json', f'{{"mean_return": 1{"0" * 400}}}', 'mean_return'),
     ('evaluations/1.json', '{"mean_return": 1, "episodes": 3}', 'episodes'),
     ('run.json', '[' * 100_000, 'run.json'),
