@@ -7,11 +7,12 @@ averaged if they differ only in seed and data. Other differences are noted.
 """
 
 import argparse
-import contextlib
 import os
+import pathlib
 import re
 import sys
 
+import matplotlib
 import tqdm.auto as tqdm
 
 from batch_rl.report import (
@@ -25,13 +26,12 @@ from batch_rl.report import (
   tables,
 )
 from batch_rl.report.comparison import Comparison
-from batch_rl.runs import games as games_lib
 from batch_rl.utils import files, programs, staging_directory
 
 _PAGE = 'index.html'
 # Files of a report, which the next one replaces.
 _FILES = re.compile(
-  r'index\.html|report\.md|(runs|curves|aggregates|scores_\w+)\.(csv|md|tex)'
+  r'index\.html|(runs|curves|aggregates|scores_\w+)\.(csv|md|tex)'
   r'|plots(/.+\.(png|pdf))?'
 )
 
@@ -84,13 +84,6 @@ def _parser() -> argparse.ArgumentParser:
     help='normaliser of the plots; tables have both (default: %(default)s, as in '
     'the paper)',
   )
-  add(
-    '--repetitions',
-    type=int,
-    default=2000,
-    metavar='N',
-    help='number of bootstrap samples (default: %(default)s)',
-  )
   return parser
 
 
@@ -107,16 +100,14 @@ def write_report(options: argparse.Namespace) -> None:
     options.agents, _games(options.games, every.games_with_curves)
   )
   excluded = sorted([*unread, *compared.excluded])
-  if not compared.methods:
-    if every.methods:
-      raise ValueError(
-        f'--agents={options.agents}: there is no such method, only '
-        f'{", ".join(every.methods)}.'
-      )
-    reasons = ''.join(
-      f'; {path}: {reason.rstrip(".")}' for path, reason in excluded[:4]
+  if every.methods and not compared.methods:
+    raise ValueError(
+      f'--agents={options.agents}: there is no such method, only '
+      f'{", ".join(every.methods)}.'
     )
-    raise ValueError(f'There are no runs to report{reasons}.')
+  if not compared.methods:
+    reasons = '; '.join(f'{path}: {why}' for path, why in excluded[:4])
+    raise ValueError(f'There are no runs to report: {reasons}')
   staging = staging_directory.StagingDirectory(options.out, replace=True)
   with staging:
     text = _write_files(compared, excluded, options, staging.create('report'))
@@ -126,10 +117,6 @@ def write_report(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-  if options.repetitions < 100:
-    raise ValueError(
-      f'--repetitions={options.repetitions}: intervals need at least 100.'
-    )
   if options.iterations is not None and options.iterations < 1:
     raise ValueError(f'--iterations={options.iterations} must be at least 1.')
   try:
@@ -139,18 +126,15 @@ def _check(options: argparse.Namespace) -> None:
       f'--agents={options.agents} is not a regular expression: {error}.'
     ) from error
   staging_directory.check_name(options.out)
-  if not os.path.exists(options.out):
-    return
-  if not os.path.isdir(options.out):
+  if os.path.isfile(options.out):
     raise ValueError(f'--out={options.out} is a file; choose a directory.')
-  for path, folders, names in os.walk(options.out):
-    for name in [*folders, *names]:
-      inside = os.path.relpath(os.path.join(path, name), options.out)
-      if not _FILES.fullmatch(inside):
-        raise ValueError(
-          f'--out={options.out} contains {inside}, which is not of a report: choose '
-          'another directory.'
-        )
+  for path in pathlib.Path(options.out).rglob('*'):
+    inside = str(path.relative_to(options.out))
+    if not _FILES.fullmatch(inside):
+      raise ValueError(
+        f'--out={options.out} contains {inside}, which is not of a report: choose '
+        'another directory.'
+      )
 
 
 def _write_files(
@@ -162,49 +146,44 @@ def _write_files(
   """Writes all files of the report, the page last; returns the text to print."""
   kinds = comparison.KINDS if compared.runs else ()
   summaries = [
-    aggregates.summarise(compared, kind, normaliser, options.repetitions)
+    aggregates.summarise(compared, kind, normaliser)
     for kind in kinds
     for normaliser in (f'dqn_{kind}', 'human')
   ]
   remarks = notes.notes_on(compared.runs)
-  for summary in summaries:
-    remarks += [
-      f'Aggregates by {summary.normaliser}: {note}.' for note in summary.notes
-    ]
+  remarks += [
+    f'Aggregates by {summary.normaliser}: {note}.'
+    for summary in summaries
+    for note in summary.notes
+  ]
   remarks = list(dict.fromkeys(remarks))
   left_out = [f'{path}: {reason}' for path, reason in excluded]
   summaries = [summary for summary in summaries if summary.metrics]
-  aggregated = (
-    [tables.aggregates_table(compared, summaries)] if summaries else []
-  )
-  scores = [
-    tables.scores_table(compared, kind, options.repetitions) for kind in kinds
-  ]
+  aggregated = [tables.aggregates_table(summaries)] if summaries else []
+  scores = [tables.scores_table(compared, kind) for kind in kinds]
   runs = tables.runs_table(compared, excluded)
   for table in (*aggregated, *scores, runs, tables.curves_table(compared)):
     table.write(directory)
   pictures = _draw(compared, summaries, options, directory)
-  curves = [p for name, p in pictures.items() if name.startswith('curves')]
-  others = [p for name, p in pictures.items() if not name.startswith('curves')]
+  curves = pictures.pop('curves')
   about = [
     f'{len(compared.runs)} runs count.',
     *map(
       normalisation.describe, dict.fromkeys(s.normaliser for s in summaries)
     ),
-    f'Intervals: 95 %, {options.repetitions} bootstrap samples, stratified by game '
+    f'Intervals: 95 %, {aggregates.REPETITIONS} bootstrap samples, stratified by game '
     '(rliable).',
   ]
   sections: list[page.Section] = [
     ('Read this first', [remarks] if remarks else []),
-    ('Aggregates', [*aggregated, *others]),
+    ('Aggregates', [*aggregated, *pictures.values()]),
     ('Scores', [*scores]),
-    ('Learning curves', [*curves]),
+    ('Learning curves', [curves]),
     ('Runs', [runs]),
     ('Left out', [left_out] if left_out else []),
   ]
-  for name, render in (('report.md', page.to_markdown), (_PAGE, page.to_html)):
-    path = os.path.join(directory, name)
-    files.write_bytes(path, tables.encode(render(about, sections)))
+  path = os.path.join(directory, _PAGE)
+  files.write_bytes(path, tables.encode(page.to_html(about, sections)))
   printed = [
     f'{t.caption}\n{t.render("simple")}\n' for t in (*scores, *aggregated)
   ]
@@ -221,17 +200,14 @@ def _draw(
 ) -> dict[str, page.Picture]:
   """Writes the figures; returns them by name."""
   shown = [s for s in summaries if s.normaliser.startswith(options.normaliser)]
-  figures = plots.Plotter(compared, options.repetitions).figures(shown)
+  figures = plots.Plotter(compared).figures(shown)
   folder = os.path.join(directory, 'plots')
   os.makedirs(folder)
-  return {
-    name: page.Picture(
-      plots.write(plot, folder, name.replace(os.sep, '_')), caption
-    )
-    for name, caption, plot in tqdm.tqdm(
-      figures, desc='plots', disable=None, leave=False
-    )
-  }
+  with matplotlib.rc_context(plots.PARAMETERS):
+    return {
+      name: page.Picture(plots.write(plot, folder, name), caption)
+      for name, caption, plot in figures
+    }
 
 
 def _read(
@@ -243,22 +219,23 @@ def _read(
     match = re.fullmatch(r'(.+)=([^=/]+)(?:/([^/]+))?', name)
     if not match:
       raise ValueError(f"--name={name} is not 'DIR=AGENT' or 'DIR=AGENT/GAME'.")
-    names[os.path.realpath(match[1])] = match[2], match[3] or ''
+    names[pathlib.Path(match[1]).resolve()] = match[2], match[3] or ''
   directories, unread = run_results.find_runs(options.directories)
-  for path in names:
-    if not any(_is_inside(directory, path) for directory in directories):
-      raise ValueError(f'--name={path}=...: there is no run in this directory.')
-  results = []
+  results, used = [], set()
   for directory in tqdm.tqdm(
     directories, desc='runs', disable=None, leave=False
   ):
-    given = [names[path] for path in names if _is_inside(directory, path)]
+    resolved = pathlib.Path(directory).resolve()
+    given = [path for path in names if resolved.is_relative_to(path)]
+    used.update(given)
     try:
       results.append(
-        run_results.read_run(directory, *(given[-1] if given else ()))
+        run_results.read_run(directory, *(names[given[-1]] if given else ()))
       )
     except run_results.NoResultsError as error:
       unread.append((directory, str(error)))
+  for path in names.keys() - used:
+    raise ValueError(f'--name={path}=...: there is no run in this directory.')
   if not results and not unread:
     raise ValueError(
       f'No runs in {", ".join(options.directories)}: a run has a run.json or '
@@ -267,24 +244,16 @@ def _read(
   return results, unread
 
 
-def _is_inside(path: str, directory: str) -> bool:
-  path = os.path.realpath(path)
-  return os.path.commonpath([path, directory]) == directory
-
-
 def _games(text: str, available: list[str]) -> list[str]:
   """Returns the games in the comma-separated text of `--games`."""
-  games = []
-  for game in filter(None, map(str.strip, text.split(','))):
-    with contextlib.suppress(ValueError):
-      game = games_lib.canonical_name(game)
-    if game not in available:
-      raise ValueError(
-        f'--games={text}: there is no run of {game}, only of '
-        f'{", ".join(available)}.'
-      )
-    games.append(game)
-  return games
+  names = filter(None, map(str.strip, text.split(',')))
+  chosen = [run_results.canonical(name) for name in names]
+  if missing := [game for game in chosen if game not in available]:
+    raise ValueError(
+      f'--games={text}: there is no run of {missing[0]}, only of '
+      f'{", ".join(available)}.'
+    )
+  return chosen
 
 
 if __name__ == '__main__':

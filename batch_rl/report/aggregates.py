@@ -14,9 +14,12 @@ import numpy as np
 from rliable import library, metrics
 
 from batch_rl.report import normalisation
-from batch_rl.report.comparison import Comparison, listed
+from batch_rl.report.comparison import Comparison
+from batch_rl.utils import files
 
 METRICS = ('IQM', 'Median', 'Mean', 'Optimality gap')
+GAMES_ABOVE = 'Games above online DQN'
+REPETITIONS = 2000  # Number of bootstrap samples.
 _SEED = 0
 
 
@@ -54,9 +57,8 @@ class Summary:
       differ.
     games: Games in the order of the columns.
     notes: Sentences about games and runs that are left out.
-    metrics: Estimates of `METRICS`, `{method: estimate}`.
-    games_above: Number of games above the online DQN, `{method: estimate}`; empty for
-      other normalisers.
+    metrics: Estimates of `metrics_of`, `{method: estimate}`; with `GAMES_ABOVE` for
+      the normalisers of the online DQN.
   """
 
   kind: str
@@ -65,28 +67,22 @@ class Summary:
   games: list[str]
   notes: list[str]
   metrics: dict[str, Estimate]
-  games_above: dict[str, Estimate]
 
 
-def summarise(
-  compared: Comparison, kind: str, normaliser: str, repetitions: int
-) -> Summary:
+def summarise(compared: Comparison, kind: str, normaliser: str) -> Summary:
   """Aggregates normalised scores over the games that all methods have.
 
-  A method with less than half as many games as another is left out. If a method has
-  more runs of some games than of others, the first ones count.
+  If a method has more runs of some games than of others, the first ones count.
 
   Args:
     compared: Runs.
     kind: 'final' or 'best'.
     normaliser: One of `normalisation.NORMALISERS`.
-    repetitions: Number of bootstrap samples.
   """
   scores = compared.scores(kind)
-  methods, games, notes = _shared_games(compared.games, scores, normaliser)
+  games, notes = _shared_games(compared.games, scores, normaliser)
   normalised = {}
-  for method in methods if games else ():
-    by_game = scores[method]
+  for method, by_game in scores.items() if games else ():
     counts = [len(by_game[game]) for game in games]
     if max(counts) > min(counts):
       notes.append(
@@ -100,112 +96,92 @@ def summarise(
       ],
       axis=1,
     )
-  above = {}
+  reference = None
   if normaliser.startswith('dqn'):
     # The online DQN's score is 1, or 0 where it is worse than random.
     known = normalisation.load()
     reference = np.array(
-      [
-        normalisation.normalise(known[game][normaliser], game, normaliser)
-        for game in games
-      ]
+      [known[game][normaliser] > known[game]['random'] for game in games], float
     )
-    above = {
-      method: games_above(values, reference, repetitions)
-      for method, values in normalised.items()
-    }
-  metrics_by_method = {
-    method: metrics_of(values, repetitions)
+  estimates = {
+    method: metrics_of(values, reference)
     for method, values in normalised.items()
   }
-  return Summary(
-    kind, normaliser, normalised, games, notes, metrics_by_method, above
-  )
+  return Summary(kind, normaliser, normalised, games, notes, estimates)
 
 
 def _shared_games(
   games: list[str], scores: Mapping[str, Mapping], normaliser: str
-) -> tuple[list[str], list[str], list[str]]:
-  """Returns methods to aggregate, the games that all of them have, and notes."""
-  notes = []
+) -> tuple[list[str], list[str]]:
+  """Returns the games that all methods have, and notes."""
   known = [g for g in games if normalisation.can_normalise(g, normaliser)]
+  shared = [
+    g for g in known if all(g in by_game for by_game in scores.values())
+  ]
+  notes = []
   if unknown := sorted(set(games) - set(known)):
-    notes.append(f'without a {normaliser} score: {listed(unknown)}')
-  missing = {
-    method: [game for game in known if game not in by_game]
-    for method, by_game in scores.items()
-  }
-  most = len(known) - min(map(len, missing.values()), default=0)
-  for method in list(missing):
-    count = len(known) - len(missing[method])
-    if 2 * count < most:
-      del missing[method]
-      notes.append(
-        f'{method} has {count} of {len(known)} games and is left out'
-      )
-  for method, lacking in missing.items():
-    if lacking:
+    notes.append(f'without a {normaliser} score: {files.format_names(unknown)}')
+  for method, by_game in scores.items():
+    if lacking := [game for game in known if game not in by_game]:
       notes.append(
         f'{method} lacks {len(lacking)} of {len(known)} games, which count for no '
-        f'method: {listed(lacking)}'
+        f'method (--agents leaves methods out): {files.format_names(lacking)}'
       )
-  shared = [g for g in known if not any(g in m for m in missing.values())]
-  if known and not shared:
-    notes.append(
-      'no game has runs of all methods: choose with --agents or --games'
-    )
-  return list(missing), shared, notes
+  return shared, notes
 
 
-def metrics_of(scores: np.ndarray, repetitions: int) -> Estimate:
-  """Returns estimates of the four `METRICS`.
+def metrics_of(
+  scores: np.ndarray, reference: np.ndarray | None = None
+) -> Estimate:
+  """Returns estimates of the `METRICS`, and of `GAMES_ABOVE` with a reference.
 
   Args:
     scores: Scores, float (runs, games).
-    repetitions: Number of bootstrap samples.
+    reference: Scores of the online DQN, float (games,). A game counts if the mean over
+      runs exceeds it.
   """
-  functions = (
+  functions = [
     metrics.aggregate_iqm,
     metrics.aggregate_median,
     metrics.aggregate_mean,
     metrics.aggregate_optimality_gap,
-  )
+  ]
+  if reference is not None:
+    functions.append(lambda sample: (sample.mean(axis=0) > reference).sum())
   return _estimate(
-    lambda sample: np.array([function(sample) for function in functions]),
+    lambda sample: np.array(
+      [function(sample) for function in functions], float
+    ),
     scores,
-    repetitions,
   )
 
 
-def game_means(scores: np.ndarray, repetitions: int) -> Estimate:
+def game_means(scores: np.ndarray) -> Estimate:
   """Returns means over runs, (games,), of scores (runs, games)."""
-  return _estimate(lambda sample: sample.mean(axis=0), scores, repetitions)
+  return _estimate(lambda sample: sample.mean(axis=0), scores)
 
 
-def curve(scores: np.ndarray, repetitions: int) -> Estimate:
+def curve(scores: np.ndarray) -> Estimate:
   """Returns the IQM (interquartile mean) by iteration, (iterations,).
 
   Args:
     scores: Scores, float (runs, games, iterations).
-    repetitions: Number of bootstrap samples.
   """
-  return _estimate(_iqms, scores, repetitions)
+  return _estimate(_iqms, scores)
 
 
-def profile(
-  scores: np.ndarray, thresholds: np.ndarray, repetitions: int
-) -> Estimate:
+def profile(scores: np.ndarray, thresholds: np.ndarray) -> Estimate:
   """Returns the fraction of runs above each threshold, (thresholds,)."""
 
   def above(sample):
     ordered = np.sort(sample, axis=None)
     return 1 - np.searchsorted(ordered, thresholds, 'right') / ordered.size
 
-  return _estimate(above, scores, repetitions)
+  return _estimate(above, scores)
 
 
 def improvements(
-  scores: Mapping[str, np.ndarray], repetitions: int
+  scores: Mapping[str, np.ndarray],
 ) -> dict[tuple[str, str], Estimate]:
   """Returns the probability of improvement of each method over each earlier one.
 
@@ -214,34 +190,14 @@ def improvements(
 
   Args:
     scores: Scores on the same games, `{method: float (runs, games)}`.
-    repetitions: Number of bootstrap samples.
 
   Returns:
     Estimates (1,), `{(method, other): estimate}`.
   """
   return {
-    (later, earlier): _estimate(
-      _probability, [scores[later], scores[earlier]], repetitions
-    )
+    (later, earlier): _estimate(_probability, [scores[later], scores[earlier]])
     for earlier, later in itertools.combinations(scores, 2)
   }
-
-
-def games_above(
-  scores: np.ndarray, reference: np.ndarray, repetitions: int
-) -> Estimate:
-  """Returns the number of games, (1,), where the mean over runs exceeds a reference.
-
-  Args:
-    scores: Scores, float (runs, games).
-    reference: Scores of the reference, e.g. the online DQN, float (games,).
-    repetitions: Number of bootstrap samples.
-  """
-  return _estimate(
-    lambda sample: np.array([(sample.mean(axis=0) > reference).sum()]),
-    scores,
-    repetitions,
-  )
 
 
 def _iqms(scores: np.ndarray) -> np.ndarray:
@@ -261,7 +217,6 @@ def _probability(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
 def _estimate(
   function: Callable[..., np.ndarray],
   scores: np.ndarray | list[np.ndarray],
-  repetitions: int,
 ) -> Estimate:
   arrays = scores if isinstance(scores, list) else [scores]
   if min(map(len, arrays)) < 2:
@@ -269,7 +224,7 @@ def _estimate(
     return Estimate(value, *np.full((2, *value.shape), np.nan))
   with _seeded(_SEED):
     values, intervals = library.get_interval_estimates(
-      {'': scores}, function, reps=repetitions
+      {'': scores}, function, reps=REPETITIONS
     )
   return Estimate(values[''], *intervals[''])
 

@@ -7,9 +7,11 @@ methods, named by the difference: `REM [num_heads=50]`, `DQN (Adam) [epsilon=0.0
 import collections
 import dataclasses
 import hashlib
-import itertools
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
 
 from batch_rl.atari import roms
 from batch_rl.report.run_results import AGENT_ORDER, Excluded, RunResults
@@ -75,15 +77,12 @@ class Comparison:
       games: Games to keep; empty for all.
     """
     games = set(games)
-    runs, unfinished = (
-      [
-        (method, run)
-        for method, run in rows
-        if re.search(agents, method) and (not games or run.game in games)
-      ]
-      for rows in (self.runs, self.unfinished)
-    )
-    return Comparison(runs, unfinished, self.excluded)
+
+    def select(rows: Rows) -> Rows:
+      rows = [row for row in rows if re.search(agents, row[0])]
+      return [row for row in rows if not games or row[1].game in games]
+
+    return Comparison(select(self.runs), select(self.unfinished), self.excluded)
 
 
 def compare(
@@ -117,14 +116,12 @@ def compare(
     if not run.is_finished:
       unfinished.append(run)
   names = _method_names([*counted, *unfinished], by_length=iterations is None)
-  counted_rows, unfinished_rows = (
-    sorted(
-      ((names[run.directory], run) for run in group),
-      key=lambda row: _order(row[0]),
-    )
-    for group in (counted, unfinished)
-  )
-  return Comparison(counted_rows, unfinished_rows, excluded)
+
+  def named(group: list[RunResults]) -> Rows:
+    rows = [(names[run.directory], run) for run in group]
+    return sorted(rows, key=lambda row: _order(row[0]))
+
+  return Comparison(named(counted), named(unfinished), excluded)
 
 
 def rom_name(run: RunResults) -> str:
@@ -139,13 +136,6 @@ def rom_name(run: RunResults) -> str:
   return "ale-py's" if md5 == known['current'] else md5[:8]
 
 
-def listed(names: list[str], limit: int = 4) -> str:
-  """Returns the first names, and the number of others."""
-  shown = ', '.join(names[:limit])
-  more = len(names) - limit
-  return f'{shown} and {more} more' if more > 0 else shown
-
-
 def _drop_duplicates(
   runs: Iterable[RunResults], excluded: list[Excluded]
 ) -> list[RunResults]:
@@ -155,8 +145,6 @@ def _drop_duplicates(
     before = kept.setdefault(_identity(run), run)
     if before is not run:
       reason = f'it repeats {before.directory}: same settings and seed'
-      if (run.returns != before.returns[: run.done]).any():
-        reason += ', but other returns'
       excluded.append((run.directory, reason))
   return sorted(kept.values(), key=lambda run: (run.data, run.directory))
 
@@ -170,7 +158,7 @@ def _identity(run: RunResults) -> tuple:
     run.game,
     run.data,
     run.seed,
-    run.config_hash,
+    *sorted(run.config.items()),
     run.provenance.get('subset_hash') or run.provenance.get('replay_dir'),
     run.provenance.get('init_checkpoint_dir'),
     *run.protocol.items(),
@@ -185,15 +173,15 @@ def _method_names(runs: list[RunResults], by_length: bool) -> dict[str, str]:
   names = {}
   for agent in {run.agent for run in runs}:
     members = [run for run in runs if run.agent == agent]
-    settings = {run.directory: _settings(run, by_length) for run in members}
-    _distinguish_data(members, settings)
-    differing = [
-      key
-      for key in dict.fromkeys(itertools.chain(*settings.values()))
-      if len({values.get(key) for values in settings.values()}) > 1
-    ]
-    for directory, values in settings.items():
-      names[directory] = _name(agent, values, differing)
+    settings = pd.DataFrame(
+      [_settings(run, by_length) for run in members],
+      index=[run.directory for run in members],
+    )
+    if _have_other_data(members):
+      settings['data'] = [run.data_root for run in members]
+    differing = settings.loc[:, settings.nunique(dropna=False) > 1]
+    for directory, values in differing.fillna('default').iterrows():
+      names[str(directory)] = _name(agent, values.to_dict())
     _distinguish_roms(members, names)
   return names
 
@@ -207,17 +195,15 @@ def _settings(run: RunResults, by_length: bool) -> dict[str, str]:
   return {**protocol, **run.config}
 
 
-def _distinguish_data(
-  runs: list[RunResults], settings: dict[str, dict[str, str]]
-) -> None:
-  """Adds the root of the data if a run of the dataset has several subset hashes."""
-  hashes = collections.defaultdict(set)
+def _have_other_data(runs: list[RunResults]) -> bool:
+  """Returns whether a run of the dataset has several subset hashes."""
+  hashes: dict[tuple, Any] = {}
   for run in runs:
     key = run.game, run.data, run.protocol.get('subset')
-    hashes[key].add(run.provenance.get('subset_hash'))
-  if any(len(values) > 1 for values in hashes.values()):
-    for run in runs:
-      settings[run.directory]['data'] = run.data_root
+    own = run.provenance.get('subset_hash')
+    if hashes.setdefault(key, own) != own:
+      return True
+  return False
 
 
 def _distinguish_roms(runs: list[RunResults], names: dict[str, str]) -> None:
@@ -232,21 +218,17 @@ def _distinguish_roms(runs: list[RunResults], names: dict[str, str]) -> None:
       names[run.directory] += f' [rom={rom}]'
 
 
-def _name(agent: str, settings: Mapping[str, str], differing: list[str]) -> str:
-  parts = [
-    f'{_short(key, differing)}={settings.get(key, "default")}'
-    for key in differing[:_NAMED_DIFFERENCES]
-  ]
-  others = differing[_NAMED_DIFFERENCES:]
-  if hidden := [f'{key} = {settings.get(key)}' for key in others]:
-    digest = hashlib.sha256(
-      '\n'.join(hidden).encode(errors='backslashreplace')
-    ).hexdigest()
-    parts.append(f'config {digest[:6]}')
+def _name(agent: str, differing: Mapping[str, str]) -> str:
+  """Returns the name of a method, with its settings that differ from others."""
+  parts = [f'{_short(key, differing)}={v}' for key, v in differing.items()]
+  if hidden := parts[_NAMED_DIFFERENCES:]:
+    text = '\n'.join(hidden).encode(errors='backslashreplace')
+    digest = hashlib.sha256(text).hexdigest()[:6]
+    parts = [*parts[:_NAMED_DIFFERENCES], f'config {digest}']
   return programs.printable(f'{agent} [{", ".join(parts)}]' if parts else agent)
 
 
-def _short(name: str, names: list[str]) -> str:
+def _short(name: str, names: Iterable[str]) -> str:
   """Returns a parameter's name without its class, unless that is ambiguous."""
   last = name.rsplit('.', 1)[-1]
   is_unique = sum(other.rsplit('.', 1)[-1] == last for other in names) == 1

@@ -15,15 +15,14 @@ all of them measured by `benchmarks/minatar_scores.py`: `random`, and `dqn_final
 
 import csv
 import functools
-import hashlib
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from batch_rl.minatar import games as minatar
 from batch_rl.runs import games
+from batch_rl.utils import choices, files
 
 VERSION = '1'  # Version of `normalisers.csv`; changes with any score in it.
 MINATAR_VERSION = '2'  # Version of `minatar_scores.csv`.
@@ -32,65 +31,37 @@ NORMALISERS_CSV = pathlib.Path(__file__).with_name('normalisers.csv')
 RANDOM_SCORES_CSV = pathlib.Path(__file__).with_name('random_scores.csv')
 MINATAR_SCORES_CSV = pathlib.Path(__file__).with_name('minatar_scores.csv')
 
-_ORIGINS = {
-  'random': (
-    'uniformly random actions under the protocol of the dataset, in its ROMs '
-    '(benchmarks/random_scores.py)'
-  ),
-  'dqn_final': (
-    "Dopamine's published DQN baseline with sticky actions, mean of 5 runs, "
-    'last of 199 iterations'
-  ),
-  'dqn_best': (
-    "Dopamine's published DQN baseline with sticky actions, mean of 5 runs, "
-    'best of 199 iterations in each'
-  ),
-  'human': (
-    'professional human tester, no sticky actions, after up to 30 no-ops: '
-    'Wang et al., 2016 (arXiv:1511.06581)'
-  ),
-}
 
-
-def load() -> dict[str, dict[str, float]]:
+@functools.cache
+def load() -> Mapping[str, Mapping[str, float]]:
   """Returns the scores by game: mean undiscounted, unclipped returns.
 
   Returns:
     `{game: {name: score}}`: the dataset's games, sorted, then those of MinAtar. The
     names are 'random', 'dqn_final', 'dqn_best' and, if published, 'human'.
   """
-  return {game: dict(scores) for game, scores in _scores().items()}
+  scores: dict[str, dict[str, float]] = {}
+  for path in (NORMALISERS_CSV, MINATAR_SCORES_CSV):
+    with path.open(encoding='utf-8', newline='') as rows:
+      for row in csv.DictReader(rows):
+        scores.setdefault(row['game'], {})[row['score']] = float(row['value'])
+  return scores
 
 
 def describe(normaliser: str) -> str:
-  """Returns version, hash, formula and sources of a normaliser, in a line.
-
-  Raises:
-    ValueError: If the normaliser is unknown.
-  """
-  _check(normaliser)
+  """Returns the formula of a normaliser, and the files of its scores, in a line."""
   if normaliser == 'human':
     formula = '(agent - random) / (human - random)'
   else:
     formula = '(agent - min(DQN, random)) / |DQN - random|'
-  return (
-    f'{normaliser} version {VERSION} (sha256 {_digest(NORMALISERS_CSV)}): {formula}; '
-    f'{normaliser}: {_ORIGINS[normaliser]}; random: {_ORIGINS["random"]}. MinAtar '
-    f'version {MINATAR_VERSION} (sha256 {_digest(MINATAR_SCORES_CSV)}): random actions; '
-    'online DQNs of this package, 3 runs of 500,000 agent steps, evaluated 5 times '
-    '(benchmarks/minatar_scores.py)'
+  sources = '; '.join(
+    f'{path.name}, version {version}, sha256 {files.sha256(str(path))[:12]}'
+    for path, version in (
+      (NORMALISERS_CSV, VERSION),
+      (MINATAR_SCORES_CSV, MINATAR_VERSION),
+    )
   )
-
-
-def versions(of_games: Iterable[str]) -> str:
-  """Returns the versions of the scores of games, e.g. '1' or '1, MinAtar 1'."""
-  of_minatar = {minatar.is_minatar(game) for game in of_games}
-  named = {False: VERSION, True: f'MinAtar {MINATAR_VERSION}'}
-  return ', '.join(named[key] for key in sorted(of_minatar))
-
-
-def _digest(path: pathlib.Path) -> str:
-  return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+  return f'{normaliser}: {formula}; scores and sources: {sources}.'
 
 
 def can_normalise(game: str, normaliser: str) -> bool:
@@ -102,7 +73,7 @@ def can_normalise(game: str, normaliser: str) -> bool:
   Raises:
     ValueError: If the normaliser is unknown.
   """
-  _check(normaliser)
+  choices.choose('normaliser', normaliser, NORMALISERS)
   try:
     return _zero_and_one(game, normaliser) is not None
   except ValueError:
@@ -127,57 +98,23 @@ def normalise(returns: npt.ArrayLike, game: str, normaliser: str) -> np.ndarray:
   Raises:
     ValueError: If the game or the normaliser is unknown, or `can_normalise` is False.
   """
-  _check(normaliser)
+  choices.choose('normaliser', normaliser, NORMALISERS)
   bounds = _zero_and_one(game, normaliser)
   if bounds is None:
-    others = [repr(name) for name in NORMALISERS if can_normalise(game, name)]
-    choose = f', or choose {" or ".join(others)}' if others else ''
     raise ValueError(
       f'{games.canonical_name(game)} has no {normaliser!r} score that differs from '
-      f'the random score: leave the game out{choose}.'
+      'the random score: leave the game out, or choose another normaliser.'
     )
   zero, one = bounds
   return (np.asarray(returns, np.float64) - zero) / (one - zero)
 
 
-def random_score(game: str) -> float | None:
-  """Returns the mean undiscounted, unclipped return of random actions.
-
-  Args:
-    game: Name of the game, as in `normalise`.
-
-  Returns:
-    The score with the dataset's ROM, or None if it was not measured.
-
-  Raises:
-    ValueError: If the game is unknown.
-  """
-  return _scores().get(games.canonical_name(game), {}).get('random')
-
-
-def _check(normaliser: str) -> None:
-  if normaliser not in NORMALISERS:
-    raise ValueError(
-      f'Unknown normaliser {normaliser!r}: choose one of {", ".join(NORMALISERS)}.'
-    )
-
-
 def _zero_and_one(game: str, normaliser: str) -> tuple[float, float] | None:
   """Returns the returns that map to 0 and 1; None if missing or equal."""
-  scores = _scores().get(games.canonical_name(game), {})
+  scores = load().get(games.canonical_name(game), {})
   if 'random' not in scores or normaliser not in scores:
     return None
   zero, one = scores['random'], scores[normaliser]
   if normaliser != 'human':
     zero, one = sorted((zero, one))
   return (zero, one) if zero != one else None
-
-
-@functools.cache
-def _scores() -> dict[str, dict[str, float]]:
-  scores: dict[str, dict[str, float]] = {}
-  for path in (NORMALISERS_CSV, MINATAR_SCORES_CSV):
-    with path.open(encoding='utf-8', newline='') as rows:
-      for row in csv.DictReader(rows):
-        scores.setdefault(row['game'], {})[row['score']] = float(row['value'])
-  return scores

@@ -1,9 +1,12 @@
 """Notes on a comparison: differences and gaps that a reader should know."""
 
+import pandas as pd
+
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
-from batch_rl.report.comparison import Rows, listed, rom_name
+from batch_rl.report.comparison import Rows, rom_name
 from batch_rl.report.run_results import RunResults
+from batch_rl.utils import files
 
 # Protocols of the random agent and of the online DQN of the normalisers.
 REFERENCE = {'epsilon': '0.001', 'sticky': '0.25', 'frame cap': '108000'}
@@ -22,80 +25,69 @@ def notes_on(rows: Rows) -> list[str]:
 
 def _differences(rows: Rows) -> list[str]:
   """Returns notes on different protocols of methods in a game."""
-  values: dict[str, dict[str, set[str]]] = {}  # {name: {game: values}}
-  for _, run in rows:
-    for name, value in {**run.protocol, 'iterations': str(run.done)}.items():
-      values.setdefault(name, {}).setdefault(run.game, set()).add(value)
+  protocols = pd.DataFrame(
+    {**run.protocol, 'iterations': str(run.done)} for _, run in rows
+  )
   notes = []
-  for name, by_game in values.items():
-    if differing := [game for game in by_game if len(by_game[game]) > 1]:
-      example = ', '.join(sorted(by_game[differing[0]]))
+  for name, column in protocols.items():
+    values = column.groupby([run.game for _, run in rows]).unique()
+    differing = values[values.map(len) > 1]
+    if len(differing):
       notes.append(
-        f'Methods differ in {name} ({example}) in {listed(differing)}: compare '
-        'them with care.'
+        f'Methods differ in {name} ({", ".join(sorted(differing.iloc[0]))}) in '
+        f'{files.format_names(list(differing.index))}: compare them with care.'
       )
   return notes
 
 
 def _departures_from_reference(runs: list[RunResults]) -> list[str]:
   """Returns notes on protocols that differ from that of the reference scores."""
-  notes = []
-  runs = [run for run in runs if run.game in normalisation.load()]
-  of_minatar = [run for run in runs if minatar.is_minatar(run.game)]
-  of_atari = [run for run in runs if not minatar.is_minatar(run.game)]
-  for family, where, reference in (
-    (of_atari, '', REFERENCE),
-    (of_minatar, ' in MinAtar', MINATAR_REFERENCE),
-  ):
+  values: dict[tuple[str, str, str], set[str]] = {}
+  other_roms = set()
+  for run in runs:
+    if run.game not in normalisation.load():
+      continue
+    where, reference = '', REFERENCE
+    if minatar.is_minatar(run.game):
+      where, reference = ' in MinAtar', MINATAR_REFERENCE
+    elif run.protocol['rom'] != '?' and rom_name(run) != "the dataset's":
+      other_roms.add(run.game)
     for name, expected in reference.items():
-      values = {run.protocol[name] for run in family} - {'?', expected}
-      if values:
-        notes.append(
-          f'Evaluated with {name} {", ".join(sorted(values))}{where}; the reference '
-          f'scores were measured with {expected}.'
-        )
-  others = {
-    run.game
-    for run in of_atari
-    if run.protocol['rom'] != '?' and rom_name(run) != "the dataset's"
-  }
-  if others:
+      if (value := run.protocol[name]) not in ('?', expected):
+        values.setdefault((name, where, expected), set()).add(value)
+  notes = [
+    f'Evaluated with {name} {", ".join(sorted(found))}{where}; the reference scores '
+    f'were measured with {expected}.'
+    for (name, where, expected), found in values.items()
+  ]
+  if other_roms:
     notes.append(
       'Evaluated on another ROM than the dataset and its online DQN: '
-      f'{listed(sorted(others))}.'
+      f'{files.format_names(other_roms)}.'
     )
   return notes
 
 
 def _uncertain_runs(runs: list[RunResults]) -> list[str]:
   """Returns notes on unknown protocols, changed settings, and roots of the data."""
-  unknown = {run.directory for run in runs if '?' in run.protocol.values()}
-  changed = {run.directory for run in runs if run.provenance['changes']}
-  roots = {run.data_root for run in runs if run.provenance['replay_dir']}
-  return [
-    sentence.format(listed(sorted(names)))
-    for sentence, names, fewest in (
-      (
-        'The protocol (epsilon, sticky actions, ROM) of these runs is not recorded: '
-        '{}.',
-        unknown,
-        1,
-      ),
-      (
-        'Settings, data or versions changed during these runs, see their run.json: '
-        '{}.',
-        changed,
-        1,
-      ),
-      (
-        'Trained on logs in different directories: {}; make sure that they are of '
-        'the same dataset.',
-        roots,
-        2,
-      ),
+  notes = []
+  if unknown := {r.directory for r in runs if '?' in r.protocol.values()}:
+    notes.append(
+      'The protocol (epsilon, sticky actions, ROM) of these runs is not recorded: '
+      f'{files.format_names(unknown)}.'
     )
-    if len(names) >= fewest
-  ]
+  if changed := {r.directory for r in runs if r.provenance['changes']}:
+    notes.append(
+      'Settings, data or versions changed during these runs, see their run.json: '
+      f'{files.format_names(changed)}.'
+    )
+  roots = {r.data_root for r in runs if r.provenance['replay_dir']}
+  if len(roots) > 1:
+    notes.append(
+      f'Trained on logs in different directories: {files.format_names(roots)}; make sure '
+      'that they are of the same dataset.'
+    )
+  return notes
 
 
 def _small_samples(rows: Rows) -> list[str]:
@@ -108,14 +100,14 @@ def _small_samples(rows: Rows) -> list[str]:
     if len(logs) > 1 and len(set(logs)) == 1 and logs[0]:
       one_log.setdefault(method, []).append(game)
   notes = [
-    f'{method}: all runs of {listed(games)} trained on the same log; their '
-    'intervals are over seeds, not over data.'
+    f'{method}: all runs of {files.format_names(games)} trained on the same log; '
+    'their intervals are over seeds, not over data.'
     for method, games in one_log.items()
   ]
   fewest = min(map(len, data.values()), default=3)
   if fewest < 3:
     notes.append(
-      f'Some scores are of {fewest} run{"s" if fewest > 1 else ""} only: their '
-      'intervals say little.'
+      f'Some scores are of fewer than three runs ({fewest}): their intervals say '
+      'little.'
     )
   return notes

@@ -1,11 +1,10 @@
-"""A report as one Markdown file, and as one HTML page that needs no other file."""
+"""A report as one HTML page that needs no other file."""
 
 import base64
 import dataclasses
 import html
 import time
 
-from batch_rl.report import tables
 from batch_rl.report.tables import Table
 
 _TITLE = 'Offline reinforcement learning: report'
@@ -19,7 +18,7 @@ th, td { padding: 3px 8px; border-bottom: 1px solid #ddd; white-space: nowrap; }
 th { border-bottom: 2px solid #888; }
 tr:hover td { background: #f4f6f8; }
 figure { margin: 1em 0; display: inline-block; vertical-align: top; }
-figure img { max-width: 100%; width: 34em; }
+figure img { max-width: 100%; }
 figcaption, .about { color: #555; font-size: 13px; }
 """
 
@@ -57,16 +56,6 @@ def to_html(about: list[str], sections: list[Section]) -> str:
   )
 
 
-def to_markdown(about: list[str], sections: list[Section]) -> str:
-  """Returns the report without pictures; see `to_html`."""
-  blocks = ['# Report', _markdown(about)]
-  for heading, parts in sections:
-    readable = [part for part in parts if not isinstance(part, Picture)]
-    if readable:
-      blocks += [f'## {heading}', *map(_markdown, readable)]
-  return '\n\n'.join(blocks) + '\n'
-
-
 def _html(part: Table | Picture | list[str]) -> str:
   if isinstance(part, list):
     items = ''.join(f'<li>{html.escape(line)}</li>' for line in part)
@@ -79,9 +68,3 @@ def _html(part: Table | Picture | list[str]) -> str:
     f'<figure><img alt="{caption}" src="data:image/png;base64,{data}">'
     f'<figcaption>{caption}</figcaption></figure>'
   )
-
-
-def _markdown(part: Table | list[str]) -> str:
-  if isinstance(part, list):
-    return '\n'.join(f'- {tables.markdown(line)}' for line in part)
-  return f'{tables.markdown(part.caption)}\n\n{part.render("github")}'

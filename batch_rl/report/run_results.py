@@ -4,9 +4,9 @@ Our runs are self-describing (`run.json`, `evaluations/`). Dopamine's runs have 
 only, so the user has to name the agent and the game.
 """
 
+import contextlib
 import dataclasses
 import functools
-import hashlib
 import math
 import os
 import re
@@ -39,13 +39,8 @@ _ENSEMBLE_AGENTS = {
 _NAMES = {'c51': 'C51', 'quantile': 'QR-DQN', 'random': 'Random'}
 # Names in the paper's order.
 AGENT_ORDER = (
-  'DQN (Nature)',
-  'DQN (Adam)',
-  'C51',
-  'QR-DQN',
-  'Ensemble-DQN',
-  'Averaged Ensemble-DQN',
-  'REM',
+  *('DQN (Nature)', 'DQN (Adam)', 'C51', 'QR-DQN'),
+  *_ENSEMBLES.values(),
 )
 
 
@@ -101,13 +96,6 @@ class RunResults:
     return self.planned is None or self.done >= self.planned
 
   @functools.cached_property
-  def config_hash(self) -> str:
-    """Hash of `config`."""
-    text = '\n'.join(f'{k} = {v}' for k, v in sorted(self.config.items()))
-    content = text.encode(errors='backslashreplace')
-    return hashlib.sha256(content).hexdigest()[:8]
-
-  @functools.cached_property
   def data_root(self) -> str:
     """Directory of the dataset, above `<Game>/<run>`; '' if unknown."""
     path = str(self.provenance.get('replay_dir') or '')
@@ -135,8 +123,8 @@ def find_runs(directories: Iterable[str]) -> tuple[list[str], list[Excluded]]:
   def note(error):
     unread.append((str(error.filename), f'it cannot be read: {error.strerror}'))
 
+  seen = set()
   for directory in directories:
-    seen = set()
     for path, subdirectories, names in _walk(directory, note):
       remote = files.is_remote(path)
       real = path if remote else os.path.realpath(path)
@@ -145,7 +133,7 @@ def find_runs(directories: Iterable[str]) -> tuple[list[str], list[Excluded]]:
         continue
       seen.add(real)
       subdirectories.sort()
-      if run_record.FILE_NAME in names or _has_logs(path):
+      if run_record.FILE_NAME in names or _log_numbers(path):
         runs.setdefault(real, path if remote else os.path.normpath(path))
         inside = {'checkpoints', _LOGS, evaluations_lib.DIRECTORY}
         subdirectories[:] = [s for s in subdirectories if s not in inside]
@@ -165,13 +153,6 @@ def _walk(directory: str, note: Callable) -> Iterator[tuple[str, list, list]]:
     yield from os.walk(directory, onerror=note, followlinks=True)
   else:
     raise ValueError(f'{directory} is not a directory on this machine.')
-
-
-def _has_logs(directory: str) -> bool:
-  try:
-    return bool(_log_numbers(directory))
-  except OSError:
-    return True  # `read_run` reports the error.
 
 
 def read_run(directory: str, agent: str = '', game: str = '') -> RunResults:
@@ -203,7 +184,6 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   record = run_record.read(directory) or {}
   # A null counts as missing.
   data, environment = record.get('data') or {}, record.get('environment') or {}
-  versions = record.get('versions') or {}
   bindings = run_record.bindings(record.get('gin_config') or '')
   named = {
     'agent': _agent(record, bindings) or agent,
@@ -224,7 +204,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   return RunResults(
     directory,
     named['agent'].lstrip('_'),  # matplotlib hides labels that begin with '_'.
-    programs.printable(_canonical(named['game'])),
+    programs.printable(canonical(named['game'])),
     returns[:planned],
     episodes[:planned],
     planned=planned,
@@ -237,11 +217,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
       'replay_dir': record.get('replay_dir') or '',
       'subset_hash': data.get('subset_hash', ''),
       'init_checkpoint_dir': _initial_weights(record),
-      'environments': record.get('evaluation_environments', ''),
       'changes': len(record.get('changes') or ()),
-      'batch_rl': versions.get('batch_rl', ''),
-      'tensorflow': versions.get('tensorflow', ''),
-      'ale-py': versions.get('ale-py', ''),
     },
   )
 
@@ -289,16 +265,13 @@ def _curve(
   """Returns mean returns and numbers of episodes, from iteration 0 to the last."""
   if not evaluations:
     raise NoResultsError('it has no evaluations yet')
-  returns, counts = [], []
-  for iteration, number in enumerate(sorted(evaluations)):
-    if number != iteration:
-      raise NoResultsError(f'it lacks the evaluation of iteration {iteration}')
-    mean, count = evaluations[iteration]
-    if not math.isfinite(mean):
-      raise NoResultsError(f'the return of iteration {iteration} is {mean}')
-    returns.append(mean)
-    counts.append(count)
-  return np.array(returns, float), np.array(counts, int)
+  numbers = range(len(evaluations))
+  if missing := sorted(set(numbers) - set(evaluations)):
+    raise NoResultsError(f'it lacks the evaluation of iteration {missing[0]}')
+  returns = np.array([evaluations[i][0] for i in numbers], float)
+  if wrong := np.flatnonzero(~np.isfinite(returns)).tolist():
+    raise NoResultsError(f'the return of iteration {wrong[0]} is not finite')
+  return returns, np.array([evaluations[i][1] for i in numbers], int)
 
 
 def _evaluations(directory: str) -> dict[int, tuple[float, int]]:
@@ -330,12 +303,11 @@ def _evaluations(directory: str) -> dict[int, tuple[float, int]]:
 
 
 def _log_numbers(directory: str) -> list[int]:
-  path = os.path.join(directory, _LOGS)
-  return [
-    int(m[1])
-    for name in files.names_in(path)
-    if (m := re.fullmatch(r'log_(\d+)', name))
-  ]
+  """Returns the numbers of Dopamine's logs; none if their folder is unreadable."""
+  with contextlib.suppress(OSError):
+    names = files.names_in(os.path.join(directory, _LOGS))
+    return [int(m[1]) for n in names if (m := re.fullmatch(r'log_(\d+)', n))]
+  return []
 
 
 def _value(bindings: Mapping[str, str], name: str, owner: str = r'\w+') -> str:
@@ -351,20 +323,6 @@ def _value(bindings: Mapping[str, str], name: str, owner: str = r'\w+') -> str:
     if pattern.fullmatch(key):
       return value.strip('\'"')
   return ''
-
-
-def _epsilon(record: Mapping, bindings: Mapping[str, str]) -> str:
-  """Returns the agent's exploration rate in evaluations."""
-  recorded = record.get('epsilon_eval')
-  if recorded is not None:
-    return str(recorded)
-  # Older records do not have it.
-  own_class = re.escape(record.get('agent', '').rpartition('.')[2])
-  return (
-    _value(bindings, 'epsilon_eval', own_class)
-    or _value(bindings, 'epsilon_eval')
-    or '0.001'
-  )
 
 
 def _number(text: str, default: int) -> int:
@@ -394,12 +352,12 @@ def _agent(record: Mapping, bindings: Mapping[str, str]) -> str:
 
 def _game_in_path(directory: str) -> str:
   for part in reversed(os.path.abspath(directory).split(os.sep)):
-    if (game := _canonical(part)) in games.names():
+    if (game := canonical(part)) in games.names():
       return game
   return ''
 
 
-def _canonical(game: str) -> str:
+def canonical(game: str) -> str:
   """Returns the name of a game of Atari or MinAtar, any other name unchanged."""
   try:
     return games.canonical_name(game)
@@ -421,20 +379,21 @@ def _protocol(
   data: Mapping,
   bindings: Mapping[str, str],
 ) -> dict[str, str]:
-  if not record:
-    names = ('subset', 'epsilon', 'sticky', 'rom', 'frame cap', 'steps')
-    return dict.fromkeys(names, '?')
+  epsilon = record.get('epsilon_eval')
+  if epsilon is None:
+    epsilon = _value(bindings, 'epsilon_eval') or '?'
   bound = _value(bindings, 'max_steps_per_episode', settings_lib.RUNNER)
   max_steps = math.inf if bound == 'None' else _number(bound, 27_000)
   max_frames = environment.get('max_num_frames_per_episode') or math.inf
   frame_skip = environment.get('frame_skip') or 4
   unknown = 'none' if environment.get('game') else '?'  # not Atari
-  return {
+  protocol = {
     'subset': str(data.get('subset') or 'all'),
-    'epsilon': _epsilon(record, bindings),
+    'epsilon': str(epsilon),
     'sticky': str(environment.get('repeat_action_probability', unknown)),
     'rom': str(environment.get('rom_md5', unknown)),
     'frame cap': str(min(max_frames, frame_skip * max_steps)),
     'steps': _value(bindings, 'evaluation_steps', settings_lib.RUNNER)
     or '125000',
   }
+  return protocol if record else dict.fromkeys(protocol, '?')

@@ -13,11 +13,10 @@ import tabulate
 from batch_rl.report import aggregates, normalisation
 from batch_rl.report.aggregates import Summary
 from batch_rl.report.comparison import Comparison, Excluded
-from batch_rl.report.run_results import RunResults
 from batch_rl.utils import files, programs
 
 _HASHES = ('rom', 'subset_hash')  # Shortened in the formatted table.
-_ABOVE = 'Games above online DQN'
+_AGGREGATES = (*aggregates.METRICS, aggregates.GAMES_ABOVE)
 _KINDS = {
   'final': 'last evaluation of each run',
   'best': 'best evaluation of each run, as in the paper',
@@ -56,11 +55,7 @@ class Table:
   def write(self, directory: str) -> None:
     """Writes `<name>.csv` and, of a formatted table, `<name>.md` and `<name>.tex`."""
     # As objects, since integers beside missing values would become floats.
-    records = [
-      {name: _as_csv(value) for name, value in record.items()}
-      for record in self.records
-    ]
-    data = pd.DataFrame(records, dtype=object)
+    data = pd.DataFrame(self.records, dtype=object)
     contents = {'csv': data.to_csv(index=False)}
     if len(self.text.columns):
       caption = ''.join(
@@ -90,28 +85,25 @@ def encode(text: str) -> bytes:
 
 def runs_table(compared: Comparison, excluded: Iterable[Excluded]) -> Table:
   """Returns the table of all runs, with their protocol, and of those left out."""
-  records = []
-  for method, run in compared.runs:
-    records.append(
-      {
-        'method': method,
-        'agent': run.agent,
-        'game': run.game,
-        'data': run.data,
-        'seed': run.seed,
-        'final': run.final,
-        'best': run.best,
-        'best_iteration': int(run.returns.argmax()),
-        'iterations': run.done,
-        'episodes_of_final': int(run.episodes[-1]),
-        'episodes': int(run.episodes.sum()),
-        **run.protocol,
-        **run.provenance,
-        'config_hash': run.config_hash,
-        'normalisers': normalisation.versions([run.game]),
-        'directory': run.directory,
-      }
-    )
+  records = [
+    {
+      'method': method,
+      'agent': run.agent,
+      'game': run.game,
+      'data': run.data,
+      'seed': run.seed,
+      'final': run.final,
+      'best': run.best,
+      'best_iteration': int(run.returns.argmax()),
+      'iterations': run.done,
+      'episodes_of_final': int(run.episodes[-1]),
+      'episodes': int(run.episodes.sum()),
+      **run.protocol,
+      **run.provenance,
+      'directory': run.directory,
+    }
+    for method, run in compared.runs
+  ]
   shown = ['method', 'game', 'data', 'seed', 'final', 'best', 'iterations']
   shown += ['episodes_of_final', 'epsilon', 'sticky', *_HASHES]
   text = pd.DataFrame(records, columns=shown, dtype=object).map(_format)
@@ -149,13 +141,12 @@ def curves_table(compared: Comparison) -> Table:
   return Table('curves', caption, pd.DataFrame(), records)
 
 
-def scores_table(compared: Comparison, kind: str, repetitions: int) -> Table:
+def scores_table(compared: Comparison, kind: str) -> Table:
   """Returns the table of scores: for each game, the mean over runs and its interval.
 
   Args:
     compared: Runs.
     kind: 'final' or 'best'.
-    repetitions: Number of bootstrap samples.
   """
   games, known = compared.games, normalisation.load()
   references = {
@@ -169,12 +160,11 @@ def scores_table(compared: Comparison, kind: str, repetitions: int) -> Table:
     if score in known.get(game, {})
   ]
   for method, by_game in compared.scores(kind).items():
-    estimates = _estimate_means(by_game, repetitions)
+    estimates = _estimate_means(by_game)
     for game in sorted(by_game):
-      records.append(
-        _score_record(game, method, kind, estimates[game])
-        | _protocol_record(compared.select(method, game))
-      )
+      runs = compared.select(method, game)
+      seeds = {'seeds': ' '.join(run.seed for run in runs), 'runs': len(runs)}
+      records.append(_score_record(game, method, kind, estimates[game]) | seeds)
   cells = {
     (row['game'], row['method']): _interval_text(
       row['mean'], row['low'], row['high']
@@ -187,55 +177,46 @@ def scores_table(compared: Comparison, kind: str, repetitions: int) -> Table:
     text = text.T
   text = text.fillna('').rename_axis('game')
   caption = (
-    f'Returns, {_KINDS[kind]}: mean over runs (95 % bootstrap interval). '
-    f'{_protocol_text([run for _, run in compared.runs])}'
+    f'Returns, {_KINDS[kind]}: mean over runs (95 % bootstrap interval).'
   )
   return Table(f'scores_{kind}', caption, text.reset_index(), records)
 
 
-def aggregates_table(compared: Comparison, summaries: list[Summary]) -> Table:
+def aggregates_table(summaries: list[Summary]) -> Table:
   """Returns the table of aggregates for all kinds of scores and normalisers."""
   rows, records = [], []
   for summary in summaries:
     games = summary.games
     for method, estimate in summary.metrics.items():
       count = len(summary.scores[method])
-      intervals = estimate.by_name(aggregates.METRICS)
+      intervals = estimate.by_name(_AGGREGATES[: len(estimate.value)])
       row = {
         'method': method,
         'score': summary.kind,
         'normaliser': summary.normaliser,
       }
       cells = {name: _interval_text(*i) for name, i in intervals.items()}
-      if method in summary.games_above:
-        intervals |= summary.games_above[method].by_name([_ABOVE])
-        cells[_ABOVE] = f'{intervals[_ABOVE][0]:.0f} of {len(games)}'
+      if above := intervals.get(aggregates.GAMES_ABOVE):
+        cells[aggregates.GAMES_ABOVE] = f'{above[0]:.0f} of {len(games)}'
       rows.append(row | {'runs x games': f'{count} x {len(games)}'} | cells)
-      used = [
-        run for game in games for run in compared.select(method, game)[:count]
-      ]
       for metric, (value, low, high) in intervals.items():
         records.append(
           {
             **row,
-            'normalisers': normalisation.versions(games),
             'metric': metric,
             'value': value,
             'low': low,
             'high': high,
-            **_protocol_record(used),
             'runs': count,
             'games': len(games),
             'names_of_games': ' '.join(games),
           }
         )
-  header = ['method', 'score', 'normaliser', 'runs x games']
-  header += [*aggregates.METRICS, _ABOVE]
+  header = ['method', 'score', 'normaliser', 'runs x games', *_AGGREGATES]
   text = pd.DataFrame(rows, columns=header, dtype=object).fillna('')
-  games = [game for summary in summaries for game in summary.games]
   caption = (
     'Normalised scores over the games that all methods have (95 % stratified '
-    f'bootstrap intervals); normalisers version {normalisation.versions(games)}.'
+    'bootstrap intervals).'
   )
   return Table('aggregates', caption, text, records)
 
@@ -257,46 +238,10 @@ def _score_record(
     'low': low,
     'high': high,
     **normalised,
-    'normalisers': normalisation.versions([game]),
   }
 
 
-def _protocol_record(runs: list[RunResults]) -> dict[str, Any]:
-  """Returns the protocol of scores. Different values are joined by spaces."""
-
-  def join(values):
-    return ' '.join(dict.fromkeys(str(value) for value in values))
-
-  return {
-    'runs': len(runs),
-    'seeds': ' '.join(run.seed for run in runs),
-    'episodes': sum(int(run.episodes.sum()) for run in runs),
-    'iterations': join(run.done for run in runs),
-    **{
-      name: join(run.protocol[name] for run in runs)
-      for name in runs[0].protocol
-    },
-    'subset_hashes': join(run.provenance['subset_hash'] for run in runs),
-  }
-
-
-def _protocol_text(runs: Iterable[RunResults]) -> str:
-  """Returns the part of the protocol that is the same for all runs, in words."""
-  forms = {
-    'epsilon': 'epsilon {}',
-    'sticky': 'sticky actions {}',
-    'steps': 'at least {} agent steps',
-  }
-  values = {name: {run.protocol[name] for run in runs} for name in forms}
-  texts = [
-    forms[k].format(*found) for k, found in values.items() if len(found) == 1
-  ]
-  return f'Evaluations: {", ".join(texts)}.' if texts else ''
-
-
-def _estimate_means(
-  by_game: dict[str, list[float]], repetitions: int
-) -> dict[str, tuple]:
+def _estimate_means(by_game: dict[str, list[float]]) -> dict[str, tuple]:
   """Returns mean and interval of each game, `{game: (value, low, high)}`.
 
   Games with the same number of runs are resampled together.
@@ -305,7 +250,7 @@ def _estimate_means(
   for count in {len(scores) for scores in by_game.values()}:
     games = [game for game, scores in by_game.items() if len(scores) == count]
     scores = np.stack([by_game[game] for game in games], axis=1)
-    estimate = aggregates.game_means(scores, repetitions)
+    estimate = aggregates.game_means(scores)
     estimates |= estimate.by_name(games)
   return estimates
 
@@ -315,17 +260,6 @@ def _interval_text(value: float, low: float | None, high: float | None) -> str:
   if low is None:
     return _format(value)
   return f'{_format(value)} ({_format(low)}, {_format(high)})'
-
-
-def _as_csv(value: Any) -> Any:
-  """Returns a value unchanged, or after a `'` if a spreadsheet would run it."""
-  if not isinstance(value, str) or value[:1] not in tuple('=+-@\t\r'):
-    return value
-  try:
-    float(value)
-    return value
-  except ValueError:
-    return f"'{value}"
 
 
 def _format(value) -> str:

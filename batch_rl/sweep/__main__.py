@@ -11,25 +11,21 @@ command resumes the cells that are not done. Flags override the file.
 import argparse
 import contextlib
 import importlib
-import os
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import rich.console
 import rich.live
 
-from batch_rl.runs import interruption
+from batch_rl.runs import interruption, run_record
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import monitor as monitor_lib
-from batch_rl.sweep import plan, workload
-from batch_rl.utils import locks, programs
+from batch_rl.sweep import plan
+from batch_rl.utils import programs
 
-_SUMMARY_SECONDS = 60  # Between summaries when the output is not a terminal.
 _CELLS_IN_PLAN = 20  # Number of cells that --dry_run lists.
 _CELLS_PER_REFRESH = 100
-_LOCK = '.sweep.lock'
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,17 +74,20 @@ def _parser():
 
 def _sweep(options):
   given = {n: v for n, v in vars(options).items() if n in plan.SETTINGS}
-  if given['games'] == ['all']:
-    given['games'] = 'all'
-  if options.address and options.launcher != 'ray':
+  address = {'address': options.address} if options.address else {}
+  if address and options.launcher != 'ray':
     raise ValueError(
       f'--address={options.address} is for Ray: choose --launcher=ray.'
     )
   sweep = plan.read(options.file, given)
+  monitor = monitor_lib.Monitor(sweep)
   if options.status:
-    monitor = monitor_lib.Monitor(sweep, workload.measure(sweep))
     rich.console.Console().print(monitor.table(10**6))
     return 0
+  if options.dry_run:
+    _print_plan(sweep, monitor)
+    return 0
+  plan.check_data(sweep)
   try:
     launcher: Any = importlib.import_module(
       f'batch_rl.sweep.{options.launcher}_launcher'
@@ -97,19 +96,8 @@ def _sweep(options):
     raise ValueError(
       f"{error.name} is not installed: pip install 'batch_rl[sweep]'."
     ) from error
-  if options.dry_run:
-    monitor = monitor_lib.Monitor(sweep, workload.measure(sweep))
-    _print_plan(sweep, monitor, options, launcher)
-    return 0
-  plan.check_data(sweep)
-  with _locked(sweep.base_dir):
-    monitor = monitor_lib.Monitor(sweep, workload.measure(sweep))
-    _run(sweep, monitor, options, launcher)
-  monitor.refresh()
-  return _conclude(monitor)
-
-
-def _run(sweep, monitor, options, launcher):
+  run_record.lock(sweep.base_dir, name='.sweep.lock')
+  monitor.refresh()  # An earlier sweep may have run until now.
   left = [
     cell
     for cell, status in monitor.statuses.items()
@@ -117,47 +105,25 @@ def _run(sweep, monitor, options, launcher):
   ]
   if done := monitor.count(cell_lib.DONE):
     print(f'{done} of {len(sweep.cells)} cells are done.')
-  if not left:
-    return
-  with _watching(monitor) as watch:
-    if options.launcher == 'ray':
-      launcher.run(sweep, left, options.address, watch)
-    elif not launcher.run(sweep, left, watch):
-      print('The jobs continue. The same command watches them again.')
-
-
-@contextlib.contextmanager
-def _locked(base_dir) -> Iterator[None]:
-  """Locks the directory against other sweeps."""
-  os.makedirs(base_dir, exist_ok=True)
-  path = os.path.join(base_dir, _LOCK)
-  lock = locks.try_lock(path)
-  if lock is None:
-    raise ValueError(
-      f'{base_dir} is in use by the sweep of {locks.lock_holder(path)}: wait for it '
-      'or stop it; --status shows its progress.'
-    )
-  with lock:
-    yield
+  if left:
+    with _watching(monitor) as watch:
+      launcher.run(sweep, left, watch, **address)
+  monitor.refresh()
+  return _conclude(monitor)
 
 
 @contextlib.contextmanager
 def _watching(monitor):
   """Yields a function that shows the status and returns whether to stop."""
   console = rich.console.Console()
-  last = time.monotonic()
 
   def watch() -> bool:
-    nonlocal last
     monitor.refresh(_CELLS_PER_REFRESH)
     if console.is_terminal:
       live.update(monitor.table(console.height), refresh=True)
     else:
       for line in monitor.state_changes():
         print(line, flush=True)
-      if time.monotonic() - last > _SUMMARY_SECONDS:
-        last = time.monotonic()
-        print(monitor.summary(), flush=True)
     return interrupted.requested
 
   with (
@@ -167,7 +133,7 @@ def _watching(monitor):
     yield watch
 
 
-def _print_plan(sweep, monitor, options, launcher):
+def _print_plan(sweep, monitor):
   shown = list(monitor.statuses.items())[:_CELLS_IN_PLAN]
   for cell, status in shown:
     print(f'{cell.name}: {monitor_lib.describe(status)}, in {cell.directory}')
@@ -186,21 +152,10 @@ def _print_plan(sweep, monitor, options, launcher):
   rates = ', '.join(
     f'{rate:.4g}/s in {phase}' for phase, rate in monitor.rates.items()
   )
-  seconds = monitor.seconds_left()
   print(
-    f'{monitor_lib.duration(seconds)}, one cell after the other, at {rates}:'
+    f'{monitor_lib.duration(monitor.seconds_left())}, one cell after the other, at '
+    f'{rates}: rates of cells that ran, of the sweep (`rates:`), or of Atari on two cores'
   )
-  print(f'rates {monitor.origin_of_rates}.')
-  if options.launcher == 'ray':
-    try:
-      slots = launcher.slots(sweep, options.address)
-    except launcher.DoesNotFitError as error:
-      print(f'NO MACHINE FITS: {error}')
-      return
-    print(
-      f'{slots} at a time: {monitor_lib.duration(seconds / slots)}, if they do not '
-      'slow each other down.'
-    )
 
 
 def _conclude(monitor) -> int:

@@ -8,8 +8,6 @@ state, so any machine that can read the directory knows the status.
 import contextlib
 import dataclasses
 import glob
-import hashlib
-import itertools
 import os
 import pathlib
 import re
@@ -21,9 +19,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from batch_rl.runs import gin_files, interruption, progress, run_record
+from batch_rl.runs import gin_files, progress, run_record
 from batch_rl.sweep import plan, stop_with_parent
-from batch_rl.utils import files, locks, machine
+from batch_rl.utils import files, locks, machine, programs
 from batch_rl.utils.user_code import user_modules
 
 # Values of `Status.state`.
@@ -37,7 +35,7 @@ WAITING, RUNNING, STOPPED, FAILED, CHANGED, DONE = STATES = (
 )
 # Top-level modules that lines of gin import, or in which they name an agent.
 _MODULES = re.compile(
-  r"""^\s*(?:import|from)\s+(\w+)|\.agent_name\s*=\s*['"](\w+)\.""",
+  r"""(?:^\s*(?:import|from)\s+|\.agent_name\s*=\s*['"](?=\w+\.))(\w+)""",
   re.MULTILINE,
 )
 _RECORD = {
@@ -45,9 +43,8 @@ _RECORD = {
   'attempts': range(2**31),
   'message': str,
   'where': str,
+  'inputs': {str: object},
 }
-_USER_ERROR = 2  # Exit code of a wrong setting: a retry would fail again.
-_STOPS = (signal.SIGTERM, signal.SIGINT)
 _POLL = 0.2  # Seconds.
 _LOCK_WAIT = 600.0  # Seconds; a stopping run saves first.
 _GRACE = 300.0  # Seconds from SIGTERM to SIGKILL.
@@ -77,23 +74,19 @@ def status(cell: plan.Cell) -> Status:
   """Returns the status of a cell, from the files in its directory."""
   record = _read_record(cell)
   state = record.get('state', WAITING)
-  message = ''
+  message = where = ''
   if record.get('arguments') != list(cell.arguments):
     state = WAITING  # The sweep has changed since then.
   elif state == DONE:
-    state = _state_since(cell, record.get('basis'))
+    state, message = _since_done(cell, record.get('inputs', {}))
   elif state == RUNNING and not _is_locked(cell):
     state = STOPPED
+  elif state == RUNNING:
+    where = record.get('where', '')
   elif state == FAILED:
     message = record.get('message', '')
-  if state == CHANGED:
-    message = (
-      f'its code has changed since it was trained: delete {cell.directory} to train '
-      f'again, or only {os.path.basename(plan.record_path(cell.directory, cell.job))} there to keep the run.'
-    )
   # For an evaluation, the file is that of the training.
   latest = None if cell.job == 'evaluate' else progress.read(cell.directory)
-  where = record.get('where', '') if state == RUNNING else ''
   return Status(state, record.get('attempts', 0), message, where, latest or {})
 
 
@@ -103,7 +96,6 @@ def run(
   cpus: float = 1,
   gpus: float = 0,
   stop: threading.Event | None = None,
-  earlier: int | None = None,
 ) -> Status:
   """Runs a cell to its end, unless it is done.
 
@@ -116,47 +108,34 @@ def run(
     cpus: Number of threads for TensorFlow.
     gpus: Number of GPUs. A fraction is shared with other cells.
     stop: Event that asks the run to save and end.
-    earlier: `Status.attempts` before the first of these attempts, if another worker
-      may have made some of them and was lost; None for a cell with one worker.
 
   Returns:
     The final status.
   """
   stop = stop or threading.Event()
   os.makedirs(cell.directory, exist_ok=True)
-  lock = _wait_for_lock(_lock_path(cell), stop)
-  try:
+  with _wait_for_lock(_lock_path(cell), stop) as lock:
     if lock is None or status(cell).state in (CHANGED, DONE):
       return status(cell)
-    record = _read_record(cell)
-    attempts = record.get('attempts', 0)
-    last = (attempts if earlier is None else earlier) + retries + 1
-    if attempts >= last and record['state'] == RUNNING:
-      record_failure(cell, 'the worker of the last attempt was lost')
-    while attempts < last:
+    earlier = _read_record(cell).get('attempts', 0)
+    for attempts in range(earlier + 1, earlier + retries + 2):
       # The process of an earlier attempt may still have to save.
-      earlier_run = os.path.join(cell.directory, run_record.LOCK)
-      if (running := _wait_for_lock(earlier_run, stop)) is not None:
-        running.close()
-      attempts += 1
+      with _wait_for_lock(os.path.join(cell.directory, run_record.LOCK), stop):
+        pass
       where = f'{os.uname().nodename}, process {os.getpid()}'
       _write_record(cell, state=RUNNING, attempts=attempts, where=where)
-      started, modules = time.time(), _module_hashes(cell)
+      inputs = _inputs(cell)
       code = _execute(cell, cpus, gpus, stop)
-      if code == 0 and _has_finished(cell, started):
-        basis = _basis(cell, modules)
-        _write_record(cell, state=DONE, attempts=attempts, basis=basis)
+      if code == 0:
+        _write_record(cell, state=DONE, attempts=attempts, inputs=inputs)
         break
       if stop.is_set():
         _write_record(cell, state=STOPPED, attempts=attempts)
         break
       message = _describe_exit(cell, code)
       _write_record(cell, state=FAILED, attempts=attempts, message=message)
-      if code == _USER_ERROR:
+      if code == programs.USER_ERROR:  # A retry would fail again.
         break
-  finally:
-    if lock is not None:
-      lock.close()
   return status(cell)
 
 
@@ -166,76 +145,70 @@ def record_failure(cell: plan.Cell, message: str) -> None:
   _write_record(cell, state=FAILED, attempts=attempts, message=message)
 
 
+def record_path(cell: plan.Cell) -> str:
+  """Returns the path of the cell's record."""
+  return os.path.join(cell.directory, f'sweep-{cell.job}.json')
+
+
 def log_path(cell: plan.Cell) -> pathlib.Path:
   """Returns the path of the cell's log, the output of its program."""
   return pathlib.Path(cell.directory, f'sweep-{cell.job}.log')
 
 
-def _basis(cell, modules):
-  """Returns the inputs of a cell that its arguments do not contain.
+def _inputs(cell) -> dict[str, Any]:
+  """Returns what the arguments of a cell do not contain.
 
-  Args:
-    cell: Cell.
-    modules: Hashes of the user's modules.
+  Returns:
+    Hashes of the user's gin files and modules by path; for an evaluation, the number of
+    iterations of the training that is evaluated.
   """
-  if cell.job == 'evaluate':  # The training that is evaluated.
-    return (progress.read(cell.directory) or {}).get('iteration')
-  return _hashes(gin_files.user_files(cell.gin_files)) + modules
-
-
-def _state_since(cell, recorded) -> str:
-  """Returns the state of a cell that was done with the recorded basis."""
-  modules = _module_hashes(cell)
-  basis = _basis(cell, modules)
-  if recorded == basis:
-    return DONE
-  if cell.job == 'evaluate' or not isinstance(recorded, list):
-    return WAITING
-  count = len(basis) - len(modules)
-  if recorded[:count] != basis[:count]:
-    return WAITING
-  # Another current directory may have fewer modules.
-  pairs = zip(recorded[count:], modules, strict=False)
-  return DONE if all(a == b for a, b in pairs) else CHANGED
-
-
-def _module_hashes(cell) -> list[str]:
-  """Returns the hashes of the user's modules: the agent's, then those of the gin."""
+  if cell.job == 'evaluate':
+    latest = progress.read(cell.directory) or {}
+    return {'iteration': latest.get('iteration')}
   configs = gin_files.user_files(cell.gin_files)
   texts = [pathlib.Path(path).read_text('utf-8') for path in configs]
-  found = _MODULES.findall('\n'.join([*cell.gin_bindings, *texts]))
-  names = [imported or named for imported, named in found]
-  modules = [cell.module] if cell.module else []
-  folders = [*map(os.path.dirname, [*modules, *configs]), os.getcwd()]
-  modules += [
-    os.path.join(folder, name + ending)
-    for name in names
-    for ending in ('.py', '')
-    for folder in folders
-  ]
-  return _hashes(dict.fromkeys(itertools.chain(*map(_sources, modules))))
+  paths = [*configs, *_sources(cell.module)]
+  for folder in [*map(os.path.dirname, configs), os.getcwd()]:
+    user_modules.add_folder(folder)
+  for name in _MODULES.findall('\n'.join([*cell.gin_bindings, *texts])):
+    with contextlib.suppress(ValueError):  # The program tells the user.
+      paths += _sources(user_modules.find(name))
+  return {path: _hash(path) for path in paths}
 
 
-def _sources(path) -> list[str]:
-  """Returns the user's Python files of a module or package, if there is one."""
-  inside = os.path.join(glob.escape(path), '**', '*.py')
-  found = [path] if os.path.isfile(path) else glob.glob(inside, recursive=True)
-  return sorted(filter(user_modules.is_user_file, found))
+def _since_done(cell, before: Mapping[str, Any]) -> tuple[str, str]:
+  """Returns state and message of a cell that was done with the given inputs."""
+  if cell.job == 'evaluate':
+    return (DONE if before == _inputs(cell) else WAITING), ''
+  changed = [path for path, was in before.items() if _hash(path) != was]
+  if not all(path.endswith('.py') for path in changed):
+    return WAITING, ''  # The program compares the settings of gin files.
+  if not changed:
+    return DONE, ''
+  return CHANGED, (
+    f'{changed[0]} has changed since it was trained: delete {cell.directory} to '
+    f'train again, or only {record_path(cell)} to keep the run.'
+  )
 
 
-def _hashes(paths) -> list[str]:
-  hashes = []
-  for path in paths:
-    with contextlib.suppress(OSError), open(path, 'rb') as file:
-      hashes.append(hashlib.sha256(file.read()).hexdigest())
-  return hashes
+def _sources(path: str | None) -> list[str]:
+  """Returns the user's Python files of a module or package; none without a path."""
+  inside = os.path.join(glob.escape(path or ''), '**', '*.py')
+  if path and os.path.isdir(path):
+    return sorted(glob.glob(inside, recursive=True))
+  return [path] if path else []
+
+
+def _hash(path) -> str | None:
+  try:
+    return files.sha256(path)
+  except OSError:
+    return None
 
 
 def _read_record(cell) -> dict[str, Any]:
   try:
-    record = files.read_json(
-      plan.record_path(cell.directory, cell.job), _RECORD
-    )
+    record = files.read_json(record_path(cell), _RECORD)
   except ValueError:  # Damaged by a crash. The run resumes without it.
     return {}
   if record is None or record.get('state') not in STATES:
@@ -246,7 +219,7 @@ def _read_record(cell) -> dict[str, Any]:
 def _write_record(cell, **content):
   now = time.strftime('%Y-%m-%dT%H:%M:%S%z')
   files.write_json(
-    plan.record_path(cell.directory, cell.job),
+    record_path(cell),
     {'arguments': cell.arguments, 'time': now, **content},
   )
 
@@ -255,14 +228,17 @@ def _lock_path(cell):
   return os.path.join(cell.directory, f'.sweep-{cell.job}.lock')
 
 
+@contextlib.contextmanager
 def _wait_for_lock(path, stop):
-  """Returns the lock, or None after `_LOCK_WAIT` or if `stop` is set."""
+  """Holds the lock; yields None after `_LOCK_WAIT` or if `stop` is set."""
   end = time.monotonic() + _LOCK_WAIT
   while time.monotonic() < end and not stop.is_set():
     if (lock := locks.try_lock(path)) is not None:
-      return lock
+      with lock:
+        yield lock
+      return
     time.sleep(_POLL)
-  return None
+  yield None
 
 
 def _is_locked(cell):
@@ -305,28 +281,11 @@ def _execute(cell, cpus, gpus, stop) -> int:
   return process.returncode
 
 
-def _has_finished(cell, started) -> bool:
-  """Returns whether a run with exit code 0 has done all iterations.
-
-  Progress from before `started` is that of an earlier, shorter run.
-  """
-  if cell.job == 'evaluate':
-    return True
-  latest = progress.read(cell.directory) or {}
-  return latest.get('phase') == progress.FINISHED and latest['time'] >= started
-
-
 def _describe_exit(cell, code) -> str:
   """Returns the exit code in words and the last line of the log, without gin's."""
+  reason = f'exit code {code}'
   if code < 0:
-    try:
-      reason = f'killed by {signal.Signals(-code).name}'
-    except ValueError:
-      reason = f'killed by signal {-code}'
-  else:
-    reason = f'exit code {code}' if code else 'not finished'
-    if code in map(interruption.exit_code, _STOPS):
-      reason = 'stopped from outside'
+    reason = f'killed by signal {-code} ({signal.strsignal(-code)})'
   with log_path(cell).open('rb') as log:
     log.seek(max(log.seek(0, os.SEEK_END) - 4096, 0))
     lines = log.read().decode(errors='replace').replace('\r', '\n').split('\n')

@@ -1,7 +1,8 @@
 """Shows a sweep: as a live table in a terminal, or as lines in a log."""
 
+import datetime
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import rich.table
 from rich import box, markup
@@ -20,6 +21,7 @@ _STYLES = {
   cell_lib.DONE: 'green',
 }
 _HEADER = ('cell', 'state', 'iteration', 'rate', 'last evaluation', 'left')
+_LONGEST = 1e13  # Seconds; `timedelta` has a limit.
 
 
 class Monitor:
@@ -27,21 +29,18 @@ class Monitor:
 
   Args:
     sweep: Sweep to show.
-    workloads: Work of each cell.
 
   Attributes:
     statuses: Status of each cell.
-    rates: Updates or agent steps per second by phase, for estimates.
-    origin_of_rates: Origin of the rates in words.
+
+  Raises:
+    ValueError: If a gin file of a cell cannot be read.
   """
 
-  def __init__(
-    self, sweep: plan.Sweep, workloads: Mapping[plan.Cell, workload.Workload]
-  ):
-    self._sweep, self._workloads = sweep, workloads
+  def __init__(self, sweep: plan.Sweep):
+    self._sweep = sweep
+    self._workloads = {cell: workload.of_cell(cell) for cell in sweep.cells}
     self.statuses: dict[plan.Cell, cell_lib.Status] = {}
-    self.rates: dict[str, float] = {}
-    self.origin_of_rates = ''
     self._reported: dict[plan.Cell, str] = {}
     self._turns = itertools.cycle(sweep.cells)
     self.refresh()
@@ -63,9 +62,11 @@ class Monitor:
       before = self.statuses.get(cell)
       if before is None or before.state != cell_lib.DONE:
         self.statuses[cell] = cell_lib.status(cell)
-    self.rates, self.origin_of_rates = workload.rates(
-      self._sweep, list(self.statuses.values())
-    )
+
+  @property
+  def rates(self) -> dict[str, float]:
+    """Updates or agent steps per second by phase, for estimates."""
+    return workload.rates(self._sweep, list(self.statuses.values()))
 
   def count(self, state: str) -> int:
     """Returns the number of cells in a state."""
@@ -73,8 +74,9 @@ class Monitor:
 
   def seconds_left(self) -> float:
     """Returns the seconds of work left in all cells, one after the other."""
+    rates = self.rates
     return sum(
-      self._workloads[cell].seconds_left(status, self.rates)
+      self._workloads[cell].seconds_left(status, rates)
       for cell, status in self.statuses.items()
       if status.state != cell_lib.FAILED
     )
@@ -86,7 +88,7 @@ class Monitor:
       Number of updates, or of agent steps of training for an online sweep; and number
       of agent steps of evaluation.
     """
-    works = [self._workloads[cell] for cell in self.statuses]
+    works = self._workloads.values()
     return (
       sum(work.iterations * work.train for work in works),
       sum(work.iterations * work.eval for work in works),
@@ -107,9 +109,9 @@ class Monitor:
     ordered = sorted(
       self.statuses.items(), key=lambda item: list(_STYLES).index(item[1].state)
     )
-    shown = max(height - 8, 4)
+    shown, rates = max(height - 8, 4), self.rates
     for cell, status in ordered[:shown]:
-      row = map(markup.escape, self._row(cell, status))
+      row = map(markup.escape, self._row(cell, status, rates))
       table.add_row(*row, style=_STYLES[status.state])
     if len(ordered) > shown:
       table.caption = f'and {len(ordered) - shown} more'
@@ -132,17 +134,17 @@ class Monitor:
         self._reported[cell] = status.state
         yield f'{cell.name}: {describe(status)}'
 
-  def _row(self, cell, status):
+  def _row(self, cell, status, rates):
     latest = status.progress
     iteration = rate = left = score = ''
     if latest:
       total = latest['iterations']
       iteration = f'{min(latest["iteration"] + 1, total)}/{total}'
-    phase, rates = latest.get('phase'), latest.get('rates', {})
-    if status.state == cell_lib.RUNNING and phase in rates:
-      rate = f'{rates[phase]:.3g} {latest.get("unit", "")}s/s'
+    phase, own = latest.get('phase'), latest.get('rates', {})
+    if status.state == cell_lib.RUNNING and phase in own:
+      rate = f'{own[phase]:.3g} {latest.get("unit", "")}s/s'
     if status.state in (cell_lib.RUNNING, cell_lib.STOPPED):
-      left = duration(self._workloads[cell].seconds_left(status, self.rates))
+      left = duration(self._workloads[cell].seconds_left(status, rates))
     state = status.state
     if status.state == cell_lib.FAILED:
       state += f': {programs.printable(status.message[-60:])}'
@@ -163,13 +165,5 @@ def describe(status: cell_lib.Status) -> str:
 
 
 def duration(seconds: float) -> str:
-  """Returns a duration in few digits: '45 s', '3.2 h', '12.0 days'."""
-  for limit, unit, name in (
-    (90, 1, 's'),
-    (90 * 60, 60, 'min'),
-    (48 * 3600, 3600, 'h'),
-  ):
-    if seconds < limit:
-      value = seconds / unit
-      return f'{value:.0f} {name}' if value >= 10 else f'{value:.1f} {name}'
-  return f'{seconds / 86400:.1f} days'
+  """Returns a duration as days, hours, minutes and seconds: '12 days, 0:05:00'."""
+  return str(datetime.timedelta(seconds=round(min(seconds, _LONGEST))))

@@ -26,15 +26,6 @@ _PROGRAMS = {
   'online': 'batch_rl.baselines.train',
   'evaluate': 'batch_rl.fixed_replay.evaluate',
 }
-_CONFIGS = {
-  'offline': 'batch_rl/fixed_replay/configs',
-  'online': 'batch_rl/baselines/configs',
-  'evaluate': 'batch_rl/fixed_replay/configs',
-}
-_MINATAR_CONFIGS = {
-  'offline': minatar.OFFLINE_CONFIG,
-  'online': minatar.ONLINE_CONFIG,
-}
 # Default and type of each setting; see `json_schema`.
 SETTINGS: dict[str, tuple[Any, Any]] = {
   'job': ('offline', object),
@@ -48,20 +39,12 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
   'gin_bindings': ([], object),
   'grid': ({}, dict),
   'store_dir': ('stores', str),
-  'evaluate': (
-    {},
-    {
-      'checkpoints': object,
-      'evaluation_steps': range(1, 10**12),
-      'environments': range(1, 10_001),
-      'seed': range(2**63),
-    },
-  ),
+  'evaluate': ({}, dict),  # Flags of the program.
   'cpus': (1, float),
   'gpus': (0, float),
   'memory_gb': (None, float),
   'retries': (3, range(10**6)),
-  'rates': ({}, {'train': float, 'eval': float}),
+  'rates': ({}, {str: float}),
   'slurm': ({}, {str: object}),
 }
 
@@ -78,8 +61,8 @@ class Cell:
     gin_files: Paths of gin files, in the order of reading.
     gin_bindings: Gin bindings, in the order of parsing.
     replay_dir: Directory of the dataset's run, for an offline job.
-    agent: Class of the user's agent, `module.Class`; None for the gin files' agent.
-    module: File or folder of the module with that class; None if it is installed.
+    module: File or folder of the module with the user's agent, if it is named by its
+      class; None if it is installed.
   """
 
   name: str
@@ -89,7 +72,6 @@ class Cell:
   gin_files: tuple[str, ...] = ()
   gin_bindings: tuple[str, ...] = ()
   replay_dir: str | None = None
-  agent: str | None = None
   module: str | None = None
 
 
@@ -166,12 +148,9 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
   for folder in (os.path.dirname(path or ''), ''):
     user_modules.add_folder(folder)
   base_dir = os.path.abspath(os.path.expanduser(settings['base_dir']))
-  shared = {
-    field.name: settings[field.name]
-    for field in dataclasses.fields(Sweep)
-    if field.name not in ('base_dir', 'cells')
-  }
-  return Sweep(base_dir, tuple(_list_cells(base_dir, settings)), **shared)
+  shared = 'job cpus gpus memory_gb retries rates slurm'.split()
+  cells = tuple(_list_cells(base_dir, settings))
+  return Sweep(base_dir, cells, **{name: settings[name] for name in shared})
 
 
 def _check(settings: Mapping[str, Any]) -> None:
@@ -181,27 +160,15 @@ def _check(settings: Mapping[str, Any]) -> None:
   needed += [] if settings['job'] == 'evaluate' else ['data_dir']
   if missing := [name for name in needed if not settings[name]]:
     raise ValueError(
-      f'The sweep lacks {", ".join(missing)}: add '
-      + ' and '.join(f'`{name}:`' for name in missing)
-      + ' to its file, or give the flags of that name.'
+      f'The sweep lacks {", ".join(missing)}: add it to the file, or as a flag.'
     )
   json_schema.check(settings, {n: kind for n, (_, kind) in SETTINGS.items()})
-  for group in ('evaluate', 'rates'):
-    for name in settings[group]:
-      choices.choose(f'setting of {group}:', name, SETTINGS[group][1])
-  rates = {f'rates.{name}': rate for name, rate in settings['rates'].items()}
-  for name, value in {'cpus': settings['cpus'], **rates}.items():
-    if not value or value <= 0:
-      raise ValueError(f'{name}={value} is not above 0.')
-  for name in ('gpus', 'memory_gb'):
-    if (settings[name] or 0) < 0:
-      raise ValueError(f'{name}={settings[name]} is below 0.')
-  if files.is_remote(settings['base_dir']):
-    raise ValueError(
-      f'base_dir={settings["base_dir"]} is remote: choose a directory that all '
-      'machines share, as the cells coordinate through lock files.'
-    )
-  files.check_local(settings['store_dir'] or '')
+  for name, rate in settings['rates'].items():
+    choices.choose('rate', name, ('train', 'eval'))
+    if not rate or rate <= 0:
+      raise ValueError(f'rates.{name}={rate} is not above 0.')
+  for name in ('base_dir', 'store_dir'):
+    files.check_local(settings[name] or '')
 
 
 def command(cell: Cell) -> str:
@@ -242,7 +209,7 @@ def _game(name: str, data_dir: str | None) -> str:
 def _list_cells(base_dir, settings) -> list[Cell]:
   methods = _methods(settings)
   names = settings['games']
-  if names == 'all':
+  if names in ('all', ['all']):
     names = dataset_games()
   names = names if isinstance(names, list) else [names]
   games = [_game(str(name), settings['data_dir']) for name in names]
@@ -285,7 +252,7 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
   if job != 'evaluate' and game in games_lib.names():
     bindings.append(f'{games_lib.setting(game)} = "{game}"')
     if minatar.is_minatar(game):
-      gin_files.append(_MINATAR_CONFIGS[job])
+      gin_files.append(f'batch_rl/minatar/configs/{job}.gin')
   gin_files += map(_absolute, _strings('gin_files', settings['gin_files']))
   if job == 'offline':
     flags['replay_dir'] = os.path.join(data_dir, game, str(run))
@@ -294,14 +261,11 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
       stores = os.path.join(base_dir, os.path.expanduser(settings['store_dir']))
       bindings.append(f'FixedReplayBuffer.cache_dir = "{stores}"')
   elif job == 'online':
-    logs = [
-      os.path.join(data_dir, folder, game, str(run))
-      for folder in ('', method.folder)
-    ]
-    flags['replay_log_dir'] = _earlier_log(directory, logs) or logs[has_others]
+    folder = method.folder if has_others else ''
+    flags['replay_log_dir'] = os.path.join(data_dir, folder, game, str(run))
     flags['seed'] = seeding.of_run(seed, run)
   else:
-    flags |= _evaluate_flags(settings['evaluate'])
+    flags |= {n: _joined(value) for n, value in settings['evaluate'].items()}
   module = method.class_name and user_modules.find(method.class_name)
   if method.class_name and job != 'evaluate':
     flags['agent_name'] = method.class_name
@@ -320,38 +284,8 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
     tuple(gin_files),
     tuple(bindings),
     flags.get('replay_dir'),
-    method.class_name,
     module,
   )
-
-
-def _evaluate_flags(chosen) -> dict[str, Any]:
-  if 'checkpoints' not in chosen:
-    return chosen
-  checkpoints = _joined(chosen['checkpoints'])
-  if not re.fullmatch(r'last|best|all|\d+(,\d+)*', checkpoints):
-    raise ValueError(
-      f"evaluate.checkpoints={checkpoints} is neither 'last', 'best' or 'all' nor a "
-      'list of iterations like 3,7.'
-    )
-  return {**chosen, 'checkpoints': checkpoints}
-
-
-def record_path(directory: str, job: str) -> str:
-  """Returns the path of a cell's record."""
-  return os.path.join(directory, f'sweep-{job}.json')
-
-
-def _earlier_log(directory, logs) -> str | None:
-  """Returns which of `logs` an online cell has begun; None for a new cell."""
-  try:
-    record = files.read_json(
-      record_path(directory, 'online'), {'arguments': [str]}
-    )
-  except ValueError:  # Damaged by a crash.
-    return None
-  begun = (record or {}).get('arguments') or ()
-  return next((log for log in logs if f'--replay_log_dir={log}' in begun), None)
 
 
 def _methods(settings) -> list[_Method]:
@@ -376,12 +310,7 @@ def _methods(settings) -> list[_Method]:
     for combination in itertools.product(*grid.values()):
       chosen = dict(zip(grid, combination, strict=True))
       own = (f'{p} = {as_gin(value)}' for p, value in chosen.items())
-      # Only characters that a path may have.
-      names = [re.sub(r'[^\w.+-]+', '_', str(v)) for v in combination]
-      variant = [
-        f'{labels[p]}={name.strip("_")}'
-        for p, name in zip(grid, names, strict=True)
-      ]
+      variant = (f'{labels[p]}={_as_path(v)}' for p, v in chosen.items())
       methods.append(
         dataclasses.replace(
           agent,
@@ -392,21 +321,21 @@ def _methods(settings) -> list[_Method]:
   return methods
 
 
+def _as_path(value) -> str:
+  """Returns the characters of a value that a path may have."""
+  return re.sub(r'[^\w.+-]+', '_', str(value)).strip('_')
+
+
 def _agents(settings) -> Iterable[_Method]:
   """Yields each agent with its own gin files and bindings."""
-  agents, folder = settings['agents'], _CONFIGS[settings['job']]
-  if isinstance(agents, str | list):
-    agents = dict.fromkeys(_strings('agents', agents))
+  package = _PROGRAMS[settings['job']].rpartition('.')[0].replace('.', '/')
+  agents, folder = settings['agents'], f'{package}/configs'
   if not isinstance(agents, dict):
-    raise ValueError(f'agents={agents} is neither a list nor a mapping.')
+    agents = dict.fromkeys(_strings('agents', agents))
+  _strings('agents', [*agents])
   for name, own in agents.items():
-    _strings('agents', name)
     own = {'gin_files': own} if isinstance(own, str | list) else own or {}
-    if not isinstance(own, dict):
-      raise ValueError(
-        f'agents: {name}: {own!r} is not a mapping: give `gin_files:` and '
-        '`gin_bindings:`.'
-      )
+    json_schema.check(own, dict, f'agents.{name}')
     for key in own:
       choices.choose(
         f'setting of agent {name}:', key, ('gin_files', 'gin_bindings')

@@ -1,11 +1,11 @@
 """Runs the cells of a sweep on Ray: on this machine, or on a cluster."""
 
-import contextlib
+import logging
 import re
 import signal
 import socket
-import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import ray
 
@@ -18,50 +18,26 @@ _POLL = 2.0  # Seconds.
 _CONNECT_TIMEOUT = 5.0  # Seconds.
 
 
-class DoesNotFitError(ValueError):
-  """A cell that needs more than any machine has. The message says of what."""
-
-
 def run(
   sweep: plan.Sweep,
   cells: Sequence[plan.Cell],
-  address: str | None,
   watch: Callable[[], bool],
+  address: str | None = None,
 ) -> None:
   """Runs as many cells at once as fit.
 
-  A cell whose worker or machine is lost is started again elsewhere, and resumes. That
-  is one of its `retries`, as is any other failure.
+  A cell whose worker or machine is lost is started again elsewhere, and resumes.
 
   Args:
     sweep: Sweep of the cells.
     cells: Cells to run, in this order.
-    address: Address of a cluster; None for this machine.
     watch: Function to call every few seconds, which returns whether to stop.
+    address: Address of a cluster; None for this machine.
 
   Raises:
-    DoesNotFitError: If a cell fits on none of the machines.
-    ValueError: If there is no cluster.
+    ValueError: If there is no cluster, or a cell fits on none of its machines.
   """
-  with _connected(sweep, address):
-    _run(sweep, cells, watch)
-
-
-def slots(sweep: plan.Sweep, address: str | None) -> int:
-  """Returns the number of cells that run at once.
-
-  Raises:
-    DoesNotFitError: If a cell fits on none of the machines.
-    ValueError: If there is no cluster.
-  """
-  with _connected(sweep, address) as capacities:
-    return sum(capacities)
-
-
-@contextlib.contextmanager
-def _connected(sweep, address):
-  """Connects to Ray; yields the number of cells that fit on each machine."""
-  options = (
+  options: dict[str, Any] = (
     {}
     if address
     else {
@@ -75,17 +51,20 @@ def _connected(sweep, address):
   try:
     # 'local' starts a new cluster, even if RAY_ADDRESS is set.
     ray.init(
-      address or 'local', log_to_driver=False, logging_level='error', **options
+      address or 'local',
+      log_to_driver=False,
+      logging_level=logging.ERROR,
+      **options,
     )
   except ConnectionError as error:
     raise ValueError(
       f'The Ray cluster at {address} does not answer: {" ".join(str(error).split())}. '
       'If it was started with a token, set RAY_AUTH_MODE=token here.'
     ) from error
-  if threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGTERM, handler)  # ray.init installs its own.
+  signal.signal(signal.SIGTERM, handler)  # ray.init installs its own.
   try:
-    yield _capacities(sweep)
+    _check_fit(sweep)
+    _run(sweep, cells, watch)
   finally:
     ray.shutdown()
 
@@ -105,52 +84,32 @@ def _check_address(address):
     ) from error
 
 
-def _capacities(sweep) -> list[int]:
-  needs = {
-    'cpus': sweep.cpus,
-    'gpus': sweep.gpus,
-    'memory_gb': sweep.memory_gb or 0,
-  }
+def _check_fit(sweep):
+  """Raises a ValueError if a cell fits on none of the machines: it would wait."""
+  memory = (sweep.memory_gb or 0) * 1e9
+  needs = {'CPU': sweep.cpus, 'GPU': sweep.gpus, 'memory': memory}
   machines = [
-    {
-      'cpus': resources.get('CPU', 0),
-      'gpus': resources.get('GPU', 0),
-      'memory_gb': resources.get('memory', 0) / 1e9,
-    }
-    for resources in (n['Resources'] for n in ray.nodes() if n['Alive'])
+    {name: node['Resources'].get(name, 0) for name in needs}
+    for node in ray.nodes()
+    if node['Alive']
   ]
-  capacities = [
-    min(int(machine[name] / need) for name, need in needs.items() if need)
-    for machine in machines
-  ]
-  if not any(capacities):
-    lack, *available = (
-      ', '.join(f'{k}={v:.4g}' for k, v in amounts.items() if needs[k])
-      for amounts in (needs, *machines)
+  if not any(all(m[name] >= needs[name] for name in needs) for m in machines):
+    raise ValueError(
+      f'A cell needs {needs}, more than any machine has ({machines}; memory in bytes): '
+      'reduce what is too much.'
     )
-    raise DoesNotFitError(
-      f'A cell needs {lack}, more than any machine has '
-      f'({"; ".join(available)}): reduce what is too much.'
-    )
-  return capacities
 
 
 def _run(sweep, cells, watch):
-  # Ray's retries, after the loss of a worker, are not added to those of the cell: both
-  # count the same attempts.
   task = ray.remote(
     num_cpus=sweep.cpus,
     num_gpus=sweep.gpus,
     memory=(sweep.memory_gb or 0) * 1e9 or None,
-    max_retries=sweep.retries,
+    max_retries=sweep.retries,  # After the loss of a worker.
   )(cell_lib.run)
   waiting = {
     task.options(name=cell.name).remote(
-      cell,
-      sweep.retries,
-      sweep.cpus,
-      sweep.gpus,
-      earlier=cell_lib.status(cell).attempts,
+      cell, sweep.retries, sweep.cpus, sweep.gpus
     ): cell
     for cell in cells
   }

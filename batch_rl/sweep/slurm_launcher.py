@@ -19,9 +19,12 @@ from batch_rl.utils import files, json_schema
 
 _SUBMITTED = 'submitted.json'
 _POLL = 2.0  # Seconds.
-_IN_QUEUE = 'PENDING CONFIGURING RUNNING COMPLETING REQUEUED SUSPENDED'.split()
 # submitit's state of a job that sacct does not list, or if sacct does not answer.
 _UNKNOWN = 'UNKNOWN'
+_IN_QUEUE = (
+  *'PENDING CONFIGURING RUNNING COMPLETING REQUEUED SUSPENDED'.split(),
+  _UNKNOWN,
+)
 _MAX_ARRAY = 1000  # jobs; SLURM's MaxArraySize is 1001 by default.
 _MAX_TIMEOUTS = 1000  # A run may take many times the time limit of a job.
 _GRACE = 600.0  # Seconds; clusters send SIGKILL sooner.
@@ -55,17 +58,16 @@ class Job:
     """
     self._stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
-    while True:
-      with concurrent.futures.ThreadPoolExecutor(len(self._cells)) as pool:
-        self._runs = [
-          pool.submit(cell_lib.run, cell, *self._settings, self._stop)
-          for cell in self._cells
-        ]
-        states = [run.result().state for run in self._runs]
-      if not self._stop.is_set():
-        break
-      time.sleep(_GRACE)
-      self._stop.clear()  # No SIGKILL followed: continue.
+    with concurrent.futures.ThreadPoolExecutor(len(self._cells)) as pool:
+      self._runs = [
+        pool.submit(cell_lib.run, cell, *self._settings, self._stop)
+        for cell in self._cells
+      ]
+      states = [run.result().state for run in self._runs]
+    if self._stop.is_set():
+      time.sleep(
+        _GRACE
+      )  # Until SIGKILL, after which SLURM may requeue the job.
     if any(state != cell_lib.DONE for state in states):
       raise RuntimeError(f'Not all cells are done: {", ".join(states)}.')
 
@@ -83,16 +85,13 @@ def run(
   sweep: plan.Sweep,
   cells: Sequence[plan.Cell],
   watch: Callable[[], bool],
-) -> bool:
+) -> None:
   """Submits the cells that are not in the queue yet, and watches all cells.
 
   Args:
     sweep: Sweep of the cells.
     cells: Cells that are not done.
     watch: Function to call every few seconds, which returns whether to leave.
-
-  Returns:
-    Whether the jobs have ended. Otherwise they continue without this process.
 
   Raises:
     ValueError: If there is no SLURM, submitit does not know a setting, sbatch refuses
@@ -102,11 +101,11 @@ def run(
   path = os.path.join(folder, _SUBMITTED)
   executor = _executor(sweep, folder)
   queue = _jobs_in_queue(folder)
-  ours = {_key(cell): cell for cell in cells}
+  ours = {cell_lib.record_path(cell): cell for cell in cells}
   waiting = [job for job, commands in queue if commands.keys() & ours.keys()]
   if unknown := [job.job_id for job in waiting if job.state == _UNKNOWN]:
     print(
-      f'SLURM does not tell the state of {_listed(unknown)}: counted as in the queue. '
+      f'SLURM does not tell the state of jobs {files.format_names(unknown)}: counted as in the queue. '
       f'What squeue does not list has ended: remove it from {path}.'
     )
   _check_settings(ours, queue)
@@ -123,19 +122,19 @@ def run(
   )
   while waiting:
     if watch():
-      return False
+      print('The jobs continue. The same command watches them again.')
+      return
     time.sleep(_POLL)
-    waiting = [job for job in waiting if not job.done()]
-  return True
+    waiting = [job for job in waiting if _is_queued(job)]
 
 
-def cells_per_job(sweep: plan.Sweep) -> int:
+def _cells_per_job(sweep):
   """Returns the number of cells per job: SLURM grants whole GPUs, which they share."""
   return max(int(1 / sweep.gpus), 1) if sweep.gpus else 1
 
 
 def _executor(sweep, folder):
-  count = cells_per_job(sweep)
+  count = _cells_per_job(sweep)
   parameters = {
     **_DEFAULTS,
     'cpus_per_task': max(1, round(sweep.cpus * count)),
@@ -159,14 +158,13 @@ def _submit(
   executor, sweep, cells
 ) -> Iterator[list[tuple[submitit.Job, dict[str, Sequence[str]]]]]:
   """Yields the jobs of each array, with the commands of their cells."""
-  count = cells_per_job(sweep)
+  count = _cells_per_job(sweep)
   groups = [cells[i : i + count] for i in range(0, len(cells), count)]
   for start in range(0, len(groups), _MAX_ARRAY):
     array = groups[start : start + _MAX_ARRAY]
     try:
-      # submitit prints what it raises.
-      with contextlib.redirect_stderr(io.StringIO()), executor.batch():
-        jobs = [executor.submit(Job(group, sweep)) for group in array]
+      with contextlib.redirect_stderr(io.StringIO()):  # sbatch's own message.
+        jobs = executor.submit_array([Job(group, sweep) for group in array])
     except (
       submitit_utils.FailedJobError,
       submitit_utils.FailedSubmissionError,
@@ -176,7 +174,7 @@ def _submit(
         '`slurm:`, or submit fewer cells, e.g. by --games.'
       ) from error
     yield [
-      (job, {_key(cell): cell.arguments for cell in group})
+      (job, {cell_lib.record_path(cell): cell.arguments for cell in group})
       for job, group in zip(jobs, array, strict=True)
     ]
 
@@ -185,13 +183,16 @@ def _jobs_in_queue(folder):
   required = json_schema.Required
   schema = [{'job': required(str), 'cells': required({str: [str]})}]
   submitted = files.read_json(os.path.join(folder, _SUBMITTED), schema) or []
-  queue = []
-  for entry in submitted:
-    job = submitit.SlurmJob(folder, entry['job'])
-    # sacct may not answer, or have forgotten an old job. A job with a result has ended.
-    if job.state in _IN_QUEUE or job.state == _UNKNOWN and not job.done():
-      queue.append((job, entry['cells']))
-  return queue
+  queue = [
+    (submitit.SlurmJob(folder, entry['job']), entry['cells'])
+    for entry in submitted
+  ]
+  return [(job, commands) for job, commands in queue if _is_queued(job)]
+
+
+def _is_queued(job) -> bool:
+  # sacct may not answer, or have forgotten an old job. A job with a result has ended.
+  return job.state in _IN_QUEUE and not job.paths.result_pickle.exists()
 
 
 def _check_settings(ours, queue):
@@ -199,24 +200,10 @@ def _check_settings(ours, queue):
 
   Its new job would wait for the lock of the old one for ten minutes, and fail.
   """
-  outdated = {
-    key: job.job_id
-    for job, commands in queue
-    for key, arguments in commands.items()
-    if key in ours and list(ours[key].arguments) != arguments
-  }
-  if outdated:
-    raise ValueError(
-      f'{ours[next(iter(outdated))].name} is in the queue with other settings: cancel '
-      f'{_listed(sorted(set(outdated.values())))} by scancel, or restore the settings.'
-    )
-
-
-def _key(cell) -> str:
-  return plan.record_path(cell.directory, cell.job)
-
-
-def _listed(jobs) -> str:
-  more = f', ... ({len(jobs):,} in all)' if len(jobs) > 6 else ''
-  noun = 'job' if len(jobs) == 1 else 'jobs'
-  return f'{noun} {", ".join(jobs[:6])}{more}'
+  for job, commands in queue:
+    for key, arguments in commands.items():
+      if key in ours and list(ours[key].arguments) != arguments:
+        raise ValueError(
+          f'{ours[key].name} is in the queue with other settings: cancel job '
+          f'{job.job_id} by scancel, or restore the settings.'
+        )

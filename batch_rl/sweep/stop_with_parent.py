@@ -19,8 +19,7 @@ _PR_SET_PDEATHSIG = 1
 def main() -> None:
   """Asks the kernel for the signal, then replaces itself with the program."""
   parent, arguments = int(sys.argv[1]), sys.argv[2:]
-  if sys.platform == 'linux':
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+  ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
   if os.getppid() != parent:  # The parent died before the call.
     sys.exit(143)
   os.execv(sys.executable, [sys.executable, *arguments])

@@ -1,6 +1,5 @@
 """YAML files in which a name is given once."""
 
-import collections
 from typing import Any
 
 import yaml
@@ -28,10 +27,8 @@ class _UniqueNames(yaml.SafeLoader):
   def compose_mapping_node(self, anchor: Any) -> Any:
     """Composes a mapping, and compares its names."""
     node = super().compose_mapping_node(anchor)
-    counts = collections.Counter(
-      (key.tag, str(key.value)) for key, _ in node.value
-    )
-    for (_, name), count in counts.items():
-      if count > 1:
+    names = [str(key.value) for key, _ in node.value]
+    for name in names:
+      if names.count(name) > 1:
         raise yaml.MarkedYAMLError(f'{name} is given twice', node.start_mark)
     return node

@@ -140,7 +140,7 @@ def plot(
   ax.plot(
     done, online, linestyle='--', label='online DQN,\nin training', **grey
   )
-  random = normalisation.random_score('Pong')
+  random = normalisation.load()['Pong']['random']
   ax.axhline(random, linestyle=':', label='random actions', **grey)
   for label in AGENTS.values():
     of_agent = [run for run in runs if run.agent == label]

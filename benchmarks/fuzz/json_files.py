@@ -20,7 +20,7 @@ from batch_rl.dataset.store import store
 from batch_rl.fixed_replay import evaluate, run_experiment
 from batch_rl.report import __main__ as report
 from batch_rl.runs import evaluations, progress, run_record
-from batch_rl.sweep import monitor, plan, workload
+from batch_rl.sweep import monitor, plan
 from batch_rl.tests.sweep import made_up_sweeps
 from batch_rl.utils import files
 from benchmarks.fuzz import checkpoints, mutations, outcomes, shards
@@ -72,7 +72,7 @@ def make(directory: str) -> None:
   for cell in _sweep(directory).cells:
     os.makedirs(cell.directory)
     state = {'arguments': cell.arguments, 'time': '', 'state': 'done'}
-    state |= {'attempts': 1, 'basis': []}
+    state |= {'attempts': 1, 'inputs': {__file__: files.sha256(__file__)}}
     if cell.name == 'second':
       state |= {'state': 'failed', 'message': 'exit code 2: no such game'}
     files.write_json(os.path.join(cell.directory, 'sweep-offline.json'), state)
@@ -251,8 +251,7 @@ def _report(directory: str) -> dict[str, Any]:
 def _watch(directory: str) -> str:
   """Shows the cells of a sweep."""
   sweep = _sweep(directory)
-  work = workload.Workload(4, 100.0, 50.0)
-  watched = monitor.Monitor(sweep, dict.fromkeys(sweep.cells, work))
+  watched = monitor.Monitor(sweep)
   return str((watched.table(40), watched.summary(), watched.seconds_left()))
 
 

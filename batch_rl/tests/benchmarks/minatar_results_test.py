@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from batch_rl.dataset.shards import replay_log
+from batch_rl.report import aggregates
 from batch_rl.tests.report import made_up_runs
 from benchmarks import minatar_scores
 from benchmarks.evidence.minatar import results
@@ -17,7 +18,7 @@ GAME = 'MinAtar-Breakout'
 
 @pytest.fixture(autouse=True)
 def _few_bootstrap_samples(monkeypatch):
-  monkeypatch.setattr(results, 'REPETITIONS', 100)
+  monkeypatch.setattr(aggregates, 'REPETITIONS', 100)
 
 
 @pytest.fixture

@@ -2,8 +2,15 @@
 
 import pytest
 
-from batch_rl.report import comparison, run_results
+from batch_rl.report import aggregates, comparison, run_results
 from batch_rl.tests.report import made_up_runs
+
+
+@pytest.fixture(autouse=True, scope='package')
+def few_bootstrap_samples():
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(aggregates, 'REPETITIONS', 200)
+    yield
 
 
 @pytest.fixture

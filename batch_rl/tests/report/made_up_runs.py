@@ -39,6 +39,7 @@ def write(
   subset_hash=None,
   root='/data',
   init_checkpoint_dir=None,
+  epsilon_eval=0.001,
   **bindings,
 ) -> pathlib.Path:
   """Writes a run's `run.json` and evaluations of two episodes each.
@@ -72,9 +73,8 @@ def write(
     'run_id': f'id of {base_dir}',
     'agent': agent,
     'seed': seed,
+    'epsilon_eval': epsilon_eval,
     'gin_config': '\n'.join(['# Parameters for Agent:', *lines]),
-    'versions': {'batch_rl': '1.0.0', 'tensorflow': '2.21.0'},
-    'evaluation_environments': 2,
     'environment': environment,
   }
   if data is not None:

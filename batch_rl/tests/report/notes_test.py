@@ -19,7 +19,7 @@ def test_notes(compare):
   assert 'Methods differ in iterations (1, 2) in Alien' in text
   assert 'another ROM' in text and 'Pong' in text
   assert 'all runs of Alien trained on the same log' in text
-  assert 'Some scores are of 1 run only' in text
+  assert 'fewer than three runs (1)' in text
   assert 'Evaluated with epsilon 0.1; the reference' in text
   assert 'Settings, data or versions changed' not in text
   assert not notes.notes_on([])

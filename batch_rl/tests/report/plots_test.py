@@ -2,6 +2,8 @@
 
 import itertools
 
+import matplotlib
+
 from batch_rl.report import aggregates, plots
 
 REM = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
@@ -17,12 +19,12 @@ def test_labels_of_many_methods_do_not_overlap(compare):
     described.append(([1.0 + i, 2.0 + i], options))
   compared = compare(*described)
   assert min(map(len, compared.methods)) > 70
-  summary = aggregates.summarise(compared, 'final', 'dqn_final', 100)
-  drawn = list(plots.Plotter(compared, 100).figures([summary]))
-  assert len(drawn) == 7
+  summary = aggregates.summarise(compared, 'final', 'dqn_final')
+  with matplotlib.rc_context(plots.PARAMETERS):
+    drawn = list(plots.Plotter(compared).figures([summary]))
+  assert len(drawn) == 5
   for _, _, plot in drawn:
     plot.draw_without_rendering()
-    page = plot.bbox
     texts = [
       text.get_window_extent()
       for ax in plot.axes
@@ -33,10 +35,9 @@ def test_labels_of_many_methods_do_not_overlap(compare):
     axes = [ax.get_window_extent() for ax in plot.axes if ax.get_visible()]
     for legend in plot.legends:
       box = legend.get_window_extent()
-      assert page.x0 <= box.x0 and box.x1 <= page.x1
-      assert page.y0 <= box.y0 and box.y1 <= page.y1
+      assert len(legend.get_texts()) >= 15
       assert not any(box.overlaps(other) for other in axes)
-    if len(plot.axes) in (1, 4) and not plot.legends:  # One label per row.
+    if not plot.legends:  # One label per row.
       labels = sorted(texts, key=lambda box: box.y0)[: 15 * len(plot.axes)]
       for below, above in itertools.pairwise(labels):
         assert below.y1 <= above.y0 + 1 or below.y0 == above.y0

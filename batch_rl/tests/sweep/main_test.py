@@ -4,7 +4,7 @@ The cells run `stub_training`. `benchmarks/faults.py` kills real training.
 """
 
 import copy
-import hashlib
+import datetime
 import os
 import pathlib
 import signal
@@ -17,7 +17,7 @@ import pytest
 from batch_rl.fixed_replay import run_experiment, train
 from batch_rl.runs import command_line
 from batch_rl.sweep import __main__ as sweep_main
-from batch_rl.sweep import plan, ray_launcher, workload
+from batch_rl.sweep import cells, plan, ray_launcher
 from batch_rl.tests import cartpole, user_code
 from batch_rl.tests.sweep import made_up_sweeps, stub_training
 from batch_rl.utils import files
@@ -36,16 +36,13 @@ gin_bindings:
   - FixedReplayRunner.num_iterations = 3
   - FixedReplayRunner.training_steps = 1200
 """
-# `python -m batch_rl.sweep` with another training program, and without loading gin
-# files, which imports TensorFlow.
+# `python -m batch_rl.sweep` with another training program.
 DRIVER = """
 import sys
-from batch_rl.sweep import __main__, plan, workload
+from batch_rl.sweep import __main__, plan
 from batch_rl.utils import machine
 machine.num_cpus = lambda: 2  # Ray starts a worker for each.
 plan._PROGRAMS['offline'] = 'batch_rl.tests.sweep.stub_training'
-work = workload.Workload(1, 40, 0)
-workload.measure = lambda sweep: dict.fromkeys(sweep.cells, work)
 sys.exit(__main__.main(sys.argv[1:]))
 """
 
@@ -67,7 +64,6 @@ def directory(tmp_path, monkeypatch):
   cartpole.write_log(tmp_path / 'data/CartPole/1/replay_logs')
   (tmp_path / 'sweep.yaml').write_text(SWEEP)
   monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(workload, '_measure', stub_training.measure)
   return tmp_path
 
 
@@ -126,41 +122,32 @@ def test_the_training_program_accepts_a_cells_command(directory):
   assert (bound['num_iterations'], bound['training_steps']) == (3, 1200)
 
 
-def test_a_dry_run_shows_the_plan(directory, monkeypatch, capsys):
-  """Another process measures the work; `workload_test` loads real gin files."""
-  monkeypatch.setattr(ray_launcher, 'slots', lambda sweep, address: 2)
+def test_a_dry_run_shows_the_plan(directory, capsys):
   assert sweep_main.main(['sweep.yaml', '--runs=1-2', '--dry_run']) == 0
   output = capsys.readouterr().out
   assert 'dqn CartPole 1 seed 1: waiting, in ' in output
   assert 'python -um batch_rl.fixed_replay.train --base_dir=' in output
   assert 'MISSING: ' in output  # Run 2.
   assert '4 waiting of 4' in output
-  # Four cells of three iterations: 1,200 updates, 7 agent steps of evaluation.
-  seconds = 4 * 3 * (1200 / 28 + 7 / 1100)
-  assert f'{seconds / 60:.1f} min, ' in output
-  assert f'2 at a time: {seconds / 120:.1f} min' in output
-  assert '14,400 updates and 84 agent steps' in output
+  # Four cells of three iterations: 1,200 updates, 20 agent steps of evaluation.
+  seconds = round(4 * 3 * (1200 / 28 + 20 / 1100))
+  assert f'{datetime.timedelta(seconds=seconds)}, one cell after' in output
+  assert '14,400 updates and 240 agent steps' in output
   assert not (directory / 'out').exists()
-
-  def does_not_fit(sweep, address):
-    raise ray_launcher.DoesNotFitError('gpus=0.25')
-
-  monkeypatch.setattr(ray_launcher, 'slots', does_not_fit)
-  assert sweep_main.main(['sweep.yaml', '--gpus=0.25', '--dry_run']) == 0
-  assert 'FITS: gpus=0.25' in capsys.readouterr().out
+  assert sweep_main.main(['sweep.yaml', '--status']) == 0
+  assert '2 waiting of 2' in ' '.join(capsys.readouterr().out.split())
 
 
 def test_a_cell_with_changed_code_is_named_and_not_run(
   directory, monkeypatch, capsys
 ):
   monkeypatch.setattr(ray_launcher, 'run', lambda *_: pytest.fail('It runs.'))
-  config = user_code.write(directory / 'own.gin', 'import mine')
-  user_code.write(directory / 'mine.py', '')
+  user_code.write(directory / 'own.gin', 'import mine')
+  module = str(user_code.write(directory / 'mine.py', ''))
   (cell,) = plan.read('sweep.yaml', {'agents': ['own.gin']}).cells
-  hashes = [hashlib.sha256(config.read_bytes()).hexdigest(), 'of old code']
   files.write_json(
-    plan.record_path(cell.directory, 'offline'),
-    {'arguments': cell.arguments, 'state': 'done', 'basis': hashes},
+    cells.record_path(cell),
+    {'arguments': cell.arguments, 'state': 'done', 'inputs': {module: 'old'}},
   )
   assert sweep_main.main(['sweep.yaml', '--agents', 'own.gin']) == 1
   output, errors = capsys.readouterr()

@@ -6,11 +6,16 @@ import time
 import pytest
 import rich.console
 
-from batch_rl.sweep import cells, monitor, plan, workload
+from batch_rl.sweep import cells, monitor, plan
 from batch_rl.tests.sweep import made_up_sweeps
 from batch_rl.utils import files, locks
 
-WORK = workload.Workload(iterations=4, train=100.0, eval=50.0)
+# Four iterations of 100 updates and 50 agent steps of evaluation.
+BINDINGS = (
+  'FixedReplayRunner.num_iterations = 4',
+  'FixedReplayRunner.training_steps = 400',
+  'FixedReplayRunner.evaluation_steps = 50',
+)
 
 
 @pytest.fixture
@@ -19,21 +24,20 @@ def sweep(tmp_path):
   for name in names:
     (tmp_path / name).mkdir()
   return made_up_sweeps.make(
-    *[plan.Cell(n, 'offline', str(tmp_path / n), ('-um', n)) for n in names],
+    *[
+      plan.Cell(n, 'offline', str(tmp_path / n), ('-um', n), (), BINDINGS)
+      for n in names
+    ],
     base_dir=tmp_path,
   )
 
 
 def write_record(cell, state, progress=None, **more):
   content = {'arguments': cell.arguments, 'state': state, 'attempts': 1}
-  content |= {'basis': [], **more}  # A DONE cell without gin files.
+  content |= more
   files.write_json(f'{cell.directory}/sweep-offline.json', content)
   if progress:
     files.write_json(f'{cell.directory}/progress.json', progress)
-
-
-def watch(sweep):
-  return monitor.Monitor(sweep, dict.fromkeys(sweep.cells, WORK))
 
 
 def text_of(watched, height=40):
@@ -61,38 +65,38 @@ def test_the_table_has_a_line_for_each_cell(sweep):
   finished = {**latest, 'iteration': 4, 'phase': 'finished'}
   write_record(third, cells.DONE, finished)
   with locks.try_lock(f'{first.directory}/.sweep-offline.lock'):
-    text = text_of(watch(sweep))
+    text = text_of(monitor.Monitor(sweep))
   lines = {line.split()[0]: line for line in text.split('\n') if line.split()}
   assert lines['first'].split() == [
-    *('first', 'running', '2/4', '10', 'updates/s', '-12.50', '39', 's')
+    *('first', 'running', '2/4', '10', 'updates/s', '-12.50', '0:00:39')
   ]
   assert r'failed: [/tmp/x] \x1b[31m' in lines['second']
   assert lines['third'].split() == ['third', 'done', '4/4', '-12.50']
   assert lines['fourth'].split() == ['fourth', 'waiting']
   text = ' '.join(text.split())
-  assert '1 running, 1 failed, 1 waiting, 1 done of 4; 1.6 min left' in text
+  assert '1 running, 1 failed, 1 waiting, 1 done of 4; 0:01:39 left' in text
   # The lock is free: the worker is gone.
-  watched = watch(sweep)
+  watched = monitor.Monitor(sweep)
   assert 'first    stopped' in text_of(watched)
   assert r'[/tmp/x] \x1b[31m' in ''.join(watched.state_changes())
 
 
 def test_lines_beyond_the_height_are_counted(sweep):
   write_record(sweep.cells[3], cells.FAILED, message='x')
-  assert 'and 0 more' not in text_of(watch(sweep), height=10)
+  assert 'and 0 more' not in text_of(monitor.Monitor(sweep), height=10)
   waiting = [
     plan.Cell(f'cell {i}', 'offline', f'{sweep.base_dir}/{i}', ())
     for i in range(31)
   ]
   many = made_up_sweeps.make(*waiting, sweep.cells[3])
-  text = text_of(watch(many), height=20)
+  text = text_of(monitor.Monitor(many), height=20)
   assert 'and 20 more' in text
   assert text.index('fourth') < text.index('cell 0')  # Failures first.
 
 
 def test_cells_that_do_not_run_are_read_in_turn(sweep):
   """Each change of a state is reported once."""
-  watched = watch(sweep)
+  watched = monitor.Monitor(sweep)
   assert list(watched.state_changes()) == []
   *_, third, fourth = sweep.cells
   with locks.try_lock(f'{fourth.directory}/.sweep-offline.lock'):
@@ -111,6 +115,6 @@ def test_cells_that_do_not_run_are_read_in_turn(sweep):
 
 
 def test_durations():
-  seconds = (4, 45, 300, 7000, 86400 * 12)
-  shown = ['4.0 s', '45 s', '5.0 min', '1.9 h', '12.0 days']
-  assert [*map(monitor.duration, seconds)] == shown
+  seconds = (4.4, 300, 7000, 86400 * 12, 1e300)
+  shown = ['0:00:04', '0:05:00', '1:56:40', '12 days, 0:00:00']
+  assert [*map(monitor.duration, seconds)][:-1] == shown

@@ -8,7 +8,6 @@ import ray
 
 from batch_rl.sweep import cells, plan, ray_launcher
 from batch_rl.tests.sweep import made_up_sweeps
-from batch_rl.utils import files
 
 
 @pytest.fixture
@@ -28,38 +27,37 @@ def no_cluster(monkeypatch):
 
 
 @pytest.mark.parametrize(
-  ('needs', 'number'),
+  ('needs', 'lack'),
   [
-    (dict(cpus=1), 16 + 7),
-    (dict(cpus=1, gpus=0.25), 8),
-    (dict(cpus=1, memory_gb=20), 3 + 1),
+    (dict(cpus=16, gpus=0.25), None),
+    (dict(cpus=1, memory_gb=60), None),
+    (dict(cpus=8, gpus=3), "'CPU': 8, 'GPU': 3,.*'CPU': 7.0, 'GPU': 0,"),
+    (dict(cpus=17), "'CPU': 17,"),  # The largest machine is lost.
+    (dict(cpus=1, memory_gb=61), "'memory': 61"),
   ],
 )
-def test_slots_of_a_cluster(no_cluster, needs, number):
-  """The sweep keeps its handler of SIGTERM."""
+def test_a_cell_fits_on_a_machine(no_cluster, needs, lack):
+  """Otherwise it would wait. The sweep keeps its handler of SIGTERM."""
   before = signal.signal(signal.SIGTERM, handler := lambda *_: None)
+  sweep = made_up_sweeps.make(**needs)
   try:
-    assert ray_launcher.slots(made_up_sweeps.make(**needs), None) == number
+    if lack:
+      with pytest.raises(ValueError, match=lack):
+        ray_launcher.run(sweep, [], lambda: False)
+    else:
+      ray_launcher.run(sweep, [], lambda: False)
     assert signal.getsignal(signal.SIGTERM) is handler
   finally:
     signal.signal(signal.SIGTERM, before)
 
 
-def test_a_cell_too_large_for_the_cluster(no_cluster):
-  needs = made_up_sweeps.make(cpus=8, gpus=3, memory_gb=5)
-  with pytest.raises(ray_launcher.DoesNotFitError) as error:
-    ray_launcher.slots(needs, None)
-  assert 'cpus=8, gpus=3, memory_gb=5,' in str(error.value)
-  assert 'cpus=7, gpus=0, memory_gb=30' in str(error.value)
-
-
 def test_a_missing_cluster():
   with pytest.raises(ValueError, match='127.0.0.1:1: .*refused'):
-    ray_launcher.slots(made_up_sweeps.make(), '127.0.0.1:1')
+    ray_launcher.run(made_up_sweeps.make(), [], lambda: False, '127.0.0.1:1')
 
 
 def test_attempts_of_cells(no_cluster, monkeypatch, tmp_path):
-  """Ray's retries are those of the cell, and a lost cell is a failed one."""
+  """A cell whose worker is lost too often has failed."""
   ends = {
     'done': None,
     'lost': ray.exceptions.WorkerCrashedError(),
@@ -67,8 +65,8 @@ def test_attempts_of_cells(no_cluster, monkeypatch, tmp_path):
   }
   options, submitted, cancelled = {}, [], []
 
-  def submit(cell, *arguments, **more):
-    submitted.append((cell.name, arguments, more))
+  def submit(cell, *arguments):
+    submitted.append((cell.name, arguments))
     return cell.name
 
   def get(name):
@@ -89,13 +87,10 @@ def test_attempts_of_cells(no_cluster, monkeypatch, tmp_path):
   ]
   for cell in planned:
     (tmp_path / cell.name).mkdir()
-  earlier = {'arguments': [], 'state': cells.STOPPED, 'attempts': 3}
-  files.write_json(plan.record_path(planned[1].directory, 'offline'), earlier)
   sweep = made_up_sweeps.make(*planned, cpus=2, gpus=0.5, retries=4)
-  ray_launcher.run(sweep, planned, None, lambda: True)
+  ray_launcher.run(sweep, planned, lambda: True)
   assert options == dict(num_cpus=2, num_gpus=0.5, memory=None, max_retries=4)
-  assert [name for name, _, _ in submitted] == list(ends)
-  assert submitted[1][1:] == ((4, 2, 0.5), {'earlier': 3})
+  assert submitted == [(name, (4, 2, 0.5)) for name in ends]
   assert cancelled == ['lost', 'stopped']  # Once each.
   states = [cells.status(cell).state for cell in planned]
   assert states == [cells.WAITING, cells.FAILED, cells.WAITING]

@@ -55,7 +55,7 @@ def starts(sweep):
 
 def submit(sweep):
   """Submits jobs and leaves, as a driver that is stopped."""
-  assert not slurm_launcher.run(sweep, sweep.cells, lambda: True)
+  slurm_launcher.run(sweep, sweep.cells, lambda: True)
   submitit.SlurmJob.watcher.clear()
 
 
@@ -71,7 +71,7 @@ def test_the_same_command_finds_its_jobs_again(make, slurm, monkeypatch):
     lambda: (slurm / 'state-100_1').read_text() == 'FAILED'
   )
   assert states(sweep)[1] == cells.FAILED
-  assert slurm_launcher.run(sweep, sweep.cells[1:], keep_watching)
+  slurm_launcher.run(sweep, sweep.cells[1:], keep_watching)
   assert states(sweep) == [cells.DONE] * 3
   assert starts(sweep) == ['x', 'xxx', 'x']
   assert fake_slurm.jobs(slurm) == ['100_0', '100_1', '101', '102']
@@ -83,11 +83,11 @@ def test_jobs_of_unknown_state_count_as_queued(make, slurm, capsys):
   submit(sweep)
   fake_slurm.refuse(slurm, 'sacct', 'no accounting')
   capsys.readouterr()
-  assert slurm_launcher.run(sweep, sweep.cells, keep_watching)
+  slurm_launcher.run(sweep, sweep.cells, keep_watching)
   output = capsys.readouterr().out
-  assert '0 cells submitted now' in output and 'job 100: ' in output
+  assert '0 cells submitted now' in output and 'jobs 100: ' in output
   assert (states(sweep), starts(sweep)) == ([cells.DONE], ['x'])
-  assert slurm_launcher.run(sweep, sweep.cells, keep_watching)
+  slurm_launcher.run(sweep, sweep.cells, keep_watching)
   assert '1 cells submitted now' in capsys.readouterr().out
   assert fake_slurm.jobs(slurm) == ['100', '101']
 
@@ -104,7 +104,7 @@ def test_queued_cells_of_one_directory(make, slurm):
   with pytest.raises(ValueError, match='cell0 .*job 100'):
     slurm_launcher.run(longer, longer.cells, keep_watching)
   submit(evaluation)
-  assert slurm_launcher.run(training, training.cells, keep_watching)
+  slurm_launcher.run(training, training.cells, keep_watching)
   made_up_sweeps.wait_for(lambda: states(evaluation) == [cells.DONE])
   assert fake_slurm.jobs(slurm) == ['100', '101']
 
@@ -120,7 +120,7 @@ def test_a_preempted_job_saves_and_resumes(make, slurm):
       fake_slurm.preempt(slurm, *preempted)
     return False
 
-  assert slurm_launcher.run(sweep, sweep.cells, watch)
+  slurm_launcher.run(sweep, sweep.cells, watch)
   assert preempted == ['100']
   assert states(sweep) == [cells.DONE] * 2
   assert starts(sweep) == ['xx'] * 2
@@ -146,7 +146,7 @@ def test_a_job_saves_at_sigterm(make, slurm):
       sent.append(signal.SIGKILL)
     return False
 
-  assert slurm_launcher.run(sweep, sweep.cells, watch)
+  slurm_launcher.run(sweep, sweep.cells, watch)
   assert states(sweep) == [cells.DONE] * 2
   assert starts(sweep) == ['xx', 'x']
 
@@ -154,7 +154,7 @@ def test_a_job_saves_at_sigterm(make, slurm):
 def test_settings_reach_slurm(make, slurm):
   chosen = {'slurm_partition': 'long', 'timeout_min': 7}
   sweep = make('', cpus=3, gpus=0.25, memory_gb=5, slurm=chosen)
-  assert slurm_launcher.run(sweep, sweep.cells, keep_watching)
+  slurm_launcher.run(sweep, sweep.cells, keep_watching)
   (file,) = slurm.glob('file-*')
   text = pathlib.Path(file.read_text()).read_text()
   lines = ['cpus-per-task=12', 'gpus-per-node=1', 'mem=20GB', 'time=7']

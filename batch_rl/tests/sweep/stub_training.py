@@ -19,15 +19,6 @@ HOLD = 'hold'
 _STEP_SECONDS = 0.05
 
 
-def measure(settings):
-  """Stands for `workload._measure`, which loads gin files by TensorFlow."""
-  from batch_rl.sweep import workload  # The program starts faster without.
-
-  job, gin_files, bindings, *_ = settings
-  number = next(b for b in bindings if 'num_iterations' in b).split('=')[1]
-  return workload.Workload(int(number), len(gin_files) * 1200, len(job))
-
-
 def result(seed: int, steps: int = STEPS) -> int:
   """Returns the result of an unbroken run."""
   value = seed

@@ -18,7 +18,6 @@ from batch_rl.report import aggregates, comparison, normalisation, run_results
 from batch_rl.utils import files
 
 UPDATE_PERIOD = 4  # agent steps: configs/base.gin
-REPETITIONS = 2000  # bootstrap samples
 ONLINE = 'DQN (Adam), online'
 # Columns that identify a run of an agent, and a run of the data.
 RUN = ['agent', 'game', 'run', 'subset']
@@ -216,7 +215,11 @@ def _returns(rows, data):
     cells = [_cell(by_game.get(game, ())) for game in games]
     lines.append(f'| {agent} | {subset} | ' + ' | '.join(cells) + ' |')
 
-  add('random actions', '', {g: [normalisation.random_score(g)] for g in games})
+  add(
+    'random actions',
+    '',
+    {g: [normalisation.load()[g]['random']] for g in games},
+  )
   add('mean of the data', '', dict(list(data.groupby('game').mean_return)))
   last = rows.groupby(RUN).mean_return.last().reset_index()
   for (subset, agent), group in _sorted(last):
@@ -227,7 +230,7 @@ def _returns(rows, data):
 def _aggregates(rows, data, references):
   """Returns a Markdown table of aggregates over games, made as reports make them."""
   compared = comparison.compare(_as_runs(rows))
-  summary = aggregates.summarise(compared, 'final', 'dqn_final', REPETITIONS)
+  summary = aggregates.summarise(compared, 'final', 'dqn_final')
   scores, games = summary.scores, summary.games
   notes = [f'{note}\n' for note in summary.notes]
   if not games:
@@ -254,7 +257,7 @@ def _aggregates(rows, data, references):
         cells.append('')
         continue
       pair = {reference: scores[reference], method: values}
-      [estimate] = aggregates.improvements(pair, REPETITIONS).values()
+      [estimate] = aggregates.improvements(pair).values()
       cells.append(_interval(estimate))
     runs = [r for game in games for r in compared.select(method, game)]
     above = [
@@ -352,7 +355,7 @@ def plot(
   shown = {}
   for ax, game in zip(axes, games, strict=False):
     lines = {
-      'random actions': (normalisation.random_score(game), ':'),
+      'random actions': (normalisation.load()[game]['random'], ':'),
       'mean of the data': (data[data.game == game].mean_return.mean(), '-.'),
     }
     for label, (value, style) in lines.items():
