@@ -250,9 +250,11 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
   gin_files = [*method.gin_files]
   bindings = [*method.gin_bindings]
   if job != 'evaluate' and game in games_lib.names():
-    bindings.append(f'{games_lib.setting(game)} = "{game}"')
+    setting = games_lib.ATARI_SETTING
     if minatar.is_minatar(game):
+      setting = games_lib.MINATAR_SETTING
       gin_files.append(f'batch_rl/minatar/configs/{job}.gin')
+    bindings.append(f'{setting} = "{game}"')
   gin_files += map(_absolute, _strings('gin_files', settings['gin_files']))
   if job == 'offline':
     flags['replay_dir'] = os.path.join(data_dir, game, str(run))

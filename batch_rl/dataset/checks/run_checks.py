@@ -195,8 +195,7 @@ def _place(shards: Sequence[shard_checks.ShardChecks]) -> list[str]:
     One line for each gap or repetition of rows.
   """
   lengths = [
-    [header.rows for header in checks.headers.values()]
-    for checks in shards
+    [header.rows for header in checks.headers.values()] for checks in shards
   ]
   every = sum(lengths, [])
   for checks, own in zip(shards, lengths, strict=True):
