@@ -257,11 +257,7 @@ def _number(name: str, value: Any, parameter: inspect.Parameter) -> Any:
     return float(value)
   if value != int(value) or value < 0:
     raise ValueError(f'{name}={value} is not an integer of at least 0')
-  if name == 'count' and not value:
-    raise ValueError('count=0 selects nothing')
-  if name == 'count' and value >= 1 << 63:
-    raise ValueError(f'count={value} is more than any run has')
-  return int(value)
+  return min(int(value), 1 << 62)  # No run has as many steps.
 
 
 def usage(function: Callable[..., Trajectories]) -> str:
@@ -276,13 +272,8 @@ def usage(function: Callable[..., Trajectories]) -> str:
 def trajectories(store: store_lib.Store) -> Trajectories:
   """Returns the trajectories of a run: its rows, divided at ends and gaps."""
   # First rows after a gap, and the first row of all.
-  after_gap = [
-    int(start)
-    for start, placement in zip(
-      store.starts[:-1], store.placements, strict=True
-    )
-    if not placement.follows and placement.rows
-  ]
+  follows = np.array([placement.follows for placement in store.placements])
+  after_gap = store.starts[:-1][~follows & (np.diff(store.starts) > 0)]
   begin = np.unique(np.concatenate([after_gap, store.ends + 1])).astype(
     np.int64
   )

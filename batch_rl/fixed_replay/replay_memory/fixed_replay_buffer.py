@@ -384,7 +384,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
 
   def action_range(self) -> tuple[int, int]:
     """Returns the smallest and the largest action in the data."""
-    return self._backend.action_range()
+    return self._backend.store.action_range()
 
   def valid_indices(self) -> np.ndarray:
     """Returns the indices of all transitions that can be sampled now, int64."""

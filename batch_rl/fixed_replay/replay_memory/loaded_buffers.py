@@ -32,7 +32,7 @@ class LoadedBuffers:
     first_row: int = 0,
     seed: int | None = None,
   ):
-    self.buffers = list(buffers)
+    self.store, self.buffers = store, list(buffers)
     for buffer in buffers:
       # Otherwise Dopamine's memory would index rows that it does not have.
       rows = len(buffer._store['terminal'])
@@ -67,14 +67,6 @@ class LoadedBuffers:
   def valid_indices(self) -> np.ndarray:
     """Returns the indices of all transitions that can be sampled, int64."""
     return self._valid
-
-  def action_range(self) -> tuple[int, int]:
-    """Returns the smallest and the largest action."""
-    actions = [buffer._store['action'] for buffer in self.buffers]
-    return (
-      min(int(column.min()) for column in actions),
-      max(int(column.max()) for column in actions),
-    )
 
   def draw(self, count: int) -> np.ndarray:
     """Draws valid indices uniformly with replacement, int64 (count,)."""
