@@ -80,6 +80,7 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
       action,
       reward,
       terminal,
+      truncated=kwargs.get('episode_end', False),
       unclipped_reward=unclipped(reward),
     )
 

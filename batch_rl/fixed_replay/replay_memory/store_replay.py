@@ -137,7 +137,7 @@ class StoreReplay:
     unlogged = indices[~in_range | (rows < 0)]
     if len(unlogged):
       raise ValueError(
-        f'Index {unlogged[0]} is that of no logged row: indices are in '
+        f'Index {unlogged[0]} has no logged row: indices are in '
         f'[0, {self._first_index[-1]}).'
       )
     [batch] = self.sampler.read(rows, 1, 'stacks')
