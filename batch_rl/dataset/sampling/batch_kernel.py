@@ -346,7 +346,7 @@ def _copy_match(target, origin, count, start, gap):
 
 @compiled_code.inner
 def _plan(rows, length, back, frames, plan):
-  """Lists the stretches of blocks to decode, those of the last window first.
+  """Lists the stretches of blocks to decode, beginning with the last window's.
 
   Almost all windows are one stretch. Those across shards or a ring's end have one for
   each frame.

@@ -94,7 +94,7 @@ def check(names: Iterable[str]) -> tuple[str, ...]:
   """Checks the names of further columns.
 
   Returns:
-    The names in the same order, each once, without those of `STANDARD`.
+    The names in the same order, each once, without the names in `STANDARD`.
 
   Raises:
     ValueError: If a column is unknown.

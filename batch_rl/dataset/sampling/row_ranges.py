@@ -17,8 +17,8 @@ def draw_numbers(
 ) -> np.ndarray:
   """Draws integers from [0, total) by Lemire's method (2019) with 32 bits.
 
-  The random words are those of Philox4x64-10 (Salmon et al., 2011), which key and
-  counter define. NumPy's `Generator` may change what it makes of them, so the numbers
+  The random words come from Philox4x64-10 (Salmon et al., 2011), so key and counter
+  define them. NumPy's `Generator` may change what it makes of them, so the numbers
   are made here. `batch_kernel` has the same algorithm.
 
   Args:

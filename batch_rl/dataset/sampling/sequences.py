@@ -71,7 +71,7 @@ class SequenceSampler(row_sampler.RowSampler):
       off, whose returns are unknown.
     subset: Selection of trajectories or transitions, e.g. 'best_trajectories(0.1)' (see
       `subsets`); None for the whole run. Steps outside it are in no sequence. Timesteps
-      and returns are those of the whole trajectory.
+      and returns count from and to the ends of the whole trajectory.
     seed: Seed of the batches; None for a random one.
 
   Raises:
@@ -174,7 +174,7 @@ class SequenceSampler(row_sampler.RowSampler):
     )
 
   def _sum_rewards(self, reward, mask, last) -> np.ndarray:
-    """Returns the returns to go of sequences, given those of their last steps."""
+    """Returns the returns to go of sequences, given the returns to go of their last steps."""
     sums = np.empty((self.length, len(last)))
     sums[-1] = last
     columns = np.ascontiguousarray(reward.T, np.float64)

@@ -305,7 +305,7 @@ def trajectories(store: store_lib.Store) -> Trajectories:
 def without_lost(store: store_lib.Store, data: Trajectories) -> Trajectories:
   """Returns a copy without trajectories whose selected steps are all damaged.
 
-  No step of theirs can be drawn; more damage may be found while shards are packed.
+  None of their steps can be drawn; more damage may be found while shards are packed.
   """
   first = np.maximum(data.start, data.steps_begin)
   damaged = damaged_rows(store, first, data.stop)

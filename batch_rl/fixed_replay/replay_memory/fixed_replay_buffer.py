@@ -205,11 +205,6 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     self._draw_shards(self._num_buffers)
     return True
 
-  def close(self) -> None:
-    """Stops reading shards in the background; packed shards can be sampled."""
-    if self._store is not None:
-      self._store.close()
-
   @property
   def loads_uncompressed(self) -> bool:
     """Whether memories that a subclass has loaded are sampled, not a store."""
@@ -293,7 +288,8 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     self._backend.use(suffixes)
 
   def _open_store(self, suffixes):
-    self.close()
+    if self._store is not None:
+      self._store.close()  # It may still be packing shards.
     constructor = circular_replay_buffer.OutOfGraphReplayBuffer.__init__
     bound = inspect.signature(constructor).bind(
       None, *self._args, **self._kwargs

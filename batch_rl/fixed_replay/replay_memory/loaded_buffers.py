@@ -18,7 +18,7 @@ class LoadedBuffers:
   Args:
     store: Store of the run, which may lack the frames.
     buffers: Replay memories with shards, or with consecutive rows of their rings. An
-      index is that of a row in their concatenation.
+      index counts the rows of all memories, in this order.
     suffixes: Number of each memory's shard.
     first_row: Row of the ring that is the first of each memory.
     seed: Seed of the choice of transitions; None draws one.
@@ -97,7 +97,7 @@ class LoadedBuffers:
 def _valid_rows(store, trajectories, buffer, suffix, first_row) -> np.ndarray:
   """Returns the rows of a memory whose transitions are valid, in time order.
 
-  Validity is that of `batch_rl.dataset.sampling.sampler`, except that the next
+  `batch_rl.dataset.sampling.sampler` defines validity. In addition, the next
   state must be in memory even if the episode ends before it: Dopamine's memory
   fails without it.
   """

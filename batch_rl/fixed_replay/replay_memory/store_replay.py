@@ -15,8 +15,7 @@ from batch_rl.dataset.store import store as store_lib
 class StoreReplay:
   """Samples the packed shards of a store for a `FixedReplayBuffer`.
 
-  An index is that of a row in the concatenated rings of the shards, by ascending
-  shard number.
+  An index counts the rows in the rings of all shards, by ascending shard number.
 
   Args:
     store: Store of the run.
@@ -60,24 +59,19 @@ class StoreReplay:
     """Waits until shards are packed, and says how to avoid that next time."""
     missing = {*suffixes} - self.store.damaged - {*self.store.packed}
     if missing:
-      self._announce(len(missing))
-    self.store.wait(suffixes)
-
-  def _announce(self, missing: int) -> None:
-    advice = ''
-    if not self.store.is_on_disk:
       run_dir = self.store.data_dir.removesuffix(f'/{shard_files.REPLAY_LOGS}')
-      advice = (
-        ' To start at once next time, bind FixedReplayBuffer.cache_dir, or make a '
-        f'store for --replay_dir: python -m batch_rl.dataset convert {run_dir} STORE'
+      logging.info(
+        'Replay: waiting until %d shards of %s are packed.',
+        len(missing),
+        run_dir,
       )
-    logging.info(
-      'Replay: waiting for %d shard%s of %s to be packed.%s',
-      missing,
-      's' if missing > 1 else '',
-      self.store.data_dir,
-      advice,
-    )
+    if missing and not self.store.is_on_disk:
+      logging.info(
+        'To start at once next time, bind FixedReplayBuffer.cache_dir, or make a '
+        'store for --replay_dir: python -m batch_rl.dataset convert %s STORE',
+        run_dir,
+      )
+    self.store.wait(suffixes)
 
   def reseed(self, seed: int | None) -> None:
     """Restarts with batch 0 of a seed; None draws a seed."""
