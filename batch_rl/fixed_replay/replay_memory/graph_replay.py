@@ -165,10 +165,6 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     row_sampler.check_counts(prefetch_threads=prefetch_threads)
     if prefetch != 0:
       row_sampler.check_counts(prefetch=prefetch)
-    if frames_on_device and stack_on_device is False:
-      raise ValueError(
-        'frames_on_device=True contradicts stack_on_device=False: remove one of them.'
-      )
     self._prefetch, self._prefetch_threads = prefetch, prefetch_threads
     if stack_on_device is None:
       stack_on_device = bool(tf.config.list_physical_devices('GPU'))
