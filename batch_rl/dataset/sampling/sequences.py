@@ -183,16 +183,12 @@ class SequenceSampler(row_sampler.RowSampler):
     """Returns the frames up to rows, zero before `context`."""
     width = self._compiled.length
     begin = rows - (width - 1)
-    # Reading stops at the first gap, so it begins after the one before the row.
-    late = np.maximum(gapless - begin, 0)
-    begin += late
-    made = self._compiled.make(begin + (width - 1), 1, 'windows')
+    made = self._compiled.make(rows, 1, 'windows')
     frames = (
       self.store.windows(begin, width) if made is None else made[0].windows
     )
-    absent = context - (begin - late)
-    for i in np.flatnonzero(absent > 0):
-      if late[i]:
-        frames[i, late[i] :] = frames[i, : -late[i]].copy()
-      frames[i, : absent[i]] = 0
+    for i in np.flatnonzero(context > begin):
+      if gapless[i] > begin[i]:  # Frames after the first gap were not read.
+        frames[i] = self.store.frames(np.arange(begin[i], rows[i] + 1))
+      frames[i, : context[i] - begin[i]] = 0
     return frames

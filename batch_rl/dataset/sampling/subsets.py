@@ -213,14 +213,7 @@ def parse(text: str) -> list[Callable[[Trajectories], Trajectories]]:
       parts.append(node.right)
       node = node.left
     return [_parse_part(part) for part in [node, *reversed(parts)]]
-  except (
-    SyntaxError,
-    TypeError,
-    ValueError,
-    OverflowError,
-    RecursionError,
-    MemoryError,
-  ) as error:
+  except Exception as error:  # Python's parser raises many.
     raise ValueError(
       f'{text!r} is not a subset ({error}); use '
       f'{", ".join(map(usage, SUBSETS.values()))}, and join several by &.'
