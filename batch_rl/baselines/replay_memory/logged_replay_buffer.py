@@ -80,6 +80,7 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
       action,
       reward,
       terminal,
+      truncated=kwargs.get('episode_end', False),
       unclipped_reward=unclipped(reward),
     )
 
@@ -227,7 +228,7 @@ class OutOfGraphLoggedReplayBuffer(LoggedReplayBuffer):
   Args:
     log_dir: Directory of the shards; empty, or not there yet.
     *args: Positional arguments of Dopamine's `OutOfGraphReplayBuffer`, whose
-      `replay_capacity` is also that of a shard.
+      `replay_capacity` is also the shards' capacity.
     **kwargs: Keyword arguments of Dopamine's `OutOfGraphReplayBuffer`.
 
   Raises:

@@ -193,28 +193,11 @@ def draw_numbers(
 
 
 @compiled_code.inner
-def _bisect_left(values, value):
-  low, high = 0, len(values)
-  while low < high:
-    middle = (low + high) >> 1
-    if values[middle] < value:
-      low = middle + 1
-    else:
-      high = middle
-  return low
-
-
-@compiled_code.inner
-def _bisect_right(values, value):
-  return _bisect_left(values, value + 1)
-
-
-@compiled_code.inner
 def _draw_rows(key, number, first, cumulative, rows):
   """Draws the valid rows of a batch (see `Ranges.draw`)."""
   draw_numbers(key, number, cumulative[-1], rows)
   for i in range(len(rows)):
-    at = _bisect_right(cumulative, rows[i])
+    at = np.searchsorted(cumulative, rows[i], 'right')
     rows[i] += first[at] - (cumulative[at - 1] if at else 0)
 
 
@@ -228,7 +211,7 @@ def _read_columns(ends, action, reward, discounts, columns):
   horizon = len(discounts)
   for i in range(len(rows)):
     row = rows[i]
-    at = _bisect_left(ends, row)
+    at = np.searchsorted(ends, row)
     to_end = ends[at] - row if at < len(ends) else horizon
     count = min(to_end + 1, horizon)
     total = np.float32(0)
@@ -372,7 +355,7 @@ def _copy_match(target, origin, count, start, gap):
 
 @compiled_code.inner
 def _plan(rows, length, back, frames, plan):
-  """Lists the stretches of blocks to decode, those of the last window first.
+  """Lists the stretches of blocks to decode, beginning with the last window's.
 
   Almost all windows are one stretch. Those across shards or a ring's end have one for
   each frame.
@@ -385,18 +368,18 @@ def _plan(rows, length, back, frames, plan):
   n = 0
   for i in range(len(rows) - 1, -1, -1):
     row = rows[i] - back
-    segment = _bisect_right(segments, row) - 1
+    segment = np.searchsorted(segments, row, 'right') - 1
     count = length
     if row < 0 or row + length > stops[segment] or not addresses[segment >> 1]:
       count = 1
     stop = stops[-1]
-    at = _bisect_right(breaks, row)
+    at = np.searchsorted(breaks, row, 'right')
     if at < len(breaks):
       stop = min(stop, breaks[at])
     for j in range(length - count, -1, -1):
       frame = row + j
       if count == 1:
-        segment = _bisect_right(segments, frame) - 1
+        segment = np.searchsorted(segments, frame, 'right') - 1
       plan[n, _FRAME] = i * length + j
       plan[n, _SHARD] = -1  # All zero, unless it is in the run.
       if 0 <= frame < stop and addresses[segment >> 1]:

@@ -29,7 +29,7 @@ class BatchStream:
       None for an endless one. The next iteration has the batches that follow.
 
   Raises:
-    ValueError: If an argument is out of range, or the run cannot be packed.
+    ValueError: If an argument is out of range.
   """
 
   def __init__(
@@ -58,9 +58,6 @@ class BatchStream:
     self._ahead = ahead
     self._epoch = 0
     self._next = 0
-    # Which rows are valid, and so each batch, depends on the shards packed.
-    if hasattr(sampler, 'store'):
-      sampler.store.wait()
 
   def __iter__(self) -> Iterator[Any]:
     """Returns an iterator over the following batches, to the end of the epoch."""

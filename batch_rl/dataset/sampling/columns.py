@@ -80,11 +80,6 @@ class Rows:
     return np.minimum(self.rows + self.steps, self.store.rows - 1)
 
   @functools.cached_property
-  def ring(self) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the shards in `Store.suffixes`, and positions in their rings."""
-    return self.store.ring_of(self.rows)
-
-  @functools.cached_property
   def trajectory(self) -> np.ndarray:
     """Indices of the trajectories with the rows, int64 (n,)."""
     return self.sampler.trajectories.begin.searchsorted(self.rows, 'right') - 1
@@ -94,7 +89,7 @@ def check(names: Iterable[str]) -> tuple[str, ...]:
   """Checks the names of further columns.
 
   Returns:
-    The names in the same order, each once, without those of `STANDARD`.
+    The names in the same order, each once, without the names in `STANDARD`.
 
   Raises:
     ValueError: If a column is unknown.
@@ -164,18 +159,6 @@ def terminal(at: Rows) -> np.ndarray:
 def steps(at: Rows) -> np.ndarray:
   """`update_horizon`, or fewer if the episode ends earlier."""
   return at.steps
-
-
-@_column(np.int64)
-def shard(at: Rows) -> np.ndarray:
-  """Index of the row's shard in `Store.suffixes`."""
-  return at.ring[0]
-
-
-@_column(np.int64)
-def ring(at: Rows) -> np.ndarray:
-  """Position of the row in its shard's ring."""
-  return at.ring[1]
 
 
 @_column(np.int64)

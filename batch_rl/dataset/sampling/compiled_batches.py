@@ -75,7 +75,7 @@ class Batch(NamedTuple):
   def state(self) -> np.ndarray:
     """States (n, stack_size, *frame_shape), oldest frame first: a view of `windows`.
 
-    Those of `stacks` are (n, *frame_shape, stack_size).
+    States from `stacks` are (n, *frame_shape, stack_size).
     """
     if self.stacks is not None:
       return self.stacks[0]

@@ -159,7 +159,7 @@ def _end(
 def _stop_all() -> None:
   """Stops the workers before the interpreter shuts down.
 
-  That includes those of prefetchers that are gone, in their last batches.
+  Workers of deleted prefetchers may still make their last batches.
   """
   for prefetcher in list(_prefetchers):
     prefetcher.stop()

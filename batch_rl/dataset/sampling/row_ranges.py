@@ -17,8 +17,8 @@ def draw_numbers(
 ) -> np.ndarray:
   """Draws integers from [0, total) by Lemire's method (2019) with 32 bits.
 
-  The random words are those of Philox4x64-10 (Salmon et al., 2011), which key and
-  counter define. NumPy's `Generator` may change what it makes of them, so the numbers
+  The random words come from Philox4x64-10 (Salmon et al., 2011), so key and counter
+  define them. NumPy's `Generator` may change what it makes of them, so the numbers
   are made here. `batch_kernel` has the same algorithm.
 
   Args:
@@ -106,7 +106,6 @@ def find(
   before: int,
   after: int,
   pads: bool = False,
-  complete_only: bool = False,
 ) -> Ranges:
   """Returns the rows to draw from.
 
@@ -120,7 +119,6 @@ def find(
     before: Number of frames before a row.
     after: Number of rows after a row.
     pads: Whether frames before an episode's first one are zero, rather than missing.
-    complete_only: Whether to exclude trajectories whose beginning or end is missing.
   """
   start, stop, leading = _gapless(store, suffixes)
   begin = np.union1d(start, chosen.begin)
@@ -148,8 +146,6 @@ def find(
   first = np.maximum(begin + skipped, chosen.start[of])
   stops = np.minimum(end - np.where(terminates, 0, after), chosen.stop[of])
   kept = stops > first
-  if complete_only:
-    kept &= at_reset & np.isin(end - 1, store.ends)
   first_step = np.where(
     begin == chosen.begin[of], begin + padding, chosen.steps_begin[of]
   )

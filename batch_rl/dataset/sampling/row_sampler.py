@@ -4,7 +4,6 @@ Batch k is a function of (seed, k), whichever thread makes it.
 """
 
 import functools
-import operator
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -23,11 +22,7 @@ from batch_rl.dataset.store import store as store_lib
 def check_counts(**numbers: Any) -> None:
   """Raises a ValueError unless all numbers, given by name, are integers above 0."""
   for name, number in numbers.items():
-    try:
-      is_count = operator.index(number) > 0
-    except TypeError:
-      is_count = False
-    if not is_count:
+    if not isinstance(number, int | np.integer) or number < 1:
       raise ValueError(f'{name}={number} is not an integer of at least 1.')
 
 

@@ -36,7 +36,7 @@ class SequenceBatch(NamedTuple):
     timestep: int64 (n, length), agent steps since the trajectory's first logged step.
     return_to_go: float32 (n, length), sum over j >= 0 of gamma^j r_{t+j}, to the end
       of the logged trajectory. If the log stops before the episode does, later rewards
-      are unknown and count as zero; `SequenceSampler` can exclude such trajectories.
+      are unknown and count as zero.
     mask: bool (n, length), whether a step is in the trajectory.
   """
 
@@ -67,11 +67,9 @@ class SequenceSampler(row_sampler.RowSampler):
     length: Number of agent steps in a sequence, at least 1.
     stack_size: Number of frames in a state, at least 1.
     gamma: Discount factor of the returns to go, in [0, 1].
-    complete_only: Whether to exclude trajectories that a gap in the log or its end cut
-      off, whose returns are unknown.
     subset: Selection of trajectories or transitions, e.g. 'best_trajectories(0.1)' (see
       `subsets`); None for the whole run. Steps outside it are in no sequence. Timesteps
-      and returns are those of the whole trajectory.
+      and returns count from and to the ends of the whole trajectory.
     seed: Seed of the batches; None for a random one.
 
   Raises:
@@ -79,21 +77,19 @@ class SequenceSampler(row_sampler.RowSampler):
       empty.
   """
 
+  _rows_name = 'step of a trajectory'
+
   def __init__(
     self,
     store: store_lib.Store,
     length: int,
     stack_size: int = 1,
     gamma: float = 1.0,
-    complete_only: bool = False,
     subset: str | None = None,
     seed: int | None = None,
   ):
     row_sampler.check_counts(length=length, stack_size=stack_size)
     self.length = int(length)
-    self.complete_only = complete_only
-    complete = 'complete ' * complete_only
-    self._rows_name = f'step of a {complete}trajectory'
     super().__init__(
       store,
       int(stack_size),
@@ -107,7 +103,6 @@ class SequenceSampler(row_sampler.RowSampler):
       before=int(stack_size) - 1,
       after=0,
       pads=True,
-      complete_only=complete_only,
     )
 
   @property
@@ -174,7 +169,7 @@ class SequenceSampler(row_sampler.RowSampler):
     )
 
   def _sum_rewards(self, reward, mask, last) -> np.ndarray:
-    """Returns the returns to go of sequences, given those of their last steps."""
+    """Returns the returns to go of sequences, given the returns to go of their last steps."""
     sums = np.empty((self.length, len(last)))
     sums[-1] = last
     columns = np.ascontiguousarray(reward.T, np.float64)
@@ -188,16 +183,12 @@ class SequenceSampler(row_sampler.RowSampler):
     """Returns the frames up to rows, zero before `context`."""
     width = self._compiled.length
     begin = rows - (width - 1)
-    # Reading stops at the first gap, so it begins after the one before the row.
-    late = np.maximum(gapless - begin, 0)
-    begin += late
-    made = self._compiled.make(begin + (width - 1), 1, 'windows')
+    made = self._compiled.make(rows, 1, 'windows')
     frames = (
       self.store.windows(begin, width) if made is None else made[0].windows
     )
-    absent = context - (begin - late)
-    for i in np.flatnonzero(absent > 0):
-      if late[i]:
-        frames[i, late[i] :] = frames[i, : -late[i]].copy()
-      frames[i, : absent[i]] = 0
+    for i in np.flatnonzero(context > begin):
+      if gapless[i] > begin[i]:  # Frames after the first gap were not read.
+        frames[i] = self.store.frames(np.arange(begin[i], rows[i] + 1))
+      frames[i, : context[i] - begin[i]] = 0
     return frames

@@ -62,7 +62,7 @@ class BufferOf2020:
     """Chooses and loads shards.
 
     Raises:
-      ValueError: If there is no data then.
+      ValueError: If no shard was loaded.
     """
     self._loaded_buffers = False
     self._load_replay_buffers(num_buffers)

@@ -146,8 +146,7 @@ class DeviceFrames:
       (n, *frame_shape, stack_size).
     """
     size = self._stack_size
-    if size > 1:
-      places = places[:, None] + tf.range(1 - size, 1, dtype=tf.int64)
+    places = places[:, None] + tf.range(1 - size, 1, dtype=tf.int64)
     frames = tf.raw_ops.ResourceGather(
       resource=self._frames, indices=places, dtype=tf.uint8
     )
@@ -158,8 +157,6 @@ class DeviceFrames:
       item = self._dtype.itemsize
       shape = (-1, item) if item > 1 else (-1,)
       frames = tf.bitcast(tf.reshape(frames, shape), self._dtype)
-    if size == 1:
-      return tf.reshape(frames, (*leading, *self._shape, 1))
     frames = tf.reshape(frames, (*leading, -1))
     return tf.reshape(
       tf.transpose(frames, (0, 2, 1)), (leading[0], *self._shape, size)

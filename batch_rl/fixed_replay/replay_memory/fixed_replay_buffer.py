@@ -205,11 +205,6 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     self._draw_shards(self._num_buffers)
     return True
 
-  def close(self) -> None:
-    """Stops reading shards in the background; packed shards can be sampled."""
-    if self._store is not None:
-      self._store.close()
-
   @property
   def loads_uncompressed(self) -> bool:
     """Whether memories that a subclass has loaded are sampled, not a store."""
@@ -293,7 +288,8 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     self._backend.use(suffixes)
 
   def _open_store(self, suffixes):
-    self.close()
+    if self._store is not None:
+      self._store.close()  # It may still be packing shards.
     constructor = circular_replay_buffer.OutOfGraphReplayBuffer.__init__
     bound = inspect.signature(constructor).bind(
       None, *self._args, **self._kwargs
@@ -384,7 +380,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
 
   def action_range(self) -> tuple[int, int]:
     """Returns the smallest and the largest action in the data."""
-    return self._backend.action_range()
+    return self._backend.store.action_range()
 
   def valid_indices(self) -> np.ndarray:
     """Returns the indices of all transitions that can be sampled now, int64."""

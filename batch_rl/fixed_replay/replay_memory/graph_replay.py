@@ -165,10 +165,6 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     row_sampler.check_counts(prefetch_threads=prefetch_threads)
     if prefetch != 0:
       row_sampler.check_counts(prefetch=prefetch)
-    if frames_on_device and stack_on_device is False:
-      raise ValueError(
-        'frames_on_device=True contradicts stack_on_device=False: remove one of them.'
-      )
     self._prefetch, self._prefetch_threads = prefetch, prefetch_threads
     if stack_on_device is None:
       stack_on_device = bool(tf.config.list_physical_devices('GPU'))
@@ -176,7 +172,6 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     self._seed = seed
     self._prefetcher: prefetch_lib.Prefetcher | None = None
     self.ready: list[tf.Operation] = []
-    self._is_first_iteration = True
     self._stack_size = stack_size
     self._window = stack_size + update_horizon
     self._frames: device_frames.DeviceFrames | None = None
@@ -327,9 +322,6 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       first_batch: Number of the iteration's first batch to draw.
     """
     seed = seeding.derive(self._seed, 'replay', iteration)
-    is_first, self._is_first_iteration = self._is_first_iteration, False
-    if seed is None and is_first:
-      return  # the constructor has drawn its shards
     self.memory.reseed(seed)
     redrawn = self.memory.redraw()
     self.memory.skip(first_batch)

@@ -18,7 +18,7 @@ class LoadedBuffers:
   Args:
     store: Store of the run, which may lack the frames.
     buffers: Replay memories with shards, or with consecutive rows of their rings. An
-      index is that of a row in their concatenation.
+      index counts the rows of all memories, in this order.
     suffixes: Number of each memory's shard.
     first_row: Row of the ring that is the first of each memory.
     seed: Seed of the choice of transitions; None draws one.
@@ -32,7 +32,7 @@ class LoadedBuffers:
     first_row: int = 0,
     seed: int | None = None,
   ):
-    self.buffers = list(buffers)
+    self.store, self.buffers = store, list(buffers)
     for buffer in buffers:
       # Otherwise Dopamine's memory would index rows that it does not have.
       rows = len(buffer._store['terminal'])
@@ -68,14 +68,6 @@ class LoadedBuffers:
     """Returns the indices of all transitions that can be sampled, int64."""
     return self._valid
 
-  def action_range(self) -> tuple[int, int]:
-    """Returns the smallest and the largest action."""
-    actions = [buffer._store['action'] for buffer in self.buffers]
-    return (
-      min(int(column.min()) for column in actions),
-      max(int(column.max()) for column in actions),
-    )
-
   def draw(self, count: int) -> np.ndarray:
     """Draws valid indices uniformly with replacement, int64 (count,)."""
     return self._valid[self._random.integers(len(self._valid), size=count)]
@@ -105,7 +97,7 @@ class LoadedBuffers:
 def _valid_rows(store, trajectories, buffer, suffix, first_row) -> np.ndarray:
   """Returns the rows of a memory whose transitions are valid, in time order.
 
-  Validity is that of `batch_rl.dataset.sampling.sampler`, except that the next
+  `batch_rl.dataset.sampling.sampler` defines validity. In addition, the next
   state must be in memory even if the episode ends before it: Dopamine's memory
   fails without it.
   """

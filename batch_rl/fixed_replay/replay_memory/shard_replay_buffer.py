@@ -12,7 +12,7 @@ from batch_rl.dataset.store import store as store_lib
 class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
   """One shard of a store with Dopamine's interface, read-only.
 
-  Its capacity is that of the shard, but at most `replay_capacity`.
+  It has the shard's capacity, but at most `replay_capacity`.
 
   Args:
     store: Store of the run.

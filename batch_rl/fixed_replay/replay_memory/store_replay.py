@@ -15,8 +15,7 @@ from batch_rl.dataset.store import store as store_lib
 class StoreReplay:
   """Samples the packed shards of a store for a `FixedReplayBuffer`.
 
-  An index is that of a row in the concatenated rings of the shards, by ascending
-  shard number.
+  An index counts the rows in the rings of all shards, by ascending shard number.
 
   Args:
     store: Store of the run.
@@ -32,7 +31,7 @@ class StoreReplay:
     load_buffer: Callable[[int], Any],
   ):
     self.sampler = sampler
-    self._store = store
+    self.store = store
     self._load_buffer = load_buffer
     self._suffixes: list[int] = []
     self._buffers: list[Any] = []
@@ -44,40 +43,35 @@ class StoreReplay:
       suffixes: Shard numbers, ascending. Shards that the store skips as damaged
         are ignored.
     """
-    self._suffixes = [s for s in suffixes if s in self._store.suffixes]
-    self._store.prefer(self._suffixes)
+    self._suffixes = [s for s in suffixes if s in self.store.suffixes]
+    self.store.prefer(self._suffixes)
     self.wait(self._suffixes)
     self._buffers = []
     self.sampler.restrict(self._suffixes)
-    capacities = [self._store.capacity(suffix) for suffix in self._suffixes]
+    capacities = [self.store.capacity(suffix) for suffix in self._suffixes]
     # Index i is row i - first_index[j] of the ring of shard j.
     self._first_index = np.concatenate([[0], np.cumsum(capacities)])
     self._first_of_shard = self._first_index[
-      np.searchsorted(self._suffixes, self._store.suffixes)
+      np.searchsorted(self._suffixes, self.store.suffixes)
     ]
 
   def wait(self, suffixes: Iterable[int]) -> None:
     """Waits until shards are packed, and says how to avoid that next time."""
-    missing = {*suffixes} - self._store.damaged - {*self._store.packed}
+    missing = {*suffixes} - self.store.damaged - {*self.store.packed}
     if missing:
-      self._announce(len(missing))
-    self._store.wait(suffixes)
-
-  def _announce(self, missing: int) -> None:
-    advice = ''
-    if not self._store.is_on_disk:
-      run_dir = self._store.data_dir.removesuffix(f'/{shard_files.REPLAY_LOGS}')
-      advice = (
-        ' To start at once next time, bind FixedReplayBuffer.cache_dir, or make a '
-        f'store for --replay_dir: python -m batch_rl.dataset convert {run_dir} STORE'
+      run_dir = self.store.data_dir.removesuffix(f'/{shard_files.REPLAY_LOGS}')
+      logging.info(
+        'Replay: waiting until %d shards of %s are packed.',
+        len(missing),
+        run_dir,
       )
-    logging.info(
-      'Replay: waiting for %d shard%s of %s to be packed.%s',
-      missing,
-      's' if missing > 1 else '',
-      self._store.data_dir,
-      advice,
-    )
+    if missing and not self.store.is_on_disk:
+      logging.info(
+        'To start at once next time, bind FixedReplayBuffer.cache_dir, or make a '
+        'store for --replay_dir: python -m batch_rl.dataset convert %s STORE',
+        run_dir,
+      )
+    self.store.wait(suffixes)
 
   def reseed(self, seed: int | None) -> None:
     """Restarts with batch 0 of a seed; None draws a seed."""
@@ -99,10 +93,6 @@ class StoreReplay:
     """Number of transitions that can be sampled now."""
     return self.sampler.num_transitions
 
-  def action_range(self) -> tuple[int, int]:
-    """Returns the smallest and the largest action."""
-    return self._store.action_range()
-
   def valid_indices(self) -> np.ndarray:
     """Returns the indices of all transitions that can be sampled now, int64."""
     return self.indices_of(self.sampler.valid_rows())
@@ -119,7 +109,7 @@ class StoreReplay:
 
   def indices_of(self, rows: np.ndarray) -> np.ndarray:
     """Returns the indices of rows of the run, int64 (n,)."""
-    shard_of, ring = self._store.ring_of(rows)
+    shard_of, ring = self.store.ring_of(rows)
     return self._first_of_shard[shard_of] + ring
 
   def transitions(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -134,14 +124,14 @@ class StoreReplay:
     shard_of = np.searchsorted(self._first_index, indices, side='right') - 1
     in_range = (indices >= 0) & (indices < self._first_index[-1])
     shard_of[~in_range] = 0
-    rows = self._store.rows_of(
+    rows = self.store.rows_of(
       np.asarray(self._suffixes)[shard_of],
       indices - self._first_index[shard_of],
     )
     unlogged = indices[~in_range | (rows < 0)]
     if len(unlogged):
       raise ValueError(
-        f'Index {unlogged[0]} is that of no logged row: indices are in '
+        f'Index {unlogged[0]} has no logged row: indices are in '
         f'[0, {self._first_index[-1]}).'
       )
     [batch] = self.sampler.read(rows, 1, 'stacks')
@@ -151,7 +141,7 @@ class StoreReplay:
       for states, last in zip(
         batch.stacks, (rows[i], rows[i] + batch.steps[i]), strict=True
       ):
-        states[i] = np.moveaxis(self._store.frames(last + stack), 0, -1)
+        states[i] = np.moveaxis(self.store.frames(last + stack), 0, -1)
     return self._dopamines(batch)
 
   def _dopamines(self, batch: compiled_batches.Batch) -> tuple[np.ndarray, ...]:

@@ -3,14 +3,17 @@
 import hypothesis
 import numpy as np
 import pytest
+import tensorflow as tf
 from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import strategies as st
 
 from batch_rl.baselines.replay_memory import logged_replay_buffer
+from batch_rl.dataset.shards import replay_log
+from batch_rl.dataset.store import store
 
 
 class _NoLog:
-  def add(self, *row, unclipped_reward):
+  def add(self, *row, **kwargs):
     """Drops the row."""
 
 
@@ -83,6 +86,82 @@ def test_extra_columns_are_sampled():
   assert ours[-1].tolist() == theirs[-1].tolist() == [7, 7]
   with pytest.raises(ValueError, match='1 indices'):
     memories[1].sample_transition_batch(2, [5])
+
+
+@hypothesis.settings(max_examples=20, deadline=None)
+@hypothesis.given(
+  capacity=st.integers(12, 40),
+  stack_size=st.integers(1, 4),
+  horizon=st.integers(1, 3),
+  lengths=st.lists(st.integers(1, 15), min_size=1, max_size=9),
+  share=st.floats(0, 1),
+)
+def test_a_memory_is_restored_from_its_log(
+  tmp_path_factory, capacity, stack_size, horizon, lengths, share
+):
+  """It goes on like one that was never stopped, whatever was added after the save."""
+  directory = str(tmp_path_factory.mktemp('run'))
+  arguments = (3, 2), stack_size, capacity, 16, horizon, 0.9
+
+  def make():
+    log = replay_log.ReplayLog(
+      f'{directory}/log', (3, 2), np.uint8, capacity, stack_size, horizon
+    )
+    return logged_replay_buffer.LoggedReplayBuffer(log, *arguments)
+
+  random = np.random.default_rng(0)
+  rows = [
+    (
+      random.integers(1, 256, (3, 2), np.uint8),
+      int(random.integers(9)),
+      float(random.normal()),
+      int(step == length - 1),
+    )
+    for length in lengths
+    for step in range(length)
+  ]
+  kept = round(share * len(rows))
+  dopamines = circular_replay_buffer.OutOfGraphReplayBuffer(*arguments)
+  stopped = make()
+  for row in rows[:kept]:
+    dopamines.add(*row)
+    stopped.add(*row)
+  stopped.save(directory, 7)
+  for row in rows[::-1]:
+    stopped.add(*row)
+  memories = dopamines, make()
+  with pytest.raises(tf.errors.NotFoundError):
+    memories[1].load(directory, 8)
+  memories[1].load(directory, 7)
+  for row in [None, *rows]:
+    states = []
+    for memory in memories:
+      if row is not None:
+        memory.add(*row)
+      filled = min(int(memory.add_count), capacity)
+      columns = [memory._store[name][:filled] for name in memory._store]
+      states.append(
+        [
+          *(column.tolist() for column in columns),
+          int(memory.add_count),
+          sorted(memory.invalid_range) if filled else None,
+          sorted(memory.episode_end_indices),
+        ]
+      )
+    assert states[0] == states[1]
+
+
+def test_the_log_has_truncated_episodes(tmp_path):
+  """Those that end without a terminal; the next one begins with padding."""
+  memory = logged_replay_buffer.OutOfGraphLoggedReplayBuffer(
+    tmp_path, (3, 2), 3, 50, 8
+  )
+  for length, terminal in ((5, False), (4, True), (6, False)):
+    fill([memory], [length], [terminal])
+  memory.log_final_buffer()
+  opened = store.Store(str(tmp_path), pack=False)
+  assert opened.ends.tolist() == [6, 12, 20]
+  assert opened.truncations.tolist() == [6, 20]
 
 
 @pytest.mark.parametrize('reward', [-7, -0.5, np.float32(0.1), 3.0, np.nan])

@@ -377,7 +377,6 @@ class WrappedUncompressed(Wrapped):
 @pytest.mark.parametrize(
   ('class_', 'ways', 'message'),
   [
-    (Wrapped, {'stack_on_device': False}, 'contradicts stack_on_device=False'),
     (WrappedUncompressed, {}, 'so frames_on_device would have no effect'),
   ],
 )

@@ -1,100 +1,19 @@
-"""Compiled batches: availability, threads, and the same batches as without.
+"""Compiled batches: availability and threads.
 
-`sampler_test` and `frame_blocks_test` compare batches of many runs, and damaged stores.
+`batch_kernel_test` and `sampler_test` compare batches, `frame_blocks_test` damaged stores.
 """
 
-import concurrent.futures
 import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from batch_rl.dataset import store
 from batch_rl.dataset.sampling import prefetch
 from batch_rl.dataset.sampling import sampler as sampler_lib
-from batch_rl.dataset.shards import replay_log, shard_reader
+from batch_rl.dataset.shards import shard_reader
 from batch_rl.tests import shards
-
-SAMPLE = 'data/Pong/1/replay_logs'
-
-
-@pytest.fixture(scope='module')
-def sample(tmp_path_factory):
-  """Directory of a store of one shard of Pong."""
-  directory = tmp_path_factory.mktemp('sample') / 'store'
-  store.Store(SAMPLE, [0], str(directory)).wait()
-  return str(directory)
-
-
-@pytest.fixture(params=['mapped', 'in memory'])
-def opened(sample, request):
-  return store.Store(SAMPLE, [0], sample, preload=request.param == 'in memory')
-
-
-def assert_same(left, right):
-  for a, b in zip(left, right, strict=True):
-    a, b = np.asarray(a), np.asarray(b)
-    assert a.dtype == b.dtype
-    np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize('frames', ['windows', 'stacks', None])
-@pytest.mark.parametrize(
-  ('stack_size', 'horizon', 'count', 'batches'),
-  [(4, 1, 32, 3), (1, 1, 1, 4), (4, 3, 100, 1), (3, 20, 8, 2)],
-)
-def test_batches_are_the_same_without(
-  opened, stack_size, horizon, count, batches, frames
-):
-  sampler = sampler_lib.Sampler(opened, stack_size, horizon, 0.99, seed=7)
-  assert sampler.wait_until_compiled()
-  found = sampler.batches(7, count, batches, frames)
-  assert len(found) == batches
-  for number, batch in enumerate(found, 7):
-    rows = sampler.draw(number, count)
-    assert_same(batch, *sampler.reference(rows, 1, frames))
-    assert_same(batch, sampler.gather(rows, frames))
-    if frames == 'windows':
-      assert batch.windows.ctypes.data % 64 == 0
-
-
-def test_mapped_blocks_may_need_a_larger_buffer(sample):
-  sampler = sampler_lib.Sampler(store.Store(SAMPLE, [0], sample), 4)
-  assert sampler.wait_until_compiled()
-  rows = sampler.draw(0, 2000)
-  # A new thread has a small buffer.
-  with concurrent.futures.ThreadPoolExecutor(1) as pool:
-    compiled = pool.submit(sampler._compiled.make, rows, 1, 'windows')
-    [batch] = compiled.result()
-  assert_same(batch, *sampler.reference(rows))
-
-
-def test_frames_of_floating_point_numbers(tmp_path):
-  random = np.random.default_rng(0)
-  frames = random.normal(size=(90, 3, 2)).astype(np.float32)
-  with replay_log.ReplayLog(tmp_path, (3, 2), np.float32) as log:
-    for i, frame in enumerate(frames):
-      log.add(frame, i % 5, i / 3, i % 30 == 29)
-  opened = store.Store(str(tmp_path))
-  opened.wait()
-  sampler = sampler_lib.Sampler(opened, 2, 2, seed=1)
-  assert sampler.wait_until_compiled()
-  rows = sampler.draw(0, 8)
-  for frames in ('windows', 'stacks'):
-    [batch] = sampler._compiled.make(rows, 1, frames)
-    assert_same(batch, *sampler.reference(rows, 1, frames))
-
-
-def test_rows_outside_the_run_are_errors_as_without(opened):
-  sampler = sampler_lib.Sampler(opened, 4)
-  assert sampler.wait_until_compiled()
-  for row in (-1, opened.rows):
-    rows = np.array([5, row])
-    assert sampler._compiled.make(rows, 1, 'windows') is None
-  with pytest.raises(IndexError):
-    sampler.read(np.array([5, opened.rows]))
 
 
 @pytest.mark.parametrize('is_compiled', [True, False])

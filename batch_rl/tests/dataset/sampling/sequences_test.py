@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from batch_rl.dataset.sampling import sequences
-from batch_rl.tests import interchange_runs, known_runs, ring_logs
+from batch_rl.tests import interchange_runs, known_runs
 from batch_rl.tests.known_runs import open_store, write_run
 
 LENGTHS = [30, 25, 40, 11, 60, 33]
@@ -186,25 +186,6 @@ def test_truncated_and_late_episodes(tmp_path):
     n = len(observation)
     np.testing.assert_array_equal(batch.frames[i, -n:], observation)
     assert not batch.frames[i, :-n].any()
-  complete = make(opened, 20, 4, complete_only=True)
-  assert complete.num_trajectories == 3 and complete.num_steps == 9 + 8 + 9
-
-
-def test_complete_trajectories_have_all_their_rows(tmp_path):
-  """A missing shard cuts off both ends, as the end of the log does."""
-  run = write_run(tmp_path, LENGTHS, 50, dropped=4)
-  ring_logs.remove_shard(tmp_path, 1)
-  kept = run.rows_of({0, 2, 3, 4})
-  sampler = make(open_store(tmp_path), 100, 4, complete_only=True)
-  batch = sampler.gather(sampler.steps())
-  found = np.array(kept)[batch.rows[batch.mask.sum(axis=1) == 1][:, -1]]
-  # Episodes begin at rows 0, 33, 61, 104, 118, 181; rows 49 to 98 are missing.
-  assert found.tolist() == [3, 107, 121]
-  assert sampler.num_steps == 30 + 11 + 60
-  with pytest.raises(ValueError, match='No step of a complete trajectory'):
-    make(sampler.store, subset='last_transitions(9)', complete_only=True).batch(
-      0, 1
-    )
 
 
 # --- draws --------------------------------------------------------------------

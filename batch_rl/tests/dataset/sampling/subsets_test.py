@@ -148,8 +148,6 @@ def test_ranks_are_by_return_and_then_by_time():
     # Numbers out of their range.
     'first_transitions(2.5)',
     'first_transitions(1e999)',
-    'last_transitions(0)',
-    f'last_transitions({1 << 63})',
     'random_trajectories(0.1, seed=0.5)',
     'best_trajectories(0)',
     'worst_trajectories(1.01)',
@@ -170,6 +168,13 @@ def test_invalid_text_is_refused_with_the_subsets(text, tmp_path, monkeypatch):
   assert repr(text) in message and '\n' not in message
   assert all(name in message for name in subsets.SUBSETS)
   assert os.listdir(tmp_path) == []
+
+
+def test_a_count_beyond_the_run_selects_all():
+  data = make([5] * 8)
+  for name in ('first_transitions', 'last_transitions'):
+    chosen = subsets.select(data, f'{name}({1 << 63})')
+    assert chosen.num_steps == data.num_steps
 
 
 @pytest.mark.parametrize('text', ['shards(4)', 'shards(2, 2)'])
