@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batch_rl.dataset.sampling import row_sampler
+from batch_rl.dataset.sampling import row_ranges, row_sampler
 
 
 class Column(NamedTuple):
@@ -187,13 +187,9 @@ def trajectory_return(at: Rows) -> np.ndarray:
 def weight(at: Rows) -> np.ndarray:
   """Weight by the trajectory's return, above 0 and at most 1, to weight a loss.
 
-  It is exp((g - 1) / 0.1), where g is the return, normalised so that the lowest of all
-  selected trajectories is 0 and the highest 1: return weighting of Hong et al., 2023
-  (arXiv 2306.13085).
+  See `row_ranges.return_weights`. The lowest and the highest return are those of the
+  selected trajectories.
   """
   chosen = at.sampler.trajectories
-  returns = chosen.returns[chosen.selected]
-  lowest, highest = returns.min(), returns.max()
-  above = np.clip(chosen.returns[at.trajectory], lowest, highest) - highest
-  # Divided in this order, exponents are at most 0 and never NaN.
-  return np.exp(above / ((highest - lowest) or 1.0) / 0.1)
+  returns = chosen.returns[at.trajectory]
+  return row_ranges.return_weights(returns, chosen.returns[chosen.selected])

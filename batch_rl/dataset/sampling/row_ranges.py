@@ -3,6 +3,7 @@
 The index is small even for long runs, and sampling from it is exactly uniform.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,37 @@ import numpy as np
 
 from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.store import store as store_lib
+
+WEIGHTINGS = ('steps', 'trajectories', 'returns')
+
+
+def check_weighting(weighting: str, temperature: float) -> None:
+  """Raises a ValueError unless these are arguments of a sampler."""
+  if weighting not in WEIGHTINGS:
+    raise ValueError(
+      f'weighting={weighting!r} is not one of {", ".join(WEIGHTINGS)}.'
+    )
+  if not 0 < temperature < math.inf:
+    raise ValueError(f'temperature={temperature} is not a positive number.')
+
+
+def return_weights(
+  returns: np.ndarray, among: np.ndarray, temperature: float = 0.1
+) -> np.ndarray:
+  """Returns the weights of trajectories by their returns, float64 (n,), at most 1.
+
+  Return weighting of Hong et al., 2023 (arXiv 2306.13085): exp((g - 1) / temperature),
+  where g is the return, normalised so that the lowest is 0 and the highest is 1.
+
+  Args:
+    returns: Undiscounted returns, float64 (n,).
+    among: Returns of the trajectories that are drawn, float64 (m,).
+    temperature: Temperature, above 0.
+  """
+  lowest, highest = among.min(), among.max()
+  below = np.clip(returns, lowest, highest) - highest
+  # Divided in this order, exponents are at most 0 and never NaN.
+  return np.exp(below / ((highest - lowest) or 1.0) / temperature)
 
 
 def draw_numbers(
@@ -30,8 +62,7 @@ def draw_numbers(
   Returns:
     int64 (count,).
   """
-  counter = np.array([0, number, 0, 0], np.uint64)
-  words = np.random.Philox(key=key, counter=counter)
+  words = np.random.Philox(key=key, counter=_counter(number))
   threshold = (2**32 - total) % total
   drawn = np.zeros(0, np.int64)
   while (missing := count - len(drawn)) > 0:
@@ -42,6 +73,10 @@ def draw_numbers(
   return drawn[:count]
 
 
+def _counter(number: int) -> np.ndarray:
+  return np.array([0, number, 0, 0], np.uint64)
+
+
 class Ranges(NamedTuple):
   """Ascending ranges of rows, none of them empty.
 
@@ -50,6 +85,8 @@ class Ranges(NamedTuple):
   Attributes:
     first: First row of each range, int64 (ranges,).
     cumulative: Number of rows up to the end of each range, int64 (ranges,).
+    weights: Cumulative probabilities of the ranges, float64 (ranges,); None if all
+      rows are equally likely.
     begin: First row in use of the trajectory, padding included, int64 (ranges,).
     gapless: First row of the shards without a gap, int64 (ranges,).
     first_step: First agent step of the trajectory, int64 (ranges,). It may be in a
@@ -59,6 +96,7 @@ class Ranges(NamedTuple):
 
   first: np.ndarray
   cumulative: np.ndarray
+  weights: np.ndarray | None
   begin: np.ndarray
   gapless: np.ndarray
   first_step: np.ndarray
@@ -72,7 +110,13 @@ class Ranges(NamedTuple):
       number: Number of the batch.
       count: Number of rows.
     """
-    return self.rows(draw_numbers(key, number, self.total, count))
+    if self.weights is None:
+      return self.rows(draw_numbers(key, number, self.total, count))
+    words = np.random.Philox(key=key, counter=_counter(number))
+    uniform = (words.random_raw(2 * count) >> np.uint64(11)) * 2.0**-53
+    at = self.weights.searchsorted(uniform[:count], side='right')
+    lengths = np.diff(self.cumulative, prepend=0)[at]
+    return self.first[at] + (uniform[count:] * lengths).astype(np.int64)
 
   @property
   def total(self) -> int:
@@ -106,6 +150,9 @@ def find(
   before: int,
   after: int,
   pads: bool = False,
+  complete_only: bool = False,
+  weighting: str = 'steps',
+  temperature: float = 0.1,
 ) -> Ranges:
   """Returns the rows to draw from.
 
@@ -119,6 +166,11 @@ def find(
     before: Number of frames before a row.
     after: Number of rows after a row.
     pads: Whether frames before an episode's first one are zero, rather than missing.
+    complete_only: Whether to exclude trajectories whose beginning or end is missing.
+    weighting: Distribution of the rows. 'steps': uniform. 'trajectories': uniform over
+      the trajectories, then over the rows of one. 'returns': a row of a trajectory is
+      drawn in proportion to the trajectory's `return_weights`.
+    temperature: Temperature of 'returns'.
   """
   start, stop, leading = _gapless(store, suffixes)
   begin = np.union1d(start, chosen.begin)
@@ -146,12 +198,23 @@ def find(
   first = np.maximum(begin + skipped, chosen.start[of])
   stops = np.minimum(end - np.where(terminates, 0, after), chosen.stop[of])
   kept = stops > first
+  if complete_only:
+    kept &= at_reset & np.isin(end - 1, store.ends)
+  lengths, weights = (stops - first)[kept], None
+  if weighting == 'returns' and kept.any():
+    returns = chosen.returns[of[kept]]
+    weights = lengths * return_weights(returns, returns, temperature)
+  elif weighting == 'trajectories':
+    weights = np.ones(len(lengths))
+  if weights is not None:
+    weights = np.cumsum(weights) / weights.sum()
   first_step = np.where(
     begin == chosen.begin[of], begin + padding, chosen.steps_begin[of]
   )
   return Ranges(
     first[kept],
-    np.cumsum((stops - first)[kept]),
+    np.cumsum(lengths),
+    weights,
     begin[kept],
     start[within[kept]],
     first_step[kept],

@@ -38,6 +38,8 @@ class RowSampler:
     subset: Selection of trajectories or transitions (see `subsets`); None for the
       whole run.
     seed: Seed of the batches; None for a random one.
+    weighting: Distribution of the rows, see `row_ranges.find`.
+    temperature: Temperature of the weighting 'returns', above 0.
     compiled: Maker of batches.
     **rules: Further arguments of `row_ranges.find`.
 
@@ -59,9 +61,12 @@ class RowSampler:
     gamma: float,
     subset: str | None,
     seed: int | None,
+    weighting: str,
+    temperature: float,
     compiled: compiled_batches.CompiledBatches,
     **rules: Any,
   ):
+    row_ranges.check_weighting(weighting, temperature)
     if not 0 <= gamma <= 1:
       raise ValueError(f'gamma={gamma} is not in [0, 1].')
     self.store = store
@@ -74,7 +79,7 @@ class RowSampler:
       self.trajectories = subsets.select(
         subsets.without_lost(store, self.trajectories), subset
       )
-    self._rules = rules
+    self._rules = rules | {'weighting': weighting, 'temperature': temperature}
     self._compiled = compiled
     self._lock = threading.Lock()
     self.reseed(seed)

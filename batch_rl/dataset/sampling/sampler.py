@@ -39,6 +39,9 @@ class Sampler(row_sampler.RowSampler):
     subset: Selection of trajectories or transitions, e.g.
       'random_trajectories(0.1)' (see `subsets`); None for the whole run.
     seed: Seed of the batches; None for a random one.
+    weighting: Distribution of the transitions, as in `SequenceSampler`: 'steps'
+      (uniform), 'trajectories' or 'returns'.
+    temperature: Temperature of 'returns', above 0.
 
   Attributes:
     discounts: gamma^j for each step of the return, float32 (update_horizon,).
@@ -58,6 +61,8 @@ class Sampler(row_sampler.RowSampler):
     gamma: float = 0.99,
     subset: str | None = None,
     seed: int | None = None,
+    weighting: str = 'steps',
+    temperature: float = 0.1,
   ):
     row_sampler.check_counts(
       stack_size=stack_size, update_horizon=update_horizon
@@ -72,6 +77,8 @@ class Sampler(row_sampler.RowSampler):
       gamma,
       subset,
       seed,
+      weighting,
+      temperature,
       compiled_batches.CompiledBatches(store, stack_size, self.discounts),
       before=stack_size - 1,
       after=update_horizon,
@@ -133,10 +140,11 @@ class Sampler(row_sampler.RowSampler):
         for no frames.
     """
     ranges = self._current_ranges()
-    draw = self._key, np.uint64(number), ranges.first, ranges.cumulative
-    rows = np.empty(batches * count, np.int64)
-    if made := self._compiled.make(rows, batches, frames, draw):
-      return made
+    if ranges.weights is None:  # Compiled code draws uniformly.
+      draw = self._key, np.uint64(number), ranges.first, ranges.cumulative
+      rows = np.empty(batches * count, np.int64)
+      if made := self._compiled.make(rows, batches, frames, draw):
+        return made
     rows = np.concatenate(
       [ranges.draw(self._key, number + i, count) for i in range(batches)]
     )

@@ -36,7 +36,7 @@ class SequenceBatch(NamedTuple):
     timestep: int64 (n, length), agent steps since the trajectory's first logged step.
     return_to_go: float32 (n, length), sum over j >= 0 of gamma^j r_{t+j}, to the end
       of the logged trajectory. If the log stops before the episode does, later rewards
-      are unknown and count as zero.
+      are unknown and count as zero; `SequenceSampler` can exclude such trajectories.
     mask: bool (n, length), whether a step is in the trajectory.
   """
 
@@ -60,13 +60,22 @@ class SequenceBatch(NamedTuple):
 
 
 class SequenceSampler(row_sampler.RowSampler):
-  """Draws sequences from a store, uniformly over their last steps.
+  """Draws sequences from a store.
 
   Args:
     store: Store of a run, which is being packed or is packed.
     length: Number of agent steps in a sequence, at least 1.
     stack_size: Number of frames in a state, at least 1.
     gamma: Discount factor of the returns to go, in [0, 1].
+    weighting: Distribution of the sequences' last steps. 'steps': uniform over the
+      steps. 'trajectories': uniform over the trajectories, then over the steps of one.
+      'returns': each step of trajectory i has a probability proportional to
+      exp(g_i / temperature), where g_i is the trajectory's undiscounted return,
+      normalised so that the lowest is 0 and the highest 1: return weighting (RW) of
+      Hong et al., 2023 (arXiv 2306.13085).
+    temperature: Temperature of 'returns', above 0; the larger, the closer to 'steps'.
+    complete_only: Whether to exclude trajectories that a gap in the log or its end cut
+      off, whose returns are unknown.
     subset: Selection of trajectories or transitions, e.g. 'best_trajectories(0.1)' (see
       `subsets`); None for the whole run. Steps outside it are in no sequence. Timesteps
       and returns count from and to the ends of the whole trajectory.
@@ -77,25 +86,30 @@ class SequenceSampler(row_sampler.RowSampler):
       empty.
   """
 
-  _rows_name = 'step of a trajectory'
-
   def __init__(
     self,
     store: store_lib.Store,
     length: int,
     stack_size: int = 1,
     gamma: float = 1.0,
+    weighting: str = 'steps',
+    temperature: float = 0.1,
+    complete_only: bool = False,
     subset: str | None = None,
     seed: int | None = None,
   ):
     row_sampler.check_counts(length=length, stack_size=stack_size)
     self.length = int(length)
+    complete = 'complete ' * complete_only
+    self._rows_name = f'step of a {complete}trajectory'
     super().__init__(
       store,
       int(stack_size),
       gamma,
       subset,
       seed,
+      weighting,
+      temperature,
       # A window has the frames of a sequence.
       compiled_batches.CompiledBatches(
         store, int(length + stack_size - 1), np.zeros(0, np.float32)
@@ -103,6 +117,7 @@ class SequenceSampler(row_sampler.RowSampler):
       before=int(stack_size) - 1,
       after=0,
       pads=True,
+      complete_only=complete_only,
     )
 
   @property

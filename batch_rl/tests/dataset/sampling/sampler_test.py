@@ -342,3 +342,16 @@ def test_hash_and_subset_are_known_before_frames_are_packed(small, gate):
   assert known == (early.subset_hash(), early.num_trajectories)
   assert known == (late.subset_hash(), late.num_trajectories)
   assert early.num_transitions == late.num_transitions == 77
+
+
+@pytest.mark.parametrize('weighting', ['trajectories', 'returns'])
+def test_weighted_batches_have_the_drawn_rows(opened, weighting):
+  """`sequences_test` has the distribution of the draws."""
+  sampler = make_sampler(opened, weighting=weighting, seed=1)
+  assert sampler.wait_until_compiled()
+  uniform = make_sampler(opened, seed=1)
+  for number, batch in enumerate(sampler.batches(3, 8, 3), 3):
+    rows = sampler.draw(number, 8)
+    assert sampler.is_valid(rows).all()
+    assert rows.tolist() != uniform.draw(number, 8).tolist()
+    np.testing.assert_array_equal(batch.rows, rows)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from batch_rl.dataset.sampling import sequences
-from batch_rl.tests import interchange_runs, known_runs
+from batch_rl.tests import interchange_runs, known_runs, ring_logs
 from batch_rl.tests.known_runs import open_store, write_run
 
 LENGTHS = [30, 25, 40, 11, 60, 33]
@@ -186,23 +186,83 @@ def test_truncated_and_late_episodes(tmp_path):
     n = len(observation)
     np.testing.assert_array_equal(batch.frames[i, -n:], observation)
     assert not batch.frames[i, :-n].any()
+  complete = make(opened, 20, 4, complete_only=True)
+  assert complete.num_trajectories == 3 and complete.num_steps == 9 + 8 + 9
+
+
+def test_complete_trajectories_have_all_their_rows(tmp_path):
+  """A missing shard cuts off both ends, as the end of the log does."""
+  run = write_run(tmp_path, LENGTHS, 50, dropped=4)
+  ring_logs.remove_shard(tmp_path, 1)
+  kept = run.rows_of({0, 2, 3, 4})
+  sampler = make(open_store(tmp_path), 100, 4, complete_only=True)
+  batch = sampler.gather(sampler.steps())
+  found = np.array(kept)[batch.rows[batch.mask.sum(axis=1) == 1][:, -1]]
+  # Episodes begin at rows 0, 33, 61, 104, 118, 181; rows 49 to 98 are missing.
+  assert found.tolist() == [3, 107, 121]
+  assert sampler.num_steps == 30 + 11 + 60
+  with pytest.raises(ValueError, match='No step of a complete trajectory'):
+    make(sampler.store, subset='last_transitions(9)', complete_only=True).batch(
+      0, 1
+    )
 
 
 # --- draws --------------------------------------------------------------------
 
 
-def test_steps_are_drawn_uniformly(run, opened):
-  steps, draws = np.flatnonzero(run.is_step), 200_000
-  sampler = make(opened, seed=1)
-  assert sampler.steps().tolist() == steps.tolist()
-  found = np.bincount(sampler.draw(0, draws), minlength=len(run.rows))[steps]
-  mean = draws / len(steps)
-  assert (np.abs(found - mean) < 5 * np.sqrt(mean)).all()
+def probabilities(run, weighting, temperature):
+  """Returns the probability of each row, by a loop."""
+  kept = range(len(run.rows))
+  every = [
+    [row for row in rows if run.is_step[row]]
+    for rows, _ in trajectories_of(run, kept)
+  ]
+  returns = [sum(run.rows[row].reward for row in rows) for rows in every]
+  lowest, highest = min(returns), max(returns)
+  weights = {}
+  for rows, total in zip(every, returns, strict=True):
+    for row in rows:
+      weights[row] = {
+        'steps': 1.0,
+        'trajectories': 1 / len(rows),
+        'returns': np.exp((total - lowest) / (highest - lowest) / temperature),
+      }[weighting]
+  return {row: w / sum(weights.values()) for row, w in weights.items()}
 
 
-def test_the_draws_of_a_seed_never_change(opened):
-  rows = [169, 148, 11, 22, 134, 135]
-  assert make(opened, seed=1).draw(5, 6).tolist() == rows
+@pytest.mark.parametrize(
+  ('weighting', 'temperature'),
+  [('steps', 0.1), ('trajectories', 0.1), ('returns', 0.1), ('returns', 2.0)],
+)
+def test_steps_are_drawn_with_their_probabilities(
+  run, opened, weighting, temperature
+):
+  sampler = make(opened, weighting=weighting, temperature=temperature, seed=1)
+  expected, draws = probabilities(run, weighting, temperature), 200_000
+  assert sampler.steps().tolist() == list(expected)
+  rows = sampler.draw(0, draws)
+  found = np.bincount(rows, minlength=len(run.rows))[list(expected)]
+  mean = draws * np.array(list(expected.values()))
+  assert mean.sum() == pytest.approx(draws)
+  assert (np.abs(found - mean) < 5 * np.sqrt(mean) + 1).all()
+
+
+def test_low_temperatures_draw_the_best_trajectories(run, opened):
+  rows = make(opened, weighting='returns', temperature=1e-300).draw(0, 99)
+  expected = probabilities(run, 'returns', 1e-2)
+  assert all(expected[row] > 1e-3 for row in rows.tolist())
+
+
+@pytest.mark.parametrize(
+  ('weighting', 'rows'),
+  [
+    ('steps', [169, 148, 11, 22, 134, 135]),
+    ('trajectories', [135, 22, 116, 169, 109, 59]),
+    ('returns', [73, 90, 98, 96, 72, 101]),
+  ],
+)
+def test_the_draws_of_a_seed_never_change(opened, weighting, rows):
+  assert make(opened, weighting=weighting, seed=1).draw(5, 6).tolist() == rows
 
 
 @pytest.mark.parametrize(
@@ -211,6 +271,8 @@ def test_the_draws_of_a_seed_never_change(opened):
     ('length', 0),
     ('stack_size', 1.5),
     ('gamma', 1.01),
+    ('weighting', 'return'),
+    ('temperature', 0),
   ],
 )
 def test_wrong_arguments(opened, name, value):
