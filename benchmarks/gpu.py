@@ -118,6 +118,7 @@ def plan(has_gpu: bool, processors: int) -> list[Measurement]:
       )
       for owner, name, value in (
         ('run_seed', 'deterministic_ops', True),
+        (agent, 'jit_compile', True),
         (agent, 'updates_per_run', 1),
         (memory, 'stack_on_device', not has_gpu),
         (memory, 'frames_on_device', True),

@@ -52,7 +52,7 @@ def logits(agent: Any, network: str, states: tf.Tensor) -> tf.Tensor:
 
 def sample(logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   """Returns actions sampled from softmax(logits), integers (n,)."""
-  # argmax(logits + Gumbel noise): `stateless_categorical` would draw other actions.
+  # argmax(logits + Gumbel noise), since XLA lacks `stateless_categorical`.
   noise = tf.random.stateless_uniform(
     tf.shape(logits), seed, dtype=logits.dtype
   )

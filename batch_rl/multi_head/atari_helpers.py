@@ -3,7 +3,8 @@
 Names at the end are for code written for the 2020 API.
 """
 
-from typing import Any
+import operator
+from typing import Any, NamedTuple
 
 import gin
 import tensorflow as tf
@@ -12,9 +13,70 @@ from dopamine.discrete_domains import atari_lib
 from batch_rl.multi_head import ensembles, networks
 
 
+class MixedNetworkType(NamedTuple):
+  """Output of a network of 2020 that mixes its Q-functions.
+
+  Attributes:
+    q_heads: Q-values of the mixtures, float32 (batch, num_actions, num_mixtures).
+    unordered_q_heads: Those of the heads, float32 (batch, num_actions, num_heads).
+    q_values: Mean over the heads, float32 (batch, num_actions).
+  """
+
+  q_heads: tf.Tensor
+  unordered_q_heads: tf.Tensor
+  q_values: tf.Tensor
+
+  q_networks = property(operator.attrgetter('q_heads'))
+  unordered_q_networks = property(operator.attrgetter('unordered_q_heads'))
+
+
+class _MixesAsIn2020:
+  """Mixin with the arguments of 2020, for networks with `q_heads`.
+
+  Args:
+    num_actions: Number of actions.
+    num_heads: Number of heads.
+    transform_strategy: Mixing of the heads, see `combine_q_functions`. None for the
+      heads themselves, which the agents here mix in the loss.
+    name: Scope of the variables.
+    transform_matrix: Weights of the mixtures, see `combine_q_functions`.
+  """
+
+  def __init__(
+    self,
+    num_actions: int,
+    num_heads: int,
+    transform_strategy: str | None = None,
+    name: str | None = None,
+    transform_matrix: tf.Tensor | None = None,
+  ):
+    super().__init__(num_actions, num_heads, name=name)
+    self._mixing = transform_strategy, transform_matrix
+
+  def call(self, state: tf.Tensor) -> Any:
+    """Maps states, (batch, ...), to the Q-values of every head or mixture."""
+    outputs, (strategy, matrix) = super().call(state), self._mixing
+    if strategy in (None, 'IDENTITY'):
+      return outputs
+    mixed, q_values = combine_q_functions(
+      outputs.q_heads, strategy, transform_matrix=matrix
+    )
+    return MixedNetworkType(mixed, outputs.q_heads, q_values)
+
+
 # The agent passes the denied parameters, which would override a binding.
-@gin.configurable(denylist=['num_actions', 'num_heads', 'name'])
-class MultiHeadQNetwork(networks.MultiHead, atari_lib.NatureDQNNetwork):
+@gin.configurable(
+  denylist=[
+    'num_actions',
+    'num_heads',
+    'transform_strategy',
+    'name',
+    'transform_matrix',
+  ]
+)
+class MultiHeadQNetwork(
+  _MixesAsIn2020, networks.MultiHead, atari_lib.NatureDQNNetwork
+):
   """Nature DQN's network with several heads."""
 
 
@@ -29,8 +91,12 @@ NatureDQNNetwork = atari_lib.NatureDQNNetwork
 DQNNetworkType = atari_lib.DQNNetworkType
 MultiHeadNetworkType = networks.MultiHeadNetworkType
 QuantileNetworkType = networks.QuantileNetworkType
-MultiNetworkQNetwork = MulitNetworkQNetwork = networks.MultiNetworkQNetwork
+MultiNetworkQNetwork = networks.MultiNetworkQNetwork
 random_stochastic_matrix = ensembles.random_stochastic_matrix
+
+
+class MulitNetworkQNetwork(_MixesAsIn2020, networks.MultiNetworkQNetwork):
+  """A `MultiNetworkQNetwork` with the arguments of 2020."""
 
 
 def combine_q_functions(

@@ -236,11 +236,25 @@ def test_constructors_take_positional_arguments_in_the_old_order(class_, names):
 
 def test_networks_have_their_old_names_and_q_functions_are_mixed(evaluate):
   gin.bind_parameter('MultiNetworkQNetwork.network', programs.TinyNetwork)
-  state = tf.zeros((1, 84, 84, 4), tf.uint8)
+  state = tf.zeros((1, 84, 84, 4), tf.uint8) + 255
+  weights = np.array([[0.5, 0.25], [0.5, 0.75]], np.float32)
   for name in 'MultiHeadQNetwork', 'MulitNetworkQNetwork':
-    outputs = getattr(atari_helpers, name)(3, 2, name='Online')(state)
+    network = getattr(atari_helpers, name)
+    outputs = network(3, 2, name='Online')(state)
     assert outputs.q_networks is outputs.unordered_q_networks is outputs.q_heads
     assert outputs.unordered_q_heads is outputs.q_heads
+    mixing = network(3, 2, 'STOCHASTIC', transform_matrix=weights)(state)
+    assert mixing.q_networks is mixing.q_heads
+    assert mixing.unordered_q_networks is mixing.unordered_q_heads
+    with tf.compat.v1.Session() as session:
+      session.run(tf.compat.v1.global_variables_initializer())
+      mixed, unmixed, mean = session.run(mixing)
+    np.testing.assert_allclose(mixed, unmixed @ weights, atol=1e-5)
+    np.testing.assert_allclose(mean, unmixed.mean(axis=2), atol=1e-5)
+    assert not np.allclose(mixed, unmixed)
+    for unfit in ('MIXED', 'AVERAGE', 'STOCHASTIC'):  # without a matrix
+      with pytest.raises(ValueError, match='transform_'):
+        network(3, 2, transform_strategy=unfit)(state)
   assert atari_helpers.NatureDQNNetwork is atari_lib.NatureDQNNetwork
   matrix = atari_helpers.random_stochastic_matrix(3, num_cols=4)
   assert matrix.shape == (3, 4)

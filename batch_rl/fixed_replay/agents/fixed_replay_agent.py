@@ -55,6 +55,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       random weights.
     updates_per_run: Maximum number of updates in one `session.run`; results do not
       depend on it. 1 runs each update on its own, as Dopamine does.
+    jit_compile: Whether XLA compiles the update. Results then differ in the last
+      digits, and REM draws other mixtures.
     seed: Seed of the run, from which the seeds of the data and of all random choices
       are derived; None for an unseeded agent.
     **kwargs: Arguments of the agent.
@@ -77,6 +79,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     replay_suffix=None,
     init_checkpoint_dir=None,
     updates_per_run=50,
+    jit_compile=False,
     seed=None,
     **kwargs,
   ):
@@ -86,6 +89,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     self._replay_suffix = replay_suffix
     self._init_checkpoint_dir = init_checkpoint_dir  # For the 2020 API.
     self._updates_per_run = updates_per_run
+    self._jit_compile = jit_compile
     self._seed = seed
     self.seconds_waited = 0.0
     self._loop: update_loop.UpdateLoop | None = None
@@ -97,6 +101,11 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     session_calls.shorten(self._sess)
     if not self.learns_by_loss():
       self._loop = None
+      if jit_compile:
+        raise ValueError(
+          f'{type(self).__name__} has a _build_train_op of its own, which jit_compile '
+          'does not support: define loss(batch), or set jit_compile to False.'
+        )
     self._build_acting()
     if init_checkpoint_dir is not None:
       initial_weights.load(self._sess, init_checkpoint_dir)
@@ -276,6 +285,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         tf.zeros(()).device,
         self.update_period,
         self.target_update_period,
+        jit_compile=self._jit_compile,
         # Clocks are not deterministic.
         timed=not dopamine_compat.is_deterministic(),
         current_step=lambda: np.int64(agent.training_steps),

@@ -32,6 +32,7 @@ class UpdateLoop:
     update_period: Number of agent steps from one update to the next.
     target_update_period: Number of agent steps from one synchronisation to the
       next.
+    jit_compile: Whether XLA compiles the update.
     timed: Whether to measure the time that updates wait for batches.
     current_step: Function that returns the agent step, for `one_update`; called at
       each run of it.
@@ -50,6 +51,7 @@ class UpdateLoop:
     device: str,
     update_period: int,
     target_update_period: int,
+    jit_compile: bool = False,
     timed: bool = True,
     *,
     current_step: Callable[[], np.int64],
@@ -61,6 +63,9 @@ class UpdateLoop:
     self._update_period = update_period
     self._target_update_period = target_update_period
     self._now = tf.timestamp if timed else lambda: tf.zeros((), tf.float64)
+    if jit_compile:
+      update = tf.function(update, autograph=False, jit_compile=True)
+    # XLA functions do not capture variables inside a loop, so a plain one wraps them.
     self._update = tf.function(update, autograph=False)
     with tf.device('/cpu:*'):  # Python functions run on the CPU
       step = tf.numpy_function(current_step, [], tf.int64)

@@ -360,7 +360,7 @@ def test_an_agent_acts_by_a_network_of_its_own(log_dir):
   [
     (
       'multi_network_dqn',
-      {'policy': policies.Softmax(1e6)},
+      {'policy': policies.Softmax(1e6), 'jit_compile': True},
     ),
     (
       'dqn',

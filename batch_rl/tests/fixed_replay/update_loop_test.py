@@ -135,11 +135,18 @@ def test_training_stops_at_a_loss_that_is_not_a_number(make_agent):
   assert found[0] == found[1] and np.isfinite(found[0]).all() and found[0]
 
 
-def test_mixtures_are_drawn_by_step_and_seed(make_agent, tmp_path):
+def test_xla_compiles_the_update(shared_agents, make_agent):
+  agent = make_agent('c51', jit_compile=True)
+  losses = in_pieces(shared_agents('c51'))
+  np.testing.assert_allclose(in_pieces(agent), losses, rtol=1e-3)
+
+
+def test_xla_draws_mixtures_by_step_and_seed(make_agent, tmp_path):
   """Without prefetching, so that Python draws the batches of the loop, too."""
   agent = make_agent(
     'multi_head_dqn',
     prefetch=0,
+    jit_compile=True,
     summary_writer=str(tmp_path),
     summary_writing_frequency=12,
   )
@@ -196,6 +203,8 @@ def test_training_of_an_agents_own_wins_over_an_inherited_loss(make_agent):
   losses = list(agent.train_steps(20))
   assert len(losses) == 10 and losses[-1] < losses[0]
   assert agent.steps == list(range(20))
+  with pytest.raises(ValueError, match='OwnTraining.*jit_compile'):
+    make_agent(class_=OwnTraining, jit_compile=True)
 
 
 def test_a_loss_has_the_columns_that_an_agent_needs(make_agent):
