@@ -184,7 +184,7 @@ class ShardChecks:
       ('reward', lambda r: ~np.isfinite(r), 'are finite'),
       ('terminal', lambda t: t > 1, 'are 0 or 1'),
     ):
-      values = rows.get(name, np.empty(0))
+      values = rows.get(name, np.array([]))
       wrong = values[find_wrong(values)]
       if len(wrong):
         self._add(
@@ -192,7 +192,7 @@ class ShardChecks:
           name,
           f'has {name} {wrong[0]}, but {name}s {rule} (wrong in {len(wrong):,} rows)',
         )
-    reward = rows.get('reward', np.empty(0))
+    reward = rows.get('reward', np.array([]))
     if expected.is_atari and np.abs(reward).max(initial=0) > 1:
       self._add(
         'note',

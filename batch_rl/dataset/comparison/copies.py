@@ -90,12 +90,11 @@ class Copy:
       is_zero = frame == row_hashes.hash_rows(zero)
       is_zero &= (store.action == 0) & (reward == 0)
       # A gap may end within the padding of an episode, or padding was not logged. So
-      # rows of zeros are skipped, rather than a number of rows.
+      # rows of zeros are skipped, rather than a number of rows. An episode of nothing
+      # else begins at its end or later, and does not count.
       begin = found.begin.copy()
       for _ in range(store.first_padding()):
-        begin += is_zero[np.minimum(begin, found.stop - 1)] & (
-          begin < found.stop
-        )
+        begin += is_zero[np.minimum(begin, found.stop - 1)]
     else:
       advance(store.rows)
     spans = zip(store.suffixes, store.starts, store.starts[1:], strict=False)

@@ -55,6 +55,18 @@ def test_what_cannot_be_opened(root, below, options, message):
     dataset.open(str(root / below), **options)
 
 
+def test_packing_stops_if_opening_is_interrupted(root, monkeypatch):
+  def interrupt(store):
+    raise KeyboardInterrupt
+
+  closed = []
+  monkeypatch.setattr(store_lib.Store, 'wait', interrupt)
+  monkeypatch.setattr(store_lib.Store, 'close', lambda _: closed.append(1))
+  with pytest.raises(KeyboardInterrupt):
+    dataset.open(root / 'Pong' / '1')
+  assert closed
+
+
 def test_some_shards_are_opened(root):
   run = dataset.open(str(root / 'Pong' / '1'), shards=[1])
   assert run.store.suffixes == [1]

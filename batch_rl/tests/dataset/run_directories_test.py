@@ -48,7 +48,7 @@ def test_runs_of_all_levels_are_found(root):
 def test_description_needs_no_rows(root):
   logs = root / 'Pong' / '2' / 'replay_logs'
   (logs / manifests.FILE_NAME).unlink()
-  (root / 'Pong/10/replay_logs/add_count_ckpt.0.gz').write_bytes(b'')
+  (root / 'Pong/10/replay_logs/add_count_ckpt.0.gz').unlink()
   found = run_directories.describe_runs(
     run_directories.find_runs(str(root / 'Pong'))
   )

@@ -76,6 +76,8 @@ def test_workers_share_the_batches_in_order(store):  # noqa: F811
   source = streams.transitions(store)
   loaded = loader(source, 2, 'fork', batches_per_epoch=5)
   assert len(loaded) == 5
+  with pytest.raises(TypeError, match='endless: set batches_per_epoch'):
+    len(make_dataset(source))
   for epoch in range(3):
     first = 5 * epoch
     assert numbers(source, loaded) == list(range(first, first + 5))

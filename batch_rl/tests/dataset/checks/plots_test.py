@@ -15,9 +15,25 @@ def test_the_sheet_spans_the_run_without_padding(tmp_path):
   rows = plots.choose_sheet_rows(statistics)
   assert len(rows) == 24 and (np.diff(rows) > 0).all()
   assert rows[0] < 12 and rows[-1] >= statistics.data.rows - 12
-  assert frame_images.read_frames(
-    statistics.data, rows
-  ).all()  # padding is all zero
+  # Padding is all zero.
+  assert frame_images.read_frames(statistics.data, rows).all()
+
+
+def test_a_plot_shows_the_numbers_of_the_episodes(tmp_path):
+  logs = tmp_path / 'Pong' / '7' / 'replay_logs'
+  shards.write_run(logs, [30, 30, 31], 40)
+  plots.plot(compute(logs.parent), str(tmp_path / 'plot.svg'))
+  drawn = (tmp_path / 'plot.svg').read_text('utf-8')
+  steps = sum(shards.make_episodes([30, 30, 31]), [])
+  counts = np.bincount([step.action for step in steps])
+  shares = [f'{100 * count / len(steps):.1f}' for count in counts]
+  for text in (
+    'Pong, run 7',
+    '91 agent steps, 3 episodes',
+    'median 30',
+    *shares,
+  ):
+    assert text in drawn
 
 
 def test_a_run_without_an_episode_is_plotted_whatever_its_name(tmp_path):

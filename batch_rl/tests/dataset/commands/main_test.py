@@ -25,7 +25,8 @@ def test_help_names_the_commands_and_all_subsets(run):
   code, out, _ = run('subset', '--help')
   assert code == 0
   for function in subsets.SUBSETS.values():
-    assert subsets.usage(function) in out and function.__doc__ in out
+    usage = subsets.usage(function)
+    assert f'\n  {usage}\n      {function.__doc__}\n' in out
 
 
 @pytest.mark.parametrize(
