@@ -32,7 +32,7 @@ def check_outputs(
       f'The network {name} is not of a Keras class: derive it from tf.keras.Model.'
     )
   for field, shape in expected.items():
-    value = getattr(outputs, field, None)
+    value: Any = getattr(outputs, field, None)
     is_floating = tf.is_tensor(value) and value.dtype.is_floating
     if is_floating and value.shape[1:] == shape:
       continue

@@ -125,8 +125,8 @@ class LossAgent(gin_signatures.ForwardedParameters):
     """Returns the loss of each transition, float32 (n,).
 
     It is traced once, into a function of the graph. The optimiser minimises the mean
-    over the batch, plus the regularisation losses of the networks' layers. All weights are trained but those of target copies, and of layers
-    with `trainable = False`.
+    over the batch, plus the regularisation losses of the networks' layers. All weights
+    are trained but those of target copies, and of layers with `trainable = False`.
 
     Args:
       batch: Transitions.

@@ -182,8 +182,11 @@ class ActionChoice:
       calls_python=True,
     )
     actions = self._function.structured_outputs
-    is_integer = tf.is_tensor(actions) and actions.dtype.is_integer
-    if not is_integer or actions.shape[:1].as_list() != [None]:
+    if (
+      not tf.is_tensor(actions)
+      or not actions.dtype.is_integer
+      or (actions.shape.rank is not None and actions.shape.as_list() != [None])
+    ):
       raise ValueError(
         f'{name} returned {graph_checks.describe(actions)}; expected an integer tensor '
         'of shape (n,), an action for each of n states.'
