@@ -94,4 +94,4 @@ def join(inputs: list[tf.Tensor], network: tf.keras.Model) -> tf.Tensor:
     tf.reshape(tf.cast(part, tf.float32), (-1, part.shape[1:].num_elements()))
     for part in inputs
   ]
-  return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
+  return tf.concat(parts, axis=1)

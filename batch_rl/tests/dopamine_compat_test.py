@@ -3,11 +3,15 @@
 import importlib
 import importlib.util
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+
+from batch_rl import dopamine_compat
 
 
 def run(code, *options, **environment):
@@ -140,6 +144,19 @@ def test_arrays_are_handed_to_tensorflow_as_its_own_conversion_does():
     assert found.flags.c_contiguous == expected.flags.c_contiguous
     assert (found is values) == (expected is values)
     np.testing.assert_array_equal(found, expected)
+
+
+def test_private_modules_of_libraries_are_used_in_one_place():
+  """If another TensorFlow lacks a name, its test fails, here or above."""
+  assert dopamine_compat.is_deterministic() is False
+  package = pathlib.Path(dopamine_compat.__file__).parent
+  private = re.compile(r'tensorflow\.python|numba\.core|jax\._src')
+  found = {
+    str(path.relative_to(package))
+    for path in package.rglob('*.py')
+    if 'tests' not in path.parts and private.search(path.read_text())
+  }
+  assert found == {'dopamine_compat.py'}
 
 
 @pytest.mark.parametrize(
