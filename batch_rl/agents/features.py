@@ -83,7 +83,7 @@ def join(inputs: list[tf.Tensor], network: tf.keras.Model) -> tf.Tensor:
     network: The network, for the message.
 
   Raises:
-    ValueError: If the network has no last layer, so that there are no features.
+    ValueError: If the last layer of the network is not found.
   """
   if not inputs:
     raise ValueError(

@@ -52,7 +52,7 @@ class Ensemble(heads.Estimates):
   ):
     if strategy not in STRATEGIES:
       raise ValueError(
-        f'transform_strategy={strategy!r} is none of {", ".join(STRATEGIES)}.'
+        f'transform_strategy={strategy!r}: give one of {", ".join(STRATEGIES)}.'
       )
     if num_mixtures != 1 and strategy != 'STOCHASTIC':
       raise ValueError(

@@ -48,6 +48,8 @@ heavy = ('jax', 'flax', 'optax', 'tensorflow_probability', 'pandas')
 print([m for m in heavy if m in sys.modules])
 sys.stderr.write('Heavy packages may warn.')
 sys.stderr.flush()
+import tensorflow
+tensorflow.get_logger().warning('Warnings of TensorFlow are kept.')
 deferred = run_experiment.jax_dqn_agent
 from dopamine.jax.agents.dqn import dqn_agent
 print(dqn_agent is not deferred, dqn_agent.JaxDQNAgent is deferred.JaxDQNAgent)
@@ -63,6 +65,7 @@ print(data_adapter._is_pandas_series(frame['a']))
 """)
   assert done.returncode == 0, done.stderr
   assert done.stderr.startswith('Heavy packages may warn.')
+  assert 'Warnings of TensorFlow are kept.' in done.stderr
   lines = '-10.0 [] True True JaxFullRainbowAgent 2.0 True True'
   assert done.stdout.split() == lines.split(), done.stderr
 
