@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import logging
 import os
 import pathlib
 import re
@@ -89,6 +90,16 @@ for package in ('agents', 'baselines', 'fixed_replay', 'multi_head', 'runs'):
 """)
   assert done.stdout == 'True False\nset() []\n' + 'False True\n' * 5
   assert not done.stderr
+
+
+def test_fixes_are_installed_once():
+  importlib.import_module('batch_rl.agents')
+  finders, filters = (
+    list(x) for x in (sys.meta_path, logging.getLogger('tensorflow').filters)
+  )
+  dopamine_compat.activate()
+  assert sys.meta_path == finders
+  assert logging.getLogger('tensorflow').filters == filters
 
 
 def test_old_names_of_dopamines_modules_give_the_same_modules():
