@@ -1,8 +1,10 @@
 """Arguments of agents with many heads; `equations_test` checks what they learn."""
 
 import gin
+import numpy as np
 import pytest
 
+from batch_rl.agents import terms
 from batch_rl.multi_head import multi_head_dqn_agent
 
 
@@ -18,6 +20,7 @@ def test_arguments_by_gin_and_bad_ones(make_agent):
       multi_head_dqn_agent.MultiHeadDQNAgent,
       transform_strategy=strategy,
       num_convex_combinations=2,
+      terms=[terms.Imitation()],
     )
 
   for strategy, message in (
@@ -30,3 +33,9 @@ def test_arguments_by_gin_and_bad_ones(make_agent):
   agent = make('STOCHASTIC')
   assert agent._net_outputs.q_heads.shape.as_list() == [1, 3, 4]
   assert agent.target_update_period == 123
+  # The update also trains the network of the term.
+  kernel = agent.networks['behaviour'].weights[0]
+  before, _, after = (
+    agent._sess.run(x) for x in (kernel, agent._train_op, kernel)
+  )
+  assert np.any(before != after)
