@@ -73,7 +73,7 @@ def join(inputs: list[tf.Tensor], network: tf.keras.Model) -> tf.Tensor:
     network: The network, for the message.
 
   Raises:
-    ValueError: If the network has no last layer, so that there are no features.
+    ValueError: If the last layer of the network is not found.
   """
   if not inputs:
     raise ValueError(
@@ -84,4 +84,4 @@ def join(inputs: list[tf.Tensor], network: tf.keras.Model) -> tf.Tensor:
     tf.reshape(tf.cast(part, tf.float32), (-1, part.shape[1:].num_elements()))
     for part in inputs
   ]
-  return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
+  return tf.concat(parts, axis=1)

@@ -12,6 +12,7 @@ _RANDOM = re.compile(
 _PYTHON = ('PyFunc', 'PyFuncStateless', 'EagerPyFunc')
 
 
+@tf.autograph.experimental.do_not_convert
 def check_outputs(
   network: Any, outputs: Any, expected: Mapping[str, tuple[int, ...]]
 ) -> None:
@@ -23,7 +24,7 @@ def check_outputs(
     expected: Shape of each field, without the axis of the states.
 
   Raises:
-    ValueError: If the network is no Keras model, or a field is missing, is no
+    ValueError: If the network is not a Keras model; or a field is missing, is not a
       floating-point tensor, or has another shape.
   """
   name = type(network).__name__
@@ -84,8 +85,8 @@ def check_optimizer(optimizer: Any, agent: type) -> None:
     agent: Class of the agent.
 
   Raises:
-    ValueError: If it is not one of `tf.compat.v1.train`, or its learning rate is a
-      tensor, such as that of `tf.train.exponential_decay`.
+    ValueError: If it is not one of `tf.compat.v1.train`; or its learning rate is a
+      tensor, e.g. the result of `tf.train.exponential_decay`.
   """
   if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
     kind = type(optimizer)

@@ -192,9 +192,8 @@ def select_actions(values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
     values: Values of each action, float32 (n, num_actions, k).
     actions: Actions, integers (n,); or (n, k), an action for each of the k values.
   """
+  if actions.shape.rank == 1:
+    actions = actions[:, None]
   depth = tf.shape(values)[1]
-  if actions.shape.rank == 2:
-    one_hot = tf.one_hot(actions, depth, axis=1, dtype=values.dtype)
-  else:
-    one_hot = tf.one_hot(actions, depth, dtype=values.dtype)[:, :, None]
+  one_hot = tf.one_hot(actions, depth, axis=1, dtype=values.dtype)
   return tf.reduce_sum(values * one_hot, axis=1)

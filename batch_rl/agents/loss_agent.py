@@ -125,8 +125,8 @@ class LossAgent(gin_signatures.ForwardedParameters):
     """Returns the loss of each transition, float32 (n,).
 
     It is traced once, into a function of the graph. The optimiser minimises the mean
-    over the batch, plus the regularisation losses of the networks' layers. All weights are trained but those of target copies, and of layers
-    with `trainable = False`.
+    over the batch, plus the regularisation losses of the networks' layers. It trains
+    all weights except target copies and layers with `trainable = False`.
 
     Args:
       batch: Transitions.
@@ -142,7 +142,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
     return self.policy.outputs(self, states)
 
   def choose_actions(self, outputs: Any, seed: tf.Tensor) -> tf.Tensor:
-    """Returns an action for each state, integers (n,); by default those of `policy`.
+    """Returns an action for each state, integers (n,); `policy` chooses by default.
 
     It is the only definition of how the agent acts, in training and evaluation, in
     one emulator or several. Random actions of epsilon-greedy acting come on top. An
@@ -298,8 +298,8 @@ class LossAgent(gin_signatures.ForwardedParameters):
   def _trained_weights(self) -> list[tf.Variable]:
     """Returns the weights that the loss trains.
 
-    They are the trainable variables of the graph, which may have some beside those of
-    networks, without target copies and layers with `trainable = False`.
+    They are the trainable variables of the graph, whether of a network or not, except
+    target copies and layers with `trainable = False`.
     """
     frozen = {w.name for copy in self.targets.values() for w in copy.weights}
     for value in [list(self.networks.values()), *vars(self).values()]:

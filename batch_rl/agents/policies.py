@@ -44,8 +44,8 @@ def logits(agent: Any, network: str, states: tf.Tensor) -> tf.Tensor:
   expected = [None, agent.num_actions]
   if not tf.is_tensor(result) or not result.shape.is_compatible_with(expected):
     raise ValueError(
-      f'The network {network!r} of {type(agent).__name__} is no policy: its outputs '
-      f'have no logits (n, {agent.num_actions}).'
+      f'The network {network!r} of {type(agent).__name__} is not a policy: its '
+      f'outputs have no logits (n, {agent.num_actions}).'
     )
   return result
 
@@ -97,7 +97,7 @@ class Constrained(Policy):
   Discrete BCQ (Fujimoto et al., 2019, arXiv 1910.01708).
 
   Args:
-    threshold: Least probability of an action, divided by that of the likeliest one.
+    threshold: Minimum probability of an action, relative to the likeliest action.
     network: Name of the agent's network with the logits of G, see `terms.Imitation`.
   """
 
@@ -182,8 +182,11 @@ class ActionChoice:
       calls_python=True,
     )
     actions = self._function.structured_outputs
-    is_integer = tf.is_tensor(actions) and actions.dtype.is_integer
-    if not is_integer or actions.shape[:1].as_list() != [None]:
+    if (
+      not tf.is_tensor(actions)
+      or not actions.dtype.is_integer
+      or (actions.shape.rank is not None and actions.shape.as_list() != [None])
+    ):
       raise ValueError(
         f'{name} returned {graph_checks.describe(actions)}; expected an integer tensor '
         'of shape (n,), an action for each of n states.'

@@ -1,4 +1,4 @@
-"""Agents by name: those of the package, and a user's own as `my_module.MyAgent`."""
+"""Agents by name: short names in the package, `my_module.MyAgent` for a user's own."""
 
 import dataclasses
 import functools
@@ -19,8 +19,8 @@ class Registry:
   Attributes:
     kind: 'offline' or 'online'.
     package: Package of the shipped agents. Each is a file `<name>_agent.py`.
-    bases: Classes from one of which every agent is derived, as `module.Class` in the
-      package. The first one's file is no agent.
+    bases: Base classes of the agents, as `module.Class` in the package; an agent is
+      derived from one of them. The file of the first has no agent.
     renamed: Names of the agents whose files are named otherwise, `{module: name}`.
     former: Names in gin files and commands of 2020, `{former: name}`.
   """

@@ -1,4 +1,4 @@
-"""Terms: losses that an agent adds to that of its head, each with a weight.
+"""Terms: weighted losses that an agent adds to the loss of its head.
 
 In gin, `FixedReplayDQNAgent.terms = [@CQL(), @DR3()]`.
 """

@@ -83,12 +83,11 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
           f'{kind.__module__}.{kind.__name__}; in gin with @ and (), e.g. @CQL().'
         )
 
-  @classmethod
-  def _check_replay_scheme(cls, replay_scheme: str) -> None:
+  def _check_replay_scheme(self, replay_scheme: str) -> None:
     """Refuses priorities, which fixed replays and logged memories do not have."""
     if replay_scheme != 'uniform':
       raise ValueError(
-        f'{cls.__name__}.replay_scheme={replay_scheme!r} is not supported: give '
+        f'{type(self).__name__}.replay_scheme={replay_scheme!r} is not supported: give '
         "'uniform', since the data have no priorities."
       )
 
@@ -140,12 +139,11 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     shape = self.num_actions, self.head.num_outputs
     return super()._expected_outputs() | dict.fromkeys(self.head.reads, shape)
 
-  @classmethod
-  def _check_targets(cls) -> None:
+  def _check_targets(self) -> None:
     """Refuses targets as Dopamine's agents define them."""
-    for name, target in cls._UNUSED_TARGETS.items():
-      if getattr(cls, name, target) is not target:
+    for name, target in self._UNUSED_TARGETS.items():
+      if getattr(type(self), name, target) is not target:
         raise ValueError(
-          f'{cls.__name__} overrides {name}, which its loss does not call: '
+          f'{type(self).__name__} overrides {name}, which its loss does not call: '
           'override loss(batch) instead, or _build_train_op, too.'
         )

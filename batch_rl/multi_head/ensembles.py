@@ -52,7 +52,7 @@ class Ensemble(heads.Estimates):
   ):
     if strategy not in STRATEGIES:
       raise ValueError(
-        f'transform_strategy={strategy!r} is none of {", ".join(STRATEGIES)}.'
+        f'transform_strategy={strategy!r}: give one of {", ".join(STRATEGIES)}.'
       )
     if num_mixtures != 1 and strategy != 'STOCHASTIC':
       raise ValueError(
@@ -99,8 +99,9 @@ class Ensemble(heads.Estimates):
 
   def loss(self, outputs: Any, batch: Any, targets: Returns) -> tf.Tensor:
     """Returns the Huber losses, averaged over heads or mixtures."""
-    estimates = self.returns(outputs, batch).of_actions(batch.action)
-    return ensemble_loss(estimates.values, targets.values)
+    estimates = self.returns(outputs, batch).of_actions(batch.action).values
+    goals = tf.broadcast_to(targets.values, tf.shape(estimates))
+    return tf.reduce_mean(heads.huber(goals, estimates), axis=1)
 
 
 @gin.configurable
@@ -170,18 +171,3 @@ def mix_heads(q_heads: tf.Tensor, mixtures: tf.Tensor) -> tf.Tensor:
     The mixed Q-values, float32 (..., num_mixtures).
   """
   return tf.tensordot(q_heads, mixtures, axes=1)
-
-
-def ensemble_loss(estimates: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-  """Computes the Huber loss (delta 1) of each transition, averaged over estimates.
-
-  Args:
-    estimates: Estimates of the actions taken, float32 (batch, num_estimates).
-    targets: Targets, float32 (batch, num_estimates), or (batch, 1) if all estimates
-      share one target.
-
-  Returns:
-    The losses, float32 (batch,).
-  """
-  targets = tf.broadcast_to(targets, tf.shape(estimates))
-  return tf.reduce_mean(heads.huber(targets, estimates), axis=1)

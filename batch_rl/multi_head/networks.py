@@ -72,7 +72,7 @@ class _SeveralOutputs:
     """Returns the network's values, (batch, num_actions, num_outputs).
 
     Raises:
-      ValueError: If the network has not made `num_actions * num_outputs`.
+      ValueError: If the network does not return `num_actions * num_outputs` values.
     """
     outputs = super().call(state)
     count = math.prod(self._outputs_shape)

@@ -2,12 +2,17 @@
 
 import importlib
 import importlib.util
+import logging
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+
+from batch_rl import dopamine_compat
 
 
 def run(code, *options, **environment):
@@ -44,6 +49,8 @@ heavy = ('jax', 'flax', 'optax', 'tensorflow_probability', 'pandas')
 print([m for m in heavy if m in sys.modules])
 sys.stderr.write('Heavy packages may warn.')
 sys.stderr.flush()
+import tensorflow
+tensorflow.get_logger().warning('Warnings of TensorFlow are kept.')
 deferred = run_experiment.jax_dqn_agent
 from dopamine.jax.agents.dqn import dqn_agent
 print(dqn_agent is not deferred, dqn_agent.JaxDQNAgent is deferred.JaxDQNAgent)
@@ -59,6 +66,7 @@ print(data_adapter._is_pandas_series(frame['a']))
 """)
   assert done.returncode == 0, done.stderr
   assert done.stderr.startswith('Heavy packages may warn.')
+  assert 'Warnings of TensorFlow are kept.' in done.stderr
   lines = '-10.0 [] True True JaxFullRainbowAgent 2.0 True True'
   assert done.stdout.split() == lines.split(), done.stderr
 
@@ -82,6 +90,16 @@ for package in ('agents', 'baselines', 'fixed_replay', 'multi_head', 'runs'):
 """)
   assert done.stdout == 'True False\nset() []\n' + 'False True\n' * 5
   assert not done.stderr
+
+
+def test_fixes_are_installed_once():
+  importlib.import_module('batch_rl.agents')
+  finders, filters = (
+    list(x) for x in (sys.meta_path, logging.getLogger('tensorflow').filters)
+  )
+  dopamine_compat.activate()
+  assert sys.meta_path == finders
+  assert logging.getLogger('tensorflow').filters == filters
 
 
 def test_old_names_of_dopamines_modules_give_the_same_modules():
@@ -140,6 +158,19 @@ def test_arrays_are_handed_to_tensorflow_as_its_own_conversion_does():
     assert found.flags.c_contiguous == expected.flags.c_contiguous
     assert (found is values) == (expected is values)
     np.testing.assert_array_equal(found, expected)
+
+
+def test_private_modules_of_libraries_are_used_in_one_place():
+  """If another TensorFlow lacks a name, its test fails, here or above."""
+  assert dopamine_compat.is_deterministic() is False
+  package = pathlib.Path(dopamine_compat.__file__).parent
+  private = re.compile(r'tensorflow\.python|numba\.core|jax\._src')
+  found = {
+    str(path.relative_to(package))
+    for path in package.rglob('*.py')
+    if 'tests' not in path.parts and private.search(path.read_text())
+  }
+  assert found == {'dopamine_compat.py'}
 
 
 @pytest.mark.parametrize(

@@ -178,19 +178,30 @@ HeadOutputs = collections.namedtuple(
 )
 
 
+class SixUnits(Network):
+  """A plain network whose last layer has six units, whatever its agent asks for."""
+
+  def __init__(self, num_actions, name=None):
+    super().__init__(6, name)
+
+
 @pytest.mark.parametrize(
-  ('name', 'field', 'settings'),
+  ('name', 'network', 'message'),
   [
-    ('dqn', 'logits', {'head': atoms.HLGauss(7)}),
-    ('multi_head_dqn', 'q_heads', {}),
+    ('dqn', ThreeOutputs, r'logits, .*\(1, 2, 3\).*\(n, 2, 7\)'),
+    ('multi_head_dqn', ThreeOutputs, r'q_heads, .*\(1, 2, 3\).*\(n, 2, 5\)'),
+    ('multi_head_dqn', SixUnits, r'q_values, .*\(1, 6\).*\(n, 10\)'),
+    ('quantile', SixUnits, r'q_values, .*\(1, 6\).*\(n, 10\)'),
+    ('dqn', SixUnits, r'q_values, .*\(1, 6\).*\(n, 14\)'),
   ],
 )
 def test_a_network_that_does_not_fit_its_head_is_named(
-  log_dir, monkeypatch, name, field, settings
+  log_dir, monkeypatch, name, network, message
 ):
-  small = {**cartpole.SMALL[name], 'network': ThreeOutputs}
+  """In one line, although AutoGraph converts networks."""
+  small = {**cartpole.SMALL[name], 'network': network}
   monkeypatch.setitem(cartpole.SMALL, name, small)
-  with pytest.raises(
-    ValueError, match=rf'ThreeOutputs.* {field}, .*\(1, 2, 3\).*\(n, 2, \d+\)'
-  ):
-    cartpole.build_offline_agent(name, log_dir, **settings)
+  head = {'head': atoms.HLGauss(7)} if name == 'dqn' else {}
+  with pytest.raises(ValueError, match=message) as raised:
+    cartpole.build_offline_agent(name, log_dir, **head)
+  assert str(raised.value).startswith(network.__name__)

@@ -244,6 +244,8 @@ def test_policies(evaluate):
   sampled = policies.Softmax(0.5)(
     types.SimpleNamespace(q_values=repeated), seed
   )
+  named = policies.Named('x', samples=True)(repeated / 0.5, seed)
+  np.testing.assert_array_equal(*evaluate([sampled, named]))
   shares = np.bincount(evaluate(sampled), minlength=A) / 20_000
   expected = equations.softmax(q_values[0] / 0.5)
   np.testing.assert_allclose(shares, expected, atol=0.015)
@@ -360,7 +362,12 @@ def test_an_agent_acts_by_a_network_of_its_own(log_dir):
   [
     (
       'multi_network_dqn',
-      {'policy': policies.Softmax(1e6), 'jit_compile': True},
+      {
+        # Its targets do not use the mixture of an episode.
+        'backup': backups.Double(),
+        'policy': policies.Softmax(1e6),
+        'jit_compile': True,
+      },
     ),
     (
       'dqn',
@@ -382,6 +389,28 @@ def test_parts_train_and_act_together(log_dir, name, settings):
   actions = agent.select_actions(np.zeros((50, 1, 4, 1)), generators(50))
   samples = isinstance(agent.policy, policies.Softmax)
   assert len(set(actions)) == (5 if samples else 1)
+
+
+class OwnLoss(cartpole.OFFLINE_CLASSES['dqn']):
+  def loss(self, batch):
+    return tf.reduce_sum(self.online(batch.state).q_values, axis=1)
+
+
+@pytest.mark.parametrize(
+  ('class_', 'parts', 'is_warned'),
+  [
+    (OwnLoss, {'terms': [terms.CQL()]}, True),
+    (OwnLoss, {'backup': backups.Double()}, True),
+    (OwnLoss, {}, False),
+    (None, {'terms': [terms.CQL()], 'backup': backups.Double()}, False),
+  ],
+)
+def test_parts_that_a_loss_ignores_are_warned_of(
+  log_dir, caplog, class_, parts, is_warned
+):
+  make_agent(log_dir, 'dqn', class_, **parts)
+  message = 'OwnLoss.loss does not call super().loss(batch)'
+  assert (message in caplog.text) == is_warned
 
 
 class OwnHead(cartpole.OFFLINE_CLASSES['quantile']):
@@ -418,3 +447,5 @@ def test_an_activation_is_no_last_layer():
   network = tf.keras.Sequential([*dense, tf.keras.layers.ReLU()])
   _, inputs = features.Recorder(network)(tf.zeros((2, 4)))
   assert features.join(inputs, network).shape == (2, 7)
+  with pytest.raises(ValueError, match='Sequential has no features'):
+    features.join([], network)

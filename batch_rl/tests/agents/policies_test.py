@@ -82,6 +82,10 @@ def of_another_tensor(outputs, seed):
   [
     (lambda outputs, seed: outputs.q_values, r'float32.*\(n,\)'),
     (lambda outputs, seed: greedy(outputs, seed)[0], r'\(n,\)'),
+    (
+      lambda outputs, seed: tf.cast(outputs.q_values, tf.int64),
+      r'int64 \(.*, 4\).*\(n,\)',
+    ),
     (lambda outputs, seed: tf.zeros(1, tf.int64), r'\(n,\)'),
     (lambda outputs, seed: None, r'None.*\(n,\)'),
     (

@@ -2,10 +2,8 @@ import gin
 import numpy as np
 import pytest
 import tensorflow as tf
-from dopamine.discrete_domains import gym_lib
 
-from batch_rl.multi_head import atari_helpers, networks
-from batch_rl.tests import cartpole_networks
+from batch_rl.multi_head import atari_helpers
 
 TORSO = ('Conv', 'Conv_1', 'Conv_2', 'fully_connected', 'fully_connected_1')
 
@@ -29,52 +27,6 @@ def test_variables_have_dopamines_names_and_the_callers_device(network, scopes):
     for part in ('kernel', 'bias')
   ]
   assert {v.device[-5:] for v in variables} == {'CPU:5'}
-
-
-STATES = np.random.default_rng(0).uniform(-1, 1, (5, 4, 1, 1))
-
-
-def run(outputs):
-  with tf.compat.v1.Session() as sess:
-    sess.run(tf.compat.v1.global_variables_initializer())
-    return sess.run(outputs)
-
-
-@pytest.mark.parametrize(
-  'network',
-  [
-    cartpole_networks.CartpoleMultiHeadQNetwork,
-    cartpole_networks.CartpoleQuantileNetwork,
-    cartpole_networks.CartpoleMultiNetworkQNetwork,
-  ],
-)
-def test_q_values_are_the_mean_of_the_estimates(network):
-  built = network(3, 7, name='Online')
-  outputs = built(tf.constant(STATES))
-  if network is cartpole_networks.CartpoleMultiNetworkQNetwork:
-    single = [subnet(tf.constant(STATES)).q_values for subnet in built.layers]
-    (estimates, q_values), single = run([outputs, single])
-    np.testing.assert_array_equal(estimates, np.stack(single, axis=2))
-  else:
-    estimates, q_values = run(outputs)
-  assert estimates.shape == (5, 3, 7)
-  assert estimates.std(axis=2).min() > 0
-  np.testing.assert_allclose(q_values, estimates.mean(axis=2), rtol=1e-5)
-
-
-def test_categorical_outputs_follow_from_the_logits():
-  class Network(networks.Categorical, gym_lib.CartpoleDQNNetwork):
-    """CartPole's network, for C51."""
-
-  support = np.linspace(-2, 3, 7).astype(np.float32)
-  network = Network(3, 7, tf.constant(support), name='Online')
-  found = run(network(tf.constant(STATES)))
-  assert found.logits.shape == found.probabilities.shape == (5, 3, 7)
-  shares = np.exp(found.logits.astype(float))
-  shares /= shares.sum(axis=2, keepdims=True)
-  assert shares.std(axis=2).min() > 0
-  np.testing.assert_allclose(found.probabilities, shares, rtol=1e-5)
-  np.testing.assert_allclose(found.q_values, shares @ support, atol=1e-5)
 
 
 def test_a_size_that_the_agent_sets_cannot_be_bound():

@@ -7,18 +7,6 @@ from dopamine.tf.agents.dqn import dqn_agent  # noqa: F401, selects graph mode
 from batch_rl.tests import cartpole, correctness
 
 
-class RecordingOptimizer(tf.compat.v1.train.AdamOptimizer):
-  """Records the losses that it minimises."""
-
-  def __init__(self):
-    super().__init__(learning_rate=0.01)
-    self.losses = []
-
-  def compute_gradients(self, loss, *args, **kwargs):
-    self.losses.append(loss)
-    return super().compute_gradients(loss, *args, **kwargs)
-
-
 @pytest.fixture(autouse=True)
 def _seeded_graph():
   tf.compat.v1.set_random_seed(7)
@@ -28,12 +16,11 @@ def _seeded_graph():
 def make_agent():
   """Returns a function that builds an agent for CartPole on a fixed batch."""
 
-  def make(agent_class, num_actions=3, batch=None, **kwargs):
-    batch = batch or correctness.make_batch(num_actions, 5)._asdict()
+  def make(agent_class, num_actions=3, **kwargs):
+    batch = correctness.make_batch(num_actions, 5)._asdict()
     test_class = type(
       'Test', (correctness.FixedBatch, agent_class), {'batch': batch}
     )
-    kwargs.setdefault('optimizer', RecordingOptimizer())
     with cartpole.small_layers():
       return test_class(
         None,

@@ -86,6 +86,7 @@ def test_acts_on_the_mixture_or_on_the_mean(
 
 def test_draws_resume_from_a_checkpoint_and_ignore_evaluations(built, tmp_path):
   uninterrupted = episode_mixtures(reset(built[0]), 4)
+  assert len(np.unique(uninterrupted, axis=0)) == 4
   agent = reset(built[0])
   before = episode_mixtures(agent, 2)
   agent.eval_mode = True

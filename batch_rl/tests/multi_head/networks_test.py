@@ -1,4 +1,4 @@
-"""Networks of all agents, made from a plain one; `minatar/agents_test` builds them."""
+"""Networks of all heads, made from a plain one; `minatar/agents_test` builds them."""
 
 import collections
 
@@ -12,44 +12,52 @@ Outputs = collections.namedtuple('Outputs', 'q_values')
 
 
 def plain(num_actions, scale=1, shift=0, name=None):
-  """A network of Keras' functional API; its outputs count from 0."""
+  """A network of Keras' functional API; its outputs count from 0, 1, ...
+
+  The first number is that at the end of the name.
+  """
   assert (scale, shift) == (1, 0)  # no number of heads, say
+  first = int(name[-1]) if name[-1].isdigit() else 0
+  values = np.arange(first, first + num_actions)
+  layer = tf.keras.layers.Dense(
+    num_actions, bias_initializer=tf.constant_initializer(values)
+  )
   state = tf.keras.Input((3,))
-  count = tf.constant_initializer(np.arange(num_actions))
-  layer = tf.keras.layers.Dense(num_actions, bias_initializer=count)
   return tf.keras.Model(state, Outputs(layer(state)), name=name)
 
 
-def outputs(head, network):
-  """Returns the outputs for two states of zeros."""
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    built = head.create_network(network, 2, 'Online')(tf.zeros((2, 3)))
-    session.run(tf.compat.v1.global_variables_initializer())
-    return session.run(built)
+COUNTED = [[0, 1, 2], [3, 4, 5]]  # for two actions
 
 
 @pytest.mark.parametrize(
-  ('head', 'field', 'arguments'),
+  ('head', 'field', 'expected', 'others'),
   [
-    (ensembles.Ensemble(3), 'q_heads', 1),
-    (quantiles.Quantiles(3), 'quantile_values', 1),
-    (atoms.Categorical(3, 0.0, 2.0), 'logits', 2),
-    (ensembles.SeparateNetworks(3), 'q_heads', 1),
+    (ensembles.Ensemble(3), 'q_heads', COUNTED, []),
+    (quantiles.Quantiles(3), 'quantile_values', COUNTED, []),
+    (atoms.Categorical(3, -1.0, 5.0), 'logits', COUNTED, [[-1, 2, 5]]),
+    (ensembles.SeparateNetworks(3), 'q_heads', [[0, 1, 2], [1, 2, 3]], []),
   ],
 )
-def test_a_plain_network_gets_the_outputs_of_the_head(head, field, arguments):
-  found = outputs(head, plain)
-  expected = np.arange(6).reshape(2, 3)  # actions, outputs
-  if isinstance(head, ensembles.SeparateNetworks):
-    expected = [[0] * 3, [1] * 3]  # each from 0
+def test_a_plain_network_gets_the_outputs_of_the_head(
+  evaluate, head, field, expected, others
+):
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    outputs = head.create_network(plain, 2, 'Online')(tf.zeros((2, 3)))
+    session.run(tf.compat.v1.global_variables_initializer())
+    found = session.run(outputs)
   np.testing.assert_array_equal(getattr(found, field), [expected, expected])
+  shares = np.ones((2, 3))
   if field == 'logits':
-    assert found.q_values.shape == (2, 2)
-  else:
-    np.testing.assert_allclose(found.q_values[0], np.mean(expected, axis=1))
+    shares = np.exp(expected)
+    normalised = shares / shares.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found.probabilities[1], normalised, rtol=1e-5)
+    expected = others
+  means = np.average(np.broadcast_to(expected, (2, 3)), axis=1, weights=shares)
+  np.testing.assert_allclose(found.q_values, [means, means], rtol=1e-5)
 
-  def of_any_arguments(*args, name):
+  def network(*args, name):
     return args, name
 
-  _, *given = head.create_network(of_any_arguments, 2, 'Online')[0]
-  assert len(given) == arguments and given[0] == 3
+  (_, count, *support), name = head.create_network(network, 2, 'Online')
+  assert (count, name) == (3, 'Online')
+  np.testing.assert_allclose(list(map(evaluate, support)), others)
