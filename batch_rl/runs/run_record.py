@@ -122,11 +122,8 @@ def start(
   now = versions()
   before = record.setdefault('versions', now)
   if before != now:
-    changed = changes(before, now)
-    logging.warning(
-      '%s began with other versions: %s.', base_dir, '; '.join(changed)
-    )
-    record.setdefault('changes', []).append(changed)
+    problem = f'{base_dir} began with other versions'
+    refuse_or_note(record, problem, changes(before, now), accept=True)
     record['versions'] = now
   # The number of iterations may have changed.
   given = {k: v for k, v in settings.items() if v is not None}

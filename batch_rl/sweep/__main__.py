@@ -158,7 +158,7 @@ def _watching(monitor):
       if time.monotonic() - last > _SUMMARY_SECONDS:
         last = time.monotonic()
         print(monitor.summary(), flush=True)
-    return interrupted.requested
+    return interrupted.number != 0
 
   with (
     interruption.listen() as interrupted,
