@@ -77,8 +77,7 @@ class LoggedRunner(runner.RecordedRunner):
     **kwargs: Arguments of `RecordedRunner` and Dopamine's `Runner`.
 
   Raises:
-    ValueError: If `max_steps_per_episode` is None, or the environment's observations
-      do not fit the agent.
+    ValueError: If the environment's observations do not fit the agent.
   """
 
   def __init__(
@@ -101,10 +100,6 @@ class LoggedRunner(runner.RecordedRunner):
     self._obstacle = 'this environment cannot be saved within an iteration'
     if is_resumable:
       self._obstacle = ''
-    if self._max_steps_per_episode is None:
-      raise ValueError(
-        'LoggedRunner.max_steps_per_episode is None: bind a number of agent steps.'
-      )
     environments.check_observation(
       self._environment, self._environment.reset(), self._agent
     )

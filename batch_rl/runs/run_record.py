@@ -265,7 +265,7 @@ def write(base_dir: str, record: dict[str, Any]) -> None:
 
 
 def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
-  """Locks a local directory of a run until this process ends; warns of a remote one.
+  """Locks a local directory of a run until this process ends.
 
   Args:
     directory: Directory, created if missing.
@@ -276,12 +276,7 @@ def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
     ValueError: If another process has locked it.
   """
   if files.is_remote(directory):
-    logging.warning(
-      '%s is remote and has no lock: two processes there would damage each '
-      "other's results.",
-      directory,
-    )
-    return
+    return  # an object store has no locks
   os.makedirs(directory, exist_ok=True)
   path = os.path.join(directory, name)
   held = locks.try_lock(path)
