@@ -192,6 +192,17 @@ def test_mistakes_end_in_one_line_before_anything_is_built(
   assert not (tmp_path / 'base/checkpoints').exists()
 
 
+@pytest.mark.parametrize(
+  ('program', 'missing'),
+  [(offline, '--base_dir, --replay_dir'), (online, '--base_dir')],
+)
+def test_missing_flags_are_named(program, missing, capsys):
+  with pytest.raises(SystemExit) as exit_:
+    programs.run_here(program, base_dir=None)
+  assert exit_.value.code == 2
+  assert f'error: missing {missing}\n' in capsys.readouterr().err
+
+
 SHORT = [
   'FixedReplayRunner.training_steps=8',
   'FixedReplayRunner.evaluation_steps=1',
