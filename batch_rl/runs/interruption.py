@@ -64,8 +64,7 @@ def listen() -> Iterator[Interruption]:
     yield interruption
     return
 
-  def request(number, frame):
-    del frame
+  def request(number, _):
     if interruption.number and number == signal.SIGINT:
       raise KeyboardInterrupt
     interruption.number = interruption.number or number
