@@ -51,14 +51,8 @@ def create_online_agent(
   )
 
 
-# State of a phase at its start. `phase_steps` counts the steps of complete episodes.
-_PHASE_START = {
-  'phase_steps': 0,
-  'returns': 0.0,
-  'episodes': 0,
-  'seconds': 0.0,
-  'episode': None,
-}
+# State of a phase at its start; the statistics have its complete episodes.
+_PHASE_START = {'seconds': 0.0, 'episode': None}
 
 
 @gin.configurable
@@ -76,8 +70,7 @@ class LoggedRunner(runner.RecordedRunner):
     **kwargs: Arguments of `RecordedRunner` and Dopamine's `Runner`.
 
   Raises:
-    ValueError: If `max_steps_per_episode` is None, or the environment's observations
-      do not fit the agent.
+    ValueError: If the environment's observations do not fit the agent.
   """
 
   def __init__(
@@ -100,10 +93,6 @@ class LoggedRunner(runner.RecordedRunner):
     self._obstacle = 'this environment cannot be saved within an iteration'
     if is_resumable:
       self._obstacle = ''
-    if self._max_steps_per_episode is None:
-      raise ValueError(
-        'LoggedRunner.max_steps_per_episode is None: bind a number of agent steps.'
-      )
     environments.check_observation(
       self._environment, self._environment.reset(), self._agent
     )
@@ -175,26 +164,21 @@ class LoggedRunner(runner.RecordedRunner):
     Returns:
       The number of episodes, their mean return, and agent steps a second.
     """
-    state = self._state
+    state, lists = self._state, statistics.data_lists
+    lengths = f'{run_mode_str}_episode_lengths'
+    returns = f'{run_mode_str}_episode_returns'
+    done = sum(lists.get(lengths, ()))
     self._phase_start = time.monotonic() - state['seconds']
-    with self._show_progress(
-      min_steps, run_mode_str, 'step', state['phase_steps']
-    ) as progress:
-      while state['phase_steps'] < min_steps or state['episode'] is not None:
+    with self._show_progress(min_steps, run_mode_str, 'step', done) as progress:
+      while done < min_steps or state['episode'] is not None:
         length, total = self._run_one_episode(progress)
-        statistics.append(
-          {
-            f'{run_mode_str}_episode_lengths': length,
-            f'{run_mode_str}_episode_returns': total,
-          }
-        )
-        state['phase_steps'] += length
-        state['returns'] += total
-        state['episodes'] += 1
+        statistics.append({lengths: length, returns: total})
+        done += length
+    played = lists.get(returns, ())
     return {
-      'episodes': state['episodes'],
-      'return': state['returns'] / (state['episodes'] or math.nan),
-      'rate': state['phase_steps'] / (time.monotonic() - self._phase_start),
+      'episodes': len(played),
+      'return': sum(played) / (len(played) or math.nan),
+      'rate': done / (time.monotonic() - self._phase_start),
     }
 
   def _run_one_episode(self, progress):

@@ -16,6 +16,7 @@ from absl import flags
 
 from batch_rl.baselines.agents import REGISTRY
 from batch_rl.runs import command_line, interruption, run_record
+from batch_rl.utils import files
 
 command_line.define_flags()
 flags.adopt_module_key_flags(command_line)  # for --help
@@ -60,11 +61,7 @@ def main(unused_argv: Any = None) -> None:
   with command_line.user_errors():
     command_line.require(('base_dir',))
     FLAGS.set_default('replay_log_dir', FLAGS.base_dir)
-    if '://' in FLAGS.replay_log_dir:
-      raise ValueError(
-        f'--replay_log_dir={FLAGS.replay_log_dir} is remote; log to a local '
-        'directory and copy the shards from it.'
-      )
+    files.check_local(FLAGS.replay_log_dir)
     sources = command_line.read_gin(REGISTRY)
     # TensorFlow takes seconds to import, so flags are checked first.
     from batch_rl.baselines import run_experiment

@@ -310,4 +310,4 @@ def main() -> None:
 
 if __name__ == '__main__':
   define_flags()
-  command_line.run(main, resumes=False)
+  command_line.run(main)

@@ -20,7 +20,7 @@ from batch_rl.utils import machine
 
 # Limits the share of time in which emulators wait for the last episode to end.
 _STEPS_PER_ENVIRONMENT = 10_000
-# What `AtariVectorEnv` has, and makes of the frames.
+# Settings of an environment and an agent that `AtariVectorEnv` fits.
 _SETTINGS = {
   'frame_skip': 4,
   'terminal_on_life_loss': False,

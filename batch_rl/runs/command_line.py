@@ -83,12 +83,11 @@ def define_flags() -> None:
   )
 
 
-def run(main: Callable, resumes: bool = True) -> None:
+def run(main: Callable) -> None:
   """Parses and checks the flags, then runs a program.
 
   Args:
     main: Function of the program, without arguments.
-    resumes: Whether the same command continues an interrupted run.
   """
 
   def parse(argv):
@@ -112,8 +111,7 @@ def run(main: Callable, resumes: bool = True) -> None:
     try:
       main()
     except KeyboardInterrupt:
-      advice = ' The same command continues after the last checkpoint.'
-      logging.warning('Interrupted.%s', advice if resumes else '')
+      logging.warning('Interrupted.')
       sys.exit(130)
 
   programs.open_closed_streams()

@@ -30,6 +30,11 @@ def canonical_name(game: str) -> str:
   return roms.canonical_name(game)
 
 
+def setting(game: str) -> str:
+  """Returns the setting that names a game."""
+  return MINATAR_SETTING if minatar.is_minatar(game) else ATARI_SETTING
+
+
 def names() -> list[str]:
   """Returns the names of all games."""
   return [*roms.games(), *minatar.GAMES]

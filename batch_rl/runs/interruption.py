@@ -7,12 +7,17 @@ import threading
 from collections.abc import Iterator
 
 
+def exit_code(number: int) -> int:
+  """Returns the exit code of a program that a signal has stopped.
+
+  As in shells, it is 128 + the number of the signal: 143 for SIGTERM, 130 for Ctrl-C.
+  A stopped run must not exit with 0, which starts the jobs that wait for its end.
+  """
+  return 128 + number
+
+
 class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
   """Raised when a run stops on request; the message names the position.
-
-  The exit code is that of shells, 128 + the number of the signal: 143 for SIGTERM, 130
-  for Ctrl-C. A stopped run must not exit with 0, which starts the jobs that wait for
-  its end.
 
   Args:
     message: Message for the user.
@@ -24,7 +29,7 @@ class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
 
   def __init__(self, message: str, number: int):
     super().__init__(message)
-    self.exit_code = 128 + number
+    self.exit_code = exit_code(number)
 
 
 class Interruption:
@@ -36,11 +41,6 @@ class Interruption:
 
   number = 0
 
-  @property
-  def requested(self) -> bool:
-    """Whether a signal has arrived."""
-    return self.number != 0
-
 
 def exit_on_sigterm() -> None:
   """Makes SIGTERM end the program with exit code 143 until `listen` is entered.
@@ -49,7 +49,7 @@ def exit_on_sigterm() -> None:
   Python's exit could wait forever for a thread that was just starting.
   """
   if threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
+    signal.signal(signal.SIGTERM, lambda number, _: os._exit(exit_code(number)))
 
 
 @contextlib.contextmanager
@@ -64,9 +64,8 @@ def listen() -> Iterator[Interruption]:
     yield interruption
     return
 
-  def request(number, frame):
-    del frame
-    if interruption.requested and number == signal.SIGINT:
+  def request(number, _):
+    if interruption.number and number == signal.SIGINT:
       raise KeyboardInterrupt
     interruption.number = interruption.number or number
     name = signal.Signals(number).name

@@ -122,11 +122,8 @@ def start(
   now = versions()
   before = record.setdefault('versions', now)
   if before != now:
-    changed = changes(before, now)
-    logging.warning(
-      '%s began with other versions: %s.', base_dir, '; '.join(changed)
-    )
-    record.setdefault('changes', []).append(changed)
+    problem = f'{base_dir} began with other versions'
+    refuse_or_note(record, problem, changes(before, now), accept=True)
     record['versions'] = now
   # The number of iterations may have changed.
   given = {k: v for k, v in settings.items() if v is not None}
@@ -268,7 +265,7 @@ def write(base_dir: str, record: dict[str, Any]) -> None:
 
 
 def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
-  """Locks a local directory of a run until this process ends; warns of a remote one.
+  """Locks a local directory of a run until this process ends.
 
   Args:
     directory: Directory, created if missing.
@@ -279,12 +276,7 @@ def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
     ValueError: If another process has locked it.
   """
   if files.is_remote(directory):
-    logging.warning(
-      '%s is remote and has no lock: two processes there would damage each '
-      "other's results.",
-      directory,
-    )
-    return
+    return  # an object store has no locks
   os.makedirs(directory, exist_ok=True)
   path = os.path.join(directory, name)
   held = locks.try_lock(path)

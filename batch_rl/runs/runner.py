@@ -197,10 +197,9 @@ class RecordedRunner(run_experiment.Runner):
       interruption.Interrupted: If a signal asked the run to stop.
     """
     position = checkpoints.Position(self._iteration, steps)
-    requested = self._interruption.requested
     # At step 0 the previous iteration's checkpoint has the same state.
     if steps and not obstacle and not self._checkpoints.is_saved(position):
-      if requested or self._checkpoints.is_due(position):
+      if self._interruption.number or self._checkpoints.is_due(position):
         self._save(position, partial())
     self._stop_if_requested(position, obstacle)
 
@@ -225,7 +224,7 @@ class RecordedRunner(run_experiment.Runner):
     return bundle
 
   def _stop_if_requested(self, position, obstacle=''):
-    if self._interruption.requested:
+    if self._interruption.number:
       message = f'Stopped and saved at {position}; the same command continues from there.'
       if obstacle:
         message = (

@@ -124,7 +124,7 @@ def _watching(monitor):
     else:
       for line in monitor.state_changes():
         print(line, flush=True)
-    return interrupted.requested
+    return interrupted.number != 0
 
   with (
     interruption.listen() as interrupted,

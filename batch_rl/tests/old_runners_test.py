@@ -105,7 +105,7 @@ def test_a_runner_may_override_phases_with_their_old_parameters(tmp_path):
   assert 'Train/AverageLoss' not in tags  # The phase returns none.
   assert runner.record['data']['files']
   # A train phase of one's own cannot be saved.
-  runner._interruption = types.SimpleNamespace(requested=True, number=15)
+  runner._interruption = types.SimpleNamespace(number=15)
   with pytest.raises(interruption.Interrupted, match='_run_train_phase'):
     runner._evaluation_safe_point()
   assert super(OwnPhaseRunner, runner)._run_train_phase()[1] > 0

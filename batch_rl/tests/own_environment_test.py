@@ -13,7 +13,7 @@ from batch_rl.baselines import run_experiment as online
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.fixed_replay import train as train_program
 from batch_rl.fixed_replay import vector_evaluation
-from batch_rl.runs import command_line, evaluations
+from batch_rl.runs import command_line, evaluations, progress
 from batch_rl.tests import programs, random_walk
 
 EVERYWHERE = f"""
@@ -103,6 +103,7 @@ def test_an_offline_run_plays_alike_in_several_environments(
     evaluations.read(str(base_dir))[0] for base_dir in (trained, tmp_path)
   )
   assert (alone['environments'], together['environments']) == (1, 3)
+  assert progress.read(str(tmp_path))['rates'].keys() == {'train', 'eval'}
   episodes = together['episodes']
   assert {episode['environment'] for episode in episodes} == {0, 1, 2}
   first = [episode for episode in episodes if episode['environment'] == 0]

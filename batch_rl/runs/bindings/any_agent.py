@@ -11,7 +11,6 @@ parameter counts, whether it names the agent or `AnyAgent`. So the environment's
 comes last, and a line says what another order, or a binding of the user's, loses.
 """
 
-import collections
 import inspect
 from collections.abc import Iterable
 from typing import Any
@@ -40,7 +39,7 @@ def bind(
 ) -> None:
   """Binds the parameters of `AnyAgent` to the run's agent.
 
-  A parameter that only other agents have is left out. A line names a binding that a
+  A parameter that only other agents have is left out. A line names each binding that a
   file in the wrong order replaces.
 
   Args:
@@ -62,19 +61,16 @@ def bind(
       used.append(binding)
     else:
       binding.remove()
-  replaced: dict[str, list[str]] = collections.defaultdict(list)
   for *earlier, last in bound.redirect(used, [_ANY], classes):
     for binding in earlier:
-      if last.file and binding.file not in (None, last.file):
-        if _is_lost(binding, last):
-          replaced[last.file].append(f'{binding.name} of {binding.file}')
-  for file, names in replaced.items():
-    logging.warning(
-      '%s is read later and replaces %s. If it should not, give it first, or these '
-      'by --gin_bindings.',
-      file,
-      ', '.join(names),
-    )
+      if _is_lost(binding, last):
+        logging.warning(
+          '%s of %s is replaced by %s, which is read later: give that file first, or '
+          'the parameter by --gin_bindings.',
+          binding.name,
+          binding.file,
+          last.file,
+        )
 
 
 def _is_lost(earlier: bound.Binding, last: bound.Binding) -> bool:
@@ -82,6 +78,8 @@ def _is_lost(earlier: bound.Binding, last: bound.Binding) -> bool:
 
   The agent's file comes after an environment's, or a user's before the package's.
   """
+  if not last.file or earlier.file in (None, last.file):
+    return False
   if last.selector != _ANY:
     return earlier.selector == _ANY
   return _is_of_user(earlier) and not _is_of_user(last)

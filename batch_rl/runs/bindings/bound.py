@@ -185,12 +185,7 @@ def _check_value(binding: Binding) -> None:
   value = resolve(bound)
   if setting is None or setting.allows(value):
     return
-  # Another binding may have given the value since.
-  written = binding.location.line_content.partition('=')[2]
-  written = syntax.without_comment(written)
-  if binding.given != bound:
-    written = repr(bound)
-  text = f'{binding.name}={syntax.short(written)}'
+  text = f'{binding.name}={syntax.short(repr(bound))}'
   if value is not bound:
     text += f', which is {syntax.short(repr(value))},'
   if binding.file:

@@ -1,6 +1,6 @@
 """Private names of gin that have no public counterpart; used nowhere else.
 
-`gin_internals_test` has a test for each, which fails if another gin lacks it.
+The tests of bindings fail if another gin lacks one.
 """
 
 import contextlib

@@ -85,11 +85,6 @@ def _remedy(line: str) -> str:
   )
 
 
-def without_comment(value: str) -> str:
-  """Returns a value as it is written, without a comment behind it."""
-  return re.sub(r'\s#.*', '', value).strip()
-
-
 def short(text: str) -> str:
   """Returns the beginning of a long text."""
   return text if len(text) <= 80 else f'{text[:77]}...'

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from batch_rl.baselines import run_experiment
 from batch_rl.baselines.agents import random_agent
+from batch_rl.runs import progress
 from batch_rl.tests import cartpole, random_walk
 
 MAX_STEPS = 10  # of an episode; the longest ones take 12
@@ -56,6 +57,8 @@ def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
     clip_rewards=clips,
   )
   runner.run_experiment()
+  rates = progress.read(str(tmp_path / 'run'))['rates']
+  assert rates.keys() == {'train', 'eval'}
   statistics = runner._logger.data['iteration_0']
   lengths = np.array(statistics['train_episode_lengths'])
   rows = np.arange(agent.replay_log.rows)

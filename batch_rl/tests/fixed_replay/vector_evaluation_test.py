@@ -96,6 +96,23 @@ def test_each_environment_plays_whole_episodes_for_its_share(
   assert sum(steps) >= sum(episode.length for episode in episodes)
 
 
+def test_an_evaluation_can_be_repeated_by_later_versions():
+  """The seeds are fixed, and do not depend on the number of environments."""
+  draws = []
+
+  def act(states, generators):
+    draws.append([int(g.integers(1000)) for g in generators])
+    return np.zeros(len(states), int)
+
+  for count in (1, 3):
+    environments = ScriptedEnvironments([[1]] * count)
+    vector_evaluation.play_episodes(environments, act, count, 7)
+    assert environments.seed.tolist() == SEEDS[:count]
+  assert draws == [DRAWS[:1], DRAWS]
+
+
+SEEDS = [1041839916, 1969781632, 2092892605]
+DRAWS = [305, 681, 396]
 ATARI_AGENT = types.SimpleNamespace(
   stack_size=4, observation_shape=(84, 84), observation_dtype=tf.uint8
 )

@@ -24,6 +24,7 @@ from batch_rl.report import run_results
 from batch_rl.runs import command_line, progress, run_record
 from batch_rl.tests import (
   gin_files_of_2020,
+  known_runs,
   programs,
   results,
   shards,
@@ -190,6 +191,34 @@ def test_mistakes_end_in_one_line_before_anything_is_built(
   assert message in printed
   assert len(printed.splitlines()) == 1
   assert not (tmp_path / 'base/checkpoints').exists()
+
+
+@pytest.mark.parametrize(
+  ('program', 'missing'),
+  [(offline, '--base_dir, --replay_dir'), (online, '--base_dir')],
+)
+def test_missing_flags_are_named(program, missing, capsys):
+  with pytest.raises(SystemExit) as exit_:
+    programs.run_here(program, base_dir=None)
+  assert exit_.value.code == 2
+  assert f'error: missing {missing}\n' in capsys.readouterr().err
+
+
+def test_the_game_of_the_data_is_known_from_its_manifest_or_path(tmp_path):
+  logs, store = tmp_path / 'Pong/1/replay_logs', tmp_path / 'stores/any'
+  shards.write_run(logs, [30], capacity=50)
+  known_runs.open_store(logs, directory=str(store))
+  unknown = shutil.copytree(logs, tmp_path / 'somewhere/else/replay_logs')
+  for folder, game in ((logs, 'Pong'), (store, 'Pong'), (unknown, None)):
+    assert offline_runs.logged_game(str(folder)) == game
+    offline_runs.check_game(str(folder), 'pong')
+    offline_runs.check_game(str(folder), None)
+    if game:
+      with pytest.raises(ValueError, match="holds Pong, .*'breakout'"):
+        offline_runs.check_game(str(folder), 'breakout')
+  content = {'manifest_version': 1, 'environment': {'game': 'Dice'}}
+  (logs / 'manifest.json').write_text(json.dumps(content))
+  assert offline_runs.logged_game(str(logs)) == 'Dice'
 
 
 SHORT = [

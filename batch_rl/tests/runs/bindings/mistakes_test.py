@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import math
 import numbers
 import pathlib
 import re
@@ -155,6 +156,42 @@ def test_every_numeric_parameter_of_the_package_has_a_range():
         assert allowed.accepts(parameter.default), (selector, name)
         checked += 1
   assert checked > 50
+
+
+RANGE = re.compile(
+  r'(an integer|a number) (from|above) (\S+?),? (?:to|at most) (\S+?)(, or None)?'
+)
+
+
+def test_a_range_is_what_its_words_say():
+  checked = 0
+  for name, setting in settings.SETTINGS.items():
+    match = RANGE.fullmatch(str(setting))
+    assert setting.allows(None) == ('or None' in str(setting)), name
+    if match is None:
+      continue
+    convert = int if match[1] == 'an integer' else float
+    low, high = (convert(match[i].replace(',', '')) for i in (3, 4))
+    assert setting.allows(low) == (match[2] == 'from'), name
+    assert setting.allows(high) and setting.allows(min(low + 1, high)), name
+    steps = [
+      1 if convert is int else max(abs(bound) * 1e-9, 1e-9)
+      for bound in (low, high)
+    ]
+    for wrong in low - steps[0], high + steps[1], True, '1', math.nan, [low]:
+      assert not setting.allows(wrong), (name, wrong)
+    assert setting.allows(low + 0.5) == (convert is float), name
+    checked += 1
+  assert checked > 50
+
+
+def test_settings_of_other_classes_affect_results():
+  results = settings.Affects.RESULTS
+  for name, setting in settings.SETTINGS.items():
+    is_of_any_class = setting.owner == r'\w+'
+    expected = setting.affects if is_of_any_class else results
+    assert settings.affects(f'mine/my.Other.{name}') is expected, name
+  assert settings.affects('MyAgent.weight_of_mine') is results
 
 
 # | `Class.parameter = value` | `default` | ...
