@@ -58,12 +58,7 @@ class IncomingShards:
 
   def __enter__(self) -> 'IncomingShards':
     os.makedirs(self.partial(''), exist_ok=True)
-    path = self.partial(_LOCK)
-    self._lock = locks.try_lock(path)
-    if self._lock is None:
-      raise ValueError(
-        f'{self.data_dir} is being written by {locks.lock_holder(path)}.'
-      )
+    self._lock = locks.acquire(self.partial(_LOCK), self.data_dir)
     self._records = recorded_files(self.data_dir)
     if not self._origin_manifest:
       # The origin's manifest may be gone; keep an earlier copy of it.

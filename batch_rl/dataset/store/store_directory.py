@@ -9,7 +9,6 @@ manifest.json  manifest of the run, if it has one
 Each block of frames has a checksum, which is compared whenever the block is decoded.
 """
 
-import errno
 import hashlib
 import os
 from collections.abc import Callable, Collection, Sequence
@@ -148,10 +147,7 @@ class StoreDirectory:
       if hashlib.sha256(dictionary).hexdigest() != description['dictionary']:
         raise ValueError('its dictionary is damaged')
     except (OSError, ValueError) as error:
-      if isinstance(error, OSError) and error.errno != errno.ENOENT:
-        raise ValueError(
-          f'{error.filename} cannot be read: {error.strerror}.'
-        ) from error
+      packed_shard.raise_failed_read(error, self.path)
       raise ValueError(
         f'{self.path} cannot be used ({error}); delete it and convert the run '
         'again.'
