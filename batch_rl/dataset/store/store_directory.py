@@ -100,8 +100,11 @@ def in_cache(cache_dir: str, data_dir: str) -> str | None:
 
 
 def absolute(path: str) -> str:
-  """Returns the absolute path of a directory, with links resolved."""
-  return os.path.realpath(path)
+  """Returns the absolute path of a local directory, with links resolved.
+
+  A remote path is returned unchanged.
+  """
+  return path if files.is_remote(path) else os.path.realpath(path)
 
 
 class StoreDirectory:
