@@ -134,7 +134,7 @@ class RowSampler:
   def _current_ranges(self) -> row_ranges.Ranges:
     """Returns the rows that can be drawn, those of newly packed shards included."""
     # Raises errors of packing only: damage to a block concerns the batches that read it.
-    self.store.raise_error()
+    self.store.raise_packing_error()
     if self._index[0] != self.store.num_packed:
       self.refresh()
     ranges = self._ranges

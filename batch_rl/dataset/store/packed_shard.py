@@ -188,7 +188,7 @@ def open_packed(
 
 
 def _allow_many_files() -> None:
-  """Raises the limit of open files: before Python 3.13 each mapping is one."""
+  """Raises the limit of open files; before Python 3.13 each mapping is one more."""
   soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
   if soft != hard:
     with contextlib.suppress(OSError, ValueError):

@@ -185,10 +185,21 @@ class PackedRun(frame_blocks.RunFrames):
         packed = len(wanted.intersection(self.packed))
         if packed >= min(count or len(wanted), len(wanted)):
           return
-        self.raise_error()
+        self.raise_packing_error()
         if self._stopped:
           raise ValueError(f'The store of {self.data_dir} was closed.')
         self._changed.wait()
+
+  def raise_packing_error(self) -> None:
+    """Raises the error of packing, if there was one.
+
+    Raises:
+      DataError: If data turned out damaged, or too large.
+    """
+    if isinstance(self._error, ValueError):
+      raise shard_reader.DataError(str(self._error)) from self._error
+    if self._error is not None:
+      raise self._error
 
   def raise_error(self) -> None:
     """Raises the error of packing or decoding, if there was one.
@@ -198,10 +209,7 @@ class PackedRun(frame_blocks.RunFrames):
     """
     if self._fault is not None:
       raise self._fault
-    if isinstance(self._error, ValueError):
-      raise shard_reader.DataError(str(self._error)) from self._error
-    if self._error is not None:
-      raise self._error
+    self.raise_packing_error()
 
   def close(self) -> None:
     """Stops packing after the current shard; packed shards remain usable."""
