@@ -53,7 +53,7 @@ class IncomingShards:
     self._origin_manifest = dict(origin_manifest or {})
     self._expected = manifest_files(self._origin_manifest)
     self._records: dict[str, dict[str, Any]] = {}
-    self._records_lock = threading.Lock()
+    self._manifest_lock = threading.Lock()
     self._lock: Any = None
 
   def __enter__(self) -> 'IncomingShards':
@@ -130,9 +130,8 @@ class IncomingShards:
       # A rename onto a hard link of the same file does nothing.
       self.remove(name)
       files.sync(self.data_dir)
-    with self._records_lock:
-      self._records[name] = record
-      self._write_manifest()
+    self._records[name] = record
+    self.finish()
 
   def remove(self, name: str) -> None:
     """Removes a prepared file, if there is one."""
@@ -141,12 +140,12 @@ class IncomingShards:
 
   def finish(self) -> None:
     """Writes the manifest, even if no file was accepted."""
-    with self._records_lock:
-      self._write_manifest()
+    with self._manifest_lock:
+      manifests.write(self.data_dir, self._manifest())
 
-  def _write_manifest(self) -> None:
+  def _manifest(self) -> dict[str, Any]:
     by_suffix: dict[int, dict[str, Any]] = collections.defaultdict(dict)
-    for name, record in self._records.items():
+    for name, record in list(self._records.items()):
       suffix = shard_files.suffix_of(name)
       path = os.path.join(self.data_dir, name)
       if suffix is not None and os.path.exists(path):
@@ -170,7 +169,7 @@ class IncomingShards:
       }
       for suffix, records in sorted(by_suffix.items())
     ]
-    manifests.write(self.data_dir, manifest)
+    return manifest
 
 
 def manifest_files(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
