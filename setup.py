@@ -30,8 +30,8 @@ INSTALL_REQUIRES = [
   # The first with wheels for Python 3.13; rliable's dependency arch does not take 3.
   'pandas>=2.2.3,<3',
   'opencv-python>=4.10.0.84',  # the first built for NumPy 2
-  # Data at rest: lz4_blocks.py calls the library inside lz4, seen in 4.4;
-  # zstandard trains the dictionary; isal inflates 5 to 10 times as fast as zlib.
+  # Data at rest: lz4 packs frames; zstandard trains its dictionary; isal inflates
+  # 5 to 10 times as fast as zlib.
   'lz4>=4.4,<5',
   'zstandard>=0.23',
   'isal>=1.7',

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from batch_rl.utils import json_schema
 
@@ -108,15 +108,27 @@ def write_json(path: str, content: object, durable: bool = True) -> None:
 
 
 def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
-  """Writes a local file atomically, durably by default (see `write_json`).
+  """Writes a local file atomically, durably by default (see `write_json`)."""
+  with replacing(path, durable) as file:
+    file.write(content)
 
-  Several processes may write one file at a time; the last one wins.
+
+@contextlib.contextmanager
+def replacing(path: str, durable: bool = True) -> Iterator[BinaryIO]:
+  """Opens a file that takes the place of a local file at the end of the block.
+
+  An exception in the block leaves the old file. Several processes may write one file
+  at a time; the last one wins.
+
+  Args:
+    path: Path of the file to replace.
+    durable: Whether to wait until the file survives a power failure.
   """
   os.makedirs(os.path.dirname(path) or '.', exist_ok=True)
   temporary = f'{path}.{secrets.token_hex(8)}{TEMPORARY}'
   try:
     with open(temporary, 'xb') as file:
-      file.write(content)
+      yield file
       if durable:
         file.flush()
         os.fsync(file.fileno())
@@ -130,7 +142,7 @@ def write_bytes(path: str, content: bytes, durable: bool = True) -> None:
 
 
 def final_name(name: str) -> str:
-  """Returns a file's name without what `write_bytes` appends until it is written."""
+  """Returns a file's name without what `replacing` appends until it is written."""
   return re.sub(rf'(\.[0-9a-f]{{16}})?{re.escape(TEMPORARY)}$', '', name)
 
 

@@ -38,6 +38,18 @@ def try_lock(path: str) -> Any:
   return file
 
 
+def acquire(path: str, directory: str) -> Any:
+  """Acquires a lock to write to a directory; see `try_lock`.
+
+  Raises:
+    ValueError: If another process holds it.
+  """
+  lock = try_lock(path)
+  if lock is None:
+    raise ValueError(f'{directory} is being written by {lock_holder(path)}.')
+  return lock
+
+
 def lock_holder(path: str) -> str:
   """Returns the holder of a lock that `try_lock` could not acquire."""
   try:

@@ -1,8 +1,7 @@
 """Processors, threads and memory of this machine, within a container's limits.
 
-The limits are those of control groups (cgroups), and hold for the groups below them:
-the smallest of the process's own group and its ancestors counts. Version 2 has one
-tree of groups, version 1 one for each controller.
+The limits are those of control groups (cgroups, version 2), and hold for the groups
+below them: the smallest of the process's own group and its ancestors counts.
 """
 
 import ctypes
@@ -13,20 +12,8 @@ from collections.abc import Iterator
 
 import psutil
 
-# Statistics of memory that the kernel frees on demand: cached files and objects, by
-# version. Version 1 counts a group's descendants under `total_...` only.
-_RECLAIMABLE = {
-  2: ('active_file', 'inactive_file', 'slab_reclaimable'),
-  1: ('total_active_file', 'total_inactive_file'),
-}
-_CPU_FILES = {
-  2: ['cpu.max'],
-  1: ['cpu.cfs_quota_us', 'cpu.cfs_period_us'],
-}
-_MEMORY_FILES = {
-  2: ('memory.max', 'memory.current'),
-  1: ('memory.limit_in_bytes', 'memory.usage_in_bytes'),
-}
+# Statistics of memory that the kernel frees on demand: cached files and objects.
+_RECLAIMABLE = 'active_file|inactive_file|slab_reclaimable'
 
 
 def num_cpus(root: str = '/') -> int:
@@ -73,10 +60,9 @@ def return_freed_memory() -> None:
 def _cpu_quota(root: str) -> float:
   """Returns the smallest CPU quota in processors; infinity without one."""
   quotas = [math.inf]
-  for version, group in _groups('cpu', root):
-    text = ' '.join(_read(group, name) for name in _CPU_FILES[version])
-    # Without a quota, it is 'max' or -1.
-    if match := re.fullmatch(r'(\d+) ([1-9]\d*)', text):
+  for group in _groups(root):
+    # Without a quota, it begins with 'max'.
+    if match := re.fullmatch(r'(\d+) ([1-9]\d*)', _read(group, 'cpu.max')):
       quotas.append(int(match[1]) / int(match[2]))
   return min(quotas)
 
@@ -84,33 +70,30 @@ def _cpu_quota(root: str) -> float:
 def _memory_in_groups(root: str) -> float:
   """Returns the bytes below the limits of all groups; infinity without a limit."""
   available = [math.inf]
-  for version, group in _groups('memory', root):
-    limit, used = (_read(group, name) for name in _MEMORY_FILES[version])
+  for group in _groups(root):
+    limit, used = _read(group, 'memory.max'), _read(group, 'memory.current')
     if limit.isdecimal() and used.isdecimal():  # Without a limit, it is 'max'.
-      names = '|'.join(_RECLAIMABLE[version])
       reclaimable = re.findall(
-        rf'^(?:{names}) (\d+)$', _read(group, 'memory.stat'), re.MULTILINE
+        rf'^(?:{_RECLAIMABLE}) (\d+)$',
+        _read(group, 'memory.stat'),
+        re.MULTILINE,
       )
       free = int(limit) - int(used) + sum(map(int, reclaimable))
       available.append(max(0, free))
   return min(available)
 
 
-def _groups(controller: str, root: str) -> Iterator[tuple[int, str]]:
-  """Yields the version and directory of the process's groups, the ancestors last.
+def _groups(root: str) -> Iterator[str]:
+  """Yields the directories of the process's group and its ancestors.
 
   A container may show its own group at the top, whose path is then missing below.
   """
-  for names, path in re.findall(
-    r'^\d+:(.*?):(/.*)$', _read(root, 'proc/self/cgroup'), re.MULTILINE
-  ):
-    if names and controller not in names.split(','):
-      continue
-    top = os.path.join(root, 'sys/fs/cgroup', controller if names else '')
-    top = os.path.normpath(top)
-    group = top + os.path.normpath(path).rstrip('/')
+  groups = _read(root, 'proc/self/cgroup')
+  if match := re.search(r'^0::(/.*)$', groups, re.MULTILINE):
+    top = os.path.normpath(os.path.join(root, 'sys/fs/cgroup'))
+    group = top + os.path.normpath(match[1]).rstrip('/')
     while group.startswith(top):
-      yield (1 if names else 2), group
+      yield group
       group = os.path.dirname(group)
 
 

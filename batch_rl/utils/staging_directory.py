@@ -41,16 +41,12 @@ class StagingDirectory:
       )
     try:
       os.makedirs(self.path, exist_ok=True)
-      self._lock = locks.try_lock(lock)
+      self._lock = locks.acquire(lock, destination)
     except OSError as error:
       raise ValueError(
         f'{self.path} cannot be created: {error.strerror}.'
       ) from error
     self._temporary: list[str] = []
-    if self._lock is None:
-      raise ValueError(
-        f'{destination} is being written by {locks.lock_holder(lock)}.'
-      )
 
   def __enter__(self):
     return self

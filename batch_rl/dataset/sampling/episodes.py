@@ -225,9 +225,7 @@ class Reader:
       machine.return_freed_memory()
       suffix = self._store.suffixes[i]
       columns = packed_columns.read(self.run.data_dir, suffix)
-      packed_columns.check_unchanged(
-        columns, self.run.data_dir, self._store.digest(suffix)
-      )
+      self._store.check_unchanged(columns)
       loaded = store_lib.Store(self.run.data_dir, [suffix])
       loaded.wait()
       self._loaded = i, loaded, columns

@@ -117,7 +117,7 @@ class RowSampler:
   def _current_ranges(self) -> row_ranges.Ranges:
     """Returns the rows that can be drawn, at least one."""
     # Raises errors of packing only: damage to a block concerns the batches that read it.
-    self.store.raise_error()
+    self.store.raise_packing_error()
     ranges = self._ranges
     if not ranges.total:
       raise ValueError(

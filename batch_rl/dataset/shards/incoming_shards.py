@@ -52,17 +52,12 @@ class IncomingShards:
     self._origin_manifest = dict(origin_manifest or {})
     self._expected = manifest_files(self._origin_manifest)
     self._records: dict[str, dict[str, Any]] = {}
-    self._records_lock = threading.Lock()
+    self._manifest_lock = threading.Lock()
     self._lock: Any = None
 
   def __enter__(self) -> 'IncomingShards':
     os.makedirs(self.partial(''), exist_ok=True)
-    path = self.partial(_LOCK)
-    self._lock = locks.try_lock(path)
-    if self._lock is None:
-      raise ValueError(
-        f'{self.data_dir} is being written by {locks.lock_holder(path)}.'
-      )
+    self._lock = locks.acquire(self.partial(_LOCK), self.data_dir)
     self._records = recorded_files(self.data_dir)
     if not self._origin_manifest:
       # The origin's manifest may be gone; keep an earlier copy of it.
@@ -117,18 +112,17 @@ class IncomingShards:
       files.sync(path)
       os.replace(path, final)
       files.sync(self.data_dir)
-    with self._records_lock:
-      self._records[name] = record
-      self._write_manifest()
+    self._records[name] = record
+    self.finish()
 
   def finish(self) -> None:
     """Writes the manifest, even if no file was accepted."""
-    with self._records_lock:
-      self._write_manifest()
+    with self._manifest_lock:
+      manifests.write(self.data_dir, self._manifest())
 
-  def _write_manifest(self) -> None:
+  def _manifest(self) -> dict[str, Any]:
     by_suffix: dict[int, dict[str, Any]] = collections.defaultdict(dict)
-    for name, record in self._records.items():
+    for name, record in list(self._records.items()):
       suffix = shard_files.suffix_of(name)
       path = os.path.join(self.data_dir, name)
       if suffix is not None and os.path.exists(path):
@@ -152,7 +146,7 @@ class IncomingShards:
       }
       for suffix, records in sorted(by_suffix.items())
     ]
-    manifests.write(self.data_dir, manifest)
+    return manifest
 
 
 def manifest_files(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -167,23 +167,6 @@ def _compacted(columns: Columns, keep: np.ndarray) -> Columns:
   return dataclasses.replace(columns, digest=content.hexdigest())
 
 
-def check_unchanged(columns: Columns, data_dir: str, digest: str) -> None:
-  """Checks that a shard is the one whose rows are in use.
-
-  Args:
-    columns: Columns of the shard that were read now.
-    data_dir: Directory of the shards.
-    digest: `Columns.digest` of the rows in use.
-
-  Raises:
-    ValueError: If the digests differ.
-  """
-  if columns.digest != digest:
-    raise ValueError(
-      f'Shard {columns.suffix} in {data_dir} has changed since it was opened.'
-    )
-
-
 def _narrow(column: np.ndarray, dtype) -> np.ndarray:
   """Returns the column in a smaller dtype, if no value changes."""
   info = np.iinfo(dtype)

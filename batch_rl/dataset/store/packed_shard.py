@@ -180,7 +180,7 @@ def open_packed(
     packed.check()
     return packed
   except (OSError, KeyError, TypeError, ValueError) as error:
-    _raise_failed_read(error, binary_path)
+    raise_failed_read(error, binary_path)
     raise ValueError(
       f'{binary_path} cannot be used ({error}); delete it and {description_path} '
       'to have the shard packed again.'
@@ -188,14 +188,14 @@ def open_packed(
 
 
 def _allow_many_files() -> None:
-  """Raises the limit of open files: before Python 3.13 each mapping is one."""
+  """Raises the limit of open files; before Python 3.13 each mapping is one more."""
   soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
   if soft != hard:
     with contextlib.suppress(OSError, ValueError):
       resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _raise_failed_read(error: Exception, path: str) -> None:
+def raise_failed_read(error: Exception, path: str) -> None:
   """Raises a ReadError if an error leaves open whether a file is intact.
 
   Args:
@@ -266,6 +266,6 @@ def is_fresh(packed: PackedShard, data_dir: str) -> bool:
       if is_newer and files.sha256(path) != source['sha256']:
         return False
     except (OSError, ValueError) as error:
-      _raise_failed_read(error, path)
-      raise ValueError(f'{path} cannot be read: {error}') from error
+      raise_failed_read(error, path)
+      raise
   return True

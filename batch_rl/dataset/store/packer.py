@@ -185,10 +185,21 @@ class PackedRun(frame_blocks.RunFrames):
         packed = len(wanted.intersection(self.packed))
         if packed >= min(count or len(wanted), len(wanted)):
           return
-        self.raise_error()
+        self.raise_packing_error()
         if self._stopped:
           raise ValueError(f'The store of {self.data_dir} was closed.')
         self._changed.wait()
+
+  def raise_packing_error(self) -> None:
+    """Raises the error of packing, if there was one.
+
+    Raises:
+      DataError: If data turned out damaged, or too large.
+    """
+    if isinstance(self._error, ValueError):
+      raise shard_reader.DataError(str(self._error)) from self._error
+    if self._error is not None:
+      raise self._error
 
   def raise_error(self) -> None:
     """Raises the error of packing or decoding, if there was one.
@@ -198,10 +209,7 @@ class PackedRun(frame_blocks.RunFrames):
     """
     if self._fault is not None:
       raise self._fault
-    if isinstance(self._error, ValueError):
-      raise shard_reader.DataError(str(self._error)) from self._error
-    if self._error is not None:
-      raise self._error
+    self.raise_packing_error()
 
   def close(self) -> None:
     """Stops packing after the current shard; packed shards remain usable."""
@@ -275,7 +283,7 @@ class PackedRun(frame_blocks.RunFrames):
     for suffix in missing:
       packed = directory.find(suffix, self.data_dir, quiet=True)
       if packed is not None:
-        self._check_unchanged(packed.columns)
+        self.check_unchanged(packed.columns)
         self._publish(suffix, packed, directory.dictionary)
 
   def _pack_in_turn(self, dictionary: bytes) -> None:
@@ -292,7 +300,7 @@ class PackedRun(frame_blocks.RunFrames):
         left.remove(suffix)
         try:
           columns = packed_columns.read(self.data_dir, suffix)
-          self._check_unchanged(columns)
+          self.check_unchanged(columns)
           packed = shard_packing.pack(
             self.data_dir,
             columns,
@@ -328,11 +336,6 @@ class PackedRun(frame_blocks.RunFrames):
         )
         self._check_room(row_bytes * rows_left)
 
-  def _check_unchanged(self, columns: packed_columns.Columns) -> None:
-    packed_columns.check_unchanged(
-      columns, self.data_dir, self.digest(columns.suffix)
-    )
-
   def _check_room(self, needed: float) -> None:
     """Fails early if the remaining shards will not fit."""
     if self._directory is None:
@@ -357,14 +360,11 @@ class PackedRun(frame_blocks.RunFrames):
       suffix = self.suffixes[i]
       path = shard_files.path(self.data_dir, 'observation', suffix)
       # Enough to go beyond padding and a black first screen.
-      rows = min(self.rows_kept[i], 1000)
-      room = _DICTIONARY_BYTES // len(spread)
+      most = _DICTIONARY_BYTES // (len(spread) * self._frame_bytes)
+      rows = min(self.rows_kept[i], 1000, max(1, most))
       try:
         for _, chunk in shard_reader.iterate_rows(path, rows):
           frames.append(chunk.copy())
-          room -= chunk.nbytes
-          if room <= 0:
-            break
       except ValueError:
         if not self._skip_damaged:
           raise

@@ -196,6 +196,17 @@ class RunRows:
     """Returns the SHA-256 of a shard's small columns, in hex."""
     return self._columns[self._index[suffix]].digest
 
+  def check_unchanged(self, columns: packed_columns.Columns) -> None:
+    """Checks that columns that were read now are those in use.
+
+    Raises:
+      ValueError: If the digests differ.
+    """
+    if columns.digest != self.digest(columns.suffix):
+      raise ValueError(
+        f'Shard {columns.suffix} in {self.data_dir} has changed since it was opened.'
+      )
+
   def capacity(self, suffix: int) -> int:
     """Returns the number of rows in a shard's ring, at most `max_rows`."""
     capacity = self._columns[self._index[suffix]].capacity

@@ -166,38 +166,29 @@ def write_shard(
       file is left.
   """
   binary_path, description_path = packed_shard.paths(directory, suffix)
-  temporary = binary_path + '.tmp'
   content = hashlib.sha256()
-  try:
-    with open(temporary, 'wb') as file:
+  with files.replacing(binary_path) as file:
 
-      def write(data) -> None:
-        content.update(data)
-        file.write(data)
+    def write(data) -> None:
+      content.update(data)
+      file.write(data)
 
-      packed = pack_blocks(write)
-      columns = packed.columns
-      sections, checks = {}, {}
-      for name, column in (
-        ('offsets', packed.offsets),
-        *((name, getattr(columns, name)) for name in packed_columns.NAMES),
-      ):
-        write(bytes(-file.tell() % 64))
-        sections[name] = [file.tell(), column.dtype.str, len(column)]
-        write(np.ascontiguousarray(column).data)
-        checks[name] = isal_zlib.crc32(np.ascontiguousarray(column))
-      size = file.tell()
-      file.flush()
-      os.fsync(file.fileno())
+    packed = pack_blocks(write)
+    columns = packed.columns
+    sections, checks = {}, {}
+    for name, column in (
+      ('offsets', packed.offsets),
+      *((name, getattr(columns, name)) for name in packed_columns.NAMES),
+    ):
+      write(bytes(-file.tell() % 64))
+      sections[name] = [file.tell(), column.dtype.str, len(column)]
+      write(np.ascontiguousarray(column).data)
+      checks[name] = isal_zlib.crc32(np.ascontiguousarray(column))
+    size = file.tell()
     # An old description must never accompany a new binary.
     if os.path.exists(description_path):
       os.remove(description_path)
       files.sync(directory)
-    os.replace(temporary, binary_path)
-  except BaseException:
-    if os.path.exists(temporary):
-      os.remove(temporary)
-    raise
   description = {
     'suffix': suffix,
     'capacity': columns.capacity,

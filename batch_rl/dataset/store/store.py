@@ -82,7 +82,8 @@ class Store(packer.PackedRun):
     """
     if self._logged_padding is not None:
       return self._logged_padding
-    starts = (self.ends + 1).tolist()
+    # The row after a gap may be within an episode.
+    starts = np.setdiff1d(self.ends + 1, self.frame_tables.breaks).tolist()
     if self.starts_at_reset:
       starts.append(0)
     for row in starts:

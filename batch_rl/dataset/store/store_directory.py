@@ -9,7 +9,6 @@ manifest.json  manifest of the run, if it has one
 Each block of frames has a checksum, which is compared whenever the block is decoded.
 """
 
-import errno
 import hashlib
 import os
 from collections.abc import Callable, Collection, Sequence
@@ -101,8 +100,11 @@ def in_cache(cache_dir: str, data_dir: str) -> str | None:
 
 
 def absolute(path: str) -> str:
-  """Returns the absolute path of a directory, with links resolved."""
-  return os.path.realpath(path)
+  """Returns the absolute path of a local directory, with links resolved.
+
+  A remote path is returned unchanged.
+  """
+  return path if files.is_remote(path) else os.path.realpath(path)
 
 
 class StoreDirectory:
@@ -148,10 +150,7 @@ class StoreDirectory:
       if hashlib.sha256(dictionary).hexdigest() != description['dictionary']:
         raise ValueError('its dictionary is damaged')
     except (OSError, ValueError) as error:
-      if isinstance(error, OSError) and error.errno != errno.ENOENT:
-        raise ValueError(
-          f'{error.filename} cannot be read: {error.strerror}.'
-        ) from error
+      packed_shard.raise_failed_read(error, self.path)
       raise ValueError(
         f'{self.path} cannot be used ({error}); delete it and convert the run '
         'again.'

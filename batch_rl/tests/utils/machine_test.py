@@ -36,24 +36,14 @@ def version_2(files, path='/'):
   }
 
 
-def version_1(files, path='/'):
-  groups = f'12:cpuset:/\n5:memory:{path}\n4:cpu,cpuacct:{path}\n1:x:/'
-  return {**version_2(files), 'proc/self/cgroup': groups}
-
-
-def cpu_1(quota, period):
-  folder = 'cpu/job/cpu.cfs'
-  return {f'{folder}_quota_us': quota, f'{folder}_period_us': period}
-
-
 @pytest.mark.parametrize(
   ('files', 'processors'),
   [
     (version_2({'cpu.max': '150000 100000'}), 2),
     (version_2({'cpu.max': '200000 0'}), PROCESSORS),
     (version_2({'cpu.max': 'damaged \x00'}), PROCESSORS),
-    (version_1(cpu_1(50_000, 20_000), '/job'), 3),
-    (version_1(cpu_1(5, ''), '/job'), PROCESSORS),
+    # Version 1, of which a hybrid hierarchy still has controllers.
+    (version_2({'cpu.max': '2 1'}) | {'proc/self/cgroup': '4:cpu:/\n0::/'}, 2),
     # The smallest quota of the group and its ancestors.
     (version_2({'a/b/cpu.max': '2 1', 'a/cpu.max': '3 1'}, '/a/b'), 2),
     # A container shows its own group at the top.
@@ -85,17 +75,6 @@ POD = memory_2(20 * GB, 19 * GB, inactive_file=GB // 2)
 APP = memory_2(10 * GB, 2 * GB)
 PODS = {f'pod/{name}': content for name, content in POD.items()}
 PODS |= {f'pod/app/{name}': content for name, content in APP.items()}
-MEMORY_1 = {
-  'memory/job/memory.limit_in_bytes': 10 * GB,
-  'memory/job/memory.usage_in_bytes': 9 * GB,
-  # Without `total_`, the group alone, without those below.
-  'memory/job/memory.stat': (
-    f'cache 7\ninactive_file 5\ntotal_inactive_file {3 * GB}\n'
-    f'total_active_file {GB}'
-  ),
-  'memory/memory.limit_in_bytes': 9223372036854771712,
-  'memory/memory.usage_in_bytes': 90 * GB,
-}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +85,6 @@ MEMORY_1 = {
     (version_2(memory_2(3 * GB, GB, inactive_file='damaged')), 2 * GB),
     (version_2(memory_2(10 * GB, 8 * GB, **CACHED)), 7 * GB + 10**6),
     (version_2(PODS, '/pod/app'), 3 * GB // 2),
-    (version_1(MEMORY_1, '/job'), 5 * GB),
   ],
 )
 def test_memory(make_tree, files, available):

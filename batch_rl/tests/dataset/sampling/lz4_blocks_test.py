@@ -22,6 +22,16 @@ def decode_block(source, size, target, wanted, dictionary, dictionary_size):
   )
 
 
+def compress(block, level, dictionary):
+  return lz4.block.compress(
+    block,
+    mode='high_compression',
+    compression=level,
+    store_size=False,
+    dict=dictionary,
+  )
+
+
 class Damaged(Exception):
   """A block that does not decode to as many bytes."""
 
@@ -63,9 +73,7 @@ WORDS = st.lists(
 )
 def test_blocks_are_decoded_partially(dictionary, blocks, level, data):
   for block in blocks:
-    compressed = lz4.block.compress(
-      block, 'high_compression', 1, level, store_size=False, dict=dictionary
-    )
+    compressed = compress(block, level, dictionary)
     wanted = data.draw(st.integers(1, len(block)))
     assert decode(dictionary, compressed, wanted) == block[:wanted]
     assert decode(dictionary, compressed, len(block)) == block
@@ -105,9 +113,6 @@ def test_written_blocks_are_decoded(written, data):
   """Compressors do not make all blocks of the format."""
   dictionary, block, content = written
   wanted = data.draw(st.integers(1, len(content)))
-  assert content == lz4.block.decompress(
-    block, uncompressed_size=len(content), dict=dictionary
-  )
   assert decode(dictionary, block, wanted) == content[:wanted]
   assert decode(dictionary, block, len(content)) == content
   with pytest.raises(Damaged):
@@ -134,7 +139,6 @@ def damage(block, rng):
 
 _DECODE_BESIDE_GUARD_PAGES = """
 import ctypes, mmap, os, random
-import lz4.block
 from batch_rl.tests.dataset.sampling import lz4_blocks_test
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -159,9 +163,7 @@ assert os.WIFSIGNALED(os.waitpid(child, 0)[1])  # A guard page ends the process.
 rng = random.Random(1)
 dictionary = rng.randbytes(500) + b'frame' * 99
 block = (dictionary[100:300] + bytes(400) + rng.randbytes(30)) * 3
-good = lz4.block.compress(
-  block, 'high_compression', 1, 5, store_size=False, dict=dictionary
-)
+good = lz4_blocks_test.compress(block, 5, dictionary)
 places = words_first, words_after - len(dictionary)
 for words in places:
   ctypes.memmove(words, dictionary, len(dictionary))

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import episodes, sampler
@@ -16,18 +18,47 @@ from batch_rl.tests import ring_logs
     ([49, 99, 20], [49, 50, 21], [False, True, True]),
     # Shards without rows may come first.
     ([0, 0, 30], [0, 0, 30], [False, False, False]),
-    ([49, 149], [49, 50], [False, False]),
-    ([49, 60], [49, 11], [False, True]),
+    # A cursor that does not continue the shard before.
+    ([49, 80, 20], [49, 31, 20], [False, True, False]),
   ],
 )
-def test_rows_follow_earlier_rows(add_counts, rows, follows):
+def test_a_last_shard_may_have_its_cursor_as_count(add_counts, rows, follows):
   suffixes = range(len(rows))
-  placements, problems = stitching.stitch(
-    suffixes, add_counts, [50] * len(rows)
-  )
+  placements, _ = stitching.stitch(suffixes, add_counts, [50] * len(rows))
   assert [p.rows for p in placements] == rows
   assert [p.follows for p in placements] == follows
-  assert bool(problems) == (add_counts[1] in (149, 60))
+
+
+@given(
+  counts=st.lists(st.integers(1, 40), min_size=1, max_size=8),
+  capacity=st.integers(2, 30),
+  numbers=st.sets(st.integers(0, 20), min_size=8, max_size=8),
+)
+def test_dumps_of_a_ring_are_stitched_to_the_rows_that_were_added(
+  counts, capacity, numbers
+):
+  """A ring is dumped after some rows; its dumps have the last `capacity` rows."""
+  suffixes = sorted(numbers)[: len(counts)]
+  added = np.cumsum(counts).tolist()
+  placements, problems = stitching.stitch(
+    suffixes, added, [capacity] * len(added)
+  )
+  ring, end, lost, repeated = np.full(capacity, -1), 0, 0, 0
+  for placement, suffix, count in zip(placements, suffixes, added, strict=True):
+    for row in range(max(0, count - capacity), count):
+      ring[row % capacity] = row
+    begin = max(0, count - capacity)
+    found = stitching.in_time_order(ring, placement)
+    assert found.tolist() == list(range(max(begin, end), count))
+    assert placement.follows == (0 < end and begin <= end)
+    assert (placement.suffix, placement.capacity) == (suffix, capacity)
+    is_next = suffix - 1 in suffixes[: suffixes.index(suffix)]
+    lost += begin > end and is_next
+    repeated += begin < end
+    end = count
+  text = ' '.join(problems)
+  assert text.count('are missing between') == lost
+  assert text.count('repeats') == repeated
 
 
 def test_shards_of_whole_episodes_follow_each_other():

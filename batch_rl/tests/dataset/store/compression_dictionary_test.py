@@ -21,11 +21,9 @@ def test_dictionary_is_small_and_improves_compression_of_other_frames():
 
   def packed_bytes(words):
     starts = range(600, 1200 - BLOCK_ROWS, BLOCK_ROWS)
+    kind = dict(mode='high_compression', compression=5, dict=words)
     blocks = [frames[at : at + BLOCK_ROWS] for at in starts]
-    return sum(
-      len(lz4.block.compress(block, 'high_compression', 1, 5, dict=words))
-      for block in blocks
-    )
+    return sum(len(lz4.block.compress(block, **kind)) for block in blocks)
 
   assert packed_bytes(dictionary) < 0.95 * packed_bytes(b'')
 

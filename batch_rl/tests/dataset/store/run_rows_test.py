@@ -5,11 +5,64 @@ import shutil
 import numpy as np
 import pytest
 from dopamine.tf.replay_memory import circular_replay_buffer
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from batch_rl.dataset import store
-from batch_rl.dataset.shards import shard_files
-from batch_rl.tests import ring_logs, shards
+from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.store import packed_columns
+from batch_rl.tests import known_runs, ring_logs, shards
 from batch_rl.tests.dataset.store import stores
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+  lengths=st.lists(st.integers(1, 40), min_size=1, max_size=8),
+  capacity=st.integers(6, 60),
+  limit=st.none() | st.integers(1, 70),
+  data=st.data(),
+)
+def test_each_row_has_its_place_in_a_ring(
+  tmp_path_factory, lengths, capacity, limit, data
+):
+  """The columns of the run are those of the files, row by row and ring by ring."""
+  directory = tmp_path_factory.mktemp('run')
+  run = known_runs.write_run(directory, lengths, capacity)
+  present = sorted(known_runs.remove_shards(run, data))
+  opened = store.Store(run.directory, max_rows=limit, pack=False)
+  assert opened.ring_sizes() == [capacity] * len(present)
+  used = min(limit or capacity, capacity)
+  limited = used < capacity
+  whole = run.rows_of(set(present))
+  found = []
+  for i, suffix in enumerate(present):
+    assert opened.capacity(suffix) == used
+    files = shard_reader.read_shard(run.directory, suffix)
+    ring = np.arange(capacity)
+    rows = opened.rows_of(np.full(capacity, suffix), ring)
+    in_use = rows >= 0
+    found += rows[in_use].tolist()
+    assert (
+      opened.digest(suffix) == packed_columns.read(run.directory, suffix).digest
+    )
+    np.testing.assert_array_equal(
+      opened.ring_of(rows[in_use]), [np.full(in_use.sum(), i), ring[in_use]]
+    )
+    for name in ('action', 'reward'):
+      column = getattr(opened, name)[rows[in_use]]
+      np.testing.assert_array_equal(column, files[name][in_use])
+    ends = np.isin(rows[in_use], opened.ends)
+    np.testing.assert_array_equal(ends, files['terminal'][in_use] != 0)
+    # Row r of the run is at position r % capacity.
+    logged = [row for row in whole if run.shard_of[row] == suffix]
+    kept = [row for row in logged if not limited or row % capacity < used]
+    assert sorted(ring[in_use]) == sorted(row % capacity for row in kept)
+    count = int(files['add_count'])
+    assert opened.add_count(suffix) == (len(kept) if limited else count)
+  assert sorted(found) == list(range(opened.rows))
+  assert opened.starts_at_reset == (present[0] == 0)
+  actions = opened.action.tolist() or [0, -1]
+  assert opened.action_range() == (min(actions), max(actions))
 
 
 def test_lost_dump_is_reported(tmp_path, caplog):

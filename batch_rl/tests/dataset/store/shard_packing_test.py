@@ -127,4 +127,4 @@ def test_a_packed_shard_appears_only_when_complete(tmp_path, pool, synced):
   assert os.listdir(directory) == []
   path.write_bytes(content)
   packing.pack_to_disk(logs, columns, b'', directory, pool)
-  assert synced == ['shard-0.bin.tmp', 'shard-0.json.tmp', 'store']
+  assert synced == ['shard-0.bin.tmp', 'store', 'shard-0.json.tmp', 'store']
