@@ -69,7 +69,10 @@ def open_writer(
 
 
 def _rest_of_padding(reader: episodes.Reader, episode: episodes.Episode) -> int:
-  """Returns the first rows of zeros: a missing shard may end within the padding."""
+  """Returns the number of leading rows of zeros.
+
+  A missing shard may have ended within the padding of the episode.
+  """
   rows = min(reader.padding, len(episode.action))
   is_zero = (episode.action[:rows] == 0) & (episode.reward[:rows] == 0)
   is_zero &= ~episode.observation[:rows].reshape(rows, -1).any(axis=1)
