@@ -103,7 +103,6 @@ def test_missing_package_is_named(run, monkeypatch, protocol, package):
 
 def test_web_page_instead_of_a_file_is_not_found(server):
   """Some servers answer every path with a page."""
-  server.lists = True
   with pytest.raises(remotes.NotFound, match='a web page'):
     fetch.connect(server.url, 10).stat('Pong')
   with pytest.raises(remotes.PermanentError, match='16,777,216 B'):
