@@ -92,8 +92,7 @@ def test_a_round_trip_changes_no_transition(
 def test_the_result_is_a_log_of_the_same_columns(kind, tmp_path, run):
   source, target = tmp_path / 'worlds/1', tmp_path / 'out/1'
   columns = observations.write(source / 'replay_logs', kind, stack_size=2)
-  subset = 'shards(0,9)'
-  arguments = '--format=shards', f'--subset={subset}', '--json'
+  arguments = '--format=shards', '--subset=shards(0,9)', '--json'
   code, out, err = run('export', source, target, *arguments)
   assert code == 0, err
   document = json.loads(out)
