@@ -145,18 +145,13 @@ def test_errors_of_file_systems(root, monkeypatch, error, kind, text):
   def fail(*arguments, **options):
     raise error
 
-  for name in ('info', 'ls', 'open'):
+  for name in ('info', 'open'):
     monkeypatch.setattr(remote._fs, name, fail)
   expected = kind or remotes.PermanentError
   for request in (remote.stat, lambda path: remote.open(path)):
     with pytest.raises(remotes.RemoteError, match=text) as raised:
       request('a')
     assert type(raised.value) is expected
-  if expected is remotes.PermanentError:
-    assert remote.list('a') == {}  # Files may be readable all the same.
-  else:
-    with pytest.raises(expected, match=text):
-      remote.list('a')
 
 
 @pytest.mark.parametrize(
@@ -174,3 +169,9 @@ def test_statuses_of_web_servers(server, status, kind):
     with pytest.raises(remotes.RemoteError, match=str(status)) as raised:
       request('a')
     assert type(raised.value) is kind
+
+
+def test_a_server_without_encryption_is_not_asked_again(server):
+  remote = fetch.connect(server.url.replace('http:', 'https:'), 10)
+  with pytest.raises(remotes.PermanentError, match='SSL'):
+    remote.stat('a')
