@@ -60,7 +60,7 @@ INSTALL_REQUIRES = [
   'rich>=13',
 ]
 
-# `python -m batch_rl.dataset import` and `export`.
+# `python -m batch_rl.dataset export --format=rlds`.
 RLDS = [
   'tensorflow-datasets>=4.9.10,<5',  # 4.9.10 was seen to work with protobuf 7
   # TFDS imports it to make its own datasets, and does not declare it.

@@ -109,7 +109,7 @@ class Cases:
         decoded = np.empty((len(frames), *opened.frame_shape), np.uint8)
         frames.decode(0, len(frames), decoded)
         found[f'episode {number} of {part.name}'] = [
-          *(episode.checkpoint, episode.terminal, episode.episode_return),
+          *(episode.terminal, episode.episode_return),
           *(episode.action.tolist(), episode.reward.tolist()),
           *(episode.unclipped.tolist(), decoded.tobytes()),
         ]

@@ -79,15 +79,11 @@ class FetchedRun(abc.ABC):
     """Returns the names of the files of a shard or checkpoint."""
 
   @abc.abstractmethod
-  def number_of(self, name: str) -> int | None:
-    """Returns the number of a file of the run; None for another file."""
-
-  @abc.abstractmethod
   def all_numbers(self, found: Collection[int]) -> Sequence[int]:
     """Returns all numbers of the run.
 
     Args:
-      found: Numbers that the remote has; empty to get those to ask it for.
+      found: Numbers that the remote is known to have; empty to get those to ask for.
     """
 
   # --- files on the disk ---

@@ -54,20 +54,6 @@ class FsspecRemote(remotes.Remote):
   def _path(self, path: str) -> str:
     return f'{self._root.rstrip("/")}/{path}'.rstrip('/')
 
-  def list(self, folder: str) -> dict[str, int | None]:
-    """Lists a folder; see `Remote.list`."""
-    try:
-      with _translated_errors():
-        entries = self._fs.ls(self._path(folder), detail=True)
-    except remotes.NotFound:
-      raise
-    except remotes.PermanentError:
-      return {}  # files may be readable without permission to list
-    return {
-      entry['name'].rstrip('/').rpartition('/')[2]: entry.get('size')
-      for entry in entries
-    }
-
   def stat(self, path: str) -> remotes.RemoteStat:
     """Describes a file, bypassing caches; see `Remote.stat`."""
     with _translated_errors():

@@ -1,4 +1,4 @@
-"""Web servers, which have no listings.
+"""Web servers.
 
 Uses `requests`. fsspec's HTTP file system needs aiohttp, restarts a file after a
 dropped connection, and cannot make a range request conditional on the file's version.

@@ -14,10 +14,12 @@ from absl import logging
 
 from batch_rl.atari import roms
 from batch_rl.dataset.fetch import fetched_run, remotes
-from batch_rl.dataset.shards import incoming_shards, manifests
+from batch_rl.dataset.shards import incoming_shards, manifests, shard_files
 from batch_rl.utils import files, number_ranges, threads
 
 _RETRIES = 3
+# Some servers have an answer to every request.
+_MOST_NUMBERS = 10_000
 
 
 def make_plan(
@@ -107,16 +109,22 @@ def _plan_run(
     TransientError: If the remote cannot be reached.
     ValueError: If a local file differs from the remote one.
   """
-  sizes = _known_sizes(remote, run)
-  listed = {n for n in map(run.number_of, sizes) if n is not None}
+  run.manifest = _read_manifest(remote, run)
+  records = incoming_shards.manifest_files(run.manifest)
+  numbered = map(shard_files.suffix_of, records)
+  listed = {number for number in numbered if number is not None}
   wanted = numbers or run.all_numbers(listed)
-  look_up = functools.partial(_look_up, remote, run, sizes)
+  look_up = functools.partial(_look_up, remote, run, records)
   found = [look_up(number) for number in wanted[:2]]
   # Some remotes refuse everything: two numbers are enough to tell.
-  if sizes or not all(entry.is_refused for entry in found):
+  if not all(entry.is_refused for entry in found):
     found += threads.parallel_map(look_up, wanted[2:], jobs)
+    is_known = numbers or listed
+    while not is_known and found[-1].files and len(found) < _MOST_NUMBERS:
+      more = range(len(found), len(found) + jobs)
+      found += threads.parallel_map(look_up, more, jobs)
   with_files = {entry.number for entry in found if entry.files}
-  if not sizes and not with_files:
+  if not with_files:
     raise found[-1].error or remotes.NotFound('not found')
   run.files = [
     file for entry in found if not entry.lacking for file in entry.files
@@ -149,46 +157,24 @@ def _request(function: Callable[[], Any]) -> Any:
   return remotes.with_retries(function, _RETRIES, time.sleep)
 
 
-def _known_sizes(
-  remote: remotes.Remote, run: fetched_run.FetchedRun
-) -> dict[str, int | None]:
-  """Returns the sizes of a run's files by name, from a listing or its manifest.
-
-  Also sets the run's manifest. Empty if the remote has neither.
-  """
-  listing = _request(lambda: remote.list(run.folder))
-  sizes = {
-    name: size
-    for name, size in listing.items()
-    if run.number_of(name) is not None
-  }
-  if sizes and manifests.FILE_NAME not in listing:
-    return sizes
-  run.manifest = _read_manifest(remote, run)
-  records = incoming_shards.manifest_files(run.manifest)
-  return sizes or {name: entry.get('bytes') for name, entry in records.items()}
-
-
 def _look_up(
   remote: remotes.Remote,
   run: fetched_run.FetchedRun,
-  sizes: Mapping[str, int | None],
+  records: Mapping[str, Mapping[str, Any]],
   number: int,
 ) -> _Found:
-  """Finds the files of a shard or checkpoint; those in `sizes`, unless it is empty."""
+  """Finds the files of a shard or checkpoint, by the manifest's records if it has any."""
   found = _Found(number)
   for name in run.names(number):
     path, partial = f'{run.folder}/{name}', run.partial(name)
-    size = sizes.get(name)
+    size = records.get(name, {}).get('bytes')
     try:
-      if sizes and name not in sizes:
-        raise remotes.NotFound('not found')
       if size is None:
         size = _request(functools.partial(remote.stat, path)).size
     except remotes.PermanentError as error:
       found.lacking.append(name)
       found.error = error
-      if not sizes and not found.files:
+      if not found.files:
         break  # Without the first file there is hardly another.
       continue
     begun = os.path.getsize(partial) if os.path.exists(partial) else 0

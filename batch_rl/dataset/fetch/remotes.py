@@ -71,19 +71,6 @@ class Remote:
 
   name: str
 
-  def list(self, folder: str) -> dict[str, int | None]:
-    """Lists a folder.
-
-    Returns:
-      Size in bytes, or None, by name; empty if the remote has no listings.
-
-    Raises:
-      NotFound: If the folder does not exist.
-      TransientError: If the request failed.
-    """
-    del folder
-    return {}
-
   def stat(self, path: str) -> RemoteStat:
     """Returns the description of a file; raises the errors of `open`."""
     raise NotImplementedError

@@ -47,10 +47,6 @@ class ShardRun(fetched_run.FetchedRun):
     """See the base class."""
     return [shard_files.file_name(name, number) for name in shard_files.FILES]
 
-  def number_of(self, name: str) -> int | None:
-    """See the base class."""
-    return shard_files.suffix_of(name)
-
   def all_numbers(self, found: Collection[int]) -> Sequence[int]:
     """See the base class."""
     return sorted(found) or range(_MAX_SHARDS)

@@ -84,11 +84,6 @@ class UnpluggedRun(fetched_run.FetchedRun):
     count = file_names.count_of(self.game)
     return [file_names.format(self.number, number, count)]
 
-  def number_of(self, name: str) -> int | None:
-    """See the base class."""
-    parts = file_names.parse(name)
-    return parts.number if parts and parts.run == self.number else None
-
   def all_numbers(self, found: Collection[int]) -> Sequence[int]:
     """See the base class."""
     return range(file_names.count_of(self.game))

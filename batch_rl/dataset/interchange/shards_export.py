@@ -69,10 +69,14 @@ def open_writer(
 
 
 def _rest_of_padding(reader: episodes.Reader, episode: episodes.Episode) -> int:
-  """Returns the first rows of zeros: a missing shard may end within the padding."""
-  rows = min(reader.padding, len(episode.action))
-  is_zero = (episode.action[:rows] == 0) & (episode.reward[:rows] == 0)
-  is_zero &= ~episode.observation[:rows].reshape(rows, -1).any(axis=1)
+  """Returns the number of leading rows of zeros.
+
+  A missing shard may have ended within the padding of the episode.
+  """
+  frames = episode.observation[: reader.padding]
+  is_zero = ~frames.any(axis=tuple(range(1, frames.ndim)))
+  for column in (episode.action, episode.reward):
+    is_zero &= column[: reader.padding] == 0
   return int(np.cumprod(is_zero).sum())
 
 

@@ -60,9 +60,18 @@ def test_missing_runs_and_shards_are_reported(root, server, run, data_dir):
   assert_complete(root, data_dir, (1, 2))
 
 
+def test_a_run_of_many_shards_is_fetched_whole(
+  root, server, run, data_dir, monkeypatch
+):
+  """It has more shards than the runs of the dataset, and no manifest."""
+  monkeypatch.setattr(shard_run, '_MAX_SHARDS', 1)
+  assert run(server.url, '--jobs=1')[0] == 0
+  assert_complete(root, data_dir)
+
+
 def test_incomplete_shard_is_not_fetched(root, server, run, data_dir):
   (root / RUN / shard_files.file_name('reward', 1)).unlink()
-  for source in (server.url, root):  # without and with listings
+  for source in (server.url, root):
     code, out, _ = run(source)
     assert code == 1 and 'shard 1 is incomplete at the source' in out
     assert shard_files.file_name('reward', 1) in out
@@ -76,7 +85,7 @@ def test_refused_shard_is_reported(server, run, data_dir):
   assert len(contents(data_dir)) == 12
 
 
-@pytest.mark.parametrize('lists', [True, False])
+@pytest.mark.parametrize('local', [True, False])
 @pytest.mark.parametrize(
   'arguments, messages',
   [
@@ -85,8 +94,8 @@ def test_refused_shard_is_reported(server, run, data_dir):
     (dict(arguments=['--shards=99']), ['99', '{source}']),
   ],
 )
-def test_what_no_source_has(root, server, run, lists, arguments, messages):
-  source = root if lists else server.url
+def test_what_no_source_has(root, server, run, local, arguments, messages):
+  source = root if local else server.url
   more = {key: arguments[key] for key in arguments if key != 'arguments'}
   code, out, err = run(source, *arguments.get('arguments', []), **more)
   assert code in (1, 2) and not out and is_one_line(err)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from batch_rl.dataset.commands import fetch
-from batch_rl.dataset.fetch import remotes
+from batch_rl.dataset.fetch import fsspec_remote, remotes
 from batch_rl.dataset.shards import manifests
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
@@ -103,7 +103,6 @@ def test_missing_package_is_named(run, monkeypatch, protocol, package):
 
 def test_web_page_instead_of_a_file_is_not_found(server):
   """Some servers answer every path with a page."""
-  server.lists = True
   with pytest.raises(remotes.NotFound, match='a web page'):
     fetch.connect(server.url, 10).stat('Pong')
   with pytest.raises(remotes.PermanentError, match='16,777,216 B'):
@@ -117,3 +116,62 @@ def test_change_while_reading_is_detected(root):
   path.write_bytes(b'another version')
   with pytest.raises(remotes.TransientError, match='changed while'):
     list(chunks)
+
+
+class _Refusal(Exception):
+  """An error as gcsfs raises it, with a status code."""
+
+  code = 403
+
+
+@pytest.mark.parametrize(
+  'error, kind, text',
+  [
+    (FileNotFoundError('gone'), remotes.NotFound, 'not found'),
+    (NotADirectoryError('gone'), remotes.NotFound, 'not found'),
+    (PermissionError(13, 'Permission denied'), None, 'Permission denied'),
+    (_Refusal('no'), None, '403 Forbidden'),
+    (OSError('Forbidden: https://host/file'), None, '403 Forbidden'),
+    (OSError('Anonymous caller has no access'), None, 'Anonymous caller'),
+    (OSError('Access Denied'), None, 'Access Denied'),
+    (TimeoutError('timed out'), remotes.TransientError, 'timed out'),
+    (ValueError('odd\nanswer'), remotes.TransientError, 'odd'),
+  ],
+)
+def test_errors_of_file_systems(root, monkeypatch, error, kind, text):
+  """Only a request that may succeed later is sent again."""
+  remote = fsspec_remote.FsspecRemote(str(root))
+
+  def fail(*arguments, **options):
+    raise error
+
+  for name in ('info', 'open'):
+    monkeypatch.setattr(remote._fs, name, fail)
+  expected = kind or remotes.PermanentError
+  for request in (remote.stat, lambda path: remote.open(path)):
+    with pytest.raises(remotes.RemoteError, match=text) as raised:
+      request('a')
+    assert type(raised.value) is expected
+
+
+@pytest.mark.parametrize(
+  'status, kind',
+  [
+    *((status, remotes.PermanentError) for status in (400, 401, 403, 451)),
+    *((status, remotes.NotFound) for status in (404, 410)),
+    *((s, remotes.TransientError) for s in (408, 425, 429, 500, 502, 503, 504)),
+  ],
+)
+def test_statuses_of_web_servers(server, status, kind):
+  server.statuses = {'': [status, 99]}
+  remote = fetch.connect(server.url, 10)
+  for request in (remote.stat, remote.open):
+    with pytest.raises(remotes.RemoteError, match=str(status)) as raised:
+      request('a')
+    assert type(raised.value) is kind
+
+
+def test_a_server_without_encryption_is_not_asked_again(server):
+  remote = fetch.connect(server.url.replace('http:', 'https:'), 10)
+  with pytest.raises(remotes.PermanentError, match='SSL'):
+    remote.stat('a')

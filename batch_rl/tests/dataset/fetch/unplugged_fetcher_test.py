@@ -93,6 +93,16 @@ def test_damaged_file_is_fetched_twice_and_named(
   assert code == 0 and f'hash {run_hash}' in out and '1 files fetched' in out
 
 
+def test_a_file_that_cannot_be_fetched_leaves_no_complete_store(
+  web, run, store
+):
+  web.statuses = {f'GET /{file_names.FOLDER}/Pong/{NAMES[1]}': [403, 99]}
+  code, out, _ = run(web.url, *FLAGS)
+  assert code == 1 and 'or without checkpoints 1\n' in out
+  with pytest.raises(ValueError, match='shards 1 are missing'):
+    shards(store)
+
+
 def test_contradicting_last_steps_end_the_fetch(run, tmp_path, web, pong):
   from batch_rl.tests.dataset.unplugged import unplugged_files  # TensorFlow
 

@@ -4,7 +4,6 @@ import base64
 import contextlib
 import email.utils
 import hashlib
-import html
 import http.server
 import os
 import re
@@ -25,7 +24,6 @@ class WebServer(http.server.ThreadingHTTPServer):
     statuses: `[code, times]` by part of a path: error codes to answer with.
     retry_after: Value of the Retry-After header of 429 and 503.
     drop_after: Bytes of a body before the connection is dropped; None for never.
-    lists: Whether folders are answered with a page of links.
     ranges: Whether the `Range` header is respected.
     if_range: Whether the `If-Range` header is respected.
     etags: Whether files have an ETag, or else a Last-Modified header.
@@ -44,7 +42,7 @@ class WebServer(http.server.ThreadingHTTPServer):
     self.url = f'http://127.0.0.1:{self.server_port}'
     self.requests, self.statuses, self.bodies = [], {}, {}
     self.drop_after, self.bytes_per_second = None, None
-    self.lists, self.ranges, self.etags = False, True, True
+    self.ranges, self.etags = True, True
     self.lengths, self.md5s, self.if_range = True, False, True
     self.retry_after = '0'
     self.stalls, self._closing = 0, threading.Event()
@@ -104,12 +102,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         status[1] -= 1
         return self._fail(status[0])
     file = os.path.join(server.folder, path.lstrip('/'))
-    if os.path.isdir(file) and server.lists:
-      links = ''.join(
-        f'<a href="{urllib.parse.quote(name)}">{html.escape(name)}</a>'
-        for name in os.listdir(file)
-      )
-      return self._send(f'<a href="../">up</a>{links}'.encode(), 'text/html')
+    if os.path.isdir(file):
+      return self._send(b'a page', 'text/html')
     if not os.path.isfile(file):
       return self._fail(404)
     with open(file, 'rb') as opened:

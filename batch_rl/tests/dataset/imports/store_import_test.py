@@ -12,6 +12,7 @@ from batch_rl import dataset
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.imports import store_import
+from batch_rl.dataset.store import compression_dictionary
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests.dataset.imports import list_reader
@@ -117,6 +118,20 @@ def test_unclipped_returns_are_recorded_if_rewards_are_larger(tmp_path):
   found = list(dataset.open(target).trajectories())
   assert [e.unclipped_return for e in found] == [None, 7]
   assert found[1].logged_return == 1
+
+
+def test_few_frames_are_in_memory_for_the_dictionary(tmp_path, monkeypatch):
+  train, sequences = compression_dictionary.train, []
+
+  def record(frames):
+    sequences.extend(frames)
+    return train(frames)
+
+  monkeypatch.setattr(compression_dictionary, 'train', record)
+  monkeypatch.setattr(store_import, '_TRAINING_FRAMES', 70)
+  store_import.import_parts(make_reader(), str(tmp_path / 'store'))
+  first = np.concatenate([o for o, _, _ in runs.make_episodes(*LENGTHS)[:2]])
+  np.testing.assert_array_equal(np.concatenate(sequences), first[:70])
 
 
 def _swap(reader):

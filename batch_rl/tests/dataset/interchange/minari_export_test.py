@@ -9,6 +9,7 @@ import pytest
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import episodes
 from batch_rl.tests import interchange_runs as runs
+from batch_rl.tests import observations
 
 if sys.version_info < (3, 11):
   pytest.skip('Minari needs Python 3.11', allow_module_level=True)
@@ -74,6 +75,33 @@ def test_minari_has_the_same_transitions(tmp_path, run, monkeypatch, kinds):
   # The same preprocessing: the first screen is like the logged one.
   assert (observation != logged[0][0][0]).mean() < 0.05
   env.close()
+
+
+@pytest.mark.parametrize('kind', observations.KINDS)
+def test_minari_has_any_observations(tmp_path, run, monkeypatch, kind):
+  columns = observations.write(tmp_path / 'World/1/replay_logs', kind)
+  monkeypatch.setenv('MINARI_DATASETS_PATH', str(tmp_path))
+  arguments = tmp_path / 'World/1', tmp_path / 'world-v0', '--format=minari'
+  code, out, err = run('export', *arguments, '--json')
+  document = json.loads(out)
+  assert code == 0 and document['environment'] is None, err
+  dataset = minari.load_dataset('world-v0')
+  shape, dtype = observations.KINDS[kind]
+  space = dataset.observation_space
+  assert (space.shape, space.dtype) == (shape, dtype)
+  found = list(dataset.iterate_episodes())
+  frames = np.concatenate(
+    [e.observations[: len(e) + e.truncations[-1]] for e in found]
+  )
+  np.testing.assert_array_equal(frames, columns['observation'])
+  assert all(space.contains(frame) for frame in frames)
+  kept = ~columns['last']
+  for name, column in (('action', 'actions'), ('reward', 'rewards')):
+    values = np.concatenate([getattr(e, column) for e in found])
+    np.testing.assert_array_equal(
+      values, columns[name][kept].astype(values.dtype)
+    )
+  assert document['steps'] == kept.sum() and document['truncated'] == 2
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_two_runs_are_not_mixed(original, tmp_path, run, suffixes):
   rename(original, source, renamed('', '', '2/'), suffixes)
   code, out, err = run('import', source, tmp_path / 'run')
   assert code == 2 and not out and is_one_line(err)
-  assert str(source) in err and 'different runs' in err
+  assert f'{source}/1/' in err and ' and 2/' in err and 'different' in err
   assert not (tmp_path / 'run').exists()
   assert run('import', source / '1', tmp_path / 'run')[0] == 0
 

@@ -14,9 +14,11 @@ from batch_rl.dataset.interchange import episode_export, shards_export
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.dataset.store import store
+from batch_rl.dataset.unplugged import file_names
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import observations, ring_logs
 from batch_rl.tests.dataset.sampling import episodes_test
+from batch_rl.tests.dataset.unplugged import unplugged_files
 
 
 def export(source, target, subset=None):
@@ -90,8 +92,7 @@ def test_a_round_trip_changes_no_transition(
 def test_the_result_is_a_log_of_the_same_columns(kind, tmp_path, run):
   source, target = tmp_path / 'worlds/1', tmp_path / 'out/1'
   columns = observations.write(source / 'replay_logs', kind, stack_size=2)
-  subset = 'shards(0,9)'
-  arguments = '--format=shards', f'--subset={subset}', '--json'
+  arguments = '--format=shards', '--subset=shards(0,9)', '--json'
   code, out, err = run('export', source, target, *arguments)
   assert code == 0, err
   document = json.loads(out)
@@ -135,3 +136,28 @@ def test_unknown_returns_before_clipping_stay_unknown(tmp_path, is_known):
   assert ('unclipped_returns' in manifest['shards'][0]['episodes']) == is_known
   assert manifests.is_atari(manifest) == (not is_known)
   assert manifest['environment']['game'] == 'Pong'
+
+
+@pytest.mark.parametrize('clipped', [True, False])
+def test_imported_episodes_become_shards(tmp_path, run, clipped):
+  folder = tmp_path / file_names.FOLDER / 'Pong'
+  unplugged_files.write_run(folder, 1, (0, 1, 3), clipped=clipped)
+  imported, target = tmp_path / 'store', tmp_path / 'Pong' / '1'
+  assert run('import', folder, imported)[0] == 0
+  arguments = target, '--format=shards', '--json'
+  code, out, err = run('export', imported, *arguments)
+  assert code == 0 and json.loads(out)['game'] == 'Pong', err
+  assert run('verify', target)[0] == 0
+  code, out, _ = run('compare', folder, target)
+  assert code == 0 and out.endswith('same transitions\n')
+  manifest = manifests.read(str(target / 'replay_logs'))
+  kept = manifests.read(str(imported))
+  assert manifest['source'] == kept['source'] and manifest['agent'] == 'dqn'
+  returns = [
+    entry['episodes'].get('unclipped_returns') for entry in kept['shards']
+  ]
+  (entry,) = manifest['shards']
+  expected = None if clipped else sum(returns, [])
+  assert entry['episodes'].get('unclipped_returns') == expected
+  episodes_found = manifest['episodes']
+  assert episodes_found['return'] == kept['episodes']['return']
