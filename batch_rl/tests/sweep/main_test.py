@@ -41,7 +41,7 @@ DRIVER = """
 import sys
 from batch_rl.sweep import __main__, plan
 from batch_rl.utils import machine
-machine.num_cpus = lambda: 2  # Ray starts a worker for each.
+machine.num_cpus = lambda: 1  # Ray starts a worker for each.
 plan._PROGRAMS['offline'] = 'batch_rl.tests.sweep.stub_training'
 sys.exit(__main__.main(sys.argv[1:]))
 """
