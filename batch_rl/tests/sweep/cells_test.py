@@ -17,7 +17,7 @@ from batch_rl.runs import progress, run_record
 from batch_rl.sweep import cells, stop_with_parent
 from batch_rl.tests import user_code
 from batch_rl.tests.sweep import made_up_sweeps
-from batch_rl.utils import locks
+from batch_rl.utils import files, locks
 
 
 @pytest.fixture
@@ -80,6 +80,27 @@ def test_a_cell_saves_when_it_is_asked_to_stop(make):
   assert run.result().state == cells.STOPPED
   assert os.path.exists('saved')
   assert cells.run(cell).state == cells.DONE
+
+
+@pytest.mark.parametrize(
+  ('recorded', 'locked', 'state', 'message', 'where'),
+  [
+    ('running', True, cells.RUNNING, '', 'here'),
+    ('running', False, cells.STOPPED, '', ''),
+    ('stopped', False, cells.STOPPED, '', ''),
+    ('failed', False, cells.FAILED, 'reason', ''),
+    ('done', False, cells.DONE, '', ''),
+  ],
+)
+def test_the_status_of_a_record(make, recorded, locked, state, message, where):
+  cell = make('')
+  record = {'state': recorded, 'attempts': 3, 'arguments': cell.arguments}
+  record |= {'message': 'reason', 'where': 'here'}
+  files.write_json(cells.record_path(cell), record)
+  with locks.try_lock('.sweep-offline.lock' if locked else 'other'):
+    assert cells.status(cell) == cells.Status(state, 3, message, where)
+    changed = cells.status(make('pass'))  # Another command.
+  assert changed == cells.Status(cells.WAITING, 3)
 
 
 def test_a_program_ends_with_its_worker(make):
