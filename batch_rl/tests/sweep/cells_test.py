@@ -140,7 +140,7 @@ def test_an_evaluation_is_outdated_after_more_training(make):
   assert cells.run(cell).state == cells.DONE
   progress.Progress(cell.directory, 7).finish()  # Training has continued.
   assert cells.status(cell).state == cells.WAITING
-  # The progress is that of the training.
+  # The training wrote its progress.
   assert not cells.status(cell).progress
   assert cells.status(make('')).progress
 
@@ -182,6 +182,21 @@ def test_a_cell_whose_code_has_changed_is_not_done(
   user_code.write(folder / 'b.gin', 'A.b = 1')
   assert cells.run(cell).state == cells.DONE
   assert starts() == 2
+
+
+def test_modules_of_one_name_are_told_apart(make, tmp_path):
+  """Each is beside its gin file."""
+  cells_of = {}
+  for name in ('a', 'b'):
+    config = user_code.write(tmp_path / name / 'own.gin', 'import mine')
+    user_code.write(tmp_path / name / 'mine.py', '')
+    made = made_up_sweeps.program_cell(name, tmp_path / f'run {name}', '')
+    os.mkdir(made.directory)
+    cells_of[name] = dataclasses.replace(made, gin_files=(str(config),))
+    assert cells.run(cells_of[name]).state == cells.DONE
+  user_code.write(tmp_path / 'b/mine.py', '# changed')
+  states = [cells.status(cell).state for cell in cells_of.values()]
+  assert states == [cells.DONE, cells.CHANGED]
 
 
 def test_code_that_changes_meanwhile_is_not_that_of_the_training(make):

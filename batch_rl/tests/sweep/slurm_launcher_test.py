@@ -92,7 +92,7 @@ def test_jobs_of_unknown_state_count_as_queued(make, slurm, capsys):
   capsys.readouterr()
   slurm_launcher.run(sweep, sweep.cells, lambda: let_go(sweep))
   output = capsys.readouterr().out
-  assert '0 cells submitted now' in output and 'jobs 100: ' in output
+  assert '0 cells submitted now' in output and 'state of 100: ' in output
   assert (states(sweep), starts(sweep)) == ([cells.DONE], ['x'])
   slurm_launcher.run(sweep, sweep.cells, keep_watching)
   assert '1 cells submitted now' in capsys.readouterr().out
