@@ -185,6 +185,7 @@ def test_aggregates_are_over_the_games_that_all_methods_share(compare):
     ([7.0], {'seed': 1, 'agent': 'c51'}),
     ([8.0], {'seed': 1, 'game': 'Breakout', 'agent': 'c51'}),
     ([8.0], {'seed': 1, 'game': 'Alien', 'agent': 'c51'}),
+    ([8.0], {'seed': 1, 'game': 'CartPole', 'rom_md5': 'none'}),
   )
   found = summarise(compared)
   assert found.games == ['Breakout', 'Pong']
@@ -197,6 +198,7 @@ def test_aggregates_are_over_the_games_that_all_methods_share(compare):
   notes = ' '.join(found.notes)
   assert 'DQN (Adam) lacks 1 of 3 games' in notes and 'Alien' in notes
   assert 'the first 1 count' in notes
+  assert 'without a dqn_final score: CartPole' in notes
 
 
 def test_no_common_games(compare):
