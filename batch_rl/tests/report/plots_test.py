@@ -63,6 +63,10 @@ def test_the_figures_show_the_numbers(compare):
   summary = aggregates.summarise(compared, 'final', 'dqn_final')
   figures = plots.Plotter(compared).figures([summary])
   drawn = {name.split('_')[0]: plot for name, _, plot in figures}
+  for plot in drawn.values():
+    plot.draw_without_rendering()
+    for ax in plot.axes:
+      assert min(ax.bbox.width, ax.bbox.height) > 0.3 * plot.dpi  # Inches.
   breakout, pong = drawn['curves'].axes
   assert (breakout.get_title(), pong.get_title()) == ('Breakout', 'Pong')
   found, known = lines_of(pong), normalisation.load()['Pong']
