@@ -237,7 +237,7 @@ def _short(name: str, names: Iterable[str]) -> str:
 
 def _order(method: str) -> tuple:
   """Returns a sort key: the paper's order of agents, then numbers by value."""
-  known = [i for i, agent in enumerate(AGENT_ORDER) if method.startswith(agent)]
+  ranks = [i for i, agent in enumerate(AGENT_ORDER) if method.startswith(agent)]
   parts = re.split(r'(\d+)', method)
   numbers = [(int(p), '') if p.isdigit() else (-1, p) for p in parts]
-  return ('online' in method, known[-1] if known else len(AGENT_ORDER), numbers)
+  return ('online' in method, min(ranks, default=len(AGENT_ORDER)), numbers)

@@ -1,4 +1,4 @@
-"""Normalises scores by those of a random agent and of a reference.
+"""Normalises scores by the scores of a random agent and of a reference.
 
 `normalisers.csv` has the scores and their sources:
 
@@ -37,7 +37,7 @@ def load() -> Mapping[str, Mapping[str, float]]:
   """Returns the scores by game: mean undiscounted, unclipped returns.
 
   Returns:
-    `{game: {name: score}}`: the dataset's games, sorted, then those of MinAtar. The
+    `{game: {name: score}}`: the dataset's games, sorted, then MinAtar's. The
     names are 'random', 'dqn_final', 'dqn_best' and, if published, 'human'.
   """
   scores: dict[str, dict[str, float]] = {}

@@ -41,7 +41,7 @@ def _differences(rows: Rows) -> list[str]:
 
 
 def _departures_from_reference(runs: list[RunResults]) -> list[str]:
-  """Returns notes on protocols that differ from that of the reference scores."""
+  """Returns notes on departures from the protocol of the reference scores."""
   values: dict[tuple[str, str, str], set[str]] = {}
   other_roms = set()
   for run in runs:

@@ -381,7 +381,7 @@ def _protocol(
 ) -> dict[str, str]:
   epsilon = record.get('epsilon_eval')
   if epsilon is None:
-    epsilon = _value(bindings, 'epsilon_eval') or '?'
+    epsilon = _value(bindings, 'epsilon_eval') or '0.001'  # Dopamine's.
   bound = _value(bindings, 'max_steps_per_episode', settings_lib.RUNNER)
   max_steps = math.inf if bound == 'None' else _number(bound, 27_000)
   max_frames = environment.get('max_num_frames_per_episode') or math.inf

@@ -88,6 +88,7 @@ def _sweep(options):
     _print_plan(sweep, monitor)
     return 0
   plan.check_data(sweep)
+  run_record.lock(sweep.base_dir, name='.sweep.lock')
   try:
     launcher: Any = importlib.import_module(
       f'batch_rl.sweep.{options.launcher}_launcher'
@@ -96,7 +97,6 @@ def _sweep(options):
     raise ValueError(
       f"{error.name} is not installed: pip install 'batch_rl[sweep]'."
     ) from error
-  run_record.lock(sweep.base_dir, name='.sweep.lock')
   monitor.refresh()  # An earlier sweep may have run until now.
   left = [
     cell

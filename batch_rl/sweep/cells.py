@@ -8,6 +8,7 @@ state, so any machine that can read the directory knows the status.
 import contextlib
 import dataclasses
 import glob
+import importlib.machinery
 import os
 import pathlib
 import re
@@ -85,7 +86,7 @@ def status(cell: plan.Cell) -> Status:
     where = record.get('where', '')
   elif state == FAILED:
     message = record.get('message', '')
-  # For an evaluation, the file is that of the training.
+  # The training of an evaluated run wrote this file.
   latest = None if cell.job == 'evaluate' else progress.read(cell.directory)
   return Status(state, record.get('attempts', 0), message, where, latest or {})
 
@@ -100,7 +101,7 @@ def run(
   """Runs a cell to its end, unless it is done.
 
   A killed run is started again and resumes. A run that ends with a user error is not
-  started again, nor is a run that is done if its code has changed since.
+  started again. A run that is done is left as it is, even if its code has changed.
 
   Args:
     cell: Cell to run.
@@ -156,7 +157,7 @@ def log_path(cell: plan.Cell) -> pathlib.Path:
 
 
 def _inputs(cell) -> dict[str, Any]:
-  """Returns what the arguments of a cell do not contain.
+  """Returns the inputs of a cell that its arguments do not contain.
 
   Returns:
     Hashes of the user's gin files and modules by path; for an evaluation, the number of
@@ -167,13 +168,14 @@ def _inputs(cell) -> dict[str, Any]:
     return {'iteration': latest.get('iteration')}
   configs = gin_files.user_files(cell.gin_files)
   texts = [pathlib.Path(path).read_text('utf-8') for path in configs]
-  paths = [*configs, *_sources(cell.module)]
-  for folder in [*map(os.path.dirname, configs), os.getcwd()]:
-    user_modules.add_folder(folder)
+  modules = [cell.module] if cell.module else []
+  # Another cell of this process may have modules of the same names elsewhere.
+  folders = [*map(os.path.dirname, [*modules, *configs]), os.getcwd()]
   for name in _MODULES.findall('\n'.join([*cell.gin_bindings, *texts])):
-    with contextlib.suppress(ValueError):  # The program tells the user.
-      paths += _sources(user_modules.find(name))
-  return {path: _hash(path) for path in paths}
+    if spec := importlib.machinery.PathFinder.find_spec(name, folders):
+      modules += [*(spec.submodule_search_locations or [str(spec.origin)])]
+  paths = [path for module in modules for path in _sources(module)]
+  return {path: _hash(path) for path in [*configs, *paths]}
 
 
 def _since_done(cell, before: Mapping[str, Any]) -> tuple[str, str]:
@@ -191,18 +193,17 @@ def _since_done(cell, before: Mapping[str, Any]) -> tuple[str, str]:
   )
 
 
-def _sources(path: str | None) -> list[str]:
-  """Returns the user's Python files of a module or package; none without a path."""
-  inside = os.path.join(glob.escape(path or ''), '**', '*.py')
-  if path and os.path.isdir(path):
-    return sorted(glob.glob(inside, recursive=True))
-  return [path] if path else []
+def _sources(path: str) -> list[str]:
+  """Returns the user's Python files of a module or package."""
+  inside = os.path.join(glob.escape(path), '**', '*.py')
+  found = glob.glob(inside, recursive=True) or [path]
+  return sorted(filter(user_modules.is_user_file, found))
 
 
 def _hash(path) -> str | None:
   try:
     return files.sha256(path)
-  except OSError:
+  except (OSError, ValueError):  # A null byte in a damaged record.
     return None
 
 

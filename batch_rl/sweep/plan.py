@@ -109,7 +109,7 @@ class _Method:
 
   Attributes:
     agent: Name of the agent.
-    gin_files: Its gin files, without those of the sweep.
+    gin_files: Its gin files; the sweep's come later.
     gin_bindings: Its gin bindings.
     class_name: Class of the user's agent, `module.Class`.
     variant: Values of the grid, e.g. 'num_heads=50,gamma=0.9'.

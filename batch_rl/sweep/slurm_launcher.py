@@ -65,9 +65,8 @@ class Job:
       ]
       states = [run.result().state for run in self._runs]
     if self._stop.is_set():
-      time.sleep(
-        _GRACE
-      )  # Until SIGKILL, after which SLURM may requeue the job.
+      # Until SIGKILL, after which SLURM may requeue the job.
+      time.sleep(_GRACE)
     if any(state != cell_lib.DONE for state in states):
       raise RuntimeError(f'Not all cells are done: {", ".join(states)}.')
 
@@ -105,8 +104,8 @@ def run(
   waiting = [job for job, commands in queue if commands.keys() & ours.keys()]
   if unknown := [job.job_id for job in waiting if job.state == _UNKNOWN]:
     print(
-      f'SLURM does not tell the state of jobs {files.format_names(unknown)}: counted as in the queue. '
-      f'What squeue does not list has ended: remove it from {path}.'
+      f'SLURM does not tell the state of {files.format_names(unknown)}: counted as in '
+      f'the queue. A job that squeue does not list has ended: remove it from {path}.'
     )
   _check_settings(ours, queue)
   queued = {key for _, commands in queue for key in commands}

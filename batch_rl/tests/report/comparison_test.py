@@ -65,6 +65,39 @@ def test_no_difference_is_hidden(compare):
   assert any('subset=first(0.1)' in method for method in compared.methods)
 
 
+def test_runs_share_a_method_if_all_its_settings_are_equal(compare):
+  """Seeds, data, directories and speed may differ."""
+  random = np.random.default_rng(0)
+  of_method = {
+    'agent': ('dqn', 'c51'),
+    'gamma': (0.9, 0.99),
+    'batch_size': (8, 16, 32),
+    'sticky': (0.0, 0.25),
+    'epsilon_eval': (0.01, 0.001),
+    'subset': (None, 'first(0.1)'),
+    'planned': (1, 2),
+  }
+  others = {'data': (1, 2), 'root': ('/a', '/b'), 'updates_per_run': (1, 50)}
+  chosen = []
+  for seed in range(60):
+    options = {
+      name: values[random.integers(len(values))]
+      for name, values in {**of_method, **others}.items()
+    }
+    chosen.append(([1.0], {'seed': seed, **options}))
+  compared = compare(*chosen)
+  names = {
+    run.seed: method for method, run in compared.runs + compared.unfinished
+  }
+  methods = {}
+  for _, options in chosen:
+    key = tuple(options[name] for name in of_method)
+    methods.setdefault(key, set()).add(names[str(options['seed'])])
+  assert len(names) == 60 > len(methods) > 40
+  assert all(len(found) == 1 for found in methods.values())
+  assert len(set.union(*methods.values())) == len(methods)
+
+
 def test_another_rom_splits_one_game_only(compare):
   current = roms.md5s('Amidar')['current']
   compared = compare(
@@ -152,6 +185,7 @@ def test_aggregates_are_over_the_games_that_all_methods_share(compare):
     ([7.0], {'seed': 1, 'agent': 'c51'}),
     ([8.0], {'seed': 1, 'game': 'Breakout', 'agent': 'c51'}),
     ([8.0], {'seed': 1, 'game': 'Alien', 'agent': 'c51'}),
+    ([8.0], {'seed': 1, 'game': 'CartPole', 'rom_md5': 'none'}),
   )
   found = summarise(compared)
   assert found.games == ['Breakout', 'Pong']
@@ -164,6 +198,7 @@ def test_aggregates_are_over_the_games_that_all_methods_share(compare):
   notes = ' '.join(found.notes)
   assert 'DQN (Adam) lacks 1 of 3 games' in notes and 'Alien' in notes
   assert 'the first 1 count' in notes
+  assert 'without a dqn_final score: CartPole' in notes
 
 
 def test_no_common_games(compare):

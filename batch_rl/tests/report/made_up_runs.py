@@ -40,6 +40,7 @@ def write(
   root='/data',
   init_checkpoint_dir=None,
   epsilon_eval=0.001,
+  changes=(),
   **bindings,
 ) -> pathlib.Path:
   """Writes a run's `run.json` and evaluations of two episodes each.
@@ -74,6 +75,7 @@ def write(
     'agent': agent,
     'seed': seed,
     'epsilon_eval': epsilon_eval,
+    'changes': list(changes),
     'gin_config': '\n'.join(['# Parameters for Agent:', *lines]),
     'environment': environment,
   }

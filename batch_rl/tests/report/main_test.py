@@ -10,6 +10,7 @@ import pathlib
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -130,6 +131,52 @@ def test_every_run_and_evaluation_is_recorded(many_runs):
   for row in aggregated:
     assert row['names_of_games'] == 'Pong'
     assert row['runs'] == ('1' if row['method'] == 'Rainbow' else '2')
+
+
+def test_the_tables_agree(many_runs):
+  """Each follows from the one before: curves, runs, scores, aggregates."""
+  _, out = many_runs
+  curves, runs, final, best, aggregated = (
+    pd.read_csv(out / f'{name}.csv', dtype={'seed': str})
+    for name in ('curves', 'runs', 'scores_final', 'scores_best', 'aggregates')
+  )
+  runs = runs[runs.left_out.isna()].set_index('directory').sort_index()
+  curves = curves[curves.finished == 1]
+  by_run = curves.groupby('directory')
+  best_ones = curves.loc[by_run['return'].idxmax()]
+  last = curves[curves.iteration == 2].set_index('directory').sort_index()
+  for column, expected in {
+    'final': last['return'],
+    'best': by_run['return'].max(),
+    'best_iteration': best_ones.set_index('directory').iteration,
+    'iterations': by_run.size(),
+    'episodes_of_final': last.episodes,
+    'episodes': by_run.episodes.sum(),
+    **{name: by_run[name].first() for name in ('method', 'game', 'data')},
+  }.items():
+    found, expected = runs[column].fillna(''), expected.sort_index().fillna('')
+    assert found.tolist() == expected.tolist(), column
+  for scores, kind in ((final, 'final'), (best, 'best')):
+    own = scores[~scores.method.str.contains('reference')]
+    groups = runs.groupby(['method', 'game'])
+    own = own.set_index(['method', 'game']).sort_index()
+    np.testing.assert_allclose(own['mean'], groups[kind].mean())
+    assert own.runs.tolist() == groups.size().tolist()
+    known = normalisation.load()
+    for row in scores.itertuples():
+      zero, one = (known[row.game][name] for name in ('random', f'dqn_{kind}'))
+      found = getattr(row, f'normalised_dqn_{kind}')
+      assert found == pytest.approx((row.mean - zero) / (one - zero))
+      assert row.score == kind
+    for row in aggregated[aggregated.score == kind].itertuples():
+      of_game = own.loc[row.method, row.names_of_games]  # Only one.
+      assert (row.runs, row.games) == (of_game.runs, 1)
+      mean = of_game[f'normalised_{row.normaliser}']
+      if row.metric == 'Mean':
+        assert row.value == pytest.approx(mean)
+        assert row.runs == 1 or row.low <= row.value <= row.high
+      elif row.metric.startswith('Games'):
+        assert row.value == (mean > 1)
 
 
 def test_the_page_needs_no_other_file(many_runs):

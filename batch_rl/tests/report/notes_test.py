@@ -1,10 +1,37 @@
 """Notes on differences between runs."""
 
 import dataclasses
+import re
 
 import pytest
 
+from batch_rl.atari import roms
 from batch_rl.report import notes
+
+
+@pytest.mark.parametrize(
+  ('options', 'last', 'note'),
+  [
+    ({}, {}, None),
+    ({'sticky': 0.0}, {}, 'sticky 0.0; the reference .* with 0.25'),
+    ({'max_steps_per_episode': 100}, {}, 'frame cap 400; .* with 108000'),
+    ({'rom_md5': roms.md5s('Amidar')['current']}, {}, 'another ROM .*Amidar'),
+    ({}, {'root': '/other'}, '/data, /other; make sure'),
+    ({'data': 2}, {}, 'all runs of Amidar trained on the same log'),
+    ({}, {'game': 'Alien'}, r'fewer than three runs \(1\)'),
+    ({}, {'changes': [['+ gamma = 0.5']]}, 'changed during .*run2'),
+  ],
+)
+def test_one_reason_is_one_note(compare, options, last, note):
+  """Three runs on three logs need none."""
+  options = {'game': 'Amidar', **options}
+  compared = compare(
+    *[([1.0], {'seed': i, 'data': i, **options}) for i in (1, 2)],
+    ([1.0], {'seed': 3, 'data': 3, **options, **last}),
+  )
+  found = notes.notes_on(compared.runs)
+  assert len(found) == (note is not None)
+  assert not note or re.search(note, found[0])
 
 
 def test_notes(compare):

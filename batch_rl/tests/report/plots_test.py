@@ -1,10 +1,11 @@
-"""Layout of the figures."""
+"""Layout of the figures, and the numbers that they show."""
 
 import itertools
 
 import matplotlib
+import numpy as np
 
-from batch_rl.report import aggregates, plots
+from batch_rl.report import aggregates, normalisation, plots
 
 REM = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
 
@@ -23,7 +24,9 @@ def test_labels_of_many_methods_do_not_overlap(compare):
   with matplotlib.rc_context(plots.PARAMETERS):
     drawn = list(plots.Plotter(compared).figures([summary]))
   assert len(drawn) == 5
-  for _, _, plot in drawn:
+  for name, _, plot in drawn:
+    has_bars = name.startswith(('metrics', 'improvement'))
+    assert len(plot.legends) == (not has_bars)
     plot.draw_without_rendering()
     texts = [
       text.get_window_extent()
@@ -41,3 +44,60 @@ def test_labels_of_many_methods_do_not_overlap(compare):
       labels = sorted(texts, key=lambda box: box.y0)[: 15 * len(plot.axes)]
       for below, above in itertools.pairwise(labels):
         assert below.y1 <= above.y0 + 1 or below.y0 == above.y0
+
+
+def lines_of(ax):
+  return {line.get_label(): line.get_ydata() for line in ax.get_lines()}
+
+
+def test_the_figures_show_the_numbers(compare):
+  """Runs of a method have different lengths; one is under way."""
+  compared = compare(
+    ([1.0, 3.0, 5.0], {'seed': 1, 'data': 1}),
+    ([2.0, 5.0, 7.0], {'seed': 2, 'data': 2}),
+    ([4.0, 0.0, 4.0], {'agent': 'c51'}),
+    ([9.0], {'agent': 'c51', 'seed': 2, 'planned': 3}),
+    ([10.0, 20.0, 30.0], {'game': 'Breakout'}),
+    ([40.0, 50.0, 60.0], {'game': 'Breakout', 'agent': 'c51'}),
+  )
+  summary = aggregates.summarise(compared, 'final', 'dqn_final')
+  figures = plots.Plotter(compared).figures([summary])
+  drawn = {name.split('_')[0]: plot for name, _, plot in figures}
+  for plot in drawn.values():
+    plot.draw_without_rendering()
+    for ax in plot.axes:
+      assert min(ax.bbox.width, ax.bbox.height) > 0.3 * plot.dpi  # Inches.
+  breakout, pong = drawn['curves'].axes
+  assert (breakout.get_title(), pong.get_title()) == ('Breakout', 'Pong')
+  found, known = lines_of(pong), normalisation.load()['Pong']
+  assert found['DQN (Adam)'].tolist() == [1.5, 4.0, 6.0]
+  assert found['C51'].tolist() == [4.0, 0.0, 4.0]
+  assert found['C51, under way'].tolist() == [9.0]
+  assert set(found['random (reference)']) == {known['random']}
+  assert set(found['online DQN, final (reference)']) == {known['dqn_final']}
+  assert lines_of(breakout)['C51'].tolist() == [40.0, 50.0, 60.0]
+  (band,) = pong.collections  # Of the two runs.
+  bounds = band.get_paths()[0].get_extents()
+  assert (bounds.y0, bounds.y1) == (1.0, 7.0)
+
+  for method, estimate in summary.metrics.items():
+    row = len(summary.metrics) - 1 - list(summary.metrics).index(method)
+    for ax, value in zip(drawn['metrics'].axes, estimate.value, strict=False):
+      ends = [line.get_xdata()[0] for line in ax.get_lines()]
+      heights = [line.get_ydata().mean() for line in ax.get_lines()]
+      assert dict(zip(heights, ends, strict=True))[row] == value
+  (ax,) = drawn['improvement'].axes
+  pairs = aggregates.improvements(summary.scores)
+  assert [line.get_xdata()[0] for line in ax.get_lines()[:-1]] == [
+    estimate.value[0] for estimate in pairs.values()
+  ]
+  (ax,) = drawn['efficiency'].axes
+  for method, curve in lines_of(ax).items():
+    estimate = summary.metrics[method]
+    assert curve[-1] == estimate.value[0]  # The IQM of the last iteration.
+  (ax,) = drawn['profiles'].axes
+  for method, curve in lines_of(ax).items():
+    thresholds = ax.get_lines()[0].get_xdata()
+    scores = summary.scores[method].ravel()
+    expected = [(scores > threshold).mean() for threshold in thresholds]
+    np.testing.assert_allclose(curve, expected)

@@ -94,6 +94,15 @@ def test_zero_none_and_null_are_values(read):
   assert run.planned == 200
 
 
+@pytest.mark.parametrize(
+  ('environment', 'value'), [({'game': 'GridWorld'}, 'none'), (None, '?')]
+)
+def test_conditions_of_atari_elsewhere(read, environment, value):
+  """They are unknown only if nothing is recorded."""
+  protocol = read({'environment': environment}).protocol
+  assert (protocol['sticky'], protocol['rom']) == (value, value)
+
+
 def test_parameters_are_those_of_the_runs_own_classes(read):
   """Other classes may have parameters of the same names."""
   own = {

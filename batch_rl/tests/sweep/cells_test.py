@@ -17,7 +17,7 @@ from batch_rl.runs import progress, run_record
 from batch_rl.sweep import cells, stop_with_parent
 from batch_rl.tests import user_code
 from batch_rl.tests.sweep import made_up_sweeps
-from batch_rl.utils import locks
+from batch_rl.utils import files, locks
 
 
 @pytest.fixture
@@ -82,6 +82,27 @@ def test_a_cell_saves_when_it_is_asked_to_stop(make):
   assert cells.run(cell).state == cells.DONE
 
 
+@pytest.mark.parametrize(
+  ('recorded', 'locked', 'state', 'message', 'where'),
+  [
+    ('running', True, cells.RUNNING, '', 'here'),
+    ('running', False, cells.STOPPED, '', ''),
+    ('stopped', False, cells.STOPPED, '', ''),
+    ('failed', False, cells.FAILED, 'reason', ''),
+    ('done', False, cells.DONE, '', ''),
+  ],
+)
+def test_the_status_of_a_record(make, recorded, locked, state, message, where):
+  cell = make('')
+  record = {'state': recorded, 'attempts': 3, 'arguments': cell.arguments}
+  record |= {'message': 'reason', 'where': 'here'}
+  files.write_json(cells.record_path(cell), record)
+  with locks.try_lock('.sweep-offline.lock' if locked else 'other'):
+    assert cells.status(cell) == cells.Status(state, 3, message, where)
+    changed = cells.status(make('pass'))  # Another command.
+  assert changed == cells.Status(cells.WAITING, 3)
+
+
 def test_a_program_ends_with_its_worker(make):
   cell = make("""
     if starts < 2:
@@ -119,7 +140,7 @@ def test_an_evaluation_is_outdated_after_more_training(make):
   assert cells.run(cell).state == cells.DONE
   progress.Progress(cell.directory, 7).finish()  # Training has continued.
   assert cells.status(cell).state == cells.WAITING
-  # The progress is that of the training.
+  # The training wrote its progress.
   assert not cells.status(cell).progress
   assert cells.status(make('')).progress
 
@@ -161,6 +182,21 @@ def test_a_cell_whose_code_has_changed_is_not_done(
   user_code.write(folder / 'b.gin', 'A.b = 1')
   assert cells.run(cell).state == cells.DONE
   assert starts() == 2
+
+
+def test_modules_of_one_name_are_told_apart(make, tmp_path):
+  """Each is beside its gin file."""
+  cells_of = {}
+  for name in ('a', 'b'):
+    config = user_code.write(tmp_path / name / 'own.gin', 'import mine')
+    user_code.write(tmp_path / name / 'mine.py', '')
+    made = made_up_sweeps.program_cell(name, tmp_path / f'run {name}', '')
+    os.mkdir(made.directory)
+    cells_of[name] = dataclasses.replace(made, gin_files=(str(config),))
+    assert cells.run(cells_of[name]).state == cells.DONE
+  user_code.write(tmp_path / 'b/mine.py', '# changed')
+  states = [cells.status(cell).state for cell in cells_of.values()]
+  assert states == [cells.DONE, cells.CHANGED]
 
 
 def test_code_that_changes_meanwhile_is_not_that_of_the_training(make):

@@ -19,7 +19,7 @@ def install(folder: pathlib.Path) -> None:
   folder.mkdir()
   for name in COMMANDS:
     path = folder / name
-    program = f'{sys.executable} {__file__} {name}'
+    program = f'{sys.executable} -S {__file__} {name}'  # Starts faster.
     path.write_text(f'#!/bin/sh\nexec {program} "$@"\n')
     path.chmod(0o755)
 
@@ -53,7 +53,7 @@ def _sbatch(folder, file):
   ids = [f'{number}_{i}' for i in range(count)] or [number]
   for job in ids:
     (folder / f'state-{job}').write_text('RUNNING')
-    machine = [sys.executable, __file__, '_machine', job, file]
+    machine = [sys.executable, '-S', __file__, '_machine', job, file]
     null = dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.DEVNULL)
     subprocess.Popen(machine, start_new_session=True, **null)
   print(f'Submitted batch job {number}')

@@ -29,6 +29,11 @@ if starts < 2:
   open('ready', 'w').close()
   time.sleep(60)
 """
+# A body that waits for the file `go`.
+HELD = """
+while not os.path.exists('go'):
+  time.sleep(0.02)
+"""
 
 
 def make(*cells, base_dir='out', **needs):

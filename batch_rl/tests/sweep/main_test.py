@@ -41,7 +41,7 @@ DRIVER = """
 import sys
 from batch_rl.sweep import __main__, plan
 from batch_rl.utils import machine
-machine.num_cpus = lambda: 2  # Ray starts a worker for each.
+machine.num_cpus = lambda: 1  # Ray starts a worker for each.
 plan._PROGRAMS['offline'] = 'batch_rl.tests.sweep.stub_training'
 sys.exit(__main__.main(sys.argv[1:]))
 """
@@ -136,6 +136,34 @@ def test_a_dry_run_shows_the_plan(directory, capsys):
   assert not (directory / 'out').exists()
   assert sweep_main.main(['sweep.yaml', '--status']) == 0
   assert '2 waiting of 2' in ' '.join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize('terminal', ['', '1'])
+def test_progress_is_shown_until_the_user_stops(
+  directory, monkeypatch, capsys, terminal
+):
+  """A terminal shows a table, a log file has a line for each change."""
+
+  def run(sweep, left, watch):
+    assert [cell.name for cell in left] == ['broken CartPole 1 seed 1']
+    assert not watch()
+    content = {'arguments': left[0].arguments, 'attempts': 1, 'state': 'failed'}
+    files.write_json(cells.record_path(left[0]), content)
+    signal.raise_signal(signal.SIGINT)
+    assert watch()
+
+  monkeypatch.setattr(ray_launcher, 'run', run)
+  monkeypatch.setenv('FORCE_COLOR', terminal)
+  done, _ = plan.read('sweep.yaml', {}).cells
+  content = {'arguments': done.arguments, 'attempts': 1, 'state': 'done'}
+  files.write_json(cells.record_path(done), content)
+  assert sweep_main.main(['sweep.yaml']) == 1
+  output, errors = capsys.readouterr()
+  assert '1 of 2 cells are done.' in output
+  assert output.rstrip().endswith('out: 1 failed, 1 done of 2')
+  assert 'broken CartPole 1 seed 1: failed' in errors and 'log: ' in errors
+  assert ('last evaluation' in output) == bool(terminal)
+  assert ('dqn CartPole 1 seed 1: done\n' in output) == (not terminal)
 
 
 def test_a_cell_with_changed_code_is_named_and_not_run(

@@ -43,6 +43,13 @@ def keep_watching():
   return False
 
 
+def let_go(sweep):
+  """Ends programs of `made_up_sweeps.HELD`, and keeps watching."""
+  for cell in sweep.cells:
+    pathlib.Path(cell.directory, 'go').touch()
+  return False
+
+
 def states(sweep):
   return [cells.status(cell).state for cell in sweep.cells]
 
@@ -65,13 +72,13 @@ def test_the_same_command_finds_its_jobs_again(make, slurm, monkeypatch):
   A long array is split. The job of a failed cell fails, too.
   """
   monkeypatch.setattr(slurm_launcher, '_MAX_ARRAY', 2)
-  sweep = make('', 'if starts < 3: sys.exit(1)', 'time.sleep(3)')
+  sweep = make('', 'if starts < 3: sys.exit(1)', made_up_sweeps.HELD)
   submit(sweep)
   made_up_sweeps.wait_for(
     lambda: (slurm / 'state-100_1').read_text() == 'FAILED'
   )
   assert states(sweep)[1] == cells.FAILED
-  slurm_launcher.run(sweep, sweep.cells[1:], keep_watching)
+  slurm_launcher.run(sweep, sweep.cells[1:], lambda: let_go(sweep))
   assert states(sweep) == [cells.DONE] * 3
   assert starts(sweep) == ['x', 'xxx', 'x']
   assert fake_slurm.jobs(slurm) == ['100_0', '100_1', '101', '102']
@@ -79,13 +86,13 @@ def test_the_same_command_finds_its_jobs_again(make, slurm, monkeypatch):
 
 def test_jobs_of_unknown_state_count_as_queued(make, slurm, capsys):
   """sacct may not answer; a result shows that a job has ended."""
-  sweep = make('time.sleep(2)')
+  sweep = make(made_up_sweeps.HELD)
   submit(sweep)
   fake_slurm.refuse(slurm, 'sacct', 'no accounting')
   capsys.readouterr()
-  slurm_launcher.run(sweep, sweep.cells, keep_watching)
+  slurm_launcher.run(sweep, sweep.cells, lambda: let_go(sweep))
   output = capsys.readouterr().out
-  assert '0 cells submitted now' in output and 'jobs 100: ' in output
+  assert '0 cells submitted now' in output and 'state of 100: ' in output
   assert (states(sweep), starts(sweep)) == ([cells.DONE], ['x'])
   slurm_launcher.run(sweep, sweep.cells, keep_watching)
   assert '1 cells submitted now' in capsys.readouterr().out
@@ -94,17 +101,17 @@ def test_jobs_of_unknown_state_count_as_queued(make, slurm, capsys):
 
 def test_queued_cells_of_one_directory(make, slurm):
   """Other settings are refused; an evaluation is another cell."""
-  training = make('time.sleep(2)')
+  training = make(made_up_sweeps.HELD)
   (cell,) = training.cells
   evaluation = dataclasses.replace(
     training, cells=(dataclasses.replace(cell, job='evaluate'),)
   )
-  longer = make('time.sleep(1)')
+  longer = make('')
   submit(training)
   with pytest.raises(ValueError, match='cell0 .*job 100'):
     slurm_launcher.run(longer, longer.cells, keep_watching)
   submit(evaluation)
-  slurm_launcher.run(training, training.cells, keep_watching)
+  slurm_launcher.run(training, training.cells, lambda: let_go(training))
   made_up_sweeps.wait_for(lambda: states(evaluation) == [cells.DONE])
   assert fake_slurm.jobs(slurm) == ['100', '101']
 

@@ -2,18 +2,23 @@
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
-import inspect
+import pathlib
 
+import gin
 import pytest
 
-from batch_rl.baselines import run_experiment as online
-from batch_rl.baselines.agents import dqn_agent as logged_dqn_agent
-from batch_rl.fixed_replay import run_experiment as offline
-from batch_rl.fixed_replay.agents import dqn_agent
+import batch_rl
+from batch_rl.baselines import agents as online
+from batch_rl.baselines.run_experiment import LoggedRunner
+from batch_rl.fixed_replay import agents as offline
+from batch_rl.fixed_replay.run_experiment import FixedReplayRunner
 from batch_rl.minatar import games as minatar
+from batch_rl.runs import command_line
+from batch_rl.runs.bindings import any_agent, bound
 from batch_rl.sweep import cells, plan, workload
 from batch_rl.tests import user_code
 from batch_rl.tests.sweep import made_up_sweeps
+from batch_rl.utils.user_code import gin_signatures
 
 WORK = workload.Workload(iterations=10, train=100.0, eval=50.0)
 RATES = {'train': 10.0, 'eval': 25.0}  # 12 s an iteration.
@@ -89,21 +94,28 @@ def test_the_work_is_read_from_the_gin_files():
 
 
 @pytest.mark.parametrize('job', ['offline', 'online'])
-def test_the_work_without_bindings(job):
-  runner, agent = {
-    'offline': (offline.FixedReplayRunner, dqn_agent.FixedReplayDQNAgent),
-    'online': (online.LoggedRunner, logged_dqn_agent.LoggedDQNAgent),
+def test_the_work_is_that_of_the_program(job):
+  """It is read from text; the program binds it by gin."""
+  agents, runner, config = {
+    'offline': (offline.REGISTRY, FixedReplayRunner, minatar.OFFLINE_CONFIG),
+    'online': (online.REGISTRY, LoggedRunner, minatar.ONLINE_CONFIG),
   }[job]
-  defaults = {
-    name: parameter.default
-    for made in (runner, agent)
-    for name, parameter in inspect.signature(made).parameters.items()
-  }
-  train = defaults['training_steps']
-  if job == 'offline':
-    train /= defaults['update_period']
-  expected = (defaults['num_iterations'], train, defaults['evaluation_steps'])
-  assert work(job, ()) == expected
+  configs = pathlib.Path(agents.find('dqn').__module__.replace('.', '/'))
+  package = pathlib.Path(batch_rl.__file__).parents[1]
+  folder = (package / configs).parents[1] / 'configs'
+  paths = [f'{folder}/{p.name}' for p in folder.glob('*.gin')]
+  for gin_files in [(), *[(p,) for p in paths], *[(p, config) for p in paths]]:
+    gin.clear_config()
+    bindings = command_line.load_gin(gin_files, [])
+    name = bound.query(f'create_{job}_agent.agent_name') or 'dqn'
+    any_agent.bind(bindings, agents, agent := agents.find(name))
+    iterations, train, evaluation = (
+      gin_signatures.configured_value(runner, parameter)
+      for parameter in ('num_iterations', 'training_steps', 'evaluation_steps')
+    )
+    if job == 'offline':
+      train /= gin_signatures.configured_value(agent, 'update_period')
+    assert work(job, gin_files) == (iterations, train, evaluation), gin_files
 
 
 def test_the_work_of_an_evaluation_of_several_checkpoints(tmp_path):
