@@ -172,11 +172,6 @@ class RunFrames(run_rows.RunRows):
     return [self.suffixes[i] for i in packed]
 
   @property
-  def num_packed(self) -> int:
-    """Number of packed shards."""
-    return int(np.count_nonzero(self.frame_tables.addresses))
-
-  @property
   def nbytes(self) -> int:
     """Size of packed frames and columns, in memory or mapped, in bytes."""
     tables = self.frame_tables
