@@ -228,7 +228,11 @@ def _expected(
     header for checks in shards if (header := checks.headers.get('observation'))
   ]
   most = _ALE_ACTIONS if is_atari else run_statistics.MAX_ACTIONS
-  kinds = [(header.dtype, header.shape[1:]) for header in headers]
+  kinds: list[tuple] = [(h.dtype, h.shape[1:]) for h in headers]
+  columns = 'format', 'columns', 'observation'
+  described = manifests.look_up(manifest, *columns, kind=list)
+  if described and len(described) == 2 and isinstance(described[1], list):
+    kinds = [(described[0], tuple(described[1]))]
   return shard_checks.Expected(
     num_actions=environment.get('num_actions') or most,
     padding=manifests.PADDING if padding is None else padding,

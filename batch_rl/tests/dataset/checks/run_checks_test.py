@@ -62,6 +62,14 @@ def test_the_padding_is_that_of_the_manifest(tmp_path):
   assert not is_well(tmp_path)
 
 
+def test_observations_are_those_of_the_manifest(logs):
+  other = {'observation': ['|u1', [9, 9]]}
+  edit_manifest(logs, lambda m: m['format']['columns'].update(other))
+  errors = [finding.message for finding in findings(logs, 'error')]
+  assert len(errors) == 3
+  assert all('the run has |u1 (9, 9)' in error for error in errors)
+
+
 MANIFEST_FAULTS = {
   'Shard 2 is in the manifest, but not in {logs}': (
     lambda logs: remove_shard(logs, 2)
