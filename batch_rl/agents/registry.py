@@ -73,17 +73,19 @@ class Registry:
         kind.
     """
     self.check(name)
-    name = self.current(str(name))
+    name, bases = self.current(str(name)), self.base_classes()
     if name in self.modules:
       module = importlib.import_module(f'{self.package}.{self.modules[name]}')
       (agent_class,) = (
         value
         for value in vars(module).values()
-        if getattr(value, '__module__', None) == module.__name__
+        if isinstance(value, type)
+        and issubclass(value, bases)
+        and value.__module__ == module.__name__
       )
       return agent_class
     found = user_modules.load(name)
-    if not (isinstance(found, type) and issubclass(found, self.base_classes())):
+    if not (isinstance(found, type) and issubclass(found, bases)):
       expected = ' or '.join(f'{self.package}.{base}' for base in self.bases)
       kind = 'class' if isinstance(found, type) else type(found).__name__
       raise ValueError(
