@@ -105,14 +105,15 @@ class RowSampler:
   @property
   def _ranges(self) -> row_ranges.Ranges:
     """The rows that can be drawn. The first use waits until the shards are packed."""
-    with self._lock:
-      if self._found is None:
+    # Without the lock: a process may be forked while another thread holds it.
+    if (ranges := self._found) is None:
+      with self._lock:
         self.store.wait(self._shards)
         packed = [s for s in self.store.packed if s in self._shards]
-        self._found = row_ranges.find(
+        ranges = self._found = row_ranges.find(
           self.store, packed, self.trajectories, **self._rules
         )
-      return self._found
+    return ranges
 
   def _current_ranges(self) -> row_ranges.Ranges:
     """Returns the rows that can be drawn, at least one."""

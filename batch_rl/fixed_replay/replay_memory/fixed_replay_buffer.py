@@ -181,7 +181,6 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
         return
       # The final shard of a run may hold only a row or two.
       candidates = [s for s in candidates if s not in chosen]
-    self._loaded_buffers = False
     raise ValueError(f'No valid transition in any shard of {self._data_dir}.')
 
   def reseed(self, seed: int | None) -> None:
