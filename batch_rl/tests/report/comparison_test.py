@@ -50,21 +50,6 @@ def test_a_difference_makes_another_method(compare, options, name):
   assert compared.games == ['Pong']
 
 
-def test_no_difference_is_hidden(compare):
-  """Each combination is a separate method, however many settings differ."""
-  first = {'gamma': 0.9, 'num_heads': 50, 'update_horizon': 1, 'batch_size': 8}
-  compared = compare(
-    ([1.0], {'seed': 1, **first}),
-    ([2.0], {'seed': 2, **first}),
-    ([100.0], {'seed': 3, **first, 'subset': 'first(0.1)'}),
-    ([100.0], {'seed': 4, **first, 'batch_size': 16}),
-    ([3.0], dict(zip(first, (0.8, 20, 2, 32), strict=True))),
-  )
-  scores = [by_game['Pong'] for by_game in compared.scores('final').values()]
-  assert sorted(scores) == [[1.0, 2.0], [3.0], [100.0], [100.0]]
-  assert any('subset=first(0.1)' in method for method in compared.methods)
-
-
 def test_runs_share_a_method_if_all_its_settings_are_equal(compare):
   """Seeds, data, directories and speed may differ."""
   random = np.random.default_rng(0)

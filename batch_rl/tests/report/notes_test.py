@@ -34,24 +34,6 @@ def test_one_reason_is_one_note(compare, options, last, note):
   assert not note or re.search(note, found[0])
 
 
-def test_notes(compare):
-  compared = compare(
-    ([1.0], {'seed': 1, 'game': 'Alien'}),
-    ([1.0], {'seed': 2, 'game': 'Alien'}),
-    ([1.0, 2.0], {'agent': 'c51', 'game': 'Alien', 'epsilon_eval': 0.1}),
-    ([1.0], {'agent': 'c51', 'game': 'Pong', 'rom_md5': 'ab' * 16}),
-  )
-  text = ' '.join(notes.notes_on(compared.runs))
-  assert 'Methods differ in epsilon (0.001, 0.1) in Alien' in text
-  assert 'Methods differ in iterations (1, 2) in Alien' in text
-  assert 'another ROM' in text and 'Pong' in text
-  assert 'all runs of Alien trained on the same log' in text
-  assert 'fewer than three runs (1)' in text
-  assert 'Evaluated with epsilon 0.1; the reference' in text
-  assert 'Settings, data or versions changed' not in text
-  assert not notes.notes_on([])
-
-
 @pytest.mark.parametrize(
   ('options', 'departures'),
   [
@@ -70,13 +52,22 @@ def test_minatar_has_its_own_reference(compare, options, departures):
     assert f'{departure} in MinAtar' in note
 
 
-def test_uncertain_runs(compare):
-  """The last was made without a record of its protocol."""
-  compared = compare(([1.0], {}), ([1.0], {'agent': 'c51', 'root': '/other'}))
-  (method, last) = compared.runs[-1]
+def test_differences_in_a_game(compare):
+  compared = compare(
+    ([1.0], {'game': 'Alien'}),
+    ([1.0, 2.0], {'agent': 'c51', 'game': 'Alien', 'epsilon_eval': 0.1}),
+    ([1.0], {'agent': 'c51', 'game': 'Pong'}),
+  )
+  text = ' '.join(notes.notes_on(compared.runs))
+  assert 'Methods differ in epsilon (0.001, 0.1) in Alien' in text
+  assert 'Methods differ in iterations (1, 2) in Alien' in text
+  assert not notes.notes_on([])
+
+
+def test_a_run_without_a_record_of_its_protocol(compare):
+  compared = compare(([1.0], {}), ([1.0], {'agent': 'c51'}))
+  first, (method, last) = compared.runs
   last = dataclasses.replace(last, protocol=dict.fromkeys(last.protocol, '?'))
-  (first, _) = compared.runs
   found = notes.notes_on([first, (method, last)])
   (note,) = [note for note in found if last.directory in note]
   assert first[1].directory not in note
-  assert '/data, /other' in ' '.join(found)

@@ -87,9 +87,7 @@ def test_a_cell_saves_when_it_is_asked_to_stop(make):
   [
     ('running', True, cells.RUNNING, '', 'here'),
     ('running', False, cells.STOPPED, '', ''),
-    ('stopped', False, cells.STOPPED, '', ''),
     ('failed', False, cells.FAILED, 'reason', ''),
-    ('done', False, cells.DONE, '', ''),
   ],
 )
 def test_the_status_of_a_record(make, recorded, locked, state, message, where):

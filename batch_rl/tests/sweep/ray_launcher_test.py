@@ -29,8 +29,7 @@ def no_cluster(monkeypatch):
 @pytest.mark.parametrize(
   ('needs', 'lack'),
   [
-    (dict(cpus=16, gpus=0.25), None),
-    (dict(cpus=1, memory_gb=60), None),
+    (dict(cpus=16, gpus=0.25, memory_gb=60), None),
     (dict(cpus=8, gpus=3), "'CPU': 8, 'GPU': 3,.*'CPU': 7.0, 'GPU': 0,"),
     (dict(cpus=17), "'CPU': 17,"),  # The largest machine is lost.
     (dict(cpus=1, memory_gb=61), "'memory': 61"),

@@ -110,6 +110,8 @@ def test_queued_cells_of_one_directory(make, slurm):
   submit(training)
   with pytest.raises(ValueError, match='cell0 .*job 100'):
     slurm_launcher.run(longer, longer.cells, keep_watching)
+  # The evaluation waits for the training only if it has begun.
+  made_up_sweeps.wait_for(lambda: os.path.exists(f'{cell.directory}/starts'))
   submit(evaluation)
   slurm_launcher.run(training, training.cells, lambda: let_go(training))
   made_up_sweeps.wait_for(lambda: states(evaluation) == [cells.DONE])
