@@ -70,7 +70,7 @@ def add(commands: Any) -> None:
     '--dry_run', action='store_true', help='print the plan without fetching'
   )
   for name, least, most, meaning, default in (
-    ('--jobs', 1, 1000, 'files fetched in parallel', 4),
+    ('--jobs', 1, 1000, 'shards or checkpoints fetched in parallel', 4),
     ('--retries', 0, 10**6, 'retries of a file, in a row without progress', 8),
     ('--timeout', 1, 10**6, 'seconds an HTTP request waits for data', 60),
   ):

@@ -43,7 +43,7 @@ class Fetcher:
 
   Args:
     remote: Remote of the runs.
-    jobs: Number of files fetched in parallel.
+    jobs: Number of shards or checkpoints fetched in parallel.
     retries: Number of consecutive retries of a file without progress.
     log: Callback with a line of text for each complete shard.
   """

@@ -66,7 +66,7 @@ class PartialFile:
     stat, start, chunks = remote.open(remote_path, start, known)
     self._count(start - size, 0)
     if start == 0:
-      # A new file: the old one may be a hard link to a user's file (`import`).
+      # A new file: earlier versions left hard links to a user's files (`import`).
       pathlib.Path(self._path).unlink(missing_ok=True)
       # The note is written first, so that it never describes an older version.
       files.write_json(

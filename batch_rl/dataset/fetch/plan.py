@@ -119,10 +119,11 @@ def _plan_run(
   # Some remotes refuse everything: two numbers are enough to tell.
   if not all(entry.is_refused for entry in found):
     found += threads.parallel_map(look_up, wanted[2:], jobs)
-    is_known = numbers or listed
-    while not is_known and found[-1].files and len(found) < _MOST_NUMBERS:
-      more = range(len(found), len(found) + jobs)
-      found += threads.parallel_map(look_up, more, jobs)
+    more, is_known = found, numbers or listed
+    while not is_known and more[-1].files and more[-1].number < _MOST_NUMBERS:
+      after = more[-1].number + 1
+      more = threads.parallel_map(look_up, range(after, after + jobs), jobs)
+      found += [entry for entry in more if entry.files]
   with_files = {entry.number for entry in found if entry.files}
   if not with_files:
     raise found[-1].error or remotes.NotFound('not found')
@@ -163,7 +164,7 @@ def _look_up(
   records: Mapping[str, Mapping[str, Any]],
   number: int,
 ) -> _Found:
-  """Finds the files of a shard or checkpoint, by the manifest's records if it has any."""
+  """Finds the files of a shard or checkpoint; asks for those not in the manifest."""
   found = _Found(number)
   for name in run.names(number):
     path, partial = f'{run.folder}/{name}', run.partial(name)

@@ -36,14 +36,14 @@ def make_reader(numbers=(0, 1, 2)):
 
 
 def import_until_killed(directory):
-  """Kills the process within part 2."""
+  """Kills the process within part 1."""
 
   def progress(stage, count, total):
     progress.left -= count
     if not progress.left:
       os.kill(os.getpid(), signal.SIGKILL)
 
-  progress.left = 6
+  progress.left = 4
   store_import.import_parts(make_reader(), directory, progress=progress)
 
 
@@ -98,12 +98,12 @@ def test_a_killed_import_continues(tmp_path):
   killed = subprocess.run(command, capture_output=True, check=False)
   assert killed.returncode == -signal.SIGKILL, killed.stderr
   with pytest.raises(
-    ValueError, match='incomplete store: shards 2 .* the same'
+    ValueError, match='incomplete store: shards 1, 2 .* the same'
   ):
     store_lib.Store(target)
   reader = make_reader()
   summary = store_import.import_parts(reader, target)
-  assert reader.reads == ['part 2']
+  assert reader.reads == ['part 1', 'part 2']
   assert summary['episodes'] == 7 and summary['shards'] == 3
   assert not [name for name in os.listdir(target) if name.endswith('.tmp')]
   runs.assert_same(runs.transitions(target), expected(*range(7)))

@@ -105,16 +105,6 @@ def test_the_result_is_a_log_of_the_same_columns(kind, tmp_path, run):
   assert exported == {'directory': str(source), 'hash': document['hash']}
   for name in ('format', 'truncated_rows', 'environment'):
     assert found[name] == kept[name]
-  for one, two in zip(found['shards'], kept['shards'], strict=True):
-    # Rewards were rounded to float32, but not the returns before clipping.
-    for name in (
-      'count',
-      'agent_steps',
-      'unclipped_return',
-      'unclipped_returns',
-    ):
-      assert one['episodes'].get(name) == two['episodes'].get(name)
-    assert one['first_row'] == two['first_row']
   code, out, err = run('verify', target)
   assert code == 0 and 'all is well (3 shards' in out
   assert run('compare', source, target)[0] == 0
@@ -124,17 +114,15 @@ def test_the_result_is_a_log_of_the_same_columns(kind, tmp_path, run):
     np.testing.assert_array_equal(column, columns[name].astype(column.dtype))
 
 
-@pytest.mark.parametrize('is_known', [True, False])
-def test_unknown_returns_before_clipping_stay_unknown(tmp_path, is_known):
-  """Shards of the DQN Replay Dataset have no manifest, and are of Atari."""
+def test_shards_without_a_manifest_are_of_atari(tmp_path):
+  """Their returns before clipping are unknown."""
   logs = runs.write_run(tmp_path / 'Pong/1', runs.make_episodes(20, 30))
-  if not is_known:
-    (logs / manifests.FILE_NAME).unlink()
+  (logs / manifests.FILE_NAME).unlink()
   export(tmp_path / 'Pong/1', tmp_path / 'out/1')
   manifest = manifests.read(str(tmp_path / 'out/1/replay_logs'))
-  assert ('unclipped_return' in manifest['episodes']) == is_known
-  assert ('unclipped_returns' in manifest['shards'][0]['episodes']) == is_known
-  assert manifests.is_atari(manifest) == (not is_known)
+  assert 'unclipped_return' not in manifest['episodes']
+  assert 'unclipped_returns' not in manifest['shards'][0]['episodes']
+  assert manifests.is_atari(manifest)
   assert manifest['environment']['game'] == 'Pong'
 
 
