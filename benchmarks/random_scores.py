@@ -80,7 +80,7 @@ def measure(rom: roms.Rom, episodes: int, seed: int) -> Score:
     seed: Seed of actions, sticky actions and initial memory.
   """
   shape = (ENVIRONMENTS, episodes // ENVIRONMENTS)
-  ale = environment.make_atari(rom.game, rom.path.parent).ale
+  ale = environment.make_atari(rom.game, rom.rom_set).ale
   minimal = ale.getMinimalActionSet()
   # By step and emulator; the action between two episodes is ignored.
   actions = np.random.default_rng(seed).integers(

@@ -28,31 +28,36 @@ from batch_rl.tests import shards
 def test_log_resumes_from_any_checkpoint(
   tmp_path_factory, lengths, capacity, stack_size, data
 ):
-  """A log is checkpointed, continued or finished, killed, and resumed."""
+  """A log is checkpointed at any step, continued, and resumed."""
   directory = tmp_path_factory.mktemp('log')
   episodes = shards.make_episodes(lengths)
-  checkpointed = data.draw(st.integers(0, len(episodes)))
-  killed = data.draw(st.integers(checkpointed, len(episodes)))
-  finished = data.draw(st.booleans())
+  steps = list(itertools.chain(*episodes))
+  checkpointed = data.draw(st.integers(0, len(steps)))
+  stopped = data.draw(st.integers(checkpointed, len(steps)))
+  end = data.draw(st.sampled_from(['closed', 'killed', 'in use']))
 
-  def log_episodes(log, chosen):
-    for episode in chosen:
-      for row in episode:
-        shards.add_row(log, row)
+  def log_steps(log, chosen):
+    for row in chosen:
+      shards.add_row(log, row)
 
   first = shards.make_log(directory, capacity, stack_size, run_id='a')
-  log_episodes(first, episodes[:checkpointed])
+  log_steps(first, steps[:checkpointed])
   state = json.loads(json.dumps(first.checkpoint()))
-  log_episodes(first, episodes[checkpointed:killed])
-  if finished:
+  log_steps(first, steps[checkpointed:stopped])
+  if end == 'closed':
     first.close()
-  else:
+  elif end == 'killed':
     first.checkpoint()  # The agent's side of this checkpoint was never written.
 
-  second = shards.make_log(directory, capacity, stack_size, run_id='a')
+  second = first
+  if end != 'in use':
+    second = shards.make_log(directory, capacity, stack_size, run_id='a')
   second.restore(state)
-  expected = shards.with_padding(episodes[:checkpointed], stack_size)
+  logged = shards.with_padding(episodes, stack_size)
+  ends = [i + 1 for i, row in enumerate(logged) if row.frame]
+  expected = logged[: ends[checkpointed - 1] if checkpointed else 0]
   assert second.rows == len(expected)
+  assert second.at_episode_start == (not expected or expected[-1].terminal)
   count = data.draw(st.integers(1, len(expected) + 5))
   read = {}
   for name, start, rows in second.read_back(count):
@@ -64,18 +69,26 @@ def test_log_resumes_from_any_checkpoint(
     assert read['action', number] == expected[number].action
     assert read['terminal', number] == expected[number].terminal
 
-  log_episodes(second, episodes[checkpointed:])
+  log_steps(second, steps[checkpointed:])
   second.close()
-  expected = shards.with_padding(episodes, stack_size)
-  assert shards.read_run(directory) == expected
+  assert shards.read_run(directory) == logged
 
   manifest = manifests.read(str(directory))
-  assert manifest['rows'] == len(expected)
-  assert manifest['episodes']['count'] == len(episodes)
-  assert sum(s['rows'] for s in manifest['shards']) == len(expected)
-  assert sum(s['episodes']['count'] for s in manifest['shards']) == len(
-    episodes
-  )
+  assert manifest['rows'] == len(logged)
+  statistics = manifest['episodes']
+  assert statistics['count'] == len(episodes)
+  assert statistics['agent_steps']['mean'] == pytest.approx(np.mean(lengths))
+  returns = [sum(row.reward for row in episode) for episode in episodes]
+  assert statistics['return']['mean'] == pytest.approx(np.mean(returns))
+  first_row = 0
+  for entry in manifest['shards']:
+    assert entry['first_row'] == first_row
+    first_row += entry['rows']
+  assert first_row == len(logged)
+  of_shards = [entry['episodes'] for entry in manifest['shards']]
+  assert sum(o['count'] for o in of_shards) == len(episodes)
+  recorded = [o['unclipped_returns'] for o in of_shards]
+  assert list(itertools.chain(*recorded)) == returns
 
 
 def test_manifest_has_hashes_and_returns(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batch_rl.dataset import store
-from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.dataset.store import packed_columns
 from batch_rl.tests import known_runs, ring_logs, shards
 from batch_rl.tests.dataset.store import stores
@@ -63,6 +63,33 @@ def test_each_row_has_its_place_in_a_ring(
   assert opened.starts_at_reset == (present[0] == 0)
   actions = opened.action.tolist() or [0, -1]
   assert opened.action_range() == (min(actions), max(actions))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+  ends=st.lists(
+    st.sampled_from(['no', 'no', 'terminal', 'truncated']),
+    min_size=1,
+    max_size=90,
+  ),
+  capacity=st.integers(6, 40),
+  data=st.data(),
+)
+def test_truncated_rows_are_those_that_were_logged(
+  tmp_path_factory, ends, capacity, data
+):
+  """The action of a row is its number; some shards are left out."""
+  directory = str(tmp_path_factory.mktemp('log'))
+  with replay_log.ReplayLog(directory, (), np.uint8, capacity, 1) as log:
+    for row, end in enumerate(ends):
+      log.add(1, row, 0.0, end == 'terminal', end == 'truncated')
+  listed = shard_files.list_suffixes(directory)
+  chosen = data.draw(st.sets(st.sampled_from(listed), min_size=1))
+  opened = store.Store(directory, sorted(chosen), pack=False)
+  kinds = np.array(ends)[opened.action]
+  np.testing.assert_array_equal(opened.ends, np.flatnonzero(kinds != 'no'))
+  truncated = np.flatnonzero(kinds == 'truncated')
+  np.testing.assert_array_equal(opened.truncations, truncated)
 
 
 def test_lost_dump_is_reported(tmp_path, caplog):

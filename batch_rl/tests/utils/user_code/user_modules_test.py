@@ -2,6 +2,7 @@
 
 import os
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -53,3 +54,21 @@ def test_whose_error_it_is(own_folder):
   with pytest.raises(ValueError) as raised:  # without code of the user
     np.zeros(3) + np.zeros(4)
   assert not user_modules.is_raised_by_user(raised.value)
+
+
+@pytest.mark.parametrize(
+  'main, module, dotted',
+  [
+    ({'__spec__': types.SimpleNamespace(name='a.b')}, 'a.b', 'a.b.Mine'),
+    ({'__file__': '/x/mine.py', '__spec__': None}, '/x/mine.py', 'mine.Mine'),
+    ({}, '<interpreter>', '<interpreter>.Mine'),
+  ],
+)
+def test_classes_of_the_main_program_have_a_name(
+  monkeypatch, main, module, dotted
+):
+  """Of a module by `python -m`, of a file, and of an interactive session."""
+  monkeypatch.setitem(sys.modules, '__main__', types.SimpleNamespace(**main))
+  assert user_modules.main_module() == module
+  mine = type('Mine', (), {'__module__': '__main__'})
+  assert user_modules.dotted_name(mine) == dotted
