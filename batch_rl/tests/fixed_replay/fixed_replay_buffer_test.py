@@ -3,6 +3,7 @@
 import concurrent.futures
 import logging
 import os
+import weakref
 
 import gin
 import numpy as np
@@ -200,6 +201,22 @@ def test_loaded_memories_are_drawn_by_the_last_seed(tmp_path):
   assert any(len(batches) > 1 for batches in drawn.values())
   for batches in drawn.values():
     assert len(set(batches)) == len(batches)
+
+
+def test_loaded_shards_are_dropped_before_others_are_loaded(tmp_path):
+  """Both may not fit into memory."""
+  shards.write_run(tmp_path, [30] * 4, capacity=50)
+  loaded, alive = [], []
+
+  class Counted(LoadsUncompressed):
+    def _load_buffer(self, suffix):
+      alive.append(sum(memory() is not None for memory in loaded))
+      memory = super()._load_buffer(suffix)
+      loaded.append(weakref.ref(memory))
+      return memory
+
+  assert Counted(tmp_path, num_buffers=1).redraw()
+  assert alive == [0, 0]
 
 
 def test_the_wrapped_buffer_draws_batches_by_iteration(tmp_path):
