@@ -106,6 +106,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     self._store: store_lib.Store | None = None
     self._packed: store_replay.StoreReplay | None = None
     self._opening = threading.Lock()
+    self._hashes: dict[str, str] = {}  # of files of uncompressed shards
     self._replay_suffix = replay_suffix
     self._replay_indices = self._get_checkpoint_suffixes(
       replay_file_start_index, replay_file_end_index
@@ -361,11 +362,14 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     }
 
   def file_hashes(self) -> dict[str, str]:
-    """Returns the hash of each file of the shards packed so far, by file name.
+    """Returns the hash of each file of the shards read so far, by file name.
 
-    See `Store.file_hashes`. Uncompressed shards have none.
+    See `Store.file_hashes`. The files of uncompressed shards are read once more, at
+    the first call.
     """
-    return {} if self._store is None else self._store.file_hashes()
+    if self._store is not None:
+      return self._store.file_hashes()
+    return self._backend.file_hashes(self._hashes)
 
   def raise_error(self) -> None:
     """Raises the error of a background thread, if there is one.

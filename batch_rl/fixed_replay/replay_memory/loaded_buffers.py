@@ -3,13 +3,16 @@
 `FixedReplayBuffer` uses it for subclasses that load Dopamine's own memories.
 """
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
 from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.sampling import subsets
+from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import store as store_lib
+from batch_rl.utils import files
 
 
 class LoadedBuffers:
@@ -33,6 +36,7 @@ class LoadedBuffers:
     seed: int | None = None,
   ):
     self.store, self.buffers = store, list(buffers)
+    self._suffixes = list(suffixes)
     for buffer in buffers:
       # Otherwise Dopamine's memory would index rows that it does not have.
       rows = len(buffer._store['terminal'])
@@ -63,6 +67,15 @@ class LoadedBuffers:
   def num_transitions(self) -> int:
     """Number of transitions that can be sampled."""
     return len(self._valid)
+
+  def file_hashes(self, known: dict[str, str]) -> dict[str, str]:
+    """Returns `known` hashes of files, to which it adds these shards' files."""
+    for suffix in self._suffixes:
+      for name in shard_files.FILES:
+        path = shard_files.path(self.store.data_dir, name, suffix)
+        if os.path.basename(path) not in known:
+          known[os.path.basename(path)] = files.sha256(path)[:16]
+    return known
 
   def valid_indices(self) -> np.ndarray:
     """Returns the indices of all transitions that can be sampled, int64."""

@@ -177,7 +177,7 @@ def test_subclasses_may_load_dopamines_memory(tmp_path):
   buffer = LoadsUncompressed(tmp_path)
   assert buffer._replay_buffers[0]._replay_capacity == 50
   ours = load(tmp_path, None)
-  assert buffer.file_hashes() == {} != ours.file_hashes()
+  assert buffer.file_hashes() == ours.file_hashes() != {}
   # Dopamine's memories end with each shard, and at the run's last terminal.
   rows = list(buffer.valid_indices())
   assert len(rows) > 40 and set(rows) < set(ours.valid_indices())
