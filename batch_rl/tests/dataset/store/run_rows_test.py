@@ -130,6 +130,11 @@ def test_overlapping_checkpoints_are_joined(tmp_path):
   opened = stores.open_store(tmp_path)
   assert [row for row in stores.rows_in(opened) if row.frame] == rows[:125]
   assert all(p.follows for p in opened.placements[1:])
+  for number in opened.suffixes:  # A ring begins at its cursor, at any step.
+    alone = stores.open_store(tmp_path, suffixes=[number])
+    frames = [row.frame for row in stores.rows_in(alone)]
+    padding = [bool(frame) for frame in frames].index(True)
+    assert alone.leading_padding(number) == padding
 
 
 def test_two_runs_in_one_directory_are_refused(tmp_path):
