@@ -92,17 +92,6 @@ def test_truncated_rows_are_those_that_were_logged(
   np.testing.assert_array_equal(opened.truncations, truncated)
 
 
-def test_lost_dump_is_reported(tmp_path, caplog):
-  """Without a dump, shard numbers continue but `add_count` jumps."""
-  rows = shards.write_run(tmp_path, [30] * 8, capacity=50)
-  ring_logs.remove_shard(tmp_path, 1)
-  for suffix in (1, 2):
-    stores.copy_shard(tmp_path, suffix + 1, suffix)
-  opened = stores.open_store(tmp_path, suffixes=[0, 1, 2])
-  assert '50 rows are missing between shards 0 and 1' in caplog.text
-  assert stores.rows_in(opened) == rows[:49] + rows[99:199]
-
-
 def test_repeated_shard_is_used_once(tmp_path, caplog):
   rows = shards.write_run(tmp_path, [30] * 6, capacity=50)
   last = max(shard_files.list_suffixes(str(tmp_path)))
@@ -130,6 +119,11 @@ def test_overlapping_checkpoints_are_joined(tmp_path):
   opened = stores.open_store(tmp_path)
   assert [row for row in stores.rows_in(opened) if row.frame] == rows[:125]
   assert all(p.follows for p in opened.placements[1:])
+  for number in opened.suffixes:  # A ring begins at its cursor, at any step.
+    alone = stores.open_store(tmp_path, suffixes=[number])
+    frames = [row.frame for row in stores.rows_in(alone)]
+    padding = [bool(frame) for frame in frames].index(True)
+    assert alone.leading_padding(number) == padding
 
 
 def test_two_runs_in_one_directory_are_refused(tmp_path):

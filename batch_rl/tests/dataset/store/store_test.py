@@ -78,47 +78,17 @@ def test_frames_of_the_sample_run():
   assert opened.nbytes / opened.rows < 100  # Of 7,065 bytes uncompressed.
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-  lengths=st.lists(st.integers(1, 20), min_size=1, max_size=10),
-  capacity=st.integers(6, 30),
-  logged_with=st.integers(1, 5),
-  data=st.data(),
-)
-def test_padding_is_inferred_from_files_and_from_packed_frames(
-  tmp_path_factory, lengths, capacity, logged_with, data
-):
-  """At the first start of an episode whose three rows are together in a shard."""
-  run = known_runs.write_run(
-    tmp_path_factory.mktemp('run'), lengths, capacity, logged_with
-  )
-  present = known_runs.remove_shards(run, data)
-  kept = run.rows_of(present)
-
-  def is_known(row):
-    together = kept[row : row + 3]
-    return (
-      (kept[row - 1] + 1 == kept[row] if row else kept[0] == 0)
-      and together == [*range(kept[row], kept[row] + 3)]
-      and len({run.shard_of[r] for r in together}) == 1
-      and kept[row] % capacity < capacity - 2
-    )
-
-  opened = stores.open_store(run.directory)
-  starts = [row for row in {0, *(opened.ends + 1)} if row < len(kept)]
-  expected = min(3, logged_with - 1) if any(map(is_known, starts)) else 3
-  assert opened.first_padding() == expected
-  assert store.Store(run.directory, pack=False).first_padding() == expected
-
-
 def test_padding_is_not_looked_for_after_a_gap(tmp_path):
   """The first episode ends before the gap; the second began in a lost shard."""
   run = known_runs.write_run(tmp_path, [16, 64], 20)
   for suffix in (1, 2, 3):
     ring_logs.remove_shard(run.directory, suffix)
-  opened = stores.open_store(run.directory)
-  assert opened.ends[0] == 18 and opened.starts[1] == 19
-  assert opened.first_padding() == 3
+  for opened in (
+    stores.open_store(run.directory),
+    store.Store(run.directory, pack=False),
+  ):
+    assert opened.ends[0] == 18 and opened.starts[1] == 19
+    assert opened.first_padding() == 3
 
 
 def test_a_copy_in_another_process_has_the_same_shards(tmp_path, monkeypatch):
