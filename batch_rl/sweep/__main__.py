@@ -154,7 +154,8 @@ def _print_plan(sweep, monitor):
   )
   print(
     f'{monitor_lib.duration(monitor.seconds_left())}, one cell after the other, at '
-    f'{rates}: rates of cells that ran, of the sweep (`rates:`), or of Atari on two cores'
+    f'{rates} (measured in this sweep, given as `rates:`, or measured with Atari on '
+    'two cores)'
   )
 
 
