@@ -253,7 +253,7 @@ def choose_last_step(
     ValueError: If the first part is damaged.
   """
   known = reader.last_step if wanted == 'auto' else wanted
-  if known:
+  if known in LAST_STEPS[1:]:
     return known, False
   total = sum(part.size for part in reader.parts)
   for part in sorted(reader.parts, key=lambda part: part != first):

@@ -83,7 +83,8 @@ class RldsReader(episode_import.EpisodeReader):
         f'{directory} has files of the format {info["fileFormat"]}; prepare the '
         'dataset with file_format="tfrecord".'
       )
-    splits = sorted(info.get('splits') or [], key=_order)
+    splits = info.get('splits') or []
+    splits.sort(key=lambda split: _checkpoint_of(split) or 0)
     wanted = None
     if checkpoints is not None:
       wanted = number_ranges.parse(checkpoints, '--checkpoints')
@@ -183,9 +184,3 @@ class RldsReader(episode_import.EpisodeReader):
 def _checkpoint_of(split: dict[str, Any]) -> int | None:
   match = _CHECKPOINT_SPLIT.fullmatch(split['name'])
   return int(match[1]) if match else None
-
-
-def _order(split: dict[str, Any]) -> tuple[bool, int]:
-  """Returns a sort key: checkpoints come first, in order."""
-  number = _checkpoint_of(split)
-  return (number is None, number or 0)

@@ -90,32 +90,6 @@ def test_each_file_of_a_split_becomes_a_shard(tmp_path, run):
   )
 
 
-@pytest.mark.parametrize('style', ['transition', 'observation'])
-def test_last_steps_are_inferred_from_returns(tmp_path, import_json, style):
-  logged = runs.make_episodes(*runs.LENGTHS)
-  # The first ends without a reward, so it does not tell.
-  logged[0][2][-1] = 0
-  source = build(
-    tmp_path, {'train': [raw_episode(e, style=style) for e in logged]}
-  )
-  assert import_json(source, tmp_path / 'store')['last_step'] == style
-  runs.assert_same(
-    runs.transitions(tmp_path / 'store'), runs.expected_transitions(logged)
-  )
-
-
-def test_contradicting_last_steps_are_an_error(tmp_path, run):
-  logged = runs.make_episodes(*runs.LENGTHS)
-  raw = [raw_episode(logged[0]), raw_episode(logged[1])]
-  raw[1]['episode_return'] -= logged[1][2][-1]
-  source = build(tmp_path, {'train': raw})
-  code, _, err = run('import', source, tmp_path / 'store')
-  assert code == 2 and is_one_line(err)
-  assert 'episode 1 of ' in err and '--last_step' in err
-  chosen = run('import', source, tmp_path / 'store', '--last_step=transition')
-  assert chosen[0] == 0
-
-
 @pytest.mark.parametrize('has_both', [True, False])
 def test_rewards_are_clipped_and_returns_kept(tmp_path, import_json, has_both):
   """Before version 1.3.0, rlu_atari had clipped and unclipped rewards."""

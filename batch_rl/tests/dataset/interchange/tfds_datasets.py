@@ -5,20 +5,10 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.rl_unplugged import atari_utils
 
 
-def raw_episode(
-  episode, terminated=True, number=0, checkpoint=0, style='transition'
-):
-  """Returns an episode as TFDS takes it.
-
-  Style 'transition' is that of RL Unplugged's files: one step for each logged row.
-  Style 'observation' is that of RLDS: one more step, with a valid observation only.
-  """
+def raw_episode(episode, terminated=True, number=0, checkpoint=0):
+  """Returns an episode as TFDS takes it: as RL Unplugged, one step for each row."""
   observation, action, reward = episode
   total = float(reward.sum())
-  if style == 'observation' and terminated:
-    # The environment's last observation, which our format does not log.
-    observation = np.concatenate([observation, 200 + 0 * observation[:1]])
-    action, reward = np.append(action, 3), np.append(reward, 0)
   n = len(action)
   first, last = np.arange(n) == 0, np.arange(n) == n - 1
   discount = np.ones(n, np.float32)
