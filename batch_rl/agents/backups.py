@@ -30,7 +30,6 @@ class Backup:
 
   def rewards(self, agent: Any, batch: Any) -> tf.Tensor:
     """Returns the rewards before the next states, float32 (n,)."""
-    del agent
     return batch.reward
 
   def __call__(self, agent: Any, batch: Any) -> heads.Returns:
@@ -98,7 +97,6 @@ class MonteCarlo(Backup):
 
   def __call__(self, agent: Any, batch: Any) -> heads.Returns:
     """Returns the returns to go, (n, 1)."""
-    del agent
     return heads.Returns(batch.return_to_go[:, None])
 
 

@@ -95,7 +95,6 @@ class Head:
 
   def greedy(self, returns: Returns, outputs: Any) -> tf.Tensor:
     """Returns the best actions, integers (n,), or (n, k) if each value has its own."""
-    del returns
     return tf.argmax(outputs.q_values, axis=1)
 
   def under(self, policy: tf.Tensor, returns: Returns) -> Returns:
@@ -145,7 +144,6 @@ class Scalar(Estimates):
 
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the Q-values, (n, num_actions, 1)."""
-    del batch
     return Returns(outputs.q_values[:, :, None])
 
   def loss(self, outputs: Any, batch: Any, targets: Returns) -> tf.Tensor:

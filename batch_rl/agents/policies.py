@@ -65,7 +65,6 @@ class Greedy(Policy):
 
   def __call__(self, outputs: Any, seed: tf.Tensor) -> tf.Tensor:
     """Returns actions, integers (n,)."""
-    del seed
     return tf.argmax(outputs.q_values, axis=1)
 
 
@@ -112,7 +111,6 @@ class Constrained(Policy):
 
   def __call__(self, outputs: Any, seed: tf.Tensor) -> tf.Tensor:
     """Returns actions, integers (n,)."""
-    del seed
     gap = tf.reduce_max(outputs.logits, 1, keepdims=True) - outputs.logits
     is_likely = gap <= -tf.math.log(self._threshold)
     return tf.argmax(tf.where(is_likely, outputs.q_values, -float('inf')), 1)

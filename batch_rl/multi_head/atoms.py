@@ -53,7 +53,6 @@ class Categorical(heads.Head):
 
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns atoms and their probabilities, (n, num_actions, num_atoms)."""
-    del batch
     probabilities = outputs.probabilities
     atoms = tf.broadcast_to(self.support, tf.shape(probabilities))
     return Returns(tf.ensure_shape(atoms, probabilities.shape), probabilities)

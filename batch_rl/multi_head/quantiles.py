@@ -30,7 +30,6 @@ class Quantiles(heads.Head):
 
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the quantiles, (n, num_actions, num_atoms)."""
-    del batch
     quantiles = getattr(outputs, 'quantile_values', None)
     # Networks written for the 2020 API call them logits.
     return Returns(outputs.logits if quantiles is None else quantiles)
