@@ -2,7 +2,8 @@
 
 The table has every parameter that the package takes as a number, and the common ones of
 Dopamine and TensorFlow's optimisers, by name. A name means the same in all of them. A
-parameter whose default is True or False needs no entry if it affects results.
+parameter whose default is True or False needs no entry if it affects results; None is
+allowed where it is the default.
 Checks of bindings, the comparison of a resumed run with its record, and reports read it.
 A parameter of the user's own code is checked only if it is inherited from a class of the
 package.
@@ -49,7 +50,7 @@ class Setting:
   Attributes:
     text: Allowed values in words, after 'give'.
     accepts: Function that returns whether a value, not None, is allowed.
-    none: Whether None is allowed.
+    none: Whether None is allowed, also where it is not the default.
     affects: Effect of the parameter.
     owner: Pattern of the classes whose parameter `affects` describes. Parameters of
       other classes affect results.
@@ -81,17 +82,14 @@ def is_integer(value: Any) -> bool:
   return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def _integer(low: int, high: int, none: bool = False) -> Setting:
+def _integer(low: int, high: int) -> Setting:
   return Setting(
     f'an integer from {low} to {high:,}',
     lambda value: is_integer(value) and low <= value <= high,
-    none,
   )
 
 
-def _number(
-  low: float, high: float, above: bool = False, none: bool = False
-) -> Setting:
+def _number(low: float, high: float, above: bool = False) -> Setting:
   """A range of numbers; with `above`, without its lower end."""
 
   def accepts(value):
@@ -103,14 +101,13 @@ def _number(
     text = f'a number above {low:g}, at most {high:g}'
   else:
     text = f'a number from {low:g} to {high:g}'
-  return Setting(text, accepts, none)
+  return Setting(text, accepts)
 
 
 _LIST = Setting(
   'a list, e.g. [@CQL()]', lambda value: isinstance(value, (list, tuple))
 )
 _BOOLEAN = Setting('True or False', lambda value: isinstance(value, bool))
-_BOOLEAN_OR_NONE = dataclasses.replace(_BOOLEAN, none=True)
 _TEXT = Setting(
   'a text in quotes',
   lambda value: isinstance(value, str) and bool(value.strip()),
@@ -139,13 +136,12 @@ _SHAPE = Setting(
 )
 
 _COUNT = _integer(1, 10**9)
-_COUNT_OR_NONE = dataclasses.replace(_COUNT, none=True)
 _SIZE = _integer(1, 100_000)
 _STEPS = _integer(1, 10**12)
 _STEPS_OR_NONE = dataclasses.replace(_STEPS, none=True)
-_SEED = _integer(0, 2**63 - 1, none=True)
+_SEED = _integer(0, 2**63 - 1)
 _PROBABILITY = _number(0, 1)
-_MINUTES = _number(0, 10**9, above=True, none=True)
+_MINUTES = dataclasses.replace(_number(0, 10**9, above=True), none=True)
 _RATE = _number(0, 1000, above=True)
 
 # Classes by name; reports read settings of classes that they cannot import.
@@ -175,9 +171,7 @@ SETTINGS = {
   # Agent steps; 0 for no evaluation.
   'evaluation_steps': _protocol(_integer(0, 10**12), RUNNER),
   'max_steps_per_episode': _protocol(_STEPS_OR_NONE, RUNNER),  # agent steps
-  'evaluation_environments': _repetition(
-    _integer(1, 10_000, none=True), RUNNER
-  ),
+  'evaluation_environments': _repetition(_integer(1, 10_000), RUNNER),
   'log_every_n': _running(_COUNT, RUNNER),
   'use_legacy_logger': _running(_BOOLEAN, RUNNER),
   'fine_grained_print_to_console': _running(_BOOLEAN, RUNNER),
@@ -187,7 +181,7 @@ SETTINGS = {
   'collectors': _running(_LIST, 'CollectorDispatcher'),
   # Checkpoints.
   'keep': _running(_COUNT, 'Checkpoints'),  # iterations
-  'keep_every': _running(_COUNT_OR_NONE, 'Checkpoints'),  # iterations
+  'keep_every': _running(_COUNT, 'Checkpoints'),  # iterations
   'every_minutes': _running(_MINUTES, 'Checkpoints'),
   'every_steps': _running(_STEPS_OR_NONE, 'Checkpoints'),  # agent steps
   'checkpoint_duration': _running(_COUNT, _MEMORY),  # iterations
@@ -217,7 +211,6 @@ SETTINGS = {
     'a number from -1e+09 to 1e+09 other than 0, which Dopamine takes for None; '
     '-1e-6 is as good',
     lambda value: _number(-1e9, 1e9).accepts(value) and value != 0,
-    none=True,
   ),
   'vmax': _number(-1e9, 1e9),
   'kappa': _number(0, 1e9),
@@ -250,17 +243,17 @@ SETTINGS = {
   # Replay memories and data.
   'batch_size': _integer(1, 10**6),  # transitions
   'replay_capacity': _COUNT,
-  'shard_capacity': _COUNT_OR_NONE,  # rows
+  'shard_capacity': _COUNT,  # rows
   'max_sample_attempts': _COUNT,
   'replay_file_start_index': _integer(0, 10**9),
-  'replay_file_end_index': _COUNT_OR_NONE,
-  'num_buffers': _COUNT_OR_NONE,  # shards
-  'subset': _protocol(_TEXT_OR_NONE, _MEMORY),
-  'cache_dir': _running(_TEXT_OR_NONE, _MEMORY),
+  'replay_file_end_index': _COUNT,
+  'num_buffers': _COUNT,  # shards
+  'subset': _protocol(_TEXT, _MEMORY),
+  'cache_dir': _running(_TEXT, _MEMORY),
   'preload': _running(_BOOLEAN, _MEMORY),
   'prefetch': _running(_integer(0, 100_000), _MEMORY),  # batches
   'prefetch_threads': _running(_integer(1, 1000), _MEMORY),
-  'stack_on_device': _running(_BOOLEAN_OR_NONE, _MEMORY),
+  'stack_on_device': _running(_BOOLEAN, _MEMORY),
   'frames_on_device': _running(_BOOLEAN, _MEMORY),
   # Optimisers and their schedules.
   'learning_rate': _number(0, 1e38, above=True),  # float32
@@ -315,8 +308,13 @@ def find(configurable: Callable, parameter: str) -> Setting | None:
     is_class = isinstance(owner, type)
     function = vars(owner).get('__init__') if is_class else owner
     if function and owner.__module__.split('.')[0] in _PACKAGES:
-      taken = inspect.signature(function).parameters
-      if parameter in taken:
-        is_boolean = isinstance(taken[parameter].default, bool)
-        return SETTINGS.get(parameter, _BOOLEAN if is_boolean else None)
+      taken = inspect.signature(function).parameters.get(parameter)
+      if taken and parameter == 'network' and taken.annotation is str:
+        return _TEXT  # a part of an agent takes the name of a network
+      if taken:
+        is_boolean = isinstance(taken.default, bool)
+        setting = SETTINGS.get(parameter, _BOOLEAN if is_boolean else None)
+        if setting and taken.default is None:
+          return dataclasses.replace(setting, none=True)
+        return setting
   return None

@@ -133,7 +133,7 @@ def check_logs_unclipped_rewards_but_not_evaluation(agent, log_dir, rows):
     clipped = logged_replay_buffer.ClippedReward(reward)
     agent.step(clipped, np.zeros((4, 1)))
   agent.end_episode(logged_replay_buffer.ClippedReward(-30))
-  agent.replay_log.close()
+  agent.log_final_buffer()
   logged = cartpole.read_log(log_dir / 'replay_logs')
   rewards = np.append(rows['reward'], [1, -0.5, -1])
   np.testing.assert_array_equal(logged['reward'], rewards)

@@ -138,6 +138,7 @@ def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
   trained = programs.run(line, tmp_path)
   assert trained.returncode == 0, trained.stderr
   assert 'has no effect' not in trained.stderr
+  assert 'Iteration 0: evaluation return' in trained.stderr
   record = json.loads((tmp_path / 'c51/run.json').read_text())
   assert record['environment']['game'] == 'Pong'
   assert (record['seed'], record['agent']) == (1, 'c51')

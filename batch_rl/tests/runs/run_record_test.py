@@ -85,6 +85,17 @@ def test_an_intact_record_stays_and_has_a_seed_if_one_is_given(base_dir):
   assert 'seed' not in run_record.start(str(base_dir / 'unseeded'))
 
 
+def test_other_versions_are_noted(base_dir):
+  path = base_dir / 'run.json'
+  record = json.loads(path.read_text())
+  now = record['versions']['numpy']
+  record['versions']['numpy'] = '1.0'
+  path.write_text(json.dumps(record))
+  resumed = resume(base_dir)
+  assert resumed['versions']['numpy'] == now
+  assert resumed['changes'] == [['- numpy = 1.0', f'+ numpy = {now}']]
+
+
 @pytest.mark.parametrize('content', [None, '{}', '{"run_id": null}'])
 def test_a_run_without_a_record_is_refused(base_dir, content):
   path = base_dir / 'run.json'
