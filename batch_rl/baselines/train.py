@@ -34,6 +34,9 @@ def create_agent(
 ) -> Any:
   """Creates the agent of the flags or gin, or DQN. For code written for the 2020 API.
 
+  Code that replaces it replaces the program's agent, too. New code replaces
+  `create_online_agent`, see there.
+
   Args:
     sess: TensorFlow session; None creates one.
     environment: Environment whose action space the agent gets.
@@ -49,6 +52,9 @@ def create_agent(
     agent_name=command_line.agent_name('create_online_agent') or 'dqn',
     summary_writer=summary_writer,
   )
+
+
+_create_agent = create_agent
 
 
 def main(unused_argv: Any = None) -> None:
@@ -72,11 +78,12 @@ def main(unused_argv: Any = None) -> None:
     logs = os.path.normpath(logged_agent.log_directory(FLAGS.replay_log_dir))
     run_record.lock(os.path.dirname(logs), '--replay_log_dir', '.log.lock')
     replay_log.check_log_directory(logs, record['run_id'])
+    create = run_experiment.create_online_agent
+    if create_agent is not _create_agent:
+      create = create_agent
     runner = run_experiment.LoggedRunner(
       FLAGS.base_dir,
-      functools.partial(
-        run_experiment.create_online_agent, replay_log_dir=FLAGS.replay_log_dir
-      ),
+      functools.partial(create, replay_log_dir=FLAGS.replay_log_dir),
       record=record,
       accept_changes=FLAGS.accept_changes,
     )

@@ -40,6 +40,9 @@ def create_agent(
 ) -> Any:
   """Creates the agent of the flags or gin, or DQN. For code written for the 2020 API.
 
+  Code that replaces it replaces the program's agent, too. New code replaces
+  `create_offline_agent`, see there.
+
   Args:
     sess: TensorFlow session; None creates one.
     environment: Environment whose action space the agent gets.
@@ -57,6 +60,9 @@ def create_agent(
     init_checkpoint_dir=given.get('init_checkpoint_dir'),
     summary_writer=summary_writer,
   )
+
+
+_create_agent = create_agent
 
 
 def main(unused_argv: Any = None) -> None:
@@ -88,13 +94,15 @@ def main(unused_argv: Any = None) -> None:
       init_checkpoint_dir = None  # a resumed run has its own weights
     if init_checkpoint_dir:
       initial_weights.latest_checkpoint(init_checkpoint_dir)
+    create: Any = functools.partial(
+      run_experiment.create_offline_agent,
+      init_checkpoint_dir=init_checkpoint_dir,
+    )
+    if create_agent is not _create_agent:
+      create = create_agent
     runner = run_experiment.FixedReplayRunner(
       FLAGS.base_dir,
-      functools.partial(
-        run_experiment.create_offline_agent,
-        init_checkpoint_dir=init_checkpoint_dir,
-        replay_data_dir=replay_data_dir,
-      ),
+      functools.partial(create, replay_data_dir=replay_data_dir),
       record=record,
       accept_changes=FLAGS.accept_changes,
     )

@@ -8,7 +8,6 @@ import gin
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
 from absl.testing import flagsaver
 from dopamine.discrete_domains import iteration_statistics
 
@@ -16,7 +15,7 @@ from batch_rl.baselines import run_experiment as online
 from batch_rl.baselines import train as online_train
 from batch_rl.fixed_replay import run_experiment, train
 from batch_rl.runs import command_line, interruption
-from batch_rl.tests import cartpole, learning_test, results
+from batch_rl.tests import cartpole, learning_test, programs, results
 
 
 class OwnPhaseRunner(run_experiment.FixedReplayRunner):
@@ -113,20 +112,44 @@ def test_a_runner_may_override_phases_with_their_old_parameters(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('program', 'module', 'kind', 'data'),
+  ('program', 'module', 'kind', 'runner', 'data'),
   [
-    (train, run_experiment, 'offline', 'replay_data_dir'),
-    (online_train, online, 'online', 'replay_log_dir'),
+    (train, run_experiment, 'offline', 'FixedReplayRunner', 'replay_data_dir'),
+    (online_train, online, 'online', 'LoggedRunner', 'replay_log_dir'),
   ],
 )
-def test_a_program_has_a_function_that_makes_agents(
-  monkeypatch, program, module, kind, data
+def test_a_program_makes_agents_by_its_function_or_one_that_replaces_it(
+  monkeypatch, tmp_path, program, module, kind, runner, data
 ):
+  made = []
+
+  def make_runner(base_dir, create, **kwargs):
+    made.append(create(None, 'environment', summary_writer='w'))
+
+  monkeypatch.setattr(module, runner, make_runner)
+  monkeypatch.setattr(command_line, 'finish', lambda runner: None)
   monkeypatch.setattr(
     module, f'create_{kind}_agent', lambda *args, **kwargs: (args, kwargs)
   )
-  flags.FLAGS.mark_as_parsed()
+  settings = {
+    'base_dir': str(tmp_path / 'base'),
+    **(
+      {'replay_dir': 'data/Pong/1'}
+      if program is train
+      else {data: str(tmp_path / 'logs')}
+    ),
+    'agent_name': 'quantile',
+    'gin_bindings': ['create_atari_environment.game_name = "Pong"'],
+  }
+  programs.run_here(program, **settings)
   function = program.create_agent
+  monkeypatch.setattr(program, 'create_agent', lambda *_, **kwargs: kwargs)
+  programs.run_here(program, **settings)
+  (args, kwargs), own = made
+  assert args == (None, 'environment')
+  assert own.keys() == {data, 'summary_writer'}
+  assert own.items() <= kwargs.items()
+  # The function itself creates the agent of the flag.
   names = ['sess', 'environment', data, 'summary_writer']
   assert [*inspect.signature(function).parameters] == names
   gin.clear_config()
