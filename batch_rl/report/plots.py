@@ -138,13 +138,12 @@ class Plotter:
       returns = [
         self._returns(method, game)[: len(array)] for game in summary.games
       ]
-      length = min(curves.shape[1] for curves in returns)
       scores = [
-        normalisation.normalise(curves[:, :length], game, summary.normaliser)
+        normalisation.normalise(curves, game, summary.normaliser)
         for game, curves in zip(summary.games, returns, strict=True)
       ]
       estimate = aggregates.curve(np.stack(scores, axis=1))
-      self._curve(ax, method, np.arange(length) + 1, estimate)
+      self._curve(ax, method, np.arange(len(estimate.value)) + 1, estimate)
     ax.set_xlabel('iteration')
     ax.set_ylabel(f'IQM of {_axis(summary)}')
     ax.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
@@ -167,10 +166,9 @@ class Plotter:
     return plot
 
   def _returns(self, method: str, game: str) -> np.ndarray:
-    """Returns the returns of runs, (runs, iterations), truncated to the shortest."""
+    """Returns the returns of runs, (runs, iterations); a method has one length."""
     runs = self._compared.select(method, game)
-    length = min(run.done for run in runs)
-    return np.stack([run.returns[:length] for run in runs])
+    return np.stack([run.returns for run in runs])
 
   def _draw_game(self, ax, game):
     """Draws means with intervals, runs under way as thin lines, and references."""

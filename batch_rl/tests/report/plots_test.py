@@ -50,7 +50,6 @@ def lines_of(ax):
 
 
 def test_the_figures_show_the_numbers(compare):
-  """Runs of a method have different lengths; one is under way."""
   compared = compare(
     ([1.0, 3.0, 5.0], {'seed': 1, 'data': 1}),
     ([2.0, 5.0, 7.0], {'seed': 2, 'data': 2}),

@@ -237,7 +237,8 @@ def test_find_runs(tmp_path):
   made_up_runs.write(tmp_path / 'a' / 'logs' / '2', [1.0])
   made_up_runs.write_dopamine_log(tmp_path / 'a' / 'dopamine', [1.0])
   (tmp_path / 'a' / 'nothing').mkdir()
-  (tmp_path / 'a' / 'round').symlink_to(tmp_path / 'a')
+  for name in ('round', 'again'):  # Without an end if links are followed twice.
+    (tmp_path / 'a' / name).symlink_to(tmp_path / 'a')
   (tmp_path / 'a' / 'link').symlink_to(tmp_path / 'b')
   names = [str(tmp_path / 'b'), str(tmp_path / 'a'), str(tmp_path / 'a/link')]
   found, unread = run_results.find_runs(names)
