@@ -9,6 +9,7 @@ from typing import Any
 from gin import config_parser
 
 from batch_rl.runs import checkpoints, gin_files
+from batch_rl.runs.bindings import syntax
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
 
@@ -79,8 +80,8 @@ def of_cell(cell: plan.Cell) -> Workload:
   chosen = {}
   for name, default in _DEFAULTS.items():
     value = bound.get(name, default)
-    if isinstance(value, tuple):  # a macro
-      value = bound.get(f'%{value[0]}')
+    if isinstance(value, syntax.Reference):
+      value = bound.get(f'%{value.arguments[0]}')  # of a macro
     chosen[name] = value if isinstance(value, int) else default
   steps = chosen['evaluation_steps']
   if cell.job == 'evaluate':

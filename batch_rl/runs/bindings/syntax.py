@@ -15,7 +15,7 @@ from batch_rl.runs.bindings import gin_internals, settings
 _STATEMENT = re.compile(r'[\w/.]*\.(\w+)\s*=.*', re.DOTALL)
 
 
-class _Reference(NamedTuple):
+class Reference(NamedTuple):
   """A reference or macro. Its copy is gin's, whose class a later line may import."""
 
   kind: str  # method of gin's delegate
@@ -27,10 +27,10 @@ class _Reference(NamedTuple):
 
 class _Delegate(config_parser.ParserDelegate):
   def configurable_reference(self, *arguments):
-    return _Reference('configurable_reference', arguments)
+    return Reference('configurable_reference', arguments)
 
   def macro(self, *arguments):
-    return _Reference('macro', arguments)
+    return Reference('macro', arguments)
 
 
 def parse(text: str, path: str | None = None) -> list[Any]:
