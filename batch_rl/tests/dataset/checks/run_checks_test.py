@@ -7,7 +7,7 @@ import pytest
 
 from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.shards import manifests, shard_files
-from batch_rl.tests import shards
+from batch_rl.tests import ring_logs, shards
 from batch_rl.tests.dataset.checks.run_files import (
   CAPACITY,
   change,
@@ -29,11 +29,6 @@ def edit_manifest(logs, edit):
   path.write_text(json.dumps(manifest))
 
 
-def remove_shard(logs, suffix):
-  for name in shard_files.FILES:
-    file_of(logs, name, suffix).unlink()
-
-
 def test_an_intact_run_has_no_findings(logs):
   report = run_checks.verify(str(logs))
   # 3 episodes of 3 + 30 rows: 39, 40 and the last 20.
@@ -48,7 +43,7 @@ def test_other_content_is_noted(logs):
   (logs / name).write_bytes(b'a pickle')
   (logs / 'partial').mkdir()
   (logs / manifests.FILE_NAME).unlink()
-  remove_shard(logs, 0)
+  ring_logs.remove_shard(logs, 0)
   assert is_well(logs)
   notes = ' '.join(finding.message for finding in findings(logs, 'note'))
   for text in (name, 'under way', 'only the format', 'begins with shard 1'):
@@ -64,7 +59,7 @@ def test_the_padding_is_that_of_the_manifest(tmp_path):
 
 MANIFEST_FAULTS = {
   'Shard 2 is in the manifest, but not in {logs}': (
-    lambda logs: remove_shard(logs, 2)
+    lambda logs: ring_logs.remove_shard(logs, 2)
   ),
   'Shard 2 is in {logs}, but not in the manifest': (
     lambda logs: edit_manifest(logs, lambda m: m['shards'].pop())
@@ -105,7 +100,7 @@ def test_rows_lost_between_shards_are_found(tmp_path):
     str(file_of(logs, name, suffix))
     for name, suffix in (('add_count', 1), ('action', 2))
   ]
-  remove_shard(logs, 1)
+  ring_logs.remove_shard(logs, 1)
   assert 'no shard between 0 and 2' in findings(logs, 'error')[-1].message
 
 
@@ -128,7 +123,7 @@ def test_a_run_without_rows_is_found(logs):
   for name in shard_files.COLUMNS:
     change(logs, name, 0, lambda column: column[:0])
   for suffix in (1, 2):
-    remove_shard(logs, suffix)
+    ring_logs.remove_shard(logs, suffix)
   found = {f.file for f in findings(logs, 'error') if 'no rows' in f.message}
   assert found == {str(file_of(logs, name, 0)) for name in shard_files.COLUMNS}
 

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from batch_rl.tests import shards
-from batch_rl.tests.dataset.checks.run_files import SAMPLE
 from batch_rl.tests.dataset.conftest import is_one_line
+from batch_rl.tests.interchange_runs import SAMPLE
 
 RUN = 'Pong/1'
 FETCH = ['fetch', '.', '--game', 'Pong', '--run', '1', '--data_dir', '../new']

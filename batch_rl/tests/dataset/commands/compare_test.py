@@ -8,7 +8,7 @@ import pytest
 
 from batch_rl.dataset.comparison import copies, fingerprints
 from batch_rl.dataset.shards import manifests, shard_files
-from batch_rl.tests import shards
+from batch_rl.tests import interchange_runs, shards
 from batch_rl.tests.dataset.checks import run_files
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.utils import files
@@ -190,7 +190,7 @@ def test_a_wrong_fingerprint_is_one_line(root, run, printed, content, message):
 def test_fingerprints_of_the_samples_are_in_the_package(
   run, shards, transitions
 ):
-  copy = copies.open_copy(str(run_files.SAMPLE.parents[1] / run))
+  copy = copies.open_copy(str(interchange_runs.SAMPLE.parents[1] / run))
   copy.read(True, lambda count: None)
   made = fingerprints.make(copy)
   assert fingerprints.read(f'{run.replace("/", "-")}-sample') == made

@@ -4,7 +4,7 @@ import json
 
 from PIL import Image
 
-from batch_rl.tests.dataset.checks.run_files import SAMPLE
+from batch_rl.tests.interchange_runs import SAMPLE
 
 
 def test_the_sample_with_a_plot_and_a_video(run, tmp_path):

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from batch_rl.dataset.sampling import subsets
-from batch_rl.tests.dataset.checks.run_files import SAMPLE
 from batch_rl.tests.dataset.conftest import is_one_line
+from batch_rl.tests.interchange_runs import SAMPLE
 
 
 def test_the_program_verifies_the_sample():
