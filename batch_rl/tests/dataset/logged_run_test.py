@@ -34,6 +34,7 @@ def test_folder_shards_store_and_cache_hold_the_same_run(root, tmp_path):
       for array, other in zip(batch, expected, strict=True):
         np.testing.assert_array_equal(array, other)
 
+  assert dataset.open(run_dir, shards=[1]).store.suffixes == [1]
   cache = tmp_path / 'no cache'
   dataset.open(tmp_path / 'store', cache_dir=cache)
   assert not cache.exists()  # a store has no use for one
@@ -65,11 +66,6 @@ def test_packing_stops_if_opening_is_interrupted(root, monkeypatch):
   with pytest.raises(KeyboardInterrupt):
     dataset.open(root / 'Pong' / '1')
   assert closed
-
-
-def test_some_shards_are_opened(root):
-  run = dataset.open(str(root / 'Pong' / '1'), shards=[1])
-  assert run.store.suffixes == [1]
 
 
 def test_sequences_and_trajectories_of_a_run(root):

@@ -50,13 +50,6 @@ def test_other_content_is_noted(logs):
     assert text in notes
 
 
-def test_the_padding_is_that_of_the_manifest(tmp_path):
-  shards.write_run(tmp_path, [30, 30], CAPACITY, stack_size=1)
-  assert is_well(tmp_path)
-  (tmp_path / manifests.FILE_NAME).unlink()
-  assert not is_well(tmp_path)
-
-
 MANIFEST_FAULTS = {
   'Shard 2 is in the manifest, but not in {logs}': (
     lambda logs: ring_logs.remove_shard(logs, 2)

@@ -9,19 +9,19 @@ from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.interchange_runs import SAMPLE
 
 RUN = 'Pong/1'
-FETCH = ['fetch', '.', '--game', 'Pong', '--run', '1', '--data_dir', '../new']
+FETCH = 'fetch {} --game Pong --run 1 --data_dir'
 # Commands with `{}` in the place of a path that is read.
 SOURCES = [
   *('compare {} run', 'fingerprint {}', 'verify {} --all'),
   *('inspect {}', 'subset {}', 'export {} ../new-v0 --format minari'),
   *('verify {}', 'convert {} ../new'),
-  *('import {} ../new', ' '.join(['fetch', '{}', *FETCH[2:]])),
+  *('import {} ../new', f'{FETCH} ../new'),
 ]
 # Commands with `{}` in the place of a path that is written.
 WRITERS = [
   *(f'convert {RUN} {{}}', f'export {RUN} {{}} --format minari'),
   f'export {RUN} {{}} --format shards',
-  *(f'import {RUN} {{}}', ' '.join([*FETCH[:-1], '{}'])),
+  *(f'import {RUN} {{}}', f'{FETCH.format(".")} {{}}'),
 ]
 DESTINATIONS = [*WRITERS, f'inspect {RUN} --plot {{}}']
 
@@ -33,9 +33,7 @@ def tree(tmp_path_factory):
   data = root / 'data'
   for path, game in ((RUN, 'Pong'), ('Breakout', 'Breakout')):
     logs = data / path / 'replay_logs'
-    with shards.make_log(logs, 40, environment={'game': game}) as log:
-      for row in sum(shards.make_episodes([30, 30]), []):
-        shards.add_row(log, row)
+    shards.write_run(logs, [30, 30], 40, environment={'game': game})
   (data / 'loop-v0').symlink_to('loop-v0')
   (data / 'file-v0').write_text('text')
   for name in ('folder.png', '../minari'):
@@ -103,7 +101,7 @@ def test_wrong_destinations(is_refused, command, path, named):
 HUGE = '9' * 30
 MINARI = f'export {RUN} ../new-v0 --format minari'
 IMPORT = f'import {RUN} ../new'
-FETCH_ALL = ' '.join(FETCH)
+FETCH_ALL = f'{FETCH.format(".")} ../new'
 # Commands, and the value or option that the error names.
 MISTAKES = {
   '': 'COMMAND',
@@ -122,7 +120,6 @@ MISTAKES = {
   f'inspect {RUN} --plot folder.png': 'folder.png',
   'inspect \x1b[31m': r'\x1b[31m',
   f'{FETCH_ALL} --shards=1-10001': '--shards=',
-  f'{FETCH_ALL} --shards=2-1': '--shards=',
   f'subset {RUN} shards(-1,2)': 'shards(-1,2)',
   f'subset {RUN} {"(" * 9999}': '',
   f'{MINARI} --subset=x': 'x',
@@ -130,7 +127,9 @@ MISTAKES = {
   f'compare {RUN} Pong': f'e.g. {RUN}',
   f'compare {RUN} Breakout': 'Breakout',
   f'compare {RUN} {SAMPLE}': 'uint8 (84, 84)',
-  f'verify {RUN} --fingerprints Breakout-1': 'MinAtar-Breakout-1-sample',
+  f'verify {RUN} --fingerprints Pong-1': (
+    'in the package: MinAtar-Breakout-1-sample, Pong-1-sample.'
+  ),
   f'verify . --all --fingerprints {RUN}': '--all',
 } | {
   f'{command}={value}': command.rpartition(' ')[2]

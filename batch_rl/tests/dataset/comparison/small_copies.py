@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from batch_rl.dataset.comparison import copies, hashed_rows
+from batch_rl.dataset.comparison import hashed_rows
 from batch_rl.utils import row_hashes
 
 
@@ -41,13 +41,10 @@ def make_episodes(lengths, seed=0):
   return made
 
 
-class MemoryCopy(copies.Copy):
+class MemoryCopy:
   """A copy whose frames have four values, the bytes of a number."""
 
   def __init__(self, episodes, padding=0, with_frames=True):
-    self.path, self.kind, self.game, self.run = 'memory', 'shards', 'Pong', '1'
-    self.is_atari = True
-    self.frame_shape, self.frame_dtype = (4,), np.dtype(np.uint8)
     rows, begin = [], []
     for episode in episodes:
       rows += [(0, 0, 0, False)] * padding
@@ -63,7 +60,6 @@ class MemoryCopy(copies.Copy):
     )
     begin = np.array(begin, np.int64)
     lengths = np.array([len(e.frame) for e in episodes], np.int64)
-    self.total = len(rows)
     self.rows = hashed_rows.HashedRows(
       hashes if with_frames else np.zeros_like(hashes),
       action.astype(np.int32),
@@ -71,7 +67,7 @@ class MemoryCopy(copies.Copy):
       terminal.astype(bool),
       begin,
       begin + lengths,
-      [hashed_rows.PartRows(0, 'part 0', 0, self.total)],
+      [hashed_rows.PartRows(0, 'part 0', 0, len(rows))],
     )
 
   def place(self, episode, step):
