@@ -18,13 +18,8 @@ def make_dataset(source, batch_size=streams.SIZE, **kwargs):
   return kind(source, batch_size, **kwargs)
 
 
-@pytest.fixture
-def make():
-  return make_dataset
-
-
-class TestDataset(streams.WritableContract):
-  pass
+class TestDataset(streams.Contract):
+  kind = staticmethod(make_dataset)
 
 
 def loader(source, workers=0, context=None, **kwargs):

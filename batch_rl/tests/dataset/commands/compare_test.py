@@ -105,10 +105,9 @@ def test_parts_of_a_run_are_checked_by_their_shards(
   root, run, absent, changed, same, found
 ):
   whole, part = root / 'whole', root / 'part'
-  for directory in (whole, part):
-    logs = directory / 'replay_logs'
-    shards.write_run(logs, [30, 30, 30, 30, 40], capacity=40)
-    (logs / 'manifest.json').unlink()
+  for logs in (whole, part):
+    shards.write_run(logs / 'replay_logs', [30] * 4 + [40], capacity=40)
+    (logs / 'replay_logs' / 'manifest.json').unlink()
   for suffix in absent:
     ring_logs.remove_shard(part / 'replay_logs', suffix)
   printed = root / 'fingerprint.json'

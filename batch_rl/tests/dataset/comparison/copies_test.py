@@ -7,10 +7,9 @@ import pytest
 from batch_rl.dataset.comparison import comparison, copies
 from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.store import store
-from batch_rl.dataset.unplugged import reader
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import ring_logs, shards
-from batch_rl.tests.dataset.unplugged import unplugged_files
+from batch_rl.tests.dataset.imports import list_reader
 
 
 def read_all(*paths, with_frames=True):
@@ -47,12 +46,8 @@ def paths(tmp_path_factory):
   unclipped = [
     (frames, action, 3 * reward) for frames, action, reward in logged
   ]
-  folder = root / 'atari_episodes_ordered' / 'Pong'
-  for number, part in enumerate((unclipped[:3], unclipped[3:])):
-    path = folder / f'run_1-0000{number}-of-00050'
-    unplugged_files.write_file(path, part, number, clipped=False)
-  raw = reader.UnpluggedReader(str(folder))
-  store_import.import_parts(raw, str(root / 'imported'))
+  reader = list_reader.ListReader({0: unclipped[:3], 1: unclipped[3:]})
+  store_import.import_parts(reader, str(root / 'imported'))
   return {kind: root / kind for kind in PLACES}
 
 
