@@ -162,15 +162,9 @@ def test_a_wrong_fingerprint_is_one_line(root, run, printed, old, new, message):
   assert code == 2 and not out and is_one_line(err) and message in err, err
 
 
-@pytest.mark.parametrize(
-  ('run', 'shards', 'transitions'),
-  [('Pong/1', 11, 311_539), ('MinAtar-Breakout/1', 3, 500_340)],
-)
-def test_fingerprints_of_the_samples_are_in_the_package(
-  run, shards, transitions
-):
-  copy = copies.open_copy(str(interchange_runs.SAMPLE.parents[1] / run))
+@pytest.mark.parametrize('path', ['Pong/1', 'MinAtar-Breakout/1'])
+def test_fingerprints_of_the_samples_are_in_the_package(path):
+  copy = copies.open_copy(str(interchange_runs.SAMPLE.parents[1] / path))
   copy.read(True, lambda count: None)
-  made = fingerprints.make(copy)
-  assert fingerprints.read(f'{run.replace("/", "-")}-sample') == made
-  assert (len(made['parts']), made['transitions']) == (shards, transitions)
+  expected = fingerprints.read(f'{path.replace("/", "-")}-sample')
+  assert fingerprints.make(copy) == expected
