@@ -1,6 +1,5 @@
 """Checks of a whole run: its manifest, gaps, and shards that do not fit together."""
 
-import json
 import shutil
 
 import pytest
@@ -22,11 +21,9 @@ from batch_rl.tests.dataset.checks.run_files import (
 
 
 def edit_manifest(logs, edit):
-  path = logs / manifests.FILE_NAME
-  manifest = json.loads(path.read_text())
-  del manifest['hash']
+  manifest = manifests.read(str(logs))
   edit(manifest)
-  path.write_text(json.dumps(manifest))
+  manifests.write(str(logs), manifest)
 
 
 def test_an_intact_run_has_no_findings(logs):
@@ -125,9 +122,7 @@ def test_repeated_frames_are_suspicious_in_atari_only(tmp_path):
   atari = {'repeat_action_probability': 0.25}
   for environment, level in ((atari, 'suspicious'), ({}, 'note')):
     logs = tmp_path / level
-    with shards.make_log(logs, CAPACITY, environment=environment) as log:
-      for step in range(3 * CAPACITY):
-        shards.add_row(log, shards.Row(1 + step, 1, 0.0, 0))
+    shards.write_run(logs, [120], CAPACITY, environment=environment)
     path = file_of(logs, 'observation', 2)
     shutil.copy(file_of(logs, 'observation', 1), path)
     edit_manifest(logs, lambda manifest: manifest.pop('shards'))

@@ -13,8 +13,10 @@ from batch_rl.tests.dataset.imports import list_reader
 
 
 def read_all(*paths, with_frames=True):
-  """Opens and reads copies."""
+  """Opens and reads a copy, or two of one run."""
   found = [copies.open_copy(str(path)) for path in paths]
+  if len(found) == 2:
+    comparison.prepare(*found)
   for copy in found:
     amounts = []
     copy.read(with_frames, amounts.append)
@@ -119,19 +121,14 @@ def test_episodes_without_an_end_or_a_beginning(tmp_path):
 )
 def test_rewards_are_clipped_in_atari(tmp_path, kinds, clipped):
   """A manifest also tells for a copy without one."""
-  found = []
-  for i, kind in enumerate(kinds):
-    path, reward = tmp_path / str(i), (2.0, 7.0)[i]
+  paths = [tmp_path / 'a', tmp_path / 'b']
+  for path, kind, reward in zip(paths, kinds, (2.0, 7.0), strict=True):
     sticky = {'repeat_action_probability': 0.25} if kind == 'atari' else {}
     with shards.make_log(path, 50, environment=sticky) as log:
       for row in shards.make_episodes([20])[0]:
         shards.add_row(log, shards.Row(row.frame, 1, reward, row.terminal))
     if kind is None:
       (path / 'manifest.json').unlink()
-    found.append(copies.open_copy(str(path)))
-  comparison.prepare(*found)
-  for copy in found:
-    copy.read(True, lambda count: None)
-  result = comparison.compare(*found)
+  result = comparison.compare(*read_all(*paths))
   assert result.same == clipped
   assert clipped or list(result.first['values']) == ['reward']
