@@ -61,10 +61,10 @@ def add_row(log_or_buffer, row):
   )
 
 
-def write_run(directory, lengths, capacity, stack_size=4):
+def write_run(directory, lengths, capacity, stack_size=4, **metadata):
   """Logs episodes and returns the rows expected on disk, in time order."""
   episodes = make_episodes(lengths)
-  log = make_log(directory, capacity, stack_size)
+  log = make_log(directory, capacity, stack_size, **metadata)
   for episode in episodes:
     for row in episode:
       add_row(log, row)

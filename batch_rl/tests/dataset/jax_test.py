@@ -2,23 +2,14 @@
 
 import jax
 import numpy as np
-import pytest
 
 from batch_rl.dataset import jax as jax_data
 from batch_rl.tests.dataset import streams
 from batch_rl.tests.dataset.streams import store  # noqa: F401
 
 
-@pytest.fixture
-def make():
-  def make_batches(source, batch_size=streams.SIZE, **kwargs):
-    return jax_data.DeviceBatches(source, batch_size, **kwargs)
-
-  return make_batches
-
-
 class TestDeviceBatches(streams.Contract):
-  pass
+  kind, writable = jax_data.DeviceBatches, False
 
 
 def test_a_batch_is_an_argument_of_a_jitted_function(store):  # noqa: F811

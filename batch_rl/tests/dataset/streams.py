@@ -55,19 +55,30 @@ def assert_equal(batch, expected, names):
 
 
 class Contract:
-  """Tests of every framework's batches; `make` makes a stream from a sampler."""
+  """Tests of the streams of a framework, of class `kind`."""
 
-  def test_batches_of_sequences_are_the_samplers(self, store, make):
-    source = steps(store)
-    for number, batch in enumerate(take(make(source), 10)):
-      assert_equal(batch, source.batch(number, SIZE), ['state'])
-      assert batch.state.shape == (SIZE, 6, STACK, 2, 2)
+  writable = True
 
-  def test_batches_that_are_kept_are_not_overwritten(self, store, make):
+  def make(self, source, batch_size=SIZE, **kwargs):
+    return self.kind(source, batch_size, **kwargs)
+
+  def test_batches_are_the_samplers(self, store):
+    """Changes of a batch change no other."""
+    for source in (transitions(store), steps(store)):
+      stream = self.make(source, np.int64(SIZE))
+      for number, batch in enumerate(take(stream, 12)):
+        expected = source.batch(number, SIZE)
+        assert_equal(batch, expected, ['state'])
+        for name in expected._fields if self.writable else ():
+          if name != 'stack_size' and getattr(batch, name, None) is not None:
+            getattr(batch, name)[:] = 0
+    assert batch.state.shape == (SIZE, 6, STACK, 2, 2)
+
+  def test_batches_that_are_kept_are_not_overwritten(self, store):
     """Large batches are made in the memory of batches that are gone."""
     source, size = transitions(store), 4096
     source.wait_until_compiled()
-    stream = make(source, size, ahead=2)
+    stream = self.make(source, size, ahead=2)
     states = [batch.next_state for batch in take(stream, 6)]
     kept = take(stream, 6)
     for number, state in enumerate(states):
@@ -76,18 +87,18 @@ class Contract:
     for number, batch in enumerate(kept, 6):
       assert_equal(batch, source.batch(number, size), ['state'])
 
-  def test_an_iteration_goes_on_after_the_last_batch_taken(self, store, make):
+  def test_an_iteration_goes_on_after_the_last_batch_taken(self, store):
     source = transitions(store)
-    stream = make(source, batches_per_epoch=5)
+    stream = self.make(source, batches_per_epoch=5)
     assert numbers(source, stream) == [0, 1, 2, 3, 4]
     assert numbers(source, take(stream, 3)) == [5, 6, 7]
     assert numbers(source, stream) == [8, 9]
     assert numbers(source, stream) == [10, 11, 12, 13, 14]
 
   @pytest.mark.parametrize('done', [0, 3, 5, 7])
-  def test_a_resumed_stream_has_the_same_epochs(self, store, make, done):
+  def test_a_resumed_stream_has_the_same_epochs(self, store, done):
     source = transitions(store)
-    stream = make(source, batches_per_epoch=5)
+    stream = self.make(source, batches_per_epoch=5)
     epoch = iter(stream)
     for _ in range(done):
       if next(epoch, None) is None:
@@ -95,25 +106,25 @@ class Contract:
         next(epoch)
     state = stream.state_dict()
     rest = numbers(source, epoch), numbers(source, stream)
-    resumed = make(source, batches_per_epoch=5)
+    resumed = self.make(source, batches_per_epoch=5)
     resumed.load_state_dict(state)
     assert (numbers(source, resumed), numbers(source, resumed)) == rest
 
   @pytest.mark.parametrize(('size', 'rest'), [(None, 4), (10, 3)])
-  def test_a_stream_moves_to_a_number(self, store, make, size, rest):
+  def test_a_stream_moves_to_a_number(self, store, size, rest):
     """The state may be of epochs of another size."""
     source = transitions(store)
-    stream = make(source, batches_per_epoch=size)
+    stream = self.make(source, batches_per_epoch=size)
     stream.load_state_dict({'next_batch': 17})
     assert numbers(source, take(stream, 4)) == [17, 18, 19, 20][:rest]
     with pytest.raises(ValueError, match='next_batch=-3'):
       stream.load_state_dict({'next_batch': -3})
 
-  def test_threads_end_with_the_iteration(self, store, make):
+  def test_threads_end_with_the_iteration(self, store):
     before = set(threading.enumerate())
     source = transitions(store)
     source.wait_until_compiled()
-    iterator = iter(make(source, threads=3))
+    iterator = iter(self.make(source, threads=3))
     next(iterator)
     workers = {
       thread
@@ -131,21 +142,8 @@ class Contract:
     ('name', 'value'),
     [('threads', 0), ('ahead', 1.5), ('batches_per_epoch', 0)],
   )
-  def test_numbers_are_checked(self, store, make, name, value):
+  def test_numbers_are_checked(self, store, name, value):
     with pytest.raises(ValueError, match=f'{name}={value} is not'):
-      make(transitions(store), **{name: value})
+      self.make(transitions(store), **{name: value})
     with pytest.raises(ValueError, match='run.transitions'):
-      make(store)  # a run is no sampler
-
-
-class WritableContract(Contract):
-  """Tests of batches whose arrays can be changed, too."""
-
-  def test_changes_of_a_batch_change_no_other(self, store, make):
-    for source in (transitions(store), steps(store)):
-      for number, batch in enumerate(take(make(source, np.int64(SIZE)), 12)):
-        expected = source.batch(number, SIZE)
-        assert_equal(batch, expected, ['state'])
-        for name in expected._fields:
-          if name != 'stack_size' and getattr(batch, name, None) is not None:
-            getattr(batch, name)[:] = 0
+      self.make(store)  # a run is no sampler

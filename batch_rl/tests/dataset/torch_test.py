@@ -18,17 +18,14 @@ def make_dataset(source, batch_size=streams.SIZE, **kwargs):
   return kind(source, batch_size, **kwargs)
 
 
-@pytest.fixture
-def make():
-  return make_dataset
+class TestDataset(streams.Contract):
+  kind = staticmethod(make_dataset)
 
 
-class TestDataset(streams.WritableContract):
-  pass
-
-
-def loader(source, workers=0, context=None, **kwargs):
-  return torch.utils.data.DataLoader(
+def loader(
+  source, workers=0, context=None, kind=torch.utils.data.DataLoader, **kwargs
+):
+  return kind(
     make_dataset(source, threads=1, **kwargs),
     batch_size=None,
     num_workers=workers,
@@ -110,19 +107,13 @@ def test_torchdata_resumes(store, workers):  # noqa: F811
     'torchdata.stateful_dataloader', reason='torchdata is not installed'
   )
   source = streams.transitions(store)
-
-  def make_loader():
-    dataset = make_dataset(source, threads=1, batches_per_epoch=5)
-    return stateful.StatefulDataLoader(
-      dataset, batch_size=None, num_workers=workers
-    )
-
-  loaded = make_loader()
+  options = {'kind': stateful.StatefulDataLoader, 'batches_per_epoch': 5}
+  loaded = loader(source, workers, **options)
   epoch = iter(loaded)
   take(epoch, 3)
   state = loaded.state_dict()
   rest = numbers(source, epoch), numbers(source, loaded)
   assert rest == ([3, 4], [5, 6, 7, 8, 9])
-  resumed = make_loader()
+  resumed = loader(source, workers, **options)
   resumed.load_state_dict(state)
   assert (numbers(source, resumed), numbers(source, resumed)) == rest

@@ -1,6 +1,4 @@
-"""Runs on disk that the tests of checks share."""
-
-import shutil
+"""A run on disk that a test may damage."""
 
 import pytest
 
@@ -8,21 +6,9 @@ from batch_rl.tests import shards
 from batch_rl.tests.dataset.checks import run_files
 
 
-@pytest.fixture(scope='session')
-def intact_logs(tmp_path_factory):
+@pytest.fixture
+def logs(tmp_path):
   """Three episodes of 30 steps in shards 0, 1 and the partial 2, with a manifest."""
-  directory = tmp_path_factory.mktemp('intact') / 'replay_logs'
+  directory = tmp_path / 'replay_logs'
   shards.write_run(directory, [30, 30, 30], run_files.CAPACITY)
   return directory
-
-
-@pytest.fixture
-def logs(intact_logs, tmp_path):
-  """A copy of `intact_logs` that a test may damage."""
-  return shutil.copytree(intact_logs, tmp_path / 'replay_logs')
-
-
-@pytest.fixture(scope='session')
-def sample():
-  """Statistics of the sample of Pong."""
-  return run_files.compute(run_files.SAMPLE)

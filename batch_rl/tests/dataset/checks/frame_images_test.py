@@ -6,20 +6,18 @@ import pytest
 from batch_rl.dataset.checks import frame_images
 from batch_rl.dataset.shards import replay_log
 from batch_rl.tests import shards
-from batch_rl.tests.dataset.checks.run_files import store_of
+from batch_rl.tests.dataset.checks.run_files import compute
 
 
 def test_frames_are_those_of_the_rows(tmp_path):
   shards.write_run(tmp_path / 'replay_logs', [30] * 6, 40)
   rows = shards.with_padding(shards.make_episodes([30] * 6), 4)
   chosen = np.array([0, 1, 37, 38, 39, 40, 41, 120, len(rows) - 1])
-  frames = frame_images.read_frames(store_of(tmp_path), chosen)
+  frames = frame_images.read_frames(compute(tmp_path).data, chosen)
   assert frames[:, 0, 0].tolist() == [rows[row].frame for row in chosen]
 
 
-PLANES = np.zeros((4, 5, 10), np.uint8)
-for plane in range(10):
-  PLANES[plane // 5, plane % 5, plane] = 2
+PLANES = 2 * np.eye(20, 10, dtype=np.uint8).reshape(4, 5, 10)
 EYE = np.eye(3, dtype=np.uint8)
 RGB = np.full((3, 3, 3), 7, np.uint8)
 
@@ -44,7 +42,7 @@ def test_frames_as_images(tmp_path, frames, expected):
     for frame in frames:
       log.add(frame, 0, 0.0, False)
   rows = np.arange(len(frames))
-  images = frame_images.read_images(store_of(tmp_path), rows)
+  images = frame_images.read_images(compute(tmp_path).data, rows)
   assert images.dtype == np.uint8
   if expected is not None:
     np.testing.assert_array_equal(images, expected)
@@ -60,5 +58,5 @@ def test_other_observations_than_images_are_refused(tmp_path, shape):
   with replay_log.ReplayLog(str(tmp_path), shape, np.float32, 40, 1) as log:
     log.add(np.ones(shape, np.float32), 0, 0.0, False)
   with pytest.raises(ValueError, match='not images') as error:
-    frame_images.read_images(store_of(tmp_path), np.arange(1))
+    frame_images.read_images(compute(tmp_path).data, np.arange(1))
   assert f'float32 {shape} are' in str(error.value)

@@ -38,8 +38,7 @@ def test_a_plot_shows_the_numbers_of_the_episodes(tmp_path):
 
 def test_a_run_without_an_episode_is_plotted_whatever_its_name(tmp_path):
   run = tmp_path / os.fsdecode(b'caf\xff $x_{')
-  log = shards.make_log(run, 40)
-  shards.add_row(log, shards.Row(1, 0, 0.0, 0))
-  log.close()
+  with shards.make_log(run, 40) as log:
+    shards.add_row(log, shards.Row(1, 0, 0.0, 0))
   plots.plot(compute(run), str(tmp_path / 'plot.svg'))
   assert r'caf\udcff $x_{' in (tmp_path / 'plot.svg').read_text('utf-8')

@@ -1,13 +1,12 @@
 """Checks of a whole run: its manifest, gaps, and shards that do not fit together."""
 
-import json
 import shutil
 
 import pytest
 
 from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.shards import manifests, shard_files
-from batch_rl.tests import shards
+from batch_rl.tests import ring_logs, shards
 from batch_rl.tests.dataset.checks.run_files import (
   CAPACITY,
   change,
@@ -22,16 +21,9 @@ from batch_rl.tests.dataset.checks.run_files import (
 
 
 def edit_manifest(logs, edit):
-  path = logs / manifests.FILE_NAME
-  manifest = json.loads(path.read_text())
-  del manifest['hash']
+  manifest = manifests.read(str(logs))
   edit(manifest)
-  path.write_text(json.dumps(manifest))
-
-
-def remove_shard(logs, suffix):
-  for name in shard_files.FILES:
-    file_of(logs, name, suffix).unlink()
+  manifests.write(str(logs), manifest)
 
 
 def test_an_intact_run_has_no_findings(logs):
@@ -48,7 +40,7 @@ def test_other_content_is_noted(logs):
   (logs / name).write_bytes(b'a pickle')
   (logs / 'partial').mkdir()
   (logs / manifests.FILE_NAME).unlink()
-  remove_shard(logs, 0)
+  ring_logs.remove_shard(logs, 0)
   assert is_well(logs)
   notes = ' '.join(finding.message for finding in findings(logs, 'note'))
   for text in (name, 'under way', 'only the format', 'begins with shard 1'):
@@ -72,7 +64,7 @@ def test_observations_are_those_of_the_manifest(logs):
 
 MANIFEST_FAULTS = {
   'Shard 2 is in the manifest, but not in {logs}': (
-    lambda logs: remove_shard(logs, 2)
+    lambda logs: ring_logs.remove_shard(logs, 2)
   ),
   'Shard 2 is in {logs}, but not in the manifest': (
     lambda logs: edit_manifest(logs, lambda m: m['shards'].pop())
@@ -113,7 +105,7 @@ def test_rows_lost_between_shards_are_found(tmp_path):
     str(file_of(logs, name, suffix))
     for name, suffix in (('add_count', 1), ('action', 2))
   ]
-  remove_shard(logs, 1)
+  ring_logs.remove_shard(logs, 1)
   assert 'no shard between 0 and 2' in findings(logs, 'error')[-1].message
 
 
@@ -136,7 +128,7 @@ def test_a_run_without_rows_is_found(logs):
   for name in shard_files.COLUMNS:
     change(logs, name, 0, lambda column: column[:0])
   for suffix in (1, 2):
-    remove_shard(logs, suffix)
+    ring_logs.remove_shard(logs, suffix)
   found = {f.file for f in findings(logs, 'error') if 'no rows' in f.message}
   assert found == {str(file_of(logs, name, 0)) for name in shard_files.COLUMNS}
 
@@ -145,9 +137,7 @@ def test_repeated_frames_are_suspicious_in_atari_only(tmp_path):
   atari = {'repeat_action_probability': 0.25}
   for environment, level in ((atari, 'suspicious'), ({}, 'note')):
     logs = tmp_path / level
-    with shards.make_log(logs, CAPACITY, environment=environment) as log:
-      for step in range(3 * CAPACITY):
-        shards.add_row(log, shards.Row(1 + step, 1, 0.0, 0))
+    shards.write_run(logs, [120], CAPACITY, environment=environment)
     path = file_of(logs, 'observation', 2)
     shutil.copy(file_of(logs, 'observation', 1), path)
     edit_manifest(logs, lambda manifest: manifest.pop('shards'))

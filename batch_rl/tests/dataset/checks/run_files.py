@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import pathlib
 
 import numpy as np
 
@@ -10,7 +9,6 @@ from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_checks, run_statistics
 from batch_rl.dataset.shards import manifests, shard_files
 
-SAMPLE = pathlib.Path(__file__).parents[4] / 'data' / 'Pong' / '1'
 CAPACITY = 40
 
 
@@ -67,11 +65,6 @@ def the_only(logs, level):
 
 def is_well(logs):
   return not run_checks.verify(str(logs)).problems
-
-
-def store_of(directory):
-  """Returns the run in a directory, unpacked."""
-  return compute(directory).data
 
 
 def compute(directory):

@@ -10,26 +10,26 @@ from PIL import Image
 from batch_rl.dataset.checks import frame_images, videos
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.checks.run_files import compute
+from batch_rl.tests.interchange_runs import SAMPLE
 
 
-@pytest.mark.parametrize('ending', ['.gif', '.mp4'])
-def test_a_video_has_the_frames_of_its_episode(sample, tmp_path, ending):
+def test_a_video_has_the_frames_of_its_episode(tmp_path):
+  sample = compute(SAMPLE)
   shortest = int(np.argmin(sample.lengths))
-  path = str(tmp_path / f'episode{ending}')
-  videos.write_episode(sample, shortest, path)
+  paths = [str(tmp_path / f'episode{ending}') for ending in ('.gif', '.mp4')]
+  for path in paths:
+    videos.write_episode(sample, shortest, path)
   # The players appear later than the field.
   row = sample.episodes.first[shortest] + 199
   (frame,) = frame_images.read_frames(sample.data, np.array([row]))
   expected = frame.repeat(3, axis=0).repeat(3, axis=1)
-  if ending == '.gif':
-    video, shown = Image.open(path), 0
-    while shown <= 199:  # equal frames are written once
-      shown += video.info['duration'] / 70
-      image = np.asarray(video.convert('L'))
-      video.seek(video.tell() + 1)
-    np.testing.assert_array_equal(image, expected)
-    return
-  video = cv2.VideoCapture(path)
+  video, shown = Image.open(paths[0]), 0
+  while shown <= 199:  # equal frames are written once
+    shown += video.info['duration'] / 70
+    image = np.asarray(video.convert('L'))
+    video.seek(video.tell() + 1)
+  np.testing.assert_array_equal(image, expected)
+  video = cv2.VideoCapture(paths[1])
   assert video.get(cv2.CAP_PROP_FRAME_COUNT) == sample.lengths[shortest]
   for _ in range(200):
     _, image = video.read()

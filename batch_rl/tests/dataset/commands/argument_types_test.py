@@ -5,23 +5,23 @@ import itertools
 import pytest
 
 from batch_rl.tests import shards
-from batch_rl.tests.dataset.checks.run_files import SAMPLE
 from batch_rl.tests.dataset.conftest import is_one_line
+from batch_rl.tests.interchange_runs import SAMPLE
 
 RUN = 'Pong/1'
-FETCH = ['fetch', '.', '--game', 'Pong', '--run', '1', '--data_dir', '../new']
+FETCH = 'fetch {} --game Pong --run 1 --data_dir'
 # Commands with `{}` in the place of a path that is read.
 SOURCES = [
   *('compare {} run', 'fingerprint {}', 'verify {} --all'),
   *('inspect {}', 'subset {}', 'export {} ../new-v0 --format minari'),
   *('verify {}', 'convert {} ../new'),
-  *('import {} ../new', ' '.join(['fetch', '{}', *FETCH[2:]])),
+  *('import {} ../new', f'{FETCH} ../new'),
 ]
 # Commands with `{}` in the place of a path that is written.
 WRITERS = [
   *(f'convert {RUN} {{}}', f'export {RUN} {{}} --format minari'),
   f'export {RUN} {{}} --format shards',
-  *(f'import {RUN} {{}}', ' '.join([*FETCH[:-1], '{}'])),
+  *(f'import {RUN} {{}}', f'{FETCH.format(".")} {{}}'),
 ]
 DESTINATIONS = [*WRITERS, f'inspect {RUN} --plot {{}}']
 
@@ -33,9 +33,7 @@ def tree(tmp_path_factory):
   data = root / 'data'
   for path, game in ((RUN, 'Pong'), ('Breakout', 'Breakout')):
     logs = data / path / 'replay_logs'
-    with shards.make_log(logs, 40, environment={'game': game}) as log:
-      for row in sum(shards.make_episodes([30, 30]), []):
-        shards.add_row(log, row)
+    shards.write_run(logs, [30, 30], 40, environment={'game': game})
   (data / 'loop-v0').symlink_to('loop-v0')
   (data / 'file-v0').write_text('text')
   for name in ('folder.png', '../minari'):
@@ -45,32 +43,30 @@ def tree(tmp_path_factory):
 
 @pytest.fixture
 def is_refused(tree, run, monkeypatch):
-  """Runs a command; returns whether it is one line that names a value."""
+  """Runs a command on a path; returns whether it is one line that names a value."""
   monkeypatch.chdir(tree / 'data')
   monkeypatch.setenv('MINARI_DATASETS_PATH', str(tree / 'minari'))
 
   def snapshot():
     return {path: path.lstat().st_size for path in tree.rglob('*')}
 
-  def refused(arguments, value):
+  def refused(command, value, path=''):
     before = snapshot()
+    arguments = [path if part == '{}' else part for part in command.split()]
     code, _, err = run(*arguments)
     # A source that was reached, but lacks the run.
     expected = 1 if arguments[:2] == ['fetch', 'folder.png'] else 2
     assert code == expected and is_one_line(err), err
     assert snapshot() == before
-    return str(value) in err
+    return value in err
 
   return refused
-
-
-def fill(template, value):
-  return [value if part == '{}' else part for part in template.split()]
 
 
 WRONG_DESTINATIONS = [
   *('gs://bucket/new-v0', 'file-v0/below-v0', 'loop-v0/below-v0'),
   *('/proc/new-v0', f'{RUN}/../1/replay_logs/new-v0'),
+  '.',  # in the source, or with other content
 ]
 
 
@@ -79,31 +75,21 @@ WRONG_DESTINATIONS = [
   [
     *itertools.product(SOURCES, ['', 'missing', 'loop-v0']),
     *itertools.product(SOURCES[-4:], ['file-v0', 'folder.png']),
+    *itertools.product(DESTINATIONS, ['\t', 'a\0b']),
+    *itertools.product(WRITERS, WRONG_DESTINATIONS),
+    *itertools.product(WRITERS[:3], ['/']),
   ],
 )
-def test_wrong_sources(is_refused, command, path):
-  assert is_refused(fill(command, path), path or 'empty')
-
-
-@pytest.mark.parametrize(
-  'command, path, named',
-  [
-    *itertools.product(DESTINATIONS, ['\t'], ['empty']),
-    *itertools.product(DESTINATIONS, ['a\0b'], [r'a\x00b']),
-    *itertools.product(WRITERS, WRONG_DESTINATIONS, ['']),
-    # In the source, or with other content.
-    *itertools.product(WRITERS, ['.'], ['.']),
-    *itertools.product(WRITERS[:3], ['/'], ['/']),
-  ],
-)
-def test_wrong_destinations(is_refused, command, path, named):
-  assert is_refused(fill(command, path), named)
+def test_a_wrong_path_is_named(is_refused, command, path):
+  existing = path.strip().removesuffix('/new-v0')
+  named = existing.replace('\0', r'\x00') or 'empty'
+  assert is_refused(command, named, path)
 
 
 HUGE = '9' * 30
 MINARI = f'export {RUN} ../new-v0 --format minari'
 IMPORT = f'import {RUN} ../new'
-FETCH_ALL = ' '.join(FETCH)
+FETCH_ALL = f'{FETCH.format(".")} ../new'
 # Commands, and the value or option that the error names.
 MISTAKES = {
   '': 'COMMAND',
@@ -122,7 +108,6 @@ MISTAKES = {
   f'inspect {RUN} --plot folder.png': 'folder.png',
   'inspect \x1b[31m': r'\x1b[31m',
   f'{FETCH_ALL} --shards=1-10001': '--shards=',
-  f'{FETCH_ALL} --shards=2-1': '--shards=',
   f'subset {RUN} shards(-1,2)': 'shards(-1,2)',
   f'subset {RUN} {"(" * 9999}': '',
   f'{MINARI} --subset=x': 'x',
@@ -130,7 +115,9 @@ MISTAKES = {
   f'compare {RUN} Pong': f'e.g. {RUN}',
   f'compare {RUN} Breakout': 'Breakout',
   f'compare {RUN} {SAMPLE}': 'uint8 (84, 84)',
-  f'verify {RUN} --fingerprints Breakout-1': 'MinAtar-Breakout-1-sample',
+  f'verify {RUN} --fingerprints Pong-1': (
+    'in the package: MinAtar-Breakout-1-sample, Pong-1-sample.'
+  ),
   f'verify . --all --fingerprints {RUN}': '--all',
 } | {
   f'{command}={value}': command.rpartition(' ')[2]
@@ -141,4 +128,4 @@ MISTAKES = {
 
 @pytest.mark.parametrize('command', MISTAKES)
 def test_a_mistake_names_the_value(is_refused, command):
-  assert is_refused(command.split(), MISTAKES[command])
+  assert is_refused(command, MISTAKES[command])

@@ -21,16 +21,21 @@ BOMBS = {
 }
 
 
-@pytest.fixture(scope='module', params=BOMBS)
-def source(request, tmp_path_factory):
-  """A dataset of one run with a bomb; its run is Pong/1."""
-  directory = tmp_path_factory.mktemp('bomb')
-  logs = directory / 'Pong' / '1' / 'replay_logs'
+def write(root, column, *array):
+  """Writes the run Pong/1 without a manifest, zeros as a column; returns its path."""
+  logs = root / 'Pong' / '1' / 'replay_logs'
   shards.write_run(logs, [30], ROWS)
-  column, *array = BOMBS[request.param]
+  os.remove(logs / 'manifest.json')
   path = logs / shard_files.file_name(column, 0)
   shards.write_zeros(path, *array)
-  os.remove(logs / 'manifest.json')
+  return path
+
+
+@pytest.fixture(scope='module', params=BOMBS)
+def source(request, tmp_path_factory):
+  """A dataset of one run with a bomb, and the name of its file."""
+  directory = tmp_path_factory.mktemp('bomb')
+  path = write(directory, *BOMBS[request.param])
   assert path.stat().st_size < 5 << 20
   return directory, path.name
 
@@ -50,13 +55,12 @@ def measured(run, *arguments):
 def test_a_bomb_is_one_line(run, source, tmp_path, command):
   directory, name = source
   target = tmp_path / 'new'
-  arguments = {
-    'import': [directory, target],
-    'convert': [directory / 'Pong' / '1', target],
-    'fetch': (
-      [directory, '--game', 'Pong', '--run', '1', '--data_dir', target]
-    ),
-  }.get(command, [directory / 'Pong' / '1'])
+  arguments = [directory / 'Pong' / '1']
+  if command in ('convert', 'import'):
+    arguments.append(target)
+  elif command == 'fetch':
+    options = '--game', 'Pong', '--run', '1', '--data_dir', target
+    arguments = [directory, *options]
   code, out, err, peak = measured(run, command, *arguments)
   assert peak < 50e6
   if command in ('verify', 'fetch'):
@@ -68,10 +72,7 @@ def test_a_bomb_is_one_line(run, source, tmp_path, command):
 
 
 def test_the_largest_rows_take_little_memory(run, tmp_path):
-  logs = tmp_path / 'Pong' / '1' / 'replay_logs'
-  shards.write_run(logs, [30], ROWS)
-  os.remove(logs / 'manifest.json')
-  path = logs / shard_files.file_name('observation', 0)
-  shards.write_zeros(path, '|u1', (ROWS, 1 << 22), ROWS << 22)
-  code, out, _, peak = measured(run, 'convert', logs.parent, tmp_path / 'new')
+  write(tmp_path, 'observation', '|u1', (ROWS, 1 << 22), ROWS << 22)
+  arguments = tmp_path / 'Pong' / '1', tmp_path / 'new'
+  code, out, _, peak = measured(run, 'convert', *arguments)
   assert code == 0 and '33 rows' in out and peak < 250e6, peak

@@ -2,7 +2,7 @@
 
 import json
 
-from batch_rl.dataset.sampling import sampler
+from batch_rl.dataset.sampling import sampler, subsets
 from batch_rl.dataset.store import store
 from batch_rl.tests.dataset.conftest import is_one_line
 
@@ -38,3 +38,12 @@ def test_a_store_takes_the_place_of_its_run(root, run):
   assert out.splitlines()[1].split()[:4] == ['Pong', '1', '2', '66']
   code, _, err = run('convert', path, root / 'again')
   assert code == 2 and is_one_line(err) and 'is already a store' in err
+
+
+def test_help_names_the_commands_and_all_subsets(run):
+  assert 'Checks every file of a run.' in run('--help')[1]
+  code, out, _ = run('subset', '--help')
+  assert code == 0
+  for function in subsets.SUBSETS.values():
+    usage = subsets.usage(function)
+    assert f'\n  {usage}\n      {function.__doc__}\n' in out

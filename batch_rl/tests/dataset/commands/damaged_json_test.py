@@ -1,8 +1,6 @@
 """Damaged manifests and descriptions of stores end in one line, or are reported."""
 
-import contextlib
 import functools
-import io
 import json
 import operator
 
@@ -10,7 +8,6 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from batch_rl.dataset import __main__ as tools
 from batch_rl.dataset.shards import manifests
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.checks.run_files import flip_a_bit
@@ -93,9 +90,15 @@ def fuzzed_run(tmp_path_factory):
   return logs.parent, json.loads((logs / manifests.FILE_NAME).read_text())
 
 
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(
+  max_examples=40,
+  deadline=None,
+  suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+)
 @hypothesis.given(data=st.data(), value=VALUES)
-def test_any_change_of_a_manifest_is_read_or_one_line(fuzzed_run, data, value):
+def test_any_change_of_a_manifest_is_read_or_one_line(
+  fuzzed_run, run, data, value
+):
   directory, intact = fuzzed_run
   changed = json.loads(json.dumps(intact))
   entry = data.draw(st.sampled_from(['environment', 'format', *intact]))
@@ -105,18 +108,11 @@ def test_any_change_of_a_manifest_is_read_or_one_line(fuzzed_run, data, value):
   path = directory / 'replay_logs' / manifests.FILE_NAME
   path.write_text(json.dumps(changed))
   for command in ('inspect', 'subset', 'verify'):
-    out, err = io.StringIO(), io.StringIO()
-    with (
-      pytest.raises(SystemExit) as exit_,
-      contextlib.redirect_stdout(out),
-      contextlib.redirect_stderr(err),
-    ):
-      tools.main([command, '--json', str(directory)])
+    code, out, err = run(command, '--json', directory)
     # `verify` reports damage as a finding.
-    assert exit_.value.code in ((0, 1) if command == 'verify' else (0, 2))
-    if exit_.value.code == 2:
-      assert is_one_line(err.getvalue())
-      assert 'manifest.json is damaged: ' in err.getvalue()
+    assert code in ((0, 1) if command == 'verify' else (0, 2))
+    if code == 2:
+      assert is_one_line(err) and 'manifest.json is damaged: ' in err
       continue
     # Neither NaN nor Infinity.
-    json.loads(out.getvalue(), parse_constant=pytest.fail)
+    json.loads(out, parse_constant=pytest.fail)

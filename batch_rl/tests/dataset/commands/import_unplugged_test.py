@@ -92,10 +92,8 @@ def test_a_damaged_file_is_named_and_the_others_are_kept(tmp_path, run):
 @pytest.mark.parametrize(
   'arguments, messages',
   [
-    ([], ['runs 1-2', '--run']),
     (['--run=3'], ['run 3', '1-2']),
     (['--run=1', '--checkpoints=1-3'], ['checkpoints 2', '0-1,3']),
-    (['--run=1', '--game=Breakout'], ['Pong', 'Breakout']),
   ],
 )
 def test_a_mistake_is_one_line(folder, tmp_path, run, arguments, messages):

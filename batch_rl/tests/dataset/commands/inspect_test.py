@@ -2,9 +2,11 @@
 
 import json
 
+import pytest
 from PIL import Image
 
-from batch_rl.tests.dataset.checks.run_files import SAMPLE
+from batch_rl.tests.dataset.conftest import is_one_line
+from batch_rl.tests.interchange_runs import SAMPLE
 
 
 def test_the_sample_with_a_plot_and_a_video(run, tmp_path):
@@ -33,3 +35,13 @@ def test_a_root_lists_its_runs(root, run):
   assert rows == [['1', '2', '66'], [r'2\x1b[31m', '2', '66']]
   listed = json.loads(run('inspect', '--json', root)[1])['runs']
   assert [entry['run'] for entry in listed] == ['1', '2\x1b[31m']
+
+
+@pytest.mark.parametrize(
+  'command', ['verify {}', 'convert {} x', 'export {} x-v0 --format=minari']
+)
+def test_a_command_for_one_run_lists_those_of_a_game(root, run, command):
+  listed = run('inspect', root)[1]
+  code, out, err = run(*command.format(root / 'Pong').split())
+  assert code == 2 and out == listed and is_one_line(err)
+  assert 'choose one' in err and not (root / 'x').exists()

@@ -1,10 +1,13 @@
 """The command `verify`: what it prints, and its exit codes."""
 
 import json
+import subprocess
+import sys
 
 from batch_rl.dataset.shards import shard_files
 from batch_rl.tests.dataset.checks.run_files import flip_a_bit
 from batch_rl.tests.dataset.conftest import is_one_line
+from batch_rl.tests.interchange_runs import SAMPLE
 
 
 def test_all_runs_are_verified(root, run):
@@ -31,3 +34,13 @@ def test_all_runs_are_verified(root, run):
   assert [entry['rows'] for entry in document['shards']] == [39, 27]
   code, _, err = run('verify', root / 'Pong' / '3')
   assert code == 2 and is_one_line(err) and 'No shards in' in err
+
+
+def test_the_program_verifies_the_sample():
+  """One process for the whole program; all other tests call `main`."""
+  command = [sys.executable, '-m', 'batch_rl.dataset', 'verify', str(SAMPLE)]
+  done = subprocess.run(command, capture_output=True, text=True, check=False)
+  assert done.returncode == 0 and not done.stderr
+  out = done.stdout
+  assert out.startswith('shard 0: 29,999 rows, 31 episodes end\n')
+  assert out.endswith('all is well (11 shards, 16.9 MB)\n')

@@ -1,12 +1,11 @@
 """Episodes that differ are counted, and the first difference is found at its place."""
 
-import dataclasses
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batch_rl.dataset.comparison import comparison
+from batch_rl.tests import shards
 from batch_rl.tests.dataset.comparison import small_copies
 
 LENGTHS = [120, 90, 200, 75, 150]
@@ -33,7 +32,7 @@ def where(first):
 )
 def test_a_value_is_found(with_frames, column, step, value):
   other = [*small_copies.make_episodes([80, 100], seed=1), *EPISODES[::-1]]
-  other[5] = EPISODES[1].change(column, step, value)
+  other[5] = small_copies.change(EPISODES[1], step, **{column: value})
   result = compare(EPISODES, other, with_frames)
   if column == 'frame' and not with_frames:
     assert result.different == {'a': 0, 'b': 2}
@@ -45,7 +44,7 @@ def test_a_value_is_found(with_frames, column, step, value):
   ((name, values),) = result.first['values'].items()
   assert name == column and values['a'] != values['b']
   if column != 'frame':
-    before = getattr(EPISODES[1], column)[step]
+    before = getattr(EPISODES[1][step], column)
     assert values == {'a': before, 'b': value}
 
 
@@ -53,9 +52,9 @@ def test_a_value_is_found(with_frames, column, step, value):
 def test_ends_are_compared(with_frames):
   """An episode without its end, one that ends a step earlier, and a divided one."""
   last = LENGTHS[1] - 1
-  unfinished = dataclasses.replace(EPISODES[1], terminated=False)
-  shorter = dataclasses.replace(EPISODES[1].part(0, last), terminated=True)
-  pieces = [EPISODES[1].part(0, 40), EPISODES[1].part(40, LENGTHS[1])]
+  unfinished = small_copies.change(EPISODES[1], last, terminal=0)
+  shorter = small_copies.change(EPISODES[1][:last], last - 1, terminal=1)
+  pieces = [EPISODES[1][:40], EPISODES[1][40:]]
   for parts, place, column, values in (
     ([unfinished], last - 1, 'transitions', (last + 1, last)),
     ([shorter], last - 1, 'terminal', (False, True)),
@@ -71,9 +70,10 @@ def test_ends_are_compared(with_frames):
 
 
 def test_only_the_frame_of_an_unfinished_episodes_last_row_counts():
-  one, other = EPISODES[0].part(0, 50), EPISODES[1]
-  assert compare([one], [one.change('action', 49, 9)]).same
-  result = compare([one, other], [one.change('frame', 49, 999_999), other])
+  one, other = EPISODES[0][:50], EPISODES[1]
+  assert compare([one], [small_copies.change(one, 49, action=9)]).same
+  changed = small_copies.change(one, 49, frame=999_999)
+  result = compare([one, other], [changed, other])
   assert result.equal == 1
   assert where(result.first) == {'a': (0, 49), 'b': (0, 49)}
   assert list(result.first['values']) == ['frame']
@@ -89,16 +89,15 @@ def test_missing_and_repeated_episodes_are_found(with_frames):
     assert result.different == different
     assert where(result.first) == first
   # A piece without a transition does not count.
-  piece = EPISODES[0].part(0, 1)
+  piece = EPISODES[0][:1]
   assert compare([piece], [], with_frames).same
   assert not compare([EPISODES[1]], [piece], with_frames).same
 
 
 def test_repeated_transitions_in_episodes_of_other_lengths_differ():
   """The sums of both copies are equal: a waiting player sees the same frames."""
-  still = small_copies.Episode((7,) * 40, (0,) * 40, (0,) * 40, False)
-  lengths = (10, 40), (25, 25)
-  result = compare(*([still.part(0, n) for n in pair] for pair in lengths))
+  still = [shards.Row(7, 0, 0.0, 0)]
+  result = compare([10 * still, 40 * still], [25 * still, 25 * still])
   assert not result.same and result.equal == 0
 
 
@@ -115,7 +114,7 @@ def test_any_edits_are_counted(data, with_frames):
   )
   other = list(episodes)
   for (e, i), column in edits.items():
-    other[e] = other[e].change(column, i, 77_777)
+    other[e] = small_copies.change(other[e], i, **{column: 77_777})
   removed = data.draw(st.sets(st.integers(0, count - 1), max_size=count - 1))
   kept = [e for e in range(count) if e not in removed]
   order = data.draw(st.permutations(kept))

@@ -7,15 +7,16 @@ import pytest
 from batch_rl.dataset.comparison import comparison, copies
 from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.store import store
-from batch_rl.dataset.unplugged import reader
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import ring_logs, shards
-from batch_rl.tests.dataset.unplugged import unplugged_files
+from batch_rl.tests.dataset.imports import list_reader
 
 
 def read_all(*paths, with_frames=True):
-  """Opens and reads copies."""
+  """Opens and reads a copy, or two of one run."""
   found = [copies.open_copy(str(path)) for path in paths]
+  if len(found) == 2:
+    comparison.prepare(*found)
   for copy in found:
     amounts = []
     copy.read(with_frames, amounts.append)
@@ -47,12 +48,8 @@ def paths(tmp_path_factory):
   unclipped = [
     (frames, action, 3 * reward) for frames, action, reward in logged
   ]
-  folder = root / 'atari_episodes_ordered' / 'Pong'
-  for number, part in enumerate((unclipped[:3], unclipped[3:])):
-    path = folder / f'run_1-0000{number}-of-00050'
-    unplugged_files.write_file(path, part, number, clipped=False)
-  raw = reader.UnpluggedReader(str(folder))
-  store_import.import_parts(raw, str(root / 'imported'))
+  reader = list_reader.ListReader({0: unclipped[:3], 1: unclipped[3:]})
+  store_import.import_parts(reader, str(root / 'imported'))
   return {kind: root / kind for kind in PLACES}
 
 
@@ -124,19 +121,14 @@ def test_episodes_without_an_end_or_a_beginning(tmp_path):
 )
 def test_rewards_are_clipped_in_atari(tmp_path, kinds, clipped):
   """A manifest also tells for a copy without one."""
-  found = []
-  for i, kind in enumerate(kinds):
-    path, reward = tmp_path / str(i), (2.0, 7.0)[i]
+  paths = [tmp_path / 'a', tmp_path / 'b']
+  for path, kind, reward in zip(paths, kinds, (2.0, 7.0), strict=True):
     sticky = {'repeat_action_probability': 0.25} if kind == 'atari' else {}
     with shards.make_log(path, 50, environment=sticky) as log:
       for row in shards.make_episodes([20])[0]:
         shards.add_row(log, shards.Row(row.frame, 1, reward, row.terminal))
     if kind is None:
       (path / 'manifest.json').unlink()
-    found.append(copies.open_copy(str(path)))
-  comparison.prepare(*found)
-  for copy in found:
-    copy.read(True, lambda count: None)
-  result = comparison.compare(*found)
+  result = comparison.compare(*read_all(*paths))
   assert result.same == clipped
   assert clipped or list(result.first['values']) == ['reward']

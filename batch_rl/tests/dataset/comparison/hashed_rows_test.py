@@ -16,16 +16,14 @@ def transition_hashes(episodes):
   hashes = []
   for episode in episodes:
     frames = [
-      xxhash.xxh64_intdigest(struct.pack('<I', number))
-      for number in episode.frame
+      xxhash.xxh64_intdigest(struct.pack('<I', row.frame)) for row in episode
     ]
-    last = len(frames) - 1
-    for i in range(last + episode.terminated):
-      fields = frames[i], episode.action[i], episode.reward[i], i == last
-      after = 0 if i == last else frames[i + 1]
-      hashes.append(
-        xxhash.xxh64_intdigest(struct.pack('<QifQQ', *fields, after))
-      )
+    for row, frame, after in zip(
+      episode, frames, [*frames[1:], 0], strict=True
+    ):
+      if after or row.terminal:
+        fields = frame, row.action, row.reward, row.terminal, after
+        hashes.append(xxhash.xxh64_intdigest(struct.pack('<QifQQ', *fields)))
   return hashes
 
 
@@ -38,19 +36,19 @@ def transition_hashes(episodes):
 def test_hashes_are_as_defined(lengths, padding, seed):
   episodes = small_copies.make_episodes(lengths, seed)
   if lengths[-1] > 1:
-    episodes[-1] = episodes[-1].part(0, lengths[-1] - 1)
+    episodes[-1].pop()
   rows = small_copies.MemoryCopy(episodes, padding).rows
   expected = transition_hashes(episodes)
   assert rows.hashes().tolist() == expected
   assert rows.transitions == len(expected)
-  assert rows.rows == sum(len(e.frame) for e in episodes)
+  assert rows.rows == sum(map(len, episodes))
   total = hashed_rows.total(rows.hashes())
   assert total == sum(expected) % (1 << 64)
   backwards = small_copies.MemoryCopy(episodes[::-1]).rows.hashes()
   assert hashed_rows.total(backwards) == total
   # Negative zero is zero.
   zeros = [
-    small_copies.MemoryCopy([episodes[0].change('reward', 0, zero)])
+    small_copies.MemoryCopy([small_copies.change(episodes[0], 0, reward=zero)])
     for zero in (0.0, -0.0)
   ]
   np.testing.assert_array_equal(*(copy.rows.hashes() for copy in zeros))

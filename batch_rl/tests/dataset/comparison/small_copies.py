@@ -1,77 +1,56 @@
 """Copies of a run in memory, for tests of comparisons."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 
-from batch_rl.dataset.comparison import copies, hashed_rows
+from batch_rl.dataset.comparison import hashed_rows
+from batch_rl.tests import shards
 from batch_rl.utils import row_hashes
 
 
-@dataclasses.dataclass(frozen=True)
-class Episode:
-  """An episode: the number that its frames show, actions, and rewards."""
-
-  frame: tuple
-  action: tuple
-  reward: tuple
-  terminated: bool = True
-
-  def change(self, column, i, value):
-    values = list(getattr(self, column))
-    values[i] = value
-    return dataclasses.replace(self, **{column: tuple(values)})
-
-  def part(self, start, stop):
-    """Returns some of the rows; without a terminal unless the last is one."""
-    columns = (c[start:stop] for c in (self.frame, self.action, self.reward))
-    return Episode(*columns, self.terminated and stop >= len(self.frame))
-
-
 def make_episodes(lengths, seed=0):
-  """Returns terminated episodes; their frames are all different."""
-  random = np.random.default_rng(seed)
-  first, made = 1 + 1_000_000 * seed, []
-  for length in lengths:
-    frame = tuple(range(first, first + length))
-    action = tuple(random.integers(0, 6, length).tolist())
-    reward = tuple(random.integers(-1, 2, length).tolist())
-    made.append(Episode(frame, action, reward))
-    first += length
-  return made
+  """Returns episodes, lists of rows; their frames are all different."""
+  frame = itertools.count(1 + 1_000_000 * seed)
+  return [
+    [dataclasses.replace(row, frame=next(frame)) for row in episode]
+    for episode in shards.make_episodes(lengths, seed)
+  ]
 
 
-class MemoryCopy(copies.Copy):
+def change(episode, i, **values):
+  """Returns an episode with other values in row i."""
+  changed = list(episode)
+  changed[i] = dataclasses.replace(episode[i], **values)
+  return changed
+
+
+class MemoryCopy:
   """A copy whose frames have four values, the bytes of a number."""
 
   def __init__(self, episodes, padding=0, with_frames=True):
-    self.path, self.kind, self.game, self.run = 'memory', 'shards', 'Pong', '1'
-    self.is_atari = True
-    self.frame_shape, self.frame_dtype = (4,), np.dtype(np.uint8)
     rows, begin = [], []
     for episode in episodes:
-      rows += [(0, 0, 0, False)] * padding
+      rows += [shards.Row(0, 0, 0.0, 0)] * padding
       begin.append(len(rows))
-      terminal = [False] * len(episode.frame)
-      terminal[-1] = episode.terminated
-      rows += zip(
-        episode.frame, episode.action, episode.reward, terminal, strict=True
-      )
-    numbers, action, reward, terminal = np.array(rows, object).reshape(-1, 4).T
+      rows += episode
+    columns = np.array([dataclasses.astuple(row) for row in rows])
+    frame, action, reward, terminal = columns.reshape(-1, 4).T
     hashes = row_hashes.hash_rows(
-      numbers.astype('<u4').view(np.uint8).reshape(-1, 4)
+      frame.astype('<u4').view(np.uint8).reshape(-1, 4)
     )
-    begin = np.array(begin, np.int64)
-    lengths = np.array([len(e.frame) for e in episodes], np.int64)
-    self.total = len(rows)
+    stop = [
+      i + len(episode) for i, episode in zip(begin, episodes, strict=True)
+    ]
     self.rows = hashed_rows.HashedRows(
       hashes if with_frames else np.zeros_like(hashes),
       action.astype(np.int32),
       reward.astype(np.float32),
       terminal.astype(bool),
-      begin,
-      begin + lengths,
-      [hashed_rows.PartRows(0, 'part 0', 0, self.total)],
+      np.array(begin, np.int64),
+      np.array(stop, np.int64),
+      [hashed_rows.PartRows(0, 'part 0', 0, len(rows))],
     )
 
   def place(self, episode, step):

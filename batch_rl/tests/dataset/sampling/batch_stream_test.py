@@ -12,16 +12,8 @@ from batch_rl.tests.dataset.store import stores
 from batch_rl.tests.dataset.streams import store  # noqa: F401
 
 
-@pytest.fixture
-def make():
-  def make_stream(source, batch_size=streams.SIZE, **kwargs):
-    return batch_stream.BatchStream(source, batch_size, **kwargs)
-
-  return make_stream
-
-
-class TestBatchStream(streams.WritableContract):
-  pass
+class TestBatchStream(streams.Contract):
+  kind = batch_stream.BatchStream
 
 
 def test_copies_draw_the_same_batches(store):  # noqa: F811
