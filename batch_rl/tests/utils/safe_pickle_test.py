@@ -15,16 +15,6 @@ from hypothesis import strategies as st
 
 from batch_rl.utils import safe_pickle
 
-PLAIN = st.recursive(
-  st.none() | st.booleans() | st.integers() | st.text() | st.binary(),
-  lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
-
-
-@given(PLAIN)
-def test_plain_data_round_trips(content):
-  assert safe_pickle.loads(safe_pickle.dumps(content)) == content
-
 
 # Protocol 3 is the first of Python 3, and so of Dopamine. Its checkpoints have 4, the
 # default; its logs 5, which has other arrays, but logs have none.
@@ -41,6 +31,7 @@ def test_arrays_and_plain_classes_round_trip(protocol):
     np.testing.assert_array_equal(read, array)
   content = [
     random.getstate(),
+    {'a': None, 'b': [True, 2**70, b'bytes'], 'é': {}},
     {1, 2},
     frozenset([3]),
     1 + 2j,
@@ -107,7 +98,6 @@ NESTED = functools.reduce(lambda inner, _: (inner, inner), range(60), ())
     Exploit(np.ndarray, (10**9,)),
     Exploit(bytearray, 1 << 60),
   ],
-  ids=lambda content: type(content).__name__,
 )
 def test_forged_arrays_are_refused(content):
   with pytest.raises(ValueError):

@@ -7,12 +7,9 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import batch_rl.agents  # noqa: F401  (prepares the process for Dopamine)
-from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset import store
 from batch_rl.dataset.shards import manifests, replay_log, shard_writer
 from batch_rl.tests import shards
@@ -281,40 +278,3 @@ def test_writing_thread_errors_reach_the_caller(tmp_path, monkeypatch):
   with pytest.raises(OSError, match='No space left') as raised:
     log.checkpoint()
   assert raised.value.filename == str(tmp_path / 'log')
-
-
-@pytest.mark.parametrize('replay_capacity', [30, 64, 1000])
-def test_replay_memory_is_refilled_from_the_log(tmp_path, replay_capacity):
-  """After `load`, the memory equals the saved one in every row."""
-  checkpoints = str(tmp_path / 'checkpoints')
-  (tmp_path / 'checkpoints').mkdir()
-
-  def make():
-    log = shards.make_log(tmp_path / 'log', 50, run_id='a')
-    return logged_replay_buffer.LoggedReplayBuffer(
-      log, (2, 2), 4, replay_capacity, 8, update_horizon=2
-    )
-
-  def add(memory, rows):
-    for row in rows:
-      shards.add_row(memory, row)
-
-  *before, after = shards.make_episodes([20, 33, 41, 7])
-  saved, loaded = make(), make()
-  with pytest.raises(tf.errors.NotFoundError):
-    loaded.load(checkpoints, 5)
-  add(saved, itertools.chain(*before))
-  saved.save(checkpoints, 5)
-  add(saved, after)
-  loaded.load(checkpoints, 5)
-  assert loaded.add_count == 20 + 33 + 41 + 9
-  add(loaded, after)
-  for attribute in ('add_count', 'episode_end_indices'):
-    assert getattr(loaded, attribute) == getattr(saved, attribute)
-  np.testing.assert_array_equal(loaded.invalid_range, saved.invalid_range)
-  filled = min(int(loaded.add_count), replay_capacity)
-  for name, array in saved._store.items():
-    np.testing.assert_array_equal(loaded._store[name][:filled], array[:filled])
-  loaded.log.close()
-  episodes = [*before, after]
-  assert shards.read_run(tmp_path / 'log') == shards.with_padding(episodes, 4)

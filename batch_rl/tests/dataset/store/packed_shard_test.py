@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 
 from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.dataset.store import packed_columns, packed_shard
+from batch_rl.dataset.store import (
+  packed_columns,
+  packed_shard,
+  shard_packing,
+)
 from batch_rl.tests.dataset.store import packing
 from batch_rl.utils import files
 
@@ -31,7 +35,9 @@ def directory(logs, pool):
   directory = logs.parent / 'store'
   directory.mkdir()
   columns = packed_columns.read(str(logs), 1)
-  packing.pack_to_disk(logs, columns, DICTIONARY, directory, pool)
+  shard_packing.pack(
+    str(logs), columns, DICTIONARY, pool, directory=str(directory)
+  )
   return directory
 
 

@@ -4,7 +4,7 @@ import lz4.block
 import numpy as np
 from hypothesis import strategies as st
 
-from batch_rl.dataset.store import packed_shard, shard_packing
+from batch_rl.dataset.store import packed_shard
 from batch_rl.tests import ring_logs
 
 
@@ -19,16 +19,6 @@ def write(directory, suffix, add_count, terminal, frames=None, **columns):
     str(directory), suffix, add_count, frames, terminal=terminal, **columns
   )
   return frames
-
-
-def pack_to_memory(logs, columns, dictionary, pool, *progress):
-  return shard_packing.pack(str(logs), columns, dictionary, pool, *progress)
-
-
-def pack_to_disk(logs, columns, dictionary, directory, pool):
-  return shard_packing.pack(
-    str(logs), columns, dictionary, pool, directory=str(directory)
-  )
 
 
 def kept_rows(suffix, add_count, capacity):

@@ -8,7 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.dataset.store import packed_columns, packed_shard
+from batch_rl.dataset.store import (
+  packed_columns,
+  packed_shard,
+  shard_packing,
+)
 from batch_rl.tests.dataset.store import packing
 
 
@@ -37,7 +41,7 @@ def test_packed_frames_equal_the_files(
   progress = []
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(shard_reader, '_CHUNK_BYTES', chunk)
-    in_memory = packing.pack_to_memory(
+    in_memory = shard_packing.pack(
       str(logs), columns, dictionary, pool, progress.append
     )
   assert sum(progress) == capacity
@@ -49,8 +53,8 @@ def test_packed_frames_equal_the_files(
   assert in_memory.offsets[-1] == len(in_memory.blocks)
 
   directory = tmp_path_factory.mktemp('store')
-  on_disk = packing.pack_to_disk(
-    str(logs), columns, dictionary, str(directory), pool
+  on_disk = shard_packing.pack(
+    str(logs), columns, dictionary, pool, directory=str(directory)
   )
   again = [
     packed_shard.open_packed(str(directory), suffix, dictionary, preload)
@@ -92,7 +96,7 @@ def test_padding_is_detected(tmp_path_factory, pool, ring, data):
   logs = tmp_path_factory.mktemp('logs')
   packing.write(logs, suffix, add_count, terminal, frames)
   columns = packed_columns.read(str(logs), suffix)
-  packed = packing.pack_to_memory(str(logs), columns, b'', pool)
+  packed = shard_packing.pack(str(logs), columns, b'', pool)
 
   cursor = add_count % capacity
   if add_count < capacity:
@@ -122,9 +126,10 @@ def test_a_packed_shard_appears_only_when_complete(tmp_path, pool, synced):
   path = logs / shard_files.file_name('observation', 0)
   content = path.read_bytes()
   path.write_bytes(content[:-9])
+  arguments = str(logs), columns, b'', pool, int, str(directory)
   with pytest.raises(ValueError, match='observation_ckpt.0.gz is damaged'):
-    packing.pack_to_disk(logs, columns, b'', directory, pool)
+    shard_packing.pack(*arguments)
   assert os.listdir(directory) == []
   path.write_bytes(content)
-  packing.pack_to_disk(logs, columns, b'', directory, pool)
+  shard_packing.pack(*arguments)
   assert synced == ['shard-0.bin.tmp', 'store', 'shard-0.json.tmp', 'store']

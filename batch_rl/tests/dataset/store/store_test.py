@@ -1,6 +1,5 @@
 """A store has the rows of its shards, in time order."""
 
-import hashlib
 import os
 import pickle
 import shutil
@@ -13,15 +12,8 @@ from hypothesis import strategies as st
 from batch_rl.dataset import store
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.tests import known_runs, ring_logs, shards
+from batch_rl.tests.dataset.fetch import fetched_files
 from batch_rl.tests.dataset.store import stores
-
-
-def hashes(directory):
-  return {
-    str(path): hashlib.sha256(path.read_bytes()).hexdigest()
-    for path in sorted(directory.rglob('*'))
-    if path.is_file()
-  }
 
 
 @settings(max_examples=60, deadline=None)
@@ -42,7 +34,7 @@ def test_rows_equal_the_shards_in_time_order(
     directory / 'logs', lengths, capacity, dropped=dropped
   )
   present = known_runs.remove_shards(run, data)
-  before = hashes(directory)
+  before = fetched_files.contents(directory / 'logs')
   cache = str(directory / 'cache') if on_disk else None
   opened = stores.open_store(run.directory, directory=cache)
   kept = run.rows_of(present)
@@ -60,8 +52,7 @@ def test_rows_equal_the_shards_in_time_order(
     ]
     assert window == expected + [0] * (length - len(expected))
   assert not opened.windows(np.array([-1, -40]), 1).any()
-  after = hashes(directory)
-  assert {path: after[path] for path in before} == before
+  assert fetched_files.contents(directory / 'logs') == before
 
 
 def test_frames_of_the_sample_run():

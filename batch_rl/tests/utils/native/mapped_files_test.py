@@ -39,13 +39,3 @@ def test_threads_and_forked_processes_have_their_own_files():
     list(threads.map(write, sizes))
   assert os.waitpid(child, 0)[1] == 0
   assert memory_files() <= before
-
-
-def test_a_file_grows_and_is_kept():
-  with concurrent.futures.ThreadPoolExecutor(1) as thread:
-    first, again, larger = (
-      thread.submit(mapped_files.reserve, size).result()
-      for size in (0, 1 << 18, (1 << 18) + 1)
-    )
-  assert first == again
-  assert first[2] == 1 << 18 and larger[2] == 1 << 19

@@ -11,10 +11,6 @@ from batch_rl.tests import user_code
 from batch_rl.utils.user_code import function_records, user_modules
 
 
-def module_level(*args, **kwargs):
-  return args, kwargs
-
-
 def test_a_function_is_found_again_by_its_description(own_folder):
   user_code.write(
     own_folder / 'mine.py', 'def make(*args, **kwargs): return args, kwargs'
@@ -36,7 +32,6 @@ def test_a_function_is_found_again_by_its_description(own_folder):
 
 
 def test_a_function_of_the_main_program_is_found_by_its_file(own_folder):
-  script = 'def make(): return 7\n'
   script = 'def make(): return 7\n'
   end = "if __name__ == '__main__': 1 / 0"
   guarded = user_code.write(own_folder / 'guarded.py', script + end)
@@ -60,7 +55,7 @@ def test_a_function_that_cannot_be_imported_is_named():
   for function, name in (
     (local, '.*local'),
     (lambda: 1, '.*<lambda>'),
-    (functools.partial(module_level, np.zeros(2)), r'array\(\[0., 0.\]\)'),
+    (functools.partial(pathlib.Path, np.zeros(2)), r'array\(\[0., 0.\]\)'),
   ):
     with pytest.raises(ValueError, match=name):
       function_records.load(function_records.describe(function))
