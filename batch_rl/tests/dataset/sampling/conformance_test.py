@@ -27,14 +27,20 @@ def make_sampler(store, horizon):
   return sampler.Sampler(store, STACK, horizon, GAMMA, seed=1)
 
 
-def of_sampler(draw):
-  """Returns a source: the batches that a function draws from a compiled sampler."""
+def of_sampler(way):
+  """Returns a source: batches of a compiled sampler, some of them three at a time."""
 
   def batches(store, horizon):
     source = make_sampler(store, horizon)
     assert source.wait_until_compiled()
     for number in itertools.count(0, 3):
-      yield from draw(source, range(number, number + 3))
+      for other in range(number, number + 3):
+        if way == 'reference':
+          yield from source.reference(source.draw(other, SIZE))
+        elif way == 'compiled':
+          yield source.batch(other, SIZE)
+      if way in ('windows', 'stacks'):
+        yield from source.batches(number, SIZE, 3, way)
 
   return batches
 
@@ -88,20 +94,10 @@ def of_graph(**ways):
 
 
 SOURCES = {
-  'reference': of_sampler(
-    lambda source, numbers: [
-      source.reference(source.draw(number, SIZE))[0] for number in numbers
-    ]
-  ),
-  'compiled': of_sampler(
-    lambda source, numbers: [source.batch(number, SIZE) for number in numbers]
-  ),
-  'several at once': of_sampler(
-    lambda source, numbers: source.batches(numbers[0], SIZE, 3)
-  ),
-  'stacks': of_sampler(
-    lambda source, numbers: source.batches(numbers[0], SIZE, 3, 'stacks')
-  ),
+  'reference': of_sampler('reference'),
+  'compiled': of_sampler('compiled'),
+  'several at once': of_sampler('windows'),
+  'stacks': of_sampler('stacks'),
   'PyTorch': of_torch,
   'JAX': of_jax,
   'memory': of_memory,
