@@ -27,22 +27,22 @@ def make_sampler(store, horizon):
   return sampler.Sampler(store, STACK, horizon, GAMMA, seed=1)
 
 
-def of_sampler(way):
-  """Returns a source: batches of a compiled sampler, some of them three at a time."""
+def of_sampler(together, frames='windows'):
+  """Returns a source: a compiled sampler that makes several batches in a call."""
 
   def batches(store, horizon):
     source = make_sampler(store, horizon)
     assert source.wait_until_compiled()
-    for number in itertools.count(0, 3):
-      for other in range(number, number + 3):
-        if way == 'reference':
-          yield from source.reference(source.draw(other, SIZE))
-        elif way == 'compiled':
-          yield source.batch(other, SIZE)
-      if way in ('windows', 'stacks'):
-        yield from source.batches(number, SIZE, 3, way)
+    for number in itertools.count(0, together):
+      yield from source.batches(number, SIZE, together, frames)
 
   return batches
+
+
+def of_reference(store, horizon):
+  source = make_sampler(store, horizon)
+  for number in itertools.count():
+    yield from source.reference(source.draw(number, SIZE))
 
 
 def of_torch(store, horizon):
@@ -94,10 +94,10 @@ def of_graph(**ways):
 
 
 SOURCES = {
-  'reference': of_sampler('reference'),
-  'compiled': of_sampler('compiled'),
-  'several at once': of_sampler('windows'),
-  'stacks': of_sampler('stacks'),
+  'reference': of_reference,
+  'compiled': of_sampler(1),
+  'several at once': of_sampler(3),
+  'stacks': of_sampler(3, 'stacks'),
   'PyTorch': of_torch,
   'JAX': of_jax,
   'memory': of_memory,

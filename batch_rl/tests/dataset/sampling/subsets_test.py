@@ -14,8 +14,10 @@ from batch_rl.dataset.sampling import subsets
 def make(lengths, returns=0.0, padding=3):
   """Returns trajectories with these numbers of steps after padding, in four shards."""
   rows = np.array(lengths, np.int64) + padding
-  stop, count = np.cumsum(rows), len(rows)
-  begin, shard = stop - rows, np.arange(count) * 4 // count
+  count = len(rows)
+  stop = np.cumsum(rows)
+  begin = stop - rows
+  shard = np.arange(count) * 4 // count
   firsts = np.append(begin, stop[-1])[np.searchsorted(shard, range(5))]
   return subsets.Trajectories(
     begin=begin,
@@ -182,3 +184,9 @@ def test_invalid_text_is_refused_with_the_subsets(text, tmp_path, monkeypatch):
   assert repr(text) in message and '\n' not in message
   assert all(name in message for name in subsets.SUBSETS)
   assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize('text', ['shards(4)', 'shards(2, 2)'])
+def test_empty_subsets_are_refused(text):
+  with pytest.raises(ValueError, match='shards 0 to 3'):
+    subsets.select(make([5] * 8), text)
