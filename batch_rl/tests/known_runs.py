@@ -6,6 +6,7 @@ Runs have several shards with padding, truncated at any row; shards may be missi
 import collections
 import dataclasses
 
+import numpy as np
 from hypothesis import strategies as st
 
 from batch_rl.dataset.store import store
@@ -16,6 +17,22 @@ def open_store(data_dir, **kwargs):
   opened = store.Store(str(data_dir), **kwargs)
   opened.wait()
   return opened
+
+
+def assert_same(left, right):
+  """Asserts that two batches have equal values and dtypes."""
+  for a, b in zip(left, right, strict=True):
+    a, b = np.asarray(a), np.asarray(b)
+    assert a.dtype == b.dtype
+    np.testing.assert_array_equal(a, b)
+
+
+def assert_same_without_compiled_code(sampler, rows):
+  """Asserts that compiled code makes batches, and the same as the reference."""
+  assert sampler.wait_until_compiled()
+  for frames in ('windows', 'stacks', None):
+    [compiled] = sampler._compiled.make(rows, 1, frames)
+    assert_same(compiled, *sampler.reference(rows, 1, frames))
 
 
 @dataclasses.dataclass(frozen=True)

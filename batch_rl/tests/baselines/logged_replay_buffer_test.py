@@ -1,5 +1,7 @@
 """The memory of logged agents samples the same batches as Dopamine's."""
 
+from unittest import mock
+
 import hypothesis
 import numpy as np
 import pytest
@@ -12,17 +14,12 @@ from batch_rl.dataset.shards import replay_log
 from batch_rl.dataset.store import store
 
 
-class _NoLog:
-  def add(self, *row, **kwargs):
-    """Drops the row."""
-
-
-def make_memories(capacity, stack_size, horizon, shape=(3, 2), **kwargs):
+def make_memories(capacity, stack_size, horizon, **kwargs):
   """Returns Dopamine's memory and ours, empty."""
-  arguments = (shape, stack_size, capacity, 16, horizon, 0.9)
+  arguments = ((3, 2), stack_size, capacity, 16, horizon, 0.9)
   return (
     circular_replay_buffer.OutOfGraphReplayBuffer(*arguments, **kwargs),
-    logged_replay_buffer.LoggedReplayBuffer(_NoLog(), *arguments, **kwargs),
+    logged_replay_buffer.LoggedReplayBuffer(mock.Mock(), *arguments, **kwargs),
   )
 
 

@@ -19,7 +19,14 @@ from batch_rl.fixed_replay.replay_memory import (
   device_frames,
   fixed_replay_buffer,
 )
-from batch_rl.tests import cartpole, observations, ring_logs, shards
+from batch_rl.tests import (
+  cartpole,
+  known_runs,
+  observations,
+  ring_logs,
+  shards,
+)
+from batch_rl.tests.dataset.checks import run_files
 from batch_rl.utils import machine
 
 Wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
@@ -51,8 +58,7 @@ def test_places_have_the_frames_from_states_to_next_states_and_no_others(
     ring_logs.remove_shard(
       directory, data.draw(st.sampled_from(suffixes[1:-1]))
     )
-  run = store.Store(str(directory))
-  run.wait()
+  run = known_runs.open_store(directory)
   sampler = sampler_lib.Sampler(run, stack_size, horizon, 0.9, subset)
   kept = data.draw(st.sets(st.sampled_from(run.suffixes), min_size=1))
   sampler.restrict(kept)
@@ -77,20 +83,23 @@ def test_places_have_the_frames_from_states_to_next_states_and_no_others(
 # --- batches --------------------------------------------------------------------
 
 
-def batches(data_dir, kind, iterations=2, suffix=None, **kwargs):
-  """Returns the first batches of iterations, as the graph gets them."""
+@contextlib.contextmanager
+def make_replay(data_dir, kind='planes', class_=Wrapped, suffix=None, **kwargs):
+  """Yields a replay in a graph of its own, and a session."""
   shape, dtype = observations.KINDS[kind]
+  arguments = str(data_dir), suffix, shape, kwargs.pop('stack_size', 3)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    replay = Wrapped(
-      str(data_dir),
-      suffix,
-      shape,
-      kwargs.pop('stack_size', 3),
-      observation_dtype=dtype,
-      batch_size=16,
-      seed=5,
-      **kwargs,
+    yield (
+      class_(
+        *arguments, observation_dtype=dtype, batch_size=16, seed=5, **kwargs
+      ),
+      session,
     )
+
+
+def batches(data_dir, kind, iterations=2, **kwargs):
+  """Returns the first batches of iterations, as the graph gets them."""
+  with make_replay(data_dir, kind, **kwargs) as (replay, session):
     found = []
     for iteration in range(iterations):
       replay.begin_iteration(iteration, 3 * iteration)
@@ -139,31 +148,12 @@ def test_batches_of_parts_of_the_data_are_the_same(logs, ways):
   assert_same(expected, found)
 
 
-@contextlib.contextmanager
-def make_replay(data_dir, **kwargs):
-  """Yields a replay of planes with its frames on the device, and a session."""
-  shape, dtype = observations.KINDS['planes']
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    yield (
-      Wrapped(
-        str(data_dir),
-        None,
-        shape,
-        2,
-        observation_dtype=dtype,
-        seed=5,
-        frames_on_device=True,
-        **kwargs,
-      ),
-      session,
-    )
-
-
 @pytest.mark.parametrize(('ways', 'loads'), [({}, 1), ({'num_buffers': 1}, 3)])
 def test_frames_are_loaded_once_and_again_for_other_shards(
   logs, caplog, ways, loads
 ):
   caplog.set_level(logging.INFO, 'absl')
+  ways = {**ways, 'frames_on_device': True}
   with make_replay(logs['planes'], **ways) as (replay, session):
     for iteration in range(3):
       replay.begin_iteration(iteration)
@@ -173,7 +163,8 @@ def test_frames_are_loaded_once_and_again_for_other_shards(
 
 
 def test_a_failed_load_is_repeated(logs, monkeypatch):
-  with make_replay(logs['planes']) as (replay, session):
+  ways = {'frames_on_device': True}
+  with make_replay(logs['planes'], **ways) as (replay, session):
     replay.begin_iteration(0)
     with monkeypatch.context() as patch:
       patch.setattr(replay.memory.sampler.store, 'frames', lambda rows: 1 / 0)
@@ -181,9 +172,8 @@ def test_a_failed_load_is_repeated(logs, monkeypatch):
         session.run(replay.transition)
     replay.begin_iteration(0)
     found = session.run(replay.transition)
-  with make_replay(logs['planes']) as (replay, session):
-    replay.begin_iteration(0)
-    assert_same([session.run(replay.transition)], [found])
+  expected = batches(logs['planes'], 'planes', iterations=1, **ways)
+  assert_same([found], expected[:1])
 
 
 # --- agents ---------------------------------------------------------------------
@@ -285,17 +275,9 @@ def test_operations_on_frames_have_gpu_kernels(logs, kind, ways, monkeypatch):
   """Otherwise TensorFlow would take the frames back to the host."""
   monkeypatch.setattr(device_frames, '_is_host', lambda device: False)
   monkeypatch.setattr(device_frames, '_free_memory', lambda device: None)
-  shape, dtype = observations.KINDS[kind]
-  with tf.Graph().as_default() as graph:
-    replay = Wrapped(
-      str(logs[kind]),
-      None,
-      shape,
-      2,
-      observation_dtype=dtype,
-      update_horizon=2,
-      **ways,
-    )
+  ways = {**ways, 'update_horizon': 2}
+  with make_replay(logs[kind], kind, **ways) as (replay, session):
+    graph = session.graph
     before = set(graph.get_operations())
     replay.unpack(
       [
@@ -361,43 +343,27 @@ def test_the_memory_of_a_gpu_counts(monkeypatch):
   frames.check(10**12)
 
 
-class Uncompressed(fixed_replay_buffer.FixedReplayBuffer):
-  """A buffer of uncompressed shards."""
+def test_memories_loaded_by_a_subclass_are_refused(logs):
+  class Uncompressed(fixed_replay_buffer.FixedReplayBuffer):
+    def _load_buffer(self, suffix):
+      raise AssertionError('loaded')
 
-  def _load_buffer(self, suffix):
-    raise AssertionError('loaded')
+  class WrappedUncompressed(Wrapped):
+    memory_class = Uncompressed
 
-
-class WrappedUncompressed(Wrapped):
-  """The buffer in a graph."""
-
-  memory_class = Uncompressed
-
-
-@pytest.mark.parametrize(
-  ('class_', 'ways', 'message'),
-  [
-    (WrappedUncompressed, {}, 'so frames_on_device would have no effect'),
-  ],
-)
-def test_contradictions_are_refused(logs, class_, ways, message):
-  with pytest.raises(ValueError, match=message):
-    class_(
-      str(logs['planes']),
-      None,
-      (10, 10, 4),
-      2,
-      **{'frames_on_device': True, **ways},
+  with pytest.raises(ValueError, match='so frames_on_device would have no eff'):
+    batches(
+      logs['planes'],
+      'planes',
+      class_=WrappedUncompressed,
+      frames_on_device=True,
     )
 
 
 def test_damage_ends_in_one_line(log_dir, tmp_path):
   directory = tmp_path / 'store'
   store.convert(str(log_dir), str(directory))
-  path = directory / 'shard-1.bin'
-  content = bytearray(path.read_bytes())
-  content[10] ^= 1
-  path.write_bytes(content)
+  run_files.flip_a_bit(directory / 'shard-1.bin', 10)
   gin.bind_parameter(f'{MEMORY}.frames_on_device', True)
   agent = cartpole.build_offline_agent('dqn', directory)
   with pytest.raises(shard_reader.DataError, match='shard-1.bin is damaged'):

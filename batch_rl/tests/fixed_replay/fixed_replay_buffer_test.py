@@ -3,9 +3,7 @@
 import concurrent.futures
 import logging
 import os
-import weakref
 
-import gin
 import numpy as np
 import pytest
 from dopamine.tf.replay_memory import circular_replay_buffer
@@ -14,6 +12,7 @@ from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import packer, shard_packing
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.tests import shards
+from batch_rl.tests.dataset.checks import run_files
 
 FixedReplayBuffer = fixed_replay_buffer.FixedReplayBuffer
 replay_element = circular_replay_buffer.ReplayElement
@@ -27,10 +26,9 @@ def load(directory, suffix=0, stack_size=4, batch_size=8, **kwargs):
     suffix,
     (2, 2),
     stack_size,
-    kwargs.pop('replay_capacity', 1000),
-    batch_size,
+    batch_size=batch_size,
     seed=0,
-    **kwargs,
+    **{'replay_capacity': 1000, **kwargs},
   )
 
 
@@ -76,9 +74,7 @@ def test_damage_found_while_sampling_is_an_error(tmp_path):
   shards.write_run(tmp_path / 'logs', [30] * 4, capacity=50)
   load(tmp_path / 'logs', None, cache_dir=str(tmp_path / 'cache'))
   [binary] = (tmp_path / 'cache').glob('*/shard-1.bin')
-  content = bytearray(binary.read_bytes())
-  content[10] ^= 1
-  binary.write_bytes(content)
+  run_files.flip_a_bit(binary, 10)
   buffer = load(tmp_path / 'logs', None, cache_dir=str(tmp_path / 'cache'))
   with pytest.raises(shard_reader.DataError, match='shard-1.bin is damaged'):
     for _ in range(20):
@@ -96,6 +92,12 @@ def test_a_shard_that_does_not_exist_is_an_error(tmp_path):
     load(tmp_path / 'empty', None)
   with pytest.raises(ValueError, match='has 1, numbered 0 to 0'):
     load(tmp_path, None, replay_file_start_index=3)
+
+
+def test_a_range_of_shards_can_be_chosen(tmp_path):
+  shards.write_run(tmp_path, [30] * 4, capacity=50)
+  limits = {'replay_file_start_index': 1, 'replay_file_end_index': 2}
+  assert load(tmp_path, None, **limits)._store.suffixes == [1]
 
 
 def shards_drawn(buffer):
@@ -126,18 +128,6 @@ def test_shards_are_redrawn_but_packed_once(tmp_path, monkeypatch):
   assert len(buffer._replay_buffers) == 7
 
 
-def test_a_range_of_shards_can_be_chosen(tmp_path):
-  shards.write_run(tmp_path, [30] * 10, capacity=50)
-  buffer = load(
-    tmp_path,
-    None,
-    replay_file_start_index=1,
-    replay_file_end_index=3,
-    num_buffers=None,
-  )
-  assert buffer._store.suffixes == [1, 2]
-
-
 def test_replay_capacity_limits_the_rows_of_a_shard(tmp_path):
   rows = shards.write_run(tmp_path, [30] * 4, capacity=100)
   buffer = load(tmp_path, 0, replay_capacity=40)
@@ -150,94 +140,21 @@ def test_replay_capacity_limits_the_rows_of_a_shard(tmp_path):
     assert newest == rows[row].frame
 
 
-class LoadsUncompressed(FixedReplayBuffer):
-  """As `dopamine.labs.offline_rl.fixed_replay.JaxFixedReplayBuffer`."""
-
-  def __init__(self, data_dir, **kwargs):
-    super().__init__(
-      data_dir=str(data_dir),
-      replay_suffix=None,
-      observation_shape=(2, 2),
-      stack_size=4,
-      replay_capacity=50,
-      batch_size=8,
-      **kwargs,
-    )
-
-  def _load_buffer(self, suffix):
-    memory = circular_replay_buffer.OutOfGraphReplayBuffer(
-      *self._args, **self._kwargs
-    )
-    memory.load(self._data_dir, suffix)
-    return memory
-
-
-def test_subclasses_may_load_dopamines_memory(tmp_path):
-  shards.write_run(tmp_path, [30, 30], capacity=50)
-  buffer = LoadsUncompressed(tmp_path)
-  assert buffer._replay_buffers[0]._replay_capacity == 50
-  ours = load(tmp_path, None)
-  assert buffer.file_hashes() == ours.file_hashes() != {}
-  # Dopamine's memories end with each shard, and at the run's last terminal.
-  rows = list(buffer.valid_indices())
-  assert len(rows) > 40 and set(rows) < set(ours.valid_indices())
-  np.testing.assert_array_equal(
-    buffer.sample_transition_batch(len(rows), rows)[STATE],
-    ours.sample_transition_batch(len(rows), rows)[STATE],
-  )
-
-
-def test_loaded_memories_are_drawn_by_the_last_seed(tmp_path):
-  shards.write_run(tmp_path, [30] * 4, capacity=50)
-  buffer = LoadsUncompressed(tmp_path, num_buffers=1, seed=0)
-  drawn = {}
-  for seed in range(12):
-    buffer.reseed(seed)
-    assert buffer.redraw()
-    [memory] = buffer._replay_buffers
-    draws = tuple(buffer.sample_index_batch(20).tolist())
-    drawn.setdefault(int(memory.add_count), []).append(draws)
-  # The same shard, drawn with several seeds, gives several batches.
-  assert any(len(batches) > 1 for batches in drawn.values())
-  for batches in drawn.values():
-    assert len(set(batches)) == len(batches)
-
-
-def test_loaded_shards_are_dropped_before_others_are_loaded(tmp_path):
-  """Both may not fit into memory."""
-  shards.write_run(tmp_path, [30] * 4, capacity=50)
-  loaded, alive = [], []
-
-  class Counted(LoadsUncompressed):
-    def _load_buffer(self, suffix):
-      alive.append(sum(memory() is not None for memory in loaded))
-      memory = super()._load_buffer(suffix)
-      loaded.append(weakref.ref(memory))
-      return memory
-
-  assert Counted(tmp_path, num_buffers=1).redraw()
-  assert alive == [0, 0]
-
-
 def test_the_wrapped_buffer_draws_batches_by_iteration(tmp_path):
   import tensorflow as tf
 
   shards.write_run(tmp_path, [30] * 10, capacity=50)
-  try:
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-      replay = fixed_replay_buffer.WrappedFixedReplayBuffer(
-        str(tmp_path), None, (2, 2), 4, batch_size=16, num_buffers=2, seed=1
-      )
-      drawn = []
-      for iteration in (0, 1, 2, 1):
-        replay.begin_iteration(iteration)
-        states, rows = session.run((replay.states, replay.indices))
-        assert states.shape == (16, 2, 2, 4) and states.dtype == np.uint8
-        suffixes = replay.memory._backend._suffixes
-        drawn.append((suffixes, rows.tolist()))
-      assert drawn[1] == drawn[3] != drawn[2]
-  finally:
-    gin.clear_config()
+  with tf.compat.v1.Session() as session:
+    replay = fixed_replay_buffer.WrappedFixedReplayBuffer(
+      str(tmp_path), None, (2, 2), 4, batch_size=16, num_buffers=2, seed=1
+    )
+    drawn = []
+    for iteration in (0, 1, 2, 1):
+      replay.begin_iteration(iteration)
+      states, rows = session.run((replay.states, replay.indices))
+      assert states.shape == (16, 2, 2, 4) and states.dtype == np.uint8
+      drawn.append((replay.memory._backend._suffixes, rows.tolist()))
+    assert drawn[1] == drawn[3] != drawn[2]
 
 
 @pytest.mark.parametrize('rows', [100, 101, 102])
@@ -287,10 +204,7 @@ def test_a_wrong_argument_is_named(tmp_path, name, value):
 
 def test_skipping_a_damaged_shard_gives_one_hash(tmp_path, caplog):
   shards.write_run(tmp_path, [30] * 5, capacity=50)
-  path = tmp_path / shard_files.file_name('observation', 1)
-  content = bytearray(path.read_bytes())
-  content[len(content) // 2] ^= 255
-  path.write_bytes(content)
+  run_files.flip_a_bit(tmp_path / shard_files.file_name('observation', 1))
   descriptions = [
     load(
       tmp_path,

@@ -1,5 +1,7 @@
 """Dopamine's own memories sampled as one."""
 
+import weakref
+
 import numpy as np
 import pytest
 from dopamine.tf.replay_memory import circular_replay_buffer
@@ -19,6 +21,7 @@ from batch_rl.fixed_replay.replay_memory import (
 )
 from batch_rl.tests import known_runs, shards
 
+CAPACITY = 50
 STATE, ACTION, REWARD, NEXT_STATE, _, _, TERMINAL, INDICES = range(8)
 
 
@@ -131,28 +134,67 @@ def test_a_truncated_ring_is_not_read_around_its_end(
 def test_a_log_without_padding_may_start_with_zeros(tmp_path):
   """Its manifest tells; otherwise the first transitions would be lost."""
   log = replay_log.ReplayLog(
-    str(tmp_path), (2, 2), np.uint8, shard_capacity=50, stack_size=1
+    str(tmp_path), (2, 2), np.uint8, CAPACITY, stack_size=1
   )
   for step in range(40):
     log.add(np.full((2, 2), step % 10), step % 4, 0.0, step % 10 == 9)
   log.close()
 
-  class Buffer(fixed_replay_buffer.FixedReplayBuffer):
-    def _load_buffer(self, suffix):
-      return load(tmp_path, suffix, 50, stack_size=1)
-
-  buffer = Buffer(str(tmp_path), None, (2, 2), 1, 50, 8)
+  buffer = make_buffer(LoadsDopamines, tmp_path, stack_size=1)
   assert buffer.valid_indices().tolist() == list(range(39))
   assert buffer.action_range() == (0, 3)
 
 
-CAPACITY = 40
+# --- subclasses that load memories by themselves -------------------------------------
 
 
 class LoadsDopamines(fixed_replay_buffer.FixedReplayBuffer):
+  """As `dopamine.labs.offline_rl.fixed_replay.JaxFixedReplayBuffer`."""
+
   def _load_buffer(self, suffix):
-    _, stack_size, _, _, horizon = self._args
-    return load(self._data_dir, suffix, CAPACITY, stack_size, horizon)
+    _, stack_size, capacity, _, horizon = self._args
+    return load(self._data_dir, suffix, capacity, stack_size, horizon)
+
+
+def make_buffer(class_, directory, stack_size=4, horizon=1, **kwargs):
+  """Returns a buffer of all shards of a run."""
+  return class_(
+    *(str(directory), None, (2, 2), stack_size, CAPACITY, 8, horizon),
+    gamma=0.5,
+    **kwargs,
+  )
+
+
+def test_loaded_memories_are_drawn_by_the_last_seed(tmp_path):
+  shards.write_run(tmp_path, [30] * 4, CAPACITY)
+  buffer = make_buffer(LoadsDopamines, tmp_path, num_buffers=1, seed=0)
+  drawn = {}
+  for seed in range(12):
+    buffer.reseed(seed)
+    assert buffer.redraw()
+    [memory] = buffer._replay_buffers
+    draws = tuple(buffer.sample_index_batch(20).tolist())
+    drawn.setdefault(int(memory.add_count), []).append(draws)
+  # The same shard, drawn with several seeds, gives several batches.
+  assert any(len(batches) > 1 for batches in drawn.values())
+  for batches in drawn.values():
+    assert len(set(batches)) == len(batches)
+
+
+def test_loaded_shards_are_dropped_before_others_are_loaded(tmp_path):
+  """Both may not fit into memory."""
+  shards.write_run(tmp_path, [30] * 4, CAPACITY)
+  loaded, alive = [], []
+
+  class Counted(LoadsDopamines):
+    def _load_buffer(self, suffix):
+      alive.append(sum(memory() is not None for memory in loaded))
+      memory = super()._load_buffer(suffix)
+      loaded.append(weakref.ref(memory))
+      return memory
+
+  assert make_buffer(Counted, tmp_path, num_buffers=1).redraw()
+  assert alive == [0, 0]
 
 
 class LoadsAll(fixed_replay_buffer.FixedReplayBuffer):
@@ -201,9 +243,10 @@ def test_truncated_episodes_do_not_terminate(
   lengths = [10, 1, 1, 2] * 9
   is_truncated = [i % 4 != 1 for i in range(len(lengths))]
   write_truncated_run(tmp_path, lengths, stack_size, is_truncated)
-  arguments = (str(tmp_path), None, (2, 2), stack_size, CAPACITY, 8, horizon)
-  whole = fixed_replay_buffer.FixedReplayBuffer(*arguments, gamma=0.5)
-  own = class_(*arguments, gamma=0.5, num_buffers=len(whole._replay_indices))
+  whole, own = (
+    make_buffer(each, tmp_path, stack_size, horizon, num_buffers=99)
+    for each in (fixed_replay_buffer.FixedReplayBuffer, class_)
+  )
   indices = own.valid_indices()
   expected = inner_indices(tmp_path, stack_size, horizon)
   expected &= set(whole.valid_indices().tolist())
@@ -214,6 +257,7 @@ def test_truncated_episodes_do_not_terminate(
     np.testing.assert_array_equal(
       batch[name], whole.sample_transition_batch(len(indices), indices)[name]
     )
+  assert own.file_hashes() == whole.file_hashes() != {}
 
 
 @pytest.mark.parametrize('first', [0, 7])

@@ -12,21 +12,18 @@ import tensorflow as tf
 from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import store
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from batch_rl.tests import ring_logs, shards
+from batch_rl.tests import known_runs
 
 FixedReplayBuffer = fixed_replay_buffer.FixedReplayBuffer
 Wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
 LENGTHS = [30, 25, 40, 11, 60, 33]
-STEPS = sum(LENGTHS)
 
 
 @pytest.fixture(scope='module')
 def data_dir(tmp_path_factory):
   """A run of five shards."""
   directory = tmp_path_factory.mktemp('run')
-  rows = shards.with_padding(shards.make_episodes(LENGTHS), 4)
-  ring_logs.write_run(directory, rows, capacity=50)
-  return str(directory)
+  return known_runs.write_run(directory, LENGTHS, 50).directory
 
 
 def load(data_dir, **kwargs):
@@ -127,31 +124,19 @@ def test_an_unknown_column_is_refused_with_the_known_ones():
 # --- incoming shards ---------------------------------------------------------
 
 
-def in_thread(function, *args, **kwargs):
-  """Calls a function in a thread; returns a future."""
-  pool = concurrent.futures.ThreadPoolExecutor(1)
-  future = pool.submit(function, *args, **kwargs)
-  pool.shutdown(wait=False)
-  return future
-
-
-def is_waiting(future):
-  """Returns whether a future is not done; a slow machine cannot fail the test."""
-  return not concurrent.futures.wait([future], timeout=0.3).done
-
-
 @pytest.mark.parametrize('num_buffers', [None, 2])
 def test_the_drawn_shards_are_loaded_first(data_dir, gate, num_buffers):
   """Otherwise early batches would see a part of the data."""
-  future = in_thread(load, data_dir, seed=1, num_buffers=num_buffers)
-  gate.release((num_buffers or 5) - 1)
-  assert is_waiting(future)
-  gate.release()
-  buffer = future.result()
+  with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    future = pool.submit(load, data_dir, seed=1, num_buffers=num_buffers)
+    gate.release((num_buffers or 5) - 1)
+    assert not concurrent.futures.wait([future], timeout=0.3).done
+    gate.release()
+    buffer = future.result()
   first = buffer.sample_transition_batch()
   gate.release(3)
   buffer._store.wait()
-  assert num_buffers or buffer.add_count == STEPS
+  assert num_buffers or buffer.add_count == sum(LENGTHS)
   buffer.reseed(1)
   again = buffer.sample_transition_batch()
   for array, other in zip(first, again, strict=True):

@@ -35,9 +35,9 @@ def change(logs, name, suffix, function):
   return path
 
 
-def flip_a_bit(path):
+def flip_a_bit(path, at=None):
   content = bytearray(path.read_bytes())
-  content[len(content) // 2] ^= 1
+  content[len(content) // 2 if at is None else at] ^= 1
   path.write_bytes(content)
 
 

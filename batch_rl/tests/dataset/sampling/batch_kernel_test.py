@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from batch_rl.dataset import store
 from batch_rl.dataset.sampling import batch_kernel, row_ranges
 from batch_rl.dataset.sampling import sampler as sampler_lib
-from batch_rl.dataset.shards import replay_log
+from batch_rl.tests.dataset.store.stores import SAMPLE
+from batch_rl.tests.known_runs import assert_same
 
-SAMPLE = 'data/Pong/1/replay_logs'
 _draw_numbers = batch_kernel.draw_numbers
 
 
@@ -78,13 +78,6 @@ def opened(sample, request):
   return store.Store(SAMPLE, [0], sample, preload=request.param == 'in memory')
 
 
-def assert_same(left, right):
-  for a, b in zip(left, right, strict=True):
-    a, b = np.asarray(a), np.asarray(b)
-    assert a.dtype == b.dtype
-    np.testing.assert_array_equal(a, b)
-
-
 @pytest.mark.parametrize('frames', ['windows', 'stacks', None])
 @pytest.mark.parametrize(
   ('stack_size', 'horizon', 'count', 'batches'),
@@ -114,22 +107,6 @@ def test_mapped_blocks_may_need_a_larger_buffer(sample):
     compiled = pool.submit(sampler._compiled.make, rows, 1, 'windows')
     [batch] = compiled.result()
   assert_same(batch, *sampler.reference(rows))
-
-
-def test_frames_of_floating_point_numbers(tmp_path):
-  random = np.random.default_rng(0)
-  frames = random.normal(size=(90, 3, 2)).astype(np.float32)
-  with replay_log.ReplayLog(tmp_path, (3, 2), np.float32) as log:
-    for i, frame in enumerate(frames):
-      log.add(frame, i % 5, i / 3, i % 30 == 29)
-  opened = store.Store(str(tmp_path))
-  opened.wait()
-  sampler = sampler_lib.Sampler(opened, 2, 2, seed=1)
-  assert sampler.wait_until_compiled()
-  rows = sampler.draw(0, 8)
-  for frames in ('windows', 'stacks'):
-    [batch] = sampler._compiled.make(rows, 1, frames)
-    assert_same(batch, *sampler.reference(rows, 1, frames))
 
 
 def test_rows_outside_the_run_are_errors_as_without(opened):

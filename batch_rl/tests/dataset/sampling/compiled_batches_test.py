@@ -13,7 +13,7 @@ from batch_rl.dataset import store
 from batch_rl.dataset.sampling import prefetch
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.shards import shard_reader
-from batch_rl.tests import shards
+from batch_rl.tests import known_runs, shards
 
 
 @pytest.mark.parametrize('is_compiled', [True, False])
@@ -22,8 +22,7 @@ def test_a_damaged_block_is_an_error_of_no_earlier_batch(
 ):
   """Other threads may find it before."""
   shards.write_run(tmp_path, [40] * 40, capacity=200)
-  made = store.Store(str(tmp_path))
-  made.wait()
+  made = known_runs.open_store(tmp_path)
   made._packed[3].blocks[3] ^= 1
   for seed in range(10):
     sampler = sampler_lib.Sampler(made, 4, seed=seed)

@@ -27,16 +27,22 @@ def make_sampler(store, horizon):
   return sampler.Sampler(store, STACK, horizon, GAMMA, seed=1)
 
 
-def of_sampler(draw):
-  """Returns a source: the batches that a function draws from a compiled sampler."""
+def of_sampler(together, frames='windows'):
+  """Returns a source: a compiled sampler that makes several batches in a call."""
 
   def batches(store, horizon):
     source = make_sampler(store, horizon)
     assert source.wait_until_compiled()
-    for number in itertools.count(0, 3):
-      yield from draw(source, range(number, number + 3))
+    for number in itertools.count(0, together):
+      yield from source.batches(number, SIZE, together, frames)
 
   return batches
+
+
+def of_reference(store, horizon):
+  source = make_sampler(store, horizon)
+  for number in itertools.count():
+    yield from source.reference(source.draw(number, SIZE))
 
 
 def of_torch(store, horizon):
@@ -88,20 +94,10 @@ def of_graph(**ways):
 
 
 SOURCES = {
-  'reference': of_sampler(
-    lambda source, numbers: [
-      source.reference(source.draw(number, SIZE))[0] for number in numbers
-    ]
-  ),
-  'compiled': of_sampler(
-    lambda source, numbers: [source.batch(number, SIZE) for number in numbers]
-  ),
-  'several at once': of_sampler(
-    lambda source, numbers: source.batches(numbers[0], SIZE, 3)
-  ),
-  'stacks': of_sampler(
-    lambda source, numbers: source.batches(numbers[0], SIZE, 3, 'stacks')
-  ),
+  'reference': of_reference,
+  'compiled': of_sampler(1),
+  'several at once': of_sampler(3),
+  'stacks': of_sampler(3, 'stacks'),
   'PyTorch': of_torch,
   'JAX': of_jax,
   'memory': of_memory,

@@ -1,38 +1,31 @@
 """Subsets of stores: the rows that can be drawn, and the hash of the data."""
 
+import dataclasses
+
+import numpy as np
 import pytest
 
 from batch_rl.dataset.sampling import sampler, sequences, subsets
-from batch_rl.dataset.store import store
-from batch_rl.tests import ring_logs, shards
+from batch_rl.tests import known_runs, ring_logs, shards
 from batch_rl.tests.dataset.store import stores
-
-LENGTHS = [30, 25, 40, 11, 60, 33]
-
-
-def opened_store(*args, **kwargs):
-  packed = store.Store(*map(str, args), **kwargs)
-  packed.wait()
-  return packed
+from batch_rl.tests.known_runs import open_store
 
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory):
-  """A run of five shards: its directory and rows."""
-  directory = tmp_path_factory.mktemp('run') / 'replay_logs'
-  rows = shards.with_padding(shards.make_episodes(LENGTHS), 4)
-  ring_logs.write_run(directory, rows, capacity=50)
-  return str(directory), rows
+  """A run of five shards."""
+  directory = tmp_path_factory.mktemp('run')
+  return known_runs.write_run(directory, [30, 25, 40, 11, 60, 33], 50)
 
 
 @pytest.fixture(scope='module')
 def opened(run):
-  return opened_store(run[0])
+  return open_store(run.directory)
 
 
-@pytest.mark.parametrize('count', [1, 30, 31, 198, 199, 10**9])
+@pytest.mark.parametrize('count', [1, 30, 31, 198, 199, 1 << 63])
 def test_first_and_last_transitions_are_exact(run, opened, count):
-  every = [i for i, row in enumerate(run[1]) if row.frame]  # not padding
+  every = np.flatnonzero(run.is_step).tolist()
   for text, expected in (
     (f'first_transitions({count})', every[:count]),
     (f'last_transitions({count})', every[-count:]),
@@ -77,7 +70,7 @@ def fixed(tmp_path_factory):
     for episode, last in enumerate([9, 14, 6, 21, 11, 17, 8, 12, 19, 7, 15, 10])
   ]
   ring_logs.write_run(directory, shards.with_padding(episodes, 4), capacity=50)
-  return opened_store(directory)
+  return open_store(directory)
 
 
 @pytest.mark.parametrize('text', PINNED)
@@ -97,6 +90,8 @@ def test_the_hash_depends_on_the_selection_not_on_the_text(opened):
     ('first_transitions(60)', 'first_transitions(70) & first_transitions(60)'),
     ('shards(0)', None),
     ('last_transitions(1000)', None),
+    ('trajectories_by_return(highest=1)', 'trajectories_by_return(-9, 1.5)'),
+    (' trajectories_by_return( 2.5 )', 'trajectories_by_return(3, 99)'),
     ('random_trajectories(1.0)', None),
   ):
     assert hash_of(opened, one) == hash_of(opened, other), one
@@ -105,25 +100,23 @@ def test_the_hash_depends_on_the_selection_not_on_the_text(opened):
 @pytest.mark.parametrize('column', ['action', 'reward', 'terminal'])
 def test_other_data_has_another_hash(run, opened, tmp_path, column):
   """The selected rows are the same, their contents are not."""
-  directory, rows = run
-  changed = list(rows)
-  old = vars(rows[100])
-  value = {'action': 7, 'reward': old['reward'] + 1, 'terminal': 1}[column]
-  changed[100] = shards.Row(**{**old, column: value})
+  changed, old = list(run.rows), run.rows[100]
+  value = {'action': 7, 'reward': old.reward + 1, 'terminal': 1}[column]
+  changed[100] = dataclasses.replace(old, **{column: value})
   ring_logs.write_run(tmp_path, changed, capacity=50)
-  other = opened_store(tmp_path)
+  other = open_store(tmp_path)
   for text in (None, 'shards(0, 2)', 'first_transitions(60)'):
     assert hash_of(other, text) != hash_of(opened, text)
-  some = opened_store(directory, suffixes=[0, 2])
+  some = open_store(run.directory, suffixes=[0, 2])
   assert hash_of(some) != hash_of(opened)
 
 
 def test_subsets_are_of_trajectories_that_can_be_drawn(tmp_path, monkeypatch):
   """Two of the six trajectories are within shard 1, and others reach into it."""
   shards.write_run(tmp_path, [30, 25, 5, 6, 60, 33], capacity=50)
-  whole = opened_store(tmp_path)
+  whole = open_store(tmp_path)
   stores.damage_frames(monkeypatch, 1)
-  packed = opened_store(tmp_path, skip_damaged=True)
+  packed = open_store(tmp_path, skip_damaged=True)
   assert packed.damaged == {1}
   assert sampler.Sampler(whole, 4).num_trajectories == 6
   assert sampler.Sampler(packed, 4).num_trajectories == 4
