@@ -108,6 +108,22 @@ def synced(monkeypatch):
 
 
 @pytest.fixture
+def refusal(capsys):
+  """Returns a function that returns the only line by which a call ends a program."""
+
+  def call(function, *arguments, **options):
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as exit_:
+      function(*arguments, **options)
+    assert exit_.value.code == 2
+    printed = capsys.readouterr().err
+    assert printed.count('\n') == 1 and 'error: ' in printed
+    return printed
+
+  return call
+
+
+@pytest.fixture
 def own_folder(tmp_path, monkeypatch):
   """The current directory, for a user's own modules; they are forgotten."""
   from batch_rl.tests import user_code

@@ -26,8 +26,6 @@ MEMORY = """
     WrappedLoggedReplayBuffer.shard_capacity = 40
     RandomAgent.shard_capacity = 40
 """
-
-
 GAMMA = 0.5  # Bound under the gin name of each learner.
 
 
@@ -116,33 +114,30 @@ def test_trains_and_logs_before_and_after_a_checkpoint(
     assert_same_learner(learner_state(fresh), expected)
   rows = join(before, play(fresh, [25, 30, 1, 44], seed=2))
   assert set(rows['action'][100:]) == set(range(cartpole.NUM_ACTIONS))
-  check_logs_unclipped_rewards_but_not_evaluation(fresh, tmp_path, rows)
 
-
-def check_logs_unclipped_rewards_but_not_evaluation(agent, log_dir, rows):
-  """Plays on; checks the log of all rows so far, seven episodes, and those."""
-  weights = online_weights(agent)
-  agent.eval_mode = True
-  evaluated = play(agent, [30], seed=3)
+  # Unclipped rewards are logged, evaluations are not.
+  weights = online_weights(fresh)
+  fresh.eval_mode = True
+  evaluated = play(fresh, [30], seed=3)
   assert set(evaluated['action']) <= set(range(cartpole.NUM_ACTIONS))
-  np.testing.assert_array_equal(weights, online_weights(agent))
-  agent.eval_mode = False
-  rows = join(rows, play(agent, [10], seed=4))
-  agent.begin_episode(np.zeros((4, 1)))
+  np.testing.assert_array_equal(weights, online_weights(fresh))
+  fresh.eval_mode = False
+  rows = join(rows, play(fresh, [10], seed=4))
+  fresh.begin_episode(np.zeros((4, 1)))
   for reward in (5.0, -0.5):
     clipped = logged_replay_buffer.ClippedReward(reward)
-    agent.step(clipped, np.zeros((4, 1)))
-  agent.end_episode(logged_replay_buffer.ClippedReward(-30))
-  agent.log_final_buffer()
-  logged = cartpole.read_log(log_dir / 'replay_logs')
+    fresh.step(clipped, np.zeros((4, 1)))
+  fresh.end_episode(logged_replay_buffer.ClippedReward(-30))
+  fresh.log_final_buffer()
+  log_dir = tmp_path / 'replay_logs'
+  logged = cartpole.read_log(log_dir)
   rewards = np.append(rows['reward'], [1, -0.5, -1])
   np.testing.assert_array_equal(logged['reward'], rewards)
   for column, expected in rows.items():
     found = logged[column][: len(expected)]
     np.testing.assert_array_equal(found, expected, err_msg=column)
-  suffixes = shard_files.list_suffixes(str(log_dir / 'replay_logs'))
-  assert suffixes == [0, 1, 2, 3, 4, 5]
-  manifest = json.loads((log_dir / 'replay_logs/manifest.json').read_text())
+  assert shard_files.list_suffixes(str(log_dir)) == [0, 1, 2, 3, 4, 5]
+  manifest = json.loads((log_dir / 'manifest.json').read_text())
   total = rows['reward'].sum(dtype=np.float64)
   for kind, last in (('return', -0.5), ('unclipped_return', -25.5)):
     mean = manifest['episodes'][kind]['mean']
@@ -158,18 +153,12 @@ def learner_state(agent):
   return agent.training_steps, cartpole.values(agent), rows, transitions
 
 
-def assert_same_variables(found, expected):
-  assert found.keys() == expected.keys()
-  for variable, array in expected.items():
-    np.testing.assert_array_equal(found[variable], array, err_msg=variable)
-
-
 def assert_same_learner(restored, expected):
   steps, variables, rows, transitions = expected
   slots = [v for v in variables if re.fullmatch('Online/.*/Adam(_1)?', v)]
   assert slots and all(variables[slot].any() for slot in slots)
   assert restored[0] == steps
-  assert_same_variables(restored[1], variables)
+  cartpole.assert_same(restored[1], variables)
   assert restored[2] == rows
   for left, right in zip(transitions, restored[3], strict=True):
     np.testing.assert_array_equal(left, right)
@@ -211,7 +200,7 @@ def test_dqn_acts_and_learns_as_dopamines(tmp_path):
       found.append((actions, cartpole.values(agent)))
   (theirs, variables), (ours, others) = found
   assert ours == theirs and len(set(ours)) > 1
-  assert_same_variables(others, variables)
+  cartpole.assert_same(others, variables)
 
 
 # Its learning rate would never change.

@@ -26,39 +26,6 @@ def agent(name, shared_agents):
   return shared_agents(name)
 
 
-@pytest.fixture
-def actor(agent):
-  """An agent with random weights that acts greedily."""
-  agent.eval_mode = True
-  # Centred, because with its first weights or positive ones an agent may take the
-  # same action everywhere.
-  random = np.random.default_rng(1)
-  variables = agent._sess.graph.get_collection('trainable_variables', 'Online')
-  arrays = {}
-  for variable in variables:
-    array = random.normal(size=variable.shape)
-    arrays[variable.op.name] = array - array.mean(axis=0)
-  cartpole.load_values(agent, arrays)
-  return agent
-
-
-@pytest.fixture
-def make_agent(name, log_dir):
-  """Returns a function that builds another agent of this name."""
-
-  def make(data_dir=log_dir, **kwargs):
-    return cartpole.build_offline_agent(name, data_dir, **kwargs)
-
-  return make
-
-
-def scramble(agent):
-  """Gives all variables and counters of an agent other values."""
-  arrays = {name: array + 1 for name, array in cartpole.values(agent).items()}
-  cartpole.load_values(agent, arrays)
-  agent.training_steps = 10**6
-
-
 def test_an_agent_trains_by_its_periods(agent, name):
   """`min_replay_history`, here larger than the data, has no effect."""
   first = cartpole.values(agent)
@@ -106,33 +73,43 @@ def generators(count):
   return [np.random.default_rng(i) for i in range(count)]
 
 
-def test_evaluation_acts_greedily_and_explores_at_the_set_rate(actor):
-  before = cartpole.values(actor)
+def test_evaluation_acts_greedily_and_explores_at_the_set_rate(agent):
+  agent.eval_mode = True
+  # Centred, because with its first weights or positive ones an agent may take the
+  # same action everywhere.
+  random = np.random.default_rng(1)
+  variables = agent._sess.graph.get_collection('trainable_variables', 'Online')
+  arrays = {}
+  for variable in variables:
+    array = random.normal(size=variable.shape)
+    arrays[variable.op.name] = array - array.mean(axis=0)
+  cartpole.load_values(agent, arrays)
+  before = cartpole.values(agent)
   observations = np.random.default_rng(0).uniform(-2, 2, (20, 4))
   states = observations.reshape(20, 1, 4, 1)
-  actions = actor.select_actions(states, generators(20)).tolist()
+  actions = agent.select_actions(states, generators(20)).tolist()
   assert len(set(actions)) > 1
   for observation, action in zip(observations, actions, strict=True):
-    assert action == actor.begin_episode(observation)
-    q_values = actor._sess.run(
-      actor._net_outputs.q_values, {actor.state_ph: actor.state}
+    assert action == agent.begin_episode(observation)
+    q_values = agent._sess.run(
+      agent._net_outputs.q_values, {agent.state_ph: agent.state}
     )
     assert action == q_values.argmax()
 
   states = np.zeros((1000, 1, 4, 1))
-  (greedy,) = actor.select_actions(states[:1], generators(1))
-  actor.epsilon_eval = 0.25
+  (greedy,) = agent.select_actions(states[:1], generators(1))
+  agent.epsilon_eval = 0.25
   one_each = generators(1000)
   counts = np.zeros(5, int)
   for _ in range(10):
-    actions = actor.select_actions(states, one_each)
+    actions = agent.select_actions(states, one_each)
     counts += np.bincount(actions, minlength=5)
   expected = np.full(5, 10_000 * 0.25 / 5)
   expected[np.argmax(counts)] += 10_000 * 0.75
   assert np.argmax(counts) == greedy
   assert np.sum((counts - expected) ** 2 / expected) < 18.5  # p = 0.001
-  assert actor.training_steps == 0
-  cartpole.assert_same(before, cartpole.values(actor))
+  assert agent.training_steps == 0
+  cartpole.assert_same(before, cartpole.values(agent))
 
 
 def test_infinite_weights_are_not_saved(agent, tmp_path):
@@ -167,7 +144,9 @@ def test_a_checkpoint_resumes_to_the_bit(agent, name, shared_agents, tmp_path):
   losses = list(agent.train_steps(12))
 
   fresh = shared_agents(name, frames_on_device=True)
-  scramble(fresh)
+  others = {v: array + 1 for v, array in cartpole.values(fresh).items()}
+  cartpole.load_values(fresh, others)
+  fresh.training_steps = 10**6
   assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
   assert fresh.training_steps == 9
   cartpole.assert_same(cartpole.values(fresh), saved)
@@ -176,21 +155,17 @@ def test_a_checkpoint_resumes_to_the_bit(agent, name, shared_agents, tmp_path):
   cartpole.assert_same(cartpole.values(fresh), cartpole.values(agent))
 
 
-def load_weights(agent, directory):
-  """Loads weights as an agent with this `init_checkpoint_dir` does."""
-  with agent._sess.graph.as_default():
-    initial_weights.load(agent._sess, str(directory))
-
-
 @with_any_agent
 def test_starts_from_the_newest_weights_of_a_run_and_nothing_else(
-  agent, make_agent, tmp_path
+  agent, log_dir, tmp_path
 ):
   (tmp_path / 'checkpoints').mkdir()
   for number in (9, 10):  # '10' < '9'
     list(agent.train_steps(4))
     agent.bundle_and_checkpoint(str(tmp_path / 'checkpoints'), number)
-  started = make_agent(num_actions=5, init_checkpoint_dir=str(tmp_path))
+  started = cartpole.build_offline_agent(
+    'dqn', log_dir, num_actions=5, init_checkpoint_dir=str(tmp_path)
+  )
   for network in 'Online', 'Target':
     np.testing.assert_array_equal(
       *(cartpole.weights(a, network) for a in (agent, started))
@@ -200,10 +175,9 @@ def test_starts_from_the_newest_weights_of_a_run_and_nothing_else(
     assert not (variable.endswith('/Adam') and array.any())
 
 
-@with_any_agent
-def test_refuses_data_with_more_actions_than_the_environment(make_agent):
+def test_refuses_data_with_more_actions_than_the_environment(log_dir):
   with pytest.raises(ValueError, match='action 1, but .* has 1 actions'):
-    make_agent(num_actions=1)
+    cartpole.build_offline_agent('dqn', log_dir, num_actions=1)
 
 
 def write_checkpoint(directory, arrays):
@@ -254,10 +228,10 @@ def test_checkpoints_of_tensorflow_1_are_loaded(old, tmp_path):
 
 @with_any_agent
 def test_refuses_weights_of_other_networks(agent, tmp_path):
+  (tmp_path / 'empty' / 'checkpoints').mkdir(parents=True)
   for folder in ('empty', 'missing'):
-    (tmp_path / 'empty' / 'checkpoints').mkdir(parents=True, exist_ok=True)
     with pytest.raises(ValueError, match=folder):
-      load_weights(agent, tmp_path / folder)
+      initial_weights.load(agent._sess, str(tmp_path / folder))
   trainable = agent._sess.graph.get_collection('trainable_variables')
   *others, last = [variable.op.name for variable in trainable]
   arrays = cartpole.values(agent)
@@ -265,4 +239,4 @@ def test_refuses_weights_of_other_networks(agent, tmp_path):
   arrays[last] = arrays[last][:-1]  # without the bias of the last action
   write_checkpoint(tmp_path, arrays)
   with pytest.raises(ValueError, match=f'tf_ckpt-199 .* 1 of .* {last}'):
-    load_weights(agent, tmp_path)
+    initial_weights.load(agent._sess, str(tmp_path))

@@ -113,23 +113,23 @@ def test_an_evaluation_can_be_repeated_by_later_versions():
 
 SEEDS = [1041839916, 1969781632, 2092892605]
 DRAWS = [305, 681, 396]
-ATARI_AGENT = types.SimpleNamespace(
-  stack_size=4, observation_shape=(84, 84), observation_dtype=tf.uint8
-)
-WALK_AGENT = types.SimpleNamespace(
-  stack_size=2,
-  observation_shape=random_walk.SHAPE,
-  observation_dtype=tf.float64,
-)
 
 
-def at_random(num_actions, states_seen=None):
+def agent_of(shape=(84, 84), stack_size=4, dtype=tf.uint8):
+  return types.SimpleNamespace(
+    stack_size=stack_size, observation_shape=shape, observation_dtype=dtype
+  )
+
+
+WALK_AGENT = agent_of(random_walk.SHAPE, 2, tf.float64)
+
+
+def at_random(num_actions, states_seen):
   """Returns a function that acts with the generator of each emulator."""
 
   def act(states, generators):
     assert len(states) == len(generators)
-    if states_seen is not None:
-      states_seen.append(states)
+    states_seen.append(states)
     return np.array([g.integers(num_actions) for g in generators])
 
   return act
@@ -148,9 +148,7 @@ def test_one_emulator_plays_as_those_in_threads(
 ):
   gin.bind_parameter('make_atari.rom_set', 'current')
   gin.bind_parameter('make_atari.max_num_frames_per_episode', max_frames)
-  agent = types.SimpleNamespace(
-    **{**vars(ATARI_AGENT), 'stack_size': stack_size}
-  )
+  agent = agent_of(stack_size=stack_size)
   single = atari_lib.create_atari_environment(game)
   played = []
   for environments in (
@@ -174,7 +172,7 @@ def test_one_emulator_plays_as_those_in_threads(
 def make_emulators(count):
   gin.bind_parameter('make_atari.rom_set', 'current')
   single = atari_lib.create_atari_environment('SpaceInvaders')
-  return vector_evaluation.make_environments(single, count, 60, ATARI_AGENT)
+  return vector_evaluation.make_environments(single, count, 60, agent_of())
 
 
 def make_walks(count):
@@ -187,7 +185,7 @@ def make_walks(count):
   ('make', 'num_actions'), [(make_emulators, 6), (make_walks, 3)]
 )
 def test_seeds_decide_the_episodes_and_numbers_do_not(make, num_actions):
-  together, act = make(2), at_random(num_actions)
+  together, act = make(2), at_random(num_actions, [])
   first, other, again = (
     vector_evaluation.play_episodes(together, act, 240, seed)
     for seed in (1, 2, 1)
@@ -200,6 +198,9 @@ def test_seeds_decide_the_episodes_and_numbers_do_not(make, num_actions):
   assert alone == [e for e in first if e.environment == 0]
 
 
+MAKE_PONG = atari_lib.create_atari_environment
+
+
 def make_wrapped_pong():
   # Anything around the emulator could change the game.
   return atari_lib.AtariPreprocessing(
@@ -208,33 +209,21 @@ def make_wrapped_pong():
 
 
 @pytest.mark.parametrize(
-  ('make', 'agent', 'settings', 'in_threads'),
+  ('make', 'agent', 'ends_at_lost_lives', 'in_threads'),
   [
-    (atari_lib.create_atari_environment, ATARI_AGENT, {}, True),
-    (
-      atari_lib.create_atari_environment,
-      types.SimpleNamespace(
-        **{**vars(ATARI_AGENT), 'observation_shape': (84, 84, 1)}
-      ),
-      {},
-      False,
-    ),
-    (
-      atari_lib.create_atari_environment,
-      ATARI_AGENT,
-      {'terminal_on_life_loss': True},
-      False,
-    ),
-    (make_wrapped_pong, ATARI_AGENT, {}, False),
-    (random_walk.RandomWalk, WALK_AGENT, {}, False),
+    (MAKE_PONG, agent_of(), False, True),
+    (MAKE_PONG, agent_of((84, 84, 1)), False, False),
+    (MAKE_PONG, agent_of(), True, False),
+    (make_wrapped_pong, agent_of(), False, False),
+    (random_walk.RandomWalk, WALK_AGENT, False, False),
   ],
 )
 def test_emulators_step_in_threads_where_settings_allow_it(
-  make, agent, settings, in_threads, caplog
+  make, agent, ends_at_lost_lives, in_threads, caplog
 ):
   gin.bind_parameter('create_atari_environment.game_name', 'Pong')
-  for name, value in settings.items():
-    gin.bind_parameter(f'AtariPreprocessing.{name}', value)
+  setting = 'AtariPreprocessing.terminal_on_life_loss'
+  gin.bind_parameter(setting, ends_at_lost_lives)
   single = make()
   environments = vector_evaluation.make_environments(
     single, 2, 27_000, agent, make
@@ -245,9 +234,8 @@ def test_emulators_step_in_threads_where_settings_allow_it(
   assert (number > 1) == in_threads
   few = vector_evaluation.default_environments(single, agent, 29_999)
   assert few == (2 if in_threads else 1)
-  is_plain_atari = make is atari_lib.create_atari_environment
   warned = 'one emulator after another' in caplog.text
-  assert warned == (is_plain_atari and not in_threads)
+  assert warned == (make is MAKE_PONG and not in_threads)
 
 
 def test_evaluations_are_written_and_later_ones_put_aside(tmp_path):
@@ -255,8 +243,7 @@ def test_evaluations_are_written_and_later_ones_put_aside(tmp_path):
     evaluations.Episode(0, 10, 1.0, 1.0),
     evaluations.Episode(1, 11, 4.0, 1.0),
   ]
-  for iteration in range(4):
-    played = episodes if iteration == 1 else []
+  for iteration, played in enumerate([[], episodes, [], []]):
     evaluations.write(str(tmp_path), iteration, played, 2)
   evaluations.write(str(tmp_path), 3, [], 1, 'evaluate-3')
   evaluations.put_aside(str(tmp_path), 2)

@@ -9,20 +9,21 @@ import gin
 import pytest
 
 from batch_rl.runs import checkpoints
+from batch_rl.tests.dataset.checks import run_files
 from batch_rl.tests.utils import safe_pickle_test
-from batch_rl.utils import files
+from batch_rl.utils import safe_pickle
 
 Position = checkpoints.Position
 
 
-def save(kept, position, content='weights'):
+def save(kept, position, content='weights', record=None):
   def write(directory, number):
     folder = pathlib.Path(directory)
     (folder / f'tf_ckpt-{number}.index').write_text(content)
     (folder / 'checkpoint').write_text(directory)
     return {'training_steps': position.steps}
 
-  kept.save(position, write, {'logs': {}, 'partial': None}, {'seed': 1})
+  kept.save(position, write, {'logs': {}, 'partial': None}, record or {})
 
 
 def names(base_dir):
@@ -36,17 +37,16 @@ def kept(tmp_path):
 
 def test_a_saved_checkpoint_is_durable_and_found(tmp_path, kept, synced):
   assert kept.newest() is None
-  save(kept, Position(0, 40))
+  save(kept, Position(0, 40), record={'seed': 1})
   written = ['state.pickle', 'tf_ckpt-0.index', 'checkpoint.json.tmp']
   assert synced == [*written, 'ckpt-0-40.tmp', 'checkpoints']
   checkpoint, state = kept.newest()
   assert checkpoint.position == Position(0, 40)
-  assert checkpoint.directory == str(tmp_path / 'checkpoints/ckpt-0-40')
+  folder = tmp_path / 'checkpoints/ckpt-0-40'
+  assert checkpoint.directory == str(folder)
   assert pathlib.Path(checkpoint.weights + '.index').read_text() == 'weights'
   assert state['agent'] == {'training_steps': 40}
-  about = json.loads(
-    (tmp_path / 'checkpoints/ckpt-0-40/checkpoint.json').read_text()
-  )
+  about = json.loads((folder / 'checkpoint.json').read_text())
   assert about['run'] == {'seed': 1}
   assert set(about['files']) == {'state.pickle', 'tf_ckpt-0.index'}
 
@@ -79,11 +79,11 @@ def test_old_checkpoints_are_removed(tmp_path, kept):
 @pytest.mark.parametrize(
   ('name', 'damage'),
   [
-    ('checkpoint.json', 'flip'),
-    ('checkpoint.json', 'empty'),
-    ('checkpoint.json', 'remove'),
-    ('state.pickle', 'flip'),
-    ('tf_ckpt-1.index', 'remove'),
+    ('checkpoint.json', run_files.flip_a_bit),
+    ('checkpoint.json', lambda path: path.write_bytes(b'')),
+    ('checkpoint.json', pathlib.Path.unlink),
+    ('state.pickle', run_files.flip_a_bit),
+    ('tf_ckpt-1.index', pathlib.Path.unlink),
   ],
 )
 def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
@@ -91,18 +91,10 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
 ):
   save(kept, Position(1))
   save(kept, Position(2))
-  path = tmp_path / 'checkpoints' / 'ckpt-1' / name
-  content = bytearray(path.read_bytes())
-  if damage == 'remove':
-    path.unlink()
-  elif damage == 'flip':
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-  else:
-    path.write_bytes(b'')
+  damage(tmp_path / 'checkpoints' / 'ckpt-1' / name)
   assert kept.newest()[0].position == Position(1)
   # Without a description there is no checkpoint.
-  if (name, damage) != ('checkpoint.json', 'remove'):
+  if (name, damage) != ('checkpoint.json', pathlib.Path.unlink):
     assert 'Checkpoint ckpt-1 in' in caplog.text
   # A repeated position is earlier than the damaged one, but is kept.
   save(kept, Position(1, 4))
@@ -175,16 +167,10 @@ def test_checkpoints_of_dopamine_are_refused_instead_of_a_new_start(
   assert kept.newest()[0].position == Position(5)
 
 
-def test_a_state_runs_no_code(tmp_path, kept):
+def test_a_state_runs_no_code(tmp_path, kept, monkeypatch):
+  exploit = safe_pickle_test.Exploit(os.mkdir, str(tmp_path / 'proof'))
+  monkeypatch.setattr(safe_pickle, 'dumps', lambda _: pickle.dumps(exploit))
   save(kept, Position(1))
-  path = tmp_path / 'checkpoints/ckpt-0/state.pickle'
-  path.write_bytes(
-    pickle.dumps(safe_pickle_test.Exploit(os.mkdir, str(tmp_path / 'proof')))
-  )
-  description = path.with_name('checkpoint.json')
-  content = json.loads(description.read_text())
-  content['files']['state.pickle'] = files.sha256(str(path))
-  files.write_json(str(description), files.with_hash(content))
   with pytest.raises(ValueError, match='posix.mkdir'):
     kept.newest()
   assert not (tmp_path / 'proof').exists()

@@ -7,9 +7,8 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
-import types
+from unittest import mock
 
 import gin
 import pytest
@@ -18,6 +17,7 @@ import tensorflow as tf
 from batch_rl.baselines import run_experiment
 from batch_rl.baselines import train as online
 from batch_rl.dataset.shards import shard_reader
+from batch_rl.fixed_replay import evaluate
 from batch_rl.fixed_replay import run_experiment as offline_runs
 from batch_rl.fixed_replay import train as offline
 from batch_rl.report import run_results
@@ -102,7 +102,7 @@ def test_a_killed_run_resumes_to_the_same_log(unbroken, tmp_path, monkeypatch):
     run_results.read_run('base')
 
 
-def test_logs_of_other_runs_are_refused(unbroken, tmp_path, capsys):
+def test_logs_of_other_runs_are_refused(unbroken, tmp_path, refusal):
   (tmp_path / 'used').mkdir()
   with locks.try_lock(str(tmp_path / 'used/.log.lock')):
     for log_dir, message in (
@@ -110,10 +110,8 @@ def test_logs_of_other_runs_are_refused(unbroken, tmp_path, capsys):
       (tmp_path / 'used/replay_logs/', '--replay_log_dir'),
       ('gs://a/b', 'gs://a/b is remote'),
     ):
-      with pytest.raises(SystemExit) as refused:
-        programs.run_here(online, **online_options(tmp_path / 'base', log_dir))
-      assert refused.value.code == 2
-      assert message in capsys.readouterr().err
+      options = online_options(tmp_path / 'base', log_dir)
+      assert message in refusal(programs.run_here, online, **options)
 
 
 def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
@@ -174,7 +172,7 @@ def test_mistakes_in_flags(tmp_path, option, message):
   ],
 )
 def test_mistakes_end_in_one_line_before_anything_is_built(
-  tmp_path, capsys, options, message
+  tmp_path, refusal, options, message
 ):
   run_dir = tmp_path / 'Pong/1'
   shards.write_run(run_dir / 'replay_logs', [30], capacity=50)
@@ -185,24 +183,18 @@ def test_mistakes_end_in_one_line_before_anything_is_built(
     **options,
   }
   given['replay_dir'] = given['replay_dir'].format(run_dir=run_dir)
-  with pytest.raises(SystemExit) as exit_:
-    programs.run_here(offline, **given)
-  assert exit_.value.code == 2
-  printed = capsys.readouterr().err
-  assert message in printed
-  assert len(printed.splitlines()) == 1
+  assert message in refusal(programs.run_here, offline, **given)
   assert not (tmp_path / 'base/checkpoints').exists()
 
 
-@pytest.mark.parametrize(
-  ('program', 'missing'),
-  [(offline, '--base_dir, --replay_dir'), (online, '--base_dir')],
-)
-def test_missing_flags_are_named(program, missing, capsys):
-  with pytest.raises(SystemExit) as exit_:
-    programs.run_here(program, base_dir=None)
-  assert exit_.value.code == 2
-  assert f'error: missing {missing}\n' in capsys.readouterr().err
+def test_missing_flags_are_named(refusal):
+  for program, missing in (
+    (offline, '--base_dir, --replay_dir'),
+    (online, '--base_dir'),
+    (evaluate, '--base_dir'),
+  ):
+    printed = refusal(programs.run_here, program, base_dir=None)
+    assert printed.endswith(f'error: missing {missing}\n')
 
 
 def test_the_game_of_the_data_is_known_from_its_manifest_or_path(tmp_path):
@@ -263,13 +255,13 @@ def base_dir(trained, tmp_path):
 
 
 def test_a_run_with_checkpoints_keeps_its_settings_rom_and_precision(
-  base_dir, unbroken, capsys
+  base_dir, unbroken, refusal
 ):
   long_subset = 'FixedReplayBuffer.subset="' + 'x' * 90 + '"'
   settings = ['FixedReplayDQNAgent.gamma=0.5', long_subset]
-  with pytest.raises(SystemExit):
-    offline_main(base_dir, unbroken, [*ONCE, *settings], seed=2)
-  printed = capsys.readouterr().err
+  printed = refusal(
+    offline_main, base_dir, unbroken, [*ONCE, *settings], seed=2
+  )
   assert len(printed) < 2000  # only the changes, without gin's rulers
   for change in ('gamma = 0.5', 'x' * 90, '- seed = 1; + seed = 2'):
     assert change in printed
@@ -286,9 +278,7 @@ def test_a_run_with_checkpoints_keeps_its_settings_rom_and_precision(
   ):
     path.write_text(intact.replace(now, before))
     changed = changed.replace(now, before)
-    with pytest.raises(SystemExit):
-      offline_main(base_dir, unbroken, ONCE)
-    assert line in capsys.readouterr().err
+    assert line in refusal(offline_main, base_dir, unbroken, ONCE)
   path.write_text(changed)
   offline_main(base_dir, unbroken, ONCE, accept_changes=True)
   assert path.read_text() == changed  # nothing was trained
@@ -340,44 +330,32 @@ def test_a_run_may_be_prolonged_and_changed_by_the_command_or_a_program(
 
 
 def test_first_weights_are_needed_only_at_the_start(
-  trained, tmp_path, unbroken, capsys
+  trained, tmp_path, unbroken, refusal
 ):
   start = shutil.copytree(trained, tmp_path / 'start')
+  run = tmp_path / 'base', unbroken
   given = dict(init_checkpoint_dir=str(start / 'checkpoints'))
-  offline_main(tmp_path / 'base', unbroken, ONCE, **given)
-  with pytest.raises(SystemExit):
-    offline_main(
-      tmp_path / 'base', unbroken, ONCE, init_checkpoint_dir=str(tmp_path)
-    )
-  assert 'init_checkpoint_dir = ' in capsys.readouterr().err
+  offline_main(*run, ONCE, **given)
+  printed = refusal(offline_main, *run, ONCE, init_checkpoint_dir=str(tmp_path))
+  assert 'init_checkpoint_dir = ' in printed
   shutil.rmtree(start)
-  offline_main(tmp_path / 'base', unbroken, TWICE, **given)
+  offline_main(*run, TWICE, **given)
   assert (tmp_path / 'base/checkpoints/ckpt-1').exists()
 
 
-class FailingRunner(types.SimpleNamespace):
-  def run_experiment(self):
-    raise self.error
-
-
 def test_a_run_that_fails_ends_in_one_line_unless_its_code_is_the_users(
-  own_folder, capsys
+  own_folder, refusal
 ):
+  runner = mock.Mock()
   for error in (FloatingPointError, MemoryError, shard_reader.DataError):
-    with pytest.raises(SystemExit) as exit_:
-      command_line.finish(
-        FailingRunner(error=error('The loss is nan\nat update 7.'))
-      )
-    assert exit_.value.code == 2
-    printed = capsys.readouterr().err
+    runner.run_experiment.side_effect = error('The loss is nan\nat update 7.')
+    printed = refusal(command_line.finish, runner)
     assert printed.endswith(' The loss is nan at update 7.\n')
-    assert printed.count('\n') == 1
-  # Also while it starts, and without a message.
-  with pytest.raises(SystemExit), command_line.user_errors():
-    raise MemoryError
-  assert capsys.readouterr().err.count('\n') == 1
+  runner.run_experiment.side_effect = MemoryError  # without a message
+  refusal(command_line.user_errors()(runner.run_experiment))  # as it starts
+  runner.run_experiment.side_effect = ValueError('shape')
   with pytest.raises(ValueError, match='shape'):
-    command_line.finish(FailingRunner(error=ValueError('shape')))
+    command_line.finish(runner)
   user_code.write(
     own_folder / 'mine.py', "def run_experiment(): open('/nowhere/at/all')"
   )
@@ -388,10 +366,7 @@ def test_a_run_that_fails_ends_in_one_line_unless_its_code_is_the_users(
 
 def test_a_base_dir_in_use_names_the_process(tmp_path):
   run_record.lock(str(tmp_path))
-  code = (
-    f'from batch_rl.runs import run_record; run_record.lock({str(tmp_path)!r})'
-  )
-  done = programs.run([sys.executable, '-c', code], tmp_path)
-  assert f'is in use by process {os.getpid()} on' in done.stderr
+  with pytest.raises(ValueError, match=f'by process {os.getpid()} on'):
+    run_record.lock(str(tmp_path))
   run_record._locks.clear()
-  assert programs.run([sys.executable, '-c', code], tmp_path).returncode == 0
+  run_record.lock(str(tmp_path))

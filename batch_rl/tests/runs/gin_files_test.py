@@ -18,19 +18,16 @@ def configured(first=None, second=None):
   return first, second
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(own_folder):
-  """Each test runs in a directory outside the repository."""
+# Each test runs in a directory outside the repository.
+pytestmark = pytest.mark.usefixtures('own_folder')
 
 
-def parse(paths, bindings):
+def parse(paths, bindings=()):
   return gin_files.apply(gin_files.read(paths, bindings))
 
 
 def write(path, *lines):
-  path.parent.mkdir(parents=True, exist_ok=True)
-  path.write_text('\n'.join(lines) + '\n', encoding='utf-8')
-  return str(path)
+  return str(user_code.write(path, '\n'.join(lines)))
 
 
 def test_includes_are_found_beside_the_file_after_the_working_directory(
@@ -41,7 +38,7 @@ def test_includes_are_found_beside_the_file_after_the_working_directory(
   write(tmp_path / 'conf/more/c.gin', 'configured.second = 2')
   write(tmp_path / 'conf/more/d.gin', 'configured.first = 1')
   write(tmp_path / 'own/d.gin', 'configured.first = 3')
-  parse([path], [])
+  parse([path])
   assert configured() == (3, 2)
 
 
@@ -71,7 +68,7 @@ def test_files_are_found_in_any_package_and_in_a_pipe(tmp_path, monkeypatch):
 def test_a_missing_include_is_named(tmp_path, include, message):
   path = write(tmp_path / 'a.gin', f"include '{include}'")
   with pytest.raises(ValueError, match=message) as error:
-    parse([path], [])
+    parse([path])
   assert path in str(error.value)  # the including file
 
 
@@ -112,7 +109,7 @@ def test_modules_are_imported_from_beside_the_file(tmp_path, imported):
   assert str(tmp_path / 'conf') in user_modules.loaded_folders()
   path = write(tmp_path / 'conf/a.gin', 'import mien')
   with pytest.raises(ValueError, match=f"(?s)'mien'.*{tmp_path}"):
-    parse([path], [])
+    parse([path])
 
 
 def test_files_of_the_user_are_listed_with_their_includes(tmp_path):
@@ -126,4 +123,4 @@ def test_files_of_the_user_are_listed_with_their_includes(tmp_path):
     str(tmp_path / 'conf/b.gin'),
   ]
   with pytest.raises(ValueError, match='includes itself'):
-    parse([path], [])
+    parse([path])

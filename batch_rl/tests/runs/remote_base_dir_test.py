@@ -13,7 +13,7 @@ from batch_rl.report import run_results
 from batch_rl.runs import checkpoints, evaluations, run_record
 from batch_rl.tests import cartpole, results
 from batch_rl.tests.fixed_replay import evaluate_test
-from batch_rl.tests.runs import resume_test
+from batch_rl.tests.runs import checkpoints_test, resume_test
 
 Position = checkpoints.Position
 
@@ -51,22 +51,12 @@ def test_an_offline_run_is_stopped_resumed_evaluated_and_reported(
   assert read.returns.tolist() == local.returns.tolist()
 
 
-def save(kept, position):
-  def write(directory, number):
-    path = f'{directory}/tf_ckpt-{number}.index'
-    with tf.io.gfile.GFile(path, 'w') as file:
-      file.write('weights')
-    return {}
-
-  kept.save(position, write, {'logs': {}, 'partial': None}, {})
-
-
 def test_what_is_damaged_but_not_what_is_unavailable_is_put_aside(
   remote, monkeypatch
 ):
   kept = checkpoints.Checkpoints(remote)
   for iteration in (1, 2):
-    save(kept, Position(iteration))
+    checkpoints_test.save(kept, Position(iteration))
 
   def fail(*_):
     raise tf.errors.UnavailableError(None, None, 'try again')

@@ -1,11 +1,11 @@
 """The record of a run that is resumed: compared, or refused."""
 
 import json
-import pathlib
 
 import pytest
 
 from batch_rl.runs import checkpoints, run_record
+from batch_rl.tests.runs import checkpoints_test
 
 SETTINGS = {
   'agent': 'dqn',
@@ -21,12 +21,8 @@ def base_dir(tmp_path):
   run_record.write(str(tmp_path), record)
   kept = checkpoints.Checkpoints(str(tmp_path))
   for iteration in (1, 2):
-    kept.save(
-      checkpoints.Position(iteration),
-      lambda folder, _: (pathlib.Path(folder) / 'tf_ckpt.index').touch(),
-      {'logs': {}},
-      record,
-    )
+    position = checkpoints.Position(iteration)
+    checkpoints_test.save(kept, position, record=record)
   return tmp_path
 
 
@@ -96,24 +92,24 @@ def test_other_versions_are_noted(base_dir):
   assert resumed['changes'] == [['- numpy = 1.0', f'+ numpy = {now}']]
 
 
-@pytest.mark.parametrize('content', [None, '{}', '{"run_id": null}'])
-def test_a_run_without_a_record_is_refused(base_dir, content):
+@pytest.mark.parametrize(
+  ('content', 'message'),
+  [
+    (None, 'run.json has no run_id'),
+    ('{"run_id": null}', 'run.json has no run_id'),
+    ('{"run_id": "b"}', 'run_id = b'),
+  ],
+)
+def test_a_run_without_its_record_is_refused(base_dir, content, message):
   path = base_dir / 'run.json'
   path.unlink()
   if content:
     path.write_text(content)
-  with pytest.raises(ValueError, match='run.json') as error:
+  with pytest.raises(ValueError, match=message) as error:
     resume(base_dir)
   assert '\n' not in str(error.value)
   accepted = resume(base_dir, accept_changes=True)
   assert accepted['run_id'] and len(accepted['changes']) == 1
-
-
-def test_the_record_of_another_run_is_refused(base_dir):
-  path = base_dir / 'run.json'
-  path.write_text(json.dumps(json.loads(path.read_text()) | {'run_id': 'b'}))
-  with pytest.raises(ValueError, match='run_id = b'):
-    resume(base_dir)
 
 
 def test_records_of_older_versions_resume(base_dir):

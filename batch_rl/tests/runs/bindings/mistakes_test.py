@@ -30,15 +30,10 @@ def rate_of_ones_own():
   return 0.01
 
 
-def refusal(capsys, binding, path=CONFIG):
-  """Returns the line that ends a program with a binding."""
-  with pytest.raises(SystemExit) as exit_, command_line.user_errors():
-    command_line.load_gin([path] if path else [], [binding])
-  assert exit_.value.code == 2
-  printed = capsys.readouterr().err
-  assert printed.count('\n') == 1
-  assert ' object at 0x' not in printed and '<' not in printed
-  return printed
+@command_line.user_errors()
+def load(binding, path=CONFIG):
+  """Loads a binding as the programs do."""
+  command_line.load_gin([path], [binding])
 
 
 @pytest.mark.parametrize(
@@ -72,12 +67,9 @@ def refusal(capsys, binding, path=CONFIG):
     (f'{AGENT}.num_heads=2.5', 'integer from 1'),
     ('DQNAgent.update_horizon=0', 'integer from 1'),  # of a base class
     (f'mine/{AGENT}.num_heads=0', 'integer from 1'),  # in a scope
-    (f'{RUNNER}.training_steps=True', 'integer'),
     (f'{RUNNER}.training_steps=1e6', '1,000,000,000,000'),
-    (f'{RUNNER}.evaluation_steps=-1', 'integer from 0'),
     (f'{RUNNER}.max_steps_per_episode=0', 'or None'),
     (f'{ADAM}.learning_rate=0', 'above 0'),
-    ('Softmax.temperature=0', 'above 0'),
     (f'{AGENT}.gamma=1.01', 'from 0 to 1'),
     (f'{AGENT}.optimizer=@{ADAM}', '()'),
     (f'{AGENT}.network="nature"', '@Name'),
@@ -93,8 +85,10 @@ def refusal(capsys, binding, path=CONFIG):
     (f'heads=0\n{AGENT}.num_heads=%heads', '%heads, which is 0,'),
   ],
 )
-def test_a_binding_that_is_refused(capsys, binding, remedy):
-  assert remedy in refusal(capsys, binding)
+def test_a_binding_that_is_refused(refusal, binding, remedy):
+  printed = refusal(load, binding)
+  assert remedy in printed
+  assert ' object at 0x' not in printed and '<' not in printed
 
 
 @pytest.mark.parametrize(
@@ -112,7 +106,7 @@ def test_a_binding_that_is_refused(capsys, binding, remedy):
   ],
 )
 def test_allowed_values(binding):
-  command_line.load_gin([CONFIG], [binding])
+  load(binding)
 
 
 @pytest.mark.parametrize(
@@ -122,26 +116,25 @@ def test_allowed_values(binding):
     (f'{GAME}.game_name = Pong', f'gin cannot read `{GAME}.game_name = Pong`'),
   ],
 )
-def test_a_mistake_in_a_file_names_the_line(tmp_path, capsys, line, message):
+def test_a_mistake_in_a_file_names_the_line(tmp_path, refusal, line, message):
   path = tmp_path / 'a.gin'
   path.write_text(f"include '{CONFIG}'\n\n{line}\n")
-  printed = refusal(capsys, f'{AGENT}.gamma=0.9', str(path))
+  printed = refusal(load, f'{AGENT}.gamma=0.9', str(path))
   assert f'{path}, line 3: ' in printed and message in printed
   if 'not allowed' not in message:  # before TensorFlow is imported
     with pytest.raises(ValueError, match='line 3'):
       gin_files.read([str(path)], [])
 
 
-def test_parameters_of_the_user(own_folder, capsys):
+def test_parameters_of_the_user(own_folder, refusal):
   text = user_code.AGENT.replace('weight=1.0', 'kappa=1.0, batch_size=0')
   text = text.replace('self.weight = weight', 'self.kappa = kappa')
   user_code.write(own_folder / 'mine.py', text)
   hers = 'import mine\nMyAgent.kappa=-1\nMyAgent.batch_size="small"\n'
-  command_line.load_gin([CONFIG], [hers])
+  load(hers)
   gin.clear_config()
-  assert 'MyAgent.update_period=0 is not' in refusal(
-    capsys, f'{hers}MyAgent.update_period=0'
-  )
+  printed = refusal(load, f'{hers}MyAgent.update_period=0')
+  assert 'MyAgent.update_period=0 is not' in printed
 
 
 def test_every_numeric_parameter_of_the_package_has_a_range():
