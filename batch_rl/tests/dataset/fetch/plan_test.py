@@ -138,14 +138,15 @@ def test_disk_space_is_checked(root, unplugged, run, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-  'source, games, message',
+  'source, flags, message',
   [
-    ('gopher://a', ['Pong'], 'cannot be fetched from'),
-    ('http://', ['Pong'], 'has no host'),
-    ('.', ['Pong', 'Pong'], 'repeats a game'),
+    ('gopher://a', [], 'cannot be fetched from'),
+    ('http://', [], 'has no host'),
+    ('.', ['--game', 'Pong', 'Pong'], 'repeats a game'),
+    ('.', ['--jobs=0'], 'jobs'),
   ],
 )
-def test_mistakes_are_one_line(run, tmp_path, source, games, message):
-  code, out, err = run(source, '--game', *games)
+def test_mistakes_are_one_line(run, tmp_path, source, flags, message):
+  code, out, err = run(source, *flags)
   assert code == 2 and not out and is_one_line(err) and message in err
   assert not (tmp_path / 'data').exists()
