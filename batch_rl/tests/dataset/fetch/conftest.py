@@ -1,11 +1,10 @@
-"""Small runs in both layouts, web servers that have them, and the command `fetch`."""
+"""Small runs in both layouts, their web servers, and the command `fetch`."""
 
 import shutil
 
 import numpy as np
 import pytest
 
-from batch_rl.dataset import __main__ as tools
 from batch_rl.dataset.fetch import remotes, shard_run
 from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.shards import manifests, replay_log
@@ -19,11 +18,10 @@ def original(tmp_path_factory):
   root = tmp_path_factory.mktemp('original')
   random = np.random.default_rng(0)
   data_dir = root / 'Pong' / '1' / 'replay_logs'
-  log = replay_log.ReplayLog(str(data_dir), (40, 40), np.uint8, 80)
-  for step in range(200):
-    frame = random.integers(1, 255, (40, 40), np.uint8)
-    log.add(frame, 1, 0.0, step % 30 == 29)
-  log.close()
+  with replay_log.ReplayLog(str(data_dir), (40, 40), np.uint8, 80) as log:
+    for step in range(200):
+      frame = random.integers(1, 255, (40, 40), np.uint8)
+      log.add(frame, 1, 0.0, step % 30 == 29)
   return root
 
 
@@ -40,34 +38,31 @@ def server(root, monkeypatch):
   """A web server of `root`; a run is probed for 4 shards instead of 51."""
   monkeypatch.setattr(remotes, '_FIRST_WAIT', 0.001)
   monkeypatch.setattr(shard_run, '_MAX_SHARDS', 4)
-  server = web_server.WebServer(root)
-  yield server
-  server.close()
+  with web_server.WebServer(root) as server:
+    yield server
 
 
 @pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-  """Runs `fetch` into the folder `data`; returns exit code, stdout, stderr."""
-  monkeypatch.delenv('DATA_DIR', raising=False)
+def run(run, tmp_path):
+  """Runs `fetch` of Pong/1, or of later flags, into the folder `data`."""
 
-  def run_command(source, *arguments, game='Pong', run='1', to='data'):
-    with pytest.raises(SystemExit) as exit_:
-      tools.main(
-        [
-          *('fetch', str(source), '--game', *game.split(), '--run', run),
-          *('--data_dir', str(tmp_path / to), *map(str, arguments)),
-        ]
-      )
-    printed = capsys.readouterr()
-    return exit_.value.code, printed.out, printed.err
+  def fetch(source, *arguments, to='data'):
+    flags = '--game=Pong', '--run=1', f'--data_dir={tmp_path / to}'
+    return run('fetch', source, *flags, *arguments)
 
-  return run_command
+  return fetch
 
 
 @pytest.fixture
-def data_dir(tmp_path):
-  """Directory of the shards of Pong/1 that `run` fetches."""
-  return tmp_path / 'data' / 'Pong' / '1' / 'replay_logs'
+def store(tmp_path):
+  """Directory of the run that `run` fetches."""
+  return tmp_path / 'data' / 'Pong' / '1'
+
+
+@pytest.fixture
+def data_dir(store):
+  """Directory of its shards."""
+  return store / 'replay_logs'
 
 
 # --- RL Unplugged ---
@@ -110,12 +105,5 @@ def pong(unplugged):
 def web(unplugged, monkeypatch):
   """A web server of the root."""
   monkeypatch.setattr(remotes, '_FIRST_WAIT', 0.001)
-  server = web_server.WebServer(unplugged)
-  yield server
-  server.close()
-
-
-@pytest.fixture
-def store(tmp_path):
-  """Directory of the store that `run` fetches."""
-  return tmp_path / 'data' / 'Pong' / '1'
+  with web_server.WebServer(unplugged) as server:
+    yield server

@@ -1,4 +1,4 @@
-"""Shards are fetched completely from any source, and damage is reported."""
+"""Shards are fetched from any source and verified; damage is reported."""
 
 import gzip
 import hashlib
@@ -8,8 +8,8 @@ import shutil
 import fsspec
 import pytest
 
-from batch_rl.dataset.fetch import shard_run
-from batch_rl.dataset.shards import manifests
+from batch_rl.dataset.checks import run_checks
+from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
   FRAMES,
@@ -21,12 +21,7 @@ from batch_rl.tests.dataset.fetch.fetched_files import (
 from batch_rl.utils import files
 
 
-@pytest.mark.parametrize('etags', [True, False])
-def test_run_is_fetched_by_http(
-  root, server, run, data_dir, etags, monkeypatch
-):
-  monkeypatch.setattr(shard_run, '_MAX_SHARDS', 51)
-  server.etags = etags
+def test_run_is_fetched_by_http(root, server, run, data_dir):
   code, out, err = run(server.url, '--json')
   document = json.loads(out)
   assert code == 0 and not err and document['ok']
@@ -50,7 +45,7 @@ def test_some_shards_then_the_others(root, server, run, data_dir):
   assert 'no shard between 0 and 2' in out
   assert not any('_ckpt.1.' in path for _, path, _ in server.requests)
   shutil.copytree(root / 'Pong', root / 'Qbert')
-  code, out, _ = run(server.url, '--shards', '0-2', game='Pong Qbert')
+  code, out, _ = run(server.url, '--shards=0-2', '--game', 'Pong', 'Qbert')
   assert code == 0 and '24 files fetched, 12 already in place' in out
   assert_complete(root, data_dir)
   server.requests.clear()
@@ -72,8 +67,17 @@ def test_fsspec_sources(root, run, data_dir, kind):
 # --- damaged files --------------------------------------------------------------
 
 
-def test_damaged_file_is_fetched_twice_and_named(root, server, run, data_dir):
-  server.bodies = {FRAMES: corrupt(root / RUN / FRAMES)}
+@pytest.mark.parametrize('damage', ['bit', 'empty', 'no array', 'truncated'])
+def test_damaged_file_is_fetched_twice_and_named(
+  root, server, run, data_dir, damage
+):
+  body = {
+    'bit': corrupt(root / RUN / FRAMES),
+    'empty': b'',
+    'no array': gzip.compress(b'not an array'),
+    'truncated': (root / RUN / FRAMES).read_bytes()[:-9],
+  }[damage]
+  server.bodies = {FRAMES: body}
   code, out, _ = run(server.url)
   assert code == 1 and server.gets(FRAMES) == [0, 0]
   assert f'(Pong/1 {FRAMES}): {FRAMES} is damaged' in out
@@ -82,19 +86,6 @@ def test_damaged_file_is_fetched_twice_and_named(root, server, run, data_dir):
   server.bodies = {}
   assert run(server.url)[0] == 0
   assert_complete(root, data_dir)
-
-
-@pytest.mark.parametrize(
-  'body',
-  [b'', gzip.compress(b'not an array'), None],
-  ids=['empty', 'no array', 'truncated'],
-)
-def test_other_contents_are_refused(root, server, run, body):
-  if body is None:
-    body = (root / RUN / FRAMES).read_bytes()[:-9]
-  server.bodies = {FRAMES: body}
-  code, out, _ = run(server.url, '--shards=1')
-  assert code == 1 and 'is damaged' in out
 
 
 def test_unrecorded_local_files_are_verified(root, server, run, data_dir):
@@ -123,3 +114,53 @@ def test_full_disk_is_one_line(server, run, monkeypatch):
   code, _, err = run(server.url)
   assert code == 2 and is_one_line(err)
   assert 'No space left' in err and 'the same command resumes' in err
+
+
+# --- the manifest ---------------------------------------------------------------
+
+
+def test_remote_manifest_is_kept(original, server, run, data_dir, root):
+  name = manifests.FILE_NAME
+  shutil.copy(original / RUN / name, root / RUN / name)
+  manifest = json.loads((root / RUN / name).read_text())
+  code, _, _ = run(server.url)
+  assert code == 0
+  assert not any(method == 'HEAD' for method, _, _ in server.requests)
+  found = json.loads((data_dir / name).read_text())
+  assert found.pop('origin')['source'] == server.url
+  assert {**found, 'hash': ''} == {**manifest, 'hash': ''}
+  assert_complete(root, data_dir)
+  run(server.url, '--shards', '1', to='other')
+  other = data_dir.parents[3] / 'other' / RUN
+  found = json.loads((other / name).read_text())
+  assert found['shards'] == manifest['shards'][1:2] and 'rows' not in found
+  assert not run_checks.verify(str(other)).problems
+
+
+@pytest.mark.parametrize('kind', ['sha256', 'md5'])
+def test_hashes_are_verified(original, root, server, run, kind):
+  """An intact file with the contents of another one is refused."""
+  server.md5s = kind == 'md5'
+  if kind == 'sha256':
+    shutil.copy(original / RUN / manifests.FILE_NAME, root / RUN)
+  frames = original / RUN / shard_files.file_name('observation', 0)
+  server.bodies = {FRAMES: frames.read_bytes()}
+  code, out, _ = run(server.url, '--shards=1')
+  assert code == 1 and f'its {kind} is' in out
+  assert out.count('missing') == 1
+
+
+def test_manifest_outlives_the_remote_one(root, server, run, data_dir):
+  manifest = root / RUN / manifests.FILE_NAME
+  described = {
+    'manifest_version': 1,
+    'truncated_rows': [65, 98],
+    'environment': {'game': 'Pong'},
+  }
+  manifest.write_text(json.dumps(described))
+  assert run(server.url, '--shards', '0-1')[0] == 0
+  manifest.unlink()
+  assert run(server.url)[0] == 0
+  kept = json.loads((data_dir / manifests.FILE_NAME).read_text())
+  assert {key: kept[key] for key in described} == described
+  assert [entry['suffix'] for entry in kept['shards']] == [0, 1, 2]

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 
 from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.tests import interchange_runs
 from batch_rl.tests.dataset.fetch import web_server
 from batch_rl.tests.dataset.fetch.fetched_files import (
   FRAMES,
@@ -21,8 +21,6 @@ from batch_rl.tests.dataset.fetch.fetched_files import (
   assert_complete,
   contents,
 )
-
-SAMPLE = pathlib.Path(__file__).parents[4] / 'data'
 
 
 def test_dropped_connections_are_resumed(root, server, run, data_dir):
@@ -47,11 +45,7 @@ def test_server_without_ranges(root, server, run, data_dir):
 
 @pytest.mark.parametrize(
   ('etags', 'same_size', 'if_range'),
-  [
-    (False, False, True),
-    (True, True, True),
-    (True, True, False),
-  ],
+  [(False, False, True), (True, True, True), (True, True, False)],
 )
 def test_versions_of_a_file_are_not_spliced(
   root, server, run, data_dir, etags, same_size, if_range
@@ -73,46 +67,38 @@ def test_versions_of_a_file_are_not_spliced(
   assert_complete(root, data_dir, (1,))
 
 
-def test_complete_partial_file_of_another_version_is_not_used(
-  root, server, run, data_dir
-):
-  name = shard_files.file_name('observation', 0)
-  (data_dir / 'partial').mkdir(parents=True)
-  stale = (root / RUN / FRAMES).read_bytes()
-  (data_dir / 'partial' / name).write_bytes(stale)
-  note = {'bytes': len(stale), 'version': '"old"'}
-  (data_dir / 'partial' / f'{name}.json').write_text(json.dumps(note))
-  assert run(server.url, '--shards=0')[0] == 0
-  assert_complete(root, data_dir, (0,))
-
-
-def test_hard_links_of_an_import_are_not_written_to(
-  root, server, run, data_dir, tmp_path
+@pytest.mark.parametrize('version', ['"old"', None])
+def test_other_partial_files_are_neither_used_nor_written_to(
+  root, server, run, data_dir, tmp_path, version
 ):
   """A killed import leaves links to the user's files in `partial`."""
   mine = tmp_path / 'mine'
-  mine.write_bytes(b'a thesis')
+  content = (root / RUN / FRAMES).read_bytes()
+  mine.write_bytes(content)
   (data_dir / 'partial').mkdir(parents=True)
   name = shard_files.file_name('observation', 0)
   os.link(mine, data_dir / 'partial' / name)
+  if version:
+    note = {'bytes': len(content), 'version': version}
+    (data_dir / 'partial' / f'{name}.json').write_text(json.dumps(note))
   assert run(server.url, '--shards=0')[0] == 0
   assert_complete(root, data_dir, (0,))
-  assert mine.read_bytes() == b'a thesis'
+  assert mine.read_bytes() == content
 
 
 @pytest.mark.waits
 def test_killed_fetch_resumes(run, data_dir, tmp_path):
   """A process is killed twice while bytes arrive."""
-  server = web_server.WebServer(SAMPLE)
-  server.bytes_per_second = 2_000_000
-  flags = ('--game=Pong', '--run=1', '--shards=1-2')
-  command = [
-    *(sys.executable, '-m', 'batch_rl.dataset', 'fetch', server.url),
-    *(*flags, f'--data_dir={tmp_path / "data"}'),
-  ]
+  sample = interchange_runs.SAMPLE.parents[1]
   frames = shard_files.file_name('observation', 2)
   partial = data_dir / 'partial' / frames
-  try:
+  with web_server.WebServer(sample) as server:
+    server.bytes_per_second = 2_000_000
+    command = [
+      *(sys.executable, '-m', 'batch_rl.dataset', 'fetch', server.url),
+      *('--game=Pong', '--run=1', '--shards=1-2'),
+      f'--data_dir={tmp_path / "data"}',
+    ]
     for least in (100_000, 1_000_000):
       process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
       deadline = time.monotonic() + 60
@@ -123,10 +109,8 @@ def test_killed_fetch_resumes(run, data_dir, tmp_path):
       process.wait()
     server.bytes_per_second = None
     code, _, err = run(server.url, '--shards=1-2')
-  finally:
-    server.close()
   assert code == 0, err
-  assert contents(data_dir) == contents(SAMPLE / RUN, (1, 2))
+  assert contents(data_dir) == contents(sample / RUN, (1, 2))
   assert not run_checks.verify(str(data_dir)).problems
   starts = server.gets(frames)
   assert len(starts) == 3 and starts == sorted(starts)

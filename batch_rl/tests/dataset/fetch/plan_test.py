@@ -10,12 +10,12 @@ from batch_rl.dataset.fetch import shard_run
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
+  FLAGS,
   FRAMES,
   RUN,
   assert_complete,
   contents,
 )
-from batch_rl.tests.dataset.fetch.fetched_stores import FLAGS
 
 
 def test_dry_run_fetches_nothing(root, server, run, tmp_path):
@@ -39,7 +39,7 @@ def test_dry_run_fetches_nothing(root, server, run, tmp_path):
 def test_refusal_is_reported_once(server, run, status, tmp_path, monkeypatch):
   monkeypatch.setattr(shard_run, '_MAX_SHARDS', 51)
   server.statuses = {'': [status, 10_000]}
-  code, out, err = run(server.url, run='1-5')
+  code, out, err = run(server.url, '--run=1-5')
   assert code == 1 and not out and is_one_line(err)
   assert f' {status} ' in err and err.count(f' {status} ') == 1
   for alternative in (
@@ -54,7 +54,7 @@ def test_refusal_is_reported_once(server, run, status, tmp_path, monkeypatch):
 
 
 def test_missing_runs_and_shards_are_reported(root, server, run, data_dir):
-  code, out, _ = run(server.url, '--shards', '1,2,50', run='1,2')
+  code, out, _ = run(server.url, '--shards=1,2,50', '--run=1,2')
   assert code == 1 and 'missing: Pong/2 is not available: 404' in out
   assert 'Pong/1: the source has no shards 50 (found: 1-2)' in out
   assert_complete(root, data_dir, (1, 2))
@@ -87,16 +87,15 @@ def test_refused_shard_is_reported(server, run, data_dir):
 
 
 @pytest.mark.parametrize(
-  'arguments, messages',
+  'flag, messages',
   [
-    (dict(game='Pnog'), ['no Pnog/1', 'did you mean Pong?']),
-    (dict(run='7'), ['no Pong/7', 'the folder above the games']),
-    (dict(arguments=['--shards=99']), ['no Pong/1, shards 99']),
+    ('--game=Pnog', ['no Pnog/1', 'did you mean Pong?']),
+    ('--run=7', ['no Pong/7', 'the folder above the games']),
+    ('--shards=99', ['no Pong/1, shards 99']),
   ],
 )
-def test_what_the_source_lacks_is_named(root, run, arguments, messages):
-  more = {key: arguments[key] for key in arguments if key != 'arguments'}
-  code, out, err = run(root, *arguments.get('arguments', []), **more)
+def test_what_the_source_lacks_is_named(root, run, flag, messages):
+  code, out, err = run(root, flag)
   assert code == 1 and not out and is_one_line(err)
   assert all(message in err for message in messages), err
 
@@ -138,26 +137,16 @@ def test_disk_space_is_checked(root, unplugged, run, monkeypatch, tmp_path):
     assert ('for the store' in err) == bool(flags)
 
 
-# --- mistakes of the user -------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-  'arguments, message',
+  'source, flags, message',
   [
-    (dict(run='x'), '--run=x is neither'),
-    (dict(arguments=['--shards=4-2']), '--shards=4-2 is neither'),
-    (dict(arguments=['--jobs=0']), 'jobs'),
-    (dict(source='/nowhere'), 'is not a directory'),
-    (dict(source='gopher://a'), 'cannot be fetched from'),
-    (dict(source='http://'), 'has no host'),
-    (dict(game='Pong Pong'), 'repeats a game'),
-    (dict(arguments=['--data_dir=gs://bucket/data']), 'is remote'),
+    ('gopher://a', [], 'cannot be fetched from'),
+    ('http://', [], 'has no host'),
+    ('.', ['--game', 'Pong', 'Pong'], 'repeats a game'),
+    ('.', ['--jobs=0'], 'jobs'),
   ],
 )
-def test_mistakes_are_one_line(server, run, tmp_path, arguments, message):
-  arguments = dict(arguments)
-  source = arguments.pop('source', '{url}').format(url=server.url)
-  more = arguments.pop('arguments', [])
-  code, out, err = run(source, *more, **arguments)
+def test_mistakes_are_one_line(run, tmp_path, source, flags, message):
+  code, out, err = run(source, *flags)
   assert code == 2 and not out and is_one_line(err) and message in err
   assert not (tmp_path / 'data').exists()

@@ -27,12 +27,11 @@ def test_server_without_lengths(root, server, run, data_dir):
   assert code == 1 and 'is damaged' in out
 
 
-@pytest.mark.parametrize('status', [429, 500])
-def test_transient_errors_are_retried(root, server, run, data_dir, status):
-  server.statuses = {'GET': [status, 3], 'HEAD': [status, 3]}
+def test_transient_errors_are_retried(root, server, run, data_dir):
+  server.statuses = {'GET': [500, 3], 'HEAD': [429, 3]}
   code, _, _ = run(server.url, '--shards=1')
   assert code == 0
-  assert server.statuses == {'GET': [status, 0], 'HEAD': [status, 0]}
+  assert server.statuses == {'GET': [500, 0], 'HEAD': [429, 0]}
   assert_complete(root, data_dir, (1,))
 
 
@@ -90,15 +89,14 @@ def test_passwords_and_tokens_are_not_written(root, server, run, data_dir):
   assert_complete(root, data_dir)
 
 
-@pytest.mark.parametrize('protocol, package', [('gs', 'gcsfs'), ('s3', 's3fs')])
-def test_missing_package_is_named(run, monkeypatch, protocol, package):
-  monkeypatch.setitem(sys.modules, package, None)
+def test_missing_package_is_named(run, monkeypatch):
+  monkeypatch.setitem(sys.modules, 'gcsfs', None)
   # fsspec keeps what an earlier test imported.
   registry = importlib.import_module('fsspec.registry')
-  monkeypatch.delitem(registry._registry, protocol, raising=False)
-  code, _, err = run(f'{protocol}://bucket/dqn')
+  monkeypatch.delitem(registry._registry, 'gs', raising=False)
+  code, _, err = run('gs://bucket/dqn')
   assert code == 2 and is_one_line(err)
-  assert 'not installed' in err and f'nstall {package}' in err
+  assert 'not installed' in err and 'nstall gcsfs' in err
 
 
 def test_web_page_instead_of_a_file_is_not_found(server):

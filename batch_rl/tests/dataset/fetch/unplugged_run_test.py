@@ -1,15 +1,32 @@
-"""Requests for RL Unplugged's files are checked before anything is fetched."""
+"""RL Unplugged's files become the store of their run as they arrive."""
 
 import json
 import shutil
+import time
 
+import fsspec
 import pytest
 
 from batch_rl.dataset.fetch import unplugged_run
+from batch_rl.dataset.imports import store_import
+from batch_rl.dataset.store import store_directory
+from batch_rl.dataset.unplugged import file_names
 from batch_rl.tests.dataset.conftest import is_one_line
-from batch_rl.tests.dataset.fetch.fetched_stores import FLAGS, NAMES, shards
+from batch_rl.tests.dataset.fetch.fetched_files import FLAGS, NAMES, corrupt
 
 UNPLUGGED = FLAGS[0]
+
+
+def shards(store):
+  """Returns the numbers of a complete store's shards."""
+  return store_directory.StoreDirectory(str(store)).shards()
+
+
+def raw_files(store):
+  return [path.name for path in (store / unplugged_run.RAW).glob('*')]
+
+
+# --- requests -------------------------------------------------------------------
 
 
 def test_dry_run(pong, web, run, tmp_path):
@@ -39,21 +56,18 @@ def test_all_checkpoints_are_the_default(web, run, store):
 
 
 @pytest.mark.parametrize(
-  'arguments, message',
+  'flags, message',
   [
-    (dict(game='Pnog'), 'no Pnog (did you mean Pong?)'),
-    (dict(game='Adventure'), '46 games, and no Adventure'),
-    (dict(more=['--shards=1']), '--shards does not apply to --layout=unp'),
-    (dict(layout='dopamine', more=['--checkpoints=1']), '--layout=dopamine'),
+    (['--game=Pnog'], 'no Pnog (did you mean Pong?)'),
+    (['--game=Adventure'], '46 games, and no Adventure'),
+    (['--shards=1'], '--shards does not apply to --layout=unp'),
+    (['--layout=dopamine', '--checkpoints=1'], '--layout=dopamine'),
   ],
 )
 def test_mistakes_are_one_line_before_any_request(
-  web, run, tmp_path, arguments, message
+  web, run, tmp_path, flags, message
 ):
-  more = arguments.get('more', [])
-  named = {k: arguments[k] for k in ('game', 'run') if k in arguments}
-  layout = arguments.get('layout', 'unplugged')
-  code, out, err = run(web.url, f'--layout={layout}', *more, **named)
+  code, out, err = run(web.url, UNPLUGGED, *flags)
   assert code == 2 and not out and is_one_line(err) and message in err
   assert not web.requests and not (tmp_path / 'data').exists()
 
@@ -94,9 +108,99 @@ def test_store_of_another_run_or_file_is_not_continued(
   other = tmp_path / 'other' / 'Pong' / '2'
   shutil.copytree(store, other)
   shutil.copy(pong / NAMES[0], pong / NAMES[0].replace('run_1', 'run_2'))
-  code, _, err = run(unplugged, *FLAGS, '--dry_run', run='2', to='other')
+  code, _, err = run(unplugged, *FLAGS, '--dry_run', '--run=2', to='other')
   assert code == 2 and is_one_line(err)
   assert 'is a store of run 1 of Pong' in err and 'not of run 2' in err
   shutil.copy(pong / NAMES[1], pong / NAMES[0])
   code, _, err = run(unplugged, *FLAGS)
   assert code == 2 and is_one_line(err) and 'was made from a file of' in err
+
+
+# --- files that arrive ----------------------------------------------------------
+
+
+def test_dropped_connections_are_resumed(web, run, pong, store, run_hash):
+  web.drop_after = 50_000
+  code, out, err = run(web.url, *FLAGS, '--retries=1')
+  assert code == 0 and not err
+  assert f'hash {run_hash}' in out and '4 files fetched, 0 already' in out
+  for k, name in enumerate(NAMES):
+    size = (pong / name).stat().st_size
+    assert web.gets(name) == list(range(0, size, 50_000))
+    assert f'Pong/1: checkpoint {k} is complete\n' in out
+  assert shards(store) == [0, 1, 2, 3] and not raw_files(store)
+
+
+@pytest.mark.parametrize('kind', ['folder', 'memory'])
+def test_sources(unplugged, run, run_hash, kind):
+  source = unplugged / file_names.FOLDER
+  if kind == 'memory':
+    source = 'memory://u'
+    fsspec.filesystem('memory').put(str(unplugged), '/u', recursive=True)
+  code, out, err = run(source, *FLAGS)
+  assert code == 0 and not err and f'hash {run_hash}' in out
+
+
+def test_rest_of_a_killed_process_is_removed(web, run, pong, store):
+  """It was killed after the import of a file, or while it removed one."""
+  assert run(web.url, *FLAGS)[0] == 0
+  raw = store / unplugged_run.RAW
+  raw.mkdir()
+  (raw / NAMES[0]).write_bytes((pong / NAMES[0]).read_bytes())
+  for name in NAMES[:2]:
+    note = {'bytes': (pong / name).stat().st_size, 'version': 'x'}
+    (raw / f'{name}.json').write_text(json.dumps(note))
+  assert run(web.url, *FLAGS)[0] == 0 and not raw_files(store)
+
+
+def test_raw_files_on_the_disk_are_few(web, run, store, monkeypatch):
+  add, held = store_import.StoreImport.add, []
+
+  def slow_add(self, *arguments):
+    time.sleep(0.1)
+    held.append([n for n in raw_files(store) if not n.endswith('.json')])
+    add(self, *arguments)
+
+  monkeypatch.setattr(store_import.StoreImport, 'add', slow_add)
+  code, out, _ = run(web.url, *FLAGS, '--jobs=1')
+  assert code == 0 and 'at most 3 at a time' in out
+  assert max(map(len, held)) == 3
+
+
+# --- damage ---------------------------------------------------------------------
+
+
+def test_damaged_and_refused_files_are_named(web, run, pong, store, run_hash):
+  web.bodies = {NAMES[1]: corrupt(pong / NAMES[1])}
+  web.statuses = {f'GET /{file_names.FOLDER}/Pong/{NAMES[2]}': [403, 99]}
+  code, out, _ = run(web.url, *FLAGS)
+  assert code == 1 and web.gets(NAMES[1]) == [0, 0]
+  for name in NAMES[1:3]:
+    assert f'missing: a file was not fetched (Pong/1 {name}): ' in out
+  assert 'or without checkpoints 1-2\n' in out and not raw_files(store)
+  with pytest.raises(ValueError, match='shards 1, 2 are missing'):
+    shards(store)
+  # The store is complete without the checkpoints, and later with them.
+  code, out, _ = run(web.url, UNPLUGGED, '--checkpoints=0,3')
+  assert code == 0 and '0 files fetched, 2 already' in out
+  assert shards(store) == [0, 3]
+  web.bodies, web.statuses = {}, {}
+  code, out, _ = run(web.url, *FLAGS)
+  assert code == 0 and f'hash {run_hash}' in out and '2 files fetched' in out
+
+
+def test_contradicting_last_steps_end_the_fetch(run, tmp_path, web, pong):
+  from batch_rl.tests.dataset.unplugged import unplugged_files  # TensorFlow
+
+  for k, last_step in enumerate(('transition', 'observation')):
+    unplugged_files.write_file(
+      pong / NAMES[k],
+      unplugged_files.random_episodes(30, 20, seed=k),
+      k,
+      last_step=last_step,
+    )
+  code, _, err = run(web.url, *FLAGS, '--jobs=1')
+  assert code == 2 and is_one_line(err) and 'to go on as before' in err
+  assert len(web.gets(NAMES[1])) == 1
+  code, out, _ = run(web.url, *FLAGS, '--last_step=transition', to='other')
+  assert code == 0 and 'terminal steps: transition' in out

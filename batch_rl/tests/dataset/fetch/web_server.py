@@ -16,7 +16,7 @@ _FILE = re.compile(r'(\.gz|-of-\d+)$')
 
 
 class WebServer(http.server.ThreadingHTTPServer):
-  """Serves a folder on a port of 127.0.0.1, until `close`.
+  """Serves a folder on a port of 127.0.0.1; a context manager.
 
   Attributes:
     url: URL of the folder.
@@ -31,30 +31,31 @@ class WebServer(http.server.ThreadingHTTPServer):
     bytes_per_second: Bandwidth of each connection; None for unlimited.
     lengths: Whether answers have a Content-Length.
     md5s: Whether files have hashes, as from Google Cloud Storage.
-    stalls: Number of further bodies that stop in the middle, until `close`.
+    stalls: Number of further bodies that stop in the middle, until it is closed.
   """
 
   daemon_threads = True
 
-  def __init__(self, folder, port=0, handler=None):
-    super().__init__(('127.0.0.1', port), handler or Handler)
+  retry_after = '0'
+  drop_after = bytes_per_second = None
+  ranges = if_range = etags = lengths = True
+  md5s = False
+  stalls = 0
+
+  def __init__(self, folder, handler=None):
+    super().__init__(('127.0.0.1', 0), handler or Handler)
     self.folder = str(folder)
     self.url = f'http://127.0.0.1:{self.server_port}'
     self.requests, self.statuses, self.bodies = [], {}, {}
-    self.drop_after, self.bytes_per_second = None, None
-    self.ranges, self.etags = True, True
-    self.lengths, self.md5s, self.if_range = True, False, True
-    self.retry_after = '0'
-    self.stalls, self._closing = 0, threading.Event()
+    self._closing = threading.Event()
     self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
     self._thread.start()
 
-  def close(self):
-    """Stops the server."""
+  def server_close(self):
     self._closing.set()
     self.shutdown()
     self._thread.join()
-    self.server_close()
+    super().server_close()
 
   def gets(self, part=''):
     """Returns the first bytes of requests for files with `part` in their path."""
@@ -65,7 +66,6 @@ class WebServer(http.server.ThreadingHTTPServer):
     ]
 
   def stall(self):
-    """Waits until `close` if the body is to stall."""
     if self.stalls > 0:
       self.stalls -= 1
       self._closing.wait(30)

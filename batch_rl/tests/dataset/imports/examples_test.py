@@ -58,17 +58,16 @@ def field(number, content):
   return bytes([number << 3 | 2, len(content)]) + content
 
 
-@pytest.mark.parametrize(
-  'entries, problem',
-  [
-    ([field(2, field(3, b'')), field(2, field(3, b''))], 'repeated'),
-    ([field(2, field(1, b'') + field(3, b''))], 'several lists'),
-  ],
-)
-def test_ambiguous_features_are_refused(entries, problem):
-  content = b''.join(field(1, field(1, b'x') + entry) for entry in entries)
-  with pytest.raises(ValueError, match=problem):
-    examples.parse(field(1, content))
+def test_ambiguous_features_are_refused():
+  lists = field(1, b''), field(3, b'')
+  for values, problem in (
+    ([lists[1], lists[1]], 'repeated'),
+    ([lists[0] + lists[1]], 'several lists'),
+  ):
+    entries = [field(1, b'x') + field(2, value) for value in values]
+    content = b''.join(field(1, entry) for entry in entries)
+    with pytest.raises(ValueError, match=problem):
+      examples.parse(field(1, content))
 
 
 def test_a_length_beyond_the_message_takes_no_memory():

@@ -1,11 +1,9 @@
 """Fixtures of the import and export tests."""
 
 import json
-import shutil
 
 import pytest
 
-from batch_rl.dataset.shards import shard_files
 from batch_rl.tests import ring_logs, shards
 
 CAPACITY = 40
@@ -29,14 +27,4 @@ def original(tmp_path):
   folder = tmp_path / 'original'
   rows = shards.with_padding(shards.make_episodes([30, 30, 30]), 4)
   ring_logs.write_run(folder, rows, CAPACITY)
-  return folder
-
-
-def rename(original, folder, name_of, suffixes=(0, 1, 2)):
-  """Copies shards to other names, `name_of(column or counter, number)`."""
-  for suffix in suffixes:
-    for name in shard_files.FILES:
-      target = folder / name_of(name, suffix)
-      target.parent.mkdir(parents=True, exist_ok=True)
-      shutil.copy(original / shard_files.file_name(name, suffix), target)
   return folder

@@ -21,30 +21,8 @@ def folder(tmp_path_factory):
   return folder
 
 
-def open_reader(path, game=None, **options):
-  return reader.UnpluggedReader(str(path), game, **options)
-
-
-def one_file(tmp_path, values=None, **changes):
-  """Writes a file of one episode with changed features; returns a reader."""
-  (episode,) = unplugged_files.random_episodes(10)
-  values = {**(values or unplugged_files.features(episode)), **changes}
-  values = {name: value for name, value in values.items() if value is not None}
-  path = tmp_path / 'Pong' / file_names.format(1, 0, 50)
-  unplugged_files.write_records(path, [unplugged_files.serialize(values)])
-  return open_reader(path)
-
-
-def read_one(tmp_path, **changes):
-  made = one_file(tmp_path, **changes)
-  (found,) = made.read(made.parts[0])
-  return found
-
-
-def decode(episode):
-  out = np.empty((len(episode.frames), 84, 84), np.uint8)
-  episode.frames.decode(0, len(out), out)
-  return out
+def open_reader(path, game=None):
+  return reader.UnpluggedReader(str(path), game)
 
 
 def test_episodes(folder):
@@ -56,7 +34,9 @@ def test_episodes(folder):
     )
     assert len(found) == len(expected)
     for episode, want in zip(found, expected, strict=True):
-      np.testing.assert_array_equal(decode(episode), want.observation)
+      frames = np.empty_like(want.observation)
+      episode.frames.decode(0, len(episode.frames), frames)
+      np.testing.assert_array_equal(frames, want.observation)
       np.testing.assert_array_equal(episode.action, want.action)
       np.testing.assert_array_equal(episode.reward, np.clip(want.reward, -1, 1))
       assert episode.action.dtype == np.int32
@@ -119,8 +99,14 @@ def floats(*values):
   ],
 )
 def test_malformed_episodes(tmp_path, changes, message):
+  (episode,) = unplugged_files.random_episodes(10)
+  values = {**unplugged_files.features(episode), **changes}
+  values = {name: value for name, value in values.items() if value is not None}
+  path = tmp_path / 'Pong' / file_names.format(1, 0, 50)
+  unplugged_files.write_records(path, [unplugged_files.serialize(values)])
+  made = open_reader(path)
   with pytest.raises(ValueError, match=message) as raised:
-    read_one(tmp_path, **changes)
+    list(made.read(made.parts[0]))
   assert 'episode 0 of ' in str(raised.value) and '\n' not in str(raised.value)
 
 

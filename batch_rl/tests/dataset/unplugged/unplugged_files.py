@@ -16,19 +16,17 @@ from batch_rl.dataset.unplugged import file_names
 
 
 class Episode(NamedTuple):
-  """The n logged rows of an episode; a plain tuple of the first three will do, too.
+  """The n logged rows of an episode; a plain tuple will do, too.
 
   Attributes:
     observation: uint8 (n, 84, 84).
     action: Integers (n,).
     reward: Unclipped rewards (n,).
-    truncated: Whether the last row is not terminal.
   """
 
   observation: np.ndarray
   action: np.ndarray
   reward: np.ndarray
-  truncated: bool = False
 
 
 def random_episodes(*lengths: int, seed: int = 0) -> list[Episode]:
@@ -49,8 +47,7 @@ def random_episodes(*lengths: int, seed: int = 0) -> list[Episode]:
 
 def encode_png(frame: np.ndarray) -> bytes:
   """Returns a frame, uint8 (84, 84), as PNG."""
-  # The level of TFDS.
-  options = [cv2.IMWRITE_PNG_COMPRESSION, 6]
+  options = [cv2.IMWRITE_PNG_COMPRESSION, 6]  # the level of TFDS
   return cv2.imencode('.png', frame, options)[1].tobytes()
 
 
@@ -67,23 +64,21 @@ def features(
     episode: An `Episode`, or `(observation, action, reward)`.
     checkpoint: Number of the checkpoint.
     number: Number of the episode in its file.
-    last_step: 'transition' stores the logged rows as they are. 'observation' adds,
-      after a terminal, a step whose action and reward mean nothing, and whose reward
-      is not part of the returns.
+    last_step: 'transition' stores the logged rows as they are. 'observation' adds a
+      step whose action and reward mean nothing, and are not part of the returns.
     clipped: Whether the "unclipped" rewards are in fact clipped, as TFDS notes of
       the published files.
   """
-  observation, action, reward, truncated = Episode(*episode)
+  observation, action, reward = episode
   reward = np.asarray(reward, np.float64)
   if clipped:
     reward = np.clip(reward, -1, 1)
   returns = reward.sum(), np.clip(reward, -1, 1).sum()
-  if last_step == 'observation' and not truncated:
+  if last_step == 'observation':
     observation = np.concatenate([observation, 200 + 0 * observation[:1]])
     action, reward = np.append(action, 3), np.append(reward, 1)
   discount = np.ones(len(action))
-  if not truncated:
-    discount[-1] = 0
+  discount[-1] = 0
   return {
     'checkpoint_idx': [checkpoint],
     'episode_idx': [number],
@@ -115,13 +110,7 @@ def serialize(values: dict[str, list]) -> bytes:
 def write_records(
   path: Any, records: Iterable[bytes], compression: str = 'GZIP'
 ) -> str:
-  """Writes a TFRecord file; returns its path.
-
-  Args:
-    path: File to write.
-    records: Contents of the records.
-    compression: 'GZIP', or '' for none.
-  """
+  """Writes a TFRecord file, with compression '' for none; returns its path."""
   pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
   with tf.io.TFRecordWriter(str(path), compression) as writer:
     for record in records:
@@ -132,14 +121,7 @@ def write_records(
 def write_file(
   path: Any, episodes: Iterable[Any], checkpoint: int = 0, **options: Any
 ) -> str:
-  """Writes the file of a checkpoint, one record for each episode; returns its path.
-
-  Args:
-    path: File to write, e.g. `<Game>/run_1-00000-of-00050`.
-    episodes: Episodes, see `features`.
-    checkpoint: Number in `checkpoint_idx`.
-    **options: `last_step` and `clipped` of `features`.
-  """
+  """Writes a checkpoint with options of `features`; returns the file's path."""
   records = (
     serialize(features(episode, checkpoint, number, **options))
     for number, episode in enumerate(episodes)
@@ -156,12 +138,7 @@ def write_run(
 ) -> list[str]:
   """Writes files of three random episodes, of 30, 20 and 25 rows; returns their paths.
 
-  Args:
-    folder: Folder of the game, e.g. `atari_episodes_ordered/Pong`.
-    run: Number of the run.
-    checkpoints: Numbers of the files to write.
-    first_checkpoint: `checkpoint_idx` of file 0.
-    **options: Options of `write_file`.
+  The checkpoint of file 0 is `first_checkpoint`. Options are those of `features`.
   """
   folder = pathlib.Path(folder)
   count = file_names.count_of(folder.name)
