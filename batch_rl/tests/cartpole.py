@@ -101,20 +101,16 @@ def build_offline_agent(
   """
   gin.bind_parameter('WrappedFixedReplayBuffer.prefetch', prefetch)
   # Adam's slots, unlike RMSProp's, all change at the first update.
-  kwargs = {
+  arguments = {
     'optimizer': tf.compat.v1.train.AdamOptimizer(0.01),
     'seed': 1,
+    **SMALL[name],
     **kwargs,
   }
   with tf.Graph().as_default(), small_layers():
     tf.compat.v1.set_random_seed(1)
     return (class_ or OFFLINE_CLASSES[name])(
-      None,
-      num_actions,
-      str(data_dir),
-      **OBSERVATION,
-      **SMALL[name],
-      **kwargs,
+      None, num_actions, str(data_dir), **OBSERVATION, **arguments
     )
 
 

@@ -93,6 +93,28 @@ def evaluate():
   return run
 
 
+@pytest.fixture(scope='session')
+def log_dir(tmp_path_factory):
+  """Directory of two shards of CartPole."""
+  from batch_rl.tests import cartpole
+
+  directory = tmp_path_factory.mktemp('log')
+  cartpole.write_log(directory)
+  return directory
+
+
+@pytest.fixture
+def make_agent(log_dir):
+  """Returns a function that builds an offline agent with `SHARED_SETTINGS`."""
+  from batch_rl.tests import cartpole
+
+  def make(name='dqn', class_=None, **kwargs):
+    settings = {**cartpole.SHARED_SETTINGS, **kwargs}
+    return cartpole.build_offline_agent(name, log_dir, class_, **settings)
+
+  return make
+
+
 @pytest.fixture
 def synced(monkeypatch):
   """The names of what `os.fsync` was called with, without their random parts."""

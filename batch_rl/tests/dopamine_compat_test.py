@@ -15,12 +15,12 @@ import pytest
 from batch_rl import dopamine_compat
 
 
-def run(code, *options, **environment):
+def run(code, **environment):
   """Runs code in a new interpreter, with the environment of a new shell."""
   # JAX adds TF_ variables to the environment.
   inherited = {k: v for k, v in os.environ.items() if not k.startswith('TF_')}
   return subprocess.run(
-    [sys.executable, *options, '-c', code],
+    [sys.executable, '-c', code],
     capture_output=True,
     text=True,
     env={**inherited, **environment},

@@ -39,9 +39,7 @@ class Loss(NamedTuple):
   """A loss and its gradient."""
 
   value: float  # mean over the minibatch
-  gradient: (
-    np.ndarray
-  )  # d value / d outputs of the online network, in their shape
+  gradient: np.ndarray  # d value / d outputs of the online network
 
 
 @dataclasses.dataclass(frozen=True)

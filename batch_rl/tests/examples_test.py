@@ -7,18 +7,26 @@ import importlib
 import pathlib
 import runpy
 import shutil
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from batch_rl import dataset
-from batch_rl.agents import loss_agent
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_checks, run_statistics
 from batch_rl.fixed_replay import train
 from batch_rl.report import run_results
-from batch_rl.tests import cartpole, programs, shards, user_code
+from batch_rl.tests import (
+  cartpole,
+  correctness,
+  equations,
+  learning_test,
+  programs,
+  shards,
+  user_code,
+)
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / 'examples'
 SHORT = (
@@ -27,17 +35,6 @@ SHORT = (
   'FixedReplayRunner.evaluation_steps = 40',
 )
 DQN_NETWORK = 'CartpoleDQNNetwork'
-CARTPOLE = """
-    import batch_rl.tests.cartpole_networks
-    import dopamine.discrete_domains.gym_lib
-    create_gym_environment.environment_name = 'CartPole'
-    create_gym_environment.version = 'v1'
-    FixedReplayRunner.create_environment_fn = @gym_lib.create_gym_environment
-    {agent}.observation_shape = %gym_lib.CARTPOLE_OBSERVATION_SHAPE
-    {agent}.observation_dtype = %gym_lib.CARTPOLE_OBSERVATION_DTYPE
-    {agent}.stack_size = %gym_lib.CARTPOLE_STACK_SIZE
-    {agent}.network = @{network}
-"""
 
 
 def train_example(name, replay_dir, *bindings):
@@ -68,74 +65,53 @@ def test_agents_train_and_are_reported(name, agent, network, shown):
   run = train_example(
     name,
     'data/CartPole/1',
-    CARTPOLE.format(agent=agent, network=network),
+    learning_test.EVERYWHERE.format(runner='FixedReplayRunner', agent=agent),
+    'import batch_rl.tests.cartpole_networks',
+    f'{agent}.network = @{network}',
     "FixedReplayBuffer.subset = 'shards(0, 2)'",
   )
   assert run.agent == shown and run.done == 1
 
 
-def bcq_losses(batch, outputs, next_outputs, next_targets, gamma, threshold):
-  """The losses of discrete BCQ, one transition after the other, in float64."""
-  losses = []
-  for i, action in enumerate(batch.action):
-    q, logits = (np.float64(output[i]) for output in outputs)
-    next_q, next_logits = (np.float64(output[i]) for output in next_outputs)
-    probability = np.exp(next_logits) / np.exp(next_logits).sum()
-    likely = probability / probability.max() >= threshold
-    best = np.argmax(np.where(likely, next_q, -np.inf))
-    value = 0 if batch.terminal[i] else next_targets[i, best]
-    error = abs(batch.reward[i] + gamma * value - q[action])
-    huber = error**2 / 2 if error <= 1 else error - 0.5
-    likelihood = np.exp(logits[action]) / np.exp(logits).sum()
-    losses.append(huber - np.log(likelihood) + 0.01 * np.mean(logits**2))
-  return losses
-
-
-@pytest.fixture
-def bcq(monkeypatch, own_folder):
-  """The example's module, with a log of CartPole beside it."""
-  monkeypatch.syspath_prepend(EXAMPLES / 'bcq')
-  cartpole.write_log('log')
-  with user_code.forgotten():
-    yield importlib.import_module('bcq')
-
-
 @pytest.mark.parametrize('threshold', [0.0, 0.3, 1.0])
-def test_bcq_is_that_of_its_paper(bcq, threshold):
-  n, num_actions = 64, 5
-  random = np.random.default_rng(3)
-  agent = cartpole.build_offline_agent(
-    'dqn', 'log', bcq.BCQAgent, num_actions, threshold=threshold
-  )
-  states, next_states = random.normal(0, 5, (2, n, 4, 1, 1))
-  nothing = dict.fromkeys(loss_agent.Batch._fields)
-  batch = loss_agent.Batch(
-    **nothing
-    | {
-      'state': states,
-      'action': random.integers(num_actions, size=n, dtype=np.int32),
-      'reward': np.float32(random.normal(size=n)),
-      'next_state': next_states,
-      'terminal': np.uint8(random.integers(2, size=n)),
-    }
-  )
+@pytest.mark.usefixtures('own_folder')
+def test_bcq_is_that_of_its_paper(make_agent, monkeypatch, threshold):
+  monkeypatch.syspath_prepend(EXAMPLES / 'bcq')
+  class_ = importlib.import_module('bcq').BCQAgent
+  agent = make_agent(class_=class_, threshold=threshold)
+  made = correctness.make_batch(5, 64)
   with agent._sess.graph.as_default():
-    tensors = loss_agent.Batch(
-      *(None if value is None else tf.constant(value) for value in batch)
+    batch = types.SimpleNamespace(
+      state=tf.constant(10 * made.states),
+      action=tf.constant(made.actions),
+      reward=tf.constant(made.rewards),
+      next_state=tf.constant(10 * made.next_states),
+      terminal=tf.constant(made.terminals),
+      seed=None,
     )
-    outputs = agent.online(tensors.next_state)
-    losses, *found, actions = agent._sess.run(
+    outputs = agent.online(batch.next_state)
+    found = agent._sess.run(
       (
-        agent.loss(tensors),
-        agent.online(tensors.state),
-        outputs,
-        agent.target(tensors.next_state).q_values,
+        agent.loss(batch),
         agent.choose_actions(outputs, None),
+        *agent.online(batch.state),
+        *outputs,
+        agent.target(batch.next_state).q_values,
       )
     )
-  expected = bcq_losses(batch, *found, agent.cumulative_gamma, threshold)
+  losses, actions, q, logits, next_q, next_logits, next_targets = found
+  next_g = equations.softmax(next_logits)
+  is_likely = next_g >= threshold * next_g.max(axis=1, keepdims=True)
+  best = np.where(is_likely, next_q, -np.inf).argmax(axis=1)
+  np.testing.assert_array_equal(actions, best)
+  rows = np.arange(64)
+  values = np.where(made.terminals, 0, next_targets[rows, best])
+  errors = made.rewards + agent.cumulative_gamma * values
+  errors -= q[rows, made.actions]
+  log_g = np.log(equations.softmax(logits))[rows, made.actions]
+  expected = [equations.huber(error) for error in errors] - log_g
+  expected += 0.01 * np.mean(logits**2, axis=1)
   np.testing.assert_allclose(losses, expected, rtol=1e-4)
-  next_q, next_logits = found[1]
   greedy, likeliest = next_q.argmax(1), next_logits.argmax(1)
   assert (greedy != likeliest).any()
   # Without a bound it is a double DQN, with the highest one behavioural cloning.

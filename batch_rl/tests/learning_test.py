@@ -7,7 +7,6 @@ terminal.
 
 import functools
 import json
-import pickle
 
 import gin
 import numpy as np
@@ -86,6 +85,17 @@ ONLINE = """
 """
 
 
+def run_gin(runner_class, create_agent, base_dir, text, **kwargs):
+  """Runs all iterations with gin bindings; returns the runner."""
+  gin.clear_config()
+  command_line.load_gin([], [text])
+  with tf.Graph().as_default():
+    runner = runner_class(str(base_dir), create_agent, **kwargs)
+    assert command_line.unused_bindings() == []
+    runner.run_experiment()
+  return runner
+
+
 def run(runner_class, create_agent, base_dir, templates, agent, name=None):
   """Runs all iterations; returns the mean return of the last evaluation."""
   text = ''.join((EVERYWHERE, *templates)).format(
@@ -94,14 +104,8 @@ def run(runner_class, create_agent, base_dir, templates, agent, name=None):
     agent=agent,
     name=name,
   )
-  gin.clear_config()
-  with tf.Graph().as_default():
-    command_line.load_gin([], [text])
-    runner = runner_class(str(base_dir), create_agent)
-    assert command_line.unused_bindings() == []
-    runner.run_experiment()
-  *_, newest = sorted((base_dir / 'logs').iterdir())
-  *_, last = pickle.loads(newest.read_bytes()).values()
+  runner = run_gin(runner_class, create_agent, base_dir, text)
+  *_, last = runner._logger.data.values()
   return last['eval_average_return'][0]
 
 

@@ -7,7 +7,6 @@ import types
 import gin
 import numpy as np
 import pytest
-import tensorflow as tf
 from absl.testing import flagsaver
 from dopamine.discrete_domains import iteration_statistics
 
@@ -16,6 +15,7 @@ from batch_rl.baselines import train as online_train
 from batch_rl.fixed_replay import run_experiment, train
 from batch_rl.runs import command_line, interruption
 from batch_rl.tests import cartpole, learning_test, programs, results
+from batch_rl.tests.interchange_runs import SAMPLE
 
 
 class OwnPhaseRunner(run_experiment.FixedReplayRunner):
@@ -52,7 +52,6 @@ def run(runner_class, directory, iterations):
   """Runs iterations of 40 steps; returns the runner and the weights."""
   if not (directory / 'log').exists():
     cartpole.write_log(directory / 'log')
-  gin.clear_config()
   text = '\n'.join(
     (
       learning_test.EVERYWHERE,
@@ -69,7 +68,6 @@ def run(runner_class, directory, iterations):
     name='dqn',
     agent='FixedReplayDQNAgent',
   )
-  command_line.load_gin([], [text])
 
   def create_agent(sess, environment, summary_writer=None):
     data_dir = str(directory / 'log')
@@ -77,12 +75,15 @@ def run(runner_class, directory, iterations):
       sess, environment, data_dir, summary_writer=summary_writer
     )
 
-  with tf.Graph().as_default(), cartpole.small_layers():
-    runner = runner_class(
-      str(directory / 'run'), create_agent, num_iterations=iterations
+  with cartpole.small_layers():
+    runner = learning_test.run_gin(
+      runner_class,
+      create_agent,
+      directory / 'run',
+      text,
+      num_iterations=iterations,
     )
-    runner.run_experiment()
-    return runner, cartpole.weights(runner._agent, 'Online')
+  return runner, cartpole.weights(runner._agent, 'Online')
 
 
 def test_a_runner_of_a_fork_trains_and_resumes_to_the_bit(tmp_path):
@@ -112,15 +113,22 @@ def test_a_runner_may_override_phases_with_their_old_parameters(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('program', 'module', 'kind', 'runner', 'data'),
+  ('program', 'module', 'kind', 'runner', 'data', 'flag'),
   [
-    (train, run_experiment, 'offline', 'FixedReplayRunner', 'replay_data_dir'),
-    (online_train, online, 'online', 'LoggedRunner', 'replay_log_dir'),
+    (
+      *(train, run_experiment, 'offline', 'FixedReplayRunner'),
+      *('replay_data_dir', {'replay_dir': str(SAMPLE)}),
+    ),
+    (
+      *(online_train, online, 'online', 'LoggedRunner'),
+      *('replay_log_dir', {'replay_log_dir': 'logs'}),
+    ),
   ],
 )
 def test_a_program_makes_agents_by_its_function_or_one_that_replaces_it(
-  monkeypatch, tmp_path, program, module, kind, runner, data
+  monkeypatch, tmp_path, program, module, kind, runner, data, flag
 ):
+  monkeypatch.chdir(tmp_path)
   made = []
 
   def make_runner(base_dir, create, **kwargs):
@@ -132,12 +140,8 @@ def test_a_program_makes_agents_by_its_function_or_one_that_replaces_it(
     module, f'create_{kind}_agent', lambda *args, **kwargs: (args, kwargs)
   )
   settings = {
-    'base_dir': str(tmp_path / 'base'),
-    **(
-      {'replay_dir': 'data/Pong/1'}
-      if program is train
-      else {data: str(tmp_path / 'logs')}
-    ),
+    'base_dir': 'base',
+    **flag,
     'agent_name': 'quantile',
     'gin_bindings': ['create_atari_environment.game_name = "Pong"'],
   }

@@ -6,7 +6,6 @@ import json
 import cv2
 import gin
 import pytest
-import tensorflow as tf
 
 from batch_rl.agents import restored_weights
 from batch_rl.baselines import run_experiment as online
@@ -15,6 +14,7 @@ from batch_rl.fixed_replay import train as train_program
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.runs import command_line, evaluations, progress
 from batch_rl.tests import programs, random_walk
+from batch_rl.tests.learning_test import run_gin
 
 EVERYWHERE = f"""
     import batch_rl.tests.random_walk
@@ -31,20 +31,21 @@ EVERYWHERE = f"""
     {{agent}}.epsilon_eval = 0.5
     run_seed.seed = 3
 """
-ONLINE = """
+ONLINE = (
+  EVERYWHERE.format(
+    program='online', runner='LoggedRunner', agent='LoggedDQNAgent'
+  )
+  + """
     LoggedDQNAgent.min_replay_history = 40
     WrappedLoggedReplayBuffer.replay_capacity = 100
     WrappedLoggedReplayBuffer.shard_capacity = 100
 """
+)
 
 
-def load_gin(program, runner, agent, *bindings):
-  gin.clear_config()
-  text = EVERYWHERE.format(program=program, runner=runner, agent=agent)
-  command_line.load_gin([], [text, *bindings])
-
-
-OFFLINE = 'offline', 'FixedReplayRunner', 'FixedReplayDQNAgent'
+OFFLINE = EVERYWHERE.format(
+  program='offline', runner='FixedReplayRunner', agent='FixedReplayDQNAgent'
+)
 
 
 def read_json(path):
@@ -55,14 +56,10 @@ def read_json(path):
 def logged(tmp_path_factory):
   """The directory of a run that has logged its experience."""
   directory = tmp_path_factory.mktemp('logged')
-  load_gin('online', 'LoggedRunner', 'LoggedDQNAgent', ONLINE)
   create_agent = functools.partial(
     online.create_online_agent, replay_log_dir=str(directory)
   )
-  with tf.Graph().as_default():
-    runner = online.LoggedRunner(str(directory / 'run'), create_agent)
-    assert command_line.unused_bindings() == []
-    runner.run_experiment()
+  run_gin(online.LoggedRunner, create_agent, directory / 'run', ONLINE)
   described = {'game': 'RandomWalk', 'num_actions': 3}
   assert read_json(directory / 'run' / 'run.json')['environment'] == described
   manifest = read_json(directory / 'replay_logs' / 'manifest.json')
@@ -72,17 +69,13 @@ def logged(tmp_path_factory):
   return directory
 
 
-def train(logged, base_dir, *bindings):
+def train(logged, base_dir, bindings=''):
   """Trains offline; returns the runner."""
-  load_gin(*OFFLINE, *bindings)
   create_agent = functools.partial(
     offline.create_offline_agent, replay_data_dir=str(logged / 'replay_logs')
   )
-  with tf.Graph().as_default():
-    runner = offline.FixedReplayRunner(str(base_dir), create_agent)
-    assert command_line.unused_bindings() == []
-    runner.run_experiment()
-  return runner
+  text = OFFLINE + bindings
+  return run_gin(offline.FixedReplayRunner, create_agent, base_dir, text)
 
 
 @pytest.fixture(scope='module')
@@ -134,7 +127,8 @@ def test_a_run_is_evaluated_again_and_shown(trained, tmp_path):
     agent.eval_mode = True
     return environment, agent
 
-  load_gin(*OFFLINE)
+  gin.clear_config()
+  command_line.load_gin([], [OFFLINE])
   environment, agent = build(random_walk.DrawnWalk)
   prefix = str(trained / 'checkpoints' / 'ckpt-0' / 'tf_ckpt-0')
   restored_weights.load(agent, prefix)

@@ -44,16 +44,6 @@ class WithValue(Offline):
     return tf.cast(tf.square(value - target), tf.float32)
 
 
-@pytest.fixture
-def make_agent(log_dir):
-  def make(class_):
-    return cartpole.build_offline_agent(
-      'dqn', log_dir, class_, **cartpole.PERIODS
-    )
-
-  return make
-
-
 def scopes_changed(agent, steps):
   """Returns the scopes of the weights that change in a number of agent steps."""
   before = cartpole.values(agent)
@@ -66,7 +56,7 @@ def scopes_changed(agent, steps):
 
 
 def test_it_trains_and_acts(make_agent):
-  agent = make_agent(Offline)
+  agent = make_agent(class_=Offline)
   list(agent.train_steps(1))  # synchronised at step 0
   assert scopes_changed(agent, 5) == {'Online'}  # updated at step 4
   assert scopes_changed(agent, 1) == {'Target'}  # at step 6
@@ -84,7 +74,7 @@ def test_it_trains_and_acts(make_agent):
 
 
 def test_it_may_have_a_loss_and_another_network(make_agent):
-  agent = make_agent(WithValue)
+  agent = make_agent(class_=WithValue)
   list(agent.train_steps(1))
   assert scopes_changed(agent, 5) == {'value'}
   assert scopes_changed(agent, 1) == {'value_target'}
@@ -93,4 +83,4 @@ def test_it_may_have_a_loss_and_another_network(make_agent):
 def test_it_has_one_policy(make_agent):
   own = {'choose_actions': lambda self, outputs, seed: outputs}
   with pytest.raises(ValueError, match='choose_actions and _build_networks'):
-    make_agent(type('Both', (Offline,), own))
+    make_agent(class_=type('Both', (Offline,), own))

@@ -11,31 +11,6 @@ from batch_rl.utils import programs
 OfflineDQN = cartpole.OFFLINE_CLASSES['dqn']
 
 
-@pytest.fixture
-def make_agent(log_dir):
-  def make(class_, name='dqn', **kwargs):
-    settings = {**cartpole.SHARED_SETTINGS, **kwargs}
-    return cartpole.build_offline_agent(name, log_dir, class_, **settings)
-
-  return make
-
-
-@pytest.fixture
-def make_actor(make_agent):
-  """Returns a function that builds an agent that only acts."""
-
-  def make(class_):
-    with fixed_replay_agent.without_data():
-      return make_agent(class_)
-
-  return make
-
-
-def update_graph(agent):
-  (update,) = agent._loop._update._list_all_concrete_functions()
-  return update.graph
-
-
 class Penalised(OfflineDQN):
   """Has a penalty, noise by step and seed, and no `tf.stop_gradient`."""
 
@@ -53,7 +28,9 @@ class Penalised(OfflineDQN):
 def test_a_loss_adds_to_that_of_its_base(make_agent, tmp_path):
   """Noise is the same however many updates run at once, and after a resume."""
   agent = make_agent(
-    Penalised, summary_writer=str(tmp_path), summary_writing_frequency=12
+    class_=Penalised,
+    summary_writer=str(tmp_path),
+    summary_writing_frequency=12,
   )
   first_values, found = cartpole.values(agent), []
   for updates_per_run in (1, 5):
@@ -69,13 +46,7 @@ def test_a_loss_adds_to_that_of_its_base(make_agent, tmp_path):
   agent.begin_iteration(0, updates=10)
   agent.training_steps = 40
   assert list(agent.train_steps(40)) == found[0][10:]
-  agent.summary_writer.flush()
-  (path,) = tmp_path.iterdir()
-  logged = {
-    (value.tag, event.step): value.simple_value
-    for event in tf.compat.v1.train.summary_iterator(str(path))
-    for value in event.summary.value
-  }
+  logged = cartpole.read_summaries(agent, tmp_path)
   assert logged['Losses/Loss', 12] == np.float32(found[0][3])
   assert logged['Losses/Step', 12] == logged['Losses/SameStep', 12] == 12
   assert logged['Losses/Penalty', 12] > 0
@@ -86,7 +57,8 @@ def test_a_loss_adds_to_that_of_its_base(make_agent, tmp_path):
   assert agent.training_steps == 18
   np.testing.assert_array_equal(cartpole.weights(agent, 'Target'), before)
   # Outputs are computed once: 3 layers of 2 networks, 2 gradients a layer.
-  types = [op.type for op in update_graph(agent).get_operations()]
+  (update,) = agent._loop._update._list_all_concrete_functions()
+  types = [op.type for op in update.graph.get_operations()]
   assert types.count('MatMul') == 6 + 6
 
 
@@ -109,7 +81,7 @@ class TwoDraws(OfflineDQN):
 
 def test_draws_of_a_loss_have_independent_seeds(make_agent):
   """In an agent whose train op has the update of its base."""
-  agent, plain = make_agent(TwoDraws), make_agent(OfflineDQN)
+  agent, plain = make_agent(class_=TwoDraws), make_agent()
   for trained in (agent, plain):
     list(trained.train_steps(20))
   assert agent._sess.run(agent.count) == 5
@@ -253,8 +225,9 @@ class OwnSelection(OfflineDQN):
     (OwnSelection, {2, 3}),
   ],
 )
-def test_a_policy_acts_alike_alone_and_together(make_actor, class_, expected):
-  agent = make_actor(class_)
+def test_a_policy_acts_alike_alone_and_together(make_agent, class_, expected):
+  with fixed_replay_agent.without_data():
+    agent = make_agent(class_=class_)
   agent.eval_mode, agent.epsilon_eval = True, 0.1
   together = select(agent, range(20))
   assert together == [select(agent, [i])[0] for i in range(20)]
@@ -277,10 +250,11 @@ class Both(Masked, OwnSelection):
   """Defines twice how it acts."""
 
 
-def test_mistakes_of_policies_are_refused(make_actor):
-  agent = make_actor(Shifted)
+def test_mistakes_of_policies_are_refused(make_agent):
+  with fixed_replay_agent.without_data():
+    agent = make_agent(class_=Shifted)
+    with pytest.raises(ValueError, match='Both.*choose_actions and _select'):
+      make_agent(class_=Both)
   agent.epsilon_eval = 0.0
   with pytest.raises(programs.MistakeError, match='Shifted.* from 0 to 4'):
     select(agent, [0])
-  with pytest.raises(ValueError, match='Both.*choose_actions and _select'):
-    make_actor(Both)

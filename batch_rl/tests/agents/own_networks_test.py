@@ -28,16 +28,6 @@ class Network(tf.keras.Model):
     return x
 
 
-@pytest.fixture
-def make_agent(log_dir, monkeypatch):
-  def make(class_=OfflineDQN, network=Network, **kwargs):
-    monkeypatch.setitem(cartpole.SMALL, 'dqn', {'network': network})
-    settings = {**cartpole.SHARED_SETTINGS, **kwargs}
-    return cartpole.build_offline_agent('dqn', log_dir, class_, **settings)
-
-  return make
-
-
 def weights(agent, network):
   arrays = agent._sess.run(network.weights)
   return np.concatenate([array.ravel() for array in arrays])
@@ -51,9 +41,8 @@ def functional(num_actions, name=None):
   return tf.keras.Model(state, outputs, name=name)
 
 
-@pytest.mark.parametrize('network', [functional, Network])
-def test_the_target_is_a_copy_of_the_online_network(make_agent, network):
-  agent = make_agent(OfflineDQN, network, target_update_period=5)
+def test_the_target_is_a_copy_of_the_online_network(make_agent):
+  agent = make_agent(network=functional, target_update_period=5)
   list(agent.train_steps(5))
   online = weights(agent, agent.online_convnet)
   list(agent.train_steps(1))  # synchronised at step 5
@@ -71,7 +60,7 @@ class LogsItsLosses(OfflineDQN):
 
 
 def test_regularisation_losses_of_layers_are_minimised(make_agent):
-  agent = make_agent(LogsItsLosses)
+  agent = make_agent(class_=LogsItsLosses, network=Network)
   kernel = agent._sess.run(agent.online_convnet.hidden.kernel)
   scalars, _ = agent._loop.run(agent._sess, 0, 1)
   found = dict(zip(agent._scalar_names, scalars[0], strict=True))
@@ -107,13 +96,12 @@ class Counting(OfflineDQN):
     return [*super()._build_sync_op(), self.count.assign_add(1)]
 
 
-@pytest.mark.parametrize(('period', 'count'), [(3, 14), (8, 5)])
-def test_every_due_synchronisation_is_made(make_agent, period, count):
+def test_every_due_synchronisation_is_made(make_agent):
   """Also if several are due between two updates."""
-  agent = make_agent(Counting, target_update_period=period)
+  agent = make_agent(class_=Counting, target_update_period=3)
   for steps in (1, 27, 12):
     list(agent.train_steps(steps))
-  assert agent._sess.run(agent.count) == count
+  assert agent._sess.run(agent.count) == 14
 
 
 def returning(make):
@@ -156,21 +144,18 @@ def test_networks_that_cannot_be_used_are_named(
   make_agent, class_, network, found
 ):
   with pytest.raises(ValueError, match=found):
-    make_agent(class_, network)
+    make_agent(class_=class_, network=network)
 
 
 class ThreeOutputs(Network):
-  """Has three outputs an action, whatever its agent asks for."""
+  """Has three outputs for each of two actions, whatever its agent asks for."""
 
   def __init__(self, num_actions, num_outputs, *unused, name=None):
-    super().__init__(3 * num_actions, name)
-    self.num_actions = num_actions
+    super().__init__(6, name)
 
   def call(self, state):
-    values = super().call(state).q_values
-    values = tf.reshape(values, (-1, self.num_actions, 3))
-    means = tf.reduce_mean(values, axis=2)
-    return HeadOutputs(means, values, values, values)
+    values = tf.reshape(super().call(state).q_values, (-1, 2, 3))
+    return HeadOutputs(tf.reduce_mean(values, 2), values, values, values)
 
 
 HeadOutputs = collections.namedtuple(
@@ -196,12 +181,10 @@ class SixUnits(Network):
   ],
 )
 def test_a_network_that_does_not_fit_its_head_is_named(
-  log_dir, monkeypatch, name, network, message
+  make_agent, name, network, message
 ):
   """In one line, although AutoGraph converts networks."""
-  small = {**cartpole.SMALL[name], 'network': network}
-  monkeypatch.setitem(cartpole.SMALL, name, small)
   head = {'head': atoms.HLGauss(7)} if name == 'dqn' else {}
   with pytest.raises(ValueError, match=message) as raised:
-    cartpole.build_offline_agent(name, log_dir, **head)
+    make_agent(name, num_actions=2, network=network, **head)
   assert str(raised.value).startswith(network.__name__)

@@ -29,22 +29,14 @@ SUPPORTS = {
 
 def make_outputs(name, random):
   """Returns outputs of a network for B states, as the head's network gives them."""
-  raw = random.normal(0, 2, (B, A, K))
+  raw = random.normal(0, 2, (B, A, 1 if name == 'scalar' else K))
   probabilities = scipy.special.softmax(raw, axis=2)
-  fields = {
-    'scalar': {'q_values': raw[:, :, 0]},
-    'ensemble': {'q_heads': raw, 'q_values': raw.mean(2)},
-    'quantiles': {'logits': raw, 'q_values': raw.mean(2)},
-    'kappa 0': {'logits': raw, 'q_values': raw.mean(2)},
-  }
+  q_values = raw.mean(2)
   if name in SUPPORTS:
     q_values = probabilities @ SUPPORTS[name]
-    fields[name] = {
-      'logits': raw,
-      'probabilities': probabilities,
-      'q_values': q_values,
-    }
-  return types.SimpleNamespace(**fields[name])
+  return types.SimpleNamespace(
+    q_values=q_values, q_heads=raw, logits=raw, probabilities=probabilities
+  )
 
 
 HEADS = {
@@ -85,7 +77,7 @@ class Case:
   def targets(self):
     """Returns lists of the target's (value, probability), one for each state.
 
-    An ensemble has K lists of one value each.
+    Scalar heads and ensembles have a list of one value for each estimate.
     """
     after = self.outputs['target', 'next_state']
     result = []
@@ -115,9 +107,7 @@ class Case:
       def back_up(values, reward=reward, discount=discount):
         return [(reward + discount * value, p) for value, p in values]
 
-      if self.head_name == 'scalar':
-        result.append([back_up([(policy @ (q + bonus), 1.0)])])
-      elif self.head_name == 'ensemble':
+      if self.head_name in ('scalar', 'ensemble'):
         estimates = []
         for values in after.q_heads[j].T:
           value = policy @ (values + bonus)
@@ -144,10 +134,8 @@ class Case:
     for j, targets in enumerate(self.targets()):
       a = self.actions[j]
       means = [sum(value * p for value, p in target) for target in targets]
-      if self.head_name == 'scalar':
-        losses.append(equations.huber(means[0] - now.q_values[j, a]))
-      elif self.head_name == 'ensemble':
-        errors = [means[k] - now.q_heads[j, a, k] for k in range(K)]
+      if self.head_name in ('scalar', 'ensemble'):
+        errors = [means[k] - q for k, q in enumerate(now.q_heads[j, a])]
         losses.append(np.mean([equations.huber(e) for e in errors]))
       elif self.head_name in ('quantiles', 'kappa 0'):
         kappa = HEADS[self.head_name].kappa
@@ -251,18 +239,12 @@ def test_policies(evaluate):
   np.testing.assert_allclose(shares, expected, atol=0.015)
 
 
-def make_agent(log_dir, name, class_=None, **parts):
-  return cartpole.build_offline_agent(
-    name, log_dir, class_, num_actions=5, **cartpole.PERIODS, **parts
-  )
-
-
 @pytest.mark.parametrize('name', ['c51', 'multi_network_dqn'])
-def test_terms_add_to_the_loss_of_any_agent(log_dir, name):
+def test_terms_add_to_the_loss_of_any_agent(make_agent, name):
   """An agent with all terms logs each; the loss has them with their weights."""
   bcq = {'backup': backups.Double(), 'policy': policies.Constrained(0.9)}
   others = [terms.CQL(3.0), terms.DR3(0.5), terms.CQL(2.0)]
-  agent = make_agent(log_dir, name, terms=[terms.Imitation(), *others], **bcq)
+  agent = make_agent(name, terms=[terms.Imitation(), *others], **bcq)
   scalars, _ = agent._loop.run(agent._sess, 0, 1)
   found = dict(zip(agent._scalar_names, scalars[0], strict=True))
   weighted = [
@@ -270,7 +252,7 @@ def test_terms_add_to_the_loss_of_any_agent(log_dir, name):
     *(0.5 * found.pop('DR3'), found.pop('Imitation')),
   ]
   [loss] = found.values()
-  plain = make_agent(log_dir, name, terms=[terms.Imitation(0.0)], **bcq)
+  plain = make_agent(name, terms=[terms.Imitation(0.0)], **bcq)
   expected = next(plain.train_steps(1))
   assert loss - sum(weighted) == pytest.approx(expected, rel=1e-4)
   assert weighted[0] == pytest.approx(1.5 * weighted[1]) and weighted[0] > 0
@@ -280,8 +262,8 @@ def generators(count):
   return [np.random.default_rng(i) for i in range(count)]
 
 
-def test_terms_are_those_of_the_papers(log_dir):
-  agent = make_agent(log_dir, 'dqn', terms=[terms.Imitation()])
+def test_terms_are_those_of_the_papers(make_agent):
+  agent = make_agent(terms=[terms.Imitation()])
   random = np.random.default_rng(0)
   states = random.normal(size=(2, 3, 4, 1, 1))
   actions = np.array([4, 0, 2], np.int32)
@@ -335,8 +317,8 @@ class ActorCritic(cartpole.OFFLINE_CLASSES['dqn']):
     return super().loss(batch) + tf.cast(cloning + error, tf.float32)
 
 
-def test_an_agent_acts_by_a_network_of_its_own(log_dir):
-  agent = make_agent(log_dir, 'dqn', ActorCritic)
+def test_an_agent_acts_by_a_network_of_its_own(make_agent):
+  agent = make_agent(class_=ActorCritic)
 
   def read(networks, name):
     return agent._sess.run(networks[name].weights[0])
@@ -360,26 +342,16 @@ def test_an_agent_acts_by_a_network_of_its_own(log_dir):
 @pytest.mark.parametrize(
   ('name', 'settings'),
   [
+    # Its targets do not use the mixture of an episode.
     (
       'multi_network_dqn',
-      {
-        # Its targets do not use the mixture of an episode.
-        'backup': backups.Double(),
-        'policy': policies.Softmax(1e6),
-        'jit_compile': True,
-      },
+      {'backup': backups.Double(), 'policy': policies.Softmax(1e6)},
     ),
-    (
-      'dqn',
-      {
-        'backup': backups.MonteCarlo(),
-        'terms': [terms.Imitation()],
-      },
-    ),
+    ('dqn', {'backup': backups.MonteCarlo(), 'terms': [terms.Imitation()]}),
   ],
 )
-def test_parts_train_and_act_together(log_dir, name, settings):
-  agent = make_agent(log_dir, name, **settings)
+def test_parts_train_and_act_together(make_agent, name, settings):
+  agent = make_agent(name, jit_compile=True, **settings)
   assert np.isfinite(list(agent.train_steps(9))).all()
   has_target = not isinstance(agent.backup, backups.MonteCarlo)
   assert (agent.target_convnet is not None) == has_target
@@ -406,9 +378,9 @@ class OwnLoss(cartpole.OFFLINE_CLASSES['dqn']):
   ],
 )
 def test_parts_that_a_loss_ignores_are_warned_of(
-  log_dir, caplog, class_, parts, is_warned
+  make_agent, caplog, class_, parts, is_warned
 ):
-  make_agent(log_dir, 'dqn', class_, **parts)
+  make_agent(class_=class_, **parts)
   message = 'OwnLoss.loss does not call super().loss(batch)'
   assert (message in caplog.text) == is_warned
 
@@ -429,9 +401,9 @@ class OwnHead(cartpole.OFFLINE_CLASSES['quantile']):
     ('dqn', None, {'backup': backups.Policy('online')}, "'online'.*n, 5"),
   ],
 )
-def test_mistakes_are_named(log_dir, name, class_, parts, message):
+def test_mistakes_are_named(make_agent, name, class_, parts, message):
   with pytest.raises(ValueError, match=message):
-    make_agent(log_dir, name, class_, **parts)
+    make_agent(name, class_, **parts)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,3 @@
-import functools
 import pickle
 
 import gin
@@ -7,22 +6,10 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.multi_head import multi_network_dqn_agent
-from batch_rl.tests import cartpole_networks
 from batch_rl.utils import seeding
 
 OBSERVATION = np.array([0.1, -0.2, 0.3, 0.4])
 STRATEGIES = ('IDENTITY', 'AVERAGE', 'STOCHASTIC')
-
-
-@pytest.fixture
-def make_multi_network(make_agent):
-  return functools.partial(
-    make_agent,
-    multi_network_dqn_agent.MultiNetworkDQNAgent,
-    network=cartpole_networks.CartpoleMultiNetworkQNetwork,
-    num_networks=3,
-    epsilon_fn=lambda *args: 0.0,
-  )
 
 
 @pytest.fixture(scope='module')
@@ -38,10 +25,11 @@ def built(make_agent):
   for _ in range(2):
     with tf.Graph().as_default():
       tf.compat.v1.set_random_seed(7)
-      agents.append(
-        make_agent(class_, num_actions=5, epsilon_fn=lambda *args: 0.0)
-      )
-  assert agents[0].num_convex_combinations == 2
+      agent = make_agent(class_, 5, epsilon_fn=lambda *args: 0.0, seed=5)
+      agents.append(agent)
+  assert agent.num_convex_combinations == 2
+  drawn = np.random.default_rng(seeding.derive(5, 'acting mixture'))
+  assert agent.acting_rng_state == drawn.bit_generator.state
   return agents
 
 
@@ -118,9 +106,3 @@ def test_draws_sum_to_one_and_follow_the_strategy():
   np.testing.assert_array_equal(draw('AVERAGE'), 0.25)
   np.testing.assert_array_equal(np.unique(draw('IDENTITY')), [0, 1])
   assert len(np.unique(draw('STOCHASTIC'), axis=0)) == 2000
-
-
-def test_the_seed_of_the_mixtures_is_derived(make_multi_network):
-  drawn = np.random.default_rng(seeding.derive(5, 'acting mixture'))
-  found = make_multi_network(seed=5).acting_rng_state
-  assert found == drawn.bit_generator.state
