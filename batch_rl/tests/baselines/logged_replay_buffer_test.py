@@ -23,21 +23,28 @@ def make_memories(capacity, stack_size, horizon, **kwargs):
   )
 
 
-def fill(memories, lengths, terminals, extra=()):
-  """Adds episodes of distinct rows."""
+def make_rows(lengths, terminals):
+  """Yields distinct rows of episodes, and whether an episode ends with them."""
   random = np.random.default_rng(0)
   for length, terminal in zip(lengths, terminals, strict=True):
     for step in range(length):
       last = step == length - 1
-      row = (
-        random.integers(0, 256, (3, 2), np.uint8),
-        int(random.integers(9)),
-        float(random.normal()),
-        int(last and terminal),
-        *extra,
+      yield (
+        (
+          random.integers(0, 256, (3, 2), np.uint8),
+          int(random.integers(9)),
+          float(random.normal()),
+          int(last and terminal),
+        ),
+        last,
       )
-      for memory in memories:
-        memory.add(*row, episode_end=last)
+
+
+def fill(memories, lengths, terminals, extra=()):
+  """Adds episodes."""
+  for row, last in make_rows(lengths, terminals):
+    for memory in memories:
+      memory.add(*row, *extra, episode_end=last)
 
 
 @hypothesis.settings(deadline=None)
@@ -106,17 +113,7 @@ def test_a_memory_is_restored_from_its_log(
     )
     return logged_replay_buffer.LoggedReplayBuffer(log, *arguments)
 
-  random = np.random.default_rng(0)
-  rows = [
-    (
-      random.integers(1, 256, (3, 2), np.uint8),
-      int(random.integers(9)),
-      float(random.normal()),
-      int(step == length - 1),
-    )
-    for length in lengths
-    for step in range(length)
-  ]
+  rows = [row for row, _ in make_rows(lengths, [True] * len(lengths))]
   kept = round(share * len(rows))
   dopamines = circular_replay_buffer.OutOfGraphReplayBuffer(*arguments)
   stopped = make()

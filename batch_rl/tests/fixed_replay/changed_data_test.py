@@ -5,13 +5,10 @@ import gzip
 import json
 import shutil
 import threading
-import types
 
 import gin
-import numpy as np
 import pytest
 import tensorflow as tf
-from dopamine.discrete_domains import gym_lib
 
 from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import shard_packing, store, store_directory
@@ -100,27 +97,10 @@ def base_dir(trained, tmp_path):
   return shutil.copytree(trained, tmp_path / 'base')
 
 
-def refusal(base_dir, data_dir, **settings):
-  """Returns the message with which a run is refused.
-
-  That is before it needs more of the agent than its data.
-  """
-  gin.clear_config()
-  replay = fixed_replay_buffer.FixedReplayBuffer(
-    str(data_dir),
-    *(None, (4, 1), 1, 1000, 8),
-    observation_dtype=np.float64,
-    **settings,
-  )
-  agent = types.SimpleNamespace(
-    _replay=types.SimpleNamespace(memory=replay), summary_writer=None
-  )
+def refusal(*args, **kwargs):
+  """Returns the message with which a run is refused."""
   with tf.Graph().as_default(), pytest.raises(ValueError) as refused:
-    run_experiment.FixedReplayRunner(
-      str(base_dir),
-      lambda *_, **__: agent,
-      functools.partial(gym_lib.create_gym_environment, 'CartPole', 'v1'),
-    )
+    make_runner(*args, **kwargs)
   # gin appends the configurables that an error passed through.
   message = str(refused.value).split('\n  In call')[0]
   assert 'holds a run on other data' in message and '\n' not in message

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import time
+import unittest.mock
 
 import gin
 import numpy as np
@@ -295,17 +296,6 @@ def test_operations_on_frames_have_gpu_kernels(logs, kind, ways, monkeypatch):
 # --- refusals -------------------------------------------------------------------
 
 
-def test_frames_that_do_not_fit_are_refused_before_packing(logs, monkeypatch):
-  def pack(*args, **kwargs):
-    raise AssertionError('packed')
-
-  monkeypatch.setattr(shard_packing, 'pack', pack)
-  monkeypatch.setattr(machine, 'available_memory', lambda: 40_000)
-  message = '3.92e-05 GB of memory for 98 frames, but of 4e-05 GB'
-  with pytest.raises(ValueError, match=message):
-    batches(logs['planes'], 'planes', frames_on_device=True)
-
-
 def test_a_small_subset_needs_little_memory(logs, monkeypatch):
   # Frames of 400 bytes, 26 of them: two before the first step, the 12 of an episode,
   # three between, the first 8 of the next one, and their next frame.
@@ -314,10 +304,17 @@ def test_a_small_subset_needs_little_memory(logs, monkeypatch):
   found = batches(logs['planes'], 'planes', **ways, frames_on_device=True)
   assert_same(batches(logs['planes'], 'planes', **ways), found)
   # Those of the steps are checked first, before packing.
-  for free, frames in ((11_500, 26), (8_000, 20)):
+  pack = unittest.mock.Mock(wraps=shard_packing.pack)
+  monkeypatch.setattr(shard_packing, 'pack', pack)
+  for free, message, packs in (
+    (11_500, '1.04e-05 GB of memory for 26 frames, but of 1.15e-05 GB', True),
+    (8_000, '8e-06 GB of memory for 20 frames, but of 8e-06 GB', False),
+  ):
+    pack.reset_mock()
     monkeypatch.setattr(machine, 'available_memory', lambda free=free: free)
-    with pytest.raises(ValueError, match=f' for {frames} frames, but of'):
+    with pytest.raises(ValueError, match=message):
       batches(logs['planes'], 'planes', **ways, frames_on_device=True)
+    assert pack.called == packs
 
 
 def test_the_memory_of_a_gpu_counts(monkeypatch):

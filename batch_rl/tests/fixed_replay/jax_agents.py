@@ -36,21 +36,13 @@ OfflineJaxDQNAgent = runpy.run_path('examples/jax_agent/jax_agent.py')[
 ]
 
 
-def dopamines(data_dir):
-  return fixed_replay.JaxFixedReplayBuffer(
-    data_dir=data_dir,
-    observation_shape=(84, 84),
+def make_buffer(kind, data_dir, shape, **kwargs):
+  return BUFFERS[kind](
+    data_dir=str(data_dir),
+    replay_suffix=None,
+    observation_shape=shape,
     stack_size=4,
-    replay_capacity=100,
-    batch_size=32,
-    num_buffers_to_load=2,
-    replay_file_end_index=3,
-  )
-
-
-def ours(data_dir):
-  return fixed_replay_buffer.FixedReplayBuffer(
-    data_dir, None, (84, 84), 4, 100, 32, replay_file_end_index=1, seed=1
+    **kwargs,
   )
 
 

@@ -11,18 +11,6 @@ from batch_rl.tests import known_runs
 SIZE, STACK, GAMMA = 7, 4, 0.5
 
 
-@pytest.fixture(scope='module')
-def run(tmp_path_factory):
-  """A run of five shards."""
-  directory = tmp_path_factory.mktemp('run')
-  return known_runs.write_run(directory, [30, 25, 40, 11, 60, 33], 50)
-
-
-@pytest.fixture(scope='module')
-def store(run):
-  return known_runs.open_store(run.directory)
-
-
 def make_sampler(store, horizon):
   return sampler.Sampler(store, STACK, horizon, GAMMA, seed=1)
 
@@ -111,11 +99,11 @@ SOURCES = {
 
 @pytest.mark.parametrize('horizon', [1, 3])
 @pytest.mark.parametrize('name', SOURCES)
-def test_batches_are_the_drawn_transitions(run, store, name, horizon):
-  every = range(len(run.rows))
-  known = known_runs.transitions(run, every, STACK, horizon, GAMMA)
-  drawn = make_sampler(store, horizon)
-  batches = itertools.islice(SOURCES[name](store, horizon), 12)
+def test_batches_are_the_drawn_transitions(known_run, opened, name, horizon):
+  every = range(len(known_run.rows))
+  known = known_runs.transitions(known_run, every, STACK, horizon, GAMMA)
+  drawn = make_sampler(opened, horizon)
+  batches = itertools.islice(SOURCES[name](opened, horizon), 12)
   for number, batch in enumerate(batches):
     found = batch if isinstance(batch, dict) else None
     rows = drawn.draw(number, SIZE)
@@ -132,7 +120,7 @@ def test_batches_are_the_drawn_transitions(run, store, name, horizon):
         found['next_state'] = np.moveaxis(found['next_state'], 1, -1)
     if 'indices' in found:
       shard, ring = np.divmod(found['indices'], 50)
-      np.testing.assert_array_equal(store.rows_of(shard, ring), rows)
+      np.testing.assert_array_equal(opened.rows_of(shard, ring), rows)
     assert found['state'].dtype == np.uint8
     for i, row in enumerate(rows.tolist()):
       expected = known[row]
@@ -147,4 +135,4 @@ def test_batches_are_the_drawn_transitions(run, store, name, horizon):
       assert next_state[1, 0].tolist() == expected.next_stack
       if 'next_action' in found:
         assert found['next_action'][i] == expected.next_action
-        assert found['next_reward'][i] == run.rows[row + horizon].reward
+        assert found['next_reward'][i] == known_run.rows[row + horizon].reward

@@ -179,18 +179,6 @@ def test_rows_that_cannot_be_drawn_are_not_gathered(tmp_path):
 # --- batches ------------------------------------------------------------------
 
 
-@pytest.fixture(scope='module')
-def small(tmp_path_factory):
-  """A run of five shards that no test changes."""
-  directory = tmp_path_factory.mktemp('small')
-  return write_run(directory, [30, 25, 40, 11, 60, 33], capacity=50)
-
-
-@pytest.fixture(scope='module')
-def opened(small):
-  return open_store(small.directory)
-
-
 @pytest.mark.parametrize('name', ['stack_size', 'update_horizon'])
 @pytest.mark.parametrize('value', [0, -1, 1.5])
 def test_wrong_numbers(opened, name, value):
@@ -267,8 +255,8 @@ def test_batches_depend_on_seed_and_number_only(opened):
 # --- while shards are packed --------------------------------------------------
 
 
-def test_draws_wait_for_the_shards(small, opened, gate):
-  packing = store.Store(small.directory, pack=False)
+def test_draws_wait_for_the_shards(known_run, opened, gate):
+  packing = store.Store(known_run.directory, pack=False)
   packing.start(first=[3, 1])
   sampler = make_sampler(packing, seed=0)
   with concurrent.futures.ThreadPoolExecutor(1) as thread:
@@ -284,9 +272,9 @@ def test_draws_wait_for_the_shards(small, opened, gate):
       assert_same(batch.result(60), other.batch(9, 50))
 
 
-def test_hash_and_subset_are_known_before_frames_are_packed(small, gate):
+def test_hash_and_subset_are_known_before_frames_are_packed(known_run, gate):
   """Neither the hash of the data nor the subset's trajectories change later."""
-  packing = store.Store(small.directory)
+  packing = store.Store(known_run.directory)
   early = make_sampler(packing, subset='first_transitions(77)')
   known = early.subset_hash(), early.num_trajectories
   gate.release(5)

@@ -6,26 +6,14 @@ import numpy as np
 import pytest
 
 from batch_rl.dataset.sampling import sampler, sequences, subsets
-from batch_rl.tests import known_runs, ring_logs, shards
+from batch_rl.tests import ring_logs, shards
 from batch_rl.tests.dataset.store import stores
 from batch_rl.tests.known_runs import open_store
 
 
-@pytest.fixture(scope='module')
-def run(tmp_path_factory):
-  """A run of five shards."""
-  directory = tmp_path_factory.mktemp('run')
-  return known_runs.write_run(directory, [30, 25, 40, 11, 60, 33], 50)
-
-
-@pytest.fixture(scope='module')
-def opened(run):
-  return open_store(run.directory)
-
-
 @pytest.mark.parametrize('count', [1, 30, 31, 198, 199, 1 << 63])
-def test_first_and_last_transitions_are_exact(run, opened, count):
-  every = np.flatnonzero(run.is_step).tolist()
+def test_first_and_last_transitions_are_exact(known_run, opened, count):
+  every = np.flatnonzero(known_run.is_step).tolist()
   for text, expected in (
     (f'first_transitions({count})', every[:count]),
     (f'last_transitions({count})', every[-count:]),
@@ -98,16 +86,16 @@ def test_the_hash_depends_on_the_selection_not_on_the_text(opened):
 
 
 @pytest.mark.parametrize('column', ['action', 'reward', 'terminal'])
-def test_other_data_has_another_hash(run, opened, tmp_path, column):
+def test_other_data_has_another_hash(known_run, opened, tmp_path, column):
   """The selected rows are the same, their contents are not."""
-  changed, old = list(run.rows), run.rows[100]
+  changed, old = list(known_run.rows), known_run.rows[100]
   value = {'action': 7, 'reward': old.reward + 1, 'terminal': 1}[column]
   changed[100] = dataclasses.replace(old, **{column: value})
   ring_logs.write_run(tmp_path, changed, capacity=50)
   other = open_store(tmp_path)
   for text in (None, 'shards(0, 2)', 'first_transitions(60)'):
     assert hash_of(other, text) != hash_of(opened, text)
-  some = open_store(run.directory, suffixes=[0, 2])
+  some = open_store(known_run.directory, suffixes=[0, 2])
   assert hash_of(some) != hash_of(opened)
 
 
