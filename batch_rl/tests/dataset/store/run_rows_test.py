@@ -92,6 +92,16 @@ def test_truncated_rows_are_those_that_were_logged(
   np.testing.assert_array_equal(opened.truncations, truncated)
 
 
+def test_repeated_shard_is_used_once(tmp_path, caplog):
+  rows = shards.write_run(tmp_path, [30] * 6, capacity=50)
+  last = max(shard_files.list_suffixes(str(tmp_path)))
+  stores.copy_shard(tmp_path, last, last + 1)
+  stores.copy_shard(tmp_path, last - 1, last)
+  opened = stores.open_store(tmp_path)
+  assert 'repeats 50 rows of shard' in caplog.text
+  assert stores.rows_in(opened) == rows
+
+
 def test_overlapping_checkpoints_are_joined(tmp_path):
   """Each of Dopamine's own checkpoints holds the whole ring."""
   memory = circular_replay_buffer.OutOfGraphReplayBuffer((2, 2), 4, 60, 8)
