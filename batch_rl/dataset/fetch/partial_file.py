@@ -67,6 +67,7 @@ class PartialFile:
     self._count(start - size, 0)
     if start == 0:
       # A new file: earlier versions left hard links to a user's files (`import`).
+      pathlib.Path(self._path).unlink(missing_ok=True)
       # The note is written first, so that it never describes an older version.
       files.write_json(
         self._note, {'bytes': stat.size, 'version': stat.version}
