@@ -104,13 +104,12 @@ def test_minari_has_any_observations(tmp_path, run, monkeypatch, kind):
   assert document['steps'] == kept.sum() and document['truncated'] == 2
 
 
-def test_a_wrong_name_and_a_missing_package_are_one_line(
-  tmp_path, run, monkeypatch
-):
+def test_a_mistake_is_one_line(tmp_path, run, monkeypatch):
   root = tmp_path / 'Pong' / '1'
   runs.write_run(root, runs.make_episodes(8))
-  code, _, err = run('export', root, tmp_path / 'out', '--format=minari')
-  assert code == 2 and is_one_line(err) and 'as in pong-v0' in err
+  for target, message in ((tmp_path / 'out', 'pong-v0'), (root, 'exists')):
+    code, _, err = run('export', root, target, '--format=minari')
+    assert code == 2 and is_one_line(err) and message in err
   monkeypatch.setitem(sys.modules, 'h5py', None)
   code, _, err = run('export', root, tmp_path / 'pong-v0', '--format=minari')
   assert code == 2 and is_one_line(err)
