@@ -85,12 +85,12 @@ ONLINE = """
 """
 
 
-def run_gin(runner_class, create_agent, base_dir, text, **kwargs):
+def run_gin(runner_class, create_agent, base_dir, text):
   """Runs all iterations with gin bindings; returns the runner."""
   gin.clear_config()
   command_line.load_gin([], [text])
   with tf.Graph().as_default():
-    runner = runner_class(str(base_dir), create_agent, **kwargs)
+    runner = runner_class(str(base_dir), create_agent)
     assert command_line.unused_bindings() == []
     runner.run_experiment()
   return runner

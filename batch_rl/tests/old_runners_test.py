@@ -7,6 +7,7 @@ import types
 import gin
 import numpy as np
 import pytest
+import tensorflow as tf
 from absl.testing import flagsaver
 from dopamine.discrete_domains import iteration_statistics
 
@@ -68,6 +69,8 @@ def run(runner_class, directory, iterations):
     name='dqn',
     agent='FixedReplayDQNAgent',
   )
+  gin.clear_config()
+  command_line.load_gin([], [text])
 
   def create_agent(sess, environment, summary_writer=None):
     data_dir = str(directory / 'log')
@@ -75,15 +78,12 @@ def run(runner_class, directory, iterations):
       sess, environment, data_dir, summary_writer=summary_writer
     )
 
-  with cartpole.small_layers():
-    runner = learning_test.run_gin(
-      runner_class,
-      create_agent,
-      directory / 'run',
-      text,
-      num_iterations=iterations,
+  with tf.Graph().as_default(), cartpole.small_layers():
+    runner = runner_class(
+      str(directory / 'run'), create_agent, num_iterations=iterations
     )
-  return runner, cartpole.weights(runner._agent, 'Online')
+    runner.run_experiment()
+    return runner, cartpole.weights(runner._agent, 'Online')
 
 
 def test_a_runner_of_a_fork_trains_and_resumes_to_the_bit(tmp_path):

@@ -345,13 +345,17 @@ def test_an_agent_acts_by_a_network_of_its_own(make_agent):
     # Its targets do not use the mixture of an episode.
     (
       'multi_network_dqn',
-      {'backup': backups.Double(), 'policy': policies.Softmax(1e6)},
+      {
+        'backup': backups.Double(),
+        'policy': policies.Softmax(1e6),
+        'jit_compile': True,
+      },
     ),
     ('dqn', {'backup': backups.MonteCarlo(), 'terms': [terms.Imitation()]}),
   ],
 )
 def test_parts_train_and_act_together(make_agent, name, settings):
-  agent = make_agent(name, jit_compile=True, **settings)
+  agent = make_agent(name, **settings)
   assert np.isfinite(list(agent.train_steps(9))).all()
   has_target = not isinstance(agent.backup, backups.MonteCarlo)
   assert (agent.target_convnet is not None) == has_target
