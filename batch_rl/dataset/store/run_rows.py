@@ -132,6 +132,7 @@ class RunRows:
     end = (placement.start + rows - 1) % capacity + 1
     start = placement.start if placement.start < end else 0
     rows = max(0, min(end, self._max_rows) - start)
+    start = start if rows else 0  # The ring's last row may be the only one.
     return dataclasses.replace(placement, start=start, rows=rows, follows=False)
 
   def _in_time_order(self, columns: Sequence[np.ndarray]) -> np.ndarray:

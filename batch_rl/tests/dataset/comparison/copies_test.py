@@ -9,7 +9,7 @@ from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.store import store
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import ring_logs, shards
-from batch_rl.tests.dataset.imports import list_reader
+from batch_rl.tests.dataset.imports import store_import_test
 
 
 def read_all(*paths, with_frames=True):
@@ -32,6 +32,7 @@ PLACES = {
   'store': (2, 4),
   'imported': (1, 10),
 }
+PARTS = slice(3), slice(3, None)
 EPISODES = len(runs.LENGTHS)
 ROWS = sum(runs.LENGTHS)
 
@@ -48,7 +49,8 @@ def paths(tmp_path_factory):
   unclipped = [
     (frames, action, 3 * reward) for frames, action, reward in logged
   ]
-  reader = list_reader.ListReader({0: unclipped[:3], 1: unclipped[3:]})
+  parts = [[(None, episode) for episode in unclipped[part]] for part in PARTS]
+  reader = store_import_test.ListReader(dict(enumerate(parts)))
   store_import.import_parts(reader, str(root / 'imported'))
   return {kind: root / kind for kind in PLACES}
 

@@ -65,6 +65,13 @@ def test_each_row_has_its_place_in_a_ring(
   assert opened.action_range() == (min(actions), max(actions))
 
 
+def test_a_limit_may_leave_no_row_of_a_shard(tmp_path):
+  """The last shard has only the last row of its ring."""
+  run = known_runs.write_run(tmp_path, [1, 1, 1], 6)
+  opened = store.Store(run.directory, max_rows=1, pack=False)
+  assert opened.add_count(max(run.suffixes)) == 0
+
+
 @settings(max_examples=40, deadline=None)
 @given(
   ends=st.lists(
