@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from batch_rl.dataset.shards import manifests, shard_files
+from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import store_directory
 from batch_rl.utils import files, machine, number_ranges, threads
 
@@ -116,7 +116,7 @@ def _as_run(
     shards_dir: str | None = ''
     try:
       shards_dir = store_directory.StoreDirectory(path).shards_dir
-    except ValueError:  # `verify` reports it; other runs can be read.
+    except (ValueError, shard_reader.ReadError):  # `verify` reports it.
       if not damaged:
         raise
     return RunDirectory(path, path, shards_dir)
@@ -161,7 +161,8 @@ def _describe(run: RunDirectory) -> dict[str, Any]:
   manifest: dict[str, Any] = {}
   with contextlib.suppress(ValueError):  # `verify` reports a damaged manifest.
     manifest = manifests.read(run.data_dir)
-  with contextlib.suppress(ValueError):  # Also an incomplete store.
+  # Also an incomplete store.
+  with contextlib.suppress(ValueError, shard_reader.ReadError):
     if run.is_store:
       count = len(store_directory.StoreDirectory(run.data_dir).shards())
     else:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import batch_rl
+from batch_rl.dataset.shards import shard_reader
 from batch_rl.dataset.store import store
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
@@ -367,12 +368,12 @@ def check_data(sweep: Sweep) -> None:
   Raises:
     ValueError: If runs cannot be read. The message has the number, and the first error.
   """
-  wrong = []
+  wrong: list[Exception] = []
   runs = sorted({cell.replay_dir for cell in sweep.cells if cell.replay_dir})
   for run in runs:
     try:
       store.find_data(run)
-    except ValueError as error:
+    except (ValueError, shard_reader.ReadError) as error:
       wrong.append(error)
   if wrong:
     raise ValueError(

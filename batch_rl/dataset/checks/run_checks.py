@@ -98,7 +98,7 @@ def verify(data_dir: str, title: str = '') -> Report:
   """Reads every file of a run and checks it against the format and the manifest.
 
   Args:
-    data_dir: Directory of the shards, local or remote.
+    data_dir: Directory of the shards.
     title: Title of the progress bar.
 
   Raises:
@@ -229,15 +229,16 @@ def _expected(
   ]
   most = _ALE_ACTIONS if is_atari else run_statistics.MAX_ACTIONS
   kinds: list[tuple] = [(h.dtype, h.shape[1:]) for h in headers]
+  observation = statistics.mode(kinds) if kinds else None
   columns = 'format', 'columns', 'observation'
   described = manifests.look_up(manifest, *columns, kind=list)
   if described and len(described) == 2 and isinstance(described[1], list):
-    kinds = [(described[0], tuple(described[1]))]
+    observation = described[0], tuple(described[1])
   return shard_checks.Expected(
     num_actions=environment.get('num_actions') or most,
     padding=manifests.PADDING if padding is None else padding,
     max_episode_steps=max_steps or (_MAX_EPISODE_STEPS if is_atari else None),
-    observation=statistics.mode(kinds) if kinds else None,
+    observation=observation,
     is_atari=is_atari,
   )
 

@@ -122,6 +122,8 @@ class ShardChecks:
         if name in self.headers:
           self._check_header(name, expected)
         values = self._read(name)
+        if self.placement and name == 'invalid_range':
+          self._check_invalid_range(values)
         if self.placement and name in self.headers:
           rows[name] = stitching.in_time_order(values, self.placement)
     self._check_values(rows, expected)
@@ -154,6 +156,24 @@ class ShardChecks:
       values = shard_reader.read_array(path, digest=meter)
     self.hashes[name] = meter.hexdigest()
     return values
+
+  def _check_invalid_range(self, positions: np.ndarray) -> None:
+    """Checks that positions are consecutive, and around the cursor."""
+    capacity, count = self.capacity, self.add_count or 0
+    is_range = (
+      positions.ndim == 1
+      and positions.dtype.kind in 'iu'
+      and ((positions >= 0) & (positions < capacity)).all()
+      and (np.mod(np.diff(positions.astype(np.int64)), capacity) == 1).all()
+      and count % capacity in positions
+    )
+    if not is_range:
+      self._add(
+        'error',
+        'invalid_range',
+        f'holds {positions.dtype} {positions.ravel()[:8].tolist()}, not consecutive '
+        f'positions of a ring of {capacity} rows around the cursor, {count % capacity}',
+      )
 
   def _check_header(self, name: str, expected: Expected) -> None:
     """Raises a ValueError if a column does not have the expected dtype and shape."""

@@ -8,6 +8,7 @@ from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_checks, shard_checks
 from batch_rl.dataset.commands import argument_types, compare, console
 from batch_rl.dataset.comparison import copies, fingerprints
+from batch_rl.dataset.shards import shard_reader
 
 
 def add(commands: Any) -> None:
@@ -50,7 +51,7 @@ def _verify(arguments: argparse.Namespace) -> int:
       else:
         title = f'{run.game}/{run.name}'
         report = run_checks.verify(run.data_dir, title)
-    except ValueError as error:
+    except (ValueError, shard_reader.ReadError) as error:
       if not arguments.all:
         raise
       finding = shard_checks.Finding('error', run.data_dir, str(error))

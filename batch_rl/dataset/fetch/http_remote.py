@@ -43,7 +43,13 @@ class HttpRemote(remotes.Remote):
 
   def stat(self, path: str) -> remotes.RemoteStat:
     """Requests the headers of a file; see `Remote.stat`."""
-    with self._request('HEAD', path) as response:
+    try:
+      response = self._request('HEAD', path)
+    except remotes.NotFound:
+      raise
+    except remotes.PermanentError:  # Some servers refuse the method.
+      response = self._request('GET', path, {'Range': 'bytes=0-0'})
+    with response:
       # Some servers answer every path with a web page.
       if 'html' in response.headers.get('Content-Type', ''):
         raise remotes.NotFound('the server sent a web page instead')

@@ -164,20 +164,20 @@ def _look_up(
   records: Mapping[str, Mapping[str, Any]],
   number: int,
 ) -> _Found:
-  """Finds the files of a shard or checkpoint; asks for those not in the manifest."""
+  """Finds the files of a shard or checkpoint at the remote."""
   found = _Found(number)
   for name in run.names(number):
     path, partial = f'{run.folder}/{name}', run.partial(name)
-    size = records.get(name, {}).get('bytes')
     try:
-      if size is None:
-        size = _request(functools.partial(remote.stat, path)).size
+      size = _request(functools.partial(remote.stat, path)).size
     except remotes.PermanentError as error:
       found.lacking.append(name)
       found.error = error
-      if not found.files:
-        break  # Without the first file there is hardly another.
+      # Without the first two files, or access, there is hardly another.
+      if not found.files and (found.is_refused or len(found.lacking) > 1):
+        break
       continue
+    size = records.get(name, {}).get('bytes', size)
     begun = os.path.getsize(partial) if os.path.exists(partial) else 0
     there = run.has(name, size)
     found.files.append(

@@ -81,6 +81,7 @@ class StoredEpisode:
         f'Invalid dataset: {self.name} has actions from {low} to {high}; those of '
         f'Atari are 0 to {_NUM_ACTIONS - 1}.'
       )
+    object.__setattr__(self, 'action', self.action.astype(np.int32))
     same = self.action.shape == self.reward.shape == self.unclipped.shape
     if not same or not np.isfinite(self.unclipped).all():
       raise ValueError(

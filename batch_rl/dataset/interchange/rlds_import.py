@@ -167,7 +167,7 @@ class RldsReader(episode_import.EpisodeReader):
         name,
         bool(is_first[0]),
         bool(is_terminal[-1]),
-        action.astype(np.int32),
+        action,
         np.clip(values.get(_CLIPPED, reward), -1, 1).astype(np.float32),
         reward,
         float(returns[0]) if len(returns) else None,

@@ -29,7 +29,7 @@ class BatchStream:
       None for an endless one. The next iteration has the batches that follow.
 
   Raises:
-    ValueError: If an argument is out of range.
+    ValueError: If an argument is out of range, or the run cannot be packed.
   """
 
   def __init__(
@@ -58,6 +58,8 @@ class BatchStream:
     self._ahead = ahead
     self._epoch = 0
     self._next = 0
+    if hasattr(sampler, 'store'):
+      sampler.store.wait()  # A forked worker has no thread that packs.
 
   def __iter__(self) -> Iterator[Any]:
     """Returns an iterator over the following batches, to the end of the epoch."""

@@ -207,7 +207,8 @@ def find(
   elif weighting == 'trajectories':
     weights = np.ones(len(lengths))
   if weights is not None:
-    weights = np.cumsum(weights) / weights.sum()
+    weights = np.cumsum(weights)
+    weights /= weights[-1:]
   first_step = np.where(
     begin == chosen.begin[of], begin + padding, chosen.steps_begin[of]
   )

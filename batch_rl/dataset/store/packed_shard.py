@@ -242,11 +242,23 @@ def verify_packed(directory: str, suffix: int) -> str | None:
   return None
 
 
+def rewrite_sources(directory: str, packed: PackedShard) -> None:
+  """Writes `sources` again, so that the next start need not hash the files.
+
+  Args:
+    directory: Directory of the store; the caller holds its lock.
+    packed: Packed shard in it.
+  """
+  path = paths(directory, packed.columns.suffix)[1]
+  description = _read_description(path) | {'sources': packed.columns.sources}
+  files.write_json(path, files.with_hash(description))
+
+
 def is_fresh(packed: PackedShard, data_dir: str) -> bool:
   """Returns whether a packed shard was made from the shard's current files.
 
   Sizes and modification times are compared. If only a time differs, as after a
-  copy, hashes are compared.
+  copy, hashes are compared, and `sources` gets the new time.
 
   Args:
     packed: Packed shard.
@@ -265,6 +277,7 @@ def is_fresh(packed: PackedShard, data_dir: str) -> bool:
       is_newer = found['mtime_ns'] != source['mtime_ns']
       if is_newer and files.sha256(path) != source['sha256']:
         return False
+      source['mtime_ns'] = found['mtime_ns']
     except (OSError, ValueError) as error:
       raise_failed_read(error, path)
       raise

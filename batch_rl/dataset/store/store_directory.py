@@ -9,6 +9,8 @@ manifest.json  manifest of the run, if it has one
 Each block of frames has a checksum, which is compared whenever the block is decoded.
 """
 
+import contextlib
+import copy
 import hashlib
 import os
 from collections.abc import Callable, Collection, Sequence
@@ -238,7 +240,10 @@ class StoreDirectory:
       return None
     try:
       packed = self.open(suffix)
+      before = copy.deepcopy(packed.columns.sources)
       if packed_shard.is_fresh(packed, data_dir):
+        if packed.columns.sources != before:
+          self._rewrite_sources(packed)
         return packed
       problem = 'it has changed.'
     except ValueError as error:
@@ -248,6 +253,13 @@ class StoreDirectory:
     return None
 
   # --- writing ---------------------------------------------------------------
+
+  def _rewrite_sources(self, packed: packed_shard.PackedShard) -> None:
+    """Writes `sources` again, unless another process writes, or none may."""
+    with contextlib.suppress(OSError, ValueError):
+      if (lock := self.try_lock()) is not None:
+        with lock:
+          packed_shard.rewrite_sources(self.path, packed)
 
   def try_lock(self) -> Any:
     """Acquires the directory's lock without waiting (see `locks.try_lock`).

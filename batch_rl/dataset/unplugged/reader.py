@@ -117,7 +117,7 @@ class UnpluggedReader(episode_import.EpisodeReader):
         name,
         True,
         bool(values['discounts'][-1] == 0),
-        values['actions'].astype(np.int32),
+        values['actions'],
         values['clipped_rewards'],
         values['unclipped_rewards'],
         float(values['episode_return'][0]),

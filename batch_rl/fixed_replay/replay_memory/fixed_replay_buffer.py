@@ -107,6 +107,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     self._packed: store_replay.StoreReplay | None = None
     self._opening = threading.Lock()
     self._hashes: dict[str, str] = {}  # of files of uncompressed shards
+    self._loaded: dict[int, Any] = {}  # uncompressed shards in memory
     self._replay_suffix = replay_suffix
     self._replay_indices = self._get_checkpoint_suffixes(
       replay_file_start_index, replay_file_end_index
@@ -264,13 +265,16 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     )
 
   def _load_uncompressed(self, suffixes):
-    # Dropped first: old and new shards need not fit into memory together.
+    # Others are dropped first: old and new shards need not fit into memory together.
+    self._loaded = {s: m for s, m in self._loaded.items() if s in suffixes}
     self._backend = None
-    memories = []
     for suffix in suffixes:
-      memories.append(self._load_buffer(suffix))
-      if memories[-1] is None:
-        raise self._missing(suffix)
+      if suffix not in self._loaded:
+        memory = self._load_buffer(suffix)
+        if memory is None:
+          raise self._missing(suffix)
+        self._loaded[suffix] = memory
+    memories = [self._loaded[suffix] for suffix in suffixes]
     self._backend = self._source_of(memories, suffixes)
 
   def _use_store(self, suffixes, stored):

@@ -170,6 +170,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       stack_on_device = bool(tf.config.list_physical_devices('GPU'))
     self._stack_on_device = stack_on_device
     self._seed = seed
+    self._is_first_iteration = True
     self._prefetcher: prefetch_lib.Prefetcher | None = None
     self.ready: list[tf.Operation] = []
     self._stack_size = stack_size
@@ -322,6 +323,9 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       first_batch: Number of the iteration's first batch to draw.
     """
     seed = seeding.derive(self._seed, 'replay', iteration)
+    is_first, self._is_first_iteration = self._is_first_iteration, False
+    if seed is None and is_first:
+      return  # The constructor has drawn its shards.
     self.memory.reseed(seed)
     redrawn = self.memory.redraw()
     self.memory.skip(first_batch)

@@ -45,21 +45,23 @@ def test_a_damaged_manifest_is_named(root, run, damage):
 
 def test_a_damaged_store_does_not_hide_the_others(root, run):
   stores = root / 'stores'
-  for name in '1234':
+  for name in '12345':
     run('convert', root / 'Pong' / '1', stores / name)
   (stores / '1' / manifests.FILE_NAME).write_text('[]')
   (stores / '3' / 'store.json').write_bytes(DAMAGE['nested'])
   flip_a_bit(stores / '4' / 'shard-1.bin')
+  (stores / '5' / 'dictionary').unlink()
+  (stores / '5' / 'dictionary').mkdir()
   code, _, err = run('inspect', stores / '3')
   assert code == 2 and is_one_line(err) and 'store.json is damaged' in err
   code, out, _ = run('verify', '--all', stores)
-  wrong = ', '.join(f'{stores}/{name}' for name in '134')
+  wrong = ', '.join(f'{stores}/{name}' for name in '1345')
   assert code == 1 and out.endswith(f'NOT well: {wrong}\n')
   assert f'error: {stores}/4/shard-1.bin is damaged' in out
   assert f'error: {stores / "1" / manifests.FILE_NAME} is damaged: ' in out
   assert f'{stores}/2: all is well' in out
   code, out, err = run('inspect', stores)
-  assert code == 0 and not err and out.count('\n') == 5
+  assert code == 0 and not err and out.count('\n') == 6
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats()

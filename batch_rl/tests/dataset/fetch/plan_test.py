@@ -70,13 +70,25 @@ def test_a_run_of_many_shards_is_fetched_whole(
   assert_complete(root, data_dir)
 
 
-def test_incomplete_shard_is_not_fetched(root, server, run, data_dir):
-  (root / RUN / shard_files.file_name('reward', 1)).unlink()
+@pytest.mark.parametrize('name', ['observation', 'reward'])
+@pytest.mark.parametrize('with_manifest', [False, True])
+def test_incomplete_shard_is_not_fetched(
+  original, root, server, run, data_dir, name, with_manifest
+):
+  if with_manifest:
+    shutil.copy(original / RUN / manifests.FILE_NAME, root / RUN)
+  (root / RUN / shard_files.file_name(name, 1)).unlink()
   for source in (server.url, root):
     code, out, _ = run(source)
     assert code == 1 and 'shard 1 is incomplete at the source' in out
-    assert shard_files.file_name('reward', 1) in out
+    assert shard_files.file_name(name, 1) in out
     assert shard_files.list_suffixes(str(data_dir)) == [0, 2]
+
+
+def test_a_server_may_refuse_to_give_headers_only(server, run, data_dir):
+  server.statuses = {'HEAD ': [405, 10_000]}
+  assert run(server.url)[0] == 0
+  assert len(contents(data_dir)) == 18
 
 
 def test_refused_shard_is_reported(server, run, data_dir):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from batch_rl.dataset import store
 from batch_rl.dataset.sampling import sampler
 from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.dataset.store import packed_shard
+from batch_rl.dataset.store import packed_shard, store_directory
 from batch_rl.tests import ring_logs, shards
 from batch_rl.tests.dataset.store import stores
 
@@ -30,9 +30,13 @@ def test_cache_is_used_until_shards_change(tmp_path, packings, caplog):
   stores.open_store(logs, directory=cache)
   assert packings == [0, 1, 2, 3]
   del packings[:]
-  os.utime(logs / shard_files.file_name('observation', 1))  # As after a copy.
+  name = shard_files.file_name('observation', 1)
+  os.utime(logs / name, (1, 1))  # As after a copy.
   assert stores.rows_in(stores.open_store(logs, directory=cache)) == rows
   assert packings == []
+  # The next start need not hash it again.
+  packed = store_directory.StoreDirectory(cache).open(1)
+  assert packed.columns.sources[name]['mtime_ns'] == 10**9
   shutil.rmtree(logs)
   changed = shards.write_run(logs, [30] * 3 + [27] * 4, capacity=50)
   assert stores.rows_in(stores.open_store(logs, directory=cache)) == changed

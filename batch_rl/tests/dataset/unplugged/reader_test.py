@@ -91,6 +91,7 @@ def floats(*values):
     ({'actions': [0] * 9}, "differ in length: .*'actions': 9"),
     ({'actions': [*range(9), 18]}, 'actions from 0 to 18'),
     ({'actions': [-1] * 10}, 'actions from -1 to -1'),
+    ({'actions': [*range(9), 1 << 32]}, 'actions from 0 to 4294967296'),
     ({'unclipped_rewards': floats(*[0] * 9, 'nan')}, 'rewards that are'),
     ({'discounts': floats(*[1] * 9, 2)}, 'discounts outside'),
     ({'discounts': floats(1, *['nan'] * 9)}, 'discounts outside'),
