@@ -1,11 +1,13 @@
 """Batches of a sampler in order, as NumPy arrays, and copies of samplers."""
 
+import concurrent.futures
 import pickle
 
 import numpy as np
 import pytest
 
 from batch_rl.dataset.sampling import batch_stream
+from batch_rl.dataset.store import store as store_lib
 from batch_rl.tests import shards
 from batch_rl.tests.dataset import streams
 from batch_rl.tests.dataset.store import stores
@@ -32,3 +34,16 @@ def test_a_run_in_memory_is_not_copied(tmp_path):
   source = streams.transitions(stores.open_store(tmp_path))
   with pytest.raises(ValueError, match='is in memory only'):
     pickle.dumps(source)
+
+
+def test_a_stream_waits_for_the_shards(tmp_path, gate):
+  """A forked worker would have no thread that packs them."""
+  shards.write_run(tmp_path, [30], 80)
+  packing = store_lib.Store(str(tmp_path))
+  with concurrent.futures.ThreadPoolExecutor(1) as thread:
+    source = streams.transitions(packing)
+    made = thread.submit(batch_stream.BatchStream, source)
+    assert not concurrent.futures.wait([made], timeout=0.1).done
+    gate.release()
+    made.result(60)
+  assert packing.packed == [0]
