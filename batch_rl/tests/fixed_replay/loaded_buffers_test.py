@@ -258,9 +258,10 @@ def test_truncated_episodes_do_not_terminate(
       batch[name], whole.sample_transition_batch(len(indices), indices)[name]
     )
   assert own.file_hashes() == whole.file_hashes() != {}
-  memories = own._replay_buffers
-  own.reload_buffer()  # reads no shard again
-  assert list(map(id, own._replay_buffers)) == list(map(id, memories))
+  if class_ is LoadsDopamines:
+    memories = own._replay_buffers
+    own.reload_buffer()  # reads no shard again
+    assert list(map(id, own._replay_buffers)) == list(map(id, memories))
 
 
 @pytest.mark.parametrize('first', [0, 7])
