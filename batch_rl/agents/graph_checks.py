@@ -85,14 +85,19 @@ def check_optimizer(optimizer: Any, agent: type) -> None:
     agent: Class of the agent.
 
   Raises:
-    ValueError: If it is not one of `tf.compat.v1.train`; or its learning rate is a
-      tensor, e.g. the result of `tf.train.exponential_decay`.
+    ValueError: If it is not one of `tf.compat.v1.train`, or overrides `minimize`; or
+      its learning rate is a tensor, e.g. the result of `tf.train.exponential_decay`.
   """
   if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
     kind = type(optimizer)
     raise ValueError(
       f'The optimizer of {agent.__name__} is {kind.__name__} of {kind.__module__}: '
       'take one of tf.compat.v1.train, e.g. @tf.train.AdamOptimizer().'
+    )
+  if type(optimizer).minimize is not tf.compat.v1.train.Optimizer.minimize:
+    raise ValueError(
+      f'The optimizer {type(optimizer).__name__} of {agent.__name__} overrides '
+      'minimize, which is not called: override compute_gradients or apply_gradients.'
     )
   rates = [vars(optimizer).get(key) for key in ('_lr', '_learning_rate')]
   if any(isinstance(rate, tf.Tensor) for rate in rates):
@@ -168,6 +173,25 @@ def check_function(
     ):
       raise ValueError(
         f'{method} uses the tensor {tensor.name} from outside of it: {remedy}'
+      )
+
+
+def check_acting(outputs: Any, agent: type) -> None:
+  """Checks that a network draws no stateful random numbers when it acts.
+
+  Args:
+    outputs: Outputs of the network.
+    agent: Class of the agent.
+
+  Raises:
+    ValueError: If it does.
+  """
+  for op in (op for t in tf.nest.flatten(outputs) for op in _ancestors(t)):
+    if _RANDOM.search(op.type) and op.op_def.is_stateful:
+      raise ValueError(
+        f'The network by which {agent.__name__} acts draws random numbers by the '
+        f'stateful operation {op.type}, so an evaluation could not be repeated: draw '
+        'only if `call` is given a seed, and give it in `loss`.'
       )
 
 

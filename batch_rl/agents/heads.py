@@ -7,7 +7,7 @@ them with targets. `Scalar` is here; heads with several outputs an action are in
 
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gin
@@ -76,7 +76,7 @@ class Head:
       num_actions: Number of actions.
       name: Scope of the variables.
     """
-    if _is_plain(network):
+    if _is_plain(network, self.arguments):
       network = self.widen(network)
     return network(num_actions, *self.arguments, name=name)
 
@@ -152,28 +152,33 @@ class Scalar(Estimates):
     return huber(targets.mean(), values)
 
 
-def parameters_of(network: Network) -> Mapping[str, inspect.Parameter]:
-  """Returns the parameters of a network's function or constructor."""
+def signature_of(network: Network) -> inspect.Signature:
+  """Returns the signature of a network's function or constructor."""
   if isinstance(network, type):
-    # Python 3.10 returns the parameters of `Model.__new__` for a Keras class that
+    # Python 3.10 returns the signature of `Model.__new__` for a Keras class that
     # inherits its constructor.
     network = types.MethodType(network.__init__, network)
-  return inspect.signature(network).parameters
+  return inspect.signature(network)
 
 
-def _is_plain(network: Network) -> bool:
+def _is_plain(network: Network, arguments: Sequence[Any]) -> bool:
   """Returns whether a network takes no number of outputs an action.
 
   It would be the second parameter, without a default or with a name `num_...`. Others
   are settings of a plain network, e.g. the size of a layer.
   """
-  first, *others = parameters_of(network).values()
-  second = others[0] if others else first
-  if second.kind is not second.POSITIONAL_OR_KEYWORD:
-    return first.kind is first.POSITIONAL_OR_KEYWORD
-  has_default = second.default is not second.empty
-  is_number = second.name.startswith('num_') or not has_default
-  return second.name == 'name' or not is_number
+  signature = signature_of(network)
+  try:
+    signature.bind(1, *arguments, name='')
+  except TypeError:
+    return True
+  _, second, *_ = [*signature.parameters.values(), None]
+  return (
+    second is not None
+    and second.kind is second.POSITIONAL_OR_KEYWORD
+    and second.default is not second.empty
+    and not second.name.startswith('num_')
+  )
 
 
 def huber(targets: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

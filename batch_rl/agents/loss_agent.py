@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.agents import features, graph_checks, policies
@@ -125,8 +126,8 @@ class LossAgent(gin_signatures.ForwardedParameters):
     """Returns the loss of each transition, float32 (n,).
 
     It is traced once, into a function of the graph. The optimiser minimises the mean
-    over the batch, plus the regularisation losses of the networks' layers. It trains
-    all weights except target copies and layers with `trainable = False`.
+    over the batch. It trains all weights except target copies and layers with
+    `trainable = False`.
 
     Args:
       batch: Transitions.
@@ -279,10 +280,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
       with self._no_new_weights():
         losses = self.loss(batch)
       graph_checks.check_losses(losses, batch.action, type(self))
-      penalties = [
-        x for network in self.networks.values() for x in network.losses
-      ]
-      loss = tf.add_n([tf.reduce_mean(losses), *penalties])
+      loss = tf.reduce_mean(losses)
       pairs = self.optimizer.compute_gradients(
         loss,
         self._trained_weights(),
@@ -293,6 +291,13 @@ class LossAgent(gin_signatures.ForwardedParameters):
       update = self.optimizer.apply_gradients(pairs)
     finally:
       self.training_steps, self._calls = steps, None
+    if self.online_convnet.losses:
+      logging.warning(
+        'Regularisation losses of the layers of %s are minimised only if %s.loss adds '
+        'self.online_convnet.losses.',
+        self.online_convnet.name,
+        type(self).__name__,
+      )
     return update, {'Loss': loss, **self._scalars}
 
   def _trained_weights(self) -> list[tf.Variable]:

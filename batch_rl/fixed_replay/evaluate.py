@@ -6,6 +6,7 @@ r"""Evaluates checkpoints of an offline run, without its data.
 
 import math
 import os
+import re
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -106,7 +107,10 @@ def choose_checkpoints(
   elif chosen == 'best':
     numbers = [best_iteration(base_dir)]
   else:
-    numbers = number_ranges.parse(chosen, '--checkpoints')
+    try:
+      numbers = number_ranges.parse(chosen, '--checkpoints')
+    except ValueError as error:
+      raise ValueError(f"{error} Or choose 'last', 'best' or 'all'.") from None
   for number in numbers:
     if number not in available:
       raise ValueError(
@@ -171,7 +175,8 @@ def load_functions(
   # A module of the user's may have parsed gin files, and locked gin.
   gin.clear_config()
   # Another version may have accepted values that the check refuses now.
-  recorded = gin_files.read([], record['gin_config'].split('\n'))
+  lines = [*filter(_is_known, record['gin_config'].split('\n'))]
+  recorded = gin_files.read([], lines)
   statements = gin_files.apply(recorded, lock=False, check=False)
   given = gin_files.read([], gin_bindings)
   statements += gin_files.apply(given, lock=False)
@@ -185,6 +190,15 @@ def load_functions(
 
   bound = gin.get_bindings(run_experiment.FixedReplayRunner)
   return create_agent, bound.get('create_environment_fn', create_environment)
+
+
+def _is_known(line: str) -> bool:
+  """Returns whether a recorded line binds no parameter of earlier versions only."""
+  removed = 'mixed_precision|start_early|deterministic|devices|acting_seed'
+  is_removed = re.match(rf'[\w./]+\.({removed}) = ', line)
+  if is_removed:
+    logging.warning('The recorded %s has no effect any more.', line)
+  return not is_removed
 
 
 def _check_environment(record, environment):

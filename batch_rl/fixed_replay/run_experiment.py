@@ -101,12 +101,18 @@ def check_game(replay_data_dir: str, game_name: str | None) -> None:
   logged = logged_game(replay_data_dir)
   if not game_name or not logged:
     return
-  if games.canonical_name(game_name) == logged:
+  game = games.canonical_name(game_name)
+  if game == logged:
     return
+  if logged not in games.names():
+    advice = f'bind FixedReplayRunner.create_environment_fn to that of {logged}'
+  elif minatar_games.is_minatar(game) != minatar_games.is_minatar(logged):
+    verb = 'remove' if minatar_games.is_minatar(game) else 'add'
+    advice = f'{verb} --gin_files={minatar_games.OFFLINE_CONFIG}'
+  else:
+    advice = f'bind {games.setting(game)} to "{logged}"'
   raise ValueError(
-    f'{replay_data_dir} holds {logged}, but the game is {game_name!r}: configure the '
-    f'environment of {logged}, which for MinAtar takes '
-    f'--gin_files={minatar_games.OFFLINE_CONFIG}.'
+    f'{replay_data_dir} holds {logged}, but the game is {game_name!r}: {advice}.'
   )
 
 
@@ -376,13 +382,15 @@ class FixedReplayRunner(runner.RecordedRunner):
       },
       iteration,
     )
-    self._save_tensorboard_summaries(iteration, episodes, average_return)
+    self._run_progress.evaluation = average_return
+    if self._summary_writer is not None:
+      self._save_tensorboard_summaries(iteration, episodes, average_return)
     return statistics.data_lists
 
   def _save_tensorboard_summaries(
     self, iteration, num_episodes_eval, average_reward_eval
   ):
-    """Reports the results of an evaluation, also to TensorBoard.
+    """Writes the results of an evaluation for TensorBoard.
 
     Args:
       iteration: Number of the iteration.

@@ -71,7 +71,7 @@ class Ensemble(heads.Estimates):
     self, network: heads.Network, num_actions: int, name: str
   ) -> tf.keras.Model:
     """Returns a network with `q_heads`; see `Head`."""
-    if 'transform_strategy' in heads.parameters_of(network):
+    if 'transform_strategy' in heads.signature_of(network).parameters:
       # A network of the 2020 API would mix its heads, which the loss does here.
       return network(
         num_actions, self.num_heads, transform_strategy='IDENTITY', name=name

@@ -31,7 +31,7 @@ from batch_rl.utils import files, programs, staging_directory
 _PAGE = 'index.html'
 # Files of a report, which the next one replaces.
 _FILES = re.compile(
-  r'index\.html|(runs|curves|aggregates|scores_\w+)\.(csv|md|tex)'
+  r'index\.html|report\.md|(runs|curves|aggregates|scores_\w+)\.(csv|md|tex)'
   r'|plots(/.+\.(png|pdf))?'
 )
 

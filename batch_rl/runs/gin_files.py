@@ -13,6 +13,7 @@ gin itself supports 1, and 3 for folders with an `__init__.py`.
 modules, which may lie beside the files, and binds the values.
 """
 
+import importlib.util
 import os
 import re
 import sys
@@ -205,12 +206,23 @@ def config_text() -> str:
 
 def _find(path: str, folders: tuple[str, ...]) -> str | None:
   """Returns the location of a file or pipe, or None."""
-  for folder in ('', *folders[-1:], *sys.path, _OWN):
+  for folder in ('', *folders[-1:], *sys.path, *_package_parents(path), _OWN):
     location = os.path.join(folder, path)
     # A pipe is e.g. `--gin_files=<(command)`.
     if os.path.exists(location) and not os.path.isdir(location):
       return location
   return None
+
+
+def _package_parents(path: str) -> list[str]:
+  """Returns the folders of the package that a path begins with, if it is one.
+
+  An import hook, as of an editable installation, may find it outside `sys.path`.
+  """
+  package = path.split('/')[0]
+  spec = importlib.util.find_spec(package) if package.isidentifier() else None
+  found = (spec and spec.submodule_search_locations) or ()
+  return [os.path.dirname(location) for location in found]
 
 
 def _is_of_user(path: str) -> bool:

@@ -216,7 +216,9 @@ def _changes(name: str, before: str, now: str) -> list[str]:
     return changes({name: before}, {name: now})
   old, new = bindings(before), bindings(now)
   for key in {**old, **new}:
-    if settings_lib.affects(key) in _NOT_COMPARED:
+    default = settings_lib.runner_default(key)
+    same = old.get(key, default) == new.get(key, default)
+    if same or settings_lib.affects(key) in _NOT_COMPARED:
       old.pop(key, None)
       new.pop(key, None)
   return changes(old, new)

@@ -40,7 +40,15 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
   'gin_bindings': ([], object),
   'grid': ({}, dict),
   'store_dir': ('stores', str),
-  'evaluate': ({}, dict),  # Flags of the program.
+  'evaluate': (
+    {},
+    {
+      'checkpoints': object,
+      'evaluation_steps': range(1, 10**12),
+      'environments': range(1, 10_001),
+      'seed': range(2**63),
+    },
+  ),
   'cpus': (1, float),
   'gpus': (0, float),
   'memory_gb': (None, float),
@@ -164,10 +172,17 @@ def _check(settings: Mapping[str, Any]) -> None:
       f'The sweep lacks {", ".join(missing)}: add it to the file, or as a flag.'
     )
   json_schema.check(settings, {n: kind for n, (_, kind) in SETTINGS.items()})
-  for name, rate in settings['rates'].items():
+  for name in settings['evaluate']:
+    choices.choose('setting of evaluate:', name, SETTINGS['evaluate'][1])
+  for name in settings['rates']:
     choices.choose('rate', name, ('train', 'eval'))
-    if not rate or rate <= 0:
-      raise ValueError(f'rates.{name}={rate} is not above 0.')
+  rates = {f'rates.{name}': rate for name, rate in settings['rates'].items()}
+  for name, value in {'cpus': settings['cpus'], **rates}.items():
+    if not value or value <= 0:
+      raise ValueError(f'{name}={value} is not above 0.')
+  for name in ('gpus', 'memory_gb'):
+    if (settings[name] or 0) < 0:
+      raise ValueError(f'{name}={settings[name]} is below 0.')
   for name in ('base_dir', 'store_dir'):
     files.check_local(settings[name] or '')
 
@@ -251,11 +266,9 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
   gin_files = [*method.gin_files]
   bindings = [*method.gin_bindings]
   if job != 'evaluate' and game in games_lib.names():
-    setting = games_lib.ATARI_SETTING
+    bindings.append(f'{games_lib.setting(game)} = "{game}"')
     if minatar.is_minatar(game):
-      setting = games_lib.MINATAR_SETTING
       gin_files.append(f'batch_rl/minatar/configs/{job}.gin')
-    bindings.append(f'{setting} = "{game}"')
   gin_files += map(_absolute, _strings('gin_files', settings['gin_files']))
   if job == 'offline':
     flags['replay_dir'] = os.path.join(data_dir, game, str(run))

@@ -9,9 +9,10 @@ from typing import Any
 from gin import config_parser
 
 from batch_rl.runs import checkpoints, gin_files
-from batch_rl.runs.bindings import syntax
+from batch_rl.runs.bindings import settings, syntax
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
+from batch_rl.utils import number_ranges
 
 # Updates and agent steps per second of an Atari cell on two cores without a GPU, measured
 # with benchmarks/iteration.py and benchmarks/bench.py.
@@ -82,12 +83,19 @@ def of_cell(cell: plan.Cell) -> Workload:
     value = bound.get(name, default)
     if isinstance(value, syntax.Reference):
       value = bound.get(f'%{value.arguments[0]}')  # of a macro
+    setting = settings.SETTINGS[name]
+    if isinstance(value, int) and not setting.allows(value):
+      raise ValueError(
+        f'{cell.name}: {name}={value} is not allowed: give {setting}.'
+      )
     chosen[name] = value if isinstance(value, int) else default
   steps = chosen['evaluation_steps']
   if cell.job == 'evaluate':
     flags = dict(a.split('=', 1) for a in cell.arguments if a[:2] == '--')
     evaluated = flags.get('--checkpoints', 'last')
-    count = evaluated.count(',') + 1
+    count = 1
+    if evaluated[0].isdigit():
+      count = len(number_ranges.parse(evaluated, '--checkpoints'))
     if evaluated == 'all':
       found = checkpoints.find(cell.directory)
       # Without those within an iteration.

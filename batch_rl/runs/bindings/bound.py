@@ -67,7 +67,8 @@ class Binding(NamedTuple):
     with gin.unlock_config():
       gin.bind_parameter((self.scope, selector, self.parameter), value)
     owner = gin_internals.find(selector).wrapped
-    _check_value(self._replace(selector=selector, configurable=owner))
+    moved = self._replace(selector=selector, configurable=owner)
+    _check_value(moved, self.name)
 
 
 def of_statement(statement: config_parser.BindingStatement) -> Binding:
@@ -179,13 +180,14 @@ def check(bindings: Sequence[Binding]) -> None:
       _check_macro(binding)
 
 
-def _check_value(binding: Binding) -> None:
+def _check_value(binding: Binding, name: str | None = None) -> None:
+  """Checks a value; the message has the name that the user wrote, if given."""
   setting = settings.find(binding.configurable, binding.parameter)
   bound = binding.values[binding.parameter]
   value = resolve(bound)
   if setting is None or setting.allows(value):
     return
-  text = f'{binding.name}={syntax.short(repr(bound))}'
+  text = f'{name or binding.name}={syntax.short(repr(bound))}'
   if value is not bound:
     text += f', which is {syntax.short(repr(value))},'
   if binding.file:
@@ -194,7 +196,9 @@ def _check_value(binding: Binding) -> None:
 
 
 def _check_macro(macro: Binding) -> None:
-  """Refuses an unused macro of the command line: it is meant to be a parameter."""
+  """Refuses an unused macro of the command line that is named like a parameter."""
+  if macro.selector not in settings.SETTINGS:
+    return
   use = rf'%{re.escape(macro.name)}(?![\w./])'
   if not re.search(use, repr(gin_internals.bound_values())):
     raise ValueError(

@@ -20,6 +20,8 @@ from typing import Any
 
 from gin import config
 
+from batch_rl.runs.bindings import gin_internals
+
 # Packages whose parameters are in the table.
 _PACKAGES = ('batch_rl', 'dopamine', 'tensorflow', 'tf_keras', 'keras')
 _LITERALS = (str, bytes, bool, numbers.Number, list, tuple, dict, set)
@@ -127,6 +129,15 @@ _PART = dataclasses.replace(
   _OPTIMIZER, text='an object with (), e.g. @Double()'
 )
 _DTYPE = dataclasses.replace(_FUNCTION, text='a dtype, e.g. %tf.uint8')
+_DEVICE_PARTS = re.compile(
+  r'(/?(job:\w+|replica:\d+|task:\d+|(device:)?[cgt]pu:(\d+|\*)))*',
+  re.IGNORECASE,
+)
+_DEVICE = Setting(
+  "a device in quotes, e.g. '/gpu:0'",
+  lambda value: isinstance(value, str) and bool(_DEVICE_PARTS.fullmatch(value)),
+  none=True,
+)
 _SHAPE = Setting(
   'a tuple of integers of at least 1, e.g. (84, 84)',
   lambda value: (
@@ -202,7 +213,7 @@ SETTINGS = {
   'epsilon_eval': _protocol(_PROBABILITY),
   'epsilon_decay_period': _online(_STEPS),  # agent steps
   'optimizer': _OPTIMIZER,
-  'tf_device': _repetition(_TEXT_OR_NONE),
+  'tf_device': _repetition(_DEVICE),
   'use_staging': _running(_BOOLEAN),
   'summary_writing_frequency': _running(_STEPS),  # agent steps
   'updates_per_run': _running(_integer(1, 10**6)),
@@ -289,6 +300,24 @@ def affects(name: str) -> Affects:
   if setting is None or not re.fullmatch(setting.owner, owner):
     return Affects.RESULTS
   return setting.affects
+
+
+def runner_default(name: str) -> str | None:
+  """Returns the default of a runner's setting as gin writes it; None for others.
+
+  A binding to the default, as a program may record it, is no change.
+
+  Args:
+    name: Name of the binding, as in `affects`.
+  """
+  owner, _, parameter = name.rpartition('.')
+  known = gin_internals.find(owner)
+  if not known or not re.fullmatch(RUNNER, owner.rpartition('.')[2]):
+    return None
+  taken = inspect.signature(known.wrapped).parameters.get(parameter)
+  if taken is None or taken.default is taken.empty:
+    return None
+  return repr(taken.default)
 
 
 def is_online(name: str) -> bool:

@@ -133,6 +133,11 @@ def in_a_function(agent, batch, losses):
   return losses + tf.function(lambda: tf.random.normal(()), autograph=False)()
 
 
+class Clipped(tf.compat.v1.train.AdamOptimizer):
+  def minimize(self, loss, **kwargs):
+    return super().minimize(tf.clip_by_value(loss, 0, 1), **kwargs)
+
+
 @pytest.fixture(scope='module')
 def built(log_dir):
   """A DQN; tests give it another loss or optimiser for a moment."""
@@ -164,6 +169,7 @@ def built(log_dir):
     (in_a_function, 'RandomStandardNormal.*batch.seed'),
     (lambda agent, batch, losses: losses + tf.zeros(31), 'are 32 and 31'),
     (tf.keras.optimizers.Adam(), 'Adam of .*tf.compat.v1.train'),
+    (Clipped(), 'Clipped of FixedReplayDQNAgent overrides minimize'),
     (
       tf.compat.v1.train.AdamOptimizer(tf.constant(0.1)),
       'learning rate of FixedReplayDQNAgent is a tensor',

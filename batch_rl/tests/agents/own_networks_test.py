@@ -52,23 +52,14 @@ def test_the_target_is_a_copy_of_the_online_network(make_agent):
   assert np.any(online != weights(agent, agent.online_convnet))
 
 
-class LogsItsLosses(OfflineDQN):
-  def loss(self, batch):
-    losses = super().loss(batch)
-    self.log_scalar('Unregularised', losses)
-    return losses
+def test_regularisation_is_left_to_the_loss(make_agent, caplog):
+  make_agent(network=Network)
+  assert 'Regularisation losses of the layers of Online' in caplog.text
 
 
-def test_regularisation_losses_of_layers_are_minimised(make_agent):
-  agent = make_agent(class_=LogsItsLosses, network=Network)
-  kernel = agent._sess.run(agent.online_convnet.hidden.kernel)
-  scalars, _ = agent._loop.run(agent._sess, 0, 1)
-  found = dict(zip(agent._scalar_names, scalars[0], strict=True))
-  penalty = 0.01 * np.sum(kernel**2)
-  assert penalty > 0.01
-  assert found['Loss'] - found['Unregularised'] == pytest.approx(
-    penalty, rel=1e-3
-  )
+class RandomActing(OfflineDQN):
+  def acting_outputs(self, states):
+    return Outputs(self.online(states).q_values + tf.random.normal(()))
 
 
 class BuiltLate(OfflineDQN):
@@ -138,6 +129,7 @@ class NoModel:
     (OfflineDQN, NoModel, 'NoModel'),
     (OfflineDQN, Noisy, 'loss, or a network .* RandomStandardNormal'),
     (BuiltLate, Network, 'BuiltLate.loss'),
+    (RandomActing, functional, 'acts draws .* RandomStandardNormal'),
   ],
 )
 def test_networks_that_cannot_be_used_are_named(

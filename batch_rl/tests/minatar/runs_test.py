@@ -67,7 +67,7 @@ def test_a_log_is_verified_drawn_trained_on_and_reported(
     (
       config,
       'FixedReplayRunner.clip_rewards = True',
-      'environment of MinAtar-Freeway',
+      'game_name to "MinAtar-Freeway"',
     ),
     ([], "make_atari.rom_set = 'current'", 'batch_rl/minatar/'),
   ):

@@ -58,6 +58,10 @@ def test_a_plain_network_gets_the_outputs_of_the_head(
   def network(*args, name):
     return args, name
 
-  (_, count, *support), name = head.create_network(network, 2, 'Online')
-  assert (count, name) == (3, 'Online')
+  def passes_on(num_actions, *args, **kwargs):
+    return network(num_actions, *args, **kwargs)
+
+  for own in (network, passes_on):
+    (_, count, *support), name = head.create_network(own, 2, 'Online')
+    assert (count, name) == (3, 'Online')
   np.testing.assert_allclose(list(map(evaluate, support)), others)

@@ -78,5 +78,5 @@ def test_parameters_of_other_agents_are_left_out_and_of_none_refused():
   with pytest.raises(ValueError, match='AnyAgent.gama.*mean gamma'):
     bind('AnyAgent.gama = 0.5')
   gin.clear_config()
-  with pytest.raises(ValueError, match='QuantileAgent.gamma=2'):
+  with pytest.raises(ValueError, match='AnyAgent.gamma=2'):
     bind('AnyAgent.gamma = 2')
