@@ -86,10 +86,9 @@ def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path, monkeypatch):
 
   # Evaluated alone, a checkpoint gives the same episodes.
   path.unlink()
-  record = json.loads((base_dir / 'run.json').read_text())
-  old = 'FixedReplayDQNAgent.mixed_precision = False\n'  # of earlier versions
-  record['gin_config'] = old + record['gin_config']
-  (base_dir / 'run.json').write_text(json.dumps(record))
+  run, key = base_dir / 'run.json', '"gin_config": "'
+  removed = f'{key}FixedReplayDQNAgent.mixed_precision = False\\n'
+  run.write_text(run.read_text().replace(key, removed))
   evaluate_here(
     monkeypatch,
     base_dir=str(base_dir),

@@ -61,8 +61,9 @@ def test_each_row_has_its_place_in_a_ring(
     assert opened.add_count(suffix) == (len(kept) if limited else count)
   assert sorted(found) == list(range(opened.rows))
   assert opened.starts_at_reset == (present[0] == 0)
-  actions = opened.action.tolist() or [0, -1]
-  assert opened.action_range() == (min(actions), max(actions))
+  actions = opened.action.tolist()
+  expected = (min(actions), max(actions)) if actions else (0, -1)
+  assert opened.action_range() == expected
 
 
 def test_a_limit_may_leave_no_row_of_a_shard(tmp_path):

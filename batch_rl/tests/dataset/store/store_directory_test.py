@@ -27,7 +27,7 @@ from batch_rl.tests.dataset.store import stores
 def test_cache_is_used_until_shards_change(tmp_path, packings, caplog):
   logs, cache = tmp_path / 'logs', str(tmp_path / 'cache')
   rows = shards.write_run(logs, [30] * 6, capacity=50)
-  stores.open_store(logs, directory=cache)
+  stores.open_store(logs, directory=cache).close()  # Ends its lock.
   assert packings == [0, 1, 2, 3]
   del packings[:]
   name = shard_files.file_name('observation', 1)
