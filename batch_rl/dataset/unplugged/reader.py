@@ -29,7 +29,11 @@ _COLUMNS = {
   'clipped_rewards': 'float32',
   'discounts': 'float32',
 }
-_SCALARS = {'episode_idx': 'int64', 'episode_return': 'float32'}
+_SCALARS = {
+  'checkpoint_idx': 'int64',
+  'episode_idx': 'int64',
+  'episode_return': 'float32',
+}
 
 
 class UnpluggedReader(episode_import.EpisodeReader):
@@ -80,6 +84,7 @@ class UnpluggedReader(episode_import.EpisodeReader):
           f'{self.game or "this folder"} has {count}.'
         )
     super().__init__({name.number: found[name] for name in sorted(found)})
+    self._first_episodes: dict[tuple[int, int, bytes], str] = {}
     self.run = str(first.run)
     self.name = f'{file_names.FOLDER}/{self.game or "?"}/run_{self.run}'
     self.missing = (
@@ -112,6 +117,8 @@ class UnpluggedReader(episode_import.EpisodeReader):
           f'Invalid dataset: {name} repeats episode_idx {index}; fetch the file '
           'again.'
         )
+      if not numbers:
+        self._check_is_new(part.name, values)
       numbers.add(index)
       yield episode_import.StoredEpisode(
         name,
@@ -123,6 +130,16 @@ class UnpluggedReader(episode_import.EpisodeReader):
         float(values['episode_return'][0]),
         png_frames.PngFrames(name, values['observations']) if frames else None,
         position,
+      )
+
+  def _check_is_new(self, name, first):
+    """Refuses a file that is a copy of another, by its first episode."""
+    numbers = (int(first[key][0]) for key in ('checkpoint_idx', 'episode_idx'))
+    key = *numbers, first['actions'].tobytes()
+    other = self._first_episodes.setdefault(key, name)
+    if other != name:
+      raise ValueError(
+        f'Invalid dataset: {name} has the same episodes as {other}; fetch both again.'
       )
 
 
