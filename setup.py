@@ -127,7 +127,7 @@ setuptools.setup(
   packages=setuptools.find_packages(include=['batch_rl', 'batch_rl.*']),
   # configs/ and fingerprints/ are no packages, hence their paths.
   package_data={
-    '': ['configs/*.gin', 'fingerprints/*.json', '*.csv', '*.yaml', 'py.typed']
+    '': ['configs/*.gin', 'protocols/*.gin', 'fingerprints/*.json', '*.csv', '*.yaml', 'py.typed']
   },
   python_requires='>=3.10,<3.14',
   install_requires=INSTALL_REQUIRES,

@@ -156,5 +156,6 @@ class Munchausen(Backup):
 
 def _next_returns(agent, batch):
   """Returns the target network's outputs and returns in the next states."""
-  outputs = agent.target(batch.next_state)
+  seed = batch.seed_for('target')
+  outputs = agent.head.outputs(agent.target, batch.next_state, seed)
   return outputs, agent.head.target_returns(outputs, batch)

@@ -1,47 +1,77 @@
-"""Features of a network: the inputs of its last layer."""
+"""Features of a network: the inputs of its last layers."""
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 
-def _last_layers(
+class Inputs(NamedTuple):
+  """Inputs of layers in one call of a network.
+
+  Attributes:
+    last: Inputs of the last layer, of each network inside.
+    hidden: Inputs of the layer before it, or of the last one if it is the only one.
+  """
+
+  last: list[tf.Tensor]
+  hidden: list[tf.Tensor]
+
+
+def _chains(
   network: tf.keras.layers.Layer,
-) -> list[tf.keras.layers.Layer]:
-  """Returns the last layer of a network, or of each network inside it.
+) -> list[list[tf.keras.layers.Layer]]:
+  """Returns the layers of a network, or of each network inside it, in order.
 
   Layers without weights, such as activations, do not count.
   """
   if isinstance(network, tf.keras.Sequential) or getattr(
     network, '_is_graph_network', False
   ):
-    return [layer for layer in network.layers if _has_weights(layer)][-1:]
-  layers = [
-    (name, layer)
-    for name, part in vars(network).items()
-    for layer in (part if isinstance(part, (list, tuple)) else [part])
-    if isinstance(layer, tf.keras.layers.Layer) and _has_weights(layer)
-  ]
-  if not layers:
+    named = list(enumerate(network.layers))
+  else:
+    named = [
+      (name, layer)
+      for name, part in vars(network).items()
+      for layer in (part if isinstance(part, (list, tuple)) else [part])
+      if isinstance(layer, tf.keras.layers.Layer)
+    ]
+  named = [(name, layer) for name, layer in named if _has_weights(layer)]
+  if not named:
     return []
-  name, last = layers[-1]
-  group = [layer for other, layer in layers if other == name]
-  if not any(layer.submodules for layer in group):
-    return [last]
-  return [found for layer in group for found in _last_layers(layer)]
+  group = [layer for name, layer in named if name == named[-1][0]]
+  if all(layer.submodules for layer in group):
+    return [chain for layer in group for chain in _chains(layer)]
+  chain = []
+  for _, layer in named:
+    chain += _chains(layer)[-1] if layer.submodules else [layer]
+  return [chain]
 
 
 def _has_weights(layer: tf.keras.layers.Layer) -> bool:
   """Returns whether a layer has weights, or makes them when it is called."""
+  inside = [
+    part for part in layer.submodules if isinstance(part, tf.keras.layers.Layer)
+  ]
+  if inside:
+    return any(map(_has_weights, inside))
   # Keras replaces `Layer` in a graph, so compare with a layer that makes none.
   plain = tf.keras.layers.Activation('linear', name='linear')
-  makes_some = type(layer).build is not type(plain).build
-  return bool(makes_some or layer.submodules or layer.weights)
+  return bool(type(layer).build is not type(plain).build or layer.weights)
+
+
+def hidden_layers(
+  network: tf.keras.layers.Layer,
+) -> list[tf.keras.layers.Layer]:
+  """Returns the layer before the last one, of each network inside.
+
+  It is the last one itself if that is the only one.
+  """
+  return [chain[-2:][0] for chain in _chains(network)]
 
 
 class Recorder:
-  """Calls a network, and tells the features that it has computed.
+  """Calls a network, and tells the inputs of its last layers.
 
   Args:
     network: A Keras model.
@@ -49,27 +79,35 @@ class Recorder:
 
   def __init__(self, network: tf.keras.Model):
     self._network = network
-    self._inputs: list[tf.Tensor] = []
-    for layer in _last_layers(network):
-      layer.call = functools.partial(self._record, layer.call)
+    self._inputs = Inputs([], [])
+    for chain in _chains(network):
+      _intercept(chain[-1], self._inputs.last)
+      _intercept(chain[-2:][0], self._inputs.hidden)
 
-  @tf.autograph.experimental.do_not_convert
-  def _record(self, call, inputs, *args, **kwargs):
-    self._inputs.append(inputs)
-    return call(inputs, *args, **kwargs)
-
-  def __call__(self, states: tf.Tensor) -> tuple[Any, list[tf.Tensor]]:
+  def __call__(self, *inputs: Any) -> tuple[Any, Inputs]:
     """Returns the network's outputs, and the inputs of its last layers."""
-    self._inputs.clear()
-    outputs = self._network(states)
-    return outputs, list(self._inputs)
+    for recorded in self._inputs:
+      recorded.clear()
+    outputs = self._network(*inputs)
+    return outputs, Inputs(*map(list, self._inputs))
+
+
+def _intercept(layer, recorded):
+  """Lets a layer append its inputs to a list."""
+  layer.call = functools.partial(_record, recorded, layer.call)
+
+
+@tf.autograph.experimental.do_not_convert
+def _record(recorded, call, inputs, *args, **kwargs):
+  recorded.append(inputs)
+  return call(inputs, *args, **kwargs)
 
 
 def join(inputs: list[tf.Tensor], network: tf.keras.Model) -> tf.Tensor:
   """Returns features as one tensor, float32 (n, k).
 
   Args:
-    inputs: Inputs of the last layers of a network.
+    inputs: Inputs of a layer, of each network inside.
     network: The network, for the message.
 
   Raises:

@@ -76,9 +76,21 @@ class Head:
       num_actions: Number of actions.
       name: Scope of the variables.
     """
-    if _is_plain(network, self.arguments):
+    if is_plain(network, self.arguments):
       network = self.widen(network)
     return network(num_actions, *self.arguments, name=name)
+
+  def outputs(
+    self, network: Callable[..., Any], states: tf.Tensor, seed: tf.Tensor
+  ) -> Any:
+    """Returns a network's outputs, for `returns` and `loss`.
+
+    Args:
+      network: Function of states, and of further inputs that this head draws.
+      states: States, (n, ...).
+      seed: Seed of the draw, int64 (2,).
+    """
+    return network(states)
 
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the predicted returns of each action, (n, num_actions, k).
@@ -161,7 +173,7 @@ def signature_of(network: Network) -> inspect.Signature:
   return inspect.signature(network)
 
 
-def _is_plain(network: Network, arguments: Sequence[Any]) -> bool:
+def is_plain(network: Network, arguments: Sequence[Any]) -> bool:
   """Returns whether a network takes no number of outputs an action.
 
   It would be the second parameter, without a default or with a name `num_...`. Others

@@ -92,6 +92,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
   Args:
     *args: Arguments of the agent.
     seed: Seed of the run; None for an unseeded agent.
+    display_name: Name in reports; None for the name of the class.
     **kwargs: Arguments of the agent.
 
   Attributes:
@@ -107,14 +108,16 @@ class LossAgent(gin_signatures.ForwardedParameters):
   needs: tuple[str, ...] = ()
   uses_target = True
 
-  def __init__(self, *args, seed=None, **kwargs):
+  def __init__(self, *args, seed=None, display_name=None, **kwargs):
+    if display_name is not None:
+      self.display_name = display_name
     # Renaming this key would change the results of REM.
     self._loss_seed = seeding.derive(seed, 'mixtures')
     if self._loss_seed is None:
       self._loss_seed = secrets.randbits(31)
     self.networks: dict[str, tf.keras.Model] = {}
     self.targets: dict[str, tf.keras.Model] = {}
-    self._on_features: set[str] = set()
+    self._inputs: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {}
     self._calls: dict[Any, Any] | None = None  # within `_update`
     self._scalars: dict[str, tf.Tensor] = {}
     self._choice: Any = None  # an `ActionChoice`, if it defines the actions
@@ -165,6 +168,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
     create: Callable[..., tf.keras.Model],
     target: bool = False,
     on_features: bool = False,
+    on_torso: bool = False,
   ) -> None:
     """Adds a network, whose weights the loss trains.
 
@@ -172,8 +176,8 @@ class LossAgent(gin_signatures.ForwardedParameters):
       name: Name for `network_outputs`, and scope of the variables.
       create: Function `(name=...)` that makes a Keras model or layer.
       target: Whether it has a target copy, synchronised with the online network's.
-      on_features: Whether its inputs are the features of the online network, rather
-        than states.
+      on_features: Whether its inputs are `features`, rather than states.
+      on_torso: Whether its inputs are `torso`, rather than states.
 
     Raises:
       ValueError: If another network has the name.
@@ -183,41 +187,52 @@ class LossAgent(gin_signatures.ForwardedParameters):
         f'{type(self).__name__} has two networks {name!r}: give each its own name.'
       )
     self.networks[name] = create(name=name)
-    if on_features:
-      self._on_features.add(name)
+    if on_features or on_torso:
+      self._inputs[name] = self.features if on_features else self.torso
     self.network_outputs(name, self.state_ph)  # makes the weights
     if target:
       copy = create(name=f'{name}_target')
       self.targets[name] = copy
       self.target_outputs(name, self.state_ph)
 
-  def network_outputs(self, name: str, states: tf.Tensor) -> Any:
+  def network_outputs(self, name: str, states: tf.Tensor, *inputs) -> Any:
     """Returns a network's outputs; computed once an update for each tensor.
 
     Args:
       name: Name of the network, see `add_network`; 'online' for the online network.
       states: States, (n, *observation_shape, stack_size).
+      *inputs: Further tensors that its `call` takes.
     """
-    return self._call(self.networks, name, states)[0]
+    return self._call(self.networks, name, states, *inputs)[0]
 
-  def target_outputs(self, name: str, states: tf.Tensor) -> Any:
+  def target_outputs(self, name: str, states: tf.Tensor, *inputs) -> Any:
     """Returns the outputs of a network's target copy, like `network_outputs`."""
-    return self._call(self.targets, name, states)[0]
+    return self._call(self.targets, name, states, *inputs)[0]
 
-  def online(self, states: tf.Tensor) -> Any:
+  def online(self, states: tf.Tensor, *inputs) -> Any:
     """Returns the online network's outputs; once an update for each tensor."""
-    return self.network_outputs('online', states)
+    return self.network_outputs('online', states, *inputs)
 
-  def target(self, states: tf.Tensor) -> Any:
+  def target(self, states: tf.Tensor, *inputs) -> Any:
     """Returns the target network's outputs; once an update for each tensor."""
-    return self.target_outputs('online', states)
+    return self.target_outputs('online', states, *inputs)
 
   def features(self, states: tf.Tensor) -> tf.Tensor:
-    """Returns the inputs of the online network's last layer, float32 (n, k)."""
-    _, inputs = self._call(self.networks, 'online', states)
-    return features.join(inputs, self.online_convnet)
+    """Returns the inputs of the online network's last layer, float32 (n, k).
 
-  def _call(self, networks, name, states):
+    A network may return others, as `features` among its outputs.
+    """
+    outputs, inputs = self._call(self.networks, 'online', states)
+    if hasattr(outputs, 'features'):
+      return outputs.features
+    return features.join(inputs.last, self.online_convnet)
+
+  def torso(self, states: tf.Tensor) -> tf.Tensor:
+    """Returns the inputs of the layer before, the hidden one, float32 (n, k)."""
+    _, inputs = self._call(self.networks, 'online', states)
+    return features.join(inputs.hidden, self.online_convnet)
+
+  def _call(self, networks, name, states, *others):
     """Returns a network's outputs, and the inputs of its last layers."""
     if name not in networks:
       kind = 'network' if networks is self.networks else 'target copy'
@@ -227,12 +242,17 @@ class LossAgent(gin_signatures.ForwardedParameters):
       )
     network = networks[name]
     # A tensor of a branch or loop of `loss` is not to be read outside of it.
-    key = id(network), states.ref(), tf.compat.v1.get_default_graph()
+    graph = tf.compat.v1.get_default_graph()
+    key = id(network), graph, *(tensor.ref() for tensor in (states, *others))
     calls = {} if self._calls is None else self._calls
     if key not in calls:
-      read = self.features(states) if name in self._on_features else states
+      read = self._inputs[name](states) if name in self._inputs else states
       is_online = network is self.networks['online']
-      calls[key] = self._recorder(read) if is_online else (network(read), [])
+      calls[key] = (
+        self._recorder(read, *others)
+        if is_online
+        else (network(read, *others), features.Inputs([], []))
+      )
     return calls[key]
 
   def log_scalar(self, name: str, value: tf.Tensor) -> None:

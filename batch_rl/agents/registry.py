@@ -115,13 +115,13 @@ def name_of(agent_class: type) -> str:
   return user_modules.dotted_name(agent_class)
 
 
-def display_name(agent_class: type) -> str:
+def display_name(agent: object) -> str:
   """Returns the name of an agent in reports.
 
-  It is the class attribute `display_name`; by default, the name of the class without
+  It is the attribute `display_name`; by default, the name of the class without
   `FixedReplay`, `Logged` and `Agent`.
   """
-  if given := getattr(agent_class, 'display_name', None):
+  if given := getattr(agent, 'display_name', None):
     return str(given)
-  name = agent_class.__name__
+  name = type(agent).__name__
   return re.sub(r'^(FixedReplay|Logged)|Agent$', '', name) or name

@@ -75,13 +75,13 @@ class DR3(Term):
 class Imitation(Term):
   """-log G(a_data | s) + 0.01 mean_a logit_a^2: a policy G, learnt from the data.
 
-  The loss is that of discrete BCQ (Fujimoto et al., 2019, arXiv 1910.01708), where G
-  has a hidden layer of its own; here it is a linear layer on the features of the online
-  network. `policies.Constrained` reads it.
+  The generator of discrete BCQ (Fujimoto et al., 2019, arXiv 1910.01708): G shares the
+  torso of the online network, and has a hidden layer of its own, as wide as that
+  network's. `policies.Constrained` reads it.
 
   Args:
     weight: Factor of the term.
-    network: Name that the layer gets among the agent's networks.
+    network: Name that G gets among the agent's networks.
   """
 
   def __init__(self, weight: float = 1.0, network: str = 'behaviour'):
@@ -89,12 +89,15 @@ class Imitation(Term):
     self._network = network
 
   def build_networks(self, agent: Any) -> None:
-    """Makes the layer."""
+    """Makes the network of G."""
+    units = agent.features(agent.state_ph).shape[1]
 
-    def create(name: str) -> tf.keras.layers.Layer:
-      return tf.keras.layers.Dense(agent.num_actions, name=name)
+    def create(name: str) -> tf.keras.Model:
+      hidden = tf.keras.layers.Dense(units, activation='relu', name='hidden')
+      logits = tf.keras.layers.Dense(agent.num_actions, name='logits')
+      return tf.keras.Sequential([hidden, logits], name=name)
 
-    agent.add_network(self._network, create, on_features=True)
+    agent.add_network(self._network, create, on_torso=True)
 
   def __call__(self, agent: Any, batch: Any) -> tf.Tensor:
     """Returns the term of each transition, float32 (n,)."""

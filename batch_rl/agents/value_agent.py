@@ -10,6 +10,7 @@
 | policy   | which action is taken?                | `policies`: `Greedy`, `Softmax`, ...|
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.agents.rainbow import rainbow_agent
 
-from batch_rl.agents import backups, heads, loss_agent, policies
+from batch_rl.agents import backups, dueling, heads, loss_agent, policies
 from batch_rl.agents import terms as terms_lib
 
 
@@ -34,10 +35,12 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     backup: Backup; None for the class's, here `Max`.
     terms: Terms of the loss; None for the class's, here none.
     policy: Policy; None for the class's, here `Greedy`.
+    dueling: Whether a plain network becomes a `DuelingNetwork`.
     **kwargs: Arguments of Dopamine's agent and `LossAgent`.
 
   Raises:
-    ValueError: If a part is not of its kind.
+    ValueError: If a part is not of its kind, or a network with several outputs an
+      action is to be dueling.
   """
 
   head: heads.Head = heads.Scalar()
@@ -51,8 +54,16 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   }
 
   def __init__(
-    self, *args, head=None, backup=None, terms=None, policy=None, **kwargs
+    self,
+    *args,
+    head=None,
+    backup=None,
+    terms=None,
+    policy=None,
+    dueling=False,
+    **kwargs,
   ):
+    self._is_dueling = dueling
     given = {'head': head, 'backup': backup, 'terms': terms, 'policy': policy}
     for name, part in given.items():
       if part is not None:
@@ -104,7 +115,17 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     super()._build_networks()
 
   def _create_network(self, name: str) -> tf.keras.Model:
-    return self.head.create_network(self.network, self.num_actions, name)
+    network = self.network
+    if self._is_dueling:
+      if not heads.is_plain(network, self.head.arguments):
+        raise ValueError(
+          f'{type(self).__name__}.dueling: {network.__name__} has outputs of its own; '
+          'bind network to a plain one, e.g. @atari_lib.NatureDQNNetwork.'
+        )
+      network = functools.partial(
+        dueling.DuelingNetwork, network, self.num_actions
+      )
+    return self.head.create_network(network, self.num_actions, name)
 
   def build_networks(self) -> None:
     """Makes the networks of the terms."""
@@ -116,7 +137,9 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     self._check_targets()
     self._uses_parts = True
     targets = self.backup(self, batch)
-    losses = self.head.loss(self.online(batch.state), batch, targets)
+    seed = batch.seed_for('online')
+    outputs = self.head.outputs(self.online, batch.state, seed)
+    losses = self.head.loss(outputs, batch, targets)
     names = [type(term).__name__ for term in self.terms]
     for i, (name, term) in enumerate(zip(names, self.terms, strict=True)):
       values = term(self, batch)

@@ -1,4 +1,4 @@
-"""Atoms of the return: the heads of C51 and HL-Gauss."""
+"""Atoms of the return: the heads of C51, two-hot regression and HL-Gauss."""
 
 from typing import Any
 
@@ -70,6 +70,19 @@ class Categorical(heads.Head):
     return tf.nn.softmax_cross_entropy_with_logits(
       labels=tf.stop_gradient(labels), logits=logits
     )
+
+
+@gin.configurable
+class TwoHot(Categorical):
+  """Q(s, a), by classification of targets shared between two atoms.
+
+  The mean target is projected onto its two neighbours among the atoms, in inverse
+  proportion to its distances (Farebrother et al., 2024, arXiv 2403.03950, Section 3.1).
+  """
+
+  def loss(self, outputs: Any, batch: Any, targets: Returns) -> tf.Tensor:
+    """Returns cross-entropies with the two-hot mean targets."""
+    return super().loss(outputs, batch, Returns(targets.mean()[:, None]))
 
 
 @gin.configurable

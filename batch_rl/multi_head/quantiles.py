@@ -47,6 +47,7 @@ def quantile_huber_loss(
   targets: tf.Tensor,
   kappa: float,
   probabilities: tf.Tensor | None = None,
+  taus: tf.Tensor | None = None,
 ) -> tf.Tensor:
   """Computes the loss of QR-DQN's Algorithm 1, with rho of Eq. 10.
 
@@ -60,12 +61,14 @@ def quantile_huber_loss(
     kappa: Largest error with a quadratic loss.
     probabilities: Probabilities of the samples, in their shape, in the place of the
       mean over j; None for equal ones.
+    taus: Quantile levels tau_i, float32 (batch, num_atoms); None for those of
+      QR-DQN.
 
   Returns:
     The losses, float32 (batch,).
   """
-  num_atoms = quantiles.shape.as_list()[1]
-  taus = (tf.range(num_atoms, dtype=tf.float32) + 0.5) / num_atoms
+  if taus is None:
+    taus = midpoints(quantiles.shape.as_list()[1])[None, :]
   errors = targets[:, None, :] - quantiles[:, :, None]
   huber = abs_errors = tf.abs(errors)
   if kappa > 0:
@@ -74,8 +77,13 @@ def quantile_huber_loss(
       0.5 * tf.square(errors),
       kappa * (abs_errors - 0.5 * kappa),
     )
-  weights = tf.abs(taus[:, None] - tf.cast(errors < 0, tf.float32))
+  weights = tf.abs(taus[:, :, None] - tf.cast(errors < 0, tf.float32))
   losses = weights * huber
   if probabilities is None:
     return tf.reduce_sum(tf.reduce_mean(losses, axis=2), axis=1)
   return tf.reduce_sum(losses * probabilities[:, None, :], axis=(1, 2))
+
+
+def midpoints(count: int) -> tf.Tensor:
+  """Returns the midpoints of `count` equal parts of [0, 1], float32 (count,)."""
+  return (tf.range(count, dtype=tf.float32) + 0.5) / count

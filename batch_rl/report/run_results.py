@@ -334,7 +334,9 @@ def _number(text: str, default: int) -> int:
 
 def _agent(record: Mapping, bindings: Mapping[str, str]) -> str:
   name = record.get('agent', '')
-  if name == 'dqn':
+  if given := _value(bindings, 'display_name', r'\w*Agent'):
+    name = given
+  elif name == 'dqn':
     bound = _value(bindings, 'optimizer', '(FixedReplay|Logged)?DQNAgent')
     optimizer = re.search(r'(\w+?)(Optimizer)?\(', bound)
     kind = optimizer[1] if optimizer else 'RMSProp'  # Dopamine's default.

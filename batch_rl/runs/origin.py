@@ -34,7 +34,7 @@ def describe(agent: Any, create_agent_fn: Callable) -> dict[str, Any]:
     `function_records.describe`), and `modules`, the folders of the user's modules.
   """
   return {
-    'display_name': registry.display_name(type(agent)),
+    'display_name': registry.display_name(agent),
     'create_agent': function_records.describe(create_agent_fn),
     'modules': user_modules.loaded_folders(),
   }

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -268,14 +269,16 @@ class _Recorded:
     self.optimizer.compute_gradients = record
 
 
-def build_agent(case, *mixins, data_dir='', **attributes):
+def build_agent(
+  case, *mixins, data_dir='', units=UNITS, bindings=(), **attributes
+):
   """Builds the agent of a shipped config, with CartPole's network.
 
   `mixins` precede the agent's class, which gets `attributes`. The weights are those of
   `draw_weights`.
   """
   gin.clear_config()
-  command_line.load_gin([f'batch_rl/{case.config}'], [])
+  command_line.load_gin([os.path.join('batch_rl', case.config)], bindings)
   registry, create = (
     (online_agents.REGISTRY, 'create_online_agent')
     if case.config.startswith('baselines')
@@ -283,17 +286,18 @@ def build_agent(case, *mixins, data_dir='', **attributes):
   )
   name = gin.query_parameter(f'{create}.agent_name')
   bases = (*mixins, _Recorded, registry.find(name))
-  with cartpole.small_layers(UNITS):
+  arguments = {**case.arguments}
+  arguments.setdefault('network', cartpole.SMALL.get(name, {}).get('network'))
+  with cartpole.small_layers(units):
     agent = type('Test', bases, attributes)(
       None,
       NUM_ACTIONS,
       data_dir,
-      network=cartpole.SMALL[name]['network'],
       **cartpole.OBSERVATION,
       update_horizon=case.horizon,
       tf_device='/cpu:*',
       seed=SEED,
-      **case.arguments,
+      **arguments,
     )
   for seed, scope in enumerate(('Online', 'Target')):
     variables = trainable(agent, scope)

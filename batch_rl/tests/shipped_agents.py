@@ -18,8 +18,7 @@ class Shipped(NamedTuple):
   # Arguments that make the agent a small one for CartPole; None if another config of
   # the agent has them.
   small: dict[str, Any] | None = None
-  # Losses of the first three updates with seed 1, with SSE 4.1; None for an online
-  # agent. Other instruction sets differ by 1e-7; a larger difference would change the
+  # Losses of the first three updates with seed 1, with SSE 4.1, of a config of 2020. Other instruction sets differ by 1e-7; a larger difference would change the
   # results of users.
   losses: list[float] | None = None
 
@@ -45,6 +44,12 @@ ADAM_ONLINE_ENSEMBLE = {**ADAM, 'epsilon': 3.125e-5}
 
 C51 = {'atoms': 51, 'support': (-10.0, 10.0)}
 QUANTILES = {'num_atoms': 200, 'kappa': 1.0}
+# Dabney et al., 2018 (IQN); Vieillard et al., 2020; Farebrother et al., 2024; the code
+# of Kumar et al., 2020.
+IQN = {'num_tau_samples': 64, 'num_quantile_samples': 32, 'kappa': 1.0}
+MUNCHAUSEN = {'alpha': 0.9, 'tau': 0.03, 'clip': -1.0}
+BINS = {'num_atoms': 51, 'vmin': -10.0, 'vmax': 10.0}
+CQL = {'CQL.weight': 1.0}
 
 
 def ensemble(num_heads: int, strategy: str) -> dict[str, Any]:
@@ -108,6 +113,40 @@ OFFLINE = {
     },
     [0.3445185, 0.273424, 0.3125557],
   ),
+  # Their losses are those of the equations (`offline_equations_test`).
+  'bc': Shipped(
+    'FixedReplayBCAgent', ADAM, {'network': gym_lib.CartpoleDQNNetwork}
+  ),
+  'percent_bc': Shipped('FixedReplayBCAgent', ADAM),
+  'iqn': Shipped(
+    'FixedReplayImplicitQuantileAgent',
+    {**ADAM, **IQN},
+    {'network': gym_lib.CartpoleDQNNetwork},
+  ),
+  'munchausen_iqn': Shipped(
+    'FixedReplayImplicitQuantileAgent', {**ADAM, **IQN, **MUNCHAUSEN}
+  ),
+  'iql': Shipped(
+    'FixedReplayIQLAgent',
+    {**ADAM, 'expectile': 0.7, 'inverse_temperature': 3.0},
+    {'network': gym_lib.CartpoleDQNNetwork},
+  ),
+  'awr': Shipped('FixedReplayIQLAgent', {**ADAM, 'expectile': 0.5}),
+  'cql': Shipped('FixedReplayQuantileAgent', {**ADAM, **QUANTILES, **CQL}),
+  'cql_dr3': Shipped(
+    'FixedReplayQuantileAgent', {**ADAM, **QUANTILES, **CQL, 'DR3.weight': 0.03}
+  ),
+  'bcq': Shipped(
+    'FixedReplayDQNAgent',
+    {**ADAM, 'Imitation.weight': 1.0, 'threshold': 0.3},
+  ),
+  'dr3': Shipped('FixedReplayDQNAgent', {**ADAM, 'DR3.weight': 0.03}),
+  'munchausen_dqn': Shipped('FixedReplayDQNAgent', {**ADAM, **MUNCHAUSEN}),
+  'hl_gauss': Shipped('FixedReplayDQNAgent', {**ADAM, **BINS}),
+  'hl_gauss_cql': Shipped('FixedReplayDQNAgent', {**ADAM, **BINS, **CQL}),
+  'two_hot': Shipped('FixedReplayDQNAgent', {**ADAM, **BINS}),
+  'sarsa': Shipped('FixedReplayDQNAgent', ADAM),
+  'monte_carlo': Shipped('FixedReplayDQNAgent', ADAM),
 }
 ONLINE = {
   'random': Shipped('RandomAgent', {}),

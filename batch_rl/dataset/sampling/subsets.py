@@ -112,6 +112,40 @@ def first_trajectories(data: Trajectories, fraction: float) -> Trajectories:
   return data.only(np.concatenate(chosen))
 
 
+def first_of_shards(data: Trajectories, fraction: float) -> Trajectories:
+  """The first fraction of the rows of each shard; may split trajectories.
+
+  A trajectory of several shards keeps its part of the first that selects any of it.
+  """
+  spans = np.array(list(data.shard_rows.values()))
+  first, stop = spans[:, 0], spans[:, 0] + np.rint(fraction * np.ptp(spans, 1))
+  # Each trajectory's first span that ends after its first step.
+  begin = np.maximum(data.start, data.steps_begin)
+  chosen = np.searchsorted(stop, begin, side='right')
+  is_selected = chosen < len(spans)
+  chosen = np.minimum(chosen, len(spans) - 1)
+  return dataclasses.replace(
+    data,
+    start=np.maximum(data.start, first[chosen]),
+    stop=np.where(
+      is_selected,
+      np.minimum(data.stop, stop[chosen].astype(np.int64)),
+      data.start,
+    ),
+  )
+
+
+def first_fraction(data: Trajectories, fraction: float) -> Trajectories:
+  """The first fraction of the agent steps of the run."""
+  return _steps_between(data, 0, round(fraction * data.num_steps))
+
+
+def last_fraction(data: Trajectories, fraction: float) -> Trajectories:
+  """The last fraction of the agent steps of the run."""
+  count = round(fraction * data.num_steps)
+  return _steps_between(data, data.num_steps - count, data.num_steps)
+
+
 def first_transitions(data: Trajectories, count: int) -> Trajectories:
   """The first `count` agent steps of the run."""
   return _steps_between(data, 0, count)
@@ -167,6 +201,9 @@ SUBSETS: dict[str, Callable[..., Trajectories]] = {
     shards,
     random_trajectories,
     first_trajectories,
+    first_of_shards,
+    first_fraction,
+    last_fraction,
     first_transitions,
     last_transitions,
     trajectories_by_return,

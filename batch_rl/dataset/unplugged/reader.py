@@ -108,7 +108,7 @@ class UnpluggedReader(episode_import.EpisodeReader):
     self, part: episode_import.Part, frames: bool = True
   ) -> Iterator[episode_import.StoredEpisode]:
     """See the base class."""
-    numbers = set()
+    numbers: set[int] = set()
     for name, values, position in self._examples(part, _COLUMNS, _SCALARS):
       _check_values(name, values)
       # A file that was appended to itself has intact records.

@@ -198,6 +198,7 @@ SETTINGS = {
   'checkpoint_duration': _running(_COUNT, _MEMORY),  # iterations
   'max_tf_checkpoints_to_keep': _running(_COUNT),
   # Agents.
+  'display_name': _running(_TEXT_OR_NONE),
   'agent_name': _recorded(_TEXT, r'create_(\w+_)?agent'),
   'observation_shape': _SHAPE,
   'observation_dtype': _DTYPE,
@@ -240,6 +241,11 @@ SETTINGS = {
   'clip': _number(-1e9, 0),
   'temperature': _RATE,
   'threshold': _PROBABILITY,
+  'expectile': Setting(
+    'a number from 0.5 to below 1',
+    lambda value: _number(0.5, 1).accepts(value) and value < 1,
+  ),
+  'inverse_temperature': _number(0, 1000),
   'sigma': _RATE,
   'strategy': _TEXT,
   'num_mixtures': _SIZE,

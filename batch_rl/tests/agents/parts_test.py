@@ -422,6 +422,7 @@ def test_an_activation_is_no_last_layer():
   dense = map(tf.keras.layers.Dense, (7, 3))
   network = tf.keras.Sequential([*dense, tf.keras.layers.ReLU()])
   _, inputs = features.Recorder(network)(tf.zeros((2, 4)))
-  assert features.join(inputs, network).shape == (2, 7)
+  assert features.join(inputs.last, network).shape == (2, 7)
+  assert features.join(inputs.hidden, network).shape == (2, 4)
   with pytest.raises(ValueError, match='Sequential has no features'):
     features.join([], network)

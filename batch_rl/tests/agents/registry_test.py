@@ -40,7 +40,7 @@ def test_agents_are_found_by_both_kinds_of_names(find):
 @pytest.mark.parametrize(
   ('name', 'message'),
   [
-    (None, 'agent None; choose c51, dqn'),
+    (None, 'agent None; choose bc, c51, dqn'),
     ('dqnn', r'dqn\?.*c51, dqn'),
     ('MyAgent', 'my_module.MyAgent'),
     ('mien.MyAgent', "'mien' for mien.MyAgent.*{own}"),
@@ -62,4 +62,4 @@ def test_the_name_in_reports():
     ('MyAgent', 'CQL(H)', 'CQL(H)'),
   ):
     agent_class = type(class_name, (), {'display_name': given})
-    assert registry.display_name(agent_class) == name
+    assert registry.display_name(agent_class()) == name

@@ -1,7 +1,5 @@
 """Every agent on MinAtar, by its gin file and that of MinAtar."""
 
-import pathlib
-
 import gin
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from batch_rl.runs import command_line
 from batch_rl.runs.bindings import any_agent
 from batch_rl.tests import configs_test, shipped_agents
 
-EXAMPLES = pathlib.Path(__file__).parents[3] / 'examples'
 ADAM = {**shipped_agents.ADAM, 'stack_size': 1, 'target_update_period': 1000}
 KINDS = {
   'online': (
@@ -41,7 +38,9 @@ WEIGHTS = 16 * (9 * 6 + 1) + 128 * (64 * 16 + 1)
     ('offline', 'quantile', 'quantile_values', 51, 1),
     ('offline', 'rem', 'q_heads', 200, 1),
     ('offline', 'multi_network_rem', 'q_heads', 1, 4),
-    ('offline', 'bcq', 'q_values', 2, 1),  # and logits
+    ('offline', 'bcq', 'q_values', 1, 1),
+    ('offline', 'iqn', 'quantile_values', 32, 1),
+    ('offline', 'hl_gauss', 'logits', 51, 1),
     ('online', 'dqn_adam', 'q_values', 1, 1),
     ('online', 'rem', 'q_heads', 1, 4),
   ],
@@ -50,11 +49,9 @@ def test_every_agent_has_the_network_and_settings(
   kind, name, field, number, networks, tmp_path
 ):
   folder, config, create, expected = KINDS[kind]
-  example = EXAMPLES / name / f'{name}.gin'
-  if not example.exists():
-    example = configs_test.config_file(folder, name)
   statements = command_line.load_gin(
-    [str(example), config], ['MinAtarEnvironment.game_name = "SpaceInvaders"']
+    [configs_test.config_file(folder, name), config],
+    ['MinAtarEnvironment.game_name = "SpaceInvaders"'],
   )
   registry = {'online': online, 'offline': offline}[kind].REGISTRY
   name = gin.query_parameter(f'create_{kind}_agent.agent_name')
@@ -75,7 +72,9 @@ def test_every_agent_has_the_network_and_settings(
     assert shape == [1, 6, number * networks]
   weights = agent.online_convnet.weights
   count = sum(np.prod(weight.shape.as_list()) for weight in weights)
-  assert count == networks * (WEIGHTS + (128 + 1) * 6 * number)
+  head = (64 + 1) * 64 * 16 if name == 'iqn' else 0  # the embedding of levels
+  outputs = 1 if name == 'iqn' else number
+  assert count == networks * (WEIGHTS + (128 + 1) * 6 * outputs) + head
   found = {**vars(agent), **configs_test.optimizer_parameters(agent.optimizer)}
   assert {key: found[key] for key in expected} == expected
   agent.eval_mode = True

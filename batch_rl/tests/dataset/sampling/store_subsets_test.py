@@ -43,6 +43,9 @@ PINNED = {
   'best_trajectories(0.5)': ('8f3f6a3f3fa7bc40', [1, 2, 4, 5, 8, 11], 83),
   'worst_trajectories(0.3)': ('7e4a855c43b9481f', [0, 3, 6, 9], 49),
   'first_transitions(60)': ('cde08a93d8f0cdce', range(5), 60),
+  'first_of_shards(0.3)': ('54ccd9154668102a', [0, 3, 5, 6, 8, 9], 48),
+  'first_fraction(0.2)': ('f35d86204bbe7d9b', range(3), 32),
+  'last_fraction(0.2)': ('e1c1dab4b1fc2389', range(9, 12), 32),
 }
 
 

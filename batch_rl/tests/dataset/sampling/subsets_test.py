@@ -60,9 +60,18 @@ def brute_force(name, before, data, *arguments):
       in_shard = [i for i in candidates if data.shard[i] == number]
       chosen += in_shard[: share(*arguments, len(in_shard))]
     return only(chosen)
-  if name in ('first_transitions', 'last_transitions'):
+  if name == 'first_of_shards':
+    spans = [
+      range(first, first + round(arguments[0] * (stop - first)))
+      for first, stop in data.shard_rows.values()
+    ]
+    parts = [[[r for r in rows if r in s] for s in spans] for rows in before]
+    return [next(filter(None, some), []) for some in parts]
+  if name.startswith(('first_', 'last_')):
     every = [row for rows in before for row in rows]
     count = min(arguments[0], len(every))
+    if 'fraction' in name:
+      count = round(arguments[0] * len(every))
     kept = every[:count] if name[0] == 'f' else every[len(every) - count :]
     return [[r for r in trajectory if r in kept] for trajectory in before]
   if name == 'trajectories_by_return':
@@ -73,7 +82,10 @@ def brute_force(name, before, data, *arguments):
   return only(ranked[: share(*arguments, len(candidates))])
 
 
-fraction_of = 'first_trajectories', 'best_trajectories', 'worst_trajectories'
+fraction_of = (
+  *('first_trajectories', 'best_trajectories', 'worst_trajectories'),
+  *('first_of_shards', 'first_fraction', 'last_fraction'),
+)
 count_of = 'first_transitions', 'last_transitions'
 parts = st.one_of(
   st.tuples(st.sampled_from(fraction_of), st.floats(0.01, 1)),

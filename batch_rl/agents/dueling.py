@@ -1,0 +1,61 @@
+"""Dueling networks: a value of the state beside advantages of the actions."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from batch_rl.agents import features
+
+
+class _Outputs(NamedTuple):
+  q_values: tf.Tensor
+
+
+class DuelingNetwork(tf.keras.Model):
+  """Q(s, a) = V(s) + A(s, a) - mean_b A(s, b).
+
+  Wang et al., 2016 (arXiv 1511.06581), Eq. 9. A plain network computes A. V shares its
+  torso, and has a hidden layer of its own, as wide as that network's.
+
+  Args:
+    network: Plain network `(num_outputs, name=...)`.
+    num_actions: Number of actions.
+    num_outputs: Number of outputs, a multiple of `num_actions`; with k outputs an
+      action there are k values, too.
+    name: Scope of the variables.
+
+  Raises:
+    ValueError: If the network has no dense hidden layer.
+  """
+
+  def __init__(
+    self, network: Any, num_actions: int, num_outputs: int, name: str
+  ):
+    super().__init__(name=name)
+    self._shape = num_actions, num_outputs // num_actions
+    advantage = network(num_outputs, name='advantage')
+    hidden = features.hidden_layers(advantage)
+    if len(hidden) != 1 or not hasattr(hidden[0], 'units'):
+      raise ValueError(
+        f'{type(advantage).__name__} cannot be dueling, since the layer before the last '
+        'one is not a Dense layer: choose another network, or set dueling to False.'
+      )
+    dense = tf.keras.layers.Dense
+    value = tf.keras.Sequential(
+      [
+        dense(hidden[0].units, activation='relu', name='hidden'),
+        dense(self._shape[1], name='value'),
+      ],
+      name='value',
+    )
+    self._streams = [advantage, value]
+    self._recorder = features.Recorder(advantage)
+
+  def call(self, state: tf.Tensor) -> _Outputs:
+    """Maps states, (n, ...), to `q_values`, float32 (n, num_outputs)."""
+    outputs, inputs = self._recorder(state)
+    value = self._streams[1](features.join(inputs.hidden, self._streams[0]))
+    advantages = tf.reshape(outputs.q_values, (-1, *self._shape))
+    mean = tf.reduce_mean(advantages, axis=1, keepdims=True)
+    q_values = value[:, None, :] + advantages - mean
+    return _Outputs(tf.reshape(q_values, tf.shape(outputs.q_values)))

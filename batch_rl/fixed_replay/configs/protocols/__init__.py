@@ -1,0 +1,1 @@
+"""gin files of protocols, which combine with the file of any offline agent."""

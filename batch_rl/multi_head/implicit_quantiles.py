@@ -1,0 +1,163 @@
+"""Quantiles at drawn levels: the head of IQN (Dabney et al., 2018)."""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import gin
+import tensorflow as tf
+
+from batch_rl.agents import features, heads
+from batch_rl.multi_head import quantiles
+
+
+class ImplicitQuantileNetworkType(NamedTuple):
+  """Output of an `ImplicitQuantileNetwork`.
+
+  Attributes:
+    quantile_values: Quantiles, float32 (n, num_actions, k).
+    taus: Their levels, float32 (n, k).
+    q_values: Mean over the quantiles, float32 (n, num_actions).
+    features: Mean of the inputs of the last layer over the levels, float32 (n, units);
+      `q_values` is a linear function of it.
+  """
+
+  quantile_values: tf.Tensor
+  taus: tf.Tensor
+  q_values: tf.Tensor
+  features: tf.Tensor
+
+
+@gin.configurable
+class ImplicitQuantiles(heads.Head):
+  """Quantiles of the return at levels tau, an input of the network.
+
+  Implicit quantile networks (Dabney et al., 2018, arXiv 1806.06923). The loss is Eq. 3,
+  with as many levels for the online network as for the targets, N = N'. The agent acts
+  on the mean over fixed levels, the midpoints of equal parts of [0, 1]; the paper
+  draws these, too.
+
+  Args:
+    num_tau_samples: Number of drawn levels, N in the paper.
+    num_quantile_samples: Number of levels of Q-values, K in the paper.
+    kappa: Largest error with a quadratic Huber loss, in units of the return.
+    quantile_embedding_dim: Number of cosines in the embedding of a level.
+  """
+
+  def __init__(
+    self,
+    num_tau_samples: int = 64,
+    num_quantile_samples: int = 32,
+    kappa: float = 1.0,
+    quantile_embedding_dim: int = 64,
+  ):
+    self.num_tau_samples = num_tau_samples
+    self.num_quantile_samples = num_quantile_samples
+    self.kappa = kappa
+    self.quantile_embedding_dim = quantile_embedding_dim
+
+  def create_network(
+    self, network: heads.Network, num_actions: int, name: str
+  ) -> tf.keras.Model:
+    """Returns an `ImplicitQuantileNetwork`, made from a plain network."""
+    return ImplicitQuantileNetwork(
+      network,
+      num_actions,
+      self.num_quantile_samples,
+      self.quantile_embedding_dim,
+      name,
+    )
+
+  def outputs(self, network: Any, states: tf.Tensor, seed: tf.Tensor) -> Any:
+    """Returns quantiles at drawn levels, and Q-values."""
+    shape = tf.shape(states)[0], self.num_tau_samples
+    outputs = network(states, tf.random.stateless_uniform(shape, seed))
+    return outputs._replace(q_values=network(states).q_values)
+
+  def returns(self, outputs: Any, batch: Any) -> heads.Returns:
+    """Returns the quantiles, (n, num_actions, num_tau_samples)."""
+    return heads.Returns(outputs.quantile_values)
+
+  def loss(self, outputs: Any, batch: Any, targets: heads.Returns) -> tf.Tensor:
+    """Returns the quantile Huber losses against all targets."""
+    return quantiles.quantile_huber_loss(
+      self.returns(outputs, batch).of_actions(batch.action).values,
+      targets.values,
+      self.kappa,
+      targets.probabilities,
+      outputs.taus,
+    )
+
+
+class ImplicitQuantileNetwork(tf.keras.Model):
+  """A plain Q-network whose hidden layer reads psi(s) * phi(tau).
+
+  psi(s) is what it reads otherwise, and phi_j(tau) = ReLU(sum_i cos(pi i tau) w_ij + b_j),
+  Eq. 4 of the paper.
+
+  Args:
+    network: Plain network `(num_actions, name=...)`.
+    num_actions: Number of actions.
+    num_taus: Number of levels, if `call` is given none.
+    embedding_dim: Number of cosines.
+    name: Scope of the variables.
+
+  Raises:
+    ValueError: If the hidden layer of the network is not found.
+  """
+
+  def __init__(
+    self,
+    network: heads.Network,
+    num_actions: int,
+    num_taus: int,
+    embedding_dim: int,
+    name: str | None = None,
+  ):
+    super().__init__(name=name)
+    self.q_network = network(num_actions, name='q_network')
+    self._num_actions, self._num_taus = num_actions, num_taus
+    self._embedding_dim = embedding_dim
+    self._embedding: tf.keras.layers.Layer | None = None
+    self._taus: tf.Tensor | None = None
+    hidden = features.hidden_layers(self.q_network)
+    if len(hidden) != 1:
+      raise ValueError(
+        f'{type(self.q_network).__name__} has no hidden layer for the quantile levels '
+        'of IQN: keep its layers as attributes of the model, in their order.'
+      )
+    hidden[0].call = functools.partial(self._at_taus, hidden[0].call)
+    self._recorder = features.Recorder(self.q_network)
+
+  def call(
+    self, state: tf.Tensor, taus: tf.Tensor | None = None
+  ) -> ImplicitQuantileNetworkType:
+    """Maps states, (n, ...), to quantiles at the levels, float32 (n, k)."""
+    if taus is None:
+      taus = quantiles.midpoints(self._num_taus)[None, :]
+    count = taus.shape.as_list()[1]
+    self._taus = taus
+    outputs, inputs = self._recorder(state)
+    shape = -1, count, self._num_actions
+    values = tf.transpose(tf.reshape(outputs.q_values, shape), (0, 2, 1))
+    joined = features.join(inputs.last, self.q_network)
+    joined = tf.reshape(joined, (-1, count, joined.shape[1]))
+    return ImplicitQuantileNetworkType(
+      quantile_values=values,
+      taus=tf.broadcast_to(taus, (tf.shape(values)[0], count)),
+      q_values=tf.reduce_mean(values, axis=2),
+      features=tf.reduce_mean(joined, axis=1),
+    )
+
+  @tf.autograph.experimental.do_not_convert
+  def _at_taus(self, call, psi, *args, **kwargs):
+    """Calls the hidden layer with the rows psi(s) * phi(tau) of all levels."""
+    width = psi.shape.as_list()[-1]
+    if self._embedding is None:
+      self._embedding = tf.keras.layers.Dense(
+        width, activation='relu', name='embedding'
+      )
+    frequencies = math.pi * tf.range(self._embedding_dim, dtype=tf.float32)
+    phi = self._embedding(tf.cos(frequencies * self._taus[:, :, None]))
+    rows = tf.reshape(psi[:, None, :] * phi, (-1, width))
+    return call(rows, *args, **kwargs)
