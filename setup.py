@@ -125,9 +125,12 @@ setuptools.setup(
   long_description_content_type='text/markdown',
   license='Apache-2.0',
   packages=setuptools.find_packages(include=['batch_rl', 'batch_rl.*']),
-  # configs/ and fingerprints/ are no packages, hence their paths.
+  # configs/, fingerprints/ and scores/ are no packages, hence their paths.
   package_data={
-    '': ['configs/*.gin', 'protocols/*.gin', 'fingerprints/*.json', '*.csv', '*.yaml', 'py.typed']
+    '': [
+      *('configs/*.gin', 'protocols/*.gin', 'scores/*.csv'),
+      *('fingerprints/*.json', '*.csv', '*.yaml', 'py.typed'),
+    ]
   },
   python_requires='>=3.10,<3.14',
   install_requires=INSTALL_REQUIRES,

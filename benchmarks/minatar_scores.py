@@ -1,4 +1,4 @@
-"""Scores that normalise MinAtar's returns, for `batch_rl/report/minatar_scores.csv`.
+"""Scores that normalise MinAtar's returns, for `batch_rl/report/scores/minatar_scores.csv`.
 
   python -um benchmarks.minatar_scores --random
   python -um benchmarks.minatar_scores --online runs/minatar/online

@@ -1,4 +1,4 @@
-"""Random scores of each game, for `batch_rl/report/random_scores.csv`.
+"""Random scores of each game, for `batch_rl/report/scores/random_scores.csv`.
 
   python -um benchmarks.random_scores [--games Pong Breakout] [--episodes 100]
 
@@ -174,7 +174,8 @@ def update_normalisers() -> None:
     rows.append(
       {'game': game, 'score': 'random', 'value': value, 'source': source}
     )
-  order = ('random', *normalisation.NORMALISERS)
+  order = ('random', 'dqn_final', 'dqn_best', 'human', 'human_random')
+  order += ('gamer', 'gamer_random')
   rows.sort(key=lambda row: (row['game'], order.index(row['score'])))
   _write(normalisation.NORMALISERS_CSV, rows)
 

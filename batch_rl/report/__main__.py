@@ -3,7 +3,8 @@
   python -m batch_rl.report runs/ --out=report
 
 Reads all runs in the given directories, including Dopamine's logs. Runs of one agent are
-averaged if they differ only in seed and data. Other differences are noted.
+averaged if they differ only in seed and data. Other differences are noted. Published
+scores are shown beside runs on the same share of the DQN Replay Dataset.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from batch_rl.report import (
   notes,
   page,
   plots,
+  published,
   run_results,
   tables,
 )
@@ -31,7 +33,7 @@ from batch_rl.utils import files, programs, staging_directory
 _PAGE = 'index.html'
 # Files of a report, which the next one replaces.
 _FILES = re.compile(
-  r'index\.html|report\.md|(runs|curves|aggregates|scores_\w+)\.(csv|md|tex)'
+  r'index\.html|report\.md|(runs|curves|aggregates|published|scores_\w+)\.(csv|md|tex)'
   r'|plots(/.+\.(png|pdf))?'
 )
 
@@ -79,10 +81,10 @@ def _parser() -> argparse.ArgumentParser:
   add('--games', metavar='A,B', default='', help='only these games')
   add(
     '--normaliser',
-    choices=('dqn', 'human'),
+    choices=('dqn', 'human', 'gamer'),
     default='dqn',
-    help='normaliser of the plots; tables have both (default: %(default)s, as in '
-    'the paper)',
+    help='normaliser of the plots; tables have dqn and human, too (default: '
+    '%(default)s, as in the paper; gamer: as in Decision Transformer)',
   )
   return parser
 
@@ -148,7 +150,9 @@ def _write_files(
   summaries = [
     aggregates.summarise(compared, kind, normaliser)
     for kind in kinds
-    for normaliser in (f'dqn_{kind}', 'human')
+    for normaliser in dict.fromkeys(
+      (f'dqn_{kind}', 'human', options.normaliser.replace('dqn', f'dqn_{kind}'))
+    )
   ]
   remarks = notes.notes_on(compared.runs)
   remarks += [
@@ -162,7 +166,11 @@ def _write_files(
   aggregated = [tables.aggregates_table(summaries)] if summaries else []
   scores = [tables.scores_table(compared, kind) for kind in kinds]
   runs = tables.runs_table(compared, excluded)
-  for table in (*aggregated, *scores, runs, tables.curves_table(compared)):
+  others, notes_on_others = published.beside(compared)
+  for table in (
+    *(*aggregated, *scores, *others, runs),
+    tables.curves_table(compared),
+  ):
     table.write(directory)
   pictures = _draw(compared, summaries, options, directory)
   curves = pictures.pop('curves')
@@ -178,6 +186,7 @@ def _write_files(
     ('Read this first', [remarks] if remarks else []),
     ('Aggregates', [*aggregated, *pictures.values()]),
     ('Scores', [*scores]),
+    ('Published scores', [*others, notes_on_others] if others else []),
     ('Learning curves', [curves]),
     ('Runs', [runs]),
     ('Left out', [left_out] if left_out else []),
@@ -185,10 +194,12 @@ def _write_files(
   path = os.path.join(directory, _PAGE)
   files.write_bytes(path, tables.encode(page.to_html(about, sections)))
   printed = [
-    f'{t.caption}\n{t.render("simple")}\n' for t in (*scores, *aggregated)
+    f'{t.caption}\n{t.render("simple")}\n'
+    for t in (*scores, *aggregated, *others)
   ]
+  notes_at_end = [*notes_on_others, *remarks]
   return '\n'.join(
-    [*printed, *remarks, *(f'Left out: {line}' for line in left_out)]
+    [*printed, *notes_at_end, *(f'Left out: {line}' for line in left_out)]
   )
 
 

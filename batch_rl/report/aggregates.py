@@ -104,7 +104,9 @@ def summarise(compared: Comparison, kind: str, normaliser: str) -> Summary:
       [known[game][normaliser] > known[game]['random'] for game in games], float
     )
   estimates = {
-    method: metrics_of(values, reference)
+    method: metrics_of(
+      values, reference, normalisation.reference_score(normaliser)
+    )
     for method, values in normalised.items()
   }
   return Summary(kind, normaliser, normalised, games, notes, estimates)
@@ -131,7 +133,9 @@ def _shared_games(
 
 
 def metrics_of(
-  scores: np.ndarray, reference: np.ndarray | None = None
+  scores: np.ndarray,
+  reference: np.ndarray | None = None,
+  optimum: float = 1.0,
 ) -> Estimate:
   """Returns estimates of the `METRICS`, and of `GAMES_ABOVE` with a reference.
 
@@ -139,12 +143,13 @@ def metrics_of(
     scores: Scores, float (runs, games).
     reference: Scores of the online DQN, float (games,). A game counts if the mean over
       runs exceeds it.
+    optimum: Score from which on the optimality gap is 0.
   """
   functions = [
     metrics.aggregate_iqm,
     metrics.aggregate_median,
     metrics.aggregate_mean,
-    metrics.aggregate_optimality_gap,
+    lambda sample: metrics.aggregate_optimality_gap(sample, optimum),
   ]
   if reference is not None:
     functions.append(lambda sample: (sample.mean(axis=0) > reference).sum())

@@ -1,11 +1,18 @@
 """Normalises scores by the scores of a random agent and of a reference.
 
-`normalisers.csv` has the scores and their sources:
+`scores/normalisers.csv` has the scores and their sources:
 
-  random     random agent under the dataset's protocol, with the dataset's ROM
-  dqn_final  online DQN after 199 iterations of 250,000 agent steps
-  dqn_best   online DQN in the best iteration of each run
-  human      professional tester; published for 55 of the dataset's 60 games
+  random        random agent under the dataset's protocol, with the dataset's ROM
+  dqn_final     online DQN after 199 iterations of 250,000 agent steps
+  dqn_best      online DQN in the best iteration of each run
+  human         professional tester; published for 55 of the dataset's 60 games
+  human_random  random agent published with `human`
+  gamer         the same tester, rounded; for the eight games of Decision Transformer
+                and its successors
+  gamer_random  random agent published with `gamer`
+
+The last four were measured without sticky actions, from up to 30 no-ops. So the random
+agent of the dataset's protocol is close to 0 human-normalised, but not 0.
 
 `random_scores.csv` has the random agent's score with each ROM, and how it was measured
 (`benchmarks/random_scores.py`). `minatar_scores.csv` has the scores of MinAtar's games,
@@ -24,12 +31,17 @@ import numpy.typing as npt
 from batch_rl.runs import games
 from batch_rl.utils import choices, files
 
-VERSION = '1'  # Version of `normalisers.csv`; changes with any score in it.
+VERSION = '2'  # Version of `normalisers.csv`; changes with any score in it.
 MINATAR_VERSION = '2'  # Version of `minatar_scores.csv`.
-NORMALISERS = ('dqn_final', 'dqn_best', 'human')
-NORMALISERS_CSV = pathlib.Path(__file__).with_name('normalisers.csv')
-RANDOM_SCORES_CSV = pathlib.Path(__file__).with_name('random_scores.csv')
-MINATAR_SCORES_CSV = pathlib.Path(__file__).with_name('minatar_scores.csv')
+NORMALISERS = ('dqn_final', 'dqn_best', 'human', 'gamer')
+# Random scores of the normalisers.
+_RANDOM = {'human': 'human_random', 'gamer': 'gamer_random'}
+# Normalised scores of the references; the others are 1.
+_REFERENCE = {'gamer': 100.0}
+SCORES_DIRECTORY = pathlib.Path(__file__).with_name('scores')
+NORMALISERS_CSV = SCORES_DIRECTORY / 'normalisers.csv'
+RANDOM_SCORES_CSV = SCORES_DIRECTORY / 'random_scores.csv'
+MINATAR_SCORES_CSV = SCORES_DIRECTORY / 'minatar_scores.csv'
 
 
 @functools.cache
@@ -38,7 +50,8 @@ def load() -> Mapping[str, Mapping[str, float]]:
 
   Returns:
     `{game: {name: score}}`: the dataset's games, sorted, then MinAtar's. The
-    names are 'random', 'dqn_final', 'dqn_best' and, if published, 'human'.
+    names are 'random', 'dqn_final', 'dqn_best' and, if published, 'human',
+    'human_random', 'gamer' and 'gamer_random'.
   """
   scores: dict[str, dict[str, float]] = {}
   for path in (NORMALISERS_CSV, MINATAR_SCORES_CSV):
@@ -50,8 +63,12 @@ def load() -> Mapping[str, Mapping[str, float]]:
 
 def describe(normaliser: str) -> str:
   """Returns the formula of a normaliser, and the files of its scores, in a line."""
-  if normaliser == 'human':
-    formula = '(agent - random) / (human - random)'
+  if normaliser in _RANDOM:
+    percent = '100 * ' if normaliser == 'gamer' else ''
+    formula = (
+      f'{percent}(agent - random) / ({normaliser} - random), by published scores '
+      'without sticky actions'
+    )
   else:
     formula = '(agent - min(DQN, random)) / |DQN - random|'
   sources = '; '.join(
@@ -81,11 +98,12 @@ def can_normalise(game: str, normaliser: str) -> bool:
 
 
 def normalise(returns: npt.ArrayLike, game: str, normaliser: str) -> np.ndarray:
-  """Normalises returns: 0 is the random agent and 1 the reference.
+  """Normalises returns: 0 is the random agent and `reference_score` the reference.
 
   With a DQN: (agent - min(DQN, random)) / |DQN - random| (Agarwal et al., 2020). If it
   is worse than random, 0 is the DQN and 1 the random agent.
   With a human: (agent - random) / (human - random) (Mnih et al., 2015).
+  With a gamer: 100 (agent - random) / (gamer - random) (Chen et al., 2021).
 
   Args:
     returns: Undiscounted, unclipped returns of episodes, any shape.
@@ -98,6 +116,29 @@ def normalise(returns: npt.ArrayLike, game: str, normaliser: str) -> np.ndarray:
   Raises:
     ValueError: If the game or the normaliser is unknown, or `can_normalise` is False.
   """
+  zero, unit = _zero_and_unit(game, normaliser)
+  return (np.asarray(returns, np.float64) - zero) / unit
+
+
+def denormalise(
+  scores: npt.ArrayLike, game: str, normaliser: str
+) -> np.ndarray:
+  """Returns the returns with the given normalised scores; inverts `normalise`."""
+  zero, unit = _zero_and_unit(game, normaliser)
+  return np.asarray(scores, np.float64) * unit + zero
+
+
+def reference_score(normaliser: str) -> float:
+  """Returns the normalised score of the reference: 100 for 'gamer', else 1."""
+  return _REFERENCE.get(normaliser, 1.0)
+
+
+def _zero_and_unit(game: str, normaliser: str) -> tuple[float, float]:
+  """Returns the return with score 0, and the difference in return of one point.
+
+  Raises:
+    ValueError: If the normaliser is unknown, or `can_normalise` is False.
+  """
   choices.choose('normaliser', normaliser, NORMALISERS)
   bounds = _zero_and_one(game, normaliser)
   if bounds is None:
@@ -106,15 +147,16 @@ def normalise(returns: npt.ArrayLike, game: str, normaliser: str) -> np.ndarray:
       'the random score: leave the game out, or choose another normaliser.'
     )
   zero, one = bounds
-  return (np.asarray(returns, np.float64) - zero) / (one - zero)
+  return zero, (one - zero) / reference_score(normaliser)
 
 
 def _zero_and_one(game: str, normaliser: str) -> tuple[float, float] | None:
-  """Returns the returns that map to 0 and 1; None if missing or equal."""
+  """Returns the returns of random agent and reference; None if missing or equal."""
   scores = load().get(games.canonical_name(game), {})
-  if 'random' not in scores or normaliser not in scores:
+  random = _RANDOM.get(normaliser, 'random')
+  if random not in scores or normaliser not in scores:
     return None
-  zero, one = scores['random'], scores[normaliser]
-  if normaliser != 'human':
+  zero, one = scores[random], scores[normaliser]
+  if normaliser not in _RANDOM:
     zero, one = sorted((zero, one))
   return (zero, one) if zero != one else None

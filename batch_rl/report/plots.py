@@ -106,7 +106,8 @@ class Plotter:
     scores = summary.scores
     everything = np.concatenate([array.ravel() for array in scores.values()])
     low, high = np.percentile(everything, [5, 95])
-    thresholds = np.linspace(min(0, low), max(1, high), 201)
+    one = normalisation.reference_score(summary.normaliser)
+    thresholds = np.linspace(min(0, low), max(one, high), 201)
     plot, [[ax]] = _subplots()
     for method, array in scores.items():
       estimate = aggregates.profile(array, thresholds)
@@ -240,7 +241,7 @@ def _marker(steps: np.ndarray) -> str:
 
 
 def _axis(summary: Summary) -> str:
-  name = 'human' if summary.normaliser == 'human' else 'DQN'
+  name = 'DQN' if summary.normaliser.startswith('dqn') else summary.normaliser
   return f'{name}-normalised score ({summary.kind})'
 
 

@@ -216,6 +216,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
       'run_id': record.get('run_id', ''),
       'replay_dir': record.get('replay_dir') or '',
       'subset_hash': data.get('subset_hash', ''),
+      'shards': len(data.get('shards') or ()) or '',
       'init_checkpoint_dir': _initial_weights(record),
       'changes': len(record.get('changes') or ()),
     },

@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -49,7 +50,7 @@ class Table:
       list(text),
       form,
       disable_numparse=True,
-      colalign=('left', *['right'] * (text.shape[1] - 1)),
+      colalign=['left' if is_text else 'right' for is_text in _are_text(text)],
     )
 
   def write(self, directory: str) -> None:
@@ -69,6 +70,12 @@ class Table:
     for ending, content in contents.items():
       path = os.path.join(directory, f'{self.name}.{ending}')
       files.write_bytes(path, encode(content))
+
+
+def _are_text(cells: pd.DataFrame) -> list[bool]:
+  """Returns which columns are text: the first one, and those without numbers."""
+  is_number = cells.map(lambda cell: bool(re.match(r'-?\d', cell)))
+  return [i == 0 or not has for i, has in enumerate(is_number.any())]
 
 
 def markdown(text: str) -> str:
@@ -106,7 +113,7 @@ def runs_table(compared: Comparison, excluded: Iterable[Excluded]) -> Table:
   ]
   shown = ['method', 'game', 'data', 'seed', 'final', 'best', 'iterations']
   shown += ['episodes_of_final', 'epsilon', 'sticky', *_HASHES]
-  text = pd.DataFrame(records, columns=shown, dtype=object).map(_format)
+  text = pd.DataFrame(records, columns=shown, dtype=object).map(format_number)
   for name in _HASHES:
     text[name] = text[name].str[:8]
   records += [
@@ -227,7 +234,7 @@ def _score_record(
   mean, low, high = interval
   normalised = {
     f'normalised_{name}': float(normalisation.normalise(mean, game, name))
-    for name in (f'dqn_{kind}', 'human')
+    for name in (f'dqn_{kind}', 'human', 'gamer')
     if normalisation.can_normalise(game, name)
   }
   return {
@@ -258,11 +265,12 @@ def _estimate_means(by_game: dict[str, list[float]]) -> dict[str, tuple]:
 def _interval_text(value: float, low: float | None, high: float | None) -> str:
   """Returns `1.2 (0.9, 1.5)`, or `1.2` without an interval."""
   if low is None:
-    return _format(value)
-  return f'{_format(value)} ({_format(low)}, {_format(high)})'
+    return format_number(value)
+  ends = f'{format_number(low)}, {format_number(high)}'
+  return f'{format_number(value)} ({ends})'
 
 
-def _format(value) -> str:
+def format_number(value) -> str:
   """Returns a float in three digits, or text and integers unchanged."""
   if isinstance(value, str | int):
     return str(value)

@@ -232,7 +232,7 @@ def select(data: Trajectories, text: str) -> Trajectories:
   return data
 
 
-def parse(text: str) -> list[Callable[[Trajectories], Trajectories]]:
+def parse(text: str) -> list[functools.partial[Trajectories]]:
   """Parses the text of a subset without evaluating it as code.
 
   Returns:

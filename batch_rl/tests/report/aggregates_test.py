@@ -17,6 +17,8 @@ def test_metrics_by_hand():
   value = aggregates.metrics_of(scores).value
   # Sorted: 0 0 1 1 2 3 4 5. Middle half: 1 1 2 3. Means of games: 0 3 1 4.
   np.testing.assert_allclose(value, [7 / 4, 2.0, 2.0, 1 - 6 / 8])
+  in_percent = aggregates.metrics_of(100 * scores, optimum=100.0).value
+  np.testing.assert_allclose(in_percent, 100 * value)
 
 
 def test_intervals(scores):

@@ -37,6 +37,7 @@ def write(
   subset=None,
   sticky=0.25,
   subset_hash=None,
+  shards=None,
   root='/data',
   init_checkpoint_dir=None,
   epsilon_eval=0.001,
@@ -53,6 +54,7 @@ def write(
     optimizer: One of `OPTIMIZERS`.
     rom_md5: MD5 of the ROM; None for the dataset's.
     subset_hash: Hash of the data; None for one derived from game, run and subset.
+    shards: Number of shards; None for a run that does not record them.
     root: Directory of the dataset.
     **bindings: Further parameters of the agent or the runner.
   """
@@ -83,6 +85,8 @@ def write(
     record['replay_dir'] = f'{root}/{game}/{data}/replay_logs'
     subset_hash = subset_hash or f'{game} {data} {subset}'
     record['data'] = {'subset': subset, 'subset_hash': subset_hash}
+    if shards is not None:
+      record['data']['shards'] = list(range(shards))
   if init_checkpoint_dir is not None:
     record['init_checkpoint_dir'] = init_checkpoint_dir
   os.makedirs(base_dir)

@@ -208,6 +208,31 @@ def test_games_and_iterations_can_be_chosen(run, tmp_path):
   assert float(dqn['mean']) == pytest.approx((1.0 + 1.0 + 3.0) / 3)
 
 
+def test_published_scores_are_beside_those_of_the_same_data(run, tmp_path):
+  runs = tmp_path / 'runs'
+  made_up_runs.write(
+    runs / 'a', [3.0], 'CQL', subset='random_trajectories(0.01)'
+  )
+  made_up_runs.write(
+    runs / 'b', [3.0], 'CQL', subset='random_trajectories(0.3)'
+  )
+  code, text, out = run('--normaliser=gamer')
+  assert code == 0 and 'd3rlpy-benchmarks (github.com' in text
+  page = (out / 'index.html').read_text()
+  assert page.count('Published scores') == page.count('CQL (QR-DQN)') // 2 == 1
+  sources = {r['source'] for r in rows(out / 'published.csv') if r['method']}
+  assert sources == {'d3rlpy-benchmarks', 'Chen et al., 2021'}
+  (found,) = {
+    float(row['value'])
+    for row in rows(out / 'aggregates.csv')
+    if (row['normaliser'], row['metric']) == ('gamer', 'Mean')
+  }
+  assert found == pytest.approx(100 * (3 + 21) / (15 + 21))
+  assert (out / 'plots' / 'efficiency_final_gamer.png').exists()
+  assert run('--agents=0.3')[0] == 0
+  assert 'Published' not in (out / 'index.html').read_text()
+
+
 def test_one_damaged_file_leaves_out_its_run(run, tmp_path):
   made_up_runs.write(tmp_path / 'runs' / 'a', [3.0])
   path = made_up_runs.write(tmp_path / 'runs' / 'b', [3.0], seed=2) / 'run.json'

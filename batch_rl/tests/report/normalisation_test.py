@@ -16,6 +16,7 @@ from benchmarks import minatar_scores, random_scores
 # would repeat these hashes.
 HASHES = {
   '1': '9071f843caf680bba9a8d110c28c288a2e42305f8bb93b080ea59d6f55e2285b',
+  '2': 'bc50b9ded783fe1d17347e2b6d03f5ff12d3fdec8081cadf07a1c080eb4f47ac',
 }
 MINATAR_HASHES = {
   '1': '0322a2f70043f047a0bad0dc86d73d52df8b1633dfade191b7cf058555056ab3',
@@ -63,22 +64,32 @@ def test_all_games_have_scores():
     md5s = roms.md5s(game)
     assert {md5 for name, md5 in keys if name == game} == set(md5s.values())
     assert found['random'] == float(keys[game, md5s['legacy']])
-  assert sum('human' in found for found in scores.values()) == 55
+    assert ('human' in found) == ('human_random' in found)
+    for name in ('human', 'human_random') if 'gamer' in found else ():
+      assert found[name.replace('human', 'gamer')] == round(found[name])
+  for name, count in (('human', 55), ('gamer', 8)):
+    assert sum(name in found for found in scores.values()) == count
 
 
 def test_formulas(scores):
-  scores['Pong'] = dict(random=-20, dqn_final=10, dqn_best=-26, human=-22)
+  scores['Pong'] = dict(random=-20, dqn_final=10, dqn_best=-26)
+  scores['Pong'] |= dict(
+    human=-22, human_random=-20, gamer=20, gamer_random=-30
+  )
   returns = np.array([[-20, 10], [-26, 40]])
 
   def check(normaliser, expected):
     found = normalisation.normalise(returns, 'pong', normaliser)
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, expected, atol=1e-15)
+    inverse = normalisation.denormalise(found, 'pong', normaliser)
+    np.testing.assert_allclose(inverse, returns)
 
   check('dqn_final', [[0, 1], [-0.2, 2]])
   # A DQN below random: better is still higher.
   check('dqn_best', [[1, 6], [0, 11]])
   check('human', [[0, -15], [3, -30]])
+  check('gamer', [[20, 80], [8, 140]])  # As published, in percent.
   assert normalisation.normalise(10, 'Pong', 'dqn_final') == 1
 
 
