@@ -25,6 +25,7 @@ def create_online_agent(
   environment: Any,
   replay_log_dir: str,
   agent_name: str | None = None,
+  init_checkpoint_dir: str | None = None,
   summary_writer: Any = None,
 ) -> logged_agent.LoggedAgentMixin | random_agent.RandomAgent:
   """Creates an agent that logs its experience, with the seed of the run.
@@ -37,17 +38,27 @@ def create_online_agent(
     environment: Environment whose action space the agent gets.
     replay_log_dir: Run directory; shards go to its `replay_logs`.
     agent_name: Name of a shipped agent, or a class of the user as `my_module.MyAgent`.
+    init_checkpoint_dir: Directory of the initial weights; None for random weights.
     summary_writer: Directory or writer of the TensorBoard files; None for no files.
 
   Raises:
-    ValueError: If there is no such agent.
+    ValueError: If there is no such agent, or initial weights are for one without any.
   """
-  return REGISTRY.find(agent_name)(
+  agent_class = REGISTRY.find(agent_name)
+  further = {}
+  if init_checkpoint_dir is not None:
+    if not issubclass(agent_class, logged_agent.LoggedAgentMixin):
+      raise ValueError(
+        f'{agent_class.__name__} has no weights: leave out --init_checkpoint_dir.'
+      )
+    further['init_checkpoint_dir'] = init_checkpoint_dir
+  return agent_class(
     sess,
     environment.action_space.n,
     replay_log_dir,
     summary_writer=summary_writer,
     seed=seeding.run_seed(),
+    **further,
   )
 
 
@@ -100,6 +111,13 @@ class LoggedRunner(runner.RecordedRunner):
   def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
     self._log = self._agent.replay_log
     self._log.metadata = self.record  # before a checkpoint restores the log
+    offline = getattr(self._agent, 'offline_rows', None)
+    if offline is None:
+      self.record.pop('data', None)
+    else:
+      if self._clip_rewards:
+        offline.check_rewards()
+      self._compare_data(offline)
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
 
   def _run_one_iteration(self, iteration):

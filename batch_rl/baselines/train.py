@@ -15,7 +15,9 @@ from typing import Any
 from absl import flags
 
 from batch_rl.baselines.agents import REGISTRY
-from batch_rl.runs import command_line, interruption, run_record
+from batch_rl.dataset.store import store, store_directory
+from batch_rl.runs import command_line, games, interruption, run_record
+from batch_rl.runs.bindings import bound
 from batch_rl.utils import files
 
 command_line.define_flags()
@@ -45,11 +47,13 @@ def create_agent(
   """
   from batch_rl.baselines import run_experiment
 
+  given = FLAGS.flag_values_dict() if FLAGS.is_parsed() else {}
   return run_experiment.create_online_agent(
     sess,
     environment,
     replay_log_dir,
     agent_name=command_line.agent_name('create_online_agent') or 'dqn',
+    init_checkpoint_dir=given.get('init_checkpoint_dir'),
     summary_writer=summary_writer,
   )
 
@@ -73,12 +77,31 @@ def main(unused_argv: Any = None) -> None:
     from batch_rl.baselines import run_experiment
     from batch_rl.baselines.agents import logged_agent
     from batch_rl.dataset.shards import replay_log
+    from batch_rl.runs import initial_weights
 
-    record = command_line.start_run(sources, 'create_online_agent', REGISTRY)
+    record = command_line.start_run(
+      sources,
+      'create_online_agent',
+      REGISTRY,
+      init_checkpoint_dir=FLAGS.init_checkpoint_dir
+      and store_directory.absolute(FLAGS.init_checkpoint_dir),
+    )
+    init_checkpoint_dir = initial_weights.needed(
+      FLAGS.init_checkpoint_dir, FLAGS.base_dir
+    )
+    if init_checkpoint_dir:
+      initial_weights.check_run(init_checkpoint_dir, record)
+      record['init_checkpoint'] = initial_weights.latest_checkpoint(
+        init_checkpoint_dir
+      )
+    _check_offline_game()
     logs = os.path.normpath(logged_agent.log_directory(FLAGS.replay_log_dir))
     run_record.lock(os.path.dirname(logs), '--replay_log_dir', '.log.lock')
     replay_log.check_log_directory(logs, record['run_id'])
-    create = run_experiment.create_online_agent
+    create: Any = functools.partial(
+      run_experiment.create_online_agent,
+      init_checkpoint_dir=init_checkpoint_dir,
+    )
     if create_agent is not _create_agent:
       create = create_agent
     runner = run_experiment.LoggedRunner(
@@ -88,6 +111,15 @@ def main(unused_argv: Any = None) -> None:
       accept_changes=FLAGS.accept_changes,
     )
   command_line.finish(runner)
+
+
+def _check_offline_game() -> None:
+  """Checks that the memory's offline data is of the game, before it is read."""
+  memory = 'WrappedLoggedReplayBuffer'
+  offline_dir = bound.query(f'{memory}.offline_dir')
+  if offline_dir and bound.query(f'{memory}.offline_fraction'):
+    data_dir = store.find_data(offline_dir)
+    games.check_game(data_dir, games.configured_game(), is_online=True)
 
 
 if __name__ == '__main__':

@@ -1,7 +1,6 @@
 """Runner of offline training: train phases on logged data, then evaluations."""
 
 import math
-import os
 import time
 from typing import Any
 
@@ -11,15 +10,10 @@ import tensorflow as tf
 from absl import logging
 from dopamine.discrete_domains import atari_lib, iteration_statistics
 
-from batch_rl.dataset.shards import manifests
-from batch_rl.dataset.store import store_directory
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.fixed_replay.agents import REGISTRY, fixed_replay_agent
-from batch_rl.minatar import games as minatar_games
 from batch_rl.runs import (
   evaluations,
-  games,
-  run_record,
   runner,
 )
 from batch_rl.utils import seeding
@@ -61,58 +55,6 @@ def create_offline_agent(
     init_checkpoint_dir=init_checkpoint_dir,
     summary_writer=summary_writer,
     seed=seeding.run_seed(),
-  )
-
-
-def logged_game(replay_data_dir: str) -> str | None:
-  """Returns the game of a log, from its manifest or its path `<Game>/<run>/...`.
-
-  Args:
-    replay_data_dir: Directory of the shards, or a store.
-
-  Returns:
-    The game's name, e.g. `Pong` or `MinAtar-Breakout`, or None if it is unknown.
-  """
-  manifest = manifests.read(replay_data_dir)
-  if 'environment' in manifest:
-    return manifests.look_up(manifest, 'environment', 'game', kind=str)
-  if store_directory.is_store(replay_data_dir):
-    source = store_directory.StoreDirectory(replay_data_dir).shards_dir
-    replay_data_dir = source or replay_data_dir
-  path = os.path.normpath(os.path.abspath(replay_data_dir))
-  try:
-    return games.canonical_name(
-      os.path.basename(os.path.dirname(os.path.dirname(path)))
-    )
-  except ValueError:
-    return None
-
-
-def check_game(replay_data_dir: str, game_name: str | None) -> None:
-  """Checks that the data is of the game to evaluate in.
-
-  Args:
-    replay_data_dir: Directory of the shards, or a store.
-    game_name: Configured game of Atari or MinAtar; None for another environment.
-
-  Raises:
-    ValueError: If the two games differ.
-  """
-  logged = logged_game(replay_data_dir)
-  if not game_name or not logged:
-    return
-  game = games.canonical_name(game_name)
-  if game == logged:
-    return
-  if logged not in games.names():
-    advice = f'bind FixedReplayRunner.create_environment_fn to that of {logged}'
-  elif minatar_games.is_minatar(game) != minatar_games.is_minatar(logged):
-    verb = 'remove' if minatar_games.is_minatar(game) else 'add'
-    advice = f'{verb} --gin_files={minatar_games.OFFLINE_CONFIG}'
-  else:
-    advice = f'bind {games.setting(game)} to "{logged}"'
-  raise ValueError(
-    f'{replay_data_dir} holds {logged}, but the game is {game_name!r}: {advice}.'
   )
 
 
@@ -177,17 +119,10 @@ class FixedReplayRunner(runner.RecordedRunner):
     Raises:
       ValueError: If the data differs, or the checkpoint cannot be restored.
     """
-    data = self._agent._replay.memory.describe()
-    before = self.record.get('data', data)
-    changes = []
-    if before.get('subset_hash') != data.get('subset_hash'):
-      changes = [f'- {_data_text(before)}', f'+ {_data_text(data)}']
-    self.record['data'] = {**data, 'files': before.get('files', {})}
-    self._record_files(changes, write=False)
+    self._compare_data(self._agent._replay.memory)
     self.record['create_environment'] = function_records.describe(
       self._create_environment_fn
     )
-    logging.info('Data: %s', _data_text(data))
     count = int(
       self._evaluation_environments
       or self.record.get('evaluation_environments')
@@ -204,39 +139,6 @@ class FixedReplayRunner(runner.RecordedRunner):
     )
     self.record['evaluation_environments'] = count
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
-
-  def _record_files(self, changes=(), write=True):
-    """Compares the files of the data with the record, and adds those read since.
-
-    It is called after updates and before a checkpoint, so a checkpoint's data is
-    always recorded, however the run ends.
-
-    Args:
-      changes: Other changes of the data, one line each.
-      write: Whether to write the record if it has changed.
-
-    Raises:
-      MistakeError: If the run may not continue with the changes.
-    """
-    data = self.record['data']
-    before, now = data['files'], self._agent._replay.memory.file_hashes()
-    if not changes and now.items() <= before.items():
-      return
-    changed = [
-      f'{name}: hash {before[name]} is now {now[name]}'
-      for name in sorted(now)
-      if before.get(name, now[name]) != now[name]
-    ]
-    if changes := [*changes, *changed]:
-      run_record.refuse_or_note(
-        self.record,
-        f'{self._base_dir} holds a run on other data',
-        changes,
-        self._accept_changes,
-      )
-    data['files'] = dict(sorted({**before, **now}.items()))
-    if write:
-      run_record.write(self._base_dir, self.record)
 
   def run_experiment(self) -> None:
     """Runs the remaining iterations; see `RecordedRunner`."""
@@ -404,12 +306,3 @@ class FixedReplayRunner(runner.RecordedRunner):
       },
       iteration,
     )
-
-
-def _data_text(data: dict[str, Any]) -> str:
-  if 'subset_hash' not in data:
-    return 'loaded by a subclass'
-  return (
-    f'subset {data["subset"] or "all"}, hash {data["subset_hash"]}, '
-    f'{data["trajectories"]} trajectories in {len(data["shards"])} shards'
-  )

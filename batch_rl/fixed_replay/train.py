@@ -15,7 +15,7 @@ from absl import flags
 
 from batch_rl.dataset.store import store, store_directory
 from batch_rl.fixed_replay.agents import REGISTRY
-from batch_rl.runs import checkpoints, command_line, games, interruption
+from batch_rl.runs import command_line, games, interruption
 
 command_line.define_flags()
 flags.adopt_module_key_flags(command_line)  # for --help
@@ -23,11 +23,6 @@ flags.DEFINE_string(
   'replay_dir',
   None,
   'Run directory to train on, the folder above replay_logs; or a store.',
-)
-flags.DEFINE_string(
-  'init_checkpoint_dir',
-  None,
-  'base_dir of another run, for the initial weights.',
 )
 FLAGS = flags.FLAGS
 
@@ -78,7 +73,7 @@ def main(unused_argv: Any = None) -> None:
     sources = command_line.read_gin(REGISTRY)
     # TensorFlow takes seconds to import, so flags are checked first.
     from batch_rl.fixed_replay import run_experiment
-    from batch_rl.fixed_replay.agents import initial_weights
+    from batch_rl.runs import initial_weights
 
     record = command_line.start_run(
       sources,
@@ -88,15 +83,12 @@ def main(unused_argv: Any = None) -> None:
       init_checkpoint_dir=FLAGS.init_checkpoint_dir
       and store_directory.absolute(FLAGS.init_checkpoint_dir),
     )
-    run_experiment.check_game(replay_data_dir, games.configured_game())
-    init_checkpoint_dir = FLAGS.init_checkpoint_dir
-    if checkpoints.find(FLAGS.base_dir):
-      init_checkpoint_dir = None  # a resumed run has its own weights
-    if init_checkpoint_dir:
-      initial_weights.latest_checkpoint(init_checkpoint_dir)
+    games.check_game(replay_data_dir, games.configured_game())
     create: Any = functools.partial(
       run_experiment.create_offline_agent,
-      init_checkpoint_dir=init_checkpoint_dir,
+      init_checkpoint_dir=initial_weights.needed(
+        FLAGS.init_checkpoint_dir, FLAGS.base_dir
+      ),
     )
     if create_agent is not _create_agent:
       create = create_agent

@@ -216,7 +216,7 @@ class Checkpoints:
     if any(n.startswith('sentinel_') for n in files.names_in(self._directory)):
       raise ValueError(
         f"{self._directory} has checkpoints of Dopamine's own: choose another "
-        '--base_dir. Offline, --init_checkpoint_dir takes their weights.'
+        '--base_dir. --init_checkpoint_dir takes their weights.'
       )
     return None
 

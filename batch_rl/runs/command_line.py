@@ -56,6 +56,11 @@ def define_flags() -> None:
     None,
     'Agent, or a class of your own as my_module.MyAgent; overrides the gin files.',
   )
+  flags.DEFINE_string(
+    'init_checkpoint_dir',
+    None,
+    'base_dir of another run, for the initial weights.',
+  )
   flags.DEFINE_multi_string(
     'module_dirs',
     [],

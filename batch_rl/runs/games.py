@@ -1,8 +1,12 @@
-"""Games of Atari and MinAtar: their names, and the one that gin configures."""
+"""Games of Atari and MinAtar: names, the one that gin configures, that of a log."""
+
+import os
 
 import gin
 
 from batch_rl.atari import roms
+from batch_rl.dataset.shards import manifests
+from batch_rl.dataset.store import store_directory
 from batch_rl.minatar import games as minatar
 from batch_rl.runs.bindings import bound, gin_internals
 
@@ -88,3 +92,60 @@ def _environment_function() -> str | None:
 def has_atari() -> bool:
   """Returns whether the run's environment is Atari's."""
   return _environment_function() in (None, 'create_atari_environment')
+
+
+def logged_game(replay_data_dir: str) -> str | None:
+  """Returns the game of a log, from its manifest or its path `<Game>/<run>/...`.
+
+  Args:
+    replay_data_dir: Directory of the shards, or a store.
+
+  Returns:
+    The game's name, e.g. `Pong` or `MinAtar-Breakout`, or None if it is unknown.
+  """
+  manifest = manifests.read(replay_data_dir)
+  if 'environment' in manifest:
+    return manifests.look_up(manifest, 'environment', 'game', kind=str)
+  if store_directory.is_store(replay_data_dir):
+    source = store_directory.StoreDirectory(replay_data_dir).shards_dir
+    replay_data_dir = source or replay_data_dir
+  path = os.path.normpath(os.path.abspath(replay_data_dir))
+  try:
+    return canonical_name(
+      os.path.basename(os.path.dirname(os.path.dirname(path)))
+    )
+  except ValueError:
+    return None
+
+
+def check_game(
+  replay_data_dir: str, game_name: str | None, is_online: bool = False
+) -> None:
+  """Checks that data is of the game that an agent plays.
+
+  Args:
+    replay_data_dir: Directory of the shards, or a store.
+    game_name: Configured game of Atari or MinAtar; None for another environment.
+    is_online: Whether the agent trains online.
+
+  Raises:
+    ValueError: If the two games differ.
+  """
+  logged = logged_game(replay_data_dir)
+  if not game_name or not logged:
+    return
+  game = canonical_name(game_name)
+  if game == logged:
+    return
+  if logged not in names():
+    runner = 'LoggedRunner' if is_online else 'FixedReplayRunner'
+    advice = f'bind {runner}.create_environment_fn to that of {logged}'
+  elif minatar.is_minatar(game) != minatar.is_minatar(logged):
+    verb = 'remove' if minatar.is_minatar(game) else 'add'
+    config = minatar.ONLINE_CONFIG if is_online else minatar.OFFLINE_CONFIG
+    advice = f'{verb} --gin_files={config}'
+  else:
+    advice = f'bind {setting(game)} to "{logged}"'
+  raise ValueError(
+    f'{replay_data_dir} holds {logged}, but the game is {game_name!r}: {advice}.'
+  )

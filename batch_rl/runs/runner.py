@@ -151,6 +151,58 @@ class RecordedRunner(run_experiment.Runner):
     self._partial = state.get('partial')
     logging.info('Resuming after %s.', position)
 
+  def _compare_data(self, data: Any) -> None:
+    """Compares the logged data that the run trains on with the record, and adds it.
+
+    Args:
+      data: Replay memory, or another object with `describe` and `file_hashes`.
+
+    Raises:
+      MistakeError: If a resumed run is on other data.
+    """
+    self._data = data
+    now = data.describe()
+    before = self.record.get('data', now)
+    changes = []
+    if before.get('subset_hash') != now.get('subset_hash'):
+      changes = [f'- {_data_text(before)}', f'+ {_data_text(now)}']
+    self.record['data'] = {**now, 'files': before.get('files', {})}
+    self._record_files(changes, write=False)
+    logging.info('Data: %s', _data_text(now))
+
+  def _record_files(self, changes=(), write=True):
+    """Compares the files of the data with the record, and adds those read since.
+
+    It is called after updates and before a checkpoint, so a checkpoint's data is
+    always recorded, however the run ends.
+
+    Args:
+      changes: Other changes of the data, one line each.
+      write: Whether to write the record if it has changed.
+
+    Raises:
+      MistakeError: If the run may not continue with the changes.
+    """
+    data = self.record['data']
+    before, now = data['files'], self._data.file_hashes()
+    if not changes and now.items() <= before.items():
+      return
+    changed = [
+      f'{name}: hash {before[name]} is now {now[name]}'
+      for name in sorted(now)
+      if before.get(name, now[name]) != now[name]
+    ]
+    if changes := [*changes, *changed]:
+      run_record.refuse_or_note(
+        self.record,
+        f'{self._base_dir} holds a run on other data',
+        changes,
+        self._accept_changes,
+      )
+    data['files'] = dict(sorted({**before, **now}.items()))
+    if write:
+      run_record.write(self._base_dir, self.record)
+
   def run_experiment(self) -> None:
     """Runs the remaining iterations; each ends with a checkpoint.
 
@@ -268,3 +320,12 @@ class RecordedRunner(run_experiment.Runner):
         summary.value.add(tag=tag, simple_value=value)
       self._summary_writer.add_summary(summary, iteration)
       self._summary_writer.flush()
+
+
+def _data_text(data: dict[str, Any]) -> str:
+  if 'subset_hash' not in data:
+    return 'loaded by a subclass'
+  return (
+    f'subset {data["subset"] or "all"}, hash {data["subset_hash"]}, '
+    f'{data["trajectories"]} trajectories in {len(data["shards"])} shards'
+  )

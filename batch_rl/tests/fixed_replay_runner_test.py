@@ -20,7 +20,7 @@ from batch_rl.fixed_replay import (
   run_experiment,
   train,  # noqa: F401  (defines --replay_dir)
 )
-from batch_rl.runs import command_line
+from batch_rl.runs import command_line, games
 from batch_rl.tests import programs, results
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'data' / 'Pong' / '1'
@@ -52,7 +52,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
     """Returns a runner as the program makes it."""
     tf.compat.v1.reset_default_graph()
     gin.clear_config()
-    game = run_experiment.logged_game(self.data_dir) or 'Pong'
+    game = games.logged_game(self.data_dir) or 'Pong'
     command_line.load_gin(
       ['batch_rl/fixed_replay/configs/dqn.gin'],
       [

@@ -12,7 +12,7 @@ from batch_rl.baselines import run_experiment as online
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.fixed_replay import train as train_program
 from batch_rl.fixed_replay import vector_evaluation
-from batch_rl.runs import command_line, evaluations, progress
+from batch_rl.runs import command_line, evaluations, games, progress
 from batch_rl.tests import programs, random_walk
 from batch_rl.tests.learning_test import run_gin
 
@@ -164,7 +164,7 @@ def test_an_online_agent_of_another_format_is_refused(tmp_path):
 
 def test_data_of_ones_own_needs_its_environment(logged):
   with pytest.raises(ValueError, match='RandomWalk'):
-    offline.check_game(str(logged / 'replay_logs'), 'Pong')
+    games.check_game(str(logged / 'replay_logs'), 'Pong')
 
 
 def test_what_an_environment_lacks_is_one_line(logged, tmp_path, capsys):

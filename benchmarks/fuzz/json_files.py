@@ -17,9 +17,9 @@ import numpy as np
 from batch_rl.dataset import __main__ as data_tools
 from batch_rl.dataset.shards import replay_log, shard_files
 from batch_rl.dataset.store import store
-from batch_rl.fixed_replay import evaluate, run_experiment
+from batch_rl.fixed_replay import evaluate
 from batch_rl.report import __main__ as report
-from batch_rl.runs import evaluations, progress, run_record
+from batch_rl.runs import evaluations, games, progress, run_record
 from batch_rl.sweep import monitor, plan
 from batch_rl.tests.sweep import made_up_sweeps
 from batch_rl.utils import files
@@ -304,7 +304,7 @@ _SUBJECTS = (
       _function('rows', _join(_rows, _SHARDS)),
       _function(
         'game',
-        _join(run_experiment.logged_game, _SHARDS, shard_files.REPLAY_LOGS),
+        _join(games.logged_game, _SHARDS, shard_files.REPLAY_LOGS),
       ),
     ),
     3,

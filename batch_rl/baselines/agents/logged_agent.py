@@ -3,8 +3,9 @@
 import os
 
 from batch_rl.agents import session_calls
-from batch_rl.baselines.replay_memory import logged_replay_buffer
+from batch_rl.baselines.replay_memory import logged_replay_buffer, offline_rows
 from batch_rl.dataset.shards import replay_log
+from batch_rl.runs import initial_weights
 from batch_rl.utils.user_code import gin_signatures
 
 # Attributes of the current episode, besides `state`.
@@ -28,20 +29,43 @@ class LoggedAgentMixin(gin_signatures.ForwardedParameters):
     num_actions: Number of actions.
     replay_log_dir: Run directory; shards go to its `replay_logs`.
     seed: Seed of the run; None for an unseeded agent.
+    init_checkpoint_dir: Directory of the initial weights: a run's `base_dir`, online
+      or offline, or a folder of TensorFlow checkpoints. The newest checkpoint is used.
+      The optimiser starts anew. None for random weights.
     **kwargs: Arguments of the agent.
+
+  Raises:
+    ValueError: If the checkpoint does not fit the networks, or the offline data of the
+      memory does not fit.
   """
 
-  def __init__(self, sess, num_actions, replay_log_dir, seed=None, **kwargs):
+  def __init__(
+    self,
+    sess,
+    num_actions,
+    replay_log_dir,
+    seed=None,
+    init_checkpoint_dir=None,
+    **kwargs,
+  ):
     self._log_dir = log_directory(replay_log_dir)
+    self._seed = seed
     if gin_signatures.next_accepts(self, LoggedAgentMixin, 'seed'):
       kwargs['seed'] = seed
     super().__init__(sess, num_actions, **kwargs)
     session_calls.shorten(self._sess)
+    if init_checkpoint_dir is not None:
+      initial_weights.load(self._sess, init_checkpoint_dir)
 
   @property
   def replay_log(self) -> replay_log.ReplayLog:
     """Log of the run."""
     return self._replay.memory.log
+
+  @property
+  def offline_rows(self) -> offline_rows.OfflineRows | None:
+    """Logged transitions that each batch also has, if any."""
+    return getattr(self._replay.memory, 'offline', None)
 
   def log_final_buffer(self) -> None:
     """Writes the last, partial shard. For code written for the 2020 API."""
@@ -71,7 +95,7 @@ class LoggedAgentMixin(gin_signatures.ForwardedParameters):
     return True
 
   def _build_replay_buffer(self, use_staging):
-    return logged_replay_buffer.WrappedLoggedReplayBuffer(
+    replay = logged_replay_buffer.WrappedLoggedReplayBuffer(
       log_dir=self._log_dir,
       observation_shape=self.observation_shape,
       stack_size=self.stack_size,
@@ -79,7 +103,11 @@ class LoggedAgentMixin(gin_signatures.ForwardedParameters):
       update_horizon=self.update_horizon,
       gamma=self.gamma,
       observation_dtype=self.observation_dtype.as_numpy_dtype,
+      seed=self._seed,
     )
+    if replay.memory.offline is not None:
+      replay.memory.offline.check_actions(self.num_actions)
+    return replay
 
   def _store_transition(
     self, last_observation, action, reward, is_terminal, priority=None

@@ -8,9 +8,7 @@ import gin
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 
 
-@gin.configurable(
-  denylist=['log_dir', 'observation_shape', 'stack_size', 'update_horizon']
-)
+@gin.configurable(denylist=logged_replay_buffer.DENYLIST)
 class WrappedLoggedPrioritizedReplayBuffer(
   logged_replay_buffer.WrappedLoggedReplayBuffer
 ):

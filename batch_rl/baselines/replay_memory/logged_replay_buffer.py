@@ -7,13 +7,19 @@ from collections.abc import Sequence
 import gin
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from dopamine.tf.replay_memory import circular_replay_buffer
 
+from batch_rl.baselines.replay_memory import offline_rows
 from batch_rl.dataset.shards import replay_log
 from batch_rl.dataset.store import frame_stacks
 from batch_rl.utils import files
 from batch_rl.utils.user_code import gin_signatures
 
+# Parameters of the memory that the agent gives.
+DENYLIST = (
+  *('log_dir', 'observation_shape', 'stack_size', 'update_horizon', 'seed'),
+)
 STATE_NAME = 'replay_log_ckpt.{}.json'
 
 
@@ -52,18 +58,28 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
   Args:
     log: Log of the run.
     *args: Positional arguments of Dopamine's `OutOfGraphReplayBuffer`.
+    offline: Logged transitions that each batch also has, after those of the memory;
+      None for none.
     **kwargs: Keyword arguments of Dopamine's `OutOfGraphReplayBuffer`.
   """
 
-  def __init__(self, log: replay_log.ReplayLog, *args, **kwargs):
+  _offline: offline_rows.OfflineRows | None = None
+
+  def __init__(self, log: replay_log.ReplayLog, *args, offline=None, **kwargs):
     # Dopamine would checkpoint a public attribute as an array.
     self._log = log
+    self._offline = offline
     super().__init__(*args, **kwargs)
 
   @property
   def log(self) -> replay_log.ReplayLog:
     """Log of the run."""
     return self._log
+
+  @property
+  def offline(self) -> offline_rows.OfflineRows | None:
+    """Logged transitions that each batch also has, if any."""
+    return self._offline
 
   def log_final_buffer(self) -> None:
     """Writes the last, partial shard. For code written for the 2020 API.
@@ -138,13 +154,21 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
 
     Args:
       batch_size: Number of transitions; None for the constructor's.
-      indices: Indices of the transitions; None for random valid ones.
+      indices: Indices of the transitions; None for random valid ones, and those of
+        `offline`.
 
     Raises:
       ValueError: If there are more or fewer indices than transitions.
     """
     if batch_size is None:
       batch_size = self._batch_size
+    if indices is None and self._offline is not None:
+      own_size = batch_size - self._offline.count
+      own = self.sample_transition_batch(
+        own_size, self.sample_index_batch(own_size)
+      )
+      logged = self._offline.draw(self.get_transition_elements(batch_size))
+      return tuple(map(np.concatenate, zip(own, logged, strict=True)))
     if indices is None:
       indices = self.sample_index_batch(batch_size)
     if len(indices) != batch_size:
@@ -189,7 +213,10 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
       checkpoint_dir: Directory of the agent's checkpoint.
       iteration_number: Number in the name of the checkpoint.
     """
-    save_log(self._log, checkpoint_dir, iteration_number)
+    position = {}
+    if self._offline is not None:
+      position['offline_batches'] = self._offline.next_batch
+    save_log(self._log, checkpoint_dir, iteration_number, **position)
 
   def load(self, checkpoint_dir: str, suffix: int) -> None:
     """Restores the log from a checkpoint and refills the memory from the log.
@@ -202,7 +229,9 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
       tf.errors.NotFoundError: If there is no such checkpoint.
       ValueError: If the log is shorter than at the checkpoint.
     """
-    load_log(self._log, checkpoint_dir, suffix)
+    state = load_log(self._log, checkpoint_dir, suffix)
+    if self._offline is not None:
+      self._offline.next_batch = state.get('offline_batches', 0)
     capacity = self._replay_capacity
     for name, first_row, rows in self._log.read_back(capacity):
       slots = np.arange(first_row, first_row + len(rows)) % capacity
@@ -251,17 +280,17 @@ class OutOfGraphLoggedReplayBuffer(LoggedReplayBuffer):
 
 
 def save_log(
-  log: replay_log.ReplayLog, checkpoint_dir: str, number: int
+  log: replay_log.ReplayLog, checkpoint_dir: str, number: int, **further: int
 ) -> None:
-  """Checkpoints a log beside the agent's checkpoint of the same number."""
+  """Checkpoints a log, and further values, beside the agent's checkpoint."""
   path = os.path.join(checkpoint_dir, STATE_NAME.format(number))
-  files.write_json(path, log.checkpoint(), durable=False)
+  files.write_json(path, {**log.checkpoint(), **further}, durable=False)
 
 
 def load_log(
   log: replay_log.ReplayLog, checkpoint_dir: str, number: int
-) -> None:
-  """Restores a log from the checkpoint with a number.
+) -> dict:
+  """Restores a log from the checkpoint with a number; returns all of its values.
 
   Raises:
     tf.errors.NotFoundError: If there is no such checkpoint.
@@ -269,12 +298,12 @@ def load_log(
   """
   path = os.path.join(checkpoint_dir, STATE_NAME.format(number))
   with tf.io.gfile.GFile(path, 'rb') as file:
-    log.restore(files.parse_json(path, file.read(), dict))
+    state = files.parse_json(path, file.read(), dict)
+  log.restore(state)
+  return state
 
 
-@gin.configurable(
-  denylist=['log_dir', 'observation_shape', 'stack_size', 'update_horizon']
-)
+@gin.configurable(denylist=DENYLIST)
 @gin_signatures.forwards_to(
   circular_replay_buffer.WrappedReplayBuffer, without=('wrapped_memory',)
 )
@@ -293,7 +322,19 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
     observation_dtype: NumPy dtype of a frame.
     shard_capacity: Number of rows in a shard; None for `replay_capacity`, as in the
       dataset.
+    offline_dir: Directory of a logged run, or a store, whose transitions each batch
+      also has; None for none. The log receives the agent's own experience only.
+    offline_fraction: Share of `offline_dir` in each batch, from 0 (none) to 1.
+    offline_subset: Part of that run to use, e.g. 'random_trajectories(0.1)'; see
+      `batch_rl.dataset.sampling.subsets`. None for all.
+    offline_cache_dir: Directory for compressed runs, as `cache_dir` of
+      `FixedReplayBuffer`.
+    seed: Seed of the run; None for an unseeded memory.
     **kwargs: Arguments of Dopamine's `OutOfGraphReplayBuffer`.
+
+  Raises:
+    ValueError: If `offline_fraction` is positive and `offline_dir` is missing or does
+      not fit, see `OfflineRows`.
   """
 
   def __init__(
@@ -309,8 +350,32 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
     *,
     observation_dtype=np.uint8,
     shard_capacity=None,
+    offline_dir=None,
+    offline_fraction=0.0,
+    offline_subset=None,
+    offline_cache_dir=None,
+    seed=None,
     **kwargs,
   ):
+    if offline_fraction:
+      kwargs['offline'] = _offline_rows(
+        offline_dir,
+        offline_fraction,
+        kwargs,
+        batch_size=batch_size,
+        observation_shape=observation_shape,
+        observation_dtype=observation_dtype,
+        stack_size=stack_size,
+        update_horizon=update_horizon,
+        gamma=gamma,
+        subset=offline_subset,
+        cache_dir=offline_cache_dir,
+        seed=seed,
+      )
+    elif offline_dir is not None:
+      logging.warning(
+        'offline_dir has no effect: offline_fraction is 0. Bind it to e.g. 0.5.'
+      )
     log = replay_log.ReplayLog(
       log_dir,
       observation_shape,
@@ -331,3 +396,19 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
       log, **shared, observation_dtype=observation_dtype, **kwargs
     )
     super().__init__(use_staging=use_staging, wrapped_memory=memory, **shared)
+
+
+def _offline_rows(
+  directory, fraction, of_memory, **kwargs
+) -> offline_rows.OfflineRows:
+  if directory is None:
+    raise ValueError(
+      f'offline_fraction={fraction} needs data: bind '
+      'WrappedLoggedReplayBuffer.offline_dir to the directory of a run.'
+    )
+  if of_memory.get('extra_storage_types'):
+    raise ValueError(
+      'A memory with extra_storage_types cannot have offline rows, which lack them: '
+      'set offline_fraction to 0.'
+    )
+  return offline_rows.OfflineRows(directory, fraction, **kwargs)

@@ -13,8 +13,9 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl import dopamine_compat
 from batch_rl.agents import graph_checks, loss_agent, session_calls
-from batch_rl.fixed_replay.agents import initial_weights, update_loop
+from batch_rl.fixed_replay.agents import update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
+from batch_rl.runs import initial_weights
 from batch_rl.utils import files, programs
 from batch_rl.utils.user_code import gin_signatures
 

@@ -266,6 +266,10 @@ SETTINGS = {
   'replay_file_end_index': _COUNT,
   'num_buffers': _COUNT,  # shards
   'subset': _protocol(_TEXT, _MEMORY),
+  'offline_dir': _recorded(_TEXT),  # the record has hashes of the data
+  'offline_fraction': _PROBABILITY,
+  'offline_subset': _protocol(_TEXT),
+  'offline_cache_dir': _running(_TEXT),
   'cache_dir': _running(_TEXT, _MEMORY),
   'preload': _running(_BOOLEAN, _MEMORY),
   'prefetch': _running(_integer(0, 100_000), _MEMORY),  # batches

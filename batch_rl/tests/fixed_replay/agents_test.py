@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.fixed_replay.agents import initial_weights
+from batch_rl.runs import initial_weights
 from batch_rl.tests import cartpole
 
 # For behaviour of `FixedReplayAgentMixin` alone, the same for all agents.

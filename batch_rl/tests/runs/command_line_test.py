@@ -21,7 +21,7 @@ from batch_rl.fixed_replay import evaluate
 from batch_rl.fixed_replay import run_experiment as offline_runs
 from batch_rl.fixed_replay import train as offline
 from batch_rl.report import run_results
-from batch_rl.runs import command_line, progress, run_record
+from batch_rl.runs import command_line, games, progress, run_record
 from batch_rl.tests import (
   gin_files_of_2020,
   known_runs,
@@ -203,15 +203,15 @@ def test_the_game_of_the_data_is_known_from_its_manifest_or_path(tmp_path):
   known_runs.open_store(logs, directory=str(store))
   unknown = shutil.copytree(logs, tmp_path / 'somewhere/else/replay_logs')
   for folder, game in ((logs, 'Pong'), (store, 'Pong'), (unknown, None)):
-    assert offline_runs.logged_game(str(folder)) == game
-    offline_runs.check_game(str(folder), 'pong')
-    offline_runs.check_game(str(folder), None)
+    assert games.logged_game(str(folder)) == game
+    games.check_game(str(folder), 'pong')
+    games.check_game(str(folder), None)
     if game:
       with pytest.raises(ValueError, match="holds Pong, .*'breakout'"):
-        offline_runs.check_game(str(folder), 'breakout')
+        games.check_game(str(folder), 'breakout')
   content = {'manifest_version': 1, 'environment': {'game': 'Dice'}}
   (logs / 'manifest.json').write_text(json.dumps(content))
-  assert offline_runs.logged_game(str(logs)) == 'Dice'
+  assert games.logged_game(str(logs)) == 'Dice'
 
 
 SHORT = [

@@ -1,15 +1,90 @@
 """Initial weights of an agent, from a checkpoint of any Dopamine version."""
 
+import ast
 import collections
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
-from batch_rl.runs import checkpoints
+from batch_rl.runs import checkpoints, run_record
 from batch_rl.utils import number_ranges
+
+# Settings without which weights have another meaning, or do not fit.
+_COMPARED = (
+  *('gamma', 'vmin', 'vmax', 'num_atoms', 'num_networks'),
+  *('network', 'head', 'dueling', 'stack_size', 'observation_shape'),
+)
+
+
+def needed(directory: str | None, base_dir: str) -> str | None:
+  """Returns the directory of a run's initial weights, if it needs them.
+
+  Args:
+    directory: Directory that the user gives; None for random weights.
+    base_dir: Directory of the run. A resumed run has its own weights.
+
+  Raises:
+    ValueError: If there is no checkpoint in the directory.
+  """
+  if not directory or checkpoints.find(base_dir):
+    return None
+  latest_checkpoint(directory)
+  return directory
+
+
+def check_run(directory: str, record: Mapping[str, Any]) -> None:
+  """Checks that the weights of a run mean the same in another one.
+
+  A folder of checkpoints without a record is not checked, nor is the agent if one of
+  the two is a user's. `load` checks that the weights fit.
+
+  Args:
+    directory: Directory of the weights' run.
+    record: Record of the run that starts from them.
+
+  Raises:
+    ValueError: If the runs have different agents, or different values of a setting
+      such as gamma.
+  """
+  theirs = run_record.read(_run_directory(directory)) or {}
+  agents = theirs.get('agent') or '.', record['agent']
+  if len({*agents}) > 1 and not any('.' in agent for agent in agents):
+    remedy = f'train {agents[1]} offline first'
+    if agents[1] == 'multi_network_dqn':
+      remedy += ', by configs/multi_network_rem.gin'
+    raise ValueError(
+      f'{directory} is a run of {agents[0]}, whose weights are not those of '
+      f'{agents[1]}: {remedy}.'
+    )
+  before, now = map(_agent_settings, (theirs, record))
+  for name in _COMPARED:
+    if before.get(name, now.get(name)) != now.get(name, before.get(name)):
+      raise ValueError(
+        f'The run in {directory} has {name} = {before[name]}, this one {now[name]}: '
+        f'add --gin_bindings="AnyAgent.{name} = {before[name]}".'
+      )
+
+
+def _agent_settings(record: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the recorded parameters of the agent that are bound."""
+  settings = {}
+  for name, text in run_record.bindings(record.get('gin_config') or '').items():
+    owner, _, parameter = name.rpartition('.')
+    if owner.endswith('Agent'):
+      try:
+        settings[parameter] = ast.literal_eval(text)
+      except (SyntaxError, ValueError):  # a reference, e.g. @MyNetwork
+        settings[parameter] = text
+  return settings
+
+
+def _run_directory(directory: str) -> str:
+  run = directory.rstrip('/')
+  return os.path.dirname(run) if os.path.basename(run) == 'checkpoints' else run
 
 
 def load(session: tf.compat.v1.Session, directory: str) -> None:
@@ -87,10 +162,7 @@ def latest_checkpoint(directory: str) -> str:
   Raises:
     ValueError: If there is no checkpoint.
   """
-  run = directory.rstrip('/')
-  if os.path.basename(run) == 'checkpoints':
-    run = os.path.dirname(run)
-  for checkpoint in reversed(checkpoints.find(run)):
+  for checkpoint in reversed(checkpoints.find(_run_directory(directory))):
     if problem := checkpoint.problem():
       logging.warning('%s.', problem)
     elif tf.io.gfile.exists(checkpoint.weights + '.index'):

@@ -1,0 +1,146 @@
+"""Transitions of a logged run, for a share of each batch of an online agent."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from absl import logging
+from dopamine.tf.replay_memory import circular_replay_buffer
+
+from batch_rl.dataset.sampling import sampler as sampler_lib
+from batch_rl.dataset.store import store as store_lib
+from batch_rl.dataset.store import store_directory
+from batch_rl.utils import seeding
+
+
+class OfflineRows:
+  """Draws a fixed number of logged transitions for each batch.
+
+  With a share of one half this is the symmetric sampling of RLPD (Ball et al., 2023).
+  The transitions of batch k are a function of the seed and k.
+
+  Args:
+    directory: Directory of a run, or a store.
+    fraction: Share of the transitions of a batch, at most 1. It is rounded to whole
+      transitions, at least one.
+    batch_size: Number of transitions in a batch.
+    observation_shape: Shape of one frame.
+    observation_dtype: NumPy dtype of a frame.
+    stack_size: Number of frames in a state.
+    update_horizon: Number of steps in a return.
+    gamma: Discount factor.
+    subset: Part of the run, e.g. 'random_trajectories(0.1)'; None for all.
+    cache_dir: Directory for compressed runs; None to keep this one in memory only.
+    seed: Seed of the run; None for other transitions each time.
+
+  Attributes:
+    count: Number of logged transitions in a batch.
+    next_batch: Number of the next batch. A memory saves and restores it.
+
+  Raises:
+    ValueError: If `directory` is no run, `fraction` or `subset` is invalid, or the
+      observations are not the agent's.
+    batch_rl.dataset.shards.shard_reader.DataError: If a shard is damaged.
+  """
+
+  def __init__(
+    self,
+    directory: str,
+    fraction: float,
+    batch_size: int,
+    observation_shape: tuple[int, ...],
+    observation_dtype: Any,
+    stack_size: int,
+    update_horizon: int,
+    gamma: float,
+    subset: str | None = None,
+    cache_dir: str | None = None,
+    seed: int | None = None,
+  ):
+    self.count = round(fraction * batch_size)
+    self.next_batch = 0
+    if not 1 <= self.count <= batch_size:
+      raise ValueError(
+        f'offline_fraction={fraction} of a batch of {batch_size} is {self.count} '
+        f'transitions: give 0, or a share from {1 / batch_size:.2g} to 1.'
+      )
+    data_dir = store_lib.find_data(directory)
+    cached = cache_dir and store_directory.in_cache(cache_dir, data_dir)
+    self._store = store_lib.Store(data_dir, directory=cached, pack=False)
+    logged = self._store.frame_shape, self._store.frame_dtype
+    expected = tuple(observation_shape), np.dtype(observation_dtype)
+    if logged != expected:
+      raise ValueError(
+        f'offline_dir {directory} holds observations of shape {logged[0]} '
+        f'{logged[1]}, the agent expects {expected[0]} {expected[1]}.'
+      )
+    self._sampler = sampler_lib.Sampler(
+      self._store,
+      stack_size,
+      update_horizon,
+      gamma,
+      subset,
+      seeding.derive(seed, 'offline rows'),
+    )
+    self._store.start()
+    self._store.wait()
+    logging.info(
+      'Offline rows: %d of the %d transitions of a batch, from %d in %s.',
+      self.count,
+      batch_size,
+      self._sampler.num_transitions,
+      data_dir,
+    )
+
+  def draw(
+    self, elements: Iterable[circular_replay_buffer.ReplayElement]
+  ) -> list[np.ndarray]:
+    """Returns the transitions of the next batch, in Dopamine's arrays.
+
+    Args:
+      elements: Names and dtypes of the arrays. Indices are -1, since the rows are not
+        in the memory.
+    """
+    [batch] = self._sampler.batches(self.next_batch, self.count, 1, 'stacks')
+    self.next_batch += 1
+    return [
+      np.full(self.count, -1, element.type)
+      if element.name == 'indices'
+      else np.asarray(getattr(batch, element.name), element.type)
+      for element in elements
+    ]
+
+  def describe(self) -> dict[str, Any]:
+    """Describes the data for the run's record."""
+    return {
+      'directory': store_directory.absolute(self._store.data_dir),
+      'transitions_in_batch': self.count,
+      'subset': self._sampler.subset,
+      'subset_hash': self._sampler.subset_hash(),
+      'shards': sorted(self._store.suffixes),
+      'trajectories': self._sampler.num_trajectories,
+    }
+
+  def file_hashes(self) -> dict[str, str]:
+    """Returns the hash of each file of the shards, by file name."""
+    return self._store.file_hashes()
+
+  def check_actions(self, num_actions: int) -> None:
+    """Raises a ValueError unless the environment has all logged actions."""
+    for action in self._store.action_range():
+      if not 0 <= action < num_actions:
+        raise ValueError(
+          f'{self._store.data_dir} holds action {action}, but the environment has '
+          f'{num_actions} actions: is it the same game?'
+        )
+
+  def check_rewards(self) -> None:
+    """Raises a ValueError unless all logged rewards are clipped to [-1, 1]."""
+    rewards = self._store.reward
+    largest = max(rewards.max(), -rewards.min())
+    if largest > 1:
+      raise ValueError(
+        f'{self._store.data_dir} holds rewards of up to {largest:g}, but the run clips '
+        'its own to [-1, 1]: bind LoggedRunner.clip_rewards = False, or choose other '
+        'data.'
+      )
