@@ -53,12 +53,12 @@ def check_run(directory: str, record: Mapping[str, Any]) -> None:
   theirs = run_record.read(_run_directory(directory)) or {}
   agents = theirs.get('agent') or '.', record['agent']
   if len({*agents}) > 1 and not any('.' in agent for agent in agents):
-    remedy = f'train {agents[1]} offline first'
-    if agents[1] == 'multi_network_dqn':
-      remedy += ', by configs/multi_network_rem.gin'
+    fitting = agents[1]
+    if fitting == 'multi_network_dqn':
+      fitting += ', offline by configs/multi_network_rem.gin'
     raise ValueError(
       f'{directory} is a run of {agents[0]}, whose weights are not those of '
-      f'{agents[1]}: {remedy}.'
+      f'{agents[1]}: leave out --init_checkpoint_dir, or choose a run of {fitting}.'
     )
   before, now = map(_agent_settings, (theirs, record))
   for name in _COMPARED:

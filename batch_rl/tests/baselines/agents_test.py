@@ -164,6 +164,34 @@ def assert_same_learner(restored, expected):
     np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.parametrize('name', sorted({*CLASSES} - {'random'}))
+def test_starts_from_the_weights_of_an_offline_agent(
+  name, make_agent, tmp_path
+):
+  cartpole.write_log(tmp_path / 'data')
+  offline = cartpole.build_offline_agent(name, tmp_path / 'data')
+  list(offline.train_steps(8))  # The target weights are those after step 0.
+  offline.bundle_and_checkpoint(str(tmp_path), 3)
+  agent = make_agent(name, init_checkpoint_dir=str(tmp_path))
+  for network in 'Online', 'Target':
+    np.testing.assert_array_equal(
+      *(cartpole.weights(a, network) for a in (offline, agent))
+    )
+  online, target = (cartpole.weights(agent, n) for n in ('Online', 'Target'))
+  assert not np.array_equal(online, target)
+  assert agent.training_steps == 0
+  for variable, array in cartpole.values(agent).items():
+    assert not (variable.endswith('/Adam') and array.any())
+
+
+def test_heads_on_one_torso_are_no_separate_networks(make_agent, tmp_path):
+  cartpole.write_log(tmp_path / 'data')
+  offline = cartpole.build_offline_agent('multi_head_dqn', tmp_path / 'data')
+  offline.bundle_and_checkpoint(str(tmp_path), 3)
+  with pytest.raises(ValueError, match='does not fit the networks'):
+    make_agent('multi_network_dqn', init_checkpoint_dir=str(tmp_path))
+
+
 def test_dqn_acts_and_learns_as_dopamines(tmp_path):
   """With summaries, evaluations, several steps and a schedule of epsilon."""
   gin.parse_config(MEMORY)

@@ -14,7 +14,7 @@ from batch_rl.baselines import run_experiment as online
 from batch_rl.fixed_replay import agents
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.runs import checkpoints, command_line, interruption
-from batch_rl.tests import cartpole, learning_test, results
+from batch_rl.tests import cartpole, learning_test, results, shards
 from batch_rl.utils import seeding
 
 OFFLINE = """
@@ -45,6 +45,8 @@ LOGGED = """
     {agent}.epsilon_train = 0.3
     WrappedLoggedReplayBuffer.shard_capacity = 90
     WrappedLoggedReplayBuffer.replay_capacity = 150
+    WrappedLoggedReplayBuffer.offline_dir = '{data}'
+    WrappedLoggedReplayBuffer.offline_fraction = 0.25
 """
 MINATAR = """
     import batch_rl.minatar.environment
@@ -143,7 +145,9 @@ def copy(directory, target):
 )
 def test_online(tmp_path, name, bindings, stops):
   agent = 'LoggedMultiNetworkDQNAgent'
-  bindings = (ONLINE + bindings).format(agent=agent, name=name)
+  data = tmp_path / 'data'
+  shards.write_images(data / 'replay_logs')
+  bindings = (ONLINE + bindings).format(agent=agent, name=name, data=data)
 
   def start(base_dir, log, stop_at=None):
     create_agent = functools.partial(

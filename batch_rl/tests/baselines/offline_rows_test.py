@@ -1,0 +1,182 @@
+"""Batches of the memory of online agents that also have logged transitions."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from batch_rl import dataset
+from batch_rl.baselines.replay_memory import logged_replay_buffer
+from batch_rl.dataset.shards import replay_log
+from batch_rl.tests import shards
+
+SHAPE, STACK, HORIZON, GAMMA = (3, 2), 2, 3, 0.9
+
+
+def write_log(directory, lengths=(9, 4, 12), reward=1.0, num_actions=5):
+  """Logs episodes of random frames; returns them as `{column: (n, ...)}`."""
+  random = np.random.default_rng(len(lengths))
+  with replay_log.ReplayLog(
+    str(directory), SHAPE, np.uint8, 100, stack_size=STACK
+  ) as log:
+    for length in lengths:
+      for step in range(length):
+        frame = random.integers(1, 256, SHAPE)
+        action = int(random.integers(num_actions))
+        log.add(frame, action, reward * random.random(), step == length - 1)
+  return shards.read_columns(directory)
+
+
+@pytest.fixture
+def offline_dir(tmp_path):
+  write_log(tmp_path / 'offline/replay_logs')
+  return str(tmp_path / 'offline')
+
+
+def make_memory(tmp_path, own_rows=40, **kwargs):
+  """Returns a memory with rows of its own, whose frames are zero."""
+  arguments = {'batch_size': 8, 'replay_capacity': 50, 'seed': 1, **kwargs}
+  with tf.Graph().as_default():
+    memory = logged_replay_buffer.WrappedLoggedReplayBuffer(
+      str(tmp_path / 'own'),
+      SHAPE,
+      STACK,
+      update_horizon=HORIZON,
+      gamma=GAMMA,
+      **arguments,
+    ).memory
+  for step in range(own_rows):
+    memory.add(np.zeros(SHAPE, np.uint8), step % 4, 0.5, step % 10 == 9)
+  return memory
+
+
+def named(memory, arrays):
+  names = [e.name for e in memory.get_transition_elements()]
+  return dict(zip(names, arrays, strict=True))
+
+
+def test_logged_transitions_follow_the_memorys_own(tmp_path, offline_dir):
+  """They are those of the log, by a reference that reads it step by step."""
+  memory = make_memory(tmp_path, offline_dir=offline_dir, offline_fraction=0.6)
+  log = shards.read_columns(f'{offline_dir}/replay_logs')
+  np.random.seed(3)
+  own = memory.sample_transition_batch(3, memory.sample_index_batch(3))
+  seen = set()
+  for number in range(50):
+    np.random.seed(3)
+    batch = named(memory, memory.sample_transition_batch())
+    for array, e in zip(
+      batch.values(), memory.get_transition_elements(), strict=True
+    ):
+      assert array.dtype == e.type and array.shape == tuple(e.shape)
+    for expected, array in zip(own, batch.values(), strict=True):
+      np.testing.assert_array_equal(array[:3], expected)
+    assert batch['indices'][3:].tolist() == [-1] * 5
+    for i in range(3, 8):
+      same = (log['observation'] == batch['state'][i, ..., -1]).all(axis=(1, 2))
+      [row] = np.flatnonzero(same)
+      seen.add(row)
+      check_transition({k: v[i] for k, v in batch.items()}, log, row)
+    assert memory.offline.next_batch == number + 1
+  valid = dataset.open(offline_dir).transitions(STACK, HORIZON, GAMMA)
+  # Rows of the log count its padding, too.
+  assert len(seen) == valid.num_transitions > 15
+
+
+def check_transition(transition, log, row):
+  steps = np.flatnonzero(log['terminal'][row : row + HORIZON])
+  ends = len(steps) > 0
+  count = steps[0] + 1 if ends else HORIZON
+  rewards = log['reward'][row : row + count]
+  assert transition['terminal'] == ends
+  assert transition['action'] == log['action'][row]
+  assert transition['reward'] == pytest.approx(
+    sum(GAMMA**i * reward for i, reward in enumerate(rewards))
+  )
+  for name, last in ('state', row), ('next_state', row + count):
+    if name == 'next_state' and ends:
+      continue  # It has no meaning.
+    frames = log['observation'][last + 1 - STACK : last + 1]
+    np.testing.assert_array_equal(
+      transition[name], np.moveaxis(frames, 0, -1), err_msg=name
+    )
+
+
+def test_a_restored_memory_draws_the_next_transitions(tmp_path, offline_dir):
+  settings = dict(offline_dir=offline_dir, offline_fraction=1.0)
+  memory = make_memory(tmp_path, **settings)
+  memory.sample_transition_batch()
+  memory.save(str(tmp_path), 4)
+  expected = [memory.sample_transition_batch() for _ in range(2)]
+  restored = make_memory(tmp_path, own_rows=0, **settings)
+  restored.load(str(tmp_path), 4)
+  for batch in expected:
+    for left, right in zip(
+      batch, restored.sample_transition_batch(), strict=True
+    ):
+      np.testing.assert_array_equal(left, right)
+  assert not np.array_equal(expected[0][0], expected[1][0])
+
+
+def test_the_log_and_a_memory_without_share_are_as_ever(
+  tmp_path, offline_dir, caplog
+):
+  memory = make_memory(tmp_path, offline_dir=offline_dir)
+  assert memory.offline is None and 'offline_fraction is 0' in caplog.text
+  memory = make_memory(
+    tmp_path / 'other', offline_dir=offline_dir, offline_fraction=0.5
+  )
+  memory.sample_transition_batch()
+  memory.log_final_buffer()
+  assert not shards.read_columns(tmp_path / 'other/own')['observation'].any()
+
+
+def test_a_subset_is_drawn_from_and_described(tmp_path, offline_dir):
+  subset = 'first_trajectories(0.4)'
+  memory = make_memory(
+    tmp_path,
+    offline_dir=offline_dir,
+    offline_fraction=1.0,
+    offline_subset=subset,
+    offline_cache_dir=str(tmp_path / 'cache'),
+  )
+  assert any((tmp_path / 'cache').iterdir())
+  log = shards.read_columns(f'{offline_dir}/replay_logs')
+  first = log['observation'][: 9 + STACK - 1]
+  for _ in range(5):
+    states = memory.sample_transition_batch()[0][..., -1]
+    assert all((first == state).all(axis=(1, 2)).any() for state in states)
+  described = memory.offline.describe()
+  run = dataset.open(offline_dir).transitions(STACK, subset=subset)
+  assert described['subset_hash'] == run.subset_hash()
+  assert (described['trajectories'], described['shards']) == (1, [0])
+  assert memory.offline.file_hashes()
+
+
+@pytest.mark.parametrize(
+  ('settings', 'error'),
+  [
+    (dict(offline_dir=None), 'bind WrappedLoggedReplayBuffer.offline_dir'),
+    (dict(offline_fraction=0.05), 'is 0 transitions.* from 0.12 to 1'),
+    (dict(offline_fraction=1.2), 'is 10 transitions'),
+    (dict(offline_subset='first_trajectory(1)'), 'first_trajectory'),
+    (dict(offline_dir='/nowhere'), '/nowhere'),
+    (dict(observation_dtype=np.float32), 'uint8, the agent expects .*float32'),
+    (dict(extra_storage_types=[1]), 'extra_storage_types'),
+  ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, offline_dir, settings, error):
+  given = dict(offline_dir=offline_dir, offline_fraction=0.5) | settings
+  with pytest.raises(ValueError, match=error):
+    make_memory(tmp_path, **given)
+
+
+def test_actions_and_rewards_are_checked(tmp_path):
+  write_log(tmp_path / 'replay_logs', reward=-3, num_actions=3)
+  memory = make_memory(
+    tmp_path, offline_dir=str(tmp_path), offline_fraction=0.5
+  )
+  memory.offline.check_actions(3)
+  with pytest.raises(ValueError, match='holds action 2, but .* has 2 actions'):
+    memory.offline.check_actions(2)
+  with pytest.raises(ValueError, match=r'rewards of up to 2\.'):
+    memory.offline.check_rewards()

@@ -1,0 +1,140 @@
+"""Online training from an offline run and with its data, by the programs."""
+
+import json
+import shutil
+
+import pytest
+
+from batch_rl.baselines import train as online
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.checks import run_checks
+from batch_rl.fixed_replay import train as offline
+from batch_rl.minatar import games
+from batch_rl.report import run_results
+from batch_rl.tests.minatar import runs_test
+
+GAME = 'MinAtarEnvironment.game_name = "MinAtar/Freeway"'
+DATA = 'WrappedLoggedReplayBuffer.offline_dir = {!r}'
+HALF = 'WrappedLoggedReplayBuffer.offline_fraction = 0.5'
+SMALL = (
+  GAME,
+  'WrappedLoggedReplayBuffer.batch_size = 4',
+  'AnyAgent.min_replay_history = 20',
+)
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+  """Folder of a log, `data`, and of an offline run on it, `offline`."""
+  folder = tmp_path_factory.mktemp('trained')
+  runs_test.run(
+    online,
+    [games.ONLINE_CONFIG],
+    'random',
+    [GAME],
+    base_dir=str(folder / 'random'),
+    replay_log_dir=str(folder / 'data'),
+  )
+  runs_test.run(
+    offline,
+    [games.OFFLINE_CONFIG],
+    'dqn_adam',
+    [GAME],
+    base_dir=str(folder / 'offline'),
+    replay_dir=str(folder / 'data'),
+  )
+  return folder
+
+
+def run(base_dir, init, *bindings, agent='dqn_adam', **flags):
+  config = [games.ONLINE_CONFIG]
+  given = dict(base_dir=str(base_dir), replay_log_dir=str(base_dir), **flags)
+  if init:
+    given['init_checkpoint_dir'] = str(init)
+  runs_test.run(online, config, agent, [*SMALL, *bindings], **given)
+
+
+def test_a_run_starts_resumes_and_is_reported(trained, tmp_path, refusal):
+  data, base = shutil.copytree(trained / 'data', tmp_path / 'data'), tmp_path
+  base_dir, init = base / 'online', trained / 'offline'
+  rows = DATA.format(str(data)), HALF
+  run(base_dir, init, *rows)
+  record = json.loads((base_dir / 'run.json').read_text())
+  assert record['init_checkpoint_dir'] == str(init)
+  assert record['init_checkpoint'] == f'{init}/checkpoints/ckpt-0/tf_ckpt-0'
+  of_offline = json.loads((init / 'run.json').read_text())['data']
+  assert record['data'].items() >= of_offline.items()
+  assert record['data']['transitions_in_batch'] == 2
+
+  # The log has only the run's own experience.
+  logged = run_directories.as_run(str(base_dir))
+  assert run_checks.verify(logged.data_dir).problems == []
+  manifest = json.loads((base_dir / 'replay_logs/manifest.json').read_text())
+  assert 80 <= sum(shard['rows'] for shard in manifest['shards']) < 110
+
+  found = run_results.read_run(str(base_dir))
+  assert found.agent == 'DQN (Adam), online'
+  assert found.config['weights'] == "another run's"
+  share = found.config['WrappedLoggedReplayBuffer.offline_fraction']
+  assert share == '0.5' and found.data == ''
+  assert not any('offline_dir' in name for name in found.config)
+  assert found.provenance['subset_hash'] == of_offline['subset_hash']
+
+  # It resumes with the data in another place, without the offline run.
+  moved = str(shutil.move(data, tmp_path / 'moved'))
+  more = 'LoggedRunner.num_iterations = 2'
+  run(base_dir, init, DATA.format(moved), HALF, more)
+  assert (base_dir / 'checkpoints/ckpt-1').exists()
+  random_log = str(trained / 'data')
+  subset = 'WrappedLoggedReplayBuffer.offline_subset = "first_fraction(0.5)"'
+  for changed, line in (
+    ([DATA.format(str(base_dir)), HALF], 'holds a run on other data'),
+    ([DATA.format(moved), HALF, subset], 'offline_subset'),
+    ([DATA.format(moved), HALF.replace('5', '25')], 'offline_fraction'),
+  ):
+    assert line in refusal(run, base_dir, init, *changed)
+  assert 'init_checkpoint_dir' in refusal(run, base_dir, random_log, *rows)
+
+
+@pytest.mark.parametrize(
+  ('bindings', 'agent', 'message'),
+  [
+    (['AnyAgent.gamma = 0.9'], 'dqn_adam', 'AnyAgent.gamma = 0.99"'),
+    ([], 'c51', 'is a run of dqn, whose weights are not those of c51'),
+    ([], 'random', 'is a run of dqn'),
+    ([HALF], 'dqn_adam', 'bind WrappedLoggedReplayBuffer.offline_dir'),
+    (
+      [HALF, DATA, 'MinAtarEnvironment.game_name = "Asterix"'],
+      'dqn_adam',
+      'holds MinAtar-Freeway, but the game is ',
+    ),
+    ([DATA, HALF.replace('0', '7')], 'dqn_adam', 'from 0 to 1'),
+  ],
+)
+def test_mistakes_are_one_line(
+  bindings, agent, message, trained, tmp_path, refusal
+):
+  bindings = [line.format(str(trained / 'data')) for line in bindings]
+  init = trained / 'offline'
+  assert message in refusal(run, tmp_path, init, *bindings, agent=agent)
+
+
+def test_heads_are_refused_with_the_config_that_fits(
+  trained, tmp_path, refusal
+):
+  heads = shutil.copytree(trained / 'offline', tmp_path / 'heads')
+  record = json.loads((heads / 'run.json').read_text())
+  (heads / 'run.json').write_text(
+    json.dumps(record | {'agent': 'multi_head_dqn'})
+  )
+  printed = refusal(run, tmp_path / 'base', heads, agent='rem')
+  assert 'is a run of multi_head_dqn' in printed
+  assert 'multi_network_rem.gin' in printed
+  printed = refusal(run, tmp_path / 'base', tmp_path / 'none')
+  assert 'No TensorFlow checkpoint' in printed
+
+
+def test_an_agent_without_weights_takes_none(trained, tmp_path, refusal):
+  weights = trained / 'offline/checkpoints/ckpt-0'  # without a record
+  printed = refusal(run, tmp_path, weights, agent='random')
+  assert 'RandomAgent has no weights' in printed
