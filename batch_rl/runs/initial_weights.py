@@ -51,14 +51,15 @@ def check_run(directory: str, record: Mapping[str, Any]) -> None:
       such as gamma.
   """
   theirs = run_record.read(_run_directory(directory)) or {}
-  agents = theirs.get('agent') or '.', record['agent']
-  if len({*agents}) > 1 and not any('.' in agent for agent in agents):
-    fitting = agents[1]
-    if fitting == 'multi_network_dqn':
+  trained, agent = theirs.get('agent'), record['agent']
+  is_users = '.' in agent or '.' in (trained or '.')
+  if trained != agent and not is_users:
+    fitting = agent
+    if agent == 'multi_network_dqn':
       fitting += ', offline by configs/multi_network_rem.gin'
     raise ValueError(
-      f'{directory} is a run of {agents[0]}, whose weights are not those of '
-      f'{agents[1]}: leave out --init_checkpoint_dir, or choose a run of {fitting}.'
+      f'{directory} is a run of {trained}, whose weights are not those of {agent}: '
+      f'leave out --init_checkpoint_dir, or choose a run of {fitting}.'
     )
   before, now = map(_agent_settings, (theirs, record))
   for name in _COMPARED:

@@ -2,6 +2,8 @@
 
 import os
 
+import tensorflow as tf
+
 from batch_rl.agents import session_calls
 from batch_rl.baselines.replay_memory import logged_replay_buffer, offline_rows
 from batch_rl.dataset.shards import replay_log
@@ -93,6 +95,14 @@ class LoggedAgentMixin(gin_signatures.ForwardedParameters):
       return False
     vars(self).update((bundle_dictionary or {}).get('episode', {}))
     return True
+
+  def _train_step(self):
+    try:
+      super()._train_step()
+    except tf.errors.OpError:
+      if self.offline_rows is not None:
+        self.offline_rows.raise_error()  # one line instead of TensorFlow's report
+      raise
 
   def _build_replay_buffer(self, use_staging):
     replay = logged_replay_buffer.WrappedLoggedReplayBuffer(

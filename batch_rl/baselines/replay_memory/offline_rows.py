@@ -125,6 +125,10 @@ class OfflineRows:
     """Returns the hash of each file of the shards, by file name."""
     return self._store.file_hashes()
 
+  def raise_error(self) -> None:
+    """Raises a DataError if a batch could not be read since the data is damaged."""
+    self._store.raise_error()
+
   def check_actions(self, num_actions: int) -> None:
     """Raises a ValueError unless the environment has all logged actions."""
     for action in self._store.action_range():

@@ -14,8 +14,9 @@ from dopamine.tf.agents.dqn import dqn_agent
 from batch_rl.agents import backups
 from batch_rl.baselines.agents import REGISTRY
 from batch_rl.baselines.replay_memory import logged_replay_buffer
-from batch_rl.dataset.shards import shard_files
+from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.tests import cartpole
+from batch_rl.tests.dataset.checks import run_files
 
 CLASSES = REGISTRY.load_all()
 MEMORY = """
@@ -190,6 +191,18 @@ def test_heads_on_one_torso_are_no_separate_networks(make_agent, tmp_path):
   offline.bundle_and_checkpoint(str(tmp_path), 3)
   with pytest.raises(ValueError, match='does not fit the networks'):
     make_agent('multi_network_dqn', init_checkpoint_dir=str(tmp_path))
+
+
+def test_damage_of_offline_data_ends_in_one_line(make_agent, tmp_path):
+  cartpole.write_log(tmp_path / 'data/replay_logs')
+  cache, memory = tmp_path / 'cache', 'WrappedLoggedReplayBuffer'
+  gin.bind_parameter(f'{memory}.offline_dir', str(tmp_path / 'data'))
+  gin.bind_parameter(f'{memory}.offline_fraction', 1.0)
+  gin.bind_parameter(f'{memory}.offline_cache_dir', str(cache))
+  agent = make_agent('dqn')
+  run_files.flip_a_bit(next(cache.glob('*/shard-1.bin')), 10)
+  with pytest.raises(shard_reader.DataError, match='shard-1.bin is damaged'):
+    play(agent, [200])
 
 
 def test_dqn_acts_and_learns_as_dopamines(tmp_path):

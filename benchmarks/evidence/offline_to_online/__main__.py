@@ -157,7 +157,7 @@ def write(rows: list[dict[str, Any]], out: pathlib.Path) -> None:
     table.writerow(row | numbers)
   files.write_bytes(str(out / 'results.csv'), text.getvalue().encode())
 
-  figure = matplotlib.figure.Figure((7, 4.2), layout='constrained')
+  figure = matplotlib.figure.Figure((7, 4.6), layout='constrained')
   axes = figure.subplots()
   for colour, method in enumerate(METHODS):
     mine = [row for row in rows if row['method'] == method]
@@ -184,7 +184,7 @@ def write(rows: list[dict[str, Any]], out: pathlib.Path) -> None:
     title='MinAtar Breakout: online DQN (Adam), thin lines are single runs',
   )
   axes.set_ylim(bottom=0)
-  axes.legend()
+  figure.legend(loc='outside lower center', ncols=2, frameon=False)
   picture = io.BytesIO()
   figure.savefig(picture, format='png', dpi=120)
   files.write_bytes(str(out / 'offline_to_online.png'), picture.getvalue())
