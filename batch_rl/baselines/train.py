@@ -90,7 +90,9 @@ def main(unused_argv: Any = None) -> None:
       FLAGS.init_checkpoint_dir, FLAGS.base_dir
     )
     if init_checkpoint_dir:
-      initial_weights.check_run(init_checkpoint_dir, record)
+      initial_weights.check_run(
+        init_checkpoint_dir, record, games.configured_game()
+      )
       record['init_checkpoint'] = initial_weights.latest_checkpoint(
         init_checkpoint_dir
       )

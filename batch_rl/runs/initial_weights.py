@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from batch_rl.runs import checkpoints, run_record
+from batch_rl.runs import checkpoints, games, run_record
 from batch_rl.utils import number_ranges
 
 # Settings without which weights have another meaning, or do not fit.
@@ -36,7 +36,9 @@ def needed(directory: str | None, base_dir: str) -> str | None:
   return directory
 
 
-def check_run(directory: str, record: Mapping[str, Any]) -> None:
+def check_run(
+  directory: str, record: Mapping[str, Any], game: str | None
+) -> None:
   """Checks that the weights of a run mean the same in another one.
 
   A folder of checkpoints without a record is not checked, nor is the agent if one of
@@ -45,12 +47,19 @@ def check_run(directory: str, record: Mapping[str, Any]) -> None:
   Args:
     directory: Directory of the weights' run.
     record: Record of the run that starts from them.
+    game: Its game; None for an environment that is not of Atari or MinAtar.
 
   Raises:
-    ValueError: If the runs have different agents, or different values of a setting
-      such as gamma.
+    ValueError: If the runs have different games, agents, or values of a setting such
+      as gamma.
   """
   theirs = run_record.read(_run_directory(directory)) or {}
+  played = (theirs.get('environment') or {}).get('game')
+  if game and played and games.canonical_name(game) != played:
+    raise ValueError(
+      f'{directory} is a run of {played}, but the game is {game!r}: choose a run of '
+      'the same game.'
+    )
   trained, agent = theirs.get('agent'), record['agent']
   is_users = '.' in agent or '.' in (trained or '.')
   if trained != agent and not is_users:

@@ -102,6 +102,11 @@ def test_a_run_starts_resumes_and_is_reported(trained, tmp_path, refusal):
     (['AnyAgent.gamma = 0.9'], 'dqn_adam', 'AnyAgent.gamma = 0.99"'),
     ([], 'c51', 'is a run of dqn, whose weights are not those of c51'),
     ([], 'random', 'is a run of dqn'),
+    (
+      ['MinAtarEnvironment.game_name = "Asterix"'],
+      'dqn_adam',
+      'is a run of MinAtar-Freeway, but the game is',
+    ),
     ([HALF], 'dqn_adam', 'bind WrappedLoggedReplayBuffer.offline_dir'),
     (
       [HALF, DATA, 'MinAtarEnvironment.game_name = "Asterix"'],
@@ -115,7 +120,8 @@ def test_mistakes_are_one_line(
   bindings, agent, message, trained, tmp_path, refusal
 ):
   bindings = [line.format(str(trained / 'data')) for line in bindings]
-  init = trained / 'offline'
+  has_data = any('offline_dir' in line for line in bindings)
+  init = None if has_data else trained / 'offline'
   assert message in refusal(run, tmp_path, init, *bindings, agent=agent)
 
 
