@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import os
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -278,7 +277,7 @@ def build_agent(
   `draw_weights`.
   """
   gin.clear_config()
-  command_line.load_gin([os.path.join('batch_rl', case.config)], bindings)
+  command_line.load_gin([f'batch_rl/{case.config}'], bindings)
   registry, create = (
     (online_agents.REGISTRY, 'create_online_agent')
     if case.config.startswith('baselines')
