@@ -3,8 +3,8 @@
 | part     | question                              | choices                             |
 | -------- | ------------------------------------- | ----------------------------------- |
 | head     | what is predicted, with which loss?   | `Scalar`; `multi_head`: `Ensemble`, |
-|          |                                       | `Quantiles`, `Categorical`,         |
-|          |                                       | `HLGauss`                           |
+|          |                                       | `Quantiles`, `ImplicitQuantiles`,   |
+|          |                                       | `Categorical`, `HLGauss`, `TwoHot`  |
 | backup   | what is the target?                   | `backups`: `Max`, `Double`, ...     |
 | terms    | what is added to the loss?            | `terms`: `CQL`, `DR3`, `Imitation`  |
 | policy   | which action is taken?                | `policies`: `Greedy`, `Softmax`, ...|
