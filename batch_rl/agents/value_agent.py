@@ -43,6 +43,7 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   head: heads.Head = heads.Scalar()
   backup: backups.Backup = backups.Max()
   terms: Sequence[terms_lib.Term] = ()
+  _uses_parts = False  # in `loss`, once it is traced
 
   # Targets of Dopamine's agents, which `loss` does not call.
   _UNUSED_TARGETS: Mapping[str, Callable[..., Any]] = {
@@ -124,6 +125,17 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       self.log_scalar(f'{name}_{number}' if number > 1 else name, values)
       losses += term.weight * values
     return losses
+
+  def td_errors(self, batch: loss_agent.Batch) -> tf.Tensor | None:
+    """Returns mean target - mean prediction, float32 (n,), over the head's k values.
+
+    None if a subclass's `loss` does not use the backup.
+    """
+    if not self._uses_parts:
+      return None
+    predicted = self.head.returns(self.online(batch.state), batch)
+    targets = self.backup(self, batch)
+    return targets.mean() - predicted.of_actions(batch.action).mean()
 
   def _update(self, batch):
     self._uses_parts = False

@@ -17,6 +17,7 @@ class BehaviouralCloningAgent(dqn_agent.FixedReplayDQNAgent):
   """
 
   display_name = 'BC'
+  estimates_returns = False  # `q_values` are logits
 
   def __init__(self, *args, samples=False, **kwargs):
     self._samples = samples
