@@ -165,7 +165,9 @@ def _write_files(
   for table in (*aggregated, *scores, runs, tables.curves_table(compared)):
     table.write(directory)
   pictures = _draw(compared, summaries, options, directory)
-  curves = pictures.pop('curves')
+  curves = [
+    pictures.pop(name) for name in ('curves', 'diagnostics') if name in pictures
+  ]
   about = [
     f'{len(compared.runs)} runs count.',
     *map(
@@ -178,7 +180,7 @@ def _write_files(
     ('Read this first', [remarks] if remarks else []),
     ('Aggregates', [*aggregated, *pictures.values()]),
     ('Scores', [*scores]),
-    ('Learning curves', [curves]),
+    ('Learning curves', [*curves]),
     ('Runs', [runs]),
     ('Left out', [left_out] if left_out else []),
   ]
