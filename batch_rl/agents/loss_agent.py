@@ -276,11 +276,11 @@ class LossAgent(gin_signatures.ForwardedParameters):
         the optimiser is not one of `tf.compat.v1.train`.
     """
     graph_checks.check_optimizer(self.optimizer, type(self))
-    with self.tracing(batch.step):
-      loss = self.mean_loss(batch)
+    with self._tracing(batch.step):
+      loss = self._mean_loss(batch)
       pairs = self.optimizer.compute_gradients(
         loss,
-        self.trained_weights(),
+        self._trained_weights(),
         # Keeps the backward pass of a user's network on its device.
         colocate_gradients_with_ops=True,
       )
@@ -296,7 +296,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
     return update, {'Loss': loss, **self._scalars}
 
   @contextlib.contextmanager
-  def tracing(self, step: tf.Tensor) -> Iterator[None]:
+  def _tracing(self, step: tf.Tensor) -> Iterator[None]:
     """Context in which a batch's networks are called once, and scalars are logged.
 
     Args:
@@ -310,7 +310,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
     finally:
       self.training_steps, self._calls = steps, None
 
-  def mean_loss(self, batch: Batch) -> tf.Tensor:
+  def _mean_loss(self, batch: Batch) -> tf.Tensor:
     """Returns the mean of `loss` over a batch, float32 (), after checking it.
 
     Raises:
@@ -328,7 +328,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
     Diagnostics show their mean absolute value. None, the default, shows none.
     """
 
-  def trained_weights(self) -> list[tf.Variable]:
+  def _trained_weights(self) -> list[tf.Variable]:
     """Returns the weights that the loss trains.
 
     They are the trainable variables of the graph, whether of a network or not, except

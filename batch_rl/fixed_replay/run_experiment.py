@@ -376,7 +376,8 @@ class FixedReplayRunner(runner.RecordedRunner):
         }
       )
     if self._probe is not None:
-      self._diagnose(self._probe, statistics)
+      self._diagnostics = self._probe.measure()
+      self._log_diagnostics(statistics)
     episodes, average_return = self._run_eval_phase(statistics)
     logging.info(
       'Iteration %d: evaluation return %.2f (mean of %d episodes), training '
@@ -402,9 +403,8 @@ class FixedReplayRunner(runner.RecordedRunner):
       self._save_tensorboard_summaries(iteration, episodes, average_return)
     return statistics.data_lists
 
-  def _diagnose(self, measuring: probe.Probe, statistics):
-    """Computes the diagnostics of the iteration, and logs them."""
-    found = self._diagnostics = measuring.measure()
+  def _log_diagnostics(self, statistics):
+    found = self._diagnostics
     texts = [f'{name} {value:.4g}' for name, value in found.items()]
     logging.info('Diagnostics: %s.', ', '.join(texts))
     statistics.append({f'diagnostics_{name}': v for name, v in found.items()})

@@ -54,7 +54,7 @@ class Probe:
       self._number = placeholder(tf.int64, ())
       compute = tf.function(self._compute, autograph=False)
       self._computed = compute(self._inputs, self._step, self._number)
-      self._weight_norm = tf.linalg.global_norm(agent.trained_weights())
+      self._weight_norm = tf.linalg.global_norm(agent._trained_weights())
 
   def _compute(
     self,
@@ -68,11 +68,11 @@ class Probe:
     # No update has the seed.
     batch = batch._replace(seed=tf.stack([batch.seed[0], -1 - number]))
     found, gradients = {}, []
-    with agent.tracing(step):
+    with agent._tracing(step):
       if agent.learns_by_loss():
-        found['loss'] = loss = agent.mean_loss(batch)
+        found['loss'] = loss = agent._mean_loss(batch)
         found |= {f'loss_{name}': v for name, v in agent._scalars.items()}
-        gradients = tf.gradients(loss, agent.trained_weights())
+        gradients = tf.gradients(loss, agent._trained_weights())
         gradients = [
           tf.convert_to_tensor(g) for g in gradients if g is not None
         ]
