@@ -6,6 +6,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 
+class NoFeaturesError(ValueError):
+  """The last layer of a network is not found."""
+
+
 class Inputs(NamedTuple):
   """Inputs of layers in one call of a network.
 
@@ -111,10 +115,10 @@ def join(inputs: list[tf.Tensor], network: tf.keras.Model) -> tf.Tensor:
     network: The network, for the message.
 
   Raises:
-    ValueError: If the last layer of the network is not found.
+    NoFeaturesError: If the last layer of the network is not found.
   """
   if not inputs:
-    raise ValueError(
+    raise NoFeaturesError(
       f'{type(network).__name__} has no features: its last layer is not found. Keep '
       'its layers as attributes of the model, the last one last.'
     )

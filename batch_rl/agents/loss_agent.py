@@ -100,6 +100,8 @@ class LossAgent(gin_signatures.ForwardedParameters):
     needs: Names of further columns that `loss` reads, such as 'return_to_go'; see
       `dataset.sampling.columns`. `batch.return_to_go` is then a tensor.
     uses_target: Whether the agent has a target network.
+    estimates_returns: Whether `q_values` are expected returns, rather than e.g. logits
+      of a policy. Diagnostics compare them with logged returns.
     networks: Networks by name, 'online' first.
     targets: Target copies of `networks` that have one.
   """
@@ -107,6 +109,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
   policy: policies.Policy = policies.Greedy()
   needs: tuple[str, ...] = ()
   uses_target = True
+  estimates_returns = True
 
   def __init__(self, *args, seed=None, display_name=None, **kwargs):
     if display_name is not None:
@@ -293,14 +296,8 @@ class LossAgent(gin_signatures.ForwardedParameters):
         the optimiser is not one of `tf.compat.v1.train`.
     """
     graph_checks.check_optimizer(self.optimizer, type(self))
-    # A loss or a learning rate that reads `training_steps` gets the update's step.
-    steps, self.training_steps = self.training_steps, batch.step
-    self._calls, self._scalars = {}, {}
-    try:
-      with self._no_new_weights():
-        losses = self.loss(batch)
-      graph_checks.check_losses(losses, batch.action, type(self))
-      loss = tf.reduce_mean(losses)
+    with self._tracing(batch.step):
+      loss = self._mean_loss(batch)
       pairs = self.optimizer.compute_gradients(
         loss,
         self._trained_weights(),
@@ -309,8 +306,6 @@ class LossAgent(gin_signatures.ForwardedParameters):
       )
       graph_checks.check_gradients(pairs, type(self))
       update = self.optimizer.apply_gradients(pairs)
-    finally:
-      self.training_steps, self._calls = steps, None
     if self.online_convnet.losses:
       logging.warning(
         'Regularisation losses of the layers of %s are minimised only if %s.loss adds '
@@ -319,6 +314,39 @@ class LossAgent(gin_signatures.ForwardedParameters):
         type(self).__name__,
       )
     return update, {'Loss': loss, **self._scalars}
+
+  @contextlib.contextmanager
+  def _tracing(self, step: tf.Tensor) -> Iterator[None]:
+    """Context in which a batch's networks are called once, and scalars are logged.
+
+    Args:
+      step: Agent step, int64 (). A loss or a learning rate that reads
+        `training_steps` gets it.
+    """
+    steps, self.training_steps = self.training_steps, step
+    self._calls, self._scalars = {}, {}
+    try:
+      yield
+    finally:
+      self.training_steps, self._calls = steps, None
+
+  def _mean_loss(self, batch: Batch) -> tf.Tensor:
+    """Returns the mean of `loss` over a batch, float32 (), after checking it.
+
+    Raises:
+      ValueError: If `loss` returns something else than a loss for each transition, or
+        creates weights.
+    """
+    with self._no_new_weights():
+      losses = self.loss(batch)
+    graph_checks.check_losses(losses, batch.action, type(self))
+    return tf.reduce_mean(losses)
+
+  def td_errors(self, batch: Batch) -> tf.Tensor | None:
+    """Returns the temporal-difference errors that `loss` reduces, float32 (n,).
+
+    Diagnostics show their mean absolute value. None, the default, shows none.
+    """
 
   def _trained_weights(self) -> list[tf.Variable]:
     """Returns the weights that the loss trains.

@@ -46,6 +46,7 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   head: heads.Head = heads.Scalar()
   backup: backups.Backup = backups.Max()
   terms: Sequence[terms_lib.Term] = ()
+  _uses_parts = False  # in `loss`, once it is traced
 
   # Targets of Dopamine's agents, which `loss` does not call.
   _UNUSED_TARGETS: Mapping[str, Callable[..., Any]] = {
@@ -137,9 +138,7 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     self._check_targets()
     self._uses_parts = True
     targets = self.backup(self, batch)
-    seed = batch.seed_for('online')
-    outputs = self.head.outputs(self.online, batch.state, seed)
-    losses = self.head.loss(outputs, batch, targets)
+    losses = self.head.loss(self._online_outputs(batch), batch, targets)
     names = [type(term).__name__ for term in self.terms]
     for i, (name, term) in enumerate(zip(names, self.terms, strict=True)):
       values = term(self, batch)
@@ -147,6 +146,21 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       self.log_scalar(f'{name}_{number}' if number > 1 else name, values)
       losses += term.weight * values
     return losses
+
+  def _online_outputs(self, batch):
+    seed = batch.seed_for('online')
+    return self.head.outputs(self.online, batch.state, seed)
+
+  def td_errors(self, batch: loss_agent.Batch) -> tf.Tensor | None:
+    """Returns mean target - mean prediction, float32 (n,), over the head's k values.
+
+    None if a subclass's `loss` does not use the backup.
+    """
+    if not self._uses_parts:
+      return None
+    predicted = self.head.returns(self._online_outputs(batch), batch)
+    targets = self.backup(self, batch)
+    return targets.mean() - predicted.of_actions(batch.action).mean()
 
   def _update(self, batch):
     self._uses_parts = False

@@ -18,6 +18,7 @@ DIRECTORY = 'evaluations'
 _SCHEMA = {
   'mean_return': numbers.Real,
   'episodes': json_schema.Required(list),
+  'diagnostics': {str: numbers.Real},
 }
 
 
