@@ -252,7 +252,7 @@ class FixedBatch:
     pass
 
 
-class _Recorded:
+class Recorded:
   """Mixin for an agent: records the loss that is minimised, and its gradients."""
 
   def _build_networks(self):
@@ -282,7 +282,7 @@ def build_agent(case, *mixins, data_dir='', **attributes):
     else (offline_agents.REGISTRY, 'create_offline_agent')
   )
   name = gin.query_parameter(f'{create}.agent_name')
-  bases = (*mixins, _Recorded, registry.find(name))
+  bases = (*mixins, Recorded, registry.find(name))
   with cartpole.small_layers(UNITS):
     agent = type('Test', bases, attributes)(
       None,
