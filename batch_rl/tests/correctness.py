@@ -252,7 +252,7 @@ class FixedBatch:
     pass
 
 
-class _Recorded:
+class Recorded:
   """Mixin for an agent: records the loss that is minimised, and its gradients."""
 
   def _build_networks(self):
@@ -284,7 +284,7 @@ def build_agent(
     else (offline_agents.REGISTRY, 'create_offline_agent')
   )
   name = gin.query_parameter(f'{create}.agent_name')
-  bases = (*mixins, _Recorded, registry.find(name))
+  bases = (*mixins, Recorded, registry.find(name))
   arguments = {**case.arguments}
   arguments.setdefault('network', cartpole.SMALL.get(name, {}).get('network'))
   with cartpole.small_layers(units):
