@@ -45,6 +45,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
     super().setUp()
     given = flags.FLAGS.is_parsed() and flags.FLAGS.replay_dir
     self.data_dir = shard_files.replay_logs_dir(given or str(SAMPLE))
+    flags.FLAGS.mark_as_parsed()  # `create_tempdir` reads them
     self.base_dir = pathlib.Path(self.create_tempdir().full_path)
     self.stores = self.create_tempdir().full_path  # Shards are compressed once.
     self.addCleanup(gin.clear_config)
