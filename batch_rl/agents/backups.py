@@ -90,7 +90,10 @@ class LoggedAction(Backup):
 
 @gin.configurable
 class MonteCarlo(Backup):
-  """The discounted return of the logged trajectory from (s, a) on, without bootstrap."""
+  """The discounted return of the logged trajectory from (s, a) on, without bootstrap.
+
+  If the log stops before the episode does, later rewards count as zero.
+  """
 
   needs = ('return_to_go',)
   uses_target = False
@@ -133,6 +136,8 @@ class Munchausen(Backup):
   """
 
   def __init__(self, alpha: float = 0.9, tau: float = 0.03, clip: float = -1.0):
+    if not tau > 0:
+      raise ValueError(f'tau={tau}: give a number above 0.')
     self._alpha, self._tau, self._clip = alpha, tau, clip
 
   def _log_policy(self, q_values):

@@ -223,25 +223,28 @@ class LossAgent(gin_signatures.ForwardedParameters):
   def features(self, states: tf.Tensor) -> tf.Tensor:
     """Returns the inputs of the online network's last layer, float32 (n, k).
 
-    A network may return others, as `features` among its outputs.
+    A network may return others, as `features` among its outputs, and its `torso`.
     """
-    outputs, inputs = self._call(self.networks, 'online', states)
+    outputs, calls = self._call(self.networks, 'online', states)
     if hasattr(outputs, 'features'):
       return outputs.features
-    return features.join(inputs.last, self.online_convnet)
+    return features.join(calls.last, self.online_convnet)
 
   def torso(self, states: tf.Tensor) -> tf.Tensor:
     """Returns the inputs of the layer before, the hidden one, float32 (n, k)."""
-    _, inputs = self._call(self.networks, 'online', states)
-    return features.join(inputs.hidden, self.online_convnet)
+    outputs, calls = self._call(self.networks, 'online', states)
+    if hasattr(outputs, 'torso'):
+      return outputs.torso
+    return features.join(calls.hidden, self.online_convnet)
 
   def _call(self, networks, name, states, *others):
-    """Returns a network's outputs, and the inputs of its last layers."""
+    """Returns a network's outputs, and the last calls of its layers."""
     if name not in networks:
       kind = 'network' if networks is self.networks else 'target copy'
       raise ValueError(
         f'{type(self).__name__} has no {kind} {name!r}, only '
-        f'{", ".join(networks) or "none"}: make it by add_network.'
+        f'{", ".join(networks) or "none"}: make it by add_network, or by a term such '
+        'as @Imitation().'
       )
     network = networks[name]
     # A tensor of a branch or loop of `loss` is not to be read outside of it.
@@ -254,7 +257,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
       calls[key] = (
         self._recorder(read, *others)
         if is_online
-        else (network(read, *others), features.Inputs([], []))
+        else (network(read, *others), features.LastCalls([], []))
       )
     return calls[key]
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.agents.rainbow import rainbow_agent
 
@@ -165,10 +164,11 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   def _update(self, batch):
     self._uses_parts = False
     result = super()._update(batch)
-    if not self._uses_parts and (self.terms or 'backup' in vars(self)):
-      logging.warning(
-        '%s.loss does not call super().loss(batch), which uses its backup and terms.',
-        type(self).__name__,
+    unused = [name for name in ('backup', 'terms') if name in vars(self)]
+    if unused and not self._uses_parts:
+      raise ValueError(
+        f'{type(self).__name__}.{unused[0]} has no effect, since its loss does not call '
+        'super().loss(batch): remove the setting.'
       )
     return result
 

@@ -32,6 +32,7 @@ IQN = [
   f'ImplicitQuantiles.num_tau_samples = {LEVELS}',
   'ImplicitQuantiles.num_quantile_samples = 3',
   'ImplicitQuantiles.quantile_embedding_dim = 5',
+  'ImplicitQuantiles.kappa = 0.5',
 ]
 
 
@@ -118,7 +119,10 @@ def make_case(name):
   return types.SimpleNamespace(
     name=name,
     config=config,
-    optimizer=correctness.ADAM,
+    optimizer=functools.partial(
+      correctness.ADAM,
+      learning_rate=6.25e-5 if name == 'hl_gauss_cql' else 5e-5,
+    ),
     horizon=1,
     arguments=ARGUMENTS.get(name, {}),
   )
@@ -162,7 +166,8 @@ def compare(name):
   loss = offline_equations.LOSSES[name]
   first, updates = run_agent(name)
   weights = {n: [np.float64(a) for a in some] for n, some in first.items()}
-  optimizers = {n: correctness.ADAM() for n in weights if n != 'target'}
+  optimizer = make_case(name).optimizer
+  optimizers = {n: optimizer() for n in weights if n != 'target'}
   errors = {}
   for k, (found, gradients, after) in enumerate(updates):
     batch = minibatch(BATCHES[k], correctness.STEPS[k])

@@ -19,7 +19,7 @@ def test_agents_do_what_the_equations_say(name):
     ('cql_dr3', 'cql'),
     ('munchausen_iqn', 'iqn'),
     ('two_hot', 'hl_gauss'),
-    ('iql', 'awr'),
+    ('iql', 'weighted_bc'),
     ('bcq', 'double'),
     ('sarsa', 'monte_carlo'),
   ],

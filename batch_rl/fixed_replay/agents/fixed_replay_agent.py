@@ -56,7 +56,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     updates_per_run: Maximum number of updates in one `session.run`; results do not
       depend on it. 1 runs each update on its own, as Dopamine does.
     jit_compile: Whether XLA compiles the update. Results then differ in the last
-      digits, and REM draws other mixtures.
+      digits; REM draws other mixtures, and IQN other levels.
     seed: Seed of the run, from which the seeds of the data and of all random choices
       are derived; None for an unseeded agent.
     **kwargs: Arguments of the agent.
