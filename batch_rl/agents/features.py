@@ -53,8 +53,8 @@ class Recorder:
   def __init__(self, network: tf.keras.Model):
     self._network = network
     self._calls: list[Call] = []
-    for layer in network.submodules:
-      inside = getattr(layer, 'submodules', ())
+    for layer in getattr(network, 'submodules', ()):
+      inside = layer.submodules
       if isinstance(layer, tf.keras.layers.Layer) and not any(
         isinstance(part, tf.keras.layers.Layer) for part in inside
       ):
@@ -65,7 +65,8 @@ class Recorder:
     self._calls.clear()
     outputs = self._network(*inputs)
     calls = [call for call in self._calls if _has_kernel(call.layer)]
-    last = _reached(tf.nest.flatten(outputs), calls)
+    results = filter(tf.is_tensor, tf.nest.flatten(outputs))
+    last = _reached(results, calls)
     hidden = _reached([call.inputs for call in last], calls)
     return outputs, LastCalls(last, hidden or last)
 

@@ -46,8 +46,10 @@ class FixedReplayIQLAgent(
     (Eq. 7).
 
   There is one Q-function; the paper takes the minimum of two. V tends to the largest Q'
-  of the actions in the data as tau tends to 1. Acts by the likeliest action of pi. With `backup = @MonteCarlo()` and `expectile = 0.5` it is
-  advantage-weighted regression with a learnt Q (Peng et al., 2019, arXiv 1910.00177).
+  of the actions in the data as tau tends to 1. Acts by the likeliest action of pi.
+
+  With `backup = @MonteCarlo()` and `expectile = 0.5` it is advantage-weighted regression
+  with a learnt Q (Peng et al., 2019, arXiv 1910.00177).
 
   Args:
     *args: Arguments of `ValueAgent` and `DQNAgent`.
