@@ -12,7 +12,7 @@ process of their own (`theirs.py`).
 - Updates: the network of Mnih et al., 2015, batches of 32, Adam, one thread of the
   processor for the network. Each side draws its batches itself: ours from the run, in
   two threads ahead of time, d3rlpy from the first five episodes in memory. They take
-  turns; rates are medians over the rounds.
+  turns; rates are medians over the rounds. Our BCQ has a hidden layer more.
 """
 
 import json

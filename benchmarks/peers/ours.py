@@ -20,8 +20,8 @@ from batch_rl.tests import cartpole, correctness
 FEATURES, UNITS, ACTIONS, QUANTILES, BATCH_SIZE = 8, 16, 4, 20, 64
 GAMMA = 0.9
 EPISODES = 5  # of d3rlpy's memory: 7 kB a step
-# Scopes of our networks, and the weights of `draw_inputs` that they get.
-NETWORKS = {'Online': 'online', 'Target': 'target', 'behaviour': 'behaviour'}
+# Scopes of our networks.
+SCOPES = 'Online', 'Target', 'behaviour', 'value', 'policy'
 
 
 class Case(NamedTuple):
@@ -32,7 +32,7 @@ class Case(NamedTuple):
     agent: Name of our agent.
     parts: Returns the arguments of the agent that make the same loss.
     difference: Where the peer differs by default, and what was done about it.
-    networks: Entries that differ from `NETWORKS`.
+    networks: Weights of `draw_inputs` for scopes that do not get those of their name.
   """
 
   peer: str
@@ -56,7 +56,7 @@ def _bcq():
 
 
 SQUARED = "it has squared errors: here 'smooth_l1', the Huber loss"
-# A further agent, such as IQL, is a row here and an entry of `theirs.LOSSES`.
+# A further agent is a row here and an entry of `theirs.LOSSES`.
 CASES = (
   Case('d3rlpy DQN', 'dqn', dict, 'none: mean of Huber losses, delta 1'),
   Case('d3rlpy DoubleDQN', 'dqn', _double, 'none'),
@@ -71,13 +71,15 @@ CASES = (
     'quantile',
     lambda: _cql(**_double(), num_atoms=QUANTILES),
     'the same; both sum over quantiles, and take the mean over targets',
+    networks={'Online': 'online quantiles', 'Target': 'target quantiles'},
   ),
   Case(
     'd3rlpy DiscreteBCQ',
     'dqn',
     _bcq,
-    'it adds 0.5 (`beta`) times the squared log-probabilities, ours 0.01 times the '
-    'squared logits: here `beta` is 0, and our penalty is added to its loss',
+    'its policy shares the encoder, ours has a hidden layer of its own: here both have '
+    'their own. It adds 0.5 (`beta`) times the squared log-probabilities, ours 0.01 '
+    'times the squared logits: here `beta` is 0, and our penalty is added to its loss',
   ),
   Case('TorchRL DQNLoss', 'dqn', dict, SQUARED),
   Case('TorchRL DQNLoss, double', 'dqn', _double, SQUARED),
@@ -89,6 +91,13 @@ CASES = (
     'target network has the online weights. It has half the squared errors, and '
     "returns two losses: here 'smooth_l1', twice the first plus the second",
     networks={'Target': 'online'},
+  ),
+  Case(
+    'TorchRL DiscreteIQLLoss',
+    'iql',
+    dict,
+    'it sums the losses of two Q-networks, and takes the smaller value: here it has '
+    'one, as ours. Its expectile is 0.5 and its inverse temperature 1: here 0.7 and 3',
   ),
 )
 
@@ -120,14 +129,15 @@ def draw_inputs(seed: int) -> dict[str, np.ndarray]:
     'reward': normal(2, BATCH_SIZE),
     'terminal': (np.arange(BATCH_SIZE) % 3 == 1).astype(np.uint8),
     'gamma': np.array(GAMMA),
-    'actions': np.array(ACTIONS),
   }
   for network, sizes in {
     'online': (FEATURES, UNITS, ACTIONS),
     'target': (FEATURES, UNITS, ACTIONS),
     'online quantiles': (FEATURES, UNITS, ACTIONS * QUANTILES),
     'target quantiles': (FEATURES, UNITS, ACTIONS * QUANTILES),
-    'behaviour': (UNITS, ACTIONS),
+    'behaviour': (FEATURES, UNITS, ACTIONS),
+    'value': (FEATURES, UNITS, 1),
+    'policy': (FEATURES, UNITS, ACTIONS),
   }.items():
     for i, shape in enumerate(itertools.pairwise(sizes)):
       inputs[f'{network}/{2 * i}'] = normal(0.5, *shape)
@@ -139,9 +149,6 @@ def compute_loss(
   case: Case, inputs: Mapping[str, np.ndarray]
 ) -> tuple[float, list[np.ndarray]]:
   """Returns our loss, and its gradients by all trained weights."""
-  networks = {**NETWORKS, **case.networks}
-  if case.agent == 'quantile':
-    networks |= {k: f'{networks[k]} quantiles' for k in ('Online', 'Target')}
   batch = {
     'states': inputs['state'][..., None],  # stacks of one
     'next_states': inputs['next_state'][..., None],
@@ -166,7 +173,8 @@ def compute_loss(
       seed=1,
       **case.parts(),
     )
-    for scope, network in networks.items():
+    for scope in SCOPES:
+      network = case.networks.get(scope, scope.lower())
       arrays = {
         variable.op.name: inputs[f'{network}/{i}']
         for i, variable in enumerate(correctness.trainable(agent, scope))

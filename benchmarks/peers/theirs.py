@@ -10,7 +10,8 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import d3rlpy
@@ -20,8 +21,10 @@ from d3rlpy import algos
 from d3rlpy.models import QRQFunctionFactory, VectorEncoderFactory
 from d3rlpy.torch_utility import TorchMiniBatch
 from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
 from torch import nn
 from torchrl import objectives
+from torchrl.modules import ProbabilisticActor
 
 Inputs = dict[str, Any]  # columns: tensors; networks: lists of arrays
 # A loss, and the parameters that it trains.
@@ -29,18 +32,30 @@ Loss = tuple[torch.Tensor, Sequence[torch.Tensor]]
 
 
 def of_d3rlpy(
-  config: Any, inputs: Inputs, penalty: float = 0, **settings: Any
+  config: Any,
+  inputs: Inputs,
+  kind: str = '',
+  penalty: float = 0,
+  **settings: Any,
 ) -> Loss:
-  """Returns the loss of an algorithm, plus a penalty of the imitator's logits."""
-  (features, units), num_actions = inputs['online'][0].shape, inputs['actions']
+  """Returns the loss of an algorithm.
+
+  Args:
+    config: Class of its settings.
+    inputs: Batch and weights of networks.
+    kind: Suffix of the names of the Q-networks in `inputs`.
+    penalty: Weight of the mean of the imitator's squared logits, added to the loss.
+    **settings: Settings that are not the default.
+  """
+  (features, units), _, (_, num_actions), _ = map(np.shape, inputs['policy'])
   encoder = VectorEncoderFactory([units])
   algorithm = config(
-    gamma=inputs['gamma'], encoder_factory=encoder, **settings
+    gamma=float(inputs['gamma']), encoder_factory=encoder, **settings
   ).create(device='cpu:0')
   algorithm.create_impl((features,), num_actions)
   impl = algorithm.impl
-  trained = load(impl.modules.q_funcs[0], inputs['online'])
-  load(impl.modules.targ_q_funcs[0], inputs['target'])
+  trained = load(impl.modules.q_funcs[0], inputs[f'online{kind}'])
+  load(impl.modules.targ_q_funcs[0], inputs[f'target{kind}'])
   column = {k: inputs[k][:, None] for k in ('action', 'reward', 'terminal')}
   batch = TorchMiniBatch(
     observations=inputs['state'],
@@ -55,8 +70,7 @@ def of_d3rlpy(
   )
   loss = 0.0
   if imitator := getattr(impl.modules, 'imitator', None):
-    # It shares the encoder.
-    trained += load(imitator._fc, inputs['behaviour'])
+    trained += load(imitator, inputs['behaviour'])
     logits = imitator._fc(imitator._encoder(inputs['state']))
     loss = penalty * (logits**2).mean()
   target = impl.compute_target(batch)
@@ -64,19 +78,28 @@ def of_d3rlpy(
 
 
 def of_torchrl(
-  module: Any, inputs: Inputs, weights: dict[str, float], **settings: Any
+  module: Callable[..., objectives.LossModule],
+  inputs: Inputs,
+  others: Sequence[str] = (),
+  weights: Mapping[str, float] = {},
+  **settings: Any,
 ) -> Loss:
-  """Returns the weighted sum of the losses of a module."""
-  (features, units), num_actions = inputs['online'][0].shape, inputs['actions']
-  network = nn.Sequential(
-    nn.Linear(features, units), nn.ReLU(), nn.Linear(units, num_actions)
-  )
-  load(network, inputs['target'])
+  """Returns the sum of a module's losses.
+
+  Args:
+    module: Makes the module from the Q-network and the others.
+    inputs: Batch and weights of networks.
+    others: Names of further networks.
+    weights: Weights of losses, if not 1.
+    **settings: Settings of the module.
+  """
+  q_network, *rest = (network(inputs[name]) for name in ('target', *others))
   settings = {'loss_function': 'smooth_l1', **settings}
   # Copies the target network.
-  losses = module(network, action_space='categorical', **settings)
-  losses.make_value_estimator(gamma=inputs['gamma'])
-  trained = load(network, inputs['online'])
+  losses = module(q_network, *rest, action_space='categorical', **settings)
+  losses.make_value_estimator(gamma=float(inputs['gamma']))
+  trained = load(q_network, inputs['online'])
+  trained += [parameter for other in rest for parameter in other.parameters()]
   terminal = inputs['terminal'][:, None].bool()
   following = {
     'observation': inputs['next_state'],
@@ -86,7 +109,38 @@ def of_torchrl(
   }
   columns = {'observation': inputs['state'], 'action': inputs['action']}
   found = losses(TensorDict({**columns, 'next': following}, [len(terminal)]))
-  return sum(w * found[name] for name, w in weights.items()), trained
+  parts = (name for name in found.keys() if name.startswith('loss'))
+  return sum(weights.get(name, 1) * found[name] for name in parts), trained
+
+
+def discrete_iql(
+  q_network: nn.Module, value: nn.Module, policy: nn.Module, **settings: Any
+) -> objectives.LossModule:
+  """Returns the module of discrete IQL for plain networks."""
+
+  def writes(module, key):
+    return TensorDictModule(module, ['observation'], [key])
+
+  actor = ProbabilisticActor(
+    writes(policy, 'logits'),
+    ['logits'],
+    distribution_class=torch.distributions.Categorical,
+  )
+  return objectives.DiscreteIQLLoss(
+    actor,
+    writes(q_network, 'state_action_value'),
+    writes(value, 'state_value'),
+    **settings,
+  )
+
+
+def network(arrays: Sequence[np.ndarray]) -> nn.Sequential:
+  """Returns a network with a hidden layer of ReLUs."""
+  first, _, last, _ = arrays
+  layers = nn.Linear(*first.shape), nn.ReLU(), nn.Linear(*last.shape)
+  made = nn.Sequential(*layers)
+  load(made, arrays)
+  return made
 
 
 def load(module: nn.Module, arrays: Sequence[np.ndarray]) -> list[torch.Tensor]:
@@ -102,31 +156,35 @@ def quantiles(count: int) -> dict[str, Any]:
   return {'q_func_factory': QRQFunctionFactory(n_quantiles=count)}
 
 
-# Functions with their arguments, by the names of `ours.CASES`.
-LOSSES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-  'd3rlpy DQN': (of_d3rlpy, algos.DQNConfig, {}),
-  'd3rlpy DoubleDQN': (of_d3rlpy, algos.DoubleDQNConfig, {}),
-  'd3rlpy DiscreteCQL': (of_d3rlpy, algos.DiscreteCQLConfig, {}),
-  'd3rlpy DiscreteCQL, quantiles': (
-    of_d3rlpy,
-    algos.DiscreteCQLConfig,
-    quantiles(20),
+# By the names of `ours.CASES`.
+LOSSES: dict[str, Callable[[Inputs], Loss]] = {
+  'd3rlpy DQN': partial(of_d3rlpy, algos.DQNConfig),
+  'd3rlpy DoubleDQN': partial(of_d3rlpy, algos.DoubleDQNConfig),
+  'd3rlpy DiscreteCQL': partial(of_d3rlpy, algos.DiscreteCQLConfig),
+  'd3rlpy DiscreteCQL, quantiles': partial(
+    of_d3rlpy, algos.DiscreteCQLConfig, kind=' quantiles', **quantiles(20)
   ),
-  'd3rlpy DiscreteBCQ': (
+  'd3rlpy DiscreteBCQ': partial(
     of_d3rlpy,
     algos.DiscreteBCQConfig,
-    {'beta': 0.0, 'penalty': 0.01},
+    beta=0.0,
+    penalty=0.01,
+    share_encoder=False,
   ),
-  'TorchRL DQNLoss': (of_torchrl, objectives.DQNLoss, {'weights': {'loss': 1}}),
-  'TorchRL DQNLoss, double': (
-    of_torchrl,
-    objectives.DQNLoss,
-    {'weights': {'loss': 1}, 'double_dqn': True},
+  'TorchRL DQNLoss': partial(of_torchrl, objectives.DQNLoss),
+  'TorchRL DQNLoss, double': partial(
+    of_torchrl, objectives.DQNLoss, double_dqn=True
   ),
-  'TorchRL DiscreteCQLLoss': (
+  'TorchRL DiscreteCQLLoss': partial(
+    of_torchrl, objectives.DiscreteCQLLoss, weights={'loss_qvalue': 2}
+  ),
+  'TorchRL DiscreteIQLLoss': partial(
     of_torchrl,
-    objectives.DiscreteCQLLoss,
-    {'weights': {'loss_qvalue': 2, 'loss_cql': 1}},
+    discrete_iql,
+    others=('value', 'policy'),
+    num_qvalue_nets=1,
+    expectile=0.7,
+    temperature=3.0,
   ),
 }
 ALGORITHMS = {
@@ -138,21 +196,17 @@ ALGORITHMS = {
 
 def compute_losses(source: str, destination: str) -> None:
   """Computes the losses of arrays, and their gradients, in TensorFlow's layout."""
+  inputs: Inputs = {}
   with np.load(source) as arrays:
-    loaded = dict(arrays)
-  inputs: Inputs = {'gamma': float(loaded['gamma'])}
-  inputs['actions'] = int(loaded['actions'])
-  for key in ('state', 'next_state', 'action', 'reward', 'terminal'):
-    inputs[key] = torch.as_tensor(loaded[key])
-  for key in loaded:  # '<network>/<index>'
-    if '/' in key:
-      inputs.setdefault(key.split('/')[0], []).append(loaded[key])
+    for key, array in arrays.items():
+      owner, slash, _ = key.partition('/')  # '<network>/<index>'
+      if slash:
+        inputs.setdefault(owner, []).append(array)
+      else:
+        inputs[key] = torch.as_tensor(array)
   found = {}
-  for name, (function, kind, settings) in LOSSES.items():
-    own = dict(inputs)
-    if 'quantiles' in name:
-      own |= {k: inputs[f'{k} quantiles'] for k in ('online', 'target')}
-    loss, trained = function(kind, own, **settings)
+  for name, function in LOSSES.items():
+    loss, trained = function(inputs)
     loss.backward()
     found[f'{name}/loss'] = loss.detach().numpy()
     for i, parameter in enumerate(trained):
