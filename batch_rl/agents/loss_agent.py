@@ -101,6 +101,8 @@ class LossAgent(gin_signatures.ForwardedParameters):
     uses_target: Whether the agent has a target network.
     networks: Networks by name, 'online' first.
     targets: Target copies of `networks` that have one.
+    frozen_policies: Trained policies of other runs that it reads, for the record of its
+      run: `{base_dir: identity}`.
   """
 
   policy: policies.Policy = policies.Greedy()
@@ -114,6 +116,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
       self._loss_seed = secrets.randbits(31)
     self.networks: dict[str, tf.keras.Model] = {}
     self.targets: dict[str, tf.keras.Model] = {}
+    self.frozen_policies: dict[str, dict[str, Any]] = {}
     self._on_features: set[str] = set()
     self._calls: dict[Any, Any] | None = None  # within `_update`
     self._scalars: dict[str, tf.Tensor] = {}

@@ -219,6 +219,7 @@ def acting_agent(
   import tensorflow as tf
 
   from batch_rl.agents import restored_weights
+  from batch_rl.fixed_replay.agents import fixed_replay_agent
 
   record = read_record(base_dir)
   num_actions = (record.get('environment') or {}).get('num_actions')
@@ -232,7 +233,12 @@ def acting_agent(
   )
   with gin_internals.separate_config(), tf.Graph().as_default():
     create, _ = load_functions(record, (), ())
-    agent = create(None, environment)
+    agent: Any = create(None, environment)
+    if not issubclass(type(agent), fixed_replay_agent.FixedReplayAgentMixin):
+      raise ValueError(
+        f'{base_dir} is a run of {type(agent).__name__}, which is not derived from '
+        'FixedReplayAgentMixin: its policy cannot be read.'
+      )
     agent.eval_mode = True
     try:
       restored_weights.load(agent, checkpoint.weights)
