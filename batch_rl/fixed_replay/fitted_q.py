@@ -6,9 +6,9 @@ It is an ordinary offline run, with the backup `PolicyOfRun` and no evaluation; 
 
 import functools
 import hashlib
-import itertools
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -66,38 +66,57 @@ class DataOnly:
     raise ValueError(f'{self.name} is not played: the run has data only.')
 
 
-def configure(
-  record: Mapping[str, Any], given: Sequence[gin_files.Source], cache_dir: str
-) -> type:
-  """Gives gin the settings of evaluations.
+class FittedQ:
+  """Evaluates policies on logged data by fitted Q evaluation.
+
+  gin has the settings of the evaluations from now on.
 
   Args:
-    record: Record of the run whose settings of the data and observations count.
-    given: gin files and bindings of the user, which override others.
-    cache_dir: Directory of the compressed data, unless gin binds another.
+    record: Record of the run whose data, observations, network and discount count.
+    sources: gin files and bindings that override its settings.
+    replay_data_dir: Directory of the shards, or a store.
+    out: Directory for the runs, and for the compressed data unless gin binds another.
+    seed: Seed of the states and of the runs.
 
-  Returns:
-    The class of the agent that learns values.
+  Attributes:
+    logged: States of the data.
 
   Raises:
-    ValueError: If a name is unknown, a value is not allowed, or the network has several
-      outputs an action.
+    ValueError: If a name is unknown, a value is not allowed, the network has several
+      outputs an action, or the data cannot be used.
   """
-  for folder in record.get('modules') or ():
-    user_modules.add_folder(folder)
-  gin.clear_config()
-  gin.parse_config(
-    f'CollectorDispatcher.collectors = ()\n'
-    f'FixedReplayBuffer.cache_dir = {cache_dir!r}'
-  )
-  recorded = gin_files.read([], _recorded_lines(record))
-  bindings = gin_files.apply(recorded, lock=False, check=False)
-  own = gin_files.read([CONFIG], [])
-  bindings += gin_files.apply([*own, *given], lock=False)
-  agent_class = REGISTRY.find(bound.query('create_offline_agent.agent_name'))
-  any_agent.bind(bindings, REGISTRY, agent_class)
-  if agent_class is REGISTRY.find('dqn'):
-    network = gin_signatures.configured_value(agent_class, 'network')
+
+  def __init__(
+    self,
+    record: Mapping[str, Any],
+    sources: Sequence[gin_files.Source],
+    replay_data_dir: str,
+    out: str,
+    seed: int,
+  ):
+    self._game = record['environment']['game']
+    self._replay_data_dir, self._out, self._seed = replay_data_dir, out, seed
+    for folder in record.get('modules') or ():
+      user_modules.add_folder(folder)
+    gin.clear_config()
+    gin.parse_config('CollectorDispatcher.collectors = ()')
+    stores = os.path.join(out, 'stores')
+    recorded = [f'FixedReplayBuffer.cache_dir = {stores!r}']
+    recorded += _recorded_lines(record)
+    lines = gin_files.read([], recorded)
+    bindings = gin_files.apply(lines, lock=False, check=False)
+    own = gin_files.read([CONFIG], [f'run_seed.seed = {seed}'])
+    bindings += gin_files.apply([*own, *sources], lock=False)
+    agent = REGISTRY.find(bound.query('create_offline_agent.agent_name'))
+    any_agent.bind(bindings, REGISTRY, agent)
+    self._value = functools.partial(gin_signatures.configured_value, agent)
+    if agent is REGISTRY.find('dqn'):
+      self._check_network(self._value('network'))
+    dtype = tf.as_dtype(self._value('observation_dtype')).as_numpy_dtype
+    self._dtype = np.dtype(dtype)
+    self.logged = self._read_states()
+
+  def _check_network(self, network):
     try:
       heads.signature_of(network).bind(1, name='')
     except TypeError as error:
@@ -105,166 +124,126 @@ def configure(
         f'The network {network.__name__} has several outputs an action: bind '
         'AnyAgent.network to one with q_values alone.'
       ) from error
-  return agent_class
+
+  def _read_states(self) -> scores.LoggedStates:
+    with tf.Graph().as_default():
+      replay = fixed_replay_buffer.WrappedFixedReplayBuffer(
+        self._replay_data_dir,
+        self._value('replay_suffix'),
+        self._value('observation_shape'),
+        self._value('stack_size'),
+        update_horizon=1,
+        gamma=self._value('gamma'),
+        observation_dtype=self._dtype,
+        prefetch=0,
+        frames_on_device=False,
+        seed=self._seed,
+      )
+    return scores.LoggedStates(replay.memory.sampler, self._seed)
+
+  def make_runner(
+    self, policy: frozen_policy.FrozenPolicy
+  ) -> run_experiment.FixedReplayRunner:
+    """Returns the runner that learns the values of a policy, in the current graph.
+
+    Another policy, other settings or other data have another `base_dir`, so nothing
+    outdated is resumed.
+
+    Raises:
+      ValueError: If a setting does not fit.
+    """
+    iteration = policy.identity['iteration']
+    given = {'base_dir': policy.base_dir, 'iteration': iteration}
+    rest = 1 - self._value('gamma')
+    if rest > 0 and bound.query('PolicyOfRun.returns') is None:
+      # An episode may end at once.
+      rewards = 0.0, *self.logged.rewards
+      given['returns'] = min(rewards) / rest, max(max(rewards), 1e-6) / rest
+    with gin.unlock_config():
+      for name, value in given.items():
+        gin.bind_parameter(f'PolicyOfRun.{name}', value)
+    name = (
+      f'{os.path.basename(policy.base_dir)}-{iteration}-{self._digest(policy)}'
+    )
+    return run_experiment.FixedReplayRunner(
+      os.path.join(self._out, 'fqe', name),
+      functools.partial(
+        run_experiment.create_offline_agent,
+        replay_data_dir=self._replay_data_dir,
+      ),
+      functools.partial(
+        DataOnly,
+        self._game,
+        policy.num_actions,
+        list(self._value('observation_shape')),
+        self._dtype.name,
+      ),
+      evaluation_steps=0,
+    )
+
+  def _digest(self, policy: frozen_policy.FrozenPolicy) -> str:
+    """Returns a hash of all that determines the value of a policy: 8 digits."""
+    others = settings.Affects.RUNNING, settings.Affects.RECORDED
+    bindings = {
+      name: value
+      for name, value in run_record.bindings(gin_files.config_text()).items()
+      if settings.affects(name) not in others
+      and name not in ('PolicyOfRun.base_dir', 'PolicyOfRun.iteration')
+    }
+    content = json.dumps(
+      [bindings, policy.identity, self.logged.data_hash, self._seed],
+      sort_keys=True,
+    )
+    return hashlib.sha256(content.encode()).hexdigest()[:8]
+
+  def fit(
+    self,
+    runner: run_experiment.FixedReplayRunner,
+    policy: frozen_policy.FrozenPolicy,
+  ) -> float:
+    """Returns the mean of sum_a pi(a | s) Q(s, a) over initial states, with Q fitted to pi.
+
+    Args:
+      runner: Result of `make_runner`; it runs or resumes unless it is done.
+      policy: Policy pi of a run.
+
+    Raises:
+      FloatingPointError: If the values diverge.
+      interruption.Interrupted: If a signal asked the run to stop; it has saved.
+    """
+    if runner._start_iteration < runner._num_iterations:
+      runner.run_experiment()
+    agent = runner._agent
+    with agent._sess.graph.as_default():
+      states = policy.placeholder()
+      outputs = policy.outputs(states, scores.seed_of(self._seed))
+      values = scores.expected_value(agent.online(states).q_values, outputs)
+    found = self.logged.initial_values(agent._sess, states, values)
+    return float(found.mean())
 
 
 def _recorded_lines(record: Mapping[str, Any]) -> list[str]:
   """Returns the gin lines of a run that its evaluation has, too."""
-  lines = [
-    line.partition(' = ') for line in record['gin_config'].split('\n') if line
-  ]
-  imports = [name for name, sign, _ in lines if name.startswith('import ')]
-  values = {name: value for name, sign, value in lines if sign}
-  by_owner = {
-    tuple(name.replace('/', '.').split('.')[-2:]): value
-    for name, value in values.items()
-    if '.' in name
-  }
-  own = REGISTRY.find(record['agent']).__mro__
-  plain = REGISTRY.find('dqn').__mro__
+  own, plain = (REGISTRY.find(name) for name in (record['agent'], 'dqn'))
+  agents = (own, plain, *REGISTRY.load_all().values())
+  owners = {base.__name__ for agent in agents for base in agent.__mro__}
+  imports, others, of_agents = [], [], {}
+  for line in record['gin_config'].split('\n'):
+    name, _, value = line.partition(' = ')
+    owner, parameter = ['', *re.split('[./]', name)][-2:]
+    if line.startswith('import '):
+      imports.append(line)
+    elif owner in owners:
+      of_agents[owner, parameter] = value
+    elif value and owner not in _DROPPED and not owner.endswith('Runner'):
+      others.append(line)
   shared = []
   for parameter in _SHARED:
     # A run may know a network for each agent.
     order = (plain, own) if parameter == 'network' else (own, plain)
-    for base in itertools.chain(*order):
-      if (key := (base.__name__, parameter)) in by_owner:
-        shared.append(f'AnyAgent.{parameter} = {by_owner[key]}')
-        break
-  agents = {
-    base.__name__
-    for agent in (*REGISTRY.load_all().values(), own[0])
-    for base in agent.__mro__
-  }
-  others = [
-    f'{name} = {value}'
-    for name, value in values.items()
-    if (owner := name.replace('/', '.').split('.')[-2:][0]) not in agents
-    and owner not in _DROPPED
-    and not owner.endswith('Runner')
-  ]
+    bases = (base.__name__ for agent in order for base in agent.__mro__)
+    found = [b for b in bases if (b, parameter) in of_agents]
+    shared += [
+      f'AnyAgent.{parameter} = {of_agents[b, parameter]}' for b in found[:1]
+    ]
   return [*imports, *shared, *others]
-
-
-def _digest(
-  policy: frozen_policy.FrozenPolicy, logged: scores.LoggedStates, seed: int
-) -> str:
-  """Returns a hash of all that determines the value of a policy: 8 digits."""
-  others = settings.Affects.RUNNING, settings.Affects.RECORDED
-  bindings = {
-    name: value
-    for name, value in run_record.bindings(gin_files.config_text()).items()
-    if settings.affects(name) not in others
-    and not name.startswith('PolicyOfRun.')
-  }
-  content = json.dumps(
-    [bindings, policy.identity, logged.data_hash, seed], sort_keys=True
-  )
-  return hashlib.sha256(content.encode()).hexdigest()[:8]
-
-
-def read_states(
-  agent_class: type, replay_data_dir: str, seed: int
-) -> scores.LoggedStates:
-  """Returns the states of the data that gin configures.
-
-  Args:
-    agent_class: Class of the agent that learns values.
-    replay_data_dir: Directory of the shards, or a store.
-    seed: Seed of the states.
-  """
-  value = functools.partial(gin_signatures.configured_value, agent_class)
-  with tf.Graph().as_default():
-    replay = fixed_replay_buffer.WrappedFixedReplayBuffer(
-      replay_data_dir,
-      value('replay_suffix'),
-      value('observation_shape'),
-      value('stack_size'),
-      update_horizon=1,
-      gamma=value('gamma'),
-      observation_dtype=_dtype(value),
-      prefetch=0,
-      frames_on_device=False,
-      seed=seed,
-    )
-  return scores.LoggedStates(replay.memory.sampler, seed)
-
-
-def _dtype(value) -> np.dtype:
-  return np.dtype(tf.as_dtype(value('observation_dtype')).as_numpy_dtype)
-
-
-def make_runner(
-  policy: frozen_policy.FrozenPolicy,
-  game: str,
-  logged: scores.LoggedStates,
-  agent_class: type,
-  replay_data_dir: str,
-  out: str,
-  seed: int,
-) -> run_experiment.FixedReplayRunner:
-  """Returns the runner that learns the values of a policy, in the current graph.
-
-  Its `base_dir` is below `out`. Another policy, other settings or other data have
-  another one, so nothing outdated is resumed.
-
-  Args:
-    policy: Policy of a run.
-    game: Name of the environment.
-    logged: Logged states.
-    agent_class: Class of the agent that learns the values.
-    replay_data_dir: Directory of the shards, or a store.
-    out: Directory.
-    seed: Seed of the run.
-
-  Raises:
-    ValueError: If a setting does not fit.
-  """
-  iteration = policy.identity['iteration']
-  with gin.unlock_config():
-    gin.bind_parameter('run_seed.seed', seed)
-    gin.bind_parameter('PolicyOfRun.base_dir', policy.base_dir)
-    gin.bind_parameter('PolicyOfRun.iteration', iteration)
-  value = functools.partial(gin_signatures.configured_value, agent_class)
-  run = os.path.basename(policy.base_dir)
-  return run_experiment.FixedReplayRunner(
-    os.path.join(out, f'{run}-{iteration}-{_digest(policy, logged, seed)}'),
-    functools.partial(
-      run_experiment.create_offline_agent, replay_data_dir=replay_data_dir
-    ),
-    functools.partial(
-      DataOnly,
-      game,
-      policy.num_actions,
-      list(value('observation_shape')),
-      _dtype(value).name,
-    ),
-    evaluation_steps=0,
-  )
-
-
-def fit(
-  runner: run_experiment.FixedReplayRunner,
-  policy: frozen_policy.FrozenPolicy,
-  logged: scores.LoggedStates,
-  seed: int,
-) -> float:
-  """Returns the mean of sum_a pi(a | s) Q(s, a) over initial states, with Q fitted to pi.
-
-  Args:
-    runner: Result of `make_runner`; it runs or resumes unless it is done.
-    policy: Policy pi of a run.
-    logged: Logged states.
-    seed: Seed of a policy that samples.
-
-  Raises:
-    FloatingPointError: If the values diverge.
-    interruption.Interrupted: If a signal asked the run to stop; it has saved.
-  """
-  if runner._start_iteration < runner._num_iterations:
-    runner.run_experiment()
-  agent = runner._agent
-  with agent._sess.graph.as_default():
-    states = policy.placeholder()
-    outputs = policy.outputs(states, scores.seed_of(seed))
-    values = scores.expected_value(agent.online(states).q_values, outputs)
-  return float(logged.initial_values(agent._sess, states, values).mean())

@@ -200,16 +200,38 @@ class PolicyOfRun(backups.Backup):
   Args:
     base_dir: Directory of the run.
     iteration: Number of the iteration; None for the last one.
+    returns: Lowest and highest possible return, to which targets are clipped, as in
+      google-research/policy_eval; None for no limits. Without limits, values may diverge
+      if the data lack actions of the policy.
 
   Attributes:
     policy: The policy.
 
   Raises:
-    ValueError: As `FrozenPolicy`.
+    ValueError: As `FrozenPolicy`, or if `returns` is not a range.
   """
 
-  def __init__(self, base_dir: str, iteration: int | None = None):
+  def __init__(
+    self,
+    base_dir: str,
+    iteration: int | None = None,
+    returns: tuple[float, float] | None = None,
+  ):
+    if returns is not None and (len(returns) != 2 or returns[0] >= returns[1]):
+      raise ValueError(
+        f'PolicyOfRun.returns={returns} is not allowed: give the lowest and the highest '
+        'return, e.g. (0.0, 100.0), or None.'
+      )
+    self._returns = returns
     self.policy = FrozenPolicy(base_dir, iteration)
+
+  def __call__(self, agent: Any, batch: Any) -> heads.Returns:
+    """Returns the targets of `Backup`, (n, k), clipped."""
+    targets = super().__call__(agent, batch)
+    if self._returns is None:
+      return targets
+    clipped = tf.clip_by_value(targets.values, *self._returns)
+    return targets._replace(values=clipped)
 
   def next_returns(self, agent: Any, batch: Any) -> heads.Returns:
     """Returns the target network's returns under the policy."""

@@ -27,10 +27,7 @@ def read_record(base_dir: str) -> dict[str, Any]:
   Raises:
     ValueError: If there is none, or it is damaged or of an online run.
   """
-  record = run_record.read(
-    base_dir,
-    required=('agent', 'gin_config', 'create_agent', 'create_environment'),
-  )
+  record = run_record.read(base_dir)
   if record is None:
     raise ValueError(
       f'{base_dir} has no {run_record.FILE_NAME}; is it the base_dir of a run of '
@@ -38,7 +35,8 @@ def read_record(base_dir: str) -> dict[str, Any]:
     )
   if 'replay_dir' not in record:
     raise ValueError(f'{base_dir} is not a run of offline training.')
-  return record
+  required = 'agent', 'gin_config', 'create_agent', 'create_environment'
+  return run_record.read(base_dir, required) or record
 
 
 def intact_checkpoints(

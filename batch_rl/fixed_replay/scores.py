@@ -29,6 +29,7 @@ class LoggedStates:
     data_hash: Hash of the data, see `subsets.hash_of`.
     initial_rows: Rows of the first states of trajectories, int64 (m,), ascending; if
       there are more than `NUM_STATES`, so many of them at random.
+    rewards: Lowest and highest reward.
     rows: Rows of transitions, int64 (k,): all, or `NUM_STATES` drawn uniformly.
 
   Raises:
@@ -38,6 +39,8 @@ class LoggedStates:
   def __init__(self, sampler: sampler_lib.Sampler, seed: int):
     self._sampler = sampler
     self.data_hash = sampler.subset_hash()
+    reward = sampler.store.reward
+    self.rewards = float(reward.min()), float(reward.max())
     chosen = sampler.trajectories
     first = chosen.steps_begin[chosen.at_reset]
     first = first[sampler.is_valid(first)]

@@ -157,55 +157,45 @@ def score(
 
   from batch_rl.fixed_replay import fitted_q, frozen_policy, scores
 
-  seed, record = FLAGS.seed, candidates[0].record
+  seed, found = FLAGS.seed, {}
   with command_line.user_errors():
-    agent_class = fitted_q.configure(
-      record, sources, os.path.join(FLAGS.out, 'stores')
+    fitted = fitted_q.FittedQ(
+      candidates[0].record, sources, replay_data_dir, FLAGS.out, seed
     )
     policies = [
       frozen_policy.FrozenPolicy(store_directory.absolute(c.run), c.iteration)
       for c in candidates
     ]
-    logged = fitted_q.read_states(agent_class, replay_data_dir, seed)
+  logged = fitted.logged
   logging.info(
     'Scores at %d initial states and %d transitions of %s.',
     *(len(logged.initial_rows), len(logged.rows), replay_data_dir),
   )
 
-  def fit(policy):
+  def value(method, policy):
+    if method != 'fqe':
+      return scores.OWN[method](policy, logged, seed)
     with tf.Graph().as_default():
       with command_line.user_errors():
-        runner = fitted_q.make_runner(
-          policy,
-          record['environment']['game'],
-          logged,
-          agent_class,
-          replay_data_dir,
-          os.path.join(FLAGS.out, 'fqe'),
-          seed,
-        )
+        runner = fitted.make_runner(policy)
       try:
-        return fitted_q.fit(runner, policy, logged, seed)
+        return fitted.fit(runner, policy)
       finally:
         runner._agent._sess.close()
 
-  found = {method: np.full(len(policies), np.nan) for method in methods}
   for method in methods:
+    found[method] = np.full(len(policies), np.nan)
     for i, policy in enumerate(policies):
-      name = f'{method} of {candidates[i]}, policy {i + 1} of {len(policies)}'
       start = time.monotonic()
-      if method == 'fqe':
-        logging.info('%s.', name)
+      name = f'{method} of {candidates[i]} (policy {i + 1} of {len(policies)})'
+      logging.info('%s ...', name)
       with command_line.run_errors():
         try:
-          if method == 'fqe':
-            found[method][i] = fit(policy)
-          else:
-            found[method][i] = scores.OWN[method](policy, logged, seed)
+          found[method][i] = value(method, policy)
         except FloatingPointError as error:
           logging.warning('%s: %s', name, error)
       seconds = time.monotonic() - start
-      logging.info('%s: %.6g (%.0f s).', name, found[method][i], seconds)
+      logging.info('%s: %.6g, %.0f s.', name, found[method][i], seconds)
   return found
 
 
@@ -252,8 +242,9 @@ def verdicts(rows: pd.DataFrame, methods: Iterable[str]) -> list[str]:
     return []
   returns = known['true_return'].to_numpy(float)
   lines = [
+    '',
     f'Against the mean returns of {len(known)} evaluated policies, {returns.min():g} to '
-    f'{returns.max():g}. Regret@1 is (best - chosen) / (best - worst).'
+    f'{returns.max():g}. Regret@1 is (best - chosen) / (best - worst).',
   ]
   for method in methods:
     good = scores.goodness(method, known[method].to_numpy(float))
@@ -294,17 +285,9 @@ def main(runs: Sequence[str]) -> None:
   path = os.path.join(FLAGS.out, _TABLE)
   with command_line.run_errors():
     files.write_bytes(path, rows.to_csv(index=False).encode())
-  shown = rows.drop(
-    columns=[] if rows['true_return'].notna().any() else ['true_return']
-  )
-  cells = shown.astype(object).where(shown.notna(), '')
-  print(
-    tabulate.tabulate(
-      cells.values.tolist(), list(cells), 'github', floatfmt='.4g'
-    )
-  )
-  if lines := verdicts(rows, methods):
-    print('\n' + '\n'.join(lines))
+  cells = rows.astype(object).where(rows.notna(), '').values.tolist()
+  text = tabulate.tabulate(cells, list(rows), 'github', floatfmt='.4g')
+  print('\n'.join([text, *verdicts(rows, methods)]))
   logging.info('table: %s', path)
 
 

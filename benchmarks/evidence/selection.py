@@ -2,10 +2,10 @@
 
   python -um benchmarks.evidence.selection
 
-For each game, six policies of different quality are trained on one log: by other agents,
-for fewer updates, or with a smaller learning rate. `batch_rl.fixed_replay.select` then
-ranks them by fitted Q evaluation, by their TD errors and by their own values, and compares
-the ranks with the returns of their last evaluations.
+For each game, policies of different quality are trained on one log: by other agents, for
+fewer updates, or with a smaller learning rate, each with two seeds.
+`batch_rl.fixed_replay.select` then ranks them by fitted Q evaluation, by their TD errors
+and by their own values, and compares the ranks with the returns of their last evaluations.
 
 The data of MinAtar is `data/MinAtar-Breakout/1`; CartPole's is made by an online DQN. Run
 the command again to continue it. `--out` receives a table for each game, and
@@ -75,6 +75,7 @@ GAMES = {
   'CartPole': ('benchmarks/evidence/cartpole.gin', 2, 20_000),
 }
 FQE_ITERATIONS = 3  # of 10,000 updates
+SEEDS = 2
 
 
 def flags(files_: list[str], bindings: list[str]) -> list[str]:
@@ -111,6 +112,7 @@ def train(
   game: str,
   name: str,
   log: pathlib.Path,
+  seed: int,
   base_dir: pathlib.Path,
   shortened: int,
 ) -> None:
@@ -127,7 +129,7 @@ def train(
   ]
   pong.run(
     'batch_rl.fixed_replay.train', f'--base_dir={base_dir}',
-    f'--replay_dir={log}', '--seed=1',
+    f'--replay_dir={log}', f'--seed={seed}',
     *flags([*gin_files, environment], bindings),
   )  # fmt: skip
 
@@ -136,9 +138,12 @@ def select(
   game: str, log: pathlib.Path, work_dir: pathlib.Path, shortened: int
 ) -> pd.DataFrame:
   """Trains and ranks the policies of a game; returns the table of their scores."""
-  runs = [work_dir / 'runs' / game / name for name in POLICIES[game]]
-  for run in runs:
-    train(game, run.name, log, run, shortened)
+  seeds = range(1, 1 + (SEEDS if shortened == 1 else 1))
+  runs = []
+  for name in POLICIES[game]:
+    for seed in seeds:
+      runs.append(work_dir / 'runs' / game / f'{name}-{seed}')
+      train(game, name, log, seed, runs[-1], shortened)
   bindings = [
     f'FixedReplayRunner.num_iterations = {FQE_ITERATIONS}',
     f'FixedReplayRunner.training_steps = {10_000 // shortened}',

@@ -129,11 +129,35 @@ def test_a_run_with_the_policy_of_another_run(
   assert 'has no checkpoints' in refusal(fit, base_dir, other, options, longer)
 
 
+def test_targets_are_means_over_the_policy_within_limits(run, log_dir):
+  gin.clear_config()  # of the run
+  backup = frozen_policy.PolicyOfRun(str(run[0]), returns=(0.9, 0.95))
+  agent = cartpole.build_offline_agent('dqn', log_dir, backup=backup, gamma=0.5)
+  assert agent.frozen_policies == {str(run[0]): backup.policy.identity}
+  with agent._sess.graph.as_default():
+    batch = agent._replay_batch()
+    found = agent._sess.run(
+      {
+        'target': backup(agent, batch).values[:, 0],
+        'next_q': agent.target(batch.next_state).q_values,
+        'pi': backup.policy.outputs(batch.next_state).probabilities,
+        'reward': batch.reward,
+        'follows': 1 - tf.cast(batch.terminal, tf.float32),
+      }
+    )
+  values = (found['pi'] * found['next_q']).sum(1)
+  targets = found['reward'] + 0.5 * found['follows'] * values
+  assert targets.min() < 0.9 and targets.max() > 0.95
+  expected = np.clip(targets, 0.9, 0.95)
+  np.testing.assert_allclose(found['target'], expected, rtol=1e-5)
+
+
 def test_mistakes_are_one_line(run, tmp_path, refusal):
   run, options = run
   for bindings, message in (
     (['PolicyOfRun.iteration = 7'], 'only of 0, 1'),
     (['PolicyOfRun.iteration = -1'], 'iteration=-1'),
+    (['PolicyOfRun.returns = (5, 5)'], 'returns=(5, 5)'),
     (
       ['FixedReplayDQNAgent.observation_dtype = %tf.float32'],
       'float64',
