@@ -22,6 +22,7 @@ from batch_rl.fixed_replay.agents import REGISTRY
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.runs import gin_files, run_record
 from batch_rl.runs.bindings import any_agent, bound, settings
+from batch_rl.utils import programs
 from batch_rl.utils.user_code import gin_signatures, user_modules
 
 CONFIG = 'batch_rl/fixed_replay/configs/fqe.gin'
@@ -62,8 +63,10 @@ class DataOnly:
     return self._observation
 
   def step(self, action: int) -> Any:
-    """Raises a ValueError."""
-    raise ValueError(f'{self.name} is not played: the run has data only.')
+    """Raises a MistakeError."""
+    raise programs.MistakeError(
+      f'{self.name} is not played by this run, which evaluates a policy on data.'
+    )
 
 
 class FittedQ:

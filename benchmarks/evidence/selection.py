@@ -22,51 +22,30 @@ from batch_rl.runs import progress
 from batch_rl.utils import files, programs
 from benchmarks.evidence import pong
 
-_OFFLINE = 'batch_rl/fixed_replay/configs'
-_DQN = f'{_OFFLINE}/dqn_adam.gin'
 METHODS = ('fqe', 'td_error', 'q_value')
-# gin files and bindings by policy, with the number of updates.
+SLOW = 'tf.train.AdamOptimizer.learning_rate = 1e-5'
+CQL = 'FixedReplayDQNAgent.terms = [@CQL()]'
+# Agent, further gin binding or None, and number of updates, by game and policy.
 POLICIES = {
   'MinAtar-Breakout': {
-    'dqn': ([_DQN], [], 20_000),
-    'dqn-short': ([_DQN], [], 4_000),
-    'dqn-slow': (
-      [_DQN],
-      ['tf.train.AdamOptimizer.learning_rate = 1e-5'],
-      4_000,
-    ),
-    'qr-dqn': ([f'{_OFFLINE}/quantile.gin'], [], 20_000),
-    'cql': ([_DQN], ['FixedReplayDQNAgent.terms = [@CQL()]'], 20_000),
-    'c51': ([f'{_OFFLINE}/c51.gin'], [], 8_000),
+    'dqn': ('dqn_adam', None, 20_000),
+    'dqn-short': ('dqn_adam', None, 4_000),
+    'dqn-slow': ('dqn_adam', SLOW, 4_000),
+    'qr-dqn': ('quantile', None, 20_000),
+    'cql': ('dqn_adam', CQL, 20_000),
+    'c51': ('c51', None, 8_000),
   },
   'CartPole': {
-    'dqn': ([], ["create_offline_agent.agent_name = 'dqn'"], 12_000),
-    'dqn-short': ([], ["create_offline_agent.agent_name = 'dqn'"], 1_000),
-    'dqn-slow': (
-      [],
-      [
-        "create_offline_agent.agent_name = 'dqn'",
-        'tf.train.AdamOptimizer.learning_rate = 1e-5',
-      ],
-      2_000,
-    ),
-    'qr-dqn': ([], ["create_offline_agent.agent_name = 'quantile'"], 12_000),
+    'dqn': ('dqn', None, 12_000),
+    'dqn-short': ('dqn', None, 1_000),
+    'dqn-slow': ('dqn', SLOW, 2_000),
+    'qr-dqn': ('quantile', None, 12_000),
     'rem': (
-      [],
-      [
-        "create_offline_agent.agent_name = 'multi_head_dqn'",
-        "FixedReplayMultiHeadDQNAgent.transform_strategy = 'STOCHASTIC'",
-      ],
+      'multi_head_dqn',
+      "FixedReplayMultiHeadDQNAgent.transform_strategy = 'STOCHASTIC'",
       6_000,
     ),
-    'cql': (
-      [],
-      [
-        "create_offline_agent.agent_name = 'dqn'",
-        'FixedReplayDQNAgent.terms = [@CQL()]',
-      ],
-      12_000,
-    ),
+    'cql': ('dqn', CQL, 12_000),
   },
 }
 # The environment's gin file, agent steps an update, and agent steps of the evaluation.
@@ -109,24 +88,25 @@ def data_of(game: str, work_dir: pathlib.Path, shortened: int) -> pathlib.Path:
 
 
 def train(
-  game: str,
-  name: str,
-  log: pathlib.Path,
-  seed: int,
-  base_dir: pathlib.Path,
+  game: str, name: str, log: pathlib.Path, base_dir: pathlib.Path, seed: int,
   shortened: int,
-) -> None:
+) -> None:  # fmt: skip
   """Trains a policy, unless that is done."""
-  environment, period, evaluation_steps = GAMES[game]
-  gin_files, bindings, updates = POLICIES[game][name]
   if is_finished(base_dir):
     return
-  bindings = [
+  environment, period, evaluation_steps = GAMES[game]
+  agent, further, updates = POLICIES[game][name]
+  gin_files, bindings = [], [
     'FixedReplayRunner.num_iterations = 1',
     f'FixedReplayRunner.training_steps = {period * updates // shortened}',
     f'FixedReplayRunner.evaluation_steps = {evaluation_steps // shortened}',
-    *bindings,
-  ]
+  ]  # fmt: skip
+  if game == 'CartPole':
+    bindings.append(f'create_offline_agent.agent_name = {agent!r}')
+  else:
+    gin_files.append(f'batch_rl/fixed_replay/configs/{agent}.gin')
+  if further:
+    bindings.append(further)
   pong.run(
     'batch_rl.fixed_replay.train', f'--base_dir={base_dir}',
     f'--replay_dir={log}', f'--seed={seed}',
@@ -135,15 +115,15 @@ def train(
 
 
 def select(
-  game: str, log: pathlib.Path, work_dir: pathlib.Path, shortened: int
-) -> pd.DataFrame:
+  game: str, log: pathlib.Path, work_dir: pathlib.Path, seeds: int,
+  shortened: int,
+) -> pd.DataFrame:  # fmt: skip
   """Trains and ranks the policies of a game; returns the table of their scores."""
-  seeds = range(1, 1 + (SEEDS if shortened == 1 else 1))
   runs = []
   for name in POLICIES[game]:
-    for seed in seeds:
+    for seed in range(1, seeds + 1):
       runs.append(work_dir / 'runs' / game / f'{name}-{seed}')
-      train(game, name, log, seed, runs[-1], shortened)
+      train(game, name, log, runs[-1], seed, shortened)
   bindings = [
     f'FixedReplayRunner.num_iterations = {FQE_ITERATIONS}',
     f'FixedReplayRunner.training_steps = {10_000 // shortened}',
@@ -186,14 +166,14 @@ def main() -> None:
   parser.add_argument('--quick', action='store_true')
   options = parser.parse_args()
   work_dir, out = options.work_dir, pathlib.Path(options.out)
-  shortened = 1
+  shortened, seeds = 1, SEEDS
   if options.quick:
-    work_dir, shortened = work_dir / 'quick', 40
+    work_dir, shortened, seeds = work_dir / 'quick', 100, 1
     out = work_dir / 'results'
   tables = {}
   for game in GAMES:
     log = data_of(game, work_dir, shortened)
-    table = select(game, log, work_dir, shortened)
+    table = select(game, log, work_dir, seeds, shortened)
     table['run'] = [pathlib.Path(run).name for run in table['run']]
     tables[game] = table
     path = out / f'{game}.csv'

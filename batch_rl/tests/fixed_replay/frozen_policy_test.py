@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import types
 
 import gin
 import numpy as np
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 from batch_rl.agents import policies
 from batch_rl.fixed_replay import frozen_policy, recorded_run, train
-from batch_rl.fixed_replay.agents import dqn_agent
+from batch_rl.fixed_replay.agents import dqn_agent, fixed_replay_agent
 from batch_rl.runs.bindings import gin_internals
 from batch_rl.tests import cartpole, programs
 from batch_rl.tests.fixed_replay import evaluate_test
@@ -165,6 +166,20 @@ def test_mistakes_are_one_line(run, tmp_path, refusal):
   ):
     printed = refusal(fit, tmp_path / 'fitted', run, options, *bindings)
     assert message in printed
+
+
+def test_an_agent_that_acts_by_the_policy_loads_it_when_it_is_used(run):
+  gin.clear_config()
+  with fixed_replay_agent.without_data():
+    missing, policy = map(frozen_policy.FrozenPolicy, ('/missing', str(run[0])))
+  assert policy.identity == {}
+  agent = types.SimpleNamespace(num_actions=2, frozen_policies={})
+  with tf.Graph().as_default():
+    states = tf.constant(STATES)
+    assert policy(agent, states).probabilities.shape[1] == 2
+    assert agent.frozen_policies[str(run[0])]['iteration'] == 1
+    with pytest.raises(ValueError, match='/missing has no checkpoints'):
+      missing(agent, states)
 
 
 def test_the_policy_of_a_run_leaves_gin_as_it_was(run):
