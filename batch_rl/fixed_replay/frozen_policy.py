@@ -1,8 +1,9 @@
 """The trained policy of another run, as an input of an agent: a network without variables.
 
-Its weights are constants of the graph. So they are neither trained nor in checkpoints,
-and no name of the agent's own variables changes. A run that resumes loads them again, and
-an agent that only acts does without.
+Its weights are constants of the graph. So they are not trained, checkpoints restore none
+of them, and no name of the agent's own variables changes. TensorFlow's copy of the graph
+in a checkpoint (`.meta`) grows by their size. A run that resumes loads them again, and an
+agent that only acts does without.
 """
 
 from typing import Any, NamedTuple
