@@ -46,7 +46,7 @@ def intact_checkpoints(
 
   Args:
     base_dir: Run directory.
-    chosen: As in `choose_checkpoints`.
+    chosen: Choice of checkpoints, as in `choose_checkpoints`.
 
   Raises:
     ValueError: If one is missing or damaged.

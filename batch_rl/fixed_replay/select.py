@@ -99,7 +99,7 @@ def find_candidates(runs: Iterable[str], chosen: str) -> list[Candidate]:
 
   Args:
     runs: Run directories.
-    chosen: As in `recorded_run.choose_checkpoints`.
+    chosen: Choice of checkpoints, as in `recorded_run.choose_checkpoints`.
 
   Raises:
     ValueError: If a directory has no offline run, or a checkpoint is missing or damaged.
