@@ -7,12 +7,10 @@ parts.
 
 import contextlib
 import functools
-import hashlib
 import random
 import secrets
-import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,67 +18,9 @@ from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.agents import features, graph_checks, policies
+from batch_rl.agents.batch import Batch
 from batch_rl.utils import seeding
 from batch_rl.utils.user_code import gin_signatures
-
-
-class Batch(NamedTuple):
-  """Transitions of an update, as tensors.
-
-  A column that an agent asks for by `needs` is an attribute, too, such as
-  `batch.return_to_go`.
-
-  Attributes:
-    state: States, (n, *observation_shape, stack_size), of the observations' dtype.
-    action: Actions, int32 (n,).
-    reward: Sums of the discounted n-step rewards, float32 (n,).
-    next_state: States after the n steps, of the shape of `state`.
-    next_action: Actions in `next_state`, int32 (n,).
-    next_reward: Rewards of `next_action`, float32 (n,).
-    terminal: 1 if the episode ends within the n steps, else 0; uint8 (n,).
-    indices: Indices in the replay memory, integers (n,).
-    step: Agent step of the update, int64 ().
-    seed: Seed for `tf.random.stateless_*`, int64 (2,); each update has another.
-    columns: Columns of `needs` by name, (n, ...).
-  """
-
-  state: tf.Tensor
-  action: tf.Tensor
-  reward: tf.Tensor
-  next_state: tf.Tensor
-  next_action: tf.Tensor
-  next_reward: tf.Tensor
-  terminal: tf.Tensor
-  indices: tf.Tensor
-  step: tf.Tensor
-  seed: tf.Tensor
-  columns: Mapping[str, tf.Tensor] = types.MappingProxyType({})
-
-  def __getattr__(self, name: str) -> tf.Tensor:
-    """Returns a column of `needs`.
-
-    Raises:
-      AttributeError: If the agent does not ask for it.
-    """
-    if name in self.columns:
-      return self.columns[name]
-    raise AttributeError(
-      f'The batch has no column {name}: add {name!r} to `needs` of the agent.'
-    )
-
-  def seed_for(self, purpose: str) -> tf.Tensor:
-    """Returns an independent seed for one of several draws of a loss, int64 (2,).
-
-    Two draws of the same shape from `seed` are equal; draws from the seeds of two
-    purposes are independent.
-
-    Args:
-      purpose: Name of the draw, e.g. 'tau'. Another name gives other numbers.
-    """
-    digest = hashlib.sha256(purpose.encode()).digest()
-    # Six bytes: the sum with `seed`, which has 31 bits, cannot overflow.
-    offset = int.from_bytes(digest[:6], 'little')
-    return self.seed + tf.constant([offset, 0], tf.int64)
 
 
 class LossAgent(gin_signatures.ForwardedParameters):
@@ -104,6 +44,8 @@ class LossAgent(gin_signatures.ForwardedParameters):
       of a policy. Diagnostics compare them with logged returns.
     networks: Networks by name, 'online' first.
     targets: Target copies of `networks` that have one.
+    frozen_policies: Trained policies of other runs that it reads, for the record of its
+      run: `{base_dir: identity}`.
   """
 
   policy: policies.Policy = policies.Greedy()
@@ -121,6 +63,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
     self.networks: dict[str, tf.keras.Model] = {}
     self.targets: dict[str, tf.keras.Model] = {}
     self._inputs: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {}
+    self.frozen_policies: dict[str, dict[str, Any]] = {}
     self._calls: dict[Any, Any] | None = None  # within `_update`
     self._scalars: dict[str, tf.Tensor] = {}
     self._choice: Any = None  # an `ActionChoice`, if it defines the actions

@@ -380,11 +380,12 @@ class FixedReplayRunner(runner.RecordedRunner):
       self._log_diagnostics(statistics)
     episodes, average_return = self._run_eval_phase(statistics)
     logging.info(
-      'Iteration %d: evaluation return %.2f (mean of %d episodes), training '
-      'loss %s, %.1f updates/s (%.1f %% of the time waiting for data).',
+      'Iteration %d: %straining loss %s, %.1f updates/s (%.1f %% of the time waiting '
+      'for data).',
       iteration,
-      average_return,
-      episodes,
+      f'evaluation return {average_return:.2f} (mean of {episodes} episodes), '
+      if self._evaluation_steps
+      else '',
       # An agent with a `_build_train_op` of its own may not tell it.
       'unknown' if np.isnan(mean_loss) else f'{mean_loss:.4g}',
       rate,

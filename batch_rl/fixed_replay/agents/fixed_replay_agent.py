@@ -32,6 +32,11 @@ def without_data() -> Iterator[None]:
     _has_data = before
 
 
+def has_data() -> bool:
+  """Returns whether agents that are built now have data, see `without_data`."""
+  return _has_data
+
+
 class FixedReplayAgentMixin(loss_agent.LossAgent):
   """Mixin that makes a Dopamine agent's replay memory a fixed replay.
 

@@ -236,6 +236,7 @@ SETTINGS = {
   'backup': _PART,
   'policy': _PART,
   'terms': _LIST,
+  'iteration': _integer(0, 10**9),  # of another run
   'weight': _number(0, 1e9),
   'alpha': _number(0, 1e9),
   'tau': _RATE,
