@@ -10,6 +10,8 @@ Updates, interleaved so that disturbances affect all variants alike:
   from uncompressed memory, and each update is a `session.run`. It has a separate
   process, since TensorFlow's settings apply to a whole process.
 
+Diagnostics: their time, once an iteration, as a share of that of its updates.
+
 Evaluation: Dopamine's loop over one environment (ours, which is faster than
 Dopamine's), several environments side by side, and scaling with the cores. No episode
 ends early, so waiting for the last episode is not measured.
@@ -32,6 +34,7 @@ from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.fixed_replay import run_experiment, vector_evaluation
+from batch_rl.fixed_replay.agents import probe
 from batch_rl.multi_head import multi_head_dqn_agent
 from batch_rl.utils import seeding
 from benchmarks import measuring
@@ -42,10 +45,12 @@ UPDATES = 50  # a round: the default number in a `session.run`
 ROUNDS = 25
 STEPS = 250  # agent steps of each environment a round
 EVALUATION_ROUNDS = 5
+PROBE_SIZE = 2048  # transitions: the default of `FixedReplayRunner`
 ENVIRONMENTS = (1, 2, 4, 8, 12)
 AGENTS = ('dqn', 'rem')
 if measuring.QUICK:
   UPDATES, STEPS, ENVIRONMENTS, AGENTS = 5, 10, (8,), ('dqn',)
+  PROBE_SIZE = 32
 
 
 class _Environment:
@@ -136,7 +141,22 @@ def times(name: str) -> dict[str, np.ndarray]:
   start = time.perf_counter()
   list(agent.train_steps(4 * steps))
   waited = agent.seconds_waited / (time.perf_counter() - start)
-  return taken | {'waited': waited}
+  share = diagnostics_share(agent)
+  return taken | {'waited': waited, 'diagnostics': share}
+
+
+def diagnostics_share(agent) -> float:
+  """Returns the time of an iteration's diagnostics, relative to 62,500 updates."""
+  steps = UPDATES * agent.update_period
+  taken = measuring.interleave(
+    {
+      'updates': lambda: list(agent.train_steps(steps)),
+      'diagnostics': probe.Probe(agent, PROBE_SIZE).measure,
+    },
+    EVALUATION_ROUNDS,
+  )
+  ratios = taken['diagnostics'] / taken['updates']
+  return float(np.median(ratios)) * UPDATES / 62_500
 
 
 def single_steps(agent, environment, steps: int) -> None:
@@ -257,6 +277,13 @@ def table() -> None:
       f'{name}: share of time waiting for data',
       '',
       f'{100 * found["waited"]:.2f} %',
+    )
+    measuring.row(
+      f'{name}: diagnostics, share of the time of 62,500 updates',
+      '',
+      f'{100 * found["diagnostics"]:.2f} %',
+      '',
+      '2 %',
     )
   evaluating = {name: evaluation_times(name) for name in AGENTS}
   for name, found in evaluating.items():

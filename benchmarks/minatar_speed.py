@@ -57,6 +57,8 @@ OFFLINE = (
   'multi_head_dqn',
   'averaged_ensemble_dqn',
   'rem',
+  *('bc', 'cql', 'bcq', 'dr3', 'iqn', 'munchausen_dqn', 'munchausen_iqn'),
+  *('hl_gauss', 'two_hot', 'sarsa', 'monte_carlo', 'iql'),
 )
 
 

@@ -55,7 +55,7 @@ class Max(Backup):
 
   def next_returns(self, agent: Any, batch: Any) -> heads.Returns:
     """Returns the target network's returns of its greedy actions."""
-    outputs, returns = _next_returns(agent, batch)
+    outputs, returns = next_outputs(agent, batch)
     return returns.of_actions(agent.head.greedy(returns, outputs))
 
 
@@ -72,7 +72,7 @@ class Double(Backup):
     actions = agent.choose_actions(
       agent.acting_outputs(batch.next_state), batch.seed_for('next action')
     )
-    return _next_returns(agent, batch)[1].of_actions(actions)
+    return next_outputs(agent, batch)[1].of_actions(actions)
 
 
 @gin.configurable
@@ -85,12 +85,15 @@ class LoggedAction(Backup):
 
   def next_returns(self, agent: Any, batch: Any) -> heads.Returns:
     """Returns the target network's returns of the logged actions."""
-    return _next_returns(agent, batch)[1].of_actions(batch.next_action)
+    return next_outputs(agent, batch)[1].of_actions(batch.next_action)
 
 
 @gin.configurable
 class MonteCarlo(Backup):
-  """The discounted return of the logged trajectory from (s, a) on, without bootstrap."""
+  """The discounted return of the logged trajectory from (s, a) on, without bootstrap.
+
+  If the log stops before the episode does, later rewards count as zero.
+  """
 
   needs = ('return_to_go',)
   uses_target = False
@@ -115,7 +118,7 @@ class Policy(Backup):
     """Returns the target network's returns under the policy."""
     logits = policies.logits(agent, self._network, batch.next_state)
     probabilities = tf.nn.softmax(logits)
-    return agent.head.under(probabilities, _next_returns(agent, batch)[1])
+    return agent.head.under(probabilities, next_outputs(agent, batch)[1])
 
 
 @gin.configurable
@@ -133,6 +136,8 @@ class Munchausen(Backup):
   """
 
   def __init__(self, alpha: float = 0.9, tau: float = 0.03, clip: float = -1.0):
+    if not tau > 0:
+      raise ValueError(f'tau={tau}: give a number above 0.')
     self._alpha, self._tau, self._clip = alpha, tau, clip
 
   def _log_policy(self, q_values):
@@ -147,14 +152,14 @@ class Munchausen(Backup):
 
   def next_returns(self, agent: Any, batch: Any) -> heads.Returns:
     """Returns the returns under pi, with its entropy."""
-    outputs, returns = _next_returns(agent, batch)
+    outputs, returns = next_outputs(agent, batch)
     scaled = self._log_policy(outputs.q_values)[:, :, None]
     policy = tf.nn.softmax(outputs.q_values / self._tau)
     softened = returns._replace(values=returns.values - scaled)
     return agent.head.under(policy, softened)
 
 
-def _next_returns(agent, batch):
+def next_outputs(agent: Any, batch: Any) -> tuple[Any, heads.Returns]:
   """Returns the target network's outputs and returns in the next states."""
   seed = batch.seed_for('target')
   outputs = agent.head.outputs(agent.target, batch.next_state, seed)

@@ -33,29 +33,25 @@ class DuelingNetwork(tf.keras.Model):
   ):
     super().__init__(name=name)
     self._shape = num_actions, num_outputs // num_actions
-    advantage = network(num_outputs, name='advantage')
-    hidden = features.hidden_layers(advantage)
-    if len(hidden) != 1 or not hasattr(hidden[0], 'units'):
-      raise ValueError(
-        f'{type(advantage).__name__} cannot be dueling, since the layer before the last '
-        'one is not a Dense layer: choose another network, or set dueling to False.'
-      )
-    dense = tf.keras.layers.Dense
-    value = tf.keras.Sequential(
-      [
-        dense(hidden[0].units, activation='relu', name='hidden'),
-        dense(self._shape[1], name='value'),
-      ],
-      name='value',
-    )
-    self._streams = [advantage, value]
-    self._recorder = features.Recorder(advantage)
+    self._advantage = network(num_outputs, name='advantage')
+    self._value: tf.keras.Model | None = None  # made in the first call
+    self._recorder = features.Recorder(self._advantage)
 
   def call(self, state: tf.Tensor) -> _Outputs:
     """Maps states, (n, ...), to `q_values`, float32 (n, num_outputs)."""
-    outputs, inputs = self._recorder(state)
-    value = self._streams[1](features.join(inputs.hidden, self._streams[0]))
+    outputs, calls = self._recorder(state)
+    hidden = features.dense_hidden(calls, self._advantage, 'dueling')
+    if self._value is None:
+      self._value = self._make_value(hidden.outputs.shape[1])
+    value = self._value(hidden.inputs)
     advantages = tf.reshape(outputs.q_values, (-1, *self._shape))
     mean = tf.reduce_mean(advantages, axis=1, keepdims=True)
     q_values = value[:, None, :] + advantages - mean
     return _Outputs(tf.reshape(q_values, tf.shape(outputs.q_values)))
+
+  def _make_value(self, units):
+    dense = tf.keras.layers.Dense
+    hidden = dense(units, activation='relu', name='hidden')
+    return tf.keras.Sequential(
+      [hidden, dense(self._shape[1], name='value')], name='value'
+    )

@@ -1,125 +1,160 @@
 """Features of a network: the inputs of its last layers."""
 
 import functools
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 
-class Inputs(NamedTuple):
-  """Inputs of layers in one call of a network.
+class NoFeaturesError(ValueError):
+  """A network's last layers are not found, or not as they are needed."""
+
+  # AutoGraph, which converts `call`, would add lines about its own code.
+  ag_pass_through = True
+
+
+class Call(NamedTuple):
+  """A call of a layer with a kernel.
 
   Attributes:
-    last: Inputs of the last layer, of each network inside.
-    hidden: Inputs of the layer before it, or of the last one if it is the only one.
+    layer: The layer.
+    inputs: Its inputs.
+    outputs: Its outputs.
   """
 
-  last: list[tf.Tensor]
-  hidden: list[tf.Tensor]
+  layer: tf.keras.layers.Layer
+  inputs: tf.Tensor
+  outputs: tf.Tensor
 
 
-def _chains(
-  network: tf.keras.layers.Layer,
-) -> list[list[tf.keras.layers.Layer]]:
-  """Returns the layers of a network, or of each network inside it, in order.
+class LastCalls(NamedTuple):
+  """The last calls of layers with a kernel, such as Dense, on the way to the outputs.
 
-  Layers without weights, such as activations, do not count.
+  Layers without one, such as activations and normalisations, do not count. There are
+  several calls if a network has parallel parts, e.g. separate networks.
+
+  Attributes:
+    last: Calls whose outputs no other layer reads.
+    hidden: Calls before `last`; the same calls if there are none.
   """
-  if isinstance(network, tf.keras.Sequential) or getattr(
-    network, '_is_graph_network', False
-  ):
-    named = list(enumerate(network.layers))
-  else:
-    named = [
-      (name, layer)
-      for name, part in vars(network).items()
-      for layer in (part if isinstance(part, (list, tuple)) else [part])
-      if isinstance(layer, tf.keras.layers.Layer)
-    ]
-  named = [(name, layer) for name, layer in named if _has_weights(layer)]
-  if not named:
-    return []
-  group = [layer for name, layer in named if name == named[-1][0]]
-  if all(layer.submodules for layer in group):
-    return [chain for layer in group for chain in _chains(layer)]
-  chain = []
-  for _, layer in named:
-    chain += _chains(layer)[-1] if layer.submodules else [layer]
-  return [chain]
 
-
-def _has_weights(layer: tf.keras.layers.Layer) -> bool:
-  """Returns whether a layer has weights, or makes them when it is called."""
-  inside = [
-    part for part in layer.submodules if isinstance(part, tf.keras.layers.Layer)
-  ]
-  if inside:
-    return any(map(_has_weights, inside))
-  # Keras replaces `Layer` in a graph, so compare with a layer that makes none.
-  plain = tf.keras.layers.Activation('linear', name='linear')
-  return bool(type(layer).build is not type(plain).build or layer.weights)
-
-
-def hidden_layers(
-  network: tf.keras.layers.Layer,
-) -> list[tf.keras.layers.Layer]:
-  """Returns the layer before the last one, of each network inside.
-
-  It is the last one itself if that is the only one.
-  """
-  return [chain[-2:][0] for chain in _chains(network)]
+  last: list[Call]
+  hidden: list[Call]
 
 
 class Recorder:
-  """Calls a network, and tells the inputs of its last layers.
+  """Calls a network, and tells the last calls of its layers.
 
   Args:
-    network: A Keras model.
+    network: A Keras model that has its layers as attributes.
   """
 
   def __init__(self, network: tf.keras.Model):
     self._network = network
-    self._inputs = Inputs([], [])
-    for chain in _chains(network):
-      _intercept(chain[-1], self._inputs.last)
-      _intercept(chain[-2:][0], self._inputs.hidden)
+    self._calls: list[Call] = []
+    for layer in getattr(network, 'submodules', ()):
+      inside = layer.submodules
+      if isinstance(layer, tf.keras.layers.Layer) and not any(
+        isinstance(part, tf.keras.layers.Layer) for part in inside
+      ):
+        layer.call = functools.partial(_record, self._calls, layer)(layer.call)
 
-  def __call__(self, *inputs: Any) -> tuple[Any, Inputs]:
-    """Returns the network's outputs, and the inputs of its last layers."""
-    for recorded in self._inputs:
-      recorded.clear()
+  def __call__(self, *inputs: Any) -> tuple[Any, LastCalls]:
+    """Returns the network's outputs, and its last calls."""
+    self._calls.clear()
     outputs = self._network(*inputs)
-    return outputs, Inputs(*map(list, self._inputs))
+    calls = [call for call in self._calls if _has_kernel(call.layer)]
+    results = filter(tf.is_tensor, tf.nest.flatten(outputs))
+    last = _reached(results, calls)
+    hidden = _reached([call.inputs for call in last], calls)
+    return outputs, LastCalls(last, hidden or last)
 
 
-def _intercept(layer, recorded):
-  """Lets a layer append its inputs to a list."""
-  layer.call = functools.partial(_record, recorded, layer.call)
+def _record(calls, layer, call):
+  """Returns `call` of a layer, which appends its calls to a list."""
+
+  @functools.wraps(call)
+  @tf.autograph.experimental.do_not_convert
+  def recorded(inputs, *args, **kwargs):
+    outputs = call(inputs, *args, **kwargs)
+    if tf.is_tensor(inputs) and tf.is_tensor(outputs):
+      calls.append(Call(layer, inputs, outputs))
+    return outputs
+
+  return recorded
 
 
-@tf.autograph.experimental.do_not_convert
-def _record(recorded, call, inputs, *args, **kwargs):
-  recorded.append(inputs)
-  return call(inputs, *args, **kwargs)
+def _has_kernel(layer: tf.keras.layers.Layer) -> bool:
+  return any(weight.shape.rank > 1 for weight in layer.weights)
 
 
-def join(inputs: list[tf.Tensor], network: tf.keras.Model) -> tf.Tensor:
-  """Returns features as one tensor, float32 (n, k).
+def _reached(tensors: Iterable[tf.Tensor], calls: Iterable[Call]) -> list[Call]:
+  """Returns the calls whose outputs tensors depend on, without calls in between."""
+  by_output = {call.outputs.ref(): call for call in calls}
+  waiting, seen, found = list(tensors), set(), set()
+  while waiting:
+    tensor = waiting.pop()
+    if tensor.ref() in seen:
+      continue
+    seen.add(tensor.ref())
+    if tensor.ref() in by_output:
+      found.add(tensor.ref())
+    else:
+      waiting += tensor.op.inputs
+  return [call for output, call in by_output.items() if output in found]
+
+
+def join(calls: Iterable[Call], network: tf.keras.Model) -> tf.Tensor:
+  """Returns the inputs of calls as one tensor, float32 (n, k).
+
+  An input of several calls counts once.
 
   Args:
-    inputs: Inputs of a layer, of each network inside.
+    calls: Calls of layers of a network.
     network: The network, for the message.
 
   Raises:
-    ValueError: If the last layer of the network is not found.
+    NoFeaturesError: If there are no calls, or they are within a loop.
   """
-  if not inputs:
-    raise ValueError(
-      f'{type(network).__name__} has no features: its last layer is not found. Keep '
-      'its layers as attributes of the model, the last one last.'
+  inputs = {call.inputs.ref(): call.inputs for call in calls}
+  try:
+    parts = [
+      tf.reshape(tf.cast(part, tf.float32), (-1, part.shape[1:].num_elements()))
+      for part in inputs.values()
+    ]
+    if parts:
+      return tf.concat(parts, axis=1)
+  except ValueError:  # A tensor of a loop cannot be read outside of it.
+    pass
+  raise NoFeaturesError(
+    f'{type(network).__name__} has no features: its last layer is not found. Keep its '
+    'layers as attributes of the model, and call them outside of loops.'
+  )
+
+
+def dense_hidden(
+  calls: LastCalls, network: tf.keras.Model, purpose: str
+) -> Call:
+  """Returns the only call of a dense layer before the last one.
+
+  Args:
+    calls: Last calls of a network.
+    network: The network, for the message.
+    purpose: What needs it.
+
+  Raises:
+    NoFeaturesError: If there is none, or several.
+  """
+  hidden = calls.hidden
+  if (
+    len(hidden) != 1
+    or hidden == calls.last
+    or hidden[0].inputs.shape.rank != 2
+    or hidden[0].outputs.shape.rank != 2
+  ):
+    raise NoFeaturesError(
+      f'{type(network).__name__} cannot be used for {purpose}, which needs one dense '
+      'layer before the last layer: choose another network.'
     )
-  parts = [
-    tf.reshape(tf.cast(part, tf.float32), (-1, part.shape[1:].num_elements()))
-    for part in inputs
-  ]
-  return tf.concat(parts, axis=1)
+  return hidden[0]

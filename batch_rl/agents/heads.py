@@ -164,6 +164,9 @@ class Scalar(Estimates):
     return huber(targets.mean(), values)
 
 
+_NUMBERS_OF_OUTPUTS = 'num_atoms', 'num_heads', 'num_networks', 'num_outputs'
+
+
 def signature_of(network: Network) -> inspect.Signature:
   """Returns the signature of a network's function or constructor."""
   if isinstance(network, type):
@@ -176,8 +179,8 @@ def signature_of(network: Network) -> inspect.Signature:
 def is_plain(network: Network, arguments: Sequence[Any]) -> bool:
   """Returns whether a network takes no number of outputs an action.
 
-  It would be the second parameter, without a default or with a name `num_...`. Others
-  are settings of a plain network, e.g. the size of a layer.
+  It would be the second parameter, without a default or with a name such as
+  `num_atoms`. Others are settings of a plain network, e.g. the size of a layer.
   """
   signature = signature_of(network)
   try:
@@ -189,8 +192,24 @@ def is_plain(network: Network, arguments: Sequence[Any]) -> bool:
     second is not None
     and second.kind is second.POSITIONAL_OR_KEYWORD
     and second.default is not second.empty
-    and not second.name.startswith('num_')
+    and second.name not in _NUMBERS_OF_OUTPUTS
   )
+
+
+def check_plain(network: Network, owner: Any) -> None:
+  """Checks that a network is made by `(num_actions, name=...)`.
+
+  Raises:
+    ValueError: If it is not.
+  """
+  try:
+    signature_of(network).bind(1, name='')
+  except TypeError:
+    raise ValueError(
+      f'{type(owner).__name__}: {getattr(network, "__name__", network)} has several '
+      'outputs an action; bind network to a plain one, e.g. '
+      '@atari_lib.NatureDQNNetwork.'
+    ) from None
 
 
 def huber(targets: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

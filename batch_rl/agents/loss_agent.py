@@ -7,12 +7,10 @@ parts.
 
 import contextlib
 import functools
-import hashlib
 import random
 import secrets
-import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,67 +18,9 @@ from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.agents import features, graph_checks, policies
+from batch_rl.agents.batch import Batch
 from batch_rl.utils import seeding
 from batch_rl.utils.user_code import gin_signatures
-
-
-class Batch(NamedTuple):
-  """Transitions of an update, as tensors.
-
-  A column that an agent asks for by `needs` is an attribute, too, such as
-  `batch.return_to_go`.
-
-  Attributes:
-    state: States, (n, *observation_shape, stack_size), of the observations' dtype.
-    action: Actions, int32 (n,).
-    reward: Sums of the discounted n-step rewards, float32 (n,).
-    next_state: States after the n steps, of the shape of `state`.
-    next_action: Actions in `next_state`, int32 (n,).
-    next_reward: Rewards of `next_action`, float32 (n,).
-    terminal: 1 if the episode ends within the n steps, else 0; uint8 (n,).
-    indices: Indices in the replay memory, integers (n,).
-    step: Agent step of the update, int64 ().
-    seed: Seed for `tf.random.stateless_*`, int64 (2,); each update has another.
-    columns: Columns of `needs` by name, (n, ...).
-  """
-
-  state: tf.Tensor
-  action: tf.Tensor
-  reward: tf.Tensor
-  next_state: tf.Tensor
-  next_action: tf.Tensor
-  next_reward: tf.Tensor
-  terminal: tf.Tensor
-  indices: tf.Tensor
-  step: tf.Tensor
-  seed: tf.Tensor
-  columns: Mapping[str, tf.Tensor] = types.MappingProxyType({})
-
-  def __getattr__(self, name: str) -> tf.Tensor:
-    """Returns a column of `needs`.
-
-    Raises:
-      AttributeError: If the agent does not ask for it.
-    """
-    if name in self.columns:
-      return self.columns[name]
-    raise AttributeError(
-      f'The batch has no column {name}: add {name!r} to `needs` of the agent.'
-    )
-
-  def seed_for(self, purpose: str) -> tf.Tensor:
-    """Returns an independent seed for one of several draws of a loss, int64 (2,).
-
-    Two draws of the same shape from `seed` are equal; draws from the seeds of two
-    purposes are independent.
-
-    Args:
-      purpose: Name of the draw, e.g. 'tau'. Another name gives other numbers.
-    """
-    digest = hashlib.sha256(purpose.encode()).digest()
-    # Six bytes: the sum with `seed`, which has 31 bits, cannot overflow.
-    offset = int.from_bytes(digest[:6], 'little')
-    return self.seed + tf.constant([offset, 0], tf.int64)
 
 
 class LossAgent(gin_signatures.ForwardedParameters):
@@ -100,13 +40,18 @@ class LossAgent(gin_signatures.ForwardedParameters):
     needs: Names of further columns that `loss` reads, such as 'return_to_go'; see
       `dataset.sampling.columns`. `batch.return_to_go` is then a tensor.
     uses_target: Whether the agent has a target network.
+    estimates_returns: Whether `q_values` are expected returns, rather than e.g. logits
+      of a policy. Diagnostics compare them with logged returns.
     networks: Networks by name, 'online' first.
     targets: Target copies of `networks` that have one.
+    frozen_policies: Trained policies of other runs that it reads, for the record of its
+      run: `{base_dir: identity}`.
   """
 
   policy: policies.Policy = policies.Greedy()
   needs: tuple[str, ...] = ()
   uses_target = True
+  estimates_returns = True
 
   def __init__(self, *args, seed=None, display_name=None, **kwargs):
     if display_name is not None:
@@ -118,6 +63,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
     self.networks: dict[str, tf.keras.Model] = {}
     self.targets: dict[str, tf.keras.Model] = {}
     self._inputs: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {}
+    self.frozen_policies: dict[str, dict[str, Any]] = {}
     self._calls: dict[Any, Any] | None = None  # within `_update`
     self._scalars: dict[str, tf.Tensor] = {}
     self._choice: Any = None  # an `ActionChoice`, if it defines the actions
@@ -220,25 +166,28 @@ class LossAgent(gin_signatures.ForwardedParameters):
   def features(self, states: tf.Tensor) -> tf.Tensor:
     """Returns the inputs of the online network's last layer, float32 (n, k).
 
-    A network may return others, as `features` among its outputs.
+    A network may return others, as `features` among its outputs, and its `torso`.
     """
-    outputs, inputs = self._call(self.networks, 'online', states)
+    outputs, calls = self._call(self.networks, 'online', states)
     if hasattr(outputs, 'features'):
       return outputs.features
-    return features.join(inputs.last, self.online_convnet)
+    return features.join(calls.last, self.online_convnet)
 
   def torso(self, states: tf.Tensor) -> tf.Tensor:
     """Returns the inputs of the layer before, the hidden one, float32 (n, k)."""
-    _, inputs = self._call(self.networks, 'online', states)
-    return features.join(inputs.hidden, self.online_convnet)
+    outputs, calls = self._call(self.networks, 'online', states)
+    if hasattr(outputs, 'torso'):
+      return outputs.torso
+    return features.join(calls.hidden, self.online_convnet)
 
   def _call(self, networks, name, states, *others):
-    """Returns a network's outputs, and the inputs of its last layers."""
+    """Returns a network's outputs, and the last calls of its layers."""
     if name not in networks:
       kind = 'network' if networks is self.networks else 'target copy'
       raise ValueError(
         f'{type(self).__name__} has no {kind} {name!r}, only '
-        f'{", ".join(networks) or "none"}: make it by add_network.'
+        f'{", ".join(networks) or "none"}: make it by add_network, or by a term such '
+        'as @Imitation().'
       )
     network = networks[name]
     # A tensor of a branch or loop of `loss` is not to be read outside of it.
@@ -251,7 +200,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
       calls[key] = (
         self._recorder(read, *others)
         if is_online
-        else (network(read, *others), features.Inputs([], []))
+        else (network(read, *others), features.LastCalls([], []))
       )
     return calls[key]
 
@@ -293,14 +242,8 @@ class LossAgent(gin_signatures.ForwardedParameters):
         the optimiser is not one of `tf.compat.v1.train`.
     """
     graph_checks.check_optimizer(self.optimizer, type(self))
-    # A loss or a learning rate that reads `training_steps` gets the update's step.
-    steps, self.training_steps = self.training_steps, batch.step
-    self._calls, self._scalars = {}, {}
-    try:
-      with self._no_new_weights():
-        losses = self.loss(batch)
-      graph_checks.check_losses(losses, batch.action, type(self))
-      loss = tf.reduce_mean(losses)
+    with self._tracing(batch.step):
+      loss = self._mean_loss(batch)
       pairs = self.optimizer.compute_gradients(
         loss,
         self._trained_weights(),
@@ -309,8 +252,6 @@ class LossAgent(gin_signatures.ForwardedParameters):
       )
       graph_checks.check_gradients(pairs, type(self))
       update = self.optimizer.apply_gradients(pairs)
-    finally:
-      self.training_steps, self._calls = steps, None
     if self.online_convnet.losses:
       logging.warning(
         'Regularisation losses of the layers of %s are minimised only if %s.loss adds '
@@ -319,6 +260,39 @@ class LossAgent(gin_signatures.ForwardedParameters):
         type(self).__name__,
       )
     return update, {'Loss': loss, **self._scalars}
+
+  @contextlib.contextmanager
+  def _tracing(self, step: tf.Tensor) -> Iterator[None]:
+    """Context in which a batch's networks are called once, and scalars are logged.
+
+    Args:
+      step: Agent step, int64 (). A loss or a learning rate that reads
+        `training_steps` gets it.
+    """
+    steps, self.training_steps = self.training_steps, step
+    self._calls, self._scalars = {}, {}
+    try:
+      yield
+    finally:
+      self.training_steps, self._calls = steps, None
+
+  def _mean_loss(self, batch: Batch) -> tf.Tensor:
+    """Returns the mean of `loss` over a batch, float32 (), after checking it.
+
+    Raises:
+      ValueError: If `loss` returns something else than a loss for each transition, or
+        creates weights.
+    """
+    with self._no_new_weights():
+      losses = self.loss(batch)
+    graph_checks.check_losses(losses, batch.action, type(self))
+    return tf.reduce_mean(losses)
+
+  def td_errors(self, batch: Batch) -> tf.Tensor | None:
+    """Returns the temporal-difference errors that `loss` reduces, float32 (n,).
+
+    Diagnostics show their mean absolute value. None, the default, shows none.
+    """
 
   def _trained_weights(self) -> list[tf.Variable]:
     """Returns the weights that the loss trains.

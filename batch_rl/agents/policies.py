@@ -27,6 +27,16 @@ class Policy:
     """
     raise NotImplementedError
 
+  def probabilities(self, outputs: Any) -> tf.Tensor | None:
+    """Returns the probabilities of the actions of a policy that samples.
+
+    Args:
+      outputs: Result of `outputs`.
+
+    Returns:
+      float32 (n, num_actions); None if they are unknown.
+    """
+
 
 def logits(agent: Any, network: str, states: tf.Tensor) -> tf.Tensor:
   """Returns the logits of the actions, float32 (n, num_actions).
@@ -83,6 +93,10 @@ class Softmax(Policy):
     """Returns actions, integers (n,)."""
     return sample(outputs.q_values / self._temperature, seed)
 
+  def probabilities(self, outputs: Any) -> tf.Tensor:
+    """Returns softmax(Q(s, .) / temperature), float32 (n, num_actions)."""
+    return tf.nn.softmax(outputs.q_values / self._temperature)
+
 
 class _Joint(NamedTuple):
   q_values: tf.Tensor
@@ -137,6 +151,10 @@ class Named(Policy):
     if self._samples:
       return sample(outputs, seed)
     return tf.argmax(outputs, axis=1)
+
+  def probabilities(self, outputs: Any) -> tf.Tensor:
+    """Returns softmax(logits), float32 (n, num_actions)."""
+    return tf.nn.softmax(outputs)
 
 
 class ActionChoice:

@@ -53,10 +53,11 @@ class CQL(Term):
 
 @gin.configurable
 class DR3(Term):
-  """phi(s) . phi(s'), with the features phi of the online network's last layer.
+  """|phi(s) . phi(s')|, with the features phi of the online network's last layer.
 
-  Kumar et al., 2021 (arXiv 2112.04716). It keeps the features of consecutive states
-  apart.
+  Kumar et al., 2021 (arXiv 2112.04716), in the form of Dopamine's lab: the paper has no
+  bars, which matter for features below 0 only. It keeps the features of consecutive
+  states apart.
 
   Args:
     weight: Factor of the term, c_0 in the paper.
@@ -68,7 +69,7 @@ class DR3(Term):
   def __call__(self, agent: Any, batch: Any) -> tf.Tensor:
     """Returns the term of each transition, float32 (n,)."""
     features = agent.features(batch.state), agent.features(batch.next_state)
-    return tf.reduce_sum(features[0] * features[1], axis=1)
+    return tf.abs(tf.reduce_sum(features[0] * features[1], axis=1))
 
 
 @gin.configurable

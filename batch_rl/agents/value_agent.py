@@ -3,8 +3,8 @@
 | part     | question                              | choices                             |
 | -------- | ------------------------------------- | ----------------------------------- |
 | head     | what is predicted, with which loss?   | `Scalar`; `multi_head`: `Ensemble`, |
-|          |                                       | `Quantiles`, `Categorical`,         |
-|          |                                       | `HLGauss`                           |
+|          |                                       | `Quantiles`, `ImplicitQuantiles`,   |
+|          |                                       | `Categorical`, `HLGauss`, `TwoHot`  |
 | backup   | what is the target?                   | `backups`: `Max`, `Double`, ...     |
 | terms    | what is added to the loss?            | `terms`: `CQL`, `DR3`, `Imitation`  |
 | policy   | which action is taken?                | `policies`: `Greedy`, `Softmax`, ...|
@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.agents.rainbow import rainbow_agent
 
@@ -46,6 +45,7 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   head: heads.Head = heads.Scalar()
   backup: backups.Backup = backups.Max()
   terms: Sequence[terms_lib.Term] = ()
+  _uses_parts = False  # in `loss`, once it is traced
 
   # Targets of Dopamine's agents, which `loss` does not call.
   _UNUSED_TARGETS: Mapping[str, Callable[..., Any]] = {
@@ -137,9 +137,7 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     self._check_targets()
     self._uses_parts = True
     targets = self.backup(self, batch)
-    seed = batch.seed_for('online')
-    outputs = self.head.outputs(self.online, batch.state, seed)
-    losses = self.head.loss(outputs, batch, targets)
+    losses = self.head.loss(self._online_outputs(batch), batch, targets)
     names = [type(term).__name__ for term in self.terms]
     for i, (name, term) in enumerate(zip(names, self.terms, strict=True)):
       values = term(self, batch)
@@ -148,13 +146,29 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       losses += term.weight * values
     return losses
 
+  def _online_outputs(self, batch):
+    seed = batch.seed_for('online')
+    return self.head.outputs(self.online, batch.state, seed)
+
+  def td_errors(self, batch: loss_agent.Batch) -> tf.Tensor | None:
+    """Returns mean target - mean prediction, float32 (n,), over the head's k values.
+
+    None if a subclass's `loss` does not use the backup.
+    """
+    if not self._uses_parts:
+      return None
+    predicted = self.head.returns(self._online_outputs(batch), batch)
+    targets = self.backup(self, batch)
+    return targets.mean() - predicted.of_actions(batch.action).mean()
+
   def _update(self, batch):
     self._uses_parts = False
     result = super()._update(batch)
-    if not self._uses_parts and (self.terms or 'backup' in vars(self)):
-      logging.warning(
-        '%s.loss does not call super().loss(batch), which uses its backup and terms.',
-        type(self).__name__,
+    unused = [name for name in ('backup', 'terms') if name in vars(self)]
+    if unused and not self._uses_parts:
+      raise ValueError(
+        f'{type(self).__name__}.{unused[0]} has no effect, since its loss does not call '
+        'super().loss(batch): remove the setting.'
       )
     return result
 

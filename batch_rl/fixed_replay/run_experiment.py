@@ -11,7 +11,7 @@ from absl import logging
 from dopamine.discrete_domains import atari_lib, iteration_statistics
 
 from batch_rl.fixed_replay import vector_evaluation
-from batch_rl.fixed_replay.agents import REGISTRY, fixed_replay_agent
+from batch_rl.fixed_replay.agents import REGISTRY, fixed_replay_agent, probe
 from batch_rl.runs import (
   evaluations,
   runner,
@@ -91,6 +91,8 @@ class FixedReplayRunner(runner.RecordedRunner):
     evaluation_environments: Number of environments of an evaluation. None for 1,
       and for Atari for four emulators per processor, but at most one per 10,000
       `evaluation_steps`. A resumed run keeps its number.
+    probe_size: Number of transitions from which diagnostics are computed after each
+      train phase, see `probe.Probe`; 0 for no diagnostics.
     **kwargs: Arguments of `RecordedRunner` and Dopamine's `Runner`.
   """
 
@@ -100,9 +102,13 @@ class FixedReplayRunner(runner.RecordedRunner):
     create_agent_fn,
     create_environment_fn=atari_lib.create_atari_environment,
     evaluation_environments=None,
+    probe_size=2048,
     **kwargs,
   ):
     self._evaluation_environments = evaluation_environments
+    self._probe_size = probe_size
+    self._probe: probe.Probe | None = None
+    self._diagnostics: dict[str, float] = {}
     self._create_environment_fn = create_environment_fn
     self._trained: dict[str, Any] = {}
     super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
@@ -148,6 +154,8 @@ class FixedReplayRunner(runner.RecordedRunner):
   def _begin_iteration(self, iteration):
     super()._begin_iteration(iteration)
     self._trained = {}
+    if self._probe_size and self._probe is None:
+      self._probe = probe.Probe(self._agent, self._probe_size)
     # Before a `reload_buffer`: a resumed run then draws the same shards.
     done = self._partial or _NO_PROGRESS
     self._agent.begin_iteration(iteration, done['updates'])
@@ -234,8 +242,13 @@ class FixedReplayRunner(runner.RecordedRunner):
     mean = float(np.mean(returns)) if returns else math.nan
     if returns:
       statistics.append({'eval_average_return': mean})
+    found = {'diagnostics': self._diagnostics} if self._diagnostics else {}
     evaluations.write(
-      self._base_dir, self._iteration, episodes, self._environments.num_envs
+      self._base_dir,
+      self._iteration,
+      episodes,
+      self._environments.num_envs,
+      **found,
     )
     return len(returns), mean
 
@@ -264,13 +277,17 @@ class FixedReplayRunner(runner.RecordedRunner):
           'train_waiting_for_data': waiting,
         }
       )
+    if self._probe is not None:
+      self._diagnostics = self._probe.measure()
+      self._log_diagnostics(statistics)
     episodes, average_return = self._run_eval_phase(statistics)
     logging.info(
-      'Iteration %d: evaluation return %.2f (mean of %d episodes), training '
-      'loss %s, %.1f updates/s (%.1f %% of the time waiting for data).',
+      'Iteration %d: %straining loss %s, %.1f updates/s (%.1f %% of the time waiting '
+      'for data).',
       iteration,
-      average_return,
-      episodes,
+      f'evaluation return {average_return:.2f} (mean of {episodes} episodes), '
+      if self._evaluation_steps
+      else '',
       # An agent with a `_build_train_op` of its own may not tell it.
       'unknown' if np.isnan(mean_loss) else f'{mean_loss:.4g}',
       rate,
@@ -288,6 +305,15 @@ class FixedReplayRunner(runner.RecordedRunner):
     if self._summary_writer is not None:
       self._save_tensorboard_summaries(iteration, episodes, average_return)
     return statistics.data_lists
+
+  def _log_diagnostics(self, statistics):
+    found = self._diagnostics
+    texts = [f'{name} {value:.4g}' for name, value in found.items()]
+    logging.info('Diagnostics: %s.', ', '.join(texts))
+    statistics.append({f'diagnostics_{name}': v for name, v in found.items()})
+    self._report_scalars(
+      {f'Diagnostics/{name}': v for name, v in found.items()}, self._iteration
+    )
 
   def _save_tensorboard_summaries(
     self, iteration, num_episodes_eval, average_reward_eval

@@ -110,6 +110,8 @@ class HLGauss(Categorical):
     sigma: float = 0.75,
   ):
     super().__init__(num_atoms, vmin, vmax)
+    if not sigma > 0:
+      raise ValueError(f'sigma={sigma}: give a number above 0.')
     self._width = (self.vmax - self.vmin) / num_atoms
     self._sigma = sigma * self._width
 

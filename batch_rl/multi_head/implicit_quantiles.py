@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import gin
 import tensorflow as tf
 
-from batch_rl.agents import features, heads
+from batch_rl.agents import dueling, features, heads
 from batch_rl.multi_head import quantiles
 
 
@@ -20,12 +20,14 @@ class ImplicitQuantileNetworkType(NamedTuple):
     q_values: Mean over the quantiles, float32 (n, num_actions).
     features: Mean of the inputs of the last layer over the levels, float32 (n, units);
       `q_values` is a linear function of it.
+    torso: psi(s), float32 (n, width).
   """
 
   quantile_values: tf.Tensor
   taus: tf.Tensor
   q_values: tf.Tensor
   features: tf.Tensor
+  torso: tf.Tensor
 
 
 @gin.configurable
@@ -60,6 +62,7 @@ class ImplicitQuantiles(heads.Head):
     self, network: heads.Network, num_actions: int, name: str
   ) -> tf.keras.Model:
     """Returns an `ImplicitQuantileNetwork`, made from a plain network."""
+    heads.check_plain(network, self)
     return ImplicitQuantileNetwork(
       network,
       num_actions,
@@ -79,14 +82,15 @@ class ImplicitQuantiles(heads.Head):
     return heads.Returns(outputs.quantile_values)
 
   def loss(self, outputs: Any, batch: Any, targets: heads.Returns) -> tf.Tensor:
-    """Returns the quantile Huber losses against all targets."""
-    return quantiles.quantile_huber_loss(
+    """Returns the quantile Huber losses against all targets, divided by kappa."""
+    losses = quantiles.quantile_huber_loss(
       self.returns(outputs, batch).of_actions(batch.action).values,
       targets.values,
       self.kappa,
       targets.probabilities,
       outputs.taus,
     )
+    return losses / (self.kappa or 1.0)
 
 
 class ImplicitQuantileNetwork(tf.keras.Model):
@@ -103,7 +107,7 @@ class ImplicitQuantileNetwork(tf.keras.Model):
     name: Scope of the variables.
 
   Raises:
-    ValueError: If the hidden layer of the network is not found.
+    ValueError: If the network has no dense hidden layer, or is dueling.
   """
 
   def __init__(
@@ -116,17 +120,13 @@ class ImplicitQuantileNetwork(tf.keras.Model):
   ):
     super().__init__(name=name)
     self.q_network = network(num_actions, name='q_network')
+    if isinstance(self.q_network, dueling.DuelingNetwork):
+      raise ValueError('IQN has no dueling network: set dueling to False.')
     self._num_actions, self._num_taus = num_actions, num_taus
     self._embedding_dim = embedding_dim
     self._embedding: tf.keras.layers.Layer | None = None
     self._taus: tf.Tensor | None = None
-    hidden = features.hidden_layers(self.q_network)
-    if len(hidden) != 1:
-      raise ValueError(
-        f'{type(self.q_network).__name__} has no hidden layer for the quantile levels '
-        'of IQN: keep its layers as attributes of the model, in their order.'
-      )
-    hidden[0].call = functools.partial(self._at_taus, hidden[0].call)
+    self._psi: tf.Tensor | None = None
     self._recorder = features.Recorder(self.q_network)
 
   def call(
@@ -136,28 +136,37 @@ class ImplicitQuantileNetwork(tf.keras.Model):
     if taus is None:
       taus = quantiles.midpoints(self._num_taus)[None, :]
     count = taus.shape.as_list()[1]
+    if self._embedding is None:
+      self._condition_on_taus(state)
     self._taus = taus
-    outputs, inputs = self._recorder(state)
+    outputs, calls = self._recorder(state)
     shape = -1, count, self._num_actions
     values = tf.transpose(tf.reshape(outputs.q_values, shape), (0, 2, 1))
-    joined = features.join(inputs.last, self.q_network)
+    joined = features.join(calls.last, self.q_network)
     joined = tf.reshape(joined, (-1, count, joined.shape[1]))
     return ImplicitQuantileNetworkType(
       quantile_values=values,
       taus=tf.broadcast_to(taus, (tf.shape(values)[0], count)),
       q_values=tf.reduce_mean(values, axis=2),
       features=tf.reduce_mean(joined, axis=1),
+      torso=self._psi,
     )
+
+  @tf.autograph.experimental.do_not_convert
+  def _condition_on_taus(self, state):
+    """Finds the hidden layer in a first call, and lets it read psi(s) * phi(tau)."""
+    _, calls = self._recorder(state)
+    hidden = features.dense_hidden(calls, self.q_network, 'IQN')
+    self._embedding = tf.keras.layers.Dense(
+      hidden.inputs.shape[1], activation='relu', name='embedding'
+    )
+    hidden.layer.call = functools.partial(self._at_taus, hidden.layer.call)
 
   @tf.autograph.experimental.do_not_convert
   def _at_taus(self, call, psi, *args, **kwargs):
     """Calls the hidden layer with the rows psi(s) * phi(tau) of all levels."""
-    width = psi.shape.as_list()[-1]
-    if self._embedding is None:
-      self._embedding = tf.keras.layers.Dense(
-        width, activation='relu', name='embedding'
-      )
+    self._psi = psi
     frequencies = math.pi * tf.range(self._embedding_dim, dtype=tf.float32)
     phi = self._embedding(tf.cos(frequencies * self._taus[:, :, None]))
-    rows = tf.reshape(psi[:, None, :] * phi, (-1, width))
+    rows = tf.reshape(psi[:, None, :] * phi, (-1, psi.shape[1]))
     return call(rows, *args, **kwargs)

@@ -173,7 +173,9 @@ def _write_files(
   ):
     table.write(directory)
   pictures = _draw(compared, summaries, options, directory)
-  curves = pictures.pop('curves')
+  curves = [
+    pictures.pop(name) for name in ('curves', 'diagnostics') if name in pictures
+  ]
   about = [
     f'{len(compared.runs)} runs count.',
     *map(
@@ -187,7 +189,7 @@ def _write_files(
     ('Aggregates', [*aggregated, *pictures.values()]),
     ('Scores', [*scores]),
     ('Published scores', [*others, notes_on_others] if others else []),
-    ('Learning curves', [curves]),
+    ('Learning curves', [*curves]),
     ('Runs', [runs]),
     ('Left out', [left_out] if left_out else []),
   ]

@@ -105,10 +105,7 @@ def compare(
     else:
       counted.append(
         dataclasses.replace(
-          run,
-          returns=run.returns[:iterations],
-          episodes=run.episodes[:iterations],
-          planned=iterations or run.planned,
+          run.first(iterations), planned=iterations or run.planned
         )
       )
       continue

@@ -26,6 +26,8 @@ _WIDTH = 6.75  # Inches, the text width of a paper.
 _LINE = 0.14  # Inches, the height of a line of small text.
 _MAX_PAIRS = 28  # All pairs of eight methods.
 _GRID_COLUMNS = 5
+# Diagnostics beside returns, with labels.
+_DIAGNOSTICS = {'overestimation': 'over-estimation', 'srank': 'effective rank'}
 # Parameters of matplotlib, for drawing and writing.
 PARAMETERS: dict[Any, Any] = {
   'font.size': 8,
@@ -82,6 +84,18 @@ class Plotter:
         yield name, f'{_axis(summary)}: {caption}.', draw(summary)
     caption = 'Learning curves: mean over runs, 95 % intervals.'
     yield 'curves', caption, self._curves(self._compared.games_with_curves)
+    rows = *self._compared.runs, *self._compared.unfinished
+    diagnosed = {
+      run.game
+      for _, run in rows
+      if _DIAGNOSTICS.keys() & run.diagnostics.keys()
+    }
+    if diagnosed:
+      caption = (
+        'Over-estimation (values of logged actions, less their returns) and effective '
+        'rank of features: mean over runs, 95 % intervals.'
+      )
+      yield 'diagnostics', caption, self._diagnostics(sorted(diagnosed))
 
   def _metrics(self, summary: Summary) -> figure.Figure:
     """Draws IQM, median, mean and optimality gap: a bar per method."""
@@ -166,30 +180,62 @@ class Plotter:
     _legend(plot)
     return plot
 
+  def _diagnostics(self, games: list[str]) -> figure.Figure:
+    """Draws returns and diagnostics, a row per game."""
+    height = max(2.0, 1.6 * len(games))
+    plot, axes = _subplots(height, len(games), 1 + len(_DIAGNOSTICS))
+    for (first, *others), game in zip(axes, games, strict=True):
+      self._draw_game(first, game)
+      first.set_ylabel('return')
+      for ax, (name, title) in zip(others, _DIAGNOSTICS.items(), strict=True):
+        self._draw_runs(ax, game, name)
+        ax.set_ylabel(title)
+      others[0].axhline(0, color='0.5', lw=1, ls='--')  # no over-estimation
+    plot.supxlabel('iteration', fontsize=8)
+    _legend(plot)
+    return plot
+
   def _returns(self, method: str, game: str) -> np.ndarray:
     """Returns the returns of runs, (runs, iterations); a method has one length."""
     runs = self._compared.select(method, game)
     return np.stack([run.returns for run in runs])
 
-  def _draw_game(self, ax, game):
-    """Draws means with intervals, runs under way as thin lines, and references."""
-    runs, unfinished = (
-      [(method, run) for method, run in rows if run.game == game]
+  def _draw_runs(self, ax, game, name=''):
+    """Draws means with intervals, and runs under way as thin lines.
+
+    Args:
+      ax: Axes.
+      game: Name of the game.
+      name: Name of the diagnostics to draw; '' for returns.
+    """
+    counted, unfinished = (
+      [
+        (method, run.diagnostics[name] if name else run.returns)
+        for method, run in rows
+        if run.game == game and (not name or name in run.diagnostics)
+      ]
       for rows in (self._compared.runs, self._compared.unfinished)
     )
-    for method in dict.fromkeys(method for method, _ in runs):
-      returns = self._returns(method, game)
-      estimate = aggregates.game_means(returns)
-      self._curve(ax, method, np.arange(returns.shape[1]) + 1, estimate)
-    for method, run in unfinished:
-      steps = np.arange(run.done) + 1
+    for method in dict.fromkeys(method for method, _ in counted):
+      curves = np.stack([curve for m, curve in counted if m == method])
+      estimate = aggregates.game_means(curves)
+      self._curve(ax, method, np.arange(curves.shape[1]) + 1, estimate)
+    for method, curve in unfinished:
+      steps = np.arange(len(curve)) + 1
       ax.plot(
         steps,
-        run.returns,
+        curve,
         label=f'{method}, under way',
         marker=_marker(steps),
         **{**self._lines[method], 'linewidth': 0.7, 'alpha': 0.8},
       )
+    ax.tick_params(labelsize=6)
+    ax.xaxis.set_major_locator(ticker.MaxNLocator(4, integer=True))
+    ax.yaxis.set_major_locator(ticker.MaxNLocator(4))
+
+  def _draw_game(self, ax, game):
+    """Draws the learning curves of a game, and references."""
+    self._draw_runs(ax, game)
     known = normalisation.load().get(game, {})
     for score, name, dash in (
       ('random', 'random', ':'),
@@ -199,9 +245,6 @@ class Plotter:
         label = f'{name} (reference)'
         ax.axhline(known[score], color='0.5', lw=1, ls=dash, label=label)
     ax.set_title(game)
-    ax.tick_params(labelsize=6)
-    ax.xaxis.set_major_locator(ticker.MaxNLocator(4, integer=True))
-    ax.yaxis.set_major_locator(ticker.MaxNLocator(4))
 
   def _curve(self, ax, method: str, x: np.ndarray, estimate: Estimate):
     """Draws a line, and its interval, if any, as a shaded band."""

@@ -26,6 +26,12 @@ _SOURCES_CSV = normalisation.SCORES_DIRECTORY / 'published_sources.csv'
 _PROTOCOL = ('subset', 'sticky', 'epsilon', 'rom')
 # A run of the dataset has 50 or 51 shards, of which some may be damaged.
 _FEWEST_SHARDS = 45
+# Subsets of which a share was published: of all parts of a run.
+_EVEN = (
+  subsets.random_trajectories,
+  subsets.first_trajectories,
+  subsets.first_of_shards,
+)
 _NAMES = {'DT': 'Decision Transformer'}  # Published names by agent.
 
 Setting = tuple[str, float]  # Game, and share of a run of the dataset.
@@ -88,9 +94,7 @@ def share(run: RunResults) -> float | None:
     (part,) = subsets.parse(text)
   except ValueError:  # It has several parts, or is of another version.
     return None
-  # The first ones of each shard are published, too.
-  is_even = part.func.__name__.startswith(('random_', 'first_'))
-  return part.keywords.get('fraction') if is_even else None
+  return part.keywords['fraction'] if part.func in _EVEN else None
 
 
 def beside(compared: Comparison) -> tuple[list[tables.Table], list[str]]:

@@ -61,6 +61,8 @@ class RunResults:
     protocol: Conditions of data and evaluation, `{name: value}`, '?' if unknown. Runs
       with different protocols are not averaged.
     provenance: Further facts for the record, `{name: value}`.
+    diagnostics: Diagnostics of each iteration (see `fixed_replay.agents.probe`),
+      `{name: float (iterations,)}`; NaN where an iteration has none.
   """
 
   directory: str
@@ -74,6 +76,18 @@ class RunResults:
   config: Mapping[str, str] = dataclasses.field(default_factory=dict)
   protocol: Mapping[str, str] = dataclasses.field(default_factory=dict)
   provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  diagnostics: Mapping[str, np.ndarray] = dataclasses.field(
+    default_factory=dict
+  )
+
+  def first(self, iterations: int | None) -> 'RunResults':
+    """Returns the results of the first iterations; of all if None."""
+    return dataclasses.replace(
+      self,
+      returns=self.returns[:iterations],
+      episodes=self.episodes[:iterations],
+      diagnostics={k: v[:iterations] for k, v in self.diagnostics.items()},
+    )
 
   @property
   def done(self) -> int:
@@ -198,15 +212,15 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
       raise NoResultsError(
         f"its {kind} is unknown: name both with --name '{directory}=AGENT/GAME'"
       )
-  returns, episodes = _curve(_evaluations(directory))
+  returns, episodes, diagnostics = _curves(_evaluations(directory))
   iterations = _value(bindings, 'num_iterations', settings_lib.RUNNER)
   planned = _number(iterations, _ITERATIONS) if record else None
-  return RunResults(
+  results = RunResults(
     directory,
     named['agent'].lstrip('_'),  # matplotlib hides labels that begin with '_'.
     programs.printable(canonical(named['game'])),
-    returns[:planned],
-    episodes[:planned],
+    returns,
+    episodes,
     planned=planned,
     seed=str(record.get('seed', '')),
     data=_data(record),
@@ -220,7 +234,9 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
       'init_checkpoint_dir': _initial_weights(record),
       'changes': len(record.get('changes') or ()),
     },
+    diagnostics=diagnostics,
   )
+  return results.first(planned)
 
 
 def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:
@@ -260,34 +276,51 @@ def _own_create_agent(record: Mapping) -> Mapping:
   return {} if created.get('name', '').startswith('batch_rl.') else created
 
 
-def _curve(
-  evaluations: dict[int, tuple[float, int]],
-) -> tuple[np.ndarray, np.ndarray]:
-  """Returns mean returns and numbers of episodes, from iteration 0 to the last."""
+# Mean return, number of episodes, and diagnostics.
+_Evaluation = tuple[float, int, Mapping[str, float]]
+
+
+def _curves(
+  evaluations: dict[int, _Evaluation],
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+  """Returns mean returns, numbers of episodes, and diagnostics by name.
+
+  Each array has the iterations from 0 to the last.
+  """
   if not evaluations:
     raise NoResultsError('it has no evaluations yet')
   numbers = range(len(evaluations))
   if missing := sorted(set(numbers) - set(evaluations)):
     raise NoResultsError(f'it lacks the evaluation of iteration {missing[0]}')
-  returns = np.array([evaluations[i][0] for i in numbers], float)
+  means, counts, diagnostics = zip(
+    *(evaluations[i] for i in numbers), strict=True
+  )
+  returns = np.array(means, float)
   if wrong := np.flatnonzero(~np.isfinite(returns)).tolist():
     raise NoResultsError(f'the return of iteration {wrong[0]} is not finite')
-  return returns, np.array([evaluations[i][1] for i in numbers], int)
+  names = dict.fromkeys(name for found in diagnostics for name in found)
+  curves = {
+    name: np.array([found.get(name) for found in diagnostics], float)
+    for name in names
+  }
+  return returns, np.array(counts, int), curves
 
 
-def _evaluations(directory: str) -> dict[int, tuple[float, int]]:
-  """Returns mean return and number of episodes, `{iteration: (mean, count)}`.
+def _evaluations(directory: str) -> dict[int, _Evaluation]:
+  """Returns the evaluations by iteration.
 
   Raises:
     ValueError: If a file is damaged.
   """
-  evaluations = {}
+  evaluations: dict[int, _Evaluation] = {}
   if written := evaluations_lib.read(directory):
     for iteration, content in written.items():
       mean = content.get('mean_return')
       if mean is None:
         raise ValueError(f'the evaluation of iteration {iteration} is empty')
-      evaluations[iteration] = float(mean), len(content.get('episodes', ()))
+      count = len(content.get('episodes', ()))
+      diagnostics = content.get('diagnostics') or {}
+      evaluations[iteration] = float(mean), count, diagnostics
     return evaluations
   numbers = _log_numbers(directory)
   if not numbers:
@@ -299,7 +332,7 @@ def _evaluations(directory: str) -> dict[int, tuple[float, int]]:
     count = len(statistics.get('eval_episode_returns', ()))
     if match and count and 'eval_average_return' in statistics:
       mean = statistics['eval_average_return'][-1]
-      evaluations[int(match[1])] = float(mean), count
+      evaluations[int(match[1])] = float(mean), count, {}
   return evaluations
 
 

@@ -127,7 +127,10 @@ def runs_table(compared: Comparison, excluded: Iterable[Excluded]) -> Table:
 
 
 def curves_table(compared: Comparison) -> Table:
-  """Returns the data of every evaluation, including runs under way."""
+  """Returns the data of every evaluation, including runs under way.
+
+  A column for each of the diagnostics follows.
+  """
   records = [
     {
       'method': method,
@@ -139,6 +142,7 @@ def curves_table(compared: Comparison) -> Table:
       'episodes': int(run.episodes[iteration]),
       'finished': finished,
       'directory': run.directory,
+      **{name: values[iteration] for name, values in run.diagnostics.items()},
     }
     for finished, runs in ((1, compared.runs), (0, compared.unfinished))
     for method, run in runs

@@ -117,6 +117,10 @@ class Checkpoint:
       return str(error).rstrip('.')
     return None
 
+  def digest(self) -> str:
+    """Returns a hash of the checkpoint: of the hashes of its files, and its run."""
+    return files.sha256(os.path.join(self.directory, _DESCRIPTION))
+
   def run_id(self) -> str | None:
     """Returns the id of the run, or None if the checkpoint has no intact one."""
     try:

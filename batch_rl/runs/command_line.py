@@ -88,23 +88,25 @@ def define_flags() -> None:
   )
 
 
-def run(main: Callable) -> None:
+def run(main: Callable, takes_arguments: bool = False) -> None:
   """Parses and checks the flags, then runs a program.
 
   Args:
     main: Function of the program, without arguments.
+    takes_arguments: Whether the command line has arguments that are no flags; `main`
+      gets the list of them.
   """
 
   def parse(argv):
     try:
       rest = flags.FLAGS(argv)
-      if rest[1:]:
+      if rest[1:] and not takes_arguments:
         raise flags.Error(f'unexpected argument {rest[1]!r}')
       return rest
     except (flags.Error, ValueError) as error:
       fail(error)
 
-  def start(_):
+  def start(argv):
     if not flags.FLAGS['verbosity'].present:
       logging.set_verbosity(logging.INFO)
     handler = logging.get_absl_handler()
@@ -114,7 +116,7 @@ def run(main: Callable) -> None:
     if logging.get_verbosity() <= logging.INFO:
       handler.addFilter(_not_dopamine_chatter)
     try:
-      main()
+      main(*([argv[1:]] if takes_arguments else []))
     except KeyboardInterrupt:
       logging.warning('Interrupted.')
       sys.exit(130)

@@ -4,6 +4,7 @@ They can be read without TensorFlow.
 """
 
 import dataclasses
+import math
 import numbers
 import os
 import re
@@ -18,6 +19,7 @@ DIRECTORY = 'evaluations'
 _SCHEMA = {
   'mean_return': numbers.Real,
   'episodes': json_schema.Required(list),
+  'diagnostics': {str: numbers.Real},
 }
 
 
@@ -100,6 +102,26 @@ def read(base_dir: str) -> dict[int, dict[str, Any]]:
     number: files.read_json(_path(base_dir, number), _SCHEMA) or {}
     for number in _numbers(base_dir)
   }
+
+
+def mean_return(base_dir: str, iteration: int) -> float | None:
+  """Returns the mean return of an iteration, or None.
+
+  It is of the run's own evaluation, or else of the program `evaluate`.
+
+  Args:
+    base_dir: Directory of the run.
+    iteration: Evaluated iteration.
+
+  Raises:
+    ValueError: If a file is damaged.
+  """
+  for name in (iteration, f'evaluate-{iteration}'):
+    content = files.read_json(_path(base_dir, name), _SCHEMA) or {}
+    mean = content.get('mean_return')
+    if mean is not None and math.isfinite(mean):
+      return float(mean)
+  return None
 
 
 def put_aside(base_dir: str, first: int) -> None:

@@ -86,6 +86,8 @@ class RecordedRunner(run_experiment.Runner):
       'epsilon_eval': getattr(self._agent, 'epsilon_eval', None),
       'tensor_float_32': tensor_float_32,
     }
+    if policies := getattr(self._agent, 'frozen_policies', None):
+      described['frozen_policies'] = policies
     settings: dict[str, Any] = {}
     if record is None:
       settings = origin.describe_settings(self, self._agent)

@@ -366,7 +366,7 @@ def _agents(settings) -> Iterable[_Method]:
       default = None
     else:
       configs = pathlib.Path(_PACKAGE_PARENT, folder).glob('*.gin')
-      known = {path.stem for path in configs} - {'base'}
+      known = {path.stem for path in configs} - {'base', 'fqe'}
       default = f'{folder}/{choices.choose("agent", name, known)}.gin'
     paths = _strings('gin_files', own.get('gin_files') or default)
     bindings = _strings('gin_bindings', own.get('gin_bindings'))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import os
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -253,7 +252,7 @@ class FixedBatch:
     pass
 
 
-class _Recorded:
+class Recorded:
   """Mixin for an agent: records the loss that is minimised, and its gradients."""
 
   def _build_networks(self):
@@ -278,14 +277,14 @@ def build_agent(
   `draw_weights`.
   """
   gin.clear_config()
-  command_line.load_gin([os.path.join('batch_rl', case.config)], bindings)
+  command_line.load_gin([f'batch_rl/{case.config}'], bindings)
   registry, create = (
     (online_agents.REGISTRY, 'create_online_agent')
     if case.config.startswith('baselines')
     else (offline_agents.REGISTRY, 'create_offline_agent')
   )
   name = gin.query_parameter(f'{create}.agent_name')
-  bases = (*mixins, _Recorded, registry.find(name))
+  bases = (*mixins, Recorded, registry.find(name))
   arguments = {**case.arguments}
   arguments.setdefault('network', cartpole.SMALL.get(name, {}).get('network'))
   with cartpole.small_layers(units):

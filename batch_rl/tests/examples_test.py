@@ -1,6 +1,7 @@
 """The examples, copied out of the repository: they run as they are.
 
-`fixed_replay/jax_agent_test` tests that of Dopamine's JAX agents.
+`fixed_replay/jax_agent_test` tests that of Dopamine's JAX agents,
+`decision_transformer_test` that of the Decision Transformer.
 """
 
 import pathlib

@@ -28,6 +28,7 @@ _BINDINGS = [
   'FixedReplayRunner.training_steps = 40',
   'FixedReplayRunner.evaluation_steps = 10',
   'FixedReplayRunner.max_steps_per_episode = 30',
+  'FixedReplayRunner.probe_size = 64',
   'WrappedFixedReplayBuffer.replay_file_end_index = 1',
   'WrappedFixedReplayBuffer.replay_capacity = 20000',
   'run_seed.seed = 1',
@@ -44,6 +45,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
     super().setUp()
     given = flags.FLAGS.is_parsed() and flags.FLAGS.replay_dir
     self.data_dir = shard_files.replay_logs_dir(given or str(SAMPLE))
+    flags.FLAGS.mark_as_parsed()  # `create_tempdir` reads them
     self.base_dir = pathlib.Path(self.create_tempdir().full_path)
     self.stores = self.create_tempdir().full_path  # Shards are compressed once.
     self.addCleanup(gin.clear_config)
@@ -99,8 +101,16 @@ class FixedReplayRunnerTest(absltest.TestCase):
     # A run keeps its number of environments: one episode in each.
     self.assertEqual(statistics['eval_episode_lengths'], [30, 30])
     path = self.base_dir / 'evaluations' / '2.json'
-    episodes = json.loads(path.read_text())['episodes']
+    evaluation = json.loads(path.read_text())
+    episodes, diagnostics = evaluation['episodes'], evaluation['diagnostics']
     self.assertEqual([e['environment'] for e in episodes], [0, 1])
+    self.assertLessEqual({'overestimation', 'srank'}, diagnostics.keys())
+    scalars = results.scalars(self.base_dir)
+    for name, value in diagnostics.items():
+      self.assertEqual(statistics[f'diagnostics_{name}'], [value])
+      shown = scalars[f'Diagnostics/{name}']
+      self.assertEqual([*shown], [0, 1, 2])
+      self.assertAlmostEqual(shown[2], np.float32(value), msg=name)
     self.assertEqual(
       [e['undiscounted_return'] for e in episodes],
       statistics['eval_episode_returns'],

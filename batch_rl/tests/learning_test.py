@@ -67,6 +67,7 @@ OFFLINE = """
     {agent}.target_update_period = 400  # agent steps: 100 updates
     WrappedFixedReplayBuffer.num_buffers = 2  # of five, redrawn each iteration
     FixedReplayRunner.num_iterations = 2
+    FixedReplayRunner.probe_size = 40
     FixedReplayRunner.training_steps = 1600  # agent steps: 400 updates
     FixedReplayRunner.evaluation_steps = 400
 """

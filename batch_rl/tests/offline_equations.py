@@ -246,7 +246,7 @@ def munchausen_dqn(networks, batch, actions, alpha=0.9, tau=0.03, clip=-1.0):
   return _mean(losses)
 
 
-def iqn(networks, batch, actions, samples=3, munchausen=None):
+def iqn(networks, batch, actions, samples=3, kappa=0.5, munchausen=None):
   """Dabney et al., 2018, Equation 3; or Munchausen-IQN, with (alpha, tau, clip).
 
   The mean of Z over levels is over the midpoints of `samples` equal parts.
@@ -273,7 +273,7 @@ def iqn(networks, batch, actions, samples=3, munchausen=None):
         for sample in z[j, b]:
           y = bonus + _target(batch, j, sample - scaled[b])
           error = y - theta[j, a, i]
-          rho = equations.quantile_huber(error, tau_i)
+          rho = equations.quantile_huber(error, tau_i, kappa) / kappa
           loss += policy[b] * rho / len(z[j, b])
     losses.append(loss)
   return _mean(losses)
@@ -283,13 +283,18 @@ def munchausen_iqn(networks, batch, actions):
   return iqn(networks, batch, actions, munchausen=(0.9, 0.03, -1.0))
 
 
-def _classification(networks, batch, actions, support, labels):
-  """Cross-entropy with `labels` of r + gamma max_a Q'(s', a)."""
+def _classification(networks, batch, actions, support, labels, is_double=False):
+  """Cross-entropy with `labels` of r + gamma Q'(s', argmax_a Q'(s', a)).
+
+  With `is_double` the argmax is of the online network.
+  """
   p = softmax(networks.q('online', batch.state, actions))
   target_p = softmax(networks.q('target', batch.next_state, actions))
+  next_p = softmax(networks.q('online', batch.next_state, actions))
   losses = []
   for j, a in enumerate(batch.action):
-    y = _target(batch, j, max(target_p[j] @ support))
+    q = (next_p if is_double else target_p)[j] @ support
+    y = _target(batch, j, target_p[j, q.argmax()] @ support)
     losses.append(-labels(y) @ np.log(p[j, a]))
   return _mean(losses)
 
@@ -303,7 +308,9 @@ def two_hot(networks, batch, actions, atoms=51, vmax=10.0):
   )
 
 
-def hl_gauss(networks, batch, actions, bins=51, vmax=10.0, ratio=0.75):
+def hl_gauss(
+  networks, batch, actions, bins=51, vmax=10.0, ratio=0.75, is_double=False
+):
   """Farebrother et al., 2024, Section 3.1: a Gaussian's mass in each bin."""
   edges = np.linspace(-vmax, vmax, bins + 1)
   sigma = ratio * 2 * vmax / bins
@@ -314,15 +321,16 @@ def hl_gauss(networks, batch, actions, bins=51, vmax=10.0, ratio=0.75):
     return np.diff(phi) / (phi[-1] - phi[0])
 
   support = (edges[1:] + edges[:-1]) / 2
-  return _classification(networks, batch, actions, support, labels)
+  return _classification(networks, batch, actions, support, labels, is_double)
 
 
 def hl_gauss_cql(networks, batch, actions):
-  """HL-Gauss, and CQL's penalty on the means of its histograms."""
+  """Double HL-Gauss, and CQL's penalty on the means of its histograms."""
   p = softmax(networks.q('online', batch.state, actions))
   edges = np.linspace(-10, 10, 52)
   q = p @ ((edges[1:] + edges[:-1]) / 2)
-  return hl_gauss(networks, batch, actions) + 1.0 * cql_penalty(q, batch)
+  loss = hl_gauss(networks, batch, actions, is_double=True)
+  return loss + 0.1 * cql_penalty(q, batch)
 
 
 def _actor(networks, batch, actions, critic, expectile, beta):
@@ -350,7 +358,7 @@ def iql(networks, batch, actions):
   return critic + _actor(networks, batch, actions, 'target', 0.7, 3.0)
 
 
-def awr(networks, batch, actions):
+def weighted_bc(networks, batch, actions):
   """Logged returns, their mean, and the exponential of the advantage."""
   critic = monte_carlo(networks, batch, actions)
   return critic + _actor(networks, batch, actions, 'online', 0.5, 3.0)
@@ -372,7 +380,7 @@ LOSSES: dict[str, Any] = {
   'sarsa': sarsa,
   'monte_carlo': monte_carlo,
   'iql': iql,
-  'awr': awr,
+  'weighted_bc': weighted_bc,
   'double': double_dqn,
   'dueling': dueling_dqn,
   'cal_ql': cal_ql,

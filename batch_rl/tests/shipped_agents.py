@@ -131,7 +131,7 @@ OFFLINE = {
     {**ADAM, 'expectile': 0.7, 'inverse_temperature': 3.0},
     {'network': gym_lib.CartpoleDQNNetwork},
   ),
-  'awr': Shipped('FixedReplayIQLAgent', {**ADAM, 'expectile': 0.5}),
+  'weighted_bc': Shipped('FixedReplayIQLAgent', {**ADAM, 'expectile': 0.5}),
   'cql': Shipped('FixedReplayQuantileAgent', {**ADAM, **QUANTILES, **CQL}),
   'cql_dr3': Shipped(
     'FixedReplayQuantileAgent', {**ADAM, **QUANTILES, **CQL, 'DR3.weight': 0.03}
@@ -143,7 +143,10 @@ OFFLINE = {
   'dr3': Shipped('FixedReplayDQNAgent', {**ADAM, 'DR3.weight': 0.03}),
   'munchausen_dqn': Shipped('FixedReplayDQNAgent', {**ADAM, **MUNCHAUSEN}),
   'hl_gauss': Shipped('FixedReplayDQNAgent', {**ADAM, **BINS}),
-  'hl_gauss_cql': Shipped('FixedReplayDQNAgent', {**ADAM, **BINS, **CQL}),
+  'hl_gauss_cql': Shipped(
+    'FixedReplayDQNAgent',
+    {**ADAM, 'learning_rate': 6.25e-5, **BINS, 'CQL.weight': 0.1},
+  ),
   'two_hot': Shipped('FixedReplayDQNAgent', {**ADAM, **BINS}),
   'sarsa': Shipped('FixedReplayDQNAgent', ADAM),
   'monte_carlo': Shipped('FixedReplayDQNAgent', ADAM),

@@ -11,8 +11,9 @@ all variables:
     the others float32 keeps only a few digits of the change, so `weights k` is a weak
     check.
 
-The last rows are updates on batches from a log on disk, including n-step returns and
-the synchronisation of the target network.
+Further rows are updates on batches from a log on disk, including n-step returns and the
+synchronisation of the target network; then those of the later algorithms
+(`batch_rl/tests/offline_equations.py`), whose gradients are central differences.
 """
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
@@ -21,7 +22,7 @@ import csv
 import os
 import tempfile
 
-from batch_rl.tests import correctness
+from batch_rl.tests import correctness, offline_correctness, offline_equations
 
 _CSV = os.path.join(os.path.dirname(__file__), 'correctness.csv')
 _MEASURES = ('loss', 'gradient', 'weights 1', 'step 1', 'weights 2', 'step 2')
@@ -50,6 +51,9 @@ def _rows():
       case = correctness.CASES[name]
       errors = correctness.compare_on_log(case, directory)
       yield _row(case, 'log', errors)
+  for name in offline_equations.LOSSES:
+    case = offline_correctness.make_case(name)
+    yield _row(case, 'fixed', offline_correctness.compare(name))
 
 
 def _row(case, data, errors):
@@ -57,7 +61,7 @@ def _row(case, data, errors):
     'agent': case.name,
     'n': case.horizon,
     'data': data,
-    'config': case.config,
+    'config': case.config.removeprefix('../'),
     'optimiser': _describe(case.optimizer),
     **{name: f'{error:.1e}' for name, error in errors.items()},
   }

@@ -17,7 +17,7 @@ import numpy as np
 from batch_rl.dataset import __main__ as data_tools
 from batch_rl.dataset.shards import replay_log, shard_files
 from batch_rl.dataset.store import store
-from batch_rl.fixed_replay import evaluate
+from batch_rl.fixed_replay import recorded_run
 from batch_rl.report import __main__ as report
 from batch_rl.runs import evaluations, games, progress, run_record
 from batch_rl.sweep import monitor, plan
@@ -331,7 +331,7 @@ _SUBJECTS = (
   ),
   _Subject(
     os.path.join(_RUN, evaluations.DIRECTORY, '1.json'),
-    (_function('best', _join(evaluate.best_iteration, _RUN)), _REPORT),
+    (_function('best', _join(recorded_run.best_iteration, _RUN)), _REPORT),
     2,
   ),
   _Subject(

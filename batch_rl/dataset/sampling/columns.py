@@ -171,10 +171,23 @@ def timestep(at: Rows) -> np.ndarray:
 def return_to_go(at: Rows) -> np.ndarray:
   """Sum over j >= 0 of gamma^j r_{i+j}, to the end of the logged trajectory.
 
-  If the log stops before the episode does, later rewards count as zero.
+  If the log stops before the episode does, later rewards count as zero; see
+  `discount_after_log`.
   """
   stops = at.sampler.trajectory_stops[at.trajectory]
   return at.sampler.returns_to_go.at(at.rows, stops)
+
+
+@_column(np.float32)
+def discount_after_log(at: Rows) -> np.ndarray:
+  """gamma^k, where the logged trajectory has k rows from here; 0 if it terminates.
+
+  The discounted return is `return_to_go` plus this times the return after the log.
+  """
+  stops = at.sampler.trajectory_stops[at.trajectory]
+  terminals = np.setdiff1d(at.store.ends, at.store.truncations)
+  discounts = float(at.sampler.gamma) ** (stops - at.rows)
+  return np.where(np.isin(stops - 1, terminals), 0, discounts)
 
 
 @_column(np.float32)

@@ -182,17 +182,33 @@ def best_trajectories(data: Trajectories, fraction: float) -> Trajectories:
   return _by_rank(data, fraction, -1)
 
 
+def best_steps(data: Trajectories, fraction: float) -> Trajectories:
+  """The trajectories with the highest returns, up to a fraction of all agent steps.
+
+  At least one trajectory, and all of them whole, as for %BC (Chen et al., 2021).
+  """
+  order = _ranked(data, -1)
+  lengths = data.stop - np.maximum(data.start, data.steps_begin)
+  total = np.cumsum(lengths[order])
+  count = np.searchsorted(total, fraction * data.num_steps, side='right')
+  return data.only(order[: max(1, count)])
+
+
 def worst_trajectories(data: Trajectories, fraction: float) -> Trajectories:
   """The fraction of whole trajectories with the lowest returns."""
   return _by_rank(data, fraction, 1)
 
 
 def _by_rank(data, fraction, sign):
+  order = _ranked(data, sign)
+  return data.only(order[: _share(fraction, len(order))])
+
+
+def _ranked(data, sign):
+  """Returns the selected trajectories by `sign` times their returns, ascending."""
   candidates = data.selected
-  count = _share(fraction, len(candidates))
   # A stable sort prefers the earlier of trajectories with equal returns.
-  order = np.argsort(sign * data.returns[candidates], kind='stable')
-  return data.only(candidates[order[:count]])
+  return candidates[np.argsort(sign * data.returns[candidates], kind='stable')]
 
 
 SUBSETS: dict[str, Callable[..., Trajectories]] = {
@@ -208,6 +224,7 @@ SUBSETS: dict[str, Callable[..., Trajectories]] = {
     last_transitions,
     trajectories_by_return,
     best_trajectories,
+    best_steps,
     worst_trajectories,
   )
 }

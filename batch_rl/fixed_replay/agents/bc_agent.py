@@ -3,7 +3,7 @@
 import gin
 import tensorflow as tf
 
-from batch_rl.agents import loss_agent, value_agent
+from batch_rl.agents import heads, loss_agent, value_agent
 from batch_rl.fixed_replay.agents import fixed_replay_agent
 
 
@@ -17,11 +17,17 @@ class FixedReplayBCAgent(
   where f(s, a) is what DQN's network returns as `q_values`. Acts by the likeliest
   action, or with `policy = @Softmax()` by a sample.
 
+  It has neither head nor backup nor terms, and refuses those of gin.
+
   Takes the arguments of `ValueAgent`, `DQNAgent` and `FixedReplayAgentMixin`.
   """
 
   estimates_returns = False
   uses_target = False
+
+  def own_head(self) -> heads.Scalar:
+    """Returns the head of plain networks."""
+    return heads.Scalar()
 
   def loss(self, batch: loss_agent.Batch) -> tf.Tensor:
     """Returns -log pi(a | s), float32 (n,)."""

@@ -33,6 +33,11 @@ def without_data() -> Iterator[None]:
     _has_data = before
 
 
+def has_data() -> bool:
+  """Returns whether agents that are built now have data, see `without_data`."""
+  return _has_data
+
+
 class FixedReplayAgentMixin(loss_agent.LossAgent):
   """Mixin that makes a Dopamine agent's replay memory a fixed replay.
 
@@ -57,7 +62,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     updates_per_run: Maximum number of updates in one `session.run`; results do not
       depend on it. 1 runs each update on its own, as Dopamine does.
     jit_compile: Whether XLA compiles the update. Results then differ in the last
-      digits, and REM draws other mixtures.
+      digits; REM draws other mixtures, and IQN other levels.
     seed: Seed of the run, from which the seeds of the data and of all random choices
       are derived; None for an unseeded agent.
     **kwargs: Arguments of the agent.

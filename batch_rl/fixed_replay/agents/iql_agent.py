@@ -45,9 +45,11 @@ class FixedReplayIQLAgent(
   - pi(a | s), by -w log pi(a | s), where w = min(exp(beta (Q'(s, a) - V(s))), 100)
     (Eq. 7).
 
-  There is one Q-function; the paper takes the minimum of two. V tends to the largest Q' of the actions in the data as tau tends to 1. Acts by the
-  likeliest action of pi. With `backup = @MonteCarlo()` and `expectile = 0.5` it is
-  advantage-weighted regression with a learnt Q (Peng et al., 2019, arXiv 1910.00177).
+  There is one Q-function; the paper takes the minimum of two. V tends to the largest Q'
+  of the actions in the data as tau tends to 1. Acts by the likeliest action of pi.
+
+  With `backup = @MonteCarlo()` and `expectile = 0.5` it is advantage-weighted regression
+  with a learnt Q (Peng et al., 2019, arXiv 1910.00177).
 
   Args:
     *args: Arguments of `ValueAgent` and `DQNAgent`.
@@ -66,9 +68,17 @@ class FixedReplayIQLAgent(
     inverse_temperature: float = 3.0,
     **kwargs: Any,
   ):
+    if not 0.5 <= expectile < 1:
+      raise ValueError(
+        f'expectile={expectile}: give a number from 0.5 to below 1.'
+      )
     self._expectile = expectile
     self._inverse_temperature = inverse_temperature
     super().__init__(*args, **kwargs)
+
+  def _create_network(self, name):
+    heads.check_plain(self.network, self)
+    return super()._create_network(name)
 
   def build_networks(self) -> None:
     """Makes the networks of V and pi."""

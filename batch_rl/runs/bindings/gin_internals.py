@@ -47,6 +47,28 @@ def selector_of(configurable: Callable) -> str | None:
 
 
 @contextlib.contextmanager
+def separate_config() -> Iterator[None]:
+  """Gives gin an empty configuration within; afterwards it has the earlier one again."""
+  parts = (
+    config._CONFIG,
+    config._OPERATIVE_CONFIG,
+    config._IMPORTS,
+    config._SINGLETONS,
+  )
+  before = [part.copy() for part in parts]
+  was_locked = config.config_is_locked()
+  config.clear_config()
+  try:
+    with config.config_scope(None):  # without the scopes of a call under way
+      yield
+  finally:
+    config.clear_config()
+    for part, content in zip(parts, before, strict=True):
+      part.update(content)
+    config._set_config_is_locked(was_locked)
+
+
+@contextlib.contextmanager
 def parse_scope() -> Iterator[Any]:
   """Yields the context of a file's statements; its `process_import` imports.
 

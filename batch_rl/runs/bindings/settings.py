@@ -183,6 +183,7 @@ SETTINGS = {
   'evaluation_steps': _protocol(_integer(0, 10**12), RUNNER),
   'max_steps_per_episode': _protocol(_STEPS_OR_NONE, RUNNER),  # agent steps
   'evaluation_environments': _repetition(_integer(1, 10_000), RUNNER),
+  'probe_size': _running(_integer(0, 100_000), RUNNER),  # transitions
   'log_every_n': _running(_COUNT, RUNNER),
   'use_legacy_logger': _running(_BOOLEAN, RUNNER),
   'fine_grained_print_to_console': _running(_BOOLEAN, RUNNER),
@@ -235,6 +236,7 @@ SETTINGS = {
   'backup': _PART,
   'policy': _PART,
   'terms': _LIST,
+  'iteration': _integer(0, 10**9),  # of another run
   'weight': _number(0, 1e9),
   'alpha': _number(0, 1e9),
   'tau': _RATE,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.special
 import tensorflow as tf
+from dopamine.discrete_domains import atari_lib
 
 from batch_rl.agents import (
   backups,
@@ -17,7 +18,7 @@ from batch_rl.agents import (
   terms,
 )
 from batch_rl.multi_head import atoms, ensembles, quantiles
-from batch_rl.tests import cartpole, equations
+from batch_rl.tests import cartpole, cartpole_networks, equations
 
 B, A, K = 7, 4, 5
 DISCOUNT = 0.9
@@ -367,26 +368,33 @@ def test_parts_train_and_act_together(make_agent, name, settings):
   assert len(set(actions)) == (5 if samples else 1)
 
 
+BC = cartpole.OFFLINE_CLASSES['bc']
+
+
 class OwnLoss(cartpole.OFFLINE_CLASSES['dqn']):
   def loss(self, batch):
     return tf.reduce_sum(self.online(batch.state).q_values, axis=1)
 
 
 @pytest.mark.parametrize(
-  ('class_', 'parts', 'is_warned'),
+  ('class_', 'parts', 'refused'),
   [
-    (OwnLoss, {'terms': [terms.CQL()]}, True),
-    (OwnLoss, {'backup': backups.Double()}, True),
-    (OwnLoss, {}, False),
-    (None, {'terms': [terms.CQL()], 'backup': backups.Double()}, False),
+    (OwnLoss, {'terms': [terms.CQL()]}, 'OwnLoss.terms has no effect'),
+    (OwnLoss, {'backup': backups.Double()}, 'OwnLoss.backup has no effect'),
+    (OwnLoss, {}, ''),
+    (None, {'terms': [terms.CQL()], 'backup': backups.Double()}, ''),
+    (BC, {'terms': [terms.CQL()]}, 'BCAgent.terms has no effect'),
+    (BC, {'head': atoms.HLGauss()}, 'BCAgent has its own head'),
   ],
 )
-def test_parts_that_a_loss_ignores_are_warned_of(
-  make_agent, caplog, class_, parts, is_warned
+def test_parts_that_a_loss_ignores_are_refused(
+  make_agent, class_, parts, refused
 ):
-  make_agent(class_=class_, **parts)
-  message = 'OwnLoss.loss does not call super().loss(batch)'
-  assert (message in caplog.text) == is_warned
+  if not refused:
+    make_agent(class_=class_, **parts)
+    return
+  with pytest.raises(ValueError, match=refused):
+    make_agent(class_=class_, **parts)
 
 
 class OwnHead(cartpole.OFFLINE_CLASSES['quantile']):
@@ -418,11 +426,90 @@ def test_a_support_without_extent_is_refused(arguments):
     atoms.Categorical(**arguments)
 
 
-def test_an_activation_is_no_last_layer():
-  dense = map(tf.keras.layers.Dense, (7, 3))
-  network = tf.keras.Sequential([*dense, tf.keras.layers.ReLU()])
-  _, inputs = features.Recorder(network)(tf.zeros((2, 4)))
-  assert features.join(inputs.last, network).shape == (2, 7)
-  assert features.join(inputs.hidden, network).shape == (2, 4)
-  with pytest.raises(ValueError, match='Sequential has no features'):
-    features.join([], network)
+class Linear(tf.keras.Model):
+  def __init__(self, num_actions, name):
+    super().__init__(name=name)
+    self.dense = tf.keras.layers.Dense(num_actions)
+
+  def call(self, state):
+    x = tf.cast(tf.reshape(state, (-1, 4)), tf.float32)
+    return atari_lib.DQNNetworkType(self.dense(x))
+
+
+def dense(*units):
+  return [tf.keras.layers.Dense(n) for n in units]
+
+
+class Parallel(tf.keras.Model):
+  """Layers in another order than they are called, and parallel ends."""
+
+  def __init__(self):
+    super().__init__()
+    self.end, self.begin = dense(3, 7)
+    self.others = [tf.keras.Sequential(dense(5, 3)) for _ in range(2)]
+
+  def call(self, x):
+    x = self.begin(x)
+    return self.end(x), *[other(x) for other in self.others]
+
+
+class InALoop(tf.keras.Model):
+  def __init__(self):
+    super().__init__()
+    self.dense = tf.keras.layers.Dense(3)
+
+  def call(self, x):
+    return tf.map_fn(lambda row: self.dense(row[None])[0], x)
+
+
+@pytest.mark.parametrize(
+  ('make', 'last', 'hidden'),
+  [
+    (
+      lambda: tf.keras.Sequential([*dense(7, 3), tf.keras.layers.ReLU()]),
+      7,
+      4,
+    ),
+    (
+      lambda: tf.keras.Sequential(
+        [*dense(6, 7), tf.keras.layers.LayerNormalization(), *dense(3)]
+      ),
+      7,
+      6,
+    ),
+    (lambda: tf.keras.Sequential(dense(3)), 4, 4),
+    (Parallel, 7 + 5 + 5, 4 + 7),
+  ],
+)
+def test_features_are_the_inputs_of_the_last_layers(make, last, hidden):
+  _, calls = features.Recorder(make())(tf.zeros((2, 4)))
+  assert features.join(calls.last, None).shape == (2, last)
+  assert features.join(calls.hidden, None).shape == (2, hidden)
+
+
+def test_features_that_are_not_found():
+  for network, calls in (
+    (tf.keras.Sequential(), []),
+    (InALoop(), features.Recorder(InALoop())(tf.zeros((2, 4)))[1].last),
+  ):
+    with pytest.raises(features.NoFeaturesError, match=type(network).__name__):
+      features.join(calls, network)
+
+
+@pytest.mark.parametrize(
+  ('name', 'settings', 'message'),
+  [
+    ('iqn', {'dueling': True}, 'IQN has no dueling network'),
+    ('iqn', {'network': Linear}, 'Linear cannot be used for IQN'),
+    ('dqn', {'network': Linear, 'dueling': True}, 'Linear .* for dueling'),
+    ('iqn', {'network': cartpole_networks.CartpoleQuantileNetwork}, 'plain'),
+    ('iql', {'network': cartpole_networks.CartpoleQuantileNetwork}, 'plain'),
+    ('quantile', {'dueling': True}, 'plain one'),
+    ('iql', {'expectile': 1.0}, 'expectile=1.0'),
+  ],
+)
+def test_networks_that_do_not_fit_are_named(
+  make_agent, name, settings, message
+):
+  with pytest.raises(ValueError, match=message):
+    make_agent(name, **settings)

@@ -10,7 +10,7 @@ import gin
 import pytest
 import tensorflow as tf
 
-from batch_rl.fixed_replay import evaluate, train
+from batch_rl.fixed_replay import evaluate, recorded_run, train
 from batch_rl.runs import environments
 from batch_rl.tests import programs, shards
 from batch_rl.tests.dataset.checks import run_files
@@ -252,10 +252,10 @@ def test_the_best_checkpoint_has_the_highest_mean_of_the_run(tmp_path):
 
   def choose(text):
     available = (6, 7, 8, 9)
-    return evaluate.choose_checkpoints(str(tmp_path), available, text)
+    return recorded_run.choose_checkpoints(str(tmp_path), available, text)
 
   with pytest.raises(ValueError, match='has no checkpoints'):
-    evaluate.list_checkpoints(str(tmp_path))
+    recorded_run.list_checkpoints(str(tmp_path))
   (tmp_path / 'evaluations').mkdir()
   for number, mean in enumerate([1, 2, 3, 9, 1, 2, 3, 8, 8, 1]):
     write(number, mean)

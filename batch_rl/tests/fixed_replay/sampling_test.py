@@ -87,6 +87,7 @@ def test_python_exits_while_a_graph_waits_for_batches(data_dir):
 )
 def test_a_feed_has_further_columns(data_dir, ways, prefetch):
   names = 'return_to_go', 'timestep', 'weight', 'trajectory_return', 'steps'
+  names += ('discount_after_log',)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     replay = Wrapped(
       *(data_dir, None, (2, 2), 4),
@@ -108,6 +109,9 @@ def test_a_feed_has_further_columns(data_dir, ways, prefetch):
         rewards = store.reward[row : chosen.stop[at]].astype(float)
         expected = (rewards * 0.99 ** np.arange(len(rewards))).sum()
         assert found['return_to_go'][i] == pytest.approx(expected, rel=1e-6)
+        is_cut = chosen.stop[at] - 1 not in store.ends
+        expected = is_cut * 0.99 ** len(rewards)
+        assert found['discount_after_log'][i] == pytest.approx(expected)
         # Padding is three rows.
         assert found['timestep'][i] == row - chosen.begin[at] - 3
         assert found['trajectory_return'][i] == chosen.returns[at]

@@ -42,6 +42,7 @@ def write(
   init_checkpoint_dir=None,
   epsilon_eval=0.001,
   changes=(),
+  diagnostics=None,
   **bindings,
 ) -> pathlib.Path:
   """Writes a run's `run.json` and evaluations of two episodes each.
@@ -56,6 +57,7 @@ def write(
     subset_hash: Hash of the data; None for one derived from game, run and subset.
     shards: Number of shards; None for a run that does not record them.
     root: Directory of the dataset.
+    diagnostics: Values of each iteration, `{name: values}`.
     **bindings: Further parameters of the agent or the runner.
   """
   bindings = {'optimizer': OPTIMIZERS[optimizer], **bindings}
@@ -96,7 +98,8 @@ def write(
       evaluations.Episode(i, 100, mean + difference, mean)
       for i, difference in enumerate((-1.0, 1.0))
     ]
-    evaluations.write(str(base_dir), iteration, played, 2)
+    found = {k: v[iteration] for k, v in (diagnostics or {}).items()}
+    evaluations.write(str(base_dir), iteration, played, 2, diagnostics=found)
   return pathlib.Path(base_dir)
 
 

@@ -55,6 +55,8 @@ def test_gamer_normalised_figures_become_returns():
     ({'subset': 'random_trajectories(seed=3, fraction=0.1)'}, 0.1),
     ({'subset': 'first_trajectories(0.01)', 'shards': 50}, 0.01),
     ({'subset': 'first_trajectories(0.01)', 'shards': 11}, None),
+    ({'subset': 'first_of_shards(0.01)'}, 0.01),
+    ({'subset': 'first_fraction(0.01)'}, None),
     ({'subset': 'first_transitions(500000)'}, None),
     ({'subset': 'best_trajectories(0.01)'}, None),
     ({'subset': 'shards(0, 9) & random_trajectories(0.01)'}, None),

@@ -4,6 +4,7 @@ import json
 import pickle
 import shutil
 
+import numpy as np
 import pytest
 
 from batch_rl.report import run_results
@@ -82,6 +83,15 @@ def test_the_facts_of_a_run(read):
   }
   run = read(returns=[1.0, 2.0, 9.0], planned=2)
   assert run.done == 2  # Those beyond the plan are left out.
+
+
+def test_diagnostics_by_iteration(read):
+  found = {'srank': [3, 4, 5], 'loss': [0.5, None, 0.25]}
+  run = read(returns=[1.0, 2.0, 3.0], diagnostics=found)
+  assert run.diagnostics['srank'].tolist() == [3, 4, 5]
+  np.testing.assert_equal(run.diagnostics['loss'], [0.5, np.nan, 0.25])
+  assert run.first(2).diagnostics['srank'].tolist() == [3, 4]
+  assert not read(diagnostics=None).diagnostics
 
 
 def test_zero_none_and_null_are_values(read):
@@ -203,6 +213,11 @@ def test_dopamine_logs(tmp_path):
     ),
     ('evaluations/1.json', f'{{"mean_return": 1{"0" * 400}}}', 'mean_return'),
     ('evaluations/1.json', '{"mean_return": 1, "episodes": 3}', 'episodes'),
+    (
+      'evaluations/1.json',
+      '{"mean_return": 1, "episodes": [], "diagnostics": {"srank": "x"}}',
+      'srank',
+    ),
     ('run.json', '[' * 100_000, 'run.json'),
     ('run.json', b'\xff', 'run.json'),
     ('run.json', '{"seed": 1e999}', 'seed is inf'),

@@ -26,3 +26,13 @@ def test_a_run_of_the_random_agent_is_beside_the_reference(compare):
   shown = dict(zip(table.text.iloc[:, 0], table.text.iloc[:, 1], strict=True))
   assert shown.pop('Random').startswith('-18.5 (')
   assert shown['Random (reference)'] == '-20.2'
+
+
+def test_curves_have_a_column_for_each_of_the_diagnostics(compare, tmp_path):
+  found = {'srank': [7.0, 6.0]}
+  compared = compare(
+    ([1.0, 2.0], {'diagnostics': found}), ([3.0, 4.0], {'seed': 2})
+  )
+  tables.curves_table(compared).write(str(tmp_path))
+  written = pd.read_csv(tmp_path / 'curves.csv')
+  assert written['srank'].fillna(-1).tolist() == [7, 6, -1, -1]

@@ -23,6 +23,7 @@ OFFLINE = """
     {agent}.updates_per_run = 5
     WrappedFixedReplayBuffer.num_buffers = 1  # of two, another each iteration
     FixedReplayRunner.num_iterations = 2
+    FixedReplayRunner.probe_size = 40
     FixedReplayRunner.training_steps = 130
     FixedReplayRunner.evaluation_steps = 60
     Checkpoints.every_steps = 40

@@ -8,6 +8,7 @@ Subclasses of `ForwardedParameters` need no decorator. `forwards_to` is for othe
 classes, and for those that withhold an argument.
 """
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -117,7 +118,7 @@ def configured_value(cls: type, name: str) -> Any:
   """
   for base in cls.__mro__:
     if name in (bindings := _bindings(base)):
-      return bindings[name]
+      return copy.deepcopy(bindings[name])  # gin makes the value of a reference
     if construct := vars(base).get('__init__'):
       own = getattr(construct, _OWN_PARAMETERS, None)
       own = own or _own_signature(construct).parameters
@@ -127,9 +128,12 @@ def configured_value(cls: type, name: str) -> Any:
 
 
 def _bindings(cls: type) -> dict[str, Any]:
-  """Returns gin's bindings for a class; {} for one that is not configurable."""
+  """Returns gin's bindings for a class; {} for one that is not configurable.
+
+  References stay references: objects of other parameters are not made.
+  """
   try:
-    return gin.get_bindings(cls)
+    return gin.get_bindings(cls, resolve_references=False)
   except ValueError:
     return {}
 

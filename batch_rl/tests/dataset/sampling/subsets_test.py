@@ -77,6 +77,14 @@ def brute_force(name, before, data, *arguments):
   if name == 'trajectories_by_return':
     low, high = arguments
     return only([i for i in candidates if low <= returns[i] <= high])
+  if name == 'best_steps':
+    ranked, chosen, total = sorted(candidates, key=lambda i: -returns[i]), [], 0
+    for i in ranked:
+      total += len(before[i])
+      if chosen and total > arguments[0] * sum(map(len, before)):
+        break
+      chosen.append(i)
+    return only(chosen)
   sign = {'best_trajectories': -1, 'worst_trajectories': 1}[name]
   ranked = sorted(candidates, key=lambda i: (sign * returns[i], i))
   return only(ranked[: share(*arguments, len(candidates))])
@@ -84,7 +92,7 @@ def brute_force(name, before, data, *arguments):
 
 fraction_of = (
   *('first_trajectories', 'best_trajectories', 'worst_trajectories'),
-  *('first_of_shards', 'first_fraction', 'last_fraction'),
+  *('best_steps', 'first_of_shards', 'first_fraction', 'last_fraction'),
 )
 count_of = 'first_transitions', 'last_transitions'
 parts = st.one_of(

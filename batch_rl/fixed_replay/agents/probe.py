@@ -1,0 +1,156 @@
+"""Diagnostics of an offline agent on transitions that stay the same."""
+
+import collections
+import contextlib
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from batch_rl.agents import diagnostics, features
+from batch_rl.fixed_replay.agents import fixed_replay_agent
+from batch_rl.fixed_replay.replay_memory import fixed_batch
+
+# A return counts if rewards after the end of the log have at most this weight.
+_MAX_DISCOUNT = 0.01
+
+
+class Probe:
+  """Fixed transitions, and the graph that computes diagnostics from them.
+
+  It changes no weights, has no variables, and draws none of the training's random
+  numbers, so a run has the same results without it. The transitions go through the
+  networks in batches of the training's size: the device needs no more memory.
+
+  Make it before the first iteration begins: the transitions are of the shards that are
+  drawn first, also in a resumed run.
+
+  Args:
+    agent: Agent with data.
+    size: Number of transitions, at least 1; rounded up to whole batches.
+  """
+
+  def __init__(
+    self, agent: fixed_replay_agent.FixedReplayAgentMixin, size: int
+  ):
+    self._agent = agent
+    transition = agent._replay.transition
+    [self._batch_size] = transition['action'].shape.as_list()
+    self._batches = -(-size // self._batch_size)
+    self._transitions = fixed_batch.FixedBatch(
+      agent._replay,
+      self._batches * self._batch_size,
+      [*agent.needs, 'return_to_go', 'discount_after_log'],
+      agent._seed,
+    )
+    placeholder = tf.compat.v1.placeholder
+    with agent._sess.graph.as_default(), tf.device(agent.state_ph.device):
+      self._inputs = {
+        name: placeholder(tensor.dtype, tensor.shape)
+        for name, tensor in transition.items()
+      }
+      self._step = placeholder(tf.int64, ())
+      self._number = placeholder(tf.int64, ())
+      compute = tf.function(self._compute, autograph=False)
+      self._computed = compute(self._inputs, self._step, self._number)
+      self._weight_norm = tf.linalg.global_norm(agent._trained_weights())
+
+  def _compute(
+    self,
+    transition: Mapping[str, tf.Tensor],
+    step: tf.Tensor,
+    number: tf.Tensor,
+  ) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
+    """Returns tensors of batch `number` by name, and the gradient of its loss."""
+    agent = self._agent
+    batch = agent._batch(transition, step)
+    # No update has the seed.
+    batch = batch._replace(seed=tf.stack([batch.seed[0], -1 - number]))
+    found, gradients = {}, []
+    with agent._tracing(step):
+      if agent.learns_by_loss():
+        found['loss'] = loss = agent._mean_loss(batch)
+        found |= {f'loss_{name}': v for name, v in agent._scalars.items()}
+        gradients = tf.gradients(loss, agent._trained_weights())
+        gradients = [
+          tf.convert_to_tensor(g) for g in gradients if g is not None
+        ]
+      outputs = agent.online(batch.state)
+      if agent.estimates_returns and hasattr(outputs, 'q_values'):
+        found['q_values'] = outputs.q_values
+        if (errors := agent.td_errors(batch)) is not None:
+          found['td_errors'] = errors
+      with contextlib.suppress(features.NoFeaturesError):
+        found['features'] = agent.features(batch.state)
+        found['next_features'] = agent.features(batch.next_state)
+      if not agent._acts_alone:
+        rows = tf.range(self._batch_size, dtype=tf.int64)
+        seeds = tf.stack([rows, tf.fill([self._batch_size], number)], axis=1)
+        acting = agent.acting_outputs(batch.state)
+        found['taken'] = agent._choice(acting, seeds)
+    return found, gradients
+
+  def measure(self) -> dict[str, float]:
+    """Returns diagnostics of the agent as it is now, by name.
+
+    Beside those of `agents.diagnostics`, which `of_values` and `of_features` return:
+
+    | name               | value                                                      |
+    | ------------------ | ---------------------------------------------------------- |
+    | `td_error`         | mean absolute value of `LossAgent.td_errors`               |
+    | `greedy_is_logged` | share of states in which the agent takes the logged action |
+    | `loss`             | mean loss                                                  |
+    | `loss_<name>`      | mean of a scalar that the loss logs                        |
+    | `gradient_norm`    | global norm of the gradient of the mean loss               |
+    | `weight_norm`      | global norm of the trained weights                         |
+
+    Numbers that the agent does not have, or that are not finite, are left out.
+
+    Raises:
+      batch_rl.dataset.shards.shard_reader.DataError: If the data is damaged.
+      MemoryError: If the device runs out of memory.
+    """
+    found, gradient = self._run()
+    actions = found['action']
+    measured: dict[str, float] = {}
+    if 'q_values' in found:
+      # Memories of a subclass have no returns.
+      returns = found.get('return_to_go')
+      after = found.get('discount_after_log', np.ones(len(actions)))
+      measured |= diagnostics.of_values(
+        found['q_values'], actions, returns, after <= _MAX_DISCOUNT
+      )
+    if 'td_errors' in found:
+      measured['td_error'] = np.abs(found['td_errors']).mean()
+    if 'taken' in found:
+      measured['greedy_is_logged'] = (found['taken'] == actions).mean()
+    if 'features' in found:
+      measured |= diagnostics.of_features(
+        found['features'], found['next_features']
+      )
+    measured |= {n: a.mean() for n, a in found.items() if n.startswith('loss')}
+    if gradient:
+      measured['gradient_norm'] = diagnostics.global_norm(gradient)
+    measured['weight_norm'] = self._agent._sess.run(self._weight_norm)
+    return {n: float(v) for n, v in measured.items() if math.isfinite(v)}
+
+  def _run(self) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    """Returns arrays by name, (n, ...) or (batches,), and the mean gradient."""
+    agent, size = self._agent, self._batch_size
+    parts = collections.defaultdict(list)
+    gradient = [np.zeros(())] * len(self._computed[1])
+    for number in range(self._batches):
+      arrays = self._transitions.read(slice(number * size, (number + 1) * size))
+      feed = {tensor: arrays[name] for name, tensor in self._inputs.items()}
+      feed |= {self._step: agent.training_steps, self._number: number}
+      with agent._one_line_errors():
+        found, more = agent._sess.run(self._computed, feed)
+      gradient = [
+        g + m / self._batches for g, m in zip(gradient, more, strict=True)
+      ]
+      # Frames would take much memory.
+      small = {name: a for name, a in arrays.items() if a.ndim == 1}
+      for name, array in {**small, **found}.items():
+        parts[name].append(np.atleast_1d(array))
+    return {name: np.concatenate(p) for name, p in parts.items()}, gradient

@@ -1,0 +1,296 @@
+r"""Ranks trained policies from logged data alone, without an emulator.
+
+  python -um batch_rl.fixed_replay.select /tmp/sweep/dqn /tmp/sweep/rem \
+    --method=fqe,td_error,q_value --out=/tmp/selection
+
+The same command resumes. If at least three of the policies were evaluated, the last lines
+say how well each method ranks them.
+"""
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import tabulate
+from absl import flags, logging
+
+from batch_rl.dataset.store import store, store_directory
+from batch_rl.fixed_replay import recorded_run
+from batch_rl.runs import (
+  command_line,
+  evaluations,
+  gin_files,
+  interruption,
+  run_record,
+)
+from batch_rl.utils import choices, files
+from batch_rl.utils.user_code import user_modules
+
+FLAGS = flags.FLAGS
+METHODS = ('fqe', 'td_error', 'q_value')
+_TABLE = 'scores.csv'
+_MIN_RETURNS = 3  # fewer have no meaningful correlation
+
+
+def define_flags() -> None:
+  """Defines the flags; not at import, since `train` defines some of them too."""
+  flags.DEFINE_list(
+    'method',
+    ['fqe'],
+    f'Scores, among {", ".join(METHODS)}; the first one ranks.',
+  )
+  flags.DEFINE_string(
+    'out', None, 'Directory for the table and the runs of fqe.'
+  )
+  flags.DEFINE_string(
+    'checkpoints',
+    'last',
+    "Of each run: 'last', 'best' (by its own evaluations), 'all', or iterations, e.g. "
+    '3,7-9.',
+  )
+  flags.DEFINE_string(
+    'replay_dir', None, "Data, a run directory or a store; default: the runs'."
+  )
+  flags.DEFINE_integer('seed', 0, 'Seed of everything random.', lower_bound=0)
+  flags.DEFINE_multi_string(
+    'module_dirs', [], 'Folders of your own modules, if they have moved.'
+  )
+  flags.DEFINE_multi_string(
+    'gin_files', [], 'gin files that override the settings of fqe.'
+  )
+  flags.DEFINE_multi_string(
+    'gin_bindings',
+    [],
+    'gin bindings that override them, e.g. "FixedReplayRunner.num_iterations=5".',
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+  """A trained policy.
+
+  Attributes:
+    run: Directory of its run, as it was given.
+    iteration: Iteration of the checkpoint.
+    record: Record of the run.
+    true_return: Mean return of its evaluation; None if it was not evaluated.
+  """
+
+  run: str
+  iteration: int
+  record: dict[str, Any]
+  true_return: float | None
+
+  def __str__(self) -> str:
+    return f'{self.run}, iteration {self.iteration}'
+
+  @property
+  def agent(self) -> str:
+    """Name of the agent in tables."""
+    return self.record.get('display_name') or self.record['agent']
+
+
+def find_candidates(runs: Iterable[str], chosen: str) -> list[Candidate]:
+  """Returns the chosen checkpoints of runs.
+
+  Args:
+    runs: Run directories.
+    chosen: Choice of checkpoints, as in `recorded_run.choose_checkpoints`.
+
+  Raises:
+    ValueError: If a directory has no offline run, or a checkpoint is missing or damaged.
+  """
+  return [
+    Candidate(run, number, record, evaluations.mean_return(run, number))
+    for run in dict.fromkeys(run.rstrip('/') or '/' for run in runs)
+    for record in [recorded_run.read_record(run)]
+    for number in recorded_run.intact_checkpoints(run, chosen)
+  ]
+
+
+def common_data(candidates: Sequence[Candidate]) -> str:
+  """Returns the data directory of all candidates.
+
+  Raises:
+    ValueError: If they were trained on different data.
+  """
+  first, *others = candidates
+  for other in others:
+    if _data_of(other) != _data_of(first):
+      raise ValueError(
+        f'{first.run} and {other.run} were trained on different data '
+        f'({_data_of(first)}; {_data_of(other)}): choose runs on the same data, or name '
+        'the data by --replay_dir.'
+      )
+  return first.record['replay_dir']
+
+
+def _data_of(candidate):
+  data = candidate.record.get('data') or {}
+  if data.get('subset_hash') is None:
+    return candidate.record['replay_dir']
+  return f'subset {data.get("subset") or "all"}, hash {data["subset_hash"]}'
+
+
+def score(
+  candidates: Sequence[Candidate],
+  methods: Sequence[str],
+  replay_data_dir: str,
+  sources: Sequence[gin_files.Source],
+) -> dict[str, np.ndarray]:
+  """Returns the scores of policies by each method, float64 (n,); NaN if Q diverges.
+
+  A mistake or an interruption ends the program, see `command_line`.
+
+  Args:
+    candidates: The n policies.
+    methods: Names in `METHODS`.
+    replay_data_dir: Directory of the shards, or a store.
+    sources: gin files and bindings that override the settings of the first run.
+  """
+  # TensorFlow takes seconds to import.
+  import tensorflow as tf
+
+  from batch_rl.fixed_replay import fitted_q, frozen_policy, scores
+
+  seed, found = FLAGS.seed, {}
+  with command_line.user_errors():
+    fitted = fitted_q.FittedQ(
+      candidates[0].record, sources, replay_data_dir, FLAGS.out, seed
+    )
+    policies = [
+      frozen_policy.FrozenPolicy(store_directory.absolute(c.run), c.iteration)
+      for c in candidates
+    ]
+  logged = fitted.logged
+  logging.info(
+    'Scores at %d initial states and %d transitions of %s.',
+    *(len(logged.initial_rows), len(logged.rows), replay_data_dir),
+  )
+
+  def value(method, policy):
+    if method != 'fqe':
+      return scores.OWN[method](policy, logged, seed)
+    with tf.Graph().as_default():
+      with command_line.user_errors():
+        runner = fitted.make_runner(policy)
+      try:
+        return fitted.fit(runner, policy)
+      finally:
+        runner._agent._sess.close()
+
+  for method in methods:
+    found[method] = np.full(len(policies), np.nan)
+    for i, policy in enumerate(policies):
+      start = time.monotonic()
+      name = f'{method} of {candidates[i]} (policy {i + 1} of {len(policies)})'
+      logging.info('%s ...', name)
+      with command_line.run_errors():
+        try:
+          found[method][i] = value(method, policy)
+        except FloatingPointError as error:
+          logging.warning('%s: %s', name, error)
+      seconds = time.monotonic() - start
+      logging.info('%s: %.6g, %.0f s.', name, found[method][i], seconds)
+  return found
+
+
+def table(
+  candidates: Sequence[Candidate], found: dict[str, np.ndarray]
+) -> pd.DataFrame:
+  """Returns the policies by rank, the best first.
+
+  Columns are rank, run, iteration, agent, the methods, and true_return.
+
+  Args:
+    candidates: The n policies.
+    found: Scores by method, (n,); the first method ranks.
+  """
+  from batch_rl.fixed_replay import scores
+
+  rows = pd.DataFrame(
+    {
+      'run': [c.run for c in candidates],
+      'iteration': [c.iteration for c in candidates],
+      'agent': [c.agent for c in candidates],
+      **found,
+      'true_return': [c.true_return for c in candidates],
+    }
+  )
+  method = next(iter(found))
+  order = np.argsort(-scores.goodness(method, found[method]), kind='stable')
+  rows = rows.iloc[order].reset_index(drop=True)
+  rows.insert(0, 'rank', rows.index + 1)
+  return rows
+
+
+def verdicts(rows: pd.DataFrame, methods: Iterable[str]) -> list[str]:
+  """Returns a line about each method's ranking of the policies that were evaluated.
+
+  Args:
+    rows: Result of `table`.
+    methods: Names of the methods.
+  """
+  from batch_rl.fixed_replay import scores
+
+  known = rows[rows['true_return'].notna()]
+  if len(known) < _MIN_RETURNS:
+    return []
+  returns = known['true_return'].to_numpy(float)
+  lines = [
+    '',
+    f'Against the mean returns of {len(known)} evaluated policies, {returns.min():g} to '
+    f'{returns.max():g}. Regret@1 is (best - chosen) / (best - worst).',
+  ]
+  for method in methods:
+    good = scores.goodness(method, known[method].to_numpy(float))
+    lines.append(
+      f'- {method}: rank correlation (Spearman) '
+      f'{scores.rank_correlation(good, returns):.2f}, regret@1 '
+      f'{scores.regret(good, returns):.2f}'
+    )
+  return lines
+
+
+def main(runs: Sequence[str]) -> None:
+  """Scores and ranks policies; prints the table and writes it.
+
+  Args:
+    runs: Run directories.
+  """
+  interruption.exit_on_sigterm()
+  with command_line.user_errors():
+    if not FLAGS.out:
+      raise ValueError('missing --out')
+    if not runs:
+      raise ValueError('no run: give the base_dirs of finished runs.')
+    methods = list(dict.fromkeys(FLAGS.method))
+    for method in methods or ['']:
+      choices.choose('method', method, METHODS)
+    for folder in FLAGS.module_dirs:
+      user_modules.add_folder(folder)
+    sources = gin_files.read(FLAGS.gin_files, FLAGS.gin_bindings)
+    candidates = find_candidates(runs, FLAGS.checkpoints)
+    if FLAGS.replay_dir:
+      replay_data_dir = store.find_data(FLAGS.replay_dir)
+    else:
+      replay_data_dir = common_data(candidates)
+    run_record.lock(FLAGS.out, '--out')
+  found = score(candidates, methods, replay_data_dir, sources)
+  rows = table(candidates, found)
+  path = os.path.join(FLAGS.out, _TABLE)
+  with command_line.run_errors():
+    files.write_bytes(path, rows.to_csv(index=False).encode())
+  cells = rows.astype(object).where(rows.notna(), '').values.tolist()
+  text = tabulate.tabulate(cells, list(rows), 'github', floatfmt='.4g')
+  print('\n'.join([text, *verdicts(rows, methods)]))
+  logging.info('table: %s', path)
+
+
+if __name__ == '__main__':
+  define_flags()
+  command_line.run(main, takes_arguments=True)

@@ -1,0 +1,227 @@
+"""Diagnostics of agents on fixed transitions."""
+
+import gin
+import numpy as np
+import pytest
+import tensorflow as tf
+from dopamine.discrete_domains import atari_lib
+from dopamine.tf.replay_memory import circular_replay_buffer
+
+from batch_rl.agents import diagnostics
+from batch_rl.dataset.shards import replay_log
+from batch_rl.fixed_replay.agents import probe
+from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
+from batch_rl.tests import cartpole, equations
+from batch_rl.tests.fixed_replay import update_loop_test
+
+OfflineDQN = cartpole.OFFLINE_CLASSES['dqn']
+VALUES = {'q_logged', 'q_max', 'q_gap', 'return_to_go', 'overestimation'}
+FEATURES = {'srank', 'feature_dot_product', 'dead_units'}
+LOSS = {'loss', 'gradient_norm'}
+ALWAYS = {'weight_norm', 'greedy_is_logged'}
+EVERYTHING = VALUES | FEATURES | LOSS | ALWAYS | {'td_error'}
+
+
+def dqn_in_numpy(agent, rows):
+  """Returns what a DQN should have, from its weights and rows of the log."""
+  store = agent._replay.memory.sampler.store
+  variables = cartpole.values(agent)
+
+  def layers(network):
+    arrays = [
+      array
+      for name, array in variables.items()
+      if name.startswith(network) and 'Adam' not in name
+    ]
+    return [*zip(arrays[::2], arrays[1::2], strict=True)]
+
+  states, following = (
+    np.array([store.frames(np.array([row])).ravel() for row in some])
+    for some in (rows, np.minimum(rows + 1, store.rows - 1))
+  )
+  online, after = (
+    equations.forward(layers('Online'), some) for some in (states, following)
+  )
+  target_q = equations.forward(layers('Target'), following).outputs
+  q, actions, gamma = online.outputs, store.action[rows], cartpole.GAMMA
+  terminals = np.isin(rows, store.ends)
+  transitions = equations.Transitions(
+    actions, store.reward[rows], terminals, gamma
+  )
+  loss = equations.dqn(q, target_q, transitions)
+  gradient = equations.backward(layers('Online'), online, loss.gradient)
+  logged = [q[i, action] for i, action in enumerate(actions)]
+  returns = [
+    equations.n_step(
+      store.reward, np.isin(range(90), store.ends), row, 90, gamma
+    )[0]
+    for row in rows
+  ]
+  errors = [
+    transitions.target(i, max(target_q[i])) - logged[i]
+    for i in range(len(rows))
+  ]
+  features, next_features = (np.maximum(x.sums[-1], 0) for x in (online, after))
+  found = diagnostics.of_features(features, next_features)
+  return found | {
+    'q_logged': np.mean(logged),
+    'q_max': np.mean([max(values) for values in q]),
+    'q_gap': np.mean([max(values) for values in q]) - np.mean(logged),
+    'return_to_go': np.mean(returns),
+    'overestimation': np.mean(logged) - np.mean(returns),
+    'td_error': np.mean(np.abs(errors)),
+    'greedy_is_logged': np.mean(q.argmax(axis=1) == actions),
+    'loss': loss.value,
+    'gradient_norm': norm(gradient),
+    'weight_norm': norm(layers('Online')),
+  }
+
+
+def norm(layers):
+  return sum((array**2).sum() for pair in layers for array in pair) ** 0.5
+
+
+def test_a_dqn_has_the_diagnostics_of_its_equations(shared_agents):
+  agent = shared_agents('dqn')
+  measuring = probe.Probe(agent, 60)
+  rows = measuring._transitions._rows
+  assert len(rows) == 64  # two batches
+  for updates in 1, 30:
+    list(agent.train_steps(4 * updates))
+    expected = dqn_in_numpy(agent, rows)
+    assert measuring.measure() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize('name', cartpole.OFFLINE_CLASSES)
+def test_training_is_the_same_to_the_bit(shared_agents, name):
+  agent = shared_agents(name)
+  first_values = cartpole.values(agent)
+  expected = update_loop_test.train_by(agent, first_values, 5)
+  cartpole.restart(agent, first_values)
+  measuring = probe.Probe(agent, 32)
+  first = measuring.measure()
+  values = VALUES if agent.estimates_returns else set()
+  assert first.keys() >= values | FEATURES | LOSS | ALWAYS
+  found = update_loop_test.train_by(agent, first_values, 5)
+  update_loop_test.assert_same_results(found, expected)  # without new variables
+  assert measuring.measure() != first
+  cartpole.load_values(agent, first_values)
+  agent.training_steps = 0
+  assert measuring.measure() == first
+
+
+def test_a_resumed_run_has_the_same_transitions(make_agent):
+  """Of the shards that are drawn first, although each iteration draws another."""
+  gin.bind_parameter('WrappedFixedReplayBuffer.num_buffers', 1)
+  agent, resumed = make_agent(), make_agent()
+  measuring = probe.Probe(agent, 32)
+  suffixes = set()
+  for iteration in range(5):
+    agent.begin_iteration(iteration)
+    suffixes |= set(agent._replay.memory._packed._suffixes)
+  assert len(suffixes) == 2
+  again = probe.Probe(resumed, 32)
+  resumed.begin_iteration(4)
+  cartpole.load_values(resumed, cartpole.values(agent))
+  assert again.measure() == measuring.measure()
+
+
+class Loss(OfflineDQN):
+  """Has a loss of its own."""
+
+  def loss(self, batch):
+    q_values = self.online(batch.state).q_values
+    self.log_scalar('Highest', tf.reduce_max(q_values, axis=1))
+    return tf.reduce_sum(q_values**2, axis=1)
+
+
+class Cloning(Loss):
+  estimates_returns = False
+
+
+class OwnTraining(OfflineDQN):
+  def _build_train_op(self):
+    return self.optimizer.minimize(
+      tf.reduce_mean(self._replay_net_outputs.q_values)
+    )
+
+
+class OwnActing(OfflineDQN):
+  def _select_action(self):
+    return 0
+
+
+class Hidden(tf.keras.Model):
+  """Keeps its layers where nobody finds them."""
+
+  def __init__(self, num_actions, name=None):
+    super().__init__(name=name)
+    layer = tf.keras.layers.Dense(num_actions)
+    self._layer = lambda x: layer(x)
+
+  def call(self, state):
+    x = tf.reshape(tf.cast(state, tf.float32), (-1, 4))
+    return atari_lib.DQNNetworkType(self._layer(x))
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'expected'),
+  [
+    ({'class_': Loss}, EVERYTHING - {'td_error'} | {'loss_Highest'}),
+    ({'class_': Cloning}, FEATURES | LOSS | ALWAYS | {'loss_Highest'}),
+    ({'class_': OwnTraining}, VALUES | FEATURES | ALWAYS),
+    (
+      {'class_': update_loop_test.DopamineAgent},
+      VALUES | FEATURES | ALWAYS,
+    ),
+    ({'class_': OwnActing}, EVERYTHING - {'greedy_is_logged'}),
+    ({'network': Hidden}, EVERYTHING - FEATURES),
+  ],
+)
+def test_what_an_agent_does_not_have_is_left_out(
+  make_agent, arguments, expected
+):
+  agent = make_agent(**arguments)
+  found = probe.Probe(agent, 1).measure()
+  assert found.keys() == expected
+  assert np.isfinite([*found.values()]).all()
+
+
+class Loading(fixed_replay_buffer.FixedReplayBuffer):
+  """Loads Dopamine's memories by itself."""
+
+  def _load_buffer(self, suffix):
+    memory = circular_replay_buffer.OutOfGraphReplayBuffer(
+      *self._args, **self._kwargs
+    )
+    memory.load(self._data_dir, suffix)
+    return memory
+
+
+def test_memories_of_a_subclass_have_no_returns(make_agent, monkeypatch):
+  wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
+  monkeypatch.setattr(wrapped, 'memory_class', Loading)
+  agent, again = make_agent(), make_agent()
+  found = probe.Probe(agent, 32).measure()
+  assert found.keys() == EVERYTHING - {'return_to_go', 'overestimation'}
+  assert probe.Probe(again, 32).measure() == found
+
+
+def test_returns_that_the_log_cuts_off_do_not_count(tmp_path):
+  """Of an episode that is truncated after 400 steps, only the first 96 count."""
+  log = replay_log.ReplayLog(
+    str(tmp_path), (4, 1), np.float64, shard_capacity=1000, stack_size=1
+  )
+  for step in range(400):
+    log.add(np.ones((4, 1)), 0, 1.0, False, truncated=step == 399)
+  log.add(np.ones((4, 1)), 0, 7.0, True)
+  log.close()
+  agent = cartpole.build_offline_agent('dqn', tmp_path, gamma=0.985)
+  measuring = probe.Probe(agent, 2048)
+  rows = measuring._transitions._rows
+  left = 400 - rows
+  returns = np.where(left > 0, (1 - 0.985**left) / 0.015, 7.0)
+  counts = (0.985**left <= 0.01) | (left <= 0)
+  assert 0.2 < counts.mean() < 0.3 and (left <= 0).any()
+  expected = pytest.approx(returns[counts].mean(), rel=1e-5)
+  assert measuring.measure()['return_to_go'] == expected

@@ -1,0 +1,161 @@
+"""Trained policies are ranked from logged data, by the command line."""
+
+import json
+import shutil
+import types
+
+import gin
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+from batch_rl.fixed_replay import recorded_run, select, train
+from batch_rl.runs import run_record
+from batch_rl.tests import chain, programs, shards
+
+# Settings of the runs, by name.
+RUNS = {
+  'best': [],
+  # Too small a learning rate to change the random weights.
+  'middle': ['tf.train.AdamOptimizer.learning_rate = 1e-30'],
+  'worst': ['FixedReplayDQNAgent.gamma = 0.3'],
+}
+GAMMAS = {'best': chain.GAMMA, 'middle': chain.GAMMA, 'worst': 0.3}
+# Fits the values of any policy of the chain to a hundredth.
+FAST = [
+  'FixedReplayRunner.num_iterations = 2',
+  'FixedReplayRunner.training_steps = 300',
+  'AnyAgent.target_update_period = 20',
+  'tf.train.AdamOptimizer.learning_rate = 0.03',
+]
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  """Data of the chain, and the runs."""
+  folder = tmp_path_factory.mktemp('chain')
+  chain.write_log(folder / 'data/Chain/1/replay_logs')
+  for name, bindings in RUNS.items():
+    programs.run_here(
+      train,
+      base_dir=str(folder / name),
+      replay_dir=str(folder / 'data/Chain/1'),
+      gin_files=['batch_rl/tests/sweep/configs/cartpole.gin'],
+      gin_bindings=[
+        *chain.SETTINGS,
+        'FixedReplayRunner.training_steps = 400',
+        'FixedReplayDQNAgent.target_update_period = 20',
+        'tf.train.AdamOptimizer.learning_rate = 0.05',
+        *bindings,
+      ],
+      seed=5,
+    )
+  return folder
+
+
+def select_here(monkeypatch, folder, runs, **given):
+  """Runs `select` in this process; `train` has flags of the same names."""
+  options = {
+    'method': ['fqe'],
+    'out': str(folder / 'out'),
+    'checkpoints': 'last',
+    'replay_dir': None,
+    'seed': 0,
+    'module_dirs': [],
+    'gin_files': [],
+    'gin_bindings': FAST,
+    **given,
+  }
+  tf.compat.v1.reset_default_graph()
+  gin.clear_config()
+  run_record._locks.clear()
+  monkeypatch.setattr(select, 'FLAGS', types.SimpleNamespace(**options))
+  select.main([str(folder / run) for run in runs])
+
+
+def q_table(base_dir):
+  """Returns the Q-values of a run, (4 states, 2 actions)."""
+  [checkpoint] = recorded_run.list_checkpoints(str(base_dir)).values()
+  reader = tf.train.load_checkpoint(checkpoint.weights)
+  [name] = [
+    name
+    for name in reader.get_variable_to_shape_map()
+    if name.startswith('Online/') and name.endswith('/kernel')
+  ]
+  return reader.get_tensor(name)
+
+
+def td_error(q_values, gamma, columns):
+  """Returns the mean squared TD error of a table on a log."""
+  states = columns['observation'][:, :, 0].argmax(1)
+  following = q_values[(states + 1) % chain.STATES].max(1)
+  targets = columns['reward'] + gamma * (1 - columns['terminal']) * following
+  return np.mean((targets - q_values[states, columns['action']]) ** 2)
+
+
+def test_policies_are_ranked_by_the_command_line(
+  folder, tmp_path, monkeypatch, capsys
+):
+  names = ['worst', 'best', 'middle']
+  line = programs.command(
+    'fixed_replay.select',
+    method='fqe,td_error,q_value',
+    out=tmp_path / 'out',
+    gin_bindings=[*FAST, f'AnyAgent.gamma = {chain.GAMMA}'],
+  )
+  done = programs.run([*line, *names], cwd=folder)
+  assert done.returncode == 0, done.stderr
+  rows = pd.read_csv(tmp_path / 'out/scores.csv').set_index('run')
+  assert list(rows.index) == list(RUNS) and list(rows['rank']) == [1, 2, 3]
+  columns = shards.read_columns(folder / 'data/Chain/1/replay_logs')
+  for name, row in rows.iterrows():
+    table = q_table(folder / name)
+    value = chain.value(table.argmax(1))
+    assert row.fqe == pytest.approx(value, abs=0.02)
+    assert row.q_value == pytest.approx(table[0].max(), rel=1e-4)
+    expected = td_error(table, GAMMAS[name], columns)
+    assert row.td_error == pytest.approx(expected, rel=1e-3)
+  assert list(rows.true_return) == [1.0, 0.5, 0.25]
+  assert 'fqe: rank correlation (Spearman) 1.00, regret@1 0.00' in done.stdout
+  assert '|      1 | best ' in done.stdout
+
+  # A policy has the same score alone. A finished run is not repeated.
+  runs = set((tmp_path / 'out/fqe').iterdir())
+  for out in (tmp_path / 'other', tmp_path / 'out'):
+    capsys.readouterr()
+    select_here(monkeypatch, folder, ['best'], out=str(out))
+    alone = pd.read_csv(out / 'scores.csv')
+    assert alone.fqe.tolist() == [rows.fqe['best']]
+    assert 'correlation' not in capsys.readouterr().out
+  assert set((tmp_path / 'out/fqe').iterdir()) == runs
+
+
+def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
+  def refused(runs, **options):
+    options = {'out': str(tmp_path / 'out'), **options}
+    return refusal(select_here, monkeypatch, folder, runs, **options)
+
+  other = shutil.copytree(folder / 'best', folder / 'other')
+  record = json.loads((other / 'run.json').read_text())
+  record['data']['subset_hash'] = 'f' * 16
+  (other / 'run.json').write_text(json.dumps(record))
+  wide = 'AnyAgent.network = @atari_helpers.MultiHeadQNetwork'
+  for runs, options, message in (
+    ([], {}, 'no run'),
+    (['best'], {'out': None}, 'missing --out'),
+    (['best'], {'method': ['fqr']}, 'did you mean fqe?'),
+    (['best'], {'method': []}, 'choose fqe, q_value, td_error'),
+    (['data'], {}, 'has no run.json'),
+    (['best'], {'checkpoints': '5'}, 'only of 0'),
+    (['best', 'other'], {}, 'ffff): choose runs on the same data'),
+    (['best'], {'replay_dir': str(tmp_path / 'no')}, 'no'),
+    (['best'], {'gin_bindings': [wide]}, 'several outputs an action'),
+    (['best'], {'gin_bindings': ['AnyAgent.gama = 1']}, 'gama'),
+    (
+      ['best'],
+      {'gin_bindings': ["FixedReplayBuffer.subset = 'last_transitions(1)'"]},
+      'no initial state',
+    ),
+  ):
+    assert message in refused(runs, **options)

@@ -1,0 +1,188 @@
+"""How well policies are ranked without the emulator, on MinAtar and CartPole.
+
+  python -um benchmarks.evidence.selection
+
+For each game, policies of different quality are trained on one log: by other agents, for
+fewer updates, or with a smaller learning rate, each with two seeds.
+`batch_rl.fixed_replay.select` then ranks them by fitted Q evaluation, by their TD errors
+and by their own values, and compares the ranks with the returns of their last evaluations.
+
+The data of MinAtar is `data/MinAtar-Breakout/1`; CartPole's is made by an online DQN. Run
+the command again to continue it. `--out` receives a table for each game, and
+`summary.csv`. `--quick` has few updates, and shows only that it works.
+"""
+
+import argparse
+import pathlib
+import sys
+
+import pandas as pd
+
+from batch_rl.runs import progress
+from batch_rl.utils import files, programs
+from benchmarks.evidence import pong
+
+METHODS = ('fqe', 'td_error', 'q_value')
+SLOW = 'tf.train.AdamOptimizer.learning_rate = 1e-5'
+CQL = 'FixedReplayDQNAgent.terms = [@CQL()]'
+# Agent, further gin binding or None, and number of updates, by game and policy.
+POLICIES = {
+  'MinAtar-Breakout': {
+    'dqn': ('dqn_adam', None, 20_000),
+    'dqn-short': ('dqn_adam', None, 4_000),
+    'dqn-slow': ('dqn_adam', SLOW, 4_000),
+    'qr-dqn': ('quantile', None, 20_000),
+    'cql': ('dqn_adam', CQL, 20_000),
+    'c51': ('c51', None, 8_000),
+  },
+  'CartPole': {
+    'dqn': ('dqn', None, 12_000),
+    'dqn-short': ('dqn', None, 1_000),
+    'dqn-slow': ('dqn', SLOW, 2_000),
+    'qr-dqn': ('quantile', None, 12_000),
+    'rem': (
+      'multi_head_dqn',
+      "FixedReplayMultiHeadDQNAgent.transform_strategy = 'STOCHASTIC'",
+      6_000,
+    ),
+    'cql': ('dqn', CQL, 12_000),
+  },
+}
+# The environment's gin file, agent steps an update, and agent steps of the evaluation.
+GAMES = {
+  'MinAtar-Breakout': ('batch_rl/minatar/configs/offline.gin', 4, 20_000),
+  'CartPole': ('benchmarks/evidence/cartpole.gin', 2, 20_000),
+}
+FQE_ITERATIONS = 3  # of 10,000 updates
+SEEDS = 2
+
+
+def flags(files_: list[str], bindings: list[str]) -> list[str]:
+  """Returns the flags of gin files and bindings."""
+  return [
+    *(f'--gin_files={file}' for file in files_),
+    *(f'--gin_bindings={binding}' for binding in bindings),
+  ]
+
+
+def is_finished(base_dir: pathlib.Path) -> bool:
+  """Returns whether a run is done."""
+  return (progress.read(str(base_dir)) or {}).get('phase') == progress.FINISHED
+
+
+def data_of(game: str, work_dir: pathlib.Path, shortened: int) -> pathlib.Path:
+  """Returns the log of a game; makes that of CartPole."""
+  if game != 'CartPole':
+    return pathlib.Path('data') / game / '1'
+  log, base_dir = work_dir / 'data' / 'CartPole' / '1', work_dir / 'online'
+  if not is_finished(base_dir):
+    bindings = [
+      "create_online_agent.agent_name = 'dqn'",
+      f'LoggedRunner.training_steps = {10_000 // shortened}',
+    ]
+    pong.run(
+      'batch_rl.baselines.train', f'--base_dir={base_dir}',
+      f'--replay_log_dir={log}', '--seed=1', *flags([GAMES[game][0]], bindings),
+    )  # fmt: skip
+  return log
+
+
+def train(
+  game: str, name: str, log: pathlib.Path, base_dir: pathlib.Path, seed: int,
+  shortened: int,
+) -> None:  # fmt: skip
+  """Trains a policy, unless that is done."""
+  if is_finished(base_dir):
+    return
+  environment, period, evaluation_steps = GAMES[game]
+  agent, further, updates = POLICIES[game][name]
+  gin_files, bindings = [], [
+    'FixedReplayRunner.num_iterations = 1',
+    f'FixedReplayRunner.training_steps = {period * updates // shortened}',
+    f'FixedReplayRunner.evaluation_steps = {evaluation_steps // shortened}',
+  ]  # fmt: skip
+  if game == 'CartPole':
+    bindings.append(f'create_offline_agent.agent_name = {agent!r}')
+  else:
+    gin_files.append(f'batch_rl/fixed_replay/configs/{agent}.gin')
+  if further:
+    bindings.append(further)
+  pong.run(
+    'batch_rl.fixed_replay.train', f'--base_dir={base_dir}',
+    f'--replay_dir={log}', f'--seed={seed}',
+    *flags([*gin_files, environment], bindings),
+  )  # fmt: skip
+
+
+def select(
+  game: str, log: pathlib.Path, work_dir: pathlib.Path, seeds: int,
+  shortened: int,
+) -> pd.DataFrame:  # fmt: skip
+  """Trains and ranks the policies of a game; returns the table of their scores."""
+  runs = []
+  for name in POLICIES[game]:
+    for seed in range(1, seeds + 1):
+      runs.append(work_dir / 'runs' / game / f'{name}-{seed}')
+      train(game, name, log, runs[-1], seed, shortened)
+  bindings = [
+    f'FixedReplayRunner.num_iterations = {FQE_ITERATIONS}',
+    f'FixedReplayRunner.training_steps = {10_000 // shortened}',
+    'tf.train.AdamOptimizer.learning_rate = 0.001',
+  ]
+  out = work_dir / 'selection' / game
+  pong.run(
+    'batch_rl.fixed_replay.select', *runs, f'--method={",".join(METHODS)}',
+    f'--out={out}', *flags([], bindings),
+  )  # fmt: skip
+  return pd.read_csv(out / 'scores.csv')
+
+
+def summarise(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+  """Returns rank correlation and regret@1 of each method in each game."""
+  from batch_rl.fixed_replay import scores
+
+  rows = []
+  for game, table in tables.items():
+    returns = table['true_return'].to_numpy(float)
+    for method in METHODS:
+      good = scores.goodness(method, table[method].to_numpy(float))
+      rows.append(
+        {
+          'game': game,
+          'method': method,
+          'policies': len(table),
+          'rank_correlation': round(scores.rank_correlation(good, returns), 4),
+          'regret_at_1': round(scores.regret(good, returns), 4),
+        }
+      )
+  return pd.DataFrame(rows)
+
+
+def main() -> None:
+  """Trains, ranks and reports."""
+  parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+  parser.add_argument('--work_dir', type=pathlib.Path, default='runs/selection')
+  parser.add_argument('--out', default='benchmarks/evidence/selection')
+  parser.add_argument('--quick', action='store_true')
+  options = parser.parse_args()
+  work_dir, out = options.work_dir, pathlib.Path(options.out)
+  shortened, seeds = 1, SEEDS
+  if options.quick:
+    work_dir, shortened, seeds = work_dir / 'quick', 100, 1
+    out = work_dir / 'results'
+  tables = {}
+  for game in GAMES:
+    log = data_of(game, work_dir, shortened)
+    table = select(game, log, work_dir, seeds, shortened)
+    table['run'] = [pathlib.Path(run).name for run in table['run']]
+    tables[game] = table
+    path = out / f'{game}.csv'
+    files.write_bytes(str(path), table.round(4).to_csv(index=False).encode())
+  summary = summarise(tables)
+  path = out / 'summary.csv'
+  files.write_bytes(str(path), summary.to_csv(index=False).encode())
+  print(summary.to_string(index=False))
+
+
+if __name__ == '__main__':
+  sys.exit(programs.run(main))
